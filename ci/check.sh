@@ -31,7 +31,7 @@ for features in "" threadpool queue-waits memory dashmap papaya scc durable etcd
     step cargo check -q -p polyserve --no-default-features --features "$features"
 done
 step cargo check -q -p polyserve-memory --no-default-features
-for features in "" tokio hyper http2 tower smol futures; do
+for features in "" tokio hyper http2 tower tokio,tower hyper,tower smol futures; do
     step cargo clippy -q -p polyserve-async --no-default-features --features "$features" -- -D warnings
 done
 for features in "" etcd redis postgres; do

@@ -1,8 +1,9 @@
 //! Runs the kit on the custom store. Then tests a custom service, and conditional updates by eight threads, on a server
-//! of each family.
+//! of each family, and an axum `Router` on three of them.
 use std::{thread, time::Duration};
 
-use polyserve::prelude::*;
+use axum::{Router, routing::get};
+use polyserve::{prelude::*, runtimes::tower::FromTower};
 use polyserve_conformance::{client::Client, repo::RepoSubject, repo_conformance};
 use scratch::{Account, Tree};
 
@@ -31,5 +32,23 @@ fn eight_threads_lose_no_update_on_a_server_of_each_family() {
         };
         thread::scope(|threads| (0..8).for_each(|_| drop(threads.spawn(|| while !increment() {}))));
         assert_eq!(ask("GET /accounts/a HTTP/1.1", "", &[200]).body, br#"{"name":"a","balance":8}"#);
+    }
+}
+
+#[test]
+fn an_axum_router_sleeps_on_servers_of_three_families() {
+    let slow = || async {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        "slept"
+    };
+    for name in ["pool_server", "tokio_tcp", "thread_per_connection"] {
+        let server = (Catalog::builtin().server(name).unwrap().make)(&ServerConfig::default()).unwrap();
+        let running = server.serve("127.0.0.1:0", FromTower::new(Router::new().route("/", get(slow))).unwrap()).unwrap();
+        let mut client = Client::connect(running.local_addr(), Duration::from_secs(30)).unwrap();
+        for _ in 0..2 {
+            assert_eq!(client.ask(b"GET / HTTP/1.1\r\nHost: me\r\n\r\n", 200).body, b"slept", "{name}");
+        }
+        drop(client);
+        assert_eq!(running.shutdown().unwrap(), Drain::new(2, 0, 0), "{name}");
     }
 }

@@ -20,8 +20,8 @@ use bytes::Bytes;
 use http_body::Frame;
 use http_body_util::BodyExt as _;
 use polyserve_async::servers::TokioHyper;
-use polyserve_async::servers::tokio_hyper::TowerTarget;
-use polyserve_async::tower::{AsTower, DrainBegun};
+use polyserve_async::servers::tokio_hyper::RequestBody;
+use polyserve_async::tower::{AsTower, DrainBegun, TowerTarget};
 use polyserve_conformance::client::{Client, Ending};
 use polyserve_core::answer::promise;
 use polyserve_core::service::{Echo, EntityService};
@@ -33,7 +33,7 @@ use tower_service::Service as _;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-fn serve<S: TowerTarget<Kind>, Kind>(service: S, change: impl FnOnce(&mut ServerConfig)) -> Running {
+fn serve<S: TowerTarget<RequestBody, Kind>, Kind>(service: S, change: impl FnOnce(&mut ServerConfig)) -> Running {
     let mut config = ServerConfig::default().drain_grace(10 * PATIENCE);
     change(&mut config);
     let server = TokioHyper::new(config).expect("it is honoured");

@@ -86,7 +86,7 @@
 //! | `etcd`, `redis`, `postgres` | no | a store over that engine, in `cluster`; `etcd` is built with `protoc` |
 //! | `tokio` | no | servers and executors on tokio, in `runtimes` |
 //! | `hyper` | no | hyper's codec on tokio; and `http2`, with prior knowledge |
-//! | `tower` | no | a service as a `tower::Service`; with `hyper`, a `tower::Service` as a server |
+//! | `tower` | no | a service as a `tower::Service`; with `tokio`, a `tower::Service` as a service; with `hyper`, one as a server |
 //! | `smol` | no | servers and executors on async-executor and async-io |
 //! | `futures` | no | an executor on the thread pool of the futures crate, and a server on it; with it `threadpool` |
 //! | `async` | no | `tokio`, `hyper`, `smol` and `futures` |

@@ -29,7 +29,7 @@ pub mod tokio_per_core;
 #[cfg(feature = "tokio")]
 pub mod tokio_tcp;
 #[cfg(any(feature = "tokio", feature = "smol"))]
-mod toolkit;
+pub(crate) mod toolkit;
 
 #[cfg(feature = "smol")]
 pub use smol::Smol;

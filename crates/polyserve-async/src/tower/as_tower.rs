@@ -13,11 +13,11 @@ use std::future::{Future, poll_fn};
 use std::iter;
 use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use bytes::{Buf, Bytes};
+use bytes::Bytes;
 use http::header::LOCATION;
 use http::request::Parts;
 use http::{Extensions, HeaderValue};
@@ -27,6 +27,7 @@ use polyserve_core::{Answer, BoxFuture, ConfigError, Head, Method, Reply, Reques
 use polyserve_serving::http1::session::panicked;
 use polyserve_serving::memory::{MemoryBudget, Reservation, out_of_memory_reply};
 
+use crate::types::body::{CollectError, collect};
 use crate::types::{head, reply};
 
 /// Any [`Service`] as a `tower::Service`, for example for axum's `nest_service` and `fallback_service`.
@@ -211,30 +212,16 @@ impl AsTower {
         if let Some(reply) = refused {
             return Err(reply);
         }
-        if body.size_hint().lower() > self.max_body as u64 {
-            return Err(too_large());
-        }
-        let mut body = pin!(body);
-        let (mut bytes, mut kept) = (Vec::new(), Reservation::default());
-        while let Some(frame) = poll_fn(|cx| body.as_mut().poll_frame(cx)).await {
-            let frame = frame.map_err(|error| match is_past_a_limit(&*error.into()) {
+        let mut kept = Reservation::default();
+        let reserve = |bytes| self.memory.as_ref().is_none_or(|memory| kept.try_set(memory, bytes));
+        let bytes = collect(body, self.max_body, reserve).await.map_err(|error| match error {
+            CollectError::TooLarge => too_large(),
+            CollectError::OutOfMemory => out_of_memory_reply(),
+            CollectError::Body(error) => match is_past_a_limit(&*error.into()) {
                 true => too_large(),
                 false => Reply::problem(Status::BAD_REQUEST, "The body is not valid, or not whole."),
-            })?;
-            let Ok(mut data) = frame.into_data() else { continue };
-            if bytes.len().saturating_add(data.remaining()) > self.max_body {
-                return Err(too_large());
-            }
-            while data.has_remaining() {
-                let chunk = data.chunk();
-                bytes.extend_from_slice(chunk);
-                let count = chunk.len();
-                data.advance(count);
-            }
-            if self.memory.as_ref().is_some_and(|memory| !kept.try_set(memory, bytes.capacity())) {
-                return Err(out_of_memory_reply());
-            }
-        }
+            },
+        })?;
         Ok((method, bytes))
     }
 

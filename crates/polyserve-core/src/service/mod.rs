@@ -81,7 +81,7 @@ use crate::answer::Answer;
     note = "a closure is a service if the type of its parameter is written, and if it returns a `Reply` or an `Answer<Reply>`: \
             `|request: Request<'_>| Reply::text(\"hello\")`. It must be `Send`, `Sync` and `'static`",
     note = "a repo becomes a service by `EntityService::new(repo)`; several services by `Routes`",
-    note = "an axum `Router` is served by `TokioHyper::serve_tower`"
+    note = "an axum `Router` becomes a service by `FromTower::new(router)`; `TokioHyper::serve_tower` serves it with streamed bodies"
 )]
 pub trait Service: Send + Sync + 'static {
     /// Answers one request.

@@ -83,8 +83,6 @@ mod response;
 mod service_adapter;
 #[cfg(feature = "tower")]
 mod tower_adapter;
-#[cfg(feature = "tower")]
-mod tower_target;
 mod turn;
 mod validate;
 
@@ -102,14 +100,14 @@ use tokio::runtime::Handle;
 
 #[cfg(feature = "tower")]
 pub use self::tower_adapter::RequestBody;
-#[cfg(feature = "tower")]
-pub use self::tower_target::{OfPeers, OfRequests, TowerTarget};
 
 use self::connection::{HyperConnection, RequestHandler};
 use self::connection_state::{ConnectionState, HyperShared};
 use self::service_adapter::ServiceAdapter;
 use super::connection_task::ConnectionTask;
 use super::toolkit::{AdmitResult, AsyncListener, ConnectionRegistry, TokioSocket, given_or_owned, listen_on};
+#[cfg(feature = "tower")]
+use crate::tower::TowerTarget;
 
 /// A server on hyper. Each connection is a task of a tokio runtime.
 ///
@@ -228,14 +226,14 @@ impl TokioHyper {
     #[cfg(feature = "tower")]
     pub fn serve_tower<S, Kind>(&self, on: impl IntoListenOn, service: S) -> std_io::Result<Running>
     where
-        S: TowerTarget<Kind>,
+        S: TowerTarget<RequestBody, Kind>,
     {
         #[cfg(feature = "http2")]
         if self.http2 {
             return Err(ConfigError::new("http2", "on", "off for serve_tower").into());
         }
         self.serve_with(on.into_listen_on()?, Arc::new(UnusedService), move |connection| {
-            tower_adapter::TowerAdapter::new(Arc::clone(connection), service.for_connection(connection.peer))
+            tower_adapter::TowerAdapter::new(Arc::clone(connection), service.for_peer(connection.peer))
         })
     }
 

@@ -7,7 +7,6 @@
 
 use std::borrow::Cow;
 use std::convert::Infallible;
-use std::error::Error;
 use std::fmt;
 use std::future::{Future, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -19,7 +18,6 @@ use bytes::Bytes;
 use http::{HeaderMap, Request, Response, StatusCode};
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
-use polyserve_core::log::in_one_line;
 use polyserve_core::panics::text_of;
 use polyserve_core::{Reply, Status};
 use polyserve_serving::http1::decode::Framing;
@@ -31,8 +29,8 @@ use super::response;
 use super::response::{MAX_PIECE, TrackedBody};
 use super::validate::validate;
 use crate::tower::DrainBegun;
-
-pub(super) type BoxError = Box<dyn Error + Send + Sync>;
+use crate::types::BoxError;
+use crate::types::response::{service_failed, upgrade_refused};
 
 /// A request's body, as `TokioHyper::serve_tower` passes it to a `tower::Service`. It ends with an error if it is larger than
 /// `max_body`, malformed, or not complete in time.
@@ -345,7 +343,7 @@ impl<B: Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static> TowerFuture<
         }
         match result {
             Ok(response) if response.status() == StatusCode::SWITCHING_PROTOCOLS => {
-                self.server_reply(Reply::problem(Status::NOT_IMPLEMENTED, "This server changes no protocols."), true)
+                self.server_reply(upgrade_refused(), true)
             }
             Ok(mut response) => {
                 let Some(reservation) = response::reserve(&self.connection, self.is_safe, response.body()) else {
@@ -354,10 +352,7 @@ impl<B: Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static> TowerFuture<
                 response::finish(&self.connection.shared, response.headers_mut(), close);
                 self.begin_sending(response, reservation)
             }
-            Err(error) => {
-                polyserve_core::throttled!(warn, error = in_one_line(&*error), "a service failed");
-                self.server_reply(Reply::problem(Status::INTERNAL_SERVER_ERROR, "The service failed."), close)
-            }
+            Err(error) => self.server_reply(service_failed(&*error), close),
         }
     }
 

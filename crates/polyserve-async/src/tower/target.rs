@@ -1,6 +1,6 @@
-//! What `serve_tower` takes, and the `tower::Service` of one connection.
+//! [`TowerTarget`]: a `tower::Service` of requests, or a make-service that makes one for a client's address.
 //!
-//! Cost: a clone for a service. For a make-service, an allocation for each connection and one more for each request.
+//! Cost: a clone for a service. For a make-service, an allocation for each service that it makes, and one for each request.
 
 use std::future::{Future, poll_fn};
 use std::net::SocketAddr;
@@ -14,34 +14,36 @@ use http_body::Body;
 use tokio::sync::OnceCell;
 use tower_service::Service;
 
-use super::tower_adapter::{BoxError, RequestBody};
+use crate::types::BoxError;
 
-/// The argument of `TokioHyper::serve_tower`: a `tower::Service` of requests, or a make-service.
+/// The argument of [`FromTower::new`](super::FromTower::new) and of `TokioHyper::serve_tower`: a `tower::Service` of requests, or
+/// a make-service. `B` is the body of a request.
 ///
-/// A make-service is a `tower::Service<SocketAddr>` that answers with a `tower::Service` of requests. It is called once for
-/// each connection, with the client's address. axum's `Router::into_make_service_with_connect_info::<SocketAddr>()` is one.
+/// A make-service is a `tower::Service<SocketAddr>` that answers with a `tower::Service` of requests. It is called with the
+/// client's address: once for each connection of `TokioHyper::serve_tower`, once for each request of `FromTower`. axum's
+/// `Router::into_make_service_with_connect_info::<SocketAddr>()` is one.
 ///
 /// The compiler infers `Kind`: [`OfRequests`] or [`OfPeers`].
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is neither a `tower::Service` of requests nor a make-service of a `SocketAddr`",
-    note = "a service is a `tower::Service<http::Request<RequestBody>, Response = http::Response<_>>`, such as axum's \
+    note = "a service is a `tower::Service<http::Request<{B}>, Response = http::Response<_>>`, such as axum's \
             `Router` after `with_state`, or this project's `AsTower::new(service)`",
     note = "a make-service is a `tower::Service<SocketAddr>`, such as axum's \
             `router.into_make_service_with_connect_info::<SocketAddr>()`",
     note = "it and its futures must be `Send`, and it must be `Clone`, `Sync` and `'static`"
 )]
-pub trait TowerTarget<Kind>: Send + Sync + 'static {
+pub trait TowerTarget<B, Kind>: Send + Sync + 'static {
     /// The body of an answer.
     type Body: Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static;
-    /// The service of one connection.
-    type Service: Service<Request<RequestBody>, Response = Response<Self::Body>, Error: Into<BoxError>, Future: Send>
+    /// The service of requests.
+    type Service: Service<Request<B>, Response = Response<Self::Body>, Error: Into<BoxError>, Future: Send>
         + Clone
         + Send
         + Unpin
         + 'static;
 
-    /// Returns the service of a new connection. `peer` is the client's address, if it is known.
-    fn for_connection(&self, peer: Option<SocketAddr>) -> Self::Service;
+    /// Returns the service of one client's requests. `peer` is the client's address, if it is known.
+    fn for_peer(&self, peer: Option<SocketAddr>) -> Self::Service;
 }
 
 /// The [`TowerTarget`] is a service of requests.
@@ -52,43 +54,40 @@ pub enum OfRequests {}
 #[derive(Debug)]
 pub enum OfPeers {}
 
-impl<S, B> TowerTarget<OfRequests> for S
+impl<S, B, R> TowerTarget<B, OfRequests> for S
 where
-    S: Service<Request<RequestBody>, Response = Response<B>, Error: Into<BoxError>, Future: Send>
+    S: Service<Request<B>, Response = Response<R>, Error: Into<BoxError>, Future: Send>
         + Clone
         + Send
         + Sync
         + Unpin
         + 'static,
-    B: Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
+    R: Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
 {
-    type Body = B;
+    type Body = R;
     type Service = S;
 
-    fn for_connection(&self, _: Option<SocketAddr>) -> S {
+    fn for_peer(&self, _: Option<SocketAddr>) -> S {
         self.clone()
     }
 }
 
-impl<M, S, B> TowerTarget<OfPeers> for M
+impl<M, S, B, R> TowerTarget<B, OfPeers> for M
 where
     M: Service<SocketAddr, Response = S, Error: Into<BoxError>, Future: Send> + Clone + Send + Sync + Unpin + 'static,
-    S: Service<Request<RequestBody>, Response = Response<B>, Error: Into<BoxError>, Future: Send>
-        + Clone
-        + Send
-        + Sync
-        + 'static,
-    B: Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
+    S: Service<Request<B>, Response = Response<R>, Error: Into<BoxError>, Future: Send> + Clone + Send + Sync + 'static,
+    B: Send + 'static,
+    R: Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
 {
-    type Body = B;
+    type Body = R;
     type Service = PeerService<M, S>;
 
-    fn for_connection(&self, peer: Option<SocketAddr>) -> PeerService<M, S> {
+    fn for_peer(&self, peer: Option<SocketAddr>) -> PeerService<M, S> {
         PeerService { make: self.clone(), peer, made: Arc::default() }
     }
 }
 
-/// The service of one connection, which `make` makes at the first request.
+/// The service of one client, which `make` makes at the first request.
 #[derive(Debug)]
 pub struct PeerService<M, S> {
     make: M,
@@ -113,10 +112,11 @@ where
     }
 }
 
-impl<M, S> Service<Request<RequestBody>> for PeerService<M, S>
+impl<M, S, B> Service<Request<B>> for PeerService<M, S>
 where
     M: Service<SocketAddr, Response = S, Error: Into<BoxError>, Future: Send> + Clone + Send + Sync + 'static,
-    S: Service<Request<RequestBody>, Error: Into<BoxError>, Future: Send> + Clone + Send + Sync + 'static,
+    S: Service<Request<B>, Error: Into<BoxError>, Future: Send> + Clone + Send + Sync + 'static,
+    B: Send + 'static,
 {
     type Response = S::Response;
     type Error = BoxError;
@@ -126,7 +126,7 @@ where
         Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, request: Request<RequestBody>) -> Self::Future {
+    fn call(&mut self, request: Request<B>) -> Self::Future {
         let own = self.clone();
         Box::pin(async move {
             let made = Arc::clone(&own.made);

@@ -1,0 +1,221 @@
+//! [`FromTower`]: a `tower::Service` as a [`Service`], on any server.
+//!
+//! Invariant: the futures of the `tower::Service` are polled and dropped in the context of a tokio runtime, on whichever thread
+//! the server polls or drops the answer. The runtime lives at least as long as each answer.
+//!
+//! Cost: an allocation for the future, and copies of the request's head and body, of the answer's header fields and of its
+//! body. A runtime of its own has a thread for each core; they are idle unless handlers spawn tasks or wait.
+
+use std::fmt;
+use std::future::{Future, poll_fn};
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use bytes::Bytes;
+use http::{Method, Response, StatusCode};
+use http_body::Body;
+use http_body_util::Full;
+use polyserve_core::{Answer, BoxFuture, Reply, Request, Service, Status};
+use tokio::runtime::{Builder, Handle};
+
+use super::target::TowerTarget;
+use crate::servers::toolkit::OwnedRuntime;
+use crate::types::body::{CollectError, collect};
+use crate::types::{BoxError, request, response};
+
+/// Any `tower::Service`, for example an axum `Router`, as a [`Service`]: it then runs on every server, also on those without an
+/// async runtime.
+///
+/// Its futures are polled on the threads of the server, in the context of a tokio runtime. Handlers may therefore sleep, use
+/// tokio's sockets and spawn tasks. Spawned tasks run on the threads of the runtime. An answer that is ready at its first poll
+/// is [`Answer::Now`].
+///
+/// The client's address is a [`SocketAddr`](std::net::SocketAddr) among the extensions of the request. A make-service that is called with that
+/// address is also accepted: with `router.into_make_service_with_connect_info::<SocketAddr>()`, axum's handlers get it as
+/// `ConnectInfo<SocketAddr>`. In a drain, [`DrainBegun`](super::DrainBegun) is among the extensions too.
+///
+/// # Limits
+///
+/// * A request's body is complete before the service is called, and an answer is sent once its body is complete. If clients
+///   need streams, use `TokioHyper::serve_tower`. Trailers are dropped.
+/// * An answer's body has at most 16 MiB: see [`with_max_reply_body`](Self::with_max_reply_body).
+/// * The server sets `Connection`, `Content-Length`, `Date`, `Keep-Alive`, `Server`, `Trailer`, `Transfer-Encoding` and `Upgrade`.
+///   In an answer of the service they are left out, except the length of an empty answer to HEAD. A service therefore cannot
+///   close its connection.
+/// * A header field of an answer must be printable ASCII, else the answer is 500.
+/// * An upgrade (101) is answered with 501.
+/// * A target that the `http` crate refuses is answered with 400.
+/// * An error of the service is logged and answered with 500. So is a panic, as that of any [`Service`].
+///
+/// ```
+/// use axum::Router;
+/// use axum::routing::get;
+/// use polyserve_async::tower::FromTower;
+/// use polyserve_core::{ServerConfig, ServerExt};
+/// use polyserve_async::servers::TokioTcp;
+///
+/// let router = Router::new().route("/", get(|| async { "hello" }));
+/// let server = TokioTcp::new(ServerConfig::default().workers(1))?; // or any other server
+/// let running = server.serve("127.0.0.1:0", FromTower::new(router)?)?;
+/// assert_eq!(running.shutdown()?.answered, 0);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone)]
+pub struct FromTower {
+    call: Arc<CallFn>,
+    runtime: Arc<RuntimeContext>,
+    max_reply_body: usize,
+}
+
+/// Calls the `tower::Service` with a request, and with the limit of the answer's body.
+type CallFn = dyn Fn(http::Request<Full<Bytes>>, usize) -> BoxFuture<Reply> + Send + Sync;
+
+/// A runtime. Futures are polled and dropped in its context.
+struct RuntimeContext {
+    handle: Handle,
+    /// Ends with the last answer. It may be dropped on any thread.
+    _owned: Option<OwnedRuntime>,
+}
+
+/// The default limit of an answer's body, in bytes.
+const MAX_REPLY_BODY: usize = 16 * 1024 * 1024;
+
+impl FromTower {
+    /// Wraps `target`, with a runtime of its own, and with a limit of 16 MiB for the bodies of answers.
+    ///
+    /// The runtime has timers and I/O. It ends, without waiting for its tasks, when the service and its answers are dropped.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the runtime's threads or its descriptors cannot be created.
+    pub fn new<T, Kind>(target: T) -> io::Result<Self>
+    where
+        T: TowerTarget<Full<Bytes>, Kind>,
+    {
+        let (owned, handle) = OwnedRuntime::build(Builder::new_multi_thread().thread_name("from-tower").enable_all())?;
+        Ok(Self::on(target, RuntimeContext { handle, _owned: Some(owned) }))
+    }
+
+    /// Wraps `target`, with the runtime of the caller. The runtime must outlive the service and its answers. If the handlers
+    /// sleep or use sockets, it must have timers and I/O: `Builder::enable_all` enables both. A current-thread runtime
+    /// works only while a thread runs it.
+    ///
+    /// ```
+    /// use axum::Router;
+    /// use polyserve_async::tower::FromTower;
+    ///
+    /// let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
+    /// let _service = FromTower::with_handle(Router::new(), runtime.handle().clone()).with_max_reply_body(64 * 1024);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn with_handle<T, Kind>(target: T, runtime: Handle) -> Self
+    where
+        T: TowerTarget<Full<Bytes>, Kind>,
+    {
+        Self::on(target, RuntimeContext { handle: runtime, _owned: None })
+    }
+
+    fn on<T, Kind>(target: T, runtime: RuntimeContext) -> Self
+    where
+        T: TowerTarget<Full<Bytes>, Kind>,
+    {
+        let call = move |request: http::Request<_>, max_body| -> BoxFuture<Reply> {
+            let peer = request.extensions().get().copied();
+            Box::pin(answer(target.for_peer(peer), request, max_body))
+        };
+        Self { call: Arc::new(call), runtime: Arc::new(runtime), max_reply_body: MAX_REPLY_BODY }
+    }
+
+    /// Sets the limit for the bodies of answers, in bytes. A larger body is logged and answered with 500.
+    #[must_use]
+    pub fn with_max_reply_body(mut self, bytes: usize) -> Self {
+        self.max_reply_body = bytes;
+        self
+    }
+}
+
+impl Service for FromTower {
+    fn call(&self, request: Request<'_>, _: &mut Vec<u8>) -> Answer<Reply> {
+        let request = match request::convert(&request) {
+            Ok(request) => request,
+            Err(error) => {
+                let detail = format_args!("The target or a header field is not valid here: {error}.");
+                return Reply::problem(Status::BAD_REQUEST, detail).into();
+            }
+        };
+        let _context = self.runtime.handle.enter();
+        let mut future = (self.call)(request, self.max_reply_body);
+        // The server polls a deferred answer again, with a waker of its own. So a wake between the two polls is not lost.
+        match future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(reply) => Answer::Now(reply),
+            Poll::Pending => Answer::later(InContext { future: Some(future), runtime: Arc::clone(&self.runtime) }),
+        }
+    }
+}
+
+impl fmt::Debug for FromTower {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FromTower").field("max_reply_body", &self.max_reply_body).finish_non_exhaustive()
+    }
+}
+
+/// A future that is polled and dropped in the context of a runtime.
+struct InContext {
+    /// `None` while it is dropped.
+    future: Option<BoxFuture<Reply>>,
+    runtime: Arc<RuntimeContext>,
+}
+
+impl Future for InContext {
+    type Output = Reply;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Reply> {
+        let this = &mut *self;
+        let _context = this.runtime.handle.enter();
+        match &mut this.future {
+            Some(future) => future.as_mut().poll(cx),
+            None => Poll::Pending,
+        }
+    }
+}
+
+impl Drop for InContext {
+    fn drop(&mut self) {
+        let _context = self.runtime.handle.enter();
+        drop(self.future.take()); // it may panic, as a future of any service: the server catches that
+    }
+}
+
+/// Calls `service`, and reads the body of its answer.
+async fn answer<S, B>(mut service: S, request: http::Request<Full<Bytes>>, max_body: usize) -> Reply
+where
+    S: tower_service::Service<http::Request<Full<Bytes>>, Response = Response<B>, Error: Into<BoxError>>,
+    B: Body<Data = Bytes, Error: Into<BoxError>>,
+{
+    let is_head = request.method() == Method::HEAD;
+    let answered = async {
+        poll_fn(|cx| service.poll_ready(cx)).await?;
+        service.call(request).await
+    };
+    let (parts, body) = match answered.await {
+        Ok(response) => response.into_parts(),
+        Err(error) => return response::service_failed(&*error.into()),
+    };
+    if parts.status == StatusCode::SWITCHING_PROTOCOLS {
+        return response::upgrade_refused();
+    }
+    let reply = match collect(body, max_body, |_| true).await {
+        Ok(bytes) => response::convert(&parts, bytes, is_head),
+        Err(CollectError::Body(error)) => Err(error.into()),
+        Err(CollectError::TooLarge | CollectError::OutOfMemory) => {
+            polyserve_core::throttled!(warn, max_body, "the body of an answer is past the limit of FromTower");
+            return Reply::problem(
+                Status::INTERNAL_SERVER_ERROR,
+                format_args!("The answer has more than {max_body} bytes, the limit of this server."),
+            );
+        }
+    };
+    reply.unwrap_or_else(|error| response::service_failed(&*error))
+}
