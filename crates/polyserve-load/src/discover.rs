@@ -9,7 +9,7 @@ use std::net::TcpStream;
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use crate::answer::{Heads, Reader, Step};
+use crate::answer::{Heads, ReadStep, Reader};
 use crate::encoded_requests::EncodedRequests;
 use crate::error::LoadError;
 use crate::load::Load;
@@ -145,11 +145,11 @@ fn exchange_once(
             Err(error) => return Err(format!("cannot receive: {error}").into()),
         };
         match step {
-            Step::More => {}
-            Step::Done { unexpected: Some(status), .. } => {
+            ReadStep::More => {}
+            ReadStep::Done { unexpected: Some(status), .. } => {
                 return Err(format!("status {status}: {}", reader.excerpt()).into());
             }
-            Step::Done { unexpected: None, .. } => return Ok(reader.take_discovered()),
+            ReadStep::Done { unexpected: None, .. } => return Ok(reader.take_discovered()),
         }
     }
 }

@@ -17,10 +17,10 @@ use polyserve_core::panics::isolate;
 use rustix::event::PollFlags;
 
 use super::{
-    EVICTION_GRACE, OpenConnection, OpenConnections, READ_RETRY, ServerState, ThreadBuffers, WaitOutcome, linger, wait,
-    wait_for_answer, with_buffers,
+    Connection, EVICTION_GRACE, OpenConnection, OpenConnections, READ_RETRY, ServerState, Step, ThreadBuffers, Turn,
+    WaitOutcome, linger, wait, wait_for_answer, with_buffers,
 };
-use crate::http1::{Phase, Session, TimeLimit, Want};
+use crate::http1::{Phase, Session, TimeLimit};
 use crate::memory::Reservation;
 use crate::net;
 
@@ -85,12 +85,14 @@ pub fn drive(
     buffers: &mut ThreadBuffers,
     accepted: Instant,
 ) -> bool {
-    let session = Session::from_peer(transport.peer());
-    let reservation = Reservation::default();
-    let mut drive = Drive { transport, server, buffers, session, queued: accepted.elapsed(), reservation };
-    let linger = drive.run();
-    server.count(&mut drive.session);
-    linger
+    let mut connection = Connection::new(Session::from_peer(transport.peer()));
+    let queued_since = Some(accepted);
+    let turn = Turn { server, buffers, others_wait: false, is_evicted: false, queued_since };
+    let lingers = Drive { transport, turn, reservation: Reservation::default() }.run(&mut connection);
+    if connection.take_cut() {
+        server.count_cut();
+    }
+    lingers
 }
 
 /// Serves a connection on this thread, from its first byte to its close, and removes it from `connections`. It does not count
@@ -164,146 +166,103 @@ fn isolate_logged<T>(work: impl FnOnce() -> T) -> Option<T> {
 
 struct Drive<'a, T> {
     transport: &'a mut T,
-    server: &'a ServerState,
-    buffers: &'a mut ThreadBuffers,
-    session: Session,
-    /// How long the connection has waited for its thread.
-    queued: Duration,
+    turn: Turn<'a>,
     /// The buffers that the thread keeps while it waits.
     reservation: Reservation,
 }
 
 impl<T: Transport> Drive<'_, T> {
-    fn run(&mut self) -> bool {
-        let server = self.server;
-        let mut want = self.session.want();
-        let mut stage = self.session.stage();
-        let mut since = Instant::now();
+    fn run(&mut self, connection: &mut Connection) -> bool {
+        let mut step = connection.begin_turn(&mut self.turn);
         loop {
-            let last = matches!(want, Want::Close { .. });
-            if !self.buffers.scratch.out().is_empty() && !self.write(last) {
-                return self.abandon();
-            }
-            server.count(&mut self.session);
-            want = match want {
-                Want::Close { linger } => return linger,
-                Want::Write | Want::Yield => self.resume(),
-                Want::Read(phase) => {
-                    if self.session.stage() != stage {
-                        stage = self.session.stage();
-                        since = Instant::now();
-                    }
-                    match self.read(phase, self.deadline(since)) {
-                        Some(next) => next,
-                        None => return false,
-                    }
-                }
-                Want::Answer => {
+            step = match step {
+                Step::Read { .. } => self.read(connection),
+                Step::Write { last, .. } => self.write(connection, last),
+                Step::Await => {
                     self.transport.about_to_wait();
-                    self.reserve_buffers();
-                    match wait_for_answer(&mut self.session, server) {
-                        WaitOutcome::Here => self.resume(),
-                        WaitOutcome::TimedOut => self.time_out(),
-                        WaitOutcome::Cut => return self.abandon(),
+                    self.reserve_buffers(connection);
+                    match wait_for_answer(self.turn.server, |cx| connection.poll_answer(cx)) {
+                        WaitOutcome::Here => {
+                            self.turn.others_wait = self.transport.others_wait();
+                            connection.on_answer(&mut self.turn)
+                        }
+                        WaitOutcome::TimedOut => connection.on_deadline(&mut self.turn),
+                        WaitOutcome::Cut => connection.on_error(&mut self.turn),
                     }
                 }
+                Step::Yield => {
+                    self.turn.queued_since = None; // the next turn begins at once
+                    connection.begin_turn(&mut self.turn)
+                }
+                Step::Wait(_) => connection.next(&mut self.turn), // a read and a write wait themselves
+                Step::Linger => return true,
+                Step::Close => return false,
             };
         }
     }
 
-    /// The deadline of the present wait, which began at `since`.
-    fn deadline(&self, since: Instant) -> Instant {
-        let limit = self.session.time_limit();
-        let (request, _) = self.session.stage();
-        let is_first = request == 0 && matches!(limit, TimeLimit::FirstByte | TimeLimit::Idle | TimeLimit::Head);
-        let limit = limit.of(&self.server.config);
-        since + if is_first { limit.saturating_sub(self.queued) } else { limit }
-    }
-
     /// Reserves the memory of large buffers, before a wait. If memory is used up, releases what is not needed.
     #[inline]
-    fn reserve_buffers(&mut self) {
-        if self.buffers.is_large() || !self.reservation.is_empty() {
-            self.reserve_large_buffers();
+    fn reserve_buffers(&mut self, connection: &Connection) {
+        if self.turn.buffers.is_large() || !self.reservation.is_empty() {
+            self.reserve_large_buffers(connection);
         }
     }
 
-    fn reserve_large_buffers(&mut self) {
-        let memory = &self.server.env.memory;
-        let reserved = self.session.reserved_bytes();
-        if !self.reservation.try_set(memory, self.buffers.kept_bytes().saturating_sub(reserved)) {
-            self.buffers.shrink();
-            self.reservation.set(memory, self.buffers.kept_bytes().saturating_sub(reserved));
+    fn reserve_large_buffers(&mut self, connection: &Connection) {
+        let Turn { server, buffers, .. } = &mut self.turn;
+        let (memory, reserved) = (&server.env.memory, connection.reserved_bytes());
+        if !self.reservation.try_set(memory, buffers.kept_bytes().saturating_sub(reserved)) {
+            buffers.shrink();
+            self.reservation.set(memory, buffers.kept_bytes().saturating_sub(reserved));
         }
     }
 
-    fn write(&mut self, last: bool) -> bool {
-        self.buffers.scratch.release_body();
-        self.reserve_buffers();
-        let out = self.buffers.scratch.out();
-        let length = out.len();
-        let config = &self.server.config;
+    fn write(&mut self, connection: &mut Connection, last: bool) -> Step {
+        self.turn.buffers.scratch.release_body();
+        self.reserve_buffers(connection);
+        let output = connection.output(self.turn.buffers);
+        let length = output.len();
+        let config = &self.turn.server.config;
         let deadline = |unsent| Instant::now() + TimeLimit::Write { unsent }.of(config);
-        let written = self.transport.write(out, last, &deadline);
-        self.session.written(written, &mut self.buffers.scratch);
-        written == length
+        let written = self.transport.write(output, last, &deadline);
+        if connection.has_more() {
+            self.turn.others_wait = self.transport.others_wait();
+        }
+        let step = connection.on_written(&mut self.turn, written);
+        if written == length { step } else { connection.on_error(&mut self.turn) }
     }
 
-    /// Reads once. Returns `None` if the connection is to be closed at once.
-    fn read(&mut self, phase: Phase, deadline: Instant) -> Option<Want> {
-        let server = self.server;
-        let deadline = server.within(deadline);
-        match self.read_or_shrink(phase, deadline) {
+    /// Reads once, and waits for the bytes.
+    fn read(&mut self, connection: &mut Connection) -> Step {
+        let (phase, deadline) = (connection.phase(), connection.input_deadline(&self.turn));
+        match self.read_or_shrink(connection, phase, deadline) {
             Ok(Read::Bytes(count)) => {
-                let others_wait = self.transport.others_wait();
-                Some(self.buffers.receive(count, &mut self.session, server, others_wait))
+                self.turn.others_wait = self.transport.others_wait();
+                connection.on_bytes(&mut self.turn, count)
             }
-            Ok(Read::End) if server.is_over() => {
-                self.abandon(); // this side may have ended it
-                None
-            }
-            Ok(Read::End) => Some(self.session.end_of_input()),
-            Ok(Read::TimedOut) if !server.is_over() => Some(self.time_out()),
-            Ok(Read::Again) => Some(self.session.want()),
-            // The client may still be sending the body, so the connection lingers.
-            Ok(Read::Leave) if phase == Phase::Skip => Some(self.time_out()),
-            Ok(Read::Leave) => None,
-            Ok(Read::Evicted) => Some(Want::Close { linger: true }),
-            Ok(Read::TimedOut) | Err(_) => {
-                self.abandon();
-                None
-            }
+            Ok(Read::End) => connection.on_end(&mut self.turn),
+            // The client may still be sending a body that is skipped, so the connection lingers.
+            Ok(Read::Leave) if phase != Phase::Skip => Step::Close,
+            Ok(Read::TimedOut | Read::Leave) => connection.on_deadline(&mut self.turn),
+            Ok(Read::Again) => connection.next(&mut self.turn),
+            Ok(Read::Evicted) => Step::Linger,
+            Err(_) => connection.on_error(&mut self.turn),
         }
     }
 
     /// Reads once. If nothing comes for a while, releases large buffers, and waits again.
-    fn read_or_shrink(&mut self, phase: Phase, deadline: Instant) -> io::Result<Read> {
+    fn read_or_shrink(&mut self, connection: &Connection, phase: Phase, deadline: Instant) -> io::Result<Read> {
         let shrink_at = Instant::now() + SHRINK_AFTER;
-        if shrink_at < deadline && self.buffers.is_large() {
-            self.reserve_buffers();
-            match self.transport.read(&mut self.buffers.input, phase, shrink_at)? {
-                Read::TimedOut => self.buffers.shrink(),
+        if shrink_at < deadline && self.turn.buffers.is_large() {
+            self.reserve_buffers(connection);
+            match self.transport.read(&mut self.turn.buffers.input, phase, shrink_at)? {
+                Read::TimedOut => self.turn.buffers.shrink(),
                 read => return Ok(read),
             }
         }
-        self.reserve_buffers();
-        self.transport.read(&mut self.buffers.input, phase, deadline)
-    }
-
-    fn resume(&mut self) -> Want {
-        self.buffers.refresh_closing(self.server, self.transport.others_wait());
-        self.session.resume(&self.server.env, &mut self.buffers.scratch)
-    }
-
-    fn time_out(&mut self) -> Want {
-        self.buffers.refresh(self.server);
-        self.session.time_out(&self.server.env, &mut self.buffers.scratch)
-    }
-
-    /// Gives the connection up. Returns that it does not linger.
-    fn abandon(&mut self) -> bool {
-        self.server.abandon(&mut self.session);
-        false
+        self.reserve_buffers(connection);
+        self.transport.read(&mut self.turn.buffers.input, phase, deadline)
     }
 }
 

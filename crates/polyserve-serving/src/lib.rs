@@ -9,6 +9,7 @@
 //! | lend a thread its buffers | [`with_buffers`] |
 //! | reject a connection with a 503 | [`LingeringSet::reject`]; it looks at no other connection |
 //! | let a closed connection linger | [`LingeringSet::add`]; [`linger`] on a thread that may block |
+//! | decide what a connection does next, and how long it waits | [`Connection`]: its driver takes each [`Step`] |
 //! | serve a connection on a thread that may block | [`blocking::serve`], [`blocking::serve_pooled`]; or [`blocking::drive`] over a transport |
 //! | evict idle connections, if each holds a thread | [`OpenConnections`]; [`EVICTION_GRACE`], [`CROWDED_AFTER`], [`READ_RETRY`] |
 //! | count the bytes that waiting connections keep | [`memory`] |
@@ -28,6 +29,7 @@
 mod accepting;
 mod bind;
 pub mod blocking;
+mod connection;
 pub mod http1;
 mod idle_queue;
 mod incoming;
@@ -44,6 +46,7 @@ use std::time::Duration;
 
 pub use accepting::{ACCEPT_BACKOFF, Backlog, BacklogNext, drain_backlog};
 pub use bind::{Bound, bind};
+pub use connection::{Connection, HasSent, MAX_TURN_READS, Step, Turn, WaitFor};
 pub use idle_queue::{FoundConnections, IdleQueue, IdleSince};
 pub use incoming::{Accepted, Incoming};
 pub use lingering::{LingeringSet, MAX_LINGERING, discard, linger};

@@ -6,7 +6,7 @@ use std::cell::RefCell;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::task::Poll;
+use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use polyserve_core::answer::park_until;
@@ -146,19 +146,19 @@ fn register(shutdown: &Shutdown) {
     });
 }
 
-/// Parks this thread until the session's answer is there.
+/// Parks this thread until the answer that `poll_answer` polls is there.
 ///
 /// # Cost
 ///
 /// No lock except that of the answer, and one at the first wait of a thread: it registers the thread, so that a shutdown
 /// unparks the thread.
-pub fn wait_for_answer(session: &mut Session, server: &ServerState) -> WaitOutcome {
+pub fn wait_for_answer(server: &ServerState, mut poll_answer: impl FnMut(&mut Context<'_>) -> Poll<()>) -> WaitOutcome {
     let timeout = Instant::now() + TimeLimit::Answer.of(&server.config);
     register(&server.shutdown);
     loop {
         let draining = server.shutdown.is_begun();
         let deadline = server.within(timeout);
-        let woken = park_until(Some(deadline), |cx| match session.poll_answer(cx) {
+        let woken = park_until(Some(deadline), |cx| match poll_answer(cx) {
             Poll::Ready(()) => Poll::Ready(true),
             // A drain may have begun since its deadline was read, so the loop starts again. A drain that
             // begins after this check unparks the thread.
@@ -204,7 +204,7 @@ mod tests {
         let (mut session, mut buffers) = (Session::new(), ThreadBuffers::new());
         let request = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n";
         let _ = session.receive(request, &server.env, &mut buffers.scratch);
-        wait_for_answer(&mut session, server)
+        wait_for_answer(server, |cx| session.poll_answer(cx))
     }
 
     /// Regression test: each wait took a lock that all threads share, twice.

@@ -54,7 +54,7 @@ enum AnswerStage {
 
 /// The result of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Step {
+pub(crate) enum ReadStep {
     /// The answer is not complete.
     More,
     /// The answer is complete.
@@ -87,14 +87,14 @@ impl Reader {
         excerpt(&self.excerpt)
     }
 
-    /// Reads the bytes of this answer, and returns their number. The bytes left after [`Step::More`] are an incomplete head
+    /// Reads the bytes of this answer, and returns their number. The bytes left after [`ReadStep::More`] are an incomplete head
     /// or line: the next call must have them again, with more bytes after them.
     pub(crate) fn feed(
         &mut self,
         bytes: &[u8],
         expected: &Expected<'_>,
         heads: &mut Heads,
-    ) -> Result<(usize, Step), Wrong> {
+    ) -> Result<(usize, ReadStep), Wrong> {
         let mut used = 0;
         loop {
             let rest = bytes.get(used..).unwrap_or_default();
@@ -106,7 +106,7 @@ impl Reader {
                         None => heads.find(rest)?,
                         found => found,
                     };
-                    let Some((head, length)) = found else { return Ok((used, Step::More)) };
+                    let Some((head, length)) = found else { return Ok((used, ReadStep::More)) };
                     used += length;
                     if (100..200).contains(&head.status) && head.status != 101 {
                         self.interim += 1;
@@ -117,7 +117,7 @@ impl Reader {
                     }
                     self.interim = 0;
                     if let Some(size) = fast_path(&head, expected, bytes.get(used..).unwrap_or_default()) {
-                        return Ok((used + size, Step::Done { closes: head.closes, unexpected: None }));
+                        return Ok((used + size, ReadStep::Done { closes: head.closes, unexpected: None }));
                     }
                     self.begin(head, expected, bytes.get(used..).unwrap_or_default());
                 }
@@ -127,10 +127,10 @@ impl Reader {
                     let is_whole = *remaining == 0;
                     self.body(rest.get(..length).unwrap_or_default(), expected)?;
                     used += length;
-                    return if is_whole { Ok((used, self.finish(expected)?)) } else { Ok((used, Step::More)) };
+                    return if is_whole { Ok((used, self.finish(expected)?)) } else { Ok((used, ReadStep::More)) };
                 }
                 AnswerStage::Chunked(chunks) => {
-                    let Some((piece, length)) = chunks.next(rest)? else { return Ok((used, Step::More)) };
+                    let Some((piece, length)) = chunks.next(rest)? else { return Ok((used, ReadStep::More)) };
                     let is_last = chunks.is_over();
                     self.body(piece, expected)?;
                     used += length;
@@ -140,14 +140,14 @@ impl Reader {
                 }
                 AnswerStage::UntilEnd => {
                     self.body(rest, expected)?;
-                    return Ok((bytes.len(), Step::More));
+                    return Ok((bytes.len(), ReadStep::More));
                 }
             }
         }
     }
 
     /// Handles the end of the connection: the answer is complete if it lasts until the end. Returns `None` if it is cut off.
-    pub(crate) fn end(&mut self, expected: &Expected<'_>) -> Result<Option<Step>, Wrong> {
+    pub(crate) fn end(&mut self, expected: &Expected<'_>) -> Result<Option<ReadStep>, Wrong> {
         match self.stage {
             AnswerStage::UntilEnd => self.finish(expected).map(Some),
             AnswerStage::Head | AnswerStage::Sized(_) | AnswerStage::Chunked(_) => Ok(None),
@@ -202,17 +202,17 @@ impl Reader {
         Ok(())
     }
 
-    fn finish(&mut self, expected: &Expected<'_>) -> Result<Step, Wrong> {
+    fn finish(&mut self, expected: &Expected<'_>) -> Result<ReadStep, Wrong> {
         let closes = self.head.closes || matches!(self.stage, AnswerStage::UntilEnd);
         self.stage = AnswerStage::Head;
         let status = self.head.status;
         if self.unexpected {
-            return Ok(Step::Done { closes: closes || status == 101, unexpected: Some(status) });
+            return Ok(ReadStep::Done { closes: closes || status == 101, unexpected: Some(status) });
         }
         let is_whole = |index: u32| self.candidates & (1 << index) != 0 && expected.body(index).len() == self.received;
         let is_any = expected.is_unknown() || expected.judged == AnswerCheck::Status;
         if expected.is_head || is_any || (0..expected.count()).any(is_whole) {
-            return Ok(Step::Done { closes, unexpected: None });
+            return Ok(ReadStep::Done { closes, unexpected: None });
         }
         Err(Wrong(format!("the body ends after {} bytes", self.received)))
     }

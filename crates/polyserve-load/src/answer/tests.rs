@@ -25,7 +25,7 @@ fn encoded(method: &str, statuses: &[u16], answers: &[&str]) -> EncodedRequests 
 }
 
 /// Feeds `pieces` as a connection does, then the end. Returns the steps and the remaining bytes.
-fn read(requests: &EncodedRequests, pieces: &[&[u8]], heads: &mut Heads) -> Result<(Vec<Step>, Vec<u8>), Wrong> {
+fn read(requests: &EncodedRequests, pieces: &[&[u8]], heads: &mut Heads) -> Result<(Vec<ReadStep>, Vec<u8>), Wrong> {
     let expected = requests.expected(PlannedRequest::Fixed(0));
     let (mut reader, mut steps, mut partial) = (Reader::default(), Vec::new(), Vec::new());
     for piece in pieces {
@@ -33,7 +33,7 @@ fn read(requests: &EncodedRequests, pieces: &[&[u8]], heads: &mut Heads) -> Resu
         loop {
             let (used, step) = reader.feed(&partial, &expected, heads)?;
             partial.drain(..used);
-            if step == Step::More {
+            if step == ReadStep::More {
                 break;
             }
             steps.push(step);
@@ -46,12 +46,12 @@ fn read(requests: &EncodedRequests, pieces: &[&[u8]], heads: &mut Heads) -> Resu
     if reader.is_between() { Ok((steps, partial)) } else { Ok((steps, b"torn".to_vec())) }
 }
 
-fn whole(requests: &EncodedRequests, text: &str) -> Result<(Vec<Step>, Vec<u8>), Wrong> {
+fn whole(requests: &EncodedRequests, text: &str) -> Result<(Vec<ReadStep>, Vec<u8>), Wrong> {
     read(requests, &[text.as_bytes()], &mut Heads::default())
 }
 
-fn done(closes: bool) -> Step {
-    Step::Done { closes, unexpected: None }
+fn done(closes: bool) -> ReadStep {
+    ReadStep::Done { closes, unexpected: None }
 }
 
 #[test]
@@ -86,7 +86,7 @@ fn an_answer_without_a_body_ends_with_its_head() {
 fn another_status_is_reported_and_its_body_skipped() {
     let get = encoded("GET", &[200, 201], &[BODY]);
     let answers = format!("HTTP/1.1 503 Busy\r\nContent-Length: 4\r\n\r\nbusy{SIZED}");
-    let refused = Step::Done { closes: false, unexpected: Some(503) };
+    let refused = ReadStep::Done { closes: false, unexpected: Some(503) };
     assert_eq!(whole(&get, &answers), Ok((vec![refused, done(false)], vec![])));
 }
 

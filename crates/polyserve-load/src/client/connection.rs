@@ -60,7 +60,7 @@ pub(crate) enum EndHint {
 
 /// A connection.
 #[derive(Debug)]
-pub(crate) struct Connection {
+pub(crate) struct ClientConnection {
     pub(crate) socket: Option<OwnedFd>,
     pub(crate) state: State,
     /// The number of the socket: an event with another number is stale.
@@ -96,7 +96,7 @@ pub(crate) struct Connection {
     pub(crate) shortage_since: Option<u64>,
 }
 
-impl Connection {
+impl ClientConnection {
     pub(crate) fn new() -> Self {
         Self {
             socket: None,
@@ -230,7 +230,7 @@ impl Connection {
     }
 }
 
-impl Drop for Connection {
+impl Drop for ClientConnection {
     fn drop(&mut self) {
         self.close(true);
     }

@@ -8,10 +8,10 @@ use std::cmp::Reverse;
 
 use rustix::io::Errno;
 
-use super::connection::{Connection, Pending, State};
+use super::connection::{ClientConnection, Pending, State};
 use super::tally::FailureKind;
 use super::worker_state::WorkerState;
-use crate::answer::{Step, Wrong, excerpt};
+use crate::answer::{ReadStep, Wrong, excerpt};
 
 /// The pause after the first failure of a connection. Each further failure doubles it, up to a factor of 64.
 const BACKOFF: u64 = 1_000_000;
@@ -23,7 +23,7 @@ const CLOSE_TIMEOUT: u64 = 500_000_000;
 
 impl WorkerState {
     /// Handles the end of a connection, with `error` if there was one.
-    pub(super) fn ended(&mut self, connection: &mut Connection, index: usize, error: Option<Errno>) {
+    pub(super) fn ended(&mut self, connection: &mut ClientConnection, index: usize, error: Option<Errno>) {
         match connection.state {
             State::Free => {
                 // It stays in the queue. Its next use opens a socket.
@@ -43,7 +43,7 @@ impl WorkerState {
     }
 
     /// Handles the end of a connection with unanswered requests.
-    fn lost(&mut self, connection: &mut Connection, index: usize, error: Option<Errno>) {
+    fn lost(&mut self, connection: &mut ClientConnection, index: usize, error: Option<Errno>) {
         let Some(&pending) = connection.pending.get(connection.next) else { return };
         if connection.is_connecting {
             return self.cannot_open(connection, index, error.unwrap_or(Errno::CONNRESET));
@@ -51,7 +51,7 @@ impl WorkerState {
         if error.is_none() {
             match connection.reader.end(&self.requests.expected(pending.planned)) {
                 Ok(None) => {}
-                Ok(Some(Step::Done { unexpected: Some(status), .. })) => {
+                Ok(Some(ReadStep::Done { unexpected: Some(status), .. })) => {
                     self.fail_status(connection, &pending, status);
                     return self.answered_by_end(connection, index, false);
                 }
@@ -84,13 +84,13 @@ impl WorkerState {
     }
 
     /// Settles an answer that lasts until the end of the connection.
-    fn answered_by_end(&mut self, connection: &mut Connection, index: usize, is_right: bool) {
+    fn answered_by_end(&mut self, connection: &mut ClientConnection, index: usize, is_right: bool) {
         self.settled(connection, index, true, is_right);
         self.ended(connection, index, None);
     }
 
     /// Handles bytes that answer no request.
-    pub(super) fn unexpected_bytes(&mut self, connection: &mut Connection, index: usize, bytes: &[u8]) {
+    pub(super) fn unexpected_bytes(&mut self, connection: &mut ClientConnection, index: usize, bytes: &[u8]) {
         self.wrong += 1;
         self.tally.fail(self.now, FailureKind::Wrong, 1, || {
             format!("bytes after the last expected answer: {}", excerpt(bytes))
@@ -98,13 +98,19 @@ impl WorkerState {
         self.replace(connection, index);
     }
 
-    pub(super) fn fail_status(&mut self, connection: &Connection, pending: &Pending, status: u16) {
+    pub(super) fn fail_status(&mut self, connection: &ClientConnection, pending: &Pending, status: u16) {
         self.fail(pending, FailureKind::Status(status), 1, || {
             format!("status {status}: {}", connection.reader.excerpt())
         });
     }
 
-    pub(super) fn fail_wrong(&mut self, connection: &mut Connection, index: usize, pending: &Pending, wrong: &Wrong) {
+    pub(super) fn fail_wrong(
+        &mut self,
+        connection: &mut ClientConnection,
+        index: usize,
+        pending: &Pending,
+        wrong: &Wrong,
+    ) {
         self.fail(pending, FailureKind::Wrong, 1, || wrong.0.clone());
         connection.next += 1;
         self.replace(connection, index);
@@ -120,7 +126,7 @@ impl WorkerState {
     }
 
     /// Counts an answer to `Connection: close` that must announce the close and does not.
-    pub(super) fn missing_close(&mut self, connection: &Connection) {
+    pub(super) fn missing_close(&mut self, connection: &ClientConnection) {
         self.wrong += 1;
         let planned = connection.pending.get(connection.next.saturating_sub(1)).map(|pending| pending.planned);
         let requests = &self.requests;
@@ -130,7 +136,7 @@ impl WorkerState {
     }
 
     /// Closes a connection after an invalid answer. Pending requests are sent on a new socket.
-    fn replace(&mut self, connection: &mut Connection, index: usize) {
+    fn replace(&mut self, connection: &mut ClientConnection, index: usize) {
         connection.close(true);
         match connection.state {
             // It stays in the queue.
@@ -142,14 +148,14 @@ impl WorkerState {
     }
 
     /// Starts the pause of a failed connection. Pending requests are sent again after it.
-    fn back_off(&mut self, connection: &mut Connection, index: usize) {
+    fn back_off(&mut self, connection: &mut ClientConnection, index: usize) {
         if connection.is_answered() {
             self.busy -= 1;
         }
         self.back_off_idle(connection, index);
     }
 
-    fn back_off_idle(&mut self, connection: &mut Connection, index: usize) {
+    fn back_off_idle(&mut self, connection: &mut ClientConnection, index: usize) {
         let delay = BACKOFF << connection.failures.min(MAX_DOUBLINGS);
         connection.failures = connection.failures.saturating_add(1);
         connection.state = State::BackingOff;
@@ -157,7 +163,7 @@ impl WorkerState {
     }
 
     /// Continues a connection without a socket: sends pending requests again, or frees the connection.
-    pub(super) fn resume(&mut self, connection: &mut Connection, index: usize) {
+    pub(super) fn resume(&mut self, connection: &mut ClientConnection, index: usize) {
         if connection.is_answered() {
             connection.state = State::Free;
             (connection.since, connection.free_since) = (self.now, self.arrived);
@@ -172,7 +178,7 @@ impl WorkerState {
     }
 
     /// Handles a socket that cannot be opened or connected.
-    pub(super) fn cannot_open(&mut self, connection: &mut Connection, index: usize, error: Errno) {
+    pub(super) fn cannot_open(&mut self, connection: &mut ClientConnection, index: usize, error: Errno) {
         connection.close(true);
         match connection.state {
             State::Opening => {
@@ -197,7 +203,7 @@ impl WorkerState {
     }
 
     /// Handles a connection that has been in its state for longer than the client's patience.
-    pub(super) fn time_out(&mut self, connection: &mut Connection, index: usize) {
+    pub(super) fn time_out(&mut self, connection: &mut ClientConnection, index: usize) {
         let seconds = self.patience as f64 / 1e9;
         match connection.state {
             State::Free | State::Opening | State::Leaving | State::BackingOff => {}
@@ -225,13 +231,13 @@ impl WorkerState {
     }
 
     /// Whether the server has exceeded the time for the announced close.
-    pub(super) fn is_late_to_close(&self, connection: &Connection) -> bool {
+    pub(super) fn is_late_to_close(&self, connection: &ClientConnection) -> bool {
         self.now.saturating_sub(connection.since) >= CLOSE_TIMEOUT.min(self.schedule.grace)
     }
 
     /// Ends the wait for answers. An unanswered request has failed, unless the load was stopped before the request's patience
     /// was over. So a silent server is noticed however short the measured period was.
-    pub(super) fn abandon(&mut self, connection: &Connection) {
+    pub(super) fn abandon(&mut self, connection: &ClientConnection) {
         let Some(&pending) = connection.waiting().first() else { return };
         let (count, seconds) = (connection.waiting().len(), self.schedule.grace as f64 / 1e9);
         self.record_waits(connection);
@@ -256,14 +262,14 @@ impl WorkerState {
 
     /// Open loop: records the waits of unanswered requests, which are at least until now. Without them a stalled server would
     /// appear fast.
-    fn record_waits(&mut self, connection: &Connection) {
+    fn record_waits(&mut self, connection: &ClientConnection) {
         for pending in connection.waiting().iter().filter(|pending| pending.counts && self.is_open_loop) {
             self.tally.latency.saturating_record(self.now.saturating_sub(pending.from).max(1));
         }
     }
 
     /// Counts a missing close at the end of the load. It is counted also if the run was shorter than the client's patience.
-    pub(super) fn expect_closed(&mut self, connection: &Connection) {
+    pub(super) fn expect_closed(&mut self, connection: &ClientConnection) {
         let waited = self.now.saturating_sub(connection.since);
         if connection.state == State::Closing && self.is_late_to_close(connection) {
             self.wrong += 1;

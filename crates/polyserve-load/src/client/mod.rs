@@ -30,7 +30,7 @@ use crate::clock::{self, Meter, Reading};
 use crate::encoded_requests::EncodedRequests;
 use crate::error::LoadError;
 use crate::load::{Load, Pace, Usage};
-use connection::{Connection, EndHint, State, read_token};
+use connection::{ClientConnection, EndHint, State, read_token};
 pub(crate) use schedule::{Schedule, Times, share};
 pub(crate) use tally::Tally;
 use worker_state::WorkerState;
@@ -72,7 +72,7 @@ pub(crate) struct ThreadContext<'a> {
 
 /// A client thread and its connections.
 pub(crate) struct ClientThread {
-    connections: Vec<Connection>,
+    connections: Vec<ClientConnection>,
     worker: WorkerState,
     timer: OwnedFd,
     /// The time to which the timer is set.
@@ -89,7 +89,7 @@ pub(crate) struct ClientThread {
 #[derive(Debug)]
 pub(crate) struct FinishedClient {
     pub(crate) tally: Tally,
-    _connections: Vec<Connection>,
+    _connections: Vec<ClientConnection>,
 }
 
 /// The max number of connections that are being opened at a time before the load.
@@ -111,7 +111,7 @@ impl ClientThread {
             .map_err(LoadError::system("timer"))?;
         let count = share(load.connections as u64, thread as u64, load.threads as u64) as usize;
         Ok(Self {
-            connections: std::iter::repeat_with(Connection::new).take(count).collect(),
+            connections: std::iter::repeat_with(ClientConnection::new).take(count).collect(),
             worker: WorkerState::new(load, requests, thread, epoll),
             timer,
             armed: 0,
@@ -209,8 +209,9 @@ impl ClientThread {
 
     /// Whether a server still has time to close a connection that it announced to close.
     fn expects_a_close(&self) -> bool {
-        let may_close =
-            |connection: &Connection| connection.state == State::Closing && !self.worker.is_late_to_close(connection);
+        let may_close = |connection: &ClientConnection| {
+            connection.state == State::Closing && !self.worker.is_late_to_close(connection)
+        };
         self.connections.iter().any(may_close)
     }
 

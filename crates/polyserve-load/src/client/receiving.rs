@@ -4,14 +4,14 @@
 
 use rustix::io::Errno;
 
-use super::connection::{Connection, EndHint, Pending, State};
+use super::connection::{ClientConnection, EndHint, Pending, State};
 use super::worker_state::WorkerState;
-use crate::answer::Step;
+use crate::answer::ReadStep;
 use crate::clock;
 
 impl WorkerState {
     /// Reads the bytes in the socket, and settles the requests that they answer.
-    pub(super) fn receive(&mut self, connection: &mut Connection, index: usize, ending: EndHint) {
+    pub(super) fn receive(&mut self, connection: &mut ClientConnection, index: usize, ending: EndHint) {
         let mut buffer = std::mem::take(&mut self.buffer);
         let end = self.receive_into(&mut buffer, connection, index, ending);
         self.buffer = buffer;
@@ -28,7 +28,7 @@ impl WorkerState {
     fn receive_into(
         &mut self,
         buffer: &mut [u8],
-        connection: &mut Connection,
+        connection: &mut ClientConnection,
         index: usize,
         ending: EndHint,
     ) -> Option<Option<Errno>> {
@@ -70,7 +70,7 @@ impl WorkerState {
     }
 
     /// Settles the requests that `bytes` answer. Returns whether the connection stays open.
-    fn digest(&mut self, connection: &mut Connection, index: usize, bytes: &[u8]) -> bool {
+    fn digest(&mut self, connection: &mut ClientConnection, index: usize, bytes: &[u8]) -> bool {
         let mut rest = bytes;
         // The latencies of one read are mostly equal: they are recorded together.
         let mut equal_latencies = (0, 0);
@@ -82,11 +82,11 @@ impl WorkerState {
             };
             let expected = self.requests.expected(pending.planned);
             match connection.reader.feed(rest, &expected, &mut self.heads) {
-                Ok((used, Step::More)) => {
+                Ok((used, ReadStep::More)) => {
                     connection.partial.extend_from_slice(rest.get(used..).unwrap_or_default());
                     break;
                 }
-                Ok((used, Step::Done { closes, unexpected })) => {
+                Ok((used, ReadStep::Done { closes, unexpected })) => {
                     rest = rest.get(used..).unwrap_or_default();
                     match unexpected {
                         None => self.right(&pending, &mut equal_latencies),
@@ -136,7 +136,7 @@ impl WorkerState {
     }
 
     /// Settles a request: the connection continues, becomes free, or is to be closed.
-    pub(super) fn settled(&mut self, connection: &mut Connection, index: usize, closes: bool, is_right: bool) {
+    pub(super) fn settled(&mut self, connection: &mut ClientConnection, index: usize, closes: bool, is_right: bool) {
         connection.next += 1;
         (connection.since, connection.free_since) = (self.now, self.arrived);
         connection.is_proven = true;
@@ -160,7 +160,7 @@ impl WorkerState {
     }
 
     /// Handles the last answer of a connection: the server has announced a close, or every request has its own connection.
-    fn last_answer(&mut self, connection: &mut Connection, closes: bool, is_right: bool) {
+    fn last_answer(&mut self, connection: &mut ClientConnection, closes: bool, is_right: bool) {
         let last = connection.pending.get(connection.next.saturating_sub(1));
         if let Some(phases) = self.tally.phases.as_mut().filter(|_| is_right && last.is_some_and(|last| last.counts)) {
             let (started, established) = connection.connected;

@@ -8,7 +8,7 @@ use std::os::fd::OwnedFd;
 use rustix::event::epoll::EventFlags;
 use rustix::io::Errno;
 
-use super::connection::{Connection, EndHint, Pending, State};
+use super::connection::{ClientConnection, EndHint, Pending, State};
 use super::schedule::{Schedule, Times};
 use super::tally::Tally;
 use crate::answer::Heads;
@@ -121,7 +121,7 @@ impl WorkerState {
     }
 
     /// Sends due requests on free connections, and resumes connections after their pause.
-    pub(super) fn dispatch(&mut self, connections: &mut [Connection]) {
+    pub(super) fn dispatch(&mut self, connections: &mut [ClientConnection]) {
         while let Some(Reverse((until, index))) = self.backing_off.peek().copied() {
             if until > self.now {
                 break;
@@ -151,7 +151,7 @@ impl WorkerState {
     }
 
     /// Takes a batch of requests from the stream for a free connection, and sends it.
-    fn begin(&mut self, connection: &mut Connection, index: usize) {
+    fn begin(&mut self, connection: &mut ClientConnection, index: usize) {
         connection.pending.clear();
         connection.next = 0;
         self.out.clear();
@@ -172,7 +172,7 @@ impl WorkerState {
     }
 
     /// Sends the pending requests again, on a new socket.
-    pub(super) fn resend(&mut self, connection: &mut Connection, index: usize) {
+    pub(super) fn resend(&mut self, connection: &mut ClientConnection, index: usize) {
         self.out.clear();
         for pending in connection.waiting() {
             self.requests.write(pending.planned, &mut self.out);
@@ -183,7 +183,7 @@ impl WorkerState {
     }
 
     /// Sends `out`. Opens a socket if the connection has none.
-    fn send(&mut self, connection: &mut Connection, index: usize) {
+    fn send(&mut self, connection: &mut ClientConnection, index: usize) {
         let is_new = connection.socket.is_none();
         if is_new {
             if self.closes {
@@ -216,7 +216,7 @@ impl WorkerState {
         }
     }
 
-    fn open(&mut self, connection: &mut Connection) -> Result<(), Errno> {
+    fn open(&mut self, connection: &mut ClientConnection) -> Result<(), Errno> {
         // A single small request on a new connection is never delayed.
         connection.open(self.target, !self.closes || self.out.len() > 1024)?;
         self.tally.opened += 1;
@@ -225,7 +225,7 @@ impl WorkerState {
     }
 
     /// Opens a connection before the load.
-    pub(super) fn open_idle(&mut self, connection: &mut Connection, index: usize) {
+    pub(super) fn open_idle(&mut self, connection: &mut ClientConnection, index: usize) {
         connection.since = self.now;
         if self.open(connection).is_err() || connection.register(&self.epoll, index, true).is_err() {
             return connection.close(true);
@@ -238,7 +238,7 @@ impl WorkerState {
 
     /// Handles an event of a connection.
     #[inline]
-    pub(super) fn ready(&mut self, connection: &mut Connection, index: usize, flags: EventFlags) {
+    pub(super) fn ready(&mut self, connection: &mut ClientConnection, index: usize, flags: EventFlags) {
         let waits_to_write = connection.is_connecting || !connection.unsent.is_empty();
         if waits_to_write && flags.intersects(EventFlags::OUT | EventFlags::ERR | EventFlags::HUP) {
             self.writable(connection, index);
@@ -253,7 +253,7 @@ impl WorkerState {
         }
     }
 
-    fn writable(&mut self, connection: &mut Connection, index: usize) {
+    fn writable(&mut self, connection: &mut ClientConnection, index: usize) {
         if connection.is_connecting {
             if let Some(error) = connection.socket_error() {
                 return self.cannot_open(connection, index, error);

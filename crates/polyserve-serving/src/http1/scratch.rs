@@ -10,7 +10,7 @@ use polyserve_core::service::Service;
 
 use super::date::Date;
 use super::decode::Limits;
-use super::turn::Turn;
+use super::turn::TurnBudget;
 use crate::memory::MemoryBudget;
 
 /// The environment that all connections of a server share.
@@ -61,7 +61,7 @@ pub struct Scratch {
     pub(super) closing: bool,
     pub(super) others_wait: bool,
     /// `None` if the work of one connection is not limited.
-    turn: Option<Turn>,
+    turn: Option<TurnBudget>,
     /// The budget of the server that the output belongs to.
     pub(super) memory: Option<MemoryBudget>,
 }
@@ -107,7 +107,7 @@ impl Scratch {
     /// `clock` is called for every fourth request that follows another one in the same turn.
     #[inline]
     pub fn begin_turn(&mut self, clock: fn() -> SystemTime) {
-        self.turn = Some(Turn::new(clock));
+        self.turn = Some(TurnBudget::new(clock));
     }
 
     /// Ends the turn. Without a turn, the work of one connection is not limited.
@@ -118,7 +118,7 @@ impl Scratch {
 
     /// Whether the session yields before a further request.
     pub fn turn_is_over(&mut self) -> bool {
-        self.turn.as_mut().is_some_and(Turn::is_over)
+        self.turn.as_mut().is_some_and(TurnBudget::is_over)
     }
 
     pub(super) fn count_request(&mut self) {
@@ -173,7 +173,8 @@ impl Scratch {
         }
     }
 
-    pub(super) fn clear(&mut self) {
+    /// Drops the output.
+    pub(crate) fn clear(&mut self) {
         self.out.clear();
         self.ends.clear();
         for buffer in [&mut self.out, &mut self.body] {

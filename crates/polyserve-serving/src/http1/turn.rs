@@ -20,7 +20,7 @@ const CLOCK_INTERVAL: u32 = 4;
 
 /// A turn that has begun.
 #[derive(Debug)]
-pub struct Turn {
+pub struct TurnBudget {
     clock: fn() -> SystemTime,
     /// `None` until the clock is read or [`note_time`](Self::note_time) is called.
     started: Option<SystemTime>,
@@ -29,7 +29,7 @@ pub struct Turn {
     is_late: bool,
 }
 
-impl Turn {
+impl TurnBudget {
     /// Begins a turn that reads `clock`.
     #[inline]
     pub const fn new(clock: fn() -> SystemTime) -> Self {
@@ -87,7 +87,7 @@ mod tests {
         CLOCK.get().1
     }
 
-    fn serve(turn: &mut Turn, requests: u32) {
+    fn serve(turn: &mut TurnBudget, requests: u32) {
         for _ in 0..requests {
             assert!(!turn.is_over());
             turn.count_request();
@@ -96,7 +96,7 @@ mod tests {
 
     #[test]
     fn a_turn_has_sixteen_requests_and_reads_the_clock_thrice() {
-        let mut turn = Turn::new(now);
+        let mut turn = TurnBudget::new(now);
         turn.note_time(now());
         let before = reads();
         serve(&mut turn, 16);
@@ -106,20 +106,20 @@ mod tests {
 
     #[test]
     fn a_turn_of_one_request_reads_no_clock() {
-        let mut turn = Turn::new(now);
+        let mut turn = TurnBudget::new(now);
         serve(&mut turn, 1);
         assert_eq!(reads(), 0);
     }
 
     #[test]
     fn a_turn_ends_after_a_millisecond_but_not_before_its_first_request() {
-        let mut turn = Turn::new(now);
+        let mut turn = TurnBudget::new(now);
         turn.note_time(now());
         CLOCK.set((1, 0));
         turn.note_time(now());
         serve(&mut turn, 1);
         assert!(turn.is_over());
-        let mut turn = Turn::new(now);
+        let mut turn = TurnBudget::new(now);
         serve(&mut turn, 4);
         CLOCK.set((2, 0));
         assert!(turn.is_over(), "the start is known since the second request");
@@ -129,7 +129,7 @@ mod tests {
     #[test]
     fn a_clock_that_is_set_back_ends_the_turn() {
         CLOCK.set((10, 0));
-        let mut turn = Turn::new(now);
+        let mut turn = TurnBudget::new(now);
         serve(&mut turn, 4);
         CLOCK.set((9, 0));
         assert!(turn.is_over());

@@ -3,6 +3,7 @@
 use std::future::poll_fn;
 use std::io::Write as _;
 use std::net::{TcpListener, TcpStream};
+use std::time::{Duration, Instant};
 
 use polyserve_core::service::Echo;
 use polyserve_core::{Answer, Reply, Request, ServerConfig, Service};

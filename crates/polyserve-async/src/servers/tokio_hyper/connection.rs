@@ -33,7 +33,7 @@ use super::error_response;
 use super::io::{HyperIo, LowWaterMark};
 use super::output::Output;
 use super::turn::{PollWaker, TurnGate};
-use crate::servers::connection_task::{ConnectionTask, StepResult};
+use crate::servers::connection_task::ConnectionTask;
 use crate::servers::toolkit::{AsyncSocket as _, ConnectionEntry, TokioSocket};
 
 /// A `hyper::service::Service` that answers the requests of one connection.
@@ -91,6 +91,18 @@ pub(crate) struct HyperConnection<S: RequestHandler> {
     deadline: Instant,
     /// The deadline has passed, and the socket was tried once more.
     was_retried: bool,
+}
+
+/// The result of a step.
+enum StepResult {
+    /// Another step can follow now.
+    Continue,
+    /// Another step can follow after the other tasks.
+    Yield,
+    /// The task waits.
+    Wait,
+    /// The connection is to be closed.
+    End,
 }
 
 /// How a connection is closed after its output is sent.

@@ -9,7 +9,7 @@ use std::time::SystemTime;
 
 use polyserve_serving::ServerState;
 use polyserve_serving::http1::date::Date;
-use polyserve_serving::http1::turn::Turn;
+use polyserve_serving::http1::turn::TurnBudget;
 use polyserve_serving::memory::Reservation;
 use polyserve_serving::net;
 
@@ -136,7 +136,7 @@ pub(super) struct HyperBuffers {
     pub(super) input: Box<[u8]>,
     pub(super) output: Output,
     /// The turn of the connection that has the buffers.
-    pub(super) turn: Turn,
+    pub(super) turn: TurnBudget,
     date: Date,
 }
 
@@ -146,14 +146,14 @@ impl HyperBuffers {
         Self {
             input: vec![0; INPUT_LENGTH].into_boxed_slice(),
             output: Output::default(),
-            turn: Turn::new(SystemTime::now),
+            turn: TurnBudget::new(SystemTime::now),
             date,
         }
     }
 
     /// Begins a turn.
     pub(super) fn in_new_turn(mut self: Box<Self>) -> Box<Self> {
-        self.turn = Turn::new(SystemTime::now);
+        self.turn = TurnBudget::new(SystemTime::now);
         self
     }
 

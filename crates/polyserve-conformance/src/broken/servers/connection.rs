@@ -24,7 +24,7 @@ use super::sending::AnswerBuffer;
 
 /// Serves a connection to its end.
 pub(super) fn serve_connection(server: &RunContext, tracked: &TrackedConnection) {
-    let mut connection = Connection::new(server, tracked);
+    let mut connection = PlainConnection::new(server, tracked);
     let end = connection.serve();
     if connection.output.flush() && matches!(end, Ended::Answered) {
         connection.linger();
@@ -33,7 +33,7 @@ pub(super) fn serve_connection(server: &RunContext, tracked: &TrackedConnection)
 
 /// Refuses a connection that exceeds the limit.
 pub(super) fn reject(server: &RunContext, tracked: &TrackedConnection) {
-    let mut connection = Connection::new(server, tracked);
+    let mut connection = PlainConnection::new(server, tracked);
     connection.output.refuses = true;
     let refused = server.refused.fetch_add(1, Ordering::SeqCst);
     if server.has(Flaw::AnswersFewRefusals) && refused >= 256 {
@@ -49,7 +49,7 @@ pub(super) fn reject(server: &RunContext, tracked: &TrackedConnection) {
     }
 }
 
-struct Connection<'a> {
+struct PlainConnection<'a> {
     server: &'a RunContext,
     tracked: &'a TrackedConnection,
     input: Vec<u8>,
@@ -65,7 +65,7 @@ struct Connection<'a> {
     last_bodies: HashMap<String, Vec<u8>>,
 }
 
-impl<'a> Connection<'a> {
+impl<'a> PlainConnection<'a> {
     fn new(server: &'a RunContext, tracked: &'a TrackedConnection) -> Self {
         Self {
             server,
@@ -100,7 +100,7 @@ enum Got {
     Gone,
 }
 
-impl Connection<'_> {
+impl PlainConnection<'_> {
     fn has(&self, flaw: Flaw) -> bool {
         self.server.has(flaw)
     }

@@ -12,7 +12,7 @@ use mio::net::TcpStream;
 use polyserve_core::sync::lock;
 use polyserve_serving::IdleSince;
 
-use super::connection::Connection;
+use super::connection::PoolConnection;
 use super::slot_state::{PARKED, QUEUED, SlotState};
 
 /// The place of one connection.
@@ -32,7 +32,7 @@ pub(super) struct Slot {
     /// Whether the connection counts as lingering. Changed by its owner, under the lock of [`Free`].
     lingers: AtomicBool,
     /// Locked by the owner of the connection.
-    pub(super) connection: Mutex<Option<Connection>>,
+    pub(super) connection: Mutex<Option<PoolConnection>>,
     /// The connection's socket, for the supervisor: it can cut the socket while a worker serves the connection.
     socket: Mutex<Option<Arc<TcpStream>>>,
 }
@@ -161,7 +161,7 @@ impl Slots {
         drop(free);
         let stream = Arc::new(stream);
         *lock(&slot.socket) = Some(Arc::clone(&stream));
-        *lock(&slot.connection) = Some(Connection::new(stream));
+        *lock(&slot.connection) = Some(PoolConnection::new(stream));
         slot.ended.store(false, Ordering::Relaxed);
         slot.queued_at.store(now, Ordering::Relaxed);
         slot.deadline.store(deadline, Ordering::Relaxed); // the state publishes it
@@ -182,7 +182,7 @@ impl Slots {
     }
 
     /// Closes the socket of slot `id` and frees the slot. For the owner of the connection; `connection` is the slot's.
-    pub(super) fn release(&self, id: usize, connection: &mut Option<Connection>) {
+    pub(super) fn release(&self, id: usize, connection: &mut Option<PoolConnection>) {
         let Some(slot) = self.get(id) else { return };
         *lock(&slot.socket) = None;
         *connection = None; // the last handle: the socket closes

@@ -17,10 +17,9 @@ use std::time::{Duration, Instant};
 
 use polyserve_core::Drain;
 use polyserve_core::sync::lock;
-use polyserve_serving::http1::Phase;
 use polyserve_serving::{SHUTDOWN_SLACK, with_buffers};
 
-use super::connection::{Connection, TurnResult};
+use super::connection::{PoolConnection, TurnResult};
 use super::ready_list::{ReadyEntry, SupervisorAction, WATCH_INTERVAL};
 use super::slot_state::{AGAIN, FREE, LINGERING, PARKED, QUEUED, RUNNING};
 use super::slots::Slot;
@@ -215,10 +214,11 @@ impl Supervisor {
                 let mut connection = lock(&slot.connection);
                 if let Some(open) = connection.as_mut() {
                     let unread = queued && open.stream.peek(&mut [0]).is_ok_and(|count| count > 0);
-                    if unread && !open.session.is_busy() {
+                    let is_unread = unread && open.connection.idle().is_some();
+                    let _ = open.connection.abandon(&shared.server);
+                    if is_unread || open.connection.take_cut() {
                         shared.server.count_cut();
                     }
-                    shared.server.abandon(&mut open.session);
                 }
                 shared.slots.release(id, &mut connection);
             } else if slot.state.get() != FREE {
@@ -232,24 +232,24 @@ fn is_late(shared: &PoolServerState, slot: &Slot) -> bool {
     slot.deadline.load(Ordering::SeqCst) < shared.clock.now()
 }
 
-fn time_out_parked(shared: &PoolServerState, slot: &Slot, open: &mut Connection) -> TurnResult {
+fn time_out_parked(shared: &PoolServerState, slot: &Slot, open: &mut PoolConnection) -> TurnResult {
     if !is_late(shared, slot) {
         return TurnResult::Park; // it was served meanwhile
     }
-    if !open.is_writing() && open.has_input() {
+    if !open.is_writing && open.has_input() {
         return TurnResult::Yield; // a worker reads first, and then judges
     }
     with_buffers(|buffers| open.time_out(&shared.server, buffers))
 }
 
 /// Ends a connection that no worker has taken from the queue in time.
-fn time_out_queued(shared: &PoolServerState, id: usize, slot: &Slot, open: &mut Connection) -> TurnResult {
+fn time_out_queued(shared: &PoolServerState, id: usize, slot: &Slot, open: &mut PoolConnection) -> TurnResult {
     shared.ready.remove(id);
     if !is_late(shared, slot) {
         return TurnResult::Yield; // it was served meanwhile, and waits again
     }
-    let waits = open.session.stage().1 == Phase::Answer;
-    with_buffers(|buffers| match waits || open.is_writing() {
+    let waits = open.connection.awaits_answer();
+    with_buffers(|buffers| match waits || open.is_writing {
         true => open.time_out(&shared.server, buffers),
         false => open.reject(&shared.server, buffers),
     })

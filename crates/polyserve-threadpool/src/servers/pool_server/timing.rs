@@ -39,10 +39,15 @@ impl Clock {
         u64::try_from(nanos.div_ceil(1_000_000)).unwrap_or(u64::MAX)
     }
 
+    /// The time that is `millis` after the server's start.
+    pub(super) fn instant(&self, millis: u64) -> Option<Instant> {
+        self.start.checked_add(Duration::from_millis(millis))
+    }
+
     /// The earliest deadline; `None` if there is none.
     pub(super) fn earliest(&self) -> Option<Instant> {
         let millis = self.earliest.load(Ordering::SeqCst);
-        (millis < u64::MAX).then(|| self.start.checked_add(Duration::from_millis(millis)))?
+        (millis < u64::MAX).then(|| self.instant(millis))?
     }
 
     /// Whether a deadline may have passed at `now`.

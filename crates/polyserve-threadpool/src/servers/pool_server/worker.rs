@@ -4,7 +4,7 @@
 //!
 //! 1. `accept` accepts it, gives it a slot and adds it to the ready list.
 //! 2. `work` takes it from the ready list, and `run` makes this thread its owner.
-//! 3. `Connection::serve` serves a turn: it reads, calls the service and writes.
+//! 3. `PoolConnection::serve` serves a turn: it reads, calls the service and writes.
 //! 4. `settle` parks it, adds it to the ready list again, lets it linger, or closes it.
 //! 5. `poll` finds that bytes have arrived for a parked connection, and `handle_event` adds it to the ready list again.
 
@@ -20,14 +20,13 @@ use mio::net::TcpStream;
 use mio::{Events, Poll, Registry, Token, Waker};
 use polyserve_core::Executor;
 use polyserve_core::sync::lock;
-use polyserve_serving::http1::Session;
 use polyserve_serving::{
-    ACCEPT_BACKOFF, FoundConnections, IdleQueue, IdleSince, ServerState, WaitOutcome, discard, wait_for_answer,
-    with_buffers,
+    ACCEPT_BACKOFF, Connection, FoundConnections, IdleQueue, IdleSince, ServerState, WaitOutcome, discard,
+    wait_for_answer, with_buffers,
 };
 
 use super::acceptor::{Acceptor, LISTENER};
-use super::connection::{Connection, MAX_FULL_READS, TurnContext, TurnResult};
+use super::connection::{PoolConnection, TurnResult};
 use super::ready_list::{Actions, Next, ReadyEntry, ReadyList};
 use super::slot_state::{AGAIN, Event, LINGERING, PARKED, QUEUED, RUNNING};
 use super::slots::{Slot, Slots};
@@ -40,6 +39,9 @@ const WAKE: Token = Token(usize::MAX - 2);
 
 /// Max connections that are accepted in one poll, so that the others are served soon.
 const ACCEPT_BATCH: usize = 64;
+
+/// Turns in a row of a connection for which events come during its turns.
+const MAX_WAKE_UPS: usize = 2;
 
 /// On a shared executor, a job serves at most this number of connections. Then the executor's other jobs have their turn.
 const MAX_SHARED_TURNS: usize = 4;
@@ -249,7 +251,7 @@ impl PoolServerState {
         lock(&self.idle).evict_one(now, search, |since, id| {
             let mut is_closed = false;
             self.take(*id, PARKED, |_, open| {
-                if open.idle_since() != Some(since) {
+                if open.idle_since(self) != Some(since) {
                     return TurnResult::Park; // it was served meanwhile
                 }
                 if open.has_input() {
@@ -270,12 +272,11 @@ impl PoolServerState {
                 self.take(id, QUEUED, |_, open| with_buffers(|buffers| open.reject(&self.server, buffers)));
             }
             Err(stream) => with_buffers(|buffers| {
-                let mut open = Connection::new(Arc::new(stream));
+                let mut open = PoolConnection::new(Arc::new(stream));
                 if open.reject(&self.server, buffers) == (TurnResult::Close { linger: true }) {
                     let _ = open.stream.shutdown(std::net::Shutdown::Write);
                     discard(&*open.stream, &mut buffers.input);
                 }
-                self.server.count(&mut open.session);
             }),
         }
     }
@@ -319,14 +320,11 @@ impl PoolServerState {
             with_buffers(|buffers| {
                 for wake_ups in 1.. {
                     let Some(open) = connection.as_mut() else { break };
-                    let mut outcome = open.serve(self, &slot.ended, buffers);
-                    if outcome == TurnResult::Park && self.update_deadline(slot, open) {
-                        outcome = open.time_out(&self.server, buffers);
-                    }
+                    let outcome = open.serve(self, slot, buffers);
                     match self.settle(id, slot, &mut connection, outcome) {
                         Settled::Done => break,
                         Settled::Requeued => return true,
-                        Settled::Again if wake_ups < MAX_FULL_READS => {}
+                        Settled::Again if wake_ups < MAX_WAKE_UPS => {}
                         Settled::Again => {
                             return self.settle(id, slot, &mut connection, TurnResult::Yield) == Settled::Requeued;
                         }
@@ -348,11 +346,13 @@ impl PoolServerState {
         &self,
         id: usize,
         slot: &Slot,
-        connection: &mut Option<Connection>,
+        connection: &mut Option<PoolConnection>,
         outcome: TurnResult,
     ) -> Settled {
         let Some(open) = connection.as_mut() else { return Settled::Done };
-        self.server.count(&mut open.session);
+        if open.connection.take_cut() {
+            self.server.count_cut();
+        }
         match outcome {
             TurnResult::Close { linger: true } if self.linger(id, slot, open) => Settled::Done,
             TurnResult::Close { .. } => {
@@ -367,12 +367,12 @@ impl PoolServerState {
                 Settled::Requeued
             }
             TurnResult::Park => {
-                let writing = open.is_writing();
-                slot.idle_since.store(open.idle_since().map_or(0, IdleSince::bits), Ordering::Relaxed);
+                let writing = open.is_writing;
+                slot.idle_since.store(open.idle_since(self).map_or(0, IdleSince::bits), Ordering::Relaxed);
                 slot.writing.store(writing, Ordering::Relaxed);
                 self.set_deadline(slot, open.deadline);
                 if open.register(&self.registry, Token(id), writing).is_err() {
-                    self.server.abandon(&mut open.session);
+                    let _ = open.connection.abandon(&self.server);
                     self.slots.release(id, connection);
                     return Settled::Done;
                 }
@@ -383,7 +383,12 @@ impl PoolServerState {
 
     /// Takes a connection that no worker owns, does `work` with it, and settles it. Returns whether it is in the ready
     /// list again. For the poller and the supervisor: `work` must not call the service.
-    pub(super) fn take(&self, id: usize, from: u8, work: impl FnOnce(&Slot, &mut Connection) -> TurnResult) -> bool {
+    pub(super) fn take(
+        &self,
+        id: usize,
+        from: u8,
+        work: impl FnOnce(&Slot, &mut PoolConnection) -> TurnResult,
+    ) -> bool {
         let Some(slot) = self.slots.get(id) else { return false };
         if !slot.state.advance(from, RUNNING) {
             return false;
@@ -412,7 +417,7 @@ impl PoolServerState {
 
     /// Closes the writing side and leaves the reading to the poller. Returns false if the connection can be closed at
     /// once.
-    fn linger(&self, id: usize, slot: &Slot, open: &mut Connection) -> bool {
+    fn linger(&self, id: usize, slot: &Slot, open: &mut PoolConnection) -> bool {
         let timeout = self.server.config.linger_timeout;
         if timeout.is_zero()
             || !self.slots.begin_linger(slot)
@@ -432,17 +437,12 @@ impl PoolServerState {
     }
 
     /// Discards what a lingering connection still sends. Returns false if nothing more will come.
-    fn discard(&self, open: &Connection) -> bool {
+    fn discard(&self, open: &PoolConnection) -> bool {
         with_buffers(|buffers| discard(&*open.stream, &mut buffers.input))
     }
 
     fn queue_deadline(&self, now: u64) -> u64 {
         now.saturating_add(millis(self.server.config.answer_timeout))
-    }
-
-    /// Sets the deadline of the wait that a connection is in, and returns whether it has passed.
-    fn update_deadline(&self, slot: &Slot, open: &mut Connection) -> bool {
-        open.update_deadline(self.clock.now(), slot.queued_at.load(Ordering::Relaxed), &self.server.config)
     }
 
     /// Stores the deadline of a connection that waits. No sweep misses it. The supervisor first resets the earliest
@@ -466,21 +466,14 @@ impl PoolServerState {
     }
 }
 
-impl TurnContext for PoolServerState {
-    fn server(&self) -> &ServerState {
-        &self.server
-    }
-
-    fn others_wait(&self) -> bool {
-        !self.ready.is_empty()
-    }
-
-    fn wait_for_answer(&self, session: &mut Session) -> WaitOutcome {
-        if session.poll_answer(&mut Context::from_waker(std::task::Waker::noop())).is_ready() {
+impl PoolServerState {
+    /// Waits for the deferred answer of `connection`.
+    pub(super) fn wait_for_answer(&self, connection: &mut Connection) -> WaitOutcome {
+        if connection.poll_answer(&mut Context::from_waker(std::task::Waker::noop())).is_ready() {
             return WaitOutcome::Here;
         }
         self.carry_out(self.ready.begin_wait());
-        let outcome = wait_for_answer(session, &self.server);
+        let outcome = wait_for_answer(&self.server, |cx| connection.poll_answer(cx));
         self.ready.end_wait();
         self.turn_time.note(Duration::MAX);
         outcome

@@ -1,0 +1,440 @@
+//! A connection's life without its socket and without a thread: what its driver does next, and until when it waits.
+//!
+//! A *driver* owns the socket. It makes the system calls, decides how a wait is made (a thread that blocks, `poll`, a future, a
+//! ring) and which thread runs a turn. It decides nothing about HTTP, time or limits: it takes the [`Step`] that the connection
+//! returns, and reports the result.
+//!
+//! ```text
+//!            +-------------------------- begin_turn ---------------------------+
+//!            v                                                                 |
+//!   Read ── on_bytes ──► Write ── on_written ──► Await ── on_answer ──► ...  Yield
+//!    │ on_empty            │ on_blocked            │ on_pending
+//!    v                     v                       v
+//!   Wait (bytes)          Wait (room)             Wait (answer)      Linger ──► Read ──► Close
+//! ```
+//!
+//! After a wait, whatever ended it, the driver calls [`Connection::next`], or [`Connection::begin_turn`] for a new turn.
+//!
+//! Invariants:
+//!
+//! * A wait has one deadline. It moves only if the body that is awaited has grown.
+//! * When a deadline passes, the socket is tried once more before it is judged. So a process that was paused loses no request that
+//!   came in time.
+//! * While the connection may close, a drain or an eviction closes it as soon as its socket is found empty.
+//! * After [`Step::Close`], nothing is left to be done.
+//!
+//! Cost: nothing is allocated. The clock is read once for each new wait.
+
+use std::task::{Context, Poll};
+use std::time::Instant;
+
+use crate::http1::{Phase, Session, TimeLimit, Want};
+use crate::{ServerState, ThreadBuffers};
+
+/// What a thread lends a connection for a turn.
+#[derive(Debug)]
+pub struct Turn<'a> {
+    /// The run that the connection belongs to.
+    pub server: &'a ServerState,
+    /// The buffers of the thread.
+    pub buffers: &'a mut ThreadBuffers,
+    /// Other connections wait for the thread: answers announce the close.
+    pub others_wait: bool,
+    /// The connection was evicted: it closes as soon as its socket is empty, or after the answer to the request that has arrived.
+    pub is_evicted: bool,
+    /// When the first request of this turn arrived, if it had to wait for a thread. The time since then counts towards the timeouts
+    /// of its first byte and of its head.
+    pub queued_since: Option<Instant>,
+}
+
+/// A turn is over after this number of reads. The session bounds the requests of a turn, and this the bytes of bodies.
+pub const MAX_TURN_READS: u32 = 8;
+
+/// What the driver does next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum Step {
+    /// Read into the turn's buffers. Then call [`Connection::on_bytes`], [`on_empty`](Connection::on_empty),
+    /// [`on_end`](Connection::on_end) or [`on_error`](Connection::on_error).
+    Read {
+        /// Read even if the socket was not reported as ready.
+        past_report: bool,
+    },
+    /// Write [`Connection::output`]. Then call [`Connection::on_written`], [`on_blocked`](Connection::on_blocked) or
+    /// [`on_error`](Connection::on_error).
+    Write {
+        /// The connection is closed next.
+        last: bool,
+        /// Write even if the socket was not reported as ready.
+        past_report: bool,
+    },
+    /// Call [`Connection::poll_answer`]. Then call [`Connection::on_answer`] or [`on_pending`](Connection::on_pending).
+    Await,
+    /// Wait for this, until [`Connection::deadline`] at the latest. Then call [`Connection::next`].
+    Wait(WaitFor),
+    /// The turn is over. Serve other connections, look at the sockets, and then call [`Connection::begin_turn`].
+    Yield,
+    /// Close the writing side, and call [`Connection::on_lingering`]; or close the connection, if too many linger.
+    Linger,
+    /// Close the connection.
+    Close,
+}
+
+/// What ends a wait before its deadline.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WaitFor {
+    /// Bytes, or their end.
+    Input,
+    /// The kernel takes more output.
+    Room,
+    /// The answer of the service.
+    Answer,
+}
+
+/// The state of one connection.
+#[derive(Debug)]
+pub struct Connection {
+    session: Session,
+    want: Want,
+    /// The kind of the present wait, and the stage of the session in it. A new wait begins only if one of them changes.
+    waiting: WaitKind,
+    stage: (u64, Phase),
+    /// The start of the present wait, and its deadline.
+    since: Instant,
+    until: Instant,
+    /// The deadline has passed, and the socket is tried once more.
+    is_late: bool,
+    is_lingering: bool,
+    /// A request that had begun was dropped at the deadline of a shutdown.
+    is_cut: bool,
+    /// The number of the first request of the present turn.
+    first_request: u64,
+    /// The number of reads of the present turn.
+    reads: u32,
+}
+
+/// The kind of a wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum WaitKind {
+    None,
+    /// For bytes, or for the answer of the service.
+    Session,
+    Write,
+    Linger,
+}
+
+impl Connection {
+    /// The connection of `session`, from which nothing was read.
+    pub fn new(session: Session) -> Self {
+        let (want, stage, now) = (session.want(), session.stage(), Instant::now());
+        Self {
+            session,
+            want,
+            waiting: WaitKind::None,
+            stage,
+            since: now,
+            until: now,
+            is_late: false,
+            is_lingering: false,
+            is_cut: false,
+            first_request: 0,
+            reads: 0,
+        }
+    }
+
+    /// A connection that has sent its last answer, and lingers.
+    pub fn lingering() -> Self {
+        Self { is_lingering: true, ..Self::new(Session::new()) }
+    }
+
+    /// Begins a turn. Call [`ThreadBuffers::begin_turn`] before, if the requests of a turn are to be bounded.
+    #[inline]
+    pub fn begin_turn(&mut self, turn: &mut Turn<'_>) -> Step {
+        (self.first_request, _) = self.session.stage();
+        self.reads = 0;
+        if self.want == Want::Yield {
+            self.want = Want::Write; // this is the next turn
+        }
+        self.next(turn)
+    }
+
+    /// Returns the next step, after a wait.
+    #[inline]
+    pub fn next(&mut self, turn: &mut Turn<'_>) -> Step {
+        let server = turn.server;
+        if server.shutdown.is_begun() && server.is_over() {
+            return self.on_error(turn);
+        }
+        loop {
+            if self.is_lingering {
+                return self.read(turn);
+            }
+            if !self.output(turn.buffers).is_empty() {
+                let last = matches!(self.want, Want::Close { .. });
+                return Step::Write { last, past_report: self.is_late };
+            }
+            server.count(&mut self.session);
+            match self.want {
+                Want::Close { linger: true } => return Step::Linger,
+                Want::Close { linger: false } => return Step::Close,
+                Want::Yield => return Step::Yield,
+                Want::Answer => return Step::Await,
+                Want::Read(_) => return self.read(turn),
+                Want::Write => {
+                    turn.buffers.refresh_closing(server, turn.others_wait || turn.is_evicted);
+                    self.want = self.session.resume(&server.env, &mut turn.buffers.scratch);
+                }
+            }
+        }
+    }
+
+    fn read(&self, turn: &Turn<'_>) -> Step {
+        if self.reads >= MAX_TURN_READS {
+            return Step::Yield;
+        }
+        Step::Read { past_report: self.is_late || self.leaves(turn) }
+    }
+
+    /// Whether the connection is closed once its socket is empty.
+    fn leaves(&self, turn: &Turn<'_>) -> bool {
+        let may_close = matches!(self.want, Want::Read(phase) if phase.may_close()) && !self.is_lingering;
+        may_close && (turn.is_evicted || turn.server.shutdown.is_begun())
+    }
+
+    /// The driver has read `count` bytes into the buffers of the turn.
+    #[inline]
+    pub fn on_bytes(&mut self, turn: &mut Turn<'_>, count: usize) -> Step {
+        self.is_late = false;
+        self.reads = self.reads.saturating_add(1);
+        if self.is_lingering {
+            let now = Instant::now();
+            self.enter_wait(turn, WaitKind::Linger, now);
+            return if now < self.until { self.read(turn) } else { Step::Close };
+        }
+        let closes_soon = turn.others_wait || turn.is_evicted;
+        self.want = turn.buffers.receive(count, &mut self.session, turn.server, closes_soon);
+        self.next(turn)
+    }
+
+    /// The socket has nothing to read for now.
+    #[inline]
+    pub fn on_empty(&mut self, turn: &mut Turn<'_>) -> Step {
+        if self.leaves(turn) {
+            // The client may still be sending a refused body. The request for which an eviction comes too late may be on its way.
+            let lingers = turn.is_evicted || matches!(self.want, Want::Read(Phase::Skip));
+            return if lingers { Step::Linger } else { Step::Close };
+        }
+        let kind = if self.is_lingering { WaitKind::Linger } else { WaitKind::Session };
+        self.wait(turn, kind, WaitFor::Input)
+    }
+
+    /// Returns the deadline of the wait for input, for a driver that waits as it reads. If the deadline passes, and the socket is
+    /// empty, [`on_deadline`](Self::on_deadline) follows.
+    #[inline]
+    pub fn input_deadline(&mut self, turn: &Turn<'_>) -> Instant {
+        self.enter_wait(turn, WaitKind::Session, Instant::now());
+        turn.server.within(self.until)
+    }
+
+    /// The phase of the present request.
+    pub fn phase(&self) -> Phase {
+        self.session.stage().1
+    }
+
+    /// The client sends no more.
+    pub fn on_end(&mut self, turn: &mut Turn<'_>) -> Step {
+        if self.is_lingering {
+            return Step::Close;
+        }
+        if turn.server.is_over() {
+            return self.on_error(turn); // this side may have ended it
+        }
+        self.want = self.session.end_of_input();
+        self.next(turn)
+    }
+
+    /// The connection is lost.
+    pub fn on_error(&mut self, turn: &mut Turn<'_>) -> Step {
+        turn.buffers.scratch.clear();
+        self.abandon(turn.server)
+    }
+
+    /// The bytes to write.
+    #[inline]
+    pub fn output<'o>(&'o self, buffers: &'o ThreadBuffers) -> &'o [u8] {
+        match self.session.unsent() {
+            [] => buffers.scratch.out(),
+            unsent => unsent,
+        }
+    }
+
+    /// The kernel has taken the first `count` bytes of the output.
+    #[inline]
+    pub fn on_written(&mut self, turn: &mut Turn<'_>, count: usize) -> Step {
+        if self.session.unsent().is_empty() {
+            self.session.written(count, &mut turn.buffers.scratch);
+        } else {
+            self.session.advance(count);
+        }
+        if self.waiting == WaitKind::Write && self.session.unsent().is_empty() {
+            self.waiting = WaitKind::None; // the next output has a wait of its own
+        }
+        self.next(turn)
+    }
+
+    /// Whether the output is new: no part of the output was tried to be written before.
+    pub fn is_new_output(&self) -> bool {
+        self.session.unsent().is_empty()
+    }
+
+    /// The kernel takes no output for now. The session keeps the bytes, so that the thread can serve other connections.
+    pub fn on_blocked(&mut self, turn: &mut Turn<'_>) -> Step {
+        if !turn.buffers.scratch.out().is_empty() {
+            self.session.written(0, &mut turn.buffers.scratch);
+        }
+        self.wait(turn, WaitKind::Write, WaitFor::Room)
+    }
+
+    /// Polls the answer of the service.
+    pub fn poll_answer(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        self.session.poll_answer(cx)
+    }
+
+    /// The answer is there.
+    pub fn on_answer(&mut self, turn: &mut Turn<'_>) -> Step {
+        self.is_late = false;
+        self.want = Want::Write;
+        self.next(turn)
+    }
+
+    /// The answer is not there yet.
+    pub fn on_pending(&mut self, turn: &mut Turn<'_>) -> Step {
+        self.wait(turn, WaitKind::Session, WaitFor::Answer)
+    }
+
+    /// The writing side is closed, and the connection lingers.
+    pub fn on_lingering(&mut self, turn: &mut Turn<'_>) -> Step {
+        self.is_lingering = true;
+        self.is_late = false;
+        self.enter_wait(turn, WaitKind::Linger, Instant::now());
+        self.read(turn)
+    }
+
+    /// The connection is refused with a 503. To be called between requests only.
+    pub fn reject(&mut self, turn: &mut Turn<'_>) -> Step {
+        turn.buffers.refresh(turn.server);
+        self.want = self.session.reject(&turn.server.env, &mut turn.buffers.scratch);
+        self.next(turn)
+    }
+
+    /// Waits. If the deadline has passed, the socket is tried once more, and then the wait has timed out.
+    fn wait(&mut self, turn: &mut Turn<'_>, kind: WaitKind, reason: WaitFor) -> Step {
+        let now = Instant::now();
+        self.enter_wait(turn, kind, now);
+        // A wait that begins now is a wait, however short.
+        if now < self.until || self.since == now {
+            return Step::Wait(reason);
+        }
+        if !std::mem::replace(&mut self.is_late, true) && reason != WaitFor::Answer {
+            return self.next(turn);
+        }
+        self.on_deadline(turn)
+    }
+
+    /// Begins a wait of this kind at `now`, unless the present wait is of this kind. A body that arrives has more time.
+    fn enter_wait(&mut self, turn: &Turn<'_>, kind: WaitKind, now: Instant) {
+        let stage = self.session.stage();
+        let is_running = self.waiting == kind && (self.stage == stage || kind != WaitKind::Session);
+        if is_running && (kind != WaitKind::Session || !matches!(stage.1, Phase::Body | Phase::Skip)) {
+            return;
+        }
+        if !is_running {
+            (self.waiting, self.stage, self.is_late) = (kind, stage, false);
+            self.since = self.began(turn).unwrap_or(now);
+        }
+        let config = &turn.server.config;
+        let limit = match kind {
+            WaitKind::Session | WaitKind::None => self.session.time_limit().of(config),
+            WaitKind::Write => TimeLimit::Write { unsent: self.session.unsent().len() }.of(config),
+            WaitKind::Linger => config.linger_timeout,
+        };
+        self.until = self.since + limit;
+    }
+
+    /// When the present wait began, if that was before its turn.
+    fn began(&self, turn: &Turn<'_>) -> Option<Instant> {
+        let (request, phase) = self.stage;
+        let is_first = request == self.first_request && matches!(phase, Phase::FirstByte | Phase::Idle | Phase::Head);
+        turn.queued_since.filter(|_| is_first && self.waiting == WaitKind::Session)
+    }
+
+    /// The deadline of the present wait. The driver also ends the wait at the deadline of a shutdown.
+    pub fn deadline(&self) -> Instant {
+        self.until
+    }
+
+    /// The deadline of the wait has passed, and the socket was tried since: ends the wait.
+    pub fn on_deadline(&mut self, turn: &mut Turn<'_>) -> Step {
+        self.is_late = false;
+        if self.is_lingering {
+            return Step::Close;
+        }
+        let reads_too_slowly = !self.output(turn.buffers).is_empty();
+        if reads_too_slowly || turn.server.is_over() {
+            return self.on_error(turn);
+        }
+        turn.buffers.refresh(turn.server);
+        self.want = self.session.time_out(&turn.server.env, &mut turn.buffers.scratch);
+        self.next(turn)
+    }
+
+    /// Drops the request and the output. After the deadline of a shutdown, the request is cut.
+    pub fn abandon(&mut self, server: &ServerState) -> Step {
+        self.is_cut |= !self.is_lingering && self.session.is_busy() && server.is_over();
+        self.session.abandon();
+        server.count(&mut self.session);
+        Step::Close
+    }
+
+    /// Whether a request was cut, and that was not taken before. The driver counts it.
+    pub fn take_cut(&mut self) -> bool {
+        std::mem::take(&mut self.is_cut)
+    }
+
+    /// Whether more requests are answered once the output is written.
+    pub fn has_more(&self) -> bool {
+        self.want == Want::Write
+    }
+
+    /// The memory that is reserved for the connection, in bytes.
+    pub fn reserved_bytes(&self) -> usize {
+        self.session.reserved_bytes()
+    }
+
+    /// Whether the answer of the service is awaited.
+    pub fn awaits_answer(&self) -> bool {
+        self.want == Want::Answer
+    }
+
+    /// Whether the connection has sent its last answer.
+    pub fn is_lingering(&self) -> bool {
+        self.is_lingering
+    }
+
+    /// Whether every request that has begun is answered, so that the connection may be closed for another; and if so, whether its
+    /// client has ever sent anything.
+    pub fn idle(&self) -> Option<HasSent> {
+        let (requests, phase) = self.session.stage();
+        let is_idle = !self.session.is_busy() && !self.is_lingering;
+        is_idle.then_some(HasSent(requests > 0 || phase == Phase::Skip))
+    }
+
+    /// When the present wait began.
+    pub fn waiting_since(&self) -> Instant {
+        self.since
+    }
+}
+
+/// Whether a client has ever sent anything.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HasSent(pub bool);
