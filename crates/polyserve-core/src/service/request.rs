@@ -202,17 +202,20 @@ pub struct Request<'a> {
 
 impl<'a> Request<'a> {
     /// A request that did not come from a socket.
+    #[inline]
     pub fn new(head: Head<'a>, body: &'a [u8]) -> Self {
         Self { head, body, peer: None, draining: false }
     }
 
     /// Sets whether the server is shutting down.
+    #[inline]
     #[must_use]
     pub fn with_draining(self, draining: bool) -> Self {
         Self { draining, ..self }
     }
 
     /// Sets the address of the connection's other end.
+    #[inline]
     #[must_use]
     pub fn with_peer(self, peer: Option<SocketAddr>) -> Self {
         Self { peer, ..self }
