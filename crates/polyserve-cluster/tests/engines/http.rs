@@ -14,6 +14,8 @@ use polyserve_conformance::client::Client;
 use polyserve_conformance::history::{
     CheckVerdict, EntityForm, History, RecordingControl, RecordingWorkload, check, record_http_across,
 };
+use polyserve_conformance::property::Outcome;
+use polyserve_conformance::server::{self, ServerSubject};
 use polyserve_core::service::EntityService;
 use polyserve_core::{Entity, ServerConfig, ServerExt as _};
 use polyserve_engines::PATIENCE;
@@ -25,6 +27,7 @@ pub(crate) fn tests(kind: Kind) -> Vec<Test> {
     vec![
         Test::shared(kind, "connections_start_no_threads", move |urls| connections_start_no_threads(kind, urls)),
         Test::shared(kind, "four_processes_are_one_store", move |urls| four_processes_are_one_store(kind, urls)),
+        Test::shared(kind, "a_merge_patch_loses_no_update", move |urls| a_merge_patch_loses_no_update(kind, urls)),
     ]
 }
 
@@ -85,6 +88,16 @@ fn four_processes_are_one_store(kind: Kind, urls: &str) {
     assert_eq!((history.unknown(), history.shows_nothing()), (0, None));
     let verdict = check(&history);
     assert!(matches!(verdict, CheckVerdict::Linearizable), "{verdict:?}");
+}
+
+/// Clients of one server patch different members of an entity.
+fn a_merge_patch_loses_no_update(kind: Kind, urls: &str) {
+    let subject = ServerSubject::new(TokioTcp::new);
+    let limits = StoreLimits::default;
+    let store = kind.connect(urls, &name_space(), limits()).expect("it connects");
+    assert_eq!(server::a_merge_patch_loses_no_update_over(&subject, store), Outcome::Held);
+    let named = kind.connect(urls, &name_space(), limits()).expect("it connects");
+    assert_eq!(server::a_merge_patch_loses_no_update_of_named_entities_over(&subject, named), Outcome::Held);
 }
 
 /// What tells this program that it is a server: the store's name, the engine's URLs and the name space.
