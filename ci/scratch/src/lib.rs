@@ -11,6 +11,13 @@ pub struct Account {
 }
 identifiable!(Account, name: String);
 
+#[derive(Clone, Debug, Default, serde::Serialize, serde::Deserialize)]
+pub struct Board {
+    pub name: String,
+    pub scores: BTreeMap<String, u64>,
+}
+identifiable!(Board, name: String);
+
 #[derive(Debug, Default)]
 pub struct Tree<E: Identifiable>(Mutex<BTreeMap<E::Id, E>>);
 

@@ -1,11 +1,11 @@
-//! Runs the kit on the custom store. Then tests a custom service, and conditional updates by eight threads, on a server
-//! of each family, and an axum `Router` on three of them.
+//! Runs the kit on the custom store. Then tests a custom service, and conditional updates and merge patches by eight
+//! threads, on a server of each family, and an axum `Router` on three of them.
 use std::{thread, time::Duration};
 
 use axum::{Router, routing::get};
 use polyserve::{prelude::*, runtimes::tower::FromTower};
 use polyserve_conformance::{client::Client, repo::RepoSubject, repo_conformance};
-use scratch::{Account, Tree};
+use scratch::{Account, Board, Tree};
 
 repo_conformance!(tree, RepoSubject::new(Tree::<Entity>::default));
 
@@ -15,7 +15,9 @@ fn eight_threads_lose_no_update_on_a_server_of_each_family() {
         let server = (Catalog::builtin().server(name).unwrap().make)(&ServerConfig::default()).unwrap();
         let accounts = EntityService::new(Tree::<Account>::default()).at("/accounts").etags(true);
         let routes = Routes::new().at("/hello", |_: polyserve::Request<'_>| Reply::text("hello")).unwrap();
-        let running = server.serve("127.0.0.1:0", routes.otherwise(accounts)).unwrap();
+        let boards = EntityService::new(Tree::<Board>::default()).at("/boards");
+        let routes = routes.entities(boards).unwrap().otherwise(accounts);
+        let running = server.serve("127.0.0.1:0", routes).unwrap();
         let ask = |head: &str, body: &str, statuses: &[u16]| {
             let mut client = Client::connect(running.local_addr(), Duration::from_secs(30)).unwrap();
             let head = format!("{head}\r\nHost: me\r\nConnection: close\r\nContent-Length: {}\r\n\r\n", body.len());
@@ -32,6 +34,16 @@ fn eight_threads_lose_no_update_on_a_server_of_each_family() {
         };
         thread::scope(|threads| (0..8).for_each(|_| drop(threads.spawn(|| while !increment() {}))));
         assert_eq!(ask("GET /accounts/a HTTP/1.1", "", &[200]).body, br#"{"name":"a","balance":8}"#);
+        ask("PUT /boards HTTP/1.1", r#"{"name":"a","scores":{}}"#, &[201]);
+        let patch = |player: u64| {
+            for score in 1..=8 {
+                let head = "PATCH /boards/a HTTP/1.1\r\nContent-Type: application/merge-patch+json";
+                ask(head, &format!(r#"{{"scores":{{"p{player}":{score}}}}}"#), &[200]);
+            }
+        };
+        thread::scope(|threads| (0..8).for_each(|player| drop(threads.spawn(move || patch(player)))));
+        let board = Board::read_json(&ask("GET /boards/a HTTP/1.1", "", &[200]).body).unwrap();
+        assert_eq!(board.scores, (0..8).map(|player| (format!("p{player}"), 8)).collect());
     }
 }
 
