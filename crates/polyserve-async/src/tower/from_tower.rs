@@ -42,8 +42,8 @@ use crate::types::{BoxError, request, response};
 ///   need streams, use `TokioHyper::serve_tower`. Trailers are dropped.
 /// * An answer's body has at most 16 MiB: see [`with_max_reply_body`](Self::with_max_reply_body).
 /// * The server sets `Connection`, `Content-Length`, `Date`, `Keep-Alive`, `Server`, `Trailer`, `Transfer-Encoding` and `Upgrade`.
-///   In an answer of the service they are left out, except the length of an empty answer to HEAD. A service therefore cannot
-///   close its connection.
+///   In an answer of the service they are left out, except the length of an empty answer to HEAD, which is 0 if it is not set.
+///   A service therefore cannot close its connection.
 /// * A header field of an answer must be printable ASCII, else the answer is 500.
 /// * An upgrade (101) is answered with 501.
 /// * A target that the `http` crate refuses is answered with 400.

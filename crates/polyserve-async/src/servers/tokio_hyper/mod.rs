@@ -202,6 +202,7 @@ impl TokioHyper {
 
     /// Serves a `tower::Service`, for example an axum `Router`, with the limits, timeouts, drain and counts of the other
     /// servers. Bodies stream in both directions. Upgrades are refused. The answer timeout applies until the answer's head.
+    /// [`FromTower`](crate::tower::FromTower) runs it on the other servers.
     ///
     /// The client's address is a `SocketAddr` among the extensions of the request. A make-service that is called with that
     /// address is served too: with `router.into_make_service_with_connect_info::<SocketAddr>()`, axum's handlers get it as
