@@ -11,8 +11,8 @@ use rustix::process::Signal;
 use serde_json::Value;
 
 use super::{
-    Dir, PATIENCE, Serving, descriptors, ended, has, interrupted, json, misused, parsed, polyserve, printed, signalled,
-    text,
+    Dir, PATIENCE, Serving, ask, descriptors, ended, has, interrupted, json, misused, parsed, polyserve, printed,
+    signalled, text,
 };
 
 fn serving() -> Serving {
@@ -50,6 +50,11 @@ fn one_path_is_put_and_got() {
     dir.write("seven.json", r#"{"id":7,"description":"seven","value":7}"#);
     let put = json(&format!("load http://{}/7 -n 50 --put {dir}/seven.json", server.addr));
     assert_eq!((&put["answered"], put["bytes_sent"].as_u64() > Some(50 * 40)), (&50.into(), true), "{put}");
+    let mut patch = polyserve(&format!("load http://{}/7 -n 50 --json -X PATCH", server.addr));
+    patch.args(["-H", "Content-Type: application/merge-patch+json", "-d", r#"{"value":8}"#]);
+    let patched = parsed(&patch.output().unwrap());
+    assert_eq!((&patched["answered"], &patched["first_failure"]), (&50.into(), &Value::Null), "{patched}");
+    assert!(ask(server.addr, "GET /7 HTTP/1.0\r\n\r\n").ends_with(r#"{"id":7,"description":"seven","value":8.0}"#));
     let people = printed(&format!("load http://{}/7 --duration 100ms --connections 3 --server-pid 1", server.addr));
     has(&people, &["requests/s", "latency (closed loop)", "p99.9", "client:", "server:", "3 connections (kept)"]);
 }
