@@ -86,8 +86,7 @@ pub fn drive(
     accepted: Instant,
 ) -> bool {
     let mut connection = Connection::new(Session::from_peer(transport.peer()));
-    let queued_since = Some(accepted);
-    let turn = Turn { server, buffers, others_wait: false, is_evicted: false, queued_since };
+    let turn = Turn { queued_since: Some(accepted), ..Turn::new(server, buffers) };
     let lingers = Drive { transport, turn, reservation: Reservation::default() }.run(&mut connection);
     if connection.take_cut() {
         server.count_cut();

@@ -45,6 +45,15 @@ pub struct Turn<'a> {
     /// When the first request of this turn arrived, if it had to wait for a thread. The time since then counts towards the timeouts
     /// of its first byte and of its head.
     pub queued_since: Option<Instant>,
+    /// The clock of deadlines.
+    pub clock: fn() -> Instant,
+}
+
+impl<'a> Turn<'a> {
+    /// A turn of a connection for which no other one waits.
+    pub fn new(server: &'a ServerState, buffers: &'a mut ThreadBuffers) -> Self {
+        Self { server, buffers, others_wait: false, is_evicted: false, queued_since: None, clock: Instant::now }
+    }
 }
 
 /// A turn is over after this number of reads. The session bounds the requests of a turn, and this the bytes of bodies.
@@ -161,14 +170,17 @@ impl Connection {
     /// Returns the next step, after a wait.
     #[inline]
     pub fn next(&mut self, turn: &mut Turn<'_>) -> Step {
-        let server = turn.server;
-        if server.shutdown.is_begun() && server.is_over() {
+        if turn.server.shutdown.is_begun() && turn.server.is_over() {
             return self.on_error(turn);
         }
+        if self.is_lingering { self.read(turn) } else { self.advance(turn) }
+    }
+
+    /// Returns the next step of a connection that does not linger.
+    #[inline]
+    fn advance(&mut self, turn: &mut Turn<'_>) -> Step {
+        let server = turn.server;
         loop {
-            if self.is_lingering {
-                return self.read(turn);
-            }
             if !self.output(turn.buffers).is_empty() {
                 let last = matches!(self.want, Want::Close { .. });
                 return Step::Write { last, past_report: self.is_late };
@@ -188,6 +200,7 @@ impl Connection {
         }
     }
 
+    #[inline]
     fn read(&self, turn: &Turn<'_>) -> Step {
         if self.reads >= MAX_TURN_READS {
             return Step::Yield;
@@ -196,6 +209,7 @@ impl Connection {
     }
 
     /// Whether the connection is closed once its socket is empty.
+    #[inline]
     fn leaves(&self, turn: &Turn<'_>) -> bool {
         let may_close = matches!(self.want, Want::Read(phase) if phase.may_close()) && !self.is_lingering;
         may_close && (turn.is_evicted || turn.server.shutdown.is_begun())
@@ -207,13 +221,13 @@ impl Connection {
         self.is_late = false;
         self.reads = self.reads.saturating_add(1);
         if self.is_lingering {
-            let now = Instant::now();
+            let now = (turn.clock)();
             self.enter_wait(turn, WaitKind::Linger, now);
             return if now < self.until { self.read(turn) } else { Step::Close };
         }
         let closes_soon = turn.others_wait || turn.is_evicted;
         self.want = turn.buffers.receive(count, &mut self.session, turn.server, closes_soon);
-        self.next(turn)
+        self.advance(turn)
     }
 
     /// The socket has nothing to read for now.
@@ -232,7 +246,7 @@ impl Connection {
     /// empty, [`on_deadline`](Self::on_deadline) follows.
     #[inline]
     pub fn input_deadline(&mut self, turn: &Turn<'_>) -> Instant {
-        self.enter_wait(turn, WaitKind::Session, Instant::now());
+        self.enter_wait(turn, WaitKind::Session, (turn.clock)());
         turn.server.within(self.until)
     }
 
@@ -279,7 +293,7 @@ impl Connection {
         if self.waiting == WaitKind::Write && self.session.unsent().is_empty() {
             self.waiting = WaitKind::None; // the next output has a wait of its own
         }
-        self.next(turn)
+        self.advance(turn)
     }
 
     /// Whether the output is new: no part of the output was tried to be written before.
@@ -316,7 +330,7 @@ impl Connection {
     pub fn on_lingering(&mut self, turn: &mut Turn<'_>) -> Step {
         self.is_lingering = true;
         self.is_late = false;
-        self.enter_wait(turn, WaitKind::Linger, Instant::now());
+        self.enter_wait(turn, WaitKind::Linger, (turn.clock)());
         self.read(turn)
     }
 
@@ -329,7 +343,7 @@ impl Connection {
 
     /// Waits. If the deadline has passed, the socket is tried once more, and then the wait has timed out.
     fn wait(&mut self, turn: &mut Turn<'_>, kind: WaitKind, reason: WaitFor) -> Step {
-        let now = Instant::now();
+        let now = (turn.clock)();
         self.enter_wait(turn, kind, now);
         // A wait that begins now is a wait, however short.
         if now < self.until || self.since == now {
@@ -438,3 +452,6 @@ impl Connection {
 /// Whether a client has ever sent anything.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HasSent(pub bool);
+
+#[cfg(test)]
+mod tests;

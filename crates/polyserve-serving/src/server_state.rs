@@ -51,7 +51,14 @@ impl ServerState {
     }
 
     /// Adds the answers, the panics and the rejection of a session since the last call.
+    #[inline]
     pub fn count(&self, session: &mut Session) {
+        if session.has_counts() {
+            self.add_counts(session);
+        }
+    }
+
+    fn add_counts(&self, session: &mut Session) {
         self.count_answered(session.take_answered());
         if session.take_rejected() {
             self.rejected.fetch_add(1, Ordering::Relaxed);

@@ -82,8 +82,7 @@ impl<S: AsyncSocket> ConnectionTask<S> {
             *waker = Some(cx.waker().clone());
         }
         buffers.begin_turn();
-        let is_evicted = entry.is_evicted();
-        let mut turn = Turn { server: &registry.server, buffers, others_wait: false, is_evicted, queued_since: None };
+        let mut turn = Turn { is_evicted: entry.is_evicted(), ..Turn::new(&registry.server, buffers) };
         // From here on, the service's code may run.
         entry.set_calling(true);
         let mut step = connection.begin_turn(&mut turn);

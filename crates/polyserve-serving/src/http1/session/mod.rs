@@ -236,6 +236,12 @@ impl Session {
         self.unsent.is_some() || !(at_rest || matches!(self.state, SessionState::Skip(_)))
     }
 
+    /// Whether there are answers, panics or a rejection that were not taken yet.
+    #[inline]
+    pub fn has_counts(&self) -> bool {
+        self.answered > 0 || self.panics > 0 || self.rejected
+    }
+
     /// Returns the number of answers that were completely written since the last call.
     pub fn take_answered(&mut self) -> u64 {
         std::mem::take(&mut self.answered)

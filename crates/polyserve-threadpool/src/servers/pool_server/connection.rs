@@ -77,8 +77,7 @@ impl PoolConnection {
     pub(super) fn serve(&mut self, shared: &PoolServerState, slot: &Slot, buffers: &mut ThreadBuffers) -> TurnResult {
         buffers.begin_turn();
         let queued_since = shared.clock.instant(slot.queued_at.load(Ordering::Relaxed));
-        let mut turn = turn(&shared.server, buffers);
-        turn.queued_since = queued_since;
+        let mut turn = Turn { queued_since, ..Turn::new(&shared.server, buffers) };
         let (mut is_empty, mut deferred_answers) = (false, 0);
         let mut step = self.connection.begin_turn(&mut turn);
         loop {
@@ -151,14 +150,14 @@ impl PoolConnection {
 
     /// Answers 503 in place of the next answer. Writes only what the socket takes at once. Returns the result of the turn.
     pub(super) fn reject(&mut self, server: &ServerState, buffers: &mut ThreadBuffers) -> TurnResult {
-        let mut turn = turn(server, buffers);
+        let mut turn = Turn::new(server, buffers);
         let step = self.connection.reject(&mut turn);
         self.write_last(&mut turn, step)
     }
 
     /// Ends a wait that has timed out: with a 408, a 503, or no answer. Returns the result of the turn.
     pub(super) fn time_out(&mut self, server: &ServerState, buffers: &mut ThreadBuffers) -> TurnResult {
-        let mut turn = turn(server, buffers);
+        let mut turn = Turn::new(server, buffers);
         let is_writing = std::mem::take(&mut self.is_writing);
         // The client may have read while this process was stopped, so that the socket has space.
         let step = if is_writing { self.connection.next(&mut turn) } else { self.connection.on_deadline(&mut turn) };
@@ -177,11 +176,6 @@ impl PoolConnection {
             }
         }
     }
-}
-
-/// A turn in which no other connection waits.
-fn turn<'a>(server: &'a ServerState, buffers: &'a mut ThreadBuffers) -> Turn<'a> {
-    Turn { server, buffers, others_wait: false, is_evicted: false, queued_since: None }
 }
 
 /// Writes once. Returns 0 if the socket takes nothing for now.

@@ -1,0 +1,280 @@
+//! The state machine without sockets: the test is the kernel, the service and the clock.
+
+use std::cell::Cell;
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use polyserve_core::answer::{Completer, promise};
+use polyserve_core::service::{Body, Echo};
+use polyserve_core::sync::lock;
+use polyserve_core::{Answer, Reply, Request, ServerConfig, Service, Status};
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+
+use super::*;
+
+thread_local! {
+    /// The time of the test's clock.
+    static NOW: Cell<Option<Instant>> = const { Cell::new(None) };
+}
+
+fn now() -> Instant {
+    let now = NOW.get().unwrap_or_else(Instant::now);
+    NOW.set(Some(now));
+    now
+}
+
+fn let_pass(time: Duration) {
+    NOW.set(Some(now() + time));
+}
+
+/// A connection and its thread. The test takes the part of the driver.
+struct Driver {
+    server: Arc<ServerState>,
+    buffers: ThreadBuffers,
+    connection: Connection,
+    is_evicted: bool,
+}
+
+impl Driver {
+    fn new(service: Arc<dyn Service>, config: &ServerConfig) -> Self {
+        let server = Arc::new(ServerState::new(service, config));
+        let connection = Connection::new(Session::new());
+        Self { server, buffers: ThreadBuffers::new(), connection, is_evicted: false }
+    }
+
+    /// Calls `act` within a turn.
+    fn with<T>(&mut self, act: impl FnOnce(&mut Connection, &mut Turn<'_>) -> T) -> T {
+        let turn = Turn::new(&self.server, &mut self.buffers);
+        act(&mut self.connection, &mut Turn { is_evicted: self.is_evicted, clock: now, ..turn })
+    }
+
+    fn begin(&mut self) -> Step {
+        self.buffers.begin_turn();
+        self.with(Connection::begin_turn)
+    }
+
+    /// The client's bytes arrive, as one read.
+    fn receive(&mut self, bytes: &[u8]) -> Step {
+        self.buffers.input[..bytes.len()].copy_from_slice(bytes);
+        self.with(|connection, turn| connection.on_bytes(turn, bytes.len()))
+    }
+
+    fn empty(&mut self) -> Step {
+        self.with(Connection::on_empty)
+    }
+
+    /// The kernel takes all output. Returns the output, and the next step.
+    fn write(&mut self) -> (String, Step) {
+        let output = self.connection.output(&self.buffers).to_vec();
+        let step = self.with(|connection, turn| connection.on_written(turn, output.len()));
+        (String::from_utf8(output).unwrap(), step)
+    }
+}
+
+const READ: Step = Step::Read { past_report: false };
+const READ_AGAIN: Step = Step::Read { past_report: true };
+const INPUT: Step = Step::Wait(WaitFor::Input);
+const GET: &[u8] = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n";
+
+/// At a deadline the socket is read once more: a request that came in time is served, and an empty socket is a time-out.
+#[test]
+fn a_deadline_is_judged_after_one_more_read() {
+    let config = ServerConfig::default().first_byte_timeout(Duration::from_secs(10));
+    for has_come in [true, false] {
+        let mut driver = Driver::new(Arc::new(Echo), &config);
+        assert_eq!((driver.begin(), driver.empty()), (READ, INPUT));
+        assert_eq!(driver.connection.deadline(), now() + Duration::from_secs(10));
+        let_pass(Duration::from_secs(9));
+        assert_eq!((driver.begin(), driver.empty()), (READ, INPUT), "the wait goes on");
+        let_pass(Duration::from_secs(2));
+        assert_eq!((driver.begin(), driver.empty()), (READ, READ_AGAIN));
+        if has_come {
+            assert_eq!(driver.receive(GET), Step::Write { last: false, past_report: false });
+            assert!(driver.write().0.starts_with("HTTP/1.1 200 "));
+        } else {
+            assert_eq!(driver.empty(), Step::Close);
+        }
+    }
+}
+
+/// A head that drips has one deadline. Its answer is 408, and the connection lingers.
+#[test]
+fn a_dripping_head_has_one_deadline() {
+    let mut driver = Driver::new(Arc::new(Echo), &ServerConfig::default());
+    let _ = driver.begin();
+    for byte in &GET[..9] {
+        assert_eq!((driver.receive(&[*byte]), driver.empty()), (READ, INPUT));
+        let_pass(Duration::from_secs(1));
+        assert_eq!(driver.begin(), READ);
+    }
+    let_pass(Duration::from_secs(2));
+    assert_eq!((driver.begin(), driver.empty()), (READ, READ_AGAIN));
+    assert_eq!(driver.empty(), Step::Write { last: true, past_report: false });
+    let (answer, step) = driver.write();
+    assert!(answer.starts_with("HTTP/1.1 408 "), "{answer}");
+    assert_eq!(step, Step::Linger);
+}
+
+/// What a lingering client still sends is discarded, and does not move the deadline.
+#[test]
+fn a_linger_ends_at_its_deadline() {
+    let mut driver = Driver::new(Arc::new(Echo), &ServerConfig::default());
+    let _ = driver.begin();
+    assert_eq!(driver.receive(b"G@T / HTTP/1.1\r\n\r\n"), Step::Write { last: true, past_report: false });
+    assert_eq!(driver.write().1, Step::Linger);
+    assert_eq!(driver.with(Connection::on_lingering), READ);
+    assert!(driver.connection.is_lingering() && driver.connection.idle().is_none());
+    assert_eq!((driver.receive(GET), driver.empty()), (READ, INPUT));
+    let_pass(Duration::from_secs(2));
+    assert_eq!((driver.begin(), driver.receive(GET)), (READ, Step::Close));
+}
+
+/// A client that takes nothing has the write timeout, and one second for each 64 KiB. Some progress does not prolong it.
+#[test]
+fn a_slow_reader_is_cut_whatever_progress_it_makes() {
+    let large = |_: Request<'_>| Reply::new(Status::OK, "text/plain", Body::Owned(vec![b'x'; 128 * 1024]));
+    let mut driver = Driver::new(Arc::new(large), &ServerConfig::default());
+    let _ = driver.begin();
+    assert_eq!(driver.receive(GET), Step::Write { last: false, past_report: false });
+    let blocked = |driver: &mut Driver| driver.with(Connection::on_blocked);
+    assert_eq!(blocked(&mut driver), Step::Wait(WaitFor::Room));
+    let deadline = driver.connection.deadline();
+    let length = driver.connection.output(&driver.buffers).len();
+    assert_eq!(deadline, now() + TimeLimit::Write { unsent: length }.of(&driver.server.config));
+    let_pass(Duration::from_secs(31));
+    assert_eq!(driver.begin(), Step::Write { last: false, past_report: false });
+    assert_eq!(
+        driver.with(|connection, turn| connection.on_written(turn, 1000)),
+        Step::Write { last: false, past_report: false }
+    );
+    assert_eq!((blocked(&mut driver), driver.connection.deadline()), (Step::Wait(WaitFor::Room), deadline));
+    let_pass(Duration::from_secs(2));
+    let _ = driver.begin();
+    assert_eq!(blocked(&mut driver), Step::Write { last: false, past_report: true }, "the socket is tried once more");
+    assert_eq!(blocked(&mut driver), Step::Close);
+    assert_eq!(driver.server.drained(0).answered, 0);
+}
+
+/// An idle connection that is evicted closes once its socket is empty. A request that has come is its last one.
+#[test]
+fn an_evicted_connection_serves_what_has_come() {
+    for has_come in [true, false] {
+        let mut driver = Driver::new(Arc::new(Echo), &ServerConfig::default());
+        let _ = (driver.begin(), driver.receive(GET));
+        assert_eq!((driver.write().1, driver.empty()), (READ, INPUT));
+        assert_eq!(driver.connection.idle(), Some(HasSent(true)));
+        driver.is_evicted = true;
+        assert_eq!(driver.begin(), READ_AGAIN, "without the report of a poller");
+        if has_come {
+            assert_eq!(driver.receive(GET), Step::Write { last: true, past_report: false });
+            assert!(driver.write().0.contains("\r\nConnection: close\r\n"));
+        } else {
+            assert_eq!(driver.empty(), Step::Linger, "a request may be on its way");
+        }
+    }
+}
+
+/// A drain closes an idle connection, and answers a request that has begun. At its deadline the request is cut.
+#[test]
+fn a_drain_ends_a_connection() {
+    let config = ServerConfig::default();
+    let mut idle = Driver::new(Arc::new(Echo), &config);
+    assert_eq!((idle.begin(), idle.empty()), (READ, INPUT));
+    idle.server.shutdown.begin(Instant::now() + Duration::from_secs(60));
+    assert_eq!((idle.begin(), idle.empty()), (READ_AGAIN, Step::Close));
+    let mut busy = Driver::new(Arc::new(Echo), &config);
+    let _ = busy.begin();
+    assert_eq!((busy.receive(&GET[..5]), busy.empty()), (READ, INPUT));
+    busy.server.shutdown.begin(Instant::now());
+    assert_eq!(busy.begin(), Step::Close);
+    assert!(busy.connection.take_cut() && !busy.connection.take_cut());
+}
+
+/// A connection that is lost leaves no output for the next connection of its thread.
+#[test]
+fn a_lost_connection_leaves_no_output() {
+    let mut driver = Driver::new(Arc::new(Echo), &ServerConfig::default());
+    let _ = (driver.begin(), driver.receive(GET));
+    assert_eq!(driver.with(Connection::on_error), Step::Close);
+    assert!(driver.buffers.scratch.out().is_empty());
+}
+
+/// Answers `/n` with a body of n bytes: at once, or when the test completes the answer.
+#[derive(Default)]
+struct Sizes(Mutex<VecDeque<(Completer<Reply>, usize)>>);
+
+impl Service for Sizes {
+    fn call(&self, request: Request<'_>, _: &mut Vec<u8>) -> Answer<Reply> {
+        let size: usize = request.head.path().trim_start_matches('/').parse().unwrap();
+        let reply = |size| Reply::new(Status::OK, "text/plain", Body::Owned(vec![b'x'; size]));
+        if size.is_multiple_of(3) {
+            let (completer, answer) = promise(reply(0));
+            lock(&self.0).push_back((completer, size));
+            return answer;
+        }
+        Answer::Now(reply(size))
+    }
+}
+
+/// Whatever the splits of reads and writes, and whenever answers come: each request is answered once, in order, in full.
+#[test]
+fn any_order_of_events_gives_the_same_bytes() {
+    for seed in 0..300 {
+        let mut random = ChaCha8Rng::seed_from_u64(seed);
+        let sizes: Vec<usize> = (0..random.random_range(1..60)).map(|_| random.random_range(0..9000)).collect();
+        let requests: String = sizes.iter().map(|size| format!("GET /{size} HTTP/1.1\r\nHost: a\r\n\r\n")).collect();
+        let service = Arc::new(Sizes::default());
+        let mut driver = Driver::new(service.clone(), &ServerConfig::default());
+        let (mut unsent, mut sent) = (requests.as_bytes(), Vec::new());
+        let mut step = driver.begin();
+        let mut steps = 0;
+        while step != INPUT || !unsent.is_empty() {
+            steps += 1;
+            assert!(steps < 100_000, "seed {seed}: no end, at {step:?}");
+            step = match step {
+                Step::Read { .. } if !unsent.is_empty() && random.random_bool(0.7) => {
+                    let count = random.random_range(1..=unsent.len().min(driver.buffers.input.len()));
+                    let (bytes, rest) = unsent.split_at(count);
+                    unsent = rest;
+                    driver.receive(bytes)
+                }
+                Step::Read { .. } => driver.empty(),
+                Step::Write { .. } if random.random_bool(0.2) => driver.with(Connection::on_blocked),
+                Step::Write { .. } => {
+                    let output = driver.connection.output(&driver.buffers);
+                    let count = random.random_range(1..=output.len());
+                    sent.extend_from_slice(&output[..count]);
+                    driver.with(|connection, turn| connection.on_written(turn, count))
+                }
+                Step::Await => {
+                    match driver.connection.poll_answer(&mut Context::from_waker(std::task::Waker::noop())) {
+                        Poll::Ready(()) => driver.with(Connection::on_answer),
+                        Poll::Pending => driver.with(Connection::on_pending),
+                    }
+                }
+                Step::Wait(_) => {
+                    if random.random_bool(0.5)
+                        && let Some((completer, size)) = lock(&service.0).pop_front()
+                    {
+                        let body = Body::Owned(vec![b'x'; size]);
+                        completer.complete(Reply::new(Status::OK, "text/plain", body)).unwrap();
+                    }
+                    driver.begin()
+                }
+                Step::Yield => driver.begin(),
+                Step::Linger | Step::Close => panic!("seed {seed}: the connection ends, at {} bytes", sent.len()),
+            };
+        }
+        let mut answers = sent.as_slice();
+        for size in &sizes {
+            let end = memchr::memmem::find(answers, b"\r\n\r\n").unwrap() + 4;
+            let head = std::str::from_utf8(&answers[..end]).unwrap();
+            assert!(head.contains(&format!("\r\nContent-Length: {size}\r\n")), "seed {seed}: {size} bytes, not {head}");
+            answers = &answers[end + size..];
+        }
+        assert!(answers.is_empty(), "seed {seed}: {} bytes too many", answers.len());
+        assert_eq!(driver.server.drained(0).answered, sizes.len() as u64, "seed {seed}");
+    }
+}
