@@ -410,8 +410,7 @@ impl Pool {
     /// The failure of a statement. A session that has ended or is ending, has forgotten a statement, or is on a standby, is left.
     fn failed(&self, turn: &PoolTurn, error: Error, is_complete: bool) -> EngineFailure {
         let session = &turn.held.connection;
-        let is_ending = error.as_db_error().and_then(DbError::parsed_severity);
-        let is_ending = matches!(is_ending, Some(Severity::Fatal | Severity::Panic));
+        let is_ending = matches!(severity(&error), Some(Severity::Fatal | Severity::Panic));
         let is_useless = is_forgotten(&error) || error.code() == Some(&SqlState::READ_ONLY_SQL_TRANSACTION);
         let failure = if !session.is_direct && !is_complete && has_no_server(&error) {
             EngineFailure::NotDone(error.into())
@@ -455,7 +454,7 @@ fn classify(error: Error, is_complete: bool) -> EngineFailure {
         return EngineFailure::NotDone(error.into());
     }
     match error.code().map(SqlState::code) {
-        Some(code) => failure_of(code, is_complete)(error.into()),
+        Some(code) => failure_of(code, severity(&error), is_complete)(error.into()),
         None if is_of_values(&error) => EngineFailure::Rejected(error.into()),
         // The connection ended: a commit may have come before.
         None => EngineFailure::Unknown(error.into()),
@@ -471,8 +470,18 @@ fn is_of_values(error: &Error) -> bool {
     })
 }
 
-/// What an SQLSTATE means for the statement.
-fn failure_of(code: &str, is_complete: bool) -> fn(Source) -> EngineFailure {
+fn severity(error: &Error) -> Option<Severity> {
+    error.as_db_error().and_then(DbError::parsed_severity)
+}
+
+/// What an SQLSTATE means for the statement. A code alone does not tell: a server that panics as it writes its log has the code of a
+/// full disk, and the commit may be in that log.
+fn failure_of(code: &str, severity: Option<Severity>, is_complete: bool) -> fn(Source) -> EngineFailure {
+    match severity {
+        Some(Severity::Panic) => return EngineFailure::Unknown,
+        Some(Severity::Fatal) if is_complete => return EngineFailure::Unknown,
+        _ => {}
+    }
     match SqlState::from_code(code) {
         // The server ends: a commit may have come before.
         SqlState::CRASH_SHUTDOWN | SqlState::T_R_STATEMENT_COMPLETION_UNKNOWN => EngineFailure::Unknown,
@@ -627,7 +636,7 @@ mod tests {
 
     #[test]
     fn a_lost_connection_leaves_a_statement_unknown() {
-        let failure = |code: &str, is_complete| failure_of(code, is_complete)("test".into());
+        let failure = |code: &str, is_complete| failure_of(code, Some(Severity::Error), is_complete)("test".into());
         // Class 08, also codes that this client does not know; completion unknown; the server crashes.
         for code in ["08000", "08003", "08006", "08007", "08P01", "08X99", "40003", "57P02"] {
             assert!(matches!(failure(code, false), EngineFailure::Unknown(_)), "{code}");
@@ -656,7 +665,23 @@ mod tests {
     /// A server that is shut down ends a statement before its commit, if it has not sent that it is complete.
     #[test]
     fn a_shutdown_after_a_statement_is_complete_leaves_it_unknown() {
-        assert!(matches!(failure_of("57P01", false)("test".into()), EngineFailure::NotDone(_)));
-        assert!(matches!(failure_of("57P01", true)("test".into()), EngineFailure::Unknown(_)));
+        for severity in [None, Some(Severity::Fatal)] {
+            assert!(matches!(failure_of("57P01", severity, false)("test".into()), EngineFailure::NotDone(_)));
+            assert!(matches!(failure_of("57P01", severity, true)("test".into()), EngineFailure::Unknown(_)));
+        }
+    }
+
+    /// Regression test: a server that panicked as it wrote the log of a commit was said to have done nothing, and the write was
+    /// sent again. The server finds the commit in its log when it starts.
+    #[test]
+    fn a_server_that_ends_leaves_a_statement_unknown() {
+        let failure = |code, severity, is_complete| failure_of(code, Some(severity), is_complete)("test".into());
+        for code in ["53100", "58030", "XX000"] {
+            for is_complete in [false, true] {
+                assert!(matches!(failure(code, Severity::Panic, is_complete), EngineFailure::Unknown(_)), "{code}");
+            }
+            assert!(matches!(failure(code, Severity::Fatal, true), EngineFailure::Unknown(_)), "{code}");
+        }
+        assert!(matches!(failure("53300", Severity::Fatal, false), EngineFailure::NotDone(_)));
     }
 }
