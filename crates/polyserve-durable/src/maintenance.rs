@@ -232,7 +232,8 @@ pub fn backup(directory: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<Backu
             for name in opened.iter().map(|file| file.name.as_str()).chain([LOCK]) {
                 let _ = target.remove(name);
             }
-            let _ = fs::remove_dir(&incomplete);
+            // If only the names could not be synced, the copy has its final name.
+            let _ = fs::remove_dir(&incomplete).or_else(|_| fs::remove_dir(&to));
         }
         copied
     });

@@ -372,7 +372,7 @@ impl<S: RequestHandler> HyperConnection<S> {
             self.entry().set_busy();
         } else {
             let has_sent = self.state.state().requests > 0;
-            self.entry().set_idle(|| self.shared().registry.idle_since(now, has_sent));
+            self.entry().set_idle(|| self.shared().registry.idle_since(self.since, has_sent));
         }
         StepResult::Wait
     }
