@@ -86,8 +86,9 @@ pub fn drive(
     accepted: Instant,
 ) -> bool {
     let mut connection = Connection::new(Session::from_peer(transport.peer()));
+    let queued = accepted.elapsed();
     let turn = Turn { queued_since: Some(accepted), ..Turn::new(server, buffers) };
-    let lingers = Drive { transport, turn, reservation: Reservation::default() }.run(&mut connection);
+    let lingers = Drive { transport, turn, queued, reservation: Reservation::default() }.run(&mut connection);
     if connection.take_cut() {
         server.count_cut();
     }
@@ -166,6 +167,8 @@ fn isolate_logged<T>(work: impl FnOnce() -> T) -> Option<T> {
 struct Drive<'a, T> {
     transport: &'a mut T,
     turn: Turn<'a>,
+    /// How long the connection has waited for its thread.
+    queued: Duration,
     /// The buffers that the thread keeps while it waits.
     reservation: Reservation,
 }
@@ -237,6 +240,10 @@ impl<T: Transport> Drive<'_, T> {
         let (phase, deadline) = (connection.phase(), connection.input_deadline(&self.turn));
         match self.read_or_shrink(connection, phase, deadline) {
             Ok(Read::Bytes(count)) => {
+                if phase == Phase::FirstByte {
+                    // The time in the queue counts towards the timeout of the head, but not the time until its first byte.
+                    self.turn.queued_since = Instant::now().checked_sub(self.queued);
+                }
                 self.turn.others_wait = self.transport.others_wait();
                 connection.on_bytes(&mut self.turn, count)
             }

@@ -42,9 +42,12 @@ pub struct Turn<'a> {
     pub others_wait: bool,
     /// The connection was evicted: it closes as soon as its socket is empty, or after the answer to the request that has arrived.
     pub is_evicted: bool,
-    /// When the first request of this turn arrived, if it had to wait for a thread. The time since then counts towards the timeouts
-    /// of its first byte and of its head.
+    /// When the first request of this turn arrived, if it had to wait for a thread. The time since then counts towards the timeout
+    /// of its head, and the time since the connection was accepted towards that of its first byte.
     pub queued_since: Option<Instant>,
+    /// A shutdown had begun when the turn began. A shutdown that begins later is seen in the next turn: the driver may have found
+    /// the socket empty before, without a read.
+    pub is_draining: bool,
     /// The clock of deadlines.
     pub clock: fn() -> Instant,
 }
@@ -52,7 +55,9 @@ pub struct Turn<'a> {
 impl<'a> Turn<'a> {
     /// A turn of a connection for which no other one waits.
     pub fn new(server: &'a ServerState, buffers: &'a mut ThreadBuffers) -> Self {
-        Self { server, buffers, others_wait: false, is_evicted: false, queued_since: None, clock: Instant::now }
+        let is_draining = server.shutdown.is_begun();
+        let (others_wait, is_evicted, queued_since) = (false, false, None);
+        Self { server, buffers, others_wait, is_evicted, queued_since, is_draining, clock: Instant::now }
     }
 }
 
@@ -171,7 +176,9 @@ impl Connection {
     #[inline]
     pub fn next(&mut self, turn: &mut Turn<'_>) -> Step {
         if turn.server.shutdown.is_begun() && turn.server.is_over() {
-            return self.on_error(turn);
+            // A request that has arrived is cut, so it must be seen.
+            let is_idle = self.idle().is_some();
+            return if is_idle { Step::Read { past_report: true } } else { self.on_error(turn) };
         }
         if self.is_lingering { self.read(turn) } else { self.advance(turn) }
     }
@@ -212,7 +219,7 @@ impl Connection {
     #[inline]
     fn leaves(&self, turn: &Turn<'_>) -> bool {
         let may_close = matches!(self.want, Want::Read(phase) if phase.may_close()) && !self.is_lingering;
-        may_close && (turn.is_evicted || turn.server.shutdown.is_begun())
+        may_close && (turn.is_evicted || turn.is_draining)
     }
 
     /// The driver has read `count` bytes into the buffers of the turn.
@@ -224,6 +231,10 @@ impl Connection {
             let now = (turn.clock)();
             self.enter_wait(turn, WaitKind::Linger, now);
             return if now < self.until { self.read(turn) } else { Step::Close };
+        }
+        if turn.server.shutdown.is_begun() && turn.server.is_over() {
+            self.is_cut |= self.want != Want::Read(Phase::Skip); // a body that is skipped belongs to a request that is answered
+            return self.on_error(turn);
         }
         let closes_soon = turn.others_wait || turn.is_evicted;
         self.want = turn.buffers.receive(count, &mut self.session, turn.server, closes_soon);
@@ -269,6 +280,8 @@ impl Connection {
 
     /// The connection is lost.
     pub fn on_error(&mut self, turn: &mut Turn<'_>) -> Step {
+        let has_answers = !turn.buffers.scratch.out().is_empty();
+        self.is_cut |= has_answers && !self.is_lingering && turn.server.is_over();
         turn.buffers.scratch.clear();
         self.abandon(turn.server)
     }
@@ -285,15 +298,21 @@ impl Connection {
     /// The kernel has taken the first `count` bytes of the output.
     #[inline]
     pub fn on_written(&mut self, turn: &mut Turn<'_>, count: usize) -> Step {
+        self.note_written(turn, count);
+        self.advance(turn)
+    }
+
+    /// Like [`on_written`](Self::on_written), for a thread that must not call the service. Then a turn must follow.
+    #[inline]
+    pub fn note_written(&mut self, turn: &mut Turn<'_>, count: usize) {
         if self.session.unsent().is_empty() {
             self.session.written(count, &mut turn.buffers.scratch);
         } else {
             self.session.advance(count);
         }
         if self.waiting == WaitKind::Write && self.session.unsent().is_empty() {
-            self.waiting = WaitKind::None; // the next output has a wait of its own
+            (self.waiting, self.is_late) = (WaitKind::None, false); // the next output has a wait of its own
         }
-        self.advance(turn)
     }
 
     /// Whether the output is new: no part of the output was tried to be written before.
@@ -306,6 +325,7 @@ impl Connection {
         if !turn.buffers.scratch.out().is_empty() {
             self.session.written(0, &mut turn.buffers.scratch);
         }
+        turn.server.count(&mut self.session);
         self.wait(turn, WaitKind::Write, WaitFor::Room)
     }
 
@@ -318,7 +338,7 @@ impl Connection {
     pub fn on_answer(&mut self, turn: &mut Turn<'_>) -> Step {
         self.is_late = false;
         self.want = Want::Write;
-        self.next(turn)
+        self.advance(turn)
     }
 
     /// The answer is not there yet.
@@ -378,7 +398,7 @@ impl Connection {
     /// When the present wait began, if that was before its turn.
     fn began(&self, turn: &Turn<'_>) -> Option<Instant> {
         let (request, phase) = self.stage;
-        let is_first = request == self.first_request && matches!(phase, Phase::FirstByte | Phase::Idle | Phase::Head);
+        let is_first = request == self.first_request && matches!(phase, Phase::FirstByte | Phase::Head);
         turn.queued_since.filter(|_| is_first && self.waiting == WaitKind::Session)
     }
 

@@ -83,18 +83,18 @@ impl<S: AsyncSocket> ConnectionTask<S> {
         }
         buffers.begin_turn();
         let mut turn = Turn { is_evicted: entry.is_evicted(), ..Turn::new(&registry.server, buffers) };
-        // From here on, the service's code may run.
-        entry.set_calling(true);
-        let mut step = connection.begin_turn(&mut turn);
-        let polled = loop {
+        let mut step = entry.calling(|| connection.begin_turn(&mut turn));
+        loop {
             step = match step {
                 Step::Read { past_report } => match read(registry, entry, cx, turn.buffers, past_report) {
                     Poll::Pending => connection.on_empty(&mut turn),
                     Poll::Ready(Ok(0)) => connection.on_end(&mut turn),
                     Poll::Ready(Ok(count)) => {
-                        entry.set_busy();
-                        turn.is_evicted = entry.is_evicted();
-                        connection.on_bytes(&mut turn, count)
+                        if !connection.is_lingering() {
+                            entry.set_busy();
+                            turn.is_evicted = entry.is_evicted();
+                        }
+                        entry.calling(|| connection.on_bytes(&mut turn, count))
                     }
                     Poll::Ready(Err(error)) if error.kind() == ErrorKind::Interrupted => step,
                     Poll::Ready(Err(_)) => connection.on_error(&mut turn),
@@ -104,12 +104,15 @@ impl<S: AsyncSocket> ConnectionTask<S> {
                     let output = connection.output(turn.buffers);
                     match write(entry, cx, output, last, is_new, past_report) {
                         Poll::Pending => connection.on_blocked(&mut turn),
-                        Poll::Ready(Ok(count)) if count > 0 => connection.on_written(&mut turn, count),
+                        Poll::Ready(Ok(count)) if count > 0 => {
+                            entry.calling(|| connection.on_written(&mut turn, count))
+                        }
+                        Poll::Ready(Err(error)) if error.kind() == ErrorKind::Interrupted => step,
                         Poll::Ready(_) => connection.on_error(&mut turn),
                     }
                 }
-                Step::Await => match connection.poll_answer(cx) {
-                    Poll::Ready(()) => connection.on_answer(&mut turn),
+                Step::Await => match entry.calling(|| connection.poll_answer(cx)) {
+                    Poll::Ready(()) => entry.calling(|| connection.on_answer(&mut turn)),
                     Poll::Pending => connection.on_pending(&mut turn),
                 },
                 Step::Wait(_) => {
@@ -134,9 +137,7 @@ impl<S: AsyncSocket> ConnectionTask<S> {
                 }
                 Step::Close => break Poll::Ready(()),
             };
-        };
-        entry.set_calling(false);
-        polled
+        }
     }
 }
 

@@ -35,19 +35,21 @@ struct Driver {
     buffers: ThreadBuffers,
     connection: Connection,
     is_evicted: bool,
+    queued_since: Option<Instant>,
 }
 
 impl Driver {
     fn new(service: Arc<dyn Service>, config: &ServerConfig) -> Self {
         let server = Arc::new(ServerState::new(service, config));
         let connection = Connection::new(Session::new());
-        Self { server, buffers: ThreadBuffers::new(), connection, is_evicted: false }
+        Self { server, buffers: ThreadBuffers::new(), connection, is_evicted: false, queued_since: None }
     }
 
     /// Calls `act` within a turn.
     fn with<T>(&mut self, act: impl FnOnce(&mut Connection, &mut Turn<'_>) -> T) -> T {
         let turn = Turn::new(&self.server, &mut self.buffers);
-        act(&mut self.connection, &mut Turn { is_evicted: self.is_evicted, clock: now, ..turn })
+        let (is_evicted, queued_since) = (self.is_evicted, self.queued_since);
+        act(&mut self.connection, &mut Turn { is_evicted, queued_since, clock: now, ..turn })
     }
 
     fn begin(&mut self) -> Step {
@@ -190,6 +192,63 @@ fn a_drain_ends_a_connection() {
     busy.server.shutdown.begin(Instant::now());
     assert_eq!(busy.begin(), Step::Close);
     assert!(busy.connection.take_cut() && !busy.connection.take_cut());
+}
+
+/// What has arrived by the deadline of a shutdown and was not answered is cut: a request that no thread has read, and an answer that
+/// the kernel did not take.
+#[test]
+fn what_is_not_answered_at_the_deadline_is_cut() {
+    for has_come in [true, false] {
+        let mut driver = Driver::new(Arc::new(Echo), &ServerConfig::default());
+        driver.server.shutdown.begin(Instant::now());
+        assert_eq!(driver.begin(), READ_AGAIN);
+        assert_eq!(if has_come { driver.receive(GET) } else { driver.empty() }, Step::Close);
+        assert_eq!(driver.connection.take_cut(), has_come);
+    }
+    let mut driver = Driver::new(Arc::new(Echo), &ServerConfig::default());
+    let _ = (driver.begin(), driver.receive(GET));
+    driver.server.shutdown.begin(Instant::now());
+    assert_eq!(driver.with(Connection::on_error), Step::Close);
+    assert!(driver.connection.take_cut());
+}
+
+/// The silence of a client before its first byte does not count towards the timeout of its head. The time in a queue does.
+#[test]
+fn a_head_has_its_whole_time_after_a_silence() {
+    let mut driver = Driver::new(Arc::new(Echo), &ServerConfig::default());
+    let accepted = now();
+    driver.queued_since = Some(accepted);
+    assert_eq!((driver.begin(), driver.empty()), (READ, INPUT));
+    let_pass(Duration::from_secs(9));
+    let first_byte = now();
+    driver.queued_since = Some(first_byte);
+    assert_eq!((driver.begin(), driver.receive(&GET[..5]), driver.empty()), (READ, READ, INPUT));
+    assert_eq!(driver.connection.deadline(), first_byte + driver.server.config.head_timeout);
+}
+
+/// A write that ends after its deadline is no time-out, and the next read asks the poller again.
+#[test]
+fn a_late_write_that_ends_is_forgotten() {
+    let mut driver = Driver::new(Arc::new(Echo), &ServerConfig::default());
+    let _ = (driver.begin(), driver.receive(GET));
+    assert_eq!(driver.with(Connection::on_blocked), Step::Wait(WaitFor::Room));
+    let_pass(Duration::from_secs(60));
+    let _ = driver.begin();
+    assert_eq!(driver.with(Connection::on_blocked), Step::Write { last: false, past_report: true });
+    assert_eq!((driver.write().1, driver.empty()), (READ, INPUT));
+}
+
+/// A shutdown that begins within a turn closes nothing in that turn: the socket was not read since.
+#[test]
+fn a_drain_begins_with_the_next_turn() {
+    let mut driver = Driver::new(Arc::new(Echo), &ServerConfig::default());
+    let server = Arc::clone(&driver.server);
+    let step = driver.with(|connection, turn| {
+        assert_eq!(connection.begin_turn(turn), READ);
+        server.shutdown.begin(Instant::now() + Duration::from_secs(60));
+        connection.on_empty(turn)
+    });
+    assert_eq!((step, driver.begin()), (INPUT, READ_AGAIN));
 }
 
 /// A connection that is lost leaves no output for the next connection of its thread.

@@ -132,6 +132,14 @@ impl<S: AsyncSocket> ConnectionEntry<S> {
         self.deadline.compare_exchange(tick, NEVER, Ordering::SeqCst, Ordering::Relaxed).is_ok()
     }
 
+    /// Calls `act`, in which the service's code may run.
+    pub(crate) fn calling<T>(&self, act: impl FnOnce() -> T) -> T {
+        self.set_calling(true);
+        let result = act();
+        self.set_calling(false);
+        result
+    }
+
     /// Notes that the service's code is about to be called, or has returned.
     pub(crate) fn set_calling(&self, calling: bool) {
         self.calling.store(calling, Ordering::Relaxed);

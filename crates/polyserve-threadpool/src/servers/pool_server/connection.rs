@@ -79,6 +79,7 @@ impl PoolConnection {
         let queued_since = shared.clock.instant(slot.queued_at.load(Ordering::Relaxed));
         let mut turn = Turn { queued_since, ..Turn::new(&shared.server, buffers) };
         let (mut is_empty, mut deferred_answers) = (false, 0);
+        self.is_writing = false;
         let mut step = self.connection.begin_turn(&mut turn);
         loop {
             step = match step {
@@ -158,10 +159,24 @@ impl PoolConnection {
     /// Ends a wait that has timed out: with a 408, a 503, or no answer. Returns the result of the turn.
     pub(super) fn time_out(&mut self, server: &ServerState, buffers: &mut ThreadBuffers) -> TurnResult {
         let mut turn = Turn::new(server, buffers);
-        let is_writing = std::mem::take(&mut self.is_writing);
-        // The client may have read while this process was stopped, so that the socket has space.
-        let step = if is_writing { self.connection.next(&mut turn) } else { self.connection.on_deadline(&mut turn) };
-        self.write_last(&mut turn, step)
+        if !std::mem::take(&mut self.is_writing) {
+            let step = self.connection.on_deadline(&mut turn);
+            return self.write_last(&mut turn, step);
+        }
+        // The client may have read while this process was stopped, so that the socket has space. A worker then goes on.
+        loop {
+            let output = self.connection.output(turn.buffers);
+            if output.is_empty() {
+                return TurnResult::Yield;
+            }
+            match write(&self.stream, output, false) {
+                Ok(count) if count > 0 => self.connection.note_written(&mut turn, count),
+                _ => {
+                    let _ = self.connection.on_error(&mut turn); // the client reads too slowly
+                    return TurnResult::Close { linger: false };
+                }
+            }
+        }
     }
 
     /// Writes a last answer as far as the socket takes it at once. Does not call the service.

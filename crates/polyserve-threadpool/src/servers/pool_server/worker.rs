@@ -324,7 +324,9 @@ impl PoolServerState {
                     match self.settle(id, slot, &mut connection, outcome) {
                         Settled::Done => break,
                         Settled::Requeued => return true,
-                        Settled::Again if wake_ups < MAX_WAKE_UPS => {}
+                        Settled::Again if wake_ups < MAX_WAKE_UPS => {
+                            slot.queued_at.store(self.clock.now(), Ordering::Relaxed);
+                        }
                         Settled::Again => {
                             return self.settle(id, slot, &mut connection, TurnResult::Yield) == Settled::Requeued;
                         }
