@@ -83,7 +83,8 @@ fn count(kind: Kind, stores: &[Arc<dyn EntityRepo>], rounds: u32, mut fault: imp
     let servers: Vec<_> = stores.iter().map(serve).collect();
     let addrs: Vec<SocketAddr> = servers.iter().map(Running::local_addr).collect();
     for key in 0..KEYS {
-        stores[0].put(shown(key, &[0; CLIENTS])).wait().expect("the engine serves before the first fault");
+        // A replica may not follow its master yet.
+        wait_for("the engine serves before the first fault", || stores[0].put(shown(key, &[0; CLIENTS])).wait().ok());
     }
     let (seen, is_over) = (Seen::default(), AtomicBool::new(false));
     let done: Vec<Vec<u64>> = thread::scope(|scope| {
