@@ -57,6 +57,22 @@ impl<T> Answer<T> {
         Self::Later(Box::pin(future))
     }
 
+    /// An answer with the output of `future`: now if it is ready at its first poll, which is made here.
+    ///
+    /// A deferred answer is polled again with the waker of its caller. So a wake between the two polls is not lost.
+    ///
+    /// ```
+    /// use polyserve_core::Answer;
+    /// assert!(Answer::polled(Box::pin(async { 1 })).is_now());
+    /// assert!(!Answer::<()>::polled(Box::pin(std::future::pending())).is_now());
+    /// ```
+    pub fn polled(mut future: BoxFuture<T>) -> Self {
+        match future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(value) => Self::Now(value),
+            Poll::Pending => Self::Later(future),
+        }
+    }
+
     /// Whether the value is there already.
     pub fn is_now(&self) -> bool {
         matches!(self, Self::Now(_))

@@ -78,7 +78,7 @@ const SHRINK_AFTER: Duration = Duration::from_millis(500);
 /// Serves a connection to its end. Returns whether it must linger.
 ///
 /// `accepted`: when the connection was accepted. The time that it has waited for a thread since then counts towards its
-/// first idle timeout and head timeout.
+/// timeouts of its first byte and of its first head.
 pub fn drive(
     transport: &mut impl Transport,
     server: &ServerState,
@@ -132,7 +132,7 @@ pub enum Served {
 /// Serves a connection on this thread of a pool, until it closes or gives the thread up because it has not sent a byte.
 ///
 /// `stream` waited for a thread, as [`OpenConnections::wait_for_thread`] counts. `queued`: when it began to wait. The time
-/// since then counts towards its first idle timeout and head timeout. `first_byte`: how long this thread waits for the
+/// since then counts towards the timeouts of its first byte and of its first head. `first_byte`: how long this thread waits for the
 /// first byte if no connection waits for a thread.
 pub fn serve_pooled(
     stream: TcpStream,

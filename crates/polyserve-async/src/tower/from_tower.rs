@@ -11,7 +11,7 @@ use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use http::{Method, Response, StatusCode};
@@ -146,11 +146,11 @@ impl Service for FromTower {
             }
         };
         let _context = self.runtime.handle.enter();
-        let mut future = (self.call)(request, self.max_reply_body);
-        // The server polls a deferred answer again, with a waker of its own. So a wake between the two polls is not lost.
-        match future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
-            Poll::Ready(reply) => Answer::Now(reply),
-            Poll::Pending => Answer::later(InContext { future: Some(future), runtime: Arc::clone(&self.runtime) }),
+        match Answer::polled((self.call)(request, self.max_reply_body)) {
+            Answer::Later(future) => {
+                Answer::later(InContext { future: Some(future), runtime: Arc::clone(&self.runtime) })
+            }
+            now => now,
         }
     }
 }

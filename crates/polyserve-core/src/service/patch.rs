@@ -8,9 +8,7 @@
 //! fails only if another write has been done.
 
 use std::error::Error;
-use std::future::Future;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
 
 use super::entity_service::{absent_reply, entity_reply, error_reply, header, precondition_failed, unwritable};
 use super::{Body, Head, Reply, Status};
@@ -61,7 +59,7 @@ pub(super) fn patch<E: Identifiable>(
     patch: String,
     etags: bool,
 ) -> Answer<Reply> {
-    let mut answer = Box::pin(async move {
+    Answer::polled(Box::pin(async move {
         for _ in 0..MAX_ATTEMPTS {
             if let Some(reply) = attempt::<E>(&*repo, &id, &condition, &patch, etags).await {
                 return reply;
@@ -69,12 +67,7 @@ pub(super) fn patch<E: Identifiable>(
         }
         let detail = "Other writes to the entity came in between each time: nothing was changed.";
         header(Reply::problem(Status::SERVICE_UNAVAILABLE, detail), "Retry-After", "1".into())
-    });
-    // If the repo answers now, the first poll ends it. Otherwise the server polls again, with its own waker.
-    match answer.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
-        Poll::Ready(reply) => Answer::Now(reply),
-        Poll::Pending => Answer::Later(answer),
-    }
+    }))
 }
 
 /// Returns the answer, or `None` if another write was done between the read and the write.
