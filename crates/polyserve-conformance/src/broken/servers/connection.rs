@@ -303,8 +303,11 @@ impl PlainConnection<'_> {
                     return Got::Gone;
                 }
             }
-            // Reads before it checks the timeout: the process may have been stopped while bytes arrived.
+            // Notes the reasons to close before it reads, and obeys them after: bytes may have arrived since the last read, even
+            // long ago if the process was stopped.
             let mut late = Instant::now() >= deadline;
+            let drains = idle && self.server.shutdown.is_begun();
+            let must_close = idle && self.tracked.must_close.load(Ordering::SeqCst);
             let _ = self.tracked.stream.set_read_timeout(Some(TICK));
             match (&self.tracked.stream).read(&mut buffer) {
                 Ok(0) => return if self.server.is_over() { Got::Gone } else { Got::End },
@@ -315,10 +318,10 @@ impl PlainConnection<'_> {
                 Err(error) if is_tick(&error) => {}
                 Err(_) => return Got::Gone,
             }
-            if self.server.is_over() || (idle && self.server.shutdown.is_begun()) {
+            if self.server.is_over() || drains {
                 return Got::Gone;
             }
-            if idle && self.tracked.must_close.load(Ordering::SeqCst) {
+            if must_close {
                 return Got::Evicted;
             }
             late |= self.has(Flaw::ChecksTimeoutsBeforeReading) && Instant::now() >= deadline;
