@@ -1,9 +1,12 @@
 //! HTTP/2 with prior knowledge, through hyper's own client.
 #![cfg(feature = "http2")]
 
+use std::convert::Infallible;
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http::{Method, Request, Response, StatusCode};
@@ -12,11 +15,12 @@ use hyper::body::Incoming;
 use hyper::client::conn::http2::{SendRequest, handshake};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use polyserve_async::servers::TokioHyper;
-use polyserve_conformance::client::Client;
+use polyserve_conformance::client::{Client, WriteHalf};
 use polyserve_core::answer::{Completer, promise};
 use polyserve_core::service::{Body, Echo, EntityService};
 use polyserve_core::{Answer, Drain, Reply, Running, ServerConfig, ServerExt, Service, Status};
 use polyserve_memory::StdMutex;
+use polyserve_serving::http1::turn::{MAX_TURN_REQUESTS, MAX_TURN_TIME};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
@@ -418,4 +422,168 @@ fn streams_share_the_memory_budget() {
         while other.send_request(request(Method::GET, "/", "")).await.expect("an answer").status() != StatusCode::OK {}
     });
     assert!(running.shutdown().is_ok());
+}
+
+/// A service that answers at once, and keeps the order of its calls.
+struct OrderedCalls {
+    /// Whether each call came from the other client.
+    calls: Mutex<Vec<bool>>,
+    /// A connection of the other client. Its request is sent in the third call.
+    other: Mutex<Option<WriteHalf>>,
+    /// The minimum time of a call.
+    busy: Duration,
+}
+
+impl Service for OrderedCalls {
+    fn call(&self, request: polyserve_core::Request<'_>, _: &mut Vec<u8>) -> Answer<Reply> {
+        if request.head.path() == "/first" {
+            return Answer::Now(Reply::empty(Status::OK));
+        }
+        let mut calls = self.calls.lock().expect("no thread panics with this lock");
+        calls.push(request.head.path() == "/other");
+        if calls.len() == 3 {
+            let mut other = self.other.lock().expect("no thread panics with this lock");
+            let other = other.as_mut().expect("the test has connected it");
+            other.send(b"GET /other HTTP/1.1\r\nHost: a\r\n\r\n").expect("the kernel takes it");
+        }
+        let end = Instant::now() + self.busy;
+        while Instant::now() < end {
+            std::hint::spin_loop();
+        }
+        Answer::Now(Reply::empty(Status::OK))
+    }
+}
+
+/// Regression test: the streams of a connection had no turn. Each was a task of its own, so a worker answered all that were
+/// ready, up to 128, before it looked at other sockets.
+#[test]
+fn a_connection_with_many_streams_lets_others_have_their_turn() {
+    // The clock is read at every fourth request of a turn. A worker looks at its sockets after 61 tasks too: then streams that
+    // were queued before the other connection have a turn before it. As for HTTP/1, two turns are the limit.
+    for (busy, most) in [(Duration::ZERO, MAX_TURN_REQUESTS), (MAX_TURN_TIME, 4)] {
+        let service = Arc::new(OrderedCalls { calls: Mutex::default(), other: Mutex::default(), busy });
+        let running = serve(service.clone(), |config| config.workers = Some(1));
+        let addr = running.local_addr();
+        let mut other = Client::connect(addr, PATIENCE).expect("it accepts");
+        other.ask(b"GET /first HTTP/1.1\r\nHost: a\r\n\r\n", 200); // the server waits for its next request
+        client_runtime().block_on(async {
+            let (sender, _connection) = connect(addr).await;
+            *service.other.lock().expect("no thread panics with this lock") =
+                Some(other.write_half().expect("a handle"));
+            let asked: Vec<_> = (0..100)
+                .map(|_| {
+                    let mut sender = sender.clone();
+                    tokio::spawn(async move { sender.send_request(request(Method::GET, "/", "")).await })
+                })
+                .collect();
+            for asked in asked {
+                assert_eq!(asked.await.expect("no panic").expect("an answer").status(), StatusCode::OK);
+            }
+        });
+        other.expect(200);
+        let calls = service.calls.lock().expect("no thread panics with this lock");
+        let others = calls.iter().position(|is_other| *is_other).expect("it was answered") - 3;
+        assert!(others <= 2 * most as usize, "{others} answers to others after the request was sent, {busy:?}");
+        assert_eq!(calls.len(), 101);
+    }
+}
+
+/// A body that has a byte, and never ends.
+struct EndlessBody(Option<Bytes>);
+
+impl http_body::Body for EndlessBody {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<http_body::Frame<Bytes>, Infallible>>> {
+        self.0.take().map_or(Poll::Pending, |bytes| Poll::Ready(Some(Ok(http_body::Frame::data(bytes)))))
+    }
+}
+
+/// Sends a body that does not end on two streams of a connection, one after the other. Both are answered with 408.
+fn bodies_are_late(change: impl FnOnce(&mut ServerConfig)) {
+    let running = serve(Arc::new(Echo), change);
+    let addr = running.local_addr();
+    client_runtime().block_on(async {
+        let stream = tokio::net::TcpStream::connect(addr).await.expect("the server accepts connections");
+        let (mut sender, connection) =
+            handshake(TokioExecutor::new(), TokioIo::new(stream)).await.expect("it speaks HTTP/2");
+        let _connection = tokio::spawn(connection);
+        let mut begin = || {
+            let body = EndlessBody(Some(Bytes::from_static(b"a")));
+            sender.send_request(Request::builder().method(Method::POST).uri("http://a/").body(body).expect("a request"))
+        };
+        for asked in [begin(), begin()] {
+            assert_eq!(asked.await.expect("an answer").status(), StatusCode::REQUEST_TIMEOUT);
+        }
+    });
+    assert_eq!(running.shutdown().expect("it ends well"), Drain::new(2, 0, 0));
+}
+
+#[test]
+fn a_late_body_of_a_stream_is_a_408() {
+    bodies_are_late(|config| config.body_timeout = Duration::from_millis(50));
+}
+
+/// The minimum rate counts after five seconds, so this test takes as long.
+#[test]
+fn a_body_of_a_stream_below_the_rate_is_a_408() {
+    bodies_are_late(|config| config.body_timeout = 10 * PATIENCE);
+}
+
+/// A head that does not end is no request: its connection is closed as an idle one. A preface that does not end is a late head.
+#[test]
+fn a_late_head_ends_the_connection() {
+    // An empty SETTINGS frame, and HEADERS without END_HEADERS.
+    const BEGUN: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0\0\0\x01\x01\x01\0\0\0\x01\x82";
+    let running = serve(Arc::new(Echo), |config| {
+        config.head_timeout = Duration::from_millis(50);
+        config.idle_timeout = Duration::from_millis(50);
+        config.linger_timeout = Duration::from_millis(50);
+    });
+    let mut client = Client::connect(running.local_addr(), PATIENCE).expect("it accepts");
+    client.send(BEGUN).expect("it takes it");
+    let (answer, _) = client.end();
+    assert_eq!(answer.get(3), Some(&4), "its settings, and then the end: {answer:?}");
+    let mut client = Client::connect(running.local_addr(), PATIENCE).expect("it accepts");
+    client.send(&BEGUN[..10]).expect("it takes it");
+    client.expect_last(408);
+    assert_eq!(running.shutdown().expect("it ends well").cut, 0);
+}
+
+/// At the limit, a connection without open streams is closed for a new one. A connection with an open stream is not.
+#[test]
+fn an_idle_connection_is_closed_for_a_new_one() {
+    let held_replies = HeldReplies::shared();
+    let running = serve(held_replies.clone(), |config| config.max_connections = 1);
+    let addr = running.local_addr();
+    client_runtime().block_on(async {
+        let (mut sender, connection) = connect(addr).await;
+        let asked = tokio::spawn(async move {
+            let answer = sender.send_request(request(Method::GET, "/", "")).await.expect("an answer");
+            (text(answer).await, sender)
+        });
+        held_replies.asked.acquire().await.expect("it is not closed").forget();
+        let mut refused = Client::connect(addr, PATIENCE).expect("it accepts");
+        refused.expect_last(503);
+        assert_eq!(held_replies.open(), 1);
+        let (answer, _sender) = asked.await.expect("no panic");
+        assert_eq!(answer, "given");
+        // The connection is evicted once it has been idle for a moment.
+        while !connection.is_finished() {
+            let mut refused = Client::connect(addr, PATIENCE).expect("it accepts");
+            let _ = refused.half_close();
+            let _ = refused.end();
+            tokio::task::yield_now().await;
+        }
+        let (mut sender, _connection) = connect(addr).await;
+        let asked = tokio::spawn(async move { sender.send_request(request(Method::GET, "/", "")).await });
+        held_replies.asked.acquire().await.expect("it is not closed").forget();
+        assert_eq!(held_replies.open(), 1);
+        assert_eq!(asked.await.expect("no panic").expect("an answer").status(), StatusCode::OK);
+    });
+    assert_eq!(running.shutdown().expect("it ends well").cut, 0);
 }

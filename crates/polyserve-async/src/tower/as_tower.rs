@@ -160,7 +160,7 @@ impl AsTower {
     {
         let (parts, body) = request.into_parts();
         match self.read(&parts, body).await {
-            Ok((method, body)) => match self.call_with(&parts, method, &body) {
+            Ok((method, body, _reservation)) => match self.call_with(&parts, method, &body) {
                 Ok(response) => self.placed(response),
                 Err(later) => self.placed(response(caught(later, panicked).await, Vec::new())),
             },
@@ -187,8 +187,9 @@ impl AsTower {
         }
     }
 
-    /// Reads the body. Returns `Err` with an answer if the request is answered without its body.
-    pub(crate) async fn read<B>(&self, parts: &Parts, body: B) -> Result<(Method, Vec<u8>), Reply>
+    /// Reads the body. Returns it with the memory that is reserved for it. Returns `Err` with an answer if the request is
+    /// answered without its body.
+    pub(crate) async fn read<B>(&self, parts: &Parts, body: B) -> Result<(Method, Vec<u8>, Reservation), Reply>
     where
         B: http_body::Body<Error: Into<Box<dyn Error + Send + Sync>>>,
     {
@@ -196,7 +197,7 @@ impl AsTower {
             return Err(Reply::problem(Status::NOT_IMPLEMENTED, "The method is not known here."));
         };
         if body.is_end_stream() {
-            return Ok((method, Vec::new()));
+            return Ok((method, Vec::new(), Reservation::default()));
         }
         let too_large = || Reply::problem(Status::CONTENT_TOO_LARGE, "The body is larger than this server takes.");
         let mut refused = None;
@@ -222,7 +223,7 @@ impl AsTower {
                 false => Reply::problem(Status::BAD_REQUEST, "The body is not valid, or not whole."),
             },
         })?;
-        Ok((method, bytes))
+        Ok((method, bytes, kept))
     }
 
     /// Calls the service with the head. A panic becomes an answer.

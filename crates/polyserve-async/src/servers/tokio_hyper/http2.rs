@@ -3,8 +3,9 @@
 //! Sockets, output and the drain work as for HTTP/1. A stream that has to wait creates a timer of this project's timer
 //! thread.
 //!
-//! Invariants: a connection has at most [`MAX_STREAMS`] requests at a time. A drain sends GOAWAY, serves the requests that
-//! have begun, and closes idle connections. An answer counts once its last byte is in the kernel. If a client
+//! Invariants: a connection has at most [`MAX_STREAMS`] requests at a time. All its streams share one turn, so it holds a
+//! worker no longer than a connection over HTTP/1. A drain sends GOAWAY, serves the requests that have begun, and closes idle
+//! connections. An answer counts once its last byte is in the kernel. If a client
 //! does not take a waiting answer within the limit of a write, its connection is closed.
 //!
 //! Cost: a task and two allocations for each stream, a clock read for each frame of an answer.
@@ -73,17 +74,9 @@ pub(super) fn serve(runtime: &Handle, config: &ServerConfig) -> Http2 {
         let streams = Streams::new(Arc::clone(&connection));
         let service = StreamService { streams: Arc::clone(&streams) };
         let hyper = builder.serve_connection(HyperIo::new(Arc::clone(&connection), read_before), service);
-        let (waiting, deadline) = (Http2Wait::Streams, Instant::now());
-        Box::pin(Http2Connection {
-            connection,
-            streams,
-            hyper,
-            unsent: None,
-            state: Http2State::Open,
-            waker: None,
-            waiting,
-            deadline,
-        })
+        let (unsent, state, waker) = (None, Http2State::Open, None);
+        let (waiting, deadline) = (None, Instant::now() + NO_TIMEOUT);
+        Box::pin(Http2Connection { connection, streams, hyper, unsent, state, waker, waiting, deadline })
     })
 }
 
@@ -95,7 +88,10 @@ struct Http2Connection<H> {
     unsent: Option<Box<Output>>,
     state: Http2State,
     waker: Option<Waker>,
-    waiting: Http2Wait,
+    /// `None` while requests are open. A request has its own timers until its answer is complete. Then the client must take
+    /// the answer within the limit of a write.
+    waiting: Option<Http2Wait>,
+    /// The end of the present wait.
     deadline: Instant,
 }
 
@@ -108,15 +104,14 @@ enum Http2State {
     Over,
 }
 
-/// The reason for a deadline.
+/// A wait of the connection itself.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Http2Wait {
-    /// Requests are open. A request has its own timers until its answer is complete. Then the client must take the answer
-    /// within the limit of a write.
-    Streams,
+    /// No request is open.
     Idle,
     /// GOAWAY was sent, and no request is open.
     Left,
+    /// The kernel takes no more output.
     Written,
 }
 
@@ -148,7 +143,7 @@ impl<H: HyperHttp2> Http2Connection<H> {
                 match unsent.poll_send(&connection.entry, connection.server(), cx, self.state == Http2State::Over) {
                     Poll::Ready(true) => self.unsent = None,
                     Poll::Ready(false) => return Poll::Ready(()),
-                    Poll::Pending => return self.wait_for(Http2Wait::Written),
+                    Poll::Pending => return self.wait_for(Some(Http2Wait::Written)),
                 }
             }
             if self.state == Http2State::Over {
@@ -168,9 +163,9 @@ impl<H: HyperHttp2> Http2Connection<H> {
                 continue;
             }
             let waiting = match (self.streams.open.load(Ordering::SeqCst), self.state) {
-                (0, Http2State::Open) => Http2Wait::Idle,
-                (0, _) => Http2Wait::Left,
-                _ => Http2Wait::Streams,
+                (0, Http2State::Open) => Some(Http2Wait::Idle),
+                (0, _) => Some(Http2Wait::Left),
+                _ => None,
             };
             return self.wait_for(waiting);
         }
@@ -186,47 +181,44 @@ impl<H: HyperHttp2> Http2Connection<H> {
         }
     }
 
-    fn wait_for(&mut self, waiting: Http2Wait) -> Poll<()> {
+    fn wait_for(&mut self, waiting: Option<Http2Wait>) -> Poll<()> {
         let now = Instant::now();
-        let config = &self.connection.server().config;
-        if waiting == Http2Wait::Streams {
+        if self.waiting != waiting {
             self.waiting = waiting;
-            self.deadline = self.streams.deadline().unwrap_or(now + NO_TIMEOUT);
-            if self.deadline <= now {
-                return Poll::Ready(());
-            }
-        } else if self.waiting != waiting {
-            self.waiting = waiting;
-            self.deadline = now
-                + match waiting {
-                    Http2Wait::Streams => NO_TIMEOUT,
-                    Http2Wait::Idle => config.idle_timeout,
-                    Http2Wait::Left => config.linger_timeout,
-                    Http2Wait::Written => {
-                        TimeLimit::Write { unsent: self.unsent.as_ref().map_or(0, |unsent| unsent.bytes.len()) }
-                            .of(config)
-                    }
-                };
+            self.deadline = now + waiting.map_or(NO_TIMEOUT, |waiting| self.timeout(waiting));
         } else if self.deadline <= now {
             match waiting {
-                Http2Wait::Idle => self.leave(),
-                Http2Wait::Left | Http2Wait::Written => return Poll::Ready(()),
-                Http2Wait::Streams => {}
+                Some(Http2Wait::Idle) => self.leave(),
+                _ => return Poll::Ready(()),
             }
         }
-        if waiting == Http2Wait::Written
-            && let Some(deadline) = self.streams.deadline()
-        {
-            self.deadline = self.deadline.min(deadline);
+        let untaken = self.streams.deadline();
+        if untaken.is_some_and(|untaken| untaken <= now) {
+            return Poll::Ready(());
         }
         let (registry, entry) = (&self.connection.shared.registry, &self.connection.entry);
-        registry.set_deadline(entry, self.deadline);
+        registry.set_deadline(entry, untaken.map_or(self.deadline, |untaken| self.deadline.min(untaken)));
         match waiting {
-            Http2Wait::Streams | Http2Wait::Written => entry.set_busy(),
-            Http2Wait::Idle => entry.set_idle(|| registry.idle_since(now, true)),
-            Http2Wait::Left => drop(entry.set_quiet()),
+            None | Some(Http2Wait::Written) => entry.set_busy(),
+            Some(Http2Wait::Idle) => {
+                self.streams.turn.begin(); // the next request comes after a look at the sockets
+                entry.set_idle(|| registry.idle_since(now, true));
+            }
+            Some(Http2Wait::Left) => drop(entry.set_quiet()),
         }
         Poll::Pending
+    }
+
+    fn timeout(&self, waiting: Http2Wait) -> Duration {
+        let config = &self.connection.server().config;
+        match waiting {
+            Http2Wait::Idle => config.idle_timeout,
+            Http2Wait::Left => config.linger_timeout,
+            Http2Wait::Written => {
+                let unsent = self.unsent.as_ref().map_or(0, |unsent| unsent.bytes.len());
+                TimeLimit::Write { unsent }.of(config)
+            }
+        }
     }
 }
 
@@ -289,13 +281,14 @@ async fn answer(streams: &Arc<Streams>, request: Request<Incoming>) -> Response<
     let (begun, received) = (Instant::now(), AtomicU64::new(0));
     let body = ReceivedBody { body, received: &received };
     let deadline = || begun + TimeLimit::Body { received: received.load(Ordering::Relaxed) }.of(&server.config);
-    let (method, body) = match within(deadline, service.read(&parts, body)).await {
+    let (method, body, _reservation) = match within(deadline, service.read(&parts, body)).await {
         Some(Ok(read)) => read,
         Some(Err(reply)) => return response(reply, Vec::new()),
         None => {
             return response(Reply::problem(Status::REQUEST_TIMEOUT, "The body did not come in time."), Vec::new());
         }
     };
+    std::future::poll_fn(|cx| streams.turn.poll_place(cx)).await;
     let later = match service.call_with(&parts, method, &body) {
         Ok(response) => return response,
         Err(later) => later,

@@ -1,24 +1,77 @@
-//! The state that the streams of a connection share, and the body of an answer until the client has taken it.
+//! The state that the streams of a connection share: their turn, and the body of an answer until the client has taken it.
 //!
-//! Invariant: a request is open until hyper's codec has written the last byte of its answer. The client's window may delay
-//! that for long. Cost: an uncontended lock for each frame of an answer's body, and a clock read for each answer.
+//! Invariants: a request is open until hyper's codec has written the last byte of its answer. The client's window may delay
+//! that for long. The streams of a connection together call the service as often as the turn of a connection over HTTP/1
+//! allows. The next turn begins after the runtime has looked at its sockets.
+//!
+//! Cost: an uncontended lock for each call of the service and for each frame of an answer's body, and a clock read for each
+//! answer.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::task::{Context, Poll};
-use std::time::Instant;
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::{Instant, SystemTime};
 
 use bytes::{Buf, Bytes};
 use http_body::{Body, Frame, SizeHint};
 use polyserve_core::sync::lock;
 use polyserve_serving::http1::TimeLimit;
+use polyserve_serving::http1::turn::TurnBudget;
 use polyserve_serving::memory::Reservation;
 
 use super::super::connection_state::ConnectionState;
+use crate::servers::toolkit::{AsyncSocket as _, TokioSocket};
 use crate::tower::ReplyBody;
+
+/// The turn of a connection's streams. Waking it begins a new turn.
+pub(super) struct StreamTurn(Mutex<TurnState>);
+
+struct TurnState {
+    budget: TurnBudget,
+    /// The tasks of the streams that wait for the next turn. At most one for each poll of a stream.
+    waiting: Vec<Waker>,
+}
+
+impl StreamTurn {
+    fn new() -> Arc<Self> {
+        Arc::new(Self(Mutex::new(TurnState { budget: TurnBudget::new(SystemTime::now), waiting: Vec::new() })))
+    }
+
+    /// Counts a call of the service in this turn. If the turn is over, waits for the next one, and then competes again. To be
+    /// polled in a task of the runtime.
+    pub(super) fn poll_place(self: &Arc<Self>, cx: &Context<'_>) -> Poll<()> {
+        let mut state = lock(&self.0);
+        if !state.budget.is_over() {
+            state.budget.count_request();
+            return Poll::Ready(());
+        }
+        state.waiting.push(cx.waker().clone());
+        let is_first = state.waiting.len() == 1;
+        drop(state); // the runtime may begin the next turn at once
+        if is_first {
+            TokioSocket::yield_turn(&mut Context::from_waker(&Waker::from(Arc::clone(self))));
+        }
+        Poll::Pending
+    }
+
+    /// Begins a new turn.
+    pub(super) fn begin(&self) {
+        let mut state = lock(&self.0);
+        state.budget = TurnBudget::new(SystemTime::now);
+        let waiting = std::mem::take(&mut state.waiting);
+        drop(state);
+        waiting.into_iter().for_each(Waker::wake);
+    }
+}
+
+impl Wake for StreamTurn {
+    fn wake(self: Arc<Self>) {
+        self.begin();
+    }
+}
 
 /// The state that a connection's streams share.
 pub(super) struct Streams {
@@ -27,6 +80,7 @@ pub(super) struct Streams {
     pub(super) open: AtomicUsize,
     /// The number of threads that run the service's code.
     pub(super) calls: AtomicUsize,
+    pub(super) turn: Arc<StreamTurn>,
     held: Mutex<UntakenAnswers>,
 }
 
@@ -43,7 +97,8 @@ struct UntakenAnswers {
 
 impl Streams {
     pub(super) fn new(connection: Arc<ConnectionState>) -> Arc<Self> {
-        Arc::new(Self { connection, open: AtomicUsize::new(0), calls: AtomicUsize::new(0), held: Mutex::default() })
+        let (open, calls) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        Arc::new(Self { connection, open, calls, turn: StreamTurn::new(), held: Mutex::default() })
     }
 
     /// Returns the time by which the client must have taken an answer that waits, or `None` if no answer waits. Its limit
