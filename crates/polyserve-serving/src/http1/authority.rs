@@ -3,8 +3,9 @@
 //! The grammar is `uri-host [ ":" port ]` (RFC 9110, 4.2; RFC 3986, 3.2). A host is a name, an IPv4 address, or an IPv6
 //! address in brackets. User information is not valid (RFC 9110, 4.2.4).
 //!
-//! Cost: one pass, no allocation.
+//! Cost: one pass, no allocation. A `Host` that a thread has just seen is only compared: clients repeat theirs.
 
+use std::cell::RefCell;
 use std::net::Ipv6Addr;
 
 use super::syntax::{host_name_len, is_sub_delim, is_unreserved};
@@ -16,6 +17,29 @@ pub(super) enum Authority {
     Host,
     /// It names no host. This is valid in a `Host` field, but not in a URL.
     Empty,
+}
+
+/// The length of the longest `Host` that is remembered, in bytes.
+const MAX_KNOWN: usize = 64;
+
+thread_local! {
+    /// The `Host` that was found valid last.
+    static KNOWN: RefCell<(usize, [u8; MAX_KNOWN])> = const { RefCell::new((0, [0; MAX_KNOWN])) };
+}
+
+/// Whether the value of a `Host` field is an authority.
+pub(super) fn is_valid(host: &[u8]) -> bool {
+    KNOWN.with_borrow_mut(|(length, known)| {
+        if known.get(..*length) == Some(host) {
+            return true;
+        }
+        let is_valid = read(host).is_some();
+        if let Some(kept) = known.get_mut(..host.len()).filter(|_| is_valid) {
+            kept.copy_from_slice(host);
+            *length = host.len();
+        }
+        is_valid
+    })
 }
 
 /// Parses an authority. Returns `None` if it is not valid.
@@ -121,5 +145,11 @@ mod tests {
         for text in invalid {
             assert_eq!(read(text.as_bytes()), None, "{text}");
         }
+        for _ in 0..2 {
+            assert!(valid.iter().all(|text| is_valid(text.as_bytes()) && is_valid(text.as_bytes())));
+            assert!(invalid.iter().all(|text| !is_valid(text.as_bytes())));
+        }
+        let long = "a".repeat(MAX_KNOWN + 1);
+        assert!(is_valid(long.as_bytes()) && !is_valid(format!("{long}/").as_bytes()) && is_valid(long.as_bytes()));
     }
 }

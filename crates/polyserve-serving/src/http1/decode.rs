@@ -11,7 +11,7 @@
 //! If there are several faults, the first one is reported. Faults of a line come first, in the order of the lines. Then
 //! come the faults that only the whole head shows, in the order in which [`validate_head`] checks them.
 //!
-//! Cost: one pass of `httparse`, one that counts the lines, two over the fields; no allocation.
+//! Cost: one pass of `httparse`, one over the ends of the lines, two over the fields; no allocation.
 
 use std::mem::MaybeUninit;
 
@@ -89,7 +89,7 @@ pub fn head<'b: 'a, 'a>(input: &'b [u8], limits: &Limits, fields: &'a mut Fields
     let mut request = httparse::Request::new(&mut []);
     let parsed = request.parse_with_uninit_headers(within, storage);
     if let (Ok(httparse::Status::Complete(length)), Some(target)) = (parsed, request.path)
-        && ends_in_crlf(within.get(..length).unwrap_or_default(), request.headers.len())
+        && ends_in_crlf(within.get(..length).unwrap_or_default())
     {
         let line = RequestLine {
             method: request.method.unwrap_or_default(),
@@ -114,13 +114,21 @@ fn uninitialised<'b>() -> [MaybeUninit<httparse::Header<'b>>; MAX_HEADERS] {
     [const { MaybeUninit::uninit() }; MAX_HEADERS]
 }
 
-/// Whether all lines of a head that `httparse` accepted end in CRLF: one line for each field, and two more. `httparse`
-/// accepts a CR only before an LF, so counting is enough.
-fn ends_in_crlf(head: &[u8], fields: usize) -> bool {
-    // The sum of a chunk fits a byte. So the compiler counts 16 bytes with a few instructions.
-    let in_chunk = |chunk: &[u8]| chunk.iter().fold(0_u8, |sum, &byte| sum.wrapping_add(u8::from(byte == b'\r')));
-    let count = head.chunks(128).fold(0_usize, |sum, chunk| sum.saturating_add(usize::from(in_chunk(chunk))));
-    count == fields.saturating_add(2)
+/// Whether all lines of a head that `httparse` accepted end in CRLF: no LF is without a CR before it.
+fn ends_in_crlf(head: &[u8]) -> bool {
+    const BLOCK: usize = 16;
+    // A loop without an early exit is vectorised by the compiler.
+    let has_bare_lf = |before: &[u8], bytes: &[u8]| {
+        before.iter().zip(bytes).fold(false, |found, (&before, &byte)| found | ((byte == b'\n') & (before != b'\r')))
+    };
+    let (before, bytes) =
+        (head.get(..head.len().saturating_sub(1)).unwrap_or_default(), head.get(1..).unwrap_or_default());
+    let (Some(last_before), Some(last)) = (before.last_chunk::<BLOCK>(), bytes.last_chunk::<BLOCK>()) else {
+        return !has_bare_lf(before, bytes);
+    };
+    // The last block overlaps the one before it, so none is shorter.
+    let blocks = before.chunks_exact(BLOCK).zip(bytes.chunks_exact(BLOCK));
+    !blocks.fold(has_bare_lf(last_before, last), |found, (before, bytes)| found | has_bare_lf(before, bytes))
 }
 
 /// Returns the fault of bytes that are not a valid head, or `None` if more bytes can complete them.
@@ -240,9 +248,9 @@ pub fn validate_head<'a>(length: usize, line: &RequestLine<'a>, headers: Headers
         return Err(INVALID_TARGET);
     }
     let connection = ConnectionFields::read(headers)?;
-    match connection.host.map(authority::read) {
+    match connection.host {
         None if line.version == Version::Http11 => return Err(bad_request("The Host header field is missing.")),
-        Some(None) => return Err(bad_request("The Host header field is not valid.")),
+        Some(host) if !authority::is_valid(host) => return Err(bad_request("The Host header field is not valid.")),
         _ => {}
     }
     let framing = connection.framing(line.version)?;

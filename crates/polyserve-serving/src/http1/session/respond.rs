@@ -61,7 +61,9 @@ impl Session {
         scratch: &mut Scratch,
     ) {
         if self.encode(context, reply, following, env, scratch) {
-            self.set_state(SessionState::Head);
+            if !matches!(self.state, SessionState::Head) {
+                self.set_state(SessionState::Head);
+            }
             self.want = Want::Read(Phase::Idle);
         } else {
             // If the client asked for the close and has sent no further request, it sends nothing more.
