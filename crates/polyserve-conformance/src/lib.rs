@@ -18,6 +18,7 @@
 //! * [`engine`]: the kit for stores over an engine or a disk, which may be slow, or gone.
 //! * [`address`]: properties of any server that listens at an address.
 //! * [`history`]: recorded operations of concurrent clients, and the check for linearizability.
+//! * [`log`]: the messages of the process of a test.
 //! * [`client`]: a plain HTTP client that shows every byte. It shares no code with the servers' codec.
 //! * [`broken`]: strategies with one flaw each. The kit's own tests show that a named property catches each flaw.
 #![cfg_attr(docsrs, feature(doc_cfg))]
@@ -29,6 +30,7 @@ pub mod client;
 pub mod engine;
 pub mod executor;
 pub mod history;
+pub mod log;
 pub mod property;
 pub mod repo;
 pub mod server;

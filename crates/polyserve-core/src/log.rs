@@ -2,6 +2,7 @@
 //! failure. So neither an engine that is away nor a client that causes errors fills a disk.
 
 use std::error::Error;
+use std::panic::Location;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -25,34 +26,68 @@ struct Throttled {
     suppressed: u64,
 }
 
+impl Throttled {
+    const NEW: Self = Self { last: None, suppressed: 0 };
+
+    fn due_at(&mut self, now: Instant) -> Option<u64> {
+        if self.last.is_some_and(|last| now.saturating_duration_since(last) < PERIOD) {
+            self.suppressed += 1;
+            return None;
+        }
+        self.last = Some(now);
+        Some(std::mem::take(&mut self.suppressed))
+    }
+}
+
 impl LogThrottle {
     /// Creates a throttle that allows the first message.
     pub const fn new() -> Self {
-        Self(Mutex::new(Throttled { last: None, suppressed: 0 }))
+        Self(Mutex::new(Throttled::NEW))
     }
 
     /// Returns the number of messages suppressed since the last one if a message is to be logged now. Otherwise counts
     /// this one as suppressed.
     pub fn due(&self) -> Option<u64> {
-        self.due_at(Instant::now())
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).due_at(Instant::now())
     }
+}
 
-    fn due_at(&self, now: Instant) -> Option<u64> {
-        let mut throttled = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if throttled.last.is_some_and(|last| now.saturating_duration_since(last) < PERIOD) {
-            throttled.suppressed += 1;
-            return None;
-        }
-        throttled.last = Some(now);
-        Some(std::mem::take(&mut throttled.suppressed))
+/// The throttles of one store or service: one for each line of code that logs. Two stores of a process do not share them, so a store
+/// that fails often hides no message of another one. Used by [`throttled!`](crate::throttled).
+///
+/// Cost: a clock, and a lock held for a search through the lines that have logged, of which there are few.
+#[derive(Debug, Default)]
+pub struct LogThrottles(Mutex<Vec<(&'static Location<'static>, Throttled)>>);
+
+impl LogThrottles {
+    /// Returns the number of messages suppressed since the last one of the caller's line, if a message is to be logged now.
+    /// Otherwise counts this one as suppressed.
+    #[track_caller]
+    pub fn due(&self) -> Option<u64> {
+        let line = Location::caller();
+        let mut lines = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = lines.iter().position(|(known, _)| *known == line).unwrap_or_else(|| {
+            lines.push((line, Throttled::NEW));
+            lines.len() - 1
+        });
+        lines.get_mut(found)?.1.due_at(Instant::now())
     }
 }
 
 /// Logs a message, such as `throttled!(warn, %error, "cannot accept")`, unless this line of code logged one within the
 /// last [`PERIOD`](crate::log::PERIOD). The next message has the number of those that were suppressed.
+///
+/// `throttled!(of throttles, warn, ...)` has a state in [`LogThrottles`](crate::log::LogThrottles), and not one for all of the
+/// process.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! throttled {
+    (of $throttles:expr, $level:ident, $($message:tt)+) => {
+        if let ::std::option::Option::Some(suppressed) = $throttles.due() {
+            let suppressed = ::std::option::Option::Some(suppressed).filter(|count| *count > 0);
+            ::tracing::$level!(suppressed, $($message)+);
+        }
+    };
     ($level:ident, $($message:tt)+) => {{
         static THROTTLE: $crate::log::LogThrottle = $crate::log::LogThrottle::new();
         if let ::std::option::Option::Some(suppressed) = THROTTLE.due() {
@@ -104,9 +139,20 @@ mod tests {
     /// Regression test: while the process had no descriptor left, each of twenty attempts a second was logged.
     #[test]
     fn a_message_is_logged_once_in_a_period() {
-        let (throttle, start) = (LogThrottle::new(), Instant::now());
+        let (mut throttle, start) = (Throttled::NEW, Instant::now());
         let mut due = |millis| throttle.due_at(start + Duration::from_millis(millis));
         assert_eq!([0, 50, 4_999, 5_000, 5_050, 30_000].map(&mut due), [Some(0), None, None, Some(2), None, Some(1)]);
+    }
+
+    /// Regression test: two stores of a process shared the state of a line, so the failures of one hid those of the other.
+    #[test]
+    fn stores_and_lines_do_not_share_a_throttle() {
+        let stores = [LogThrottles::default(), LogThrottles::default()];
+        let lines: [fn(&LogThrottles) -> bool; 2] = [|store| store.due().is_some(), |store| store.due().is_some()];
+        for store in &stores {
+            assert_eq!(lines.map(|line| line(store)), [true, true]);
+            assert_eq!(lines.map(|line| line(store)), [false, false]);
+        }
     }
 
     /// An error, and its cause.

@@ -15,7 +15,7 @@ use crate::answer::Answer;
 use crate::condition::{Condition, Conditional, ETag};
 use crate::entity::{Entity, Identifiable};
 use crate::json::{self, InvalidEntity};
-use crate::log::in_one_line;
+use crate::log::{LogThrottles, in_one_line};
 use crate::repo::{EntityRepo, Lookup, Put, Removed, RepoError};
 use crate::stack;
 use crate::throttled;
@@ -47,6 +47,7 @@ pub struct EntityService<R, E: Identifiable = Entity> {
     known: KnownForms<E::Id>,
     /// The repo has answered a get later.
     gets_later: AtomicBool,
+    failures: Arc<LogThrottles>,
     entity: PhantomData<fn() -> E>,
 }
 
@@ -75,6 +76,7 @@ impl<R: EntityRepo<E>, E: Identifiable> EntityService<R, E> {
             etags: false,
             known: KnownForms::default(),
             gets_later: AtomicBool::new(false),
+            failures: Arc::default(),
             entity: PhantomData,
         }
     }
@@ -161,7 +163,7 @@ impl<R: EntityRepo<E>, E: Identifiable> EntityService<R, E> {
                 let shown = match written {
                     Ok(()) if is_short || etags => shown(self.form(&id, version, body), &condition),
                     Ok(()) => Ok(None),
-                    Err(error) => Err(unwritable(&*error)),
+                    Err(error) => Err(unwritable(&self.failures, &*error)),
                 };
                 Answer::Now(match shown {
                     Ok(etag) => entity_reply(Body::InPlace, etag),
@@ -173,15 +175,15 @@ impl<R: EntityRepo<E>, E: Identifiable> EntityService<R, E> {
             }
             Answer::Now(found) => {
                 let form = |json: &[u8]| self.form(&id, version, json);
-                Answer::Now(get_reply::<E>(&id, found, &condition, form))
+                Answer::Now(get_reply::<E>(&id, found, &condition, &self.failures, form))
             }
             Answer::Later(future) => {
-                let (repo, known) = (Arc::clone(&self.repo), self.known.clone());
+                let (repo, known, failures) = (Arc::clone(&self.repo), self.known.clone(), Arc::clone(&self.failures));
                 Answer::later(async move {
                     let found = future.await;
                     let is_current = |version| repo.version(&id) == Some(version);
                     let form = |json: &[u8]| known.of(&id, version, json, etags, is_current);
-                    stack::for_values(|| get_reply::<E>(&id, found, &condition, form))
+                    stack::for_values(|| get_reply::<E>(&id, found, &condition, &failures, form))
                 })
             }
         }
@@ -189,10 +191,11 @@ impl<R: EntityRepo<E>, E: Identifiable> EntityService<R, E> {
 
     /// Returns `reply` if the entity is stored.
     fn if_stored(&self, id: E::Id, reply: Reply) -> Answer<Reply> {
+        let failures = Arc::clone(&self.failures);
         self.repo.get(&id, &mut |_| ()).map(move |found| match found {
             Ok(Lookup::Visited | Lookup::Fetched(_)) => reply,
             Ok(Lookup::Absent) => absent_reply(&id),
-            Err(error) => error_reply(&error),
+            Err(error) => error_reply(&failures, &error),
         })
     }
 
@@ -243,18 +246,18 @@ impl<R: EntityRepo<E>, E: Identifiable> EntityService<R, E> {
         let etag = if self.etags { tag_of_request(&entity, request, scratch) } else { None };
         if condition.is_always() {
             return match self.repo.put(entity) {
-                Answer::Now(put) => Answer::Now(stored_reply(&self.prefix, &key, etag, put)),
+                Answer::Now(put) => Answer::Now(stored_reply(&self.prefix, &key, etag, &self.failures, put)),
                 Answer::Later(future) => {
-                    let prefix = self.prefix.clone();
-                    Answer::later(async move { stored_reply(&prefix, &key, etag, future.await) })
+                    let (prefix, failures) = (self.prefix.clone(), Arc::clone(&self.failures));
+                    Answer::later(async move { stored_reply(&prefix, &key, etag, &failures, future.await) })
                 }
             };
         }
-        let prefix = self.prefix.clone();
+        let (prefix, failures) = (self.prefix.clone(), Arc::clone(&self.failures));
         self.repo.put_if(entity, condition).map(move |put| match put {
-            Ok(Conditional::Done(put)) => stored_reply(&prefix, &key, etag, Ok(put)),
+            Ok(Conditional::Done(put)) => stored_reply(&prefix, &key, etag, &failures, Ok(put)),
             Ok(Conditional::Refused) => precondition_failed(),
-            Err(error) => error_reply(&error),
+            Err(error) => error_reply(&failures, &error),
         })
     }
 
@@ -270,20 +273,28 @@ impl<R: EntityRepo<E>, E: Identifiable> EntityService<R, E> {
         if !condition.compares_tags() && refusal(None, &condition).is_some() {
             return self.if_stored(id, precondition_failed());
         }
-        patch::patch(Arc::clone(&self.repo), id, condition, patch.to_owned(), self.etags)
+        let (repo, failures) = (Arc::clone(&self.repo), Arc::clone(&self.failures));
+        patch::patch(repo, id, condition, patch.to_owned(), self.etags, failures)
     }
 
     fn remove(&self, id: E::Id, condition: &Condition) -> Answer<Reply> {
         if condition.is_always() {
-            return self.repo.remove(&id).map(move |removed| removed_reply(&id, removed));
+            return match self.repo.remove(&id) {
+                Answer::Now(removed) => Answer::Now(removed_reply(&id, &self.failures, removed)),
+                Answer::Later(future) => {
+                    let failures = Arc::clone(&self.failures);
+                    Answer::later(async move { removed_reply(&id, &failures, future.await) })
+                }
+            };
         }
         if self.refuses(&id, condition) {
             return Answer::Now(precondition_failed());
         }
+        let failures = Arc::clone(&self.failures);
         self.repo.remove_if(&id, condition).map(move |removed| match removed {
-            Ok(Conditional::Done(removed)) => removed_reply(&id, Ok(removed)),
+            Ok(Conditional::Done(removed)) => removed_reply(&id, &failures, Ok(removed)),
             Ok(Conditional::Refused) => precondition_failed(),
-            Err(error) => error_reply(&error),
+            Err(error) => error_reply(&failures, &error),
         })
     }
 
@@ -433,13 +444,14 @@ fn get_reply<E: Identifiable>(
     id: &E::Id,
     found: Result<Lookup<E>, RepoError>,
     condition: &Condition,
+    failures: &LogThrottles,
     form: impl FnOnce(&[u8]) -> KnownForm,
 ) -> Reply {
     match found {
         Ok(Lookup::Fetched(entity)) => {
             let mut json = Vec::with_capacity(128);
             if let Err(error) = E::write_json(entity.view(), &mut json) {
-                return unwritable(&*error);
+                return unwritable(failures, &*error);
             }
             match shown(form(&json), condition) {
                 Ok(etag) => entity_reply(Body::Owned(json), etag),
@@ -448,7 +460,7 @@ fn get_reply<E: Identifiable>(
         }
         // A repo that visits answers now, and that answer does not come here.
         Ok(Lookup::Visited | Lookup::Absent) => absent_reply(id),
-        Err(error) => error_reply(&error),
+        Err(error) => error_reply(failures, &error),
     }
 }
 
@@ -496,22 +508,28 @@ pub(super) fn precondition_failed() -> Reply {
 }
 
 /// Returns the answer to a PUT of an entity with this id.
-fn stored_reply(prefix: &str, id: &impl fmt::Display, etag: Option<ETag>, put: Result<Put, RepoError>) -> Reply {
+fn stored_reply(
+    prefix: &str,
+    id: &impl fmt::Display,
+    etag: Option<ETag>,
+    failures: &LogThrottles,
+    put: Result<Put, RepoError>,
+) -> Reply {
     let mut reply = match put {
         Ok(Put::Created) => header(Reply::empty(Status::CREATED), "Location", path::location(prefix, id)),
         Ok(Put::Replaced) => Reply::empty(Status::OK),
-        Err(error) => return error_reply(&error),
+        Err(error) => return error_reply(failures, &error),
     };
     reply.etag = etag;
     reply
 }
 
 /// Returns the answer to a DELETE.
-fn removed_reply(id: &impl fmt::Display, removed: Result<Removed, RepoError>) -> Reply {
+fn removed_reply(id: &impl fmt::Display, failures: &LogThrottles, removed: Result<Removed, RepoError>) -> Reply {
     match removed {
         Ok(Removed::Removed) => Reply::empty(Status::NO_CONTENT),
         Ok(Removed::Absent) => absent_reply(id),
-        Err(error) => error_reply(&error),
+        Err(error) => error_reply(failures, &error),
     }
 }
 
@@ -519,22 +537,23 @@ pub(super) fn absent_reply(id: &impl fmt::Display) -> Reply {
     Reply::problem(Status::NOT_FOUND, format_args!("There is no entity {}.", path::shortened(id)))
 }
 
-pub(super) fn unwritable(error: &(dyn Error + Send + Sync + 'static)) -> Reply {
-    throttled!(warn, error = in_one_line(error), "an entity could not be written as JSON");
+pub(super) fn unwritable(failures: &LogThrottles, error: &(dyn Error + Send + Sync + 'static)) -> Reply {
+    throttled!(of failures, warn, error = in_one_line(error), "an entity could not be written as JSON");
     Reply::problem(Status::INTERNAL_SERVER_ERROR, "The entity has no JSON form.")
 }
 
-pub(super) fn error_reply(error: &RepoError) -> Reply {
+/// Returns the answer to an operation that the repo has failed, and logs the failure, throttled by `failures`.
+pub(super) fn error_reply(failures: &LogThrottles, error: &RepoError) -> Reply {
     match error {
         RepoError::Closed | RepoError::Overloaded | RepoError::NotDone(_) | RepoError::Unavailable(_) => {
             if error.source().is_some() {
-                throttled!(warn, error = in_one_line(error), "the repo is unavailable");
+                throttled!(of failures, warn, error = in_one_line(error), "the repo is unavailable");
             }
             let reply = Reply::problem(Status::SERVICE_UNAVAILABLE, format_args!("For now, {error}."));
             header(reply, "Retry-After", "1".into())
         }
         RepoError::Full(_) => {
-            throttled!(warn, error = in_one_line(error), "the repo has no room");
+            throttled!(of failures, warn, error = in_one_line(error), "the repo has no room");
             Reply::problem(Status::INSUFFICIENT_STORAGE, "The store has no room: the write was not done.")
         }
         RepoError::ReadOnly(reason) => {
@@ -543,7 +562,7 @@ pub(super) fn error_reply(error: &RepoError) -> Reply {
             Reply::problem(Status::INTERNAL_SERVER_ERROR, read_only(reason))
         }
         RepoError::Other(_) => {
-            throttled!(warn, error = in_one_line(error), "the repo failed");
+            throttled!(of failures, warn, error = in_one_line(error), "the repo failed");
             Reply::problem(Status::INTERNAL_SERVER_ERROR, "The store failed.")
         }
     }

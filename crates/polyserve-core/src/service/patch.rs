@@ -16,6 +16,7 @@ use crate::answer::Answer;
 use crate::condition::{Condition, Conditional, ETag};
 use crate::entity::Identifiable;
 use crate::json::InvalidEntity;
+use crate::log::LogThrottles;
 use crate::merge_patch::{Unmergeable, merge};
 use crate::repo::{EntityRepo, Lookup, RepoError};
 use crate::stack;
@@ -58,10 +59,11 @@ pub(super) fn patch<E: Identifiable>(
     condition: Condition,
     patch: String,
     etags: bool,
+    failures: Arc<LogThrottles>,
 ) -> Answer<Reply> {
     Answer::polled(Box::pin(async move {
         for _ in 0..MAX_ATTEMPTS {
-            if let Some(reply) = attempt::<E>(&*repo, &id, &condition, &patch, etags).await {
+            if let Some(reply) = attempt::<E>(&*repo, &id, &condition, &patch, etags, &failures).await {
                 return reply;
             }
         }
@@ -77,9 +79,10 @@ async fn attempt<E: Identifiable>(
     condition: &Condition,
     patch: &str,
     etags: bool,
+    failures: &Arc<LogThrottles>,
 ) -> Option<Reply> {
     let (put, patched) = {
-        let stored = match read::<E>(repo, id).await {
+        let stored = match read::<E>(repo, id, failures).await {
             Ok(stored) => stored,
             Err(reply) => return Some(reply),
         };
@@ -89,7 +92,7 @@ async fn attempt<E: Identifiable>(
             return Some(precondition_failed());
         }
         let put = stack::for_values(|| {
-            let (entity, patched) = patched::<E>(id, &stored, patch)?;
+            let (entity, patched) = patched::<E>(id, &stored, patch, failures)?;
             Ok((repo.put_if(entity, &Condition::matches(version)), patched))
         });
         match put {
@@ -103,52 +106,67 @@ async fn attempt<E: Identifiable>(
             Some(entity_reply(Body::Owned(patched), etag))
         }
         Ok(Conditional::Refused) => None,
-        Err(error) => Some(error_reply(&error)),
+        Err(error) => Some(error_reply(failures, &error)),
     }
 }
 
 /// Returns the JSON of the stored entity, or an answer as an error.
-fn read<E: Identifiable>(repo: &impl EntityRepo<E>, id: &E::Id) -> Answer<Result<Vec<u8>, Reply>> {
+fn read<E: Identifiable>(
+    repo: &impl EntityRepo<E>,
+    id: &E::Id,
+    failures: &Arc<LogThrottles>,
+) -> Answer<Result<Vec<u8>, Reply>> {
     let (mut json, mut written) = (Vec::new(), Ok(()));
     let found = stack::for_values(|| repo.get(id, &mut |entity| written = E::write_json(entity, &mut json)));
     match found {
-        Answer::Now(Ok(Lookup::Visited)) => Answer::Now(written.map(|()| json).map_err(|error| unwritable(&*error))),
-        Answer::Now(found) => Answer::Now(stack::for_values(|| fetched::<E>(id, found))),
+        Answer::Now(Ok(Lookup::Visited)) => {
+            Answer::Now(written.map(|()| json).map_err(|error| unwritable(failures, &*error)))
+        }
+        Answer::Now(found) => Answer::Now(stack::for_values(|| fetched::<E>(id, found, failures))),
         Answer::Later(future) => {
-            let id = id.clone();
+            let (id, failures) = (id.clone(), Arc::clone(failures));
             Answer::later(async move {
                 let found = future.await;
-                stack::for_values(|| fetched::<E>(&id, found))
+                stack::for_values(|| fetched::<E>(&id, found, &failures))
             })
         }
     }
 }
 
 /// Does the same if no visit has shown the entity.
-fn fetched<E: Identifiable>(id: &E::Id, found: Result<Lookup<E>, RepoError>) -> Result<Vec<u8>, Reply> {
+fn fetched<E: Identifiable>(
+    id: &E::Id,
+    found: Result<Lookup<E>, RepoError>,
+    failures: &LogThrottles,
+) -> Result<Vec<u8>, Reply> {
     match found {
-        Ok(Lookup::Fetched(entity)) => json_of(&entity),
+        Ok(Lookup::Fetched(entity)) => json_of(&entity, failures),
         // A repo that visits answers now, and that answer does not come here.
         Ok(Lookup::Visited | Lookup::Absent) => Err(absent_reply(id)),
-        Err(error) => Err(error_reply(&error)),
+        Err(error) => Err(error_reply(failures, &error)),
     }
 }
 
-fn json_of<E: Identifiable>(entity: &E) -> Result<Vec<u8>, Reply> {
+fn json_of<E: Identifiable>(entity: &E, failures: &LogThrottles) -> Result<Vec<u8>, Reply> {
     let mut json = Vec::with_capacity(128);
-    E::write_json(entity.view(), &mut json).map_err(|error| unwritable(&*error))?;
+    E::write_json(entity.view(), &mut json).map_err(|error| unwritable(failures, &*error))?;
     Ok(json)
 }
 
 /// Returns the entity after the patch, and its JSON.
-fn patched<E: Identifiable>(id: &E::Id, stored: &[u8], patch: &str) -> Result<(E, Vec<u8>), Reply> {
+fn patched<E: Identifiable>(
+    id: &E::Id,
+    stored: &[u8],
+    patch: &str,
+    failures: &LogThrottles,
+) -> Result<(E, Vec<u8>), Reply> {
     let unprocessable = |why: String| Reply::problem(Status::UNPROCESSABLE_CONTENT, why);
     let merged = match str::from_utf8(stored).map_err(|_| Unmergeable::Target).and_then(|json| merge(json, patch)) {
         Ok(merged) => merged,
         Err(Unmergeable::Patch(why)) => return Err(unprocessable(why)),
         Err(Unmergeable::Target) => {
             let error = Box::<dyn Error + Send + Sync>::from("its JSON cannot be patched");
-            return Err(unwritable(&*error));
+            return Err(unwritable(failures, &*error));
         }
     };
     let entity = E::read_json(&merged).map_err(|(InvalidEntity::NotJson(why) | InvalidEntity::NotAnEntity(why))| {
@@ -157,6 +175,6 @@ fn patched<E: Identifiable>(id: &E::Id, stored: &[u8], patch: &str) -> Result<(E
     if entity.id() != id {
         return Err(Reply::problem(Status::BAD_REQUEST, "The id in the patch is not the one in the path."));
     }
-    let json = json_of(&entity)?;
+    let json = json_of(&entity, failures)?;
     Ok((entity, json))
 }

@@ -1,10 +1,10 @@
 //! What a service logs while its repo fails. The subscriber is the one of this process, so there is one test.
 #![forbid(unsafe_code)]
 
-use std::fmt;
 use std::panic::resume_unwind;
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::Receiver;
 
+use polyserve_conformance::log::messages;
 use polyserve_core::executor::isolated;
 use polyserve_core::log::MAX_TEXT;
 use polyserve_core::service::EntityService;
@@ -13,8 +13,7 @@ use polyserve_core::{
     Request, Service, Version,
 };
 use polyserve_serving::http1::session::panicked;
-use tracing::field::{Field, Visit};
-use tracing::{Event, Level, Metadata, Subscriber, span};
+use tracing::Level;
 
 type Failure = fn() -> RepoError;
 
@@ -40,40 +39,6 @@ impl EntityRepo for FailingRepo {
     }
 }
 
-/// Collects the messages of this process, with the level of each.
-struct Messages(Sender<(Level, String)>);
-
-impl Subscriber for Messages {
-    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        metadata.is_event()
-    }
-
-    fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
-        span::Id::from_u64(1)
-    }
-
-    fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
-    fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
-    fn enter(&self, _: &span::Id) {}
-    fn exit(&self, _: &span::Id) {}
-
-    fn event(&self, event: &Event<'_>) {
-        struct Text(String);
-        impl Visit for Text {
-            fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
-                self.0 += &format!("{field}={value:?} ");
-            }
-
-            fn record_str(&mut self, field: &Field, value: &str) {
-                self.0 += &format!("{field}={value} ");
-            }
-        }
-        let mut text = Text(String::new());
-        event.record(&mut text);
-        let _ = self.0.send((*event.metadata().level(), text.0));
-    }
-}
-
 const REQUESTS: usize = 1_000;
 
 /// Regression test: while an engine was away, each request was a warning. Its text had the lines of PostgreSQL's `DETAIL`,
@@ -81,14 +46,14 @@ const REQUESTS: usize = 1_000;
 #[test]
 fn failures_of_one_kind_are_one_warning() {
     const REJECTED: &str = "db error: ERROR: a check failed\nDETAIL: Failing row contains (1, secret).";
-    let (sender, messages) = channel();
-    tracing::subscriber::set_global_default(Messages(sender)).expect("no other test sets it");
+    let messages = messages();
     let kinds: [(Failure, &str); 3] = [
         (|| RepoError::Unavailable(REJECTED.into()), "the repo is unavailable"),
         (|| RepoError::Full(REJECTED.into()), "the repo has no room"),
         (|| RepoError::Other(REJECTED.into()), "the repo failed"),
     ];
-    for (kind, message) in kinds {
+    // Regression test: two stores of a process shared the state of a message, so the failures of one hid those of the other.
+    for (kind, message) in kinds.into_iter().flat_map(|kind| [kind; 2]) {
         let service: EntityService<_> = EntityService::new(FailingRepo(kind));
         for number in 0..REQUESTS {
             let (method, body) = match number % 3 {
