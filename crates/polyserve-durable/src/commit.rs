@@ -13,13 +13,11 @@
 //! * An append that fails is cut off, and the cut is synced. Then the writes of the batch were certainly not done, and the next
 //!   batch is written as if they had not been there.
 //! * After the first error of an fsync or of a cut, nothing is written any more. It is unknown what is on the disk, and a second
-//!   fsync may succeed without having written anything.
+//!   fsync may succeed without having written anything. So the writes of that batch may have been done, and their answers say so.
+//!   Later writes are certainly not done.
 //! * Code of an entity's type that panics fails that operation, and no other.
 
 use std::collections::{HashMap, VecDeque};
-use std::error::Error;
-use std::fmt;
-use std::io::{self, ErrorKind};
 use std::mem;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -28,12 +26,14 @@ use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use polyserve_core::log::LogThrottles;
 use polyserve_core::mailbox::Mailbox;
 use polyserve_core::panics::drop_payload;
 use polyserve_core::{Completer, Condition, Conditional, EntityRepo, Identifiable, Lookup, Put, Removed, RepoError};
 
 use crate::compactor::Compactor;
 use crate::disk::Disk;
+use crate::failure::{NotAppended, WritesStopped, in_general};
 use crate::format::FrameBuffer;
 use crate::log::{AppendError, Log};
 use crate::record::read_entity;
@@ -132,6 +132,8 @@ pub(crate) struct Shared {
     pub(crate) is_rejecting: AtomicBool,
     /// The bytes of all writes in the queue.
     pub(crate) queued: AtomicU64,
+    /// The throttles of what the store logs.
+    failures: LogThrottles,
     syncs: AtomicU64,
     writes: AtomicU64,
     sync_nanos: AtomicU64,
@@ -157,63 +159,17 @@ impl Shared {
     }
 }
 
-/// The error of every write after the first failure of the log: the source of [`RepoError::ReadOnly`]. Its text is the reason in
-/// general words, and its source is what failed. Reads still work.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct WritesStopped {
-    reason: &'static str,
-    cause: Cause,
-}
-
-/// What failed, and the error of the call.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Cause(String);
-
-impl WritesStopped {
-    /// Returns the error of a write.
-    pub(crate) fn to_repo_error(&self) -> RepoError {
-        RepoError::ReadOnly(Box::new(self.clone()))
-    }
-}
-
-impl fmt::Display for WritesStopped {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.reason)
-    }
-}
-
-impl Error for WritesStopped {
-    fn source(&self) -> Option<&(dyn Error + 'static)> {
-        Some(&self.cause)
-    }
-}
-
-impl fmt::Display for Cause {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl Error for Cause {}
-
-/// The reason why a batch was not done, although later ones may be.
-#[derive(Clone, Debug)]
-struct NotAppended {
-    is_full: bool,
-    cause: String,
-}
-
-impl NotAppended {
-    fn new(error: &io::Error) -> Self {
-        let is_full =
-            matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge);
-        Self { is_full, cause: format!("the log cannot be written: {error}") }
-    }
-
-    fn to_repo_error(&self) -> RepoError {
-        let cause = self.cause.clone().into();
-        if self.is_full { RepoError::Full(cause) } else { RepoError::NotDone(cause) }
-    }
+/// What is known about the frame of a batch. If writes have stopped, [`Shared::stopped`] has the reason.
+#[derive(Debug)]
+enum FrameEnd {
+    /// It is on the disk, or there was nothing to write.
+    Stored,
+    /// It is not on the disk. Later ones may be.
+    Rejected(NotAppended),
+    /// It is not on the disk, and writes have stopped.
+    NotWritten,
+    /// It may be on the disk, and writes have stopped.
+    Unknown,
 }
 
 /// The writer of the log.
@@ -284,10 +240,13 @@ impl<R: EntityRepo<E>, E: Identifiable> Committer<R, E> {
         if crate::mistakes::is_made(crate::mistakes::Mistake::PublishedBeforeSync) {
             self.publish(true);
         }
-        let is_due = !self.frame.is_empty() && self.shared.stopped.get().is_none();
-        let rejected = if is_due { self.store().err() } else { None };
-        self.publish(rejected.is_none());
-        self.answer(rejected.as_ref());
+        let frame_end = match (self.frame.is_empty(), self.shared.stopped.get()) {
+            (true, None) => FrameEnd::Stored,
+            (false, None) => self.store(),
+            (_, Some(_)) => FrameEnd::NotWritten,
+        };
+        self.publish(matches!(frame_end, FrameEnd::Stored));
+        self.answer(&frame_end);
         self.answer_tries();
         if self.shared.stopped.get().is_none()
             && let Err(AppendError::Undone(error) | AppendError::Unknown(error)) = self.compactor.step(&mut self.log)
@@ -379,37 +338,53 @@ impl<R: EntityRepo<E>, E: Identifiable> Committer<R, E> {
         }
     }
 
-    /// Writes the frame and syncs it. Returns an error if the frame was not written, and later ones may be. Stops all writes if it
-    /// is unknown what was written, or if the directory is not the store's any more.
-    fn store(&mut self) -> Result<(), NotAppended> {
+    /// Writes the frame and syncs it. Stops all writes if it is unknown what was written, or if the directory is not the store's
+    /// any more.
+    fn store(&mut self) -> FrameEnd {
         let start = Instant::now();
         if start.duration_since(self.verified) >= self.verify_each {
             self.verified = start;
             self.verify();
-            if self.shared.stopped.get().is_some() {
-                return Ok(());
-            }
+        } else {
+            self.verify_lock();
+        }
+        if self.shared.stopped.get().is_some() {
+            return FrameEnd::NotWritten;
         }
         let appended = self.log.append(&mut self.frame);
-        self.note_append(appended)?;
-        if self.shared.stopped.get().is_none() {
+        let end = self.note_append(appended);
+        if matches!(end, FrameEnd::Stored) {
+            // A store that takes the lock from now on reads the frame. One that has taken it before may have missed the frame.
+            self.verify_lock();
+            if self.shared.stopped.get().is_some() {
+                return FrameEnd::Unknown;
+            }
             let nanos = u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX);
             self.shared.syncs.fetch_add(1, Ordering::Relaxed);
             self.shared.writes.fetch_add(u64::from(self.frame.records()), Ordering::Relaxed);
             self.shared.sync_nanos.fetch_add(nanos, Ordering::Relaxed);
         }
-        Ok(())
+        end
     }
 
     /// Stops all writes if the directory, or a file that the next start needs, is not the store's any more.
     fn verify(&self) {
-        if let Err(reason) = self.disk.verify(&self.compactor.needed(&self.log)) {
+        self.stop_if_moved(self.disk.verify(&self.compactor.needed(&self.log)));
+    }
+
+    /// Stops all writes if another process may have locked the directory.
+    fn verify_lock(&self) {
+        self.stop_if_moved(self.disk.verify_lock());
+    }
+
+    fn stop_if_moved(&self, verified: Result<(), String>) {
+        if let Err(reason) = verified {
             self.stop("the directory or a file of the store was moved, removed or replaced", reason);
         }
     }
 
     /// Notes whether an append has succeeded.
-    fn note_append(&mut self, appended: Result<(), AppendError>) -> Result<(), NotAppended> {
+    fn note_append(&mut self, appended: Result<(), AppendError>) -> FrameEnd {
         let was_rejecting = self.shared.is_rejecting.load(Ordering::Relaxed);
         match appended {
             Ok(()) => {
@@ -418,22 +393,22 @@ impl<R: EntityRepo<E>, E: Identifiable> Committer<R, E> {
                     self.shared.is_rejecting.store(false, Ordering::Relaxed);
                     report(|| tracing::info!("the durable store accepts writes again"));
                 }
-                Ok(())
+                FrameEnd::Stored
             }
             Err(AppendError::Undone(error)) => {
                 if !was_rejecting {
                     self.shared.is_rejecting.store(true, Ordering::Relaxed);
                     report(
-                        || polyserve_core::throttled!(warn, %error, "the durable store rejects writes until its log can be written"),
+                        || polyserve_core::throttled!(of self.shared.failures, warn, %error, "the durable store rejects writes until its log can be written"),
                     );
                 }
                 let rejected = NotAppended::new(&error);
                 self.rejected = Some((Instant::now(), rejected.clone()));
-                Err(rejected)
+                FrameEnd::Rejected(rejected)
             }
             Err(AppendError::Unknown(error)) => {
                 self.stop(in_general(&error), format!("its log cannot be written: {error}"));
-                Ok(())
+                FrameEnd::Unknown
             }
         }
     }
@@ -503,20 +478,29 @@ impl<R: EntityRepo<E>, E: Identifiable> Committer<R, E> {
         })
     }
 
-    /// Completes the answers of the batch. After a failure, that holds for a refusal too: it may be due to a write of the batch.
-    fn answer(&mut self, rejected: Option<&NotAppended>) {
+    /// Completes the answers of the batch. If it failed, a refusal fails too: it may be due to a write of the batch.
+    fn answer(&mut self, frame_end: &FrameEnd) {
         let stopped = self.shared.stopped.get();
-        let failure = || match stopped {
-            Some(stopped) => Some(stopped.to_repo_error()),
-            None => rejected.map(NotAppended::to_repo_error),
+        // If the frame is stored and the repo in memory has not taken it, the next start finds it.
+        let may_be_stored = matches!(frame_end, FrameEnd::Stored | FrameEnd::Unknown);
+        let failure = |is_change: bool| match (frame_end, stopped) {
+            (FrameEnd::Rejected(rejected), None) => Some(rejected.to_repo_error()),
+            (_, Some(stopped)) if is_change && may_be_stored => Some(stopped.to_unknown()),
+            (_, stopped) => stopped.map(WritesStopped::to_repo_error),
         };
         while !self.answers.is_empty() {
             // One `catch_unwind` for many answers: a waker may panic, and its answer has then left the list.
             let _ = catch_unwind(AssertUnwindSafe(|| {
                 while let Some(answered) = self.answers.pop_front() {
                     match answered {
-                        Answered::Put(reply, result) => complete(reply, result, failure()),
-                        Answered::Remove(reply, result) => complete(reply, result, failure()),
+                        Answered::Put(reply, result) => {
+                            let failure = failure(matches!(result, Ok(Conditional::Done(_))));
+                            complete(reply, result, failure);
+                        }
+                        Answered::Remove(reply, result) => {
+                            let failure = failure(matches!(result, Ok(Conditional::Done(Removed::Removed))));
+                            complete(reply, result, failure);
+                        }
                     }
                 }
             }))
@@ -526,8 +510,8 @@ impl<R: EntityRepo<E>, E: Identifiable> Committer<R, E> {
 
     /// Stops all writes. `reason` is `cause` in general words.
     fn stop(&self, reason: &'static str, cause: String) {
-        let stopped = self.shared.stopped.get_or_init(|| WritesStopped { reason, cause: Cause(cause) });
-        report(|| tracing::error!(reason = %stopped.cause, "the durable store accepts no writes any more"));
+        let stopped = self.shared.stopped.get_or_init(|| WritesStopped::new(reason, cause));
+        report(|| tracing::error!(reason = stopped.cause(), "the durable store accepts no writes any more"));
     }
 }
 
@@ -535,17 +519,6 @@ impl<R: EntityRepo<E>, E: Identifiable> Committer<R, E> {
 /// the full disk.
 pub(crate) fn report(event: impl FnOnce()) {
     let _ = catch_unwind(AssertUnwindSafe(event)).map_err(drop_payload);
-}
-
-/// What an error of a disk means, in words that name no file.
-fn in_general(error: &io::Error) -> &'static str {
-    match error.kind() {
-        ErrorKind::StorageFull => "no space is left on the disk",
-        ErrorKind::QuotaExceeded => "the quota of the disk is exceeded",
-        ErrorKind::ReadOnlyFilesystem => "the file system is read-only",
-        ErrorKind::FileTooLarge => "a file would exceed the max size",
-        _ => "a write to the disk failed",
-    }
 }
 
 /// Tries a write to the repo in memory until the repo is not overloaded, with a pause before each try. The write is on the

@@ -12,6 +12,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 
+use polyserve_core::log::LogThrottles;
+
 use crate::commit::report;
 use crate::compaction::{Compacted, compact};
 use crate::disk::{Disk, FileId};
@@ -38,6 +40,8 @@ pub(crate) struct Compactor {
     /// The bytes of all logs when the room on the disk was last looked at.
     looked_bytes: u64,
     running: Option<Compaction>,
+    /// The throttles of what is logged.
+    failures: LogThrottles,
     /// Whether a compaction runs on the caller's thread, so that a test is deterministic.
     is_inline: bool,
 }
@@ -66,6 +70,7 @@ impl Compactor {
             tried_bytes: 0,
             looked_bytes: 0,
             running: None,
+            failures: LogThrottles::default(),
             is_inline: false,
         }
     }
@@ -124,7 +129,7 @@ impl Compactor {
             Ok(()) => {}
             Err(AppendError::Undone(error)) => {
                 report(
-                    || polyserve_core::throttled!(warn, %error, "the next log cannot be created, so a compaction is put off"),
+                    || polyserve_core::throttled!(of self.failures, warn, %error, "the next log cannot be created, so a compaction is put off"),
                 );
                 return Ok(());
             }
@@ -145,7 +150,9 @@ impl Compactor {
         match builder.spawn(move || compact(&disk, &complete, next, &flag)) {
             Ok(thread) => self.running = Some(Compaction { thread, cancelled, next, bytes }),
             Err(error) => {
-                report(|| polyserve_core::throttled!(warn, %error, "the thread of a compaction cannot be started"));
+                report(
+                    || polyserve_core::throttled!(of self.failures, warn, %error, "the thread of a compaction cannot be started"),
+                );
             }
         }
         Ok(())
@@ -156,7 +163,7 @@ impl Compactor {
         let Some(Compaction { thread, next, bytes, .. }) = self.running.take() else { return };
         match thread.join() {
             Ok(compacted) => self.note(next, bytes, compacted),
-            Err(_) => report(|| polyserve_core::throttled!(warn, "a compaction panicked")),
+            Err(_) => report(|| polyserve_core::throttled!(of self.failures, warn, "a compaction panicked")),
         }
     }
 
@@ -173,7 +180,7 @@ impl Compactor {
         self.files.obsolete = compacted.obsolete;
         if let Some(error) = compacted.error {
             report(|| {
-                polyserve_core::throttled!(warn, error = &error as &dyn std::error::Error, "a compaction failed");
+                polyserve_core::throttled!(of self.failures, warn, error = &error as &dyn std::error::Error, "a compaction failed");
             });
         }
     }

@@ -60,6 +60,14 @@ pub trait Disk: fmt::Debug + Send + Sync + 'static {
     /// Returns the reason if it is known that one of these is wrong.
     fn verify(&self, files: &[(String, FileId)]) -> Result<(), String>;
 
+    /// Checks that no other process may lock the directory. It costs nothing if the file system locks directories, else two system
+    /// calls.
+    ///
+    /// # Errors
+    ///
+    /// Returns the reason if it is known that another process may.
+    fn verify_lock(&self) -> Result<(), String>;
+
     /// Notes in the directory that it has a log.
     fn note_log(&self) -> io::Result<()>;
 
@@ -119,6 +127,9 @@ pub struct Directory {
     is_read_only: bool,
 }
 
+/// A call that locks an open file or directory: `flock`, but in tests of a file system that cannot lock directories.
+type LockCall = fn(&File, FlockOperation) -> Result<(), Errno>;
+
 /// The name of the lock file.
 pub(crate) const LOCK: &str = "lock";
 
@@ -138,12 +149,17 @@ impl Directory {
     ///
     /// Returns [`OpenError::InUse`] if another store, in this process or another, has the directory open.
     pub fn lock(path: &Path) -> Result<Arc<Self>, OpenError> {
+        Self::lock_by(path, |file, operation| flock(file, operation))
+    }
+
+    /// Does the same. `lock_handle` locks the handle of the directory.
+    fn lock_by(path: &Path, lock_handle: LockCall) -> Result<Arc<Self>, OpenError> {
         let created = create_directory(path, &mut sync_directory);
         created.map_err(|source| OpenError::io("create the directory", path, source))?;
         let mut directory = Self::unlocked(path)?;
         let failed = |action| move |source| OpenError::io(action, path, source);
         let exclusive = FlockOperation::NonBlockingLockExclusive;
-        directory.lock_handle(exclusive)?;
+        directory.lock_handle(exclusive, lock_handle)?;
         let lock = loop {
             let file =
                 directory.open_at(LOCK, OFlags::CREATE | OFlags::RDWR).map_err(failed("open the lock file of"))?;
@@ -167,9 +183,13 @@ impl Directory {
     ///
     /// Returns [`OpenError::InUse`] if a store has the directory open.
     pub(crate) fn lock_to_read(path: &Path) -> Result<Self, OpenError> {
+        Self::lock_to_read_by(path, |file, operation| flock(file, operation))
+    }
+
+    fn lock_to_read_by(path: &Path, lock_handle: LockCall) -> Result<Self, OpenError> {
         let mut directory = Self::unlocked(path)?;
         let shared = FlockOperation::NonBlockingLockShared;
-        directory.lock_handle(shared)?;
+        directory.lock_handle(shared, lock_handle)?;
         match directory.open_at(LOCK, OFlags::RDONLY) {
             Ok(file) if flock(&file, shared) == Err(Errno::WOULDBLOCK) => Err(directory.in_use(&file)),
             Ok(file) => {
@@ -203,8 +223,8 @@ impl Directory {
     }
 
     /// Locks the handle, if the file system can.
-    fn lock_handle(&mut self, operation: FlockOperation) -> Result<(), OpenError> {
-        match flock(&self.handle, operation) {
+    fn lock_handle(&mut self, operation: FlockOperation, lock: LockCall) -> Result<(), OpenError> {
+        match lock(&self.handle, operation) {
             Err(Errno::WOULDBLOCK) => Err(self.in_use(&self.handle)),
             // The lock file alone has to do.
             locked => {
@@ -402,9 +422,13 @@ impl Disk for Directory {
                 _ => {}
             }
         }
+        self.verify_lock()
+    }
+
+    fn verify_lock(&self) -> Result<(), String> {
         match &self.lock_file {
             Some(file) if !self.is_locked && !self.is_named(LOCK, file) => {
-                Err(format!("the lock file in {path} was removed or replaced"))
+                Err(format!("the lock file in {} was removed or replaced", self.path.display()))
             }
             _ => Ok(()),
         }
@@ -463,74 +487,4 @@ impl DiskFile for File {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::fs;
-
-    use super::*;
-
-    /// A name is durable after a sync of the directory that has it.
-    #[test]
-    fn each_new_directory_is_synced_into_its_parent() {
-        let root = std::env::temp_dir().canonicalize().unwrap().join(format!("polyserve-disk-{}", std::process::id()));
-        make_directory(&root).unwrap();
-        let create = |path: &Path| {
-            let mut synced = Vec::new();
-            let mut sync = |path: &Path| {
-                synced.push(path.canonicalize()?);
-                Ok(())
-            };
-            create_directory(path, &mut sync).map(|()| synced)
-        };
-        let parent = root.parent().unwrap();
-        let [first, second, third] = ["n", "n/x", "n/x/y"].map(|name| root.join(name));
-        assert_eq!(create(&third).unwrap(), [parent, &*root, &*first, &*second]);
-        assert!(third.is_dir());
-        assert_eq!(create(&third).unwrap(), [&*second]);
-        fs::write(root.join("file"), "text").unwrap();
-        assert!(create(&root.join("file")).is_err() && create(&root.join("file/x")).is_err());
-        fs::remove_dir_all(&root).unwrap();
-    }
-
-    /// A process that is being started has copies of all open files until it runs its own program.
-    #[test]
-    fn copies_of_the_locked_files_do_not_hold_the_locks() {
-        let root = std::env::temp_dir().join(format!("polyserve-disk-lock-{}", std::process::id()));
-        let directory = Directory::lock(&root).unwrap();
-        let inherited =
-            [directory.lock_file.as_ref().unwrap(), &directory.handle].map(|file| file.try_clone().unwrap());
-        assert!(matches!(Directory::lock(&root), Err(OpenError::InUse { .. })));
-        drop(directory);
-        Directory::lock(&root).unwrap();
-        drop(inherited);
-        fs::remove_dir_all(&root).unwrap();
-    }
-
-    /// Regression test: while a check ran, a start named the process of the last store, which had ended.
-    #[test]
-    fn a_process_that_does_not_hold_the_locks_is_not_named() {
-        let root = std::env::temp_dir().join(format!("polyserve-disk-named-{}", std::process::id()));
-        let named = || match Directory::lock(&root) {
-            Err(OpenError::InUse { process, .. }) => process,
-            other => panic!("{other:?}"),
-        };
-        let store = Directory::lock(&root).unwrap();
-        assert_eq!(named(), Some(std::process::id()));
-        drop(store);
-        let check = Directory::lock_to_read(&root).unwrap();
-        assert_eq!(named(), None, "this process exists, and holds no exclusive lock");
-        drop(check);
-        let mut ended = std::process::Command::new("true").spawn().unwrap();
-        ended.wait().unwrap();
-        let _store = Directory::lock(&root).unwrap();
-        fs::write(root.join(LOCK), format!("{}\n", ended.id())).unwrap();
-        assert_eq!(named(), None);
-        fs::remove_dir_all(&root).unwrap();
-    }
-
-    #[test]
-    fn the_parent_of_a_single_name_is_the_current_directory() {
-        assert_eq!(parent_of(Path::new("data")), Some(Path::new(".")));
-        assert_eq!(parent_of(Path::new("data/store")), Some(Path::new("data")));
-        assert_eq!(parent_of(Path::new("/")), None);
-    }
-}
+mod tests;

@@ -26,12 +26,13 @@
 //! * **A write without room is rejected, and nothing else.** If the disk is full, what the log has got of the write is cut off, and
 //!   the cut is synced. The write fails with [`RepoError::Full`](polyserve_core::RepoError::Full) and was not done. It shared its
 //!   append with the writes that waited with it, which fail too. When there is room, writes succeed again, without a restart.
-//! * **The first error of an fsync stops all writes**: it is unknown what is on the disk. Reads go on. Later writes fail with
-//!   [`RepoError::ReadOnly`](polyserve_core::RepoError::ReadOnly) and the reason, which HTTP clients see. After the cause is
-//!   removed, the store is opened again.
+//! * **The first error of an fsync stops all writes**: it is unknown what is on the disk. The writes of that fsync fail with
+//!   [`RepoError::Unavailable`](polyserve_core::RepoError::Unavailable): they may have been done, and the next start shows which.
+//!   Reads go on. Later writes are not done. They fail with [`RepoError::ReadOnly`](polyserve_core::RepoError::ReadOnly) and the
+//!   reason, which HTTP clients see. After the cause is removed, the store is opened again.
 //! * **One directory has one writer.** The directory and its lock file are locked, so a second store cannot open it, also if the
-//!   lock file is removed. (NFS cannot lock a directory. There, a store stops writing if its lock file is removed, within a second
-//!   of its next write.) Files are opened by the handle of the directory: neither a `chdir` nor a new name of the directory leads
+//!   lock file is removed. (NFS cannot lock a directory. There, the lock file alone excludes others, and a store looks for it before
+//!   and after each fsync: if it was removed, the store stops writing.) Files are opened by the handle of the directory: neither a `chdir` nor a new name of the directory leads
 //!   writes elsewhere.
 //! * **A store that is moved stops.** It looks once a second, before a write, whether its path still names its directory, and the
 //!   names in it still its files. If not, it stops writing. So a moved store goes on for up to a second. What it answers in that time
@@ -93,6 +94,7 @@ mod compactor;
 pub mod disk;
 mod durable;
 mod error;
+mod failure;
 mod format;
 mod log;
 pub mod maintenance;
@@ -104,7 +106,8 @@ mod recovery;
 mod simulation;
 mod temporary;
 
-pub use commit::{CommitCounts, WritesStopped};
+pub use commit::CommitCounts;
 pub use durable::{Durable, DurableOptions, Recovery};
 pub use error::{Damage, OpenError};
+pub use failure::WritesStopped;
 pub use recovery::TornTail;

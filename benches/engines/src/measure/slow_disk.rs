@@ -66,6 +66,10 @@ impl Disk for SlowDisk {
         self.0.verify(files)
     }
 
+    fn verify_lock(&self) -> Result<(), String> {
+        self.0.verify_lock()
+    }
+
     fn note_log(&self) -> io::Result<()> {
         self.0.note_log()
     }

@@ -73,6 +73,9 @@ struct State {
     calls: u64,
     has_power: bool,
     fails_next_sync: bool,
+    /// Whether the next sync of a file finds that another process has the lock.
+    loses_lock: bool,
+    has_lost_lock: bool,
     observer: Option<Box<dyn FnMut() + Send>>,
 }
 
@@ -100,6 +103,11 @@ impl SimulatedDisk {
     /// Makes the next sync of a file fail.
     pub(super) fn fail_next_sync(&self) {
         lock(&self.0).fails_next_sync = true;
+    }
+
+    /// Gives the lock of the directory to another process during the next sync of a file.
+    pub(super) fn lose_lock_at_next_sync(&self) {
+        lock(&self.0).loses_lock = true;
     }
 
     /// Sets the number of bytes that all files may have.
@@ -364,6 +372,10 @@ impl Disk for SimulatedDisk {
             .map_or(Ok(()), |(name, _)| Err(format!("{name} was removed or replaced")))
     }
 
+    fn verify_lock(&self) -> Result<(), String> {
+        if lock(&self.0).has_lost_lock { Err("the lock file was removed".to_owned()) } else { Ok(()) }
+    }
+
     fn note_log(&self) -> io::Result<()> {
         lock(&self.0).has_noted_log = true;
         Ok(())
@@ -454,7 +466,11 @@ impl DiskFile for SimulatedFile {
 
     /// After a failed sync, the kernel takes the unsynced pages for written: a later sync does not write them.
     fn sync(&mut self) -> io::Result<()> {
-        let fails_next = std::mem::take(&mut lock(&self.0.0).fails_next_sync);
+        let fails_next = {
+            let mut state = lock(&self.0.0);
+            state.has_lost_lock |= state.loses_lock;
+            std::mem::take(&mut state.fails_next_sync)
+        };
         self.call(|content, fails, faults| {
             if fails_next {
                 content.unsynced.clear();

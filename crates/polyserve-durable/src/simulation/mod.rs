@@ -129,6 +129,14 @@ fn batch(random: &mut ChaCha8Rng, state: &mut Stored) -> (VecDeque<Write<Entity>
     (writes, answers)
 }
 
+/// A put, and its answer.
+fn put_of(id: i64, condition: Condition) -> (Write<Entity>, Answer<Result<(), RepoError>>) {
+    let entity = Entity::new(id, "text", 0.5);
+    let (reply, answer) = promise(Err(RepoError::Closed));
+    let record = put_record(&entity).unwrap();
+    (Write::Put { record, entity, condition, reply }, answer.map(|put| put.map(drop)))
+}
+
 fn options() -> DurableOptions {
     DurableOptions::default().compact_from(700)
 }
@@ -161,8 +169,16 @@ fn run_life(disk: &SimulatedDisk, seed: u64, expected: &Arc<Mutex<Expected>>) ->
         match outcome(answers) {
             BatchEnd::Done => expected.floor = expected.states.len() - 1,
             BatchEnd::NotDone => drop(expected.states.pop()),
-            // The batch may be on the disk or not. No later batch can be.
-            BatchEnd::Unknown => break,
+            // The batch may be on the disk or not. No later batch is.
+            BatchEnd::Unknown => {
+                drop(expected);
+                let (mut writes, answers) = batch(&mut random, &mut Stored::new());
+                committer.commit(&mut writes);
+                for answer in answers.into_iter().map(Answer::wait) {
+                    assert!(matches!(answer, Err(RepoError::ReadOnly(_))), "{answer:?}");
+                }
+                break;
+            }
         }
     }
     lock(expected).note_seen(&stored(&memory));
@@ -316,19 +332,64 @@ fn writes_stop_after_the_first_failure_and_reads_go_on() {
     let disk = SimulatedDisk::new(Faults::default());
     let (mut committer, memory) = open(&disk).unwrap();
     let mut put = |id| {
-        let entity = Entity::new(id, "text", 0.5);
-        let (reply, answer) = promise(Err(RepoError::Closed));
-        let write = Write::Put { record: put_record(&entity).unwrap(), entity, condition: Condition::ALWAYS, reply };
+        let (write, answer) = put_of(id, Condition::ALWAYS);
         committer.commit(&mut [write].into());
         answer.wait()
     };
     put(1).unwrap();
     disk.fail_next_sync();
-    for id in [2, 1, 3] {
-        let error = put(id).unwrap_err();
-        assert!(matches!(&error, RepoError::ReadOnly(why) if why.to_string().contains("no space")), "{error:?}");
+    for (number, id) in [2, 1, 3].into_iter().enumerate() {
+        let (is_first, error) = (number == 0, put(id).unwrap_err());
+        match &error {
+            RepoError::Unavailable(why) if is_first => assert!(why.to_string().contains("no space"), "{error:?}"),
+            RepoError::ReadOnly(why) if !is_first => assert!(why.to_string().contains("no space"), "{error:?}"),
+            _ => panic!("{error:?}"),
+        }
         assert_eq!(stored(&memory), Stored::from([(1, "text".to_owned())]));
     }
+}
+
+/// Another process takes the lock while a frame is written. It may have read the log before.
+#[test]
+fn a_write_during_which_the_lock_is_lost_may_have_been_done() {
+    let disk = SimulatedDisk::new(Faults::default());
+    let (mut committer, memory) = open(&disk).unwrap();
+    disk.lose_lock_at_next_sync();
+    let mut put = |id| {
+        let (write, answer) = put_of(id, Condition::ALWAYS);
+        committer.commit(&mut [write].into());
+        answer.wait()
+    };
+    assert!(matches!(put(1), Err(RepoError::Unavailable(_))));
+    let calls = disk.calls();
+    assert!(matches!(put(2), Err(RepoError::ReadOnly(_))));
+    assert_eq!((disk.calls(), stored(&memory)), (calls, Stored::new()), "nothing is written any more");
+}
+
+/// In a batch that may be on the disk, a write that was refused or found nothing to remove was certainly not done.
+#[test]
+fn only_the_changes_of_a_failed_batch_may_have_been_done() {
+    let disk = SimulatedDisk::new(Faults::default());
+    let (mut committer, _) = open(&disk).unwrap();
+    let remove = |id: i64| {
+        let (reply, answer) = promise(Err(RepoError::Closed));
+        let record = remove_record::<Entity>(&id).unwrap();
+        let condition = Condition::ALWAYS;
+        (Write::Remove { id, record, condition, reply }, answer.map(|removed| removed.map(drop)))
+    };
+    disk.fail_next_sync();
+    let (mut writes, answers): (VecDeque<_>, Answers) =
+        [put_of(1, Condition::ALWAYS), put_of(1, Condition::absent()), remove(2), remove(1)].into_iter().unzip();
+    committer.commit(&mut writes);
+    let may_be_done: Vec<_> = answers
+        .into_iter()
+        .map(|answer| match answer.wait() {
+            Err(RepoError::Unavailable(_)) => true,
+            Err(RepoError::ReadOnly(_)) => false,
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    assert_eq!(may_be_done, [true, false, false, true]);
 }
 
 /// Any file that the next start needs is removed or replaced. The next batch is not answered as done, and no reader sees it.
