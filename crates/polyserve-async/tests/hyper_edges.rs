@@ -61,7 +61,12 @@ fn half_a_body_is_not_answered() {
 /// Regression test: a client that sent only empty lines was sent a 408. No request had begun.
 #[test]
 fn empty_lines_are_no_request() {
-    let running = serve(|config| config.head_timeout = Duration::from_millis(50));
+    // Whichever of these ends the connection.
+    let running = serve(|config| {
+        for timeout in [&mut config.first_byte_timeout, &mut config.head_timeout, &mut config.idle_timeout] {
+            *timeout = Duration::from_millis(50);
+        }
+    });
     for lines in ["\r\n", "\r\n\r\n\r\n"] {
         let mut client = client(&running);
         client.send(lines.as_bytes()).expect("it is taken");
