@@ -31,21 +31,32 @@ use polyserve_core::RejectedReason;
 use polyserve_core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use polyserve_core::sync::{Mutex, lock};
 
-use super::pool_shared::PoolShared;
+use super::pool::{JobQueue, PoolShared};
+use super::pool_config::PoolConfig;
 use super::queued_job::{OfferError, QueuedJob};
 
 /// Both ends of a channel. A send must be a sequentially consistent exchange.
-pub(super) trait Channel {
+pub(super) trait Channel: Send + Sync + Sized + 'static {
+    /// The name of a pool on this channel.
+    const POOL: &'static str;
+
+    /// Creates an empty channel with room for the jobs of `config`.
+    fn new(config: &PoolConfig) -> Self;
+
     /// Sends without waiting. Hands the job back if there is no space.
     fn try_send(&self, queued: QueuedJob) -> Result<(), QueuedJob>;
 
     /// Receives a job. Waits if the channel is empty and not `closed`.
     fn receive(&self, closed: &AtomicBool) -> Option<QueuedJob>;
+
+    /// The number of items in the channel.
+    fn len(&self) -> u64;
 }
 
 /// A channel and its closed flag.
-pub(super) struct ClosableChannel<C> {
-    pub(super) inner: C,
+#[allow(missing_debug_implementations)] // only a pool's type names it
+pub struct ClosableChannel<C> {
+    inner: C,
     closed: AtomicBool,
     /// Wake-ups that are in the channel, or about to be sent.
     wake_ups: AtomicUsize,
@@ -54,29 +65,16 @@ pub(super) struct ClosableChannel<C> {
     working: Mutex<usize>,
 }
 
+#[allow(private_bounds)] // the channel is no seam
 impl<C: Channel> ClosableChannel<C> {
-    pub(super) fn new(inner: C, workers: usize) -> Self {
+    fn with_channel(inner: C, workers: usize) -> Self {
         let (closed, wake_ups) = (AtomicBool::new(false), AtomicUsize::new(0));
         Self { inner, closed, wake_ups, workers, working: Mutex::new(workers) }
     }
 
-    /// Sends a job if the channel is open. If the channel closes during the send and all workers have ended, the job runs
-    /// on this thread.
-    #[inline]
-    pub(super) fn offer(&self, pool: &PoolShared, queued: QueuedJob) -> Result<(), OfferError> {
-        if self.closed.load(Ordering::Relaxed) {
-            return Err(OfferError { queued, reason: RejectedReason::Closed });
-        }
-        self.inner.try_send(queued).map_err(|queued| OfferError { queued, reason: RejectedReason::Full })?;
-        if self.closed.load(Ordering::SeqCst) {
-            self.sent_after_close(pool);
-        }
-        Ok(())
-    }
-
     /// The next job of a worker. On `None` the worker must end.
     #[inline]
-    pub(super) fn next(&self) -> Option<QueuedJob> {
+    fn next(&self) -> Option<QueuedJob> {
         loop {
             match self.inner.receive(&self.closed) {
                 Some(queued) if queued.is_wake_up() => self.wake_up_received(),
@@ -114,16 +112,8 @@ impl<C: Channel> ClosableChannel<C> {
         }
     }
 
-    /// Closes the channel. Jobs that were sent are still received.
-    pub(super) fn close(&self) {
-        if !self.closed.swap(true, Ordering::SeqCst) {
-            // Does not lock `working`: a worker may hold it until another worker has received its wake-up.
-            (0..self.workers).for_each(|_| self.send_wake_up());
-        }
-    }
-
     /// Takes everything out of the closed channel: after a deadline, or after the last worker's end.
-    pub(super) fn drain(&self, pool: &PoolShared) {
+    fn drain(&self, pool: &PoolShared) {
         while let Some(queued) = self.inner.receive(&self.closed) {
             if queued.is_wake_up() {
                 self.wake_up_received();
@@ -137,11 +127,11 @@ impl<C: Channel> ClosableChannel<C> {
     }
 
     /// The number of items in the channel that are wake-ups, not jobs.
-    pub(super) fn wake_ups(&self) -> u64 {
+    fn wake_ups(&self) -> u64 {
         self.wake_ups.load(Ordering::Relaxed) as u64
     }
 
-    pub(super) fn has_workers(&self) -> bool {
+    fn has_workers(&self) -> bool {
         *lock(&self.working) > 0
     }
 
@@ -158,6 +148,51 @@ impl<C: Channel> ClosableChannel<C> {
     }
 }
 
+impl<C: Channel> JobQueue for ClosableChannel<C> {
+    const NAME: &'static str = C::POOL;
+
+    type Own = ();
+
+    fn new(config: &PoolConfig) -> (Self, Vec<()>) {
+        (Self::with_channel(C::new(config), config.workers), vec![(); config.workers])
+    }
+
+    /// Sends a job if the channel is open. If the channel closes during the send and all workers have ended, the job runs
+    /// on this thread.
+    #[inline]
+    fn offer(&self, pool: &PoolShared, queued: QueuedJob) -> Result<(), OfferError> {
+        if self.closed.load(Ordering::Relaxed) {
+            return Err(OfferError { queued, reason: RejectedReason::Closed });
+        }
+        self.inner.try_send(queued).map_err(|queued| OfferError { queued, reason: RejectedReason::Full })?;
+        if self.closed.load(Ordering::SeqCst) {
+            self.sent_after_close(pool);
+        }
+        Ok(())
+    }
+
+    fn work(&self, pool: &PoolShared, worker: usize, (): ()) {
+        while let Some(queued) = self.next() {
+            pool.run(worker, queued);
+        }
+    }
+
+    fn close(&self) {
+        if !self.closed.swap(true, Ordering::SeqCst) {
+            // Does not lock `working`: a worker may hold it until another worker has received its wake-up.
+            (0..self.workers).for_each(|_| self.send_wake_up());
+        }
+    }
+
+    fn discard(&self, pool: &PoolShared) {
+        self.drain(pool);
+    }
+
+    fn waiting(&self, _: &PoolShared) -> u64 {
+        self.inner.len().saturating_sub(self.wake_ups())
+    }
+}
+
 #[cfg(all(test, not(any(polyserve_loom, polyserve_shuttle))))]
 mod tests {
     use std::sync::atomic::AtomicU32;
@@ -167,7 +202,6 @@ mod tests {
     use polyserve_core::Job;
 
     use super::*;
-    use crate::executors::pool_config::PoolConfig;
 
     /// A channel that runs `meanwhile` before its first send.
     struct HeldUp {
@@ -178,6 +212,17 @@ mod tests {
     }
 
     impl Channel for HeldUp {
+        const POOL: &'static str = "HeldUpPool";
+
+        fn new(_: &PoolConfig) -> Self {
+            let (sender, receiver) = unbounded();
+            Self { sender, receiver, meanwhile: OnceLock::new(), held: AtomicBool::new(false) }
+        }
+
+        fn len(&self) -> u64 {
+            self.receiver.len() as u64
+        }
+
         fn try_send(&self, queued: QueuedJob) -> Result<(), QueuedJob> {
             if !self.held.swap(true, Ordering::SeqCst) {
                 self.meanwhile.get().expect("it was set")();
@@ -210,10 +255,9 @@ mod tests {
                 self.0[1].fetch_add(1, Ordering::SeqCst);
             }
         }
-        let (sender, receiver) = unbounded();
-        let channel = HeldUp { sender, receiver, meanwhile: OnceLock::new(), held: AtomicBool::new(false) };
         let pool = PoolShared::new(PoolConfig::new(2)).unwrap();
-        let fixture = Arc::new(Fixture { channel: ClosableChannel::new(channel, 2), pool });
+        let (channel, _) = ClosableChannel::new(&pool.config);
+        let fixture = Arc::new(Fixture { channel, pool });
         let weak = Arc::downgrade(&fixture);
         let hold = move || {
             let fixture = weak.upgrade().unwrap();
@@ -270,8 +314,7 @@ mod tests {
             assert_eq!(pool.close(Some(std::time::Instant::now()), || channel.drain(pool)), 0);
         });
         assert_eq!((load(&counts), fixture.channel.has_workers()), ([0, 1], true));
-        let jobs = fixture.channel.inner.receiver.len() as u64 - fixture.channel.wake_ups();
-        assert_eq!(jobs, 0, "jobs in the channel");
+        assert_eq!(fixture.channel.waiting(&fixture.pool), 0, "jobs in the channel");
         assert!(
             fixture.channel.next().is_none() && fixture.channel.next().is_none(),
             "a worker that comes free finds a job"

@@ -9,12 +9,12 @@
 //! Shared parts have files of their own:
 //!
 //! * [`PoolConfig`]: the settings. `stats`: the counters behind [`PoolStats`]. `queued_job`: an item of a queue.
-//! * `pool_shared`: submitting and running a job, whatever the queue.
+//! * `pool`: the shell of every pool: submitting and running a job, and closing, whatever the queue.
 //! * `workers`: the threads are started, joined, or left behind.
 //! * `closable_channel`: a channel is closed while other threads send. `space_waiters`: submitters wait for space.
 //! * `admission` and `sleep`: the bound and the parking of [`StealingPool`].
 //!
-//! A strategy's file contains its queue, its worker's loop, and the argument that no job is lost.
+//! A strategy's file contains its queue, how a worker takes jobs from it, and the argument that no job is lost.
 //!
 //! # What every pool here promises
 //!
@@ -36,8 +36,8 @@ mod admission;
 mod closable_channel;
 mod crossbeam_pool;
 mod mpsc_pool;
+mod pool;
 mod pool_config;
-mod pool_shared;
 mod queued_job;
 mod sleep;
 mod space_waiters;

@@ -20,21 +20,14 @@
 //! workers, and a worker that is preempted while it holds the lock stops all of them. Record: `docs/STRATEGIES.md`,
 //! "Executors for CPU work".
 
-use std::fmt;
-use std::io;
-use std::sync::Arc;
-use std::time::Instant;
-
 use crossbeam_utils::CachePadded;
 use polyserve_core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use polyserve_core::sync::{Mutex, lock};
-use polyserve_core::{Executor, Job, Rejected};
 
 use super::closable_channel::{Channel, ClosableChannel};
+use super::pool::Pool;
 use super::pool_config::{PoolConfig, Queue};
-use super::pool_shared::PoolShared;
 use super::queued_job::QueuedJob;
-use super::stats::PoolStats;
 use crate::sync::mpsc::{self, Receiver, Sender, SyncSender, TrySendError};
 
 /// A pool with a fixed number of threads, which receive jobs from one std channel.
@@ -51,16 +44,11 @@ use crate::sync::mpsc::{self, Receiver, Sender, SyncSender, TrySendError};
 /// assert_eq!(pool.stats().executed, 1);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-pub struct MpscPool {
-    inner: Arc<MpscInner>,
-}
+pub type MpscPool = Pool<ClosableChannel<MpscChannel>>;
 
-struct MpscInner {
-    shared: PoolShared,
-    channel: ClosableChannel<MpscChannel>,
-}
-
-struct MpscChannel {
+/// The standard library's channel.
+#[allow(missing_debug_implementations)] // only the pool's type names it
+pub struct MpscChannel {
     sending: SendHalf,
     /// The number of items sent, including wake-ups. std's channel does not report its length.
     sent: CachePadded<AtomicU64>,
@@ -78,17 +66,11 @@ enum SendHalf {
     Unbounded(Sender<QueuedJob>),
 }
 
-impl MpscPool {
-    /// Starts the pool.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the configuration is not valid or a thread cannot be started. Threads that were started are
-    /// ended.
-    pub fn new(config: PoolConfig) -> io::Result<Self> {
-        let shared = PoolShared::new(config)?;
-        let workers = shared.config.workers;
-        let (sending, receiver) = match shared.config.queue {
+impl Channel for MpscChannel {
+    const POOL: &'static str = "MpscPool";
+
+    fn new(config: &PoolConfig) -> Self {
+        let (sending, receiver) = match config.queue {
             Queue::Bounded(capacity) => {
                 let (sender, receiver) = mpsc::sync_channel(capacity);
                 (SendHalf::Bounded(sender), receiver)
@@ -99,38 +81,9 @@ impl MpscPool {
             }
         };
         let receiving = ReceiveHalf { receiver: Mutex::new(receiver), received: AtomicU64::new(0) };
-        let channel = MpscChannel { sending, sent: CachePadded::default(), receiving: CachePadded::new(receiving) };
-        let pool = Self { inner: Arc::new(MpscInner { shared, channel: ClosableChannel::new(channel, workers) }) };
-        for worker in 0..workers {
-            let inner = Arc::clone(&pool.inner);
-            pool.inner.shared.start(move || inner.work(worker))?; // on failure the drop of `pool` ends the other threads
-        }
-        Ok(pool)
+        Self { sending, sent: CachePadded::default(), receiving: CachePadded::new(receiving) }
     }
 
-    /// Returns the counts of the pool. Cost: reads every worker's counters.
-    pub fn stats(&self) -> PoolStats {
-        let channel = &self.inner.channel;
-        self.inner.shared.counters.stats(channel.inner.len().saturating_sub(channel.wake_ups()))
-    }
-}
-
-impl MpscInner {
-    fn work(&self, worker: usize) {
-        while let Some(queued) = self.channel.next() {
-            self.shared.run(worker, queued);
-        }
-    }
-}
-
-impl MpscChannel {
-    fn len(&self) -> u64 {
-        let received = self.receiving.received.load(Ordering::Relaxed);
-        self.sent.load(Ordering::Relaxed).saturating_sub(received)
-    }
-}
-
-impl Channel for MpscChannel {
     #[inline]
     fn try_send(&self, queued: QueuedJob) -> Result<(), QueuedJob> {
         match &self.sending {
@@ -153,39 +106,9 @@ impl Channel for MpscChannel {
         received.store(received.load(Ordering::Relaxed) + u64::from(queued.is_some()), Ordering::Relaxed);
         queued
     }
-}
 
-impl Executor for MpscPool {
-    fn execute(&self, job: Job) -> Result<(), Rejected> {
-        self.inner.shared.submit(job, |queued| self.inner.channel.offer(&self.inner.shared, queued))
-    }
-
-    fn workers(&self) -> Option<usize> {
-        Some(self.inner.shared.config.workers)
-    }
-
-    fn close(&self, deadline: Option<Instant>) -> usize {
-        self.inner.channel.close();
-        self.inner.shared.close(deadline, || self.inner.channel.drain(&self.inner.shared))
-    }
-
-    fn panicked(&self) -> u64 {
-        self.inner.shared.counters.panicked()
-    }
-
-    fn may_wait(&self) -> bool {
-        self.inner.shared.config.may_wait()
-    }
-}
-
-impl Drop for MpscPool {
-    fn drop(&mut self) {
-        self.close(self.inner.shared.drop_deadline());
-    }
-}
-
-impl fmt::Debug for MpscPool {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("MpscPool").field("config", &self.inner.shared.config).finish_non_exhaustive()
+    fn len(&self) -> u64 {
+        let received = self.receiving.received.load(Ordering::Relaxed);
+        self.sent.load(Ordering::Relaxed).saturating_sub(received)
     }
 }

@@ -46,21 +46,15 @@
 //! work".
 
 use std::cell::{Cell, RefCell};
-use std::fmt;
-use std::io;
 use std::rc::Rc;
-use std::sync::Arc;
-use std::time::Instant;
 
 use polyserve_core::sync::{thread, thread_local};
-use polyserve_core::{Executor, Job, Rejected};
 
 use super::admission::Admission;
+use super::pool::{JobQueue, Pool, PoolShared};
 use super::pool_config::{PoolConfig, Queue};
-use super::pool_shared::PoolShared;
 use super::queued_job::{OfferError, QueuedJob};
 use super::sleep::Sleep;
-use super::stats::PoolStats;
 use crate::sync::deque::{Injector, Steal, Stealer, Worker};
 
 /// A pool with a fixed number of threads. Each has a queue, and steals from the others' queues.
@@ -78,12 +72,11 @@ use crate::sync::deque::{Injector, Steal, Stealer, Worker};
 /// assert_eq!(pool.stats().executed, 1);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-pub struct StealingPool {
-    inner: Arc<StealingInner>,
-}
+pub type StealingPool = Pool<StealingQueues>;
 
-struct StealingInner {
-    shared: PoolShared,
+/// The queues of all workers, and that of jobs from outside.
+#[allow(missing_debug_implementations)] // only the pool's type names it
+pub struct StealingQueues {
     admission: Admission,
     sleep: Sleep,
     injector: Injector<QueuedJob>,
@@ -98,46 +91,28 @@ const YIELDS_BEFORE_SLEEP: u32 = 3;
 const INJECTOR_INTERVAL: u32 = 4;
 
 thread_local! {
-    /// The pool of this worker thread: the address of its `StealingInner`, or 0. The worker keeps that value alive.
+    /// The pool of this worker thread: the address of its queues, or 0. The worker keeps that value alive.
     static POOL: Cell<usize> = const { Cell::new(0) };
     /// The queue of that worker.
     static LOCAL: RefCell<Option<Rc<Worker<QueuedJob>>>> = const { RefCell::new(None) };
 }
 
-impl StealingPool {
-    /// Starts the pool.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the configuration is not valid or a thread cannot be started. Threads that were started are
-    /// ended.
-    pub fn new(config: PoolConfig) -> io::Result<Self> {
-        let shared = PoolShared::new(config)?;
-        let workers = shared.config.workers;
-        let admission = Admission::new(match shared.config.queue {
+impl JobQueue for StealingQueues {
+    const NAME: &'static str = "StealingPool";
+
+    type Own = Worker<QueuedJob>;
+
+    fn new(config: &PoolConfig) -> (Self, Vec<Self::Own>) {
+        let admission = Admission::new(match config.queue {
             Queue::Bounded(capacity) => Some(capacity),
             Queue::Unbounded => None,
         });
-        let locals: Vec<Worker<QueuedJob>> = (0..workers).map(|_| Worker::new_fifo()).collect();
+        let locals: Vec<Self::Own> = (0..config.workers).map(|_| Worker::new_fifo()).collect();
         let stealers = locals.iter().map(Worker::stealer).collect();
-        let (sleep, injector) = (Sleep::new(workers), Injector::new());
-        let pool = Self { inner: Arc::new(StealingInner { shared, admission, sleep, injector, stealers }) };
-        for (worker, local) in locals.into_iter().enumerate() {
-            let inner = Arc::clone(&pool.inner);
-            // On failure the drop of `pool` ends the other threads.
-            pool.inner.shared.start(move || inner.work(worker, local))?;
-        }
-        Ok(pool)
+        (Self { admission, sleep: Sleep::new(config.workers), injector: Injector::new(), stealers }, locals)
     }
 
-    /// Returns the counts of the pool. Cost: reads every worker's counters.
-    pub fn stats(&self) -> PoolStats {
-        self.inner.shared.counters.stats(self.inner.waiting())
-    }
-}
-
-impl StealingInner {
-    fn work(&self, worker: usize, local: Worker<QueuedJob>) {
+    fn work(&self, pool: &PoolShared, worker: usize, local: Self::Own) {
         let local = Rc::new(local);
         POOL.with(|pool| pool.set(self.address()));
         LOCAL.with(|own| own.replace(Some(Rc::clone(&local))));
@@ -148,22 +123,22 @@ impl StealingInner {
                 if searching {
                     (searching, yields) = (false, 0);
                     // This worker's job is not counted as taken yet, so more than one must be waiting.
-                    if self.sleep.found_job() && self.waiting() > 1 {
+                    if self.sleep.found_job() && self.waiting(pool) > 1 {
                         self.sleep.wake_one();
                     }
                 }
-                self.shared.run(worker, queued);
+                pool.run(worker, queued);
                 continue;
             }
             if !searching {
                 searching = true;
                 self.sleep.begin_search();
             }
-            if self.admission.is_closed_and_empty(|| self.shared.counters.taken()) {
+            if self.admission.is_closed_and_empty(|| pool.counters.taken()) {
                 break;
             }
             let slept = yields == YIELDS_BEFORE_SLEEP
-                && self.sleep.sleep(worker, || self.admission.is_open_and_empty(|| self.shared.counters.taken()));
+                && self.sleep.sleep(worker, || self.admission.is_open_and_empty(|| pool.counters.taken()));
             if slept {
                 yields = 0;
             } else {
@@ -175,6 +150,47 @@ impl StealingInner {
         LOCAL.with(RefCell::take);
     }
 
+    #[inline]
+    fn offer(&self, pool: &PoolShared, queued: QueuedJob) -> Result<(), OfferError> {
+        if let Err(reason) = self.admission.admit(|| pool.counters.taken()) {
+            return Err(OfferError { queued, reason });
+        }
+        if POOL.with(Cell::get) == self.address() {
+            LOCAL.with(|local| match &*local.borrow() {
+                Some(local) => local.push(queued),
+                None => self.injector.push(queued),
+            });
+        } else {
+            self.injector.push(queued);
+        }
+        self.sleep.job_queued();
+        Ok(())
+    }
+
+    fn close(&self) {
+        self.admission.close();
+        self.sleep.wake_all();
+    }
+
+    fn waiting(&self, pool: &PoolShared) -> u64 {
+        self.admission.waiting(|| pool.counters.taken())
+    }
+
+    /// Drops all queued jobs, including those in the queue of a stuck worker.
+    fn discard(&self, pool: &PoolShared) {
+        // A submitter that was admitted just before the close may not have pushed yet.
+        while self.waiting(pool) > 0 {
+            let queued =
+                retry_steal(|| self.injector.steal().or_else(|| self.stealers.iter().map(Stealer::steal).collect()));
+            match queued {
+                Some(queued) => pool.counters.discard(queued),
+                None => thread::yield_now(),
+            }
+        }
+    }
+}
+
+impl StealingQueues {
     /// The next job of a worker.
     #[inline]
     fn next(&self, worker: usize, local: &Worker<QueuedJob>, job_count: &mut u32) -> Option<QueuedJob> {
@@ -199,42 +215,8 @@ impl StealingInner {
         })
     }
 
-    #[inline]
-    fn offer(&self, queued: QueuedJob) -> Result<(), OfferError> {
-        if let Err(reason) = self.admission.admit(|| self.shared.counters.taken()) {
-            return Err(OfferError { queued, reason });
-        }
-        if POOL.with(Cell::get) == self.address() {
-            LOCAL.with(|local| match &*local.borrow() {
-                Some(local) => local.push(queued),
-                None => self.injector.push(queued),
-            });
-        } else {
-            self.injector.push(queued);
-        }
-        self.sleep.job_queued();
-        Ok(())
-    }
-
     fn address(&self) -> usize {
         std::ptr::from_ref(self).addr()
-    }
-
-    fn waiting(&self) -> u64 {
-        self.admission.waiting(|| self.shared.counters.taken())
-    }
-
-    /// Drops all queued jobs, including those in the queue of a stuck worker.
-    fn discard(&self) {
-        // A submitter that was admitted just before the close may not have pushed yet.
-        while self.waiting() > 0 {
-            let queued =
-                retry_steal(|| self.injector.steal().or_else(|| self.stealers.iter().map(Stealer::steal).collect()));
-            match queued {
-                Some(queued) => self.shared.counters.discard(queued),
-                None => thread::yield_now(),
-            }
-        }
     }
 }
 
@@ -246,41 +228,5 @@ fn retry_steal(steal: impl Fn() -> Steal<QueuedJob>) -> Option<QueuedJob> {
             Steal::Empty => return None,
             Steal::Retry => std::hint::spin_loop(),
         }
-    }
-}
-
-impl Executor for StealingPool {
-    fn execute(&self, job: Job) -> Result<(), Rejected> {
-        self.inner.shared.submit(job, |queued| self.inner.offer(queued))
-    }
-
-    fn workers(&self) -> Option<usize> {
-        Some(self.inner.shared.config.workers)
-    }
-
-    fn close(&self, deadline: Option<Instant>) -> usize {
-        self.inner.admission.close();
-        self.inner.sleep.wake_all();
-        self.inner.shared.close(deadline, || self.inner.discard())
-    }
-
-    fn panicked(&self) -> u64 {
-        self.inner.shared.counters.panicked()
-    }
-
-    fn may_wait(&self) -> bool {
-        self.inner.shared.config.may_wait()
-    }
-}
-
-impl Drop for StealingPool {
-    fn drop(&mut self) {
-        self.close(self.inner.shared.drop_deadline());
-    }
-}
-
-impl fmt::Debug for StealingPool {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("StealingPool").field("config", &self.inner.shared.config).finish_non_exhaustive()
     }
 }

@@ -1,17 +1,124 @@
-//! The parts of a pool that do not depend on its queue: configuration, counters, threads, and rejected jobs.
+//! The shell of a pool, and what it needs of a strategy.
+//!
+//! The shell has the configuration, the counters and the threads, handles rejected jobs, and closes. A strategy is a
+//! [`JobQueue`].
 
+use std::fmt;
 use std::io;
+use std::sync::Arc;
 use std::time::Instant;
 
 use polyserve_core::sync::atomic::{AtomicBool, Ordering};
 use polyserve_core::sync::now;
-use polyserve_core::{Job, Rejected, RejectedReason};
+use polyserve_core::{Executor, Job, Rejected, RejectedReason};
 
 use super::pool_config::{OnFull, PoolConfig};
 use super::queued_job::{OfferError, QueuedJob};
 use super::space_waiters::SpaceWaiters;
-use super::stats::PoolCounters;
+use super::stats::{PoolCounters, PoolStats};
 use super::workers::Workers;
+
+/// The jobs of a pool that wait, and how a worker takes them.
+pub(super) trait JobQueue: Send + Sync + Sized + 'static {
+    /// The name of the pool.
+    const NAME: &'static str;
+
+    /// What the thread of a worker owns.
+    type Own: Send + 'static;
+
+    /// Creates the queue of a pool with this valid configuration, and what each worker owns.
+    fn new(config: &PoolConfig) -> (Self, Vec<Self::Own>);
+
+    /// Queues a job.
+    fn offer(&self, pool: &PoolShared, queued: QueuedJob) -> Result<(), OfferError>;
+
+    /// Runs the jobs that `worker` takes, until the queue is closed and empty.
+    fn work(&self, pool: &PoolShared, worker: usize, own: Self::Own);
+
+    /// Closes the queue. Queued jobs are still taken.
+    fn close(&self);
+
+    /// Takes all jobs out of the closed queue, because a deadline has passed.
+    fn discard(&self, pool: &PoolShared);
+
+    /// The number of jobs that wait.
+    fn waiting(&self, pool: &PoolShared) -> u64;
+}
+
+/// A pool with a fixed number of threads, which take jobs from a queue.
+#[allow(private_bounds)] // the queue is no seam
+pub struct Pool<Q: JobQueue> {
+    inner: Arc<PoolInner<Q>>,
+}
+
+struct PoolInner<Q> {
+    shared: PoolShared,
+    queue: Q,
+}
+
+#[allow(private_bounds)]
+impl<Q: JobQueue> Pool<Q> {
+    /// Starts the pool.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the configuration is not valid or a thread cannot be started. Threads that were started are
+    /// ended.
+    pub fn new(config: PoolConfig) -> io::Result<Self> {
+        let shared = PoolShared::new(config)?;
+        let (queue, owned) = Q::new(&shared.config);
+        let pool = Self { inner: Arc::new(PoolInner { shared, queue }) };
+        for (worker, own) in owned.into_iter().enumerate() {
+            let inner = Arc::clone(&pool.inner);
+            // On failure the drop of `pool` ends the other threads.
+            pool.inner.shared.start(move || inner.queue.work(&inner.shared, worker, own))?;
+        }
+        Ok(pool)
+    }
+
+    /// Returns the counts of the pool. Cost: reads every worker's counters.
+    pub fn stats(&self) -> PoolStats {
+        let PoolInner { shared, queue } = &*self.inner;
+        shared.counters.stats(queue.waiting(shared))
+    }
+}
+
+impl<Q: JobQueue> Executor for Pool<Q> {
+    fn execute(&self, job: Job) -> Result<(), Rejected> {
+        let PoolInner { shared, queue } = &*self.inner;
+        shared.submit(job, |queued| queue.offer(shared, queued))
+    }
+
+    fn workers(&self) -> Option<usize> {
+        Some(self.inner.shared.config.workers)
+    }
+
+    fn close(&self, deadline: Option<Instant>) -> usize {
+        let PoolInner { shared, queue } = &*self.inner;
+        queue.close();
+        shared.close(deadline, || queue.discard(shared))
+    }
+
+    fn panicked(&self) -> u64 {
+        self.inner.shared.counters.panicked()
+    }
+
+    fn may_wait(&self) -> bool {
+        self.inner.shared.config.may_wait()
+    }
+}
+
+impl<Q: JobQueue> Drop for Pool<Q> {
+    fn drop(&mut self) {
+        self.close(self.inner.shared.drop_deadline());
+    }
+}
+
+impl<Q: JobQueue> fmt::Debug for Pool<Q> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct(Q::NAME).field("config", &self.inner.shared.config).finish_non_exhaustive()
+    }
+}
 
 /// The parts of a pool that do not depend on its queue.
 pub(super) struct PoolShared {
