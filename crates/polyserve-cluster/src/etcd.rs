@@ -372,6 +372,16 @@ mod tests {
         assert!(matches!(failure("etcdserver: request timed out"), EngineFailure::Unknown(_)));
     }
 
+    #[test]
+    fn a_member_that_is_busy_or_full_has_not_done_it() {
+        for text in [NO_LEADER, TOO_MANY_REQUESTS, NO_SPACE] {
+            for status in [Status::unavailable(text), Status::resource_exhausted(text)] {
+                let failure = classify(Error::GRpcStatus(status));
+                assert!(matches!(failure, EngineFailure::NotDone(_)), "{failure:?}");
+            }
+        }
+    }
+
     /// Regression test: an IPv6 address without brackets was tried until the connect timeout.
     #[test]
     fn only_addresses_are_taken() {

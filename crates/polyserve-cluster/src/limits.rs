@@ -30,8 +30,12 @@ pub struct StoreLimits {
     /// operation that comes when there are as many is answered with
     /// [`RepoError::Overloaded`](polyserve_core::RepoError::Overloaded). So the bound may be exceeded by one operation.
     ///
-    /// Operations of fewer than 4 KiB, such as gets, are bounded only in number. What gets fetch is not counted: each get in
-    /// flight may have an entity. The client libraries have up to three copies more of what is in flight. Default: 64 MiB.
+    /// Operations of fewer than 4 KiB, such as gets, are bounded only in number.
+    ///
+    /// What gets have fetched is bounded too, by itself, until the caller has taken it: a get that would start when there are as many
+    /// bytes is answered with `Overloaded`. The gets that are in flight then may each add an entity: with the defaults and entities of
+    /// 1 MiB, 1 GiB. If entities are so large, allow fewer operations in flight. The client libraries have up to three copies
+    /// more of what is in flight. Default: 64 MiB.
     pub max_bytes: NonZeroUsize,
 }
 

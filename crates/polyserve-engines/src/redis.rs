@@ -292,6 +292,26 @@ impl RedisNodes {
         wait_until_closed(&self.nodes.iter().map(|(port, _)| *port).collect::<Vec<_>>());
     }
 
+    /// Ends the connections of all clients, waits until they have noticed it, and makes all nodes refuse clients until the returned
+    /// value is dropped.
+    ///
+    /// # Panics
+    ///
+    /// Panics if a node or a client does not.
+    pub fn refuse_clients(&self) -> RefusedClients {
+        let connect = |(port, _): &(u16, EngineProcess)| {
+            let connection = TcpStream::connect((Ipv4Addr::LOCALHOST, *port)).expect("a node accepts a client");
+            connection.set_read_timeout(Some(Duration::from_secs(2))).expect("the timeout is not zero");
+            BufReader::new(connection)
+        };
+        // Its connections stay: a node that refuses clients takes the command that ends this from no other one.
+        let mut refused = RefusedClients(self.nodes.iter().map(connect).collect());
+        refused.send("CONFIG SET maxclients 1");
+        refused.send("CLIENT KILL TYPE normal");
+        wait_until_closed(&self.nodes.iter().map(|(port, _)| *port).collect::<Vec<_>>());
+        refused
+    }
+
     /// Sends a command to all nodes.
     ///
     /// # Panics
@@ -361,6 +381,29 @@ impl RedisNodes {
     /// Returns the process of a node.
     pub fn node(&mut self, number: usize) -> &mut EngineProcess {
         &mut self.nodes[number].1
+    }
+}
+
+/// Nodes that refuse clients. A drop ends that.
+#[derive(Debug)]
+pub struct RefusedClients(Vec<BufReader<TcpStream>>);
+
+impl RefusedClients {
+    fn send(&mut self, command: &str) {
+        for connection in &mut self.0 {
+            connection.get_mut().write_all(format!("{command}\r\n").as_bytes()).expect("a node reads");
+            let mut answer = String::new();
+            connection.read_line(&mut answer).expect("a node answers");
+            assert!(answer.starts_with(['+', ':']), "{command}: {answer}");
+        }
+    }
+}
+
+impl Drop for RefusedClients {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            self.send("CONFIG SET maxclients 1000");
+        }
     }
 }
 

@@ -12,7 +12,7 @@ use redis::{Cmd, ErrorKind, Pipeline, RedisError, ServerErrorKind, Value, cmd};
 
 use tokio::task::spawn_local;
 
-use super::link::Link;
+use super::link::{Link, sent};
 use super::reply::{ReplyForm, Scanned, classify, lasts, read};
 use crate::error::{EngineFailure, Source};
 use crate::remote::{Engine, Held, Renewed, Stored};
@@ -54,6 +54,16 @@ impl Cluster {
         key: &str,
         command: impl Fn() -> Cmd,
     ) -> Result<T, EngineFailure> {
+        let before = sent();
+        self.ask_master(connection, key, command).await.map_err(|failure| failure_if_sent(failure, before))
+    }
+
+    async fn ask_master<T: ReplyForm>(
+        &self,
+        connection: &Held<Nodes>,
+        key: &str,
+        command: impl Fn() -> Cmd,
+    ) -> Result<T, EngineFailure> {
         let to_master = SingleNodeRoutingInfo::SpecificNode(Route::with_key(key, SlotAddr::Master));
         let mut nodes = connection.connection.clone();
         let answer = nodes.route_command(command(), RoutingInfo::SingleNode(to_master)).await;
@@ -79,6 +89,17 @@ impl Cluster {
         if self.replicas == 0 {
             return self.ask(connection, key, command).await;
         }
+        let before = sent();
+        let written = self.write_and_wait(connection, key, command).await;
+        written.map_err(|failure| failure_if_sent(failure, before))
+    }
+
+    async fn write_and_wait<T: ReplyForm>(
+        &self,
+        connection: &Held<Nodes>,
+        key: &str,
+        command: impl Fn() -> Cmd,
+    ) -> Result<T, EngineFailure> {
         let mut wait = cmd("WAIT");
         wait.arg(self.replicas).arg(u64::try_from(self.patience.as_millis()).unwrap_or(u64::MAX));
         // Both over one connection: `WAIT` is for the writes of its own connection.
@@ -100,6 +121,14 @@ impl Cluster {
             answers => answers?,
         };
         replicated(answers, self.replicas)
+    }
+}
+
+/// The failure of a request. If nothing was sent since there were `before` requests, it was certainly not done.
+fn failure_if_sent(failure: EngineFailure, before: u64) -> EngineFailure {
+    match failure {
+        EngineFailure::Unknown(source) if sent() == before => EngineFailure::NotDone(source),
+        failure => failure,
     }
 }
 

@@ -4,10 +4,14 @@
 //! that was sent and not answered. A write may then have been done. So the end is noticed here, by the notice that the library
 //! sends over RESP3.
 //!
+//! The library also answers with one error if it has no connection left, for a request that was sent and for one that was not. So
+//! the requests that are sent are counted: see [`sent`].
+//!
 //! If the library cannot read the cluster's layout, it answers all requests in flight with that error. A request that was sent
 //! must not be taken for one that was refused. So the errors of the library's own commands are made those of a connection that
 //! failed.
 
+use std::cell::Cell;
 use std::future::ready;
 use std::io;
 use std::sync::Arc;
@@ -22,6 +26,17 @@ use redis::{
 use super::reply::classify;
 use crate::error::EngineFailure;
 
+thread_local! {
+    /// The number of requests of stores that were sent by connections of this thread.
+    static SENT: Cell<u64> = const { Cell::new(0) };
+}
+
+/// Returns the number of requests that the connections of this thread have sent. All connections of a store are on one thread. If
+/// the number did not change while a request was answered, the request was not sent.
+pub(super) fn sent() -> u64 {
+    SENT.get()
+}
+
 /// A connection to a node. Clones share it.
 #[derive(Clone)]
 pub(super) struct Link {
@@ -30,12 +45,13 @@ pub(super) struct Link {
 }
 
 impl Link {
-    /// Returns an error if the connection has ended. It counts as a refused connection: [`classify`] takes it for a request that
-    /// was not sent, and the library connects again.
+    /// Counts a request that is sent. Returns an error if the connection has ended: that of a refused connection. [`classify`] takes it
+    /// for a request that was not sent, and the library connects again.
     fn check(&self) -> Result<(), RedisError> {
         if self.has_ended.load(Relaxed) {
             return Err(io::Error::new(io::ErrorKind::ConnectionRefused, "the connection had ended").into());
         }
+        SENT.set(SENT.get().wrapping_add(1));
         Ok(())
     }
 }

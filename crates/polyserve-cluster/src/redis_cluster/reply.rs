@@ -92,6 +92,9 @@ const NOT_DONE: [&str; 11] = [
 /// The start of the client's error for a request to a node to which it has no connection. Nothing was sent.
 const NOT_CONNECTED: &str = "Requested connection not found";
 
+/// The start of the text of a node that has as many clients as it takes. Its code is only `ERR`. It has read nothing.
+const NO_ROOM_FOR_CLIENT: &str = "max number of clients";
+
 /// Whether a refusal is likely to last: there is no room, or replicas are missing.
 pub(super) fn lasts(error: &RedisError) -> bool {
     matches!(code(error), Some("OOM" | "MISCONF" | "NOREPLICAS"))
@@ -108,6 +111,9 @@ pub(super) fn classify(error: RedisError) -> EngineFailure {
         ErrorKind::Io if error.is_connection_refusal() => EngineFailure::NotDone(error.into()),
         ErrorKind::Io | ErrorKind::Parse => EngineFailure::Unknown(error.into()),
         _ if code(&error).is_some_and(|code| NOT_DONE.contains(&code)) => EngineFailure::NotDone(error.into()),
+        _ if error.detail().is_some_and(|text| text.starts_with(NO_ROOM_FOR_CLIENT)) => {
+            EngineFailure::NotDone(error.into())
+        }
         _ => EngineFailure::Rejected(error.into()),
     }
 }
@@ -153,6 +159,8 @@ mod tests {
             "-NOREPLICAS Not enough good replicas to write.\r\n",
             "-ERR Error running script (call to f_0): @user_script:1: @user_script: 1: -OOM command not allowed\r\n",
             "*1\r\n-OOM command not allowed\r\n",
+            "-ERR max number of clients reached\r\n",
+            "-ERR max number of clients + cluster connections reached\r\n",
         ] {
             assert!(matches!(failure(text), EngineFailure::NotDone(_)), "{text}: {:?}", failure(text));
         }

@@ -30,6 +30,8 @@ pub(crate) struct IoThread<N> {
     jobs: mpsc::Sender<IoJob<N>>,
     /// The number of bytes of the operations that are not answered.
     bytes: Arc<AtomicUsize>,
+    /// The number of bytes that the engine has answered and that no caller has taken.
+    answers: Arc<AtomicUsize>,
     max_bytes: usize,
     /// Dropping it ends the thread.
     stop: Option<oneshot::Sender<Infallible>>,
@@ -71,8 +73,8 @@ impl<N: 'static> IoThread<N> {
         match start.recv() {
             Ok(error) => Err(cannot(error)),
             Err(_) => {
-                let (bytes, max_bytes) = (Arc::default(), limits.max_bytes.get());
-                Ok(Self { jobs, bytes, max_bytes, stop: Some(stop), thread: Some(thread) })
+                let (bytes, answers, max_bytes) = (Arc::default(), Arc::default(), limits.max_bytes.get());
+                Ok(Self { jobs, bytes, answers, max_bytes, stop: Some(stop), thread: Some(thread) })
             }
         }
     }
@@ -99,6 +101,26 @@ impl<N: 'static> IoThread<N> {
             Ok(()) | Err(TrySendError::Closed(_)) => answer,
             Err(TrySendError::Full(_)) => Answer::later(ready(Err(RepoError::Overloaded))),
         }
+    }
+
+    /// Does the same for an operation with an answer of many bytes. The second part of an answer holds the number of these bytes.
+    /// The answers that their callers have not taken have at most the max number of bytes, and those in flight: an operation that is
+    /// to start when there are as many is [`RepoError::Overloaded`].
+    pub(crate) fn submit_read<T: Send + 'static>(
+        &self,
+        bytes: usize,
+        operation: impl AsyncFnOnce(Rc<N>) -> Result<T, RepoError> + Send + 'static,
+        bytes_of: fn(&T) -> usize,
+    ) -> Answer<Result<(T, HeldBytes), RepoError>> {
+        let (answers, max) = (Arc::clone(&self.answers), self.max_bytes);
+        self.submit(bytes, async move |engine| {
+            if answers.load(Relaxed) >= max {
+                return Err(RepoError::Overloaded);
+            }
+            let answer = operation(engine).await?;
+            let held = HeldBytes::unbounded(&answers, bytes_of(&answer));
+            Ok((answer, held))
+        })
     }
 }
 
@@ -137,8 +159,8 @@ impl Drop for Permit {
     }
 }
 
-/// Counts the bytes of an operation until it is dropped.
-struct HeldBytes {
+/// Counts the bytes of an operation, or of an answer, until it is dropped.
+pub(crate) struct HeldBytes {
     total: Arc<AtomicUsize>,
     bytes: usize,
 }
@@ -149,6 +171,11 @@ impl HeldBytes {
         let has_room = |held: usize| (held < max || bytes < SMALL).then_some(held.saturating_add(bytes));
         total.fetch_update(Relaxed, Relaxed, has_room).ok()?;
         Some(Self { total: Arc::clone(total), bytes })
+    }
+
+    fn unbounded(total: &Arc<AtomicUsize>, bytes: usize) -> Self {
+        total.fetch_add(bytes, Relaxed);
+        Self { total: Arc::clone(total), bytes }
     }
 }
 

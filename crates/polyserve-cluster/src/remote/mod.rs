@@ -7,7 +7,7 @@
 //! Invariants:
 //!
 //! * No caller waits: the queue to the I/O thread is bounded, in operations and in bytes, and an operation that does not fit is
-//!   [`RepoError::Overloaded`].
+//!   [`RepoError::Overloaded`]. So are the bytes of answers that no caller has taken yet.
 //! * Each operation is answered by its deadline, whatever the engine does. A dropped store answers
 //!   [`RepoError::Closed`].
 //! * A write is sent at most once, unless the engine has certainly not done it. See [`attempt`].
@@ -112,13 +112,16 @@ impl<E: Identifiable, N: Engine> Remote<E, N> {
     }
 
     pub(crate) fn get(&self, id: &E::Id) -> Answer<Result<Lookup<E>, RepoError>> {
-        let key = self.key(id);
-        let found = self.run(self.limits.timeout, key.len(), async move |engine: &N, attempts: &Attempts| {
-            attempts.read(engine, async |connection| engine.get(connection, &key).await).await
-        });
-        found.map(|found| match found? {
-            None => Ok(Lookup::Absent),
-            Some(stored) => decoded(&stored.value).map(Lookup::Fetched),
+        let (key, attempts) = (self.key(id), Attempts::new(self.limits.timeout));
+        let key_bytes = key.len();
+        let read = async move |engine: Rc<N>| {
+            let found = attempts.read(&*engine, async |connection| engine.get(connection, &key).await).await;
+            found.map_err(|failure| failure.into_repo_error(N::NAME))
+        };
+        let bytes_of = |found: &Option<Stored<N::Version>>| found.as_ref().map_or(0, |stored| stored.value.capacity());
+        self.io.submit_read(key_bytes, read, bytes_of).map(|found| match found? {
+            (None, _) => Ok(Lookup::Absent),
+            (Some(stored), _held) => decoded(&stored.value).map(Lookup::Fetched),
         })
     }
 

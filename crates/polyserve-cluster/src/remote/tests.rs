@@ -1,14 +1,12 @@
-use std::fmt;
 use std::future::IntoFuture as _;
+use std::num::NonZeroUsize;
 use std::pin::pin;
-use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Wake, Waker};
 
+use polyserve_conformance::log::messages;
 use polyserve_core::Entity;
 use tokio::sync::Notify;
-use tracing::field::{Field, Visit};
-use tracing::{Event, Metadata, Subscriber, span};
 
 use super::*;
 
@@ -70,36 +68,6 @@ fn temporary(prefix: &str) -> (Temporary, Arc<Notify>) {
     (store, notify)
 }
 
-/// Collects the events of this process.
-struct Events(Sender<String>);
-
-impl Subscriber for Events {
-    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        metadata.is_event()
-    }
-
-    fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
-        span::Id::from_u64(1)
-    }
-
-    fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
-    fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
-    fn enter(&self, _: &span::Id) {}
-    fn exit(&self, _: &span::Id) {}
-
-    fn event(&self, event: &Event<'_>) {
-        struct Text(String);
-        impl Visit for Text {
-            fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
-                self.0 += &format!("{field}={value:?} ");
-            }
-        }
-        let mut text = Text(String::new());
-        event.record(&mut text);
-        let _ = self.0.send(text.0);
-    }
-}
-
 /// Drops a store when it is woken.
 struct DropsOnWake(Mutex<Option<Arc<Temporary>>>);
 
@@ -111,9 +79,11 @@ impl Wake for DropsOnWake {
 
 #[test]
 fn a_temporary_store_warns_of_what_it_leaves() {
-    let (sender, events) = channel();
-    tracing::subscriber::set_global_default(Events(sender)).expect("no other test sets it");
-    let event_with = |text: &str| events.iter().find(|event| event.contains(text)).expect("the subscriber stays");
+    let messages = messages();
+    let event_with = |text: &str| {
+        let (_, event) = messages.iter().find(|(_, event)| event.contains(text)).expect("the subscriber stays");
+        event
+    };
 
     let (store, notify) = temporary("kept/");
     notify.notify_one();
@@ -129,4 +99,81 @@ fn a_temporary_store_warns_of_what_it_leaves() {
     notify.notify_one();
     let event = event_with("on_thread/");
     assert!(event.contains("was dropped on its I/O thread"), "{event}");
+}
+
+/// An engine with one large value.
+struct LargeEngine;
+
+/// The number of bytes of the large value.
+const LARGE: usize = 64 << 10;
+
+impl Engine for LargeEngine {
+    const NAME: &'static str = "large";
+    type Connection = ();
+    type Version = ();
+
+    async fn connection(&self, _: Option<&()>) -> Result<(), EngineFailure> {
+        Ok(())
+    }
+
+    fn suspect(&self, (): &()) {}
+
+    async fn get(&self, (): &(), key: &str) -> Result<Option<Stored<()>>, EngineFailure> {
+        if key != "1" {
+            return Ok(None);
+        }
+        let mut value = Vec::with_capacity(LARGE);
+        value.extend_from_slice(br#"{"id":1,"value":0.5,"description":""#);
+        value.resize(LARGE - 2, b'a');
+        value.extend_from_slice(br#""}"#);
+        Ok(Some(Stored { value, version: () }))
+    }
+
+    async fn put(&self, (): &(), _: &str, _: &[u8]) -> Result<Put, EngineFailure> {
+        unreachable!()
+    }
+
+    async fn remove(&self, (): &(), _: &str) -> Result<Removed, EngineFailure> {
+        unreachable!()
+    }
+
+    async fn put_over(&self, (): &(), _: &str, _: Option<&Stored<()>>, _: &[u8]) -> Result<bool, EngineFailure> {
+        unreachable!()
+    }
+
+    async fn remove_seen(&self, (): &(), _: &str, _: &Stored<()>) -> Result<bool, EngineFailure> {
+        unreachable!()
+    }
+
+    async fn try_write(&self, (): &(), _: &str) -> Result<(), EngineFailure> {
+        unreachable!()
+    }
+
+    async fn len(&self, (): &(), _: &str) -> Result<u64, EngineFailure> {
+        Ok(1)
+    }
+
+    async fn clear(&self, (): &(), _: &str) -> Result<(), EngineFailure> {
+        unreachable!()
+    }
+}
+
+/// Regression test: the bytes of answers had no bound. Callers that called and did not poll held as many as they liked.
+#[test]
+fn answers_that_are_not_taken_are_bounded_in_bytes() {
+    const FIT: usize = 16;
+    let (number, bytes) = (|number| NonZeroUsize::new(number).expect("it is not 0"), FIT * LARGE);
+    let limits = StoreLimits::default().max_in_flight(number(1)).max_bytes(number(bytes));
+    let store = Remote::<Entity, LargeEngine>::connect(limits, String::new(), || LargeEngine).expect("it connects");
+    for _ in 0..3 {
+        let gets: Vec<_> = (0..100).map(|_| store.get(&1)).collect();
+        // The operations are answered in turn, so all gets are when this is.
+        store.len().wait().expect("a count is small");
+        assert!(matches!(store.get(&2).wait(), Err(RepoError::Overloaded)));
+        let results: Vec<_> = gets.into_iter().map(Answer::wait).collect();
+        let taken = results.iter().filter(|result| matches!(result, Ok(Lookup::Fetched(_)))).count();
+        let refused = results.iter().filter(|result| matches!(result, Err(RepoError::Overloaded))).count();
+        assert_eq!((taken, refused), (FIT, 100 - FIT));
+        assert!(matches!(store.get(&2).wait(), Ok(Lookup::Absent)), "all answers are taken");
+    }
 }

@@ -20,17 +20,15 @@ use polyserve_engines::process::wait_for;
 use polyserve_engines::redis::RedisNodes;
 
 use crate::Test;
-use crate::kind::{Connect as _, Kind, connect_etcd, connect_redis, name_space};
+use crate::kind::{Connect as _, Kind, connect_redis, name_space};
 
 pub(crate) fn tests(kind: Kind) -> Vec<Test> {
     match kind {
         Kind::Etcd => vec![
             Test::own(kind, "a_killed_leader_loses_no_write", a_killed_leader_loses_no_write),
             Test::own(kind, "a_stopped_leader_loses_no_write", a_stopped_leader_loses_no_write),
-            Test::own(kind, "a_user_needs_only_the_prefix", a_user_needs_only_the_prefix),
         ],
         Kind::Redis => vec![
-            Test::own(kind, "a_password_is_needed", a_password_is_needed),
             Test::own(kind, "a_temporary_store_is_removed_in_batches", a_temporary_store_is_removed_in_batches),
             Test::own(kind, "slots_move_under_load", || slots_move_under_load(0)),
             Test::own(kind, "slots_move_under_load_that_waits_for_replicas", || slots_move_under_load(1)),
@@ -137,31 +135,6 @@ fn a_stopped_leader_loses_no_write() -> Result<(), Missing> {
     Ok(())
 }
 
-/// A user with rights for the store's prefix only: a store with the user serves, and one without is not constructed.
-fn a_user_needs_only_the_prefix() -> Result<(), Missing> {
-    let etcd = EtcdCluster::start()?;
-    for line in [
-        "user add root:admin",
-        "user grant-role root root",
-        "role add app",
-        "role grant-permission --prefix=true app readwrite polyserve/",
-        "user add app:secret",
-        "user grant-role app app",
-        "auth enable",
-    ] {
-        etcd.control(&line.split(' ').collect::<Vec<_>>());
-    }
-    let short_limits = limits().connect_timeout(Duration::from_secs(1));
-    connect_etcd(&etcd.urls(), None, short_limits.clone()).expect_err("it has no user");
-    connect_etcd(&etcd.urls(), Some(("app", "wrong")), short_limits).expect_err("the password is wrong");
-    let store = connect_etcd(&etcd.urls(), Some(("app", "secret")), limits()).expect("it connects");
-    let entity = Entity::new(1, "first", 0.5);
-    store.put(entity.clone()).wait().expect("it is stored");
-    assert_eq!(store.fetch(&1).expect("it is read"), Some(entity));
-    assert_eq!(store.len().wait().expect("they are counted"), 1);
-    Ok(())
-}
-
 fn a_killed_server_loses_no_write() -> Result<(), Missing> {
     let mut postgres = PostgresServer::start()?;
     let url = postgres.url();
@@ -169,17 +142,6 @@ fn a_killed_server_loses_no_write() -> Result<(), Missing> {
         postgres.kill();
         postgres.restart();
     });
-    Ok(())
-}
-
-/// Nodes with a password: a store with the password serves, and one without it is not constructed.
-fn a_password_is_needed() -> Result<(), Missing> {
-    let redis = RedisNodes::start()?;
-    redis.require_password("secret");
-    let short_limits = limits().connect_timeout(Duration::from_millis(500));
-    connect_redis(&redis.urls(), PREFIX, 0, None, short_limits).expect_err("it has no password");
-    let store = connect_redis(&redis.urls(), PREFIX, 0, Some("secret"), limits()).expect("it connects");
-    store.put(Entity::new(1, "first", 0.5)).wait().expect("it is stored");
     Ok(())
 }
 

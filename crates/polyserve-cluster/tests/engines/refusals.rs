@@ -33,6 +33,11 @@ pub(crate) fn tests(kind: Kind) -> Vec<Test> {
         Kind::Redis => vec![
             Test::own(kind, "a_full_master_stores_nothing", || a_full_master_stores_nothing(0)),
             Test::own(kind, "a_full_master_stores_nothing_on_replicas", || a_full_master_stores_nothing(1)),
+            Test::own(
+                kind,
+                "a_server_that_refuses_clients_refuses_for_now",
+                a_redis_that_refuses_clients_refuses_for_now,
+            ),
             Test::own(kind, "a_missing_permission_is_no_success", a_missing_permission_is_no_success),
             Test::own(kind, "a_key_of_another_type_is_no_success", a_key_of_another_type_is_no_success),
         ],
@@ -41,6 +46,11 @@ pub(crate) fn tests(kind: Kind) -> Vec<Test> {
                 kind,
                 "an_error_of_the_server_is_judged_by_its_code",
                 an_error_of_the_server_is_judged_by_its_code,
+            ),
+            Test::own(
+                kind,
+                "a_server_that_refuses_clients_refuses_for_now",
+                a_role_without_connections_is_refused_for_now,
             ),
             Test::own(kind, "an_error_shows_no_entity", an_error_shows_no_entity),
             Test::own(kind, "a_changed_table_fails_nothing_that_fits", a_changed_table_fails_nothing_that_fits),
@@ -113,6 +123,60 @@ fn a_full_master_stores_nothing(replicas: u32) -> Result<(), Missing> {
     assert_eq!(settled(store.put(first())).expect("there is room"), Put::Created);
     settled(store.status()).expect("there is room");
     Ok(())
+}
+
+/// Regression test: while the nodes had as many clients as they take, a write that was not sent was reported as one that may have
+/// been done.
+fn a_redis_that_refuses_clients_refuses_for_now() -> Result<(), Missing> {
+    let redis = RedisNodes::start()?;
+    let connect = |limits| connect_redis(&redis.urls(), "clients:", 0, None, limits);
+    let store = connect(short_limits()).expect("it connects");
+    settled(store.put(first())).expect("it is stored");
+    let refused = redis.refuse_clients();
+    all_operations_are_not_done(store.as_ref());
+    let limits = short_limits().connect_timeout(Duration::from_secs(1));
+    connect(limits).map(drop).expect_err("the nodes refuse it");
+    drop(refused);
+    assert_eq!(wait_for("the store serves again", || store.fetch(&1).ok()), Some(first()));
+    assert_eq!(settled(store.put(first())).expect("it is stored"), Put::Replaced);
+    Ok(())
+}
+
+/// The code is that of a server with as many connections as it takes.
+fn a_role_without_connections_is_refused_for_now() -> Result<(), Missing> {
+    let postgres = PostgresServer::start()?;
+    postgres.run_sql("CREATE ROLE app LOGIN PASSWORD 'secret'; GRANT ALL ON SCHEMA public TO app");
+    let url = postgres.url().replace("polyserve@", "app:secret@");
+    let connect = |limits| Kind::Postgres.connect::<Entity>(&url, "limited", limits);
+    let store = connect(short_limits()).expect("it connects");
+    settled(store.put(first())).expect("it is stored");
+    postgres.run_sql("ALTER ROLE app CONNECTION LIMIT 0");
+    postgres.end_connections();
+    all_operations_are_not_done(store.as_ref());
+    let limits = short_limits().connect_timeout(Duration::from_secs(1));
+    connect(limits).map(drop).expect_err("the server refuses it");
+    postgres.run_sql("ALTER ROLE app CONNECTION LIMIT -1");
+    assert_eq!(wait_for("the store serves again", || store.fetch(&1).ok()), Some(first()));
+    assert_eq!(settled(store.put(first())).expect("it is stored"), Put::Replaced);
+    Ok(())
+}
+
+/// Asserts that each operation is refused for now, and certainly not done. The entity 1 is stored, and no other.
+fn all_operations_are_not_done(store: &dyn EntityRepo) {
+    let (present, absent) = (Condition::present(), Condition::absent());
+    let answers = [
+        store.put(Entity::new(1, "lost", 1.0)).map(|put| put.map(drop)),
+        store.put_if(Entity::new(1, "lost", 1.0), &present).map(|put| put.map(drop)),
+        store.put_if(Entity::new(2, "lost", 1.0), &absent).map(|put| put.map(drop)),
+        store.remove(&1).map(|removed| removed.map(drop)),
+        store.remove_if(&1, &present).map(|removed| removed.map(drop)),
+        store.get(&1, &mut |_| ()).map(|found| found.map(drop)),
+        store.len().map(|len| len.map(drop)),
+        store.status(),
+    ];
+    let results = answers.map(settled);
+    println!("{results:?}");
+    results.into_iter().for_each(|result| assert_failed(result, is_not_done));
 }
 
 /// Regression test: a missing permission was a success for a put, and "incompatible type" for a get.

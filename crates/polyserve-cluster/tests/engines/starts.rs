@@ -18,9 +18,9 @@ use crate::kind::{Connect as _, Kind, connect_etcd, connect_redis};
 
 pub(crate) fn tests(kind: Kind) -> Vec<Test> {
     match kind {
-        Kind::Etcd => vec![Test::own(kind, "a_start_without_rights_fails_at_once", etcd_without_rights)],
+        Kind::Etcd => vec![Test::own(kind, "only_a_start_with_rights_for_the_prefix_succeeds", etcd_with_rights)],
         Kind::Redis => vec![
-            Test::own(kind, "a_start_with_a_wrong_password_fails_at_once", redis_with_a_wrong_password),
+            Test::own(kind, "only_a_start_with_the_password_succeeds", redis_with_a_password),
             Test::own(kind, "a_start_without_a_cluster_fails_at_once", redis_without_a_cluster),
             Test::own(kind, "a_start_over_another_protocol_fails_at_once", redis_of_another_protocol),
         ],
@@ -49,7 +49,7 @@ fn refused<R>(connect: impl FnOnce() -> Result<R, ConnectError> + Send + 'static
     }
 }
 
-fn etcd_without_rights() -> Result<(), Missing> {
+fn etcd_with_rights() -> Result<(), Missing> {
     let etcd = EtcdCluster::start()?;
     let connect = |user: Option<(&'static str, &'static str)>| {
         let urls = etcd.urls();
@@ -71,6 +71,13 @@ fn etcd_without_rights() -> Result<(), Missing> {
     refused(connect(Some(("app", "wrong"))), &["invalid user ID or password"]);
     refused(connect(Some(("other", "secret"))), &["invalid user ID or password"]);
     refused(connect(Some(("app", "secret"))), &["permission denied"]);
+    let grant = "--user root:admin role grant-permission --prefix=true app readwrite polyserve/";
+    etcd.control(&grant.split(' ').collect::<Vec<_>>());
+    let store = connect_etcd(&etcd.urls(), Some(("app", "secret")), StoreLimits::default()).expect("it has the rights");
+    let entity = Entity::new(1, "first", 0.5);
+    store.put(entity.clone()).wait().expect("it is stored");
+    assert_eq!(store.fetch(&1).expect("it is read"), Some(entity));
+    assert_eq!(store.len().wait().expect("they are counted"), 1);
     // The port of the members among themselves.
     let peers: Vec<String> = etcd.ports().iter().map(|(_, peer)| format!("http://127.0.0.1:{peer}")).collect();
     refused(move || connect_etcd(&peers.join(","), None, patient()), &["cannot connect to etcd"]);
@@ -82,7 +89,7 @@ fn redis(urls: &str, password: Option<&'static str>) -> impl FnOnce() -> Result<
     move || connect_redis(&urls, "starts:", 0, password, patient()).map(drop)
 }
 
-fn redis_with_a_wrong_password() -> Result<(), Missing> {
+fn redis_with_a_password() -> Result<(), Missing> {
     let nodes = RedisNodes::start()?;
     let urls = nodes.urls();
     // A server without a password accepts any for its default user.
@@ -92,6 +99,9 @@ fn redis_with_a_wrong_password() -> Result<(), Missing> {
     refused(redis(&urls, None), &["NOAUTH"]);
     refused(redis(&urls, Some("wrong")), &["WRONGPASS"]);
     refused(redis(&urls.replace("redis://", "redis://:wrong@"), None), &["WRONGPASS"]);
+    let right = Some("secret,more");
+    let store = connect_redis(&urls, "starts:", 0, right, StoreLimits::default()).expect("the password is right");
+    store.put(Entity::new(1, "first", 0.5)).wait().expect("it is stored");
     // Only a comma before a scheme separates URLs.
     for password in ["secret,more", "secret%2Cmore"] {
         let urls = urls.replace("redis://", &format!("redis://:{password}@"));

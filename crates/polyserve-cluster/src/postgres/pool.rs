@@ -1,0 +1,235 @@
+//! A fixed number of sessions, which operations take in turn: the engine of a store in PostgreSQL.
+
+use std::cell::{Cell, OnceCell};
+use std::num::NonZeroUsize;
+use std::rc::Rc;
+use std::time::Duration;
+
+use polyserve_core::{Put, Removed};
+use tokio::task::spawn_local;
+use tokio_postgres::error::{Severity, SqlState};
+use tokio_postgres::{Client, Config, Error, NoTls};
+
+use super::failure::{classify, has_no_server, is_forgotten, not_open, severity};
+use super::session::{PoolSession, QUERIES, Query, Ran, is_direct, queries};
+use super::table;
+use crate::error::{EngineFailure, Source};
+use crate::remote::{Engine, Held, Renewed, Stored};
+
+/// A fixed number of connections.
+pub(super) struct Pool {
+    config: Config,
+    /// In quotes.
+    table: String,
+    /// Whether the table was found fit.
+    is_checked: Cell<bool>,
+    queries: Rc<[String; QUERIES]>,
+    timeout: Duration,
+    sessions: Vec<Renewed<Rc<PoolSession>>>,
+    /// The session of the next operation.
+    next: Cell<usize>,
+}
+
+impl Pool {
+    /// `table` is in quotes. Nothing is connected yet.
+    pub(super) fn new(config: Config, table: String, connections: NonZeroUsize, timeout: Duration) -> Self {
+        Self {
+            queries: Rc::new(queries(&table)),
+            config,
+            table,
+            is_checked: Cell::new(false),
+            timeout,
+            sessions: (0..connections.get()).map(|_| Renewed::new()).collect(),
+            next: Cell::new(0),
+        }
+    }
+
+    async fn open(&self) -> Result<Rc<PoolSession>, EngineFailure> {
+        let (client, connection) = self.config.connect(NoTls).await.map_err(not_open)?;
+        // Reads and writes the socket, until the client is dropped or the connection fails.
+        spawn_local(async move {
+            if let Err(error) = connection.await {
+                tracing::debug!(error = &error as &dyn std::error::Error, "a connection to PostgreSQL has ended");
+            }
+        });
+        self.start_session(client).await
+    }
+
+    /// Returns an error if the table is unfit. Asks once.
+    async fn check_table(&self, client: &Client) -> Result<(), EngineFailure> {
+        if !self.is_checked.get() {
+            if let Some(misfit) = table::misfit(client, &self.table).await.map_err(not_open)? {
+                return Err(EngineFailure::Rejected(misfit.into()));
+            }
+            self.is_checked.set(true);
+        }
+        Ok(())
+    }
+
+    /// Makes a session ready in one round trip if the table exists.
+    async fn start_session(&self, client: Client) -> Result<Rc<PoolSession>, EngineFailure> {
+        let mut session = PoolSession { client, prepared: OnceCell::new(), is_direct: false };
+        let query = Query::Get;
+        let mut ran = Ran::default();
+        let (is_fit, is_direct, found) = tokio::join!(
+            self.check_table(&session.client),
+            is_direct(&session.client),
+            session.run(query, &self.queries[query as usize], &[""], &mut ran)
+        );
+        is_fit?;
+        session.is_direct = is_direct.map_err(not_open)?;
+        match found {
+            Err(error) if error.code() == Some(&SqlState::UNDEFINED_TABLE) => {
+                let columns = r#"(id text COLLATE "C" PRIMARY KEY, value text NOT NULL)"#;
+                let create = format!("CREATE TABLE IF NOT EXISTS {} {columns}", self.table);
+                session.client.batch_execute(&create).await.map_err(not_open)?;
+            }
+            found => found.map_err(not_open)?,
+        }
+        let session = Rc::new(session);
+        if session.is_direct {
+            let (session, queries, timeout) = (Rc::clone(&session), Rc::clone(&self.queries), self.timeout);
+            spawn_local(async move {
+                // Without prepared statements, a session serves more slowly.
+                if let Err(error) = session.prepare(&queries, timeout).await {
+                    tracing::debug!(error = &error as &dyn std::error::Error, "statements cannot be prepared");
+                }
+            });
+        }
+        Ok(session)
+    }
+
+    /// Runs a statement. All its parameters are texts.
+    async fn run(&self, turn: &PoolTurn, query: Query, values: &[&str]) -> Result<Ran, EngineFailure> {
+        let session = &turn.held.connection;
+        // The client takes the request at once, or not at all.
+        if session.client.is_closed() {
+            self.suspect(turn);
+            return Err(EngineFailure::NotDone("the connection had ended".into()));
+        }
+        let mut ran = Ran::default();
+        match session.run(query, &self.queries[query as usize], values, &mut ran).await {
+            Ok(()) => Ok(ran),
+            Err(error) => Err(self.failed(turn, error, ran.rows.is_some())),
+        }
+    }
+
+    /// The failure of a statement. A session that has ended or is ending, has forgotten a statement, or is on a standby, is left.
+    fn failed(&self, turn: &PoolTurn, error: Error, is_complete: bool) -> EngineFailure {
+        let session = &turn.held.connection;
+        let is_ending = matches!(severity(&error), Some(Severity::Fatal | Severity::Panic));
+        let is_useless = is_forgotten(&error) || error.code() == Some(&SqlState::READ_ONLY_SQL_TRANSACTION);
+        let failure = if !session.is_direct && !is_complete && has_no_server(&error) {
+            EngineFailure::NotDone(error.into())
+        } else {
+            classify(error, is_complete || !session.is_direct)
+        };
+        if is_ending || is_useless || session.client.is_closed() || matches!(failure, EngineFailure::Unknown(_)) {
+            self.suspect(turn);
+        }
+        failure
+    }
+}
+
+/// A session for one operation.
+pub(super) struct PoolTurn {
+    index: usize,
+    held: Held<Rc<PoolSession>>,
+}
+
+/// An id as a text without NUL.
+fn escaped(id: &str) -> String {
+    id.replace('\\', r"\\").replace('\0', r"\0")
+}
+
+/// JSON as a text.
+fn text(value: &[u8]) -> Result<&str, EngineFailure> {
+    str::from_utf8(value).map_err(|error| EngineFailure::Rejected(error.into()))
+}
+
+impl Engine for Pool {
+    const NAME: &'static str = "postgres";
+    type Connection = PoolTurn;
+    /// The text of a value tells it from another one.
+    type Version = ();
+
+    async fn connection(&self, late: Option<&PoolTurn>) -> Result<PoolTurn, EngineFailure> {
+        let index = late.map_or_else(|| self.next.get() % self.sessions.len(), |late| late.index);
+        if late.is_none() {
+            self.next.set(index + 1);
+        }
+        let held = self.sessions[index].get(late.map(|late| &late.held), async |_| self.open().await).await?;
+        Ok(PoolTurn { index, held })
+    }
+
+    fn suspect(&self, turn: &PoolTurn) {
+        self.sessions[turn.index].suspect(&turn.held);
+    }
+
+    /// Class 53, but for too many connections, which come and go.
+    fn lasts(why: &Source) -> bool {
+        let code = why.downcast_ref().and_then(Error::code);
+        code.is_some_and(|code| code.code().starts_with("53") && *code != SqlState::TOO_MANY_CONNECTIONS)
+    }
+
+    async fn get(&self, turn: &PoolTurn, id: &str) -> Result<Option<Stored<()>>, EngineFailure> {
+        let found = self.run(turn, Query::Get, &[&escaped(id)]).await?;
+        let value = found.first_row.map(|row| row.try_get::<_, String>(0)).transpose();
+        let value = value.map_err(|error| EngineFailure::Rejected(error.into()))?;
+        Ok(value.map(|value| Stored { value: value.into_bytes(), version: () }))
+    }
+
+    async fn put(&self, turn: &PoolTurn, id: &str, value: &[u8]) -> Result<Put, EngineFailure> {
+        let put = self.run(turn, Query::Put, &[&escaped(id), text(value)?]).await?;
+        let row = put
+            .first_row
+            .ok_or_else(|| EngineFailure::Rejected("a rule or trigger of the table dropped the row".into()))?;
+        let created = row.try_get(0).map_err(|error| EngineFailure::Unknown(error.into()))?;
+        Ok(if created { Put::Created } else { Put::Replaced })
+    }
+
+    async fn remove(&self, turn: &PoolTurn, id: &str) -> Result<Removed, EngineFailure> {
+        let removed = self.run(turn, Query::Remove, &[&escaped(id)]).await?;
+        Ok(if removed.has_changed()? { Removed::Removed } else { Removed::Absent })
+    }
+
+    async fn put_over(
+        &self,
+        turn: &PoolTurn,
+        id: &str,
+        seen: Option<&Stored<()>>,
+        value: &[u8],
+    ) -> Result<bool, EngineFailure> {
+        let (id, value) = (escaped(id), text(value)?);
+        let put = match seen {
+            None => self.run(turn, Query::Create, &[&id, value]).await?,
+            Some(seen) => self.run(turn, Query::PutOver, &[&id, text(&seen.value)?, value]).await?,
+        };
+        put.has_changed()
+    }
+
+    async fn remove_seen(&self, turn: &PoolTurn, id: &str, seen: &Stored<()>) -> Result<bool, EngineFailure> {
+        self.run(turn, Query::RemoveSeen, &[&escaped(id), text(&seen.value)?]).await?.has_changed()
+    }
+
+    async fn try_write(&self, turn: &PoolTurn, _prefix: &str) -> Result<(), EngineFailure> {
+        self.run(turn, Query::TryWrite, &[]).await.map(drop)
+    }
+
+    async fn len(&self, turn: &PoolTurn, _prefix: &str) -> Result<u64, EngineFailure> {
+        let counted = self.run(turn, Query::Len, &[]).await?;
+        let count: Option<i64> = counted
+            .first_row
+            .map(|row| row.try_get(0))
+            .transpose()
+            .map_err(|error| EngineFailure::Rejected(error.into()))?;
+        Ok(count.unwrap_or(0).unsigned_abs())
+    }
+
+    /// Drops the table.
+    async fn clear(&self, turn: &PoolTurn, _prefix: &str) -> Result<(), EngineFailure> {
+        let client = &turn.held.connection.client;
+        let dropped = client.batch_execute(&format!("DROP TABLE IF EXISTS {}", self.table)).await;
+        dropped.map_err(|error| self.failed(turn, error, true))
+    }
+}

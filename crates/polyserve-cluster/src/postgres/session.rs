@@ -1,0 +1,131 @@
+//! One connection, and the statements that run on it.
+
+use std::cell::OnceCell;
+use std::pin::pin;
+use std::time::Duration;
+
+use futures_lite::StreamExt as _;
+use tokio::io::{AsyncReadExt as _, duplex};
+use tokio_postgres::types::Type;
+use tokio_postgres::{Client, Error, NoTls, Row, SimpleQueryMessage, Statement};
+
+use crate::error::EngineFailure;
+
+/// A statement of a store.
+#[derive(Clone, Copy)]
+pub(super) enum Query {
+    Get,
+    Put,
+    Remove,
+    Create,
+    PutOver,
+    RemoveSeen,
+    TryWrite,
+    Len,
+}
+
+/// The number of statements.
+pub(super) const QUERIES: usize = Query::Len as usize + 1;
+
+/// The texts of the statements, in the order of [`Query`]. All parameters are texts.
+pub(super) fn queries(table: &str) -> [String; QUERIES] {
+    let upsert = "ON CONFLICT (id) DO UPDATE SET value = EXCLUDED.value RETURNING xmax = 0";
+    [
+        format!("SELECT value FROM {table} WHERE id = $1"),
+        // A row that was replaced has the replacing transaction in `xmax`.
+        format!("INSERT INTO {table} (id, value) VALUES ($1, $2) {upsert}"),
+        format!("DELETE FROM {table} WHERE id = $1"),
+        format!("INSERT INTO {table} (id, value) VALUES ($1, $2) ON CONFLICT DO NOTHING"),
+        format!("UPDATE {table} SET value = $3 WHERE id = $1 AND value = $2"),
+        format!("DELETE FROM {table} WHERE id = $1 AND value = $2"),
+        format!("INSERT INTO {table} (id, value) SELECT '', '' WHERE false"),
+        format!("SELECT count(*) FROM {table}"),
+    ]
+}
+
+/// The number of parameters of each statement.
+const PARAMETERS: [usize; QUERIES] = [1, 2, 1, 2, 3, 2, 0, 0];
+
+/// A connection. Its statements are prepared while it serves, unless a pooler stands between: see the module's documentation.
+pub(super) struct PoolSession {
+    pub(super) client: Client,
+    /// The prepared statements, in the order of [`Query`]. Empty if a pooler stands between, and until they are prepared.
+    pub(super) prepared: OnceCell<Vec<Statement>>,
+    pub(super) is_direct: bool,
+}
+
+/// What a statement has done.
+#[derive(Default)]
+pub(super) struct Ran {
+    pub(super) first_row: Option<Row>,
+    /// The number of rows that it has changed or returned. `None` before the server has completed it.
+    pub(super) rows: Option<u64>,
+}
+
+impl Ran {
+    pub(super) fn has_changed(&self) -> Result<bool, EngineFailure> {
+        let rows = self.rows.ok_or_else(|| EngineFailure::Unknown("the number of changed rows is missing".into()))?;
+        Ok(rows > 0)
+    }
+}
+
+impl PoolSession {
+    /// Runs a statement. If that fails, `ran` has what was known before.
+    pub(super) async fn run(&self, query: Query, text: &str, values: &[&str], ran: &mut Ran) -> Result<(), Error> {
+        let prepared = self.prepared.get().and_then(|prepared| prepared.get(query as usize));
+        let rows = match prepared {
+            Some(statement) => self.client.query_raw(statement, values).await?,
+            None => self.client.query_typed_raw(text, values.iter().map(|value| (*value, Type::TEXT))).await?,
+        };
+        let mut rows = pin!(rows);
+        loop {
+            let row = rows.try_next().await;
+            ran.rows = rows.rows_affected();
+            match row? {
+                Some(row) => _ = ran.first_row.get_or_insert(row),
+                None => return Ok(()),
+            }
+        }
+    }
+
+    /// Prepares all statements in one round trip.
+    pub(super) async fn prepare(&self, queries: &[String; QUERIES], timeout: Duration) -> Result<(), Error> {
+        // A statement that waits for a lock must not hold its connection longer than anything waits for it.
+        let set = format!("SET statement_timeout = {}", timeout.as_millis().max(1));
+        let prepare = async |query: Query| {
+            let query = query as usize;
+            self.client.prepare_typed(&queries[query], &[const { Type::TEXT }; 3][..PARAMETERS[query]]).await
+        };
+        let (set, get, put, remove, create, put_over, remove_seen, try_write, len) = tokio::join!(
+            self.client.batch_execute(&set),
+            prepare(Query::Get),
+            prepare(Query::Put),
+            prepare(Query::Remove),
+            prepare(Query::Create),
+            prepare(Query::PutOver),
+            prepare(Query::RemoveSeen),
+            prepare(Query::TryWrite),
+            prepare(Query::Len),
+        );
+        set?;
+        let _ = self.prepared.set(vec![get?, put?, remove?, create?, put_over?, remove_seen?, try_write?, len?]);
+        Ok(())
+    }
+}
+
+/// Whether the client is connected to the server itself, and not to a pooler, which gives its clients other process ids than those
+/// of its servers.
+pub(super) async fn is_direct(client: &Client) -> Result<bool, Error> {
+    let messages = client.simple_query("SELECT pg_backend_pid()").await?;
+    let backend: Option<i32> = messages.iter().find_map(|message| match message {
+        SimpleQueryMessage::Row(row) => row.get(0)?.parse().ok(),
+        _ => None,
+    });
+    // The client shows the process id that it was given in a request to cancel only: length, code, process id, key.
+    let (mut ours, theirs) = duplex(64);
+    client.cancel_token().cancel_query_raw(theirs, NoTls).await?;
+    let mut request = [0; 12];
+    let is_read = ours.read_exact(&mut request).await.is_ok();
+    let [.., a, b, c, d] = request;
+    Ok(is_read && backend == Some(i32::from_be_bytes([a, b, c, d])))
+}
