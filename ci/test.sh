@@ -68,6 +68,7 @@ whole() {
     step cargo bench -q --features polyserve-cli/etcd -- --test
     step ci/examples.sh target/release/examples
     step target/release/examples/custom_server
+    step target/release/examples/custom_event_loop
     step target/release/examples/custom_server stress --server custom
     step target/release/examples/custom_server check --server custom --ops 20000
     # Histories of concurrent clients must be linearizable: short ones for every pair, longer ones for every server and

@@ -3,8 +3,10 @@
 //! [`serve`] serves a connection on a thread of its own, and [`serve_pooled`] on a thread of a pool. Both run the loop
 //! [`drive`]: read, call the service, write.
 //!
-//! The loop reads and writes through a [`Transport`], which decides how the thread waits. [`PolledSocket`] is a transport
-//! that waits in `poll(2)`. A server may use its own transport.
+//! The loop reads and writes through a [`Transport`], which decides how the thread waits. [`ThreadSocket`] waits in `recv`, and
+//! [`PolledSocket`] in `poll(2)`. A server may use its own transport.
+
+mod thread_socket;
 
 use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, TcpStream};
@@ -18,11 +20,12 @@ use rustix::event::PollFlags;
 
 use super::{
     Connection, EVICTION_GRACE, OpenConnection, OpenConnections, READ_RETRY, ServerState, Step, ThreadBuffers, Turn,
-    WaitOutcome, linger, wait, wait_for_answer, with_buffers,
+    WaitOutcome, wait, wait_for_answer, with_buffers,
 };
 use crate::http1::{Phase, Session, TimeLimit};
 use crate::memory::Reservation;
 use crate::net;
+pub use thread_socket::{ThreadConnection, ThreadRole, ThreadSocket, into_stream, serve, serve_until_linger};
 
 /// A socket, as a thread that may block uses it.
 pub trait Transport {
@@ -93,29 +96,6 @@ pub fn drive(
         server.count_cut();
     }
     lingers
-}
-
-/// Serves a connection on this thread, from its first byte to its close, and removes it from `connections`. It does not count
-/// towards the limit while it lingers.
-///
-/// `accepted`: as in [`drive`]. `grace`: as in [`PolledSocket::new`].
-pub fn serve(
-    connection: Arc<OpenConnection>,
-    connections: &OpenConnections,
-    server: &ServerState,
-    accepted: Instant,
-    grace: Duration,
-) {
-    isolate_logged(|| {
-        with_buffers(|buffers| {
-            let mut socket = PolledSocket::new(&connection, connections, server, grace);
-            if drive(&mut socket, server, buffers, accepted) {
-                connections.set_lingering(&connection);
-                linger(connection.stream(), server, &mut buffers.input);
-            }
-        });
-    });
-    connections.leave(connection);
 }
 
 /// The state in which [`serve_pooled`] leaves a connection.

@@ -7,31 +7,35 @@
 //! | open a listener | [`bind`]: the listener, its address and a [`ServerState`]; [`ServerState::wake_pipe`] |
 //! | accept on a thread that serves nothing | [`Incoming`]; [`Incoming::accept_or`] if it waits for a descriptor too |
 //! | lend a thread its buffers | [`with_buffers`] |
-//! | reject a connection with a 503 | [`LingeringSet::reject`]; it looks at no other connection |
+//! | reject a connection with a 503 | [`LingeringSet::reject`]; or [`send_rejection`] and [`ConnectionTable::admit_rejected`] |
 //! | let a closed connection linger | [`LingeringSet::add`]; [`linger`] on a thread that may block |
 //! | decide what a connection does next, and how long it waits | [`Connection`]: its driver takes each [`Step`] |
+//! | serve many connections on a thread | [`ConnectionTable::serve`] over a [`TurnSocket`]; [`EventSocket`], [`WakeList`] and [`Acceptor`] for an event loop |
 //! | serve a connection on a thread that may block | [`blocking::serve`], [`blocking::serve_pooled`]; or [`blocking::drive`] over a transport |
-//! | evict idle connections, if each holds a thread | [`OpenConnections`]; [`EVICTION_GRACE`], [`CROWDED_AFTER`], [`READ_RETRY`] |
+//! | count open connections, evict idle ones at the limit, wake those that are late, drain | [`ConnectionTable`] |
+//! | evict idle connections of a pool | [`OpenConnections`]; [`EVICTION_GRACE`], [`CROWDED_AFTER`], [`READ_RETRY`] |
 //! | count the bytes that waiting connections keep | [`memory`] |
-//! | choose the idle connection to close at the limit | [`IdleQueue`], [`IdleSince`] |
+//! | choose the idle connection to close, without the table | [`IdleQueue`], [`IdleSince`] |
 //! | wait for sockets with `poll(2)` | [`wait`] |
 //! | isolate a panic of foreign code | [`panics`] |
 //! | lock without poisoning | [`sync`] |
 //! | send operations to one thread, bounded | [`mailbox`] |
 //! | decode and encode HTTP/1.1 without sockets | [`http1`] |
-//! | drain | [`Incoming::accept_waiting`], [`drain_backlog`] or [`Backlog`]; [`OpenConnections::finish`] |
+//! | drain | [`Incoming::accept_waiting`], [`drain_backlog`] or [`Backlog`]; [`ConnectionTable::finish`], [`ConnectionTable::supervise`] |
 //!
-//! `examples/custom_server` is a server of these parts.
+//! Two examples are servers of these parts: `custom_server` has a thread for each connection, and `custom_event_loop` is
+//! multiplexed.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![forbid(unsafe_code)]
 
 mod accepting;
+mod acceptor;
 mod bind;
 pub mod blocking;
 mod connection;
+mod connections;
 pub mod http1;
-mod idle_queue;
 mod incoming;
 mod lingering;
 pub mod memory;
@@ -41,15 +45,20 @@ mod open_connections;
 mod server_state;
 mod thread_buffers;
 mod waiting;
+mod wake_list;
 
 use std::time::Duration;
 
 pub use accepting::{ACCEPT_BACKOFF, Backlog, BacklogNext, drain_backlog};
+pub use acceptor::Acceptor;
 pub use bind::{Bound, bind};
 pub use connection::{Connection, HasSent, MAX_TURN_READS, Step, Turn, WaitFor};
-pub use idle_queue::{FoundConnections, IdleQueue, IdleSince};
+pub use connections::{
+    ConnectionHandle, ConnectionTable, EventSocket, FoundConnections, IdleQueue, IdleSince, TableEntry, TurnEnd,
+    TurnSocket, WriteKind,
+};
 pub use incoming::{Accepted, Incoming};
-pub use lingering::{LingeringSet, MAX_LINGERING, discard, linger};
+pub use lingering::{LingeringSet, MAX_LINGERING, discard, linger, send_rejection};
 pub use open_connection::OpenConnection;
 pub use open_connections::OpenConnections;
 #[doc(inline)]
@@ -57,6 +66,7 @@ pub use polyserve_core::{mailbox, panics, sync};
 pub use server_state::{SHUTDOWN_SLACK, ServerState, WaitOutcome, wait_for_answer};
 pub use thread_buffers::{MAX_IDLE_BYTES, ThreadBuffers, with_buffers};
 pub use waiting::wait;
+pub use wake_list::WakeList;
 
 /// How long answers say `Connection: close` after there were more active connections than threads or than the limit. The next
 /// connection is often on its way when an answer is written.

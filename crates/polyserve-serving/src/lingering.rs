@@ -9,15 +9,14 @@
 //! of n connections costs one `poll(2)` over them and at most n + 256 reads. The next one follows [`SWEEP_PAUSE`] later.
 
 use std::collections::VecDeque;
-use std::io::{ErrorKind, Read, Write as _};
+use std::io::{self, ErrorKind, Read};
 use std::net::{Shutdown, TcpStream};
 use std::os::fd::AsFd;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use rustix::event::PollFlags;
 
-use super::{ServerState, wait};
-use crate::http1::Scratch;
+use super::{ServerState, net, wait, with_buffers};
 
 /// Max connections that linger at once. Up to this number, each rejected client can read its 503. Beyond it the oldest
 /// lingering connection is closed.
@@ -40,7 +39,6 @@ pub struct LingeringSet {
     connections: VecDeque<(TcpStream, Instant)>,
     timeout: Duration,
     next_sweep: Instant,
-    scratch: Scratch,
     ready: Vec<bool>,
 }
 
@@ -48,7 +46,7 @@ impl LingeringSet {
     /// Creates an empty set. Its connections linger for `timeout`.
     pub fn new(timeout: Duration) -> Self {
         let (connections, ready) = (VecDeque::new(), Vec::new());
-        Self { connections, timeout, next_sweep: Instant::now(), scratch: Scratch::new(), ready }
+        Self { connections, timeout, next_sweep: Instant::now(), ready }
     }
 
     /// Closes the writing side of `stream`, and lets it linger.
@@ -69,13 +67,7 @@ impl LingeringSet {
 
     /// Answers 503 on a new connection, and lets it linger. Counts the answer.
     pub fn reject(&mut self, stream: TcpStream, server: &ServerState) {
-        let mut session = server.rejecting(&stream);
-        self.scratch.refresh(SystemTime::now(), true);
-        let _ = session.reject(&server.env, &mut self.scratch);
-        let written = stream.set_nonblocking(true).and_then(|()| (&stream).write(self.scratch.out()));
-        session.written(*written.as_ref().unwrap_or(&0), &mut self.scratch);
-        server.abandon(&mut session);
-        if written.is_ok() {
+        if stream.set_nonblocking(true).is_ok() && send_rejection(server, &stream).is_ok() {
             self.add(stream);
         }
     }
@@ -127,6 +119,23 @@ impl LingeringSet {
     }
 }
 
+/// Answers 503 on a new connection that does not block, and counts the answer. The connection lingers next, or is closed.
+///
+/// # Errors
+///
+/// Returns an error if the client is gone.
+pub fn send_rejection(server: &ServerState, socket: impl AsFd) -> io::Result<()> {
+    with_buffers(|buffers| {
+        buffers.refresh(server);
+        let mut session = server.rejecting(&socket);
+        let _ = session.reject(&server.env, &mut buffers.scratch);
+        let sent = net::send(&socket, buffers.scratch.out(), true);
+        session.written(*sent.as_ref().unwrap_or(&0), &mut buffers.scratch);
+        server.abandon(&mut session);
+        sent.map(drop)
+    })
+}
+
 /// Lets a connection linger on the calling thread: closes the writing side, and waits until the client closes or the linger
 /// timeout has passed.
 pub fn linger(stream: &TcpStream, server: &ServerState, buffer: &mut [u8]) {
@@ -162,6 +171,7 @@ fn discard_input(mut stream: impl Read, buffer: &mut [u8], max: usize) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write as _;
     use std::net::TcpListener;
     use std::sync::Arc;
 

@@ -1,7 +1,7 @@
 //! One connection as a task, from accept to close, on our codec and any runtime.
 //!
-//! This is the driver of a [`Connection`], which decides what is done next and how long it waits. The driver reads, writes and
-//! waits on a socket of a runtime.
+//! [`ConnectionTable::serve`](polyserve_serving::ConnectionTable::serve) runs a turn, in which [`Connection`] decides what is done
+//! next and how long it waits. This file reads, writes and waits on a socket of a runtime.
 //!
 //! The first read comes before the socket is registered with the runtime: usually the first request has arrived when its
 //! connection is accepted. So a connection that is answered and closed at once is never registered.
@@ -19,16 +19,15 @@
 use std::future::Future;
 use std::io::{self, ErrorKind};
 use std::net::{Shutdown, TcpStream};
-use std::os::fd::{AsFd, BorrowedFd};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use polyserve_serving::http1::Session;
 use polyserve_serving::net;
-use polyserve_serving::{Connection, HasSent, ServerState, Step, ThreadBuffers, Turn, with_buffers};
+use polyserve_serving::{Connection, ThreadBuffers, TurnEnd, TurnSocket, WriteKind, send_rejection, with_buffers};
 
-use super::toolkit::{AdmitResult, AsyncSocket, ConnectionEntry, ConnectionRegistry, Direction, Transfer};
+use super::toolkit::{AsyncConnection, AsyncSocket, ConnectionEntry, ConnectionRegistry, Direction, Transfer};
 
 /// A connection that was accepted. Polling it serves the connection.
 pub(crate) struct ConnectionTask<S: AsyncSocket> {
@@ -42,28 +41,33 @@ impl<S: AsyncSocket> ConnectionTask<S> {
     /// Adds an accepted connection to the registry, and returns its task. Past `max_connections` the connection is
     /// [rejected](Self::reject).
     pub(crate) fn admit(registry: &Arc<ConnectionRegistry<S>>, stream: TcpStream, shard: usize) -> Option<Self> {
-        match registry.admit(stream, shard) {
-            AdmitResult::Serve(entry) => {
+        match registry.admit(AsyncConnection::new(stream), shard) {
+            Ok(entry) => {
                 let connection = Connection::new(Session::from_peer(entry.peer()));
                 Some(Self { registry: Arc::clone(registry), entry, connection, waker: None })
             }
-            rejected => Self::reject(registry, rejected),
+            Err(rejected) => Self::reject(registry, rejected, shard),
         }
     }
 
     /// Sends a 503 on a connection that is not to be served. Returns a task that lets it linger, or `None` if the connection
     /// is closed because too many linger.
-    pub(crate) fn reject(registry: &Arc<ConnectionRegistry<S>>, rejected: AdmitResult<S>) -> Option<Self> {
-        match rejected {
-            AdmitResult::Serve(entry) | AdmitResult::Reject(entry) => {
+    pub(crate) fn reject(
+        registry: &Arc<ConnectionRegistry<S>>,
+        rejected: AsyncConnection<S>,
+        shard: usize,
+    ) -> Option<Self> {
+        match registry.admit_rejected(rejected, shard) {
+            Ok(entry) => {
                 // An error is ignored here: the task's next read returns an error too.
                 let _ = entry.with_socket(|socket| send_rejection(&registry.server, socket));
+                let _ = entry.handle().close_writing();
                 Some(Self::lingering(Arc::clone(registry), entry))
             }
-            AdmitResult::Close(stream) => {
+            Err(rejected) => {
                 // The kernel resets a connection that is closed with unread bytes.
-                let _ = with_buffers(|buffers| net::receive(&stream, &mut buffers.input));
-                let _ = send_rejection(&registry.server, stream.as_fd());
+                let _ = with_buffers(|buffers| rejected.with_socket(|socket| net::receive(socket, &mut buffers.input)));
+                let _ = rejected.with_socket(|socket| send_rejection(&registry.server, socket));
                 None
             }
         }
@@ -81,116 +85,59 @@ impl<S: AsyncSocket> ConnectionTask<S> {
             entry.set_waker(cx.waker());
             *waker = Some(cx.waker().clone());
         }
-        buffers.begin_turn();
-        let mut turn = Turn { is_evicted: entry.is_evicted(), ..Turn::new(&registry.server, buffers) };
-        let mut step = entry.calling(|| connection.begin_turn(&mut turn));
-        loop {
-            step = match step {
-                Step::Read { past_report } => match read(registry, entry, cx, turn.buffers, past_report) {
-                    Poll::Pending => connection.on_empty(&mut turn),
-                    Poll::Ready(Ok(0)) => connection.on_end(&mut turn),
-                    Poll::Ready(Ok(count)) => {
-                        if !connection.is_lingering() {
-                            entry.set_busy();
-                            turn.is_evicted = entry.is_evicted();
-                        }
-                        entry.calling(|| connection.on_bytes(&mut turn, count))
-                    }
-                    Poll::Ready(Err(error)) if error.kind() == ErrorKind::Interrupted => step,
-                    Poll::Ready(Err(_)) => connection.on_error(&mut turn),
-                },
-                Step::Write { last, past_report } => {
-                    let is_new = connection.is_new_output();
-                    let output = connection.output(turn.buffers);
-                    match write(entry, cx, output, last, is_new, past_report) {
-                        Poll::Pending => connection.on_blocked(&mut turn),
-                        Poll::Ready(Ok(count)) if count > 0 => {
-                            entry.calling(|| connection.on_written(&mut turn, count))
-                        }
-                        Poll::Ready(Err(error)) if error.kind() == ErrorKind::Interrupted => step,
-                        Poll::Ready(_) => connection.on_error(&mut turn),
-                    }
-                }
-                Step::Await => match entry.calling(|| connection.poll_answer(cx)) {
-                    Poll::Ready(()) => entry.calling(|| connection.on_answer(&mut turn)),
-                    Poll::Pending => connection.on_pending(&mut turn),
-                },
-                Step::Wait(_) => {
-                    match connection.idle() {
-                        Some(HasSent(has_sent)) => {
-                            entry.set_idle(|| registry.idle_since(connection.waiting_since(), has_sent));
-                        }
-                        None if connection.is_lingering() => {} // it is quiet
-                        None => entry.set_busy(),
-                    }
-                    registry.set_deadline(entry, connection.deadline());
-                    break Poll::Pending;
-                }
-                Step::Yield => {
-                    S::yield_turn(cx);
-                    break Poll::Pending;
-                }
-                Step::Linger => {
-                    let lingers = entry.with_socket(|socket| net::shutdown(socket, Shutdown::Write)).is_ok()
-                        && registry.begin_linger(entry);
-                    if lingers { connection.on_lingering(&mut turn) } else { Step::Close }
-                }
-                Step::Close => break Poll::Ready(()),
-            };
+        match registry.serve(entry, connection, &mut entry.handle(), cx, buffers) {
+            TurnEnd::Wait => Poll::Pending,
+            TurnEnd::Yield => {
+                S::yield_turn(cx);
+                Poll::Pending
+            }
+            TurnEnd::Close => Poll::Ready(()),
         }
     }
 }
 
-/// Reads into the thread's buffer. If nothing is there, the socket is registered with the runtime. `past_report`: reads once
-/// without asking the runtime.
-fn read<S: AsyncSocket>(
-    registry: &ConnectionRegistry<S>,
-    entry: &ConnectionEntry<S>,
-    cx: &mut Context<'_>,
-    buffers: &mut ThreadBuffers,
-    past_report: bool,
-) -> Poll<io::Result<usize>> {
-    let mut attempt = || {
-        let count = entry.with_socket(|socket| net::receive(socket, &mut buffers.input))?;
-        Ok(Transfer { count, drained: count < buffers.input.len() && count > 0 })
-    };
-    if past_report || entry.socket().is_none() {
-        let tried = try_once(&mut attempt);
-        if past_report || tried.is_ready() {
-            return tried;
+impl<S: AsyncSocket> TurnSocket for &AsyncConnection<S> {
+    /// Reads once. If nothing is there, the socket is registered with the runtime.
+    fn poll_read(&mut self, cx: &mut Context<'_>, buffer: &mut [u8], past_report: bool) -> Poll<io::Result<usize>> {
+        let mut attempt = || {
+            let count = self.with_socket(|socket| net::receive(socket, buffer))?;
+            Ok(Transfer { count, drained: count < buffer.len() && count > 0 })
+        };
+        if past_report || self.socket().is_none() {
+            let tried = try_once(&mut attempt);
+            if past_report || tried.is_ready() {
+                return tried;
+            }
+            self.register()?;
         }
-        registry.register(entry)?;
+        match self.socket() {
+            Some(socket) => socket.poll_io(cx, Direction::Read, attempt),
+            None => Poll::Ready(Err(ErrorKind::NotConnected.into())),
+        }
     }
-    match entry.socket() {
-        Some(socket) => socket.poll_io(cx, Direction::Read, attempt),
-        None => Poll::Ready(Err(ErrorKind::NotConnected.into())),
-    }
-}
 
-/// Writes once. If the kernel takes nothing, the socket is registered with the runtime. `is_new`: the socket usually takes new
-/// output, so the runtime is not asked. `past_report`: it is not asked at all.
-fn write<S: AsyncSocket>(
-    entry: &ConnectionEntry<S>,
-    cx: &mut Context<'_>,
-    output: &[u8],
-    last: bool,
-    is_new: bool,
-    past_report: bool,
-) -> Poll<io::Result<usize>> {
-    let attempt = || {
-        let count = entry.with_socket(|socket| net::send(socket, output, last))?;
-        Ok(Transfer { count, drained: count < output.len() })
-    };
-    if is_new || past_report {
-        let tried = try_once(attempt);
-        if past_report || tried.is_ready() {
-            return tried;
+    /// Writes once. If the kernel takes nothing, the socket is registered with the runtime. A socket usually takes new output, so
+    /// the runtime is not asked.
+    fn poll_write(&mut self, cx: &mut Context<'_>, bytes: &[u8], how: WriteKind) -> Poll<io::Result<usize>> {
+        let attempt = || {
+            let count = self.with_socket(|socket| net::send(socket, bytes, how.last))?;
+            Ok(Transfer { count, drained: count < bytes.len() })
+        };
+        if how.is_new || how.past_report {
+            let tried = try_once(attempt);
+            if how.past_report || tried.is_ready() {
+                return tried;
+            }
+        }
+        self.register()?;
+        match self.socket() {
+            Some(socket) => socket.poll_io(cx, Direction::Write, attempt),
+            None => Poll::Ready(Err(ErrorKind::NotConnected.into())),
         }
     }
-    entry.register()?;
-    match entry.socket() {
-        Some(socket) => socket.poll_io(cx, Direction::Write, attempt),
-        None => Poll::Ready(Err(ErrorKind::NotConnected.into())),
+
+    fn close_writing(&mut self) -> io::Result<()> {
+        self.with_socket(|socket| net::shutdown(socket, Shutdown::Write))
     }
 }
 
@@ -203,19 +150,6 @@ fn try_once(attempt: impl FnOnce() -> io::Result<Transfer>) -> Poll<io::Result<u
     }
 }
 
-/// Sends a 503, counts it, and closes the writing side.
-fn send_rejection(server: &ServerState, socket: BorrowedFd<'_>) -> io::Result<()> {
-    with_buffers(|buffers| {
-        buffers.refresh(server);
-        let mut session = server.rejecting(socket);
-        let _ = session.reject(&server.env, &mut buffers.scratch);
-        let sent = net::send(socket, buffers.scratch.out(), true);
-        session.written(*sent.as_ref().unwrap_or(&0), &mut buffers.scratch);
-        server.abandon(&mut session);
-        sent.and_then(|_| net::shutdown(socket, Shutdown::Write))
-    })
-}
-
 impl<S: AsyncSocket> Future for ConnectionTask<S> {
     type Output = ();
 
@@ -226,11 +160,7 @@ impl<S: AsyncSocket> Future for ConnectionTask<S> {
 
 impl<S: AsyncSocket> Drop for ConnectionTask<S> {
     fn drop(&mut self) {
-        let _ = self.connection.abandon(&self.registry.server); // a runtime that ends drops its tasks
-        if self.connection.take_cut() {
-            self.registry.count_cut(&self.entry);
-        }
-        self.registry.remove(&self.entry, self.connection.is_lingering());
+        self.registry.close(&self.entry, &mut self.connection); // a runtime that ends drops its tasks
     }
 }
 

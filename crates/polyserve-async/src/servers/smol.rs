@@ -111,7 +111,7 @@ impl Server for Smol {
 
     fn start(&self, on: ListenOn, service: Arc<dyn Service>) -> io::Result<Running> {
         let Bound { listener, local_addr, server } = bind(on, &self.config, service)?;
-        let registry = ConnectionRegistry::new(server, 1);
+        let registry = ConnectionRegistry::multiplexed(Arc::new(server), 1);
         let executor = self.executor.clone().unwrap_or_default();
         let mut threads = ThreadGroup::new("smol");
         let workers = if self.executor.is_some() { 0 } else { self.config.workers_or(1) };

@@ -78,7 +78,8 @@ impl Server for TokioPerCore {
     fn start(&self, on: ListenOn, service: Arc<dyn Service>) -> io::Result<Running> {
         let listeners = net::listen_together(on, self.config.workers_or(1), &self.config)?;
         let local_addr = listeners[0].local_addr()?;
-        let registry = ConnectionRegistry::new(ServerState::new(service, &self.config), listeners.len());
+        let server = Arc::new(ServerState::new(service, &self.config));
+        let registry = ConnectionRegistry::multiplexed(server, listeners.len());
         let threads = start(&registry, listeners).inspect_err(|_| registry.server.shutdown.begin(Instant::now()))?;
         let (grace, shutdown) = (self.config.drain_grace, registry.server.shutdown.clone());
         let counters = registry.counters();

@@ -110,7 +110,7 @@ impl Server for TokioTcp {
 
     fn start(&self, on: ListenOn, service: Arc<dyn Service>) -> io::Result<Running> {
         let Bound { listener, local_addr, server } = bind(on, &self.config, service)?;
-        let registry = ConnectionRegistry::new(server, 1);
+        let registry = ConnectionRegistry::multiplexed(Arc::new(server), 1);
         let (owned, handle) = given_or_owned(self.runtime.as_ref(), "tokio-tcp", &self.config)?;
         let listener = listen_on(&handle, &registry, listener)?;
         drop(handle.spawn(accept_loop(listener, Arc::clone(&registry), handle.clone())));

@@ -3,7 +3,7 @@
 //! | server | connections | a request costs |
 //! |---|---|---|
 //! | [`sequential`] | one at a time | a read and a write |
-//! | [`thread_per_connection`] | a new thread for each | a poll, a read and a write |
+//! | [`thread_per_connection`] | a new thread for each | a read and a write |
 //! | [`leader_followers`] | a thread for each, which also accepts | a read and a write |
 //! | [`pool_classic`] | one job each on any [`Executor`](polyserve_core::Executor) | a poll, a read and a write |
 //! | [`pool_server`] | multiplexed over any [`Executor`](polyserve_core::Executor) | a read, a write, its share of a poll |

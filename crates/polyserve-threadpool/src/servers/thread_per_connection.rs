@@ -12,19 +12,17 @@
 //! [`serving::blocking`](polyserve_serving::blocking) reads, calls the service, writes and closes. Each read and each
 //! write has a timeout.
 //!
-//! Invariant: a connection is in [`OpenConnections`] from before its thread starts until after its last byte is sent, so
-//! that the drain finds it. At the limit, the connection that has been idle for longest is evicted for a new one. If none
-//! is idle, the new one is answered 503. An evicted connection keeps its thread for at most one more request. A lingering
-//! connection does not count, but holds its thread for at most the linger timeout; at most `max_connections` and at most
-//! `MAX_LINGERING` linger at a time.
+//! Invariant: a connection is in the [`ConnectionTable`] from before its thread starts until after its last byte is sent, so
+//! that the drain finds it. At the limit, the connection that has been idle for longest, and for 50 ms at least, is evicted for
+//! a new one. If none is idle, the new one is answered 503. An evicted connection keeps its thread for at most one more request. A
+//! lingering connection does not count, but holds its thread for at most the linger timeout; at most `max_connections` and at
+//! most `MAX_LINGERING` linger at a time.
 //!
-//! An evicted connection closes once it has been idle for 50 ms. A request that comes before is answered with
-//! `Connection: close`. After such an answer, and after a 503, all answers of the next 100 ms say `Connection: close`,
-//! so that active clients take turns.
+//! A request that comes as its connection is evicted is answered with `Connection: close`. After such an answer, and after a 503,
+//! all answers of the next 100 ms say `Connection: close`, so that active clients take turns.
 //!
-//! Cost: starting and ending a thread for each connection; a poll, a read and a write for each request on a kept
-//! connection, and a second poll if it was idle for 50 ms; a stack of 512 KiB of address space and at most 16 KiB of
-//! buffers for each idle connection.
+//! Cost: starting and ending a thread for each connection; a read and a write for each request on a kept connection; a stack of
+//! 512 KiB of address space and at most 16 KiB of buffers for each idle connection.
 //!
 //! Source: the threaded server of W. R. Stevens, *UNIX Network Programming*, volume 1.
 //!
@@ -37,18 +35,16 @@ use std::io;
 use std::net::TcpStream;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use polyserve_core::{ConfigError, Connections, Drain, ListenOn, Running, Server, ServerConfig, Service};
-use polyserve_serving::{Bound, Incoming, OpenConnection, OpenConnections, ServerState, bind, blocking};
+use polyserve_core::{ConfigError, Connections, Drain, ListenOn, Running, Server, ServerConfig, Service, config};
+use polyserve_serving::blocking::{self, ThreadConnection};
+use polyserve_serving::{Bound, ConnectionTable, Incoming, TableEntry, bind};
 
 /// The stack of a connection's thread. It is enough for the loop, the parser's header fields and an ordinary service, also with
 /// entities of six levels. For entities that nest deeper the stack grows (`polyserve_core::stack`). Only address space is
 /// reserved: pages that are never touched take no memory.
 const STACK_SIZE: usize = 512 * 1024;
-
-/// A new connection cannot be evicted for this long, because its first request usually follows.
-const FIRST_BYTE_GRACE: Duration = Duration::from_millis(100);
 
 /// The server that starts a thread for each connection.
 ///
@@ -100,8 +96,7 @@ impl Server for ThreadPerConnection {
         let bound = bind(on, &self.config, service)?;
         let (local_addr, shutdown) = (bound.local_addr, bound.server.shutdown.clone());
         let main = MainThread::new(bound)?;
-        let (server, connections) = (Arc::clone(&main.server), Arc::clone(&main.connections));
-        let counters = move || server.counters(connections.count());
+        let counters = main.connections.counters();
         Running::start("thread-per-conn", local_addr, self.config.drain_grace, shutdown, counters, move || main.run())
     }
 }
@@ -109,23 +104,25 @@ impl Server for ThreadPerConnection {
 /// The thread that accepts, and that drains. It serves nothing, so it ends the run even if every other thread is stuck in
 /// the service.
 struct MainThread {
-    server: Arc<ServerState>,
-    connections: Arc<OpenConnections>,
+    connections: Arc<ConnectionTable<ThreadConnection>>,
     incoming: Incoming,
     /// The threads of connections. Some may have ended.
     threads: Vec<JoinHandle<()>>,
+    /// The number of connections accepted since the start.
+    accepted: usize,
     start_thread: StartThread,
 }
 
 /// Starts the thread of a connection, as [`start_thread`] does.
-type StartThread = fn(Arc<OpenConnection>, Arc<OpenConnections>, Arc<ServerState>) -> io::Result<JoinHandle<()>>;
+type StartThread =
+    fn(Arc<TableEntry<ThreadConnection>>, Arc<ConnectionTable<ThreadConnection>>) -> io::Result<JoinHandle<()>>;
 
 impl MainThread {
     fn new(Bound { listener, server, .. }: Bound) -> io::Result<Self> {
         let server = Arc::new(server);
         let incoming = Incoming::new(listener, Arc::clone(&server))?;
-        let connections = Arc::new(OpenConnections::new(server.config.max_connections));
-        Ok(Self { server, connections, incoming, threads: Vec::new(), start_thread })
+        let connections = Arc::new(ConnectionTable::new(server, config::cores()));
+        Ok(Self { connections, incoming, threads: Vec::new(), accepted: 0, start_thread })
     }
 
     fn run(mut self) -> Drain {
@@ -137,16 +134,17 @@ impl MainThread {
 
     /// Starts the thread of a connection. Rejects the connection at the limit, or if no thread can be started.
     fn start(&mut self, stream: TcpStream) {
-        let connection = match self.connections.enter(stream) {
+        self.accepted = self.accepted.wrapping_add(1);
+        let connection = match self.connections.admit(ThreadConnection::new(stream), self.accepted) {
             Ok(connection) => connection,
-            Err(stream) => return self.incoming.reject(stream),
+            Err(connection) => return self.incoming.reject(connection.into_stream()),
         };
-        let (connections, server) = (Arc::clone(&self.connections), Arc::clone(&self.server));
-        match (self.start_thread)(Arc::clone(&connection), connections, server) {
+        match (self.start_thread)(Arc::clone(&connection), Arc::clone(&self.connections)) {
             Ok(thread) => self.threads.push(thread),
             Err(error) => {
                 polyserve_core::throttled!(warn, %error, "cannot start a thread");
-                if let Some(stream) = self.connections.leave(connection) {
+                self.connections.remove(&connection);
+                if let Some(stream) = blocking::into_stream(connection) {
                     self.incoming.reject(stream);
                 }
             }
@@ -158,29 +156,28 @@ impl MainThread {
 
     /// Serves what has been accepted or waits to be, and closes idle connections. Cuts the rest at the deadline.
     fn drain(mut self) -> Drain {
-        self.connections.evict_idle(); // it also frees descriptors for the backlog
+        self.connections.wake_idle(); // it also frees descriptors for the backlog
         while let Some(stream) = self.incoming.accept_waiting() {
             self.start(stream);
         }
-        let stuck = self.connections.finish(&self.server);
+        let stuck = self.connections.finish();
         // A thread that is stuck in the service is left behind. The others end within a few instructions.
         for thread in self.threads.into_iter().filter(|thread| stuck == 0 || thread.is_finished()) {
             let _ = thread.join(); // an error: it panicked, and the panic was reported
         }
         self.incoming.finish();
-        self.server.drained(stuck)
+        self.connections.server.drained(stuck)
     }
 }
 
 fn start_thread(
-    connection: Arc<OpenConnection>,
-    connections: Arc<OpenConnections>,
-    server: Arc<ServerState>,
+    connection: Arc<TableEntry<ThreadConnection>>,
+    connections: Arc<ConnectionTable<ThreadConnection>>,
 ) -> io::Result<JoinHandle<()>> {
     let accepted = Instant::now();
     thread::Builder::new().name("connection".into()).stack_size(STACK_SIZE).spawn(move || {
         // Reads, calls the service and writes until the connection closes. Each wait has its timeout.
-        blocking::serve(connection, &connections, &server, accepted, FIRST_BYTE_GRACE);
+        blocking::serve(connection, &connections, accepted);
     })
 }
 
@@ -189,6 +186,7 @@ mod tests {
     use std::io::{Read as _, Write as _};
 
     use std::net::SocketAddr;
+    use std::time::Duration;
 
     use polyserve_core::service::Echo;
 
@@ -200,14 +198,13 @@ mod tests {
         use std::sync::atomic::{AtomicBool, Ordering};
         static FAILS: AtomicBool = AtomicBool::new(true);
         fn start_or_fail(
-            connection: Arc<OpenConnection>,
-            connections: Arc<OpenConnections>,
-            server: Arc<ServerState>,
+            connection: Arc<TableEntry<ThreadConnection>>,
+            connections: Arc<ConnectionTable<ThreadConnection>>,
         ) -> io::Result<JoinHandle<()>> {
             if FAILS.load(Ordering::SeqCst) {
                 Err(io::ErrorKind::OutOfMemory.into())
             } else {
-                start_thread(connection, connections, server)
+                start_thread(connection, connections)
             }
         }
         let config = ServerConfig::default().max_connections(1);

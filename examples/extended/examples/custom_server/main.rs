@@ -17,11 +17,12 @@ use std::net::TcpStream;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use polyserve::catalog::{Entry, Promise};
 use polyserve::prelude::*;
-use polyserve::serving::{Bound, Incoming, OpenConnections, ServerState, bind, blocking};
+use polyserve::serving::blocking::{self, ThreadConnection};
+use polyserve::serving::{Bound, ConnectionTable, Incoming, bind};
 use polyserve::{ConfigError, ListenOn};
 use polyserve_conformance::property;
 use polyserve_conformance::server::{self, ServerSubject};
@@ -62,10 +63,9 @@ impl Server for PerThread {
         let shutdown = server.shutdown.clone();
         let server = Arc::new(server);
         let incoming = Incoming::new(listener, Arc::clone(&server))?;
-        let connections = Arc::new(OpenConnections::new(self.config.max_connections));
-        let (counted, open) = (Arc::clone(&server), Arc::clone(&connections));
-        let counters = move || counted.counters(open.count());
-        let run = Run { server, connections, incoming, threads: Vec::new() };
+        let connections = Arc::new(ConnectionTable::new(server, 1));
+        let counters = connections.counters();
+        let run = Run { connections, incoming, threads: Vec::new() };
         Running::start("per-thread", local_addr, self.config.drain_grace, shutdown, counters, move || run.main())
     }
 }
@@ -73,8 +73,7 @@ impl Server for PerThread {
 /// The state of a run, on its main thread. The main thread serves no connections, so it can end the run even if every
 /// other thread is stuck in the service.
 struct Run {
-    server: Arc<ServerState>,
-    connections: Arc<OpenConnections>,
+    connections: Arc<ConnectionTable<ThreadConnection>>,
     incoming: Incoming,
     threads: Vec<JoinHandle<()>>,
 }
@@ -84,34 +83,32 @@ impl Run {
         while let Some(stream) = self.incoming.accept() {
             self.start(stream);
         }
-        self.connections.evict_idle();
+        self.connections.wake_idle();
         while let Some(stream) = self.incoming.accept_waiting() {
             self.start(stream);
         }
-        let stuck = self.connections.finish(&self.server);
+        let stuck = self.connections.finish();
         for thread in self.threads.into_iter().filter(|thread| stuck == 0 || thread.is_finished()) {
             let _ = thread.join();
         }
         self.incoming.finish();
-        self.server.drained(stuck)
+        self.connections.server.drained(stuck)
     }
 
     /// Starts the thread of a connection.
     fn start(&mut self, stream: TcpStream) {
-        /// A new connection is not evicted for this long, because its first request usually follows.
-        const GRACE: Duration = Duration::from_millis(100);
-        let connection = match self.connections.enter(stream) {
+        let connection = match self.connections.admit(ThreadConnection::new(stream), 0) {
             Ok(connection) => connection,
-            Err(stream) => return self.incoming.reject(stream), // every connection is busy
+            Err(connection) => return self.incoming.reject(connection.into_stream()), // every connection is busy
         };
-        let (server, connections) = (Arc::clone(&self.server), Arc::clone(&self.connections));
-        let (of_thread, accepted) = (Arc::clone(&connection), Instant::now());
-        let serve = move || blocking::serve(of_thread, &connections, &server, accepted, GRACE);
-        match thread::Builder::new().spawn(serve) {
+        let (connections, of_thread) = (Arc::clone(&self.connections), Arc::clone(&connection));
+        let accepted = Instant::now();
+        match thread::Builder::new().spawn(move || blocking::serve(of_thread, &connections, accepted)) {
             Ok(thread) => self.threads.push(thread),
             Err(_) => {
                 // The thread cannot be started.
-                self.connections.leave(connection).into_iter().for_each(|stream| self.incoming.reject(stream));
+                self.connections.remove(&connection);
+                blocking::into_stream(connection).into_iter().for_each(|stream| self.incoming.reject(stream));
             }
         }
         if self.threads.len() > 2 * self.connections.len() + 64 {

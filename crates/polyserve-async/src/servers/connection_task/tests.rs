@@ -34,7 +34,7 @@ fn connect(service: Arc<dyn Service>, config: &ServerConfig) -> Pair {
     let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     let (socket, _) = listener.accept().unwrap();
     socket.set_nonblocking(true).unwrap();
-    let registry = ConnectionRegistry::new(ServerState::new(service, config), 0);
+    let registry = ConnectionRegistry::multiplexed(Arc::new(polyserve_serving::ServerState::new(service, config)), 0);
     let connection = ConnectionTask::admit(&registry, socket, 0).unwrap();
     Pair { registry, entry: Arc::clone(&connection.entry), connection, client }
 }

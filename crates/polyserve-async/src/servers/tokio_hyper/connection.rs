@@ -490,7 +490,7 @@ impl<S: RequestHandler> Drop for HyperConnection<S> {
             if self.close.is_none() || self.unsent.is_some() {
                 let _ = self.abandon(); // a runtime that ends drops its tasks
             }
-            self.shared().registry.remove(self.entry(), false);
+            self.shared().registry.remove(self.entry());
         }
     }
 }

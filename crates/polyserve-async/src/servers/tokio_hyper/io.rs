@@ -99,7 +99,7 @@ fn receive(
                 other => return Poll::Ready(other.map(|transfer| transfer.count)),
             }
         }
-        connection.shared.registry.register(entry)?;
+        entry.register()?;
     }
     match entry.socket() {
         Some(socket) => socket.poll_io(cx, Direction::Read, attempt),

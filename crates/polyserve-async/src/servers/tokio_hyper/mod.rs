@@ -105,7 +105,7 @@ use self::connection::{HyperConnection, RequestHandler};
 use self::connection_state::{ConnectionState, HyperShared};
 use self::service_adapter::ServiceAdapter;
 use super::connection_task::ConnectionTask;
-use super::toolkit::{AdmitResult, AsyncListener, ConnectionRegistry, TokioSocket, given_or_owned, listen_on};
+use super::toolkit::{AsyncConnection, AsyncListener, ConnectionRegistry, TokioSocket, given_or_owned, listen_on};
 #[cfg(feature = "tower")]
 use crate::tower::TowerTarget;
 
@@ -256,7 +256,7 @@ impl TokioHyper {
         handler: impl Fn(&Arc<ConnectionState>) -> A + Send + Sync + 'static,
     ) -> std_io::Result<Running> {
         let Bound { listener, local_addr, server } = bind(on, &self.config, service)?;
-        let registry = ConnectionRegistry::new(server, 1);
+        let registry = ConnectionRegistry::multiplexed(Arc::new(server), 1);
         let (owned, handle) = given_or_owned(self.runtime.as_ref(), "tokio-hyper", &self.config)?;
         let shared = HyperShared { http2: self.http2(&handle), ..shared(&registry, &self.config) };
         let listener = listen_on(&handle, &registry, listener)?;
@@ -321,14 +321,14 @@ async fn accept_loop<A: RequestHandler>(
     runtime: Handle,
 ) {
     while let Some(stream) = listener.accept().await {
-        match shared.registry.admit(stream, 0) {
-            AdmitResult::Serve(entry) => {
+        match shared.registry.admit(AsyncConnection::new(stream), 0) {
+            Ok(entry) => {
                 let connection = ConnectionState::new(Arc::clone(&shared), entry);
                 let service = handler(&connection);
                 drop(runtime.spawn(HyperConnection::new(connection, service)));
             }
-            rejected => {
-                if let Some(rejected) = ConnectionTask::reject(&shared.registry, rejected) {
+            Err(rejected) => {
+                if let Some(rejected) = ConnectionTask::reject(&shared.registry, rejected, 0) {
                     drop(runtime.spawn(rejected));
                 }
             }

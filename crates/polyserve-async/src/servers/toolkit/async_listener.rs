@@ -17,8 +17,8 @@ use polyserve_core::timer;
 use polyserve_serving::ACCEPT_BACKOFF;
 use polyserve_serving::net;
 
+use super::async_connection::ConnectionRegistry;
 use super::async_socket::{AsyncSocket, Direction, Transfer};
-use super::connection_registry::ConnectionRegistry;
 
 /// The maximum number of connections that are accepted in a row before other tasks run.
 const MAX_BATCH: usize = 64;

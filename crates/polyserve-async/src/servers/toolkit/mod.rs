@@ -4,27 +4,25 @@
 //! |---|---|
 //! | `AsyncListener` | its `accept` waits for the next connection; in a drain it returns what is left in the kernel's queue, and then `None` |
 //! | `AsyncSocket` | a socket of tokio or async-io; its `poll_io` tries an operation once the socket is ready, else it waits |
-//! | `ConnectionRegistry` | counts the open connections against `max_connections`; wakes a connection's task if its deadline passes or a shutdown begins; its `supervise` runs on the server's main thread until the run has ended |
-//! | `ConnectionEntry` | one connection of the registry: its socket, its deadline, and the waker of its task |
+//! | `ConnectionRegistry` | the table of connections that all servers share (`serving::ConnectionTable`) |
+//! | `AsyncConnection` | a connection of the table: its socket, and the waker of its task |
 //! | `OwnedRuntime` | a tokio runtime that a server starts for a run, and ends with it |
 //! | `ThreadGroup` | threads that each run tasks until they receive a signal to end |
 
+mod async_connection;
 mod async_listener;
 mod async_socket;
-mod connection_entry;
-mod connection_registry;
 mod thread_group;
 #[cfg(feature = "tokio")]
 mod tokio_runtime;
 
+pub(crate) use async_connection::{AsyncConnection, ConnectionEntry, ConnectionRegistry};
 pub(crate) use async_listener::AsyncListener;
 #[cfg(feature = "tokio")]
 pub(crate) use async_socket::TokioSocket;
 pub(crate) use async_socket::{AsyncSocket, Direction, Transfer};
 #[cfg(feature = "smol")]
 pub(crate) use async_socket::{SmolSocket, block_on};
-pub(crate) use connection_entry::ConnectionEntry;
-pub(crate) use connection_registry::{AdmitResult, ConnectionRegistry};
 pub(crate) use thread_group::ThreadGroup;
 #[cfg(feature = "tokio")]
 pub(crate) use tokio_runtime::{OwnedRuntime, given_or_owned, listen_on};

@@ -8,9 +8,9 @@ use polyserve_core::ServerConfig;
 use polyserve_serving::SHUTDOWN_SLACK;
 use tokio::runtime::{Builder, Handle, Runtime};
 
+use super::async_connection::ConnectionRegistry;
 use super::async_listener::AsyncListener;
 use super::async_socket::TokioSocket;
-use super::connection_registry::ConnectionRegistry;
 
 /// A runtime that belongs to a server's run.
 ///

@@ -9,9 +9,9 @@
 //!  supervisor: hands waiting connections to other threads if the leader is held up; joins threads; drains
 //! ```
 //!
-//! A connection goes from accept to close in two files: `threads.rs` accepts and closes it, and `connection.rs` waits,
-//! reads and writes. The loop between them, which also calls the service, is shared: `blocking::drive`.
-//! `connection_slot.rs` is a connection as the other threads see it. This file has the supervisor.
+//! A connection goes from accept to close in `threads.rs`, which accepts and closes it, and in
+//! [`serving::blocking`](polyserve_serving::blocking), which reads, calls the service and writes. The table of connections is
+//! [`ConnectionTable`](polyserve_serving::ConnectionTable). This file has the supervisor.
 //!
 //! At most `max_connections` are open. At the limit, the connection that has been idle for longest, and for 50 ms at least,
 //! is evicted for the new one. If none is idle, the new one is answered 503. One eviction in 64 costs a walk over all threads,
@@ -47,9 +47,8 @@
 //! on checking, hands over the connections that wait. A thread that panics gives the role away when it is dropped.
 //!
 //! *An idle thread gets its assignment.* It is added to the idle threads, and removed, under the table's lock. The thread
-//! that removes it writes the assignment and then unparks it, and an unpark that comes before the park is not lost. A thread
-//! that is about to end removes itself under the same lock. If it is no longer among the idle threads, it has an assignment,
-//! or the drain has begun.
+//! that removes it sends the assignment under the same lock. A thread that is about to end removes itself under this lock, and
+//! then looks for an assignment once more.
 //!
 //! *The supervisor does not sleep while a leader serves.* It stores that it sleeps, then loads whether the leader waits for
 //! the listener and whether anything was accepted. A thread that has accepted counts that and then loads whether the
@@ -60,8 +59,7 @@
 //! that it is idle before it loads the shutdown, and the drain looks for idle connections after the shutdown has begun.
 //!
 //! Cost: for a connection an accept, a read, a write and a close, two uncontended locks and a few shared counts; a read
-//! and a write for each request; a `setsockopt` or two and a second read after a pause of 50 ms; for a thread at most
-//! 16 KiB of buffers at rest and 512 KiB of address space for a stack.
+//! and a write for each request; a `setsockopt` or two and a second read after a pause of 60 ms; for a thread at most 16 KiB of buffers at rest and 512 KiB of address space for a stack.
 //!
 //! Source: D. C. Schmidt and others, *Leader/Followers*, 2000.
 //!
@@ -70,8 +68,6 @@
 //! `tokio_tcp` (`servers-kept`); and when a service blocks, because other connections wait until the supervisor has
 //! checked twice. Records: `docs/results/2026-11-25`.
 
-mod connection;
-mod connection_slot;
 mod threads;
 
 use std::io;
@@ -81,11 +77,10 @@ use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use connection::Leader;
 use polyserve_core::sync::{lock, write};
 use polyserve_core::{ConfigError, Connections, Drain, ListenOn, Running, Server, ServerConfig, Service};
 use polyserve_serving::{LingeringSet, SHUTDOWN_SLACK, bind, drain_backlog};
-use threads::RunState;
+use threads::{Leader, RunState};
 
 /// How often the supervisor checks whether connections wait for a leader that is held up.
 const CHECK_INTERVAL: Duration = Duration::from_millis(5);
@@ -150,7 +145,7 @@ impl Server for LeaderFollowers {
         let (local_addr, shutdown) = (bound.local_addr, bound.server.shutdown.clone());
         let shared = Arc::new(RunState::new(bound)?);
         let supervisor = LeaderSupervisor::new(Arc::clone(&shared));
-        let (grace, counters) = (self.config.drain_grace, move || shared.server.counters(shared.open()));
+        let (grace, counters) = (self.config.drain_grace, shared.connections.counters());
         Running::start("leader-followers", local_addr, grace, shutdown, counters, move || supervisor.run())
     }
 }
@@ -192,8 +187,8 @@ impl LeaderSupervisor {
         self.unchanged_checks = if accepted == self.accepted { self.unchanged_checks.saturating_add(1) } else { 0 };
         for _ in 0..self.max_to_hand_over(accepted - self.accepted) {
             // `accept` has logged an error. The next check tries again.
-            let Ok(Some(stream)) = self.shared.accept() else { break };
-            self.shared.hand_over(stream);
+            let Ok(Some(connection)) = self.shared.accept() else { break };
+            self.shared.hand_over(connection);
         }
         self.accepted = self.shared.accepted.load(Ordering::SeqCst);
     }
@@ -203,13 +198,13 @@ impl LeaderSupervisor {
     ///
     /// `accepted`: the number of connections accepted since the last check.
     fn max_to_hand_over(&self, accepted: u64) -> usize {
-        if self.shared.leader.is(Leader::Polling) {
+        if self.shared.leader_is(Leader::Polling) {
             return 0;
         }
-        if self.unchanged_checks >= STALLED_CHECKS || !lock(&self.shared.table).has_leader {
+        if self.unchanged_checks >= STALLED_CHECKS || !lock(&self.shared.threads).has_leader {
             return self.shared.server.config.backlog as usize;
         }
-        if self.shared.leader.is(Leader::AwaitingFirstByte) {
+        if self.shared.leader_is(Leader::AwaitingFirstByte) {
             return 0; // it makes another thread the leader after the wait
         }
         let unblocked = self.shared.unblocked.load(Ordering::Relaxed);
@@ -226,9 +221,9 @@ impl LeaderSupervisor {
         // This store comes before the loads below. If they miss a change, the thread that made it sees `asleep` and wakes
         // this one.
         shared.asleep.store(true, Ordering::SeqCst);
-        let quiet = shared.leader.is(Leader::Polling)
+        let quiet = shared.leader_is(Leader::Polling)
             && shared.accepted.load(Ordering::SeqCst) == self.accepted
-            && lock(&shared.table).ended.is_empty()
+            && lock(&shared.threads).ended.is_empty()
             && lock(&shared.lingering).deadline().is_none()
             && !shared.server.shutdown.is_begun();
         if quiet {
@@ -240,11 +235,11 @@ impl LeaderSupervisor {
     }
 
     fn join_ended(&self) {
-        let mut table = lock(&self.shared.table);
-        let numbers = std::mem::take(&mut table.ended);
-        let ended: Vec<_> = numbers.iter().filter_map(|number| table.threads.remove(number)).collect();
-        drop(table);
-        for (thread, _) in ended {
+        let mut threads = lock(&self.shared.threads);
+        let numbers = std::mem::take(&mut threads.ended);
+        let ended: Vec<_> = numbers.iter().filter_map(|number| threads.handles.remove(number)).collect();
+        drop(threads);
+        for thread in ended {
             let _ = thread.join(); // panics of the service were caught and logged
         }
     }
@@ -254,36 +249,25 @@ impl LeaderSupervisor {
         shared.asleep.store(true, Ordering::SeqCst); // each thread that ends wakes the supervisor
         // The shutdown has woken the leader, and no thread holds this lock while it serves. So the lock is free soon.
         let listener = write(&shared.listener).take();
-        for (_, thread_slot) in lock(&shared.table).threads.values() {
-            thread_slot.connection.close_if_idle();
-        }
+        shared.connections.wake_idle();
         if let Some(listener) = listener {
             drain_backlog(listener, &shared.server, |stream| {
-                if let Some(stream) = shared.admit(stream) {
-                    shared.hand_over(stream);
+                if let Some(connection) = shared.admit(stream) {
+                    shared.hand_over(connection);
                 }
             });
         }
-        let mut table = lock(&shared.table);
-        table.closed = true;
-        for (_, thread) in table.idle.drain(..) {
-            thread.unpark();
-        }
-        for (_, thread_slot) in table.threads.values() {
-            thread_slot.connection.close_if_idle();
-        }
-        drop(table);
+        lock(&shared.threads).close();
+        shared.connections.wake_idle();
         let deadline = shared.server.shutdown.deadline().unwrap_or_else(Instant::now);
         if !self.join_all_until(deadline) {
-            for (_, thread_slot) in lock(&shared.table).threads.values() {
-                thread_slot.connection.cut();
-            }
+            shared.connections.shut_down();
             self.join_all_until(deadline + SHUTDOWN_SLACK);
         }
         let linger_timeout = shared.server.config.linger_timeout;
         let mut lingering = std::mem::replace(&mut *lock(&shared.lingering), LingeringSet::new(linger_timeout));
         lingering.finish(&shared.server);
-        shared.server.drained(lock(&shared.table).threads.len())
+        shared.server.drained(lock(&shared.threads).handles.len())
     }
 
     /// Joins threads until all have ended or `deadline` has passed. Returns whether all have ended.
@@ -291,7 +275,7 @@ impl LeaderSupervisor {
         loop {
             self.join_ended();
             let remaining = deadline.saturating_duration_since(Instant::now());
-            let all_ended = lock(&self.shared.table).threads.is_empty();
+            let all_ended = lock(&self.shared.threads).handles.is_empty();
             if all_ended || remaining.is_zero() {
                 return all_ended;
             }
@@ -382,7 +366,7 @@ mod tests {
                 stream.read_exact(&mut [0; 12]).unwrap();
             }
             clients.push(stream);
-            wait_until(|| shared.accepted.load(Ordering::SeqCst) == round + 1 && shared.leader.is(Leader::Polling));
+            wait_until(|| shared.accepted.load(Ordering::SeqCst) == round + 1 && shared.leader_is(Leader::Polling));
         }
         shared.server.shutdown.begin(Instant::now() + PATIENCE);
         assert_eq!(supervisor.join().unwrap().answered, 4);

@@ -1,27 +1,24 @@
-//! The threads: which one leads, which are idle, what each serves, and how many connections are open.
+//! The threads: which one leads, which are idle, and what each serves.
 //!
-//! A [`ConnectionThread`] accepts in [`RunState::accept`], serves in [`BlockingIo`] and closes in
-//! [`ConnectionThread::serve`].
+//! A [`ConnectionThread`] accepts in [`RunState::accept`], and serves and closes in [`ConnectionThread::serve`].
 
 use std::cell::Cell;
 use std::collections::HashMap;
 use std::io::{self, ErrorKind, PipeReader};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsFd;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, OnceLock, RwLock};
 use std::thread::{self, JoinHandle, Thread};
 use std::time::{Duration, Instant};
 
 use polyserve_core::sync::{lock, read};
+use polyserve_core::{ServerConfig, config};
+use polyserve_serving::blocking::{ThreadConnection, ThreadRole, into_stream, serve_until_linger};
 use polyserve_serving::net;
-use polyserve_serving::{
-    ACCEPT_BACKOFF, Bound, FoundConnections, IdleQueue, LingeringSet, ServerState, ThreadBuffers, wait,
-};
+use polyserve_serving::{ACCEPT_BACKOFF, Bound, ConnectionTable, LingeringSet, ServerState, TableEntry, wait};
 use rustix::event::{PollFd, PollFlags};
-
-use super::connection::{BlockingIo, Leader, LeaderRole, LeaderStatus, set_first_timeouts};
-use super::connection_slot::{ConnectionSlot, IdleClock};
 
 /// The stack of a thread. It is enough for the loop, the parser's header fields and an ordinary service, also with
 /// entities of six levels. For entities that nest deeper the stack grows (`polyserve_core::stack`). Only address space is
@@ -34,18 +31,49 @@ const MAX_IDLE_THREADS: usize = 128;
 /// How long a thread stays idle before it ends.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(1);
 
+/// How long a leader waits for the first byte of a new connection before it makes another thread the leader. The kernel
+/// may round it up to a tick.
+const FIRST_WAIT: Duration = Duration::from_millis(1);
+
+/// Whether connections inherit the timeouts of their listener.
+const INHERITED: bool = cfg!(target_os = "linux");
+
+/// Sets the timeouts of new connections on `listener`. They inherit them, which saves two system calls for each.
+fn set_first_timeouts(listener: &TcpListener, config: &ServerConfig) -> io::Result<()> {
+    let socket = socket2::SockRef::from(listener);
+    socket.set_read_timeout(Some(FIRST_WAIT))?;
+    socket.set_write_timeout(Some(config.write_timeout))
+}
+
+/// A connection that counts as open.
+type OpenEntry = Arc<TableEntry<ThreadConnection>>;
+
 /// What a thread does next.
 enum Assignment {
     /// Accept, and wait for the listener if no connection waits.
     Lead,
-    /// Serve this connection, which counts as open.
-    Serve(TcpStream),
+    /// Serve this connection.
+    Serve(OpenEntry),
+    /// End, because the drain has begun.
+    End,
+}
+
+/// What the leader is doing.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Leader {
+    /// It accepts, serves, or does not exist.
+    Busy,
+    /// It waits for the listener.
+    Polling,
+    /// It waits, at most for [`FIRST_WAIT`], for the first byte of a new connection.
+    AwaitingFirstByte,
 }
 
 /// The state that all threads of a run share.
 pub(super) struct RunState {
     pub(super) server: Arc<ServerState>,
-    pub(super) table: Mutex<ThreadTable>,
+    pub(super) connections: Arc<ConnectionTable<ThreadConnection>>,
+    pub(super) threads: Mutex<Threads>,
     /// Removed by the drain, so that no thread keeps the port. Locked to accept or to wait, never while serving.
     pub(super) listener: RwLock<Option<TcpListener>>,
     /// Readable once the shutdown has begun.
@@ -54,126 +82,125 @@ pub(super) struct RunState {
     pub(super) lingering: Mutex<LingeringSet>,
     /// The number of connections accepted since the start.
     pub(super) accepted: AtomicU64,
-    pub(super) leader: LeaderStatus,
+    /// A [`Leader`], as a number.
+    leader: AtomicU8,
+    /// The last new connection sent nothing within [`FIRST_WAIT`].
+    silent_starts: AtomicBool,
     /// Threads that serve and have not waited since they got a connection.
     pub(super) unblocked: AtomicUsize,
     /// The supervisor sleeps until it is woken.
     pub(super) asleep: AtomicBool,
     pub(super) supervisor: OnceLock<Thread>,
-    /// The number of connections that count towards `max_connections`.
-    open: AtomicUsize,
-    clock: Arc<IdleClock>,
-    /// The connections that are evicted next.
-    idle: Mutex<IdleQueue<Arc<ThreadSlot>>>,
 }
 
 /// The threads of a run.
 #[derive(Default)]
-pub(super) struct ThreadTable {
+pub(super) struct Threads {
     /// By the thread's number.
-    pub(super) threads: HashMap<u64, (JoinHandle<()>, Arc<ThreadSlot>)>,
+    pub(super) handles: HashMap<u64, JoinHandle<()>>,
     /// The idle threads. The last one is used first, because its caches are warm.
-    pub(super) idle: Vec<(Arc<ThreadSlot>, Thread)>,
+    idle: Vec<(u64, Sender<Assignment>)>,
     /// The numbers of the threads that have ended and can be joined.
     pub(super) ended: Vec<u64>,
     /// There is a leader, or a thread has the assignment to lead.
     pub(super) has_leader: bool,
     /// The drain has begun: no thread becomes idle.
-    pub(super) closed: bool,
+    is_closed: bool,
     next_number: u64,
 }
 
-/// A thread, as the other threads see it.
-pub(super) struct ThreadSlot {
-    number: u64,
-    /// Written only while the thread is idle, or before it starts.
-    assignment: Mutex<Option<Assignment>>,
-    pub(super) connection: ConnectionSlot,
+impl Threads {
+    /// Ends the idle threads. No thread becomes idle after that.
+    pub(super) fn close(&mut self) {
+        self.is_closed = true;
+        for (_, thread) in self.idle.drain(..) {
+            let _ = thread.send(Assignment::End);
+        }
+    }
 }
 
 impl RunState {
     pub(super) fn new(bound: Bound) -> io::Result<Self> {
         set_first_timeouts(&bound.listener, &bound.server.config)?;
-        let lingering = LingeringSet::new(bound.server.config.linger_timeout);
+        let server = Arc::new(bound.server);
         Ok(Self {
-            wake: bound.server.wake_pipe()?,
-            server: Arc::new(bound.server),
-            table: Mutex::default(),
+            wake: server.wake_pipe()?,
+            connections: Arc::new(ConnectionTable::new(Arc::clone(&server), config::cores())),
+            threads: Mutex::default(),
             listener: RwLock::new(Some(bound.listener)),
-            lingering: Mutex::new(lingering),
+            lingering: Mutex::new(LingeringSet::new(server.config.linger_timeout)),
             accepted: AtomicU64::new(0),
-            leader: LeaderStatus::new(),
+            leader: AtomicU8::new(Leader::Busy as u8),
+            silent_starts: AtomicBool::new(false),
             unblocked: AtomicUsize::new(0),
             asleep: AtomicBool::new(false),
             supervisor: OnceLock::new(),
-            open: AtomicUsize::new(0),
-            clock: Arc::new(IdleClock::new()),
-            idle: Mutex::default(),
+            server,
         })
+    }
+
+    fn set_leader(&self, leader: Leader) {
+        self.leader.store(leader as u8, Ordering::SeqCst);
+    }
+
+    pub(super) fn leader_is(&self, leader: Leader) -> bool {
+        self.leader.load(Ordering::SeqCst) == leader as u8
     }
 
     /// Makes another thread the leader. The caller was the leader, or there is none.
     pub(super) fn promote(self: &Arc<Self>) {
-        let mut table = lock(&self.table);
-        table.has_leader = false;
+        let mut threads = lock(&self.threads);
+        threads.has_leader = false;
         if self.server.shutdown.is_begun() {
             return;
         }
-        if let Err((error, _)) = self.assign(&mut table, Assignment::Lead) {
-            drop(table);
+        if let Err(error) = self.assign(&mut threads, Assignment::Lead) {
+            drop(threads);
             polyserve_core::throttled!(warn, %error, "cannot start a thread");
             self.wake_supervisor(); // it accepts until there is a leader
         }
     }
 
-    /// Passes `stream`, which counts as open, to another thread. Rejects it if no thread can be started.
-    pub(super) fn hand_over(self: &Arc<Self>, stream: TcpStream) {
-        let failed = self.assign(&mut lock(&self.table), Assignment::Serve(stream));
-        if let Err((error, assignment)) = failed {
+    /// Passes a connection to another thread. Rejects it if no thread can be started.
+    pub(super) fn hand_over(self: &Arc<Self>, connection: OpenEntry) {
+        let assigned = self.assign(&mut lock(&self.threads), Assignment::Serve(Arc::clone(&connection)));
+        if let Err(error) = assigned {
             polyserve_core::throttled!(warn, %error, "cannot start a thread");
-            self.count_closed();
-            if let Some(Assignment::Serve(stream)) = assignment {
+            self.connections.remove(&connection);
+            if let Some(stream) = into_stream(connection) {
                 self.reject(stream);
             }
         }
     }
 
     /// Passes `assignment` to an idle thread, or to a new one. The caller holds the lock, so a new thread is in the table
-    /// before it ends.
-    fn assign(
-        self: &Arc<Self>,
-        table: &mut ThreadTable,
-        assignment: Assignment,
-    ) -> Result<(), (io::Error, Option<Assignment>)> {
-        table.has_leader |= matches!(assignment, Assignment::Lead);
-        if let Some((thread_slot, thread)) = table.idle.pop() {
-            *lock(&thread_slot.assignment) = Some(assignment);
-            thread.unpark();
+    /// before it ends, and an idle thread does not give up waiting.
+    fn assign(self: &Arc<Self>, threads: &mut Threads, assignment: Assignment) -> io::Result<()> {
+        let leads = matches!(assignment, Assignment::Lead);
+        threads.has_leader |= leads;
+        if let Some((_, thread)) = threads.idle.pop() {
+            let _ = thread.send(assignment); // an idle thread has its receiver
             return Ok(());
         }
-        let number = table.next_number;
-        let connection = ConnectionSlot::new(Arc::clone(&self.clock));
-        let thread_slot = Arc::new(ThreadSlot { number, assignment: Mutex::new(Some(assignment)), connection });
-        let (shared, its_slot) = (Arc::clone(self), Arc::clone(&thread_slot));
+        let (shared, number) = (Arc::clone(self), threads.next_number);
         // Created on the new thread: if the start fails, its drop would wait for the lock that the caller holds.
-        let main = move || ConnectionThread::new(shared, its_slot).run();
+        let main = move || ConnectionThread::new(shared, number).run(assignment);
         match thread::Builder::new().name("connection".into()).stack_size(STACK_SIZE).spawn(main) {
             Ok(thread) => {
-                table.threads.insert(number, (thread, thread_slot));
-                table.next_number += 1;
+                threads.handles.insert(number, thread);
+                threads.next_number += 1;
                 Ok(())
             }
             Err(error) => {
-                let assignment = lock(&thread_slot.assignment).take();
-                table.has_leader &= !matches!(assignment, Some(Assignment::Lead));
-                Err((error, assignment))
+                threads.has_leader &= !leads;
+                Err(error)
             }
         }
     }
 
     /// Accepts the next connection of the backlog, and rejects connections above the limit. Returns `None` if the
     /// backlog is empty.
-    pub(super) fn accept(&self) -> io::Result<Option<TcpStream>> {
+    pub(super) fn accept(&self) -> io::Result<Option<OpenEntry>> {
         loop {
             let accepted = match &*read(&self.listener) {
                 Some(listener) => listener.accept(),
@@ -184,8 +211,8 @@ impl RunState {
                     // The order matters: either the supervisor reads the new number before it sleeps, or it is woken.
                     self.accepted.fetch_add(1, Ordering::SeqCst);
                     self.wake_supervisor();
-                    if let Some(stream) = self.admit(stream) {
-                        return Ok(Some(stream));
+                    if let Some(connection) = self.admit(stream) {
+                        return Ok(Some(connection));
                     }
                     // Rejected clients that reconnect again and again must not delay the drain.
                     if self.server.shutdown.is_begun() {
@@ -207,9 +234,9 @@ impl RunState {
         let listener = read(&self.listener);
         let Some(listener) = &*listener else { return Ok(()) };
         let mut polled = [listener.as_fd(), self.wake.as_fd()].map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
-        self.leader.set(Leader::Polling);
+        self.set_leader(Leader::Polling);
         let result = rustix::event::poll(&mut polled, None);
-        self.leader.set(Leader::Busy);
+        self.set_leader(Leader::Busy);
         match result {
             Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
             Err(error) => Err(error.into()),
@@ -217,42 +244,19 @@ impl RunState {
     }
 
     /// Counts a new connection as open, or rejects it.
-    pub(super) fn admit(&self, stream: TcpStream) -> Option<TcpStream> {
+    pub(super) fn admit(&self, stream: TcpStream) -> Option<OpenEntry> {
         if net::prepare(&stream).is_err() {
             return None;
         }
-        let max = self.server.config.max_connections;
-        let increment = |open: usize| (open < max).then_some(open + 1);
-        let is_below_max = self.open.fetch_update(Ordering::SeqCst, Ordering::SeqCst, increment).is_ok();
-        if is_below_max || self.evict() {
-            return Some(stream);
-        }
-        self.clock.set_crowded();
-        self.reject(stream);
-        None
-    }
-
-    /// Returns the number of connections that count towards `max_connections`.
-    pub(super) fn open(&self) -> usize {
-        self.open.load(Ordering::SeqCst)
-    }
-
-    fn count_closed(&self) {
-        self.open.fetch_sub(1, Ordering::SeqCst);
-    }
-
-    /// Evicts the connection that has been idle for longest. The new connection counts in its place. Returns false if no
-    /// connection is idle.
-    fn evict(&self) -> bool {
-        let search = |found: &mut FoundConnections<Arc<ThreadSlot>>| {
-            for (_, thread_slot) in lock(&self.table).threads.values() {
-                if let Some(since) = thread_slot.connection.idle_since() {
-                    found.offer(since, || Arc::clone(thread_slot));
-                }
+        let timeouts = [FIRST_WAIT, self.server.config.write_timeout].map(|timeout| INHERITED.then_some(timeout));
+        let shard = self.accepted.load(Ordering::Relaxed) as usize;
+        match self.connections.admit(ThreadConnection::blocking(stream, timeouts), shard) {
+            Ok(connection) => Some(connection),
+            Err(connection) => {
+                self.reject(connection.into_stream());
+                None
             }
-        };
-        let evict = |since, thread_slot: &Arc<ThreadSlot>| thread_slot.connection.evict(since);
-        lock(&self.idle).evict_one(self.clock.now(), search, evict)
+        }
     }
 
     fn reject(&self, stream: TcpStream) {
@@ -270,11 +274,12 @@ impl RunState {
     }
 }
 
-/// A thread that serves connections, one at a time. When it is dropped, also by a panic, it gives up its connection and
-/// its role.
+/// A thread that serves connections, one at a time. When it is dropped, also by a panic, it gives up its role.
 struct ConnectionThread {
     shared: Arc<RunState>,
-    thread_slot: Arc<ThreadSlot>,
+    number: u64,
+    /// Where this thread gets its assignments while it is idle.
+    assigned: (Sender<Assignment>, Receiver<Assignment>),
     /// This thread is the leader: it must ensure that connections are accepted.
     leads: Cell<bool>,
     /// This thread counts in [`RunState::unblocked`].
@@ -282,54 +287,46 @@ struct ConnectionThread {
 }
 
 impl ConnectionThread {
-    const fn new(shared: Arc<RunState>, thread_slot: Arc<ThreadSlot>) -> Self {
-        Self { shared, thread_slot, leads: Cell::new(false), is_unblocked: Cell::new(false) }
+    fn new(shared: Arc<RunState>, number: u64) -> Self {
+        Self { shared, number, assigned: channel(), leads: Cell::new(false), is_unblocked: Cell::new(false) }
     }
 
-    fn run(self) {
-        let mut buffers = ThreadBuffers::new();
-        let mut assignment = lock(&self.thread_slot.assignment).take();
-        while let Some(current) = assignment {
+    fn run(self, first: Assignment) {
+        let mut assignment = first;
+        loop {
             self.set_unblocked(true);
-            let mut next = match current {
-                Assignment::Serve(stream) => Some(stream),
+            let mut next = match assignment {
+                Assignment::Serve(connection) => Some(connection),
                 Assignment::Lead => {
                     self.leads.set(true);
                     self.next_connection()
                 }
+                Assignment::End => return,
             };
-            while let Some(stream) = next {
-                self.serve(stream, &mut buffers);
+            while let Some(connection) = next {
+                self.serve(connection);
                 next = self.next_connection();
             }
-            buffers.shrink();
             assignment = self.next_assignment();
         }
     }
 
-    fn serve(&self, stream: TcpStream, buffers: &mut ThreadBuffers) {
-        let (shared, slot) = (&self.shared, &self.thread_slot.connection);
-        let stream = slot.attach(stream);
-        let lingers = BlockingIo::new(self, &shared.leader, &shared.server, slot, &stream).run(buffers);
-        let counts_as_open = slot.detach();
-        // The last handle: the socket closes here if the connection does not linger.
-        if let Some(stream) = Arc::into_inner(stream).filter(|_| lingers) {
+    fn serve(&self, connection: OpenEntry) {
+        let shared = &self.shared;
+        if let Some(stream) = serve_until_linger(connection, &shared.connections, self, Instant::now()) {
             lock(&shared.lingering).add(stream);
             shared.wake_supervisor();
         }
-        if counts_as_open {
-            shared.count_closed();
-        }
         self.set_unblocked(true);
-        tracing::trace!(thread = self.thread_slot.number, "closed");
+        tracing::trace!(thread = self.number, "closed");
     }
 
     /// Accepts a connection. If the backlog is empty, the leader waits for a connection; any other thread returns `None`.
-    fn next_connection(&self) -> Option<TcpStream> {
+    fn next_connection(&self) -> Option<OpenEntry> {
         while !self.shared.server.shutdown.is_begun() {
             match self.shared.accept() {
-                Ok(Some(stream)) => return Some(stream),
-                Ok(None) | Err(_) if !self.leads() => return None,
+                Ok(Some(connection)) => return Some(connection),
+                Ok(None) | Err(_) if !self.leads.get() => return None,
                 Ok(None) => {
                     if let Err(error) = self.shared.wait_for_listener() {
                         polyserve_core::throttled!(warn, %error, "cannot wait for connections");
@@ -345,45 +342,32 @@ impl ConnectionThread {
         None
     }
 
-    /// Becomes idle and waits for an assignment, at most for [`IDLE_TIMEOUT`]. Becomes the leader if there is none. Returns
-    /// `None` if the thread is to end.
-    fn next_assignment(&self) -> Option<Assignment> {
+    /// Becomes idle and waits for an assignment, at most for [`IDLE_TIMEOUT`]. Becomes the leader if there is none.
+    fn next_assignment(&self) -> Assignment {
         self.set_unblocked(false);
         self.leads.set(false); // a leader comes here only at the end
-        let mut table = lock(&self.shared.table);
-        if table.closed || self.shared.server.shutdown.is_begun() {
-            return None;
+        let mut threads = lock(&self.shared.threads);
+        if threads.is_closed || self.shared.server.shutdown.is_begun() {
+            return Assignment::End;
         }
-        if !table.has_leader {
-            table.has_leader = true;
-            return Some(Assignment::Lead);
+        if !threads.has_leader {
+            threads.has_leader = true;
+            return Assignment::Lead;
         }
-        if table.idle.len() >= MAX_IDLE_THREADS {
-            return None;
+        if threads.idle.len() >= MAX_IDLE_THREADS {
+            return Assignment::End;
         }
-        table.idle.push((Arc::clone(&self.thread_slot), thread::current()));
-        drop(table);
-        let deadline = Instant::now() + IDLE_TIMEOUT;
-        loop {
-            let remaining = deadline.saturating_duration_since(Instant::now());
-            if !remaining.is_zero() {
-                thread::park_timeout(remaining);
-            }
-            let assignment = lock(&self.thread_slot.assignment).take();
-            if assignment.is_some() {
-                return assignment;
-            }
-            let mut table = lock(&self.shared.table);
-            // Only an idle thread gets an assignment, under this lock. A thread that was removed from the idle threads has
-            // one, or is to end.
-            let Some(index) =
-                table.idle.iter().position(|(thread_slot, _)| Arc::ptr_eq(thread_slot, &self.thread_slot))
-            else {
-                return lock(&self.thread_slot.assignment).take();
-            };
-            if Instant::now() >= deadline {
-                table.idle.remove(index);
-                return None;
+        let (sender, assigned) = &self.assigned;
+        threads.idle.push((self.number, sender.clone()));
+        drop(threads);
+        match assigned.recv_timeout(IDLE_TIMEOUT) {
+            Ok(assignment) => assignment,
+            Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {
+                // Only an idle thread gets an assignment, under this lock. A thread that was removed from the idle threads
+                // has one.
+                let mut threads = lock(&self.shared.threads);
+                threads.idle.retain(|(number, _)| *number != self.number);
+                assigned.try_recv().unwrap_or(Assignment::End)
             }
         }
     }
@@ -396,14 +380,34 @@ impl ConnectionThread {
     }
 }
 
-impl LeaderRole for ConnectionThread {
-    fn leads(&self) -> bool {
-        self.leads.get()
+/// The leader waits for the first byte of a new connection for [`FIRST_WAIT`], because it usually follows. It does not while new
+/// connections are silent: it would wait for each of them before it accepts the next. Before a longer wait, the leader makes
+/// another thread the leader.
+impl ThreadRole for ConnectionThread {
+    fn begin_first_read(&self) -> Option<Duration> {
+        if self.shared.silent_starts.load(Ordering::Relaxed) {
+            return None;
+        }
+        if self.leads.get() {
+            self.shared.set_leader(Leader::AwaitingFirstByte);
+        }
+        Some(FIRST_WAIT)
     }
 
-    fn promote_new_leader(&self) {
+    fn end_first_read(&self, waited: Option<Duration>) {
+        if self.leads.get() {
+            self.shared.set_leader(Leader::Busy);
+        }
+        let is_silent = waited.is_none_or(|waited| waited > FIRST_WAIT);
+        if is_silent != self.shared.silent_starts.load(Ordering::Relaxed) {
+            self.shared.silent_starts.store(is_silent, Ordering::Relaxed);
+        }
+    }
+
+    fn about_to_wait(&self) {
         self.set_unblocked(false);
         if self.leads.replace(false) {
+            self.shared.set_leader(Leader::Busy);
             self.shared.promote();
         }
     }
@@ -411,11 +415,27 @@ impl LeaderRole for ConnectionThread {
 
 impl Drop for ConnectionThread {
     fn drop(&mut self) {
-        if self.thread_slot.connection.detach() {
-            self.shared.count_closed();
-        }
-        self.promote_new_leader();
-        lock(&self.shared.table).ended.push(self.thread_slot.number);
+        self.about_to_wait();
+        lock(&self.shared.threads).ended.push(self.number);
         self.shared.wake_supervisor();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Regression test: each connection cost two system calls for timeouts that it can inherit from its listener.
+    #[test]
+    #[cfg_attr(not(target_os = "linux"), ignore = "only Linux hands a listener's timeouts on")]
+    fn connections_inherit_the_timeouts() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let config = ServerConfig::default();
+        set_first_timeouts(&listener, &config).unwrap();
+        let _client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (stream, _) = listener.accept().unwrap();
+        let read_timeout = stream.read_timeout().unwrap().unwrap();
+        assert!(read_timeout >= FIRST_WAIT && read_timeout <= Duration::from_millis(20), "{read_timeout:?}");
+        assert_eq!(stream.write_timeout().unwrap(), Some(config.write_timeout));
     }
 }

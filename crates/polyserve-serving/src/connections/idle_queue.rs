@@ -9,7 +9,7 @@
 
 use std::collections::{BinaryHeap, VecDeque};
 
-use super::EVICTION_GRACE;
+use crate::EVICTION_GRACE;
 
 /// The max number of connections that one search keeps.
 const MAX_FOUND: usize = 64;

@@ -1,0 +1,115 @@
+//! A listener for an event loop, and whether another attempt to accept can succeed.
+//!
+//! The event loop watches the listener and calls [`Acceptor::notify`] for each event, also if it reports readiness at the edge:
+//! the acceptor remembers that connections may wait until an attempt finds none.
+//!
+//! Cost: one system call for each connection, and one for each batch.
+
+use std::io::ErrorKind;
+use std::net::{TcpListener, TcpStream};
+use std::sync::Arc;
+use std::time::Instant;
+
+use crate::{ACCEPT_BACKOFF, ServerState, net};
+
+/// A listener that does not block.
+#[derive(Debug)]
+pub struct Acceptor {
+    /// `None` once a drain has closed it.
+    listener: Option<Arc<TcpListener>>,
+    /// Connections may wait in the backlog.
+    is_pending: bool,
+    /// No attempt is made before this time, because the system had no descriptor or memory left.
+    paused_until: Option<Instant>,
+    /// The number of connections that a drain may still accept: clients that connect again and again cannot prolong it.
+    backlog: u32,
+}
+
+impl Acceptor {
+    /// A listener with connections that may wait. `backlog`: as in the configuration.
+    pub fn new(listener: Arc<TcpListener>, backlog: u32) -> Self {
+        Self { listener: Some(listener), is_pending: true, paused_until: None, backlog }
+    }
+
+    /// Notes that connections may wait.
+    pub fn notify(&mut self) {
+        self.is_pending = true;
+    }
+
+    /// Returns the time of the next attempt: `now` if a connection may wait, later after an error, `None` if none waits.
+    pub fn next_attempt(&self, now: Instant) -> Option<Instant> {
+        (self.is_pending && self.listener.is_some()).then(|| self.paused_until.unwrap_or(now))
+    }
+
+    /// Accepts a connection, which does not block. Returns `None` if there is none, or if the system has no descriptor left. In a
+    /// drain, closes the listener once its backlog is empty.
+    pub fn accept(&mut self, server: &ServerState) -> Option<TcpStream> {
+        let is_draining = server.shutdown.is_begun();
+        self.is_pending |= is_draining;
+        if self.paused_until.is_some_and(|until| Instant::now() < until) && !server.is_over() {
+            return None;
+        }
+        self.paused_until = None;
+        while self.is_pending && (!is_draining || self.backlog > 0) {
+            match net::accept(&**self.listener.as_ref()?) {
+                Ok(stream) => {
+                    self.backlog = self.backlog.saturating_sub(u32::from(is_draining));
+                    if net::prepare(&stream).is_ok() {
+                        return Some(stream);
+                    }
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => self.is_pending = false,
+                Err(error) if net::is_connection_error(&error) => {
+                    self.backlog = self.backlog.saturating_sub(u32::from(is_draining));
+                }
+                Err(_) if server.is_over() => break,
+                Err(error) => {
+                    polyserve_core::throttled!(warn, %error, "cannot accept");
+                    self.paused_until = Some(Instant::now() + ACCEPT_BACKOFF);
+                    return None;
+                }
+            }
+        }
+        if is_draining {
+            self.close();
+        }
+        None
+    }
+
+    /// Whether the listener is open.
+    pub fn is_open(&self) -> bool {
+        self.listener.is_some()
+    }
+
+    /// Closes the listener.
+    pub fn close(&mut self) {
+        self.listener = None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use polyserve_core::ServerConfig;
+    use polyserve_core::service::Echo;
+
+    use super::*;
+
+    /// A drain accepts what waits, at most a backlog, and then closes the listener.
+    #[test]
+    fn a_drain_accepts_the_backlog_and_closes_the_listener() {
+        for backlog in [9, 2] {
+            let server = ServerState::new(Arc::new(Echo), &ServerConfig::default());
+            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+            listener.set_nonblocking(true).unwrap();
+            let addr = listener.local_addr().unwrap();
+            let mut acceptor = Acceptor::new(Arc::new(listener), backlog);
+            assert!(acceptor.accept(&server).is_none() && acceptor.next_attempt(Instant::now()).is_none());
+            let _clients = [(); 3].map(|()| TcpStream::connect(addr).unwrap());
+            assert!(acceptor.accept(&server).is_none(), "no event was reported");
+            server.shutdown.begin(Instant::now() + std::time::Duration::from_secs(60));
+            let accepted = std::iter::from_fn(|| acceptor.accept(&server)).count();
+            assert_eq!(accepted, backlog.min(3) as usize);
+            assert!(!acceptor.is_open() && TcpStream::connect(addr).is_err());
+        }
+    }
+}

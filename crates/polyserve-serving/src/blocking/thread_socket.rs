@@ -1,0 +1,479 @@
+//! A connection that holds a thread. The thread waits in `recv` and `send`, with the timeouts of the socket.
+//!
+//! The thread of an idle connection looks for an eviction itself once, after 60 ms. After that it must be woken: another thread
+//! closes the reading side of its socket. A drain does so too. Bytes that have arrived are still read, so no request that has
+//! arrived is lost. While the reading side is open, the connection can linger. If it is closed, the kernel resets the connection if
+//! bytes arrive after its close.
+//!
+//! *No lost wake-up.* The thread stores that it must be woken, and then loads whether the connection was evicted. An eviction
+//! stores that, and then loads whether the thread must be woken. All four are sequentially consistent: one of the two sees the
+//! other.
+//!
+//! Cost: a `recv` and a `send` for each request; after a pause of 60 ms a second `recv` and a `setsockopt` or two.
+
+use std::io;
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags};
+
+use super::{Read, Transport, drive, isolate_logged};
+use crate::connections::{ConnectionHandle, ConnectionTable, TableEntry};
+use crate::http1::Phase;
+use crate::{EVICTION_GRACE, READ_RETRY, linger, net, with_buffers};
+
+/// A connection that holds a thread, as other threads use it.
+#[derive(Debug)]
+pub struct ThreadConnection {
+    stream: TcpStream,
+    /// The thread does not look for an eviction itself any more: an eviction must wake it.
+    must_be_woken: AtomicBool,
+    /// Another thread closed the reading side, so an end of the input may not be the client's.
+    read_closed: AtomicBool,
+    /// Whether the stream blocks when it is accepted, and the timeouts that it then has for reading and writing.
+    is_blocking: bool,
+    timeouts: [Option<Duration>; 2],
+}
+
+impl ThreadConnection {
+    /// A connection that was accepted and does not block.
+    pub fn new(stream: TcpStream) -> Self {
+        let [must_be_woken, read_closed] = [const { AtomicBool::new(false) }; 2];
+        Self { stream, must_be_woken, read_closed, is_blocking: false, timeouts: [None; 2] }
+    }
+
+    /// A connection that was accepted and blocks, with timeouts for reading and writing that are set already.
+    pub fn blocking(stream: TcpStream, timeouts: [Option<Duration>; 2]) -> Self {
+        Self { is_blocking: true, timeouts, ..Self::new(stream) }
+    }
+
+    /// The socket.
+    pub fn stream(&self) -> &TcpStream {
+        &self.stream
+    }
+
+    /// The socket of a connection that no table has.
+    pub fn into_stream(self) -> TcpStream {
+        self.stream
+    }
+}
+
+impl ConnectionHandle for ThreadConnection {
+    fn has_input(&self) -> bool {
+        net::has_input(&self.stream)
+    }
+
+    fn wake(&self) {
+        self.read_closed.store(true, Ordering::SeqCst);
+        let _ = self.stream.shutdown(Shutdown::Read); // an error: the client is gone
+    }
+
+    fn evict(&self) {
+        if self.must_be_woken.load(Ordering::SeqCst) {
+            self.wake();
+        }
+    }
+
+    fn shut_down(&self) {
+        let _ = self.stream.shutdown(Shutdown::Both);
+    }
+}
+
+/// A thread whose connection has become idle looks for an eviction after this time. No connection is evicted before
+/// [`EVICTION_GRACE`], and most that are evicted are so just after it.
+const LOOK_AFTER: Duration = EVICTION_GRACE.saturating_add(Duration::from_millis(10));
+
+/// What a thread does before it waits for its connection. `()` does nothing.
+pub trait ThreadRole {
+    /// Called before the first read of a new connection. Returns how long the thread waits for the first byte before it calls
+    /// [`about_to_wait`](Self::about_to_wait); `None` if it calls that first.
+    fn begin_first_read(&self) -> Option<Duration> {
+        None
+    }
+
+    /// Called after the first read. `waited`: how long it took; `None` if no byte came.
+    fn end_first_read(&self, _waited: Option<Duration>) {}
+
+    /// Called before the thread may wait for long.
+    fn about_to_wait(&self) {}
+}
+
+impl ThreadRole for () {}
+
+/// Serves a connection on its thread, from its first byte to its close, and removes it from `table`. It does not count towards
+/// the limit while it lingers.
+///
+/// `accepted`: as in [`drive`].
+pub fn serve(entry: Arc<TableEntry<ThreadConnection>>, table: &ConnectionTable<ThreadConnection>, accepted: Instant) {
+    isolate_logged(|| {
+        with_buffers(|buffers| {
+            if drive(&mut ThreadSocket::new(&entry, table, &()), &table.server, buffers, accepted) {
+                table.begin_linger(&entry);
+                linger(&entry.stream, &table.server, &mut buffers.input);
+            }
+        });
+    });
+    table.remove(&entry);
+    drop(entry); // the last handle: the socket closes
+}
+
+/// Serves a connection on its thread, and removes it from `table`. Returns its stream if it must linger.
+///
+/// `accepted`: as in [`drive`].
+pub fn serve_until_linger(
+    entry: Arc<TableEntry<ThreadConnection>>,
+    table: &ConnectionTable<ThreadConnection>,
+    role: &impl ThreadRole,
+    accepted: Instant,
+) -> Option<TcpStream> {
+    let serve =
+        || with_buffers(|buffers| drive(&mut ThreadSocket::new(&entry, table, role), &table.server, buffers, accepted));
+    let lingers = isolate_logged(serve).unwrap_or(false);
+    table.remove(&entry);
+    if lingers { into_stream(entry) } else { None }
+}
+
+/// Returns the stream of a connection that was removed from its table; `None` if the process has no descriptor left.
+pub fn into_stream(entry: Arc<TableEntry<ThreadConnection>>) -> Option<TcpStream> {
+    match entry.into_handle() {
+        Ok(connection) => Some(connection.into_stream()),
+        Err(entry) => entry.stream.try_clone().ok(), // another thread still looks at it
+    }
+}
+
+/// The transport of a connection that holds a thread.
+#[derive(Debug)]
+pub struct ThreadSocket<'a, R> {
+    entry: &'a TableEntry<ThreadConnection>,
+    table: &'a ConnectionTable<ThreadConnection>,
+    role: &'a R,
+    /// Nothing was read yet.
+    is_new: bool,
+    has_received: bool,
+    is_blocking: bool,
+    /// The timeouts that are set on the socket. A timeout is set again only if it changes.
+    read_timeout: Option<Duration>,
+    write_timeout: Option<Duration>,
+}
+
+impl<'a, R: ThreadRole> ThreadSocket<'a, R> {
+    /// A connection from which nothing was read yet.
+    pub fn new(
+        entry: &'a TableEntry<ThreadConnection>,
+        table: &'a ConnectionTable<ThreadConnection>,
+        role: &'a R,
+    ) -> Self {
+        let (is_blocking, [read_timeout, write_timeout]) = (entry.is_blocking, entry.timeouts);
+        let (is_new, has_received) = (true, false);
+        Self { entry, table, role, is_new, has_received, is_blocking, read_timeout, write_timeout }
+    }
+
+    fn set_must_be_woken(&self, must_be_woken: bool) {
+        // Only this thread stores it.
+        if self.entry.must_be_woken.load(Ordering::Relaxed) != must_be_woken {
+            self.entry.must_be_woken.store(must_be_woken, Ordering::SeqCst);
+        }
+    }
+
+    fn is_read_closed(&self) -> bool {
+        self.entry.read_closed.load(Ordering::SeqCst)
+    }
+
+    /// Reads the bytes that have arrived, without waiting. Returns [`Read::Leave`] if there are none, and if another thread has
+    /// closed the reading side.
+    fn read_now(&mut self, buffer: &mut [u8]) -> io::Result<Read> {
+        loop {
+            return match rustix::net::recv(&self.entry.stream, &mut *buffer, RecvFlags::DONTWAIT) {
+                Ok((0, _)) if self.is_read_closed() => Ok(Read::Leave),
+                Ok((0, _)) => Ok(Read::End),
+                Ok((count, _)) => Ok(self.received(count)),
+                Err(Errno::INTR) => continue,
+                Err(Errno::AGAIN) => Ok(Read::Leave),
+                Err(error) => Err(error.into()),
+            };
+        }
+    }
+
+    fn received(&mut self, count: usize) -> Read {
+        self.table.note_bytes(self.entry);
+        self.has_received = true;
+        Read::Bytes(count)
+    }
+
+    /// Sets the read timeout to what is left before `deadline`, or to `short` or `longest` if that is less. Returns false if
+    /// nothing is left. A connection that is rarely idle for `longest` keeps this timeout.
+    fn prepare_read(&mut self, deadline: Instant, short: Option<Duration>, longest: Duration) -> io::Result<bool> {
+        let remaining = self.table.server.within(deadline).saturating_duration_since(Instant::now());
+        if remaining.is_zero() {
+            return Ok(false);
+        }
+        let timeout = short.filter(|short| remaining > *short).unwrap_or_else(|| {
+            self.role.about_to_wait();
+            round_up(remaining).min(longest)
+        });
+        self.block()?;
+        if self.read_timeout != Some(timeout) {
+            self.entry.stream.set_read_timeout(Some(timeout))?;
+            self.read_timeout = Some(timeout);
+        }
+        Ok(true)
+    }
+
+    fn block(&mut self) -> io::Result<()> {
+        if !std::mem::replace(&mut self.is_blocking, true) {
+            self.entry.stream.set_nonblocking(false)?;
+        }
+        Ok(())
+    }
+
+    fn send(&self, bytes: &[u8], flags: SendFlags) -> Result<usize, Errno> {
+        rustix::net::send(&self.entry.stream, bytes, flags)
+    }
+}
+
+/// Rounds `remaining` up by at most an eighth, so that a slow connection seldom sets its timeout again.
+fn round_up(remaining: Duration) -> Duration {
+    let millis = u64::try_from(remaining.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX / 2);
+    let step = (millis.next_power_of_two() / 16).max(1);
+    Duration::from_millis(millis.div_ceil(step).saturating_mul(step))
+}
+
+impl<R: ThreadRole> Transport for ThreadSocket<'_, R> {
+    fn peer(&self) -> Option<SocketAddr> {
+        net::peer(&self.entry.stream)
+    }
+
+    fn read(&mut self, buffer: &mut [u8], phase: Phase, deadline: Instant) -> io::Result<Read> {
+        if self.is_new && !self.is_blocking {
+            // Usually the first request has arrived.
+            match self.read_now(buffer)? {
+                Read::Leave => {}
+                read => return Ok(read),
+            }
+        }
+        let is_idle = phase.may_close();
+        let mut looks_itself = is_idle;
+        loop {
+            if is_idle {
+                if looks_itself {
+                    self.set_must_be_woken(false);
+                    self.entry.set_idle(|| self.table.idle_since(Instant::now(), self.has_received));
+                } else {
+                    self.set_must_be_woken(true);
+                }
+                // The checks come after the stores: either the drain sees that this connection is idle, or this thread sees
+                // the drain. The same holds for an eviction.
+                if self.table.server.shutdown.is_begun() {
+                    return self.read_now(buffer);
+                }
+                if !looks_itself && self.entry.is_evicted() && !self.is_read_closed() {
+                    return Ok(match self.read_now(buffer)? {
+                        Read::Leave => Read::Evicted,
+                        read => read,
+                    });
+                }
+            }
+            let longest = if std::mem::take(&mut looks_itself) { LOOK_AFTER } else { Duration::MAX };
+            let is_first = std::mem::take(&mut self.is_new);
+            let short = if is_first { self.role.begin_first_read() } else { None };
+            let began = is_first.then(Instant::now);
+            let prepared = self.prepare_read(deadline, short, longest);
+            if is_first && !matches!(prepared, Ok(true)) {
+                self.role.end_first_read(None);
+            }
+            if !prepared? {
+                return Ok(match self.read_now(buffer)? {
+                    Read::Leave => Read::TimedOut,
+                    read => read,
+                });
+            }
+            let result =
+                rustix::net::recv(&self.entry.stream, &mut *buffer, RecvFlags::empty()).map(|(count, _)| count);
+            if let Some(began) = began {
+                self.role.end_first_read(result.is_ok().then(|| began.elapsed()));
+            }
+            match result {
+                Ok(0) if self.is_read_closed() && is_idle => return Ok(Read::Leave),
+                Ok(0) if self.is_read_closed() => {
+                    // A request had begun to arrive before the reading side was closed. The rest can still be read.
+                    self.role.about_to_wait();
+                    thread::park_timeout(READ_RETRY);
+                }
+                Ok(0) => return Ok(Read::End),
+                Ok(count) => return Ok(self.received(count)),
+                // The read timed out or was interrupted: the next round checks the deadline.
+                Err(Errno::INTR | Errno::AGAIN | Errno::TIMEDOUT) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    fn write(&mut self, bytes: &[u8], last: bool, deadline: &dyn Fn(usize) -> Instant) -> usize {
+        let mut written = self.send(bytes, net::send_flags(last) | SendFlags::DONTWAIT).unwrap_or(0);
+        if written == bytes.len() {
+            return written;
+        }
+        self.role.about_to_wait();
+        let deadline = deadline(bytes.len().saturating_sub(written));
+        while let Some(rest) = bytes.get(written..).filter(|rest| !rest.is_empty()) {
+            let remaining = deadline.saturating_duration_since(Instant::now());
+            if remaining.is_zero() || self.block().is_err() {
+                break;
+            }
+            if self.write_timeout != Some(remaining) {
+                if self.entry.stream.set_write_timeout(Some(remaining.max(Duration::from_millis(1)))).is_err() {
+                    break;
+                }
+                self.write_timeout = Some(remaining);
+            }
+            match self.send(rest, net::send_flags(last)) {
+                Ok(0) => break,
+                Ok(count) => written = written.saturating_add(count),
+                Err(Errno::INTR | Errno::AGAIN) => {}
+                Err(_) => break,
+            }
+        }
+        written
+    }
+
+    fn others_wait(&self) -> bool {
+        self.table.must_announce_close(self.entry)
+    }
+
+    fn about_to_wait(&mut self) {
+        self.role.about_to_wait();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read as _, Write as _};
+    use std::net::TcpListener;
+
+    use polyserve_core::ServerConfig;
+    use polyserve_core::service::Echo;
+
+    use super::*;
+    use crate::{IdleSince, ServerState};
+
+    const PATIENCE: Duration = Duration::from_secs(60);
+    const GET: &[u8] = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n";
+
+    /// A server of one connection, and a client.
+    struct Fixture {
+        table: ConnectionTable<ThreadConnection>,
+        listener: TcpListener,
+    }
+
+    impl Fixture {
+        fn new() -> Self {
+            let server = ServerState::new(Arc::new(Echo), &ServerConfig::default().max_connections(1));
+            Self {
+                table: ConnectionTable::new(Arc::new(server), 1),
+                listener: TcpListener::bind("127.0.0.1:0").unwrap(),
+            }
+        }
+
+        fn connect(&self) -> (TcpStream, ThreadConnection) {
+            let client = TcpStream::connect(self.listener.local_addr().unwrap()).unwrap();
+            client.set_read_timeout(Some(PATIENCE)).unwrap();
+            let (stream, _) = self.listener.accept().unwrap();
+            stream.set_nonblocking(true).unwrap();
+            (client, ThreadConnection::new(stream))
+        }
+
+        /// Admits another connection, for which the present one is evicted.
+        fn evict(&self) -> Arc<TableEntry<ThreadConnection>> {
+            let (_client, mut connection) = self.connect();
+            let deadline = Instant::now() + PATIENCE;
+            loop {
+                connection = match self.table.admit(connection, 0) {
+                    Ok(entry) => return entry,
+                    Err(connection) => connection,
+                };
+                assert!(Instant::now() < deadline, "nothing is evicted");
+                thread::yield_now();
+            }
+        }
+    }
+
+    fn head(client: &mut TcpStream) -> String {
+        let mut head = Vec::new();
+        while !head.ends_with(b"\r\n\r\n") {
+            let mut byte = [0];
+            client.read_exact(&mut byte).unwrap();
+            head.push(byte[0]);
+        }
+        String::from_utf8(head).unwrap()
+    }
+
+    /// Regression test: an evicted connection, which does not count any more, was served for as long as its client
+    /// pipelined. It was then closed without an announcement.
+    #[test]
+    #[cfg_attr(
+        not(target_os = "linux"),
+        ignore = "only Linux keeps bytes that have arrived when the reading side is closed"
+    )]
+    fn an_evicted_connection_that_pipelines_ends_with_its_next_answer() {
+        const REQUESTS: usize = 1000;
+        let fixture = Fixture::new();
+        let (mut client, connection) = fixture.connect();
+        let entry = fixture.table.admit(connection, 0).ok().unwrap();
+        // The connection has been served before. Its requests arrive as it is evicted: more than one read takes.
+        entry.set_idle(|| IdleSince::new(0, true));
+        let other = fixture.evict();
+        assert!(entry.is_evicted() && fixture.table.must_announce_close(&entry));
+        client.write_all(&GET.repeat(REQUESTS)).unwrap();
+        let stream = serve_until_linger(entry, &fixture.table, &(), Instant::now()).unwrap();
+        linger(&stream, &fixture.table.server, &mut [0; 4096]);
+        assert_eq!(fixture.table.open(), 1, "the evicted connection does not count as open");
+        fixture.table.remove(&other);
+        assert!(fixture.table.is_empty());
+        drop(stream);
+        let mut bytes = Vec::new();
+        let _ = client.read_to_end(&mut bytes); // an error: the connection was reset after the last answer
+        let text = String::from_utf8(bytes).unwrap();
+        let answers: Vec<&str> = text.split_inclusive("\r\n\r\n").collect();
+        assert!(answers.iter().all(|answer| answer.starts_with("HTTP/1.1 200 ")), "{text}");
+        assert!(answers.len() < REQUESTS, "the evicted connection is served on");
+        assert!(answers.last().is_some_and(|last| last.contains("\r\nConnection: close\r\n")), "{:?}", answers.last());
+    }
+
+    /// A thread that waits for a request is woken by an eviction, and by a drain.
+    #[test]
+    fn an_idle_connection_is_woken() {
+        for drains in [false, true] {
+            let fixture = Fixture::new();
+            let (mut client, connection) = fixture.connect();
+            let entry = fixture.table.admit(connection, 0).ok().unwrap();
+            thread::scope(|scope| {
+                let serving = scope.spawn(|| serve(entry, &fixture.table, Instant::now()));
+                client.write_all(GET).unwrap();
+                assert!(head(&mut client).starts_with("HTTP/1.1 200 "));
+                if drains {
+                    fixture.table.server.shutdown.begin(Instant::now() + PATIENCE);
+                    fixture.table.wake_idle();
+                } else {
+                    let other = fixture.evict();
+                    fixture.table.remove(&other);
+                }
+                assert_eq!(client.read(&mut [0]).unwrap(), 0);
+                serving.join().unwrap();
+            });
+            assert!(fixture.table.is_empty());
+        }
+    }
+
+    #[test]
+    fn what_is_left_is_rounded_up() {
+        let millis = Duration::from_millis;
+        assert_eq!(round_up(millis(512)), millis(512));
+        assert_eq!(round_up(millis(513)), millis(576));
+        assert_eq!(round_up(millis(1025)), millis(1152));
+        assert_eq!(round_up(Duration::from_nanos(1)), millis(1));
+    }
+}

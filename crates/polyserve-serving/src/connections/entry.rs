@@ -1,0 +1,216 @@
+//! One connection of a [`ConnectionTable`](super::ConnectionTable): what it does, and how other threads wake it.
+
+use std::ops::Deref;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+
+use super::IdleSince;
+
+/// A connection, as other threads use it: the thread that admits a new one, and the server's main thread.
+pub trait ConnectionHandle: Send + Sync + 'static {
+    /// Whether bytes have arrived that were not read yet.
+    fn has_input(&self) -> bool;
+
+    /// Makes the driver take the next step of the connection: its deadline has passed, or a shutdown has begun. A connection
+    /// that holds a thread is woken only if it is idle.
+    fn wake(&self);
+
+    /// Makes the driver find out that the connection was evicted. To be overridden if its thread looks for that itself.
+    fn evict(&self) {
+        self.wake();
+    }
+
+    /// Shuts the socket down in both directions.
+    fn shut_down(&self);
+
+    /// The connection was removed from the table. It is woken no more.
+    fn removed(&self) {}
+}
+
+/// A connection of a [`ConnectionTable`](super::ConnectionTable), with the driver's handle. It dereferences to the handle.
+#[derive(Debug)]
+pub struct TableEntry<H> {
+    /// [`BUSY`], [`QUIET`], [`EVICTED`], or the time since which the connection is idle: the bits of an [`IdleSince`].
+    activity: AtomicU64,
+    /// A tick of the table. [`NEVER`] if there is no deadline, or if the connection was woken for it.
+    deadline: AtomicU64,
+    /// The connection was evicted, and counts as lingering.
+    evicted: AtomicBool,
+    /// The connection counts as lingering, because it has sent its last answer.
+    lingers: AtomicBool,
+    /// A thread runs the service's code for this connection.
+    calling: AtomicBool,
+    /// The request was counted as cut or as stuck.
+    counted: AtomicBool,
+    pub(super) shard: usize,
+    /// The position in the shard. Changed under the shard's lock.
+    pub(super) index: AtomicUsize,
+    handle: H,
+}
+
+/// The tick that stands for no deadline.
+pub(super) const NEVER: u64 = u64::MAX;
+
+/// A request has begun and is not completely answered.
+const BUSY: u64 = 0;
+
+/// No request has begun, and the connection cannot be evicted: it is new, or it lingers.
+const QUIET: u64 = u64::MAX;
+
+/// The connection was idle, and is closed for another.
+const EVICTED: u64 = u64::MAX - 1;
+
+impl<H> TableEntry<H> {
+    pub(super) fn new(handle: H, shard: usize, index: usize, lingers: bool) -> Self {
+        Self {
+            activity: AtomicU64::new(QUIET),
+            deadline: AtomicU64::new(NEVER),
+            evicted: AtomicBool::new(false),
+            lingers: AtomicBool::new(lingers),
+            calling: AtomicBool::new(false),
+            counted: AtomicBool::new(false),
+            shard,
+            index: AtomicUsize::new(index),
+            handle,
+        }
+    }
+
+    /// The driver's handle.
+    pub fn handle(&self) -> &H {
+        &self.handle
+    }
+
+    /// Returns the driver's handle, after the connection was [removed](super::ConnectionTable::remove).
+    ///
+    /// # Errors
+    ///
+    /// Returns the entry if another thread still looks at it, which takes a moment.
+    pub fn into_handle(self: Arc<Self>) -> Result<H, Arc<Self>> {
+        Arc::try_unwrap(self).map(|entry| entry.handle)
+    }
+
+    /// Calls `act`, in which the service's code may run.
+    pub fn calling<T>(&self, act: impl FnOnce() -> T) -> T {
+        self.set_calling(true);
+        let result = act();
+        self.set_calling(false);
+        result
+    }
+
+    /// Notes that the service's code is about to be called, or has returned.
+    pub fn set_calling(&self, calling: bool) {
+        self.calling.store(calling, Ordering::Relaxed);
+    }
+
+    pub(super) fn is_calling(&self) -> bool {
+        self.calling.load(Ordering::Relaxed)
+    }
+
+    /// Notes that a request has begun. To be called as soon as bytes were received: from then on, the connection is not
+    /// evicted.
+    #[inline]
+    pub fn set_busy(&self) {
+        let _ = self.begin_request();
+    }
+
+    /// Like [`set_busy`](Self::set_busy). Returns whether the connection was evicted while it was idle.
+    #[inline]
+    pub(super) fn begin_request(&self) -> bool {
+        if self.activity.load(Ordering::SeqCst) == BUSY {
+            return false;
+        }
+        let was_evicted = self.activity.swap(BUSY, Ordering::SeqCst) == EVICTED;
+        if was_evicted {
+            self.evicted.store(true, Ordering::SeqCst);
+        }
+        was_evicted
+    }
+
+    /// Whether a request has begun and is not completely answered.
+    pub fn is_busy(&self) -> bool {
+        self.activity.load(Ordering::Relaxed) == BUSY
+    }
+
+    /// Notes that every request is answered, and that the connection may be evicted. If it is idle already, it keeps its
+    /// time. To be called before the connection waits, and before its driver checks [`is_evicted`](Self::is_evicted).
+    #[inline]
+    pub fn set_idle(&self, since: impl FnOnce() -> IdleSince) {
+        let activity = self.activity.load(Ordering::SeqCst);
+        if activity == BUSY || activity == QUIET {
+            let bits = since().bits();
+            let _ = self.activity.compare_exchange(activity, bits, Ordering::SeqCst, Ordering::SeqCst);
+        }
+    }
+
+    /// Notes that the connection is about to end, so that it is not evicted. Returns whether it was evicted before.
+    pub fn set_quiet(&self) -> bool {
+        if self.activity.swap(QUIET, Ordering::SeqCst) == EVICTED {
+            self.evicted.store(true, Ordering::SeqCst);
+        }
+        self.is_evicted()
+    }
+
+    /// Whether the connection is idle, or was and is to be closed.
+    pub(super) fn is_idle(&self) -> bool {
+        ![BUSY, QUIET].contains(&self.activity.load(Ordering::SeqCst))
+    }
+
+    /// The time since which the connection is idle; `None` if it cannot be evicted.
+    pub(super) fn idle_since(&self) -> Option<IdleSince> {
+        let activity = self.activity.load(Ordering::SeqCst);
+        (![BUSY, QUIET, EVICTED].contains(&activity) && !self.is_evicted()).then(|| IdleSince::from_bits(activity))
+    }
+
+    /// Whether the connection was evicted: it is closed once its socket is empty, or after the answer to the request that
+    /// has arrived.
+    pub fn is_evicted(&self) -> bool {
+        self.evicted.load(Ordering::SeqCst)
+    }
+
+    pub(super) fn lingers(&self) -> bool {
+        self.lingers.load(Ordering::SeqCst)
+    }
+
+    pub(super) fn set_lingers(&self) {
+        self.lingers.store(true, Ordering::SeqCst);
+    }
+
+    /// Stores the deadline. The order is sequentially consistent: the table's `set_deadline` states why.
+    pub(super) fn set_deadline(&self, tick: u64) {
+        self.deadline.store(tick, Ordering::SeqCst);
+    }
+
+    pub(super) fn deadline(&self) -> u64 {
+        self.deadline.load(Ordering::SeqCst)
+    }
+
+    /// Clears the deadline. Returns false if it is not `tick` any more.
+    pub(super) fn take_deadline(&self, tick: u64) -> bool {
+        self.deadline.compare_exchange(tick, NEVER, Ordering::SeqCst, Ordering::Relaxed).is_ok()
+    }
+
+    /// Returns true for the first call only. The caller that gets true counts the request as cut or as stuck.
+    pub(super) fn claim_count(&self) -> bool {
+        !self.counted.swap(true, Ordering::Relaxed)
+    }
+}
+
+impl<H: ConnectionHandle> TableEntry<H> {
+    /// Evicts the connection if it is idle since `since` and has no input. Returns whether it did.
+    pub(super) fn evict(&self, since: IdleSince) -> bool {
+        let is_evicted = !self.handle.has_input()
+            && self.activity.compare_exchange(since.bits(), EVICTED, Ordering::SeqCst, Ordering::SeqCst).is_ok();
+        if is_evicted {
+            self.evicted.store(true, Ordering::SeqCst);
+        }
+        is_evicted
+    }
+}
+
+impl<H> Deref for TableEntry<H> {
+    type Target = H;
+
+    fn deref(&self) -> &H {
+        &self.handle
+    }
+}

@@ -1,0 +1,484 @@
+//! The table of a server's open connections: admission at the limit, eviction, deadlines, drain and counts.
+//!
+//! A driver admits each connection that it accepts ([`ConnectionTable::admit`]), notes when the connection is idle or busy, and
+//! removes it at its end. It gives the table a [`ConnectionHandle`] for each connection, by which other threads wake it.
+//!
+//! # Multiplexed servers
+//!
+//! A timer for each connection would take a lock for each request. Instead, a connection stores its deadline in its
+//! [`TableEntry`] ([`ConnectionTable::note_wait`]). The server's main thread ([`ConnectionTable::supervise`]) sweeps the entries
+//! when the earliest deadline may have passed, and wakes the connections that are late. It also wakes all connections if a
+//! shutdown begins.
+//!
+//! # Servers in which a connection holds a thread
+//!
+//! A thread waits in a system call with a timeout of its own. Only an eviction and a drain must wake it:
+//! [`ConnectionTable::wake_idle`], [`ConnectionTable::finish`].
+//!
+//! # Invariants
+//!
+//! * At most `max_connections` count as open. At the limit, a new connection takes the place of the one that has been idle for
+//!   longest (see [`IdleQueue`]). If none is idle, the new connection is to be rejected.
+//! * A connection that is evicted, or that has sent its last answer, counts as lingering from then on.
+//! * A connection with unread input is not evicted.
+//! * A sweep begins when the earliest stored deadline has passed, rounded up to a tick of 1 ms, but at least 10 ms after the
+//!   last sweep. A connection is woken once for each deadline.
+//! * A shutdown wakes all connections of a multiplexed server that are in the table when it begins.
+//!
+//! # No lost wake-up
+//!
+//! A thread that waits stores that its connection is idle, and then loads whether a shutdown has begun. A drain begins the
+//! shutdown, and then loads the state of the connection. All four are sequentially consistent: one of the two sees the other.
+//!
+//! # Cost
+//!
+//! Two uncontended locks and an allocation for a connection. For a wait of a multiplexed server, one sequentially consistent
+//! store; for an idle wait two atomic exchanges. A sweep of n connections costs n loads, at most 100 times a second. While no
+//! deadline passes, the main thread sleeps. An eviction costs O(1) amortised.
+
+mod entry;
+mod idle_queue;
+mod serve;
+
+use std::fmt;
+use std::net::Shutdown;
+use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
+use std::thread::{self, Thread};
+use std::time::{Duration, Instant};
+
+use polyserve_core::server::{Counters, Drain};
+use polyserve_core::sync::lock;
+
+use crate::{CROWDED_AFTER, Connection, HasSent, MAX_LINGERING, SHUTDOWN_SLACK, ServerState, net};
+use entry::NEVER;
+pub use entry::{ConnectionHandle, TableEntry};
+pub use idle_queue::{FoundConnections, IdleQueue, IdleSince};
+pub use serve::{EventSocket, TurnEnd, TurnSocket, WriteKind};
+
+/// The open connections of one run of a server. `H` is what the server keeps for each of them.
+#[derive(Debug)]
+pub struct ConnectionTable<H> {
+    /// The run that the connections belong to.
+    pub server: Arc<ServerState>,
+    shards: Box<[Shard<H>]>,
+    /// The number of connections that count towards the limit.
+    open: AtomicUsize,
+    /// The number of connections that have sent their last answer or rejection and are not closed yet, and of those that were
+    /// evicted and are not closed yet.
+    lingering: AtomicUsize,
+    max_lingering: usize,
+    /// The connections that are evicted next.
+    idle: Mutex<IdleQueue<Weak<TableEntry<H>>>>,
+    /// The number of accept loops that have not ended.
+    accept_loops: AtomicUsize,
+    /// Shut down the listeners that are left at the end of the run.
+    close_listeners: Mutex<Vec<CloseListener>>,
+    start: Instant,
+    /// Answers say `Connection: close` until this tick; 0 if it has passed.
+    crowded_until: AtomicU64,
+    /// The tick of the next sweep.
+    next_sweep: AtomicU64,
+    main: OnceLock<Thread>,
+}
+
+/// Shuts a listener down, which refuses the clients that wait there.
+struct CloseListener(Box<dyn Fn() + Send + Sync>);
+
+impl fmt::Debug for CloseListener {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("CloseListener(..)")
+    }
+}
+
+/// A part of the table. Its lock is taken when a connection is added and when it is removed.
+type Shard<H> = Mutex<Vec<Arc<TableEntry<H>>>>;
+
+/// The minimum time between two sweeps.
+const SWEEP_PAUSE: Duration = Duration::from_millis(10);
+
+/// Increments `count` and returns true, unless `count` has reached `max`. At the limit `count` never exceeds `max`, not even
+/// for a moment. Otherwise a concurrent caller could fail although a connection has just ended.
+fn increment_below(count: &AtomicUsize, max: usize) -> bool {
+    let increment = |count| (count < max).then_some(count + 1);
+    count.fetch_update(Ordering::SeqCst, Ordering::SeqCst, increment).is_ok()
+}
+
+impl<H: ConnectionHandle> ConnectionTable<H> {
+    /// An empty table for a server in which a connection holds a thread. A lingering connection may hold its thread too, so at
+    /// most `max_connections` linger. `shards`: the number of threads that are expected to add connections at the same time.
+    pub fn new(server: Arc<ServerState>, shards: usize) -> Self {
+        let max_lingering = server.config.max_connections.min(MAX_LINGERING);
+        Self {
+            server,
+            shards: (0..shards.max(1)).map(|_| Mutex::default()).collect(),
+            open: AtomicUsize::new(0),
+            lingering: AtomicUsize::new(0),
+            max_lingering,
+            idle: Mutex::default(),
+            accept_loops: AtomicUsize::new(0),
+            close_listeners: Mutex::default(),
+            start: Instant::now(),
+            crowded_until: AtomicU64::new(0),
+            next_sweep: AtomicU64::new(NEVER),
+            main: OnceLock::new(),
+        }
+    }
+
+    /// An empty table for a multiplexed server with this number of accept loops, each with a shard of its own. The server's
+    /// main thread calls [`supervise`](Self::supervise).
+    pub fn multiplexed(server: Arc<ServerState>, loops: usize) -> Arc<Self> {
+        let (max_lingering, accept_loops) = (MAX_LINGERING, AtomicUsize::new(loops));
+        let table = Arc::new(Self { max_lingering, accept_loops, ..Self::new(server, loops) });
+        let weak = Arc::downgrade(&table);
+        table.server.shutdown.on_begin(move || {
+            if let Some(table) = weak.upgrade() {
+                table.wake_main();
+                table.entries().iter().for_each(|entry| entry.handle().wake());
+            }
+        });
+        table
+    }
+
+    /// Returns a function that returns the present counters, for [`Running::start`](polyserve_core::Running::start).
+    pub fn counters(self: &Arc<Self>) -> impl Fn() -> Counters + Send + Sync + 'static + use<H> {
+        let table = Arc::clone(self);
+        move || table.server.counters(table.open())
+    }
+
+    /// The number of connections that count towards the limit.
+    pub fn open(&self) -> usize {
+        self.open.load(Ordering::SeqCst)
+    }
+
+    /// The number of connections in the table, those that linger included.
+    pub fn len(&self) -> usize {
+        self.open().saturating_add(self.lingering.load(Ordering::SeqCst))
+    }
+
+    /// Whether no connection is in the table.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Adds a connection. At the limit, it takes the place of the connection that has been idle for longest. `shard`: any
+    /// number.
+    ///
+    /// # Errors
+    ///
+    /// Returns the handle if `max_connections` are open and none is idle. The caller then rejects the connection.
+    pub fn admit(&self, handle: H, shard: usize) -> Result<Arc<TableEntry<H>>, H> {
+        if increment_below(&self.open, self.server.config.max_connections) || self.evict_one() {
+            return Ok(self.insert(handle, shard, false));
+        }
+        self.set_crowded();
+        Err(handle)
+    }
+
+    /// Adds a connection that is rejected and then lingers.
+    ///
+    /// # Errors
+    ///
+    /// Returns the handle if too many linger.
+    pub fn admit_rejected(&self, handle: H, shard: usize) -> Result<Arc<TableEntry<H>>, H> {
+        if self.reserve_linger() { Ok(self.insert(handle, shard, true)) } else { Err(handle) }
+    }
+
+    fn insert(&self, handle: H, shard: usize, lingers: bool) -> Arc<TableEntry<H>> {
+        let shard = shard % self.shards.len();
+        let mut entries = lock(&self.shards[shard]);
+        let entry = Arc::new(TableEntry::new(handle, shard, entries.len(), lingers));
+        entries.push(Arc::clone(&entry));
+        entry
+    }
+
+    /// Removes a connection that has ended. Does nothing if it was removed before.
+    pub fn remove(&self, entry: &TableEntry<H>) {
+        let was_evicted = entry.set_quiet();
+        {
+            let mut entries = lock(&self.shards[entry.shard]);
+            let index = entry.index.load(Ordering::Relaxed);
+            if !entries.get(index).is_some_and(|open| std::ptr::eq(&raw const **open, entry)) {
+                return;
+            }
+            entries.swap_remove(index);
+            if let Some(moved) = entries.get(index) {
+                moved.index.store(index, Ordering::Relaxed);
+            }
+        }
+        entry.handle().removed();
+        let counter = if was_evicted || entry.lingers() { &self.lingering } else { &self.open };
+        counter.fetch_sub(1, Ordering::SeqCst);
+        self.wake_main_if_done();
+    }
+
+    /// Evicts the connection that has been idle for longest. Returns false if none is idle.
+    fn evict_one(&self) -> bool {
+        let search = |found: &mut FoundConnections<_>| {
+            for shard in &self.shards {
+                for entry in &*lock(shard) {
+                    if let Some(since) = entry.idle_since() {
+                        found.offer(since, || Arc::downgrade(entry));
+                    }
+                }
+            }
+        };
+        lock(&self.idle).evict_one(self.tick(Instant::now()), search, |since, entry| {
+            let Some(entry) = entry.upgrade() else { return false };
+            // Counted before, so that the entry's end never finds it uncounted.
+            self.lingering.fetch_add(1, Ordering::SeqCst);
+            if entry.evict(since) {
+                entry.handle().evict();
+                return true;
+            }
+            self.lingering.fetch_sub(1, Ordering::SeqCst);
+            false
+        })
+    }
+
+    /// The time since which a connection is idle, if that is `instant`. `has_sent`: whether the client has ever sent
+    /// anything.
+    pub fn idle_since(&self, instant: Instant, has_sent: bool) -> IdleSince {
+        IdleSince::new(self.tick(instant), has_sent)
+    }
+
+    /// Notes what `connection` waits for, and until when. For a multiplexed server, before the connection waits: it is woken at
+    /// its deadline, and may be evicted while it is idle.
+    pub fn note_wait(&self, entry: &TableEntry<H>, connection: &Connection) {
+        match connection.idle() {
+            Some(HasSent(has_sent)) => entry.set_idle(|| self.idle_since(connection.waiting_since(), has_sent)),
+            None if connection.is_lingering() => {} // it is quiet
+            None => entry.set_busy(),
+        }
+        self.set_deadline(entry, connection.deadline());
+    }
+
+    /// Notes that bytes were received on a connection.
+    #[inline]
+    pub fn note_bytes(&self, entry: &TableEntry<H>) {
+        if entry.begin_request() {
+            self.set_crowded(); // the connection that was evicted is active
+        }
+    }
+
+    /// Counts a connection as lingering from now on: it has sent its last answer. Returns false if too many linger; then it goes
+    /// on counting as open.
+    pub fn begin_linger(&self, entry: &TableEntry<H>) -> bool {
+        if entry.set_quiet() {
+            return self.lingering.load(Ordering::SeqCst) <= self.max_lingering;
+        }
+        if entry.lingers() {
+            return true; // it was rejected, or counted before
+        }
+        let may_linger = self.reserve_linger();
+        if may_linger {
+            entry.set_lingers();
+            self.open.fetch_sub(1, Ordering::SeqCst);
+        }
+        may_linger
+    }
+
+    fn reserve_linger(&self) -> bool {
+        increment_below(&self.lingering, self.max_lingering)
+    }
+
+    /// Counts the request of `entry` as cut, unless it was counted.
+    pub fn count_cut(&self, entry: &TableEntry<H>) {
+        if entry.claim_count() {
+            self.server.count_cut();
+        }
+    }
+
+    /// Whether the next answer must say `Connection: close`: the connection was evicted, or there were more active connections
+    /// than the limit in the last [`CROWDED_AFTER`]. Cost: two loads, and a clock read if there were.
+    pub fn must_announce_close(&self, entry: &TableEntry<H>) -> bool {
+        entry.is_evicted() || self.is_crowded()
+    }
+
+    fn is_crowded(&self) -> bool {
+        let until = self.crowded_until.load(Ordering::Relaxed);
+        if until == 0 {
+            return false;
+        }
+        let is_crowded = self.tick(Instant::now()) < until;
+        if !is_crowded {
+            let _ = self.crowded_until.compare_exchange(until, 0, Ordering::Relaxed, Ordering::Relaxed);
+        }
+        is_crowded
+    }
+
+    /// Notes that there are more active connections than the limit: one was rejected, or an eviction hit an active one.
+    fn set_crowded(&self) {
+        self.crowded_until.store(self.tick(Instant::now() + CROWDED_AFTER), Ordering::Relaxed);
+    }
+
+    /// Milliseconds since the start, rounded up.
+    fn tick(&self, instant: Instant) -> u64 {
+        let nanos = instant.saturating_duration_since(self.start).as_nanos();
+        u64::try_from(nanos.div_ceil(1_000_000)).unwrap_or(NEVER - 1)
+    }
+
+    fn instant(&self, tick: u64) -> Option<Instant> {
+        (tick != NEVER).then(|| self.start + Duration::from_millis(tick))
+    }
+
+    fn entries(&self) -> Vec<Arc<TableEntry<H>>> {
+        self.shards.iter().flat_map(|shard| lock(shard).clone()).collect()
+    }
+
+    /// Wakes the connections that are idle, for a drain. A thread that becomes idle later must look at the shutdown itself, after
+    /// [`TableEntry::set_idle`].
+    pub fn wake_idle(&self) {
+        for entry in self.entries().iter().filter(|entry| entry.is_idle()) {
+            entry.handle().wake();
+        }
+    }
+
+    /// Shuts all connections down, in any state.
+    pub fn shut_down(&self) {
+        self.entries().iter().for_each(|entry| entry.handle().shut_down());
+    }
+
+    /// Waits on the server's main thread until the table is empty, and shuts those connections down that are open at the
+    /// shutdown's deadline. Returns the number of connections with a thread that is stuck in the service's code. For the end of a
+    /// drain of a server in which a connection holds a thread, after [`wake_idle`](Self::wake_idle).
+    pub fn finish(&self) -> usize {
+        let deadline = self.server.shutdown.deadline().unwrap_or_else(Instant::now);
+        if !self.wait_until_empty(deadline, || {}) {
+            self.shut_down();
+            self.wait_until_empty(deadline + SHUTDOWN_SLACK, || {});
+        }
+        self.len()
+    }
+
+    /// Waits on the server's main thread, in a drain, until the table is empty. Returns false if `deadline` has passed before.
+    /// Calls `on_wake` at first, and each time the thread was [woken](Self::wake_main).
+    pub fn wait_until_empty(&self, deadline: Instant, mut on_wake: impl FnMut()) -> bool {
+        let _ = self.main.set(thread::current());
+        loop {
+            on_wake();
+            let left = deadline.saturating_duration_since(Instant::now());
+            if self.is_empty() || left.is_zero() {
+                return self.is_empty();
+            }
+            thread::park_timeout(left);
+        }
+    }
+
+    /// Sets the time at which a connection is woken: `deadline`, or the shutdown's deadline if that is earlier.
+    ///
+    /// No deadline is missed by a concurrent sweep. A sweep first resets `next_sweep`, and then loads the deadlines.
+    /// This call first stores the deadline, and then loads `next_sweep`. All four operations are sequentially
+    /// consistent. So the sweep loads the new deadline, or this call finds `next_sweep` reset, lowers it and wakes the
+    /// main thread.
+    pub fn set_deadline(&self, entry: &TableEntry<H>, deadline: Instant) {
+        let tick = self.tick(self.server.within(deadline));
+        if entry.deadline() == tick {
+            return;
+        }
+        entry.set_deadline(tick);
+        if tick < self.next_sweep.load(Ordering::SeqCst) && self.next_sweep.fetch_min(tick, Ordering::SeqCst) > tick {
+            self.wake_main();
+        }
+    }
+
+    /// Wakes the server's main thread.
+    pub fn wake_main(&self) {
+        if let Some(main) = self.main.get() {
+            main.unpark();
+        }
+    }
+
+    fn wake_main_if_done(&self) {
+        if self.server.shutdown.is_begun() && self.is_done() {
+            self.wake_main();
+        }
+    }
+
+    fn is_done(&self) -> bool {
+        self.accept_loops.load(Ordering::SeqCst) == 0 && self.is_empty()
+    }
+
+    /// Adds the listener of an accept loop. It is shut down at the end of the run if the loop has not dropped it.
+    pub fn register_listener<L: AsFd + Send + Sync + 'static>(&self, listener: &Arc<L>) {
+        let listener = Arc::downgrade(listener);
+        lock(&self.close_listeners).push(CloseListener(Box::new(move || {
+            if let Some(listener) = listener.upgrade() {
+                let _ = net::shutdown(&*listener, Shutdown::Both); // an error: it is shut down
+            }
+        })));
+    }
+
+    /// Counts an accept loop as ended. Its listener is closed.
+    pub fn accept_loop_ended(&self) {
+        self.accept_loops.fetch_sub(1, Ordering::SeqCst);
+        self.wake_main_if_done();
+    }
+
+    /// Wakes the connections that are past their deadlines. Returns the tick of the earliest deadline that is left.
+    fn sweep(&self) -> u64 {
+        self.next_sweep.store(NEVER, Ordering::SeqCst);
+        let now = self.tick(Instant::now());
+        let mut earliest = NEVER;
+        let mut expired = Vec::new();
+        for shard in &self.shards {
+            for entry in &*lock(shard) {
+                match entry.deadline() {
+                    tick if tick <= now => expired.push((Arc::clone(entry), tick)),
+                    tick => earliest = earliest.min(tick),
+                }
+            }
+        }
+        for (entry, tick) in expired {
+            if entry.take_deadline(tick) {
+                entry.handle().wake();
+            }
+        }
+        self.next_sweep.fetch_min(earliest, Ordering::SeqCst).min(earliest)
+    }
+
+    /// Runs on the main thread of a multiplexed server: wakes connections for their deadlines. Returns the counts of the run
+    /// when a shutdown has begun and all connections and accept loops have ended, or when the shutdown's deadline has passed.
+    /// Then the sockets and the listeners that are left are shut down, and their requests are counted.
+    pub fn supervise(&self) -> Drain {
+        let _ = self.main.set(thread::current());
+        let mut may_sweep = Instant::now();
+        loop {
+            let now = Instant::now();
+            let end = self.server.shutdown.deadline().map(|deadline| deadline + SHUTDOWN_SLACK);
+            if end.is_some_and(|end| now >= end || self.is_done()) {
+                return self.close_remaining();
+            }
+            let mut next = self.next_sweep.load(Ordering::SeqCst);
+            if self.instant(next).is_some_and(|due| due.max(may_sweep) <= now) {
+                next = self.sweep();
+                may_sweep = Instant::now() + SWEEP_PAUSE;
+            }
+            let sweep = self.instant(next).map(|due| due.max(may_sweep));
+            match [sweep, end].into_iter().flatten().min() {
+                Some(wake_at) => thread::park_timeout(wake_at.saturating_duration_since(Instant::now())),
+                None => thread::park(),
+            }
+        }
+    }
+
+    /// Shuts the connections down that are left, and counts their requests.
+    fn close_remaining(&self) -> Drain {
+        let mut stuck = 0;
+        for entry in self.entries() {
+            // A request counts as stuck or as cut, never as both.
+            if entry.is_calling() {
+                stuck += usize::from(entry.claim_count());
+            } else if entry.is_busy() {
+                self.count_cut(&entry);
+            }
+            entry.handle().shut_down();
+        }
+        lock(&self.close_listeners).iter().for_each(|close| (close.0)());
+        self.server.drained(stuck)
+    }
+}
+
+#[cfg(test)]
+mod tests;

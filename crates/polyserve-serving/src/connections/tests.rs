@@ -1,0 +1,218 @@
+use std::sync::atomic::AtomicBool;
+
+use polyserve_core::ServerConfig;
+use polyserve_core::service::Echo;
+
+use super::*;
+
+/// A connection without a socket.
+#[derive(Debug, Default)]
+struct Fake {
+    has_input: AtomicBool,
+    woken: AtomicUsize,
+    is_shut_down: AtomicBool,
+}
+
+impl ConnectionHandle for Fake {
+    fn has_input(&self) -> bool {
+        self.has_input.load(Ordering::SeqCst)
+    }
+
+    fn wake(&self) {
+        self.woken.fetch_add(1, Ordering::SeqCst);
+    }
+
+    fn shut_down(&self) {
+        self.is_shut_down.store(true, Ordering::SeqCst);
+    }
+}
+
+impl Fake {
+    fn woken(&self) -> usize {
+        self.woken.load(Ordering::SeqCst)
+    }
+}
+
+fn server(max_connections: usize) -> Arc<ServerState> {
+    Arc::new(ServerState::new(Arc::new(Echo), &ServerConfig::default().max_connections(max_connections)))
+}
+
+/// The time at which a connection became idle, so long ago that it may be evicted. A larger `rank` was later.
+fn long_ago(rank: u64) -> IdleSince {
+    IdleSince::new(rank, true)
+}
+
+/// A table that has been there for long enough that its connections may be evicted.
+fn table(max_connections: usize) -> ConnectionTable<Fake> {
+    let table = ConnectionTable::new(server(max_connections), 2);
+    ConnectionTable { start: table.start.checked_sub(Duration::from_secs(60)).unwrap(), ..table }
+}
+
+fn admit(table: &ConnectionTable<Fake>) -> Option<Arc<TableEntry<Fake>>> {
+    table.admit(Fake::default(), table.len()).ok()
+}
+
+/// Regression test: a rejected connection was in the count for a moment. If a connection ended in that moment, the
+/// next one was rejected as well, although there was room.
+#[test]
+fn a_rejected_connection_takes_no_place() {
+    let (count, done) = (AtomicUsize::new(0), AtomicBool::new(false));
+    let rejected = thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                assert!(!increment_below(&count, 0));
+            }
+        });
+        let rejected = (0..300_000).filter(|_| {
+            let admitted = increment_below(&count, 1);
+            count.fetch_sub(usize::from(admitted), Ordering::SeqCst);
+            !admitted
+        });
+        let rejected = rejected.count();
+        done.store(true, Ordering::Relaxed);
+        rejected
+    });
+    assert_eq!(rejected, 0);
+}
+
+#[test]
+fn the_connection_that_has_been_idle_for_longest_makes_room() {
+    let table = table(2);
+    let (first, second) = (admit(&table).unwrap(), admit(&table).unwrap());
+    assert!(admit(&table).is_none(), "none is idle");
+    second.set_idle(|| long_ago(1));
+    first.set_idle(|| long_ago(2));
+    // The last search found no idle connection, and the next one follows 50 ms later.
+    *lock(&table.idle) = IdleQueue::default();
+    let third = admit(&table).unwrap();
+    assert!(second.is_evicted() && second.woken() == 1 && !first.is_evicted());
+    let fourth = admit(&table).unwrap();
+    assert!(first.is_evicted() && first.woken() == 1);
+    assert!(admit(&table).is_none());
+    assert_eq!((table.open(), table.len()), (2, 4), "an evicted connection does not count as open");
+    for entry in [&first, &third, &fourth, &second] {
+        table.remove(entry);
+        table.remove(entry); // it was removed before
+    }
+    assert!(table.is_empty() && table.entries().is_empty());
+    assert!(third.into_handle().is_ok(), "no other thread has it");
+}
+
+#[test]
+fn a_connection_with_input_is_not_evicted() {
+    let table = table(1);
+    let first = admit(&table).unwrap();
+    first.set_idle(|| long_ago(1));
+    first.has_input.store(true, Ordering::SeqCst);
+    assert!(admit(&table).is_none());
+    assert!(!first.is_evicted() && first.woken() == 0 && table.len() == 1);
+}
+
+/// Regression test: a connection was closed between two requests of its client, and no answer announced the close.
+#[test]
+fn an_eviction_of_an_active_connection_is_announced_by_all() {
+    let table = table(2);
+    let (first, second) = (admit(&table).unwrap(), admit(&table).unwrap());
+    first.set_idle(|| long_ago(1));
+    let third = admit(&table).unwrap();
+    assert!(table.must_announce_close(&first) && !table.must_announce_close(&second));
+    table.note_bytes(&second);
+    assert!(!table.must_announce_close(&second), "it was not evicted");
+    table.note_bytes(&first);
+    assert!(table.must_announce_close(&second) && table.must_announce_close(&third));
+    table.crowded_until.store(1, Ordering::SeqCst);
+    assert!(!table.must_announce_close(&second), "it is over");
+    assert!(admit(&table).is_none() && table.must_announce_close(&second), "a client was rejected");
+}
+
+/// A lingering connection does not count towards the limit. It once did, and other clients were rejected.
+#[test]
+fn a_connection_that_lingers_makes_room() {
+    let table = table(1);
+    let first = admit(&table).unwrap();
+    assert!(table.begin_linger(&first));
+    let second = admit(&table).unwrap();
+    assert!(!table.begin_linger(&second), "one may linger at a limit of one");
+    assert!(admit(&table).is_none());
+    table.remove(&first);
+    assert!(table.begin_linger(&second));
+    let third = admit(&table).unwrap();
+    assert_eq!((table.open(), table.len()), (1, 2), "a drain waits for both");
+    table.remove(&second);
+    assert!(admit(&table).is_none());
+    table.remove(&third);
+    assert!(admit(&table).is_some());
+}
+
+#[test]
+fn rejected_connections_linger_up_to_a_bound() {
+    let table = table(1);
+    let rejected = table.admit_rejected(Fake::default(), 0).ok().unwrap();
+    assert!(table.admit_rejected(Fake::default(), 1).is_err());
+    assert_eq!((table.open(), table.len()), (0, 1));
+    table.remove(&rejected);
+    assert!(table.is_empty());
+}
+
+/// A drain wakes what is idle, and at its deadline shuts down what is left.
+#[test]
+fn a_drain_ends_the_rest_at_its_deadline() {
+    let table = table(2);
+    let (idle, busy) = (admit(&table).unwrap(), admit(&table).unwrap());
+    idle.set_idle(|| long_ago(1));
+    busy.set_busy();
+    table.server.shutdown.begin(Instant::now());
+    table.wake_idle();
+    assert_eq!((idle.woken(), busy.woken()), (1, 0));
+    table.remove(&idle);
+    assert_eq!(table.finish(), 1, "the service has the other thread");
+    assert!(busy.is_shut_down.load(Ordering::SeqCst) && !idle.is_shut_down.load(Ordering::SeqCst));
+}
+
+/// A multiplexed server's connections are woken for their deadlines, once each, and for a shutdown.
+#[test]
+fn the_main_thread_wakes_connections_for_deadlines_and_a_shutdown() {
+    let table = ConnectionTable::multiplexed(server(9), 1);
+    let [late, early] = [(); 2].map(|()| table.admit(Fake::default(), 0).ok().unwrap());
+    table.set_deadline(&late, Instant::now() + Duration::from_secs(3600));
+    table.set_deadline(&early, Instant::now());
+    let main = thread::spawn({
+        let table = Arc::clone(&table);
+        move || table.supervise()
+    });
+    let until = |holds: &dyn Fn() -> bool| {
+        let patience = Instant::now() + Duration::from_secs(60);
+        while !holds() {
+            assert!(Instant::now() < patience, "it is not woken");
+            thread::yield_now();
+        }
+    };
+    until(&|| early.woken() == 1);
+    table.set_deadline(&early, Instant::now());
+    until(&|| early.woken() == 2);
+    assert_eq!(late.woken(), 0);
+    table.server.shutdown.begin(Instant::now() + Duration::from_secs(3600));
+    assert_eq!((early.woken(), late.woken()), (3, 1));
+    table.remove(&early);
+    table.accept_loop_ended();
+    table.remove(&late);
+    assert_eq!(main.join().unwrap(), Drain::new(0, 0, 0));
+}
+
+/// A request that is left at the end is stuck if the service has its thread, and cut otherwise.
+#[test]
+fn a_request_that_is_left_is_stuck_or_cut() {
+    let table = ConnectionTable::multiplexed(server(9), 0);
+    let [stuck, cut, idle] = [(); 3].map(|()| table.admit(Fake::default(), 0).ok().unwrap());
+    stuck.set_busy();
+    stuck.set_calling(true);
+    cut.set_busy();
+    idle.set_idle(|| table.idle_since(Instant::now(), false));
+    let listener = Arc::new(std::net::TcpListener::bind("127.0.0.1:0").unwrap());
+    table.register_listener(&listener);
+    table.server.shutdown.begin(Instant::now());
+    assert_eq!(table.supervise(), Drain::new(0, 1, 1));
+    table.count_cut(&cut);
+    assert_eq!(table.server.drained(0).cut, 1, "a request is cut once");
+    assert!(std::net::TcpStream::connect(listener.local_addr().unwrap()).is_err(), "the listener is shut down");
+}
