@@ -391,7 +391,9 @@ impl<R: EntityRepo<E>, E: Identifiable> Committer<R, E> {
                 self.rejected = None;
                 if was_rejecting {
                     self.shared.is_rejecting.store(false, Ordering::Relaxed);
-                    report(|| tracing::info!("the durable store accepts writes again"));
+                    report(
+                        || polyserve_core::throttled!(of self.shared.failures, info, "the durable store accepts writes again"),
+                    );
                 }
                 FrameEnd::Stored
             }

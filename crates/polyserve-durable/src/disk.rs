@@ -426,12 +426,17 @@ impl Disk for Directory {
     }
 
     fn verify_lock(&self) -> Result<(), String> {
-        match &self.lock_file {
-            Some(file) if !self.is_locked && !self.is_named(LOCK, file) => {
-                Err(format!("the lock file in {} was removed or replaced", self.path.display()))
-            }
-            _ => Ok(()),
+        let Some(file) = self.lock_file.as_ref().filter(|_| !self.is_locked) else { return Ok(()) };
+        let is_gone = match (statat(&self.handle, LOCK, AtFlags::empty()), fstat(file)) {
+            (Ok(found), Ok(own)) => !is_same(&found, &own),
+            (Err(Errno::NOENT), _) | (_, Err(Errno::STALE)) => true,
+            // Nothing is known: any other error may pass.
+            _ => false,
+        };
+        if is_gone {
+            return Err(format!("the lock file in {} was removed or replaced", self.path.display()));
         }
+        Ok(())
     }
 
     fn note_log(&self) -> io::Result<()> {

@@ -32,8 +32,9 @@
 //!   reason, which HTTP clients see. After the cause is removed, the store is opened again.
 //! * **One directory has one writer.** The directory and its lock file are locked, so a second store cannot open it, also if the
 //!   lock file is removed. (NFS cannot lock a directory. There, the lock file alone excludes others, and a store looks for it before
-//!   and after each fsync: if it was removed, the store stops writing.) Files are opened by the handle of the directory: neither a `chdir` nor a new name of the directory leads
-//!   writes elsewhere.
+//!   and after each fsync: if it was removed, the store stops writing. If another machine removes it, an NFS client may show the old
+//!   name for as long as it caches a directory, by default up to a minute.) Files are opened by the handle of the directory: neither
+//!   a `chdir` nor a new name of the directory leads writes elsewhere.
 //! * **A store that is moved stops.** It looks once a second, before a write, whether its path still names its directory, and the
 //!   names in it still its files. If not, it stops writing. So a moved store goes on for up to a second. What it answers in that time
 //!   is in the moved directory, or in the file that was removed or replaced. Never copy a backup into the directory of a store in use.

@@ -78,10 +78,14 @@ fn outcome(answers: Answers) -> BatchEnd {
     let answers = answers.into_iter().map(Answer::wait);
     let outcomes = answers.map(|answer| match answer {
         Ok(()) => BatchEnd::Done,
-        Err(RepoError::Full(_) | RepoError::NotDone(_)) => BatchEnd::NotDone,
+        Err(RepoError::Full(_) | RepoError::NotDone(_) | RepoError::ReadOnly(_)) => BatchEnd::NotDone,
         Err(_) => BatchEnd::Unknown,
     });
-    let outcomes: Vec<_> = outcomes.collect();
+    let mut outcomes: Vec<_> = outcomes.collect();
+    // Of a batch whose end is unknown, the writes that change nothing were not done.
+    if outcomes.contains(&BatchEnd::Unknown) {
+        outcomes.iter_mut().filter(|end| **end == BatchEnd::NotDone).for_each(|end| *end = BatchEnd::Unknown);
+    }
     assert!(outcomes.windows(2).all(|pair| pair[0] == pair[1]), "{outcomes:?}");
     outcomes[0]
 }

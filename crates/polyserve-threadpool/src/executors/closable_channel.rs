@@ -314,7 +314,7 @@ mod tests {
             assert_eq!(pool.close(Some(std::time::Instant::now()), || channel.drain(pool)), 0);
         });
         assert_eq!((load(&counts), fixture.channel.has_workers()), ([0, 1], true));
-        assert_eq!(fixture.channel.waiting(&fixture.pool), 0, "jobs in the channel");
+        assert_eq!(fixture.channel.inner.len(), fixture.channel.wake_ups(), "only wake-ups are in the channel");
         assert!(
             fixture.channel.next().is_none() && fixture.channel.next().is_none(),
             "a worker that comes free finds a job"
