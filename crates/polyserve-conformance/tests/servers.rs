@@ -123,6 +123,8 @@ caught! {
     takes_any_chunk_extension: TakesAnyChunkExtension,
     takes_bare_lf_after_chunks: TakesBareLfAfterChunks,
     takes_any_target: TakesAnyTarget,
+    cuts_fragments: CutsFragments,
+    closes_after_chunks: ClosesAfterChunks,
     takes_only_uri_queries: TakesOnlyUriQueries,
     adds_a_slash_to_urls: AddsASlashToUrls,
     drops_conditions: DropsConditions,
@@ -208,13 +210,15 @@ fn a_store_that_checks_then_writes_loses_patches() {
 #[test]
 fn what_is_declared_is_expected() {
     type Declare = fn(&mut Deviations);
-    let declared: [(Flaw, Declare, &str); 8] = [
+    let declared: [(Flaw, Declare, &str); 10] = [
         (Flaw::TakesBareLf, |d| d.bare_lf_ends_a_line = true, "a_bare_lf_ends_no_line"),
         (Flaw::TakesLengthWithChunked, |d| d.chunked_overrides_length = true, "length_with_chunked_is_refused"),
         (Flaw::Answers400ToAllUnsupported, |d| d.unknown_coding_is_400 = true, "chunked_is_the_only_coding"),
         (Flaw::Answers400ToAllUnsupported, |d| d.unknown_method_is_400 = true, "unknown_methods_are_not_implemented"),
         (Flaw::Answers400ToAllUnsupported, |d| d.later_version_is_400 = true, "later_versions_are_not_supported"),
         (Flaw::AddsASlashToUrls, |d| d.urls_without_a_path_get_a_slash = true, "other_forms_of_target_are_taken"),
+        (Flaw::CutsFragments, |d| d.fragments_are_dropped = true, "a_target_holds_only_uri_bytes"),
+        (Flaw::ClosesAfterChunks, |d| d.chunked_bodies_are_last = true, "chunks_may_carry_more_than_data"),
         (Flaw::ClosesSilentlyOnTimeouts, |d| d.timeouts_close_silently = true, "a_slow_body_times_out"),
         (Flaw::SendsEmptyErrors, |d| d.early_errors_are_empty = true, "garbage_is_refused"),
     ];

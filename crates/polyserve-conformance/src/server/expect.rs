@@ -37,7 +37,9 @@ pub fn an_expected_continue_comes_before_the_body(subject: &ServerSubject) -> Ou
     for part in [&b"5\r\nhel"[..], b"lo\r\n0\r\n"] {
         client.send(part).expect("the server takes the body");
     }
-    assert_eq!(client.ask(b"\r\n", 200).text(), "hello");
+    let response = client.ask(b"\r\n", 200);
+    assert_eq!(response.text(), "hello");
+    subject.after_chunked(&live, &mut client, &response);
     client.ask(&get("/"), 200);
     Outcome::Held
 }

@@ -18,13 +18,20 @@ pub fn every_known_method_reaches_the_service(subject: &ServerSubject) -> Outcom
     let live = echo(subject);
     let mut client = live.client();
     for method in METHODS {
-        for bytes in [with_body(method, "/any/path?q", "", b"hello"), chunked(method, "/any/path?q", b"hello", 2)] {
+        let sized = with_body(method, "/any/path?q", "", b"hello");
+        for (bytes, is_chunked) in [(sized, false), (chunked(method, "/any/path?q", b"hello", 2), true)] {
             client.send(&bytes).expect("the server takes the request");
-            if method == "HEAD" {
+            let response = if method == "HEAD" {
                 let head = client.receive_head().unwrap_or_else(|failure| panic!("HEAD: {failure}"));
                 assert_eq!((head.status, head.header("Content-Length")), (200, Some("5")));
+                head
             } else {
-                assert_eq!(client.expect(200).text(), "hello", "{method}");
+                let response = client.expect(200);
+                assert_eq!(response.text(), "hello", "{method}");
+                response
+            };
+            if is_chunked {
+                subject.after_chunked(&live, &mut client, &response);
             }
         }
     }
@@ -41,7 +48,9 @@ pub fn bodies_of_every_size_come_through(subject: &ServerSubject) -> Outcome {
         check_pattern(&client.expect(200).body, length);
         for chunk in [length.div_ceil(3).max(1), 16_384, 70_000] {
             client.send(&chunked("POST", "/", &body, chunk)).expect("the server takes the request");
-            check_pattern(&client.expect(200).body, length);
+            let response = client.expect(200);
+            check_pattern(&response.body, length);
+            subject.after_chunked(&live, &mut client, &response);
         }
     }
     Outcome::Held
@@ -182,6 +191,7 @@ pub fn chunks_may_carry_more_than_data(subject: &ServerSubject) -> Outcome {
         let head = request("POST", "/", "Transfer-Encoding: chunked\r\n");
         let response = client.ask(&[head.as_slice(), body.as_bytes()].concat(), 200);
         assert_eq!(response.text(), text, "{body:?}");
+        subject.after_chunked(&live, &mut client, &response);
     }
     Outcome::Held
 }

@@ -101,8 +101,13 @@ pub struct Deviations {
     /// A chunk size is not checked in advance. A chunk larger than any body is refused once too many of its bytes have come,
     /// or at the body timeout. The contract requires 400 or 413 at once.
     pub chunk_sizes_are_believed: bool,
-    /// A control byte in a chunk extension is skipped. The contract requires 400.
+    /// Any byte in a chunk extension is skipped, and the end of a chunked body is judged leniently. The contract requires 400.
+    /// The connection must close after such a body.
     pub chunk_extensions_hold_anything: bool,
+    /// The connection is closed after a request with a chunked body. The contract keeps it open.
+    pub chunked_bodies_are_last: bool,
+    /// A target is cut off at `#`. The contract requires 400.
+    pub fragments_are_dropped: bool,
     /// An unknown transfer coding is answered with 400. The contract requires 501.
     pub unknown_coding_is_400: bool,
     /// An unknown method is answered with 400. The contract requires 501.

@@ -89,6 +89,17 @@ impl ServerSubject {
         }
     }
 
+    /// Continues after `response` to a request with a chunked body. If the server is declared to close then, checks that it
+    /// does, and connects again.
+    #[track_caller]
+    pub(super) fn after_chunked(&self, live: &Live, client: &mut Client, response: &Response) {
+        if self.deviations.chunked_bodies_are_last {
+            assert!(response.closes(), "the chunked body is not the last\n{}", client.show());
+            client.expect_end();
+            *client = live.client();
+        }
+    }
+
     /// Checks that `bytes` are refused with one of `statuses`. If the answer announces a close, the connection ends.
     #[track_caller]
     pub(super) fn refused(&self, live: &Live, bytes: &[u8], statuses: &[u16]) {

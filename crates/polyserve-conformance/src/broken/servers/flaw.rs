@@ -158,6 +158,10 @@ flaws! {
     TakesBareLfAfterChunks, caught by the_end_of_a_chunked_body_is_strict;
     /// Takes any visible bytes for a target.
     TakesAnyTarget, caught by a_target_holds_only_uri_bytes;
+    /// Cuts off a target at `#`.
+    CutsFragments, caught by a_target_holds_only_uri_bytes;
+    /// Closes the connection after a chunked body.
+    ClosesAfterChunks, caught by chunks_may_carry_more_than_data;
     /// Takes only the bytes of a URI in a query.
     TakesOnlyUriQueries, caught by a_query_holds_what_browsers_send;
     /// Adds a slash to a URL without a path.

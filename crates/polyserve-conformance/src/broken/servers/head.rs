@@ -120,6 +120,7 @@ pub(super) fn parse(
     parsed.framing = framing_of(&parsed, config, flaw)?;
     let has_option = |option: &[u8]| parsed.members("Connection").any(|member| member == option);
     parsed.keeps = !has_option(b"close") && (version == Version::Http11 || has_option(b"keep-alive"));
+    parsed.keeps &= flaw != Some(Flaw::ClosesAfterChunks) || !matches!(parsed.framing, Framing::Chunked);
     parsed.expects = expects(&parsed)?;
     let is_json = |media_type: &[u8]| media_type.eq_ignore_ascii_case(b"application/json");
     if flaw == Some(Flaw::TakesOnlyJson) && !parsed.all("Content-Type").all(is_json) {
@@ -177,6 +178,10 @@ fn request_line(line: &[u8], flaw: Option<Flaw>) -> Result<(Method, String, Vers
     if !is_token(method.as_bytes()) || target.is_empty() {
         return refuse(Status::BAD_REQUEST, "The method is no token, or there is no target.");
     }
+    let target = match (flaw, target.split_once('#')) {
+        (Some(Flaw::CutsFragments), Some((before, _))) => before.to_owned(),
+        _ => target,
+    };
     let (path, query) = target.split_at(target.find('?').unwrap_or(target.len()));
     let is_query = match flaw {
         Some(Flaw::TakesOnlyUriQueries) => is_uri(query.as_bytes()),
