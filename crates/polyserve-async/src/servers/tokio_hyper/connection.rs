@@ -31,7 +31,7 @@ use polyserve_serving::net;
 use super::connection_state::{ConnectionState, HyperShared, Stage};
 use super::error_response;
 use super::io::{HyperIo, LowWaterMark};
-use super::output::Output;
+use super::output::{Output, in_turn, with_buffers};
 use super::turn::{PollWaker, TurnGate};
 use crate::servers::connection_task::ConnectionTask;
 use crate::servers::toolkit::{AsyncSocket as _, ConnectionEntry, TokioSocket};
@@ -73,8 +73,12 @@ pub(crate) struct HyperConnection<S: RequestHandler> {
     /// `None` while the connection is parked, and after its end.
     hyper: Option<http1::Connection<HyperIo, TurnGate<S>>>,
     /// The waker of hyper's polls. `None` before the first one.
-    poll_waker: Option<Arc<PollWaker>>,
+    poll_waker: Option<(Arc<PollWaker>, Waker)>,
+    /// The bytes that the next hyper connection reads first.
+    read_before: Bytes,
     unsent: Option<Box<Output>>,
+    /// The client has sent nothing yet.
+    is_silent: bool,
     /// The last poll of hyper ended with an empty socket. So a body that is not complete is the client's to send.
     body_is_awaited: bool,
     /// hyper is done, and the connection is to be closed.
@@ -143,7 +147,9 @@ impl<S: RequestHandler> HyperConnection<S> {
             service,
             hyper: None,
             poll_waker: None,
+            read_before: Bytes::new(),
             unsent: None,
+            is_silent: true,
             body_is_awaited: true,
             close: None,
             lingering: None,
@@ -214,32 +220,38 @@ impl<S: RequestHandler> HyperConnection<S> {
             return self.close_connection(close);
         }
         let hyper = self.hyper.get_or_insert_with(|| {
-            let io = HyperIo::new(Arc::clone(&self.state), Bytes::new());
-            let gate = TurnGate { connection: Arc::clone(&self.state), handler: self.service.clone() };
-            self.state.shared.builder.serve_connection(io, gate)
+            let io = HyperIo::new(Arc::clone(&self.state), std::mem::take(&mut self.read_before));
+            self.state.shared.builder.serve_connection(io, TurnGate(self.service.clone()))
         });
-        let poll_waker = match &self.poll_waker {
-            Some(poll_waker) if poll_waker.will_wake(cx.waker()) => poll_waker,
-            _ => self.poll_waker.insert(PollWaker::new(cx.waker().clone())),
+        let (poll_waker, waker) = match &self.poll_waker {
+            Some(present) if present.0.will_wake(cx.waker()) => present,
+            _ => {
+                let poll_waker = PollWaker::new(cx.waker().clone());
+                self.poll_waker.insert((Arc::clone(&poll_waker), Waker::from(poll_waker)))
+            }
         };
-        match poll_waker.poll(|cx| hyper.poll_without_shutdown(cx)) {
-            (Poll::Ready(result), _) => {
+        poll_waker.begin_poll();
+        let polled = hyper.poll_without_shutdown(&mut Context::from_waker(waker));
+        let is_woken = poll_waker.end_poll();
+        match polled {
+            Poll::Ready(result) => {
                 self.finish(result);
                 StepResult::Continue
             }
-            (Poll::Pending, is_woken) => self.after_poll(is_woken),
+            Poll::Pending => self.after_poll(is_woken),
         }
     }
 
     /// Sends the bytes that hyper wrote. Then waits for the event that hyper waits for. `is_woken`: hyper is to be polled
     /// again.
     fn after_poll(&mut self, is_woken: bool) -> StepResult {
-        let mut state = self.state.state();
-        let events = state.take_events();
+        let events = with_buffers(|buffers| std::mem::take(&mut buffers.events));
         if events.turn_is_over {
             return StepResult::Yield;
         }
-        if events.poll_again || (!events.input_drained && !events.output_full && state.is_reading()) {
+        let mut state = self.state.state();
+        if std::mem::take(&mut state.poll_again) || (!events.input_drained && !events.output_full && state.is_reading())
+        {
             return StepResult::Continue; // the output is sent together with that of the next poll
         }
         let unsent = state.send(&self.state, false);
@@ -249,15 +261,21 @@ impl<S: RequestHandler> HyperConnection<S> {
             return StepResult::Continue;
         }
         let (requests, missing) = (state.requests, state.missing_bytes);
-        let stage = match state.stage {
+        self.is_silent = state.is_silent;
+        let mut stage = state.stage;
+        stage = match stage {
             // Answered early; the service still reads the body.
             Stage::Done if !state.is_reading() => Stage::Body,
-            Stage::Done => state.after_answer(),
-            Stage::Head => state.after_empty_lines(),
+            Stage::Head | Stage::Done if state.try_idle() => Stage::Idle,
             stage => stage,
         };
         self.body_is_awaited = events.input_drained;
         drop(state);
+        if stage == Stage::Done {
+            // It is not known whether hyper has a part of a further request.
+            self.read_before = self.hyper.take().map(|hyper| hyper.into_parts().read_buf).unwrap_or_default();
+            stage = self.state.state().restart(&self.read_before);
+        }
         if stage == Stage::Body && events.input_drained {
             self.low_water.await_bytes(&self.state, missing);
         }
@@ -281,13 +299,9 @@ impl<S: RequestHandler> HyperConnection<S> {
         let unused = self.hyper.take().map(|hyper| hyper.into_parts().read_buf).unwrap_or_default();
         let mut state = self.state.state();
         let linger = match result {
-            _ if state.withheld_head().is_some() => {
-                error_response::withheld_head(&mut state, &self.state);
-                true
-            }
             Ok(()) => !state.input_ended && (state.must_linger || !unused.is_empty()),
             Err(error) if error.is_parse() && state.begins_with_preface(&unused) && self.shared().http2.is_some() => {
-                state.buffers().output.discard_incomplete();
+                with_buffers(|buffers| buffers.output.discard_incomplete());
                 drop(state);
                 self.close = Some(Close::AtOnce);
                 self.http2 = self.shared().http2.as_ref().map(|http2| http2(Arc::clone(&self.state), unused));
@@ -371,7 +385,7 @@ impl<S: RequestHandler> HyperConnection<S> {
         if busy {
             self.entry().set_busy();
         } else {
-            let has_sent = self.state.state().requests > 0;
+            let has_sent = matches!(waiting, WaitReason::Stage(1.., _) | WaitReason::Parked(1..));
             self.entry().set_idle(|| self.shared().registry.idle_since(self.since, has_sent));
         }
         StepResult::Wait
@@ -400,11 +414,11 @@ impl<S: RequestHandler> HyperConnection<S> {
             // The service has not asked for what has arrived. So the rate of the body is not the client's.
             WaitReason::Stage(_, Stage::Body) if !self.body_is_awaited => config.body_timeout,
             WaitReason::Stage(_, Stage::Body) => {
-                let received = self.state.state().scanner.position().body;
+                let received = self.state.state().body_received;
                 TimeLimit::Body { received }.of(config)
             }
             WaitReason::Stage(_, Stage::Answer) => TimeLimit::Answer.of(config),
-            WaitReason::Stage(_, Stage::Sending | Stage::Done) => NO_TIMEOUT,
+            WaitReason::Stage(_, Stage::Sending | Stage::Done | Stage::Http2) => NO_TIMEOUT,
             WaitReason::Parked(_) => self.idle_timeout(),
             WaitReason::Write(_) => {
                 let untaken = usize::try_from(self.state.state().untaken).unwrap_or(usize::MAX);
@@ -417,20 +431,15 @@ impl<S: RequestHandler> HyperConnection<S> {
 
     /// The timeout of the connection while it has no request.
     fn idle_timeout(&self) -> Duration {
-        let is_silent = self.state.state().scanner.position().total == 0;
-        if is_silent { TimeLimit::FirstByte } else { TimeLimit::Idle }.of(&self.server().config)
+        if self.is_silent { TimeLimit::FirstByte } else { TimeLimit::Idle }.of(&self.server().config)
     }
 
     fn time_out(&mut self, stage: Stage) -> StepResult {
         match stage {
             Stage::Head => {
-                let mut state = self.state.state();
-                if state.scanner.position().is_between_requests {
-                    return StepResult::End; // only empty lines
-                }
-                error_response::late_head(&mut state, &self.state);
-                drop(state);
-                self.hyper = None;
+                let read = std::mem::take(&mut self.read_before);
+                let read = self.hyper.take().map_or(read, |hyper| hyper.into_parts().read_buf);
+                error_response::late_head(&mut self.state.state(), &self.state, &read);
                 self.close = Some(Close::Linger);
                 self.send(true);
                 StepResult::Continue
@@ -477,8 +486,7 @@ impl<S: RequestHandler> Future for HyperConnection<S> {
         if let Some(http2) = &mut connection.http2 {
             return http2.as_mut().poll(cx);
         }
-        let state = Arc::clone(&connection.state);
-        state.with_buffers(|| connection.run(cx))
+        in_turn(|| connection.run(cx))
     }
 }
 

@@ -2,16 +2,16 @@
 //! were read, and the output.
 //!
 //! hyper reports neither when a request begins nor when an answer is complete. Both are derived: the start from the bytes
-//! read (`request_scanner`), the end from the drop of the answer's body and the flush after it.
+//! read (`input`), the end from the drop of the answer's body and the flush after it.
 //!
-//! Invariants: the end of an answer is marked after hyper has written the answer's last byte to the output. While hyper is
-//! polled, this state has the thread's buffers.
+//! Invariant: the end of an answer is marked after hyper has written the answer's last byte to the output.
 //!
-//! Cost: an uncontended lock for each read, write, call and flush.
+//! Cost: an uncontended lock for each read and for each request, and one for the end of an answer.
 
 use std::any::Any;
 use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Instant;
 
@@ -26,8 +26,8 @@ use polyserve_serving::http1::decode::Refusal;
 use polyserve_serving::http1::encode::CONTINUE;
 use polyserve_serving::http1::session::panicked;
 
-use super::output::{self, HyperBuffers, Output};
-use super::request_scanner::{Position, RequestScanner};
+use super::input::Input;
+use super::output::{HyperBuffers, Output, with_buffers};
 use crate::servers::toolkit::{ConnectionEntry, ConnectionRegistry, TokioSocket};
 
 /// The state that all connections of a run share.
@@ -59,6 +59,8 @@ pub(super) enum Stage {
     Sending,
     /// The output has the whole answer. The next request may have begun.
     Done,
+    /// The connection speaks HTTP/2, which has no such stages.
+    Http2,
 }
 
 impl Stage {
@@ -73,6 +75,8 @@ pub(crate) struct ConnectionState {
     pub(super) shared: Arc<HyperShared>,
     pub(super) entry: Arc<ConnectionEntry<TokioSocket>>,
     pub(super) peer: Option<SocketAddr>,
+    /// The number of answers that hyper has in full, with ends that are not yet marked in the output.
+    unmarked_ends: AtomicU32,
     state: Mutex<RequestState>,
 }
 
@@ -81,25 +85,21 @@ pub(super) struct RequestState {
     pub(super) stage: Stage,
     /// The number of requests that hyper has passed to the service's adapter.
     pub(super) requests: u64,
-    pub(super) buffers: Option<Box<HyperBuffers>>,
-    pub(super) scanner: RequestScanner,
-    /// The number of bytes in the input buffer, from the last read of this poll.
-    last_read: usize,
-    /// The position of the scanner before the last read.
-    before_read: Position,
-    /// The number of answers that hyper has in full, with ends that are not yet marked in the output.
-    unmarked_ends: u32,
-    pub(super) events: PollEvents,
+    pub(super) input: Input,
+    /// The client has sent nothing yet.
+    pub(super) is_silent: bool,
+    /// The number of bytes of the present body that the service has, or of the last one.
+    pub(super) body_received: u64,
     /// The next read tries the socket even if the runtime has not reported it as ready.
     pub(super) must_read: bool,
-    /// hyper has tried to read bytes that the scanner withholds.
-    pub(super) reads_withheld: bool,
     /// The client sends no more.
     pub(super) input_ended: bool,
     /// The present stage has timed out. The adapter answers at its next poll.
     pub(super) timed_out: bool,
     /// The close must linger: the client expects the connection to stay open, or its request was refused.
     pub(super) must_linger: bool,
+    /// The request was answered before its body was complete. hyper must be polled again to notice that.
+    pub(super) poll_again: bool,
     /// The number of bytes of the body that must still arrive before the service is called. Zero if it is unknown, or if the
     /// service reads the body itself.
     pub(super) missing_bytes: u64,
@@ -161,37 +161,19 @@ impl PendingReport {
     }
 }
 
-/// The events of one poll of hyper.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct PollEvents {
-    /// A read found the socket empty.
-    pub(super) input_drained: bool,
-    /// A read after the shutdown had begun found the socket empty. So the connection may be closed.
-    pub(super) may_close: bool,
-    /// hyper could not write all its bytes, because the output was full.
-    pub(super) output_full: bool,
-    /// A request was answered before its body was complete. hyper must be polled again to notice that.
-    pub(super) poll_again: bool,
-    /// A request waits for the next turn.
-    pub(super) turn_is_over: bool,
-}
-
 impl ConnectionState {
     pub(super) fn new(shared: Arc<HyperShared>, entry: Arc<ConnectionEntry<TokioSocket>>) -> Arc<Self> {
         let state = RequestState {
             stage: Stage::Idle,
             requests: 0,
-            buffers: None,
-            scanner: RequestScanner::default(),
-            last_read: 0,
-            before_read: Position::default(),
-            unmarked_ends: 0,
-            events: PollEvents::default(),
+            input: Input::NONE,
+            is_silent: true,
+            body_received: 0,
             must_read: false,
-            reads_withheld: false,
             input_ended: false,
             timed_out: false,
             must_linger: true,
+            poll_again: false,
             missing_bytes: 0,
             untaken: 0,
             body_is_open: false,
@@ -202,7 +184,7 @@ impl ConnectionState {
             body_refusal: None,
         };
         let peer = entry.peer();
-        Arc::new(Self { shared, entry, peer, state: Mutex::new(state) })
+        Arc::new(Self { shared, entry, peer, unmarked_ends: AtomicU32::new(0), state: Mutex::new(state) })
     }
 
     pub(super) fn state(&self) -> MutexGuard<'_, RequestState> {
@@ -216,7 +198,7 @@ impl ConnectionState {
     /// Whether the present request's answer is the last one: the connection was evicted, or a shutdown has begun and no byte
     /// after the request was read.
     pub(super) fn is_last(&self) -> bool {
-        self.entry.is_evicted() || (self.server().shutdown.is_begun() && self.state().nothing_follows())
+        self.entry.is_evicted() || (self.server().shutdown.is_begun() && self.state().input.nothing_follows(false))
     }
 
     /// Whether the connection is to be closed once it is idle and its socket is empty.
@@ -238,7 +220,8 @@ impl ConnectionState {
         }
     }
 
-    /// Notes that hyper gets the head of an answer with this status.
+    /// Notes that hyper gets the head of an answer with this status. Not needed for an answer in one piece, unless a hook sees
+    /// it.
     pub(super) fn begin_sending(&self, status: StatusCode) {
         let mut state = self.state();
         state.stage = Stage::Sending;
@@ -252,139 +235,68 @@ impl ConnectionState {
         }
     }
 
-    /// Counts an answer that hyper has completely.
+    /// Counts an answer that hyper has completely. Over HTTP/2 other threads call it.
     pub(super) fn end_answer(&self) {
-        let mut state = self.state();
-        state.unmarked_ends += 1;
-        state.untaken = 0;
+        self.unmarked_ends.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// Lends the thread's buffers to the connection during `serve`. A connection that is served inside that call, on the same
-    /// thread, allocates its own buffers.
-    pub(super) fn with_buffers<T>(&self, serve: impl FnOnce() -> T) -> T {
-        self.state().buffers = output::take_buffers().map(HyperBuffers::in_new_turn);
-        let served = serve();
-        let buffers = self.state().buffers.take();
-        output::keep_buffers(buffers);
-        served
-    }
-}
-
-impl RequestState {
-    pub(super) fn buffers(&mut self) -> &mut HyperBuffers {
-        self.buffers.get_or_insert_with(|| Box::new(HyperBuffers::new()))
-    }
-
-    /// Scans the `count` bytes that a read put into the input buffer. Returns the bytes that hyper may read.
-    pub(super) fn received(&mut self, count: usize, server: &ServerState) -> &[u8] {
-        self.last_read = count;
-        self.before_read = self.scanner.position();
-        let input = self.buffers.as_ref().and_then(|buffers| buffers.input.get(..count)).unwrap_or_default();
-        let valid = self.scanner.scan(input, &server.env.limits);
-        if self.stage == Stage::Idle {
-            self.stage = Stage::Head;
-        }
-        self.report.received(server);
-        input.get(..valid).unwrap_or_default()
-    }
-
-    /// Returns the stage after a read of a part of a head: the connection is still idle if only empty lines have arrived.
-    pub(super) fn after_empty_lines(&mut self) -> Stage {
-        if self.nothing_follows() {
-            self.stage = Stage::Idle;
-        }
-        self.stage
-    }
-
-    /// Counts a request in this turn. Returns false if the turn is over.
-    pub(super) fn take_place_in_turn(&mut self) -> bool {
-        let turn = &mut self.buffers().turn;
-        let is_over = turn.is_over();
-        if !is_over {
-            turn.count_request();
-        }
-        self.events.turn_is_over |= is_over;
-        !is_over
-    }
-
-    /// Notes that the request is answered before its body is complete.
-    pub(super) fn reply_early(&mut self) {
-        self.must_linger = true;
-        self.events.poll_again = true;
-    }
-
-    /// Returns the events of the last poll, and resets them.
-    pub(super) fn take_events(&mut self) -> PollEvents {
-        self.last_read = 0;
-        std::mem::take(&mut self.events)
-    }
-
-    /// Whether every byte that was read belongs to a request that hyper has passed on.
-    fn nothing_follows(&self) -> bool {
-        let position = self.scanner.position();
-        position.is_between_requests && position.heads == self.requests
-    }
-
-    /// Why the scanner withheld the start of a request from hyper, if it did.
-    pub(super) fn withheld_head(&self) -> Option<Refusal> {
-        self.scanner.withheld().filter(|_| self.reads_withheld && self.scanner.position().is_between_requests)
-    }
-
-    /// Returns the bytes of the request that hyper refused, from its start, if they are still in memory. `unused` has the bytes
-    /// that hyper did not use.
-    pub(super) fn refused_bytes<'a>(&'a self, unused: &'a [u8]) -> Option<&'a [u8]> {
-        let Position { heads, start, is_between_requests, .. } = self.before_read;
-        if is_between_requests && self.last_read > 0 {
-            let input = self.buffers.as_ref().and_then(|buffers| buffers.input.get(..self.last_read))?;
-            let at = RequestScanner::start_of(input, self.requests.checked_sub(heads)?)?;
-            return input.get(at..);
-        }
-        let count = self.scanner.position().total.checked_sub(start)?;
-        (heads <= self.requests && count == unused.len() as u64).then_some(unused)
-    }
-
-    /// Whether the refused request is a HEAD. `None` if that is not known.
-    pub(super) fn refused_is_head(&self) -> Option<bool> {
-        self.scanner.is_head_method(self.requests.saturating_add(1))
-    }
-
-    /// Whether the bytes that were read are the start of HTTP/2's preface. `unused` has the bytes that hyper did not use.
-    pub(super) fn begins_with_preface(&self, unused: &[u8]) -> bool {
-        const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-        let start = unused.get(..PREFACE.len()).unwrap_or(unused);
-        let total = self.scanner.position().total;
-        self.requests == 0 && total == unused.len() as u64 && !unused.is_empty() && PREFACE.starts_with(start)
-    }
-
-    /// Whether hyper's next poll only reads.
-    pub(super) fn is_reading(&self) -> bool {
-        matches!(self.stage, Stage::Idle | Stage::Head | Stage::Done) && !self.body_is_open
+    /// Whether hyper has the whole present answer, and has not flushed it.
+    pub(super) fn has_unmarked_end(&self) -> bool {
+        self.unmarked_ends.load(Ordering::Acquire) > 0
     }
 
     /// Marks the ends of complete answers in the output. Called when hyper flushes, so the output has all their bytes.
     ///
     /// Over HTTP/2 an answer may be complete on another thread before its frame is written. An end in an empty output
     /// would be lost, so it is marked at the next flush.
-    pub(super) fn mark_ends(&mut self, connection: &ConnectionState) {
-        if self.unmarked_ends > 0 && !self.buffers().output.is_empty() {
-            let unmarked_ends = std::mem::take(&mut self.unmarked_ends);
-            self.partly_sent = false;
-            if self.client_left && unmarked_ends == 1 {
-                self.buffers().output.discard_incomplete();
-                self.report.take();
-            } else {
-                self.buffers().output.mark_ends(unmarked_ends);
-                self.report_answer(connection);
-            }
-            if self.stage == Stage::Sending {
-                self.stage = Stage::Done;
-            }
+    pub(super) fn mark_ends(&self) {
+        if !self.has_unmarked_end() || with_buffers(|buffers| buffers.output.is_empty()) {
+            return;
+        }
+        let unmarked_ends = self.unmarked_ends.swap(0, Ordering::AcqRel);
+        let mut state = self.state();
+        state.partly_sent = false;
+        if state.client_left && unmarked_ends == 1 {
+            with_buffers(|buffers| buffers.output.discard_incomplete());
+            state.report.take();
+        } else {
+            with_buffers(|buffers| buffers.output.mark_ends(unmarked_ends));
+            state.report_answer(self);
+        }
+        if state.stage != Stage::Http2 {
+            state.stage = Stage::Done;
         }
     }
+}
 
-    /// Whether hyper has the whole present answer, and has not flushed it.
-    pub(super) fn has_unmarked_end(&self) -> bool {
-        self.unmarked_ends > 0
+impl RequestState {
+    /// Notes that `input` was read.
+    pub(super) fn received(&mut self, input: &[u8], server: &ServerState) {
+        self.input.read(input);
+        (self.is_silent, self.must_read) = (false, false);
+        if self.stage == Stage::Idle {
+            self.stage = Stage::Head;
+        }
+        self.report.received(server);
+    }
+
+    /// Notes that the request is answered before its body is complete.
+    pub(super) fn reply_early(&mut self) {
+        self.must_linger = true;
+        self.poll_again = true;
+    }
+
+    /// Whether the bytes that were read are the start of HTTP/2's preface. `unused` has the bytes that hyper did not use.
+    pub(super) fn begins_with_preface(&self, unused: &[u8]) -> bool {
+        const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+        let start = unused.get(..PREFACE.len()).unwrap_or(unused);
+        let is_all = self.input.rest() == unused.len() as u64;
+        self.requests == 0 && is_all && !unused.is_empty() && PREFACE.starts_with(start)
+    }
+
+    /// Whether hyper's next poll only reads.
+    pub(super) fn is_reading(&self) -> bool {
+        matches!(self.stage, Stage::Idle | Stage::Head | Stage::Done) && !self.body_is_open
     }
 
     /// Reports the present answer, of which bytes were made.
@@ -395,18 +307,30 @@ impl RequestState {
         }
     }
 
-    /// Sets and returns the stage after an answer. Called when hyper has found the socket empty.
-    pub(super) fn after_answer(&mut self) -> Stage {
-        self.stage = if self.nothing_follows() { Stage::Idle } else { Stage::Head };
+    /// Becomes idle if hyper, which waits for input, has no part of a request. Returns false if that is unknown.
+    pub(super) fn try_idle(&mut self) -> bool {
+        let is_idle = self.input.nothing_follows(true);
+        if is_idle {
+            (self.stage, self.input) = (Stage::Idle, Input::NONE);
+        }
+        is_idle
+    }
+
+    /// Begins anew with the rest of hyper's input, after an answer. Returns the stage.
+    pub(super) fn restart(&mut self, rest: &[u8]) -> Stage {
+        (self.stage, self.input) = (Stage::Head, Input::NONE);
+        self.input.read(rest);
+        self.try_idle();
         self.stage
     }
 
     /// Sends the bytes that the kernel takes, and returns the rest. Ignores an error: sending the rest
     /// returns an error too.
     pub(super) fn send(&mut self, connection: &ConnectionState, last: bool) -> Option<Box<Output>> {
-        let output = &mut self.buffers.as_mut()?.output;
-        self.partly_sent |= output.is_partial();
-        output.try_send(&connection.entry, connection.server(), last);
-        (!output.is_empty()).then(|| std::mem::take(output).keep(connection.server()))
+        with_buffers(|HyperBuffers { output, .. }| {
+            self.partly_sent |= output.is_partial();
+            output.try_send(&connection.entry, connection.server(), last);
+            (!output.is_empty()).then(|| std::mem::take(output).keep(connection.server()))
+        })
     }
 }

@@ -38,7 +38,7 @@ use tokio::runtime::Handle;
 use self::streams::{CountedBody, OpenStream, Streams};
 use super::connection_state::{ConnectionState, Http2, Stage};
 use super::io::HyperIo;
-use super::output::Output;
+use super::output::{Output, in_turn, with_buffers};
 use super::response::{finish, reserve};
 use crate::servers::toolkit::{AsyncSocket as _, TokioSocket};
 use crate::tower::{AsTower, ReplyBody, caught, response};
@@ -70,7 +70,7 @@ pub(super) fn serve(runtime: &Handle, config: &ServerConfig) -> Http2 {
         .max_header_list_size(u32::try_from(config.max_head).unwrap_or(u32::MAX))
         .max_send_buf_size(OUTPUT_BOUND);
     Box::new(move |connection, read_before| {
-        connection.state().stage = Stage::Answer; // HTTP/1's stages are not used
+        connection.state().stage = Stage::Http2;
         let streams = Streams::new(Arc::clone(&connection));
         let service = StreamService { streams: Arc::clone(&streams) };
         let hyper = builder.serve_connection(HyperIo::new(Arc::clone(&connection), read_before), service);
@@ -156,7 +156,7 @@ impl<H: HyperHttp2> Http2Connection<H> {
                 self.state = Http2State::Over;
             }
             let mut state = connection.state();
-            let events = state.take_events();
+            let events = with_buffers(|buffers| std::mem::take(&mut buffers.events));
             self.unsent = state.send(&connection, self.state == Http2State::Over);
             drop(state);
             if self.unsent.is_some() || events.output_full || self.state == Http2State::Over {
@@ -226,9 +226,7 @@ impl<H: HyperHttp2> Future for Http2Connection<H> {
     type Output = ();
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        let http2 = self.get_mut();
-        let connection = Arc::clone(&http2.connection);
-        connection.with_buffers(|| http2.run(cx))
+        in_turn(|| self.get_mut().run(cx))
     }
 }
 

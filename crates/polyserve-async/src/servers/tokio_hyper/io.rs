@@ -5,8 +5,6 @@
 //!
 //! The first read comes before the socket is registered with the runtime: usually the first request has arrived when its
 //! connection is accepted. So a connection that is closed after one answer is never registered.
-//!
-//! Invariant: hyper gets no byte that the scanner withholds; its next read is an error.
 
 use std::io::{self, ErrorKind};
 use std::pin::Pin;
@@ -19,6 +17,7 @@ use polyserve_serving::http1::session::OUTPUT_BOUND;
 use polyserve_serving::net;
 
 use super::connection_state::{ConnectionState, Stage};
+use super::output::{HyperBuffers, with_buffers};
 use crate::servers::toolkit::{AsyncSocket as _, Direction, Transfer};
 
 /// The socket of one connection.
@@ -41,36 +40,28 @@ impl Read for HyperIo {
             buffer.put_slice(&read_before.split_to(read_before.len().min(buffer.remaining())));
             return Poll::Ready(Ok(()));
         }
-        let server = connection.server();
         let mut state = connection.state();
-        let state = &mut *state;
-        if state.scanner.withheld().is_some() {
-            state.reads_withheld = true;
-            return Poll::Ready(Err(ErrorKind::InvalidData.into()));
-        }
-        let length = state.buffers().input.len().min(buffer.remaining());
         let closes_if_empty = matches!(state.stage, Stage::Idle | Stage::Done) && connection.must_leave();
         let must_read = state.must_read || closes_if_empty;
-        let Some(input) = state.buffers().input.get_mut(..length) else { return Poll::Pending };
-        match receive(connection, cx, input, must_read, closes_if_empty) {
-            Poll::Ready(Ok(0)) => state.input_ended = true,
-            Poll::Ready(Ok(count)) => {
-                state.must_read = false;
-                connection.entry.set_busy();
-                let valid = state.received(count, server);
-                if valid.is_empty() {
-                    return Poll::Ready(Err(ErrorKind::InvalidData.into()));
+        with_buffers(|HyperBuffers { input, events, .. }| {
+            let length = input.len().min(buffer.remaining());
+            let Some(input) = input.get_mut(..length) else { return Poll::Pending };
+            match receive(connection, cx, input, must_read, closes_if_empty) {
+                Poll::Ready(Ok(0)) => state.input_ended = true,
+                Poll::Ready(Ok(count)) => {
+                    connection.entry.set_busy();
+                    let input = input.get(..count).unwrap_or_default();
+                    state.received(input, connection.server());
+                    buffer.put_slice(input);
                 }
-                buffer.put_slice(valid);
+                Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+                Poll::Pending => {
+                    (events.input_drained, events.may_close) = (true, closes_if_empty);
+                    return Poll::Pending;
+                }
             }
-            Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
-            Poll::Pending => {
-                state.events.input_drained = true;
-                state.events.may_close = closes_if_empty;
-                return Poll::Pending;
-            }
-        }
-        Poll::Ready(Ok(()))
+            Poll::Ready(Ok(()))
+        })
     }
 }
 
@@ -109,28 +100,29 @@ fn receive(
 
 impl Write for HyperIo {
     fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        let mut state = self.connection.state();
-        let state = &mut *state;
-        let is_full =
-            |state: &mut super::connection_state::RequestState| state.buffers().output.bytes.len() >= OUTPUT_BOUND;
-        // An answer that hyper has completely is taken whole, so that its end is marked before the next answer begins. Its rest
-        // is at most what hyper buffers.
-        if is_full(state) && !state.has_unmarked_end() {
-            state.partly_sent |= state.buffers().output.is_partial();
-            state.buffers().output.try_send(&self.connection.entry, self.connection.server(), false);
-            if is_full(state) {
-                state.events.output_full = true; // the connection sends, and then polls hyper again
-                return Poll::Pending;
+        let connection = &self.connection;
+        with_buffers(|HyperBuffers { output, events, .. }| {
+            // An answer that hyper has completely is taken whole, so that its end is marked before the next answer begins. Its
+            // rest is at most what hyper buffers.
+            if output.bytes.len() >= OUTPUT_BOUND && !connection.has_unmarked_end() {
+                connection.state().partly_sent |= output.is_partial();
+                output.try_send(&connection.entry, connection.server(), false);
+                if output.bytes.len() >= OUTPUT_BOUND {
+                    events.output_full = true; // the connection sends, and then polls hyper again
+                    return Poll::Pending;
+                }
             }
-        }
-        let taken = bytes.get(..OUTPUT_BOUND).unwrap_or(bytes);
-        state.buffers().output.bytes.extend_from_slice(taken);
-        state.report.add(taken);
-        Poll::Ready(Ok(taken.len()))
+            let taken = bytes.get(..OUTPUT_BOUND).unwrap_or(bytes);
+            output.bytes.extend_from_slice(taken);
+            if connection.server().env.on_answer.is_some() {
+                connection.state().report.add(taken);
+            }
+            Poll::Ready(Ok(taken.len()))
+        })
     }
 
     fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.connection.state().mark_ends(&self.connection);
+        self.connection.mark_ends();
         Poll::Ready(Ok(()))
     }
 

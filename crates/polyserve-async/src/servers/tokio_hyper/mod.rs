@@ -8,7 +8,7 @@
 //!     HyperIo (io.rs) <-- hyper: parses, frames, encodes --> ServiceAdapter or TowerAdapter
 //!        |  reads, collects output                              |  validates, calls the service
 //!        v                                                      v
-//!     ConnectionState (connection_state.rs): stage, RequestScanner, Output
+//!     ConnectionState (connection_state.rs): stage, Input      the thread's buffers (output.rs): Output, turn
 //! ```
 //!
 //! The way of a connection is in two files. `accept_loop` below spawns a `HyperConnection` for each connection. That task
@@ -25,42 +25,48 @@
 //! |---|---|
 //! | parse heads, frame bodies, encode answers, HTTP/2 | hyper |
 //! | accept, limits, deadlines, drain, reading, sending, lingering | this project, as for the other servers of this crate |
-//! | find where requests end; check chunked bodies and empty lines before hyper reads them | this project: `request_scanner` |
 //! | validate a head that hyper accepted, by the codec's rules | this project: `validate` |
 //! | answer what hyper refuses | hyper refuses, this project replaces the answer: `error_response` |
 //!
-//! A chunked body that is malformed, or larger than the limits, is refused, and the connection is closed. So no byte after
-//! it is read as trailers or as a second request.
+//! hyper takes chunked bodies that RFC 9112 forbids, and may find another end than another peer. So the connection closes after a
+//! request with a chunked body, and no byte after it is read as a second request. A `Content-Length` together with
+//! `Transfer-Encoding` closes the connection too.
 //!
 //! Invariant: an idle connection occupies no thread, and after a second it holds no buffer of hyper's.
 //!
-//! Cost: that of hyper, plus a scan of the head, its validation and a copy of the answer. A read and a write for each
-//! batch of requests. A body of known length that is awaited costs two more system calls, and wakes no task before it
-//! is complete or 16 KiB have arrived.
+//! Cost: that of hyper, plus the validation of the head and a copy of the answer. A read and a write for each batch of requests. A
+//! body of known length that is awaited costs two more system calls, and wakes no task before it is complete or 16 KiB have arrived.
 //!
 //! Memory: an idle connection is a task without buffers. If many connections were busy in the same second, glibc's
 //! allocator keeps the memory of their buffers (`crowd-idle`).
 //!
-//! Deviations from the contract, which the kit expects: a bare LF ends a line of a head; a `Content-Length` together with
-//! `Transfer-Encoding: chunked` is ignored; a URL without a path gets the path `/`, also in OPTIONS.
+//! Deviations from the contract, which the kit expects (`Deviations`):
+//!
+//! | request | contract | this server |
+//! |---|---|---|
+//! | a bare LF ends a line of a head | 400 | is served |
+//! | `Content-Length` and `Transfer-Encoding: chunked` | 400 | as chunked, then closed |
+//! | a chunked body | the connection stays open | it is closed after the answer |
+//! | a chunk extension, or the end of a chunked body, that the grammar forbids | 400 | may be served, then closed |
+//! | a chunk larger than any body | 400 or 413 at once | 413 once too much has arrived, or 408 |
+//! | `#` in a target | 400 | the target is cut off there |
+//! | a URL without a path | OPTIONS names the server | the path is `/` |
 //!
 //! Differences that the contract allows: a request that is refused before its body is complete closes the connection,
-//! while servers on the codec skip the body; a body that hyper cannot count is answered with 413 before the service
-//! sees the head; an answer to HTTP/1.0 begins with `HTTP/1.0`; if a head is longer than the limit and arrives in small
-//! pieces, the status may be 400 or 431 instead of 414, 431 or 501. `tests/hyper_differences.rs` compares the rest with
-//! `tokio_tcp`.
+//! while servers on the codec skip the body; an answer to HTTP/1.0 begins with `HTTP/1.0`; any number of empty lines before a request
+//! is skipped, up to the limit of a head; a body that hyper cannot count is answered before the service sees the head; if a head is
+//! longer than the limit and arrives in small pieces, the status may be 400 or 431 instead of 414, 431 or 501.
+//! `tests/hyper_differences.rs` compares the rest with `tokio_tcp`.
 //!
 //! # Layout
 //!
 //! This file and `connection` show the way of a connection. The rest are helpers:
 //!
 //! * `io`: the socket as hyper reads and writes it. It collects hyper's output, which `connection` sends.
-//! * `connection_state`: what `connection` shares with hyper's callbacks: the stage of the present request, the bytes read,
-//!   the output.
-//! * `request_scanner`: where requests end in the input, and what hyper may not read.
-//! * `output`: answers to be sent, and the ends of the answers.
+//! * `connection_state`: what `connection` shares with hyper's callbacks: the stage of the present request and what was read.
+//! * `input`: whether hyper has read a part of a further request.
+//! * `output`: the thread's buffers; answers to be sent, and the ends of the answers.
 //! * `service_adapter`, `tower_adapter`: the two kinds of service, as hyper calls them; `validate`: the checks for both.
-//! * `tower_target`: a service or a make-service becomes the service of a connection.
 //! * `response`: an answer as hyper takes it; `error_response`: answers to what hyper refuses.
 //! * `turn`: the limit on the requests that one poll serves.
 //! * `http2`: a connection over HTTP/2.
@@ -76,9 +82,9 @@ mod connection_state;
 mod error_response;
 #[cfg(feature = "http2")]
 mod http2;
+mod input;
 mod io;
 mod output;
-mod request_scanner;
 mod response;
 mod service_adapter;
 #[cfg(feature = "tower")]

@@ -2,7 +2,7 @@
 //!
 //! Invariant: an answer counts as answered once the kernel has its last byte. Cost: a copy of each answer into the buffer.
 
-use std::cell::Cell;
+use std::cell::RefCell;
 use std::os::fd::BorrowedFd;
 use std::task::{Context, Poll};
 use std::time::SystemTime;
@@ -130,31 +130,51 @@ impl Output {
     }
 }
 
-/// The buffers of a thread.
+/// The buffers of a thread, and what happens in a turn of the connection that has them.
 #[derive(Debug)]
 pub(super) struct HyperBuffers {
     pub(super) input: Box<[u8]>,
     pub(super) output: Output,
-    /// The turn of the connection that has the buffers.
     pub(super) turn: TurnBudget,
+    pub(super) events: PollEvents,
+    /// A connection has the buffers.
+    in_use: bool,
     date: Date,
 }
 
+/// The events of one poll of hyper.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct PollEvents {
+    /// A read found the socket empty.
+    pub(super) input_drained: bool,
+    /// A read after the shutdown had begun found the socket empty. So the connection may be closed.
+    pub(super) may_close: bool,
+    /// hyper could not write all its bytes, because the output was full.
+    pub(super) output_full: bool,
+    /// A request waits for the next turn.
+    pub(super) turn_is_over: bool,
+}
+
 impl HyperBuffers {
-    pub(super) fn new() -> Self {
-        let date = Date::new(SystemTime::now());
+    fn new() -> Self {
         Self {
             input: vec![0; INPUT_LENGTH].into_boxed_slice(),
             output: Output::default(),
             turn: TurnBudget::new(SystemTime::now),
-            date,
+            events: PollEvents::default(),
+            in_use: false,
+            date: Date::new(SystemTime::now()),
         }
     }
 
-    /// Begins a turn.
-    pub(super) fn in_new_turn(mut self: Box<Self>) -> Box<Self> {
-        self.turn = TurnBudget::new(SystemTime::now);
-        self
+    /// Counts a request in this turn. Returns false if the turn is over.
+    pub(super) fn take_place_in_turn(&mut self) -> bool {
+        let is_over = self.turn.is_over();
+        if !is_over {
+            self.turn.count_request();
+        }
+        self.events.turn_is_over |= is_over;
+        !is_over
     }
 
     /// The output, and the line of the present date.
@@ -165,20 +185,39 @@ impl HyperBuffers {
 }
 
 thread_local! {
-    static BUFFERS: Cell<Option<Box<HyperBuffers>>> = const { Cell::new(None) };
+    static BUFFERS: RefCell<Option<Box<HyperBuffers>>> = const { RefCell::new(None) };
 }
 
-/// Takes the thread's buffers. `None` if they are in use or do not exist yet.
-pub(super) fn take_buffers() -> Option<Box<HyperBuffers>> {
-    BUFFERS.take()
+/// Calls `act`, which must not call the service, with the buffers of the connection that is served.
+pub(super) fn with_buffers<T>(act: impl FnOnce(&mut HyperBuffers) -> T) -> T {
+    BUFFERS.with_borrow_mut(|buffers| act(buffers.get_or_insert_with(|| Box::new(HyperBuffers::new()))))
 }
 
-/// Returns the buffers to the thread, without the output that a closed connection left in them.
-pub(super) fn keep_buffers(mut buffers: Option<Box<HyperBuffers>>) {
-    if let Some(buffers) = &mut buffers {
-        buffers.output.clear();
+/// Lends the thread's buffers to a connection during `serve`, which is its turn. A connection that is served inside that call, on
+/// the same thread, gets other buffers.
+pub(super) fn in_turn<T>(serve: impl FnOnce() -> T) -> T {
+    /// Returns the buffers to the thread, without the output that a closed connection left in them.
+    struct Return(Option<Box<HyperBuffers>>);
+
+    impl Drop for Return {
+        fn drop(&mut self) {
+            BUFFERS.with_borrow_mut(|buffers| match (self.0.take(), buffers) {
+                (Some(outer), buffers) => *buffers = Some(outer),
+                (None, Some(buffers)) => {
+                    buffers.output.clear();
+                    buffers.in_use = false;
+                }
+                (None, None) => {}
+            });
+        }
     }
-    BUFFERS.set(buffers);
+
+    let _return = Return(BUFFERS.with_borrow_mut(|buffers| buffers.take_if(|buffers| buffers.in_use)));
+    with_buffers(|buffers| {
+        (buffers.in_use, buffers.events) = (true, PollEvents::default());
+        buffers.turn = TurnBudget::new(SystemTime::now);
+    });
+    serve()
 }
 
 #[cfg(test)]

@@ -80,6 +80,11 @@ pub(crate) enum FullBody {
 }
 
 impl FullBody {
+    /// Whether hyper takes the body in one piece.
+    pub(super) fn is_one_piece(&self) -> bool {
+        self.len() <= MAX_PIECE
+    }
+
     fn len(&self) -> usize {
         match self {
             Self::Buffer(bytes) => bytes.len(),
@@ -162,6 +167,8 @@ impl Drop for BodyPiece {
 pub(crate) struct TrackedBody<B> {
     connection: Arc<ConnectionState>,
     body: B,
+    /// The body has several pieces.
+    in_pieces: bool,
     /// The memory of a body of known length, until hyper has taken the whole body.
     _reservation: Reservation,
 }
@@ -169,7 +176,7 @@ pub(crate) struct TrackedBody<B> {
 impl<B> TrackedBody<B> {
     /// `reservation`: the memory that [`reserve`] has reserved for `body`.
     pub(super) fn new(connection: Arc<ConnectionState>, body: B, reservation: Reservation) -> Self {
-        Self { connection, body, _reservation: reservation }
+        Self { connection, body, in_pieces: false, _reservation: reservation }
     }
 }
 
@@ -192,7 +199,8 @@ impl<B: Body + Unpin> Body for TrackedBody<B> {
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
         let this = self.get_mut();
         let frame = Pin::new(&mut this.body).poll_frame(cx);
-        if !this.body.is_end_stream() {
+        this.in_pieces |= !this.body.is_end_stream();
+        if this.in_pieces {
             this.connection.state().untaken = this.body.size_hint().exact().unwrap_or(0);
         }
         frame

@@ -26,7 +26,7 @@ use polyserve_serving::http1::decode::{Framing, Refusal};
 use polyserve_serving::memory::{Reservation, out_of_memory_reply};
 
 use super::connection_state::{ConnectionState, Stage};
-use super::error_response::TOO_LARGE;
+use super::error_response::{INVALID_BODY, TOO_LARGE, reply_to};
 use super::response::{self, FullBody, TrackedBody};
 use super::validate::{ValidRequest, validate, validate_head};
 use crate::types::head;
@@ -89,6 +89,8 @@ struct PendingRequest {
     body: BodyBuffer,
     /// The memory of `body`.
     reservation: Reservation,
+    /// hyper was asked for the body. It passes on what it has after that.
+    is_asked_for: bool,
     /// `Service::head` was called, and did not refuse the request.
     head_shown: bool,
 }
@@ -154,7 +156,9 @@ impl ServiceFuture {
         let Some(reservation) = response::reserve(&self.connection, std::mem::take(&mut self.is_safe), &body) else {
             return self.respond(out_of_memory_reply(), Vec::new(), HeaderMap::new());
         };
-        self.connection.begin_sending(answer.status);
+        if !body.is_one_piece() || self.connection.server().env.on_answer.is_some() {
+            self.connection.begin_sending(answer.status);
+        }
         self.state = ServiceState::Ready(Response::from_parts(
             answer,
             TrackedBody::new(Arc::clone(&self.connection), body, reservation),
@@ -224,6 +228,7 @@ impl ServiceFuture {
             incoming,
             body: BodyBuffer::Empty,
             reservation: Reservation::default(),
+            is_asked_for: false,
             head_shown: false,
         });
         let limit = self.connection.server().env.limits.max_body as u64;
@@ -291,23 +296,21 @@ impl ServiceFuture {
                     tracing::debug!(%error, "a body is malformed or incomplete");
                     let mut state = self.connection.state();
                     state.client_left = state.input_ended;
-                    let refusal = state.scanner.withheld();
                     drop(state);
-                    let (status, detail) = refusal
-                        .map_or((Status::BAD_REQUEST, "The body is not valid, or not whole."), |refusal| {
-                            (refusal.status, refusal.detail)
-                        });
-                    let reply = Reply::problem(status, detail);
-                    return self.reply_early(reply, *pending);
+                    return self.reply_early(reply_to(INVALID_BODY), *pending);
                 }
                 Poll::Ready(None) => break,
                 Poll::Pending => {
-                    if !pending.head_shown
+                    if std::mem::replace(&mut pending.is_asked_for, true)
+                        && !pending.head_shown
                         && let Some(reply) = self.call_head(&mut pending)
                     {
                         return self.reply_early(reply, *pending);
                     }
-                    self.connection.state().missing_bytes = pending.incoming.size_hint().exact().unwrap_or(0);
+                    let mut state = self.connection.state();
+                    state.missing_bytes = pending.incoming.size_hint().exact().unwrap_or(0);
+                    state.body_received = pending.body.bytes().len() as u64;
+                    drop(state);
                     self.state = ServiceState::Body(pending);
                     return;
                 }

@@ -24,7 +24,7 @@ use polyserve_serving::http1::decode::Framing;
 use polyserve_serving::memory::{Reservation, out_of_memory_reply};
 
 use super::connection_state::{ConnectionState, Stage};
-use super::error_response::{OUT_OF_MEMORY, TOO_LARGE, reply_to};
+use super::error_response::{INVALID_BODY, OUT_OF_MEMORY, TOO_LARGE, reply_to};
 use super::response;
 use super::response::{MAX_PIECE, TrackedBody};
 use super::validate::validate;
@@ -75,6 +75,7 @@ impl Body for RequestBody {
             Poll::Ready(Some(Ok(frame))) => {
                 let length = frame.data_ref().map_or(0, Bytes::len);
                 body.received += length;
+                body.connection.state().body_received = body.received as u64;
                 if !body.reservation.try_set(&body.connection.server().env.memory, body.received) {
                     body.connection.state().body_refusal = Some(OUT_OF_MEMORY);
                     return Poll::Ready(Some(Err("the memory of the server is used up".into())));
@@ -91,7 +92,7 @@ impl Body for RequestBody {
             }
             Poll::Ready(Some(Err(error))) => {
                 let mut state = body.connection.state();
-                state.body_refusal = state.scanner.withheld();
+                state.body_refusal = (!state.input_ended).then_some(INVALID_BODY);
                 Some(Err(error.into()))
             }
             Poll::Ready(None) => {

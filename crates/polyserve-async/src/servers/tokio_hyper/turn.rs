@@ -7,27 +7,24 @@
 //!   Otherwise the request waits for the next turn.
 //! * [`PollWaker`] notes a wake that comes while hyper is polled. The connection's loop then decides when it polls again.
 //!
-//! Cost: two atomic stores and a swap for each poll of hyper; an allocation for each connection.
+//! Cost: an atomic store and a swap for each poll of hyper; an allocation for each connection.
 
 use std::convert::Infallible;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 
 use http::{Request, Response};
 use hyper::body::Incoming;
 
 use super::connection::RequestHandler;
-use super::connection_state::ConnectionState;
+use super::output::{HyperBuffers, with_buffers};
 
 /// A handler that passes requests on while the connection's turn is not over.
 #[derive(Clone)]
-pub(super) struct TurnGate<S> {
-    pub(super) connection: Arc<ConnectionState>,
-    pub(super) handler: S,
-}
+pub(super) struct TurnGate<S>(pub(super) S);
 
 impl<S: RequestHandler> hyper::service::Service<Request<Incoming>> for TurnGate<S> {
     type Response = Response<S::Body>;
@@ -35,8 +32,8 @@ impl<S: RequestHandler> hyper::service::Service<Request<Incoming>> for TurnGate<
     type Future = GatedFuture<S>;
 
     fn call(&self, request: Request<Incoming>) -> GatedFuture<S> {
-        if self.connection.state().take_place_in_turn() {
-            return GatedFuture::Called(self.handler.call(request));
+        if with_buffers(HyperBuffers::take_place_in_turn) {
+            return GatedFuture::Called(self.0.call(request));
         }
         GatedFuture::Waiting(Some(Box::new((self.clone(), request))))
     }
@@ -56,12 +53,12 @@ impl<S: RequestHandler> Future for GatedFuture<S> {
         if let Self::Waiting(waiting) = &mut *self
             && let Some(waits) = waiting.take()
         {
-            if !waits.0.connection.state().take_place_in_turn() {
+            if !with_buffers(HyperBuffers::take_place_in_turn) {
                 *waiting = Some(waits); // the connection's loop polls again
                 return Poll::Pending;
             }
             let (gate, request) = *waits;
-            *self = Self::Called(gate.handler.call(request));
+            *self = Self::Called(gate.0.call(request));
         }
         match &mut *self {
             Self::Called(future) => Pin::new(future).poll(cx),
@@ -72,18 +69,23 @@ impl<S: RequestHandler> Future for GatedFuture<S> {
 
 /// The waker that hyper is polled with.
 ///
-/// No wake is lost. A wake stores `is_woken` and then loads `is_polling`; the end of a poll stores `is_polling` and then
-/// loads `is_woken`. All four are sequentially consistent: one of the two sees the other.
+/// No wake is lost: both sides change the same word. A wake that finds no poll in progress wakes the task; the end of a poll finds
+/// every other wake.
 pub(super) struct PollWaker {
     task: Waker,
-    is_polling: AtomicBool,
-    is_woken: AtomicBool,
+    state: AtomicU8,
 }
+
+/// The bit of a poll in progress.
+const POLLING: u8 = 1;
+
+/// The bit of a wake since the last poll began.
+const WOKEN: u8 = 2;
 
 impl PollWaker {
     /// The waker of a connection that runs in the task of `task`.
     pub(super) fn new(task: Waker) -> Arc<Self> {
-        Arc::new(Self { task, is_polling: AtomicBool::new(false), is_woken: AtomicBool::new(false) })
+        Arc::new(Self { task, state: AtomicU8::new(0) })
     }
 
     /// Whether a wake still wakes the task of `waker`.
@@ -91,15 +93,15 @@ impl PollWaker {
         self.task.will_wake(waker)
     }
 
-    /// Calls `poll` with a context of this waker. Returns the result, and whether a wake came meanwhile. The caller must poll
-    /// again after such a wake: the task is not woken.
-    pub(super) fn poll<T>(self: &Arc<Self>, poll: impl FnOnce(&mut Context<'_>) -> T) -> (T, bool) {
-        let waker = Waker::from(Arc::clone(self));
-        self.is_woken.store(false, Ordering::SeqCst);
-        self.is_polling.store(true, Ordering::SeqCst);
-        let result = poll(&mut Context::from_waker(&waker));
-        self.is_polling.store(false, Ordering::SeqCst);
-        (result, self.is_woken.swap(false, Ordering::SeqCst))
+    /// Notes that a poll begins. The caller then polls with this waker.
+    pub(super) fn begin_poll(&self) {
+        self.state.store(POLLING, Ordering::Release);
+    }
+
+    /// Notes that the poll has ended. Returns whether a wake came meanwhile. The caller must poll again after such a wake: the task
+    /// is not woken.
+    pub(super) fn end_poll(&self) -> bool {
+        self.state.swap(0, Ordering::AcqRel) & WOKEN != 0
     }
 }
 
@@ -109,8 +111,7 @@ impl Wake for PollWaker {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        self.is_woken.store(true, Ordering::SeqCst);
-        if !self.is_polling.load(Ordering::SeqCst) {
+        if self.state.fetch_or(WOKEN, Ordering::AcqRel) & POLLING == 0 {
             self.task.wake_by_ref();
         }
     }

@@ -45,19 +45,20 @@ pub(super) fn validate_head(
     state.timed_out = false;
     state.missing_bytes = 0;
     state.stage = if is_bodiless { Stage::Answer } else { Stage::Body };
+    state.body_received = 0;
     let parsed = parsed?;
-    if state.scanner.has_fragment(state.requests) {
-        return Err(Refusal {
-            status: Status::BAD_REQUEST,
-            detail: "The request target has a byte that no target may have.",
-        });
-    }
+    let (body, is_chunked) = match parsed.framing {
+        Framing::Length(length) => (length, false),
+        Framing::Chunked => (0, true),
+    };
+    state.input.passed_on(request, headers, body);
     state.must_linger = parsed.keep_alive;
     if parts.headers.len() > connection.server().env.limits.max_headers {
         let detail = "There are more header fields than this server takes.";
         return Err(Refusal { status: Status::HEADER_FIELDS_TOO_LARGE, detail });
     }
-    let is_last = state.requests >= connection.shared.max_requests;
+    // hyper alone has judged the end of a chunked body. Another peer may disagree, so nothing after it is a request.
+    let is_last = is_chunked || state.requests >= connection.shared.max_requests;
     let (method, framing, expects_continue) = (parsed.head.method, parsed.framing, parsed.expects_continue);
     Ok(ValidRequest { method, framing, expects_continue, is_last })
 }
