@@ -1,12 +1,15 @@
 //! Requests that hyper alone would answer differently from the servers on this project's own codec.
 #![cfg(feature = "hyper")]
 
+use std::net::TcpStream;
+use std::sync::{Mutex, mpsc};
 use std::time::Duration;
 
 use polyserve_async::servers::TokioHyper;
 use polyserve_conformance::client::{Client, Ending};
+use polyserve_core::answer::{Completer, promise};
 use polyserve_core::service::EntityService;
-use polyserve_core::{Running, ServerConfig, ServerExt};
+use polyserve_core::{Answer, Reply, Request, Running, ServerConfig, ServerExt, Service, Status};
 use polyserve_memory::StdMutex;
 
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -142,4 +145,39 @@ fn a_part_of_a_head_is_told_from_an_idle_connection() {
             client.expect_end();
         }
     }
+}
+
+/// A service that hands the completer of each answer to the test.
+struct Handed(Mutex<mpsc::Sender<Completer<Reply>>>);
+
+impl Service for Handed {
+    fn call(&self, _: Request<'_>, _: &mut Vec<u8>) -> Answer<Reply> {
+        let (completer, answer) = promise(Reply::empty(Status::SERVICE_UNAVAILABLE));
+        self.0.lock().expect("no thread panics with this lock").send(completer).expect("the test receives it");
+        answer
+    }
+}
+
+/// Regression test: if a part of a request came with the request before it, and a drain began before that one was answered, the
+/// rest was read only at the head timeout.
+#[test]
+fn a_drain_reads_on_after_a_part_of_a_request() {
+    let (sender, asked) = mpsc::channel();
+    let server = TokioHyper::new(ServerConfig::default().head_timeout(10 * PATIENCE).drain_grace(10 * PATIENCE));
+    let service = Handed(Mutex::new(sender));
+    let running = server.expect("it is honoured").serve(([127, 0, 0, 1], 0), service).expect("it serves");
+    let (mut client, addr) = (client(&running), running.local_addr());
+    client.send(b"GET / HTTP/1.1\r\nHost: a\r\n\r\nGET / HT").expect("it is taken");
+    let first = asked.recv_timeout(PATIENCE).expect("it is asked");
+    let draining = std::thread::spawn(move || running.shutdown());
+    while TcpStream::connect(addr).is_ok() {
+        std::thread::yield_now(); // the listener is closed in the drain
+    }
+    first.complete(Reply::text("first")).expect("it is awaited");
+    assert_eq!(client.expect(200).text(), "first");
+    client.send(b"TP/1.1\r\nHost: a\r\n\r\n").expect("it is taken");
+    let second = asked.recv_timeout(PATIENCE).expect("it is asked");
+    second.complete(Reply::text("second")).expect("it is awaited");
+    client.expect_last(200);
+    assert_eq!(draining.join().expect("no panic").expect("it ends well").answered, 2);
 }

@@ -289,6 +289,8 @@ impl<S: RequestHandler> HyperConnection<S> {
                 true => StepResult::End,
                 false => StepResult::Continue,
             },
+            // The last read did not register the socket, because the connection was thought to be idle.
+            Stage::Head if events.may_close => StepResult::Continue,
             stage => self.wait_for(WaitReason::Stage(requests, stage), stage.is_busy()),
         }
     }
