@@ -11,9 +11,8 @@
 //! | let a closed connection linger | [`LingeringSet::add`]; [`linger`] on a thread that may block |
 //! | decide what a connection does next, and how long it waits | [`Connection`]: its driver takes each [`Step`] |
 //! | serve many connections on a thread | [`ConnectionTable::serve`] over a [`TurnSocket`]; [`EventSocket`], [`WakeList`] and [`Acceptor`] for an event loop |
-//! | serve a connection on a thread that may block | [`blocking::serve`], [`blocking::serve_pooled`]; or [`blocking::drive`] over a transport |
+//! | serve a connection on a thread that may block | [`blocking::serve`]; [`blocking::PoolConnections`]; or [`blocking::drive`] over a transport |
 //! | count open connections, evict idle ones at the limit, wake those that are late, drain | [`ConnectionTable`] |
-//! | evict idle connections of a pool | [`OpenConnections`]; [`EVICTION_GRACE`], [`CROWDED_AFTER`], [`READ_RETRY`] |
 //! | count the bytes that waiting connections keep | [`memory`] |
 //! | choose the idle connection to close, without the table | [`IdleQueue`], [`IdleSince`] |
 //! | wait for sockets with `poll(2)` | [`wait`] |
@@ -40,8 +39,6 @@ mod incoming;
 mod lingering;
 pub mod memory;
 pub mod net;
-mod open_connection;
-mod open_connections;
 mod server_state;
 mod thread_buffers;
 mod waiting;
@@ -55,12 +52,10 @@ pub use bind::{Bound, bind};
 pub use connection::{Connection, HasSent, MAX_TURN_READS, Step, Turn, WaitFor};
 pub use connections::{
     ConnectionHandle, ConnectionTable, EventSocket, FoundConnections, IdleQueue, IdleSince, TableEntry, TurnEnd,
-    TurnSocket, WriteKind,
+    TurnSocket, WriteKind, into_stream,
 };
 pub use incoming::{Accepted, Incoming};
 pub use lingering::{LingeringSet, MAX_LINGERING, discard, linger, send_rejection};
-pub use open_connection::OpenConnection;
-pub use open_connections::OpenConnections;
 #[doc(inline)]
 pub use polyserve_core::{mailbox, panics, sync};
 pub use server_state::{SHUTDOWN_SLACK, ServerState, WaitOutcome, wait_for_answer};

@@ -7,16 +7,15 @@ use std::time::{Duration, Instant};
 use polyserve_core::ServerConfig;
 use polyserve_core::service::Echo;
 
-use super::{PolledSocket, Served, drive, serve_pooled};
-use crate::{EVICTION_GRACE, LingeringSet, OpenConnections, ServerState, with_buffers};
+use super::{PoolConnections, Served};
+use crate::{EVICTION_GRACE, LingeringSet, ServerState};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 const GET: &[u8] = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n";
 
 /// A server that serves one connection at a time. Each connection has a new thread.
 struct Fixture {
-    server: Arc<ServerState>,
-    connections: Arc<OpenConnections>,
+    pool: Arc<PoolConnections>,
     listener: TcpListener,
 }
 
@@ -24,11 +23,9 @@ impl Fixture {
     fn new(change: impl FnOnce(&mut ServerConfig)) -> Self {
         let mut config = ServerConfig::default();
         change(&mut config);
-        Self {
-            server: Arc::new(ServerState::new(Arc::new(Echo), &config)),
-            connections: Arc::new(OpenConnections::new(1)),
-            listener: TcpListener::bind("127.0.0.1:0").unwrap(),
-        }
+        let server = Arc::new(ServerState::new(Arc::new(Echo), &config));
+        let pool = Arc::new(PoolConnections::new(server, 1));
+        Self { pool, listener: TcpListener::bind("127.0.0.1:0").unwrap() }
     }
 
     fn connect(&self) -> TcpStream {
@@ -37,17 +34,26 @@ impl Fixture {
         client
     }
 
-    /// Serves the next connection, as one that was accepted at this time.
-    fn serve(&self, accepted: Instant) -> JoinHandle<bool> {
-        let (server, connections) = (Arc::clone(&self.server), Arc::clone(&self.connections));
+    /// Accepts and queues the next connection, as one that began to wait at this time.
+    fn queue(&self, since: Instant) {
         let stream = self.listener.accept().unwrap().0;
-        thread::spawn(move || {
-            let connection = connections.enter(stream).unwrap();
-            let mut socket = PolledSocket::new(&connection, &connections, &server, Duration::ZERO);
-            let linger = with_buffers(|buffers| drive(&mut socket, &server, buffers, accepted));
-            connections.leave(connection);
-            linger
-        })
+        stream.set_nonblocking(true).unwrap();
+        let entry = self.pool.admit(stream).unwrap();
+        self.pool.queue(entry, since);
+    }
+
+    /// Serves the next connection. It does not give its thread up.
+    fn serve(&self, since: Instant) -> JoinHandle<bool> {
+        self.queue(since);
+        let pool = Arc::clone(&self.pool);
+        thread::spawn(move || matches!(pool.serve_next(PATIENCE), Served::Lingering(_)))
+    }
+
+    /// Another connection waits for the thread.
+    fn add_waiting(&self) -> TcpStream {
+        let client = self.connect();
+        self.queue(Instant::now());
+        client
     }
 }
 
@@ -94,7 +100,7 @@ fn an_answer_says_that_it_closes_if_others_wait() {
     assert!(!head(&mut client).contains("Connection: close"));
     client.write_all(b"GET / HTTP/1.1\r\n").unwrap();
     // The connection reads this line before it can be evicted, or it is busy with the line.
-    fixture.connections.wait_for_thread();
+    let _waiting = fixture.add_waiting();
     client.write_all(b"Host: a\r\n\r\n").unwrap();
     assert!(head(&mut client).contains("Connection: close"));
     assert!(serving.join().unwrap());
@@ -107,8 +113,8 @@ fn an_idle_connection_is_closed_silently_if_another_waits() {
     client.write_all(GET).unwrap();
     let serving = fixture.serve(Instant::now());
     assert!(head(&mut client).starts_with("HTTP/1.1 200 "));
-    fixture.connections.wait_for_thread();
-    serving.join().unwrap(); // it lingers if it was evicted within its grace
+    let _waiting = fixture.add_waiting();
+    assert!(serving.join().unwrap(), "it lingers");
     assert_eq!(client.read(&mut [0]).unwrap(), 0);
 }
 
@@ -123,7 +129,7 @@ fn a_connection_that_is_evicted_between_two_requests_announces_its_close() {
         client.write_all(GET).unwrap();
         let serving = fixture.serve(Instant::now());
         assert!(head(&mut client).starts_with("HTTP/1.1 200 "));
-        fixture.connections.wait_for_thread();
+        let _waiting = fixture.add_waiting();
         client.write_all(GET).unwrap();
         if sent.elapsed() < EVICTION_GRACE {
             assert!(head(&mut client).contains("Connection: close"));
@@ -131,7 +137,7 @@ fn a_connection_that_is_evicted_between_two_requests_announces_its_close() {
             return;
         }
         serving.join().unwrap(); // this machine is too busy: again
-        fixture.connections.cancel_waiting();
+        assert!(fixture.pool.take_last().is_some());
     }
 }
 
@@ -142,13 +148,11 @@ fn a_connection_that_is_evicted_from_a_pool_lingers() {
     let fixture = Fixture::new(|_| {});
     let mut client = fixture.connect();
     client.write_all(GET).unwrap();
-    let (server, connections) = (Arc::clone(&fixture.server), Arc::clone(&fixture.connections));
-    let stream = fixture.listener.accept().unwrap().0;
-    stream.set_nonblocking(true).unwrap();
-    connections.wait_for_thread();
-    let serving = thread::spawn(move || serve_pooled(stream, &connections, &server, Instant::now(), PATIENCE));
+    fixture.queue(Instant::now());
+    let pool = Arc::clone(&fixture.pool);
+    let serving = thread::spawn(move || pool.serve_next(PATIENCE));
     assert!(head(&mut client).starts_with("HTTP/1.1 200 "));
-    fixture.connections.wait_for_thread();
+    let _waiting = fixture.add_waiting();
     let Served::Lingering(stream) = serving.join().unwrap() else { panic!("the connection is closed") };
     let mut lingering = LingeringSet::new(PATIENCE);
     lingering.add(stream);
@@ -164,18 +168,16 @@ fn a_connection_that_is_evicted_from_a_pool_lingers() {
 fn a_silent_connection_releases_its_thread() {
     let fixture = Fixture::new(|_| {});
     let mut client = fixture.connect();
-    let stream = fixture.listener.accept().unwrap().0;
-    let (server, connections) = (&fixture.server, &fixture.connections);
-    connections.wait_for_thread();
-    let served = serve_pooled(stream, connections, server, Instant::now(), Duration::from_millis(1));
-    let Served::Silent(stream) = served else { panic!("it does not give its thread up") };
-    connections.requeue_silent();
+    fixture.queue(Instant::now());
+    let Served::Silent(entry) = fixture.pool.serve_next(Duration::from_millis(1)) else {
+        panic!("it does not give its thread up")
+    };
     client.write_all(GET).unwrap();
     client.shutdown(Shutdown::Write).unwrap();
-    let served = serve_pooled(stream, connections, server, Instant::now(), PATIENCE);
-    assert!(matches!(served, Served::Closed));
+    fixture.pool.queue(entry, Instant::now());
+    assert!(matches!(fixture.pool.serve_next(PATIENCE), Served::Closed));
     assert!(head(&mut client).starts_with("HTTP/1.1 200 "));
-    assert!(connections.wait_until_empty(Instant::now()));
+    assert!(fixture.pool.table.is_empty());
 }
 
 /// The thread is woken, and the request that had begun is served.
@@ -187,12 +189,76 @@ fn a_drain_ends_idle_connections_and_serves_requests() {
     let serving = fixture.serve(Instant::now());
     assert!(head(&mut client).starts_with("HTTP/1.1 200 "));
     client.write_all(b"GET / HTTP/1.1\r\n").unwrap();
-    fixture.server.shutdown.begin(Instant::now() + PATIENCE);
-    fixture.connections.evict_idle();
+    fixture.pool.table.server.shutdown.begin(Instant::now() + PATIENCE);
+    fixture.pool.table.wake_idle();
     client.write_all(b"Host: a\r\n\r\n").unwrap();
     client.shutdown(Shutdown::Write).unwrap();
     assert!(head(&mut client).contains("Connection: close"));
     serving.join().unwrap();
-    assert!(fixture.connections.wait_until_empty(Instant::now()));
-    assert_eq!(fixture.server.drained(0).answered, 2);
+    assert!(fixture.pool.table.is_empty());
+    assert_eq!(fixture.pool.table.server.drained(0).answered, 2);
+}
+
+/// Regression test: connections on their way from a worker to the accept loop did not count: 139 were open at a limit of 100.
+#[test]
+fn silent_connections_count_towards_the_limit() {
+    let fixture = Fixture::new(|c| c.max_connections = 2);
+    let mut clients = [(); 3].map(|()| fixture.connect());
+    let mut silent = Vec::new();
+    for _ in 0..2 {
+        fixture.queue(Instant::now());
+        let Served::Silent(entry) = fixture.pool.serve_next(Duration::ZERO) else { panic!("it has sent nothing") };
+        silent.push(entry);
+    }
+    let mut third = fixture.listener.accept().unwrap().0;
+    let mut is_rejected = |why| third = fixture.pool.admit(third.try_clone().unwrap()).expect_err(why);
+    is_rejected("two are silent");
+    let first = silent.remove(0);
+    fixture.pool.queue(first, Instant::now());
+    is_rejected("one waits, and one is silent");
+    clients[0].write_all(b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").unwrap();
+    clients[0].shutdown(Shutdown::Write).unwrap();
+    let _ = fixture.pool.serve_next(PATIENCE);
+    assert!(fixture.pool.admit(third).is_ok(), "one is silent");
+}
+
+/// Regression test: answers announced the close only while a connection waited. A moment later they did not, although
+/// the next connection was on its way.
+#[test]
+fn answers_announce_the_close_for_a_while_after_others_waited() {
+    let fixture = Fixture::new(|_| {});
+    let mut client = fixture.connect();
+    client.write_all(GET).unwrap();
+    let serving = fixture.serve(Instant::now());
+    assert!(!head(&mut client).contains("Connection: close"), "as many connections as threads");
+    let _waiting = [fixture.add_waiting(), fixture.add_waiting()];
+    let crowded = Instant::now();
+    assert!(fixture.pool.lacks_threads());
+    for _ in 0..2 {
+        assert!(fixture.pool.take_last().is_some());
+    }
+    client.write_all(GET).unwrap();
+    client.shutdown(Shutdown::Write).unwrap();
+    let answer = head(&mut client);
+    assert!(answer.contains("Connection: close") || crowded.elapsed() > crate::CROWDED_AFTER, "{answer}");
+    serving.join().unwrap();
+}
+
+/// Regression test: an eviction closed the reading side. The kernel then resets the connection if bytes arrive after
+/// its writing side is closed. The pipe that wakes a thread serves one connection after the other.
+#[test]
+fn an_eviction_leaves_the_socket_of_a_pool_whole() {
+    let fixture = Fixture::new(|_| {});
+    for _ in 0..3 {
+        let mut client = fixture.connect();
+        client.write_all(GET).unwrap();
+        fixture.queue(Instant::now());
+        let pool = Arc::clone(&fixture.pool);
+        let serving = thread::spawn(move || pool.serve_next(PATIENCE));
+        assert!(head(&mut client).starts_with("HTTP/1.1 200 "));
+        let _waiting = fixture.add_waiting();
+        let Served::Lingering(stream) = serving.join().unwrap() else { panic!("it lingers") };
+        assert_eq!(crate::net::receive(&stream, &mut [0]).unwrap_err().kind(), std::io::ErrorKind::WouldBlock);
+        assert!(fixture.pool.take_last().is_some());
+    }
 }

@@ -1,6 +1,6 @@
 //! A connection that holds a thread. The thread waits in `recv` and `send`, with the timeouts of the socket.
 //!
-//! The thread of an idle connection looks for an eviction itself once, after 60 ms. After that it must be woken: another thread
+//! The thread of an idle connection looks for an eviction itself once, after 100 ms. After that it must be woken: another thread
 //! closes the reading side of its socket. A drain does so too. Bytes that have arrived are still read, so no request that has
 //! arrived is lost. While the reading side is open, the connection can linger. If it is closed, the kernel resets the connection if
 //! bytes arrive after its close.
@@ -9,7 +9,7 @@
 //! stores that, and then loads whether the thread must be woken. All four are sequentially consistent: one of the two sees the
 //! other.
 //!
-//! Cost: a `recv` and a `send` for each request; after a pause of 60 ms a second `recv` and a `setsockopt` or two.
+//! Cost: a `recv` and a `send` for each request; after a pause of 100 ms a second `recv` and a `setsockopt` or two.
 
 use std::io;
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -22,7 +22,7 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};
 
 use super::{Read, Transport, drive, isolate_logged};
-use crate::connections::{ConnectionHandle, ConnectionTable, TableEntry};
+use crate::connections::{ConnectionHandle, ConnectionTable, TableEntry, into_stream};
 use crate::http1::Phase;
 use crate::{EVICTION_GRACE, READ_RETRY, linger, net, with_buffers};
 
@@ -50,15 +50,17 @@ impl ThreadConnection {
     pub fn blocking(stream: TcpStream, timeouts: [Option<Duration>; 2]) -> Self {
         Self { is_blocking: true, timeouts, ..Self::new(stream) }
     }
+}
 
-    /// The socket.
-    pub fn stream(&self) -> &TcpStream {
+impl AsRef<TcpStream> for ThreadConnection {
+    fn as_ref(&self) -> &TcpStream {
         &self.stream
     }
+}
 
-    /// The socket of a connection that no table has.
-    pub fn into_stream(self) -> TcpStream {
-        self.stream
+impl From<ThreadConnection> for TcpStream {
+    fn from(connection: ThreadConnection) -> Self {
+        connection.stream
     }
 }
 
@@ -85,7 +87,7 @@ impl ConnectionHandle for ThreadConnection {
 
 /// A thread whose connection has become idle looks for an eviction after this time. No connection is evicted before
 /// [`EVICTION_GRACE`], and most that are evicted are so just after it.
-const LOOK_AFTER: Duration = EVICTION_GRACE.saturating_add(Duration::from_millis(10));
+const LOOK_AFTER: Duration = EVICTION_GRACE.saturating_add(Duration::from_millis(50));
 
 /// What a thread does before it waits for its connection. `()` does nothing.
 pub trait ThreadRole {
@@ -135,14 +137,6 @@ pub fn serve_until_linger(
     let lingers = isolate_logged(serve).unwrap_or(false);
     table.remove(&entry);
     if lingers { into_stream(entry) } else { None }
-}
-
-/// Returns the stream of a connection that was removed from its table; `None` if the process has no descriptor left.
-pub fn into_stream(entry: Arc<TableEntry<ThreadConnection>>) -> Option<TcpStream> {
-    match entry.into_handle() {
-        Ok(connection) => Some(connection.into_stream()),
-        Err(entry) => entry.stream.try_clone().ok(), // another thread still looks at it
-    }
 }
 
 /// The transport of a connection that holds a thread.

@@ -1,5 +1,6 @@
 //! One connection of a [`ConnectionTable`](super::ConnectionTable): what it does, and how other threads wake it.
 
+use std::net::TcpStream;
 use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -80,15 +81,6 @@ impl<H> TableEntry<H> {
         &self.handle
     }
 
-    /// Returns the driver's handle, after the connection was [removed](super::ConnectionTable::remove).
-    ///
-    /// # Errors
-    ///
-    /// Returns the entry if another thread still looks at it, which takes a moment.
-    pub fn into_handle(self: Arc<Self>) -> Result<H, Arc<Self>> {
-        Arc::try_unwrap(self).map(|entry| entry.handle)
-    }
-
     /// Calls `act`, in which the service's code may run.
     pub fn calling<T>(&self, act: impl FnOnce() -> T) -> T {
         self.set_calling(true);
@@ -115,7 +107,7 @@ impl<H> TableEntry<H> {
 
     /// Like [`set_busy`](Self::set_busy). Returns whether the connection was evicted while it was idle.
     #[inline]
-    pub(super) fn begin_request(&self) -> bool {
+    pub(crate) fn begin_request(&self) -> bool {
         if self.activity.load(Ordering::SeqCst) == BUSY {
             return false;
         }
@@ -212,5 +204,14 @@ impl<H> Deref for TableEntry<H> {
 
     fn deref(&self) -> &H {
         &self.handle
+    }
+}
+
+/// Returns the stream of a connection that was [removed](super::ConnectionTable::remove) from its table; `None` if the process has
+/// no descriptor left.
+pub fn into_stream<H: Into<TcpStream> + AsRef<TcpStream>>(entry: Arc<TableEntry<H>>) -> Option<TcpStream> {
+    match Arc::try_unwrap(entry) {
+        Ok(entry) => Some(entry.handle.into()),
+        Err(entry) => entry.handle.as_ref().try_clone().ok(), // another thread looks at it for a moment
     }
 }

@@ -53,7 +53,7 @@ use polyserve_core::sync::lock;
 
 use crate::{CROWDED_AFTER, Connection, HasSent, MAX_LINGERING, SHUTDOWN_SLACK, ServerState, net};
 use entry::NEVER;
-pub use entry::{ConnectionHandle, TableEntry};
+pub use entry::{ConnectionHandle, TableEntry, into_stream};
 pub use idle_queue::{FoundConnections, IdleQueue, IdleSince};
 pub use serve::{EventSocket, TurnEnd, TurnSocket, WriteKind};
 
@@ -169,7 +169,7 @@ impl<H: ConnectionHandle> ConnectionTable<H> {
     ///
     /// Returns the handle if `max_connections` are open and none is idle. The caller then rejects the connection.
     pub fn admit(&self, handle: H, shard: usize) -> Result<Arc<TableEntry<H>>, H> {
-        if increment_below(&self.open, self.server.config.max_connections) || self.evict_one() {
+        if increment_below(&self.open, self.server.config.max_connections) || self.evict_one().is_some() {
             return Ok(self.insert(handle, shard, false));
         }
         self.set_crowded();
@@ -213,8 +213,42 @@ impl<H: ConnectionHandle> ConnectionTable<H> {
         self.wake_main_if_done();
     }
 
-    /// Evicts the connection that has been idle for longest. Returns false if none is idle.
-    fn evict_one(&self) -> bool {
+    /// Whether `max_connections` are open.
+    pub fn is_full(&self) -> bool {
+        self.open() >= self.server.config.max_connections
+    }
+
+    /// Evicts the connection that has been idle for longest, so that it counts as lingering. Returns `None` if none is idle.
+    pub fn evict(&self) -> Option<Arc<TableEntry<H>>> {
+        let evicted = self.evict_one()?;
+        self.open.fetch_sub(1, Ordering::SeqCst);
+        Some(evicted)
+    }
+
+    /// Like [`evict`](Self::evict), for this connection. Returns false if it is not idle any more, or has input.
+    pub fn evict_entry(&self, entry: &TableEntry<H>) -> bool {
+        let is_evicted = entry.idle_since().is_some_and(|since| self.try_evict(entry, since));
+        if is_evicted {
+            self.open.fetch_sub(1, Ordering::SeqCst);
+        }
+        is_evicted
+    }
+
+    /// Evicts a connection that is idle since `since`. It counts as open and as lingering then: a new connection takes its place.
+    fn try_evict(&self, entry: &TableEntry<H>, since: IdleSince) -> bool {
+        // Counted before, so that the entry's end never finds it uncounted.
+        self.lingering.fetch_add(1, Ordering::SeqCst);
+        let is_evicted = entry.evict(since);
+        if is_evicted {
+            entry.handle().evict();
+        } else {
+            self.lingering.fetch_sub(1, Ordering::SeqCst);
+        }
+        is_evicted
+    }
+
+    /// Evicts the connection that has been idle for longest. Returns `None` if none is idle.
+    fn evict_one(&self) -> Option<Arc<TableEntry<H>>> {
         let search = |found: &mut FoundConnections<_>| {
             for shard in &self.shards {
                 for entry in &*lock(shard) {
@@ -224,17 +258,12 @@ impl<H: ConnectionHandle> ConnectionTable<H> {
                 }
             }
         };
+        let mut evicted = None;
         lock(&self.idle).evict_one(self.tick(Instant::now()), search, |since, entry| {
-            let Some(entry) = entry.upgrade() else { return false };
-            // Counted before, so that the entry's end never finds it uncounted.
-            self.lingering.fetch_add(1, Ordering::SeqCst);
-            if entry.evict(since) {
-                entry.handle().evict();
-                return true;
-            }
-            self.lingering.fetch_sub(1, Ordering::SeqCst);
-            false
-        })
+            evicted = entry.upgrade().filter(|entry| self.try_evict(entry, since));
+            evicted.is_some()
+        });
+        evicted
     }
 
     /// The time since which a connection is idle, if that is `instant`. `has_sent`: whether the client has ever sent
@@ -309,7 +338,7 @@ impl<H: ConnectionHandle> ConnectionTable<H> {
     }
 
     /// Notes that there are more active connections than the limit: one was rejected, or an eviction hit an active one.
-    fn set_crowded(&self) {
+    pub(crate) fn set_crowded(&self) {
         self.crowded_until.store(self.tick(Instant::now() + CROWDED_AFTER), Ordering::Relaxed);
     }
 

@@ -17,9 +17,9 @@
 //! connection that has not sent a byte gives its worker up. It waits in the main thread's poller, and is queued again with
 //! its first byte. So silent connections do not stop the server.
 //!
-//! Invariant: each connection in `pending` has a job in the executor, which takes the connection that has waited for
-//! longest. A connection counts in [`OpenConnections`] from before it is queued until it closes, so that the limit holds and
-//! the drain finds it. Time in the queue counts towards the head timeout, which is judged after the socket was read.
+//! Invariant: each connection that waits has a job in the executor, which takes the connection that has waited for
+//! longest. A connection is in the table of [`PoolConnections`] from before it is queued until it closes, so that the limit holds
+//! and the drain finds it. Time in the queue counts towards the head timeout, which is judged after the socket was read.
 //!
 //! Cost: for a connection an `accept4`, a wake-up of a worker, a `recv`, a `send` and a `close`, five uncontended locks and
 //! two allocations. A further request on it costs a `poll`, a `recv` and a `send`. A silent connection costs two calls of the
@@ -33,7 +33,6 @@
 //! Records: `docs/results/2026-11-25`.
 
 use std::cell::Cell;
-use std::collections::VecDeque;
 use std::fmt;
 use std::io;
 use std::net::TcpStream;
@@ -45,10 +44,9 @@ use polyserve_core::sync::lock;
 use polyserve_core::{
     ConfigError, Connections, Drain, Executor, Job, ListenOn, Running, Server, ServerConfig, Service,
 };
-use polyserve_serving::blocking::{Served, serve_pooled};
-use polyserve_serving::net;
+use polyserve_serving::blocking::{PoolConnections, PooledConnection, Served};
 use polyserve_serving::{
-    Accepted, Bound, EVICTION_GRACE, Incoming, OpenConnections, SHUTDOWN_SLACK, ServerState, bind,
+    Accepted, Bound, ConnectionHandle as _, EVICTION_GRACE, Incoming, SHUTDOWN_SLACK, TableEntry, bind, into_stream,
 };
 
 use super::executor_source::ExecutorSource;
@@ -181,14 +179,12 @@ impl Server for PoolClassic {
         let (executor, is_own) = self.executor.start(&self.config)?;
         let threads = executor.workers().unwrap_or(usize::MAX).min(self.config.max_connections);
         let shared = Arc::new(ClassicState {
-            server,
-            connections: OpenConnections::pooled(threads, self.config.max_connections),
-            pending: Mutex::default(),
+            connections: PoolConnections::new(server, threads),
             silent: SilentConnections::new()?,
             lingering: Mutex::default(),
         });
         let main = ClassicMainThread { shared: Arc::clone(&shared), executor, is_own, incoming };
-        let counters = move || shared.server.counters(shared.connections.count());
+        let counters = shared.connections.table.counters();
         Running::start("pool-classic", local_addr, self.config.drain_grace, shutdown, counters, move || main.run())
     }
 }
@@ -204,12 +200,9 @@ impl fmt::Debug for PoolClassic {
 
 /// The state that the main thread and the workers of a run share.
 struct ClassicState {
-    server: Arc<ServerState>,
-    connections: OpenConnections,
-    /// The connections that wait for a worker, and when they began to wait.
-    pending: Mutex<VecDeque<(TcpStream, Instant)>>,
+    connections: PoolConnections,
     /// The connections that have not sent a byte.
-    silent: SilentConnections,
+    silent: SilentConnections<Arc<TableEntry<PooledConnection>>>,
     /// The connections that workers have closed, until the main thread lets them linger.
     lingering: Mutex<Vec<TcpStream>>,
 }
@@ -217,12 +210,13 @@ struct ClassicState {
 impl ClassicState {
     /// Serves the connection that has waited for longest, until it closes or turns out to be silent. A worker's job.
     fn serve_next(&self) {
-        let Some((stream, queued)) = lock(&self.pending).pop_front() else { return };
-        match serve_pooled(stream, &self.connections, &self.server, queued, FIRST_BYTE_WAIT) {
+        match self.connections.serve_next(FIRST_BYTE_WAIT) {
             Served::Closed => {}
-            Served::Silent(stream) => {
-                if self.silent.add(stream, Instant::now()).is_err() {
-                    self.connections.close_silent();
+            Served::Silent(entry) => {
+                if self.silent.add(Arc::clone(&entry), Instant::now()).is_err() {
+                    self.connections.table.remove(&entry);
+                } else if self.connections.table.server.shutdown.is_begun() {
+                    self.connections.table.wake_main(); // it takes the silent connections again
                 }
             }
             Served::Lingering(stream) => {
@@ -233,18 +227,6 @@ impl ClassicState {
                 }
             }
         }
-    }
-
-    /// Closes the connection that has waited for longest. Past the shutdown's deadline, a request that has come counts as
-    /// cut. Returns false if none waits.
-    fn close_next(&self) -> bool {
-        let Some((stream, _)) = lock(&self.pending).pop_front() else { return false };
-        if self.server.is_over() && net::has_input(&stream) {
-            self.server.count_cut();
-        }
-        drop(stream);
-        self.connections.cancel_waiting();
-        true
     }
 }
 
@@ -279,7 +261,7 @@ impl ConnectionJob {
 impl Drop for ConnectionJob {
     fn drop(&mut self) {
         if !self.has_run && !count_if_lost() {
-            self.shared.close_next();
+            self.shared.connections.close_next();
         }
     }
 }
@@ -296,7 +278,7 @@ struct ClassicMainThread {
 impl ClassicMainThread {
     fn run(mut self) -> Drain {
         let shared = Arc::clone(&self.shared);
-        let timeout = shared.server.config.first_byte_timeout;
+        let timeout = shared.connections.table.server.config.first_byte_timeout;
         while let Some(accepted) = {
             let deadline = shared.silent.oldest().map(|since| since + timeout);
             self.incoming.accept_or(shared.silent.as_fd(), deadline)
@@ -304,11 +286,11 @@ impl ClassicMainThread {
             match accepted {
                 Accepted::Connection(stream) => self.accept(stream),
                 Accepted::Other => {
-                    for stream in shared.silent.take_ready() {
-                        self.queue_silent(stream);
+                    for entry in shared.silent.take_ready() {
+                        self.queue(entry);
                     }
-                    while shared.silent.take_older(timeout).is_some() {
-                        shared.connections.close_silent();
+                    while let Some(entry) = shared.silent.take_older(timeout) {
+                        shared.connections.table.remove(&entry);
                     }
                     self.take_lingering();
                 }
@@ -328,69 +310,62 @@ impl ClassicMainThread {
     fn accept(&mut self, stream: TcpStream) {
         let shared = Arc::clone(&self.shared);
         let ClassicState { connections, silent, .. } = &*shared;
-        while connections.is_full() {
+        while connections.table.is_full() {
             // Silent connections come first: the others are evicted below.
             let Some(oldest) = silent.take_older(EVICTION_GRACE) else { break };
-            if net::has_input(&oldest) {
-                self.queue_silent(oldest);
+            if oldest.has_input() {
+                self.queue(oldest);
             } else {
-                connections.close_silent();
-                self.incoming.linger(oldest);
+                connections.table.remove(&oldest);
+                into_stream(oldest).into_iter().for_each(|stream| self.incoming.linger(stream));
             }
         }
-        if connections.wait_for_thread() { self.queue(stream) } else { self.incoming.reject(stream) }
+        match connections.admit(stream) {
+            Ok(entry) => self.queue(entry),
+            Err(stream) => self.incoming.reject(stream),
+        }
     }
 
-    /// Queues a silent connection that has sent something.
-    fn queue_silent(&mut self, stream: TcpStream) {
-        self.shared.connections.requeue_silent();
-        self.queue(stream);
-    }
-
-    /// Queues a connection, which counts as waiting already. Rejects one connection for each job that the executor
+    /// Queues a connection that is new or has sent its first byte. Rejects one connection for each job that the executor
     /// loses during the call. If the executor's queue is full, it loses the job of this connection.
-    fn queue(&mut self, stream: TcpStream) {
-        let ClassicState { connections, pending, .. } = &*self.shared;
-        lock(pending).push_back((stream, Instant::now()));
+    fn queue(&mut self, entry: Arc<TableEntry<PooledConnection>>) {
+        let connections = &self.shared.connections;
+        connections.queue(entry, Instant::now());
         let job = ConnectionJob { shared: Arc::clone(&self.shared), has_run: false };
         LOST_JOBS.set(Some(0));
         drop(self.executor.execute(Job::new(move || job.run()))); // a rejected job is dropped here, so it is lost
         // Each job takes one connection from the front, so the last connections have no job.
         for _ in 0..LOST_JOBS.take().unwrap_or(0) {
-            let Some((stream, _)) = lock(pending).pop_back() else { break };
-            connections.cancel_waiting();
-            self.incoming.reject(stream);
+            if let Some(stream) = connections.take_last() {
+                self.incoming.reject(stream);
+            }
         }
     }
 
     /// Serves what has been accepted or waits to be, and closes idle connections. Cuts the rest at the deadline.
     fn drain(mut self) -> Drain {
         let shared = Arc::clone(&self.shared);
-        let ClassicState { server, connections, silent, .. } = &*shared;
-        connections.evict_idle();
+        let ClassicState { connections, silent, .. } = &*shared;
+        let table = &connections.table;
+        table.wake_idle();
         while let Some(stream) = self.incoming.accept_waiting() {
             self.accept(stream);
         }
-        let deadline = server.shutdown.deadline().unwrap_or_else(Instant::now);
-        loop {
+        let deadline = table.server.shutdown.deadline().unwrap_or_else(Instant::now);
+        let is_empty = table.wait_until_empty(deadline, || {
             // A silent connection is served if its first byte has arrived, and closed otherwise.
-            while let Some(stream) = silent.take_older(Duration::ZERO) {
-                if net::has_input(&stream) { self.queue_silent(stream) } else { connections.close_silent() }
+            while let Some(entry) = silent.take_older(Duration::ZERO) {
+                if entry.has_input() { self.queue(entry) } else { table.remove(&entry) }
             }
-            let is_late = !connections.wait_until_empty(deadline);
-            // Uses this count and not the set, because a worker may be about to add a connection.
-            if is_late || connections.silent() == 0 {
-                break;
-            }
+        });
+        if !is_empty {
+            while connections.close_next() {}
+            table.shut_down();
+            table.wait_until_empty(deadline + SHUTDOWN_SLACK, || {});
         }
-        if !connections.wait_until_empty(deadline) {
-            while shared.close_next() {}
-            connections.cut();
-            connections.wait_until_empty(deadline + SHUTDOWN_SLACK);
-        }
-        let stuck = if self.is_own { self.executor.close(Some(deadline + SHUTDOWN_SLACK)) } else { connections.len() };
+        let stuck = if self.is_own { self.executor.close(Some(deadline + SHUTDOWN_SLACK)) } else { table.len() };
         self.take_lingering();
         self.incoming.finish();
-        server.drained(stuck)
+        table.server.drained(stuck)
     }
 }

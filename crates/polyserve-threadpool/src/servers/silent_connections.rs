@@ -27,22 +27,22 @@ const MAX_EVENTS: usize = 256;
 
 /// A set of connections that have not sent a byte.
 #[derive(Debug)]
-pub(super) struct SilentConnections {
-    set: Mutex<SilentSet>,
+pub(super) struct SilentConnections<C = TcpStream> {
+    set: Mutex<SilentSet<C>>,
     registry: Registry,
     waker: Waker,
 }
 
 #[derive(Debug)]
-struct SilentSet {
+struct SilentSet<C> {
     poll: Poll,
     events: Events,
     /// The connections by their numbers, which is also the order in which they were added.
-    connections: BTreeMap<usize, (TcpStream, Instant)>,
+    connections: BTreeMap<usize, (C, Instant)>,
     next_number: usize,
 }
 
-impl SilentConnections {
+impl<C: AsFd> SilentConnections<C> {
     pub(super) fn new() -> io::Result<Self> {
         let poll = Poll::new()?;
         let registry = poll.registry().try_clone()?;
@@ -58,15 +58,15 @@ impl SilentConnections {
     /// # Errors
     ///
     /// Returns an error if the system has no memory for it. The connection is closed then.
-    pub(super) fn add(&self, stream: TcpStream, since: Instant) -> io::Result<()> {
+    pub(super) fn add(&self, connection: C, since: Instant) -> io::Result<()> {
         let mut set = lock(&self.set);
         let number = set.next_number;
-        self.registry.register(&mut SourceFd(&stream.as_raw_fd()), Token(number), Interest::READABLE)?;
+        self.registry.register(&mut SourceFd(&connection.as_fd().as_raw_fd()), Token(number), Interest::READABLE)?;
         set.next_number += 1;
         if set.connections.is_empty() {
             self.wake();
         }
-        set.connections.insert(number, (stream, since));
+        set.connections.insert(number, (connection, since));
         Ok(())
     }
 
@@ -76,7 +76,7 @@ impl SilentConnections {
     }
 
     /// Takes the connections that have sent something or have ended.
-    pub(super) fn take_ready(&self) -> Vec<TcpStream> {
+    pub(super) fn take_ready(&self) -> Vec<C> {
         let mut set = lock(&self.set);
         let SilentSet { poll, events, connections, .. } = &mut *set;
         let mut ready = Vec::new();
@@ -92,7 +92,7 @@ impl SilentConnections {
     }
 
     /// Takes the oldest connection, if it has been silent for `age`.
-    pub(super) fn take_older(&self, age: Duration) -> Option<TcpStream> {
+    pub(super) fn take_older(&self, age: Duration) -> Option<C> {
         let mut set = lock(&self.set);
         let (number, (_, since)) = set.connections.first_key_value()?;
         let number = (since.elapsed() >= age).then_some(*number)?;
@@ -108,14 +108,14 @@ impl SilentConnections {
         lock(&self.set).connections.first_key_value().map(|(_, (_, since))| *since)
     }
 
-    fn remove(&self, connections: &mut BTreeMap<usize, (TcpStream, Instant)>, number: usize) -> Option<TcpStream> {
-        let (stream, _) = connections.remove(&number)?;
-        let _ = self.registry.deregister(&mut SourceFd(&stream.as_raw_fd())); // an error: it is closed next
-        Some(stream)
+    fn remove(&self, connections: &mut BTreeMap<usize, (C, Instant)>, number: usize) -> Option<C> {
+        let (connection, _) = connections.remove(&number)?;
+        let _ = self.registry.deregister(&mut SourceFd(&connection.as_fd().as_raw_fd())); // an error: it is closed next
+        Some(connection)
     }
 }
 
-impl AsFd for SilentConnections {
+impl<C> AsFd for SilentConnections<C> {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.registry.as_fd()
     }

@@ -39,7 +39,7 @@ use std::time::Instant;
 
 use polyserve_core::{ConfigError, Connections, Drain, ListenOn, Running, Server, ServerConfig, Service, config};
 use polyserve_serving::blocking::{self, ThreadConnection};
-use polyserve_serving::{Bound, ConnectionTable, Incoming, TableEntry, bind};
+use polyserve_serving::{Bound, ConnectionTable, Incoming, TableEntry, bind, into_stream};
 
 /// The stack of a connection's thread. It is enough for the loop, the parser's header fields and an ordinary service, also with
 /// entities of six levels. For entities that nest deeper the stack grows (`polyserve_core::stack`). Only address space is
@@ -137,14 +137,14 @@ impl MainThread {
         self.accepted = self.accepted.wrapping_add(1);
         let connection = match self.connections.admit(ThreadConnection::new(stream), self.accepted) {
             Ok(connection) => connection,
-            Err(connection) => return self.incoming.reject(connection.into_stream()),
+            Err(connection) => return self.incoming.reject(connection.into()),
         };
         match (self.start_thread)(Arc::clone(&connection), Arc::clone(&self.connections)) {
             Ok(thread) => self.threads.push(thread),
             Err(error) => {
                 polyserve_core::throttled!(warn, %error, "cannot start a thread");
                 self.connections.remove(&connection);
-                if let Some(stream) = blocking::into_stream(connection) {
+                if let Some(stream) = into_stream(connection) {
                     self.incoming.reject(stream);
                 }
             }

@@ -22,7 +22,7 @@ use std::time::Instant;
 use polyserve::catalog::{Entry, Promise};
 use polyserve::prelude::*;
 use polyserve::serving::blocking::{self, ThreadConnection};
-use polyserve::serving::{Bound, ConnectionTable, Incoming, bind};
+use polyserve::serving::{Bound, ConnectionTable, Incoming, bind, into_stream};
 use polyserve::{ConfigError, ListenOn};
 use polyserve_conformance::property;
 use polyserve_conformance::server::{self, ServerSubject};
@@ -99,7 +99,7 @@ impl Run {
     fn start(&mut self, stream: TcpStream) {
         let connection = match self.connections.admit(ThreadConnection::new(stream), 0) {
             Ok(connection) => connection,
-            Err(connection) => return self.incoming.reject(connection.into_stream()), // every connection is busy
+            Err(connection) => return self.incoming.reject(connection.into()), // every connection is busy
         };
         let (connections, of_thread) = (Arc::clone(&self.connections), Arc::clone(&connection));
         let accepted = Instant::now();
@@ -108,7 +108,7 @@ impl Run {
             Err(_) => {
                 // The thread cannot be started.
                 self.connections.remove(&connection);
-                blocking::into_stream(connection).into_iter().for_each(|stream| self.incoming.reject(stream));
+                into_stream(connection).into_iter().for_each(|stream| self.incoming.reject(stream));
             }
         }
         if self.threads.len() > 2 * self.connections.len() + 64 {

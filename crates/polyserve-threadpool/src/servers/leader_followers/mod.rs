@@ -17,13 +17,13 @@
 //! is evicted for the new one. If none is idle, the new one is answered 503. One eviction in 64 costs a walk over all threads,
 //! and so does one rejection in 50 ms.
 //!
-//! A request that comes as its connection is evicted is answered with `Connection: close`. After such an answer, and after a 503, all answers of the next 100 ms say `Connection: close`,
-//! so that active clients take turns. A connection that lingers after its last answer does not count, and holds no
-//! thread.
+//! A request that comes as its connection is evicted is answered with `Connection: close`. After such an answer, and after a
+//! 503, all answers of the next 100 ms say `Connection: close`, so that active clients take turns. A connection that lingers
+//! after its last answer does not count, and holds no thread.
 //!
 //! To wake a thread that waits for a request, another thread closes the reading side of its socket. A drain does so, and an
-//! eviction of a connection that has been idle for 50 ms. Bytes that have arrived are still read, so no request that has
-//! arrived is lost.
+//! eviction of a connection that has been idle for 100 ms; before that, its thread looks for the eviction itself. Bytes that have
+//! arrived are still read, so no request that has arrived is lost.
 //!
 //! # Which thread accepts
 //!
@@ -59,7 +59,8 @@
 //! that it is idle before it loads the shutdown, and the drain looks for idle connections after the shutdown has begun.
 //!
 //! Cost: for a connection an accept, a read, a write and a close, two uncontended locks and a few shared counts; a read
-//! and a write for each request; a `setsockopt` or two and a second read after a pause of 60 ms; for a thread at most 16 KiB of buffers at rest and 512 KiB of address space for a stack.
+//! and a write for each request; a `setsockopt` or two and a second read after a pause of 100 ms; for a thread at most 16 KiB
+//! of buffers at rest and 512 KiB of address space for a stack.
 //!
 //! Source: D. C. Schmidt and others, *Leader/Followers*, 2000.
 //!

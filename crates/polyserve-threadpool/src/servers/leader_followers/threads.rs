@@ -15,9 +15,11 @@ use std::time::{Duration, Instant};
 
 use polyserve_core::sync::{lock, read};
 use polyserve_core::{ServerConfig, config};
-use polyserve_serving::blocking::{ThreadConnection, ThreadRole, into_stream, serve_until_linger};
+use polyserve_serving::blocking::{ThreadConnection, ThreadRole, serve_until_linger};
 use polyserve_serving::net;
-use polyserve_serving::{ACCEPT_BACKOFF, Bound, ConnectionTable, LingeringSet, ServerState, TableEntry, wait};
+use polyserve_serving::{
+    ACCEPT_BACKOFF, Bound, ConnectionTable, LingeringSet, ServerState, TableEntry, into_stream, wait,
+};
 use rustix::event::{PollFd, PollFlags};
 
 /// The stack of a thread. It is enough for the loop, the parser's header fields and an ordinary service, also with
@@ -253,7 +255,7 @@ impl RunState {
         match self.connections.admit(ThreadConnection::blocking(stream, timeouts), shard) {
             Ok(connection) => Some(connection),
             Err(connection) => {
-                self.reject(connection.into_stream());
+                self.reject(connection.into());
                 None
             }
         }

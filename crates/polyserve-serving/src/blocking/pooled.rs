@@ -1,0 +1,473 @@
+//! Connections that the threads of a pool serve, one at a time each. There may be more connections than threads.
+//!
+//! A connection *waits* for a thread, is *served* by one, or is *silent*: it has not sent a byte, and its server awaits the byte
+//! without a thread. All of them are in the table, and count towards the limit on connections.
+//!
+//! If connections lack a thread, idle connections that have one are evicted: the one that has been idle for longest, and for
+//! 50 ms at least, is the first. If none is that old, the next one that is leaves by itself.
+//!
+//! # No lost wake-up
+//!
+//! A pipe wakes the thread of an evicted connection. The socket stays open in both directions, so the connection can linger.
+//!
+//! A thread checks for a shortage of threads once its connection has been idle for 50 ms. A shortage that is stored before is seen by
+//! this check. One that is stored later is followed by a search, which finds the connection old enough.
+//!
+//! # Cost
+//!
+//! A request costs two loads and two atomic exchanges. A connection costs an uncontended lock each for queueing, taking and
+//! releasing it, next to those of the table. A thread that serves has a pipe, which costs two descriptors.
+
+use std::collections::VecDeque;
+use std::io::{self, ErrorKind, PipeReader, PipeWriter, Read as _, Write as _};
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use polyserve_core::sync::lock;
+use rustix::event::PollFlags;
+
+use super::{Read, Transport, drive, isolate_logged};
+use crate::connections::{ConnectionHandle, ConnectionTable, TableEntry, into_stream};
+use crate::http1::Phase;
+use crate::{EVICTION_GRACE, READ_RETRY, ServerState, net, wait, with_buffers};
+
+/// The max number of pipes that a pool has from its start. The others are made when they are needed.
+const MAX_FIRST_PIPES: usize = 256;
+
+/// A connection is old enough for an eviction after this time. The table rounds times up to milliseconds.
+const OLD_AFTER: Duration = EVICTION_GRACE.saturating_add(Duration::from_millis(2));
+
+/// A connection of a pool, as other threads use it.
+#[derive(Debug)]
+pub struct PooledConnection {
+    stream: TcpStream,
+    /// Wakes the thread that serves the connection. Without a descriptor for a pipe, the reading side of the socket is closed.
+    wake: Mutex<Option<Arc<WakePipe>>>,
+    /// Another thread closed the reading side, so an end of the input may not be the client's.
+    read_closed: AtomicBool,
+    /// Whether the connection counts as leaving. Changed under the lock of the pool.
+    is_leaving: AtomicBool,
+}
+
+impl PooledConnection {
+    fn new(stream: TcpStream) -> Self {
+        let [read_closed, is_leaving] = [const { AtomicBool::new(false) }; 2];
+        Self { stream, wake: Mutex::default(), read_closed, is_leaving }
+    }
+
+    fn wake_by(&self, pipe: Option<Arc<WakePipe>>) {
+        *lock(&self.wake) = pipe;
+    }
+}
+
+impl AsRef<TcpStream> for PooledConnection {
+    fn as_ref(&self) -> &TcpStream {
+        &self.stream
+    }
+}
+
+impl From<PooledConnection> for TcpStream {
+    fn from(connection: PooledConnection) -> Self {
+        connection.stream
+    }
+}
+
+impl ConnectionHandle for PooledConnection {
+    fn has_input(&self) -> bool {
+        net::has_input(&self.stream)
+    }
+
+    fn wake(&self) {
+        if let Some(pipe) = &*lock(&self.wake) {
+            let _ = (&pipe.writer).write(&[1]); // a full pipe is readable already
+        } else {
+            self.read_closed.store(true, Ordering::SeqCst);
+            let _ = self.stream.shutdown(Shutdown::Read); // an error: the client is gone
+        }
+    }
+
+    fn shut_down(&self) {
+        let _ = self.stream.shutdown(Shutdown::Both);
+    }
+}
+
+impl AsFd for TableEntry<PooledConnection> {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.stream.as_fd()
+    }
+}
+
+/// The pipe that wakes a thread of a pool. One connection at a time has it.
+#[derive(Debug)]
+struct WakePipe {
+    /// It does not block.
+    reader: PipeReader,
+    writer: PipeWriter,
+}
+
+impl WakePipe {
+    fn new() -> io::Result<Arc<Self>> {
+        let (reader, writer) = io::pipe()?;
+        rustix::io::ioctl_fionbio(&reader, true)?;
+        Ok(Arc::new(Self { reader, writer }))
+    }
+}
+
+/// The connections of a server with a pool of threads.
+#[derive(Debug)]
+pub struct PoolConnections {
+    /// All connections of the pool.
+    pub table: Arc<ConnectionTable<PooledConnection>>,
+    threads: usize,
+    state: Mutex<PoolState>,
+    /// The number of connections that lack a thread: no thread is free for them, or about to be free.
+    shortage: AtomicUsize,
+}
+
+/// A connection that waits for a thread, and when it began to wait.
+type Waiting = (Arc<TableEntry<PooledConnection>>, Instant);
+
+#[derive(Debug, Default)]
+struct PoolState {
+    waiting: VecDeque<Waiting>,
+    /// The number of connections that a thread serves.
+    serving: usize,
+    /// The number of those that were evicted, and have received no request since.
+    leaving: usize,
+    /// The pipes that no connection has.
+    pipes: Vec<Arc<WakePipe>>,
+}
+
+/// The state in which [`PoolConnections::serve_next`] leaves a connection.
+#[derive(Debug)]
+pub enum Served {
+    /// The connection is closed, or none waits.
+    Closed,
+    /// The connection is not in the table any more. It must linger.
+    Lingering(TcpStream),
+    /// The connection has not sent a byte. It is to be [queued](PoolConnections::queue) when its first byte is there.
+    Silent(Arc<TableEntry<PooledConnection>>),
+}
+
+impl PoolConnections {
+    /// The connections of a pool with this number of threads.
+    pub fn new(server: Arc<ServerState>, threads: usize) -> Self {
+        let pipes = (0..threads.min(MAX_FIRST_PIPES)).map_while(|_| WakePipe::new().ok()).collect();
+        Self {
+            table: Arc::new(ConnectionTable::new(server, 1)),
+            threads,
+            state: Mutex::new(PoolState { pipes, ..PoolState::default() }),
+            shortage: AtomicUsize::new(0),
+        }
+    }
+
+    /// Adds a connection that was accepted and does not block. At the limit, the connection that has been idle for longest leaves
+    /// for it.
+    ///
+    /// # Errors
+    ///
+    /// Returns the stream if `max_connections` are open and none is idle. The caller then rejects the connection.
+    pub fn admit(&self, stream: TcpStream) -> Result<Arc<TableEntry<PooledConnection>>, TcpStream> {
+        if self.table.is_full() {
+            self.evict(&mut lock(&self.state));
+        }
+        self.table.admit(PooledConnection::new(stream), 0).map_err(|connection| connection.stream)
+    }
+
+    /// Adds a connection to those that wait for a thread. `since`: when it began to wait. A call of
+    /// [`serve_next`](Self::serve_next) must follow for each, or of [`take_last`](Self::take_last) or
+    /// [`close_next`](Self::close_next).
+    pub fn queue(&self, entry: Arc<TableEntry<PooledConnection>>, since: Instant) {
+        let mut state = lock(&self.state);
+        state.waiting.push_back((entry, since));
+        self.settle(&mut state);
+    }
+
+    /// Removes the connection that has waited for the shortest time. Returns its stream.
+    pub fn take_last(&self) -> Option<TcpStream> {
+        let (entry, _) = self.take(VecDeque::pop_back)?;
+        self.table.remove(&entry);
+        into_stream(entry)
+    }
+
+    /// Closes the connection that has waited for longest. Past the shutdown's deadline, a request that has come counts as cut.
+    /// Returns false if none waits.
+    pub fn close_next(&self) -> bool {
+        let Some((entry, _)) = self.take(VecDeque::pop_front) else { return false };
+        if self.table.server.is_over() && net::has_input(&entry.stream) {
+            self.table.server.count_cut();
+        }
+        self.table.remove(&entry);
+        true
+    }
+
+    fn take(&self, pop: fn(&mut VecDeque<Waiting>) -> Option<Waiting>) -> Option<Waiting> {
+        let mut state = lock(&self.state);
+        let taken = pop(&mut state.waiting);
+        self.settle(&mut state);
+        taken
+    }
+
+    /// Serves the connection that has waited for longest on this thread, until it closes or gives the thread up because it has not
+    /// sent a byte.
+    ///
+    /// The time in the queue counts towards the timeouts of the first byte and of the first head. `first_byte`: how long this
+    /// thread waits for the first byte if no connection waits for a thread.
+    pub fn serve_next(&self, first_byte: Duration) -> Served {
+        let (entry, queued, pipe) = {
+            let mut state = lock(&self.state);
+            let Some((entry, queued)) = state.waiting.pop_front() else { return Served::Closed };
+            state.serving += 1;
+            (entry, queued, state.pipes.pop().or_else(|| WakePipe::new().ok()))
+        };
+        entry.wake_by(pipe.clone());
+        let silent_until = Some(Instant::now() + first_byte);
+        let mut socket =
+            PoolSocket { entry: &entry, pool: self, pipe: pipe.as_deref(), silent_until, is_silent: false };
+        let lingers =
+            isolate_logged(|| with_buffers(|buffers| drive(&mut socket, &self.table.server, buffers, queued)));
+        let is_silent = socket.is_silent;
+        self.release(&entry, pipe);
+        if is_silent {
+            return Served::Silent(entry);
+        }
+        self.table.remove(&entry);
+        if !lingers.unwrap_or(false) {
+            return Served::Closed;
+        }
+        into_stream(entry).map_or(Served::Closed, Served::Lingering)
+    }
+
+    /// Notes that the thread of a connection is free.
+    fn release(&self, entry: &TableEntry<PooledConnection>, pipe: Option<Arc<WakePipe>>) {
+        let mut state = lock(&self.state); // while an eviction has it, the eviction may use the pipe
+        let was_evicted = entry.set_quiet();
+        entry.wake_by(None);
+        if let Some(pipe) = pipe.as_deref().filter(|_| was_evicted || self.table.server.shutdown.is_begun()) {
+            let _ = (&pipe.reader).read(&mut [0; 8]); // the byte that has woken the thread
+        }
+        state.pipes.extend(pipe);
+        state.serving -= 1;
+        state.leaving -= usize::from(entry.is_leaving.swap(false, Ordering::Relaxed));
+        self.settle(&mut state);
+    }
+
+    /// Whether a connection lacks a thread: none is free, or about to be free.
+    pub fn lacks_threads(&self) -> bool {
+        self.shortage.load(Ordering::SeqCst) > 0
+    }
+
+    /// Counts the connections that lack a thread, and evicts one idle connection for each of them.
+    fn settle(&self, state: &mut MutexGuard<'_, PoolState>) {
+        loop {
+            let shortage = (state.waiting.len() + state.serving).saturating_sub(self.threads + state.leaving);
+            if self.shortage.load(Ordering::Relaxed) != shortage {
+                self.shortage.store(shortage, Ordering::SeqCst);
+            }
+            if shortage == 0 {
+                return;
+            }
+            if !self.evict(state) {
+                // A single waiting connection is no sign of a crowd: another connection may be about to close.
+                if shortage > 1 {
+                    self.table.set_crowded();
+                }
+                return;
+            }
+        }
+    }
+
+    /// Evicts the connection that has been idle for longest. Returns false if none is idle.
+    fn evict(&self, state: &mut MutexGuard<'_, PoolState>) -> bool {
+        let Some(entry) = self.table.evict() else { return false };
+        entry.is_leaving.store(true, Ordering::Relaxed);
+        state.leaving += 1;
+        true
+    }
+
+    /// Evicts this connection if others lack a thread. Returns whether it did.
+    fn evict_if_short(&self, entry: &TableEntry<PooledConnection>) -> bool {
+        let mut state = lock(&self.state);
+        let is_evicted = self.lacks_threads() && self.table.evict_entry(entry);
+        if is_evicted {
+            entry.is_leaving.store(true, Ordering::Relaxed);
+            state.leaving += 1;
+            self.settle(&mut state);
+        }
+        is_evicted
+    }
+
+    /// Notes that a connection has bytes. If it was evicted, another is evicted in its place.
+    fn note_bytes(&self, entry: &TableEntry<PooledConnection>) {
+        if entry.begin_request() {
+            let mut state = lock(&self.state);
+            state.leaving -= usize::from(entry.is_leaving.swap(false, Ordering::Relaxed));
+            self.settle(&mut state);
+        }
+    }
+}
+
+/// The transport of a connection that a thread of a pool serves. The thread waits in `poll(2)`.
+struct PoolSocket<'a> {
+    entry: &'a TableEntry<PooledConnection>,
+    pool: &'a PoolConnections,
+    pipe: Option<&'a WakePipe>,
+    /// Nothing was read yet. The thread waits for the first byte until then.
+    silent_until: Option<Instant>,
+    /// The connection gives its thread up, because its first byte is not there.
+    is_silent: bool,
+}
+
+impl PoolSocket<'_> {
+    /// Waits for the socket, and for an eviction or a drain if `is_idle`.
+    fn wait(&self, flags: PollFlags, is_idle: bool, deadline: Instant) -> io::Result<()> {
+        let wake = self.pipe.filter(|_| is_idle).map(|pipe| (pipe.reader.as_fd(), PollFlags::IN));
+        let sockets = [(self.entry.stream.as_fd(), flags)].into_iter().chain(wake);
+        wait(sockets, Some(deadline), &mut Vec::new())
+    }
+
+    fn is_draining(&self) -> bool {
+        self.pool.table.server.shutdown.is_begun()
+    }
+
+    /// Whether the connection gives its thread up, because its first byte is not there.
+    fn gives_up(&self) -> bool {
+        let is_late = |until| Instant::now() >= until || self.pool.lacks_threads();
+        self.silent_until.is_some_and(is_late) && !self.is_draining()
+    }
+
+    fn is_read_closed(&self) -> bool {
+        self.entry.read_closed.load(Ordering::SeqCst)
+    }
+}
+
+impl Transport for PoolSocket<'_> {
+    fn peer(&self) -> Option<SocketAddr> {
+        net::peer(&self.entry.stream)
+    }
+
+    fn read(&mut self, buffer: &mut [u8], phase: Phase, deadline: Instant) -> io::Result<Read> {
+        let may_close = phase.may_close();
+        let mut old_at = None; // once the connection is noted as idle: when it is old enough to leave for others
+        // A client that waited for an answer has sent nothing since, so a read right after the answer would find nothing.
+        let mut waits_first = may_close && self.silent_until.is_none();
+        loop {
+            // A connection that has not sent a byte is not evicted from its thread, but a drain closes it.
+            if may_close && old_at.is_none() && (self.silent_until.is_none() || self.is_draining()) {
+                let now = Instant::now();
+                self.entry.set_idle(|| self.pool.table.idle_since(now, self.silent_until.is_none()));
+                old_at = Some(now + OLD_AFTER);
+            }
+            // The checks come after the store: either the drain sees that this connection is idle, or this thread sees the
+            // drain. The same holds for an eviction.
+            let is_idle = old_at.is_some();
+            let leaves = is_idle && (self.is_draining() || self.entry.is_evicted());
+            if leaves || !std::mem::take(&mut waits_first) {
+                match net::receive(&self.entry.stream, buffer) {
+                    Ok(0) if self.is_read_closed() && may_close => return Ok(Read::Leave),
+                    Ok(0) if self.is_read_closed() && Instant::now() < deadline => {
+                        // A request began to arrive at the same time. Its rest can still be read.
+                        thread::park_timeout(READ_RETRY);
+                        continue;
+                    }
+                    Ok(0) => return Ok(Read::End),
+                    Ok(count) => {
+                        self.pool.note_bytes(self.entry);
+                        self.silent_until = None;
+                        return Ok(Read::Bytes(count));
+                    }
+                    Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                    Err(error) if error.kind() != ErrorKind::WouldBlock => return Err(error),
+                    Err(_) if leaves => return Ok(if self.is_draining() { Read::Leave } else { Read::Evicted }),
+                    Err(_) => {}
+                }
+                if self.gives_up() {
+                    self.is_silent = true;
+                    return Ok(Read::Leave);
+                }
+                if Instant::now() >= deadline {
+                    return Ok(Read::TimedOut);
+                }
+            }
+            let is_old = old_at.is_some_and(|old_at| Instant::now() >= old_at);
+            if is_old && self.pool.lacks_threads() && self.pool.evict_if_short(self.entry) {
+                continue;
+            }
+            let until = if is_old { None } else { old_at.or(self.silent_until) };
+            self.wait(PollFlags::IN, is_idle, until.map_or(deadline, |until| until.min(deadline)))?;
+        }
+    }
+
+    fn write(&mut self, bytes: &[u8], last: bool, deadline: &dyn Fn(usize) -> Instant) -> usize {
+        let mut written = 0_usize;
+        let mut until = None;
+        while let Some(rest) = bytes.get(written..).filter(|rest| !rest.is_empty()) {
+            match net::send(&self.entry.stream, rest, last) {
+                Ok(0) => break,
+                Ok(count) => written = written.saturating_add(count),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    let deadline = *until.get_or_insert_with(|| deadline(rest.len()));
+                    let deadline = self.pool.table.server.within(deadline);
+                    if Instant::now() >= deadline || self.wait(PollFlags::OUT, false, deadline).is_err() {
+                        break;
+                    }
+                }
+                Err(_) => break,
+            }
+        }
+        written
+    }
+
+    fn others_wait(&self) -> bool {
+        self.pool.lacks_threads() || self.pool.table.must_announce_close(self.entry)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use polyserve_core::ServerConfig;
+    use polyserve_core::service::Echo;
+
+    use super::*;
+    use crate::IdleSince;
+
+    /// An evicted connection receives a request. It serves the request and announces the close, and another connection is
+    /// evicted.
+    #[test]
+    fn a_request_that_comes_with_the_eviction_is_served() {
+        let server = ServerState::new(Arc::new(Echo), &ServerConfig::default());
+        let pool = PoolConnections::new(Arc::new(server), 2);
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut clients = Vec::new();
+        let mut admit = || {
+            clients.push(TcpStream::connect(listener.local_addr().unwrap()).unwrap());
+            pool.admit(listener.accept().unwrap().0).unwrap()
+        };
+        let (first, second) = (admit(), admit());
+        lock(&pool.state).serving = 2; // both have a thread
+        first.set_idle(|| IdleSince::new(0, true));
+        pool.queue(admit(), Instant::now());
+        assert!(pool.lacks_threads() || first.is_evicted());
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while !first.is_evicted() {
+            assert!(Instant::now() < deadline, "it never leaves");
+            pool.evict_if_short(&first);
+        }
+        assert!(!pool.lacks_threads(), "its thread is about to be free");
+        second.set_idle(|| IdleSince::new(0, true));
+        while !second.is_evicted() {
+            assert!(Instant::now() < deadline, "no other connection is evicted in its place");
+            pool.note_bytes(&first);
+            pool.evict_if_short(&second);
+        }
+        assert!(pool.table.must_announce_close(&first) && !pool.lacks_threads());
+        assert_eq!(lock(&pool.state).leaving, 1);
+    }
+}
