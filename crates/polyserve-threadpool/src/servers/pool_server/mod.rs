@@ -26,7 +26,7 @@
 //! `supervisor.rs` is the server's main thread.
 //!
 //! Data structures: `ready_list.rs` decides which thread does what, `slots.rs` has the connections, and `slot_state.rs` which
-//! thread owns each. `acceptor.rs` is the listener, `submission.rs` a job on its way through the executor, `wakeups.rs` how
+//! thread owns each. `submission.rs` is a job on its way through the executor, `wakeups.rs` how
 //! threads wake each other, and `timing.rs` the clock.
 //!
 //! Invariant: a connection is touched only by the thread that moved its slot's state to `RUNNING`. An event that arrives
@@ -42,7 +42,6 @@
 //! answers, because each of them holds a worker: with few workers it answers by far fewer requests than `tokio_tcp`
 //! (`page`). Records: `docs/results/2026-11-25`.
 
-mod acceptor;
 mod connection;
 mod ready_list;
 mod slot_state;
@@ -175,7 +174,7 @@ impl Server for PoolServer {
         let Bound { listener, local_addr, server } = bind(on, &self.config, service)?;
         let (executor, is_own) = self.executor.start(&self.config)?;
         let shutdown = server.shutdown.clone();
-        let shared = PoolServerState::new(server, mio::net::TcpListener::from_std(listener), executor, !is_own)?;
+        let shared = PoolServerState::new(server, listener, executor, !is_own)?;
         let weak = Arc::downgrade(&shared);
         shutdown.on_begin(move || {
             if let Some(shared) = weak.upgrade() {

@@ -45,8 +45,6 @@ pub(super) struct Supervisor {
     steps_at_check: u64,
     /// The planned end of the last sleep.
     wake_at: Option<Instant>,
-    /// Connections that the drain has accepted.
-    drain_accepted: usize,
 }
 
 impl Supervisor {
@@ -60,16 +58,7 @@ impl Supervisor {
             .unwrap_or_default();
         let tick = (shortest / 8).clamp(Duration::from_millis(5), Duration::from_millis(250));
         let now = Instant::now();
-        Self {
-            shared,
-            executor_is_own,
-            tick,
-            last_sweep: now,
-            last_check: now,
-            steps_at_check: 0,
-            wake_at: None,
-            drain_accepted: 0,
-        }
+        Self { shared, executor_is_own, tick, last_sweep: now, last_check: now, steps_at_check: 0, wake_at: None }
     }
 
     pub(super) fn run(mut self) -> Drain {
@@ -161,17 +150,10 @@ impl Supervisor {
     }
 
     /// One step of the drain. Returns true at its end.
-    fn drain_step(&mut self, poller: &mut Poller) -> bool {
+    fn drain_step(&self, poller: &mut Poller) -> bool {
         let shared = &self.shared;
         if poller.acceptor.is_open() {
-            // Clients that connect again and again cannot prolong the drain: it accepts at most a full backlog.
-            let backlog = shared.server.config.backlog as usize;
-            let max = backlog.saturating_sub(self.drain_accepted);
-            poller.acceptor.notify();
-            self.drain_accepted += shared.accept(&mut poller.acceptor, &mut poller.batch, false, max);
-            if !poller.acceptor.is_pending() || self.drain_accepted >= backlog {
-                poller.acceptor.close(&shared.registry);
-            }
+            shared.accept(&mut poller.acceptor, &mut poller.batch, false, usize::MAX);
         }
         let now = shared.clock.now();
         for (id, slot) in shared.slots.iter() {
@@ -190,7 +172,7 @@ impl Supervisor {
     /// Cuts what is left, ends the workers, and counts.
     fn end(self) -> Drain {
         let shared = &self.shared;
-        lock(&shared.poller).acceptor.close(&shared.registry);
+        lock(&shared.poller).acceptor.close();
         self.cut_all();
         let deadline = Instant::now() + SHUTDOWN_SLACK;
         let stuck = if self.executor_is_own {

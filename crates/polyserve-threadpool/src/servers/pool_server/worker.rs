@@ -9,6 +9,8 @@
 //! 5. `poll` finds that bytes have arrived for a parked connection, and `handle_event` adds it to the ready list again.
 
 use std::io::{self, ErrorKind};
+use std::net::TcpListener;
+use std::os::fd::AsRawFd as _;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, Weak};
@@ -17,15 +19,15 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use mio::net::TcpStream;
-use mio::{Events, Poll, Registry, Token, Waker};
+use mio::unix::SourceFd;
+use mio::{Events, Interest, Poll, Registry, Token, Waker};
 use polyserve_core::Executor;
 use polyserve_core::sync::lock;
 use polyserve_serving::{
-    ACCEPT_BACKOFF, Connection, FoundConnections, IdleQueue, IdleSince, ServerState, WaitOutcome, discard,
+    ACCEPT_BACKOFF, Acceptor, Connection, FoundConnections, IdleQueue, IdleSince, ServerState, WaitOutcome, discard,
     wait_for_answer, with_buffers,
 };
 
-use super::acceptor::{Acceptor, LISTENER};
 use super::connection::{PoolConnection, TurnResult};
 use super::ready_list::{Actions, Next, ReadyEntry, ReadyList};
 use super::slot_state::{AGAIN, Event, LINGERING, PARKED, QUEUED, RUNNING};
@@ -33,6 +35,9 @@ use super::slots::{Slot, Slots};
 use super::submission::{JobOwner, submit};
 use super::timing::{Clock, TurnTime, millis};
 use super::wakeups::Wakeups;
+
+/// The token under which the listener is registered.
+const LISTENER: Token = Token(usize::MAX - 1);
 
 /// The token under which the waker is registered.
 const WAKE: Token = Token(usize::MAX - 2);
@@ -90,14 +95,15 @@ impl PoolServerState {
     /// Creates the state of a run, without a job. `is_shared`: the executor may have other work too.
     pub(super) fn new(
         server: ServerState,
-        listener: mio::net::TcpListener,
+        listener: TcpListener,
         executor: Arc<dyn Executor>,
         is_shared: bool,
     ) -> io::Result<Arc<Self>> {
         let poll = Poll::new()?;
         let registry = poll.registry().try_clone()?;
         let waker = Waker::new(&registry, WAKE)?;
-        let acceptor = Acceptor::new(listener, &registry)?;
+        registry.register(&mut SourceFd(&listener.as_raw_fd()), LISTENER, Interest::READABLE)?;
+        let acceptor = Acceptor::new(Arc::new(listener), server.config.backlog);
         let poller = Poller { poll, events: Events::with_capacity(1024), acceptor, batch: Vec::new() };
         let cores = polyserve_core::config::cores();
         let workers = executor.workers().unwrap_or(cores);
@@ -198,20 +204,13 @@ impl PoolServerState {
             }
         }
         events.clear();
-        if acceptor.is_pending() {
+        if acceptor.next_attempt(now).is_some() {
             self.accept(acceptor, batch, rejects, ACCEPT_BATCH);
         }
     }
 
-    /// Accepts at most `max` connections into `batch`. Returns the number of accepted connections, rejected ones included.
-    /// `rejects`: as in [`poll`](Self::poll).
-    pub(super) fn accept(
-        &self,
-        acceptor: &mut Acceptor,
-        batch: &mut Vec<ReadyEntry>,
-        rejects: bool,
-        max: usize,
-    ) -> usize {
+    /// Accepts at most `max` connections into `batch`. `rejects`: as in [`poll`](Self::poll).
+    pub(super) fn accept(&self, acceptor: &mut Acceptor, batch: &mut Vec<ReadyEntry>, rejects: bool, max: usize) {
         let now = self.clock.now();
         let deadline = self.queue_deadline(now);
         let free = self.ready.free_places();
@@ -221,7 +220,8 @@ impl PoolServerState {
             if is_full && !rejects {
                 break;
             }
-            let Some(stream) = acceptor.accept() else { break };
+            let Some(stream) = acceptor.accept(&self.server) else { break };
+            let stream = TcpStream::from_std(stream);
             accepted += 1;
             let admit = |stream| self.slots.admit(stream, now, deadline);
             let admitted = match if is_full { Err(stream) } else { admit(stream) } {
@@ -236,7 +236,6 @@ impl PoolServerState {
         if accepted > 0 {
             self.note_deadline(deadline);
         }
-        accepted
     }
 
     /// Closes the connection that has been idle for longest. Returns false if none is idle.
