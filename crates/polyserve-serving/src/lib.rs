@@ -10,7 +10,7 @@
 //! | reject a connection with a 503 | [`LingeringSet::reject`]; or [`send_rejection`] and [`ConnectionTable::admit_rejected`] |
 //! | let a closed connection linger | [`LingeringSet::add`]; [`linger`] on a thread that may block |
 //! | decide what a connection does next, and how long it waits | [`Connection`]: its driver takes each [`Step`] |
-//! | serve many connections on a thread | [`ConnectionTable::serve`] over a [`TurnSocket`]; [`EventSocket`], [`WakeList`] and [`Acceptor`] for an event loop |
+//! | serve many connections on a thread | [`ConnectionTable::serve`] over a [`TurnSocket`]; [`EventSocket`], [`WokenList`] and [`EventListener`] for an event loop |
 //! | serve a connection on a thread that may block | [`blocking::serve`]; [`blocking::PoolConnections`]; or [`blocking::drive`] over a transport |
 //! | count open connections, evict idle ones at the limit, wake those that are late, drain | [`ConnectionTable`] |
 //! | count the bytes that waiting connections keep | [`memory`] |
@@ -29,11 +29,11 @@
 #![forbid(unsafe_code)]
 
 mod accepting;
-mod acceptor;
 mod bind;
 pub mod blocking;
 mod connection;
 mod connections;
+mod event_listener;
 pub mod http1;
 mod incoming;
 mod lingering;
@@ -42,18 +42,18 @@ pub mod net;
 mod server_state;
 mod thread_buffers;
 mod waiting;
-mod wake_list;
+mod woken_list;
 
 use std::time::Duration;
 
 pub use accepting::{ACCEPT_BACKOFF, Backlog, BacklogNext, drain_backlog};
-pub use acceptor::Acceptor;
 pub use bind::{Bound, bind};
 pub use connection::{Connection, HasSent, MAX_TURN_READS, Step, Turn, WaitFor};
 pub use connections::{
     ConnectionHandle, ConnectionTable, EventSocket, FoundConnections, IdleQueue, IdleSince, TableEntry, TurnEnd,
     TurnSocket, WriteKind, into_stream,
 };
+pub use event_listener::EventListener;
 pub use incoming::{Accepted, Incoming};
 pub use lingering::{LingeringSet, MAX_LINGERING, discard, linger, send_rejection};
 #[doc(inline)]
@@ -61,7 +61,7 @@ pub use polyserve_core::{mailbox, panics, sync};
 pub use server_state::{SHUTDOWN_SLACK, ServerState, WaitOutcome, wait_for_answer};
 pub use thread_buffers::{MAX_IDLE_BYTES, ThreadBuffers, with_buffers};
 pub use waiting::wait;
-pub use wake_list::WakeList;
+pub use woken_list::WokenList;
 
 /// How long answers say `Connection: close` after there were more active connections than threads or than the limit. The next
 /// connection is often on its way when an answer is written.

@@ -129,11 +129,11 @@ pub struct PoolConnections {
 }
 
 /// A connection that waits for a thread, and when it began to wait.
-type Waiting = (Arc<TableEntry<PooledConnection>>, Instant);
+type QueuedEntry = (Arc<TableEntry<PooledConnection>>, Instant);
 
 #[derive(Debug, Default)]
 struct PoolState {
-    waiting: VecDeque<Waiting>,
+    waiting: VecDeque<QueuedEntry>,
     /// The number of connections that a thread serves.
     serving: usize,
     /// The number of those that were evicted, and have received no request since.
@@ -205,7 +205,7 @@ impl PoolConnections {
         true
     }
 
-    fn take(&self, pop: fn(&mut VecDeque<Waiting>) -> Option<Waiting>) -> Option<Waiting> {
+    fn take(&self, pop: fn(&mut VecDeque<QueuedEntry>) -> Option<QueuedEntry>) -> Option<QueuedEntry> {
         let mut state = lock(&self.state);
         let taken = pop(&mut state.waiting);
         self.settle(&mut state);

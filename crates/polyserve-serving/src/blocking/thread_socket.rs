@@ -85,7 +85,7 @@ impl ConnectionHandle for ThreadConnection {
     }
 }
 
-/// A thread whose connection has become idle looks for an eviction after this time. No connection is evicted before
+/// The thread of a connection that has become idle looks for an eviction after this time. No connection is evicted before
 /// [`EVICTION_GRACE`], and most that are evicted are so just after it.
 const LOOK_AFTER: Duration = EVICTION_GRACE.saturating_add(Duration::from_millis(50));
 

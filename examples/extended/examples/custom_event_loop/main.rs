@@ -30,7 +30,8 @@ use mio::{Events, Interest, Poll, Token, Waker};
 use polyserve::catalog::{Entry, Promise};
 use polyserve::prelude::*;
 use polyserve::serving::{
-    Acceptor, Connection, ConnectionTable, EventSocket, ServerState, TableEntry, TurnEnd, WakeList, net, with_buffers,
+    Connection, ConnectionTable, EventListener, EventSocket, ServerState, TableEntry, TurnEnd, WokenList, net,
+    with_buffers,
 };
 use polyserve::{ConfigError, ListenOn};
 use polyserve_conformance::property;
@@ -60,7 +61,8 @@ impl Server for EventLoop {
         let listeners = net::listen_together(on, self.config.workers_or(1), &self.config)?;
         let local_addr = listeners[0].local_addr()?;
         let table = ConnectionTable::multiplexed(Arc::new(ServerState::new(service, &self.config)), listeners.len());
-        let loops = listeners.into_iter().enumerate().map(|(shard, listener)| Run::new(&table, listener, shard));
+        let loops =
+            listeners.into_iter().enumerate().map(|(shard, listener)| EventThread::new(&table, listener, shard));
         let loops = loops.collect::<io::Result<Vec<_>>>()?;
         let threads: Vec<_> = loops.into_iter().map(|run| thread::spawn(move || run.main())).collect();
         let (grace, shutdown) = (self.config.drain_grace, table.server.shutdown.clone());
@@ -81,13 +83,13 @@ const WAKER: Token = Token(usize::MAX - 1);
 const MAX_ACCEPTED: usize = 64;
 
 /// An event loop.
-struct Run {
+struct EventThread {
     table: Arc<ConnectionTable<EventSocket>>,
     shard: usize,
-    acceptor: Acceptor,
+    acceptor: EventListener,
     poll: Poll,
     /// The connections that other threads have woken.
-    wake_list: WakeList,
+    woken: WokenList,
     clients: HashMap<usize, (Arc<TableEntry<EventSocket>>, Connection)>,
     /// The connections that have a turn next, each of them one.
     ready: BTreeSet<usize>,
@@ -95,27 +97,18 @@ struct Run {
     accepted: usize,
 }
 
-impl Run {
+impl EventThread {
     fn new(table: &Arc<ConnectionTable<EventSocket>>, listener: TcpListener, shard: usize) -> io::Result<Self> {
         listener.set_nonblocking(true)?;
         let (table, listener, poll) = (Arc::clone(table), Arc::new(listener), Poll::new()?);
         poll.registry().register(&mut SourceFd(&listener.as_raw_fd()), LISTENER, Interest::READABLE)?;
         table.register_listener(&listener);
         let waker = Waker::new(poll.registry(), WAKER)?;
-        let wake_list = WakeList::new(move || drop(waker.wake()));
-        let of_shutdown = wake_list.clone();
+        let woken = WokenList::new(move || drop(waker.wake()));
+        let of_shutdown = woken.clone();
         table.server.shutdown.on_begin(move || of_shutdown.wake(LISTENER.0));
-        let acceptor = Acceptor::new(listener, table.server.config.backlog);
-        Ok(Self {
-            table,
-            shard,
-            acceptor,
-            poll,
-            wake_list,
-            clients: HashMap::new(),
-            ready: BTreeSet::new(),
-            accepted: 0,
-        })
+        let acceptor = EventListener::new(listener, table.server.config.backlog);
+        Ok(Self { table, shard, acceptor, poll, woken, clients: HashMap::new(), ready: BTreeSet::new(), accepted: 0 })
     }
 
     fn main(mut self) {
@@ -126,7 +119,7 @@ impl Run {
             let timeout = if self.ready.is_empty() { accept_in } else { Some(Duration::ZERO) };
             let _ = self.poll.poll(&mut events, timeout); // an error: a signal has interrupted it
             self.ready.extend(events.iter().map(|event| event.token().0));
-            self.wake_list.take(&mut self.ready);
+            self.woken.take(&mut self.ready);
             if self.ready.remove(&LISTENER.0) {
                 self.acceptor.notify();
             }
@@ -148,7 +141,7 @@ impl Run {
         if self.poll.registry().register(&mut SourceFd(&stream.as_raw_fd()), Token(number), interest).is_err() {
             return; // the system has no memory left, and the connection is closed
         }
-        let socket = EventSocket { stream, waker: self.wake_list.waker(number) };
+        let socket = EventSocket { stream, waker: self.woken.waker(number) };
         if let Some(client) = self.table.admit_or_reject(socket, self.shard) {
             self.clients.insert(number, client);
             self.ready.insert(number);

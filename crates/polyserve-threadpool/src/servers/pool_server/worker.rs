@@ -24,8 +24,8 @@ use mio::{Events, Interest, Poll, Registry, Token, Waker};
 use polyserve_core::Executor;
 use polyserve_core::sync::lock;
 use polyserve_serving::{
-    ACCEPT_BACKOFF, Acceptor, Connection, FoundConnections, IdleQueue, IdleSince, ServerState, WaitOutcome, discard,
-    wait_for_answer, with_buffers,
+    ACCEPT_BACKOFF, Connection, EventListener, FoundConnections, IdleQueue, IdleSince, ServerState, WaitOutcome,
+    discard, wait_for_answer, with_buffers,
 };
 
 use super::connection::{PoolConnection, TurnResult};
@@ -75,7 +75,7 @@ pub(super) struct PoolServerState {
 pub(super) struct Poller {
     poll: Poll,
     events: Events,
-    pub(super) acceptor: Acceptor,
+    pub(super) acceptor: EventListener,
     /// The connections that the last poll reported.
     pub(super) batch: Vec<ReadyEntry>,
 }
@@ -103,7 +103,7 @@ impl PoolServerState {
         let registry = poll.registry().try_clone()?;
         let waker = Waker::new(&registry, WAKE)?;
         registry.register(&mut SourceFd(&listener.as_raw_fd()), LISTENER, Interest::READABLE)?;
-        let acceptor = Acceptor::new(Arc::new(listener), server.config.backlog);
+        let acceptor = EventListener::new(Arc::new(listener), server.config.backlog);
         let poller = Poller { poll, events: Events::with_capacity(1024), acceptor, batch: Vec::new() };
         let cores = polyserve_core::config::cores();
         let workers = executor.workers().unwrap_or(cores);
@@ -210,7 +210,7 @@ impl PoolServerState {
     }
 
     /// Accepts at most `max` connections into `batch`. `rejects`: as in [`poll`](Self::poll).
-    pub(super) fn accept(&self, acceptor: &mut Acceptor, batch: &mut Vec<ReadyEntry>, rejects: bool, max: usize) {
+    pub(super) fn accept(&self, acceptor: &mut EventListener, batch: &mut Vec<ReadyEntry>, rejects: bool, max: usize) {
         let now = self.clock.now();
         let deadline = self.queue_deadline(now);
         let free = self.ready.free_places();

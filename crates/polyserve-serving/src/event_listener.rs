@@ -1,7 +1,7 @@
 //! A listener for an event loop, and whether another attempt to accept can succeed.
 //!
-//! The event loop watches the listener and calls [`Acceptor::notify`] for each event, also if it reports readiness at the edge:
-//! the acceptor remembers that connections may wait until an attempt finds none.
+//! The event loop watches the listener and calls [`EventListener::notify`] for each event, also if it reports readiness at the edge:
+//! it remembers that connections may wait until an attempt finds none.
 //!
 //! Cost: one system call for each connection, and one for each batch.
 
@@ -14,7 +14,7 @@ use crate::{ACCEPT_BACKOFF, ServerState, net};
 
 /// A listener that does not block.
 #[derive(Debug)]
-pub struct Acceptor {
+pub struct EventListener {
     /// `None` once a drain has closed it.
     listener: Option<Arc<TcpListener>>,
     /// Connections may wait in the backlog.
@@ -25,7 +25,7 @@ pub struct Acceptor {
     backlog: u32,
 }
 
-impl Acceptor {
+impl EventListener {
     /// A listener with connections that may wait. `backlog`: as in the configuration.
     pub fn new(listener: Arc<TcpListener>, backlog: u32) -> Self {
         Self { listener: Some(listener), is_pending: true, paused_until: None, backlog }
@@ -102,7 +102,7 @@ mod tests {
             let listener = TcpListener::bind("127.0.0.1:0").unwrap();
             listener.set_nonblocking(true).unwrap();
             let addr = listener.local_addr().unwrap();
-            let mut acceptor = Acceptor::new(Arc::new(listener), backlog);
+            let mut acceptor = EventListener::new(Arc::new(listener), backlog);
             assert!(acceptor.accept(&server).is_none() && acceptor.next_attempt(Instant::now()).is_none());
             let _clients = [(); 3].map(|()| TcpStream::connect(addr).unwrap());
             assert!(acceptor.accept(&server).is_none(), "no event was reported");

@@ -11,7 +11,7 @@ use polyserve_core::sync::lock;
 ///
 /// Cost: an uncontended lock and a wake-up of the event loop for each entry; an allocation for each waker.
 #[derive(Clone, Debug)]
-pub struct WakeList(Arc<WakeState>);
+pub struct WokenList(Arc<WakeState>);
 
 struct WakeState {
     woken: Mutex<Vec<usize>>,
@@ -25,15 +25,15 @@ impl fmt::Debug for WakeState {
 }
 
 /// Wakes one connection.
-struct NumberedWaker(WakeList, usize);
+struct NumberedWaker(WokenList, usize);
 
-impl WakeList {
+impl WokenList {
     /// An empty list. `wake` ends the event loop's wait.
     ///
     /// ```
-    /// use polyserve_serving::WakeList;
+    /// use polyserve_serving::WokenList;
     /// let thread = std::thread::current();
-    /// let list = WakeList::new(move || thread.unpark());
+    /// let list = WokenList::new(move || thread.unpark());
     /// list.waker(7).wake();
     /// std::thread::park();
     /// let mut woken = Vec::new();
