@@ -27,7 +27,7 @@ step ci/msrv.sh
 # 15 seconds. ci/deep.sh package also builds each package alone, which takes minutes.
 step cargo package --workspace --no-verify --allow-dirty -q
 
-for features in "" threadpool queue-waits memory dashmap papaya scc durable etcd redis postgres env signals threadpool,dashmap tokio hyper http2 tower smol futures async; do
+for features in "" threadpool queue-waits memory copy-on-write dashmap packed papaya scc durable etcd redis postgres env signals threadpool,dashmap tokio hyper http2 tower smol futures async; do
     step cargo check -q -p polyserve --no-default-features --features "$features"
 done
 step cargo check -q -p polyserve-memory --no-default-features
@@ -92,9 +92,10 @@ for lib in crates/*/src/lib.rs; do
         { echo "$lib does not forbid unsafe code" >&2; exit 1; }
 done
 
-echo; echo "== the README names the minimum Rust of Cargo.toml"
+echo; echo "== the README and the front page name the minimum Rust of Cargo.toml"
 version=$(sed -n 's/^rust-version = "\(.*\)"$/\1/p' Cargo.toml)
 grep -qF "Minimum Rust: $version." README.md || { echo "README.md does not name Rust $version" >&2; exit 1; }
+grep -qF "minimum Rust: $version" crates/polyserve/src/lib.rs || { echo "polyserve/src/lib.rs does not name Rust $version" >&2; exit 1; }
 
 echo; echo "== names and phrases"
 ci/language.sh

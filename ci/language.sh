@@ -16,7 +16,7 @@ my @pages = glob '*.md docs/*.md docs/decisions/*.md docs/results/*/*.md';
 
 # Names that were replaced. A type with such a name is a finding in every crate.
 my %old_types = map { $_ => 1 } qw(House Desk Departures Complaint Waited Intake Lending Seat Guest Lobby Word Crew Member Roll
-    Visit Order Door Gate Room Base Look Place Hall Porter Opening Accepting Line Mark Answering Streaming Waiting Begun Script Watch
+    Order Door Gate Room Base Look Place Hall Porter Opening Accepting Line Mark Answering Streaming Waiting Begun Script Watch
     GaveUp Draw Span Parts CpuOf Ask Carry Restless Sleepy Panicky Mute Confused Habit);
 my %old_names = map { $_ => 1 } qw(last_guests see_off turn_away LAST_GRACE ACCEPT_REST at_once banner lobby bell deafen hear spares
     rouse house desk departures complaint intake lending seat crew roll door gate hall porter draws learn judge dispose is_with

@@ -27,10 +27,11 @@ fn main() -> anyhow::Result<()> {
     // The clients of this program request an entity. The service counts all other requests.
     let others = Arc::new(AtomicU64::new(0));
     let count = Arc::clone(&others);
-    let service = Routes::new().entities(EntityService::new(repo).at("/entities"))?.otherwise(move |_: Request<'_>| {
-        count.fetch_add(1, Ordering::SeqCst);
-        Reply::text("Hello, under load!\n")
-    });
+    let service =
+        Routes::new().entities(EntityService::new(repo).at("/entities")?)?.otherwise(move |_: Request<'_>| {
+            count.fetch_add(1, Ordering::SeqCst);
+            Reply::text("Hello, under load!\n")
+        });
     let server = PoolServer::mpsc(ServerConfig::default())?;
     let running = server.serve(Settings::from_env()?.listen, service)?;
     let addr = running.local_addr();

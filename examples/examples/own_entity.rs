@@ -18,7 +18,7 @@ identifiable!(Account, name: String);
 
 fn main() -> anyhow::Result<()> {
     let signals = Signals::register()?;
-    let accounts = EntityService::new(Sharded::of::<Account>()).at("/accounts");
+    let accounts = EntityService::new(Sharded::of::<Account>()).at("/accounts")?;
     let server = PoolServer::mpsc(ServerConfig::default())?;
     let running = server.serve(Settings::from_env()?.listen, accounts)?;
     println!("listening on http://{}", running.local_addr());

@@ -19,8 +19,8 @@ use polyserve::memory::Sharded;
 use polyserve::service::{EntityService, Header};
 use polyserve::serving::sync::{lock, read};
 use polyserve::{
-    Answer, Entity, EntityRef, EntityRepo, Head, Headers, Lookup, Method, Put, RepoError, Request, Service, Status,
-    Version, promise,
+    Answer, Entity, EntityRef, EntityRepo, Head, Headers, Lookup, Method, Put, RepoAnswer, RepoError, Request, Service,
+    Status, Version, Visit, promise,
 };
 
 use crate::suite::{BenchSettings, Suite};
@@ -87,14 +87,8 @@ fn bench_get(suite: &mut Suite, name: &str, length: usize, mut get: impl FnMut(i
 }
 
 /// Runs `visit` on the entity, as [`EntityRepo::get`] does, for a map behind any lock.
-fn visit_found(found: Option<&Entity>, visit: &mut dyn FnMut(EntityRef<'_>)) -> Answer<Result<Lookup, RepoError>> {
-    Answer::Now(Ok(match found {
-        None => Lookup::Absent,
-        Some(entity) => {
-            visit(entity.as_ref());
-            Lookup::Visited
-        }
-    }))
+fn visit_found(found: Option<&Entity>, visit: Visit<'_>) -> RepoAnswer<Lookup> {
+    Answer::Now(Ok(found.map_or(Lookup::Absent, |entity| visit.show(entity))))
 }
 
 fn gets(suite: &mut Suite) {
@@ -104,26 +98,31 @@ fn gets(suite: &mut Suite) {
         let shared: Mutex<HashMap<i64, Arc<Entity>>> =
             Mutex::new(entities(length).map(|(id, entity)| (id, Arc::new(entity))).collect());
         bench_get(suite, "mutex_visit", length, |key, out| {
-            let answer = visit_found(lock(&mutex).get(&key), &mut |entity| write_answer(entity, out));
-            assert!(matches!(answer, Answer::Now(Ok(Lookup::Visited))));
+            let answer = visit_found(
+                lock(&mutex).get(&key),
+                Visit::new(&mut |shown| write_answer(shown.fields().expect("it is there"), out)),
+            );
+            assert!(matches!(answer, Answer::Now(Ok(Lookup::Visited(_)))));
         });
         bench_get(suite, "mutex_clone", length, |key, out| {
-            let found: Answer<Result<Option<Entity>, RepoError>> = Answer::Now(Ok(lock(&mutex).get(&key).cloned()));
+            let found: RepoAnswer<Option<Entity>> = Answer::Now(Ok(lock(&mutex).get(&key).cloned()));
             let Answer::Now(Ok(Some(entity))) = black_box(found) else { panic!("{key} is there") };
             write_answer(entity.as_ref(), out);
         });
         bench_get(suite, "mutex_arc", length, |key, out| {
-            let found: Answer<Result<Option<Arc<Entity>>, RepoError>> =
-                Answer::Now(Ok(lock(&shared).get(&key).cloned()));
+            let found: RepoAnswer<Option<Arc<Entity>>> = Answer::Now(Ok(lock(&shared).get(&key).cloned()));
             let Answer::Now(Ok(Some(entity))) = black_box(found) else { panic!("{key} is there") };
             write_answer(entity.as_ref().as_ref(), out);
         });
         bench_get(suite, "rwlock_visit", length, |key, out| {
-            let answer = visit_found(read(&rwlock).get(&key), &mut |entity| write_answer(entity, out));
-            assert!(matches!(answer, Answer::Now(Ok(Lookup::Visited))));
+            let answer = visit_found(
+                read(&rwlock).get(&key),
+                Visit::new(&mut |shown| write_answer(shown.fields().expect("it is there"), out)),
+            );
+            assert!(matches!(answer, Answer::Now(Ok(Lookup::Visited(_)))));
         });
         bench_get(suite, "rwlock_clone", length, |key, out| {
-            let found: Answer<Result<Option<Entity>, RepoError>> = Answer::Now(Ok(read(&rwlock).get(&key).cloned()));
+            let found: RepoAnswer<Option<Entity>> = Answer::Now(Ok(read(&rwlock).get(&key).cloned()));
             let Answer::Now(Ok(Some(entity))) = black_box(found) else { panic!("{key} is there") };
             write_answer(entity.as_ref(), out);
         });
@@ -131,27 +130,27 @@ fn gets(suite: &mut Suite) {
 }
 
 /// The answer of a repo's `get`.
-type GetAnswer = Answer<Result<Lookup, RepoError>>;
+type GetAnswer = RepoAnswer<Lookup>;
 
 fn answers(suite: &mut Suite) {
-    let check = |found: Result<Lookup, RepoError>| assert!(matches!(found, Ok(Lookup::Visited)));
+    let check = |found: Result<Lookup, RepoError>| assert!(matches!(found, Ok(Lookup::Absent)));
     let mut group = suite.group("answer", SHORT, LONG);
     group.bench("now", |b| {
-        b.iter(|| check(black_box(GetAnswer::Now(Ok(Lookup::Visited))).wait()));
+        b.iter(|| check(black_box(GetAnswer::Now(Ok(Lookup::Absent))).wait()));
     });
     group.bench("now_mapped", |b| {
         b.iter(|| {
-            let status = black_box(GetAnswer::Now(Ok(Lookup::Visited))).map(|found| found.is_ok());
+            let status = black_box(GetAnswer::Now(Ok(Lookup::Absent))).map(|found| found.is_ok());
             assert!(status.wait());
         });
     });
     group.bench("boxed_ready", |b| {
-        b.iter(|| check(black_box(GetAnswer::later(ready(Ok(Lookup::Visited)))).wait()));
+        b.iter(|| check(black_box(GetAnswer::later(ready(Ok(Lookup::Absent)))).wait()));
     });
     group.bench("promise_kept", |b| {
         b.iter(|| {
             let (completer, answer): (_, GetAnswer) = promise(Err(RepoError::Closed));
-            assert!(completer.complete(Ok(Lookup::Visited)).is_ok());
+            assert!(completer.complete(Ok(Lookup::Absent)).is_ok());
             check(black_box(answer).wait());
         });
     });
@@ -160,7 +159,7 @@ fn answers(suite: &mut Suite) {
             || promise::<Result<Lookup, RepoError>>(Err(RepoError::Closed)),
             |(completer, answer)| {
                 let mapped = answer.map(|found| found.is_ok());
-                assert!(completer.complete(Ok(Lookup::Visited)).is_ok());
+                assert!(completer.complete(Ok(Lookup::Absent)).is_ok());
                 assert!(black_box(mapped).wait());
             },
             BatchSize::SmallInput,

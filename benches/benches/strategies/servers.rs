@@ -33,7 +33,7 @@ const MIX: Mix = Mix { get: 95, put: 5 };
 pub(crate) const RANKED: [&str; 3] = ["get", "put", "get-connection-each"];
 
 /// A load shape.
-struct Shape {
+struct LoadShape {
     name: &'static str,
     usage: Usage,
     /// The requests for servers.
@@ -42,12 +42,12 @@ struct Shape {
     reference_traffic: fn() -> Traffic,
 }
 
-const SHAPES: [Shape; 5] = [
-    Shape { name: "get", usage: keep_alive(1), traffic: get, reference_traffic: get },
-    Shape { name: "put", usage: keep_alive(1), traffic: || put(b""), reference_traffic: || put(BODY.as_bytes()) },
-    Shape { name: "get-pipelined-16", usage: keep_alive(PIPELINE), traffic: get, reference_traffic: get },
-    Shape { name: "get-connection-each", usage: Usage::Close, traffic: get, reference_traffic: get },
-    Shape { name: "mix-95-5-zipf", usage: keep_alive(1), traffic: mix, reference_traffic: mix_of_one },
+const SHAPES: [LoadShape; 5] = [
+    LoadShape { name: "get", usage: keep_alive(1), traffic: get, reference_traffic: get },
+    LoadShape { name: "put", usage: keep_alive(1), traffic: || put(b""), reference_traffic: || put(BODY.as_bytes()) },
+    LoadShape { name: "get-pipelined-16", usage: keep_alive(PIPELINE), traffic: get, reference_traffic: get },
+    LoadShape { name: "get-connection-each", usage: Usage::Close, traffic: get, reference_traffic: get },
+    LoadShape { name: "mix-95-5-zipf", usage: keep_alive(1), traffic: mix, reference_traffic: mix_of_one },
 ];
 
 const fn keep_alive(pipeline: usize) -> Usage {
@@ -95,12 +95,12 @@ struct MeasuredServer {
 }
 
 impl MeasuredServer {
-    fn start(server: &dyn Server, shape: &Shape, is_reference: bool) -> Self {
+    fn start(server: &dyn Server, shape: &LoadShape, is_reference: bool) -> Self {
         let repo = Arc::new(Sharded::new());
         let service = EntityService::new(Arc::clone(&repo) as Arc<dyn EntityRepo>);
         let running = server.serve(([127, 0, 0, 1], 0), service).expect("the server starts");
         let traffic = if is_reference { (shape.reference_traffic)() } else { (shape.traffic)() };
-        let is_single = server.connections() == Connections::One && shape.usage != Usage::Close;
+        let is_single = server.shape() == Shape::One && shape.usage != Usage::Close;
         let load = Load::new(running.local_addr(), traffic).with(|load| {
             load.connections = if is_single { 1 } else { CONNECTIONS };
             load.usage = shape.usage;
@@ -124,13 +124,13 @@ impl MeasuredServer {
     }
 }
 
-fn bench(group: &mut BenchGroup<'_>, shape: &Shape, entry: &ServerEntry, is_reference: bool) {
+fn bench(group: &mut BenchGroup<'_>, shape: &LoadShape, entry: &ServerEntry, is_reference: bool) {
     let close = shape.usage == Usage::Close;
     // A reference ignores the `Connection` header of a request.
     let requests_per_connection = (close && is_reference).then_some(1);
     let config = ServerConfig::default().requests_per_connection(requests_per_connection);
-    let server = (entry.make)(&config).expect("the defaults suit every server");
-    if is_reference && !close && server.connections() == Connections::One {
+    let server = entry.build(&config).expect("the defaults suit every server");
+    if is_reference && !close && server.shape() == Shape::One {
         return; // it closes the connection after every answer
     }
     let name = if is_reference { format!("reference/{}", entry.name) } else { entry.name.clone() };

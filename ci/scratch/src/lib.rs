@@ -22,23 +22,22 @@ identifiable!(Board, name: String);
 pub struct Tree<E: Identifiable>(Mutex<BTreeMap<E::Id, E>>);
 
 impl<E: Identifiable> EntityRepo<E> for Tree<E> {
-    fn get(&self, id: &E::Id, visit: &mut dyn FnMut(E::View<'_>)) -> Answer<Result<Lookup<E>, RepoError>> {
-        let visited = self.0.lock().get(id).map(|entity| visit(entity.view()));
-        Answer::Now(Ok(visited.map_or(Lookup::Absent, |()| Lookup::Visited)))
+    fn get(&self, id: &E::Id, visit: Visit<'_, E>) -> RepoAnswer<Lookup<E>> {
+        Answer::Now(Ok(self.0.lock().get(id).map_or(Lookup::Absent, |entity| visit.show(entity))))
     }
-    fn put_if(&self, entity: E, condition: &Condition) -> Answer<Result<Conditional<Put>, RepoError>> {
+    fn put_if(&self, entity: E, condition: &Condition) -> RepoAnswer<Conditional<Put>> {
         let mut entities = self.0.lock();
         let is_allowed = condition.allows(entities.get(entity.id()));
         let insert = || entities.insert(entity.id().clone(), entity).map_or(Put::Created, |_| Put::Replaced);
         Answer::Now(Ok(is_allowed.then(insert).map_or(Conditional::Refused, Conditional::Done)))
     }
-    fn remove_if(&self, id: &E::Id, condition: &Condition) -> Answer<Result<Conditional<Removed>, RepoError>> {
+    fn remove_if(&self, id: &E::Id, condition: &Condition) -> RepoAnswer<Conditional<Removed>> {
         let mut entities = self.0.lock();
         let is_allowed = entities.get(id).is_none_or(|stored| condition.allows(Some(stored)));
         let remove = || entities.remove(id).map_or(Removed::Absent, |_| Removed::Removed);
         Answer::Now(Ok(is_allowed.then(remove).map_or(Conditional::Refused, Conditional::Done)))
     }
-    fn len(&self) -> Answer<Result<u64, RepoError>> {
+    fn len(&self) -> RepoAnswer<u64> {
         Answer::Now(Ok(self.0.lock().len() as u64))
     }
 }

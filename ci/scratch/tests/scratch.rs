@@ -12,10 +12,10 @@ repo_conformance!(tree, RepoSubject::new(Tree::<Entity>::default));
 #[test]
 fn eight_threads_lose_no_update_on_a_server_of_each_family() {
     for name in ["sequential", "thread_per_connection", "pool_server", "tokio_tcp", "tokio_hyper", "smol"] {
-        let server = (Catalog::builtin().server(name).unwrap().make)(&ServerConfig::default()).unwrap();
-        let accounts = EntityService::new(Tree::<Account>::default()).at("/accounts").etags(true);
+        let server = Catalog::builtin().server(name).unwrap().build(&ServerConfig::default()).unwrap();
+        let accounts = EntityService::new(Tree::<Account>::default()).at("/accounts").unwrap().etags(true);
         let routes = Routes::new().at("/hello", |_: polyserve::Request<'_>| Reply::text("hello")).unwrap();
-        let boards = EntityService::new(Tree::<Board>::default()).at("/boards");
+        let boards = EntityService::new(Tree::<Board>::default()).at("/boards").unwrap();
         let routes = routes.entities(boards).unwrap().otherwise(accounts);
         let running = server.serve("127.0.0.1:0", routes).unwrap();
         let ask = |head: &str, body: &str, statuses: &[u16]| {
@@ -54,7 +54,7 @@ fn an_axum_router_sleeps_on_servers_of_three_families() {
         "slept"
     };
     for name in ["pool_server", "tokio_tcp", "thread_per_connection"] {
-        let server = (Catalog::builtin().server(name).unwrap().make)(&ServerConfig::default()).unwrap();
+        let server = Catalog::builtin().server(name).unwrap().build(&ServerConfig::default()).unwrap();
         let running = server.serve("127.0.0.1:0", FromTower::new(Router::new().route("/", get(slow))).unwrap()).unwrap();
         let mut client = Client::connect(running.local_addr(), Duration::from_secs(30)).unwrap();
         for _ in 0..2 {

@@ -34,6 +34,7 @@ use clap::{CommandFactory as _, FromArgMatches as _, Parser};
 use polyserve::ConfigError;
 use polyserve::catalog::{Catalog, Entry, UnknownName};
 use polyserve::env::{SettingError, check_variables};
+use polyserve_experiments::services;
 use polyserve_lab::Misuse;
 use polyserve_lab::machine::Build;
 #[cfg(target_os = "linux")]
@@ -113,8 +114,8 @@ enum Command {
     Report(ReportArgs),
 }
 
-/// Runs the command in this process's arguments, with the strategies of `catalog` and the references of
-/// [`polyserve_lab`].
+/// Runs the command in this process's arguments, with the strategies of `catalog`, the references of [`polyserve_lab`]
+/// and the services of [`polyserve_experiments`].
 ///
 /// ```no_run
 /// use polyserve::memory::StdMutex;
@@ -136,6 +137,7 @@ pub fn main(catalog: Catalog) -> ExitCode {
 #[allow(clippy::needless_pass_by_value)] // it is a program's only act
 pub fn main_with_allocator(catalog: Catalog, allocator: &'static str) -> ExitCode {
     BUILD.set();
+    let catalog = services::with_services(catalog);
     let mut command = with_names(Cli::command(), &catalog);
     let parsed = command.try_get_matches_from_mut(std::env::args_os());
     let parsed = parsed.and_then(|matches| Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut command)));

@@ -43,7 +43,7 @@ use crate::urls;
 /// let members = "http://10.0.0.1:2379,http://10.0.0.2:2379,http://10.0.0.3:2379";
 /// let store = Etcd::<Entity>::connect(members, EtcdOptions::default())?;
 /// store.put(Entity::new(1, "first", 0.5)).wait()?;
-/// assert_eq!(store.fetch(&1)?, Some(Entity::new(1, "first", 0.5)));
+/// assert_eq!(store.fetch(&1).wait()?, Some(Entity::new(1, "first", 0.5)));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct Etcd<E: Identifiable = Entity> {

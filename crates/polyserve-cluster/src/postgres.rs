@@ -49,7 +49,7 @@ use crate::remote::{Remote, unique_name};
 ///
 /// let store = Postgres::<Entity>::connect("postgres://app:secret@10.0.0.1/app", PostgresOptions::default())?;
 /// store.put(Entity::new(1, "first", 0.5)).wait()?;
-/// assert_eq!(store.fetch(&1)?, Some(Entity::new(1, "first", 0.5)));
+/// assert_eq!(store.fetch(&1).wait()?, Some(Entity::new(1, "first", 0.5)));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct Postgres<E: Identifiable = Entity> {

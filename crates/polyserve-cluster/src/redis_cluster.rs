@@ -50,7 +50,7 @@ use crate::urls;
 /// let nodes = "redis://10.0.0.1:6379,redis://10.0.0.2:6379,redis://10.0.0.3:6379";
 /// let store = RedisCluster::<Entity>::connect(nodes, RedisOptions::default())?;
 /// store.put(Entity::new(1, "first", 0.5)).wait()?;
-/// assert_eq!(store.fetch(&1)?, Some(Entity::new(1, "first", 0.5)));
+/// assert_eq!(store.fetch(&1).wait()?, Some(Entity::new(1, "first", 0.5)));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct RedisCluster<E: Identifiable = Entity> {

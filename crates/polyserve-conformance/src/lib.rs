@@ -31,6 +31,9 @@ pub mod engine;
 pub mod executor;
 pub mod history;
 pub mod log;
+mod named_entity;
 pub mod property;
 pub mod repo;
 pub mod server;
+
+pub use named_entity::{Content, NamedEntity};

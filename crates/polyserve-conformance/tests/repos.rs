@@ -5,16 +5,16 @@ use std::time::Duration;
 
 use polyserve_conformance::broken::repos::{
     AbandonsWaiting, AlwaysRemoved, AlwaysReplaced, BusyUntilAnswered, ChecksThenWrites, CutAtNul, DelayedPut,
-    DirtyRead, DivergedReplicas, DoubleRemove, DoubleVisit, DroppedCompleter, DroppedPut, EarlyAck, EmptyWhileGrowing,
-    Evicting, FirstPutStays, FirstWakerOnly, IgnoresConditions, InventedEntity, LaggingReplica, LateVersion,
-    LossyValue, LostCopy, LostToRemove, LostUpdate, MiscountedLen, NarrowId, NeverAnswers, PoisonedLock,
-    RefusesAndRemoves, RemoveKeepsEntity, RemovesTwoIds, ReplacedSaysCreated, StaleCache, StaleRead, TextValue,
-    Tombstones, TornRead, VisitsAndAnswersLater, WithdrawnPut,
+    DirtyRead, DivergedReplicas, DoubleRemove, DroppedCompleter, DroppedPut, EarlyAck, EmptyWhileGrowing, Evicting,
+    FirstPutStays, FirstWakerOnly, IgnoresConditions, InventedEntity, LaggingReplica, LateVersion, LossyValue,
+    LostCopy, LostToRemove, LostUpdate, MiscountedLen, NarrowId, NeverAnswers, PoisonedLock, RefusesAndRemoves,
+    RemoveKeepsEntity, RemovesTwoIds, ReplacedSaysCreated, StaleCache, StaleRead, TextValue, Tombstones, TornRead,
+    VisitsAndAnswersAbsent, VisitsAndAnswersLater, WithdrawnPut,
 };
 use polyserve_conformance::property::{Property, PropertyVerdict, check};
 use polyserve_conformance::repo::{LaterReference, PROPERTIES, Reference, RepoSubject};
 use polyserve_conformance::repo_conformance;
-use polyserve_core::{Answer, Condition, Conditional, Entity, EntityRef, EntityRepo, Lookup, Put, Removed, RepoError};
+use polyserve_core::{Answer, Condition, Conditional, Entity, EntityRepo, Lookup, Put, Removed, RepoAnswer, Visit};
 
 repo_conformance!(reference, RepoSubject::new(Reference::default));
 repo_conformance!(later_reference, RepoSubject::new(LaterReference::default).answers_later().many_keys(2_000));
@@ -26,22 +26,22 @@ repo_conformance!(now_and_later, RepoSubject::new(NowAndLater::default).answers_
 struct NowAndLater(Reference);
 
 impl EntityRepo for NowAndLater {
-    fn get(&self, &id: &i64, visit: &mut dyn FnMut(EntityRef<'_>)) -> Answer<Result<Lookup, RepoError>> {
+    fn get(&self, &id: &i64, visit: Visit<'_>) -> RepoAnswer<Lookup> {
         self.0.get(&id, visit)
     }
-    fn put(&self, entity: Entity) -> Answer<Result<Put, RepoError>> {
+    fn put(&self, entity: Entity) -> RepoAnswer<Put> {
         Answer::later(self.0.put(entity).into_future())
     }
-    fn remove(&self, &id: &i64) -> Answer<Result<Removed, RepoError>> {
+    fn remove(&self, &id: &i64) -> RepoAnswer<Removed> {
         Answer::later(self.0.remove(&id).into_future())
     }
-    fn put_if(&self, entity: Entity, condition: &Condition) -> Answer<Result<Conditional<Put>, RepoError>> {
+    fn put_if(&self, entity: Entity, condition: &Condition) -> RepoAnswer<Conditional<Put>> {
         Answer::later(self.0.put_if(entity, condition).into_future())
     }
-    fn remove_if(&self, &id: &i64, condition: &Condition) -> Answer<Result<Conditional<Removed>, RepoError>> {
+    fn remove_if(&self, &id: &i64, condition: &Condition) -> RepoAnswer<Conditional<Removed>> {
         Answer::later(self.0.remove_if(&id, condition).into_future())
     }
-    fn len(&self) -> Answer<Result<u64, RepoError>> {
+    fn len(&self) -> RepoAnswer<u64> {
         self.0.len()
     }
 }
@@ -108,7 +108,7 @@ catches! {
     text_value: values_keep_their_bits, now::<TextValue>();
     text_value_as_json: values_keep_their_bits, now::<TextValue>().stores_json();
     removes_two_ids: agrees_with_a_map, now::<RemovesTwoIds>();
-    double_visit: visit_is_called_exactly_once, now::<DoubleVisit>();
+    visits_and_answers_absent: visit_is_called_exactly_once, now::<VisitsAndAnswersAbsent>();
     visits_and_answers_later: visit_is_called_exactly_once, now::<VisitsAndAnswersLater>().answers_now_or_later();
     later_declared_now: now_means_now, now::<LaterReference>();
     now_declared_later: now_means_now, later::<Reference>();
@@ -187,24 +187,24 @@ fn a_hanging_operation_is_given_up() {
     #[derive(Debug, Default)]
     struct Hangs(Reference);
     impl EntityRepo for Hangs {
-        fn get(&self, &_id: &i64, _visit: &mut dyn FnMut(EntityRef<'_>)) -> Answer<Result<Lookup, RepoError>> {
+        fn get(&self, &_id: &i64, _visit: Visit<'_>) -> RepoAnswer<Lookup> {
             loop {
                 std::thread::park();
             }
         }
-        fn put(&self, entity: Entity) -> Answer<Result<Put, RepoError>> {
+        fn put(&self, entity: Entity) -> RepoAnswer<Put> {
             self.0.put(entity)
         }
-        fn remove(&self, &id: &i64) -> Answer<Result<Removed, RepoError>> {
+        fn remove(&self, &id: &i64) -> RepoAnswer<Removed> {
             self.0.remove(&id)
         }
-        fn put_if(&self, entity: Entity, condition: &Condition) -> Answer<Result<Conditional<Put>, RepoError>> {
+        fn put_if(&self, entity: Entity, condition: &Condition) -> RepoAnswer<Conditional<Put>> {
             self.0.put_if(entity, condition)
         }
-        fn remove_if(&self, &id: &i64, condition: &Condition) -> Answer<Result<Conditional<Removed>, RepoError>> {
+        fn remove_if(&self, &id: &i64, condition: &Condition) -> RepoAnswer<Conditional<Removed>> {
             self.0.remove_if(&id, condition)
         }
-        fn len(&self) -> Answer<Result<u64, RepoError>> {
+        fn len(&self) -> RepoAnswer<u64> {
             self.0.len()
         }
     }

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use crate::entity::Identifiable;
+use crate::shown::Shown;
 use crate::stack;
 
 /// A strong entity tag: the first 128 bits of the BLAKE3 hash of the JSON that a GET shows.
@@ -16,7 +17,7 @@ use crate::stack;
 /// use polyserve_core::{ETag, Entity};
 ///
 /// let tag = ETag::of(br#"{"id":1,"description":"first","value":0.5}"#);
-/// assert_eq!(ETag::of_entity::<Entity>(Entity::new(1, "first", 0.5).as_ref()), Some(tag));
+/// assert_eq!(ETag::of_entity(&Entity::new(1, "first", 0.5)), Some(tag));
 /// assert_eq!(ETag::from_bits(tag.to_bits()), tag);
 /// assert_eq!(tag.to_string().len(), ETag::TEXT);
 /// ```
@@ -43,9 +44,13 @@ impl ETag {
     /// Returns the tag of an entity, or `None` if the entity has no JSON form.
     ///
     /// Cost: writes the JSON into a buffer of its own.
-    pub fn of_entity<E: Identifiable>(view: E::View<'_>) -> Option<Self> {
+    pub fn of_entity<E: Identifiable>(entity: &E) -> Option<Self> {
+        Self::of_shown(Shown::from(entity))
+    }
+
+    fn of_shown<E: Identifiable>(shown: Shown<'_, E>) -> Option<Self> {
         let mut json = Vec::with_capacity(128);
-        E::write_json(view, &mut json).ok()?;
+        shown.write_json(&mut json).ok()?;
         Some(Self::of(&json))
     }
 
@@ -128,7 +133,7 @@ impl Tags {
 /// use polyserve_core::{Condition, Entity, ETag};
 ///
 /// let stored = Entity::new(1, "first", 60.750847);
-/// let tag = ETag::of_entity::<Entity>(stored.as_ref()).unwrap();
+/// let tag = ETag::of_entity(&stored).unwrap();
 /// assert!(Condition::matches(tag).allows(Some(&stored)));
 /// assert!(!Condition::matches(tag).allows::<Entity>(None));
 /// assert!(Condition::absent().allows::<Entity>(None));
@@ -199,20 +204,20 @@ impl Condition {
     /// That runs code of the entity's type, which may panic.
     #[inline]
     pub fn allows<E: Identifiable>(&self, current: Option<&E>) -> bool {
-        self.is_always() || self.allows_view::<E>(current.map(E::view))
+        self.is_always() || self.allows_shown(current.map(Shown::from))
     }
 
     /// Does the same as [`allows`](Self::allows), for a repo that holds no entity but can show one.
     ///
     /// ```
-    /// use polyserve_core::{Condition, Entity};
+    /// use polyserve_core::{Condition, Entity, Shown};
     /// let stored = Entity::new(1, "first", 0.5);
-    /// assert!(Condition::present().allows_view::<Entity>(Some(stored.as_ref())));
-    /// assert!(!Condition::present().allows_view::<Entity>(None));
+    /// assert!(Condition::present().allows_shown(Some(Shown::from(&stored))));
+    /// assert!(!Condition::present().allows_shown::<Entity>(None));
     /// ```
-    pub fn allows_view<E: Identifiable>(&self, current: Option<E::View<'_>>) -> bool {
-        let Some(view) = current else { return self.if_match.is_none() };
-        let tag = if self.compares_tags() { ETag::of_entity::<E>(view) } else { None };
+    pub fn allows_shown<E: Identifiable>(&self, current: Option<Shown<'_, E>>) -> bool {
+        let Some(shown) = current else { return self.if_match.is_none() };
+        let tag = if self.compares_tags() { ETag::of_shown(shown) } else { None };
         self.if_match_holds(tag) && self.if_none_match_holds(tag)
     }
 
@@ -269,7 +274,7 @@ mod tests {
     #[test]
     fn the_tag_of_an_entity_never_changes() {
         let entity = Entity::new(1, "first", 60.750847);
-        let tag = ETag::of_entity::<Entity>(entity.as_ref()).unwrap();
+        let tag = ETag::of_entity(&entity).unwrap();
         assert_eq!(tag, ETag::of(br#"{"id":1,"description":"first","value":60.750847}"#));
         assert_eq!(tag.to_string(), "\"acea1b22ca40dd7232de3288e58c6307\"");
         // The form of a number and of a character is part of the tag.
@@ -284,9 +289,9 @@ mod tests {
             (Entity::new(4, "whole", 3.0), r#"{"id":4,"description":"whole","value":3.0}"#),
         ] {
             let mut written = Vec::new();
-            Entity::write_json(entity.as_ref(), &mut written).unwrap();
+            entity.write_json(&mut written).unwrap();
             assert_eq!(str::from_utf8(&written).unwrap(), json);
-            assert_eq!(ETag::of_entity::<Entity>(entity.as_ref()).unwrap(), ETag::of(json.as_bytes()));
+            assert_eq!(ETag::of_entity(&entity).unwrap(), ETag::of(json.as_bytes()));
         }
         // The known hash of an empty input.
         assert_eq!(ETag::of(b"").to_string(), "\"af1349b9f5f9a1a6a0404dea36dcc949\"");
@@ -309,7 +314,7 @@ mod tests {
     #[test]
     fn a_condition_allows_what_it_names() {
         let (stored, other) = (Entity::new(1, "first", 1.0), Entity::new(1, "second", 1.0));
-        let tag = ETag::of_entity::<Entity>(stored.as_ref()).unwrap();
+        let tag = ETag::of_entity(&stored).unwrap();
         let list = |tags: &[ETag]| Some(Tags::List(tags.to_vec()));
         for (condition, expected) in [
             (Condition::ALWAYS, [true, true, true]),

@@ -1,6 +1,7 @@
 //! Every limit of a server, in one [`ServerConfig`].
 
 mod memory;
+mod supports;
 
 use std::borrow::Cow;
 use std::error::Error;
@@ -11,6 +12,7 @@ use std::thread;
 use std::time::Duration;
 
 pub use memory::default_memory;
+pub use supports::Supports;
 
 use crate::answer_hook::{AnswerHook, AnswerReport};
 use crate::text::truncate;
@@ -225,26 +227,6 @@ impl ServerConfig {
         self.memory.unwrap_or_else(default_memory)
     }
 
-    /// Refuses a configured queue. For a server that has none.
-    ///
-    /// # Errors
-    ///
-    /// Returns an [unsupported](ConfigError::unsupported) `queue` if a queue is configured; `server` is the server's name.
-    ///
-    /// ```
-    /// use polyserve_core::ServerConfig;
-    /// let error = ServerConfig::default().queue(8).refuse_queue("my_server").unwrap_err();
-    /// assert_eq!(error.unsupported_setting(), Some("queue"));
-    /// ```
-    pub fn refuse_queue(&self, server: &str) -> Result<(), ConfigError> {
-        match self.queue {
-            None => Ok(()),
-            Some(jobs) => {
-                Err(ConfigError::unsupported("queue", jobs, format!("left out for {server} (it has no queue)")))
-            }
-        }
-    }
-
     /// Resets the setting `name` to the server's own choice. Returns whether a value was configured. For a program that
     /// shares one configuration among servers, see [`ConfigError::unsupported_setting`].
     ///
@@ -430,9 +412,10 @@ mod tests {
 
     #[test]
     fn only_a_configured_queue_is_refused() {
-        assert_eq!(ServerConfig::default().refuse_queue("me"), Ok(()));
+        let supports = Supports::new("me");
+        assert_eq!(supports.check(&ServerConfig::default()), Ok(()));
         let mut config = ServerConfig::default().queue(7);
-        let error = config.refuse_queue("me").unwrap_err();
+        let error = supports.check(&config).unwrap_err();
         assert_eq!(error.unsupported_setting(), Some("queue"));
         assert_eq!(error.to_string(), "queue must be left out for me (it has no queue), not 7");
         assert!(config.reset("queue") && !config.reset("queue") && !config.reset("backlog"));

@@ -66,16 +66,9 @@ impl<T: Clone + Eq + Hash + Ord + fmt::Display + FromStr + fmt::Debug + Send + S
 ///
 /// impl Identifiable for Account {
 ///     type Id = String;
-///     type View<'a> = &'a Self;
 ///
 ///     fn id(&self) -> &String {
 ///         &self.name
-///     }
-///     fn view(&self) -> &Self {
-///         self
-///     }
-///     fn from_view(view: &Self) -> Self {
-///         view.clone()
 ///     }
 /// }
 /// ```
@@ -90,18 +83,8 @@ pub trait Identifiable: Clone + fmt::Debug + Serialize + DeserializeOwned + Send
     /// The type of the id.
     type Id: EntityId;
 
-    /// What a repo shows of a stored value. As a rule it is `&'a Self`. A type that a repo holds in another form, such as
-    /// packed bytes, has a struct of borrowed fields here: then it is shown without being built.
-    type View<'a>: Copy + fmt::Debug + Serialize;
-
     /// Returns the id. It never changes while the value is stored.
     fn id(&self) -> &Self::Id;
-
-    /// Returns what a repo shows of this value.
-    fn view(&self) -> Self::View<'_>;
-
-    /// Returns an owned copy of what a repo showed.
-    fn from_view(view: Self::View<'_>) -> Self;
 
     /// Reads the text of an id, such as a segment of a path after percent-decoding. Returns `None` if it is no id. A number
     /// with a plus sign is none: `+5` would be a second name of `5`.
@@ -135,8 +118,8 @@ pub trait Identifiable: Clone + fmt::Debug + Serialize + DeserializeOwned + Send
     ///
     /// Returns the error of the type's own [`Serialize`]. A derived one fails only for what JSON cannot express, such as
     /// a map with keys that are no strings.
-    fn write_json(view: Self::View<'_>, out: &mut Vec<u8>) -> Result<(), Box<dyn Error + Send + Sync>> {
-        Ok(stack::for_values(|| serde_json::to_writer(out, &view))?)
+    fn write_json(&self, out: &mut Vec<u8>) -> Result<(), Box<dyn Error + Send + Sync>> {
+        Ok(stack::for_values(|| serde_json::to_writer(out, self))?)
     }
 
     /// Reads the JSON form. At most 128 levels may be nested. The stack grows if what remains is too small for them, and the depth
@@ -154,7 +137,7 @@ pub trait Identifiable: Clone + fmt::Debug + Serialize + DeserializeOwned + Send
     }
 }
 
-/// Implements [`Identifiable`] for a type with a field that is its id: a repo shows the value itself.
+/// Implements [`Identifiable`] for a type with a field that is its id.
 ///
 /// ```
 /// use polyserve_core::{Identifiable, identifiable};
@@ -180,16 +163,9 @@ macro_rules! identifiable {
     ($entity:ty, $field:tt: $id:ty) => {
         impl $crate::Identifiable for $entity {
             type Id = $id;
-            type View<'a> = &'a Self;
 
             fn id(&self) -> &$id {
                 &self.$field
-            }
-            fn view(&self) -> &Self {
-                self
-            }
-            fn from_view(view: &Self) -> Self {
-                ::std::clone::Clone::clone(view)
             }
         }
     };
@@ -222,7 +198,7 @@ impl Entity {
         Self { id, description: description.into(), value }
     }
 
-    /// Returns a borrowed view.
+    /// Returns the fields, borrowed.
     pub fn as_ref(&self) -> EntityRef<'_> {
         EntityRef { id: self.id, description: &self.description, value: self.value }
     }
@@ -230,20 +206,10 @@ impl Entity {
 
 impl Identifiable for Entity {
     type Id = i64;
-    type View<'a> = EntityRef<'a>;
 
     #[inline]
     fn id(&self) -> &i64 {
         &self.id
-    }
-
-    #[inline]
-    fn view(&self) -> EntityRef<'_> {
-        self.as_ref()
-    }
-
-    fn from_view(view: EntityRef<'_>) -> Self {
-        view.to_entity()
     }
 
     /// Reads `-?[0-9]+`, within an i64.
@@ -252,8 +218,9 @@ impl Identifiable for Entity {
     }
 
     /// Appends `{"id":1,"description":"...","value":60.750847}`, without an allocation of its own.
-    fn write_json(view: EntityRef<'_>, out: &mut Vec<u8>) -> Result<(), Box<dyn Error + Send + Sync>> {
-        json::write_published(view, out);
+    #[inline]
+    fn write_json(&self, out: &mut Vec<u8>) -> Result<(), Box<dyn Error + Send + Sync>> {
+        self.as_ref().write_json(out);
         Ok(())
     }
 
@@ -262,12 +229,12 @@ impl Identifiable for Entity {
     }
 }
 
-/// A borrowed view of an entity. A store that packs its entities can show one without building an [`Entity`].
+/// The borrowed fields of an [`Entity`]. A store that packs its entities has these fields without an [`Entity`].
 ///
 /// ```
 /// use polyserve_core::{Entity, EntityRef};
-/// let view = EntityRef { id: 1, description: "first", value: 0.5 };
-/// assert_eq!(view.to_entity(), Entity::new(1, "first", 0.5));
+/// let fields = EntityRef { id: 1, description: "first", value: 0.5 };
+/// assert_eq!(fields.to_entity(), Entity::new(1, "first", 0.5));
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct EntityRef<'a> {
@@ -284,58 +251,10 @@ impl EntityRef<'_> {
     pub fn to_entity(self) -> Entity {
         Entity::new(self.id, self.description, self.value)
     }
-}
 
-/// An entity with a text as its id and a nested field. The conformance kit tests repos and servers with it, next to
-/// [`Entity`].
-///
-/// ```
-/// use polyserve_core::entity::NamedEntity;
-/// assert_eq!(NamedEntity::new("a", "first", 0.5).content.description, "first");
-/// ```
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct NamedEntity {
-    /// The key.
-    pub name: String,
-    /// The other fields.
-    pub content: Content,
-}
-
-/// The nested field of a [`NamedEntity`].
-///
-/// ```
-/// use polyserve_core::entity::{Content, NamedEntity};
-/// let content = Content { description: "first".into(), value: 0.5 };
-/// assert_eq!(NamedEntity::new("a", "first", 0.5).content, content);
-/// ```
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Content {
-    /// Free text.
-    pub description: String,
-    /// A number.
-    pub value: f64,
-}
-
-impl NamedEntity {
-    /// Creates an entity.
-    pub fn new(name: impl Into<String>, description: impl Into<String>, value: f64) -> Self {
-        Self { name: name.into(), content: Content { description: description.into(), value } }
-    }
-}
-
-impl Identifiable for NamedEntity {
-    type Id = String;
-    type View<'a> = &'a Self;
-
-    fn id(&self) -> &String {
-        &self.name
-    }
-
-    fn view(&self) -> &Self {
-        self
-    }
-
-    fn from_view(view: &Self) -> Self {
-        view.clone()
+    /// Appends the JSON form, without an allocation of its own.
+    #[inline]
+    pub fn write_json(self, out: &mut Vec<u8>) {
+        json::write_published(self, out);
     }
 }

@@ -8,6 +8,7 @@ use std::time::Duration;
 use crate::answer::Answer;
 use crate::condition::{Condition, Conditional};
 use crate::entity::{Entity, Identifiable};
+use crate::shown::Shown;
 use crate::stack;
 
 /// A store of entities by id, shared by all threads. The entities are [`Entity`]s, or of a user's own type.
@@ -30,21 +31,19 @@ use crate::stack;
 /// use std::collections::BTreeMap;
 /// use std::sync::{Mutex, PoisonError};
 ///
-/// use polyserve_core::{Answer, Condition, Conditional, EntityRepo, Identifiable, Lookup, Put, Removed, RepoError};
+/// use polyserve_core::{Answer, Condition, Conditional, EntityRepo, Identifiable, Lookup, Put, Removed, RepoAnswer, Visit};
 ///
 /// /// One lock for all entities.
 /// #[derive(Debug)]
 /// struct Tree<E: Identifiable>(Mutex<BTreeMap<E::Id, E>>);
 ///
 /// impl<E: Identifiable> EntityRepo<E> for Tree<E> {
-///     fn get(&self, id: &E::Id, visit: &mut dyn FnMut(E::View<'_>)) -> Answer<Result<Lookup<E>, RepoError>> {
+///     fn get(&self, id: &E::Id, visit: Visit<'_, E>) -> RepoAnswer<Lookup<E>> {
 ///         let entities = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-///         let Some(entity) = entities.get(id) else { return Answer::Now(Ok(Lookup::Absent)) };
-///         visit(entity.view());
-///         Answer::Now(Ok(Lookup::Visited))
+///         Answer::Now(Ok(entities.get(id).map_or(Lookup::Absent, |entity| visit.show(entity))))
 ///     }
 ///
-///     fn put_if(&self, entity: E, condition: &Condition) -> Answer<Result<Conditional<Put>, RepoError>> {
+///     fn put_if(&self, entity: E, condition: &Condition) -> RepoAnswer<Conditional<Put>> {
 ///         let mut entities = self.0.lock().unwrap_or_else(PoisonError::into_inner);
 ///         if !condition.allows(entities.get(entity.id())) {
 ///             drop(entities);
@@ -55,7 +54,7 @@ use crate::stack;
 ///         Answer::Now(Ok(Conditional::Done(if replaced.is_some() { Put::Replaced } else { Put::Created })))
 ///     }
 ///
-///     fn remove_if(&self, id: &E::Id, condition: &Condition) -> Answer<Result<Conditional<Removed>, RepoError>> {
+///     fn remove_if(&self, id: &E::Id, condition: &Condition) -> RepoAnswer<Conditional<Removed>> {
 ///         let mut entities = self.0.lock().unwrap_or_else(PoisonError::into_inner);
 ///         if entities.get(id).is_some_and(|stored| !condition.allows(Some(stored))) {
 ///             return Answer::Now(Ok(Conditional::Refused));
@@ -65,7 +64,7 @@ use crate::stack;
 ///         Answer::Now(Ok(Conditional::Done(if removed.is_some() { Removed::Removed } else { Removed::Absent })))
 ///     }
 ///
-///     fn len(&self) -> Answer<Result<u64, RepoError>> {
+///     fn len(&self) -> RepoAnswer<u64> {
 ///         Answer::Now(Ok(self.0.lock().unwrap_or_else(PoisonError::into_inner).len() as u64))
 ///     }
 /// }
@@ -75,10 +74,10 @@ use crate::stack;
 ///
 /// let tree = Tree(Mutex::default());
 /// assert_eq!(tree.put(Entity::new(1, "first", 0.5)).wait()?, Put::Created);
-/// assert_eq!(tree.fetch(&1)?, Some(Entity::new(1, "first", 0.5)));
+/// assert_eq!(tree.fetch(&1).wait()?, Some(Entity::new(1, "first", 0.5)));
 /// assert_eq!(tree.remove_if(&1, &Condition::absent()).wait()?, Conditional::Refused);
 /// assert_eq!(tree.remove(&1).wait()?, Removed::Removed);
-/// # Ok::<(), RepoError>(())
+/// # Ok::<(), polyserve_core::RepoError>(())
 /// ```
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not an `EntityRepo<{E}>`",
@@ -87,33 +86,33 @@ use crate::stack;
 )]
 #[allow(clippy::len_without_is_empty)] // `len` may visit the whole store, so it is no cheap test for emptiness
 pub trait EntityRepo<E: Identifiable = Entity>: fmt::Debug + Send + Sync + 'static {
-    /// Looks up `id`. If the entity is in memory, the repo calls `visit` exactly once before it returns, and the answer is
-    /// [`Lookup::Visited`]. If the repo has to fetch the entity, it answers later with [`Lookup::Fetched`] and does not call
+    /// Looks up `id`. If the entity is in memory, the repo shows it to `visit` before it returns, and the answer is what
+    /// [`Visit::show`] returns. If the repo has to fetch the entity, it answers later with [`Lookup::Fetched`] and drops
     /// `visit`.
-    fn get(&self, id: &E::Id, visit: &mut dyn FnMut(E::View<'_>)) -> Answer<Result<Lookup<E>, RepoError>>;
+    fn get(&self, id: &E::Id, visit: Visit<'_, E>) -> RepoAnswer<Lookup<E>>;
 
     /// Stores `entity` under its id and replaces the entity that was there, if `condition` [allows](Condition::allows) it.
     /// The replaced entity, or the refused one, is dropped outside any lock.
-    fn put_if(&self, entity: E, condition: &Condition) -> Answer<Result<Conditional<Put>, RepoError>>;
+    fn put_if(&self, entity: E, condition: &Condition) -> RepoAnswer<Conditional<Put>>;
 
     /// Removes `id`, if `condition` [allows](Condition::allows) it. If no entity is stored, the answer is
     /// [`Removed::Absent`], whatever the condition.
-    fn remove_if(&self, id: &E::Id, condition: &Condition) -> Answer<Result<Conditional<Removed>, RepoError>>;
+    fn remove_if(&self, id: &E::Id, condition: &Condition) -> RepoAnswer<Conditional<Removed>>;
 
     /// Stores `entity` under its id and replaces the entity that was there.
     #[inline]
-    fn put(&self, entity: E) -> Answer<Result<Put, RepoError>> {
+    fn put(&self, entity: E) -> RepoAnswer<Put> {
         unconditional(self.put_if(entity, &Condition::ALWAYS))
     }
 
     /// Removes `id`.
     #[inline]
-    fn remove(&self, id: &E::Id) -> Answer<Result<Removed, RepoError>> {
+    fn remove(&self, id: &E::Id) -> RepoAnswer<Removed> {
         unconditional(self.remove_if(id, &Condition::ALWAYS))
     }
 
     /// Returns the number of entities. It is exact if no other operation runs. It may visit the whole store.
-    fn len(&self) -> Answer<Result<u64, RepoError>>;
+    fn len(&self) -> RepoAnswer<u64>;
 
     /// Returns the version of `id`, or `None` if a write to it is in progress, or if the repo keeps no versions. That is the default.
     ///
@@ -127,7 +126,7 @@ pub trait EntityRepo<E: Identifiable = Entity>: fmt::Debug + Send + Sync + 'stat
 
     /// Returns whether the repo takes writes now, for a health check: the error is the one that a write would get. It changes
     /// nothing. A repo in memory always takes writes, which is the default.
-    fn status(&self) -> Answer<Result<(), RepoError>> {
+    fn status(&self) -> RepoAnswer<()> {
         Answer::Now(Ok(()))
     }
 }
@@ -138,24 +137,63 @@ pub const MAX_STATUS_WAIT: Duration = Duration::from_millis(800);
 
 /// Returns the answer to a write under [`Condition::ALWAYS`].
 #[inline]
-fn unconditional<T: Send + 'static>(
-    written: Answer<Result<Conditional<T>, RepoError>>,
-) -> Answer<Result<T, RepoError>> {
+fn unconditional<T: Send + 'static>(written: RepoAnswer<Conditional<T>>) -> RepoAnswer<T> {
     written.map(|written| match written? {
         Conditional::Done(result) => Ok(result),
         Conditional::Refused => Err(RepoError::Other("the repo refused a write without a condition".into())),
     })
 }
 
+/// The answer of a repo.
+pub type RepoAnswer<T> = Answer<Result<T, RepoError>>;
+
 /// The result of [`EntityRepo::get`].
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Debug, PartialEq)]
 pub enum Lookup<E = Entity> {
     /// There is no entity with this id.
     Absent,
-    /// The visit was called with the entity.
-    Visited,
-    /// The entity. The visit was not called.
+    /// The visit saw the entity. Only [`Visit::show`] makes it.
+    Visited(Visited),
+    /// The entity. The visit saw nothing.
     Fetched(E),
+}
+
+/// The proof that a visit was called. [`Visit::show`] returns it in [`Lookup::Visited`], and there is no other way to make or
+/// copy one.
+#[derive(Debug, PartialEq)]
+pub struct Visited(());
+
+/// The callback of [`EntityRepo::get`], which sees an entity. A repo can call it once at most.
+///
+/// ```
+/// use polyserve_core::{Entity, Lookup, Visit};
+///
+/// let mut json = Vec::new();
+/// let found = Visit::new(&mut |shown| shown.write_json(&mut json).unwrap()).show(&Entity::new(1, "first", 0.5));
+/// assert!(matches!(found, Lookup::Visited(_)));
+/// assert_eq!(json, br#"{"id":1,"description":"first","value":0.5}"#);
+/// ```
+pub struct Visit<'a, E: Identifiable = Entity>(&'a mut dyn FnMut(Shown<'_, E>));
+
+impl<'a, E: Identifiable> Visit<'a, E> {
+    /// Creates a visit from a closure.
+    #[inline]
+    pub fn new(visit: &'a mut dyn FnMut(Shown<'_, E>)) -> Self {
+        Self(visit)
+    }
+
+    /// Calls the visit with an entity: a reference to it, or a [`Shown`]. Returns [`Lookup::Visited`].
+    #[inline]
+    pub fn show<'s>(self, entity: impl Into<Shown<'s, E>>) -> Lookup<E> {
+        (self.0)(entity.into());
+        Lookup::Visited(Visited(()))
+    }
+}
+
+impl<E: Identifiable> fmt::Debug for Visit<'_, E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Visit(..)")
+    }
 }
 
 /// The result of [`EntityRepo::put`].
@@ -241,11 +279,11 @@ macro_rules! forward {
         #[deny(clippy::missing_trait_methods)]
         impl<E: Identifiable, R: EntityRepo<E> + ?Sized> EntityRepo<E> for $pointer {
             #[inline]
-            fn get(&self, id: &E::Id, visit: &mut dyn FnMut(E::View<'_>)) -> Answer<Result<Lookup<E>, RepoError>> {
+            fn get(&self, id: &E::Id, visit: Visit<'_, E>) -> RepoAnswer<Lookup<E>> {
                 (**self).get(id, visit)
             }
             #[inline]
-            fn put_if(&self, entity: E, condition: &Condition) -> Answer<Result<Conditional<Put>, RepoError>> {
+            fn put_if(&self, entity: E, condition: &Condition) -> RepoAnswer<Conditional<Put>> {
                 (**self).put_if(entity, condition)
             }
             #[inline]
@@ -253,19 +291,19 @@ macro_rules! forward {
                 &self,
                 id: &E::Id,
                 condition: &Condition,
-            ) -> Answer<Result<Conditional<Removed>, RepoError>> {
+            ) -> RepoAnswer<Conditional<Removed>> {
                 (**self).remove_if(id, condition)
             }
             #[inline]
-            fn put(&self, entity: E) -> Answer<Result<Put, RepoError>> {
+            fn put(&self, entity: E) -> RepoAnswer<Put> {
                 (**self).put(entity)
             }
             #[inline]
-            fn remove(&self, id: &E::Id) -> Answer<Result<Removed, RepoError>> {
+            fn remove(&self, id: &E::Id) -> RepoAnswer<Removed> {
                 (**self).remove(id)
             }
             #[inline]
-            fn len(&self) -> Answer<Result<u64, RepoError>> {
+            fn len(&self) -> RepoAnswer<u64> {
                 (**self).len()
             }
             #[inline]
@@ -273,7 +311,7 @@ macro_rules! forward {
                 (**self).version(id)
             }
             #[inline]
-            fn status(&self) -> Answer<Result<(), RepoError>> {
+            fn status(&self) -> RepoAnswer<()> {
                 (**self).status()
             }
         }
@@ -282,22 +320,24 @@ macro_rules! forward {
 
 forward!(Arc<R>, Box<R>);
 
-/// Convenience methods of every [`EntityRepo`], for tests, tools and programs that embed a repo. They block until the repo
-/// has answered.
+/// Convenience methods of every [`EntityRepo`], for tests, tools and programs that embed a repo.
 pub trait EntityRepoExt<E: Identifiable = Entity>: EntityRepo<E> {
-    /// Returns a copy of the entity, if there is one.
+    /// Returns a copy of the entity, if there is one. An async caller awaits the answer; other callers block with
+    /// [`wait`](Answer::wait).
     ///
     /// # Errors
     ///
     /// Returns the [`RepoError`] of [`EntityRepo::get`].
-    fn fetch(&self, id: &E::Id) -> Result<Option<E>, RepoError> {
+    fn fetch(&self, id: &E::Id) -> RepoAnswer<Option<E>> {
         let mut visited = None;
-        let found = stack::for_values(|| self.get(id, &mut |entity| visited = Some(E::from_view(entity))));
-        match found.wait()? {
-            Lookup::Absent => Ok(None),
-            Lookup::Visited => Ok(visited),
-            Lookup::Fetched(entity) => Ok(Some(entity)),
-        }
+        let found = stack::for_values(|| self.get(id, Visit::new(&mut |shown| visited = Some(shown.to_owned()))));
+        found.map(move |found| {
+            Ok(match found? {
+                Lookup::Absent => None,
+                Lookup::Visited(_) => visited,
+                Lookup::Fetched(entity) => Some(entity),
+            })
+        })
     }
 }
 

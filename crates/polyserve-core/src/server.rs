@@ -1,6 +1,8 @@
 //! Servers: the [`Server`] trait, and [`Running`], a server that was started.
 
+use std::error::Error;
 use std::fmt;
+use std::future::IntoFuture as _;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::{Arc, PoisonError};
@@ -27,7 +29,7 @@ use crate::sync::{Mutex, lock};
 ///   is free.
 ///
 /// ```
-/// use polyserve_core::{Connections, ListenOn, Running, Server, Service};
+/// use polyserve_core::{Shape, ListenOn, Running, Server, Service};
 /// use std::sync::Arc;
 ///
 /// /// Prints the address of another server.
@@ -35,8 +37,8 @@ use crate::sync::{Mutex, lock};
 /// struct Announced<S>(S);
 ///
 /// impl<S: Server> Server for Announced<S> {
-///     fn connections(&self) -> Connections {
-///         self.0.connections()
+///     fn shape(&self) -> Shape {
+///         self.0.shape()
 ///     }
 ///     fn max_concurrent(&self) -> Option<usize> {
 ///         self.0.max_concurrent()
@@ -55,12 +57,12 @@ use crate::sync::{Mutex, lock};
 )]
 pub trait Server: fmt::Debug + Send + Sync + 'static {
     /// Returns the shape of the server.
-    fn connections(&self) -> Connections;
+    fn shape(&self) -> Shape;
 
     /// Returns the number of connections that are served at a time, if the shape bounds it: others wait until one leaves.
     /// `None` if no connection delays another, or if the number is not known.
     fn max_concurrent(&self) -> Option<usize> {
-        (self.connections() == Connections::One).then_some(1)
+        (self.shape() == Shape::One).then_some(1)
     }
 
     /// Listens and serves `service`. [`ServerExt::serve`] takes more types.
@@ -101,8 +103,8 @@ impl<S: Server + ?Sized> ServerExt for S {}
 
 #[deny(clippy::missing_trait_methods)]
 impl<S: Server + ?Sized> Server for Box<S> {
-    fn connections(&self) -> Connections {
-        (**self).connections()
+    fn shape(&self) -> Shape {
+        (**self).shape()
     }
     fn max_concurrent(&self) -> Option<usize> {
         (**self).max_concurrent()
@@ -114,7 +116,7 @@ impl<S: Server + ?Sized> Server for Box<S> {
 
 /// The shape of a server: how connections use its threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Connections {
+pub enum Shape {
     /// An idle connection holds no worker.
     Multiplexed,
     /// A connection holds a thread while it is open. An idle one is closed if another waits for a thread.
@@ -218,10 +220,10 @@ impl fmt::Debug for CounterSource {
 /// A server that was started. Dropping it is a shutdown without grace.
 ///
 /// ```
-/// use polyserve_core::{Drain, Running};
+/// use polyserve_core::{Drain, Running, ServerFailed};
 /// use std::time::Duration;
 ///
-/// fn stop(running: Running) -> std::io::Result<Drain> {
+/// fn stop(running: Running) -> Result<Drain, ServerFailed> {
 ///     println!("stopping {}: {}", running.local_addr(), running.counters());
 ///     running.shutdown_within(Duration::from_secs(5)) // or `shutdown()`, or `drained().await`
 /// }
@@ -233,7 +235,7 @@ pub struct Running {
     counters: CounterSource,
     thread: Option<JoinHandle<()>>,
     /// In a mutex, so that threads may share a running server. Taken once.
-    ended: Mutex<Option<Answer<Result<Drain, String>>>>,
+    ended: Mutex<Option<Answer<Result<Drain, ServerFailed>>>>,
 }
 
 impl Running {
@@ -271,11 +273,11 @@ impl Running {
         counters: impl Fn() -> Counters + Send + Sync + 'static,
         main: impl FnOnce() -> Drain + Send + 'static,
     ) -> io::Result<Self> {
-        let (completer, ended) = promise(Err(String::from("the server's main thread went away")));
+        let (completer, ended) = promise(Err(ServerFailed::new("its main thread went away")));
         let counters = CounterSource(Arc::new(Mutex::new(CounterState::Running(Box::new(counters)))));
         let at_the_end = counters.clone();
         let thread = thread::Builder::new().name(name.into()).spawn(move || {
-            let drained = isolate(main);
+            let drained = isolate(main).map_err(ServerFailed::new);
             let _ = isolate(|| at_the_end.end());
             let _ = completer.complete(drained);
         })?;
@@ -317,8 +319,8 @@ impl Running {
     ///
     /// # Errors
     ///
-    /// Returns an error if the server's main thread has panicked.
-    pub fn shutdown(self) -> io::Result<Drain> {
+    /// Returns [`ServerFailed`] if the server's main thread has panicked.
+    pub fn shutdown(self) -> Result<Drain, ServerFailed> {
         let grace = self.grace;
         self.shutdown_within(grace)
     }
@@ -327,31 +329,35 @@ impl Running {
     ///
     /// # Errors
     ///
-    /// Returns an error if the server's main thread has panicked.
-    pub fn shutdown_within(mut self, grace: Duration) -> io::Result<Drain> {
+    /// Returns [`ServerFailed`] if the server's main thread has panicked.
+    pub fn shutdown_within(mut self, grace: Duration) -> Result<Drain, ServerFailed> {
         self.begin(grace);
         let result = self.take_end().wait();
         self.join();
-        finish(result)
+        result
     }
 
     /// Drains with the configured grace, and returns a future of the end, for async callers. The drain begins at once. When
     /// the future is ready, the server's main thread has done its work, and ends by itself.
     ///
     /// ```
-    /// use polyserve_core::{Drain, Running};
-    /// async fn end(running: Running) -> std::io::Result<Drain> {
+    /// use polyserve_core::{Drain, Running, ServerFailed};
+    /// async fn end(running: Running) -> Result<Drain, ServerFailed> {
     ///     running.drained().await
     /// }
     /// ```
-    pub fn drained(mut self) -> impl Future<Output = io::Result<Drain>> + Send + 'static {
+    ///
+    /// # Errors
+    ///
+    /// Returns [`ServerFailed`] if the server's main thread has panicked.
+    pub fn drained(mut self) -> impl Future<Output = Result<Drain, ServerFailed>> + Send + 'static {
         self.begin(self.grace);
         let ended = self.take_end();
         drop(self.thread.take());
-        async move { finish(ended.await) }
+        ended.into_future()
     }
 
-    fn take_end(&mut self) -> Answer<Result<Drain, String>> {
+    fn take_end(&mut self) -> Answer<Result<Drain, ServerFailed>> {
         let ended = self.ended.get_mut().unwrap_or_else(PoisonError::into_inner).take();
         ended.expect("each method that takes the end consumes the running server")
     }
@@ -383,8 +389,42 @@ impl fmt::Debug for Running {
     }
 }
 
-fn finish(result: Result<Drain, String>) -> io::Result<Drain> {
-    result.map_err(|panic| io::Error::other(format!("the server failed: {panic}")))
+/// The main thread of a server has panicked, so there is no result of its drain.
+///
+/// ```
+/// fn stop(running: polyserve_core::Running) -> std::io::Result<()> {
+///     println!("{}", running.shutdown()?); // it is an `io::Error` too
+///     Ok(())
+/// }
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServerFailed {
+    panic: String,
+}
+
+impl ServerFailed {
+    fn new(panic: impl Into<String>) -> Self {
+        Self { panic: panic.into() }
+    }
+
+    /// Returns the text of the panic.
+    pub fn panic(&self) -> &str {
+        &self.panic
+    }
+}
+
+impl fmt::Display for ServerFailed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the server failed: {}", self.panic)
+    }
+}
+
+impl Error for ServerFailed {}
+
+impl From<ServerFailed> for io::Error {
+    fn from(failed: ServerFailed) -> Self {
+        Self::other(failed)
+    }
 }
 
 #[cfg(test)]
@@ -403,8 +443,8 @@ mod tests {
     }
 
     impl Server for Keep {
-        fn connections(&self) -> Connections {
-            Connections::One
+        fn shape(&self) -> Shape {
+            Shape::One
         }
         fn start(&self, _: ListenOn, service: Arc<dyn Service>) -> io::Result<Running> {
             *lock(&self.0) = Some(service);

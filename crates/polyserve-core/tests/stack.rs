@@ -10,7 +10,7 @@ use std::sync::{Mutex, PoisonError};
 
 use polyserve_core::service::{EntityService, Head, Headers, Method, Request, Service, Status, Version};
 use polyserve_core::{
-    Answer, Condition, Conditional, EntityRepo, Identifiable, InvalidEntity, Lookup, Put, Removed, RepoError,
+    Answer, Condition, Conditional, EntityRepo, Identifiable, InvalidEntity, Lookup, Put, Removed, RepoAnswer, Visit,
     identifiable,
 };
 use serde::{Deserialize, Serialize, Serializer};
@@ -62,26 +62,23 @@ identifiable!(Deep, name: String);
 struct Map<E: Identifiable>(Mutex<HashMap<E::Id, E>>);
 
 impl<E: Identifiable> EntityRepo<E> for Map<E> {
-    fn get(&self, id: &E::Id, visit: &mut dyn FnMut(E::View<'_>)) -> Answer<Result<Lookup<E>, RepoError>> {
+    fn get(&self, id: &E::Id, visit: Visit<'_, E>) -> RepoAnswer<Lookup<E>> {
         REPO.set(here());
-        match self.0.lock().unwrap_or_else(PoisonError::into_inner).get(id) {
-            Some(entity) => visit(entity.view()),
-            None => return Answer::Now(Ok(Lookup::Absent)),
-        }
-        Answer::Now(Ok(Lookup::Visited))
+        let map = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        Answer::Now(Ok(map.get(id).map_or(Lookup::Absent, |entity| visit.show(entity))))
     }
 
-    fn put_if(&self, entity: E, _: &Condition) -> Answer<Result<Conditional<Put>, RepoError>> {
+    fn put_if(&self, entity: E, _: &Condition) -> RepoAnswer<Conditional<Put>> {
         let mut map = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let old = map.insert(entity.id().clone(), entity);
         Answer::Now(Ok(Conditional::Done(if old.is_some() { Put::Replaced } else { Put::Created })))
     }
 
-    fn remove_if(&self, _: &E::Id, _: &Condition) -> Answer<Result<Conditional<Removed>, RepoError>> {
+    fn remove_if(&self, _: &E::Id, _: &Condition) -> RepoAnswer<Conditional<Removed>> {
         Answer::Now(Ok(Conditional::Refused))
     }
 
-    fn len(&self) -> Answer<Result<u64, RepoError>> {
+    fn len(&self) -> RepoAnswer<u64> {
         Answer::Now(Ok(0))
     }
 }

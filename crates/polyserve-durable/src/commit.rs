@@ -29,7 +29,9 @@ use std::time::{Duration, Instant};
 use polyserve_core::log::LogThrottles;
 use polyserve_core::mailbox::Mailbox;
 use polyserve_core::panics::drop_payload;
-use polyserve_core::{Completer, Condition, Conditional, EntityRepo, Identifiable, Lookup, Put, Removed, RepoError};
+use polyserve_core::{
+    Completer, Condition, Conditional, EntityRepo, Identifiable, Lookup, Put, Removed, RepoError, Shown, Visit,
+};
 
 use crate::compactor::Compactor;
 use crate::disk::Disk;
@@ -324,17 +326,17 @@ impl<R: EntityRepo<E>, E: Identifiable> Committer<R, E> {
 
     fn evaluate_inner(&self, id: &E::Id, condition: &Condition) -> Result<(bool, bool), RepoError> {
         let outcome_of =
-            |view: Option<E::View<'_>>| (view.is_some(), condition.is_always() || condition.allows_view::<E>(view));
+            |shown: Option<Shown<'_, E>>| (shown.is_some(), condition.is_always() || condition.allows_shown(shown));
         match self.latest.get(id).and_then(|position| self.decided.get(*position)) {
-            Some(Decided::Put { entity, .. }) => return Ok(outcome_of(Some(entity.view()))),
+            Some(Decided::Put { entity, .. }) => return Ok(outcome_of(Some(Shown::from(entity)))),
             Some(Decided::Remove { .. }) => return Ok(outcome_of(None)),
             None => {}
         }
         let mut outcome = (false, false);
-        match self.memory.get(id, &mut |view| outcome = outcome_of(Some(view))).wait()? {
+        match self.memory.get(id, Visit::new(&mut |shown| outcome = outcome_of(Some(shown)))).wait()? {
             Lookup::Absent => Ok(outcome_of(None)),
-            Lookup::Visited => Ok(outcome),
-            Lookup::Fetched(entity) => Ok(outcome_of(Some(entity.view()))),
+            Lookup::Visited(_) => Ok(outcome),
+            Lookup::Fetched(entity) => Ok(outcome_of(Some(Shown::from(&entity)))),
         }
     }
 

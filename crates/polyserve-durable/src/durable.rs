@@ -13,7 +13,8 @@ use std::time::{Duration, Instant};
 use polyserve_core::mailbox::{Mailbox, Refused};
 use polyserve_core::stack::FOR_ANY_VALUE;
 use polyserve_core::{
-    Answer, Condition, Conditional, Entity, EntityRepo, Identifiable, Lookup, Put, Removed, RepoError, promise,
+    Answer, Condition, Conditional, Entity, EntityRepo, Identifiable, Lookup, Put, Removed, RepoAnswer, RepoError,
+    Visit, promise,
 };
 
 use crate::commit::{CommitCounts, Committer, Shared, VERIFY_EACH, Write, WriteReply};
@@ -99,7 +100,7 @@ pub struct Recovery {
 ///
 /// let store = Durable::open(&directory, Sharded::new())?;
 /// assert_eq!(store.recovery().entities, 1);
-/// assert_eq!(store.fetch(&1)?, Some(Entity::new(1, "first", 0.5)));
+/// assert_eq!(store.fetch(&1).wait()?, Some(Entity::new(1, "first", 0.5)));
 /// # drop(store);
 /// # std::fs::remove_dir_all(&directory)?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -199,7 +200,7 @@ impl<R: EntityRepo<E>, E: Identifiable> Durable<R, E> {
     fn submit<T: Send + 'static>(
         &self,
         write: impl FnOnce(WriteReply<T>) -> Result<Write<E>, RepoError>,
-    ) -> Answer<Result<Conditional<T>, RepoError>> {
+    ) -> RepoAnswer<Conditional<T>> {
         if let Some(stopped) = self.shared.stopped.get() {
             return Answer::Now(Err(stopped.to_repo_error()));
         }
@@ -255,11 +256,11 @@ pub(crate) fn load<R: EntityRepo<E>, E: Identifiable>(
 
 impl<R: EntityRepo<E>, E: Identifiable> EntityRepo<E> for Durable<R, E> {
     #[inline]
-    fn get(&self, id: &E::Id, visit: &mut dyn FnMut(E::View<'_>)) -> Answer<Result<Lookup<E>, RepoError>> {
+    fn get(&self, id: &E::Id, visit: Visit<'_, E>) -> RepoAnswer<Lookup<E>> {
         self.memory.get(id, visit)
     }
 
-    fn put_if(&self, entity: E, condition: &Condition) -> Answer<Result<Conditional<Put>, RepoError>> {
+    fn put_if(&self, entity: E, condition: &Condition) -> RepoAnswer<Conditional<Put>> {
         let condition = condition.clone();
         self.submit(|reply| {
             let record = put_record(&entity)?;
@@ -267,7 +268,7 @@ impl<R: EntityRepo<E>, E: Identifiable> EntityRepo<E> for Durable<R, E> {
         })
     }
 
-    fn remove_if(&self, id: &E::Id, condition: &Condition) -> Answer<Result<Conditional<Removed>, RepoError>> {
+    fn remove_if(&self, id: &E::Id, condition: &Condition) -> RepoAnswer<Conditional<Removed>> {
         let (id, condition) = (id.clone(), condition.clone());
         self.submit(|reply| {
             let record = remove_record::<E>(&id)?;
@@ -275,13 +276,13 @@ impl<R: EntityRepo<E>, E: Identifiable> EntityRepo<E> for Durable<R, E> {
         })
     }
 
-    fn len(&self) -> Answer<Result<u64, RepoError>> {
+    fn len(&self) -> RepoAnswer<u64> {
         self.memory.len()
     }
 
     /// At most once a second, the thread of the log looks at the directory: it must still be the store's. If the last write found
     /// no room, that thread also tries to write, at most once a second. Otherwise the answer costs no system call.
-    fn status(&self) -> Answer<Result<(), RepoError>> {
+    fn status(&self) -> RepoAnswer<()> {
         if let Some(stopped) = self.shared.stopped.get() {
             return Answer::Now(Err(stopped.to_repo_error()));
         }

@@ -17,7 +17,7 @@ use crate::format::{Change, MAX_RECORD, Record};
 pub(crate) fn put_record<E: Identifiable>(entity: &E) -> Result<Vec<u8>, RepoError> {
     let json = |entity: &E| {
         let mut json = Vec::with_capacity(128);
-        E::write_json(entity.view(), &mut json).map(|()| json)
+        entity.write_json(&mut json).map(|()| json)
     };
     let written = json(entity).map_err(RepoError::Other)?;
     let is_same = |read: &E| json(read).is_ok_and(|rewritten| rewritten == written);
@@ -31,9 +31,9 @@ pub(crate) fn put_record<E: Identifiable>(entity: &E) -> Result<Vec<u8>, RepoErr
             });
         }
         _ => {
-            let packed = postcard::to_extend(&entity.view(), Vec::new()).map_err(unreadable)?;
+            let packed = postcard::to_extend(entity, Vec::new()).map_err(unreadable)?;
             let read: E = postcard::from_bytes(&packed).map_err(unreadable)?;
-            let repacked = postcard::to_extend(&read.view(), Vec::new()).map_err(unreadable)?;
+            let repacked = postcard::to_extend(&read, Vec::new()).map_err(unreadable)?;
             if repacked != packed || read.id() != id || !is_same(&read) {
                 return Err(unreadable("it is another entity after it was read back"));
             }

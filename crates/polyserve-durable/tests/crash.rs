@@ -51,7 +51,7 @@ fn open(directory: &Path) -> Durable<Sharded> {
 
 /// Reads a key. Returns the value, after a check that it is whole.
 fn read(store: &Durable<Sharded>, key: i64) -> Option<u64> {
-    let found = store.fetch(&key).unwrap()?;
+    let found = store.fetch(&key).wait().unwrap()?;
     Some(value_of(key, found.as_ref()).unwrap_or_else(|wrong| panic!("key {key}: {wrong:?}")))
 }
 

@@ -34,7 +34,7 @@ fn a_store_leaves_files_that_are_not_its_own() {
     let own_file = dir.join("snapshot-0000000000000007.tmp");
     fs::write(&own_file, "what an interrupted compaction has left").unwrap();
     put(&open(&dir), 1);
-    assert!(open(&dir).fetch(&1).unwrap().is_some() && maintenance::check(&*dir).unwrap().damage.is_empty());
+    assert!(open(&dir).fetch(&1).wait().unwrap().is_some() && maintenance::check(&*dir).unwrap().damage.is_empty());
     assert!(dir.join("cache.tmp").is_dir() && !own_file.exists());
     for name in foreign {
         assert_eq!(fs::read_to_string(dir.join(name)).unwrap(), "text of others\n", "{name}");
@@ -54,7 +54,7 @@ fn a_backup_leaves_files_that_are_not_its_own() {
     assert!(!copy.exists());
     fs::remove_dir_all(&incomplete).unwrap();
     assert_eq!(maintenance::backup(dir.join("store"), &copy).unwrap().files, 1);
-    assert!(!incomplete.exists() && open(&copy).fetch(&1).unwrap().is_some());
+    assert!(!incomplete.exists() && open(&copy).fetch(&1).wait().unwrap().is_some());
 }
 
 /// A backup that fails removes what it made.
@@ -82,7 +82,7 @@ fn the_name_of_a_backup_may_end_with_a_slash() {
     for name in ["copy/", "copies/copy//", "copies/./other/."] {
         let copy = dir.join(name);
         assert_eq!(maintenance::backup(dir.join("store"), &copy).unwrap().files, 1, "{name}");
-        assert!(open(&copy).fetch(&1).unwrap().is_some(), "{name}");
+        assert!(open(&copy).fetch(&1).wait().unwrap().is_some(), "{name}");
         let error = maintenance::backup(dir.join("store"), &copy).unwrap_err();
         assert!(error.to_string().starts_with("cannot create "), "{error}");
     }
@@ -194,7 +194,7 @@ fn a_file_with_a_large_number_is_one_damage() {
             let missing = format!("up to log-{:016x}", u64::from_str_radix(&name[4..], 16).unwrap() - 1);
             assert!(report.damage[0].reason.ends_with(&missing), "{:?}", report.damage);
             match maintenance::repair(&*dir) {
-                Ok(_) => assert!(open(&dir).fetch(&1).unwrap().is_some(), "{name}"),
+                Ok(_) => assert!(open(&dir).fetch(&1).wait().unwrap().is_some(), "{name}"),
                 Err(error) => assert!(name.ends_with('e') && error.to_string().contains(name), "{error}"),
             }
             assert!(dir.join("log-0000000000000001").exists() != dir.join("damaged-log-0000000000000001").exists());
@@ -269,7 +269,7 @@ fn a_backup_under_load_has_all_answered_writes() {
                 assert_eq!((checked.files, checked.bytes), (report.files, report.bytes));
                 let copied = open(&copy);
                 for writer in 0..WRITERS {
-                    let value = copied.fetch(&writer).unwrap().map_or(0, |entity| entity.value as i64);
+                    let value = copied.fetch(&writer).wait().unwrap().map_or(0, |entity| entity.value as i64);
                     let (min, max) = (min[writer as usize], max[writer as usize]);
                     assert!(min <= value && value <= max, "{writer}: {value} is not in {min} to {max}");
                 }

@@ -2,10 +2,10 @@
 
 use std::env::temp_dir;
 
+use polyserve_conformance::NamedEntity;
 use polyserve_conformance::repo::RepoSubject;
 use polyserve_conformance::repo_conformance;
 use polyserve_core::EntityRepo;
-use polyserve_core::entity::NamedEntity;
 use polyserve_durable::Durable;
 use polyserve_memory::{Actor, Packed, Sharded};
 

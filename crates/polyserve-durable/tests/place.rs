@@ -71,7 +71,7 @@ fn a_store_that_was_moved_writes_nothing_at_its_old_path_and_stops() {
         assert!(matches!(open(&moved), Err(OpenError::InUse { .. })));
         let answered = write_until_stopped(&store);
         assert!(matches!(store.status().wait(), Err(RepoError::ReadOnly(_))));
-        assert!(store.fetch(&0).unwrap().is_some() || answered == 0, "reads go on");
+        assert!(store.fetch(&0).wait().unwrap().is_some() || answered == 0, "reads go on");
         drop(store);
         if let Some(successor) = successor {
             put(&successor, 1).unwrap();
@@ -141,7 +141,7 @@ fn a_store_that_has_lost_a_file_stops() {
             }
             write_until_stopped(&store);
             assert!(matches!(store.status().wait(), Err(RepoError::ReadOnly(_))));
-            assert!(store.fetch(&0).unwrap().is_some(), "reads go on");
+            assert!(store.fetch(&0).wait().unwrap().is_some(), "reads go on");
             drop(store);
             assert!(replaced || open(&path).is_err(), "{}", lost.display());
         }

@@ -12,7 +12,8 @@ use std::thread;
 
 use polyserve_core::repo::EntityRepoExt;
 use polyserve_core::{
-    Answer, Condition, Conditional, Entity, EntityRef, EntityRepo, Identifiable, Lookup, Put, Removed, RepoError,
+    Answer, Condition, Conditional, Entity, EntityRepo, Identifiable, Lookup, Put, Removed, RepoAnswer, RepoError,
+    Visit,
 };
 use polyserve_durable::{Durable, DurableOptions};
 use polyserve_memory::{Actor, StdMutex};
@@ -67,34 +68,34 @@ impl SlowRepo {
 }
 
 impl EntityRepo for SlowRepo {
-    fn get(&self, id: &i64, visit: &mut dyn FnMut(EntityRef<'_>)) -> Answer<Result<Lookup, RepoError>> {
+    fn get(&self, id: &i64, visit: Visit<'_>) -> RepoAnswer<Lookup> {
         if thread::current().name() == Some("log") {
             self.barrier.pass();
         }
         self.entities.get(id, visit)
     }
 
-    fn put_if(&self, entity: Entity, condition: &Condition) -> Answer<Result<Conditional<Put>, RepoError>> {
+    fn put_if(&self, entity: Entity, condition: &Condition) -> RepoAnswer<Conditional<Put>> {
         if self.is_rejected() {
             return Answer::Now(Err(RepoError::Overloaded));
         }
         self.entities.put_if(entity, condition)
     }
 
-    fn remove_if(&self, id: &i64, condition: &Condition) -> Answer<Result<Conditional<Removed>, RepoError>> {
+    fn remove_if(&self, id: &i64, condition: &Condition) -> RepoAnswer<Conditional<Removed>> {
         if self.is_rejected() {
             return Answer::Now(Err(RepoError::Overloaded));
         }
         self.entities.remove_if(id, condition)
     }
 
-    fn len(&self) -> Answer<Result<u64, RepoError>> {
+    fn len(&self) -> RepoAnswer<u64> {
         self.entities.len()
     }
 }
 
 fn ids<R: EntityRepo>(store: &Durable<R>) -> Vec<i64> {
-    (0..100).filter(|id| store.fetch(id).unwrap().is_some()).collect()
+    (0..100).filter(|id| store.fetch(id).wait().unwrap().is_some()).collect()
 }
 
 /// Regression test: the repo in memory was overloaded, and the store stopped all writes, although the write was on the disk.
@@ -112,7 +113,7 @@ fn an_overloaded_memory_delays_a_write() {
     assert_eq!(store.remove(&1).wait().unwrap(), Removed::Removed);
     overload(1);
     assert_eq!(store.put(Entity::new(3, "text", f64::NAN)).wait().unwrap(), Put::Created);
-    assert!(store.fetch(&3).unwrap().unwrap().value.is_nan());
+    assert!(store.fetch(&3).wait().unwrap().unwrap().value.is_nan());
     assert_eq!(ids(&store), [2, 3]);
 }
 
@@ -126,7 +127,7 @@ fn a_flood_of_gets_stops_no_write() {
         for _ in 0..2 {
             scope.spawn(|| {
                 while !is_over.load(Ordering::Relaxed) {
-                    drop(store.get(&1, &mut |_| {})); // the message stays in the mailbox
+                    drop(store.get(&1, Visit::new(&mut |_| {}))); // the message stays in the mailbox
                 }
             });
         }
@@ -241,18 +242,9 @@ struct Fragile {
 
 impl Identifiable for Fragile {
     type Id = FragileId;
-    type View<'a> = &'a Self;
 
     fn id(&self) -> &FragileId {
         &self.id
-    }
-
-    fn view(&self) -> &Self {
-        self
-    }
-
-    fn from_view(view: &Self) -> Self {
-        view.clone()
     }
 }
 
@@ -276,7 +268,7 @@ fn a_panic_in_an_id_fails_no_other_write() {
     drop(store);
     let store = open();
     for text in ["after hash", "after clone", "after drop"] {
-        assert!(store.fetch(&id(text)).unwrap().is_some(), "{text}");
+        assert!(store.fetch(&id(text)).wait().unwrap().is_some(), "{text}");
     }
     assert_eq!(store.recovery().entities, 3);
 }

@@ -9,9 +9,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use polyserve::{
-    Answer, Condition, Conditional, Entity, EntityRef, EntityRepo, Lookup, Put, Removed, RepoError, timer,
-};
+use polyserve::{Answer, Condition, Conditional, Entity, EntityRepo, Lookup, Put, Removed, RepoAnswer, Visit, timer};
 
 /// A wrapped repo, with delayed answers.
 #[derive(Debug)]
@@ -33,18 +31,18 @@ impl Delayed {
 }
 
 impl EntityRepo for Delayed {
-    fn get(&self, &id: &i64, _visit: &mut dyn FnMut(EntityRef<'_>)) -> Answer<Result<Lookup, RepoError>> {
+    fn get(&self, &id: &i64, _visit: Visit<'_>) -> RepoAnswer<Lookup> {
         let mut seen = None;
-        let found = self.repo.get(&id, &mut |entity| seen = Some(entity.to_entity()));
+        let found = self.repo.get(&id, Visit::new(&mut |entity| seen = Some(entity.to_owned())));
         // A deferred answer cannot visit the entity, so it returns a copy.
         let found = found.map(move |found| match (found, seen) {
-            (Ok(Lookup::Visited), Some(entity)) => Ok(Lookup::Fetched(entity)),
+            (Ok(Lookup::Visited(_)), Some(entity)) => Ok(Lookup::Fetched(entity)),
             (found, _) => found,
         });
         self.later(found)
     }
 
-    fn put_if(&self, entity: Entity, condition: &Condition) -> Answer<Result<Conditional<Put>, RepoError>> {
+    fn put_if(&self, entity: Entity, condition: &Condition) -> RepoAnswer<Conditional<Put>> {
         let delay = self.delay;
         self.repo.put_if(entity, condition).then(move |put| match put {
             Ok(Conditional::Done(Put::Created)) => Answer::Now(put),
@@ -52,11 +50,11 @@ impl EntityRepo for Delayed {
         })
     }
 
-    fn remove_if(&self, &id: &i64, condition: &Condition) -> Answer<Result<Conditional<Removed>, RepoError>> {
+    fn remove_if(&self, &id: &i64, condition: &Condition) -> RepoAnswer<Conditional<Removed>> {
         self.later(self.repo.remove_if(&id, condition))
     }
 
-    fn put(&self, entity: Entity) -> Answer<Result<Put, RepoError>> {
+    fn put(&self, entity: Entity) -> RepoAnswer<Put> {
         let delay = self.delay;
         self.repo.put(entity).then(move |put| match put {
             Ok(Put::Created) => Answer::Now(put),
@@ -64,15 +62,15 @@ impl EntityRepo for Delayed {
         })
     }
 
-    fn remove(&self, &id: &i64) -> Answer<Result<Removed, RepoError>> {
+    fn remove(&self, &id: &i64) -> RepoAnswer<Removed> {
         self.later(self.repo.remove(&id))
     }
 
-    fn len(&self) -> Answer<Result<u64, RepoError>> {
+    fn len(&self) -> RepoAnswer<u64> {
         self.later(self.repo.len())
     }
 
-    fn status(&self) -> Answer<Result<(), RepoError>> {
+    fn status(&self) -> RepoAnswer<()> {
         self.later(self.repo.status())
     }
 }
@@ -102,15 +100,15 @@ mod tests {
             assert!(start.elapsed() >= DELAY, "{what}");
         };
         assert_delayed("an update", &|| assert_eq!(repo.put(entity(2.0)).wait().unwrap(), Put::Replaced));
-        assert_delayed("a look-up", &|| assert_eq!(repo.fetch(&7).unwrap(), Some(entity(2.0))));
-        assert_delayed("a look-up of nothing", &|| assert_eq!(repo.fetch(&8).unwrap(), None));
+        assert_delayed("a look-up", &|| assert_eq!(repo.fetch(&7).wait().unwrap(), Some(entity(2.0))));
+        assert_delayed("a look-up of nothing", &|| assert_eq!(repo.fetch(&8).wait().unwrap(), None));
         assert_delayed("a count", &|| assert_eq!(repo.len().wait().unwrap(), 1));
         assert_delayed("a status", &|| repo.status().wait().unwrap());
         assert_delayed("a removal", &|| assert_eq!(repo.remove(&7).wait().unwrap(), Removed::Removed));
         // The operation takes effect although its answer is dropped.
         drop(repo.put(entity(3.0)));
         drop(repo.put(entity(4.0)));
-        assert_eq!(repo.fetch(&7).unwrap(), Some(entity(4.0)));
+        assert_eq!(repo.fetch(&7).wait().unwrap(), Some(entity(4.0)));
     }
 
     repo_conformance!(

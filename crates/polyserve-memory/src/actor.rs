@@ -52,8 +52,8 @@ use polyserve_core::panics::drop_payload;
 use polyserve_core::stack;
 use polyserve_core::sync::thread::{self, JoinHandle};
 use polyserve_core::{
-    Answer, Completer, Condition, Conditional, Entity, EntityRepo, Identifiable, Lookup, Put, Removed, RepoError,
-    promise,
+    Answer, Completer, Condition, Conditional, Entity, EntityRepo, Identifiable, Lookup, Put, Removed, RepoAnswer,
+    RepoError, Visit, promise,
 };
 
 use crate::hash::IdState;
@@ -66,15 +66,18 @@ const DEFAULT_CAPACITY: NonZeroUsize = NonZeroUsize::new(16 * 1024).unwrap();
 /// Shards that each belong to one thread.
 ///
 /// ```
-/// use polyserve_core::entity::NamedEntity;
 /// use polyserve_core::repo::EntityRepoExt;
 /// use polyserve_core::{Entity, EntityRepo, Put};
 /// use polyserve_memory::Actor;
 ///
 /// let store = Actor::new();
 /// assert_eq!(store.put(Entity::new(1, "first", 0.5)).wait()?, Put::Created);
-/// assert_eq!(store.fetch(&1)?, Some(Entity::new(1, "first", 0.5)));
-/// assert_eq!(Actor::of::<NamedEntity>().len().wait()?, 0);
+/// assert_eq!(store.fetch(&1).wait()?, Some(Entity::new(1, "first", 0.5)));
+///
+/// # #[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
+/// # struct Account { name: String }
+/// # polyserve_core::identifiable!(Account, name: String);
+/// assert_eq!(Actor::of::<Account>().len().wait()?, 0);
 /// # Ok::<(), polyserve_core::RepoError>(())
 /// ```
 pub struct Actor<E: Identifiable = Entity> {
@@ -289,7 +292,7 @@ impl<E: Identifiable> Drop for OwnerQueue<'_, E> {
 fn ask<E: Identifiable, T: Send + 'static>(
     mailbox: &Mailbox<Message<E>>,
     operation: impl FnOnce(ResultCompleter<T>) -> Message<E>,
-) -> Answer<Result<T, RepoError>> {
+) -> RepoAnswer<T> {
     let (reply, answer) = promise(Err(RepoError::Closed));
     match mailbox.send(operation(reply)) {
         Ok(()) => answer,
@@ -301,23 +304,23 @@ fn ask<E: Identifiable, T: Send + 'static>(
 
 impl<E: Identifiable> EntityRepo<E> for Actor<E> {
     /// Answers [`Lookup::Fetched`] and never calls `visit`.
-    fn get(&self, id: &E::Id, _visit: &mut dyn FnMut(E::View<'_>)) -> Answer<Result<Lookup<E>, RepoError>> {
+    fn get(&self, id: &E::Id, _visit: Visit<'_, E>) -> RepoAnswer<Lookup<E>> {
         ask(self.mailbox(id), |reply| Message::Get(id.clone(), reply))
     }
 
-    fn put_if(&self, entity: E, condition: &Condition) -> Answer<Result<Conditional<Put>, RepoError>> {
+    fn put_if(&self, entity: E, condition: &Condition) -> RepoAnswer<Conditional<Put>> {
         ask(self.mailbox(entity.id()), |reply| Message::PutIf(Box::new((entity, condition.clone())), reply))
     }
 
-    fn remove_if(&self, id: &E::Id, condition: &Condition) -> Answer<Result<Conditional<Removed>, RepoError>> {
+    fn remove_if(&self, id: &E::Id, condition: &Condition) -> RepoAnswer<Conditional<Removed>> {
         ask(self.mailbox(id), |reply| Message::RemoveIf(Box::new((id.clone(), condition.clone())), reply))
     }
 
-    fn put(&self, entity: E) -> Answer<Result<Put, RepoError>> {
+    fn put(&self, entity: E) -> RepoAnswer<Put> {
         ask(self.mailbox(entity.id()), |reply| Message::Put(entity, reply))
     }
 
-    fn remove(&self, id: &E::Id) -> Answer<Result<Removed, RepoError>> {
+    fn remove(&self, id: &E::Id) -> RepoAnswer<Removed> {
         ask(self.mailbox(id), |reply| Message::Remove(id.clone(), reply))
     }
 
@@ -325,7 +328,7 @@ impl<E: Identifiable> EntityRepo<E> for Actor<E> {
         self.versions.version(id)
     }
 
-    fn len(&self) -> Answer<Result<u64, RepoError>> {
+    fn len(&self) -> RepoAnswer<u64> {
         let lengths: Vec<_> = self.mailboxes.iter().map(|mailbox| ask(mailbox, Message::Len)).collect();
         Answer::later(async move {
             let mut sum = 0;

@@ -50,7 +50,7 @@ use std::hash::BuildHasher;
 use crossbeam_utils::CachePadded;
 use polyserve_core::config::cores;
 use polyserve_core::{
-    Answer, Condition, Conditional, Entity, EntityRepo, Identifiable, Lookup, Put, Removed, RepoError,
+    Answer, Condition, Conditional, Entity, EntityRepo, Identifiable, Lookup, Put, Removed, RepoAnswer, Visit,
 };
 use triomphe::Arc;
 
@@ -66,15 +66,18 @@ const MAX_SHARDS: usize = 1024;
 /// Immutable chunks behind pointers.
 ///
 /// ```
-/// use polyserve_core::entity::NamedEntity;
 /// use polyserve_core::repo::EntityRepoExt;
 /// use polyserve_core::{Entity, EntityRepo, Put};
 /// use polyserve_memory::CopyOnWrite;
 ///
 /// let store = CopyOnWrite::new();
 /// assert_eq!(store.put(Entity::new(1, "first", 0.5)).wait()?, Put::Created);
-/// assert_eq!(store.fetch(&1)?, Some(Entity::new(1, "first", 0.5)));
-/// assert_eq!(CopyOnWrite::of::<NamedEntity>().len().wait()?, 0);
+/// assert_eq!(store.fetch(&1).wait()?, Some(Entity::new(1, "first", 0.5)));
+///
+/// # #[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
+/// # struct Account { name: String }
+/// # polyserve_core::identifiable!(Account, name: String);
+/// assert_eq!(CopyOnWrite::of::<Account>().len().wait()?, 0);
 /// # Ok::<(), polyserve_core::RepoError>(())
 /// ```
 pub struct CopyOnWrite<E: Identifiable = Entity> {
@@ -120,27 +123,27 @@ impl<E: Identifiable> CopyOnWrite<E> {
 
 impl<E: Identifiable> EntityRepo<E> for CopyOnWrite<E> {
     #[inline]
-    fn get(&self, id: &E::Id, visit: &mut dyn FnMut(E::View<'_>)) -> Answer<Result<Lookup<E>, RepoError>> {
+    fn get(&self, id: &E::Id, visit: Visit<'_, E>) -> RepoAnswer<Lookup<E>> {
         let hash = self.hasher.hash_one(id);
-        let visited = self.shard(hash).get(hash, id, |entity| visit(entity.view()));
-        Answer::Now(Ok(if visited { Lookup::Visited } else { Lookup::Absent }))
+        let visited = self.shard(hash).get(hash, id, |entity| visit.show(entity));
+        Answer::Now(Ok(visited.unwrap_or(Lookup::Absent)))
     }
 
-    fn put_if(&self, entity: E, condition: &Condition) -> Answer<Result<Conditional<Put>, RepoError>> {
+    fn put_if(&self, entity: E, condition: &Condition) -> RepoAnswer<Conditional<Put>> {
         let _write = self.versions.write(entity.id());
         let hash = self.hasher.hash_one(entity.id());
         let put = self.shard(hash).put(hash, Arc::new(entity), condition, |id| self.hasher.hash_one(id));
         Answer::Now(Ok(put.map(|replaced| if replaced { Put::Replaced } else { Put::Created })))
     }
 
-    fn remove_if(&self, id: &E::Id, condition: &Condition) -> Answer<Result<Conditional<Removed>, RepoError>> {
+    fn remove_if(&self, id: &E::Id, condition: &Condition) -> RepoAnswer<Conditional<Removed>> {
         let _write = self.versions.write(id);
         let hash = self.hasher.hash_one(id);
         let removed = self.shard(hash).remove(hash, id, condition);
         Answer::Now(Ok(removed.map(|removed| if removed { Removed::Removed } else { Removed::Absent })))
     }
 
-    fn len(&self) -> Answer<Result<u64, RepoError>> {
+    fn len(&self) -> RepoAnswer<u64> {
         Answer::Now(Ok(self.shards.iter().map(|shard| shard.len() as u64).sum()))
     }
 

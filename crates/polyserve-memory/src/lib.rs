@@ -7,14 +7,14 @@
 //! ([`EntityId`](polyserve_core::EntityId) names an exception).
 //!
 //! ```
-//! use polyserve_core::{Answer, Entity, EntityRepo, Lookup, Put};
+//! use polyserve_core::{Answer, Entity, EntityRepo, Lookup, Put, Visit};
 //! use polyserve_memory::StdMutex;
 //!
 //! let repo = StdMutex::new();
 //! assert!(matches!(repo.put(Entity::new(1, "first", 60.750847)), Answer::Now(Ok(Put::Created))));
 //! let mut length = 0;
-//! let answer = repo.get(&1, &mut |entity| length = entity.description.len());
-//! assert!(matches!(answer, Answer::Now(Ok(Lookup::Visited))));
+//! let answer = repo.get(&1, Visit::new(&mut |shown| length = shown.fields().map_or(0, |entity| entity.description.len())));
+//! assert!(matches!(answer, Answer::Now(Ok(Lookup::Visited(_)))));
 //! assert_eq!(length, 5);
 //! ```
 //!
@@ -26,12 +26,12 @@
 //! * [`std_rwlock`]: one readers-writer lock around one map.
 //! * [`two_level`]: a readers-writer lock around the map and one around each entity.
 //! * [`sharded`]: shards of this crate's own, each a table behind a readers-writer lock.
-//! * [`packed`]: the same shards, with entities packed in pages. It takes the least memory.
+//! * [`packed`]: the same shards, with entities packed in pages. It takes the least memory. Feature `packed`, on by default.
 //! * [`dashmap`]: the `dashmap` crate's map in shards, each behind a readers-writer lock. Feature `dashmap`, on by
 //!   default.
 //! * [`papaya`]: the `papaya` crate's lock-free map. Feature `papaya`, on by default.
 //! * [`scc`]: the `scc` crate's map, with a lock for each bucket. Feature `scc`, on by default.
-//! * [`copy_on_write`]: immutable chunks behind pointers; readers never wait.
+//! * [`copy_on_write`]: immutable chunks behind pointers; readers never wait. Feature `copy-on-write`, on by default.
 //! * [`actor`]: each shard belongs to one thread, and operations are messages to it.
 //! * [`hash`]: the hasher of all of them.
 //!
@@ -51,12 +51,14 @@
 #![forbid(unsafe_code)]
 
 pub mod actor;
+#[cfg(feature = "copy-on-write")]
 pub mod copy_on_write;
 #[cfg(feature = "dashmap")]
 pub mod dashmap;
 pub mod hash;
 #[cfg(all(test, any(polyserve_loom, polyserve_shuttle)))]
 mod models;
+#[cfg(feature = "packed")]
 pub mod packed;
 #[cfg(feature = "papaya")]
 pub mod papaya;
@@ -73,9 +75,11 @@ pub mod two_level;
 mod versions;
 
 pub use self::actor::Actor;
+#[cfg(feature = "copy-on-write")]
 pub use self::copy_on_write::CopyOnWrite;
 #[cfg(feature = "dashmap")]
 pub use self::dashmap::Dashmap;
+#[cfg(feature = "packed")]
 pub use self::packed::Packed;
 #[cfg(feature = "papaya")]
 pub use self::papaya::Papaya;

@@ -12,11 +12,11 @@
 //!
 //! Cost, compared with [`sharded`](crate::sharded):
 //!
-//! * **A put packs the entity** ([`Pack`]) into a buffer of its thread, and copies the bytes. The entity is dropped outside
+//! * **A put packs the entity** into a buffer of its thread, and copies the bytes. The entity is dropped outside
 //!   the lock. A published entity with a description longer than [`Packed::LONGEST_COPIED`] bytes is moved in, and any
 //!   other entity of more than 528 packed bytes.
-//! * An entity of another type is built from its bytes for each get, if the type does not say how its packed form is
-//!   shown.
+//! * An entity of another type is packed by [postcard](https://docs.rs/postcard), and built from its bytes for each get, and
+//!   for most puts and removes. An entity that postcard cannot express, as with `#[serde(flatten)]`, is moved in.
 //! * **A get checks that a copied description is UTF-8**, because safe code cannot make a `&str` of bytes otherwise.
 //!   The check reads each byte once.
 //! * A put of a known id overwrites the old record if the new one fits and fills at least half of it. Otherwise the new
@@ -54,9 +54,12 @@ use std::fmt;
 use std::mem;
 
 use hashbrown::HashTable;
-use polyserve_core::{Answer, Condition, Conditional, Entity, EntityRepo, Lookup, Put, Removed, RepoError};
+use polyserve_core::{
+    Answer, Condition, Conditional, Entity, EntityRepo, Identifiable, Lookup, Put, Removed, RepoAnswer, RepoError,
+    Visit,
+};
 
-pub use self::pack::Pack;
+use self::pack::{pack, packed_id};
 use self::pages::{Address, Full, MAX_COPIED, Pages, ToStore};
 use crate::published::IsPublished;
 use crate::shards::{Shards, shrunk};
@@ -68,23 +71,26 @@ const LONGEST_COPIED: usize = 512;
 /// Entities packed in pages, in shards.
 ///
 /// ```
-/// use polyserve_core::entity::NamedEntity;
 /// use polyserve_core::repo::EntityRepoExt;
 /// use polyserve_core::{Entity, EntityRepo, Put};
 /// use polyserve_memory::Packed;
 ///
 /// let store = Packed::new();
 /// assert_eq!(store.put(Entity::new(1, "first", 0.5)).wait()?, Put::Created);
-/// assert_eq!(store.fetch(&1)?, Some(Entity::new(1, "first", 0.5)));
-/// assert_eq!(Packed::of::<NamedEntity>().len().wait()?, 0);
+/// assert_eq!(store.fetch(&1).wait()?, Some(Entity::new(1, "first", 0.5)));
+///
+/// # #[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
+/// # struct Account { name: String }
+/// # polyserve_core::identifiable!(Account, name: String);
+/// assert_eq!(Packed::of::<Account>().len().wait()?, 0);
 /// # Ok::<(), polyserve_core::RepoError>(())
 /// ```
-pub struct Packed<E: Pack = Entity> {
+pub struct Packed<E: Identifiable = Entity> {
     shards: Shards<PackedShard<E>>,
     versions: Versions,
 }
 
-impl<E: Pack> Packed<E> {
+impl<E: Identifiable> Packed<E> {
     /// Creates an empty repo of the published entities. It allocates a few KiB of locks for each core. The first put to a
     /// shard allocates its first page.
     pub fn new() -> Self
@@ -101,12 +107,12 @@ impl Packed {
     pub const LONGEST_COPIED: usize = LONGEST_COPIED;
 
     /// Creates an empty repo of entities of another type: `Packed::of::<Account>()`.
-    pub fn of<E: Pack>() -> Packed<E> {
+    pub fn of<E: Identifiable>() -> Packed<E> {
         Packed::default()
     }
 }
 
-impl<E: Pack> Default for Packed<E> {
+impl<E: Identifiable> Default for Packed<E> {
     fn default() -> Self {
         Self { shards: Shards::default(), versions: Versions::default() }
     }
@@ -120,22 +126,21 @@ thread_local! {
 /// The largest buffer that a thread keeps, in bytes.
 const KEPT_BUFFER: usize = 4096;
 
-impl<E: Pack> EntityRepo<E> for Packed<E> {
+impl<E: Identifiable> EntityRepo<E> for Packed<E> {
     #[allow(clippy::inline_always)] // if the caller knows the type, neither `get` nor the visit is a call
     #[inline(always)]
-    fn get(&self, id: &E::Id, visit: &mut dyn FnMut(E::View<'_>)) -> Answer<Result<Lookup<E>, RepoError>> {
+    fn get(&self, id: &E::Id, visit: Visit<'_, E>) -> RepoAnswer<Lookup<E>> {
         let (hash, shard) = self.shards.of(id);
         let shard = shard.read();
         let Some(address) = shard.find(hash, id) else { return Answer::Now(Ok(Lookup::Absent)) };
-        shard.pages.show(address, |entity| visit(entity));
-        Answer::Now(Ok(Lookup::Visited))
+        Answer::Now(Ok(shard.pages.show(address, |shown| visit.show(shown))))
     }
 
-    fn put_if(&self, entity: E, condition: &Condition) -> Answer<Result<Conditional<Put>, RepoError>> {
+    fn put_if(&self, entity: E, condition: &Condition) -> RepoAnswer<Conditional<Put>> {
         let _write = self.versions.write(entity.id());
         let mut buffer = BUFFER.take();
         buffer.clear();
-        let packed = (entity.pack(&mut buffer) && buffer.len() <= MAX_COPIED).then_some(buffer.as_slice());
+        let packed = (pack(&entity, &mut buffer) && buffer.len() <= MAX_COPIED).then_some(buffer.as_slice());
         let id = entity.id().clone();
         let mut entity = Some(entity);
         let (hash, shard) = self.shards.of(&id);
@@ -148,14 +153,14 @@ impl<E: Pack> EntityRepo<E> for Packed<E> {
         Answer::Now(done.map(|done| done.map(|(put, _replaced)| put)).map_err(|full| RepoError::Other(Box::new(full))))
     }
 
-    fn remove_if(&self, id: &E::Id, condition: &Condition) -> Answer<Result<Conditional<Removed>, RepoError>> {
+    fn remove_if(&self, id: &E::Id, condition: &Condition) -> RepoAnswer<Conditional<Removed>> {
         let _write = self.versions.write(id);
         let (hash, shard) = self.shards.of(id);
         let removed = shard.write().remove(hash, id, condition, |id| self.shards.hash(id));
         Answer::Now(Ok(removed.map(|(removed, _entity)| removed)))
     }
 
-    fn len(&self) -> Answer<Result<u64, RepoError>> {
+    fn len(&self) -> RepoAnswer<u64> {
         Answer::Now(Ok(self.shards.iter().map(|shard| shard.read().addresses.len() as u64).sum()))
     }
 
@@ -164,7 +169,7 @@ impl<E: Pack> EntityRepo<E> for Packed<E> {
     }
 }
 
-impl<E: Pack> fmt::Debug for Packed<E> {
+impl<E: Identifiable> fmt::Debug for Packed<E> {
     /// Takes no lock, so printing a repo cannot deadlock.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Packed").finish_non_exhaustive()
@@ -177,13 +182,13 @@ struct PackedShard<E> {
     pages: Pages<E>,
 }
 
-impl<E: Pack> Default for PackedShard<E> {
+impl<E: Identifiable> Default for PackedShard<E> {
     fn default() -> Self {
         Self { addresses: HashTable::new(), pages: Pages::default() }
     }
 }
 
-impl<E: Pack> PackedShard<E> {
+impl<E: Identifiable> PackedShard<E> {
     #[inline]
     fn find(&self, hash: u64, id: &E::Id) -> Option<Address> {
         self.addresses.find(hash, |&address| self.pages.has_id(address, id)).copied()
@@ -191,10 +196,8 @@ impl<E: Pack> PackedShard<E> {
 
     /// Whether `condition` allows to write `id`. It changes nothing, also if it panics.
     fn allows(&self, hash: u64, id: &E::Id, condition: &Condition) -> bool {
-        let Some(address) = self.find(hash, id) else { return condition.allows_view::<E>(None) };
-        let mut allowed = false;
-        self.pages.show(address, |entity| allowed = condition.allows_view::<E>(Some(entity)));
-        allowed
+        let Some(address) = self.find(hash, id) else { return condition.allows_shown::<E>(None) };
+        self.pages.show(address, |shown| condition.allows_shown(Some(shown)))
     }
 
     /// Stores an entity. The entity to drop is left in `new`, or returned.
@@ -256,7 +259,7 @@ impl<E: Pack> PackedShard<E> {
             for (old, packed) in emptied.live() {
                 let new = self.pages.add_again(packed);
                 // The number of the emptied page is not reused before the page is recycled, so the old address is unique.
-                let address = self.addresses.find_mut(hash_of(&E::packed_id(packed)), |&address| address == old);
+                let address = self.addresses.find_mut(hash_of(&packed_id::<E>(packed)), |&address| address == old);
                 *address.expect("the table has the address of each live record") = new;
             }
             self.pages.recycle(emptied);

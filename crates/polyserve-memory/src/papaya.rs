@@ -34,7 +34,7 @@ use std::hash::{BuildHasher as _, BuildHasherDefault, Hash, Hasher};
 
 use papaya::{Compute, Equivalent, HashMap, Operation};
 use polyserve_core::{
-    Answer, Condition, Conditional, Entity, EntityRepo, Identifiable, Lookup, Put, Removed, RepoError,
+    Answer, Condition, Conditional, Entity, EntityRepo, Identifiable, Lookup, Put, Removed, RepoAnswer, Visit,
 };
 
 use crate::hash::IdState;
@@ -44,15 +44,18 @@ use crate::versions::Versions;
 /// A lock-free map.
 ///
 /// ```
-/// use polyserve_core::entity::NamedEntity;
 /// use polyserve_core::repo::EntityRepoExt;
 /// use polyserve_core::{Entity, EntityRepo, Put};
 /// use polyserve_memory::Papaya;
 ///
 /// let store = Papaya::new();
 /// assert_eq!(store.put(Entity::new(1, "first", 0.5)).wait()?, Put::Created);
-/// assert_eq!(store.fetch(&1)?, Some(Entity::new(1, "first", 0.5)));
-/// assert_eq!(Papaya::of::<NamedEntity>().len().wait()?, 0);
+/// assert_eq!(store.fetch(&1).wait()?, Some(Entity::new(1, "first", 0.5)));
+///
+/// # #[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
+/// # struct Account { name: String }
+/// # polyserve_core::identifiable!(Account, name: String);
+/// assert_eq!(Papaya::of::<Account>().len().wait()?, 0);
 /// # Ok::<(), polyserve_core::RepoError>(())
 /// ```
 pub struct Papaya<E: Identifiable = Entity> {
@@ -154,14 +157,13 @@ impl<E: Identifiable> Papaya<E> {
 impl<E: Identifiable> EntityRepo<E> for Papaya<E> {
     #[allow(clippy::inline_always)] // if the caller knows the type, neither `get` nor the visit is a call
     #[inline(always)]
-    fn get(&self, id: &E::Id, visit: &mut dyn FnMut(E::View<'_>)) -> Answer<Result<Lookup<E>, RepoError>> {
+    fn get(&self, id: &E::Id, visit: Visit<'_, E>) -> RepoAnswer<Lookup<E>> {
         let entities = self.entities.pin(); // released on return, also if the visit panics
         let Some(entity) = entities.get(&self.hashed(id)) else { return Answer::Now(Ok(Lookup::Absent)) };
-        visit(entity.view());
-        Answer::Now(Ok(Lookup::Visited))
+        Answer::Now(Ok(visit.show(entity)))
     }
 
-    fn put_if(&self, entity: E, condition: &Condition) -> Answer<Result<Conditional<Put>, RepoError>> {
+    fn put_if(&self, entity: E, condition: &Condition) -> RepoAnswer<Conditional<Put>> {
         let _write = self.versions.write(entity.id());
         let id = HashedId { hash: self.state.hash_one(entity.id()), id: entity.id().clone() };
         let entities = self.entities.pin();
@@ -182,7 +184,7 @@ impl<E: Identifiable> EntityRepo<E> for Papaya<E> {
         }))
     }
 
-    fn remove_if(&self, id: &E::Id, condition: &Condition) -> Answer<Result<Conditional<Removed>, RepoError>> {
+    fn remove_if(&self, id: &E::Id, condition: &Condition) -> RepoAnswer<Conditional<Removed>> {
         let _write = self.versions.write(id);
         let entities = self.entities.pin();
         let removed = entities.remove_if(&self.hashed(id), |_, stored| condition.allows(Some(stored)));
@@ -193,7 +195,7 @@ impl<E: Identifiable> EntityRepo<E> for Papaya<E> {
         }))
     }
 
-    fn len(&self) -> Answer<Result<u64, RepoError>> {
+    fn len(&self) -> RepoAnswer<u64> {
         Answer::Now(Ok(self.entities.len() as u64))
     }
 

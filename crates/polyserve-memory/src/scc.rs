@@ -24,7 +24,7 @@
 use std::fmt;
 
 use polyserve_core::{
-    Answer, Condition, Conditional, Entity, EntityRepo, Identifiable, Lookup, Put, Removed, RepoError,
+    Answer, Condition, Conditional, Entity, EntityRepo, Identifiable, Lookup, Put, Removed, RepoAnswer, Visit,
 };
 use scc::HashMap;
 use scc::hash_map::Entry;
@@ -37,15 +37,18 @@ use crate::versions::Versions;
 /// A map with a lock for each bucket.
 ///
 /// ```
-/// use polyserve_core::entity::NamedEntity;
 /// use polyserve_core::repo::EntityRepoExt;
 /// use polyserve_core::{Entity, EntityRepo, Put};
 /// use polyserve_memory::Scc;
 ///
 /// let store = Scc::new();
 /// assert_eq!(store.put(Entity::new(1, "first", 0.5)).wait()?, Put::Created);
-/// assert_eq!(store.fetch(&1)?, Some(Entity::new(1, "first", 0.5)));
-/// assert_eq!(Scc::of::<NamedEntity>().len().wait()?, 0);
+/// assert_eq!(store.fetch(&1).wait()?, Some(Entity::new(1, "first", 0.5)));
+///
+/// # #[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
+/// # struct Account { name: String }
+/// # polyserve_core::identifiable!(Account, name: String);
+/// assert_eq!(Scc::of::<Account>().len().wait()?, 0);
 /// # Ok::<(), polyserve_core::RepoError>(())
 /// ```
 pub struct Scc<E: Identifiable = Entity> {
@@ -99,17 +102,17 @@ impl<E: Identifiable> Scc<E> {
 impl<E: Identifiable> EntityRepo<E> for Scc<E> {
     #[allow(clippy::inline_always)] // if the caller knows the type, neither `get` nor the visit is a call
     #[inline(always)]
-    fn get(&self, id: &E::Id, visit: &mut dyn FnMut(E::View<'_>)) -> Answer<Result<Lookup<E>, RepoError>> {
-        let visited = self.entities.read_sync(id, |_, entity| visit(entity.view()));
-        Answer::Now(Ok(if visited.is_some() { Lookup::Visited } else { Lookup::Absent }))
+    fn get(&self, id: &E::Id, visit: Visit<'_, E>) -> RepoAnswer<Lookup<E>> {
+        let visited = self.entities.read_sync(id, |_, entity| visit.show(entity));
+        Answer::Now(Ok(visited.unwrap_or(Lookup::Absent)))
     }
 
-    fn put_if(&self, entity: E, condition: &Condition) -> Answer<Result<Conditional<Put>, RepoError>> {
+    fn put_if(&self, entity: E, condition: &Condition) -> RepoAnswer<Conditional<Put>> {
         let _write = self.versions.write(entity.id());
         Answer::Now(Ok(put_result(&self.replace(entity, condition))))
     }
 
-    fn remove_if(&self, id: &E::Id, condition: &Condition) -> Answer<Result<Conditional<Removed>, RepoError>> {
+    fn remove_if(&self, id: &E::Id, condition: &Condition) -> RepoAnswer<Conditional<Removed>> {
         let _write = self.versions.write(id);
         let mut refused = false;
         let removed = self.entities.remove_if_sync(id, |entity| {
@@ -123,7 +126,7 @@ impl<E: Identifiable> EntityRepo<E> for Scc<E> {
         }))
     }
 
-    fn len(&self) -> Answer<Result<u64, RepoError>> {
+    fn len(&self) -> RepoAnswer<u64> {
         Answer::Now(Ok(self.entities.len() as u64))
     }
 

@@ -31,7 +31,7 @@ mod table;
 use std::fmt;
 
 use polyserve_core::{
-    Answer, Condition, Conditional, Entity, EntityRepo, Identifiable, Lookup, Put, Removed, RepoError,
+    Answer, Condition, Conditional, Entity, EntityRepo, Identifiable, Lookup, Put, Removed, RepoAnswer, Visit,
 };
 
 use self::table::ShardTable;
@@ -43,15 +43,18 @@ use crate::versions::Versions;
 /// A table in shards, each behind a readers-writer lock.
 ///
 /// ```
-/// use polyserve_core::entity::NamedEntity;
 /// use polyserve_core::repo::EntityRepoExt;
 /// use polyserve_core::{Entity, EntityRepo, Put};
 /// use polyserve_memory::Sharded;
 ///
 /// let store = Sharded::new();
 /// assert_eq!(store.put(Entity::new(1, "first", 0.5)).wait()?, Put::Created);
-/// assert_eq!(store.fetch(&1)?, Some(Entity::new(1, "first", 0.5)));
-/// assert_eq!(Sharded::of::<NamedEntity>().len().wait()?, 0);
+/// assert_eq!(store.fetch(&1).wait()?, Some(Entity::new(1, "first", 0.5)));
+///
+/// # #[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
+/// # struct Account { name: String }
+/// # polyserve_core::identifiable!(Account, name: String);
+/// assert_eq!(Sharded::of::<Account>().len().wait()?, 0);
 /// # Ok::<(), polyserve_core::RepoError>(())
 /// ```
 pub struct Sharded<E: Identifiable = Entity> {
@@ -108,25 +111,24 @@ impl<E: Identifiable> Sharded<E> {
 impl<E: Identifiable> EntityRepo<E> for Sharded<E> {
     #[allow(clippy::inline_always)] // if the caller knows the type, neither `get` nor the visit is a call
     #[inline(always)]
-    fn get(&self, id: &E::Id, visit: &mut dyn FnMut(E::View<'_>)) -> Answer<Result<Lookup<E>, RepoError>> {
+    fn get(&self, id: &E::Id, visit: Visit<'_, E>) -> RepoAnswer<Lookup<E>> {
         let (hash, shard) = self.entities.of(id);
         let table = shard.read();
         let Some(entity) = table.find(hash, id) else { return Answer::Now(Ok(Lookup::Absent)) };
-        visit(entity.view());
-        Answer::Now(Ok(Lookup::Visited))
+        Answer::Now(Ok(visit.show(entity)))
     }
 
-    fn put_if(&self, entity: E, condition: &Condition) -> Answer<Result<Conditional<Put>, RepoError>> {
+    fn put_if(&self, entity: E, condition: &Condition) -> RepoAnswer<Conditional<Put>> {
         let _write = self.versions.write(entity.id());
         Answer::Now(Ok(put_result(&self.replace(entity, condition))))
     }
 
-    fn remove_if(&self, id: &E::Id, condition: &Condition) -> Answer<Result<Conditional<Removed>, RepoError>> {
+    fn remove_if(&self, id: &E::Id, condition: &Condition) -> RepoAnswer<Conditional<Removed>> {
         let _write = self.versions.write(id);
         Answer::Now(Ok(remove_result(&self.take(id, condition))))
     }
 
-    fn len(&self) -> Answer<Result<u64, RepoError>> {
+    fn len(&self) -> RepoAnswer<u64> {
         Answer::Now(Ok(self.entities.iter().map(|shard| shard.read().len() as u64).sum()))
     }
 

@@ -18,7 +18,7 @@ use std::fmt;
 
 use polyserve_core::sync::{Mutex, lock};
 use polyserve_core::{
-    Answer, Condition, Conditional, Entity, EntityRepo, Identifiable, Lookup, Put, Removed, RepoError,
+    Answer, Condition, Conditional, Entity, EntityRepo, Identifiable, Lookup, Put, Removed, RepoAnswer, Visit,
 };
 
 use crate::hash::IdState;
@@ -29,15 +29,18 @@ use crate::versions::Versions;
 /// One mutex around one map.
 ///
 /// ```
-/// use polyserve_core::entity::NamedEntity;
 /// use polyserve_core::repo::EntityRepoExt;
 /// use polyserve_core::{Entity, EntityRepo, Put};
 /// use polyserve_memory::StdMutex;
 ///
 /// let store = StdMutex::new();
 /// assert_eq!(store.put(Entity::new(1, "first", 0.5)).wait()?, Put::Created);
-/// assert_eq!(store.fetch(&1)?, Some(Entity::new(1, "first", 0.5)));
-/// assert_eq!(StdMutex::of::<NamedEntity>().len().wait()?, 0);
+/// assert_eq!(store.fetch(&1).wait()?, Some(Entity::new(1, "first", 0.5)));
+///
+/// # #[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
+/// # struct Account { name: String }
+/// # polyserve_core::identifiable!(Account, name: String);
+/// assert_eq!(StdMutex::of::<Account>().len().wait()?, 0);
 /// # Ok::<(), polyserve_core::RepoError>(())
 /// ```
 pub struct StdMutex<E: Identifiable = Entity> {
@@ -92,24 +95,23 @@ impl<E: Identifiable> StdMutex<E> {
 impl<E: Identifiable> EntityRepo<E> for StdMutex<E> {
     #[allow(clippy::inline_always)] // if the caller knows the type, neither `get` nor the visit is a call
     #[inline(always)]
-    fn get(&self, id: &E::Id, visit: &mut dyn FnMut(E::View<'_>)) -> Answer<Result<Lookup<E>, RepoError>> {
+    fn get(&self, id: &E::Id, visit: Visit<'_, E>) -> RepoAnswer<Lookup<E>> {
         let entities = lock(&self.entities);
         let Some(entity) = entities.get(id) else { return Answer::Now(Ok(Lookup::Absent)) };
-        visit(entity.view());
-        Answer::Now(Ok(Lookup::Visited))
+        Answer::Now(Ok(visit.show(entity)))
     }
 
-    fn put_if(&self, entity: E, condition: &Condition) -> Answer<Result<Conditional<Put>, RepoError>> {
+    fn put_if(&self, entity: E, condition: &Condition) -> RepoAnswer<Conditional<Put>> {
         let _write = self.versions.write(entity.id());
         Answer::Now(Ok(put_result(&self.replace(entity, condition))))
     }
 
-    fn remove_if(&self, id: &E::Id, condition: &Condition) -> Answer<Result<Conditional<Removed>, RepoError>> {
+    fn remove_if(&self, id: &E::Id, condition: &Condition) -> RepoAnswer<Conditional<Removed>> {
         let _write = self.versions.write(id);
         Answer::Now(Ok(remove_result(&self.take(id, condition))))
     }
 
-    fn len(&self) -> Answer<Result<u64, RepoError>> {
+    fn len(&self) -> RepoAnswer<u64> {
         Answer::Now(Ok(lock(&self.entities).len() as u64))
     }
 

@@ -33,7 +33,7 @@ use std::sync::Arc;
 
 use polyserve_core::sync::{RwLock, read, write};
 use polyserve_core::{
-    Answer, Condition, Conditional, Entity, EntityRepo, Identifiable, Lookup, Put, Removed, RepoError,
+    Answer, Condition, Conditional, Entity, EntityRepo, Identifiable, Lookup, Put, Removed, RepoAnswer, Visit,
 };
 
 use crate::hash::IdState;
@@ -47,15 +47,18 @@ type EntryMap<E> = HashMap<<E as Identifiable>::Id, Arc<RwLock<E>>, IdState>;
 /// A readers-writer lock around the map, and one around each entity.
 ///
 /// ```
-/// use polyserve_core::entity::NamedEntity;
 /// use polyserve_core::repo::EntityRepoExt;
 /// use polyserve_core::{Entity, EntityRepo, Put};
 /// use polyserve_memory::TwoLevel;
 ///
 /// let store = TwoLevel::new();
 /// assert_eq!(store.put(Entity::new(1, "first", 0.5)).wait()?, Put::Created);
-/// assert_eq!(store.fetch(&1)?, Some(Entity::new(1, "first", 0.5)));
-/// assert_eq!(TwoLevel::of::<NamedEntity>().len().wait()?, 0);
+/// assert_eq!(store.fetch(&1).wait()?, Some(Entity::new(1, "first", 0.5)));
+///
+/// # #[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
+/// # struct Account { name: String }
+/// # polyserve_core::identifiable!(Account, name: String);
+/// assert_eq!(TwoLevel::of::<Account>().len().wait()?, 0);
 /// # Ok::<(), polyserve_core::RepoError>(())
 /// ```
 pub struct TwoLevel<E: Identifiable = Entity> {
@@ -129,14 +132,13 @@ impl<E: Identifiable> TwoLevel<E> {
 
 impl<E: Identifiable> EntityRepo<E> for TwoLevel<E> {
     #[inline]
-    fn get(&self, id: &E::Id, visit: &mut dyn FnMut(E::View<'_>)) -> Answer<Result<Lookup<E>, RepoError>> {
+    fn get(&self, id: &E::Id, visit: Visit<'_, E>) -> RepoAnswer<Lookup<E>> {
         let entries = read(&self.entries);
         let Some(entry) = entries.get(id) else { return Answer::Now(Ok(Lookup::Absent)) };
-        visit(read(entry).view());
-        Answer::Now(Ok(Lookup::Visited))
+        Answer::Now(Ok(visit.show(&*read(entry))))
     }
 
-    fn put_if(&self, entity: E, condition: &Condition) -> Answer<Result<Conditional<Put>, RepoError>> {
+    fn put_if(&self, entity: E, condition: &Condition) -> RepoAnswer<Conditional<Put>> {
         let _write = self.versions.write(entity.id());
         let put = match self.replace(entity, condition) {
             Ok(replaced) => replaced.map(|_replaced| Put::Replaced), // dropped here, when no lock is held
@@ -148,12 +150,12 @@ impl<E: Identifiable> EntityRepo<E> for TwoLevel<E> {
         Answer::Now(Ok(put))
     }
 
-    fn remove_if(&self, id: &E::Id, condition: &Condition) -> Answer<Result<Conditional<Removed>, RepoError>> {
+    fn remove_if(&self, id: &E::Id, condition: &Condition) -> RepoAnswer<Conditional<Removed>> {
         let _write = self.versions.write(id);
         Answer::Now(Ok(remove_result(&self.take(id, condition))))
     }
 
-    fn len(&self) -> Answer<Result<u64, RepoError>> {
+    fn len(&self) -> RepoAnswer<u64> {
         Answer::Now(Ok(read(&self.entries).len() as u64))
     }
 

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use polyserve_core::answer::AnswerFuture;
 use polyserve_core::repo::EntityRepoExt;
-use polyserve_core::{Answer, Entity, EntityRepo, Lookup, Put, RepoError};
+use polyserve_core::{Entity, EntityRepo, Lookup, Put, RepoAnswer, RepoError, Visit};
 use polyserve_memory::Actor;
 
 /// The timeout of every wait. It passes only if a test fails.
@@ -23,7 +23,7 @@ fn one_owner(capacity: usize) -> Actor {
     Actor::with(NonZeroUsize::MIN, NonZeroUsize::new(capacity).unwrap()).expect("a thread can be started")
 }
 
-fn put(repo: &Actor, id: i64) -> Answer<Result<Put, RepoError>> {
+fn put(repo: &Actor, id: i64) -> RepoAnswer<Put> {
     repo.put(Entity::new(id, "it", 1.0))
 }
 
@@ -40,7 +40,7 @@ type Got = AnswerFuture<Result<Lookup, RepoError>>;
 
 /// Sends a get. The owner calls `call` when it answers. Returns `None` if the answer is there already.
 fn call_when_answered(repo: &Actor, call: impl Fn() + Send + Sync + 'static) -> Option<Got> {
-    let mut got = repo.get(&0, &mut |_| ()).into_future();
+    let mut got = repo.get(&0, Visit::new(&mut |_| ())).into_future();
     let waker = Waker::from(Arc::new(Calls(call)));
     Pin::new(&mut got).poll(&mut Context::from_waker(&waker)).is_pending().then_some(got)
 }
@@ -71,14 +71,14 @@ fn a_full_mailbox_refuses_and_nothing_has_happened() {
     for refused in [put(&repo, 64), put(&repo, 0)] {
         assert!(matches!(refused.wait(), Err(RepoError::Overloaded)));
     }
-    let get = repo.get(&0, &mut |_| ());
+    let get = repo.get(&0, Visit::new(&mut |_| ()));
     assert!(matches!(get.wait(), Err(RepoError::Overloaded)));
     drop(release);
     for put in puts {
         assert_eq!(put.wait().expect("there was room for it"), Put::Created);
     }
-    assert!(repo.fetch(&63).expect("it answers").is_some());
-    assert!(repo.fetch(&64).expect("it answers").is_none(), "the put was refused");
+    assert!(repo.fetch(&63).wait().expect("it answers").is_some());
+    assert!(repo.fetch(&64).wait().expect("it answers").is_none(), "the put was refused");
     assert_eq!(repo.len().wait().expect("it answers"), 64);
 }
 

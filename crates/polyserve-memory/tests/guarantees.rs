@@ -1,14 +1,18 @@
 //! What the repos of this crate guarantee beyond the conformance kit. The crate `polyserve` runs the kit on them.
 
 use polyserve_core::repo::EntityRepoExt;
-use polyserve_core::{Entity, EntityRepo, Lookup};
+use polyserve_core::{Entity, EntityRepo, Lookup, Visit};
+#[cfg(feature = "copy-on-write")]
+use polyserve_memory::CopyOnWrite;
 #[cfg(feature = "dashmap")]
 use polyserve_memory::Dashmap;
+#[cfg(feature = "packed")]
+use polyserve_memory::Packed;
 #[cfg(feature = "papaya")]
 use polyserve_memory::Papaya;
 #[cfg(feature = "scc")]
 use polyserve_memory::Scc;
-use polyserve_memory::{Actor, CopyOnWrite, Packed, Sharded, StdMutex, StdRwlock, TwoLevel};
+use polyserve_memory::{Actor, Sharded, StdMutex, StdRwlock, TwoLevel};
 
 /// Returns the repos that answer now.
 fn all() -> Vec<Box<dyn EntityRepo>> {
@@ -17,6 +21,7 @@ fn all() -> Vec<Box<dyn EntityRepo>> {
         Box::new(StdRwlock::new()),
         Box::new(TwoLevel::new()),
         Box::new(Sharded::new()),
+        #[cfg(feature = "packed")]
         Box::new(Packed::new()),
         #[cfg(feature = "dashmap")]
         Box::new(Dashmap::new()),
@@ -24,6 +29,7 @@ fn all() -> Vec<Box<dyn EntityRepo>> {
         Box::new(Papaya::new()),
         #[cfg(feature = "scc")]
         Box::new(Scc::new()),
+        #[cfg(feature = "copy-on-write")]
         Box::new(CopyOnWrite::new()),
     ]
 }
@@ -31,13 +37,19 @@ fn all() -> Vec<Box<dyn EntityRepo>> {
 /// Returns the address of a description while it is visited.
 fn shown_at(repo: &dyn EntityRepo, id: i64) -> *const u8 {
     let mut address = std::ptr::null();
-    let found = repo.get(&id, &mut |entity| address = entity.description.as_ptr()).wait().expect("it answers");
-    assert_eq!(found, Lookup::Visited, "{repo:?}");
+    let found = repo
+        .get(&id, Visit::new(&mut |shown| address = shown.fields().expect("all have them").description.as_ptr()))
+        .wait()
+        .expect("it answers");
+    assert!(matches!(found, Lookup::Visited(_)), "{repo:?}");
     address
 }
 
 /// Declared differences: the `Debug` text of a repo, and the maximum length of a description that it copies.
-const COPYING: &[(&str, usize)] = &[("Packed { .. }", Packed::LONGEST_COPIED)];
+const COPYING: &[(&str, usize)] = &[
+    #[cfg(feature = "packed")]
+    ("Packed { .. }", Packed::LONGEST_COPIED),
+];
 
 #[test]
 fn no_description_is_copied() {
@@ -75,9 +87,9 @@ fn a_repo_can_be_printed_from_its_own_visit() {
     for repo in all() {
         repo.put(Entity::new(7, "seven", 1.0)).wait().expect("it answers");
         let mut text = String::new();
-        let found = repo.get(&7, &mut |_| text = format!("{repo:?}")).wait().expect("it answers");
-        assert_eq!(found, Lookup::Visited);
+        let found = repo.get(&7, Visit::new(&mut |_| text = format!("{repo:?}"))).wait().expect("it answers");
+        assert!(matches!(found, Lookup::Visited(_)));
         assert!(!text.is_empty());
-        assert!(repo.fetch(&7).expect("it answers").is_some());
+        assert!(repo.fetch(&7).wait().expect("it answers").is_some());
     }
 }

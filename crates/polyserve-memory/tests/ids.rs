@@ -17,15 +17,18 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 
-use polyserve_core::{EntityRepo, Lookup, identifiable};
+use polyserve_core::{EntityRepo, Lookup, Visit, identifiable};
+#[cfg(feature = "copy-on-write")]
+use polyserve_memory::CopyOnWrite;
 #[cfg(feature = "dashmap")]
 use polyserve_memory::Dashmap;
+#[cfg(feature = "packed")]
+use polyserve_memory::Packed;
 #[cfg(feature = "papaya")]
 use polyserve_memory::Papaya;
 #[cfg(feature = "scc")]
 use polyserve_memory::Scc;
-use polyserve_memory::packed::{Pack, Packed};
-use polyserve_memory::{Actor, CopyOnWrite, Sharded, StdMutex, StdRwlock, TwoLevel};
+use polyserve_memory::{Actor, Sharded, StdMutex, StdRwlock, TwoLevel};
 use serde::{Deserialize, Serialize};
 
 /// An operation of an id.
@@ -133,8 +136,6 @@ struct Trapped {
 }
 identifiable!(Trapped, id: TrappedId);
 
-impl Pack for Trapped {}
-
 /// The number of ids of a run. Each table grows several times.
 const IDS: i64 = 400;
 
@@ -171,7 +172,10 @@ fn run<R: EntityRepo<Trapped>>(store: &R, call: Call, calls: u32) -> bool {
     let came = !trap.disarm();
     let has = |number: i64| {
         let id = id(number);
-        !matches!(store.get(&id, &mut |entity| assert_eq!(entity.id, id)).wait(), Ok(Lookup::Absent))
+        !matches!(
+            store.get(&id, Visit::new(&mut |shown| assert_eq!(shown.to_owned().id, id))).wait(),
+            Ok(Lookup::Absent)
+        )
     };
     for number in (0..IDS + IDS / 8).filter(|number| !unknown.contains(number)) {
         let expected = number >= IDS || !removed(number);
@@ -232,8 +236,8 @@ stores! {
     std_rwlock: StdRwlock,
     two_level: TwoLevel,
     sharded: Sharded,
-    packed: Packed,
-    copy_on_write: CopyOnWrite,
+    packed: Packed "packed",
+    copy_on_write: CopyOnWrite "copy-on-write",
     actor: Actor,
     dashmap: Dashmap "dashmap",
     papaya: Papaya "papaya",

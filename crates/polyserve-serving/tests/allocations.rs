@@ -59,7 +59,7 @@ fn the_hot_path() {
 fn routes() {
     let repo = MapRepo::default();
     assert!(repo.put(Entity::new(1, "a description", 60.750847)).is_now());
-    let routes = Routes::new().at("/a", Echo).unwrap().entities(EntityService::new(repo).at("/a/b")).unwrap();
+    let routes = Routes::new().at("/a", Echo).unwrap().entities(EntityService::new(repo).at("/a/b").unwrap()).unwrap();
     let env = Env::new(std::sync::Arc::new(routes), &ServerConfig::default());
     let (mut session, mut scratch) = (Session::new(), Scratch::new());
     let get = b"GET /a/b/1?query HTTP/1.1\r\nHost: localhost:8001\r\n\r\n";

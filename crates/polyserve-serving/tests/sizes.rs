@@ -3,16 +3,16 @@
 
 use std::mem::size_of;
 
-use polyserve_core::{Answer, Lookup, Put, Removed, Reply, RepoError};
+use polyserve_core::{Answer, Lookup, Put, Removed, Reply, RepoAnswer};
 use polyserve_serving::http1::Session;
 
-const _: () = assert!(size_of::<Answer<Result<Lookup, RepoError>>>() <= 40);
-const _: () = assert!(size_of::<Answer<Result<Put, RepoError>>>() <= 24);
-const _: () = assert!(size_of::<Answer<Result<Removed, RepoError>>>() <= 24);
+const _: () = assert!(size_of::<RepoAnswer<Lookup>>() <= 40);
+const _: () = assert!(size_of::<RepoAnswer<Put>>() <= 24);
+const _: () = assert!(size_of::<RepoAnswer<Removed>>() <= 24);
 
 #[test]
 fn the_sizes_are_what_the_docs_say() {
-    assert_eq!(size_of::<Answer<Result<Lookup, RepoError>>>(), 40);
+    assert_eq!(size_of::<RepoAnswer<Lookup>>(), 40);
     println!("Answer<Reply>: {} bytes, Session: {} bytes", size_of::<Answer<Reply>>(), size_of::<Session>());
     // An idle connection is a session and a socket.
     assert_eq!(size_of::<Session>(), 224);

@@ -1,13 +1,12 @@
 //! `polyserve ladder` builds the codec without some optimisations. These tests check both builds:
 //!
 //! `RUSTFLAGS='--cfg polyserve_without="pipeline_flush" --cfg polyserve_without="date_cache"' cargo test -p
-//! polyserve-core --test without`
+//! polyserve-serving --test without`
 
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
-use polyserve_core::ServerConfig;
-use polyserve_core::service::Welcome;
+use polyserve_core::{Reply, Request, ServerConfig};
 use polyserve_serving::http1::{Env, Phase, Scratch, Session, Want};
 
 const GET: &[u8] = b"GET /welcome HTTP/1.1\r\nHost: a\r\n\r\n";
@@ -15,7 +14,7 @@ const CACHED_DATE: &str = "Date: Sun, 06 Nov 1994 08:49:37 GMT\r\n";
 
 /// Returns the writes that contain the answers to three requests.
 fn writes() -> Vec<String> {
-    let env = Env::new(Arc::new(Welcome), &ServerConfig::default());
+    let env = Env::new(Arc::new(|_: Request<'_>| Reply::text("Welcome!")), &ServerConfig::default());
     let (mut session, mut scratch) = (Session::new(), Scratch::new());
     scratch.refresh(UNIX_EPOCH + Duration::from_secs(784_111_777), false);
     let mut want = session.receive(&GET.repeat(3), &env, &mut scratch);

@@ -25,7 +25,7 @@ use std::io;
 use std::sync::Arc;
 
 use polyserve_async::executors::{FuturesTasks, TasksConfig};
-use polyserve_core::{ConfigError, Connections, ListenOn, Running, Server, ServerConfig, Service};
+use polyserve_core::{ConfigError, ListenOn, Running, Server, ServerConfig, Service, Shape};
 use polyserve_threadpool::PoolClassic;
 
 /// The number of threads of the published pool.
@@ -65,8 +65,8 @@ impl FuturesPool {
 
 #[deny(clippy::missing_trait_methods)]
 impl Server for FuturesPool {
-    fn connections(&self) -> Connections {
-        self.0.connections()
+    fn shape(&self) -> Shape {
+        self.0.shape()
     }
 
     fn max_concurrent(&self) -> Option<usize> {

@@ -2,6 +2,11 @@
 //! `{id, description, value}`. *How connections become work* ([`Server`]) and *how data is shared* ([`EntityRepo`]) are two
 //! independent axes: every server answers the same requests over every repo. Pick one of each, or bring your own.
 //!
+//! ```toml
+//! [dependencies]
+//! polyserve = { path = "../polyserve/crates/polyserve" } # a checkout next to the program; minimum Rust: 1.88
+//! ```
+//!
 #![cfg_attr(all(feature = "threadpool", feature = "memory"), doc = "```")]
 #![cfg_attr(not(all(feature = "threadpool", feature = "memory")), doc = "```ignore")]
 //! use polyserve::prelude::*;
@@ -27,24 +32,12 @@
 //!     balance: i64,
 //! }
 //!
-//! impl Identifiable for Account {
-//!     type Id = String;
-//!     type View<'a> = &'a Self;
-//!
-//!     fn id(&self) -> &String {
-//!         &self.name
-//!     }
-//!     fn view(&self) -> &Self {
-//!         self
-//!     }
-//!     fn from_view(view: &Self) -> Self {
-//!         view.clone()
-//!     }
-//! }
+//! identifiable!(Account, name: String);
 //!
 //! let published = EntityService::new(Sharded::new());
-//! let accounts = EntityService::new(Sharded::of::<Account>()).at("/accounts"); // PUT /accounts, GET /accounts/{name}
+//! let accounts = EntityService::new(Sharded::of::<Account>()).at("/accounts")?; // PUT /accounts, GET /accounts/{name}
 //! # let _: (&dyn Service, &dyn Service) = (&published, &accounts);
+//! # Ok::<(), polyserve::service::InvalidRoute>(())
 //! ```
 //!
 //! Or by name, from the [`catalog`], as the `polyserve` command does:
@@ -54,45 +47,54 @@
 //! use polyserve::prelude::*;
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let catalog = Catalog::builtin();
-//! let server = (catalog.server("leader_followers")?.make)(&ServerConfig::default())?;
-//! let repo = (catalog.repo("std_mutex")?.make)()?;
+//! let server = catalog.build_server("leader_followers", &ServerConfig::default())?;
+//! let repo = catalog.open_repo("std_mutex")?;
 //! let running = server.serve(([127, 0, 0, 1], 0), EntityService::new(repo))?;
 //! # running.shutdown()?;
 //! # Ok(())
 //! # }
 //! ```
 //!
-//! # Layout
+//! # Where to look
 //!
-//! * The modules of `polyserve-core`, with the four seams (repo, service, executor, server): [`answer`], [`condition`],
-//!   [`config`], [`entity`], [`executor`], [`repo`], [`server`], [`service`], [`shutdown`], [`timer`]. Their main types are
-//!   here at the root.
-//! * `polyserve-serving`: [`net`], the sockets of servers; and [`serving`], the toolkit for authors of servers, which is
-//!   unstable.
-//! * The strategies, by feature: [`memory`], `durable`, `cluster`, [`threadpool`] and `runtimes`.
-//! * [`catalog`]: all of them by name. [`mod@env`]: configuration from flags and variables. [`signals`]: drain on Ctrl-C.
-//! * [`prelude`]: what most programs use.
+//! * **Drain**: a server ends by [`Running::shutdown`], or by `running.drained().await`, or at Ctrl-C with
+//!   [`Signals`](signals::Signals). The [contract of `Server`](Server#contract) says what a drain answers and what it cuts, and
+//!   [`Drain`] counts both. `examples/examples/graceful_shutdown.rs` is a program that drains with its own signals.
+//! * **Examples**, run by `cargo run --example NAME` at the root of the checkout: `threadpool_server`, `own_entity`,
+//!   `conditional_update`, `custom_service`, `own_listener`; on a runtime `tokio_server`, `axum_nested`, `middleware`; with kept
+//!   data `durable_server`, `cluster_server`; a strategy of your own `custom_repo`, `custom_server`.
+//! * **The seams**: [`repo`], [`service`], [`executor`], [`server`], and [`answer`], the type that joins them. The types that most
+//!   programs use are in the [`prelude`], and all main types are here at the root.
+//! * **The strategies**: [`memory`], [`threadpool`], `durable`, `cluster`, `runtimes`; the [`catalog`] has all of them by name.
+//! * **Settings**: [`ServerConfig`]; from flags and variables, [`mod@env`].
+//! * **For authors of servers**: [`serving`], the toolkit, which is unstable, and [`net`].
 //!
 //! # Features
 //!
-//! | feature | default | adds |
-//! |---|---|---|
-//! | `threadpool` | yes | three thread pools, and five servers on threads, two of them on any executor |
-//! | `memory` | yes, through the next three | the repos without another crate's map |
-//! | `dashmap` | yes | the repo over the sharded map of the `dashmap` crate |
-//! | `papaya` | yes | the repo over the lock-free map of the `papaya` crate |
-//! | `scc` | yes | the repo over the bucket-locked map of the `scc` crate |
-//! | `durable` | no | a durable store over any repo in memory, in `durable` |
-//! | `etcd`, `redis`, `postgres` | no | a store over that engine, in `cluster`; `etcd` is built with `protoc` |
-//! | `tokio` | no | servers and executors on tokio, in `runtimes` |
-//! | `hyper` | no | hyper's codec on tokio; and `http2`, with prior knowledge |
-//! | `tower` | no | a service as a `tower::Service`; with `tokio`, a `tower::Service` as a service; with `hyper`, one as a server |
-//! | `smol` | no | servers and executors on async-executor and async-io |
-//! | `futures` | no | an executor on the thread pool of the futures crate, and a server on it; with it `threadpool` |
-//! | `async` | no | `tokio`, `hyper`, `smol` and `futures` |
-//! | `queue-waits` | no | how long the jobs of a thread pool wait in its queue, in `PoolStats::waits` |
-//! | `env` | yes | [`mod@env`] |
-//! | `signals` | yes | [`signals`] (Unix) |
+//! On by default:
+//!
+//! | feature | adds |
+//! |---|---|
+//! | `threadpool` | servers on threads and on thread pools |
+//! | `memory` | stores in memory; each of the next five adds one more, and this feature |
+//! | `dashmap`, `papaya`, `scc` | the store over the map of that crate |
+//! | `packed` | the store that takes the least memory |
+//! | `copy-on-write` | the store whose readers never wait |
+//! | `env` | settings from environment variables |
+//! | `signals` | drain on Ctrl-C, SIGTERM and SIGHUP (Unix) |
+//!
+//! Off by default:
+//!
+//! | feature | adds |
+//! |---|---|
+//! | `tokio`, `smol` | servers and executors on that runtime |
+//! | `hyper`, `http2` | hyper's codec on tokio; and HTTP/2 with prior knowledge |
+//! | `futures` | an executor on the thread pool of the futures crate, and a server on it |
+//! | `async` | `tokio`, `hyper`, `smol` and `futures` |
+//! | `tower` | a service as a `tower::Service`; with `tokio` or `hyper`, a `tower::Service` or an axum `Router` on the servers |
+//! | `durable` | a log on the disk under any store in memory |
+//! | `etcd`, `redis`, `postgres` | a store over that engine; `etcd` is built with `protoc` |
+//! | `queue-waits` | how long the jobs of a thread pool wait, in `PoolStats::waits` |
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![forbid(unsafe_code)]
 
@@ -115,10 +117,11 @@ pub mod signals;
 
 pub use polyserve_core::service::Body;
 pub use polyserve_core::{
-    Answer, AnswerHook, AnswerReport, BoxFuture, Completer, Condition, Conditional, ConfigError, Connections,
-    CounterSource, Counters, Drain, ETag, Entity, EntityId, EntityRef, EntityRepo, Executor, Head, Headers,
-    Identifiable, IntoListenOn, InvalidEntity, Job, ListenOn, Lookup, Method, Put, Rejected, RejectedReason, Removed,
-    Reply, RepoError, Request, Running, Server, ServerConfig, ServerExt, Service, Shutdown, Status, Version, promise,
+    Answer, AnswerHook, AnswerReport, BoxFuture, Completer, Condition, Conditional, ConfigError, CounterSource,
+    Counters, Drain, ETag, Entity, EntityId, EntityRef, EntityRepo, Executor, Head, Headers, Identifiable,
+    IntoListenOn, InvalidEntity, Job, ListenOn, Lookup, Method, Put, Rejected, RejectedReason, Removed, Reply,
+    RepoAnswer, RepoError, Request, Running, Server, ServerConfig, ServerExt, ServerFailed, Service, Shape, Shown,
+    Shutdown, Status, StoredForm, Supports, Version, Visit, Visited, promise,
 };
 pub use polyserve_core::{
     answer, answer_hook, condition, config, entity, executor, identifiable, repo, server, service, shutdown, timer,

@@ -6,8 +6,10 @@
 pub use crate::catalog::Catalog;
 #[cfg(feature = "futures")]
 pub use crate::futures_pool::FuturesPool;
+#[cfg(feature = "packed")]
+pub use crate::memory::Packed;
 #[cfg(feature = "memory")]
-pub use crate::memory::{Packed, Sharded, StdMutex, StdRwlock};
+pub use crate::memory::{Sharded, StdMutex, StdRwlock};
 pub use crate::repo::EntityRepoExt;
 pub use crate::service::{EntityService, Routes};
 #[cfg(feature = "signals")]
@@ -15,9 +17,9 @@ pub use crate::signals::{ServeUntilSignal, Signals};
 #[cfg(feature = "threadpool")]
 pub use crate::threadpool::{MpscPool, PoolServer};
 pub use crate::{
-    Answer, Condition, Conditional, Connections, Drain, ETag, Entity, EntityRef, EntityRepo, Executor, Identifiable,
-    Job, Lookup, Put, Rejected, Removed, Reply, RepoError, Running, Server, ServerConfig, ServerExt, Service, Status,
-    identifiable,
+    Answer, Condition, Conditional, Drain, ETag, Entity, EntityRef, EntityRepo, Executor, Identifiable, Job, Lookup,
+    Put, Rejected, Removed, Reply, RepoAnswer, RepoError, Running, Server, ServerConfig, ServerExt, Service, Shape,
+    Shown, Status, Visit, identifiable,
 };
 #[cfg(feature = "smol")]
 pub use polyserve_async::servers::Smol;

@@ -145,7 +145,7 @@ impl Signals {
     /// Returns an error if the server has failed, or if the thread of this module has ended.
     pub fn drain(self, running: Running) -> io::Result<Drain> {
         self.wait()?;
-        running.shutdown()
+        Ok(running.shutdown()?)
     }
 }
 

@@ -8,7 +8,7 @@ use allocation_counter::measure;
 use polyserve::catalog::{Catalog, Promise};
 use polyserve::service::EntityService;
 use polyserve::serving::http1::{Env, Phase, Scratch, Session, Want};
-use polyserve::{Answer, Entity, EntityRepo, Lookup, ServerConfig};
+use polyserve::{Answer, Entity, EntityRepo, Lookup, ServerConfig, Visit};
 
 /// The number of counted requests and of ids.
 const REQUESTS: i64 = 100;
@@ -41,17 +41,17 @@ fn no_repo_allocates_for_a_get() {
             promised.push(entry.name.clone());
         }
         let name = &entry.name;
-        let repo = (entry.make)().expect("a repo can be made");
+        let repo = entry.build().expect("a repo can be made");
         for id in 0..REQUESTS {
             repo.put(Entity::new(id, format!("entity {id:08}"), 60.750847)).wait().expect("it answers");
         }
-        if !repo.get(&1, &mut |_| ()).is_now() {
+        if !repo.get(&1, Visit::new(&mut |_| ())).is_now() {
             println!("{name}: not held to this, for it answers later, and a promise is an allocation");
             continue;
         }
         let absent = measure(|| {
             for id in REQUESTS..2 * REQUESTS {
-                let found = repo.get(&id, &mut |_| ());
+                let found = repo.get(&id, Visit::new(&mut |_| ()));
                 assert!(matches!(found, Answer::Now(Ok(Lookup::Absent))));
             }
         });

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use polyserve::ETag;
-use polyserve::memory::{Actor, CopyOnWrite, Sharded, StdMutex, StdRwlock, TwoLevel};
+use polyserve::memory::{Actor, Sharded, StdMutex, StdRwlock, TwoLevel};
 use polyserve::prelude::*;
 use polyserve::service::{Head, Headers, Method, Request, Version};
 use polyserve::threadpool::ThreadPerConnection;
@@ -23,7 +23,8 @@ fn cheap_requests_do_no_expensive_work_in_memory() {
     is_cheap_over(StdRwlock::of::<Counted>());
     is_cheap_over(TwoLevel::of::<Counted>());
     is_cheap_over(Sharded::of::<Counted>());
-    is_cheap_over(CopyOnWrite::of::<Counted>());
+    #[cfg(feature = "copy-on-write")]
+    is_cheap_over(polyserve::memory::CopyOnWrite::of::<Counted>());
     #[cfg(feature = "dashmap")]
     is_cheap_over(polyserve::memory::Dashmap::of::<Counted>());
     #[cfg(feature = "papaya")]

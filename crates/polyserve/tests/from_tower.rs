@@ -33,7 +33,7 @@ struct Account {
 }
 
 fn serve(name: &str, config: &ServerConfig, service: FromTower) -> Running {
-    let server = (Catalog::builtin().server(name).expect("it is in the catalog").make)(config).expect("it is made");
+    let server = Catalog::builtin().server(name).expect("it is in the catalog").build(config).expect("it is made");
     server.serve("127.0.0.1:0", service).expect("it serves")
 }
 

@@ -23,16 +23,9 @@ where
     I: for<'de> Deserialize<'de> + fmt::Debug,
 {
     type Id = I;
-    type View<'a> = &'a Self;
 
     fn id(&self) -> &I {
         &self.id
-    }
-    fn view(&self) -> &Self {
-        self
-    }
-    fn from_view(view: &Self) -> Self {
-        view.clone()
     }
 }
 

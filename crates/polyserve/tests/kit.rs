@@ -7,8 +7,9 @@
 use std::sync::Arc;
 
 use libtest_mimic::{Arguments, Trial};
-use polyserve::catalog::{Catalog, Entry, LocatedRepo, Promise, RepoEntry, ServerEntry};
-use polyserve::{Connections, ServerConfig};
+use polyserve::catalog::{Catalog, Entry, LocatedRepo, Promise, RepoEntry, ServerEntry, repo_of};
+use polyserve::{EntityRepo, ServerConfig, Shape};
+use polyserve_conformance::NamedEntity;
 use polyserve_conformance::executor::{self, ExecutorSubject};
 use polyserve_conformance::property::{self, Outcome, Property};
 use polyserve_conformance::repo::{self, RepoSubject};
@@ -35,11 +36,11 @@ fn main() {
     let catalog = Catalog::builtin();
     let mut trials = Vec::new();
     trials.extend(catalog.repos().iter().flat_map(|entry| kit("repo", entry, repo::PROPERTIES, repo_subject)));
-    let named = catalog.repos().iter().filter(|entry| entry.named.is_some());
-    trials.extend(named.flat_map(|entry| kit("named_repo", entry, repo::PROPERTIES, named_repo_subject)));
+    let named = |entry| kit("named_repo", entry, repo::PROPERTIES, named_repo_subject);
+    trials.extend(catalog.repos().iter().flat_map(named));
     let located = located(&catalog);
     trials.extend(located.iter().flat_map(|entry| kit("repo", entry, repo::PROPERTIES, repo_subject)));
-    trials.extend(located.iter().flat_map(|entry| kit("named_repo", entry, repo::PROPERTIES, named_repo_subject)));
+    trials.extend(located.iter().flat_map(named));
     trials.extend(catalog.servers().iter().flat_map(|entry| kit("server", entry, server::PROPERTIES, server_subject)));
     trials.extend(
         catalog.executors().iter().flat_map(|entry| kit("executor", entry, executor::PROPERTIES, executor_subject)),
@@ -85,30 +86,38 @@ fn pair(server: &ServerEntry, repo: &RepoEntry) -> Trial {
     let (server, repo) = (server.clone(), repo.clone());
     Trial::test(format!("pair::{}/{}::no_increment_is_lost", server.name, repo.name), move || {
         let subject = server_subject(&server);
-        let store = || (repo.make)().expect("the repo can be made");
-        let mut outcomes = vec![
+        let store = || repo.build().expect("the repo can be made");
+        let named = || named_repo(&repo.name);
+        let outcomes = [
             server::no_increment_is_lost_over(&subject, store()),
             server::a_merge_patch_loses_no_update_over(&subject, store()),
+            server::no_increment_is_lost_of_named_entities_over(&subject, named()),
+            server::a_merge_patch_loses_no_update_of_named_entities_over(&subject, named()),
         ];
-        if let Some(make) = &repo.named {
-            let store = || make().expect("the repo can be made");
-            outcomes.push(server::no_increment_is_lost_of_named_entities_over(&subject, store()));
-            outcomes.push(server::a_merge_patch_loses_no_update_of_named_entities_over(&subject, store()));
-        }
         assert!(outcomes.iter().all(|outcome| *outcome == Outcome::Held), "{outcomes:?}");
         Ok(())
     })
 }
 
 fn repo_subject(entry: &RepoEntry) -> RepoSubject {
-    let make = Arc::clone(&entry.make);
-    with_promises(entry, RepoSubject::new(move || make().expect("the repo can be made")))
+    let made = entry.clone();
+    with_promises(entry, RepoSubject::new(move || made.build().expect("the repo can be made")))
 }
 
 /// The same repo with entities of another type.
 fn named_repo_subject(entry: &RepoEntry) -> RepoSubject {
-    let make = entry.named.clone().expect("the repo takes any entity");
-    with_promises(entry, RepoSubject::named(move || make().expect("the repo can be made")))
+    let name = entry.name.clone();
+    with_promises(entry, RepoSubject::named(move || named_repo(&name)))
+}
+
+fn named_repo(name: &str) -> Arc<dyn EntityRepo<NamedEntity>> {
+    #[cfg(feature = "durable")]
+    if name == "durable" {
+        let memory = repo_of::<NamedEntity>("sharded").expect("it is built in");
+        let durable = polyserve::durable::Durable::temporary(std::env::temp_dir(), memory);
+        return Arc::new(durable.expect("the repo can be made"));
+    }
+    repo_of(name).expect("the repo takes any entity")
 }
 
 fn with_promises(entry: &polyserve::catalog::RepoEntry, subject: RepoSubject) -> RepoSubject {
@@ -120,20 +129,20 @@ fn with_promises(entry: &polyserve::catalog::RepoEntry, subject: RepoSubject) ->
 }
 
 fn server_subject(entry: &ServerEntry) -> ServerSubject {
-    let make = Arc::clone(&entry.make);
-    let mut subject = ServerSubject::new(move |config: ServerConfig| make(&config));
-    let has_shape = |shape| entry.promises(Promise::Connections(shape));
+    let made = entry.clone();
+    let mut subject = ServerSubject::new(move |config: ServerConfig| made.build(&config));
+    let has_shape = |shape| entry.promises(Promise::Shape(shape));
     subject.deviations.later_answers_hold_a_worker =
-        has_shape(Connections::Multiplexed) && entry.promises(Promise::LaterHoldsWorker);
-    subject.pooled = has_shape(Connections::OnePerThread) && entry.promises(Promise::BoundedQueue);
+        has_shape(Shape::Multiplexed) && entry.promises(Promise::LaterHoldsWorker);
+    subject.pooled = has_shape(Shape::OnePerThread) && entry.promises(Promise::BoundedQueue);
     subject.deviating(|declared| declare_deviations(&entry.name, declared))
 }
 
 fn executor_subject(entry: &polyserve::catalog::ExecutorEntry) -> ExecutorSubject {
-    let make = Arc::clone(&entry.make);
+    let made = entry.clone();
     let subject = ExecutorSubject::new(move |workers, queue| {
         let config = ServerConfig::default().workers(workers).queue(queue);
-        Box::new(make(&config).expect("the executor can be made"))
+        Box::new(made.build(&config).expect("the executor can be made"))
     });
     if entry.promises(Promise::RunsInOrder) { subject.in_order() } else { subject }
 }

@@ -83,7 +83,7 @@ fn get(addr: SocketAddr) -> String {
 fn max_pending(server: &str, workers: usize, release: impl FnOnce(&Held)) -> usize {
     let catalog = Catalog::builtin();
     let config = with_workers(workers);
-    let server = (catalog.server(server).expect("it is in the catalog").make)(&config).expect("it takes workers");
+    let server = catalog.server(server).expect("it is in the catalog").build(&config).expect("it takes workers");
     let held = Arc::new(Held::default());
     let running = server.serve(([127, 0, 0, 1], 0), held.clone()).expect("it serves");
     let addr = running.local_addr();
@@ -108,7 +108,7 @@ fn with_workers(workers: usize) -> ServerConfig {
 fn servers_that(what: Promise, workers: usize) -> Vec<String> {
     let catalog = Catalog::builtin();
     let promising = catalog.servers().iter().filter(|entry| entry.promises(what));
-    let taking = promising.filter(|entry| (entry.make)(&with_workers(workers)).is_ok());
+    let taking = promising.filter(|entry| entry.build(&with_workers(workers)).is_ok());
     taking.map(|entry| entry.name.clone()).collect()
 }
 

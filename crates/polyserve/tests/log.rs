@@ -9,8 +9,8 @@ use polyserve_core::executor::isolated;
 use polyserve_core::log::MAX_TEXT;
 use polyserve_core::service::EntityService;
 use polyserve_core::{
-    Answer, Condition, Conditional, Entity, EntityRepo, Head, Headers, Lookup, Method, Put, Removed, RepoError,
-    Request, Service, Version,
+    Answer, Condition, Conditional, Entity, EntityRepo, Head, Headers, Lookup, Method, Put, Removed, RepoAnswer,
+    RepoError, Request, Service, Version, Visit,
 };
 use polyserve_serving::http1::session::panicked;
 use tracing::Level;
@@ -22,19 +22,19 @@ type Failure = fn() -> RepoError;
 struct FailingRepo(Failure);
 
 impl EntityRepo for FailingRepo {
-    fn get(&self, _: &i64, _: &mut dyn FnMut(polyserve_core::EntityRef<'_>)) -> Answer<Result<Lookup, RepoError>> {
+    fn get(&self, _: &i64, _: Visit<'_>) -> RepoAnswer<Lookup> {
         Answer::Now(Err(self.0()))
     }
 
-    fn put_if(&self, _: Entity, _: &Condition) -> Answer<Result<Conditional<Put>, RepoError>> {
+    fn put_if(&self, _: Entity, _: &Condition) -> RepoAnswer<Conditional<Put>> {
         Answer::Now(Err(self.0()))
     }
 
-    fn remove_if(&self, _: &i64, _: &Condition) -> Answer<Result<Conditional<Removed>, RepoError>> {
+    fn remove_if(&self, _: &i64, _: &Condition) -> RepoAnswer<Conditional<Removed>> {
         Answer::later(std::future::ready(Err(self.0())))
     }
 
-    fn len(&self) -> Answer<Result<u64, RepoError>> {
+    fn len(&self) -> RepoAnswer<u64> {
         Answer::Now(Err(self.0()))
     }
 }

@@ -1,35 +1,11 @@
 //! Nested entities in every store, on a server with small stacks. A stack that overflows ends this program.
 #![cfg(all(feature = "threadpool", feature = "memory"))]
 
-use polyserve::memory::packed::Pack;
-use polyserve::memory::{Actor, CopyOnWrite, Packed, Sharded, StdMutex, StdRwlock, TwoLevel};
+use polyserve::memory::{Actor, Sharded, StdMutex, StdRwlock, TwoLevel};
 use polyserve::prelude::*;
 use polyserve::threadpool::ThreadPerConnection;
 use polyserve_conformance::property::Outcome;
 use polyserve_conformance::server::{Nested, ServerSubject, nested_entities_are_kept_over};
-use serde::{Deserialize, Serialize};
-
-/// The same entity with a packed form.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(transparent)]
-struct Packable(Nested);
-
-impl Identifiable for Packable {
-    type Id = String;
-    type View<'a> = &'a Self;
-
-    fn id(&self) -> &String {
-        &self.0.name
-    }
-    fn view(&self) -> &Self {
-        self
-    }
-    fn from_view(view: &Self) -> Self {
-        view.clone()
-    }
-}
-
-impl Pack for Packable {}
 
 fn keeps<E: Identifiable>(repo: impl EntityRepo<E>) {
     let subject = ServerSubject::new(ThreadPerConnection::new);
@@ -42,8 +18,10 @@ fn repos_in_memory_keep_nested_entities() {
     keeps(StdRwlock::of::<Nested>());
     keeps(TwoLevel::of::<Nested>());
     keeps(Sharded::of::<Nested>());
-    keeps(CopyOnWrite::of::<Nested>());
-    keeps(Packed::of::<Packable>());
+    #[cfg(feature = "copy-on-write")]
+    keeps(polyserve::memory::CopyOnWrite::of::<Nested>());
+    #[cfg(feature = "packed")]
+    keeps(polyserve::memory::Packed::of::<Nested>());
     keeps(Actor::of::<Nested>());
     #[cfg(feature = "dashmap")]
     keeps(polyserve::memory::Dashmap::of::<Nested>());

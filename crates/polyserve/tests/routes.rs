@@ -41,9 +41,9 @@ fn several_services_share_each_server() -> Result<(), Box<dyn std::error::Error>
     let catalog = Catalog::builtin();
     for entry in catalog.servers() {
         let routes = Routes::new()
-            .at("/entities", EntityService::new(Sharded::new()).at("/entities"))?
+            .at("/entities", EntityService::new(Sharded::new()).at("/entities")?)?
             .at("/health", |_: Request<'_>| Reply::text("well"))?;
-        let running = (entry.make)(&ServerConfig::default())?.serve(([127, 0, 0, 1], 0), routes)?;
+        let running = entry.build(&ServerConfig::default())?.serve(([127, 0, 0, 1], 0), routes)?;
         check(running.local_addr());
         let drain = running.shutdown()?;
         assert_eq!((drain.answered, drain.cut, drain.stuck), (10, 0, 0), "{}", entry.name);

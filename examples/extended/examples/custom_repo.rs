@@ -21,16 +21,15 @@ struct Ordered {
 }
 
 impl EntityRepo for Ordered {
-    fn get(&self, &id: &i64, visit: &mut dyn FnMut(EntityRef<'_>)) -> Answer<Result<Lookup, RepoError>> {
+    fn get(&self, &id: &i64, visit: Visit<'_>) -> RepoAnswer<Lookup> {
         // `read` recovers from a poisoned lock: a visit that panics changes no data.
         let entities = read(&self.entities);
         let Some(entity) = entities.get(&id) else { return Answer::Now(Ok(Lookup::Absent)) };
         // The visit runs under the lock. The guard does not leave this function.
-        visit(entity.as_ref());
-        Answer::Now(Ok(Lookup::Visited))
+        Answer::Now(Ok(visit.show(entity)))
     }
 
-    fn put_if(&self, entity: Entity, condition: &Condition) -> Answer<Result<Conditional<Put>, RepoError>> {
+    fn put_if(&self, entity: Entity, condition: &Condition) -> RepoAnswer<Conditional<Put>> {
         let mut entities = write(&self.entities);
         // The condition is checked and the entity is stored under one lock.
         if !condition.allows(entities.get(&entity.id)) {
@@ -41,7 +40,7 @@ impl EntityRepo for Ordered {
         Answer::Now(Ok(Conditional::Done(if replaced.is_some() { Put::Replaced } else { Put::Created })))
     }
 
-    fn remove_if(&self, &id: &i64, condition: &Condition) -> Answer<Result<Conditional<Removed>, RepoError>> {
+    fn remove_if(&self, &id: &i64, condition: &Condition) -> RepoAnswer<Conditional<Removed>> {
         let mut entities = write(&self.entities);
         if entities.get(&id).is_some_and(|stored| !condition.allows(Some(stored))) {
             return Answer::Now(Ok(Conditional::Refused));
@@ -51,7 +50,7 @@ impl EntityRepo for Ordered {
         Answer::Now(Ok(Conditional::Done(if removed.is_some() { Removed::Removed } else { Removed::Absent })))
     }
 
-    fn len(&self) -> Answer<Result<u64, RepoError>> {
+    fn len(&self) -> RepoAnswer<u64> {
         Answer::Now(Ok(read(&self.entities).len() as u64))
     }
 }

@@ -80,7 +80,7 @@ fn open_alone(name: &str, directory: &Path) -> Result<Box<dyn StoreEngine>, Fail
 
 fn json(entity: &Entity) -> Result<Vec<u8>, Failure> {
     let mut json = Vec::with_capacity(128);
-    Entity::write_json(entity.view(), &mut json)?;
+    entity.write_json(&mut json)?;
     Ok(json)
 }
 
@@ -104,7 +104,7 @@ impl StoreEngine for DurableEngine {
     }
 
     fn get(&self, id: i64) -> Result<Option<Entity>, Failure> {
-        Ok(self.0.fetch(&id)?)
+        Ok(self.0.fetch(&id).wait()?)
     }
 
     fn counts(&self) -> Option<CommitCounts> {

@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use polyserve_core::{Entity, EntityRepo};
+use polyserve_core::{Entity, EntityRepo, Visit};
 use polyserve_durable::disk::{Directory, Disk};
 use polyserve_durable::{Durable, DurableOptions};
 use polyserve_memory::Sharded;
@@ -282,7 +282,7 @@ fn gets(repo: &impl EntityRepo, keys: i64) -> f64 {
     let (start, mut sum, mut id) = (Instant::now(), 0.0, 1);
     for _ in 0..GETS {
         id = (id * 48_271 + 11) % keys;
-        let answer = repo.get(black_box(&id), &mut |entity| sum += entity.value);
+        let answer = repo.get(black_box(&id), Visit::new(&mut |entity| sum += entity.value));
         assert!(answer.is_now());
     }
     black_box(sum);

@@ -11,11 +11,16 @@ use std::fs::OpenOptions;
 use std::io::{self, LineWriter, Write as _};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use polyserve::catalog::Catalog;
+use polyserve::catalog::{Catalog, Entry};
 use polyserve::env::{SETTINGS, Settings};
 use polyserve::signals::Signals;
 use polyserve::{Answer, Drain, Head, Reply, Request, ServerExt as _, Service};
 use polyserve_ladder::{end_with_stdin, say};
+use welcome::Welcome;
+
+// The service of `polyserve serve --service welcome`. Its crate would make each rung's build longer.
+#[path = "../../../../crates/polyserve-experiments/src/services/welcome.rs"]
+mod welcome;
 
 /// The flags other than the settings of every server, as `--name=value`.
 const OWN_FLAGS: [&str; 5] = ["server", "repo", "service", "listen", "print"];
@@ -28,11 +33,12 @@ fn main() -> Result<(), Box<dyn Error>> {
     let (given, until_stdin_ends) = read(std::env::args().skip(1))?;
     let given_or = |name: &str, default: &str| given.get(name).cloned().unwrap_or_else(|| default.to_owned());
     let settings = Settings::read(|name| given.get(name).cloned(), |variable| std::env::var_os(variable))?;
-    let catalog = Catalog::builtin();
+    let welcome = Entry::service("welcome", "GET /welcome is Welcome!", &[], |_| Arc::new(Welcome));
+    let catalog = Catalog::builtin().with_service(welcome);
     let entry = catalog.server(&given_or("server", "tokio_per_core"))?;
-    let server = settings.make(|config| (entry.make)(config))?;
-    let repo = (catalog.repo(&given_or("repo", "two_level"))?.make)()?;
-    let service = (catalog.service(&given_or("service", "welcome"))?.make)(repo);
+    let server = settings.make(|config| entry.build(config))?;
+    let repo = catalog.repo(&given_or("repo", "two_level"))?.build()?;
+    let service = catalog.service(&given_or("service", "welcome"))?.build(repo);
     let service: Arc<dyn Service> = match given.get("print") {
         Some(file) => Arc::new(Printing::new(service, file)?),
         None => service,

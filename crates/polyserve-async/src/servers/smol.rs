@@ -33,7 +33,7 @@ use std::io;
 use std::sync::{Arc, Weak};
 
 use async_executor::Executor;
-use polyserve_core::{ConfigError, Connections, ListenOn, Running, Server, ServerConfig, Service};
+use polyserve_core::{ConfigError, ListenOn, Running, Server, ServerConfig, Service, Shape, Supports};
 use polyserve_serving::{Bound, bind};
 
 use super::connection_task::ConnectionTask;
@@ -57,6 +57,8 @@ pub struct Smol {
     executor: Option<Arc<Executor<'static>>>,
 }
 
+const SUPPORTS: Supports = Supports::new("smol");
+
 impl Smol {
     /// A server with an executor of its own for each run. `workers` is the number of its threads, by default the number of
     /// available cores.
@@ -65,8 +67,7 @@ impl Smol {
     ///
     /// Returns an error if a limit is zero or out of range.
     pub fn new(config: ServerConfig) -> Result<Self, ConfigError> {
-        config.validate()?;
-        config.refuse_queue("smol")?;
+        SUPPORTS.check(&config)?;
         Ok(Self { config, executor: None })
     }
 
@@ -91,22 +92,14 @@ impl Smol {
     /// # Ok::<(), polyserve_core::ConfigError>(())
     /// ```
     pub fn with_executor(config: ServerConfig, executor: Arc<Executor<'static>>) -> Result<Self, ConfigError> {
-        config.validate()?;
-        config.refuse_queue("smol")?;
-        if let Some(workers) = config.workers {
-            return Err(ConfigError::unsupported(
-                "workers",
-                workers,
-                "left out for smol on an executor that others run",
-            ));
-        }
+        SUPPORTS.no_workers("others run the executor").check(&config)?;
         Ok(Self { config, executor: Some(executor) })
     }
 }
 
 impl Server for Smol {
-    fn connections(&self) -> Connections {
-        Connections::Multiplexed
+    fn shape(&self) -> Shape {
+        Shape::Multiplexed
     }
 
     fn start(&self, on: ListenOn, service: Arc<dyn Service>) -> io::Result<Running> {

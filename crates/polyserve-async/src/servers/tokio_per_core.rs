@@ -31,7 +31,7 @@ use std::net::TcpListener;
 use std::sync::Arc;
 use std::time::Instant;
 
-use polyserve_core::{ConfigError, Connections, ListenOn, Running, Server, ServerConfig, Service};
+use polyserve_core::{ConfigError, ListenOn, Running, Server, ServerConfig, Service, Shape, Supports};
 use polyserve_serving::ServerState;
 use polyserve_serving::net;
 use tokio::runtime::{Builder, Handle};
@@ -56,6 +56,8 @@ pub struct TokioPerCore {
     config: ServerConfig,
 }
 
+const SUPPORTS: Supports = Supports::new("tokio_per_core");
+
 impl TokioPerCore {
     /// A server within the limits of `config`. `workers` is the number of its threads, by default the number of available
     /// cores.
@@ -64,15 +66,14 @@ impl TokioPerCore {
     ///
     /// Returns an error if a limit is zero or out of range.
     pub fn new(config: ServerConfig) -> Result<Self, ConfigError> {
-        config.validate()?;
-        config.refuse_queue("tokio_per_core")?;
+        SUPPORTS.check(&config)?;
         Ok(Self { config })
     }
 }
 
 impl Server for TokioPerCore {
-    fn connections(&self) -> Connections {
-        Connections::Multiplexed
+    fn shape(&self) -> Shape {
+        Shape::Multiplexed
     }
 
     fn start(&self, on: ListenOn, service: Arc<dyn Service>) -> io::Result<Running> {

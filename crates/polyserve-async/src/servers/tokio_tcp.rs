@@ -30,7 +30,7 @@
 use std::io;
 use std::sync::Arc;
 
-use polyserve_core::{ConfigError, Connections, ListenOn, Running, Server, ServerConfig, Service};
+use polyserve_core::{ConfigError, ListenOn, Running, Server, ServerConfig, Service, Shape, Supports};
 use polyserve_serving::{Bound, bind};
 use tokio::runtime::Handle;
 
@@ -55,6 +55,8 @@ pub struct TokioTcp {
     runtime: Option<Handle>,
 }
 
+const SUPPORTS: Supports = Supports::new("tokio_tcp");
+
 impl TokioTcp {
     /// A server with a runtime of its own for each run. `workers` is the number of its threads, by default the number of
     /// available cores.
@@ -63,8 +65,7 @@ impl TokioTcp {
     ///
     /// Returns an error if a limit is zero or out of range.
     pub fn new(config: ServerConfig) -> Result<Self, ConfigError> {
-        config.validate()?;
-        config.refuse_queue("tokio_tcp")?;
+        SUPPORTS.check(&config)?;
         Ok(Self { config, runtime: None })
     }
 
@@ -90,22 +91,14 @@ impl TokioTcp {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn with_handle(config: ServerConfig, runtime: Handle) -> Result<Self, ConfigError> {
-        config.validate()?;
-        config.refuse_queue("tokio_tcp")?;
-        if let Some(workers) = config.workers {
-            return Err(ConfigError::unsupported(
-                "workers",
-                workers,
-                "left out for tokio_tcp on a runtime that has its own",
-            ));
-        }
+        SUPPORTS.no_workers("the runtime has its own").check(&config)?;
         Ok(Self { config, runtime: Some(runtime) })
     }
 }
 
 impl Server for TokioTcp {
-    fn connections(&self) -> Connections {
-        Connections::Multiplexed
+    fn shape(&self) -> Shape {
+        Shape::Multiplexed
     }
 
     fn start(&self, on: ListenOn, service: Arc<dyn Service>) -> io::Result<Running> {

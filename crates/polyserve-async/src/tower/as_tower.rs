@@ -46,8 +46,8 @@ use crate::types::{head, reply};
 ///
 /// ```
 /// use polyserve_async::tower::AsTower;
-/// use polyserve_core::service::Welcome;
-/// let welcome = AsTower::new(Welcome).with_max_body(64 * 1024);
+/// use polyserve_core::service::Echo;
+/// let echo = AsTower::new(Echo).with_max_body(64 * 1024);
 /// ```
 #[derive(Clone)]
 pub struct AsTower {
@@ -121,10 +121,10 @@ impl AsTower {
     ///
     /// ```
     /// use polyserve_async::tower::AsTower;
-    /// use polyserve_core::service::Welcome;
+    /// use polyserve_core::service::Echo;
     ///
-    /// let nested = AsTower::new(Welcome).under("/hello")?;
-    /// assert!(AsTower::new(Welcome).under("hello").is_err());
+    /// let nested = AsTower::new(Echo).under("/echo")?;
+    /// assert!(AsTower::new(Echo).under("echo").is_err());
     /// # Ok::<(), polyserve_core::ConfigError>(())
     /// ```
     pub fn under(mut self, prefix: &str) -> Result<Self, ConfigError> {

@@ -14,7 +14,7 @@ use serde_json::json;
 
 use super::cores::CoresArgs;
 use super::entrants::{LIMIT, ServerLaunches, left_out, limit_launch};
-use super::names::{default_names, full_names, repo_names, tagged_or_own};
+use super::names::{default_names, full_names, repo_names, tagged, tagged_or_own};
 use super::room;
 use super::seed::SeedArgs;
 use super::session::Context;
@@ -128,9 +128,9 @@ impl CapacityArgs {
 
     fn pairs(&self, catalog: &Catalog) -> anyhow::Result<Vec<(String, String)>> {
         let builtin = Catalog::builtin();
-        let quick = self.quick.then_some(Tag::Recommended);
+        let quick = self.quick.then(|| tagged(builtin.servers(), Tag::Recommended));
         let servers = match self.servers.is_empty() {
-            true => default_names(catalog.servers(), builtin.servers(), quick),
+            true => default_names(catalog.servers(), builtin.servers(), quick.as_deref()),
             false => full_names(&self.servers, |name| catalog.server(name))?,
         };
         let repos = match self.repos.is_empty() {

@@ -125,7 +125,7 @@ impl CheckArgs {
         };
         settings.check(&servers)?;
         for server in servers {
-            let (_, config) = server.make_with_supported(&settings.with_pool_size())?;
+            let (_, config) = server.build_with_supported(&settings.with_pool_size())?;
             let mut flags = room::honoured(&config, &self.config.flags());
             flags.push(String::from("--etags=on"));
             subjects.extend(repos.iter().map(|repo| {

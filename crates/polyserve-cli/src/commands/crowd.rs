@@ -166,11 +166,11 @@ impl CrowdArgs {
                 *timeout = (*timeout).max(IDLE_TIMEOUT);
             }
         }
-        let (instance, config) = catalog.server(server)?.make_with_supported(&config)?;
+        let (instance, config) = catalog.server(server)?.build_with_supported(&config)?;
         let flags = room::flags(&config, &self.config.flags(), &["first_byte_timeout", "idle_timeout"]);
         let launch = serve(server, repo, &flags, Vec::new());
         let contestant = Contestant::new(&name(server, repo), Role::Ranked, launch);
-        let contestant = contestant.with(|contestant| contestant.shape = Some(instance.connections()));
+        let contestant = contestant.with(|contestant| contestant.shape = Some(instance.shape()));
         Ok(CrowdCell { contestant, crowd, bound: bound(&instance, &config, total_connections) })
     }
 

@@ -20,7 +20,7 @@ use polyserve_load::{Mix, Usage};
 use serde::Serialize;
 
 use super::foreign::unknown;
-use super::names::{default_names, full_names, repo_names};
+use super::names::{default_names, full_names, repo_names, tagged};
 use super::room;
 
 /// A server and a repo: `pool_server/mpsc_pool/two_level`.
@@ -136,9 +136,9 @@ impl Entrants<'_> {
         let mut absent = Vec::new();
         let leave_out = |name: &str, why: String, excused| left_out(Key::new(0, name), why, excused);
         for (place, pair) in pairs.iter().enumerate() {
-            match self.catalog.server(&pair.server)?.make_with_supported(&self.settings.with_pool_size()) {
+            match self.catalog.server(&pair.server)?.build_with_supported(&self.settings.with_pool_size()) {
                 Ok((server, config)) => {
-                    let shape = Some(server.connections());
+                    let shape = Some(server.shape());
                     let bound = bound(&server, &config, self.connections);
                     let launch = serve(&pair.server, &pair.repo, &room::honoured(&config, &self.flags), Vec::new());
                     let contestant = Contestant::new(&pair.name(), Role::Ranked, launch);
@@ -175,11 +175,11 @@ impl Entrants<'_> {
     /// Returns the pairs, and the reasons for the repos of a quick comparison. The baseline is first, then server by server.
     fn pairs(&self) -> anyhow::Result<(Vec<Pair>, Vec<String>)> {
         let (catalog, builtin) = (self.catalog, Catalog::builtin());
-        let quick = self.quick.then_some(Tag::Quick);
+        let quick = self.quick.then(|| tagged(builtin.servers(), Tag::Quick));
         let mut servers = full_names(self.servers, |name| catalog.server(name))?;
         let mut repos = repo_names(catalog, self.repos)?;
         if servers.is_empty() {
-            servers = default_names(catalog.servers(), builtin.servers(), quick);
+            servers = default_names(catalog.servers(), builtin.servers(), quick.as_deref());
         }
         let mut because = Vec::new();
         if repos.is_empty() && self.quick {

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use polyserve::catalog::{Catalog, Tag};
+use polyserve::catalog::Catalog;
 use polyserve_experiments::ladder::entry::{self, LadderSubject};
 use polyserve_experiments::ladder::rung::{QUICK, RungStep, STEPS, steps};
 use polyserve_experiments::ladder::table::{FASTHTTP, NETHTTP};
@@ -18,7 +18,6 @@ use polyserve_load::{Arrivals, Usage};
 use serde_json::{Value, json};
 
 use super::cores::CoresArgs;
-use super::names::tagged;
 use super::room;
 use super::seed::SeedArgs;
 use super::session::{Context, MeasurementSession};
@@ -26,11 +25,14 @@ use super::times::{SLICES, within};
 use super::workload::checked;
 use crate::config_args::ConfigArgs;
 
+/// The servers that are measured by default.
+const SERVERS: [&str; 2] = ["pool_server/mpsc_pool", "tokio_per_core"];
+
 /// The arguments of `polyserve ladder`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct LadderArgs {
     /// The built-in servers, separated by commas, or none. Each has its own ladder.
-    #[arg(long, value_name = "S,...", value_delimiter = ',', default_values_t = servers())]
+    #[arg(long, value_name = "S,...", value_delimiter = ',', default_values_t = SERVERS.map(String::from))]
     servers: Vec<String>,
     /// The foreign servers: warp, or none.
     #[arg(long, value_name = "P,...", value_delimiter = ',', default_values = ["warp"])]
@@ -104,11 +106,6 @@ pub(crate) fn run(context: Context<'_>, args: &LadderArgs) -> anyhow::Result<Exi
     session.run(&args.record, environment, &mut ladder)
 }
 
-/// Returns the names of the servers that are tagged as rungs.
-fn servers() -> Vec<String> {
-    tagged(Catalog::builtin().servers(), Tag::LadderRung).into_iter().map(String::from).collect()
-}
-
 impl LadderArgs {
     /// The subjects: our servers, then warp.
     fn subjects(&self, catalog: &Catalog) -> anyhow::Result<Vec<LadderSubject>> {
@@ -117,7 +114,7 @@ impl LadderArgs {
         room::check_flags(&settings, catalog, self.servers.iter().map(String::as_str))?;
         for name in self.servers.iter().filter(|name| *name != NONE) {
             let entry = catalog.server(name)?;
-            let (server, config) = entry.make_with_supported(&settings.with_pool_size())?;
+            let (server, config) = entry.build_with_supported(&settings.with_pool_size())?;
             if self.source.is_none() && Catalog::builtin().server(&entry.name).is_err() {
                 let how = "give a --source with this server in its package benches/ladder";
                 return Err(Misuse(format!("--servers: what is built has no server {name:?}: {how}")).into());
@@ -128,7 +125,7 @@ impl LadderArgs {
             }
             let (name, args) = (entry.name.clone(), room::honoured(&config, &self.config.flags()));
             let is_on_tokio = entry.code.as_ref().is_some_and(|code| code.feature == Some("tokio"));
-            let shape = server.connections();
+            let shape = server.shape();
             subjects.push(LadderSubject { name, binary: Binary::Serve, args, shape, is_on_tokio });
         }
         // All subjects use one program.
@@ -140,7 +137,7 @@ impl LadderArgs {
                 return Err(Misuse(format!("--peers: there is no ladder for {name:?}, only for {WARP}")).into());
             }
             let args = settings.config.workers.map(|workers| format!("--workers={workers}")).into_iter().collect();
-            let shape = polyserve::Connections::Multiplexed;
+            let shape = polyserve::Shape::Multiplexed;
             subjects.push(LadderSubject { name: name.clone(), binary: Binary::Warp, args, shape, is_on_tokio: true });
         }
         let mut seen = std::collections::HashSet::new();

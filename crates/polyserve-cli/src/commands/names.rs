@@ -56,19 +56,18 @@ pub(crate) fn joined(parts: &[String]) -> Vec<String> {
     names
 }
 
-/// Returns the names of all `entries`. A quick run has the same number of names as built-in entries have its tag. It
-/// takes the program's own entries first, the last added before the others. Then come the entries with the tag, then
+/// Returns the names of all `entries`. A quick run has the number of names in `quick`, which are built-in entries. It
+/// takes the program's own entries first, the last added before the others. Then come the entries named in `quick`, then
 /// the rest. The result is in the order of the catalog.
-pub(crate) fn default_names<M>(entries: &[Entry<M>], builtin: &[Entry<M>], quick: Option<Tag>) -> Vec<String> {
+pub(crate) fn default_names<M>(entries: &[Entry<M>], builtin: &[Entry<M>], quick: Option<&[&str]>) -> Vec<String> {
     let mut places: Vec<usize> = (0..entries.len()).collect();
-    if let Some(tag) = quick {
-        let tagged = tagged(builtin, tag);
+    if let Some(names) = quick {
         places.sort_by_key(|place| {
             let name = entries[*place].name.as_str();
             let is_own = builtin.iter().all(|entry| entry.name != name);
-            if is_own { (0, entries.len() - place) } else { (1 + usize::from(!tagged.contains(&name)), *place) }
+            if is_own { (0, entries.len() - place) } else { (1 + usize::from(!names.contains(&name)), *place) }
         });
-        places.truncate(tagged.len());
+        places.truncate(names.len());
         places.sort_unstable();
     }
     places.into_iter().map(|place| entries[place].name.clone()).collect()
@@ -104,8 +103,9 @@ mod tests {
         let entries = [entry("sequential"), quick("a"), quick("b"), quick("c"), entry("own1"), entry("own2")];
         let builtin = &entries[..4];
         assert_eq!(default_names(&entries, builtin, None).len(), 6);
-        assert_eq!(default_names(&entries, builtin, Some(Tag::Quick)), ["a", "own1", "own2"]);
-        assert_eq!(default_names(&entries, &entries[1..2], Some(Tag::Quick)), ["own2"]);
-        assert_eq!(default_names(builtin, builtin, Some(Tag::Quick)), ["a", "b", "c"]);
+        let tagged = |builtin| tagged(builtin, Tag::Quick);
+        assert_eq!(default_names(&entries, builtin, Some(&tagged(builtin))), ["a", "own1", "own2"]);
+        assert_eq!(default_names(&entries, &entries[1..2], Some(&tagged(&entries[1..2]))), ["own2"]);
+        assert_eq!(default_names(builtin, builtin, Some(&tagged(builtin))), ["a", "b", "c"]);
     }
 }

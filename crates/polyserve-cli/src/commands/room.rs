@@ -21,16 +21,16 @@ pub(crate) fn roomy(settings: &Settings, config: &ServerConfig, connections: usi
 }
 
 /// Makes the server with `workers`, if any, and with the settings of `config` that it has. See
-/// [`ServerEntry::make_with_supported`].
+/// [`ServerEntry::build_with_supported`].
 pub(crate) fn fitted(
     entry: &ServerEntry,
     config: &ServerConfig,
     workers: Option<usize>,
 ) -> Result<(Box<dyn Server>, ServerConfig), ConfigError> {
     if workers.is_some() {
-        (entry.make)(&ServerConfig::default().workers(workers))?;
+        entry.build(&ServerConfig::default().workers(workers))?;
     }
-    entry.make_with_supported(&config.clone().workers(workers.or(config.workers)))
+    entry.build_with_supported(&config.clone().workers(workers.or(config.workers)))
 }
 
 /// Rejects a flag for a setting that none of the catalog's `servers` has.
@@ -90,7 +90,7 @@ mod tests {
         let given = ["--queue=7", "--max-body=9"].map(String::from);
         assert_eq!(flags(&config, &given, &[]), ["--queue=7", "--max-connections=100000", "--max-body=9"]);
         assert_eq!(flags(&config, &given, &["max_body"]).len(), 3, "it is said once");
-        let config = Catalog::builtin().server("sequential").unwrap().make_with_supported(&config).unwrap().1;
+        let config = Catalog::builtin().server("sequential").unwrap().build_with_supported(&config).unwrap().1;
         assert_eq!(flags(&config, &given, &[]), ["--max-connections=100000", "--max-body=9"], "it has no queue");
     }
 }

@@ -11,9 +11,10 @@ use std::time::Duration;
 use anyhow::Context as _;
 use polyserve::catalog::{Catalog, Entry};
 use polyserve::env::{ETAGS, READY, STRICT_MEDIA_TYPE, switch};
-use polyserve::service::{Page, Routes};
+use polyserve::service::Routes;
 use polyserve::signals::Signals;
 use polyserve::{Drain, Entity, Identifiable as _, ServerConfig, ServerExt as _};
+use polyserve_experiments::services::Page;
 use polyserve_lab::Misuse;
 use polyserve_lab::delayed::Delayed;
 use polyserve_lab::limits::raise_descriptors;
@@ -97,21 +98,22 @@ pub(crate) fn run(catalog: &Catalog, args: &ServeArgs, json: bool) -> anyhow::Re
     let settings = args.config.settings(args.listen.as_deref())?;
     // The error for an unknown name lists the servers.
     let entry = catalog.server(&args.server).or_else(|unknown| catalog.reference(&args.server).map_err(|_| unknown))?;
-    let server = settings.make(|config| (entry.make)(config))?;
+    let server = settings.make(|config| entry.build(config))?;
     for (flag, time) in [("--repo-delay", args.repo_delay), ("--blocking-wait", args.blocking_wait)] {
         if let Some(time) = time.filter(|time| *time > LONGEST_DELAY) {
             return Err(Misuse(format!("{flag} {time:?} is more than an hour")).into());
         }
     }
     let entry = catalog.repo(&args.repo)?;
-    let make = entry.open.as_ref().filter(|_| !args.temporary_repo).unwrap_or(&entry.make);
     // The location may have a password, so the message does not show it.
     let kind = args.repo.split(':').next().unwrap_or_default();
-    let make = Arc::clone(make);
     let cannot_open = || format!("the repo {kind} cannot be opened");
     // The load of a large store takes seconds, and there is nothing to drain before its end. A temporary repo is empty, and must
     // be removed.
-    let opened = if args.temporary_repo { Ok(Some(make())) } else { signals.unless_signalled(move || make()) };
+    let opened = match args.temporary_repo {
+        true => Ok(Some(entry.build())),
+        false => signals.unless_signalled(move || entry.open()),
+    };
     let Some(opened) = opened.with_context(cannot_open)? else {
         return ended(&Drain::default(), None, json);
     };
@@ -120,7 +122,7 @@ pub(crate) fn run(catalog: &Catalog, args: &ServeArgs, json: bool) -> anyhow::Re
         repo = Arc::new(Delayed::new(repo, delay));
     }
     let store = Arc::clone(&repo);
-    let mut service = (catalog.service(&args.service)?.make)(repo);
+    let mut service = catalog.service(&args.service)?.build(repo);
     if let Some((source, path)) = ready_path {
         let ready = Routes::new().ready(path.as_str(), Arc::clone(&store));
         let ready = ready.map_err(|_| Misuse(format!("{source} {path:?} must be a path such as /readyz")))?;

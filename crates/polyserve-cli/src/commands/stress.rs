@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use anyhow::{Context as _, anyhow};
-use polyserve::Connections;
+use polyserve::Shape;
 use polyserve::catalog::{Catalog, ServerEntry};
 use polyserve::env::Settings;
 use polyserve_experiments::ladder::variant::{Binary, LadderSources};
@@ -90,7 +90,7 @@ pub(crate) fn run(context: Context<'_>, args: &StressArgs) -> anyhow::Result<Exi
         None => {
             let unprefixed = args.server.strip_prefix(DEBUG);
             let server = session.catalog.server(unprefixed.unwrap_or(&args.server))?;
-            settings.make(|config| (server.make)(config).map(drop))?;
+            settings.make(|config| server.build(config).map(drop))?;
             let subject = subject(session.catalog, server, args, &settings)?;
             vec![if unprefixed.is_some() { built_in_debug(subject, &session)? } else { subject }]
         }
@@ -119,13 +119,13 @@ fn subject(catalog: &Catalog, server: &ServerEntry, args: &StressArgs, settings:
     let groups = usize::from(args.connections) * 3;
     let config = settings.with_pool_size();
     let config = if args.burst { config } else { room::roomy(settings, &config, groups) };
-    let (instance, config) = server.make_with_supported(&config)?;
+    let (instance, config) = server.build_with_supported(&config)?;
     let flags = room::flags(&config, &args.config.flags(), &[]);
     Ok(Subject {
         server: server.name.clone(),
         repo: repo.name.clone(),
         launch: serve(&server.name, &repo.name, &flags, Vec::new()),
-        is_single: instance.connections() == Connections::One,
+        is_single: instance.shape() == Shape::One,
     })
 }
 

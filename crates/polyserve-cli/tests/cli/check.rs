@@ -3,8 +3,8 @@ use std::sync::Arc;
 use polyserve::catalog::{Catalog, Entry, RepoEntry};
 use polyserve::service::EntityService;
 use polyserve::{
-    Answer, Condition, Conditional, Entity, EntityRef, EntityRepo, Lookup, Put, Removed, RepoError, ServerConfig,
-    ServerExt as _, Shutdown,
+    Answer, Condition, Conditional, Entity, EntityRepo, Lookup, Put, Removed, RepoAnswer, ServerConfig, ServerExt as _,
+    Shutdown, Visit,
 };
 use polyserve_conformance::broken::repos::{
     ChecksThenWrites, DoubleRemove, EarlyAck, LaggingReplica, LostUpdate, StaleCache, TornRead,
@@ -182,7 +182,7 @@ fn broken_repos_are_found_out_in_process() {
 #[test]
 fn broken_repos_are_found_out_over_http() {
     let over = |repo: Arc<dyn EntityRepo>| {
-        let server = (Catalog::builtin().server("pool_server").unwrap().make)(&ServerConfig::default()).unwrap();
+        let server = Catalog::builtin().server("pool_server").unwrap().build(&ServerConfig::default()).unwrap();
         let running = server.serve(([127, 0, 0, 1], 0), EntityService::new(repo)).unwrap();
         let run = recorded(&CheckSubject::Address { name: "broken".into(), addr: running.local_addr() });
         let _ = running.shutdown().unwrap();
@@ -199,22 +199,22 @@ fn broken_repos_are_found_out_over_http() {
 struct Panics;
 
 impl EntityRepo for Panics {
-    fn get(&self, _id: &i64, _visit: &mut dyn FnMut(EntityRef<'_>)) -> Answer<Result<Lookup, RepoError>> {
+    fn get(&self, _id: &i64, _visit: Visit<'_>) -> RepoAnswer<Lookup> {
         Answer::Now(Ok(Lookup::Absent))
     }
-    fn put_if(&self, entity: Entity, _condition: &Condition) -> Answer<Result<Conditional<Put>, RepoError>> {
+    fn put_if(&self, entity: Entity, _condition: &Condition) -> RepoAnswer<Conditional<Put>> {
         panic!("no room for {}", entity.id)
     }
-    fn remove_if(&self, _id: &i64, _condition: &Condition) -> Answer<Result<Conditional<Removed>, RepoError>> {
+    fn remove_if(&self, _id: &i64, _condition: &Condition) -> RepoAnswer<Conditional<Removed>> {
         Answer::Now(Ok(Conditional::Done(Removed::Absent)))
     }
-    fn put(&self, entity: Entity) -> Answer<Result<Put, RepoError>> {
+    fn put(&self, entity: Entity) -> RepoAnswer<Put> {
         panic!("no room for {}", entity.id)
     }
-    fn remove(&self, _id: &i64) -> Answer<Result<Removed, RepoError>> {
+    fn remove(&self, _id: &i64) -> RepoAnswer<Removed> {
         Answer::Now(Ok(Removed::Absent))
     }
-    fn len(&self) -> Answer<Result<u64, RepoError>> {
+    fn len(&self) -> RepoAnswer<u64> {
         Answer::Now(Ok(0))
     }
 }

@@ -6,8 +6,8 @@ use polyserve::memory::StdMutex;
 use polyserve::service::EntityService;
 use polyserve::signals::Signals;
 use polyserve::{
-    Answer, Condition, Conditional, Drain, Entity, EntityRef, EntityRepo, Lookup, Put, Removed, RepoError,
-    ServerConfig, ServerExt as _, Shutdown,
+    Answer, Condition, Conditional, Drain, Entity, EntityRepo, Lookup, Put, Removed, RepoAnswer, ServerConfig,
+    ServerExt as _, Shutdown, Visit,
 };
 use polyserve_conformance::broken::repos::{LossyValue, MiscountedLen, ReplacedSaysCreated};
 use polyserve_experiments::stress::{ConnectionMode, ConnectionPolicy, NAME, Report, Scenario, Stress, Subject};
@@ -119,7 +119,7 @@ fn case(name: &str) -> (Arc<dyn EntityRepo>, ServerConfig) {
 fn serves_a_repo_for_a_round() {
     let Ok(name) = std::env::var(CASE) else { return };
     let (repo, config) = case(&name);
-    let server = (Catalog::builtin().server("pool_server").unwrap().make)(&config).unwrap();
+    let server = Catalog::builtin().server("pool_server").unwrap().build(&config).unwrap();
     let signals = Signals::register().unwrap();
     let running = server.serve(([127, 0, 0, 1], 0), EntityService::new(Arc::clone(&repo))).unwrap();
     println!("\n{}", json!({"listening": format!("http://{}", running.local_addr())}));
@@ -180,23 +180,23 @@ struct Forgets {
 }
 
 impl EntityRepo for Forgets {
-    fn get(&self, id: &i64, visit: &mut dyn FnMut(EntityRef<'_>)) -> Answer<Result<Lookup, RepoError>> {
+    fn get(&self, id: &i64, visit: Visit<'_>) -> RepoAnswer<Lookup> {
         self.right.get(id, visit)
     }
-    fn put_if(&self, entity: Entity, condition: &Condition) -> Answer<Result<Conditional<Put>, RepoError>> {
+    fn put_if(&self, entity: Entity, condition: &Condition) -> RepoAnswer<Conditional<Put>> {
         self.right.put_if(entity, condition)
     }
-    fn remove_if(&self, id: &i64, condition: &Condition) -> Answer<Result<Conditional<Removed>, RepoError>> {
+    fn remove_if(&self, id: &i64, condition: &Condition) -> RepoAnswer<Conditional<Removed>> {
         self.right.remove_if(id, condition)
     }
-    fn put(&self, entity: Entity) -> Answer<Result<Put, RepoError>> {
+    fn put(&self, entity: Entity) -> RepoAnswer<Put> {
         let is_forgotten = entity.id >= 50 && entity.id % 7 == 0;
         if is_forgotten { Answer::Now(Ok(Put::Created)) } else { self.right.put(entity) }
     }
-    fn remove(&self, id: &i64) -> Answer<Result<Removed, RepoError>> {
+    fn remove(&self, id: &i64) -> RepoAnswer<Removed> {
         self.right.remove(id)
     }
-    fn len(&self) -> Answer<Result<u64, RepoError>> {
+    fn len(&self) -> RepoAnswer<u64> {
         self.right.len()
     }
 }

@@ -10,7 +10,7 @@ use std::thread::{self, JoinHandle};
 
 use polyserve_core::panics::isolate;
 use polyserve_core::stack::FOR_ANY_VALUE;
-use polyserve_core::{Answer, RepoError, promise};
+use polyserve_core::{Answer, RepoAnswer, RepoError, promise};
 use tokio::runtime::{Builder, LocalOptions};
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{Notify, mpsc, oneshot};
@@ -84,7 +84,7 @@ impl<N: 'static> IoThread<N> {
         &self,
         bytes: usize,
         operation: impl AsyncFnOnce(Rc<N>) -> Result<T, RepoError> + Send + 'static,
-    ) -> Answer<Result<T, RepoError>> {
+    ) -> RepoAnswer<T> {
         let Some(held) = HeldBytes::new(&self.bytes, bytes, self.max_bytes) else {
             return Answer::later(ready(Err(RepoError::Overloaded)));
         };

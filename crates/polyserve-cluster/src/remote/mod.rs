@@ -28,7 +28,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use polyserve_core::panics::isolate;
-use polyserve_core::{Answer, Condition, Conditional, Identifiable, Lookup, Put, Removed, RepoError};
+use polyserve_core::{Answer, Condition, Conditional, Identifiable, Lookup, Put, Removed, RepoAnswer, RepoError};
 
 use self::attempt::Attempts;
 pub(crate) use self::engine::{Engine, Stored};
@@ -104,14 +104,14 @@ impl<E: Identifiable, N: Engine> Remote<E, N> {
         timeout: Duration,
         bytes: usize,
         operation: impl AsyncFnOnce(&N, &Attempts) -> Result<T, EngineFailure> + Send + 'static,
-    ) -> Answer<Result<T, RepoError>> {
+    ) -> RepoAnswer<T> {
         let attempts = Attempts::new(timeout);
         self.io.submit(bytes, async move |engine: Rc<N>| {
             operation(&engine, &attempts).await.map_err(|failure| failure.into_repo_error(N::NAME))
         })
     }
 
-    pub(crate) fn get(&self, id: &E::Id) -> Answer<Result<Lookup<E>, RepoError>> {
+    pub(crate) fn get(&self, id: &E::Id) -> RepoAnswer<Lookup<E>> {
         let (key, attempts) = (self.key(id), Attempts::new(self.limits.timeout));
         let key_bytes = key.len();
         let read = async move |engine: Rc<N>| {
@@ -125,7 +125,7 @@ impl<E: Identifiable, N: Engine> Remote<E, N> {
         })
     }
 
-    pub(crate) fn put(&self, entity: &E) -> Answer<Result<Put, RepoError>> {
+    pub(crate) fn put(&self, entity: &E) -> RepoAnswer<Put> {
         let value = match encoded(entity) {
             Ok(value) => value,
             Err(error) => return Answer::Later(Box::pin(std::future::ready(Err(error)))),
@@ -136,14 +136,14 @@ impl<E: Identifiable, N: Engine> Remote<E, N> {
         })
     }
 
-    pub(crate) fn remove(&self, id: &E::Id) -> Answer<Result<Removed, RepoError>> {
+    pub(crate) fn remove(&self, id: &E::Id) -> RepoAnswer<Removed> {
         let key = self.key(id);
         self.run(self.limits.timeout, key.len(), async move |engine: &N, attempts: &Attempts| {
             attempts.write(engine, async |connection| engine.remove(connection, &key).await).await
         })
     }
 
-    pub(crate) fn put_if(&self, entity: &E, condition: &Condition) -> Answer<Result<Conditional<Put>, RepoError>> {
+    pub(crate) fn put_if(&self, entity: &E, condition: &Condition) -> RepoAnswer<Conditional<Put>> {
         if condition.is_always() {
             return self.put(entity).map(|put| put.map(Conditional::Done));
         }
@@ -168,11 +168,7 @@ impl<E: Identifiable, N: Engine> Remote<E, N> {
         })
     }
 
-    pub(crate) fn remove_if(
-        &self,
-        id: &E::Id,
-        condition: &Condition,
-    ) -> Answer<Result<Conditional<Removed>, RepoError>> {
+    pub(crate) fn remove_if(&self, id: &E::Id, condition: &Condition) -> RepoAnswer<Conditional<Removed>> {
         if condition.is_always() {
             return self.remove(id).map(|removed| removed.map(Conditional::Done));
         }
@@ -194,7 +190,7 @@ impl<E: Identifiable, N: Engine> Remote<E, N> {
     }
 
     /// Asks for a write that changes nothing. A refusal that lasts is the answer, and is not repeated.
-    pub(crate) fn status(&self) -> Answer<Result<(), RepoError>> {
+    pub(crate) fn status(&self) -> RepoAnswer<()> {
         let prefix = self.prefix.clone();
         let timeout = (self.limits.timeout / STATUS_PART).min(MAX_STATUS_TIME);
         self.run(timeout, prefix.len(), async move |engine: &N, attempts: &Attempts| {
@@ -206,7 +202,7 @@ impl<E: Identifiable, N: Engine> Remote<E, N> {
         })
     }
 
-    pub(crate) fn len(&self) -> Answer<Result<u64, RepoError>> {
+    pub(crate) fn len(&self) -> RepoAnswer<u64> {
         let prefix = self.prefix.clone();
         self.run(self.limits.timeout, prefix.len(), async move |engine: &N, attempts: &Attempts| {
             attempts.read(engine, async |connection| engine.len(connection, &prefix).await).await
@@ -271,7 +267,7 @@ fn conflicts() -> EngineFailure {
 /// for instance a NaN.
 fn encoded<E: Identifiable>(entity: &E) -> Result<Vec<u8>, RepoError> {
     let mut value = Vec::with_capacity(128);
-    E::write_json(entity.view(), &mut value).map_err(RepoError::Other)?;
+    entity.write_json(&mut value).map_err(RepoError::Other)?;
     let read: E = decoded(&value)?;
     if read.id() == entity.id() {
         return Ok(value);
@@ -306,8 +302,8 @@ macro_rules! repo {
             fn get(
                 &self,
                 id: &E::Id,
-                _visit: &mut dyn FnMut(E::View<'_>),
-            ) -> ::polyserve_core::Answer<Result<::polyserve_core::Lookup<E>, ::polyserve_core::RepoError>> {
+                _visit: ::polyserve_core::Visit<'_, E>,
+            ) -> ::polyserve_core::RepoAnswer<::polyserve_core::Lookup<E>> {
                 self.remote.get(id)
             }
 
@@ -315,9 +311,7 @@ macro_rules! repo {
                 &self,
                 entity: E,
                 condition: &::polyserve_core::Condition,
-            ) -> ::polyserve_core::Answer<
-                Result<::polyserve_core::Conditional<::polyserve_core::Put>, ::polyserve_core::RepoError>,
-            > {
+            ) -> ::polyserve_core::RepoAnswer<::polyserve_core::Conditional<::polyserve_core::Put>> {
                 self.remote.put_if(&entity, condition)
             }
 
@@ -325,33 +319,25 @@ macro_rules! repo {
                 &self,
                 id: &E::Id,
                 condition: &::polyserve_core::Condition,
-            ) -> ::polyserve_core::Answer<
-                Result<::polyserve_core::Conditional<::polyserve_core::Removed>, ::polyserve_core::RepoError>,
-            > {
+            ) -> ::polyserve_core::RepoAnswer<::polyserve_core::Conditional<::polyserve_core::Removed>> {
                 self.remote.remove_if(id, condition)
             }
 
-            fn put(
-                &self,
-                entity: E,
-            ) -> ::polyserve_core::Answer<Result<::polyserve_core::Put, ::polyserve_core::RepoError>> {
+            fn put(&self, entity: E) -> ::polyserve_core::RepoAnswer<::polyserve_core::Put> {
                 self.remote.put(&entity)
             }
 
-            fn remove(
-                &self,
-                id: &E::Id,
-            ) -> ::polyserve_core::Answer<Result<::polyserve_core::Removed, ::polyserve_core::RepoError>> {
+            fn remove(&self, id: &E::Id) -> ::polyserve_core::RepoAnswer<::polyserve_core::Removed> {
                 self.remote.remove(id)
             }
 
-            fn len(&self) -> ::polyserve_core::Answer<Result<u64, ::polyserve_core::RepoError>> {
+            fn len(&self) -> ::polyserve_core::RepoAnswer<u64> {
                 self.remote.len()
             }
 
             /// Asks the engine for a write that changes nothing. It is answered within a fifth of the timeout, and
             /// within half a second.
-            fn status(&self) -> ::polyserve_core::Answer<Result<(), ::polyserve_core::RepoError>> {
+            fn status(&self) -> ::polyserve_core::RepoAnswer<()> {
                 self.remote.status()
             }
         }

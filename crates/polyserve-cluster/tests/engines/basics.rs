@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use polyserve_cluster::StoreLimits;
 use polyserve_core::repo::EntityRepoExt as _;
-use polyserve_core::{Answer, Condition, Entity, Put, RepoError};
+use polyserve_core::{Condition, Entity, Put, RepoAnswer, RepoError, Visit};
 use polyserve_engines::PATIENCE;
 use polyserve_engines::slow::SlowPort;
 
@@ -35,7 +35,7 @@ pub(crate) fn tests(kind: Kind) -> Vec<Test> {
 const SINGLE: NonZeroUsize = NonZeroUsize::MIN;
 
 /// Waits for an answer, at most the tests' patience.
-fn settled<T>(answer: Answer<Result<T, RepoError>>) -> Result<T, RepoError> {
+fn settled<T>(answer: RepoAnswer<T>) -> Result<T, RepoError> {
     answer.wait_until(Instant::now() + PATIENCE).unwrap_or_else(|_| panic!("not answered within {PATIENCE:?}"))
 }
 
@@ -64,10 +64,10 @@ fn stores_share_an_engine(kind: Kind, urls: &str) {
     let (first, second, third) = (connect(&shared), connect(&shared), connect(&other));
     let entity = Entity::new(1, "first", 0.5);
     assert_eq!(settled(first.put(entity.clone())).unwrap(), Put::Created);
-    assert_eq!(second.fetch(&1).unwrap(), Some(entity.clone()));
+    assert_eq!(second.fetch(&1).wait().unwrap(), Some(entity.clone()));
     assert_eq!(settled(second.put_if(entity.clone(), &Condition::absent())).unwrap().done(), None);
     assert_eq!(settled(second.put(entity)).unwrap(), Put::Replaced);
-    assert_eq!((settled(first.len()).unwrap(), third.fetch(&1).unwrap()), (1, None));
+    assert_eq!((settled(first.len()).unwrap(), third.fetch(&1).wait().unwrap()), (1, None));
 }
 
 /// A temporary store is empty, and removes its entities when it is dropped.
@@ -137,6 +137,6 @@ fn a_slow_engine_is_connected(kind: Kind, urls: &str) {
     port.set_delay(ANSWER_TIME);
     let late = kind.connect::<Entity>(&urls, &name_space, limits).expect("it connects");
     // PostgreSQL has four connections, and one of them is open.
-    let gets: Vec<_> = (0..4).map(|_| late.get(&1, &mut |_| ())).collect();
+    let gets: Vec<_> = (0..4).map(|_| late.get(&1, Visit::new(&mut |_| ()))).collect();
     assert!(gets.into_iter().any(|get| settled(get).is_ok()), "no get was answered");
 }

@@ -83,7 +83,7 @@ fn recorded(
     assert!(answered > 0, "no operation was called and answered after the fault");
     for key in 1..=workload.keys.cast_signed() {
         let called = nanos(start);
-        let entity = wait_for("the store serves after a fault", || store.fetch(&key).ok());
+        let entity = wait_for("the store serves after a fault", || store.fetch(&key).wait().ok());
         let value = entity.map(|entity| value_of(key, entity.as_ref()).unwrap_or_else(|wrong| panic!("{wrong}")));
         let read = value.map_or(ReadValue::Absent, ReadValue::Value);
         let operation =
@@ -236,14 +236,14 @@ pub(crate) fn a_lost_master(replicas: u32, fault: MasterFault) -> Result<(), Mis
             // The replica that takes over has no replica itself: a write that waits for one is never acknowledged.
             wait_for("a replica takes over", || match replicas {
                 0 => store.put(entity.clone()).wait().map(drop).ok(),
-                _ => store.fetch(&of_master).map(drop).ok(),
+                _ => store.fetch(&of_master).wait().map(drop).ok(),
             });
         });
     });
     let mut lost = Vec::new();
     let acknowledged = acknowledged.into_inner().unwrap();
     for (id, entity) in &acknowledged {
-        let stored = wait_for("the store serves after the failover", || store.fetch(id).ok());
+        let stored = wait_for("the store serves after the failover", || store.fetch(id).wait().ok());
         match stored {
             None => lost.push(*id),
             Some(stored) if stored.description == "after the failover" => {}

@@ -245,7 +245,7 @@ impl Counting<'_> {
 
 fn put(key: i64, tag: &str, numbers: &[u64]) -> Vec<u8> {
     let mut body = Vec::new();
-    Entity::write_json(shown(key, numbers).view(), &mut body).expect("it has a JSON form");
+    shown(key, numbers).write_json(&mut body).expect("it has a JSON form");
     let length = body.len();
     let head = format!("PUT /{key} HTTP/1.1\r\nHost: test\r\nIf-Match: {tag}\r\nContent-Length: {length}\r\n\r\n");
     [head.as_bytes(), &body].concat()

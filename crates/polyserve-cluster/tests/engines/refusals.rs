@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use polyserve_cluster::StoreLimits;
 use polyserve_core::log::in_one_line;
 use polyserve_core::repo::EntityRepoExt as _;
-use polyserve_core::{Answer, Condition, Conditional, Entity, EntityRepo, Put, Removed, RepoError};
+use polyserve_core::{Condition, Conditional, Entity, EntityRepo, Put, Removed, RepoAnswer, RepoError, Visit};
 use polyserve_engines::etcd::EtcdCluster;
 use polyserve_engines::postgres::{PostgresServer, run_sql};
 use polyserve_engines::process::{wait_for, wait_until_closed};
@@ -73,7 +73,7 @@ fn long_limits() -> StoreLimits {
 }
 
 /// Waits for an answer, at most the tests' patience.
-fn settled<T>(answer: Answer<Result<T, RepoError>>) -> Result<T, RepoError> {
+fn settled<T>(answer: RepoAnswer<T>) -> Result<T, RepoError> {
     answer.wait_until(Instant::now() + PATIENCE).unwrap_or_else(|_| panic!("not answered within {PATIENCE:?}"))
 }
 
@@ -115,7 +115,7 @@ fn a_full_master_stores_nothing(replicas: u32) -> Result<(), Missing> {
     assert_failed(settled(store.put_if(Entity::new(1, "lost", 1.0), &Condition::present())), is_not_done);
     assert_failed(settled(store.put_if(Entity::new(2, "lost", 1.0), &Condition::absent())), is_not_done);
     assert_failed(settled(store.status()), is_not_done);
-    assert_eq!(store.fetch(&1).expect("it is read"), Some(first()));
+    assert_eq!(store.fetch(&1).wait().expect("it is read"), Some(first()));
     assert_eq!(settled(store.len()).expect("they are counted"), 1);
     // Redis removes also if it is full.
     assert_eq!(settled(store.remove(&1)).expect("it is removed"), Removed::Removed);
@@ -137,7 +137,7 @@ fn a_redis_that_refuses_clients_refuses_for_now() -> Result<(), Missing> {
     let limits = short_limits().connect_timeout(Duration::from_secs(1));
     connect(limits).map(drop).expect_err("the nodes refuse it");
     drop(refused);
-    assert_eq!(wait_for("the store serves again", || store.fetch(&1).ok()), Some(first()));
+    assert_eq!(wait_for("the store serves again", || store.fetch(&1).wait().ok()), Some(first()));
     assert_eq!(settled(store.put(first())).expect("it is stored"), Put::Replaced);
     Ok(())
 }
@@ -156,7 +156,7 @@ fn a_role_without_connections_is_refused_for_now() -> Result<(), Missing> {
     let limits = short_limits().connect_timeout(Duration::from_secs(1));
     connect(limits).map(drop).expect_err("the server refuses it");
     postgres.run_sql("ALTER ROLE app CONNECTION LIMIT -1");
-    assert_eq!(wait_for("the store serves again", || store.fetch(&1).ok()), Some(first()));
+    assert_eq!(wait_for("the store serves again", || store.fetch(&1).wait().ok()), Some(first()));
     assert_eq!(settled(store.put(first())).expect("it is stored"), Put::Replaced);
     Ok(())
 }
@@ -170,7 +170,7 @@ fn all_operations_are_not_done(store: &dyn EntityRepo) {
         store.put_if(Entity::new(2, "lost", 1.0), &absent).map(|put| put.map(drop)),
         store.remove(&1).map(|removed| removed.map(drop)),
         store.remove_if(&1, &present).map(|removed| removed.map(drop)),
-        store.get(&1, &mut |_| ()).map(|found| found.map(drop)),
+        store.get(&1, Visit::new(&mut |_| ())).map(|found| found.map(drop)),
         store.len().map(|len| len.map(drop)),
         store.status(),
     ];
@@ -200,12 +200,12 @@ fn a_missing_permission_is_no_success() -> Result<(), Missing> {
     ];
     failures.into_iter().for_each(|failure| assert_failed(failure, is_for_good));
     assert_failed(settled(reader.status()), is_for_good);
-    assert_eq!(reader.fetch(&1).expect("it is read"), Some(first()));
+    assert_eq!(reader.fetch(&1).wait().expect("it is read"), Some(first()));
     // What decides is the right that a put needs.
     assert_failed(settled(connect("ranger", "+@all -set").status()), is_for_good);
     settled(connect("setter", "+@all -setrange").status()).expect("it has the right to put");
     redis.ask_all("ACL SETUSER reader -get -scan");
-    assert_failed(reader.fetch(&1), is_for_good);
+    assert_failed(reader.fetch(&1).wait(), is_for_good);
     assert_failed(settled(reader.len()), is_for_good);
     assert_eq!(settled(writer.len()).expect("they are counted"), 1);
     Ok(())
@@ -216,7 +216,7 @@ fn a_key_of_another_type_is_no_success() -> Result<(), Missing> {
     let redis = RedisNodes::start()?;
     let store = connect_redis(&redis.urls(), "{list}:", 0, None, short_limits()).expect("it connects");
     redis.ask_any("RPUSH {list}:1 x");
-    assert_failed(store.fetch(&1), is_for_good);
+    assert_failed(store.fetch(&1).wait(), is_for_good);
     assert_failed(settled(store.put(first())), is_for_good);
     assert_failed(settled(store.put_if(first(), &Condition::present())), is_for_good);
     assert_eq!(settled(store.put(Entity::new(2, "second", 1.0))).expect("it is stored"), Put::Created);
@@ -248,7 +248,7 @@ fn an_error_of_the_server_is_judged_by_its_code() -> Result<(), Missing> {
         assert_failed(settled(store.put(Entity::new(1, "lost", 1.0))), is_expected);
         assert_failed(settled(store.put_if(Entity::new(2, "lost", 1.0), &Condition::absent())), is_expected);
         assert_failed(settled(store.remove(&1)), is_expected);
-        assert_eq!(store.fetch(&1).expect("it is read"), Some(first()));
+        assert_eq!(store.fetch(&1).wait().expect("it is read"), Some(first()));
     }
     Ok(())
 }
@@ -262,7 +262,7 @@ fn a_changed_table_fails_nothing_that_fits() -> Result<(), Missing> {
         for id in 0..16 {
             let entity = Entity::new(id, "changed", f64::from(round));
             settled(store.put(entity.clone())).expect("it is stored");
-            assert_eq!(store.fetch(&id).expect("it is read"), Some(entity.clone()));
+            assert_eq!(store.fetch(&id).wait().expect("it is read"), Some(entity.clone()));
             let put = settled(store.put_if(entity, &Condition::present())).expect("it is stored");
             assert_eq!(put, Conditional::Done(Put::Replaced));
         }
@@ -280,7 +280,7 @@ fn a_changed_table_fails_nothing_that_fits() -> Result<(), Missing> {
     postgres.run_sql("ALTER TABLE changed ALTER COLUMN value TYPE jsonb USING value::jsonb");
     for _ in 0..8 {
         assert_failed(settled(store.put(first())), is_for_good);
-        assert_failed(store.fetch(&1), is_for_good);
+        assert_failed(store.fetch(&1).wait(), is_for_good);
     }
     Ok(())
 }
@@ -344,7 +344,7 @@ fn only_direct_connections_prepare() -> Result<(), Missing> {
     let direct = Kind::Postgres.connect::<Entity>(&postgres.url(), "direct", long_limits()).expect("it connects");
     // A connection serves before its statements are prepared.
     wait_for("statements are prepared", || {
-        direct.fetch(&1).expect("it is read");
+        direct.fetch(&1).wait().expect("it is read");
         is_in_log("direct", "execute s").then_some(())
     });
     let pooled = Kind::Postgres.connect::<Entity>(&pooler.url(), "pooled", long_limits()).expect("it connects");
@@ -359,10 +359,10 @@ fn use_all(store: &dyn EntityRepo, first_id: i64) {
     for id in first_id..first_id + 100 {
         let (before, after) = (Entity::new(id, "before", 1.0), Entity::new(id, "after", 2.0));
         assert_eq!(settled(store.put(before.clone())).expect("it is stored"), Put::Created);
-        assert_eq!(store.fetch(&id).expect("it is read"), Some(before));
+        assert_eq!(store.fetch(&id).wait().expect("it is read"), Some(before));
         let put = settled(store.put_if(after.clone(), &Condition::present())).expect("it is stored");
         assert_eq!(put, Conditional::Done(Put::Replaced));
-        assert_eq!(store.fetch(&id).expect("it is read"), Some(after));
+        assert_eq!(store.fetch(&id).wait().expect("it is read"), Some(after));
         if id % 2 == 0 {
             let removed = settled(store.remove_if(&id, &Condition::present())).expect("it is removed");
             assert_eq!(removed, Conditional::Done(Removed::Removed));
@@ -386,7 +386,7 @@ fn a_token_of_an_old_revision_is_renewed() -> Result<(), Missing> {
         let second = Entity::new(2, "second", f64::from(round));
         let put = settled(store.put(second.clone())).expect("it is stored");
         assert_eq!(put, if round == 0 { Put::Created } else { Put::Replaced });
-        assert_eq!(store.fetch(&2).expect("it is read"), Some(second));
+        assert_eq!(store.fetch(&2).wait().expect("it is read"), Some(second));
         settled(store.status()).expect("it takes writes");
     }
     Ok(())
@@ -426,13 +426,13 @@ fn a_read_that_failed_has_done_nothing(kind: Kind) -> Result<(), Missing> {
         settled(store.put_if(Entity::new(1, "lost", 1.0), &present)).map(drop),
         settled(store.put_if(Entity::new(2, "lost", 1.0), &absent)).map(drop),
         settled(store.remove_if(&1, &present)).map(drop),
-        settled(store.get(&1, &mut |_| ())).map(drop),
+        settled(store.get(&1, Visit::new(&mut |_| ()))).map(drop),
         settled(store.len()).map(drop),
         settled(store.status()),
     ];
     failures.into_iter().for_each(|failure| assert_failed(failure, is_not_done));
     engine.resume();
-    let stored = wait_for("the store serves after a pause", || store.fetch(&1).ok());
+    let stored = wait_for("the store serves after a pause", || store.fetch(&1).wait().ok());
     assert_eq!(stored, Some(first()));
     Ok(())
 }
@@ -475,7 +475,7 @@ fn what_was_not_done_is_not_there(kind: Kind) -> Result<(), Missing> {
     let (mut not_done, mut unknown) = (0, 0);
     let outcomes = outcomes.into_inner().unwrap();
     for (id, result) in &outcomes {
-        let stored = wait_for("the store serves after a fault", || store.fetch(id).ok());
+        let stored = wait_for("the store serves after a fault", || store.fetch(id).wait().ok());
         match result {
             Ok(put) => assert_eq!((*put, stored.is_some()), (Put::Created, true), "{id}"),
             Err(RepoError::NotDone(_)) => {

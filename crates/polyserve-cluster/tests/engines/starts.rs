@@ -76,7 +76,7 @@ fn etcd_with_rights() -> Result<(), Missing> {
     let store = connect_etcd(&etcd.urls(), Some(("app", "secret")), StoreLimits::default()).expect("it has the rights");
     let entity = Entity::new(1, "first", 0.5);
     store.put(entity.clone()).wait().expect("it is stored");
-    assert_eq!(store.fetch(&1).expect("it is read"), Some(entity));
+    assert_eq!(store.fetch(&1).wait().expect("it is read"), Some(entity));
     assert_eq!(store.len().wait().expect("they are counted"), 1);
     // The port of the members among themselves.
     let peers: Vec<String> = etcd.ports().iter().map(|(_, peer)| format!("http://127.0.0.1:{peer}")).collect();
@@ -212,7 +212,7 @@ fn a_table_that_can_serve_is_used() -> Result<(), Missing> {
         let entity = Entity::new(1, "\u{1F600}", 0.5);
         let first = connect().unwrap_or_else(|error| panic!("{table}: {error}"));
         first.put(entity.clone()).wait().unwrap_or_else(|error| panic!("{table}: {error:?}"));
-        assert_eq!(connect().expect("it connects again").fetch(&1).unwrap(), Some(entity), "{table}");
+        assert_eq!(connect().expect("it connects again").fetch(&1).wait().unwrap(), Some(entity), "{table}");
     }
     Ok(())
 }

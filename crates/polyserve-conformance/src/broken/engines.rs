@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use polyserve_core::sync::lock;
 use polyserve_core::{
-    Answer, Condition, Conditional, Entity, EntityRef, EntityRepo, Lookup, Put, Removed, RepoError, promise,
+    Answer, Condition, Conditional, Entity, EntityRepo, Lookup, Put, Removed, RepoAnswer, RepoError, Visit, promise,
 };
 
 use super::flaws;
@@ -265,7 +265,7 @@ impl PlainStore {
         &self,
         access: EngineAccess,
         operation: impl FnOnce(&mut EntityMap) -> T + Send + 'static,
-    ) -> Answer<Result<T, RepoError>> {
+    ) -> RepoAnswer<T> {
         let flaw = self.engine.flaw;
         let max = match flaw {
             Some(EngineFlaw::HoldsEverything | EngineFlaw::RejectsOnceTheEngineAnswers) => usize::MAX,
@@ -384,11 +384,11 @@ impl EngineState {
 }
 
 impl EntityRepo for PlainStore {
-    fn get(&self, &id: &i64, _visit: &mut dyn FnMut(EntityRef<'_>)) -> Answer<Result<Lookup, RepoError>> {
+    fn get(&self, &id: &i64, _visit: Visit<'_>) -> RepoAnswer<Lookup> {
         self.ask(EngineAccess::Reads, move |map| map.get(&id).cloned().map_or(Lookup::Absent, Lookup::Fetched))
     }
 
-    fn put_if(&self, entity: Entity, condition: &Condition) -> Answer<Result<Conditional<Put>, RepoError>> {
+    fn put_if(&self, entity: Entity, condition: &Condition) -> RepoAnswer<Conditional<Put>> {
         let (flaw, bytes, condition) = (self.engine.flaw, entity.description.len(), condition.clone());
         let held = self.held_bytes.fetch_add(bytes, SeqCst);
         let held_bytes = Arc::clone(&self.held_bytes);
@@ -413,16 +413,16 @@ impl EntityRepo for PlainStore {
         })
     }
 
-    fn remove_if(&self, &id: &i64, condition: &Condition) -> Answer<Result<Conditional<Removed>, RepoError>> {
+    fn remove_if(&self, &id: &i64, condition: &Condition) -> RepoAnswer<Conditional<Removed>> {
         let condition = condition.clone();
         self.ask(EngineAccess::Removes, move |map| remove_if(map, &id, &condition))
     }
 
-    fn len(&self) -> Answer<Result<u64, RepoError>> {
+    fn len(&self) -> RepoAnswer<u64> {
         self.ask(EngineAccess::Reads, |map| map.len() as u64)
     }
 
-    fn status(&self) -> Answer<Result<(), RepoError>> {
+    fn status(&self) -> RepoAnswer<()> {
         match self.engine.flaw {
             Some(EngineFlaw::AlwaysHealthy) => Answer::Now(Ok(())),
             _ => self.ask(EngineAccess::Stores, |_| ()),

@@ -8,7 +8,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
-use polyserve_core::{Answer, Condition, Entity, EntityRepo, Lookup, Put, Removed, RepoError};
+use polyserve_core::{Answer, Condition, Entity, EntityRepo, Lookup, Put, Removed, RepoAnswer, RepoError, Visit};
 
 use super::{Connector, Declarations, EngineControl, EngineLimits, EngineSubject};
 use crate::property::Outcome;
@@ -52,7 +52,7 @@ pub fn too_many_operations_are_overload(subject: &EngineSubject) -> Outcome {
         assert_eq!(store.put(&first).unwrap(), Put::Created);
         let pause = Pause::begin(engine);
         let mut answers: Vec<_> = (0..CALLS).map(|_| unit(store.repo.put(first.clone()))).collect();
-        let gets = (0..CALLS).map(|_| unit(store.repo.get(&1, &mut |_| ())));
+        let gets = (0..CALLS).map(|_| unit(store.repo.get(&1, Visit::new(&mut |_| ()))));
         if declared.reads_from_memory {
             gets.for_each(|get| store.settle("a get from memory", get).unwrap());
         } else {
@@ -135,7 +135,8 @@ pub fn a_slow_engine_is_waited_for(subject: &EngineSubject) -> Outcome {
         engine.slow_down(DELAY);
         // One thread calls them all, and the engine has not answered.
         let repo = &store.repo;
-        let gets: Vec<_> = (1..9).map(|id| store.deferred_read("a get", repo.get(&id, &mut |_| ()))).collect();
+        let gets: Vec<_> =
+            (1..9).map(|id| store.deferred_read("a get", repo.get(&id, Visit::new(&mut |_| ())))).collect();
         let put = deferred("a put", repo.put(Entity::new(10, "new", 3.0)));
         let remove = deferred("a remove", repo.remove(&9));
         let len = store.deferred_read("a count", repo.len());
@@ -364,7 +365,7 @@ impl ConnectedStore {
     }
 
     /// Waits for the result of `answer` within the patience.
-    fn settle<T>(&self, what: &str, answer: Answer<Result<T, RepoError>>) -> Result<T, RepoError> {
+    fn settle<T>(&self, what: &str, answer: RepoAnswer<T>) -> Result<T, RepoError> {
         outcome(self.declared.patience, what, answer)
     }
 
@@ -378,10 +379,10 @@ impl ConnectedStore {
 
     fn get(&self, id: i64) -> Result<Option<Entity>, RepoError> {
         let mut seen = None;
-        let answer = self.repo.get(&id, &mut |entity| seen = Some(entity.to_entity()));
+        let answer = self.repo.get(&id, Visit::new(&mut |entity| seen = Some(entity.to_owned())));
         Ok(match self.settle("a get", answer)? {
             Lookup::Absent => None,
-            Lookup::Visited => seen,
+            Lookup::Visited(_) => seen,
             Lookup::Fetched(entity) => Some(entity),
         })
     }
@@ -392,7 +393,7 @@ impl ConnectedStore {
     }
 
     /// Calls each operation that depends on the engine. The writes are of `entity`, and of an id that is absent.
-    fn call_all(&self, entity: &Entity) -> Vec<(&'static str, Answer<Result<(), RepoError>>)> {
+    fn call_all(&self, entity: &Entity) -> Vec<(&'static str, RepoAnswer<()>)> {
         let (repo, condition) = (&self.repo, Condition::absent());
         let mut calls = vec![
             ("a put", unit(repo.put(entity.clone()))),
@@ -401,7 +402,7 @@ impl ConnectedStore {
             ("a conditional remove", unit(repo.remove_if(&9, &condition))),
         ];
         if !self.declared.reads_from_memory {
-            calls.push(("a get", unit(repo.get(&1, &mut |_| ()))));
+            calls.push(("a get", unit(repo.get(&1, Visit::new(&mut |_| ())))));
             calls.push(("a count", unit(repo.len())));
         }
         calls
@@ -409,7 +410,7 @@ impl ConnectedStore {
 
     /// Asserts that an operation ends by its timeout with the error of an engine that does not answer. The error of a store
     /// that reads from memory is that of its disk.
-    fn expect_failure(&self, what: &str, answer: Answer<Result<(), RepoError>>) {
+    fn expect_failure(&self, what: &str, answer: RepoAnswer<()>) {
         match self.settle(what, answer) {
             Err(RepoError::Unavailable(_) | RepoError::NotDone(_)) => {}
             Err(RepoError::ReadOnly(_) | RepoError::Other(_)) if self.declared.reads_from_memory => {}
@@ -419,7 +420,7 @@ impl ConnectedStore {
     }
 
     /// Waits within the patience until at most `max` operations are not answered. Returns the results of the others.
-    fn answered_but(&self, max: usize, answers: Vec<Answer<Result<(), RepoError>>>) -> Answered {
+    fn answered_but(&self, max: usize, answers: Vec<RepoAnswer<()>>) -> Answered {
         let deadline = Instant::now() + self.declared.patience;
         let waker = Waker::from(Arc::new(Unpark(thread::current())));
         let mut waiting: Vec<_> = answers.into_iter().map(IntoFuture::into_future).collect();
@@ -456,7 +457,7 @@ impl ConnectedStore {
 }
 
 /// The results of operations, and the answers that have not come.
-type Answered = (Vec<Result<(), RepoError>>, Vec<Answer<Result<(), RepoError>>>);
+type Answered = (Vec<Result<(), RepoError>>, Vec<RepoAnswer<()>>);
 
 /// Wakes a thread.
 struct Unpark(Thread);
@@ -479,6 +480,6 @@ fn deferred<T>(what: &str, answer: Answer<T>) -> Answer<T> {
 }
 
 /// Drops the value of an answer, so that different answers have one type.
-fn unit<T: Send + 'static>(answer: Answer<Result<T, RepoError>>) -> Answer<Result<(), RepoError>> {
+fn unit<T: Send + 'static>(answer: RepoAnswer<T>) -> RepoAnswer<()> {
     answer.map(|result| result.map(drop))
 }

@@ -1,7 +1,7 @@
 //! The entities of a recording over HTTP: their paths and their JSON.
 
+use crate::NamedEntity;
 use polyserve_core::Entity;
-use polyserve_core::entity::NamedEntity;
 
 use super::value::{entity, value_of};
 use crate::repo::{id_of, name};

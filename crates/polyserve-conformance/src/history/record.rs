@@ -16,7 +16,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use polyserve_core::sync::lock;
-use polyserve_core::{Answer, Condition, Conditional, ETag, Entity, EntityRepo, Lookup, Removed, RepoError};
+use polyserve_core::{Condition, Conditional, ETag, EntityRepo, Lookup, Removed, RepoAnswer, Visit};
 
 use super::value::{entity, value_of};
 use super::{Action, Operation, Precondition, ReadValue};
@@ -293,15 +293,14 @@ impl<'a> RepoClient<'a> {
         let action = match call {
             Call::Get => {
                 let mut visited = None;
-                let answer = self.repo.get(&key, &mut |shown| visited = Some(value_of(key, shown)));
+                let answer = self
+                    .repo
+                    .get(&key, Visit::new(&mut |shown| visited = Some(value_of(key, shown.to_owned().as_ref()))));
                 let value = match self.settled(answer)? {
                     None => return Ok(Action::Get(None)),
                     Some(Lookup::Absent) => return Ok(Action::Get(Some(ReadValue::Absent))),
                     Some(Lookup::Fetched(entity)) => value_of(key, entity.as_ref()),
-                    Some(Lookup::Visited) => match visited {
-                        Some(value) => value,
-                        None => Err(WrongAnswer(format!("a get of {key} answers Visited without a visit"))),
-                    },
+                    Some(Lookup::Visited(_)) => visited.expect("the answer proves the visit"),
                 };
                 Action::Get(Some(ReadValue::Value(value?)))
             }
@@ -338,7 +337,7 @@ impl<'a> RepoClient<'a> {
 
     /// The condition of a write to `key`, as a value and as the repo takes it.
     fn condition(&self, key: i64, condition: CallCondition) -> (Precondition, Condition) {
-        let tag = |value| ETag::of_entity::<Entity>(entity(key, value).as_ref()).zip(Some(value));
+        let tag = |value| ETag::of_entity(&entity(key, value)).zip(Some(value));
         match condition {
             CallCondition::Present => (Precondition::Present, Condition::present()),
             CallCondition::Seen => match self.seen.get(&key).copied().and_then(tag) {
@@ -351,7 +350,7 @@ impl<'a> RepoClient<'a> {
 
     /// Returns the result of an answer. `None` if the answer does not come or is an error: the operation may have taken
     /// effect or not.
-    fn settled<T>(&mut self, answer: Answer<Result<T, RepoError>>) -> Result<Option<T>, WrongAnswer> {
+    fn settled<T>(&mut self, answer: RepoAnswer<T>) -> Result<Option<T>, WrongAnswer> {
         match answer.wait_until(Instant::now() + self.patience) {
             Ok(Ok(result)) => {
                 self.losses = Losses::default();

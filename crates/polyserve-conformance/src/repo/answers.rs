@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 use std::thread;
 
-use polyserve_core::{Answer, Entity, EntityRef, Lookup, Put, Removed, RepoError};
+use polyserve_core::{Answer, Entity, Lookup, Put, Removed, RepoAnswer, Shown, Visit};
 
 use super::RepoSubject;
 use super::race::{RACERS, lockstep, stamp, stamped};
@@ -13,7 +13,8 @@ use super::store::Answers;
 use super::store::{Store, outcome};
 use crate::property::Outcome;
 
-/// A visit is called once, before the call returns, if the answer is `Visited`. Otherwise it is never called.
+/// A visit is called before the call returns if the answer is `Visited`. Otherwise it is never called. By their types, it is
+/// not called twice, and there is no such answer without a call.
 pub fn visit_is_called_exactly_once(subject: &RepoSubject) -> Outcome {
     subject.run(|store| {
         store.put(Entity::new(7, "seven", 7.0));
@@ -21,11 +22,11 @@ pub fn visit_is_called_exactly_once(subject: &RepoSubject) -> Outcome {
         store.remove(8);
         for (id, is_stored) in [(7, true), (8, false), (9, false), (7, true)] {
             let mut visits = 0;
-            let answer = store.repo.get(&id, &mut |_| visits += 1);
+            let answer = store.repo.get(&id, Visit::new(&mut |_| visits += 1));
             let now = answer.is_now();
             let found = store.settle("get", answer);
             match &found {
-                Lookup::Visited => {
+                Lookup::Visited(_) => {
                     assert_eq!(visits, 1, "how often the visit of a get that answers Visited was called");
                     assert!(
                         now,
@@ -48,9 +49,9 @@ pub fn now_means_now(subject: &RepoSubject) -> Outcome {
         for round in 0..16 {
             promised(&store, "put of a new id", store.repo.put(Entity::new(7, "new", 1.0)));
             promised(&store, "put of a known id", store.repo.put(Entity::new(7, "known", 2.0)));
-            promised(&store, "get of an absent id", store.repo.get(&8, &mut |_| ()));
-            let found = promised(&store, "get of a known id", store.repo.get(&7, &mut |_| ()));
-            let visited = found == Lookup::Visited;
+            promised(&store, "get of an absent id", store.repo.get(&8, Visit::new(&mut |_| ())));
+            let found = promised(&store, "get of a known id", store.repo.get(&7, Visit::new(&mut |_| ())));
+            let visited = matches!(found, Lookup::Visited(_));
             assert!(visited || store.answers != Answers::Now, "round {round}: a repo in memory answered {found:?}");
             promised(&store, "len", store.repo.len());
             promised(&store, "remove of a known id", store.repo.remove(&7));
@@ -59,7 +60,7 @@ pub fn now_means_now(subject: &RepoSubject) -> Outcome {
     })
 }
 
-fn promised<T>(store: &Store, what: &str, answer: Answer<Result<T, RepoError>>) -> T {
+fn promised<T>(store: &Store, what: &str, answer: RepoAnswer<T>) -> T {
     match (store.answers, answer.is_now()) {
         (Answers::Now, false) => panic!("{what} answers later, of a repo that is declared to answer now"),
         (Answers::Later, true) => panic!("{what} answers now, of a repo that is declared to answer later"),
@@ -93,11 +94,11 @@ pub fn a_panicking_visit_costs_one_answer(subject: &RepoSubject) -> Outcome {
 fn panic_in_visit(store: &Store, id: i64) {
     let mut visited = false;
     let get = AssertUnwindSafe(|| {
-        let mut visit = |_: EntityRef<'_>| {
+        let mut visit = |_: Shown<'_>| {
             visited = true;
             resume_unwind(Box::new("the visit's own panic")); // past the hook, which would print it
         };
-        outcome(store.patience, "get with a visit that panics", store.repo.get(&id, &mut visit))
+        outcome(store.patience, "get with a visit that panics", store.repo.get(&id, Visit::new(&mut visit)))
     });
     match catch_unwind(get) {
         Ok(Ok(found)) => assert!(!visited, "the visit panicked, and get answered {found:?}"),
@@ -128,7 +129,7 @@ pub fn many_answers_at_once(subject: &RepoSubject) -> Outcome {
         }
         let (mut gets, mut removes) = (Vec::new(), Vec::new());
         for id in 0..32 {
-            gets.push((id, store.repo.get(&id, &mut |_| ())));
+            gets.push((id, store.repo.get(&id, Visit::new(&mut |_| ()))));
             removes.push(store.repo.remove(&(id + 32)));
         }
         for remove in removes {
@@ -149,8 +150,8 @@ pub fn answers_can_be_awaited_from_any_thread(subject: &RepoSubject) -> Outcome 
         for round in 0..32 {
             assert_eq!(handed_on(&store, round, store.repo.put(stamped(7, round))), Put::Created);
             assert_eq!(handed_on(&store, round, store.repo.put(stamped(7, round + 1))), Put::Replaced);
-            assert_ne!(handed_on(&store, round, store.repo.get(&7, &mut |_| ())), Lookup::Absent);
-            assert_eq!(handed_on(&store, round, store.repo.get(&8, &mut |_| ())), Lookup::Absent);
+            assert_ne!(handed_on(&store, round, store.repo.get(&7, Visit::new(&mut |_| ()))), Lookup::Absent);
+            assert_eq!(handed_on(&store, round, store.repo.get(&8, Visit::new(&mut |_| ()))), Lookup::Absent);
             assert_eq!(handed_on(&store, round, store.repo.len()), 1);
             assert_eq!(handed_on(&store, round, store.repo.remove(&7)), Removed::Removed);
         }
@@ -159,7 +160,7 @@ pub fn answers_can_be_awaited_from_any_thread(subject: &RepoSubject) -> Outcome 
 
 /// Polls an answer with a waker that does nothing. Then waits for the answer with another waker, on this thread or on a
 /// second one.
-fn handed_on<T: Send + 'static>(store: &Store, round: u64, answer: Answer<Result<T, RepoError>>) -> T {
+fn handed_on<T: Send + 'static>(store: &Store, round: u64, answer: RepoAnswer<T>) -> T {
     if answer.is_now() {
         return store.settle("the operation", answer);
     }
@@ -185,7 +186,7 @@ pub fn later_answers_survive_being_dropped(subject: &RepoSubject) -> Outcome {
             for id in 0..4 {
                 store.put(stamped(id, 1));
                 given_up(round, store.repo.put(stamped(id, 2)));
-                given_up(round, store.repo.get(&id, &mut |_| ()));
+                given_up(round, store.repo.get(&id, Visit::new(&mut |_| ())));
                 given_up(round, store.repo.remove(&id));
                 given_up(round, store.repo.len());
                 // The operations may have taken effect at any time, or not. A stored entity is complete.
@@ -213,7 +214,7 @@ fn given_up<T>(round: u64, answer: Answer<T>) {
 pub fn a_dropped_repo_still_answers(subject: &RepoSubject) -> Outcome {
     subject.run(|store| {
         let puts: Vec<_> = (0..32).map(|id| store.repo.put(stamped(id, 1))).collect();
-        let get = store.repo.get(&0, &mut |_| ());
+        let get = store.repo.get(&0, Visit::new(&mut |_| ()));
         let (remove, len) = (store.repo.remove(&1), store.repo.len());
         let Store { repo, patience, .. } = store;
         drop(repo); // the last reference

@@ -9,7 +9,7 @@ use super::store::Store;
 use crate::property::Outcome;
 
 fn tag(entity: &Entity) -> ETag {
-    ETag::of_entity::<Entity>(entity.as_ref()).expect("an entity has a JSON form")
+    ETag::of_entity(entity).expect("an entity has a JSON form")
 }
 
 fn list(tags: &[ETag]) -> Option<Tags> {

@@ -62,8 +62,8 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::Duration;
 
+use crate::NamedEntity;
 use polyserve_core::EntityRepo;
-use polyserve_core::entity::NamedEntity;
 
 pub use self::answers::*;
 pub use self::conditions::*;

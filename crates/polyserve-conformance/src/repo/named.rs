@@ -1,10 +1,10 @@
 //! A repo of [`NamedEntity`]s as a repo of published entities, so that all properties are tested on both types.
 
+use crate::NamedEntity;
 use polyserve_core::condition::Tags;
-use polyserve_core::entity::NamedEntity;
 use polyserve_core::repo::EntityRepoExt as _;
 use polyserve_core::{
-    Answer, Condition, Conditional, ETag, Entity, EntityRef, EntityRepo, Lookup, Put, Removed, RepoError,
+    Condition, Conditional, ETag, Entity, EntityRepo, Lookup, Put, Removed, RepoAnswer, Shown, Visit,
 };
 
 /// The repo under test. The id `7` is stored as a text that a path would have to encode, the other fields in a nested
@@ -33,16 +33,21 @@ fn shown_id(name: &str) -> i64 {
     id_of(name).unwrap_or_else(|| panic!("the repo shows the name {name:?}, which was never stored"))
 }
 
+/// Returns the published entity with the content of `named`.
+fn published(named: NamedEntity) -> Entity {
+    let NamedEntity { name, content } = named;
+    Entity::new(shown_id(&name), content.description, content.value)
+}
+
 impl<R: EntityRepo<NamedEntity>> Named<R> {
     /// Returns a condition on the named entity of `id` that holds if and only if `condition` holds for the published one.
     /// The tags of the two differ, so each tag is replaced if it is that of the stored entity. Another thread may change
     /// the entity meanwhile. A refusal is right at the instant of the look-up, and the store decides everything else.
     fn translated(&self, id: i64, condition: &Condition) -> Condition {
-        let stored = self.0.fetch(&name(id)).ok().flatten();
+        let stored = self.0.fetch(&name(id)).wait().ok().flatten();
         let tags = stored.and_then(|named| {
-            let NamedEntity { content, .. } = &named;
-            let published = EntityRef { id, description: &content.description, value: content.value };
-            ETag::of_entity::<Entity>(published).zip(ETag::of_entity::<NamedEntity>(&named))
+            let tag = ETag::of_entity(&named);
+            ETag::of_entity(&published(named)).zip(tag)
         });
         let translate = |part: Option<&Tags>| {
             part.map(|part| match part {
@@ -59,23 +64,23 @@ impl<R: EntityRepo<NamedEntity>> Named<R> {
 }
 
 impl<R: EntityRepo<NamedEntity>> EntityRepo for Named<R> {
-    fn get(&self, &id: &i64, visit: &mut dyn FnMut(EntityRef<'_>)) -> Answer<Result<Lookup, RepoError>> {
-        let mut show = |named: &NamedEntity| {
-            let NamedEntity { name, content } = named;
-            visit(EntityRef { id: shown_id(name), description: &content.description, value: content.value });
+    fn get(&self, &id: &i64, visit: Visit<'_>) -> RepoAnswer<Lookup> {
+        let mut visit = Some(visit);
+        let mut show = |shown: Shown<'_, NamedEntity>| {
+            if let Some(visit) = visit.take() {
+                visit.show(&published(shown.to_owned()));
+            }
         };
-        self.0.get(&name(id), &mut show).map(|found| {
+        self.0.get(&name(id), Visit::new(&mut show)).map(|found| {
             found.map(|found| match found {
                 Lookup::Absent => Lookup::Absent,
-                Lookup::Visited => Lookup::Visited,
-                Lookup::Fetched(NamedEntity { name, content }) => {
-                    Lookup::Fetched(Entity::new(shown_id(&name), content.description, content.value))
-                }
+                Lookup::Visited(visited) => Lookup::Visited(visited),
+                Lookup::Fetched(named) => Lookup::Fetched(published(named)),
             })
         })
     }
 
-    fn put(&self, entity: Entity) -> Answer<Result<Put, RepoError>> {
+    fn put(&self, entity: Entity) -> RepoAnswer<Put> {
         self.0.put(NamedEntity::new(name(entity.id), entity.description, entity.value))
     }
 
@@ -83,20 +88,20 @@ impl<R: EntityRepo<NamedEntity>> EntityRepo for Named<R> {
         self.0.version(&name(id))
     }
 
-    fn remove(&self, &id: &i64) -> Answer<Result<Removed, RepoError>> {
+    fn remove(&self, &id: &i64) -> RepoAnswer<Removed> {
         self.0.remove(&name(id))
     }
 
-    fn put_if(&self, entity: Entity, condition: &Condition) -> Answer<Result<Conditional<Put>, RepoError>> {
+    fn put_if(&self, entity: Entity, condition: &Condition) -> RepoAnswer<Conditional<Put>> {
         let condition = self.translated(entity.id, condition);
         self.0.put_if(NamedEntity::new(name(entity.id), entity.description, entity.value), &condition)
     }
 
-    fn remove_if(&self, &id: &i64, condition: &Condition) -> Answer<Result<Conditional<Removed>, RepoError>> {
+    fn remove_if(&self, &id: &i64, condition: &Condition) -> RepoAnswer<Conditional<Removed>> {
         self.0.remove_if(&name(id), &self.translated(id, condition))
     }
 
-    fn len(&self) -> Answer<Result<u64, RepoError>> {
+    fn len(&self) -> RepoAnswer<u64> {
         self.0.len()
     }
 }

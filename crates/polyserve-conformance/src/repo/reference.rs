@@ -8,8 +8,8 @@ use std::thread::{self, JoinHandle};
 
 use polyserve_core::sync::lock;
 use polyserve_core::{
-    Answer, Condition, Conditional, Entity, EntityRef, EntityRepo, Identifiable, Lookup, Put, Removed, RepoError,
-    promise,
+    Answer, Condition, Conditional, Entity, EntityRepo, Identifiable, Lookup, Put, Removed, RepoAnswer, RepoError,
+    Visit, promise,
 };
 
 pub(crate) type EntityMap = HashMap<i64, Entity>;
@@ -33,22 +33,21 @@ impl Reference {
 }
 
 impl EntityRepo for Reference {
-    fn get(&self, &id: &i64, visit: &mut dyn FnMut(EntityRef<'_>)) -> Answer<Result<Lookup, RepoError>> {
+    fn get(&self, &id: &i64, visit: Visit<'_>) -> RepoAnswer<Lookup> {
         let entities = self.map();
         let Some(entity) = entities.get(&id) else { return Answer::Now(Ok(Lookup::Absent)) };
-        visit(entity.as_ref());
-        Answer::Now(Ok(Lookup::Visited))
+        Answer::Now(Ok(visit.show(entity)))
     }
 
-    fn put_if(&self, entity: Entity, condition: &Condition) -> Answer<Result<Conditional<Put>, RepoError>> {
+    fn put_if(&self, entity: Entity, condition: &Condition) -> RepoAnswer<Conditional<Put>> {
         Answer::Now(Ok(put_if(&mut self.map(), entity, condition)))
     }
 
-    fn remove_if(&self, &id: &i64, condition: &Condition) -> Answer<Result<Conditional<Removed>, RepoError>> {
+    fn remove_if(&self, &id: &i64, condition: &Condition) -> RepoAnswer<Conditional<Removed>> {
         Answer::Now(Ok(remove_if(&mut self.map(), &id, condition)))
     }
 
-    fn len(&self) -> Answer<Result<u64, RepoError>> {
+    fn len(&self) -> RepoAnswer<u64> {
         Answer::Now(Ok(self.map().len() as u64))
     }
 }
@@ -68,10 +67,7 @@ pub struct LaterReference {
 type MapOperation = Box<dyn FnOnce(&mut EntityMap) + Send>;
 
 impl LaterReference {
-    fn ask<T: Send + 'static>(
-        &self,
-        operation: impl FnOnce(&mut EntityMap) -> T + Send + 'static,
-    ) -> Answer<Result<T, RepoError>> {
+    fn ask<T: Send + 'static>(&self, operation: impl FnOnce(&mut EntityMap) -> T + Send + 'static) -> RepoAnswer<T> {
         let (completer, answer) = promise(Err(RepoError::Closed));
         if let Some(operations) = &self.operations {
             // An owner that has gone away drops the operation, and with it the completer, which answers Closed.
@@ -105,21 +101,21 @@ impl Drop for LaterReference {
 }
 
 impl EntityRepo for LaterReference {
-    fn get(&self, &id: &i64, _visit: &mut dyn FnMut(EntityRef<'_>)) -> Answer<Result<Lookup, RepoError>> {
+    fn get(&self, &id: &i64, _visit: Visit<'_>) -> RepoAnswer<Lookup> {
         self.ask(move |map| map.get(&id).cloned().map_or(Lookup::Absent, Lookup::Fetched))
     }
 
-    fn put_if(&self, entity: Entity, condition: &Condition) -> Answer<Result<Conditional<Put>, RepoError>> {
+    fn put_if(&self, entity: Entity, condition: &Condition) -> RepoAnswer<Conditional<Put>> {
         let condition = condition.clone();
         self.ask(move |map| put_if(map, entity, &condition))
     }
 
-    fn remove_if(&self, &id: &i64, condition: &Condition) -> Answer<Result<Conditional<Removed>, RepoError>> {
+    fn remove_if(&self, &id: &i64, condition: &Condition) -> RepoAnswer<Conditional<Removed>> {
         let condition = condition.clone();
         self.ask(move |map| remove_if(map, &id, &condition))
     }
 
-    fn len(&self) -> Answer<Result<u64, RepoError>> {
+    fn len(&self) -> RepoAnswer<u64> {
         self.ask(|map| map.len() as u64)
     }
 }

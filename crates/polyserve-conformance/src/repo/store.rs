@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use polyserve_core::{Answer, Condition, Conditional, Entity, EntityRepo, Lookup, Put, Removed, RepoError};
+use polyserve_core::{Condition, Conditional, Entity, EntityRepo, Lookup, Put, Removed, RepoAnswer, RepoError, Visit};
 
 /// When a repo answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,10 +26,10 @@ impl Store {
     /// The entity of `id`, whether a visit shows it or the answer returns it.
     pub(super) fn get(&self, id: i64) -> Option<Entity> {
         let mut seen = None;
-        let answer = self.repo.get(&id, &mut |entity| seen = Some(entity.to_entity()));
+        let answer = self.repo.get(&id, Visit::new(&mut |entity| seen = Some(entity.to_owned())));
         let found = match self.settle("get", answer) {
             Lookup::Absent => None,
-            Lookup::Visited => Some(seen.expect("get answers Visited only after the visit")),
+            Lookup::Visited(_) => seen,
             Lookup::Fetched(entity) => Some(entity),
         };
         if let Some(entity) = &found {
@@ -59,7 +59,7 @@ impl Store {
     }
 
     /// Waits for the result of `answer` within the patience.
-    pub(super) fn settle<T>(&self, what: &str, answer: Answer<Result<T, RepoError>>) -> T {
+    pub(super) fn settle<T>(&self, what: &str, answer: RepoAnswer<T>) -> T {
         match outcome(self.patience, what, answer) {
             Ok(value) => value,
             Err(error) => panic!("{what} failed: {error:?}"),
@@ -90,7 +90,7 @@ impl Store {
 /// # Panics
 ///
 /// Panics if the answer does not come in time, or does not wake the waiting thread.
-pub(crate) fn outcome<T>(patience: Duration, what: &str, answer: Answer<Result<T, RepoError>>) -> Result<T, RepoError> {
+pub(crate) fn outcome<T>(patience: Duration, what: &str, answer: RepoAnswer<T>) -> Result<T, RepoError> {
     let (deadline, later) = (Instant::now() + patience, !answer.is_now());
     let Ok(result) = answer.wait_until(deadline) else {
         panic!("{what} has not answered within {patience:?}");

@@ -35,23 +35,16 @@ static BY_COMMITTERS: AtomicUsize = AtomicUsize::new(0);
 
 impl Identifiable for Counted {
     type Id = u64;
-    type View<'a> = &'a Self;
 
     fn id(&self) -> &u64 {
         const { &1 }
     }
-    fn view(&self) -> &Self {
-        self
-    }
-    fn from_view(view: &Self) -> Self {
-        view.clone()
-    }
-    fn write_json(view: &Self, out: &mut Vec<u8>) -> Result<(), Box<dyn Error + Send + Sync>> {
-        WRITINGS[view.counter].fetch_add(1, Ordering::SeqCst);
+    fn write_json(&self, out: &mut Vec<u8>) -> Result<(), Box<dyn Error + Send + Sync>> {
+        WRITINGS[self.counter].fetch_add(1, Ordering::SeqCst);
         if thread::current().name() == Some("log") {
             BY_COMMITTERS.fetch_add(1, Ordering::SeqCst);
         }
-        Ok(serde_json::to_writer(out, view)?)
+        Ok(serde_json::to_writer(out, self)?)
     }
 }
 

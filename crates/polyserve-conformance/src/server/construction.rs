@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use polyserve_core::service::Echo;
-use polyserve_core::{Connections, Server, ServerConfig};
+use polyserve_core::{Server, ServerConfig, Shape};
 
 use super::live::within;
 use super::subject::ServerSubject;
@@ -47,7 +47,7 @@ pub fn a_wrong_limit_is_refused_by_name(subject: &ServerSubject) -> Outcome {
 /// refuse the setting by name.
 pub fn a_worker_count_is_honoured_or_refused(subject: &ServerSubject) -> Outcome {
     let made = subject.make(ServerConfig::default().workers(3));
-    let has_choice = subject.pooled || subject.shape() == Connections::Multiplexed;
+    let has_choice = subject.pooled || subject.shape() == Shape::Multiplexed;
     match (has_choice, made) {
         (true, Ok(server)) => {
             let live = subject.serve(&Arc::from(server), Arc::new(Echo));

@@ -4,7 +4,7 @@ use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use polyserve_core::{
-    Answer, AnswerHook, AnswerReport, Connections, Counters, Reply, Request, ServerConfig, Service, Status,
+    Answer, AnswerHook, AnswerReport, Counters, Reply, Request, ServerConfig, Service, Shape, Status,
 };
 
 use super::limits::BODY_AWAITED;
@@ -48,7 +48,7 @@ pub fn the_counters_are_live(subject: &ServerSubject) -> Outcome {
     client.ask(&get("/"), 200);
     check(&live, [1, 1, 0, 0]);
     client.ask(&request("POST", "/", BODY_AWAITED), 100);
-    let rejected = u64::from(subject.shape() != Connections::One);
+    let rejected = u64::from(subject.shape() != Shape::One);
     if rejected > 0 {
         let mut other = live.client();
         let _ = other.send(&get("/")); // an error: the server has rejected this client already
@@ -115,7 +115,7 @@ pub fn the_hook_sees_every_answer(subject: &ServerSubject) -> Outcome {
     });
     let mut busy = full.client();
     busy.ask(&request("POST", "/", BODY_AWAITED), 100);
-    if subject.shape() != Connections::One {
+    if subject.shape() != Shape::One {
         for _ in 0..3 {
             let mut refused = full.client();
             let _ = refused.send(&get("/")); // an error: the server has rejected this client already

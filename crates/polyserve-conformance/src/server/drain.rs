@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use polyserve_core::service::{Echo, EntityService};
-use polyserve_core::{Connections, Drain, Entity, Reply, Request};
+use polyserve_core::{Drain, Entity, Reply, Request, Shape};
 
 use super::keep_alive::echo;
 use super::limits::BODY_AWAITED;
@@ -139,7 +139,7 @@ pub fn every_answer_is_counted(subject: &ServerSubject) -> Outcome {
 /// A shutdown closes idle connections at once and sends them no byte. Tested with new and with used connections.
 pub fn a_shutdown_closes_idle_connections(subject: &ServerSubject) -> Outcome {
     let live = echo(subject);
-    let count = if subject.shape() == Connections::One { 1 } else { 5 };
+    let count = if subject.shape() == Shape::One { 1 } else { 5 };
     let mut clients: Vec<Client> = (0..count).map(|_| live.client()).collect();
     for client in &mut clients {
         client.ask(&get("/"), 200);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use polyserve_core::service::Echo;
-use polyserve_core::{Connections, ServerConfig};
+use polyserve_core::{ServerConfig, Shape};
 use polyserve_serving::EVICTION_GRACE;
 
 use super::limits::BODY_AWAITED;
@@ -36,7 +36,7 @@ fn serve(subject: &ServerSubject, max_connections: usize) -> Live {
 /// that were served, that have sent nothing, and that have sent an empty line, which begins no request. A connection with a
 /// request is not closed.
 pub fn idle_connections_make_room_at_the_limit(subject: &ServerSubject) -> Outcome {
-    let is_single = subject.shape() == Connections::One;
+    let is_single = subject.shape() == Shape::One;
     let max_connections = if is_single { 1 } else { 3 };
     for sent in [&get("/")[..], b"", b"\r\n"] {
         let live = serve(subject, max_connections);
@@ -69,7 +69,7 @@ pub fn idle_connections_make_room_at_the_limit(subject: &ServerSubject) -> Outco
 ///
 /// A server of one connection is not tested.
 pub fn silent_connections_are_closed_first(subject: &ServerSubject) -> Outcome {
-    if subject.shape() == Connections::One {
+    if subject.shape() == Shape::One {
         return Outcome::NotRun(ONE_CONNECTION.into());
     }
     for last_attempt in [false, false, true] {
@@ -98,7 +98,7 @@ pub fn silent_connections_are_closed_first(subject: &ServerSubject) -> Outcome {
 /// A server of one connection is not tested.
 pub fn a_young_connection_is_not_closed_for_another(subject: &ServerSubject) -> Outcome {
     const ATTEMPTS: usize = 20;
-    if subject.shape() == Connections::One {
+    if subject.shape() == Shape::One {
         return Outcome::NotRun(ONE_CONNECTION.into());
     }
     for _ in 0..ATTEMPTS {
@@ -121,7 +121,7 @@ pub fn a_young_connection_is_not_closed_for_another(subject: &ServerSubject) -> 
             client.expect(200);
             drop(sent);
         }
-        let must_refuse = subject.shape() == Connections::Multiplexed && was_young;
+        let must_refuse = subject.shape() == Shape::Multiplexed && was_young;
         assert!(!must_refuse || is_refused, "a third connection is served at a limit of two\n{}", new.show());
         return Outcome::Held;
     }

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use polyserve_core::service::Echo;
-use polyserve_core::{Connections, ServerConfig};
+use polyserve_core::{ServerConfig, Shape};
 
 use super::live::{StopOnDrop, eventually};
 use super::services::DelayedAnswers;
@@ -90,7 +90,7 @@ pub fn pipelined_deferred_answers_leave_room(subject: &ServerSubject) -> Outcome
     for client in &mut clients {
         client.send(&get("/50").repeat(REQUESTS)).expect("the server takes the requests");
     }
-    for client in clients.iter().take(if subject.shape() == Connections::One { 1 } else { 2 }) {
+    for client in clients.iter().take(if subject.shape() == Shape::One { 1 } else { 2 }) {
         assert!(eventually(subject.patience, || client.has_input()), "the pipelining clients are not served");
     }
     live.ask_until_served(&request("GET", "/0", "Connection: close\r\n"));

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use polyserve_core::Connections;
+use polyserve_core::Shape;
 use polyserve_core::service::Echo;
 
 use super::services::let_pass;
@@ -59,7 +59,7 @@ fn stop_and_ask(subject: &ServerSubject, child: &ServingChild) -> Stopped {
     let body: &[u8] = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\nab";
     let cases: [(&[u8], &[u8]); 3] = [(b"", &get("/")), (b"GET / HT", b"TP/1.1\r\nHost: a\r\n\r\n"), (body, b"cd")];
     // A server of one connection gets the cases one after the other.
-    let at_once = if subject.shape() == Connections::One { 1 } else { cases.len() };
+    let at_once = if subject.shape() == Shape::One { 1 } else { cases.len() };
     for cases in cases.chunks(at_once) {
         let connect = || Client::connect(child.addr, subject.patience).expect("the server accepts connections");
         let mut clients: Vec<Client> = cases.iter().map(|_| connect()).collect();

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use crate::NamedEntity;
 use polyserve_core::EntityRepo;
-use polyserve_core::entity::NamedEntity;
 use polyserve_core::service::EntityService;
 use serde_json::Value;
 
@@ -22,7 +22,8 @@ fn named(subject: &ServerSubject) -> Live {
 /// A server of this store; its entities are at `/named/{id}`, and have tags.
 #[track_caller]
 pub(super) fn named_over(subject: &ServerSubject, repo: impl EntityRepo<NamedEntity>) -> Live {
-    subject.live(Arc::new(EntityService::new(repo).at("/named").etags(true)), |_| ())
+    let service = EntityService::new(repo).at("/named").expect("it is a prefix");
+    subject.live(Arc::new(service.etags(true)), |_| ())
 }
 
 /// The JSON of an entity with this name, byte for byte as a GET shows it.

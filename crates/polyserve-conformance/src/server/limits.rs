@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use polyserve_core::Connections;
+use polyserve_core::Shape;
 use polyserve_core::service::Echo;
 
 use super::keep_alive::echo;
@@ -32,7 +32,7 @@ fn check_rejected(client: &mut Client, response: &Response) {
 ///
 /// A server of one connection lets the other client wait.
 pub fn connections_past_the_limit_are_rejected(subject: &ServerSubject) -> Outcome {
-    let limit = if subject.shape() == Connections::One { 1 } else { 2 };
+    let limit = if subject.shape() == Shape::One { 1 } else { 2 };
     let live = subject.live(Arc::new(Echo), |config| config.max_connections = limit);
     let mut busy: Vec<Client> = (0..limit).map(|_| live.client()).collect();
     for client in &mut busy {
@@ -43,7 +43,7 @@ pub fn connections_past_the_limit_are_rejected(subject: &ServerSubject) -> Outco
         let mut client = live.client();
         // The client can read the refusal whether it sends or not.
         let sent = if silent { Ok(()) } else { client.send(&get("/")) };
-        if subject.shape() != Connections::One {
+        if subject.shape() != Shape::One {
             let response = client.receive().unwrap_or_else(|failure| panic!("{failure}"));
             check_rejected(&mut client, &response);
         } else if !silent {
@@ -66,7 +66,7 @@ pub fn connections_past_the_limit_are_rejected(subject: &ServerSubject) -> Outco
 /// A server of one connection lets them wait, and is not tested.
 pub fn every_refused_connection_reads_a_503(subject: &ServerSubject) -> Outcome {
     const REFUSED: usize = 1024;
-    if subject.shape() == Connections::One {
+    if subject.shape() == Shape::One {
         return Outcome::NotRun(ONE_WAITS.into());
     }
     in_child_with_descriptors(4096, || {
@@ -95,7 +95,7 @@ pub fn every_refused_connection_reads_a_503(subject: &ServerSubject) -> Outcome 
 /// client is served.
 pub fn rejected_connections_leave_room(subject: &ServerSubject) -> Outcome {
     const LIMIT: usize = 4;
-    if subject.shape() == Connections::One {
+    if subject.shape() == Shape::One {
         return Outcome::NotRun(ONE_WAITS.into());
     }
     let live = subject.live(Arc::new(Echo), |config| {
@@ -232,7 +232,7 @@ pub fn a_waiting_request_is_not_idle(subject: &ServerSubject) -> Outcome {
     held_answers.wait_for(1, subject.patience);
     let mut other = live.client();
     let _ = other.send(&get("/"));
-    if subject.shape() == Connections::One {
+    if subject.shape() == Shape::One {
         let_pass(Duration::from_millis(60));
     } else {
         let response = other.receive().unwrap_or_else(|failure| panic!("{failure}"));

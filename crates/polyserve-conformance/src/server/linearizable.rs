@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use polyserve_core::entity::NamedEntity;
+use crate::NamedEntity;
 use polyserve_core::service::EntityService;
 use polyserve_core::{Entity, EntityRepo, Identifiable};
 
@@ -64,7 +64,8 @@ fn record<E: Identifiable>(
     conditions: bool,
     repo: impl EntityRepo<E>,
 ) -> Outcome {
-    let service = EntityService::new(repo).at(form.prefix()).etags(conditions);
+    let service =
+        EntityService::new(repo).at(form.prefix()).expect("the prefixes of the kit are valid").etags(conditions);
     let live = subject.live(Arc::new(service), |_| ());
     let workload = RecordingWorkload { operations: OPERATIONS, keys: 3, first_key: 1, seed: 0, conditions };
     let recording = record_http(live.addr, form, &workload, CLIENTS, subject.patience, &RecordingControl::default());

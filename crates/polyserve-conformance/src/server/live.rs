@@ -13,7 +13,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use polyserve_core::answer::park_until;
-use polyserve_core::{BoxFuture, Connections, Counters, Drain, ListenOn, Running, Server, ServerConfig, Service};
+use polyserve_core::{
+    BoxFuture, Counters, Drain, ListenOn, Running, Server, ServerConfig, ServerFailed, Service, Shape,
+};
 
 use super::subject::ServerSubject;
 use crate::client::{Client, Response};
@@ -62,7 +64,7 @@ impl ServerSubject {
 
     /// Returns `workers` if the shape has a worker count and connections hold no worker.
     pub(super) fn workers(&self, workers: usize) -> Option<usize> {
-        (self.shape() == Connections::Multiplexed).then_some(workers)
+        (self.shape() == Shape::Multiplexed).then_some(workers)
     }
 
     /// Returns `workers` if the shape has a worker count, even if each connection holds a worker.
@@ -176,7 +178,7 @@ impl Drop for Live {
 
 /// A server that drains.
 pub(super) struct Draining {
-    end: BoxFuture<io::Result<Drain>>,
+    end: BoxFuture<Result<Drain, ServerFailed>>,
     patience: Duration,
 }
 

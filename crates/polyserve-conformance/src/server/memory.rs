@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use polyserve_core::service::{Body, Echo};
-use polyserve_core::{Answer, Connections, Reply, Request, ServerConfig, Service, Status};
+use polyserve_core::{Answer, Reply, Request, ServerConfig, Service, Shape, Status};
 
 use super::live::{Live, eventually};
 use super::resources::{NO_PROC, resident};
@@ -30,7 +30,7 @@ fn config(config: &mut ServerConfig, subject: &ServerSubject, clients: usize, bu
 
 fn not_run(subject: &ServerSubject) -> Option<Outcome> {
     match resident() {
-        _ if subject.shape() == Connections::One => {
+        _ if subject.shape() == Shape::One => {
             Some(Outcome::NotRun("a server of one connection keeps one body and one answer".into()))
         }
         None => Some(Outcome::NotRun(NO_PROC.into())),

@@ -1,7 +1,7 @@
 //! Entities with a text as their id and a nested field: deferred answers, tags and conditions.
 
+use crate::NamedEntity;
 use polyserve_core::EntityRepo;
-use polyserve_core::entity::NamedEntity;
 
 use super::conditions::{ROUNDS, TwoStates, count_together, evaluate_conditions, refuse_malformed_conditions, tag_of};
 use super::ids::{name_in, named_over, of_name};

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::thread;
 
-use polyserve_core::entity::NamedEntity;
+use crate::NamedEntity;
 use polyserve_core::service::EntityService;
 use polyserve_core::{ETag, EntityRepo, identifiable};
 use serde::{Deserialize, Serialize};

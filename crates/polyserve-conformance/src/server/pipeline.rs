@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use polyserve_core::Connections;
+use polyserve_core::Shape;
 
 use super::keep_alive::echo;
 use super::services::{DelayedAnswers, Large, SelfWakingAnswers};
@@ -94,7 +94,7 @@ pub fn later_answers_leave_in_order(subject: &ServerSubject) -> Outcome {
 /// wait.
 pub fn a_later_answer_may_need_many_polls(subject: &ServerSubject) -> Outcome {
     let live = subject.live(Arc::new(SelfWakingAnswers), |_| ());
-    let count = if subject.shape() == Connections::One { 1 } else { 3 };
+    let count = if subject.shape() == Shape::One { 1 } else { 3 };
     let mut clients: Vec<Client> = (0..count).map(|_| live.client()).collect();
     for client in &mut clients {
         let bytes = [get("/0"), get("/1"), get("/3000"), request("GET", "/2", "Connection: close\r\n")].concat();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use polyserve_core::Connections;
+use polyserve_core::Shape;
 use polyserve_core::service::Echo;
 
 use super::live::{Live, eventually};
@@ -20,7 +20,7 @@ const QUEUED: Duration = Duration::from_millis(100);
 
 /// The number of connections that occupy the whole server, if it has `threads` threads.
 fn holders(subject: &ServerSubject, threads: usize) -> usize {
-    if subject.shape() == Connections::One { 1 } else { threads }
+    if subject.shape() == Shape::One { 1 } else { threads }
 }
 
 /// Opens `count` connections, and returns once the answer of each is held back by the service.
@@ -62,7 +62,7 @@ pub fn time_in_the_queue_counts_towards_the_head_timeout(subject: &ServerSubject
         let released = Instant::now();
         drop(held);
         whole.expect_last(200);
-        if subject.shape() == Connections::One {
+        if subject.shape() == Shape::One {
             return Outcome::Held;
         }
         let (bytes, ending) = half.end();
@@ -114,7 +114,7 @@ pub fn stalled_heads_end_together(subject: &ServerSubject) -> Outcome {
 ///
 /// A multiplexed server keeps the connection.
 pub fn an_answer_says_close_if_others_wait(subject: &ServerSubject) -> Outcome {
-    let holds_threads = subject.shape() == Connections::One || subject.pooled;
+    let holds_threads = subject.shape() == Shape::One || subject.pooled;
     let workers = subject.workers_or_pool(1);
     for last_attempt in [false, false, true] {
         let held_answers = HeldAnswers::new();
@@ -146,7 +146,7 @@ pub fn an_answer_says_close_if_others_wait(subject: &ServerSubject) -> Outcome {
 ///
 /// Tested with one worker of a pool in which connections hold threads, and at a limit of one connection on other servers.
 pub fn an_evicted_connection_is_not_reset(subject: &ServerSubject) -> Outcome {
-    let has_own_limit = subject.pooled || subject.shape() == Connections::One;
+    let has_own_limit = subject.pooled || subject.shape() == Shape::One;
     let workers = subject.workers_or_pool(1);
     let live = subject.live(Arc::new(Echo), |config| {
         if !has_own_limit {
@@ -181,10 +181,10 @@ pub fn an_evicted_connection_is_not_reset(subject: &ServerSubject) -> Outcome {
 pub fn closes_under_load_are_announced(subject: &ServerSubject) -> Outcome {
     const CLIENTS: usize = 8;
     const MAX_SERVED: usize = 2;
-    if subject.shape() == Connections::Multiplexed {
+    if subject.shape() == Shape::Multiplexed {
         return Outcome::NotRun("a multiplexed server serves all these clients at once".into());
     }
-    let has_own_threads = subject.shape() == Connections::OnePerThread && !subject.pooled;
+    let has_own_threads = subject.shape() == Shape::OnePerThread && !subject.pooled;
     let workers = subject.workers_or_pool(MAX_SERVED);
     let mut closes = Closes::default();
     for _ in 0..3 {

@@ -9,7 +9,8 @@ use std::thread::{self, JoinHandle};
 use polyserve_core::stack::FOR_ANY_VALUE;
 use polyserve_core::sync::lock;
 use polyserve_core::{
-    Answer, Condition, Conditional, EntityRepo, Identifiable, Lookup, Put, Removed, RepoError, promise,
+    Answer, Condition, Conditional, EntityRepo, Identifiable, Lookup, Put, Removed, RepoAnswer, RepoError, Visit,
+    promise,
 };
 
 use crate::repo::{put_if, remove_if};
@@ -29,27 +30,23 @@ impl<E: Identifiable> Default for MapRepo<E> {
 }
 
 impl<E: Identifiable> EntityRepo<E> for MapRepo<E> {
-    fn get(&self, id: &E::Id, visit: &mut dyn FnMut(E::View<'_>)) -> Answer<Result<Lookup<E>, RepoError>> {
-        match lock(&self.entities).get(id) {
-            Some(entity) => visit(entity.view()),
-            None => return Answer::Now(Ok(Lookup::Absent)),
-        }
-        Answer::Now(Ok(Lookup::Visited))
+    fn get(&self, id: &E::Id, visit: Visit<'_, E>) -> RepoAnswer<Lookup<E>> {
+        Answer::Now(Ok(lock(&self.entities).get(id).map_or(Lookup::Absent, |entity| visit.show(entity))))
     }
 
-    fn put_if(&self, entity: E, condition: &Condition) -> Answer<Result<Conditional<Put>, RepoError>> {
+    fn put_if(&self, entity: E, condition: &Condition) -> RepoAnswer<Conditional<Put>> {
         let mut entities = lock(&self.entities);
         self.writes.fetch_add(1, Ordering::SeqCst);
         Answer::Now(Ok(put_if(&mut entities, entity, condition)))
     }
 
-    fn remove_if(&self, id: &E::Id, condition: &Condition) -> Answer<Result<Conditional<Removed>, RepoError>> {
+    fn remove_if(&self, id: &E::Id, condition: &Condition) -> RepoAnswer<Conditional<Removed>> {
         let mut entities = lock(&self.entities);
         self.writes.fetch_add(1, Ordering::SeqCst);
         Answer::Now(Ok(remove_if(&mut entities, id, condition)))
     }
 
-    fn len(&self) -> Answer<Result<u64, RepoError>> {
+    fn len(&self) -> RepoAnswer<u64> {
         Answer::Now(Ok(lock(&self.entities).len() as u64))
     }
 
@@ -88,7 +85,7 @@ impl<E: Identifiable> LaterRepo<E> {
     fn later<T: Send + 'static>(
         &self,
         work: impl FnOnce(&MapRepo<E>) -> Result<T, RepoError> + Send + 'static,
-    ) -> Answer<Result<T, RepoError>> {
+    ) -> RepoAnswer<T> {
         let (completer, answer) = promise(Err(RepoError::Closed));
         if let Some(thread) = &self.work {
             let _ = thread.send(Box::new(move |map| drop(completer.complete(work(map)))));
@@ -107,7 +104,7 @@ impl<E: Identifiable> Drop for LaterRepo<E> {
 }
 
 impl<E: Identifiable> EntityRepo<E> for LaterRepo<E> {
-    fn get(&self, id: &E::Id, _: &mut dyn FnMut(E::View<'_>)) -> Answer<Result<Lookup<E>, RepoError>> {
+    fn get(&self, id: &E::Id, _: Visit<'_, E>) -> RepoAnswer<Lookup<E>> {
         let id = id.clone();
         self.later(move |map| {
             assert_ne!(id.to_string(), PANICS, "as the test asked");
@@ -115,17 +112,17 @@ impl<E: Identifiable> EntityRepo<E> for LaterRepo<E> {
         })
     }
 
-    fn put_if(&self, entity: E, condition: &Condition) -> Answer<Result<Conditional<Put>, RepoError>> {
+    fn put_if(&self, entity: E, condition: &Condition) -> RepoAnswer<Conditional<Put>> {
         let condition = condition.clone();
         self.later(move |map| map.put_if(entity, &condition).wait())
     }
 
-    fn remove_if(&self, id: &E::Id, condition: &Condition) -> Answer<Result<Conditional<Removed>, RepoError>> {
+    fn remove_if(&self, id: &E::Id, condition: &Condition) -> RepoAnswer<Conditional<Removed>> {
         let (id, condition) = (id.clone(), condition.clone());
         self.later(move |map| map.remove_if(&id, &condition).wait())
     }
 
-    fn len(&self) -> Answer<Result<u64, RepoError>> {
+    fn len(&self) -> RepoAnswer<u64> {
         self.later(|map| map.len().wait())
     }
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use polyserve_core::Connections;
+use polyserve_core::Shape;
 use polyserve_core::service::Echo;
 use polyserve_core::timer;
 
@@ -140,7 +140,7 @@ pub fn running_out_of_descriptors_ends_nothing(subject: &ServerSubject) -> Outco
         waiting.send(&get("/")).expect("the kernel takes the request");
         clock.check("running out of descriptors", subject.patience);
         // A server of one connection closes the idle connection, which frees a descriptor for the waiting one.
-        for _ in 0..if subject.shape() == Connections::One { 0 } else { 20 } {
+        for _ in 0..if subject.shape() == Shape::One { 0 } else { 20 } {
             open.ask(&get("/"), 200);
         }
         drop(files);

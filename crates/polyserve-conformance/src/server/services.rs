@@ -9,7 +9,9 @@ use std::time::{Duration, Instant};
 
 use polyserve_core::service::Body;
 use polyserve_core::sync::lock;
-use polyserve_core::{Answer, Completer, Entity, EntityRepo, Head, Reply, Request, Service, Status, promise, timer};
+use polyserve_core::{
+    Answer, Completer, Entity, EntityRepo, Head, Reply, Request, Service, Status, Visit, promise, timer,
+};
 
 use super::repos::MapRepo;
 use super::wire::pattern;
@@ -219,7 +221,7 @@ impl Service for PanickingService {
             "/payload" => panic_any(Payload),
             "/payload-later" => Answer::later(async { panic_any(Payload) }),
             "/visit" => {
-                let _ = self.repo.get(&1, &mut |_| panic!("as the test asked"));
+                let _ = self.repo.get(&1, Visit::new(&mut |_| panic!("as the test asked")));
                 Answer::Now(text("the visit did not panic"))
             }
             _ => echo(&request, body),

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use polyserve_core::service::Echo;
-use polyserve_core::{Connections, ServerConfig};
+use polyserve_core::{ServerConfig, Shape};
 
 use super::live::{StopOnDrop, eventually};
 use super::resources::descriptor_limit;
@@ -24,7 +24,7 @@ use crate::property::{Outcome, in_child_with_descriptors};
 pub fn idle_connections_do_not_delay_others(subject: &ServerSubject) -> Outcome {
     let workers = subject.workers(2);
     match subject.shape() {
-        Connections::Multiplexed => {
+        Shape::Multiplexed => {
             let live = subject.live(Arc::new(Echo), |config| config.workers = workers);
             let count = 1000.min(descriptor_limit() / 8);
             let mut clients: Vec<Client> = (0..count).map(|_| live.client()).collect();
@@ -35,13 +35,13 @@ pub fn idle_connections_do_not_delay_others(subject: &ServerSubject) -> Outcome 
                 }
             }
         }
-        Connections::OnePerThread => {
+        Shape::OnePerThread => {
             idle_makes_room(subject, 3, |config| config.max_connections = 3);
             if subject.pooled {
                 idle_makes_room(subject, 3, |config| config.workers = Some(3));
             }
         }
-        Connections::One => idle_makes_room(subject, 1, |config| config.max_connections = 1),
+        Shape::One => idle_makes_room(subject, 1, |config| config.max_connections = 1),
     }
     Outcome::Held
 }
@@ -145,7 +145,7 @@ fn send_until_done(addr: SocketAddr, patience: Duration, done: &AtomicBool, answ
 /// pause.
 pub fn busy_connections_leave_room_for_others(subject: &ServerSubject) -> Outcome {
     let (workers, patience) = (subject.workers(2), subject.patience);
-    let is_single = subject.shape() == Connections::One;
+    let is_single = subject.shape() == Shape::One;
     let live = subject.live(Arc::new(Echo), |config| config.workers = workers);
     let (addr, done, answers) = (live.addr, AtomicBool::new(false), AtomicU64::new(0));
     std::thread::scope(|scope| {
@@ -219,7 +219,7 @@ pub fn answers_do_not_get_mixed_up(subject: &ServerSubject) -> Outcome {
 /// A server of one connection, and a pool with fewer threads than stalled clients, serve the others once the stalled
 /// ones have timed out.
 pub fn stalled_clients_do_not_stop_the_rest(subject: &ServerSubject) -> Outcome {
-    if subject.shape() == Connections::One || subject.pooled {
+    if subject.shape() == Shape::One || subject.pooled {
         let live = subject.live(Arc::new(Echo), |config| {
             config.workers = subject.pooled.then_some(2);
             config.head_timeout = Duration::from_millis(100);
@@ -233,7 +233,7 @@ pub fn stalled_clients_do_not_stop_the_rest(subject: &ServerSubject) -> Outcome 
             client.expect_last(408);
         }
     }
-    if subject.shape() == Connections::One {
+    if subject.shape() == Shape::One {
         return Outcome::Held;
     }
     let workers = subject.workers(2).or(subject.pooled.then_some(16));
@@ -281,7 +281,7 @@ pub fn silent_connections_do_not_stop_the_rest(subject: &ServerSubject) -> Outco
             for _ in 0..3 {
                 live.ask(&request("GET", "/", "Connection: close\r\n"), 200);
             }
-            if subject.shape() == Connections::Multiplexed {
+            if subject.shape() == Shape::Multiplexed {
                 for client in &mut silent {
                     client.ask(&request("GET", "/", "Connection: close\r\n"), 200);
                 }
@@ -307,7 +307,7 @@ pub fn later_answers_hold_no_worker(subject: &ServerSubject) -> Outcome {
         client.send(&request("GET", "/hold", "Connection: close\r\n")).expect("the server takes the request");
     }
     let holds_a_worker = subject.deviations.later_answers_hold_a_worker || subject.pooled;
-    let waits = subject.shape() == Connections::One || holds_a_worker;
+    let waits = subject.shape() == Shape::One || holds_a_worker;
     let mut released = 0;
     if waits {
         let all_released = eventually(subject.patience, || {

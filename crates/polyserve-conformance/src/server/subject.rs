@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use polyserve_core::{ConfigError, Connections, Server, ServerConfig};
+use polyserve_core::{ConfigError, Server, ServerConfig, Shape};
 
 /// A constructor of servers of one kind, and their declarations.
 pub struct ServerSubject {
@@ -73,8 +73,8 @@ impl ServerSubject {
     /// # Panics
     ///
     /// Panics if the constructor refuses the default configuration.
-    pub fn shape(&self) -> Connections {
-        self.make(ServerConfig::default()).expect("the default configuration is honoured").connections()
+    pub fn shape(&self) -> Shape {
+        self.make(ServerConfig::default()).expect("the default configuration is honoured").shape()
     }
 }
 

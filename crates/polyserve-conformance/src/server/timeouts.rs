@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use polyserve_core::Connections;
+use polyserve_core::Shape;
 use polyserve_core::service::Echo;
 use polyserve_serving::http1::time_limit::BODY_GRACE;
 
@@ -99,7 +99,7 @@ pub fn a_body_below_the_minimum_rate_times_out(subject: &ServerSubject) -> Outco
     let body = pattern(LENGTH);
     let head = request("POST", "/", &format!("Content-Length: {LENGTH}\r\n"));
     let (begun, rest) = body.split_at(LENGTH / 2);
-    let mut quick = (subject.shape() != Connections::One).then(|| live.client());
+    let mut quick = (subject.shape() != Shape::One).then(|| live.client());
     if let Some(quick) = &mut quick {
         quick.send(&[&head[..], begun].concat()).expect("the server takes the request");
     }

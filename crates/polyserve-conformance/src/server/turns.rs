@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use polyserve_core::sync::lock;
-use polyserve_core::{Answer, Connections, Reply, Request, Service, Status};
+use polyserve_core::{Answer, Reply, Request, Service, Shape, Status};
 
 use super::live::{Live, StopOnDrop, eventually};
 use super::services::let_pass;
@@ -117,7 +117,7 @@ fn measure(live: &Live, service: &CountedCalls, path: &str, patience: Duration) 
 /// two may be late, and a busy machine gets five attempts. A server that does not look at its sockets between turns is late
 /// with most requests, by hundreds of answers.
 pub fn pipelining_clients_do_not_starve_others(subject: &ServerSubject) -> Outcome {
-    if subject.shape() != Connections::Multiplexed {
+    if subject.shape() != Shape::Multiplexed {
         return Outcome::NotRun("the system divides the cores among the threads of connections".into());
     }
     for path in ["/slow", "/quick"] {

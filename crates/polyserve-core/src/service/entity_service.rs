@@ -10,32 +10,34 @@ use super::known_forms::{KnownForm, KnownForms};
 use super::patch;
 use super::path;
 use super::preconditions;
-use super::{Body, Head, Method, Reply, Request, Service, Status};
+use super::{Body, Head, InvalidRoute, Method, Reply, Request, Service, Status};
 use crate::answer::Answer;
 use crate::condition::{Condition, Conditional, ETag};
 use crate::entity::{Entity, Identifiable};
 use crate::json::{self, InvalidEntity};
 use crate::log::{LogThrottles, in_one_line};
-use crate::repo::{EntityRepo, Lookup, Put, Removed, RepoError};
+use crate::repo::{EntityRepo, Lookup, Put, Removed, RepoError, Visit};
+use crate::shown::Shown;
 use crate::stack;
 use crate::throttled;
 
 /// The service that stores, shows and removes the entities of a repo: the published [`Entity`], or a type of your own.
 ///
 /// ```
-/// # use polyserve_core::{Answer, Condition, Conditional, EntityRepo, Identifiable, Lookup, Put, Removed, RepoError};
+/// # use polyserve_core::{Answer, Condition, Conditional, EntityRepo, Identifiable, Lookup, Put, Removed, RepoAnswer, Visit};
 /// # #[derive(Debug, Default)]
 /// # struct Nothing;
 /// # impl<E: Identifiable> EntityRepo<E> for Nothing {
-/// #     fn get(&self, _: &E::Id, _: &mut dyn FnMut(E::View<'_>)) -> Answer<Result<Lookup<E>, RepoError>> { Answer::Now(Ok(Lookup::Absent)) }
-/// #     fn put_if(&self, _: E, _: &Condition) -> Answer<Result<Conditional<Put>, RepoError>> { Answer::Now(Ok(Conditional::Refused)) }
-/// #     fn remove_if(&self, _: &E::Id, _: &Condition) -> Answer<Result<Conditional<Removed>, RepoError>> { Answer::Now(Ok(Conditional::Refused)) }
-/// #     fn len(&self) -> Answer<Result<u64, RepoError>> { Answer::Now(Ok(0)) }
+/// #     fn get(&self, _: &E::Id, _: Visit<'_, E>) -> RepoAnswer<Lookup<E>> { Answer::Now(Ok(Lookup::Absent)) }
+/// #     fn put_if(&self, _: E, _: &Condition) -> RepoAnswer<Conditional<Put>> { Answer::Now(Ok(Conditional::Refused)) }
+/// #     fn remove_if(&self, _: &E::Id, _: &Condition) -> RepoAnswer<Conditional<Removed>> { Answer::Now(Ok(Conditional::Refused)) }
+/// #     fn len(&self) -> RepoAnswer<u64> { Answer::Now(Ok(0)) }
 /// # }
 /// # let repo = Nothing;
 /// use polyserve_core::service::EntityService;
 ///
-/// let service: EntityService<_> = EntityService::new(repo).at("/entities");
+/// let service: EntityService<_> = EntityService::new(repo).at("/entities")?;
+/// # Ok::<(), polyserve_core::service::InvalidRoute>(())
 /// ```
 ///
 /// Cost of a GET: one call of the repo. For the published entity there is no allocation if the repo answers now.
@@ -84,14 +86,17 @@ impl<R: EntityRepo<E>, E: Identifiable> EntityService<R, E> {
     /// Sets the prefix of all paths: with `/accounts`, entities are at `/accounts/{id}`. Empty by default. Several services
     /// share a server by [`Routes::entities`](super::Routes::entities).
     ///
-    /// # Panics
+    /// # Errors
     ///
-    /// Panics if `prefix` is neither empty nor begins with `/`, if it ends with `/`, or if it has a byte that may not stand
-    /// in a path as it is.
-    #[must_use]
-    pub fn at(mut self, prefix: impl Into<String>) -> Self {
-        self.prefix = path::checked_prefix(prefix.into());
-        self
+    /// Returns [`InvalidRoute::Malformed`] if `prefix` is neither empty nor begins with `/`, if it ends with `/`, or if it has a
+    /// byte that may not stand in a path as it is.
+    pub fn at(mut self, prefix: impl Into<String>) -> Result<Self, InvalidRoute> {
+        let prefix = prefix.into();
+        if !path::is_prefix(&prefix) {
+            return Err(InvalidRoute::Malformed { prefix });
+        }
+        self.prefix = prefix;
+        Ok(self)
     }
 
     /// Sets whether a PUT with a `Content-Type` other than JSON is answered with 415. Off by default: only the body
@@ -114,11 +119,11 @@ impl<R: EntityRepo<E>, E: Identifiable> EntityService<R, E> {
     /// A PUT is answered with a tag only if its body was, byte for byte, what a GET shows (RFC 9110, 9.3.4).
     ///
     /// ```
-    /// use polyserve_core::service::EntityService;
+    /// use polyserve_core::service::{EntityService, InvalidRoute};
     /// use polyserve_core::{EntityRepo, Service};
     ///
-    /// fn strict(store: impl EntityRepo) -> impl Service {
-    ///     EntityService::new(store).at("/entities").strict_media_type(true).etags(true)
+    /// fn strict(store: impl EntityRepo) -> Result<impl Service, InvalidRoute> {
+    ///     Ok(EntityService::new(store).at("/entities")?.strict_media_type(true).etags(true))
     /// }
     /// ```
     #[must_use]
@@ -156,10 +161,10 @@ impl<R: EntityRepo<E>, E: Identifiable> EntityService<R, E> {
             return self.if_stored(id, reply);
         }
         let mut written = Ok(());
-        let mut show = |entity: E::View<'_>| written = E::write_json(entity, body);
+        let mut show = |entity: Shown<'_, E>| written = entity.write_json(body);
         let etags = self.etags;
-        match self.repo.get(&id, &mut show) {
-            Answer::Now(Ok(Lookup::Visited)) => {
+        match self.repo.get(&id, Visit::new(&mut show)) {
+            Answer::Now(Ok(Lookup::Visited(_))) => {
                 let shown = match written {
                     Ok(()) if is_short || etags => shown(self.form(&id, version, body), &condition),
                     Ok(()) => Ok(None),
@@ -192,8 +197,8 @@ impl<R: EntityRepo<E>, E: Identifiable> EntityService<R, E> {
     /// Returns `reply` if the entity is stored.
     fn if_stored(&self, id: E::Id, reply: Reply) -> Answer<Reply> {
         let failures = Arc::clone(&self.failures);
-        self.repo.get(&id, &mut |_| ()).map(move |found| match found {
-            Ok(Lookup::Visited | Lookup::Fetched(_)) => reply,
+        self.repo.get(&id, Visit::new(&mut |_| ())).map(move |found| match found {
+            Ok(Lookup::Visited(_) | Lookup::Fetched(_)) => reply,
             Ok(Lookup::Absent) => absent_reply(&id),
             Err(error) => error_reply(&failures, &error),
         })
@@ -214,7 +219,7 @@ impl<R: EntityRepo<E>, E: Identifiable> EntityService<R, E> {
             }
             let mut json = Vec::new();
             let mut is_written = false;
-            match self.repo.get(id, &mut |entity| is_written = E::write_json(entity, &mut json).is_ok()) {
+            match self.repo.get(id, Visit::new(&mut |entity| is_written = entity.write_json(&mut json).is_ok())) {
                 Answer::Later(_) => self.gets_later.store(true, Ordering::Relaxed),
                 Answer::Now(_) => {}
             }
@@ -450,7 +455,7 @@ fn get_reply<E: Identifiable>(
     match found {
         Ok(Lookup::Fetched(entity)) => {
             let mut json = Vec::with_capacity(128);
-            if let Err(error) = E::write_json(entity.view(), &mut json) {
+            if let Err(error) = entity.write_json(&mut json) {
                 return unwritable(failures, &*error);
             }
             match shown(form(&json), condition) {
@@ -459,7 +464,7 @@ fn get_reply<E: Identifiable>(
             }
         }
         // A repo that visits answers now, and that answer does not come here.
-        Ok(Lookup::Visited | Lookup::Absent) => absent_reply(id),
+        Ok(Lookup::Visited(_) | Lookup::Absent) => absent_reply(id),
         Err(error) => error_reply(failures, &error),
     }
 }
@@ -496,7 +501,7 @@ pub(super) fn entity_reply(json: Body, etag: Option<ETag>) -> Reply {
 /// Returns the tag of `entity` if a GET shows exactly the body of its PUT. A client that sent anything else does not have
 /// what the tag names (RFC 9110, 9.3.4). `scratch` is empty before and after.
 fn tag_of_request<E: Identifiable>(entity: &E, request: &[u8], scratch: &mut Vec<u8>) -> Option<ETag> {
-    let written = E::write_json(entity.view(), scratch);
+    let written = entity.write_json(scratch);
     let etag = (written.is_ok() && scratch.as_slice() == request).then(|| ETag::of(request));
     scratch.clear();
     etag
@@ -558,7 +563,7 @@ pub(super) fn error_reply(failures: &LogThrottles, error: &RepoError) -> Reply {
         }
         RepoError::ReadOnly(reason) => {
             // The repo has reported it once. A message for each write could fill the disk.
-            tracing::debug!(error = error as &dyn Error, "the repo takes no more writes");
+            tracing::debug!(error = in_one_line(error), "the repo takes no more writes");
             Reply::problem(Status::INTERNAL_SERVER_ERROR, read_only(reason))
         }
         RepoError::Other(_) => {

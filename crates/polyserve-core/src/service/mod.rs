@@ -2,9 +2,8 @@
 
 mod echo;
 mod entity_service;
-mod file_readers;
+mod get_only;
 mod known_forms;
-mod page;
 mod patch;
 mod path;
 mod preconditions;
@@ -12,17 +11,15 @@ mod ready;
 mod reply;
 mod request;
 mod routes;
-mod welcome;
 
 use std::sync::Arc;
 
 pub use echo::Echo;
 pub use entity_service::EntityService;
-pub use page::Page;
+pub use get_only::get_only;
 pub use reply::{Body, InvalidHeader, Problem, Reply, Status};
 pub use request::{Head, Header, Headers, Method, Request, Version};
 pub use routes::{InvalidRoute, Routes};
-pub use welcome::Welcome;
 
 use crate::answer::Answer;
 

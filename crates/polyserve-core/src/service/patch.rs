@@ -18,7 +18,7 @@ use crate::entity::Identifiable;
 use crate::json::InvalidEntity;
 use crate::log::LogThrottles;
 use crate::merge_patch::{Unmergeable, merge};
-use crate::repo::{EntityRepo, Lookup, RepoError};
+use crate::repo::{EntityRepo, Lookup, RepoError, Visit};
 use crate::stack;
 
 /// The media type of a merge patch.
@@ -117,9 +117,9 @@ fn read<E: Identifiable>(
     failures: &Arc<LogThrottles>,
 ) -> Answer<Result<Vec<u8>, Reply>> {
     let (mut json, mut written) = (Vec::new(), Ok(()));
-    let found = stack::for_values(|| repo.get(id, &mut |entity| written = E::write_json(entity, &mut json)));
+    let found = stack::for_values(|| repo.get(id, Visit::new(&mut |entity| written = entity.write_json(&mut json))));
     match found {
-        Answer::Now(Ok(Lookup::Visited)) => {
+        Answer::Now(Ok(Lookup::Visited(_))) => {
             Answer::Now(written.map(|()| json).map_err(|error| unwritable(failures, &*error)))
         }
         Answer::Now(found) => Answer::Now(stack::for_values(|| fetched::<E>(id, found, failures))),
@@ -142,14 +142,14 @@ fn fetched<E: Identifiable>(
     match found {
         Ok(Lookup::Fetched(entity)) => json_of(&entity, failures),
         // A repo that visits answers now, and that answer does not come here.
-        Ok(Lookup::Visited | Lookup::Absent) => Err(absent_reply(id)),
+        Ok(Lookup::Visited(_) | Lookup::Absent) => Err(absent_reply(id)),
         Err(error) => Err(error_reply(failures, &error)),
     }
 }
 
 fn json_of<E: Identifiable>(entity: &E, failures: &LogThrottles) -> Result<Vec<u8>, Reply> {
     let mut json = Vec::with_capacity(128);
-    E::write_json(entity.view(), &mut json).map_err(|error| unwritable(failures, &*error))?;
+    entity.write_json(&mut json).map_err(|error| unwritable(failures, &*error))?;
     Ok(json)
 }
 

@@ -138,21 +138,8 @@ pub(super) fn is_prefix(prefix: &str) -> bool {
     prefix.is_empty() || prefix.strip_prefix('/').is_some_and(|rest| rest.split('/').all(segment))
 }
 
-/// Returns `prefix`.
-///
-/// # Panics
-///
-/// Panics if it is no prefix of a path.
-pub(super) fn checked_prefix(prefix: String) -> String {
-    let valid = is_prefix(&prefix);
-    assert!(valid, "{prefix:?} is no prefix of a path: it begins with a slash and ends without one, such as /accounts");
-    prefix
-}
-
 #[cfg(test)]
 mod tests {
-    use std::panic::catch_unwind;
-
     use super::*;
 
     #[test]
@@ -181,10 +168,10 @@ mod tests {
     #[test]
     fn a_prefix_is_checked() {
         for prefix in ["", "/a", "/a/b-c", "/v1.0/x"] {
-            assert_eq!(checked_prefix(prefix.into()), prefix);
+            assert!(is_prefix(prefix), "{prefix}");
         }
         for prefix in ["a", "/", "/a/", "//a", "/a b", "/a%20", "/..", "/a?b"] {
-            assert!(catch_unwind(|| checked_prefix(prefix.into())).is_err(), "{prefix}");
+            assert!(!is_prefix(prefix), "{prefix}");
         }
     }
 }

@@ -13,10 +13,10 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::time::Instant;
 
 use super::entity_service::read_only;
-use super::{Head, Reply, Request, Service, Status, welcome};
+use super::{Head, Reply, Request, Service, Status, get_only};
 use crate::answer::{Answer, BoxFuture};
 use crate::entity::Identifiable;
-use crate::repo::{EntityRepo, MAX_STATUS_WAIT, RepoError};
+use crate::repo::{EntityRepo, MAX_STATUS_WAIT, RepoAnswer, RepoError};
 use crate::sync::{Mutex, lock, now};
 use crate::timer;
 
@@ -28,7 +28,7 @@ pub(super) struct Ready {
 
 /// The check that is in progress, if there is one.
 struct StatusCheck {
-    status: Box<dyn Fn() -> Answer<Result<(), RepoError>> + Send + Sync>,
+    status: Box<dyn Fn() -> RepoAnswer<()> + Send + Sync>,
     state: Mutex<StatusCheckState>,
     /// The requests that wait for the check, by ticket.
     waiting: Mutex<BTreeMap<u64, Waker>>,
@@ -150,7 +150,7 @@ impl Service for Ready {
     }
 
     fn head(&self, head: &Head<'_>) -> Option<Reply> {
-        welcome::refuse(head, &self.path)
+        get_only(head, &self.path)
     }
 }
 
@@ -177,7 +177,7 @@ mod tests {
     use crate::answer::{Completer, promise};
     use crate::condition::{Condition, Conditional};
     use crate::entity::Entity;
-    use crate::repo::{Lookup, Put, Removed};
+    use crate::repo::{Lookup, Put, Removed, Visit};
 
     type StoreStatus = Result<(), RepoError>;
 
@@ -189,16 +189,16 @@ mod tests {
     }
 
     impl EntityRepo for Asked {
-        fn get(&self, _: &i64, _: &mut dyn FnMut(crate::EntityRef<'_>)) -> Answer<Result<Lookup, RepoError>> {
+        fn get(&self, _: &i64, _: Visit<'_>) -> RepoAnswer<Lookup> {
             Answer::Now(Ok(Lookup::Absent))
         }
-        fn put_if(&self, _: Entity, _: &Condition) -> Answer<Result<Conditional<Put>, RepoError>> {
+        fn put_if(&self, _: Entity, _: &Condition) -> RepoAnswer<Conditional<Put>> {
             Answer::Now(Ok(Conditional::Refused))
         }
-        fn remove_if(&self, _: &i64, _: &Condition) -> Answer<Result<Conditional<Removed>, RepoError>> {
+        fn remove_if(&self, _: &i64, _: &Condition) -> RepoAnswer<Conditional<Removed>> {
             Answer::Now(Ok(Conditional::Refused))
         }
-        fn len(&self) -> Answer<Result<u64, RepoError>> {
+        fn len(&self) -> RepoAnswer<u64> {
             Answer::Now(Ok(0))
         }
         fn status(&self) -> Answer<StoreStatus> {

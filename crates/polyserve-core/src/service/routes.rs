@@ -30,7 +30,7 @@ use crate::repo::EntityRepo;
 ///
 /// fn routes(accounts: impl EntityRepo) -> Result<Routes, InvalidRoute> {
 ///     Routes::new()
-///         .entities(EntityService::new(accounts).at("/accounts"))?
+///         .entities(EntityService::new(accounts).at("/accounts")?)?
 ///         .at("/health", |_: Request<'_>| Reply::text("well"))
 /// }
 /// ```

@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex};
 
 use polyserve_core::repo::EntityRepoExt;
 use polyserve_core::sync::lock;
-use polyserve_core::{Answer, Condition, Conditional, Entity, Put, Removed, RepoError, promise};
+use polyserve_core::{Answer, Condition, Conditional, Entity, Put, Removed, RepoAnswer, RepoError, promise};
 use polyserve_memory::StdMutex;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -32,7 +32,7 @@ const IDS: i64 = 6;
 type Stored = BTreeMap<i64, String>;
 
 fn stored(memory: &StdMutex) -> Stored {
-    (0..IDS).filter_map(|id| Some((id, memory.fetch(&id).unwrap()?.description))).collect()
+    (0..IDS).filter_map(|id| Some((id, memory.fetch(&id).wait().unwrap()?.description))).collect()
 }
 
 /// What the store must have kept.
@@ -63,7 +63,7 @@ impl Expected {
     }
 }
 
-type Answers = Vec<Answer<Result<(), RepoError>>>;
+type Answers = Vec<RepoAnswer<()>>;
 
 /// What the answers state about a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use polyserve::{Connections, Shutdown};
+use polyserve::{Shape, Shutdown};
 use polyserve_lab::compare::contestant::{self, Contestant};
 use polyserve_lab::experiment::{again, distinct};
 use polyserve_lab::launch::{AddressFrom, Launch, go};
@@ -22,7 +22,7 @@ pub struct LadderSubject {
     /// Arguments on every rung.
     pub args: Vec<String>,
     /// The server's shape.
-    pub shape: Connections,
+    pub shape: Shape,
     /// Whether it runs on tokio.
     pub is_on_tokio: bool,
 }
@@ -111,7 +111,7 @@ impl LadderSubject {
 }
 
 impl Participant {
-    fn new(entry: RungEntry, launch: Launch, shape: Connections) -> Self {
+    fn new(entry: RungEntry, launch: Launch, shape: Shape) -> Self {
         let contestant = Contestant::new(&entry.name, contestant::Role::Ranked, launch);
         Self { entry, contestant: contestant.with(|contestant| contestant.shape = Some(shape)) }
     }
@@ -171,7 +171,7 @@ pub fn references(names: &[String], root: Option<&Path>, workers: Option<usize>,
                 program_hash,
                 answer_bytes: 0,
             };
-            Ok(vec![Participant::new(entry, server.launch(&program, workers), Connections::Multiplexed)])
+            Ok(vec![Participant::new(entry, server.launch(&program, workers), Shape::Multiplexed)])
         });
         RungBuild { name, result }
     };
@@ -194,7 +194,7 @@ mod tests {
     use crate::ladder::rung::{QUICK, STEPS, rungs};
 
     fn subject(binary: Binary) -> LadderSubject {
-        let (name, args, shape) = ("warp".into(), Vec::new(), Connections::Multiplexed);
+        let (name, args, shape) = ("warp".into(), Vec::new(), Shape::Multiplexed);
         LadderSubject { name, binary, args, shape, is_on_tokio: true }
     }
 

@@ -34,8 +34,8 @@ mod twin_claims;
 
 use std::time::Duration;
 
+use crate::services::Page;
 use polyserve::Shutdown;
-use polyserve::service::Page;
 use polyserve_load::{CpuSource, Exchange, Load, LoadError, Report as Loaded, RunLength, Traffic, Usage, run};
 
 use polyserve_lab::compare::sample::microseconds;

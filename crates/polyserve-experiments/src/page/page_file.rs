@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::{fs, io};
 
-use polyserve::service::Page;
+use crate::services::Page;
 
 /// The file.
 #[derive(Debug)]

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use polyserve::catalog::{Catalog, ServerEntry, Tag};
+use polyserve::catalog::{Catalog, ServerEntry};
 use serde::Deserialize;
 
 use super::record::{PageFigures, PhaseFigures};
@@ -24,22 +24,25 @@ pub const WAIT: Duration = Duration::from_secs(2);
 pub struct Setup {
     /// Its name in the published figures.
     pub published_as: &'static str,
+    /// The server of the catalog that represents it.
+    pub server: &'static str,
     /// Its number of workers, if it was chosen.
     pub workers: Option<usize>,
 }
 
 /// The four contestants.
 pub const SETUPS: [Setup; 4] = [
-    Setup { published_as: "thread-pool-100", workers: Some(100) },
-    Setup { published_as: "async-std", workers: None },
-    Setup { published_as: "futures-thread-pool-100", workers: Some(100) },
-    Setup { published_as: "tokio", workers: None },
+    Setup { published_as: "thread-pool-100", server: "pool_server/mpsc_pool", workers: Some(100) },
+    // async-std is discontinued; smol is its named successor.
+    Setup { published_as: "async-std", server: "smol", workers: None },
+    Setup { published_as: "futures-thread-pool-100", server: "futures_pool", workers: Some(100) },
+    Setup { published_as: "tokio", server: "tokio_tcp", workers: None },
 ];
 
 impl Setup {
-    /// Returns the server of `catalog` that represents this contestant.
+    /// Returns the server of `catalog` that represents this contestant, if the catalog has it.
     pub fn server<'a>(&self, catalog: &'a Catalog) -> Option<&'a ServerEntry> {
-        catalog.servers().iter().find(|entry| entry.has(Tag::PublishedTwin(self.published_as)))
+        catalog.server(self.server).ok()
     }
 }
 
@@ -129,7 +132,7 @@ mod tests {
         let bytes = bytes().unwrap();
         let names: Vec<&str> = bytes.iter().map(|row| row.server.as_str()).collect();
         assert_eq!(names, SETUPS.map(|setup| setup.published_as));
-        let length = polyserve::service::Page::BODY.len() as u64;
+        let length = crate::services::Page::BODY.len() as u64;
         assert!(
             bytes.iter().all(|row| (row.document_bytes, row.html_bytes) == (length, length * REQUESTS)),
             "{bytes:?}"

@@ -64,7 +64,7 @@ impl Runner {
         Ok(match (catalog.executor(name), name) {
             (Ok(entry), _) => {
                 let config = ServerConfig::default().workers(workers).queue(queue.max(DEFAULT_QUEUE));
-                Self::Executor((entry.make)(&config)?)
+                Self::Executor(entry.build(&config)?)
             }
             (_, STD_THREADS) => Self::StdThreads,
             (_, CROSSBEAM_THREADS) => Self::CrossbeamThreads,

@@ -74,7 +74,7 @@ impl CheckSubject {
                 Ok(Stage::Process(Process::start(launch, &cores)?))
             }
             Self::Repo(repo) => {
-                let repo = (repo.make)().context("the repo cannot be made")?;
+                let repo = repo.build().context("the repo cannot be made")?;
                 Ok(Stage::There(CheckTarget::Repo(repo)))
             }
             Self::Address { addr, .. } => Ok(Stage::There(CheckTarget::Addr(*addr))),

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use polyserve::{Connections, Server, ServerConfig};
+use polyserve::{Server, ServerConfig, Shape};
 use serde::{Deserialize, Serialize};
 
 use crate::launch::Launch;
@@ -24,7 +24,7 @@ pub struct Contestant {
     /// Whether the contestant stores entities. A reference stores none.
     pub keeps_entities: bool,
     /// Its shape; `None` if it is not known.
-    pub shape: Option<Connections>,
+    pub shape: Option<Shape>,
     /// The bound on a connection's wait for other connections, if the shape has a bound. It replaces the latency.
     pub bound: Option<String>,
     /// The min duration of each of its answers. Slices are long compared with it.
@@ -97,7 +97,7 @@ mod tests {
         let of = |name: &str, connections, change: &dyn Fn(&mut ServerConfig)| {
             let mut config = ServerConfig::default();
             change(&mut config);
-            let server = (Catalog::builtin().server(name).unwrap().make)(&config).unwrap();
+            let server = Catalog::builtin().server(name).unwrap().build(&config).unwrap();
             bound(&server, &config, connections)
         };
         assert_eq!(of("tokio_tcp", 20_000, &|_| ()), None);

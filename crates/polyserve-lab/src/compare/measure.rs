@@ -11,7 +11,7 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use polyserve::{Connections, Shutdown};
+use polyserve::{Shape, Shutdown};
 use polyserve_load::{Arrivals, CpuSource, Load, LoadProgress, Pace, Report, RunLength, Traffic, Usage, prefill_for};
 
 use super::contestant::Contestant;
@@ -208,7 +208,7 @@ impl Instrument {
     ///
     /// Returns why the contestant has no figures.
     pub fn take_latency(&self, session: &mut ContestantSession<'_>, rate: f64) -> Result<(), Absence> {
-        if session.contestant.shape == Some(Connections::One) {
+        if session.contestant.shape == Some(Shape::One) {
             return Ok(());
         }
         let load = session.next_load();
@@ -363,7 +363,7 @@ pub(crate) fn run_watched(load: &Load, watch: &mut dyn FnMut(&LoadProgress)) -> 
 /// Returns an absence if a server that can hold all connections closed kept ones without announcing it, so that requests had to
 /// be sent again. Such a server has no reason to close one.
 fn check_kept(contestant: &Contestant, retried: u64) -> Result<(), Absence> {
-    if contestant.shape != Some(Connections::Multiplexed) || retried == 0 {
+    if contestant.shape != Some(Shape::Multiplexed) || retried == 0 {
         return Ok(());
     }
     let multiplexed = "though its shape is multiplexed";

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use polyserve::config::cores;
-use polyserve::{Connections, Shutdown};
+use polyserve::{Shape, Shutdown};
 
 use super::{Launch, go, nginx, peers};
 
@@ -65,11 +65,11 @@ impl Foreign {
 
     /// How the server handles connections. A goroutine of the twin serves one connection at a time, as does a thread of
     /// [`BARE_POOL`](peers::BARE_POOL).
-    pub fn shape(self) -> Connections {
+    pub fn shape(self) -> Shape {
         match self {
-            Self::Go(server) if server.is_twin() => Connections::OnePerThread,
-            Self::Peer(peers::BARE_POOL) => Connections::OnePerThread,
-            Self::Peer(_) | Self::Go(_) | Self::Nginx => Connections::Multiplexed,
+            Self::Go(server) if server.is_twin() => Shape::OnePerThread,
+            Self::Peer(peers::BARE_POOL) => Shape::OnePerThread,
+            Self::Peer(_) | Self::Go(_) | Self::Nginx => Shape::Multiplexed,
         }
     }
 
@@ -183,8 +183,8 @@ mod tests {
         }
         assert_eq!(all.len(), peers::NAMES.len() + go::SERVERS.len() + 1);
         assert_eq!((Foreign::named("peer/nginx"), Foreign::named("twin-rwmutex")), (None, None));
-        assert_eq!(Foreign::named("go/twin-syncmap").map(Foreign::shape), Some(Connections::OnePerThread));
-        assert_eq!(Foreign::named("go/fasthttp").map(Foreign::shape), Some(Connections::Multiplexed));
+        assert_eq!(Foreign::named("go/twin-syncmap").map(Foreign::shape), Some(Shape::OnePerThread));
+        assert_eq!(Foreign::named("go/fasthttp").map(Foreign::shape), Some(Shape::Multiplexed));
     }
 
     #[test]

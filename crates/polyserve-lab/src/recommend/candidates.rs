@@ -3,7 +3,7 @@
 //! Cost: one or two servers are constructed to read their shape.
 
 use polyserve::catalog::{Catalog, Promise, RepoChoice, RepoEntry, ServerEntry, Tag};
-use polyserve::{Connections, ServerConfig};
+use polyserve::{ServerConfig, Shape};
 use serde::{Deserialize, Serialize};
 
 use super::left_out;
@@ -100,7 +100,7 @@ impl CandidateSet {
         let mut servers: Vec<&ServerEntry> = tagged.collect();
         // The first server is the baseline: half of its throughput is the fixed rate for the others. So a server with
         // threads that do not wait comes first.
-        let thread_each = |entry: &ServerEntry| entry.promises(Promise::Connections(Connections::OnePerThread));
+        let thread_each = |entry: &ServerEntry| entry.promises(Promise::Shape(Shape::OnePerThread));
         servers.sort_by_key(|entry| (!entry.promises(Promise::LaterHoldsNoThread), thread_each(entry)));
         if workload.connections > MAX_THREADS {
             for entry in servers.extract_if(.., |entry| thread_each(entry)) {
@@ -176,11 +176,11 @@ impl CandidateSet {
     /// holds a worker of any server.
     fn workers(&mut self, entry: &ServerEntry, workload: &Workload) -> anyhow::Result<Option<usize>> {
         let holds = workload.wait_ms > 0.0 && entry.promises(Promise::LaterHoldsWorker);
-        let blocks = workload.blocking_wait_ms > 0.0 && (entry.make)(&ServerConfig::default().workers(1)).is_ok();
+        let blocks = workload.blocking_wait_ms > 0.0 && entry.build(&ServerConfig::default().workers(1)).is_ok();
         if !holds && !blocks {
             return Ok(None);
         }
-        if (entry.make)(&ServerConfig::default())?.connections() != Connections::Multiplexed {
+        if entry.build(&ServerConfig::default())?.shape() != Shape::Multiplexed {
             return Ok(None); // each connection has a thread, or there is one thread
         }
         let default_workers = POOL_PER_CORE * workload.cores;

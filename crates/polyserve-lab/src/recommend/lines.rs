@@ -46,7 +46,7 @@ const BY_NAME: [&str; 2] = lines!(
     |catalog: &Catalog|
     {
         let (server, repo) =
-            ((catalog.server("SERVER")?.make)(&ServerConfig::default())?, (catalog.repo("REPO")?.make)()?);
+            (catalog.build_server("SERVER", &ServerConfig::default())?, catalog.open_repo("REPO")?);
     }
     { println!("{}", server.serve_until_signal("127.0.0.1:8001", EntityService::new(repo))?); }
 );
@@ -157,7 +157,7 @@ mod tests {
         let mine = of("mine", "two_level", None);
         assert_eq!(
             mine.code[0],
-            "let (server, repo) = ((catalog.server(\"mine\")?.make)(&ServerConfig::default())?, (catalog.repo(\"two_level\")?.make)()?);"
+            "let (server, repo) = (catalog.build_server(\"mine\", &ServerConfig::default())?, catalog.open_repo(\"two_level\")?);"
         );
     }
 }

@@ -22,7 +22,7 @@ mod null_accept;
 mod null_epoll;
 
 use polyserve::catalog::{Catalog, Entry, Promise, ServerEntry};
-use polyserve::{ConfigError, Connections, ServerConfig};
+use polyserve::{ConfigError, ServerConfig, Shape, Supports};
 
 pub use null_accept::NullAccept;
 pub use null_epoll::NullEpoll;
@@ -44,13 +44,13 @@ fn entries() -> [ServerEntry; 2] {
         Entry::server(
             "null_epoll",
             "one edge-triggered epoll loop, one recv and one send a readiness, no parsing: the limit of an event loop",
-            &[Promise::Connections(Connections::Multiplexed), Promise::FixedAnswer],
+            &[Promise::Shape(Shape::Multiplexed), Promise::FixedAnswer],
             |config| Ok(Box::new(NullEpoll::new(config.clone())?)),
         ),
         Entry::server(
             "null_accept",
             "blocking accept, recv, send, close: the limit of a connection for each request",
-            &[Promise::Connections(Connections::One), Promise::FixedAnswer, Promise::ClosesAfterAnswer],
+            &[Promise::Shape(Shape::One), Promise::FixedAnswer, Promise::ClosesAfterAnswer],
             |config| Ok(Box::new(NullAccept::new(config.clone())?)),
         ),
     ]
@@ -58,12 +58,8 @@ fn entries() -> [ServerEntry; 2] {
 
 /// Rejects the settings that no reference supports: a queue, more than one thread, and a number of requests that it must
 /// count.
-fn validate(name: &str, config: &ServerConfig) -> Result<(), ConfigError> {
-    config.validate()?;
-    config.refuse_queue(name)?;
-    if let Some(workers) = config.workers.filter(|workers| *workers != 1) {
-        return Err(ConfigError::unsupported("workers", workers, format!("1 for {name}")));
-    }
+fn validate(name: &'static str, config: &ServerConfig) -> Result<(), ConfigError> {
+    Supports::new(name).one_worker().check(config)?;
     match config.requests_per_connection {
         None | Some(1) => Ok(()),
         Some(many) => Err(ConfigError::new("requests_per_connection", many, format!("1 or unset for {name}"))),

@@ -20,9 +20,7 @@ use std::time::{Duration, Instant};
 
 use polyserve::net::{is_connection_error, listen};
 use polyserve::serving::sync::{read, write};
-use polyserve::{
-    ConfigError, Connections, Counters, Drain, ListenOn, Running, Server, ServerConfig, Service, Shutdown,
-};
+use polyserve::{ConfigError, Counters, Drain, ListenOn, Running, Server, ServerConfig, Service, Shape, Shutdown};
 
 use super::answer::{Answers, Clock};
 use super::validate;
@@ -47,8 +45,8 @@ impl NullAccept {
 }
 
 impl Server for NullAccept {
-    fn connections(&self) -> Connections {
-        Connections::One
+    fn shape(&self) -> Shape {
+        Shape::One
     }
 
     fn start(&self, on: ListenOn, _service: Arc<dyn Service>) -> io::Result<Running> {

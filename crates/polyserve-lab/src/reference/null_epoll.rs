@@ -19,9 +19,7 @@ use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::sync::Arc;
 use std::time::Instant;
 
-use polyserve::{
-    ConfigError, Connections, Counters, Drain, ListenOn, Running, Server, ServerConfig, Service, Shutdown, net,
-};
+use polyserve::{ConfigError, Counters, Drain, ListenOn, Running, Server, ServerConfig, Service, Shape, Shutdown, net};
 use rustix::buffer::spare_capacity;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::io::Errno;
@@ -51,8 +49,8 @@ impl NullEpoll {
 }
 
 impl Server for NullEpoll {
-    fn connections(&self) -> Connections {
-        Connections::Multiplexed
+    fn shape(&self) -> Shape {
+        Shape::Multiplexed
     }
 
     fn start(&self, on: ListenOn, _service: Arc<dyn Service>) -> io::Result<Running> {

@@ -72,7 +72,7 @@ pub fn maker(catalog: &Catalog, name: &str) -> anyhow::Result<StoreMaker> {
         "typed/scc" => of(|| Ok(RepoStore(Scc::new()))),
         _ => {
             let entry = catalog.repo(name)?.clone();
-            of(move || Ok(RepoStore((entry.make)()?)))
+            of(move || Ok(RepoStore(entry.build()?)))
         }
     })
 }

@@ -9,8 +9,7 @@ use std::fmt;
 use std::thread;
 
 use anyhow::anyhow;
-use polyserve::repo::{Lookup, Put, Removed, RepoError};
-use polyserve::{Answer, Entity, EntityRef, EntityRepo};
+use polyserve::{Answer, Entity, EntityRef, EntityRepo, Lookup, Put, Removed, RepoAnswer, RepoError, Shown, Visit};
 
 use crate::machine::Cores;
 
@@ -97,11 +96,21 @@ impl<R: EntityRepo> fmt::Debug for RepoStore<R> {
     }
 }
 
+/// Returns the fields of an entity that a repo shows.
+///
+/// # Panics
+///
+/// Panics if the repo's own form of the entity does not show them: a copy would be measured too.
+#[inline]
+pub(super) fn fields<'a>(shown: &Shown<'a>) -> EntityRef<'a> {
+    shown.fields().expect("a measured store shows the fields")
+}
+
 /// Shows the entity of an answer that is not [`Lookup::Visited`].
 #[cold]
-fn fetched(answer: Answer<Result<Lookup, RepoError>>, see: &mut impl FnMut(EntityRef<'_>)) -> Result<(), RepoError> {
+fn fetched(answer: RepoAnswer<Lookup>, see: &mut impl FnMut(EntityRef<'_>)) -> Result<(), RepoError> {
     match answer.wait()? {
-        Lookup::Visited | Lookup::Absent => {}
+        Lookup::Visited(_) | Lookup::Absent => {}
         Lookup::Fetched(entity) => see(entity.as_ref()),
     }
     Ok(())
@@ -112,8 +121,8 @@ impl<R: EntityRepo> MeasuredStore for RepoStore<R> {
     fn get(&self, id: i64, see: &mut impl FnMut(EntityRef<'_>)) -> Result<(), RepoError> {
         // Match the answer in place, like a service. A move of the whole answer would read more bytes than were just written.
         // Before such a read, a core waits for all earlier loads, so that no two cache misses overlap.
-        match self.0.get(&id, see) {
-            Answer::Now(Ok(Lookup::Visited | Lookup::Absent)) => Ok(()),
+        match self.0.get(&id, Visit::new(&mut |shown| see(fields(&shown)))) {
+            Answer::Now(Ok(Lookup::Visited(_) | Lookup::Absent)) => Ok(()),
             later => fetched(later, see),
         }
     }

@@ -4,8 +4,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use polyserve::catalog::{Catalog, Entry};
-use polyserve::repo::{Lookup, Put, Removed, RepoError};
-use polyserve::{Answer, Condition, Conditional, Entity, EntityRef, EntityRepo, Shutdown};
+use polyserve::{
+    Answer, Condition, Conditional, Entity, EntityRef, EntityRepo, Lookup, Put, Removed, RepoAnswer, Shutdown, Visit,
+};
 use polyserve_load::Dist;
 
 use super::bare::{HASH_MAP, NAMES, TYPED};
@@ -98,48 +99,48 @@ impl Faulty {
 }
 
 impl EntityRepo for Faulty {
-    fn get(&self, &id: &i64, visit: &mut dyn FnMut(EntityRef<'_>)) -> Answer<Result<Lookup, RepoError>> {
+    fn get(&self, &id: &i64, visit: Visit<'_>) -> RepoAnswer<Lookup> {
         let mut shown = None;
-        let found = self.inner.get(&id, &mut |found| {
-            let entity = match self.fault {
-                Some(Fault::Shows(change)) => change(found),
-                Some(Fault::Panics) => panic!("on purpose"),
-                _ => found.to_entity(),
-            };
-            if !self.later {
-                visit(entity.as_ref());
-            }
-            shown = Some(entity);
-        });
-        match shown.filter(|_| self.later) {
-            Some(entity) => self.answer(Answer::Now(Ok(Lookup::Fetched(entity)))),
+        let found = self.inner.get(
+            &id,
+            Visit::new(&mut |found| {
+                shown = Some(match self.fault {
+                    Some(Fault::Shows(change)) => change(super::store::fields(&found)),
+                    Some(Fault::Panics) => panic!("on purpose"),
+                    _ => found.to_owned(),
+                });
+            }),
+        );
+        match shown {
+            Some(entity) if self.later => self.answer(Answer::Now(Ok(Lookup::Fetched(entity)))),
+            Some(entity) => Answer::Now(Ok(visit.show(&entity))),
             None => self.answer(found),
         }
     }
 
-    fn put_if(&self, entity: Entity, condition: &Condition) -> Answer<Result<Conditional<Put>, RepoError>> {
+    fn put_if(&self, entity: Entity, condition: &Condition) -> RepoAnswer<Conditional<Put>> {
         self.answer(self.inner.put_if(entity, condition))
     }
 
-    fn remove_if(&self, &id: &i64, condition: &Condition) -> Answer<Result<Conditional<Removed>, RepoError>> {
+    fn remove_if(&self, &id: &i64, condition: &Condition) -> RepoAnswer<Conditional<Removed>> {
         self.answer(self.inner.remove_if(&id, condition))
     }
 
-    fn put(&self, entity: Entity) -> Answer<Result<Put, RepoError>> {
+    fn put(&self, entity: Entity) -> RepoAnswer<Put> {
         match self.fault {
             Some(Fault::ForgetsPuts) if entity.value > 0.0 => Answer::Now(Ok(Put::Created)),
             _ => self.answer(self.inner.put(entity)),
         }
     }
 
-    fn remove(&self, &id: &i64) -> Answer<Result<Removed, RepoError>> {
+    fn remove(&self, &id: &i64) -> RepoAnswer<Removed> {
         match self.fault {
             Some(Fault::KeepsWhatIsRemoved) => Answer::Now(Ok(Removed::Removed)),
             _ => self.answer(self.inner.remove(&id)),
         }
     }
 
-    fn len(&self) -> Answer<Result<u64, RepoError>> {
+    fn len(&self) -> RepoAnswer<u64> {
         let more = u64::from(matches!(self.fault, Some(Fault::CountsOneMore)));
         self.inner.len().map(move |len| len.map(|len| len + more))
     }
@@ -147,7 +148,7 @@ impl EntityRepo for Faulty {
 
 fn catalog(fault: Option<Fault>, later: bool) -> Catalog {
     Catalog::builtin().with_repo(Entry::repo("faulty", "one with a fault", &[], move || {
-        let inner = (Catalog::builtin().repo("two_level").expect("it is there").make)()?;
+        let inner = Catalog::builtin().repo("two_level").expect("it is there").build()?;
         Ok(Arc::new(Faulty { inner, fault, later }))
     }))
 }

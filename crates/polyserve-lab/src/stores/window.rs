@@ -6,9 +6,10 @@ use std::collections::VecDeque;
 
 use polyserve::answer::BoxFuture;
 use polyserve::repo::{Lookup, Put, Removed, RepoError};
-use polyserve::{Answer, Entity, EntityRepo};
+use polyserve::{Answer, Entity, EntityRepo, Visit};
 
 use super::entities::Check;
+use super::store::fields;
 use super::workload::{OperationCode, OperationKind};
 
 /// The max number of outstanding operations.
@@ -55,7 +56,7 @@ impl<'a> OperationWindow<'a> {
         match code.kind() {
             OperationKind::Get => {
                 let mut right = false;
-                match self.repo.get(&id, &mut |found| right = check.is_right(id, found)) {
+                match self.repo.get(&id, Visit::new(&mut |found| right = check.is_right(id, fields(&found)))) {
                     Answer::Now(found) => check_lookup(id, &found?, right, check)?,
                     Answer::Later(future) => self.push(Outstanding::Lookup(id, *check, future))?,
                 }
@@ -107,7 +108,7 @@ impl<'a> OperationWindow<'a> {
 
 fn check_lookup(id: i64, found: &Lookup, seen: bool, check: &Check) -> anyhow::Result<()> {
     let right = match found {
-        Lookup::Visited => seen,
+        Lookup::Visited(_) => seen,
         Lookup::Fetched(entity) => check.is_right(id, entity.as_ref()),
         Lookup::Absent => anyhow::bail!("{id} is gone"),
     };

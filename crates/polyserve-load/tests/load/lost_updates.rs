@@ -5,8 +5,8 @@ use std::sync::Arc;
 use polyserve_core::repo::EntityRepoExt as _;
 use polyserve_core::service::EntityService;
 use polyserve_core::{
-    Answer, Condition, Conditional, Entity, EntityRef, EntityRepo, Lookup, Put, Removed, RepoError, Running,
-    ServerConfig, ServerExt as _,
+    Answer, Condition, Conditional, Entity, EntityRepo, Lookup, Put, Removed, RepoAnswer, Running, ServerConfig,
+    ServerExt as _, Visit,
 };
 use polyserve_load::{Pace, Usage, prefill};
 use polyserve_memory::StdRwlock;
@@ -19,30 +19,30 @@ use super::{assert_clean, entities, report, requests};
 struct KeepsTheFirst(StdRwlock);
 
 impl EntityRepo for KeepsTheFirst {
-    fn get(&self, &id: &i64, visit: &mut dyn FnMut(EntityRef<'_>)) -> Answer<Result<Lookup, RepoError>> {
+    fn get(&self, &id: &i64, visit: Visit<'_>) -> RepoAnswer<Lookup> {
         self.0.get(&id, visit)
     }
 
-    fn put_if(&self, entity: Entity, condition: &Condition) -> Answer<Result<Conditional<Put>, RepoError>> {
+    fn put_if(&self, entity: Entity, condition: &Condition) -> RepoAnswer<Conditional<Put>> {
         self.0.put_if(entity, condition)
     }
 
-    fn remove_if(&self, &id: &i64, condition: &Condition) -> Answer<Result<Conditional<Removed>, RepoError>> {
+    fn remove_if(&self, &id: &i64, condition: &Condition) -> RepoAnswer<Conditional<Removed>> {
         self.0.remove_if(&id, condition)
     }
 
-    fn put(&self, entity: Entity) -> Answer<Result<Put, RepoError>> {
-        match self.0.fetch(&entity.id) {
+    fn put(&self, entity: Entity) -> RepoAnswer<Put> {
+        match self.0.fetch(&entity.id).wait() {
             Ok(Some(_)) => Answer::Now(Ok(Put::Replaced)),
             Ok(None) | Err(_) => self.0.put(entity),
         }
     }
 
-    fn remove(&self, &id: &i64) -> Answer<Result<Removed, RepoError>> {
+    fn remove(&self, &id: &i64) -> RepoAnswer<Removed> {
         self.0.remove(&id)
     }
 
-    fn len(&self) -> Answer<Result<u64, RepoError>> {
+    fn len(&self) -> RepoAnswer<u64> {
         self.0.len()
     }
 }

@@ -64,21 +64,20 @@ impl<E: Identifiable> Shard<E> {
         }
     }
 
-    /// Calls `visit` with the entity of `id`. Returns whether there is one. Never waits.
-    pub(crate) fn get(&self, hash: u64, id: &E::Id, visit: impl FnOnce(&E)) -> bool {
+    /// Calls `visit` with the entity of `id`, and returns what it returned; `None` if there is no entity. Never waits.
+    pub(crate) fn get<T>(&self, hash: u64, id: &E::Id, visit: impl FnOnce(&E) -> T) -> Option<T> {
         let mut index = bucket_of(hash, self.buckets.load(Ordering::Acquire));
         loop {
             // A bucket in use is in a segment that exists. If the segment does not exist, nothing is stored there.
             let (segment, index_in_segment) = segment_of(index);
-            let Some(segment) = self.segments[segment].get() else { return false };
+            let segment = self.segments[segment].get()?;
             let chunk = segment[index_in_segment].load();
             if let Some(entry) = entries(&chunk).iter().find(|entry| entry.id == *id) {
-                visit(&entry.entity);
-                return true;
+                return Some(visit(&entry.entity));
             }
             let now = bucket_of(hash, self.buckets.load(Ordering::Acquire));
             if now == index {
-                return false;
+                return None;
             }
             index = now;
         }
@@ -252,7 +251,7 @@ mod tests {
     }
 
     fn finds(shard: &Shard<Entity>, id: i64) -> bool {
-        shard.get(plain(&id), &id, |entity| assert_eq!(entity.id, id))
+        shard.get(plain(&id), &id, |entity| assert_eq!(entity.id, id)).is_some()
     }
 
     #[test]
@@ -334,7 +333,7 @@ mod tests {
         for id in 0..100 {
             assert!(!put_as(&shard, 7, entity(id), |_| 7));
         }
-        assert!((0..100).all(|id| shard.get(7, &id, |_| ())));
+        assert!((0..100).all(|id| shard.get(7, &id, |_| ()).is_some()));
         assert!((0..100).all(|id| put_as(&shard, 7, entity(id), |_| 7) && remove(&shard, 7, id)));
         assert_eq!(shard.len(), 0);
     }
@@ -380,6 +379,6 @@ mod tests {
             assert!(!Arc::is_unique(&first), "the reader has it");
             assert_eq!(seen, &*first);
         });
-        assert!(seen && Arc::is_unique(&first));
+        assert!(seen.is_some() && Arc::is_unique(&first));
     }
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use polyserve_core::mailbox::{Mailbox, Refused};
 use polyserve_core::sync::model::{DEADLOCK, PrimitiveFault, check, finds};
 use polyserve_core::sync::thread::{self, JoinHandle};
-use polyserve_core::{Entity, EntityRepo, Lookup, Put, Removed, RepoError};
+use polyserve_core::{Entity, EntityRepo, Lookup, Put, Removed, RepoError, Visit};
 
 use super::bounds;
 use crate::Actor;
@@ -100,7 +100,7 @@ fn the_store_answers_all_and_ends() {
         let other_repo = Arc::clone(&repo);
         let removing = thread::spawn(move || other_repo.remove(&1).wait());
         let put = repo.put(Entity::new(1, "one", 1.0));
-        let got = repo.get(&1, &mut |_| {});
+        let got = repo.get(&1, Visit::new(&mut |_| {}));
         assert!(matches!(put.wait(), Ok(Put::Created)));
         let removed = removing.join().unwrap();
         match (got.wait(), removed) {
@@ -121,7 +121,7 @@ fn a_refused_operation_has_not_happened() {
         let answers = [repo.put(Entity::new(1, "one", 1.0)), repo.put(Entity::new(1, "one", 2.0))];
         let [first, second] = answers.map(polyserve_core::Answer::wait);
         assert!(matches!(first, Ok(Put::Created)));
-        match (second, repo.get(&1, &mut |_| {}).wait()) {
+        match (second, repo.get(&1, Visit::new(&mut |_| {})).wait()) {
             (Ok(Put::Replaced), Ok(Lookup::Fetched(entity))) => assert_eq!(entity.value, 2.0),
             (Err(RepoError::Overloaded), Ok(Lookup::Fetched(entity))) => assert_eq!(entity.value, 1.0),
             other => panic!("{other:?}"),

@@ -4,7 +4,7 @@
 //! checks it. The mailbox and the whole of `actor` are checked by loom and by shuttle.
 
 mod mailbox;
-#[cfg(polyserve_loom)]
+#[cfg(all(polyserve_loom, feature = "copy-on-write"))]
 mod publication;
 
 use polyserve_core::sync::model::Bounds;

@@ -1,6 +1,6 @@
 //! Records in pages of [`PAGE`] bytes, and entities that are too long for a page.
 //!
-//! A record is `length: u16, capacity: u16` in little-endian order, then the packed entity ([`Pack`]), then unused bytes
+//! A record is `length: u16, capacity: u16` in little-endian order, then the packed entity (see `pack`), then unused bytes
 //! up to `capacity`, a multiple of four. The length of a dead record is [`DEAD`]. So a page can be read from its start,
 //! record by record.
 //!
@@ -12,9 +12,10 @@ use std::error::Error;
 use std::fmt;
 use std::mem;
 
+use polyserve_core::{Identifiable, Shown};
 use slab::Slab;
 
-use super::pack::Pack;
+use super::pack::{has_packed_id, packed_id, show_packed};
 
 /// The size of a page in bytes.
 pub(super) const PAGE: usize = 1 << 14;
@@ -106,13 +107,13 @@ pub(super) struct Pages<E> {
     removed_pages: usize,
 }
 
-impl<E: Pack> Default for Pages<E> {
+impl<E: Identifiable> Default for Pages<E> {
     fn default() -> Self {
         Self::with_max_pages(MAX_PAGES)
     }
 }
 
-impl<E: Pack> Pages<E> {
+impl<E: Identifiable> Pages<E> {
     pub(super) fn with_max_pages(max_pages: usize) -> Self {
         Self { pages: Slab::new(), open: None, due: Vec::new(), spare: None, max_pages, removed_pages: 0 }
     }
@@ -121,7 +122,7 @@ impl<E: Pack> Pages<E> {
     #[inline]
     pub(super) fn has_id(&self, address: Address, id: &E::Id) -> bool {
         match &self.pages[address.page()] {
-            RecordPage::Records { bytes, .. } => E::has_packed_id(Record::at(bytes, address.offset()).packed(), id),
+            RecordPage::Records { bytes, .. } => has_packed_id::<E>(Record::at(bytes, address.offset()).packed(), id),
             RecordPage::Whole(entity) => entity.id() == id,
         }
     }
@@ -129,17 +130,17 @@ impl<E: Pack> Pages<E> {
     /// Calls `with` with the id of the record at `address`.
     pub(super) fn with_id<T>(&self, address: Address, with: impl FnOnce(&E::Id) -> T) -> T {
         match &self.pages[address.page()] {
-            RecordPage::Records { bytes, .. } => with(&E::packed_id(Record::at(bytes, address.offset()).packed())),
+            RecordPage::Records { bytes, .. } => with(&packed_id::<E>(Record::at(bytes, address.offset()).packed())),
             RecordPage::Whole(entity) => with(entity.id()),
         }
     }
 
-    /// Calls `visit` with the entity at `address`.
+    /// Calls `show` with the entity at `address`.
     #[inline]
-    pub(super) fn show(&self, address: Address, visit: impl FnOnce(E::View<'_>)) {
+    pub(super) fn show<T>(&self, address: Address, show: impl FnOnce(Shown<'_, E>) -> T) -> T {
         match &self.pages[address.page()] {
-            RecordPage::Records { bytes, .. } => E::show_packed(Record::at(bytes, address.offset()).packed(), visit),
-            RecordPage::Whole(entity) => visit(entity.view()),
+            RecordPage::Records { bytes, .. } => show_packed(Record::at(bytes, address.offset()).packed(), show),
+            RecordPage::Whole(entity) => show(Shown::from(entity)),
         }
     }
 
@@ -301,7 +302,7 @@ impl<E: Pack> Pages<E> {
 }
 
 #[cfg(test)]
-impl<E: Pack> Pages<E> {
+impl<E: Identifiable> Pages<E> {
     /// Checks the invariants between operations, and returns the number of pages.
     pub(super) fn check(&self) -> usize {
         assert!(self.due.is_empty());

@@ -442,6 +442,6 @@ fn the_program_and_the_server_share_the_repo() {
     let repo = std::sync::Arc::new(MapRepo::default());
     let env = serve(std::sync::Arc::clone(&repo));
     assert_eq!(put(&env, "/", ONE).status, 201);
-    assert_eq!(repo.fetch(&1).unwrap(), Some(Entity::new(1, "aZ09", 60.750847)));
-    assert_eq!((repo.fetch(&2).unwrap(), repo.len().wait().unwrap()), (None, 1));
+    assert_eq!(repo.fetch(&1).wait().unwrap(), Some(Entity::new(1, "aZ09", 60.750847)));
+    assert_eq!((repo.fetch(&2).wait().unwrap(), repo.len().wait().unwrap()), (None, 1));
 }

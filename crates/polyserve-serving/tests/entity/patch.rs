@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex};
 use polyserve_core::service::EntityService;
 use polyserve_core::sync::lock;
 use polyserve_core::{
-    Answer, Condition, Conditional, ETag, Entity, EntityRepo, Identifiable, Lookup, Put, Removed, RepoError,
-    ServerConfig, identifiable,
+    Answer, Condition, Conditional, ETag, Entity, EntityRepo, Identifiable, Lookup, Put, Removed, RepoAnswer,
+    ServerConfig, Visit, identifiable,
 };
 use polyserve_serving::http1::Env;
 use serde::{Deserialize, Serialize};
@@ -138,7 +138,7 @@ impl<E: Identifiable> Contended<E> {
         Arc::new(Self { entities, before_put, puts: Mutex::default(), is_later })
     }
 
-    fn answer<T: Send + 'static>(&self, result: T) -> Answer<Result<T, RepoError>> {
+    fn answer<T: Send + 'static>(&self, result: T) -> RepoAnswer<T> {
         if self.is_later { Answer::later(async { Ok(result) }) } else { Answer::Now(Ok(result)) }
     }
 }
@@ -150,19 +150,16 @@ impl<E: Identifiable> fmt::Debug for Contended<E> {
 }
 
 impl<E: Identifiable> EntityRepo<E> for Contended<E> {
-    fn get(&self, id: &E::Id, visit: &mut dyn FnMut(E::View<'_>)) -> Answer<Result<Lookup<E>, RepoError>> {
+    fn get(&self, id: &E::Id, visit: Visit<'_, E>) -> RepoAnswer<Lookup<E>> {
         let entities = lock(&self.entities);
         match entities.get(id) {
             None => self.answer(Lookup::Absent),
             Some(entity) if self.is_later => self.answer(Lookup::Fetched(entity.clone())),
-            Some(entity) => {
-                visit(entity.view());
-                Answer::Now(Ok(Lookup::Visited))
-            }
+            Some(entity) => Answer::Now(Ok(visit.show(entity))),
         }
     }
 
-    fn put_if(&self, entity: E, condition: &Condition) -> Answer<Result<Conditional<Put>, RepoError>> {
+    fn put_if(&self, entity: E, condition: &Condition) -> RepoAnswer<Conditional<Put>> {
         let mut entities = lock(&self.entities);
         let mut puts = lock(&self.puts);
         (self.before_put)(&mut entities, *puts);
@@ -174,11 +171,11 @@ impl<E: Identifiable> EntityRepo<E> for Contended<E> {
         self.answer(Conditional::Done(if replaced.is_some() { Put::Replaced } else { Put::Created }))
     }
 
-    fn remove_if(&self, _: &E::Id, _: &Condition) -> Answer<Result<Conditional<Removed>, RepoError>> {
+    fn remove_if(&self, _: &E::Id, _: &Condition) -> RepoAnswer<Conditional<Removed>> {
         self.answer(Conditional::Refused)
     }
 
-    fn len(&self) -> Answer<Result<u64, RepoError>> {
+    fn len(&self) -> RepoAnswer<u64> {
         self.answer(lock(&self.entities).len() as u64)
     }
 }

@@ -7,7 +7,9 @@ use std::io;
 use std::sync::Mutex;
 
 use polyserve_core::sync::lock;
-use polyserve_core::{Answer, Condition, Conditional, Entity, EntityRef, EntityRepo, Lookup, Put, Removed, RepoError};
+use polyserve_core::{
+    Answer, Condition, Conditional, Entity, EntityRepo, Lookup, Put, Removed, RepoAnswer, RepoError, Visit,
+};
 
 /// A map behind a lock.
 #[derive(Debug, Default)]
@@ -16,14 +18,13 @@ pub(crate) struct MapRepo {
 }
 
 impl EntityRepo for MapRepo {
-    fn get(&self, &id: &i64, visit: &mut dyn FnMut(EntityRef<'_>)) -> Answer<Result<Lookup, RepoError>> {
+    fn get(&self, &id: &i64, visit: Visit<'_>) -> RepoAnswer<Lookup> {
         let entities = lock(&self.entities);
         let Some(entity) = entities.get(&id) else { return Answer::Now(Ok(Lookup::Absent)) };
-        visit(entity.as_ref());
-        Answer::Now(Ok(Lookup::Visited))
+        Answer::Now(Ok(visit.show(entity)))
     }
 
-    fn put_if(&self, entity: Entity, condition: &Condition) -> Answer<Result<Conditional<Put>, RepoError>> {
+    fn put_if(&self, entity: Entity, condition: &Condition) -> RepoAnswer<Conditional<Put>> {
         let mut entities = lock(&self.entities);
         if !condition.allows(entities.get(&entity.id)) {
             return Answer::Now(Ok(Conditional::Refused));
@@ -32,7 +33,7 @@ impl EntityRepo for MapRepo {
         Answer::Now(Ok(Conditional::Done(if old.is_some() { Put::Replaced } else { Put::Created })))
     }
 
-    fn remove_if(&self, &id: &i64, condition: &Condition) -> Answer<Result<Conditional<Removed>, RepoError>> {
+    fn remove_if(&self, &id: &i64, condition: &Condition) -> RepoAnswer<Conditional<Removed>> {
         let mut entities = lock(&self.entities);
         if entities.get(&id).is_some_and(|stored| !condition.allows(Some(stored))) {
             return Answer::Now(Ok(Conditional::Refused));
@@ -41,7 +42,7 @@ impl EntityRepo for MapRepo {
         Answer::Now(Ok(Conditional::Done(if old.is_some() { Removed::Removed } else { Removed::Absent })))
     }
 
-    fn len(&self) -> Answer<Result<u64, RepoError>> {
+    fn len(&self) -> RepoAnswer<u64> {
         Answer::Now(Ok(lock(&self.entities).len() as u64))
     }
 }
@@ -51,22 +52,22 @@ impl EntityRepo for MapRepo {
 pub(crate) struct LaterRepo(pub(crate) MapRepo);
 
 impl EntityRepo for LaterRepo {
-    fn get(&self, &id: &i64, _visit: &mut dyn FnMut(EntityRef<'_>)) -> Answer<Result<Lookup, RepoError>> {
+    fn get(&self, &id: &i64, _visit: Visit<'_>) -> RepoAnswer<Lookup> {
         let found = lock(&self.0.entities).get(&id).cloned();
         Answer::later(async move { Ok(found.map_or(Lookup::Absent, Lookup::Fetched)) })
     }
 
-    fn put_if(&self, entity: Entity, condition: &Condition) -> Answer<Result<Conditional<Put>, RepoError>> {
+    fn put_if(&self, entity: Entity, condition: &Condition) -> RepoAnswer<Conditional<Put>> {
         let put = self.0.put_if(entity, condition);
         Answer::later(async move { put.await })
     }
 
-    fn remove_if(&self, &id: &i64, condition: &Condition) -> Answer<Result<Conditional<Removed>, RepoError>> {
+    fn remove_if(&self, &id: &i64, condition: &Condition) -> RepoAnswer<Conditional<Removed>> {
         let removed = self.0.remove_if(&id, condition);
         Answer::later(async move { removed.await })
     }
 
-    fn len(&self) -> Answer<Result<u64, RepoError>> {
+    fn len(&self) -> RepoAnswer<u64> {
         let len = self.0.len();
         Answer::later(async move { len.await })
     }
@@ -100,7 +101,7 @@ impl Error for DiskIsFull {
 }
 
 impl FailingRepo {
-    fn fail<T>(self) -> Answer<Result<T, RepoError>> {
+    fn fail<T>(self) -> RepoAnswer<T> {
         Answer::Now(Err(match self {
             Self::Closed => RepoError::Closed,
             Self::Overloaded => RepoError::Overloaded,
@@ -113,19 +114,19 @@ impl FailingRepo {
 }
 
 impl EntityRepo for FailingRepo {
-    fn get(&self, &_id: &i64, _visit: &mut dyn FnMut(EntityRef<'_>)) -> Answer<Result<Lookup, RepoError>> {
+    fn get(&self, &_id: &i64, _visit: Visit<'_>) -> RepoAnswer<Lookup> {
         self.fail()
     }
 
-    fn put_if(&self, _entity: Entity, _condition: &Condition) -> Answer<Result<Conditional<Put>, RepoError>> {
+    fn put_if(&self, _entity: Entity, _condition: &Condition) -> RepoAnswer<Conditional<Put>> {
         self.fail()
     }
 
-    fn remove_if(&self, &_id: &i64, _condition: &Condition) -> Answer<Result<Conditional<Removed>, RepoError>> {
+    fn remove_if(&self, &_id: &i64, _condition: &Condition) -> RepoAnswer<Conditional<Removed>> {
         self.fail()
     }
 
-    fn len(&self) -> Answer<Result<u64, RepoError>> {
+    fn len(&self) -> RepoAnswer<u64> {
         self.fail()
     }
 }

@@ -41,9 +41,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use polyserve_core::sync::lock;
-use polyserve_core::{
-    ConfigError, Connections, Drain, Executor, Job, ListenOn, Running, Server, ServerConfig, Service,
-};
+use polyserve_core::{ConfigError, Drain, Executor, Job, ListenOn, Running, Server, ServerConfig, Service, Shape};
 use polyserve_serving::blocking::{PoolConnections, PooledConnection, Served};
 use polyserve_serving::{
     Accepted, Bound, ConnectionHandle as _, EVICTION_GRACE, Incoming, SHUTDOWN_SLACK, TableEntry, bind, into_stream,
@@ -162,8 +160,8 @@ impl PoolClassic {
 }
 
 impl Server for PoolClassic {
-    fn connections(&self) -> Connections {
-        Connections::OnePerThread
+    fn shape(&self) -> Shape {
+        Shape::OnePerThread
     }
 
     fn max_concurrent(&self) -> Option<usize> {

@@ -42,7 +42,7 @@ use std::time::{Duration, Instant};
 
 use polyserve_core::answer::{AnswerFuture, park_until, promise};
 use polyserve_core::sync::lock;
-use polyserve_core::{ConfigError, Connections, Drain, ListenOn, Running, Server, ServerConfig, Service};
+use polyserve_core::{ConfigError, Drain, ListenOn, Running, Server, ServerConfig, Service, Shape, Supports};
 use polyserve_serving::blocking::{Read, Transport, drive};
 use polyserve_serving::http1::Phase;
 use polyserve_serving::net;
@@ -71,6 +71,8 @@ pub struct Sequential {
     config: ServerConfig,
 }
 
+const SUPPORTS: Supports = Supports::new("sequential").one_worker();
+
 impl Sequential {
     /// Creates a server within the limits of `config`.
     ///
@@ -78,18 +80,14 @@ impl Sequential {
     ///
     /// Returns an error if a limit is zero or out of range, or if `workers` is more than 1.
     pub fn new(config: ServerConfig) -> Result<Self, ConfigError> {
-        config.validate()?;
-        config.refuse_queue("sequential")?;
-        match config.workers {
-            None | Some(1) => Ok(Self { config }),
-            Some(workers) => Err(ConfigError::unsupported("workers", workers, "1 for sequential")),
-        }
+        SUPPORTS.check(&config)?;
+        Ok(Self { config })
     }
 }
 
 impl Server for Sequential {
-    fn connections(&self) -> Connections {
-        Connections::One
+    fn shape(&self) -> Shape {
+        Shape::One
     }
 
     fn start(&self, on: ListenOn, service: Arc<dyn Service>) -> io::Result<Running> {

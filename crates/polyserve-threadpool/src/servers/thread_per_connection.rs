@@ -37,7 +37,7 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
-use polyserve_core::{ConfigError, Connections, Drain, ListenOn, Running, Server, ServerConfig, Service, config};
+use polyserve_core::{ConfigError, Drain, ListenOn, Running, Server, ServerConfig, Service, Shape, Supports, config};
 use polyserve_serving::blocking::{self, ThreadConnection};
 use polyserve_serving::{Bound, ConnectionTable, Incoming, TableEntry, bind, into_stream};
 
@@ -63,6 +63,9 @@ pub struct ThreadPerConnection {
     config: ServerConfig,
 }
 
+const SUPPORTS: Supports =
+    Supports::new("thread_per_connection").no_workers("one thread for each connection: set max_connections");
+
 impl ThreadPerConnection {
     /// Creates a server within the limits of `config`.
     ///
@@ -70,22 +73,14 @@ impl ThreadPerConnection {
     ///
     /// Returns an error if a limit is zero or out of range, or if `workers` or `queue` is set.
     pub fn new(config: ServerConfig) -> Result<Self, ConfigError> {
-        config.validate()?;
-        config.refuse_queue("thread_per_connection")?;
-        match config.workers {
-            None => Ok(Self { config }),
-            Some(workers) => Err(ConfigError::unsupported(
-                "workers",
-                workers,
-                "left out for thread_per_connection (one thread for each connection: set max_connections)",
-            )),
-        }
+        SUPPORTS.check(&config)?;
+        Ok(Self { config })
     }
 }
 
 impl Server for ThreadPerConnection {
-    fn connections(&self) -> Connections {
-        Connections::OnePerThread
+    fn shape(&self) -> Shape {
+        Shape::OnePerThread
     }
 
     fn max_concurrent(&self) -> Option<usize> {

@@ -6,7 +6,7 @@
 pub(super) mod located;
 
 use polyserve::prelude::*;
-use polyserve_core::service::{Echo, Page, Welcome};
+use polyserve_core::service::Echo;
 
 #[cfg(feature = "memory")]
 use super::Suits;
@@ -34,19 +34,17 @@ macro_rules! executor {
     };
 }
 
-/// Creates the entry of a repo of any entities from its type, which has constructors `new` and `of`, or `start` if they can
-/// fail. No repo needs a feature beyond the default ones.
+/// Creates the entry of a repo from its type, which has a constructor `new`, or `start` if it can fail. No repo needs a feature
+/// beyond the default ones.
 #[cfg(feature = "memory")]
 macro_rules! repo {
     ($name:literal, $summary:literal, $promises:expr, $repo:ty) => {
         Entry::repo($name, $summary, $promises, || Ok(std::sync::Arc::new(<$repo>::new())))
             .with_code(BuildCode::new(None, concat!(stringify!($repo), "::new()")))
-            .with_named(|| Ok(std::sync::Arc::new(<$repo>::of::<polyserve_core::entity::NamedEntity>())))
     };
     ($name:literal, $summary:literal, $promises:expr, $repo:ty, start) => {
         Entry::repo($name, $summary, $promises, || Ok(std::sync::Arc::new(<$repo>::start()?)))
             .with_code(BuildCode::new(None, concat!(stringify!($repo), "::start()?")))
-            .with_named(|| Ok(std::sync::Arc::new(<$repo>::of::<polyserve_core::entity::NamedEntity>())))
     };
 }
 
@@ -70,13 +68,13 @@ pub(super) fn catalog() -> Catalog {
 #[cfg(feature = "threadpool")]
 fn threadpool(catalog: Catalog) -> Catalog {
     const CONNECTION_PER_THREAD: &[Promise] =
-        &[Promise::Connections(Connections::OnePerThread), Promise::LaterHoldsWorker, Promise::Drains];
+        &[Promise::Shape(Shape::OnePerThread), Promise::LaterHoldsWorker, Promise::Drains];
 
     catalog
         .with_server(server!(
             "sequential",
             "one thread, one connection at a time: the baseline",
-            &[Promise::Connections(Connections::One), Promise::LaterHoldsWorker, Promise::Drains],
+            &[Promise::Shape(Shape::One), Promise::LaterHoldsWorker, Promise::Drains],
             None,
             polyserve::threadpool::Sequential
         ))
@@ -105,8 +103,7 @@ fn threadpool(catalog: Catalog) -> Catalog {
                 None,
                 MpscPool
             )
-            .with_tags(&[Tag::Quick, Tag::QuickMatrix, Tag::Scale, Tag::QuickScale, Tag::Recommended, Tag::LadderRung])
-            .with_tags(&[Tag::PublishedTwin("thread-pool-100")]),
+            .with_tags(&[Tag::Quick, Tag::Scale, Tag::QuickScale, Tag::Recommended]),
         )
         .with_executor(executor!(
             "crossbeam_pool",
@@ -115,22 +112,18 @@ fn threadpool(catalog: Catalog) -> Catalog {
             None,
             polyserve::threadpool::CrossbeamPool
         ))
-        .with_executor(
-            executor!(
-                "stealing_pool",
-                "threads with a queue each, which steal from each other",
-                &[Promise::BoundedQueue, Promise::SurvivesPanics],
-                None,
-                polyserve::threadpool::StealingPool
-            )
-            .with_tags(&[Tag::QuickMatrix]),
-        )
+        .with_executor(executor!(
+            "stealing_pool",
+            "threads with a queue each, which steal from each other",
+            &[Promise::BoundedQueue, Promise::SurvivesPanics],
+            None,
+            polyserve::threadpool::StealingPool
+        ))
 }
 
 /// The promises of every server on an async runtime.
 #[cfg(any(feature = "tokio", feature = "smol"))]
-const ASYNC: &[Promise] =
-    &[Promise::Connections(Connections::Multiplexed), Promise::LaterHoldsNoThread, Promise::Drains];
+const ASYNC: &[Promise] = &[Promise::Shape(Shape::Multiplexed), Promise::LaterHoldsNoThread, Promise::Drains];
 
 #[cfg(feature = "tokio")]
 fn tokio(catalog: Catalog) -> Catalog {
@@ -144,8 +137,7 @@ fn tokio(catalog: Catalog) -> Catalog {
                 feature,
                 TokioTcp
             )
-            .with_tags(&[Tag::Quick, Tag::QuickMatrix, Tag::Scale, Tag::QuickScale, Tag::Recommended])
-            .with_tags(&[Tag::PublishedTwin("tokio")]),
+            .with_tags(&[Tag::Quick, Tag::Scale, Tag::QuickScale, Tag::Recommended]),
         )
         .with_server(
             server!(
@@ -155,7 +147,7 @@ fn tokio(catalog: Catalog) -> Catalog {
                 feature,
                 TokioPerCore
             )
-            .with_tags(&[Tag::Quick, Tag::Scale, Tag::Recommended, Tag::LadderRung]),
+            .with_tags(&[Tag::Quick, Tag::Scale, Tag::Recommended]),
         )
         .with_executor(executor!(
             "tokio_tasks",
@@ -187,10 +179,13 @@ fn hyper(catalog: Catalog) -> Catalog {
 #[cfg(feature = "smol")]
 fn smol(catalog: Catalog) -> Catalog {
     catalog
-        .with_server(
-            server!("smol", "tasks on async-executor and async-io, the parts of smol", ASYNC, Some("smol"), Smol)
-                .with_tags(&[Tag::PublishedTwin("async-std")]), // async-std is discontinued; smol is its named successor
-        )
+        .with_server(server!(
+            "smol",
+            "tasks on async-executor and async-io, the parts of smol",
+            ASYNC,
+            Some("smol"),
+            Smol
+        ))
         .with_executor(executor!(
             "smol_tasks",
             "tasks that do not yield, on smol's async-executor",
@@ -203,16 +198,13 @@ fn smol(catalog: Catalog) -> Catalog {
 #[cfg(feature = "futures")]
 fn futures(catalog: Catalog) -> Catalog {
     catalog
-        .with_server(
-            server!(
-                "futures_pool",
-                "tasks that block, on the thread pool of the futures crate: as published",
-                CLASSIC,
-                Some("futures"),
-                FuturesPool
-            )
-            .with_tags(&[Tag::PublishedTwin("futures-thread-pool-100")]),
-        )
+        .with_server(server!(
+            "futures_pool",
+            "tasks that block, on the thread pool of the futures crate: as published",
+            CLASSIC,
+            Some("futures"),
+            FuturesPool
+        ))
         .with_executor(executor!(
             "futures_tasks",
             "tasks that do not yield, on the thread pool of the futures crate",
@@ -224,24 +216,22 @@ fn futures(catalog: Catalog) -> Catalog {
 
 /// The promises of a server that runs each connection as one job of a pool.
 #[cfg(feature = "threadpool")]
-const CLASSIC: &[Promise] = &[
-    Promise::Connections(Connections::OnePerThread),
-    Promise::LaterHoldsWorker,
-    Promise::BoundedQueue,
-    Promise::Drains,
-];
+const CLASSIC: &[Promise] =
+    &[Promise::Shape(Shape::OnePerThread), Promise::LaterHoldsWorker, Promise::BoundedQueue, Promise::Drains];
 
 /// Returns the classic pool server over an executor of the catalog.
 #[cfg(feature = "threadpool")]
 pub(super) fn pool_classic(executor: &ExecutorEntry) -> ServerEntry {
-    let make = std::sync::Arc::clone(&executor.make);
+    let factory = executor.clone();
     let entry = Entry::server(
         &format!("pool_classic/{}", executor.name),
         &format!("each connection is one job of {} until it closes: as published", executor.name),
         CLASSIC,
         move |config| {
-            let make = std::sync::Arc::clone(&make);
-            Ok(Box::new(polyserve::threadpool::PoolClassic::with_factory(config.clone(), move |config| make(config))?))
+            let factory = factory.clone();
+            Ok(Box::new(polyserve::threadpool::PoolClassic::with_factory(config.clone(), move |config| {
+                factory.build(config)
+            })?))
         },
     );
     let code = executor.code.as_ref().map(|code| code.over("polyserve::threadpool::PoolClassic", &executor.name));
@@ -251,19 +241,14 @@ pub(super) fn pool_classic(executor: &ExecutorEntry) -> ServerEntry {
 /// Returns the pool server over an executor of the catalog.
 #[cfg(feature = "threadpool")]
 pub(super) fn pool_server(executor: &ExecutorEntry) -> ServerEntry {
-    let make = std::sync::Arc::clone(&executor.make);
+    let factory = executor.clone();
     let entry = Entry::server(
         &format!("pool_server/{}", executor.name),
         &format!("workers of {} share the connections; an idle connection holds no worker", executor.name),
-        &[
-            Promise::Connections(Connections::Multiplexed),
-            Promise::LaterHoldsWorker,
-            Promise::BoundedQueue,
-            Promise::Drains,
-        ],
+        &[Promise::Shape(Shape::Multiplexed), Promise::LaterHoldsWorker, Promise::BoundedQueue, Promise::Drains],
         move |config| {
-            let make = std::sync::Arc::clone(&make);
-            Ok(Box::new(PoolServer::with_factory(config.clone(), move |config| make(config))?))
+            let factory = factory.clone();
+            Ok(Box::new(PoolServer::with_factory(config.clone(), move |config| factory.build(config))?))
         },
     );
     let code = executor.code.as_ref().map(|code| code.over("PoolServer", &executor.name));
@@ -271,7 +256,7 @@ pub(super) fn pool_server(executor: &ExecutorEntry) -> ServerEntry {
 }
 
 /// The number of entities from which `sharded` is ahead of `packed` (record `stores-keys`, half puts).
-#[cfg(feature = "memory")]
+#[cfg(feature = "packed")]
 const PACKED_KEYS: u64 = 1_000_000;
 
 /// The max number of entities with which `papaya` leads (record `stores-keys`: at 100 000 it does, at 1 000 000 not).
@@ -311,31 +296,33 @@ fn memory(catalog: Catalog) -> Catalog {
                     overhead: 92,
                     usual: true,
                 }),
-        )
-        .with_repo(repo!("packed", "entities packed in pages, in shards: the smallest", REPO, Packed).with_suits(
-            Suits {
-                when: |workload| {
-                    let leads = workload.writes_much() && !workload.is_large() && workload.keys < PACKED_KEYS;
-                    !workload.waits && (leads || workload.memory_limit.is_some())
-                },
-                why: "it is the smallest, and among the fastest if at least half of the requests write small entities",
-                overhead: 30,
-                usual: false,
+        );
+    #[cfg(feature = "packed")]
+    let catalog = catalog.with_repo(
+        repo!("packed", "entities packed in pages, in shards: the smallest", REPO, Packed).with_suits(Suits {
+            when: |workload| {
+                let leads = workload.writes_much() && !workload.is_large() && workload.keys < PACKED_KEYS;
+                !workload.waits && (leads || workload.memory_limit.is_some())
             },
-        ))
-        .with_repo(repo!(
-            "copy_on_write",
-            "immutable chunks behind pointers: readers never wait",
-            REPO,
-            polyserve::memory::CopyOnWrite
-        ))
-        .with_repo(repo!(
-            "actor",
-            "a thread for each shard, messages instead of locks",
-            &[Promise::Linearizable, Promise::AnswersLater, Promise::BoundedMailboxes, Promise::Volatile],
-            polyserve::memory::Actor,
-            start
-        ));
+            why: "it is the smallest, and among the fastest if at least half of the requests write small entities",
+            overhead: 30,
+            usual: false,
+        }),
+    );
+    #[cfg(feature = "copy-on-write")]
+    let catalog = catalog.with_repo(repo!(
+        "copy_on_write",
+        "immutable chunks behind pointers: readers never wait",
+        REPO,
+        polyserve::memory::CopyOnWrite
+    ));
+    let catalog = catalog.with_repo(repo!(
+        "actor",
+        "a thread for each shard, messages instead of locks",
+        &[Promise::Linearizable, Promise::AnswersLater, Promise::BoundedMailboxes, Promise::Volatile],
+        polyserve::memory::Actor,
+        start
+    ));
     #[cfg(feature = "dashmap")]
     let catalog = catalog.with_repo(
         repo!("dashmap", "the sharded map of the dashmap crate", REPO, polyserve::memory::Dashmap)
@@ -369,23 +356,42 @@ fn memory(catalog: Catalog) -> Catalog {
     catalog
 }
 
+/// Builds the repo in memory with this name for entities of any type.
+pub(super) fn repo_of<E: Identifiable>(name: &str) -> Option<std::sync::Arc<dyn EntityRepo<E>>> {
+    Some(match name {
+        #[cfg(feature = "memory")]
+        "std_mutex" => std::sync::Arc::new(StdMutex::of::<E>()),
+        #[cfg(feature = "memory")]
+        "std_rwlock" => std::sync::Arc::new(StdRwlock::of::<E>()),
+        #[cfg(feature = "memory")]
+        "two_level" => std::sync::Arc::new(polyserve::memory::TwoLevel::of::<E>()),
+        #[cfg(feature = "memory")]
+        "sharded" => std::sync::Arc::new(Sharded::of::<E>()),
+        #[cfg(feature = "packed")]
+        "packed" => std::sync::Arc::new(Packed::of::<E>()),
+        #[cfg(feature = "copy-on-write")]
+        "copy_on_write" => std::sync::Arc::new(polyserve::memory::CopyOnWrite::of::<E>()),
+        #[cfg(feature = "memory")]
+        "actor" => std::sync::Arc::new(polyserve::memory::Actor::of::<E>()),
+        #[cfg(feature = "dashmap")]
+        "dashmap" => std::sync::Arc::new(polyserve::memory::Dashmap::of::<E>()),
+        #[cfg(feature = "papaya")]
+        "papaya" => std::sync::Arc::new(polyserve::memory::Papaya::of::<E>()),
+        #[cfg(feature = "scc")]
+        "scc" => std::sync::Arc::new(polyserve::memory::Scc::of::<E>()),
+        _ => return None,
+    })
+}
+
 /// The promises of a repo that works on the caller's thread.
 #[cfg(feature = "memory")]
 const REPO: &[Promise] = &[Promise::Linearizable, Promise::AnswersNow, Promise::Volatile];
 
 fn services(catalog: Catalog) -> Catalog {
-    catalog
-        .with_service(Entry::entity(|service| service))
-        .with_service(Entry::service("echo", "the request's body", &[Promise::AnswersNow], |_| {
-            std::sync::Arc::new(Echo)
-        }))
-        .with_service(Entry::service(
-            "page",
-            "GET / is a small page; every 10th request waits 2 s first",
-            &[Promise::AnswersNowOrLater],
-            |_| std::sync::Arc::new(Page::default()),
-        ))
-        .with_service(Entry::service("welcome", "GET /welcome is Welcome!", &[Promise::AnswersNow], |_| {
-            std::sync::Arc::new(Welcome)
-        }))
+    catalog.with_service(Entry::entity(|service| service)).with_service(Entry::service(
+        "echo",
+        "the request's body",
+        &[Promise::AnswersNow],
+        |_| std::sync::Arc::new(Echo),
+    ))
 }

@@ -4,7 +4,6 @@ use std::fmt;
 use std::io;
 use std::sync::Arc;
 
-use polyserve_core::entity::NamedEntity;
 use polyserve_core::service::EntityService;
 use polyserve_core::{ConfigError, EntityRepo, Executor, Server, ServerConfig, Service};
 
@@ -13,11 +12,23 @@ use super::{BuildCode, Promise, Suits, Tag};
 /// Makes a server with a configuration. Returns an error if the server cannot honour a setting.
 pub type MakeServer = Arc<dyn Fn(&ServerConfig) -> Result<Box<dyn Server>, ConfigError> + Send + Sync>;
 
-/// Makes a new, empty repo.
-pub type MakeRepo = Arc<dyn Fn() -> io::Result<Arc<dyn EntityRepo>> + Send + Sync>;
+/// The constructors of a repo, and the workloads that it suits.
+#[derive(Clone)]
+pub struct MakeRepo {
+    /// Makes a new, empty repo. Of a repo that keeps its entities at a location: it is there, and removed when it is dropped.
+    empty: RepoConstructor,
+    /// Opens the entities that are kept at the repo's location.
+    kept: Option<RepoConstructor>,
+    suits: Option<Suits>,
+}
 
-/// Makes a new, empty repo of [`NamedEntity`]s.
-pub type MakeNamedRepo = Arc<dyn Fn() -> io::Result<Arc<dyn EntityRepo<NamedEntity>>> + Send + Sync>;
+impl fmt::Debug for MakeRepo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MakeRepo").finish_non_exhaustive()
+    }
+}
+
+type RepoConstructor = Arc<dyn Fn() -> io::Result<Arc<dyn EntityRepo>> + Send + Sync>;
 
 /// Makes an executor with the configured workers and queue.
 pub type MakeExecutor = Arc<dyn Fn(&ServerConfig) -> io::Result<Arc<dyn Executor>> + Send + Sync>;
@@ -50,15 +61,7 @@ pub struct Entry<M> {
     pub tags: Vec<Tag>,
     /// The Rust code that builds it. A strategy without code is built by its name from the program's catalog.
     pub code: Option<BuildCode>,
-    /// The constructor.
-    pub make: M,
-    /// Of a repo that keeps its entities at a location: opens them. `make` makes a new, empty repo at that location, and
-    /// removes it when it is dropped.
-    pub open: Option<MakeRepo>,
-    /// Of a repo that takes any entity: the constructor for [`NamedEntity`]s. The kit's tests use it.
-    pub named: Option<MakeNamedRepo>,
-    /// Of a repo: the workloads for which it is a candidate. See [`Catalog::repos_for`](super::Catalog::repos_for).
-    pub suits: Option<Suits>,
+    pub(super) make: M,
 }
 
 /// The entry of a server.
@@ -73,7 +76,7 @@ pub type ServiceEntry = Entry<MakeService>;
 impl<M> Entry<M> {
     fn new(name: &str, summary: &str, promises: &[Promise], make: M) -> Self {
         let (name, summary, promises) = (name.to_owned(), summary.to_owned(), promises.to_vec());
-        Self { name, summary, promises, tags: Vec::new(), code: None, make, open: None, named: None, suits: None }
+        Self { name, summary, promises, tags: Vec::new(), code: None, make }
     }
 
     /// Adds tags. A new entry has none.
@@ -126,7 +129,16 @@ impl Entry<MakeServer> {
 }
 
 impl Entry<MakeServer> {
-    /// Makes the server with the settings of `config` that the server has. Resets the others, so that several servers can
+    /// Builds the server.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if a value is wrong, or if the server cannot honour a setting.
+    pub fn build(&self, config: &ServerConfig) -> Result<Box<dyn Server>, ConfigError> {
+        (self.make)(config)
+    }
+
+    /// Builds the server with the settings of `config` that the server has. Resets the others, so that several servers can
     /// share a configuration. Returns the server and the configuration that it was made with.
     ///
     /// # Errors
@@ -139,15 +151,15 @@ impl Entry<MakeServer> {
     ///
     /// # #[cfg(feature = "threadpool")] {
     /// let sequential = Catalog::builtin().server("sequential")?.clone();
-    /// let (_server, config) = sequential.make_with_supported(&ServerConfig::default().workers(4)).unwrap();
+    /// let (_server, config) = sequential.build_with_supported(&ServerConfig::default().workers(4)).unwrap();
     /// assert_eq!(config.workers, None); // `sequential` has one thread
     /// # }
     /// # Ok::<(), UnknownName>(())
     /// ```
-    pub fn make_with_supported(&self, config: &ServerConfig) -> Result<(Box<dyn Server>, ServerConfig), ConfigError> {
+    pub fn build_with_supported(&self, config: &ServerConfig) -> Result<(Box<dyn Server>, ServerConfig), ConfigError> {
         let mut config = config.clone();
         loop {
-            match (self.make)(&config) {
+            match self.build(&config) {
                 Ok(server) => return Ok((server, config)),
                 Err(error) if error.unsupported_setting().is_some_and(|name| config.reset(name)) => {}
                 Err(error) => return Err(error),
@@ -164,43 +176,49 @@ impl Entry<MakeRepo> {
         promises: &[Promise],
         make: impl Fn() -> io::Result<Arc<dyn EntityRepo>> + Send + Sync + 'static,
     ) -> Self {
-        Self::new(name, summary, promises, Arc::new(make))
+        Self::new(name, summary, promises, MakeRepo { empty: Arc::new(make), kept: None, suits: None })
     }
 
     /// Sets the workloads for which the repo is a candidate. A new entry has none.
     #[must_use]
     pub fn with_suits(mut self, suits: Suits) -> Self {
-        self.suits = Some(suits);
+        self.make.suits = Some(suits);
         self
     }
 
     /// Sets the constructor that opens the entities that are kept at the repo's location. A new entry has none.
     #[must_use]
     pub fn with_open(mut self, open: impl Fn() -> io::Result<Arc<dyn EntityRepo>> + Send + Sync + 'static) -> Self {
-        self.open = Some(Arc::new(open));
+        self.make.kept = Some(Arc::new(open));
         self
     }
 
-    /// Sets the constructor for [`NamedEntity`]s. A new entry has none.
+    /// Builds a new, empty repo. If the repo keeps its entities at a location, the new one is removed when it is dropped.
     ///
-    /// ```
-    /// # #[cfg(feature = "memory")] {
-    /// use polyserve::catalog::Entry;
-    /// use polyserve::memory::Sharded;
-    /// use std::sync::Arc;
+    /// # Errors
     ///
-    /// let mine = Entry::repo("mine", "shards", &[], || Ok(Arc::new(Sharded::new())));
-    /// let mine = mine.with_named(|| Ok(Arc::new(Sharded::of())));
-    /// assert!(mine.named.is_some());
-    /// # }
-    /// ```
-    #[must_use]
-    pub fn with_named(
-        mut self,
-        make: impl Fn() -> io::Result<Arc<dyn EntityRepo<NamedEntity>>> + Send + Sync + 'static,
-    ) -> Self {
-        self.named = Some(Arc::new(make));
-        self
+    /// Returns an error if a thread, a directory or an engine that the repo needs is not available.
+    pub fn build(&self) -> io::Result<Arc<dyn EntityRepo>> {
+        (self.make.empty)()
+    }
+
+    /// Opens the entities that are kept at the repo's location. A repo without a location is built new and empty.
+    ///
+    /// # Errors
+    ///
+    /// Returns the errors of [`build`](Self::build), and an error if the entities cannot be read.
+    pub fn open(&self) -> io::Result<Arc<dyn EntityRepo>> {
+        self.make.kept.as_ref().unwrap_or(&self.make.empty)()
+    }
+
+    /// Returns whether the repo keeps its entities at a location.
+    pub fn has_location(&self) -> bool {
+        self.make.kept.is_some()
+    }
+
+    /// Returns the workloads for which the repo is a candidate. See [`Catalog::repos_for`](super::Catalog::repos_for).
+    pub fn suits(&self) -> Option<Suits> {
+        self.make.suits
     }
 }
 
@@ -225,6 +243,15 @@ impl Entry<MakeExecutor> {
     ) -> Self {
         Self::new(name, summary, promises, Arc::new(make))
     }
+
+    /// Builds the executor with the workers and the queue of `config`.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if a value is wrong, or if a thread cannot be started.
+    pub fn build(&self, config: &ServerConfig) -> io::Result<Arc<dyn Executor>> {
+        (self.make)(config)
+    }
 }
 
 impl Entry<MakeService> {
@@ -236,6 +263,11 @@ impl Entry<MakeService> {
         make: impl Fn(Arc<dyn EntityRepo>) -> Arc<dyn Service> + Send + Sync + 'static,
     ) -> Self {
         Self::new(name, summary, promises, Arc::new(make))
+    }
+
+    /// Builds the service over `repo`. A service without stored data ignores the repo.
+    pub fn build(&self, repo: Arc<dyn EntityRepo>) -> Arc<dyn Service> {
+        (self.make)(repo)
     }
 
     /// The entry of the entity store, `entity`, with options. It takes the place of the built-in one.

@@ -6,13 +6,13 @@
 //! ```
 //! use std::sync::Arc;
 //! use polyserve::catalog::{Catalog, Entry, Promise};
-//! # use polyserve::{Answer, Condition, Conditional, Entity, EntityRef, EntityRepo, Lookup, Put, Removed, RepoError};
+//! # use polyserve::{Answer, Condition, Conditional, Entity, EntityRepo, Lookup, Put, Removed, RepoAnswer, RepoError, Visit};
 //! # #[derive(Debug, Default)] struct MyRepo;
 //! # impl EntityRepo for MyRepo {
-//! #     fn get(&self, _: &i64, _: &mut dyn FnMut(EntityRef<'_>)) -> Answer<Result<Lookup, RepoError>> { Answer::Now(Ok(Lookup::Absent)) }
-//! #     fn put_if(&self, _: Entity, _: &Condition) -> Answer<Result<Conditional<Put>, RepoError>> { Answer::Now(Ok(Conditional::Refused)) }
-//! #     fn remove_if(&self, _: &i64, _: &Condition) -> Answer<Result<Conditional<Removed>, RepoError>> { Answer::Now(Ok(Conditional::Refused)) }
-//! #     fn len(&self) -> Answer<Result<u64, RepoError>> { Answer::Now(Ok(0)) }
+//! #     fn get(&self, _: &i64, _: Visit<'_>) -> RepoAnswer<Lookup> { Answer::Now(Ok(Lookup::Absent)) }
+//! #     fn put_if(&self, _: Entity, _: &Condition) -> RepoAnswer<Conditional<Put>> { Answer::Now(Ok(Conditional::Refused)) }
+//! #     fn remove_if(&self, _: &i64, _: &Condition) -> RepoAnswer<Conditional<Removed>> { Answer::Now(Ok(Conditional::Refused)) }
+//! #     fn len(&self) -> RepoAnswer<u64> { Answer::Now(Ok(0)) }
 //! # }
 //!
 //! let mine = Entry::repo("my_repo", "my own map", &[Promise::Linearizable], || Ok(Arc::new(MyRepo::default())));
@@ -25,6 +25,7 @@
 //! a linear search through a few dozen names.
 
 mod build_code;
+mod build_error;
 mod builtin;
 mod entry;
 mod located;
@@ -33,10 +34,15 @@ mod promise;
 mod suits;
 mod tag;
 
+use std::sync::Arc;
+
+use polyserve_core::{EntityRepo, Identifiable, Server, ServerConfig};
+
 pub use build_code::BuildCode;
+pub use build_error::BuildError;
 pub use entry::{
-    CatalogEntityService, Entry, ExecutorEntry, MakeExecutor, MakeNamedRepo, MakeRepo, MakeServer, MakeService,
-    RepoEntry, ServerEntry, ServiceEntry,
+    CatalogEntityService, Entry, ExecutorEntry, MakeExecutor, MakeRepo, MakeServer, MakeService, RepoEntry,
+    ServerEntry, ServiceEntry,
 };
 pub use located::LocatedRepo;
 pub use name::UnknownName;
@@ -234,6 +240,36 @@ impl Catalog {
         }
     }
 
+    /// Builds the server with this name.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`BuildError`] if the name is unknown, or if the server cannot honour a setting.
+    ///
+    /// ```
+    /// # #[cfg(feature = "threadpool")] {
+    /// use polyserve::ServerConfig;
+    /// use polyserve::catalog::Catalog;
+    ///
+    /// let catalog = Catalog::builtin();
+    /// assert!(catalog.build_server("pool_server", &ServerConfig::default()).is_ok());
+    /// let error = catalog.build_server("sequential", &ServerConfig::default().workers(4)).unwrap_err();
+    /// assert!(error.to_string().contains("workers"));
+    /// # }
+    /// ```
+    pub fn build_server(&self, name: &str, config: &ServerConfig) -> Result<Box<dyn Server>, BuildError> {
+        Ok(self.server(name)?.build(config)?)
+    }
+
+    /// Opens the repo with this name: the entities at its location. A repo without a location is new and empty.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`BuildError`] if the name is unknown, or if the repo cannot be opened.
+    pub fn open_repo(&self, name: &str) -> Result<Arc<dyn EntityRepo>, BuildError> {
+        Ok(self.repo(name)?.open()?)
+    }
+
     /// Returns the executor with this name.
     ///
     /// # Errors
@@ -260,6 +296,32 @@ impl Catalog {
     pub fn reference(&self, name: &str) -> Result<&ServerEntry, UnknownName> {
         find("reference", &self.references, name)
     }
+}
+
+/// Builds a new, empty repo in memory of this project for entities of any type.
+///
+/// # Errors
+///
+/// Returns [`UnknownName`] with the known names if the name is unknown.
+///
+/// ```
+/// # #[cfg(feature = "memory")] {
+/// use polyserve::catalog::repo_of;
+/// use polyserve::{EntityRepo, identifiable};
+///
+/// #[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
+/// struct Account { name: String }
+/// identifiable!(Account, name: String);
+///
+/// let accounts = repo_of::<Account>("sharded").unwrap();
+/// assert_eq!(accounts.len().wait().unwrap(), 0);
+/// # }
+/// ```
+pub fn repo_of<E: Identifiable>(name: &str) -> Result<Arc<dyn EntityRepo<E>>, UnknownName> {
+    builtin::repo_of(name).ok_or_else(|| {
+        let catalog = Catalog::builtin();
+        UnknownName::new("repo", name, catalog.repos.iter().map(|entry| entry.name.clone()).collect())
+    })
 }
 
 /// A short name, and the full name of the server.

@@ -2,6 +2,7 @@
 
 use std::error::Error;
 use std::fmt;
+use std::mem;
 
 /// A name that is not in the catalog.
 ///
@@ -74,7 +75,18 @@ impl Error for UnknownName {}
 
 /// Returns the Levenshtein distance of two names, ignoring case.
 fn distance(from: &str, to: &str) -> usize {
-    strsim::levenshtein(&from.to_lowercase(), &to.to_lowercase())
+    let to: Vec<char> = to.to_lowercase().chars().collect();
+    // The distances of the characters of `from` so far to each beginning of `to`.
+    let mut distances: Vec<usize> = (0..=to.len()).collect();
+    for (row, from) in from.to_lowercase().chars().enumerate() {
+        let mut diagonal = mem::replace(&mut distances[0], row + 1);
+        for (column, to) in to.iter().enumerate() {
+            let replaced = diagonal + usize::from(from != *to);
+            diagonal = distances[column + 1];
+            distances[column + 1] = replaced.min(diagonal + 1).min(distances[column] + 1);
+        }
+    }
+    distances[to.len()]
 }
 
 #[cfg(test)]

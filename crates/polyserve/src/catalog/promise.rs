@@ -2,14 +2,14 @@
 
 use std::fmt;
 
-use polyserve_core::Connections;
+use polyserve_core::Shape;
 
 /// A promise of a strategy. Its text is the one that `polyserve list` prints.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Promise {
     /// A server's shape.
-    Connections(Connections),
+    Shape(Shape),
     /// A server blocks a worker for each deferred answer: at most as many deferred answers are pending as there are workers.
     LaterHoldsWorker,
     /// A server blocks no thread for a deferred answer.
@@ -51,9 +51,9 @@ pub enum Promise {
 impl fmt::Display for Promise {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Connections(Connections::Multiplexed) => "multiplexed connections",
-            Self::Connections(Connections::OnePerThread) => "one connection a thread",
-            Self::Connections(Connections::One) => "one connection at a time",
+            Self::Shape(Shape::Multiplexed) => "multiplexed connections",
+            Self::Shape(Shape::OnePerThread) => "one connection a thread",
+            Self::Shape(Shape::One) => "one connection at a time",
             Self::LaterHoldsWorker => "later answers hold a worker",
             Self::LaterHoldsNoThread => "later answers hold no thread",
             Self::BoundedQueue => "bounded queue",

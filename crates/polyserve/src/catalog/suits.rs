@@ -100,7 +100,7 @@ impl Catalog {
     /// ```
     pub fn repos_for(&self, criteria: &RepoCriteria) -> RepoChoice<'_> {
         let mut choice = RepoChoice::default();
-        let suits = self.repos().iter().filter_map(|entry| Some((entry, entry.suits?)));
+        let suits = self.repos().iter().filter_map(|entry| Some((entry, entry.suits()?)));
         let mut suits: Vec<_> = suits.filter(|(_, suits)| (suits.when)(criteria)).collect();
         suits.sort_by_key(|(_, suits)| !suits.usual);
         for (entry, Suits { why, overhead, .. }) in suits {

@@ -9,18 +9,12 @@ use std::fmt;
 pub enum Tag {
     /// `compare --quick` takes this server: one of each kind.
     Quick,
-    /// `matrix --quick` takes this server.
-    QuickMatrix,
     /// `scale` takes it.
     Scale,
     /// `scale --quick` takes this server.
     QuickScale,
     /// `recommend` measures this server.
     Recommended,
-    /// `ladder` measures this server with one optimisation after the other.
-    LadderRung,
-    /// This server is the counterpart of the published contestant with this name.
-    PublishedTwin(&'static str),
     /// `seam` measures this repo next to the bare map with this name.
     NextToMap(&'static str),
 }
@@ -29,12 +23,9 @@ impl fmt::Display for Tag {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Quick => f.write_str("quick"),
-            Self::QuickMatrix => f.write_str("quick matrix"),
             Self::Scale => f.write_str("scale"),
             Self::QuickScale => f.write_str("quick scale"),
             Self::Recommended => f.write_str("recommended"),
-            Self::LadderRung => f.write_str("ladder rung"),
-            Self::PublishedTwin(name) => write!(f, "published twin of {name}"),
             Self::NextToMap(map) => write!(f, "next to {map}"),
         }
     }

@@ -202,7 +202,7 @@ impl Settings {
     }
 
     /// Checks that each flag applies to at least one of `servers`. A command over several servers then starts each with
-    /// the settings that it has, see [`ServerEntry::make_with_supported`].
+    /// the settings that it has, see [`ServerEntry::build_with_supported`].
     ///
     /// # Errors
     ///
@@ -228,7 +228,7 @@ impl Settings {
                     "queue" => config.queue = self.config.queue,
                     _ => {}
                 }
-                error = (server.make)(&config).err().filter(|error| error.unsupported_setting() == Some(name));
+                error = server.build(&config).err().filter(|error| error.unsupported_setting() == Some(name));
                 if error.is_none() {
                     break;
                 }

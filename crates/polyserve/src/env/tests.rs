@@ -1,3 +1,5 @@
+use polyserve_core::Supports;
+
 use super::*;
 use std::collections::{BTreeSet, HashMap};
 use std::os::unix::ffi::OsStringExt;
@@ -152,7 +154,7 @@ fn a_refused_pool_size_is_an_error() {
 /// A variable may be meant for another server that is started in the same environment. A flag is meant for this server.
 #[test]
 fn a_flag_that_a_server_does_not_have_is_refused_and_a_variable_is_left_out() {
-    let no_queue = |config: &ServerConfig| config.refuse_queue("me").map(|()| config.queue);
+    let no_queue = |config: &ServerConfig| Supports::new("me").check(config).map(|()| config.queue);
     let variable = read(&[], &[("POLYSERVE_QUEUE", "7")]).unwrap();
     assert_eq!((variable.config.queue, variable.make(no_queue)), (Some(7), Ok(None)));
     let flag = read(&[("queue", "7")], &[("POLYSERVE_QUEUE", "8")]).unwrap();
@@ -171,8 +173,8 @@ fn a_flag_applies_to_the_servers_that_have_it_and_is_refused_if_none_has() {
         assert_eq!(settings.check([sequential, pool]), Ok(()));
         let error = settings.check([sequential]).unwrap_err().to_string();
         assert!(error.contains(flag) && error.contains("sequential"), "{error}");
-        assert_eq!(pool.make_with_supported(&settings.config).unwrap().1, settings.config);
-        assert_eq!(sequential.make_with_supported(&settings.config).unwrap().1, ServerConfig::default());
+        assert_eq!(pool.build_with_supported(&settings.config).unwrap().1, settings.config);
+        assert_eq!(sequential.build_with_supported(&settings.config).unwrap().1, ServerConfig::default());
     }
     assert_eq!(read(&[], &[("POLYSERVE_QUEUE", "7")]).unwrap().check([sequential]), Ok(()));
 }

@@ -33,7 +33,7 @@ use polyserve::serving::{
     Connection, ConnectionTable, EventListener, EventSocket, ServerState, TableEntry, TurnEnd, WokenList, net,
     with_buffers,
 };
-use polyserve::{ConfigError, ListenOn};
+use polyserve::{ConfigError, ListenOn, Supports};
 use polyserve_conformance::property;
 use polyserve_conformance::server::{self, ServerSubject};
 
@@ -46,15 +46,14 @@ struct EventLoop {
 impl EventLoop {
     /// Creates a server with the limits of `config`. Returns an error for settings that it does not support.
     fn new(config: ServerConfig) -> Result<Self, ConfigError> {
-        config.validate()?;
-        config.refuse_queue("this server")?;
+        Supports::new("this server").check(&config)?;
         Ok(Self { config })
     }
 }
 
 impl Server for EventLoop {
-    fn connections(&self) -> Connections {
-        Connections::Multiplexed
+    fn shape(&self) -> Shape {
+        Shape::Multiplexed
     }
 
     fn start(&self, on: ListenOn, service: Arc<dyn Service>) -> io::Result<Running> {
@@ -166,7 +165,7 @@ impl EventThread {
 
 fn main() -> anyhow::Result<ExitCode> {
     if std::env::args_os().len() > 1 {
-        let promises = &[Promise::Connections(Connections::Multiplexed), Promise::Drains];
+        let promises = &[Promise::Shape(Shape::Multiplexed), Promise::Drains];
         return Ok(polyserve_cli::main(Catalog::builtin().with_server(Entry::server(
             "event_loop",
             "an event loop with mio on each thread",

@@ -23,7 +23,7 @@ use polyserve::catalog::{Entry, Promise};
 use polyserve::prelude::*;
 use polyserve::serving::blocking::{self, ThreadConnection};
 use polyserve::serving::{Bound, ConnectionTable, Incoming, bind, into_stream};
-use polyserve::{ConfigError, ListenOn};
+use polyserve::{ConfigError, ListenOn, Supports};
 use polyserve_conformance::property;
 use polyserve_conformance::server::{self, ServerSubject};
 
@@ -36,22 +36,16 @@ struct PerThread {
 impl PerThread {
     /// Creates a server with the limits of `config`. Returns an error for settings that it does not support.
     fn new(config: ServerConfig) -> Result<Self, ConfigError> {
-        config.validate()?;
-        config.refuse_queue("this server")?;
-        match config.workers {
-            None => Ok(Self { config }),
-            Some(workers) => Err(ConfigError::unsupported(
-                "workers",
-                workers,
-                "left out for this server (one thread for each connection: set max_connections)",
-            )),
-        }
+        Supports::new("this server")
+            .no_workers("one thread for each connection: set max_connections")
+            .check(&config)?;
+        Ok(Self { config })
     }
 }
 
 impl Server for PerThread {
-    fn connections(&self) -> Connections {
-        Connections::OnePerThread
+    fn shape(&self) -> Shape {
+        Shape::OnePerThread
     }
 
     fn max_concurrent(&self) -> Option<usize> {
@@ -136,7 +130,7 @@ fn main() -> anyhow::Result<ExitCode> {
 
 /// The strategies of polyserve and this server.
 fn catalog() -> Catalog {
-    let promises = &[Promise::Connections(Connections::OnePerThread), Promise::Drains];
+    let promises = &[Promise::Shape(Shape::OnePerThread), Promise::Drains];
     Catalog::builtin().with_server(Entry::server("custom", "a thread for each connection", promises, |config| {
         Ok(Box::new(PerThread::new(config.clone())?))
     }))

@@ -99,7 +99,7 @@ use http::HeaderValue;
 use hyper::server::conn::http1;
 #[cfg(feature = "tower")]
 use polyserve_core::IntoListenOn;
-use polyserve_core::{ConfigError, Connections, ListenOn, Running, Server, ServerConfig, Service};
+use polyserve_core::{ConfigError, ListenOn, Running, Server, ServerConfig, Service, Shape, Supports};
 use polyserve_serving::http1::session::OUTPUT_BOUND;
 use polyserve_serving::{Bound, bind};
 use tokio::runtime::Handle;
@@ -135,6 +135,8 @@ pub struct TokioHyper {
     http2: bool,
 }
 
+const SUPPORTS: Supports = Supports::new("tokio_hyper");
+
 impl TokioHyper {
     /// A server with a runtime of its own for each run. `workers` is the number of its threads, by default the number of
     /// available cores.
@@ -143,8 +145,7 @@ impl TokioHyper {
     ///
     /// Returns an error if a limit is zero or out of range.
     pub fn new(config: ServerConfig) -> Result<Self, ConfigError> {
-        config.validate()?;
-        config.refuse_queue("tokio_hyper")?;
+        SUPPORTS.check(&config)?;
         Ok(Self::of(config, None))
     }
 
@@ -170,15 +171,7 @@ impl TokioHyper {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn with_handle(config: ServerConfig, runtime: Handle) -> Result<Self, ConfigError> {
-        config.validate()?;
-        config.refuse_queue("tokio_hyper")?;
-        if let Some(workers) = config.workers {
-            return Err(ConfigError::unsupported(
-                "workers",
-                workers,
-                "left out for tokio_hyper on a runtime that has its own",
-            ));
-        }
+        SUPPORTS.no_workers("the runtime has its own").check(&config)?;
         Ok(Self::of(config, Some(runtime)))
     }
 
@@ -291,8 +284,8 @@ impl Service for UnusedService {
 }
 
 impl Server for TokioHyper {
-    fn connections(&self) -> Connections {
-        Connections::Multiplexed
+    fn shape(&self) -> Shape {
+        Shape::Multiplexed
     }
 
     fn start(&self, on: ListenOn, service: Arc<dyn Service>) -> std_io::Result<Running> {

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use polyserve::ConfigError;
-use polyserve::catalog::{Catalog, RepoEntry, ServerEntry, Tag};
+use polyserve::catalog::{Catalog, RepoEntry, ServerEntry};
 use polyserve::env::Settings;
 use polyserve_experiments::ladder::variant::Binary;
 use polyserve_experiments::matrix::claims::{CLASSIC, TWIN};
@@ -19,6 +19,8 @@ use crate::commands::entrants::{debug_args, serve};
 use crate::commands::names::{default_names, repo_names};
 use crate::commands::room::{check_flags, fitted, flags, roomy};
 
+/// The servers of the catalog that a quick run measures.
+const QUICK_SERVERS: [&str; 3] = ["pool_server/mpsc_pool", "pool_server/stealing_pool", "tokio_tcp"];
 /// The servers in Go that are contestants by default.
 const TWINS: [&str; 2] = [TWIN, "go/twin-syncmap"];
 
@@ -69,7 +71,7 @@ impl MatrixContestants<'_> {
         if !self.args.servers.is_empty() {
             return self.args.servers.clone();
         }
-        let quick = self.args.quick.then_some(Tag::QuickMatrix);
+        let quick = self.args.quick.then_some(QUICK_SERVERS.as_slice());
         let catalog_servers = default_names(catalog.servers(), Catalog::builtin().servers(), quick);
         let mut names: Vec<String> = catalog_servers.into_iter().chain(TWINS.map(String::from)).collect();
         if !self.args.quick {

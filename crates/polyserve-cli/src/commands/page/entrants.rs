@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use polyserve::Connections;
+use polyserve::Shape;
 use polyserve::catalog::{Catalog, Promise, ServerEntry};
 use polyserve::env::Settings;
 use polyserve_experiments::page::published::{self, SETUPS, Setup};
@@ -41,7 +41,7 @@ impl Selection<'_> {
         let named: Vec<&str> = self.named()?.into_iter().map(|entry| entry.name.as_str()).collect();
         let (mut entrants, mut absent) = (Vec::new(), Vec::new());
         for setup in SETUPS {
-            let Setup { published_as, workers } = setup;
+            let Setup { published_as, workers, .. } = setup;
             let twin = setup.server(self.catalog);
             let server = twin.map_or(published_as, |entry| entry.name.as_str());
             if !named.is_empty() && !named.contains(&server) {
@@ -101,9 +101,9 @@ impl Selection<'_> {
                 .map(|(_, entrant)| entrant)
                 .collect();
             let is_pool = match shape {
-                Connections::Multiplexed => true,
-                Connections::OnePerThread => !sized.is_empty(),
-                Connections::One => false,
+                Shape::Multiplexed => true,
+                Shape::OnePerThread => !sized.is_empty(),
+                Shape::One => false,
             };
             if self.servers.is_empty() && !is_pool {
                 absent.push(self.no_pool(&alone));
@@ -144,7 +144,7 @@ impl Selection<'_> {
         workers: Option<usize>,
         page: PageSource,
         requests: impl Fn(Option<usize>) -> u64,
-    ) -> anyhow::Result<(Connections, PageServer)> {
+    ) -> anyhow::Result<(Shape, PageServer)> {
         let repo = &self.catalog.repos().first().context("the catalog has no repo")?.name;
         let Self { flags: given, settings, conditions, .. } = self;
         let Conditions { connections, wait, every, .. } = conditions;
@@ -153,11 +153,11 @@ impl Selection<'_> {
             config.answer_timeout = config.answer_timeout.max(*wait * 2);
         }
         let (server, config) = room::fitted(entry, &config, workers)?;
-        let shape = server.connections();
+        let shape = server.shape();
         let waiting = match shape {
             _ if !entry.promises(Promise::LaterHoldsWorker) => None,
-            Connections::Multiplexed => config.workers,
-            Connections::OnePerThread | Connections::One => {
+            Shape::Multiplexed => config.workers,
+            Shape::OnePerThread | Shape::One => {
                 Some(server.max_concurrent().map_or(*connections, |max| max.min(*connections)))
             }
         };

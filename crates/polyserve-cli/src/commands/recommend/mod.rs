@@ -272,7 +272,7 @@ fn contestant(
     }
     let launch = serve(&candidate.server, &candidate.repo, &flags, Vec::new());
     Ok(Contestant::new(&candidate.name(), Role::Ranked, launch).with(|one| {
-        one.shape = Some(server.connections());
+        one.shape = Some(server.shape());
         one.bound = bound(server.as_ref(), &config, connections);
         one.wait = workload.longest_request();
     }))

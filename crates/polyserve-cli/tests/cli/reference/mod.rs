@@ -18,7 +18,7 @@ const NAMES: [&str; 2] = ["null_epoll", "null_accept"];
 
 fn start(name: &str, config: &ServerConfig) -> Running {
     let catalog = with_references(Catalog::new());
-    let server = (catalog.reference(name).unwrap().make)(config).unwrap();
+    let server = catalog.reference(name).unwrap().build(config).unwrap();
     server.serve(([127, 0, 0, 1], 0), Echo).unwrap()
 }
 

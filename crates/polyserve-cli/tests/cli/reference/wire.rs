@@ -3,7 +3,7 @@ use std::net::{Shutdown, TcpListener, TcpStream};
 use std::time::{Duration, SystemTime};
 
 use polyserve::catalog::{Catalog, Entry};
-use polyserve::{Connections, ServerConfig};
+use polyserve::{ServerConfig, Shape};
 use polyserve_lab::reference::{BODY, NullAccept, with_references};
 use serde_json::{Value, json};
 use socket2::{Domain, Socket, Type};
@@ -136,7 +136,7 @@ fn what_it_cannot_do_it_refuses() {
         let make = |change: fn(&mut ServerConfig)| {
             let mut config = ServerConfig::default();
             change(&mut config);
-            let server = (catalog.reference(name).unwrap().make)(&config);
+            let server = catalog.reference(name).unwrap().build(&config);
             server.err().map(|error| error.to_string())
         };
         assert_eq!(make(|config| config.workers = Some(1)), None);
@@ -156,7 +156,7 @@ fn a_reference_of_ones_own_stays() {
     assert_eq!(catalog.reference("null_epoll").unwrap().summary, "mine");
     let shape = |name: &str| {
         let catalog = with_references(Catalog::new());
-        (catalog.reference(name).unwrap().make)(&ServerConfig::default()).unwrap().connections()
+        catalog.reference(name).unwrap().build(&ServerConfig::default()).unwrap().shape()
     };
-    assert_eq!(NAMES.map(shape), [Connections::Multiplexed, Connections::One]);
+    assert_eq!(NAMES.map(shape), [Shape::Multiplexed, Shape::One]);
 }

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::task::Context;
 
 use polyserve_core::{
-    Answer, Condition, Conditional, Entity, EntityRef, EntityRepo, Lookup, Put, Removed, RepoError, promise,
+    Answer, Condition, Conditional, Entity, EntityRepo, Lookup, Put, Removed, RepoAnswer, RepoError, Visit, promise,
 };
 
 use super::delegate;
@@ -17,22 +17,22 @@ use crate::repo::{LaterReference, Reference};
 macro_rules! implement_by_faulty_answer {
     ($repo:ty) => {
         impl EntityRepo for $repo {
-            fn get(&self, &id: &i64, visit: &mut dyn FnMut(EntityRef<'_>)) -> Answer<Result<Lookup, RepoError>> {
+            fn get(&self, &id: &i64, visit: Visit<'_>) -> RepoAnswer<Lookup> {
                 self.faulty_answer(|inner| inner.get(&id, visit))
             }
-            fn put(&self, entity: Entity) -> Answer<Result<Put, RepoError>> {
+            fn put(&self, entity: Entity) -> RepoAnswer<Put> {
                 self.faulty_answer(|inner| inner.put(entity))
             }
-            fn remove(&self, &id: &i64) -> Answer<Result<Removed, RepoError>> {
+            fn remove(&self, &id: &i64) -> RepoAnswer<Removed> {
                 self.faulty_answer(|inner| inner.remove(&id))
             }
-            fn put_if(&self, entity: Entity, condition: &Condition) -> Answer<Result<Conditional<Put>, RepoError>> {
+            fn put_if(&self, entity: Entity, condition: &Condition) -> RepoAnswer<Conditional<Put>> {
                 self.faulty_answer(|inner| inner.put_if(entity, condition))
             }
-            fn remove_if(&self, &id: &i64, condition: &Condition) -> Answer<Result<Conditional<Removed>, RepoError>> {
+            fn remove_if(&self, &id: &i64, condition: &Condition) -> RepoAnswer<Conditional<Removed>> {
                 self.faulty_answer(|inner| inner.remove_if(&id, condition))
             }
-            fn len(&self) -> Answer<Result<u64, RepoError>> {
+            fn len(&self) -> RepoAnswer<u64> {
                 self.faulty_answer(EntityRepo::len)
             }
         }
@@ -47,7 +47,7 @@ pub struct VisitsAndAnswersLater {
 }
 
 impl EntityRepo for VisitsAndAnswersLater {
-    fn get(&self, &id: &i64, visit: &mut dyn FnMut(EntityRef<'_>)) -> Answer<Result<Lookup, RepoError>> {
+    fn get(&self, &id: &i64, visit: Visit<'_>) -> RepoAnswer<Lookup> {
         Answer::later(self.inner.get(&id, visit).into_future())
     }
     delegate!(put remove len put_if remove_if);
@@ -62,10 +62,7 @@ pub struct DroppedCompleter {
 }
 
 impl DroppedCompleter {
-    fn faulty_answer<T: Send + 'static>(
-        &self,
-        ask: impl FnOnce(&LaterReference) -> Answer<Result<T, RepoError>>,
-    ) -> Answer<Result<T, RepoError>> {
+    fn faulty_answer<T: Send + 'static>(&self, ask: impl FnOnce(&LaterReference) -> RepoAnswer<T>) -> RepoAnswer<T> {
         if self.asked.fetch_add(1, SeqCst) % 7 != 6 {
             return ask(&self.inner);
         }
@@ -84,10 +81,7 @@ pub struct NeverAnswers {
 }
 
 impl NeverAnswers {
-    fn faulty_answer<T: Send + 'static>(
-        &self,
-        ask: impl FnOnce(&LaterReference) -> Answer<Result<T, RepoError>>,
-    ) -> Answer<Result<T, RepoError>> {
+    fn faulty_answer<T: Send + 'static>(&self, ask: impl FnOnce(&LaterReference) -> RepoAnswer<T>) -> RepoAnswer<T> {
         let answer = ask(&self.inner);
         if self.asked.fetch_add(1, SeqCst) % 7 == 6 { Answer::later(pending()) } else { answer }
     }
@@ -102,10 +96,7 @@ pub struct FirstWakerOnly {
 }
 
 impl FirstWakerOnly {
-    fn faulty_answer<T: Send + 'static>(
-        &self,
-        ask: impl FnOnce(&LaterReference) -> Answer<Result<T, RepoError>>,
-    ) -> Answer<Result<T, RepoError>> {
+    fn faulty_answer<T: Send + 'static>(&self, ask: impl FnOnce(&LaterReference) -> RepoAnswer<T>) -> RepoAnswer<T> {
         let (mut future, mut first) = (ask(&self.inner).into_future(), None);
         Answer::later(poll_fn(move |cx| {
             let waker = first.get_or_insert_with(|| cx.waker().clone());
@@ -125,10 +116,7 @@ pub struct BusyUntilAnswered {
 }
 
 impl BusyUntilAnswered {
-    fn faulty_answer<T: Send + 'static>(
-        &self,
-        ask: impl FnOnce(&LaterReference) -> Answer<Result<T, RepoError>>,
-    ) -> Answer<Result<T, RepoError>> {
+    fn faulty_answer<T: Send + 'static>(&self, ask: impl FnOnce(&LaterReference) -> RepoAnswer<T>) -> RepoAnswer<T> {
         if self.busy.swap(true, SeqCst) {
             return Answer::later(async { Err(RepoError::Overloaded) });
         }
@@ -150,10 +138,7 @@ pub struct AbandonsWaiting {
 }
 
 impl AbandonsWaiting {
-    fn faulty_answer<T: Send + 'static>(
-        &self,
-        ask: impl FnOnce(&LaterReference) -> Answer<Result<T, RepoError>>,
-    ) -> Answer<Result<T, RepoError>> {
+    fn faulty_answer<T: Send + 'static>(&self, ask: impl FnOnce(&LaterReference) -> RepoAnswer<T>) -> RepoAnswer<T> {
         let (answer, gone) = (ask(&self.inner), Arc::clone(&self.gone));
         answer.then(
             move |result| {

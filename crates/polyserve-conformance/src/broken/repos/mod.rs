@@ -12,9 +12,9 @@ pub use late::{
 };
 pub use ordered::{DirtyRead, EarlyAck, LateVersion, StaleCache, WithdrawnPut};
 pub use plain::{
-    AlwaysRemoved, AlwaysReplaced, CutAtNul, DelayedPut, DoubleVisit, Evicting, FirstPutStays, IgnoresConditions,
-    InventedEntity, LossyValue, MiscountedLen, NarrowId, PoisonedLock, RefusesAndRemoves, RemoveKeepsEntity,
-    RemovesTwoIds, ReplacedSaysCreated, TextValue, Tombstones,
+    AlwaysRemoved, AlwaysReplaced, CutAtNul, DelayedPut, Evicting, FirstPutStays, IgnoresConditions, InventedEntity,
+    LossyValue, MiscountedLen, NarrowId, PoisonedLock, RefusesAndRemoves, RemoveKeepsEntity, RemovesTwoIds,
+    ReplacedSaysCreated, TextValue, Tombstones, VisitsAndAnswersAbsent,
 };
 pub use raced::{
     ChecksThenWrites, DivergedReplicas, DoubleRemove, DroppedPut, EmptyWhileGrowing, LaggingReplica, LostCopy,
@@ -25,19 +25,19 @@ pub use raced::{
 macro_rules! delegate {
     () => {};
     (get $($rest:ident)*) => {
-        fn get(&self, &id: &i64, visit: &mut dyn FnMut(EntityRef<'_>)) -> Answer<Result<Lookup, RepoError>> {
+        fn get(&self, &id: &i64, visit: Visit<'_>) -> RepoAnswer<Lookup> {
             self.inner.get(&id, visit)
         }
         delegate!($($rest)*);
     };
     (put $($rest:ident)*) => {
-        fn put(&self, entity: Entity) -> Answer<Result<Put, RepoError>> {
+        fn put(&self, entity: Entity) -> RepoAnswer<Put> {
             self.inner.put(entity)
         }
         delegate!($($rest)*);
     };
     (remove $($rest:ident)*) => {
-        fn remove(&self, &id: &i64) -> Answer<Result<Removed, RepoError>> {
+        fn remove(&self, &id: &i64) -> RepoAnswer<Removed> {
             self.inner.remove(&id)
         }
         delegate!($($rest)*);
@@ -47,7 +47,7 @@ macro_rules! delegate {
             &self,
             entity: Entity,
             condition: &polyserve_core::Condition,
-        ) -> Answer<Result<polyserve_core::Conditional<Put>, RepoError>> {
+        ) -> RepoAnswer<polyserve_core::Conditional<Put>> {
             self.inner.put_if(entity, condition)
         }
         delegate!($($rest)*);
@@ -57,13 +57,13 @@ macro_rules! delegate {
             &self,
             &id: &i64,
             condition: &polyserve_core::Condition,
-        ) -> Answer<Result<polyserve_core::Conditional<Removed>, RepoError>> {
+        ) -> RepoAnswer<polyserve_core::Conditional<Removed>> {
             self.inner.remove_if(&id, condition)
         }
         delegate!($($rest)*);
     };
     (len $($rest:ident)*) => {
-        fn len(&self) -> Answer<Result<u64, RepoError>> {
+        fn len(&self) -> RepoAnswer<u64> {
             self.inner.len()
         }
         delegate!($($rest)*);

@@ -7,7 +7,7 @@ use std::sync::{Mutex, MutexGuard, TryLockError};
 use std::thread::yield_now;
 
 use polyserve_core::sync::lock;
-use polyserve_core::{Answer, Entity, EntityRef, EntityRepo, Lookup, Put, Removed, RepoError};
+use polyserve_core::{Answer, Entity, EntityRepo, Lookup, Put, Removed, RepoAnswer, Visit};
 
 use super::delegate;
 use crate::repo::{Reference, put_over};
@@ -39,7 +39,7 @@ impl EarlyAck {
 }
 
 impl EntityRepo for EarlyAck {
-    fn put(&self, entity: Entity) -> Answer<Result<Put, RepoError>> {
+    fn put(&self, entity: Entity) -> RepoAnswer<Put> {
         let Some(_guard) = try_lock(&self.storing) else {
             let existed = self.inner.map().contains_key(&entity.id);
             lock(&self.pending).push(entity);
@@ -61,7 +61,7 @@ pub struct WithdrawnPut {
 }
 
 impl EntityRepo for WithdrawnPut {
-    fn put(&self, entity: Entity) -> Answer<Result<Put, RepoError>> {
+    fn put(&self, entity: Entity) -> RepoAnswer<Put> {
         let _putting = lock(&self.putting);
         let removed = self.inner.map().remove(&entity.id);
         yield_now();
@@ -80,7 +80,7 @@ pub struct StaleCache {
 }
 
 impl EntityRepo for StaleCache {
-    fn get(&self, &id: &i64, visit: &mut dyn FnMut(EntityRef<'_>)) -> Answer<Result<Lookup, RepoError>> {
+    fn get(&self, &id: &i64, visit: Visit<'_>) -> RepoAnswer<Lookup> {
         let found = lock(&self.found).get(&id).cloned();
         let entity = found.or_else(|| {
             let entity = self.inner.map().get(&id).cloned()?;
@@ -89,16 +89,15 @@ impl EntityRepo for StaleCache {
             Some(entity)
         });
         let Some(entity) = entity else { return Answer::Now(Ok(Lookup::Absent)) };
-        visit(entity.as_ref());
-        Answer::Now(Ok(Lookup::Visited))
+        Answer::Now(Ok(visit.show(&entity)))
     }
-    fn put(&self, entity: Entity) -> Answer<Result<Put, RepoError>> {
+    fn put(&self, entity: Entity) -> RepoAnswer<Put> {
         let id = entity.id;
         let put = self.inner.put(entity);
         lock(&self.found).remove(&id);
         put
     }
-    fn remove(&self, &id: &i64) -> Answer<Result<Removed, RepoError>> {
+    fn remove(&self, &id: &i64) -> RepoAnswer<Removed> {
         let removed = self.inner.remove(&id);
         lock(&self.found).remove(&id);
         removed
@@ -114,12 +113,11 @@ pub struct DirtyRead {
 }
 
 impl EntityRepo for DirtyRead {
-    fn get(&self, &id: &i64, visit: &mut dyn FnMut(EntityRef<'_>)) -> Answer<Result<Lookup, RepoError>> {
+    fn get(&self, &id: &i64, visit: Visit<'_>) -> RepoAnswer<Lookup> {
         let Some(coming) = lock(&self.coming).get(&id).cloned() else { return self.inner.get(&id, visit) };
-        visit(coming.as_ref());
-        Answer::Now(Ok(Lookup::Visited))
+        Answer::Now(Ok(visit.show(&coming)))
     }
-    fn put(&self, entity: Entity) -> Answer<Result<Put, RepoError>> {
+    fn put(&self, entity: Entity) -> RepoAnswer<Put> {
         lock(&self.coming).insert(entity.id, entity.clone());
         yield_now();
         lock(&self.coming).remove(&entity.id);
@@ -145,10 +143,10 @@ impl LateVersion {
 }
 
 impl EntityRepo for LateVersion {
-    fn put(&self, entity: Entity) -> Answer<Result<Put, RepoError>> {
+    fn put(&self, entity: Entity) -> RepoAnswer<Put> {
         self.end_write(self.inner.put(entity))
     }
-    fn remove(&self, id: &i64) -> Answer<Result<Removed, RepoError>> {
+    fn remove(&self, id: &i64) -> RepoAnswer<Removed> {
         self.end_write(self.inner.remove(id))
     }
     fn version(&self, _: &i64) -> Option<u64> {

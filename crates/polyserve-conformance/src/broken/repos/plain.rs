@@ -6,7 +6,9 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::{Mutex, MutexGuard};
 
 use polyserve_core::sync::lock;
-use polyserve_core::{Answer, Condition, Conditional, Entity, EntityRef, EntityRepo, Lookup, Put, Removed, RepoError};
+use polyserve_core::{
+    Answer, Condition, Conditional, Entity, EntityRepo, Lookup, Put, Removed, RepoAnswer, RepoError, Visit,
+};
 
 use super::delegate;
 use crate::repo::Reference;
@@ -18,9 +20,9 @@ pub struct InventedEntity {
 }
 
 impl EntityRepo for InventedEntity {
-    fn get(&self, &id: &i64, visit: &mut dyn FnMut(EntityRef<'_>)) -> Answer<Result<Lookup, RepoError>> {
-        visit(self.inner.map().get(&id).map_or(EntityRef { id, description: "", value: 0.0 }, Entity::as_ref));
-        Answer::Now(Ok(Lookup::Visited))
+    fn get(&self, &id: &i64, visit: Visit<'_>) -> RepoAnswer<Lookup> {
+        let entity = self.inner.map().get(&id).cloned().unwrap_or_else(|| Entity::new(id, "", 0.0));
+        Answer::Now(Ok(visit.show(&entity)))
     }
     delegate!(put remove len put_if remove_if);
 }
@@ -41,16 +43,16 @@ impl DelayedPut {
 }
 
 impl EntityRepo for DelayedPut {
-    fn put(&self, entity: Entity) -> Answer<Result<Put, RepoError>> {
+    fn put(&self, entity: Entity) -> RepoAnswer<Put> {
         let id = entity.id;
         self.apply(Some(entity));
         Answer::Now(Ok(if self.inner.map().contains_key(&id) { Put::Replaced } else { Put::Created }))
     }
-    fn remove(&self, &id: &i64) -> Answer<Result<Removed, RepoError>> {
+    fn remove(&self, &id: &i64) -> RepoAnswer<Removed> {
         self.apply(None);
         self.inner.remove(&id)
     }
-    fn len(&self) -> Answer<Result<u64, RepoError>> {
+    fn len(&self) -> RepoAnswer<u64> {
         self.apply(None);
         self.inner.len()
     }
@@ -64,7 +66,7 @@ pub struct AlwaysReplaced {
 }
 
 impl EntityRepo for AlwaysReplaced {
-    fn put(&self, entity: Entity) -> Answer<Result<Put, RepoError>> {
+    fn put(&self, entity: Entity) -> RepoAnswer<Put> {
         self.inner.put(entity).map(|put| put.map(|_| Put::Replaced))
     }
     delegate!(get remove len put_if remove_if);
@@ -77,7 +79,7 @@ pub struct ReplacedSaysCreated {
 }
 
 impl EntityRepo for ReplacedSaysCreated {
-    fn put(&self, entity: Entity) -> Answer<Result<Put, RepoError>> {
+    fn put(&self, entity: Entity) -> RepoAnswer<Put> {
         self.inner.put(entity).map(|put| put.map(|_| Put::Created))
     }
     delegate!(get remove len put_if remove_if);
@@ -90,7 +92,7 @@ pub struct FirstPutStays {
 }
 
 impl EntityRepo for FirstPutStays {
-    fn put(&self, entity: Entity) -> Answer<Result<Put, RepoError>> {
+    fn put(&self, entity: Entity) -> RepoAnswer<Put> {
         let mut map = self.inner.map();
         let existed = map.contains_key(&entity.id);
         map.entry(entity.id).or_insert(entity);
@@ -106,7 +108,7 @@ pub struct AlwaysRemoved {
 }
 
 impl EntityRepo for AlwaysRemoved {
-    fn remove(&self, &id: &i64) -> Answer<Result<Removed, RepoError>> {
+    fn remove(&self, &id: &i64) -> RepoAnswer<Removed> {
         self.inner.remove(&id).map(|removed| removed.map(|_| Removed::Removed))
     }
     delegate!(get put len put_if remove_if);
@@ -119,7 +121,7 @@ pub struct RemoveKeepsEntity {
 }
 
 impl EntityRepo for RemoveKeepsEntity {
-    fn remove(&self, &id: &i64) -> Answer<Result<Removed, RepoError>> {
+    fn remove(&self, &id: &i64) -> RepoAnswer<Removed> {
         Answer::Now(Ok(crate::repo::removed_of(self.inner.map().get(&id))))
     }
     delegate!(get put len put_if remove_if);
@@ -133,7 +135,7 @@ pub struct Tombstones {
 }
 
 impl EntityRepo for Tombstones {
-    fn put(&self, entity: Entity) -> Answer<Result<Put, RepoError>> {
+    fn put(&self, entity: Entity) -> RepoAnswer<Put> {
         let new = lock(&self.known).insert(entity.id);
         self.inner.put(entity).map(move |put| put.map(|_| if new { Put::Created } else { Put::Replaced }))
     }
@@ -148,16 +150,16 @@ pub struct MiscountedLen {
 }
 
 impl EntityRepo for MiscountedLen {
-    fn put(&self, entity: Entity) -> Answer<Result<Put, RepoError>> {
+    fn put(&self, entity: Entity) -> RepoAnswer<Put> {
         self.puts.fetch_add(1, SeqCst);
         self.inner.put(entity)
     }
-    fn remove(&self, &id: &i64) -> Answer<Result<Removed, RepoError>> {
+    fn remove(&self, &id: &i64) -> RepoAnswer<Removed> {
         let removed = self.inner.map().remove(&id);
         self.puts.fetch_sub(u64::from(removed.is_some()), SeqCst);
         Answer::Now(Ok(crate::repo::removed_of(removed.as_ref())))
     }
-    fn len(&self) -> Answer<Result<u64, RepoError>> {
+    fn len(&self) -> RepoAnswer<u64> {
         Answer::Now(Ok(self.puts.load(SeqCst)))
     }
     delegate!(get put_if remove_if);
@@ -174,13 +176,14 @@ fn narrow(id: i64) -> i64 {
 }
 
 impl EntityRepo for NarrowId {
-    fn get(&self, &id: &i64, visit: &mut dyn FnMut(EntityRef<'_>)) -> Answer<Result<Lookup, RepoError>> {
-        self.inner.get(&narrow(id), &mut |entity| visit(EntityRef { id, ..entity }))
+    fn get(&self, &id: &i64, visit: Visit<'_>) -> RepoAnswer<Lookup> {
+        let found = self.inner.map().get(&narrow(id)).cloned();
+        Answer::Now(Ok(found.map_or(Lookup::Absent, |entity| visit.show(&Entity { id, ..entity }))))
     }
-    fn put(&self, entity: Entity) -> Answer<Result<Put, RepoError>> {
+    fn put(&self, entity: Entity) -> RepoAnswer<Put> {
         self.inner.put(Entity { id: narrow(entity.id), ..entity })
     }
-    fn remove(&self, &id: &i64) -> Answer<Result<Removed, RepoError>> {
+    fn remove(&self, &id: &i64) -> RepoAnswer<Removed> {
         self.inner.remove(&narrow(id))
     }
     delegate!(len put_if remove_if);
@@ -193,7 +196,7 @@ pub struct CutAtNul {
 }
 
 impl EntityRepo for CutAtNul {
-    fn put(&self, mut entity: Entity) -> Answer<Result<Put, RepoError>> {
+    fn put(&self, mut entity: Entity) -> RepoAnswer<Put> {
         entity.description.truncate(entity.description.find('\0').unwrap_or(entity.description.len()));
         self.inner.put(entity)
     }
@@ -207,7 +210,7 @@ pub struct LossyValue {
 }
 
 impl EntityRepo for LossyValue {
-    fn put(&self, entity: Entity) -> Answer<Result<Put, RepoError>> {
+    fn put(&self, entity: Entity) -> RepoAnswer<Put> {
         let value = f64::from(entity.value as f32);
         self.inner.put(Entity { value, ..entity })
     }
@@ -221,7 +224,7 @@ pub struct TextValue {
 }
 
 impl EntityRepo for TextValue {
-    fn put(&self, entity: Entity) -> Answer<Result<Put, RepoError>> {
+    fn put(&self, entity: Entity) -> RepoAnswer<Put> {
         let value = entity.value.to_string().parse().unwrap_or_default();
         self.inner.put(Entity { value, ..entity })
     }
@@ -235,23 +238,23 @@ pub struct RemovesTwoIds {
 }
 
 impl EntityRepo for RemovesTwoIds {
-    fn remove(&self, &id: &i64) -> Answer<Result<Removed, RepoError>> {
+    fn remove(&self, &id: &i64) -> RepoAnswer<Removed> {
         self.inner.map().remove(&id.wrapping_add(64));
         self.inner.remove(&id)
     }
     delegate!(get put len put_if remove_if);
 }
 
-/// Calls the visit twice. Caught by `visit_is_called_exactly_once`.
+/// Shows the entity to the visit, and answers that there is none. Caught by `visit_is_called_exactly_once`.
 #[derive(Debug, Default)]
-pub struct DoubleVisit {
+pub struct VisitsAndAnswersAbsent {
     inner: Reference,
 }
 
-impl EntityRepo for DoubleVisit {
-    fn get(&self, &id: &i64, visit: &mut dyn FnMut(EntityRef<'_>)) -> Answer<Result<Lookup, RepoError>> {
+impl EntityRepo for VisitsAndAnswersAbsent {
+    fn get(&self, &id: &i64, visit: Visit<'_>) -> RepoAnswer<Lookup> {
         let _ = self.inner.get(&id, visit);
-        self.inner.get(&id, visit)
+        Answer::Now(Ok(Lookup::Absent))
     }
     delegate!(put remove len put_if remove_if);
 }
@@ -263,29 +266,22 @@ pub struct PoisonedLock {
 }
 
 impl PoisonedLock {
-    fn with<T>(
-        &self,
-        operation: impl FnOnce(MutexGuard<'_, HashMap<i64, Entity>>) -> T,
-    ) -> Answer<Result<T, RepoError>> {
+    fn with<T>(&self, operation: impl FnOnce(MutexGuard<'_, HashMap<i64, Entity>>) -> T) -> RepoAnswer<T> {
         Answer::Now(self.map.lock().map(operation).map_err(|_| RepoError::Closed))
     }
 }
 
 impl EntityRepo for PoisonedLock {
-    fn get(&self, &id: &i64, visit: &mut dyn FnMut(EntityRef<'_>)) -> Answer<Result<Lookup, RepoError>> {
-        self.with(|map| {
-            let Some(entity) = map.get(&id) else { return Lookup::Absent };
-            visit(entity.as_ref());
-            Lookup::Visited
-        })
+    fn get(&self, &id: &i64, visit: Visit<'_>) -> RepoAnswer<Lookup> {
+        self.with(|map| map.get(&id).map_or(Lookup::Absent, |entity| visit.show(entity)))
     }
-    fn put_if(&self, entity: Entity, condition: &Condition) -> Answer<Result<Conditional<Put>, RepoError>> {
+    fn put_if(&self, entity: Entity, condition: &Condition) -> RepoAnswer<Conditional<Put>> {
         self.with(|mut map| crate::repo::put_if(&mut map, entity, condition))
     }
-    fn remove_if(&self, &id: &i64, condition: &Condition) -> Answer<Result<Conditional<Removed>, RepoError>> {
+    fn remove_if(&self, &id: &i64, condition: &Condition) -> RepoAnswer<Conditional<Removed>> {
         self.with(|mut map| crate::repo::remove_if(&mut map, &id, condition))
     }
-    fn len(&self) -> Answer<Result<u64, RepoError>> {
+    fn len(&self) -> RepoAnswer<u64> {
         self.with(|map| map.len() as u64)
     }
 }
@@ -297,7 +293,7 @@ pub struct IgnoresConditions {
 }
 
 impl EntityRepo for IgnoresConditions {
-    fn put_if(&self, entity: Entity, _condition: &Condition) -> Answer<Result<Conditional<Put>, RepoError>> {
+    fn put_if(&self, entity: Entity, _condition: &Condition) -> RepoAnswer<Conditional<Put>> {
         self.inner.put_if(entity, &Condition::ALWAYS)
     }
     delegate!(get len remove_if);
@@ -310,7 +306,7 @@ pub struct RefusesAndRemoves {
 }
 
 impl EntityRepo for RefusesAndRemoves {
-    fn remove_if(&self, &id: &i64, condition: &Condition) -> Answer<Result<Conditional<Removed>, RepoError>> {
+    fn remove_if(&self, &id: &i64, condition: &Condition) -> RepoAnswer<Conditional<Removed>> {
         let removed = self.inner.remove_if(&id, condition);
         self.inner.map().remove(&id);
         removed
@@ -325,7 +321,7 @@ pub struct Evicting {
 }
 
 impl EntityRepo for Evicting {
-    fn put(&self, entity: Entity) -> Answer<Result<Put, RepoError>> {
+    fn put(&self, entity: Entity) -> RepoAnswer<Put> {
         let mut map = self.inner.map();
         let replaced = map.insert(entity.id, entity);
         if map.len() > 10_000

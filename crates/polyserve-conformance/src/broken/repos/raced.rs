@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, RwLock, TryLockError};
 use std::thread::yield_now;
 
 use polyserve_core::sync::{lock, read, write};
-use polyserve_core::{Answer, Condition, Conditional, Entity, EntityRef, EntityRepo, Lookup, Put, Removed, RepoError};
+use polyserve_core::{Answer, Condition, Conditional, Entity, EntityRepo, Lookup, Put, Removed, RepoAnswer, Visit};
 
 use super::delegate;
 use crate::repo::Reference;
@@ -22,7 +22,7 @@ pub struct LostUpdate {
 }
 
 impl EntityRepo for LostUpdate {
-    fn put(&self, entity: Entity) -> Answer<Result<Put, RepoError>> {
+    fn put(&self, entity: Entity) -> RepoAnswer<Put> {
         let existed = self.inner.map().contains_key(&entity.id);
         yield_now();
         self.inner.map().insert(entity.id, entity);
@@ -49,19 +49,18 @@ impl LostCopy {
 }
 
 impl EntityRepo for LostCopy {
-    fn get(&self, &id: &i64, visit: &mut dyn FnMut(EntityRef<'_>)) -> Answer<Result<Lookup, RepoError>> {
+    fn get(&self, &id: &i64, visit: Visit<'_>) -> RepoAnswer<Lookup> {
         let map = lock(&self.map).clone();
         let Some(entity) = map.get(&id) else { return Answer::Now(Ok(Lookup::Absent)) };
-        visit(entity.as_ref());
-        Answer::Now(Ok(Lookup::Visited))
+        Answer::Now(Ok(visit.show(entity)))
     }
-    fn put_if(&self, entity: Entity, condition: &Condition) -> Answer<Result<Conditional<Put>, RepoError>> {
+    fn put_if(&self, entity: Entity, condition: &Condition) -> RepoAnswer<Conditional<Put>> {
         Answer::Now(Ok(self.change(|map| crate::repo::put_if(map, entity, condition))))
     }
-    fn remove_if(&self, &id: &i64, condition: &Condition) -> Answer<Result<Conditional<Removed>, RepoError>> {
+    fn remove_if(&self, &id: &i64, condition: &Condition) -> RepoAnswer<Conditional<Removed>> {
         Answer::Now(Ok(self.change(|map| crate::repo::remove_if(map, &id, condition))))
     }
-    fn len(&self) -> Answer<Result<u64, RepoError>> {
+    fn len(&self) -> RepoAnswer<u64> {
         Answer::Now(Ok(lock(&self.map).len() as u64))
     }
 }
@@ -74,14 +73,14 @@ pub struct ChecksThenWrites {
 }
 
 impl EntityRepo for ChecksThenWrites {
-    fn put_if(&self, entity: Entity, condition: &Condition) -> Answer<Result<Conditional<Put>, RepoError>> {
+    fn put_if(&self, entity: Entity, condition: &Condition) -> RepoAnswer<Conditional<Put>> {
         if !condition.allows(self.inner.map().get(&entity.id)) {
             return Answer::Now(Ok(Conditional::Refused));
         }
         yield_now();
         self.inner.put_if(entity, &Condition::ALWAYS)
     }
-    fn remove_if(&self, &id: &i64, condition: &Condition) -> Answer<Result<Conditional<Removed>, RepoError>> {
+    fn remove_if(&self, &id: &i64, condition: &Condition) -> RepoAnswer<Conditional<Removed>> {
         if self.inner.map().get(&id).is_some_and(|stored| !condition.allows(Some(stored))) {
             return Answer::Now(Ok(Conditional::Refused));
         }
@@ -98,7 +97,7 @@ pub struct DroppedPut {
 }
 
 impl EntityRepo for DroppedPut {
-    fn put(&self, entity: Entity) -> Answer<Result<Put, RepoError>> {
+    fn put(&self, entity: Entity) -> RepoAnswer<Put> {
         let mut map = match self.inner.mutex().try_lock() {
             Ok(map) => map,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
@@ -118,21 +117,21 @@ pub struct StaleRead {
 }
 
 impl EntityRepo for StaleRead {
-    fn get(&self, &id: &i64, visit: &mut dyn FnMut(EntityRef<'_>)) -> Answer<Result<Lookup, RepoError>> {
+    fn get(&self, &id: &i64, visit: Visit<'_>) -> RepoAnswer<Lookup> {
         let copy = read(&self.copy);
         let Some(entity) = copy.get(&id) else { return Answer::Now(Ok(Lookup::Absent)) };
-        visit(entity.as_ref());
+        let found = visit.show(entity);
         yield_now();
-        Answer::Now(Ok(Lookup::Visited))
+        Answer::Now(Ok(found))
     }
-    fn put(&self, entity: Entity) -> Answer<Result<Put, RepoError>> {
+    fn put(&self, entity: Entity) -> RepoAnswer<Put> {
         let put = self.inner.put(entity.clone());
         if let Ok(mut copy) = self.copy.try_write() {
             copy.insert(entity.id, entity);
         }
         put
     }
-    fn remove(&self, &id: &i64) -> Answer<Result<Removed, RepoError>> {
+    fn remove(&self, &id: &i64) -> RepoAnswer<Removed> {
         write(&self.copy).remove(&id);
         self.inner.remove(&id)
     }
@@ -150,17 +149,17 @@ pub struct LaggingReplica {
 }
 
 impl EntityRepo for LaggingReplica {
-    fn get(&self, &id: &i64, visit: &mut dyn FnMut(EntityRef<'_>)) -> Answer<Result<Lookup, RepoError>> {
+    fn get(&self, &id: &i64, visit: Visit<'_>) -> RepoAnswer<Lookup> {
         let copies = [&self.inner, &self.copy];
         copies[self.turn.fetch_add(1, SeqCst) % 2].get(&id, visit)
     }
-    fn put(&self, entity: Entity) -> Answer<Result<Put, RepoError>> {
+    fn put(&self, entity: Entity) -> RepoAnswer<Put> {
         let _changing = lock(&self.changing);
         let _ = self.copy.put(entity.clone());
         yield_now();
         self.inner.put(entity)
     }
-    fn remove(&self, &id: &i64) -> Answer<Result<Removed, RepoError>> {
+    fn remove(&self, &id: &i64) -> RepoAnswer<Removed> {
         let _changing = lock(&self.changing);
         let _ = self.copy.remove(&id);
         self.inner.remove(&id)
@@ -185,16 +184,16 @@ impl DivergedReplicas {
 }
 
 impl EntityRepo for DivergedReplicas {
-    fn get(&self, &id: &i64, visit: &mut dyn FnMut(EntityRef<'_>)) -> Answer<Result<Lookup, RepoError>> {
+    fn get(&self, &id: &i64, visit: Visit<'_>) -> RepoAnswer<Lookup> {
         self.in_turn()[0].get(&id, visit)
     }
-    fn put(&self, entity: Entity) -> Answer<Result<Put, RepoError>> {
+    fn put(&self, entity: Entity) -> RepoAnswer<Put> {
         let [first, second] = self.in_turn();
         let _ = first.put(entity.clone());
         yield_now();
         second.put(entity)
     }
-    fn remove(&self, &id: &i64) -> Answer<Result<Removed, RepoError>> {
+    fn remove(&self, &id: &i64) -> RepoAnswer<Removed> {
         let _ = self.copy.remove(&id);
         self.inner.remove(&id)
     }
@@ -209,11 +208,12 @@ pub struct TornRead {
 }
 
 impl EntityRepo for TornRead {
-    fn get(&self, &id: &i64, visit: &mut dyn FnMut(EntityRef<'_>)) -> Answer<Result<Lookup, RepoError>> {
+    fn get(&self, &id: &i64, visit: Visit<'_>) -> RepoAnswer<Lookup> {
         let value = read(&self.values).get(&id).copied().unwrap_or_default();
-        self.inner.get(&id, &mut |entity| visit(EntityRef { value, ..entity }))
+        let entity = self.inner.map().get(&id).cloned();
+        Answer::Now(Ok(entity.map_or(Lookup::Absent, |entity| visit.show(&Entity { value, ..entity }))))
     }
-    fn put(&self, entity: Entity) -> Answer<Result<Put, RepoError>> {
+    fn put(&self, entity: Entity) -> RepoAnswer<Put> {
         write(&self.values).insert(entity.id, entity.value);
         yield_now();
         self.inner.put(entity)
@@ -229,7 +229,7 @@ pub struct DoubleRemove {
 }
 
 impl EntityRepo for DoubleRemove {
-    fn remove(&self, &id: &i64) -> Answer<Result<Removed, RepoError>> {
+    fn remove(&self, &id: &i64) -> RepoAnswer<Removed> {
         let existed = self.inner.map().contains_key(&id);
         yield_now();
         self.inner.map().remove(&id);
@@ -246,7 +246,7 @@ pub struct LostToRemove {
 }
 
 impl EntityRepo for LostToRemove {
-    fn remove(&self, &id: &i64) -> Answer<Result<Removed, RepoError>> {
+    fn remove(&self, &id: &i64) -> RepoAnswer<Removed> {
         let removed = self.inner.remove(&id);
         yield_now();
         let _swept = self.inner.remove(&id);
@@ -262,7 +262,7 @@ pub struct EmptyWhileGrowing {
 }
 
 impl EntityRepo for EmptyWhileGrowing {
-    fn put(&self, entity: Entity) -> Answer<Result<Put, RepoError>> {
+    fn put(&self, entity: Entity) -> RepoAnswer<Put> {
         let mut map = self.inner.map();
         if map.len().is_power_of_two() {
             let moving = mem::take(&mut *map);

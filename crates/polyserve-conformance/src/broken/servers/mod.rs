@@ -22,7 +22,7 @@ mod sending;
 use std::io;
 use std::sync::Arc;
 
-use polyserve_core::{ConfigError, Connections, ListenOn, Running, Server, ServerConfig, Service};
+use polyserve_core::{ConfigError, ListenOn, Running, Server, ServerConfig, Service, Shape, Supports};
 
 pub use flaw::Flaw;
 
@@ -40,14 +40,8 @@ impl PlainServer {
     ///
     /// Returns an error if a limit is invalid, or if a worker count is set: this shape has none.
     pub fn new(config: ServerConfig) -> Result<Self, ConfigError> {
-        config.validate()?;
-        config.refuse_queue("this server")?;
-        match config.workers {
-            None => Ok(Self { config, flaw: None }),
-            Some(workers) => {
-                Err(ConfigError::unsupported("workers", workers, "left out (one thread for each connection)"))
-            }
-        }
+        Supports::new("this server").no_workers("one thread for each connection").check(&config)?;
+        Ok(Self { config, flaw: None })
     }
 
     /// The server with one flaw.
@@ -71,11 +65,11 @@ impl PlainServer {
 }
 
 impl Server for PlainServer {
-    fn connections(&self) -> Connections {
+    fn shape(&self) -> Shape {
         match self.flaw {
-            Some(flaw) if flaw.serves_one() => Connections::One,
-            Some(flaw) if flaw.has_one_worker() => Connections::Multiplexed,
-            _ => Connections::OnePerThread,
+            Some(flaw) if flaw.serves_one() => Shape::One,
+            Some(flaw) if flaw.has_one_worker() => Shape::Multiplexed,
+            _ => Shape::OnePerThread,
         }
     }
 

@@ -5,7 +5,9 @@ use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
 
-use polyserve_core::{Answer, Condition, Conditional, Entity, EntityRef, EntityRepo, Lookup, Put, Removed, RepoError};
+use polyserve_core::{
+    Answer, Condition, Conditional, Entity, EntityRepo, Lookup, Put, Removed, RepoAnswer, RepoError, Visit,
+};
 
 use crate::history::record::record_within;
 use crate::history::{Recording, RecordingControl, RecordingWorkload};
@@ -19,23 +21,23 @@ impl<F> fmt::Debug for FixedAnswers<F> {
     }
 }
 
-impl<F: Fn() -> Answer<Result<(), RepoError>> + Send + Sync + 'static> EntityRepo for FixedAnswers<F> {
-    fn get(&self, &_id: &i64, _visit: &mut dyn FnMut(EntityRef<'_>)) -> Answer<Result<Lookup, RepoError>> {
+impl<F: Fn() -> RepoAnswer<()> + Send + Sync + 'static> EntityRepo for FixedAnswers<F> {
+    fn get(&self, &_id: &i64, _visit: Visit<'_>) -> RepoAnswer<Lookup> {
         self.0().map(|result| result.map(|()| Lookup::Absent))
     }
-    fn put(&self, _entity: Entity) -> Answer<Result<Put, RepoError>> {
+    fn put(&self, _entity: Entity) -> RepoAnswer<Put> {
         self.0().map(|result| result.map(|()| Put::Created))
     }
-    fn remove(&self, &_id: &i64) -> Answer<Result<Removed, RepoError>> {
+    fn remove(&self, &_id: &i64) -> RepoAnswer<Removed> {
         self.0().map(|result| result.map(|()| Removed::Absent))
     }
-    fn put_if(&self, _entity: Entity, _condition: &Condition) -> Answer<Result<Conditional<Put>, RepoError>> {
+    fn put_if(&self, _entity: Entity, _condition: &Condition) -> RepoAnswer<Conditional<Put>> {
         self.0().map(|result| result.map(|()| Conditional::Refused))
     }
-    fn remove_if(&self, &_id: &i64, _condition: &Condition) -> Answer<Result<Conditional<Removed>, RepoError>> {
+    fn remove_if(&self, &_id: &i64, _condition: &Condition) -> RepoAnswer<Conditional<Removed>> {
         self.0().map(|result| result.map(|()| Conditional::Refused))
     }
-    fn len(&self) -> Answer<Result<u64, RepoError>> {
+    fn len(&self) -> RepoAnswer<u64> {
         self.0().map(|result| result.map(|()| 0))
     }
 }
@@ -43,7 +45,7 @@ impl<F: Fn() -> Answer<Result<(), RepoError>> + Send + Sync + 'static> EntityRep
 fn recorded(
     control: &RecordingControl,
     clients: u32,
-    answer: impl Fn() -> Answer<Result<(), RepoError>> + Send + Sync + 'static,
+    answer: impl Fn() -> RepoAnswer<()> + Send + Sync + 'static,
 ) -> Recording {
     let repo: Arc<dyn EntityRepo> = Arc::new(FixedAnswers(answer));
     let workload = RecordingWorkload { operations: 100_000, keys: 3, first_key: 1, seed: 0, conditions: false };

@@ -15,10 +15,10 @@ use crate::fixtures;
 fn a_server_that_can_hold_all_connections_closes_none() {
     let launch = fixtures::launch();
     let contestant = |shape| Contestant::new("any", Role::Ranked, launch.clone()).with(|one| one.shape = shape);
-    let absence = check_kept(&contestant(Some(Connections::Multiplexed)), 3).unwrap_err();
+    let absence = check_kept(&contestant(Some(Shape::Multiplexed)), 3).unwrap_err();
     assert!(absence.why.contains("3 requests were sent again") && absence.is_wrong(), "{absence:?}");
-    check_kept(&contestant(Some(Connections::Multiplexed)), 0).unwrap();
-    for shape in [None, Some(Connections::OnePerThread), Some(Connections::One)] {
+    check_kept(&contestant(Some(Shape::Multiplexed)), 0).unwrap();
+    for shape in [None, Some(Shape::OnePerThread), Some(Shape::One)] {
         check_kept(&contestant(shape), 3).unwrap();
     }
 }

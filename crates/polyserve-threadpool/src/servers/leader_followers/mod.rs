@@ -79,7 +79,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use polyserve_core::sync::{lock, write};
-use polyserve_core::{ConfigError, Connections, Drain, ListenOn, Running, Server, ServerConfig, Service};
+use polyserve_core::{ConfigError, Drain, ListenOn, Running, Server, ServerConfig, Service, Shape, Supports};
 use polyserve_serving::{LingeringSet, SHUTDOWN_SLACK, bind, drain_backlog};
 use threads::{Leader, RunState};
 
@@ -112,6 +112,9 @@ pub struct LeaderFollowers {
     config: ServerConfig,
 }
 
+const SUPPORTS: Supports =
+    Supports::new("leader_followers").no_workers("one thread for each connection: set max_connections");
+
 impl LeaderFollowers {
     /// Creates a server within the limits of `config`.
     ///
@@ -119,22 +122,14 @@ impl LeaderFollowers {
     ///
     /// Returns an error if a limit is zero or out of range, or if `workers` is set: each connection has a thread.
     pub fn new(config: ServerConfig) -> Result<Self, ConfigError> {
-        config.validate()?;
-        config.refuse_queue("leader_followers")?;
-        match config.workers {
-            None => Ok(Self { config }),
-            Some(workers) => Err(ConfigError::unsupported(
-                "workers",
-                workers,
-                "left out for leader_followers (one thread for each connection: set max_connections)",
-            )),
-        }
+        SUPPORTS.check(&config)?;
+        Ok(Self { config })
     }
 }
 
 impl Server for LeaderFollowers {
-    fn connections(&self) -> Connections {
-        Connections::OnePerThread
+    fn shape(&self) -> Shape {
+        Shape::OnePerThread
     }
 
     fn max_concurrent(&self) -> Option<usize> {

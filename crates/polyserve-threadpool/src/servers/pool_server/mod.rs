@@ -55,7 +55,7 @@ mod worker;
 use std::io;
 use std::sync::Arc;
 
-use polyserve_core::{ConfigError, Connections, Executor, ListenOn, Running, Server, ServerConfig, Service};
+use polyserve_core::{ConfigError, Executor, ListenOn, Running, Server, ServerConfig, Service, Shape};
 use polyserve_serving::{Bound, bind};
 
 use super::executor_source::ExecutorSource;
@@ -166,8 +166,8 @@ impl PoolServer {
 }
 
 impl Server for PoolServer {
-    fn connections(&self) -> Connections {
-        Connections::Multiplexed
+    fn shape(&self) -> Shape {
+        Shape::Multiplexed
     }
 
     fn start(&self, on: ListenOn, service: Arc<dyn Service>) -> io::Result<Running> {

@@ -99,10 +99,9 @@ macro_rules! engine {
     ($name:literal, $summary:literal, $location:literal, $promises:expr, $feature:literal, $repo:ident $(:: $path:ident)*, $options:expr) => {
         LocatedRepo::new($name, $summary, $location, $promises, |urls, _over| {
             use polyserve_core::Entity;
-            use polyserve_core::entity::NamedEntity;
 
             type Repo<E> = $repo $(:: $path)* <E>;
-            let [kept, empty, named] = [(); 3].map(|()| urls.to_owned());
+            let [kept, empty] = [(); 2].map(|()| urls.to_owned());
             let code = format!(
                 "{}::<Entity>::connect({urls:?}, Default::default())?",
                 stringify!($repo $(:: $path)*).replace(' ', "")
@@ -112,9 +111,6 @@ macro_rules! engine {
             })
             .with_open(move || {
                 Ok(Arc::new(Repo::<Entity>::connect(&kept, ($options)()?).map_err(io::Error::other)?))
-            })
-            .with_named(move || {
-                Ok(Arc::new(Repo::<NamedEntity>::temporary(&named, ($options)()?).map_err(io::Error::other)?))
             })
             .with_code(BuildCode::new(Some($feature), code))
         })
@@ -145,7 +141,6 @@ fn expanded(path: &str, home: Option<std::ffi::OsString>) -> std::io::Result<std
 /// The durable store over `sharded`, or over any other repo in memory.
 #[cfg(feature = "durable")]
 fn durable() -> LocatedRepo {
-    use polyserve_core::entity::NamedEntity;
     use polyserve_durable::Durable;
     use polyserve_memory::Sharded;
 
@@ -154,7 +149,7 @@ fn durable() -> LocatedRepo {
     let located = |path: &str| expanded(path, std::env::var_os("HOME"));
     let at = move |path: &str, over: Option<&RepoEntry>| {
         let name = over.map_or_else(|| format!("durable:{path}"), |over| format!("durable/{}:{path}", over.name));
-        let [kept, empty, named] = [(); 3].map(|()| path.to_owned());
+        let [kept, empty] = [(); 2].map(|()| path.to_owned());
         // A program has no shell that expands it.
         let path = located(path).unwrap_or_else(|_| path.into());
         let Some(over) = over else {
@@ -163,22 +158,18 @@ fn durable() -> LocatedRepo {
                 Ok(Arc::new(Durable::temporary(located(&empty)?, Sharded::new())?))
             })
             .with_open(move || Ok(Arc::new(Durable::open(located(&kept)?, Sharded::new())?)))
-            .with_named(move || Ok(Arc::new(Durable::temporary(located(&named)?, Sharded::of::<NamedEntity>())?)))
             .with_code(BuildCode::new(Some("durable"), code));
         };
-        let (make, make_kept) = (Arc::clone(&over.make), Arc::clone(&over.make));
-        let entry =
-            Entry::repo(&name, summary, PROMISES, move || Ok(Arc::new(Durable::temporary(located(&empty)?, make()?)?)))
-                .with_open(move || Ok(Arc::new(Durable::open(located(&kept)?, make_kept()?)?)));
+        let (over_empty, over_kept) = (over.clone(), over.clone());
+        let entry = Entry::repo(&name, summary, PROMISES, move || {
+            Ok(Arc::new(Durable::temporary(located(&empty)?, over_empty.build()?)?))
+        })
+        .with_open(move || Ok(Arc::new(Durable::open(located(&kept)?, over_kept.build()?)?)));
         let code = over.code.as_ref().map(|code| {
             let expression = format!("polyserve::durable::Durable::open({path:?}, {})?", code.expression);
             BuildCode::new(Some("durable"), expression)
         });
-        let entry = RepoEntry { code, ..entry };
-        match over.named.clone() {
-            Some(make) => entry.with_named(move || Ok(Arc::new(Durable::temporary(located(&named)?, make()?)?))),
-            None => entry,
-        }
+        RepoEntry { code, ..entry }
     };
     LocatedRepo::new("durable", summary, "PATH", PROMISES, at).with_repos()
 }

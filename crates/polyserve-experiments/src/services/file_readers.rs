@@ -7,10 +7,10 @@
 
 use std::io;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, Once, PoisonError};
 use std::thread;
 
-use crate::answer::{Answer, Completer, promise};
+use polyserve::{Answer, Completer, promise};
 
 /// What a read results in.
 #[derive(Debug)]
@@ -67,6 +67,9 @@ fn next(receiver: &Mutex<Receiver<Completer<FileRead>>>) -> Option<Completer<Fil
     receiver.lock().unwrap_or_else(PoisonError::into_inner).recv().ok()
 }
 
+/// The first failed read is logged. A line for each would fill a disk.
+static FAILED: Once = Once::new();
+
 fn serve(completer: Completer<FileRead>, read: &impl Fn() -> io::Result<Vec<u8>>) {
     if completer.is_abandoned() {
         return;
@@ -74,14 +77,14 @@ fn serve(completer: Completer<FileRead>, read: &impl Fn() -> io::Result<Vec<u8>>
     let result = match read() {
         Ok(content) => FileRead::Content(content),
         Err(error) => {
-            crate::throttled!(warn, %error, "the file of the page cannot be read");
+            FAILED.call_once(|| tracing::warn!(%error, "the file of the page cannot be read"));
             FileRead::Failed
         }
     };
     let _ = completer.complete(result); // the answer may have been abandoned
 }
 
-#[cfg(all(test, not(any(polyserve_loom, polyserve_shuttle))))]
+#[cfg(test)]
 mod tests {
     use super::*;
     use std::sync::mpsc::channel;

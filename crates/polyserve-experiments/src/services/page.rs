@@ -10,17 +10,16 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use polyserve::service::{Body, get_only};
+use polyserve::{Answer, Head, Reply, Request, Service, Status, timer};
+
 use super::file_readers::{FileRead, FileReaders};
-use super::welcome::refuse;
-use super::{Body, Head, Reply, Request, Service, Status};
-use crate::answer::Answer;
-use crate::timer;
 
 /// The service that answers `GET /` with a page of 176 bytes, or with a file. Every n-th request of the service is delayed.
 ///
 /// ```
-/// use polyserve_core::service::Page;
-/// use polyserve_core::{Running, Server, ServerExt};
+/// use polyserve::{Running, Server, ServerExt};
+/// use polyserve_experiments::services::Page;
 /// use std::time::Duration;
 /// fn serve(server: &dyn Server) -> std::io::Result<Running> {
 ///     server.serve("127.0.0.1:0", Page::new(10, Duration::from_secs(2)))
@@ -68,7 +67,7 @@ impl Page {
     /// [`READERS`](Self::READERS) threads. They end once the service is dropped.
     ///
     /// ```
-    /// use polyserve_core::service::Page;
+    /// use polyserve_experiments::services::Page;
     /// let missing = std::env::temp_dir().join("no such page");
     /// assert!(Page::default().from_file(missing).is_err());
     /// ```
@@ -95,7 +94,7 @@ const PAGE: &[u8; 176] =
 
 impl Service for Page {
     fn call(&self, request: Request<'_>, _body: &mut Vec<u8>) -> Answer<Reply> {
-        if let Some(refusal) = refuse(&request.head, "/") {
+        if let Some(refusal) = get_only(&request.head, "/") {
             return Answer::Now(refusal);
         }
         let nth = self.served.fetch_add(1, Ordering::Relaxed) + 1;
@@ -108,7 +107,7 @@ impl Service for Page {
     }
 
     fn head(&self, head: &Head<'_>) -> Option<Reply> {
-        refuse(head, "/")
+        get_only(head, "/")
     }
 }
 
@@ -133,7 +132,7 @@ fn reply(read: FileRead) -> Reply {
     }
 }
 
-#[cfg(all(test, not(any(polyserve_loom, polyserve_shuttle))))]
+#[cfg(test)]
 mod tests {
     use super::*;
 
