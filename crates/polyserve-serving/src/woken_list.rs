@@ -1,10 +1,10 @@
 //! The connections that other threads have woken, for an event loop.
 
 use std::fmt;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::task::{Wake, Waker};
 
-use polyserve_core::sync::lock;
+use polyserve_core::sync::{Mutex, lock};
 
 /// The numbers of the connections that an event loop has to serve, because their answers are there, or because the table of
 /// connections has woken them. Clones share the list.

@@ -22,12 +22,12 @@ use std::collections::VecDeque;
 use std::io::{self, ErrorKind, PipeReader, PipeWriter, Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use polyserve_core::sync::lock;
+use polyserve_core::sync::{Mutex, MutexGuard, lock};
 use rustix::event::PollFlags;
 
 use super::{Read, Transport, drive, isolate_logged};

@@ -44,12 +44,12 @@ use std::fmt;
 use std::net::Shutdown;
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
 use polyserve_core::server::{Counters, Drain};
-use polyserve_core::sync::lock;
+use polyserve_core::sync::{Mutex, lock};
 
 use crate::{CROWDED_AFTER, Connection, HasSent, MAX_LINGERING, SHUTDOWN_SLACK, ServerState, net};
 use entry::NEVER;
