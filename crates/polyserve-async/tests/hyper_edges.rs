@@ -147,6 +147,21 @@ fn a_part_of_a_head_is_told_from_an_idle_connection() {
     }
 }
 
+/// Empty lines count towards the limit of a head, however they arrive.
+#[test]
+fn empty_lines_are_bounded() {
+    let running = serve(|config| config.max_head = 1024);
+    for size in [usize::MAX, 100] {
+        let (mut client, lines) = (client(&running), "\r\n".repeat(4096));
+        for piece in lines.as_bytes().chunks(size.min(lines.len())) {
+            if client.send(piece).is_err() {
+                break; // it has been answered
+            }
+        }
+        client.expect_last(431);
+    }
+}
+
 /// A service that hands the completer of each answer to the test.
 struct Handed(Mutex<mpsc::Sender<Completer<Reply>>>);
 

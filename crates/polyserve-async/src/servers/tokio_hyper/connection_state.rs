@@ -22,6 +22,7 @@ use polyserve_core::panics::text_of;
 use polyserve_core::sync::lock;
 use polyserve_core::{AnswerReport, BoxFuture, Reply, Status};
 use polyserve_serving::ServerState;
+#[cfg(feature = "tower")]
 use polyserve_serving::http1::decode::Refusal;
 use polyserve_serving::http1::encode::CONTINUE;
 use polyserve_serving::http1::session::panicked;

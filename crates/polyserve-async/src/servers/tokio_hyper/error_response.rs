@@ -42,10 +42,11 @@ pub(super) fn replace(state: &mut RequestState, connection: &ConnectionState, un
     let has_head = state.input.rest() == unused.len() as u64; // hyper drops a head that it has parsed
     let unused = without_blank(unused);
     let mut fields = decode::Fields::new();
+    let is_small_head = !state.input.is_blank && state.input.rest() <= limits.max_head as u64;
     let refusal = match decode::head(unused, limits, &mut fields) {
         Decoded::Refused(refusal) if has_head => refusal,
         // The head is not too large, so it is the length of the body.
-        _ if status == Status::HEADER_FIELDS_TOO_LARGE && state.input.rest() <= limits.max_head as u64 => TOO_LARGE,
+        _ if status == Status::HEADER_FIELDS_TOO_LARGE && is_small_head => TOO_LARGE,
         _ => Refusal { status, detail: INVALID_HEAD },
     };
     refuse(state, connection, refusal, unused.starts_with(b"HEAD "));

@@ -25,7 +25,7 @@ pub(super) struct Input {
     /// The last three bytes.
     tail: [u8; 3],
     /// Only empty lines were read.
-    is_blank: bool,
+    pub(super) is_blank: bool,
 }
 
 impl Input {
