@@ -2,6 +2,7 @@
 #![cfg(feature = "http2")]
 
 use std::convert::Infallible;
+use std::io::{Read as _, Write as _};
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
@@ -458,34 +459,106 @@ impl Service for OrderedCalls {
 /// ready, up to 128, before it looked at other sockets.
 #[test]
 fn a_connection_with_many_streams_lets_others_have_their_turn() {
-    // The clock is read at every fourth request of a turn. A worker looks at its sockets after 61 tasks too: then streams that
-    // were queued before the other connection have a turn before it. As for HTTP/1, two turns are the limit.
-    for (busy, most) in [(Duration::ZERO, MAX_TURN_REQUESTS), (MAX_TURN_TIME, 4)] {
-        let service = Arc::new(OrderedCalls { calls: Mutex::default(), other: Mutex::default(), busy });
-        let running = serve(service.clone(), |config| config.workers = Some(1));
-        let addr = running.local_addr();
-        let mut other = Client::connect(addr, PATIENCE).expect("it accepts");
-        other.ask(b"GET /first HTTP/1.1\r\nHost: a\r\n\r\n", 200); // the server waits for its next request
-        client_runtime().block_on(async {
-            let (sender, _connection) = connect(addr).await;
-            *service.other.lock().expect("no thread panics with this lock") =
-                Some(other.write_half().expect("a handle"));
-            let asked: Vec<_> = (0..100)
-                .map(|_| {
-                    let mut sender = sender.clone();
-                    tokio::spawn(async move { sender.send_request(request(Method::GET, "/", "")).await })
-                })
-                .collect();
-            for asked in asked {
-                assert_eq!(asked.await.expect("no panic").expect("an answer").status(), StatusCode::OK);
-            }
-        });
-        other.expect(200);
-        let calls = service.calls.lock().expect("no thread panics with this lock");
-        let others = calls.iter().position(|is_other| *is_other).expect("it was answered") - 3;
-        assert!(others <= 2 * most as usize, "{others} answers to others after the request was sent, {busy:?}");
-        assert_eq!(calls.len(), 101);
+    // A worker looks at its sockets after 61 tasks too, so the test begins at different numbers of tasks.
+    for tasks in (0..61).step_by(6) {
+        streams_have_a_turn(Duration::ZERO, MAX_TURN_REQUESTS, tasks);
     }
+    // The clock is read at every fourth request of a turn.
+    for tasks in (0..61).step_by(20) {
+        streams_have_a_turn(MAX_TURN_TIME, 4, tasks);
+    }
+}
+
+/// Sends more requests than a turn has on one connection, and one on another, after `tasks` requests. The other one is answered
+/// within two turns of `turn` requests, as over HTTP/1.
+fn streams_have_a_turn(busy: Duration, turn: u32, tasks: usize) {
+    let service = Arc::new(OrderedCalls { calls: Mutex::default(), other: Mutex::default(), busy });
+    let running = serve(service.clone(), |config| config.workers = Some(1));
+    let addr = running.local_addr();
+    let mut other = Client::connect(addr, PATIENCE).expect("it accepts");
+    for _ in 0..=tasks {
+        other.ask(b"GET /first HTTP/1.1\r\nHost: a\r\n\r\n", 200); // then the server waits for its next request
+    }
+    client_runtime().block_on(async {
+        let (sender, _connection) = connect(addr).await;
+        *service.other.lock().expect("no thread panics with this lock") = Some(other.write_half().expect("a handle"));
+        let asked: Vec<_> = (0..128)
+            .map(|_| {
+                let mut sender = sender.clone();
+                tokio::spawn(async move { sender.send_request(request(Method::GET, "/", "")).await })
+            })
+            .collect();
+        for asked in asked {
+            assert_eq!(asked.await.expect("no panic").expect("an answer").status(), StatusCode::OK);
+        }
+    });
+    other.expect(200);
+    let calls = service.calls.lock().expect("no thread panics with this lock");
+    let others = calls.iter().position(|is_other| *is_other).expect("it was answered") - 3;
+    assert!(others <= 2 * turn as usize, "{others} answers to others after the request was sent, {busy:?}, {tasks}");
+    assert_eq!(calls.len(), 129);
+}
+
+/// Regression test: a wait for the client to take output kept the deadline of the first such wait. A client that read all the
+/// time was cut.
+#[test]
+fn a_client_that_never_stops_reading_is_not_cut() {
+    const LENGTH: usize = 1 << 20;
+    const ANSWERS: u32 = 16;
+    struct Large;
+    impl Service for Large {
+        fn call(&self, _: polyserve_core::Request<'_>, _: &mut Vec<u8>) -> Answer<Reply> {
+            Answer::Now(Reply::new(Status::OK, "text/plain", Body::Owned(vec![b'x'; LENGTH])))
+        }
+    }
+    let running = serve(Arc::new(Large), |config| config.write_timeout = Duration::from_millis(500));
+    let mut client = std::net::TcpStream::connect(running.local_addr()).expect("it accepts");
+    client.set_read_timeout(Some(PATIENCE)).expect("the timeout is not zero");
+    // The preface, windows as large as they can be, and requests for "/" on the first odd streams.
+    let mut sent = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\x06\x04\0\0\0\0\0\0\x04\x7f\xff\xff\xff".to_vec();
+    sent.extend_from_slice(b"\0\0\x04\x08\0\0\0\0\0\x7f\xff\0\0");
+    for stream in (0..ANSWERS).map(|number| 2 * number + 1) {
+        sent.extend_from_slice(b"\0\0\x06\x01\x05");
+        sent.extend_from_slice(&stream.to_be_bytes());
+        sent.extend_from_slice(b"\x82\x84\x86\x41\x01a");
+    }
+    client.write_all(&sent).expect("it takes it");
+    let (mut buffer, mut received) = (vec![0; 64 * 1024], 0);
+    // For longer than the limit of one write, which is the timeout and a second for each 64 KiB.
+    let slowly_until = Instant::now() + Duration::from_secs(4);
+    while received < ANSWERS as usize * LENGTH {
+        let count = client.read(&mut buffer).unwrap_or_else(|error| panic!("after {received} bytes: {error}"));
+        assert!(count > 0, "the connection was cut after {received} bytes");
+        received += count;
+        if Instant::now() < slowly_until {
+            std::thread::sleep(Duration::from_millis(40));
+        }
+    }
+}
+
+/// Regression test: the memory of a body stayed reserved until the answer came. Over HTTP/1 it is free when the service has it.
+#[test]
+fn a_body_takes_no_memory_while_its_answer_is_awaited() {
+    let held_replies = HeldReplies::shared();
+    let running = serve(held_replies.clone(), |config| *config = config.clone().memory(1 << 20));
+    let addr = running.local_addr();
+    client_runtime().block_on(async {
+        let (sender, _connection) = connect(addr).await;
+        let asked = (0..2).map(|_| {
+            let mut sender = sender.clone();
+            tokio::spawn(async move { sender.send_request(request(Method::POST, "/", vec![b'x'; 700 * 1024])).await })
+        });
+        let mut answers = Vec::new();
+        for asked in asked {
+            answers.push(asked);
+            let called = tokio::time::timeout(PATIENCE, held_replies.asked.acquire()).await;
+            called.expect("the service is not called: the body was refused").expect("it is not closed").forget();
+        }
+        assert_eq!(held_replies.open(), 2);
+        for answer in answers {
+            assert_eq!(answer.await.expect("no panic").expect("an answer").status(), StatusCode::OK);
+        }
+    });
 }
 
 /// A body that has a byte, and never ends.

@@ -141,7 +141,11 @@ impl<H: HyperHttp2> Http2Connection<H> {
             }
             if let Some(unsent) = &mut self.unsent {
                 match unsent.poll_send(&connection.entry, connection.server(), cx, self.state == Http2State::Over) {
-                    Poll::Ready(true) => self.unsent = None,
+                    Poll::Ready(true) => {
+                        self.unsent = None;
+                        // The next output has a wait of its own.
+                        self.waiting = self.waiting.filter(|waiting| *waiting != Http2Wait::Written);
+                    }
                     Poll::Ready(false) => return Poll::Ready(()),
                     Poll::Pending => return self.wait_for(Some(Http2Wait::Written)),
                 }
@@ -269,6 +273,7 @@ impl hyper::service::Service<Request<Incoming>> for StreamService {
 async fn answer(streams: &Arc<Streams>, request: Request<Incoming>) -> Response<ReplyBody> {
     let server = streams.connection.server();
     let (parts, body) = request.into_parts();
+    streams.turn.place().await;
     if parts.headers.len() > server.env.limits.max_headers {
         let detail = "There are more header fields than this server takes.";
         return response(Reply::problem(Status::HEADER_FIELDS_TOO_LARGE, detail), Vec::new());
@@ -277,17 +282,22 @@ async fn answer(streams: &Arc<Streams>, request: Request<Incoming>) -> Response<
         .with_max_body(server.env.limits.max_body)
         .with_memory(server.env.memory.clone());
     let (begun, received) = (Instant::now(), AtomicU64::new(0));
+    let has_body = !body.is_end_stream();
     let body = ReceivedBody { body, received: &received };
     let deadline = || begun + TimeLimit::Body { received: received.load(Ordering::Relaxed) }.of(&server.config);
-    let (method, body, _reservation) = match within(deadline, service.read(&parts, body)).await {
+    let (method, body, reservation) = match within(deadline, service.read(&parts, body)).await {
         Some(Ok(read)) => read,
         Some(Err(reply)) => return response(reply, Vec::new()),
         None => {
             return response(Reply::problem(Status::REQUEST_TIMEOUT, "The body did not come in time."), Vec::new());
         }
     };
-    std::future::poll_fn(|cx| streams.turn.poll_place(cx)).await;
-    let later = match service.call_with(&parts, method, &body) {
+    if has_body {
+        streams.turn.place().await;
+    }
+    let called = service.call_with(&parts, method, &body);
+    drop((body, reservation)); // the answer may come much later
+    let later = match called {
         Ok(response) => return response,
         Err(later) => later,
     };

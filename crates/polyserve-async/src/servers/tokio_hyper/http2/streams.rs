@@ -2,16 +2,16 @@
 //!
 //! Invariants: a request is open until hyper's codec has written the last byte of its answer. The client's window may delay
 //! that for long. The streams of a connection together call the service as often as the turn of a connection over HTTP/1
-//! allows. The next turn begins after the runtime has looked at its sockets.
+//! allows. The next turn begins after the runtime has looked at its sockets. No stream takes the place of one that waits.
 //!
-//! Cost: an uncontended lock for each call of the service and for each frame of an answer's body, and a clock read for each
-//! answer.
+//! Cost: an uncontended lock and an atomic exchange for each call of the service, a lock for each frame of an answer's body, and a
+//! clock read for each answer.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Instant, SystemTime};
 
@@ -21,49 +21,101 @@ use polyserve_core::sync::lock;
 use polyserve_serving::http1::TimeLimit;
 use polyserve_serving::http1::turn::TurnBudget;
 use polyserve_serving::memory::Reservation;
+use tokio::sync::{Semaphore, SemaphorePermit};
 
 use super::super::connection_state::ConnectionState;
 use crate::servers::toolkit::{AsyncSocket as _, TokioSocket};
 use crate::tower::ReplyBody;
 
-/// The turn of a connection's streams. Waking it begins a new turn.
-pub(super) struct StreamTurn(Mutex<TurnState>);
+/// The number of streams that may call the service between two looks at the turn's budget.
+const PLACES: usize = 4;
+
+/// The turn of a connection's streams. A stream needs a place for each call of the service. If the turn is over, streams wait in
+/// the order in which they came. Waking a turn begins the next one.
+pub(super) struct StreamTurn {
+    /// The places that are left until the budget is looked at again.
+    places: Semaphore,
+    state: Mutex<TurnState>,
+}
 
 struct TurnState {
     budget: TurnBudget,
-    /// The tasks of the streams that wait for the next turn. At most one for each poll of a stream.
-    waiting: Vec<Waker>,
+    /// The number of places that were taken since the budget was looked at.
+    taken: usize,
+    is_over: bool,
+    /// The number of streams that wait for a place.
+    waiting: usize,
+    /// The next turn begins when the runtime has looked at its sockets.
+    is_yielding: bool,
 }
 
 impl StreamTurn {
     fn new() -> Arc<Self> {
-        Arc::new(Self(Mutex::new(TurnState { budget: TurnBudget::new(SystemTime::now), waiting: Vec::new() })))
+        let budget = TurnBudget::new(SystemTime::now);
+        let state = TurnState { budget, taken: 0, is_over: false, waiting: 0, is_yielding: false };
+        Arc::new(Self { places: Semaphore::new(PLACES), state: Mutex::new(state) })
     }
 
-    /// Counts a call of the service in this turn. If the turn is over, waits for the next one, and then competes again. To be
-    /// polled in a task of the runtime.
-    pub(super) fn poll_place(self: &Arc<Self>, cx: &Context<'_>) -> Poll<()> {
-        let mut state = lock(&self.0);
-        if !state.budget.is_over() {
-            state.budget.count_request();
-            return Poll::Ready(());
+    /// Takes a place in this turn, or waits for one in a later turn. To be polled in a task of the runtime.
+    pub(super) async fn place(self: &Arc<Self>) {
+        let place = match self.places.try_acquire() {
+            Ok(place) => Ok(place),
+            Err(_) => {
+                let _waiting = WaitingStream::new(self);
+                self.places.acquire().await
+            }
+        };
+        // The semaphore is never closed.
+        place.into_iter().for_each(SemaphorePermit::forget);
+        let mut state = lock(&self.state);
+        state.budget.count_request();
+        state.taken += 1;
+        if state.taken < PLACES {
+            return;
         }
-        state.waiting.push(cx.waker().clone());
-        let is_first = state.waiting.len() == 1;
-        drop(state); // the runtime may begin the next turn at once
-        if is_first {
+        state.taken = 0;
+        state.is_over = state.budget.is_over();
+        if state.is_over {
+            self.yield_if_awaited(state);
+        } else {
+            self.places.add_permits(PLACES);
+        }
+    }
+
+    /// Lets the runtime look at its sockets before the next turn, if a stream waits for it.
+    fn yield_if_awaited(self: &Arc<Self>, mut state: MutexGuard<'_, TurnState>) {
+        if state.is_over && state.waiting > 0 && !std::mem::replace(&mut state.is_yielding, true) {
+            drop(state); // the runtime may begin the next turn at once
             TokioSocket::yield_turn(&mut Context::from_waker(&Waker::from(Arc::clone(self))));
         }
-        Poll::Pending
     }
 
     /// Begins a new turn.
     pub(super) fn begin(&self) {
-        let mut state = lock(&self.0);
+        let mut state = lock(&self.state);
         state.budget = TurnBudget::new(SystemTime::now);
-        let waiting = std::mem::take(&mut state.waiting);
-        drop(state);
-        waiting.into_iter().for_each(Waker::wake);
+        state.is_yielding = false;
+        if std::mem::take(&mut state.is_over) {
+            self.places.add_permits(PLACES);
+        }
+    }
+}
+
+/// Counts a stream as waiting for a place, for as long as it lives.
+struct WaitingStream<'a>(&'a StreamTurn);
+
+impl<'a> WaitingStream<'a> {
+    fn new(turn: &'a Arc<StreamTurn>) -> Self {
+        let mut state = lock(&turn.state);
+        state.waiting += 1;
+        turn.yield_if_awaited(state);
+        Self(turn)
+    }
+}
+
+impl Drop for WaitingStream<'_> {
+    fn drop(&mut self) {
+        lock(&self.0.state).waiting -= 1;
     }
 }
 
