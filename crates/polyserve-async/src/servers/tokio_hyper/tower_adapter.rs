@@ -17,6 +17,8 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use http::{HeaderMap, Request, Response, StatusCode};
 use http_body::{Body, Frame, SizeHint};
+use http_body_util::BodyExt as _;
+use http_body_util::combinators::UnsyncBoxBody;
 use hyper::body::Incoming;
 use polyserve_core::panics::text_of;
 use polyserve_core::{Reply, Status};
@@ -128,7 +130,7 @@ impl fmt::Debug for RequestBody {
 
 /// An answer's body.
 pub(crate) struct StreamedBody {
-    body: Pin<Box<dyn Body<Data = Bytes, Error = BoxError> + Send>>,
+    body: UnsyncBoxBody<Bytes, BoxError>,
     rest: Bytes,
     connection: Arc<ConnectionState>,
 }
@@ -151,7 +153,7 @@ impl Body for StreamedBody {
         }
         let polled = {
             let _calling = ServiceCall::new(&body.connection);
-            catch_unwind(AssertUnwindSafe(|| body.body.as_mut().poll_frame(cx)))
+            catch_unwind(AssertUnwindSafe(|| Pin::new(&mut body.body).poll_frame(cx)))
         };
         match polled {
             Ok(Poll::Ready(Some(Ok(frame)))) => Poll::Ready(Some(match frame.into_data() {
@@ -193,26 +195,6 @@ impl<'a> ServiceCall<'a> {
 impl Drop for ServiceCall<'_> {
     fn drop(&mut self) {
         self.0.entry.set_calling(false);
-    }
-}
-
-/// A body that boxes its errors.
-struct BoxedErrorBody<B>(Pin<Box<B>>);
-
-impl<B: Body<Data = Bytes, Error: Into<BoxError>>> Body for BoxedErrorBody<B> {
-    type Data = Bytes;
-    type Error = BoxError;
-
-    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
-        self.get_mut().0.as_mut().poll_frame(cx).map_err(Into::into)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.0.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.0.size_hint()
     }
 }
 
@@ -326,11 +308,8 @@ impl<B: Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static> TowerFuture<
         self.connection.begin_sending(response.status());
         let connection = Arc::clone(&self.connection);
         response.map(|body| {
-            let body = StreamedBody {
-                body: Box::pin(BoxedErrorBody(Box::pin(body))),
-                rest: Bytes::new(),
-                connection: Arc::clone(&connection),
-            };
+            let body = body.map_err(Into::into).boxed_unsync();
+            let body = StreamedBody { body, rest: Bytes::new(), connection: Arc::clone(&connection) };
             TrackedBody::new(connection, body, reservation)
         })
     }
