@@ -1,13 +1,15 @@
 //! What a repo stores: a value with an id ([`Identifiable`]), and the published [`Entity`].
 
+mod fields;
+
 use std::any::TypeId;
 use std::error::Error;
 use std::fmt;
 use std::hash::Hash;
 use std::str::FromStr;
 
+use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
 
 use crate::json::{self, InvalidEntity};
 use crate::stack;
@@ -181,7 +183,7 @@ macro_rules! identifiable {
 /// assert_eq!(entity.as_ref().to_entity(), entity);
 /// # Ok::<(), polyserve_core::InvalidEntity>(())
 /// ```
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Entity {
     /// The key.
     pub id: i64,
@@ -236,7 +238,7 @@ impl Identifiable for Entity {
 /// let fields = EntityRef { id: 1, description: "first", value: 0.5 };
 /// assert_eq!(fields.to_entity(), Entity::new(1, "first", 0.5));
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct EntityRef<'a> {
     /// The key.
     pub id: i64,

@@ -79,7 +79,7 @@
 //! | `memory` | stores in memory; each of the next five adds one more, and this feature |
 //! | `dashmap`, `papaya`, `scc` | the store over the map of that crate |
 //! | `packed` | the store that takes the least memory |
-//! | `copy-on-write` | the store whose readers never wait |
+//! | `copy-on-write` | the store of immutable chunks: readers never wait |
 //! | `env` | settings from environment variables |
 //! | `signals` | drain on Ctrl-C, SIGTERM and SIGHUP (Unix) |
 //!

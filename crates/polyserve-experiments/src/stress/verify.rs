@@ -66,7 +66,7 @@ fn check_date(response: &StressAnswer<'_>) -> Result<(), String> {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Shown {
+struct ShownEntity {
     id: i64,
     description: String,
     value: f64,
@@ -84,7 +84,7 @@ fn shown_version(
         return Err(format!("the entity's Content-Type is {media_type:?}"));
     }
     let body = || String::from_utf8_lossy(response.body);
-    let shown: Shown = serde_json::from_slice(response.body).map_err(|error| format!("{error}: {}", body()))?;
+    let shown: ShownEntity = serde_json::from_slice(response.body).map_err(|error| format!("{error}: {}", body()))?;
     let found = allowed.iter().find(|version| {
         let row = data.row(id, **version).entity;
         (shown.id, shown.description.as_str(), shown.value.to_bits())

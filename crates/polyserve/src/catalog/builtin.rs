@@ -357,21 +357,23 @@ fn memory(catalog: Catalog) -> Catalog {
 }
 
 /// Builds the repo in memory with this name for entities of any type.
+#[cfg(not(feature = "memory"))]
+pub(super) fn repo_of<E: Identifiable>(_name: &str) -> Option<std::sync::Arc<dyn EntityRepo<E>>> {
+    None
+}
+
+/// Builds the repo in memory with this name for entities of any type.
+#[cfg(feature = "memory")]
 pub(super) fn repo_of<E: Identifiable>(name: &str) -> Option<std::sync::Arc<dyn EntityRepo<E>>> {
     Some(match name {
-        #[cfg(feature = "memory")]
         "std_mutex" => std::sync::Arc::new(StdMutex::of::<E>()),
-        #[cfg(feature = "memory")]
         "std_rwlock" => std::sync::Arc::new(StdRwlock::of::<E>()),
-        #[cfg(feature = "memory")]
         "two_level" => std::sync::Arc::new(polyserve::memory::TwoLevel::of::<E>()),
-        #[cfg(feature = "memory")]
         "sharded" => std::sync::Arc::new(Sharded::of::<E>()),
         #[cfg(feature = "packed")]
         "packed" => std::sync::Arc::new(Packed::of::<E>()),
         #[cfg(feature = "copy-on-write")]
         "copy_on_write" => std::sync::Arc::new(polyserve::memory::CopyOnWrite::of::<E>()),
-        #[cfg(feature = "memory")]
         "actor" => std::sync::Arc::new(polyserve::memory::Actor::of::<E>()),
         #[cfg(feature = "dashmap")]
         "dashmap" => std::sync::Arc::new(polyserve::memory::Dashmap::of::<E>()),

@@ -18,7 +18,7 @@ pub struct MakeRepo {
     /// Makes a new, empty repo. Of a repo that keeps its entities at a location: it is there, and removed when it is dropped.
     empty: RepoConstructor,
     /// Opens the entities that are kept at the repo's location.
-    kept: Option<RepoConstructor>,
+    located: Option<RepoConstructor>,
     suits: Option<Suits>,
 }
 
@@ -176,7 +176,7 @@ impl Entry<MakeRepo> {
         promises: &[Promise],
         make: impl Fn() -> io::Result<Arc<dyn EntityRepo>> + Send + Sync + 'static,
     ) -> Self {
-        Self::new(name, summary, promises, MakeRepo { empty: Arc::new(make), kept: None, suits: None })
+        Self::new(name, summary, promises, MakeRepo { empty: Arc::new(make), located: None, suits: None })
     }
 
     /// Sets the workloads for which the repo is a candidate. A new entry has none.
@@ -189,7 +189,7 @@ impl Entry<MakeRepo> {
     /// Sets the constructor that opens the entities that are kept at the repo's location. A new entry has none.
     #[must_use]
     pub fn with_open(mut self, open: impl Fn() -> io::Result<Arc<dyn EntityRepo>> + Send + Sync + 'static) -> Self {
-        self.make.kept = Some(Arc::new(open));
+        self.make.located = Some(Arc::new(open));
         self
     }
 
@@ -208,12 +208,12 @@ impl Entry<MakeRepo> {
     ///
     /// Returns the errors of [`build`](Self::build), and an error if the entities cannot be read.
     pub fn open(&self) -> io::Result<Arc<dyn EntityRepo>> {
-        self.make.kept.as_ref().unwrap_or(&self.make.empty)()
+        self.make.located.as_ref().unwrap_or(&self.make.empty)()
     }
 
     /// Returns whether the repo keeps its entities at a location.
     pub fn has_location(&self) -> bool {
-        self.make.kept.is_some()
+        self.make.located.is_some()
     }
 
     /// Returns the workloads for which the repo is a candidate. See [`Catalog::repos_for`](super::Catalog::repos_for).
