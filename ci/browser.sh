@@ -33,11 +33,11 @@ cargo build -q --release --examples --bins --features polyserve-cli/etcd # the s
 target/release/polyserve report "${records[@]}" "$tmp/odd" --html "$tmp/report.html" --json >"$tmp/said.json"
 count=$(grep -o '"file":' "$tmp/said.json" | wc -l)
 
-# look SCHEME WIDTH:PAGE...: opens each page in a frame of this width, and writes the result of its self-test into
-# $tmp/said, one line per page. The window of a headless browser is at least 500 wide, so the phone is a frame.
+# look NAME SCHEME WIDTH:PAGE...: opens each page in a frame of this width, and writes the result of its self-test into
+# $tmp/NAME.said, one line per page. The window of a headless browser is at least 500 wide, so the phone is a frame.
 look() {
-    local scheme=$1 place=0 one
-    shift
+    local name=$tmp/$1 scheme=$2 place=0 one
+    shift 2
     {
         echo '<!doctype html><style>body { margin: 0 } iframe { border: 0; height: 900px; display: block }</style><pre id="said"></pre><script>'
         echo 'const said = []; addEventListener("message", ({ source, data }) => {'
@@ -45,14 +45,14 @@ look() {
         echo '  said[frames.findIndex((frame) => frame.contentWindow === source)] = `SAID ${data}\n`;'
         echo '  document.getElementById("said").textContent = frames.map((_, place) => said[place] ?? "SAID nothing\n").join(""); });</script>'
         for one; do echo "<iframe width=\"${one%%:*}\" src=\"${one#*:}#self-test\"></iframe>"; done
-    } >"$tmp/frames.html"
-    timeout 300 "$browser" --headless --no-sandbox --disable-gpu --disable-dev-shm-usage --user-data-dir="$tmp/profile" \
+    } >"$name.html"
+    timeout 300 "$browser" --headless --no-sandbox --disable-gpu --disable-dev-shm-usage --user-data-dir="$name.profile" \
         --window-size=1600,900 --blink-settings="preferredColorScheme=$([ "$scheme" = dark ] && echo 0 || echo 1)" \
-        --virtual-time-budget=60000 --dump-dom "file://$tmp/frames.html" >"$tmp/dom" 2>"$tmp/browser.log" || true
-    sed -n 's/.*SAID //p' "$tmp/dom" | sed -e 's/&lt;/</g' -e 's/&gt;/>/g' -e 's/&amp;/\&/g' >"$tmp/said"
+        --virtual-time-budget=60000 --dump-dom "file://$name.html" >"$name.dom" 2>"$name.log" || true
+    sed -n 's/.*SAID //p' "$name.dom" | sed -e 's/&lt;/</g' -e 's/&gt;/>/g' -e 's/&amp;/\&/g' | sed -n "1,$#p" >"$name.said"
     for one; do
         place=$((place + 1))
-        [ -n "$(sed -n "${place}p" "$tmp/said")" ] || { echo "FAILED: $one said nothing"; tail -n 20 "$tmp/browser.log"; exit 1; }
+        [ -n "$(sed -n "${place}p" "$name.said")" ] || { echo "FAILED: $one said nothing"; tail -n 20 "$name.log"; exit 1; }
     done
 }
 
@@ -122,7 +122,7 @@ lost() { [ "$given" -gt 0 ] || diff <(LC_ALL=C sort <<<"$charts") <(drawn) || tr
 good() {
     local dark=false
     [ "$3" = light ] || dark=true
-    said=$(sed -n "$1p" "$tmp/said")
+    said=$(sed -n "$1p" "$tmp/$3.said")
     if has '"passed":true' && has "\"width\":$2," && has "\"dark\":$dark," && has "\"records\":$count," &&
         [ "$(number charts)" -ge 1 ] && [ "$(number tables)" -ge "$count" ] && [ -z "$(lost)" ]; then
         echo "ok: $2 wide, $3: $count records, $(number charts) charts, $(number marks) marks, $(number tables) tables"
@@ -162,15 +162,22 @@ for place in "${!mistakes[@]}"; do
     pages+=("1280:mistake$place.html")
 done
 
-look dark 1280:report.html 390:report.html
-good 1 1280 dark
-good 2 390 dark
-look light 1280:report.html 390:report.html "${pages[@]}"
-good 1 1280 light
-good 2 390 light
+# A browser runs all pages of files on one thread, so there are several.
+half=$((${#pages[@]} / 2))
+looks=()
+look dark dark 1280:report.html 390:report.html & looks+=($!)
+look light light 1280:report.html 390:report.html & looks+=($!)
+look first light "${pages[@]:0:half}" & looks+=($!)
+look second light "${pages[@]:half}" & looks+=($!)
+for look in "${looks[@]}"; do wait "$look"; done
+for scheme in dark light; do
+    good 1 1280 $scheme
+    good 2 390 $scheme
+done
+cat "$tmp/first.said" "$tmp/second.said" >"$tmp/mistakes.said"
 for place in "${!mistakes[@]}"; do
     IFS='|' read -r what _ sign <<<"${mistakes[$place]}"
-    said=$(sed -n "$((place + 3))p" "$tmp/said")
+    said=$(sed -n "$((place + 1))p" "$tmp/mistakes.said")
     if seen "$sign"; then
         echo "ok: $what is seen"
     else

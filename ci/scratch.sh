@@ -10,7 +10,8 @@ cd "$(dirname "$0")/.."
 root=$PWD
 tmp=$(mktemp -d)
 trap '[ -z "$pid" ] || kill "$pid" 2>/dev/null || true; rm -rf "$tmp"' EXIT
-export CARGO_TARGET_DIR=$root/target/scratch
+# Dependencies that are built for the tests of the workspace are used here too.
+export CARGO_TARGET_DIR=$root/target
 
 cp -r ci/scratch "$tmp/repo"
 sed "s|@ROOT@|$root|" ci/scratch/Cargo.toml.in >"$tmp/repo/Cargo.toml"

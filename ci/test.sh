@@ -53,8 +53,8 @@ kit() {
     done
 }
 
-# Most server tests wait for a timeout or a drain, so more tests than cores run at a time.
-threads=${RUST_TEST_THREADS:-$((2 * $(nproc)))}
+# Most server tests wait for a timeout or a drain: half of the time with two tests for each core. So more run at a time.
+threads=${RUST_TEST_THREADS:-$((4 * $(nproc)))}
 engines=polyserve-cluster/etcd,polyserve-cluster/redis,polyserve-cluster/postgres
 
 whole() {

@@ -13,7 +13,8 @@ cd "$(dirname "$0")/.."
 root=$PWD
 tmp=$(mktemp -d)
 trap '[ -z "$pid" ] || kill "$pid" 2>/dev/null || true; rm -rf "$tmp"' EXIT
-export CARGO_TARGET_DIR=$root/target/scratch
+# Dependencies that are built for the tests of the workspace are used here too.
+export CARGO_TARGET_DIR=$root/target
 project=$tmp/shop
 
 # Splits the text: the first line and the content of block N are in $tmp/N.head and $tmp/N.block.

@@ -1,5 +1,6 @@
 //! The `polyserve` command, run as users run it.
 
+mod advice;
 mod check;
 mod compare;
 mod crowd;
@@ -38,7 +39,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 /// The time limit of a wait. A test that reaches it fails.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(180);
 
 /// The directory that the commands run in. Its path may have blanks, so command lines have paths relative to it.
 const HERE: &str = env!("CARGO_TARGET_TMPDIR");

@@ -16,7 +16,9 @@ mod starts;
 
 use std::env;
 use std::io::Write as _;
+use std::num::NonZeroUsize;
 use std::sync::Arc;
+use std::thread;
 
 use libtest_mimic::{Arguments, Trial};
 use polyserve_cluster::StoreLimits;
@@ -55,9 +57,10 @@ fn main() {
         return;
     }
     let mut args = Arguments::from_args();
-    // As in the standard test harness.
+    // As in the standard test harness. A test of these has up to six processes of an engine, so fewer run at a time.
     let threads = env::var("RUST_TEST_THREADS").ok().and_then(|threads| threads.parse().ok());
-    args.test_threads = args.test_threads.or(threads);
+    let max = 2 * thread::available_parallelism().map_or(1, NonZeroUsize::get);
+    args.test_threads = args.test_threads.or(threads.map(|threads: usize| threads.min(max)));
     let required = env::var_os("TEST_ENGINES").is_some_and(|value| value == "required");
     let mut engines: Vec<RunningEngine> = Vec::new();
     let mut trials = Vec::new();
