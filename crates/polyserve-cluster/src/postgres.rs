@@ -35,7 +35,7 @@ use polyserve_core::{Entity, Identifiable};
 use tokio_postgres::Config;
 use tokio_postgres::config::{SslMode, TargetSessionAttrs};
 
-use self::pool::Pool;
+use self::pool::SessionPool;
 use crate::error::ConnectError;
 use crate::limits::StoreLimits;
 use crate::remote::{Remote, unique_name};
@@ -53,7 +53,7 @@ use crate::remote::{Remote, unique_name};
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct Postgres<E: Identifiable = Entity> {
-    remote: Remote<E, Pool>,
+    remote: Remote<E, SessionPool>,
 }
 
 /// The settings of a [`Postgres`].
@@ -130,7 +130,7 @@ impl<E: Identifiable> Postgres<E> {
         }
         let timeout = limits.timeout;
         config.connect_timeout(timeout / 3).tcp_user_timeout(timeout).keepalives_idle(Duration::from_secs(10));
-        let open = move || Pool::new(config, quoted(&table), connections, timeout);
+        let open = move || SessionPool::new(config, quoted(&table), connections, timeout);
         Ok(Self { remote: Remote::connect(limits, String::new(), open)? })
     }
 

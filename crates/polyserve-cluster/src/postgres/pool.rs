@@ -17,7 +17,7 @@ use crate::error::{EngineFailure, Source};
 use crate::remote::{Engine, Held, Renewed, Stored};
 
 /// A fixed number of connections.
-pub(super) struct Pool {
+pub(super) struct SessionPool {
     config: Config,
     /// In quotes.
     table: String,
@@ -30,7 +30,7 @@ pub(super) struct Pool {
     next: Cell<usize>,
 }
 
-impl Pool {
+impl SessionPool {
     /// `table` is in quotes. Nothing is connected yet.
     pub(super) fn new(config: Config, table: String, connections: NonZeroUsize, timeout: Duration) -> Self {
         Self {
@@ -147,7 +147,7 @@ fn text(value: &[u8]) -> Result<&str, EngineFailure> {
     str::from_utf8(value).map_err(|error| EngineFailure::Rejected(error.into()))
 }
 
-impl Engine for Pool {
+impl Engine for SessionPool {
     const NAME: &'static str = "postgres";
     type Connection = PoolTurn;
     /// The text of a value tells it from another one.

@@ -82,7 +82,7 @@ fn outcome(answers: Answers) -> BatchEnd {
         Err(_) => BatchEnd::Unknown,
     });
     let mut outcomes: Vec<_> = outcomes.collect();
-    // Of a batch whose end is unknown, the writes that change nothing were not done.
+    // If the end of a batch is unknown, its writes that change nothing were not done.
     if outcomes.contains(&BatchEnd::Unknown) {
         outcomes.iter_mut().filter(|end| **end == BatchEnd::NotDone).for_each(|end| *end = BatchEnd::Unknown);
     }
