@@ -4,7 +4,7 @@ use polyserve_core::Identifiable;
 use serde::{Deserialize, Serialize};
 
 /// An entity with a text as its id and a nested field. The conformance kit tests repos and servers with it, next to
-/// [`Entity`].
+/// [`Entity`](polyserve_core::Entity).
 ///
 /// ```
 /// use polyserve_conformance::NamedEntity;
