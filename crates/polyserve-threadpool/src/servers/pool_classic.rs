@@ -359,7 +359,11 @@ impl ClassicMainThread {
         if !is_empty {
             while connections.close_next() {}
             table.shut_down();
-            table.wait_until_empty(deadline + SHUTDOWN_SLACK, || {});
+            table.wait_until_empty(deadline + SHUTDOWN_SLACK, || {
+                while let Some(entry) = silent.take_older(Duration::ZERO) {
+                    table.remove(&entry); // a thread has just given it up
+                }
+            });
         }
         let stuck = if self.is_own { self.executor.close(Some(deadline + SHUTDOWN_SLACK)) } else { table.len() };
         self.take_lingering();

@@ -32,7 +32,7 @@ use super::connection::{PoolConnection, TurnResult};
 use super::ready_list::{Actions, Next, ReadyEntry, ReadyList};
 use super::slot_state::{AGAIN, Event, LINGERING, PARKED, QUEUED, RUNNING};
 use super::slots::{Slot, Slots};
-use super::submission::{JobOwner, submit};
+use super::submission::submit;
 use super::timing::{Clock, TurnTime, millis};
 use super::wakeups::Wakeups;
 
@@ -127,8 +127,9 @@ impl PoolServerState {
     }
 }
 
-impl JobOwner for PoolServerState {
-    fn work(&self) {
+impl PoolServerState {
+    /// The work of a job.
+    pub(super) fn work(&self) {
         let (mut next, mut actions) = self.ready.begin(self.turn_time.policy());
         let mut turns = 0;
         let mut now = Instant::now();
@@ -159,13 +160,12 @@ impl JobOwner for PoolServerState {
         }
     }
 
-    fn job_lost(&self) {
+    /// A job did not begin: the executor rejected it, dropped it, or called it inside [`submit`].
+    pub(super) fn job_lost(&self) {
         self.ready.job_lost();
         self.wakeups.wake_supervisor();
     }
-}
 
-impl PoolServerState {
     /// Carries out the actions that the ready list returned: submits jobs, and wakes threads.
     pub(super) fn carry_out(&self, actions: Actions) {
         for _ in 0..actions.submit_jobs {
