@@ -44,6 +44,7 @@ sed -i '/^fn memory(catalog: Catalog)/,/^}/s#^    catalog$#    catalog.with_repo
             usual: true,\
         }),\
     )#' $catalog
+sed -i 's#^        "std_mutex" => .*#&\n        "dummy_store" => std::sync::Arc::new(polyserve::memory::DummyStore::of::<E>()),#' $catalog
 
 step "add a server: its file, the list of its crate, the catalog"
 servers=crates/polyserve-threadpool/src/servers
@@ -52,7 +53,7 @@ printf '\npub mod dummy_server;\npub use dummy_server::DummyServer;\n' >>$server
 sed -i '0,/^        \.with_server(server!(/s||        .with_server(server!(\
             "dummy_server",\
             "a server of this test",\
-            \&[Promise::Connections(Connections::One), Promise::LaterHoldsWorker, Promise::Drains],\
+            \&[Promise::Shape(Shape::One), Promise::LaterHoldsWorker, Promise::Drains],\
             None,\
             polyserve::threadpool::servers::DummyServer\
         ))\

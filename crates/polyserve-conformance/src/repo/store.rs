@@ -29,7 +29,7 @@ impl Store {
         let answer = self.repo.get(&id, Visit::new(&mut |entity| seen = Some(entity.to_owned())));
         let found = match self.settle("get", answer) {
             Lookup::Absent => None,
-            Lookup::Visited(_) => seen,
+            Lookup::Visited(_) => Some(seen.expect("get answers Visited only after the visit")),
             Lookup::Fetched(entity) => Some(entity),
         };
         if let Some(entity) = &found {

@@ -40,6 +40,16 @@ impl Error for BuildError {
     }
 }
 
+impl From<BuildError> for io::Error {
+    fn from(error: BuildError) -> Self {
+        match error {
+            BuildError::Unknown(error) => Self::new(io::ErrorKind::InvalidInput, error),
+            BuildError::Config(error) => error.into(),
+            BuildError::Io(error) => error,
+        }
+    }
+}
+
 impl From<UnknownName> for BuildError {
     fn from(error: UnknownName) -> Self {
         Self::Unknown(error)

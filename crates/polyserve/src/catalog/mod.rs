@@ -320,6 +320,7 @@ impl Catalog {
 pub fn repo_of<E: Identifiable>(name: &str) -> Result<Arc<dyn EntityRepo<E>>, UnknownName> {
     builtin::repo_of(name).ok_or_else(|| {
         let catalog = Catalog::builtin();
+        let name = name.split(':').next().unwrap_or_default(); // a location may have a password
         UnknownName::new("repo", name, catalog.repos.iter().map(|entry| entry.name.clone()).collect())
     })
 }

@@ -273,7 +273,7 @@ impl hyper::service::Service<Request<Incoming>> for StreamService {
 async fn answer(streams: &Arc<Streams>, request: Request<Incoming>) -> Response<ReplyBody> {
     let server = streams.connection.server();
     let (parts, body) = request.into_parts();
-    streams.turn.place().await;
+    streams.turn.admitted().await;
     if parts.headers.len() > server.env.limits.max_headers {
         let detail = "There are more header fields than this server takes.";
         return response(Reply::problem(Status::HEADER_FIELDS_TOO_LARGE, detail), Vec::new());
@@ -293,7 +293,7 @@ async fn answer(streams: &Arc<Streams>, request: Request<Incoming>) -> Response<
         }
     };
     if has_body {
-        streams.turn.place().await;
+        streams.turn.admitted().await;
     }
     let called = service.call_with(&parts, method, &body);
     drop((body, reservation)); // the answer may come much later

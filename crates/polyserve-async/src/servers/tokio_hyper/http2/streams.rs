@@ -2,7 +2,7 @@
 //!
 //! Invariants: a request is open until hyper's codec has written the last byte of its answer. The client's window may delay
 //! that for long. The streams of a connection together call the service as often as the turn of a connection over HTTP/1
-//! allows. The next turn begins after the runtime has looked at its sockets. No stream takes the place of one that waits.
+//! allows. The next turn begins after the runtime has looked at its sockets. No stream overtakes one that waits.
 //!
 //! Cost: an uncontended lock and an atomic exchange for each call of the service, a lock for each frame of an answer's body, and a
 //! clock read for each answer.
@@ -28,22 +28,23 @@ use crate::servers::toolkit::{AsyncSocket as _, TokioSocket};
 use crate::tower::ReplyBody;
 
 /// The number of streams that may call the service between two looks at the turn's budget.
-const PLACES: usize = 4;
+const PERMITS: usize = 4;
 
-/// The turn of a connection's streams. A stream needs a place for each call of the service. If the turn is over, streams wait in
+/// The turn of a connection's streams. A stream needs a permit when its head has arrived, and if it has a body, another one for the
+/// call of the service. If the turn is over, streams wait in
 /// the order in which they came. Waking a turn begins the next one.
 pub(super) struct StreamTurn {
-    /// The places that are left until the budget is looked at again.
-    places: Semaphore,
+    /// The permits that are left until the budget is looked at again.
+    permits: Semaphore,
     state: Mutex<TurnState>,
 }
 
 struct TurnState {
     budget: TurnBudget,
-    /// The number of places that were taken since the budget was looked at.
+    /// The number of permits that were taken since the budget was looked at.
     taken: usize,
     is_over: bool,
-    /// The number of streams that wait for a place.
+    /// The number of streams that wait for a permit.
     waiting: usize,
     /// The next turn begins when the runtime has looked at its sockets.
     is_yielding: bool,
@@ -53,24 +54,24 @@ impl StreamTurn {
     fn new() -> Arc<Self> {
         let budget = TurnBudget::new(SystemTime::now);
         let state = TurnState { budget, taken: 0, is_over: false, waiting: 0, is_yielding: false };
-        Arc::new(Self { places: Semaphore::new(PLACES), state: Mutex::new(state) })
+        Arc::new(Self { permits: Semaphore::new(PERMITS), state: Mutex::new(state) })
     }
 
-    /// Takes a place in this turn, or waits for one in a later turn. To be polled in a task of the runtime.
-    pub(super) async fn place(self: &Arc<Self>) {
-        let place = match self.places.try_acquire() {
-            Ok(place) => Ok(place),
+    /// Takes a permit of this turn, or waits for one of a later turn. To be polled in a task of the runtime.
+    pub(super) async fn admitted(self: &Arc<Self>) {
+        let permit = match self.permits.try_acquire() {
+            Ok(permit) => Ok(permit),
             Err(_) => {
                 let _waiting = WaitingStream::new(self);
-                self.places.acquire().await
+                self.permits.acquire().await
             }
         };
         // The semaphore is never closed.
-        place.into_iter().for_each(SemaphorePermit::forget);
+        permit.into_iter().for_each(SemaphorePermit::forget);
         let mut state = lock(&self.state);
         state.budget.count_request();
         state.taken += 1;
-        if state.taken < PLACES {
+        if state.taken < PERMITS {
             return;
         }
         state.taken = 0;
@@ -78,7 +79,7 @@ impl StreamTurn {
         if state.is_over {
             self.yield_if_awaited(state);
         } else {
-            self.places.add_permits(PLACES);
+            self.permits.add_permits(PERMITS);
         }
     }
 
@@ -96,12 +97,12 @@ impl StreamTurn {
         state.budget = TurnBudget::new(SystemTime::now);
         state.is_yielding = false;
         if std::mem::take(&mut state.is_over) {
-            self.places.add_permits(PLACES);
+            self.permits.add_permits(PERMITS);
         }
     }
 }
 
-/// Counts a stream as waiting for a place, for as long as it lives.
+/// Counts a stream as waiting for a permit, for as long as it lives.
 struct WaitingStream<'a>(&'a StreamTurn);
 
 impl<'a> WaitingStream<'a> {
