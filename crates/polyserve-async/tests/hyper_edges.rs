@@ -125,7 +125,8 @@ fn a_part_of_a_head_is_told_from_an_idle_connection() {
     let put =
         |fields: &str| format!("PUT / HTTP/1.1\r\nHost: a\r\n{fields}Content-Length: {}\r\n\r\n{entity}", entity.len());
     let odd = "X:  y \r\nZ:\r\n";
-    for fields in ["", odd] {
+    // The last one is a byte shorter than most clients write it: as long as a part.
+    for fields in ["", odd, "Z:\r\n"] {
         for request in [put(fields), format!("GET /1 HTTP/1.1\r\nHost: a\r\n{fields}\r\n")] {
             for part in ["G", "GET / HTTP/1.1\r\nHost: a\r\n"] {
                 let mut client = client(&running);

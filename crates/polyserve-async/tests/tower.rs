@@ -247,6 +247,51 @@ fn bodies_stream_both_ways() {
     assert_eq!(running.shutdown().expect("it ends well"), Drain::new(3, 0, 0));
 }
 
+/// Regression test: an answer that ends with its connection was not counted, if its end came after its last piece.
+#[test]
+fn an_answer_that_ends_with_the_connection_is_counted() {
+    let (by_hand, sender) = by_hand();
+    let running = serve(by_hand, |_| ());
+    let mut raw = Raw::new(running.local_addr());
+    raw.send("GET /by-hand HTTP/1.0\r\n\r\n");
+    sender.send("first").expect("it is wanted");
+    raw.until("first");
+    drop(sender);
+    let mut rest = Vec::new();
+    raw.stream.read_to_end(&mut rest).expect("it ends");
+    assert_eq!(running.shutdown().expect("it ends well"), Drain::new(1, 0, 0));
+}
+
+/// Regression test: a body that its service kept after the answer changed the state of the next request, which then had no limit
+/// on its body.
+#[test]
+fn a_body_that_is_kept_does_not_change_the_next_request() {
+    let (keeping, mut kept) = unbounded_channel();
+    let keep = move |body: Body| {
+        let keeping = keeping.clone();
+        async move { keeping.send(body).expect("the test receives it") }
+    };
+    let (calling, mut called) = unbounded_channel();
+    let read = move |body: Body| {
+        let calling = calling.clone();
+        async move {
+            calling.send(()).expect("the test receives it");
+            body.collect().await.map(http_body_util::Collected::to_bytes)
+        }
+    };
+    let routes = Router::new()
+        .route("/keep", post(keep))
+        .route("/read", post(async move |body| read(body).await.map_err(|_| axum::http::StatusCode::BAD_REQUEST)));
+    let running = serve(routes, |config| config.body_timeout = Duration::from_millis(500));
+    let mut client = client(&running);
+    client.ask(b"POST /keep HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nab", 200);
+    let body = kept.blocking_recv().expect("it was called");
+    client.send(b"POST /read HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\na").expect("it is taken");
+    called.blocking_recv().expect("it is called");
+    drop(body);
+    client.expect_last(408);
+}
+
 /// A body past the limit is answered with 413: at once if its length is known, else while no byte of the answer was sent.
 #[test]
 fn a_body_past_the_limit_is_too_large() {

@@ -299,6 +299,9 @@ impl<S: RequestHandler> HyperConnection<S> {
     /// that answer.
     fn finish(&mut self, result: hyper::Result<()>) {
         let unused = self.hyper.take().map(|hyper| hyper.into_parts().read_buf).unwrap_or_default();
+        if result.is_ok() {
+            self.state.count_last_end();
+        }
         let mut state = self.state.state();
         let linger = match result {
             Ok(()) => !state.input_ended && (state.must_linger || !unused.is_empty()),

@@ -270,6 +270,19 @@ impl ConnectionState {
     }
 }
 
+impl ConnectionState {
+    /// Counts an answer of which the end is the end of the connection. So no byte, and no flush, comes after it.
+    pub(super) fn count_last_end(&self) {
+        self.mark_ends();
+        let ends = self.unmarked_ends.swap(0, Ordering::AcqRel);
+        let mut state = self.state();
+        if ends > 0 && !state.client_left {
+            self.server().count_answered(u64::from(ends));
+            state.report_answer(self);
+        }
+    }
+}
+
 impl RequestState {
     /// Notes that `input` was read.
     pub(super) fn received(&mut self, input: &[u8], server: &ServerState) {

@@ -41,7 +41,8 @@ impl Read for HyperIo {
             return Poll::Ready(Ok(()));
         }
         let mut state = connection.state();
-        let closes_if_empty = matches!(state.stage, Stage::Idle | Stage::Done) && connection.must_leave();
+        let is_at_rest = matches!(state.stage, Stage::Idle | Stage::Done) && !state.body_is_open;
+        let closes_if_empty = is_at_rest && connection.must_leave();
         let must_read = state.must_read || closes_if_empty;
         with_buffers(|HyperBuffers { input, events, .. }| {
             let length = input.len().min(buffer.remaining());

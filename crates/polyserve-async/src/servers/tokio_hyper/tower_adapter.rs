@@ -25,7 +25,7 @@ use polyserve_core::{Reply, Status};
 use polyserve_serving::http1::decode::Framing;
 use polyserve_serving::memory::{Reservation, out_of_memory_reply};
 
-use super::connection_state::{ConnectionState, Stage};
+use super::connection_state::{ConnectionState, RequestState, Stage};
 use super::error_response::{INVALID_BODY, OUT_OF_MEMORY, TOO_LARGE, reply_to};
 use super::response;
 use super::response::{MAX_PIECE, TrackedBody};
@@ -41,6 +41,8 @@ pub struct RequestBody {
     /// The number of bytes that the limit still allows.
     remaining: usize,
     connection: Arc<ConnectionState>,
+    /// The number of the request. A service may keep a body after its answer, while the next request is served.
+    request: u64,
     ended: bool,
     /// The number of bytes that the service has received.
     received: usize,
@@ -52,11 +54,20 @@ impl RequestBody {
     fn end(&mut self) {
         if !std::mem::replace(&mut self.ended, true) {
             self.reservation = Reservation::default();
-            let mut state = self.connection.state();
-            state.body_is_open = false;
-            if state.stage == Stage::Body {
-                state.stage = Stage::Answer;
-            }
+            self.note(|state| {
+                state.body_is_open = false;
+                if state.stage == Stage::Body {
+                    state.stage = Stage::Answer;
+                }
+            });
+        }
+    }
+
+    /// Changes the state of the connection, if this is the body of its present request.
+    fn note(&self, change: impl FnOnce(&mut RequestState)) {
+        let mut state = self.connection.state();
+        if state.requests == self.request {
+            change(&mut state);
         }
     }
 }
@@ -77,9 +88,9 @@ impl Body for RequestBody {
             Poll::Ready(Some(Ok(frame))) => {
                 let length = frame.data_ref().map_or(0, Bytes::len);
                 body.received += length;
-                body.connection.state().body_received = body.received as u64;
+                body.note(|state| state.body_received = body.received as u64);
                 if !body.reservation.try_set(&body.connection.server().env.memory, body.received) {
-                    body.connection.state().body_refusal = Some(OUT_OF_MEMORY);
+                    body.note(|state| state.body_refusal = Some(OUT_OF_MEMORY));
                     return Poll::Ready(Some(Err("the memory of the server is used up".into())));
                 }
                 if let Some(remaining) = body.remaining.checked_sub(length) {
@@ -89,12 +100,11 @@ impl Body for RequestBody {
                     }
                     return Poll::Ready(Some(Ok(frame)));
                 }
-                body.connection.state().body_refusal = Some(TOO_LARGE);
+                body.note(|state| state.body_refusal = Some(TOO_LARGE));
                 Some(Err("the body is larger than this server takes".into()))
             }
             Poll::Ready(Some(Err(error))) => {
-                let mut state = body.connection.state();
-                state.body_refusal = (!state.input_ended).then_some(INVALID_BODY);
+                body.note(|state| state.body_refusal = (!state.input_ended).then_some(INVALID_BODY));
                 Some(Err(error.into()))
             }
             Poll::Ready(None) => {
@@ -116,7 +126,7 @@ impl Body for RequestBody {
 impl Drop for RequestBody {
     fn drop(&mut self) {
         if !self.ended {
-            self.connection.state().reply_early();
+            self.note(RequestState::reply_early);
         }
         self.end();
     }
@@ -240,9 +250,11 @@ where
             connection.state().reply_early();
             return TowerFuture::refused(connection, Reply::problem(TOO_LARGE.status, TOO_LARGE.detail));
         }
-        if !is_bodiless {
-            connection.state().body_is_open = true;
-        }
+        let request = {
+            let mut state = connection.state();
+            (state.body_is_open, state.body_refusal) = (!is_bodiless, None);
+            state.requests
+        };
         parts.extensions.remove::<hyper::upgrade::OnUpgrade>();
         if let Some(peer) = connection.peer {
             parts.extensions.insert(peer);
@@ -254,6 +266,7 @@ where
             incoming,
             remaining,
             connection: Arc::clone(&connection),
+            request,
             ended: is_bodiless,
             received: 0,
             reservation: Reservation::default(),
