@@ -45,7 +45,7 @@ pub struct PoolStats {
     ///
     /// Of each submitting thread's jobs the first is stamped, and every 61st after it, over all pools. 61 is a prime, so
     /// no pattern of powers of two is missed. A stamped job costs two clock reads and a lock that only
-    /// [`stats`](crate::MpscPool::stats) contends for. Other jobs cost a thread-local countdown.
+    /// the `stats` of a pool contends for. Other jobs cost a thread-local countdown.
     #[cfg(feature = "queue-waits")]
     pub waits: Histogram<u64>,
 }
