@@ -172,10 +172,8 @@ impl PoolConnections {
     ///
     /// Returns the stream if `max_connections` are open and none is idle. The caller then rejects the connection.
     pub fn admit(&self, stream: TcpStream) -> Result<Arc<TableEntry<PooledConnection>>, TcpStream> {
-        if self.table.is_full() {
-            self.evict(&mut lock(&self.state));
-        }
-        self.table.admit(PooledConnection::new(stream), 0).map_err(|connection| connection.stream)
+        let evict = || self.evict(&mut lock(&self.state));
+        self.table.admit_evicting(PooledConnection::new(stream), 0, evict).map_err(|connection| connection.stream)
     }
 
     /// Adds a connection to those that wait for a thread. `since`: when it began to wait. A call of
@@ -303,7 +301,7 @@ impl PoolConnections {
 
     /// Notes that a connection has bytes. If it was evicted, another is evicted in its place.
     fn note_bytes(&self, entry: &TableEntry<PooledConnection>) {
-        if entry.begin_request() {
+        if self.table.begin_request(entry) {
             let mut state = lock(&self.state);
             state.leaving -= usize::from(entry.is_leaving.swap(false, Ordering::Relaxed));
             self.settle(&mut state);
@@ -469,5 +467,39 @@ mod tests {
         }
         assert!(pool.table.must_announce_close(&first) && !pool.lacks_threads());
         assert_eq!(lock(&pool.state).leaving, 1);
+        assert_eq!((pool.table.open(), pool.table.len()), (2, 3), "the first counts again");
+    }
+
+    /// Regression test: an admission could evict a connection that the pool did not count as leaving.
+    #[test]
+    fn connections_that_leave_for_a_new_one_count_as_leaving() {
+        let server = ServerState::new(Arc::new(Echo), &ServerConfig::default().max_connections(2));
+        let pool = PoolConnections::new(Arc::new(server), 2);
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut clients = Vec::new();
+        let deadline = Instant::now() + Duration::from_secs(60);
+        let mut admit = || {
+            clients.push(TcpStream::connect(listener.local_addr().unwrap()).unwrap());
+            let mut stream = listener.accept().unwrap().0;
+            loop {
+                stream = match pool.admit(stream) {
+                    Ok(entry) => return entry,
+                    Err(stream) => stream,
+                };
+                assert!(Instant::now() < deadline, "no connection leaves");
+                thread::yield_now();
+            }
+        };
+        let (first, second) = (admit(), admit());
+        first.set_idle(|| IdleSince::new(0, true));
+        let third = admit();
+        pool.note_bytes(&first);
+        assert_eq!((pool.table.open(), lock(&pool.state).leaving), (3, 0));
+        for entry in [&second, &third] {
+            entry.set_idle(|| IdleSince::new(0, true));
+        }
+        let _fourth = admit();
+        assert!(second.is_evicted() && third.is_evicted());
+        assert_eq!((pool.table.open(), lock(&pool.state).leaving), (2, 2));
     }
 }

@@ -35,9 +35,9 @@ pub struct TableEntry<H> {
     activity: AtomicU64,
     /// A tick of the table. [`NEVER`] if there is no deadline, or if the connection was woken for it.
     deadline: AtomicU64,
-    /// The connection was evicted, and counts as lingering.
+    /// The connection was evicted. It counts as lingering while its activity is [`EVICTED`].
     evicted: AtomicBool,
-    /// The connection counts as lingering, because it has sent its last answer.
+    /// The connection counts as lingering, whatever its activity: it has sent its last answer, or was evicted and has then ended.
     lingers: AtomicBool,
     /// A thread runs the service's code for this connection.
     calling: AtomicBool,
@@ -98,16 +98,10 @@ impl<H> TableEntry<H> {
         self.calling.load(Ordering::Relaxed)
     }
 
-    /// Notes that a request has begun. To be called as soon as bytes were received: from then on, the connection is not
-    /// evicted.
+    /// Notes that a request has begun. Returns whether the connection was evicted while it was idle. If so, the caller counts it
+    /// as open again.
     #[inline]
-    pub fn set_busy(&self) {
-        let _ = self.begin_request();
-    }
-
-    /// Like [`set_busy`](Self::set_busy). Returns whether the connection was evicted while it was idle.
-    #[inline]
-    pub(crate) fn begin_request(&self) -> bool {
+    pub(super) fn begin_request(&self) -> bool {
         if self.activity.load(Ordering::SeqCst) == BUSY {
             return false;
         }
@@ -138,6 +132,7 @@ impl<H> TableEntry<H> {
     pub fn set_quiet(&self) -> bool {
         if self.activity.swap(QUIET, Ordering::SeqCst) == EVICTED {
             self.evicted.store(true, Ordering::SeqCst);
+            self.set_lingers();
         }
         self.is_evicted()
     }
@@ -159,7 +154,8 @@ impl<H> TableEntry<H> {
         self.evicted.load(Ordering::SeqCst)
     }
 
-    pub(super) fn lingers(&self) -> bool {
+    /// Whether the connection counts as lingering. False while its activity is [`EVICTED`].
+    pub(crate) fn lingers(&self) -> bool {
         self.lingers.load(Ordering::SeqCst)
     }
 

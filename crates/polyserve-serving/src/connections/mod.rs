@@ -17,9 +17,10 @@
 //!
 //! # Invariants
 //!
-//! * At most `max_connections` count as open. At the limit, a new connection takes the place of the one that has been idle for
-//!   longest (see [`IdleQueue`]). If none is idle, the new connection is to be rejected.
-//! * A connection that is evicted, or that has sent its last answer, counts as lingering from then on.
+//! * A connection is admitted only if fewer than `max_connections` count as open. At the limit, the one that has been idle for longest
+//!   (see [`IdleQueue`]) is evicted for it. If none is idle, the new connection is to be rejected.
+//! * A connection that is evicted, or that has sent its last answer, counts as lingering from then on. If an evicted connection
+//!   then receives bytes, it counts as open again until its last answer. Only so can more than `max_connections` count as open.
 //! * A connection with unread input is not evicted.
 //! * A sweep begins when the earliest stored deadline has passed, rounded up to a tick of 1 ms, but at least 10 ms after the
 //!   last sweep. A connection is woken once for each deadline.
@@ -36,6 +37,7 @@
 //! store; for an idle wait two atomic exchanges. A sweep of n connections costs n loads, at most 100 times a second. While no
 //! deadline passes, the main thread sleeps. An eviction costs O(1) amortised.
 
+mod counts;
 mod entry;
 mod idle_queue;
 mod serve;
@@ -52,6 +54,7 @@ use polyserve_core::server::{Counters, Drain};
 use polyserve_core::sync::{Mutex, lock};
 
 use crate::{CROWDED_AFTER, Connection, HasSent, MAX_LINGERING, SHUTDOWN_SLACK, ServerState, net};
+use counts::{CountedAs, Counts};
 use entry::NEVER;
 pub use entry::{ConnectionHandle, TableEntry, into_stream};
 pub use idle_queue::{FoundConnections, IdleQueue, IdleSince};
@@ -63,11 +66,7 @@ pub struct ConnectionTable<H> {
     /// The run that the connections belong to.
     pub server: Arc<ServerState>,
     shards: Box<[Shard<H>]>,
-    /// The number of connections that count towards the limit.
-    open: AtomicUsize,
-    /// The number of connections that have sent their last answer or rejection and are not closed yet, and of those that were
-    /// evicted and are not closed yet.
-    lingering: AtomicUsize,
+    counts: Counts,
     max_lingering: usize,
     /// The connections that are evicted next.
     idle: Mutex<IdleQueue<Weak<TableEntry<H>>>>,
@@ -98,13 +97,6 @@ type Shard<H> = Mutex<Vec<Arc<TableEntry<H>>>>;
 /// The minimum time between two sweeps.
 const SWEEP_PAUSE: Duration = Duration::from_millis(10);
 
-/// Increments `count` and returns true, unless `count` has reached `max`. At the limit `count` never exceeds `max`, not even
-/// for a moment. Otherwise a concurrent caller could fail although a connection has just ended.
-fn increment_below(count: &AtomicUsize, max: usize) -> bool {
-    let increment = |count| (count < max).then_some(count + 1);
-    count.fetch_update(Ordering::SeqCst, Ordering::SeqCst, increment).is_ok()
-}
-
 impl<H: ConnectionHandle> ConnectionTable<H> {
     /// An empty table for a server in which a connection holds a thread. A lingering connection may hold its thread too, so at
     /// most `max_connections` linger. `shards`: the number of threads that are expected to add connections at the same time.
@@ -113,8 +105,7 @@ impl<H: ConnectionHandle> ConnectionTable<H> {
         Self {
             server,
             shards: (0..shards.max(1)).map(|_| Mutex::default()).collect(),
-            open: AtomicUsize::new(0),
-            lingering: AtomicUsize::new(0),
+            counts: Counts::default(),
             max_lingering,
             idle: Mutex::default(),
             accept_loops: AtomicUsize::new(0),
@@ -149,12 +140,12 @@ impl<H: ConnectionHandle> ConnectionTable<H> {
 
     /// The number of connections that count towards the limit.
     pub fn open(&self) -> usize {
-        self.open.load(Ordering::SeqCst)
+        self.counts.get(CountedAs::Open)
     }
 
     /// The number of connections in the table, those that linger included.
     pub fn len(&self) -> usize {
-        self.open().saturating_add(self.lingering.load(Ordering::SeqCst))
+        self.counts.all()
     }
 
     /// Whether no connection is in the table.
@@ -169,11 +160,24 @@ impl<H: ConnectionHandle> ConnectionTable<H> {
     ///
     /// Returns the handle if `max_connections` are open and none is idle. The caller then rejects the connection.
     pub fn admit(&self, handle: H, shard: usize) -> Result<Arc<TableEntry<H>>, H> {
-        if increment_below(&self.open, self.server.config.max_connections) || self.evict_one().is_some() {
-            return Ok(self.insert(handle, shard, false));
+        self.admit_evicting(handle, shard, || self.evict().is_some())
+    }
+
+    /// Like [`admit`](Self::admit). `evict`: evicts a connection, and returns false if none is idle. If more than `max_connections`
+    /// are open, it is called more than once.
+    pub(crate) fn admit_evicting(
+        &self,
+        handle: H,
+        shard: usize,
+        mut evict: impl FnMut() -> bool,
+    ) -> Result<Arc<TableEntry<H>>, H> {
+        while !self.counts.add_below(CountedAs::Open, self.server.config.max_connections) {
+            if !evict() {
+                self.set_crowded();
+                return Err(handle);
+            }
         }
-        self.set_crowded();
-        Err(handle)
+        Ok(self.insert(handle, shard, false))
     }
 
     /// Adds a connection that is rejected and then lingers.
@@ -182,7 +186,8 @@ impl<H: ConnectionHandle> ConnectionTable<H> {
     ///
     /// Returns the handle if too many linger.
     pub fn admit_rejected(&self, handle: H, shard: usize) -> Result<Arc<TableEntry<H>>, H> {
-        if self.reserve_linger() { Ok(self.insert(handle, shard, true)) } else { Err(handle) }
+        let may_linger = self.counts.add_below(CountedAs::Lingering, self.max_lingering);
+        if may_linger { Ok(self.insert(handle, shard, true)) } else { Err(handle) }
     }
 
     fn insert(&self, handle: H, shard: usize, lingers: bool) -> Arc<TableEntry<H>> {
@@ -195,7 +200,7 @@ impl<H: ConnectionHandle> ConnectionTable<H> {
 
     /// Removes a connection that has ended. Does nothing if it was removed before.
     pub fn remove(&self, entry: &TableEntry<H>) {
-        let was_evicted = entry.set_quiet();
+        entry.set_quiet();
         {
             let mut entries = lock(&self.shards[entry.shard]);
             let index = entry.index.load(Ordering::Relaxed);
@@ -208,8 +213,11 @@ impl<H: ConnectionHandle> ConnectionTable<H> {
             }
         }
         entry.handle().removed();
-        let counter = if was_evicted || entry.lingers() { &self.lingering } else { &self.open };
-        counter.fetch_sub(1, Ordering::SeqCst);
+        self.subtract(if entry.lingers() { CountedAs::Lingering } else { CountedAs::Open });
+    }
+
+    fn subtract(&self, kind: CountedAs) {
+        self.counts.subtract(kind);
         self.wake_main_if_done();
     }
 
@@ -218,37 +226,25 @@ impl<H: ConnectionHandle> ConnectionTable<H> {
         self.open() >= self.server.config.max_connections
     }
 
-    /// Evicts the connection that has been idle for longest, so that it counts as lingering. Returns `None` if none is idle.
-    pub fn evict(&self) -> Option<Arc<TableEntry<H>>> {
-        let evicted = self.evict_one()?;
-        self.open.fetch_sub(1, Ordering::SeqCst);
-        Some(evicted)
-    }
-
     /// Like [`evict`](Self::evict), for this connection. Returns false if it is not idle any more, or has input.
     pub fn evict_entry(&self, entry: &TableEntry<H>) -> bool {
-        let is_evicted = entry.idle_since().is_some_and(|since| self.try_evict(entry, since));
-        if is_evicted {
-            self.open.fetch_sub(1, Ordering::SeqCst);
-        }
-        is_evicted
+        entry.idle_since().is_some_and(|since| self.try_evict(entry, since))
     }
 
-    /// Evicts a connection that is idle since `since`. It counts as open and as lingering then: a new connection takes its place.
+    /// Evicts a connection that is idle since `since`.
     fn try_evict(&self, entry: &TableEntry<H>, since: IdleSince) -> bool {
-        // Counted before, so that the entry's end never finds it uncounted.
-        self.lingering.fetch_add(1, Ordering::SeqCst);
+        // It counts as both for a moment, so that its end, or its next request, never finds it uncounted.
+        self.counts.add(CountedAs::Lingering);
         let is_evicted = entry.evict(since);
         if is_evicted {
             entry.handle().evict();
-        } else {
-            self.lingering.fetch_sub(1, Ordering::SeqCst);
         }
+        self.subtract(if is_evicted { CountedAs::Open } else { CountedAs::Lingering });
         is_evicted
     }
 
-    /// Evicts the connection that has been idle for longest. Returns `None` if none is idle.
-    fn evict_one(&self) -> Option<Arc<TableEntry<H>>> {
+    /// Evicts the connection that has been idle for longest, so that it counts as lingering. Returns `None` if none is idle.
+    pub fn evict(&self) -> Option<Arc<TableEntry<H>>> {
         let search = |found: &mut FoundConnections<_>| {
             for shard in &self.shards {
                 for entry in &*lock(shard) {
@@ -278,7 +274,7 @@ impl<H: ConnectionHandle> ConnectionTable<H> {
         match connection.idle() {
             Some(HasSent(has_sent)) => entry.set_idle(|| self.idle_since(connection.waiting_since(), has_sent)),
             None if connection.is_lingering() => {} // it is quiet
-            None => entry.set_busy(),
+            None => self.set_busy(entry),
         }
         self.set_deadline(entry, connection.deadline());
     }
@@ -286,30 +282,43 @@ impl<H: ConnectionHandle> ConnectionTable<H> {
     /// Notes that bytes were received on a connection.
     #[inline]
     pub fn note_bytes(&self, entry: &TableEntry<H>) {
-        if entry.begin_request() {
+        if self.begin_request(entry) {
             self.set_crowded(); // the connection that was evicted is active
         }
     }
 
-    /// Counts a connection as lingering from now on: it has sent its last answer. Returns false if too many linger; then it goes
-    /// on counting as open.
-    pub fn begin_linger(&self, entry: &TableEntry<H>) -> bool {
-        if entry.set_quiet() {
-            return self.lingering.load(Ordering::SeqCst) <= self.max_lingering;
+    /// Notes that a request has begun. To be called as soon as bytes were received, unless [`note_bytes`](Self::note_bytes) is:
+    /// from then on, the connection is not evicted.
+    #[inline]
+    pub fn set_busy(&self, entry: &TableEntry<H>) {
+        let _ = self.begin_request(entry);
+    }
+
+    /// Like [`set_busy`](Self::set_busy). Returns whether the connection was evicted while it was idle. It counts as open again.
+    #[inline]
+    pub(crate) fn begin_request(&self, entry: &TableEntry<H>) -> bool {
+        let was_evicted = entry.begin_request();
+        if was_evicted {
+            self.counts.reopen();
         }
+        was_evicted
+    }
+
+    /// Counts a connection as lingering from now on: it has sent its last answer. Returns false if too many linger; then a
+    /// connection that counts as open goes on doing so.
+    pub fn begin_linger(&self, entry: &TableEntry<H>) -> bool {
         if entry.lingers() {
             return true; // it was rejected, or counted before
         }
-        let may_linger = self.reserve_linger();
+        entry.set_quiet();
+        if entry.lingers() {
+            return self.counts.get(CountedAs::Lingering) <= self.max_lingering; // it was evicted
+        }
+        let may_linger = self.counts.linger_below(self.max_lingering);
         if may_linger {
             entry.set_lingers();
-            self.open.fetch_sub(1, Ordering::SeqCst);
         }
         may_linger
-    }
-
-    fn reserve_linger(&self) -> bool {
-        increment_below(&self.lingering, self.max_lingering)
     }
 
     /// Counts the request of `entry` as cut, unless it was counted.

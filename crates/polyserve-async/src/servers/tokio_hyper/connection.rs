@@ -388,7 +388,7 @@ impl<S: RequestHandler> HyperConnection<S> {
         }
         self.shared().registry.set_deadline(self.entry(), self.deadline);
         if busy {
-            self.entry().set_busy();
+            self.shared().registry.set_busy(self.entry());
         } else {
             let has_sent = matches!(waiting, WaitReason::Stage(1.., _) | WaitReason::Parked(1..));
             self.entry().set_idle(|| self.shared().registry.idle_since(self.since, has_sent));

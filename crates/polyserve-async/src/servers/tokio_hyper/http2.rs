@@ -203,7 +203,7 @@ impl<H: HyperHttp2> Http2Connection<H> {
         let (registry, entry) = (&self.connection.shared.registry, &self.connection.entry);
         registry.set_deadline(entry, untaken.map_or(self.deadline, |untaken| self.deadline.min(untaken)));
         match waiting {
-            None | Some(Http2Wait::Written) => entry.set_busy(),
+            None | Some(Http2Wait::Written) => registry.set_busy(entry),
             Some(Http2Wait::Idle) => {
                 self.streams.turn.begin(); // the next request comes after a look at the sockets
                 entry.set_idle(|| registry.idle_since(now, true));

@@ -50,7 +50,7 @@ impl Read for HyperIo {
             match receive(connection, cx, input, must_read, closes_if_empty) {
                 Poll::Ready(Ok(0)) => state.input_ended = true,
                 Poll::Ready(Ok(count)) => {
-                    connection.entry.set_busy();
+                    connection.shared.registry.set_busy(&connection.entry);
                     let input = input.get(..count).unwrap_or_default();
                     state.received(input, connection.server());
                     buffer.put_slice(input);
