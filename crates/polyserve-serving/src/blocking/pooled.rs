@@ -349,7 +349,7 @@ impl Transport for PoolSocket<'_> {
     }
 
     fn read(&mut self, buffer: &mut [u8], phase: Phase, deadline: Instant) -> io::Result<Read> {
-        let may_close = phase.may_close();
+        let (server, may_close) = (&self.pool.table.server, phase.may_close());
         let mut old_at = None; // once the connection is noted as idle: when it is old enough to leave for others
         // A client that waited for an answer has sent nothing since, so a read right after the answer would find nothing.
         let mut waits_first = may_close && self.silent_until.is_none();
@@ -367,7 +367,7 @@ impl Transport for PoolSocket<'_> {
             if leaves || !std::mem::take(&mut waits_first) {
                 match net::receive(&self.entry.stream, buffer) {
                     Ok(0) if self.is_read_closed() && may_close => return Ok(Read::Leave),
-                    Ok(0) if self.is_read_closed() && Instant::now() < deadline => {
+                    Ok(0) if self.is_read_closed() && Instant::now() < server.within(deadline) => {
                         // A request began to arrive at the same time. Its rest can still be read.
                         thread::park_timeout(READ_RETRY);
                         continue;
@@ -429,6 +429,7 @@ impl Transport for PoolSocket<'_> {
 #[cfg(test)]
 mod tests {
     use std::net::TcpListener;
+    use std::sync::mpsc::channel;
 
     use polyserve_core::ServerConfig;
     use polyserve_core::service::Echo;
@@ -501,5 +502,27 @@ mod tests {
         let _fourth = admit();
         assert!(second.is_evicted() && third.is_evicted());
         assert_eq!((pool.table.open(), lock(&pool.state).leaving), (2, 2));
+    }
+
+    /// Regression test: the reading side of a connection was closed during its request. At the deadline of the drain, its thread
+    /// read on, and counted as stuck.
+    #[test]
+    fn a_read_ends_at_the_deadline_of_a_drain() {
+        let server = ServerState::new(Arc::new(Echo), &ServerConfig::default());
+        let pool = PoolConnections::new(Arc::new(server), 1);
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let _client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let stream = listener.accept().unwrap().0;
+        stream.set_nonblocking(true).unwrap();
+        let entry = pool.admit(stream).unwrap();
+        entry.wake(); // without a pipe, it closes the reading side
+        pool.table.server.shutdown.begin(Instant::now());
+        let (sender, read) = channel();
+        thread::spawn(move || {
+            let (pipe, silent_until, is_silent) = (None, None, false);
+            let mut socket = PoolSocket { entry: &entry, pool: &pool, pipe, silent_until, is_silent };
+            let _ = sender.send(socket.read(&mut [0; 16], Phase::Head, Instant::now() + Duration::from_secs(3600)));
+        });
+        assert!(matches!(read.recv_timeout(Duration::from_secs(60)), Ok(Ok(Read::End))));
     }
 }
