@@ -1,9 +1,9 @@
 //! A connection that holds a thread. The thread waits in `recv` and `send`, with the timeouts of the socket.
 //!
-//! The thread of an idle connection looks for an eviction itself once, after 100 ms. After that it must be woken: another thread
-//! closes the reading side of its socket. A drain does so too. Bytes that have arrived are still read, so no request that has
-//! arrived is lost. While the reading side is open, the connection can linger. If it is closed, the kernel resets the connection if
-//! bytes arrive after its close.
+//! The thread of an idle connection looks for an eviction itself before it waits, and once more after 100 ms. After that it must
+//! be woken: another thread closes the reading side of its socket. A drain does so too. Bytes that have arrived are still read, so
+//! no request that has arrived is lost. While the reading side is open, the connection can linger. If it is closed, the kernel
+//! resets the connection if bytes arrive after its close.
 //!
 //! *No lost wake-up.* The thread stores that it must be woken, and then loads whether the connection was evicted. An eviction
 //! stores that, and then loads whether the thread must be woken. All four are sequentially consistent: one of the two sees the
@@ -107,15 +107,18 @@ pub trait ThreadRole {
 impl ThreadRole for () {}
 
 /// Serves a connection on its thread, from its first byte to its close, and removes it from `table`. It does not count towards
-/// the limit while it lingers.
+/// the limit while it lingers, unless too many linger.
 ///
 /// `accepted`: as in [`drive`].
 pub fn serve(entry: Arc<TableEntry<ThreadConnection>>, table: &ConnectionTable<ThreadConnection>, accepted: Instant) {
     isolate_logged(|| {
         with_buffers(|buffers| {
             if drive(&mut ThreadSocket::new(&entry, table, &()), &table.server, buffers, accepted) {
-                table.begin_linger(&entry);
-                linger(&entry.stream, &table.server, &mut buffers.input);
+                // If too many linger, a connection that counts as open lingers all the same, because the limit bounds these. One
+                // that was evicted is closed.
+                if table.begin_linger(&entry) || !entry.lingers() {
+                    linger(&entry.stream, &table.server, &mut buffers.input);
+                }
             }
         });
     });
@@ -264,7 +267,7 @@ impl<R: ThreadRole> Transport for ThreadSocket<'_, R> {
                 if self.table.server.shutdown.is_begun() {
                     return self.read_now(buffer);
                 }
-                if !looks_itself && self.entry.is_evicted() && !self.is_read_closed() {
+                if self.entry.is_evicted() && !self.is_read_closed() {
                     return Ok(match self.read_now(buffer)? {
                         Read::Leave => Read::Evicted,
                         read => read,
@@ -347,6 +350,8 @@ impl<R: ThreadRole> Transport for ThreadSocket<'_, R> {
 mod tests {
     use std::io::{Read as _, Write as _};
     use std::net::TcpListener;
+    use std::sync::atomic::AtomicUsize;
+    use std::sync::mpsc::channel;
 
     use polyserve_core::ServerConfig;
     use polyserve_core::service::Echo;
@@ -355,6 +360,7 @@ mod tests {
     use crate::{IdleSince, ServerState};
 
     const PATIENCE: Duration = Duration::from_secs(60);
+    const FOREVER: Duration = Duration::from_secs(3600);
     const GET: &[u8] = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n";
 
     /// A server of one connection, and a client.
@@ -365,7 +371,15 @@ mod tests {
 
     impl Fixture {
         fn new() -> Self {
-            let server = ServerState::new(Arc::new(Echo), &ServerConfig::default().max_connections(1));
+            Self::with_linger_timeout(ServerConfig::default().linger_timeout)
+        }
+
+        fn with_linger_timeout(linger_timeout: Duration) -> Self {
+            let mut config = ServerConfig::default().max_connections(1);
+            // Only an eviction or a drain ends a connection in time.
+            (config.first_byte_timeout, config.idle_timeout) = (FOREVER, FOREVER);
+            config.linger_timeout = linger_timeout;
+            let server = ServerState::new(Arc::new(Echo), &config);
             Self {
                 table: ConnectionTable::new(Arc::new(server), 1),
                 listener: TcpListener::bind("127.0.0.1:0").unwrap(),
@@ -382,7 +396,10 @@ mod tests {
 
         /// Admits another connection, for which the present one is evicted.
         fn evict(&self) -> Arc<TableEntry<ThreadConnection>> {
-            let (_client, mut connection) = self.connect();
+            self.evict_for(self.connect().1)
+        }
+
+        fn evict_for(&self, mut connection: ThreadConnection) -> Arc<TableEntry<ThreadConnection>> {
             let deadline = Instant::now() + PATIENCE;
             loop {
                 connection = match self.table.admit(connection, 0) {
@@ -437,17 +454,75 @@ mod tests {
         assert!(answers.last().is_some_and(|last| last.contains("\r\nConnection: close\r\n")), "{:?}", answers.last());
     }
 
+    /// Regression test: a thread looked for an eviction only after a read that timed out. A client that sent an empty line
+    /// before each timeout kept its thread.
+    #[test]
+    fn an_evicted_connection_that_sends_empty_lines_ends() {
+        /// Sends an empty line each time the thread is about to wait.
+        struct EmptyLines(TcpStream, AtomicUsize);
+        impl ThreadRole for EmptyLines {
+            fn about_to_wait(&self) {
+                assert!(self.1.fetch_add(1, Ordering::SeqCst) < 10, "the evicted connection waits on");
+                (&self.0).write_all(b"\r\n").unwrap();
+            }
+        }
+        let fixture = Fixture::new();
+        let (client, connection) = fixture.connect();
+        let entry = fixture.table.admit(connection, 0).ok().unwrap();
+        entry.set_idle(|| IdleSince::new(0, true));
+        let other = fixture.evict();
+        (&client).write_all(b"\r\n").unwrap();
+        let role = EmptyLines(client, AtomicUsize::new(0));
+        assert!(serve_until_linger(entry, &fixture.table, &role, Instant::now()).is_some(), "it lingers");
+        assert_eq!(role.1.into_inner(), 0, "it waits for bytes");
+        fixture.table.remove(&other);
+        assert!(fixture.table.is_empty());
+    }
+
+    /// Regression test: evicted connections lingered on their threads in any number.
+    #[test]
+    fn an_evicted_connection_beyond_the_bound_does_not_linger() {
+        let fixture = Fixture::with_linger_timeout(FOREVER);
+        let first = fixture.table.admit(fixture.connect().1, 0).ok().unwrap();
+        first.set_idle(|| IdleSince::new(0, true));
+        let (client, connection) = fixture.connect();
+        let second = fixture.evict_for(connection);
+        assert!(fixture.table.begin_linger(&first));
+        second.set_idle(|| IdleSince::new(0, true));
+        let third = fixture.evict();
+        thread::scope(|scope| {
+            let _client = client; // closed if this test fails, so that the thread ends
+            let ((sender, ended), table) = (channel(), &fixture.table);
+            scope.spawn(move || {
+                serve(second, table, Instant::now());
+                let _ = sender.send(());
+            });
+            ended.recv_timeout(PATIENCE).expect("two linger at a limit of one");
+        });
+        fixture.table.remove(&third);
+        fixture.table.remove(&first);
+        assert!(fixture.table.is_empty());
+    }
+
     /// A thread that waits for a request is woken by an eviction, and by a drain.
     #[test]
     fn an_idle_connection_is_woken() {
         for drains in [false, true] {
             let fixture = Fixture::new();
-            let (mut client, connection) = fixture.connect();
+            let (client, connection) = fixture.connect();
             let entry = fixture.table.admit(connection, 0).ok().unwrap();
+            let waiting = Arc::clone(&entry);
             thread::scope(|scope| {
+                let mut client = client; // closed if this test fails, so that the thread ends
                 let serving = scope.spawn(|| serve(entry, &fixture.table, Instant::now()));
                 client.write_all(GET).unwrap();
                 assert!(head(&mut client).starts_with("HTTP/1.1 200 "));
+                let deadline = Instant::now() + PATIENCE;
+                while !waiting.must_be_woken.load(Ordering::SeqCst) {
+                    assert!(Instant::now() < deadline, "the thread does not wait");
+                    thread::yield_now();
+                }
+                drop(waiting); // it would keep the socket open
                 if drains {
                     fixture.table.server.shutdown.begin(Instant::now() + PATIENCE);
                     fixture.table.wake_idle();
