@@ -23,6 +23,8 @@ fn cheap_requests_do_no_expensive_work_in_memory() {
     is_cheap_over(StdRwlock::of::<Counted>());
     is_cheap_over(TwoLevel::of::<Counted>());
     is_cheap_over(Sharded::of::<Counted>());
+    #[cfg(feature = "packed")]
+    is_cheap_over(polyserve::memory::Packed::of::<Counted>());
     #[cfg(feature = "copy-on-write")]
     is_cheap_over(polyserve::memory::CopyOnWrite::of::<Counted>());
     #[cfg(feature = "dashmap")]

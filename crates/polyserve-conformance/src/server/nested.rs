@@ -14,7 +14,7 @@ use serde_json::Value;
 use super::live::Live;
 use super::repos::{LaterRepo, MapRepo};
 use super::subject::ServerSubject;
-use super::wire::{check_problem, get, put, request};
+use super::wire::{check_problem, get, put, request, with_body};
 use crate::property::{Outcome, in_child};
 
 /// The maximum number of levels in a body.
@@ -207,6 +207,8 @@ fn keep_nested(live: &Live) {
         assert_eq!(response.text(), body);
         let tag = response.header("ETag").expect("an entity has a tag").to_owned();
         live.ask(&request("GET", "/a", &format!("If-None-Match: {tag}\r\n")), 304);
+        let patched = live.ask(&with_body("PATCH", "/a", "", body.as_bytes()), 200);
+        assert_eq!(patched.text(), body, "the patch is the entity");
     }
     for body in [in_boxes(MAX_DEPTH + 1), in_lists(MAX_DEPTH + 1), in_boxes(40_000)] {
         check_problem(&live.ask(&put("/", &body), 400));
