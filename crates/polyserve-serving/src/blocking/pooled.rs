@@ -147,8 +147,9 @@ struct PoolState {
 pub enum Served {
     /// The connection is closed, or none waits.
     Closed,
-    /// The connection is not in the table any more. It must linger.
-    Lingering(TcpStream),
+    /// The connection has sent its last answer, and must linger. Until it is [taken out](PoolConnections::take_out) of the
+    /// table, it counts, and a drain waits for it.
+    Lingering(Arc<TableEntry<PooledConnection>>),
     /// The connection has not sent a byte. It is to be [queued](PoolConnections::queue) when its first byte is there.
     Silent(Arc<TableEntry<PooledConnection>>),
 }
@@ -188,8 +189,7 @@ impl PoolConnections {
     /// Removes the connection that has waited for the shortest time. Returns its stream.
     pub fn take_last(&self) -> Option<TcpStream> {
         let (entry, _) = self.take(VecDeque::pop_back)?;
-        self.table.remove(&entry);
-        into_stream(entry)
+        self.take_out(entry)
     }
 
     /// Closes the connection that has waited for longest. Past the shutdown's deadline, a request that has come counts as cut.
@@ -233,11 +233,17 @@ impl PoolConnections {
         if is_silent {
             return Served::Silent(entry);
         }
-        self.table.remove(&entry);
-        if !lingers.unwrap_or(false) {
-            return Served::Closed;
+        if lingers.unwrap_or(false) {
+            return Served::Lingering(entry);
         }
-        into_stream(entry).map_or(Served::Closed, Served::Lingering)
+        self.table.remove(&entry);
+        Served::Closed
+    }
+
+    /// Removes a connection from the table. Returns its stream; `None` if the process has no descriptor left.
+    pub fn take_out(&self, entry: Arc<TableEntry<PooledConnection>>) -> Option<TcpStream> {
+        self.table.remove(&entry);
+        into_stream(entry)
     }
 
     /// Notes that the thread of a connection is free.

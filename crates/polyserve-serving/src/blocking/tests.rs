@@ -46,7 +46,10 @@ impl Fixture {
     fn serve(&self, since: Instant) -> JoinHandle<bool> {
         self.queue(since);
         let pool = Arc::clone(&self.pool);
-        thread::spawn(move || matches!(pool.serve_next(PATIENCE), Served::Lingering(_)))
+        thread::spawn(move || match pool.serve_next(PATIENCE) {
+            Served::Lingering(entry) => pool.take_out(entry).is_some(),
+            Served::Closed | Served::Silent(_) => false,
+        })
     }
 
     /// Another connection waits for the thread.
@@ -153,9 +156,9 @@ fn a_connection_that_is_evicted_from_a_pool_lingers() {
     let serving = thread::spawn(move || pool.serve_next(PATIENCE));
     assert!(head(&mut client).starts_with("HTTP/1.1 200 "));
     let _waiting = fixture.add_waiting();
-    let Served::Lingering(stream) = serving.join().unwrap() else { panic!("the connection is closed") };
+    let Served::Lingering(entry) = serving.join().unwrap() else { panic!("the connection is closed") };
     let mut lingering = LingeringSet::new(PATIENCE);
-    lingering.add(stream);
+    lingering.add(fixture.pool.take_out(entry).unwrap());
     assert_eq!(client.read(&mut [0]).unwrap(), 0);
     client.write_all(GET).unwrap();
     client.write_all(GET).unwrap();
@@ -257,7 +260,8 @@ fn an_eviction_leaves_the_socket_of_a_pool_whole() {
         let serving = thread::spawn(move || pool.serve_next(PATIENCE));
         assert!(head(&mut client).starts_with("HTTP/1.1 200 "));
         let _waiting = fixture.add_waiting();
-        let Served::Lingering(stream) = serving.join().unwrap() else { panic!("it lingers") };
+        let Served::Lingering(entry) = serving.join().unwrap() else { panic!("it lingers") };
+        let stream = fixture.pool.take_out(entry).unwrap();
         assert_eq!(crate::net::receive(&stream, &mut [0]).unwrap_err().kind(), std::io::ErrorKind::WouldBlock);
         assert!(fixture.pool.take_last().is_some());
     }

@@ -44,7 +44,7 @@ use polyserve_core::sync::lock;
 use polyserve_core::{ConfigError, Drain, Executor, Job, ListenOn, Running, Server, ServerConfig, Service, Shape};
 use polyserve_serving::blocking::{PoolConnections, PooledConnection, Served};
 use polyserve_serving::{
-    Accepted, Bound, ConnectionHandle as _, EVICTION_GRACE, Incoming, SHUTDOWN_SLACK, TableEntry, bind, into_stream,
+    Accepted, Bound, ConnectionHandle as _, EVICTION_GRACE, Incoming, SHUTDOWN_SLACK, TableEntry, bind,
 };
 
 use super::executor_source::ExecutorSource;
@@ -201,8 +201,8 @@ struct ClassicState {
     connections: PoolConnections,
     /// The connections that have not sent a byte.
     silent: SilentConnections<Arc<TableEntry<PooledConnection>>>,
-    /// The connections that workers have closed, until the main thread lets them linger.
-    lingering: Mutex<Vec<TcpStream>>,
+    /// The connections that have sent their last answers, until the main thread lets them linger. They are in the table until then.
+    lingering: Mutex<Vec<Arc<TableEntry<PooledConnection>>>>,
 }
 
 impl ClassicState {
@@ -213,17 +213,25 @@ impl ClassicState {
             Served::Silent(entry) => {
                 if self.silent.add(Arc::clone(&entry), Instant::now()).is_err() {
                     self.connections.table.remove(&entry);
-                } else if self.connections.table.server.shutdown.is_begun() {
-                    self.connections.table.wake_main(); // it takes the silent connections again
+                } else {
+                    self.wake_drain();
                 }
             }
-            Served::Lingering(stream) => {
+            Served::Lingering(entry) => {
                 let mut lingering = lock(&self.lingering);
-                lingering.push(stream);
+                lingering.push(entry);
                 if lingering.len() == 1 {
                     self.silent.wake();
+                    self.wake_drain();
                 }
             }
+        }
+    }
+
+    /// In a drain, makes the main thread take the connections that are silent and those that linger.
+    fn wake_drain(&self) {
+        if self.connections.table.server.shutdown.is_begun() {
+            self.connections.table.wake_main();
         }
     }
 }
@@ -298,9 +306,9 @@ impl ClassicMainThread {
     }
 
     fn take_lingering(&mut self) {
-        for stream in std::mem::take(&mut *lock(&self.shared.lingering)) {
-            self.incoming.linger(stream);
-        }
+        let lingering = std::mem::take(&mut *lock(&self.shared.lingering));
+        let streams = lingering.into_iter().filter_map(|entry| self.shared.connections.take_out(entry));
+        streams.for_each(|stream| self.incoming.linger(stream));
     }
 
     /// Queues a new connection. At the limit on connections, it takes the place of one that is silent or idle. If there is
@@ -308,14 +316,16 @@ impl ClassicMainThread {
     fn accept(&mut self, stream: TcpStream) {
         let shared = Arc::clone(&self.shared);
         let ClassicState { connections, silent, .. } = &*shared;
+        if connections.table.is_full() {
+            self.take_lingering();
+        }
         while connections.table.is_full() {
             // Silent connections come first: the others are evicted below.
             let Some(oldest) = silent.take_older(EVICTION_GRACE) else { break };
             if oldest.has_input() {
                 self.queue(oldest);
-            } else {
-                connections.table.remove(&oldest);
-                into_stream(oldest).into_iter().for_each(|stream| self.incoming.linger(stream));
+            } else if let Some(stream) = connections.take_out(oldest) {
+                self.incoming.linger(stream);
             }
         }
         match connections.admit(stream) {
@@ -351,6 +361,7 @@ impl ClassicMainThread {
         }
         let deadline = table.server.shutdown.deadline().unwrap_or_else(Instant::now);
         let is_empty = table.wait_until_empty(deadline, || {
+            self.take_lingering();
             // A silent connection is served if its first byte has arrived, and closed otherwise.
             while let Some(entry) = silent.take_older(Duration::ZERO) {
                 if entry.has_input() { self.queue(entry) } else { table.remove(&entry) }
@@ -360,6 +371,7 @@ impl ClassicMainThread {
             while connections.close_next() {}
             table.shut_down();
             table.wait_until_empty(deadline + SHUTDOWN_SLACK, || {
+                self.take_lingering();
                 while let Some(entry) = silent.take_older(Duration::ZERO) {
                     table.remove(&entry); // a thread has just given it up
                 }
