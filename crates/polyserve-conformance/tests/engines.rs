@@ -64,6 +64,7 @@ caught! {
     refuses_for_good: RefusesForGood, LONG;
     always_healthy: AlwaysHealthy, LONG;
     uses_dead_connections: UsesDeadConnections, LONG;
+    uses_a_dead_connection_once: UsesADeadConnectionOnce, LONG;
     acknowledges_on_dead_connections: AcknowledgesOnDeadConnections, LONG;
     connects_to_nothing: ConnectsToNothing, LONG;
     connects_for_ever: ConnectsForEver, SHORT;
@@ -87,6 +88,16 @@ fn a_false_declaration_is_caught() {
     ] {
         assert!(caught(property, &subject).is_some(), "{why}");
     }
+}
+
+/// A store that declares it may leave one write unknown, and not two.
+#[test]
+fn one_unknown_write_can_be_declared() {
+    let caught_of = |flaw: EngineFlaw| {
+        caught(flaw.caught_by(), &PlainEngine::subject(Some(flaw)).may_leave_a_write_unknown()).is_some()
+    };
+    assert!(!caught_of(EngineFlaw::UsesADeadConnectionOnce));
+    assert!(caught_of(EngineFlaw::UsesDeadConnections));
 }
 
 /// An engine that is not installed is reported with its name, and is no failure.

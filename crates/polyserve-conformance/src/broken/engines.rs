@@ -63,6 +63,8 @@ flaws! {
     AlwaysHealthy, caught by a_refused_write_is_not_acknowledged;
     /// Sends a write over a connection that has ended.
     UsesDeadConnections, caught by a_connection_that_ended_loses_no_write;
+    /// Sends one write over a connection that has ended, and no other.
+    UsesADeadConnectionOnce, caught by a_connection_that_ended_loses_no_write;
     /// Acknowledges a write that it sent over a connection that has ended.
     AcknowledgesOnDeadConnections, caught by a_connection_that_ended_loses_no_write;
     /// Connects to an address without an engine.
@@ -331,8 +333,11 @@ impl EngineState {
         let condition = lock(&self.condition);
         let (refuses, ended) = (condition.refuses_writes, condition.ended_connections);
         drop(condition);
-        let uses_dead =
-            matches!(self.flaw, Some(EngineFlaw::UsesDeadConnections | EngineFlaw::AcknowledgesOnDeadConnections));
+        let uses_dead = match self.flaw {
+            Some(EngineFlaw::UsesDeadConnections | EngineFlaw::AcknowledgesOnDeadConnections) => true,
+            Some(EngineFlaw::UsesADeadConnectionOnce) => ended == 1,
+            _ => false,
+        };
         if uses_dead && access == EngineAccess::Stores && seen_ended.swap(ended, SeqCst) != ended {
             return Some(RepoError::Unavailable(Box::new(PlainError("the connection has ended"))));
         }

@@ -188,6 +188,7 @@ struct Declarations {
     patience: Duration,
     reads_from_memory: bool,
     forgets: bool,
+    may_leave_a_write_unknown: bool,
 }
 
 impl EngineSubject {
@@ -208,7 +209,12 @@ impl EngineSubject {
             start: Box::new(move || start().map(|engine| Box::new(engine) as Box<dyn EngineControl>)),
             absent: Box::new(absent),
             absent_error: absent_error.into(),
-            declared: Declarations { patience: Duration::from_secs(60), reads_from_memory: false, forgets: false },
+            declared: Declarations {
+                patience: Duration::from_secs(60),
+                reads_from_memory: false,
+                forgets: false,
+                may_leave_a_write_unknown: false,
+            },
         }
     }
 
@@ -224,6 +230,14 @@ impl EngineSubject {
     #[must_use]
     pub fn forgets(mut self) -> Self {
         self.declared.forgets = true;
+        self
+    }
+
+    /// One of 27 writes after all connections ended may have an unknown end. For a client library that cannot always tell whether
+    /// it has sent a request, if it has no connection for a moment.
+    #[must_use]
+    pub fn may_leave_a_write_unknown(mut self) -> Self {
+        self.declared.may_leave_a_write_unknown = true;
         self
     }
 
