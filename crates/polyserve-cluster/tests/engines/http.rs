@@ -15,7 +15,7 @@ use polyserve_conformance::history::{
     CheckVerdict, EntityForm, History, RecordingControl, RecordingWorkload, check, record_http_across,
 };
 use polyserve_conformance::property::Outcome;
-use polyserve_conformance::server::{self, ServerSubject};
+use polyserve_conformance::server::{self, Nested, ServerSubject};
 use polyserve_core::service::EntityService;
 use polyserve_core::{Entity, ServerConfig, ServerExt as _};
 use polyserve_engines::PATIENCE;
@@ -27,6 +27,7 @@ pub(crate) fn tests(kind: Kind) -> Vec<Test> {
     vec![
         Test::shared(kind, "connections_start_no_threads", move |urls| connections_start_no_threads(kind, urls)),
         Test::shared(kind, "four_processes_are_one_store", move |urls| four_processes_are_one_store(kind, urls)),
+        Test::shared(kind, "nested_entities_are_kept", move |urls| nested_entities_are_kept(kind, urls)),
         Test::shared(kind, "a_merge_patch_loses_no_update", move |urls| a_merge_patch_loses_no_update(kind, urls)),
     ]
 }
@@ -88,6 +89,13 @@ fn four_processes_are_one_store(kind: Kind, urls: &str) {
     assert_eq!((history.unknown(), history.shows_nothing()), (0, None));
     let verdict = check(&history);
     assert!(matches!(verdict, CheckVerdict::Linearizable), "{verdict:?}");
+}
+
+/// The thread of a store has the stack for them. A stack that overflows ends this program.
+fn nested_entities_are_kept(kind: Kind, urls: &str) {
+    let subject = ServerSubject::new(TokioTcp::new);
+    let store = kind.connect::<Nested>(urls, &name_space(), StoreLimits::default()).expect("it connects");
+    assert_eq!(server::nested_entities_are_kept_over(&subject, store), Outcome::Held);
 }
 
 /// Clients of one server patch different members of an entity.
