@@ -372,6 +372,44 @@ mod tests {
         assert!(matches!(failure("etcdserver: request timed out"), EngineFailure::Unknown(_)));
     }
 
+    /// The library authenticates again once. A request that fails again was not done: the member refused its token.
+    #[test]
+    fn a_request_without_a_valid_token_is_not_done() {
+        let failure = |code, text| classify(Error::GRpcStatus(Status::new(code, text)));
+        for text in ["etcdserver: invalid auth token", ""] {
+            let failure = failure(Code::Unauthenticated, text);
+            assert!(matches!(failure, EngineFailure::NotDone(_)), "{failure:?}");
+        }
+        let old = failure(Code::InvalidArgument, OLD_TOKEN);
+        assert!(matches!(old, EngineFailure::NotDone(_)), "{old:?}");
+    }
+
+    #[test]
+    fn a_code_tells_whether_a_request_may_have_been_done() {
+        let failure = |code| classify(Error::GRpcStatus(Status::new(code, "etcdserver: test")));
+        for code in
+            [Code::Cancelled, Code::Unknown, Code::DeadlineExceeded, Code::Aborted, Code::Internal, Code::Unavailable]
+        {
+            assert!(matches!(failure(code), EngineFailure::Unknown(_)), "{code:?}");
+        }
+        for code in [
+            Code::InvalidArgument,
+            Code::NotFound,
+            Code::AlreadyExists,
+            Code::PermissionDenied,
+            Code::ResourceExhausted,
+            Code::FailedPrecondition,
+            Code::OutOfRange,
+            Code::Unimplemented,
+            Code::DataLoss,
+        ] {
+            assert!(matches!(failure(code), EngineFailure::Rejected(_)), "{code:?}");
+        }
+        // The connection failed, and the library has no status.
+        let broken = classify(Error::IoError(std::io::ErrorKind::ConnectionReset.into()));
+        assert!(matches!(broken, EngineFailure::Unknown(_)), "{broken:?}");
+    }
+
     #[test]
     fn a_member_that_is_busy_or_full_has_not_done_it() {
         for text in [NO_LEADER, TOO_MANY_REQUESTS, NO_SPACE] {

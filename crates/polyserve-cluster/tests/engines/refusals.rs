@@ -28,6 +28,7 @@ pub(crate) fn tests(kind: Kind) -> Vec<Test> {
     tests.extend(match kind {
         Kind::Etcd => vec![
             Test::own(kind, "a_token_of_an_old_revision_is_renewed", a_token_of_an_old_revision_is_renewed),
+            Test::own(kind, "a_token_that_a_member_lost_is_renewed", a_token_that_a_member_lost_is_renewed),
             Test::own(kind, "a_killed_member_in_use_fails_no_write", a_killed_member_in_use_fails_no_write),
         ],
         Kind::Redis => vec![
@@ -55,6 +56,7 @@ pub(crate) fn tests(kind: Kind) -> Vec<Test> {
             Test::own(kind, "an_error_shows_no_entity", an_error_shows_no_entity),
             Test::own(kind, "a_changed_table_fails_nothing_that_fits", a_changed_table_fails_nothing_that_fits),
             Test::own(kind, "only_a_direct_connection_uses_prepared_statements", only_direct_connections_prepare),
+            Test::own(kind, "a_forgotten_statement_fails_nothing", a_forgotten_statement_fails_nothing),
             Test::own(kind, "a_pooler_of_transactions_is_used", || a_pooler_is_used("transaction")),
             Test::own(kind, "a_pooler_of_sessions_is_used", || a_pooler_is_used("session")),
         ],
@@ -235,6 +237,9 @@ fn an_error_of_the_server_is_judged_by_its_code() -> Result<(), Missing> {
         ("57014", is_not_done),
         ("40001", is_not_done),
         ("40P01", is_not_done),
+        // A session has no prepared statement of a name, or has one already.
+        ("26000", is_not_done),
+        ("42P05", is_not_done),
         ("08006", is_unknown),
         ("42501", is_for_good),
         ("23514", is_for_good),
@@ -354,6 +359,34 @@ fn only_direct_connections_prepare() -> Result<(), Missing> {
     Ok(())
 }
 
+/// Each write makes its session forget the prepared statements. A statement that the session lacks has done nothing: it is sent again
+/// over a new session.
+fn a_forgotten_statement_fails_nothing() -> Result<(), Missing> {
+    let postgres = PostgresServer::start()?;
+    let store = Kind::Postgres.connect::<Entity>(&postgres.url(), "forgotten", long_limits()).expect("it connects");
+    postgres.run_sql(
+        "CREATE FUNCTION forget() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN DEALLOCATE ALL; RETURN NULL; END';
+         CREATE TRIGGER forget AFTER INSERT OR UPDATE OR DELETE ON forgotten FOR EACH STATEMENT EXECUTE FUNCTION forget()",
+    );
+    let mut clients = 0;
+    // A session serves before its statements are prepared, so the first operations may lack none.
+    wait_for("sessions lack statements", || {
+        thread::scope(|scope| {
+            for client in clients..clients + 2 {
+                let store = &store;
+                scope.spawn(move || use_all(store.as_ref(), client * 1_000));
+            }
+        });
+        clients += 2;
+        settled(store.status()).expect("it takes writes");
+        let is_missing = |line: &str| line.contains("prepared statement \"s") && line.contains("does not exist");
+        postgres.log().lines().any(is_missing).then_some(())
+    });
+    // Each client has left 50 entities.
+    assert_eq!(settled(store.len()).expect("they are counted"), clients.unsigned_abs() * 50);
+    Ok(())
+}
+
 /// Uses each operation, from one client.
 fn use_all(store: &dyn EntityRepo, first_id: i64) {
     for id in first_id..first_id + 100 {
@@ -387,6 +420,28 @@ fn a_token_of_an_old_revision_is_renewed() -> Result<(), Missing> {
         let put = settled(store.put(second.clone())).expect("it is stored");
         assert_eq!(put, if round == 0 { Put::Created } else { Put::Replaced });
         assert_eq!(store.fetch(&2).wait().expect("it is read"), Some(second));
+        settled(store.status()).expect("it takes writes");
+    }
+    Ok(())
+}
+
+/// The members keep their simple tokens in memory, and have lost them after a restart.
+fn a_token_that_a_member_lost_is_renewed() -> Result<(), Missing> {
+    let mut etcd = EtcdCluster::start()?;
+    for line in ["user add root:admin", "user grant-role root root", "auth enable"] {
+        etcd.control(&line.split(' ').collect::<Vec<_>>());
+    }
+    let store = connect_etcd(&etcd.urls(), Some(("root", "admin")), long_limits()).expect("it connects");
+    settled(store.put(first())).expect("it is stored");
+    for round in 0..3 {
+        etcd.end_connections();
+        // Several requests have the lost token.
+        let puts: Vec<_> = (2..10).map(|id| store.put(Entity::new(id, "next", f64::from(round)))).collect();
+        for put in puts {
+            let put = settled(put).expect("it is stored");
+            assert_eq!(put, if round == 0 { Put::Created } else { Put::Replaced });
+        }
+        assert_eq!(store.fetch(&1).wait().expect("it is read"), Some(first()));
         settled(store.status()).expect("it takes writes");
     }
     Ok(())
