@@ -1,11 +1,13 @@
 use std::future::IntoFuture as _;
+use std::hint::black_box;
 use std::num::NonZeroUsize;
 use std::pin::pin;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Wake, Waker};
 
 use polyserve_conformance::log::messages;
-use polyserve_core::Entity;
+use polyserve_core::{Entity, InvalidEntity};
+use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
 
 use super::*;
@@ -176,4 +178,45 @@ fn answers_that_are_not_taken_are_bounded_in_bytes() {
         assert_eq!((taken, refused), (FIT, 100 - FIT));
         assert!(matches!(store.get(&2).wait(), Ok(Lookup::Absent)), "all answers are taken");
     }
+}
+
+/// An entity of a type with a `read_json` of its own, which takes the stack of a deeply nested value and grows none.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Deep {
+    id: i64,
+}
+
+impl Identifiable for Deep {
+    type Id = i64;
+
+    fn id(&self) -> &i64 {
+        &self.id
+    }
+
+    fn read_json(body: &[u8]) -> Result<Self, InvalidEntity> {
+        let local = 0_u8;
+        take_stack((&raw const local).addr());
+        Ok(Self { id: Entity::read_json(body)?.id })
+    }
+}
+
+/// The stack of a deeply nested value in bytes.
+const TAKEN: usize = 7 << 20;
+
+/// Recurses until it is [`TAKEN`] bytes below the address `start`.
+fn take_stack(start: usize) {
+    let taken = [0_u8; 1_024];
+    if start.abs_diff(black_box(&raw const taken).addr()) < TAKEN {
+        take_stack(start);
+    }
+    black_box(&taken);
+}
+
+/// A condition is evaluated on the I/O thread. A stack that overflows ends this program.
+#[test]
+fn the_io_thread_has_stack_for_any_entity() {
+    let limits = StoreLimits::default();
+    let store = Remote::<Deep, LargeEngine>::connect(limits, String::new(), || LargeEngine).expect("it connects");
+    let removed = store.remove_if(&1, &Condition::absent()).wait();
+    assert!(matches!(removed, Ok(Conditional::Refused)), "{removed:?}");
 }
