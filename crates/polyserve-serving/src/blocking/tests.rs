@@ -64,7 +64,8 @@ fn ago(duration: Duration) -> Instant {
     Instant::now().checked_sub(duration).unwrap()
 }
 
-fn head(client: &mut TcpStream) -> String {
+/// Reads the head of an answer.
+pub(super) fn head(client: &mut TcpStream) -> String {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
         let mut byte = [0];

@@ -357,6 +357,7 @@ mod tests {
     use polyserve_core::service::Echo;
 
     use super::*;
+    use crate::blocking::tests::head;
     use crate::{IdleSince, ServerState};
 
     const PATIENCE: Duration = Duration::from_secs(60);
@@ -410,16 +411,6 @@ mod tests {
                 thread::yield_now();
             }
         }
-    }
-
-    fn head(client: &mut TcpStream) -> String {
-        let mut head = Vec::new();
-        while !head.ends_with(b"\r\n\r\n") {
-            let mut byte = [0];
-            client.read_exact(&mut byte).unwrap();
-            head.push(byte[0]);
-        }
-        String::from_utf8(head).unwrap()
     }
 
     /// Regression test: an evicted connection, which does not count any more, was served for as long as its client
