@@ -16,6 +16,7 @@
 //! | count the bytes that waiting connections keep | [`memory`] |
 //! | choose the idle connection to close, without the table | [`IdleQueue`], [`IdleSince`] |
 //! | wait for sockets with `poll(2)` | [`wait`] |
+//! | keep deadlines as numbers | [`millis`] |
 //! | isolate a panic of foreign code | [`panics`] |
 //! | lock without poisoning | [`sync`] |
 //! | send operations to one thread, bounded | [`mailbox`] |
@@ -60,7 +61,7 @@ pub use lingering::{LingeringSet, MAX_LINGERING, discard, linger, send_rejection
 pub use polyserve_core::{mailbox, panics, sync};
 pub use server_state::{SHUTDOWN_SLACK, ServerState, WaitOutcome, wait_for_answer};
 pub use thread_buffers::{MAX_IDLE_BYTES, ThreadBuffers, with_buffers};
-pub use waiting::wait;
+pub use waiting::{millis, wait};
 pub use woken_list::WokenList;
 
 /// How long answers say `Connection: close` after there were more active connections than threads or than the limit. The next

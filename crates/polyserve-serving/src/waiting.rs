@@ -28,6 +28,13 @@ pub fn wait<'fd>(
     Ok(())
 }
 
+/// The milliseconds of `duration`, rounded up.
+#[inline]
+pub fn millis(duration: Duration) -> u64 {
+    // Divides numbers of 32 bits only: each request rounds a deadline.
+    duration.as_secs().saturating_mul(1000).saturating_add(u64::from(duration.subsec_nanos().div_ceil(1_000_000)))
+}
+
 /// Converts a timeout. A timeout of zero does not wait.
 fn timespec(timeout: Duration) -> Timespec {
     Timespec {
@@ -39,6 +46,13 @@ fn timespec(timeout: Duration) -> Timespec {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn milliseconds_are_rounded_up() {
+        let parts = [(0, 0, 0), (0, 1, 1), (2, 1_000_000, 2001), (2, 1_000_001, 2002), (2, 999_999_999, 3000)];
+        parts.map(|(seconds, nanos, rounded)| assert_eq!(millis(Duration::new(seconds, nanos)), rounded));
+        assert_eq!(millis(Duration::MAX), u64::MAX);
+    }
 
     /// Regression test: a poll with a deadline that has passed waited for a millisecond. This happened for each answer of the
     /// sequential server.

@@ -234,7 +234,7 @@ impl<'a, R: ThreadRole> ThreadSocket<'a, R> {
 
 /// Rounds `remaining` up by at most an eighth, so that a slow connection seldom sets its timeout again.
 fn round_up(remaining: Duration) -> Duration {
-    let millis = u64::try_from(remaining.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX / 2);
+    let millis = crate::millis(remaining).min(u64::MAX / 2);
     let step = (millis.next_power_of_two() / 16).max(1);
     Duration::from_millis(millis.div_ceil(step).saturating_mul(step))
 }

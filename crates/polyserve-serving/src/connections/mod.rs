@@ -353,8 +353,7 @@ impl<H: ConnectionHandle> ConnectionTable<H> {
 
     /// Milliseconds since the start, rounded up.
     fn tick(&self, instant: Instant) -> u64 {
-        let nanos = instant.saturating_duration_since(self.start).as_nanos();
-        u64::try_from(nanos.div_ceil(1_000_000)).unwrap_or(NEVER - 1)
+        crate::millis(instant.saturating_duration_since(self.start)).min(NEVER - 1)
     }
 
     fn instant(&self, tick: u64) -> Option<Instant> {

@@ -39,9 +39,11 @@ impl TurnBudget {
     /// Notes the time, if the caller has read the clock anyway. The first time is the start of the turn.
     #[inline]
     pub fn note_time(&mut self, now: SystemTime) {
-        let started = *self.started.get_or_insert(now);
-        // A clock that was set back does not prolong the turn.
-        self.is_late |= now.duration_since(started).map_or(true, |time| time >= MAX_TURN_TIME);
+        match self.started {
+            None => self.started = Some(now),
+            // A clock that was set back does not prolong the turn.
+            Some(started) => self.is_late |= now.duration_since(started).map_or(true, |time| time >= MAX_TURN_TIME),
+        }
     }
 
     /// Counts a request that is served in this turn.

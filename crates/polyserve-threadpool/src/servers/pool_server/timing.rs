@@ -8,6 +8,8 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use polyserve_serving::millis;
+
 /// The service is slow if turns take longer than this on average, in microseconds.
 const SLOW_TURN: u64 = 200;
 
@@ -35,8 +37,7 @@ impl Clock {
 
     /// Milliseconds from the server's start to `instant`, rounded up.
     pub(super) fn millis_at(&self, instant: Instant) -> u64 {
-        let nanos = instant.saturating_duration_since(self.start).as_nanos();
-        u64::try_from(nanos.div_ceil(1_000_000)).unwrap_or(u64::MAX)
+        millis(instant.saturating_duration_since(self.start))
     }
 
     /// The time that is `millis` after the server's start.
@@ -71,11 +72,6 @@ impl Clock {
     pub(super) fn end_sweep(&self, earliest: u64) {
         self.earliest.fetch_min(earliest, Ordering::SeqCst);
     }
-}
-
-/// The number of milliseconds in `duration`.
-pub(super) fn millis(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// The average duration of about the last eight turns, in microseconds.

@@ -25,7 +25,7 @@ use polyserve_core::Executor;
 use polyserve_core::sync::lock;
 use polyserve_serving::{
     ACCEPT_BACKOFF, Connection, EventListener, FoundConnections, IdleQueue, IdleSince, ServerState, WaitOutcome,
-    discard, wait_for_answer, with_buffers,
+    discard, millis, wait_for_answer, with_buffers,
 };
 
 use super::connection::{PoolConnection, TurnResult};
@@ -33,7 +33,7 @@ use super::ready_list::{Actions, Next, ReadyEntry, ReadyList};
 use super::slot_state::{AGAIN, Event, LINGERING, PARKED, QUEUED, RUNNING};
 use super::slots::{Slot, Slots};
 use super::submission::submit;
-use super::timing::{Clock, TurnTime, millis};
+use super::timing::{Clock, TurnTime};
 use super::wakeups::Wakeups;
 
 /// The token under which the listener is registered.
