@@ -5,16 +5,20 @@
 //! JSON of something else a third time, to name the field. Nesting is bounded before parsing, and `stack` has room for as many
 //! levels.
 //!
-//! A body that nests deeper than all values before it may do so only in fields that the type ignores. Its deeper parts are first
-//! replaced by a value that no type accepts. If an entity can still be read, these parts were ignored.
+//! A body that nests deeper than all values before it may do so only in fields that the type ignores. So while it is read, the
+//! levels of what the type reads are counted.
+
+mod counted;
 
 use std::borrow::Cow;
+use std::cell::Cell;
 use std::error::Error;
 use std::fmt;
 use std::io::Write;
 
 use serde::de::{DeserializeOwned, IgnoredAny};
 
+use self::counted::Counted;
 use crate::entity::EntityRef;
 use crate::stack::{self, MAX_DEPTH};
 use crate::text::truncate;
@@ -77,76 +81,19 @@ impl Error for InvalidEntity {}
 pub(crate) fn read<E: DeserializeOwned>(body: &[u8]) -> Result<E, InvalidEntity> {
     let openings = openings(body);
     if openings <= MAX_DEPTH && stack::is_enough_and_noted(openings) {
-        return parse(body);
+        return parse(body, None);
     }
     let depth = depth(body);
     if depth > MAX_DEPTH {
         return Err(too_deep());
     }
-    let noted = stack::noted();
-    if depth > noted
-        && let Some(entity) = stack::for_depth(noted, || read_within(body, noted))
-    {
-        return Ok(entity);
+    if depth <= stack::noted() {
+        return stack::for_depth(depth, || parse(body, None));
     }
-    let entity = stack::for_depth(depth, || parse(body))?;
-    if depth > noted {
-        stack::note(value_depth::<E>(body, noted, depth));
-    }
+    let deepest = Cell::new(0);
+    let entity = stack::for_depth(depth, || parse(body, Some(&deepest)))?;
+    stack::note(deepest.get().min(depth));
     Ok(entity)
-}
-
-/// Returns the depth of the entity in a body of `depth` levels, which is more than `noted`. Cost: at most seven passes over the
-/// body. It is paid only if there has been no value of this depth in the process.
-#[cold]
-fn value_depth<E: DeserializeOwned>(body: &[u8], noted: usize, depth: usize) -> usize {
-    let (mut least, mut most) = (noted + 1, depth);
-    while least < most {
-        let middle = least.midpoint(most);
-        // The value is also dropped with enough stack.
-        if stack::for_depth(middle, || read_within::<E>(body, middle).is_some()) {
-            most = middle;
-        } else {
-            least = middle + 1;
-        }
-    }
-    most
-}
-
-/// Reads an entity that has at most this many levels. The body may have more in fields that the type ignores.
-#[cold]
-fn read_within<E: DeserializeOwned>(body: &[u8], levels: usize) -> Option<E> {
-    let text = std::str::from_utf8(body).ok().filter(|_| is_object(body))?;
-    deserialize::<IgnoredAny>(text).ok()?;
-    read_object(&clipped(text, levels)).ok()
-}
-
-/// Replaces each value below this level. The text is JSON.
-fn clipped(text: &str, levels: usize) -> String {
-    // It is half of a character, so the reader accepts it only for a value that it ignores.
-    const NOWHERE_VALID: &str = r#""\ud800""#;
-    let mut clipped = String::with_capacity(text.len());
-    let (mut depth, mut start) = (0_usize, 0);
-    for (at, byte) in outside_strings(text.as_bytes()) {
-        match byte {
-            b'[' | b'{' => {
-                depth += 1;
-                if depth == levels + 1 {
-                    clipped.push_str(text.get(start..at).unwrap_or_default());
-                    clipped.push_str(NOWHERE_VALID);
-                }
-            }
-            b']' | b'}' => {
-                if depth == levels + 1 {
-                    start = at + 1;
-                }
-                depth = depth.saturating_sub(1);
-            }
-            _ => {}
-        }
-    }
-    clipped.push_str(text.get(start..).unwrap_or_default());
-    clipped
 }
 
 /// Reads an entity of a type without nested values, so what the body nests is ignored.
@@ -155,7 +102,7 @@ fn clipped(text: &str, levels: usize) -> String {
 ///
 /// Returns [`InvalidEntity`] if the body is not an entity.
 pub(crate) fn read_flat<E: DeserializeOwned>(body: &[u8]) -> Result<E, InvalidEntity> {
-    if openings(body) > MAX_DEPTH && depth(body) > MAX_DEPTH { Err(too_deep()) } else { parse(body) }
+    if openings(body) > MAX_DEPTH && depth(body) > MAX_DEPTH { Err(too_deep()) } else { parse(body, None) }
 }
 
 fn too_deep() -> InvalidEntity {
@@ -172,7 +119,7 @@ pub(crate) fn check(body: &[u8]) -> Result<&str, InvalidEntity> {
         return Err(too_deep());
     }
     let text = utf8(body)?;
-    match deserialize::<IgnoredAny>(text) {
+    match deserialize::<IgnoredAny>(text, None) {
         Ok(_) => Ok(text),
         Err(error) => Err(not_json(&error)),
     }
@@ -188,15 +135,15 @@ fn not_json(error: &serde_json::Error) -> InvalidEntity {
     InvalidEntity::NotJson(format!("The body is not JSON: {}.", error_text(".", error)))
 }
 
-/// Reads an entity from a body of bounded depth.
-fn parse<E: DeserializeOwned>(body: &[u8]) -> Result<E, InvalidEntity> {
+/// Reads an entity from a body of bounded depth, and counts its levels into `deepest` as in [`Counted`].
+fn parse<E: DeserializeOwned>(body: &[u8], deepest: Option<&Cell<usize>>) -> Result<E, InvalidEntity> {
     let text = utf8(body)?;
-    let read = if is_object(body) { read_object(text) } else { Err(text.into()) };
+    let read = if is_object(body) { read_object(text, deepest) } else { Err(text.into()) };
     let tried = match read {
         Ok(entity) => return Ok(entity),
         Err(tried) => tried,
     };
-    Err(match deserialize::<IgnoredAny>(text) {
+    Err(match deserialize::<IgnoredAny>(text, None) {
         Err(error) => not_json(&error),
         Ok(_) if !is_object(body) => {
             InvalidEntity::NotAnEntity(String::from("The body is not an entity: it is no object."))
@@ -217,9 +164,12 @@ fn reader(text: &str) -> serde_json::Deserializer<serde_json::de::StrRead<'_>> {
     reader
 }
 
-fn deserialize<T: DeserializeOwned>(text: &str) -> Result<T, serde_json::Error> {
+fn deserialize<T: DeserializeOwned>(text: &str, deepest: Option<&Cell<usize>>) -> Result<T, serde_json::Error> {
     let mut reader = reader(text);
-    let value = T::deserialize(&mut reader)?;
+    let value = match deepest {
+        None => T::deserialize(&mut reader)?,
+        Some(deepest) => T::deserialize(Counted::new(&mut reader, deepest))?,
+    };
     reader.end()?;
     Ok(value)
 }
@@ -229,17 +179,21 @@ fn deserialize<T: DeserializeOwned>(text: &str) -> Result<T, serde_json::Error> 
 /// `serde_json` takes `-0` for a float only. So an error right after a `-0` that is no part of a longer number is about an integer:
 /// the sign is then removed, and the text read again. After [`ONE_BY_ONE`] such errors, all signs are removed at once. So a `-0` for
 /// a float keeps its sign, if no more integers are written in this way. Offsets do not change.
-fn read_object<E: DeserializeOwned>(text: &str) -> Result<E, Cow<'_, str>> {
-    let error = match deserialize(text) {
+fn read_object<'t, E: DeserializeOwned>(text: &'t str, deepest: Option<&Cell<usize>>) -> Result<E, Cow<'t, str>> {
+    let error = match deserialize(text, deepest) {
         Ok(entity) => return Ok(entity),
         Err(error) => error,
     };
-    read_unsigned(text, error)
+    read_unsigned(text, error, deepest)
 }
 
 /// Does the same after this error.
 #[cold]
-fn read_unsigned<E: DeserializeOwned>(text: &str, mut error: serde_json::Error) -> Result<E, Cow<'_, str>> {
+fn read_unsigned<'t, E: DeserializeOwned>(
+    text: &'t str,
+    mut error: serde_json::Error,
+    deepest: Option<&Cell<usize>>,
+) -> Result<E, Cow<'t, str>> {
     let mut text = Cow::Borrowed(text);
     for hits in 1.. {
         let Some(at) = negative_zero_before(text.as_bytes(), error.line(), error.column()) else { break };
@@ -248,7 +202,7 @@ fn read_unsigned<E: DeserializeOwned>(text: &str, mut error: serde_json::Error) 
             ALL => text = Cow::Owned(without_negative_zeros(&text)),
             _ => break,
         }
-        match deserialize(&text) {
+        match deserialize(&text, deepest) {
             Ok(entity) => return Ok(entity),
             Err(next) => error = next,
         }
@@ -513,6 +467,55 @@ mod tests {
         let many = format!(r#"{{"counts":[{}-0],"text":"\"-0,-0","inner":null}}"#, "-0,".repeat(1000));
         assert_eq!(super::read::<Counts>(many.as_bytes()).map(|counts| counts.counts), Ok(vec![0; 1001]));
         assert_eq!(without_negative_zeros(r#"[-0,-0.0,1e-0,"-0\"-0",-01,-0]"#), r#"[ 0,-0.0,1e-0,"-0\"-0",-01, 0]"#);
+    }
+
+    #[derive(Debug, Deserialize)]
+    #[allow(dead_code)]
+    enum Shape {
+        Point,
+        Circle(f64),
+        Group(Vec<Shape>),
+        Named { name: Option<Box<Shape>> },
+    }
+
+    #[derive(Debug, Deserialize)]
+    #[allow(dead_code)]
+    struct Drawing {
+        #[serde(default)]
+        shapes: Vec<Shape>,
+        #[serde(default)]
+        any: serde_json::Value,
+        #[serde(default)]
+        pair: (u8, Option<[u8; 2]>),
+        #[serde(default, deserialize_with = "or_default")]
+        best: Option<Box<Drawing>>,
+        #[serde(default)]
+        map: std::collections::HashMap<String, Drawing>,
+    }
+
+    /// Takes the default value if there is an error.
+    fn or_default<'de, T: Default + Deserialize<'de>, D: serde::Deserializer<'de>>(value: D) -> Result<T, D::Error> {
+        Ok(T::deserialize(value).unwrap_or_default())
+    }
+
+    #[test]
+    fn the_levels_of_values_are_counted_and_not_those_of_ignored_ones() {
+        for (body, levels) in [
+            ("{}", 1),
+            (r#"{"ignored":[[{"x":[]}]],"shapes":[]}"#, 2),
+            (r#"{"shapes":["Point"]}"#, 2),
+            (r#"{"shapes":[{"Circle":1.5}]}"#, 3),
+            (r#"{"shapes":[{"Group":[{"Group":["Point"]}]}]}"#, 6),
+            (r#"{"shapes":[{"Named":{"name":{"Circle":1},"ignored":[[[[]]]]}}]}"#, 5),
+            (r#"{"any":[{"x":[1]},[[]]]}"#, 4),
+            (r#"{"pair":[1,[2,3]]}"#, 3),
+            (r#"{"map":{"a":{"map":{"b":{}}}}}"#, 5),
+            (r#"{"best":{"any":[],"best":null}}"#, 3),
+        ] {
+            let deepest = Cell::new(0);
+            deserialize::<Drawing>(body, Some(&deepest)).unwrap_or_else(|error| panic!("{body}: {error}"));
+            assert_eq!(deepest.get(), levels, "{body}");
+        }
     }
 
     #[test]

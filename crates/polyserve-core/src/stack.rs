@@ -17,8 +17,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 /// The maximum depth of a body's nesting. RFC 8259 (section 9) allows such a limit.
 pub(crate) const MAX_DEPTH: usize = 128;
 
-/// The stack for one level in bytes. In debug builds, a struct of twenty optional fields takes about 10 KiB.
-const PER_LEVEL: usize = 64 * 1024;
+/// The stack for one level in bytes: 64 KiB for code of the type, and a fifth more for the count of levels, and for the search for
+/// the field that is wrong.
+const PER_LEVEL: usize = 80 * 1024;
 
 /// The stack in bytes for code that does not recurse.
 const RESERVE: usize = 64 * 1024;

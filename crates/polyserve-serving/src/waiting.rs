@@ -50,7 +50,9 @@ mod tests {
     #[test]
     fn milliseconds_are_rounded_up() {
         let parts = [(0, 0, 0), (0, 1, 1), (2, 1_000_000, 2001), (2, 1_000_001, 2002), (2, 999_999_999, 3000)];
-        parts.map(|(seconds, nanos, rounded)| assert_eq!(millis(Duration::new(seconds, nanos)), rounded));
+        for (seconds, nanos, rounded) in parts {
+            assert_eq!(millis(Duration::new(seconds, nanos)), rounded);
+        }
         assert_eq!(millis(Duration::MAX), u64::MAX);
     }
 

@@ -20,7 +20,8 @@ use crate::property::{Outcome, in_child};
 /// The maximum number of levels in a body.
 const MAX_DEPTH: usize = 128;
 
-/// An entity with many fields, as users have it. Code that serde derives for it takes several KiB of stack for a level.
+/// An entity with many fields. In a debug build, code that serde derives for it takes nearly the 64 KiB of stack for a level that a
+/// type may take.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Nested {
@@ -37,13 +38,13 @@ pub struct Nested {
     #[serde(skip_serializing_if = "Option::is_none")]
     c: Option<Vec<u8>>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    d: Option<[u64; 32]>,
+    d: Option<[[u64; 32]; 3]>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    e: Option<[u64; 32]>,
+    e: Option<[[u64; 32]; 2]>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    f: Option<[u64; 32]>,
+    f: Option<[[u64; 32]; 2]>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    g: Option<[u64; 32]>,
+    g: Option<[[u64; 32]; 2]>,
     #[serde(skip_serializing_if = "Option::is_none")]
     h: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -42,7 +42,7 @@ use polyserve_serving::blocking::{self, ThreadConnection};
 use polyserve_serving::{Bound, ConnectionTable, Incoming, TableEntry, bind, into_stream};
 
 /// The stack of a connection's thread. It is enough for the loop, the parser's header fields and an ordinary service, also with
-/// entities of six levels. For entities that nest deeper the stack grows (`polyserve_core::stack`). Only address space is
+/// entities of five levels. For entities that nest deeper the stack grows (`polyserve_core::stack`). Only address space is
 /// reserved: pages that are never touched take no memory.
 const STACK_SIZE: usize = 512 * 1024;
 
