@@ -92,6 +92,16 @@ for lib in crates/*/src/lib.rs; do
         { echo "$lib does not forbid unsafe code" >&2; exit 1; }
 done
 
+# An item of a library that users depend on has one path in its crate: a public module does not also export its items from the
+# parent. sync/model.rs is built for model checkers only.
+echo; echo "== an item has one path, and no public module is hidden"
+paths=$(find crates/polyserve{,-async,-cluster,-conformance,-core,-durable,-engines,-load,-memory,-serving,-sys,-threadpool}/src -name '*.rs' ! -path '*/sync/model.rs' \
+    -exec perl -0ne 'while (/^\s*pub mod (\w+)\s*[;{]/mg) { my $name = $1;
+        print "$ARGV: the items of the public module $name are exported twice\n" if /^\s*pub use (?:self::|crate::)?$name(?:::|;)/m;
+    }
+    print "$ARGV: $1 is public and hidden\n" while /doc\(hidden\)\]\s*(?:#\[.*\]\s*)*(pub (?:mod|use|struct|enum|trait|const) \w+)/g' {} +)
+[ -z "$paths" ] || { echo "$paths" >&2; exit 1; }
+
 echo; echo "== the README and the front page name the minimum Rust of Cargo.toml"
 version=$(sed -n 's/^rust-version = "\(.*\)"$/\1/p' Cargo.toml)
 grep -qF "Minimum Rust: $version." README.md || { echo "README.md does not name Rust $version" >&2; exit 1; }

@@ -35,7 +35,7 @@ step "add a store: its file, the list of its crate, the catalog"
 memory=crates/polyserve-memory/src
 catalog=crates/polyserve/src/catalog/builtin.rs
 sed 's/StdMutex/DummyStore/g; s/std_mutex/dummy_store/g' $memory/std_mutex.rs >$memory/dummy_store.rs
-printf '\npub mod dummy_store;\npub use self::dummy_store::DummyStore;\n' >>$memory/lib.rs
+printf '\nmod dummy_store;\npub use self::dummy_store::DummyStore;\n' >>$memory/lib.rs
 sed -i '/^fn memory(catalog: Catalog)/,/^}/s#^    catalog$#    catalog.with_repo(\
         repo!("dummy_store", "a store of this test", REPO, polyserve::memory::DummyStore).with_suits(Suits {\
             when: |_| true,\
@@ -49,13 +49,13 @@ sed -i 's#^        "std_mutex" => .*#&\n        "dummy_store" => std::sync::Arc:
 step "add a server: its file, the list of its crate, the catalog"
 servers=crates/polyserve-threadpool/src/servers
 sed 's/Sequential/DummyServer/g; s/sequential/dummy_server/g' $servers/sequential.rs >$servers/dummy_server.rs
-printf '\npub mod dummy_server;\npub use dummy_server::DummyServer;\n' >>$servers/mod.rs
+printf '\nmod dummy_server;\npub use dummy_server::DummyServer;\n' >>$servers/mod.rs
 sed -i '0,/^        \.with_server(server!(/s||        .with_server(server!(\
             "dummy_server",\
             "a server of this test",\
             \&[Promise::Shape(Shape::One), Promise::LaterHoldsWorker, Promise::Drains],\
             None,\
-            polyserve::threadpool::servers::DummyServer\
+            polyserve::threadpool::DummyServer\
         ))\
         .with_server(server!(|' $catalog
 changed=$(diff -rq "$root/crates" crates || true)

@@ -16,11 +16,10 @@ use std::sync::{Arc, Mutex, RwLock};
 
 use criterion::BatchSize;
 use polyserve::memory::Sharded;
-use polyserve::service::{EntityService, Header};
-use polyserve::serving::sync::{lock, read};
+use polyserve::sync::{lock, read};
 use polyserve::{
-    Answer, Entity, EntityRef, EntityRepo, Head, Headers, Lookup, Method, Put, RepoAnswer, RepoError, Request, Service,
-    Status, Version, Visit, promise,
+    Answer, Entity, EntityRef, EntityRepo, EntityService, Head, Header, Headers, Lookup, Method, Put, RepoAnswer,
+    RepoError, Request, Service, Status, Version, Visit, promise,
 };
 
 use crate::suite::{BenchSettings, Suite};

@@ -7,11 +7,10 @@ use std::hint::black_box;
 use std::time::{Duration, UNIX_EPOCH};
 
 use polyserve::memory::Sharded;
-use polyserve::service::{Body, EntityService};
 use polyserve::serving::http1::decode::{self, Decoded, Limits};
 use polyserve::serving::http1::encode::{self, AnswerHead};
 use polyserve::serving::http1::{Env, Phase, Scratch, Session, Want};
-use polyserve::{Answer, Entity, EntityRepo, Put, Reply, ServerConfig, Status, Version};
+use polyserve::{Answer, Body, Entity, EntityRepo, EntityService, Put, Reply, ServerConfig, Status, Version};
 
 use crate::suite::{BenchSettings, Suite};
 

@@ -2,9 +2,11 @@
 //!
 //! # Layout
 //!
-//! * [`servers`]: how connections become tasks.
-//! * `tower`: services of this project as `tower::Service`s, and the other way.
-//! * [`executors`]: how CPU work becomes tasks of the same runtimes.
+//! All items are at the root. The files are in three folders:
+//!
+//! * `servers`: how connections become tasks: `TokioTcp`, `TokioPerCore`, `TokioHyper`, `Smol`.
+//! * `tower`: services of this project as `tower::Service`s, and the other way: `AsTower`, `FromTower`.
+//! * `executors`: how CPU work becomes tasks of the same runtimes: `TokioTasks`, `TokioBlocking`, `SmolTasks`, `FuturesTasks`.
 //!
 //! # Features
 //!
@@ -16,12 +18,35 @@
 //! | `tower` | a service as a `tower::Service`; with `tokio`, a `tower::Service` as a service; with `hyper`, one on `tokio_hyper` |
 //! | `smol` | `smol`, and an executor on it |
 //! | `futures` | an executor on the thread pool of the futures crate |
+//!
+//! # What every executor promises
+//!
+//! Every executor of this crate keeps the contract of [`Executor`](polyserve_core::Executor). In addition:
+//!
+//! * Jobs wait in slots of the executor, and the runtime's task has only the index of a slot. The slots bound the queue, and
+//!   waiting jobs can be dropped while all threads are stuck. The runtimes offer neither. The runtime decides the order in
+//!   which jobs run.
+//! * `execute` allocates nothing except what the runtime allocates for a task.
+//! * A job may call `close` on its own executor, or drop its last handle. That close neither waits for the job's thread nor
+//!   joins it: the thread counts as left behind. Queued jobs still run.
+//! * If `execute` overlaps a `close`, the job is handed back or runs once.
+//! * When its deadline passes, a `close` drops the queued jobs without running them, mostly on the caller's thread. A
+//!   later `close` may wait for the threads that were left behind. A drop does not wait for them.
+//! * Other tasks that a job spawns on the runtime are not counted and not waited for. They are cancelled when the runtime
+//!   ends.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![forbid(unsafe_code)]
 
-pub mod executors;
-pub mod servers;
+mod executors;
+mod servers;
 #[cfg(feature = "tower")]
-pub mod tower;
+mod tower;
 #[cfg(any(feature = "hyper", feature = "tower"))]
 mod types;
+
+#[cfg(any(feature = "tokio", feature = "smol", feature = "futures"))]
+pub use executors::*;
+#[cfg(any(feature = "tokio", feature = "smol"))]
+pub use servers::*;
+#[cfg(feature = "tower")]
+pub use tower::*;

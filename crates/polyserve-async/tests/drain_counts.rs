@@ -6,7 +6,7 @@ use std::net::TcpStream;
 use std::sync::{Arc, Barrier};
 use std::time::Duration;
 
-use polyserve_async::servers::{Smol, TokioPerCore, TokioTcp};
+use polyserve_async::{Smol, TokioPerCore, TokioTcp};
 use polyserve_core::{Answer, Reply, Request, Server, ServerConfig, ServerExt, Service, Status};
 
 /// A service that blocks its thread between two barriers.

@@ -24,9 +24,8 @@ use axum::routing::{any, get};
 use bytes::Bytes;
 use http_body::Frame;
 use http_body_util::{Empty, Full};
-use polyserve_async::tower::{AsTower, DrainBegun, FromTower};
-use polyserve_core::service::{Echo, Header};
-use polyserve_core::{Answer, Head, Headers, Method, Reply, Request, Service, Version};
+use polyserve_async::{AsTower, DrainBegun, FromTower};
+use polyserve_core::{Answer, Echo, Head, Header, Headers, Method, Reply, Request, Service, Version};
 use tokio::runtime::{Builder, Handle};
 
 fn head(method: Method, target: &str) -> Head<'_> {

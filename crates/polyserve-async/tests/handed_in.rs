@@ -7,9 +7,8 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use polyserve_async::servers::TokioTcp;
-use polyserve_core::service::Echo;
-use polyserve_core::{Drain, Running, Server, ServerConfig, ServerExt};
+use polyserve_async::TokioTcp;
+use polyserve_core::{Drain, Echo, Running, Server, ServerConfig, ServerExt};
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::Semaphore;
 
@@ -95,9 +94,7 @@ fn a_runtime_without_io_is_an_error() {
         let servers: Vec<Box<dyn Server>> = vec![
             Box::new(TokioTcp::with_handle(config.clone(), handle.clone()).expect("the default is honoured")),
             #[cfg(feature = "hyper")]
-            Box::new(
-                polyserve_async::servers::TokioHyper::with_handle(config, handle.clone()).expect("it is honoured"),
-            ),
+            Box::new(polyserve_async::TokioHyper::with_handle(config, handle.clone()).expect("it is honoured")),
         ];
         for server in servers {
             let error = server.serve(([127, 0, 0, 1], 0), Echo).expect_err("it cannot accept");

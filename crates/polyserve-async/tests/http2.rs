@@ -15,11 +15,12 @@ use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
 use hyper::client::conn::http2::{SendRequest, handshake};
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use polyserve_async::servers::TokioHyper;
+use polyserve_async::TokioHyper;
 use polyserve_conformance::client::{Client, WriteHalf};
-use polyserve_core::answer::{Completer, promise};
-use polyserve_core::service::{Body, Echo, EntityService};
-use polyserve_core::{Answer, Drain, Reply, Running, ServerConfig, ServerExt, Service, Status};
+use polyserve_core::{
+    Answer, Body, Completer, Drain, Echo, EntityService, Reply, Running, ServerConfig, ServerExt, Service, Status,
+    promise,
+};
 use polyserve_memory::StdMutex;
 use polyserve_serving::http1::turn::{MAX_TURN_REQUESTS, MAX_TURN_TIME};
 use tokio::runtime::{Builder, Runtime};

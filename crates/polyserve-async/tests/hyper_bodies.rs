@@ -8,10 +8,9 @@ use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::Duration;
 
-use polyserve_async::servers::TokioHyper;
+use polyserve_async::TokioHyper;
 use polyserve_conformance::client::{Client, Ending};
-use polyserve_core::service::{Echo, EntityService};
-use polyserve_core::{Drain, Running, ServerConfig, ServerExt, Service};
+use polyserve_core::{Drain, Echo, EntityService, Running, ServerConfig, ServerExt, Service};
 use polyserve_memory::StdMutex;
 
 const PATIENCE: Duration = Duration::from_secs(60);

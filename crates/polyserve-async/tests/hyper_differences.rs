@@ -3,10 +3,9 @@
 
 use std::time::Duration;
 
-use polyserve_async::servers::{TokioHyper, TokioTcp};
+use polyserve_async::{TokioHyper, TokioTcp};
 use polyserve_conformance::client::{Client, Ending};
-use polyserve_core::service::EntityService;
-use polyserve_core::{Running, Server, ServerConfig, ServerExt};
+use polyserve_core::{EntityService, Running, Server, ServerConfig, ServerExt};
 use polyserve_memory::StdMutex;
 
 const PATIENCE: Duration = Duration::from_secs(60);

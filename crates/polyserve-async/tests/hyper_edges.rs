@@ -5,11 +5,11 @@ use std::net::TcpStream;
 use std::sync::{Mutex, mpsc};
 use std::time::Duration;
 
-use polyserve_async::servers::TokioHyper;
+use polyserve_async::TokioHyper;
 use polyserve_conformance::client::{Client, Ending};
-use polyserve_core::answer::{Completer, promise};
-use polyserve_core::service::EntityService;
-use polyserve_core::{Answer, Reply, Request, Running, ServerConfig, ServerExt, Service, Status};
+use polyserve_core::{
+    Answer, Completer, EntityService, Reply, Request, Running, ServerConfig, ServerExt, Service, Status, promise,
+};
 use polyserve_memory::StdMutex;
 
 const PATIENCE: Duration = Duration::from_secs(60);

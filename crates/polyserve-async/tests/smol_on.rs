@@ -9,10 +9,8 @@ use std::thread;
 use std::time::Duration;
 
 use async_executor::Executor;
-use polyserve_async::servers::Smol;
-use polyserve_core::answer::promise;
-use polyserve_core::service::Echo;
-use polyserve_core::{Answer, Reply, Request, Running, ServerConfig, ServerExt, Service, Status};
+use polyserve_async::Smol;
+use polyserve_core::{Answer, Echo, Reply, Request, Running, ServerConfig, ServerExt, Service, Status, promise};
 
 fn any_port() -> SocketAddr {
     SocketAddr::from(([127, 0, 0, 1], 0))

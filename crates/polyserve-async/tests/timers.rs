@@ -4,8 +4,7 @@
 use std::sync::mpsc;
 use std::time::Duration;
 
-use polyserve_async::executors::{TasksConfig, TokioTasks};
-use polyserve_async::servers::{TokioHyper, TokioPerCore, TokioTcp};
+use polyserve_async::{TasksConfig, TokioHyper, TokioPerCore, TokioTasks, TokioTcp};
 use polyserve_conformance::client::Client;
 use polyserve_core::{Answer, Executor, Job, Reply, Request, Server, ServerConfig, ServerExt, Service};
 use tokio::net::TcpListener;

@@ -19,13 +19,9 @@ use axum::{Extension, Router};
 use bytes::Bytes;
 use http_body::Frame;
 use http_body_util::BodyExt as _;
-use polyserve_async::servers::TokioHyper;
-use polyserve_async::servers::tokio_hyper::RequestBody;
-use polyserve_async::tower::{AsTower, DrainBegun, TowerTarget};
+use polyserve_async::{AsTower, DrainBegun, RequestBody, TokioHyper, TowerTarget};
 use polyserve_conformance::client::{Client, Ending};
-use polyserve_core::answer::promise;
-use polyserve_core::service::{Echo, EntityService};
-use polyserve_core::{Answer, Drain, Reply, Request, Running, ServerConfig, Service};
+use polyserve_core::{Answer, Drain, Echo, EntityService, Reply, Request, Running, ServerConfig, Service, promise};
 use polyserve_memory::StdMutex;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tower_http::timeout::TimeoutLayer;
@@ -383,7 +379,7 @@ fn a_streamed_answer_outlives_the_shutdown() {
     raw.until("ended");
     raw.until("0\r\n\r\n");
     assert_eq!(raw.stream.read(&mut [0; 16]).expect("an end is no error"), 0, "the connection ends");
-    let end = polyserve_core::answer::park_until(None, |cx| drained.as_mut().poll(cx)).expect("it ends");
+    let end = polyserve_core::park_until(None, |cx| drained.as_mut().poll(cx)).expect("it ends");
     assert_eq!(end.expect("it ends well"), Drain::new(1, 0, 0));
 }
 

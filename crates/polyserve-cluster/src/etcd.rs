@@ -37,8 +37,7 @@ use crate::urls;
 ///
 /// ```no_run
 /// use polyserve_cluster::{Etcd, EtcdOptions};
-/// use polyserve_core::repo::EntityRepoExt;
-/// use polyserve_core::{Entity, EntityRepo};
+/// use polyserve_core::{Entity, EntityRepo, EntityRepoExt};
 ///
 /// let members = "http://10.0.0.1:2379,http://10.0.0.2:2379,http://10.0.0.3:2379";
 /// let store = Etcd::<Entity>::connect(members, EtcdOptions::default())?;

@@ -9,9 +9,9 @@
 //!
 //! | repo | order of operations | an acknowledged write is lost |
 //! |---|---|---|
-//! | [`Etcd`](etcd) | linearizable | never, while a majority of the members keeps its disk |
-//! | [`RedisCluster`](redis_cluster) | linearizable between failovers | if a master fails or pauses before its replica has the write |
-//! | [`Postgres`](postgres) | linearizable on one primary | never, while the primary keeps its disk and `fsync` is on |
+//! | [`Etcd`] | linearizable | never, while a majority of the members keeps its disk |
+//! | [`RedisCluster`] | linearizable between failovers | if a master fails or pauses before its replica has the write |
+//! | [`Postgres`] | linearizable on one primary | never, while the primary keeps its disk and `fsync` is on |
 //!
 //! All three:
 //!
@@ -36,7 +36,7 @@
 //!
 //! # Layout
 //!
-//! * [`etcd`], [`redis_cluster`], [`postgres`]: the operations of each engine. Features `etcd`, `redis`, `postgres`.
+//! * `etcd`, `redis_cluster`, `postgres`: the operations of each engine. Features `etcd`, `redis`, `postgres`.
 //! * `remote`: what they share: the I/O thread, deadlines, attempts, conditions.
 //! * `limits`, `error`: [`StoreLimits`] and [`ConnectError`]. `urls`: lists of URLs.
 #![cfg_attr(docsrs, feature(doc_cfg))]
@@ -48,12 +48,12 @@
 
 mod error;
 #[cfg(feature = "etcd")]
-pub mod etcd;
+mod etcd;
 mod limits;
 #[cfg(feature = "postgres")]
-pub mod postgres;
+mod postgres;
 #[cfg(feature = "redis")]
-pub mod redis_cluster;
+mod redis_cluster;
 mod remote;
 #[cfg(any(feature = "etcd", feature = "redis"))]
 mod urls;

@@ -44,8 +44,7 @@ use crate::remote::{Remote, unique_name};
 ///
 /// ```no_run
 /// use polyserve_cluster::{Postgres, PostgresOptions};
-/// use polyserve_core::repo::EntityRepoExt;
-/// use polyserve_core::{Entity, EntityRepo};
+/// use polyserve_core::{Entity, EntityRepo, EntityRepoExt};
 ///
 /// let store = Postgres::<Entity>::connect("postgres://app:secret@10.0.0.1/app", PostgresOptions::default())?;
 /// store.put(Entity::new(1, "first", 0.5)).wait()?;

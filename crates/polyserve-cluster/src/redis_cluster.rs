@@ -44,8 +44,7 @@ use crate::urls;
 ///
 /// ```no_run
 /// use polyserve_cluster::{RedisCluster, RedisOptions};
-/// use polyserve_core::repo::EntityRepoExt;
-/// use polyserve_core::{Entity, EntityRepo};
+/// use polyserve_core::{Entity, EntityRepo, EntityRepoExt};
 ///
 /// let nodes = "redis://10.0.0.1:6379,redis://10.0.0.2:6379,redis://10.0.0.3:6379";
 /// let store = RedisCluster::<Entity>::connect(nodes, RedisOptions::default())?;

@@ -9,8 +9,7 @@ use std::time::Duration;
 use polyserve_conformance::address::{self, AddressReport, Group, PROPERTIES};
 use polyserve_conformance::broken::servers::{Flaw, PlainServer};
 use polyserve_conformance::repo::Reference;
-use polyserve_core::service::EntityService;
-use polyserve_core::{ServerConfig, ServerExt as _};
+use polyserve_core::{EntityService, ServerConfig, ServerExt as _};
 
 /// The longest wait.
 const PATIENCE: Duration = Duration::from_secs(2);

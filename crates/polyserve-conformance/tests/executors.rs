@@ -11,9 +11,8 @@ use polyserve_conformance::broken::executors::{Fault, Faulty};
 use polyserve_conformance::executor::{self, ExecutorSubject};
 use polyserve_conformance::executor_conformance;
 use polyserve_conformance::property::{self, Outcome, Property};
-use polyserve_core::executor::isolated;
 use polyserve_core::sync::lock;
-use polyserve_core::{Executor, Job, Rejected, RejectedReason};
+use polyserve_core::{Executor, Job, Rejected, RejectedReason, isolated};
 
 executor_conformance!(sound, ExecutorSubject::new(|workers, queue| Box::new(Faulty::sound(workers, queue))).in_order());
 

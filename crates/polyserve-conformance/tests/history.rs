@@ -13,8 +13,9 @@ use polyserve_conformance::history::{
     RecordingWorkload, check, record_http, record_in_process,
 };
 use polyserve_conformance::repo::{LaterReference, Reference};
-use polyserve_core::service::{EntityService, Status};
-use polyserve_core::{Answer, EntityRepo, Method, Reply, Request, Running, ServerConfig, ServerExt, Service};
+use polyserve_core::{
+    Answer, EntityRepo, EntityService, Method, Reply, Request, Running, ServerConfig, ServerExt, Service, Status,
+};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -227,7 +228,7 @@ impl Service for AnswersOtherId {
             return self.0.call(request, body);
         }
         body.extend_from_slice(br#"{"id":77,"description":"3","value":3}"#);
-        Answer::Now(Reply::new(Status::OK, "application/json", polyserve_core::service::Body::InPlace))
+        Answer::Now(Reply::new(Status::OK, "application/json", polyserve_core::Body::InPlace))
     }
 }
 

@@ -217,7 +217,7 @@ impl<T> Future for AnswerFuture<T> {
 /// It polls once more after the deadline, so that a value that arrived in time is not lost.
 ///
 /// ```
-/// use polyserve_core::answer::park_until;
+/// use polyserve_core::park_until;
 /// use std::task::Poll;
 /// use std::time::Instant;
 /// assert_eq!(park_until(None, |_| Poll::Ready(7)), Some(7));

@@ -100,8 +100,7 @@ impl fmt::Debug for ETag {
 /// What a condition compares the stored entity with.
 ///
 /// ```
-/// use polyserve_core::condition::{Condition, Tags};
-/// use polyserve_core::{ETag, Entity};
+/// use polyserve_core::{Condition, ETag, Entity, Tags};
 ///
 /// let (first, second) = (ETag::from_bits(1), ETag::from_bits(2));
 /// let condition = Condition::new(Some(Tags::List(vec![first, second])), None);

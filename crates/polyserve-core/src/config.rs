@@ -11,7 +11,7 @@ use std::num::NonZeroUsize;
 use std::thread;
 use std::time::Duration;
 
-pub use memory::default_memory;
+use memory::default_memory;
 pub use supports::Supports;
 
 use crate::answer_hook::{AnswerHook, AnswerReport};
@@ -33,8 +33,8 @@ use crate::text::truncate;
 pub struct ServerConfig {
     /// Number of threads that serve. `None` is the server's default: the available cores, or four times that in pools.
     pub workers: Option<usize>,
-    /// Max number of jobs that wait for a worker. Beyond it: 503. `None` is the default: [`DEFAULT_QUEUE`] for a server
-    /// with a queue. A server without a queue refuses a value.
+    /// Max number of jobs that wait for a worker. Beyond it: 503. `None` is the default: [`Self::DEFAULT_QUEUE`] for
+    /// a server with a queue. A server without a queue refuses a value.
     pub queue: Option<usize>,
     /// Max number of open connections. Beyond it, the connection that has been idle for longest, and for 50 ms at least, is
     /// closed for the new one; if none is idle, the new one gets 503 and is closed. Default 10 000.
@@ -99,7 +99,7 @@ impl Default for ServerConfig {
             write_timeout: Duration::from_secs(30),
             linger_timeout: Duration::from_secs(1),
             max_head: 16 * 1024,
-            max_headers: MAX_HEADERS,
+            max_headers: Self::MAX_HEADERS,
             max_body: 1024 * 1024,
             memory: None,
             requests_per_connection: None,
@@ -111,20 +111,23 @@ impl Default for ServerConfig {
     }
 }
 
-/// The queue of a server that has one, if none is configured.
-pub const DEFAULT_QUEUE: usize = 1024;
+/// The bounds of the settings, and the default of a queue.
+impl ServerConfig {
+    /// The queue of a server that has one, if none is configured.
+    pub const DEFAULT_QUEUE: usize = 1024;
 
-/// The largest `max_headers`: header fields are parsed into an array on the stack.
-pub const MAX_HEADERS: usize = 100;
+    /// The largest `max_headers`: header fields are parsed into an array on the stack.
+    pub const MAX_HEADERS: usize = 100;
 
-/// The largest `workers`.
-pub const MAX_WORKERS: usize = 4096;
+    /// The largest `workers`.
+    pub const MAX_WORKERS: usize = 4096;
 
-/// The smallest `memory`.
-pub const MIN_MEMORY: usize = 1 << 20;
+    /// The smallest `memory`.
+    pub const MIN_MEMORY: usize = 1 << 20;
 
-/// The largest `max_connections`, and the largest `queue`.
-pub const MAX_CONNECTIONS: usize = 1 << 20;
+    /// The largest `max_connections`, and the largest `queue`.
+    pub const MAX_CONNECTIONS: usize = 1 << 20;
+}
 
 /// The setters of [`ServerConfig`].
 macro_rules! setters {
@@ -205,13 +208,13 @@ impl ServerConfig {
     /// ```
     /// use polyserve_core::ServerConfig;
     /// assert_eq!(ServerConfig::default().workers(3).workers_or(4), 3);
-    /// assert_eq!(ServerConfig::default().workers_or(4), 4 * polyserve_core::config::cores());
+    /// assert_eq!(ServerConfig::default().workers_or(4), 4 * polyserve_core::cores());
     /// ```
     pub fn workers_or(&self, per_core: usize) -> usize {
         self.workers.unwrap_or_else(|| cores() * per_core)
     }
 
-    /// Returns the number of jobs that may wait: as configured, or [`DEFAULT_QUEUE`].
+    /// Returns the number of jobs that may wait: as configured, or [`Self::DEFAULT_QUEUE`].
     ///
     /// ```
     /// use polyserve_core::ServerConfig;
@@ -219,10 +222,10 @@ impl ServerConfig {
     /// assert_eq!(ServerConfig::default().queue_or_default(), 1_024);
     /// ```
     pub fn queue_or_default(&self) -> usize {
-        self.queue.unwrap_or(DEFAULT_QUEUE)
+        self.queue.unwrap_or(Self::DEFAULT_QUEUE)
     }
 
-    /// Returns the memory budget in bytes: as configured, or [`default_memory`].
+    /// Returns the memory budget in bytes: as configured, or a quarter of the machine's memory or of the cgroup's limit.
     pub fn memory_or_default(&self) -> usize {
         self.memory.unwrap_or_else(default_memory)
     }
@@ -258,11 +261,11 @@ impl ServerConfig {
     pub fn validate(&self) -> Result<(), ConfigError> {
         let requests = self.requests_per_connection.unwrap_or(1);
         let counts = [
-            ("workers", self.workers.unwrap_or(1), MAX_WORKERS),
-            ("queue", self.queue.unwrap_or(1), MAX_CONNECTIONS),
-            ("max_connections", self.max_connections, MAX_CONNECTIONS),
+            ("workers", self.workers.unwrap_or(1), Self::MAX_WORKERS),
+            ("queue", self.queue.unwrap_or(1), Self::MAX_CONNECTIONS),
+            ("max_connections", self.max_connections, Self::MAX_CONNECTIONS),
             ("backlog", self.backlog as usize, i32::MAX as usize),
-            ("max_headers", self.max_headers, MAX_HEADERS),
+            ("max_headers", self.max_headers, Self::MAX_HEADERS),
         ];
         for (name, value, max) in counts {
             if value == 0 || value > max {
@@ -272,11 +275,11 @@ impl ServerConfig {
         if requests == 0 {
             return Err(ConfigError::new("requests_per_connection", requests, "at least 1"));
         }
-        let memory = self.memory.unwrap_or(MIN_MEMORY);
+        let memory = self.memory.unwrap_or(Self::MIN_MEMORY);
         for (name, value, min, max) in [
             ("max_head", self.max_head, 64, 16 << 20),
             ("max_body", self.max_body, 0, 1 << 30),
-            ("memory", memory, MIN_MEMORY, isize::MAX as usize),
+            ("memory", memory, Self::MIN_MEMORY, isize::MAX as usize),
         ] {
             if value < min || value > max {
                 return Err(ConfigError::new(name, value, format!("from {min} to {max} bytes")));
@@ -427,7 +430,7 @@ mod tests {
         let config = ServerConfig::default;
         let wrong = [
             ("workers", "0", config().workers(0)),
-            ("memory", "1048575", config().memory(MIN_MEMORY - 1)),
+            ("memory", "1048575", config().memory(ServerConfig::MIN_MEMORY - 1)),
             ("queue", "0", config().queue(0)),
             ("max_connections", "18446744073709551615", config().max_connections(usize::MAX)),
             ("max_headers", "101", config().max_headers(101)),

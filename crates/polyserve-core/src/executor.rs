@@ -19,7 +19,7 @@ use crate::panics::isolate;
 /// * Dropping the executor is `close` without a deadline: queued jobs run, and the threads are joined.
 ///
 /// ```
-/// use polyserve_core::executor::{Executor, Job, Rejected, isolated};
+/// use polyserve_core::{Executor, Job, Rejected, isolated};
 /// use std::sync::atomic::{AtomicU64, Ordering};
 /// use std::time::Instant;
 ///
@@ -200,7 +200,7 @@ impl Error for Rejected {}
 /// For authors of executors.
 ///
 /// ```
-/// use polyserve_core::executor::isolated;
+/// use polyserve_core::isolated;
 /// assert!(isolated(|| {}));
 /// assert!(!isolated(|| panic!("as an example")));
 /// ```

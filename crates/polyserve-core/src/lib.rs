@@ -9,52 +9,58 @@
 //!    `polyserve-serving`.
 //! 2. `http1::Session` of that crate is the sans-io HTTP/1.1 connection. It decodes requests, calls the service, and
 //!    encodes the replies.
-//! 3. A [`Service`], for example [`service::EntityService`], turns a request into a [`Reply`].
+//! 3. A [`Service`], for example [`EntityService`], turns a request into a [`Reply`].
 //! 4. An [`EntityRepo`] stores the entities of that service.
 //!
-//! [`timer`] completes a promise after a delay, [`config`] holds every limit, [`shutdown`] begins a drain. Hidden modules
-//! are unstable: they are for the sibling crates, and `polyserve-serving` exports some of them to authors of servers.
+//! [`timer`] completes a promise after a delay, [`ServerConfig`] holds every limit, [`Shutdown`] begins a drain.
+//!
+//! # Paths
+//!
+//! An item has one path. The root has the main items; a public module has only items that are not at the root, and they
+//! are named with their module: `timer::after`, `panics::isolate`. The modules [`log`], [`mailbox`], [`panics`], [`stack`] and
+//! [`sync`] are for authors of servers, executors and stores. They are unstable.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![forbid(unsafe_code)]
 
-pub mod answer;
-pub mod answer_hook;
-pub mod condition;
-pub mod config;
-pub mod entity;
-pub mod executor;
+mod answer;
+mod answer_hook;
+mod condition;
+mod config;
+mod entity;
+mod executor;
 mod json;
-pub mod listen_on;
-#[doc(hidden)]
+mod listen_on;
 pub mod log;
-#[doc(hidden)]
 pub mod mailbox;
 mod merge_patch;
 #[cfg(all(test, any(polyserve_loom, polyserve_shuttle)))]
 mod models;
-#[doc(hidden)]
 pub mod panics;
-pub mod repo;
-pub mod server;
-pub mod service;
-pub mod shown;
-pub mod shutdown;
+mod repo;
+mod server;
+mod service;
+mod shown;
+mod shutdown;
 pub mod stack;
-#[doc(hidden)]
 pub mod sync;
 mod text;
 pub mod timer;
 
-pub use answer::{Answer, BoxFuture, Completer, promise};
+pub use answer::{Answer, AnswerFuture, BoxFuture, Completer, park_until, promise};
 pub use answer_hook::{AnswerHook, AnswerReport};
-pub use condition::{Condition, Conditional, ETag};
-pub use config::{ConfigError, ServerConfig, Supports};
+pub use condition::{Condition, Conditional, ETag, Tags};
+pub use config::{ConfigError, ServerConfig, Supports, cores};
 pub use entity::{Entity, EntityId, EntityRef, Identifiable};
-pub use executor::{Executor, Job, Rejected, RejectedReason};
+pub use executor::{Executor, Job, Rejected, RejectedReason, isolated};
 pub use json::InvalidEntity;
-pub use listen_on::{IntoListenOn, ListenOn};
-pub use repo::{EntityRepo, Lookup, Put, Removed, RepoAnswer, RepoError, Visit, Visited};
+pub use listen_on::{IntoListenOn, ListenOn, resolve_address, resolve_addresses};
+pub use repo::{
+    EntityRepo, EntityRepoExt, Lookup, MAX_STATUS_WAIT, Put, Removed, RepoAnswer, RepoError, Visit, Visited,
+};
 pub use server::{CounterSource, Counters, Drain, Running, Server, ServerExt, ServerFailed, Shape};
-pub use service::{Head, Headers, Method, Reply, Request, Service, Status, Version};
+pub use service::{
+    Body, Echo, EntityService, Head, Header, Headers, InvalidHeader, InvalidRoute, Method, Problem, Reply, Request,
+    Routes, Service, Status, Version, get_only,
+};
 pub use shown::{Shown, StoredForm};
-pub use shutdown::Shutdown;
+pub use shutdown::{Shutdown, ShutdownBegun, ThreadRegistration};

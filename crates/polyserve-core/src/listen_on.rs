@@ -64,7 +64,7 @@ impl IntoListenOn for ListenOn {
 
 impl IntoListenOn for &str {
     fn into_listen_on(self) -> io::Result<ListenOn> {
-        resolve(self).map(ListenOn::Addr)
+        resolve_address(self).map(ListenOn::Addr)
     }
 }
 
@@ -105,11 +105,11 @@ addresses!(SocketAddr, SocketAddrV4, SocketAddrV6);
 /// Returns an error that quotes `text` if it is neither an address nor a name that resolves.
 ///
 /// ```
-/// assert_eq!(polyserve_core::listen_on::resolve("127.0.0.1:8001")?.port(), 8001);
+/// assert_eq!(polyserve_core::resolve_address("127.0.0.1:8001")?.port(), 8001);
 /// # Ok::<(), std::io::Error>(())
 /// ```
-pub fn resolve(text: &str) -> io::Result<SocketAddr> {
-    resolve_all(text).map(|addrs| addrs[0])
+pub fn resolve_address(text: &str) -> io::Result<SocketAddr> {
+    resolve_addresses(text).map(|addrs| addrs[0])
 }
 
 /// Returns all addresses of `text`, at least one, for a client that tries one after the other. IPv4 addresses come first. A server
@@ -117,8 +117,8 @@ pub fn resolve(text: &str) -> io::Result<SocketAddr> {
 ///
 /// # Errors
 ///
-/// Returns the errors of [`resolve`].
-pub fn resolve_all(text: &str) -> io::Result<Vec<SocketAddr>> {
+/// Returns the errors of [`resolve_address`].
+pub fn resolve_addresses(text: &str) -> io::Result<Vec<SocketAddr>> {
     let mut addrs: Vec<SocketAddr> = text.to_socket_addrs().map_err(|error| resolve_error(text, &error))?.collect();
     addrs.sort_by_key(SocketAddr::is_ipv6); // stable: the order of the resolver stays otherwise
     addrs.dedup();
@@ -138,9 +138,9 @@ mod tests {
 
     #[test]
     fn a_name_is_resolved_and_nonsense_is_named() {
-        assert_eq!(resolve("localhost:80").unwrap().port(), 80);
-        assert_eq!(resolve_all("localhost:80").unwrap()[0], resolve("localhost:80").unwrap());
-        assert_eq!(resolve_all("[::1]:80").unwrap(), ["[::1]:80".parse().unwrap()]);
-        assert!(resolve("nonsense").unwrap_err().to_string().contains("nonsense"));
+        assert_eq!(resolve_address("localhost:80").unwrap().port(), 80);
+        assert_eq!(resolve_addresses("localhost:80").unwrap()[0], resolve_address("localhost:80").unwrap());
+        assert_eq!(resolve_addresses("[::1]:80").unwrap(), ["[::1]:80".parse().unwrap()]);
+        assert!(resolve_address("nonsense").unwrap_err().to_string().contains("nonsense"));
     }
 }

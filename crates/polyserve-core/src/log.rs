@@ -79,7 +79,6 @@ impl LogThrottles {
 ///
 /// `throttled!(of throttles, warn, ...)` has a state in [`LogThrottles`](crate::log::LogThrottles), and not one for all of the
 /// process.
-#[doc(hidden)]
 #[macro_export]
 macro_rules! throttled {
     (of $throttles:expr, $level:ident, $($message:tt)+) => {

@@ -69,8 +69,7 @@ use crate::stack;
 ///     }
 /// }
 ///
-/// use polyserve_core::Entity;
-/// use polyserve_core::repo::EntityRepoExt;
+/// use polyserve_core::{Entity, EntityRepoExt};
 ///
 /// let tree = Tree(Mutex::default());
 /// assert_eq!(tree.put(Entity::new(1, "first", 0.5)).wait()?, Put::Created);

@@ -76,8 +76,7 @@ pub trait Server: fmt::Debug + Send + Sync + 'static {
 /// What every [`Server`] can do in addition.
 ///
 /// ```
-/// use polyserve_core::service::Request;
-/// use polyserve_core::{Reply, Running, Server, ServerExt};
+/// use polyserve_core::{Reply, Request, Running, Server, ServerExt};
 /// use std::net::TcpListener;
 ///
 /// fn hello(server: &dyn Server) -> std::io::Result<Running> {

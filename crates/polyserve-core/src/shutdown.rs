@@ -137,7 +137,6 @@ impl Shutdown {
     }
 
     /// Calls `act` while this thread holds the lock. For tests of what takes no lock.
-    #[doc(hidden)]
     pub fn while_locked<T>(&self, act: impl FnOnce() -> T) -> T {
         let _held = lock(&self.shared.state);
         act()

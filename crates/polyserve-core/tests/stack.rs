@@ -9,10 +9,9 @@ use std::collections::HashMap;
 use std::ffi::CString;
 use std::sync::{Mutex, PoisonError};
 
-use polyserve_core::service::{EntityService, Head, Headers, Method, Request, Service, Status, Version};
 use polyserve_core::{
-    Answer, Condition, Conditional, EntityRepo, Identifiable, InvalidEntity, Lookup, Put, Removed, RepoAnswer, Visit,
-    identifiable,
+    Answer, Condition, Conditional, EntityRepo, EntityService, Head, Headers, Identifiable, InvalidEntity, Lookup,
+    Method, Put, Removed, RepoAnswer, Request, Service, Status, Version, Visit, identifiable,
 };
 use serde::{Deserialize, Serialize, Serializer};
 

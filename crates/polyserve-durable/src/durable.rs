@@ -88,8 +88,7 @@ pub struct Recovery {
 /// A repo in memory over a log. The [crate documentation](crate) states what it promises.
 ///
 /// ```
-/// use polyserve_core::repo::EntityRepoExt;
-/// use polyserve_core::{Entity, EntityRepo, Put};
+/// use polyserve_core::{Entity, EntityRepo, EntityRepoExt, Put};
 /// use polyserve_durable::Durable;
 /// use polyserve_memory::Sharded;
 ///
@@ -158,7 +157,6 @@ impl<R: EntityRepo<E>, E: Identifiable> Durable<R, E> {
     /// # Errors
     ///
     /// Returns the same errors.
-    #[doc(hidden)]
     pub fn open_on(disk: &Arc<dyn Disk>, memory: R, options: &DurableOptions) -> Result<Self, OpenError> {
         let (committer, memory, shared, recovery) = load(disk, memory, options)?;
         let mailbox = Arc::new(Mailbox::new(options.queue.max(1)));

@@ -91,7 +91,6 @@
 mod commit;
 mod compaction;
 mod compactor;
-#[doc(hidden)]
 pub mod disk;
 mod durable;
 mod error;

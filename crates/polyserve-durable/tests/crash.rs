@@ -15,8 +15,7 @@ use std::thread;
 use std::time::{Duration, UNIX_EPOCH};
 
 use polyserve_conformance::history::{Action, CheckVerdict, History, Operation, ReadValue, check, entity, value_of};
-use polyserve_core::repo::EntityRepoExt;
-use polyserve_core::{EntityRepo, Put, Removed};
+use polyserve_core::{EntityRepo, EntityRepoExt, Put, Removed};
 use polyserve_durable::{Durable, DurableOptions};
 use polyserve_memory::Sharded;
 use rand::{RngExt, SeedableRng};

@@ -8,8 +8,7 @@ use std::process::{self, Command};
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::thread;
 
-use polyserve_core::repo::EntityRepoExt;
-use polyserve_core::{Entity, EntityRepo};
+use polyserve_core::{Entity, EntityRepo, EntityRepoExt};
 use polyserve_durable::{Durable, DurableOptions, maintenance};
 use polyserve_memory::Sharded;
 

@@ -9,8 +9,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use polyserve_core::repo::EntityRepoExt;
-use polyserve_core::{Entity, EntityRepo, RepoError};
+use polyserve_core::{Entity, EntityRepo, EntityRepoExt, RepoError};
 use polyserve_durable::{Durable, DurableOptions, OpenError};
 use polyserve_memory::Sharded;
 

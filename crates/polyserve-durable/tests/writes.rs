@@ -10,10 +10,9 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 
-use polyserve_core::repo::EntityRepoExt;
 use polyserve_core::{
-    Answer, Condition, Conditional, Entity, EntityRepo, Identifiable, Lookup, Put, Removed, RepoAnswer, RepoError,
-    Visit,
+    Answer, Condition, Conditional, Entity, EntityRepo, EntityRepoExt, Identifiable, Lookup, Put, Removed, RepoAnswer,
+    RepoError, Visit,
 };
 use polyserve_durable::{Durable, DurableOptions};
 use polyserve_memory::{Actor, StdMutex};

@@ -18,8 +18,7 @@ use etcd::EtcdCluster;
 use postgres::PostgresServer;
 use redis::RedisNodes;
 
-use process::EngineProcess;
-pub use process::{Missing, PATIENCE};
+use process::{EngineProcess, Missing};
 
 /// A kind of engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

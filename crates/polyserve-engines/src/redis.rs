@@ -166,7 +166,7 @@ impl RedisNodes {
     ///
     /// # Panics
     ///
-    /// Panics if the cluster is not whole within [`PATIENCE`](crate::PATIENCE).
+    /// Panics if the cluster is not whole within [`PATIENCE`](crate::process::PATIENCE).
     pub fn wait_until_whole(&self) {
         wait_for("the Redis cluster is whole", || {
             let mut replicas = 0;

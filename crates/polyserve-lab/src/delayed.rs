@@ -79,8 +79,8 @@ impl EntityRepo for Delayed {
 mod tests {
     use std::time::Instant;
 
+    use polyserve::EntityRepoExt as _;
     use polyserve::memory::TwoLevel;
-    use polyserve::repo::EntityRepoExt as _;
     use polyserve_conformance::repo::RepoSubject;
     use polyserve_conformance::repo_conformance;
 

@@ -97,7 +97,7 @@ impl Service for BlockingWait {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use polyserve::service::Echo;
+    use polyserve::Echo;
 
     /// Regression test: four threads on one core each took a quarter of the CPU time.
     #[test]

@@ -8,34 +8,36 @@
 //!
 //! # Layout
 //!
-//! * [`load`], [`traffic`], [`mix`], [`dist`], [`data`]: the requests of a load, and when they are sent.
-//! * [`arrivals`]: the spacing of an open loop's requests.
+//! All items are at the root, except the rows in [`data`].
+//!
+//! * `load`, `traffic`, `mix`, `dist`, [`data`]: the requests of a load, and when they are sent.
+//! * `arrivals`: the spacing of an open loop's requests.
 //! * `rows`: the JSON rows of the entities. `request_stream`: the order of the requests.
 //! * `encoded_requests`: requests as bytes, and the expected answers. `discover`: an answer that is not known yet.
 //! * `answer`: compares an answer with the expected one while it arrives, at any split.
 //! * `client`: one thread's loop over its connections.
-//! * [`run`](mod@run), [`prefill`](mod@prefill): the threads of a load, and its preparation.
-//! * [`report`], [`error`]: the results.
+//! * `run`, `prefill`: the threads of a load, and its preparation.
+//! * `report`, `error`: the results.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![forbid(unsafe_code)]
 
 mod answer;
-pub mod arrivals;
+mod arrivals;
 mod client;
 mod clock;
 pub mod data;
 mod discover;
-pub mod dist;
+mod dist;
 mod encoded_requests;
-pub mod error;
-pub mod load;
-pub mod mix;
-pub mod prefill;
-pub mod report;
+mod error;
+mod load;
+mod mix;
+mod prefill;
+mod report;
 mod request_stream;
 mod rows;
-pub mod run;
-pub mod traffic;
+mod run;
+mod traffic;
 
 pub use arrivals::Arrivals;
 pub use clock::ProcessCpuTime;

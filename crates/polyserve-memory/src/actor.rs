@@ -46,14 +46,12 @@ use std::num::NonZeroUsize;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use polyserve_core::config::cores;
 use polyserve_core::mailbox::{Mailbox, Refused};
 use polyserve_core::panics::drop_payload;
-use polyserve_core::stack;
 use polyserve_core::sync::thread::{self, JoinHandle};
 use polyserve_core::{
     Answer, Completer, Condition, Conditional, Entity, EntityRepo, Identifiable, Lookup, Put, Removed, RepoAnswer,
-    RepoError, Visit, promise,
+    RepoError, Visit, cores, promise, stack,
 };
 
 use crate::hash::IdState;
@@ -66,8 +64,7 @@ const DEFAULT_CAPACITY: NonZeroUsize = NonZeroUsize::new(16 * 1024).unwrap();
 /// Shards that each belong to one thread.
 ///
 /// ```
-/// use polyserve_core::repo::EntityRepoExt;
-/// use polyserve_core::{Entity, EntityRepo, Put};
+/// use polyserve_core::{Entity, EntityRepo, EntityRepoExt, Put};
 /// use polyserve_memory::Actor;
 ///
 /// let store = Actor::new();

@@ -48,9 +48,8 @@ use std::fmt;
 use std::hash::BuildHasher;
 
 use crossbeam_utils::CachePadded;
-use polyserve_core::config::cores;
 use polyserve_core::{
-    Answer, Condition, Conditional, Entity, EntityRepo, Identifiable, Lookup, Put, Removed, RepoAnswer, Visit,
+    Answer, Condition, Conditional, Entity, EntityRepo, Identifiable, Lookup, Put, Removed, RepoAnswer, Visit, cores,
 };
 use triomphe::Arc;
 
@@ -66,8 +65,7 @@ const MAX_SHARDS: usize = 1024;
 /// Immutable chunks behind pointers.
 ///
 /// ```
-/// use polyserve_core::repo::EntityRepoExt;
-/// use polyserve_core::{Entity, EntityRepo, Put};
+/// use polyserve_core::{Entity, EntityRepo, EntityRepoExt, Put};
 /// use polyserve_memory::CopyOnWrite;
 ///
 /// let store = CopyOnWrite::new();

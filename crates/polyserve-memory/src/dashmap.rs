@@ -32,8 +32,7 @@ use crate::versions::Versions;
 /// A map in shards, each behind its own lock.
 ///
 /// ```
-/// use polyserve_core::repo::EntityRepoExt;
-/// use polyserve_core::{Entity, EntityRepo, Put};
+/// use polyserve_core::{Entity, EntityRepo, EntityRepoExt, Put};
 /// use polyserve_memory::Dashmap;
 ///
 /// let store = Dashmap::new();

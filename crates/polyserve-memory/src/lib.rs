@@ -1,9 +1,9 @@
 //! Entity repos in memory: one strategy for sharing data in each file.
 //!
-//! All repos but [`actor`] answer [`Answer::Now`](polyserve_core::Answer::Now), show an entity in place, and allocate
+//! All repos but [`Actor`] answer [`Answer::Now`](polyserve_core::Answer::Now), show an entity in place, and allocate
 //! nothing for a get. `actor` answers [`Answer::Later`](polyserve_core::Answer::Later) with a copy. All repos move the
 //! `String` of a put in, and drop a replaced or removed entity when no lock is held. A module that does otherwise
-//! states it: [`packed`] copies short descriptions. If a visit or an operation of an id panics, only that call fails
+//! states it: [`Packed`] copies short descriptions. If a visit or an operation of an id panics, only that call fails
 //! ([`EntityId`](polyserve_core::EntityId) names an exception).
 //!
 //! ```
@@ -18,21 +18,22 @@
 //! assert_eq!(length, 5);
 //! ```
 //!
-//! Each module states when its repo wins and when it loses, with the record that shows it.
+//! All items are at the root, except the hasher in [`hash`]. The source of each repo states how it works, when it wins and when
+//! it loses, with the record that shows it.
 //!
 //! # Layout
 //!
-//! * [`std_mutex`]: one lock around one map. The baseline.
-//! * [`std_rwlock`]: one readers-writer lock around one map.
-//! * [`two_level`]: a readers-writer lock around the map and one around each entity.
-//! * [`sharded`]: shards of this crate's own, each a table behind a readers-writer lock.
-//! * [`packed`]: the same shards, with entities packed in pages. It takes the least memory. Feature `packed`, on by default.
-//! * [`dashmap`]: the `dashmap` crate's map in shards, each behind a readers-writer lock. Feature `dashmap`, on by
+//! * [`StdMutex`]: one lock around one map. The baseline.
+//! * [`StdRwlock`]: one readers-writer lock around one map.
+//! * [`TwoLevel`]: a readers-writer lock around the map and one around each entity.
+//! * [`Sharded`]: shards of this crate's own, each a table behind a readers-writer lock.
+//! * [`Packed`]: the same shards, with entities packed in pages. It takes the least memory. Feature `packed`, on by default.
+//! * [`Dashmap`]: the `dashmap` crate's map in shards, each behind a readers-writer lock. Feature `dashmap`, on by
 //!   default.
-//! * [`papaya`]: the `papaya` crate's lock-free map. Feature `papaya`, on by default.
-//! * [`scc`]: the `scc` crate's map, with a lock for each bucket. Feature `scc`, on by default.
-//! * [`copy_on_write`]: immutable chunks behind pointers; readers never wait. Feature `copy-on-write`, on by default.
-//! * [`actor`]: each shard belongs to one thread, and operations are messages to it.
+//! * [`Papaya`]: the `papaya` crate's lock-free map. Feature `papaya`, on by default.
+//! * [`Scc`]: the `scc` crate's map, with a lock for each bucket. Feature `scc`, on by default.
+//! * [`CopyOnWrite`]: immutable chunks behind pointers; readers never wait. Feature `copy-on-write`, on by default.
+//! * [`Actor`]: each shard belongs to one thread, and operations are messages to it.
 //! * [`hash`]: the hasher of all of them.
 //!
 //! # What a call costs
@@ -50,28 +51,27 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![forbid(unsafe_code)]
 
-pub mod actor;
+mod actor;
 #[cfg(feature = "copy-on-write")]
-pub mod copy_on_write;
+mod copy_on_write;
 #[cfg(feature = "dashmap")]
-pub mod dashmap;
+mod dashmap;
 pub mod hash;
 #[cfg(all(test, any(polyserve_loom, polyserve_shuttle)))]
 mod models;
 #[cfg(feature = "packed")]
-pub mod packed;
+mod packed;
 #[cfg(feature = "papaya")]
-pub mod papaya;
-#[doc(hidden)]
-pub mod published;
+mod papaya;
+mod published;
 mod result;
 #[cfg(feature = "scc")]
-pub mod scc;
-pub mod sharded;
+mod scc;
+mod sharded;
 mod shards;
-pub mod std_mutex;
-pub mod std_rwlock;
-pub mod two_level;
+mod std_mutex;
+mod std_rwlock;
+mod two_level;
 mod versions;
 
 pub use self::actor::Actor;
@@ -83,6 +83,7 @@ pub use self::dashmap::Dashmap;
 pub use self::packed::Packed;
 #[cfg(feature = "papaya")]
 pub use self::papaya::Papaya;
+pub use self::published::IsPublished;
 #[cfg(feature = "scc")]
 pub use self::scc::Scc;
 pub use self::sharded::Sharded;

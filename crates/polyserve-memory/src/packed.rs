@@ -10,7 +10,7 @@
 //! * A full page is at least half live (see `pages`). If a put or a remove leaves a page with less, the page is emptied
 //!   before the operation ends. So removed and replaced records have at most as many bytes as live ones.
 //!
-//! Cost, compared with [`sharded`](crate::sharded):
+//! Cost, compared with `sharded`:
 //!
 //! * **A put packs the entity** into a buffer of its thread, and copies the bytes. The entity is dropped outside
 //!   the lock. A published entity with a description longer than [`Packed::LONGEST_COPIED`] bytes is moved in, and any
@@ -71,8 +71,7 @@ const LONGEST_COPIED: usize = 512;
 /// Entities packed in pages, in shards.
 ///
 /// ```
-/// use polyserve_core::repo::EntityRepoExt;
-/// use polyserve_core::{Entity, EntityRepo, Put};
+/// use polyserve_core::{Entity, EntityRepo, EntityRepoExt, Put};
 /// use polyserve_memory::Packed;
 ///
 /// let store = Packed::new();

@@ -44,8 +44,7 @@ use crate::versions::Versions;
 /// A lock-free map.
 ///
 /// ```
-/// use polyserve_core::repo::EntityRepoExt;
-/// use polyserve_core::{Entity, EntityRepo, Put};
+/// use polyserve_core::{Entity, EntityRepo, EntityRepoExt, Put};
 /// use polyserve_memory::Papaya;
 ///
 /// let store = Papaya::new();

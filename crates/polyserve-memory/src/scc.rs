@@ -37,8 +37,7 @@ use crate::versions::Versions;
 /// A map with a lock for each bucket.
 ///
 /// ```
-/// use polyserve_core::repo::EntityRepoExt;
-/// use polyserve_core::{Entity, EntityRepo, Put};
+/// use polyserve_core::{Entity, EntityRepo, EntityRepoExt, Put};
 /// use polyserve_memory::Scc;
 ///
 /// let store = Scc::new();

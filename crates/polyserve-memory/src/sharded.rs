@@ -43,8 +43,7 @@ use crate::versions::Versions;
 /// A table in shards, each behind a readers-writer lock.
 ///
 /// ```
-/// use polyserve_core::repo::EntityRepoExt;
-/// use polyserve_core::{Entity, EntityRepo, Put};
+/// use polyserve_core::{Entity, EntityRepo, EntityRepoExt, Put};
 /// use polyserve_memory::Sharded;
 ///
 /// let store = Sharded::new();

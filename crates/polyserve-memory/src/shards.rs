@@ -15,7 +15,7 @@ use std::hash::{BuildHasher, Hash};
 
 use crossbeam_utils::CachePadded;
 use parking_lot::RwLock;
-use polyserve_core::config::cores;
+use polyserve_core::cores;
 
 use crate::hash::IdState;
 

@@ -29,8 +29,7 @@ use crate::versions::Versions;
 /// One mutex around one map.
 ///
 /// ```
-/// use polyserve_core::repo::EntityRepoExt;
-/// use polyserve_core::{Entity, EntityRepo, Put};
+/// use polyserve_core::{Entity, EntityRepo, EntityRepoExt, Put};
 /// use polyserve_memory::StdMutex;
 ///
 /// let store = StdMutex::new();

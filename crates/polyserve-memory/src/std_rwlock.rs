@@ -31,8 +31,7 @@ use crate::versions::Versions;
 /// One readers-writer lock around one map.
 ///
 /// ```
-/// use polyserve_core::repo::EntityRepoExt;
-/// use polyserve_core::{Entity, EntityRepo, Put};
+/// use polyserve_core::{Entity, EntityRepo, EntityRepoExt, Put};
 /// use polyserve_memory::StdRwlock;
 ///
 /// let store = StdRwlock::new();

@@ -47,8 +47,7 @@ type EntryMap<E> = HashMap<<E as Identifiable>::Id, Arc<RwLock<E>>, IdState>;
 /// A readers-writer lock around the map, and one around each entity.
 ///
 /// ```
-/// use polyserve_core::repo::EntityRepoExt;
-/// use polyserve_core::{Entity, EntityRepo, Put};
+/// use polyserve_core::{Entity, EntityRepo, EntityRepoExt, Put};
 /// use polyserve_memory::TwoLevel;
 ///
 /// let store = TwoLevel::new();

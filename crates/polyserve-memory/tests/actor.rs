@@ -10,9 +10,7 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
-use polyserve_core::answer::AnswerFuture;
-use polyserve_core::repo::EntityRepoExt;
-use polyserve_core::{Entity, EntityRepo, Lookup, Put, RepoAnswer, RepoError, Visit};
+use polyserve_core::{AnswerFuture, Entity, EntityRepo, EntityRepoExt, Lookup, Put, RepoAnswer, RepoError, Visit};
 use polyserve_memory::Actor;
 
 /// The timeout of every wait. It passes only if a test fails.

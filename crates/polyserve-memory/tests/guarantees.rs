@@ -1,7 +1,6 @@
 //! What the repos of this crate guarantee beyond the conformance kit. The crate `polyserve` runs the kit on them.
 
-use polyserve_core::repo::EntityRepoExt;
-use polyserve_core::{Entity, EntityRepo, Lookup, Visit};
+use polyserve_core::{Entity, EntityRepo, EntityRepoExt, Lookup, Visit};
 #[cfg(feature = "copy-on-write")]
 use polyserve_memory::CopyOnWrite;
 #[cfg(feature = "dashmap")]

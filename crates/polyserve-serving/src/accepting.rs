@@ -5,7 +5,7 @@ use std::net::{TcpListener, TcpStream};
 use std::thread;
 use std::time::Duration;
 
-use polyserve_core::config::ServerConfig;
+use polyserve_core::ServerConfig;
 
 use super::ServerState;
 use crate::net;

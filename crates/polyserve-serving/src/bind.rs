@@ -4,11 +4,10 @@ use std::io::{self, PipeReader, Write as _};
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 
-use polyserve_core::config::ServerConfig;
-use polyserve_core::service::Service;
+use polyserve_core::{ListenOn, ServerConfig, Service};
 
 use super::ServerState;
-use crate::net::{self, ListenOn};
+use crate::net;
 
 /// A server that is bound and does not serve yet.
 #[derive(Debug)]

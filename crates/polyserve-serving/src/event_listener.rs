@@ -89,8 +89,7 @@ impl EventListener {
 
 #[cfg(test)]
 mod tests {
-    use polyserve_core::ServerConfig;
-    use polyserve_core::service::Echo;
+    use polyserve_core::{Echo, ServerConfig};
 
     use super::*;
 

@@ -152,8 +152,7 @@ mod tests {
     use std::io::{Read as _, Write as _};
     use std::time::Duration;
 
-    use polyserve_core::ServerConfig;
-    use polyserve_core::service::Echo;
+    use polyserve_core::{Echo, ServerConfig};
 
     use super::*;
     use crate::{Bound, bind};

@@ -17,9 +17,9 @@
 //! | choose the idle connection to close, without the table | [`IdleQueue`], [`IdleSince`] |
 //! | wait for sockets with `poll(2)` | [`wait`] |
 //! | keep deadlines as numbers | [`millis`] |
-//! | isolate a panic of foreign code | [`panics`] |
-//! | lock without poisoning | [`sync`] |
-//! | send operations to one thread, bounded | [`mailbox`] |
+//! | isolate a panic of foreign code | [`polyserve_core::panics`] |
+//! | lock without poisoning | [`polyserve_core::sync`] |
+//! | send operations to one thread, bounded | [`polyserve_core::mailbox`] |
 //! | decode and encode HTTP/1.1 without sockets | [`http1`] |
 //! | drain | [`Incoming::accept_waiting`], [`drain_backlog`] or [`Backlog`]; [`ConnectionTable::finish`], [`ConnectionTable::supervise`] |
 //!
@@ -57,8 +57,6 @@ pub use connections::{
 pub use event_listener::EventListener;
 pub use incoming::{Accepted, Incoming};
 pub use lingering::{LingeringSet, MAX_LINGERING, discard, linger, send_rejection};
-#[doc(inline)]
-pub use polyserve_core::{mailbox, panics, sync};
 pub use server_state::{SHUTDOWN_SLACK, ServerState, WaitOutcome, wait_for_answer};
 pub use thread_buffers::{MAX_IDLE_BYTES, ThreadBuffers, with_buffers};
 pub use waiting::{millis, wait};

@@ -175,8 +175,7 @@ mod tests {
     use std::net::TcpListener;
     use std::sync::Arc;
 
-    use polyserve_core::ServerConfig;
-    use polyserve_core::service::Echo;
+    use polyserve_core::{Echo, ServerConfig};
 
     use super::*;
 

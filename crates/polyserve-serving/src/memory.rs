@@ -15,7 +15,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use polyserve_core::service::{Reply, Status};
+use polyserve_core::{Reply, Status};
 
 /// A connection may keep this number of bytes without a reservation.
 pub const FREE_BYTES: usize = 4 * 1024;

@@ -4,9 +4,7 @@ use std::io;
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
 
-use polyserve_core::ServerConfig;
-#[doc(inline)]
-pub use polyserve_core::listen_on::{IntoListenOn, ListenOn, resolve, resolve_all};
+use polyserve_core::{ListenOn, ServerConfig};
 use rustix::net::{RecvFlags, SendFlags};
 use socket2::{Domain, Protocol, Socket, Type};
 
@@ -19,8 +17,8 @@ use socket2::{Domain, Protocol, Socket, Type};
 ///
 /// ```
 /// // A server that polls: a listener that does not block, a connection, and its bytes.
-/// use polyserve_serving::net::{self, IntoListenOn};
-/// use polyserve_core::ServerConfig;
+/// use polyserve_core::{IntoListenOn, ServerConfig};
+/// use polyserve_serving::net;
 /// use std::io::{ErrorKind, Read, Write};
 /// use std::net::{Shutdown, TcpStream};
 ///
@@ -79,8 +77,8 @@ pub fn listen(on: ListenOn, config: &ServerConfig) -> io::Result<TcpListener> {
 /// the first listener is bound exclusively.
 ///
 /// ```
-/// use polyserve_serving::net::{self, IntoListenOn};
-/// use polyserve_core::ServerConfig;
+/// use polyserve_core::{IntoListenOn, ServerConfig};
+/// use polyserve_serving::net;
 /// let listeners = net::listen_together("127.0.0.1:0".into_listen_on()?, 2, &ServerConfig::default())?;
 /// assert_eq!(listeners[0].local_addr()?, listeners[1].local_addr()?);
 /// # Ok::<(), std::io::Error>(())

@@ -9,11 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use polyserve_core::answer::park_until;
-use polyserve_core::config::ServerConfig;
-use polyserve_core::server::{Counters, Drain};
-use polyserve_core::service::Service;
-use polyserve_core::shutdown::{Shutdown, ThreadRegistration};
+use polyserve_core::{Counters, Drain, ServerConfig, Service, Shutdown, ThreadRegistration, park_until};
 
 use crate::http1::{Env, Session, TimeLimit};
 use crate::net;
@@ -187,8 +183,7 @@ mod tests {
     use std::sync::Mutex;
     use std::sync::mpsc::{Sender, channel};
 
-    use polyserve_core::answer::{Answer, Completer, promise};
-    use polyserve_core::service::{Reply, Request, Status};
+    use polyserve_core::{Answer, Completer, Reply, Request, Status, promise};
 
     use super::*;
     use crate::ThreadBuffers;

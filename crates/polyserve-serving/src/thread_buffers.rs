@@ -124,8 +124,7 @@ impl ThreadBuffers {
 mod tests {
     use std::sync::Arc;
 
-    use polyserve_core::ServerConfig;
-    use polyserve_core::service::Echo;
+    use polyserve_core::{Echo, ServerConfig};
 
     use super::*;
 

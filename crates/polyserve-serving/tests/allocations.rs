@@ -8,8 +8,7 @@
 mod repos;
 
 use allocation_counter::measure;
-use polyserve_core::service::{Echo, EntityService, Routes};
-use polyserve_core::{Entity, EntityRepo, ServerConfig};
+use polyserve_core::{Echo, Entity, EntityRepo, EntityService, Routes, ServerConfig};
 use polyserve_serving::http1::{Env, Phase, Scratch, Session, Want};
 use repos::MapRepo;
 

@@ -2,33 +2,50 @@
 //!
 //! # Executors
 //!
-//! They are in [`executors`], and take a [`PoolConfig`].
+//! They are in the folder `executors`, and take a [`PoolConfig`].
 //!
 //! * [`MpscPool`]: threads that share the standard library's channel, as the published pool does.
 //! * [`CrossbeamPool`]: threads that share a channel of the `crossbeam-channel` crate.
 //! * [`StealingPool`]: threads with a queue each, which take jobs from each other.
 //!
+//! # What every pool promises
+//!
+//! All that [`Executor`](polyserve_core::Executor) requires, and:
+//!
+//! * `execute` allocates nothing. A job costs its queue's operations and two stores to a cache line of its worker. With the
+//!   feature `queue-waits`, every 61st job has a stamp.
+//! * An idle pool costs nothing: its workers are parked.
+//! * A job may call `close` on its own pool. That close neither waits for the job's worker nor joins it, so it cannot
+//!   deadlock. That worker counts as left behind. The same holds if the job drops the pool's last handle. Jobs that are
+//!   still queued run on the other workers, or on that worker once its job returns.
+//! * If `execute` overlaps a `close`, the job is handed back, or runs once. If the workers of [`MpscPool`] or
+//!   [`CrossbeamPool`] have ended by then, the job runs on a submitter's thread, inside `execute`, and counts as executed.
+//!   If another submitter runs it, it may still be running when both calls have returned.
+//! * A `close` drops the jobs that are still queued at its deadline, mostly on the caller's thread. A later `close` may
+//!   wait longer for the threads that were left behind. A drop does not wait for them.
+//!
 //! # Servers
 //!
-//! They are in `servers`, one strategy a file or a folder.
+//! They are in the folder `servers`, one strategy a file or a folder.
 //!
-//! * `Sequential`: one thread serves one connection at a time. It is the baseline.
-//! * `ThreadPerConnection`: a new thread for each connection. It is the textbook server.
-//! * `LeaderFollowers`: a thread for each connection; one thread at a time accepts, and then serves.
-//! * `PoolClassic`: each connection is one job on an executor, as in the published servers.
-//! * `PoolServer`: the jobs of an executor share all connections; an idle connection holds no worker.
+//! | server | connections | a request costs |
+//! |---|---|---|
+//! | `Sequential` | one at a time | a read and a write |
+//! | `ThreadPerConnection` | a new thread for each | a read and a write |
+//! | `LeaderFollowers` | a thread for each; one thread at a time accepts, and then serves | a read and a write |
+//! | `PoolClassic` | one job each on any [`Executor`](polyserve_core::Executor), as in the published servers | a poll, a read and a write |
+//! | `PoolServer` | multiplexed over any [`Executor`](polyserve_core::Executor); an idle connection holds no worker | a read, a write, its share of a poll |
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![forbid(unsafe_code)]
 
-pub mod executors;
+mod executors;
 #[cfg(all(test, any(polyserve_loom, polyserve_shuttle)))]
 mod models;
-mod sync;
-
-pub use executors::{CrossbeamPool, MpscPool, OnFull, PoolConfig, PoolStats, Queue, StealingPool};
-
 // Not built for a model checker, which cannot model system calls.
 #[cfg(not(any(polyserve_loom, polyserve_shuttle)))]
-pub mod servers;
+mod servers;
+mod sync;
+
+pub use executors::*;
 #[cfg(not(any(polyserve_loom, polyserve_shuttle)))]
-pub use servers::{LeaderFollowers, PoolClassic, PoolServer, Sequential, ThreadPerConnection};
+pub use servers::*;

@@ -7,8 +7,7 @@ use std::sync::{Arc, Barrier, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use polyserve_core::service::Echo;
-use polyserve_core::{Drain, Executor, Job, Rejected, Reply, Request, ServerConfig, ServerExt, Status};
+use polyserve_core::{Drain, Echo, Executor, Job, Rejected, Reply, Request, ServerConfig, ServerExt, Status};
 use polyserve_threadpool::{MpscPool, PoolClassic, PoolConfig};
 
 /// Only matters if something hangs.

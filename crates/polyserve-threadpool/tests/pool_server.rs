@@ -8,10 +8,9 @@ use std::thread;
 use std::time::Duration;
 
 use polyserve_conformance::server::{self, ServerSubject};
-use polyserve_core::service::Echo;
-use polyserve_core::timer;
 use polyserve_core::{
-    Answer, ConfigError, Executor, Job, Rejected, Reply, Request, Running, ServerConfig, ServerExt, Service,
+    Answer, ConfigError, Echo, Executor, Job, Rejected, Reply, Request, Running, ServerConfig, ServerExt, Service,
+    timer,
 };
 use polyserve_threadpool::{CrossbeamPool, MpscPool, OnFull, PoolConfig, PoolServer, Queue};
 

@@ -24,7 +24,7 @@
 use std::io;
 use std::sync::Arc;
 
-use polyserve_async::executors::{FuturesTasks, TasksConfig};
+use polyserve_async::{FuturesTasks, TasksConfig};
 use polyserve_core::{ConfigError, ListenOn, Running, Server, ServerConfig, Service, Shape};
 use polyserve_threadpool::PoolClassic;
 
@@ -37,7 +37,7 @@ const PUBLISHED_THREADS: usize = 100;
 /// use polyserve::prelude::*;
 ///
 /// let server = FuturesPool::new(ServerConfig::default().workers(4))?;
-/// let running = server.serve("127.0.0.1:0", polyserve::service::Echo)?;
+/// let running = server.serve("127.0.0.1:0", polyserve::Echo)?;
 /// assert_eq!(running.shutdown()?.answered, 0);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```

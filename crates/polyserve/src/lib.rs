@@ -37,7 +37,7 @@
 //! let published = EntityService::new(Sharded::new());
 //! let accounts = EntityService::new(Sharded::of::<Account>()).at("/accounts")?; // PUT /accounts, GET /accounts/{name}
 //! # let _: (&dyn Service, &dyn Service) = (&published, &accounts);
-//! # Ok::<(), polyserve::service::InvalidRoute>(())
+//! # Ok::<(), polyserve::InvalidRoute>(())
 //! ```
 //!
 //! Or by name, from the [`catalog`], as the `polyserve` command does:
@@ -63,11 +63,12 @@
 //! * **Examples**, run by `cargo run --example NAME` at the root of the checkout: `threadpool_server`, `own_entity`,
 //!   `conditional_update`, `custom_service`, `own_listener`; on a runtime `tokio_server`, `axum_nested`, `middleware`; with kept
 //!   data `durable_server`, `cluster_server`; a strategy of your own `custom_repo`, `custom_server`.
-//! * **The seams**: [`repo`], [`service`], [`executor`], [`server`], and [`answer`], the type that joins them. The types that most
-//!   programs use are in the [`prelude`], and all main types are here at the root.
+//! * **The seams**: [`EntityRepo`], [`Service`], [`Executor`], [`Server`], and [`Answer`], the type that joins them. The types that
+//!   most programs use are in the [`prelude`], too. An item has one other path: the root, or the module that is named with it.
 //! * **The strategies**: [`memory`], [`threadpool`], `durable`, `cluster`, `runtimes`; the [`catalog`] has all of them by name.
 //! * **Settings**: [`ServerConfig`]; from flags and variables, [`mod@env`].
-//! * **For authors of servers**: [`serving`], the toolkit, which is unstable, and [`net`].
+//! * **For authors of servers, executors and stores**: [`serving`], the toolkit, [`panics`], [`sync`], [`mailbox`] and [`stack`]. They
+//!   are unstable.
 //!
 //! # Features
 //!
@@ -115,22 +116,17 @@ pub mod prelude;
 #[cfg(feature = "signals")]
 pub mod signals;
 
-pub use polyserve_core::service::Body;
 pub use polyserve_core::{
-    Answer, AnswerHook, AnswerReport, BoxFuture, Completer, Condition, Conditional, ConfigError, CounterSource,
-    Counters, Drain, ETag, Entity, EntityId, EntityRef, EntityRepo, Executor, Head, Headers, Identifiable,
-    IntoListenOn, InvalidEntity, Job, ListenOn, Lookup, Method, Put, Rejected, RejectedReason, Removed, Reply,
-    RepoAnswer, RepoError, Request, Running, Server, ServerConfig, ServerExt, ServerFailed, Service, Shape, Shown,
-    Shutdown, Status, StoredForm, Supports, Version, Visit, Visited, promise,
-};
-pub use polyserve_core::{
-    answer, answer_hook, condition, config, entity, executor, identifiable, repo, server, service, shutdown, timer,
+    Answer, AnswerFuture, AnswerHook, AnswerReport, Body, BoxFuture, Completer, Condition, Conditional, ConfigError,
+    CounterSource, Counters, Drain, ETag, Echo, Entity, EntityId, EntityRef, EntityRepo, EntityRepoExt, EntityService,
+    Executor, Head, Header, Headers, Identifiable, IntoListenOn, InvalidEntity, InvalidHeader, InvalidRoute, Job,
+    ListenOn, Lookup, MAX_STATUS_WAIT, Method, Problem, Put, Rejected, RejectedReason, Removed, Reply, RepoAnswer,
+    RepoError, Request, Routes, Running, Server, ServerConfig, ServerExt, ServerFailed, Service, Shape, Shown,
+    Shutdown, ShutdownBegun, Status, StoredForm, Supports, Tags, ThreadRegistration, Version, Visit, Visited, cores,
+    get_only, identifiable, isolated, park_until, promise, resolve_address, resolve_addresses,
 };
 #[doc(inline)]
-pub use polyserve_serving::net;
-#[cfg(feature = "signals")]
-pub use signals::ServeUntilSignal;
-
+pub use polyserve_core::{mailbox, panics, stack, sync, timer};
 #[doc(inline)]
 pub use polyserve_serving as serving;
 

@@ -10,20 +10,18 @@ pub use crate::futures_pool::FuturesPool;
 pub use crate::memory::Packed;
 #[cfg(feature = "memory")]
 pub use crate::memory::{Sharded, StdMutex, StdRwlock};
-pub use crate::repo::EntityRepoExt;
-pub use crate::service::{EntityService, Routes};
 #[cfg(feature = "signals")]
 pub use crate::signals::{ServeUntilSignal, Signals};
 #[cfg(feature = "threadpool")]
 pub use crate::threadpool::{MpscPool, PoolServer};
 pub use crate::{
-    Answer, Condition, Conditional, Drain, ETag, Entity, EntityRef, EntityRepo, Executor, Identifiable, Job, Lookup,
-    Put, Rejected, Removed, Reply, RepoAnswer, RepoError, Running, Server, ServerConfig, ServerExt, Service, Shape,
-    Shown, Status, Visit, identifiable,
+    Answer, Condition, Conditional, Drain, ETag, Entity, EntityRef, EntityRepo, EntityRepoExt, EntityService, Executor,
+    Identifiable, Job, Lookup, Put, Rejected, Removed, Reply, RepoAnswer, RepoError, Routes, Running, Server,
+    ServerConfig, ServerExt, Service, Shape, Shown, Status, Visit, identifiable,
 };
 #[cfg(feature = "smol")]
-pub use polyserve_async::servers::Smol;
+pub use polyserve_async::Smol;
 #[cfg(feature = "hyper")]
-pub use polyserve_async::servers::TokioHyper;
+pub use polyserve_async::TokioHyper;
 #[cfg(feature = "tokio")]
-pub use polyserve_async::servers::{TokioPerCore, TokioTcp};
+pub use polyserve_async::{TokioPerCore, TokioTcp};

@@ -43,8 +43,9 @@ use std::task::Poll;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use polyserve_core::answer::{AnswerFuture, park_until};
-use polyserve_core::{Answer, Drain, IntoListenOn, Running, Server, ServerExt, Service, promise};
+use polyserve_core::{
+    Answer, AnswerFuture, Drain, IntoListenOn, Running, Server, ServerExt, Service, park_until, promise,
+};
 use polyserve_sys::{SignalDisposition, signal_disposition};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals as Arrivals;

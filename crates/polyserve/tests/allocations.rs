@@ -6,9 +6,8 @@
 
 use allocation_counter::measure;
 use polyserve::catalog::{Catalog, Promise};
-use polyserve::service::EntityService;
 use polyserve::serving::http1::{Env, Phase, Scratch, Session, Want};
-use polyserve::{Answer, Entity, EntityRepo, Lookup, ServerConfig, Visit};
+use polyserve::{Answer, Entity, EntityRepo, EntityService, Lookup, ServerConfig, Visit};
 
 /// The number of counted requests and of ids.
 const REQUESTS: i64 = 100;

@@ -4,11 +4,10 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use polyserve::ETag;
 use polyserve::memory::{Actor, Sharded, StdMutex, StdRwlock, TwoLevel};
 use polyserve::prelude::*;
-use polyserve::service::{Head, Headers, Method, Request, Version};
 use polyserve::threadpool::ThreadPerConnection;
+use polyserve::{ETag, Head, Headers, Method, Request, Version};
 use polyserve_conformance::property::Outcome;
 use polyserve_conformance::server::{Counted, ServerSubject, cheap_requests_do_no_expensive_work_over};
 

@@ -16,7 +16,7 @@ use axum::routing::{get, post};
 use axum::{Json, Router};
 use futures_lite::stream;
 use polyserve::prelude::*;
-use polyserve::runtimes::tower::FromTower;
+use polyserve::runtimes::FromTower;
 use polyserve_conformance::client::Client;
 use tokio::runtime::Handle;
 

@@ -8,10 +8,9 @@ use std::sync::{Arc, Barrier, Mutex, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use polyserve::answer::promise;
 use polyserve::futures_pool::FuturesPool;
-use polyserve::serving::sync::lock;
-use polyserve::{Answer, Completer, Reply, Request, Running, ServerConfig, ServerExt, Service, Status};
+use polyserve::sync::lock;
+use polyserve::{Answer, Completer, Reply, Request, Running, ServerConfig, ServerExt, Service, Status, promise};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 

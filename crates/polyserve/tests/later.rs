@@ -11,7 +11,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use polyserve::catalog::{Catalog, Promise};
-use polyserve::serving::sync::lock;
+use polyserve::sync::lock;
 use polyserve::{Answer, Completer, Reply, Request, ServerConfig, ServerExt as _, Service, Status, promise};
 
 /// Only used if the test fails.

@@ -5,14 +5,12 @@ use std::panic::resume_unwind;
 use std::sync::mpsc::Receiver;
 
 use polyserve_conformance::log::messages;
-use polyserve_core::executor::isolated;
 use polyserve_core::log::MAX_TEXT;
-use polyserve_core::service::EntityService;
 use polyserve_core::{
-    Answer, Condition, Conditional, Entity, EntityRepo, Head, Headers, Lookup, Method, Put, Removed, RepoAnswer,
-    RepoError, Request, Service, Version, Visit,
+    Answer, Condition, Conditional, Entity, EntityRepo, EntityService, Head, Headers, Lookup, Method, Put, Removed,
+    RepoAnswer, RepoError, Request, Service, Version, Visit, isolated,
 };
-use polyserve_serving::http1::session::panicked;
+use polyserve_serving::http1::panicked;
 use tracing::Level;
 
 type Failure = fn() -> RepoError;

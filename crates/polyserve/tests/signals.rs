@@ -1,8 +1,8 @@
 //! Signals affect the whole process, so this file has one test.
 #![cfg(all(feature = "signals", feature = "threadpool"))]
 
+use polyserve::Echo;
 use polyserve::prelude::*;
-use polyserve::service::Echo;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::low_level::raise;
 

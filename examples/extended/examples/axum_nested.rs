@@ -16,7 +16,7 @@ use axum::body::Bytes;
 use axum::routing::{get, post};
 use polyserve::env::Settings;
 use polyserve::prelude::*;
-use polyserve::runtimes::tower::AsTower;
+use polyserve::runtimes::AsTower;
 
 fn main() -> anyhow::Result<()> {
     // First, so that an early Ctrl-C is not lost.

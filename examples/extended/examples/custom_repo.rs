@@ -10,7 +10,7 @@ use std::sync::{Arc, RwLock};
 
 use polyserve::env::Settings;
 use polyserve::prelude::*;
-use polyserve::serving::sync::{read, write};
+use polyserve::sync::{read, write};
 use polyserve_conformance::property;
 use polyserve_conformance::repo::{self, RepoSubject};
 

@@ -8,7 +8,7 @@
 use axum::http::{Request, Response, StatusCode, header};
 use polyserve::env::Settings;
 use polyserve::prelude::{EntityService, ServerConfig, Sharded, Signals, TokioHyper};
-use polyserve::runtimes::tower::AsTower;
+use polyserve::runtimes::AsTower;
 use tower::ServiceBuilder;
 use tower_http::compression::CompressionLayer;
 use tower_http::trace::TraceLayer;

@@ -4,8 +4,7 @@ use std::path::Path;
 use std::slice;
 use std::sync::Mutex;
 
-use polyserve_core::repo::EntityRepoExt;
-use polyserve_core::{Entity, EntityRepo, Identifiable};
+use polyserve_core::{Entity, EntityRepo, EntityRepoExt, Identifiable};
 use polyserve_durable::{CommitCounts, Durable};
 use polyserve_memory::Sharded;
 

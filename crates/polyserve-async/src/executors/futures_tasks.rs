@@ -31,10 +31,10 @@ use super::tasks::{Backend, Task, Tasks, executor};
 use super::tasks_config::TasksConfig;
 use super::threads::Threads;
 
-/// An executor on the futures crate's thread pool. [`executors`](crate::executors) lists its guarantees.
+/// An executor on the futures crate's thread pool. The [crate](crate#what-every-executor-promises) lists its guarantees.
 ///
 /// ```
-/// use polyserve_async::executors::{TasksConfig, FuturesTasks};
+/// use polyserve_async::{FuturesTasks, TasksConfig};
 /// use polyserve_core::{Executor, Job};
 ///
 /// let tasks = FuturesTasks::new(TasksConfig::new(2))?;

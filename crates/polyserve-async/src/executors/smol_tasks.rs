@@ -30,10 +30,10 @@ use super::tasks::{Backend, Task, Tasks, executor};
 use super::tasks_config::TasksConfig;
 use super::threads::Threads;
 
-/// An executor on smol's async-executor. [`executors`](crate::executors) lists its guarantees.
+/// An executor on smol's async-executor. The [crate](crate#what-every-executor-promises) lists its guarantees.
 ///
 /// ```
-/// use polyserve_async::executors::{TasksConfig, SmolTasks};
+/// use polyserve_async::{SmolTasks, TasksConfig};
 /// use polyserve_core::{Executor, Job};
 ///
 /// let tasks = SmolTasks::new(TasksConfig::new(2))?;

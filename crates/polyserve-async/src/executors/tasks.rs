@@ -12,9 +12,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use polyserve_core::executor::isolated;
 use polyserve_core::sync::lock;
-use polyserve_core::{Job, Rejected, RejectedReason};
+use polyserve_core::{Job, Rejected, RejectedReason, isolated};
 
 use super::queue::{JobQueue, Snapshot};
 use super::tasks_config::TasksConfig;

@@ -1,12 +1,11 @@
 //! The settings of an executor on a runtime: [`TasksConfig`].
 
-use polyserve_core::config::{MAX_CONNECTIONS, MAX_WORKERS, cores};
-use polyserve_core::{ConfigError, ServerConfig};
+use polyserve_core::{ConfigError, ServerConfig, cores};
 
 /// The settings of an executor on a runtime. They are the same for all executors of this crate.
 ///
 /// ```
-/// use polyserve_async::executors::TasksConfig;
+/// use polyserve_async::TasksConfig;
 /// let config = TasksConfig::new(4).queue(64);
 /// assert!(config.validate().is_ok());
 /// ```
@@ -48,7 +47,9 @@ impl TasksConfig {
     ///
     /// Returns an error that names the first invalid setting and its valid range.
     pub fn validate(&self) -> Result<(), ConfigError> {
-        for (name, value, max) in [("workers", self.workers, MAX_WORKERS), ("queue", self.queue, MAX_CONNECTIONS)] {
+        for (name, value, max) in
+            [("workers", self.workers, ServerConfig::MAX_WORKERS), ("queue", self.queue, ServerConfig::MAX_CONNECTIONS)]
+        {
             if value == 0 || value > max {
                 return Err(ConfigError::new(name, value, format!("from 1 to {max}")));
             }
@@ -84,7 +85,7 @@ mod tests {
     fn what_is_wrong_is_named() {
         let wrong = [
             ("workers", TasksConfig::new(0)),
-            ("workers", TasksConfig::new(MAX_WORKERS + 1)),
+            ("workers", TasksConfig::new(ServerConfig::MAX_WORKERS + 1)),
             ("queue", TasksConfig::new(2).queue(0)),
             ("queue", TasksConfig::new(2).queue(usize::MAX)),
             ("name", TasksConfig::new(2).name("a\0b")),

@@ -24,10 +24,10 @@ use super::counted_runtime::CountedRuntime;
 use super::tasks::{Backend, Task, Tasks, executor};
 use super::tasks_config::TasksConfig;
 
-/// An executor on tokio's blocking pool. [`executors`](crate::executors) lists its guarantees.
+/// An executor on tokio's blocking pool. The [crate](crate#what-every-executor-promises) lists its guarantees.
 ///
 /// ```
-/// use polyserve_async::executors::{TasksConfig, TokioBlocking};
+/// use polyserve_async::{TasksConfig, TokioBlocking};
 /// use polyserve_core::{Executor, Job};
 ///
 /// let tasks = TokioBlocking::new(TasksConfig::new(2))?;

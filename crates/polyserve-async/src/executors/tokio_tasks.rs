@@ -35,10 +35,10 @@ use super::tasks::{Backend, Task, Tasks, executor};
 use super::tasks_config::TasksConfig;
 use super::watch::WatchThread;
 
-/// An executor on a tokio runtime. [`executors`](crate::executors) lists its guarantees.
+/// An executor on a tokio runtime. The [crate](crate#what-every-executor-promises) lists its guarantees.
 ///
 /// ```
-/// use polyserve_async::executors::{TasksConfig, TokioTasks};
+/// use polyserve_async::{TasksConfig, TokioTasks};
 /// use polyserve_core::{Executor, Job};
 ///
 /// let tasks = TokioTasks::new(TasksConfig::new(2))?;

@@ -2,10 +2,10 @@
 //!
 //! | server | a connection is | a request costs |
 //! |---|---|---|
-//! | [`tokio_tcp`] | a task that any worker may run | a read and a write |
-//! | [`tokio_hyper`] | a task that any worker may run, over hyper's codec | a read and a write |
-//! | [`tokio_per_core`] | a task of the core that accepted it | a read and a write |
-//! | [`smol`] | a task that any worker may run | a read, a write and a wait |
+//! | `tokio_tcp` | a task that any worker may run | a read and a write |
+//! | `tokio_hyper` | a task that any worker may run, over hyper's codec | a read and a write |
+//! | `tokio_per_core` | a task of the core that accepted it | a read and a write |
+//! | `smol` | a task that any worker may run | a read, a write and a wait |
 //!
 //! # Layout
 //!
@@ -21,18 +21,20 @@
 #[cfg(any(feature = "tokio", feature = "smol"))]
 mod connection_task;
 #[cfg(feature = "smol")]
-pub mod smol;
+mod smol;
 #[cfg(feature = "hyper")]
-pub mod tokio_hyper;
+mod tokio_hyper;
 #[cfg(feature = "tokio")]
-pub mod tokio_per_core;
+mod tokio_per_core;
 #[cfg(feature = "tokio")]
-pub mod tokio_tcp;
+mod tokio_tcp;
 #[cfg(any(feature = "tokio", feature = "smol"))]
 pub(crate) mod toolkit;
 
 #[cfg(feature = "smol")]
 pub use smol::Smol;
+#[cfg(all(feature = "hyper", feature = "tower"))]
+pub use tokio_hyper::RequestBody;
 #[cfg(feature = "hyper")]
 pub use tokio_hyper::TokioHyper;
 #[cfg(feature = "tokio")]

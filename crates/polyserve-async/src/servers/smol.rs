@@ -42,9 +42,8 @@ use super::toolkit::{AsyncListener, ConnectionRegistry, SmolSocket, ThreadGroup,
 /// A server that runs each connection as a task of an async-executor.
 ///
 /// ```
-/// use polyserve_core::service::Request;
-/// use polyserve_core::{Reply, ServerConfig, ServerExt};
-/// use polyserve_async::servers::Smol;
+/// use polyserve_async::Smol;
+/// use polyserve_core::{Reply, Request, ServerConfig, ServerExt};
 ///
 /// let server = Smol::new(ServerConfig::default().workers(1))?;
 /// let running = server.serve("127.0.0.1:0", |_: Request<'_>| Reply::text("hello"))?;
@@ -83,7 +82,7 @@ impl Smol {
     /// Returns an error if a limit is zero or out of range, or if `workers` is set: the caller runs the executor.
     ///
     /// ```
-    /// use polyserve_async::servers::Smol;
+    /// use polyserve_async::Smol;
     /// use polyserve_core::ServerConfig;
     /// use std::sync::Arc;
     ///

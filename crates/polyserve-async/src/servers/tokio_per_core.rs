@@ -42,9 +42,8 @@ use super::toolkit::{AsyncListener, ConnectionRegistry, OwnedRuntime, ThreadGrou
 /// A server with a tokio runtime for each core.
 ///
 /// ```
-/// use polyserve_core::service::Request;
-/// use polyserve_core::{Reply, ServerConfig, ServerExt};
-/// use polyserve_async::servers::TokioPerCore;
+/// use polyserve_async::TokioPerCore;
+/// use polyserve_core::{Reply, Request, ServerConfig, ServerExt};
 ///
 /// let server = TokioPerCore::new(ServerConfig::default().workers(1))?;
 /// let running = server.serve("127.0.0.1:0", |_: Request<'_>| Reply::text("hello"))?;

@@ -40,9 +40,8 @@ use super::toolkit::{AsyncListener, ConnectionRegistry, TokioSocket, given_or_ow
 /// A server that runs each connection as a task of a tokio runtime.
 ///
 /// ```
-/// use polyserve_core::service::Request;
-/// use polyserve_core::{Reply, ServerConfig, ServerExt};
-/// use polyserve_async::servers::TokioTcp;
+/// use polyserve_async::TokioTcp;
+/// use polyserve_core::{Reply, Request, ServerConfig, ServerExt};
 ///
 /// let server = TokioTcp::new(ServerConfig::default().workers(1))?;
 /// let running = server.serve("127.0.0.1:0", |_: Request<'_>| Reply::text("hello"))?;
@@ -80,9 +79,8 @@ impl TokioTcp {
     /// Returns an error if a limit is zero or out of range, or if `workers` is set: the runtime has its own threads.
     ///
     /// ```
-    /// use polyserve_async::servers::TokioTcp;
-    /// use polyserve_core::service::Request;
-    /// use polyserve_core::{Reply, ServerConfig, ServerExt};
+    /// use polyserve_async::TokioTcp;
+    /// use polyserve_core::{Reply, Request, ServerConfig, ServerExt};
     ///
     /// let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
     /// let server = TokioTcp::with_handle(ServerConfig::default(), runtime.handle().clone())?;

@@ -24,7 +24,7 @@ use http::{Extensions, HeaderValue};
 use http_body::{Frame, SizeHint};
 use http_body_util::LengthLimitError;
 use polyserve_core::{Answer, BoxFuture, ConfigError, Head, Method, Reply, Request, Service, Status};
-use polyserve_serving::http1::session::panicked;
+use polyserve_serving::http1::panicked;
 use polyserve_serving::memory::{MemoryBudget, Reservation, out_of_memory_reply};
 
 use crate::types::body::{CollectError, collect};
@@ -45,8 +45,8 @@ use crate::types::{head, reply};
 /// answer. [`under`](Self::under) sets that path, and it is then put before each `Location`.
 ///
 /// ```
-/// use polyserve_async::tower::AsTower;
-/// use polyserve_core::service::Echo;
+/// use polyserve_async::AsTower;
+/// use polyserve_core::Echo;
 /// let echo = AsTower::new(Echo).with_max_body(64 * 1024);
 /// ```
 #[derive(Clone)]
@@ -93,8 +93,8 @@ impl AsTower {
     /// ```
     /// use axum::Router;
     /// use axum::extract::ConnectInfo;
-    /// use polyserve_async::tower::AsTower;
-    /// use polyserve_core::service::Echo;
+    /// use polyserve_async::AsTower;
+    /// use polyserve_core::Echo;
     /// use std::net::SocketAddr;
     ///
     /// async fn serve(listener: tokio::net::TcpListener) -> std::io::Result<()> {
@@ -120,8 +120,8 @@ impl AsTower {
     /// are not allowed.
     ///
     /// ```
-    /// use polyserve_async::tower::AsTower;
-    /// use polyserve_core::service::Echo;
+    /// use polyserve_async::AsTower;
+    /// use polyserve_core::Echo;
     ///
     /// let nested = AsTower::new(Echo).under("/echo")?;
     /// assert!(AsTower::new(Echo).under("echo").is_err());

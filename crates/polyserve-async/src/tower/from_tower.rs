@@ -52,9 +52,8 @@ use crate::types::{BoxError, request, response};
 /// ```
 /// use axum::Router;
 /// use axum::routing::get;
-/// use polyserve_async::tower::FromTower;
+/// use polyserve_async::{FromTower, TokioTcp};
 /// use polyserve_core::{ServerConfig, ServerExt};
-/// use polyserve_async::servers::TokioTcp;
 ///
 /// let router = Router::new().route("/", get(|| async { "hello" }));
 /// let server = TokioTcp::new(ServerConfig::default().workers(1))?; // or any other server
@@ -104,7 +103,7 @@ impl FromTower {
     ///
     /// ```
     /// use axum::Router;
-    /// use polyserve_async::tower::FromTower;
+    /// use polyserve_async::FromTower;
     ///
     /// let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
     /// let _service = FromTower::with_handle(Router::new(), runtime.handle().clone()).with_max_reply_body(64 * 1024);

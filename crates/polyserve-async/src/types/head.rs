@@ -6,15 +6,13 @@ use std::borrow::Cow;
 
 use http::request::Parts;
 use http::{HeaderMap, Uri};
-use polyserve_core::config::MAX_HEADERS;
-use polyserve_core::service::Header;
-use polyserve_core::{Headers, Version};
+use polyserve_core::{Header, Headers, ServerConfig, Version};
 use polyserve_serving::http1::decode::RequestLine;
 
 /// Most requests have at most this many fields.
 const USUAL_FIELDS: usize = 16;
 
-/// Calls `inspect` with the converted head. Fields past [`MAX_HEADERS`] are left out: the caller checks their number.
+/// Calls `inspect` with the converted head. Fields past [`ServerConfig::MAX_HEADERS`] are left out: the caller checks their number.
 pub(crate) fn convert<T>(parts: &Parts, inspect: impl FnOnce(RequestLine<'_>, Headers<'_>) -> T) -> T {
     let target = target(&parts.uri);
     let version = match parts.version {
@@ -27,7 +25,7 @@ pub(crate) fn convert<T>(parts: &Parts, inspect: impl FnOnce(RequestLine<'_>, He
         let mut buffer = [Header { name: "", value: b"" }; USUAL_FIELDS];
         inspect(line, fields(&parts.headers, &mut buffer))
     } else {
-        let mut buffer = [Header { name: "", value: b"" }; MAX_HEADERS];
+        let mut buffer = [Header { name: "", value: b"" }; ServerConfig::MAX_HEADERS];
         inspect(line, fields(&parts.headers, &mut buffer))
     }
 }

@@ -6,8 +6,7 @@ use http::HeaderName;
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
 use http::response::Parts;
 use polyserve_core::log::in_one_line;
-use polyserve_core::service::{Body, InvalidHeader};
-use polyserve_core::{Reply, Status};
+use polyserve_core::{Body, InvalidHeader, Reply, Status};
 
 use super::BoxError;
 

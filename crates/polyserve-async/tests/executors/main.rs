@@ -9,7 +9,7 @@ use std::sync::mpsc;
 use std::sync::{Arc, Barrier};
 use std::thread;
 
-use polyserve_async::executors::{FuturesTasks, SmolTasks, TasksConfig, TokioBlocking, TokioTasks};
+use polyserve_async::{FuturesTasks, SmolTasks, TasksConfig, TokioBlocking, TokioTasks};
 use polyserve_core::Job;
 
 use support::{bounded, executors, soon};

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
-use polyserve_async::executors::{FuturesTasks, SmolTasks, TasksConfig, TokioBlocking, TokioTasks};
+use polyserve_async::{FuturesTasks, SmolTasks, TasksConfig, TokioBlocking, TokioTasks};
 use polyserve_core::Executor;
 
 /// The time limit for events that must happen. A wait reaches it only if the test fails.

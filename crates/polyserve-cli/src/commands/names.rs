@@ -98,7 +98,7 @@ mod tests {
 
     #[test]
     fn a_quick_comparison_takes_the_programs_own_first() {
-        let entry = |name: &str| Entry::service(name, "", &[], |_| std::sync::Arc::new(polyserve::service::Echo));
+        let entry = |name: &str| Entry::service(name, "", &[], |_| std::sync::Arc::new(polyserve::Echo));
         let quick = |name: &str| entry(name).with_tags(&[Tag::Quick]);
         let entries = [entry("sequential"), quick("a"), quick("b"), quick("c"), entry("own1"), entry("own2")];
         let builtin = &entries[..4];

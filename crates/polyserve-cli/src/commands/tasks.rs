@@ -6,9 +6,8 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use polyserve::Shutdown;
 use polyserve::catalog::Catalog;
-use polyserve::config::{MAX_CONNECTIONS, MAX_WORKERS};
+use polyserve::{ServerConfig, Shutdown};
 use polyserve_experiments::tasks::experiment::{CpuTasks, TaskEntrant};
 use polyserve_experiments::tasks::published::{GO, GO_GC_OFF, GO_LOCKED};
 use polyserve_experiments::tasks::record::TaskSettings;
@@ -61,7 +60,7 @@ pub(crate) struct TasksArgs {
     #[arg(long, value_name = "CORES")]
     cores: Option<Cores>,
     /// The number of workers of a contestant that has workers. [default: one for each core]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=MAX_WORKERS as i64))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=ServerConfig::MAX_WORKERS as i64))]
     workers: Option<u16>,
     #[command(flatten)]
     record: RecordArgs,
@@ -171,10 +170,10 @@ pub(crate) struct RunnerArgs {
     #[arg(long)]
     contestant: String,
     /// Its number of workers.
-    #[arg(long, value_parser = clap::value_parser!(u16).range(1..=MAX_WORKERS as i64))]
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..=ServerConfig::MAX_WORKERS as i64))]
     workers: u16,
     /// The max number of waiting tasks.
-    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=MAX_CONNECTIONS as i64))]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=ServerConfig::MAX_CONNECTIONS as i64))]
     queue: u32,
 }
 

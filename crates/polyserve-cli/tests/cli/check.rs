@@ -1,10 +1,9 @@
 use std::sync::Arc;
 
 use polyserve::catalog::{Catalog, Entry, RepoEntry};
-use polyserve::service::EntityService;
 use polyserve::{
-    Answer, Condition, Conditional, Entity, EntityRepo, Lookup, Put, Removed, RepoAnswer, ServerConfig, ServerExt as _,
-    Shutdown, Visit,
+    Answer, Condition, Conditional, Entity, EntityRepo, EntityService, Lookup, Put, Removed, RepoAnswer, ServerConfig,
+    ServerExt as _, Shutdown, Visit,
 };
 use polyserve_conformance::broken::repos::{
     ChecksThenWrites, DoubleRemove, EarlyAck, LaggingReplica, LostUpdate, StaleCache, TornRead,

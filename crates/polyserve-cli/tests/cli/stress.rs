@@ -3,11 +3,10 @@ use std::time::Duration;
 
 use polyserve::catalog::Catalog;
 use polyserve::memory::StdMutex;
-use polyserve::service::EntityService;
 use polyserve::signals::Signals;
 use polyserve::{
-    Answer, Condition, Conditional, Drain, Entity, EntityRepo, Lookup, Put, Removed, RepoAnswer, ServerConfig,
-    ServerExt as _, Shutdown, Visit,
+    Answer, Condition, Conditional, Drain, Entity, EntityRepo, EntityService, Lookup, Put, Removed, RepoAnswer,
+    ServerConfig, ServerExt as _, Shutdown, Visit,
 };
 use polyserve_conformance::broken::repos::{LossyValue, MiscountedLen, ReplacedSaysCreated};
 use polyserve_experiments::stress::{ConnectionMode, ConnectionPolicy, NAME, Report, Scenario, Stress, Subject};

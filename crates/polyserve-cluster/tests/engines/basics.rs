@@ -4,9 +4,8 @@ use std::num::NonZeroUsize;
 use std::time::{Duration, Instant};
 
 use polyserve_cluster::StoreLimits;
-use polyserve_core::repo::EntityRepoExt as _;
-use polyserve_core::{Condition, Entity, Put, RepoAnswer, RepoError, Visit};
-use polyserve_engines::PATIENCE;
+use polyserve_core::{Condition, Entity, EntityRepoExt as _, Put, RepoAnswer, RepoError, Visit};
+use polyserve_engines::process::PATIENCE;
 use polyserve_engines::slow::SlowPort;
 
 use crate::Test;

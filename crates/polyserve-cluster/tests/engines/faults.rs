@@ -11,12 +11,10 @@ use polyserve_conformance::history::{
     Action, CheckVerdict, History, Operation, ReadValue, RecordingControl, RecordingWorkload, check, record_in_process,
     value_of,
 };
-use polyserve_core::repo::EntityRepoExt as _;
-use polyserve_core::{Entity, EntityRepo};
-use polyserve_engines::Missing;
+use polyserve_core::{Entity, EntityRepo, EntityRepoExt as _};
 use polyserve_engines::etcd::EtcdCluster;
 use polyserve_engines::postgres::PostgresServer;
-use polyserve_engines::process::wait_for;
+use polyserve_engines::process::{Missing, wait_for};
 use polyserve_engines::redis::RedisNodes;
 
 use crate::Test;

@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Barrier;
 use std::thread;
 
-use polyserve_async::servers::TokioTcp;
+use polyserve_async::TokioTcp;
 use polyserve_cluster::StoreLimits;
 use polyserve_conformance::client::Client;
 use polyserve_conformance::history::{
@@ -16,9 +16,8 @@ use polyserve_conformance::history::{
 };
 use polyserve_conformance::property::Outcome;
 use polyserve_conformance::server::{self, Nested, ServerSubject};
-use polyserve_core::service::EntityService;
-use polyserve_core::{Entity, ServerConfig, ServerExt as _};
-use polyserve_engines::PATIENCE;
+use polyserve_core::{Entity, EntityService, ServerConfig, ServerExt as _};
+use polyserve_engines::process::PATIENCE;
 
 use crate::Test;
 use crate::kind::{Connect as _, Kind, name_space};

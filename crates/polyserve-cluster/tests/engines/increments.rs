@@ -11,16 +11,14 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
-use polyserve_async::servers::TokioTcp;
+use polyserve_async::TokioTcp;
 use polyserve_cluster::StoreLimits;
 use polyserve_conformance::client::{Client, Response};
-use polyserve_core::service::EntityService;
-use polyserve_core::{Entity, EntityRepo, Identifiable as _, Running, ServerConfig, ServerExt as _};
+use polyserve_core::{Entity, EntityRepo, EntityService, Identifiable as _, Running, ServerConfig, ServerExt as _};
 use polyserve_engines::etcd::EtcdCluster;
 use polyserve_engines::postgres::PostgresServer;
-use polyserve_engines::process::{EngineProcess, Signal, wait_for};
+use polyserve_engines::process::{EngineProcess, Missing, PATIENCE, Signal, wait_for};
 use polyserve_engines::redis::{NODES, RedisNodes};
-use polyserve_engines::{Missing, PATIENCE};
 
 use crate::Test;
 use crate::kind::{Connect as _, Kind, connect_redis, name_space};

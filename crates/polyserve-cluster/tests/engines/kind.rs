@@ -6,8 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use polyserve_cluster::{ConnectError, StoreLimits};
 use polyserve_core::{EntityRepo, Identifiable};
-use polyserve_engines::Missing;
-use polyserve_engines::process::{output, program};
+use polyserve_engines::process::{Missing, output, program};
 
 pub(crate) use polyserve_engines::{EngineKind as Kind, RunningEngine};
 

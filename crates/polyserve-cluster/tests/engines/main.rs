@@ -24,7 +24,7 @@ use libtest_mimic::{Arguments, Trial};
 use polyserve_cluster::StoreLimits;
 use polyserve_conformance::property::{self, Property};
 use polyserve_conformance::repo::{self, RepoSubject};
-use polyserve_engines::{Missing, PATIENCE};
+use polyserve_engines::process::{Missing, PATIENCE};
 
 use crate::kind::{Connect as _, Kind, RunningEngine, name_space};
 

@@ -8,9 +8,8 @@ use polyserve_cluster::StoreLimits;
 use polyserve_conformance::engine::{Connector, EngineControl, EngineSubject, PROPERTIES};
 use polyserve_conformance::property::Outcome;
 use polyserve_core::Entity;
-use polyserve_engines::process::free_port;
+use polyserve_engines::process::{Missing, PATIENCE, free_port};
 use polyserve_engines::slow::SlowPort;
-use polyserve_engines::{Missing, PATIENCE};
 
 use crate::Test;
 use crate::basics::through_slow_port;

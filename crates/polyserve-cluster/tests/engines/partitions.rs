@@ -7,10 +7,9 @@ use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
-use polyserve_engines::Missing;
 use polyserve_engines::etcd::EtcdCluster;
 use polyserve_engines::postgres::PostgresServer;
-use polyserve_engines::process::{output, program, wait_for};
+use polyserve_engines::process::{Missing, output, program, wait_for};
 use polyserve_engines::redis::{NODES, RedisNodes, source_address};
 
 use crate::Test;

@@ -8,13 +8,14 @@ use std::time::{Duration, Instant};
 
 use polyserve_cluster::StoreLimits;
 use polyserve_core::log::in_one_line;
-use polyserve_core::repo::EntityRepoExt as _;
-use polyserve_core::{Condition, Conditional, Entity, EntityRepo, Put, Removed, RepoAnswer, RepoError, Visit};
+use polyserve_core::{
+    Condition, Conditional, Entity, EntityRepo, EntityRepoExt as _, Put, Removed, RepoAnswer, RepoError, Visit,
+};
+use polyserve_engines::RunningEngine;
 use polyserve_engines::etcd::EtcdCluster;
 use polyserve_engines::postgres::{PostgresServer, run_sql};
-use polyserve_engines::process::{wait_for, wait_until_closed};
+use polyserve_engines::process::{Missing, PATIENCE, wait_for, wait_until_closed};
 use polyserve_engines::redis::RedisNodes;
-use polyserve_engines::{Missing, PATIENCE, RunningEngine};
 
 use crate::Test;
 use crate::faults::OnDrop;

@@ -6,12 +6,11 @@ use std::sync::mpsc::channel;
 use std::thread;
 
 use polyserve_cluster::{ConnectError, StoreLimits};
-use polyserve_core::Entity;
-use polyserve_core::repo::EntityRepoExt as _;
+use polyserve_core::{Entity, EntityRepoExt as _};
 use polyserve_engines::etcd::EtcdCluster;
 use polyserve_engines::postgres::PostgresServer;
+use polyserve_engines::process::{Missing, PATIENCE};
 use polyserve_engines::redis::{LoneRedis, RedisNodes};
-use polyserve_engines::{Missing, PATIENCE};
 
 use crate::Test;
 use crate::kind::{Connect as _, Kind, connect_etcd, connect_redis};

@@ -17,7 +17,7 @@ pub enum EntityForm {
 }
 
 impl EntityForm {
-    /// The prefix of the paths of this form, as [`EntityService::at`](polyserve_core::service::EntityService::at) takes it.
+    /// The prefix of the paths of this form, as [`EntityService::at`](polyserve_core::EntityService::at) takes it.
     pub fn prefix(self) -> &'static str {
         match self {
             Self::Published => "",

@@ -1,7 +1,6 @@
 //! Properties of conditional writes.
 
-use polyserve_core::condition::Tags;
-use polyserve_core::{Condition, Conditional, ETag, Entity, Put, Removed};
+use polyserve_core::{Condition, Conditional, ETag, Entity, Put, Removed, Tags};
 
 use super::RepoSubject;
 use super::race::{RACERS, lockstep, race, stamp, stamped};

@@ -1,10 +1,9 @@
 //! A repo of [`NamedEntity`]s as a repo of published entities, so that all properties are tested on both types.
 
 use crate::NamedEntity;
-use polyserve_core::condition::Tags;
-use polyserve_core::repo::EntityRepoExt as _;
 use polyserve_core::{
-    Condition, Conditional, ETag, Entity, EntityRepo, Lookup, Put, Removed, RepoAnswer, Shown, Visit,
+    Condition, Conditional, ETag, Entity, EntityRepo, EntityRepoExt as _, Lookup, Put, Removed, RepoAnswer, Shown,
+    Tags, Visit,
 };
 
 /// The repo under test. The id `7` is stored as a text that a path would have to encode, the other fields in a nested

@@ -5,8 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-use polyserve_core::service::EntityService;
-use polyserve_core::{EntityRepo, Identifiable};
+use polyserve_core::{EntityRepo, EntityService, Identifiable};
 use serde::{Deserialize, Serialize};
 
 use super::conditions::tag_of;

@@ -3,8 +3,7 @@
 use std::sync::Arc;
 use std::thread;
 
-use polyserve_core::service::EntityService;
-use polyserve_core::{ETag, EntityRepo};
+use polyserve_core::{ETag, EntityRepo, EntityService};
 use serde_json::Value;
 
 use super::live::Live;

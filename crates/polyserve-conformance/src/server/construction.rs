@@ -4,8 +4,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::time::Duration;
 
-use polyserve_core::service::Echo;
-use polyserve_core::{Server, ServerConfig, Shape};
+use polyserve_core::{Echo, Server, ServerConfig, Shape};
 
 use super::live::within;
 use super::subject::ServerSubject;

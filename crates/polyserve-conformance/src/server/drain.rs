@@ -6,8 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use polyserve_core::service::{Echo, EntityService};
-use polyserve_core::{Drain, Entity, Reply, Request, Shape};
+use polyserve_core::{Drain, Echo, Entity, EntityService, Reply, Request, Shape};
 
 use super::keep_alive::echo;
 use super::limits::BODY_AWAITED;

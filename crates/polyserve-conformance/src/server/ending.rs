@@ -5,8 +5,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use polyserve_core::service::Echo;
-use polyserve_core::{Server, ServerConfig};
+use polyserve_core::{Echo, Server, ServerConfig};
 
 use super::drain::check_counts;
 use super::keep_alive::echo;

@@ -3,8 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use polyserve_core::service::Echo;
-use polyserve_core::{ServerConfig, Shape};
+use polyserve_core::{Echo, ServerConfig, Shape};
 use polyserve_serving::EVICTION_GRACE;
 
 use super::limits::BODY_AWAITED;

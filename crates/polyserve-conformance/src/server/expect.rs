@@ -2,8 +2,7 @@
 
 use std::sync::Arc;
 
-use polyserve_core::Entity;
-use polyserve_core::service::EntityService;
+use polyserve_core::{Entity, EntityService};
 
 use super::keep_alive::echo;
 use super::repos::MapRepo;

@@ -6,8 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use polyserve_core::service::Echo;
-use polyserve_core::{ServerConfig, Shape};
+use polyserve_core::{Echo, ServerConfig, Shape};
 
 use super::live::{StopOnDrop, eventually};
 use super::services::DelayedAnswers;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use polyserve_core::service::Echo;
+use polyserve_core::Echo;
 
 use super::keep_alive::echo;
 use super::subject::ServerSubject;

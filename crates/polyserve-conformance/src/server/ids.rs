@@ -3,8 +3,7 @@
 use std::sync::Arc;
 
 use crate::NamedEntity;
-use polyserve_core::EntityRepo;
-use polyserve_core::service::EntityService;
+use polyserve_core::{EntityRepo, EntityService};
 use serde_json::Value;
 
 use super::live::Live;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use polyserve_core::service::Echo;
+use polyserve_core::Echo;
 
 use super::live::Live;
 use super::services::let_pass;

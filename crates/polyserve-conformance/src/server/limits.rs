@@ -3,8 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use polyserve_core::Shape;
-use polyserve_core::service::Echo;
+use polyserve_core::{Echo, Shape};
 
 use super::keep_alive::echo;
 use super::live::eventually;

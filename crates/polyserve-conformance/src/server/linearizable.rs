@@ -3,8 +3,7 @@
 use std::sync::Arc;
 
 use crate::NamedEntity;
-use polyserve_core::service::EntityService;
-use polyserve_core::{Entity, EntityRepo, Identifiable};
+use polyserve_core::{Entity, EntityRepo, EntityService, Identifiable};
 
 use super::repos::{LaterRepo, MapRepo};
 use super::subject::ServerSubject;

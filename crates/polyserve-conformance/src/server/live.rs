@@ -12,9 +12,8 @@ use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use polyserve_core::answer::park_until;
 use polyserve_core::{
-    BoxFuture, Counters, Drain, ListenOn, Running, Server, ServerConfig, ServerFailed, Service, Shape,
+    BoxFuture, Counters, Drain, ListenOn, Running, Server, ServerConfig, ServerFailed, Service, Shape, park_until,
 };
 
 use super::subject::ServerSubject;

@@ -3,8 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use polyserve_core::service::{Body, Echo};
-use polyserve_core::{Answer, Reply, Request, ServerConfig, Service, Shape, Status};
+use polyserve_core::{Answer, Body, Echo, Reply, Request, ServerConfig, Service, Shape, Status};
 
 use super::live::{Live, eventually};
 use super::resources::{NO_PROC, resident};

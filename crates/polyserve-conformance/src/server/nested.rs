@@ -6,8 +6,7 @@ use std::hint::black_box;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use polyserve_core::service::{EntityService, Request};
-use polyserve_core::{Answer, EntityRepo, Identifiable, Reply, Service, identifiable};
+use polyserve_core::{Answer, EntityRepo, EntityService, Identifiable, Reply, Request, Service, identifiable};
 use serde::{Deserialize, Serialize, Serializer};
 use serde_json::Value;
 

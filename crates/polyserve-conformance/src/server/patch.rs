@@ -6,8 +6,7 @@ use std::sync::Arc;
 use std::thread;
 
 use crate::NamedEntity;
-use polyserve_core::service::EntityService;
-use polyserve_core::{ETag, EntityRepo, identifiable};
+use polyserve_core::{ETag, EntityRepo, EntityService, identifiable};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 

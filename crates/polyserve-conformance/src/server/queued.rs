@@ -5,8 +5,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use polyserve_core::Shape;
-use polyserve_core::service::Echo;
+use polyserve_core::{Echo, Shape};
 
 use super::live::{Live, eventually};
 use super::services::{HeldAnswers, let_pass};
@@ -324,7 +323,7 @@ impl polyserve_core::Service for RefusesByHead {
         request: polyserve_core::Request<'_>,
         body: &mut Vec<u8>,
     ) -> polyserve_core::Answer<polyserve_core::Reply> {
-        polyserve_core::service::Echo.call(request, body)
+        polyserve_core::Echo.call(request, body)
     }
 
     fn head(&self, head: &polyserve_core::Head<'_>) -> Option<polyserve_core::Reply> {

@@ -6,9 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use polyserve_core::Shape;
-use polyserve_core::service::Echo;
-use polyserve_core::timer;
+use polyserve_core::{Echo, Shape, timer};
 
 use super::keep_alive::echo;
 use super::live::eventually;

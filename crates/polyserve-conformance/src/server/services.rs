@@ -7,10 +7,9 @@ use std::task::Poll;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use polyserve_core::service::Body;
 use polyserve_core::sync::lock;
 use polyserve_core::{
-    Answer, Completer, Entity, EntityRepo, Head, Reply, Request, Service, Status, Visit, promise, timer,
+    Answer, Body, Completer, Entity, EntityRepo, Head, Reply, Request, Service, Status, Visit, promise, timer,
 };
 
 use super::repos::MapRepo;

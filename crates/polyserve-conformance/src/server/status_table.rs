@@ -2,8 +2,7 @@
 
 use std::sync::Arc;
 
-use polyserve_core::EntityRepo;
-use polyserve_core::service::EntityService;
+use polyserve_core::{EntityRepo, EntityService};
 
 use super::live::Live;
 use super::repos::{LaterRepo, MapRepo};

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use polyserve_core::service::Echo;
+use polyserve_core::Echo;
 
 use super::keep_alive::echo;
 use super::live::Live;

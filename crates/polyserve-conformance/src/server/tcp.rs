@@ -9,7 +9,7 @@ use super::subject::ServerSubject;
 use super::wire::{check_pattern, get, pattern, request, with_body};
 use crate::client::Ending;
 use crate::property::Outcome;
-use polyserve_core::service::Echo;
+use polyserve_core::Echo;
 use std::time::Duration;
 
 /// A client that half-closes after its requests gets every answer, also large and late ones. Then the connection ends.

@@ -5,9 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use polyserve_core::Shape;
-use polyserve_core::service::Echo;
-use polyserve_serving::http1::time_limit::BODY_GRACE;
+use polyserve_core::{Echo, Shape};
+use polyserve_serving::http1::BODY_GRACE;
 
 use super::live::{StopOnDrop, eventually};
 use super::services::{DelayedAnswers, HeldAnswers, Large, let_pass};

@@ -9,7 +9,7 @@ const UNKNOWN_MACHINE: usize = 256 << 20;
 
 /// Returns the budget of a server without a configured one: a quarter of the machine's memory, or of the memory that the
 /// process's cgroup allows if that is less. It is read once.
-pub fn default_memory() -> usize {
+pub(super) fn default_memory() -> usize {
     static BUDGET: OnceLock<usize> = OnceLock::new();
     *BUDGET.get_or_init(|| {
         let read = |path: &Path| fs::read_to_string(path).ok();

@@ -6,7 +6,7 @@ use super::{ConfigError, ServerConfig};
 /// its configuration with such a constant.
 ///
 /// ```
-/// use polyserve_core::config::{ServerConfig, Supports};
+/// use polyserve_core::{ServerConfig, Supports};
 ///
 /// const SUPPORTS: Supports = Supports::new("my_server").one_worker();
 ///

@@ -6,8 +6,7 @@ use crate::answer::Answer;
 /// Answers every request with its own body.
 ///
 /// ```
-/// use polyserve_core::service::Echo;
-/// use polyserve_core::{Running, Server, ServerExt};
+/// use polyserve_core::{Echo, Running, Server, ServerExt};
 /// fn serve(server: &dyn Server) -> std::io::Result<Running> {
 ///     server.serve("127.0.0.1:0", Echo)
 /// }

@@ -34,10 +34,10 @@ use crate::throttled;
 /// #     fn len(&self) -> RepoAnswer<u64> { Answer::Now(Ok(0)) }
 /// # }
 /// # let repo = Nothing;
-/// use polyserve_core::service::EntityService;
+/// use polyserve_core::EntityService;
 ///
 /// let service: EntityService<_> = EntityService::new(repo).at("/entities")?;
-/// # Ok::<(), polyserve_core::service::InvalidRoute>(())
+/// # Ok::<(), polyserve_core::InvalidRoute>(())
 /// ```
 ///
 /// Cost of a GET: one call of the repo. For the published entity there is no allocation if the repo answers now.
@@ -58,8 +58,7 @@ impl<R: EntityRepo<E>, E: Identifiable> EntityService<R, E> {
     /// `Arc` and keep a clone.
     ///
     /// ```
-    /// use polyserve_core::service::EntityService;
-    /// use polyserve_core::{Entity, EntityRepo, RepoError};
+    /// use polyserve_core::{Entity, EntityRepo, EntityService, RepoError};
     /// use std::sync::Arc;
     ///
     /// fn serve(store: impl EntityRepo) -> Result<EntityService<Arc<impl EntityRepo>>, RepoError> {
@@ -119,8 +118,7 @@ impl<R: EntityRepo<E>, E: Identifiable> EntityService<R, E> {
     /// A PUT is answered with a tag only if its body was, byte for byte, what a GET shows (RFC 9110, 9.3.4).
     ///
     /// ```
-    /// use polyserve_core::service::{EntityService, InvalidRoute};
-    /// use polyserve_core::{EntityRepo, Service};
+    /// use polyserve_core::{EntityRepo, EntityService, InvalidRoute, Service};
     ///
     /// fn strict(store: impl EntityRepo) -> Result<impl Service, InvalidRoute> {
     ///     Ok(EntityService::new(store).at("/entities")?.strict_media_type(true).etags(true))

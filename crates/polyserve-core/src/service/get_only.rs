@@ -6,8 +6,7 @@ use super::{Head, Method, Reply, Status};
 /// `OPTIONS`. Returns `None` if the request is for the page.
 ///
 /// ```
-/// use polyserve_core::service::get_only;
-/// use polyserve_core::{Head, Headers, Method, Status, Version};
+/// use polyserve_core::{Head, Headers, Method, Status, Version, get_only};
 ///
 /// let head = |method| Head { method, target: "/clock", version: Version::Http11, headers: Headers::new(&[]) };
 /// assert!(get_only(&head(Method::Get), "/clock").is_none());

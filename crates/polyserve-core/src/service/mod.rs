@@ -40,8 +40,7 @@ use crate::answer::Answer;
 /// the compiler says "implementation of `FnOnce` is not general enough" or "type annotations needed":
 ///
 /// ```
-/// use polyserve_core::service::{Method, Request};
-/// use polyserve_core::{Reply, Service, Status};
+/// use polyserve_core::{Method, Reply, Request, Service, Status};
 ///
 /// let hello = |request: Request<'_>| match (request.head.method, request.head.path()) {
 ///     (Method::Get, "/hello") => Reply::text("Hello!"),
@@ -54,8 +53,7 @@ use crate::answer::Answer;
 /// A type of its own can refuse requests by their heads, and write into the server's buffer:
 ///
 /// ```
-/// use polyserve_core::service::{Body, Head, Request};
-/// use polyserve_core::{Answer, Reply, Service, Status};
+/// use polyserve_core::{Answer, Body, Head, Reply, Request, Service, Status};
 ///
 /// /// Answers with the length of the body.
 /// struct Length;

@@ -100,8 +100,7 @@ impl fmt::Debug for Status {
 /// A reply to a request: status, header fields and body.
 ///
 /// ```
-/// use polyserve_core::service::Body;
-/// use polyserve_core::{Reply, Status};
+/// use polyserve_core::{Body, Reply, Status};
 ///
 /// let reply = Reply::new(Status::CREATED, "application/json", Body::Owned(b"{}".to_vec()));
 /// assert_eq!((reply.status(), reply.body_bytes(&[])), (Status::CREATED, &b"{}"[..]));
@@ -121,7 +120,7 @@ pub struct Reply {
 /// [`Reply::body_bytes`].
 ///
 /// ```
-/// use polyserve_core::service::Body;
+/// use polyserve_core::Body;
 /// assert!(matches!(Body::from("constant"), Body::Static(b"constant")));
 /// assert_eq!(&*Body::from(String::from("made")).into_bytes(Vec::new()), b"made");
 /// ```
@@ -146,7 +145,7 @@ impl Body {
     /// Cost: copies nothing.
     ///
     /// ```
-    /// use polyserve_core::service::Body;
+    /// use polyserve_core::Body;
     /// assert_eq!(&*Body::InPlace.into_bytes(b"appended".to_vec()), b"appended");
     /// assert_eq!(&*Body::Static(b"constant").into_bytes(Vec::new()), b"constant");
     /// ```
@@ -226,7 +225,7 @@ impl Reply {
     /// let reply = Reply::new(Status::OK, "text/plain", "a;b").with_content_type(format!("text/{}", "csv"))?;
     /// assert_eq!(reply.content_type(), Some("text/csv"));
     /// assert!(reply.with_content_type("text/csv\r\nEvil: 1").is_err());
-    /// # Ok::<(), polyserve_core::service::InvalidHeader>(())
+    /// # Ok::<(), polyserve_core::InvalidHeader>(())
     /// ```
     pub fn with_content_type(mut self, content_type: impl Into<Cow<'static, str>>) -> Result<Self, InvalidHeader> {
         let content_type = content_type.into();
@@ -303,7 +302,7 @@ impl Reply {
     /// let reply = Reply::text("hello").with_header("Cache-Control", "no-store")?;
     /// assert_eq!(reply.headers().next(), Some(("Cache-Control", "no-store")));
     /// assert!(Reply::text("hello").with_header("Date", "today").is_err());
-    /// # Ok::<(), polyserve_core::service::InvalidHeader>(())
+    /// # Ok::<(), polyserve_core::InvalidHeader>(())
     /// ```
     pub fn with_header(
         mut self,
@@ -364,8 +363,7 @@ impl Reply {
     /// Returns the bytes of the body. `in_place` is the buffer that the service was called with.
     ///
     /// ```
-    /// use polyserve_core::Reply;
-    /// use polyserve_core::service::Body;
+    /// use polyserve_core::{Body, Reply};
     /// let reply = Reply::text("hello");
     /// assert_eq!(reply.body_bytes(&[]), b"hello");
     /// assert!(matches!(reply.body(), Body::Static(_) | Body::Owned(_)));
@@ -431,8 +429,7 @@ impl Error for InvalidHeader {}
 /// The body of an error reply (RFC 9457).
 ///
 /// ```
-/// use polyserve_core::Status;
-/// use polyserve_core::service::Problem;
+/// use polyserve_core::{Problem, Status};
 /// let problem = Problem { status: Status::NOT_FOUND, detail: "There is no account 7." };
 /// assert!(problem.to_json().contains(r#""title":"Not Found","status":404"#));
 /// ```

@@ -83,8 +83,7 @@ impl fmt::Debug for Header<'_> {
 /// The header fields of a request, in the order in which they were sent.
 ///
 /// ```
-/// use polyserve_core::Headers;
-/// use polyserve_core::service::Header;
+/// use polyserve_core::{Header, Headers};
 ///
 /// let fields = [Header { name: "Accept", value: b"text/plain" }, Header { name: "accept", value: b"text/html" }];
 /// let headers = Headers::new(&fields);

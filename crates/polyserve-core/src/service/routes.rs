@@ -25,8 +25,7 @@ use crate::repo::EntityRepo;
 /// can receive.
 ///
 /// ```
-/// use polyserve_core::service::{EntityService, InvalidRoute, Request, Routes};
-/// use polyserve_core::{EntityRepo, Reply};
+/// use polyserve_core::{EntityRepo, EntityService, InvalidRoute, Reply, Request, Routes};
 ///
 /// fn routes(accounts: impl EntityRepo) -> Result<Routes, InvalidRoute> {
 ///     Routes::new()
@@ -98,8 +97,7 @@ impl Routes {
     /// Returns [`InvalidRoute`] as [`at`](Self::at) does.
     ///
     /// ```
-    /// use polyserve_core::EntityRepo;
-    /// use polyserve_core::service::{EntityService, InvalidRoute, Routes};
+    /// use polyserve_core::{EntityRepo, EntityService, InvalidRoute, Routes};
     /// use std::sync::Arc;
     ///
     /// fn routes(store: Arc<dyn EntityRepo>) -> Result<Routes, InvalidRoute> {
@@ -118,8 +116,7 @@ impl Routes {
     /// Sets the service for all paths that no prefix matches. It replaces the answer 404, or an earlier service.
     ///
     /// ```
-    /// use polyserve_core::Reply;
-    /// use polyserve_core::service::{Request, Routes, Service};
+    /// use polyserve_core::{Reply, Request, Routes, Service};
     /// let routes = Routes::new().otherwise(|request: Request<'_>| Reply::text(format!("no {}", request.head.path())));
     /// # let _: &dyn Service = &routes;
     /// ```
@@ -184,7 +181,7 @@ impl fmt::Debug for Routes {
 /// The error for a prefix that [`Routes`] does not accept.
 ///
 /// ```
-/// use polyserve_core::service::{Echo, InvalidRoute, Routes};
+/// use polyserve_core::{Echo, InvalidRoute, Routes};
 /// assert!(matches!(Routes::new().at("accounts", Echo), Err(InvalidRoute::Malformed { .. })));
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -36,7 +36,7 @@ macro_rules! model_thread_local {
 pub use self::check::{Bounds, DEADLOCK, PrimitiveFault, check, finds};
 pub use self::clock::now;
 
-pub mod check;
+mod check;
 pub mod clock;
 pub mod thread;
 

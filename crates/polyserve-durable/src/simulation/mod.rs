@@ -11,9 +11,10 @@ mod logs;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex};
 
-use polyserve_core::repo::EntityRepoExt;
 use polyserve_core::sync::lock;
-use polyserve_core::{Answer, Condition, Conditional, Entity, Put, Removed, RepoAnswer, RepoError, promise};
+use polyserve_core::{
+    Answer, Condition, Conditional, Entity, EntityRepoExt, Put, Removed, RepoAnswer, RepoError, promise,
+};
 use polyserve_memory::StdMutex;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;

@@ -10,7 +10,7 @@ use std::thread;
 use std::time::Duration;
 
 use polyserve::Shutdown;
-use polyserve::serving::sync::lock;
+use polyserve::sync::lock;
 use polyserve_lab::compare::sample::microseconds;
 use polyserve_lab::experiment::Absence;
 use polyserve_lab::launch::Launch;

@@ -47,7 +47,7 @@ mod tests {
 
     #[test]
     fn a_programs_own_service_stays() {
-        let mine = Entry::service("page", "mine", &[], |_| Arc::new(polyserve::service::Echo));
+        let mine = Entry::service("page", "mine", &[], |_| Arc::new(polyserve::Echo));
         let catalog = with_services(Catalog::builtin().with_service(mine));
         assert_eq!(catalog.service("page").unwrap().summary, "mine");
         let names: Vec<_> = catalog.services().iter().map(|entry| entry.name.as_str()).collect();

@@ -10,8 +10,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use polyserve::service::{Body, get_only};
-use polyserve::{Answer, Head, Reply, Request, Service, Status, timer};
+use polyserve::{Answer, Body, Head, Reply, Request, Service, Status, get_only, timer};
 
 use super::file_readers::{FileRead, FileReaders};
 

@@ -1,7 +1,6 @@
 //! `welcome`: it answers `GET /welcome` with `Welcome!`, as in the published experiment on optimisations (`ladder`).
 
-use polyserve::service::{Body, get_only};
-use polyserve::{Answer, Head, Reply, Request, Service, Status};
+use polyserve::{Answer, Body, Head, Reply, Request, Service, Status, get_only};
 
 /// The service that answers `GET /welcome`.
 ///

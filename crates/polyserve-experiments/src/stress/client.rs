@@ -6,7 +6,7 @@ use std::sync::{Barrier, Mutex};
 use std::time::{Duration, Instant};
 
 use polyserve::Shutdown;
-use polyserve::serving::sync::lock;
+use polyserve::sync::lock;
 use polyserve_lab::progress::Progress;
 
 use super::connection::{ByteCounts, Lost, PATIENCE, StressAnswer, StressConnection};

@@ -5,7 +5,7 @@ use std::thread;
 use std::time::Instant;
 
 use anyhow::{Context as _, bail};
-use polyserve::serving::sync::{read, write};
+use polyserve::sync::{read, write};
 
 /// The number of connections that check the final state, or fill a store.
 pub(super) const CHECK_CONNECTIONS: usize = 8;
@@ -50,7 +50,7 @@ where
         for thread in threads {
             match thread.join() {
                 Ok(result) => results.extend(result),
-                Err(panic) => bail!("a client panicked: {}", polyserve::serving::panics::panic_text(panic.as_ref())),
+                Err(panic) => bail!("a client panicked: {}", polyserve::panics::panic_text(panic.as_ref())),
             }
         }
         Ok(results)

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use anyhow::bail;
 use polyserve::Shutdown;
-use polyserve::serving::sync::lock;
+use polyserve::sync::lock;
 use polyserve_lab::experiment::{Absence, Absent, Batch, Experiment, Notebook, Plan, Records, distinct};
 use polyserve_lab::launch::Launch;
 use polyserve_lab::machine::Cores;

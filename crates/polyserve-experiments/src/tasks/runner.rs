@@ -17,7 +17,6 @@ use std::time::Instant;
 use anyhow::{Context as _, anyhow, bail};
 use crossbeam_utils::thread as crossbeam;
 use polyserve::catalog::Catalog;
-use polyserve::config::DEFAULT_QUEUE;
 use polyserve::{Executor, Job, ServerConfig};
 use rustix::time::{ClockId, clock_gettime};
 
@@ -63,7 +62,7 @@ impl Runner {
     pub fn new(catalog: &Catalog, name: &str, workers: usize, queue: usize) -> anyhow::Result<Self> {
         Ok(match (catalog.executor(name), name) {
             (Ok(entry), _) => {
-                let config = ServerConfig::default().workers(workers).queue(queue.max(DEFAULT_QUEUE));
+                let config = ServerConfig::default().workers(workers).queue(queue.max(ServerConfig::DEFAULT_QUEUE));
                 Self::Executor(entry.build(&config)?)
             }
             (_, STD_THREADS) => Self::StdThreads,

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, anyhow};
 use polyserve::Shutdown;
-use polyserve::serving::panics::panic_text;
+use polyserve::panics::panic_text;
 use polyserve_conformance::history::{
     self, EntityForm, History, ReadError, Recording, RecordingControl, RecordingWorkload, check, record_http,
     record_in_process,

@@ -8,8 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use polyserve::config::cores;
-use polyserve::{Shape, Shutdown};
+use polyserve::{Shape, Shutdown, cores};
 
 use super::{Launch, go, nginx, peers};
 

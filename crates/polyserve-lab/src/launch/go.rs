@@ -11,8 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use polyserve::Shutdown;
-use polyserve::config::cores;
+use polyserve::{Shutdown, cores};
 
 use super::{AddressFrom, Launch, build};
 use crate::experiment::distinct;

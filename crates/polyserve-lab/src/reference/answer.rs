@@ -12,9 +12,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use polyserve::Shutdown;
-use polyserve::answer::park_until;
 use polyserve::serving::http1::date::Date;
+use polyserve::{Shutdown, park_until};
 
 use super::BODY;
 

@@ -18,8 +18,8 @@ use std::sync::{Arc, RwLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use polyserve::net::{is_connection_error, listen};
-use polyserve::serving::sync::{read, write};
+use polyserve::serving::net::{is_connection_error, listen};
+use polyserve::sync::{read, write};
 use polyserve::{ConfigError, Counters, Drain, ListenOn, Running, Server, ServerConfig, Service, Shape, Shutdown};
 
 use super::answer::{Answers, Clock};

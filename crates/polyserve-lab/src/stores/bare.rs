@@ -17,8 +17,7 @@ use dashmap::DashMap;
 use polyserve::catalog::Catalog;
 use polyserve::memory::hash::IdState;
 use polyserve::memory::{Dashmap, Packed, Papaya, Scc, Sharded, StdMutex, StdRwlock};
-use polyserve::repo::{Put, Removed, RepoError};
-use polyserve::{Entity, EntityRef};
+use polyserve::{Entity, EntityRef, Put, Removed, RepoError};
 
 use super::erased::{Erased, ErasedStore};
 use super::store::{MeasuredStore, RepoStore, in_threads};

@@ -11,8 +11,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, anyhow, bail};
 use clap::ValueEnum;
-use polyserve::repo::{Put, Removed, RepoError};
-use polyserve::{Entity, EntityRef};
+use polyserve::{Entity, EntityRef, Put, Removed, RepoError};
 use serde::{Deserialize, Serialize};
 
 use super::entities::{Check, entity, spread};

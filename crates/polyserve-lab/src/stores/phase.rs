@@ -14,8 +14,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, anyhow};
 use hdrhistogram::Histogram;
-use polyserve::EntityRepo;
-use polyserve::repo::{Put, Removed};
+use polyserve::{EntityRepo, Put, Removed};
 use rustix::time::{ClockId, clock_gettime};
 
 use super::entities::Check;

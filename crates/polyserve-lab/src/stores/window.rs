@@ -4,9 +4,7 @@
 
 use std::collections::VecDeque;
 
-use polyserve::answer::BoxFuture;
-use polyserve::repo::{Lookup, Put, Removed, RepoError};
-use polyserve::{Answer, Entity, EntityRepo, Visit};
+use polyserve::{Answer, BoxFuture, Entity, EntityRepo, Lookup, Put, Removed, RepoError, Visit};
 
 use super::entities::Check;
 use super::store::fields;

@@ -17,8 +17,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use polyserve::Entity;
-use polyserve::repo::Put;
+use polyserve::{Entity, Put};
 use polyserve_load::{Dist, Picker};
 use serde::{Deserialize, Serialize};
 

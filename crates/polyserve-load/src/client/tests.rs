@@ -2,8 +2,7 @@
 
 use std::sync::Arc;
 
-use polyserve_core::service::EntityService;
-use polyserve_core::{Running, ServerConfig, ServerExt as _};
+use polyserve_core::{EntityService, Running, ServerConfig, ServerExt as _};
 use polyserve_memory::StdRwlock;
 use polyserve_threadpool::{MpscPool, PoolConfig, PoolServer};
 

@@ -169,8 +169,7 @@ fn large_bodies_both_ways() {
     };
     let config = polyserve_core::ServerConfig::default().max_body(4 << 20);
     let sequential = polyserve_threadpool::LeaderFollowers::new(config).unwrap();
-    let running =
-        polyserve_core::ServerExt::serve(&sequential, ([127, 0, 0, 1], 0), polyserve_core::service::Echo).unwrap();
+    let running = polyserve_core::ServerExt::serve(&sequential, ([127, 0, 0, 1], 0), polyserve_core::Echo).unwrap();
     let load = |traffic| requests(running.local_addr(), &traffic, 10).with(|load| load.connections = 2);
     let good = report(&load(exchange(body.clone())));
     assert_clean(&good);

@@ -2,11 +2,9 @@
 
 use std::sync::Arc;
 
-use polyserve_core::repo::EntityRepoExt as _;
-use polyserve_core::service::EntityService;
 use polyserve_core::{
-    Answer, Condition, Conditional, Entity, EntityRepo, Lookup, Put, Removed, RepoAnswer, Running, ServerConfig,
-    ServerExt as _, Visit,
+    Answer, Condition, Conditional, Entity, EntityRepo, EntityRepoExt as _, EntityService, Lookup, Put, Removed,
+    RepoAnswer, Running, ServerConfig, ServerExt as _, Visit,
 };
 use polyserve_load::{Pace, Usage, prefill};
 use polyserve_memory::StdRwlock;

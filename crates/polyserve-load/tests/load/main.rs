@@ -11,8 +11,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use polyserve_core::service::EntityService;
-use polyserve_core::{Running, ServerConfig, ServerExt as _};
+use polyserve_core::{EntityService, Running, ServerConfig, ServerExt as _};
 use polyserve_load::data::Data;
 use polyserve_load::{Dist, Load, LoadProgress, Report, RunLength, Traffic, run};
 use polyserve_memory::StdRwlock;

@@ -180,7 +180,7 @@ fn many_connections_and_a_sequential_server() {
     assert_clean(&report(&requests(running.local_addr(), &traffic, 5_000).with(|load| load.connections = 400)));
 
     let sequential = polyserve_threadpool::Sequential::new(ServerConfig::default()).unwrap();
-    let service = polyserve_core::service::EntityService::new(polyserve_memory::StdRwlock::new());
+    let service = polyserve_core::EntityService::new(polyserve_memory::StdRwlock::new());
     let running = sequential.serve(([127, 0, 0, 1], 0), service).unwrap();
     prefill(running.local_addr(), "host", &traffic).unwrap();
     for usage in [Usage::KeepAlive { pipeline: 1 }, Usage::Close] {

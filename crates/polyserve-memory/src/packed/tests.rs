@@ -1,8 +1,7 @@
 use std::collections::HashMap;
 use std::hash::BuildHasher;
 
-use polyserve_core::Identifiable;
-use polyserve_core::repo::EntityRepoExt;
+use polyserve_core::{EntityRepoExt, Identifiable};
 use serde::{Deserialize, Serialize};
 
 use super::pages::{KEPT_CAPACITY, PAGE};

@@ -437,8 +437,7 @@ mod tests {
     use std::net::TcpListener;
     use std::sync::mpsc::channel;
 
-    use polyserve_core::ServerConfig;
-    use polyserve_core::service::Echo;
+    use polyserve_core::{Echo, ServerConfig};
 
     use super::*;
     use crate::IdleSince;

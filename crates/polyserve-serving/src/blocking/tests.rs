@@ -4,8 +4,7 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use polyserve_core::ServerConfig;
-use polyserve_core::service::Echo;
+use polyserve_core::{Echo, ServerConfig};
 
 use super::{PoolConnections, Served};
 use crate::{EVICTION_GRACE, LingeringSet, ServerState};

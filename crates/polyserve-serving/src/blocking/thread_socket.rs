@@ -353,8 +353,7 @@ mod tests {
     use std::sync::atomic::AtomicUsize;
     use std::sync::mpsc::channel;
 
-    use polyserve_core::ServerConfig;
-    use polyserve_core::service::Echo;
+    use polyserve_core::{Echo, ServerConfig};
 
     use super::*;
     use crate::blocking::tests::head;

@@ -5,10 +5,8 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use polyserve_core::answer::{Completer, promise};
-use polyserve_core::service::{Body, Echo};
 use polyserve_core::sync::lock;
-use polyserve_core::{Answer, Reply, Request, ServerConfig, Service, Status};
+use polyserve_core::{Answer, Body, Completer, Echo, Reply, Request, ServerConfig, Service, Status, promise};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 

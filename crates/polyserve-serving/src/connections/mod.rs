@@ -50,8 +50,8 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
-use polyserve_core::server::{Counters, Drain};
 use polyserve_core::sync::{Mutex, lock};
+use polyserve_core::{Counters, Drain};
 
 use crate::{CROWDED_AFTER, Connection, HasSent, MAX_LINGERING, SHUTDOWN_SLACK, ServerState, net};
 use counts::{CountedAs, Counts};

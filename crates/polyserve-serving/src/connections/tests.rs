@@ -1,8 +1,7 @@
 use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::channel;
 
-use polyserve_core::ServerConfig;
-use polyserve_core::service::Echo;
+use polyserve_core::{Echo, ServerConfig};
 
 use super::*;
 

@@ -6,7 +6,7 @@
 //! Invariant: the result does not depend on how the bytes were split. Cost: a state transition for each byte of a chunk's
 //! frame; data is copied in blocks.
 
-use polyserve_core::service::Status;
+use polyserve_core::Status;
 
 use super::decode::Limits;
 use super::refusal::Refusal;

@@ -4,7 +4,7 @@
 //!
 //! Cost: one pass over the fields, no allocation.
 
-use polyserve_core::service::{Headers, Status, Version};
+use polyserve_core::{Headers, Status, Version};
 
 use super::refusal::{Refusal, bad_request, refusal};
 

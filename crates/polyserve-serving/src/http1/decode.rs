@@ -16,8 +16,7 @@
 use std::mem::MaybeUninit;
 
 use arrayvec::ArrayVec;
-use polyserve_core::config::{MAX_HEADERS, ServerConfig};
-use polyserve_core::service::{Head, Header, Headers, Method, Status, Version};
+use polyserve_core::{Head, Header, Headers, Method, ServerConfig, Status, Version};
 
 use super::authority::{self, Authority};
 use super::connection_fields::ConnectionFields;
@@ -39,12 +38,16 @@ pub struct Limits {
 
 impl From<&ServerConfig> for Limits {
     fn from(config: &ServerConfig) -> Self {
-        Self { max_head: config.max_head, max_headers: config.max_headers.min(MAX_HEADERS), max_body: config.max_body }
+        Self {
+            max_head: config.max_head,
+            max_headers: config.max_headers.min(ServerConfig::MAX_HEADERS),
+            max_body: config.max_body,
+        }
     }
 }
 
 /// Storage for the header fields of one head.
-pub type Fields<'b> = ArrayVec<Header<'b>, MAX_HEADERS>;
+pub type Fields<'b> = ArrayVec<Header<'b>, { ServerConfig::MAX_HEADERS }>;
 
 /// The result of decoding the first bytes of a request.
 #[derive(Debug)]
@@ -85,7 +88,7 @@ pub fn head<'b: 'a, 'a>(input: &'b [u8], limits: &Limits, fields: &'a mut Fields
         ));
     }
     let mut found = uninitialised();
-    let storage = found.get_mut(..limits.max_headers.min(MAX_HEADERS)).unwrap_or_default();
+    let storage = found.get_mut(..limits.max_headers.min(ServerConfig::MAX_HEADERS)).unwrap_or_default();
     let mut request = httparse::Request::new(&mut []);
     let parsed = request.parse_with_uninit_headers(within, storage);
     if let (Ok(httparse::Status::Complete(length)), Some(target)) = (parsed, request.path)
@@ -110,8 +113,8 @@ pub fn head<'b: 'a, 'a>(input: &'b [u8], limits: &Limits, fields: &'a mut Fields
 }
 
 /// Returns storage for the fields that `httparse` finds. This costs nothing.
-fn uninitialised<'b>() -> [MaybeUninit<httparse::Header<'b>>; MAX_HEADERS] {
-    [const { MaybeUninit::uninit() }; MAX_HEADERS]
+fn uninitialised<'b>() -> [MaybeUninit<httparse::Header<'b>>; ServerConfig::MAX_HEADERS] {
+    [const { MaybeUninit::uninit() }; ServerConfig::MAX_HEADERS]
 }
 
 /// Whether all lines of a head that `httparse` accepted end in CRLF: no LF is without a CR before it.
@@ -137,7 +140,7 @@ fn find_fault(within: &[u8], is_past_limit: bool, limits: &Limits) -> Option<Ref
     let (length, has_bare_lf) = whole_lines(within);
     let lines = within.get(..length).unwrap_or(within);
     let mut found = uninitialised();
-    let storage = found.get_mut(..limits.max_headers.min(MAX_HEADERS)).unwrap_or_default();
+    let storage = found.get_mut(..limits.max_headers.min(ServerConfig::MAX_HEADERS)).unwrap_or_default();
     let mut request = httparse::Request::new(&mut []);
     let parsed = request.parse_with_uninit_headers(lines, storage);
     if request.path.is_some_and(|target| !syntax::is_target(target.as_bytes())) {
@@ -348,8 +351,8 @@ mod tests {
     fn limits_beyond_the_storage_are_capped() {
         let limits = Limits { max_head: usize::MAX, max_headers: usize::MAX, ..LIMITS };
         let head_with = |count: usize| format!("GET / HTTP/1.0\r\n{}\r\n", "a:\r\n".repeat(count));
-        assert!(matches!(outcome(head_with(MAX_HEADERS).as_bytes(), &limits), Some(Ok(_))));
-        let refused = outcome(head_with(MAX_HEADERS + 1).as_bytes(), &limits);
+        assert!(matches!(outcome(head_with(ServerConfig::MAX_HEADERS).as_bytes(), &limits), Some(Ok(_))));
+        let refused = outcome(head_with(ServerConfig::MAX_HEADERS + 1).as_bytes(), &limits);
         assert!(matches!(refused, Some(Err(Refusal { status: Status::HEADER_FIELDS_TOO_LARGE, .. }))));
     }
 }

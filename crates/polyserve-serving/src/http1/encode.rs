@@ -3,7 +3,7 @@
 //! Field names are written in the case that `ab` expects. Cost: copies into the output buffer; no allocation if the buffer
 //! is large enough.
 
-use polyserve_core::service::{Reply, Status, Version};
+use polyserve_core::{Reply, Status, Version};
 
 /// The parts of an answer's head that do not come from the reply.
 #[derive(Clone, Copy, Debug)]
@@ -86,8 +86,7 @@ fn write_status_line(out: &mut Vec<u8>, status: Status) {
 
 #[cfg(test)]
 mod tests {
-    use polyserve_core::condition::ETag;
-    use polyserve_core::service::Body;
+    use polyserve_core::{Body, ETag};
 
     use super::*;
 

@@ -2,15 +2,15 @@
 //!
 //! # Layout
 //!
-//! * [`session`]: one connection. It uses the modules below, calls the service, and returns what it needs next.
+//! * [`Session`]: one connection. It uses the modules below, calls the service, and returns what it needs next.
 //! * [`decode`]: the head of a request, strictly by RFC 9112. `httparse` finds the parts, and this module validates
 //!   them, with `connection_fields` (framing, persistence, expectations), `authority` (hosts) and `syntax` (classes of
 //!   bytes). `refusal` is the result of a failed check.
 //! * [`chunked`]: a chunked body, byte by byte.
 //! * [`encode`]: the bytes of an answer.
 //! * [`date`]: the value of the `Date` header, formatted once a second.
-//! * [`scratch`]: the server's environment, and the buffers that the connections of a thread share.
-//! * [`time_limit`]: how long each wait of a connection may last.
+//! * [`Env`], [`Scratch`]: the server's environment, and the buffers that the connections of a thread share.
+//! * [`TimeLimit`]: how long each wait of a connection may last.
 //! * [`turn`]: the limit on the work for one connection before others are served.
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects, clippy::panic)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects, clippy::panic))]
@@ -22,12 +22,12 @@ pub mod date;
 pub mod decode;
 pub mod encode;
 mod refusal;
-pub mod scratch;
-pub mod session;
+mod scratch;
+mod session;
 mod syntax;
-pub mod time_limit;
+mod time_limit;
 pub mod turn;
 
 pub use scratch::{Env, Scratch};
-pub use session::{Phase, Session, Want};
-pub use time_limit::TimeLimit;
+pub use session::{MAX_EMPTY_LINES, OUTPUT_BOUND, Phase, Session, Want, panicked};
+pub use time_limit::{BODY_GRACE, TimeLimit, WRITE_PIECE};

@@ -1,6 +1,6 @@
 //! Why a request is refused before it reaches the service.
 
-use polyserve_core::service::Status;
+use polyserve_core::Status;
 
 /// The reason for refusing a request. The connection is closed after the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

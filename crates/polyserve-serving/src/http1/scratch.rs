@@ -4,9 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use polyserve_core::answer_hook::AnswerHook;
-use polyserve_core::config::ServerConfig;
-use polyserve_core::service::Service;
+use polyserve_core::{AnswerHook, ServerConfig, Service};
 
 use super::date::Date;
 use super::decode::Limits;

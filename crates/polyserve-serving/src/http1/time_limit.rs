@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use polyserve_core::config::ServerConfig;
+use polyserve_core::ServerConfig;
 
 /// The time that a body has before [`min_body_rate`](ServerConfig::min_body_rate) counts.
 pub const BODY_GRACE: Duration = Duration::from_secs(5);

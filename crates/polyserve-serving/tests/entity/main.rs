@@ -7,9 +7,7 @@ mod values;
 #[path = "../common/wire.rs"]
 mod wire;
 
-use polyserve_core::repo::EntityRepoExt;
-use polyserve_core::service::EntityService;
-use polyserve_core::{Entity, EntityRepo, ServerConfig};
+use polyserve_core::{Entity, EntityRepo, EntityRepoExt, EntityService, ServerConfig};
 use polyserve_serving::http1::{Env, Phase, Want};
 use repos::{FailingRepo, MapRepo};
 use wire::{DATE, Wire};

@@ -4,11 +4,10 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex};
 
-use polyserve_core::service::EntityService;
 use polyserve_core::sync::lock;
 use polyserve_core::{
-    Answer, Condition, Conditional, ETag, Entity, EntityRepo, Identifiable, Lookup, Put, Removed, RepoAnswer,
-    ServerConfig, Visit, identifiable,
+    Answer, Condition, Conditional, ETag, Entity, EntityRepo, EntityService, Identifiable, Lookup, Put, Removed,
+    RepoAnswer, ServerConfig, Visit, identifiable,
 };
 use polyserve_serving::http1::Env;
 use serde::{Deserialize, Serialize};

@@ -5,8 +5,7 @@ use std::panic::resume_unwind;
 use std::sync::{Arc, Mutex};
 use std::task::Poll;
 
-use polyserve_core::service::{Body, Head, Reply, Request, Service, Status, Version};
-use polyserve_core::{Answer, Method};
+use polyserve_core::{Answer, Body, Head, Method, Reply, Request, Service, Status, Version};
 
 use super::reader;
 

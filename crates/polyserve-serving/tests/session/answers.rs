@@ -2,8 +2,7 @@
 
 use std::time::{Duration, UNIX_EPOCH};
 
-use polyserve_core::service::{Body, Reply, Status};
-use polyserve_core::{Answer, Request};
+use polyserve_core::{Answer, Body, Reply, Request, Status};
 use polyserve_serving::http1::{Env, Scratch, Session};
 
 use super::support::*;

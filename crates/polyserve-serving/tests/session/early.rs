@@ -1,6 +1,6 @@
 //! `Expect: 100-continue`, and answers that are sent before the body has arrived.
 
-use polyserve_core::service::{Head, Reply, Status};
+use polyserve_core::{Head, Reply, Status};
 use polyserve_serving::http1::{Env, Phase, Want};
 
 use super::support::*;

@@ -1,7 +1,6 @@
 //! Limits: exactly at the limit, and one past it.
 
-use polyserve_core::service::Body;
-use polyserve_core::{Answer, Reply, Request, ServerConfig, Service, Status};
+use polyserve_core::{Answer, Body, Reply, Request, ServerConfig, Service, Status};
 use polyserve_serving::http1::{Env, Phase, Scratch, Session, Want};
 
 use super::support::*;
@@ -196,7 +195,7 @@ fn a_large_answer_keeps_its_room_while_it_is_sent() {
 /// Requests that are read and answered in one turn use no budget, pipelined or not.
 #[test]
 fn a_small_exchange_reserves_nothing() {
-    let env = Env::new(std::sync::Arc::new(polyserve_core::service::Echo), &ServerConfig::default());
+    let env = Env::new(std::sync::Arc::new(polyserve_core::Echo), &ServerConfig::default());
     let (mut session, mut scratch) = (Session::new(), Scratch::new());
     for length in [0, 100, 4000] {
         let body = "x".repeat(length);

@@ -1,9 +1,7 @@
 //! The output is bounded, never lost and never repeated, and its answers are counted.
 
-use polyserve_core::Answer;
-use polyserve_core::service::{Body, Reply, Status};
-use polyserve_serving::http1::session::OUTPUT_BOUND;
-use polyserve_serving::http1::{Env, Phase, Scratch, Session, Want};
+use polyserve_core::{Answer, Body, Reply, Status};
+use polyserve_serving::http1::{Env, OUTPUT_BOUND, Phase, Scratch, Session, Want};
 
 use super::support::*;
 

@@ -3,8 +3,7 @@
 use std::future::pending;
 use std::panic::resume_unwind;
 
-use polyserve_core::service::{Body, Reply, Status};
-use polyserve_core::{Answer, Request};
+use polyserve_core::{Answer, Body, Reply, Request, Status};
 use polyserve_serving::http1::{Env, Phase, Want};
 
 use super::support::*;

@@ -2,9 +2,8 @@
 
 use std::sync::{Arc, Mutex};
 
-use polyserve_core::service::{Body, Head, Problem, Reply, Request, Service, Status};
 use polyserve_core::sync::lock;
-use polyserve_core::{Answer, Completer, ServerConfig, promise};
+use polyserve_core::{Answer, Body, Completer, Head, Problem, Reply, Request, ServerConfig, Service, Status, promise};
 use polyserve_serving::http1::{Env, Want};
 
 pub(crate) use crate::wire::{DATE, Wire};

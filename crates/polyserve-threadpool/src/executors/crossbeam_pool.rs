@@ -28,7 +28,7 @@ use crate::sync::channel::{self, Receiver, Sender, TrySendError};
 
 /// A pool with a fixed number of threads, which receive jobs from one crossbeam channel.
 ///
-/// The module's source explains how it works. [`executors`](crate::executors) lists what it promises.
+/// The module's source explains how it works. The [crate](crate#what-every-pool-promises) lists what it promises.
 ///
 /// ```
 /// use polyserve_core::{Executor, Job};

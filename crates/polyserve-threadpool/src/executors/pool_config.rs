@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use polyserve_core::config::{MAX_CONNECTIONS, MAX_WORKERS};
 use polyserve_core::{ConfigError, ServerConfig};
 
 /// The size and the overload behaviour of a pool. Every pool here takes the same settings.
@@ -91,7 +90,9 @@ impl PoolConfig {
             Queue::Bounded(jobs) => jobs,
             Queue::Unbounded => 1,
         };
-        for (name, value, max) in [("workers", self.workers, MAX_WORKERS), ("queue", queue, MAX_CONNECTIONS)] {
+        for (name, value, max) in
+            [("workers", self.workers, ServerConfig::MAX_WORKERS), ("queue", queue, ServerConfig::MAX_CONNECTIONS)]
+        {
             if value == 0 || value > max {
                 return Err(ConfigError::new(name, value, format!("from 1 to {max}")));
             }
@@ -119,7 +120,7 @@ mod tests {
     fn what_is_wrong_is_named() {
         let wrong = [
             ("workers", PoolConfig::new(0)),
-            ("workers", PoolConfig::new(MAX_WORKERS + 1)),
+            ("workers", PoolConfig::new(ServerConfig::MAX_WORKERS + 1)),
             ("queue", PoolConfig::new(2).queue(Queue::Bounded(0))),
             ("queue", PoolConfig::new(2).queue(Queue::Bounded(usize::MAX))),
             ("name", PoolConfig::new(2).name("a\0b")),
@@ -135,6 +136,6 @@ mod tests {
         let server = ServerConfig::default().workers(3).queue(7);
         let expected = PoolConfig::new(3).queue(Queue::Bounded(7));
         assert_eq!(PoolConfig::from(&server), expected);
-        assert_eq!(PoolConfig::from(&ServerConfig::default()).workers, polyserve_core::config::cores() * 4);
+        assert_eq!(PoolConfig::from(&ServerConfig::default()).workers, polyserve_core::cores() * 4);
     }
 }

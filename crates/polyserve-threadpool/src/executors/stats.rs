@@ -10,13 +10,12 @@ use std::time::Instant;
 use crossbeam_utils::CachePadded;
 #[cfg(feature = "queue-waits")]
 pub use hdrhistogram::Histogram;
-use polyserve_core::Job;
-use polyserve_core::executor::isolated;
 use polyserve_core::panics::drop_payload;
 use polyserve_core::sync::atomic::{AtomicU64, Ordering};
 use polyserve_core::sync::now;
 #[cfg(feature = "queue-waits")]
 use polyserve_core::sync::{Mutex, lock};
+use polyserve_core::{Job, isolated};
 
 use super::queued_job::QueuedJob;
 

@@ -60,7 +60,7 @@ use crate::sync::deque::{Injector, Steal, Stealer, Worker};
 /// A pool with a fixed number of threads. Each has a queue, and steals from the others' queues.
 ///
 /// Jobs from one submitter outside the pool start in order. Jobs that one job submits do too, unless they are stolen. The
-/// module's source explains how it works. [`executors`](crate::executors) lists what it promises.
+/// module's source explains how it works. The [crate](crate#what-every-pool-promises) lists what it promises.
 ///
 /// ```
 /// use polyserve_core::{Executor, Job};

@@ -1,14 +1,8 @@
 //! Servers on threads that block, or on jobs on a pool.
 //!
-//! | server | connections | a request costs |
-//! |---|---|---|
-//! | [`sequential`] | one at a time | a read and a write |
-//! | [`thread_per_connection`] | a new thread for each | a read and a write |
-//! | [`leader_followers`] | a thread for each, which also accepts | a read and a write |
-//! | [`pool_classic`] | one job each on any [`Executor`](polyserve_core::Executor) | a poll, a read and a write |
-//! | [`pool_server`] | multiplexed over any [`Executor`](polyserve_core::Executor) | a read, a write, its share of a poll |
+//! The crate's documentation lists them.
 //!
-//! All drive the same sans-io [`Session`](polyserve_serving::http1::Session). The loop of all but [`pool_server`] is
+//! All drive the same sans-io [`Session`](polyserve_serving::http1::Session). The loop of all but `pool_server` is
 //! [`serving::blocking`](polyserve_serving::blocking).
 //!
 //! Each server has a *main thread*, which its `serve` starts and which ends the drain. It accepts, or, if other threads do,
@@ -16,12 +10,12 @@
 //! thread is stuck.
 
 mod executor_source;
-pub mod leader_followers;
-pub mod pool_classic;
-pub mod pool_server;
-pub mod sequential;
+mod leader_followers;
+mod pool_classic;
+mod pool_server;
+mod sequential;
 mod silent_connections;
-pub mod thread_per_connection;
+mod thread_per_connection;
 
 pub use leader_followers::LeaderFollowers;
 pub use pool_classic::PoolClassic;

@@ -57,8 +57,7 @@ const FIRST_BYTE_WAIT: Duration = Duration::from_millis(1);
 /// The server that runs each connection as one job of an executor.
 ///
 /// ```
-/// use polyserve_core::service::Request;
-/// use polyserve_core::{Reply, ServerConfig, ServerExt};
+/// use polyserve_core::{Reply, Request, ServerConfig, ServerExt};
 /// use polyserve_threadpool::PoolClassic;
 ///
 /// let server = PoolClassic::mpsc(ServerConfig::default().workers(4))?;

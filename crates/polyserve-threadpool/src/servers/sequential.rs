@@ -40,15 +40,16 @@ use std::task::Poll;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use polyserve_core::answer::{AnswerFuture, park_until, promise};
 use polyserve_core::sync::lock;
-use polyserve_core::{ConfigError, Drain, ListenOn, Running, Server, ServerConfig, Service, Shape, Supports};
+use polyserve_core::{
+    AnswerFuture, ConfigError, Drain, ListenOn, Running, Server, ServerConfig, Service, Shape, Supports, park_until,
+    promise,
+};
 use polyserve_serving::blocking::{Read, Transport, drive};
 use polyserve_serving::http1::Phase;
-use polyserve_serving::net;
 use polyserve_serving::{
     ACCEPT_BACKOFF, Backlog, BacklogNext, Bound, CROWDED_AFTER, EVICTION_GRACE, LingeringSet, SHUTDOWN_SLACK,
-    ServerState, ThreadBuffers, bind, drain_backlog, wait,
+    ServerState, ThreadBuffers, bind, drain_backlog, net, wait,
 };
 use rustix::event::PollFlags;
 
@@ -57,8 +58,7 @@ use super::silent_connections::SilentConnections;
 /// The server of one connection at a time.
 ///
 /// ```
-/// use polyserve_core::service::Request;
-/// use polyserve_core::{Reply, ServerConfig, ServerExt};
+/// use polyserve_core::{Reply, Request, ServerConfig, ServerExt};
 /// use polyserve_threadpool::Sequential;
 ///
 /// let server = Sequential::new(ServerConfig::default())?;

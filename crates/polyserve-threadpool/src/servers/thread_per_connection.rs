@@ -37,7 +37,7 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
-use polyserve_core::{ConfigError, Drain, ListenOn, Running, Server, ServerConfig, Service, Shape, Supports, config};
+use polyserve_core::{ConfigError, Drain, ListenOn, Running, Server, ServerConfig, Service, Shape, Supports, cores};
 use polyserve_serving::blocking::{self, ThreadConnection};
 use polyserve_serving::{Bound, ConnectionTable, Incoming, TableEntry, bind, into_stream};
 
@@ -49,8 +49,7 @@ const STACK_SIZE: usize = 512 * 1024;
 /// The server that starts a thread for each connection.
 ///
 /// ```
-/// use polyserve_core::service::Request;
-/// use polyserve_core::{Reply, ServerConfig, ServerExt};
+/// use polyserve_core::{Reply, Request, ServerConfig, ServerExt};
 /// use polyserve_threadpool::ThreadPerConnection;
 ///
 /// let server = ThreadPerConnection::new(ServerConfig::default().max_connections(100))?;
@@ -116,7 +115,7 @@ impl MainThread {
     fn new(Bound { listener, server, .. }: Bound) -> io::Result<Self> {
         let server = Arc::new(server);
         let incoming = Incoming::new(listener, Arc::clone(&server))?;
-        let connections = Arc::new(ConnectionTable::new(server, config::cores()));
+        let connections = Arc::new(ConnectionTable::new(server, cores()));
         Ok(Self { connections, incoming, threads: Vec::new(), accepted: 0, start_thread })
     }
 
@@ -183,7 +182,7 @@ mod tests {
     use std::net::SocketAddr;
     use std::time::Duration;
 
-    use polyserve_core::service::Echo;
+    use polyserve_core::Echo;
 
     use super::*;
 

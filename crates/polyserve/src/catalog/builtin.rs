@@ -6,7 +6,7 @@
 pub(super) mod located;
 
 use polyserve::prelude::*;
-use polyserve_core::service::Echo;
+use polyserve_core::Echo;
 
 #[cfg(feature = "memory")]
 use super::Suits;
@@ -154,14 +154,14 @@ fn tokio(catalog: Catalog) -> Catalog {
             "tasks that do not yield, on a multi-thread tokio runtime",
             &[Promise::BoundedQueue, Promise::SurvivesPanics],
             feature,
-            polyserve::runtimes::executors::TokioTasks
+            polyserve::runtimes::TokioTasks
         ))
         .with_executor(executor!(
             "tokio_blocking",
             "tokio's blocking pool, which tokio recommends for blocking work",
             &[Promise::BoundedQueue, Promise::RunsInOrder, Promise::SurvivesPanics],
             feature,
-            polyserve::runtimes::executors::TokioBlocking
+            polyserve::runtimes::TokioBlocking
         ))
 }
 
@@ -191,7 +191,7 @@ fn smol(catalog: Catalog) -> Catalog {
             "tasks that do not yield, on smol's async-executor",
             &[Promise::BoundedQueue, Promise::SurvivesPanics],
             Some("smol"),
-            polyserve::runtimes::executors::SmolTasks
+            polyserve::runtimes::SmolTasks
         ))
 }
 
@@ -210,7 +210,7 @@ fn futures(catalog: Catalog) -> Catalog {
             "tasks that do not yield, on the thread pool of the futures crate",
             &[Promise::BoundedQueue, Promise::RunsInOrder, Promise::SurvivesPanics],
             Some("futures"),
-            polyserve::runtimes::executors::FuturesTasks
+            polyserve::runtimes::FuturesTasks
         ))
 }
 

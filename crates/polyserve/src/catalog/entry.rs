@@ -4,8 +4,7 @@ use std::fmt;
 use std::io;
 use std::sync::Arc;
 
-use polyserve_core::service::EntityService;
-use polyserve_core::{ConfigError, EntityRepo, Executor, Server, ServerConfig, Service};
+use polyserve_core::{ConfigError, EntityRepo, EntityService, Executor, Server, ServerConfig, Service};
 
 use super::{BuildCode, Promise, Suits, Tag};
 
@@ -39,8 +38,8 @@ pub type MakeService = Arc<dyn Fn(Arc<dyn EntityRepo>) -> Arc<dyn Service> + Sen
 /// A strategy of the catalog.
 ///
 /// ```
+/// use polyserve::Echo;
 /// use polyserve::catalog::{BuildCode, Entry, Promise, Tag};
-/// use polyserve::service::Echo;
 /// use std::sync::Arc;
 ///
 /// let entry = Entry::service("echo", "answers with the body", &[Promise::Drains], |_repo| Arc::new(Echo))

@@ -19,7 +19,7 @@ fn an_unknown_name_lists_the_known_ones() {
 
 #[test]
 fn an_entry_replaces_its_namesake_in_place() {
-    use polyserve_core::service::Echo;
+    use polyserve_core::Echo;
     let mine = Entry::service("echo", "mine", &[], |_| Arc::new(Echo));
     let catalog = Catalog::builtin().with_service(mine);
     assert_eq!(catalog.services().len(), Catalog::builtin().services().len());
@@ -68,7 +68,7 @@ mod threadpool {
         let mine = Entry::executor("mine", "my own", &[], move |config| mpsc.build(config));
         let catalog = Catalog::new().with_executor(mine);
         let server = catalog.server("pool_server/mine").unwrap().build(&ServerConfig::default()).unwrap();
-        let running = polyserve::ServerExt::serve(&server, ([127, 0, 0, 1], 0), polyserve_core::service::Echo).unwrap();
+        let running = polyserve::ServerExt::serve(&server, ([127, 0, 0, 1], 0), polyserve_core::Echo).unwrap();
         assert_ne!(running.local_addr().port(), 0);
         assert_eq!(running.shutdown().unwrap(), polyserve_core::Drain::default());
     }
@@ -192,7 +192,7 @@ fn every_tag_is_on_an_entry() {
 
 #[test]
 fn a_programs_own_entry_has_no_tags_and_no_code() {
-    use polyserve_core::service::Echo;
+    use polyserve_core::Echo;
     let mine = Entry::service("mine", "my own", &[Promise::Other("my own words")], |_| Arc::new(Echo));
     assert!(mine.tags.is_empty() && mine.code.is_none());
     assert!(mine.promises(Promise::Other("my own words")) && !mine.promises(Promise::AnswersNow));

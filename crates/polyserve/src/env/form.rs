@@ -30,7 +30,7 @@ pub(super) mod workers {
     }
 }
 
-/// A whole number. The default is [`DEFAULT_QUEUE`](polyserve_core::config::DEFAULT_QUEUE).
+/// A whole number. The default is [`DEFAULT_QUEUE`](polyserve_core::ServerConfig::DEFAULT_QUEUE).
 pub(super) mod queue {
     pub(crate) const NAME: &str = super::count::NAME;
     pub(crate) const FORM: &str = super::count::FORM;
@@ -38,7 +38,7 @@ pub(super) mod queue {
     pub(crate) use super::workers::parse;
 
     pub(crate) fn show(value: &Option<usize>) -> String {
-        value.unwrap_or(polyserve_core::config::DEFAULT_QUEUE).to_string()
+        value.unwrap_or(polyserve_core::ServerConfig::DEFAULT_QUEUE).to_string()
     }
 }
 
@@ -79,7 +79,7 @@ pub(super) mod bytes {
     }
 }
 
-/// A number of bytes. The default is [`default_memory`](polyserve_core::config::default_memory).
+/// A number of bytes. The default is a quarter of the machine's memory, or of the cgroup's limit.
 pub(super) mod memory {
     pub(crate) const NAME: &str = super::bytes::NAME;
     pub(crate) const FORM: &str = super::bytes::FORM;

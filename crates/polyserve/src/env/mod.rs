@@ -32,8 +32,7 @@ use std::ffi::OsString;
 use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
 
-use polyserve_core::config::MAX_WORKERS;
-use polyserve_core::{ConfigError, ServerConfig, listen_on};
+use polyserve_core::{ConfigError, ServerConfig, resolve_address};
 
 use crate::catalog::{ServerEntry, UnknownName};
 pub use setting::{SETTINGS, Setting};
@@ -270,14 +269,14 @@ impl Sources<'_> {
         };
         let Some(value) = found else { return Ok(None) };
         let refused = |error: std::io::Error| value.wrong(shorten(&format!("cannot be used: {error}"), 200));
-        listen_on::resolve(&value.text).map(Some).map_err(refused)
+        resolve_address(&value.text).map(Some).map_err(refused)
     }
 
     fn pool_size(&self) -> Result<Option<usize>, SettingError> {
         let Some(value) = self.variable(PUBLISHED_WORKERS)? else { return Ok(None) };
         match value.text.trim().parse() {
-            Ok(workers) if (1..=MAX_WORKERS).contains(&workers) => Ok(Some(workers)),
-            _ => Err(value.wrong(format!("is not a number of threads from 1 to {MAX_WORKERS}"))),
+            Ok(workers) if (1..=ServerConfig::MAX_WORKERS).contains(&workers) => Ok(Some(workers)),
+            _ => Err(value.wrong(format!("is not a number of threads from 1 to {}", ServerConfig::MAX_WORKERS))),
         }
     }
 }

@@ -3,10 +3,9 @@
 use std::io::{Read as _, Write as _};
 use std::sync::Arc;
 
-use polyserve_async::servers::TokioTcp;
+use polyserve_async::TokioTcp;
 use polyserve_cluster::{Etcd, Postgres, RedisCluster};
-use polyserve_core::service::EntityService;
-use polyserve_core::{Entity, EntityRepo, ServerConfig, ServerExt as _};
+use polyserve_core::{Entity, EntityRepo, EntityService, ServerConfig, ServerExt as _};
 use polyserve_durable::Durable;
 use polyserve_memory::Sharded;
 

@@ -5,8 +5,7 @@ use std::io::Write as _;
 use std::net::{TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
-use polyserve_core::service::Echo;
-use polyserve_core::{Answer, Reply, Request, ServerConfig, Service};
+use polyserve_core::{Answer, Echo, Reply, Request, ServerConfig, Service};
 use tokio::runtime::Builder;
 
 use super::super::toolkit::TokioSocket;

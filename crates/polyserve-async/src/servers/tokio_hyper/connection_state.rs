@@ -25,7 +25,7 @@ use polyserve_serving::ServerState;
 #[cfg(feature = "tower")]
 use polyserve_serving::http1::decode::Refusal;
 use polyserve_serving::http1::encode::CONTINUE;
-use polyserve_serving::http1::session::panicked;
+use polyserve_serving::http1::panicked;
 
 use super::input::Input;
 use super::output::{HyperBuffers, Output, with_buffers};

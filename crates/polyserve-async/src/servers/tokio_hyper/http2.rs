@@ -30,8 +30,7 @@ use http_body::Body as _;
 use hyper::body::Incoming;
 use hyper::server::conn::http2;
 use polyserve_core::{Answer, BoxFuture, Head, Reply, ServerConfig, Service, Status, timer};
-use polyserve_serving::http1::TimeLimit;
-use polyserve_serving::http1::session::OUTPUT_BOUND;
+use polyserve_serving::http1::{OUTPUT_BOUND, TimeLimit};
 use polyserve_serving::memory::{Reservation, out_of_memory_reply};
 use tokio::runtime::Handle;
 

@@ -13,7 +13,7 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use hyper::rt::{Read, ReadBufCursor, Write};
-use polyserve_serving::http1::session::OUTPUT_BOUND;
+use polyserve_serving::http1::OUTPUT_BOUND;
 use polyserve_serving::net;
 
 use super::connection_state::{ConnectionState, Stage};

@@ -100,7 +100,7 @@ use hyper::server::conn::http1;
 #[cfg(feature = "tower")]
 use polyserve_core::IntoListenOn;
 use polyserve_core::{ConfigError, ListenOn, Running, Server, ServerConfig, Service, Shape, Supports};
-use polyserve_serving::http1::session::OUTPUT_BOUND;
+use polyserve_serving::http1::OUTPUT_BOUND;
 use polyserve_serving::{Bound, bind};
 use tokio::runtime::Handle;
 
@@ -118,9 +118,8 @@ use crate::tower::TowerTarget;
 /// A server on hyper. Each connection is a task of a tokio runtime.
 ///
 /// ```
-/// use polyserve_core::service::Request;
-/// use polyserve_core::{Reply, ServerConfig, ServerExt};
-/// use polyserve_async::servers::TokioHyper;
+/// use polyserve_async::TokioHyper;
+/// use polyserve_core::{Reply, Request, ServerConfig, ServerExt};
 ///
 /// let server = TokioHyper::new(ServerConfig::default().workers(1))?;
 /// let running = server.serve("127.0.0.1:0", |_: Request<'_>| Reply::text("hello"))?;
@@ -160,9 +159,8 @@ impl TokioHyper {
     /// Returns an error if a limit is zero or out of range, or if `workers` is set: the runtime has its own threads.
     ///
     /// ```
-    /// use polyserve_async::servers::TokioHyper;
-    /// use polyserve_core::service::Request;
-    /// use polyserve_core::{Reply, ServerConfig, ServerExt};
+    /// use polyserve_async::TokioHyper;
+    /// use polyserve_core::{Reply, Request, ServerConfig, ServerExt};
     ///
     /// let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
     /// let server = TokioHyper::with_handle(ServerConfig::default(), runtime.handle().clone())?;
@@ -187,7 +185,7 @@ impl TokioHyper {
     /// Also serves HTTP/2 without encryption, to clients that begin with its preface ("prior knowledge").
     ///
     /// ```
-    /// use polyserve_async::servers::TokioHyper;
+    /// use polyserve_async::TokioHyper;
     /// use polyserve_core::ServerConfig;
     /// let _server = TokioHyper::new(ServerConfig::default())?.with_http2();
     /// # Ok::<(), polyserve_core::ConfigError>(())
@@ -213,10 +211,8 @@ impl TokioHyper {
     /// that supports.
     ///
     /// ```
-    /// use polyserve_async::servers::TokioHyper;
-    /// use polyserve_async::tower::AsTower;
-    /// use polyserve_core::service::Echo;
-    /// use polyserve_core::ServerConfig;
+    /// use polyserve_async::{AsTower, TokioHyper};
+    /// use polyserve_core::{Echo, ServerConfig};
     ///
     /// let server = TokioHyper::new(ServerConfig::default().workers(1))?;
     /// let running = server.serve_tower("127.0.0.1:0", AsTower::new(Echo))?;

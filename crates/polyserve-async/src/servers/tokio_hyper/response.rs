@@ -17,8 +17,7 @@ use http::response::Parts;
 use http::{HeaderMap, HeaderValue, Response};
 use http_body::{Body, Frame, SizeHint};
 use hyper::ext::ReasonPhrase;
-use polyserve_core::Reply;
-use polyserve_core::service::Body as ReplyBody;
+use polyserve_core::{Body as ReplyBody, Reply};
 use polyserve_serving::memory::Reservation;
 
 use super::connection_state::{ConnectionState, HyperShared};

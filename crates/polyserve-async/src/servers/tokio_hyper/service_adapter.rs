@@ -19,9 +19,7 @@ use http::request::Parts;
 use http::{HeaderMap, Response};
 use http_body::Body as _;
 use hyper::body::Incoming;
-use polyserve_core::answer::{Answer, BoxFuture};
-use polyserve_core::service::Body;
-use polyserve_core::{Head, Headers, Method, Reply, Request, Status, Version};
+use polyserve_core::{Answer, Body, BoxFuture, Head, Headers, Method, Reply, Request, Status, Version};
 use polyserve_serving::http1::decode::{Framing, Refusal};
 use polyserve_serving::memory::{Reservation, out_of_memory_reply};
 

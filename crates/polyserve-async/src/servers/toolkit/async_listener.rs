@@ -12,10 +12,8 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use polyserve_core::shutdown::ShutdownBegun;
-use polyserve_core::timer;
-use polyserve_serving::ACCEPT_BACKOFF;
-use polyserve_serving::net;
+use polyserve_core::{ShutdownBegun, timer};
+use polyserve_serving::{ACCEPT_BACKOFF, net};
 
 use super::async_connection::ConnectionRegistry;
 use super::async_socket::{AsyncSocket, Direction, Transfer};

@@ -10,8 +10,7 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
-use polyserve_core::Completer;
-use polyserve_core::answer::{Answer, promise};
+use polyserve_core::{Answer, Completer, promise};
 use polyserve_serving::SHUTDOWN_SLACK;
 
 /// The threads of a run. Dropping the group signals them to end, and waits for none.

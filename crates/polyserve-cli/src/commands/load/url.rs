@@ -7,7 +7,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use anyhow::anyhow;
-use polyserve::net::resolve_all;
+use polyserve::resolve_addresses;
 use polyserve_lab::Misuse;
 
 /// A server and a path on it.
@@ -107,7 +107,7 @@ impl Url {
     ///
     /// Source: RFC 6761, 6.3.
     fn addrs(&self) -> io::Result<Vec<SocketAddr>> {
-        let resolved = resolve_all(&self.address);
+        let resolved = resolve_addresses(&self.address);
         let (name, port) = self.address.rsplit_once(':').unwrap_or_default();
         let name = name.strip_suffix('.').unwrap_or(name).to_ascii_lowercase();
         let Ok(port) = port.parse() else { return resolved };

@@ -3,12 +3,11 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-use polyserve::config::MAX_WORKERS;
+use polyserve::ServerConfig;
 use polyserve_experiments::matrix::plan::MatrixAxes;
 use polyserve_experiments::matrix::{Bench, Matrix, MatrixCandidate};
-use polyserve_lab::Misuse;
 use polyserve_lab::experiment::distinct;
-use polyserve_lab::limits;
+use polyserve_lab::{Misuse, limits};
 use serde_json::json;
 
 use super::session::Context;
@@ -66,8 +65,8 @@ impl MatrixArgs {
         };
         let (pools, connections) =
             (or_default(&self.pools, default_pools), or_default(&self.connections, &CONNECTIONS));
-        if let Some(size) = pools.iter().find(|size| !(1..=MAX_WORKERS).contains(*size)) {
-            return Err(Misuse(format!("--pools {size} is not from 1 to {MAX_WORKERS}")).into());
+        if let Some(size) = pools.iter().find(|size| !(1..=ServerConfig::MAX_WORKERS).contains(*size)) {
+            return Err(Misuse(format!("--pools {size} is not from 1 to {}", ServerConfig::MAX_WORKERS)).into());
         }
         if connections.contains(&0) {
             return Err(Misuse("--connections 0 is not 1 or more".into()).into());

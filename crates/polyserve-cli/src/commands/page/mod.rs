@@ -7,13 +7,12 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use polyserve::config::MAX_WORKERS;
+use polyserve::ServerConfig;
 use polyserve_experiments::page::{Conditions, PageFile, PagePart, PageSource, WaitingPage, published};
-use polyserve_lab::Misuse;
 use polyserve_lab::experiment::{RecordArgs, distinct};
 use polyserve_lab::launch::page_twins::{self, TwinPage};
-use polyserve_lab::limits;
 use polyserve_lab::statistics::MIN_ROUNDS;
+use polyserve_lab::{Misuse, limits};
 
 use self::entrants::Selection;
 use super::cores::CoresArgs;
@@ -149,10 +148,12 @@ impl PageArgs {
         let Some(list) = flag else {
             return Ok(if self.quick { vec![1, 8, 32, 128] } else { vec![1, 2, 4, 8, 16, 32, 64, 128] });
         };
-        let number = |text: &str| text.trim().parse().ok().filter(|workers| (1..=MAX_WORKERS).contains(workers));
+        let number =
+            |text: &str| text.trim().parse().ok().filter(|workers| (1..=ServerConfig::MAX_WORKERS).contains(workers));
         let numbers: Option<Vec<usize>> = list.split(',').map(number).collect();
-        let numbers = numbers
-            .ok_or_else(|| Misuse(format!("--workers {list:?} is no list of numbers from 1 to {MAX_WORKERS}")))?;
+        let numbers = numbers.ok_or_else(|| {
+            Misuse(format!("--workers {list:?} is no list of numbers from 1 to {}", ServerConfig::MAX_WORKERS))
+        })?;
         Ok(distinct(numbers))
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use polyserve::config::MAX_WORKERS;
+use polyserve::ServerConfig;
 use polyserve_lab::Misuse;
 use polyserve_lab::experiment::{RecordArgs, distinct};
 use polyserve_lab::scale::experiment::Target;
@@ -120,8 +120,10 @@ impl ScaleArgs {
         }
         let with_points = |axis| {
             let mut points = if self.points.is_empty() { default_points(axis) } else { self.points.clone() };
-            if let Some(large) = points.iter().find(|workers| axis == Axis::Workers && **workers > MAX_WORKERS as u64) {
-                return Err(Misuse(format!("--points {large}: workers are {MAX_WORKERS} at most")));
+            if let Some(large) =
+                points.iter().find(|workers| axis == Axis::Workers && **workers > ServerConfig::MAX_WORKERS as u64)
+            {
+                return Err(Misuse(format!("--points {large}: workers are {} at most", ServerConfig::MAX_WORKERS)));
             }
             points.sort_unstable();
             points.dedup();

@@ -6,8 +6,7 @@ use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 
 use polyserve::catalog::Catalog;
-use polyserve::service::Echo;
-use polyserve::{Running, ServerConfig, ServerExt as _};
+use polyserve::{Echo, Running, ServerConfig, ServerExt as _};
 use polyserve_lab::reference::{BODY, with_references};
 
 use super::PATIENCE;

@@ -1,7 +1,6 @@
 //! Bodies of requests, read from the connection's input.
 
-use polyserve_core::ServerConfig;
-use polyserve_core::service::Status;
+use polyserve_core::{ServerConfig, Status};
 
 use super::Flaw;
 use super::head::{Framing, RequestError, is_token, refuse};

@@ -9,9 +9,8 @@ use std::sync::MutexGuard;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use polyserve_core::service::{Body, Status};
 use polyserve_core::sync::lock;
-use polyserve_core::{Answer, Head, Method, Reply, Request};
+use polyserve_core::{Answer, Body, Head, Method, Reply, Request, Status};
 use polyserve_serving::http1::TimeLimit;
 use polyserve_serving::memory::{Reservation, out_of_memory_reply};
 use serde_json::{Map, Value};

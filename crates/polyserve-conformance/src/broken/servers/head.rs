@@ -1,7 +1,6 @@
 //! Heads of requests. Each read parses the head again from its start. This is slow, but short and independent of the codec.
 
-use polyserve_core::service::{Header, Method, Status, Version};
-use polyserve_core::{Head, Headers, ServerConfig};
+use polyserve_core::{Head, Header, Headers, Method, ServerConfig, Status, Version};
 
 use super::Flaw;
 

@@ -5,8 +5,7 @@ use std::net::TcpStream;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use polyserve_core::service::Status;
-use polyserve_core::{AnswerReport, Reply};
+use polyserve_core::{AnswerReport, Reply, Status};
 use polyserve_serving::http1::TimeLimit;
 use polyserve_serving::memory::Reservation;
 

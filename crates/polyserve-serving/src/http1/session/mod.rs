@@ -40,10 +40,8 @@ use std::time::Instant;
 
 use buffered_input::BufferedInput;
 use pending_body::PendingBody;
-use polyserve_core::answer::BoxFuture;
-use polyserve_core::executor::isolated;
 use polyserve_core::panics::{drop_payload, panic_text};
-use polyserve_core::service::{Method, Reply, Status, Version};
+use polyserve_core::{BoxFuture, Method, Reply, Status, Version, isolated};
 use unsent::Unsent;
 
 use super::decode::{Parsed, Refusal};

@@ -2,7 +2,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use polyserve_core::service::{Reply, Status};
+use polyserve_core::{Reply, Status};
 
 use super::pending_body::PendingBody;
 use super::{AnswerContext, Env, MAX_EMPTY_LINES, OUTPUT_BOUND, Phase, Scratch, Session, SessionState, Want};

@@ -4,9 +4,7 @@ use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::SystemTime;
 
-use polyserve_core::answer::Answer;
-use polyserve_core::answer_hook::AnswerReport;
-use polyserve_core::service::{Reply, Request, Version};
+use polyserve_core::{Answer, AnswerReport, Reply, Request, Version};
 
 use super::buffered_input::BufferedInput;
 use super::{

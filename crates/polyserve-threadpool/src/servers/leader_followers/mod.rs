@@ -98,8 +98,7 @@ const MIN_FAST_ACCEPTS: u64 = 32;
 /// The server in which each connection has a thread, and the threads take turns to accept.
 ///
 /// ```
-/// use polyserve_core::service::Request;
-/// use polyserve_core::{Reply, ServerConfig, ServerExt};
+/// use polyserve_core::{Reply, Request, ServerConfig, ServerExt};
 /// use polyserve_threadpool::LeaderFollowers;
 ///
 /// let server = LeaderFollowers::new(ServerConfig::default().max_connections(100))?;
@@ -287,8 +286,7 @@ mod tests {
     use std::sync::Barrier;
     use std::thread::JoinHandle;
 
-    use polyserve_core::service::Echo;
-    use polyserve_core::{Answer, Reply, Request, Status};
+    use polyserve_core::{Answer, Echo, Reply, Request, Status};
 
     use super::*;
 

@@ -14,7 +14,7 @@ use std::thread::{self, JoinHandle, Thread};
 use std::time::{Duration, Instant};
 
 use polyserve_core::sync::{lock, read};
-use polyserve_core::{ServerConfig, config};
+use polyserve_core::{ServerConfig, cores};
 use polyserve_serving::blocking::{ThreadConnection, ThreadRole, serve_until_linger};
 use polyserve_serving::net;
 use polyserve_serving::{
@@ -127,7 +127,7 @@ impl RunState {
         let server = Arc::new(bound.server);
         Ok(Self {
             wake: server.wake_pipe()?,
-            connections: Arc::new(ConnectionTable::new(Arc::clone(&server), config::cores())),
+            connections: Arc::new(ConnectionTable::new(Arc::clone(&server), cores())),
             threads: Mutex::default(),
             listener: RwLock::new(Some(bound.listener)),
             lingering: Mutex::new(LingeringSet::new(server.config.linger_timeout)),

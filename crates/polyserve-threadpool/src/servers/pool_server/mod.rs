@@ -66,8 +66,7 @@ use worker::PoolServerState;
 /// The server that multiplexes connections over an executor.
 ///
 /// ```
-/// use polyserve_core::service::Request;
-/// use polyserve_core::{Reply, ServerConfig, ServerExt};
+/// use polyserve_core::{Reply, Request, ServerConfig, ServerExt};
 /// use polyserve_threadpool::PoolServer;
 ///
 /// let server = PoolServer::mpsc(ServerConfig::default().workers(4))?;

@@ -105,7 +105,7 @@ impl PoolServerState {
         registry.register(&mut SourceFd(&listener.as_raw_fd()), LISTENER, Interest::READABLE)?;
         let acceptor = EventListener::new(Arc::new(listener), server.config.backlog);
         let poller = Poller { poll, events: Events::with_capacity(1024), acceptor, batch: Vec::new() };
-        let cores = polyserve_core::config::cores();
+        let cores = polyserve_core::cores();
         let workers = executor.workers().unwrap_or(cores);
         let config = &server.config;
         let slots = Slots::new(config.max_connections);
