@@ -36,15 +36,9 @@ memory=crates/polyserve-memory/src
 catalog=crates/polyserve/src/catalog/builtin.rs
 sed 's/StdMutex/DummyStore/g; s/std_mutex/dummy_store/g' $memory/std_mutex.rs >$memory/dummy_store.rs
 printf '\nmod dummy_store;\npub use self::dummy_store::DummyStore;\n' >>$memory/lib.rs
-sed -i '/^fn memory(catalog: Catalog)/,/^}/s#^    catalog$#    catalog.with_repo(\
-        repo!("dummy_store", "a store of this test", REPO, polyserve::memory::DummyStore).with_suits(Suits {\
-            when: |_| true,\
-            why: "a test",\
-            overhead: 0,\
-            usual: true,\
-        }),\
-    )#' $catalog
-sed -i 's#^        "std_mutex" => .*#&\n        "dummy_store" => std::sync::Arc::new(polyserve::memory::DummyStore::of::<E>()),#' $catalog
+sed -i 's#^repos! {$#&\
+    "dummy_store", "a store of this test", REPO, polyserve::memory::DummyStore\
+        => .with_suits(Suits { when: |_| true, why: "a test", overhead: 0, usual: true });#' $catalog
 
 step "add a server: its file, the list of its crate, the catalog"
 servers=crates/polyserve-threadpool/src/servers

@@ -8,10 +8,12 @@ pub(super) mod located;
 use polyserve::prelude::*;
 use polyserve_core::Echo;
 
+#[cfg(any(feature = "threadpool", feature = "memory", feature = "tokio", feature = "smol"))]
+use super::BuildCode;
 #[cfg(feature = "memory")]
 use super::Suits;
-#[cfg(any(feature = "threadpool", feature = "memory", feature = "tokio", feature = "smol"))]
-use super::{BuildCode, Tag};
+#[cfg(any(feature = "threadpool", feature = "memory", feature = "tokio"))]
+use super::Tag;
 use super::{Entry, Promise};
 #[cfg(feature = "threadpool")]
 use super::{ExecutorEntry, ServerEntry};
@@ -45,6 +47,34 @@ macro_rules! repo {
     ($name:literal, $summary:literal, $promises:expr, $repo:ty, start) => {
         Entry::repo($name, $summary, $promises, || Ok(std::sync::Arc::new(<$repo>::start()?)))
             .with_code(BuildCode::new(None, concat!(stringify!($repo), "::start()?")))
+    };
+}
+
+/// Defines `memory`, which adds the repos to a catalog, and `repo_of`, which builds one of them for entities of any type. The
+/// entry of a repo is `repo!` of its arguments, and then the calls after `=>`. The type of a repo has a constructor `of` too.
+#[cfg(feature = "memory")]
+macro_rules! repos {
+    ($(
+        $(#[$cfg:meta])*
+        $name:literal, $summary:literal, $promises:expr, $repo:ty $(, $start:ident)?
+        $(=> $(.$with:ident($($argument:tt)*))+)?;
+    )*) => {
+        fn memory(catalog: Catalog) -> Catalog {
+            $(
+                $(#[$cfg])*
+                let catalog =
+                    catalog.with_repo(repo!($name, $summary, $promises, $repo $(, $start)?)$($(.$with($($argument)*))+)?);
+            )*
+            catalog
+        }
+
+        /// Builds the repo in memory with this name for entities of any type.
+        pub(super) fn repo_of<E: Identifiable>(name: &str) -> Option<std::sync::Arc<dyn EntityRepo<E>>> {
+            Some(match name {
+                $($(#[$cfg])* $name => std::sync::Arc::new(<$repo>::of::<E>()),)*
+                _ => return None,
+            })
+        }
     };
 }
 
@@ -264,42 +294,33 @@ const PACKED_KEYS: u64 = 1_000_000;
 const PAPAYA_KEYS: u64 = 100_000;
 
 #[cfg(feature = "memory")]
-fn memory(catalog: Catalog) -> Catalog {
-    let catalog = catalog
-        .with_repo(repo!("std_mutex", "one map behind one mutex: the baseline", REPO, StdMutex))
-        .with_repo(repo!("std_rwlock", "one map behind one readers-writer lock", REPO, StdRwlock).with_suits(Suits {
+repos! {
+    "std_mutex", "one map behind one mutex: the baseline", REPO, StdMutex;
+    "std_rwlock", "one map behind one readers-writer lock", REPO, StdRwlock
+        => .with_suits(Suits {
             when: |workload| !workload.waits && workload.cores == 1,
             why: "on one core, one lock is the fastest, unless entities come and go",
             overhead: 99,
             usual: false,
-        }))
-        .with_repo(
-            repo!(
-                "two_level",
-                "a lock for the map, and a lock for each entity: as published",
-                REPO,
-                polyserve::memory::TwoLevel
-            )
-            .with_suits(Suits {
-                when: |workload| workload.is_parallel() && workload.writes_much() && workload.is_large(),
-                why: "on several cores that write large entities, an entity is copied under its own lock alone",
-                overhead: 126,
-                usual: false,
-            }),
-        )
-        .with_repo(
-            repo!("sharded", "tables in shards, each behind a readers-writer lock", REPO, Sharded)
-                .with_tags(&[Tag::Scale, Tag::NextToMap("dashmap"), Tag::NextToMap("papaya")])
-                .with_suits(Suits {
-                    when: |_| true,
-                    why: "it is among the first with reads and writes, unless most ids are new",
-                    overhead: 92,
-                    usual: true,
-                }),
-        );
+        });
+    "two_level", "a lock for the map, and a lock for each entity: as published", REPO, polyserve::memory::TwoLevel
+        => .with_suits(Suits {
+            when: |workload| workload.is_parallel() && workload.writes_much() && workload.is_large(),
+            why: "on several cores that write large entities, an entity is copied under its own lock alone",
+            overhead: 126,
+            usual: false,
+        });
+    "sharded", "tables in shards, each behind a readers-writer lock", REPO, Sharded
+        => .with_tags(&[Tag::Scale, Tag::NextToMap("dashmap"), Tag::NextToMap("papaya")])
+        .with_suits(Suits {
+            when: |_| true,
+            why: "it is among the first with reads and writes, unless most ids are new",
+            overhead: 92,
+            usual: true,
+        });
     #[cfg(feature = "packed")]
-    let catalog = catalog.with_repo(
-        repo!("packed", "entities packed in pages, in shards: the smallest", REPO, Packed).with_suits(Suits {
+    "packed", "entities packed in pages, in shards: the smallest", REPO, Packed
+        => .with_suits(Suits {
             when: |workload| {
                 let leads = workload.writes_much() && !workload.is_large() && workload.keys < PACKED_KEYS;
                 !workload.waits && (leads || workload.memory_limit.is_some())
@@ -307,53 +328,34 @@ fn memory(catalog: Catalog) -> Catalog {
             why: "it is the smallest, and among the fastest if at least half of the requests write small entities",
             overhead: 30,
             usual: false,
-        }),
-    );
+        });
     #[cfg(feature = "copy-on-write")]
-    let catalog = catalog.with_repo(repo!(
-        "copy_on_write",
-        "immutable chunks behind pointers: readers never wait",
-        REPO,
-        polyserve::memory::CopyOnWrite
-    ));
-    let catalog = catalog.with_repo(repo!(
-        "actor",
-        "a thread for each shard, messages instead of locks",
-        &[Promise::Linearizable, Promise::AnswersLater, Promise::BoundedMailboxes, Promise::Volatile],
-        polyserve::memory::Actor,
-        start
-    ));
+    "copy_on_write", "immutable chunks behind pointers: readers never wait", REPO, polyserve::memory::CopyOnWrite;
+    "actor", "a thread for each shard, messages instead of locks", ACTOR, polyserve::memory::Actor, start;
     #[cfg(feature = "dashmap")]
-    let catalog = catalog.with_repo(
-        repo!("dashmap", "the sharded map of the dashmap crate", REPO, polyserve::memory::Dashmap)
-            .with_tags(&[Tag::NextToMap("dashmap")]),
-    );
+    "dashmap", "the sharded map of the dashmap crate", REPO, polyserve::memory::Dashmap
+        => .with_tags(&[Tag::NextToMap("dashmap")]);
     #[cfg(feature = "papaya")]
-    let catalog = catalog.with_repo(
-        repo!("papaya", "the lock-free map of the papaya crate", REPO, polyserve::memory::Papaya)
-            .with_tags(&[Tag::NextToMap("papaya")])
-            .with_suits(Suits {
-                when: |workload| {
-                    let leads = workload.hardly_writes() && workload.keys <= PAPAYA_KEYS && !workload.is_large();
-                    workload.is_parallel() && leads
-                },
-                why: "on several cores that hardly write, readers without locks lead, up to 100,000 small entities",
-                overhead: 111,
-                usual: false,
-            }),
-    );
+    "papaya", "the lock-free map of the papaya crate", REPO, polyserve::memory::Papaya
+        => .with_tags(&[Tag::NextToMap("papaya")])
+        .with_suits(Suits {
+            when: |workload| {
+                let leads = workload.hardly_writes() && workload.keys <= PAPAYA_KEYS && !workload.is_large();
+                workload.is_parallel() && leads
+            },
+            why: "on several cores that hardly write, readers without locks lead, up to 100,000 small entities",
+            overhead: 111,
+            usual: false,
+        });
     #[cfg(feature = "scc")]
-    let catalog = catalog.with_repo(
-        repo!("scc", "the map of the scc crate, a lock for each bucket", REPO, polyserve::memory::Scc)
-            .with_tags(&[Tag::NextToMap("scc")])
-            .with_suits(Suits {
-                when: |workload| workload.is_parallel() && !workload.writes_much() && !workload.hardly_writes(),
-                why: "on several cores that also write, a lock for each bucket leads if ids are new, and ties if not",
-                overhead: 101,
-                usual: false,
-            }),
-    );
-    catalog
+    "scc", "the map of the scc crate, a lock for each bucket", REPO, polyserve::memory::Scc
+        => .with_tags(&[Tag::NextToMap("scc")])
+        .with_suits(Suits {
+            when: |workload| workload.is_parallel() && !workload.writes_much() && !workload.hardly_writes(),
+            why: "on several cores that also write, a lock for each bucket leads if ids are new, and ties if not",
+            overhead: 101,
+            usual: false,
+        });
 }
 
 /// Builds the repo in memory with this name for entities of any type.
@@ -362,28 +364,9 @@ pub(super) fn repo_of<E: Identifiable>(_name: &str) -> Option<std::sync::Arc<dyn
     None
 }
 
-/// Builds the repo in memory with this name for entities of any type.
+/// The promises of the repo with a thread for each shard.
 #[cfg(feature = "memory")]
-pub(super) fn repo_of<E: Identifiable>(name: &str) -> Option<std::sync::Arc<dyn EntityRepo<E>>> {
-    Some(match name {
-        "std_mutex" => std::sync::Arc::new(StdMutex::of::<E>()),
-        "std_rwlock" => std::sync::Arc::new(StdRwlock::of::<E>()),
-        "two_level" => std::sync::Arc::new(polyserve::memory::TwoLevel::of::<E>()),
-        "sharded" => std::sync::Arc::new(Sharded::of::<E>()),
-        #[cfg(feature = "packed")]
-        "packed" => std::sync::Arc::new(Packed::of::<E>()),
-        #[cfg(feature = "copy-on-write")]
-        "copy_on_write" => std::sync::Arc::new(polyserve::memory::CopyOnWrite::of::<E>()),
-        "actor" => std::sync::Arc::new(polyserve::memory::Actor::of::<E>()),
-        #[cfg(feature = "dashmap")]
-        "dashmap" => std::sync::Arc::new(polyserve::memory::Dashmap::of::<E>()),
-        #[cfg(feature = "papaya")]
-        "papaya" => std::sync::Arc::new(polyserve::memory::Papaya::of::<E>()),
-        #[cfg(feature = "scc")]
-        "scc" => std::sync::Arc::new(polyserve::memory::Scc::of::<E>()),
-        _ => return None,
-    })
-}
+const ACTOR: &[Promise] = &[Promise::Linearizable, Promise::AnswersLater, Promise::BoundedMailboxes, Promise::Volatile];
 
 /// The promises of a repo that works on the caller's thread.
 #[cfg(feature = "memory")]
