@@ -9,7 +9,7 @@ use polyserve_conformance::broken::repos::{
     FirstPutStays, FirstWakerOnly, IgnoresConditions, InventedEntity, LaggingReplica, LateVersion, LossyValue,
     LostCopy, LostToRemove, LostUpdate, MiscountedLen, NarrowId, NeverAnswers, PoisonedLock, RefusesAndRemoves,
     RemoveKeepsEntity, RemovesTwoIds, ReplacedSaysCreated, StaleCache, StaleRead, TextValue, Tombstones, TornRead,
-    VisitsAndAnswersAbsent, VisitsAndAnswersLater, WithdrawnPut,
+    VisitsAndAnswersAbsent, VisitsAndAnswersLater, VisitsAnother, WithdrawnPut,
 };
 use polyserve_conformance::property::{Property, PropertyVerdict, check};
 use polyserve_conformance::repo::{LaterReference, PROPERTIES, Reference, RepoSubject};
@@ -110,6 +110,7 @@ catches! {
     removes_two_ids: agrees_with_a_map, now::<RemovesTwoIds>();
     visits_and_answers_absent: visit_is_called_exactly_once, now::<VisitsAndAnswersAbsent>();
     visits_and_answers_later: visit_is_called_exactly_once, now::<VisitsAndAnswersLater>().answers_now_or_later();
+    visits_another: visit_is_called_exactly_once, now::<VisitsAnother>();
     later_declared_now: now_means_now, now::<LaterReference>();
     now_declared_later: now_means_now, later::<Reference>();
     poisoned_lock: a_panicking_visit_costs_one_answer, now::<PoisonedLock>();

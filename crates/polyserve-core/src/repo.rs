@@ -151,14 +151,15 @@ pub type RepoAnswer<T> = Answer<Result<T, RepoError>>;
 pub enum Lookup<E = Entity> {
     /// There is no entity with this id.
     Absent,
-    /// The visit saw the entity. Only [`Visit::show`] makes it.
+    /// The visit saw the entity. Only [`Visit::show`] makes it, of this visit: a repo must not answer for another one.
     Visited(Visited),
     /// The entity. The visit saw nothing.
     Fetched(E),
 }
 
 /// The proof that a visit was called. [`Visit::show`] returns it in [`Lookup::Visited`], and there is no other way to make or
-/// copy one.
+/// copy one. It does not prove which visit was called: a repo that answers with the proof of another visit breaks the contract, and
+/// the conformance kit finds it.
 #[derive(Debug, PartialEq)]
 pub struct Visited(());
 

@@ -300,7 +300,7 @@ impl<'a> RepoClient<'a> {
                     None => return Ok(Action::Get(None)),
                     Some(Lookup::Absent) => return Ok(Action::Get(Some(ReadValue::Absent))),
                     Some(Lookup::Fetched(entity)) => value_of(key, entity.as_ref()),
-                    Some(Lookup::Visited(_)) => visited.expect("the answer proves the visit"),
+                    Some(Lookup::Visited(_)) => visited.expect("a repo answers Visited only after the visit"),
                 };
                 Action::Get(Some(ReadValue::Value(value?)))
             }

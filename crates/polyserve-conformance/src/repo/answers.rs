@@ -13,8 +13,8 @@ use super::store::Answers;
 use super::store::{Store, outcome};
 use crate::property::Outcome;
 
-/// A visit is called before the call returns if the answer is `Visited`. Otherwise it is never called. By their types, it is
-/// not called twice, and there is no such answer without a call.
+/// A visit is called before the call returns if the answer is `Visited`. Otherwise it is never called. By its type, it is
+/// not called twice. A repo that answers for the call of another visit is found here.
 pub fn visit_is_called_exactly_once(subject: &RepoSubject) -> Outcome {
     subject.run(|store| {
         store.put(Entity::new(7, "seven", 7.0));

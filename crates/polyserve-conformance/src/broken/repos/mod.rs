@@ -14,7 +14,7 @@ pub use ordered::{DirtyRead, EarlyAck, LateVersion, StaleCache, WithdrawnPut};
 pub use plain::{
     AlwaysRemoved, AlwaysReplaced, CutAtNul, DelayedPut, Evicting, FirstPutStays, IgnoresConditions, InventedEntity,
     LossyValue, MiscountedLen, NarrowId, PoisonedLock, RefusesAndRemoves, RemoveKeepsEntity, RemovesTwoIds,
-    ReplacedSaysCreated, TextValue, Tombstones, VisitsAndAnswersAbsent,
+    ReplacedSaysCreated, TextValue, Tombstones, VisitsAndAnswersAbsent, VisitsAnother,
 };
 pub use raced::{
     ChecksThenWrites, DivergedReplicas, DoubleRemove, DroppedPut, EmptyWhileGrowing, LaggingReplica, LostCopy,

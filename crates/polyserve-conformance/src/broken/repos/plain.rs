@@ -259,6 +259,19 @@ impl EntityRepo for VisitsAndAnswersAbsent {
     delegate!(put remove len put_if remove_if);
 }
 
+/// Calls a visit of its own, and answers as if it had called the caller's. Caught by `visit_is_called_exactly_once`.
+#[derive(Debug, Default)]
+pub struct VisitsAnother {
+    inner: Reference,
+}
+
+impl EntityRepo for VisitsAnother {
+    fn get(&self, &id: &i64, _: Visit<'_>) -> RepoAnswer<Lookup> {
+        self.inner.get(&id, Visit::new(&mut |_| ()))
+    }
+    delegate!(put remove len put_if remove_if);
+}
+
 /// Fails for ever after a visit has panicked. Caught by `a_panicking_visit_costs_one_answer`.
 #[derive(Debug, Default)]
 pub struct PoisonedLock {
