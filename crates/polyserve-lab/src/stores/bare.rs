@@ -7,7 +7,7 @@
 //! `bare/hash_map` is for one thread: the lower limit of all costs. It is in a `RefCell`, because the loops share the store;
 //! this costs a comparison and two writes.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 use std::io;
@@ -20,7 +20,7 @@ use polyserve::memory::{Dashmap, Packed, Papaya, Scc, Sharded, StdMutex, StdRwlo
 use polyserve::{Entity, EntityRef, Put, Removed, RepoError};
 
 use super::erased::{Erased, ErasedStore};
-use super::store::{MeasuredStore, RepoStore, in_threads};
+use super::store::{MeasuredStore, RepoStore, check_form, in_threads};
 
 /// The prefix of a bare map's name.
 pub const PREFIX: &str = "bare/";
@@ -71,7 +71,15 @@ pub fn maker(catalog: &Catalog, name: &str) -> anyhow::Result<StoreMaker> {
         "typed/scc" => of(|| Ok(RepoStore(Scc::new()))),
         _ => {
             let entry = catalog.repo(name)?.clone();
-            of(move || Ok(RepoStore(entry.build()?)))
+            let is_checked = Cell::new(false);
+            of(move || {
+                // A store of its own is checked, so that the measured one is new.
+                if !is_checked.get() {
+                    check_form(&*entry.build()?)?;
+                    is_checked.set(true);
+                }
+                Ok(RepoStore(entry.build()?))
+            })
         }
     })
 }

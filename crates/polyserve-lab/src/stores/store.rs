@@ -6,9 +6,11 @@
 //! Cost: none in addition to the store's. The wait for a deferred answer parks the thread.
 
 use std::fmt;
+use std::io;
 use std::thread;
 
 use anyhow::anyhow;
+use polyserve::panics::isolate;
 use polyserve::{Answer, Entity, EntityRef, EntityRepo, Lookup, Put, Removed, RepoAnswer, RepoError, Shown, Visit};
 
 use crate::machine::Cores;
@@ -100,10 +102,30 @@ impl<R: EntityRepo> fmt::Debug for RepoStore<R> {
 ///
 /// # Panics
 ///
-/// Panics if the repo's own form of the entity does not show them: a copy would be measured too.
+/// Panics if the repo's own form of the entity does not show them. [`check_form`] finds such a repo first.
 #[inline]
 pub(super) fn fields<'a>(shown: &Shown<'a>) -> EntityRef<'a> {
-    shown.fields().expect("a measured store shows the fields")
+    shown.fields().expect("the repo was checked when it was made")
+}
+
+/// Checks that a new repo shows the fields of an entity: otherwise a copy would be measured too. Other faults of the repo are found
+/// while it is measured.
+///
+/// # Errors
+///
+/// Returns an error if the repo shows an entity in a form of its own without fields.
+pub(super) fn check_form(repo: &dyn EntityRepo) -> io::Result<()> {
+    let mut has_fields = true;
+    let _ = isolate(|| {
+        let _ = repo.put(Entity::new(0, "", 0.0)).wait();
+        let _ = repo.get(&0, Visit::new(&mut |shown| has_fields = shown.fields().is_some())).wait();
+    });
+    if has_fields {
+        return Ok(());
+    }
+    Err(io::Error::other(
+        "its form of an entity does not show the fields, so it cannot be measured: implement StoredForm::fields",
+    ))
 }
 
 /// Shows the entity of an answer that is not [`Lookup::Visited`].

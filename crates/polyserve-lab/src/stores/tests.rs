@@ -1,11 +1,13 @@
 //! Stores without and with faults, and resumed runs: with a few operations each.
 
+use std::error::Error;
 use std::path::Path;
 use std::sync::Arc;
 
 use polyserve::catalog::{Catalog, Entry};
 use polyserve::{
-    Answer, Condition, Conditional, Entity, EntityRef, EntityRepo, Lookup, Put, Removed, RepoAnswer, Shutdown, Visit,
+    Answer, Condition, Conditional, Entity, EntityRef, EntityRepo, Identifiable as _, Lookup, Put, Removed, RepoAnswer,
+    Shown, Shutdown, StoredForm, Visit,
 };
 use polyserve_load::Dist;
 
@@ -78,6 +80,20 @@ enum Fault {
     KeepsWhatIsRemoved,
     CountsOneMore,
     Panics,
+    HidesFields,
+}
+
+/// A form of an entity without fields, as a repo of a user may have it.
+struct Opaque(Entity);
+
+impl StoredForm<Entity> for Opaque {
+    fn to_entity(&self) -> Entity {
+        self.0.clone()
+    }
+
+    fn write_json(&self, out: &mut Vec<u8>) -> Result<(), Box<dyn Error + Send + Sync>> {
+        self.0.write_json(out)
+    }
 }
 
 /// A repo with a fault, which may answer later.
@@ -113,6 +129,9 @@ impl EntityRepo for Faulty {
         );
         match shown {
             Some(entity) if self.later => self.answer(Answer::Now(Ok(Lookup::Fetched(entity)))),
+            Some(entity) if matches!(self.fault, Some(Fault::HidesFields)) => {
+                Answer::Now(Ok(visit.show(Shown::stored(&Opaque(entity)))))
+            }
             Some(entity) => Answer::Now(Ok(visit.show(&entity))),
             None => self.answer(found),
         }
@@ -155,7 +174,7 @@ fn catalog(fault: Option<Fault>, later: bool) -> Catalog {
 
 fn error_of(fault: Fault, later: bool, workload: StoreWorkload) -> String {
     let store_run = StoreRun { loads: StoreLoad::all(&[workload], &[Dist::Uniform]), ..store_run("faulty", 2, 40) };
-    store_run.run(&catalog(Some(fault), later)).unwrap_err().to_string()
+    format!("{:#}", store_run.run(&catalog(Some(fault), later)).unwrap_err())
 }
 
 #[test]
@@ -180,6 +199,8 @@ fn what_is_wrong_is_found() {
         (Fault::KeepsWhatIsRemoved, StoreWorkload::Churn, "it has"),
         (Fault::CountsOneMore, StoreWorkload::Read, "it has 51 entities, expected 50"),
         (Fault::Panics, StoreWorkload::Read, "panicked"),
+        // Regression test: the measured threads panicked.
+        (Fault::HidesFields, StoreWorkload::Read, "implement StoredForm::fields"),
     ] {
         let error = error_of(fault, false, workload);
         assert!(error.contains(why), "{fault:?}: {error}");
