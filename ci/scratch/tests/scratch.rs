@@ -3,7 +3,7 @@
 use std::{thread, time::Duration};
 
 use axum::{Router, routing::get};
-use polyserve::{prelude::*, runtimes::FromTower};
+use polyserve::{async_::FromTower, prelude::*};
 use polyserve_conformance::{client::Client, repo::RepoSubject, repo_conformance};
 use scratch::{Account, Board, Tree};
 

@@ -65,7 +65,7 @@
 //!   data `durable_server`, `cluster_server`; a strategy of your own `custom_repo`, `custom_server`.
 //! * **The seams**: [`EntityRepo`], [`Service`], [`Executor`], [`Server`], and [`Answer`], the type that joins them. The types that
 //!   most programs use are in the [`prelude`], too. An item has one other path: the root, or the module that is named with it.
-//! * **The strategies**: [`memory`], [`threadpool`], `durable`, `cluster`, `runtimes`; the [`catalog`] has all of them by name.
+//! * **The strategies**: [`memory`], [`threadpool`], `durable`, `cluster`, `async_`; the [`catalog`] has all of them by name.
 //! * **Settings**: [`ServerConfig`]; from flags and variables, [`mod@env`].
 //! * **For authors of servers, executors and stores**: [`serving`], the toolkit, [`panics`], [`sync`], [`mailbox`] and [`stack`]. They
 //!   are unstable.
@@ -154,8 +154,9 @@ pub mod threadpool {
     pub use polyserve_threadpool::*;
 }
 
-/// Servers and executors on async runtimes.
+/// Servers and executors on async runtimes: the crate `polyserve-async`. The feature is `async`, and the module has an underscore because
+/// `async` is a keyword.
 #[cfg(any(feature = "tokio", feature = "tower", feature = "smol", feature = "futures"))]
-pub mod runtimes {
+pub mod async_ {
     pub use polyserve_async::*;
 }

@@ -15,8 +15,8 @@ use axum::response::{AppendHeaders, IntoResponse};
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use futures_lite::stream;
+use polyserve::async_::FromTower;
 use polyserve::prelude::*;
-use polyserve::runtimes::FromTower;
 use polyserve_conformance::client::Client;
 use tokio::runtime::Handle;
 

@@ -14,9 +14,9 @@
 use axum::Router;
 use axum::body::Bytes;
 use axum::routing::{get, post};
+use polyserve::async_::AsTower;
 use polyserve::env::Settings;
 use polyserve::prelude::*;
-use polyserve::runtimes::AsTower;
 
 fn main() -> anyhow::Result<()> {
     // First, so that an early Ctrl-C is not lost.

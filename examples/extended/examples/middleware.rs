@@ -6,9 +6,9 @@
 #![forbid(unsafe_code)]
 
 use axum::http::{Request, Response, StatusCode, header};
+use polyserve::async_::AsTower;
 use polyserve::env::Settings;
 use polyserve::prelude::{EntityService, ServerConfig, Sharded, Signals, TokioHyper};
-use polyserve::runtimes::AsTower;
 use tower::ServiceBuilder;
 use tower_http::compression::CompressionLayer;
 use tower_http::trace::TraceLayer;

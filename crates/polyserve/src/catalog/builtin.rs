@@ -184,14 +184,14 @@ fn tokio(catalog: Catalog) -> Catalog {
             "tasks that do not yield, on a multi-thread tokio runtime",
             &[Promise::BoundedQueue, Promise::SurvivesPanics],
             feature,
-            polyserve::runtimes::TokioTasks
+            polyserve::async_::TokioTasks
         ))
         .with_executor(executor!(
             "tokio_blocking",
             "tokio's blocking pool, which tokio recommends for blocking work",
             &[Promise::BoundedQueue, Promise::RunsInOrder, Promise::SurvivesPanics],
             feature,
-            polyserve::runtimes::TokioBlocking
+            polyserve::async_::TokioBlocking
         ))
 }
 
@@ -221,7 +221,7 @@ fn smol(catalog: Catalog) -> Catalog {
             "tasks that do not yield, on smol's async-executor",
             &[Promise::BoundedQueue, Promise::SurvivesPanics],
             Some("smol"),
-            polyserve::runtimes::SmolTasks
+            polyserve::async_::SmolTasks
         ))
 }
 
@@ -240,7 +240,7 @@ fn futures(catalog: Catalog) -> Catalog {
             "tasks that do not yield, on the thread pool of the futures crate",
             &[Promise::BoundedQueue, Promise::RunsInOrder, Promise::SurvivesPanics],
             Some("futures"),
-            polyserve::runtimes::FuturesTasks
+            polyserve::async_::FuturesTasks
         ))
 }
 
