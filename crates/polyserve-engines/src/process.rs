@@ -1,11 +1,12 @@
 //! What all engines need: programs, ports, directories, processes, and waits.
 
-use std::collections::BTreeSet;
 use std::env;
 use std::ffi::OsStr;
 use std::fmt;
 use std::fs;
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::os::linux::net::SocketAddrExt as _;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -43,19 +44,29 @@ pub fn program(name: &str) -> Result<PathBuf, Missing> {
     found.ok_or_else(|| Missing(format!("{name} is not installed")))
 }
 
-/// Returns a port of the loopback address that is free now, and that no other call returns. It is outside of the range
-/// from which the system takes ports for clients.
+/// Returns a port of the loopback address that is free now, and that no other call returns while this process lives, also in
+/// another process. It is outside of the range from which the system takes ports for clients.
+///
+/// An abstract Unix socket with the port in its name claims a port. Like ports, these names belong to a network name space, and the
+/// system frees them when the process ends.
 ///
 /// # Panics
 ///
 /// Panics if no port is free.
 pub fn free_port() -> u16 {
-    static TAKEN: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
-    let mut taken = TAKEN.lock().unwrap();
-    let first = 12_000 + (std::process::id() % 1_700) as u16 * 11;
-    let free = |port: &u16| !taken.contains(port) && TcpListener::bind((Ipv4Addr::LOCALHOST, *port)).is_ok();
-    let port = (first..32_000).chain(12_000..first).find(free).expect("a port is free");
-    taken.insert(port);
+    free_port_from(12_000 + (std::process::id() % 1_700) as u16 * 11)
+}
+
+/// Does the same from `first` on.
+fn free_port_from(first: u16) -> u16 {
+    static CLAIMS: Mutex<Vec<UnixDatagram>> = Mutex::new(Vec::new());
+    let claim = |port: u16| {
+        let name = SocketAddr::from_abstract_name(format!("polyserve-port-{port}")).ok()?;
+        let claim = UnixDatagram::bind_addr(&name).ok()?;
+        TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok().then_some((port, claim))
+    };
+    let (port, claim) = (first..32_000).chain(12_000..first).find_map(claim).expect("a port is free");
+    CLAIMS.lock().unwrap().push(claim);
     port
 }
 
@@ -235,4 +246,41 @@ pub fn wait_until_closed(ports: &[u16]) {
 /// Returns whether something listens at a port of the loopback address.
 pub fn listens(port: u16) -> Option<()> {
     TcpStream::connect((Ipv4Addr::LOCALHOST, port)).ok().map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    use std::io::{BufRead as _, BufReader};
+
+    const CHILD: &str = "ENGINES_TEST_PORT_CHILD";
+
+    /// Regression test: two processes that searched the same range took the same ports, because a port was free until its engine
+    /// listened.
+    #[test]
+    fn two_processes_take_different_ports() {
+        const FIRST: u16 = 20_000;
+        if env::var_os(CHILD).is_some() {
+            println!("port {}", free_port_from(FIRST));
+            // Keeps the port until the parent closes the pipe.
+            let _ = std::io::stdin().lines().next();
+            return;
+        }
+        let mut child = Command::new(env::current_exe().unwrap())
+            .args(["--exact", "process::tests::two_processes_take_different_ports", "--nocapture"])
+            .env(CHILD, "1")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
+        let port = lines.find_map(|line| line.split("port ").nth(1).map(str::to_owned));
+        let own = [(); 2].map(|()| free_port_from(FIRST));
+        drop(child.stdin.take());
+        lines.for_each(drop);
+        assert!(child.wait().unwrap().success());
+        let port: u16 = port.expect("the child prints its port").parse().unwrap();
+        assert!(!own.contains(&port) && own[0] != own[1], "{port}, {own:?}");
+    }
 }
