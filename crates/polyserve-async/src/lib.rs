@@ -21,17 +21,11 @@
 //!
 //! # What every executor promises
 //!
-//! Every executor of this crate keeps the contract of [`Executor`](polyserve_core::Executor). In addition:
+//! All that [`polyserve_serving::executor`] promises, and:
 //!
 //! * Jobs wait in slots of the executor, and the runtime's task has only the index of a slot. The slots bound the queue, and
 //!   waiting jobs can be dropped while all threads are stuck. The runtimes offer neither. The runtime decides the order in
 //!   which jobs run.
-//! * `execute` allocates nothing except what the runtime allocates for a task.
-//! * A job may call `close` on its own executor, or drop its last handle. That close neither waits for the job's thread nor
-//!   joins it: the thread counts as left behind. Queued jobs still run.
-//! * If `execute` overlaps a `close`, the job is handed back or runs once.
-//! * When its deadline passes, a `close` drops the queued jobs without running them, mostly on the caller's thread. A
-//!   later `close` may wait for the threads that were left behind. A drop does not wait for them.
 //! * Other tasks that a job spawns on the runtime are not counted and not waited for. They are cancelled when the runtime
 //!   ends.
 #![cfg_attr(docsrs, feature(doc_cfg))]

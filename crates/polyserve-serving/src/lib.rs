@@ -17,6 +17,7 @@
 //! | choose the idle connection to close, without the table | [`IdleQueue`], [`IdleSince`] |
 //! | wait for sockets with `poll(2)` | [`wait`] |
 //! | keep deadlines as numbers | [`millis`] |
+//! | run jobs in a bounded, closable executor | [`executor`]: [`Pool`](executor::Pool) over a [`Backend`](executor::Backend) |
 //! | isolate a panic of foreign code | [`polyserve_core::panics`] |
 //! | lock without poisoning | [`polyserve_core::sync`] |
 //! | send operations to one thread, bounded | [`polyserve_core::mailbox`] |
@@ -35,6 +36,7 @@ pub mod blocking;
 mod connection;
 mod connections;
 mod event_listener;
+pub mod executor;
 pub mod http1;
 mod incoming;
 mod lingering;

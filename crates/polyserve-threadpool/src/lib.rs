@@ -10,19 +10,14 @@
 //!
 //! # What every pool promises
 //!
-//! All that [`Executor`](polyserve_core::Executor) requires, and:
+//! All that [`polyserve_serving::executor`] promises, and:
 //!
-//! * `execute` allocates nothing. A job costs its queue's operations and two stores to a cache line of its worker. With the
-//!   feature `queue-waits`, every 61st job has a stamp.
+//! * A job costs its queue's operations and two stores to a cache line of its worker. With the feature `queue-waits`, every
+//!   61st job has a stamp.
 //! * An idle pool costs nothing: its workers are parked.
-//! * A job may call `close` on its own pool. That close neither waits for the job's worker nor joins it, so it cannot
-//!   deadlock. That worker counts as left behind. The same holds if the job drops the pool's last handle. Jobs that are
-//!   still queued run on the other workers, or on that worker once its job returns.
-//! * If `execute` overlaps a `close`, the job is handed back, or runs once. If the workers of [`MpscPool`] or
-//!   [`CrossbeamPool`] have ended by then, the job runs on a submitter's thread, inside `execute`, and counts as executed.
-//!   If another submitter runs it, it may still be running when both calls have returned.
-//! * A `close` drops the jobs that are still queued at its deadline, mostly on the caller's thread. A later `close` may
-//!   wait longer for the threads that were left behind. A drop does not wait for them.
+//! * If `execute` overlaps a `close`, and the workers of [`MpscPool`] or [`CrossbeamPool`] have ended by then, the job runs
+//!   on a submitter's thread, inside `execute`, and counts as executed. If another submitter runs it, it may still be
+//!   running when both calls have returned.
 //!
 //! # Servers
 //!

@@ -10,10 +10,16 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 
 use polyserve_core::sync::lock;
+use polyserve_serving::executor::{PoolShared, ThreadRegistry};
 use tokio::runtime::{Builder, Handle, Runtime};
 
-use super::tasks_config::TasksConfig;
-use super::threads::{Threads, join_once};
+/// Joins the thread unless it was joined before. Concurrent callers wait for the join too: the lock is held.
+pub(super) fn join_once(thread: &Mutex<Option<JoinHandle<()>>>) {
+    let mut thread = lock(thread);
+    if let Some(thread) = thread.take() {
+        let _ = thread.join(); // a panic has been reported
+    }
+}
 
 /// A tokio runtime that reports the start and the end of its threads.
 pub(super) struct CountedRuntime {
@@ -22,12 +28,12 @@ pub(super) struct CountedRuntime {
     runtime: Arc<Mutex<Option<Runtime>>>,
     /// The thread that drops the runtime.
     dropping: Mutex<Option<JoinHandle<()>>>,
-    threads: Arc<Threads>,
+    threads: Arc<ThreadRegistry>,
 }
 
 impl CountedRuntime {
-    pub(super) fn start(mut builder: Builder, config: &TasksConfig, threads: &Arc<Threads>) -> io::Result<Self> {
-        let (name, index) = (config.name.clone(), AtomicUsize::new(0));
+    pub(super) fn start(mut builder: Builder, shared: &PoolShared) -> io::Result<Self> {
+        let (threads, name, index) = (&shared.threads, shared.config.name.clone(), AtomicUsize::new(0));
         builder.thread_name_fn(move || format!("{name}-{}", index.fetch_add(1, Ordering::Relaxed)));
         let (starting, ending) = (Arc::clone(threads), Arc::clone(threads));
         builder.on_thread_start(move || {

@@ -26,10 +26,10 @@ use std::sync::{Arc, RwLock};
 
 use futures_executor::ThreadPool;
 use polyserve_core::sync::{read, write};
+use polyserve_serving::executor::{Pool, PoolConfig, PoolShared, ThreadRegistry};
 
-use super::tasks::{Backend, Task, Tasks, executor};
-use super::tasks_config::TasksConfig;
-use super::threads::Threads;
+use super::queue::JobQueue;
+use super::tasks::{Runtime, Task, Tasks};
 
 /// An executor on the futures crate's thread pool. The [crate](crate#what-every-executor-promises) lists its guarantees.
 ///
@@ -42,37 +42,30 @@ use super::threads::Threads;
 /// assert_eq!(tasks.close(None), 0); // runs the queued jobs, and joins the threads
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[derive(Debug)]
-pub struct FuturesTasks(pub(super) Tasks<FuturesBackend>);
+pub type FuturesTasks = Pool<Tasks<FuturesRuntime>>;
 
-pub(super) struct FuturesBackend {
+/// The thread pool of the futures crate.
+#[allow(missing_debug_implementations)] // only the executor's type names it
+pub struct FuturesRuntime {
     /// `None` once it is stopped.
     pool: RwLock<Option<ThreadPool>>,
     workers: usize,
-    threads: Arc<Threads>,
+    threads: Arc<ThreadRegistry>,
 }
 
-impl FuturesTasks {
-    /// Starts the pool.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the configuration is not valid or a thread cannot be started. Threads that were started are
-    /// ended.
-    pub fn new(config: TasksConfig) -> io::Result<Self> {
-        let tasks = Tasks::new(config, |config, threads, _| {
-            let adopting = Arc::clone(threads);
-            let mut builder = ThreadPool::builder();
-            builder.pool_size(config.workers).name_prefix(format!("{}-", config.name));
-            let pool = builder.after_start(move |_| adopting.adopt()).create()?;
-            (0..config.workers).for_each(|_| threads.started());
-            Ok(FuturesBackend { pool: RwLock::new(Some(pool)), workers: config.workers, threads: Arc::clone(threads) })
-        })?;
-        Ok(Self(tasks))
+impl Runtime for FuturesRuntime {
+    const NAME: &'static str = "FuturesTasks";
+
+    fn new(shared: &Arc<PoolShared>, _: &Arc<JobQueue>) -> io::Result<Self> {
+        let PoolConfig { workers, name, .. } = &shared.config;
+        let (threads, adopting) = (Arc::clone(&shared.threads), Arc::clone(&shared.threads));
+        let mut builder = ThreadPool::builder();
+        builder.pool_size(*workers).name_prefix(format!("{name}-")).after_start(move |_| adopting.adopt());
+        let pool = builder.create()?;
+        (0..*workers).for_each(|_| threads.started());
+        Ok(Self { pool: RwLock::new(Some(pool)), workers: *workers, threads })
     }
-}
 
-impl Backend for FuturesBackend {
     #[inline]
     fn spawn(&self, task: Task<Self>) -> bool {
         if let Some(pool) = &*read(&self.pool) {
@@ -92,8 +85,4 @@ impl Backend for FuturesBackend {
             });
         }
     }
-
-    fn join(&self) {}
 }
-
-executor!(FuturesTasks);

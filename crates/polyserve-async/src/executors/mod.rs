@@ -7,13 +7,12 @@
 #![cfg_attr(feature = "smol", doc = "| [`SmolTasks`] | a task of async-executor, run by threads of this executor |")]
 #![cfg_attr(feature = "futures", doc = "| [`FuturesTasks`] | a task of the futures crate's thread pool |")]
 //!
-//! Shared parts have files of their own:
+//! A strategy's file has its runtime: it spawns tasks and ends the threads. What all executors share is in
+//! [`polyserve_serving::executor`]: admission, counts, threads and closing. Shared parts of this crate:
 //!
-//! * `tasks_config`: the settings. `queue`: the slots in which jobs wait. `threads`: the count of the threads.
-//! * `tasks`: running a job and closing an executor, for any runtime.
+//! * [`TasksConfig`]: the settings. `queue`: the slots in which jobs wait. `tasks`: running the job of a slot, and stopping
+//!   the runtime.
 //! * `counted_runtime` and `watch`: a tokio runtime, and a thread that wakes it for a job that it has overlooked.
-//!
-//! A strategy's file has its backend: it spawns tasks and ends the threads.
 //!
 //! The crate's documentation lists what all of them promise.
 
@@ -29,8 +28,6 @@ mod smol_tasks;
 mod tasks;
 #[cfg(any(feature = "tokio", feature = "smol", feature = "futures"))]
 mod tasks_config;
-#[cfg(any(feature = "tokio", feature = "smol", feature = "futures"))]
-mod threads;
 #[cfg(feature = "tokio")]
 mod tokio_blocking;
 #[cfg(feature = "tokio")]

@@ -1,106 +1,73 @@
-//! The slots in which jobs wait, and one word: the number of waiting jobs, the number of running jobs, and a closed flag.
+//! The slots in which the jobs of a runtime's executor wait.
 //!
 //! Invariants:
 //!
-//! * A job is counted as waiting before it is put into a slot, until after it was taken out. So every admitted job finds a
-//!   free slot.
+//! * A job is admitted before it is put into a slot, and counts as waiting until it begins, after it was taken out. So every
+//!   admitted job finds a free slot.
 //! * A job is taken out of its slot once.
-//! * A job moves from waiting to running in one atomic step, so every snapshot of the word counts it.
-//! * After the closed flag is set, no more jobs are admitted.
 //!
-//! When a deadline passes, the queue is *cut*: from then on jobs are dropped and not run. A submitter puts its job into
+//! When a deadline passes, the executor is *cut*: from then on jobs are dropped and not run. A submitter puts its job into
 //! a slot, and then checks for the cut. The thread that cuts sets the flag, and then empties the slots. So one of the
 //! two finds the job.
 //!
-//! Cost of a job: three atomic exchanges on the word, one on the index of the next slot, two uncontended locks.
+//! Cost of a job: an atomic exchange to admit it, two to count it as begun and as ended, two uncontended locks.
 
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::thread;
 
+use polyserve_core::RejectedReason;
 use polyserve_core::sync::lock;
-use polyserve_core::{Job, RejectedReason};
+use polyserve_serving::executor::{Admission, PoolShared, QueuedJob};
 
 /// The waiting jobs of one executor.
 pub(super) struct JobQueue {
-    word: CacheAligned<AtomicU64>,
-    /// The slot that the next job tries first. Slots are tried in turn, so usually this slot has been free for longest.
-    next: CacheAligned<AtomicUsize>,
-    slots: Box<[Mutex<Option<Job>>]>,
-    cut: AtomicBool,
+    admission: Admission,
+    slots: Box<[Mutex<Option<QueuedJob>>]>,
+    shared: Arc<PoolShared>,
 }
 
-/// A value on cache lines of its own.
-#[repr(align(128))]
-struct CacheAligned<T>(T);
-
-const ONE_WAITING: u64 = 1;
-const ONE_RUNNING: u64 = 1 << 32;
-const CLOSED_BIT: u64 = 1 << 63;
-
-/// The value of the word at one moment.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Snapshot(u64);
-
-impl Snapshot {
-    pub(super) fn waiting(self) -> usize {
-        usize::try_from(self.0 % ONE_RUNNING).expect("at most the number of slots")
-    }
-
-    pub(super) fn running(self) -> usize {
-        usize::try_from(self.0 % CLOSED_BIT / ONE_RUNNING).expect("at most the number of threads")
-    }
-
-    pub(super) fn is_closed(self) -> bool {
-        self.0 & CLOSED_BIT != 0
-    }
+/// The counts of the jobs at one moment. If they are unchanged later, no job was submitted, begun or ended in between.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct JobCounts {
+    pub(super) waiting: u64,
+    pub(super) running: u64,
+    pub(super) ended: u64,
 }
 
 impl JobQueue {
     /// A queue with `capacity` slots, at least one.
-    pub(super) fn new(capacity: usize) -> Self {
+    pub(super) fn new(capacity: usize, shared: &Arc<PoolShared>) -> Self {
         Self {
-            word: CacheAligned(AtomicU64::new(0)),
-            next: CacheAligned(AtomicUsize::new(0)),
+            admission: Admission::new(Some(capacity)),
             slots: (0..capacity).map(|_| Mutex::new(None)).collect(),
-            cut: AtomicBool::new(false),
+            shared: Arc::clone(shared),
         }
     }
 
-    /// Admits one job, which must then be [`put`](Self::put) into a slot.
+    /// Admits one job, which must then be [`put`](Self::put) into a slot with the returned number.
     ///
     /// # Errors
     ///
     /// Returns [`RejectedReason::Closed`] after the close, and [`RejectedReason::Full`] if all slots are taken.
     #[inline]
-    pub(super) fn enter(&self) -> Result<(), RejectedReason> {
-        let mut word = self.word.0.load(Ordering::Relaxed);
-        loop {
-            if Snapshot(word).is_closed() {
-                return Err(RejectedReason::Closed);
-            }
-            if Snapshot(word).waiting() >= self.slots.len() {
-                return Err(RejectedReason::Full);
-            }
-            match self.word.0.compare_exchange_weak(word, word + ONE_WAITING, Ordering::SeqCst, Ordering::Relaxed) {
-                Ok(_) => return Ok(()),
-                Err(now) => word = now,
-            }
-        }
+    pub(super) fn enter(&self) -> Result<u64, RejectedReason> {
+        self.admission.admit(|| self.shared.taken())
     }
 
     /// Puts an admitted job into a slot. Returns the slot's index.
+    ///
+    /// Jobs try the slots in turn, so the first slot that a job tries has usually been free for longest.
     #[inline]
-    pub(super) fn put(&self, job: Job) -> usize {
-        let first = self.next.0.fetch_add(1, Ordering::Relaxed);
+    pub(super) fn put(&self, admitted: u64, queued: QueuedJob) -> usize {
+        let count = self.slots.len();
+        let first = usize::try_from(admitted % count as u64).expect("less than the number of slots");
         loop {
             // A slot is free. The loop misses it only if its lock is held at that moment.
-            for step in 0..self.slots.len() {
-                let slot_index = first.wrapping_add(step) % self.slots.len();
+            for slot_index in (first..count).chain(0..first) {
                 if let Ok(mut slot) = self.slots[slot_index].try_lock()
                     && slot.is_none()
                 {
-                    *slot = Some(job);
+                    *slot = Some(queued);
                     return slot_index;
                 }
             }
@@ -108,129 +75,118 @@ impl JobQueue {
         }
     }
 
-    /// Takes a job out of its slot. The job counts as waiting until [`begin`](Self::begin) or
-    /// [`discard_one`](Self::discard_one) is called for it.
+    /// Takes a job out of its slot. The job must then be run, discarded, or withdrawn.
     #[inline]
-    pub(super) fn take(&self, slot_index: usize) -> Option<Job> {
+    pub(super) fn take(&self, slot_index: usize) -> Option<QueuedJob> {
         lock(&self.slots[slot_index]).take()
     }
 
-    /// Counts a job that was taken as running.
-    #[inline]
-    pub(super) fn begin(&self) {
-        self.word.0.fetch_add(ONE_RUNNING - ONE_WAITING, Ordering::SeqCst);
-    }
-
-    /// Counts a running job as ended.
-    #[inline]
-    pub(super) fn end(&self) -> Snapshot {
-        Snapshot(self.word.0.fetch_sub(ONE_RUNNING, Ordering::SeqCst) - ONE_RUNNING)
-    }
-
-    /// Counts a job that was taken and will not run.
-    pub(super) fn discard_one(&self) -> Snapshot {
-        Snapshot(self.word.0.fetch_sub(ONE_WAITING, Ordering::SeqCst) - ONE_WAITING)
-    }
-
-    pub(super) fn snapshot(&self) -> Snapshot {
-        Snapshot(self.word.0.load(Ordering::SeqCst))
-    }
-
-    /// Returns the word, and the number of jobs that were put into slots so far. If both are unchanged later, no job was
-    /// submitted, begun or ended in between.
-    #[cfg(feature = "tokio")]
-    pub(super) fn progress(&self) -> (Snapshot, usize) {
-        (self.snapshot(), self.next.0.load(Ordering::Relaxed))
+    /// Takes all jobs out of their slots.
+    pub(super) fn take_all(&self) -> impl Iterator<Item = QueuedJob> {
+        (0..self.slots.len()).filter_map(|slot_index| self.take(slot_index))
     }
 
     /// Admits no more jobs.
     pub(super) fn close(&self) {
-        self.word.0.fetch_or(CLOSED_BIT, Ordering::SeqCst);
+        self.admission.close();
     }
 
-    pub(super) fn is_cut(&self) -> bool {
-        self.cut.load(Ordering::SeqCst)
+    #[inline]
+    pub(super) fn is_closed(&self) -> bool {
+        self.admission.is_closed()
     }
 
-    /// Marks the queue as cut, and calls `discard` for every waiting job.
-    pub(super) fn cut(&self, discard: impl Fn(Job)) {
-        self.cut.store(true, Ordering::SeqCst);
-        (0..self.slots.len()).filter_map(|slot_index| self.take(slot_index)).for_each(discard);
+    #[inline]
+    pub(super) fn waiting(&self) -> u64 {
+        self.admission.waiting(|| self.shared.taken())
+    }
+
+    /// Returns the counts. Once no job waits in the closed queue, the number of running jobs is exact: it is read last.
+    pub(super) fn progress(&self) -> JobCounts {
+        let waiting = self.waiting();
+        JobCounts { waiting, running: self.shared.running(), ended: self.shared.ended() }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::mpsc;
+
+    use polyserve_core::Job;
+    use polyserve_serving::executor::PoolConfig;
+
     use super::*;
 
-    fn nothing() -> Job {
-        Job::new(|| {})
+    /// A queue, and the function that runs a job.
+    fn queue(capacity: usize) -> (Arc<JobQueue>, Arc<PoolShared>) {
+        let shared = PoolShared::new(PoolConfig::new(2), 1).unwrap();
+        (Arc::new(JobQueue::new(capacity, &shared)), shared)
+    }
+
+    /// Queues a job that calls `work`. Returns the index of its slot.
+    fn waits(queue: &JobQueue, work: impl FnOnce() + Send + 'static) -> usize {
+        let admitted = queue.enter().unwrap();
+        queue.put(admitted, queue.shared.queued(Job::new(work)))
+    }
+
+    fn counts(progress: JobCounts) -> (u64, u64) {
+        (progress.waiting, progress.running)
     }
 
     #[test]
     fn it_is_bounded_and_room_comes_back() {
-        let queue = JobQueue::new(2);
-        let indices = [0, 1].map(|_| {
-            queue.enter().unwrap();
-            queue.put(nothing())
+        let (queue, shared) = queue(2);
+        let (sender, receiver) = mpsc::channel();
+        let its_queue = Arc::clone(&queue);
+        let first = waits(&queue, || {});
+        let second = waits(&queue, move || {
+            sender.send((counts(its_queue.progress()), waits(&its_queue, || {}))).unwrap();
         });
-        assert_ne!(indices[0], indices[1]);
+        assert_ne!(first, second);
         assert_eq!(queue.enter(), Err(RejectedReason::Full));
-        assert!(queue.take(indices[1]).is_some() && queue.take(indices[1]).is_none());
+        let taken = queue.take(second).unwrap();
+        assert!(queue.take(second).is_none());
         assert_eq!(queue.enter(), Err(RejectedReason::Full), "a job that was taken waits until it begins");
-        queue.begin();
-        assert_eq!((queue.snapshot().waiting(), queue.snapshot().running()), (1, 1));
-        queue.enter().unwrap();
-        assert_eq!(queue.put(nothing()), indices[1], "the only free slot");
-        assert_eq!((queue.end().running(), queue.snapshot().waiting()), (0, 2));
+        shared.run_shared(taken);
+        assert_eq!(receiver.recv(), Ok(((1, 1), second)), "the counts, and the only free slot");
+        assert_eq!(counts(queue.progress()), (2, 0));
     }
 
     #[test]
-    #[cfg(feature = "tokio")]
     fn a_replaced_job_is_progress() {
-        let queue = JobQueue::new(2);
-        queue.enter().unwrap();
-        let slot_index = queue.put(nothing());
+        let (queue, shared) = queue(2);
+        let slot_index = waits(&queue, || {});
         let before = queue.progress();
         assert_eq!(queue.progress(), before);
-        assert!(queue.take(slot_index).is_some());
-        queue.begin();
-        queue.end();
-        queue.enter().unwrap();
-        queue.put(nothing());
-        assert_eq!(queue.snapshot(), before.0);
+        shared.run_shared(queue.take(slot_index).unwrap());
+        waits(&queue, || {});
+        assert_eq!(counts(queue.progress()), counts(before));
         assert_ne!(queue.progress(), before);
     }
 
     #[test]
     fn a_closed_queue_rejects_jobs_and_still_counts() {
-        let queue = JobQueue::new(1);
-        queue.enter().unwrap();
+        let (queue, shared) = queue(1);
+        let (sender, receiver) = mpsc::channel();
+        let its_queue = Arc::clone(&queue);
+        let admitted = queue.enter().unwrap();
         queue.close();
         assert_eq!(queue.enter(), Err(RejectedReason::Closed));
-        let slot_index = queue.put(nothing());
-        assert_eq!((queue.snapshot().is_closed(), queue.snapshot().waiting()), (true, 1));
-        assert!(queue.take(slot_index).is_some());
-        queue.begin();
-        assert_eq!(
-            (queue.snapshot().is_closed(), queue.snapshot().waiting(), queue.snapshot().running()),
-            (true, 0, 1)
-        );
-        assert!(queue.end().is_closed());
+        let job = Job::new(move || sender.send(counts(its_queue.progress())).unwrap());
+        let slot_index = queue.put(admitted, shared.queued(job));
+        assert_eq!((queue.is_closed(), queue.waiting()), (true, 1));
+        shared.run_shared(queue.take(slot_index).unwrap());
+        assert_eq!(receiver.recv(), Ok((0, 1)));
+        assert_eq!((queue.is_closed(), counts(queue.progress())), (true, (0, 0)));
     }
 
     #[test]
     fn a_cut_finds_all_that_waits() {
-        let queue = JobQueue::new(5);
+        let (queue, shared) = queue(5);
         for _ in 0..4 {
-            queue.enter().unwrap();
-            queue.put(nothing());
+            waits(&queue, || {});
         }
-        let found = std::cell::Cell::new(0);
-        queue.cut(|_| {
-            queue.discard_one();
-            found.set(found.get() + 1);
-        });
-        assert_eq!((found.get(), queue.snapshot().waiting(), queue.is_cut()), (4, 0, true));
+        assert_eq!(queue.take_all().map(|queued| shared.discard(queued)).count(), 4);
+        assert_eq!(queue.waiting(), 0);
     }
 }

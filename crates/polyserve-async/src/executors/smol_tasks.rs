@@ -19,16 +19,15 @@
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
-use std::thread::{self, JoinHandle};
 
 use async_executor::Executor;
 use futures_lite::future::block_on;
 use polyserve_core::sync::lock;
 use polyserve_core::{Completer, promise};
+use polyserve_serving::executor::{Pool, PoolConfig, PoolShared};
 
-use super::tasks::{Backend, Task, Tasks, executor};
-use super::tasks_config::TasksConfig;
-use super::threads::Threads;
+use super::queue::JobQueue;
+use super::tasks::{Runtime, Task, Tasks};
 
 /// An executor on smol's async-executor. The [crate](crate#what-every-executor-promises) lists its guarantees.
 ///
@@ -41,61 +40,24 @@ use super::threads::Threads;
 /// assert_eq!(tasks.close(None), 0); // runs the queued jobs, and joins the threads
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[derive(Debug)]
-pub struct SmolTasks(pub(super) Tasks<SmolBackend>);
+pub type SmolTasks = Pool<Tasks<SmolRuntime>>;
 
-pub(super) struct SmolBackend {
-    executor: Arc<Executor<'static>>,
+/// An async-executor, and what ends its threads.
+#[allow(missing_debug_implementations)] // only the executor's type names it
+pub struct SmolRuntime {
+    executor: Executor<'static>,
     /// One for each thread. The thread ends when its completer is dropped.
     ends: Mutex<Vec<Completer<()>>>,
     stopped: AtomicBool,
-    handles: Mutex<Vec<JoinHandle<()>>>,
 }
 
-impl SmolTasks {
-    /// Starts the threads.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the configuration is not valid or a thread cannot be started. Threads that were started are
-    /// ended.
-    pub fn new(config: TasksConfig) -> io::Result<Self> {
-        Ok(Self(Tasks::new(config, |config, threads, _| SmolBackend::start(config, threads))?))
+impl Runtime for SmolRuntime {
+    const NAME: &'static str = "SmolTasks";
+
+    fn new(_: &Arc<PoolShared>, _: &Arc<JobQueue>) -> io::Result<Self> {
+        Ok(Self { executor: Executor::new(), ends: Mutex::default(), stopped: AtomicBool::new(false) })
     }
-}
 
-impl SmolBackend {
-    fn start(config: &TasksConfig, threads: &Arc<Threads>) -> io::Result<Self> {
-        let smol = Self {
-            executor: Arc::default(),
-            ends: Mutex::default(),
-            stopped: AtomicBool::new(false),
-            handles: Mutex::default(),
-        };
-        for index in 0..config.workers {
-            let (completer, end) = promise(());
-            let (executor, its_threads) = (Arc::clone(&smol.executor), Arc::clone(threads));
-            let main = move || {
-                its_threads.adopt();
-                block_on(executor.run(end.into_future()));
-                while executor.try_tick() {}
-                drop(executor);
-                its_threads.ended();
-            };
-            let handle =
-                thread::Builder::new().name(format!("{}-{index}", config.name)).spawn(main).inspect_err(|_| {
-                    smol.stop(true);
-                    smol.join();
-                })?;
-            threads.started();
-            lock(&smol.ends).push(completer);
-            lock(&smol.handles).push(handle);
-        }
-        Ok(smol)
-    }
-}
-
-impl Backend for SmolBackend {
     #[inline]
     fn spawn(&self, task: Task<Self>) -> bool {
         self.executor.spawn(async move { task.run() }).detach();
@@ -105,17 +67,25 @@ impl Backend for SmolBackend {
         true
     }
 
+    fn threads(config: &PoolConfig) -> usize {
+        config.workers
+    }
+
+    fn work(&self) {
+        let (completer, end) = promise(());
+        let mut ends = lock(&self.ends);
+        if self.stopped.load(Ordering::SeqCst) {
+            drop(completer);
+        } else {
+            ends.push(completer);
+        }
+        drop(ends);
+        block_on(self.executor.run(end.into_future()));
+        while self.executor.try_tick() {}
+    }
+
     fn stop(&self, _drained: bool) {
         self.stopped.store(true, Ordering::SeqCst);
         lock(&self.ends).clear();
     }
-
-    fn join(&self) {
-        // Under the lock, so that a concurrent close waits too.
-        for handle in lock(&self.handles).drain(..) {
-            let _ = handle.join(); // a job's panic was caught
-        }
-    }
 }
-
-executor!(SmolTasks);

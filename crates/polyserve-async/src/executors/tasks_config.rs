@@ -1,6 +1,7 @@
 //! The settings of an executor on a runtime: [`TasksConfig`].
 
 use polyserve_core::{ConfigError, ServerConfig, cores};
+use polyserve_serving::executor::{PoolConfig, Queue};
 
 /// The settings of an executor on a runtime. They are the same for all executors of this crate.
 ///
@@ -47,18 +48,14 @@ impl TasksConfig {
     ///
     /// Returns an error that names the first invalid setting and its valid range.
     pub fn validate(&self) -> Result<(), ConfigError> {
-        for (name, value, max) in
-            [("workers", self.workers, ServerConfig::MAX_WORKERS), ("queue", self.queue, ServerConfig::MAX_CONNECTIONS)]
-        {
-            if value == 0 || value > max {
-                return Err(ConfigError::new(name, value, format!("from 1 to {max}")));
-            }
-        }
-        if self.name.contains('\0') {
-            let name = format!("{:?}", self.name);
-            return Err(ConfigError::new("name", name, "free of NUL bytes, as a thread's name"));
-        }
-        Ok(())
+        PoolConfig::from(self.clone()).validate()
+    }
+}
+
+impl From<TasksConfig> for PoolConfig {
+    /// The same settings. A job that finds the queue full is handed back.
+    fn from(config: TasksConfig) -> Self {
+        Self::new(config.workers).queue(Queue::Bounded(config.queue)).name(config.name)
     }
 }
 

@@ -1,9 +1,11 @@
+use std::sync::Arc;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use polyserve_core::Job;
+use polyserve_core::{Executor, Job};
+use polyserve_serving::executor::Pool;
 
-use super::tasks::{Backend, Tasks};
+use super::tasks::{Runtime, Tasks};
 use super::*;
 
 /// A task in a runtime's queue keeps the executor alive, and the executor keeps the runtime alive. So after the threads have
@@ -12,14 +14,14 @@ use super::*;
 fn nothing_waits_in_a_runtime_that_has_ended() {
     for cuts in [false, true] {
         let config = TasksConfig::new(2).queue(1024);
-        ends_empty("tokio_tasks", &TokioTasks::new(config.clone()).unwrap().0, cuts);
-        ends_empty("tokio_blocking", &TokioBlocking::new(config.clone()).unwrap().0, cuts);
-        ends_empty("smol_tasks", &SmolTasks::new(config.clone()).unwrap().0, cuts);
-        ends_empty("futures_tasks", &FuturesTasks::new(config).unwrap().0, cuts);
+        ends_empty("tokio_tasks", &TokioTasks::new(config.clone()).unwrap(), cuts);
+        ends_empty("tokio_blocking", &TokioBlocking::new(config.clone()).unwrap(), cuts);
+        ends_empty("smol_tasks", &SmolTasks::new(config.clone()).unwrap(), cuts);
+        ends_empty("futures_tasks", &FuturesTasks::new(config).unwrap(), cuts);
     }
 }
 
-fn ends_empty<R: Backend>(name: &str, tasks: &Tasks<R>, cuts: bool) {
+fn ends_empty<R: Runtime>(name: &str, tasks: &Pool<Tasks<R>>, cuts: bool) {
     let bars = held_up(name, tasks);
     // These are more tasks than a runtime runs before it checks whether it must end.
     (0..1000).for_each(|_| tasks.execute(Job::new(|| {})).unwrap());
@@ -27,11 +29,11 @@ fn ends_empty<R: Backend>(name: &str, tasks: &Tasks<R>, cuts: bool) {
         assert_eq!(tasks.close(Some(Instant::now())), 2, "{name}");
     }
     drop(bars);
-    assert_eq!((tasks.close(None), tasks.other_handles()), (0, 0), "{name}, after a cut: {cuts}");
+    assert_eq!((tasks.close(None), Arc::strong_count(tasks.inner())), (0, 1), "{name}, after a cut: {cuts}");
 }
 
 /// Makes each of the two workers run a job that ends once the returned senders are dropped.
-fn held_up<R: Backend>(name: &str, tasks: &Tasks<R>) -> Vec<mpsc::Sender<()>> {
+fn held_up<R: Runtime>(name: &str, tasks: &Pool<Tasks<R>>) -> Vec<mpsc::Sender<()>> {
     let (started, starts) = mpsc::channel();
     let bars = (0..2)
         .map(|_| {
@@ -52,12 +54,12 @@ fn held_up<R: Backend>(name: &str, tasks: &Tasks<R>) -> Vec<mpsc::Sender<()>> {
 /// counted jobs only.
 #[test]
 fn a_job_that_waits_behind_other_tasks_is_watched() {
-    let tasks = TokioTasks::new(TasksConfig::new(2).queue(4)).unwrap().0;
+    let tasks = TokioTasks::new(TasksConfig::new(2).queue(4)).unwrap();
     let (started, starts) = mpsc::channel();
     let (open, opened) = mpsc::channel::<()>();
-    let opened = std::sync::Arc::new(std::sync::Mutex::new(opened));
+    let opened = Arc::new(std::sync::Mutex::new(opened));
     for _ in 0..2 {
-        let (started, opened) = (started.clone(), std::sync::Arc::clone(&opened));
+        let (started, opened) = (started.clone(), Arc::clone(&opened));
         tasks
             .execute(Job::new(move || {
                 drop(tokio::spawn(async move {
@@ -69,7 +71,7 @@ fn a_job_that_waits_behind_other_tasks_is_watched() {
     }
     (0..2).for_each(|_| starts.recv_timeout(Duration::from_secs(30)).expect("both tasks start"));
     tasks.execute(Job::new(|| {})).unwrap();
-    assert!(tasks.backend().watch.as_ref().unwrap().is_on());
+    assert!(tasks.inner().backend.runtime.watch.as_ref().unwrap().is_on());
     drop(open);
     assert_eq!(tasks.close(None), 0);
 }
@@ -78,11 +80,14 @@ fn a_job_that_waits_behind_other_tasks_is_watched() {
 #[test]
 fn a_job_that_waits_for_tokio_is_watched() {
     let config = TasksConfig::new(2).queue(4);
-    let tasks = TokioTasks::new(config).unwrap().0;
+    let tasks = TokioTasks::new(config).unwrap();
     let bars = held_up("tokio_tasks", &tasks);
     tasks.execute(Job::new(|| {})).unwrap();
-    assert!(tasks.backend().watch.as_ref().unwrap().is_on());
+    assert!(tasks.inner().backend.runtime.watch.as_ref().unwrap().is_on());
     drop(bars);
     assert_eq!(tasks.close(None), 0);
-    assert!(TokioTasks::new(TasksConfig::new(1)).unwrap().0.backend().watch.is_none(), "one worker overlooks no job");
+    assert!(
+        TokioTasks::new(TasksConfig::new(1)).unwrap().inner().backend.runtime.watch.is_none(),
+        "one worker overlooks no job"
+    );
 }

@@ -1,6 +1,6 @@
 //! [`TokioBlocking`]: a job is a closure on tokio's blocking pool, which tokio's manual recommends for CPU work.
 //!
-//! The pool has one queue and one lock for all threads. Threads are started when jobs come, at most `workers`, and end
+//! The pool has one queue and one lock for all threads. ThreadRegistry are started when jobs come, at most `workers`, and end
 //! after 10 s without a job. The runtime around the pool runs no task. So it has neither timers nor I/O: a job that sleeps
 //! with tokio's timers panics, in place of a wait without end.
 //!
@@ -17,12 +17,14 @@
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 
+use polyserve_serving::executor::{Pool, PoolShared};
 use tokio::runtime::Builder;
 
 use super::counted_runtime::CountedRuntime;
-use super::tasks::{Backend, Task, Tasks, executor};
-use super::tasks_config::TasksConfig;
+use super::queue::JobQueue;
+use super::tasks::{Runtime, Task, Tasks};
 
 /// An executor on tokio's blocking pool. The [crate](crate#what-every-executor-promises) lists its guarantees.
 ///
@@ -35,28 +37,23 @@ use super::tasks_config::TasksConfig;
 /// assert_eq!(tasks.close(None), 0); // runs the queued jobs, and joins the threads
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[derive(Debug)]
-pub struct TokioBlocking(pub(super) Tasks<BlockingBackend>);
+///
+/// ThreadRegistry are started when jobs come.
+pub type TokioBlocking = Pool<Tasks<BlockingRuntime>>;
 
-pub(super) struct BlockingBackend(CountedRuntime);
+/// A tokio runtime for its blocking pool.
+#[allow(missing_debug_implementations)] // only the executor's type names it
+pub struct BlockingRuntime(CountedRuntime);
 
-impl TokioBlocking {
-    /// Creates the runtime. Threads are started when jobs come.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the configuration is not valid or the runtime cannot be created.
-    pub fn new(config: TasksConfig) -> io::Result<Self> {
-        let tasks = Tasks::new(config, |config, threads, _| {
-            let mut builder = Builder::new_current_thread();
-            builder.max_blocking_threads(config.workers);
-            CountedRuntime::start(builder, config, threads).map(BlockingBackend)
-        })?;
-        Ok(Self(tasks))
+impl Runtime for BlockingRuntime {
+    const NAME: &'static str = "TokioBlocking";
+
+    fn new(shared: &Arc<PoolShared>, _: &Arc<JobQueue>) -> io::Result<Self> {
+        let mut builder = Builder::new_current_thread();
+        builder.max_blocking_threads(shared.config.workers);
+        CountedRuntime::start(builder, shared).map(Self)
     }
-}
 
-impl Backend for BlockingBackend {
     #[inline]
     fn spawn(&self, task: Task<Self>) -> bool {
         // tokio panics if it has no thread and the system cannot start one. For the submitter this is the same as a full
@@ -72,5 +69,3 @@ impl Backend for BlockingBackend {
         self.0.join();
     }
 }
-
-executor!(TokioBlocking);

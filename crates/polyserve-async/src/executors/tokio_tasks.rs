@@ -27,12 +27,14 @@
 //! on `CrossbeamPool`. Record: `docs/STRATEGIES.md`, "Executors for CPU work".
 
 use std::io;
+use std::sync::Arc;
 
+use polyserve_serving::executor::{Pool, PoolShared};
 use tokio::runtime::Builder;
 
 use super::counted_runtime::CountedRuntime;
-use super::tasks::{Backend, Task, Tasks, executor};
-use super::tasks_config::TasksConfig;
+use super::queue::JobQueue;
+use super::tasks::{Runtime, Task, Tasks};
 use super::watch::WatchThread;
 
 /// An executor on a tokio runtime. The [crate](crate#what-every-executor-promises) lists its guarantees.
@@ -46,46 +48,37 @@ use super::watch::WatchThread;
 /// assert_eq!(tasks.close(None), 0); // runs the queued jobs, and joins the threads
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[derive(Debug)]
-pub struct TokioTasks(pub(super) Tasks<TokioBackend>);
+///
+/// With more than one worker, it also has the thread of `watch`, which mostly sleeps.
+///
+/// `new` panics if the system cannot start a thread for a worker: tokio panics after it has ended the threads that it
+/// started.
+pub type TokioTasks = Pool<Tasks<TokioRuntime>>;
 
-pub(super) struct TokioBackend {
+/// A tokio runtime, and the thread that watches over its wake-ups.
+#[allow(missing_debug_implementations)] // only the executor's type names it
+pub struct TokioRuntime {
     runtime: CountedRuntime,
+    queue: Arc<JobQueue>,
     /// `None` if there is one worker.
     pub(super) watch: Option<WatchThread>,
 }
 
-impl TokioTasks {
-    /// Starts the runtime. With more than one worker, also starts the thread of `watch`, which mostly sleeps.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the configuration is not valid, or the runtime or that thread cannot be created.
-    ///
-    /// # Panics
-    ///
-    /// Panics if the system cannot start a thread for a worker: tokio panics after it has ended the threads that it started.
-    pub fn new(config: TasksConfig) -> io::Result<Self> {
-        let tasks = Tasks::new(config, |config, threads, queue| {
-            let mut builder = Builder::new_multi_thread();
-            builder.worker_threads(config.workers).enable_all();
-            let runtime = CountedRuntime::start(builder, config, threads)?;
-            let handle = runtime.handle.clone();
-            let wake = move || drop(handle.spawn(async {}));
-            let watch = (config.workers > 1).then(|| WatchThread::start(queue, config.workers, wake)).transpose();
-            match watch {
-                Ok(watch) => Ok(TokioBackend { runtime, watch }),
-                Err(error) => {
-                    runtime.stop(false);
-                    Err(error)
-                }
-            }
-        })?;
-        Ok(Self(tasks))
-    }
-}
+impl Runtime for TokioRuntime {
+    const NAME: &'static str = "TokioTasks";
 
-impl Backend for TokioBackend {
+    fn new(shared: &Arc<PoolShared>, queue: &Arc<JobQueue>) -> io::Result<Self> {
+        let workers = shared.config.workers;
+        let mut builder = Builder::new_multi_thread();
+        builder.worker_threads(workers).enable_all();
+        let runtime = CountedRuntime::start(builder, shared)?;
+        let (handle, watched) = (runtime.handle.clone(), Arc::clone(queue));
+        let wake = move || drop(handle.spawn(async {}));
+        let watch = (workers > 1).then(|| WatchThread::start(workers, move || watched.progress(), wake)).transpose();
+        let watch = watch.inspect_err(|_| runtime.stop(false))?;
+        Ok(Self { runtime, queue: Arc::clone(queue), watch })
+    }
+
     #[inline]
     fn spawn(&self, task: Task<Self>) -> bool {
         let is_own = task.is_submitted_by_own_thread();
@@ -94,7 +87,7 @@ impl Backend for TokioBackend {
             drop(self.runtime.handle.spawn(async {}));
         }
         if let Some(watch) = &self.watch {
-            watch.submitted();
+            watch.submitted(self.queue.waiting());
         }
         true
     }
@@ -113,5 +106,3 @@ impl Backend for TokioBackend {
         self.runtime.join();
     }
 }
-
-executor!(TokioTasks);

@@ -10,7 +10,7 @@
 //! The number of idle threads is computed from the running jobs alone. A thread that runs a task that is no job counts as
 //! idle: it is woken without effect, less and less often. A job that calls tokio's `block_in_place` counts as running.
 //!
-//! Cost: for each job a read of the queue's word and a read of `on`. While jobs come, at most two wake-ups of the thread
+//! Cost: for each job a read of the counts and a read of `on`. While jobs come, at most two wake-ups of the thread
 //! every 5 ms. Without jobs the thread sleeps.
 
 use std::io;
@@ -19,8 +19,8 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle, Thread};
 use std::time::Duration;
 
-use super::queue::{JobQueue, Snapshot};
-use super::threads::join_once;
+use super::counted_runtime::join_once;
+use super::queue::JobCounts;
 
 /// The time between two checks.
 const CHECK_INTERVAL: Duration = Duration::from_millis(5);
@@ -35,8 +35,8 @@ pub(super) struct WatchThread {
     handle: Mutex<Option<JoinHandle<()>>>,
 }
 
+#[derive(Default)]
 struct WatchState {
-    queue: Arc<JobQueue>,
     on: AtomicBool,
     ended: AtomicBool,
 }
@@ -47,17 +47,22 @@ impl WatchThread {
     /// # Errors
     ///
     /// Returns an error if the system cannot start a thread.
-    pub(super) fn start(queue: &Arc<JobQueue>, workers: usize, wake: impl Fn() + Send + 'static) -> io::Result<Self> {
-        let state = Arc::new(WatchState::new(queue));
+    pub(super) fn start(
+        workers: usize,
+        progress: impl Fn() -> JobCounts + Send + 'static,
+        wake: impl Fn() + Send + 'static,
+    ) -> io::Result<Self> {
+        let state = Arc::new(WatchState::default());
         let its_state = Arc::clone(&state);
-        let handle = thread::Builder::new().name(String::from("watch")).spawn(move || its_state.run(workers, wake))?;
+        let main = move || its_state.run(workers, progress, wake);
+        let handle = thread::Builder::new().name(String::from("watch")).spawn(main)?;
         Ok(Self { state, thread: handle.thread().clone(), handle: Mutex::new(Some(handle)) })
     }
 
     /// Turns the watch on if a job waits. To be called after a job was counted as waiting, before or after it is spawned.
     #[inline]
-    pub(super) fn submitted(&self) {
-        if self.state.queue.snapshot().waiting() > 0 && !self.is_on() {
+    pub(super) fn submitted(&self, waiting: u64) {
+        if waiting > 0 && !self.is_on() {
             self.turn_on();
         }
     }
@@ -88,8 +93,8 @@ impl WatchThread {
 /// The time between two checks, and what the last check found.
 struct CheckState {
     interval: Duration,
-    /// The queue's progress at the last check, if that check woke a thread.
-    woken_at: Option<(Snapshot, usize)>,
+    /// The counts at the last check, if that check woke a thread.
+    woken_at: Option<JobCounts>,
 }
 
 impl Default for CheckState {
@@ -99,15 +104,11 @@ impl Default for CheckState {
 }
 
 impl WatchState {
-    fn new(queue: &Arc<JobQueue>) -> Self {
-        Self { queue: Arc::clone(queue), on: AtomicBool::new(false), ended: AtomicBool::new(false) }
-    }
-
     fn is_on(&self) -> bool {
         self.on.load(Ordering::SeqCst)
     }
 
-    fn run(&self, workers: usize, wake: impl Fn()) {
+    fn run(&self, workers: usize, progress: impl Fn() -> JobCounts, wake: impl Fn()) {
         let mut last_check = CheckState::default();
         while !self.ended.load(Ordering::SeqCst) {
             if !self.is_on() {
@@ -115,7 +116,7 @@ impl WatchState {
                 continue;
             }
             thread::park_timeout(last_check.interval);
-            if self.check(workers, &mut last_check) {
+            if self.check(workers, &progress, &mut last_check) {
                 wake();
             }
         }
@@ -123,20 +124,20 @@ impl WatchState {
 
     /// Returns whether to wake a thread: a job waits, and fewer than `workers` jobs run. Marks the watch as off if no job
     /// waits.
-    fn check(&self, workers: usize, last_check: &mut CheckState) -> bool {
-        let progress @ (snapshot, _) = self.queue.progress();
-        if snapshot.waiting() > 0 && snapshot.running() < workers {
-            last_check.interval = if last_check.woken_at == Some(progress) {
+    fn check(&self, workers: usize, progress: impl Fn() -> JobCounts, last_check: &mut CheckState) -> bool {
+        let found = progress();
+        if found.waiting > 0 && found.running < workers as u64 {
+            last_check.interval = if last_check.woken_at == Some(found) {
                 MAX_CHECK_INTERVAL.min(last_check.interval * 2)
             } else {
                 CHECK_INTERVAL
             };
-            last_check.woken_at = Some(progress);
+            last_check.woken_at = Some(found);
             return true;
         }
-        if snapshot.waiting() == 0 {
+        if found.waiting == 0 {
             self.on.store(false, Ordering::SeqCst);
-            self.on.fetch_or(self.queue.snapshot().waiting() > 0, Ordering::SeqCst);
+            self.on.fetch_or(progress().waiting > 0, Ordering::SeqCst);
         }
         *last_check = CheckState::default();
         false
@@ -148,20 +149,34 @@ mod tests {
     use std::sync::mpsc;
     use std::time::Instant;
 
-    use polyserve_core::Job;
+    use polyserve_core::sync::lock;
 
     use super::*;
 
     const LONG: Duration = Duration::from_secs(30);
 
-    fn waits(queue: &JobQueue) -> usize {
-        queue.enter().unwrap();
-        queue.put(Job::new(|| {}))
-    }
+    /// The counts that a watch sees.
+    #[derive(Clone, Default)]
+    struct Counts(Arc<Mutex<JobCounts>>);
 
-    fn begins(queue: &JobQueue, slot: usize) {
-        assert!(queue.take(slot).is_some());
-        queue.begin();
+    impl Counts {
+        fn read(&self) -> JobCounts {
+            *lock(&self.0)
+        }
+
+        fn waits(&self) {
+            lock(&self.0).waiting += 1;
+        }
+
+        fn begins(&self) {
+            let mut counts = lock(&self.0);
+            (counts.waiting, counts.running) = (counts.waiting - 1, counts.running + 1);
+        }
+
+        fn ends(&self) {
+            let mut counts = lock(&self.0);
+            (counts.running, counts.ended) = (counts.running - 1, counts.ended + 1);
+        }
     }
 
     fn goes_off(watch: &WatchThread) {
@@ -174,20 +189,22 @@ mod tests {
 
     #[test]
     fn a_waiting_job_wakes_idle_threads_until_it_runs() {
-        let queue = Arc::new(JobQueue::new(4));
+        let counts = Counts::default();
         let (woken, wakes) = mpsc::channel();
-        let watch = WatchThread::start(&queue, 2, move || woken.send(()).unwrap()).unwrap();
+        let watched = counts.clone();
+        let watch = WatchThread::start(2, move || watched.read(), move || woken.send(()).unwrap()).unwrap();
         for _ in 0..3 {
-            begins(&queue, waits(&queue));
-            watch.submitted();
+            counts.waits();
+            counts.begins();
+            watch.submitted(counts.read().waiting);
             assert!(!watch.is_on(), "no job waits");
-            let slot = waits(&queue);
-            watch.submitted();
+            counts.waits();
+            watch.submitted(counts.read().waiting);
             assert!(watch.is_on(), "a job waits");
             (0..3).for_each(|_| wakes.recv_timeout(LONG).unwrap());
-            begins(&queue, slot);
+            counts.begins();
             goes_off(&watch);
-            (0..2).for_each(|_| assert!(!queue.end().is_closed()));
+            (0..2).for_each(|_| counts.ends());
             while wakes.try_recv().is_ok() {}
         }
         watch.end();
@@ -202,32 +219,31 @@ mod tests {
 
     #[test]
     fn a_job_without_an_idle_thread_causes_no_wakes() {
-        let queue = Arc::new(JobQueue::new(4));
-        let (state, mut last_check) = (WatchState::new(&queue), CheckState::default());
-        begins(&queue, waits(&queue));
-        let slot = waits(&queue);
+        let (counts, state, mut last_check) = (Counts::default(), WatchState::default(), CheckState::default());
+        counts.waits();
+        counts.begins();
+        counts.waits();
         state.on.store(true, Ordering::SeqCst);
         for _ in 0..3 {
-            assert!(!state.check(1, &mut last_check), "the only worker is busy");
+            assert!(!state.check(1, || counts.read(), &mut last_check), "the only worker is busy");
             assert!(state.is_on(), "the job still waits");
         }
-        begins(&queue, slot);
-        assert!(!state.check(1, &mut last_check) && !state.is_on(), "no job waits");
+        counts.begins();
+        assert!(!state.check(1, || counts.read(), &mut last_check) && !state.is_on(), "no job waits");
     }
 
     #[test]
     fn wake_ups_that_change_nothing_become_rare() {
-        let queue = Arc::new(JobQueue::new(4));
-        let (state, mut last_check) = (WatchState::new(&queue), CheckState::default());
-        let slot = waits(&queue);
+        let (counts, state, mut last_check) = (Counts::default(), WatchState::default(), CheckState::default());
+        counts.waits();
         let mut next = || {
-            assert!(state.check(2, &mut last_check), "a job waits and two threads are idle");
+            assert!(state.check(2, || counts.read(), &mut last_check), "a job waits and two threads are idle");
             last_check.interval
         };
         assert_eq!([next(), next(), next()], [CHECK_INTERVAL, CHECK_INTERVAL * 2, CHECK_INTERVAL * 4]);
         assert_eq!((0..10).map(|_| next()).last(), Some(MAX_CHECK_INTERVAL));
-        begins(&queue, slot);
-        waits(&queue);
+        counts.begins();
+        counts.waits();
         assert_eq!(next(), CHECK_INTERVAL, "a job has begun since");
     }
 }

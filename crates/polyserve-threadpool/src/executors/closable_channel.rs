@@ -27,13 +27,13 @@
 //!
 //! Cost of a job: two loads of a word that is not written before the close.
 
+use std::io;
+use std::sync::Arc;
+
 use polyserve_core::RejectedReason;
 use polyserve_core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use polyserve_core::sync::{Mutex, lock};
-
-use super::pool::{JobQueue, PoolShared};
-use super::pool_config::PoolConfig;
-use super::queued_job::{OfferError, QueuedJob};
+use polyserve_serving::executor::{Backend, OfferError, PoolConfig, PoolInner, PoolShared, QueuedJob};
 
 /// Both ends of a channel. A send must be a sequentially consistent exchange.
 pub(super) trait Channel: Send + Sync + Sized + 'static {
@@ -67,11 +67,6 @@ pub struct ClosableChannel<C> {
 
 #[allow(private_bounds)] // the channel is no seam
 impl<C: Channel> ClosableChannel<C> {
-    fn with_channel(inner: C, workers: usize) -> Self {
-        let (closed, wake_ups) = (AtomicBool::new(false), AtomicUsize::new(0));
-        Self { inner, closed, wake_ups, workers, working: Mutex::new(workers) }
-    }
-
     /// The next job of a worker. On `None` the worker must end.
     #[inline]
     fn next(&self) -> Option<QueuedJob> {
@@ -106,23 +101,9 @@ impl<C: Channel> ClosableChannel<C> {
 
     /// Handles a job that was sent to a closed channel.
     #[cold]
-    fn sent_after_close(&self, pool: &PoolShared) {
-        if !self.has_workers() || pool.is_cut() {
-            self.drain(pool);
-        }
-    }
-
-    /// Takes everything out of the closed channel: after a deadline, or after the last worker's end.
-    fn drain(&self, pool: &PoolShared) {
-        while let Some(queued) = self.inner.receive(&self.closed) {
-            if queued.is_wake_up() {
-                self.wake_up_received();
-            } else {
-                pool.run_after_close(queued);
-            }
-        }
-        if self.has_workers() {
-            self.send_wake_up();
+    fn sent_after_close(&self, shared: &PoolShared) {
+        if !self.has_workers() || shared.is_cut() {
+            self.discard(shared);
         }
     }
 
@@ -148,44 +129,59 @@ impl<C: Channel> ClosableChannel<C> {
     }
 }
 
-impl<C: Channel> JobQueue for ClosableChannel<C> {
+impl<C: Channel> Backend for ClosableChannel<C> {
     const NAME: &'static str = C::POOL;
+
+    type Config = PoolConfig;
 
     type Own = ();
 
-    fn new(config: &PoolConfig) -> (Self, Vec<()>) {
-        (Self::with_channel(C::new(config), config.workers), vec![(); config.workers])
+    fn new(shared: &Arc<PoolShared>) -> io::Result<(Self, Vec<()>)> {
+        let (inner, workers) = (C::new(&shared.config), shared.config.workers);
+        let (closed, wake_ups) = (AtomicBool::new(false), AtomicUsize::new(0));
+        Ok((Self { inner, closed, wake_ups, workers, working: Mutex::new(workers) }, vec![(); workers]))
     }
 
     /// Sends a job if the channel is open. If the channel closes during the send and all workers have ended, the job runs
     /// on this thread.
     #[inline]
-    fn offer(&self, pool: &PoolShared, queued: QueuedJob) -> Result<(), OfferError> {
-        if self.closed.load(Ordering::Relaxed) {
+    fn offer(pool: &Arc<PoolInner<Self>>, queued: QueuedJob) -> Result<(), OfferError> {
+        let channel = &pool.backend;
+        if channel.closed.load(Ordering::Relaxed) {
             return Err(OfferError { queued, reason: RejectedReason::Closed });
         }
-        self.inner.try_send(queued).map_err(|queued| OfferError { queued, reason: RejectedReason::Full })?;
-        if self.closed.load(Ordering::SeqCst) {
-            self.sent_after_close(pool);
+        channel.inner.try_send(queued).map_err(|queued| OfferError { queued, reason: RejectedReason::Full })?;
+        if channel.closed.load(Ordering::SeqCst) {
+            channel.sent_after_close(&pool.shared);
         }
         Ok(())
     }
 
-    fn work(&self, pool: &PoolShared, worker: usize, (): ()) {
+    fn work(&self, shared: &PoolShared, worker: usize, (): ()) {
         while let Some(queued) = self.next() {
-            pool.run(worker, queued);
+            shared.run(worker, queued);
         }
     }
 
-    fn close(&self) {
+    fn close(&self, _: &PoolShared) {
         if !self.closed.swap(true, Ordering::SeqCst) {
             // Does not lock `working`: a worker may hold it until another worker has received its wake-up.
             (0..self.workers).for_each(|_| self.send_wake_up());
         }
     }
 
-    fn discard(&self, pool: &PoolShared) {
-        self.drain(pool);
+    /// Takes everything out of the closed channel: after a deadline, or after the last worker's end.
+    fn discard(&self, shared: &PoolShared) {
+        while let Some(queued) = self.inner.receive(&self.closed) {
+            if queued.is_wake_up() {
+                self.wake_up_received();
+            } else {
+                shared.run_after_close(queued);
+            }
+        }
+        if self.has_workers() {
+            self.send_wake_up();
+        }
     }
 
     fn waiting(&self, _: &PoolShared) -> u64 {
@@ -195,8 +191,8 @@ impl<C: Channel> JobQueue for ClosableChannel<C> {
 
 #[cfg(all(test, not(any(polyserve_loom, polyserve_shuttle))))]
 mod tests {
+    use std::sync::OnceLock;
     use std::sync::atomic::AtomicU32;
-    use std::sync::{Arc, OnceLock};
 
     use crossbeam_channel::{Receiver, Sender, unbounded};
     use polyserve_core::Job;
@@ -238,40 +234,28 @@ mod tests {
     /// How many times a job ran, and how many times it was dropped.
     type Counts = Arc<[AtomicU32; 2]>;
 
-    /// A channel with two workers, and the pool of these workers.
-    struct Fixture {
-        channel: ClosableChannel<HeldUp>,
-        pool: PoolShared,
-    }
+    type HeldUpPool = PoolInner<ClosableChannel<HeldUp>>;
 
-    /// Offers a job to a channel with two workers, and runs `meanwhile` between the submitter's read of the flag and its
-    /// send. Returns the channel with its pool, and the counts of the job.
-    fn offered(
-        meanwhile: impl Fn(&ClosableChannel<HeldUp>, &PoolShared) + Send + Sync + 'static,
-    ) -> (Arc<Fixture>, Counts) {
+    /// Offers a job to a pool, and runs `meanwhile` between the submitter's read of the flag and its send. The pool has two
+    /// workers, and their threads were never started. Returns the pool, and the counts of the job.
+    fn offered(meanwhile: impl Fn(&HeldUpPool) + Send + Sync + 'static) -> (Arc<HeldUpPool>, Counts) {
         struct OnDrop(Counts);
         impl Drop for OnDrop {
             fn drop(&mut self) {
                 self.0[1].fetch_add(1, Ordering::SeqCst);
             }
         }
-        let pool = PoolShared::new(PoolConfig::new(2)).unwrap();
-        let (channel, _) = ClosableChannel::new(&pool.config);
-        let fixture = Arc::new(Fixture { channel, pool });
-        let weak = Arc::downgrade(&fixture);
-        let hold = move || {
-            let fixture = weak.upgrade().unwrap();
-            meanwhile(&fixture.channel, &fixture.pool);
-        };
-        assert!(fixture.channel.inner.meanwhile.set(Box::new(hold)).is_ok());
+        let (pool, _) = HeldUpPool::new(PoolConfig::new(2)).unwrap();
+        let weak = Arc::downgrade(&pool);
+        let hold = move || meanwhile(&weak.upgrade().unwrap());
+        assert!(pool.backend.inner.meanwhile.set(Box::new(hold)).is_ok());
         let counts = Arc::new([AtomicU32::new(0), AtomicU32::new(0)]);
         let on_drop = OnDrop(Arc::clone(&counts));
         let job = Job::new(move || {
             on_drop.0[0].fetch_add(1, Ordering::SeqCst);
         });
-        let queued = fixture.pool.counters.queued(job);
-        assert!(fixture.channel.offer(&fixture.pool, queued).is_ok());
-        (fixture, counts)
+        assert!(Backend::offer(&pool, pool.shared.queued(job)).is_ok());
+        (pool, counts)
     }
 
     fn load(counts: &[AtomicU32; 2]) -> [u32; 2] {
@@ -281,43 +265,41 @@ mod tests {
     /// The pool was closed and its last worker ended before the job was in the channel. No worker would have received it.
     #[test]
     fn a_job_that_comes_after_the_last_workers_end_is_run_by_its_submitter() {
-        let (fixture, counts) = offered(|channel, _| {
-            channel.close();
-            assert!(channel.next().is_none() && channel.next().is_none(), "a worker had something to do");
-            assert!(!channel.has_workers());
+        let (pool, counts) = offered(|HeldUpPool { shared, backend }| {
+            backend.close(shared);
+            assert!(backend.next().is_none() && backend.next().is_none(), "a worker had something to do");
+            assert!(!backend.has_workers());
         });
         assert_eq!(load(&counts), [1, 1]);
-        assert_eq!((fixture.channel.inner.receiver.len(), fixture.channel.wake_ups()), (0, 0));
-        assert_eq!(fixture.pool.counters.stats(0).executed, 1);
+        assert_eq!((pool.backend.inner.receiver.len(), pool.backend.wake_ups()), (0, 0));
+        assert_eq!(pool.stats().executed, 1);
     }
 
     /// If a worker is left, that worker must run the job, which keeps the order.
     #[test]
     fn a_job_that_comes_after_the_close_is_left_to_a_worker_that_has_not_ended() {
-        let (fixture, counts) = offered(|channel, _| {
-            channel.close();
-            assert!(channel.next().is_none(), "a worker had something to do");
+        let (pool, counts) = offered(|HeldUpPool { shared, backend }| {
+            backend.close(shared);
+            assert!(backend.next().is_none(), "a worker had something to do");
         });
         assert_eq!(load(&counts), [0, 0]);
-        fixture.pool.run(1, fixture.channel.next().expect("the job"));
-        assert!(fixture.channel.next().is_none() && !fixture.channel.has_workers());
-        assert_eq!((load(&counts), fixture.channel.wake_ups()), ([1, 1], 0));
+        let HeldUpPool { shared, backend } = &*pool;
+        shared.run(1, backend.next().expect("the job"));
+        assert!(backend.next().is_none() && !backend.has_workers());
+        assert_eq!((load(&counts), backend.wake_ups()), ([1, 1], 0));
     }
 
     /// A close with a deadline had already dropped the queued jobs, and the workers are stuck. The job must not stay in
     /// the channel until they end.
     #[test]
     fn a_job_that_comes_after_the_deadline_is_dropped_by_its_submitter() {
-        let (fixture, counts) = offered(|channel, pool| {
-            channel.close();
+        let (pool, counts) = offered(|pool| {
             // The workers' threads were never started, so the close waits for none.
-            assert_eq!(pool.close(Some(std::time::Instant::now()), || channel.drain(pool)), 0);
+            assert_eq!(pool.close(Some(std::time::Instant::now())), 0);
         });
-        assert_eq!((load(&counts), fixture.channel.has_workers()), ([0, 1], true));
-        assert_eq!(fixture.channel.inner.len(), fixture.channel.wake_ups(), "only wake-ups are in the channel");
-        assert!(
-            fixture.channel.next().is_none() && fixture.channel.next().is_none(),
-            "a worker that comes free finds a job"
-        );
+        let channel = &pool.backend;
+        assert_eq!((load(&counts), channel.has_workers()), ([0, 1], true));
+        assert_eq!(channel.inner.len(), channel.wake_ups(), "only wake-ups are in the channel");
+        assert!(channel.next().is_none() && channel.next().is_none(), "a worker that comes free finds a job");
     }
 }

@@ -19,11 +19,9 @@
 //! `docs/STRATEGIES.md`, "Executors for CPU work".
 
 use polyserve_core::sync::atomic::{AtomicBool, Ordering};
+use polyserve_serving::executor::{Pool, PoolConfig, QueuedJob};
 
 use super::closable_channel::{Channel, ClosableChannel};
-use super::pool::Pool;
-use super::pool_config::{PoolConfig, Queue};
-use super::queued_job::QueuedJob;
 use crate::sync::channel::{self, Receiver, Sender, TrySendError};
 
 /// A pool with a fixed number of threads, which receive jobs from one crossbeam channel.
@@ -53,9 +51,9 @@ impl Channel for CrossbeamChannel {
     const POOL: &'static str = "CrossbeamPool";
 
     fn new(config: &PoolConfig) -> Self {
-        let (sender, receiver) = match config.queue {
-            Queue::Bounded(capacity) => channel::bounded(capacity),
-            Queue::Unbounded => channel::unbounded(),
+        let (sender, receiver) = match config.queue.bound() {
+            Some(capacity) => channel::bounded(capacity),
+            None => channel::unbounded(),
         };
         Self { sender, receiver }
     }

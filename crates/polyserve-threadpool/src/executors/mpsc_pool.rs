@@ -23,11 +23,9 @@
 use crossbeam_utils::CachePadded;
 use polyserve_core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use polyserve_core::sync::{Mutex, lock};
+use polyserve_serving::executor::{Pool, PoolConfig, QueuedJob};
 
 use super::closable_channel::{Channel, ClosableChannel};
-use super::pool::Pool;
-use super::pool_config::{PoolConfig, Queue};
-use super::queued_job::QueuedJob;
 use crate::sync::mpsc::{self, Receiver, Sender, SyncSender, TrySendError};
 
 /// A pool with a fixed number of threads, which receive jobs from one std channel.
@@ -70,12 +68,12 @@ impl Channel for MpscChannel {
     const POOL: &'static str = "MpscPool";
 
     fn new(config: &PoolConfig) -> Self {
-        let (sending, receiver) = match config.queue {
-            Queue::Bounded(capacity) => {
+        let (sending, receiver) = match config.queue.bound() {
+            Some(capacity) => {
                 let (sender, receiver) = mpsc::sync_channel(capacity);
                 (SendHalf::Bounded(sender), receiver)
             }
-            Queue::Unbounded => {
+            None => {
                 let (sender, receiver) = mpsc::channel();
                 (SendHalf::Unbounded(sender), receiver)
             }

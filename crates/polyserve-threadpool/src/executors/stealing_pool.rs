@@ -45,15 +45,14 @@
 //! tasks of a second all executors are close (`docs/EXPERIMENTS.md`). Record: `docs/STRATEGIES.md`, "Executors for CPU
 //! work".
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
+use std::io;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use polyserve_core::sync::{thread, thread_local};
+use polyserve_serving::executor::{Admission, Backend, OfferError, Pool, PoolConfig, PoolInner, PoolShared, QueuedJob};
 
-use super::admission::Admission;
-use super::pool::{JobQueue, Pool, PoolShared};
-use super::pool_config::{PoolConfig, Queue};
-use super::queued_job::{OfferError, QueuedJob};
 use super::sleep::Sleep;
 use crate::sync::deque::{Injector, Steal, Stealer, Worker};
 
@@ -91,30 +90,27 @@ const YIELDS_BEFORE_SLEEP: u32 = 3;
 const INJECTOR_INTERVAL: u32 = 4;
 
 thread_local! {
-    /// The pool of this worker thread: the address of its queues, or 0. The worker keeps that value alive.
-    static POOL: Cell<usize> = const { Cell::new(0) };
-    /// The queue of that worker.
+    /// The queue of this worker thread.
     static LOCAL: RefCell<Option<Rc<Worker<QueuedJob>>>> = const { RefCell::new(None) };
 }
 
-impl JobQueue for StealingQueues {
+impl Backend for StealingQueues {
     const NAME: &'static str = "StealingPool";
+
+    type Config = PoolConfig;
 
     type Own = Worker<QueuedJob>;
 
-    fn new(config: &PoolConfig) -> (Self, Vec<Self::Own>) {
-        let admission = Admission::new(match config.queue {
-            Queue::Bounded(capacity) => Some(capacity),
-            Queue::Unbounded => None,
-        });
+    fn new(shared: &Arc<PoolShared>) -> io::Result<(Self, Vec<Self::Own>)> {
+        let config = &shared.config;
+        let admission = Admission::new(config.queue.bound());
         let locals: Vec<Self::Own> = (0..config.workers).map(|_| Worker::new_fifo()).collect();
         let stealers = locals.iter().map(Worker::stealer).collect();
-        (Self { admission, sleep: Sleep::new(config.workers), injector: Injector::new(), stealers }, locals)
+        Ok((Self { admission, sleep: Sleep::new(config.workers), injector: Injector::new(), stealers }, locals))
     }
 
-    fn work(&self, pool: &PoolShared, worker: usize, local: Self::Own) {
+    fn work(&self, shared: &PoolShared, worker: usize, local: Self::Own) {
         let local = Rc::new(local);
-        POOL.with(|pool| pool.set(self.address()));
         LOCAL.with(|own| own.replace(Some(Rc::clone(&local))));
         let mut searching = true; // `Sleep::new` counts it so
         let (mut yields, mut job_count) = (0, 0);
@@ -123,22 +119,22 @@ impl JobQueue for StealingQueues {
                 if searching {
                     (searching, yields) = (false, 0);
                     // This worker's job is not counted as taken yet, so more than one must be waiting.
-                    if self.sleep.found_job() && self.waiting(pool) > 1 {
+                    if self.sleep.found_job() && self.waiting(shared) > 1 {
                         self.sleep.wake_one();
                     }
                 }
-                pool.run(worker, queued);
+                shared.run(worker, queued);
                 continue;
             }
             if !searching {
                 searching = true;
                 self.sleep.begin_search();
             }
-            if self.admission.is_closed_and_empty(|| pool.counters.taken()) {
+            if self.admission.is_closed_and_empty(|| shared.taken()) {
                 break;
             }
             let slept = yields == YIELDS_BEFORE_SLEEP
-                && self.sleep.sleep(worker, || self.admission.is_open_and_empty(|| pool.counters.taken()));
+                && self.sleep.sleep(worker, || self.admission.is_open_and_empty(|| shared.taken()));
             if slept {
                 yields = 0;
             } else {
@@ -146,44 +142,44 @@ impl JobQueue for StealingQueues {
                 thread::yield_now();
             }
         }
-        POOL.with(|pool| pool.set(0));
         LOCAL.with(RefCell::take);
     }
 
     #[inline]
-    fn offer(&self, pool: &PoolShared, queued: QueuedJob) -> Result<(), OfferError> {
-        if let Err(reason) = self.admission.admit(|| pool.counters.taken()) {
+    fn offer(pool: &Arc<PoolInner<Self>>, queued: QueuedJob) -> Result<(), OfferError> {
+        let PoolInner { shared, backend: Self { admission, sleep, injector, .. } } = &**pool;
+        if let Err(reason) = admission.admit(|| shared.taken()) {
             return Err(OfferError { queued, reason });
         }
-        if POOL.with(Cell::get) == self.address() {
+        if shared.threads.is_own() {
             LOCAL.with(|local| match &*local.borrow() {
                 Some(local) => local.push(queued),
-                None => self.injector.push(queued),
+                None => injector.push(queued),
             });
         } else {
-            self.injector.push(queued);
+            injector.push(queued);
         }
-        self.sleep.job_queued();
+        sleep.job_queued();
         Ok(())
     }
 
-    fn close(&self) {
+    fn close(&self, _: &PoolShared) {
         self.admission.close();
         self.sleep.wake_all();
     }
 
-    fn waiting(&self, pool: &PoolShared) -> u64 {
-        self.admission.waiting(|| pool.counters.taken())
+    fn waiting(&self, shared: &PoolShared) -> u64 {
+        self.admission.waiting(|| shared.taken())
     }
 
     /// Drops all queued jobs, including those in the queue of a stuck worker.
-    fn discard(&self, pool: &PoolShared) {
+    fn discard(&self, shared: &PoolShared) {
         // A submitter that was admitted just before the close may not have pushed yet.
-        while self.waiting(pool) > 0 {
+        while self.waiting(shared) > 0 {
             let queued =
                 retry_steal(|| self.injector.steal().or_else(|| self.stealers.iter().map(Stealer::steal).collect()));
             match queued {
-                Some(queued) => pool.counters.discard(queued),
+                Some(queued) => shared.discard(queued),
                 None => thread::yield_now(),
             }
         }
@@ -213,10 +209,6 @@ impl StealingQueues {
                 .steal_batch_and_pop(local)
                 .or_else(|| after.iter().chain(before).map(|victim| victim.steal_batch_and_pop(local)).collect())
         })
-    }
-
-    fn address(&self) -> usize {
-        std::ptr::from_ref(self).addr()
     }
 }
 

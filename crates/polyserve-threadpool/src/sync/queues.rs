@@ -204,7 +204,9 @@ pub(crate) mod deque {
         }
     }
 
-    pub(crate) struct Worker<T>(Arc<Items<T>>);
+    /// A worker's end of a queue.
+    #[allow(missing_debug_implementations)] // only a pool's type names it
+    pub struct Worker<T>(Arc<Items<T>>);
     pub(crate) struct Stealer<T>(Arc<Items<T>>);
     pub(crate) struct Injector<T>(Items<T>);
 

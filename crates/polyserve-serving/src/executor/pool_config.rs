@@ -1,4 +1,4 @@
-//! The settings of a pool: [`PoolConfig`].
+//! The settings of an executor: [`PoolConfig`].
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use polyserve_core::{ConfigError, ServerConfig};
 /// The size and the overload behaviour of a pool. Every pool here takes the same settings.
 ///
 /// ```
-/// use polyserve_threadpool::{OnFull, PoolConfig, Queue};
+/// use polyserve_serving::executor::{OnFull, PoolConfig, Queue};
 /// let config = PoolConfig::new(4).queue(Queue::Bounded(64)).on_full(OnFull::CallerRuns);
 /// assert!(config.validate().is_ok());
 /// ```
@@ -34,6 +34,16 @@ pub enum Queue {
     Unbounded,
 }
 
+impl Queue {
+    /// The max number of jobs; `None` if nothing bounds it.
+    pub fn bound(self) -> Option<usize> {
+        match self {
+            Self::Bounded(jobs) => Some(jobs),
+            Self::Unbounded => None,
+        }
+    }
+}
+
 /// What `execute` does if the queue is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -50,6 +60,7 @@ pub enum OnFull {
 
 impl PoolConfig {
     /// Whether submitters may wait for space.
+    #[inline]
     pub(super) fn may_wait(&self) -> bool {
         matches!(self.on_full, OnFull::Wait(_))
     }
@@ -86,10 +97,7 @@ impl PoolConfig {
     ///
     /// Returns an error that names the first invalid setting and its valid range.
     pub fn validate(&self) -> Result<(), ConfigError> {
-        let queue = match self.queue {
-            Queue::Bounded(jobs) => jobs,
-            Queue::Unbounded => 1,
-        };
+        let queue = self.queue.bound().unwrap_or(1);
         for (name, value, max) in
             [("workers", self.workers, ServerConfig::MAX_WORKERS), ("queue", queue, ServerConfig::MAX_CONNECTIONS)]
         {

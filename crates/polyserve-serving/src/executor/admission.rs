@@ -12,13 +12,13 @@ use crossbeam_utils::CachePadded;
 use polyserve_core::RejectedReason;
 use polyserve_core::sync::atomic::{AtomicU64, Ordering};
 
-/// The admission counter of one pool.
-pub(super) struct Admission {
-    counts: CachePadded<Counts>,
+/// The admission counter of one executor.
+pub struct Admission {
+    counts: CachePadded<AdmissionCounts>,
     bound: u64,
 }
 
-struct Counts {
+struct AdmissionCounts {
     /// The number of admitted jobs, and [`CLOSED`]. Sequentially consistent: the parking protocol needs it.
     submitted: AtomicU64,
     /// The number of taken jobs when a submitter last added it up. It is never above the true number.
@@ -28,18 +28,20 @@ struct Counts {
 const CLOSED: u64 = 1 << 63;
 
 impl Admission {
-    pub(super) fn new(bound: Option<usize>) -> Self {
-        let counts = Counts { submitted: AtomicU64::new(0), seen_taken: AtomicU64::new(0) };
+    /// A counter that admits at most `bound` waiting jobs.
+    pub fn new(bound: Option<usize>) -> Self {
+        let counts = AdmissionCounts { submitted: AtomicU64::new(0), seen_taken: AtomicU64::new(0) };
         Self { counts: CachePadded::new(counts), bound: bound.map_or(u64::MAX, |bound| bound as u64) }
     }
 
-    /// Admits one job. `count_taken` returns the number of jobs that have left the queue.
+    /// Admits one job. `count_taken` returns the number of jobs that have left the queue. Returns the number of jobs that
+    /// were admitted before.
     ///
     /// # Errors
     ///
     /// Returns [`RejectedReason::Closed`] after the close, and [`RejectedReason::Full`] at the bound.
     #[inline]
-    pub(super) fn admit(&self, count_taken: impl Fn() -> u64) -> Result<(), RejectedReason> {
+    pub fn admit(&self, count_taken: impl Fn() -> u64) -> Result<u64, RejectedReason> {
         let mut submitted = self.counts.submitted.load(Ordering::Relaxed);
         loop {
             if submitted & CLOSED != 0 {
@@ -60,30 +62,37 @@ impl Admission {
                 Ordering::Relaxed,
             );
             match result {
-                Ok(_) => return Ok(()),
+                Ok(before) => return Ok(before),
                 Err(current) => submitted = current,
             }
         }
     }
 
-    pub(super) fn close(&self) {
+    /// Admits no more jobs.
+    pub fn close(&self) {
         self.counts.submitted.fetch_or(CLOSED, Ordering::SeqCst);
     }
 
     /// The number of admitted jobs that have not left the queue.
-    pub(super) fn waiting(&self, count_taken: impl Fn() -> u64) -> u64 {
+    pub fn waiting(&self, count_taken: impl Fn() -> u64) -> u64 {
         let taken = count_taken(); // read first: every job taken by now is in the count that is read next
         (self.counts.submitted.load(Ordering::SeqCst) & !CLOSED).saturating_sub(taken)
     }
 
+    /// Whether the queue is closed.
+    #[inline]
+    pub fn is_closed(&self) -> bool {
+        self.counts.submitted.load(Ordering::SeqCst) & CLOSED != 0
+    }
+
     /// Whether the queue is open and empty.
-    pub(super) fn is_open_and_empty(&self, count_taken: impl Fn() -> u64) -> bool {
+    pub fn is_open_and_empty(&self, count_taken: impl Fn() -> u64) -> bool {
         let taken = count_taken();
         self.counts.submitted.load(Ordering::SeqCst) == taken
     }
 
     /// Whether the queue is closed and empty.
-    pub(super) fn is_closed_and_empty(&self, count_taken: impl Fn() -> u64) -> bool {
+    pub fn is_closed_and_empty(&self, count_taken: impl Fn() -> u64) -> bool {
         let taken = count_taken();
         self.counts.submitted.load(Ordering::SeqCst) == taken | CLOSED
     }

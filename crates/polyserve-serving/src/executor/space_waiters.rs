@@ -4,7 +4,7 @@
 //! the count. A fence separates the two steps of each. So the waiter sees the space, or the worker sees the waiter. The
 //! waiter holds the lock from its try until it sleeps, so the worker's notification cannot fall in between.
 //!
-//! Cost: nothing unless the pool is configured to wait. Otherwise a fence and a load for each job that is taken.
+//! Cost: nothing unless the executor is configured to wait. Otherwise a fence and a load for each job that is taken.
 
 use std::sync::PoisonError;
 use std::time::Duration;
@@ -16,8 +16,8 @@ use polyserve_core::sync::{Condvar, Mutex, lock, now};
 
 use super::queued_job::{OfferError, QueuedJob};
 
+/// The submitters of one executor that wait for space.
 #[derive(Default)]
-/// The submitters of one pool that wait for space.
 pub(super) struct SpaceWaiters {
     waiting: CachePadded<AtomicUsize>,
     lock: Mutex<()>,
@@ -25,7 +25,7 @@ pub(super) struct SpaceWaiters {
 }
 
 impl SpaceWaiters {
-    /// Offers `queued` each time there may be space, until it is accepted, the pool is closed, or `limit` has passed.
+    /// Offers `queued` each time there may be space, until it is accepted, the executor is closed, or `limit` has passed.
     ///
     /// # Errors
     ///
@@ -68,7 +68,7 @@ impl SpaceWaiters {
         }
     }
 
-    /// Wakes every waiter, which then tries again. To be called after the pool was closed.
+    /// Wakes every waiter, which then tries again. To be called after the executor was closed.
     pub(super) fn wake_all(&self) {
         drop(lock(&self.lock));
         self.freed.notify_all();

@@ -1,4 +1,4 @@
-//! A job in a pool's queue, and the error of a queue that did not accept one.
+//! A job in an executor's queue, and the error of a queue that did not accept one.
 
 use std::cell::Cell;
 use std::num::NonZeroU64;
@@ -7,16 +7,18 @@ use polyserve_core::sync::thread_local;
 use polyserve_core::{Job, RejectedReason};
 
 /// A job in a queue. The stamp takes 8 bytes, so the whole is 32 bytes; an `Instant` would make it larger.
-pub(super) struct QueuedJob {
+pub struct QueuedJob {
     pub(super) job: Job,
-    /// When the job was submitted, in nanoseconds since the pool's start, if the job is sampled.
+    /// When the job was submitted, in nanoseconds since the executor's start, if the job is sampled.
     pub(super) stamp: Option<NonZeroU64>,
 }
 
 /// A job that a queue did not accept, and why.
-pub(super) struct OfferError {
-    pub(super) queued: QueuedJob,
-    pub(super) reason: RejectedReason,
+pub struct OfferError {
+    /// The job.
+    pub queued: QueuedJob,
+    /// The reason.
+    pub reason: RejectedReason,
 }
 
 /// The stamp of a wake-up.
@@ -38,16 +40,18 @@ impl QueuedJob {
     }
 
     /// An item that wakes a worker and is no job. A reserved stamp marks it, so jobs need no extra field.
-    pub(super) fn wake_up() -> Self {
+    pub fn wake_up() -> Self {
         Self { job: Job::new(|| {}), stamp: Some(WAKE_UP) }
     }
 
+    /// Whether this item is a wake-up.
     #[inline]
-    pub(super) fn is_wake_up(&self) -> bool {
+    pub fn is_wake_up(&self) -> bool {
         self.stamp == Some(WAKE_UP)
     }
 }
 
+#[inline]
 fn is_sampled() -> bool {
     thread_local! {
         static COUNTDOWN: Cell<u32> = const { Cell::new(0) };

@@ -1,0 +1,225 @@
+//! The parts of an executor that do not depend on its backend: the settings, the counts, the threads, and what happens to a
+//! job before and after it is in a queue.
+
+use std::io;
+use std::num::NonZeroU64;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::Instant;
+
+use crossbeam_utils::CachePadded;
+use polyserve_core::panics::drop_payload;
+use polyserve_core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+#[cfg(feature = "queue-waits")]
+use polyserve_core::sync::lock;
+use polyserve_core::sync::now;
+use polyserve_core::{Job, Rejected, RejectedReason};
+
+use super::pool_config::{OnFull, PoolConfig};
+use super::queued_job::{OfferError, QueuedJob};
+use super::space_waiters::SpaceWaiters;
+use super::stats::{JobCounter, PoolStats, add_one_alone, add_one_shared};
+use super::threads::ThreadRegistry;
+
+/// The parts of an executor that do not depend on its backend.
+pub struct PoolShared {
+    /// The valid settings.
+    pub config: PoolConfig,
+    /// The threads.
+    pub threads: Arc<ThreadRegistry>,
+    workers: Box<[CachePadded<JobCounter>]>,
+    /// Jobs that submitters ran.
+    callers: JobCounter,
+    discarded: AtomicU64,
+    rejected: AtomicU64,
+    space_waiters: SpaceWaiters,
+    /// The deadline of a close has passed. From then on, jobs taken from the queue are dropped and not run.
+    cut: AtomicBool,
+    /// The time at which stamps are zero.
+    epoch: Instant,
+}
+
+impl PoolShared {
+    /// The shared parts of an executor with this number of counters: see [`Backend::counters`](super::Backend::counters).
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the configuration is not valid.
+    pub fn new(config: PoolConfig, counters: usize) -> io::Result<Arc<Self>> {
+        config.validate()?;
+        Ok(Arc::new(Self {
+            config,
+            threads: ThreadRegistry::new(),
+            workers: (0..counters).map(|_| CachePadded::new(JobCounter::new())).collect(),
+            callers: JobCounter::new(),
+            discarded: AtomicU64::new(0),
+            rejected: AtomicU64::new(0),
+            space_waiters: SpaceWaiters::default(),
+            cut: AtomicBool::new(false),
+            epoch: now(),
+        }))
+    }
+
+    /// Prepares `job` for a queue, with a stamp if it is sampled.
+    #[inline]
+    pub fn queued(&self, job: Job) -> QueuedJob {
+        QueuedJob::new(job, || self.now())
+    }
+
+    fn now(&self) -> u64 {
+        u64::try_from(now().saturating_duration_since(self.epoch).as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    /// Offers `job` to the queue. If the queue is full, follows [`OnFull`].
+    #[inline]
+    pub(super) fn submit(&self, job: Job, offer: impl Fn(QueuedJob) -> Result<(), OfferError>) -> Result<(), Rejected> {
+        match offer(self.queued(job)) {
+            Ok(()) => Ok(()),
+            Err(error) => self.rejected(error, &offer),
+        }
+    }
+
+    #[cold]
+    fn rejected(&self, error: OfferError, offer: &dyn Fn(QueuedJob) -> Result<(), OfferError>) -> Result<(), Rejected> {
+        let OfferError { queued, reason } = error;
+        let error = match (reason, self.config.on_full) {
+            (RejectedReason::Full, OnFull::CallerRuns) => {
+                self.run_on_caller(queued);
+                return Ok(());
+            }
+            (RejectedReason::Full, OnFull::Wait(limit)) => match self.space_waiters.wait(limit, queued, offer) {
+                Ok(()) => return Ok(()),
+                Err(error) => error,
+            },
+            (reason, _) => OfferError { queued, reason },
+        };
+        self.rejected.fetch_add(1, Ordering::Relaxed);
+        Err(Rejected { job: error.queued.job, reason: error.reason })
+    }
+
+    /// Runs a job that was taken from the queue, on the only thread that uses counter `worker`. Drops it if the deadline of
+    /// a close has passed.
+    #[inline]
+    pub fn run(&self, worker: usize, queued: QueuedJob) {
+        if self.cut.load(Ordering::Relaxed) {
+            return self.discard(queued);
+        }
+        let counter = &self.workers[worker];
+        counter.run(queued.job, add_one_alone, || self.on_taken(counter, queued.stamp));
+    }
+
+    /// As [`run`](Self::run), on any thread.
+    ///
+    /// # Cost
+    ///
+    /// Two atomic exchanges on a cache line that all threads of the executor share.
+    #[inline]
+    pub fn run_shared(&self, queued: QueuedJob) {
+        if self.is_cut() {
+            return self.discard(queued);
+        }
+        let counter = &self.workers[0];
+        counter.run(queued.job, add_one_shared, || self.on_taken(counter, queued.stamp));
+    }
+
+    /// Wakes a submitter that waits for space, after a job has left the queue. Records how long the job was in it.
+    #[inline]
+    #[cfg_attr(not(feature = "queue-waits"), expect(unused_variables))]
+    fn on_taken(&self, counter: &JobCounter, stamp: Option<NonZeroU64>) {
+        if self.config.may_wait() {
+            self.space_waiters.freed();
+        }
+        #[cfg(feature = "queue-waits")]
+        if let Some(stamp) = stamp {
+            let waited = self.now().saturating_sub(stamp.get());
+            let _ = lock(&counter.waits).record(waited); // it resizes, so no value is out of range
+        }
+    }
+
+    /// Runs a job on a thread that is not one of the executor's, or is in another job.
+    fn run_on_caller(&self, queued: QueuedJob) {
+        self.callers.run(queued.job, add_one_shared, || {});
+    }
+
+    /// Handles a job that was submitted during the close and that no thread will take. Runs it on this thread, or drops it
+    /// if the deadline has passed.
+    pub fn run_after_close(&self, queued: QueuedJob) {
+        if self.is_cut() {
+            self.discard(queued);
+        } else {
+            self.run_on_caller(queued);
+        }
+    }
+
+    /// Drops a job that was taken from the queue, without running it.
+    pub fn discard(&self, queued: QueuedJob) {
+        // A captured value may panic in its `drop`.
+        let _ = catch_unwind(AssertUnwindSafe(|| drop(queued))).map_err(drop_payload);
+        self.withdraw();
+    }
+
+    /// Counts a job that was taken from the queue and that does not run.
+    pub fn withdraw(&self) {
+        add_one_shared(&self.discarded);
+    }
+
+    /// Begins to drop jobs that are taken from the queue.
+    pub(super) fn cut(&self) {
+        self.cut.store(true, Ordering::SeqCst);
+    }
+
+    /// Whether the deadline of a close has passed.
+    pub fn is_cut(&self) -> bool {
+        self.cut.load(Ordering::SeqCst)
+    }
+
+    /// Wakes the submitters that wait for space, because the executor is closed.
+    pub(super) fn end_waits(&self) {
+        self.space_waiters.wake_all();
+    }
+
+    /// The number of jobs that have left the queue.
+    pub fn taken(&self) -> u64 {
+        self.sum(|counter| counter.taken.load(Ordering::SeqCst)) + self.discarded.load(Ordering::SeqCst)
+    }
+
+    /// The number of jobs that the threads of the executor have ended.
+    pub fn ended(&self) -> u64 {
+        self.sum(|counter| counter.ended.load(Ordering::SeqCst))
+    }
+
+    /// The number of jobs that run on the threads of the executor. It may count a job that has just ended, and misses none
+    /// that began before the call.
+    pub fn running(&self) -> u64 {
+        self.sum(|counter| {
+            let ended = counter.ended.load(Ordering::SeqCst);
+            counter.taken.load(Ordering::SeqCst) - ended
+        })
+    }
+
+    pub(super) fn panicked(&self) -> u64 {
+        self.sum(|counter| counter.panicked.load(Ordering::Acquire)) + self.callers.panicked.load(Ordering::Relaxed)
+    }
+
+    fn sum(&self, count: impl Fn(&JobCounter) -> u64) -> u64 {
+        self.workers.iter().map(|counter| count(counter)).sum()
+    }
+
+    /// The counts of the executor. `queued` is the number of jobs that wait.
+    pub(super) fn stats(&self, queued: u64) -> PoolStats {
+        #[cfg(feature = "queue-waits")]
+        let mut waits = super::stats::histogram();
+        #[cfg(feature = "queue-waits")]
+        for counter in &self.workers {
+            let _ = waits.add(&*lock(&counter.waits)); // it resizes too
+        }
+        PoolStats {
+            executed: self.ended() + self.callers.ended.load(Ordering::Relaxed),
+            panicked: self.panicked(),
+            rejected: self.rejected.load(Ordering::Relaxed),
+            queued,
+            #[cfg(feature = "queue-waits")]
+            waits,
+        }
+    }
+}
