@@ -116,7 +116,8 @@ impl<S: Server + ?Sized> Server for Box<S> {
 /// The shape of a server: how connections use its threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Shape {
-    /// An idle connection holds no worker.
+    /// An idle connection holds no worker. The server may have one worker: see
+    /// [`Supports::one_worker`](crate::config::Supports::one_worker).
     Multiplexed,
     /// A connection holds a thread while it is open. An idle one is closed if another waits for a thread.
     OnePerThread,

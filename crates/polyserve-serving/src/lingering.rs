@@ -3,7 +3,7 @@
 //! The kernel resets a connection that is closed with unread bytes, and the reset may overtake the answer. So the writing
 //! side is closed, and what comes is discarded until the client closes or the linger timeout has passed.
 //!
-//! Bounded: [`MAX_LINGERING`] connections linger at once. The oldest is closed for a new one.
+//! Bounded: [`MAX_LINGERING`] connections of a [`LingeringSet`] linger at once. The oldest is closed for a new one.
 //!
 //! Cost: a connection that is added, or rejected, costs a constant number of system calls. A [sweep](LingeringSet::sweep)
 //! of n connections costs one `poll(2)` over them and at most n + 256 reads. The next one follows [`SWEEP_PAUSE`] later.
@@ -18,8 +18,8 @@ use rustix::event::PollFlags;
 
 use super::{ServerState, net, wait, with_buffers};
 
-/// Max connections that linger at once. Up to this number, each rejected client can read its 503. Beyond it the oldest
-/// lingering connection is closed.
+/// Max connections that linger at once. Up to this number, each rejected client can read its 503. Beyond it, a [`LingeringSet`]
+/// closes the oldest, and a [`ConnectionTable`](crate::ConnectionTable) lets the new one not linger.
 pub const MAX_LINGERING: usize = 2048;
 
 /// The time between two sweeps.

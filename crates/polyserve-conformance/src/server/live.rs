@@ -61,9 +61,10 @@ impl ServerSubject {
         Ok(Live { running: Some(running), service, addr, patience: self.patience })
     }
 
-    /// Returns `workers` if the shape has a worker count and connections hold no worker.
+    /// Returns `workers` if connections hold no worker, and the server has such a number of workers.
     pub(super) fn workers(&self, workers: usize) -> Option<usize> {
-        (self.shape() == Shape::Multiplexed).then_some(workers)
+        let is_multiplexed = self.shape() == Shape::Multiplexed;
+        (is_multiplexed && self.make(ServerConfig::default().workers(workers)).is_ok()).then_some(workers)
     }
 
     /// Returns `workers` if the shape has a worker count, even if each connection holds a worker.

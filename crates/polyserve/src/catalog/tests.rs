@@ -49,8 +49,9 @@ mod threadpool {
         let names: Vec<_> = catalog.servers().iter().map(|entry| entry.name.as_str()).collect();
         let pools = ["mpsc_pool", "crossbeam_pool", "stealing_pool"]
             .map(|pool| [format!("pool_server/{pool}"), format!("pool_classic/{pool}")]);
-        assert_eq!(names[..3], ["sequential", "thread_per_connection", "leader_followers"]);
-        assert_eq!(names[3..9], pools.concat());
+        let over_pools = pools.concat();
+        let listed: Vec<_> = names.iter().filter(|name| over_pools.iter().any(|pool| pool == *name)).collect();
+        assert_eq!(listed, over_pools.iter().collect::<Vec<_>>());
         for executor in catalog.executors() {
             for server in ["pool_server", "pool_classic"] {
                 assert!(names.contains(&format!("{server}/{}", executor.name).as_str()), "{names:?}");
@@ -180,11 +181,11 @@ fn every_tag_is_on_an_entry() {
     let catalog = Catalog::builtin();
     let servers = |tag| catalog.servers().iter().filter(|entry| entry.has(tag)).count();
     let repos = |tag| catalog.repos().iter().filter(|entry| entry.has(tag)).count();
-    assert_eq!((servers(Tag::Quick), repos(Tag::Quick)), (4, 0));
-    assert_eq!((servers(Tag::Scale), repos(Tag::Scale)), (4, 1));
-    for tag in [Tag::QuickScale, Tag::Recommended] {
+    for tag in [Tag::Quick, Tag::Scale, Tag::QuickScale, Tag::Recommended] {
         assert_ne!(servers(tag), 0, "{tag}");
     }
+    assert_eq!(repos(Tag::Quick), 0);
+    assert_ne!(repos(Tag::Scale), 0);
     for tag in ["dashmap", "papaya", "scc"].map(Tag::NextToMap) {
         assert_ne!(repos(tag), 0, "{tag}");
     }

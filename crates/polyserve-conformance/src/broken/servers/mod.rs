@@ -49,12 +49,13 @@ impl PlainServer {
     /// # Errors
     ///
     /// As [`new`](Self::new).
-    pub fn flawed(mut config: ServerConfig, flaw: Flaw) -> Result<Self, ConfigError> {
+    pub fn flawed(config: ServerConfig, flaw: Flaw) -> Result<Self, ConfigError> {
         if flaw == Flaw::TakesAnyConfig {
             return Ok(Self { config, flaw: Some(flaw) });
         }
         if flaw.has_one_worker() {
-            config.workers = None;
+            Supports::new("this server").one_worker().check(&config)?;
+            return Ok(Self { config, flaw: Some(flaw) });
         }
         let mut server = Self { flaw: Some(flaw), ..Self::new(config)? };
         if flaw.serves_one() {

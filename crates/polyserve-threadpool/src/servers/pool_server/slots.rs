@@ -95,12 +95,12 @@ impl Free {
 const SEGMENT_SIZE: usize = 256;
 
 /// The max number of connections that linger at the same time. Others are closed at once.
-const MAX_LINGERING: usize = 8192;
+const MAX_LINGERING_SLOTS: usize = 8192;
 
 impl Slots {
     /// Creates slots for at most `max_connections`, and for those that linger. Allocates no slot.
     pub(super) fn new(max_connections: usize) -> Self {
-        let segments = max_connections.saturating_add(MAX_LINGERING).div_ceil(SEGMENT_SIZE);
+        let segments = max_connections.saturating_add(MAX_LINGERING_SLOTS).div_ceil(SEGMENT_SIZE);
         let free = Free { ids: Vec::new(), first_unused: 0, used: 0, lingering: 0 };
         Self { segments: (0..segments).map(|_| OnceLock::new()).collect(), max_connections, free: Mutex::new(free) }
     }
@@ -142,7 +142,7 @@ impl Slots {
     /// Returns the stream if too many connections linger.
     pub(super) fn admit_rejected(&self, stream: TcpStream) -> Result<usize, TcpStream> {
         let free = lock(&self.free);
-        if free.lingering >= MAX_LINGERING { Err(stream) } else { self.take_free(free, stream, 0, u64::MAX) }
+        if free.lingering >= MAX_LINGERING_SLOTS { Err(stream) } else { self.take_free(free, stream, 0, u64::MAX) }
     }
 
     fn take_free(
@@ -172,7 +172,7 @@ impl Slots {
     /// Counts the connection of `slot` as lingering from now on. Returns false if too many linger.
     pub(super) fn begin_linger(&self, slot: &Slot) -> bool {
         let mut free = lock(&self.free);
-        if free.lingering >= MAX_LINGERING {
+        if free.lingering >= MAX_LINGERING_SLOTS {
             return false;
         }
         if !slot.lingers.swap(true, Ordering::Relaxed) {
