@@ -5,13 +5,14 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use polyserve_conformance::server::{self, ServerSubject};
 use polyserve_core::{
     Answer, ConfigError, Echo, Executor, Job, Rejected, Reply, Request, Running, ServerConfig, ServerExt, Service,
     timer,
 };
+use polyserve_serving::SHUTDOWN_SLACK;
 use polyserve_threadpool::{CrossbeamPool, MpscPool, OnFull, PoolConfig, PoolServer, Queue};
 
 /// Only matters if something hangs.
@@ -94,7 +95,8 @@ fn a_pool_that_waits_is_refused() {
 /// reset without an answer.
 #[test]
 fn clients_past_the_limit_read_a_503() {
-    let limits = ServerConfig::default().max_connections(4);
+    // The clients that occupy the places send no whole head.
+    let limits = ServerConfig::default().max_connections(4).head_timeout(Duration::from_secs(3600));
     let server = PoolServer::with_factory(limits, |_| MpscPool::new(PoolConfig::new(2))).unwrap();
     let running = server.serve("127.0.0.1:0", Echo).unwrap();
     let addr = running.local_addr();
@@ -111,7 +113,7 @@ fn clients_past_the_limit_read_a_503() {
 }
 
 /// Answers at once, with two exceptions: `GET /held` blocks its thread until the test lets it go, and the answer to
-/// `GET /later` is deferred for 20 ms.
+/// `GET /later` is deferred for half a second, so that a busy machine is late by a few answers at most.
 #[derive(Debug, Default)]
 struct Holding {
     held: AtomicUsize,
@@ -124,6 +126,10 @@ impl Holding {
         *self.is_released.lock().unwrap() = true;
         self.changed.notify_all();
     }
+
+    fn wait_for_release(&self) {
+        let _guard = self.changed.wait_while(self.is_released.lock().unwrap(), |released| !*released).unwrap();
+    }
 }
 
 impl Service for Holding {
@@ -131,10 +137,10 @@ impl Service for Holding {
         let is_later = request.head.path() == "/later";
         if request.head.path() == "/held" {
             self.held.fetch_add(1, Ordering::SeqCst);
-            let _guard = self.changed.wait_while(self.is_released.lock().unwrap(), |released| !*released).unwrap();
+            self.wait_for_release();
         }
         match Echo.call(request, body) {
-            Answer::Now(reply) if is_later => timer::after(Duration::from_millis(20)).map(move |()| reply),
+            Answer::Now(reply) if is_later => timer::after(Duration::from_millis(500)).map(move |()| reply),
             answer => answer,
         }
     }
@@ -156,14 +162,37 @@ fn holding_with(change: impl FnOnce(&mut ServerConfig)) -> (Running, Arc<Holding
 
 /// Opens a connection, sends a request, and waits until the service holds it.
 fn hold_one(addr: SocketAddr, service: &Holding) -> TcpStream {
+    try_hold_one(addr, service).expect("the request reaches the service")
+}
+
+/// Opens a connection, sends a request, and waits until the service holds it. Returns `None` if the server answers instead.
+fn try_hold_one(addr: SocketAddr, service: &Holding) -> Option<TcpStream> {
     let before = service.held.load(Ordering::SeqCst);
     let mut stream = TcpStream::connect(addr).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     stream.write_all(CLOSING_GET.replace("GET /", "GET /held").as_bytes()).unwrap();
+    stream.set_nonblocking(true).unwrap();
+    let deadline = Instant::now() + PATIENCE;
     while service.held.load(Ordering::SeqCst) == before {
+        if stream.peek(&mut [0]).is_ok() {
+            return None;
+        }
+        assert!(Instant::now() < deadline, "the request is neither held nor answered");
         thread::yield_now();
     }
-    stream
+    stream.set_nonblocking(false).unwrap();
+    Some(stream)
+}
+
+/// Repeats a set-up that a slow machine can spoil, because the timeouts of the server are short, until it succeeds.
+fn set_up<T>(attempt: impl Fn() -> Option<T>) -> T {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        if let Some(ready) = attempt() {
+            return ready;
+        }
+        assert!(Instant::now() < deadline, "no attempt of the set-up has succeeded");
+    }
 }
 
 fn read_all(mut stream: TcpStream) -> String {
@@ -319,7 +348,7 @@ fn a_pipeline_of_deferred_answers_does_not_hold_a_worker() {
         let answers = String::from_utf8(bytes).unwrap().matches("HTTP/1.1 200 ").count();
         assert!(answers < REQUESTS / 2, "the third client was answered after {answers} of {REQUESTS} answers");
     }
-    running.shutdown().unwrap();
+    running.shutdown_within(Duration::ZERO).unwrap();
 }
 
 /// Regression test: no timeout was enforced while a connection waited for a worker.
@@ -331,11 +360,16 @@ fn a_request_that_waits_for_a_worker_has_a_timeout() {
         config.answer_timeout = Duration::from_millis(100);
     });
     let addr = running.local_addr();
-    let mut client = TcpStream::connect(addr).unwrap();
-    client.set_read_timeout(Some(PATIENCE)).unwrap();
-    client.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
-    assert!(client.peek(&mut [0]).unwrap() > 0);
-    let held = hold_one(addr, &service);
+    // While no request blocks the worker, each waits for it for a moment only. On a slow machine that may be too long.
+    let (mut client, held) = set_up(|| {
+        let mut client = TcpStream::connect(addr).unwrap();
+        client.set_read_timeout(Some(PATIENCE)).unwrap();
+        client.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+        let mut head = [0; 13];
+        client.peek(&mut head).unwrap();
+        (head == *b"HTTP/1.1 200 ").then_some(())?;
+        Some((client, try_hold_one(addr, &service)?))
+    });
     // A connection that was served already, and a new one.
     client.write_all(CLOSING_GET.as_bytes()).unwrap();
     let answers = read_all(client);
@@ -367,7 +401,7 @@ fn a_half_written_answer_keeps_its_timeout_while_no_worker_is_free() {
         (0..1000).all(|_| writer.write_all(request.as_bytes()).is_ok())
     });
     assert!(slow.peek(&mut [0]).unwrap() > 0);
-    let held = hold_one(addr, &service);
+    let held = set_up(|| try_hold_one(addr, &service));
     // It reads on, so that the socket can be written to; but the only worker is blocked.
     let mut buffer = vec![0; 1 << 20];
     let mut received = 0;
@@ -404,7 +438,7 @@ impl Executor for Dropping {
         self.pool.workers()
     }
 
-    fn close(&self, deadline: Option<std::time::Instant>) -> usize {
+    fn close(&self, deadline: Option<Instant>) -> usize {
         self.pool.close(deadline)
     }
 
@@ -426,4 +460,54 @@ fn a_job_that_a_shared_executor_drops_leaves_no_connection_behind() {
     }
     let drain = running.shutdown().unwrap();
     assert_eq!((drain.answered, drain.cut, drain.stuck), (10, 0, 0));
+}
+
+/// An executor that lets a job end only after a release.
+#[derive(Debug)]
+struct EndingLate {
+    pool: MpscPool,
+    jobs: Arc<Holding>,
+}
+
+impl Executor for EndingLate {
+    fn execute(&self, job: Job) -> Result<(), Rejected> {
+        let jobs = Arc::clone(&self.jobs);
+        self.pool.execute(Job::new(move || {
+            job.run();
+            jobs.held.fetch_add(1, Ordering::SeqCst);
+            jobs.wait_for_release();
+        }))
+    }
+
+    fn workers(&self) -> Option<usize> {
+        self.pool.workers()
+    }
+
+    fn close(&self, deadline: Option<Instant>) -> usize {
+        self.pool.close(deadline)
+    }
+
+    fn panicked(&self) -> u64 {
+        self.pool.panicked()
+    }
+}
+
+/// Regression test: a drain that had served all clients gave its workers half a second to end, whatever its grace. On a busy
+/// machine a worker took longer and was counted as stuck.
+#[test]
+fn a_worker_that_ends_within_the_grace_is_not_stuck() {
+    let jobs = Arc::new(Holding::default());
+    let late = Arc::clone(&jobs);
+    let server = PoolServer::with_factory(ServerConfig::default(), move |_| {
+        Ok(EndingLate { pool: MpscPool::new(PoolConfig::new(2))?, jobs: Arc::clone(&late) })
+    });
+    let running = server.unwrap().serve("127.0.0.1:0", Echo).unwrap();
+    assert!(ask(running.local_addr(), CLOSING_GET).unwrap().starts_with("HTTP/1.1 200 "));
+    let drain = thread::spawn(move || running.shutdown_within(10 * PATIENCE).unwrap());
+    // A faulty server counts stuck workers within this time. A correct one does not need it.
+    timer::after(2 * SHUTDOWN_SLACK).wait();
+    jobs.release();
+    let drain = drain.join().unwrap();
+    assert!(jobs.held.load(Ordering::SeqCst) > 0, "no job was held at its end");
+    assert_eq!((drain.answered, drain.cut, drain.stuck), (1, 0, 0));
 }

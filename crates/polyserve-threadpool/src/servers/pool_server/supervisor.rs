@@ -174,7 +174,9 @@ impl Supervisor {
         let shared = &self.shared;
         lock(&shared.poller).acceptor.close();
         self.cut_all();
-        let deadline = Instant::now() + SHUTDOWN_SLACK;
+        let now = Instant::now();
+        // A drain that ends early leaves the workers its whole grace.
+        let deadline = shared.server.shutdown.deadline().map_or(now, |deadline| deadline.max(now)) + SHUTDOWN_SLACK;
         let stuck = if self.executor_is_own {
             shared.executor.close(Some(deadline))
         } else {
