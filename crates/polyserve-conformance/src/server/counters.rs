@@ -7,7 +7,7 @@ use polyserve_core::{
     Answer, AnswerHook, AnswerReport, Counters, Reply, Request, ServerConfig, Service, Shape, Status,
 };
 
-use super::limits::BODY_AWAITED;
+use super::limits::{BODY_AWAITED, without_body_timeout};
 use super::live::Live;
 use super::services::PanickingService;
 use super::subject::ServerSubject;
@@ -42,7 +42,10 @@ pub fn a_request_has_its_clients_address(subject: &ServerSubject) -> Outcome {
 /// The counters of a running server follow its connections: the open ones, the answers, the rejections and the panics of the
 /// service.
 pub fn the_counters_are_live(subject: &ServerSubject) -> Outcome {
-    let live = subject.live(PanickingService::shared(), |config| config.max_connections = 1);
+    let live = subject.live(PanickingService::shared(), |config| {
+        config.max_connections = 1;
+        without_body_timeout(config);
+    });
     check(&live, [0, 0, 0, 0]);
     let mut client = live.client();
     client.ask(&get("/"), 200);

@@ -9,7 +9,7 @@ use std::time::Duration;
 use polyserve_core::{Drain, Echo, Entity, EntityService, Reply, Request, Shape};
 
 use super::keep_alive::echo;
-use super::limits::BODY_AWAITED;
+use super::limits::{BODY_AWAITED, without_body_timeout};
 use super::live::eventually;
 use super::repos::MapRepo;
 use super::services::{HeldAnswers, Large, let_pass};
@@ -180,7 +180,10 @@ pub fn a_request_in_the_queue_is_served_by_the_drain(subject: &ServerSubject) ->
 /// `Connection: close`.
 pub fn a_request_in_mid_body_outlives_the_shutdown(subject: &ServerSubject) -> Outcome {
     let patience = subject.patience;
-    let live = subject.live(Arc::new(Echo), |config| config.drain_grace = patience * 10);
+    let live = subject.live(Arc::new(Echo), |config| {
+        config.drain_grace = patience * 10;
+        without_body_timeout(config);
+    });
     let mut client = live.client();
     client.ask(&request("POST", "/", BODY_AWAITED), 100);
     client.send(b"he").expect("the server takes the body");

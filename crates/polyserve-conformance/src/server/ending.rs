@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use polyserve_core::{Echo, Server, ServerConfig};
+use polyserve_core::{Drain, Echo, Server, ServerConfig};
 
 use super::drain::check_counts;
 use super::keep_alive::echo;
@@ -19,6 +19,22 @@ use crate::property::Outcome;
 
 /// A grace that is short enough to end during a property.
 const SHORT: Duration = Duration::from_millis(200);
+
+/// Repeats a drain that has to count exactly one stuck thread. On a busy machine another thread may end only after the server has
+/// stopped waiting for it, and counts too.
+#[track_caller]
+fn one_is_stuck(drain: impl Fn() -> Drain) -> Outcome {
+    const ATTEMPTS: usize = 3;
+    let mut drains = Vec::new();
+    while drains.len() < ATTEMPTS {
+        let drain = drain();
+        if drain.stuck == 1 {
+            return Outcome::Held;
+        }
+        drains.push(drain);
+    }
+    panic!("one thread is stuck, and the drains count {drains:?}");
+}
 
 /// Checks that the address is closed. Another test may start a child process at this moment. Until the child executes its
 /// program, it holds a copy of every descriptor, so the kernel may close the listener a little later.
@@ -35,7 +51,7 @@ pub fn the_deadline_cuts_what_has_not_ended(subject: &ServerSubject) -> Outcome 
     let live = subject.live(held_answers.clone(), |_| ());
     let mut reading = live.client();
     reading.ask(&request("POST", "/", BODY_AWAITED), 100);
-    let drain = live.shutdown_within(SHORT);
+    let drain = live.cut_within(SHORT);
     let (bytes, ending) = reading.end();
     assert!(bytes.is_empty() && ending != Ending::Silent, "{ending:?}\n{}", reading.show());
     check_counts(drain, 0, 1);
@@ -44,7 +60,7 @@ pub fn the_deadline_cuts_what_has_not_ended(subject: &ServerSubject) -> Outcome 
     let mut waiting = live.client();
     waiting.send(&get("/hold")).expect("the server takes the request");
     held_answers.wait_for(1, subject.patience);
-    let drain = live.shutdown_within(SHORT);
+    let drain = live.cut_within(SHORT);
     let (bytes, ending) = waiting.end();
     assert!(bytes.is_empty() && ending != Ending::Silent, "{ending:?}\n{}", waiting.show());
     check_counts(drain, 0, 1);
@@ -55,6 +71,10 @@ pub fn the_deadline_cuts_what_has_not_ended(subject: &ServerSubject) -> Outcome 
 /// A thread that is stuck in the service at the deadline is left behind and counted, and its socket is closed. The
 /// shutdown returns while the thread is stuck, and the port is free.
 pub fn a_stuck_thread_is_left_behind(subject: &ServerSubject) -> Outcome {
+    one_is_stuck(|| leave_one_behind(subject))
+}
+
+fn leave_one_behind(subject: &ServerSubject) -> Drain {
     let service = Arc::new(Blocking::default());
     let live = subject.live(service.clone(), |_| ());
     let _opened = OpenOnDrop(service.open.clone());
@@ -65,17 +85,21 @@ pub fn a_stuck_thread_is_left_behind(subject: &ServerSubject) -> Outcome {
     assert!(service.inside.wait(subject.patience), "the request reaches the service");
     let drain = live.shutdown_within(SHORT);
     assert!(!service.open.wait(Duration::ZERO), "the thread is still stuck");
-    assert_eq!((drain.answered, drain.cut, drain.stuck), (1, 0, 1), "a stuck request is not cut as well: {drain}");
+    assert_eq!((drain.answered, drain.cut), (1, 0), "a stuck request is not cut as well: {drain}");
     let (bytes, ending) = client.end();
     assert!(bytes.is_empty() && ending != Ending::Silent, "{ending:?}\n{}", client.show());
     check_is_closed(subject, addr);
     let server: Arc<dyn Server> = Arc::from(subject.make(ServerConfig::default()).expect("the default is honoured"));
-    subject.try_serve(&server, addr, Arc::new(Echo)).expect("the port is free").ask(&get("/"), 200);
-    Outcome::Held
+    subject.serve_again(&server, addr).ask(&get("/"), 200);
+    drain
 }
 
 /// The connections of requests that wait for a stuck thread end at the deadline.
 pub fn what_waits_for_a_stuck_thread_ends_too(subject: &ServerSubject) -> Outcome {
+    one_is_stuck(|| end_what_waits(subject))
+}
+
+fn end_what_waits(subject: &ServerSubject) -> Drain {
     let service = Arc::new(Blocking::default());
     let workers = subject.workers_or_pool(1);
     let live = subject.live(service.clone(), |config| config.workers = workers);
@@ -88,7 +112,6 @@ pub fn what_waits_for_a_stuck_thread_ends_too(subject: &ServerSubject) -> Outcom
         client.send(&get("/")).expect("the kernel takes the request");
     }
     let drain = live.shutdown_within(SHORT);
-    assert_eq!(drain.stuck, 1, "{drain}");
     let mut answered = 0;
     for client in &mut waiting {
         // If each connection has its own thread, these requests were answered. Otherwise the connections end without a byte,
@@ -98,7 +121,7 @@ pub fn what_waits_for_a_stuck_thread_ends_too(subject: &ServerSubject) -> Outcom
         answered += u64::from(!bytes.is_empty());
     }
     assert_eq!(drain.answered, answered, "{drain}");
-    Outcome::Held
+    drain
 }
 
 /// The port is free after the end: another run of the same server binds it at once.
@@ -109,7 +132,7 @@ pub fn the_port_is_free_after_the_end(subject: &ServerSubject) -> Outcome {
     live.ask(&get("/"), 200);
     check_counts(live.shutdown(), 1, 0);
     check_is_closed(subject, addr);
-    let rerun = subject.try_serve(&server, addr, Arc::new(Echo)).expect("the port is free");
+    let rerun = subject.serve_again(&server, addr);
     assert_eq!(rerun.addr, addr);
     rerun.ask(&get("/"), 200);
     check_counts(rerun.shutdown(), 1, 0);

@@ -80,14 +80,14 @@ pub fn a_pipelining_client_leaves_room_at_a_full_queue(subject: &ServerSubject) 
 /// Clients that pipeline many requests with deferred answers do not block the workers. A third client is answered while most
 /// of those requests still wait.
 ///
-/// Tested with two workers, two clients that send 100 requests each in one write, and 50 ms for each answer.
+/// Tested with two workers, two clients that send 100 requests each in one write, and half a second for each answer.
 pub fn pipelined_deferred_answers_leave_room(subject: &ServerSubject) -> Outcome {
     const REQUESTS: usize = 100;
     let workers = subject.workers_or_pool(2);
     let live = subject.live(Arc::new(DelayedAnswers), |config| config.workers = workers);
     let mut clients: Vec<Client> = (0..2).map(|_| live.client()).collect();
     for client in &mut clients {
-        client.send(&get("/50").repeat(REQUESTS)).expect("the server takes the requests");
+        client.send(&get("/500").repeat(REQUESTS)).expect("the server takes the requests");
     }
     for client in clients.iter().take(if subject.shape() == Shape::One { 1 } else { 2 }) {
         assert!(eventually(subject.patience, || client.has_input()), "the pipelining clients are not served");

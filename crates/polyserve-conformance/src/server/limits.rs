@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use polyserve_core::{Echo, Shape};
+use polyserve_core::{Echo, ServerConfig, Shape};
 
 use super::keep_alive::echo;
 use super::live::eventually;
@@ -15,6 +15,12 @@ use crate::property::{Outcome, in_child_with_descriptors};
 
 /// The fields of a request with a body that the server has to wait for.
 pub(super) const BODY_AWAITED: &str = "Expect: 100-continue\r\nContent-Length: 5\r\n";
+
+/// Lets bodies take an hour, so that no client that occupies a place by [`BODY_AWAITED`] loses it.
+pub(super) fn without_body_timeout(config: &mut ServerConfig) {
+    config.body_timeout = Duration::from_secs(3600);
+    config.min_body_rate = 0;
+}
 
 const ONE_WAITS: &str = "a server of one connection lets the others wait";
 
@@ -32,7 +38,10 @@ fn check_rejected(client: &mut Client, response: &Response) {
 /// A server of one connection lets the other client wait.
 pub fn connections_past_the_limit_are_rejected(subject: &ServerSubject) -> Outcome {
     let limit = if subject.shape() == Shape::One { 1 } else { 2 };
-    let live = subject.live(Arc::new(Echo), |config| config.max_connections = limit);
+    let live = subject.live(Arc::new(Echo), |config| {
+        config.max_connections = limit;
+        without_body_timeout(config);
+    });
     let mut busy: Vec<Client> = (0..limit).map(|_| live.client()).collect();
     for client in &mut busy {
         client.ask(&request("POST", "/", BODY_AWAITED), 100);
@@ -69,7 +78,10 @@ pub fn every_refused_connection_reads_a_503(subject: &ServerSubject) -> Outcome 
         return Outcome::NotRun(ONE_WAITS.into());
     }
     in_child_with_descriptors(4096, || {
-        let live = subject.live(Arc::new(Echo), |config| config.max_connections = 2);
+        let live = subject.live(Arc::new(Echo), |config| {
+            config.max_connections = 2;
+            without_body_timeout(config);
+        });
         let mut busy: Vec<Client> = (0..2).map(|_| live.client()).collect();
         for client in &mut busy {
             client.ask(&request("POST", "/", BODY_AWAITED), 100);
@@ -100,6 +112,7 @@ pub fn rejected_connections_leave_room(subject: &ServerSubject) -> Outcome {
     let live = subject.live(Arc::new(Echo), |config| {
         config.max_connections = LIMIT;
         config.linger_timeout = subject.patience * 4;
+        without_body_timeout(config);
     });
     let mut busy: Vec<Client> = (0..LIMIT).map(|_| live.client()).collect();
     for client in &mut busy {
@@ -200,7 +213,7 @@ pub fn room_comes_back(subject: &ServerSubject) -> Outcome {
 
 /// `defer_accept` changes nothing for clients that send. Not run if the server refuses the setting.
 pub fn deferred_accept_serves_the_same(subject: &ServerSubject) -> Outcome {
-    let config = polyserve_core::ServerConfig::default().defer_accept(true);
+    let config = ServerConfig::default().defer_accept(true);
     if let Err(error) = subject.make(config.clone()) {
         assert!(error.to_string().contains("defer_accept"), "the refusal names the setting: {error}");
         return Outcome::NotRun(format!("the server refuses it: {error}"));

@@ -13,7 +13,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use polyserve_core::{
-    BoxFuture, Counters, Drain, ListenOn, Running, Server, ServerConfig, ServerFailed, Service, Shape, park_until,
+    BoxFuture, Counters, Drain, Echo, ListenOn, Running, Server, ServerConfig, ServerFailed, Service, Shape, park_until,
 };
 
 use super::subject::ServerSubject;
@@ -59,6 +59,18 @@ impl ServerSubject {
         let running = within(self.patience, "serve", move || server.start(listen_on, held))?;
         let addr = running.local_addr();
         Ok(Live { running: Some(running), service, addr, patience: self.patience })
+    }
+
+    /// Starts a run of `server` with an echo, at an address at which it has served before. A client of another test may have
+    /// the port for a moment.
+    #[track_caller]
+    pub(super) fn serve_again(&self, server: &Arc<dyn Server>, addr: SocketAddr) -> Live {
+        let mut live = None;
+        eventually(self.patience, || {
+            live = Some(self.try_serve(server, addr, Arc::new(Echo)));
+            matches!(live, Some(Ok(_)))
+        });
+        live.expect("it was tried").expect("the port is free")
     }
 
     /// Returns `workers` if connections hold no worker, and the server has such a number of workers.
@@ -136,6 +148,18 @@ impl Live {
         let running = self.running.take().expect("it is running");
         let drain = within(self.patience, "shutdown_within", move || running.shutdown_within(grace));
         drain.expect("the server ends well")
+    }
+
+    /// Drains with a grace that ends before the work of the clients. A thread that ends within the patience is not counted as
+    /// stuck: on a busy machine it may end a little after the server has stopped waiting for it.
+    #[track_caller]
+    pub(super) fn cut_within(self, grace: Duration) -> Drain {
+        let (service, patience) = (Weak::clone(&self.service), self.patience);
+        let mut drain = self.shutdown_within(grace);
+        if drain.stuck > 0 && eventually(patience, || service.strong_count() == 0) {
+            drain.stuck = 0;
+        }
+        drain
     }
 
     /// Drains with a grace longer than the patience: a server that waits for its deadline fails.

@@ -14,6 +14,9 @@ use super::wire::{get, request, with_body};
 use crate::client::{Client, Ending};
 use crate::property::Outcome;
 
+/// The time for which a connection has to be idle before a server may close it for another one.
+const MIN_IDLE: Duration = Duration::from_millis(50);
+
 /// Long enough for a server to accept a connection and to queue it.
 const QUEUED: Duration = Duration::from_millis(100);
 
@@ -115,14 +118,15 @@ pub fn stalled_heads_end_together(subject: &ServerSubject) -> Outcome {
 pub fn an_answer_says_close_if_others_wait(subject: &ServerSubject) -> Outcome {
     let holds_threads = subject.shape() == Shape::One || subject.pooled;
     let workers = subject.workers_or_pool(1);
-    for last_attempt in [false, false, true] {
+    let mut seen = String::new();
+    for pause in [QUEUED, QUEUED * 4, QUEUED * 16, QUEUED * 64] {
         let held_answers = HeldAnswers::new();
         let live = subject.live(held_answers.clone(), |config| config.workers = workers);
         let mut first = hold(&live, &held_answers, 1, subject.patience).remove(0);
         let mut second = live.client();
         second.send(&request("GET", "/", "Connection: close\r\n")).expect("the kernel takes the request");
-        // The server may need a moment to see the second connection.
-        let_pass(QUEUED);
+        // The server may need a moment to see the second connection, and on a busy machine a longer one.
+        let_pass(pause);
         assert_eq!(held_answers.release_all(), 1, "the first answer is still wanted");
         let answer = first.expect(200);
         if !holds_threads {
@@ -131,13 +135,13 @@ pub fn an_answer_says_close_if_others_wait(subject: &ServerSubject) -> Outcome {
         } else if answer.closes() {
             first.expect_end();
         } else {
-            assert!(!last_attempt, "another connection waits, and the answer does not say close\n{}", first.show());
+            seen = first.show();
             continue;
         }
         second.expect_last(200);
         return Outcome::Held;
     }
-    Outcome::Held
+    panic!("another connection waits, and the answer does not say close\n{seen}");
 }
 
 /// A connection that is closed to make room for another one lingers. What its client sends during this time does not reset
@@ -174,7 +178,8 @@ pub fn an_evicted_connection_is_not_reset(subject: &ServerSubject) -> Outcome {
 ///
 /// Tested with 8 clients that reconnect: on a pool of 2 threads that connections hold, on a server of one connection, and on a
 /// server with a thread for each connection at a limit of 2 connections. At most one close of 10 may come without an
-/// announcement, because a server may close what has been idle since its last answer.
+/// announcement, because a server may close what has been idle since its last answer. A close counts only if the client sent
+/// its next request at once: a server may close a connection that a slow client leaves idle.
 ///
 /// A multiplexed server is not tested.
 pub fn closes_under_load_are_announced(subject: &ServerSubject) -> Outcome {
@@ -225,8 +230,11 @@ fn ask_in_a_loop(addr: SocketAddr, patience: Duration) -> Closes {
     while answers < 150 && Instant::now() < deadline {
         let Ok(mut client) = Client::connect(addr, patience) else { continue };
         let mut is_kept = false;
+        let mut sent = Instant::now();
         while answers < 150 {
+            let previous = sent;
             let _ = client.send(&get("/"));
+            sent = Instant::now();
             match client.receive() {
                 Ok(response) if response.status == 503 => break,
                 Ok(response) => {
@@ -238,7 +246,7 @@ fn ask_in_a_loop(addr: SocketAddr, patience: Duration) -> Closes {
                     }
                 }
                 Err(_) => {
-                    closes.silent += usize::from(is_kept);
+                    closes.silent += usize::from(is_kept && sent.duration_since(previous) < MIN_IDLE);
                     break;
                 }
             }
@@ -300,8 +308,9 @@ pub fn a_body_timeout_begins_with_its_body(subject: &ServerSubject) -> Outcome {
                     Ok(_) => {}
                     Err(failure) => panic!("{failure}"),
                 }
-            } else {
-                client.expect(200);
+            } else if !client.receive().is_ok_and(|response| response.status == 200) {
+                seen = client.show();
+                return false;
             }
             let_pass(PAUSE);
             let _ = client.send(b"56789");

@@ -24,7 +24,12 @@ pub fn idle_connections_do_not_delay_others(subject: &ServerSubject) -> Outcome 
     let workers = subject.workers(2);
     match subject.shape() {
         Shape::Multiplexed => {
-            let live = subject.live(Arc::new(Echo), |config| config.workers = workers);
+            let live = subject.live(Arc::new(Echo), |config| {
+                config.workers = workers;
+                // The last client is asked only after all others.
+                config.first_byte_timeout = Duration::from_secs(3600);
+                config.idle_timeout = Duration::from_secs(3600);
+            });
             let count = 1000.min(descriptor_limit() / 8);
             let mut clients: Vec<Client> = (0..count).map(|_| live.client()).collect();
             for round in 0..2 {
