@@ -8,7 +8,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use crate::process::{
-    EngineProcess, Folder, Missing, free_port, listens, output, program, wait_for, wait_until_closed,
+    EngineProcess, Folder, Missing, PATIENCE, free_port, listens, output, program, wait_for, wait_until_closed,
 };
 
 /// Three masters and three replicas of Redis. They end when this is dropped.
@@ -19,9 +19,22 @@ pub struct RedisNodes {
     /// The port of each node's cluster bus.
     buses: Vec<u16>,
     folder: Folder,
+    settings: RedisSettings,
+}
+
+/// The settings of nodes.
+#[derive(Clone, Copy, Debug)]
+struct RedisSettings {
     /// Whether each write is on disk before it is answered. Otherwise a restarted node has no data.
     keeps: bool,
+    /// The time, in milliseconds, after which a silent master is replaced.
+    node_timeout: &'static str,
 }
+
+/// For nodes that may be paused or killed: their replicas take over soon.
+const SOON: &str = "2000";
+/// For nodes that are not to be replaced: on a busy machine they may get no time for seconds.
+const LATE: &str = "15000";
 
 /// A server of Redis that is no cluster. It ends when this is dropped.
 #[derive(Debug)]
@@ -93,7 +106,8 @@ struct RedisMaster {
 pub const NODES: usize = 6;
 
 impl RedisNodes {
-    /// Starts the nodes, and waits until all serve as a cluster. They keep nothing on disk.
+    /// Starts the nodes, and waits until all serve as a cluster. They keep nothing on disk. A replica takes over after its
+    /// master has been silent for 15 s.
     ///
     /// # Errors
     ///
@@ -103,10 +117,23 @@ impl RedisNodes {
     ///
     /// Panics if the engine does not start.
     pub fn start() -> Result<Self, Missing> {
-        Self::start_all(false)
+        Self::start_all(RedisSettings { keeps: false, node_timeout: LATE })
     }
 
-    /// Does as [`start`](Self::start), with nodes that have each write on disk before they answer it.
+    /// Does as [`start`](Self::start), with replicas that take over after 2 s.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the engine is not installed.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the engine does not start.
+    pub fn start_for_failovers() -> Result<Self, Missing> {
+        Self::start_all(RedisSettings { keeps: false, node_timeout: SOON })
+    }
+
+    /// Does as [`start_for_failovers`](Self::start_for_failovers), with nodes that have each write on disk before they answer it.
     ///
     /// # Errors
     ///
@@ -116,16 +143,16 @@ impl RedisNodes {
     ///
     /// Panics if the engine does not start.
     pub fn start_kept() -> Result<Self, Missing> {
-        Self::start_all(true)
+        Self::start_all(RedisSettings { keeps: true, node_timeout: SOON })
     }
 
-    fn start_all(keeps: bool) -> Result<Self, Missing> {
+    fn start_all(settings: RedisSettings) -> Result<Self, Missing> {
         let (server, cli): (PathBuf, PathBuf) = (program("redis-server")?, program("redis-cli")?);
         let folder = Folder::new("redis");
         let buses: Vec<u16> = (0..NODES).map(|_| free_port()).collect();
         let run = |(number, bus): (usize, &u16)| {
             let port = free_port();
-            (port, run(&server, &folder, number, port, *bus, keeps))
+            (port, run(&server, &folder, number, port, *bus, settings))
         };
         let mut nodes: Vec<(u16, EngineProcess)> = buses.iter().enumerate().map(run).collect();
         for (port, process) in &mut nodes {
@@ -137,7 +164,7 @@ impl RedisNodes {
         let mut create = Command::new(cli);
         create.args(["--cluster", "create"]).args(nodes.iter().map(|(port, _)| format!("127.0.0.1:{port}")));
         output(create.args(["--cluster-replicas", "1", "--cluster-yes"]));
-        let cluster = Self { nodes, server, buses, folder, keeps };
+        let cluster = Self { nodes, server, buses, folder, settings };
         cluster.wait_until_whole();
         Ok(cluster)
     }
@@ -159,23 +186,26 @@ impl RedisNodes {
     /// Panics if the engine does not start.
     pub fn start_node(&mut self, number: usize) {
         let (port, process) = &mut self.nodes[number];
-        *process = run(&self.server, &self.folder, number, *port, self.buses[number], self.keeps);
+        *process = run(&self.server, &self.folder, number, *port, self.buses[number], self.settings);
     }
 
-    /// Waits until each node sees all slots served, and half of the nodes are replicas that are connected to a master.
+    /// Waits until each node sees all slots served, and half of the nodes are replicas. They are connected to a master, and
+    /// it counts them.
     ///
     /// # Panics
     ///
     /// Panics if the cluster is not whole within [`PATIENCE`](crate::process::PATIENCE).
     pub fn wait_until_whole(&self) {
         wait_for("the Redis cluster is whole", || {
-            let mut replicas = 0;
+            let (mut connected, mut counted) = (0, 0);
             for (port, _) in &self.nodes {
                 let is_ok = ask(*port, "CLUSTER INFO")?.contains("cluster_state:ok");
-                replicas += usize::from(ask(*port, "INFO replication")?.contains("master_link_status:up"));
+                let replication = ask(*port, "INFO replication")?;
+                connected += usize::from(replication.contains("master_link_status:up"));
+                counted += replication.matches("state=online").count();
                 is_ok.then_some(())?;
             }
-            (replicas == NODES / 2).then_some(())
+            ([connected, counted] == [NODES / 2; 2]).then_some(())
         });
     }
 
@@ -193,9 +223,9 @@ impl RedisNodes {
     ///
     /// # Panics
     ///
-    /// Panics if no node is a master.
+    /// Panics if no node is a master within [`PATIENCE`].
     pub fn a_master(&self) -> (usize, Vec<(u16, u16)>) {
-        let master = self.masters().into_iter().next().expect("a node is a master");
+        let master = wait_for("a node is a master", || self.masters().into_iter().next());
         (master.number, master.slots)
     }
 
@@ -227,13 +257,13 @@ impl RedisNodes {
     ///
     /// Panics if a node does not answer, or rejects a step.
     pub fn move_slot(&self, slot: u16, keys: &[String], mut pause: impl FnMut()) {
-        let masters = self.masters();
-        let owns = |master: &&RedisMaster| master.slots.iter().any(|(first, last)| (*first..=*last).contains(&slot));
-        let source = masters.iter().find(owns).expect("a master has the slot");
-        let target = masters.iter().find(|master| !owns(master)).expect("there are several masters");
-        let send = |master: &RedisMaster, command: &str| {
-            assert!(ask(master.port, command).is_some(), "a master rejects {command:?}");
-        };
+        let owns = |master: &RedisMaster| master.slots.iter().any(|(first, last)| (*first..=*last).contains(&slot));
+        let (source, target) = wait_for("a master has the slot, and another has not", || {
+            let (mut sources, mut targets): (Vec<_>, Vec<_>) = self.masters().into_iter().partition(owns);
+            Some((sources.pop()?, targets.pop()?))
+        });
+        let (source, target) = (&source, &target);
+        let send = |master: &RedisMaster, command: &str| _ = order(master.port, command);
         send(target, &format!("CLUSTER SETSLOT {slot} IMPORTING {}", source.id));
         send(source, &format!("CLUSTER SETSLOT {slot} MIGRATING {}", target.id));
         pause();
@@ -255,7 +285,7 @@ impl RedisNodes {
     /// Panics if a node does not answer.
     pub fn hold(&self, time: Duration) {
         for (port, _) in &self.nodes {
-            ask(*port, &format!("CLIENT PAUSE {} ALL", time.as_millis())).expect("a node answers");
+            order(*port, &format!("CLIENT PAUSE {} ALL", time.as_millis()));
         }
     }
 
@@ -266,8 +296,8 @@ impl RedisNodes {
     /// Panics if a node does not answer, or rejects it.
     pub fn configure(&self, parameter: &str, value: &str) {
         for (port, _) in &self.nodes {
-            let answer = ask(*port, &format!("CONFIG SET {parameter} {value}"));
-            assert_eq!(answer.as_deref().map(str::trim), Some("OK"), "CONFIG SET {parameter} {value}");
+            let answer = order(*port, &format!("CONFIG SET {parameter} {value}"));
+            assert_eq!(answer.trim(), "OK", "CONFIG SET {parameter} {value}");
         }
     }
 
@@ -287,7 +317,7 @@ impl RedisNodes {
     /// Panics if a node or a client does not.
     pub fn end_connections(&self) {
         for (port, _) in &self.nodes {
-            ask(*port, "CLIENT KILL TYPE normal").expect("a node answers");
+            order(*port, "CLIENT KILL TYPE normal");
         }
         wait_until_closed(&self.nodes.iter().map(|(port, _)| *port).collect::<Vec<_>>());
     }
@@ -301,7 +331,7 @@ impl RedisNodes {
     pub fn refuse_clients(&self) -> RefusedClients {
         let connect = |(port, _): &(u16, EngineProcess)| {
             let connection = TcpStream::connect((Ipv4Addr::LOCALHOST, *port)).expect("a node accepts a client");
-            connection.set_read_timeout(Some(Duration::from_secs(2))).expect("the timeout is not zero");
+            connection.set_read_timeout(Some(PATIENCE)).expect("the timeout is not zero");
             BufReader::new(connection)
         };
         // Its connections stay: a node that refuses clients takes the command that ends this from no other one.
@@ -319,7 +349,7 @@ impl RedisNodes {
     /// Panics if a node does not answer, or rejects it.
     pub fn ask_all(&self, command: &str) {
         for (port, _) in &self.nodes {
-            assert!(ask(*port, command).is_some(), "a node rejects {command:?}");
+            order(*port, command);
         }
     }
 
@@ -329,7 +359,7 @@ impl RedisNodes {
     ///
     /// Panics if none does.
     pub fn ask_any(&self, command: &str) {
-        let taken = self.nodes.iter().find_map(|(port, _)| ask(*port, command));
+        let taken = self.nodes.iter().find_map(|(port, _)| answer(*port, command, PATIENCE));
         assert!(taken.is_some(), "all nodes reject {command:?}");
     }
 
@@ -340,7 +370,7 @@ impl RedisNodes {
     /// Panics if a node does not answer.
     pub fn reads_of_masters(&self) -> u64 {
         let reads = |(port, _): &(u16, EngineProcess)| {
-            let info = ask(*port, "INFO").expect("a node answers");
+            let info = order(*port, "INFO");
             let count = info.lines().find_map(|line| line.strip_prefix("total_reads_processed:"));
             let count: u64 = count.and_then(|count| count.trim().parse().ok()).expect("a node counts its reads");
             if info.contains("role:master") { count } else { 0 }
@@ -412,7 +442,7 @@ pub fn source_address(number: usize) -> Ipv4Addr {
     Ipv4Addr::new(127, 0, 0, 11 + number as u8)
 }
 
-fn run(server: &Path, folder: &Folder, number: usize, port: u16, bus: u16, keeps: bool) -> EngineProcess {
+fn run(server: &Path, folder: &Folder, number: usize, port: u16, bus: u16, settings: RedisSettings) -> EngineProcess {
     let (log, data) = (folder.path().join(format!("{port}.log")), folder.path().join(port.to_string()));
     std::fs::create_dir_all(&data).expect("a directory can be made");
     let (port, bus, data) = (port.to_string(), bus.to_string(), data.to_str().expect("the path is UTF-8"));
@@ -422,18 +452,32 @@ fn run(server: &Path, folder: &Folder, number: usize, port: u16, bus: u16, keeps
         "--port", &port, "--cluster-port", &bus, "--bind", "127.0.0.1", "--dir", data,
         // Protected mode takes the other loopback addresses for foreign ones.
         "--bind-source-addr", &source, "--cluster-announce-ip", "127.0.0.1", "--protected-mode", "no",
-        "--cluster-enabled", "yes", "--cluster-node-timeout", "2000", "--save", "",
-        "--appendonly", if keeps { "yes" } else { "no" }, "--appendfsync", "always",
+        "--cluster-enabled", "yes", "--cluster-node-timeout", settings.node_timeout, "--save", "",
+        "--appendonly", if settings.keeps { "yes" } else { "no" }, "--appendfsync", "always",
         // A replica that was just stopped may take over too.
         "--cluster-replica-validity-factor", "0", "--repl-diskless-sync-delay", "0",
     ];
     EngineProcess::start(server, None, &args, &log)
 }
 
-/// Sends a command to a node. Returns the text of its answer, or `None` if the node does not answer.
+/// Sends a command to a node that may be paused. Returns the text of its answer, or `None` if it does not answer soon.
 fn ask(port: u16, command: &str) -> Option<String> {
+    answer(port, command, Duration::from_secs(2))
+}
+
+/// Sends a command to a node. Returns the text of its answer.
+///
+/// # Panics
+///
+/// Panics if the node does not answer within [`PATIENCE`], or rejects it.
+fn order(port: u16, command: &str) -> String {
+    answer(port, command, PATIENCE).unwrap_or_else(|| panic!("a node does not answer {command:?}, or rejects it"))
+}
+
+/// Sends a command to a node. Returns the text of its answer, or `None` if the node does not answer within `timeout`.
+fn answer(port: u16, command: &str, timeout: Duration) -> Option<String> {
     let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).ok()?;
-    stream.set_read_timeout(Some(Duration::from_secs(2))).ok()?;
+    stream.set_read_timeout(Some(timeout)).ok()?;
     stream.write_all(format!("{command}\r\n").as_bytes()).ok()?;
     let mut answer = BufReader::new(stream);
     let mut head = String::new();

@@ -5,15 +5,15 @@ use std::time::{Duration, Instant};
 
 use polyserve_cluster::StoreLimits;
 use polyserve_core::{Condition, Entity, EntityRepoExt as _, Put, RepoAnswer, RepoError, Visit};
-use polyserve_engines::process::PATIENCE;
+use polyserve_engines::process::{Missing, PATIENCE};
 use polyserve_engines::slow::SlowPort;
 
 use crate::Test;
-use crate::kind::{Connect as _, Kind, name_space};
+use crate::kind::{Connect as _, Kind, long_limits, name_space};
 
 pub(crate) fn tests(kind: Kind) -> Vec<Test> {
     let mut tests = vec![
-        Test::shared(kind, "a_dropped_store_answers_closed", move |urls| a_dropped_store_answers_closed(kind, urls)),
+        Test::own(kind, "a_dropped_store_answers_closed", move || a_dropped_store_answers_closed(kind)),
         Test::shared(kind, "stores_share_an_engine", move |urls| stores_share_an_engine(kind, urls)),
         Test::shared(kind, "a_temporary_store_leaves_nothing", move |urls| {
             a_temporary_store_leaves_nothing(kind, urls);
@@ -38,12 +38,16 @@ fn settled<T>(answer: RepoAnswer<T>) -> Result<T, RepoError> {
     answer.wait_until(Instant::now() + PATIENCE).unwrap_or_else(|_| panic!("not answered within {PATIENCE:?}"))
 }
 
-/// Answers that are outstanding when a store is dropped come, and are results or `Closed`.
-fn a_dropped_store_answers_closed(kind: Kind, urls: &str) {
-    let limits = StoreLimits::default().max_in_flight(SINGLE);
-    let store = kind.connect::<Entity>(urls, &name_space(), limits).expect("it connects");
+/// Answers that are outstanding when a store is dropped come, and are results or `Closed`. The drop does not wait for the engine,
+/// which is paused.
+fn a_dropped_store_answers_closed(kind: Kind) -> Result<(), Missing> {
+    let mut engine = kind.start()?;
+    let limits = long_limits().max_in_flight(SINGLE);
+    let store = kind.connect::<Entity>(&engine.urls(), &name_space(), limits).expect("it connects");
+    engine.stop();
     let puts: Vec<_> = (0..1_000).map(|id| store.put(Entity::new(id, "last", 1.0))).collect();
     drop(store);
+    engine.resume();
     let mut closed = 0;
     for put in puts {
         match settled(put) {
@@ -53,13 +57,13 @@ fn a_dropped_store_answers_closed(kind: Kind, urls: &str) {
         }
     }
     assert!(closed > 0, "the drop waited for all operations");
+    Ok(())
 }
 
 /// What one store writes, another store with the same name space sees; a third with another name space does not.
 fn stores_share_an_engine(kind: Kind, urls: &str) {
     let (shared, other) = (name_space(), name_space());
-    let connect =
-        |name_space: &str| kind.connect::<Entity>(urls, name_space, StoreLimits::default()).expect("it connects");
+    let connect = |name_space: &str| kind.connect::<Entity>(urls, name_space, long_limits()).expect("it connects");
     let (first, second, third) = (connect(&shared), connect(&shared), connect(&other));
     let entity = Entity::new(1, "first", 0.5);
     assert_eq!(settled(first.put(entity.clone())).unwrap(), Put::Created);

@@ -109,7 +109,7 @@ fn nanos(start: Instant) -> u64 {
 }
 
 fn a_killed_leader_loses_no_write() -> Result<(), Missing> {
-    let mut etcd = EtcdCluster::start()?;
+    let mut etcd = EtcdCluster::start_for_failovers()?;
     let urls = etcd.urls();
     recorded_through(Kind::Etcd, &urls, || {
         let leader = etcd.leader();
@@ -122,7 +122,7 @@ fn a_killed_leader_loses_no_write() -> Result<(), Missing> {
 
 /// A leader that is paused, and goes on after another was elected.
 fn a_stopped_leader_loses_no_write() -> Result<(), Missing> {
-    let mut etcd = EtcdCluster::start()?;
+    let mut etcd = EtcdCluster::start_for_failovers()?;
     let urls = etcd.urls();
     recorded_through(Kind::Etcd, &urls, || {
         let leader = etcd.leader();
@@ -203,7 +203,7 @@ fn pause(redis: &mut RedisNodes, master: usize, taken_over: &dyn Fn(&RedisNodes)
 
 /// A master fails while entities are put. A lost write is one of that master. None is lost if its replica had it.
 pub(crate) fn a_lost_master(replicas: u32, fault: MasterFault) -> Result<(), Missing> {
-    let mut redis = RedisNodes::start()?;
+    let mut redis = RedisNodes::start_for_failovers()?;
     let store = connect_redis(&redis.urls(), PREFIX, replicas, None, limits()).expect("it connects");
     let (master, slots) = redis.a_master();
     let is_lost_with_master = |redis: &RedisNodes, id: i64| {

@@ -9,7 +9,6 @@ use std::sync::Barrier;
 use std::thread;
 
 use polyserve_async::TokioTcp;
-use polyserve_cluster::StoreLimits;
 use polyserve_conformance::client::Client;
 use polyserve_conformance::history::{
     CheckVerdict, EntityForm, History, RecordingControl, RecordingWorkload, check, record_http_across,
@@ -20,7 +19,7 @@ use polyserve_core::{Entity, EntityService, ServerConfig, ServerExt as _};
 use polyserve_engines::process::PATIENCE;
 
 use crate::Test;
-use crate::kind::{Connect as _, Kind, name_space};
+use crate::kind::{Connect as _, Kind, long_limits, name_space};
 
 pub(crate) fn tests(kind: Kind) -> Vec<Test> {
     vec![
@@ -93,17 +92,16 @@ fn four_processes_are_one_store(kind: Kind, urls: &str) {
 /// The thread of a store has the stack for them. A stack that overflows ends this program.
 fn nested_entities_are_kept(kind: Kind, urls: &str) {
     let subject = ServerSubject::new(TokioTcp::new);
-    let store = kind.connect::<Nested>(urls, &name_space(), StoreLimits::default()).expect("it connects");
+    let store = kind.connect::<Nested>(urls, &name_space(), long_limits()).expect("it connects");
     assert_eq!(server::nested_entities_are_kept_over(&subject, store), Outcome::Held);
 }
 
 /// Clients of one server patch different members of an entity.
 fn a_merge_patch_loses_no_update(kind: Kind, urls: &str) {
     let subject = ServerSubject::new(TokioTcp::new);
-    let limits = StoreLimits::default;
-    let store = kind.connect(urls, &name_space(), limits()).expect("it connects");
+    let store = kind.connect(urls, &name_space(), long_limits()).expect("it connects");
     assert_eq!(server::a_merge_patch_loses_no_update_over(&subject, store), Outcome::Held);
-    let named = kind.connect(urls, &name_space(), limits()).expect("it connects");
+    let named = kind.connect(urls, &name_space(), long_limits()).expect("it connects");
     assert_eq!(server::a_merge_patch_loses_no_update_of_named_entities_over(&subject, named), Outcome::Held);
 }
 
@@ -145,7 +143,7 @@ pub(crate) fn serve_if_child() -> bool {
     let Ok(arguments) = env::var(SERVE) else { return false };
     let [name, urls, name_space] = arguments.split('|').collect::<Vec<_>>()[..] else { panic!("{arguments:?}") };
     let kind = Kind::ALL.into_iter().find(|kind| kind.name() == name).expect("a store has this name");
-    let store = kind.connect::<Entity>(urls, name_space, StoreLimits::default()).expect("it connects");
+    let store = kind.connect::<Entity>(urls, name_space, long_limits()).expect("it connects");
     let server = TokioTcp::new(ServerConfig::default().workers(2)).expect("the settings are valid");
     let running = server.serve("127.0.0.1:0", EntityService::new(store)).expect("it listens");
     let mut out = std::io::stdout();

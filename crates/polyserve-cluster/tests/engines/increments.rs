@@ -259,7 +259,7 @@ fn connect(kind: Kind, urls: &str, name_space: &str) -> Arc<dyn EntityRepo> {
 
 /// The leader is killed, or paused until another leads.
 fn etcd_failover() -> Result<(), Missing> {
-    let mut etcd = EtcdCluster::start()?;
+    let mut etcd = EtcdCluster::start_for_failovers()?;
     let store = connect(Kind::Etcd, &etcd.urls(), &name_space());
     count(Kind::Etcd, &[store], rounds(), |round| {
         let leader = etcd.leader();
@@ -278,7 +278,7 @@ fn etcd_failover() -> Result<(), Missing> {
 
 /// All members are killed at once, or restarted one after the other.
 fn etcd_restart() -> Result<(), Missing> {
-    let mut etcd = EtcdCluster::start()?;
+    let mut etcd = EtcdCluster::start_for_failovers()?;
     let store = connect(Kind::Etcd, &etcd.urls(), &name_space());
     count(Kind::Etcd, &[store], rounds(), |round| {
         if round % 2 == 0 {
@@ -297,7 +297,7 @@ fn etcd_restart() -> Result<(), Missing> {
 
 /// A master is killed. Its replica has what was answered.
 fn redis_failover() -> Result<(), Missing> {
-    let mut redis = RedisNodes::start()?;
+    let mut redis = RedisNodes::start_for_failovers()?;
     let store = connect_redis(&redis.urls(), "increments:", 1, None, limits()).expect("it connects");
     count(Kind::Redis, &[store], rounds(), |_| {
         let (master, _) = redis.a_master();

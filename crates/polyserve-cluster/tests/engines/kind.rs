@@ -3,12 +3,18 @@
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::time::Duration;
 
 use polyserve_cluster::{ConnectError, StoreLimits};
 use polyserve_core::{EntityRepo, Identifiable};
-use polyserve_engines::process::{Missing, output, program};
+use polyserve_engines::process::{Missing, PATIENCE, output, program};
 
 pub(crate) use polyserve_engines::{EngineKind as Kind, RunningEngine};
+
+/// Limits that are so long that no operation fails because the machine is busy.
+pub(crate) fn long_limits() -> StoreLimits {
+    StoreLimits::default().timeout(Duration::from_secs(30)).connect_timeout(PATIENCE)
+}
 
 /// The store over an engine.
 pub(crate) trait Connect: Copy {
@@ -72,18 +78,19 @@ impl Connect for Kind {
     fn connect_temporary(self, urls: &str) -> Result<Arc<dyn EntityRepo>, ConnectError> {
         match self {
             #[cfg(feature = "etcd")]
-            Self::Etcd => {
-                Ok(Arc::new(polyserve_cluster::Etcd::<polyserve_core::Entity>::temporary(urls, Default::default())?))
-            }
+            Self::Etcd => Ok(Arc::new(polyserve_cluster::Etcd::<polyserve_core::Entity>::temporary(
+                urls,
+                polyserve_cluster::EtcdOptions::default().limits(long_limits()),
+            )?)),
             #[cfg(feature = "redis")]
             Self::Redis => Ok(Arc::new(polyserve_cluster::RedisCluster::<polyserve_core::Entity>::temporary(
                 urls,
-                Default::default(),
+                polyserve_cluster::RedisOptions::default().limits(long_limits()),
             )?)),
             #[cfg(feature = "postgres")]
             Self::Postgres => Ok(Arc::new(polyserve_cluster::Postgres::<polyserve_core::Entity>::temporary(
                 urls,
-                Default::default(),
+                polyserve_cluster::PostgresOptions::default().limits(long_limits()),
             )?)),
             #[allow(unreachable_patterns)]
             _ => unreachable!("no test of a store runs without its feature"),
@@ -95,12 +102,12 @@ impl Connect for Kind {
         match self {
             #[cfg(feature = "etcd")]
             Self::Etcd => {
-                let options = polyserve_cluster::EtcdOptions::default().prefix("temporary_");
+                let options = polyserve_cluster::EtcdOptions::default().prefix("temporary_").limits(long_limits());
                 polyserve_cluster::Etcd::<polyserve_core::Entity>::connect(urls, options).unwrap().len().wait().unwrap()
             }
             #[cfg(feature = "redis")]
             Self::Redis => {
-                let options = polyserve_cluster::RedisOptions::default().prefix("temporary_");
+                let options = polyserve_cluster::RedisOptions::default().prefix("temporary_").limits(long_limits());
                 polyserve_cluster::RedisCluster::<polyserve_core::Entity>::connect(urls, options)
                     .unwrap()
                     .len()

@@ -21,12 +21,11 @@ use std::sync::Arc;
 use std::thread;
 
 use libtest_mimic::{Arguments, Trial};
-use polyserve_cluster::StoreLimits;
 use polyserve_conformance::property::{self, Property};
 use polyserve_conformance::repo::{self, RepoSubject};
 use polyserve_engines::process::{Missing, PATIENCE};
 
-use crate::kind::{Connect as _, Kind, RunningEngine, name_space};
+use crate::kind::{Connect as _, Kind, RunningEngine, long_limits, name_space};
 
 /// A test of a store.
 pub(crate) struct Test {
@@ -126,11 +125,11 @@ fn tests(kind: Kind) -> Vec<Test> {
     for property in repo::PROPERTIES {
         tests.push(of_kit(kind, "kit", property, move |urls| {
             let urls = urls.to_owned();
-            RepoSubject::new(move || kind.connect(&urls, &name_space(), StoreLimits::default()).expect("it connects"))
+            RepoSubject::new(move || kind.connect(&urls, &name_space(), long_limits()).expect("it connects"))
         }));
         tests.push(of_kit(kind, "named_kit", property, move |urls| {
             let urls = urls.to_owned();
-            RepoSubject::named(move || kind.connect(&urls, &name_space(), StoreLimits::default()).expect("it connects"))
+            RepoSubject::named(move || kind.connect(&urls, &name_space(), long_limits()).expect("it connects"))
         }));
     }
     tests.extend(outages::tests(kind));

@@ -80,6 +80,7 @@ fn heal() {
 fn cut_off_leader() -> Result<(), Missing> {
     let users = [0, 1, 2].map(|number: u32| (61_001 + number).to_string());
     let mut etcd = EtcdCluster::prepared(users.clone().map(Some))?;
+    etcd.fail_over_soon();
     etcd.run();
     let urls = etcd.urls();
     recorded_through(Kind::Etcd, &urls, || {

@@ -19,7 +19,7 @@ use polyserve_engines::redis::RedisNodes;
 
 use crate::Test;
 use crate::faults::OnDrop;
-use crate::kind::{Connect as _, Kind, connect_etcd, connect_redis};
+use crate::kind::{Connect as _, Kind, connect_etcd, connect_redis, long_limits};
 
 pub(crate) fn tests(kind: Kind) -> Vec<Test> {
     let mut tests = vec![
@@ -71,14 +71,22 @@ fn short_limits() -> StoreLimits {
     StoreLimits::default().timeout(Duration::from_secs(4))
 }
 
-/// So long that no operation fails because the machine is busy.
-fn long_limits() -> StoreLimits {
-    StoreLimits::default().timeout(Duration::from_secs(30)).connect_timeout(PATIENCE)
-}
-
 /// Waits for an answer, at most the tests' patience.
 fn settled<T>(answer: RepoAnswer<T>) -> Result<T, RepoError> {
     answer.wait_until(Instant::now() + PATIENCE).unwrap_or_else(|_| panic!("not answered within {PATIENCE:?}"))
+}
+
+/// Waits until a store takes writes. One status is awaited only for a moment, which may be too short on a busy machine.
+fn wait_until_healthy(store: &dyn EntityRepo) {
+    wait_for("the store takes writes", || settled(store.status()).ok());
+}
+
+/// Waits until the status of a store is the failure of what can never be done.
+fn wait_until_unfit(store: &dyn EntityRepo) {
+    wait_for("the status is a failure for good", || match settled(store.status()) {
+        Ok(()) => panic!("the store takes writes"),
+        Err(error) => is_for_good(&error).then_some(()),
+    });
 }
 
 fn first() -> Entity {
@@ -112,7 +120,7 @@ fn a_full_master_stores_nothing(replicas: u32) -> Result<(), Missing> {
     let connect = |limits| connect_redis(&redis.urls(), "full:", replicas, None, limits).expect("it connects");
     let store = connect(long_limits());
     settled(store.put(first())).expect("there is room");
-    settled(store.status()).expect("there is room");
+    wait_until_healthy(store.as_ref());
     let impatient = connect(short_limits());
     redis.configure("maxmemory", "1");
     let (present, absent) = (Condition::present(), Condition::absent());
@@ -128,7 +136,7 @@ fn a_full_master_stores_nothing(replicas: u32) -> Result<(), Missing> {
     assert_eq!(settled(store.remove(&1)).expect("it is removed"), Removed::Removed);
     redis.configure("maxmemory", "0");
     assert_eq!(settled(store.put(first())).expect("there is room"), Put::Created);
-    settled(store.status()).expect("there is room");
+    wait_until_healthy(store.as_ref());
     Ok(())
 }
 
@@ -206,11 +214,11 @@ fn a_missing_permission_is_no_success() -> Result<(), Missing> {
         settled(reader.remove_if(&1, &Condition::present())).map(drop),
     ];
     failures.into_iter().for_each(|failure| assert_failed(failure, is_for_good));
-    assert_failed(settled(reader.status()), is_for_good);
+    wait_until_unfit(reader.as_ref());
     assert_eq!(reader.fetch(&1).wait().expect("it is read"), Some(first()));
     // What decides is the right that a put needs.
-    assert_failed(settled(connect("ranger", "+@all -set").status()), is_for_good);
-    settled(connect("setter", "+@all -setrange").status()).expect("it has the right to put");
+    wait_until_unfit(connect("ranger", "+@all -set").as_ref());
+    wait_until_healthy(connect("setter", "+@all -setrange").as_ref());
     redis.ask_all("ACL SETUSER reader -get -scan");
     assert_failed(reader.fetch(&1).wait(), is_for_good);
     assert_failed(settled(reader.len()), is_for_good);
@@ -342,7 +350,7 @@ fn a_pooler_is_used(pool_mode: &str) -> Result<(), Missing> {
     });
     // Each client has left 50 entities.
     assert_eq!(settled(stores[0].len()).expect("they are counted"), 8 * 50);
-    settled(stores[0].status()).expect("it takes writes");
+    wait_until_healthy(stores[0].as_ref());
     Ok(())
 }
 
@@ -386,7 +394,7 @@ fn a_forgotten_statement_fails_nothing() -> Result<(), Missing> {
             }
         });
         clients += 2;
-        settled(store.status()).expect("it takes writes");
+        wait_until_healthy(store.as_ref());
         let is_missing = |line: &str| line.contains("prepared statement \"s") && line.contains("does not exist");
         postgres.log().lines().any(is_missing).then_some(())
     });
@@ -428,7 +436,7 @@ fn a_token_of_an_old_revision_is_renewed() -> Result<(), Missing> {
         let put = settled(store.put(second.clone())).expect("it is stored");
         assert_eq!(put, if round == 0 { Put::Created } else { Put::Replaced });
         assert_eq!(store.fetch(&2).wait().expect("it is read"), Some(second));
-        settled(store.status()).expect("it takes writes");
+        wait_until_healthy(store.as_ref());
     }
     Ok(())
 }
@@ -450,7 +458,7 @@ fn a_token_that_a_member_lost_is_renewed() -> Result<(), Missing> {
             assert_eq!(put, if round == 0 { Put::Created } else { Put::Replaced });
         }
         assert_eq!(store.fetch(&1).wait().expect("it is read"), Some(first()));
-        settled(store.status()).expect("it takes writes");
+        wait_until_healthy(store.as_ref());
     }
     Ok(())
 }

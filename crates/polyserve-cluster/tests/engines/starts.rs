@@ -13,7 +13,7 @@ use polyserve_engines::process::{Missing, PATIENCE};
 use polyserve_engines::redis::{LoneRedis, RedisNodes};
 
 use crate::Test;
-use crate::kind::{Connect as _, Kind, connect_etcd, connect_redis};
+use crate::kind::{Connect as _, Kind, connect_etcd, connect_redis, long_limits};
 
 pub(crate) fn tests(kind: Kind) -> Vec<Test> {
     match kind {
@@ -72,7 +72,7 @@ fn etcd_with_rights() -> Result<(), Missing> {
     refused(connect(Some(("app", "secret"))), &["permission denied"]);
     let grant = "--user root:admin role grant-permission --prefix=true app readwrite polyserve/";
     etcd.control(&grant.split(' ').collect::<Vec<_>>());
-    let store = connect_etcd(&etcd.urls(), Some(("app", "secret")), StoreLimits::default()).expect("it has the rights");
+    let store = connect_etcd(&etcd.urls(), Some(("app", "secret")), long_limits()).expect("it has the rights");
     let entity = Entity::new(1, "first", 0.5);
     store.put(entity.clone()).wait().expect("it is stored");
     assert_eq!(store.fetch(&1).wait().expect("it is read"), Some(entity));
@@ -99,12 +99,12 @@ fn redis_with_a_password() -> Result<(), Missing> {
     refused(redis(&urls, Some("wrong")), &["WRONGPASS"]);
     refused(redis(&urls.replace("redis://", "redis://:wrong@"), None), &["WRONGPASS"]);
     let right = Some("secret,more");
-    let store = connect_redis(&urls, "starts:", 0, right, StoreLimits::default()).expect("the password is right");
+    let store = connect_redis(&urls, "starts:", 0, right, long_limits()).expect("the password is right");
     store.put(Entity::new(1, "first", 0.5)).wait().expect("it is stored");
     // Only a comma before a scheme separates URLs.
     for password in ["secret,more", "secret%2Cmore"] {
         let urls = urls.replace("redis://", &format!("redis://:{password}@"));
-        connect_redis(&urls, "starts:", 0, None, StoreLimits::default()).expect("the password is right");
+        connect_redis(&urls, "starts:", 0, None, long_limits()).expect("the password is right");
     }
     Ok(())
 }
@@ -207,7 +207,7 @@ fn a_table_that_can_serve_is_used() -> Result<(), Missing> {
     tables.iter().for_each(|sql| _ = server.run_sql(sql));
     // The last two are made by the store.
     for table in ["good_0", "good_1", "good_2", "User", "app.entities", "Order", "app.select"] {
-        let connect = || Kind::Postgres.connect::<Entity>(&server.url(), table, StoreLimits::default());
+        let connect = || Kind::Postgres.connect::<Entity>(&server.url(), table, long_limits());
         let entity = Entity::new(1, "\u{1F600}", 0.5);
         let first = connect().unwrap_or_else(|error| panic!("{table}: {error}"));
         first.put(entity.clone()).wait().unwrap_or_else(|error| panic!("{table}: {error:?}"));
