@@ -126,6 +126,12 @@ impl Incoming {
         self.lingering.add(stream);
     }
 
+    /// Discards what lingering connections have received. Returns the time of the next call; `None` if no connection lingers.
+    pub fn sweep(&mut self) -> Option<Instant> {
+        self.lingering.sweep();
+        self.lingering.deadline()
+    }
+
     /// Waits until no connection lingers, or the shutdown's deadline has passed.
     pub fn finish(mut self) {
         self.lingering.finish(&self.server);

@@ -30,7 +30,7 @@ use std::time::{Duration, Instant};
 use polyserve_core::sync::{Mutex, MutexGuard, lock};
 use rustix::event::PollFlags;
 
-use super::{Read, Transport, drive, isolate_logged};
+use super::{Read, Transport, drive, isolate_logged, write_waiting};
 use crate::connections::{ConnectionHandle, ConnectionTable, TableEntry, into_stream};
 use crate::http1::Phase;
 use crate::{EVICTION_GRACE, READ_RETRY, ServerState, net, wait, with_buffers};
@@ -407,24 +407,8 @@ impl Transport for PoolSocket<'_> {
     }
 
     fn write(&mut self, bytes: &[u8], last: bool, deadline: &dyn Fn(usize) -> Instant) -> usize {
-        let mut written = 0_usize;
-        let mut until = None;
-        while let Some(rest) = bytes.get(written..).filter(|rest| !rest.is_empty()) {
-            match net::send(&self.entry.stream, rest, last) {
-                Ok(0) => break,
-                Ok(count) => written = written.saturating_add(count),
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                    let deadline = *until.get_or_insert_with(|| deadline(rest.len()));
-                    let deadline = self.pool.table.server.within(deadline);
-                    if Instant::now() >= deadline || self.wait(PollFlags::OUT, false, deadline).is_err() {
-                        break;
-                    }
-                }
-                Err(_) => break,
-            }
-        }
-        written
+        let wait = |deadline| self.wait(PollFlags::OUT, false, deadline);
+        write_waiting(&self.entry.stream, &self.pool.table.server, bytes, last, deadline, wait)
     }
 
     fn others_wait(&self) -> bool {

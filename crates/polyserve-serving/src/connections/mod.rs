@@ -380,26 +380,28 @@ impl<H: ConnectionHandle> ConnectionTable<H> {
     /// Waits on the server's main thread until the table is empty, and shuts those connections down that are open at the
     /// shutdown's deadline. Returns the number of connections with a thread that is stuck in the service's code. For the end of a
     /// drain of a server in which a connection holds a thread, after [`wake_idle`](Self::wake_idle).
-    pub fn finish(&self) -> usize {
+    ///
+    /// Calls `on_wake` at first, each time the thread was [woken](Self::wake_main), at the time that the last call returned, and
+    /// after the connections were shut down.
+    pub fn finish(&self, mut on_wake: impl FnMut() -> Option<Instant>) -> usize {
         let deadline = self.server.shutdown.deadline().unwrap_or_else(Instant::now);
-        if !self.wait_until_empty(deadline, || {}) {
+        if !self.wait_until_empty(deadline, &mut on_wake) {
             self.shut_down();
-            self.wait_until_empty(deadline + SHUTDOWN_SLACK, || {});
+            self.wait_until_empty(deadline + SHUTDOWN_SLACK, &mut on_wake);
         }
         self.len()
     }
 
-    /// Waits on the server's main thread, in a drain, until the table is empty. Returns false if `deadline` has passed before.
-    /// Calls `on_wake` at first, and each time the thread was [woken](Self::wake_main).
-    pub fn wait_until_empty(&self, deadline: Instant, mut on_wake: impl FnMut()) -> bool {
+    /// Waits until the table is empty. Returns false if `deadline` has passed before.
+    fn wait_until_empty(&self, deadline: Instant, on_wake: &mut impl FnMut() -> Option<Instant>) -> bool {
         let _ = self.main.set(thread::current());
         loop {
-            on_wake();
-            let left = deadline.saturating_duration_since(Instant::now());
-            if self.is_empty() || left.is_zero() {
+            let wake_at = on_wake().map_or(deadline, |wake_at| wake_at.min(deadline));
+            let now = Instant::now();
+            if self.is_empty() || now >= deadline {
                 return self.is_empty();
             }
-            thread::park_timeout(left);
+            thread::park_timeout(wake_at.saturating_duration_since(now));
         }
     }
 

@@ -227,7 +227,7 @@ fn a_drain_ends_the_rest_at_its_deadline() {
     table.wake_idle();
     assert_eq!((idle.woken(), busy.woken()), (1, 0));
     table.remove(&idle);
-    assert_eq!(table.finish(), 1, "the service has the other thread");
+    assert_eq!(table.finish(|| None), 1, "the service has the other thread");
     assert!(busy.is_shut_down.load(Ordering::SeqCst) && !idle.is_shut_down.load(Ordering::SeqCst));
 }
 

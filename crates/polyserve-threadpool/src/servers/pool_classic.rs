@@ -358,25 +358,18 @@ impl ClassicMainThread {
         while let Some(stream) = self.incoming.accept_waiting() {
             self.accept(stream);
         }
-        let deadline = table.server.shutdown.deadline().unwrap_or_else(Instant::now);
-        let is_empty = table.wait_until_empty(deadline, || {
+        let left = table.finish(|| {
             self.take_lingering();
+            let is_over = table.server.is_over();
             // A silent connection is served if its first byte has arrived, and closed otherwise.
             while let Some(entry) = silent.take_older(Duration::ZERO) {
-                if entry.has_input() { self.queue(entry) } else { table.remove(&entry) }
+                if entry.has_input() && !is_over { self.queue(entry) } else { table.remove(&entry) }
             }
+            while is_over && connections.close_next() {}
+            self.incoming.sweep()
         });
-        if !is_empty {
-            while connections.close_next() {}
-            table.shut_down();
-            table.wait_until_empty(deadline + SHUTDOWN_SLACK, || {
-                self.take_lingering();
-                while let Some(entry) = silent.take_older(Duration::ZERO) {
-                    table.remove(&entry); // a thread has just given it up
-                }
-            });
-        }
-        let stuck = if self.is_own { self.executor.close(Some(deadline + SHUTDOWN_SLACK)) } else { table.len() };
+        let deadline = table.server.shutdown.deadline().unwrap_or_else(Instant::now);
+        let stuck = if self.is_own { self.executor.close(Some(deadline + SHUTDOWN_SLACK)) } else { left };
         self.take_lingering();
         self.incoming.finish();
         table.server.drained(stuck)

@@ -45,7 +45,7 @@ use polyserve_core::{
     AnswerFuture, ConfigError, Drain, ListenOn, Running, Server, ServerConfig, Service, Shape, Supports, park_until,
     promise,
 };
-use polyserve_serving::blocking::{Read, Transport, drive};
+use polyserve_serving::blocking::{Read, Transport, drive, write_waiting};
 use polyserve_serving::http1::Phase;
 use polyserve_serving::{
     ACCEPT_BACKOFF, Backlog, BacklogNext, Bound, CROWDED_AFTER, EVICTION_GRACE, LingeringSet, SHUTDOWN_SLACK,
@@ -463,26 +463,9 @@ impl Transport for SequentialSocket<'_> {
     }
 
     fn write(&mut self, bytes: &[u8], last: bool, deadline: &dyn Fn(usize) -> Instant) -> usize {
-        let mut written = 0;
-        let mut until = None;
-        while let Some(rest) = bytes.get(written..).filter(|rest| !rest.is_empty()) {
-            match net::send(self.stream, rest, last) {
-                Ok(0) => break,
-                Ok(count) => written += count,
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                    let draining = self.worker.server.shutdown.is_begun();
-                    let deadline = *until.get_or_insert_with(|| deadline(rest.len()));
-                    let deadline = self.worker.server.within(deadline);
-                    let result = self.wait(PollFlags::OUT, Others::None, draining, deadline);
-                    if Instant::now() >= deadline || result.is_err() {
-                        break;
-                    }
-                }
-                Err(_) => break,
-            }
-        }
-        written
+        let server = &self.worker.server;
+        let wait = |deadline| self.wait(PollFlags::OUT, Others::None, server.shutdown.is_begun(), deadline).map(drop);
+        write_waiting(self.stream, server, bytes, last, deadline, wait)
     }
 
     fn others_wait(&self) -> bool {

@@ -154,7 +154,7 @@ impl MainThread {
         while let Some(stream) = self.incoming.accept_waiting() {
             self.start(stream);
         }
-        let stuck = self.connections.finish();
+        let stuck = self.connections.finish(|| self.incoming.sweep());
         // A thread that is stuck in the service is left behind. The others end within a few instructions.
         for thread in self.threads.into_iter().filter(|thread| stuck == 0 || thread.is_finished()) {
             let _ = thread.join(); // an error: it panicked, and the panic was reported

@@ -81,7 +81,7 @@ impl Run {
         while let Some(stream) = self.incoming.accept_waiting() {
             self.start(stream);
         }
-        let stuck = self.connections.finish();
+        let stuck = self.connections.finish(|| self.incoming.sweep());
         for thread in self.threads.into_iter().filter(|thread| stuck == 0 || thread.is_finished()) {
             let _ = thread.join();
         }
