@@ -9,7 +9,7 @@
 //! it watches them: then it is called the *supervisor*. It never calls the service, so it can end a run in which every other
 //! thread is stuck.
 
-mod executor_source;
+mod executor_server;
 mod leader_followers;
 mod pool_classic;
 mod pool_server;

@@ -33,7 +33,6 @@
 //! Records: `docs/results/2026-11-25`.
 
 use std::cell::Cell;
-use std::fmt;
 use std::io;
 use std::net::TcpStream;
 use std::os::fd::AsFd as _;
@@ -41,15 +40,13 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use polyserve_core::sync::lock;
-use polyserve_core::{ConfigError, Drain, Executor, Job, ListenOn, Running, Server, ServerConfig, Service, Shape};
+use polyserve_core::{Drain, Executor, Job, Running, ServerConfig, Shape};
 use polyserve_serving::blocking::{PoolConnections, PooledConnection, Served};
-use polyserve_serving::{
-    Accepted, Bound, ConnectionHandle as _, EVICTION_GRACE, Incoming, SHUTDOWN_SLACK, TableEntry, bind,
-};
+use polyserve_serving::{Accepted, Bound, ConnectionHandle as _, EVICTION_GRACE, Incoming, SHUTDOWN_SLACK, TableEntry};
 
-use super::executor_source::ExecutorSource;
+use super::executor_server::{ExecutorServer, ExecutorStrategy};
 use super::silent_connections::SilentConnections;
-use crate::{CrossbeamPool, MpscPool, PoolConfig, StealingPool};
+use crate::PoolConfig;
 
 /// The time that a worker waits for the first byte of a connection if no other connection waits for a worker.
 const FIRST_BYTE_WAIT: Duration = Duration::from_millis(1);
@@ -65,116 +62,31 @@ const FIRST_BYTE_WAIT: Duration = Duration::from_millis(1);
 /// assert_eq!(running.shutdown()?.answered, 0);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-pub struct PoolClassic {
-    config: ServerConfig,
-    executor: ExecutorSource,
-}
+///
+/// The executor's queue bounds the connections that wait, unless it is unbounded. If `workers` is not set, a factory is called
+/// with four workers for each core.
+pub type PoolClassic = ExecutorServer<Classic>;
 
-impl PoolClassic {
-    /// Creates a server on threads that share the standard library's channel ([`MpscPool`]).
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if a limit is zero or out of range.
-    pub fn mpsc(config: ServerConfig) -> Result<Self, ConfigError> {
-        Self::with_factory(config, |config| MpscPool::new(config.into()))
-    }
+/// Each connection is a job.
+#[derive(Debug)]
+pub struct Classic;
 
-    /// Creates a server on threads that share a channel of the `crossbeam-channel` crate ([`CrossbeamPool`]).
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if a limit is zero or out of range.
-    ///
-    /// ```
-    /// let server = polyserve_threadpool::PoolClassic::crossbeam(polyserve_core::ServerConfig::default().workers(4))?;
-    /// # Ok::<(), polyserve_core::ConfigError>(())
-    /// ```
-    pub fn crossbeam(config: ServerConfig) -> Result<Self, ConfigError> {
-        Self::with_factory(config, |config| CrossbeamPool::new(config.into()))
-    }
+impl ExecutorStrategy for Classic {
+    const NAME: &'static str = "PoolClassic";
+    const SHAPE: Shape = Shape::OnePerThread;
 
-    /// Creates a server on threads with a queue each, which take jobs from each other ([`StealingPool`]).
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if a limit is zero or out of range.
-    ///
-    /// ```
-    /// let server = polyserve_threadpool::PoolClassic::stealing(polyserve_core::ServerConfig::default().workers(4))?;
-    /// # Ok::<(), polyserve_core::ConfigError>(())
-    /// ```
-    pub fn stealing(config: ServerConfig) -> Result<Self, ConfigError> {
-        Self::with_factory(config, |config| StealingPool::new(config.into()))
-    }
-
-    /// Creates a server on executors of your own. Each run creates an executor with `factory`, and closes it at its
-    /// end. The executor's queue bounds the connections that wait, unless it is unbounded. If `workers` is not set, `factory`
-    /// is called with four workers for each core.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if a limit is zero or out of range.
-    ///
-    /// ```
-    /// use polyserve_core::ServerConfig;
-    /// use polyserve_threadpool::{MpscPool, PoolConfig, PoolClassic};
-    ///
-    /// let pool = |config: &ServerConfig| MpscPool::new(PoolConfig::from(config).name("mine"));
-    /// let server = PoolClassic::with_factory(ServerConfig::default(), pool)?;
-    /// # Ok::<(), polyserve_core::ConfigError>(())
-    /// ```
-    pub fn with_factory<E: Executor>(
-        config: ServerConfig,
-        factory: impl Fn(&ServerConfig) -> io::Result<E> + Send + Sync + 'static,
-    ) -> Result<Self, ConfigError> {
-        config.validate()?;
+    fn with_defaults(config: ServerConfig) -> ServerConfig {
         // Other executors may have one thread for each core by default. That is too few if each job is a connection.
         let workers = PoolConfig::from(&config).workers;
-        let config = config.workers(workers);
-        Ok(Self { config, executor: ExecutorSource::new(factory) })
+        config.workers(workers)
     }
 
-    /// Creates a server on one executor for all runs. Pass an `Arc` if the executor has other work too. It is not closed at the
-    /// end of a run.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if a limit is zero or out of range, if `workers` is set to another number than the executor has, or
-    /// if the executor's `execute` may wait.
-    ///
-    /// ```
-    /// use polyserve_core::ServerConfig;
-    /// use polyserve_threadpool::{CrossbeamPool, PoolConfig, PoolClassic};
-    /// use std::sync::Arc;
-    ///
-    /// let pool = Arc::new(CrossbeamPool::new(PoolConfig::new(4))?);
-    /// let server = PoolClassic::with_executor(ServerConfig::default(), Arc::clone(&pool))?;
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn with_executor(config: ServerConfig, executor: impl Executor) -> Result<Self, ConfigError> {
-        config.validate()?;
-        Ok(Self { executor: ExecutorSource::shared(&config, executor.into_shared())?, config })
-    }
-}
-
-impl Server for PoolClassic {
-    fn shape(&self) -> Shape {
-        Shape::OnePerThread
-    }
-
-    fn max_concurrent(&self) -> Option<usize> {
-        let workers = self.executor.workers(&self.config);
-        Some(workers.min(self.config.max_connections))
-    }
-
-    fn start(&self, on: ListenOn, service: Arc<dyn Service>) -> io::Result<Running> {
-        let Bound { listener, local_addr, server } = bind(on, &self.config, service)?;
-        let shutdown = server.shutdown.clone();
+    fn start(bound: Bound, executor: Arc<dyn Executor>, is_own: bool) -> io::Result<Running> {
+        let Bound { listener, local_addr, server } = bound;
+        let (shutdown, grace) = (server.shutdown.clone(), server.config.drain_grace);
         let server = Arc::new(server);
         let incoming = Incoming::new(listener, Arc::clone(&server))?;
-        let (executor, is_own) = self.executor.start(&self.config)?;
-        let threads = executor.workers().unwrap_or(usize::MAX).min(self.config.max_connections);
+        let threads = executor.workers().unwrap_or(usize::MAX).min(server.config.max_connections);
         let shared = Arc::new(ClassicState {
             connections: PoolConnections::new(server, threads),
             silent: SilentConnections::new()?,
@@ -182,16 +94,7 @@ impl Server for PoolClassic {
         });
         let main = ClassicMainThread { shared: Arc::clone(&shared), executor, is_own, incoming };
         let counters = shared.connections.table.counters();
-        Running::start("pool-classic", local_addr, self.config.drain_grace, shutdown, counters, move || main.run())
-    }
-}
-
-impl fmt::Debug for PoolClassic {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PoolClassic")
-            .field("config", &self.config)
-            .field("executor", &self.executor)
-            .finish_non_exhaustive()
+        Running::start("pool-classic", local_addr, grace, shutdown, counters, move || main.run())
     }
 }
 

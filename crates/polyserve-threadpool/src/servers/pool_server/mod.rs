@@ -55,11 +55,10 @@ mod worker;
 use std::io;
 use std::sync::Arc;
 
-use polyserve_core::{ConfigError, Executor, ListenOn, Running, Server, ServerConfig, Service, Shape};
-use polyserve_serving::{Bound, bind};
+use polyserve_core::{Executor, Running, Shape};
+use polyserve_serving::Bound;
 
-use super::executor_source::ExecutorSource;
-use crate::{CrossbeamPool, MpscPool, StealingPool};
+use super::executor_server::{ExecutorServer, ExecutorStrategy};
 use supervisor::Supervisor;
 use worker::PoolServerState;
 
@@ -74,105 +73,19 @@ use worker::PoolServerState;
 /// assert_eq!(running.shutdown()?.answered, 0);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
+pub type PoolServer = ExecutorServer<MultiplexedJobs>;
+
+/// The jobs of the executor share all connections.
 #[derive(Debug)]
-pub struct PoolServer {
-    config: ServerConfig,
-    executor: ExecutorSource,
-}
+pub struct MultiplexedJobs;
 
-impl PoolServer {
-    /// Creates a server on threads that share the standard library's channel ([`MpscPool`]).
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if a limit is zero or out of range.
-    pub fn mpsc(config: ServerConfig) -> Result<Self, ConfigError> {
-        Self::with_factory(config, |config| MpscPool::new(config.into()))
-    }
+impl ExecutorStrategy for MultiplexedJobs {
+    const NAME: &'static str = "PoolServer";
+    const SHAPE: Shape = Shape::Multiplexed;
 
-    /// Creates a server on threads that share a channel of the `crossbeam-channel` crate ([`CrossbeamPool`]).
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if a limit is zero or out of range.
-    ///
-    /// ```
-    /// let server = polyserve_threadpool::PoolServer::crossbeam(polyserve_core::ServerConfig::default().workers(4))?;
-    /// # Ok::<(), polyserve_core::ConfigError>(())
-    /// ```
-    pub fn crossbeam(config: ServerConfig) -> Result<Self, ConfigError> {
-        Self::with_factory(config, |config| CrossbeamPool::new(config.into()))
-    }
-
-    /// Creates a server on threads with a queue each, which take jobs from each other ([`StealingPool`]).
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if a limit is zero or out of range.
-    ///
-    /// ```
-    /// let server = polyserve_threadpool::PoolServer::stealing(polyserve_core::ServerConfig::default().workers(4))?;
-    /// # Ok::<(), polyserve_core::ConfigError>(())
-    /// ```
-    pub fn stealing(config: ServerConfig) -> Result<Self, ConfigError> {
-        Self::with_factory(config, |config| StealingPool::new(config.into()))
-    }
-
-    /// Creates a server on executors of your own. Each run creates an executor with `factory`, and closes it at its
-    /// end.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if a limit is zero or out of range.
-    ///
-    /// ```
-    /// use polyserve_core::ServerConfig;
-    /// use polyserve_threadpool::{MpscPool, PoolConfig, PoolServer};
-    ///
-    /// let pool = |config: &ServerConfig| MpscPool::new(PoolConfig::from(config).name("mine"));
-    /// let server = PoolServer::with_factory(ServerConfig::default(), pool)?;
-    /// # Ok::<(), polyserve_core::ConfigError>(())
-    /// ```
-    pub fn with_factory<E: Executor>(
-        config: ServerConfig,
-        factory: impl Fn(&ServerConfig) -> io::Result<E> + Send + Sync + 'static,
-    ) -> Result<Self, ConfigError> {
-        config.validate()?;
-        Ok(Self { config, executor: ExecutorSource::new(factory) })
-    }
-
-    /// Creates a server on one executor for all runs. Pass an `Arc` if the executor has other work too. It is not closed at the
-    /// end of a run.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if a limit is zero or out of range, if `workers` is set to another number than the executor has, or
-    /// if the executor's `execute` may wait.
-    ///
-    /// ```
-    /// use polyserve_core::ServerConfig;
-    /// use polyserve_threadpool::{CrossbeamPool, PoolConfig, PoolServer};
-    /// use std::sync::Arc;
-    ///
-    /// let pool = Arc::new(CrossbeamPool::new(PoolConfig::new(4))?);
-    /// let server = PoolServer::with_executor(ServerConfig::default(), Arc::clone(&pool))?;
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn with_executor(config: ServerConfig, executor: impl Executor) -> Result<Self, ConfigError> {
-        config.validate()?;
-        Ok(Self { executor: ExecutorSource::shared(&config, executor.into_shared())?, config })
-    }
-}
-
-impl Server for PoolServer {
-    fn shape(&self) -> Shape {
-        Shape::Multiplexed
-    }
-
-    fn start(&self, on: ListenOn, service: Arc<dyn Service>) -> io::Result<Running> {
-        let Bound { listener, local_addr, server } = bind(on, &self.config, service)?;
-        let (executor, is_own) = self.executor.start(&self.config)?;
-        let shutdown = server.shutdown.clone();
+    fn start(bound: Bound, executor: Arc<dyn Executor>, is_own: bool) -> io::Result<Running> {
+        let Bound { listener, local_addr, server } = bound;
+        let (shutdown, grace) = (server.shutdown.clone(), server.config.drain_grace);
         let shared = PoolServerState::new(server, listener, executor, !is_own)?;
         let weak = Arc::downgrade(&shared);
         shutdown.on_begin(move || {
@@ -182,6 +95,6 @@ impl Server for PoolServer {
         });
         let supervisor = Supervisor::new(Arc::clone(&shared), is_own);
         let counters = move || shared.server.counters(shared.slots.open());
-        Running::start("pool-server", local_addr, self.config.drain_grace, shutdown, counters, move || supervisor.run())
+        Running::start("pool-server", local_addr, grace, shutdown, counters, move || supervisor.run())
     }
 }
