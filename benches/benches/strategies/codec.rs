@@ -89,7 +89,7 @@ fn round_trips(suite: &mut Suite) {
         let mut group = suite.group("session", short, long);
         group.bench(name, |b| {
             b.iter(|| {
-                let want = session.receive(black_box(request.as_bytes()), &env, &mut scratch);
+                let want = session.receive(black_box(request.as_bytes()), &mut env.turn(&mut scratch));
                 assert!(want == Want::Read(Phase::Idle) && scratch.out() == expected.as_bytes());
                 session.written(expected.len(), &mut scratch);
                 assert_eq!(session.take_answered(), requests);

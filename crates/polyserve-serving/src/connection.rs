@@ -201,7 +201,7 @@ impl Connection {
                 Want::Read(_) => return self.read(turn),
                 Want::Write => {
                     turn.buffers.refresh_closing(server, turn.others_wait || turn.is_evicted);
-                    self.want = self.session.resume(&server.env, &mut turn.buffers.scratch);
+                    self.want = self.session.resume(&mut server.env.turn(&mut turn.buffers.scratch));
                 }
             }
         }
@@ -357,7 +357,7 @@ impl Connection {
     /// The connection is refused with a 503. To be called between requests only.
     pub fn reject(&mut self, turn: &mut Turn<'_>) -> Step {
         turn.buffers.refresh(turn.server);
-        self.want = self.session.reject(&turn.server.env, &mut turn.buffers.scratch);
+        self.want = self.session.reject(&mut turn.server.env.turn(&mut turn.buffers.scratch));
         self.next(turn)
     }
 
@@ -418,7 +418,7 @@ impl Connection {
             return self.on_error(turn);
         }
         turn.buffers.refresh(turn.server);
-        self.want = self.session.time_out(&turn.server.env, &mut turn.buffers.scratch);
+        self.want = self.session.time_out(&mut turn.server.env.turn(&mut turn.buffers.scratch));
         self.next(turn)
     }
 

@@ -128,7 +128,7 @@ pub fn send_rejection(server: &ServerState, socket: impl AsFd) -> io::Result<()>
     with_buffers(|buffers| {
         buffers.refresh(server);
         let mut session = server.rejecting(&socket);
-        let _ = session.reject(&server.env, &mut buffers.scratch);
+        let _ = session.reject(&mut server.env.turn(&mut buffers.scratch));
         let sent = net::send(&socket, buffers.scratch.out(), true);
         session.written(*sent.as_ref().unwrap_or(&0), &mut buffers.scratch);
         server.abandon(&mut session);

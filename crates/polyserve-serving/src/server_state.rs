@@ -205,7 +205,7 @@ mod tests {
     fn ask(server: &ServerState) -> WaitOutcome {
         let (mut session, mut buffers) = (Session::new(), ThreadBuffers::new());
         let request = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n";
-        let _ = session.receive(request, &server.env, &mut buffers.scratch);
+        let _ = session.receive(request, &mut server.env.turn(&mut buffers.scratch));
         wait_for_answer(server, |cx| session.poll_answer(cx))
     }
 

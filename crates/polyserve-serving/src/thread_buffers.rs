@@ -89,7 +89,7 @@ impl ThreadBuffers {
     pub fn receive(&mut self, count: usize, session: &mut Session, server: &ServerState, others_wait: bool) -> Want {
         self.refresh_closing(server, others_wait);
         let bytes = self.input.get(..count).unwrap_or_default();
-        let want = session.receive(bytes, &server.env, &mut self.scratch);
+        let want = session.receive(bytes, &mut server.env.turn(&mut self.scratch));
         if count == self.input.len() && count < LARGE_INPUT {
             self.input = zeroed(LARGE_INPUT); // more is there, as a rule
         }

@@ -17,7 +17,7 @@ const ENTITY: &str = r#"{"id":1,"description":"a description","value":6.750847}"
 
 /// Serves one read of a kept connection.
 fn serve_once(session: &mut Session, scratch: &mut Scratch, env: &Env, bytes: &[u8], status: &[u8]) {
-    let want = session.receive(bytes, env, scratch);
+    let want = session.receive(bytes, &mut env.turn(scratch));
     assert_eq!(want, Want::Read(Phase::Idle));
     assert!(scratch.out().starts_with(status));
     let length = scratch.out().len();
@@ -79,10 +79,10 @@ fn a_body_in_pieces() {
     let env = Env::new(std::sync::Arc::new(Echo), &ServerConfig::default());
     let (mut session, mut scratch) = (Session::new(), Scratch::new());
     let mut serve = || {
-        assert_eq!(session.receive(announced(LENGTH).as_bytes(), &env, &mut scratch), Want::Read(Phase::Body));
+        assert_eq!(session.receive(announced(LENGTH).as_bytes(), &mut env.turn(&mut scratch)), Want::Read(Phase::Body));
         let mut want = session.want();
         for piece in [b'x'; LENGTH].chunks(100) {
-            want = session.receive(piece, &env, &mut scratch);
+            want = session.receive(piece, &mut env.turn(&mut scratch));
         }
         assert_eq!(want, Want::Read(Phase::Idle));
         assert!(scratch.out().ends_with(&[b'x'; LENGTH]));
@@ -103,7 +103,7 @@ fn an_announced_body_is_not_allocated() {
     let head = announced(ServerConfig::default().max_body);
     for (bytes, limit) in [(head.as_bytes(), 1024), (b"x", 16 * 1024 + 64)] {
         let counted = measure(|| {
-            assert_eq!(session.receive(bytes, &env, &mut scratch), Want::Read(Phase::Body));
+            assert_eq!(session.receive(bytes, &mut env.turn(&mut scratch)), Want::Read(Phase::Body));
         });
         assert!(counted.bytes_max <= limit, "{} bytes for {} bytes", counted.bytes_max, bytes.len());
     }

@@ -17,7 +17,7 @@ fn writes() -> Vec<String> {
     let env = Env::new(Arc::new(|_: Request<'_>| Reply::text("Welcome!")), &ServerConfig::default());
     let (mut session, mut scratch) = (Session::new(), Scratch::new());
     scratch.refresh(UNIX_EPOCH + Duration::from_secs(784_111_777), false);
-    let mut want = session.receive(&GET.repeat(3), &env, &mut scratch);
+    let mut want = session.receive(&GET.repeat(3), &mut env.turn(&mut scratch));
     let mut writes = Vec::new();
     loop {
         let out = scratch.out();
@@ -26,7 +26,7 @@ fn writes() -> Vec<String> {
         }
         session.written(out.len(), &mut scratch);
         match want {
-            Want::Write => want = session.resume(&env, &mut scratch),
+            Want::Write => want = session.resume(&mut env.turn(&mut scratch)),
             other => {
                 assert_eq!(other, Want::Read(Phase::Idle));
                 assert_eq!(session.take_answered(), 3);

@@ -28,6 +28,6 @@ mod syntax;
 mod time_limit;
 pub mod turn;
 
-pub use scratch::{Env, Scratch};
+pub use scratch::{Env, Scratch, SessionTurn};
 pub use session::{MAX_EMPTY_LINES, OUTPUT_BOUND, Phase, Session, Want, panicked};
 pub use time_limit::{BODY_GRACE, TimeLimit, WRITE_PIECE};

@@ -37,6 +37,19 @@ impl Env {
             on_answer: config.on_answer.clone(),
         }
     }
+
+    /// Lends `scratch` to a connection of this server.
+    #[inline]
+    pub fn turn<'a>(&'a self, scratch: &'a mut Scratch) -> SessionTurn<'a> {
+        SessionTurn { env: self, scratch }
+    }
+}
+
+/// What a session works with while a thread serves it.
+#[derive(Debug)]
+pub struct SessionTurn<'a> {
+    pub(super) env: &'a Env,
+    pub(super) scratch: &'a mut Scratch,
 }
 
 impl fmt::Debug for Env {

@@ -57,7 +57,7 @@ impl<'e> Wire<'e> {
     /// Sends `bytes` in one piece, and lets the server continue until it waits.
     pub(crate) fn send(&mut self, bytes: &[u8]) -> Want {
         assert!(matches!(self.want, Want::Read(_)), "the server does not read: it wants {:?}", self.want);
-        self.want = self.session.receive(bytes, self.env, &mut self.scratch);
+        self.want = self.session.receive(bytes, &mut self.env.turn(&mut self.scratch));
         self.settle()
     }
 
@@ -69,7 +69,7 @@ impl<'e> Wire<'e> {
 
     /// Ends the present phase by its timeout.
     pub(crate) fn time_out(&mut self) -> Want {
-        self.want = self.session.time_out(self.env, &mut self.scratch);
+        self.want = self.session.time_out(&mut self.env.turn(&mut self.scratch));
         self.settle()
     }
 
@@ -91,11 +91,11 @@ impl<'e> Wire<'e> {
             assert_eq!(self.session.want(), self.want);
             self.want = match self.want {
                 Want::Read(_) | Want::Close { .. } => return self.want,
-                Want::Write | Want::Yield => self.session.resume(self.env, &mut self.scratch),
+                Want::Write | Want::Yield => self.session.resume(&mut self.env.turn(&mut self.scratch)),
                 Want::Answer => match self.session.poll_answer(&mut Context::from_waker(Waker::noop())) {
                     Poll::Ready(()) => {
                         polls = 0;
-                        self.session.resume(self.env, &mut self.scratch)
+                        self.session.resume(&mut self.env.turn(&mut self.scratch))
                     }
                     Poll::Pending if polls == POLLS => return Want::Answer,
                     Poll::Pending => {

@@ -81,7 +81,7 @@ fn the_date_is_that_of_the_last_refresh() {
         (253_402_300_799, "Fri, 31 Dec 9999 23:59:59 GMT"),
     ] {
         scratch.refresh(UNIX_EPOCH + Duration::from_secs(seconds), false);
-        let _ = session.receive(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n", &env, &mut scratch);
+        let _ = session.receive(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n", &mut env.turn(&mut scratch));
         assert_eq!(String::from_utf8_lossy(scratch.out()), ok("in place").replace(DATE, date));
         session.written(scratch.out().len(), &mut scratch);
     }

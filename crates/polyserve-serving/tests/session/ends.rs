@@ -124,12 +124,12 @@ fn what_comes_after_the_end_is_not_looked_at() {
     let env = env();
     let mut scratch = polyserve_serving::http1::Scratch::new();
     let mut session = Session::new();
-    let _ = session.receive(b"X : y\r\n", &env, &mut scratch);
+    let _ = session.receive(b"X : y\r\n", &mut env.turn(&mut scratch));
     session.written(scratch.out().len(), &mut scratch);
     assert_eq!(session.take_answered(), 1);
     for _ in 0..3 {
-        assert_eq!(session.receive(GET.as_bytes(), &env, &mut scratch), LINGER);
-        assert_eq!(session.resume(&env, &mut scratch), LINGER);
+        assert_eq!(session.receive(GET.as_bytes(), &mut env.turn(&mut scratch)), LINGER);
+        assert_eq!(session.resume(&mut env.turn(&mut scratch)), LINGER);
         assert!(scratch.out().is_empty());
     }
     assert!(matches!(session.end_of_input(), Want::Close { .. }));
@@ -141,7 +141,7 @@ fn a_full_server_rejects() {
     let mut scratch = polyserve_serving::http1::Scratch::new();
     scratch.refresh(std::time::UNIX_EPOCH + std::time::Duration::from_secs(784_111_777), false);
     let mut session = Session::new();
-    assert_eq!(session.reject(&env, &mut scratch), LINGER);
+    assert_eq!(session.reject(&mut env.turn(&mut scratch)), LINGER);
     let expected = refusal(Status::SERVICE_UNAVAILABLE, "This server is full for now.");
     let expected = expected.replacen("Connection:", "Retry-After: 1\r\nConnection:", 1);
     assert_eq!(String::from_utf8_lossy(scratch.out()), expected);

@@ -154,7 +154,7 @@ fn connections_share_the_memory_budget() {
     let env = Env::new(std::sync::Arc::new(OneLargeBody), &config);
     let mut scratch = Scratch::new();
     let mut ask = |session: &mut Session, request: &[u8], sent: usize| {
-        let _ = session.receive(request, &env, &mut scratch);
+        let _ = session.receive(request, &mut env.turn(&mut scratch));
         let answer = scratch.out().get(..12).unwrap_or_default().to_vec();
         session.written(sent.min(scratch.out().len()), &mut scratch);
         String::from_utf8(answer).unwrap()
@@ -183,9 +183,9 @@ fn a_large_answer_keeps_its_room_while_it_is_sent() {
         let get = format!("GET / HTTP/1.1\r\nHost: a\r\n{last}\r\n").into_bytes();
         let [(mut slow, mut slow_scratch), (mut other, mut other_scratch)] =
             [(); 2].map(|()| (Session::new(), Scratch::new()));
-        let _ = slow.receive(&get, &env, &mut slow_scratch);
+        let _ = slow.receive(&get, &mut env.turn(&mut slow_scratch));
         assert!(env.memory.reserved() >= 700 * 1024, "{:?}", env.memory);
-        let _ = other.receive(&get, &env, &mut other_scratch);
+        let _ = other.receive(&get, &mut env.turn(&mut other_scratch));
         assert!(other_scratch.out().starts_with(b"HTTP/1.1 503"));
         slow.written(slow_scratch.out().len(), &mut slow_scratch);
         assert_eq!(env.memory.reserved(), 0);
@@ -201,7 +201,7 @@ fn a_small_exchange_reserves_nothing() {
         let body = "x".repeat(length);
         let put = format!("PUT / HTTP/1.1\r\nHost: a\r\nContent-Length: {length}\r\n\r\n{body}");
         for request in [&b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"[..], put.as_bytes(), &put.as_bytes().repeat(10)] {
-            let _ = session.receive(request, &env, &mut scratch);
+            let _ = session.receive(request, &mut env.turn(&mut scratch));
             assert_eq!(env.memory.reserved(), 0);
             session.written(scratch.out().len(), &mut scratch);
             assert_eq!(env.memory.reserved(), 0);

@@ -17,7 +17,7 @@ fn scratch() -> Scratch {
 fn pipelined_answers_leave_together() {
     let env = env();
     let (mut session, mut scratch) = (Session::new(), scratch());
-    let want = session.receive(&GET.repeat(3), &env, &mut scratch);
+    let want = session.receive(&GET.repeat(3), &mut env.turn(&mut scratch));
     assert_eq!(want, Want::Read(Phase::Idle));
     assert_eq!(scratch.out(), ok(&echo_text("GET", "/1", "")).repeat(3).as_bytes());
 }
@@ -32,7 +32,7 @@ fn a_short_write_loses_nothing_and_repeats_nothing() {
     for first in 0..=expected.len() {
         for second in (first..=expected.len()).step_by(7).chain([expected.len()]) {
             let (mut session, mut scratch) = (Session::new(), scratch());
-            let _ = session.receive(&GET.repeat(2), &env, &mut scratch);
+            let _ = session.receive(&GET.repeat(2), &mut env.turn(&mut scratch));
             let mut sent = scratch.out()[..first].to_vec();
             session.written(first, &mut scratch);
             assert!(scratch.out().is_empty(), "what is not written is the session's");
@@ -56,9 +56,9 @@ fn what_is_unsent_comes_first() {
     let env = env();
     let (mut session, mut scratch) = (Session::new(), scratch());
     let answer = ok(&echo_text("GET", "/1", ""));
-    let _ = session.receive(GET, &env, &mut scratch);
+    let _ = session.receive(GET, &mut env.turn(&mut scratch));
     session.written(10, &mut scratch);
-    let _ = session.receive(GET, &env, &mut scratch);
+    let _ = session.receive(GET, &mut env.turn(&mut scratch));
     session.written(0, &mut scratch);
     session.written(0, &mut scratch);
     assert_eq!(session.unsent(), &answer.repeat(2).as_bytes()[10..]);
@@ -76,7 +76,7 @@ fn a_cut_connection_counts_what_was_wholly_written() {
     let answer = ok(&echo_text("GET", "/1", "")).len();
     for (written, count) in [(0, 0), (answer - 1, 0), (answer, 1), (2 * answer + 1, 2)] {
         let (mut session, mut scratch) = (Session::new(), scratch());
-        let _ = session.receive(&GET.repeat(3), &env, &mut scratch);
+        let _ = session.receive(&GET.repeat(3), &mut env.turn(&mut scratch));
         session.written(1.min(written), &mut scratch);
         session.advance(written.saturating_sub(1));
         session.abandon();
@@ -99,14 +99,14 @@ fn gathered_output_is_bounded() {
     let env = large(OUTPUT_BOUND / 3);
     let (mut session, mut scratch) = (Session::new(), scratch());
     let answer = ok(&".".repeat(OUTPUT_BOUND / 3));
-    let mut want = session.receive(&GET.repeat(7), &env, &mut scratch);
+    let mut want = session.receive(&GET.repeat(7), &mut env.turn(&mut scratch));
     let mut sizes = Vec::new();
     while want == Want::Write {
         assert!(session.is_busy(), "a request waits for its turn");
         assert!((OUTPUT_BOUND..OUTPUT_BOUND + answer.len()).contains(&scratch.out().len()));
         sizes.push(scratch.out().len() / answer.len());
         session.written(scratch.out().len(), &mut scratch);
-        want = session.resume(&env, &mut scratch);
+        want = session.resume(&mut env.turn(&mut scratch));
     }
     sizes.push(scratch.out().len() / answer.len());
     assert_eq!((sizes, want), (vec![3, 3, 1], Want::Read(Phase::Idle)));

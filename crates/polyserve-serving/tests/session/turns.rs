@@ -29,8 +29,8 @@ fn turns(bytes: &[u8], clock: fn() -> SystemTime) -> (Vec<u64>, Want) {
         scratch.begin_turn(clock);
         scratch.refresh(NOW, false);
         want = match answers.is_empty() {
-            true => session.receive(bytes, &env, &mut scratch),
-            false => session.resume(&env, &mut scratch),
+            true => session.receive(bytes, &mut env.turn(&mut scratch)),
+            false => session.resume(&mut env.turn(&mut scratch)),
         };
         let length = scratch.out().len();
         session.written(length, &mut scratch);
@@ -63,12 +63,12 @@ fn a_late_turn_serves_one_request() {
     scratch.begin_turn(stopped_clock);
     scratch.refresh(NOW, false);
     scratch.refresh(NOW + MAX_TURN_TIME + Duration::from_millis(1), false);
-    assert_eq!(session.receive(&GET.repeat(3), &env, &mut scratch), Want::Yield);
+    assert_eq!(session.receive(&GET.repeat(3), &mut env.turn(&mut scratch)), Want::Yield);
     let length = scratch.out().len();
     session.written(length, &mut scratch);
     assert_eq!((session.take_answered(), session.is_busy()), (1, true));
     scratch.end_turn();
-    assert_eq!(session.resume(&env, &mut scratch), Want::Read(Phase::Idle));
+    assert_eq!(session.resume(&mut env.turn(&mut scratch)), Want::Read(Phase::Idle));
 }
 
 /// The limit of a wait follows from what has arrived.

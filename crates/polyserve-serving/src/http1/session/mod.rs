@@ -45,7 +45,7 @@ use polyserve_core::{BoxFuture, Method, Reply, Status, Version, isolated};
 use unsent::Unsent;
 
 use super::decode::{Parsed, Refusal};
-use super::scratch::{Env, Scratch};
+use super::scratch::{Scratch, SessionTurn};
 use super::time_limit::TimeLimit;
 use crate::memory::{MemoryBudget, Reservation};
 
@@ -256,8 +256,8 @@ impl Session {
     }
 
     /// Processes bytes that the client sent.
-    pub fn receive(&mut self, bytes: &[u8], env: &Env, scratch: &mut Scratch) -> Want {
-        if env.on_answer.is_some() {
+    pub fn receive(&mut self, bytes: &[u8], turn: &mut SessionTurn<'_>) -> Want {
+        if turn.env.on_answer.is_some() {
             let last_read = Instant::now();
             match &mut self.times {
                 Some(times) => times.last_read = last_read,
@@ -265,22 +265,22 @@ impl Session {
             }
         }
         if self.buffered.is_empty() {
-            let used = self.run(bytes, env, scratch);
+            let used = self.run(bytes, turn);
             self.keep(bytes.get(used..).unwrap_or_default());
         } else {
             self.buffered.append(bytes);
-            if self.may_complete(bytes, &env.limits) {
-                self.run_buffered(env, scratch);
+            if self.may_complete(bytes, &turn.env.limits) {
+                self.run_buffered(turn);
             }
         }
-        self.reserve(&env.memory, scratch.out.len());
+        self.reserve(&turn.env.memory, turn.scratch.out.len());
         self.want
     }
 
     /// Continues after the output was written or the answer has arrived.
-    pub fn resume(&mut self, env: &Env, scratch: &mut Scratch) -> Want {
-        self.run_buffered(env, scratch);
-        self.reserve(&env.memory, scratch.out.len());
+    pub fn resume(&mut self, turn: &mut SessionTurn<'_>) -> Want {
+        self.run_buffered(turn);
+        self.reserve(&turn.env.memory, turn.scratch.out.len());
         self.want
     }
 
@@ -342,32 +342,32 @@ impl Session {
     }
 
     /// Ends the present [`Phase`]. Call it if the timeout of the phase has passed.
-    pub fn time_out(&mut self, env: &Env, scratch: &mut Scratch) -> Want {
+    pub fn time_out(&mut self, turn: &mut SessionTurn<'_>) -> Want {
         let late = |detail| Refusal { status: Status::REQUEST_TIMEOUT, detail };
         match (&self.state, self.want) {
             (SessionState::Answer(context, _), _) => {
                 let context = AnswerContext { keep_alive: false, ..*context };
                 let reply = Reply::problem(Status::SERVICE_UNAVAILABLE, "The answer did not come in time.");
-                self.encode(context, &reply, Following::Nothing, env, scratch);
+                self.encode(context, &reply, Following::Nothing, turn);
                 self.close(true);
             }
             (SessionState::Skip(_), Want::Read(_)) => self.close(true), // answered already
             (SessionState::Body(pending), Want::Read(Phase::Body)) => {
                 let head_only = is_head(&pending.head);
-                self.refuse(late("The body did not come in time."), head_only, env, scratch);
+                self.refuse(late("The body did not come in time."), head_only, turn);
             }
             (_, Want::Read(Phase::Head)) => {
                 let head_only = is_head(self.buffered.unused());
-                self.refuse(late("The head did not come in time."), head_only, env, scratch);
+                self.refuse(late("The head did not come in time."), head_only, turn);
             }
             _ => self.close(false),
         }
-        self.reserve(&env.memory, scratch.out.len());
+        self.reserve(&turn.env.memory, turn.scratch.out.len());
         self.want
     }
 
     /// Answers 503 because the server is full, whatever the client asks for. To be called between requests only.
-    pub fn reject(&mut self, env: &Env, scratch: &mut Scratch) -> Want {
+    pub fn reject(&mut self, turn: &mut SessionTurn<'_>) -> Want {
         if matches!(self.state, SessionState::Skip(_)) {
             self.close(true); // this request was answered
             self.reservation.shrink(self.kept_bytes());
@@ -377,9 +377,9 @@ impl Session {
         let context = AnswerContext { version: Version::Http11, head_only: false, keep_alive: false, is_safe: false };
         let reply = Reply::problem(Status::SERVICE_UNAVAILABLE, "This server is full for now.");
         let reply = reply.with_header("Retry-After", "1").unwrap_or_else(|_| Reply::empty(Status::SERVICE_UNAVAILABLE));
-        self.encode(context, &reply, Following::Nothing, env, scratch);
+        self.encode(context, &reply, Following::Nothing, turn);
         self.close(true);
-        self.reserve(&env.memory, scratch.out.len());
+        self.reserve(&turn.env.memory, turn.scratch.out.len());
         self.want
     }
 

@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use polyserve_core::{Reply, Status};
 
 use super::pending_body::PendingBody;
-use super::{AnswerContext, Env, MAX_EMPTY_LINES, OUTPUT_BOUND, Phase, Scratch, Session, SessionState, Want};
+use super::{AnswerContext, MAX_EMPTY_LINES, OUTPUT_BOUND, Phase, Session, SessionState, SessionTurn, Want};
 use super::{Following, answer_context, is_head};
 use crate::http1::decode::{self, Decoded, Framing, Limits, METHOD_CHECK, Parsed};
 use crate::http1::encode;
@@ -26,9 +26,9 @@ impl Session {
             || memchr::memchr(b'\n', new).is_some()
     }
 
-    pub(super) fn run_buffered(&mut self, env: &Env, scratch: &mut Scratch) {
+    pub(super) fn run_buffered(&mut self, turn: &mut SessionTurn<'_>) {
         let mut buffered = std::mem::take(&mut self.buffered);
-        let used = self.run(buffered.unused(), env, scratch);
+        let used = self.run(buffered.unused(), turn);
         if !matches!(self.state, SessionState::Closed) {
             buffered.remove(used);
             self.buffered = buffered;
@@ -42,11 +42,11 @@ impl Session {
     }
 
     /// Answers the requests that are complete in `input`. Returns the number of bytes used.
-    pub(super) fn run(&mut self, input: &[u8], env: &Env, scratch: &mut Scratch) -> usize {
+    pub(super) fn run(&mut self, input: &[u8], turn: &mut SessionTurn<'_>) -> usize {
         let mut used = 0_usize;
         loop {
             let rest = input.get(used..).unwrap_or_default();
-            if must_flush(scratch.out.len(), env) && !matches!(self.state, SessionState::Closed) {
+            if must_flush(turn) && !matches!(self.state, SessionState::Closed) {
                 self.want = Want::Write;
                 return used;
             }
@@ -56,9 +56,9 @@ impl Session {
                     self.want = Want::Answer;
                     return used;
                 }
-                SessionState::Answered(..) => self.respond(following_deferred(rest, scratch), env, scratch),
+                SessionState::Answered(..) => self.respond(following_deferred(rest, turn), turn),
                 SessionState::Body(_) | SessionState::Skip(_) => {
-                    let count = self.read_body(rest, env, scratch);
+                    let count = self.read_body(rest, turn);
                     used = used.saturating_add(count);
                     if count == rest.len() && matches!(self.want, Want::Read(Phase::Body | Phase::Skip)) {
                         return used;
@@ -75,11 +75,11 @@ impl Session {
                     if let Some(times) = &mut self.times {
                         times.begun.get_or_insert(times.last_read);
                     }
-                    if scratch.turn_is_over() {
+                    if turn.scratch.turn_is_over() {
                         self.want = Want::Yield;
                         return used;
                     }
-                    let count = self.read_head(rest, env, scratch);
+                    let count = self.read_head(rest, turn);
                     used = used.saturating_add(count);
                     if matches!(self.want, Want::Read(Phase::Head)) {
                         return used;
@@ -106,15 +106,15 @@ impl Session {
         }
     }
 
-    fn read_head(&mut self, input: &[u8], env: &Env, scratch: &mut Scratch) -> usize {
+    fn read_head(&mut self, input: &[u8], turn: &mut SessionTurn<'_>) -> usize {
         let mut fields = decode::Fields::new();
-        let parsed = match decode::head(input, &env.limits, &mut fields) {
+        let parsed = match decode::head(input, &turn.env.limits, &mut fields) {
             Decoded::Partial => {
                 self.wait(Phase::Head);
                 return 0;
             }
             Decoded::Refused(refusal) => {
-                self.refuse(refusal, is_head(input), env, scratch);
+                self.refuse(refusal, is_head(input), turn);
                 return input.len();
             }
             Decoded::Head(parsed) => parsed,
@@ -122,27 +122,28 @@ impl Session {
         self.empty_lines = 0;
         let after = input.get(parsed.length..).unwrap_or_default();
         let complete_body = match parsed.framing {
-            Framing::Length(length) if length <= env.limits.max_body as u64 => {
+            Framing::Length(length) if length <= turn.env.limits.max_body as u64 => {
                 usize::try_from(length).ok().and_then(|length| after.get(..length))
             }
             _ => None,
         };
         if let Some(body) = complete_body {
             let used = parsed.length.saturating_add(body.len());
-            let following = following(input.get(used..).unwrap_or_default(), env, scratch);
-            self.call(&parsed, body, following, env, scratch);
+            let following = following(input.get(used..).unwrap_or_default(), turn);
+            self.call(&parsed, body, following, turn);
             return used;
         }
         let head = input.get(..parsed.length).unwrap_or_default();
-        self.await_body(&parsed, head, env, scratch);
+        self.await_body(&parsed, head, turn);
         parsed.length
     }
 
     /// Handles a request with an incomplete body: refuses it early, or waits for the body.
-    fn await_body(&mut self, parsed: &Parsed<'_>, head: &[u8], env: &Env, scratch: &mut Scratch) {
-        scratch.body.clear();
-        let is_too_large = matches!(parsed.framing, Framing::Length(length) if length > env.limits.max_body as u64);
-        let result = catch_unwind(AssertUnwindSafe(|| env.service.head(&parsed.head)));
+    fn await_body(&mut self, parsed: &Parsed<'_>, head: &[u8], turn: &mut SessionTurn<'_>) {
+        turn.scratch.body.clear();
+        let is_too_large =
+            matches!(parsed.framing, Framing::Length(length) if length > turn.env.limits.max_body as u64);
+        let result = catch_unwind(AssertUnwindSafe(|| turn.env.service.head(&parsed.head)));
         let early_reply = match result {
             Ok(None) if is_too_large => Some(too_large_reply()),
             Ok(early_reply) => early_reply,
@@ -150,7 +151,7 @@ impl Session {
         };
         let Some(reply) = early_reply else {
             if parsed.expects_continue {
-                scratch.out.extend_from_slice(encode::CONTINUE);
+                turn.scratch.out.extend_from_slice(encode::CONTINUE);
             }
             self.set_state(SessionState::Body(Box::new(PendingBody::new(head, parsed.framing))));
             self.want = Want::Read(Phase::Body);
@@ -160,7 +161,7 @@ impl Session {
         // the body or a request, so the connection closes.
         let keep_alive = parsed.keep_alive && !is_too_large && !parsed.expects_continue;
         let context = AnswerContext { keep_alive, ..answer_context(parsed) };
-        if self.encode(context, &reply, Following::Nothing, env, scratch) {
+        if self.encode(context, &reply, Following::Nothing, turn) {
             self.set_state(SessionState::Skip(Box::new(PendingBody::skipped(parsed.framing))));
             self.want = Want::Read(Phase::Skip);
         } else {
@@ -169,13 +170,13 @@ impl Session {
     }
 
     /// Reads a part of a body. Returns the number of bytes used.
-    fn read_body(&mut self, input: &[u8], env: &Env, scratch: &mut Scratch) -> usize {
+    fn read_body(&mut self, input: &[u8], turn: &mut SessionTurn<'_>) -> usize {
         let (pending, skipping) = match &mut self.state {
             SessionState::Body(pending) => (pending.as_mut(), false),
             SessionState::Skip(pending) => (pending.as_mut(), true),
             _ => return 0,
         };
-        let (used, done) = match pending.read(input, &env.limits) {
+        let (used, done) = match pending.read(input, &turn.env.limits) {
             Ok(read) => read,
             Err(refusal) if skipping => {
                 tracing::debug!(refusal.detail, "a refused body is malformed");
@@ -184,49 +185,50 @@ impl Session {
             }
             Err(refusal) => {
                 let head_only = is_head(&pending.head);
-                self.refuse(refusal, head_only, env, scratch);
+                self.refuse(refusal, head_only, turn);
                 return input.len();
             }
         };
         if !done {
             let kept = pending.capacity();
-            if !skipping && !self.reservation.try_set(&env.memory, kept) {
+            if !skipping && !self.reservation.try_set(&turn.env.memory, kept) {
                 let head_only = is_head(&pending.head);
-                self.refuse_for_memory(head_only, env, scratch);
+                self.refuse_for_memory(head_only, turn);
                 return input.len();
             }
             self.wait(if skipping { Phase::Skip } else { Phase::Body });
             return used;
         }
-        let following = following(input.get(used..).unwrap_or_default(), env, scratch);
+        let following = following(input.get(used..).unwrap_or_default(), turn);
         match std::mem::replace(&mut self.state, SessionState::Head) {
-            SessionState::Body(pending) => self.call_pending(&pending, following, env, scratch),
+            SessionState::Body(pending) => self.call_pending(&pending, following, turn),
             _ => self.want = Want::Read(Phase::Idle),
         }
         used
     }
 
-    fn call_pending(&mut self, pending: &PendingBody, following: Following, env: &Env, scratch: &mut Scratch) {
+    fn call_pending(&mut self, pending: &PendingBody, following: Following, turn: &mut SessionTurn<'_>) {
         let mut fields = decode::Fields::new();
-        match decode::head(&pending.head, &env.limits, &mut fields) {
-            Decoded::Head(parsed) => self.call(&parsed, &pending.body, following, env, scratch),
+        match decode::head(&pending.head, &turn.env.limits, &mut fields) {
+            Decoded::Head(parsed) => self.call(&parsed, &pending.body, following, turn),
             // The head was decoded before, so this does not happen.
-            Decoded::Refused(refusal) => self.refuse(refusal, is_head(&pending.head), env, scratch),
+            Decoded::Refused(refusal) => self.refuse(refusal, is_head(&pending.head), turn),
             Decoded::Partial => self.close(true),
         }
     }
 }
 
-/// Whether output of this length is written before the next request is read. If memory is used up, a few answers are enough.
-fn must_flush(length: usize, env: &Env) -> bool {
-    length >= FLUSH_THRESHOLD || length > FREE_BYTES && !env.memory.has_room(length)
+/// Whether the output is written before the next request is read. If memory is used up, a few answers are enough.
+fn must_flush(turn: &SessionTurn<'_>) -> bool {
+    let length = turn.scratch.out.len();
+    length >= FLUSH_THRESHOLD || length > FREE_BYTES && !turn.env.memory.has_room(length)
 }
 
 /// Classifies the bytes after a request that is answered now.
-fn following(rest: &[u8], env: &Env, scratch: &Scratch) -> Following {
+fn following(rest: &[u8], turn: &SessionTurn<'_>) -> Following {
     if is_blank(rest) {
         Following::Nothing
-    } else if scratch.others_wait && !begins_with_request(rest, &env.limits) {
+    } else if turn.scratch.others_wait && !begins_with_request(rest, &turn.env.limits) {
         Following::Part
     } else {
         Following::Request
@@ -235,8 +237,8 @@ fn following(rest: &[u8], env: &Env, scratch: &Scratch) -> Following {
 
 /// Classifies the bytes after a request with a deferred answer. If other connections wait, the bytes are not served: the
 /// other connections would have to wait for these answers too.
-fn following_deferred(rest: &[u8], scratch: &Scratch) -> Following {
-    match (is_blank(rest), scratch.others_wait) {
+fn following_deferred(rest: &[u8], turn: &SessionTurn<'_>) -> Following {
+    match (is_blank(rest), turn.scratch.others_wait) {
         (true, _) => Following::Nothing,
         (false, true) => Following::Part,
         (false, false) => Following::Request,

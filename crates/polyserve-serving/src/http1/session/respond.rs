@@ -8,8 +8,8 @@ use polyserve_core::{Answer, AnswerReport, Reply, Request, Version};
 
 use super::buffered_input::BufferedInput;
 use super::{
-    AnswerContext, Env, Following, OUTPUT_BOUND, Phase, Scratch, Session, SessionState, Want, answer_context,
-    log_panic, panicked,
+    AnswerContext, Following, OUTPUT_BOUND, Phase, Session, SessionState, SessionTurn, Want, answer_context, log_panic,
+    panicked,
 };
 use crate::http1::date::Date;
 use crate::http1::decode::{Parsed, Refusal};
@@ -17,48 +17,34 @@ use crate::http1::encode::{self, AnswerHead};
 use crate::memory::{FREE_BYTES, out_of_memory_reply};
 
 impl Session {
-    pub(super) fn call(
-        &mut self,
-        parsed: &Parsed<'_>,
-        body: &[u8],
-        following: Following,
-        env: &Env,
-        scratch: &mut Scratch,
-    ) {
-        let request = Request::new(parsed.head, body).with_peer(self.peer).with_draining(scratch.closing);
+    pub(super) fn call(&mut self, parsed: &Parsed<'_>, body: &[u8], following: Following, turn: &mut SessionTurn<'_>) {
+        let request = Request::new(parsed.head, body).with_peer(self.peer).with_draining(turn.scratch.closing);
         let context = answer_context(parsed);
-        scratch.body.clear();
-        let in_place = &mut scratch.body;
-        match catch_unwind(AssertUnwindSafe(|| env.service.call(request, in_place))) {
-            Ok(Answer::Now(reply)) => self.finish(context, &reply, following, env, scratch),
+        turn.scratch.body.clear();
+        let in_place = &mut turn.scratch.body;
+        match catch_unwind(AssertUnwindSafe(|| turn.env.service.call(request, in_place))) {
+            Ok(Answer::Now(reply)) => self.finish(context, &reply, following, turn),
             Ok(Answer::Later(future)) => {
                 self.set_state(SessionState::Answer(context, future));
                 self.want = Want::Answer;
             }
             Err(panic) => {
                 let reply = self.panicked(panic);
-                self.finish(context, &reply, following, env, scratch);
+                self.finish(context, &reply, following, turn);
             }
         }
     }
 
     /// Encodes a deferred answer that has arrived.
-    pub(super) fn respond(&mut self, following: Following, env: &Env, scratch: &mut Scratch) {
+    pub(super) fn respond(&mut self, following: Following, turn: &mut SessionTurn<'_>) {
         if let SessionState::Answered(context, reply) = std::mem::replace(&mut self.state, SessionState::Head) {
-            scratch.body.clear(); // a deferred answer has a body of its own
-            self.finish(context, &reply, following, env, scratch);
+            turn.scratch.body.clear(); // a deferred answer has a body of its own
+            self.finish(context, &reply, following, turn);
         }
     }
 
-    fn finish(
-        &mut self,
-        context: AnswerContext,
-        reply: &Reply,
-        following: Following,
-        env: &Env,
-        scratch: &mut Scratch,
-    ) {
-        if self.encode(context, reply, following, env, scratch) {
+    fn finish(&mut self, context: AnswerContext, reply: &Reply, following: Following, turn: &mut SessionTurn<'_>) {
+        if self.encode(context, reply, following, turn) {
             if !matches!(self.state, SessionState::Head) {
                 self.set_state(SessionState::Head);
             }
@@ -75,76 +61,68 @@ impl Session {
         context: AnswerContext,
         reply: &Reply,
         following: Following,
-        env: &Env,
-        scratch: &mut Scratch,
+        turn: &mut SessionTurn<'_>,
     ) -> bool {
         self.requests = self.requests.saturating_add(1);
-        let is_last = self.requests >= env.requests_per_connection;
+        let is_last = self.requests >= turn.env.requests_per_connection;
         let close = !context.keep_alive
             || is_last
-            || (scratch.closing && following == Following::Nothing)
-            || (scratch.others_wait && following != Following::Request);
-        scratch.set_memory(&env.memory);
-        if self.lacks_memory(context, reply, env, scratch) {
-            return self.encode_as(context, &out_of_memory_reply(), close, env, scratch);
+            || (turn.scratch.closing && following == Following::Nothing)
+            || (turn.scratch.others_wait && following != Following::Request);
+        turn.scratch.set_memory(&turn.env.memory);
+        if self.lacks_memory(context, reply, turn) {
+            return self.encode_as(context, &out_of_memory_reply(), close, turn);
         }
-        self.encode_as(context, reply, close, env, scratch)
+        self.encode_as(context, reply, close, turn)
     }
 
     /// Appends an answer. `close`: the connection closes after it. Returns whether the connection stays open.
-    fn encode_as(
-        &mut self,
-        context: AnswerContext,
-        reply: &Reply,
-        close: bool,
-        env: &Env,
-        scratch: &mut Scratch,
-    ) -> bool {
+    fn encode_as(&mut self, context: AnswerContext, reply: &Reply, close: bool, turn: &mut SessionTurn<'_>) -> bool {
         if cfg!(polyserve_without = "date_cache") {
-            scratch.date = Date::new(SystemTime::now()); // the `ladder` experiment measures this variant
+            turn.scratch.date = Date::new(SystemTime::now()); // the `ladder` experiment measures this variant
         }
         let head = AnswerHead {
             version: context.version,
             close,
             head_only: context.head_only,
-            date: scratch.date.line(),
-            server_header: env.server_header.as_deref(),
+            date: turn.scratch.date.line(),
+            server_header: turn.env.server_header.as_deref(),
         };
-        let start = scratch.out.len();
-        encode::answer(&mut scratch.out, reply, reply.body_bytes(&scratch.body), &head);
-        scratch.ends.push(scratch.out.len());
-        if let Some(hook) = &env.on_answer {
-            let length = scratch.out.len().saturating_sub(start);
+        let start = turn.scratch.out.len();
+        encode::answer(&mut turn.scratch.out, reply, reply.body_bytes(&turn.scratch.body), &head);
+        turn.scratch.ends.push(turn.scratch.out.len());
+        if let Some(hook) = &turn.env.on_answer {
+            let length = turn.scratch.out.len().saturating_sub(start);
             let begun = self.times.as_mut().and_then(|times| times.begun.take());
             hook.call(&AnswerReport::new(reply.status(), length, begun, self.peer));
         }
-        scratch.count_request();
+        turn.scratch.count_request();
         !close
     }
 
     /// Whether the request was safe, and there is no memory to keep its answer until the client takes it.
-    fn lacks_memory(&mut self, context: AnswerContext, reply: &Reply, env: &Env, scratch: &Scratch) -> bool {
-        let length = scratch.out.len().saturating_add(reply.body_bytes(&scratch.body).len());
+    fn lacks_memory(&mut self, context: AnswerContext, reply: &Reply, turn: &SessionTurn<'_>) -> bool {
+        let length = turn.scratch.out.len().saturating_add(reply.body_bytes(&turn.scratch.body).len());
         if length <= FREE_BYTES || !context.is_safe || context.head_only {
             return false;
         }
         // A large answer is reserved before it is known whether the client takes it at once: other threads may encode one too.
         match length {
-            ..=OUTPUT_BOUND => !env.memory.has_room(length),
-            length => !self.reservation.try_set(&env.memory, self.kept_bytes().saturating_add(length)),
+            ..=OUTPUT_BOUND => !turn.env.memory.has_room(length),
+            length => !self.reservation.try_set(&turn.env.memory, self.kept_bytes().saturating_add(length)),
         }
     }
 
     /// Refuses a body because there is no memory for it.
-    pub(super) fn refuse_for_memory(&mut self, head_only: bool, env: &Env, scratch: &mut Scratch) {
+    pub(super) fn refuse_for_memory(&mut self, head_only: bool, turn: &mut SessionTurn<'_>) {
         let context = AnswerContext { version: Version::Http11, head_only, keep_alive: false, is_safe: false };
-        self.encode(context, &out_of_memory_reply(), Following::Nothing, env, scratch);
+        self.encode(context, &out_of_memory_reply(), Following::Nothing, turn);
         self.close(true);
     }
 
-    pub(super) fn refuse(&mut self, refusal: Refusal, head_only: bool, env: &Env, scratch: &mut Scratch) {
+    pub(super) fn refuse(&mut self, refusal: Refusal, head_only: bool, turn: &mut SessionTurn<'_>) {
         let context = AnswerContext { version: Version::Http11, head_only, keep_alive: false, is_safe: false };
-        self.encode(context, &Reply::problem(refusal.status, refusal.detail), Following::Nothing, env, scratch);
+        self.encode(context, &Reply::problem(refusal.status, refusal.detail), Following::Nothing, turn);
         self.close(true);
     }
 
