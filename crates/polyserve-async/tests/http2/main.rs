@@ -1,0 +1,9 @@
+//! HTTP/2 with prior knowledge, through hyper's own client.
+#![cfg(feature = "http2")]
+
+mod answers;
+mod drain;
+mod limits;
+mod support;
+mod timeouts;
+mod turns;

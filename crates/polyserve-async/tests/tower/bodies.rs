@@ -1,0 +1,220 @@
+//! Bodies that stream, fail or are too large.
+
+use std::io::Read as _;
+use std::net::Shutdown;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::routing::{get, post};
+use bytes::Bytes;
+use http_body_util::BodyExt as _;
+use polyserve_conformance::client::Ending;
+use polyserve_core::Drain;
+use tokio::sync::mpsc::unbounded_channel;
+
+use super::support::{PATIENCE, Raw, by_hand, client, serve};
+
+/// A request's body reaches the handler in parts, as it arrives. An answer's body is sent in parts, as it is made.
+#[test]
+fn bodies_stream_both_ways() {
+    let (by_hand, sender) = by_hand();
+    let (seen, mut pieces) = unbounded_channel();
+    let reading = move |body: Body| {
+        let seen = seen.clone();
+        async move {
+            let mut body = body;
+            while let Some(Ok(frame)) = body.frame().await {
+                let text = frame.into_data().map(|data| String::from_utf8_lossy(&data).into_owned());
+                seen.send(text.unwrap_or_default()).expect("the test receives it");
+            }
+            "read"
+        }
+    };
+    let running = serve(by_hand.route("/read", post(reading)), |_| ());
+    let mut raw = Raw::new(running.local_addr());
+    raw.send("POST /read HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n");
+    for piece in ["one", "two"] {
+        raw.send(&format!("3\r\n{piece}\r\n"));
+        assert_eq!(pieces.blocking_recv().as_deref(), Some(piece), "before the rest is sent");
+    }
+    raw.send("0\r\n\r\n");
+    raw.until("\r\n\r\nread");
+    let mut raw = Raw::new(running.local_addr()); // a chunked body is the last of its connection
+    raw.send("GET /by-hand HTTP/1.1\r\nHost: a\r\n\r\n");
+    for piece in ["first", "second"] {
+        sender.send(piece).expect("it is wanted");
+        raw.until(piece);
+    }
+    drop(sender);
+    raw.until("0\r\n\r\n");
+    raw.send("GET /by-hand HTTP/1.1\r\nHost: a\r\n\r\n");
+    raw.until("content-length: 0");
+    drop(raw);
+    assert_eq!(running.shutdown().expect("it ends well"), Drain::new(3, 0, 0));
+}
+
+/// Regression test: an answer that ends with its connection was not counted, if its end came after its last piece.
+#[test]
+fn an_answer_that_ends_with_the_connection_is_counted() {
+    let (by_hand, sender) = by_hand();
+    let running = serve(by_hand, |_| ());
+    let mut raw = Raw::new(running.local_addr());
+    raw.send("GET /by-hand HTTP/1.0\r\n\r\n");
+    sender.send("first").expect("it is wanted");
+    raw.until("first");
+    drop(sender);
+    let mut rest = Vec::new();
+    raw.stream.read_to_end(&mut rest).expect("it ends");
+    assert_eq!(running.shutdown().expect("it ends well"), Drain::new(1, 0, 0));
+}
+
+/// Regression test: a body that its service kept after the answer changed the state of the next request, which then had no limit
+/// on its body.
+#[test]
+fn a_body_that_is_kept_does_not_change_the_next_request() {
+    let (keeping, mut kept) = unbounded_channel();
+    let keep = move |body: Body| {
+        let keeping = keeping.clone();
+        async move { keeping.send(body).expect("the test receives it") }
+    };
+    let (calling, mut called) = unbounded_channel();
+    let read = move |body: Body| {
+        let calling = calling.clone();
+        async move {
+            calling.send(()).expect("the test receives it");
+            body.collect().await.map(http_body_util::Collected::to_bytes)
+        }
+    };
+    let routes = Router::new()
+        .route("/keep", post(keep))
+        .route("/read", post(async move |body| read(body).await.map_err(|_| axum::http::StatusCode::BAD_REQUEST)));
+    let running = serve(routes, |config| config.body_timeout = Duration::from_millis(500));
+    let mut client = client(&running);
+    client.ask(b"POST /keep HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nab", 200);
+    let body = kept.blocking_recv().expect("it was called");
+    client.send(b"POST /read HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\na").expect("it is taken");
+    called.blocking_recv().expect("it is called");
+    drop(body);
+    client.expect_last(408);
+}
+
+/// A body past the limit is answered with 413: at once if its length is known, else while no byte of the answer was sent.
+#[test]
+fn a_body_past_the_limit_is_too_large() {
+    let read = |body: Bytes| async move { format!("{} bytes", body.len()) };
+    let running = serve(Router::new().route("/", post(read)), |config| config.max_body = 1000);
+    let body = "x".repeat(1001);
+    for framing in [
+        format!("Content-Length: 1001\r\n\r\n{body}"),
+        format!("Transfer-Encoding: chunked\r\n\r\n200\r\n{}\r\n1e9\r\n{}\r\n0\r\n\r\n", &body[..512], &body[512..]),
+    ] {
+        let mut client = client(&running);
+        client.send(format!("POST / HTTP/1.1\r\nHost: a\r\n{framing}").as_bytes()).expect("it takes the request");
+        client.expect_last(413);
+    }
+    let mut client = client(&running);
+    let whole = format!("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1000\r\n\r\n{}", &body[1..]);
+    assert_eq!(client.ask(whole.as_bytes(), 200).text(), "1000 bytes");
+}
+
+/// Regression test: a handler echoed a chunked body, and the first chunk was past the limit. The connection was closed
+/// without a byte of an answer.
+#[test]
+fn an_echo_past_the_limit_is_too_large() {
+    let echo = |body: Body| async move { body };
+    let running = serve(Router::new().route("/", post(echo)), |config| config.max_body = 1000);
+    let request = |length: usize| {
+        let body = format!("{length:x}\r\n{}\r\n0\r\n\r\n", "x".repeat(length));
+        format!("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n{body}")
+    };
+    let mut client = client(&running);
+    client.send(request(1001).as_bytes()).expect("it takes the request");
+    client.expect_last(413);
+    let mut raw = Raw::new(running.local_addr());
+    raw.send(&request(1000));
+    raw.until("x\r\n0\r\n\r\n");
+    assert!(raw.text().starts_with("HTTP/1.1 200 OK\r\n"), "{}", raw.text());
+    drop(raw);
+    // A part of the answer was sent, so it cannot become a 413. The client can detect that the answer is incomplete.
+    let mut raw = Raw::new(running.local_addr());
+    raw.send("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n3\r\none\r\n");
+    raw.until("one\r\n");
+    raw.send(&format!("3e6\r\n{}\r\n0\r\n\r\n", "x".repeat(998)));
+    let _ = raw.stream.read_to_end(&mut raw.received);
+    assert!(raw.text().ends_with("\r\n3\r\none\r\n"), "{}", raw.text());
+    drop(client);
+    assert_eq!(running.shutdown().expect("it ends well"), Drain::new(2, 0, 0));
+}
+
+/// The hook sees a streamed answer when it ends, with all its bytes, and one that is cut with those that were made.
+#[test]
+fn the_hook_sees_streamed_answers() {
+    for end in ["", "panic"] {
+        let (reports, seen) = std::sync::mpsc::channel();
+        let (router, sender) = by_hand();
+        let running = serve(router, |config| {
+            *config = config.clone().on_answer(move |report| reports.send(*report).expect("the test receives it"));
+        });
+        let mut raw = Raw::new(running.local_addr());
+        raw.send("GET /by-hand HTTP/1.1\r\nHost: a\r\n\r\n");
+        for piece in ["first", "second"] {
+            sender.send(piece).expect("it is wanted");
+            raw.until(piece);
+        }
+        assert!(seen.try_recv().is_err(), "the answer goes on");
+        if end.is_empty() {
+            drop(sender);
+            raw.until("0\r\n\r\n");
+        } else {
+            sender.send(end).expect("it is wanted");
+            let _ = raw.stream.read_to_end(&mut raw.received);
+        }
+        let report = seen.recv_timeout(PATIENCE).expect("it is reported");
+        assert_eq!((report.status.code(), report.bytes), (200, raw.received.len() as u64));
+        assert_eq!(report.peer, raw.stream.local_addr().ok());
+        drop(raw);
+        assert!(running.shutdown().is_ok() && seen.try_recv().is_err(), "once");
+    }
+}
+
+/// If a handler panics, the answer is 500. If an answer's body panics, the answer is cut short.
+#[test]
+fn a_panic_costs_one_client_one_answer() {
+    let (router, sender) = by_hand();
+    let panics = || async { if true { panic!("told to") } else { "never" } };
+    let running = serve(router.route("/panic", get(panics)).route("/", get(|| async { "well" })), |_| ());
+    let mut client = client(&running);
+    client.ask(b"GET /panic HTTP/1.1\r\nHost: a\r\n\r\n", 500);
+    assert_eq!(client.ask(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n", 200).text(), "well");
+    let mut raw = Raw::new(running.local_addr());
+    raw.send("GET /by-hand HTTP/1.1\r\nHost: a\r\n\r\n");
+    sender.send("begun").expect("it is wanted");
+    raw.until("begun");
+    sender.send("panic").expect("it is wanted");
+    let _ = raw.stream.read_to_end(&mut raw.received);
+    assert!(!raw.text().contains("0\r\n\r\n"), "it looks whole: {}", raw.text());
+    assert_eq!(running.counters().panics, 2);
+    assert_eq!(client.ask(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n", 200).text(), "well");
+}
+
+/// If a client leaves in the middle of a body, only its own request ends.
+#[test]
+fn a_client_may_leave_half_way() {
+    let (sender, mut ends) = unbounded_channel();
+    let read = move |body: Body| {
+        let sender = sender.clone();
+        async move {
+            sender.send(body.collect().await.is_err()).expect("the test receives it");
+        }
+    };
+    let running = serve(Router::new().route("/", post(read)), |_| ());
+    let mut raw = Raw::new(running.local_addr());
+    raw.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhel");
+    raw.stream.shutdown(Shutdown::Write).expect("the connection stands");
+    assert_eq!(ends.blocking_recv(), Some(true), "the body ends with an error");
+    let mut other = client(&running);
+    other.ask(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nhi", 200);
+    drop(other.half_close());
+    assert_eq!(other.end().1, Ending::Closed);
+}
