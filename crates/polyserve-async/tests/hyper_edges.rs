@@ -2,15 +2,17 @@
 #![cfg(feature = "hyper")]
 
 use std::net::TcpStream;
-use std::sync::{Mutex, mpsc};
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
 use polyserve_async::TokioHyper;
-use polyserve_conformance::client::{Client, Ending};
+use polyserve_conformance::client::{Client, Ending, WriteHalf};
 use polyserve_core::{
-    Answer, Completer, EntityService, Reply, Request, Running, ServerConfig, ServerExt, Service, Status, promise,
+    Answer, Completer, EntityService, Reply, Request, Running, ServerConfig, ServerExt, Service, Status, park_until,
+    promise,
 };
 use polyserve_memory::StdMutex;
+use polyserve_serving::http1::turn::MAX_TURN_REQUESTS;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -195,4 +197,44 @@ fn a_drain_reads_on_after_a_part_of_a_request() {
     second.complete(Reply::text("second")).expect("it is awaited");
     client.expect_last(200);
     assert_eq!(draining.join().expect("no panic").expect("it ends well").answered, 2);
+}
+
+/// Regression test: if the deadline of a shutdown came after a turn of 16 requests, the next request, which waited for its turn, was
+/// not counted as cut.
+#[test]
+fn a_request_that_waits_for_its_turn_is_cut() {
+    let (asked, other_asked) = mpsc::channel();
+    let (release, released) = mpsc::channel();
+    let state = Arc::new(Mutex::new((asked, released, 0, None::<WriteHalf>)));
+    let shared = Arc::clone(&state);
+    let service = move |request: Request<'_>| {
+        let mut state = shared.lock().expect("no thread panics with this lock");
+        let (asked, released, calls, other) = &mut *state;
+        if request.head.path() == "/other" {
+            asked.send(()).expect("the test receives it");
+            released.recv().expect("the test sends it");
+            return Reply::text("other");
+        }
+        *calls += 1;
+        if *calls == 3 {
+            let other = other.as_mut().expect("the test has connected it");
+            other.send(b"GET /other HTTP/1.1\r\nHost: a\r\n\r\n").expect("the kernel takes it");
+        }
+        Reply::text("answer")
+    };
+    let server = TokioHyper::new(ServerConfig::default().workers(1).drain_grace(Duration::ZERO));
+    let running = server.expect("it is honoured").serve(([127, 0, 0, 1], 0), service).expect("it serves");
+    let (mut client, other) = (client(&running), self::client(&running));
+    state.lock().expect("no thread panics with this lock").3 = Some(other.write_half().expect("a handle"));
+    // The other client has its turn after two turns of this one at the latest.
+    let requests = 4 * MAX_TURN_REQUESTS as usize;
+    client.send(&b"GET / HTTP/1.1\r\nHost: a\r\n\r\n".repeat(requests)).expect("it is taken");
+    other_asked.recv_timeout(PATIENCE).expect("it is asked between two turns");
+    let mut drained = Box::pin(running.drained()); // its deadline is now
+    release.send(()).expect("it waits");
+    let drain = park_until(None, |cx| drained.as_mut().poll(cx)).expect("it ends").expect("it ends well");
+    let calls = state.lock().expect("no thread panics with this lock").2;
+    // The answers so far, the one to the other client, which may come too late for its socket, and the request that waits.
+    assert_eq!((drain.answered + drain.cut, drain.stuck), (calls + 2, 0), "{drain:?}");
+    assert!(drain.cut > 0 && calls < requests as u64, "{drain:?}, {calls} calls");
 }

@@ -59,9 +59,9 @@ impl ServerState {
         if session.take_rejected() {
             self.rejected.fetch_add(1, Ordering::Relaxed);
         }
-        let panics = session.take_panics();
-        if panics > 0 {
-            self.panics.fetch_add(u64::from(panics), Ordering::Relaxed);
+        if let Some(panics) = session.take_panics() {
+            self.panics.fetch_add(u64::from(panics.count), Ordering::Relaxed);
+            panics.log(&self.env.failures);
         }
     }
 

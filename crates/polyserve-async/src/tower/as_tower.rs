@@ -23,6 +23,7 @@ use http::request::Parts;
 use http::{Extensions, HeaderValue};
 use http_body::{Frame, SizeHint};
 use http_body_util::LengthLimitError;
+use polyserve_core::log::LogThrottles;
 use polyserve_core::{Answer, BoxFuture, ConfigError, Head, Method, Reply, Request, Service, Status};
 use polyserve_serving::http1::panicked;
 use polyserve_serving::memory::{MemoryBudget, Reservation, out_of_memory_reply};
@@ -57,6 +58,8 @@ pub struct AsTower {
     peer: fn(&Extensions) -> Option<SocketAddr>,
     /// The budget that an incomplete body counts towards.
     memory: Option<MemoryBudget>,
+    /// Limits what is logged about the service.
+    failures: Arc<LogThrottles>,
 }
 
 /// The extension of an `http::Request` that came in a drain: a service then gets a request that is
@@ -71,7 +74,8 @@ impl AsTower {
     /// Wraps `service`, with a limit of 1 MiB for bodies.
     pub fn new(service: impl Service) -> Self {
         let peer = |extensions: &Extensions| extensions.get().copied();
-        Self { service: service.into_shared(), max_body: MAX_BODY, prefix: None, peer, memory: None }
+        let failures = Arc::default();
+        Self { service: service.into_shared(), max_body: MAX_BODY, prefix: None, peer, memory: None, failures }
     }
 
     /// Sets the limit for bodies. A larger body is answered with 413.
@@ -162,7 +166,9 @@ impl AsTower {
         match self.read(&parts, body).await {
             Ok((method, body, _reservation)) => match self.call_with(&parts, method, &body) {
                 Ok(response) => self.placed(response),
-                Err(later) => self.placed(response(caught(later, panicked).await, Vec::new())),
+                Err(later) => {
+                    self.placed(response(caught(later, |panic| panicked(&self.failures, panic)).await, Vec::new()))
+                }
             },
             Err(reply) => self.placed(response(reply, Vec::new())),
         }
@@ -236,7 +242,7 @@ impl AsTower {
         head::convert(parts, |line, headers| {
             let head = Head { method, target: line.target, version: line.version, headers };
             let asked = catch_unwind(AssertUnwindSafe(|| ask(self.service.as_ref(), head)));
-            asked.unwrap_or_else(|panic| Answer::Now(panicked(panic)))
+            asked.unwrap_or_else(|panic| Answer::Now(panicked(&self.failures, panic)))
         })
     }
 }

@@ -17,13 +17,14 @@ use bytes::Bytes;
 use http::{Method, Response, StatusCode};
 use http_body::Body;
 use http_body_util::Full;
+use polyserve_core::log::LogThrottles;
 use polyserve_core::{Answer, BoxFuture, Reply, Request, Service, Status};
 use tokio::runtime::{Builder, Handle};
 
 use super::target::TowerTarget;
 use crate::servers::toolkit::OwnedRuntime;
 use crate::types::body::{CollectError, collect};
-use crate::types::{BoxError, request, response};
+use crate::types::{BoxError, request, response, upgrade_refused};
 
 /// Any `tower::Service`, for example an axum `Router`, as a [`Service`]: it then runs on every server, also on those without an
 /// async runtime.
@@ -120,9 +121,10 @@ impl FromTower {
     where
         T: TowerTarget<Full<Bytes>, Kind>,
     {
+        let failures = Arc::new(LogThrottles::default());
         let call = move |request: http::Request<_>, max_body| -> BoxFuture<Reply> {
             let peer = request.extensions().get().copied();
-            Box::pin(answer(target.for_peer(peer), request, max_body))
+            Box::pin(answer(target.for_peer(peer), request, max_body, Arc::clone(&failures)))
         };
         Self { call: Arc::new(call), runtime: Arc::new(runtime), max_reply_body: MAX_REPLY_BODY }
     }
@@ -188,7 +190,12 @@ impl Drop for InContext {
 }
 
 /// Calls `service`, and reads the body of its answer.
-async fn answer<S, B>(mut service: S, request: http::Request<Full<Bytes>>, max_body: usize) -> Reply
+async fn answer<S, B>(
+    mut service: S,
+    request: http::Request<Full<Bytes>>,
+    max_body: usize,
+    failures: Arc<LogThrottles>,
+) -> Reply
 where
     S: tower_service::Service<http::Request<Full<Bytes>>, Response = Response<B>, Error: Into<BoxError>>,
     B: Body<Data = Bytes, Error: Into<BoxError>>,
@@ -200,21 +207,21 @@ where
     };
     let (parts, body) = match answered.await {
         Ok(response) => response.into_parts(),
-        Err(error) => return response::service_failed(&*error.into()),
+        Err(error) => return response::service_failed(&failures, &*error.into()),
     };
     if parts.status == StatusCode::SWITCHING_PROTOCOLS {
-        return response::upgrade_refused();
+        return upgrade_refused();
     }
     let reply = match collect(body, max_body, |_| true).await {
         Ok(bytes) => response::convert(&parts, bytes, is_head),
         Err(CollectError::Body(error)) => Err(error.into()),
         Err(CollectError::TooLarge | CollectError::OutOfMemory) => {
-            polyserve_core::throttled!(warn, max_body, "the body of an answer is past the limit of FromTower");
+            polyserve_core::throttled!(of failures, warn, max_body, "the body of an answer is past the limit of FromTower");
             return Reply::problem(
                 Status::INTERNAL_SERVER_ERROR,
                 format_args!("The answer has more than {max_body} bytes, the limit of this server."),
             );
         }
     };
-    reply.unwrap_or_else(|error| response::service_failed(&*error))
+    reply.unwrap_or_else(|error| response::service_failed(&failures, &*error))
 }

@@ -39,7 +39,7 @@ pub trait TowerTarget<B, Kind>: Send + Sync + 'static {
     type Service: Service<Request<B>, Response = Response<Self::Body>, Error: Into<BoxError>, Future: Send>
         + Clone
         + Send
-        + Unpin
+        + Sync
         + 'static;
 
     /// Returns the service of one client's requests. `peer` is the client's address, if it is known.
@@ -56,12 +56,7 @@ pub enum OfPeers {}
 
 impl<S, B, R> TowerTarget<B, OfRequests> for S
 where
-    S: Service<Request<B>, Response = Response<R>, Error: Into<BoxError>, Future: Send>
-        + Clone
-        + Send
-        + Sync
-        + Unpin
-        + 'static,
+    S: Service<Request<B>, Response = Response<R>, Error: Into<BoxError>, Future: Send> + Clone + Send + Sync + 'static,
     R: Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
 {
     type Body = R;
@@ -74,7 +69,7 @@ where
 
 impl<M, S, B, R> TowerTarget<B, OfPeers> for M
 where
-    M: Service<SocketAddr, Response = S, Error: Into<BoxError>, Future: Send> + Clone + Send + Sync + Unpin + 'static,
+    M: Service<SocketAddr, Response = S, Error: Into<BoxError>, Future: Send> + Clone + Send + Sync + 'static,
     S: Service<Request<B>, Response = Response<R>, Error: Into<BoxError>, Future: Send> + Clone + Send + Sync + 'static,
     B: Send + 'static,
     R: Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,

@@ -10,5 +10,11 @@ pub(crate) mod request;
 pub(crate) mod response;
 
 /// The error of a `tower::Service` or of a body.
-#[cfg(all(feature = "tower", feature = "tokio"))]
+#[cfg(any(feature = "hyper", all(feature = "tower", feature = "tokio")))]
 pub(crate) type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+/// The answer in place of an upgrade to another protocol.
+#[cfg(any(feature = "hyper", all(feature = "tower", feature = "tokio")))]
+pub(crate) fn upgrade_refused() -> polyserve_core::Reply {
+    polyserve_core::Reply::problem(polyserve_core::Status::NOT_IMPLEMENTED, "This server changes no protocols.")
+}

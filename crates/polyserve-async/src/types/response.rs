@@ -5,20 +5,15 @@ use std::error::Error;
 use http::HeaderName;
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
 use http::response::Parts;
-use polyserve_core::log::in_one_line;
+use polyserve_core::log::{LogThrottles, in_one_line};
 use polyserve_core::{Body, InvalidHeader, Reply, Status};
 
 use super::BoxError;
 
 /// The answer in place of the error of a `tower::Service`, which is logged.
-pub(crate) fn service_failed(error: &(dyn Error + 'static)) -> Reply {
-    polyserve_core::throttled!(warn, error = in_one_line(error), "a service failed");
+pub(crate) fn service_failed(failures: &LogThrottles, error: &(dyn Error + 'static)) -> Reply {
+    polyserve_core::throttled!(of failures, warn, error = in_one_line(error), "a service failed");
     Reply::problem(Status::INTERNAL_SERVER_ERROR, "The service failed.")
-}
-
-/// The answer in place of an upgrade to another protocol.
-pub(crate) fn upgrade_refused() -> Reply {
-    Reply::problem(Status::NOT_IMPLEMENTED, "This server changes no protocols.")
 }
 
 /// Converts a response with the complete body `body` to a reply. `is_head`: the request was HEAD.

@@ -1,14 +1,20 @@
 //! Bodies that stream, fail or are too large.
 
+use std::convert::Infallible;
+use std::future::{Ready, ready};
 use std::io::Read as _;
 use std::net::Shutdown;
+use std::pin::Pin;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
 use axum::routing::{get, post};
 use bytes::Bytes;
+use http_body::{Frame, SizeHint};
 use http_body_util::BodyExt as _;
+use polyserve_async::RequestBody;
 use polyserve_conformance::client::Ending;
 use polyserve_core::Drain;
 use tokio::sync::mpsc::unbounded_channel;
@@ -217,4 +223,103 @@ fn a_client_may_leave_half_way() {
     other.ask(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nhi", 200);
     drop(other.half_close());
     assert_eq!(other.end().1, Ending::Closed);
+}
+
+/// The place at which a body panics.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum PanicsIn {
+    SizeHint,
+    EndOfStream,
+    Drop,
+}
+
+/// A body of one piece. It panics at `place`: in its hints before or after the piece, or as it is dropped.
+struct PanickingBody {
+    place: PanicsIn,
+    after_piece: bool,
+    piece: Option<&'static str>,
+}
+
+impl PanickingBody {
+    fn check(&self, place: PanicsIn) {
+        assert!(self.place != place || self.after_piece != self.piece.is_none(), "told to");
+    }
+}
+
+impl http_body::Body for PanickingBody {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        Poll::Ready(self.piece.take().map(|piece| Ok(Frame::data(Bytes::from_static(piece.as_bytes())))))
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.check(PanicsIn::SizeHint);
+        SizeHint::with_exact(self.piece.map_or(0, str::len) as u64)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.check(PanicsIn::EndOfStream);
+        false
+    }
+}
+
+impl Drop for PanickingBody {
+    fn drop(&mut self) {
+        if self.place == PanicsIn::Drop {
+            panic!("told to");
+        }
+    }
+}
+
+/// Answers with a body that panics in the place that the path names: `/size_hint/false` before its piece, `/end/true` after it.
+#[derive(Clone)]
+struct PanickingBodies;
+
+impl tower_service::Service<http::Request<RequestBody>> for PanickingBodies {
+    type Response = http::Response<PanickingBody>;
+    type Error = Infallible;
+    type Future = Ready<Result<Self::Response, Infallible>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: http::Request<RequestBody>) -> Self::Future {
+        let path = request.uri().path();
+        let place = match path {
+            _ if path.starts_with("/size_hint") => PanicsIn::SizeHint,
+            _ if path.starts_with("/end") => PanicsIn::EndOfStream,
+            _ => PanicsIn::Drop,
+        };
+        let body = PanickingBody { place, after_piece: path.ends_with("true"), piece: Some("piece") };
+        ready(Ok(http::Response::new(body)))
+    }
+}
+
+/// Regression test: a panic in the hints or in the destructor of an answer's body ended the task of its connection.
+#[test]
+fn a_panic_in_the_hints_of_a_body_is_caught() {
+    let running = serve(PanickingBodies, |_| ());
+    let get = |path: &str| format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n");
+    for path in ["/size_hint/false", "/end/false"] {
+        let mut client = client(&running);
+        for _ in 0..2 {
+            client.ask(get(path).as_bytes(), 500);
+        }
+    }
+    for path in ["/size_hint/true", "/end/true"] {
+        let mut raw = Raw::new(running.local_addr());
+        raw.send(&get(path));
+        let _ = raw.stream.read_to_end(&mut raw.received);
+        assert!(!raw.text().contains("piece"), "it looks whole: {}", raw.text());
+    }
+    let mut client = client(&running);
+    for _ in 0..2 {
+        assert_eq!(client.ask(get("/drop").as_bytes(), 200).text(), "piece");
+    }
+    drop(client);
+    assert_eq!(running.counters().panics, 8);
+    assert_eq!(running.shutdown().expect("it ends well"), Drain::new(6, 0, 0));
 }

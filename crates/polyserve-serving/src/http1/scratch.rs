@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use polyserve_core::log::LogThrottles;
 use polyserve_core::{AnswerHook, ServerConfig, Service};
 
 use super::date::Date;
@@ -23,6 +24,8 @@ pub struct Env {
     pub memory: MemoryBudget,
     /// Sees every answer.
     pub on_answer: Option<AnswerHook>,
+    /// Limits what is logged about the service.
+    pub failures: LogThrottles,
 }
 
 impl Env {
@@ -35,6 +38,7 @@ impl Env {
             requests_per_connection: config.requests_per_connection.unwrap_or(u64::MAX),
             memory: MemoryBudget::new(config.memory_or_default()),
             on_answer: config.on_answer.clone(),
+            failures: LogThrottles::default(),
         }
     }
 

@@ -10,7 +10,6 @@
 //! Cost: a read and a write for each batch of requests, a clock read for each wait. A connection that is idle for a second
 //! drops hyper's connection and its buffers.
 
-use std::convert::Infallible;
 use std::future::Future;
 use std::net::Shutdown;
 use std::pin::Pin;
@@ -19,59 +18,27 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use http::{Request, Response};
-use http_body::Body;
-use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use polyserve_core::BoxFuture;
 use polyserve_serving::ServerState;
 use polyserve_serving::http1::TimeLimit;
 use polyserve_serving::net;
 
+use super::adapter::Adapter;
 use super::connection_state::{ConnectionState, HyperShared, Stage};
 use super::error_response;
 use super::io::{HyperIo, LowWaterMark};
 use super::output::{Output, in_turn, with_buffers};
-use super::turn::{PollWaker, TurnGate};
+use super::poll_waker::PollWaker;
 use crate::servers::connection_task::ConnectionTask;
 use crate::servers::toolkit::{AsyncSocket as _, ConnectionEntry, TokioSocket};
 
-/// A `hyper::service::Service` that answers the requests of one connection.
-pub(crate) trait RequestHandler:
-    hyper::service::Service<
-        Request<Incoming>,
-        Response = Response<Self::Body>,
-        Error = Infallible,
-        Future = Self::ResponseFuture,
-    > + Clone
-    + Send
-    + Unpin
-    + 'static
-{
-    type Body: Body<Data: Send, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Send + 'static;
-    type ResponseFuture: Future<Output = Result<Response<Self::Body>, Infallible>> + Send + Unpin + 'static;
-}
-
-impl<S, B, F> RequestHandler for S
-where
-    S: hyper::service::Service<Request<Incoming>, Response = Response<B>, Error = Infallible, Future = F>
-        + Clone
-        + Send
-        + Unpin
-        + 'static,
-    B: Body<Data: Send, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Send + 'static,
-    F: Future<Output = Result<Response<B>, Infallible>> + Send + Unpin + 'static,
-{
-    type Body = B;
-    type ResponseFuture = F;
-}
-
 /// A connection over HTTP/1.
-pub(crate) struct HyperConnection<S: RequestHandler> {
+pub(crate) struct HyperConnection {
     state: Arc<ConnectionState>,
-    service: S,
-    /// `None` while the connection is parked, and after its end.
-    hyper: Option<http1::Connection<HyperIo, TurnGate<S>>>,
+    service: Adapter,
+    /// `None` after a longer idle time, and after the end.
+    hyper: Option<http1::Connection<HyperIo, Adapter>>,
     /// The waker of hyper's polls. `None` before the first one.
     poll_waker: Option<(Arc<PollWaker>, Waker)>,
     /// The bytes that the next hyper connection reads first.
@@ -122,8 +89,6 @@ enum Close {
 enum WaitReason {
     Nothing,
     Stage(u64, Stage),
-    /// Idle for longer than [`PARKED_AFTER`], without hyper's connection.
-    Parked(u64),
     /// The kernel takes no more output. An answer of known length has one wait, a stream has one for each piece. The number is
     /// that of the request.
     Write(u64),
@@ -139,11 +104,11 @@ const NO_TIMEOUT: Duration = Duration::from_secs(365 * 24 * 3600);
 /// bodies; the turn bounds the requests.
 const MAX_STEPS: usize = 2;
 
-impl<S: RequestHandler> HyperConnection<S> {
+impl HyperConnection {
     /// A connection that has just been accepted.
-    pub(super) fn new(state: Arc<ConnectionState>, service: S) -> Self {
+    pub(super) fn new(service: Adapter) -> Self {
         Self {
-            state,
+            state: Arc::clone(&service.connection),
             service,
             hyper: None,
             poll_waker: None,
@@ -221,7 +186,7 @@ impl<S: RequestHandler> HyperConnection<S> {
         }
         let hyper = self.hyper.get_or_insert_with(|| {
             let io = HyperIo::new(Arc::clone(&self.state), std::mem::take(&mut self.read_before));
-            self.state.shared.builder.serve_connection(io, TurnGate(self.service.clone()))
+            self.state.shared.builder.serve_connection(io, self.service.clone())
         });
         let (poll_waker, waker) = match &self.poll_waker {
             Some(present) if present.0.will_wake(cx.waker()) => present,
@@ -261,7 +226,9 @@ impl<S: RequestHandler> HyperConnection<S> {
             return StepResult::Continue;
         }
         let (requests, missing) = (state.requests, state.missing_bytes);
-        self.is_silent = state.is_silent;
+        if self.is_silent && !state.is_silent {
+            (self.is_silent, self.waiting) = (false, WaitReason::Nothing); // the wait for the first byte has ended
+        }
         let mut stage = state.stage;
         stage = match stage {
             // Answered early; the service still reads the body.
@@ -316,7 +283,6 @@ impl<S: RequestHandler> HyperConnection<S> {
                 error_response::replace(&mut state, &self.state, &unused);
                 true
             }
-            #[cfg(feature = "tower")]
             Err(_) if state.body_refusal.is_some() && !state.partly_sent => {
                 error_response::replace_begun(&mut state, &self.state);
                 true
@@ -340,23 +306,10 @@ impl<S: RequestHandler> HyperConnection<S> {
         }
     }
 
-    /// Waits for `waiting` until its deadline. A new reason sets a new deadline. If the deadline has passed, takes
-    /// the action for that reason.
-    ///
-    /// The idle timeout has two parts. [`WaitReason::Parked`] occurs in three places:
-    ///
-    /// * The first part, of [`PARKED_AFTER`], has passed. The connection becomes parked for the second part.
-    /// * The task was woken while the connection was parked, and no request has begun since. The poll has created a
-    ///   hyper connection. It is dropped again, and the deadline stays.
-    /// * The second part has passed. The connection ends.
+    /// Waits for `waiting` until its deadline. A new reason sets a new deadline. If the deadline has passed, takes the action for
+    /// that reason.
     fn wait_for(&mut self, waiting: WaitReason, busy: bool) -> StepResult {
         let now = Instant::now();
-        let waiting = match (self.waiting, waiting) {
-            (WaitReason::Parked(parked), WaitReason::Stage(requests, Stage::Idle)) if parked == requests => {
-                self.park(requests)
-            }
-            (_, waiting) => waiting,
-        };
         if self.waiting != waiting {
             self.waiting = waiting;
             self.since = now;
@@ -371,26 +324,28 @@ impl<S: RequestHandler> HyperConnection<S> {
             if !std::mem::replace(&mut self.was_retried, true) {
                 return self.retry();
             }
-            let idle = self.idle_timeout();
-            match waiting {
-                WaitReason::Stage(requests, Stage::Idle) if idle > PARKED_AFTER => {
-                    self.waiting = self.park(requests);
-                    self.deadline = now + (idle - PARKED_AFTER);
-                    self.was_retried = false;
-                }
-                WaitReason::Stage(_, stage) => return self.time_out(stage),
-                WaitReason::Parked(_) => return StepResult::End,
-                WaitReason::Write(_) | WaitReason::Nothing => return self.abandon(),
-            }
+            return match waiting {
+                WaitReason::Stage(_, stage) => self.time_out(stage),
+                WaitReason::Write(_) | WaitReason::Nothing => self.abandon(),
+            };
         }
         if !matches!(waiting, WaitReason::Stage(_, Stage::Body)) {
             self.low_water.lower(&self.state);
         }
-        self.shared().registry.set_deadline(self.entry(), self.deadline);
+        let mut wake_at = self.deadline;
+        if let WaitReason::Stage(_, Stage::Idle) = waiting {
+            let park_at = self.since + PARKED_AFTER;
+            if park_at <= now {
+                self.hyper = None; // the next poll creates it anew
+            } else {
+                wake_at = wake_at.min(park_at);
+            }
+        }
+        self.shared().registry.set_deadline(self.entry(), wake_at);
         if busy {
             self.shared().registry.set_busy(self.entry());
         } else {
-            let has_sent = matches!(waiting, WaitReason::Stage(1.., _) | WaitReason::Parked(1..));
+            let has_sent = matches!(waiting, WaitReason::Stage(1.., _));
             self.entry().set_idle(|| self.shared().registry.idle_since(self.since, has_sent));
         }
         StepResult::Wait
@@ -405,16 +360,12 @@ impl<S: RequestHandler> HyperConnection<S> {
         StepResult::Continue
     }
 
-    /// Drops hyper's connection until bytes arrive. The runtime still wakes this task.
-    fn park(&mut self, requests: u64) -> WaitReason {
-        self.hyper = None;
-        WaitReason::Parked(requests)
-    }
-
     fn timeout(&self, waiting: WaitReason) -> Duration {
         let config = &self.server().config;
         match waiting {
-            WaitReason::Stage(_, Stage::Idle) => self.idle_timeout().min(PARKED_AFTER),
+            WaitReason::Stage(_, Stage::Idle) => {
+                if self.is_silent { TimeLimit::FirstByte } else { TimeLimit::Idle }.of(config)
+            }
             WaitReason::Stage(_, Stage::Head) => TimeLimit::Head.of(config),
             // The service has not asked for what has arrived. So the rate of the body is not the client's.
             WaitReason::Stage(_, Stage::Body) if !self.body_is_awaited => config.body_timeout,
@@ -424,7 +375,6 @@ impl<S: RequestHandler> HyperConnection<S> {
             }
             WaitReason::Stage(_, Stage::Answer) => TimeLimit::Answer.of(config),
             WaitReason::Stage(_, Stage::Sending | Stage::Done | Stage::Http2) => NO_TIMEOUT,
-            WaitReason::Parked(_) => self.idle_timeout(),
             WaitReason::Write(_) => {
                 let untaken = usize::try_from(self.state.state().untaken).unwrap_or(usize::MAX);
                 let collected = self.unsent.as_ref().map_or(0, |unsent| unsent.bytes.len());
@@ -432,11 +382,6 @@ impl<S: RequestHandler> HyperConnection<S> {
             }
             WaitReason::Nothing => Duration::ZERO,
         }
-    }
-
-    /// The timeout of the connection while it has no request.
-    fn idle_timeout(&self) -> Duration {
-        if self.is_silent { TimeLimit::FirstByte } else { TimeLimit::Idle }.of(&self.server().config)
     }
 
     fn time_out(&mut self, stage: Stage) -> StepResult {
@@ -470,7 +415,7 @@ impl<S: RequestHandler> HyperConnection<S> {
     }
 
     fn abandon(&mut self) -> StepResult {
-        let busy = self.unsent.take().is_some() || (self.close.is_none() && self.state.state().stage.is_busy());
+        let busy = self.unsent.take().is_some() || (self.close.is_none() && self.state.state().is_busy());
         if busy && self.server().is_over() {
             self.shared().registry.count_cut(self.entry());
         }
@@ -480,7 +425,7 @@ impl<S: RequestHandler> HyperConnection<S> {
     }
 }
 
-impl<S: RequestHandler> Future for HyperConnection<S> {
+impl Future for HyperConnection {
     type Output = ();
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
@@ -495,7 +440,7 @@ impl<S: RequestHandler> Future for HyperConnection<S> {
     }
 }
 
-impl<S: RequestHandler> Drop for HyperConnection<S> {
+impl Drop for HyperConnection {
     fn drop(&mut self) {
         self.state.state().report_answer(&self.state); // an answer that was cut
         if self.lingering.is_none() {

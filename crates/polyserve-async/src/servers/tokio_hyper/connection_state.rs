@@ -22,7 +22,6 @@ use polyserve_core::panics::text_of;
 use polyserve_core::sync::lock;
 use polyserve_core::{AnswerReport, BoxFuture, Reply, Status};
 use polyserve_serving::ServerState;
-#[cfg(feature = "tower")]
 use polyserve_serving::http1::decode::Refusal;
 use polyserve_serving::http1::encode::CONTINUE;
 use polyserve_serving::http1::panicked;
@@ -86,6 +85,8 @@ pub(super) struct RequestState {
     pub(super) stage: Stage,
     /// The number of requests that hyper has passed to the service's adapter.
     pub(super) requests: u64,
+    /// A further request waits for the next turn.
+    pub(super) waits_for_turn: bool,
     pub(super) input: Input,
     /// The client has sent nothing yet.
     pub(super) is_silent: bool,
@@ -116,7 +117,6 @@ pub(super) struct RequestState {
     /// The present answer, if a hook sees the answers.
     pub(super) report: PendingReport,
     /// Why the body of the present request was refused, while the service read it.
-    #[cfg(feature = "tower")]
     pub(super) body_refusal: Option<Refusal>,
 }
 
@@ -143,15 +143,12 @@ impl PendingReport {
     }
 
     /// Notes that hyper begins with a request, of which the bytes may have been read together with the request before.
-    pub(super) fn begin(&mut self) {
+    fn begin(&mut self) {
         self.begun = self.begun.or(self.last_read);
     }
 
     /// Adds bytes that hyper has written. An interim answer is no part of the answer.
     pub(super) fn add(&mut self, bytes: &[u8]) {
-        if self.last_read.is_none() {
-            return;
-        }
         let is_interim = self.bytes == 0 && bytes.starts_with(CONTINUE);
         self.bytes += bytes.len() - if is_interim { CONTINUE.len() } else { 0 };
     }
@@ -167,6 +164,7 @@ impl ConnectionState {
         let state = RequestState {
             stage: Stage::Idle,
             requests: 0,
+            waits_for_turn: false,
             input: Input::NONE,
             is_silent: true,
             body_received: 0,
@@ -181,7 +179,6 @@ impl ConnectionState {
             partly_sent: false,
             client_left: false,
             report: PendingReport::default(),
-            #[cfg(feature = "tower")]
             body_refusal: None,
         };
         let peer = entry.peer();
@@ -207,17 +204,28 @@ impl ConnectionState {
         self.entry.is_evicted() || self.server().shutdown.is_begun()
     }
 
-    /// Counts a panic of the service, and returns the answer.
-    pub(super) fn panicked(&self, panic: Box<dyn Any + Send>) -> Reply {
-        self.server().count_panic();
-        panicked(panic)
+    /// Calls code of the service, without a lock.
+    ///
+    /// # Errors
+    ///
+    /// Returns the answer in place of the service's if the code panics.
+    pub(super) fn calling<T>(&self, act: impl FnOnce() -> T) -> Result<T, Reply> {
+        self.entry.calling(|| catch_unwind(AssertUnwindSafe(act))).map_err(|panic| self.panicked(panic))
     }
 
-    /// Drops a future of the service. Its destructor may panic.
-    pub(super) fn abandon<F>(&self, future: F) {
-        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| drop(future))) {
+    /// Counts a panic of the service, and returns the answer.
+    #[cold]
+    pub(super) fn panicked(&self, panic: Box<dyn Any + Send>) -> Reply {
+        self.server().count_panic();
+        panicked(&self.server().env.failures, panic)
+    }
+
+    /// Drops a future or a body of the service. Its destructor may panic.
+    pub(super) fn abandon<F>(&self, foreign: F) {
+        if let Err(panic) = self.entry.calling(|| catch_unwind(AssertUnwindSafe(|| drop(foreign)))) {
             self.server().count_panic();
-            polyserve_core::throttled!(warn, text = text_of(panic), "a service's future panicked in its destructor");
+            let (failures, text) = (&self.server().env.failures, text_of(panic));
+            polyserve_core::throttled!(of failures, warn, text, "a service's future panicked in its destructor");
         }
     }
 
@@ -284,6 +292,17 @@ impl ConnectionState {
 }
 
 impl RequestState {
+    /// Begins a request that hyper has passed on.
+    pub(super) fn begin_request(&mut self, is_bodiless: bool) {
+        self.requests += 1;
+        self.waits_for_turn = false;
+        self.report.begin();
+        self.timed_out = false;
+        self.missing_bytes = 0;
+        self.body_received = 0;
+        self.stage = if is_bodiless { Stage::Answer } else { Stage::Body };
+    }
+
     /// Notes that `input` was read.
     pub(super) fn received(&mut self, input: &[u8], server: &ServerState) {
         self.input.read(input);
@@ -306,6 +325,11 @@ impl RequestState {
         let start = unused.get(..PREFACE.len()).unwrap_or(unused);
         let is_all = self.input.rest() == unused.len() as u64;
         self.requests == 0 && is_all && !unused.is_empty() && PREFACE.starts_with(start)
+    }
+
+    /// Whether a request is in progress, or waits for its turn.
+    pub(super) fn is_busy(&self) -> bool {
+        self.waits_for_turn || self.stage.is_busy()
     }
 
     /// Whether hyper's next poll only reads.

@@ -20,7 +20,6 @@ pub(super) const INVALID_BODY: Refusal =
     Refusal { status: Status::BAD_REQUEST, detail: "The body is not valid, or not whole." };
 
 /// The refusal of a body for which there is no memory.
-#[cfg(feature = "tower")]
 pub(super) const OUT_OF_MEMORY: Refusal =
     Refusal { status: Status::SERVICE_UNAVAILABLE, detail: "The memory of this server is used up for now." };
 
@@ -59,7 +58,6 @@ pub(super) fn late_head(state: &mut RequestState, connection: &ConnectionState, 
 }
 
 /// Replaces an answer that has begun, because the request's body was refused after that. No byte of the answer was sent.
-#[cfg(feature = "tower")]
 pub(super) fn replace_begun(state: &mut RequestState, connection: &ConnectionState) {
     if let Some(refusal) = state.body_refusal.take() {
         with_buffers(|buffers| buffers.output.discard_incomplete());

@@ -35,10 +35,10 @@ use polyserve_serving::memory::{Reservation, out_of_memory_reply};
 use tokio::runtime::Handle;
 
 use self::streams::{CountedBody, OpenStream, Streams};
+use super::answer_body::{finish, reserve};
 use super::connection_state::{ConnectionState, Http2, Stage};
 use super::io::HyperIo;
 use super::output::{Output, in_turn, with_buffers};
-use super::response::{finish, reserve};
 use crate::servers::toolkit::{AsyncSocket as _, TokioSocket};
 use crate::tower::{AsTower, ReplyBody, caught, response};
 
@@ -255,7 +255,7 @@ impl hyper::service::Service<Request<Incoming>> for StreamService {
                 // A body that was omitted has set its length.
                 response.headers_mut().entry(CONTENT_LENGTH).or_insert_with(|| length.into());
             }
-            let reservation = reserve(&connection, is_safe, response.body()).unwrap_or_else(|| {
+            let reservation = reserve(&connection, is_safe, response.body().size_hint().lower()).unwrap_or_else(|| {
                 response = crate::tower::response(out_of_memory_reply(), Vec::new());
                 Reservation::default()
             });

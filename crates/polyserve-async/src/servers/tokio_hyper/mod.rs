@@ -5,7 +5,7 @@
 //!                          |  deadlines, drain, sending, lingering
 //!                          |  polls
 //!                          v
-//!     HyperIo (io.rs) <-- hyper: parses, frames, encodes --> ServiceAdapter or TowerAdapter
+//!     HyperIo (io.rs) <-- hyper: parses, frames, encodes --> Adapter (adapter.rs)
 //!        |  reads, collects output                              |  validates, calls the service
 //!        v                                                      v
 //!     ConnectionState (connection_state.rs): stage, Input      the thread's buffers (output.rs): Output, turn
@@ -25,7 +25,7 @@
 //! |---|---|
 //! | parse heads, frame bodies, encode answers, HTTP/2 | hyper |
 //! | accept, limits, deadlines, drain, reading, sending, lingering | this project, as for the other servers of this crate |
-//! | validate a head that hyper accepted, by the codec's rules | this project: `validate` |
+//! | validate a head that hyper accepted, by the codec's rules | this project: `adapter` |
 //! | answer what hyper refuses | hyper refuses, this project replaces the answer: `error_response` |
 //!
 //! hyper takes chunked bodies that RFC 9112 forbids, and may find another end than another peer. So the connection closes after a
@@ -62,13 +62,13 @@
 //!
 //! This file and `connection` show the way of a connection. The rest are helpers:
 //!
+//! * `adapter`: the service, as hyper calls it; `tower`: calls a `tower::Service`, which reads a `request_body`.
 //! * `io`: the socket as hyper reads and writes it. It collects hyper's output, which `connection` sends.
 //! * `connection_state`: what `connection` shares with hyper's callbacks: the stage of the present request and what was read.
 //! * `input`: whether hyper has read a part of a further request.
 //! * `output`: the thread's buffers; answers to be sent, and the ends of the answers.
-//! * `service_adapter`, `tower_adapter`: the two kinds of service, as hyper calls them; `validate`: the checks for both.
-//! * `response`: an answer as hyper takes it; `error_response`: answers to what hyper refuses.
-//! * `turn`: the limit on the requests that one poll serves.
+//! * `answer_body`: an answer as hyper takes it; `error_response`: answers to what hyper refuses.
+//! * `poll_waker`: keeps hyper from waking its own task.
 //! * `http2`: a connection over HTTP/2.
 //!
 //! Source: hyper 1.
@@ -77,6 +77,8 @@
 //! fewer requests than `tokio_tcp` for GET (`servers-kept`) and PUT (`compare-put`), and by far fewer pipelined
 //! (`compare-pipeline`). Records: `docs/results/2026-11-25`.
 
+mod adapter;
+mod answer_body;
 mod connection;
 mod connection_state;
 mod error_response;
@@ -85,12 +87,10 @@ mod http2;
 mod input;
 mod io;
 mod output;
-mod response;
-mod service_adapter;
+mod poll_waker;
+mod request_body;
 #[cfg(feature = "tower")]
-mod tower_adapter;
-mod turn;
-mod validate;
+mod tower;
 
 use std::io as std_io;
 use std::sync::Arc;
@@ -104,12 +104,11 @@ use polyserve_serving::http1::OUTPUT_BOUND;
 use polyserve_serving::{Bound, bind};
 use tokio::runtime::Handle;
 
-#[cfg(feature = "tower")]
-pub use self::tower_adapter::RequestBody;
+pub use self::request_body::RequestBody;
 
-use self::connection::{HyperConnection, RequestHandler};
+use self::adapter::{Adapter, TowerCall};
+use self::connection::HyperConnection;
 use self::connection_state::{ConnectionState, HyperShared};
-use self::service_adapter::ServiceAdapter;
 use super::connection_task::ConnectionTask;
 use super::toolkit::{AsyncConnection, AsyncListener, ConnectionRegistry, TokioSocket, given_or_owned, listen_on};
 #[cfg(feature = "tower")]
@@ -229,7 +228,7 @@ impl TokioHyper {
             return Err(ConfigError::new("http2", "on", "off for serve_tower").into());
         }
         self.serve_with(on.into_listen_on()?, Arc::new(UnusedService), move |connection| {
-            tower_adapter::TowerAdapter::new(Arc::clone(connection), service.for_peer(connection.peer))
+            Some(tower::call(&service, connection))
         })
     }
 
@@ -243,19 +242,19 @@ impl TokioHyper {
         None
     }
 
-    /// Serves requests with a handler for each connection, which `handler` makes.
-    fn serve_with<A: RequestHandler>(
+    /// Serves requests with `service`, or with a `tower::Service` that `tower` makes for each connection.
+    fn serve_with(
         &self,
         on: ListenOn,
         service: Arc<dyn Service>,
-        handler: impl Fn(&Arc<ConnectionState>) -> A + Send + Sync + 'static,
+        tower: impl Fn(&ConnectionState) -> Option<TowerCall> + Send + Sync + 'static,
     ) -> std_io::Result<Running> {
         let Bound { listener, local_addr, server } = bind(on, &self.config, service)?;
         let registry = ConnectionRegistry::multiplexed(Arc::new(server), 1);
         let (owned, handle) = given_or_owned(self.runtime.as_ref(), "tokio-hyper", &self.config)?;
         let shared = HyperShared { http2: self.http2(&handle), ..shared(&registry, &self.config) };
         let listener = listen_on(&handle, &registry, listener)?;
-        drop(handle.spawn(accept_loop(listener, Arc::new(shared), handler, handle.clone())));
+        drop(handle.spawn(accept_loop(listener, Arc::new(shared), tower, handle.clone())));
         let (grace, shutdown) = (self.config.drain_grace, registry.server.shutdown.clone());
         let counters = registry.counters();
         Running::start("tokio-hyper-main", local_addr, grace, shutdown, counters, move || {
@@ -285,7 +284,7 @@ impl Server for TokioHyper {
     }
 
     fn start(&self, on: ListenOn, service: Arc<dyn Service>) -> std_io::Result<Running> {
-        self.serve_with(on, service, |connection| ServiceAdapter(Arc::clone(connection)))
+        self.serve_with(on, service, |_| None)
     }
 }
 
@@ -309,18 +308,18 @@ fn shared(registry: &Arc<ConnectionRegistry<TokioSocket>>, config: &ServerConfig
 }
 
 /// Accepts until a shutdown begins and its backlog is empty. Each connection becomes a task.
-async fn accept_loop<A: RequestHandler>(
+async fn accept_loop(
     mut listener: AsyncListener<TokioSocket>,
     shared: Arc<HyperShared>,
-    handler: impl Fn(&Arc<ConnectionState>) -> A,
+    tower: impl Fn(&ConnectionState) -> Option<TowerCall>,
     runtime: Handle,
 ) {
     while let Some(stream) = listener.accept().await {
         match shared.registry.admit(AsyncConnection::new(stream), 0) {
             Ok(entry) => {
                 let connection = ConnectionState::new(Arc::clone(&shared), entry);
-                let service = handler(&connection);
-                drop(runtime.spawn(HyperConnection::new(connection, service)));
+                let tower = tower(&connection);
+                drop(runtime.spawn(HyperConnection::new(Adapter { connection, tower })));
             }
             Err(rejected) => {
                 if let Some(rejected) = ConnectionTask::reject(&shared.registry, rejected, 0) {

@@ -40,7 +40,8 @@ use std::time::Instant;
 
 use buffered_input::BufferedInput;
 use pending_body::PendingBody;
-use polyserve_core::panics::{drop_payload, panic_text};
+use polyserve_core::log::LogThrottles;
+use polyserve_core::panics::text_of;
 use polyserve_core::{BoxFuture, Method, Reply, Status, Version, isolated};
 use unsent::Unsent;
 
@@ -112,8 +113,8 @@ pub struct Session {
     /// Number of answers encoded.
     requests: u64,
     answered: u64,
-    /// Number of panics of the service since they were last taken.
-    panics: u32,
+    /// The panics of the service that were not taken yet.
+    panics: Option<Box<CaughtPanics>>,
     /// The connection was rejected, and that was not taken yet.
     rejected: bool,
     peer: Option<SocketAddr>,
@@ -186,7 +187,7 @@ impl Session {
             input_ended: false,
             requests: 0,
             answered: 0,
-            panics: 0,
+            panics: None,
             rejected: false,
             peer,
             times: None,
@@ -237,7 +238,7 @@ impl Session {
     /// Whether there are answers, panics or a rejection that were not taken yet.
     #[inline]
     pub fn has_counts(&self) -> bool {
-        self.answered > 0 || self.panics > 0 || self.rejected
+        self.answered > 0 || self.panics.is_some() || self.rejected
     }
 
     /// Returns the number of answers that were completely written since the last call.
@@ -245,9 +246,9 @@ impl Session {
         std::mem::take(&mut self.answered)
     }
 
-    /// Returns the number of panics of the service since the last call.
-    pub fn take_panics(&mut self) -> u32 {
-        std::mem::take(&mut self.panics)
+    /// Returns the panics of the service since the last call.
+    pub(crate) fn take_panics(&mut self) -> Option<Box<CaughtPanics>> {
+        self.panics.take()
     }
 
     /// Whether the connection was [rejected](Self::reject) since the last call.
@@ -441,17 +442,35 @@ fn is_head(head: &[u8]) -> bool {
     head.starts_with(b"HEAD ")
 }
 
-/// Logs a service's panic and returns the answer to its request. The payload is dropped here; if its drop panics as
-/// well, that panic ends here.
-pub fn panicked(panic: Box<dyn Any + Send>) -> Reply {
-    log_panic(panic, "a service panicked");
-    Reply::problem(Status::INTERNAL_SERVER_ERROR, "The service panicked.")
+/// Panics of a service. A server counts and logs them.
+#[derive(Debug)]
+pub(crate) struct CaughtPanics {
+    pub(crate) count: u32,
+    /// The text of the first one.
+    text: String,
+    /// What panicked.
+    what: &'static str,
 }
 
-/// Logs a panic of foreign code, and drops its payload. Both may panic in turn; that ends here.
-fn log_panic(panic: Box<dyn Any + Send>, what: &str) {
-    isolated(|| polyserve_core::throttled!(warn, text = panic_text(panic.as_ref()), "{what}"));
-    drop_payload(panic);
+impl CaughtPanics {
+    /// The payload of the panic is dropped here. If its drop panics as well, that panic ends here.
+    fn new(panic: Box<dyn Any + Send>, what: &'static str) -> Self {
+        Self { count: 1, text: text_of(panic), what }
+    }
+
+    pub(crate) fn log(&self, failures: &LogThrottles) {
+        isolated(|| polyserve_core::throttled!(of failures, warn, text = self.text, "{}", self.what));
+    }
+}
+
+/// Logs a service's panic, within the limits of `failures`, and returns the answer to its request.
+pub fn panicked(failures: &LogThrottles, panic: Box<dyn Any + Send>) -> Reply {
+    CaughtPanics::new(panic, "a service panicked").log(failures);
+    panic_reply()
+}
+
+fn panic_reply() -> Reply {
+    Reply::problem(Status::INTERNAL_SERVER_ERROR, "The service panicked.")
 }
 
 impl Drop for Session {

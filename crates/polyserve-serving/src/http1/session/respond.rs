@@ -8,8 +8,8 @@ use polyserve_core::{Answer, AnswerReport, Reply, Request, Version};
 
 use super::buffered_input::BufferedInput;
 use super::{
-    AnswerContext, Following, OUTPUT_BOUND, Phase, Session, SessionState, SessionTurn, Want, answer_context, log_panic,
-    panicked,
+    AnswerContext, CaughtPanics, Following, OUTPUT_BOUND, Phase, Session, SessionState, SessionTurn, Want,
+    answer_context, panic_reply,
 };
 use crate::http1::date::Date;
 use crate::http1::decode::{Parsed, Refusal};
@@ -129,8 +129,17 @@ impl Session {
     /// Counts a panic of the service, and returns the answer.
     #[cold]
     pub(super) fn panicked(&mut self, panic: Box<dyn Any + Send>) -> Reply {
-        self.panics = self.panics.saturating_add(1);
-        panicked(panic)
+        self.note_panic(panic, "a service panicked");
+        panic_reply()
+    }
+
+    #[cold]
+    fn note_panic(&mut self, panic: Box<dyn Any + Send>, what: &'static str) {
+        let caught = CaughtPanics::new(panic, what);
+        match &mut self.panics {
+            Some(panics) => panics.count = panics.count.saturating_add(1),
+            none => *none = Some(Box::new(caught)),
+        }
     }
 
     pub(super) fn close(&mut self, linger: bool) {
@@ -149,8 +158,7 @@ impl Session {
         if let SessionState::Answer(_, future) = old
             && let Err(panic) = catch_unwind(AssertUnwindSafe(|| drop(future)))
         {
-            self.panics = self.panics.saturating_add(1);
-            log_panic(panic, "an answer panicked as it was dropped");
+            self.note_panic(panic, "an answer panicked as it was dropped");
         }
     }
 }
