@@ -42,9 +42,11 @@ impl<S: AsyncSocket> AsyncConnection<S> {
         if let Some(socket) = self.registered.get() {
             return act(socket.as_fd());
         }
-        match &*lock(&self.unregistered) {
-            Some(socket) => act(socket.as_fd()),
-            None => Err(io::ErrorKind::NotConnected.into()),
+        let unregistered = lock(&self.unregistered); // waits for a registration in progress
+        match (&*unregistered, self.registered.get()) {
+            (Some(socket), _) => act(socket.as_fd()),
+            (None, Some(socket)) => act(socket.as_fd()),
+            (None, None) => Err(io::ErrorKind::NotConnected.into()),
         }
     }
 
@@ -56,7 +58,8 @@ impl<S: AsyncSocket> AsyncConnection<S> {
     /// Registers the socket with the runtime, unless it is registered. Logs an error, unless another was logged a short time
     /// ago. Must be called inside the runtime.
     pub(crate) fn register(&self) -> io::Result<()> {
-        match lock(&self.unregistered).take() {
+        let mut unregistered = lock(&self.unregistered);
+        match unregistered.take() {
             Some(socket) => drop(self.registered.set(S::register(socket).inspect_err(|error| {
                 polyserve_core::throttled!(warn, %error, "a connection cannot be registered with the runtime");
             })?)),
@@ -97,5 +100,69 @@ impl<S: AsyncSocket> ConnectionHandle for AsyncConnection<S> {
     /// Drops the waker, because a waker keeps the memory of its task.
     fn removed(&self) {
         drop(lock(&self.waker).take());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+    use std::sync::Barrier;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::task::{Context, Poll};
+
+    use super::super::async_socket::{Direction, Transfer};
+    use super::*;
+
+    static REGISTERS: Barrier = Barrier::new(2);
+    static IS_ASKED: AtomicBool = AtomicBool::new(false);
+
+    /// A socket of which the registration goes on until another thread has asked for the connection's socket.
+    #[derive(Debug)]
+    struct SlowSocket(TcpStream);
+
+    impl AsFd for SlowSocket {
+        fn as_fd(&self) -> BorrowedFd<'_> {
+            self.0.as_fd()
+        }
+    }
+
+    impl AsyncSocket for SlowSocket {
+        fn register(socket: TcpStream) -> io::Result<Self> {
+            REGISTERS.wait();
+            while !IS_ASKED.load(Ordering::SeqCst) {
+                std::thread::yield_now();
+            }
+            (0..1000).for_each(|_| std::thread::yield_now()); // without a lock, the other thread has its answer by now
+            Ok(Self(socket))
+        }
+
+        fn poll_io(
+            &self,
+            _: &mut Context<'_>,
+            _: Direction,
+            mut attempt: impl FnMut() -> io::Result<Transfer>,
+        ) -> Poll<io::Result<usize>> {
+            Poll::Ready(attempt().map(|transfer| transfer.count))
+        }
+
+        fn yield_turn(cx: &mut Context<'_>) {
+            cx.waker().wake_by_ref();
+        }
+    }
+
+    /// Regression test: while the task of a connection registered its socket, the socket was in neither place. A drain at its
+    /// deadline then did not shut it down.
+    #[test]
+    fn a_socket_is_there_while_it_is_registered() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let connection =
+            AsyncConnection::<SlowSocket>::new(TcpStream::connect(listener.local_addr().unwrap()).unwrap());
+        std::thread::scope(|scope| {
+            let registered = scope.spawn(|| connection.register());
+            REGISTERS.wait();
+            IS_ASKED.store(true, Ordering::SeqCst);
+            connection.with_socket(|_| Ok(())).unwrap();
+            registered.join().unwrap().unwrap();
+        });
     }
 }
