@@ -217,6 +217,34 @@ fn a_body_is_collected_up_to_the_limit() {
     assert_eq!((code, body.contains("The service failed.")), (500, true), "{body}");
 }
 
+/// Regression test: bodies that were being collected had no limit together.
+#[test]
+fn bodies_that_are_not_complete_have_a_budget() {
+    const LENGTH: usize = 700 * 1024;
+    struct Stalls(Option<Bytes>);
+    impl http_body::Body for Stalls {
+        type Data = Bytes;
+        type Error = io::Error;
+
+        fn poll_frame(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<io::Result<Frame<Bytes>>>> {
+            self.0.take().map_or(Poll::Pending, |bytes| Poll::Ready(Some(Ok(Frame::data(bytes)))))
+        }
+    }
+    let large = || Bytes::from(vec![b'x'; LENGTH]);
+    let router = Router::new()
+        .route("/stalls", get(move || async move { Body::new(Stalls(Some(large()))) }))
+        .route("/", any(move || async move { large() }));
+    let service = FromTower::new(router).expect("a runtime").with_memory(1 << 20);
+    let ask_by = |method| service.call(Request::new(head(method, "/"), b""), &mut Vec::new()).wait();
+    let stalled = ask(&service, "/stalls");
+    assert!(matches!(stalled, Answer::Later(_)), "it does not stall");
+    let refused = ask_by(Method::Get);
+    assert_eq!((refused.status().code(), fields(&refused)), (503, vec![("Retry-After", "1")]));
+    assert_eq!(ask_by(Method::Post).body_bytes(&[]).len(), LENGTH, "the answer to a write is sent");
+    drop(stalled);
+    assert_eq!(ask_by(Method::Get).body_bytes(&[]).len(), LENGTH);
+}
+
 /// The request arrives as it was sent: method, target, version, repeated fields in their order, body, peer, drain.
 #[test]
 fn a_request_is_passed_on_whole() {

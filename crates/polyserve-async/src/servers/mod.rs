@@ -33,10 +33,8 @@ pub(crate) mod toolkit;
 
 #[cfg(feature = "smol")]
 pub use smol::Smol;
-#[cfg(all(feature = "hyper", feature = "tower"))]
-pub use tokio_hyper::RequestBody;
 #[cfg(feature = "hyper")]
-pub use tokio_hyper::TokioHyper;
+pub use tokio_hyper::{RequestBody, TokioHyper};
 #[cfg(feature = "tokio")]
 pub use tokio_per_core::TokioPerCore;
 #[cfg(feature = "tokio")]

@@ -18,7 +18,8 @@ use http::{Method, Response, StatusCode};
 use http_body::Body;
 use http_body_util::Full;
 use polyserve_core::log::LogThrottles;
-use polyserve_core::{Answer, BoxFuture, Reply, Request, Service, Status};
+use polyserve_core::{Answer, BoxFuture, Reply, Request, ServerConfig, Service, Status};
+use polyserve_serving::memory::{MemoryBudget, Reservation, out_of_memory_reply};
 use tokio::runtime::{Builder, Handle};
 
 use super::target::TowerTarget;
@@ -41,7 +42,8 @@ use crate::types::{BoxError, request, response, upgrade_refused};
 ///
 /// * A request's body is complete before the service is called, and an answer is sent once its body is complete. If clients
 ///   need streams, use `TokioHyper::serve_tower`. Trailers are dropped.
-/// * An answer's body has at most 16 MiB: see [`with_max_reply_body`](Self::with_max_reply_body).
+/// * An answer's body has at most 16 MiB: see [`with_max_reply_body`](Self::with_max_reply_body). All that are not complete have
+///   a budget of memory: see [`with_memory`](Self::with_memory).
 /// * The server sets `Connection`, `Content-Length`, `Date`, `Keep-Alive`, `Server`, `Trailer`, `Transfer-Encoding` and `Upgrade`.
 ///   In an answer of the service they are left out, except the length of an empty answer to HEAD, which is 0 if it is not set.
 ///   A service therefore cannot close its connection.
@@ -66,11 +68,22 @@ use crate::types::{BoxError, request, response, upgrade_refused};
 pub struct FromTower {
     call: Arc<CallFn>,
     runtime: Arc<RuntimeContext>,
-    max_reply_body: usize,
+    replies: Replies,
 }
 
-/// Calls the `tower::Service` with a request, and with the limit of the answer's body.
-type CallFn = dyn Fn(http::Request<Full<Bytes>>, usize) -> BoxFuture<Reply> + Send + Sync;
+/// Calls the `tower::Service` with a request.
+type CallFn = dyn Fn(http::Request<Full<Bytes>>, Replies) -> BoxFuture<Reply> + Send + Sync;
+
+/// How the answers of a service are collected.
+#[derive(Clone, Debug)]
+struct Replies {
+    /// The limit of a body.
+    max_body: usize,
+    /// The memory of the bodies that are not complete.
+    memory: MemoryBudget,
+    /// Limits what is logged.
+    failures: Arc<LogThrottles>,
+}
 
 /// A runtime. Futures are polled and dropped in its context.
 struct RuntimeContext {
@@ -121,18 +134,27 @@ impl FromTower {
     where
         T: TowerTarget<Full<Bytes>, Kind>,
     {
-        let failures = Arc::new(LogThrottles::default());
-        let call = move |request: http::Request<_>, max_body| -> BoxFuture<Reply> {
+        let call = move |request: http::Request<_>, replies| -> BoxFuture<Reply> {
             let peer = request.extensions().get().copied();
-            Box::pin(answer(target.for_peer(peer), request, max_body, Arc::clone(&failures)))
+            Box::pin(answer(target.for_peer(peer), request, replies))
         };
-        Self { call: Arc::new(call), runtime: Arc::new(runtime), max_reply_body: MAX_REPLY_BODY }
+        let memory = MemoryBudget::new(ServerConfig::default().memory_or_default());
+        let replies = Replies { max_body: MAX_REPLY_BODY, memory, failures: Arc::default() };
+        Self { call: Arc::new(call), runtime: Arc::new(runtime), replies }
     }
 
     /// Sets the limit for the bodies of answers, in bytes. A larger body is logged and answered with 500.
     #[must_use]
     pub fn with_max_reply_body(mut self, bytes: usize) -> Self {
-        self.max_reply_body = bytes;
+        self.replies.max_body = bytes;
+        self
+    }
+
+    /// Sets the limit for the memory of all bodies that are not complete yet, in bytes: by default a quarter of the memory of the
+    /// machine or of the cgroup. Beyond it, an answer to a safe method becomes a 503.
+    #[must_use]
+    pub fn with_memory(mut self, bytes: usize) -> Self {
+        self.replies.memory = MemoryBudget::new(bytes);
         self
     }
 }
@@ -147,7 +169,7 @@ impl Service for FromTower {
             }
         };
         let _context = self.runtime.handle.enter();
-        match Answer::polled((self.call)(request, self.max_reply_body)) {
+        match Answer::polled((self.call)(request, self.replies.clone())) {
             Answer::Later(future) => {
                 Answer::later(InContext { future: Some(future), runtime: Arc::clone(&self.runtime) })
             }
@@ -158,7 +180,7 @@ impl Service for FromTower {
 
 impl fmt::Debug for FromTower {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("FromTower").field("max_reply_body", &self.max_reply_body).finish_non_exhaustive()
+        f.debug_struct("FromTower").field("max_reply_body", &self.replies.max_body).finish_non_exhaustive()
     }
 }
 
@@ -190,17 +212,13 @@ impl Drop for InContext {
 }
 
 /// Calls `service`, and reads the body of its answer.
-async fn answer<S, B>(
-    mut service: S,
-    request: http::Request<Full<Bytes>>,
-    max_body: usize,
-    failures: Arc<LogThrottles>,
-) -> Reply
+async fn answer<S, B>(mut service: S, request: http::Request<Full<Bytes>>, replies: Replies) -> Reply
 where
     S: tower_service::Service<http::Request<Full<Bytes>>, Response = Response<B>, Error: Into<BoxError>>,
     B: Body<Data = Bytes, Error: Into<BoxError>>,
 {
-    let is_head = request.method() == Method::HEAD;
+    let Replies { max_body, memory, failures } = replies;
+    let (is_head, is_safe) = (request.method() == Method::HEAD, request.method().is_safe());
     let answered = async {
         poll_fn(|cx| service.poll_ready(cx)).await?;
         service.call(request).await
@@ -212,10 +230,19 @@ where
     if parts.status == StatusCode::SWITCHING_PROTOCOLS {
         return upgrade_refused();
     }
-    let reply = match collect(body, max_body, |_| true).await {
+    let mut reservation = Reservation::default();
+    let reserve = |bytes| {
+        let has_room = reservation.try_set(&memory, bytes);
+        if !has_room && !is_safe {
+            reservation.set(&memory, bytes); // the answer to a write is sent in any case
+        }
+        has_room || !is_safe
+    };
+    let reply = match collect(body, max_body, reserve).await {
         Ok(bytes) => response::convert(&parts, bytes, is_head),
         Err(CollectError::Body(error)) => Err(error.into()),
-        Err(CollectError::TooLarge | CollectError::OutOfMemory) => {
+        Err(CollectError::OutOfMemory) => return out_of_memory_reply(),
+        Err(CollectError::TooLarge) => {
             polyserve_core::throttled!(of failures, warn, max_body, "the body of an answer is past the limit of FromTower");
             return Reply::problem(
                 Status::INTERNAL_SERVER_ERROR,
