@@ -5,7 +5,7 @@ use std::panic::resume_unwind;
 use std::sync::mpsc::Receiver;
 
 use polyserve_conformance::log::messages;
-use polyserve_core::log::MAX_TEXT;
+use polyserve_core::log::{LogThrottles, MAX_TEXT};
 use polyserve_core::{
     Answer, Condition, Conditional, Entity, EntityRepo, EntityService, Head, Headers, Lookup, Method, Put, Removed,
     RepoAnswer, RepoError, Request, Service, Version, Visit, isolated,
@@ -65,9 +65,12 @@ fn failures_of_one_kind_are_one_warning() {
         }
         check(&messages, message);
     }
-    let panics: [(fn(), &str); 2] = [
-        (|| drop(panicked(Box::new("secret"))), "a service panicked"),
-        (|| assert!(!isolated(|| resume_unwind(Box::new("secret")))), "a job panicked"),
+    // Regression test: two servers of a process shared it too.
+    let servers = [LogThrottles::default(), LogThrottles::default()];
+    let panics: [(&dyn Fn(), &str); 3] = [
+        (&|| drop(panicked(&servers[0], Box::new("secret"))), "a service panicked"),
+        (&|| drop(panicked(&servers[1], Box::new("secret"))), "a service panicked"),
+        (&|| assert!(!isolated(|| resume_unwind(Box::new("secret")))), "a job panicked"),
     ];
     for (panic, message) in panics {
         (0..REQUESTS).for_each(|_| panic());
