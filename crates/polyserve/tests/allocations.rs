@@ -21,7 +21,7 @@ fn allocations(env: &Env, requests: &[String], status: &[u8]) -> u64 {
     let (mut session, mut scratch) = (Session::new(), Scratch::new());
     let mut serve_all = || {
         for request in requests {
-            let want = session.receive(request.as_bytes(), env, &mut scratch);
+            let want = session.receive(request.as_bytes(), &mut env.turn(&mut scratch));
             assert_eq!(want, Want::Read(Phase::Idle));
             assert!(scratch.out().starts_with(status));
             let written = scratch.out().len();
