@@ -57,6 +57,20 @@ impl Fixture {
         self.queue(Instant::now());
         client
     }
+
+    /// Serves a request, and evicts its connection for another, which is then taken out. Returns both ends of the evicted one.
+    fn evict(&self) -> (TcpStream, TcpStream) {
+        let mut client = self.connect();
+        client.write_all(GET).unwrap();
+        self.queue(Instant::now());
+        let pool = Arc::clone(&self.pool);
+        let serving = thread::spawn(move || pool.serve_next(PATIENCE));
+        assert!(head(&mut client).starts_with("HTTP/1.1 200 "));
+        let _waiting = self.add_waiting();
+        let Served::Lingering(entry) = serving.join().unwrap() else { panic!("the connection is closed") };
+        assert!(self.pool.take_last().is_some());
+        (client, self.pool.take_out(entry).unwrap())
+    }
 }
 
 fn ago(duration: Duration) -> Instant {
@@ -149,16 +163,9 @@ fn a_connection_that_is_evicted_between_two_requests_announces_its_close() {
 #[test]
 fn a_connection_that_is_evicted_from_a_pool_lingers() {
     let fixture = Fixture::new(|_| {});
-    let mut client = fixture.connect();
-    client.write_all(GET).unwrap();
-    fixture.queue(Instant::now());
-    let pool = Arc::clone(&fixture.pool);
-    let serving = thread::spawn(move || pool.serve_next(PATIENCE));
-    assert!(head(&mut client).starts_with("HTTP/1.1 200 "));
-    let _waiting = fixture.add_waiting();
-    let Served::Lingering(entry) = serving.join().unwrap() else { panic!("the connection is closed") };
+    let (mut client, stream) = fixture.evict();
     let mut lingering = LingeringSet::new(PATIENCE);
-    lingering.add(fixture.pool.take_out(entry).unwrap());
+    lingering.add(stream);
     assert_eq!(client.read(&mut [0]).unwrap(), 0);
     client.write_all(GET).unwrap();
     client.write_all(GET).unwrap();
@@ -253,16 +260,7 @@ fn answers_announce_the_close_for_a_while_after_others_waited() {
 fn an_eviction_leaves_the_socket_of_a_pool_whole() {
     let fixture = Fixture::new(|_| {});
     for _ in 0..3 {
-        let mut client = fixture.connect();
-        client.write_all(GET).unwrap();
-        fixture.queue(Instant::now());
-        let pool = Arc::clone(&fixture.pool);
-        let serving = thread::spawn(move || pool.serve_next(PATIENCE));
-        assert!(head(&mut client).starts_with("HTTP/1.1 200 "));
-        let _waiting = fixture.add_waiting();
-        let Served::Lingering(entry) = serving.join().unwrap() else { panic!("it lingers") };
-        let stream = fixture.pool.take_out(entry).unwrap();
+        let (_client, stream) = fixture.evict();
         assert_eq!(crate::net::receive(&stream, &mut [0]).unwrap_err().kind(), std::io::ErrorKind::WouldBlock);
-        assert!(fixture.pool.take_last().is_some());
     }
 }

@@ -29,7 +29,7 @@ pub struct PoolShared {
     pub threads: Arc<ThreadRegistry>,
     workers: Box<[CachePadded<JobCounter>]>,
     /// Jobs that submitters ran.
-    callers: JobCounter,
+    callers: CachePadded<JobCounter>,
     discarded: AtomicU64,
     rejected: AtomicU64,
     space_waiters: SpaceWaiters,
@@ -51,7 +51,7 @@ impl PoolShared {
             config,
             threads: ThreadRegistry::new(),
             workers: (0..counters).map(|_| CachePadded::new(JobCounter::new())).collect(),
-            callers: JobCounter::new(),
+            callers: CachePadded::new(JobCounter::new()),
             discarded: AtomicU64::new(0),
             rejected: AtomicU64::new(0),
             space_waiters: SpaceWaiters::default(),
