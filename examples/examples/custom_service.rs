@@ -8,8 +8,10 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use polyserve::env::Settings;
+use polyserve::http::header::ALLOW;
+use polyserve::http::{HeaderValue, Method};
 use polyserve::prelude::*;
-use polyserve::{Head, Method, Request};
+use polyserve::{Head, Request};
 
 /// A number: GET shows it, POST adds the number in the body.
 #[derive(Debug, Default)]
@@ -22,8 +24,8 @@ impl Service for Counter {
         if let Some(refusal) = self.head(&request.head) {
             return Answer::Now(refusal);
         }
-        let added = match request.head.method {
-            Method::Post => std::str::from_utf8(request.body).ok().and_then(|text| text.trim().parse().ok()),
+        let added = match *request.head.method {
+            Method::POST => std::str::from_utf8(request.body).ok().and_then(|text| text.trim().parse().ok()),
             _ => Some(0),
         };
         Answer::Now(match added {
@@ -31,17 +33,17 @@ impl Service for Counter {
                 let count = self.count.fetch_add(added, Ordering::Relaxed).wrapping_add(added);
                 Reply::text(format!("{count}\n"))
             }
-            None => Reply::problem(Status::UNPROCESSABLE_CONTENT, "The body is not a whole number."),
+            None => Reply::problem(StatusCode::UNPROCESSABLE_ENTITY, "The body is not a whole number."),
         })
     }
 
     // With this method, a server can refuse a request before it reads the body.
     fn head(&self, head: &Head<'_>) -> Option<Reply> {
-        if matches!(head.method, Method::Get | Method::Head | Method::Post) {
+        if matches!(*head.method, Method::GET | Method::HEAD | Method::POST) {
             return None;
         }
-        let refusal = Reply::problem(Status::METHOD_NOT_ALLOWED, "The counter takes GET, HEAD and POST.");
-        Some(refusal.with_header("Allow", "GET, HEAD, POST").expect("a valid header field"))
+        let refusal = Reply::problem(StatusCode::METHOD_NOT_ALLOWED, "The counter takes GET, HEAD and POST.");
+        Some(refusal.with_field(ALLOW, HeaderValue::from_static("GET, HEAD, POST")))
     }
 }
 

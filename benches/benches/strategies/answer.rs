@@ -15,11 +15,12 @@ use std::hint::black_box;
 use std::sync::{Arc, Mutex, RwLock};
 
 use criterion::BatchSize;
+use polyserve::http::{Method, StatusCode, Version};
 use polyserve::memory::Sharded;
 use polyserve::sync::{lock, read};
 use polyserve::{
-    Answer, Entity, EntityRef, EntityRepo, EntityService, Head, Header, Headers, Lookup, Method, Put, RepoAnswer,
-    RepoError, Request, Service, Status, Version, Visit, promise,
+    Answer, Entity, EntityRef, EntityRepo, EntityService, Head, Header, Headers, Lookup, Put, RepoAnswer, RepoError,
+    Request, Service, Visit, promise,
 };
 
 use crate::suite::{BenchSettings, Suite};
@@ -38,10 +39,10 @@ fn repo_with_entity() -> Sharded {
 /// Sends one GET to the service. This function is not inlined, like the call in a server's loop.
 #[inline(never)]
 fn ask<S: Service + ?Sized>(service: &S, fields: &[Header<'_>], body: &mut Vec<u8>) {
-    let head = Head { method: Method::Get, target: "/1", version: Version::Http11, headers: Headers::new(fields) };
+    let head = Head { method: &Method::GET, target: "/1", version: Version::HTTP_11, headers: Headers::new(fields) };
     body.clear();
     let answer = service.call(Request::new(black_box(head), b""), body);
-    assert!(matches!(&answer, Answer::Now(reply) if reply.status() == Status::OK) && body == ENTITY.as_bytes());
+    assert!(matches!(&answer, Answer::Now(reply) if reply.status() == StatusCode::OK) && body == ENTITY.as_bytes());
 }
 
 fn calls(suite: &mut Suite) {

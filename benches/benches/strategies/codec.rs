@@ -6,11 +6,12 @@
 use std::hint::black_box;
 use std::time::{Duration, UNIX_EPOCH};
 
+use polyserve::http::{StatusCode, Version};
 use polyserve::memory::Sharded;
 use polyserve::serving::http1::decode::{self, Decoded, Limits};
 use polyserve::serving::http1::encode::{self, AnswerHead};
 use polyserve::serving::http1::{Env, Phase, Scratch, Session, Want};
-use polyserve::{Answer, Body, Entity, EntityRepo, EntityService, Put, Reply, ServerConfig, Status, Version};
+use polyserve::{Answer, Body, Entity, EntityRepo, EntityService, Put, Reply, ServerConfig};
 
 use crate::suite::{BenchSettings, Suite};
 
@@ -99,10 +100,10 @@ fn round_trips(suite: &mut Suite) {
 }
 
 fn encoding(suite: &mut Suite) {
-    let reply = Reply::new(Status::OK, "application/json", Body::InPlace);
+    let reply = Reply::new(StatusCode::OK, "application/json", Body::InPlace);
     let date = format!("Date: {DATE}\r\n");
     let head =
-        AnswerHead { version: Version::Http11, close: false, head_only: false, date: &date, server_header: None };
+        AnswerHead { version: Version::HTTP_11, close: false, head_only: false, date: &date, server_header: None };
     let (expected, mut out) = (get_answer(""), Vec::new());
     let mut group = suite.group("encode", SHORT, LONG);
     group.bench("get", |b| {

@@ -7,7 +7,8 @@ use std::sync::{Arc, Barrier};
 use std::time::Duration;
 
 use polyserve_async::{Smol, TokioPerCore, TokioTcp};
-use polyserve_core::{Answer, Reply, Request, Server, ServerConfig, ServerExt, Service, Status};
+use polyserve_core::http::StatusCode;
+use polyserve_core::{Answer, Reply, Request, Server, ServerConfig, ServerExt, Service};
 
 /// A service that blocks its thread between two barriers.
 struct Blocking([Barrier; 2]);
@@ -17,7 +18,7 @@ impl Service for Blocking {
         for barrier in &self.0 {
             barrier.wait();
         }
-        Answer::Now(Reply::empty(Status::OK))
+        Answer::Now(Reply::empty(StatusCode::OK))
     }
 }
 

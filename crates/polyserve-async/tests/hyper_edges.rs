@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use polyserve_async::TokioHyper;
 use polyserve_conformance::client::{Client, Ending, WriteHalf};
+use polyserve_core::http::StatusCode;
 use polyserve_core::{
-    Answer, Completer, EntityService, Reply, Request, Running, ServerConfig, ServerExt, Service, Status, park_until,
-    promise,
+    Answer, Completer, EntityService, Reply, Request, Running, ServerConfig, ServerExt, Service, park_until, promise,
 };
 use polyserve_memory::StdMutex;
 use polyserve_serving::http1::turn::MAX_TURN_REQUESTS;
@@ -169,7 +169,7 @@ struct Handed(Mutex<mpsc::Sender<Completer<Reply>>>);
 
 impl Service for Handed {
     fn call(&self, _: Request<'_>, _: &mut Vec<u8>) -> Answer<Reply> {
-        let (completer, answer) = promise(Reply::empty(Status::SERVICE_UNAVAILABLE));
+        let (completer, answer) = promise(Reply::empty(StatusCode::SERVICE_UNAVAILABLE));
         self.0.lock().expect("no thread panics with this lock").send(completer).expect("the test receives it");
         answer
     }

@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use async_executor::Executor;
 use polyserve_async::Smol;
-use polyserve_core::{Answer, Echo, Reply, Request, Running, ServerConfig, ServerExt, Service, Status, promise};
+use polyserve_core::http::StatusCode;
+use polyserve_core::{Answer, Echo, Reply, Request, Running, ServerConfig, ServerExt, Service, promise};
 
 fn any_port() -> SocketAddr {
     SocketAddr::from(([127, 0, 0, 1], 0))
@@ -31,7 +32,7 @@ struct Where(mpsc::Sender<thread::ThreadId>);
 impl Service for Where {
     fn call(&self, _: Request<'_>, _: &mut Vec<u8>) -> Answer<Reply> {
         let _ = self.0.send(thread::current().id());
-        Answer::Now(Reply::empty(Status::OK))
+        Answer::Now(Reply::empty(StatusCode::OK))
     }
 }
 

@@ -13,9 +13,8 @@ use polyserve_conformance::history::{
     RecordingWorkload, check, record_http, record_in_process,
 };
 use polyserve_conformance::repo::{LaterReference, Reference};
-use polyserve_core::{
-    Answer, EntityRepo, EntityService, Method, Reply, Request, Running, ServerConfig, ServerExt, Service, Status,
-};
+use polyserve_core::http::{Method, StatusCode};
+use polyserve_core::{Answer, EntityRepo, EntityService, Reply, Request, Running, ServerConfig, ServerExt, Service};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -163,7 +162,7 @@ struct Lossy {
 
 impl Service for Lossy {
     fn call(&self, request: Request<'_>, body: &mut Vec<u8>) -> Answer<Reply> {
-        let lost = || Answer::Now(Reply::problem(Status::SERVICE_UNAVAILABLE, "It is lost."));
+        let lost = || Answer::Now(Reply::problem(StatusCode::SERVICE_UNAVAILABLE, "It is lost."));
         match self.asked.fetch_add(1, SeqCst) % 20 {
             7 => lost(),
             13 => {
@@ -202,7 +201,7 @@ struct LateRemove {
 impl Service for LateRemove {
     fn call(&self, request: Request<'_>, body: &mut Vec<u8>) -> Answer<Reply> {
         match self.asked.fetch_add(1, SeqCst) {
-            0 => return Answer::Now(Reply::problem(Status::SERVICE_UNAVAILABLE, "It is lost.")),
+            0 => return Answer::Now(Reply::problem(StatusCode::SERVICE_UNAVAILABLE, "It is lost.")),
             100 => drop(self.entities.repo().remove(&-1).wait()),
             _ => {}
         }
@@ -224,11 +223,11 @@ struct AnswersOtherId(EntityService<Reference>);
 
 impl Service for AnswersOtherId {
     fn call(&self, request: Request<'_>, body: &mut Vec<u8>) -> Answer<Reply> {
-        if request.head.method != Method::Get {
+        if request.head.method != Method::GET {
             return self.0.call(request, body);
         }
         body.extend_from_slice(br#"{"id":77,"description":"3","value":3}"#);
-        Answer::Now(Reply::new(Status::OK, "application/json", polyserve_core::Body::InPlace))
+        Answer::Now(Reply::new(StatusCode::OK, "application/json", polyserve_core::Body::InPlace))
     }
 }
 

@@ -9,14 +9,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::panics::isolate;
-use crate::service::Status;
+use http::StatusCode;
 
 /// One answer of a server, as an [`AnswerHook`] sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct AnswerReport {
     /// The status.
-    pub status: Status,
+    pub status: StatusCode,
     /// The number of bytes of the head and the body. Over HTTP/2, the bytes of the body.
     pub bytes: u64,
     /// The time since the server read the first byte of the request. `None` if it has read none, as with the 503 of a full
@@ -29,7 +29,7 @@ pub struct AnswerReport {
 impl AnswerReport {
     /// Creates the report of an answer that is made now, for the author of a server. `begun` is the time at which the first
     /// byte of the request was read.
-    pub fn new(status: Status, bytes: usize, begun: Option<Instant>, peer: Option<SocketAddr>) -> Self {
+    pub fn new(status: StatusCode, bytes: usize, begun: Option<Instant>, peer: Option<SocketAddr>) -> Self {
         Self { status, bytes: bytes as u64, elapsed: begun.map(|begun| begun.elapsed()), peer }
     }
 }
@@ -89,7 +89,7 @@ mod tests {
 
     #[test]
     fn a_panic_stays_in_the_hook() {
-        let report = AnswerReport::new(Status::OK, 7, None, None);
+        let report = AnswerReport::new(StatusCode::OK, 7, None, None);
         AnswerHook::new(|_| panic!("as the test asked")).call(&report);
         AnswerHook::new(|_| std::panic::panic_any(Payload)).call(&report);
     }

@@ -191,7 +191,7 @@ impl ServerConfig {
     /// let refused = Arc::new(AtomicU64::new(0));
     /// let count = Arc::clone(&refused);
     /// let config = ServerConfig::default().on_answer(move |answer| {
-    ///     if answer.status.code() >= 400 {
+    ///     if answer.status.as_u16() >= 400 {
     ///         count.fetch_add(1, Ordering::Relaxed);
     ///     }
     /// });

@@ -8,8 +8,8 @@ use std::fmt;
 use std::hash::Hash;
 use std::str::FromStr;
 
-use serde::Serialize;
-use serde::de::DeserializeOwned;
+use serde_core::Serialize;
+use serde_core::de::DeserializeOwned;
 
 use crate::json::{self, InvalidEntity};
 use crate::stack;

@@ -16,7 +16,7 @@ use std::error::Error;
 use std::fmt;
 use std::io::Write;
 
-use serde::de::{DeserializeOwned, IgnoredAny};
+use serde_core::de::{DeserializeOwned, IgnoredAny};
 
 use self::counted::Counted;
 use crate::entity::EntityRef;

@@ -52,6 +52,8 @@ pub use condition::{Condition, Conditional, ETag, Tags};
 pub use config::{ConfigError, ServerConfig, Supports, cores};
 pub use entity::{Entity, EntityId, EntityRef, Identifiable};
 pub use executor::{Executor, Job, Rejected, RejectedReason, isolated};
+/// The crate of [`StatusCode`](http::StatusCode), [`Method`](http::Method) and the other types of HTTP.
+pub use http;
 pub use json::InvalidEntity;
 pub use listen_on::{IntoListenOn, ListenOn, resolve_address, resolve_addresses};
 pub use repo::{
@@ -59,8 +61,8 @@ pub use repo::{
 };
 pub use server::{CounterSource, Counters, Drain, Running, Server, ServerExt, ServerFailed, Shape};
 pub use service::{
-    Body, Echo, EntityService, Head, Header, Headers, InvalidHeader, InvalidRoute, Method, Problem, Reply, Request,
-    Routes, Service, Status, Version, get_only,
+    Body, Echo, EntityService, Head, Header, Headers, InvalidHeader, InvalidRoute, Problem, Reply, Request, Routes,
+    Service, get_only, known_method, reason_phrase,
 };
 pub use shown::{Shown, StoredForm};
 pub use shutdown::{Shutdown, ShutdownBegun, ThreadRegistration};

@@ -9,9 +9,10 @@ use std::collections::HashMap;
 use std::ffi::CString;
 use std::sync::{Mutex, PoisonError};
 
+use polyserve_core::http::{Method, StatusCode, Version};
 use polyserve_core::{
-    Answer, Condition, Conditional, EntityRepo, EntityService, Head, Headers, Identifiable, InvalidEntity, Lookup,
-    Method, Put, Removed, RepoAnswer, Request, Service, Status, Version, Visit, identifiable,
+    Answer, Condition, Conditional, EntityRepo, EntityService, Head, Headers, Identifiable, InvalidEntity, Lookup, Put,
+    Removed, RepoAnswer, Request, Service, Visit, identifiable,
 };
 use serde::{Deserialize, Serialize, Serializer};
 
@@ -95,8 +96,8 @@ fn service<E: Identifiable>() -> EntityService<Map<E>, E> {
     EntityService::new(Map(Mutex::default()))
 }
 
-fn ask<E: Identifiable>(service: &EntityService<Map<E>, E>, method: Method, target: &str, body: &str) -> Status {
-    let head = Head { method, target, version: Version::Http11, headers: Headers::new(&[]) };
+fn ask<E: Identifiable>(service: &EntityService<Map<E>, E>, method: &Method, target: &str, body: &str) -> StatusCode {
+    let head = Head { method, target, version: Version::HTTP_11, headers: Headers::new(&[]) };
     service.call(Request::new(head, body.as_bytes()), &mut Vec::new()).wait().status()
 }
 
@@ -109,10 +110,10 @@ fn only_a_nested_value_takes_stack_later() {
         let (open, close) = ("[".repeat(levels), "]".repeat(levels));
         format!(r#"{{"x":{open}"[",-0.5{close},"name":"a","y":{{"z":{open}{close}}},"number":-0}}"#)
     };
-    assert_eq!(ask(&flat, Method::Put, "/", &ignored(126)), Status::CREATED);
+    assert_eq!(ask(&flat, &Method::PUT, "/", &ignored(126)), StatusCode::CREATED);
     let stays = |flat: &EntityService<Map<Flat>, Flat>| {
         for _ in 0..10 {
-            assert_eq!(ask(flat, Method::Get, "/a", ""), Status::OK);
+            assert_eq!(ask(flat, &Method::GET, "/a", ""), StatusCode::OK);
             assert!(is_same_stack(here(), WRITER.get()), "a GET of a flat type grows the stack");
         }
     };
@@ -128,15 +129,15 @@ fn only_a_nested_value_takes_stack_later() {
         format!(r#"{inner}{{"name":"a","number":1,"x":{open}{close}}}{}"#, "}".repeat(levels - 1))
     };
     let deep = service::<Deep>();
-    assert_eq!(ask(&deep, Method::Put, "/", &nested(5, 120)), Status::CREATED);
+    assert_eq!(ask(&deep, &Method::PUT, "/", &nested(5, 120)), StatusCode::CREATED);
     stays(&flat);
     let refused = nested(100, 1).replace(r#""x":[]"#, r#""number":2"#);
-    assert_eq!(ask(&deep, Method::Put, "/", &refused), Status::UNPROCESSABLE_CONTENT);
+    assert_eq!(ask(&deep, &Method::PUT, "/", &refused), StatusCode::UNPROCESSABLE_ENTITY);
     stays(&flat);
 
     // A value that is nested takes one new stack for each request, also if its JSON does not show it.
-    assert_eq!(ask(&deep, Method::Put, "/", &nested(100, 1)), Status::OK);
-    assert_eq!(ask(&deep, Method::Get, "/a", ""), Status::OK);
+    assert_eq!(ask(&deep, &Method::PUT, "/", &nested(100, 1)), StatusCode::OK);
+    assert_eq!(ask(&deep, &Method::GET, "/a", ""), StatusCode::OK);
     assert!(!is_same_stack(here(), WRITER.get()), "a GET of a nested value has stack for it");
     assert!(is_same_stack(REPO.get(), WRITER.get()), "a GET takes two new stacks");
 }

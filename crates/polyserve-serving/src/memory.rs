@@ -15,7 +15,9 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use polyserve_core::{Reply, Status};
+use polyserve_core::Reply;
+use polyserve_core::http::header::RETRY_AFTER;
+use polyserve_core::http::{HeaderValue, StatusCode};
 
 /// A connection may keep this number of bytes without a reservation.
 pub const FREE_BYTES: usize = 4 * 1024;
@@ -181,8 +183,7 @@ fn in_steps(bytes: usize) -> usize {
 /// The 503 if the memory is used up.
 pub fn out_of_memory_reply() -> Reply {
     let detail = "The memory of this server is used up for now.";
-    let reply = Reply::problem(Status::SERVICE_UNAVAILABLE, detail);
-    reply.with_header("Retry-After", "1").unwrap_or_else(|_| Reply::empty(Status::SERVICE_UNAVAILABLE))
+    Reply::problem(StatusCode::SERVICE_UNAVAILABLE, detail).with_field(RETRY_AFTER, HeaderValue::from_static("1"))
 }
 
 #[cfg(test)]

@@ -183,7 +183,8 @@ mod tests {
     use std::sync::Mutex;
     use std::sync::mpsc::{Sender, channel};
 
-    use polyserve_core::{Answer, Completer, Reply, Request, Status, promise};
+    use polyserve_core::http::StatusCode;
+    use polyserve_core::{Answer, Completer, Reply, Request, promise};
 
     use super::*;
     use crate::ThreadBuffers;
@@ -195,7 +196,7 @@ mod tests {
 
     impl Service for Promises {
         fn call(&self, _: Request<'_>, _: &mut Vec<u8>) -> Answer<Reply> {
-            let (completer, answer) = promise(Reply::empty(Status::INTERNAL_SERVER_ERROR));
+            let (completer, answer) = promise(Reply::empty(StatusCode::INTERNAL_SERVER_ERROR));
             self.0.lock().unwrap().send(completer).unwrap();
             answer
         }
@@ -223,11 +224,11 @@ mod tests {
                 }
             });
             trigger.send(()).unwrap();
-            completers.recv_timeout(PATIENCE).unwrap().complete(Reply::empty(Status::OK)).unwrap();
+            completers.recv_timeout(PATIENCE).unwrap().complete(Reply::empty(StatusCode::OK)).unwrap();
             assert!(outcomes.recv_timeout(PATIENCE).unwrap());
             let ended = server.shutdown.while_locked(|| {
                 trigger.send(()).unwrap();
-                completers.recv_timeout(PATIENCE).unwrap().complete(Reply::empty(Status::OK)).unwrap();
+                completers.recv_timeout(PATIENCE).unwrap().complete(Reply::empty(StatusCode::OK)).unwrap();
                 outcomes.recv_timeout(PATIENCE)
             });
             drop(trigger);

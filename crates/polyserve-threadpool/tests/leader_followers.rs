@@ -8,8 +8,9 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 
+use polyserve_core::http::StatusCode;
 use polyserve_core::sync::lock;
-use polyserve_core::{Answer, Reply, Request, Running, ServerConfig, ServerExt, Service, Status};
+use polyserve_core::{Answer, Reply, Request, Running, ServerConfig, ServerExt, Service};
 use polyserve_threadpool::LeaderFollowers;
 
 /// The time limit of each wait. It is reached only if a test fails.
@@ -71,7 +72,7 @@ impl Service for Held {
             self.0.update(|state| state.held += 1);
             self.0.wait(|state| state.open);
         }
-        Answer::Now(Reply::empty(Status::OK))
+        Answer::Now(Reply::empty(StatusCode::OK))
     }
 }
 

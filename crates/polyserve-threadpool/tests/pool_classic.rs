@@ -7,7 +7,8 @@ use std::sync::{Arc, Barrier, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use polyserve_core::{Drain, Echo, Executor, Job, Rejected, Reply, Request, ServerConfig, ServerExt, Status};
+use polyserve_core::http::StatusCode;
+use polyserve_core::{Drain, Echo, Executor, Job, Rejected, Reply, Request, ServerConfig, ServerExt};
 use polyserve_threadpool::{MpscPool, PoolClassic, PoolConfig};
 
 /// Only matters if something hangs.
@@ -120,7 +121,7 @@ fn a_connection_closes_in_a_drain_while_another_is_served() {
     let service = move |request: Request<'_>| {
         let _ = arrived.send(());
         held[usize::from(request.head.target == "/second")].wait();
-        Reply::empty(Status::OK)
+        Reply::empty(StatusCode::OK)
     };
     let config = ServerConfig::default().workers(2).drain_grace(PATIENCE * 100).linger_timeout(PATIENCE * 100);
     let running = PoolClassic::mpsc(config).unwrap().serve("127.0.0.1:0", service).unwrap();

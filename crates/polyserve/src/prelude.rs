@@ -1,7 +1,8 @@
 //! The items that most programs use: `use polyserve::prelude::*`.
 //!
-//! No name here is one of the `http` crate or of axum. [`Request`](crate::Request), [`Method`](crate::Method) and
-//! [`Body`](crate::Body) are therefore left out.
+//! No name here is one of the `http` crate or of axum, except [`StatusCode`], which is the same type.
+//! [`Request`](crate::Request) and [`Body`](crate::Body) are therefore left out. [`http`](crate::http) has `Method` and the types
+//! of header fields.
 
 pub use crate::catalog::Catalog;
 #[cfg(feature = "futures")]
@@ -17,7 +18,7 @@ pub use crate::threadpool::{MpscPool, PoolServer};
 pub use crate::{
     Answer, Condition, Conditional, Drain, ETag, Entity, EntityRef, EntityRepo, EntityRepoExt, EntityService, Executor,
     Identifiable, Job, Lookup, Put, Rejected, Removed, Reply, RepoAnswer, RepoError, Routes, Running, Server,
-    ServerConfig, ServerExt, Service, Shape, Shown, Status, Visit, identifiable,
+    ServerConfig, ServerExt, Service, Shape, Shown, Visit, identifiable,
 };
 #[cfg(feature = "smol")]
 pub use polyserve_async::Smol;
@@ -25,3 +26,4 @@ pub use polyserve_async::Smol;
 pub use polyserve_async::TokioHyper;
 #[cfg(feature = "tokio")]
 pub use polyserve_async::{TokioPerCore, TokioTcp};
+pub use polyserve_core::http::StatusCode;

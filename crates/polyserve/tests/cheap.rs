@@ -4,10 +4,11 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
+use polyserve::http::{Method, Version};
 use polyserve::memory::{Actor, Sharded, StdMutex, StdRwlock, TwoLevel};
 use polyserve::prelude::*;
 use polyserve::threadpool::ThreadPerConnection;
-use polyserve::{ETag, Head, Headers, Method, Request, Version};
+use polyserve::{ETag, Head, Headers, Request};
 use polyserve_conformance::property::Outcome;
 use polyserve_conformance::server::{Counted, ServerSubject, cheap_requests_do_no_expensive_work_over};
 
@@ -53,19 +54,21 @@ fn a_tag_names_the_bytes_of_a_get_that_races_with_writes() {
         let service = EntityService::<_>::new(repo).etags(true);
         let ask = |method, body: &[u8]| {
             let mut in_place = Vec::new();
-            let request =
-                Request::new(Head { method, target: "/1", version: Version::Http11, headers: Headers::new(&[]) }, body);
+            let request = Request::new(
+                Head { method, target: "/1", version: Version::HTTP_11, headers: Headers::new(&[]) },
+                body,
+            );
             let reply = service.call(request, &mut in_place).wait();
             let tag = reply.etag();
             (tag, reply.into_body().into_bytes(in_place))
         };
         let entity = |n: usize| format!(r#"{{"id":1,"description":"{}","value":0.5}}"#, n.to_string().repeat(5_000));
-        ask(Method::Put, entity(0).as_bytes());
+        ask(&Method::PUT, entity(0).as_bytes());
         let done = AtomicBool::new(false);
         thread::scope(|scope| {
             scope.spawn(|| {
                 for n in (0..10).cycle().take_while(|_| !done.load(Ordering::SeqCst)) {
-                    ask(Method::Put, entity(n).as_bytes());
+                    ask(&Method::PUT, entity(n).as_bytes());
                 }
             });
             let readers: Vec<_> = (0..3)
@@ -73,7 +76,7 @@ fn a_tag_names_the_bytes_of_a_get_that_races_with_writes() {
                     scope.spawn(|| {
                         (0..GETS)
                             .filter(|_| {
-                                let (tag, body) = ask(Method::Get, b"");
+                                let (tag, body) = ask(&Method::GET, b"");
                                 tag != Some(ETag::of(&body))
                             })
                             .count()

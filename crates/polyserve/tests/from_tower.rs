@@ -3,14 +3,15 @@
 
 use std::convert::Infallible;
 use std::future::pending;
-use std::net::SocketAddr;
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
 use std::sync::mpsc;
 use std::time::Duration;
 
 use axum::body::{Body, Bytes};
 use axum::extract::ConnectInfo;
-use axum::http::StatusCode;
 use axum::http::header::{CONNECTION, CONTENT_LENGTH, DATE, SET_COOKIE, TRANSFER_ENCODING};
+use axum::http::{HeaderValue, StatusCode};
 use axum::response::{AppendHeaders, IntoResponse};
 use axum::routing::{get, post};
 use axum::{Json, Router};
@@ -89,6 +90,25 @@ fn router() -> Router {
         .route("/endless", get(endless))
         .route("/panic", get(|| async { panic!("told to") as () }))
         .route("/late-panic", get(late_panic))
+}
+
+/// A value that is not ASCII is sent as it is. Regression test: it was answered with 500.
+#[test]
+fn any_value_of_a_field_is_sent() {
+    const VALUE: &[u8] = b"caf\xe9 \xc3\xa9";
+    let field = || async { [("x-name", HeaderValue::from_bytes(VALUE).expect("a valid value"))] };
+    for name in SERVERS {
+        let service = FromTower::new(Router::new().route("/", get(field))).expect("a runtime");
+        let running = serve(name, &ServerConfig::default(), service);
+        let mut stream = TcpStream::connect(running.local_addr()).expect("a connection");
+        stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+        stream.write_all(b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").expect("it is sent");
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).expect("an answer");
+        let line = [b"\r\nX-Name: ", VALUE, b"\r\n"].concat();
+        let is_sent = answer.windows(line.len()).any(|window| window == line);
+        assert!(answer.starts_with(b"HTTP/1.1 200 OK\r\n") && is_sent, "{name}: {}", answer.escape_ascii());
+    }
 }
 
 #[test]

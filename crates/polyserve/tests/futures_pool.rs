@@ -9,8 +9,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use polyserve::futures_pool::FuturesPool;
+use polyserve::http::StatusCode;
 use polyserve::sync::lock;
-use polyserve::{Answer, Completer, Reply, Request, Running, ServerConfig, ServerExt, Service, Status, promise};
+use polyserve::{Answer, Completer, Reply, Request, Running, ServerConfig, ServerExt, Service, promise};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -40,7 +41,7 @@ impl Service for Blocking {
             self.wait_for_arrival();
             self.release();
         }
-        Answer::Now(Reply::empty(Status::OK))
+        Answer::Now(Reply::empty(StatusCode::OK))
     }
 }
 
@@ -136,7 +137,7 @@ impl Service for Held {
         let (completer, answer) = promise(());
         lock(&self.0).push(completer);
         let _ = self.1.send(());
-        answer.map(|()| Reply::empty(Status::OK))
+        answer.map(|()| Reply::empty(StatusCode::OK))
     }
 }
 

@@ -11,8 +11,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use polyserve::catalog::{Catalog, Promise};
+use polyserve::http::StatusCode;
 use polyserve::sync::lock;
-use polyserve::{Answer, Completer, Reply, Request, ServerConfig, ServerExt as _, Service, Status, promise};
+use polyserve::{Answer, Completer, Reply, Request, ServerConfig, ServerExt as _, Service, promise};
 
 /// Only used if the test fails.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -35,7 +36,7 @@ struct Promises {
 
 impl Service for Held {
     fn call(&self, _: Request<'_>, _: &mut Vec<u8>) -> Answer<Reply> {
-        let (completer, answer) = promise(Reply::empty(Status::SERVICE_UNAVAILABLE));
+        let (completer, answer) = promise(Reply::empty(StatusCode::SERVICE_UNAVAILABLE));
         let mut promises = lock(&self.promises);
         promises.open.push(completer);
         promises.max_pending = promises.max_pending.max(promises.open.len());
@@ -60,7 +61,7 @@ impl Held {
     fn release(&self, count: usize) {
         let released: Vec<_> = lock(&self.promises).open.drain(..count).collect();
         for completer in released {
-            completer.complete(Reply::empty(Status::NO_CONTENT)).expect("the answer is waited for");
+            completer.complete(Reply::empty(StatusCode::NO_CONTENT)).expect("the answer is waited for");
         }
     }
 

@@ -5,10 +5,11 @@ use std::panic::resume_unwind;
 use std::sync::mpsc::Receiver;
 
 use polyserve_conformance::log::messages;
+use polyserve_core::http::{Method, Version};
 use polyserve_core::log::{LogThrottles, MAX_TEXT};
 use polyserve_core::{
-    Answer, Condition, Conditional, Entity, EntityRepo, EntityService, Head, Headers, Lookup, Method, Put, Removed,
-    RepoAnswer, RepoError, Request, Service, Version, Visit, isolated,
+    Answer, Condition, Conditional, Entity, EntityRepo, EntityService, Head, Headers, Lookup, Put, Removed, RepoAnswer,
+    RepoError, Request, Service, Visit, isolated,
 };
 use polyserve_serving::http1::panicked;
 use tracing::Level;
@@ -55,13 +56,13 @@ fn failures_of_one_kind_are_one_warning() {
         let service: EntityService<_> = EntityService::new(FailingRepo(kind));
         for number in 0..REQUESTS {
             let (method, body) = match number % 3 {
-                0 => (Method::Get, ""),
-                1 => (Method::Put, r#"{"id":1,"description":"secret","value":0.5}"#),
-                _ => (Method::Delete, ""),
+                0 => (&Method::GET, ""),
+                1 => (&Method::PUT, r#"{"id":1,"description":"secret","value":0.5}"#),
+                _ => (&Method::DELETE, ""),
             };
-            let head = Head { method, target: "/1", version: Version::Http11, headers: Headers::new(&[]) };
+            let head = Head { method, target: "/1", version: Version::HTTP_11, headers: Headers::new(&[]) };
             let reply = service.call(Request::new(head, body.as_bytes()), &mut Vec::new()).wait();
-            assert!(reply.status().code() >= 500, "{message}");
+            assert!(reply.status().as_u16() >= 500, "{message}");
         }
         check(&messages, message);
     }

@@ -20,16 +20,16 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use http::header::LOCATION;
 use http::request::Parts;
-use http::{Extensions, HeaderValue};
+use http::{Extensions, HeaderValue, StatusCode};
 use http_body::{Frame, SizeHint};
 use http_body_util::LengthLimitError;
 use polyserve_core::log::LogThrottles;
-use polyserve_core::{Answer, BoxFuture, ConfigError, Head, Method, Reply, Request, Service, Status};
+use polyserve_core::{Answer, BoxFuture, ConfigError, Head, Reply, Request, Service, known_method};
 use polyserve_serving::http1::panicked;
 use polyserve_serving::memory::{MemoryBudget, Reservation, out_of_memory_reply};
 
 use crate::types::body::{CollectError, collect};
-use crate::types::{head, reply};
+use crate::types::head;
 
 /// Any [`Service`] as a `tower::Service`, for example for axum's `nest_service` and `fallback_service`.
 ///
@@ -164,7 +164,7 @@ impl AsTower {
     {
         let (parts, body) = request.into_parts();
         match self.read(&parts, body).await {
-            Ok((method, body, _reservation)) => match self.call_with(&parts, method, &body) {
+            Ok((body, _reservation)) => match self.call_with(&parts, &body) {
                 Ok(response) => self.placed(response),
                 Err(later) => {
                     self.placed(response(caught(later, |panic| panicked(&self.failures, panic)).await, Vec::new()))
@@ -175,16 +175,11 @@ impl AsTower {
     }
 
     /// Calls the service. Returns `Err` with a future if the answer is deferred.
-    pub(crate) fn call_with(
-        &self,
-        parts: &Parts,
-        method: Method,
-        body: &[u8],
-    ) -> Result<http::Response<ReplyBody>, BoxFuture<Reply>> {
+    pub(crate) fn call_with(&self, parts: &Parts, body: &[u8]) -> Result<http::Response<ReplyBody>, BoxFuture<Reply>> {
         let mut in_place = Vec::new();
         let peer = (self.peer)(&parts.extensions);
         let draining = parts.extensions.get::<DrainBegun>().is_some();
-        let answer = self.ask(parts, method, |service, head| {
+        let answer = self.ask(parts, |service, head| {
             service.call(Request::new(head, body).with_peer(peer).with_draining(draining), &mut in_place)
         });
         match answer {
@@ -195,24 +190,24 @@ impl AsTower {
 
     /// Reads the body. Returns it with the memory that is reserved for it. Returns `Err` with an answer if the request is
     /// answered without its body.
-    pub(crate) async fn read<B>(&self, parts: &Parts, body: B) -> Result<(Method, Vec<u8>, Reservation), Reply>
+    pub(crate) async fn read<B>(&self, parts: &Parts, body: B) -> Result<(Vec<u8>, Reservation), Reply>
     where
         B: http_body::Body<Error: Into<Box<dyn Error + Send + Sync>>>,
     {
-        let Some(method) = Method::parse(parts.method.as_str()) else {
-            return Err(Reply::problem(Status::NOT_IMPLEMENTED, "The method is not known here."));
-        };
-        if body.is_end_stream() {
-            return Ok((method, Vec::new(), Reservation::default()));
+        if known_method(parts.method.as_str()).is_none() {
+            return Err(Reply::problem(StatusCode::NOT_IMPLEMENTED, "The method is not known here."));
         }
-        let too_large = || Reply::problem(Status::CONTENT_TOO_LARGE, "The body is larger than this server takes.");
+        if body.is_end_stream() {
+            return Ok((Vec::new(), Reservation::default()));
+        }
+        let too_large = || Reply::problem(StatusCode::PAYLOAD_TOO_LARGE, "The body is larger than this server takes.");
         let mut refused = None;
-        let asked = self.ask(parts, method, |service, head| {
+        let asked = self.ask(parts, |service, head| {
             refused = service.head(&head);
-            Answer::Now(Reply::empty(Status::OK))
+            Answer::Now(Reply::empty(StatusCode::OK))
         });
         if let Answer::Now(reply) = asked
-            && reply.status() != Status::OK
+            && reply.status() != StatusCode::OK
         {
             return Err(reply); // the service panicked
         }
@@ -226,21 +221,16 @@ impl AsTower {
             CollectError::OutOfMemory => out_of_memory_reply(),
             CollectError::Body(error) => match is_past_a_limit(&*error.into()) {
                 true => too_large(),
-                false => Reply::problem(Status::BAD_REQUEST, "The body is not valid, or not whole."),
+                false => Reply::problem(StatusCode::BAD_REQUEST, "The body is not valid, or not whole."),
             },
         })?;
-        Ok((method, bytes, kept))
+        Ok((bytes, kept))
     }
 
     /// Calls the service with the head. A panic becomes an answer.
-    fn ask(
-        &self,
-        parts: &Parts,
-        method: Method,
-        ask: impl FnOnce(&dyn Service, Head<'_>) -> Answer<Reply>,
-    ) -> Answer<Reply> {
+    fn ask(&self, parts: &Parts, ask: impl FnOnce(&dyn Service, Head<'_>) -> Answer<Reply>) -> Answer<Reply> {
         head::convert(parts, |line, headers| {
-            let head = Head { method, target: line.target, version: line.version, headers };
+            let head = Head { method: &parts.method, target: line.target, version: line.version, headers };
             let asked = catch_unwind(AssertUnwindSafe(|| ask(self.service.as_ref(), head)));
             asked.unwrap_or_else(|panic| Answer::Now(panicked(&self.failures, panic)))
         })
@@ -263,9 +253,8 @@ pub(crate) async fn caught(mut future: BoxFuture<Reply>, panicked: impl Fn(Box<d
 
 pub(crate) fn response(answer: Reply, in_place: Vec<u8>) -> http::Response<ReplyBody> {
     let mut response = http::Response::new(ReplyBody(None));
-    *response.status_mut() = reply::status(&answer);
-    reply::fill(response.headers_mut(), &answer);
-    let bytes = match answer.into_body().into_bytes(in_place) {
+    *response.status_mut() = answer.status();
+    let bytes = match answer.move_headers(response.headers_mut()).into_bytes(in_place) {
         Cow::Borrowed(bytes) => Bytes::from_static(bytes),
         Cow::Owned(bytes) => Bytes::from(bytes),
     };

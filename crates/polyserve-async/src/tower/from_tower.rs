@@ -3,8 +3,8 @@
 //! Invariant: the futures of the `tower::Service` are polled and dropped in the context of a tokio runtime, on whichever thread
 //! the server polls or drops the answer. The runtime lives at least as long as each answer.
 //!
-//! Cost: an allocation for the future, and copies of the request's head and body, of the answer's header fields and of its
-//! body. A runtime of its own has a thread for each core; they are idle unless handlers spawn tasks or wait.
+//! Cost: an allocation for the future, and copies of the request's head and body, and of the answer's body. A runtime of its own
+//! has a thread for each core; they are idle unless handlers spawn tasks or wait.
 
 use std::fmt;
 use std::future::{Future, poll_fn};
@@ -18,7 +18,7 @@ use http::{Method, Response, StatusCode};
 use http_body::Body;
 use http_body_util::Full;
 use polyserve_core::log::LogThrottles;
-use polyserve_core::{Answer, BoxFuture, Reply, Request, ServerConfig, Service, Status};
+use polyserve_core::{Answer, BoxFuture, Reply, Request, ServerConfig, Service};
 use polyserve_serving::memory::{MemoryBudget, Reservation, out_of_memory_reply};
 use tokio::runtime::{Builder, Handle};
 
@@ -47,7 +47,6 @@ use crate::types::{BoxError, request, response, upgrade_refused};
 /// * The server sets `Connection`, `Content-Length`, `Date`, `Keep-Alive`, `Server`, `Trailer`, `Transfer-Encoding` and `Upgrade`.
 ///   In an answer of the service they are left out, except the length of an empty answer to HEAD, which is 0 if it is not set.
 ///   A service therefore cannot close its connection.
-/// * A header field of an answer must be printable ASCII, else the answer is 500.
 /// * An upgrade (101) is answered with 501.
 /// * A target that the `http` crate refuses is answered with 400.
 /// * An error of the service is logged and answered with 500. So is a panic, as that of any [`Service`].
@@ -165,7 +164,7 @@ impl Service for FromTower {
             Ok(request) => request,
             Err(error) => {
                 let detail = format_args!("The target or a header field is not valid here: {error}.");
-                return Reply::problem(Status::BAD_REQUEST, detail).into();
+                return Reply::problem(StatusCode::BAD_REQUEST, detail).into();
             }
         };
         let _context = self.runtime.handle.enter();
@@ -239,13 +238,13 @@ where
         has_room || !is_safe
     };
     let reply = match collect(body, max_body, reserve).await {
-        Ok(bytes) => response::convert(&parts, bytes, is_head),
+        Ok(bytes) => response::convert(parts, bytes, is_head),
         Err(CollectError::Body(error)) => Err(error.into()),
         Err(CollectError::OutOfMemory) => return out_of_memory_reply(),
         Err(CollectError::TooLarge) => {
             polyserve_core::throttled!(of failures, warn, max_body, "the body of an answer is past the limit of FromTower");
             return Reply::problem(
-                Status::INTERNAL_SERVER_ERROR,
+                StatusCode::INTERNAL_SERVER_ERROR,
                 format_args!("The answer has more than {max_body} bytes, the limit of this server."),
             );
         }

@@ -6,7 +6,7 @@ use std::borrow::Cow;
 
 use http::request::Parts;
 use http::{HeaderMap, Uri};
-use polyserve_core::{Header, Headers, ServerConfig, Version};
+use polyserve_core::{Header, Headers, ServerConfig};
 use polyserve_serving::http1::decode::RequestLine;
 
 /// Most requests have at most this many fields.
@@ -15,12 +15,7 @@ const USUAL_FIELDS: usize = 16;
 /// Calls `inspect` with the converted head. Fields past [`ServerConfig::MAX_HEADERS`] are left out: the caller checks their number.
 pub(crate) fn convert<T>(parts: &Parts, inspect: impl FnOnce(RequestLine<'_>, Headers<'_>) -> T) -> T {
     let target = target(&parts.uri);
-    let version = match parts.version {
-        http::Version::HTTP_2 => Version::Http2,
-        http::Version::HTTP_10 | http::Version::HTTP_09 => Version::Http10,
-        _ => Version::Http11,
-    };
-    let line = RequestLine { method: parts.method.as_str(), target: &target, version };
+    let line = RequestLine { method: parts.method.as_str(), target: &target, version: parts.version };
     if parts.headers.len() <= USUAL_FIELDS {
         let mut buffer = [Header { name: "", value: b"" }; USUAL_FIELDS];
         inspect(line, fields(&parts.headers, &mut buffer))

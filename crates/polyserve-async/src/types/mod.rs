@@ -3,7 +3,6 @@
 #[cfg(feature = "tower")]
 pub(crate) mod body;
 pub(crate) mod head;
-pub(crate) mod reply;
 #[cfg(all(feature = "tower", feature = "tokio"))]
 pub(crate) mod request;
 #[cfg(all(feature = "tower", feature = "tokio"))]
@@ -16,5 +15,5 @@ pub(crate) type BoxError = Box<dyn std::error::Error + Send + Sync>;
 /// The answer in place of an upgrade to another protocol.
 #[cfg(any(feature = "hyper", all(feature = "tower", feature = "tokio")))]
 pub(crate) fn upgrade_refused() -> polyserve_core::Reply {
-    polyserve_core::Reply::problem(polyserve_core::Status::NOT_IMPLEMENTED, "This server changes no protocols.")
+    polyserve_core::Reply::problem(http::StatusCode::NOT_IMPLEMENTED, "This server changes no protocols.")
 }

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue, Uri};
 use http_body_util::Full;
-use polyserve_core::{Request, Version};
+use polyserve_core::Request;
 
 use crate::tower::DrainBegun;
 
@@ -17,13 +17,9 @@ use crate::tower::DrainBegun;
 pub(crate) fn convert(request: &Request<'_>) -> Result<http::Request<Full<Bytes>>, http::Error> {
     let head = &request.head;
     let mut converted = http::Request::new(Full::new(Bytes::copy_from_slice(request.body)));
-    *converted.method_mut() = http::Method::from_bytes(head.method.as_str().as_bytes())?;
+    *converted.method_mut() = head.method.clone();
     *converted.uri_mut() = head.target.parse::<Uri>()?;
-    *converted.version_mut() = match head.version {
-        Version::Http10 => http::Version::HTTP_10,
-        Version::Http2 => http::Version::HTTP_2,
-        _ => http::Version::HTTP_11,
-    };
+    *converted.version_mut() = head.version;
     for (name, value) in head.headers.iter() {
         let name = HeaderName::from_bytes(name.as_bytes())?;
         converted.headers_mut().try_append(name, HeaderValue::from_bytes(value)?)?;

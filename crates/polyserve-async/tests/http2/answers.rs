@@ -82,7 +82,7 @@ fn the_hook_sees_streams() {
             let status = response.status().as_u16();
             let length = text(response).await.len() as u64;
             let report = seen.recv_timeout(PATIENCE).expect("it is reported");
-            assert_eq!((report.status.code(), report.bytes), (status, length));
+            assert_eq!((report.status.as_u16(), report.bytes), (status, length));
             assert!(report.peer.is_some() && report.elapsed.is_some());
         }
     });

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use http::{Method, StatusCode};
 use polyserve_conformance::client::Client;
-use polyserve_core::{Answer, Body, Reply, Service, Status};
+use polyserve_core::{Answer, Body, Reply, Service};
 
 use super::support::{HeldReplies, PATIENCE, client_runtime, connect, connect_with, request, serve, text};
 
@@ -17,7 +17,7 @@ fn streams_share_the_memory_budget() {
     impl Service for Large {
         fn call(&self, request: polyserve_core::Request<'_>, _: &mut Vec<u8>) -> Answer<Reply> {
             let length = if request.head.path() == "/small" { 1 } else { LENGTH };
-            Answer::Now(Reply::new(Status::OK, "text/plain", Body::Owned(vec![b'x'; length])))
+            Answer::Now(Reply::new(StatusCode::OK, "text/plain", Body::Owned(vec![b'x'; length])))
         }
     }
     let running = serve(Arc::new(Large), |config| *config = config.clone().memory(1 << 20));

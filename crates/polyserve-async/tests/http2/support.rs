@@ -5,13 +5,13 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{Method, Request, Response};
+use http::{Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
 use hyper::client::conn::http2::{SendRequest, handshake};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use polyserve_async::TokioHyper;
-use polyserve_core::{Answer, Body, Completer, Reply, Running, ServerConfig, ServerExt as _, Service, Status, promise};
+use polyserve_core::{Answer, Body, Completer, Reply, Running, ServerConfig, ServerExt as _, Service, promise};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
@@ -61,7 +61,7 @@ impl HeldReplies {
     pub(crate) fn open(&self) -> usize {
         let waiting = std::mem::take(&mut *self.waiting.lock().expect("no thread panics with this lock"));
         let given = |completer: Completer<Reply>| {
-            completer.complete(Reply::new(Status::OK, "text/plain", Body::Static(b"given")))
+            completer.complete(Reply::new(StatusCode::OK, "text/plain", Body::Static(b"given")))
         };
         waiting.into_iter().map(given).filter(Result::is_ok).count()
     }
@@ -70,7 +70,7 @@ impl HeldReplies {
 impl Service for HeldReplies {
     fn call(&self, request: polyserve_core::Request<'_>, _: &mut Vec<u8>) -> Answer<Reply> {
         assert_ne!(request.head.path(), "/panic", "told to");
-        let (completer, answer) = promise(Reply::empty(Status::SERVICE_UNAVAILABLE));
+        let (completer, answer) = promise(Reply::empty(StatusCode::SERVICE_UNAVAILABLE));
         self.waiting.lock().expect("no thread panics with this lock").push(completer);
         self.asked.add_permits(1);
         answer

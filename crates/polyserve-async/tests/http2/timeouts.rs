@@ -12,7 +12,7 @@ use http::{Method, Request, StatusCode};
 use hyper::client::conn::http2::handshake;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use polyserve_conformance::client::Client;
-use polyserve_core::{Answer, Body, Drain, Echo, Reply, ServerConfig, Service, Status};
+use polyserve_core::{Answer, Body, Drain, Echo, Reply, ServerConfig, Service};
 use tokio::runtime::Builder;
 
 use super::support::{HeldReplies, PATIENCE, client_runtime, connect, connect_with, request, serve, text};
@@ -82,7 +82,7 @@ fn a_client_that_never_stops_reading_is_not_cut() {
     struct Large;
     impl Service for Large {
         fn call(&self, _: polyserve_core::Request<'_>, _: &mut Vec<u8>) -> Answer<Reply> {
-            Answer::Now(Reply::new(Status::OK, "text/plain", Body::Owned(vec![b'x'; LENGTH])))
+            Answer::Now(Reply::new(StatusCode::OK, "text/plain", Body::Owned(vec![b'x'; LENGTH])))
         }
     }
     let running = serve(Arc::new(Large), |config| config.write_timeout = Duration::from_millis(500));

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use http::{Method, StatusCode};
 use polyserve_conformance::client::{Client, WriteHalf};
-use polyserve_core::{Answer, Reply, Service, Status};
+use polyserve_core::{Answer, Reply, Service};
 use polyserve_serving::http1::turn::{MAX_TURN_REQUESTS, MAX_TURN_TIME};
 
 use super::support::{PATIENCE, client_runtime, connect, request, serve};
@@ -23,7 +23,7 @@ struct OrderedCalls {
 impl Service for OrderedCalls {
     fn call(&self, request: polyserve_core::Request<'_>, _: &mut Vec<u8>) -> Answer<Reply> {
         if request.head.path() == "/first" {
-            return Answer::Now(Reply::empty(Status::OK));
+            return Answer::Now(Reply::empty(StatusCode::OK));
         }
         let mut calls = self.calls.lock().expect("no thread panics with this lock");
         calls.push(request.head.path() == "/other");
@@ -36,7 +36,7 @@ impl Service for OrderedCalls {
         while Instant::now() < end {
             std::hint::spin_loop();
         }
-        Answer::Now(Reply::empty(Status::OK))
+        Answer::Now(Reply::empty(StatusCode::OK))
     }
 }
 

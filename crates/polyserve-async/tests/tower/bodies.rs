@@ -177,7 +177,7 @@ fn the_hook_sees_streamed_answers() {
             let _ = raw.stream.read_to_end(&mut raw.received);
         }
         let report = seen.recv_timeout(PATIENCE).expect("it is reported");
-        assert_eq!((report.status.code(), report.bytes), (200, raw.received.len() as u64));
+        assert_eq!((report.status.as_u16(), report.bytes), (200, raw.received.len() as u64));
         assert_eq!(report.peer, raw.stream.local_addr().ok());
         drop(raw);
         assert!(running.shutdown().is_ok() && seen.try_recv().is_err(), "once");

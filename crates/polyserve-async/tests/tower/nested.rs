@@ -6,6 +6,7 @@ use std::task::{Context, Poll, Waker};
 
 use axum::Router;
 use axum::body::Body;
+use axum::http::StatusCode;
 use axum::routing::get;
 use bytes::Bytes;
 use polyserve_async::AsTower;
@@ -54,7 +55,7 @@ struct Sends;
 impl Service for Sends {
     fn call(&self, request: Request<'_>, _: &mut Vec<u8>) -> Answer<Reply> {
         let path = request.head.path().split_once("/to/").map_or("", |(_, path)| path).to_owned();
-        let reply = Reply::empty(polyserve_core::Status::CREATED).with_header("Location", path).expect("a valid field");
+        let reply = Reply::empty(StatusCode::CREATED).with_header("Location", path).expect("a valid field");
         if request.head.path().starts_with("/later") { Answer::later(async { reply }) } else { reply.into() }
     }
 }
@@ -101,7 +102,7 @@ impl Service for Panics {
     fn call(&self, request: Request<'_>, _: &mut Vec<u8>) -> Answer<Reply> {
         match request.head.path() {
             "/later" => Answer::later(async { panic!("told to") }),
-            "/dropped" => promise(Reply::empty(polyserve_core::Status::SERVICE_UNAVAILABLE)).1,
+            "/dropped" => promise(Reply::empty(StatusCode::SERVICE_UNAVAILABLE)).1,
             _ => panic!("told to"),
         }
     }

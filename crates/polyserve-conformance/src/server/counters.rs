@@ -3,9 +3,8 @@
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-use polyserve_core::{
-    Answer, AnswerHook, AnswerReport, Counters, Reply, Request, ServerConfig, Service, Shape, Status,
-};
+use polyserve_core::http::StatusCode;
+use polyserve_core::{Answer, AnswerHook, AnswerReport, Counters, Reply, Request, ServerConfig, Service, Shape};
 
 use super::limits::{BODY_AWAITED, without_body_timeout};
 use super::live::Live;
@@ -80,7 +79,7 @@ pub fn the_hook_sees_every_answer(subject: &ServerSubject) -> Outcome {
     let (sender, reports) = mpsc::channel();
     let hook = AnswerHook::new(move |report| {
         let _ = sender.send(*report);
-        assert_ne!(report.status, Status::INTERNAL_SERVER_ERROR, "as the test asked");
+        assert_ne!(report.status, StatusCode::INTERNAL_SERVER_ERROR, "as the test asked");
     });
     let config = |config: &mut ServerConfig| {
         config.on_answer = Some(hook.clone());
@@ -138,11 +137,11 @@ pub fn the_hook_sees_every_answer(subject: &ServerSubject) -> Outcome {
     let _ = live.shutdown();
     let _ = full.shutdown();
     reported.extend(reports.try_iter());
-    let untimed = |report: &&AnswerReport| report.elapsed.is_none() && report.status != Status::SERVICE_UNAVAILABLE;
+    let untimed = |report: &&AnswerReport| report.elapsed.is_none() && report.status != StatusCode::SERVICE_UNAVAILABLE;
     assert_eq!(reported.iter().find(untimed), None, "an answer to a request has no time");
     let mut seen: Vec<_> = reported
         .iter()
-        .map(|report| (report.status.code(), report.bytes, report.peer.map(|peer| peer.to_string())))
+        .map(|report| (report.status.as_u16(), report.bytes, report.peer.map(|peer| peer.to_string())))
         .collect();
     seen.sort();
     answers.sort();

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use polyserve_core::{Answer, Body, Echo, Reply, Request, ServerConfig, Service, Shape, Status};
+use polyserve_core::http::StatusCode;
+use polyserve_core::{Answer, Body, Echo, Reply, Request, ServerConfig, Service, Shape};
 
 use super::live::{Live, eventually};
 use super::resources::{NO_PROC, resident};
@@ -62,7 +63,7 @@ struct LargeBodies;
 impl Service for LargeBodies {
     fn call(&self, request: Request<'_>, _: &mut Vec<u8>) -> Answer<Reply> {
         let length = request.head.path().trim_start_matches('/').parse().unwrap_or(0);
-        Answer::Now(Reply::new(Status::OK, "text/plain", Body::Owned(vec![b'x'; length])))
+        Answer::Now(Reply::new(StatusCode::OK, "text/plain", Body::Owned(vec![b'x'; length])))
     }
 }
 

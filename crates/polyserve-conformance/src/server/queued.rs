@@ -336,7 +336,9 @@ impl polyserve_core::Service for RefusesByHead {
     }
 
     fn head(&self, head: &polyserve_core::Head<'_>) -> Option<polyserve_core::Reply> {
-        use polyserve_core::{Reply, Status};
-        (head.path() == "/refused").then(|| Reply::problem(Status::METHOD_NOT_ALLOWED, "The test refuses this path."))
+        use polyserve_core::Reply;
+        use polyserve_core::http::StatusCode;
+        (head.path() == "/refused")
+            .then(|| Reply::problem(StatusCode::METHOD_NOT_ALLOWED, "The test refuses this path."))
     }
 }

@@ -7,9 +7,10 @@ use std::task::Poll;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use polyserve_core::http::StatusCode;
 use polyserve_core::sync::lock;
 use polyserve_core::{
-    Answer, Body, Completer, Entity, EntityRepo, Head, Reply, Request, Service, Status, Visit, promise, timer,
+    Answer, Body, Completer, Entity, EntityRepo, Head, Reply, Request, Service, Visit, promise, timer,
 };
 
 use super::repos::MapRepo;
@@ -46,12 +47,12 @@ impl Drop for OpenOnDrop {
 }
 
 fn text(body: impl Into<Vec<u8>>) -> Reply {
-    Reply::new(Status::OK, "text/plain", Body::Owned(body.into()))
+    Reply::new(StatusCode::OK, "text/plain", Body::Owned(body.into()))
 }
 
 fn echo(request: &Request<'_>, body: &mut Vec<u8>) -> Answer<Reply> {
     body.extend_from_slice(request.body);
-    Answer::Now(Reply::new(Status::OK, "application/octet-stream", Body::InPlace))
+    Answer::Now(Reply::new(StatusCode::OK, "application/octet-stream", Body::InPlace))
 }
 
 /// Holds back the answers to `/hold...` until they are released. Echoes every other body.
@@ -98,7 +99,8 @@ impl Service for HeldAnswers {
         if !request.head.path().starts_with("/hold") {
             return echo(&request, body);
         }
-        let (completer, answer) = promise(Reply::problem(Status::SERVICE_UNAVAILABLE, "The held answers are gone."));
+        let (completer, answer) =
+            promise(Reply::problem(StatusCode::SERVICE_UNAVAILABLE, "The held answers are gone."));
         lock(&self.held).push((request.head.path().to_owned(), completer));
         self.changed.notify_all();
         answer

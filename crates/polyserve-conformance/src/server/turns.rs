@@ -8,8 +8,9 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use polyserve_core::http::StatusCode;
 use polyserve_core::sync::lock;
-use polyserve_core::{Answer, Reply, Request, Service, Shape, Status};
+use polyserve_core::{Answer, Reply, Request, Service, Shape};
 
 use super::live::{Live, StopOnDrop, eventually};
 use super::services::let_pass;
@@ -60,7 +61,7 @@ impl Service for CountedCalls {
                 }
             }
         }
-        Answer::Now(Reply::empty(Status::OK))
+        Answer::Now(Reply::empty(StatusCode::OK))
     }
 }
 

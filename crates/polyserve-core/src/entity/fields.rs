@@ -5,8 +5,8 @@
 
 use std::fmt;
 
-use serde::de::{Deserialize, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
-use serde::ser::{Serialize, SerializeStruct as _, Serializer};
+use serde_core::de::{Deserialize, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde_core::ser::{Serialize, SerializeStruct as _, Serializer};
 
 use super::{Entity, EntityRef};
 

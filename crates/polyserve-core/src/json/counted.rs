@@ -6,7 +6,7 @@
 use std::cell::Cell;
 use std::fmt;
 
-use serde::de::{DeserializeSeed, Deserializer, EnumAccess, MapAccess, SeqAccess, VariantAccess, Visitor};
+use serde_core::de::{DeserializeSeed, Deserializer, EnumAccess, MapAccess, SeqAccess, VariantAccess, Visitor};
 
 /// A deserializer, or a part that one calls, inside of `level` arrays and objects.
 pub(super) struct Counted<'c, T> {
@@ -71,7 +71,7 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for Counted<'_, D> {
 /// Forwards methods of [`Visitor`] with an argument.
 macro_rules! visit {
     ($($method:ident($type:ty)),* $(,)?) => {$(
-        fn $method<E: serde::de::Error>(self, value: $type) -> Result<V::Value, E> {
+        fn $method<E: serde_core::de::Error>(self, value: $type) -> Result<V::Value, E> {
             self.inner.$method(value)
         }
     )*};
@@ -91,11 +91,11 @@ impl<'de, V: Visitor<'de>> Visitor<'de> for Counted<'_, V> {
         self.inner.expecting(formatter)
     }
 
-    fn visit_none<E: serde::de::Error>(self) -> Result<V::Value, E> {
+    fn visit_none<E: serde_core::de::Error>(self) -> Result<V::Value, E> {
         self.inner.visit_none()
     }
 
-    fn visit_unit<E: serde::de::Error>(self) -> Result<V::Value, E> {
+    fn visit_unit<E: serde_core::de::Error>(self) -> Result<V::Value, E> {
         self.inner.visit_unit()
     }
 

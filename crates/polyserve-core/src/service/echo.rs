@@ -1,7 +1,8 @@
 //! `echo`, a service for testing: it answers any method and any path with 200 and the request's body.
 
-use super::{Body, Reply, Request, Service, Status};
+use super::{Body, Reply, Request, Service};
 use crate::answer::Answer;
+use http::StatusCode;
 
 /// Answers every request with its own body.
 ///
@@ -17,6 +18,6 @@ pub struct Echo;
 impl Service for Echo {
     fn call(&self, request: Request<'_>, body: &mut Vec<u8>) -> Answer<Reply> {
         body.extend_from_slice(request.body);
-        Answer::Now(Reply::new(Status::OK, "application/octet-stream", Body::InPlace))
+        Answer::Now(Reply::new(StatusCode::OK, "application/octet-stream", Body::InPlace))
     }
 }

@@ -6,11 +6,15 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use http::header::{ACCEPT_ENCODING, ALLOW, CONTENT_TYPE, LOCATION, RETRY_AFTER};
+use http::{HeaderValue, Method, StatusCode};
+
 use super::known_forms::{KnownForm, KnownForms};
 use super::patch;
 use super::path;
 use super::preconditions;
-use super::{Body, Head, InvalidRoute, Method, Reply, Request, Service, Status};
+use super::reply::APPLICATION_JSON;
+use super::{Body, Head, InvalidRoute, Reply, Request, Service};
 use crate::answer::Answer;
 use crate::condition::{Condition, Conditional, ETag};
 use crate::entity::{Entity, Identifiable};
@@ -18,8 +22,7 @@ use crate::json::{self, InvalidEntity};
 use crate::log::{LogThrottles, in_one_line};
 use crate::repo::{EntityRepo, Lookup, Put, Removed, RepoError, Visit};
 use crate::shown::Shown;
-use crate::stack;
-use crate::throttled;
+use crate::{stack, throttled};
 
 /// The service that stores, shows and removes the entities of a repo: the published [`Entity`], or a type of your own.
 ///
@@ -229,19 +232,19 @@ impl<R: EntityRepo<E>, E: Identifiable> EntityService<R, E> {
     fn put(&self, id: Option<E::Id>, condition: &Condition, request: &[u8], scratch: &mut Vec<u8>) -> Answer<Reply> {
         let entity = match E::read_json(request) {
             Ok(entity) => entity,
-            Err(InvalidEntity::NotJson(why)) => return Answer::Now(Reply::problem(Status::BAD_REQUEST, why)),
+            Err(InvalidEntity::NotJson(why)) => return Answer::Now(Reply::problem(StatusCode::BAD_REQUEST, why)),
             Err(InvalidEntity::NotAnEntity(why)) => {
-                return Answer::Now(Reply::problem(Status::UNPROCESSABLE_CONTENT, why));
+                return Answer::Now(Reply::problem(StatusCode::UNPROCESSABLE_ENTITY, why));
             }
         };
         let key = entity.id().clone();
         if id.is_some_and(|id| id != key) {
             let detail = "The entity's id is not the one in the path.";
-            return Answer::Now(Reply::problem(Status::BAD_REQUEST, detail));
+            return Answer::Now(Reply::problem(StatusCode::BAD_REQUEST, detail));
         }
         // A segment of a path is a valid id, but a type may read it as another one, such as an empty one.
         if let Err(why) = path::check_id(&key) {
-            return Answer::Now(Reply::problem(Status::UNPROCESSABLE_CONTENT, why));
+            return Answer::Now(Reply::problem(StatusCode::UNPROCESSABLE_ENTITY, why));
         }
         if !condition.is_always() && self.refuses(&key, condition) {
             return Answer::Now(precondition_failed());
@@ -267,7 +270,7 @@ impl<R: EntityRepo<E>, E: Identifiable> EntityService<R, E> {
     fn patch(&self, id: E::Id, condition: Condition, request: &[u8]) -> Answer<Reply> {
         let patch = match json::check(request) {
             Ok(patch) => patch,
-            Err(why) => return Answer::Now(Reply::problem(Status::BAD_REQUEST, why)),
+            Err(why) => return Answer::Now(Reply::problem(StatusCode::BAD_REQUEST, why)),
         };
         if !condition.is_always() && self.refuses(&id, &condition) {
             return Answer::Now(precondition_failed());
@@ -322,12 +325,12 @@ impl<R: EntityRepo<E>, E: Identifiable> EntityService<R, E> {
             None => None,
             Some(segment) => Some(path::parse_id::<E>(segment).ok_or_else(|| {
                 let detail = format!("The path has no valid id: an id is {}.", E::id_form());
-                Reply::problem(Status::BAD_REQUEST, detail)
+                Reply::problem(StatusCode::BAD_REQUEST, detail)
             })?),
         };
         let route = match (head.method, id) {
-            (Method::Get | Method::Head, Some(id)) => Route::Get(id),
-            (Method::Put, id) => {
+            (&Method::GET | &Method::HEAD, Some(id)) => Route::Get(id),
+            (&Method::PUT, id) => {
                 check_is_whole(head)?;
                 check_coding(head)?;
                 if self.strict_media_type {
@@ -335,14 +338,14 @@ impl<R: EntityRepo<E>, E: Identifiable> EntityService<R, E> {
                 }
                 Route::Put(id)
             }
-            (Method::Delete, Some(id)) => Route::Remove(id),
-            (Method::Patch, Some(id)) => {
+            (&Method::DELETE, Some(id)) => Route::Remove(id),
+            (&Method::PATCH, Some(id)) => {
                 check_is_whole(head)?;
                 check_coding(head)?;
                 patch::check_media_type(head, self.strict_media_type)?;
                 Route::Patch(id)
             }
-            (Method::Options, Some(_)) => return Err(patch::accept_patch(options(head.method, ALLOW_ENTITY))),
+            (&Method::OPTIONS, Some(_)) => return Err(patch::accept_patch(options(head.method, ALLOW_ENTITY))),
             (method, Some(_)) => return Err(options(method, ALLOW_ENTITY)),
             (method, None) => return Err(options(method, ALLOW_ROOT)),
         };
@@ -351,7 +354,7 @@ impl<R: EntityRepo<E>, E: Identifiable> EntityService<R, E> {
 
     fn nothing_here(&self) -> Reply {
         let detail = format!("There is nothing at this path: entities are at {}/{{id}}.", self.prefix);
-        Reply::problem(Status::NOT_FOUND, detail)
+        Reply::problem(StatusCode::NOT_FOUND, detail)
     }
 }
 
@@ -363,7 +366,7 @@ impl<R: EntityRepo<E>, E: Identifiable> Service for EntityService<R, E> {
         };
         // The repo may copy and drop entities.
         stack::for_values(|| match route {
-            Route::Get(id) => self.get(id, condition, request.head.method == Method::Head, body),
+            Route::Get(id) => self.get(id, condition, request.head.method == Method::HEAD, body),
             Route::Put(id) => self.put(id, &condition, request.body, body),
             Route::Remove(id) => self.remove(id, &condition),
             Route::Patch(id) => self.patch(id, condition, request.body),
@@ -393,14 +396,14 @@ const ALLOW_ENTITY: &str = "GET, HEAD, PUT, PATCH, DELETE, OPTIONS";
 const ALLOW_SERVER: &str = "GET, HEAD, PUT, PATCH, DELETE, OPTIONS";
 
 /// Returns the answer to OPTIONS, or to a method that is not allowed.
-fn options(method: Method, allow: &'static str) -> Reply {
-    let reply = if method == Method::Options {
-        Reply::empty(Status::NO_CONTENT)
+fn options(method: &Method, allow: &'static str) -> Reply {
+    let reply = if method == Method::OPTIONS {
+        Reply::empty(StatusCode::NO_CONTENT)
     } else {
         let detail = format!("{} is not allowed here: {allow} are.", method.as_str());
-        Reply::problem(Status::METHOD_NOT_ALLOWED, detail)
+        Reply::problem(StatusCode::METHOD_NOT_ALLOWED, detail)
     };
-    header(reply, "Allow", allow.into())
+    reply.with_field(ALLOW, HeaderValue::from_static(allow))
 }
 
 /// Refuses a body that is a part of an entity, or of a patch (RFC 9110, 14.5).
@@ -409,7 +412,7 @@ fn check_is_whole(head: &Head<'_>) -> Result<(), Reply> {
         return Ok(());
     }
     let detail = format_args!("A {} with a Content-Range is not supported: send the whole body.", head.method.as_str());
-    Err(Reply::problem(Status::BAD_REQUEST, detail))
+    Err(Reply::problem(StatusCode::BAD_REQUEST, detail))
 }
 
 /// Refuses a body with a content coding, because the service does not decode any (RFC 9110, 8.4).
@@ -420,15 +423,16 @@ fn check_coding(head: &Head<'_>) -> Result<(), Reply> {
         return Ok(());
     }
     let detail = "The Content-Encoding is not supported: send the body without one.";
-    Err(header(Reply::problem(Status::UNSUPPORTED_MEDIA_TYPE, detail), "Accept-Encoding", "identity".into()))
+    let reply = Reply::problem(StatusCode::UNSUPPORTED_MEDIA_TYPE, detail);
+    Err(reply.with_field(ACCEPT_ENCODING, HeaderValue::from_static("identity")))
 }
 
 fn check_media_type(head: &Head<'_>) -> Result<(), Reply> {
-    if head.headers.all("content-type").all(is_json) {
+    if head.headers.all(&CONTENT_TYPE).all(is_json) {
         return Ok(());
     }
     let detail = "The Content-Type is not JSON: send application/json or none.";
-    Err(Reply::problem(Status::UNSUPPORTED_MEDIA_TYPE, detail))
+    Err(Reply::problem(StatusCode::UNSUPPORTED_MEDIA_TYPE, detail))
 }
 
 /// Whether a Content-Type is JSON. An empty one counts as absent.
@@ -482,7 +486,7 @@ fn refusal(etag: Option<ETag>, condition: &Condition) -> Option<Reply> {
         return Some(precondition_failed());
     }
     if !condition.if_none_match_holds(etag) {
-        let mut reply = Reply::empty(Status::NOT_MODIFIED);
+        let mut reply = Reply::empty(StatusCode::NOT_MODIFIED);
         reply.etag = etag;
         return Some(reply);
     }
@@ -491,7 +495,7 @@ fn refusal(etag: Option<ETag>, condition: &Condition) -> Option<Reply> {
 
 /// Returns the answer to a GET.
 pub(super) fn entity_reply(json: Body, etag: Option<ETag>) -> Reply {
-    let mut reply = Reply::new(Status::OK, "application/json", json);
+    let mut reply = Reply::of_type(StatusCode::OK, APPLICATION_JSON, json);
     reply.etag = etag;
     reply
 }
@@ -507,7 +511,7 @@ fn tag_of_request<E: Identifiable>(entity: &E, request: &[u8], scratch: &mut Vec
 
 pub(super) fn precondition_failed() -> Reply {
     let detail = "The entity is not in the state that the request's condition names: nothing was changed.";
-    Reply::problem(Status::PRECONDITION_FAILED, detail)
+    Reply::problem(StatusCode::PRECONDITION_FAILED, detail)
 }
 
 /// Returns the answer to a PUT of an entity with this id.
@@ -519,8 +523,14 @@ fn stored_reply(
     put: Result<Put, RepoError>,
 ) -> Reply {
     let mut reply = match put {
-        Ok(Put::Created) => header(Reply::empty(Status::CREATED), "Location", path::location(prefix, id)),
-        Ok(Put::Replaced) => Reply::empty(Status::OK),
+        Ok(Put::Created) => {
+            let created = Reply::empty(StatusCode::CREATED);
+            match HeaderValue::try_from(path::location(prefix, id)) {
+                Ok(location) => created.with_field(LOCATION, location),
+                Err(_) => created, // an encoded path is a valid value
+            }
+        }
+        Ok(Put::Replaced) => Reply::empty(StatusCode::OK),
         Err(error) => return error_reply(failures, &error),
     };
     reply.etag = etag;
@@ -530,19 +540,19 @@ fn stored_reply(
 /// Returns the answer to a DELETE.
 fn removed_reply(id: &impl fmt::Display, failures: &LogThrottles, removed: Result<Removed, RepoError>) -> Reply {
     match removed {
-        Ok(Removed::Removed) => Reply::empty(Status::NO_CONTENT),
+        Ok(Removed::Removed) => Reply::empty(StatusCode::NO_CONTENT),
         Ok(Removed::Absent) => absent_reply(id),
         Err(error) => error_reply(failures, &error),
     }
 }
 
 pub(super) fn absent_reply(id: &impl fmt::Display) -> Reply {
-    Reply::problem(Status::NOT_FOUND, format_args!("There is no entity {}.", path::shortened(id)))
+    Reply::problem(StatusCode::NOT_FOUND, format_args!("There is no entity {}.", path::shortened(id)))
 }
 
 pub(super) fn unwritable(failures: &LogThrottles, error: &(dyn Error + Send + Sync + 'static)) -> Reply {
     throttled!(of failures, warn, error = in_one_line(error), "an entity could not be written as JSON");
-    Reply::problem(Status::INTERNAL_SERVER_ERROR, "The entity has no JSON form.")
+    Reply::problem(StatusCode::INTERNAL_SERVER_ERROR, "The entity has no JSON form.")
 }
 
 /// Returns the answer to an operation that the repo has failed, and logs the failure, throttled by `failures`.
@@ -552,21 +562,21 @@ pub(super) fn error_reply(failures: &LogThrottles, error: &RepoError) -> Reply {
             if error.source().is_some() {
                 throttled!(of failures, warn, error = in_one_line(error), "the repo is unavailable");
             }
-            let reply = Reply::problem(Status::SERVICE_UNAVAILABLE, format_args!("For now, {error}."));
-            header(reply, "Retry-After", "1".into())
+            let reply = Reply::problem(StatusCode::SERVICE_UNAVAILABLE, format_args!("For now, {error}."));
+            reply.with_field(RETRY_AFTER, HeaderValue::from_static("1"))
         }
         RepoError::Full(_) => {
             throttled!(of failures, warn, error = in_one_line(error), "the repo has no room");
-            Reply::problem(Status::INSUFFICIENT_STORAGE, "The store has no room: the write was not done.")
+            Reply::problem(StatusCode::INSUFFICIENT_STORAGE, "The store has no room: the write was not done.")
         }
         RepoError::ReadOnly(reason) => {
             // The repo has reported it once. A message for each write could fill the disk.
             tracing::debug!(error = in_one_line(error), "the repo takes no more writes");
-            Reply::problem(Status::INTERNAL_SERVER_ERROR, read_only(reason))
+            Reply::problem(StatusCode::INTERNAL_SERVER_ERROR, read_only(reason))
         }
         RepoError::Other(_) => {
             throttled!(of failures, warn, error = in_one_line(error), "the repo failed");
-            Reply::problem(Status::INTERNAL_SERVER_ERROR, "The store failed.")
+            Reply::problem(StatusCode::INTERNAL_SERVER_ERROR, "The store failed.")
         }
     }
 }
@@ -574,8 +584,4 @@ pub(super) fn error_reply(failures: &LogThrottles, error: &RepoError) -> Reply {
 /// The detail of [`RepoError::ReadOnly`].
 pub(super) fn read_only(reason: &dyn fmt::Display) -> String {
     format!("The store takes no more writes: {reason}.")
-}
-
-pub(super) fn header(reply: Reply, name: &'static str, value: String) -> Reply {
-    reply.with_header(name, value).expect("a header field of our own is valid")
 }

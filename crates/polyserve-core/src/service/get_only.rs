@@ -1,25 +1,28 @@
 //! The requests that a service with one page refuses.
 
-use super::{Head, Method, Reply, Status};
+use http::header::ALLOW;
+use http::{HeaderValue, Method, StatusCode};
+
+use super::{Head, Reply};
 
 /// Returns the answer of a service with one page to a request other than `GET` or `HEAD` of that page: 404, 405, or 204 to
 /// `OPTIONS`. Returns `None` if the request is for the page.
 ///
 /// ```
-/// use polyserve_core::{Head, Headers, Method, Status, Version, get_only};
+/// use polyserve_core::{Head, Headers, get_only};
+/// use polyserve_core::http::{Method, StatusCode, Version};
 ///
-/// let head = |method| Head { method, target: "/clock", version: Version::Http11, headers: Headers::new(&[]) };
-/// assert!(get_only(&head(Method::Get), "/clock").is_none());
-/// assert_eq!(get_only(&head(Method::Put), "/clock").map(|reply| reply.status()), Some(Status::METHOD_NOT_ALLOWED));
+/// let head = |method| Head { method, target: "/clock", version: Version::HTTP_11, headers: Headers::new(&[]) };
+/// assert!(get_only(&head(&Method::GET), "/clock").is_none());
+/// assert_eq!(get_only(&head(&Method::PUT), "/clock").map(|reply| reply.status()), Some(StatusCode::METHOD_NOT_ALLOWED));
 /// ```
 pub fn get_only(head: &Head<'_>, path: &str) -> Option<Reply> {
-    const ALLOW: &str = "GET, HEAD, OPTIONS";
-    let allow = |reply: Reply| reply.with_header("Allow", ALLOW).expect("Allow is a valid header field");
+    let allow = |reply: Reply| reply.with_field(ALLOW, HeaderValue::from_static("GET, HEAD, OPTIONS"));
     match (head.method, head.path()) {
-        (Method::Options, "*") => Some(allow(Reply::empty(Status::NO_CONTENT))),
-        (_, other) if other != path => Some(Reply::problem(Status::NOT_FOUND, "There is nothing at this path.")),
-        (Method::Get | Method::Head, _) => None,
-        (Method::Options, _) => Some(allow(Reply::empty(Status::NO_CONTENT))),
-        _ => Some(allow(Reply::problem(Status::METHOD_NOT_ALLOWED, "This path answers GET and HEAD."))),
+        (&Method::OPTIONS, "*") => Some(allow(Reply::empty(StatusCode::NO_CONTENT))),
+        (_, other) if other != path => Some(Reply::problem(StatusCode::NOT_FOUND, "There is nothing at this path.")),
+        (&Method::GET | &Method::HEAD, _) => None,
+        (&Method::OPTIONS, _) => Some(allow(Reply::empty(StatusCode::NO_CONTENT))),
+        _ => Some(allow(Reply::problem(StatusCode::METHOD_NOT_ALLOWED, "This path answers GET and HEAD."))),
     }
 }

@@ -17,8 +17,8 @@ use std::sync::Arc;
 pub use echo::Echo;
 pub use entity_service::EntityService;
 pub use get_only::get_only;
-pub use reply::{Body, InvalidHeader, Problem, Reply, Status};
-pub use request::{Head, Header, Headers, Method, Request, Version};
+pub use reply::{Body, InvalidHeader, Problem, Reply, reason_phrase};
+pub use request::{Head, Header, Headers, Request, known_method};
 pub use routes::{InvalidRoute, Routes};
 
 use crate::answer::Answer;
@@ -40,11 +40,12 @@ use crate::answer::Answer;
 /// the compiler says "implementation of `FnOnce` is not general enough" or "type annotations needed":
 ///
 /// ```
-/// use polyserve_core::{Method, Reply, Request, Service, Status};
+/// use polyserve_core::{Reply, Request, Service};
+/// use polyserve_core::http::{Method, StatusCode};
 ///
 /// let hello = |request: Request<'_>| match (request.head.method, request.head.path()) {
-///     (Method::Get, "/hello") => Reply::text("Hello!"),
-///     _ => Reply::problem(Status::NOT_FOUND, "Only /hello is here."),
+///     (&Method::GET, "/hello") => Reply::text("Hello!"),
+///     _ => Reply::problem(StatusCode::NOT_FOUND, "Only /hello is here."),
 /// };
 /// # fn is_a_service(_: impl Service) {}
 /// # is_a_service(hello);
@@ -53,7 +54,8 @@ use crate::answer::Answer;
 /// A type of its own can refuse requests by their heads, and write into the server's buffer:
 ///
 /// ```
-/// use polyserve_core::{Answer, Body, Head, Reply, Request, Service, Status};
+/// use polyserve_core::{Answer, Body, Head, Reply, Request, Service};
+/// use polyserve_core::http::StatusCode;
 ///
 /// /// Answers with the length of the body.
 /// struct Length;
@@ -61,11 +63,11 @@ use crate::answer::Answer;
 /// impl Service for Length {
 ///     fn call(&self, request: Request<'_>, body: &mut Vec<u8>) -> Answer<Reply> {
 ///         body.extend_from_slice(request.body.len().to_string().as_bytes());
-///         Answer::Now(Reply::new(Status::OK, "text/plain", Body::InPlace))
+///         Answer::Now(Reply::new(StatusCode::OK, "text/plain", Body::InPlace))
 ///     }
 ///
 ///     fn head(&self, head: &Head<'_>) -> Option<Reply> {
-///         (head.path() != "/length").then(|| Reply::problem(Status::NOT_FOUND, "Only /length is here."))
+///         (head.path() != "/length").then(|| Reply::problem(StatusCode::NOT_FOUND, "Only /length is here."))
 ///     }
 /// }
 /// # fn is_a_service(_: impl Service) {}

@@ -10,8 +10,11 @@
 use std::error::Error;
 use std::sync::Arc;
 
-use super::entity_service::{absent_reply, entity_reply, error_reply, header, precondition_failed, unwritable};
-use super::{Body, Head, Reply, Status};
+use http::header::{CONTENT_TYPE, RETRY_AFTER};
+use http::{HeaderName, HeaderValue, StatusCode};
+
+use super::entity_service::{absent_reply, entity_reply, error_reply, precondition_failed, unwritable};
+use super::{Body, Head, Reply};
 use crate::answer::Answer;
 use crate::condition::{Condition, Conditional, ETag};
 use crate::entity::Identifiable;
@@ -40,16 +43,16 @@ pub(super) fn check_media_type(head: &Head<'_>, strict: bool) -> Result<(), Repl
         let is = |name: &str| essence.eq_ignore_ascii_case(name.as_bytes());
         value.trim_ascii().is_empty() || is(MEDIA_TYPE) || (!strict && NO_OTHER_PATCH.into_iter().any(is))
     };
-    if head.headers.all("content-type").all(is_merge_patch) {
+    if head.headers.all(&CONTENT_TYPE).all(is_merge_patch) {
         return Ok(());
     }
     let detail = format!("The Content-Type is not that of a merge patch: send {MEDIA_TYPE}.");
-    Err(accept_patch(Reply::problem(Status::UNSUPPORTED_MEDIA_TYPE, detail)))
+    Err(accept_patch(Reply::problem(StatusCode::UNSUPPORTED_MEDIA_TYPE, detail)))
 }
 
 /// Adds the field that names the format of patches (RFC 5789, section 3.1).
 pub(super) fn accept_patch(reply: Reply) -> Reply {
-    header(reply, "Accept-Patch", MEDIA_TYPE.into())
+    reply.with_field(HeaderName::from_static("accept-patch"), HeaderValue::from_static(MEDIA_TYPE))
 }
 
 /// Returns the answer to a patch, which is JSON.
@@ -68,7 +71,7 @@ pub(super) fn patch<E: Identifiable>(
             }
         }
         let detail = "Other writes to the entity came in between each time: nothing was changed.";
-        header(Reply::problem(Status::SERVICE_UNAVAILABLE, detail), "Retry-After", "1".into())
+        Reply::problem(StatusCode::SERVICE_UNAVAILABLE, detail).with_field(RETRY_AFTER, HeaderValue::from_static("1"))
     }))
 }
 
@@ -160,7 +163,7 @@ fn patched<E: Identifiable>(
     patch: &str,
     failures: &LogThrottles,
 ) -> Result<(E, Vec<u8>), Reply> {
-    let unprocessable = |why: String| Reply::problem(Status::UNPROCESSABLE_CONTENT, why);
+    let unprocessable = |why: String| Reply::problem(StatusCode::UNPROCESSABLE_ENTITY, why);
     let merged = match str::from_utf8(stored).map_err(|_| Unmergeable::Target).and_then(|json| merge(json, patch)) {
         Ok(merged) => merged,
         Err(Unmergeable::Patch(why)) => return Err(unprocessable(why)),
@@ -173,7 +176,7 @@ fn patched<E: Identifiable>(
         unprocessable(why.replacen("The body", "The result of the patch", 1))
     })?;
     if entity.id() != id {
-        return Err(Reply::problem(Status::BAD_REQUEST, "The id in the patch is not the one in the path."));
+        return Err(Reply::problem(StatusCode::BAD_REQUEST, "The id in the patch is not the one in the path."));
     }
     let json = json_of(&entity, failures)?;
     Ok((entity, json))

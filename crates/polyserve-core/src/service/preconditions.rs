@@ -1,6 +1,9 @@
 //! The conditions of a request (RFC 9110, section 13).
 
-use super::{Head, Method, Reply, Status};
+use http::header::{IF_MATCH, IF_NONE_MATCH};
+use http::{Method, StatusCode};
+
+use super::{Head, Reply};
 use crate::condition::{Condition, ETag, Tags};
 
 /// Reads the condition of a request from `If-Match` and `If-None-Match`. Dates are not compared, because a service without
@@ -14,37 +17,35 @@ use crate::condition::{Condition, ETag, Tags};
 #[inline]
 pub(super) fn condition(head: &Head<'_>, etags: bool) -> Result<Condition, Reply> {
     // The lengths of the names decide for almost every request.
-    let may_have = |(name, _): (&str, &[u8])| name.len() == IF_MATCH.len() || name.len() == IF_NONE_MATCH.len();
+    const LENGTHS: [usize; 2] = ["if-match".len(), "if-none-match".len()];
+    let may_have = |(name, _): (&str, &[u8])| LENGTHS.contains(&name.len());
     if head.headers.iter().any(may_have) { read(head, etags) } else { Ok(Condition::ALWAYS) }
 }
 
 fn read(head: &Head<'_>, etags: bool) -> Result<Condition, Reply> {
     let (mut if_match, mut if_none_match) = (Ok(None), Ok(None));
     for (name, value) in head.headers.iter() {
-        if name.eq_ignore_ascii_case(IF_MATCH) {
+        if name.eq_ignore_ascii_case(IF_MATCH.as_str()) {
             add(&mut if_match, value, TagComparison::Strong);
-        } else if name.eq_ignore_ascii_case(IF_NONE_MATCH) {
+        } else if name.eq_ignore_ascii_case(IF_NONE_MATCH.as_str()) {
             add(&mut if_none_match, value, TagComparison::Weak);
         }
     }
     if let (Ok(None), Ok(None)) = (&if_match, &if_none_match) {
         return Ok(Condition::ALWAYS);
     }
-    let is_read = matches!(head.method, Method::Get | Method::Head);
+    let is_read = matches!(*head.method, Method::GET | Method::HEAD);
     let read = |part: Result<Option<Tags>, Malformed>, name| match part {
         Ok(Some(Tags::List(_))) if !etags => Ok(Some(Tags::List(Vec::new()))),
         Err(Malformed) if is_read => Ok(None),
         part => part.map_err(|Malformed| malformed(name)),
     };
-    Ok(Condition::new(read(if_match, IF_MATCH)?, read(if_none_match, IF_NONE_MATCH)?))
+    Ok(Condition::new(read(if_match, "If-Match")?, read(if_none_match, "If-None-Match")?))
 }
-
-const IF_MATCH: &str = "If-Match";
-const IF_NONE_MATCH: &str = "If-None-Match";
 
 fn malformed(name: &str) -> Reply {
     let detail = format!("{name} is malformed: it must be * or a list of entity tags in double quotes.");
-    Reply::problem(Status::BAD_REQUEST, detail)
+    Reply::problem(StatusCode::BAD_REQUEST, detail)
 }
 
 /// How a weak tag (`W/"..."`) of the client compares with the strong tags of this service (RFC 9110, 8.8.3.2).

@@ -12,8 +12,11 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Instant;
 
+use http::header::CACHE_CONTROL;
+use http::{HeaderValue, StatusCode};
+
 use super::entity_service::read_only;
-use super::{Head, Reply, Request, Service, Status, get_only};
+use super::{Head, Reply, Request, Service, get_only};
 use crate::answer::{Answer, BoxFuture};
 use crate::entity::Identifiable;
 use crate::repo::{EntityRepo, MAX_STATUS_WAIT, RepoAnswer, RepoError};
@@ -163,21 +166,22 @@ fn detail(error: &RepoError) -> String {
 }
 
 fn not_ready(detail: &str) -> Reply {
-    uncached(Reply::problem(Status::SERVICE_UNAVAILABLE, detail))
+    uncached(Reply::problem(StatusCode::SERVICE_UNAVAILABLE, detail))
 }
 
 fn uncached(reply: Reply) -> Reply {
-    reply.with_header("Cache-Control", "no-store").expect("the field is valid")
+    reply.with_field(CACHE_CONTROL, HeaderValue::from_static("no-store"))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::{EntityService, Headers, Method, Routes, Version};
+    use super::super::{EntityService, Headers, Routes};
     use super::*;
     use crate::answer::{Completer, promise};
     use crate::condition::{Condition, Conditional};
     use crate::entity::Entity;
     use crate::repo::{Lookup, Put, Removed, Visit};
+    use http::{Method, Version};
 
     type StoreStatus = Result<(), RepoError>;
 
@@ -211,8 +215,8 @@ mod tests {
         }
     }
 
-    fn ask(routes: &Routes, method: Method, path: &str, draining: bool) -> Answer<Reply> {
-        let head = Head { method, target: path, version: Version::Http11, headers: Headers::new(&[]) };
+    fn ask(routes: &Routes, method: &Method, path: &str, draining: bool) -> Answer<Reply> {
+        let head = Head { method, target: path, version: Version::HTTP_11, headers: Headers::new(&[]) };
         routes.call(Request::new(head, b"").with_draining(draining), &mut Vec::new())
     }
 
@@ -226,7 +230,7 @@ mod tests {
     #[test]
     fn it_is_ready_unless_it_drains_or_the_store_takes_no_writes() {
         let (store, routes) = served();
-        let status = |method, path: &str, draining| ask(&routes, method, path, draining).wait().status().code();
+        let status = |method, path: &str, draining| ask(&routes, method, path, draining).wait().status().as_u16();
         for (now, expected) in [
             (Ok(()), 200),
             (Err(RepoError::Closed), 503),
@@ -234,20 +238,20 @@ mod tests {
             (Err(RepoError::Other("secret".into())), 503),
         ] {
             *lock(&store.now) = Some(now);
-            assert_eq!(status(Method::Get, "/readyz?verbose", false), expected);
+            assert_eq!(status(&Method::GET, "/readyz?verbose", false), expected);
         }
         *lock(&store.now) = Some(Ok(()));
-        assert_eq!(status(Method::Head, "/readyz", false), 200);
+        assert_eq!(status(&Method::HEAD, "/readyz", false), 200);
         *lock(&store.now) = Some(Ok(()));
-        assert_eq!(status(Method::Get, "/readyz", true), 503);
-        for method in [Method::Put, Method::Post, Method::Delete, Method::Patch] {
+        assert_eq!(status(&Method::GET, "/readyz", true), 503);
+        for method in [&Method::PUT, &Method::POST, &Method::DELETE, &Method::PATCH] {
             let reply = ask(&routes, method, "/readyz", false).wait();
-            assert_eq!(reply.status(), Status::METHOD_NOT_ALLOWED);
-            assert!(reply.headers().any(|(name, value)| (name, value) == ("Allow", "GET, HEAD, OPTIONS")));
+            assert_eq!(reply.status(), StatusCode::METHOD_NOT_ALLOWED);
+            assert!(reply.headers().any(|(name, value)| name == "allow" && value == "GET, HEAD, OPTIONS"));
         }
-        assert_eq!(status(Method::Options, "/readyz", false), 204);
-        assert_eq!(status(Method::Get, "/readyz/x", false), 404);
-        assert_eq!(status(Method::Get, "/1", false), 404);
+        assert_eq!(status(&Method::OPTIONS, "/readyz", false), 204);
+        assert_eq!(status(&Method::GET, "/readyz/x", false), 404);
+        assert_eq!(status(&Method::GET, "/1", false), 404);
     }
 
     #[test]
@@ -256,13 +260,13 @@ mod tests {
         for (result, expected) in [(Ok(()), 200), (Err(RepoError::Closed), 503)] {
             let threads = std::thread::scope(|scope| {
                 let waiting: Vec<_> = (0..4)
-                    .map(|_| ask(&routes, Method::Get, "/readyz", false))
+                    .map(|_| ask(&routes, &Method::GET, "/readyz", false))
                     .map(|answer| scope.spawn(|| answer.wait()))
                     .collect();
                 let check = lock(&store.checks).pop().expect("it was asked");
                 assert!(lock(&store.checks).is_empty(), "it was asked once");
                 check.complete(result).unwrap();
-                waiting.into_iter().map(|thread| thread.join().unwrap().status().code()).collect::<Vec<_>>()
+                waiting.into_iter().map(|thread| thread.join().unwrap().status().as_u16()).collect::<Vec<_>>()
             });
             assert_eq!(threads, [expected; 4]);
         }
@@ -276,7 +280,7 @@ mod tests {
         let (store, routes) = served();
         for answers_before_the_request in [false, true] {
             for _ in 0..2 {
-                assert_eq!(ask(&routes, Method::Get, "/readyz", false).wait().status().code(), 503);
+                assert_eq!(ask(&routes, &Method::GET, "/readyz", false).wait().status().as_u16(), 503);
                 assert_eq!(lock(&store.checks).len(), 1);
             }
             let mut late = lock(&store.checks).pop();
@@ -284,7 +288,7 @@ mod tests {
             if answers_before_the_request {
                 answer_late();
             }
-            let answer = ask(&routes, Method::Get, "/readyz", false);
+            let answer = ask(&routes, &Method::GET, "/readyz", false);
             if !answers_before_the_request {
                 answer_late();
             }
@@ -296,7 +300,7 @@ mod tests {
                 }
                 let check = lock(&store.checks).pop().expect("it was asked again");
                 check.complete(Err(RepoError::Closed)).unwrap();
-                assert_eq!(waiting.join().unwrap().status().code(), 503);
+                assert_eq!(waiting.join().unwrap().status().as_u16(), 503);
             });
             assert!(lock(&store.checks).is_empty());
         }

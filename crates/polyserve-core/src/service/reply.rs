@@ -4,115 +4,65 @@ use std::borrow::Cow;
 use std::error::Error;
 use std::fmt;
 
-use crate::condition::ETag;
+use http::header::{CONTENT_LENGTH, CONTENT_TYPE, ETAG};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 
-/// A status code that a service may answer with: 200 to 599.
+use crate::condition::ETag;
+use crate::throttled;
+
+/// Returns the reason phrase of a status (RFC 9110, section 15), or an empty text if the code has no common one.
+///
+/// It is [`canonical_reason`](StatusCode::canonical_reason), except that three of its names are those of older RFCs.
 ///
 /// ```
-/// use polyserve_core::Status;
-/// assert_eq!(Status::new(404), Some(Status::NOT_FOUND));
-/// assert_eq!((Status::NOT_FOUND.code(), Status::NOT_FOUND.reason()), (404, "Not Found"));
-/// assert!(Status::new(99).is_none() && Status::NO_CONTENT.is_bodiless());
+/// use polyserve_core::http::StatusCode;
+/// use polyserve_core::reason_phrase;
+/// assert_eq!((reason_phrase(StatusCode::OK), reason_phrase(StatusCode::UNPROCESSABLE_ENTITY)), ("OK", "Unprocessable Content"));
 /// ```
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Status(u16);
-
-macro_rules! statuses {
-    ($($code:literal $name:ident $reason:literal,)*) => {
-        #[allow(missing_docs)]
-        impl Status {
-            $(pub const $name: Self = Self($code);)*
-
-            /// Returns the reason phrase, or an empty text if the code has no common one.
-            pub fn reason(self) -> &'static str {
-                match self.0 {
-                    $($code => $reason,)*
-                    _ => "",
-                }
-            }
-        }
-    };
-}
-
-statuses! {
-    200 OK "OK",
-    201 CREATED "Created",
-    202 ACCEPTED "Accepted",
-    204 NO_CONTENT "No Content",
-    206 PARTIAL_CONTENT "Partial Content",
-    301 MOVED_PERMANENTLY "Moved Permanently",
-    302 FOUND "Found",
-    303 SEE_OTHER "See Other",
-    304 NOT_MODIFIED "Not Modified",
-    307 TEMPORARY_REDIRECT "Temporary Redirect",
-    308 PERMANENT_REDIRECT "Permanent Redirect",
-    400 BAD_REQUEST "Bad Request",
-    401 UNAUTHORIZED "Unauthorized",
-    403 FORBIDDEN "Forbidden",
-    404 NOT_FOUND "Not Found",
-    405 METHOD_NOT_ALLOWED "Method Not Allowed",
-    406 NOT_ACCEPTABLE "Not Acceptable",
-    408 REQUEST_TIMEOUT "Request Timeout",
-    409 CONFLICT "Conflict",
-    410 GONE "Gone",
-    412 PRECONDITION_FAILED "Precondition Failed",
-    413 CONTENT_TOO_LARGE "Content Too Large",
-    414 URI_TOO_LONG "URI Too Long",
-    415 UNSUPPORTED_MEDIA_TYPE "Unsupported Media Type",
-    417 EXPECTATION_FAILED "Expectation Failed",
-    422 UNPROCESSABLE_CONTENT "Unprocessable Content",
-    429 TOO_MANY_REQUESTS "Too Many Requests",
-    431 HEADER_FIELDS_TOO_LARGE "Request Header Fields Too Large",
-    500 INTERNAL_SERVER_ERROR "Internal Server Error",
-    501 NOT_IMPLEMENTED "Not Implemented",
-    502 BAD_GATEWAY "Bad Gateway",
-    503 SERVICE_UNAVAILABLE "Service Unavailable",
-    504 GATEWAY_TIMEOUT "Gateway Timeout",
-    505 VERSION_NOT_SUPPORTED "HTTP Version Not Supported",
-    507 INSUFFICIENT_STORAGE "Insufficient Storage",
-}
-
-impl Status {
-    /// Creates a status from its code. Returns `None` if the code is not in 200 to 599.
-    pub fn new(code: u16) -> Option<Self> {
-        (200..600).contains(&code).then_some(Self(code))
-    }
-
-    /// Returns the numeric code.
-    #[inline]
-    pub fn code(self) -> u16 {
-        self.0
-    }
-
-    /// Whether an answer with this status has neither a body nor a `Content-Length` (RFC 9110).
-    #[inline]
-    pub fn is_bodiless(self) -> bool {
-        matches!(self.0, 204 | 304)
+pub fn reason_phrase(status: StatusCode) -> &'static str {
+    match status {
+        StatusCode::NON_AUTHORITATIVE_INFORMATION => "Non-Authoritative Information",
+        StatusCode::PAYLOAD_TOO_LARGE => "Content Too Large",
+        StatusCode::UNPROCESSABLE_ENTITY => "Unprocessable Content",
+        status => status.canonical_reason().unwrap_or_default(),
     }
 }
 
-impl fmt::Debug for Status {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}", self.0, self.reason())
-    }
+/// Returns `status` if it is that of a final answer, 200 to 599, and else 500.
+#[inline]
+fn final_status(status: StatusCode) -> StatusCode {
+    if (200..600).contains(&status.as_u16()) { status } else { not_final(status) }
+}
+
+#[cold]
+fn not_final(status: StatusCode) -> StatusCode {
+    throttled!(
+        warn,
+        status = status.as_u16(),
+        "a reply has a status that is not that of a final answer: it is sent as 500"
+    );
+    StatusCode::INTERNAL_SERVER_ERROR
 }
 
 /// A reply to a request: status, header fields and body.
 ///
-/// ```
-/// use polyserve_core::{Body, Reply, Status};
+/// Its status is that of a final answer, 200 to 599. A reply that is created with another one has the status 500.
 ///
-/// let reply = Reply::new(Status::CREATED, "application/json", Body::Owned(b"{}".to_vec()));
-/// assert_eq!((reply.status(), reply.body_bytes(&[])), (Status::CREATED, &b"{}"[..]));
-/// assert_eq!(Reply::empty(Status::NO_CONTENT).content_type(), None);
+/// ```
+/// use polyserve_core::{Body, Reply};
+/// use polyserve_core::http::StatusCode;
+///
+/// let reply = Reply::new(StatusCode::CREATED, "application/json", Body::Owned(b"{}".to_vec()));
+/// assert_eq!((reply.status(), reply.body_bytes(&[])), (StatusCode::CREATED, &b"{}"[..]));
+/// assert_eq!(Reply::empty(StatusCode::NO_CONTENT).content_type(), None);
 /// ```
 #[derive(Debug)]
 #[must_use]
 pub struct Reply {
-    pub(crate) status: Status,
-    pub(crate) content_type: Option<Cow<'static, str>>,
+    pub(crate) status: StatusCode,
+    pub(crate) content_type: Option<HeaderValue>,
     pub(crate) etag: Option<ETag>,
-    pub(crate) headers: Vec<(Cow<'static, str>, String)>,
+    pub(crate) headers: Vec<(HeaderName, HeaderValue)>,
     pub(crate) body: Body,
 }
 
@@ -185,90 +135,87 @@ impl From<Vec<u8>> for Body {
 
 impl Reply {
     /// Creates a reply without a body.
-    pub fn empty(status: Status) -> Self {
+    #[inline]
+    pub fn empty(status: StatusCode) -> Self {
+        let status = final_status(status);
         Self { status, content_type: None, etag: None, headers: Vec::new(), body: Body::Static(&[]) }
     }
 
-    /// Creates a reply with a body of this media type, which must be a valid field value.
-    /// [`with_content_type`](Self::with_content_type) sets a media type that is made at run time.
-    pub fn new(status: Status, content_type: &'static str, body: impl Into<Body>) -> Self {
-        debug_assert!(is_field_value(content_type));
-        let content_type = Some(Cow::Borrowed(content_type));
-        Self { status, content_type, etag: None, headers: Vec::new(), body: body.into() }
+    /// Creates a reply with a body of this media type. [`with_header`](Self::with_header) sets a media type that is made at run
+    /// time.
+    ///
+    /// # Panics
+    ///
+    /// Panics if `content_type` is not printable ASCII.
+    #[inline]
+    pub fn new(status: StatusCode, content_type: &'static str, body: impl Into<Body>) -> Self {
+        Self::of_type(status, HeaderValue::from_static(content_type), body.into())
+    }
+
+    /// Creates a reply with a body of this media type.
+    #[inline]
+    pub(super) fn of_type(status: StatusCode, content_type: HeaderValue, body: Body) -> Self {
+        let (status, content_type) = (final_status(status), Some(content_type));
+        Self { status, content_type, etag: None, headers: Vec::new(), body }
     }
 
     /// Creates a reply with status 200 and `value` as JSON.
     ///
     /// # Errors
     ///
-    /// Returns the error of the type's own [`Serialize`](serde::Serialize). A derived one fails only for what JSON cannot
+    /// Returns the error of the type's own [`Serialize`](serde_core::Serialize). A derived one fails only for what JSON cannot
     /// express, such as a map with keys that are no strings.
     ///
     /// ```
     /// use polyserve_core::Reply;
     /// let reply = Reply::json(&[1, 2])?;
-    /// assert_eq!((reply.content_type(), reply.body_bytes(&[])), (Some("application/json"), &b"[1,2]"[..]));
+    /// assert_eq!(reply.content_type().unwrap(), "application/json");
+    /// assert_eq!(reply.body_bytes(&[]), b"[1,2]");
     /// # Ok::<(), serde_json::Error>(())
     /// ```
-    pub fn json(value: &(impl serde::Serialize + ?Sized)) -> Result<Self, serde_json::Error> {
-        Ok(Self::new(Status::OK, "application/json", serde_json::to_vec(value)?))
-    }
-
-    /// Sets the media type of the body, which may be made at run time.
-    ///
-    /// # Errors
-    ///
-    /// Returns [`InvalidHeader`] if the media type is not printable ASCII, or has white space at an end.
-    ///
-    /// ```
-    /// use polyserve_core::{Reply, Status};
-    /// let reply = Reply::new(Status::OK, "text/plain", "a;b").with_content_type(format!("text/{}", "csv"))?;
-    /// assert_eq!(reply.content_type(), Some("text/csv"));
-    /// assert!(reply.with_content_type("text/csv\r\nEvil: 1").is_err());
-    /// # Ok::<(), polyserve_core::InvalidHeader>(())
-    /// ```
-    pub fn with_content_type(mut self, content_type: impl Into<Cow<'static, str>>) -> Result<Self, InvalidHeader> {
-        let content_type = content_type.into();
-        if content_type.is_empty() || !is_field_value(&content_type) {
-            return Err(InvalidHeader { name: Cow::Borrowed("Content-Type") });
-        }
-        self.content_type = Some(content_type);
-        Ok(self)
+    pub fn json(value: &(impl serde_core::Serialize + ?Sized)) -> Result<Self, serde_json::Error> {
+        Ok(Self::of_type(StatusCode::OK, APPLICATION_JSON, serde_json::to_vec(value)?.into()))
     }
 
     /// Creates a reply with status 200 and a plain text.
     ///
     /// ```
-    /// use polyserve_core::{Reply, Status};
+    /// use polyserve_core::Reply;
+    /// use polyserve_core::http::StatusCode;
     ///
     /// let reply = Reply::text("Hello!");
-    /// assert_eq!((reply.status(), reply.content_type()), (Status::OK, Some("text/plain; charset=utf-8")));
+    /// assert_eq!(reply.status(), StatusCode::OK);
+    /// assert_eq!(reply.content_type().unwrap(), "text/plain; charset=utf-8");
     /// ```
     pub fn text(text: impl Into<Cow<'static, str>>) -> Self {
         let body = match text.into() {
             Cow::Borrowed(text) => Body::from(text),
             Cow::Owned(text) => Body::from(text),
         };
-        Self::new(Status::OK, "text/plain; charset=utf-8", body)
+        Self::of_type(StatusCode::OK, const { HeaderValue::from_static("text/plain; charset=utf-8") }, body)
     }
 
     /// Creates an error reply. Its body follows RFC 9457; `detail` is one sentence that states what was wrong.
     ///
     /// ```
-    /// use polyserve_core::{Reply, Status};
-    /// let reply = Reply::problem(Status::CONFLICT, "The name is taken.");
+    /// use polyserve_core::Reply;
+    /// use polyserve_core::http::StatusCode;
+    /// let reply = Reply::problem(StatusCode::CONFLICT, "The name is taken.");
     /// let json = r#"{"type":"about:blank","title":"Conflict","status":409,"detail":"The name is taken."}"#;
     /// assert_eq!(reply.body_bytes(&[]), json.as_bytes());
     /// ```
-    pub fn problem(status: Status, detail: impl fmt::Display) -> Self {
-        Self::new(status, Problem::<&str>::MEDIA_TYPE, Problem { status, detail }.to_json())
+    pub fn problem(status: StatusCode, detail: impl fmt::Display) -> Self {
+        let status = final_status(status);
+        let media_type = const { HeaderValue::from_static(Problem::<&str>::MEDIA_TYPE) };
+        Self::of_type(status, media_type, Problem { status, detail }.to_json().into())
     }
 
     /// Sets the body, in place of an earlier one. The media type stays as it is.
     ///
     /// ```
-    /// use polyserve_core::{Reply, Status};
-    /// let reply = Reply::empty(Status::OK).with_body("bytes of no media type");
+    /// use polyserve_core::Reply;
+    /// use polyserve_core::http::StatusCode;
+    /// let reply = Reply::empty(StatusCode::OK).with_body("bytes of no media type");
     /// assert_eq!((reply.content_type(), reply.body_bytes(&[])), (None, &b"bytes of no media type"[..]));
     /// ```
     pub fn with_body(mut self, body: impl Into<Body>) -> Self {
@@ -289,53 +236,95 @@ impl Reply {
         self
     }
 
-    /// Adds a header field. A reply has one `ETag`: a new one replaces that of [`with_etag`](Self::with_etag), and an earlier field.
+    /// Adds a header field. Its name and value are converted, for example from texts. [`with_field`](Self::with_field) takes
+    /// a field that needs no conversion.
     ///
     /// # Errors
     ///
-    /// Returns [`InvalidHeader`] if the name is not a token, if the value is not printable ASCII or has white space at an
-    /// end, or if the server sets the field itself: `Connection`, `Content-Length`, `Content-Type`, `Date`, `Keep-Alive`,
-    /// `Server`, `Trailer`, `Transfer-Encoding` and `Upgrade`.
+    /// Returns [`InvalidHeader`] if the name or the value cannot be converted, if the value has white space at an end, or if the
+    /// server sets the field itself: `Connection`, `Content-Length`, `Date`, `Keep-Alive`, `Server`, `Trailer`,
+    /// `Transfer-Encoding` and `Upgrade`.
     ///
     /// ```
     /// use polyserve_core::Reply;
-    /// let reply = Reply::text("hello").with_header("Cache-Control", "no-store")?;
-    /// assert_eq!(reply.headers().next(), Some(("Cache-Control", "no-store")));
+    /// use polyserve_core::http::header::{CACHE_CONTROL, CONTENT_TYPE};
+    ///
+    /// let reply = Reply::text("a;b").with_header("Cache-Control", "no-store")?;
+    /// assert_eq!(reply.headers().next().unwrap(), (&CACHE_CONTROL, &"no-store".parse()?));
+    /// let reply = reply.with_header(CONTENT_TYPE, format!("text/{}", "csv"))?;
+    /// assert_eq!(reply.content_type().unwrap(), "text/csv");
     /// assert!(Reply::text("hello").with_header("Date", "today").is_err());
-    /// # Ok::<(), polyserve_core::InvalidHeader>(())
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn with_header(
-        mut self,
-        name: impl Into<Cow<'static, str>>,
-        value: impl Into<String>,
+        self,
+        name: impl TryInto<HeaderName>,
+        value: impl TryInto<HeaderValue>,
     ) -> Result<Self, InvalidHeader> {
-        let (name, value) = (name.into(), value.into());
-        let reserved = RESERVED.iter().any(|reserved| reserved.eq_ignore_ascii_case(&name));
-        if reserved || !is_token(&name) || !is_field_value(&value) {
-            return Err(InvalidHeader { name });
+        let name = name.try_into().map_err(|_| InvalidHeader::Name)?;
+        if is_set_by_the_server(&name) {
+            return Err(InvalidHeader::Reserved { name });
         }
-        if ETAG.eq_ignore_ascii_case(&name) {
+        match value.try_into() {
+            Ok(value) if !has_outer_space(&value) => Ok(self.with_field(name, value)),
+            _ => Err(InvalidHeader::Value { name }),
+        }
+    }
+
+    /// Adds a header field. A `Content-Type` and an `ETag` replace an earlier one.
+    ///
+    /// White space at the ends of the value is removed. A field that the server sets itself is left out: see
+    /// [`with_header`](Self::with_header).
+    ///
+    /// ```
+    /// use polyserve_core::http::HeaderValue;
+    /// use polyserve_core::http::header::{ALLOW, DATE};
+    /// use polyserve_core::Reply;
+    ///
+    /// let reply = Reply::text("hello").with_field(ALLOW, HeaderValue::from_static("GET"));
+    /// assert_eq!(reply.with_field(DATE, HeaderValue::from_static("today")).headers().count(), 1);
+    /// ```
+    pub fn with_field(mut self, name: HeaderName, value: HeaderValue) -> Self {
+        if is_set_by_the_server(&name) {
+            return self;
+        }
+        let value = if has_outer_space(&value) {
+            HeaderValue::from_bytes(value.as_bytes().trim_ascii()).unwrap_or(value)
+        } else {
+            value
+        };
+        if name == CONTENT_TYPE {
+            self.content_type = Some(value);
+            return self;
+        }
+        if name == ETAG {
             self.remove_etag();
         }
         self.headers.push((name, value));
-        Ok(self)
+        self
     }
 
     fn remove_etag(&mut self) {
         self.etag = None;
-        self.headers.retain(|(name, _)| !ETAG.eq_ignore_ascii_case(name));
+        self.headers.retain(|(name, _)| name != ETAG);
     }
 
     /// Returns the status.
     #[inline]
-    pub fn status(&self) -> Status {
+    pub fn status(&self) -> StatusCode {
         self.status
+    }
+
+    /// Whether an answer with this status has neither a body nor a `Content-Length` (RFC 9110): 204 and 304.
+    #[inline]
+    pub fn is_bodiless(&self) -> bool {
+        matches!(self.status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED)
     }
 
     /// Returns the media type of the body, if there is one.
     #[inline]
-    pub fn content_type(&self) -> Option<&str> {
-        self.content_type.as_deref()
+    pub fn content_type(&self) -> Option<&HeaderValue> {
+        self.content_type.as_ref()
     }
 
     /// Returns the tag that [`with_etag`](Self::with_etag) has set, if there is one.
@@ -344,10 +333,44 @@ impl Reply {
         self.etag
     }
 
-    /// Returns the header fields that were added, without the `ETag` of [`etag`](Self::etag).
+    /// Returns the header fields that were added, without the `Content-Type` and without the `ETag` of [`etag`](Self::etag).
     #[inline]
-    pub fn headers(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.headers.iter().map(|(name, value)| (&**name, value.as_str()))
+    pub fn headers(&self) -> impl Iterator<Item = (&HeaderName, &HeaderValue)> {
+        self.headers.iter().map(|(name, value)| (name, value))
+    }
+
+    /// Moves all header fields into `headers`, and returns the body. The length of a body that was
+    /// [omitted](Body::Omitted) is one of them.
+    ///
+    /// Cost: an allocation for an [`etag`](Self::etag) and for a length, and what the map allocates.
+    ///
+    /// ```
+    /// use polyserve_core::http::HeaderMap;
+    /// use polyserve_core::Reply;
+    ///
+    /// let mut headers = HeaderMap::new();
+    /// let body = Reply::text("hello").move_headers(&mut headers);
+    /// assert_eq!(headers["content-type"], "text/plain; charset=utf-8");
+    /// assert_eq!(&*body.into_bytes(Vec::new()), b"hello");
+    /// ```
+    pub fn move_headers(self, headers: &mut HeaderMap) -> Body {
+        if !self.is_bodiless()
+            && let Some(content_type) = self.content_type
+        {
+            headers.insert(CONTENT_TYPE, content_type);
+        }
+        if let Body::Omitted(length) = self.body {
+            headers.insert(CONTENT_LENGTH, length.into());
+        }
+        if let Some(etag) = self.etag
+            && let Ok(etag) = HeaderValue::from_bytes(&etag.text())
+        {
+            headers.insert(ETAG, etag);
+        }
+        for (name, value) in self.headers {
+            headers.append(name, value);
+        }
+        self.body
     }
 
     /// Returns the body.
@@ -389,38 +412,60 @@ impl Reply {
     }
 }
 
-const ETAG: &str = "ETag";
+/// The media type of JSON.
+pub(super) const APPLICATION_JSON: HeaderValue = HeaderValue::from_static("application/json");
 
-const RESERVED: [&str; 9] = [
-    "Connection",
-    "Content-Length",
-    "Content-Type",
-    "Date",
-    "Keep-Alive",
-    "Server",
-    "Trailer",
-    "Transfer-Encoding",
-    "Upgrade",
-];
-
-fn is_token(name: &str) -> bool {
-    !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b))
+/// Whether a server sets the field, because it frames the message or names the server.
+fn is_set_by_the_server(name: &HeaderName) -> bool {
+    matches!(
+        name.as_str(),
+        "connection"
+            | "content-length"
+            | "date"
+            | "keep-alive"
+            | "server"
+            | "trailer"
+            | "transfer-encoding"
+            | "upgrade"
+    )
 }
 
-fn is_field_value(value: &str) -> bool {
-    value.trim() == value && value.bytes().all(|b| (b' '..=b'~').contains(&b))
+/// Whether a value has white space at an end. That would not be a part of the value (RFC 9110, 5.5).
+fn has_outer_space(value: &HeaderValue) -> bool {
+    let value = value.as_bytes();
+    value.trim_ascii().len() < value.len()
 }
 
 /// The error for a header field that a reply cannot have.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct InvalidHeader {
-    /// The name of the field.
-    pub name: Cow<'static, str>,
+#[non_exhaustive]
+pub enum InvalidHeader {
+    /// The name is not a token.
+    Name,
+    /// The value has a control character, or white space at an end.
+    Value {
+        /// The name of the field.
+        name: HeaderName,
+    },
+    /// The server sets the field itself.
+    Reserved {
+        /// The name of the field.
+        name: HeaderName,
+    },
 }
 
 impl fmt::Display for InvalidHeader {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the header field {:?} is set by the server itself, or its name or value is not valid", self.name)
+        match self {
+            Self::Name => write!(f, "the name of a header field is not valid: it is a token, such as cache-control"),
+            Self::Value { name } => {
+                write!(
+                    f,
+                    "the value of the header field {name} is not valid: it has a control character, or white space at an end"
+                )
+            }
+            Self::Reserved { name } => write!(f, "the header field {name} is set by the server itself"),
+        }
     }
 }
 
@@ -429,14 +474,15 @@ impl Error for InvalidHeader {}
 /// The body of an error reply (RFC 9457).
 ///
 /// ```
-/// use polyserve_core::{Problem, Status};
-/// let problem = Problem { status: Status::NOT_FOUND, detail: "There is no account 7." };
+/// use polyserve_core::Problem;
+/// use polyserve_core::http::StatusCode;
+/// let problem = Problem { status: StatusCode::NOT_FOUND, detail: "There is no account 7." };
 /// assert!(problem.to_json().contains(r#""title":"Not Found","status":404"#));
 /// ```
 #[derive(Debug)]
 pub struct Problem<D> {
     /// The status.
-    pub status: Status,
+    pub status: StatusCode,
     /// One sentence that states what was wrong.
     pub detail: D,
 }
@@ -448,41 +494,93 @@ impl<D: fmt::Display> Problem<D> {
     /// Returns the JSON.
     pub fn to_json(&self) -> String {
         let detail = serde_json::Value::String(self.detail.to_string());
-        let (title, status) = (self.status.reason(), self.status.code());
+        let (title, status) = (reason_phrase(self.status), self.status.as_u16());
         format!(r#"{{"type":"about:blank","title":"{title}","status":{status},"detail":{detail}}}"#)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use http::header::LOCATION;
+
     use super::*;
 
     #[test]
     fn a_header_cannot_break_out_of_its_line() {
-        for (name, value) in
-            [("X-A", "b\r\nEvil: 1"), ("X A", "b"), ("", "b"), ("Content-Length", "3"), ("X", "\u{e9}")]
-        {
-            let expected = InvalidHeader { name: name.into() };
-            assert_eq!(Reply::empty(Status::OK).with_header(name, value).unwrap_err(), expected);
-            assert_eq!(Reply::empty(Status::OK).with_header(name.to_owned(), value).unwrap_err(), expected);
+        let x_a = || HeaderName::from_static("x-a");
+        for (name, value, expected) in [
+            ("X-A", "b\r\nEvil: 1", InvalidHeader::Value { name: x_a() }),
+            ("X-A", "b\0", InvalidHeader::Value { name: x_a() }),
+            ("X-A", " b", InvalidHeader::Value { name: x_a() }),
+            ("X A", "b", InvalidHeader::Name),
+            ("X-A: b\r\nEvil", "1", InvalidHeader::Name),
+            ("", "b", InvalidHeader::Name),
+            ("Content-Length", "3", InvalidHeader::Reserved { name: CONTENT_LENGTH }),
+        ] {
+            assert_eq!(Reply::empty(StatusCode::OK).with_header(name, value).unwrap_err(), expected);
+            assert_eq!(Reply::empty(StatusCode::OK).with_header(name.to_owned(), value).unwrap_err(), expected);
         }
-        for content_type in ["", "text/plain\r\nEvil: 1", " text/plain", "text/\u{e9}"] {
-            assert!(Reply::text("a").with_content_type(content_type.to_owned()).is_err(), "{content_type:?}");
+        for content_type in ["text/plain\r\nEvil: 1", " text/plain"] {
+            assert!(Reply::text("a").with_header(CONTENT_TYPE, content_type).is_err(), "{content_type:?}");
         }
-        let reply = Reply::empty(Status::CREATED).with_header("Location", "/1").unwrap();
-        assert_eq!(reply.headers().collect::<Vec<_>>(), [("Location", "/1")]);
+        let reply = Reply::empty(StatusCode::CREATED).with_header("Location", "/1").unwrap();
+        assert_eq!(reply.headers().collect::<Vec<_>>(), [(&LOCATION, &HeaderValue::from_static("/1"))]);
+    }
+
+    /// A value is any that the `http` crate takes, also one that is not ASCII.
+    #[test]
+    fn a_field_replaces_is_added_or_is_left_out() {
+        let value = |bytes: &[u8]| HeaderValue::from_bytes(bytes).unwrap();
+        let reply = Reply::text("a").with_field(CONTENT_TYPE, value(b"text/\xe9"));
+        assert_eq!(reply.content_type(), Some(&value(b"text/\xe9")));
+        let x_a = HeaderName::from_static("x-a");
+        let reply = reply.with_field(x_a.clone(), value(b" \xff\t")).with_header("X-A", "\u{e9}").unwrap();
+        assert_eq!(reply.headers().collect::<Vec<_>>(), [(&x_a, &value(b"\xff")), (&x_a, &value(b"\xc3\xa9"))]);
+        for name in ["connection", "content-length", "date", "keep-alive", "server", "transfer-encoding"] {
+            assert_eq!(Reply::text("a").with_field(HeaderName::from_static(name), value(b"1")).headers().count(), 0);
+        }
+    }
+
+    #[test]
+    fn the_header_fields_of_a_reply_become_a_map() {
+        let tag = ETag::of(b"hello");
+        let reply =
+            Reply::text("hello").with_etag(tag).with_header("Vary", "a").unwrap().with_header("vary", "b").unwrap();
+        let mut headers = HeaderMap::new();
+        assert_eq!(&*reply.move_headers(&mut headers).into_bytes(Vec::new()), b"hello");
+        let shown: Vec<_> = headers.iter().map(|(name, value)| (name.as_str(), value.to_str().unwrap())).collect();
+        let tag = tag.to_string();
+        let expected = [("content-type", "text/plain; charset=utf-8"), ("etag", &*tag), ("vary", "a"), ("vary", "b")];
+        assert_eq!(shown, expected);
+        headers.clear();
+        Reply::text("").with_body(Body::Omitted(7)).move_headers(&mut headers);
+        assert_eq!((headers.len(), &headers["content-length"]), (2, &HeaderValue::from(7)));
+        headers.clear();
+        let _ = Reply::new(StatusCode::NOT_MODIFIED, "text/plain", "").move_headers(&mut headers);
+        assert!(headers.is_empty(), "{headers:?}");
     }
 
     #[test]
     fn a_problem_is_json() {
-        let reply = Reply::problem(Status::BAD_REQUEST, "a \"quoted\"\nline");
+        let reply = Reply::problem(StatusCode::BAD_REQUEST, "a \"quoted\"\nline");
         let body: serde_json::Value = serde_json::from_slice(reply.body_bytes(&[])).unwrap();
         assert_eq!((body["status"].as_u64(), body["detail"].as_str()), (Some(400), Some("a \"quoted\"\nline")));
     }
 
     #[test]
-    fn codes_outside_the_final_ones_are_refused() {
-        assert_eq!(Status::new(200), Some(Status::OK));
-        assert_eq!((Status::new(100), Status::new(600)), (None, None));
+    fn a_status_that_is_not_final_becomes_500() {
+        for code in [100, 101, 199, 600, 999] {
+            let status = StatusCode::from_u16(code).unwrap();
+            let problem = Reply::problem(status, "a detail");
+            for reply in [&Reply::empty(status), &Reply::new(status, "text/plain", "a"), &problem] {
+                assert_eq!(reply.status(), StatusCode::INTERNAL_SERVER_ERROR, "{code}");
+            }
+            let body: serde_json::Value = serde_json::from_slice(problem.body_bytes(&[])).unwrap();
+            assert_eq!((body["status"].as_u64(), body["title"].as_str()), (Some(500), Some("Internal Server Error")));
+        }
+        for code in [200, 299, 418, 599] {
+            let status = StatusCode::from_u16(code).unwrap();
+            assert_eq!(Reply::empty(status).status(), status);
+        }
     }
 }

@@ -3,66 +3,28 @@
 use std::fmt;
 use std::net::SocketAddr;
 
-/// The methods that reach a service: those of RFC 9110 except CONNECT and TRACE, and PATCH of RFC 5789.
+use http::{Method, Version};
+
+/// Returns the method of this name, if it reaches a service: the methods of RFC 9110 except CONNECT and TRACE, and PATCH of
+/// RFC 5789. A server answers others with 501. Names are case-sensitive.
 ///
 /// ```
-/// use polyserve_core::Method;
-/// assert_eq!(Method::parse("PATCH"), Some(Method::Patch));
-/// assert_eq!((Method::parse("patch"), Method::Get.as_str()), (None, "GET"));
+/// use polyserve_core::http::Method;
+/// use polyserve_core::known_method;
+/// assert_eq!((known_method("PATCH"), known_method("patch")), (Some(&Method::PATCH), None));
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[allow(missing_docs)]
-#[non_exhaustive]
-pub enum Method {
-    Get,
-    Head,
-    Post,
-    Put,
-    Delete,
-    Options,
-    Patch,
-}
-
-impl Method {
-    /// Parses a method's name, which is case-sensitive. Returns `None` if it is not one of these methods.
-    #[inline]
-    pub fn parse(name: &str) -> Option<Self> {
-        Some(match name {
-            "GET" => Self::Get,
-            "PUT" => Self::Put,
-            "HEAD" => Self::Head,
-            "POST" => Self::Post,
-            "DELETE" => Self::Delete,
-            "OPTIONS" => Self::Options,
-            "PATCH" => Self::Patch,
-            _ => return None,
-        })
-    }
-
-    /// Returns the name of the method.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Get => "GET",
-            Self::Head => "HEAD",
-            Self::Post => "POST",
-            Self::Put => "PUT",
-            Self::Delete => "DELETE",
-            Self::Options => "OPTIONS",
-            Self::Patch => "PATCH",
-        }
-    }
-}
-
-/// The HTTP version of a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[non_exhaustive]
-pub enum Version {
-    /// HTTP/1.0.
-    Http10,
-    /// HTTP/1.1.
-    Http11,
-    /// HTTP/2.
-    Http2,
+#[inline]
+pub fn known_method(name: &str) -> Option<&'static Method> {
+    Some(match name {
+        "GET" => &Method::GET,
+        "PUT" => &Method::PUT,
+        "HEAD" => &Method::HEAD,
+        "POST" => &Method::POST,
+        "DELETE" => &Method::DELETE,
+        "OPTIONS" => &Method::OPTIONS,
+        "PATCH" => &Method::PATCH,
+        _ => return None,
+    })
 }
 
 /// A header field of a request.
@@ -84,11 +46,12 @@ impl fmt::Debug for Header<'_> {
 ///
 /// ```
 /// use polyserve_core::{Header, Headers};
+/// use polyserve_core::http::header::ACCEPT;
 ///
 /// let fields = [Header { name: "Accept", value: b"text/plain" }, Header { name: "accept", value: b"text/html" }];
 /// let headers = Headers::new(&fields);
-/// assert_eq!(headers.get("ACCEPT"), Some(&b"text/plain"[..]));
-/// assert_eq!((headers.all("accept").count(), headers.iter().count()), (2, 2));
+/// assert_eq!(headers.get(&ACCEPT), Some(&b"text/plain"[..]));
+/// assert_eq!((headers.all(&ACCEPT).count(), headers.get("X-Request-Id")), (2, None));
 /// ```
 #[derive(Clone, Copy)]
 pub struct Headers<'a> {
@@ -102,15 +65,18 @@ impl<'a> Headers<'a> {
         Self { fields }
     }
 
-    /// Returns the first value of the field `name`, ignoring case.
+    /// Returns the first value of the field `name`: a [`HeaderName`](http::HeaderName), or a text in any case.
+    ///
+    /// Cost: a comparison with the names of the fields. No allocation.
     #[inline]
-    pub fn get(self, name: &str) -> Option<&'a [u8]> {
+    pub fn get(self, name: &(impl AsRef<str> + ?Sized)) -> Option<&'a [u8]> {
         self.all(name).next()
     }
 
-    /// Returns every value of the field `name`, ignoring case.
+    /// Returns every value of the field `name`, as [`get`](Self::get) does.
     #[inline]
-    pub fn all(self, name: &str) -> impl Iterator<Item = &'a [u8]> {
+    pub fn all(self, name: &(impl AsRef<str> + ?Sized)) -> impl Iterator<Item = &'a [u8]> {
+        let name = name.as_ref();
         self.fields.iter().filter(move |field| field.name.eq_ignore_ascii_case(name)).map(|field| field.value)
     }
 
@@ -130,14 +96,15 @@ impl fmt::Debug for Headers<'_> {
 /// The head of a request.
 ///
 /// ```
-/// use polyserve_core::{Head, Headers, Method, Version};
-/// let head = Head { method: Method::Get, target: "/a?b=c", version: Version::Http11, headers: Headers::new(&[]) };
+/// use polyserve_core::{Head, Headers};
+/// use polyserve_core::http::{Method, Version};
+/// let head = Head { method: &Method::GET, target: "/a?b=c", version: Version::HTTP_11, headers: Headers::new(&[]) };
 /// assert_eq!((head.path(), head.query()), ("/a", Some("b=c")));
 /// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Head<'a> {
     /// The method.
-    pub method: Method,
+    pub method: &'a Method,
     /// The request target as the client sent it: `/path?query`, `http://host/path` or `*`. Up to the query its bytes are those
     /// of a URI, and each `%` is followed by two hexadecimal digits. The query may have other bytes too, as browsers send them.
     pub target: &'a str,
@@ -168,11 +135,11 @@ impl<'a> Head<'a> {
 }
 
 /// Returns the path of an absolute-form target. An empty one is `/`, or `*` in OPTIONS without a query.
-fn after_authority(target: &str, method: Method) -> &str {
+fn after_authority<'a>(target: &'a str, method: &Method) -> &'a str {
     let rest = target.split_once("://").map_or(target, |(_, rest)| rest);
     match rest.find(['/', '?']) {
         Some(at) if rest.as_bytes().get(at) == Some(&b'/') => rest.get(at..).unwrap_or("/"),
-        None if method == Method::Options => "*",
+        None if method == Method::OPTIONS => "*",
         _ => "/",
     }
 }
@@ -180,8 +147,9 @@ fn after_authority(target: &str, method: Method) -> &str {
 /// A request with its complete body.
 ///
 /// ```
-/// use polyserve_core::{Head, Headers, Method, Request, Version};
-/// let head = Head { method: Method::Get, target: "/", version: Version::Http11, headers: Headers::new(&[]) };
+/// use polyserve_core::{Head, Headers, Request};
+/// use polyserve_core::http::{Method, Version};
+/// let head = Head { method: &Method::GET, target: "/", version: Version::HTTP_11, headers: Headers::new(&[]) };
 /// let request = Request::new(head, b"").with_peer(Some(([127, 0, 0, 1], 40_000).into()));
 /// assert_eq!(request.peer.map(|peer| peer.to_string()), Some(String::from("127.0.0.1:40000")));
 /// ```
@@ -223,10 +191,12 @@ impl<'a> Request<'a> {
 
 #[cfg(test)]
 mod tests {
+    use http::header::HOST;
+
     use super::*;
 
     fn head(target: &str) -> Head<'_> {
-        Head { method: Method::Get, target, version: Version::Http11, headers: Headers::new(&[]) }
+        Head { method: &Method::GET, target, version: Version::HTTP_11, headers: Headers::new(&[]) }
     }
 
     #[test]
@@ -244,7 +214,7 @@ mod tests {
         for (target, path) in
             [("http://a", "*"), ("http://a:80", "*"), ("http://a/", "/"), ("http://a?q", "/"), ("/1", "/1")]
         {
-            let options = Head { method: Method::Options, ..head(target) };
+            let options = Head { method: &Method::OPTIONS, ..head(target) };
             assert_eq!(options.path(), path, "OPTIONS {target}");
         }
     }
@@ -252,13 +222,13 @@ mod tests {
     #[test]
     fn methods_are_case_sensitive_and_names_of_fields_are_not() {
         for name in ["GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"] {
-            assert_eq!(Method::parse(name).unwrap().as_str(), name);
+            assert_eq!(known_method(name).unwrap().as_str(), name);
         }
-        for name in ["get", "TRACE", "CONNECT", "BREW", ""] {
-            assert_eq!(Method::parse(name), None);
+        for name in ["get", "TRACE", "CONNECT", "QUERY", "BREW", ""] {
+            assert_eq!(known_method(name), None);
         }
         let fields = [Header { name: "HoSt", value: b"a" }, Header { name: "host", value: b"b" }];
-        assert_eq!(Headers::new(&fields).all("Host").count(), 2);
+        assert_eq!((Headers::new(&fields).all("Host").count(), Headers::new(&fields).all(&HOST).count()), (2, 2));
         assert_eq!(Headers::new(&fields).get("HOST"), Some(&b"a"[..]));
     }
 }

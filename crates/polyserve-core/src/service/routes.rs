@@ -6,8 +6,11 @@ use std::error::Error;
 use std::fmt;
 use std::sync::Arc;
 
+use http::header::ALLOW;
+use http::{HeaderValue, Method, StatusCode};
+
 use super::ready::Ready;
-use super::{EntityService, Head, Method, Reply, Request, Service, Status, path};
+use super::{EntityService, Head, Reply, Request, Service, path};
 use crate::answer::Answer;
 use crate::entity::Identifiable;
 use crate::repo::EntityRepo;
@@ -136,7 +139,7 @@ impl Routes {
         });
         match found.map(|(_, service)| service).or(self.otherwise.as_ref()) {
             Some(service) => Ok(&**service),
-            None => Err(Reply::problem(Status::NOT_FOUND, "There is nothing at this path.")),
+            None => Err(Reply::problem(StatusCode::NOT_FOUND, "There is nothing at this path.")),
         }
     }
 }
@@ -158,14 +161,14 @@ impl Service for Routes {
 }
 
 /// Returns the answer to a request for `*`, the server as a whole.
-fn server_options(method: Method) -> Reply {
-    const ALLOW: &str = "GET, HEAD, POST, PUT, DELETE, OPTIONS, PATCH";
-    let reply = match method {
-        Method::Options => Reply::empty(Status::NO_CONTENT),
-        _ => Reply::problem(Status::METHOD_NOT_ALLOWED, "Only OPTIONS asks about the server as a whole."),
+fn server_options(method: &Method) -> Reply {
+    let (reply, allow) = if method == Method::OPTIONS {
+        (Reply::empty(StatusCode::NO_CONTENT), "GET, HEAD, POST, PUT, DELETE, OPTIONS, PATCH")
+    } else {
+        let detail = "Only OPTIONS asks about the server as a whole.";
+        (Reply::problem(StatusCode::METHOD_NOT_ALLOWED, detail), "OPTIONS")
     };
-    let allow = if method == Method::Options { ALLOW } else { "OPTIONS" };
-    reply.with_header("Allow", allow).expect("Allow is a valid header field")
+    reply.with_field(ALLOW, HeaderValue::from_static(allow))
 }
 
 impl fmt::Debug for Routes {
@@ -219,8 +222,9 @@ impl Error for InvalidRoute {}
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Body, Headers, Version};
+    use super::super::{Body, Headers, known_method};
     use super::*;
+    use http::Version;
 
     /// Answers with a name, by its head alone if its name begins with `!`.
     struct Named(&'static str);
@@ -228,19 +232,19 @@ mod tests {
     impl Service for Named {
         fn call(&self, request: Request<'_>, body: &mut Vec<u8>) -> Answer<Reply> {
             body.extend_from_slice(request.head.target.as_bytes());
-            Answer::Now(Reply::new(Status::OK, self.0, Body::InPlace))
+            Answer::Now(Reply::new(StatusCode::OK, self.0, Body::InPlace))
         }
         fn head(&self, _: &Head<'_>) -> Option<Reply> {
-            self.0.starts_with('!').then(|| Reply::new(Status::OK, self.0, Body::Static(b"")))
+            self.0.starts_with('!').then(|| Reply::new(StatusCode::OK, self.0, Body::Static(b"")))
         }
     }
 
-    fn head(method: Method, target: &str) -> Head<'_> {
-        Head { method, target, version: Version::Http11, headers: Headers::new(&[]) }
+    fn head<'a>(method: &'a Method, target: &'a str) -> Head<'a> {
+        Head { method, target, version: Version::HTTP_11, headers: Headers::new(&[]) }
     }
 
     /// Returns the answer and the bytes in the buffer.
-    fn call(routes: &Routes, method: Method, target: &str) -> (Reply, Vec<u8>) {
+    fn call(routes: &Routes, method: &Method, target: &str) -> (Reply, Vec<u8>) {
         let mut body = Vec::new();
         let answer = routes.call(Request::new(head(method, target), b""), &mut body);
         (answer.wait(), body)
@@ -270,37 +274,41 @@ mod tests {
             ("http://host:1/a/b?q", "/a/b"),
             ("http://host/z", "/z"),
         ] {
-            let (reply, body) = call(&routes, Method::Get, target);
-            assert_eq!((reply.status(), reply.content_type()), (Status::OK, Some(service)), "{target}");
+            let (reply, body) = call(&routes, &Method::GET, target);
+            assert_eq!(
+                (reply.status(), reply.content_type().unwrap()),
+                (StatusCode::OK, &HeaderValue::from_static(service)),
+                "{target}"
+            );
             assert_eq!(body, target.as_bytes(), "the service gets the whole target");
         }
         for target in ["/", "/abc", "/b", "/A", "//a", "/%61", "/?/a", "http://host", "http://a/b/a"] {
-            let (reply, _) = call(&routes, Method::Put, target);
-            assert_eq!(reply.status(), Status::NOT_FOUND, "{target}");
-            assert_eq!(reply.content_type(), Some("application/problem+json"));
-            assert_eq!(routes.head(&head(Method::Put, target)).unwrap().status(), Status::NOT_FOUND);
+            let (reply, _) = call(&routes, &Method::PUT, target);
+            assert_eq!(reply.status(), StatusCode::NOT_FOUND, "{target}");
+            assert_eq!(reply.content_type().unwrap(), "application/problem+json");
+            assert_eq!(routes.head(&head(&Method::PUT, target)).unwrap().status(), StatusCode::NOT_FOUND);
         }
     }
 
     #[test]
     fn the_head_reaches_the_same_service() {
         let routes = Routes::new().at("/a", Named("!a")).unwrap().at("/a/b", Named("b")).unwrap();
-        assert_eq!(routes.head(&head(Method::Put, "/a/c")).unwrap().content_type(), Some("!a"));
-        assert!(routes.head(&head(Method::Put, "/a/b")).is_none());
+        assert_eq!(routes.head(&head(&Method::PUT, "/a/c")).unwrap().content_type().unwrap(), "!a");
+        assert!(routes.head(&head(&Method::PUT, "/a/b")).is_none());
         let routes = routes.otherwise(Named("!rest"));
-        assert_eq!(routes.head(&head(Method::Put, "/c")).unwrap().content_type(), Some("!rest"));
-        assert_eq!(call(&routes, Method::Get, "/c").0.content_type(), Some("!rest"));
+        assert_eq!(routes.head(&head(&Method::PUT, "/c")).unwrap().content_type().unwrap(), "!rest");
+        assert_eq!(call(&routes, &Method::GET, "/c").0.content_type().unwrap(), "!rest");
     }
 
     #[test]
     fn the_server_as_a_whole_is_no_path() {
         for routes in [routes(), routes().otherwise(Named("rest"))] {
-            let (reply, _) = call(&routes, Method::Options, "*");
-            assert_eq!(reply.status(), Status::NO_CONTENT);
-            let allow = reply.headers().find(|(name, _)| *name == "Allow").unwrap().1;
-            assert!(allow.split(", ").all(|name| Method::parse(name).is_some()), "{allow}");
+            let (reply, _) = call(&routes, &Method::OPTIONS, "*");
+            assert_eq!(reply.status(), StatusCode::NO_CONTENT);
+            let allow = reply.headers().find(|(name, _)| **name == ALLOW).unwrap().1.to_str().unwrap();
+            assert!(allow.split(", ").all(|name| known_method(name).is_some()), "{allow}");
             assert!(["GET", "POST", "PATCH"].iter().all(|name| allow.contains(name)), "{allow}");
-            assert_eq!(call(&routes, Method::Get, "*").0.status(), Status::METHOD_NOT_ALLOWED);
+            assert_eq!(call(&routes, &Method::GET, "*").0.status(), StatusCode::METHOD_NOT_ALLOWED);
         }
     }
 

@@ -10,7 +10,9 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use polyserve::{Answer, Body, Head, Reply, Request, Service, Status, get_only, timer};
+use polyserve::http::header::RETRY_AFTER;
+use polyserve::http::{HeaderValue, StatusCode};
+use polyserve::{Answer, Body, Head, Reply, Request, Service, get_only, timer};
 
 use super::file_readers::{FileRead, FileReaders};
 
@@ -113,7 +115,7 @@ impl Service for Page {
 impl Source {
     fn page(&self) -> Answer<Reply> {
         match self {
-            Self::Memory => Answer::Now(Reply::new(Status::OK, MEDIA_TYPE, Body::Static(PAGE))),
+            Self::Memory => Answer::Now(Reply::new(StatusCode::OK, MEDIA_TYPE, Body::Static(PAGE))),
             Self::File(readers) => readers.read().map(reply),
         }
     }
@@ -121,13 +123,12 @@ impl Source {
 
 fn reply(read: FileRead) -> Reply {
     match read {
-        FileRead::Content(content) => Reply::new(Status::OK, MEDIA_TYPE, Body::Owned(content)),
+        FileRead::Content(content) => Reply::new(StatusCode::OK, MEDIA_TYPE, Body::Owned(content)),
         FileRead::Full => {
-            Reply::problem(Status::SERVICE_UNAVAILABLE, "Too many requests wait for the file to be read.")
-                .with_header("Retry-After", "1")
-                .expect("Retry-After is a valid header field")
+            Reply::problem(StatusCode::SERVICE_UNAVAILABLE, "Too many requests wait for the file to be read.")
+                .with_field(RETRY_AFTER, HeaderValue::from_static("1"))
         }
-        FileRead::Failed => Reply::problem(Status::INTERNAL_SERVER_ERROR, "The file of the page cannot be read."),
+        FileRead::Failed => Reply::problem(StatusCode::INTERNAL_SERVER_ERROR, "The file of the page cannot be read."),
     }
 }
 
@@ -149,13 +150,15 @@ mod tests {
         fs::write(&path, "two").unwrap();
         assert_eq!(get().body_bytes(&[]), b"two");
         fs::remove_file(&path).unwrap();
-        assert_eq!(get().status(), Status::INTERNAL_SERVER_ERROR);
+        assert_eq!(get().status(), StatusCode::INTERNAL_SERVER_ERROR);
         assert_eq!(Page::default().from_file(&path).unwrap_err().kind(), io::ErrorKind::NotFound);
     }
 
     #[test]
     fn a_full_queue_is_a_503_with_a_time_to_come_back() {
         let full = reply(FileRead::Full);
-        assert_eq!((full.status(), full.headers().next()), (Status::SERVICE_UNAVAILABLE, Some(("Retry-After", "1"))));
+        let retry_after = HeaderValue::from_static("1");
+        assert_eq!(full.status(), StatusCode::SERVICE_UNAVAILABLE);
+        assert_eq!(full.headers().next(), Some((&RETRY_AFTER, &retry_after)));
     }
 }

@@ -1,6 +1,7 @@
 //! `welcome`: it answers `GET /welcome` with `Welcome!`, as in the published experiment on optimisations (`ladder`).
 
-use polyserve::{Answer, Body, Head, Reply, Request, Service, Status, get_only};
+use polyserve::http::StatusCode;
+use polyserve::{Answer, Body, Head, Reply, Request, Service, get_only};
 
 /// The service that answers `GET /welcome`.
 ///
@@ -16,7 +17,7 @@ pub struct Welcome;
 
 impl Service for Welcome {
     fn call(&self, request: Request<'_>, _body: &mut Vec<u8>) -> Answer<Reply> {
-        let welcome = Reply::new(Status::OK, "application/json", Body::Static(b"Welcome!"));
+        let welcome = Reply::new(StatusCode::OK, "application/json", Body::Static(b"Welcome!"));
         Answer::Now(get_only(&request.head, "/welcome").unwrap_or(welcome))
     }
 

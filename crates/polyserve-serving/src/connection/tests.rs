@@ -5,8 +5,9 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use polyserve_core::http::StatusCode;
 use polyserve_core::sync::lock;
-use polyserve_core::{Answer, Body, Completer, Echo, Reply, Request, ServerConfig, Service, Status, promise};
+use polyserve_core::{Answer, Body, Completer, Echo, Reply, Request, ServerConfig, Service, promise};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
@@ -134,7 +135,7 @@ fn a_linger_ends_at_its_deadline() {
 /// A client that takes nothing has the write timeout, and one second for each 64 KiB. Some progress does not prolong it.
 #[test]
 fn a_slow_reader_is_cut_whatever_progress_it_makes() {
-    let large = |_: Request<'_>| Reply::new(Status::OK, "text/plain", Body::Owned(vec![b'x'; 128 * 1024]));
+    let large = |_: Request<'_>| Reply::new(StatusCode::OK, "text/plain", Body::Owned(vec![b'x'; 128 * 1024]));
     let mut driver = Driver::new(Arc::new(large), &ServerConfig::default());
     let _ = driver.begin();
     assert_eq!(driver.receive(GET), Step::Write { last: false, past_report: false });
@@ -265,7 +266,7 @@ struct Sizes(Mutex<VecDeque<(Completer<Reply>, usize)>>);
 impl Service for Sizes {
     fn call(&self, request: Request<'_>, _: &mut Vec<u8>) -> Answer<Reply> {
         let size: usize = request.head.path().trim_start_matches('/').parse().unwrap();
-        let reply = |size| Reply::new(Status::OK, "text/plain", Body::Owned(vec![b'x'; size]));
+        let reply = |size| Reply::new(StatusCode::OK, "text/plain", Body::Owned(vec![b'x'; size]));
         if size.is_multiple_of(3) {
             let (completer, answer) = promise(reply(0));
             lock(&self.0).push_back((completer, size));
@@ -316,7 +317,7 @@ fn any_order_of_events_gives_the_same_bytes() {
                         && let Some((completer, size)) = lock(&service.0).pop_front()
                     {
                         let body = Body::Owned(vec![b'x'; size]);
-                        completer.complete(Reply::new(Status::OK, "text/plain", body)).unwrap();
+                        completer.complete(Reply::new(StatusCode::OK, "text/plain", body)).unwrap();
                     }
                     driver.begin()
                 }

@@ -6,7 +6,7 @@
 //! Invariant: the result does not depend on how the bytes were split. Cost: a state transition for each byte of a chunk's
 //! frame; data is copied in blocks.
 
-use polyserve_core::Status;
+use polyserve_core::http::StatusCode;
 
 use super::decode::Limits;
 use super::refusal::Refusal;
@@ -64,11 +64,11 @@ impl Default for Chunked {
     }
 }
 
-const MALFORMED: Refusal = Refusal { status: Status::BAD_REQUEST, detail: "The chunked body is malformed." };
+const MALFORMED: Refusal = Refusal { status: StatusCode::BAD_REQUEST, detail: "The chunked body is malformed." };
 const TOO_LARGE: Refusal =
-    Refusal { status: Status::CONTENT_TOO_LARGE, detail: "The body is larger than this server takes." };
+    Refusal { status: StatusCode::PAYLOAD_TOO_LARGE, detail: "The body is larger than this server takes." };
 const TOO_LONG: Refusal = Refusal {
-    status: Status::HEADER_FIELDS_TOO_LARGE,
+    status: StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
     detail: "The chunk extensions and trailers are longer than this server takes.",
 };
 

@@ -4,7 +4,8 @@
 //!
 //! Cost: one pass over the fields, no allocation.
 
-use polyserve_core::{Headers, Status, Version};
+use polyserve_core::Headers;
+use polyserve_core::http::{StatusCode, Version};
 
 use super::refusal::{Refusal, bad_request, refusal};
 
@@ -93,7 +94,7 @@ impl<'a> ConnectionFields<'a> {
 
     /// Whether the client allows the connection to stay open (RFC 9112, 9.3).
     pub(super) fn keeps_alive(&self, version: Version) -> bool {
-        !self.close && (version != Version::Http10 || self.keep_alive)
+        !self.close && (version != Version::HTTP_10 || self.keep_alive)
     }
 
     /// Whether the client waits for `100 Continue` (RFC 9110, 10.1.1). An HTTP/1.0 client never does.
@@ -102,10 +103,10 @@ impl<'a> ConnectionFields<'a> {
     ///
     /// Returns a [`Refusal`] if the client has another expectation.
     pub(super) fn expects_continue(&self, version: Version) -> Result<bool, Refusal> {
-        if version == Version::Http10 {
+        if version == Version::HTTP_10 {
             Ok(false)
         } else if self.unknown_expectation {
-            Err(refusal(Status::EXPECTATION_FAILED, "The expectation is not known here."))
+            Err(refusal(StatusCode::EXPECTATION_FAILED, "The expectation is not known here."))
         } else {
             Ok(self.expects_100)
         }
@@ -123,14 +124,14 @@ impl<'a> ConnectionFields<'a> {
         if self.length.is_some() {
             return Err(bad_request("There are both Transfer-Encoding and Content-Length."));
         }
-        if version == Version::Http10 {
+        if version == Version::HTTP_10 {
             return Err(bad_request("HTTP/1.0 has no Transfer-Encoding."));
         }
         match codings {
             // RFC 9110 lets a reader ignore an empty element, but another reader may not. So it is refused.
             Codings { last_is_chunked: true, chunked: 1, empty: false, count: 1 } => Ok(Framing::Chunked),
             Codings { last_is_chunked: true, chunked: 1, empty: false, .. } => {
-                Err(refusal(Status::NOT_IMPLEMENTED, "The only transfer coding known here is chunked."))
+                Err(refusal(StatusCode::NOT_IMPLEMENTED, "The only transfer coding known here is chunked."))
             }
             _ => Err(bad_request("The Transfer-Encoding does not end in one chunked.")),
         }

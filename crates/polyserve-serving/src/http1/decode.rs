@@ -16,7 +16,8 @@
 use std::mem::MaybeUninit;
 
 use arrayvec::ArrayVec;
-use polyserve_core::{Head, Header, Headers, Method, ServerConfig, Status, Version};
+use polyserve_core::http::{Method, StatusCode, Version};
+use polyserve_core::{Head, Header, Headers, ServerConfig, known_method};
 
 use super::authority::{self, Authority};
 use super::connection_fields::ConnectionFields;
@@ -97,7 +98,7 @@ pub fn head<'b: 'a, 'a>(input: &'b [u8], limits: &Limits, fields: &'a mut Fields
         let line = RequestLine {
             method: request.method.unwrap_or_default(),
             target,
-            version: if request.version == Some(0) { Version::Http10 } else { Version::Http11 },
+            version: if request.version == Some(0) { Version::HTTP_10 } else { Version::HTTP_11 },
         };
         fields.clear();
         fields.extend(request.headers.iter().map(|field| Header { name: field.name, value: field.value }));
@@ -182,7 +183,7 @@ const INVALID_TARGET: Refusal = bad_request("The request target has a byte that 
 fn parser_refusal(error: httparse::Error) -> Refusal {
     match error {
         httparse::Error::TooManyHeaders => {
-            refusal(Status::HEADER_FIELDS_TOO_LARGE, "There are more header fields than this server takes.")
+            refusal(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, "There are more header fields than this server takes.")
         }
         httparse::Error::HeaderName => bad_request("A header field's name is not valid."),
         httparse::Error::HeaderValue => bad_request("A header field's value is not valid."),
@@ -195,15 +196,15 @@ fn parser_refusal(error: httparse::Error) -> Refusal {
 /// bytes.
 fn too_long(lines: &[u8], within: &[u8]) -> Refusal {
     if !lines.is_empty() {
-        return refusal(Status::HEADER_FIELDS_TOO_LARGE, "The head is longer than this server takes.");
+        return refusal(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, "The head is longer than this server takes.");
     }
     let method = within.split(|&b| b == b' ').next().unwrap_or_default();
     if !method.iter().all(|&b| is_token(b)) {
         parser_refusal(httparse::Error::Token)
     } else if method.len() == within.len() {
-        refusal(Status::NOT_IMPLEMENTED, "The method is longer than any known here.")
+        refusal(StatusCode::NOT_IMPLEMENTED, "The method is longer than any known here.")
     } else {
-        refusal(Status::URI_TOO_LONG, "The request line is longer than this server takes.")
+        refusal(StatusCode::URI_TOO_LONG, "The request line is longer than this server takes.")
     }
 }
 
@@ -222,7 +223,7 @@ fn wrong_version(lines: &[u8]) -> Refusal {
             if (method, target, *major, *minor) == (b"PRI".as_slice(), b"*".as_slice(), b'2', b'0') {
                 bad_request("HTTP/2 is not spoken here.")
             } else {
-                refusal(Status::VERSION_NOT_SUPPORTED, "This server speaks HTTP/1.1.")
+                refusal(StatusCode::HTTP_VERSION_NOT_SUPPORTED, "This server speaks HTTP/1.1.")
             }
         }
         _ => nonsense,
@@ -252,13 +253,13 @@ pub fn validate_head<'a>(length: usize, line: &RequestLine<'a>, headers: Headers
     }
     let connection = ConnectionFields::read(headers)?;
     match connection.host {
-        None if line.version == Version::Http11 => return Err(bad_request("The Host header field is missing.")),
+        None if line.version == Version::HTTP_11 => return Err(bad_request("The Host header field is missing.")),
         Some(host) if !authority::is_valid(host) => return Err(bad_request("The Host header field is not valid.")),
         _ => {}
     }
     let framing = connection.framing(line.version)?;
-    let Some(method) = Method::parse(line.method) else {
-        return Err(refusal(Status::NOT_IMPLEMENTED, "The method is not known here."));
+    let Some(method) = known_method(line.method) else {
+        return Err(refusal(StatusCode::NOT_IMPLEMENTED, "The method is not known here."));
     };
     check_target(method, line.target)?;
     let expects_continue = connection.expects_continue(line.version)?;
@@ -269,8 +270,8 @@ pub fn validate_head<'a>(length: usize, line: &RequestLine<'a>, headers: Headers
 
 /// Checks the form of a target (RFC 9112, 3.2): origin form, absolute form, or `*` for OPTIONS. The service interprets
 /// the path.
-fn check_target(method: Method, target: &str) -> Result<(), Refusal> {
-    if target.starts_with('/') || (target == "*" && method == Method::Options) {
+fn check_target(method: &Method, target: &str) -> Result<(), Refusal> {
+    if target.starts_with('/') || (target == "*" && method == Method::OPTIONS) {
         return Ok(());
     }
     let absolute = target.split_once("://").is_some_and(|(scheme, rest)| {
@@ -341,7 +342,7 @@ mod tests {
         for query in [&b"\xe9"[..], b"\x80", b"\xff", b"\xc3\xa9\xc3", b"\xed\xa0\x80"] {
             let outcome = with(query);
             assert!(
-                matches!(outcome, Some(Err(Refusal { status: Status::BAD_REQUEST, .. }))),
+                matches!(outcome, Some(Err(Refusal { status: StatusCode::BAD_REQUEST, .. }))),
                 "{query:?}: {outcome:?}"
             );
         }
@@ -353,6 +354,6 @@ mod tests {
         let head_with = |count: usize| format!("GET / HTTP/1.0\r\n{}\r\n", "a:\r\n".repeat(count));
         assert!(matches!(outcome(head_with(ServerConfig::MAX_HEADERS).as_bytes(), &limits), Some(Ok(_))));
         let refused = outcome(head_with(ServerConfig::MAX_HEADERS + 1).as_bytes(), &limits);
-        assert!(matches!(refused, Some(Err(Refusal { status: Status::HEADER_FIELDS_TOO_LARGE, .. }))));
+        assert!(matches!(refused, Some(Err(Refusal { status: StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, .. }))));
     }
 }

@@ -1,9 +1,11 @@
 //! The bytes of an answer.
 //!
-//! Field names are written in the case that `ab` expects. Cost: copies into the output buffer; no allocation if the buffer
-//! is large enough.
+//! Field names are written with capital letters, because `ab` expects `Content-Length`. Cost: copies into the output buffer;
+//! no allocation if the buffer is large enough.
 
-use polyserve_core::{Reply, Status, Version};
+use polyserve_core::http::header::ETAG;
+use polyserve_core::http::{HeaderName, StatusCode, Version};
+use polyserve_core::{Reply, reason_phrase};
 
 /// The parts of an answer's head that do not come from the reply.
 #[derive(Clone, Copy, Debug)]
@@ -26,36 +28,39 @@ pub const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 /// Appends an answer to `out`: the head of `reply`, and `body`.
 pub fn answer(out: &mut Vec<u8>, reply: &Reply, body: &[u8], head: &AnswerHead<'_>) {
     out.reserve(HEAD_ESTIMATE.saturating_add(body.len()));
-    write_status_line(out, reply.status());
-    if !reply.status().is_bodiless() {
+    // Each line begins with the end of the line before it: that saves a copy for a line with a value.
+    write_status(out, reply.status());
+    if !reply.is_bodiless() {
         if let Some(content_type) = reply.content_type() {
-            out.extend_from_slice(b"Content-Type: ");
+            out.extend_from_slice(b"\r\nContent-Type: ");
             out.extend_from_slice(content_type.as_bytes());
-            out.extend_from_slice(b"\r\n");
         }
-        out.extend_from_slice(b"Content-Length: ");
+        out.extend_from_slice(b"\r\nContent-Length: ");
         out.extend_from_slice(itoa::Buffer::new().format(reply.omitted_length().unwrap_or(body.len())).as_bytes());
-        out.extend_from_slice(b"\r\n");
     }
     if let Some(etag) = reply.etag() {
-        out.extend_from_slice(b"ETag: ");
+        out.extend_from_slice(b"\r\nETag: ");
         out.extend_from_slice(&etag.text());
-        out.extend_from_slice(b"\r\n");
     }
     for (name, value) in reply.headers() {
-        write_field(out, name, value);
+        out.extend_from_slice(b"\r\n");
+        write_name(out, name);
+        out.extend_from_slice(b": ");
+        out.extend_from_slice(value.as_bytes());
     }
     if let Some(server_header) = head.server_header {
-        write_field(out, "Server", server_header);
+        out.extend_from_slice(b"\r\nServer: ");
+        out.extend_from_slice(server_header.as_bytes());
     }
     if head.close {
-        out.extend_from_slice(b"Connection: close\r\n");
-    } else if head.version == Version::Http10 {
-        out.extend_from_slice(b"Connection: keep-alive\r\n");
+        out.extend_from_slice(b"\r\nConnection: close");
+    } else if head.version == Version::HTTP_10 {
+        out.extend_from_slice(b"\r\nConnection: keep-alive");
     }
+    out.extend_from_slice(b"\r\n");
     out.extend_from_slice(head.date.as_bytes());
     out.extend_from_slice(b"\r\n");
-    if !head.head_only && !reply.status().is_bodiless() {
+    if !head.head_only && !reply.is_bodiless() {
         out.extend_from_slice(body);
     }
 }
@@ -63,23 +68,30 @@ pub fn answer(out: &mut Vec<u8>, reply: &Reply, body: &[u8], head: &AnswerHead<'
 /// An estimate of a head's length, for one reservation in place of several.
 const HEAD_ESTIMATE: usize = 232;
 
-fn write_field(out: &mut Vec<u8>, name: &str, value: &str) {
-    out.extend_from_slice(name.as_bytes());
-    out.extend_from_slice(b": ");
-    out.extend_from_slice(value.as_bytes());
-    out.extend_from_slice(b"\r\n");
+/// Writes the name of a field with capital letters, as `Retry-After`. A [`HeaderName`] is in lower case.
+fn write_name(out: &mut Vec<u8>, name: &HeaderName) {
+    if name == ETAG {
+        out.extend_from_slice(b"ETag");
+        return;
+    }
+    let mut begins_word = true;
+    out.extend(name.as_str().bytes().map(|byte| {
+        let capital = begins_word;
+        begins_word = byte == b'-';
+        if capital { byte.to_ascii_uppercase() } else { byte }
+    }));
 }
 
-fn write_status_line(out: &mut Vec<u8>, status: Status) {
+/// Writes the status line, without its end.
+fn write_status(out: &mut Vec<u8>, status: StatusCode) {
     match status {
-        Status::OK => out.extend_from_slice(b"HTTP/1.1 200 OK\r\n"),
-        Status::CREATED => out.extend_from_slice(b"HTTP/1.1 201 Created\r\n"),
+        StatusCode::OK => out.extend_from_slice(b"HTTP/1.1 200 OK"),
+        StatusCode::CREATED => out.extend_from_slice(b"HTTP/1.1 201 Created"),
         status => {
             out.extend_from_slice(b"HTTP/1.1 ");
-            out.extend_from_slice(itoa::Buffer::new().format(status.code()).as_bytes());
+            out.extend_from_slice(status.as_str().as_bytes());
             out.push(b' ');
-            out.extend_from_slice(status.reason().as_bytes());
-            out.extend_from_slice(b"\r\n");
+            out.extend_from_slice(reason_phrase(status).as_bytes());
         }
     }
 }
@@ -91,7 +103,7 @@ mod tests {
     use super::*;
 
     const HEAD: AnswerHead<'static> = AnswerHead {
-        version: Version::Http11,
+        version: Version::HTTP_11,
         close: false,
         head_only: false,
         date: "Date: D\r\n",
@@ -106,25 +118,25 @@ mod tests {
 
     #[test]
     fn an_answer_byte_for_byte() {
-        let ok = Reply::new(Status::OK, "text/plain", Body::Static(b"hi"));
+        let ok = Reply::new(StatusCode::OK, "text/plain", Body::Static(b"hi"));
         let head = "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 2\r\n";
         assert_eq!(text(&ok, &HEAD), format!("{head}Date: D\r\n\r\nhi"));
         assert_eq!(text(&ok, &AnswerHead { head_only: true, ..HEAD }), format!("{head}Date: D\r\n\r\n"));
-        let closing = AnswerHead { close: true, server_header: Some("me"), version: Version::Http10, ..HEAD };
+        let closing = AnswerHead { close: true, server_header: Some("me"), version: Version::HTTP_10, ..HEAD };
         assert_eq!(text(&ok, &closing), format!("{head}Server: me\r\nConnection: close\r\nDate: D\r\n\r\nhi"));
-        let old = AnswerHead { version: Version::Http10, ..HEAD };
+        let old = AnswerHead { version: Version::HTTP_10, ..HEAD };
         assert_eq!(text(&ok, &old), format!("{head}Connection: keep-alive\r\nDate: D\r\n\r\nhi"));
     }
 
     #[test]
     fn no_content_has_no_length_and_the_others_do() {
-        assert_eq!(text(&Reply::empty(Status::NO_CONTENT), &HEAD), "HTTP/1.1 204 No Content\r\nDate: D\r\n\r\n");
-        let created = Reply::empty(Status::CREATED).with_header("Location", "/1").unwrap();
+        assert_eq!(text(&Reply::empty(StatusCode::NO_CONTENT), &HEAD), "HTTP/1.1 204 No Content\r\nDate: D\r\n\r\n");
+        let created = Reply::empty(StatusCode::CREATED).with_header("Location", "/1").unwrap();
         assert_eq!(
             text(&created, &HEAD),
             "HTTP/1.1 201 Created\r\nContent-Length: 0\r\nLocation: /1\r\nDate: D\r\n\r\n"
         );
-        let odd = Status::new(299).unwrap();
+        let odd = StatusCode::from_u16(299).unwrap();
         assert!(text(&Reply::empty(odd), &HEAD).starts_with("HTTP/1.1 299 \r\n"));
     }
 

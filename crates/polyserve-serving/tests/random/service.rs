@@ -5,7 +5,8 @@ use std::panic::resume_unwind;
 use std::sync::{Arc, Mutex};
 use std::task::Poll;
 
-use polyserve_core::{Answer, Body, Head, Method, Reply, Request, Service, Status, Version};
+use polyserve_core::http::{Method, StatusCode, Version};
+use polyserve_core::{Answer, Body, Head, Reply, Request, Service};
 
 use super::reader;
 
@@ -63,22 +64,22 @@ impl Service for Recorder {
         self.calls.lock().unwrap().push(Call {
             method: method.to_owned(),
             target: target.to_owned(),
-            is_1_0: request.head.version == Version::Http10,
+            is_1_0: request.head.version == Version::HTTP_10,
             fields: request.head.headers.iter().map(|(name, value)| (name.to_owned(), value.to_vec())).collect(),
             body: request.body.to_vec(),
         });
         let (status, text) = answer_to(target, method, request.body);
         let text = text.unwrap_or_default();
         if target.starts_with("/none") {
-            Answer::Now(Reply::empty(Status::NO_CONTENT))
+            Answer::Now(Reply::empty(StatusCode::NO_CONTENT))
         } else if target.starts_with("/later") {
             body.extend_from_slice(b"not used");
             later(target.starts_with("/later-panic"), target.starts_with("/later-drop"), text)
-        } else if request.head.method == Method::Put {
-            Answer::Now(Reply::new(Status::new(status).unwrap(), "text/plain", Body::Owned(text)))
+        } else if request.head.method == Method::PUT {
+            Answer::Now(Reply::new(StatusCode::from_u16(status).unwrap(), "text/plain", Body::Owned(text)))
         } else {
             body.extend_from_slice(&text);
-            Answer::Now(Reply::new(Status::new(status).unwrap(), "text/plain", Body::InPlace))
+            Answer::Now(Reply::new(StatusCode::from_u16(status).unwrap(), "text/plain", Body::InPlace))
         }
     }
 
@@ -92,7 +93,7 @@ fn early(target: &str) -> Reply {
     if target.starts_with("/panic") {
         resume_unwind(Box::new("an early panic"));
     }
-    Reply::problem(Status::FORBIDDEN, "This path is refused.")
+    Reply::problem(StatusCode::FORBIDDEN, "This path is refused.")
 }
 
 /// An answer that is ready at the third poll.
@@ -107,7 +108,7 @@ fn later(panics: bool, panics_in_drop: bool, text: Vec<u8>) -> Answer<Reply> {
         } else if panics {
             resume_unwind(Box::new("a late panic"));
         }
-        Poll::Ready(Reply::new(Status::OK, "text/plain", Body::Owned(text.take().unwrap_or_default())))
+        Poll::Ready(Reply::new(StatusCode::OK, "text/plain", Body::Owned(text.take().unwrap_or_default())))
     }))
 }
 

@@ -1,6 +1,7 @@
 //! `Expect: 100-continue`, and answers that are sent before the body has arrived.
 
-use polyserve_core::{Head, Reply, Status};
+use polyserve_core::http::StatusCode;
+use polyserve_core::{Head, Reply};
 use polyserve_serving::http1::{Env, Phase, Want};
 
 use super::support::*;
@@ -19,7 +20,7 @@ const CHUNKED: &str = "Transfer-Encoding: chunked\r\n";
 /// Refuses `/no` before the body is read.
 fn refusing_env() -> Env {
     fn early(head: &Head<'_>) -> Option<Reply> {
-        head.target.starts_with("/no").then(|| Reply::problem(Status::FORBIDDEN, "Not here."))
+        head.target.starts_with("/no").then(|| Reply::problem(StatusCode::FORBIDDEN, "Not here."))
     }
     let call = |request: &polyserve_core::Request<'_>, body: &mut Vec<u8>| match early(&request.head) {
         Some(refusal) => polyserve_core::Answer::Now(refusal),
@@ -29,7 +30,7 @@ fn refusing_env() -> Env {
 }
 
 fn forbidden(connection: &str) -> String {
-    problem_with(connection, Status::FORBIDDEN, "Not here.")
+    problem_with(connection, StatusCode::FORBIDDEN, "Not here.")
 }
 
 #[test]
@@ -178,7 +179,7 @@ fn a_malformed_body_after_an_early_refusal() {
 
 #[test]
 fn head_is_called_only_if_the_body_is_incomplete() {
-    let head = |_: &Head<'_>| -> Option<Reply> { Some(Reply::problem(Status::FORBIDDEN, "Not here.")) };
+    let head = |_: &Head<'_>| -> Option<Reply> { Some(Reply::problem(StatusCode::FORBIDDEN, "Not here.")) };
     let env = env_by(|_| (), echo, head);
     for request in [put("/", ""), put("/", LENGTH) + "hello", NEXT.to_owned()] {
         assert!(ask(&env, request.as_bytes()).0.starts_with("HTTP/1.1 200 OK\r\n"), "{request}");

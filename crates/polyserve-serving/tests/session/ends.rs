@@ -1,6 +1,6 @@
 //! Timeouts, the end of the client's bytes, and rejection, in each phase.
 
-use polyserve_core::Status;
+use polyserve_core::http::StatusCode;
 use polyserve_serving::http1::{Phase, Session, Want};
 
 use super::support::*;
@@ -14,7 +14,7 @@ fn first() -> String {
     ok(&echo_text("GET", "/1", ""))
 }
 
-fn late(status: Status, what: &str) -> String {
+fn late(status: StatusCode, what: &str) -> String {
     refusal(status, &format!("The {what} did not come in time."))
 }
 
@@ -42,7 +42,7 @@ fn a_head_or_a_body_that_does_not_come() {
             assert_eq!(wire.take_output(), answered);
             assert_eq!(
                 (wire.time_out(), wire.take_output()),
-                (LINGER, late(Status::REQUEST_TIMEOUT, what)),
+                (LINGER, late(StatusCode::REQUEST_TIMEOUT, what)),
                 "{sent:?}"
             );
         }
@@ -64,17 +64,17 @@ fn an_answer_that_does_not_come() {
     let mut wire = Wire::new(&env);
     assert_eq!(wire.send([GET, LATER, GET].concat().as_bytes()), Want::Answer);
     assert_eq!(wire.take_output(), first());
-    let expected = late(Status::SERVICE_UNAVAILABLE, "answer");
+    let expected = late(StatusCode::SERVICE_UNAVAILABLE, "answer");
     assert_eq!((wire.time_out(), wire.take_output(), wire.answered), (LINGER, expected, 2));
     assert!(!promised.complete("too late"), "the connection waits for no value");
 }
 
 #[test]
 fn the_rest_of_a_refused_body_that_does_not_come() {
-    let env = env_by(|_| (), echo, |_| Some(polyserve_core::Reply::problem(Status::FORBIDDEN, "Not here.")));
+    let env = env_by(|_| (), echo, |_| Some(polyserve_core::Reply::problem(StatusCode::FORBIDDEN, "Not here.")));
     let mut wire = Wire::new(&env);
     assert_eq!(wire.send(HALF_BODY.as_bytes()), Want::Read(Phase::Skip));
-    assert_eq!(wire.take_output(), problem_with("", Status::FORBIDDEN, "Not here."));
+    assert_eq!(wire.take_output(), problem_with("", StatusCode::FORBIDDEN, "Not here."));
     assert_eq!((wire.time_out(), wire.take_output()), (LINGER, String::new()), "it has its answer");
 }
 
@@ -142,7 +142,7 @@ fn a_full_server_rejects() {
     scratch.refresh(std::time::UNIX_EPOCH + std::time::Duration::from_secs(784_111_777), false);
     let mut session = Session::new();
     assert_eq!(session.reject(&mut env.turn(&mut scratch)), LINGER);
-    let expected = refusal(Status::SERVICE_UNAVAILABLE, "This server is full for now.");
+    let expected = refusal(StatusCode::SERVICE_UNAVAILABLE, "This server is full for now.");
     let expected = expected.replacen("Connection:", "Retry-After: 1\r\nConnection:", 1);
     assert_eq!(String::from_utf8_lossy(scratch.out()), expected);
 }

@@ -1,6 +1,7 @@
 //! Limits: exactly at the limit, and one past it.
 
-use polyserve_core::{Answer, Body, Reply, Request, ServerConfig, Service, Status};
+use polyserve_core::http::StatusCode;
+use polyserve_core::{Answer, Body, Reply, Request, ServerConfig, Service};
 use polyserve_serving::http1::{Env, Phase, Scratch, Session, Want};
 
 use super::support::*;
@@ -99,7 +100,7 @@ fn max_body() {
 }
 
 fn too_large() -> String {
-    refusal(Status::CONTENT_TOO_LARGE, "The body is larger than this server takes.")
+    refusal(StatusCode::PAYLOAD_TOO_LARGE, "The body is larger than this server takes.")
 }
 
 /// A client gets the refusal before it has sent the body that is too large.
@@ -142,7 +143,7 @@ struct OneLargeBody;
 impl Service for OneLargeBody {
     fn call(&self, _: Request<'_>, _: &mut Vec<u8>) -> Answer<Reply> {
         const BODY: &[u8] = &[b'x'; 700 * 1024];
-        Answer::Now(Reply::new(Status::OK, "text/plain", Body::Static(BODY)))
+        Answer::Now(Reply::new(StatusCode::OK, "text/plain", Body::Static(BODY)))
     }
 }
 

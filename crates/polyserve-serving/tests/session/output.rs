@@ -1,6 +1,7 @@
 //! The output is bounded, never lost and never repeated, and its answers are counted.
 
-use polyserve_core::{Answer, Body, Reply, Status};
+use polyserve_core::http::StatusCode;
+use polyserve_core::{Answer, Body, Reply};
 use polyserve_serving::http1::{Env, OUTPUT_BOUND, Phase, Scratch, Session, Want};
 
 use super::support::*;
@@ -89,7 +90,7 @@ fn a_cut_connection_counts_what_was_wholly_written() {
 fn large(size: usize) -> Env {
     let call = move |_: &polyserve_core::Request<'_>, body: &mut Vec<u8>| {
         body.resize(size, b'.');
-        Answer::Now(Reply::new(Status::OK, "text/plain", Body::InPlace))
+        Answer::Now(Reply::new(StatusCode::OK, "text/plain", Body::InPlace))
     };
     env_by(|_| (), call, |_| None)
 }

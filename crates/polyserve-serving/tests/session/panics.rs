@@ -3,7 +3,8 @@
 use std::future::pending;
 use std::panic::resume_unwind;
 
-use polyserve_core::{Answer, Body, Reply, Request, Status};
+use polyserve_core::http::StatusCode;
+use polyserve_core::{Answer, Body, Reply, Request};
 use polyserve_serving::http1::{Env, Phase, Want};
 
 use super::support::*;
@@ -24,7 +25,7 @@ impl Drop for Bomb {
 /// Serves a service that panics at the point that the path names.
 fn panicky() -> Env {
     let call = |request: &Request<'_>, body: &mut Vec<u8>| {
-        let reply = |text: &str| Reply::new(Status::OK, "text/plain", Body::Owned(text.into()));
+        let reply = |text: &str| Reply::new(StatusCode::OK, "text/plain", Body::Owned(text.into()));
         match request.head.target {
             "/call" => {
                 body.extend_from_slice(b"HTTP/1.1 200 OK\r\n\r\nhalf an answer");
@@ -57,7 +58,7 @@ fn get(path: &str) -> String {
 }
 
 fn internal_error(connection: &str) -> String {
-    problem_with(connection, Status::INTERNAL_SERVER_ERROR, "The service panicked.")
+    problem_with(connection, StatusCode::INTERNAL_SERVER_ERROR, "The service panicked.")
 }
 
 fn echoed(path: &str) -> String {
@@ -128,7 +129,7 @@ fn in_the_drop_of_a_payload() {
         "/poll" => Answer::later(async { panic_with_bomb() }),
         "/drop" => {
             let value = PanicsInDrop;
-            let mut reply = Some(Reply::new(Status::OK, "text/plain", Body::Static(b"dropped")));
+            let mut reply = Some(Reply::new(StatusCode::OK, "text/plain", Body::Static(b"dropped")));
             Answer::later(std::future::poll_fn(move |_| {
                 let _ = &value;
                 reply.take().map_or(std::task::Poll::Pending, std::task::Poll::Ready)

@@ -82,8 +82,9 @@ fn the_body_buffer_of_a_later_answer_is_dropped() {
 /// An answer without a body does not get bytes that an earlier request left in the buffer.
 #[test]
 fn a_body_in_place_is_that_of_its_own_request() {
-    use polyserve_core::{Body, Reply, Status};
-    let in_place = || Reply::new(Status::OK, "text/plain", Body::InPlace);
+    use polyserve_core::http::StatusCode;
+    use polyserve_core::{Body, Reply};
+    let in_place = || Reply::new(StatusCode::OK, "text/plain", Body::InPlace);
     let call = move |request: &polyserve_core::Request<'_>, body: &mut Vec<u8>| match request.head.target {
         "/later" => {
             body.extend_from_slice(b"not used");

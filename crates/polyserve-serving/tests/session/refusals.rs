@@ -277,5 +277,5 @@ fn a_refused_head_request_gets_no_body() {
 #[test]
 fn a_refusal_names_its_reason() {
     let (output, _) = ask(&env(), b"GET / HTTP/1.1\r\n\r\n");
-    assert_eq!(output, refusal(polyserve_core::Status::BAD_REQUEST, "The Host header field is missing."));
+    assert_eq!(output, refusal(polyserve_core::http::StatusCode::BAD_REQUEST, "The Host header field is missing."));
 }

@@ -1,6 +1,6 @@
 //! The answers do not depend on how the client's bytes were split.
 
-use polyserve_core::Status;
+use polyserve_core::http::StatusCode;
 use polyserve_serving::http1::{Phase, Want};
 
 use super::support::*;
@@ -72,7 +72,7 @@ fn in_pieces_of_one_size() {
 #[test]
 fn up_to_a_refusal() {
     let stream = [REQUESTS, REFUSED].concat();
-    let expected = answers() + &refusal(Status::BAD_REQUEST, "A header field's name is not valid.");
+    let expected = answers() + &refusal(StatusCode::BAD_REQUEST, "A header field's name is not valid.");
     for at in 0..=stream.len() {
         let (first, second) = stream.split_at(at);
         assert_eq!(served_in(&[first, second]), (expected.clone(), LINGER), "split at {at}");

@@ -2,8 +2,11 @@
 
 use std::sync::{Arc, Mutex};
 
+use polyserve_core::http::StatusCode;
 use polyserve_core::sync::lock;
-use polyserve_core::{Answer, Body, Completer, Head, Problem, Reply, Request, ServerConfig, Service, Status, promise};
+use polyserve_core::{
+    Answer, Body, Completer, Head, Problem, Reply, Request, ServerConfig, Service, promise, reason_phrase,
+};
 use polyserve_serving::http1::{Env, Want};
 
 pub(crate) use crate::wire::{DATE, Wire};
@@ -60,7 +63,7 @@ pub(crate) fn env() -> Env {
 pub(crate) fn echo(request: &Request<'_>, body: &mut Vec<u8>) -> Answer<Reply> {
     let text = echo_text(request.head.method.as_str(), request.head.target, &String::from_utf8_lossy(request.body));
     body.extend_from_slice(text.as_bytes());
-    Answer::Now(Reply::new(Status::OK, "text/plain", Body::InPlace))
+    Answer::Now(Reply::new(StatusCode::OK, "text/plain", Body::InPlace))
 }
 
 /// The body of an answer of [`echo`].
@@ -85,15 +88,15 @@ pub(crate) fn ok(body: &str) -> String {
 pub(crate) const CLOSES: &str = "Connection: close\r\n";
 
 /// An error byte for byte.
-pub(crate) fn problem_with(connection: &str, status: Status, detail: &str) -> String {
+pub(crate) fn problem_with(connection: &str, status: StatusCode, detail: &str) -> String {
     let body = Problem { status, detail }.to_json();
-    let (code, reason, length) = (status.code(), status.reason(), body.len());
+    let (code, reason, length) = (status.as_u16(), reason_phrase(status), body.len());
     let head = format!("HTTP/1.1 {code} {reason}\r\nContent-Type: application/problem+json\r\n");
     format!("{head}Content-Length: {length}\r\n{connection}Date: {DATE}\r\n\r\n{body}")
 }
 
 /// An error that closes the connection.
-pub(crate) fn refusal(status: Status, detail: &str) -> String {
+pub(crate) fn refusal(status: StatusCode, detail: &str) -> String {
     problem_with(CLOSES, status, detail)
 }
 
@@ -135,7 +138,7 @@ pub(crate) struct Promised(Arc<Mutex<Vec<Completer<Reply>>>>);
 impl Promised {
     /// Returns a deferred answer, which [`complete`](Self::complete) completes.
     pub(crate) fn answer(&self) -> Answer<Reply> {
-        let (completer, answer) = promise(Reply::problem(Status::SERVICE_UNAVAILABLE, "The promise was broken."));
+        let (completer, answer) = promise(Reply::problem(StatusCode::SERVICE_UNAVAILABLE, "The promise was broken."));
         lock(&self.0).push(completer);
         answer
     }
@@ -143,7 +146,7 @@ impl Promised {
     /// Completes the oldest promise. Returns false if its answer was abandoned.
     pub(crate) fn complete(&self, text: &str) -> bool {
         let completer = lock(&self.0).remove(0);
-        completer.complete(Reply::new(Status::OK, "text/plain", Body::Owned(text.into()))).is_ok()
+        completer.complete(Reply::new(StatusCode::OK, "text/plain", Body::Owned(text.into()))).is_ok()
     }
 
     /// Returns the number of open promises.

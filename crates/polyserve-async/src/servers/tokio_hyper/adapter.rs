@@ -24,7 +24,7 @@ use http::request::Parts;
 use http::{HeaderMap, Response, StatusCode};
 use http_body::Body as _;
 use hyper::body::Incoming;
-use polyserve_core::{Answer, Body, BoxFuture, Head, Headers, Method, Reply, Request, Status, Version};
+use polyserve_core::{Answer, Body, BoxFuture, Head, Headers, Reply, Request};
 use polyserve_serving::http1::decode::{self, Framing, Refusal, RequestLine};
 use polyserve_serving::memory::{Reservation, out_of_memory_reply};
 
@@ -97,7 +97,6 @@ enum Later {
 /// A request with an incomplete body.
 struct PendingRequest {
     parts: Parts,
-    method: Method,
     incoming: Incoming,
     body: BodyBuffer,
     /// The memory of `body`.
@@ -147,7 +146,6 @@ impl BodyBuffer {
 /// The properties of a valid request.
 #[derive(Clone, Copy)]
 struct ValidRequest {
-    method: Method,
     framing: Framing,
     expects_continue: bool,
     /// The connection is closed after the answer.
@@ -178,12 +176,11 @@ fn validate(
     state.must_linger = parsed.keep_alive;
     if fields > connection.server().env.limits.max_headers {
         let detail = "There are more header fields than this server takes.";
-        return Err(Refusal { status: Status::HEADER_FIELDS_TOO_LARGE, detail });
+        return Err(Refusal { status: StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, detail });
     }
     // hyper alone has judged the end of a chunked body. Another peer may disagree, so nothing after it is a request.
     let is_last = is_chunked || state.requests >= connection.shared.max_requests;
-    let (method, framing, expects_continue) = (parsed.head.method, parsed.framing, parsed.expects_continue);
-    Ok(ValidRequest { method, framing, expects_continue, is_last })
+    Ok(ValidRequest { framing: parsed.framing, expects_continue: parsed.expects_continue, is_last })
 }
 
 impl AdapterFuture {
@@ -262,7 +259,7 @@ impl AdapterFuture {
         let mut in_place = answer_body::take_spare();
         let asked = head::convert(&parts, |line, headers| {
             let valid = validate(self.connection(), &line, headers, parts.headers.len(), true)?;
-            let head = complete_head(valid.method, line.target, line.version, headers);
+            let head = complete_head(&parts, &line, headers);
             Ok((valid.is_last, self.call(Request::new(head, &[]), &mut in_place)))
         });
         let headers = std::mem::take(&mut parts.headers);
@@ -279,10 +276,10 @@ impl AdapterFuture {
     }
 
     /// Handles a request with its complete body.
-    fn call_with_body(&mut self, mut parts: Parts, method: Method, body: &[u8]) {
+    fn call_with_body(&mut self, mut parts: Parts, body: &[u8]) {
         let mut in_place = answer_body::take_spare();
         let answer = head::convert(&parts, |line, headers| {
-            let head = complete_head(method, line.target, line.version, headers);
+            let head = complete_head(&parts, &line, headers);
             self.call(Request::new(head, body), &mut in_place)
         });
         self.take(answer, in_place, std::mem::take(&mut parts.headers));
@@ -320,7 +317,6 @@ impl AdapterFuture {
     fn await_body(&mut self, parts: Parts, valid: ValidRequest, incoming: Incoming) {
         let mut pending = Box::new(PendingRequest {
             parts,
-            method: valid.method,
             incoming,
             body: BodyBuffer::Empty,
             reservation: Reservation::default(),
@@ -345,7 +341,7 @@ impl AdapterFuture {
         pending.head_shown = true;
         let service = &self.connection().server().env.service;
         head::convert(&pending.parts, |line, headers| {
-            let head = complete_head(pending.method, line.target, line.version, headers);
+            let head = complete_head(&pending.parts, &line, headers);
             self.connection().calling(|| service.head(&head)).unwrap_or_else(Some)
         })
     }
@@ -422,8 +418,8 @@ impl AdapterFuture {
                 }
             }
         }
-        let PendingRequest { parts, method, body, reservation: _reservation, .. } = *pending;
-        self.call_with_body(parts, method, body.bytes());
+        let PendingRequest { parts, body, reservation: _reservation, .. } = *pending;
+        self.call_with_body(parts, body.bytes());
     }
 
     /// Polls an answer that is awaited.
@@ -458,7 +454,7 @@ impl AdapterFuture {
     fn give_up(&mut self, later: Later) {
         let is_reading = self.connection().state().stage == Stage::Body;
         self.connection().abandon(later);
-        let late_answer = || Reply::problem(Status::SERVICE_UNAVAILABLE, "The answer did not come in time.");
+        let late_answer = || Reply::problem(StatusCode::SERVICE_UNAVAILABLE, "The answer did not come in time.");
         self.reply_early(if is_reading { late_body() } else { late_answer() }, HeaderMap::new());
     }
 
@@ -494,11 +490,11 @@ impl AdapterFuture {
 }
 
 fn late_body() -> Reply {
-    Reply::problem(Status::REQUEST_TIMEOUT, "The body did not come in time.")
+    Reply::problem(StatusCode::REQUEST_TIMEOUT, "The body did not come in time.")
 }
 
-fn complete_head<'a>(method: Method, target: &'a str, version: Version, headers: Headers<'a>) -> Head<'a> {
-    Head { method, target, version, headers }
+fn complete_head<'a>(parts: &'a Parts, line: &RequestLine<'a>, headers: Headers<'a>) -> Head<'a> {
+    Head { method: &parts.method, target: line.target, version: line.version, headers }
 }
 
 impl Future for AdapterFuture {

@@ -18,25 +18,24 @@ use http::response::Parts;
 use http::{HeaderMap, HeaderValue, Response};
 use http_body::{Body, Frame, SizeHint};
 use hyper::ext::ReasonPhrase;
-use polyserve_core::{Body as ReplyBody, Reply};
+use polyserve_core::{Body as ReplyBody, Reply, reason_phrase};
 use polyserve_serving::memory::Reservation;
 
 use super::connection_state::{ConnectionState, HyperShared};
 use crate::types::BoxError;
-use crate::types::reply::{fill, status};
 
 /// Converts `reply` into a head, which uses the empty map `headers`, and a body.
 pub(super) fn head(shared: &HyperShared, reply: Reply, close: bool, mut headers: HeaderMap) -> (Parts, ReplyBody) {
-    fill(&mut headers, &reply);
-    finish(shared, &mut headers, close);
     let (mut parts, ()) = Response::new(()).into_parts();
-    parts.status = status(&reply);
+    parts.status = reply.status();
+    let body = reply.move_headers(&mut headers);
+    finish(shared, &mut headers, close);
     parts.headers = headers;
-    let reason = reply.status().reason();
+    let reason = reason_phrase(parts.status);
     if parts.status.canonical_reason() != Some(reason) {
         parts.extensions.insert(ReasonPhrase::from_static(reason.as_bytes())); // the http crate has the names of older RFCs
     }
-    (parts, reply.into_body())
+    (parts, body)
 }
 
 /// Adds the header fields of the server.

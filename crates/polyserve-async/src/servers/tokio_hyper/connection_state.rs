@@ -20,7 +20,7 @@ use http::{HeaderValue, StatusCode};
 use hyper::server::conn::http1;
 use polyserve_core::panics::text_of;
 use polyserve_core::sync::lock;
-use polyserve_core::{AnswerReport, BoxFuture, Reply, Status};
+use polyserve_core::{AnswerReport, BoxFuture, Reply};
 use polyserve_serving::ServerState;
 use polyserve_serving::http1::decode::Refusal;
 use polyserve_serving::http1::encode::CONTINUE;
@@ -128,7 +128,7 @@ pub(super) struct PendingReport {
     /// The time at which the first byte of the request was read.
     pub(super) begun: Option<Instant>,
     /// The status, once hyper has the head of the answer.
-    status: Option<Status>,
+    status: Option<StatusCode>,
     /// The number of bytes that hyper has written since the answer before.
     bytes: usize,
 }
@@ -234,11 +234,11 @@ impl ConnectionState {
     pub(super) fn begin_sending(&self, status: StatusCode) {
         let mut state = self.state();
         state.stage = Stage::Sending;
-        state.report.status = Status::new(status.as_u16());
+        state.report.status = Some(status).filter(|status| !status.is_informational());
     }
 
     /// Reports an answer that was made, if a hook sees the answers.
-    pub(super) fn report_answer(&self, status: Status, bytes: usize, begun: Option<Instant>) {
+    pub(super) fn report_answer(&self, status: StatusCode, bytes: usize, begun: Option<Instant>) {
         if let Some(hook) = &self.server().env.on_answer {
             hook.call(&AnswerReport::new(status, bytes, begun, self.peer));
         }

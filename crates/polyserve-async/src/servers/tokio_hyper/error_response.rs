@@ -3,7 +3,8 @@
 //! hyper answers them with an empty response. If hyper still has the head, this project's codec decodes it, and its answer
 //! replaces that of hyper. Otherwise the answer has hyper's status.
 
-use polyserve_core::{Reply, Status, Version};
+use http::{StatusCode, Version};
+use polyserve_core::Reply;
 use polyserve_serving::http1::decode::{self, Decoded, Refusal};
 use polyserve_serving::http1::encode::{self, AnswerHead};
 use polyserve_serving::memory::out_of_memory_reply;
@@ -13,20 +14,20 @@ use super::output::with_buffers;
 
 /// The refusal of a body that is longer than the limit.
 pub(super) const TOO_LARGE: Refusal =
-    Refusal { status: Status::CONTENT_TOO_LARGE, detail: "The body is larger than this server takes." };
+    Refusal { status: StatusCode::PAYLOAD_TOO_LARGE, detail: "The body is larger than this server takes." };
 
 /// The refusal of a body that hyper cannot read.
 pub(super) const INVALID_BODY: Refusal =
-    Refusal { status: Status::BAD_REQUEST, detail: "The body is not valid, or not whole." };
+    Refusal { status: StatusCode::BAD_REQUEST, detail: "The body is not valid, or not whole." };
 
 /// The refusal of a body for which there is no memory.
 pub(super) const OUT_OF_MEMORY: Refusal =
-    Refusal { status: Status::SERVICE_UNAVAILABLE, detail: "The memory of this server is used up for now." };
+    Refusal { status: StatusCode::SERVICE_UNAVAILABLE, detail: "The memory of this server is used up for now." };
 
 /// The answer to a refused request.
 pub(super) fn reply_to(refusal: Refusal) -> Reply {
     match refusal.status {
-        Status::SERVICE_UNAVAILABLE => out_of_memory_reply(),
+        StatusCode::SERVICE_UNAVAILABLE => out_of_memory_reply(),
         status => Reply::problem(status, refusal.detail),
     }
 }
@@ -36,7 +37,9 @@ const INVALID_HEAD: &str = "The request's head, or what it says of its body, is 
 /// Replaces the last answer, which is hyper's. `unused` has the bytes that hyper did not use.
 pub(super) fn replace(state: &mut RequestState, connection: &ConnectionState, unused: &[u8]) {
     let code = with_buffers(|buffers| buffers.output.discard_incomplete());
-    let status = code.and_then(Status::new).unwrap_or(Status::BAD_REQUEST);
+    let status = code.and_then(|code| StatusCode::from_u16(code).ok());
+    // What hyper has written may be a `100 Continue`.
+    let status = status.filter(|status| !status.is_informational()).unwrap_or(StatusCode::BAD_REQUEST);
     let limits = &connection.server().env.limits;
     let has_head = state.input.rest() == unused.len() as u64; // hyper drops a head that it has parsed
     let unused = without_blank(unused);
@@ -45,7 +48,7 @@ pub(super) fn replace(state: &mut RequestState, connection: &ConnectionState, un
     let refusal = match decode::head(unused, limits, &mut fields) {
         Decoded::Refused(refusal) if has_head => refusal,
         // The head is not too large, so it is the length of the body.
-        _ if status == Status::HEADER_FIELDS_TOO_LARGE && is_small_head => TOO_LARGE,
+        _ if status == StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE && is_small_head => TOO_LARGE,
         _ => Refusal { status, detail: INVALID_HEAD },
     };
     refuse(state, connection, refusal, unused.starts_with(b"HEAD "));
@@ -53,7 +56,7 @@ pub(super) fn replace(state: &mut RequestState, connection: &ConnectionState, un
 
 /// Answers a head that was not complete in time, of which `unused` was read.
 pub(super) fn late_head(state: &mut RequestState, connection: &ConnectionState, unused: &[u8]) {
-    let refusal = Refusal { status: Status::REQUEST_TIMEOUT, detail: "The head did not come in time." };
+    let refusal = Refusal { status: StatusCode::REQUEST_TIMEOUT, detail: "The head did not come in time." };
     refuse(state, connection, refusal, without_blank(unused).starts_with(b"HEAD "));
 }
 
@@ -72,7 +75,7 @@ fn refuse(state: &mut RequestState, connection: &ConnectionState, refusal: Refus
     let server_header = connection.server().config.server_header.as_deref();
     let length = with_buffers(|buffers| {
         let (output, date) = buffers.dated();
-        let head = AnswerHead { version: Version::Http11, close: true, head_only, date, server_header };
+        let head = AnswerHead { version: Version::HTTP_11, close: true, head_only, date, server_header };
         let start = output.bytes.len();
         encode::answer(&mut output.bytes, &reply, reply.body_bytes(&[]), &head);
         output.mark_ends(1);

@@ -25,11 +25,11 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http::header::CONTENT_LENGTH;
-use http::{Method, Request, Response};
+use http::{Method, Request, Response, StatusCode};
 use http_body::Body as _;
 use hyper::body::Incoming;
 use hyper::server::conn::http2;
-use polyserve_core::{Answer, BoxFuture, Head, Reply, ServerConfig, Service, Status, timer};
+use polyserve_core::{Answer, BoxFuture, Head, Reply, ServerConfig, Service, timer};
 use polyserve_serving::http1::{OUTPUT_BOUND, TimeLimit};
 use polyserve_serving::memory::{Reservation, out_of_memory_reply};
 use tokio::runtime::Handle;
@@ -260,10 +260,8 @@ impl hyper::service::Service<Request<Incoming>> for StreamService {
                 Reservation::default()
             });
             finish(&connection.shared, response.headers_mut(), false);
-            if let Some(status) = Status::new(response.status().as_u16()) {
-                let length = response.body().size_hint().exact().and_then(|length| usize::try_from(length).ok());
-                connection.report_answer(status, length.unwrap_or(0), Some(begun));
-            }
+            let length = response.body().size_hint().exact().and_then(|length| usize::try_from(length).ok());
+            connection.report_answer(response.status(), length.unwrap_or(0), Some(begun));
             Ok(response.map(|body| CountedBody::new(body, open, reservation)))
         })
     }
@@ -275,7 +273,7 @@ async fn answer(streams: &Arc<Streams>, request: Request<Incoming>) -> Response<
     streams.turn.admitted().await;
     if parts.headers.len() > server.env.limits.max_headers {
         let detail = "There are more header fields than this server takes.";
-        return response(Reply::problem(Status::HEADER_FIELDS_TOO_LARGE, detail), Vec::new());
+        return response(Reply::problem(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, detail), Vec::new());
     }
     let service = AsTower::new(Arc::new(TrackedService(Arc::clone(streams))))
         .with_max_body(server.env.limits.max_body)
@@ -284,23 +282,23 @@ async fn answer(streams: &Arc<Streams>, request: Request<Incoming>) -> Response<
     let has_body = !body.is_end_stream();
     let body = ReceivedBody { body, received: &received };
     let deadline = || begun + TimeLimit::Body { received: received.load(Ordering::Relaxed) }.of(&server.config);
-    let (method, body, reservation) = match within(deadline, service.read(&parts, body)).await {
+    let (body, reservation) = match within(deadline, service.read(&parts, body)).await {
         Some(Ok(read)) => read,
         Some(Err(reply)) => return response(reply, Vec::new()),
         None => {
-            return response(Reply::problem(Status::REQUEST_TIMEOUT, "The body did not come in time."), Vec::new());
+            return response(Reply::problem(StatusCode::REQUEST_TIMEOUT, "The body did not come in time."), Vec::new());
         }
     };
     if has_body {
         streams.turn.admitted().await;
     }
-    let called = service.call_with(&parts, method, &body);
+    let called = service.call_with(&parts, &body);
     drop((body, reservation)); // the answer may come much later
     let later = match called {
         Ok(response) => return response,
         Err(later) => later,
     };
-    let late = || Reply::problem(Status::SERVICE_UNAVAILABLE, "The answer did not come in time.");
+    let late = || Reply::problem(StatusCode::SERVICE_UNAVAILABLE, "The answer did not come in time.");
     let deadline = Instant::now() + TimeLimit::Answer.of(&server.config);
     let reply = within(|| deadline, caught(later, |panic| streams.connection.panicked(panic))).await;
     response(reply.unwrap_or_else(late), Vec::new())

@@ -98,8 +98,7 @@ use std::sync::Arc;
 use http::HeaderValue;
 use hyper::server::conn::http1;
 #[cfg(feature = "tower")]
-use polyserve_core::IntoListenOn;
-use polyserve_core::{ConfigError, ListenOn, Running, Server, ServerConfig, Service, Shape, Supports};
+use polyserve_core::{ConfigError, IntoListenOn, ListenOn, Running, Server, ServerConfig, Service, Shape, Supports};
 use polyserve_serving::http1::OUTPUT_BOUND;
 use polyserve_serving::{Bound, bind};
 use tokio::runtime::Handle;
@@ -274,7 +273,7 @@ struct UnusedService;
 #[cfg(feature = "tower")]
 impl Service for UnusedService {
     fn call(&self, _: polyserve_core::Request<'_>, _: &mut Vec<u8>) -> polyserve_core::Answer<polyserve_core::Reply> {
-        polyserve_core::Reply::empty(polyserve_core::Status::NOT_FOUND).into()
+        polyserve_core::Reply::empty(http::StatusCode::NOT_FOUND).into()
     }
 }
 

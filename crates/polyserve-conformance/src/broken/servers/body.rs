@@ -1,6 +1,7 @@
 //! Bodies of requests, read from the connection's input.
 
-use polyserve_core::{ServerConfig, Status};
+use polyserve_core::ServerConfig;
+use polyserve_core::http::StatusCode;
 
 use super::Flaw;
 use super::head::{Framing, RequestError, is_token, refuse};
@@ -49,11 +50,11 @@ impl PartialBody {
                     let count = left.min(input.len());
                     self.body.extend(input.drain(..count));
                     if flaw == Some(Flaw::TakesOnlyOneLine) && self.body.contains(&b'\n') {
-                        return refuse(Status::BAD_REQUEST, "The body has a line break.");
+                        return refuse(StatusCode::BAD_REQUEST, "The body has a line break.");
                     }
                     if flaw == Some(Flaw::LimitsNesting) && self.body.iter().filter(|b| b"[{".contains(b)).count() > 64
                     {
-                        return refuse(Status::BAD_REQUEST, "The body has too many levels.");
+                        return refuse(StatusCode::BAD_REQUEST, "The body has too many levels.");
                     }
                     let left = if flaw == Some(Flaw::NeedsHeadAndBodyInOneRead) { 0 } else { left - count };
                     self.stage = match (self.stage, left) {
@@ -72,7 +73,7 @@ impl PartialBody {
                         self.stage = BodyStage::Size;
                     }
                     [] | [b'\r'] => return Ok(false),
-                    _ => return refuse(Status::BAD_REQUEST, "A chunk is longer than its size."),
+                    _ => return refuse(StatusCode::BAD_REQUEST, "A chunk is longer than its size."),
                 },
                 BodyStage::Size | BodyStage::Trailers => {
                     match line(input, self.stage == BodyStage::Trailers && flaw == Some(Flaw::TakesBareLfAfterChunks))?
@@ -94,21 +95,21 @@ impl PartialBody {
                     name.len() < line.len() && !name.is_empty() && name.iter().all(u8::is_ascii_graphic)
                 });
             return match self.trailers > MAX_LINE || !is_valid {
-                true => refuse(Status::BAD_REQUEST, "The trailers are none, or too long."),
+                true => refuse(StatusCode::BAD_REQUEST, "The trailers are none, or too long."),
                 false => Ok(()),
             };
         }
         let digits = line.iter().take_while(|byte| byte.is_ascii_hexdigit()).count();
         let (size, extension) = line.split_at(digits);
         if !is_extension(extension) && flaw != Some(Flaw::TakesAnyChunkExtension) {
-            return refuse(Status::BAD_REQUEST, "What follows a chunk's size is no extension.");
+            return refuse(StatusCode::BAD_REQUEST, "What follows a chunk's size is no extension.");
         }
         let size = std::str::from_utf8(size).ok();
         let Some(size) = size.and_then(|size| usize::from_str_radix(size, 16).ok()) else {
-            return refuse(Status::BAD_REQUEST, "A chunk's size is no number.");
+            return refuse(StatusCode::BAD_REQUEST, "A chunk's size is no number.");
         };
         if size.saturating_add(self.body.len()) > config.max_body && flaw != Some(Flaw::TakesAnyChunkedLength) {
-            return refuse(Status::CONTENT_TOO_LARGE, "The body is too large.");
+            return refuse(StatusCode::PAYLOAD_TOO_LARGE, "The body is too large.");
         }
         self.stage = if size == 0 { BodyStage::Trailers } else { BodyStage::Data(size) };
         Ok(())
@@ -166,11 +167,15 @@ fn line(input: &mut Vec<u8>, lf_ends_it: bool) -> Result<Option<Vec<u8>>, Reques
                 line.truncate(at);
                 return Ok(Some(line));
             }
-            _ if after_cr => return refuse(Status::BAD_REQUEST, "A CR stands alone between chunks."),
+            _ if after_cr => return refuse(StatusCode::BAD_REQUEST, "A CR stands alone between chunks."),
             b'\t' | b'\r' => {}
-            0..b' ' | 0x7f => return refuse(Status::BAD_REQUEST, "A control byte stands between chunks."),
+            0..b' ' | 0x7f => return refuse(StatusCode::BAD_REQUEST, "A control byte stands between chunks."),
             _ => {}
         }
     }
-    if input.len() >= MAX_LINE { refuse(Status::BAD_REQUEST, "A line between chunks is too long.") } else { Ok(None) }
+    if input.len() >= MAX_LINE {
+        refuse(StatusCode::BAD_REQUEST, "A line between chunks is too long.")
+    } else {
+        Ok(None)
+    }
 }

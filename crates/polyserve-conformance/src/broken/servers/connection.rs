@@ -9,8 +9,10 @@ use std::sync::MutexGuard;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use polyserve_core::http::header::{IF_NONE_MATCH, RETRY_AFTER};
+use polyserve_core::http::{HeaderName, HeaderValue, Method, StatusCode};
 use polyserve_core::sync::lock;
-use polyserve_core::{Answer, Body, Head, Method, Reply, Request, Status};
+use polyserve_core::{Answer, Body, Head, Reply, Request};
 use polyserve_serving::http1::TimeLimit;
 use polyserve_serving::memory::{Reservation, out_of_memory_reply};
 use serde_json::{Map, Value};
@@ -39,9 +41,10 @@ pub(super) fn reject(server: &RunContext, tracked: &TrackedConnection) {
         return;
     }
     if !server.has(Flaw::RejectsWithoutAnAnswer) {
-        let reply = Reply::problem(Status::SERVICE_UNAVAILABLE, "There are too many connections.");
-        let name = if server.has(Flaw::RejectsWithoutRetryAfter) { "X-Again" } else { "Retry-After" };
-        let reply = reply.with_header(name, "1").expect("the field is valid");
+        let reply = Reply::problem(StatusCode::SERVICE_UNAVAILABLE, "There are too many connections.");
+        let again = HeaderName::from_static("x-again");
+        let name = if server.has(Flaw::RejectsWithoutRetryAfter) { again } else { RETRY_AFTER };
+        let reply = reply.with_field(name, HeaderValue::from_static("1"));
         if connection.output.answer(reply, Vec::new(), false, Some("close")) && connection.output.flush() {
             connection.linger();
         }
@@ -339,22 +342,25 @@ impl PlainConnection<'_> {
             assert!(!self.has(Flaw::DoesNotCatchPanicsOfPayloads), "the payload panicked when it was dropped");
             std::mem::forget(second);
         }
-        Reply::problem(Status::INTERNAL_SERVER_ERROR, "The service failed.")
+        Reply::problem(StatusCode::INTERNAL_SERVER_ERROR, "The service failed.")
     }
 
     /// Answers a request that is refused, as the last answer.
     fn refuse(&mut self, refusal: RequestError) -> Ended {
-        let unknown = [Status::NOT_IMPLEMENTED, Status::VERSION_NOT_SUPPORTED].contains(&refusal.status);
-        let status =
-            if unknown && self.has(Flaw::Answers400ToAllUnsupported) { Status::BAD_REQUEST } else { refusal.status };
-        if status == Status::REQUEST_TIMEOUT && self.has(Flaw::ClosesSilentlyOnTimeouts) {
+        let unknown = [StatusCode::NOT_IMPLEMENTED, StatusCode::HTTP_VERSION_NOT_SUPPORTED].contains(&refusal.status);
+        let status = if unknown && self.has(Flaw::Answers400ToAllUnsupported) {
+            StatusCode::BAD_REQUEST
+        } else {
+            refusal.status
+        };
+        if status == StatusCode::REQUEST_TIMEOUT && self.has(Flaw::ClosesSilentlyOnTimeouts) {
             return Ended::Gone;
         }
         self.output.refuses = true;
         let empty = self.has(Flaw::SendsEmptyErrors);
         let reply = match status {
             _ if empty => Reply::empty(status),
-            Status::SERVICE_UNAVAILABLE => out_of_memory_reply(),
+            StatusCode::SERVICE_UNAVAILABLE => out_of_memory_reply(),
             status => Reply::problem(status, refusal.detail),
         };
         let to_head = self.to_head && !self.has(Flaw::RefusesHeadWithABody);
@@ -387,10 +393,10 @@ impl PlainConnection<'_> {
     }
 
     fn call(&mut self, head: &ParsedHead, body: &[u8]) -> Result<(Reply, Vec<u8>), Stop> {
-        let is_get = |head: Head<'_>| (head.method == Method::Get).then(|| head.target.to_owned());
+        let is_get = |head: Head<'_>| (head.method == Method::GET).then(|| head.target.to_owned());
         let target = head.with_head(is_get).filter(|_| self.has(Flaw::RepeatsThePreviousAnswer));
         if let Some(body) = target.as_ref().and_then(|target| self.last_bodies.remove(target)) {
-            return Ok((Reply::new(Status::OK, "application/json", Body::Owned(body)), Vec::new()));
+            return Ok((Reply::new(StatusCode::OK, "application/json", Body::Owned(body)), Vec::new()));
         }
         if self.has(Flaw::KeepsTagsByTarget)
             && let Some(unchanged) = head.with_head(|head| self.unchanged_by_kept_tag(head))
@@ -401,7 +407,7 @@ impl PlainConnection<'_> {
         if self.has(Flaw::KeepsTagsByTarget) {
             head.with_head(|head| self.keep_tag(head, &answered.0));
         }
-        if let (Some(target), (Status::OK, written)) = (target, (answered.0.status(), &answered.1)) {
+        if let (Some(target), (StatusCode::OK, written)) = (target, (answered.0.status(), &answered.1)) {
             self.last_bodies.insert(target, written.clone());
         }
         Ok(answered)
@@ -411,14 +417,14 @@ impl PlainConnection<'_> {
     fn unchanged_by_kept_tag(&self, head: Head<'_>) -> Option<Reply> {
         let tag = *lock(&self.server.tags).get(head.target)?;
         let is_shown = |value: &[u8]| value.trim_ascii() == tag.to_string().as_bytes();
-        let unchanged = head.method == Method::Get && head.headers.all("if-none-match").any(is_shown);
-        unchanged.then(|| Reply::empty(Status::NOT_MODIFIED).with_etag(tag))
+        let unchanged = head.method == Method::GET && head.headers.all(&IF_NONE_MATCH).any(is_shown);
+        unchanged.then(|| Reply::empty(StatusCode::NOT_MODIFIED).with_etag(tag))
     }
 
     /// For a flaw: keeps the tag of an answer to a GET. Any other method removes the tag of its target.
     fn keep_tag(&self, head: Head<'_>, reply: &Reply) {
         let mut tags = lock(&self.server.tags);
-        match reply.etag().filter(|_| head.method == Method::Get) {
+        match reply.etag().filter(|_| head.method == Method::GET) {
             Some(tag) => tags.insert(head.target.to_owned(), tag),
             None => tags.remove(head.target),
         };
@@ -426,25 +432,28 @@ impl PlainConnection<'_> {
 
     fn patch(&mut self, head: &ParsedHead, body: &[u8]) -> Result<(Reply, Vec<u8>), Stop> {
         if self.has(Flaw::PutsPatches) {
-            return self.ask_service(&head.with_method(Method::Put), body);
+            return self.ask_service(&head.with_method(&Method::PUT), body);
         }
         if self.has(Flaw::PatchesWithoutACondition) {
-            let (reply, written) = self.ask_service(&head.with_method(Method::Get), b"")?;
+            let (reply, written) = self.ask_service(&head.with_method(&Method::GET), b"")?;
             let read = serde_json::from_slice(reply.body_bytes(&written));
             if let (Ok(mut entity), Ok(patch)) = (read, serde_json::from_slice(body)) {
                 merge(&mut entity, patch);
                 std::thread::sleep(TICK); // long enough for the write of another client
                 let body = entity.to_string();
-                let put = self.ask_service(&head.with_method(Method::Put), body.as_bytes())?;
-                if put.0.status() != Status::OK {
+                let put = self.ask_service(&head.with_method(&Method::PUT), body.as_bytes())?;
+                if put.0.status() != StatusCode::OK {
                     return Ok(put);
                 }
-                return Ok((Reply::new(Status::OK, "application/json", Body::Owned(body.into_bytes())), Vec::new()));
+                return Ok((
+                    Reply::new(StatusCode::OK, "application/json", Body::Owned(body.into_bytes())),
+                    Vec::new(),
+                ));
             }
         }
         let answered = self.ask_service(head, body)?;
-        if answered.0.status() == Status::NOT_FOUND && self.has(Flaw::PatchesWhatIsAbsent) {
-            return self.ask_service(&head.with_method(Method::Put), body);
+        if answered.0.status() == StatusCode::NOT_FOUND && self.has(Flaw::PatchesWhatIsAbsent) {
+            return self.ask_service(&head.with_method(&Method::PUT), body);
         }
         Ok(answered)
     }
@@ -456,8 +465,8 @@ impl PlainConnection<'_> {
         let draining = self.server.shutdown.is_begun() && !self.has(Flaw::HidesTheDrain);
         let call = || {
             head.with_head(|mut head| {
-                if head.method == Method::Head && self.has(Flaw::AsksForGetInPlaceOfHead) {
-                    head.method = Method::Get;
+                if head.method == Method::HEAD && self.has(Flaw::AsksForGetInPlaceOfHead) {
+                    head.method = &Method::GET;
                 }
                 let request = Request::new(head, body).with_peer(peer).with_draining(draining);
                 self.server.service.call(request, &mut written)
@@ -507,7 +516,7 @@ impl PlainConnection<'_> {
                     return Err(Stop::Gone);
                 }
                 return Err(Stop::Refused(RequestError {
-                    status: Status::SERVICE_UNAVAILABLE,
+                    status: StatusCode::SERVICE_UNAVAILABLE,
                     detail: "The answer did not come in time.",
                 }));
             }
@@ -541,6 +550,7 @@ enum Stop {
 }
 
 const OUT_OF_MEMORY: RequestError =
-    RequestError { status: Status::SERVICE_UNAVAILABLE, detail: "There is no memory for this body." };
+    RequestError { status: StatusCode::SERVICE_UNAVAILABLE, detail: "There is no memory for this body." };
 
-const TIMED_OUT: RequestError = RequestError { status: Status::REQUEST_TIMEOUT, detail: "The request took too long." };
+const TIMED_OUT: RequestError =
+    RequestError { status: StatusCode::REQUEST_TIMEOUT, detail: "The request took too long." };

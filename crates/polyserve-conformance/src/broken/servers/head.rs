@@ -1,24 +1,25 @@
 //! Heads of requests. Each read parses the head again from its start. This is slow, but short and independent of the codec.
 
-use polyserve_core::{Head, Header, Headers, Method, ServerConfig, Status, Version};
+use polyserve_core::http::{Method, StatusCode, Version};
+use polyserve_core::{Head, Header, Headers, ServerConfig, known_method};
 
 use super::Flaw;
 
 /// A request that is refused before the service is called. Each refusal ends its connection.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RequestError {
-    pub(super) status: Status,
+    pub(super) status: StatusCode,
     pub(super) detail: &'static str,
 }
 
-pub(super) fn refuse<T>(status: Status, detail: &'static str) -> Result<T, RequestError> {
+pub(super) fn refuse<T>(status: StatusCode, detail: &'static str) -> Result<T, RequestError> {
     Err(RequestError { status, detail })
 }
 
 /// A valid head.
 #[derive(Clone, Debug)]
 pub(super) struct ParsedHead {
-    method: Method,
+    method: &'static Method,
     target: String,
     version: Version,
     fields: Vec<(String, Vec<u8>)>,
@@ -40,24 +41,24 @@ pub(super) enum Framing {
 
 impl ParsedHead {
     pub(super) fn is_head(&self) -> bool {
-        self.method == Method::Head
+        self.method == Method::HEAD
     }
 
     /// Returns the head with this method.
-    pub(super) fn with_method(&self, method: Method) -> Self {
+    pub(super) fn with_method(&self, method: &'static Method) -> Self {
         Self { method, ..self.clone() }
     }
 
     pub(super) fn is_patch(&self) -> bool {
-        self.method == Method::Patch
+        self.method == Method::PATCH
     }
 
     pub(super) fn is_safe(&self) -> bool {
-        matches!(self.method, Method::Get | Method::Head | Method::Options)
+        matches!(*self.method, Method::GET | Method::HEAD | Method::OPTIONS)
     }
 
     pub(super) fn is_1_0(&self) -> bool {
-        self.version == Version::Http10
+        self.version == Version::HTTP_10
     }
 
     /// Calls `f` with the head as services see it.
@@ -100,7 +101,7 @@ pub(super) fn parse(
         let bytes = &input[at..end];
         at = end;
         match bytes.strip_suffix(b"\r\n").or(bytes.strip_suffix(b"\n")) {
-            Some(b"") if lines.is_empty() => return refuse(Status::BAD_REQUEST, "There is no request line."),
+            Some(b"") if lines.is_empty() => return refuse(StatusCode::BAD_REQUEST, "There is no request line."),
             Some(b"") => break,
             Some(bytes) => lines.push(bytes),
             None => return Ok(None),
@@ -108,7 +109,7 @@ pub(super) fn parse(
     }
     let (method, target, version) = request_line(lines[0], flaw)?;
     if lines.len() - 1 > config.max_headers {
-        return refuse(Status::HEADER_FIELDS_TOO_LARGE, "There are too many header fields.");
+        return refuse(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, "There are too many header fields.");
     }
     let fields = lines[1..].iter().map(|line| field(line, flaw)).collect::<Result<Vec<_>, RequestError>>()?;
     let framing = Framing::Length(0);
@@ -118,12 +119,12 @@ pub(super) fn parse(
     }
     parsed.framing = framing_of(&parsed, config, flaw)?;
     let has_option = |option: &[u8]| parsed.members("Connection").any(|member| member == option);
-    parsed.keeps = !has_option(b"close") && (version == Version::Http11 || has_option(b"keep-alive"));
+    parsed.keeps = !has_option(b"close") && (version == Version::HTTP_11 || has_option(b"keep-alive"));
     parsed.keeps &= flaw != Some(Flaw::ClosesAfterChunks) || !matches!(parsed.framing, Framing::Chunked);
     parsed.expects = expects(&parsed)?;
     let is_json = |media_type: &[u8]| media_type.eq_ignore_ascii_case(b"application/json");
     if flaw == Some(Flaw::TakesOnlyJson) && !parsed.all("Content-Type").all(is_json) {
-        return refuse(Status::UNSUPPORTED_MEDIA_TYPE, "The body is no JSON.");
+        return refuse(StatusCode::UNSUPPORTED_MEDIA_TYPE, "The body is no JSON.");
     }
     let dropped: &[&str] = match flaw {
         Some(Flaw::DropsConditions) => &["If-Match", "If-None-Match"],
@@ -139,11 +140,11 @@ fn too_long<T>(input: &[u8], lines: &[&[u8]], flaw: Option<Flaw>) -> Result<T, R
     let method = input.iter().take_while(|byte| **byte != b' ').count();
     let long = input.iter().position(|byte| *byte == b'\n').unwrap_or(input.len()).min(method) > LONG_METHOD;
     if lines.is_empty() && long && is_token(&input[..method]) && flaw != Some(Flaw::Answers414ToLongMethods) {
-        refuse(Status::NOT_IMPLEMENTED, "The method is not known here.")
+        refuse(StatusCode::NOT_IMPLEMENTED, "The method is not known here.")
     } else if lines.is_empty() {
-        refuse(Status::URI_TOO_LONG, "The target is too long.")
+        refuse(StatusCode::URI_TOO_LONG, "The target is too long.")
     } else {
-        refuse(Status::HEADER_FIELDS_TOO_LARGE, "The head is too long.")
+        refuse(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, "The head is too long.")
     }
 }
 
@@ -156,26 +157,26 @@ fn line(input: &[u8], from: usize, first: bool, flaw: Option<Flaw>) -> Result<Op
         let after_cr = at > from && input[at - 1] == b'\r';
         match byte {
             b'\n' if after_cr || flaw == Some(Flaw::TakesBareLf) => return Ok(Some(at + 1)),
-            _ if after_cr => return refuse(Status::BAD_REQUEST, "A CR stands alone."),
+            _ if after_cr => return refuse(StatusCode::BAD_REQUEST, "A CR stands alone."),
             b'\r' => {}
             b'\t' if !first => {}
-            0..b' ' | 0x7f => return refuse(Status::BAD_REQUEST, "A control byte stands in the head."),
+            0..b' ' | 0x7f => return refuse(StatusCode::BAD_REQUEST, "A control byte stands in the head."),
             _ => {}
         }
     }
     Ok(None)
 }
 
-fn request_line(line: &[u8], flaw: Option<Flaw>) -> Result<(Method, String, Version), RequestError> {
+fn request_line(line: &[u8], flaw: Option<Flaw>) -> Result<(&'static Method, String, Version), RequestError> {
     let parts: Vec<&[u8]> = line.split(|b| *b == b' ').collect();
     let &[method, target, version] = parts.as_slice() else {
-        return refuse(Status::BAD_REQUEST, "The request line has not three parts.");
+        return refuse(StatusCode::BAD_REQUEST, "The request line has not three parts.");
     };
     let (method, Ok(target)) = (String::from_utf8_lossy(method), String::from_utf8(target.to_vec())) else {
-        return refuse(Status::BAD_REQUEST, "The target is no text.");
+        return refuse(StatusCode::BAD_REQUEST, "The target is no text.");
     };
     if !is_token(method.as_bytes()) || target.is_empty() {
-        return refuse(Status::BAD_REQUEST, "The method is no token, or there is no target.");
+        return refuse(StatusCode::BAD_REQUEST, "The method is no token, or there is no target.");
     }
     let target = match (flaw, target.split_once('#')) {
         (Some(Flaw::CutsFragments), Some((before, _))) => before.to_owned(),
@@ -187,25 +188,25 @@ fn request_line(line: &[u8], flaw: Option<Flaw>) -> Result<(Method, String, Vers
         _ => !query.contains(['"', '#', '<', '>']),
     };
     if (!is_uri(path.as_bytes()) || !is_query) && flaw != Some(Flaw::TakesAnyTarget) {
-        return refuse(Status::BAD_REQUEST, "The target holds a byte that no URI holds.");
+        return refuse(StatusCode::BAD_REQUEST, "The target holds a byte that no URI holds.");
     }
     let version = match version {
-        b"HTTP/1.1" => Version::Http11,
-        b"HTTP/1.0" => Version::Http10,
-        b"HTTP/2.0" if method == "PRI" => return refuse(Status::BAD_REQUEST, "This server speaks HTTP/1.1 only."),
+        b"HTTP/1.1" => Version::HTTP_11,
+        b"HTTP/1.0" => Version::HTTP_10,
+        b"HTTP/2.0" if method == "PRI" => return refuse(StatusCode::BAD_REQUEST, "This server speaks HTTP/1.1 only."),
         [b'H', b'T', b'T', b'P', b'/', b'1'..=b'9', b'.', b'0'..=b'9'] => {
-            return refuse(Status::VERSION_NOT_SUPPORTED, "This server speaks HTTP/1.1.");
+            return refuse(StatusCode::HTTP_VERSION_NOT_SUPPORTED, "This server speaks HTTP/1.1.");
         }
-        _ => return refuse(Status::BAD_REQUEST, "The version is none."),
+        _ => return refuse(StatusCode::BAD_REQUEST, "The version is none."),
     };
-    let Some(method) = Method::parse(&method) else {
-        return refuse(Status::NOT_IMPLEMENTED, "The method is not known here.");
+    let Some(method) = known_method(&method) else {
+        return refuse(StatusCode::NOT_IMPLEMENTED, "The method is not known here.");
     };
     let absolute = ["http://", "https://"]
         .iter()
         .any(|scheme| target.get(..scheme.len()).is_some_and(|start| start.eq_ignore_ascii_case(scheme)));
-    if !(target.starts_with('/') || absolute || (target == "*" && method == Method::Options)) {
-        return refuse(Status::BAD_REQUEST, "The target has no form that this method allows.");
+    if !(target.starts_with('/') || absolute || (target == "*" && method == Method::OPTIONS)) {
+        return refuse(StatusCode::BAD_REQUEST, "The target has no form that this method allows.");
     }
     if absolute && target.matches('/').count() == 2 && flaw == Some(Flaw::AddsASlashToUrls) {
         return Ok((method, target + "/", version));
@@ -215,12 +216,12 @@ fn request_line(line: &[u8], flaw: Option<Flaw>) -> Result<(Method, String, Vers
 
 fn field(line: &[u8], flaw: Option<Flaw>) -> Result<(String, Vec<u8>), RequestError> {
     let Some(colon) = line.iter().position(|b| *b == b':') else {
-        return refuse(Status::BAD_REQUEST, "A field has no colon.");
+        return refuse(StatusCode::BAD_REQUEST, "A field has no colon.");
     };
     let (name, value) = (&line[..colon], &line[colon + 1..]);
     let name = if flaw == Some(Flaw::TakesSpaceBeforeColon) { name.trim_ascii_end() } else { name };
     if !is_token(name) {
-        return refuse(Status::BAD_REQUEST, "A field's name is no token.");
+        return refuse(StatusCode::BAD_REQUEST, "A field's name is no token.");
     }
     Ok((String::from_utf8_lossy(name).into_owned(), value.trim_ascii().to_vec()))
 }
@@ -234,7 +235,7 @@ fn check_host(parsed: &ParsedHead) -> Result<(), RequestError> {
     match hosts.as_slice() {
         [] if parsed.is_1_0() => Ok(()),
         [host] if is_host(host) => Ok(()),
-        _ => refuse(Status::BAD_REQUEST, "There is not exactly one valid Host."),
+        _ => refuse(StatusCode::BAD_REQUEST, "There is not exactly one valid Host."),
     }
 }
 
@@ -272,11 +273,11 @@ fn framing_of(parsed: &ParsedHead, config: &ServerConfig, flaw: Option<Flaw>) ->
     let Some(first) = lengths.first() else { return Ok(Framing::Length(0)) };
     let is_number = !first.is_empty() && first.iter().all(u8::is_ascii_digit);
     if !is_number || lengths.iter().any(|length| length != first) {
-        return refuse(Status::BAD_REQUEST, "The Content-Length is not one number.");
+        return refuse(StatusCode::BAD_REQUEST, "The Content-Length is not one number.");
     }
     let length = std::str::from_utf8(first).ok().and_then(|digits| digits.parse().ok()).unwrap_or(usize::MAX);
     if length > config.max_body {
-        return refuse(Status::CONTENT_TOO_LARGE, "The body is too large.");
+        return refuse(StatusCode::PAYLOAD_TOO_LARGE, "The body is too large.");
     }
     Ok(Framing::Length(length))
 }
@@ -286,10 +287,10 @@ fn coding(parsed: &ParsedHead, without_length: bool) -> Result<Framing, RequestE
     let chunked_count = codings.iter().filter(|coding| *coding == b"chunked").count();
     let is_last = codings.last().is_some_and(|last| last == b"chunked");
     if parsed.is_1_0() || !without_length || !is_last || chunked_count > 1 {
-        return refuse(Status::BAD_REQUEST, "Where the body ends is in doubt.");
+        return refuse(StatusCode::BAD_REQUEST, "Where the body ends is in doubt.");
     }
     if codings.len() > 1 {
-        return refuse(Status::NOT_IMPLEMENTED, "The transfer coding is not known here.");
+        return refuse(StatusCode::NOT_IMPLEMENTED, "The transfer coding is not known here.");
     }
     Ok(Framing::Chunked)
 }
@@ -299,6 +300,6 @@ fn expects(parsed: &ParsedHead) -> Result<bool, RequestError> {
     match expectations.next() {
         None => Ok(false),
         Some(value) if value.eq_ignore_ascii_case(b"100-continue") && expectations.next().is_none() => Ok(true),
-        Some(_) => refuse(Status::EXPECTATION_FAILED, "This expectation cannot be met."),
+        Some(_) => refuse(StatusCode::EXPECTATION_FAILED, "This expectation cannot be met."),
     }
 }

@@ -5,7 +5,8 @@ use std::net::TcpStream;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use polyserve_core::{AnswerReport, Reply, Status};
+use polyserve_core::http::{HeaderValue, StatusCode};
+use polyserve_core::{AnswerReport, Reply, reason_phrase};
 use polyserve_serving::http1::TimeLimit;
 use polyserve_serving::memory::Reservation;
 
@@ -63,7 +64,7 @@ impl<'a> AnswerBuffer<'a> {
     pub(super) fn answer(&mut self, reply: Reply, in_place: Vec<u8>, to_head: bool, connection: Option<&str>) -> bool {
         let mut bytes = self.encode(&reply, &in_place, to_head && !self.has(Flaw::AnswersHeadWithABody), connection);
         self.report(reply.status(), &bytes);
-        if self.has(Flaw::SendsPartOfAPanickedAnswer) && reply.status() == Status::INTERNAL_SERVER_ERROR {
+        if self.has(Flaw::SendsPartOfAPanickedAnswer) && reply.status() == StatusCode::INTERNAL_SERVER_ERROR {
             bytes.splice(..0, in_place.iter().copied());
         }
         // Only the bytes are kept while the client takes them.
@@ -82,7 +83,7 @@ impl<'a> AnswerBuffer<'a> {
     }
 
     /// Reports an answer to the hook.
-    fn report(&mut self, status: Status, bytes: &[u8]) {
+    fn report(&mut self, status: StatusCode, bytes: &[u8]) {
         let begun = self.begun.take();
         let Some(hook) = &self.server.config.on_answer else { return };
         let peer = self.stream.peer_addr().ok();
@@ -91,7 +92,7 @@ impl<'a> AnswerBuffer<'a> {
         if !(self.refuses && self.has(Flaw::ReportsNoRefusals)) {
             hook.call(&AnswerReport::new(status, length, begun, peer));
         }
-        if self.has(Flaw::ReportsErrorsTwice) && status.code() >= 400 {
+        if self.has(Flaw::ReportsErrorsTwice) && status.as_u16() >= 400 {
             hook.call(&AnswerReport::new(status, length, begun, peer));
         }
     }
@@ -118,31 +119,33 @@ impl<'a> AnswerBuffer<'a> {
 
     fn encode(&self, reply: &Reply, in_place: &[u8], to_head: bool, connection: Option<&str>) -> Vec<u8> {
         let (status, body) = (reply.status(), reply.body_bytes(in_place));
-        let mut head = format!("HTTP/1.1 {} {}\r\nDate: {}\r\n", status.code(), status.reason(), self.server.date());
+        let mut head =
+            format!("HTTP/1.1 {} {}\r\nDate: {}\r\n", status.as_u16(), reason_phrase(status), self.server.date());
         let mut field = |name: &str, value: &str| head.push_str(&format!("{name}: {value}\r\n"));
+        let text = |value: &HeaderValue| String::from_utf8_lossy(value.as_bytes()).into_owned();
         if let Some(server_header) = &self.server.config.server_header {
             field("Server", server_header);
         } else if self.has(Flaw::SendsServerField) {
             field("Server", "plain");
         }
-        if !status.is_bodiless() {
+        if !reply.is_bodiless() {
             field("Content-Length", &reply.omitted_length().unwrap_or(body.len()).to_string());
         }
         if let Some(media_type) = reply.content_type() {
-            field("Content-Type", media_type);
+            field("Content-Type", &text(media_type));
         }
         if let Some(etag) = reply.etag() {
             field("ETag", &etag.to_string());
         }
         for (name, value) in reply.headers() {
-            field(name, value);
+            field(name.as_str(), &text(value));
         }
         if let Some(connection) = connection {
             field("Connection", connection);
         }
         head.push_str("\r\n");
         let mut bytes = head.into_bytes();
-        if !to_head && !status.is_bodiless() {
+        if !to_head && !reply.is_bodiless() {
             bytes.extend_from_slice(body);
         }
         bytes

@@ -1,8 +1,9 @@
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
 
+use polyserve::Request;
+use polyserve::http::Method;
 use polyserve::prelude::*;
-use polyserve::{Method, Request};
 use polyserve_load::Dist;
 use polyserve_load::data::Data;
 
@@ -33,7 +34,7 @@ struct RecordingService {
 
 impl Service for RecordingService {
     fn call(&self, request: Request<'_>, body: &mut Vec<u8>) -> Answer<Reply> {
-        if request.head.method == Method::Get {
+        if request.head.method == Method::GET {
             self.ids.lock().unwrap().push(request.head.path()[1..].parse().unwrap());
         }
         self.service.call(request, body)

@@ -40,9 +40,11 @@ use std::time::Instant;
 
 use buffered_input::BufferedInput;
 use pending_body::PendingBody;
+use polyserve_core::http::header::RETRY_AFTER;
+use polyserve_core::http::{HeaderValue, Method, StatusCode, Version};
 use polyserve_core::log::LogThrottles;
 use polyserve_core::panics::text_of;
-use polyserve_core::{BoxFuture, Method, Reply, Status, Version, isolated};
+use polyserve_core::{BoxFuture, Reply, isolated};
 use unsent::Unsent;
 
 use super::decode::{Parsed, Refusal};
@@ -344,11 +346,11 @@ impl Session {
 
     /// Ends the present [`Phase`]. Call it if the timeout of the phase has passed.
     pub fn time_out(&mut self, turn: &mut SessionTurn<'_>) -> Want {
-        let late = |detail| Refusal { status: Status::REQUEST_TIMEOUT, detail };
+        let late = |detail| Refusal { status: StatusCode::REQUEST_TIMEOUT, detail };
         match (&self.state, self.want) {
             (SessionState::Answer(context, _), _) => {
                 let context = AnswerContext { keep_alive: false, ..*context };
-                let reply = Reply::problem(Status::SERVICE_UNAVAILABLE, "The answer did not come in time.");
+                let reply = Reply::problem(StatusCode::SERVICE_UNAVAILABLE, "The answer did not come in time.");
                 self.encode(context, &reply, Following::Nothing, turn);
                 self.close(true);
             }
@@ -375,9 +377,9 @@ impl Session {
             return self.want;
         }
         self.rejected = true;
-        let context = AnswerContext { version: Version::Http11, head_only: false, keep_alive: false, is_safe: false };
-        let reply = Reply::problem(Status::SERVICE_UNAVAILABLE, "This server is full for now.");
-        let reply = reply.with_header("Retry-After", "1").unwrap_or_else(|_| Reply::empty(Status::SERVICE_UNAVAILABLE));
+        let context = AnswerContext { version: Version::HTTP_11, head_only: false, keep_alive: false, is_safe: false };
+        let reply = Reply::problem(StatusCode::SERVICE_UNAVAILABLE, "This server is full for now.");
+        let reply = reply.with_field(RETRY_AFTER, HeaderValue::from_static("1"));
         self.encode(context, &reply, Following::Nothing, turn);
         self.close(true);
         self.reserve(&turn.env.memory, turn.scratch.out.len());
@@ -431,9 +433,9 @@ impl Session {
 fn answer_context(parsed: &Parsed<'_>) -> AnswerContext {
     AnswerContext {
         version: parsed.head.version,
-        head_only: parsed.head.method == Method::Head,
+        head_only: parsed.head.method == Method::HEAD,
         keep_alive: parsed.keep_alive,
-        is_safe: matches!(parsed.head.method, Method::Get | Method::Head | Method::Options),
+        is_safe: matches!(*parsed.head.method, Method::GET | Method::HEAD | Method::OPTIONS),
     }
 }
 
@@ -470,7 +472,7 @@ pub fn panicked(failures: &LogThrottles, panic: Box<dyn Any + Send>) -> Reply {
 }
 
 fn panic_reply() -> Reply {
-    Reply::problem(Status::INTERNAL_SERVER_ERROR, "The service panicked.")
+    Reply::problem(StatusCode::INTERNAL_SERVER_ERROR, "The service panicked.")
 }
 
 impl Drop for Session {

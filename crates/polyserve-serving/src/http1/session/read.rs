@@ -2,7 +2,8 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use polyserve_core::{Reply, Status};
+use polyserve_core::Reply;
+use polyserve_core::http::StatusCode;
 
 use super::pending_body::PendingBody;
 use super::{AnswerContext, MAX_EMPTY_LINES, OUTPUT_BOUND, Phase, Session, SessionState, SessionTurn, Want};
@@ -262,5 +263,5 @@ fn is_blank(rest: &[u8]) -> bool {
 }
 
 fn too_large_reply() -> Reply {
-    Reply::problem(Status::CONTENT_TOO_LARGE, "The body is larger than this server takes.")
+    Reply::problem(StatusCode::PAYLOAD_TOO_LARGE, "The body is larger than this server takes.")
 }

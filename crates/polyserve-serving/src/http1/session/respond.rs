@@ -4,7 +4,8 @@ use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::SystemTime;
 
-use polyserve_core::{Answer, AnswerReport, Reply, Request, Version};
+use polyserve_core::http::Version;
+use polyserve_core::{Answer, AnswerReport, Reply, Request};
 
 use super::buffered_input::BufferedInput;
 use super::{
@@ -115,13 +116,13 @@ impl Session {
 
     /// Refuses a body because there is no memory for it.
     pub(super) fn refuse_for_memory(&mut self, head_only: bool, turn: &mut SessionTurn<'_>) {
-        let context = AnswerContext { version: Version::Http11, head_only, keep_alive: false, is_safe: false };
+        let context = AnswerContext { version: Version::HTTP_11, head_only, keep_alive: false, is_safe: false };
         self.encode(context, &out_of_memory_reply(), Following::Nothing, turn);
         self.close(true);
     }
 
     pub(super) fn refuse(&mut self, refusal: Refusal, head_only: bool, turn: &mut SessionTurn<'_>) {
-        let context = AnswerContext { version: Version::Http11, head_only, keep_alive: false, is_safe: false };
+        let context = AnswerContext { version: Version::HTTP_11, head_only, keep_alive: false, is_safe: false };
         self.encode(context, &Reply::problem(refusal.status, refusal.detail), Following::Nothing, turn);
         self.close(true);
     }

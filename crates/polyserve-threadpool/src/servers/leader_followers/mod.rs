@@ -286,7 +286,8 @@ mod tests {
     use std::sync::Barrier;
     use std::thread::JoinHandle;
 
-    use polyserve_core::{Answer, Echo, Reply, Request, Status};
+    use polyserve_core::http::StatusCode;
+    use polyserve_core::{Answer, Echo, Reply, Request};
 
     use super::*;
 
@@ -298,7 +299,7 @@ mod tests {
     impl Service for Meeting {
         fn call(&self, _: Request<'_>, _: &mut Vec<u8>) -> Answer<Reply> {
             self.0.wait();
-            Answer::Now(Reply::empty(Status::OK))
+            Answer::Now(Reply::empty(StatusCode::OK))
         }
     }
 
