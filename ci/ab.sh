@@ -10,7 +10,7 @@ command -v ab >/dev/null || apt_install apache2-utils || {
     echo "not run: ab.sh: ApacheBench is not here and cannot be installed" >&2
     exit 0
 }
-cargo build -q --release --examples --bins --features polyserve-cli/etcd # the same build as in ci/test.sh, so that nothing is rebuilt
+cargo build -q --release --workspace --examples --bins --features polyserve-cli/etcd,polyserve-examples/all # the same build as in ci/test.sh, so that nothing is rebuilt
 polyserve=target/release/polyserve
 tmp=$(mktemp -d)
 server=

@@ -29,7 +29,7 @@ sed -e "s#\"server\":\"tokio_tcp\"#\"server\":\"$name\"#" crates/polyserve-cli/t
 printf '%s\n' "{\"kind\":\"environment\",\"experiment\":\"$name\",\"command\":[\"$name\"]}" "{\"kind\":\"$name\",\"$name\":1}" >"$tmp/odd/another.jsonl"
 grep -qF onerror "$tmp/odd/page.jsonl"
 
-cargo build -q --release --examples --bins --features polyserve-cli/etcd # the same build as in ci/test.sh, so that nothing is rebuilt
+cargo build -q --release --workspace --examples --bins --features polyserve-cli/etcd,polyserve-examples/all # the same build as in ci/test.sh, so that nothing is rebuilt
 target/release/polyserve report "${records[@]}" "$tmp/odd" --html "$tmp/report.html" --json >"$tmp/said.json"
 count=$(grep -o '"file":' "$tmp/said.json" | wc -l)
 

@@ -31,6 +31,9 @@ for features in "" threadpool queue-waits memory copy-on-write dashmap packed pa
     step cargo check -q -p polyserve --no-default-features --features "$features"
 done
 step cargo check -q -p polyserve-memory --no-default-features
+for feature in tokio axum durable postgres kit command; do
+    step cargo check -q -p polyserve-examples --examples --features "$feature"
+done
 for features in "" tokio hyper http2 tower tokio,tower hyper,tower smol futures; do
     step cargo clippy -q -p polyserve-async --no-default-features --features "$features" -- -D warnings
 done
@@ -79,7 +82,7 @@ never polyserve-conformance 'polyserve-(memory|threadpool|lab|load|report|experi
 never polyserve 'polyserve-(async|memory|cluster|durable|threadpool|conformance|lab|load|report|experiments|cli)|dashmap|papaya|scc|mio|humantime|signal-hook' --no-default-features
 never polyserve 'polyserve-async|tokio|hyper|hdrhistogram' --no-default-features --features threadpool,dashmap
 # The build of the first command in the README.
-never polyserve-examples 'polyserve-(async|cluster|durable|conformance|lab|load|cli|report|experiments)|tokio|hyper|axum|clap' -e dev
+never polyserve-examples 'polyserve-(async|cluster|durable|conformance|lab|load|cli|report|experiments)|tokio|hyper|axum|clap'
 never polyserve 'polyserve-(conformance|engines|lab|load|report|experiments|cli)|clap|criterion' --all-features
 never polyserve-report 'polyserve.*'
 never polyserve-lab 'polyserve-(engines|experiments|cli)'

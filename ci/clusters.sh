@@ -12,7 +12,7 @@ scale=${1:-0.01}
 [ $# = 0 ] || shift
 [ $# -gt 0 ] || set -- durable etcd redis_cluster postgres
 # The same build as in ci/test.sh.
-cargo build -q --release --examples --bins --features polyserve-cli/etcd
+cargo build -q --release --workspace --examples --bins --features polyserve-cli/etcd,polyserve-examples/all
 bin=target/release/polyserve
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT

@@ -66,7 +66,7 @@ pgbouncer() {
 names() { target/release/polyserve list --json | grep -oE "\"$1\":\[[^]]*\]" | grep -oE '"name":"[^"]*"' | cut -d'"' -f4; }
 
 stress() {
-    cargo build -q --release --bin polyserve
+    cargo build -q --release -p polyserve-cli
     local server repo
     for server in $(names servers); do
         for repo in $(names repos); do
@@ -79,7 +79,7 @@ stress() {
 # Checks that histories of a million operations are linearizable: of every repo without a server, and over HTTP with 8
 # clients and 10 keys.
 check() {
-    cargo build -q --release --bin polyserve
+    cargo build -q --release -p polyserve-cli
     target/release/polyserve check --in-process --repos all --ops 1000000
     local server
     for server in $(names servers); do

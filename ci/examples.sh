@@ -22,7 +22,7 @@ session() { awk '/^\/\// { sub("^// ?", ""); text = text $0 "\n"; next } { text 
 # served NAME: starts the example on a free port, and compares its answers with the comment.
 served() {
     local name=$1 args
-    args=$(sed -n "s/^\$ cargo run --release --example $name -- //p" "$tmp/session")
+    args=$(sed -n "s/^\$ cargo run --release --example $name\( --features [a-z]*\)\{0,1\} -- //p" "$tmp/session")
     case $args in
         postgres://*)
             # The engine ends when its input ends.
@@ -40,7 +40,7 @@ served() {
 }
 
 count=0
-for file in examples/examples/*.rs examples/extended/examples/*.rs examples/extended/examples/*/main.rs; do
+for file in examples/examples/*.rs examples/examples/*/main.rs; do
     name=$(basename "${file%/main.rs}" .rs)
     [ -z "$only" ] || [ "$name" = "$only" ] || continue
     session "$file" >"$tmp/session"

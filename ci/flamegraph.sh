@@ -19,7 +19,7 @@ build() { # NAME FEATURES: builds warp; the profile settings come from the envir
 }
 build bottom warp
 CARGO_PROFILE_RELEASE_LTO=fat CARGO_PROFILE_RELEASE_CODEGEN_UNITS=1 build top warp,jemalloc
-cargo build -q --release --bin polyserve
+cargo build -q --release -p polyserve-cli
 
 work=$(mktemp -d)
 server=

@@ -6,7 +6,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 . ci/setup.sh
 command -v wrk >/dev/null || apt_install wrk
-cargo build -q --release --bin polyserve
+cargo build -q --release -p polyserve-cli
 polyserve=target/release/polyserve
 tmp=$(mktemp -d)
 server=

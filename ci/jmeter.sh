@@ -14,7 +14,7 @@ need java default-jre-headless
 need mvn maven
 need unzip unzip
 polyserve=${POLYSERVE:-target/release/polyserve}
-[ -n "${POLYSERVE:-}" ] || cargo build -q --release --bin polyserve
+[ -n "${POLYSERVE:-}" ] || cargo build -q --release -p polyserve-cli
 
 # Creates JMeter's directory layout from its artifacts.
 jmeter=$PWD/target/jmeter

@@ -25,9 +25,9 @@ cargo clippy -q --locked --manifest-path "$manifest" --target-dir target/peers -
 cargo test -q --locked --manifest-path "$manifest" --target-dir target/peers
 # Three rounds are too few to compare servers. They show that every peer is built, started, verified and listed. The
 # command fails if a peer fails; a peer that is not installed is listed as not run.
-cargo run -q --release --bin polyserve -- compare --peers all --servers pool_server --repos two_level --rounds 3 --no-latency
+cargo run -q --release -p polyserve-cli -- compare --peers all --servers pool_server --repos two_level --rounds 3 --no-latency
 # The same for the twins of the page server, including Node, Deno and Java.
-cargo run -q --release --bin polyserve -- page --parts twins --rounds 1 --page-wait 20ms
+cargo run -q --release -p polyserve-cli -- page --parts twins --rounds 1 --page-wait 20ms
 
 manifest=benches/ladder/Cargo.toml
 cargo fmt --check --manifest-path "$manifest"
@@ -35,4 +35,4 @@ cargo clippy -q --locked --manifest-path "$manifest" --target-dir target/ladder/
 # Tests polyserve-serving as the ladder builds it: without the pipeline flush and the date cache.
 RUSTFLAGS='--cfg polyserve_without="pipeline_flush" --cfg polyserve_without="date_cache"' \
     cargo test -q --target-dir target/ladder/without -p polyserve-serving --test without
-cargo run -q --release --bin polyserve -- ladder --rungs pipeline-flush,waker-array,header-hash,clock-reads --rounds 3 --connections 8
+cargo run -q --release -p polyserve-cli -- ladder --rungs pipeline-flush,waker-array,header-hash,clock-reads --rounds 3 --connections 8

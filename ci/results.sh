@@ -31,7 +31,7 @@ for part in "${parts[@]}"; do
 done
 printf '%-10s about %d h %02d min, with the builds of the ladder\n' "in all" $((minutes / 60)) $((minutes % 60))
 
-cargo build --release --bins || exit
+cargo build --release --workspace --bins || exit
 failed=0
 # A command that fails prints its error, and the script continues.
 polyserve() { echo; echo "== polyserve $* (after $((SECONDS / 60)) min)"; target/release/polyserve "$@" --out "$dir" || failed=1; }
@@ -141,9 +141,9 @@ crowd() {
     polyserve crowd --kind slow-heads,slow-bodies,slow-readers --time 3s --servers "$servers" --name crowd-slow
 }
 
-dispatch() { POLYSERVE_BENCH_OUT=$dir taskset -c 0 cargo bench -q -- dispatch || failed=1; }
+dispatch() { POLYSERVE_BENCH_OUT=$dir taskset -c 0 cargo bench -q --workspace --bench strategies -- dispatch || failed=1; }
 
-benches() { POLYSERVE_BENCH_OUT=$dir cargo bench -q || failed=1; }
+benches() { POLYSERVE_BENCH_OUT=$dir cargo bench -q --workspace --bench strategies || failed=1; }
 
 # Tests whether comparisons can be trusted: of a server with itself, and with a slowed copy.
 trial() {

@@ -61,11 +61,11 @@ whole() {
     step tools_installed
     # The steps below run these binaries directly, and the benches have the same features. With other features, dependencies
     # would be built again.
-    step cargo build --release --examples --bins --features polyserve-cli/etcd
+    step cargo build --release --workspace --examples --bins --features polyserve-cli/etcd,polyserve-examples/all
     step ci/scratch.sh
     step ci/tutorial.sh
     step ci/ab.sh
-    step cargo bench -q --features polyserve-cli/etcd -- --test
+    step cargo bench -q --workspace --bench strategies --features polyserve-cli/etcd,polyserve-examples/all -- --test
     step ci/examples.sh target/release/examples
     step target/release/examples/custom_server
     step target/release/examples/custom_event_loop

@@ -2,12 +2,12 @@
 //! end a ranking of servers and stores.
 //!
 //! ```sh
-//! cargo bench                        # the selection, under 10 minutes on 2 cores, and the ranking
-//! POLYSERVE_BENCH=all cargo bench    # every benchmark, with more samples
-//! cargo bench -- servers/get         # the benchmarks with matching names
+//! cargo bench -p polyserve-benches                        # the selection, under 10 minutes on 2 cores, and the ranking
+//! POLYSERVE_BENCH=all cargo bench -p polyserve-benches    # every benchmark, with more samples
+//! cargo bench -p polyserve-benches -- servers/get         # the benchmarks with matching names
 //! ```
 //!
-//! `POLYSERVE_BENCH_OUT=DIR cargo bench` also records the results.
+//! `POLYSERVE_BENCH_OUT=DIR cargo bench -p polyserve-benches` also records the results.
 //!
 //! [`suite`] plans and runs the benchmarks, [`record`](mod@record) writes records, and [`ranking`] prints the table at
 //! the end. Every other module is a group of benchmarks.

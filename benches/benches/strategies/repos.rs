@@ -11,7 +11,7 @@
 //! threads do twice the work in the same time, the figure is the same.
 //!
 //! `POLYSERVE_BENCH_THREADS=1,2,4,8` sets the numbers of threads, instead of 1 and 2. A filter selects benchmarks:
-//! `cargo bench -- 'read uniform/2'`.
+//! `cargo bench -p polyserve-benches -- 'read uniform/2'`.
 
 use polyserve::catalog::Catalog;
 use polyserve_lab::stores::bare::{HASH_MAP, NAMES, StoreMaker, maker};

@@ -115,7 +115,9 @@ impl Suite {
             let BenchProgress { planned, planned_time, .. } = suite.progress;
             eprintln!("{planned} benchmarks, about {}, then a ranking of servers and stores", minutes(planned_time));
             if !all {
-                eprintln!("{variable}={all_value} cargo bench: every benchmark, with more samples");
+                eprintln!(
+                    "{variable}={all_value} cargo bench -p polyserve-benches: every benchmark, with more samples"
+                );
             }
         }
         suite

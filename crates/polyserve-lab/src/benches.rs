@@ -1,4 +1,4 @@
-//! The lines of the record of `cargo bench`.
+//! The lines of the record of `cargo bench -p polyserve-benches`.
 
 use serde::{Deserialize, Serialize};
 

@@ -12,7 +12,7 @@
 //! * [`capacity`]: the max rate at which a server keeps a goal for its latency.
 //! * [`scale`]: the growth of throughput, cost, latency and memory. [`stores`]: repos and bare maps, without a server.
 //! * [`launch`]: builds, starts and ends contestants. [`machine`]: cores, processes and the environment, from the kernel.
-//! * [`journal`]: the record of a run. [`benches`]: the lines of `cargo bench`.
+//! * [`journal`]: the record of a run. [`benches`]: the lines of `cargo bench -p polyserve-benches`.
 //! * [`statistics`]: ratios, intervals and verdicts; `anytime`: intervals that hold after any number of rounds.
 //! * [`fixtures`]: made-up values for tests of experiments.
 //! * [`allocator`], [`limits`], [`output`], [`progress`], [`spin`], [`Misuse`]: shared parts of the commands.

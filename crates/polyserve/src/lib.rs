@@ -61,8 +61,9 @@
 //!   [`Signals`](signals::Signals). The [contract of `Server`](Server#contract) says what a drain answers and what it cuts, and
 //!   [`Drain`] counts both. `examples/examples/graceful_shutdown.rs` is a program that drains with its own signals.
 //! * **Examples**, run by `cargo run --example NAME` at the root of the checkout: `threadpool_server`, `own_entity`,
-//!   `conditional_update`, `custom_service`, `own_listener`; on a runtime `tokio_server`, `axum_nested`, `middleware`; with kept
-//!   data `durable_server`, `cluster_server`; a strategy of your own `custom_repo`, `custom_server`.
+//!   `conditional_update`, `custom_service`, `own_listener`. With `--features tokio`, or the feature that cargo names: on a runtime
+//!   `tokio_server`, `axum_nested`, `middleware`; with kept data `durable_server`, `cluster_server`; a strategy of your own
+//!   `custom_repo`, `custom_server`, `custom_event_loop`.
 //! * **The seams**: [`EntityRepo`], [`Service`], [`Executor`], [`Server`], and [`Answer`], the type that joins them. The types that
 //!   most programs use are in the [`prelude`], too. An item has one other path: the root, or the module that is named with it.
 //! * **The strategies**: [`memory`], [`threadpool`], `durable`, `cluster`, `async_`; the [`catalog`] has all of them by name.

@@ -1,4 +1,4 @@
-//! The records of `cargo bench`: a table for each group of benchmarks, for each load on servers in the benches'
+//! The records of `cargo bench -p polyserve-benches`: a table for each group of benchmarks, for each load on servers in the benches'
 //! process, and for the executors.
 
 use polyserve_lab::benches::BenchLine;

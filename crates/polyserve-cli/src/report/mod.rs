@@ -144,11 +144,11 @@ fn find(directory: &Path, files: &mut Vec<PathBuf>) -> std::io::Result<()> {
 /// Returns the command line with the name of the program in place of its path, and without the path of the record.
 pub(crate) fn shown_command(header: &Value) -> String {
     let words = || header["command"].as_array().into_iter().flatten().filter_map(Value::as_str);
-    // `cargo bench` starts a program with a hash in its name, and adds this flag.
+    // `cargo bench -p polyserve-benches` starts a program with a hash in its name, and adds this flag.
     let is_bench = words().any(|word| word == "--bench");
     let mut words = words().filter(|word| *word != "--bench").peekable();
     let program = words.next().map(|program| program.rsplit('/').next().unwrap_or(program)).unwrap_or("unknown");
-    let mut shown = String::from(if is_bench { "cargo bench" } else { program });
+    let mut shown = String::from(if is_bench { "cargo bench -p polyserve-benches" } else { program });
     if is_bench && words.peek().is_some() {
         shown.push_str(" --");
     }

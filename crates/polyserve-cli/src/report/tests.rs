@@ -10,8 +10,11 @@ fn a_command_is_shown_as_it_is_typed() {
     let shown = |words: &[&str]| shown_command(&json!({ "command": words }));
     assert_eq!(shown(&["/a/b/polyserve", "page", "--quick", "--out", "/x"]), "polyserve page --quick");
     assert_eq!(shown(&["polyserve", "--out=/x", "page", "a b", "it's", ""]), r"polyserve page 'a b' 'it'\''s' ''");
-    assert_eq!(shown(&["/a/strategies-31e87db897fc347b", "--bench"]), "cargo bench");
-    assert_eq!(shown(&["/a/strategies-31e87db897fc347b", "dispatch", "--bench"]), "cargo bench -- dispatch");
+    assert_eq!(shown(&["/a/strategies-31e87db897fc347b", "--bench"]), "cargo bench -p polyserve-benches");
+    assert_eq!(
+        shown(&["/a/strategies-31e87db897fc347b", "dispatch", "--bench"]),
+        "cargo bench -p polyserve-benches -- dispatch"
+    );
     assert_eq!(shown_command(&json!({})), "unknown");
 }
 

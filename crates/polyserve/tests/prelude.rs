@@ -1,6 +1,6 @@
 //! The prelude has no name of `http` or axum for another item. If two glob imports have the same name for two items, its use is a
 //! compile error. So this file compiles only if the prelude has none of the names that are used here, or has the same item.
-
+#![cfg(feature = "memory")]
 #![allow(dead_code, reason = "compiling is the test")]
 
 use std::any::TypeId;

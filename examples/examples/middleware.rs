@@ -1,7 +1,7 @@
 //! tower's middleware around a service on `TokioHyper`: authorisation, compression and tracing, by tower-http.
 //!
 //! ```sh
-//! cargo run --release --example middleware
+//! cargo run --release --example middleware --features axum
 //! ```
 #![forbid(unsafe_code)]
 

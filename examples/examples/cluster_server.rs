@@ -1,11 +1,11 @@
 //! An entity server over PostgreSQL. Any number of these processes, on any number of machines, serve the same entities.
 //!
 //! ```sh
-//! cargo run --release --example cluster_server -- postgres://user@127.0.0.1:5432/database
-//! TCP_ADDRESS=127.0.0.1:8002 cargo run --release --example cluster_server -- postgres://user@127.0.0.1:5432/database
+//! cargo run --release --example cluster_server --features postgres -- postgres://user@127.0.0.1:5432/database
+//! TCP_ADDRESS=127.0.0.1:8002 cargo run --release --example cluster_server --features postgres -- postgres://user@127.0.0.1:5432/database
 //! ```
 //!
-//! To try it without a database, run `cargo run --release --bin polyserve-engines postgres`: it starts one, and prints
+//! To try it without a database, run `cargo run --release -p polyserve-engines postgres`: it starts one, and prints
 //! `postgres:` and its URL. `polyserve::cluster` also has `Etcd` and `RedisCluster`, with the features `etcd` and
 //! `redis`.
 #![forbid(unsafe_code)]
@@ -34,7 +34,7 @@ fn main() -> anyhow::Result<()> {
     Ok(())
 }
 
-// $ cargo run --release --example cluster_server -- postgres://user@127.0.0.1:5432/database
+// $ cargo run --release --example cluster_server --features postgres -- postgres://user@127.0.0.1:5432/database
 //
 // $ curl -i -X PUT http://127.0.0.1:8001/1 -d '{"id":1,"description":"in the database","value":60.750847}'
 // HTTP/1.1 201 Created

@@ -1,7 +1,7 @@
 //! A custom store: implement `EntityRepo`, check the contract with the conformance kit, serve the store.
 //!
 //! ```sh
-//! cargo run --release --example custom_repo
+//! cargo run --release --example custom_repo --features kit
 //! ```
 #![forbid(unsafe_code)]
 

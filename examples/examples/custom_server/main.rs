@@ -2,14 +2,14 @@
 //! server, including its drains, timeouts and limits:
 //!
 //! ```sh
-//! cargo run --release --example custom_server
+//! cargo run --release --example custom_server --features command
 //! ```
 //!
 //! With arguments, the program is the `polyserve` command with this server in its catalog, under the name `custom`: the
 //! command serves it, puts it under stress, and ranks it among the others.
 //!
 //! ```sh
-//! cargo run --release --example custom_server -- compare --quick --servers custom,sequential,pool_server
+//! cargo run --release --example custom_server --features command -- compare --quick --servers custom,sequential,pool_server
 //! ```
 #![forbid(unsafe_code)]
 
@@ -136,7 +136,7 @@ fn catalog() -> Catalog {
     }))
 }
 
-// $ cargo run --release --example custom_server -- serve --server custom
+// $ cargo run --release --example custom_server --features command -- serve --server custom
 //
 // $ curl -i -X PUT http://127.0.0.1:8001/ -d '{"id":1,"description":"a first entity","value":60.750847}'
 // HTTP/1.1 201 Created

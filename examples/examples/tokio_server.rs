@@ -1,8 +1,8 @@
 //! An entity server on tokio: connections are tasks, and a deferred answer blocks no thread.
 //!
 //! ```sh
-//! cargo run --release --example tokio_server
-//! TCP_ADDRESS=localhost:8080 POLYSERVE_WORKERS=2 cargo run --release --example tokio_server
+//! cargo run --release --example tokio_server --features tokio
+//! TCP_ADDRESS=localhost:8080 POLYSERVE_WORKERS=2 cargo run --release --example tokio_server --features tokio
 //! ```
 //!
 //! Every limit has an environment variable: `POLYSERVE_LISTEN`, `POLYSERVE_WORKERS`, `POLYSERVE_HEAD_TIMEOUT` and so

@@ -2,13 +2,13 @@
 //! Without arguments, the conformance kit checks the server, including its drains, timeouts and limits:
 //!
 //! ```sh
-//! cargo run --release --example custom_event_loop
+//! cargo run --release --example custom_event_loop --features command
 //! ```
 //!
 //! With arguments, the program is the `polyserve` command with this server in its catalog, under the name `event_loop`:
 //!
 //! ```sh
-//! cargo run --release --example custom_event_loop -- compare --quick --servers event_loop,tokio_per_core,pool_server
+//! cargo run --release --example custom_event_loop --features command -- compare --quick --servers event_loop,tokio_per_core,pool_server
 //! ```
 //!
 //! The server decides how it waits and in which order connections have their turns. The table of connections serves a turn,
@@ -181,7 +181,7 @@ fn main() -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-// $ cargo run --release --example custom_event_loop -- serve --server event_loop
+// $ cargo run --release --example custom_event_loop --features command -- serve --server event_loop
 //
 // $ curl -i -X PUT http://127.0.0.1:8001/ -d '{"id":1,"description":"a first entity","value":60.750847}'
 // HTTP/1.1 201 Created

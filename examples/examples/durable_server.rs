@@ -2,8 +2,8 @@
 //! write.
 //!
 //! ```sh
-//! cargo run --release --example durable_server               # keeps its entities in polyserve-data
-//! cargo run --release --example durable_server -- DIRECTORY
+//! cargo run --release --example durable_server --features durable   # keeps its entities in polyserve-data
+//! cargo run --release --example durable_server --features durable -- DIRECTORY
 //! ```
 //!
 //! Reads come from memory. Writes that arrive during one fsync share the next. `polyserve durable check`, `repair` and
@@ -33,7 +33,7 @@ fn main() -> anyhow::Result<()> {
     Ok(())
 }
 
-// $ cargo run --release --example durable_server -- target/example-data
+// $ cargo run --release --example durable_server --features durable -- target/example-data
 //
 // $ curl -i -X PUT http://127.0.0.1:8001/1 -d '{"id":1,"description":"on the disk","value":60.750847}'
 // HTTP/1.1 201 Created

@@ -1,8 +1,8 @@
 //! axum with this project: an axum `Router` on `TokioHyper`, with the entity service nested under a path.
 //!
 //! ```sh
-//! cargo run --release --example axum_nested
-//! TCP_ADDRESS=localhost:8080 POLYSERVE_MAX_BODY=4096 cargo run --release --example axum_nested
+//! cargo run --release --example axum_nested --features axum
+//! TCP_ADDRESS=localhost:8080 POLYSERVE_MAX_BODY=4096 cargo run --release --example axum_nested --features axum
 //! ```
 //!
 //! axum does the routing. The server's limits, timeouts and drain apply to every route. The service under `/entities`

@@ -1,1 +1,0 @@
-//! The examples are in `examples/`; this library is empty.
