@@ -151,7 +151,7 @@ pub type RepoAnswer<T> = Answer<Result<T, RepoError>>;
 pub enum Lookup<E = Entity> {
     /// There is no entity with this id.
     Absent,
-    /// The visit saw the entity. Only [`Visit::show`] makes it, of this visit: a repo must not answer for another one.
+    /// The visit saw the entity. Only [`Visit::show`] makes it. A repo must not return that of a visit of its own.
     Visited(Visited),
     /// The entity. The visit saw nothing.
     Fetched(E),
