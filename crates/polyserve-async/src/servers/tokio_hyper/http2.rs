@@ -361,20 +361,24 @@ impl http_body::Body for ReceivedBody<'_> {
 /// The service, which counts the threads that run its code.
 struct TrackedService(Arc<Streams>);
 
-struct ServiceCallCount<'a>(&'a Streams);
+struct ServiceCallCount<'a> {
+    streams: &'a Streams,
+    begun: Instant,
+}
 
 impl<'a> ServiceCallCount<'a> {
     fn new(streams: &'a Streams) -> Self {
         streams.calls.fetch_add(1, Ordering::SeqCst);
         streams.connection.entry.set_calling(true);
-        Self(streams)
+        Self { streams, begun: Instant::now() }
     }
 }
 
 impl Drop for ServiceCallCount<'_> {
     fn drop(&mut self) {
-        if self.0.calls.fetch_sub(1, Ordering::SeqCst) == 1 {
-            self.0.connection.entry.set_calling(false);
+        self.streams.turn.add_time(self.begun.elapsed());
+        if self.streams.calls.fetch_sub(1, Ordering::SeqCst) == 1 {
+            self.streams.connection.entry.set_calling(false);
         }
     }
 }

@@ -4,8 +4,8 @@
 //! that for long. The streams of a connection together call the service as often as the turn of a connection over HTTP/1
 //! allows. The next turn begins after the runtime has looked at its sockets. No stream overtakes one that waits.
 //!
-//! Cost: an uncontended lock and an atomic exchange for each call of the service, a lock for each frame of an answer's body, and a
-//! clock read for each answer.
+//! Cost: two uncontended locks, an atomic exchange and two clock reads for each call of the service, a lock for each frame of an
+//! answer's body, and a clock read for each answer.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -13,13 +13,13 @@ use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll, Wake, Waker};
-use std::time::{Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use bytes::{Buf, Bytes};
 use http_body::{Body, Frame, SizeHint};
 use polyserve_core::sync::lock;
 use polyserve_serving::http1::TimeLimit;
-use polyserve_serving::http1::turn::TurnBudget;
+use polyserve_serving::http1::turn::{MAX_TURN_REQUESTS, MAX_TURN_TIME};
 use polyserve_serving::memory::Reservation;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
@@ -39,8 +39,12 @@ pub(super) struct StreamTurn {
     state: Mutex<TurnState>,
 }
 
+#[derive(Default)]
 struct TurnState {
-    budget: TurnBudget,
+    /// The number of requests of this turn.
+    requests: u32,
+    /// The time for which the service ran in this turn.
+    busy: Duration,
     /// The number of permits that were taken since the budget was looked at.
     taken: usize,
     is_over: bool,
@@ -52,9 +56,7 @@ struct TurnState {
 
 impl StreamTurn {
     fn new() -> Arc<Self> {
-        let budget = TurnBudget::new(SystemTime::now);
-        let state = TurnState { budget, taken: 0, is_over: false, waiting: 0, is_yielding: false };
-        Arc::new(Self { permits: Semaphore::new(PERMITS), state: Mutex::new(state) })
+        Arc::new(Self { permits: Semaphore::new(PERMITS), state: Mutex::default() })
     }
 
     /// Takes a permit of this turn, or waits for one of a later turn. To be polled in a task of the runtime.
@@ -69,18 +71,23 @@ impl StreamTurn {
         // The semaphore is never closed.
         permit.into_iter().for_each(SemaphorePermit::forget);
         let mut state = lock(&self.state);
-        state.budget.count_request();
+        state.requests += 1;
         state.taken += 1;
         if state.taken < PERMITS {
             return;
         }
         state.taken = 0;
-        state.is_over = state.budget.is_over();
+        state.is_over = state.requests >= MAX_TURN_REQUESTS || state.busy >= MAX_TURN_TIME;
         if state.is_over {
             self.yield_if_awaited(state);
         } else {
             self.permits.add_permits(PERMITS);
         }
+    }
+
+    /// Adds the time of a call of the service.
+    pub(super) fn add_time(&self, time: Duration) {
+        lock(&self.state).busy += time;
     }
 
     /// Lets the runtime look at its sockets before the next turn, if a stream waits for it.
@@ -94,8 +101,7 @@ impl StreamTurn {
     /// Begins a new turn.
     pub(super) fn begin(&self) {
         let mut state = lock(&self.state);
-        state.budget = TurnBudget::new(SystemTime::now);
-        state.is_yielding = false;
+        (state.requests, state.busy, state.is_yielding) = (0, Duration::ZERO, false);
         if std::mem::take(&mut state.is_over) {
             self.permits.add_permits(PERMITS);
         }
@@ -287,5 +293,32 @@ impl Buf for HeldBytes {
         {
             open.end();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Regression test: a turn of 1 ms also counted the time in which no stream called the service. So the streams of a connection with
+    /// few requests waited for a next turn.
+    #[test]
+    fn a_turn_counts_the_time_of_the_service() {
+        let turn = StreamTurn::new();
+        let admit = || {
+            let mut admitted = std::pin::pin!(turn.admitted());
+            assert!(admitted.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready(), "it waits");
+        };
+        for _ in 0..2 * PERMITS {
+            admit();
+            let until = Instant::now() + 2 * MAX_TURN_TIME;
+            while Instant::now() < until {}
+        }
+        assert_eq!(turn.permits.available_permits(), PERMITS, "the turn is over");
+        turn.add_time(MAX_TURN_TIME);
+        (0..PERMITS).for_each(|_| admit());
+        assert_eq!(turn.permits.available_permits(), 0, "the turn goes on");
+        turn.begin();
+        assert_eq!(turn.permits.available_permits(), PERMITS);
     }
 }
