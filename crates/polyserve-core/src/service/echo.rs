@@ -2,7 +2,7 @@
 
 use super::{Body, Reply, Request, Service};
 use crate::answer::Answer;
-use http::StatusCode;
+use http::{HeaderValue, StatusCode};
 
 /// Answers every request with its own body.
 ///
@@ -18,6 +18,7 @@ pub struct Echo;
 impl Service for Echo {
     fn call(&self, request: Request<'_>, body: &mut Vec<u8>) -> Answer<Reply> {
         body.extend_from_slice(request.body);
-        Answer::Now(Reply::new(StatusCode::OK, "application/octet-stream", Body::InPlace))
+        let octets = const { HeaderValue::from_static("application/octet-stream") };
+        Answer::Now(Reply::of_type(StatusCode::OK, octets, Body::InPlace))
     }
 }
