@@ -114,6 +114,7 @@ caught! {
     serves_one_at_a_time: ServesOneAtATime,
     blocks_others_during_a_request: BlocksOthersDuringARequest,
     serves_whole_pipelines: ServesWholePipelines,
+    answers_all_before_it_makes_room: AnswersAllBeforeItMakesRoom,
     serves_one_and_resets_timeout_on_each_byte: ServesOneAndResetsTimeoutOnEachByte,
     checks_timeouts_before_reading: ChecksTimeoutsBeforeReading,
     times_all_bodies_together: TimesAllBodiesTogether,

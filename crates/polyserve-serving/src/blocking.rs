@@ -154,7 +154,7 @@ impl<T: Transport> Drive<'_, T> {
                     self.reserve_buffers(connection);
                     match wait_for_answer(self.turn.server, |cx| connection.poll_answer(cx)) {
                         WaitOutcome::Here => {
-                            self.turn.others_wait = self.transport.others_wait();
+                            self.begin_turn();
                             connection.on_answer(&mut self.turn)
                         }
                         WaitOutcome::TimedOut => connection.on_deadline(&mut self.turn),
@@ -163,6 +163,7 @@ impl<T: Transport> Drive<'_, T> {
                 }
                 Step::Yield => {
                     self.turn.queued_since = None; // the next turn begins at once
+                    self.turn.buffers.begin_thread_turn();
                     connection.begin_turn(&mut self.turn)
                 }
                 Step::Wait(_) => connection.next(&mut self.turn), // a read and a write wait themselves
@@ -170,6 +171,14 @@ impl<T: Transport> Drive<'_, T> {
                 Step::Close => return false,
             };
         }
+    }
+
+    /// Begins a turn of the session. Looks whether other connections wait for the thread: if so, the connection gives it up after
+    /// the answers of this turn.
+    #[inline]
+    fn begin_turn(&mut self) {
+        self.turn.others_wait = self.transport.others_wait();
+        self.turn.buffers.begin_thread_turn();
     }
 
     /// Reserves the memory of large buffers, before a wait. If memory is used up, releases what is not needed.
@@ -198,7 +207,7 @@ impl<T: Transport> Drive<'_, T> {
         let deadline = |unsent| Instant::now() + TimeLimit::Write { unsent }.of(config);
         let written = self.transport.write(output, last, &deadline);
         if connection.has_more() {
-            self.turn.others_wait = self.transport.others_wait();
+            self.begin_turn();
         }
         let step = connection.on_written(&mut self.turn, written);
         if written == length { step } else { connection.on_error(&mut self.turn) }
@@ -213,7 +222,7 @@ impl<T: Transport> Drive<'_, T> {
                     // The time in the queue counts towards the timeout of the head, but not the time until its first byte.
                     self.turn.queued_since = Instant::now().checked_sub(self.queued);
                 }
-                self.turn.others_wait = self.transport.others_wait();
+                self.begin_turn();
                 connection.on_bytes(&mut self.turn, count)
             }
             Ok(Read::End) => connection.on_end(&mut self.turn),

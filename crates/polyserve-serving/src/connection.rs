@@ -437,7 +437,7 @@ impl Connection {
 
     /// Whether more requests are answered once the output is written.
     pub fn has_more(&self) -> bool {
-        self.want == Want::Write
+        matches!(self.want, Want::Write | Want::Yield)
     }
 
     /// The memory that is reserved for the connection, in bytes.

@@ -69,6 +69,12 @@ impl ThreadBuffers {
         self.scratch.begin_turn(SystemTime::now);
     }
 
+    /// Begins a turn of the connection that this thread serves. See [`Scratch::begin_thread_turn`].
+    #[inline]
+    pub fn begin_thread_turn(&mut self) {
+        self.scratch.begin_thread_turn(SystemTime::now);
+    }
+
     /// Sets the time for the `Date` header. Answers carry `Connection: close` while the server is draining. To be
     /// called before each batch of [`Session::resume`], [`Session::time_out`] and [`Session::reject`].
     pub fn refresh(&mut self, server: &ServerState) {

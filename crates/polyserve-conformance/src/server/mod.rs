@@ -222,7 +222,7 @@ pub use timeouts::{
     a_slow_answer_is_no_slow_client, a_slow_answer_times_out, a_slow_body_times_out, a_slow_head_times_out,
     an_idle_connection_is_closed_silently,
 };
-pub use turns::pipelining_clients_do_not_starve_others;
+pub use turns::{a_pipelining_client_gives_its_thread_up, pipelining_clients_do_not_starve_others};
 
 kit! {
     $ server::server_conformance for ServerSubject,
@@ -386,6 +386,7 @@ kit! {
         a_pipelining_client_leaves_room_at_a_full_queue,
         pipelined_deferred_answers_leave_room,
         pipelining_clients_do_not_starve_others,
+        a_pipelining_client_gives_its_thread_up,
         a_client_with_half_a_head_leaves_room,
         a_dripping_head_leaves_room,
         an_answer_says_close_if_others_wait,

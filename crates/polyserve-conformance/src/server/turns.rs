@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 
 use polyserve_core::http::StatusCode;
 use polyserve_core::sync::lock;
-use polyserve_core::{Answer, Reply, Request, Service, Shape};
+use polyserve_core::{Answer, Body, Reply, Request, Service, Shape};
 
 use super::live::{Live, StopOnDrop, eventually};
-use super::services::let_pass;
+use super::services::{Latch, OpenOnDrop, let_pass};
 use super::subject::ServerSubject;
 use super::wire::{get, request};
 use crate::client::Client;
@@ -112,7 +112,7 @@ fn measure(live: &Live, service: &CountedCalls, path: &str, patience: Duration) 
 }
 
 /// On a multiplexed server, clients that pipeline without a pause get at most 32 answers each before another client gets
-/// its answer. Other shapes are not counted: the system divides the cores among their threads. This is counted with one worker. With
+/// its answer. [`a_pipelining_client_gives_its_thread_up`] tests the other shapes. This is counted with one worker. With
 /// the default number, the other client has to be served: while the system stops the worker that has its request, other workers
 /// may answer any number of requests.
 ///
@@ -121,7 +121,9 @@ fn measure(live: &Live, service: &CountedCalls, path: &str, patience: Duration) 
 /// with most requests, by hundreds of answers.
 pub fn pipelining_clients_do_not_starve_others(subject: &ServerSubject) -> Outcome {
     if subject.shape() != Shape::Multiplexed {
-        return Outcome::NotRun("the system divides the cores among the threads of connections".into());
+        return Outcome::NotRun(
+            "a_pipelining_client_gives_its_thread_up tests servers in which connections hold threads".into(),
+        );
     }
     for path in ["/slow", "/quick"] {
         for workers in [Some(1), None] {
@@ -139,6 +141,97 @@ pub fn pipelining_clients_do_not_starve_others(subject: &ServerSubject) -> Outco
                 attempts.push(measure(&live, &service, path, subject.patience));
             }
         }
+    }
+    Outcome::Held
+}
+
+/// The answer to each request is `length` bytes long, except that to `/mine`. `/held` is answered once `open` is.
+struct HeldFirst {
+    inside: Latch,
+    open: Arc<Latch>,
+    length: usize,
+}
+
+impl Service for HeldFirst {
+    fn call(&self, request: Request<'_>, body: &mut Vec<u8>) -> Answer<Reply> {
+        match request.head.path() {
+            "/mine" => return Answer::Now(Reply::empty(StatusCode::OK)),
+            "/held" => {
+                self.inside.open();
+                self.open.wait(MAX_HELD);
+            }
+            _ => {}
+        }
+        body.resize(self.length, b'x');
+        Answer::Now(Reply::new(StatusCode::OK, "text/plain", Body::InPlace))
+    }
+}
+
+/// The longest time that a request is held.
+const MAX_HELD: Duration = Duration::from_secs(120);
+
+/// Long enough for a server to accept a connection and to queue it.
+const QUEUED: Duration = Duration::from_millis(100);
+
+/// If a connection waits for a thread, a client that has sent a thousand requests at once gets at most 32 more answers, and at most
+/// four of 100 KiB: the output that is under way, and one more. The last one says `Connection: close`. The client may read slowly,
+/// so each output may hold the thread for as long as the write timeout.
+///
+/// A server with a thread for each connection is tested at a limit of one connection: others are refused in the meantime.
+///
+/// A multiplexed server is not tested.
+pub fn a_pipelining_client_gives_its_thread_up(subject: &ServerSubject) -> Outcome {
+    const REQUESTS: usize = 1000;
+    const ATTEMPTS: usize = 3;
+    if subject.shape() == Shape::Multiplexed {
+        return Outcome::NotRun("pipelining_clients_do_not_starve_others tests multiplexed servers".into());
+    }
+    let has_own_threads = subject.shape() == Shape::OnePerThread && !subject.pooled;
+    let workers = subject.workers_or_pool(1);
+    for (length, max_answers) in [(5, MAX_ANSWERS), (100 << 10, 4)] {
+        let mut answers = 0;
+        for attempt in 1..=ATTEMPTS {
+            let open = Arc::new(Latch::default());
+            let service = Arc::new(HeldFirst { inside: Latch::default(), open: Arc::clone(&open), length });
+            let live = subject.live(service.clone(), |config| {
+                config.workers = workers;
+                if has_own_threads {
+                    config.max_connections = 1;
+                }
+            });
+            let open = OpenOnDrop(open);
+            let mut flood = live.client();
+            flood.send(&[get("/held"), get("/").repeat(REQUESTS - 1)].concat()).expect("the kernel takes the requests");
+            assert!(service.inside.wait(subject.patience), "the first request is not served");
+            let mut mine = live.client();
+            mine.send(&request("GET", "/mine", "Connection: close\r\n")).expect("the kernel takes the request");
+            if has_own_threads {
+                mine.expect(503);
+            }
+            // The server may need a moment to see the connection. The requests that are under way have taken long then.
+            let_pass(QUEUED);
+            drop(open);
+            answers = 0;
+            let mut is_announced = false;
+            while let Ok(response) = flood.receive() {
+                answers += 1;
+                is_announced = response.closes();
+            }
+            if has_own_threads {
+                live.ask_until_served(&get("/mine"));
+            } else {
+                mine.expect_last(200);
+            }
+            if answers <= max_answers && is_announced {
+                break;
+            }
+            assert!(
+                attempt < ATTEMPTS,
+                "{answers} answers of {length} bytes (at most {max_answers}) while another connection waits; the last one \
+                 says close: {is_announced}"
+            );
+        }
+        assert!(answers > 0, "the flood is served");
     }
     Outcome::Held
 }

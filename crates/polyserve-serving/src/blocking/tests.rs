@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use polyserve_core::{Echo, ServerConfig};
 
 use super::{PoolConnections, Served};
+use crate::http1::turn::MAX_TURN_REQUESTS;
 use crate::{EVICTION_GRACE, LingeringSet, ServerState};
 
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -252,6 +253,24 @@ fn answers_announce_the_close_for_a_while_after_others_waited() {
     let answer = head(&mut client);
     assert!(answer.contains("Connection: close") || crowded.elapsed() > crate::CROWDED_AFTER, "{answer}");
     serving.join().unwrap();
+}
+
+/// Regression test: a connection that pipelines looked for other connections only after 64 KiB of answers, and was then served
+/// until all its requests were answered.
+#[test]
+fn a_connection_that_pipelines_gives_its_thread_up() {
+    const REQUESTS: usize = 1000;
+    let fixture = Fixture::new(|_| {});
+    let mut client = fixture.connect();
+    client.write_all(&GET.repeat(REQUESTS)).unwrap();
+    fixture.queue(Instant::now());
+    let _waiting = fixture.add_waiting();
+    let Served::Lingering(entry) = fixture.pool.serve_next(PATIENCE) else { panic!("it lingers") };
+    assert_eq!(fixture.pool.table.server.drained(0).answered, u64::from(MAX_TURN_REQUESTS));
+    drop(entry);
+    let mut answers = Vec::new();
+    let _ = client.read_to_end(&mut answers); // an error: requests that are not read reset the connection
+    assert!(String::from_utf8(answers).unwrap().contains("Connection: close"));
 }
 
 /// Regression test: an eviction closed the reading side. The kernel then resets the connection if bytes arrive after

@@ -151,6 +151,9 @@ pub struct ThreadSocket<'a, R> {
     /// Nothing was read yet.
     is_new: bool,
     has_received: bool,
+    /// The table's [count](ConnectionTable::times_crowded) at the start, or when the connection had been idle for so long that it could be
+    /// evicted.
+    times_crowded: u64,
     is_blocking: bool,
     /// The timeouts that are set on the socket. A timeout is set again only if it changes.
     read_timeout: Option<Duration>,
@@ -165,8 +168,8 @@ impl<'a, R: ThreadRole> ThreadSocket<'a, R> {
         role: &'a R,
     ) -> Self {
         let (is_blocking, [read_timeout, write_timeout]) = (entry.is_blocking, entry.timeouts);
-        let (is_new, has_received) = (true, false);
-        Self { entry, table, role, is_new, has_received, is_blocking, read_timeout, write_timeout }
+        let (is_new, has_received, times_crowded) = (true, false, table.times_crowded());
+        Self { entry, table, role, is_new, has_received, times_crowded, is_blocking, read_timeout, write_timeout }
     }
 
     fn set_must_be_woken(&self, must_be_woken: bool) {
@@ -261,6 +264,7 @@ impl<R: ThreadRole> Transport for ThreadSocket<'_, R> {
                     self.entry.set_idle(|| self.table.idle_since(Instant::now(), self.has_received));
                 } else {
                     self.set_must_be_woken(true);
+                    self.times_crowded = self.table.times_crowded();
                 }
                 // The checks come after the stores: either the drain sees that this connection is idle, or this thread sees
                 // the drain. The same holds for an eviction.
@@ -337,8 +341,9 @@ impl<R: ThreadRole> Transport for ThreadSocket<'_, R> {
         written
     }
 
+    /// A client that reads slowly may take longer than the table stays crowded.
     fn others_wait(&self) -> bool {
-        self.table.must_announce_close(self.entry)
+        self.table.must_announce_close(self.entry) || self.table.times_crowded() != self.times_crowded
     }
 
     fn about_to_wait(&mut self) {
@@ -492,6 +497,28 @@ mod tests {
         fixture.table.remove(&third);
         fixture.table.remove(&first);
         assert!(fixture.table.is_empty());
+    }
+
+    /// Regression test: a client that read an answer for longer than 100 ms kept its place at the limit: others were refused in the
+    /// meantime, and answers said so for 100 ms only.
+    #[test]
+    fn a_refusal_while_a_request_is_served_is_seen_after_it() {
+        let fixture = Fixture::new();
+        let (_client, connection) = fixture.connect();
+        let entry = fixture.table.admit(connection, 0).ok().unwrap();
+        let mut socket = ThreadSocket::new(&entry, &fixture.table, &());
+        assert!(matches!(socket.received(1), Read::Bytes(1)) && !socket.others_wait());
+        let (_other, other) = fixture.connect();
+        assert!(fixture.table.admit(other, 0).is_err(), "the connection has a request");
+        let deadline = Instant::now() + PATIENCE;
+        while fixture.table.must_announce_close(&entry) {
+            assert!(Instant::now() < deadline, "it is crowded for good");
+            thread::yield_now();
+        }
+        assert!(matches!(socket.received(1), Read::Bytes(1)) && socket.others_wait());
+        // A connection that was idle would have been evicted.
+        let read = socket.read(&mut [0], Phase::Idle, Instant::now() + 2 * LOOK_AFTER);
+        assert!(matches!(read, Ok(Read::TimedOut)) && !socket.others_wait());
     }
 
     /// A thread that waits for a request is woken by an eviction, and by a drain.

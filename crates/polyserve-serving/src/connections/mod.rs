@@ -77,6 +77,8 @@ pub struct ConnectionTable<H> {
     start: Instant,
     /// Answers say `Connection: close` until this tick; 0 if it has passed.
     crowded_until: AtomicU64,
+    /// How often there were more active connections than the limit.
+    times_crowded: AtomicU64,
     /// The tick of the next sweep.
     next_sweep: AtomicU64,
     main: OnceLock<Thread>,
@@ -112,6 +114,7 @@ impl<H: ConnectionHandle> ConnectionTable<H> {
             close_listeners: Mutex::default(),
             start: Instant::now(),
             crowded_until: AtomicU64::new(0),
+            times_crowded: AtomicU64::new(0),
             next_sweep: AtomicU64::new(NEVER),
             main: OnceLock::new(),
         }
@@ -349,6 +352,12 @@ impl<H: ConnectionHandle> ConnectionTable<H> {
     /// Notes that there are more active connections than the limit: one was rejected, or an eviction hit an active one.
     pub(crate) fn set_crowded(&self) {
         self.crowded_until.store(self.tick(Instant::now() + CROWDED_AFTER), Ordering::Relaxed);
+        self.times_crowded.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// How often there were more active connections than the limit since the start.
+    pub(crate) fn times_crowded(&self) -> u64 {
+        self.times_crowded.load(Ordering::Relaxed)
     }
 
     /// Milliseconds since the start, rounded up.

@@ -119,10 +119,16 @@ impl Scratch {
     ///
     /// # Cost
     ///
-    /// `clock` is called for every fourth request that follows another one in the same turn.
+    /// `clock` is called for every fourth request that follows another one in the same turn, and for one that follows a large one.
     #[inline]
     pub fn begin_turn(&mut self, clock: fn() -> SystemTime) {
         self.turn = Some(TurnBudget::new(clock));
+    }
+
+    /// Like [`begin_turn`](Self::begin_turn), for a thread that serves one connection: the turn is bounded by its time only.
+    #[inline]
+    pub fn begin_thread_turn(&mut self, clock: fn() -> SystemTime) {
+        self.turn = Some(TurnBudget::of_thread(clock));
     }
 
     /// Ends the turn. Without a turn, the work of one connection is not limited.
@@ -136,9 +142,18 @@ impl Scratch {
         self.turn.as_mut().is_some_and(TurnBudget::is_over)
     }
 
-    pub(super) fn count_request(&mut self) {
+    /// Counts a request with an answer of `length` bytes.
+    pub(super) fn count_request(&mut self, length: usize) {
         if let Some(turn) = &mut self.turn {
             turn.count_request();
+            turn.note_bytes(length);
+        }
+    }
+
+    /// Notes the length of a request's body.
+    pub(super) fn note_body(&mut self, length: usize) {
+        if let Some(turn) = &mut self.turn {
+            turn.note_bytes(length);
         }
     }
 
@@ -146,9 +161,10 @@ impl Scratch {
     /// it.
     ///
     /// If `others_wait`, the session closes soon, whatever the client sends. The answer to the last request that has
-    /// arrived completely carries `Connection: close`; the start of a further request is dropped. After a deferred
-    /// answer the session closes at once, and drops all further requests. A client repeats requests that are not
-    /// answered before a `Connection: close` (RFC 9112, 9.6).
+    /// arrived completely carries `Connection: close`; the start of a further request is dropped. If many requests have
+    /// arrived, at most [`MAX_TURN_REQUESTS`](super::turn::MAX_TURN_REQUESTS) are answered, and none after an answer
+    /// that fills the output. After a deferred answer the session closes at once. It drops all further requests: a
+    /// client repeats requests that are not answered before a `Connection: close` (RFC 9112, 9.6).
     pub fn set_others_wait(&mut self, others_wait: bool) {
         self.others_wait = others_wait;
     }

@@ -4,19 +4,29 @@
 //! has more to do at its end says so with [`Want::Yield`](super::Want::Yield). Only the start of a further request ends a
 //! turn: the first request of a turn is always served.
 //!
-//! Cost: an addition for each request, and a clock read for every fourth.
+//! A thread that serves one connection has turns too ([`TurnBudget::of_thread`]). At the end of such a turn, it looks whether other
+//! connections wait for the thread.
+//!
+//! Cost: an addition for each request, and a clock read for every fourth and after a large one. In a turn of a thread, a clock read
+//! for every sixteenth and after a large one.
 
 use std::time::{Duration, SystemTime};
 
 /// Max requests of one turn.
 pub const MAX_TURN_REQUESTS: u32 = 16;
 
-/// A turn that has taken this long ends before its next request. The clock is read at most at every
-/// fourth request, so a turn may take longer by the time of three requests.
+/// A turn that has taken this long ends before its next request. The clock is read at every fourth request and after a large one,
+/// so a turn may take longer by the time of three small requests.
 pub const MAX_TURN_TIME: Duration = Duration::from_millis(1);
 
-/// The number of requests between two clock reads.
-const CLOCK_INTERVAL: u32 = 4;
+/// The bits of the number of requests that are zero when the clock is read: at every fourth.
+const CLOCK_MASK: u32 = 3;
+
+/// The same in a turn of a thread: at every sixteenth.
+const THREAD_CLOCK_MASK: u32 = 15;
+
+/// The clock is read after a request with a body or an answer of this length: it may take as long as many small ones.
+const LARGE_BYTES: usize = 16 * 1024;
 
 /// A turn that has begun.
 #[derive(Debug)]
@@ -26,6 +36,10 @@ pub struct TurnBudget {
     started: Option<SystemTime>,
     /// Number of requests served.
     served: u32,
+    max_requests: u32,
+    clock_mask: u32,
+    /// A large request was served since the clock was read.
+    was_large: bool,
     is_late: bool,
 }
 
@@ -33,7 +47,15 @@ impl TurnBudget {
     /// Begins a turn that reads `clock`.
     #[inline]
     pub const fn new(clock: fn() -> SystemTime) -> Self {
-        Self { clock, started: None, served: 0, is_late: false }
+        let (max_requests, clock_mask) = (MAX_TURN_REQUESTS, CLOCK_MASK);
+        Self { clock, started: None, served: 0, max_requests, clock_mask, was_large: false, is_late: false }
+    }
+
+    /// Begins a turn of a thread that serves one connection. It ends by its time only, which is looked at less often: a turn of
+    /// quick requests is as long as the output, so that their answers leave in few writes.
+    #[inline]
+    pub const fn of_thread(clock: fn() -> SystemTime) -> Self {
+        Self { max_requests: u32::MAX, clock_mask: THREAD_CLOCK_MASK, ..Self::new(clock) }
     }
 
     /// Notes the time, if the caller has read the clock anyway. The first time is the start of the turn.
@@ -52,17 +74,33 @@ impl TurnBudget {
         self.served = self.served.saturating_add(1);
     }
 
+    /// Notes the length of a body or of an answer of this turn.
+    #[inline]
+    pub fn note_bytes(&mut self, length: usize) {
+        self.was_large |= length >= LARGE_BYTES;
+    }
+
+    /// Notes a large answer in this turn.
+    pub fn note_large(&mut self) {
+        self.was_large = true;
+    }
+
     /// Whether the turn ends before a further request.
     ///
     /// # Cost
     ///
-    /// A clock read after every fourth request, and one after the first if [`note_time`](Self::note_time) was not called.
+    /// A clock read after every fourth request and after a large one, and one after the first if [`note_time`](Self::note_time) was
+    /// not called. In a turn of a thread, every sixteenth in place of every fourth. Without a known start, a large request ends the turn.
     #[inline]
     pub fn is_over(&mut self) -> bool {
-        if self.served == 0 || self.served >= MAX_TURN_REQUESTS {
+        if self.served == 0 || self.served >= self.max_requests {
             return self.served > 0;
         }
-        if self.started.is_none() || self.served.is_multiple_of(CLOCK_INTERVAL) {
+        let was_large = std::mem::take(&mut self.was_large);
+        if self.started.is_none() && was_large {
+            return true; // how long it took is not known
+        }
+        if self.started.is_none() || was_large || self.served & self.clock_mask == 0 {
             self.note_time((self.clock)());
         }
         self.is_late
@@ -126,6 +164,36 @@ mod tests {
         CLOCK.set((2, 0));
         assert!(turn.is_over(), "the start is known since the second request");
         assert_eq!(reads(), 1);
+    }
+
+    /// Regression test: four expensive requests of a client that pipelines were served before the time was looked at.
+    #[test]
+    fn the_clock_is_read_after_a_large_request() {
+        let mut turn = TurnBudget::new(now);
+        turn.note_time(now());
+        serve(&mut turn, 1);
+        CLOCK.set((1, 0));
+        turn.note_bytes(LARGE_BYTES - 1);
+        assert!(!turn.is_over() && reads() == 0);
+        turn.note_bytes(LARGE_BYTES);
+        assert!(turn.is_over() && reads() == 1);
+        let mut turn = TurnBudget::new(now);
+        serve(&mut turn, 1);
+        turn.note_bytes(LARGE_BYTES);
+        assert!(turn.is_over() && reads() == 1, "its start is not known");
+    }
+
+    #[test]
+    fn a_turn_of_a_thread_ends_by_its_time_only() {
+        let mut turn = TurnBudget::of_thread(now);
+        turn.note_time(now());
+        let before = reads();
+        serve(&mut turn, 100);
+        assert!(!turn.is_over());
+        assert_eq!(reads() - before, 6);
+        CLOCK.set((1, 0));
+        serve(&mut turn, 12);
+        assert!(turn.is_over());
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Persistence: what the client asks for, the maximum number of requests, and draining.
 
-use polyserve_serving::http1::{Phase, Want};
+use polyserve_serving::http1::turn::MAX_TURN_REQUESTS;
+use polyserve_serving::http1::{OUTPUT_BOUND, Phase, Want};
 
 use super::support::*;
 
@@ -182,6 +183,31 @@ fn a_session_closes_soon_if_others_wait() {
     let _ = wire.send(get("/1").as_bytes());
     wire.others_wait(true);
     assert_eq!(wire.session.want(), Want::Read(Phase::Idle));
+}
+
+/// Regression test: every request that had arrived was answered, up to a thousand. A client that read its answers slowly kept its
+/// thread for hours.
+#[test]
+fn a_session_gives_way_after_a_turn_of_answers() {
+    let env = env();
+    let closing = |wire: &mut Wire<'_>| wire.take_output().matches(CLOSES).count();
+    let mut wire = Wire::new(&env);
+    wire.others_wait(true);
+    assert_eq!(wire.send(get("/1").repeat(100).as_bytes()), LINGER);
+    assert_eq!((wire.answered, closing(&mut wire)), (u64::from(MAX_TURN_REQUESTS), 1));
+    // Answers that came before the others do not count.
+    let mut wire = Wire::new(&env);
+    assert_eq!(wire.send(get("/1").repeat(20).as_bytes()), Want::Read(Phase::Idle));
+    wire.others_wait(true);
+    assert_eq!(wire.send(get("/1").repeat(100).as_bytes()), LINGER);
+    assert_eq!((wire.answered, closing(&mut wire)), (20 + u64::from(MAX_TURN_REQUESTS), 1));
+    // The answer that fills the output is the last one, so that a slow client has one output to take.
+    let length = OUTPUT_BOUND / 3;
+    let put = format!("PUT / HTTP/1.1\r\nHost: a\r\nContent-Length: {length}\r\n\r\n{}", "x".repeat(length));
+    let mut wire = Wire::new(&env);
+    wire.others_wait(true);
+    assert_eq!(wire.send(put.repeat(10).as_bytes()), LINGER);
+    assert_eq!((wire.answered, closing(&mut wire)), (3, 1));
 }
 
 #[test]

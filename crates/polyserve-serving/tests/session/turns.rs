@@ -55,6 +55,14 @@ fn a_turn_ends_after_a_millisecond() {
     assert_eq!(turns(&GET.repeat(10), late_clock), (vec![4, 4, 2], Want::Read(Phase::Idle)));
 }
 
+/// Regression test: four requests with large answers, or with large bodies, were served before the clock was read.
+#[test]
+fn the_clock_is_read_after_a_large_request() {
+    let put = [&b"PUT / HTTP/1.1\r\nHost: a\r\nContent-Length: 20000\r\n\r\n"[..], &[b'x'; 20_000]].concat();
+    assert_eq!(turns(&put.repeat(3), late_clock), (vec![1, 1, 1], Want::Read(Phase::Idle)));
+    assert_eq!(turns(&put.repeat(3), stopped_clock), (vec![3], Want::Read(Phase::Idle)));
+}
+
 /// The time between two batches of a turn counts, but a turn serves at least one request.
 #[test]
 fn a_late_turn_serves_one_request() {

@@ -247,9 +247,12 @@ impl AdapterFuture {
 
     /// Notes that hyper gets the head of an answer. Not needed for an answer in one piece, unless a hook sees it.
     fn note_begin(&self) {
-        if let AnswerState::Ready(response) = &self.state
-            && (!response.body().is_one_piece() || self.connection().server().env.on_answer.is_some())
-        {
+        let AnswerState::Ready(response) = &self.state else { return };
+        let is_large = !response.body().is_one_piece();
+        if is_large {
+            with_buffers(|buffers| buffers.turn.note_large());
+        }
+        if is_large || self.connection().server().env.on_answer.is_some() {
             self.connection().begin_sending(response.status());
         }
     }

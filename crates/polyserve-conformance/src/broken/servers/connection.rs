@@ -59,6 +59,10 @@ struct PlainConnection<'a> {
     /// Whether the request is a HEAD. False until the method is known.
     to_head: bool,
     served: u64,
+    /// The number of connections that were refused when this one had no request.
+    refused: u64,
+    /// The number of answers since another connection waits for room.
+    crowded_answers: u32,
     /// For a flaw: when the first body began.
     first_body: Option<Instant>,
     /// For a flaw: while it is locked, no other connection is served.
@@ -76,6 +80,8 @@ impl<'a> PlainConnection<'a> {
             output: AnswerBuffer::new(server, &tracked.stream),
             to_head: false,
             served: 0,
+            refused: 0,
+            crowded_answers: 0,
             first_body: None,
             exclusive: None,
             last_bodies: HashMap::new(),
@@ -122,6 +128,7 @@ impl PlainConnection<'_> {
         }
         loop {
             if self.input.is_empty() {
+                self.refused = self.server.refused.load(Ordering::SeqCst);
                 if self.blocks_others() {
                     self.exclusive = None;
                 }
@@ -217,7 +224,7 @@ impl PlainConnection<'_> {
         let last = self.served >= max_requests.saturating_add(u64::from(self.has(Flaw::MiscountsRequests)));
         let has_more = !self.input.is_empty() && !self.has(Flaw::DrainsOneAnswer);
         let draining = self.server.shutdown.is_begun() && !has_more;
-        let evicted = self.tracked.must_close.load(Ordering::SeqCst) && self.input.is_empty();
+        let evicted = self.gives_way(reply.body_bytes(&body).len());
         let evicts_silently = self.has(Flaw::EvictsWithoutConnectionClose) || self.has(Flaw::EvictsSilentlyAtTheLimit);
         let keeps = (head.keeps || self.has(Flaw::IgnoresConnectionClose)) && !last && !draining && !evicted;
         let connection = match keeps {
@@ -229,6 +236,18 @@ impl PlainConnection<'_> {
         };
         let was_sent = self.output.answer(reply, body, head.is_head(), connection);
         if was_sent { Ok(keeps && !self.has(Flaw::ClosesAfterEveryAnswer)) } else { Err(Stop::Gone) }
+    }
+
+    /// Whether the connection is closed for another one after an answer of this length: if no request follows, or after a bounded
+    /// number of answers or a large one.
+    fn gives_way(&mut self, length: usize) -> bool {
+        let must_close = self.tracked.must_close.load(Ordering::SeqCst);
+        if !must_close && self.server.refused.load(Ordering::SeqCst) == self.refused {
+            return false;
+        }
+        self.crowded_answers += 1;
+        let is_bounded = !self.has(Flaw::AnswersAllBeforeItMakesRoom);
+        must_close && self.input.is_empty() || is_bounded && (self.crowded_answers > 16 || length > 64 << 10)
     }
 
     fn head(&mut self) -> Result<ParsedHead, Stop> {

@@ -140,6 +140,8 @@ flaws! {
     BlocksOthersDuringARequest, caught by pipelined_deferred_answers_leave_room;
     /// Serves no other connection while one connection has requests that have arrived.
     ServesWholePipelines, caught by pipelining_clients_do_not_starve_others;
+    /// Serves one connection. Closes it for another one once all requests that have arrived are answered, whatever their number.
+    AnswersAllBeforeItMakesRoom, caught by a_pipelining_client_gives_its_thread_up;
     /// Serves one connection after the other, and starts its timeouts again with every byte.
     ServesOneAndResetsTimeoutOnEachByte, caught by a_dripping_head_leaves_room;
     /// Checks a timeout before it reads what has arrived.
@@ -231,7 +233,10 @@ flaws! {
 impl Flaw {
     /// Whether a server with this flaw serves one connection at a time.
     pub(super) fn serves_one(self) -> bool {
-        matches!(self, Self::ResetsEvictedConnections | Self::EvictsWithoutConnectionClose)
+        matches!(
+            self,
+            Self::ResetsEvictedConnections | Self::EvictsWithoutConnectionClose | Self::AnswersAllBeforeItMakesRoom
+        )
     }
 
     /// Whether a server with this flaw serves all its connections with one worker.

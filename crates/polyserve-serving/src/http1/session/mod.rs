@@ -114,6 +114,8 @@ pub struct Session {
     input_ended: bool,
     /// Number of answers encoded.
     requests: u64,
+    /// Number of answers encoded while other connections waited.
+    crowded_answers: u32,
     answered: u64,
     /// The panics of the service that were not taken yet.
     panics: Option<Box<CaughtPanics>>,
@@ -188,6 +190,7 @@ impl Session {
             empty_lines: 0,
             input_ended: false,
             requests: 0,
+            crowded_answers: 0,
             answered: 0,
             panics: None,
             rejected: false,

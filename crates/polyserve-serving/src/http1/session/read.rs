@@ -10,7 +10,7 @@ use super::{AnswerContext, MAX_EMPTY_LINES, OUTPUT_BOUND, Phase, Session, Sessio
 use super::{Following, answer_context, is_head};
 use crate::http1::decode::{self, Decoded, Framing, Limits, METHOD_CHECK, Parsed};
 use crate::http1::encode;
-use crate::memory::FREE_BYTES;
+use crate::memory::{FREE_BYTES, MemoryBudget};
 
 /// If the output has at least this many bytes, it is written before the next request is read. The `ladder` experiment
 /// also measures a build in which each answer is written by itself.
@@ -47,7 +47,7 @@ impl Session {
         let mut used = 0_usize;
         loop {
             let rest = input.get(used..).unwrap_or_default();
-            if must_flush(turn) && !matches!(self.state, SessionState::Closed) {
+            if must_flush(turn.scratch.out.len(), &turn.env.memory) && !matches!(self.state, SessionState::Closed) {
                 self.want = Want::Write;
                 return used;
             }
@@ -219,10 +219,9 @@ impl Session {
     }
 }
 
-/// Whether the output is written before the next request is read. If memory is used up, a few answers are enough.
-fn must_flush(turn: &SessionTurn<'_>) -> bool {
-    let length = turn.scratch.out.len();
-    length >= FLUSH_THRESHOLD || length > FREE_BYTES && !turn.env.memory.has_room(length)
+/// Whether output of this length is written before the next request is read. If memory is used up, a few answers are enough.
+pub(super) fn must_flush(length: usize, memory: &MemoryBudget) -> bool {
+    length >= FLUSH_THRESHOLD || length > FREE_BYTES && !memory.has_room(length)
 }
 
 /// Classifies the bytes after a request that is answered now.

@@ -8,6 +8,7 @@ use polyserve_core::http::Version;
 use polyserve_core::{Answer, AnswerReport, Reply, Request};
 
 use super::buffered_input::BufferedInput;
+use super::read::must_flush;
 use super::{
     AnswerContext, CaughtPanics, Following, OUTPUT_BOUND, Phase, Session, SessionState, SessionTurn, Want,
     answer_context, panic_reply,
@@ -15,12 +16,17 @@ use super::{
 use crate::http1::date::Date;
 use crate::http1::decode::{Parsed, Refusal};
 use crate::http1::encode::{self, AnswerHead};
+use crate::http1::turn::MAX_TURN_REQUESTS;
 use crate::memory::{FREE_BYTES, out_of_memory_reply};
+
+/// Room for the head of an answer, in bytes.
+const HEAD_ROOM: usize = 1024;
 
 impl Session {
     pub(super) fn call(&mut self, parsed: &Parsed<'_>, body: &[u8], following: Following, turn: &mut SessionTurn<'_>) {
         let request = Request::new(parsed.head, body).with_peer(self.peer).with_draining(turn.scratch.closing);
         let context = answer_context(parsed);
+        turn.scratch.note_body(body.len());
         turn.scratch.body.clear();
         let in_place = &mut turn.scratch.body;
         match catch_unwind(AssertUnwindSafe(|| turn.env.service.call(request, in_place))) {
@@ -69,12 +75,22 @@ impl Session {
         let close = !context.keep_alive
             || is_last
             || (turn.scratch.closing && following == Following::Nothing)
-            || (turn.scratch.others_wait && following != Following::Request);
+            || (turn.scratch.others_wait && self.gives_way(reply, following, turn));
         turn.scratch.set_memory(&turn.env.memory);
         if self.lacks_memory(context, reply, turn) {
             return self.encode_as(context, &out_of_memory_reply(), close, turn);
         }
         self.encode_as(context, reply, close, turn)
+    }
+
+    /// While other connections wait: whether this answer is the last one. It is if no complete request follows, if a turn's number
+    /// of answers is reached, or if the answer fills the output: the client, which may read slowly, then has one output to take.
+    fn gives_way(&mut self, reply: &Reply, following: Following, turn: &SessionTurn<'_>) -> bool {
+        self.crowded_answers = self.crowded_answers.saturating_add(1);
+        let length = turn.scratch.out.len().saturating_add(reply.body_bytes(&turn.scratch.body).len());
+        following != Following::Request
+            || self.crowded_answers >= MAX_TURN_REQUESTS
+            || must_flush(length.saturating_add(HEAD_ROOM), &turn.env.memory)
     }
 
     /// Appends an answer. `close`: the connection closes after it. Returns whether the connection stays open.
@@ -92,12 +108,12 @@ impl Session {
         let start = turn.scratch.out.len();
         encode::answer(&mut turn.scratch.out, reply, reply.body_bytes(&turn.scratch.body), &head);
         turn.scratch.ends.push(turn.scratch.out.len());
+        let length = turn.scratch.out.len().saturating_sub(start);
         if let Some(hook) = &turn.env.on_answer {
-            let length = turn.scratch.out.len().saturating_sub(start);
             let begun = self.times.as_mut().and_then(|times| times.begun.take());
             hook.call(&AnswerReport::new(reply.status(), length, begun, self.peer));
         }
-        turn.scratch.count_request();
+        turn.scratch.count_request(length);
         !close
     }
 
