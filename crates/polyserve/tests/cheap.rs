@@ -23,6 +23,7 @@ fn cheap_requests_do_no_expensive_work_in_memory() {
     is_cheap_over(StdRwlock::of::<Counted>());
     is_cheap_over(TwoLevel::of::<Counted>());
     is_cheap_over(Sharded::of::<Counted>());
+    is_cheap_over(Actor::of::<Counted>());
     #[cfg(feature = "packed")]
     is_cheap_over(polyserve::memory::Packed::of::<Counted>());
     #[cfg(feature = "copy-on-write")]
@@ -42,6 +43,17 @@ fn a_false_condition_costs_the_log_nothing() {
     use polyserve::durable::Durable;
 
     let store = Durable::<_, Counted>::temporary(std::env::temp_dir(), Sharded::of::<Counted>());
+    is_cheap_over(store.expect("the store opens"));
+}
+
+/// Regression test: over a store that answers gets later, the thread of the log hashed the entity for each such `If-Match`, unless a
+/// GET had shown the version.
+#[cfg(feature = "durable")]
+#[test]
+fn false_conditions_cost_the_log_one_hash_over_an_actor() {
+    use polyserve::durable::Durable;
+
+    let store = Durable::<_, Counted>::temporary(std::env::temp_dir(), Actor::of::<Counted>());
     is_cheap_over(store.expect("the store opens"));
 }
 

@@ -20,7 +20,7 @@ use crate::condition::{Condition, Conditional, ETag};
 use crate::entity::{Entity, Identifiable};
 use crate::json::{self, InvalidEntity};
 use crate::log::{LogThrottles, in_one_line};
-use crate::repo::{EntityRepo, Lookup, Put, Removed, RepoError, Visit};
+use crate::repo::{EntityRepo, Lookup, Put, Removed, RepoAnswer, RepoError, Visit};
 use crate::shown::Shown;
 use crate::{stack, throttled};
 
@@ -211,7 +211,8 @@ impl<R: EntityRepo<E>, E: Identifiable> EntityService<R, E> {
     }
 
     /// Whether a condition does not hold now, if that can be told without the repo's writers. A write that is refused so takes
-    /// neither a lock nor the time of a thread that others wait for, as that of a log.
+    /// neither a lock nor the time of a thread that others wait for, as that of a log. If the repo answers gets later, only a form that
+    /// is known tells it: see [`written`](Self::written).
     fn refuses(&self, id: &E::Id, condition: &Condition) -> bool {
         let Some(version) = self.repo.version(id) else { return false };
         let form = self.known.get(id, Some(version)).or_else(|| {
@@ -260,10 +261,29 @@ impl<R: EntityRepo<E>, E: Identifiable> EntityService<R, E> {
             };
         }
         let (prefix, failures) = (self.prefix.clone(), Arc::clone(&self.failures));
-        self.repo.put_if(entity, condition).map(move |put| match put {
-            Ok(Conditional::Done(put)) => stored_reply(&prefix, &key, etag, &failures, Ok(put)),
-            Ok(Conditional::Refused) => precondition_failed(),
-            Err(error) => error_reply(&failures, &error),
+        let put = self.repo.put_if(entity, condition);
+        self.written(key.clone(), put, condition, move |put| stored_reply(&prefix, &key, etag, &failures, put))
+    }
+
+    /// Returns `reply` to a write with a condition, or 412 if the repo has refused it.
+    ///
+    /// If the repo answers gets later, the thread that commits its writes has compared the tags, and so has written the JSON of the
+    /// entity and hashed it. Then the entity is read, so that its form is known: further conditions on this version that do not hold
+    /// are refused without that thread.
+    fn written<T: Send + 'static>(
+        &self,
+        id: E::Id,
+        written: RepoAnswer<Conditional<T>>,
+        condition: &Condition,
+        reply: impl FnOnce(Result<T, RepoError>) -> Reply + Send + 'static,
+    ) -> Answer<Reply> {
+        let (repo, known, etags) = (Arc::clone(&self.repo), self.known.clone(), self.etags);
+        let notes = condition.compares_tags() && self.gets_later.load(Ordering::Relaxed);
+        written.then(move |written| match written {
+            Ok(Conditional::Done(done)) => Answer::Now(reply(Ok(done))),
+            Ok(Conditional::Refused) if notes => note_form(repo, known, id, etags).map(|()| precondition_failed()),
+            Ok(Conditional::Refused) => Answer::Now(precondition_failed()),
+            Err(error) => Answer::Now(reply(Err(error))),
         })
     }
 
@@ -297,11 +317,8 @@ impl<R: EntityRepo<E>, E: Identifiable> EntityService<R, E> {
             return Answer::Now(precondition_failed());
         }
         let failures = Arc::clone(&self.failures);
-        self.repo.remove_if(&id, condition).map(move |removed| match removed {
-            Ok(Conditional::Done(removed)) => removed_reply(&id, &failures, Ok(removed)),
-            Ok(Conditional::Refused) => precondition_failed(),
-            Err(error) => error_reply(&failures, &error),
-        })
+        let removed = self.repo.remove_if(&id, condition);
+        self.written(id.clone(), removed, condition, move |removed| removed_reply(&id, &failures, removed))
     }
 
     /// Decides by the head alone: returns the operation and its condition, or a refusal.
@@ -444,6 +461,27 @@ fn is_json(value: &[u8]) -> bool {
     let suffix = essence.len().checked_sub(5).and_then(|at| essence.get(at..));
     essence.eq_ignore_ascii_case(b"text/json")
         || (essence.contains(&b'/') && suffix.is_some_and(|suffix| suffix.eq_ignore_ascii_case(b"+json")))
+}
+
+/// Notes the form of an entity in a repo that answers gets later.
+fn note_form<E: Identifiable>(
+    repo: Arc<impl EntityRepo<E>>,
+    known: KnownForms<E::Id>,
+    id: E::Id,
+    etags: bool,
+) -> Answer<()> {
+    let version = repo.version(&id);
+    if version.is_none() || known.get(&id, version).is_some() {
+        return Answer::Now(());
+    }
+    let Answer::Later(future) = repo.get(&id, Visit::new(&mut |_| ())) else { return Answer::Now(()) };
+    Answer::later(async move {
+        let Ok(Lookup::Fetched(entity)) = future.await else { return };
+        let mut json = Vec::new();
+        if stack::for_values(|| entity.write_json(&mut json)).is_ok() {
+            known.of(&id, version, &json, etags, |version| repo.version(&id) == Some(version));
+        }
+    })
 }
 
 /// Returns the answer to a GET, if no visit has shown the entity. `form` returns the form of its JSON.
