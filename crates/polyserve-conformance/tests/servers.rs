@@ -158,6 +158,7 @@ caught! {
     evicts_before_reading: EvictsBeforeReading,
     keeps_any_body: KeepsAnyBody,
     keeps_any_answer: KeepsAnyAnswer,
+    keeps_any_answer_of_a_write: KeepsAnyAnswerOfAWrite,
 }
 
 macro_rules! caught_too {

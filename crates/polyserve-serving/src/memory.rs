@@ -6,18 +6,23 @@
 //!
 //! If the budget is used up, a new body and the answer to a safe method become 503. The small answer of a write always fits.
 //!
-//! Invariant: the number of reserved bytes is the sum of all reservations.
+//! A large answer to an unsafe method is sent in any case, because its request was done. So such a request is refused before the
+//! service is called: while the budget is exceeded, if an answer to its method has exceeded the budget before
+//! ([`MemoryBudget::admits`]).
+//!
+//! Invariant: the number of reserved bytes is the sum of all reservations. It exceeds the limit by what cannot be refused: the heads
+//! and pipelined requests of connections, and the answers to requests of unsafe methods that were in work when the limit was reached.
 //!
 //! Cost: nothing for at most [`FREE_BYTES`], which is what a small request keeps. Beyond that, an addition to a shared number for
-//! each step of [`STEP`] bytes.
+//! each step of [`STEP`] bytes. A request of an unsafe method costs a load of a number that seldom changes.
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 
 use polyserve_core::Reply;
 use polyserve_core::http::header::RETRY_AFTER;
-use polyserve_core::http::{HeaderValue, StatusCode};
+use polyserve_core::http::{HeaderValue, Method, StatusCode};
 
 /// A connection may keep this number of bytes without a reservation.
 pub const FREE_BYTES: usize = 4 * 1024;
@@ -25,21 +30,51 @@ pub const FREE_BYTES: usize = 4 * 1024;
 /// Bytes are reserved in steps of this size.
 pub const STEP: usize = 16 * 1024;
 
+/// What the budget distinguishes of a method: a bit if it is unsafe, so that the answer to its request must be sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MethodClass(u8);
+
+impl MethodClass {
+    /// Returns the class of `method`.
+    #[inline]
+    pub fn of(method: &Method) -> Self {
+        Self(match *method {
+            Method::GET | Method::HEAD | Method::OPTIONS => 0,
+            Method::POST => 1,
+            Method::PUT => 2,
+            Method::DELETE => 4,
+            Method::PATCH => 8,
+            _ => 16,
+        })
+    }
+
+    /// Whether a request changes nothing, so that its answer may be refused.
+    #[inline]
+    pub fn is_safe(self) -> bool {
+        self.0 == 0
+    }
+}
+
 /// The memory budget of a server. Clones share it.
 #[derive(Clone)]
 pub struct MemoryBudget(Arc<BudgetState>);
 
-/// Aligned so that its counter shares no cache line with other data.
-#[repr(align(128))]
 struct BudgetState {
     limit: usize,
-    reserved: AtomicUsize,
+    /// A bit for each unsafe method of which an answer did not fit.
+    overrun: AtomicU8,
+    reserved: Counter,
 }
+
+/// Aligned so that it shares no cache line with other data.
+#[repr(align(128))]
+struct Counter(AtomicUsize);
 
 impl MemoryBudget {
     /// A budget of `limit` bytes, of which nothing is reserved.
     pub fn new(limit: usize) -> Self {
-        Self(Arc::new(BudgetState { limit, reserved: AtomicUsize::new(0) }))
+        let (overrun, reserved) = (AtomicU8::new(0), Counter(AtomicUsize::new(0)));
+        Self(Arc::new(BudgetState { limit, overrun, reserved }))
     }
 
     /// Whether a connection may keep `bytes` more bytes. Cost: at most one load.
@@ -60,7 +95,25 @@ impl MemoryBudget {
 
     /// The number of reserved bytes. It may exceed the limit: what cannot be refused is reserved too.
     pub fn reserved(&self) -> usize {
-        self.0.reserved.load(Ordering::Relaxed)
+        self.0.reserved.0.load(Ordering::Relaxed)
+    }
+
+    /// Whether a request of `method` may be passed to the service. If not, it is answered with [`out_of_memory_reply`]: the budget is
+    /// exceeded, and the answer to such a request, which cannot be refused, did not fit before.
+    ///
+    /// # Cost
+    ///
+    /// A load, unless such an answer did not fit before.
+    #[inline]
+    pub fn admits(&self, method: MethodClass) -> bool {
+        let overrun = self.0.overrun.load(Ordering::Relaxed);
+        overrun == 0 || overrun & method.0 == 0 || self.reserved() <= self.0.limit
+    }
+
+    /// Notes that the answer to a request of `method`, which is not refused, did not fit. Does nothing if the method is safe.
+    #[cold]
+    pub fn note_overrun(&self, method: MethodClass) {
+        self.0.overrun.fetch_or(method.0, Ordering::Relaxed);
     }
 
     /// Whether `other` is a clone of this budget.
@@ -104,13 +157,22 @@ impl Reservation {
             return true;
         }
         // One step: two connections must not get the same room.
-        let BudgetState { limit, reserved } = &*budget.0;
+        let BudgetState { limit, reserved, .. } = &*budget.0;
         let add = |sum: usize| sum.checked_add(more).filter(|sum| sum <= limit);
-        let has_room = reserved.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add).is_ok();
+        let has_room = reserved.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add).is_ok();
         if has_room {
             self.reserved(budget).bytes += more;
         }
         has_room
+    }
+
+    /// Reserves for `bytes` kept bytes in all, of which most are the answer to a request of the unsafe `method`, whether there is room
+    /// or not. Notes if there is none.
+    pub fn set_unsafe(&mut self, budget: &MemoryBudget, bytes: usize, method: MethodClass) {
+        if !self.try_set(budget, bytes) {
+            budget.note_overrun(method);
+            self.set(budget, bytes);
+        }
     }
 
     /// Releases what exceeds `bytes` kept bytes.
@@ -153,7 +215,7 @@ impl Reservation {
 
 impl ReservedBytes {
     fn resize(&mut self, bytes: usize) {
-        let reserved = &self.budget.0.reserved;
+        let reserved = &self.budget.0.reserved.0;
         if self.bytes < bytes {
             reserved.fetch_add(bytes - self.bytes, Ordering::Relaxed);
         } else if self.bytes > bytes {
@@ -165,7 +227,7 @@ impl ReservedBytes {
 
 impl Drop for ReservedBytes {
     fn drop(&mut self) {
-        self.budget.0.reserved.fetch_sub(self.bytes, Ordering::Relaxed);
+        self.budget.0.reserved.0.fetch_sub(self.bytes, Ordering::Relaxed);
     }
 }
 
@@ -189,6 +251,27 @@ pub fn out_of_memory_reply() -> Reply {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_method_is_refused_while_its_answers_exceed_the_budget() {
+        let (budget, patch) = (MemoryBudget::new(4 * STEP), MethodClass::of(&Method::PATCH));
+        let [mut first, mut second] = [Reservation::default(), Reservation::default()];
+        first.set_unsafe(&budget, 4 * STEP, patch);
+        assert!(budget.admits(patch), "the budget is used up, and not exceeded");
+        second.set_unsafe(&budget, STEP, patch);
+        assert_eq!(budget.reserved(), 5 * STEP);
+        for (method, is_admitted) in [
+            (Method::PATCH, false),
+            (Method::POST, true),
+            (Method::PUT, true),
+            (Method::DELETE, true),
+            (Method::GET, true),
+        ] {
+            assert_eq!(budget.admits(MethodClass::of(&method)), is_admitted, "{method:?}");
+        }
+        drop(second);
+        assert!(budget.admits(patch));
+    }
 
     #[test]
     fn a_reservation_is_released_with_its_owner() {

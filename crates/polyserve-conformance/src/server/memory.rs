@@ -1,6 +1,7 @@
 //! The memory budget of a server.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use polyserve_core::http::StatusCode;
@@ -39,9 +40,9 @@ fn not_run(subject: &ServerSubject) -> Option<Outcome> {
 }
 
 /// Checks that the process has not grown by more than `budget` and a fixed amount since it had `before` KiB, and that small
-/// requests are served.
+/// requests are served. `method`: of the requests with a body.
 #[track_caller]
-fn check(subject: &ServerSubject, live: &Live, before: u64, budget: usize, what: &str) {
+fn check(subject: &ServerSubject, live: &Live, before: u64, budget: usize, method: &str, what: &str) {
     let grown = || resident().expect("/proc is there").saturating_sub(before) << 10;
     let max = budget as u64 + FIXED;
     // The memory of a refused request may be freed a little after its answer.
@@ -49,20 +50,24 @@ fn check(subject: &ServerSubject, live: &Live, before: u64, budget: usize, what:
     assert!(held, "{what} take {} MiB, at a budget of {} MiB", grown() >> 20, budget >> 20);
     for _ in 0..3 {
         live.ask(&get("/10"), 200);
-        live.ask(&with_body("POST", "/10", "", b"hello"), 200);
+        live.ask(&with_body(method, "/10", "", b"hello"), 200);
     }
     let mut client = live.client();
-    client.send(&request("POST", "/10", "Content-Length: 5\r\n")).expect("the server takes the request");
+    client.send(&request(method, "/10", "Content-Length: 5\r\n")).expect("the server takes the request");
     let_pass(Duration::from_millis(20));
     client.ask(b"hello", 200);
 }
 
-/// Answers `/n` with n bytes of its own.
-struct LargeBodies;
+/// Answers `/n` with n bytes of its own. Counts its calls with a larger answer than a MiB.
+#[derive(Default)]
+struct LargeBodies {
+    large: AtomicUsize,
+}
 
 impl Service for LargeBodies {
     fn call(&self, request: Request<'_>, _: &mut Vec<u8>) -> Answer<Reply> {
         let length = request.head.path().trim_start_matches('/').parse().unwrap_or(0);
+        self.large.fetch_add(usize::from(length > 1 << 20), Ordering::SeqCst);
         Answer::Now(Reply::new(StatusCode::OK, "text/plain", Body::Owned(vec![b'x'; length])))
     }
 }
@@ -92,7 +97,7 @@ pub fn incomplete_bodies_keep_to_the_memory_budget(subject: &ServerSubject) -> O
         let settled = eventually(subject.patience, || refused() >= CLIENTS - BUDGET / LENGTH);
         assert!(settled, "only {} of {CLIENTS} bodies of {LENGTH} bytes were refused", refused());
         assert!(refused() < CLIENTS, "every body was refused");
-        check(subject, &live, before, BUDGET, "incomplete bodies");
+        check(subject, &live, before, BUDGET, "POST", "incomplete bodies");
         for client in clients.iter_mut().filter(|client| client.has_input()) {
             let response = client.expect(503);
             assert!(response.header("Retry-After").is_some(), "a 503 has Retry-After\n{}", client.show());
@@ -117,7 +122,7 @@ pub fn unread_answers_keep_to_the_memory_budget(subject: &ServerSubject) -> Outc
         return not_run;
     }
     in_child_with_descriptors(2 * CLIENTS + 500, || {
-        let live = subject.live(Arc::new(LargeBodies), |it| config(it, subject, CLIENTS, BUDGET));
+        let live = subject.live(Arc::new(LargeBodies::default()), |it| config(it, subject, CLIENTS, BUDGET));
         live.ask(&get("/10"), 200);
         let before = resident().expect("/proc is there");
         let mut clients: Vec<Client> = (0..CLIENTS).map(|_| live.client()).collect();
@@ -131,7 +136,7 @@ pub fn unread_answers_keep_to_the_memory_budget(subject: &ServerSubject) -> Outc
         let mut refused = live.client();
         let response = refused.ask(&get(&format!("/{LENGTH}")), 503);
         assert!(response.header("Retry-After").is_some(), "a 503 has Retry-After\n{}", refused.show());
-        check(subject, &live, before, BUDGET, "unread answers");
+        check(subject, &live, before, BUDGET, "POST", "unread answers");
         let is_whole = |client: &mut Client| client.expect_one_of(&[200, 503]).body.len() == LENGTH;
         let whole = clients.iter_mut().filter_map(|client| is_whole(client).then_some(())).count();
         assert_eq!(whole, 1, "there is memory for one of {CLIENTS} answers");
@@ -139,5 +144,53 @@ pub fn unread_answers_keep_to_the_memory_budget(subject: &ServerSubject) -> Outc
         // The server may need a moment to see that the others have gone.
         let length = live.ask_until_served(&get(&format!("/{}", LENGTH / 4))).body.len();
         assert_eq!(length, LENGTH / 4);
+    })
+}
+
+/// Large answers to unsafe methods that no client reads take no more memory than the budget and one answer, whatever their number.
+/// A request that was done is answered truthfully, so the server refuses it before it calls the service: 503 with `Retry-After`.
+/// Requests with small answers are served.
+///
+/// A server of one connection is not tested.
+pub fn unread_answers_of_writes_keep_to_the_memory_budget(subject: &ServerSubject) -> Outcome {
+    const BUDGET: usize = 16 << 20;
+    const CLIENTS: usize = 30;
+    // Two such answers exceed the budget, as above.
+    const LENGTH: usize = 12 << 20;
+    const RECEIVE_BUFFER: usize = 64 << 10;
+    if let Some(not_run) = not_run(subject) {
+        return not_run;
+    }
+    in_child_with_descriptors(2 * CLIENTS + 500, || {
+        for (method, other) in [("POST", "PUT"), ("PATCH", "POST")] {
+            let service = Arc::new(LargeBodies::default());
+            let live = subject.live(service.clone(), |it| config(it, subject, CLIENTS, BUDGET));
+            live.ask(&get("/10"), 200);
+            let before = resident().expect("/proc is there");
+            let mut clients: Vec<Client> = (0..CLIENTS).map(|_| live.client()).collect();
+            let path = format!("/{LENGTH}");
+            for client in &mut clients {
+                client.limit_receive_buffer(RECEIVE_BUFFER).expect("the system takes the size of a buffer");
+                // Each may be followed by others, which are not served before it is read.
+                client.send(&with_body(method, &path, "", b"{}").repeat(3)).expect("the server takes the requests");
+                client.peek().expect("every request is answered");
+            }
+            check(subject, &live, before, BUDGET + LENGTH, other, "unread answers to unsafe methods");
+            let called = service.large.load(Ordering::SeqCst);
+            let mut whole = 0;
+            for client in &mut clients {
+                let response = client.expect_one_of(&[200, 503]);
+                match response.status {
+                    200 => whole += 1,
+                    _ => assert!(response.header("Retry-After").is_some(), "a 503 has Retry-After\n{}", client.show()),
+                }
+            }
+            assert!((1..=2).contains(&called), "{method}: {called} calls, and there is memory for one answer");
+            assert_eq!(whole, called, "{method}: what was done is answered so");
+            drop(clients);
+            // The server may need a moment to see that the others have gone.
+            let length = live.ask_until_served(&with_body(method, &format!("/{}", LENGTH / 4), "", b"{}")).body.len();
+            assert_eq!(length, LENGTH / 4);
+        }
     })
 }

@@ -156,7 +156,10 @@ pub use limits::{
 pub use linearizable::{
     conditional_writes_are_linearizable_over_http, linearizable_over_http, named_entities_are_linearizable,
 };
-pub use memory::{incomplete_bodies_keep_to_the_memory_budget, unread_answers_keep_to_the_memory_budget};
+pub use memory::{
+    incomplete_bodies_keep_to_the_memory_budget, unread_answers_keep_to_the_memory_budget,
+    unread_answers_of_writes_keep_to_the_memory_budget,
+};
 pub use named::{
     a_condition_holds_for_every_spelling_of_an_id, a_later_repo_of_named_entities_answers_the_same,
     conditions_on_named_entities_are_evaluated, no_increment_is_lost_of_a_named_entity,
@@ -378,6 +381,7 @@ kit! {
         a_request_that_has_arrived_is_not_evicted,
         incomplete_bodies_keep_to_the_memory_budget,
         unread_answers_keep_to_the_memory_budget,
+        unread_answers_of_writes_keep_to_the_memory_budget,
         deferred_accept_serves_the_same,
         a_waiting_request_is_not_idle,
         two_servers_share_nothing,

@@ -1,5 +1,8 @@
 //! Limits: exactly at the limit, and one past it.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use polyserve_core::http::StatusCode;
 use polyserve_core::{Answer, Body, Reply, Request, ServerConfig, Service};
 use polyserve_serving::http1::{Env, Phase, Scratch, Session, Want};
@@ -152,7 +155,7 @@ impl Service for OneLargeBody {
 #[test]
 fn connections_share_the_memory_budget() {
     let config = ServerConfig::default().memory(1 << 20);
-    let env = Env::new(std::sync::Arc::new(OneLargeBody), &config);
+    let env = Env::new(Arc::new(OneLargeBody), &config);
     let mut scratch = Scratch::new();
     let mut ask = |session: &mut Session, request: &[u8], sent: usize| {
         let _ = session.receive(request, &mut env.turn(&mut scratch));
@@ -175,11 +178,54 @@ fn connections_share_the_memory_budget() {
     assert_eq!(ask(&mut other, get, usize::MAX), "HTTP/1.1 200");
 }
 
+/// Regression test: the answers to unsafe methods were kept beyond the budget, one for each connection. A request that was done is
+/// answered, so it must be refused before the service is called.
+#[test]
+fn a_request_is_refused_before_it_is_done_if_its_answer_may_not_fit() {
+    let calls = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&calls);
+    let call = move |request: &Request<'_>, _: &mut Vec<u8>| {
+        counted.fetch_add(1, Ordering::SeqCst);
+        let length = request.head.path().trim_start_matches('/').parse().unwrap();
+        Answer::Now(Reply::new(StatusCode::OK, "text/plain", Body::Owned(vec![b'x'; length])))
+    };
+    for length in [50_000, 700_000] {
+        calls.store(0, Ordering::SeqCst);
+        let env = env_by(|config| config.memory = Some(1 << 20), call.clone(), |_| None);
+        let mut scratch = Scratch::new();
+        let mut ask = |session: &mut Session, method: &str, length: usize| {
+            let request = format!("{method} /{length} HTTP/1.1\r\nHost: a\r\n\r\n");
+            let _ = session.receive(request.as_bytes(), &mut env.turn(&mut scratch));
+            let answer = scratch.out().get(..12).unwrap_or_default().to_vec();
+            session.written(0, &mut scratch); // its client reads nothing
+            String::from_utf8(answer).unwrap()
+        };
+        let mut sessions = Vec::new();
+        let mut done = 0;
+        loop {
+            sessions.push(Session::new());
+            match ask(sessions.last_mut().unwrap(), "PATCH", length).as_str() {
+                "HTTP/1.1 200" => done += 1,
+                refused => break assert_eq!(refused, "HTTP/1.1 503"),
+            }
+            assert!(done <= (1 << 20) / length + 1, "{done} answers of {length} bytes");
+        }
+        assert_eq!(calls.load(Ordering::SeqCst), done, "what is refused is not done");
+        assert!(env.memory.reserved() <= (1 << 20) + length + 32 * 1024, "{:?}", env.memory);
+        // A method with small answers is served, and so is a small answer to a safe one.
+        for method in ["PUT", "DELETE", "GET"] {
+            assert_eq!(ask(&mut Session::new(), method, 10), "HTTP/1.1 200", "{method}");
+        }
+        sessions.truncate(1);
+        assert_eq!(ask(&mut Session::new(), "PATCH", length), "HTTP/1.1 200", "there is memory again");
+    }
+}
+
 /// Regression test: the room of a large answer was free from the end of its encoding until the kernel had taken a part. Another
 /// thread gave it to a second answer.
 #[test]
 fn a_large_answer_keeps_its_room_while_it_is_sent() {
-    let env = Env::new(std::sync::Arc::new(OneLargeBody), &ServerConfig::default().memory(1 << 20));
+    let env = Env::new(Arc::new(OneLargeBody), &ServerConfig::default().memory(1 << 20));
     for last in ["", "Connection: close\r\n"] {
         let get = format!("GET / HTTP/1.1\r\nHost: a\r\n{last}\r\n").into_bytes();
         let [(mut slow, mut slow_scratch), (mut other, mut other_scratch)] =
@@ -196,7 +242,7 @@ fn a_large_answer_keeps_its_room_while_it_is_sent() {
 /// Requests that are read and answered in one turn use no budget, pipelined or not.
 #[test]
 fn a_small_exchange_reserves_nothing() {
-    let env = Env::new(std::sync::Arc::new(polyserve_core::Echo), &ServerConfig::default());
+    let env = Env::new(Arc::new(polyserve_core::Echo), &ServerConfig::default());
     let (mut session, mut scratch) = (Session::new(), Scratch::new());
     for length in [0, 100, 4000] {
         let body = "x".repeat(length);

@@ -26,7 +26,7 @@ use http_body::Body as _;
 use hyper::body::Incoming;
 use polyserve_core::{Answer, Body, BoxFuture, Head, Headers, Reply, Request};
 use polyserve_serving::http1::decode::{self, Framing, Refusal, RequestLine};
-use polyserve_serving::memory::{Reservation, out_of_memory_reply};
+use polyserve_serving::memory::{MethodClass, Reservation, out_of_memory_reply};
 
 use super::answer_body::{self, AnswerBody, BodyContent, BoxBody};
 use super::connection_state::{ConnectionState, Stage};
@@ -55,8 +55,7 @@ impl hyper::service::Service<http::Request<Incoming>> for Adapter {
     type Future = AdapterFuture;
 
     fn call(&self, request: http::Request<Incoming>) -> AdapterFuture {
-        let is_safe = request.method().is_safe();
-        let mut future = AdapterFuture { adapter: self.clone(), close: false, is_safe, state: AnswerState::Taken };
+        let mut future = AdapterFuture { adapter: self.clone(), close: false, method: None, state: AnswerState::Taken };
         if with_buffers(HyperBuffers::take_place_in_turn) {
             future.begin(request);
         } else {
@@ -72,8 +71,8 @@ pub(super) struct AdapterFuture {
     adapter: Adapter,
     /// The connection is closed after the answer.
     close: bool,
-    /// The request changes nothing, so its answer may be refused.
-    is_safe: bool,
+    /// The method, once the request is valid. The answer to a safe method may be refused.
+    method: Option<MethodClass>,
     state: AnswerState,
 }
 
@@ -202,7 +201,7 @@ impl AdapterFuture {
             Ok(valid) => valid,
             Err(refusal) => return self.refuse(refusal, parts.headers),
         };
-        self.close = valid.is_last;
+        (self.close, self.method) = (valid.is_last, Some(MethodClass::of(&parts.method)));
         match self.adapter.tower.clone() {
             Some(call) => self.call_tower(&call, valid, parts, incoming),
             None => self.await_body(parts, valid, incoming),
@@ -237,8 +236,8 @@ impl AdapterFuture {
                 }
             }
         };
-        let is_safe = std::mem::take(&mut self.is_safe);
-        let Some(body) = AnswerBody::new(self.connection(), content, is_safe) else {
+        let method = self.method.take();
+        let Some(body) = AnswerBody::new(self.connection(), content, method) else {
             return self.respond(out_of_memory_reply(), Vec::new(), HeaderMap::new());
         };
         self.state = AnswerState::Ready(Response::from_parts(answer, body));
@@ -248,11 +247,10 @@ impl AdapterFuture {
     /// Notes that hyper gets the head of an answer. Not needed for an answer in one piece, unless a hook sees it.
     fn note_begin(&self) {
         let AnswerState::Ready(response) = &self.state else { return };
-        let is_large = !response.body().is_one_piece();
-        if is_large {
+        if response.body().is_large() {
             with_buffers(|buffers| buffers.turn.note_large());
         }
-        if is_large || self.connection().server().env.on_answer.is_some() {
+        if !response.body().is_one_piece() || self.connection().server().env.on_answer.is_some() {
             self.connection().begin_sending(response.status());
         }
     }
@@ -263,7 +261,7 @@ impl AdapterFuture {
         let asked = head::convert(&parts, |line, headers| {
             let valid = validate(self.connection(), &line, headers, parts.headers.len(), true)?;
             let head = complete_head(&parts, &line, headers);
-            Ok((valid.is_last, self.call(Request::new(head, &[]), &mut in_place)))
+            Ok((valid, self.call(Request::new(head, &[]), &mut in_place)))
         });
         let headers = std::mem::take(&mut parts.headers);
         match asked {
@@ -271,8 +269,8 @@ impl AdapterFuture {
                 answer_body::keep_spare(in_place);
                 self.refuse(refusal, headers);
             }
-            Ok((is_last, answer)) => {
-                self.close = is_last;
+            Ok((valid, answer)) => {
+                (self.close, self.method) = (valid.is_last, Some(MethodClass::of(&parts.method)));
                 self.take(answer, in_place, headers);
             }
         }
@@ -288,9 +286,13 @@ impl AdapterFuture {
         self.take(answer, in_place, std::mem::take(&mut parts.headers));
     }
 
-    /// Calls the service, without a lock. A panic becomes an answer.
+    /// Calls the service, without a lock. A panic becomes an answer. Does not call it if its answer, which could not be refused, may
+    /// not fit into memory.
     fn call(&self, request: Request<'_>, in_place: &mut Vec<u8>) -> Answer<Reply> {
         let server = self.connection().server();
+        if !server.env.memory.admits(MethodClass::of(request.head.method)) {
+            return Answer::Now(out_of_memory_reply());
+        }
         let (service, draining) = (&server.env.service, server.shutdown.is_begun());
         let request = request.with_peer(self.connection().peer).with_draining(draining);
         self.connection().calling(|| service.call(request, in_place)).unwrap_or_else(Answer::Now)
@@ -312,6 +314,9 @@ impl AdapterFuture {
         let limit = self.connection().server().env.limits.max_body;
         if matches!(valid.framing, Framing::Length(length) if length > limit as u64) {
             return self.reply_early(reply_to(TOO_LARGE), parts.headers);
+        }
+        if !self.connection().server().env.memory.admits(MethodClass::of(&parts.method)) {
+            return self.reply_early(out_of_memory_reply(), parts.headers);
         }
         let body = RequestBody::new(self.connection(), incoming, limit);
         self.state = AnswerState::Later(Later::Tower(call(http::Request::from_parts(parts, body))));
@@ -483,7 +488,7 @@ impl AdapterFuture {
             Ok(content) => content,
             Err(reply) => return self.respond(reply, Vec::new(), HeaderMap::new()),
         };
-        let Some(body) = AnswerBody::new(self.connection(), content, self.is_safe) else {
+        let Some(body) = AnswerBody::new(self.connection(), content, self.method) else {
             return self.respond(out_of_memory_reply(), Vec::new(), HeaderMap::new());
         };
         answer_body::finish(&self.connection().shared, &mut parts.headers, close);

@@ -19,7 +19,7 @@ use http::{HeaderMap, HeaderValue, Response};
 use http_body::{Body, Frame, SizeHint};
 use hyper::ext::ReasonPhrase;
 use polyserve_core::{Body as ReplyBody, Reply, reason_phrase};
-use polyserve_serving::memory::Reservation;
+use polyserve_serving::memory::{MethodClass, Reservation};
 
 use super::connection_state::{ConnectionState, HyperShared};
 use crate::types::BoxError;
@@ -49,14 +49,15 @@ pub(super) fn finish(shared: &HyperShared, headers: &mut HeaderMap, close: bool)
 }
 
 /// Reserves memory for a body of known length, until the client has taken it. Returns `None` if there is none, and the answer
-/// may be refused because its request `is_safe`.
-pub(super) fn reserve(connection: &ConnectionState, is_safe: bool, length: u64) -> Option<Reservation> {
+/// may be refused because its request is safe. `method`: `None` for an answer of the server in place of the service.
+pub(super) fn reserve(connection: &ConnectionState, method: Option<MethodClass>, length: u64) -> Option<Reservation> {
     let (memory, mut reservation) = (&connection.server().env.memory, Reservation::default());
     let length = usize::try_from(length).unwrap_or(usize::MAX);
-    if is_safe {
-        return reservation.try_set(memory, length).then_some(reservation);
+    match method {
+        Some(method) if method.is_safe() => return reservation.try_set(memory, length).then_some(reservation),
+        Some(method) => reservation.set_unsafe(memory, length, method),
+        None => reservation.set(memory, length),
     }
-    reservation.set(memory, length);
     Some(reservation)
 }
 
@@ -229,13 +230,22 @@ pub(crate) struct AnswerBody {
 }
 
 impl AnswerBody {
-    /// Returns `None` if there is no memory for the body, and its request `is_safe`.
-    pub(super) fn new(connection: &Arc<ConnectionState>, content: BodyContent, is_safe: bool) -> Option<Self> {
-        let Some(reservation) = reserve(connection, is_safe, content.size_hint().lower()) else {
+    /// Returns `None` if there is no memory for the body, and its request is safe. `method`: as for [`reserve`].
+    pub(super) fn new(
+        connection: &Arc<ConnectionState>,
+        content: BodyContent,
+        method: Option<MethodClass>,
+    ) -> Option<Self> {
+        let Some(reservation) = reserve(connection, method, content.size_hint().lower()) else {
             connection.abandon(content);
             return None;
         };
         Some(Self { connection: Arc::clone(connection), content, in_pieces: false, _reservation: reservation })
+    }
+
+    /// Whether more bytes are there than hyper takes at once.
+    pub(super) fn is_large(&self) -> bool {
+        self.content.len() > MAX_PIECE
     }
 
     /// Whether hyper takes the body in one piece.

@@ -31,7 +31,7 @@ use hyper::body::Incoming;
 use hyper::server::conn::http2;
 use polyserve_core::{Answer, BoxFuture, Head, Reply, ServerConfig, Service, timer};
 use polyserve_serving::http1::{OUTPUT_BOUND, TimeLimit};
-use polyserve_serving::memory::{Reservation, out_of_memory_reply};
+use polyserve_serving::memory::{MethodClass, Reservation, out_of_memory_reply};
 use tokio::runtime::Handle;
 
 use self::streams::{CountedBody, OpenStream, Streams};
@@ -248,14 +248,15 @@ impl hyper::service::Service<Request<Incoming>> for StreamService {
         let begun = Instant::now();
         Box::pin(async move {
             let connection = Arc::clone(open.connection());
-            let (head_only, is_safe) = (request.method() == Method::HEAD, request.method().is_safe());
+            let head_only = request.method() == Method::HEAD;
+            let method = Some(MethodClass::of(request.method()));
             let mut response = answer(open.streams(), request).await;
             if head_only && let Some(length) = response.body().size_hint().exact() {
                 *response.body_mut() = ReplyBody::of(Bytes::new());
                 // A body that was omitted has set its length.
                 response.headers_mut().entry(CONTENT_LENGTH).or_insert_with(|| length.into());
             }
-            let reservation = reserve(&connection, is_safe, response.body().size_hint().lower()).unwrap_or_else(|| {
+            let reservation = reserve(&connection, method, response.body().size_hint().lower()).unwrap_or_else(|| {
                 response = crate::tower::response(out_of_memory_reply(), Vec::new());
                 Reservation::default()
             });
@@ -291,6 +292,9 @@ async fn answer(streams: &Arc<Streams>, request: Request<Incoming>) -> Response<
     };
     if has_body {
         streams.turn.admitted().await;
+    }
+    if !server.env.memory.admits(MethodClass::of(&parts.method)) {
+        return response(out_of_memory_reply(), Vec::new());
     }
     let called = service.call_with(&parts, &body);
     drop((body, reservation)); // the answer may come much later

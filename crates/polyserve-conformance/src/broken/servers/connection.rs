@@ -212,7 +212,7 @@ impl PlainConnection<'_> {
                 self.call(&head, &reading.body)?
             }
         };
-        let (reply, body) = match self.output.reserve(head.is_safe(), reply.body_bytes(&body).len()) {
+        let (reply, body) = match self.output.reserve(&head, reply.body_bytes(&body).len()) {
             true => (reply, body),
             false => (out_of_memory_reply(), Vec::new()),
         };
@@ -412,6 +412,9 @@ impl PlainConnection<'_> {
     }
 
     fn call(&mut self, head: &ParsedHead, body: &[u8]) -> Result<(Reply, Vec<u8>), Stop> {
+        if !self.server.memory.admits(head.method_class()) && !self.has(Flaw::KeepsAnyAnswerOfAWrite) {
+            return Ok((out_of_memory_reply(), Vec::new()));
+        }
         let is_get = |head: Head<'_>| (head.method == Method::GET).then(|| head.target.to_owned());
         let target = head.with_head(is_get).filter(|_| self.has(Flaw::RepeatsThePreviousAnswer));
         if let Some(body) = target.as_ref().and_then(|target| self.last_bodies.remove(target)) {

@@ -228,6 +228,8 @@ flaws! {
     KeepsAnyBody, caught by incomplete_bodies_keep_to_the_memory_budget;
     /// Keeps unsent answers beyond the memory budget.
     KeepsAnyAnswer, caught by unread_answers_keep_to_the_memory_budget;
+    /// Calls the service beyond the memory budget if the method is unsafe, so that its answers cannot be refused.
+    KeepsAnyAnswerOfAWrite, caught by unread_answers_of_writes_keep_to_the_memory_budget;
 }
 
 impl Flaw {

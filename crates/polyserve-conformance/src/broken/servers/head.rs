@@ -2,6 +2,7 @@
 
 use polyserve_core::http::{Method, StatusCode, Version};
 use polyserve_core::{Head, Header, Headers, ServerConfig, known_method};
+use polyserve_serving::memory::MethodClass;
 
 use super::Flaw;
 
@@ -51,6 +52,10 @@ impl ParsedHead {
 
     pub(super) fn is_patch(&self) -> bool {
         self.method == Method::PATCH
+    }
+
+    pub(super) fn method_class(&self) -> MethodClass {
+        MethodClass::of(self.method)
     }
 
     pub(super) fn is_safe(&self) -> bool {

@@ -11,6 +11,7 @@ use polyserve_serving::http1::TimeLimit;
 use polyserve_serving::memory::Reservation;
 
 use super::Flaw;
+use super::head::ParsedHead;
 use super::run_context::{RunContext, TICK, is_tick};
 
 /// An answer that is not sent yet.
@@ -45,13 +46,13 @@ impl<'a> AnswerBuffer<'a> {
     }
 
     /// Reserves memory for an answer with a body of this length. Returns false if there is none, and the answer may be refused.
-    pub(super) fn reserve(&mut self, is_safe: bool, length: usize) -> bool {
+    pub(super) fn reserve(&mut self, head: &ParsedHead, length: usize) -> bool {
         let bytes = length + self.held.iter().map(|held| held.bytes.len()).sum::<usize>();
-        if !is_safe || self.has(Flaw::KeepsAnyAnswer) {
-            self.reservation.set(&self.server.memory, bytes);
-            return true;
+        if head.is_safe() && !self.has(Flaw::KeepsAnyAnswer) {
+            return self.reservation.try_set(&self.server.memory, bytes);
         }
-        self.reservation.try_set(&self.server.memory, bytes)
+        self.reservation.set_unsafe(&self.server.memory, bytes, head.method_class());
+        true
     }
 
     /// Holds the interim answer that asks for a body.

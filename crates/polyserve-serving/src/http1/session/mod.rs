@@ -50,7 +50,7 @@ use unsent::Unsent;
 use super::decode::{Parsed, Refusal};
 use super::scratch::{Scratch, SessionTurn};
 use super::time_limit::TimeLimit;
-use crate::memory::{MemoryBudget, Reservation};
+use crate::memory::{MemoryBudget, MethodClass, Reservation};
 
 /// If the collected answers have at least this many bytes, they are written before the next request is answered.
 pub const OUTPUT_BOUND: usize = 64 * 1024;
@@ -165,8 +165,8 @@ struct AnswerContext {
     version: Version,
     head_only: bool,
     keep_alive: bool,
-    /// The request has changed nothing, so another answer may take the place of its answer.
-    is_safe: bool,
+    /// `None` for an answer of the server in place of the service.
+    method: Option<MethodClass>,
 }
 
 impl Default for Session {
@@ -380,7 +380,7 @@ impl Session {
             return self.want;
         }
         self.rejected = true;
-        let context = AnswerContext { version: Version::HTTP_11, head_only: false, keep_alive: false, is_safe: false };
+        let context = AnswerContext { version: Version::HTTP_11, head_only: false, keep_alive: false, method: None };
         let reply = Reply::problem(StatusCode::SERVICE_UNAVAILABLE, "This server is full for now.");
         let reply = reply.with_field(RETRY_AFTER, HeaderValue::from_static("1"));
         self.encode(context, &reply, Following::Nothing, turn);
@@ -438,7 +438,7 @@ fn answer_context(parsed: &Parsed<'_>) -> AnswerContext {
         version: parsed.head.version,
         head_only: parsed.head.method == Method::HEAD,
         keep_alive: parsed.keep_alive,
-        is_safe: matches!(*parsed.head.method, Method::GET | Method::HEAD | Method::OPTIONS),
+        method: Some(MethodClass::of(parsed.head.method)),
     }
 }
 

@@ -26,6 +26,9 @@ impl Session {
     pub(super) fn call(&mut self, parsed: &Parsed<'_>, body: &[u8], following: Following, turn: &mut SessionTurn<'_>) {
         let request = Request::new(parsed.head, body).with_peer(self.peer).with_draining(turn.scratch.closing);
         let context = answer_context(parsed);
+        if context.method.is_some_and(|method| !turn.env.memory.admits(method)) {
+            return self.finish(context, &out_of_memory_reply(), following, turn);
+        }
         turn.scratch.note_body(body.len());
         turn.scratch.body.clear();
         let in_place = &mut turn.scratch.body;
@@ -117,28 +120,40 @@ impl Session {
         !close
     }
 
-    /// Whether the request was safe, and there is no memory to keep its answer until the client takes it.
+    /// Whether the request was safe, and there is no memory to keep its answer until the client takes it. If the request was not
+    /// safe, it was done, so its answer is sent; notes if there is no memory.
     fn lacks_memory(&mut self, context: AnswerContext, reply: &Reply, turn: &SessionTurn<'_>) -> bool {
-        let length = turn.scratch.out.len().saturating_add(reply.body_bytes(&turn.scratch.body).len());
-        if length <= FREE_BYTES || !context.is_safe || context.head_only {
+        let (memory, body) = (&turn.env.memory, reply.body_bytes(&turn.scratch.body).len());
+        let length = turn.scratch.out.len().saturating_add(body);
+        let Some(method) = context.method.filter(|_| length > FREE_BYTES && !context.head_only) else { return false };
+        if !method.is_safe() {
+            match body {
+                ..=FREE_BYTES => {} // a small answer always fits
+                _ if length > OUTPUT_BOUND => {
+                    let kept = self.kept_bytes();
+                    self.reservation.set_unsafe(memory, kept.saturating_add(length), method);
+                }
+                _ if memory.has_room(length) => {}
+                _ => memory.note_overrun(method),
+            }
             return false;
         }
         // A large answer is reserved before it is known whether the client takes it at once: other threads may encode one too.
         match length {
-            ..=OUTPUT_BOUND => !turn.env.memory.has_room(length),
-            length => !self.reservation.try_set(&turn.env.memory, self.kept_bytes().saturating_add(length)),
+            ..=OUTPUT_BOUND => !memory.has_room(length),
+            length => !self.reservation.try_set(memory, self.kept_bytes().saturating_add(length)),
         }
     }
 
     /// Refuses a body because there is no memory for it.
     pub(super) fn refuse_for_memory(&mut self, head_only: bool, turn: &mut SessionTurn<'_>) {
-        let context = AnswerContext { version: Version::HTTP_11, head_only, keep_alive: false, is_safe: false };
+        let context = AnswerContext { version: Version::HTTP_11, head_only, keep_alive: false, method: None };
         self.encode(context, &out_of_memory_reply(), Following::Nothing, turn);
         self.close(true);
     }
 
     pub(super) fn refuse(&mut self, refusal: Refusal, head_only: bool, turn: &mut SessionTurn<'_>) {
-        let context = AnswerContext { version: Version::HTTP_11, head_only, keep_alive: false, is_safe: false };
+        let context = AnswerContext { version: Version::HTTP_11, head_only, keep_alive: false, method: None };
         self.encode(context, &Reply::problem(refusal.status, refusal.detail), Following::Nothing, turn);
         self.close(true);
     }
