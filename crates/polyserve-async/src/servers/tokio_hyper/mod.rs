@@ -98,7 +98,8 @@ use std::sync::Arc;
 use http::HeaderValue;
 use hyper::server::conn::http1;
 #[cfg(feature = "tower")]
-use polyserve_core::{ConfigError, IntoListenOn, ListenOn, Running, Server, ServerConfig, Service, Shape, Supports};
+use polyserve_core::IntoListenOn;
+use polyserve_core::{ConfigError, ListenOn, Running, Server, ServerConfig, Service, Shape, Supports};
 use polyserve_serving::http1::OUTPUT_BOUND;
 use polyserve_serving::{Bound, bind};
 use tokio::runtime::Handle;
