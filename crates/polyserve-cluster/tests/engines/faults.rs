@@ -46,7 +46,8 @@ fn limits() -> StoreLimits {
     StoreLimits::default().timeout(Duration::from_secs(2))
 }
 
-/// Records clients of a store. While they run, causes a fault. Then reads every key.
+/// Records clients of a store. While they run, causes a fault. Then reads every key. The clients go on until enough operations have
+/// ended after the fault.
 ///
 /// # Panics
 ///
@@ -65,14 +66,19 @@ fn recorded(
 ) {
     let control = RecordingControl::default();
     let start = Instant::now();
+    // More than the clients do before they are stopped.
+    let long = RecordingWorkload { operations: workload.operations * 64, ..*workload };
     let (recording, fault_at) = thread::scope(|scope| {
-        // If the fault panics, the clients end too.
+        // Also if the fault panics.
         let stop = OnDrop(|| control.stop());
-        let recording = scope.spawn(|| record_in_process(store, workload, CLIENTS, &control));
-        wait_for("a fourth of the load is done", || (control.done() >= workload.operations / 4).then_some(()));
+        let recording = scope.spawn(|| record_in_process(store, &long, CLIENTS, &control));
+        let wait_until_done = |what: &str, target: u64| wait_for(what, || (control.done() >= target).then_some(()));
+        wait_until_done("a fourth of the load is done", workload.operations / 4);
         let fault_at = nanos(start);
         fault(&control);
-        std::mem::forget(stop);
+        wait_for("the store serves after the fault", || store.fetch(&1).wait().ok());
+        wait_until_done("clients go on after the fault", control.done() + workload.operations / 16);
+        drop(stop);
         (recording.join().expect("the recording does not panic"), fault_at)
     });
     assert_eq!(recording.wrong, []);
@@ -172,15 +178,18 @@ fn slots_move_under_load(replicas: u32) -> Result<(), Missing> {
     }
     recorded(Kind::Redis, &store, &workload, |control| {
         let mut moved = 0;
-        for (slot, keys) in slots.iter().cycle().take_while(|_| control.done() < workload.operations) {
+        for (slot, keys) in slots.iter().cycle() {
+            // On a busy machine each move takes long, and the clients go on.
+            if control.done() >= workload.operations && moved > 4 {
+                break;
+            }
             redis.move_slot(*slot, keys, || {
-                let target = (control.done() + 50).min(workload.operations);
+                let target = control.done() + 50;
                 wait_for("clients go on while a slot moves", || (control.done() >= target).then_some(()));
             });
             moved += 1;
         }
         println!("redis_cluster: {moved} slots moved");
-        assert!(moved > 4, "{moved} slots moved under load");
     });
     Ok(())
 }
