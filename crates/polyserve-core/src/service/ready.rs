@@ -257,7 +257,8 @@ mod tests {
     #[test]
     fn checks_that_come_together_ask_the_store_once() {
         let (store, routes) = served();
-        for (result, expected) in [(Ok(()), 200), (Err(RepoError::Closed), 503)] {
+        let ask_together = |result: fn() -> Result<(), RepoError>| {
+            let start = Instant::now();
             let threads = std::thread::scope(|scope| {
                 let waiting: Vec<_> = (0..4)
                     .map(|_| ask(&routes, &Method::GET, "/readyz", false))
@@ -265,10 +266,15 @@ mod tests {
                     .collect();
                 let check = lock(&store.checks).pop().expect("it was asked");
                 assert!(lock(&store.checks).is_empty(), "it was asked once");
-                check.complete(result).unwrap();
+                check.complete(result()).unwrap();
                 waiting.into_iter().map(|thread| thread.join().unwrap().status().as_u16()).collect::<Vec<_>>()
             });
-            assert_eq!(threads, [expected; 4]);
+            // On a busy machine the answer of the store may come too late.
+            (start.elapsed() <= MAX_STATUS_WAIT).then_some(threads)
+        };
+        for (result, expected) in [((|| Ok(())) as fn() -> _, 200), (|| Err(RepoError::Closed), 503)] {
+            let mut attempts = (0..20).filter_map(|_| ask_together(result));
+            assert_eq!(attempts.next().expect("an attempt is quick"), [expected; 4]);
         }
     }
 
