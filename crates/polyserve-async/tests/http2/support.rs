@@ -79,9 +79,17 @@ impl Service for HeldReplies {
 
 /// Connects with a window of `window` bytes for each stream.
 pub(crate) async fn connect_with(addr: SocketAddr, window: u32) -> (Sender, JoinHandle<hyper::Result<()>>) {
+    try_connect_with(addr, window).await.expect("it speaks HTTP/2")
+}
+
+/// As [`connect_with`], for a server that may close the connection at once.
+pub(crate) async fn try_connect_with(
+    addr: SocketAddr,
+    window: u32,
+) -> hyper::Result<(Sender, JoinHandle<hyper::Result<()>>)> {
     let stream = tokio::net::TcpStream::connect(addr).await.expect("the server accepts connections");
     let mut builder = hyper::client::conn::http2::Builder::new(TokioExecutor::new());
     builder.initial_stream_window_size(window);
-    let (sender, connection) = builder.handshake(TokioIo::new(stream)).await.expect("it speaks HTTP/2");
-    (sender, tokio::spawn(connection))
+    let (sender, connection) = builder.handshake(TokioIo::new(stream)).await?;
+    Ok((sender, tokio::spawn(connection)))
 }
