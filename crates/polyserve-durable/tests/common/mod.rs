@@ -10,6 +10,7 @@ pub(crate) struct TestDir(PathBuf);
 impl TestDir {
     pub(crate) fn new(name: &str) -> Self {
         let path = std::env::temp_dir().join(format!("polyserve-durable-{}-{name}", std::process::id()));
+        let _ = fs::remove_dir_all(&path); // a killed process with the same number may have left it
         fs::create_dir(&path).unwrap();
         Self(path)
     }
