@@ -32,7 +32,7 @@ impl fmt::Display for Contract {
 }
 
 /// The longest wait for an answer.
-const PATIENCE: Duration = Duration::from_secs(1);
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Starts `contestant` on `cores`, checks it, and ends it.
 ///

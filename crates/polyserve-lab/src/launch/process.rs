@@ -49,9 +49,6 @@ impl std::error::Error for Failure {}
 /// The time that a process may take to start, and to end.
 pub const PATIENCE: Duration = Duration::from_secs(15);
 
-/// The time that a process has to end when it is not needed any more.
-const GRACE: Duration = Duration::from_secs(3);
-
 impl Process {
     /// Starts `launch` on `cores`, and waits until it prints the address that it listens on.
     ///
@@ -161,15 +158,16 @@ impl Process {
 
     fn exit_failure(&self, status: ExitStatus) -> Failure {
         // The last lines may still be in the pipe. A child of the process may hold its standard error open.
-        let _ = self.all_errors.recv_timeout(Duration::from_secs(1));
+        let _ = self.all_errors.recv_timeout(PATIENCE);
         Failure(format!("it ended by itself: {status}{}", self.errors))
     }
 
     /// The remaining lines of output.
     fn rest(&self) -> Vec<String> {
         let mut rest = Vec::new();
-        // The timeout is needed if a child of the process holds its output open.
-        while let Ok(line) = self.lines.recv_timeout(Duration::from_secs(1)) {
+        // The output ends with the process, unless a child of the process holds it open.
+        let deadline = Instant::now() + PATIENCE;
+        while let Ok(line) = self.lines.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
             rest.push(line);
         }
         rest
@@ -181,7 +179,7 @@ impl Drop for Process {
     fn drop(&mut self) {
         if self.has_ended().is_none() {
             let _ = self.interrupt();
-            self.wait(GRACE);
+            self.wait(PATIENCE);
         }
         let _ = self.child.kill(); // fails if the process was waited for
         let _ = self.child.wait();
