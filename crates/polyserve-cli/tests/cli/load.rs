@@ -55,7 +55,7 @@ fn one_path_is_put_and_got() {
     let patched = parsed(&patch.output().unwrap());
     assert_eq!((&patched["answered"], &patched["first_failure"]), (&50.into(), &Value::Null), "{patched}");
     assert!(ask(server.addr, "GET /7 HTTP/1.0\r\n\r\n").ends_with(r#"{"id":7,"description":"seven","value":8.0}"#));
-    let people = printed(&format!("load http://{}/7 --duration 100ms --connections 3 --server-pid 1", server.addr));
+    let people = printed(&format!("load http://{}/7 --duration 2s --connections 3 --server-pid 1", server.addr));
     has(&people, &["requests/s", "latency (closed loop)", "p99.9", "client:", "server:", "3 connections (kept)"]);
 }
 

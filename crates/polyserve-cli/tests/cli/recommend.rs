@@ -20,7 +20,11 @@ const TURNS: &str = "recommend-compare.jsonl";
 fn a_workload_is_measured_and_answered_with_lines_that_use_the_winner() {
     let dir = Dir::new("recommend-answer");
     let line = format!("{TINY} --servers=tokio_tcp,leader_followers --reads=50 --out={dir}");
-    let report = json(&line);
+    // On a busy machine the time may be over before all is measured. The next run goes on with the record.
+    let (mut report, mut runs) = (json(&line), 1);
+    while report["time_was_up"] == true && runs < 20 {
+        (report, runs) = (json(&line), runs + 1);
+    }
     let workload = &report["workload"];
     let (reads, keys, connections) = (&workload["reads_pct"], &workload["keys"], &workload["connections"]);
     assert_eq!((reads, keys, connections), (&50.into(), &10.into(), &4.into()));
@@ -44,7 +48,7 @@ fn a_workload_is_measured_and_answered_with_lines_that_use_the_winner() {
     assert_eq!(turns.iter().filter(|turn| turn["round"] == 1).count(), 3, "two candidates, and the first once more");
     assert_eq!(json(&line)["ranked"], report["ranked"]);
     assert_eq!(dir.recorded(TURNS, "turn"), turns);
-    assert_eq!(dir.recorded(RECORD, "recommendation").len(), 2);
+    assert_eq!(dir.recorded(RECORD, "recommendation").len(), runs + 1);
     has(&misused(&format!("{TINY} --servers=tokio_tcp --reads=40 --out={dir}")), &["not overwritten"]);
 }
 
