@@ -3,17 +3,15 @@
 //! Invariant: an answer counts as answered once the kernel has its last byte. Cost: a copy of each answer into the buffer.
 
 use std::cell::RefCell;
-use std::os::fd::BorrowedFd;
 use std::task::{Context, Poll};
 use std::time::SystemTime;
 
-use polyserve_serving::ServerState;
 use polyserve_serving::http1::date::Date;
 use polyserve_serving::http1::turn::TurnBudget;
 use polyserve_serving::memory::Reservation;
-use polyserve_serving::net;
+use polyserve_serving::{ServerState, TurnSocket as _, WriteKind, net};
 
-use crate::servers::toolkit::{AsyncSocket as _, ConnectionEntry, Direction, TokioSocket, Transfer};
+use crate::servers::toolkit::{ConnectionEntry, TokioSocket};
 
 /// The number of bytes of one read.
 const INPUT_LENGTH: usize = 32 * 1024;
@@ -71,16 +69,10 @@ impl Output {
     /// the rest returns an error too.
     pub(super) fn try_send(&mut self, entry: &ConnectionEntry<TokioSocket>, server: &ServerState, last: bool) {
         if !self.is_empty()
-            && let Ok(answered) = entry.with_socket(|socket| self.send(socket, last))
+            && let Ok(count) = entry.with_socket(|socket| net::send(socket, &self.bytes, last))
         {
-            server.count_answered(answered);
+            server.count_answered(self.advance(count));
         }
-    }
-
-    /// Sends the bytes that the kernel takes. Returns the number of answers that are complete with them.
-    pub(super) fn send(&mut self, socket: BorrowedFd<'_>, last: bool) -> std::io::Result<u64> {
-        let count = net::send(socket, &self.bytes, last)?;
-        Ok(self.advance(count))
     }
 
     /// Sends all bytes. Waits while the kernel takes no more. Returns false if the client is gone.
@@ -91,20 +83,11 @@ impl Output {
         cx: &mut Context<'_>,
         last: bool,
     ) -> Poll<bool> {
-        if entry.register().is_err() {
-            return Poll::Ready(false);
-        }
-        let Some(socket) = entry.socket() else { return Poll::Ready(false) };
+        let how = WriteKind { is_new: false, last, past_report: false };
         while !self.is_empty() {
-            let attempt = || {
-                let length = self.bytes.len();
-                let answered = entry.with_socket(|socket| self.send(socket, last))?;
-                server.count_answered(answered);
-                Ok(Transfer { count: length - self.bytes.len(), drained: !self.is_empty() })
-            };
-            match socket.poll_io(cx, Direction::Write, attempt) {
+            match entry.handle().poll_write(cx, &self.bytes, how) {
                 Poll::Pending => return Poll::Pending,
-                Poll::Ready(Ok(count)) if count > 0 => {}
+                Poll::Ready(Ok(count)) if count > 0 => server.count_answered(self.advance(count)),
                 Poll::Ready(_) => return Poll::Ready(false),
             }
         }
