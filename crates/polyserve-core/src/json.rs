@@ -8,7 +8,7 @@
 //! A body that nests deeper than all values before it may do so only in fields that the type ignores. So while it is read, the
 //! levels of what the type reads are counted.
 
-mod counted;
+mod level_counter;
 
 use std::borrow::Cow;
 use std::cell::Cell;
@@ -18,7 +18,7 @@ use std::io::Write;
 
 use serde_core::de::{DeserializeOwned, IgnoredAny};
 
-use self::counted::Counted;
+use self::level_counter::LevelCounter;
 use crate::entity::EntityRef;
 use crate::stack::{self, MAX_DEPTH};
 use crate::text::truncate;
@@ -135,7 +135,7 @@ fn not_json(error: &serde_json::Error) -> InvalidEntity {
     InvalidEntity::NotJson(format!("The body is not JSON: {}.", error_text(".", error)))
 }
 
-/// Reads an entity from a body of bounded depth, and counts its levels into `deepest` as in [`Counted`].
+/// Reads an entity from a body of bounded depth, and counts its levels into `deepest` as in [`LevelCounter`].
 fn parse<E: DeserializeOwned>(body: &[u8], deepest: Option<&Cell<usize>>) -> Result<E, InvalidEntity> {
     let text = utf8(body)?;
     let read = if is_object(body) { read_object(text, deepest) } else { Err(text.into()) };
@@ -168,7 +168,7 @@ fn deserialize<T: DeserializeOwned>(text: &str, deepest: Option<&Cell<usize>>) -
     let mut reader = reader(text);
     let value = match deepest {
         None => T::deserialize(&mut reader)?,
-        Some(deepest) => T::deserialize(Counted::new(&mut reader, deepest))?,
+        Some(deepest) => T::deserialize(LevelCounter::new(&mut reader, deepest))?,
     };
     reader.end()?;
     Ok(value)

@@ -58,7 +58,7 @@ pub use connections::{
 };
 pub use event_listener::EventListener;
 pub use incoming::{Accepted, Incoming};
-pub use lingering::{LingeringSet, MAX_LINGERING, discard, linger, send_rejection};
+pub use lingering::{Discarded, LingeringSet, MAX_LINGERING, discard, linger, send_rejection};
 pub use server_state::{SHUTDOWN_SLACK, ServerState, WaitOutcome, wait_for_answer};
 pub use thread_buffers::{MAX_IDLE_BYTES, ThreadBuffers, with_buffers};
 pub use waiting::{millis, wait};

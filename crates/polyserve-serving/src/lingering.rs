@@ -89,7 +89,7 @@ impl LingeringSet {
         let mut ready = self.ready.iter();
         self.connections.retain_mut(|(stream, deadline)| {
             let is_ready = ready.next().copied().unwrap_or(false);
-            (!is_ready || discard_input(&*stream, &mut buffer, reads)) && *deadline > now
+            (!is_ready || discard_input(&*stream, &mut buffer, reads) != Discarded::End) && *deadline > now
         });
         // Counted from the end of this sweep, so that sweeping does not take all of the thread's time.
         self.next_sweep = Instant::now() + SWEEP_PAUSE;
@@ -143,7 +143,7 @@ pub fn linger(stream: &TcpStream, server: &ServerState, buffer: &mut [u8]) {
     if stream.shutdown(Shutdown::Write).is_err() || stream.set_nonblocking(true).is_err() {
         return;
     }
-    while discard(stream, buffer) && Instant::now() < server.within(timeout) {
+    while discard(stream, buffer) != Discarded::End && Instant::now() < server.within(timeout) {
         let socket = (stream.as_fd(), PollFlags::IN);
         if wait([socket], Some(server.within(timeout)), &mut Vec::new()).is_err() {
             return; // no memory
@@ -151,22 +151,34 @@ pub fn linger(stream: &TcpStream, server: &ServerState, buffer: &mut [u8]) {
     }
 }
 
-/// Reads and discards up to 64 buffers. Returns false if nothing more will come.
-pub fn discard(stream: impl Read, buffer: &mut [u8]) -> bool {
+/// What is left after some input was discarded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Discarded {
+    /// Nothing more will come.
+    End,
+    /// Nothing for now.
+    Empty,
+    /// More has arrived, maybe. A poller that reports only changes does not report it.
+    More,
+}
+
+/// Reads and discards up to 64 buffers.
+pub fn discard(stream: impl Read, buffer: &mut [u8]) -> Discarded {
     discard_input(stream, buffer, MAX_READS)
 }
 
-/// Reads and discards up to `max` buffers. Returns false if nothing more will come.
-fn discard_input(mut stream: impl Read, buffer: &mut [u8], max: usize) -> bool {
+/// Reads and discards up to `max` buffers.
+fn discard_input(mut stream: impl Read, buffer: &mut [u8], max: usize) -> Discarded {
     for _ in 0..max {
         match stream.read(buffer) {
-            Ok(0) => return false,
+            Ok(0) => return Discarded::End,
             Ok(_) => {}
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
-            Err(error) => return error.kind() == ErrorKind::WouldBlock,
+            Err(error) if error.kind() == ErrorKind::WouldBlock => return Discarded::Empty,
+            Err(_) => return Discarded::End,
         }
     }
-    true
+    Discarded::More
 }
 
 #[cfg(test)]

@@ -16,7 +16,7 @@ pub struct TasksConfig {
     /// The number of threads.
     pub workers: usize,
     /// The number of jobs that may wait for a worker. Running jobs are not counted. Further jobs are handed back.
-    /// Default 1 024. Each slot costs 40 bytes from the start.
+    /// Default 1 024. Each slot costs some 32 bytes from the start.
     pub queue: usize,
     /// The prefix of the thread names `{name}-0`, `{name}-1` and so on. Linux shows the first 15 bytes. Default `tasks`.
     pub name: String,

@@ -1,6 +1,6 @@
 //! [`TokioBlocking`]: a job is a closure on tokio's blocking pool, which tokio's manual recommends for CPU work.
 //!
-//! The pool has one queue and one lock for all threads. ThreadRegistry are started when jobs come, at most `workers`, and end
+//! The pool has one queue and one lock for all threads. Threads are started when jobs come, at most `workers`, and end
 //! after 10 s without a job. The runtime around the pool runs no task. So it has neither timers nor I/O: a job that sleeps
 //! with tokio's timers panics, in place of a wait without end.
 //!
@@ -38,7 +38,7 @@ use super::tasks::{Runtime, Task, Tasks};
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// ThreadRegistry are started when jobs come.
+/// Threads are started when jobs come.
 pub type TokioBlocking = Pool<Tasks<BlockingRuntime>>;
 
 /// A tokio runtime for its blocking pool.

@@ -1,4 +1,4 @@
-//! A server with HTTP/2, and clients of it.
+//! A server with HTTP/2, and its clients.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};

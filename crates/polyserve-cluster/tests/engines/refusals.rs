@@ -78,7 +78,11 @@ fn settled<T>(answer: RepoAnswer<T>) -> Result<T, RepoError> {
 
 /// Waits until a store takes writes. One status is awaited only for a moment, which may be too short on a busy machine.
 fn wait_until_healthy(store: &dyn EntityRepo) {
-    wait_for("the store takes writes", || settled(store.status()).ok());
+    wait_for("the store takes writes", || match settled(store.status()) {
+        Ok(()) => Some(()),
+        Err(RepoError::NotDone(_) | RepoError::Unavailable(_)) => None,
+        Err(error) => panic!("the store takes no writes: {error:?}"),
+    });
 }
 
 /// Waits until the status of a store is the failure of what can never be done.

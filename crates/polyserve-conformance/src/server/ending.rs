@@ -28,6 +28,7 @@ fn one_is_stuck(drain: impl Fn() -> Drain) -> Outcome {
     let mut drains = Vec::new();
     while drains.len() < ATTEMPTS {
         let drain = drain();
+        assert_ne!(drain.stuck, 0, "the stuck thread is not counted");
         if drain.stuck == 1 {
             return Outcome::Held;
         }

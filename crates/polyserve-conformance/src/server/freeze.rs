@@ -62,19 +62,21 @@ fn stop_and_ask(subject: &ServerSubject, child: &ServingChild) -> Stopped {
     for cases in cases.chunks(at_once) {
         let connect = || Client::connect(child.addr, subject.patience).expect("the server accepts connections");
         let started = Instant::now();
+        let is_late = || started.elapsed() >= TIMEOUT / 2;
         let mut clients: Vec<Client> = cases.iter().map(|_| connect()).collect();
         for client in &mut clients {
             // The timeouts may have ended a connection, if the machine is busy.
             let sent = client.send(&get("/"));
             match client.receive() {
                 Ok(response) if response.status == 200 => {}
-                _ if started.elapsed() >= TIMEOUT / 2 => return Stopped::TooLate,
+                Ok(response) if response.status == 408 && is_late() => return Stopped::TooLate,
+                Err(failure) if failure.is_clean() && is_late() => return Stopped::TooLate,
                 answer => panic!("{sent:?}, {answer:?}\n{}", client.show()),
             }
         }
         for (client, (first, _)) in clients.iter_mut().zip(cases) {
             let sent = client.send(first);
-            if started.elapsed() >= TIMEOUT / 2 {
+            if is_late() {
                 return Stopped::TooLate;
             }
             sent.expect("the server takes the request");

@@ -230,14 +230,14 @@ fn ask_in_a_loop(addr: SocketAddr, patience: Duration) -> Closes {
     while answers < 150 && Instant::now() < deadline {
         let Ok(mut client) = Client::connect(addr, patience) else { continue };
         let mut is_kept = false;
-        let mut sent = Instant::now();
+        let mut answered = Instant::now();
         while answers < 150 {
-            let previous = sent;
             let _ = client.send(&get("/"));
-            sent = Instant::now();
+            let pause = answered.elapsed();
             match client.receive() {
                 Ok(response) if response.status == 503 => break,
                 Ok(response) => {
+                    answered = Instant::now();
                     answers += 1;
                     is_kept = !response.closes();
                     if !is_kept {
@@ -246,7 +246,7 @@ fn ask_in_a_loop(addr: SocketAddr, patience: Duration) -> Closes {
                     }
                 }
                 Err(_) => {
-                    closes.silent += usize::from(is_kept && sent.duration_since(previous) < MIN_IDLE);
+                    closes.silent += usize::from(is_kept && pause < MIN_IDLE);
                     break;
                 }
             }

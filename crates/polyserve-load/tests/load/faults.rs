@@ -231,7 +231,7 @@ fn a_swallowed_request_and_a_short_body_are_timeouts() {
         };
         let counts = |report: &Report| (report.failed.timeouts, report.failed.total(), report.unfinished);
         // On a busy machine a slice may be over before its first request, or another answer may be late.
-        let report = repeated(|| super::report(&slice()), |report| counts(report) == (1, 1, 0));
+        let report = repeated(|| super::report(&slice()), |report| report.failed.timeouts == 1);
         assert_eq!(counts(&report), (1, 1, 0));
         let first = report.first_failure.unwrap_or_default();
         assert!(first.contains("GET /: no answer within 0.5 s"), "{first}");

@@ -156,7 +156,7 @@ impl<B: Backend> Pool<B> {
     ///
     /// # Errors
     ///
-    /// Returns an error if the configuration is not valid or a thread cannot be started. ThreadRegistry that were started are
+    /// Returns an error if the configuration is not valid or a thread cannot be started. Threads that were started are
     /// ended.
     pub fn new(config: B::Config) -> io::Result<Self> {
         let (inner, owned) = PoolInner::<B>::new(config)?;

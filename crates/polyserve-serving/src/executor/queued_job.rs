@@ -6,7 +6,7 @@ use std::num::NonZeroU64;
 use polyserve_core::sync::thread_local;
 use polyserve_core::{Job, RejectedReason};
 
-/// A job in a queue. The stamp takes 8 bytes, so the whole is 32 bytes; an `Instant` would make it larger.
+/// A job in a queue. The stamp takes 8 bytes; an `Instant` would make it larger.
 pub struct QueuedJob {
     pub(super) job: Job,
     /// When the job was submitted, in nanoseconds since the executor's start, if the job is sampled.

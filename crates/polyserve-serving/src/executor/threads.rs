@@ -191,7 +191,7 @@ impl CloseGuard<'_> {
             state = self.threads.wait(state, limit);
         }
         let left = state.alive.max(usize::from(self.is_own));
-        state.left_behind |= is_late && left > 0;
+        state.left_behind |= is_late && state.alive > state.closing;
         left
     }
 }

@@ -266,7 +266,15 @@ impl ClassicMainThread {
             let is_over = table.server.is_over();
             // A silent connection is served if its first byte has arrived, and closed otherwise.
             while let Some(entry) = silent.take_older(Duration::ZERO) {
-                if entry.has_input() && !is_over { self.queue(entry) } else { table.remove(&entry) }
+                match entry.has_input() {
+                    true if !is_over => self.queue(entry),
+                    has_input => {
+                        if has_input {
+                            table.count_cut(&entry);
+                        }
+                        table.remove(&entry);
+                    }
+                }
             }
             while is_over && connections.close_next() {}
             self.incoming.sweep()

@@ -225,7 +225,7 @@ impl ConnectionState {
         if let Err(panic) = self.entry.calling(|| catch_unwind(AssertUnwindSafe(|| drop(foreign)))) {
             self.server().count_panic();
             let (failures, text) = (&self.server().env.failures, text_of(panic));
-            polyserve_core::throttled!(of failures, warn, text, "a service's future panicked in its destructor");
+            polyserve_core::throttled!(of failures, warn, text, "what a service returned panicked in its destructor");
         }
     }
 

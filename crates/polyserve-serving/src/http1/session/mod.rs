@@ -479,8 +479,12 @@ fn panic_reply() -> Reply {
 }
 
 impl Drop for Session {
+    /// Drops the answer that is awaited. Logs the panics that no server has taken.
     fn drop(&mut self) {
         self.set_state(SessionState::Closed);
+        if let Some(panics) = self.panics.take() {
+            isolated(|| polyserve_core::throttled!(warn, text = panics.text, "{}", panics.what));
+        }
     }
 }
 

@@ -265,7 +265,8 @@ impl LeaderSupervisor {
         shared.server.drained(lock(&shared.threads).handles.len())
     }
 
-    /// Joins threads until all have ended or `deadline` has passed. Returns whether all have ended.
+    /// Joins threads until all have ended or `deadline` has passed, and reads from lingering connections. Returns whether all have
+    /// ended.
     fn join_all_until(&self, deadline: Instant) -> bool {
         loop {
             self.join_ended();
@@ -274,7 +275,11 @@ impl LeaderSupervisor {
             if all_ended || remaining.is_zero() {
                 return all_ended;
             }
-            thread::park_timeout(remaining);
+            let mut lingering = lock(&self.shared.lingering);
+            lingering.sweep();
+            let until_sweep = lingering.deadline().map(|sweep| sweep.saturating_duration_since(Instant::now()));
+            drop(lingering);
+            thread::park_timeout(until_sweep.map_or(remaining, |sweep| sweep.min(remaining)));
         }
     }
 }

@@ -149,6 +149,15 @@ impl PoolConnection {
         Ok(())
     }
 
+    /// Registers the connection with the poller, or does so again: bytes that have arrived make an event once more.
+    pub(super) fn rearm(&mut self, registry: &Registry, token: Token) -> io::Result<()> {
+        if !self.is_registered {
+            return self.register(registry, token, false);
+        }
+        self.is_registered_for_writing = false;
+        registry.reregister(&mut SourceFd(&self.stream.as_raw_fd()), token, Interest::READABLE)
+    }
+
     /// Answers 503 in place of the next answer. Writes only what the socket takes at once. Returns the result of the turn.
     pub(super) fn reject(&mut self, server: &ServerState, buffers: &mut ThreadBuffers) -> TurnResult {
         let mut turn = Turn::new(server, buffers);

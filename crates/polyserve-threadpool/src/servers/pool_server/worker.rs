@@ -24,13 +24,13 @@ use mio::{Events, Interest, Poll, Registry, Token, Waker};
 use polyserve_core::Executor;
 use polyserve_core::sync::lock;
 use polyserve_serving::{
-    ACCEPT_BACKOFF, Connection, EventListener, FoundConnections, IdleQueue, IdleSince, ServerState, WaitOutcome,
-    discard, millis, wait_for_answer, with_buffers,
+    ACCEPT_BACKOFF, Connection, Discarded, EventListener, FoundConnections, IdleQueue, IdleSince, ServerState,
+    WaitOutcome, discard, millis, wait_for_answer, with_buffers,
 };
 
 use super::connection::{PoolConnection, TurnResult};
 use super::ready_list::{Actions, Next, ReadyEntry, ReadyList};
-use super::slot_state::{AGAIN, Event, LINGERING, PARKED, QUEUED, RUNNING};
+use super::slot_state::{Event, LINGERING, PARKED, QUEUED, RUNNING};
 use super::slots::{Slot, Slots};
 use super::submission::submit;
 use super::timing::{Clock, TurnTime};
@@ -291,10 +291,7 @@ impl PoolServerState {
                 self.begin_queue_wait(slot, now);
                 batch.push(ReadyEntry { id, is_new: false });
             }
-            Event::Discard => drop(self.take(id, LINGERING, |_, open| match self.discard(open) {
-                true => TurnResult::Park,
-                false => TurnResult::Close { linger: false },
-            })),
+            Event::Discard => self.discard(id, slot),
             Event::Nothing => {}
         }
     }
@@ -406,11 +403,9 @@ impl PoolServerState {
         // An event came meanwhile.
         if from == LINGERING {
             let Some(open) = connection.as_mut() else { return false };
-            let alive = self.discard(open);
-            if alive && (slot.state.advance(AGAIN, LINGERING) || slot.state.advance(RUNNING, LINGERING)) {
-                return false;
+            if !self.keep_lingering(id, slot, open) {
+                self.slots.release(id, &mut connection);
             }
-            self.slots.release(id, &mut connection);
             return false;
         }
         self.settle(id, slot, &mut connection, TurnResult::Yield) == Settled::Requeued
@@ -427,19 +422,35 @@ impl PoolServerState {
             return false;
         }
         self.set_deadline(slot, self.clock.now().saturating_add(millis(timeout)));
-        loop {
-            if !self.discard(open) || open.register(&self.registry, Token(id), false).is_err() {
-                return false;
-            }
-            if slot.state.leave_running(LINGERING) {
-                return true;
+        self.keep_lingering(id, slot, open)
+    }
+
+    /// Discards what a lingering connection has sent, or closes it if nothing more will come.
+    fn discard(&self, id: usize, slot: &Slot) {
+        if slot.state.advance(LINGERING, RUNNING) {
+            let mut connection = lock(&slot.connection);
+            if let Some(open) = connection.as_mut()
+                && !self.keep_lingering(id, slot, open)
+            {
+                self.slots.release(id, &mut connection);
             }
         }
     }
 
-    /// Discards what a lingering connection still sends. Returns false if nothing more will come.
-    fn discard(&self, open: &PoolConnection) -> bool {
-        with_buffers(|buffers| discard(&*open.stream, &mut buffers.input))
+    /// Discards input of a connection that this thread owns, and leaves the rest to the poller. Returns false if nothing more will
+    /// come, or the connection cannot be polled: this thread still owns it then.
+    fn keep_lingering(&self, id: usize, slot: &Slot, open: &mut PoolConnection) -> bool {
+        match with_buffers(|buffers| discard(&*open.stream, &mut buffers.input)) {
+            Discarded::End => return false,
+            Discarded::Empty if open.register(&self.registry, Token(id), false).is_err() => return false,
+            Discarded::Empty if slot.state.leave_running(LINGERING) => return true,
+            Discarded::Empty | Discarded::More => {}
+        }
+        // More may have arrived, and its event may be over. The event is made again after the state has changed. Without it, the
+        // connection lingers until its deadline.
+        slot.state.set(LINGERING);
+        let _ = open.rearm(&self.registry, Token(id));
+        true
     }
 
     fn queue_deadline(&self, now: u64) -> u64 {

@@ -1,6 +1,6 @@
 //! Counts the levels of the values that a type reads. What the type ignores does not count.
 //!
-//! [`Counted`] goes around a part of serde's machine, for one level, and puts itself around the parts of the next. Each method
+//! [`LevelCounter`] goes around a part of serde's machine, for one level, and puts itself around the parts of the next. Each method
 //! passes its result on without looking at it, so a level of the text takes little more stack.
 
 use std::cell::Cell;
@@ -9,29 +9,29 @@ use std::fmt;
 use serde_core::de::{DeserializeSeed, Deserializer, EnumAccess, MapAccess, SeqAccess, VariantAccess, Visitor};
 
 /// A deserializer, or a part that one calls, inside of `level` arrays and objects.
-pub(super) struct Counted<'c, T> {
+pub(super) struct LevelCounter<'c, T> {
     inner: T,
     level: usize,
     /// The levels of the most deeply nested value.
     deepest: &'c Cell<usize>,
 }
 
-impl<'c, T> Counted<'c, T> {
+impl<'c, T> LevelCounter<'c, T> {
     /// Counts into `deepest` what is read from here on.
     pub(super) fn new(inner: T, deepest: &'c Cell<usize>) -> Self {
         Self { inner, level: 0, deepest }
     }
 
     /// Puts the same around another part of this level.
-    fn around<U>(&self, inner: U) -> Counted<'c, U> {
-        Counted { inner, level: self.level, deepest: self.deepest }
+    fn around<U>(&self, inner: U) -> LevelCounter<'c, U> {
+        LevelCounter { inner, level: self.level, deepest: self.deepest }
     }
 
     /// Puts itself around the content of an array or an object.
-    fn inside<U>(&self, inner: U) -> Counted<'c, U> {
+    fn inside<U>(&self, inner: U) -> LevelCounter<'c, U> {
         let level = self.level + 1;
         self.deepest.set(self.deepest.get().max(level));
-        Counted { inner, level, deepest: self.deepest }
+        LevelCounter { inner, level, deepest: self.deepest }
     }
 }
 
@@ -45,7 +45,7 @@ macro_rules! deserialize {
     )*};
 }
 
-impl<'de, D: Deserializer<'de>> Deserializer<'de> for Counted<'_, D> {
+impl<'de, D: Deserializer<'de>> Deserializer<'de> for LevelCounter<'_, D> {
     type Error = D::Error;
 
     deserialize! {
@@ -77,7 +77,7 @@ macro_rules! visit {
     )*};
 }
 
-impl<'de, V: Visitor<'de>> Visitor<'de> for Counted<'_, V> {
+impl<'de, V: Visitor<'de>> Visitor<'de> for LevelCounter<'_, V> {
     type Value = V::Value;
 
     visit! {
@@ -125,7 +125,7 @@ impl<'de, V: Visitor<'de>> Visitor<'de> for Counted<'_, V> {
     }
 }
 
-impl<'de, S: DeserializeSeed<'de>> DeserializeSeed<'de> for Counted<'_, S> {
+impl<'de, S: DeserializeSeed<'de>> DeserializeSeed<'de> for LevelCounter<'_, S> {
     type Value = S::Value;
 
     fn deserialize<D: Deserializer<'de>>(self, value: D) -> Result<S::Value, D::Error> {
@@ -134,7 +134,7 @@ impl<'de, S: DeserializeSeed<'de>> DeserializeSeed<'de> for Counted<'_, S> {
     }
 }
 
-impl<'de, A: SeqAccess<'de>> SeqAccess<'de> for Counted<'_, A> {
+impl<'de, A: SeqAccess<'de>> SeqAccess<'de> for LevelCounter<'_, A> {
     type Error = A::Error;
 
     fn next_element_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<Option<S::Value>, A::Error> {
@@ -147,7 +147,7 @@ impl<'de, A: SeqAccess<'de>> SeqAccess<'de> for Counted<'_, A> {
     }
 }
 
-impl<'de, A: MapAccess<'de>> MapAccess<'de> for Counted<'_, A> {
+impl<'de, A: MapAccess<'de>> MapAccess<'de> for LevelCounter<'_, A> {
     type Error = A::Error;
 
     fn next_key_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<Option<S::Value>, A::Error> {
@@ -165,19 +165,19 @@ impl<'de, A: MapAccess<'de>> MapAccess<'de> for Counted<'_, A> {
     }
 }
 
-impl<'de, 'c, A: EnumAccess<'de>> EnumAccess<'de> for Counted<'c, A> {
+impl<'de, 'c, A: EnumAccess<'de>> EnumAccess<'de> for LevelCounter<'c, A> {
     type Error = A::Error;
-    type Variant = Counted<'c, A::Variant>;
+    type Variant = LevelCounter<'c, A::Variant>;
 
     fn variant_seed<S: DeserializeSeed<'de>>(self, seed: S) -> Result<(S::Value, Self::Variant), A::Error> {
         let seed = self.around(seed);
         let (value, variant) = self.inner.variant_seed(seed)?;
-        Ok((value, Counted { inner: variant, level: self.level, deepest: self.deepest }))
+        Ok((value, LevelCounter { inner: variant, level: self.level, deepest: self.deepest }))
     }
 }
 
 /// A variant with content is an object with one field.
-impl<'de, A: VariantAccess<'de>> VariantAccess<'de> for Counted<'_, A> {
+impl<'de, A: VariantAccess<'de>> VariantAccess<'de> for LevelCounter<'_, A> {
     type Error = A::Error;
 
     fn unit_variant(self) -> Result<(), A::Error> {
