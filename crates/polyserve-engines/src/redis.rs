@@ -194,7 +194,7 @@ impl RedisNodes {
     ///
     /// # Panics
     ///
-    /// Panics if the cluster is not whole within [`PATIENCE`](crate::process::PATIENCE).
+    /// Panics if the cluster is not whole within [`PATIENCE`].
     pub fn wait_until_whole(&self) {
         wait_for("the Redis cluster is whole", || {
             let (mut connected, mut counted) = (0, 0);
