@@ -113,7 +113,8 @@ fn scale() {
 
 #[test]
 fn capacity() {
-    let times = "--rounds=3 --slice=10ms --p99=1ms";
+    // A search that misses its goal at the lowest rate takes minutes on a slow machine, so no rate misses it.
+    let times = "--rounds=3 --slice=50ms --p99=1h";
     resumes::<Capacity<CapacityBench>>(&format!("capacity --servers=tokio_tcp,pool_server --keys=20 -c 4 {times}"));
 }
 

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use polyserve_core::{Echo, Shape};
 use polyserve_serving::http1::BODY_GRACE;
 
-use super::live::{StopOnDrop, eventually};
+use super::live::{Live, StopOnDrop, eventually};
 use super::services::{DelayedAnswers, HeldAnswers, Large, let_pass};
 use super::subject::ServerSubject;
 use super::wire::{check_pattern, check_problem, get, pattern, request};
@@ -185,6 +185,18 @@ const UNREAD: usize = 96 * 1024;
 /// The number of these answers: more than the buffers of the sockets hold.
 const UNREAD_ANSWERS: usize = 200;
 
+/// Waits until the server sends no more answers to a client that does not read. A server that still sends closes the connection for
+/// others that wait, whatever its limits are.
+fn wait_until_blocked(live: &Live, patience: Duration) {
+    let answered = || live.counters_when(|_| true).answered;
+    let is_blocked = eventually(patience, || {
+        let before = answered();
+        let_pass(Duration::from_millis(200));
+        before > 0 && answered() == before
+    });
+    assert!(is_blocked, "the buffers of the sockets are never full");
+}
+
 /// A client that does not read its answers is cut after the time of a write, and another client takes its place.
 pub fn a_client_that_never_reads_is_cut(subject: &ServerSubject) -> Outcome {
     let live = subject.live(Arc::new(Large), |config| {
@@ -194,6 +206,7 @@ pub fn a_client_that_never_reads_is_cut(subject: &ServerSubject) -> Outcome {
     let mut deaf = live.client();
     deaf.send(&get(&format!("/{UNREAD}")).repeat(UNREAD_ANSWERS)).expect("the server takes the requests");
     deaf.peek().expect("the answer begins");
+    wait_until_blocked(&live, subject.patience);
     live.ask_until_served(&get("/5"));
     let (bytes, _) = deaf.end();
     assert!(bytes.len() < UNREAD * UNREAD_ANSWERS, "all answers came");
@@ -209,6 +222,7 @@ pub fn a_client_that_reads_slowly_is_cut(subject: &ServerSubject) -> Outcome {
     let mut slow = live.client();
     slow.send(&get(&format!("/{UNREAD}")).repeat(UNREAD_ANSWERS)).expect("the server takes the requests");
     slow.peek().expect("the answer begins");
+    wait_until_blocked(&live, subject.patience);
     let done = AtomicBool::new(false);
     thread::scope(|scope| {
         let stop = StopOnDrop(&done);
