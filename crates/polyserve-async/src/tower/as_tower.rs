@@ -25,6 +25,8 @@ use http_body::{Frame, SizeHint};
 use http_body_util::LengthLimitError;
 use polyserve_core::log::LogThrottles;
 use polyserve_core::{Answer, BoxFuture, ConfigError, Head, Reply, Request, Service, known_method};
+#[cfg(feature = "http2")]
+use polyserve_serving::http1::Env;
 use polyserve_serving::http1::panicked;
 use polyserve_serving::memory::{MemoryBudget, Reservation, out_of_memory_reply};
 
@@ -70,25 +72,42 @@ pub struct DrainBegun;
 /// The default limit of a body, in bytes.
 const MAX_BODY: usize = 1024 * 1024;
 
+/// The address of the client, as `TokioHyper` adds it to the extensions of a request.
+fn own_address(extensions: &Extensions) -> Option<SocketAddr> {
+    extensions.get().copied()
+}
+
 impl AsTower {
     /// Wraps `service`, with a limit of 1 MiB for bodies.
     pub fn new(service: impl Service) -> Self {
-        let peer = |extensions: &Extensions| extensions.get().copied();
-        let failures = Arc::default();
-        Self { service: service.into_shared(), max_body: MAX_BODY, prefix: None, peer, memory: None, failures }
+        Self {
+            service: service.into_shared(),
+            max_body: MAX_BODY,
+            prefix: None,
+            peer: own_address,
+            memory: None,
+            failures: Arc::default(),
+        }
+    }
+
+    /// Wraps the service of a server with this environment, which has the limit for bodies, the budget that incomplete ones count
+    /// towards, and the limits of the log. Allocates nothing: HTTP/2 wraps the service for each request.
+    #[cfg(feature = "http2")]
+    pub(crate) fn of_server(service: Arc<dyn Service>, env: &Env) -> Self {
+        Self {
+            service,
+            max_body: env.limits.max_body,
+            prefix: None,
+            peer: own_address,
+            memory: Some(env.memory.clone()),
+            failures: Arc::clone(&env.failures),
+        }
     }
 
     /// Sets the limit for bodies. A larger body is answered with 413.
     #[must_use]
     pub fn with_max_body(mut self, bytes: usize) -> Self {
         self.max_body = bytes;
-        self
-    }
-
-    /// Counts incomplete bodies towards `memory`.
-    #[cfg(feature = "http2")]
-    pub(crate) fn with_memory(mut self, memory: MemoryBudget) -> Self {
-        self.memory = Some(memory);
         self
     }
 

@@ -25,7 +25,7 @@ pub struct Env {
     /// Sees every answer.
     pub on_answer: Option<AnswerHook>,
     /// Limits what is logged about the service.
-    pub failures: LogThrottles,
+    pub failures: Arc<LogThrottles>,
 }
 
 impl Env {
@@ -38,7 +38,7 @@ impl Env {
             requests_per_connection: config.requests_per_connection.unwrap_or(u64::MAX),
             memory: MemoryBudget::new(config.memory_or_default()),
             on_answer: config.on_answer.clone(),
-            failures: LogThrottles::default(),
+            failures: Arc::default(),
         }
     }
 

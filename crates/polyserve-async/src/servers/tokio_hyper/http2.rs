@@ -276,9 +276,7 @@ async fn answer(streams: &Arc<Streams>, request: Request<Incoming>) -> Response<
         let detail = "There are more header fields than this server takes.";
         return response(Reply::problem(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, detail), Vec::new());
     }
-    let service = AsTower::new(Arc::new(TrackedService(Arc::clone(streams))))
-        .with_max_body(server.env.limits.max_body)
-        .with_memory(server.env.memory.clone());
+    let service = AsTower::of_server(Arc::new(TrackedService(Arc::clone(streams))), &server.env);
     let (begun, received) = (Instant::now(), AtomicU64::new(0));
     let has_body = !body.is_end_stream();
     let body = ReceivedBody { body, received: &received };
