@@ -21,7 +21,7 @@ use serde_core::de::{DeserializeOwned, IgnoredAny};
 use self::level_counter::LevelCounter;
 use crate::entity::EntityRef;
 use crate::stack::{self, MAX_DEPTH};
-use crate::text::truncate;
+use crate::text::shortened;
 
 /// Appends `{"id":1,"description":"...","value":60.750847}`.
 pub(crate) fn write_published(entity: EntityRef<'_>, out: &mut Vec<u8>) {
@@ -278,16 +278,6 @@ fn error_text(path: &str, error: &serde_json::Error) -> String {
         }
     };
     path + &value + &expected + &position
-}
-
-/// Returns the text, cut after `limit` bytes.
-fn shortened(text: &str, limit: usize) -> String {
-    let mut text = text.to_owned();
-    if text.len() > limit {
-        truncate(&mut text, limit - 3);
-        text.push_str("...");
-    }
-    text
 }
 
 /// Returns the number of brackets and braces that open in a body, also in strings, or one more than [`MAX_DEPTH`] if there are

@@ -6,19 +6,13 @@ use std::panic::Location;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::text::truncate;
+use crate::text::shortened;
 
 /// The time after a message in which messages of the same kind are counted and not logged.
 pub const PERIOD: Duration = Duration::from_secs(5);
 
 /// The max length of an error's text, in bytes.
 pub const MAX_TEXT: usize = 500;
-
-/// Limits a log message that may repeat to one in [`PERIOD`]. Used by [`throttled!`](crate::throttled).
-///
-/// Cost: a clock, and a lock held for a few instructions.
-#[derive(Debug, Default)]
-pub struct LogThrottle(Mutex<Throttled>);
 
 #[derive(Debug, Default)]
 struct Throttled {
@@ -39,19 +33,6 @@ impl Throttled {
     }
 }
 
-impl LogThrottle {
-    /// Creates a throttle that allows the first message.
-    pub const fn new() -> Self {
-        Self(Mutex::new(Throttled::NEW))
-    }
-
-    /// Returns the number of messages suppressed since the last one if a message is to be logged now. Otherwise counts
-    /// this one as suppressed.
-    pub fn due(&self) -> Option<u64> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).due_at(Instant::now())
-    }
-}
-
 /// The throttles of one store or service: one for each line of code that logs. Two stores of a process do not share them, so a store
 /// that fails often hides no message of another one. Used by [`throttled!`](crate::throttled).
 ///
@@ -60,6 +41,11 @@ impl LogThrottle {
 pub struct LogThrottles(Mutex<Vec<(&'static Location<'static>, Throttled)>>);
 
 impl LogThrottles {
+    /// Creates throttles that allow the first message of each line.
+    pub const fn new() -> Self {
+        Self(Mutex::new(Vec::new()))
+    }
+
     /// Returns the number of messages suppressed since the last one of the caller's line, if a message is to be logged now.
     /// Otherwise counts this one as suppressed.
     #[track_caller]
@@ -88,11 +74,8 @@ macro_rules! throttled {
         }
     };
     ($level:ident, $($message:tt)+) => {{
-        static THROTTLE: $crate::log::LogThrottle = $crate::log::LogThrottle::new();
-        if let ::std::option::Option::Some(suppressed) = THROTTLE.due() {
-            let suppressed = ::std::option::Option::Some(suppressed).filter(|count| *count > 0);
-            ::tracing::$level!(suppressed, $($message)+);
-        }
+        static THROTTLES: $crate::log::LogThrottles = $crate::log::LogThrottles::new();
+        $crate::throttled!(of THROTTLES, $level, $($message)+);
     }};
 }
 
@@ -116,12 +99,7 @@ pub fn with_causes(text: &str, mut source: Option<&(dyn Error + 'static)>) -> St
         }
         source = error.source();
     }
-    if line.len() > MAX_TEXT {
-        const ELLIPSIS: &str = "...";
-        truncate(&mut line, MAX_TEXT - ELLIPSIS.len());
-        line.push_str(ELLIPSIS);
-    }
-    line
+    shortened(line, MAX_TEXT)
 }
 
 /// The first line of a text, without control characters. Engines show what was stored or sent in the lines that follow.

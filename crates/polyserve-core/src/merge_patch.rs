@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 
 use crate::json::{after_string, depth, outside_strings};
 use crate::stack::{self, MAX_DEPTH, SHALLOW};
-use crate::text::truncate;
+use crate::text::shortened;
 
 /// The reason why two texts cannot be merged.
 #[derive(Debug, PartialEq, Eq)]
@@ -105,13 +105,7 @@ fn write_name(member: &NamedValue<'_>, start: usize, out: &mut Vec<u8>) {
 
 #[cold]
 fn named_twice(name: &str) -> Unmergeable {
-    const MAX_NAME: usize = 40;
-    let mut name = name.to_owned();
-    if name.len() > MAX_NAME {
-        truncate(&mut name, MAX_NAME - 3);
-        name.push_str("...");
-    }
-    Unmergeable::Patch(format!("The patch names a member twice: {name}."))
+    Unmergeable::Patch(format!("The patch names a member twice: {}.", shortened(name, 40)))
 }
 
 /// A value in a text.

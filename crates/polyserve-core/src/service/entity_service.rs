@@ -22,6 +22,7 @@ use crate::json::{self, InvalidEntity};
 use crate::log::{LogThrottles, in_one_line};
 use crate::repo::{EntityRepo, Lookup, Put, Removed, RepoAnswer, RepoError, Visit};
 use crate::shown::Shown;
+use crate::text::shortened;
 use crate::{stack, throttled};
 
 /// The service that stores, shows and removes the entities of a repo: the published [`Entity`], or a type of your own.
@@ -413,11 +414,11 @@ const ALLOW_ENTITY: &str = "GET, HEAD, PUT, PATCH, DELETE, OPTIONS";
 const ALLOW_SERVER: &str = "GET, HEAD, PUT, PATCH, DELETE, OPTIONS";
 
 /// Returns the answer to OPTIONS, or to a method that is not allowed.
-fn options(method: &Method, allow: &'static str) -> Reply {
+pub(super) fn options(method: &Method, allow: &'static str) -> Reply {
     let reply = if method == Method::OPTIONS {
         Reply::empty(StatusCode::NO_CONTENT)
     } else {
-        let detail = format!("{} is not allowed here: {allow} are.", method.as_str());
+        let detail = format!("{method} is not allowed here, but {allow}.");
         Reply::problem(StatusCode::METHOD_NOT_ALLOWED, detail)
     };
     reply.with_field(ALLOW, HeaderValue::from_static(allow))
@@ -585,7 +586,7 @@ fn removed_reply(id: &impl fmt::Display, failures: &LogThrottles, removed: Resul
 }
 
 pub(super) fn absent_reply(id: &impl fmt::Display) -> Reply {
-    Reply::problem(StatusCode::NOT_FOUND, format_args!("There is no entity {}.", path::shortened(id)))
+    Reply::problem(StatusCode::NOT_FOUND, format_args!("There is no entity {}.", shortened(id.to_string(), 100)))
 }
 
 pub(super) fn unwritable(failures: &LogThrottles, error: &(dyn Error + Send + Sync + 'static)) -> Reply {

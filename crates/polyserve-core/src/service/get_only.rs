@@ -1,8 +1,8 @@
 //! The requests that a service with one page refuses.
 
-use http::header::ALLOW;
-use http::{HeaderValue, Method, StatusCode};
+use http::{Method, StatusCode};
 
+use super::entity_service::options;
 use super::{Head, Reply};
 
 /// Returns the answer of a service with one page to a request other than `GET` or `HEAD` of that page: 404, 405, or 204 to
@@ -17,12 +17,11 @@ use super::{Head, Reply};
 /// assert_eq!(get_only(&head(&Method::PUT), "/clock").map(|reply| reply.status()), Some(StatusCode::METHOD_NOT_ALLOWED));
 /// ```
 pub fn get_only(head: &Head<'_>, path: &str) -> Option<Reply> {
-    let allow = |reply: Reply| reply.with_field(ALLOW, HeaderValue::from_static("GET, HEAD, OPTIONS"));
     match (head.method, head.path()) {
-        (&Method::OPTIONS, "*") => Some(allow(Reply::empty(StatusCode::NO_CONTENT))),
-        (_, other) if other != path => Some(Reply::problem(StatusCode::NOT_FOUND, "There is nothing at this path.")),
+        (method, other) if other != path && (other, method) != ("*", &Method::OPTIONS) => {
+            Some(Reply::problem(StatusCode::NOT_FOUND, "There is nothing at this path."))
+        }
         (&Method::GET | &Method::HEAD, _) => None,
-        (&Method::OPTIONS, _) => Some(allow(Reply::empty(StatusCode::NO_CONTENT))),
-        _ => Some(allow(Reply::problem(StatusCode::METHOD_NOT_ALLOWED, "This path answers GET and HEAD."))),
+        (method, _) => Some(options(method, "GET, HEAD, OPTIONS")),
     }
 }

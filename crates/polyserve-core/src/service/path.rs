@@ -4,7 +4,6 @@ use std::any::TypeId;
 use std::fmt::{self, Write};
 
 use crate::entity::Identifiable;
-use crate::text::truncate;
 
 /// The maximum length of an id's text, in bytes.
 pub(super) const MAX_ID: usize = 512;
@@ -116,17 +115,6 @@ impl Write for Encoded {
     }
 }
 
-/// Returns the text of an id, cut after 100 bytes.
-pub(super) fn shortened(id: &impl fmt::Display) -> String {
-    const LIMIT: usize = 100;
-    let mut text = id.to_string();
-    if text.len() > LIMIT {
-        truncate(&mut text, LIMIT - 3);
-        text.push_str("...");
-    }
-    text
-}
-
 /// Whether a text is empty or a prefix of paths: segments that each begin with a slash, of bytes that need no encoding.
 pub(super) fn is_prefix(prefix: &str) -> bool {
     let segment = |segment: &str| {
@@ -163,15 +151,5 @@ mod tests {
         }
         assert!(check_id(&i64::MIN).is_ok());
         assert_eq!([decode("%"), decode("%4"), decode("%g0"), decode("%ff")], [const { None }; 4]);
-    }
-
-    #[test]
-    fn a_prefix_is_checked() {
-        for prefix in ["", "/a", "/a/b-c", "/v1.0/x"] {
-            assert!(is_prefix(prefix), "{prefix}");
-        }
-        for prefix in ["a", "/", "/a/", "//a", "/a b", "/a%20", "/..", "/a?b"] {
-            assert!(!is_prefix(prefix), "{prefix}");
-        }
     }
 }

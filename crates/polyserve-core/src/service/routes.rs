@@ -6,9 +6,9 @@ use std::error::Error;
 use std::fmt;
 use std::sync::Arc;
 
-use http::header::ALLOW;
-use http::{HeaderValue, Method, StatusCode};
+use http::{Method, StatusCode};
 
+use super::entity_service::options;
 use super::ready::Ready;
 use super::{EntityService, Head, Reply, Request, Service, path};
 use crate::answer::Answer;
@@ -132,7 +132,8 @@ impl Routes {
     fn route(&self, head: &Head<'_>) -> Result<&dyn Service, Reply> {
         let path = head.path();
         if path == "*" {
-            return Err(server_options(head.method));
+            let all = "GET, HEAD, POST, PUT, DELETE, OPTIONS, PATCH";
+            return Err(options(head.method, if head.method == Method::OPTIONS { all } else { "OPTIONS" }));
         }
         let found = self.routes.iter().find(|(prefix, _)| {
             path.strip_prefix(prefix.as_str()).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
@@ -158,17 +159,6 @@ impl Service for Routes {
             Err(reply) => Some(reply),
         }
     }
-}
-
-/// Returns the answer to a request for `*`, the server as a whole.
-fn server_options(method: &Method) -> Reply {
-    let (reply, allow) = if method == Method::OPTIONS {
-        (Reply::empty(StatusCode::NO_CONTENT), "GET, HEAD, POST, PUT, DELETE, OPTIONS, PATCH")
-    } else {
-        let detail = "Only OPTIONS asks about the server as a whole.";
-        (Reply::problem(StatusCode::METHOD_NOT_ALLOWED, detail), "OPTIONS")
-    };
-    reply.with_field(ALLOW, HeaderValue::from_static(allow))
 }
 
 impl fmt::Debug for Routes {
@@ -224,7 +214,8 @@ impl Error for InvalidRoute {}
 mod tests {
     use super::super::{Body, Headers, known_method};
     use super::*;
-    use http::Version;
+    use http::header::ALLOW;
+    use http::{HeaderValue, Version};
 
     /// Answers with a name, by its head alone if its name begins with `!`.
     struct Named(&'static str);
@@ -318,6 +309,9 @@ mod tests {
             let error = routes().at(prefix, Named("x")).unwrap_err();
             assert_eq!(error, InvalidRoute::Malformed { prefix: prefix.into() });
             assert!(error.to_string().contains(&format!("{prefix:?}")), "{error}");
+        }
+        for prefix in ["/a/b-c", "/v1.0/x"] {
+            assert!(routes().at(prefix, Named("x")).is_ok(), "{prefix}");
         }
         let error = routes().at("/a/b", Named("x")).unwrap_err();
         assert_eq!(error.to_string(), r#"the prefix "/a/b" already has a service"#);
