@@ -82,6 +82,7 @@ impl<T> Answer<T> {
     ///
     /// ```
     /// use polyserve_core::Answer;
+    /// assert_eq!(Answer::Now(7).map(|number| number + 1).wait(), 8);
     /// assert_eq!(Answer::later(async { 1 }).map(|number| number + 1).wait(), 2);
     /// ```
     pub fn map<U>(self, f: impl FnOnce(T) -> U + Send + 'static) -> Answer<U>
@@ -137,7 +138,7 @@ impl<T> Answer<T> {
     /// let (completer, answer) = promise(0);
     /// let Err(answer) = answer.wait_until(Instant::now()) else { panic!("nothing was completed") };
     /// assert!(completer.complete(7).is_ok());
-    /// assert_eq!(answer.wait(), 7);
+    /// assert_eq!(answer.wait_until(Instant::now()).ok(), Some(7));
     /// ```
     pub fn wait_until(self, deadline: Instant) -> Result<T, Self> {
         match self {
@@ -169,10 +170,7 @@ impl<T> IntoFuture for Answer<T> {
     type IntoFuture = AnswerFuture<T>;
 
     fn into_future(self) -> AnswerFuture<T> {
-        match self {
-            Self::Now(value) => AnswerFuture(Inner::Now(Some(value))),
-            Self::Later(future) => AnswerFuture(Inner::Later(future)),
-        }
+        AnswerFuture(Some(self))
     }
 }
 
@@ -184,12 +182,7 @@ impl<T> IntoFuture for Answer<T> {
 /// let future = Answer::Now(7).into_future();
 /// assert_eq!(Answer::later(future).wait(), 7);
 /// ```
-pub struct AnswerFuture<T>(Inner<T>);
-
-enum Inner<T> {
-    Now(Option<T>),
-    Later(BoxFuture<T>),
-}
+pub struct AnswerFuture<T>(Option<Answer<T>>);
 
 impl<T> fmt::Debug for AnswerFuture<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -204,9 +197,12 @@ impl<T> Future for AnswerFuture<T> {
     type Output = T;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {
-        match &mut self.0 {
-            Inner::Now(value) => Poll::Ready(value.take().expect("an answer is not polled after it was ready")),
-            Inner::Later(future) => future.as_mut().poll(cx),
+        if let Some(Answer::Later(future)) = &mut self.0 {
+            return future.as_mut().poll(cx);
+        }
+        match self.0.take() {
+            Some(Answer::Now(value)) => Poll::Ready(value),
+            _ => panic!("an answer is not polled after it was ready"),
         }
     }
 }
@@ -312,6 +308,7 @@ impl<T> Completer<T> {
     ///
     /// ```
     /// let (completer, answer) = polyserve_core::promise(0);
+    /// assert!(!completer.is_abandoned());
     /// drop(answer);
     /// assert!(completer.is_abandoned());
     /// assert_eq!(completer.complete(7), Err(7));
@@ -387,57 +384,12 @@ impl<T> Drop for Promised<T> {
 #[cfg(all(test, not(any(polyserve_loom, polyserve_shuttle))))]
 mod tests {
     use super::*;
-    use std::sync::atomic::{AtomicU32, Ordering};
+    use crate::test_wakers::CountingWaker;
     use std::time::Duration;
 
     #[test]
-    fn now_is_here() {
-        assert_eq!(Answer::Now(7).wait(), 7);
-        assert_eq!(Answer::Now(7).map(|n| n + 1).wait(), 8);
-        assert!(Answer::Now(()).is_now());
-    }
-
-    #[test]
-    fn a_promise_is_kept_across_threads() {
-        let (completer, answer) = promise(0);
-        let waiter = thread::spawn(move || answer.map(|n| n * 2).wait());
-        completer.complete(21).unwrap();
-        assert_eq!(waiter.join().unwrap(), 42);
-    }
-
-    #[test]
-    fn a_dropped_completer_answers() {
-        let (completer, answer) = promise("dropped");
-        drop(completer);
-        assert_eq!(answer.wait(), "dropped");
-    }
-
-    #[test]
-    fn an_abandoned_answer_hands_the_value_back() {
-        let (completer, answer) = promise(0);
-        assert!(!completer.is_abandoned());
-        drop(answer);
-        assert!(completer.is_abandoned());
-        assert_eq!(completer.complete(1), Err(1));
-    }
-
-    #[test]
-    fn a_deadline_hands_the_answer_back() {
-        let (completer, answer) = promise(0);
-        let answer = answer.wait_until(Instant::now()).unwrap_err();
-        completer.complete(3).unwrap();
-        assert_eq!(answer.wait_until(Instant::now()).unwrap(), 3);
-    }
-
-    #[test]
     fn the_last_waker_is_the_one_that_is_woken() {
-        struct Count(AtomicU32);
-        impl Wake for Count {
-            fn wake(self: Arc<Self>) {
-                self.0.fetch_add(1, Ordering::SeqCst);
-            }
-        }
-        let (first, second) = (Arc::new(Count(AtomicU32::new(0))), Arc::new(Count(AtomicU32::new(0))));
+        let (first, second) = (Arc::new(CountingWaker::default()), Arc::new(CountingWaker::default()));
         let (completer, answer) = promise(0);
         let mut future = answer.into_future();
         for count in [&first, &second] {
@@ -445,7 +397,7 @@ mod tests {
             assert!(Pin::new(&mut future).poll(&mut Context::from_waker(&waker)).is_pending());
         }
         completer.complete(1).unwrap();
-        assert_eq!((first.0.load(Ordering::SeqCst), second.0.load(Ordering::SeqCst)), (0, 1));
+        assert_eq!((first.get(), second.get()), (0, 1));
     }
 
     #[test]

@@ -43,6 +43,8 @@ mod shown;
 mod shutdown;
 pub mod stack;
 pub mod sync;
+#[cfg(test)]
+mod test_wakers;
 mod text;
 pub mod timer;
 

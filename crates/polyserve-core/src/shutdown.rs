@@ -249,8 +249,17 @@ impl fmt::Debug for ShutdownBegun {
 mod tests {
     use super::*;
     use crate::answer::park_until;
-    use std::sync::atomic::AtomicUsize;
+    use crate::test_wakers::{CountingWaker, panicking};
+    use std::task::Wake;
     use std::time::Duration;
+
+    /// Adds a hook that counts its calls.
+    fn counting_hook(shutdown: &Shutdown) -> Arc<CountingWaker> {
+        let calls = Arc::new(CountingWaker::default());
+        let counted = Arc::clone(&calls);
+        shutdown.on_begin(move || counted.wake_by_ref());
+        calls
+    }
 
     #[test]
     fn the_deadline_only_moves_closer() {
@@ -265,16 +274,12 @@ mod tests {
     #[test]
     fn begin_calls_hooks_and_wakes_futures() {
         let shutdown = Shutdown::new();
-        let calls = Arc::new(AtomicUsize::new(0));
-        let counted = Arc::clone(&calls);
-        shutdown.on_begin(move || {
-            counted.fetch_add(1, Ordering::SeqCst);
-        });
+        let calls = counting_hook(&shutdown);
         let mut begun = shutdown.begun();
         let waiter = std::thread::spawn(move || park_until(None, |cx| Pin::new(&mut begun).poll(cx)));
         shutdown.begin(Instant::now());
         assert_eq!(waiter.join().unwrap(), Some(()));
-        assert_eq!(calls.load(Ordering::SeqCst), 1);
+        assert_eq!(calls.get(), 1);
         assert!(lock(&shutdown.shared.state).wakers.is_empty());
     }
 
@@ -303,32 +308,14 @@ mod tests {
     /// Regression test: a hook or a waker that panicked kept the others from being called.
     #[test]
     fn a_hook_or_waker_that_panics_does_not_keep_the_others() {
-        struct Panics;
-        impl std::task::Wake for Panics {
-            fn wake(self: Arc<Self>) {
-                panic!("a waker");
-            }
-        }
         let shutdown = Shutdown::new();
         shutdown.on_begin(|| panic!("a hook"));
-        let called = Arc::new(AtomicUsize::new(0));
-        let counted = Arc::clone(&called);
-        shutdown.on_begin(move || {
-            counted.fetch_add(1, Ordering::SeqCst);
-        });
+        let called = counting_hook(&shutdown);
         let mut futures = [shutdown.begun(), shutdown.begun()];
-        let waker = Waker::from(Arc::new(Panics));
-        assert!(Pin::new(&mut futures[0]).poll(&mut Context::from_waker(&waker)).is_pending());
-        let counted = Arc::clone(&called);
-        struct Counts(Arc<AtomicUsize>);
-        impl std::task::Wake for Counts {
-            fn wake(self: Arc<Self>) {
-                self.0.fetch_add(1, Ordering::SeqCst);
-            }
+        for (future, waker) in futures.iter_mut().zip([panicking(), Waker::from(Arc::clone(&called))]) {
+            assert!(Pin::new(future).poll(&mut Context::from_waker(&waker)).is_pending());
         }
-        let waker = Waker::from(Arc::new(Counts(counted)));
-        assert!(Pin::new(&mut futures[1]).poll(&mut Context::from_waker(&waker)).is_pending());
         shutdown.begin(Instant::now());
-        assert_eq!(called.load(Ordering::SeqCst), 2);
+        assert_eq!(called.get(), 2);
     }
 }

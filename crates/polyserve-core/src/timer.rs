@@ -163,8 +163,7 @@ mod tests {
     use super::*;
     use std::future::{Future, IntoFuture};
     use std::pin::Pin;
-    use std::sync::Arc;
-    use std::task::{Context, Wake, Waker};
+    use std::task::Context;
 
     #[test]
     fn waits_end_in_their_order_and_not_early() {
@@ -189,14 +188,8 @@ mod tests {
     /// Regression test: a waker that panicked ended the timer thread. No later wait in the process ended.
     #[test]
     fn a_waker_that_panics_does_not_end_the_thread() {
-        struct Panics;
-        impl Wake for Panics {
-            fn wake(self: Arc<Self>) {
-                panic!("a waker");
-            }
-        }
         let mut answer = after(Duration::from_millis(1)).into_future();
-        let waker = Waker::from(Arc::new(Panics));
+        let waker = crate::test_wakers::panicking();
         let mut polled = Pin::new(&mut answer).poll(&mut Context::from_waker(&waker));
         while polled.is_pending() {
             after(Duration::from_millis(1)).wait_until(Instant::now() + Duration::from_secs(60)).unwrap();

@@ -7,23 +7,3 @@
 mod promise;
 mod shutdown;
 mod timer;
-
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::task::Wake;
-
-/// A waker that counts. The count is an atomic of std, which is no step of the model and adds no executions.
-#[derive(Default)]
-struct CountingWaker(AtomicUsize);
-
-impl Wake for CountingWaker {
-    fn wake(self: Arc<Self>) {
-        self.0.fetch_add(1, Ordering::SeqCst);
-    }
-}
-
-impl CountingWaker {
-    fn get(&self) -> usize {
-        self.0.load(Ordering::SeqCst)
-    }
-}

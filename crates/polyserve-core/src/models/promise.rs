@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use super::CountingWaker;
 use crate::answer::AnswerFuture;
 use crate::sync::model::{Bounds, DEADLOCK, PrimitiveFault, check, clock, finds};
 use crate::sync::{now, thread};
+use crate::test_wakers::CountingWaker;
 use crate::{Answer, promise};
 
 const ALL: Bounds = Bounds::up_to_all(3);

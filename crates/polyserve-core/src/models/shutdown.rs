@@ -3,10 +3,10 @@
 use std::pin::Pin;
 use std::sync::Arc;
 
-use super::CountingWaker;
 use crate::answer::park_until;
 use crate::sync::model::{Bounds, DEADLOCK, PrimitiveFault, check, finds};
 use crate::sync::{now, thread};
+use crate::test_wakers::CountingWaker;
 use crate::{Shutdown, promise};
 
 const ALL: Bounds = Bounds::up_to_all(3);

@@ -1,0 +1,32 @@
+//! Wakers for tests: one that counts, and one that panics.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Wake, Waker};
+
+/// A waker that counts. The count is an atomic of std, which is no step of a model and adds no executions.
+#[derive(Default)]
+pub(crate) struct CountingWaker(AtomicUsize);
+
+impl Wake for CountingWaker {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+impl CountingWaker {
+    pub(crate) fn get(&self) -> usize {
+        self.0.load(Ordering::SeqCst)
+    }
+}
+
+/// Returns a waker that panics.
+pub(crate) fn panicking() -> Waker {
+    struct Panics;
+    impl Wake for Panics {
+        fn wake(self: Arc<Self>) {
+            panic!("a waker");
+        }
+    }
+    Waker::from(Arc::new(Panics))
+}
