@@ -375,9 +375,27 @@ mod tests {
 
     #[test]
     fn every_text_round_trips() {
-        for text in ["", "plain", "\"quoted\" \\ and\ncontrol \u{1} \u{7f}", "snow \u{2603} \u{1F980}", "[[{\"", "\0"] {
+        let texts = ["", "plain", "\"quoted\" \\ and\ncontrol", "snow \u{2603} \u{1F980}", "\u{2028}\u{feff}", "[[{\""];
+        // Each ASCII character by itself, so that no escape of another character hides a fault.
+        let characters = (0..=0x7f_u8).map(|byte| format!("a{}b", char::from(byte)));
+        for text in texts.map(String::from).into_iter().chain(characters) {
             let entity = Entity::new(i64::MAX, text, 1.5);
             assert_eq!(read(json(&entity).as_bytes()).unwrap(), entity);
+        }
+    }
+
+    #[test]
+    fn an_entity_has_many_spellings() {
+        let entity = |(description, value)| format!(r#"{{"id":1,"description":"{description}","value":{value}}}"#);
+        for (written, shown) in [
+            ((r"\u0061Z\u003009", "6.0750847e1"), ("aZ009", "60.750847")),
+            (("", "5"), ("", "5.0")),
+            ((r#"\"\\\/\b\f\n\r\t\u0000\u001F"#, "-0.0"), (r#"\"\\/\b\f\n\r\t\u0000\u001f"#, "-0.0")),
+            ((r"é\u2028\ud83e\udd80", "1e-400"), ("é\u{2028}\u{1F980}", "0.0")),
+            (("d", "1E+2"), ("d", "100.0")),
+            (("d", "18446744073709551616"), ("d", "1.8446744073709552e+19")),
+        ] {
+            assert_eq!(read(entity(written).as_bytes()).map(|read| json(&read)), Ok(entity(shown)));
         }
     }
 
@@ -385,8 +403,10 @@ mod tests {
     fn malformed_json_and_json_of_no_entity_are_different_errors() {
         let good = r#"{"id":1,"description":"d","value":2}"#;
         assert_eq!(read(good.as_bytes()).unwrap().value, 2.0);
-        let not_json: [&[u8]; 11] = [
+        let not_json: [&[u8]; 13] = [
             b"",
+            b"\0",
+            b"\"\x01\"",
             b"{",
             b"{\"id\":\"wrong type first\", broken",
             b"{\"id\":1,\"description\":\"d\",\"value\":2}x",
@@ -408,11 +428,16 @@ mod tests {
             r#"{"id":1,"description":"d"}"#,
             r#"{"id":1,"id":1,"description":"d","value":2}"#,
             r#"{"id":1.5,"description":"d","value":2}"#,
+            r#"{"id":1.0,"description":"d","value":2}"#,
+            r#"{"id":1e0,"description":"d","value":2}"#,
             r#"{"id":9223372036854775808,"description":"d","value":2}"#,
             r#"{"id":1,"description":"d","value":1e400}"#,
+            r#"{"id":1,"description":"d","value":1e99999999999999999999}"#,
             r#"{"id":1,"description":"d","value":"2"}"#,
+            r#"{"id":1,"description":"d","value":true}"#,
             r#"{"id":1,"description":7,"value":2}"#,
             r#"{"id":1,"description":"\ud800","value":2}"#,
+            r#"{"id":1,"description":"\udc00\ud800","value":2}"#,
             r#"[1,"d",2]"#,
             r#" [1,"d",2.5] "#,
         ];

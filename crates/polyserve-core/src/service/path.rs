@@ -129,6 +129,34 @@ pub(super) fn is_prefix(prefix: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::entity::Entity;
+
+    #[test]
+    fn an_id_has_many_spellings() {
+        for (segment, id) in [
+            ("1", 1),
+            ("01", 1),
+            ("000000000000000000000000000001", 1),
+            ("%31", 1),
+            ("%30%31", 1),
+            ("-0", 0),
+            ("-007", -7),
+            ("%2D7", -7),
+            ("-9223372036854775808", i64::MIN),
+            ("9223372036854775807", i64::MAX),
+        ] {
+            assert_eq!(parse_id::<Entity>(segment), Some(id), "{segment}");
+        }
+        let short = [
+            "", "x", "1x", "x1", "+1", "-", "--1", "1-", "1.0", "1e0", "0x1", "1_0", "1,0", "%", "%3", "%3x", "%41",
+            "%2B1", "%201", "1%00", "%D9%A1",
+        ];
+        let long =
+            ["9223372036854775808", "-9223372036854775809", "99999999999999999999999999", "%39223372036854775808"];
+        for segment in short.into_iter().chain(long) {
+            assert_eq!(parse_id::<Entity>(segment), None, "{segment}");
+        }
+    }
 
     #[test]
     fn every_text_round_trips_through_a_path() {

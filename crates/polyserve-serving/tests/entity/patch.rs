@@ -19,67 +19,25 @@ fn patch(env: &Env, target: &str, body: &str) -> Response {
     ask(env, &request("PATCH", target, "Content-Type: application/merge-patch+json\r\n", body.as_bytes()))
 }
 
-#[test]
-fn it_answers_with_the_entity() {
-    for env in [serve(MapRepo::default()), serve(LaterRepo::default())] {
-        for (body, expected) in [
-            (r#"{"value":2.5}"#, r#"{"id":1,"description":"aZ09","value":2.5}"#),
-            (r#"{"description":"b"}"#, r#"{"id":1,"description":"b","value":60.750847}"#),
-            (r#" {"value" : -0, "id":1} "#, r#"{"id":1,"description":"aZ09","value":-0.0}"#),
-            (r#"{"value":7,"d\u0065scription":"\u00e4"}"#, r#"{"id":1,"description":"ä","value":7.0}"#),
-            ("{}", ONE),
-            (r#"{"unknown":{"a":[1]},"absent":null}"#, ONE),
-            (r#"{"id":1,"description":"whole","value":1}"#, r#"{"id":1,"description":"whole","value":1.0}"#),
-        ] {
-            assert!([200, 201].contains(&put(&env, "/1", ONE).status));
-            let response = patch(&env, "/1", body);
-            assert_eq!((response.status, response.body.as_str()), (200, expected), "{body}");
-            assert_eq!(response.field("Content-Type"), Some("application/json"));
-            assert_eq!(get(&env, "/1").body, expected, "{body}");
-        }
-    }
-}
-
+/// The kit's `a_patch_without_a_valid_result_changes_nothing` has other patches.
 #[test]
 fn what_is_refused_changes_nothing() {
     for env in [serve(MapRepo::default()), serve(LaterRepo::default())] {
         assert_eq!(put(&env, "/1", ONE).status, 201);
         let deep = format!(r#"{{"value":2,"x":{}{}}}"#, "[".repeat(200), "]".repeat(200));
-        for body in
-            ["", "{", "x", r#"{"value":2,}"#, r#"{"value":2}x"#, r#"{"value":02}"#, &deep, &"[".repeat(1_000_000)]
-        {
+        for body in ["x", r#"{"value":02}"#, &deep, &"[".repeat(1_000_000)] {
             patch(&env, "/1", body).check_problem(400);
             // The patch is judged first.
             patch(&env, "/2", body).check_problem(400);
         }
         ask(&env, &request("PATCH", "/1", "", b"{\"description\":\"\xff\"}")).check_problem(400);
-        for body in [r#"{"id":2}"#, r#"{"id":-1,"value":2}"#, r#"{"id":2,"description":"b","value":2}"#] {
-            patch(&env, "/1", body).check_problem(400);
-        }
-        for body in [
-            r#"{"description":null}"#,
-            r#"{"id":null}"#,
-            r#"{"id":"1"}"#,
-            r#"{"value":"2"}"#,
-            r#"{"value":1e400}"#,
-            r#"{"value":{}}"#,
-            r#"{"value":1,"value":2}"#,
-            r#"{"description":"\ud800"}"#,
-            r#"{"\ud800":1}"#,
-            "null",
-            "7",
-            r#""text""#,
-            "[]",
-            r#"[{"op":"replace","path":"/value","value":2}]"#,
-        ] {
+        for body in [r#"{"id":"1"}"#, r#"{"value":{}}"#, r#"{"description":"\ud800"}"#, r#"{"\ud800":1}"#, "[]"] {
             patch(&env, "/1", body).check_problem(422);
             patch(&env, "/2", body).check_problem(404);
         }
         let why = patch(&env, "/1", r#"{"value":[]}"#).body;
         assert!(why.contains("The result of the patch is not an entity: value: "), "{why}");
         assert_eq!(get(&env, "/1").body, ONE);
-        get(&env, "/2").check_problem(404);
-        patch(&env, "/x", "{}").check_problem(400);
     }
 }
 
@@ -109,11 +67,6 @@ fn the_media_type() {
         }
         let both = "application/merge-patch+json\r\nContent-Type: application/json-patch+json";
         ask(both).check_problem(415);
-        let fields = "Content-Encoding: gzip\r\n";
-        let response = super::ask(&env, &request("PATCH", "/1", fields, b"{}"));
-        response.check_problem(415);
-        assert_eq!(response.field("Accept-Encoding"), Some("identity"));
-        super::ask(&env, &request("PATCH", "/1", "Content-Range: bytes 0-1/2\r\n", b"{}")).check_problem(400);
         assert_eq!(super::ask(&env, &request("PATCH", "/1", "", b"{}")).status, 200, "without a type");
         for (target, accept) in [("/1", Some("application/merge-patch+json")), ("/", None), ("*", None)] {
             let options = super::ask(&env, &request("OPTIONS", target, "", b""));
