@@ -333,21 +333,6 @@ mod tests {
         }
     }
 
-    /// A target is a text: what is not UTF-8 is refused, in a query too.
-    #[test]
-    fn a_query_is_utf_8() {
-        let limits = Limits { max_head: 1_000, ..LIMITS };
-        let with = |query: &[u8]| outcome(&[b"GET /1?q=", query, b" HTTP/1.1\r\nHost: a\r\n\r\n"].concat(), &limits);
-        assert!(matches!(with("\u{e9}\u{2603}\u{1F980}".as_bytes()), Some(Ok(_))));
-        for query in [&b"\xe9"[..], b"\x80", b"\xff", b"\xc3\xa9\xc3", b"\xed\xa0\x80"] {
-            let outcome = with(query);
-            assert!(
-                matches!(outcome, Some(Err(Refusal { status: StatusCode::BAD_REQUEST, .. }))),
-                "{query:?}: {outcome:?}"
-            );
-        }
-    }
-
     #[test]
     fn limits_beyond_the_storage_are_capped() {
         let limits = Limits { max_head: usize::MAX, max_headers: usize::MAX, ..LIMITS };

@@ -110,32 +110,3 @@ pub(super) const fn is_unreserved(byte: u8) -> bool {
 pub(super) const fn is_sub_delim(byte: u8) -> bool {
     matches!(byte, b'!' | b'$' | b'&' | b'\'' | b'(' | b')' | b'*' | b'+' | b',' | b';' | b'=')
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn target_bytes() {
-        let allowed = b"!$%&'()*+,-./0123456789:;=?@ABCDEFGHIJKLMNOPQRSTUVWXYZ[]_abcdefghijklmnopqrstuvwxyz~";
-        for byte in 0..=u8::MAX {
-            let expected = allowed.contains(&byte) && byte != b'%';
-            assert_eq!(is_target(&[b'/', byte]), expected, "{}", byte.escape_ascii());
-            let encoded = byte.is_ascii_hexdigit();
-            assert_eq!(is_target(&[b'%', byte, b'0']), encoded, "%{}0", byte.escape_ascii());
-            assert_eq!(is_target(&[b'%', b'0', byte]), encoded, "%0{}", byte.escape_ascii());
-        }
-        assert!(is_target(b"/%00%fF%25"));
-        assert!(!is_target(b"/%0%00"));
-    }
-
-    #[test]
-    fn query_bytes() {
-        for byte in 0..=u8::MAX {
-            let refused = byte <= b' ' || byte == 0x7f || b"\"#<>".contains(&byte);
-            assert_eq!(is_target(&[b'/', b'?', byte]), !refused, "{}", byte.escape_ascii());
-        }
-        assert!(is_target(b"/1?a=%&b=%4&c=%zz?{|}^`\\"));
-        assert!(!is_target(b"/{?a") && !is_target(b"/%?a") && !is_target("/\u{e9}?a".as_bytes()));
-    }
-}

@@ -1,60 +1,63 @@
 //! A panic of the service is answered with 500 and affects no other request.
 
-use std::future::pending;
+use std::future::poll_fn;
 use std::panic::resume_unwind;
+use std::task::Poll;
 
 use polyserve_core::http::StatusCode;
-use polyserve_core::{Answer, Body, Reply, Request};
+use polyserve_core::{Answer, Reply, Request};
 use polyserve_serving::http1::{Env, Phase, Want};
 
 use super::support::*;
 
 /// Panics without a message of the panic hook.
-fn panic(text: &'static str) -> ! {
-    resume_unwind(Box::new(text))
+fn panic() -> ! {
+    resume_unwind(Box::new("a text"))
 }
 
-struct Bomb;
+/// Panics with a payload that panics when it is dropped.
+fn panic_with_bomb() -> ! {
+    resume_unwind(Box::new(Bomb(panic)))
+}
+
+/// Regression test: the payload of a panic may be any value, and its drop may panic too. Such a panic ended the serving thread.
+const PANICS: [fn() -> !; 2] = [panic, panic_with_bomb];
+
+/// Panics when it is dropped.
+struct Bomb(fn() -> !);
 
 impl Drop for Bomb {
     fn drop(&mut self) {
-        panic("in the drop");
+        (self.0)();
     }
 }
 
 /// Serves a service that panics at the point that the path names.
-fn panicky() -> Env {
-    let call = |request: &Request<'_>, body: &mut Vec<u8>| {
-        let reply = |text: &str| Reply::new(StatusCode::OK, "text/plain", Body::Owned(text.into()));
-        match request.head.target {
-            "/call" => {
-                body.extend_from_slice(b"HTTP/1.1 200 OK\r\n\r\nhalf an answer");
-                panic("in the call")
-            }
-            "/poll" => Answer::later(async { panic("in the poll") }),
-            "/drop" => {
-                let bomb = Bomb;
-                let mut text = Some(reply("dropped"));
-                Answer::later(std::future::poll_fn(move |_| {
-                    let _ = &bomb;
-                    text.take().map_or(std::task::Poll::Pending, std::task::Poll::Ready)
-                }))
-            }
-            "/never" => {
-                let bomb = Bomb;
-                Answer::later(async move {
-                    let _bomb = bomb;
-                    pending::<Reply>().await
-                })
-            }
-            _ => echo(request, body),
+fn panicky(panic: fn() -> !) -> Env {
+    let call = move |request: &Request<'_>, body: &mut Vec<u8>| match request.head.target {
+        "/call" => {
+            body.extend_from_slice(b"HTTP/1.1 200 OK\r\n\r\nhalf an answer");
+            panic()
         }
+        "/poll" => Answer::later(async move { panic() }),
+        "/drop" => {
+            let (bomb, mut text) = (Bomb(panic), Some("dropped"));
+            Answer::later(poll_fn(move |_| {
+                let _ = &bomb;
+                let reply = text.take().map(|text| Reply::new(StatusCode::OK, "text/plain", text));
+                reply.map_or(Poll::Pending, Poll::Ready)
+            }))
+        }
+        "/never" => {
+            let bomb = Bomb(panic);
+            Answer::later(poll_fn(move |_| {
+                let _ = &bomb;
+                Poll::Pending
+            }))
+        }
+        _ => echo(request, body),
     };
-    env_by(|_| (), call, |head| if head.target == "/head" { panic("in the head") } else { None })
-}
-
-fn get(path: &str) -> String {
-    format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n")
+    env_by(|_| (), call, move |head| if head.target == "/head" { panic() } else { None })
 }
 
 fn internal_error(connection: &str) -> String {
@@ -67,39 +70,43 @@ fn echoed(path: &str) -> String {
 
 #[test]
 fn wherever_it_panics_the_others_are_answered() {
-    let env = panicky();
-    for (path, answer) in [("/call", internal_error("")), ("/poll", internal_error("")), ("/drop", ok("dropped"))] {
-        let stream = [get("/1"), get(path), get("/2")].concat();
-        assert_eq!(ask(&env, stream.as_bytes()).0, echoed("/1") + &answer + &echoed("/2"), "{path}");
-        assert_eq!(ask_slowly(&env, stream.as_bytes()).0, echoed("/1") + &answer + &echoed("/2"), "{path}");
+    for panic in PANICS {
+        let env = panicky(panic);
+        for (path, answer) in [("/call", internal_error("")), ("/poll", internal_error("")), ("/drop", ok("dropped"))] {
+            let stream = [get("/1"), get(path), get("/2")].concat();
+            assert_eq!(ask(&env, stream.as_bytes()).0, echoed("/1") + &answer + &echoed("/2"), "{path}");
+            assert_eq!(ask_slowly(&env, stream.as_bytes()).0, echoed("/1") + &answer + &echoed("/2"), "{path}");
+        }
     }
 }
 
 #[test]
 fn before_the_body() {
-    let env = panicky();
-    for (fields, body) in [("Content-Length: 5\r\n", "hello"), ("Transfer-Encoding: chunked\r\n", "0\r\n\r\n")] {
-        let head = format!("PUT /head HTTP/1.1\r\nHost: a\r\n{fields}\r\n");
-        let mut wire = Wire::new(&env);
-        assert_eq!(wire.send(head.as_bytes()), Want::Read(Phase::Skip));
-        assert_eq!(wire.take_output(), internal_error(""));
-        assert_eq!(wire.send([body, &get("/1")].concat().as_bytes()), Want::Read(Phase::Idle));
-        assert_eq!(wire.take_output(), echoed("/1"), "the body is skipped, the connection lives on");
+    for panic in PANICS {
+        let env = panicky(panic);
+        for (fields, body) in [("Content-Length: 5\r\n", "hello"), ("Transfer-Encoding: chunked\r\n", "0\r\n\r\n")] {
+            let head = format!("PUT /head HTTP/1.1\r\nHost: a\r\n{fields}\r\n");
+            let mut wire = Wire::new(&env);
+            assert_eq!(wire.send(head.as_bytes()), Want::Read(Phase::Skip));
+            assert_eq!(wire.take_output(), internal_error(""));
+            assert_eq!(wire.send([body, &get("/1")].concat().as_bytes()), Want::Read(Phase::Idle));
+            assert_eq!(wire.take_output(), echoed("/1"), "the body is skipped, the connection lives on");
+        }
+        let head = "PUT /head HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\n";
+        assert_eq!(ask(&env, head.as_bytes()), (internal_error(CLOSES), LINGER));
     }
-    let head = "PUT /head HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\n";
-    assert_eq!(ask(&env, head.as_bytes()), (internal_error(CLOSES), LINGER));
 }
 
 #[test]
 fn a_close_stays_a_close() {
     let request = "GET /call HTTP/1.0\r\n\r\n";
-    assert_eq!(ask(&panicky(), request.as_bytes()), (internal_error(CLOSES), CLOSE));
+    assert_eq!(ask(&panicky(panic), request.as_bytes()), (internal_error(CLOSES), CLOSE));
 }
 
 /// The future panics when it is dropped: after a timeout, after a cut, or with its connection.
 #[test]
 fn in_the_drop_of_an_answer_that_is_given_up() {
-    let env = panicky();
+    let env = panicky(panic);
     let waiting = || {
         let mut wire = Wire::new(&env);
         assert_eq!(wire.send(get("/never").as_bytes()), Want::Answer);
@@ -112,55 +119,21 @@ fn in_the_drop_of_an_answer_that_is_given_up() {
     drop(waiting());
 }
 
-/// Regression test: a panic's payload may be any value, and its drop may panic too. Such a panic ended the serving thread.
-#[test]
-fn in_the_drop_of_a_payload() {
-    fn panic_with_bomb() -> ! {
-        resume_unwind(Box::new(Bomb))
-    }
-    struct PanicsInDrop;
-    impl Drop for PanicsInDrop {
-        fn drop(&mut self) {
-            panic_with_bomb();
-        }
-    }
-    let call = |request: &Request<'_>, body: &mut Vec<u8>| match request.head.target {
-        "/call" => panic_with_bomb(),
-        "/poll" => Answer::later(async { panic_with_bomb() }),
-        "/drop" => {
-            let value = PanicsInDrop;
-            let mut reply = Some(Reply::new(StatusCode::OK, "text/plain", Body::Static(b"dropped")));
-            Answer::later(std::future::poll_fn(move |_| {
-                let _ = &value;
-                reply.take().map_or(std::task::Poll::Pending, std::task::Poll::Ready)
-            }))
-        }
-        _ => echo(request, body),
-    };
-    let env = env_by(|_| (), call, |head| if head.target == "/head" { panic_with_bomb() } else { None });
-    for (path, answer) in [("/call", internal_error("")), ("/poll", internal_error("")), ("/drop", ok("dropped"))] {
-        let stream = [get("/1"), get(path), get("/2")].concat();
-        assert_eq!(ask(&env, stream.as_bytes()).0, echoed("/1") + &answer + &echoed("/2"), "{path}");
-    }
-    let head = "PUT /head HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\n";
-    assert_eq!(ask(&env, head.as_bytes()).0, internal_error(""));
-}
-
 #[test]
 fn in_the_poll_and_then_in_the_drop() {
     // The second panic comes after the first was caught; two panics in one unwinding would abort.
     struct Twice(bool);
     impl std::future::Future for Twice {
         type Output = Reply;
-        fn poll(mut self: std::pin::Pin<&mut Self>, _: &mut std::task::Context<'_>) -> std::task::Poll<Reply> {
+        fn poll(mut self: std::pin::Pin<&mut Self>, _: &mut std::task::Context<'_>) -> Poll<Reply> {
             self.0 = true;
-            panic("in the poll")
+            panic()
         }
     }
     impl Drop for Twice {
         fn drop(&mut self) {
             if self.0 {
-                panic("in the drop");
+                panic();
             }
         }
     }

@@ -84,10 +84,6 @@ fn requests_per_connection() {
     assert_eq!(ask(&env, get.repeat(500).as_bytes()).0, ok(&echo_text("GET", "/", "")).repeat(500));
 }
 
-fn get(path: &str) -> String {
-    format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n")
-}
-
 /// All requests that have arrived are served, and the last answer has `Connection: close`.
 #[test]
 fn draining_closes_after_the_last_request_that_has_arrived() {

@@ -4,10 +4,6 @@ use polyserve_serving::http1::{Phase, Want};
 
 use super::support::*;
 
-fn get(path: &str) -> String {
-    format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n")
-}
-
 #[test]
 fn in_order() {
     let env = env();

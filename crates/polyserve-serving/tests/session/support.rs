@@ -108,6 +108,11 @@ pub(crate) fn statuses(out: &[u8]) -> (Vec<u16>, usize) {
     (codes.collect(), text.matches("\r\nConnection: close\r\n").count())
 }
 
+/// A GET of `path`.
+pub(crate) fn get(path: &str) -> String {
+    format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n")
+}
+
 /// Sends `bytes` in one piece over a new connection, and ends it. Returns the output, and the session's `Want` before
 /// the end.
 pub(crate) fn ask(env: &Env, bytes: &[u8]) -> (String, Want) {
