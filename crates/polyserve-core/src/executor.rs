@@ -84,49 +84,33 @@ pub trait Executor: fmt::Debug + Send + Sync + 'static {
     }
 }
 
-#[deny(clippy::missing_trait_methods)]
-impl<E: Executor> Executor for Arc<E> {
-    fn execute(&self, job: Job) -> Result<(), Rejected> {
-        (**self).execute(job)
-    }
-    fn workers(&self) -> Option<usize> {
-        (**self).workers()
-    }
-    fn close(&self, deadline: Option<Instant>) -> usize {
-        (**self).close(deadline)
-    }
-    fn panicked(&self) -> u64 {
-        (**self).panicked()
-    }
-    fn may_wait(&self) -> bool {
-        (**self).may_wait()
-    }
-    fn into_shared(self) -> Arc<dyn Executor> {
-        self
-    }
+macro_rules! forward {
+    ($([$($generics:tt)*] $pointer:ty),*) => {$(
+        #[deny(clippy::missing_trait_methods)]
+        impl $($generics)* Executor for $pointer {
+            fn execute(&self, job: Job) -> Result<(), Rejected> {
+                (**self).execute(job)
+            }
+            fn workers(&self) -> Option<usize> {
+                (**self).workers()
+            }
+            fn close(&self, deadline: Option<Instant>) -> usize {
+                (**self).close(deadline)
+            }
+            fn panicked(&self) -> u64 {
+                (**self).panicked()
+            }
+            fn may_wait(&self) -> bool {
+                (**self).may_wait()
+            }
+            fn into_shared(self) -> Arc<dyn Executor> {
+                self
+            }
+        }
+    )*};
 }
 
-#[deny(clippy::missing_trait_methods)]
-impl Executor for Arc<dyn Executor> {
-    fn execute(&self, job: Job) -> Result<(), Rejected> {
-        (**self).execute(job)
-    }
-    fn workers(&self) -> Option<usize> {
-        (**self).workers()
-    }
-    fn close(&self, deadline: Option<Instant>) -> usize {
-        (**self).close(deadline)
-    }
-    fn panicked(&self) -> u64 {
-        (**self).panicked()
-    }
-    fn may_wait(&self) -> bool {
-        (**self).may_wait()
-    }
-    fn into_shared(self) -> Arc<dyn Executor> {
-        self
-    }
-}
+forward!([<E: Executor>] Arc<E>, [] Arc<dyn Executor>);
 
 /// A job for an [`Executor`]: a function to be called once.
 ///

@@ -195,12 +195,7 @@ pub fn set_receive_low_water(stream: impl AsFd, bytes: usize) -> io::Result<()> 
 ///
 /// Returns an error if the client is gone.
 pub fn shutdown(stream: impl AsFd, how: Shutdown) -> io::Result<()> {
-    let how = match how {
-        Shutdown::Read => rustix::net::Shutdown::Read,
-        Shutdown::Write => rustix::net::Shutdown::Write,
-        Shutdown::Both => rustix::net::Shutdown::Both,
-    };
-    Ok(rustix::net::shutdown(stream, how)?)
+    socket2::SockRef::from(&stream).shutdown(how)
 }
 
 /// Sends what the kernel takes, without waiting. `last`: as in [`send_flags`].

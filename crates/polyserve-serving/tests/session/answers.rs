@@ -66,6 +66,8 @@ fn a_server_header_only_if_it_is_configured() {
     let env = env_by_path(|c| c.server_header = Some("polyserve/0.1 (test)".into()));
     let expected = ok_with("Server: polyserve/0.1 (test)\r\n", "in place");
     assert_eq!(ask(&env, b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").0, expected);
+    let closing = expected.replacen("\r\nDate:", "\r\nConnection: close\r\nDate:", 1);
+    assert_eq!(ask(&env, b"GET / HTTP/1.0\r\n\r\n").0, closing);
     let refused = ask(&env, b"\0").0;
     assert!(refused.contains("\r\nServer: polyserve/0.1 (test)\r\n"), "{refused}");
     assert!(!reply_to("GET", "/").contains("Server:"));
@@ -75,13 +77,17 @@ fn a_server_header_only_if_it_is_configured() {
 fn the_date_is_that_of_the_last_refresh() {
     let env = env_by_path(|_| ());
     let (mut session, mut scratch) = (Session::new(), Scratch::new());
-    for (seconds, date) in [
-        (0, "Thu, 01 Jan 1970 00:00:00 GMT"),
-        (951_827_696, "Tue, 29 Feb 2000 12:34:56 GMT"),
-        (951_827_697, "Tue, 29 Feb 2000 12:34:57 GMT"),
-        (253_402_300_799, "Fri, 31 Dec 9999 23:59:59 GMT"),
+    let at = |seconds| UNIX_EPOCH + Duration::from_secs(seconds);
+    for (time, date) in [
+        (at(0), "Thu, 01 Jan 1970 00:00:00 GMT"),
+        (at(951_827_696), "Tue, 29 Feb 2000 12:34:56 GMT"),
+        (at(951_827_697), "Tue, 29 Feb 2000 12:34:57 GMT"),
+        (at(253_402_300_799), "Fri, 31 Dec 9999 23:59:59 GMT"),
+        // The nearest time that the format has.
+        (UNIX_EPOCH - Duration::from_secs(1), "Thu, 01 Jan 1970 00:00:00 GMT"),
+        (at(253_402_300_809), "Fri, 31 Dec 9999 23:59:59 GMT"),
     ] {
-        scratch.refresh(UNIX_EPOCH + Duration::from_secs(seconds), false);
+        scratch.refresh(time, false);
         let _ = session.receive(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n", &mut env.turn(&mut scratch));
         assert_eq!(String::from_utf8_lossy(scratch.out()), ok("in place").replace(DATE, date));
         session.written(scratch.out().len(), &mut scratch);

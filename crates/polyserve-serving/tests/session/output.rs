@@ -14,15 +14,6 @@ fn scratch() -> Scratch {
     scratch
 }
 
-#[test]
-fn pipelined_answers_leave_together() {
-    let env = env();
-    let (mut session, mut scratch) = (Session::new(), scratch());
-    let want = session.receive(&GET.repeat(3), &mut env.turn(&mut scratch));
-    assert_eq!(want, Want::Read(Phase::Idle));
-    assert_eq!(scratch.out(), ok(&echo_text("GET", "/1", "")).repeat(3).as_bytes());
-}
-
 /// The kernel accepts the output in three parts. Tested with many pairs of offsets.
 #[test]
 fn a_short_write_loses_nothing_and_repeats_nothing() {
