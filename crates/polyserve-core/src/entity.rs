@@ -98,20 +98,11 @@ pub trait Identifiable: Clone + fmt::Debug + Serialize + DeserializeOwned + Send
 
     /// Returns what an id looks like, for the message to a client that sent none. It completes the sentence "an id is ...".
     fn id_form() -> &'static str {
-        let id = TypeId::of::<Self::Id>();
-        if id == TypeId::of::<i64>() {
-            "a whole number of 64 bits, such as 42 or -7"
-        } else if id == TypeId::of::<u64>() {
-            "a whole number of 64 bits without a sign, such as 42"
-        } else if id == TypeId::of::<i32>() {
-            "a whole number of 32 bits, such as 42 or -7"
-        } else if id == TypeId::of::<u32>() {
-            "a whole number of 32 bits without a sign, such as 42"
-        } else if id == TypeId::of::<String>() {
+        number_form::<Self::Id>().unwrap_or(if TypeId::of::<Self::Id>() == TypeId::of::<String>() {
             "a percent-encoded text of 1 to 512 bytes, other than . and .."
         } else {
             "a percent-encoded text of 1 to 512 bytes, in the form of its type"
-        }
+        })
     }
 
     /// Appends the JSON form, which is an object.
@@ -137,6 +128,22 @@ pub trait Identifiable: Clone + fmt::Debug + Serialize + DeserializeOwned + Send
     fn read_json(body: &[u8]) -> Result<Self, InvalidEntity> {
         json::read(body)
     }
+}
+
+/// Returns what an id looks like if it is a number of at most 64 bits. The compiler knows the answer.
+pub(crate) fn number_form<I: 'static>() -> Option<&'static str> {
+    let id = TypeId::of::<I>();
+    Some(if id == TypeId::of::<i64>() {
+        "a whole number of 64 bits, such as 42 or -7"
+    } else if id == TypeId::of::<u64>() {
+        "a whole number of 64 bits without a sign, such as 42"
+    } else if id == TypeId::of::<i32>() {
+        "a whole number of 32 bits, such as 42 or -7"
+    } else if id == TypeId::of::<u32>() {
+        "a whole number of 32 bits without a sign, such as 42"
+    } else {
+        return None;
+    })
 }
 
 /// Implements [`Identifiable`] for a type with a field that is its id.

@@ -16,7 +16,8 @@ use std::time::{Duration, Instant};
 
 use rustix::event::PollFlags;
 
-use super::{ServerState, net, wait, with_buffers};
+use super::{Connection, ServerState, Turn, net, wait, with_buffers};
+use crate::http1::Session;
 
 /// Max connections that linger at once. Up to this number, each rejected client can read its 503. Beyond it, a [`LingeringSet`]
 /// closes the oldest, and a [`ConnectionTable`](crate::ConnectionTable) lets the new one not linger.
@@ -126,12 +127,16 @@ impl LingeringSet {
 /// Returns an error if the client is gone.
 pub fn send_rejection(server: &ServerState, socket: impl AsFd) -> io::Result<()> {
     with_buffers(|buffers| {
-        buffers.refresh(server);
-        let mut session = server.rejecting(&socket);
-        let _ = session.reject(&mut server.env.turn(&mut buffers.scratch));
-        let sent = net::send(&socket, buffers.scratch.out(), true);
-        session.written(*sent.as_ref().unwrap_or(&0), &mut buffers.scratch);
-        server.abandon(&mut session);
+        // Only a hook needs the address of the client.
+        let peer = server.env.on_answer.as_ref().and_then(|_| net::peer(&socket));
+        let (mut connection, mut turn) = (Connection::new(Session::from_peer(peer)), Turn::new(server, buffers));
+        let _ = connection.reject(&mut turn);
+        let sent = net::send(&socket, connection.output(turn.buffers), true);
+        connection.note_written(&mut turn, *sent.as_ref().unwrap_or(&0));
+        let _ = connection.abandon(server);
+        if connection.take_cut() {
+            server.count_cut();
+        }
         sent.map(drop)
     })
 }

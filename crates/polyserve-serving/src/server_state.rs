@@ -3,7 +3,6 @@
 //! Cost: an addition for each batch of answers. [`ServerState::is_over`] is one load until a shutdown has begun.
 
 use std::cell::RefCell;
-use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
@@ -12,7 +11,6 @@ use std::time::{Duration, Instant};
 use polyserve_core::{Counters, Drain, ServerConfig, Service, Shutdown, ThreadRegistration, park_until};
 
 use crate::http1::{Env, Session, TimeLimit};
-use crate::net;
 
 /// The time after the shutdown's deadline within which all threads end that are not in the service's code.
 pub const SHUTDOWN_SLACK: Duration = Duration::from_millis(500);
@@ -65,12 +63,6 @@ impl ServerState {
         }
     }
 
-    /// Creates the session of a connection that is to be rejected. It has the address of the client only if a hook wants
-    /// it.
-    pub fn rejecting(&self, socket: impl AsFd) -> Session {
-        Session::from_peer(self.env.on_answer.as_ref().and_then(|_| net::peer(socket)))
-    }
-
     /// Counts a panic of the service. [`count`](Self::count) counts those that a session has caught.
     pub fn count_panic(&self) {
         self.panics.fetch_add(1, Ordering::Relaxed);
@@ -91,15 +83,6 @@ impl ServerState {
         if answered > 0 {
             self.answered.fetch_add(answered, Ordering::Relaxed);
         }
-    }
-
-    /// Abandons a session. After the shutdown's deadline, a request that it was serving counts as cut.
-    pub fn abandon(&self, session: &mut Session) {
-        if session.is_busy() && self.is_over() {
-            self.count_cut();
-        }
-        session.abandon();
-        self.count(session);
     }
 
     /// Counts a request as cut.

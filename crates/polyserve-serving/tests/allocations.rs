@@ -3,14 +3,10 @@
 //! These tests are a binary of their own because they replace the allocator. Allocations are counted for each thread.
 #![forbid(unsafe_code)]
 
-#[path = "entity/repos.rs"]
-#[allow(dead_code)]
-mod repos;
-
 use allocation_counter::measure;
 use polyserve_core::{Echo, Entity, EntityRepo, EntityService, Routes, ServerConfig};
+use polyserve_memory::StdMutex;
 use polyserve_serving::http1::{Env, Phase, Scratch, Session, Want};
-use repos::MapRepo;
 
 const GET: &[u8] = b"GET /1 HTTP/1.1\r\nHost: localhost:8001\r\nUser-Agent: curl/8.5.0\r\nAccept: */*\r\n\r\n";
 const ENTITY: &str = r#"{"id":1,"description":"a description","value":6.750847}"#;
@@ -26,7 +22,7 @@ fn serve_once(session: &mut Session, scratch: &mut Scratch, env: &Env, bytes: &[
 
 #[test]
 fn the_hot_path() {
-    let repo = MapRepo::default();
+    let repo = StdMutex::new();
     assert!(repo.put(Entity::new(1, "a description", 60.750847)).is_now());
     let env = Env::new(std::sync::Arc::new(EntityService::new(repo)), &ServerConfig::default());
     let (mut session, mut scratch) = (Session::new(), Scratch::new());
@@ -56,7 +52,7 @@ fn the_hot_path() {
 /// A service behind a prefix costs no allocation more.
 #[test]
 fn routes() {
-    let repo = MapRepo::default();
+    let repo = StdMutex::new();
     assert!(repo.put(Entity::new(1, "a description", 60.750847)).is_now());
     let routes = Routes::new().at("/a", Echo).unwrap().entities(EntityService::new(repo).at("/a/b").unwrap()).unwrap();
     let env = Env::new(std::sync::Arc::new(routes), &ServerConfig::default());

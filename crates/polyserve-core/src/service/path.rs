@@ -1,18 +1,15 @@
 //! Ids in paths: one segment, percent-encoded (RFC 3986, section 2.1).
 
-use std::any::TypeId;
 use std::fmt::{self, Write};
 
-use crate::entity::Identifiable;
+use crate::entity::{Identifiable, number_form};
 
 /// The maximum length of an id's text, in bytes.
 pub(super) const MAX_ID: usize = 512;
 
-/// Whether an id is a number of at most 64 bits. Then a path can name it, and its text needs no check. The compiler knows the
-/// answer.
+/// Whether an id is a number of at most 64 bits. Then a path can name it, and its text needs no check.
 fn is_number<I: 'static>() -> bool {
-    let id = TypeId::of::<I>();
-    id == TypeId::of::<i64>() || id == TypeId::of::<u64>() || id == TypeId::of::<i32>() || id == TypeId::of::<u32>()
+    number_form::<I>().is_some()
 }
 
 /// Reads an id from a segment of a path. A percent-encoded byte counts as the byte (RFC 3986, 6.2.2.2).

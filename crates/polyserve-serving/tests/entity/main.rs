@@ -6,9 +6,13 @@ mod repos;
 #[path = "../common/wire.rs"]
 mod wire;
 
-use polyserve_core::{Entity, EntityRepo, EntityRepoExt, EntityService, ServerConfig};
+use std::error::Error;
+use std::{fmt, io};
+
+use polyserve_core::{Entity, EntityRepo, EntityRepoExt, EntityService, RepoError, ServerConfig};
+use polyserve_memory::StdMutex;
 use polyserve_serving::http1::{Env, Want};
-use repos::{FailingRepo, LaterRepo, MapRepo};
+use repos::{FailingRepo, later};
 use wire::{DATE, Wire};
 
 /// Entity 1 in JSON.
@@ -26,7 +30,7 @@ fn serve_with(repo: impl EntityRepo, strict: bool) -> Env {
 
 /// Serves a store with entity 1.
 fn with_one() -> Env {
-    let repo = MapRepo::default();
+    let repo = StdMutex::new();
     assert!(repo.put(Entity::new(1, "aZ09", 60.750847)).is_now());
     serve(repo)
 }
@@ -121,7 +125,7 @@ fn answers_byte_for_byte() {
 #[test]
 fn content_codings() {
     for strict in [false, true] {
-        let env = serve_with(MapRepo::default(), strict);
+        let env = serve_with(StdMutex::new(), strict);
         for coding in ["gzip", "br", "deflate", "identity, gzip", "gzip, identity", "x", "identity;q=1", "\"identity\""]
         {
             let fields = format!("Content-Encoding: {coding}\r\n");
@@ -167,7 +171,7 @@ const JSON_TYPES: [&str; 7] = [
 #[test]
 fn media_types() {
     for strict in [false, true] {
-        let env = serve_with(MapRepo::default(), strict);
+        let env = serve_with(StdMutex::new(), strict);
         let put = |media_type: &str, body: &[u8]| {
             ask(&env, &request("PUT", "/", &format!("content-type:{media_type}\r\n"), body))
         };
@@ -193,7 +197,7 @@ fn media_types() {
 /// A request that its head decides is answered before its body arrives, and the connection stays open.
 #[test]
 fn refused_by_the_head_alone() {
-    let repo = MapRepo::default();
+    let repo = StdMutex::new();
     assert!(repo.put(Entity::new(1, "aZ09", 60.750847)).is_now());
     let env = serve_with(repo, true);
     for (method, target, fields, status) in [
@@ -225,15 +229,33 @@ fn refused_by_the_head_alone() {
 fn a_failing_repo_is_503_or_500() {
     let retry_after = |response: &Response| response.field("Retry-After").map(str::to_owned);
     let (not_done, unknown) = ("the operation was not done.", "a write may have been done.");
+    /// The reason why a repo takes no more writes.
+    #[derive(Debug)]
+    struct DiskIsFull(io::Error);
+    impl fmt::Display for DiskIsFull {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("the disk is full")
+        }
+    }
+    impl Error for DiskIsFull {
+        fn source(&self) -> Option<&(dyn Error + 'static)> {
+            Some(&self.0)
+        }
+    }
     for (failing, status, retries, detail) in [
-        (FailingRepo::Closed, 503, true, unknown),
-        (FailingRepo::Overloaded, 503, true, not_done),
-        (FailingRepo::NotDone, 503, true, not_done),
-        (FailingRepo::Unavailable, 503, true, unknown),
-        (FailingRepo::ReadOnly, 500, false, "The store takes no more writes: the disk is full."),
-        (FailingRepo::Failing, 500, false, "The store failed."),
+        ((|| RepoError::Closed) as fn() -> _, 503, true, unknown),
+        (|| RepoError::Overloaded, 503, true, not_done),
+        (|| RepoError::NotDone("a secret of the engine".into()), 503, true, not_done),
+        (|| RepoError::Unavailable("a secret of the engine".into()), 503, true, unknown),
+        (
+            || RepoError::ReadOnly(Box::new(DiskIsFull(io::Error::other("a secret of the disk")))),
+            500,
+            false,
+            "The store takes no more writes: the disk is full.",
+        ),
+        (|| RepoError::Other("a secret of the store".into()), 500, false, "The store failed."),
     ] {
-        let env = serve(failing);
+        let env = serve(FailingRepo(failing));
         let patched = ask(&env, &request("PATCH", "/1", "", b"{}"));
         for response in [get(&env, "/1"), put(&env, "/", ONE), patched, ask(&env, &request("DELETE", "/1", "", b""))] {
             response.check_problem(status);
@@ -246,7 +268,7 @@ fn a_failing_repo_is_503_or_500() {
 
 #[test]
 fn the_program_and_the_server_share_the_repo() {
-    let repo = std::sync::Arc::new(MapRepo::default());
+    let repo = std::sync::Arc::new(StdMutex::new());
     let env = serve(std::sync::Arc::clone(&repo));
     assert_eq!(put(&env, "/", ONE).status, 201);
     assert_eq!(repo.fetch(&1).wait().unwrap(), Some(Entity::new(1, "aZ09", 60.750847)));
@@ -256,7 +278,7 @@ fn the_program_and_the_server_share_the_repo() {
 /// A repo that answers later gives the same bytes.
 #[test]
 fn later_is_the_same() {
-    let (now, later) = (serve(MapRepo::default()), serve(LaterRepo::default()));
+    let (now, later) = (serve(StdMutex::new()), serve(later()));
     for (method, target, body) in [
         ("GET", "/1", ""),
         ("PUT", "/", ONE),

@@ -1,18 +1,17 @@
 //! PATCH by JSON Merge Patch: its statuses, writes that come in between, and entities of own types.
 
 use std::collections::BTreeMap;
-use std::fmt;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
-use polyserve_core::sync::lock;
 use polyserve_core::{
-    Answer, Condition, Conditional, ETag, Entity, EntityRepo, EntityService, Identifiable, Lookup, Put, Removed,
-    RepoAnswer, ServerConfig, Visit, identifiable,
+    ETag, Entity, EntityRepo, EntityRepoExt, EntityService, Identifiable, ServerConfig, identifiable,
 };
+use polyserve_memory::StdMutex;
 use polyserve_serving::http1::Env;
 use serde::{Deserialize, Serialize};
 
-use super::repos::{LaterRepo, MapRepo};
+use super::repos::{Contended, later};
 use super::{MEDIA_TYPES, ONE, Response, ask, get, put, request, serve, serve_with};
 
 fn patch(env: &Env, target: &str, body: &str) -> Response {
@@ -22,7 +21,7 @@ fn patch(env: &Env, target: &str, body: &str) -> Response {
 /// The kit's `a_patch_without_a_valid_result_changes_nothing` has other patches.
 #[test]
 fn what_is_refused_changes_nothing() {
-    for env in [serve(MapRepo::default()), serve(LaterRepo::default())] {
+    for env in [serve(StdMutex::new()), serve(later())] {
         assert_eq!(put(&env, "/1", ONE).status, 201);
         let deep = format!(r#"{{"value":2,"x":{}{}}}"#, "[".repeat(200), "]".repeat(200));
         for body in ["x", r#"{"value":02}"#, &deep, &"[".repeat(1_000_000)] {
@@ -44,7 +43,7 @@ fn what_is_refused_changes_nothing() {
 /// By default, plain JSON and the types that clients send by themselves are accepted. The type of another patch never is.
 #[test]
 fn the_media_type() {
-    let repo = Arc::new(MapRepo::default());
+    let repo = Arc::new(StdMutex::new());
     for strict in [false, true] {
         let env = serve_with(Arc::clone(&repo), strict);
         let _ = put(&env, "/1", ONE);
@@ -75,78 +74,37 @@ fn the_media_type() {
     }
 }
 
-/// A map of any entities. `before_put` writes as another client between a read and a conditional write.
-struct Contended<E: Identifiable> {
-    entities: Mutex<BTreeMap<E::Id, E>>,
-    before_put: fn(&mut BTreeMap<E::Id, E>, usize),
-    /// The number of conditional writes.
-    puts: Mutex<usize>,
-    is_later: bool,
-}
-
-impl<E: Identifiable> Contended<E> {
-    fn new(entity: E, is_later: bool, before_put: fn(&mut BTreeMap<E::Id, E>, usize)) -> Arc<Self> {
-        let entities = Mutex::new(BTreeMap::from([(entity.id().clone(), entity)]));
-        Arc::new(Self { entities, before_put, puts: Mutex::default(), is_later })
-    }
-
-    fn answer<T: Send + 'static>(&self, result: T) -> RepoAnswer<T> {
-        if self.is_later { Answer::later(async { Ok(result) }) } else { Answer::Now(Ok(result)) }
-    }
-}
-
-impl<E: Identifiable> fmt::Debug for Contended<E> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Contended").finish_non_exhaustive()
-    }
-}
-
-impl<E: Identifiable> EntityRepo<E> for Contended<E> {
-    fn get(&self, id: &E::Id, visit: Visit<'_, E>) -> RepoAnswer<Lookup<E>> {
-        let entities = lock(&self.entities);
-        match entities.get(id) {
-            None => self.answer(Lookup::Absent),
-            Some(entity) if self.is_later => self.answer(Lookup::Fetched(entity.clone())),
-            Some(entity) => Answer::Now(Ok(visit.show(entity))),
-        }
-    }
-
-    fn put_if(&self, entity: E, condition: &Condition) -> RepoAnswer<Conditional<Put>> {
-        let mut entities = lock(&self.entities);
-        let mut puts = lock(&self.puts);
-        (self.before_put)(&mut entities, *puts);
-        *puts += 1;
-        if !condition.allows(entities.get(entity.id())) {
-            return self.answer(Conditional::Refused);
-        }
-        let replaced = entities.insert(entity.id().clone(), entity);
-        self.answer(Conditional::Done(if replaced.is_some() { Put::Replaced } else { Put::Created }))
-    }
-
-    fn remove_if(&self, _: &E::Id, _: &Condition) -> RepoAnswer<Conditional<Removed>> {
-        self.answer(Conditional::Refused)
-    }
-
-    fn len(&self) -> RepoAnswer<u64> {
-        self.answer(lock(&self.entities).len() as u64)
-    }
-}
-
 fn serve_tagged<E: Identifiable>(repo: &Arc<Contended<E>>) -> Env {
     let service = EntityService::<_, E>::new(Arc::clone(repo)).etags(true);
     Env::new(Arc::new(service), &ServerConfig::default())
+}
+
+/// A store with this entity.
+fn contended<E: Identifiable>(entity: E, is_later: bool, before_put: fn(&StdMutex<E>, usize)) -> Arc<Contended<E>> {
+    let repo = Contended::new(is_later, before_put);
+    assert!(repo.store.put(entity).is_now());
+    Arc::new(repo)
 }
 
 fn one() -> Entity {
     Entity::new(1, "aZ09", 60.750847)
 }
 
+/// Stores entity 1 with this description, as another client.
+fn write(store: &StdMutex, description: impl Into<String>) {
+    assert!(store.put(Entity::new(1, description, 0.5)).is_now());
+}
+
+fn stored<E: Identifiable>(repo: &Contended<E>, id: &E::Id) -> Option<E> {
+    repo.store.fetch(id).wait().unwrap()
+}
+
 #[test]
 fn a_write_in_between_is_kept() {
     for is_later in [false, true] {
-        let repo = Contended::new(one(), is_later, |entities, puts| {
+        let repo = contended(one(), is_later, |store, puts| {
             if puts < 3 {
-                entities.insert(1, Entity::new(1, format!("write {puts}"), 0.5));
+                write(store, format!("write {puts}"));
             }
         });
         let env = serve_tagged(&repo);
@@ -154,7 +112,7 @@ fn a_write_in_between_is_kept() {
         let expected = r#"{"id":1,"description":"write 2","value":2.0}"#;
         assert_eq!((response.status, response.body.as_str()), (200, expected));
         assert_eq!(response.field("ETag"), Some(ETag::of(expected.as_bytes()).to_string().as_str()));
-        assert_eq!((get(&env, "/1").body.as_str(), *lock(&repo.puts)), (expected, 4));
+        assert_eq!((get(&env, "/1").body.as_str(), repo.puts.load(Ordering::SeqCst)), (expected, 4));
     }
 }
 
@@ -171,18 +129,18 @@ fn a_condition_is_evaluated_again() {
             (String::from("If-None-Match: *"), 412, 412),
         ] {
             let bytes = request("PATCH", "/1", &format!("{field}\r\n"), br#"{"value":2}"#);
-            let undisturbed = Contended::new(one(), is_later, |_, _| ());
+            let undisturbed = contended(one(), is_later, |_, _| ());
             assert_eq!(ask(&serve_tagged(&undisturbed), &bytes).status, without, "{field}");
-            let disturbed = Contended::new(one(), is_later, |entities, puts| {
+            let disturbed = contended(one(), is_later, |store, puts| {
                 if puts == 0 {
-                    entities.insert(1, Entity::new(1, "another", 0.5));
+                    write(store, "another");
                 }
             });
             assert_eq!(ask(&serve_tagged(&disturbed), &bytes).status, with, "{field}");
         }
-        let removed = Contended::new(one(), is_later, |entities, _| drop(entities.remove(&1)));
+        let removed = contended(one(), is_later, |store, _| assert!(store.remove(&1).is_now()));
         patch(&serve_tagged(&removed), "/1", r#"{"value":2}"#).check_problem(404);
-        assert!(lock(&removed.entities).is_empty(), "a patch creates nothing");
+        assert_eq!(stored(&removed, &1), None, "a patch creates nothing");
         for field in ["If-Match: *", "If-Match: \"x\"", "If-None-Match: *"] {
             let absent = request("PATCH", "/2", &format!("{field}\r\n"), b"{}");
             ask(&serve_tagged(&removed), &absent).check_problem(404);
@@ -193,16 +151,14 @@ fn a_condition_is_evaluated_again() {
 #[test]
 fn attempts_are_bounded() {
     for is_later in [false, true] {
-        let repo = Contended::new(one(), is_later, |entities, puts| {
-            entities.insert(1, Entity::new(1, format!("write {puts}"), 0.5));
-        });
+        let repo = contended(one(), is_later, |store, puts| write(store, format!("write {puts}")));
         let response = patch(&serve_tagged(&repo), "/1", r#"{"value":2}"#);
         response.check_problem(503);
         assert_eq!(response.field("Retry-After"), Some("1"));
         assert!(response.body.contains("nothing was changed"), "{}", response.body);
-        let last = lock(&repo.puts).checked_sub(1).expect("it was tried");
+        let last = repo.puts.load(Ordering::SeqCst).checked_sub(1).expect("it was tried");
         assert!((7..100).contains(&last), "attempts: {last}");
-        assert_eq!(lock(&repo.entities)[&1], Entity::new(1, format!("write {last}"), 0.5));
+        assert_eq!(stored(&repo, &1), Some(Entity::new(1, format!("write {last}"), 0.5)));
     }
 }
 
@@ -242,7 +198,7 @@ fn an_own_type_keeps_every_bit_of_the_other_members() {
     };
     let target = "/a%20b%2F%C3%A4";
     for is_later in [false, true] {
-        let repo = Contended::new(account.clone(), is_later, |_, _| ());
+        let repo = contended(account.clone(), is_later, |_, _| ());
         let env = serve_tagged(&repo);
         let mut expected = account.clone();
         let mut check = |body: &str, change: fn(&mut Account)| {
@@ -250,7 +206,7 @@ fn an_own_type_keeps_every_bit_of_the_other_members() {
             let response = patch(&env, target, body);
             let json = serde_json::to_string(&expected).unwrap();
             assert_eq!((response.status, response.body.as_str()), (200, json.as_str()), "{body}");
-            assert_eq!(lock(&repo.entities)[&expected.name], expected, "{body}");
+            assert_eq!(stored(&repo, &expected.name).as_ref(), Some(&expected), "{body}");
             assert_eq!(response.field("ETag"), get(&env, target).field("ETag"));
         };
         check(r#"{"owner":{"age":8}}"#, |account| account.owner.age = 8);
@@ -269,7 +225,7 @@ fn an_own_type_keeps_every_bit_of_the_other_members() {
         let why = patch(&env, target, r#"{"owner":{"age":null}}"#);
         why.check_problem(422);
         assert!(why.body.contains("missing field `age`"), "{}", why.body);
-        assert_eq!(lock(&repo.entities)[&expected.name], expected);
+        assert_eq!(stored(&repo, &expected.name), Some(expected));
     }
 }
 
@@ -284,12 +240,12 @@ fn a_deep_entity_is_patched() {
         )
     };
     let account = Account::read_json(nested("1").as_bytes()).unwrap();
-    let repo = Contended::new(account, false, |_, _| ());
+    let repo = contended(account, false, |_, _| ());
     let env = serve_tagged(&repo);
     let deep = |inner: &str| format!(r#"{{"tags":{}{inner}{}}}"#, r#"{"a":"#.repeat(127), "}".repeat(127));
     assert_eq!(patch(&env, "/a", &deep(r#"2,"b":3"#)).status, 200);
     let expected = Account::read_json(nested(r#"2,"b":3"#).as_bytes()).unwrap();
-    assert_eq!(lock(&repo.entities)["a"], expected);
+    assert_eq!(stored(&repo, &expected.name).as_ref(), Some(&expected));
     patch(&env, "/a", &deep("[]")).check_problem(400);
-    assert_eq!(lock(&repo.entities)["a"], expected);
+    assert_eq!(stored(&repo, &expected.name).as_ref(), Some(&expected));
 }

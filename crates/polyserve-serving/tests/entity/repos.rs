@@ -1,132 +1,88 @@
 //! Repos for these tests.
 
-use std::collections::HashMap;
-use std::error::Error;
 use std::fmt;
-use std::io;
-use std::sync::Mutex;
+use std::future::IntoFuture;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
-use polyserve_core::sync::lock;
 use polyserve_core::{
-    Answer, Condition, Conditional, Entity, EntityRepo, Lookup, Put, Removed, RepoAnswer, RepoError, Visit,
+    Answer, Condition, Conditional, Entity, EntityRepo, EntityRepoExt, Identifiable, Lookup, Put, Removed, RepoAnswer,
+    RepoError, Visit,
 };
+use polyserve_memory::StdMutex;
 
-/// A map behind a lock.
-#[derive(Debug, Default)]
-pub(crate) struct MapRepo {
-    entities: Mutex<HashMap<i64, Entity>>,
+/// A store that other clients write to, and that may answer later.
+pub(crate) struct Contended<E: Identifiable = Entity> {
+    pub(crate) store: StdMutex<E>,
+    /// Writes as another client, between a read and a conditional write. Its number is the number of those before.
+    before_put: fn(&StdMutex<E>, usize),
+    /// The number of conditional writes.
+    pub(crate) puts: AtomicUsize,
+    /// Entities are fetched, and all answers come later.
+    is_later: bool,
 }
 
-impl EntityRepo for MapRepo {
-    fn get(&self, &id: &i64, visit: Visit<'_>) -> RepoAnswer<Lookup> {
-        let entities = lock(&self.entities);
-        let Some(entity) = entities.get(&id) else { return Answer::Now(Ok(Lookup::Absent)) };
-        Answer::Now(Ok(visit.show(entity)))
+/// A store that answers later.
+pub(crate) fn later() -> Contended {
+    Contended::new(true, |_, _| ())
+}
+
+impl<E: Identifiable> Contended<E> {
+    pub(crate) fn new(is_later: bool, before_put: fn(&StdMutex<E>, usize)) -> Self {
+        Self { store: StdMutex::default(), before_put, puts: AtomicUsize::new(0), is_later }
     }
 
-    fn put_if(&self, entity: Entity, condition: &Condition) -> RepoAnswer<Conditional<Put>> {
-        let mut entities = lock(&self.entities);
-        if !condition.allows(entities.get(&entity.id)) {
-            return Answer::Now(Ok(Conditional::Refused));
-        }
-        let old = entities.insert(entity.id, entity);
-        Answer::Now(Ok(Conditional::Done(if old.is_some() { Put::Replaced } else { Put::Created })))
-    }
-
-    fn remove_if(&self, &id: &i64, condition: &Condition) -> RepoAnswer<Conditional<Removed>> {
-        let mut entities = lock(&self.entities);
-        if entities.get(&id).is_some_and(|stored| !condition.allows(Some(stored))) {
-            return Answer::Now(Ok(Conditional::Refused));
-        }
-        let old = entities.remove(&id);
-        Answer::Now(Ok(Conditional::Done(if old.is_some() { Removed::Removed } else { Removed::Absent })))
-    }
-
-    fn len(&self) -> RepoAnswer<u64> {
-        Answer::Now(Ok(lock(&self.entities).len() as u64))
+    fn answer<T: Send + 'static>(&self, answer: RepoAnswer<T>) -> RepoAnswer<T> {
+        if self.is_later { Answer::later(answer.into_future()) } else { answer }
     }
 }
 
-/// A repo that fetches its entities and answers later.
-#[derive(Debug, Default)]
-pub(crate) struct LaterRepo(pub(crate) MapRepo);
-
-impl EntityRepo for LaterRepo {
-    fn get(&self, &id: &i64, _visit: Visit<'_>) -> RepoAnswer<Lookup> {
-        let found = lock(&self.0.entities).get(&id).cloned();
-        Answer::later(async move { Ok(found.map_or(Lookup::Absent, Lookup::Fetched)) })
-    }
-
-    fn put_if(&self, entity: Entity, condition: &Condition) -> RepoAnswer<Conditional<Put>> {
-        let put = self.0.put_if(entity, condition);
-        Answer::later(async move { put.await })
-    }
-
-    fn remove_if(&self, &id: &i64, condition: &Condition) -> RepoAnswer<Conditional<Removed>> {
-        let removed = self.0.remove_if(&id, condition);
-        Answer::later(async move { removed.await })
-    }
-
-    fn len(&self) -> RepoAnswer<u64> {
-        let len = self.0.len();
-        Answer::later(async move { len.await })
-    }
-}
-
-/// A repo that answers errors only.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum FailingRepo {
-    Closed,
-    Overloaded,
-    NotDone,
-    Unavailable,
-    ReadOnly,
-    Failing,
-}
-
-/// The reason why a repo takes no more writes.
-#[derive(Debug)]
-struct DiskIsFull(io::Error);
-
-impl fmt::Display for DiskIsFull {
+impl<E: Identifiable> fmt::Debug for Contended<E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the disk is full")
+        f.debug_struct("Contended").finish_non_exhaustive()
     }
 }
 
-impl Error for DiskIsFull {
-    fn source(&self) -> Option<&(dyn Error + 'static)> {
-        Some(&self.0)
+impl<E: Identifiable> EntityRepo<E> for Contended<E> {
+    fn get(&self, id: &E::Id, visit: Visit<'_, E>) -> RepoAnswer<Lookup<E>> {
+        if !self.is_later {
+            return self.store.get(id, visit);
+        }
+        let found = self.store.fetch(id).map(|found| Ok(found?.map_or(Lookup::Absent, Lookup::Fetched)));
+        self.answer(found)
+    }
+
+    fn put_if(&self, entity: E, condition: &Condition) -> RepoAnswer<Conditional<Put>> {
+        (self.before_put)(&self.store, self.puts.fetch_add(1, Ordering::SeqCst));
+        self.answer(self.store.put_if(entity, condition))
+    }
+
+    fn remove_if(&self, id: &E::Id, condition: &Condition) -> RepoAnswer<Conditional<Removed>> {
+        self.answer(self.store.remove_if(id, condition))
+    }
+
+    fn len(&self) -> RepoAnswer<u64> {
+        self.answer(self.store.len())
     }
 }
 
-impl FailingRepo {
-    fn fail<T>(self) -> RepoAnswer<T> {
-        Answer::Now(Err(match self {
-            Self::Closed => RepoError::Closed,
-            Self::Overloaded => RepoError::Overloaded,
-            Self::NotDone => RepoError::NotDone("a secret of the engine".into()),
-            Self::Unavailable => RepoError::Unavailable("a secret of the engine".into()),
-            Self::ReadOnly => RepoError::ReadOnly(Box::new(DiskIsFull(io::Error::other("a secret of the disk")))),
-            Self::Failing => RepoError::Other("a secret of the store".into()),
-        }))
-    }
-}
+/// A repo that fails as its function says.
+#[derive(Debug)]
+pub(crate) struct FailingRepo(pub(crate) fn() -> RepoError);
 
 impl EntityRepo for FailingRepo {
-    fn get(&self, &_id: &i64, _visit: Visit<'_>) -> RepoAnswer<Lookup> {
-        self.fail()
+    fn get(&self, _: &i64, _: Visit<'_>) -> RepoAnswer<Lookup> {
+        Answer::Now(Err(self.0()))
     }
 
-    fn put_if(&self, _entity: Entity, _condition: &Condition) -> RepoAnswer<Conditional<Put>> {
-        self.fail()
+    fn put_if(&self, _: Entity, _: &Condition) -> RepoAnswer<Conditional<Put>> {
+        Answer::Now(Err(self.0()))
     }
 
-    fn remove_if(&self, &_id: &i64, _condition: &Condition) -> RepoAnswer<Conditional<Removed>> {
-        self.fail()
+    fn remove_if(&self, _: &i64, _: &Condition) -> RepoAnswer<Conditional<Removed>> {
+        Answer::Now(Err(self.0()))
     }
 
     fn len(&self) -> RepoAnswer<u64> {
-        self.fail()
+        Answer::Now(Err(self.0()))
     }
 }
