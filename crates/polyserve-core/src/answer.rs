@@ -22,12 +22,6 @@ use crate::sync::thread::{self, Thread};
 use crate::sync::{Mutex, lock, now, thread_local};
 
 /// A boxed future that any thread may poll.
-///
-/// ```
-/// use polyserve_core::{Answer, BoxFuture};
-/// let future: BoxFuture<u32> = Box::pin(async { 7 });
-/// assert_eq!(Answer::Later(future).wait(), 7);
-/// ```
 pub type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send + 'static>>;
 
 /// A value, or a future that returns the value.
@@ -49,10 +43,6 @@ pub enum Answer<T> {
 
 impl<T> Answer<T> {
     /// An answer with the output of `future`.
-    ///
-    /// ```
-    /// assert_eq!(polyserve_core::Answer::later(async { 1 }).wait(), 1);
-    /// ```
     pub fn later(future: impl Future<Output = T> + Send + 'static) -> Self {
         Self::Later(Box::pin(future))
     }
@@ -284,16 +274,6 @@ enum PromiseState<T> {
 }
 
 /// The writing end of a [`promise`].
-///
-/// ```
-/// use polyserve_core::{Answer, Completer, promise};
-/// fn start(completer: Completer<u32>) {
-///     std::thread::spawn(move || completer.complete(7));
-/// }
-/// let (completer, answer) = promise(0);
-/// start(completer);
-/// assert_eq!(answer.wait(), 7);
-/// ```
 pub struct Completer<T> {
     shared: Arc<Mutex<PromiseState<T>>>,
     if_dropped: Option<T>,

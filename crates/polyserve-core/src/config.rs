@@ -170,11 +170,6 @@ setters! {
 
 impl ServerConfig {
     /// Sets [`server_header`](field@Self::server_header).
-    ///
-    /// ```
-    /// let config = polyserve_core::ServerConfig::default().server_header("shop");
-    /// assert_eq!(config.server_header.as_deref(), Some("shop"));
-    /// ```
     #[must_use]
     pub fn server_header(mut self, server_header: impl Into<String>) -> Self {
         self.server_header = Some(server_header.into());
@@ -338,11 +333,6 @@ pub struct ConfigError {
 
 impl ConfigError {
     /// The error of a `setting` with a `value` that is not as `expected`. `expected` completes the sentence "it must be ..".
-    ///
-    /// ```
-    /// let error = polyserve_core::ConfigError::new("rate", 0, "at least 1");
-    /// assert_eq!(error.to_string(), "rate must be at least 1, not 0");
-    /// ```
     pub fn new(setting: &'static str, value: impl fmt::Display, expected: impl Into<Cow<'static, str>>) -> Self {
         let value = shortened(value.to_string(), MAX_VALUE);
         Self { setting, value, expected: expected.into(), unsupported: false }

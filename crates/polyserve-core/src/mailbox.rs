@@ -12,7 +12,7 @@ use std::collections::VecDeque;
 use std::mem;
 use std::sync::PoisonError;
 
-use crate::sync::{Condvar, Mutex, MutexGuard};
+use crate::sync::{Condvar, Mutex, MutexGuard, lock};
 
 /// A bounded mailbox with one receiver.
 pub struct Mailbox<M> {
@@ -56,7 +56,7 @@ impl<M> Mailbox<M> {
     ///
     /// Returns [`Refused`] if the mailbox is full or closed.
     pub fn send(&self, message: M) -> Result<(), Refused<M>> {
-        let mut state = self.lock();
+        let mut state = lock(&self.state);
         if state.closed {
             return Err(Refused::Closed(message));
         }
@@ -71,7 +71,7 @@ impl<M> Mailbox<M> {
     /// Waits until there is a message, and moves all messages into `batch`, which must be empty. Returns `false` if the
     /// mailbox is closed and no message is left. Only one thread may receive.
     pub fn receive(&self, batch: &mut VecDeque<M>) -> bool {
-        let mut state = self.lock();
+        let mut state = lock(&self.state);
         while state.waiting.is_empty() {
             if state.closed {
                 return false;
@@ -86,14 +86,14 @@ impl<M> Mailbox<M> {
 
     /// Closes the mailbox. The receiver still gets the waiting messages.
     pub fn close(&self) {
-        let mut state = self.lock();
+        let mut state = lock(&self.state);
         state.closed = true;
         self.wake(state);
     }
 
     /// Closes the mailbox and returns the waiting messages. For the receiver only.
     pub fn end(&self) -> VecDeque<M> {
-        let mut state = self.lock();
+        let mut state = lock(&self.state);
         state.closed = true;
         mem::take(&mut state.waiting)
     }
@@ -105,10 +105,6 @@ impl<M> Mailbox<M> {
         if asleep {
             self.arrival.notify_one();
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, MailboxState<M>> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -169,12 +169,6 @@ impl fmt::Debug for Shutdown {
 }
 
 /// A thread that a [`Shutdown`] unparks. Dropping it ends that.
-///
-/// ```
-/// let shutdown = polyserve_core::Shutdown::new();
-/// let registration = shutdown.register_thread();
-/// assert!(registration.belongs_to(&shutdown.clone()));
-/// ```
 pub struct ThreadRegistration {
     shared: Arc<Shared>,
     key: u64,
@@ -199,15 +193,7 @@ impl fmt::Debug for ThreadRegistration {
     }
 }
 
-/// A future that is ready once a [`Shutdown`] has begun. Dropping it removes its waker.
-///
-/// ```
-/// use polyserve_core::{Answer, Shutdown};
-/// let shutdown = Shutdown::new();
-/// let begun = shutdown.begun();
-/// shutdown.begin(std::time::Instant::now());
-/// Answer::later(begun).wait();
-/// ```
+/// The future of [`Shutdown::begun`]. Dropping it removes its waker.
 pub struct ShutdownBegun {
     shared: Arc<Shared>,
     key: Option<u64>,
