@@ -29,17 +29,17 @@ pub fn drain_backlog(listener: TcpListener, server: &ServerState, mut serve: imp
     }
 }
 
-/// The backlog of a listener in a drain, for a server that cannot wait in [`drain_backlog`].
+/// The backlog of a listener in a drain.
 ///
 /// Clients that connect again and again cannot prolong the drain: at most `backlog` connections are accepted.
 #[derive(Debug)]
-pub struct Backlog {
+pub(super) struct Backlog {
     remaining: u32,
 }
 
 /// The next connection of a [`Backlog`].
 #[derive(Debug)]
-pub enum BacklogNext {
+pub(super) enum BacklogNext {
     /// A connection. It blocks, unless it inherits the non-blocking mode of the listener, as on some systems.
     Connection(TcpStream),
     /// A connection that cannot be accepted for now, because the process has no descriptor or memory left. To be retried
@@ -51,12 +51,12 @@ pub enum BacklogNext {
 
 impl Backlog {
     /// At most `config.backlog` connections.
-    pub fn new(config: &ServerConfig) -> Self {
+    pub(super) fn new(config: &ServerConfig) -> Self {
         Self { remaining: config.backlog }
     }
 
     /// Accepts the next connection from `listener`, which does not block.
-    pub fn accept(&mut self, listener: &TcpListener) -> BacklogNext {
+    fn accept(&mut self, listener: &TcpListener) -> BacklogNext {
         self.next(|| listener.accept().map(|(stream, _)| stream))
     }
 

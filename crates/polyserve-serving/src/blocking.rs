@@ -9,8 +9,8 @@
 mod pooled;
 mod thread_socket;
 
-use std::io::{self, ErrorKind};
-use std::net::{SocketAddr, TcpStream};
+use std::io;
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use polyserve_core::panics::isolate;
@@ -18,8 +18,7 @@ use polyserve_core::panics::isolate;
 use super::{Connection, ServerState, Step, ThreadBuffers, Turn, WaitOutcome, wait_for_answer};
 use crate::http1::{Phase, Session, TimeLimit};
 use crate::memory::Reservation;
-use crate::net;
-pub use pooled::{PoolConnections, PooledConnection, Served};
+pub use pooled::{PoolConnections, PoolEntry, PoolRole, PooledConnection, Served};
 pub use thread_socket::{ThreadConnection, ThreadRole, ThreadSocket, serve, serve_until_linger};
 
 /// A socket, as a thread that may block uses it.
@@ -62,41 +61,10 @@ pub enum Read {
     End,
     /// The deadline has passed, and the socket is empty.
     TimedOut,
-    /// Nothing was read. A shutdown has begun, so the caller has to read again with the new deadline.
-    Again,
     /// The connection was idle, or a body was skipped, and the connection is to be closed.
     Leave,
     /// The connection was idle, and is to be closed for another. It lingers, because a request may be on its way.
     Evicted,
-}
-
-/// Writes to a socket that does not block, as [`Transport::write`] must. `wait` returns when the socket takes bytes again, or
-/// when its deadline has passed.
-pub fn write_waiting(
-    stream: &TcpStream,
-    server: &ServerState,
-    bytes: &[u8],
-    last: bool,
-    deadline: &dyn Fn(usize) -> Instant,
-    wait: impl Fn(Instant) -> io::Result<()>,
-) -> usize {
-    let mut written = 0_usize;
-    let mut until = None;
-    while let Some(rest) = bytes.get(written..).filter(|rest| !rest.is_empty()) {
-        match net::send(stream, rest, last) {
-            Ok(0) => break,
-            Ok(count) => written = written.saturating_add(count),
-            Err(error) if error.kind() == ErrorKind::Interrupted => {}
-            Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                let deadline = server.within(*until.get_or_insert_with(|| deadline(rest.len())));
-                if Instant::now() >= deadline || wait(deadline).is_err() {
-                    break;
-                }
-            }
-            Err(_) => break,
-        }
-    }
-    written
 }
 
 /// A thread that has waited for this long for bytes releases large buffers.
@@ -229,7 +197,6 @@ impl<T: Transport> Drive<'_, T> {
             // The client may still be sending a body that is skipped, so the connection lingers.
             Ok(Read::Leave) if phase != Phase::Skip => Step::Close,
             Ok(Read::TimedOut | Read::Leave) => connection.on_deadline(&mut self.turn),
-            Ok(Read::Again) => connection.next(&mut self.turn),
             Ok(Read::Evicted) => Step::Linger,
             Err(_) => connection.on_error(&mut self.turn),
         }

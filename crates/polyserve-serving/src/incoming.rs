@@ -1,4 +1,4 @@
-//! The accept loop for servers in which the main thread accepts and rejects connections, and serves none itself.
+//! The accept loop for servers in which one thread accepts and rejects connections. As a rule it serves none itself.
 
 use std::io::{self, ErrorKind, PipeReader};
 use std::net::{TcpListener, TcpStream};
@@ -74,30 +74,44 @@ impl Incoming {
     fn next(&mut self, other: Option<BorrowedFd<'_>>, deadline: Option<Instant>) -> Option<Accepted> {
         while !self.server.shutdown.is_begun() {
             self.lingering.sweep();
-            self.backoff = self.backoff.filter(|until| Instant::now() < *until);
-            if self.backoff.is_none() && self.in_a_row < MAX_IN_A_ROW {
-                match net::accept(self.listener.as_ref()?) {
-                    Ok(stream) => {
-                        self.in_a_row += 1;
-                        if net::prepare(&stream).is_ok() {
-                            return Some(Accepted::Connection(stream));
-                        }
-                        continue; // the client is gone
-                    }
-                    Err(error) if error.kind() == ErrorKind::WouldBlock => {}
-                    Err(error) if net::is_connection_error(&error) => continue,
-                    Err(error) => {
-                        polyserve_core::throttled!(warn, %error, "cannot accept");
-                        self.backoff = Some(Instant::now() + ACCEPT_BACKOFF);
-                    }
-                }
+            if self.in_a_row < MAX_IN_A_ROW
+                && let Some(stream) = self.try_accept()
+            {
+                self.in_a_row += 1;
+                return Some(Accepted::Connection(stream));
             }
             let is_full_batch = std::mem::take(&mut self.in_a_row) == MAX_IN_A_ROW;
-            if is_full_batch || self.wait(other, deadline) {
+            if is_full_batch || self.wait_for_other(other, deadline) {
                 return Some(Accepted::Other);
             }
         }
         None
+    }
+
+    /// Accepts the next connection, without waiting. Returns `None` if none waits, or if the system has no descriptor or memory
+    /// left. The stream does not block.
+    pub fn try_accept(&mut self) -> Option<TcpStream> {
+        self.backoff = self.backoff.filter(|until| Instant::now() < *until);
+        while self.backoff.is_none() {
+            match net::accept(self.listener.as_ref()?) {
+                Ok(stream) if net::prepare(&stream).is_ok() => return Some(stream),
+                Ok(_) => {} // the client is gone
+                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                Err(error) if net::is_connection_error(&error) => {}
+                Err(error) => {
+                    polyserve_core::throttled!(warn, %error, "cannot accept");
+                    self.backoff = Some(Instant::now() + ACCEPT_BACKOFF);
+                }
+            }
+        }
+        None
+    }
+
+    /// Whether a connection waits.
+    pub fn has_waiting(&self) -> bool {
+        let listener = self.listener.as_ref().map(|listener| (listener.as_fd(), PollFlags::IN));
+        let mut ready = Vec::new();
+        wait(listener, Some(Instant::now()), &mut ready).is_ok() && ready == [true]
     }
 
     /// In a drain, returns the next connection that waits. Returns `None` when none waits any more, and the listener is
@@ -133,18 +147,37 @@ impl Incoming {
     }
 
     /// Waits until no connection lingers, or the shutdown's deadline has passed.
-    pub fn finish(mut self) {
+    pub fn finish(&mut self) {
         self.lingering.finish(&self.server);
     }
 
-    /// Waits for a connection, the shutdown, or the next sweep. During a backoff it does not wait for a connection. Returns
-    /// whether `other` is readable or `deadline` has passed.
-    fn wait(&mut self, other: Option<BorrowedFd<'_>>, deadline: Option<Instant>) -> bool {
-        let listener = self.listener.as_ref().filter(|_| self.backoff.is_none()).map(AsFd::as_fd);
-        let sockets = other.into_iter().chain([self.wake.as_fd()]).chain(listener).map(|fd| (fd, PollFlags::IN));
-        let until = [deadline, self.backoff, self.lingering.deadline()].into_iter().flatten().min();
+    /// Waits for one of `sockets`, the shutdown, the next sweep, or `deadline`; if `accepts`, for a connection too. Stores in
+    /// `ready` whether each of the sockets is ready. Returns whether [`try_accept`](Self::try_accept) or [`sweep`](Self::sweep) has
+    /// something to do. To be called only until the shutdown begins.
+    ///
+    /// # Errors
+    ///
+    /// Returns the error of [`wait`].
+    pub fn wait<'fd>(
+        &'fd self,
+        sockets: impl IntoIterator<Item = (BorrowedFd<'fd>, PollFlags)>,
+        accepts: bool,
+        deadline: Option<Instant>,
+        ready: &mut Vec<bool>,
+    ) -> io::Result<bool> {
+        let listener = self.listener.as_ref().filter(|_| accepts && self.backoff.is_none()).map(AsFd::as_fd);
+        let own = [Some(self.wake.as_fd()), listener].into_iter().flatten().map(|fd| (fd, PollFlags::IN));
+        let due = [self.backoff, self.lingering.deadline()].into_iter().flatten().min();
+        wait(sockets.into_iter().chain(own), [deadline, due].into_iter().flatten().min(), ready)?;
+        let has_connection = listener.is_some() && ready.pop() == Some(true);
+        ready.pop(); // the shutdown
+        Ok(has_connection || due.is_some_and(|due| Instant::now() >= due))
+    }
+
+    /// Like [`wait`](Self::wait), for a connection too. Returns whether `other` is readable or `deadline` has passed.
+    fn wait_for_other(&self, other: Option<BorrowedFd<'_>>, deadline: Option<Instant>) -> bool {
         let mut ready = Vec::new();
-        if let Err(error) = wait(sockets, until, &mut ready) {
+        if let Err(error) = self.wait(other.map(|fd| (fd, PollFlags::IN)), true, deadline, &mut ready) {
             polyserve_core::throttled!(warn, %error, "cannot wait for connections");
             thread::park_timeout(ACCEPT_BACKOFF);
         }

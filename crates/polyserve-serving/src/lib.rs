@@ -5,7 +5,7 @@
 //! | task | item |
 //! |---|---|
 //! | open a listener | [`bind`]: the listener, its address and a [`ServerState`]; [`ServerState::wake_pipe`] |
-//! | accept on a thread that serves nothing | [`Incoming`]; [`Incoming::accept_or`] if it waits for a descriptor too |
+//! | accept on a thread of its own | [`Incoming`]; [`Incoming::accept_or`] if it waits for a descriptor too; [`Incoming::wait`] if it serves too |
 //! | lend a thread its buffers | [`with_buffers`] |
 //! | reject a connection with a 503 | [`LingeringSet::reject`]; or [`send_rejection`] and [`ConnectionTable::admit_rejected`] |
 //! | let a closed connection linger | [`LingeringSet::add`]; [`linger`] on a thread that may block |
@@ -22,7 +22,7 @@
 //! | lock without poisoning | [`polyserve_core::sync`] |
 //! | send operations to one thread, bounded | [`polyserve_core::mailbox`] |
 //! | decode and encode HTTP/1.1 without sockets | [`http1`] |
-//! | drain | [`Incoming::accept_waiting`], [`drain_backlog`] or [`Backlog`]; [`ConnectionTable::finish`], [`ConnectionTable::supervise`] |
+//! | drain | [`Incoming::accept_waiting`] or [`drain_backlog`]; [`ConnectionTable::finish`], [`ConnectionTable::supervise`] |
 //!
 //! Two examples are servers of these parts: `custom_server` has a thread for each connection, and `custom_event_loop` is
 //! multiplexed.
@@ -49,7 +49,7 @@ mod woken_list;
 
 use std::time::Duration;
 
-pub use accepting::{ACCEPT_BACKOFF, Backlog, BacklogNext, drain_backlog};
+pub use accepting::{ACCEPT_BACKOFF, drain_backlog};
 pub use bind::{Bound, bind};
 pub use connection::{Connection, HasSent, MAX_TURN_READS, Step, Turn, WaitFor};
 pub use connections::{

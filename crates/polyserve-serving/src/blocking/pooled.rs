@@ -18,6 +18,7 @@
 //! A request costs two loads and two atomic exchanges. A connection costs an uncontended lock each for queueing, taking and
 //! releasing it, next to those of the table. A thread that serves has a pipe, which costs two descriptors.
 
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, PipeReader, PipeWriter, Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -30,7 +31,7 @@ use std::time::{Duration, Instant};
 use polyserve_core::sync::{Mutex, MutexGuard, lock};
 use rustix::event::PollFlags;
 
-use super::{Read, Transport, drive, isolate_logged, write_waiting};
+use super::{Read, Transport, drive, isolate_logged};
 use crate::connections::{ConnectionHandle, ConnectionTable, TableEntry, into_stream};
 use crate::http1::Phase;
 use crate::{EVICTION_GRACE, READ_RETRY, ServerState, net, wait, with_buffers};
@@ -128,8 +129,11 @@ pub struct PoolConnections {
     shortage: AtomicUsize,
 }
 
+/// A connection in the table of a pool.
+pub type PoolEntry = Arc<TableEntry<PooledConnection>>;
+
 /// A connection that waits for a thread, and when it began to wait.
-type QueuedEntry = (Arc<TableEntry<PooledConnection>>, Instant);
+type QueuedEntry = (PoolEntry, Instant);
 
 #[derive(Debug, Default)]
 struct PoolState {
@@ -145,14 +149,42 @@ struct PoolState {
 /// The state in which [`PoolConnections::serve_next`] leaves a connection.
 #[derive(Debug)]
 pub enum Served {
-    /// The connection is closed, or none waits.
+    /// The connection is closed.
     Closed,
     /// The connection has sent its last answer, and must linger. Until it is [taken out](PoolConnections::take_out) of the
     /// table, it counts, and a drain waits for it.
-    Lingering(Arc<TableEntry<PooledConnection>>),
-    /// The connection has not sent a byte. It is to be [queued](PoolConnections::queue) when its first byte is there.
-    Silent(Arc<TableEntry<PooledConnection>>),
+    Lingering(PoolEntry),
+    /// The connection has not sent a byte since it was queued, at this time. It is to be [queued](PoolConnections::queue) when its
+    /// first byte is there.
+    Silent(PoolEntry, Instant),
 }
+
+/// What a thread of a pool does while it waits for its connection. `()` only waits.
+pub trait PoolRole {
+    /// Waits like [`wait`], and for the connections that the thread accepts. Returns whether [`accept`](Self::accept) is to be
+    /// called; `None` if the role did not look for connections.
+    ///
+    /// `is_old`: the connection of the thread is idle, and may be closed for another.
+    ///
+    /// # Errors
+    ///
+    /// Returns the error of [`wait`].
+    fn wait(
+        &self,
+        sockets: &[(BorrowedFd<'_>, PollFlags)],
+        _is_old: bool,
+        deadline: Instant,
+    ) -> io::Result<Option<bool>> {
+        wait(sockets.iter().copied(), Some(deadline), &mut Vec::new()).map(|()| None)
+    }
+
+    /// Queues the connections that have come. Returns whether some had to be left waiting.
+    fn accept(&self) -> bool {
+        false
+    }
+}
+
+impl PoolRole for () {}
 
 impl PoolConnections {
     /// The connections of a pool with this number of threads.
@@ -172,15 +204,20 @@ impl PoolConnections {
     /// # Errors
     ///
     /// Returns the stream if `max_connections` are open and none is idle. The caller then rejects the connection.
-    pub fn admit(&self, stream: TcpStream) -> Result<Arc<TableEntry<PooledConnection>>, TcpStream> {
+    pub fn admit(&self, stream: TcpStream) -> Result<PoolEntry, TcpStream> {
         let evict = || self.evict(&mut lock(&self.state));
         self.table.admit_evicting(PooledConnection::new(stream), 0, evict).map_err(|connection| connection.stream)
+    }
+
+    /// Whether fewer than `max_connections` are open, if need be because the connection that has been idle for longest leaves.
+    pub fn make_room(&self) -> bool {
+        !self.table.is_full() || self.evict(&mut lock(&self.state))
     }
 
     /// Adds a connection to those that wait for a thread. `since`: when it began to wait. A call of
     /// [`serve_next`](Self::serve_next) must follow for each, or of [`take_last`](Self::take_last) or
     /// [`close_next`](Self::close_next).
-    pub fn queue(&self, entry: Arc<TableEntry<PooledConnection>>, since: Instant) {
+    pub fn queue(&self, entry: PoolEntry, since: Instant) {
         let mut state = lock(&self.state);
         state.waiting.push_back((entry, since));
         self.settle(&mut state);
@@ -211,37 +248,36 @@ impl PoolConnections {
     }
 
     /// Serves the connection that has waited for longest on this thread, until it closes or gives the thread up because it has not
-    /// sent a byte.
+    /// sent a byte. Returns `None` if none waits.
     ///
     /// The time in the queue counts towards the timeouts of the first byte and of the first head. `first_byte`: how long this
     /// thread waits for the first byte if no connection waits for a thread.
-    pub fn serve_next(&self, first_byte: Duration) -> Served {
+    pub fn serve_next(&self, first_byte: Duration, role: &impl PoolRole) -> Option<Served> {
         let (entry, queued, pipe) = {
             let mut state = lock(&self.state);
-            let Some((entry, queued)) = state.waiting.pop_front() else { return Served::Closed };
+            let (entry, queued) = state.waiting.pop_front()?;
             state.serving += 1;
             (entry, queued, state.pipes.pop().or_else(|| WakePipe::new().ok()))
         };
         entry.wake_by(pipe.clone());
         let silent_until = Some(Instant::now() + first_byte);
-        let mut socket =
-            PoolSocket { entry: &entry, pool: self, pipe: pipe.as_deref(), silent_until, is_silent: false };
+        let mut socket = PoolSocket::new(&entry, self, role, pipe.as_deref(), silent_until);
         let lingers =
             isolate_logged(|| with_buffers(|buffers| drive(&mut socket, &self.table.server, buffers, queued)));
         let is_silent = socket.is_silent;
         self.release(&entry, pipe);
         if is_silent {
-            return Served::Silent(entry);
+            return Some(Served::Silent(entry, queued));
         }
         if lingers.unwrap_or(false) {
-            return Served::Lingering(entry);
+            return Some(Served::Lingering(entry));
         }
         self.table.remove(&entry);
-        Served::Closed
+        Some(Served::Closed)
     }
 
     /// Removes a connection from the table. Returns its stream; `None` if the process has no descriptor left.
-    pub fn take_out(&self, entry: Arc<TableEntry<PooledConnection>>) -> Option<TcpStream> {
+    pub fn take_out(&self, entry: PoolEntry) -> Option<TcpStream> {
         self.table.remove(&entry);
         into_stream(entry)
     }
@@ -316,22 +352,40 @@ impl PoolConnections {
 }
 
 /// The transport of a connection that a thread of a pool serves. The thread waits in `poll(2)`.
-struct PoolSocket<'a> {
+struct PoolSocket<'a, R> {
     entry: &'a TableEntry<PooledConnection>,
     pool: &'a PoolConnections,
+    role: &'a R,
     pipe: Option<&'a WakePipe>,
     /// Nothing was read yet. The thread waits for the first byte until then.
     silent_until: Option<Instant>,
     /// The connection gives its thread up, because its first byte is not there.
     is_silent: bool,
+    /// The role has looked for connections in the last wait, and found none that it could not queue.
+    has_looked: Cell<bool>,
 }
 
-impl PoolSocket<'_> {
+impl<'a, R: PoolRole> PoolSocket<'a, R> {
+    fn new(
+        entry: &'a TableEntry<PooledConnection>,
+        pool: &'a PoolConnections,
+        role: &'a R,
+        pipe: Option<&'a WakePipe>,
+        silent_until: Option<Instant>,
+    ) -> Self {
+        Self { entry, pool, role, pipe, silent_until, is_silent: false, has_looked: Cell::new(false) }
+    }
+
     /// Waits for the socket, and for an eviction or a drain if `is_idle`.
-    fn wait(&self, flags: PollFlags, is_idle: bool, deadline: Instant) -> io::Result<()> {
-        let wake = self.pipe.filter(|_| is_idle).map(|pipe| (pipe.reader.as_fd(), PollFlags::IN));
-        let sockets = [(self.entry.stream.as_fd(), flags)].into_iter().chain(wake);
-        wait(sockets, Some(deadline), &mut Vec::new())
+    fn wait(&self, flags: PollFlags, is_idle: bool, is_old: bool, deadline: Instant) -> io::Result<()> {
+        let socket = (self.entry.stream.as_fd(), flags);
+        let found = match self.pipe.filter(|_| is_idle) {
+            Some(pipe) => self.role.wait(&[socket, (pipe.reader.as_fd(), PollFlags::IN)], is_old, deadline),
+            None => self.role.wait(&[socket], is_old, deadline),
+        }?;
+        let must_accept = found == Some(true);
+        self.has_looked.set(found.is_some() && !(must_accept && self.role.accept()));
+        Ok(())
     }
 
     fn is_draining(&self) -> bool {
@@ -349,7 +403,7 @@ impl PoolSocket<'_> {
     }
 }
 
-impl Transport for PoolSocket<'_> {
+impl<R: PoolRole> Transport for PoolSocket<'_, R> {
     fn peer(&self) -> Option<SocketAddr> {
         net::peer(&self.entry.stream)
     }
@@ -402,17 +456,33 @@ impl Transport for PoolSocket<'_> {
                 continue;
             }
             let until = if is_old { None } else { old_at.or(self.silent_until) };
-            self.wait(PollFlags::IN, is_idle, until.map_or(deadline, |until| until.min(deadline)))?;
+            self.wait(PollFlags::IN, is_idle, is_old, until.map_or(deadline, |until| until.min(deadline)))?;
         }
     }
 
     fn write(&mut self, bytes: &[u8], last: bool, deadline: &dyn Fn(usize) -> Instant) -> usize {
-        let wait = |deadline| self.wait(PollFlags::OUT, false, deadline);
-        write_waiting(&self.entry.stream, &self.pool.table.server, bytes, last, deadline, wait)
+        let mut written = 0_usize;
+        let mut until = None;
+        while let Some(rest) = bytes.get(written..).filter(|rest| !rest.is_empty()) {
+            match net::send(&self.entry.stream, rest, last) {
+                Ok(0) => break,
+                Ok(count) => written = written.saturating_add(count),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    let deadline = self.pool.table.server.within(*until.get_or_insert_with(|| deadline(rest.len())));
+                    if Instant::now() >= deadline || self.wait(PollFlags::OUT, false, false, deadline).is_err() {
+                        break;
+                    }
+                }
+                Err(_) => break,
+            }
+        }
+        written
     }
 
     fn others_wait(&self) -> bool {
-        self.pool.lacks_threads() || self.pool.table.must_announce_close(self.entry)
+        let are_left = !self.has_looked.take() && self.role.accept();
+        are_left || self.pool.lacks_threads() || self.pool.table.must_announce_close(self.entry)
     }
 }
 
@@ -508,8 +578,7 @@ mod tests {
         pool.table.server.shutdown.begin(Instant::now());
         let (sender, read) = channel();
         thread::spawn(move || {
-            let (pipe, silent_until, is_silent) = (None, None, false);
-            let mut socket = PoolSocket { entry: &entry, pool: &pool, pipe, silent_until, is_silent };
+            let mut socket = PoolSocket::new(&entry, &pool, &(), None, None);
             let _ = sender.send(socket.read(&mut [0; 16], Phase::Head, Instant::now() + Duration::from_secs(3600)));
         });
         assert!(matches!(read.recv_timeout(Duration::from_secs(60)), Ok(Ok(Read::End))));

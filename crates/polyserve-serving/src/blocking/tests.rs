@@ -46,9 +46,9 @@ impl Fixture {
     fn serve(&self, since: Instant) -> JoinHandle<bool> {
         self.queue(since);
         let pool = Arc::clone(&self.pool);
-        thread::spawn(move || match pool.serve_next(PATIENCE) {
+        thread::spawn(move || match pool.serve_next(PATIENCE, &()).unwrap() {
             Served::Lingering(entry) => pool.take_out(entry).is_some(),
-            Served::Closed | Served::Silent(_) => false,
+            Served::Closed | Served::Silent(..) => false,
         })
     }
 
@@ -65,10 +65,10 @@ impl Fixture {
         client.write_all(GET).unwrap();
         self.queue(Instant::now());
         let pool = Arc::clone(&self.pool);
-        let serving = thread::spawn(move || pool.serve_next(PATIENCE));
+        let serving = thread::spawn(move || pool.serve_next(PATIENCE, &()));
         assert!(head(&mut client).starts_with("HTTP/1.1 200 "));
         let _waiting = self.add_waiting();
-        let Served::Lingering(entry) = serving.join().unwrap() else { panic!("the connection is closed") };
+        let Some(Served::Lingering(entry)) = serving.join().unwrap() else { panic!("the connection is closed") };
         assert!(self.pool.take_last().is_some());
         (client, self.pool.take_out(entry).unwrap())
     }
@@ -180,13 +180,13 @@ fn a_silent_connection_releases_its_thread() {
     let fixture = Fixture::new(|_| {});
     let mut client = fixture.connect();
     fixture.queue(Instant::now());
-    let Served::Silent(entry) = fixture.pool.serve_next(Duration::from_millis(1)) else {
+    let Some(Served::Silent(entry, _)) = fixture.pool.serve_next(Duration::from_millis(1), &()) else {
         panic!("it does not give its thread up")
     };
     client.write_all(GET).unwrap();
     client.shutdown(Shutdown::Write).unwrap();
     fixture.pool.queue(entry, Instant::now());
-    assert!(matches!(fixture.pool.serve_next(PATIENCE), Served::Closed));
+    assert!(matches!(fixture.pool.serve_next(PATIENCE, &()), Some(Served::Closed)));
     assert!(head(&mut client).starts_with("HTTP/1.1 200 "));
     assert!(fixture.pool.table.is_empty());
 }
@@ -218,7 +218,9 @@ fn silent_connections_count_towards_the_limit() {
     let mut silent = Vec::new();
     for _ in 0..2 {
         fixture.queue(Instant::now());
-        let Served::Silent(entry) = fixture.pool.serve_next(Duration::ZERO) else { panic!("it has sent nothing") };
+        let Some(Served::Silent(entry, _)) = fixture.pool.serve_next(Duration::ZERO, &()) else {
+            panic!("it has sent nothing")
+        };
         silent.push(entry);
     }
     let mut third = fixture.listener.accept().unwrap().0;
@@ -229,7 +231,7 @@ fn silent_connections_count_towards_the_limit() {
     is_rejected("one waits, and one is silent");
     clients[0].write_all(b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").unwrap();
     clients[0].shutdown(Shutdown::Write).unwrap();
-    let _ = fixture.pool.serve_next(PATIENCE);
+    let _ = fixture.pool.serve_next(PATIENCE, &());
     assert!(fixture.pool.admit(third).is_ok(), "one is silent");
 }
 
@@ -265,7 +267,7 @@ fn a_connection_that_pipelines_gives_its_thread_up() {
     client.write_all(&GET.repeat(REQUESTS)).unwrap();
     fixture.queue(Instant::now());
     let _waiting = fixture.add_waiting();
-    let Served::Lingering(_entry) = fixture.pool.serve_next(PATIENCE) else { panic!("it lingers") };
+    let Some(Served::Lingering(_entry)) = fixture.pool.serve_next(PATIENCE, &()) else { panic!("it lingers") };
     assert_eq!(fixture.pool.table.server.drained(0).answered, u64::from(MAX_TURN_REQUESTS));
     let last = (0..MAX_TURN_REQUESTS).map(|_| head(&mut client)).last().unwrap();
     assert!(last.contains("Connection: close"), "{last}");

@@ -386,7 +386,7 @@ impl<H: ConnectionHandle> ConnectionTable<H> {
         self.entries().iter().for_each(|entry| entry.handle().shut_down());
     }
 
-    /// Waits on the server's main thread until the table is empty, and shuts those connections down that are open at the
+    /// Waits on the server's main thread until the table is empty and all accept loops have ended, and shuts those connections down that are open at the
     /// shutdown's deadline. Returns the number of connections with a thread that is stuck in the service's code. For the end of a
     /// drain of a server in which a connection holds a thread, after [`wake_idle`](Self::wake_idle).
     ///
@@ -394,21 +394,21 @@ impl<H: ConnectionHandle> ConnectionTable<H> {
     /// after the connections were shut down.
     pub fn finish(&self, mut on_wake: impl FnMut() -> Option<Instant>) -> usize {
         let deadline = self.server.shutdown.deadline().unwrap_or_else(Instant::now);
-        if !self.wait_until_empty(deadline, &mut on_wake) {
+        if !self.wait_until_done(deadline, &mut on_wake) {
             self.shut_down();
-            self.wait_until_empty(deadline + SHUTDOWN_SLACK, &mut on_wake);
+            self.wait_until_done(deadline + SHUTDOWN_SLACK, &mut on_wake);
         }
         self.len()
     }
 
-    /// Waits until the table is empty. Returns false if `deadline` has passed before.
-    fn wait_until_empty(&self, deadline: Instant, on_wake: &mut impl FnMut() -> Option<Instant>) -> bool {
+    /// Waits until the table is empty and all accept loops have ended. Returns false if `deadline` has passed before.
+    fn wait_until_done(&self, deadline: Instant, on_wake: &mut impl FnMut() -> Option<Instant>) -> bool {
         let _ = self.main.set(thread::current());
         loop {
             let wake_at = on_wake().map_or(deadline, |wake_at| wake_at.min(deadline));
             let now = Instant::now();
-            if self.is_empty() || now >= deadline {
-                return self.is_empty();
+            if self.is_done() || now >= deadline {
+                return self.is_done();
             }
             thread::park_timeout(wake_at.saturating_duration_since(now));
         }
@@ -456,6 +456,11 @@ impl<H: ConnectionHandle> ConnectionTable<H> {
                 let _ = net::shutdown(&*listener, Shutdown::Both); // an error: it is shut down
             }
         })));
+    }
+
+    /// Counts an accept loop that goes on accepting during a drain. [`multiplexed`](Self::multiplexed) counts its own.
+    pub fn accept_loop_started(&self) {
+        self.accept_loops.fetch_add(1, Ordering::SeqCst);
     }
 
     /// Counts an accept loop as ended. Its listener is closed.

@@ -37,19 +37,16 @@ use std::io;
 use std::net::TcpStream;
 use std::os::fd::AsFd as _;
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use polyserve_core::sync::lock;
 use polyserve_core::{Drain, Executor, Job, Running, ServerConfig, Shape};
-use polyserve_serving::blocking::{PoolConnections, PooledConnection, Served};
-use polyserve_serving::{Accepted, Bound, ConnectionHandle as _, EVICTION_GRACE, Incoming, SHUTDOWN_SLACK, TableEntry};
+use polyserve_serving::blocking::{PoolConnections, PoolEntry, Served};
+use polyserve_serving::{Accepted, Bound, Incoming, SHUTDOWN_SLACK};
 
 use super::executor_server::{ExecutorServer, ExecutorStrategy};
-use super::silent_connections::SilentConnections;
+use super::silent_connections::{FIRST_BYTE_WAIT, SilentConnections};
 use crate::PoolConfig;
-
-/// The time that a worker waits for the first byte of a connection if no other connection waits for a worker.
-const FIRST_BYTE_WAIT: Duration = Duration::from_millis(1);
 
 /// The server that runs each connection as one job of an executor.
 ///
@@ -102,36 +99,34 @@ impl ExecutorStrategy for Classic {
 struct ClassicState {
     connections: PoolConnections,
     /// The connections that have not sent a byte.
-    silent: SilentConnections<Arc<TableEntry<PooledConnection>>>,
+    silent: SilentConnections,
     /// The connections that have sent their last answers, until the main thread lets them linger. They are in the table until then.
-    lingering: Mutex<Vec<Arc<TableEntry<PooledConnection>>>>,
+    lingering: Mutex<Vec<PoolEntry>>,
 }
 
 impl ClassicState {
     /// Serves the connection that has waited for longest, until it closes or turns out to be silent. A worker's job.
     fn serve_next(&self) {
-        match self.connections.serve_next(FIRST_BYTE_WAIT) {
-            Served::Closed => {}
-            Served::Silent(entry) => {
-                if self.silent.add(Arc::clone(&entry), Instant::now()).is_err() {
-                    self.connections.table.remove(&entry);
-                } else {
-                    self.wake_drain();
-                }
-            }
-            Served::Lingering(entry) => {
+        match self.connections.serve_next(FIRST_BYTE_WAIT, &()) {
+            Some(Served::Closed) | None => {}
+            Some(Served::Silent(entry, since)) => match self.silent.add(Arc::clone(&entry), since) {
+                Ok(is_first) => self.wake_main(is_first),
+                Err(_) => self.connections.table.remove(&entry),
+            },
+            Some(Served::Lingering(entry)) => {
                 let mut lingering = lock(&self.lingering);
                 lingering.push(entry);
-                if lingering.len() == 1 {
-                    self.silent.wake();
-                    self.wake_drain();
-                }
+                self.wake_main(lingering.len() == 1);
             }
         }
     }
 
-    /// In a drain, makes the main thread take the connections that are silent and those that linger.
-    fn wake_drain(&self) {
+    /// Makes the main thread take the connections that are silent and those that linger. Outside a drain, it need be woken for
+    /// the first of them only.
+    fn wake_main(&self, is_first: bool) {
+        if is_first {
+            self.silent.wake();
+        }
         if self.connections.table.server.shutdown.is_begun() {
             self.connections.table.wake_main();
         }
@@ -194,12 +189,7 @@ impl ClassicMainThread {
             match accepted {
                 Accepted::Connection(stream) => self.accept(stream),
                 Accepted::Other => {
-                    for entry in shared.silent.take_ready() {
-                        self.queue(entry);
-                    }
-                    while let Some(entry) = shared.silent.take_older(timeout) {
-                        shared.connections.table.remove(&entry);
-                    }
+                    shared.silent.queue_ready(&shared.connections, |entry| self.queue(entry));
                     self.take_lingering();
                 }
             }
@@ -220,15 +210,9 @@ impl ClassicMainThread {
         let ClassicState { connections, silent, .. } = &*shared;
         if connections.table.is_full() {
             self.take_lingering();
-        }
-        while connections.table.is_full() {
             // Silent connections come first: the others are evicted below.
-            let Some(oldest) = silent.take_older(EVICTION_GRACE) else { break };
-            if oldest.has_input() {
-                self.queue(oldest);
-            } else if let Some(stream) = connections.take_out(oldest) {
-                self.incoming.linger(stream);
-            }
+            let evicted = silent.make_room(connections, |entry| self.queue(entry));
+            evicted.into_iter().for_each(|stream| self.incoming.linger(stream));
         }
         match connections.admit(stream) {
             Ok(entry) => self.queue(entry),
@@ -238,7 +222,7 @@ impl ClassicMainThread {
 
     /// Queues a connection that is new or has sent its first byte. Rejects one connection for each job that the executor
     /// loses during the call. If the executor's queue is full, it loses the job of this connection.
-    fn queue(&mut self, entry: Arc<TableEntry<PooledConnection>>) {
+    fn queue(&mut self, entry: PoolEntry) {
         let connections = &self.shared.connections;
         connections.queue(entry, Instant::now());
         let job = ConnectionJob { shared: Arc::clone(&self.shared), has_run: false };
@@ -263,20 +247,7 @@ impl ClassicMainThread {
         }
         let left = table.finish(|| {
             self.take_lingering();
-            let is_over = table.server.is_over();
-            // A silent connection is served if its first byte has arrived, and closed otherwise.
-            while let Some(entry) = silent.take_older(Duration::ZERO) {
-                match entry.has_input() {
-                    true if !is_over => self.queue(entry),
-                    has_input => {
-                        if has_input {
-                            table.count_cut(&entry);
-                        }
-                        table.remove(&entry);
-                    }
-                }
-            }
-            while is_over && connections.close_next() {}
+            silent.drain(connections, |entry| self.queue(entry));
             self.incoming.sweep()
         });
         let deadline = table.server.shutdown.deadline().unwrap_or_else(Instant::now);

@@ -2,25 +2,30 @@
 //!
 //! ```text
 //!  poll: listener, shutdown, silent connections
-//!    -> take the connection that has waited for longest
-//!       -> drive: recv, service, send, until it closes
-//!          while it stalls: accept, into the queue
+//!    -> accept, into the queue
+//!       -> take the connection that has waited for longest
+//!          -> drive: recv, service, send, until it closes
+//!             while it waits: accept, into the queue
 //!    -> again
 //! ```
 //!
-//! While a connection is served, others wait. If others wait when an answer is written, or waited in the last 100 ms, the
-//! answer says `Connection: close`; an idle connection is closed when others wait. A connection that has not sent a byte does
-//! not hold the server: it is set aside and waits in `poll` with the listener.
+//! It is a pool of one thread ([`PoolConnections`]), which also accepts. A connection goes from accept to close in two files:
+//! this one, and [`serving::blocking`](polyserve_serving::blocking), which reads, calls the service and writes.
+//!
+//! While a connection is served, others wait. If others wait when an answer is written, or several did in the last 100 ms, the
+//! answer says `Connection: close`; a connection that has been idle for 50 ms is closed when others wait. A connection that has not
+//! sent a byte holds the server for a millisecond, and not at all if others wait: it is set aside and waits in `poll` with the
+//! listener.
 //!
 //! A head that stalls holds the server until its timeout. Meanwhile the server accepts, and the time of each connection in
 //! the queue counts towards its head timeout. So heads that stall at the same time end at the same time, and a connection
 //! waits at most one head timeout for them. Each body that stalls holds the server for its own timeout, and so does each
 //! answer that is deferred.
 //!
-//! Invariant: a connection is served only by the worker thread, and only after its first byte has come. The queue and the
-//! silent connections are together at most `max_connections`; others wait in the kernel's backlog.
+//! Invariant: a connection is served only by the worker thread. At most `max_connections` are open, those in the queue and the
+//! silent ones included; others wait in the kernel's backlog.
 //!
-//! Cost: a poll, a read and a write for each request; for a silent connection two more system calls. No contended lock, no
+//! Cost: a poll, a read and a write for each request; for a silent connection three more system calls. No contended lock, no
 //! thread switch.
 //!
 //! Source: the iterative server of W. R. Stevens, *UNIX Network Programming*, volume 1.
@@ -29,31 +34,23 @@
 //! (`servers-close`). *Loses when* connections are kept by several clients, because each of them is closed for the next
 //! one: it answers by far fewer requests than `tokio_tcp` (`servers-kept`). Records: `docs/results/2026-11-25`.
 
-use std::cell::Cell;
-use std::collections::VecDeque;
-use std::io::{self, ErrorKind, PipeReader};
-use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::os::fd::AsFd;
+use std::io;
+use std::net::TcpStream;
+use std::os::fd::{AsFd as _, BorrowedFd};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
-use std::task::Poll;
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use polyserve_core::sync::lock;
 use polyserve_core::{
-    AnswerFuture, ConfigError, Drain, ListenOn, Running, Server, ServerConfig, Service, Shape, Supports, park_until,
-    promise,
+    ConfigError, Drain, ListenOn, Running, Server, ServerConfig, Service, Shape, Supports, park_until,
 };
-use polyserve_serving::blocking::{Read, Transport, drive, write_waiting};
-use polyserve_serving::http1::Phase;
-use polyserve_serving::{
-    ACCEPT_BACKOFF, Backlog, BacklogNext, Bound, CROWDED_AFTER, EVICTION_GRACE, LingeringSet, SHUTDOWN_SLACK,
-    ServerState, ThreadBuffers, bind, drain_backlog, net, wait,
-};
+use polyserve_serving::blocking::{PoolConnections, PoolEntry, PoolRole, Served};
+use polyserve_serving::{ACCEPT_BACKOFF, Bound, EVICTION_GRACE, Incoming, bind, net};
 use rustix::event::PollFlags;
 
-use super::silent_connections::SilentConnections;
+use super::silent_connections::{FIRST_BYTE_WAIT, SilentConnections};
 
 /// The server of one connection at a time.
 ///
@@ -92,392 +89,180 @@ impl Server for Sequential {
 
     fn start(&self, on: ListenOn, service: Arc<dyn Service>) -> io::Result<Running> {
         let Bound { listener, local_addr, server } = bind(on, &self.config, service)?;
-        let wake = server.wake_pipe()?;
-        let server = Arc::new(server);
-        let shared = Arc::new(SequentialState {
-            listener: Mutex::new(Some(listener)),
-            queue: Mutex::default(),
-            current: Mutex::default(),
-            silent: SilentConnections::new()?,
-        });
-        let (completer, end) = promise(());
-        let worker = SequentialWorker {
-            server: Arc::clone(&server),
-            wake,
-            shared: Arc::clone(&shared),
-            last_crowded: Cell::new(None),
-        };
-        let worker = thread::Builder::new().name("sequential".into()).spawn(move || {
-            let _completer = completer; // completes when the thread ends, however it does
-            worker.run();
-        })?;
-        let (shutdown, grace) = (server.shutdown.clone(), self.config.drain_grace);
-        let (counted_server, counted_state) = (Arc::clone(&server), Arc::clone(&shared));
-        let counters = move || counted_server.counters(counted_state.count());
-        Running::start("sequential-main", local_addr, grace, shutdown, counters, move || {
-            supervise(&server, &shared, worker, &mut end.into_future())
-        })
+        let (shutdown, server) = (server.shutdown.clone(), Arc::new(server));
+        let incoming = Mutex::new(Incoming::new(listener, Arc::clone(&server))?);
+        let pool = PoolConnections::new(server, 1);
+        let counters = pool.table.counters();
+        pool.table.accept_loop_started();
+        let shared = Arc::new(SequentialState { incoming, silent: SilentConnections::new()?, pool });
+        let state = Arc::clone(&shared);
+        let worker = thread::Builder::new().name("sequential".into()).spawn(move || state.run())?;
+        let grace = self.config.drain_grace;
+        Running::start("sequential-main", local_addr, grace, shutdown, counters, move || shared.supervise(worker))
     }
 }
 
-/// The sockets that the supervisor must close even if the worker is stuck. Their locks are free while the service runs.
+/// The state that the worker and its supervisor share. The locks are free while the service runs.
 struct SequentialState {
-    listener: Mutex<Option<TcpListener>>,
-    /// The connections that wait to be served, and when they began to wait.
-    queue: Mutex<VecDeque<(TcpStream, Instant)>>,
-    /// The connection that is being served.
-    current: Mutex<Option<Arc<TcpStream>>>,
+    /// The listener, and the connections that linger.
+    incoming: Mutex<Incoming>,
     /// The connections that have not sent a byte.
     silent: SilentConnections,
+    pool: PoolConnections,
+}
+
+/// Notes the end of the worker in its `drop`, so that a panic does not stop the drain.
+struct EndGuard<'a>(&'a SequentialState);
+
+impl Drop for EndGuard<'_> {
+    fn drop(&mut self) {
+        self.0.pool.table.accept_loop_ended();
+    }
 }
 
 impl SequentialState {
-    fn accept(&self) -> io::Result<TcpStream> {
-        match &*lock(&self.listener) {
-            Some(listener) => net::accept(listener),
-            None => Err(ErrorKind::NotConnected.into()),
-        }
-    }
-
-    /// In a drain, accepts what has waited; `None` once the listener is closed.
-    fn accept_waiting(&self, backlog: &mut Backlog) -> Option<BacklogNext> {
-        lock(&self.listener).as_ref().map(|listener| backlog.accept(listener))
-    }
-
-    /// The number of accepted connections that are not closed and do not linger.
-    fn count(&self) -> usize {
-        let waiting = lock(&self.queue).len();
-        waiting + self.silent.len() + usize::from(lock(&self.current).is_some())
-    }
-
-    /// Closes the listener.
-    fn close(&self) {
-        drop(lock(&self.listener).take());
-    }
-
-    /// Cuts the connection that is being served, and those that wait.
-    fn cut(&self, server: &ServerState) {
-        let count_cut = |stream: TcpStream| {
-            let peeked = stream.set_nonblocking(true).and_then(|()| stream.peek(&mut [0]));
-            if peeked.is_ok_and(|count| count > 0) {
-                server.count_cut();
-            }
-        };
-        std::mem::take(&mut *lock(&self.queue)).into_iter().for_each(|(stream, _)| count_cut(stream));
-        if let Some(listener) = lock(&self.listener).take() {
-            drain_backlog(listener, server, count_cut);
-        }
-        if let Some(stream) = &*lock(&self.current) {
-            let _ = stream.shutdown(std::net::Shutdown::Both);
-        }
-    }
-}
-
-/// Waits for the worker's end, and cuts its connection at the shutdown's deadline.
-fn supervise(
-    server: &ServerState,
-    shared: &SequentialState,
-    worker: JoinHandle<()>,
-    end: &mut AnswerFuture<()>,
-) -> Drain {
-    let mut begun = server.shutdown.begun();
-    let mut ended = false;
-    park_until(None, |cx| {
-        ended = Pin::new(&mut *end).poll(cx).is_ready();
-        if ended { Poll::Ready(()) } else { Pin::new(&mut begun).poll(cx) }
-    });
-    let mut ends_by = |deadline| ended || park_until(Some(deadline), |cx| Pin::new(&mut *end).poll(cx)).is_some();
-    let deadline = server.shutdown.deadline().unwrap_or_else(Instant::now);
-    let mut stuck = 0;
-    if !ends_by(deadline) {
-        shared.cut(server);
-        stuck = usize::from(!ends_by(deadline + SHUTDOWN_SLACK));
-    }
-    if stuck == 0
-        && let Err(panic) = worker.join()
-    {
-        std::panic::resume_unwind(panic);
-    }
-    server.drained(stuck)
-}
-
-struct SequentialWorker {
-    server: Arc<ServerState>,
-    wake: PipeReader,
-    shared: Arc<SequentialState>,
-    /// The last time at which others waited for the connection in service.
-    last_crowded: Cell<Option<Instant>>,
-}
-
-/// Connections served in a row before the silent and the lingering ones are checked.
-const MAX_IN_A_ROW: u32 = 16;
-
-impl SequentialWorker {
+    /// Runs on the worker thread until the end of a drain.
     fn run(&self) {
-        let mut buffers = ThreadBuffers::new();
-        let mut lingering = LingeringSet::new(self.server.config.linger_timeout);
-        let mut in_a_row = 0;
-        while !self.server.shutdown.is_begun() {
-            let (listen, deadline) = match self.next() {
-                Ok(Some((stream, since))) => {
-                    self.serve(stream, since, &mut buffers, &mut lingering);
-                    in_a_row += 1;
-                    if in_a_row < MAX_IN_A_ROW || self.shared.silent.len() == 0 && lingering.is_empty() {
-                        continue;
-                    }
-                    (false, Some(Instant::now()))
-                }
-                Ok(None) => (true, None),
-                Err(error) => {
-                    polyserve_core::throttled!(warn, %error, "cannot accept");
-                    (false, Some(Instant::now() + ACCEPT_BACKOFF))
-                }
-            };
-            in_a_row = 0;
-            let deadline = [deadline, lingering.deadline()].into_iter().flatten().min();
-            self.wait_for_input(listen, deadline);
-            lingering.sweep();
-        }
-        self.drain(&mut buffers, &mut lingering);
-    }
-
-    /// Takes the connection that has waited for longest: from the queue, or from the kernel's.
-    fn next(&self) -> io::Result<Option<(TcpStream, Instant)>> {
-        if let Some(waiting) = lock(&self.shared.queue).pop_front() {
-            return Ok(Some(waiting));
-        }
-        loop {
-            match self.shared.accept() {
-                Ok(stream) => return Ok(Some((stream, Instant::now()))),
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(None),
-                Err(error) if net::is_connection_error(&error) => {}
-                Err(error) => return Err(error),
-            }
-        }
-    }
-
-    /// Accepts connections into the queue, up to the limit on connections. At the limit, silent connections are closed for
-    /// them. Returns whether more can be accepted later.
-    fn fill_queue(&self) -> bool {
-        let max = self.server.config.max_connections;
-        loop {
-            let mut queue = lock(&self.shared.queue);
-            if queue.len() + self.shared.silent.len() >= max {
-                match self.shared.silent.take_older(EVICTION_GRACE) {
-                    Some(oldest) if net::has_input(&oldest) => queue.push_back((oldest, Instant::now())),
-                    Some(_) => {} // its client has sent nothing that a reset could overtake
-                    None => return false,
-                }
+        let _end_guard = EndGuard(self);
+        while !self.is_draining() {
+            if self.serve_next() {
                 continue;
             }
-            match self.shared.accept() {
-                Ok(stream) => queue.push_back((stream, Instant::now())),
-                Err(error) if net::is_connection_error(&error) => {}
-                Err(error) => return error.kind() == ErrorKind::WouldBlock,
-            }
-        }
-    }
-
-    /// Queues the silent connections that have sent something. Closes those that have been silent for the first byte's timeout.
-    fn take_silent(&self) {
-        let now = Instant::now();
-        lock(&self.shared.queue).extend(self.shared.silent.take_ready().into_iter().map(|stream| (stream, now)));
-        while self.shared.silent.take_older(self.server.config.first_byte_timeout).is_some() {}
-    }
-
-    /// Serves the connections in the queue and in the backlog, and closes the silent ones.
-    fn drain(&self, buffers: &mut ThreadBuffers, lingering: &mut LingeringSet) {
-        self.take_silent();
-        while let Some(stream) = self.shared.silent.take_older(Duration::ZERO) {
-            self.serve(stream, Instant::now(), buffers, lingering); // a byte may have arrived just now
-        }
-        let mut backlog = Backlog::new(&self.server.config);
-        loop {
-            let queued = lock(&self.shared.queue).pop_front();
-            if let Some((stream, since)) = queued {
-                self.serve(stream, since, buffers, lingering);
-                continue;
-            }
-            match self.shared.accept_waiting(&mut backlog) {
-                Some(BacklogNext::Connection(stream)) => self.serve(stream, Instant::now(), buffers, lingering),
-                Some(BacklogNext::Exhausted) if !self.server.is_over() => thread::park_timeout(ACCEPT_BACKOFF),
-                Some(BacklogNext::Exhausted | BacklogNext::None) | None => break,
-            }
-            lingering.sweep();
-        }
-        self.shared.close();
-        lingering.finish(&self.server);
-    }
-
-    /// Waits for the shutdown, the first byte of a silent connection, or `deadline`. If `listen`, waits for the listener
-    /// too.
-    fn wait_for_input(&self, listen: bool, deadline: Option<Instant>) {
-        let oldest = self.shared.silent.oldest().map(|since| since + self.server.config.first_byte_timeout);
-        let deadline = [deadline, oldest].into_iter().flatten().min();
-        {
-            let guard = listen.then(|| lock(&self.shared.listener));
-            let listener = guard.as_ref().and_then(|guard| guard.as_ref()).map(AsFd::as_fd);
-            let sockets = [self.wake.as_fd(), self.shared.silent.as_fd()].into_iter().chain(listener);
-            if let Err(error) = wait(sockets.map(|fd| (fd, PollFlags::IN)), deadline, &mut Vec::new()) {
+            if let Err(error) = self.wait_for(&[], false, self.silent_deadline()) {
                 polyserve_core::throttled!(warn, %error, "cannot wait for connections");
                 thread::park_timeout(ACCEPT_BACKOFF);
             }
+            self.accept();
         }
-        self.take_silent();
-    }
-
-    /// Serves a connection until it closes. Sets it aside if it has not sent a byte.
-    fn serve(&self, stream: TcpStream, since: Instant, buffers: &mut ThreadBuffers, lingering: &mut LingeringSet) {
-        if net::prepare(&stream).is_err() {
-            return; // the client is gone
-        }
-        let stream = Arc::new(stream);
-        *lock(&self.shared.current) = Some(Arc::clone(&stream));
-        let mut socket = SequentialSocket::new(&stream, self);
-        let linger = drive(&mut socket, &self.server, buffers, since);
-        let is_silent = socket.is_silent;
-        *lock(&self.shared.current) = None;
-        // If the supervisor still has a handle, the shutdown's deadline has passed.
-        let Some(stream) = Arc::into_inner(stream) else { return };
-        if is_silent {
-            if self.shared.silent.len() >= self.server.config.max_connections {
-                match self.shared.silent.take_older(EVICTION_GRACE) {
-                    Some(oldest) if net::has_input(&oldest) => {
-                        lock(&self.shared.queue).push_back((oldest, Instant::now()));
-                    }
-                    Some(oldest) => lingering.add(oldest),
-                    None => return lingering.reject(stream, &self.server),
-                }
-            }
-            let _ = self.shared.silent.add(stream, since); // an error: no memory, and the connection is closed
-        } else if linger {
-            lingering.add(stream);
-        }
-    }
-}
-
-/// The connection that is served. It waits together with the shutdown and the listener and, while it is idle, with the silent
-/// connections.
-struct SequentialSocket<'a> {
-    stream: &'a TcpStream,
-    worker: &'a SequentialWorker,
-    /// Nothing has been read yet.
-    is_new: bool,
-    /// The connection has not sent a byte, and is to be set aside.
-    is_silent: bool,
-    /// Connections that come while this one stalls are accepted into the queue.
-    fills_queue: bool,
-    /// Whether others waited at the last poll; `None` if it is not known for the next answer.
-    others_wait: Cell<Option<bool>>,
-}
-
-/// What a [`SequentialSocket`] waits for, together with its own socket.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Others {
-    /// The listener and the silent connections.
-    All,
-    Listener,
-    None,
-}
-
-/// What became ready during a wait, apart from the connection's own socket.
-struct Ready {
-    others: bool,
-    wake: bool,
-}
-
-impl<'a> SequentialSocket<'a> {
-    fn new(stream: &'a TcpStream, worker: &'a SequentialWorker) -> Self {
-        Self { stream, worker, is_new: true, is_silent: false, fills_queue: true, others_wait: Cell::new(None) }
-    }
-
-    /// Waits until the socket is ready, one of `others` is ready, the shutdown begins, or `deadline` has passed.
-    ///
-    /// `ignores_shutdown`: the shutdown does not end the wait, because it has begun already, or because the call only polls.
-    fn wait(&self, flags: PollFlags, others: Others, ignores_shutdown: bool, deadline: Instant) -> io::Result<Ready> {
-        let wake = (!ignores_shutdown).then(|| self.worker.wake.as_fd());
-        let guard = (others != Others::None).then(|| lock(&self.worker.shared.listener));
-        let listener = guard.as_ref().and_then(|guard| guard.as_ref()).map(AsFd::as_fd);
-        let silent = (others == Others::All).then(|| self.worker.shared.silent.as_fd());
-        let sockets = wake.into_iter().chain(listener).chain(silent).map(|fd| (fd, PollFlags::IN));
-        let mut ready = Vec::with_capacity(4);
-        wait([(self.stream.as_fd(), flags)].into_iter().chain(sockets), Some(deadline), &mut ready)?;
-        let first_other = 1 + usize::from(!ignores_shutdown);
-        let others = ready.get(first_other..).unwrap_or_default().contains(&true);
-        Ok(Ready { others, wake: !ignores_shutdown && ready.get(1) == Some(&true) })
-    }
-}
-
-impl Transport for SequentialSocket<'_> {
-    fn peer(&self) -> Option<SocketAddr> {
-        net::peer(self.stream)
-    }
-
-    fn read(&mut self, buffer: &mut [u8], phase: Phase, deadline: Instant) -> io::Result<Read> {
-        let server = &self.worker.server;
-        let idle = phase.may_close();
-        let mut leave = false;
-        // A client that waited for an answer has sent nothing since, so a read right after the answer would find nothing.
-        let mut waits_first = idle && !self.is_new;
         loop {
-            let draining = server.shutdown.is_begun();
-            if draining || !std::mem::take(&mut waits_first) {
-                match net::receive(self.stream, buffer) {
-                    Ok(0) => return Ok(Read::End),
-                    Ok(count) => {
-                        self.is_new = false;
-                        return Ok(Read::Bytes(count));
+            self.silent.drain(&self.pool, |entry| self.queue(entry));
+            if !self.serve_next() {
+                let Some(stream) = lock(&self.incoming).accept_waiting() else { break };
+                self.admit(stream, &mut lock(&self.incoming));
+            }
+        }
+    }
+
+    fn is_draining(&self) -> bool {
+        self.pool.table.server.shutdown.is_begun()
+    }
+
+    /// When the oldest silent connection may be closed: at the limit for a new connection, and at the timeout of its first byte.
+    fn silent_deadline(&self) -> Option<Instant> {
+        let since = self.silent.oldest()?;
+        let is_young = self.pool.table.is_full() && since.elapsed() < EVICTION_GRACE;
+        Some(since + if is_young { EVICTION_GRACE } else { self.pool.table.server.config.first_byte_timeout })
+    }
+
+    /// Serves the connection that has waited for longest, until it closes or turns out to be silent. Returns false if none waits.
+    fn serve_next(&self) -> bool {
+        match self.pool.serve_next(FIRST_BYTE_WAIT, self) {
+            Some(Served::Closed) => {}
+            Some(Served::Lingering(entry)) => {
+                if let Some(stream) = self.pool.take_out(entry) {
+                    lock(&self.incoming).linger(stream);
+                }
+            }
+            Some(Served::Silent(entry, since)) => {
+                if self.silent.add(Arc::clone(&entry), since).is_err() {
+                    self.pool.table.remove(&entry);
+                }
+            }
+            None => return false,
+        }
+        true
+    }
+
+    fn queue(&self, entry: PoolEntry) {
+        self.pool.queue(entry, Instant::now());
+    }
+
+    fn admit(&self, stream: TcpStream, incoming: &mut Incoming) {
+        match self.pool.admit(stream) {
+            Ok(entry) => self.queue(entry),
+            Err(stream) => incoming.reject(stream),
+        }
+    }
+
+    /// Waits for one of `sockets`, the shutdown, the silent connections and, if there can be room for it, a new connection.
+    fn wait_for(
+        &self,
+        sockets: &[(BorrowedFd<'_>, PollFlags)],
+        is_old: bool,
+        deadline: Option<Instant>,
+    ) -> io::Result<Option<bool>> {
+        let is_old_silent = || self.silent.oldest().is_some_and(|since| since.elapsed() >= EVICTION_GRACE);
+        let accepts = !self.pool.table.is_full() || is_old || is_old_silent();
+        let sockets = sockets.iter().copied().chain([(self.silent.as_fd(), PollFlags::IN)]);
+        let mut ready = Vec::with_capacity(5);
+        let is_due = lock(&self.incoming).wait(sockets, accepts, deadline, &mut ready)?;
+        let must_accept = is_due || ready.last() == Some(&true);
+        Ok((accepts || must_accept).then_some(must_accept))
+    }
+
+    /// Waits for the end of the worker, and cuts its connection at the shutdown's deadline.
+    fn supervise(&self, worker: JoinHandle<()>) -> Drain {
+        let table = &self.pool.table;
+        let mut begun = table.server.shutdown.begun();
+        park_until(None, |cx| Pin::new(&mut begun).poll(cx));
+        table.wake_idle();
+        let stuck = table.finish(|| {
+            let mut incoming = lock(&self.incoming);
+            if table.server.is_over() {
+                // The worker may be stuck.
+                self.silent.drain(&self.pool, drop);
+                while let Some(stream) = incoming.accept_waiting() {
+                    if net::has_input(&stream) {
+                        table.server.count_cut();
                     }
-                    Err(error) if error.kind() == ErrorKind::Interrupted => continue,
-                    Err(error) if error.kind() == ErrorKind::WouldBlock => {}
-                    Err(error) => return Err(error),
-                }
-                // Set only after the socket was found empty, so that bytes that have arrived are served first.
-                self.is_silent = self.is_new && !draining;
-                if self.is_silent || (idle && draining) {
-                    return Ok(Read::Leave);
-                }
-                if leave {
-                    return Ok(Read::Evicted);
-                }
-                if Instant::now() >= deadline {
-                    return Ok(Read::TimedOut);
                 }
             }
-            let others = match idle {
-                true => Others::All,
-                false if self.fills_queue && !draining => Others::Listener,
-                false => Others::None,
-            };
-            let ready = self.wait(PollFlags::IN, others, draining, deadline)?;
-            if ready.wake && !idle {
-                return Ok(Read::Again);
-            }
-            if idle {
-                leave = ready.others || !lock(&self.worker.shared.queue).is_empty();
-                self.others_wait.set(Some(leave));
-            } else if ready.others {
-                self.fills_queue = self.worker.fill_queue();
-            }
+            incoming.sweep()
+        });
+        if stuck == 0
+            && let Err(panic) = worker.join()
+        {
+            std::panic::resume_unwind(panic);
+        }
+        lock(&self.incoming).finish();
+        table.server.drained(stuck)
+    }
+}
+
+/// While the worker waits for its connection, it accepts others into the queue. In a drain it does not.
+impl PoolRole for SequentialState {
+    fn wait(
+        &self,
+        sockets: &[(BorrowedFd<'_>, PollFlags)],
+        is_old: bool,
+        deadline: Instant,
+    ) -> io::Result<Option<bool>> {
+        match self.is_draining() {
+            true => ().wait(sockets, is_old, deadline),
+            false => self.wait_for(sockets, is_old, Some(deadline)),
         }
     }
 
-    fn write(&mut self, bytes: &[u8], last: bool, deadline: &dyn Fn(usize) -> Instant) -> usize {
-        let server = &self.worker.server;
-        let wait = |deadline| self.wait(PollFlags::OUT, Others::None, server.shutdown.is_begun(), deadline).map(drop);
-        write_waiting(self.stream, server, bytes, last, deadline, wait)
-    }
-
-    fn others_wait(&self) -> bool {
-        let now = Instant::now();
-        let last_polled = self.others_wait.take();
-        let waiting_now = !lock(&self.worker.shared.queue).is_empty()
-            || last_polled.unwrap_or_else(|| {
-                self.wait(PollFlags::empty(), Others::All, true, now).is_ok_and(|ready| ready.others)
-            });
-        if waiting_now {
-            self.worker.last_crowded.set(Some(now));
+    fn accept(&self) -> bool {
+        let mut incoming = lock(&self.incoming);
+        incoming.sweep();
+        if self.silent.oldest().is_some() {
+            self.silent.queue_ready(&self.pool, |entry| self.queue(entry));
         }
-        waiting_now || self.worker.last_crowded.get().is_some_and(|at| now - at < CROWDED_AFTER)
+        while !self.is_draining() {
+            if self.pool.table.is_full() {
+                if !incoming.has_waiting() {
+                    return false;
+                }
+                let evicted = self.silent.make_room(&self.pool, |entry| self.queue(entry));
+                evicted.into_iter().for_each(|stream| incoming.linger(stream));
+                if !self.pool.make_room() {
+                    return true;
+                }
+            }
+            let Some(stream) = incoming.try_accept() else { return false };
+            self.admit(stream, &mut incoming);
+        }
+        false
     }
 }

@@ -1,4 +1,4 @@
-//! Connections that have not sent a byte, and wait for it without a thread.
+//! Connections of a pool that have not sent a byte, and wait for it without a thread.
 //!
 //! They are registered with one poller (epoll on Linux). Its descriptor is readable while one of them is ready, so an accept
 //! loop waits for all of them with one entry in its `poll(2)`.
@@ -18,6 +18,8 @@ use std::time::{Duration, Instant};
 use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll, Registry, Token, Waker};
 use polyserve_core::sync::lock;
+use polyserve_serving::blocking::{PoolConnections, PoolEntry};
+use polyserve_serving::{ConnectionHandle as _, EVICTION_GRACE};
 
 /// The token of the waker. Connections are numbered from 0.
 const WAKER: Token = Token(usize::MAX);
@@ -25,9 +27,12 @@ const WAKER: Token = Token(usize::MAX);
 /// Events taken from the system at once.
 const MAX_EVENTS: usize = 256;
 
+/// The time that a thread waits for the first byte of a connection if no other connection waits for a thread.
+pub(super) const FIRST_BYTE_WAIT: Duration = Duration::from_millis(1);
+
 /// A set of connections that have not sent a byte.
 #[derive(Debug)]
-pub(super) struct SilentConnections<C = TcpStream> {
+pub(super) struct SilentConnections<C = PoolEntry> {
     set: Mutex<SilentSet<C>>,
     registry: Registry,
     waker: Waker,
@@ -52,22 +57,20 @@ impl<C: AsFd> SilentConnections<C> {
         Ok(Self { set: Mutex::new(set), registry, waker })
     }
 
-    /// Adds a connection that has been silent since this time. If the set was empty, the accept loop is woken, because it
-    /// has a new deadline.
+    /// Adds a connection that has been silent since this time. Returns whether the set was empty, so that the accept loop has a
+    /// new deadline.
     ///
     /// # Errors
     ///
     /// Returns an error if the system has no memory for it. The connection is closed then.
-    pub(super) fn add(&self, connection: C, since: Instant) -> io::Result<()> {
+    pub(super) fn add(&self, connection: C, since: Instant) -> io::Result<bool> {
         let mut set = lock(&self.set);
         let number = set.next_number;
         self.registry.register(&mut SourceFd(&connection.as_fd().as_raw_fd()), Token(number), Interest::READABLE)?;
         set.next_number += 1;
-        if set.connections.is_empty() {
-            self.wake();
-        }
+        let was_empty = set.connections.is_empty();
         set.connections.insert(number, (connection, since));
-        Ok(())
+        Ok(was_empty)
     }
 
     /// Makes the descriptor readable once.
@@ -99,10 +102,6 @@ impl<C: AsFd> SilentConnections<C> {
         self.remove(&mut set.connections, number)
     }
 
-    pub(super) fn len(&self) -> usize {
-        lock(&self.set).connections.len()
-    }
-
     /// The time since which the oldest connection has been silent.
     pub(super) fn oldest(&self) -> Option<Instant> {
         lock(&self.set).connections.first_key_value().map(|(_, (_, since))| *since)
@@ -112,6 +111,51 @@ impl<C: AsFd> SilentConnections<C> {
         let (connection, _) = connections.remove(&number)?;
         let _ = self.registry.deregister(&mut SourceFd(&connection.as_fd().as_raw_fd())); // an error: it is closed next
         Some(connection)
+    }
+}
+
+impl SilentConnections {
+    /// Passes the connections to `queue` that have sent something, and closes those that have been silent for the timeout of
+    /// the first byte.
+    pub(super) fn queue_ready(&self, pool: &PoolConnections, queue: impl FnMut(PoolEntry)) {
+        self.take_ready().into_iter().for_each(queue);
+        while let Some(entry) = self.take_older(pool.table.server.config.first_byte_timeout) {
+            pool.table.remove(&entry);
+        }
+    }
+
+    /// At the limit on connections, evicts those that have been silent for longest, until there is room. Passes those to `queue`
+    /// that have sent something meanwhile. Returns the others, which must linger.
+    pub(super) fn make_room(&self, pool: &PoolConnections, mut queue: impl FnMut(PoolEntry)) -> Vec<TcpStream> {
+        let mut evicted = Vec::new();
+        while pool.table.is_full()
+            && let Some(oldest) = self.take_older(EVICTION_GRACE)
+        {
+            if oldest.has_input() {
+                queue(oldest);
+            } else {
+                evicted.extend(pool.take_out(oldest));
+            }
+        }
+        evicted
+    }
+
+    /// In a drain, passes the connections to `queue` whose first byte has arrived, and closes the others. Past the shutdown's
+    /// deadline, closes all of them and those that wait for a thread, and counts their requests as cut.
+    pub(super) fn drain(&self, pool: &PoolConnections, mut queue: impl FnMut(PoolEntry)) {
+        let is_over = pool.table.server.is_over();
+        while let Some(entry) = self.take_older(Duration::ZERO) {
+            match entry.has_input() {
+                true if !is_over => queue(entry),
+                has_input => {
+                    if has_input {
+                        pool.table.count_cut(&entry);
+                    }
+                    pool.table.remove(&entry);
+                }
+            }
+        }
+        while is_over && pool.close_next() {}
     }
 }
 
@@ -130,7 +174,7 @@ mod tests {
     use polyserve_serving::wait;
     use rustix::event::PollFlags;
 
-    fn is_readable(silent: &SilentConnections) -> bool {
+    fn is_readable(silent: &SilentConnections<TcpStream>) -> bool {
         let mut ready = Vec::new();
         wait([(silent.as_fd(), PollFlags::IN)], Some(Instant::now()), &mut ready).unwrap();
         ready == [true]
@@ -144,9 +188,11 @@ mod tests {
         let mut clients = Vec::new();
         for _ in 0..600 {
             clients.push(TcpStream::connect(listener.local_addr().unwrap()).unwrap());
-            silent.add(listener.accept().unwrap().0, Instant::now()).unwrap();
+            let was_empty = silent.add(listener.accept().unwrap().0, Instant::now()).unwrap();
+            assert_eq!(was_empty, clients.len() == 1);
         }
-        assert!(is_readable(&silent), "the first one wakes the accept loop, which has a new deadline");
+        silent.wake();
+        assert!(is_readable(&silent), "an accept loop that waits has a new deadline");
         assert!(silent.take_ready().is_empty() && !is_readable(&silent));
         clients[7].write_all(b"G").unwrap();
         assert!(is_readable(&silent));
