@@ -59,6 +59,12 @@ impl<'a> Turn<'a> {
         let (others_wait, is_evicted, queued_since) = (false, false, None);
         Self { server, buffers, others_wait, is_evicted, queued_since, is_draining, clock: Instant::now }
     }
+
+    /// Whether the connection is to close for another one.
+    #[inline]
+    fn must_give_way(&self) -> bool {
+        self.others_wait || self.is_evicted
+    }
 }
 
 /// A turn is over after this number of reads. The session bounds the requests of a turn, and this the bytes of bodies.
@@ -200,7 +206,7 @@ impl Connection {
                 Want::Answer => return Step::Await,
                 Want::Read(_) => return self.read(turn),
                 Want::Write => {
-                    turn.buffers.refresh_closing(server, turn.others_wait || turn.is_evicted);
+                    turn.buffers.refresh(server, turn.must_give_way());
                     self.want = self.session.resume(&mut server.env.turn(&mut turn.buffers.scratch));
                 }
             }
@@ -236,8 +242,8 @@ impl Connection {
             self.is_cut |= self.want != Want::Read(Phase::Skip); // a body that is skipped belongs to a request that is answered
             return self.on_error(turn);
         }
-        let closes_soon = turn.others_wait || turn.is_evicted;
-        self.want = turn.buffers.receive(count, &mut self.session, turn.server, closes_soon);
+        let others_wait = turn.must_give_way();
+        self.want = turn.buffers.receive(count, &mut self.session, turn.server, others_wait);
         self.advance(turn)
     }
 
@@ -356,9 +362,9 @@ impl Connection {
 
     /// The connection is refused with a 503. To be called between requests only.
     pub fn reject(&mut self, turn: &mut Turn<'_>) -> Step {
-        turn.buffers.refresh(turn.server);
+        turn.buffers.refresh(turn.server, false);
         self.want = self.session.reject(&mut turn.server.env.turn(&mut turn.buffers.scratch));
-        self.next(turn)
+        self.advance(turn)
     }
 
     /// Waits. If the deadline has passed, the socket is tried once more, and then the wait has timed out.
@@ -417,9 +423,9 @@ impl Connection {
         if reads_too_slowly || turn.server.is_over() {
             return self.on_error(turn);
         }
-        turn.buffers.refresh(turn.server);
+        turn.buffers.refresh(turn.server, false);
         self.want = self.session.time_out(&mut turn.server.env.turn(&mut turn.buffers.scratch));
-        self.next(turn)
+        self.advance(turn)
     }
 
     /// Drops the request and the output. After the deadline of a shutdown, the request is cut.

@@ -75,15 +75,10 @@ impl ThreadBuffers {
         self.scratch.begin_thread_turn(SystemTime::now);
     }
 
-    /// Sets the time for the `Date` header. Answers carry `Connection: close` while the server is draining. To be
-    /// called before each batch of [`Session::resume`], [`Session::time_out`] and [`Session::reject`].
-    pub fn refresh(&mut self, server: &ServerState) {
-        self.refresh_closing(server, false);
-    }
-
-    /// Like [`refresh`](Self::refresh), but the session also closes soon if `others_wait`: other connections wait for
-    /// this thread. See [`Scratch::set_others_wait`].
-    pub fn refresh_closing(&mut self, server: &ServerState, others_wait: bool) {
+    /// Sets the time for the `Date` header, and whether answers carry `Connection: close`: while the server is draining, and if
+    /// `others_wait`, see [`Scratch::set_others_wait`]. To be called before each batch of [`Session::resume`],
+    /// [`Session::time_out`] and [`Session::reject`].
+    pub fn refresh(&mut self, server: &ServerState, others_wait: bool) {
         let draining = server.shutdown.is_begun();
         self.scratch.refresh(SystemTime::now(), draining);
         // A drain answers every request that has begun.
@@ -91,9 +86,9 @@ impl ThreadBuffers {
     }
 
     /// Passes the first `count` bytes of [`input`](Self::input), which a read has filled, to `session`, with
-    /// `others_wait` as in [`refresh_closing`](Self::refresh_closing).
+    /// `others_wait` as in [`refresh`](Self::refresh).
     pub fn receive(&mut self, count: usize, session: &mut Session, server: &ServerState, others_wait: bool) -> Want {
-        self.refresh_closing(server, others_wait);
+        self.refresh(server, others_wait);
         let bytes = self.input.get(..count).unwrap_or_default();
         let want = session.receive(bytes, &mut server.env.turn(&mut self.scratch));
         if count == self.input.len() && count < LARGE_INPUT {

@@ -73,7 +73,7 @@ pub struct Scratch {
     pub(super) ends: Vec<usize>,
     pub(super) body: Vec<u8>,
     pub(super) date: Date,
-    pub(super) closing: bool,
+    pub(super) draining: bool,
     pub(super) others_wait: bool,
     /// `None` if the work of one connection is not limited.
     turn: Option<TurnBudget>,
@@ -89,7 +89,7 @@ impl Scratch {
             ends: Vec::new(),
             body: Vec::new(),
             date: Date::new(SystemTime::now()),
-            closing: false,
+            draining: false,
             others_wait: false,
             turn: None,
             memory: None,
@@ -100,12 +100,12 @@ impl Scratch {
     /// before [`Session::receive`](super::Session::receive), [`resume`](super::Session::resume) or
     /// [`time_out`](super::Session::time_out).
     ///
-    /// If `closing`, the session closes after the last request of which bytes have arrived: the answer to that request
+    /// If `draining`, the session closes after the last request of which bytes have arrived: the answer to that request
     /// carries `Connection: close`, and the session's next step is [`Want::Close`](super::Want::Close). An idle session
     /// does not close by itself: closing it is the server's decision.
-    pub fn refresh(&mut self, now: SystemTime, closing: bool) {
+    pub fn refresh(&mut self, now: SystemTime, draining: bool) {
         self.date.refresh(now);
-        self.closing = closing;
+        self.draining = draining;
         self.others_wait = false;
         if let Some(turn) = &mut self.turn {
             turn.note_time(now);

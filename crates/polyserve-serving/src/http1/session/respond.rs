@@ -24,7 +24,7 @@ const HEAD_ROOM: usize = 1024;
 
 impl Session {
     pub(super) fn call(&mut self, parsed: &Parsed<'_>, body: &[u8], following: Following, turn: &mut SessionTurn<'_>) {
-        let request = Request::new(parsed.head, body).with_peer(self.peer).with_draining(turn.scratch.closing);
+        let request = Request::new(parsed.head, body).with_peer(self.peer).with_draining(turn.scratch.draining);
         let context = answer_context(parsed);
         if context.method.is_some_and(|method| !turn.env.memory.admits(method)) {
             return self.finish(context, &out_of_memory_reply(), following, turn);
@@ -77,7 +77,7 @@ impl Session {
         let is_last = self.requests >= turn.env.requests_per_connection;
         let close = !context.keep_alive
             || is_last
-            || (turn.scratch.closing && following == Following::Nothing)
+            || (turn.scratch.draining && following == Following::Nothing)
             || (turn.scratch.others_wait && self.gives_way(reply, following, turn));
         turn.scratch.set_memory(&turn.env.memory);
         if self.lacks_memory(context, reply, turn) {
