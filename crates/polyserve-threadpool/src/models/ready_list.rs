@@ -8,20 +8,16 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering as Std};
+use std::time::Duration;
 
 use polyserve_core::sync::model::{Bounds, check};
 use polyserve_core::sync::{Condvar, Mutex, MutexGuard, lock, thread};
 
 use self::ready_list::{Actions, Next, ReadyEntry, ReadyList, SupervisorAction};
-use self::timing::DispatchPolicy;
 
 #[expect(dead_code, reason = "the model has no shared executor, no lost jobs and no timeouts")]
 #[path = "../servers/pool_server/ready_list.rs"]
 mod ready_list;
-
-#[expect(dead_code, reason = "the model needs no clock")]
-#[path = "../servers/pool_server/timing.rs"]
-mod timing;
 
 /// A value that threads wait for.
 #[derive(Default)]
@@ -84,7 +80,6 @@ enum ServiceModel {
 
 struct ModelServer {
     ready: ReadyList,
-    policy: DispatchPolicy,
     service: ServiceModel,
     poll: Watched<Arrived>,
     alert: Watched<Alert>,
@@ -97,10 +92,11 @@ struct ModelServer {
 }
 
 impl ModelServer {
-    fn new(workers: usize, policy: DispatchPolicy, service: ServiceModel) -> Arc<Self> {
+    fn new(workers: usize, turns: Turns, service: ServiceModel) -> Arc<Self> {
+        let ready = ReadyList::new(workers, 1, 2, false);
+        (0..turns as usize).for_each(|_| ready.note_turn(Duration::MAX));
         Arc::new(Self {
-            ready: ReadyList::new(workers, 1, 2, false),
-            policy,
+            ready,
             service,
             poll: Watched::default(),
             alert: Watched::default(),
@@ -171,15 +167,15 @@ impl ModelServer {
 
     /// Models `PoolServerState::work`.
     fn work(&self) {
-        let (mut next, mut actions) = self.ready.begin(self.policy);
+        let (mut next, mut actions) = self.ready.begin();
         loop {
             self.carry_out(actions);
             (next, actions) = match next {
                 Next::End => return,
-                Next::Poll { wait } => self.poll(wait, |batch| self.ready.polled(batch, self.policy)),
+                Next::Poll { wait } => self.poll(wait, |batch| self.ready.polled(batch)),
                 Next::Run(id) => {
                     self.serve(id);
-                    self.ready.next(false, self.policy)
+                    self.ready.next(false)
                 }
             };
         }
@@ -207,7 +203,7 @@ impl ModelServer {
             if draining {
                 self.ready.drain();
             }
-            let (action, actions) = self.ready.supervise(Some(&mut last), self.policy);
+            let (action, actions) = self.ready.supervise(Some(&mut last));
             self.carry_out(actions);
             match action {
                 SupervisorAction::Poll { .. } => {
@@ -221,7 +217,7 @@ impl ModelServer {
                         alert.polls = true;
                         std::mem::take(&mut alert.alerted)
                     });
-                    let actions = self.poll(!draining && !alerted, |batch| self.ready.dispatch(batch, self.policy));
+                    let actions = self.poll(!draining && !alerted, |batch| self.ready.dispatch(batch));
                     self.alert.change(|alert| alert.polls = false);
                     self.carry_out(actions);
                 }
@@ -244,8 +240,8 @@ impl ModelServer {
 
 /// Serves connections 0 and 1, and drains. If `from_idle`, connection 2 was served before, and the supervisor sleeps or
 /// polls when the two come.
-fn serves_both(workers: usize, policy: DispatchPolicy, service: ServiceModel, from_idle: bool) {
-    let server = ModelServer::new(workers, policy, service);
+fn serves_both(workers: usize, turns: Turns, service: ServiceModel, from_idle: bool) {
+    let server = ModelServer::new(workers, turns, service);
     let run = |run: fn(&ModelServer)| {
         let server = Arc::clone(&server);
         thread::spawn(move || run(&server))
@@ -266,17 +262,20 @@ fn serves_both(workers: usize, policy: DispatchPolicy, service: ServiceModel, fr
     assert_eq!(*lock(&server.served.value), [1, 1, usize::from(from_idle)], "how often each connection was served");
 }
 
-/// The workers share the load as they do while the service is quick.
-const QUICK: DispatchPolicy = DispatchPolicy { dispatch: false, help_beyond: 100 };
-
-/// Each connection is a job of its own.
-const SLOW: DispatchPolicy = DispatchPolicy { dispatch: true, help_beyond: 0 };
+/// The number of slow turns before the model begins.
+#[derive(Clone, Copy)]
+enum Turns {
+    /// The workers share the load as they do while the service is quick.
+    Quick = 0,
+    /// Each connection is a job of its own.
+    Slow = 2,
+}
 
 #[test]
 fn a_worker_that_polls_is_woken() {
     for from_idle in [false, true] {
         check("pool_server: a worker that polls", Bounds::new(1, 3), move || {
-            serves_both(1, QUICK, ServiceModel::Quick, from_idle);
+            serves_both(1, Turns::Quick, ServiceModel::Quick, from_idle);
         });
     }
 }
@@ -284,24 +283,24 @@ fn a_worker_that_polls_is_woken() {
 #[test]
 fn the_supervisor_that_polls_is_woken() {
     check("pool_server: a supervisor that polls", Bounds::new(1, 3), || {
-        serves_both(1, SLOW, ServiceModel::Quick, false)
+        serves_both(1, Turns::Slow, ServiceModel::Quick, false)
     });
 }
 
 #[test]
 fn a_blocked_worker_does_not_keep_the_others_asleep() {
-    for (policy, from_idle, short) in [(QUICK, false, 1), (SLOW, false, 0), (QUICK, true, 0)] {
+    for (turns, from_idle, short) in [(Turns::Quick, false, 1), (Turns::Slow, false, 0), (Turns::Quick, true, 0)] {
         check("pool_server: a blocked worker", Bounds::new(short, 2), move || {
-            serves_both(2, policy, ServiceModel::Blocks, from_idle);
+            serves_both(2, turns, ServiceModel::Blocks, from_idle);
         });
     }
 }
 
 #[test]
 fn a_worker_that_waits_for_an_answer_leaves_its_work_to_others() {
-    for (policy, from_idle, short) in [(QUICK, false, 1), (SLOW, false, 0), (QUICK, true, 0)] {
+    for (turns, from_idle, short) in [(Turns::Quick, false, 1), (Turns::Slow, false, 0), (Turns::Quick, true, 0)] {
         check("pool_server: a worker that waits for an answer", Bounds::new(short, 2), move || {
-            serves_both(2, policy, ServiceModel::Defers, from_idle);
+            serves_both(2, turns, ServiceModel::Defers, from_idle);
         });
     }
 }

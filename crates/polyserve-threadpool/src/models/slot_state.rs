@@ -9,7 +9,7 @@ use polyserve_core::sync::atomic::{AtomicUsize, Ordering};
 use polyserve_core::sync::model::{Bounds, check};
 use polyserve_core::sync::thread;
 
-use self::slot_state::{Event, LINGERING, PARKED, QUEUED, RUNNING, SlotState};
+use self::slot_state::{PARKED, QUEUED, RUNNING, SlotState};
 
 #[path = "../servers/pool_server/slot_state.rs"]
 mod slot_state;
@@ -57,19 +57,20 @@ impl ModelConnection {
         assert!(self.runs.swap(false, Std::SeqCst));
     }
 
-    fn check_rest(&self, read: usize, state: u8) {
-        assert_eq!((self.read.load(Ordering::Relaxed), self.state.get()), (read, state));
+    /// At the end it is parked, and all bytes are read.
+    fn check_rest(&self, bytes: usize) {
+        assert_eq!((self.read.load(Ordering::Relaxed), self.state.get()), (bytes, PARKED));
     }
 
-    /// Models a turn: `run` and `settle` of `PoolServerState`. `rest_state` is the state that the session asks for.
-    /// After `turn` events in a row the connection is queued again. Returns whether it was queued.
-    fn run(&self, rest_state: u8, turn: usize) -> bool {
+    /// Models a turn: `run` and `settle` of `PoolServerState`. After `turn` events in a row the connection is queued again. Returns
+    /// whether it was queued.
+    fn run(&self, turn: usize) -> bool {
         if !self.state.advance(QUEUED, RUNNING) {
             return false;
         }
         for wake_ups in 0.. {
             self.serve();
-            if self.state.leave_running(rest_state) {
+            if self.state.leave_running(PARKED) {
                 return false;
             }
             if wake_ups == turn {
@@ -80,8 +81,8 @@ impl ModelConnection {
         unreachable!("it rests, or yields")
     }
 
-    fn run_all(&self, rest_state: u8, turn: usize) {
-        while self.run(rest_state, turn) {}
+    fn run_all(&self, turn: usize) {
+        while self.run(turn) {}
     }
 }
 
@@ -92,45 +93,20 @@ fn no_event_is_lost() {
         check(&format!("pool_server: bytes against a park, a turn of {turn}"), Bounds::new(3, 6), move || {
             let connection = ModelConnection::queued();
             let served = Arc::clone(&connection);
-            let worker = thread::spawn(move || served.run_all(PARKED, turn));
+            let worker = thread::spawn(move || served.run_all(turn));
             let mut jobs = Vec::new();
             for _ in 0..2 {
                 connection.arrive();
-                if connection.state.event() == Event::Ready {
+                if connection.state.event() {
                     let served = Arc::clone(&connection);
-                    jobs.push(thread::spawn(move || served.run_all(PARKED, turn)));
+                    jobs.push(thread::spawn(move || served.run_all(turn)));
                 }
             }
             worker.join().unwrap();
             jobs.into_iter().for_each(|job| job.join().unwrap());
-            connection.check_rest(2, PARKED);
+            connection.check_rest(2);
         });
     }
-}
-
-/// Bytes arrive as a connection begins to linger. The worker discards them, or the poller does.
-#[test]
-fn what_comes_as_it_lingers_is_thrown_away() {
-    check("pool_server: bytes against lingering", Bounds::new(3, 6), || {
-        let connection = ModelConnection::queued();
-        let served = Arc::clone(&connection);
-        let worker = thread::spawn(move || served.run_all(LINGERING, usize::MAX));
-        for _ in 0..2 {
-            connection.arrive();
-            match connection.state.event() {
-                Event::Ready => panic!("nothing parks it"),
-                Event::Nothing => {}
-                Event::Discard => {
-                    // Models `PoolServerState::take`.
-                    assert!(connection.state.advance(LINGERING, RUNNING));
-                    connection.serve();
-                    assert!(connection.state.advance(RUNNING, LINGERING));
-                }
-            }
-        }
-        worker.join().unwrap();
-        connection.check_rest(2, LINGERING);
-    });
 }
 
 /// The supervisor checks a timeout while a worker polls. If an event comes while the supervisor owns the connection, the
@@ -141,26 +117,26 @@ fn a_timeout_takes_only_what_is_parked() {
         check("pool_server: a timeout against a park and an event", Bounds::new(3, 6), move || {
             let connection = ModelConnection::queued();
             let served = Arc::clone(&connection);
-            let worker = thread::spawn(move || served.run_all(PARKED, 2));
+            let worker = thread::spawn(move || served.run_all(2));
             let timed = Arc::clone(&connection);
             let supervisor = thread::spawn(move || {
                 // Models `PoolServerState::take`.
                 if timed.state.advance(from, RUNNING) {
                     timed.serve();
-                    if !timed.state.advance(RUNNING, from) {
+                    if !timed.state.leave_running(PARKED) {
                         timed.state.requeue();
                     }
                     // What is queued now is in the ready list.
-                    timed.run_all(PARKED, 2);
+                    timed.run_all(2);
                 }
             });
             connection.arrive();
-            if connection.state.event() == Event::Ready {
-                connection.run_all(PARKED, 2);
+            if connection.state.event() {
+                connection.run_all(2);
             }
             worker.join().unwrap();
             supervisor.join().unwrap();
-            connection.check_rest(1, PARKED);
+            connection.check_rest(1);
         });
     }
 }

@@ -1,22 +1,21 @@
-//! A connection and its turns: the driver of a [`Connection`](polyserve_serving::Connection), which decides what is done next.
+//! A connection and its turns: the driver of a [`Connection`], which decides what is done next.
 //!
 //! A turn ends if the connection has to wait, or after a bounded amount of work: at the end of the connection's own turn, and,
 //! while other connections wait, before a second deferred answer.
 
-use std::io::{self, ErrorKind, Read as _};
+use std::io::{self, ErrorKind};
+use std::net::{Shutdown, TcpStream};
 use std::os::fd::AsRawFd as _;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use mio::net::TcpStream;
 use mio::unix::SourceFd;
 use mio::{Interest, Registry, Token};
-use polyserve_serving::http1::Session;
-use polyserve_serving::net;
-use polyserve_serving::{Connection, HasSent, IdleSince, ServerState, Step, ThreadBuffers, Turn, WaitFor, WaitOutcome};
-use rustix::io::Errno;
+use polyserve_serving::{
+    Connection, HasSent, IdleSince, Step, ThreadBuffers, Turn, TurnEnd, WaitOutcome, net, with_buffers,
+};
 
-use super::slots::Slot;
+use super::slots::{Clock, Slot};
 use super::worker::PoolServerState;
 
 /// The part of a connection that only its owner uses.
@@ -24,192 +23,132 @@ use super::worker::PoolServerState;
 pub(super) struct PoolConnection {
     pub(super) stream: Arc<TcpStream>,
     pub(super) connection: Connection,
-    /// It is registered with the poller.
-    is_registered: bool,
-    /// It is registered for writing too.
-    is_registered_for_writing: bool,
-    /// It waits for the client to read.
-    pub(super) is_writing: bool,
-    /// The deadline of its wait, in milliseconds since the server's start.
-    pub(super) deadline: u64,
-}
-
-/// What happens to a connection after a turn.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum TurnResult {
-    /// It waits for bytes, or to be written to.
-    Park,
-    /// Its turn is over, and it has more to do.
-    Yield,
-    /// It is closed.
-    Close {
-        /// Whether it is read from for a while, so that the client sees the last answer.
-        linger: bool,
-    },
+    /// What the poller watches the socket for.
+    watched_for: Option<Interest>,
 }
 
 impl PoolConnection {
-    /// A connection that was just accepted.
-    pub(super) fn new(stream: Arc<TcpStream>) -> Self {
-        let connection = Connection::new(Session::from_peer(net::peer(&*stream)));
-        Self {
-            stream,
-            connection,
-            is_registered: false,
-            is_registered_for_writing: false,
-            is_writing: false,
-            deadline: u64::MAX,
-        }
+    pub(super) fn new(stream: Arc<TcpStream>, connection: Connection) -> Self {
+        Self { stream, connection, watched_for: None }
     }
 
-    /// Whether bytes, or the end, can be read.
-    pub(super) fn has_input(&self) -> bool {
-        !self.stream.peek(&mut [0]).is_err_and(|error| error.kind() == ErrorKind::WouldBlock)
+    /// Whether the connection waits for its client to read.
+    pub(super) fn is_writing(&self) -> bool {
+        !self.connection.is_new_output()
+    }
+
+    /// Whether the deadline of its wait holds while it is queued too: it waits for its client to read, or lingers.
+    pub(super) fn keeps_deadline(&self) -> bool {
+        self.is_writing() || self.connection.is_lingering()
     }
 
     /// The time since which every request that has begun is answered. `None` if one is not.
-    pub(super) fn idle_since(&self, shared: &PoolServerState) -> Option<IdleSince> {
+    pub(super) fn idle_since(&self, clock: &Clock) -> Option<IdleSince> {
         let HasSent(has_sent) = self.connection.idle()?;
-        Some(IdleSince::new(shared.clock.millis_at(self.connection.waiting_since()), has_sent))
+        Some(IdleSince::new(clock.millis_at(self.connection.waiting_since()), has_sent))
     }
 
     /// Serves one turn.
-    pub(super) fn serve(&mut self, shared: &PoolServerState, slot: &Slot, buffers: &mut ThreadBuffers) -> TurnResult {
+    pub(super) fn serve(&mut self, shared: &PoolServerState, slot: &Slot, buffers: &mut ThreadBuffers) -> TurnEnd {
         buffers.begin_turn();
         let queued_since = shared.clock.instant(slot.queued_at.load(Ordering::Relaxed));
         let mut turn = Turn { queued_since, ..Turn::new(&shared.server, buffers) };
+        let step = self.connection.begin_turn(&mut turn);
+        self.carry_out(step, &mut turn, shared, slot)
+    }
+
+    /// Ends the connection with a last answer, or without one, as `end` decides. Does not call the service.
+    pub(super) fn end(
+        &mut self,
+        shared: &PoolServerState,
+        slot: &Slot,
+        end: fn(&mut Connection, &mut Turn<'_>) -> Step,
+    ) -> TurnEnd {
+        with_buffers(|buffers| {
+            let mut turn = Turn::new(&shared.server, buffers);
+            let step = end(&mut self.connection, &mut turn);
+            self.carry_out(step, &mut turn, shared, slot)
+        })
+    }
+
+    /// Carries `step` out, and the steps that follow it, to the end of the turn.
+    #[inline]
+    fn carry_out(&mut self, mut step: Step, turn: &mut Turn<'_>, shared: &PoolServerState, slot: &Slot) -> TurnEnd {
+        let Self { stream, connection, .. } = self;
         let (mut is_empty, mut deferred_answers) = (false, 0);
-        self.is_writing = false;
-        let mut step = self.connection.begin_turn(&mut turn);
         loop {
             step = match step {
                 // A read that did not fill the buffer has emptied the socket. Later bytes cause an event. Only the client's end
                 // may have been reported together with the bytes that were read.
                 Step::Read { past_report: false } if is_empty && !slot.ended.load(Ordering::Relaxed) => {
-                    self.connection.on_empty(&mut turn)
+                    connection.on_empty(turn)
                 }
-                Step::Read { .. } => match (&*self.stream).read(&mut turn.buffers.input) {
-                    Ok(0) => self.connection.on_end(&mut turn),
+                Step::Read { .. } => match net::receive(&**stream, &mut turn.buffers.input) {
+                    Ok(0) => connection.on_end(turn),
                     Ok(count) => {
                         is_empty = count < turn.buffers.input.len();
-                        self.connection.on_bytes(&mut turn, count)
+                        connection.on_bytes(turn, count)
                     }
                     Err(error) if error.kind() == ErrorKind::Interrupted => step,
-                    Err(error) if error.kind() == ErrorKind::WouldBlock => self.connection.on_empty(&mut turn),
-                    Err(_) => self.connection.on_error(&mut turn),
+                    Err(error) if error.kind() == ErrorKind::WouldBlock => connection.on_empty(turn),
+                    Err(_) => connection.on_error(turn),
                 },
-                Step::Await if deferred_answers > 0 && !shared.ready.is_empty() => return TurnResult::Yield,
+                Step::Write { last, .. } => match net::send(&**stream, connection.output(turn.buffers), last) {
+                    Ok(count) if count > 0 => connection.on_written(turn, count),
+                    Err(error) if error.kind() == ErrorKind::Interrupted => step,
+                    Err(error) if error.kind() == ErrorKind::WouldBlock => connection.on_blocked(turn),
+                    _ => connection.on_error(turn),
+                },
+                Step::Await if deferred_answers > 0 && !shared.ready.is_empty() => return TurnEnd::Yield,
                 Step::Await => {
                     deferred_answers += 1;
-                    match shared.wait_for_answer(&mut self.connection) {
-                        WaitOutcome::Here => self.connection.on_answer(&mut turn),
-                        WaitOutcome::TimedOut => self.connection.on_deadline(&mut turn),
-                        WaitOutcome::Cut => self.connection.on_error(&mut turn),
+                    match shared.wait_for_answer(connection) {
+                        WaitOutcome::Here => connection.on_answer(turn),
+                        WaitOutcome::TimedOut => connection.on_deadline(turn),
+                        WaitOutcome::Cut => connection.on_error(turn),
                     }
                 }
-                Step::Wait(reason) => {
-                    self.deadline = shared.clock.millis_at(self.connection.deadline());
-                    self.is_writing = reason == WaitFor::Room;
-                    return TurnResult::Park;
+                Step::Linger if stream.shutdown(Shutdown::Write).is_ok() && shared.slots.begin_linger(slot) => {
+                    connection.on_lingering(turn)
                 }
-                Step::Yield => return TurnResult::Yield,
-                Step::Write { .. } | Step::Linger | Step::Close => match self.write(&mut turn, step) {
-                    Ok(next) => next,
-                    Err(result) => return result,
-                },
-            }
+                Step::Wait(_) => return TurnEnd::Wait,
+                Step::Yield => return TurnEnd::Yield,
+                Step::Linger | Step::Close => return TurnEnd::Close,
+            };
         }
     }
 
-    /// Writes, or closes. Returns the next step, or the result of the turn.
-    fn write(&mut self, turn: &mut Turn<'_>, step: Step) -> Result<Step, TurnResult> {
-        Ok(match step {
-            Step::Write { last, .. } => match write(&self.stream, self.connection.output(turn.buffers), last) {
-                Ok(0) => self.connection.on_blocked(turn),
-                Ok(count) => self.connection.on_written(turn, count),
-                Err(_) => self.connection.on_error(turn),
-            },
-            Step::Linger => return Err(TurnResult::Close { linger: true }),
-            Step::Close => return Err(TurnResult::Close { linger: false }),
-            Step::Read { .. } | Step::Await | Step::Wait(_) | Step::Yield => return Err(TurnResult::Yield),
+    /// Ends a write that has lasted too long, if the socket takes no bytes. Otherwise its client has read while this process was
+    /// stopped, and a worker goes on. Does not call the service.
+    pub(super) fn end_write(&mut self, shared: &PoolServerState) -> TurnEnd {
+        with_buffers(|buffers| {
+            let mut turn = Turn::new(&shared.server, buffers);
+            while self.is_writing() {
+                match net::send(&*self.stream, self.connection.output(turn.buffers), false) {
+                    Ok(count) if count > 0 => self.connection.note_written(&mut turn, count),
+                    Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                    _ => {
+                        let _ = self.connection.on_error(&mut turn);
+                        return TurnEnd::Close;
+                    }
+                }
+            }
+            TurnEnd::Yield
         })
     }
 
-    /// Registers the connection with the poller, if it is not registered yet. `writing`: for writing too.
-    pub(super) fn register(&mut self, registry: &Registry, token: Token, writing: bool) -> io::Result<()> {
-        let fd = self.stream.as_raw_fd();
-        let interest = if writing { Interest::READABLE | Interest::WRITABLE } else { Interest::READABLE };
-        if !self.is_registered {
-            registry.register(&mut SourceFd(&fd), token, interest)?;
-        } else if writing && !self.is_registered_for_writing {
-            registry.reregister(&mut SourceFd(&fd), token, interest)?;
+    /// Registers the connection with the poller for what it waits for, unless it is registered for that already.
+    pub(super) fn watch(&mut self, registry: &Registry, token: Token) -> io::Result<()> {
+        let (fd, is_writing) = (self.stream.as_raw_fd(), self.is_writing());
+        let interest = if is_writing { Interest::READABLE | Interest::WRITABLE } else { Interest::READABLE };
+        match self.watched_for {
+            None => registry.register(&mut SourceFd(&fd), token, interest)?,
+            Some(known) if is_writing && !known.is_writable() => {
+                registry.reregister(&mut SourceFd(&fd), token, interest)?;
+            }
+            Some(_) => return Ok(()),
         }
-        self.is_registered = true;
-        self.is_registered_for_writing |= writing;
+        self.watched_for = Some(interest);
         Ok(())
-    }
-
-    /// Registers the connection with the poller, or does so again: bytes that have arrived make an event once more.
-    pub(super) fn rearm(&mut self, registry: &Registry, token: Token) -> io::Result<()> {
-        if !self.is_registered {
-            return self.register(registry, token, false);
-        }
-        self.is_registered_for_writing = false;
-        registry.reregister(&mut SourceFd(&self.stream.as_raw_fd()), token, Interest::READABLE)
-    }
-
-    /// Answers 503 in place of the next answer. Writes only what the socket takes at once. Returns the result of the turn.
-    pub(super) fn reject(&mut self, server: &ServerState, buffers: &mut ThreadBuffers) -> TurnResult {
-        let mut turn = Turn::new(server, buffers);
-        let step = self.connection.reject(&mut turn);
-        self.write_last(&mut turn, step)
-    }
-
-    /// Ends a wait that has timed out: with a 408, a 503, or no answer. Returns the result of the turn.
-    pub(super) fn time_out(&mut self, server: &ServerState, buffers: &mut ThreadBuffers) -> TurnResult {
-        let mut turn = Turn::new(server, buffers);
-        if !std::mem::take(&mut self.is_writing) {
-            let step = self.connection.on_deadline(&mut turn);
-            return self.write_last(&mut turn, step);
-        }
-        // The client may have read while this process was stopped, so that the socket has space. A worker then goes on.
-        loop {
-            let output = self.connection.output(turn.buffers);
-            if output.is_empty() {
-                return TurnResult::Yield;
-            }
-            match write(&self.stream, output, false) {
-                Ok(count) if count > 0 => self.connection.note_written(&mut turn, count),
-                _ => {
-                    let _ = self.connection.on_error(&mut turn); // the client reads too slowly
-                    return TurnResult::Close { linger: false };
-                }
-            }
-        }
-    }
-
-    /// Writes a last answer as far as the socket takes it at once. Does not call the service.
-    fn write_last(&mut self, turn: &mut Turn<'_>, mut step: Step) -> TurnResult {
-        loop {
-            let was_writing = matches!(step, Step::Write { .. });
-            step = match self.write(turn, step) {
-                // The socket takes no more.
-                Ok(Step::Wait(_)) if was_writing => self.connection.on_error(turn),
-                Ok(step) => step,
-                Err(result) => return result,
-            }
-        }
-    }
-}
-
-/// Writes once. Returns 0 if the socket takes nothing for now.
-fn write(stream: &TcpStream, bytes: &[u8], last: bool) -> io::Result<usize> {
-    loop {
-        match rustix::net::send(stream, bytes, net::send_flags(last)) {
-            Ok(0) => return Err(ErrorKind::WriteZero.into()),
-            Err(Errno::INTR) => {}
-            Err(Errno::AGAIN) => return Ok(0),
-            written => return Ok(written?),
-        }
     }
 }

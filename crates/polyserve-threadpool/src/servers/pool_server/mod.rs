@@ -8,7 +8,7 @@
 //!             |   v                               |
 //!             | run: read, call service, write    |
 //!             |   v                               |
-//!             | park, requeue, linger or close    |
+//!             | park, requeue or close            |
 //!             +-----------------------------------+
 //!  supervisor: timeouts, rejections, drain. While no worker makes progress, or the
 //!              service is slow, it polls, and submits a job for each connection
@@ -25,9 +25,8 @@
 //! A connection goes from accept to park in two files: `worker.rs` has the job, and `connection.rs` a turn of a connection.
 //! `supervisor.rs` is the server's main thread.
 //!
-//! Data structures: `ready_list.rs` decides which thread does what, `slots.rs` has the connections, and `slot_state.rs` which
-//! thread owns each. `submission.rs` is a job on its way through the executor, `wakeups.rs` how
-//! threads wake each other, and `timing.rs` the clock.
+//! Data structures: `ready_list.rs` decides which thread does what, `slots.rs` has the connections and their deadlines, and
+//! `slot_state.rs` says which thread owns each. `wakeups.rs` is how threads wake each other.
 //!
 //! Invariant: a connection is touched only by the thread that moved its slot's state to `RUNNING`. An event that arrives
 //! meanwhile is noted in the state and never lost. A turn ends after a bounded number of requests if another connection
@@ -46,9 +45,7 @@ mod connection;
 mod ready_list;
 mod slot_state;
 mod slots;
-mod submission;
 mod supervisor;
-mod timing;
 mod wakeups;
 mod worker;
 

@@ -15,14 +15,22 @@
 //! Cost: one lock for each connection taken and one for each poll.
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use polyserve_core::sync::{Mutex, lock};
 
-use super::timing::DispatchPolicy;
-
 /// How often the supervisor checks whether the workers make progress, while none of them polls.
 pub(super) const WATCH_INTERVAL: Duration = Duration::from_millis(5);
+
+/// The service is slow if turns take longer than this on average, in microseconds.
+const SLOW_TURN: u64 = 200;
+
+/// A longer turn counts as this number of microseconds: its thread may have been preempted.
+const MAX_SAMPLE: u64 = 1_000;
+
+/// A worker submits another job if it would take longer than this to serve the connections that wait, in microseconds.
+const HELP_AFTER: u64 = 100;
 
 /// Which thread has the poll role.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -116,6 +124,7 @@ pub(super) struct ReadyList {
     max_new: usize,
     /// The executor is not this server's own: its workers must not wait for events.
     is_shared: bool,
+    turn_time: TurnTime,
 }
 
 impl ReadyList {
@@ -134,24 +143,36 @@ impl ReadyList {
             is_watched: true,
             is_draining: false,
         };
-        Self { state: Mutex::new(state), workers, cores: cores.min(workers), max_new, is_shared }
+        Self {
+            state: Mutex::new(state),
+            workers,
+            cores: cores.min(workers),
+            max_new,
+            is_shared,
+            turn_time: TurnTime::default(),
+        }
+    }
+
+    /// Notes the duration of a turn.
+    pub(super) fn note_turn(&self, duration: Duration) {
+        self.turn_time.note(duration);
     }
 
     /// Begins a job, and returns what it does first.
-    pub(super) fn begin(&self, policy: DispatchPolicy) -> (Next, Actions) {
+    pub(super) fn begin(&self) -> (Next, Actions) {
         let mut state = lock(&self.state);
         state.starting -= 1;
-        self.step(&mut state, false, policy)
+        self.step(&mut state, false)
     }
 
     /// Returns what a worker does after a turn. `poll_first`: the connection that it has served is in the list again, so the
     /// worker polls for other connections first.
-    pub(super) fn next(&self, poll_first: bool, policy: DispatchPolicy) -> (Next, Actions) {
-        self.step(&mut lock(&self.state), poll_first, policy)
+    pub(super) fn next(&self, poll_first: bool) -> (Next, Actions) {
+        self.step(&mut lock(&self.state), poll_first)
     }
 
     /// Gives the poll role up, adds the connections that the poll has found ready, and returns what the worker does next.
-    pub(super) fn polled(&self, batch: &mut Vec<ReadyEntry>, policy: DispatchPolicy) -> (Next, Actions) {
+    pub(super) fn polled(&self, batch: &mut Vec<ReadyEntry>) -> (Next, Actions) {
         let mut state = lock(&self.state);
         self.extend(&mut state, batch);
         state.role = PollRole::Free;
@@ -159,12 +180,13 @@ impl ReadyList {
         // drain it polls, so it must be woken too.
         let wake = (!state.is_watched && !state.list.is_empty()) || state.is_draining;
         state.is_watched |= wake;
-        let (next, mut actions) = self.step(&mut state, false, policy);
+        let (next, mut actions) = self.step(&mut state, false);
         actions.wake_supervisor |= wake;
         (next, actions)
     }
 
-    fn step(&self, state: &mut ReadyState, poll_first: bool, policy: DispatchPolicy) -> (Next, Actions) {
+    fn step(&self, state: &mut ReadyState, poll_first: bool) -> (Next, Actions) {
+        let policy = self.turn_time.policy();
         state.steps += 1;
         let may_poll = state.role == PollRole::Free && !state.is_draining && !self.is_shared;
         if may_poll && poll_first {
@@ -233,6 +255,7 @@ impl ReadyList {
 
     /// The worker has its answer.
     pub(super) fn end_wait(&self) {
+        self.turn_time.note(Duration::MAX);
         let mut state = lock(&self.state);
         state.steps += 1;
         state.waiting -= 1;
@@ -254,14 +277,15 @@ impl ReadyList {
 
     /// Adds the connections that the supervisor's poll has found ready. The supervisor gives the poll role up if a worker can
     /// take it.
-    pub(super) fn dispatch(&self, batch: &mut Vec<ReadyEntry>, policy: DispatchPolicy) -> Actions {
+    pub(super) fn dispatch(&self, batch: &mut Vec<ReadyEntry>) -> Actions {
+        let dispatch = self.turn_time.policy().dispatch;
         let mut state = lock(&self.state);
         let found_any = !batch.is_empty();
         self.extend(&mut state, batch);
-        let jobs = self.missing_jobs(&state, policy.dispatch);
+        let jobs = self.missing_jobs(&state, dispatch);
         let jobs = add_jobs(&mut state, jobs);
         let has_progress = jobs > 0 || state.steps != state.steps_at_takeover;
-        let may_lead = !policy.dispatch && !self.is_shared && !state.is_draining && state.jobs > state.waiting;
+        let may_lead = !dispatch && !self.is_shared && !state.is_draining && state.jobs > state.waiting;
         if found_any && may_lead && has_progress && state.role == PollRole::Supervisor {
             state.role = PollRole::Free;
             state.is_watched = true;
@@ -271,7 +295,7 @@ impl ReadyList {
 
     /// Returns what the supervisor does next. `last`: the number of steps at its last check, if that was
     /// [`WATCH_INTERVAL`] ago. It is updated.
-    pub(super) fn supervise(&self, last: Option<&mut u64>, policy: DispatchPolicy) -> (SupervisorAction, Actions) {
+    pub(super) fn supervise(&self, last: Option<&mut u64>) -> (SupervisorAction, Actions) {
         let mut state = lock(&self.state);
         let is_due = last.is_some();
         // No worker has made a step since the last check.
@@ -283,7 +307,7 @@ impl ReadyList {
         }
         state.has_lost_job &= !is_due;
         let check_again = state.has_lost_job;
-        let jobs = if check_again { 0 } else { self.missing_jobs(&state, stalled || policy.dispatch) };
+        let jobs = if check_again { 0 } else { self.missing_jobs(&state, stalled || self.turn_time.policy().dispatch) };
         let actions = Actions { submit_jobs: add_jobs(&mut state, jobs), ..Actions::default() };
         let action = match state.role {
             PollRole::Supervisor => SupervisorAction::Poll { check_again },
@@ -345,4 +369,33 @@ fn take_over(state: &mut ReadyState) -> bool {
     state.role = PollRole::Supervisor;
     state.steps_at_takeover = state.steps;
     true
+}
+
+/// The average duration of about the last eight turns, in microseconds.
+#[derive(Debug, Default)]
+struct TurnTime(AtomicU64);
+
+/// How workers share the load at the moment.
+#[derive(Clone, Copy)]
+struct DispatchPolicy {
+    /// The service is slow: the supervisor polls, and each connection is a job.
+    dispatch: bool,
+    /// A worker submits another job if more than this number of connections wait.
+    help_beyond: usize,
+}
+
+impl TurnTime {
+    fn note(&self, duration: Duration) {
+        let sample = u64::try_from(duration.as_micros()).unwrap_or(MAX_SAMPLE).min(MAX_SAMPLE);
+        let before = self.0.load(Ordering::Relaxed);
+        self.0.store((before * 7 + sample) / 8, Ordering::Relaxed);
+    }
+
+    fn policy(&self) -> DispatchPolicy {
+        let average = self.0.load(Ordering::Relaxed).max(1);
+        DispatchPolicy {
+            dispatch: average > SLOW_TURN,
+            help_beyond: usize::try_from(HELP_AFTER / average).unwrap_or(0),
+        }
+    }
 }

@@ -3,19 +3,16 @@
 //! The thread that moves the state to `RUNNING` owns the connection until it moves the state on:
 //!
 //! ```text
-//! FREE                      -> QUEUED     accepted, in the ready list            (the thread that polls)
-//! FREE                      -> QUEUED     rejected; taken next by the same thread (the thread that polls, supervisor)
-//! QUEUED                    -> RUNNING    taken from the ready list              (worker)
-//! RUNNING                   -> PARKED     it waits for bytes, or to write        (owner)
-//! RUNNING                   -> LINGERING  closed for writing, still read from    (owner)
-//! RUNNING, AGAIN            -> QUEUED     its turn is over, it has more to do    (owner)
-//! RUNNING                   -> AGAIN      an event came meanwhile                (the thread that polls)
-//! AGAIN                     -> RUNNING    so it is not parked                    (owner)
-//! PARKED                    -> QUEUED     an event came, or a drain begins       (the thread that polls, supervisor)
-//! PARKED, QUEUED, LINGERING -> RUNNING    timeout, 503, bytes to discard, end    (the thread that polls, supervisor)
-//! RUNNING                   -> PARKED, QUEUED, LINGERING    nothing was to be done: the state before it was taken
-//! AGAIN                     -> LINGERING  an event came meanwhile: its bytes are discarded
-//! RUNNING, AGAIN            -> FREE       closed                                 (owner)
+//! FREE             -> QUEUED           accepted, in the ready list            (the thread that polls)
+//! FREE             -> QUEUED           rejected; taken next by the same thread (the thread that polls)
+//! QUEUED           -> RUNNING          taken from the ready list              (worker)
+//! RUNNING          -> PARKED           it waits for its socket, or lingers    (owner)
+//! RUNNING, AGAIN   -> QUEUED           its turn is over, it has more to do    (owner)
+//! RUNNING          -> AGAIN            an event came meanwhile                (the thread that polls)
+//! AGAIN            -> RUNNING          so it is not parked                    (owner)
+//! PARKED           -> QUEUED           an event came, or a drain begins       (the thread that polls, supervisor)
+//! PARKED, QUEUED   -> RUNNING          timeout, eviction, end                 (the thread that polls, supervisor)
+//! RUNNING, AGAIN   -> FREE             closed                                 (owner)
 //! ```
 //!
 //! Invariant: an event finds `PARKED` and queues the connection, or finds `RUNNING` and leaves `AGAIN`. So no event is
@@ -28,22 +25,10 @@ pub(super) const QUEUED: u8 = 1;
 pub(super) const RUNNING: u8 = 2;
 pub(super) const AGAIN: u8 = 3;
 pub(super) const PARKED: u8 = 4;
-pub(super) const LINGERING: u8 = 5;
 
 /// One slot's state.
 #[derive(Debug)]
 pub(super) struct SlotState(AtomicU8);
-
-/// What an event requires of the thread that received it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Event {
-    /// The connection was parked and is `QUEUED` now: put it into the ready list.
-    Ready,
-    /// The connection lingers: discard what has arrived.
-    Discard,
-    /// Nothing: the owner of the connection reads again, or the connection is gone.
-    Nothing,
-}
 
 impl SlotState {
     /// The state of a free slot.
@@ -82,14 +67,14 @@ impl SlotState {
         while !self.advance(RUNNING, QUEUED) && !self.advance(AGAIN, QUEUED) {}
     }
 
-    /// Notes an event: bytes have arrived, the other side has closed, or the socket can be written to.
-    pub(super) fn event(&self) -> Event {
+    /// Notes an event: bytes have arrived, the other side has closed, or the socket can be written to. Returns true if the
+    /// connection was parked. It is `QUEUED` now, and the caller has it served.
+    pub(super) fn event(&self) -> bool {
         loop {
             match self.get() {
-                PARKED if self.advance(PARKED, QUEUED) => return Event::Ready,
-                RUNNING if self.advance(RUNNING, AGAIN) => return Event::Nothing,
-                LINGERING => return Event::Discard,
-                FREE | QUEUED | AGAIN => return Event::Nothing,
+                PARKED if self.advance(PARKED, QUEUED) => return true,
+                RUNNING if self.advance(RUNNING, AGAIN) => return false, // its owner reads again
+                FREE | QUEUED | AGAIN => return false,
                 _ => {} // another thread has just moved it
             }
         }

@@ -1,19 +1,23 @@
-//! The connections of a pool server, and which thread may touch each.
+//! The connections of a pool server: which thread may touch each, and until when each waits.
 //!
 //! Each connection has a slot. The slot's [`SlotState`] says which thread owns the connection.
 //!
 //! Slots are allocated in segments when they are needed. The slot that was freed last is used first, so that few slots
 //! are touched while few connections are open.
+//!
+//! Times are milliseconds since the server's start, so that a slot can store them in an atomic number.
 
+use std::net::{Shutdown, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use std::time::{Duration, Instant};
 
-use mio::net::TcpStream;
 use polyserve_core::sync::lock;
-use polyserve_serving::IdleSince;
+use polyserve_serving::http1::Session;
+use polyserve_serving::{Connection, IdleSince, millis, net};
 
 use super::connection::PoolConnection;
-use super::slot_state::{PARKED, QUEUED, SlotState};
+use super::slot_state::{FREE, PARKED, QUEUED, SlotState};
 
 /// The place of one connection.
 #[derive(Debug)]
@@ -23,13 +27,14 @@ pub(super) struct Slot {
     pub(super) ended: AtomicBool,
     /// While parked: the bits of the [`IdleSince`] if every request that has begun is answered, or 0.
     pub(super) idle_since: AtomicU64,
-    /// While parked: the connection waits to be written to.
-    pub(super) writing: AtomicBool,
-    /// When the connection was last put into the ready list, in milliseconds since the server's start.
+    /// The deadline holds while the connection is queued too.
+    pub(super) keeps_deadline: AtomicBool,
+    /// When the connection was last put into the ready list.
     pub(super) queued_at: AtomicU64,
-    /// While queued, parked or lingering: the deadline in milliseconds since the server's start.
+    /// While queued or parked: the deadline.
     pub(super) deadline: AtomicU64,
-    /// Whether the connection counts as lingering. Changed by its owner, under the lock of [`Free`].
+    /// The connection has sent its last answer. It does not count towards the limit on connections. Changed by its owner, under
+    /// the lock of [`Free`].
     lingers: AtomicBool,
     /// Locked by the owner of the connection.
     pub(super) connection: Mutex<Option<PoolConnection>>,
@@ -43,7 +48,7 @@ impl Slot {
             state: SlotState::new(),
             ended: AtomicBool::new(false),
             idle_since: AtomicU64::new(0),
-            writing: AtomicBool::new(false),
+            keeps_deadline: AtomicBool::new(false),
             queued_at: AtomicU64::new(0),
             deadline: AtomicU64::new(u64::MAX),
             lingers: AtomicBool::new(false),
@@ -58,10 +63,15 @@ impl Slot {
         (bits != 0 && self.state.get() == PARKED).then(|| IdleSince::from_bits(bits))
     }
 
+    /// Whether the connection has sent its last answer.
+    pub(super) fn lingers(&self) -> bool {
+        self.lingers.load(Ordering::Relaxed) // the state publishes it
+    }
+
     /// Shuts the socket down, whichever thread owns the connection.
     pub(super) fn cut_socket(&self) {
         if let Some(socket) = &*lock(&self.socket) {
-            let _ = socket.shutdown(std::net::Shutdown::Both);
+            let _ = socket.shutdown(Shutdown::Both);
         }
     }
 }
@@ -132,23 +142,30 @@ impl Slots {
     /// Returns the stream if the limit on connections is reached.
     pub(super) fn admit(&self, stream: TcpStream, now: u64, deadline: u64) -> Result<usize, TcpStream> {
         let free = lock(&self.free);
-        if free.open() >= self.max_connections { Err(stream) } else { self.take_free(free, stream, now, deadline) }
+        if free.open() >= self.max_connections {
+            return Err(stream);
+        }
+        self.take_free(free, stream, false, now, deadline)
     }
 
-    /// Takes a free slot for a connection that is rejected and then lingers. Its state is `QUEUED`.
+    /// Takes a free slot for a connection that was rejected, and lingers. Its state is `QUEUED`.
     ///
     /// # Errors
     ///
     /// Returns the stream if too many connections linger.
     pub(super) fn admit_rejected(&self, stream: TcpStream) -> Result<usize, TcpStream> {
         let free = lock(&self.free);
-        if free.lingering >= MAX_LINGERING_SLOTS { Err(stream) } else { self.take_free(free, stream, 0, u64::MAX) }
+        if free.lingering >= MAX_LINGERING_SLOTS {
+            return Err(stream);
+        }
+        self.take_free(free, stream, true, 0, u64::MAX)
     }
 
     fn take_free(
         &self,
         mut free: MutexGuard<'_, Free>,
         stream: TcpStream,
+        lingers: bool,
         now: u64,
         deadline: u64,
     ) -> Result<usize, TcpStream> {
@@ -158,10 +175,14 @@ impl Slots {
         let Some(slot) = segment.get(id % SEGMENT_SIZE) else { return Err(stream) };
         free.first_unused = free.first_unused.max(id + 1);
         free.used += 1;
+        free.lingering += usize::from(lingers);
+        slot.lingers.store(lingers, Ordering::Relaxed);
         drop(free);
+        let connection =
+            if lingers { Connection::lingering() } else { Connection::new(Session::from_peer(net::peer(&stream))) };
         let stream = Arc::new(stream);
         *lock(&slot.socket) = Some(Arc::clone(&stream));
-        *lock(&slot.connection) = Some(PoolConnection::new(stream));
+        *lock(&slot.connection) = Some(PoolConnection::new(stream, connection));
         slot.ended.store(false, Ordering::Relaxed);
         slot.queued_at.store(now, Ordering::Relaxed);
         slot.deadline.store(deadline, Ordering::Relaxed); // the state publishes it
@@ -172,13 +193,12 @@ impl Slots {
     /// Counts the connection of `slot` as lingering from now on. Returns false if too many linger.
     pub(super) fn begin_linger(&self, slot: &Slot) -> bool {
         let mut free = lock(&self.free);
-        if free.lingering >= MAX_LINGERING_SLOTS {
-            return false;
-        }
-        if !slot.lingers.swap(true, Ordering::Relaxed) {
+        let may_linger = free.lingering < MAX_LINGERING_SLOTS;
+        if may_linger {
             free.lingering += 1;
+            slot.lingers.store(true, Ordering::Relaxed);
         }
-        true
+        may_linger
     }
 
     /// Closes the socket of slot `id` and frees the slot. For the owner of the connection; `connection` is the slot's.
@@ -186,10 +206,58 @@ impl Slots {
         let Some(slot) = self.get(id) else { return };
         *lock(&slot.socket) = None;
         *connection = None; // the last handle: the socket closes
-        slot.state.set(super::slot_state::FREE);
+        slot.state.set(FREE);
         let mut free = lock(&self.free);
         free.ids.push(id);
         free.used -= 1;
         free.lingering -= usize::from(slot.lingers.swap(false, Ordering::Relaxed));
+    }
+}
+
+/// The time since the server's start, and the earliest deadline.
+///
+/// Invariant: no deadline of a connection that waits is earlier than [`Clock::earliest`], except while the supervisor is
+/// being woken. Cost: a load for each wait.
+#[derive(Debug)]
+pub(super) struct Clock {
+    start: Instant,
+    earliest: AtomicU64,
+}
+
+impl Clock {
+    pub(super) fn new() -> Self {
+        Self { start: Instant::now(), earliest: AtomicU64::new(u64::MAX) }
+    }
+
+    pub(super) fn now(&self) -> u64 {
+        self.millis_at(Instant::now())
+    }
+
+    /// Milliseconds from the server's start to `instant`, rounded up.
+    pub(super) fn millis_at(&self, instant: Instant) -> u64 {
+        millis(instant.saturating_duration_since(self.start))
+    }
+
+    /// The time that is `millis` after the server's start.
+    pub(super) fn instant(&self, millis: u64) -> Option<Instant> {
+        self.start.checked_add(Duration::from_millis(millis))
+    }
+
+    /// The earliest deadline; `None` if there is none.
+    pub(super) fn earliest(&self) -> Option<Instant> {
+        let millis = self.earliest.load(Ordering::SeqCst);
+        (millis < u64::MAX).then(|| self.instant(millis))?
+    }
+
+    /// Notes a deadline. Returns true if it is the earliest: the supervisor is to be woken.
+    #[must_use]
+    pub(super) fn note(&self, deadline: u64) -> bool {
+        deadline < self.earliest.load(Ordering::SeqCst)
+            && deadline < self.earliest.fetch_min(deadline, Ordering::SeqCst)
+    }
+
+    /// Forgets the earliest deadline, before a sweep reads the deadlines of all slots.
+    pub(super) fn forget(&self) {
+        self.earliest.store(u64::MAX, Ordering::SeqCst);
     }
 }

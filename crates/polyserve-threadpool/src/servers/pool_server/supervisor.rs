@@ -17,11 +17,11 @@ use std::time::{Duration, Instant};
 
 use polyserve_core::Drain;
 use polyserve_core::sync::lock;
-use polyserve_serving::{SHUTDOWN_SLACK, with_buffers};
+use polyserve_serving::{Connection, SHUTDOWN_SLACK, TurnEnd, net};
 
-use super::connection::{PoolConnection, TurnResult};
+use super::connection::PoolConnection;
 use super::ready_list::{ReadyEntry, SupervisorAction, WATCH_INTERVAL};
-use super::slot_state::{AGAIN, FREE, LINGERING, PARKED, QUEUED, RUNNING};
+use super::slot_state::{AGAIN, FREE, PARKED, QUEUED, RUNNING};
 use super::slots::Slot;
 use super::worker::{Poller, PoolServerState};
 
@@ -74,8 +74,7 @@ impl Supervisor {
             if is_due {
                 self.last_check = now;
             }
-            let (action, actions) =
-                shared.ready.supervise(is_due.then_some(&mut self.steps_at_check), shared.turn_time.policy());
+            let (action, actions) = shared.ready.supervise(is_due.then_some(&mut self.steps_at_check));
             shared.carry_out(actions);
             let limit = match action {
                 SupervisorAction::Watch | SupervisorAction::Poll { check_again: true } => Some(WATCH_INTERVAL),
@@ -91,7 +90,7 @@ impl Supervisor {
                         break;
                     }
                     shared.wakeups.poll_as_supervisor(timeout, |timeout| shared.poll(&mut poller, timeout, true));
-                    let actions = shared.ready.dispatch(&mut poller.batch, shared.turn_time.policy());
+                    let actions = shared.ready.dispatch(&mut poller.batch);
                     drop(poller);
                     shared.carry_out(actions);
                 }
@@ -120,12 +119,12 @@ impl Supervisor {
         let shared = Arc::clone(&self.shared);
         let instant = Instant::now();
         let now = shared.clock.millis_at(instant);
-        if !shared.clock.may_be_late(now) || instant < self.last_sweep + self.tick {
+        if shared.clock.earliest().is_none_or(|earliest| earliest >= instant) || instant < self.last_sweep + self.tick {
             return;
         }
         self.last_sweep = instant;
         let has_paused = self.wake_at.is_some_and(|wake_at| instant > wake_at + MIN_PAUSE);
-        shared.clock.begin_sweep();
+        shared.clock.forget();
         let (mut earliest, mut requeued) = (u64::MAX, false);
         for (id, slot) in shared.slots.iter() {
             let (state, deadline) = (slot.state.get(), slot.deadline.load(Ordering::SeqCst));
@@ -136,14 +135,10 @@ impl Supervisor {
                 _ if deadline >= now => earliest = earliest.min(deadline),
                 QUEUED if has_paused || deadline.saturating_add(QUEUE_SLACK) >= now => earliest = now,
                 PARKED => requeued |= shared.take(id, PARKED, |slot, open| time_out_parked(&shared, slot, open)),
-                QUEUED => requeued |= shared.take(id, QUEUED, |slot, open| time_out_queued(&shared, id, slot, open)),
-                _ => drop(shared.take(id, LINGERING, |slot, _| match is_late(&shared, slot) {
-                    true => TurnResult::Close { linger: false },
-                    false => TurnResult::Park, // it may have begun to linger just now
-                })),
+                _ => requeued |= shared.take(id, QUEUED, |slot, open| time_out_queued(&shared, id, slot, open)),
             }
         }
-        shared.clock.end_sweep(earliest);
+        let _ = shared.clock.note(earliest);
         if requeued {
             shared.carry_out(shared.ready.add(&mut Vec::new()));
         }
@@ -163,7 +158,7 @@ impl Supervisor {
                 poller.batch.push(ReadyEntry { id, is_new: false });
             }
         }
-        let actions = shared.ready.dispatch(&mut poller.batch, shared.turn_time.policy());
+        let actions = shared.ready.dispatch(&mut poller.batch);
         shared.carry_out(actions);
         let is_done = !poller.acceptor.is_open() && shared.slots.used() == 0;
         is_done || shared.server.is_over()
@@ -194,11 +189,10 @@ impl Supervisor {
         let shared = &self.shared;
         for (id, slot) in shared.slots.iter() {
             let queued = slot.state.advance(QUEUED, RUNNING);
-            if queued || slot.state.advance(PARKED, RUNNING) || slot.state.advance(LINGERING, RUNNING) {
+            if queued || slot.state.advance(PARKED, RUNNING) {
                 let mut connection = lock(&slot.connection);
                 if let Some(open) = connection.as_mut() {
-                    let unread = queued && open.stream.peek(&mut [0]).is_ok_and(|count| count > 0);
-                    let is_unread = unread && open.connection.idle().is_some();
+                    let is_unread = queued && open.connection.idle().is_some() && net::has_input(&*open.stream);
                     let _ = open.connection.abandon(&shared.server);
                     if is_unread || open.connection.take_cut() {
                         shared.server.count_cut();
@@ -216,25 +210,26 @@ fn is_late(shared: &PoolServerState, slot: &Slot) -> bool {
     slot.deadline.load(Ordering::SeqCst) < shared.clock.now()
 }
 
-fn time_out_parked(shared: &PoolServerState, slot: &Slot, open: &mut PoolConnection) -> TurnResult {
+/// Ends a wait that has lasted too long, unless a worker must read first.
+fn time_out_parked(shared: &PoolServerState, slot: &Slot, open: &mut PoolConnection) -> TurnEnd {
     if !is_late(shared, slot) {
-        return TurnResult::Park; // it was served meanwhile
+        return TurnEnd::Wait; // it was served meanwhile
     }
-    if !open.is_writing && open.has_input() {
-        return TurnResult::Yield; // a worker reads first, and then judges
-    }
-    with_buffers(|buffers| open.time_out(&shared.server, buffers))
+    let reads_first = !open.keeps_deadline() && net::has_input(&*open.stream);
+    if reads_first { TurnEnd::Yield } else { time_out(shared, slot, open) }
 }
 
 /// Ends a connection that no worker has taken from the queue in time.
-fn time_out_queued(shared: &PoolServerState, id: usize, slot: &Slot, open: &mut PoolConnection) -> TurnResult {
+fn time_out_queued(shared: &PoolServerState, id: usize, slot: &Slot, open: &mut PoolConnection) -> TurnEnd {
     shared.ready.remove(id);
     if !is_late(shared, slot) {
-        return TurnResult::Yield; // it was served meanwhile, and waits again
+        return TurnEnd::Yield; // it was served meanwhile, and waits again
     }
-    let waits = open.connection.awaits_answer();
-    with_buffers(|buffers| match waits || open.is_writing {
-        true => open.time_out(&shared.server, buffers),
-        false => open.reject(&shared.server, buffers),
-    })
+    let waits_for_worker = !open.keeps_deadline() && !open.connection.awaits_answer();
+    if waits_for_worker { open.end(shared, slot, Connection::reject) } else { time_out(shared, slot, open) }
+}
+
+/// Ends a wait that has lasted too long: with a 408, a 503, or no answer.
+fn time_out(shared: &PoolServerState, slot: &Slot, open: &mut PoolConnection) -> TurnEnd {
+    if open.is_writing() { open.end_write(shared) } else { open.end(shared, slot, Connection::on_deadline) }
 }

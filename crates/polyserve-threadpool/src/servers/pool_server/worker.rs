@@ -8,8 +8,9 @@
 //! 4. `settle` parks it, adds it to the ready list again, lets it linger, or closes it.
 //! 5. `poll` finds that bytes have arrived for a parked connection, and `handle_event` adds it to the ready list again.
 
+use std::cell::Cell;
 use std::io::{self, ErrorKind};
-use std::net::TcpListener;
+use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::fd::AsRawFd as _;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
@@ -18,22 +19,19 @@ use std::task::Context;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use mio::net::TcpStream;
 use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll, Registry, Token, Waker};
-use polyserve_core::Executor;
 use polyserve_core::sync::lock;
+use polyserve_core::{Executor, Job};
 use polyserve_serving::{
-    ACCEPT_BACKOFF, Connection, Discarded, EventListener, FoundConnections, IdleQueue, IdleSince, ServerState,
-    WaitOutcome, discard, millis, wait_for_answer, with_buffers,
+    ACCEPT_BACKOFF, Connection, EventListener, FoundConnections, IdleQueue, IdleSince, ServerState, Step, TurnEnd,
+    WaitOutcome, discard, millis, net, send_rejection, wait_for_answer, with_buffers,
 };
 
-use super::connection::{PoolConnection, TurnResult};
+use super::connection::PoolConnection;
 use super::ready_list::{Actions, Next, ReadyEntry, ReadyList};
-use super::slot_state::{Event, LINGERING, PARKED, QUEUED, RUNNING};
-use super::slots::{Slot, Slots};
-use super::submission::submit;
-use super::timing::{Clock, TurnTime};
+use super::slot_state::{PARKED, QUEUED, RUNNING};
+use super::slots::{Clock, Slot, Slots};
 use super::wakeups::Wakeups;
 
 /// The token under which the listener is registered.
@@ -64,7 +62,6 @@ pub(super) struct PoolServerState {
     is_shared: bool,
     pub(super) wakeups: Wakeups,
     pub(super) clock: Clock,
-    pub(super) turn_time: TurnTime,
     /// The connections that are closed next at the limit. Locked by the thread that has the poll role.
     idle: Mutex<IdleQueue<usize>>,
     this: Weak<PoolServerState>,
@@ -120,17 +117,14 @@ impl PoolServerState {
             is_shared,
             wakeups: Wakeups::new(waker),
             clock: Clock::new(),
-            turn_time: TurnTime::default(),
             idle: Mutex::default(),
             this: this.clone(),
         }))
     }
-}
 
-impl PoolServerState {
     /// The work of a job.
     pub(super) fn work(&self) {
-        let (mut next, mut actions) = self.ready.begin(self.turn_time.policy());
+        let (mut next, mut actions) = self.ready.begin();
         let mut turns = 0;
         let mut now = Instant::now();
         loop {
@@ -140,7 +134,7 @@ impl PoolServerState {
                 Next::Poll { wait } => {
                     let mut poller = lock(&self.poller);
                     self.poll(&mut poller, if wait { None } else { Some(Duration::ZERO) }, false);
-                    let next = self.ready.polled(&mut poller.batch, self.turn_time.policy());
+                    let next = self.ready.polled(&mut poller.batch);
                     drop(poller);
                     now = Instant::now();
                     next
@@ -148,28 +142,22 @@ impl PoolServerState {
                 Next::Run(id) => {
                     let requeued = self.run(id);
                     let end = Instant::now();
-                    self.turn_time.note(end.saturating_duration_since(now));
+                    self.ready.note_turn(end.saturating_duration_since(now));
                     now = end;
                     turns += 1;
                     if self.is_shared && turns == MAX_SHARED_TURNS {
                         return self.carry_out(self.ready.end_turn());
                     }
-                    self.ready.next(requeued, self.turn_time.policy())
+                    self.ready.next(requeued)
                 }
             }
         }
     }
 
-    /// A job did not begin: the executor rejected it, dropped it, or called it inside [`submit`].
-    pub(super) fn job_lost(&self) {
-        self.ready.job_lost();
-        self.wakeups.wake_supervisor();
-    }
-
     /// Carries out the actions that the ready list returned: submits jobs, and wakes threads.
     pub(super) fn carry_out(&self, actions: Actions) {
         for _ in 0..actions.submit_jobs {
-            submit(&*self.executor, self.this.clone()); // the ready list counts it already
+            self.submit(); // the ready list counts it already
         }
         if actions.wake_supervisor {
             self.wakeups.wake_supervisor();
@@ -177,6 +165,15 @@ impl PoolServerState {
         if actions.wake_poller {
             self.wakeups.wake_poller();
         }
+    }
+
+    /// Submits a job. If the executor calls the job on this thread, the job is lost: the thread owns a connection, or must not
+    /// serve any.
+    fn submit(&self) {
+        let mut job = SubmittedJob { server: self.this.clone(), has_begun: false };
+        let outer = IS_SUBMITTING.replace(true);
+        let _ = self.executor.execute(Job::new(move || job.run())); // a job that is returned is dropped, and is lost
+        IS_SUBMITTING.set(outer);
     }
 
     /// Waits for events, accepts, and leaves the connections that are ready in `poller.batch`. If the ready list has no
@@ -221,7 +218,6 @@ impl PoolServerState {
                 break;
             }
             let Some(stream) = acceptor.accept(&self.server) else { break };
-            let stream = TcpStream::from_std(stream);
             accepted += 1;
             let admit = |stream| self.slots.admit(stream, now, deadline);
             let admitted = match if is_full { Err(stream) } else { admit(stream) } {
@@ -249,15 +245,15 @@ impl PoolServerState {
         };
         lock(&self.idle).evict_one(now, search, |since, id| {
             let mut is_closed = false;
-            self.take(*id, PARKED, |_, open| {
-                if open.idle_since(self) != Some(since) {
-                    return TurnResult::Park; // it was served meanwhile
+            self.take(*id, PARKED, |slot, open| {
+                if open.idle_since(&self.clock) != Some(since) {
+                    return TurnEnd::Wait; // it was served meanwhile
                 }
-                if open.has_input() {
-                    return TurnResult::Yield; // a worker serves the request
+                if net::has_input(&*open.stream) {
+                    return TurnEnd::Yield; // a worker serves the request
                 }
                 is_closed = true;
-                TurnResult::Close { linger: true }
+                open.end(self, slot, |_, _| Step::Linger)
             });
             is_closed
         })
@@ -266,33 +262,32 @@ impl PoolServerState {
     /// Answers 503. The connection then lingers, in a slot that does not count towards `max_connections`. If too many linger,
     /// it is closed at once.
     fn reject(&self, stream: TcpStream) {
+        let _ = send_rejection(&self.server, &stream); // an error: the next read returns it too
+        let _ = stream.shutdown(Shutdown::Write);
         match self.slots.admit_rejected(stream) {
             Ok(id) => {
-                self.take(id, QUEUED, |_, open| with_buffers(|buffers| open.reject(&self.server, buffers)));
+                self.run(id);
             }
-            Err(stream) => with_buffers(|buffers| {
-                let mut open = PoolConnection::new(Arc::new(stream));
-                if open.reject(&self.server, buffers) == (TurnResult::Close { linger: true }) {
-                    let _ = open.stream.shutdown(std::net::Shutdown::Write);
-                    discard(&*open.stream, &mut buffers.input);
-                }
-            }),
+            Err(stream) => {
+                with_buffers(|buffers| discard(stream, &mut buffers.input));
+            }
         }
     }
 
-    /// Handles an event of connection `id`. `ended`: the client has closed its writing side.
+    /// Handles an event of connection `id`. `ended`: the client has closed its writing side. A connection that lingers needs no
+    /// worker.
     fn handle_event(&self, id: usize, ended: bool, now: u64, batch: &mut Vec<ReadyEntry>) {
         let Some(slot) = self.slots.get(id) else { return };
         if ended {
             slot.ended.store(true, Ordering::Relaxed);
         }
-        match slot.state.event() {
-            Event::Ready => {
-                self.begin_queue_wait(slot, now);
+        if slot.state.event() {
+            self.begin_queue_wait(slot, now);
+            if slot.lingers() {
+                self.run(id);
+            } else {
                 batch.push(ReadyEntry { id, is_new: false });
             }
-            Event::Discard => self.discard(id, slot),
-            Event::Nothing => {}
         }
     }
 
@@ -300,7 +295,7 @@ impl PoolServerState {
     /// has read what arrived. Until then the connection has the answer timeout.
     pub(super) fn begin_queue_wait(&self, slot: &Slot, now: u64) {
         slot.queued_at.store(now, Ordering::Relaxed);
-        if !slot.writing.load(Ordering::Relaxed) {
+        if !slot.keeps_deadline.load(Ordering::Relaxed) {
             self.set_deadline(slot, self.queue_deadline(now));
         }
     }
@@ -316,15 +311,15 @@ impl PoolServerState {
             with_buffers(|buffers| {
                 for wake_ups in 1.. {
                     let Some(open) = connection.as_mut() else { break };
-                    let outcome = open.serve(self, slot, buffers);
-                    match self.settle(id, slot, &mut connection, outcome) {
+                    let end = open.serve(self, slot, buffers);
+                    match self.settle(id, slot, &mut connection, end) {
                         Settled::Done => break,
                         Settled::Requeued => return true,
                         Settled::Again if wake_ups < MAX_WAKE_UPS => {
                             slot.queued_at.store(self.clock.now(), Ordering::Relaxed);
                         }
                         Settled::Again => {
-                            return self.settle(id, slot, &mut connection, TurnResult::Yield) == Settled::Requeued;
+                            return self.settle(id, slot, &mut connection, TurnEnd::Yield) == Settled::Requeued;
                         }
                     }
                 }
@@ -338,119 +333,52 @@ impl PoolServerState {
         })
     }
 
-    /// Parks, queues, or closes a connection after a turn, or lets it linger, as `outcome` requires. Sets its deadline
-    /// if it is parked.
-    pub(super) fn settle(
-        &self,
-        id: usize,
-        slot: &Slot,
-        connection: &mut Option<PoolConnection>,
-        outcome: TurnResult,
-    ) -> Settled {
+    /// Parks, queues, or closes a connection after a turn, as `end` requires.
+    fn settle(&self, id: usize, slot: &Slot, connection: &mut Option<PoolConnection>, end: TurnEnd) -> Settled {
         let Some(open) = connection.as_mut() else { return Settled::Done };
         if open.connection.take_cut() {
             self.server.count_cut();
         }
-        match outcome {
-            TurnResult::Close { linger: true } if self.linger(id, slot, open) => Settled::Done,
-            TurnResult::Close { .. } => {
-                self.slots.release(id, connection);
-                Settled::Done
-            }
-            TurnResult::Yield => {
-                slot.writing.store(false, Ordering::Relaxed);
+        let keeps_deadline = open.keeps_deadline();
+        slot.keeps_deadline.store(keeps_deadline, Ordering::Relaxed);
+        if keeps_deadline || end == TurnEnd::Wait {
+            self.set_deadline(slot, self.clock.millis_at(open.connection.deadline()));
+        }
+        match end {
+            TurnEnd::Yield => {
                 self.begin_queue_wait(slot, self.clock.now());
                 slot.state.requeue();
                 self.ready.requeue(id);
-                Settled::Requeued
+                return Settled::Requeued;
             }
-            TurnResult::Park => {
-                let writing = open.is_writing;
-                slot.idle_since.store(open.idle_since(self).map_or(0, IdleSince::bits), Ordering::Relaxed);
-                slot.writing.store(writing, Ordering::Relaxed);
-                self.set_deadline(slot, open.deadline);
-                if open.register(&self.registry, Token(id), writing).is_err() {
-                    let _ = open.connection.abandon(&self.server);
-                    self.slots.release(id, connection);
-                    return Settled::Done;
+            TurnEnd::Wait => {
+                slot.idle_since.store(open.idle_since(&self.clock).map_or(0, IdleSince::bits), Ordering::Relaxed);
+                if open.watch(&self.registry, Token(id)).is_ok() {
+                    return if slot.state.leave_running(PARKED) { Settled::Done } else { Settled::Again };
                 }
-                if slot.state.leave_running(PARKED) { Settled::Done } else { Settled::Again }
+                let _ = open.connection.abandon(&self.server);
             }
+            TurnEnd::Close => {}
         }
+        self.slots.release(id, connection);
+        Settled::Done
     }
 
     /// Takes a connection that no worker owns, does `work` with it, and settles it. Returns whether it is in the ready
     /// list again. For the poller and the supervisor: `work` must not call the service.
-    pub(super) fn take(
-        &self,
-        id: usize,
-        from: u8,
-        work: impl FnOnce(&Slot, &mut PoolConnection) -> TurnResult,
-    ) -> bool {
+    pub(super) fn take(&self, id: usize, from: u8, work: impl FnOnce(&Slot, &mut PoolConnection) -> TurnEnd) -> bool {
         let Some(slot) = self.slots.get(id) else { return false };
         if !slot.state.advance(from, RUNNING) {
             return false;
         }
         let mut connection = lock(&slot.connection);
         let Some(open) = connection.as_mut() else { return false };
-        let outcome = work(slot, open);
-        if outcome != TurnResult::Park {
-            return self.settle(id, slot, &mut connection, outcome) == Settled::Requeued;
+        let end = work(slot, open);
+        match self.settle(id, slot, &mut connection, end) {
+            // An event came meanwhile.
+            Settled::Again => self.settle(id, slot, &mut connection, TurnEnd::Yield) == Settled::Requeued,
+            settled => settled == Settled::Requeued,
         }
-        if slot.state.advance(RUNNING, from) {
-            return false;
-        }
-        // An event came meanwhile.
-        if from == LINGERING {
-            let Some(open) = connection.as_mut() else { return false };
-            if !self.keep_lingering(id, slot, open) {
-                self.slots.release(id, &mut connection);
-            }
-            return false;
-        }
-        self.settle(id, slot, &mut connection, TurnResult::Yield) == Settled::Requeued
-    }
-
-    /// Closes the writing side and leaves the reading to the poller. Returns false if the connection can be closed at
-    /// once.
-    fn linger(&self, id: usize, slot: &Slot, open: &mut PoolConnection) -> bool {
-        let timeout = self.server.config.linger_timeout;
-        if timeout.is_zero()
-            || !self.slots.begin_linger(slot)
-            || open.stream.shutdown(std::net::Shutdown::Write).is_err()
-        {
-            return false;
-        }
-        self.set_deadline(slot, self.clock.now().saturating_add(millis(timeout)));
-        self.keep_lingering(id, slot, open)
-    }
-
-    /// Discards what a lingering connection has sent, or closes it if nothing more will come.
-    fn discard(&self, id: usize, slot: &Slot) {
-        if slot.state.advance(LINGERING, RUNNING) {
-            let mut connection = lock(&slot.connection);
-            if let Some(open) = connection.as_mut()
-                && !self.keep_lingering(id, slot, open)
-            {
-                self.slots.release(id, &mut connection);
-            }
-        }
-    }
-
-    /// Discards input of a connection that this thread owns, and leaves the rest to the poller. Returns false if nothing more will
-    /// come, or the connection cannot be polled: this thread still owns it then.
-    fn keep_lingering(&self, id: usize, slot: &Slot, open: &mut PoolConnection) -> bool {
-        match with_buffers(|buffers| discard(&*open.stream, &mut buffers.input)) {
-            Discarded::End => return false,
-            Discarded::Empty if open.register(&self.registry, Token(id), false).is_err() => return false,
-            Discarded::Empty if slot.state.leave_running(LINGERING) => return true,
-            Discarded::Empty | Discarded::More => {}
-        }
-        // More may have arrived, and its event may be over. The event is made again after the state has changed. Without it, the
-        // connection lingers until its deadline.
-        slot.state.set(LINGERING);
-        let _ = open.rearm(&self.registry, Token(id));
-        true
     }
 
     fn queue_deadline(&self, now: u64) -> u64 {
@@ -476,9 +404,7 @@ impl PoolServerState {
             self.wakeups.wake_supervisor();
         }
     }
-}
 
-impl PoolServerState {
     /// Waits for the deferred answer of `connection`.
     pub(super) fn wait_for_answer(&self, connection: &mut Connection) -> WaitOutcome {
         if connection.poll_answer(&mut Context::from_waker(std::task::Waker::noop())).is_ready() {
@@ -487,7 +413,41 @@ impl PoolServerState {
         self.carry_out(self.ready.begin_wait());
         let outcome = wait_for_answer(&self.server, |cx| connection.poll_answer(cx));
         self.ready.end_wait();
-        self.turn_time.note(Duration::MAX);
         outcome
+    }
+}
+
+/// A job on its way through an executor, which may reject it, drop it, or run it on the submitting thread.
+///
+/// Invariant: either [`PoolServerState::work`] or [`ReadyList::job_lost`] is called once for it, as long as the state exists.
+struct SubmittedJob {
+    server: Weak<PoolServerState>,
+    has_begun: bool,
+}
+
+thread_local! {
+    static IS_SUBMITTING: Cell<bool> = const { Cell::new(false) };
+}
+
+impl SubmittedJob {
+    fn run(&mut self) {
+        if IS_SUBMITTING.get() {
+            return;
+        }
+        if let Some(server) = self.server.upgrade() {
+            self.has_begun = true;
+            server.work();
+        }
+    }
+}
+
+impl Drop for SubmittedJob {
+    fn drop(&mut self) {
+        if !self.has_begun
+            && let Some(server) = self.server.upgrade()
+        {
+            server.ready.job_lost();
+            server.wakeups.wake_supervisor();
+        }
     }
 }
