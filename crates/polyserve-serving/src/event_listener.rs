@@ -54,9 +54,7 @@ impl EventListener {
             match net::accept(&**self.listener.as_ref()?) {
                 Ok(stream) => {
                     self.backlog = self.backlog.saturating_sub(u32::from(is_draining));
-                    if net::prepare(&stream).is_ok() {
-                        return Some(stream);
-                    }
+                    return Some(stream);
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => self.is_pending = false,
                 Err(error) if net::is_connection_error(&error) => {

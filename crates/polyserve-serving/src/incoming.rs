@@ -94,8 +94,7 @@ impl Incoming {
         self.backoff = self.backoff.filter(|until| Instant::now() < *until);
         while self.backoff.is_none() {
             match net::accept(self.listener.as_ref()?) {
-                Ok(stream) if net::prepare(&stream).is_ok() => return Some(stream),
-                Ok(_) => {} // the client is gone
+                Ok(stream) => return Some(stream),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => break,
                 Err(error) if net::is_connection_error(&error) => {}
                 Err(error) => {
@@ -121,8 +120,7 @@ impl Incoming {
         while let Some(listener) = &self.listener {
             self.lingering.sweep();
             match self.backlog.next(|| net::accept(listener)) {
-                BacklogNext::Connection(stream) if net::prepare(&stream).is_ok() => return Some(stream),
-                BacklogNext::Connection(_) => {} // the client is gone
+                BacklogNext::Connection(stream) => return Some(stream),
                 BacklogNext::Exhausted if !self.server.is_over() => thread::park_timeout(ACCEPT_BACKOFF),
                 BacklogNext::Exhausted | BacklogNext::None => self.listener = None,
             }

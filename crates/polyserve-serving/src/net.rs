@@ -9,7 +9,7 @@ use rustix::net::{RecvFlags, SendFlags};
 use socket2::{Domain, Protocol, Socket, Type};
 
 /// Returns a listener within the limits of `config`: binds an address, or prepares a listener that is bound. Connections
-/// inherit `TCP_NODELAY` on Linux; elsewhere [`prepare`] sets it.
+/// inherit `TCP_NODELAY` on Linux; elsewhere [`accept`] and [`prepare`] set it.
 ///
 /// # Errors
 ///
@@ -32,7 +32,6 @@ use socket2::{Domain, Protocol, Socket, Type};
 ///         Err(error) => return Err(error),
 ///     }
 /// };
-/// net::prepare(&connection)?;
 /// assert_eq!(net::peer(&connection), Some(client.local_addr()?));
 ///
 /// let mut buffer = [0; 8];
@@ -134,7 +133,7 @@ pub fn prepare(stream: &std::net::TcpStream) -> io::Result<()> {
     if cfg!(target_os = "linux") { Ok(()) } else { stream.set_nodelay(true) }
 }
 
-/// Accepts a connection from a listener that does not block. The connection does not block either.
+/// Accepts a connection from a listener that does not block. The connection is [prepared](prepare), and does not block either.
 ///
 /// # Errors
 ///
@@ -148,8 +147,10 @@ pub fn accept(listener: impl AsFd) -> io::Result<TcpStream> {
     #[cfg(not(target_os = "linux"))]
     {
         let stream = TcpStream::from(rustix::net::accept(listener)?);
-        stream.set_nonblocking(true)?;
-        Ok(stream)
+        match stream.set_nonblocking(true).and_then(|()| prepare(&stream)) {
+            Ok(()) => Ok(stream),
+            Err(_) => Err(io::ErrorKind::ConnectionAborted.into()), // the client is gone
+        }
     }
 }
 

@@ -99,31 +99,24 @@ pub trait Service: Send + Sync + 'static {
     }
 }
 
-#[deny(clippy::missing_trait_methods)]
-impl<S: Service> Service for Arc<S> {
-    fn call(&self, request: Request<'_>, body: &mut Vec<u8>) -> Answer<Reply> {
-        (**self).call(request, body)
-    }
-    fn head(&self, head: &Head<'_>) -> Option<Reply> {
-        (**self).head(head)
-    }
-    fn into_shared(self) -> Arc<dyn Service> {
-        self
-    }
+macro_rules! forward {
+    ($([$($generics:tt)*] $pointer:ty),*) => {$(
+        #[deny(clippy::missing_trait_methods)]
+        impl $($generics)* Service for $pointer {
+            fn call(&self, request: Request<'_>, body: &mut Vec<u8>) -> Answer<Reply> {
+                (**self).call(request, body)
+            }
+            fn head(&self, head: &Head<'_>) -> Option<Reply> {
+                (**self).head(head)
+            }
+            fn into_shared(self) -> Arc<dyn Service> {
+                self
+            }
+        }
+    )*};
 }
 
-#[deny(clippy::missing_trait_methods)]
-impl Service for Arc<dyn Service> {
-    fn call(&self, request: Request<'_>, body: &mut Vec<u8>) -> Answer<Reply> {
-        (**self).call(request, body)
-    }
-    fn head(&self, head: &Head<'_>) -> Option<Reply> {
-        (**self).head(head)
-    }
-    fn into_shared(self) -> Arc<dyn Service> {
-        self
-    }
-}
+forward!([<S: Service>] Arc<S>, [] Arc<dyn Service>);
 
 /// A closure that answers requests. The type of its parameter must be written: `|request: Request<'_>| ...`.
 impl<F, A> Service for F

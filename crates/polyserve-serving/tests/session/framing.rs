@@ -15,22 +15,15 @@ const NEXT: &str = "GET /next HTTP/1.1\r\nHost: a\r\n\r\n";
 /// Checks that the body is `expected`, and that the next request is answered.
 #[track_caller]
 fn framed(fields: &str, sent: &str, expected: &str) {
-    let env = env();
-    let bytes = post(fields, &format!("{sent}{NEXT}"));
-    let answers =
-        (ok(&echo_text("POST", "/", expected)) + &ok(&echo_text("GET", "/next", "")), Want::Read(Phase::Idle));
-    assert_eq!(ask(&env, &bytes), answers, "{fields:?} {sent:?}");
-    assert_eq!(ask_slowly(&env, &bytes), answers, "{fields:?} {sent:?} byte by byte");
+    let answers = ok(&echo_text("POST", "/", expected)) + &ok(&echo_text("GET", "/next", ""));
+    let asked = ask_twice(&env(), &post(fields, &format!("{sent}{NEXT}")));
+    assert_eq!(asked, (answers, Want::Read(Phase::Idle)), "{fields:?} {sent:?}");
 }
 
 /// Checks that the request is refused with `status`, and that nothing after it is answered.
 #[track_caller]
 fn refused(status: u16, fields: &str, sent: &str) {
-    let env = env();
-    let bytes = post(fields, &format!("{sent}{NEXT}"));
-    let (output, want) = ask(&env, &bytes);
-    assert_eq!((statuses(output.as_bytes()), want), ((vec![status], 1), LINGER), "{fields:?} {sent:?}: {output}");
-    assert_eq!(ask_slowly(&env, &bytes), (output, want), "{fields:?} {sent:?} byte by byte");
+    super::support::refused(status, &post(fields, sent));
 }
 
 #[test]

@@ -4,30 +4,12 @@ use polyserve_serving::http1::{Phase, Want};
 
 use super::support::*;
 
-/// The end of a head and another request. A server that continued after a refusal would answer it.
-const NEXT: &[u8] = b"\r\n\r\nGET /next HTTP/1.1\r\nHost: a\r\n\r\n";
-
-/// Checks that `bytes` are answered with `status` only and a close, in one piece and byte by byte.
-#[track_caller]
-fn refused(status: u16, bytes: &[u8]) {
-    let env = env();
-    let (output, want) = ask(&env, &[bytes, NEXT].concat());
-    let case = bytes.escape_ascii();
-    assert_eq!((statuses(output.as_bytes()), want), ((vec![status], 1), LINGER), "b\"{case}\" gets {output}");
-    assert_eq!(ask_slowly(&env, &[bytes, NEXT].concat()), (output, want), "b\"{case}\" byte by byte");
-}
-
 #[track_caller]
 fn served(bytes: &[u8]) {
-    let env = env();
-    let (output, want) = ask(&env, bytes);
+    let (output, want) = ask_twice(&env(), bytes);
     let case = bytes.escape_ascii();
-    assert_eq!(
-        (statuses(output.as_bytes()), want),
-        ((vec![200], 0), Want::Read(Phase::Idle)),
-        "b\"{case}\" gets {output}"
-    );
-    assert_eq!(ask_slowly(&env, bytes), (output, want), "b\"{case}\" byte by byte");
+    let expected = ((vec![200], 0), Want::Read(Phase::Idle));
+    assert_eq!((statuses(output.as_bytes()), want), expected, "b\"{case}\" gets {output}");
 }
 
 /// A request with this request line and the fields that it needs.

@@ -122,8 +122,10 @@ pub(crate) fn ask(env: &Env, bytes: &[u8]) -> (String, Want) {
     (wire.take_output(), want)
 }
 
-/// Does the same as [`ask`], but sends byte by byte.
-pub(crate) fn ask_slowly(env: &Env, bytes: &[u8]) -> (String, Want) {
+/// Does the same as [`ask`], and then byte by byte, which must give the same.
+#[track_caller]
+pub(crate) fn ask_twice(env: &Env, bytes: &[u8]) -> (String, Want) {
+    let asked = ask(env, bytes);
     let mut wire = Wire::new(env);
     let mut want = wire.session.want();
     for byte in bytes.chunks(1) {
@@ -133,7 +135,18 @@ pub(crate) fn ask_slowly(env: &Env, bytes: &[u8]) -> (String, Want) {
         }
     }
     let _ = wire.end();
-    (wire.take_output(), want)
+    assert_eq!((wire.take_output(), want), asked, "b\"{}\" byte by byte", bytes.escape_ascii());
+    asked
+}
+
+/// Checks that `bytes` are answered with `status` only, and a close. Another request follows, which a server that went on would
+/// answer.
+#[track_caller]
+pub(crate) fn refused(status: u16, bytes: &[u8]) {
+    let bytes = [bytes, b"\r\n\r\n", get("/next").as_bytes()].concat();
+    let (output, want) = ask_twice(&env(), &bytes);
+    let case = bytes.escape_ascii();
+    assert_eq!((statuses(output.as_bytes()), want), ((vec![status], 1), LINGER), "b\"{case}\" gets {output}");
 }
 
 /// The completers of deferred answers, in the order of their requests.
