@@ -4,8 +4,8 @@
 //! Invariant: the patch was applied to exactly the entity that the write replaced, so no other write is lost. The condition of the
 //! request is evaluated on that entity too. The store only needs its conditional write.
 //!
-//! Cost: the JSON of the entity is written and hashed, read and written again, and hashed under the lock of the write. An attempt
-//! fails only if another write has been done.
+//! Cost: the entity is copied, its JSON is written and hashed, read and written again, and hashed under the lock of the write. An
+//! attempt fails only if another write has been done.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use crate::entity::Identifiable;
 use crate::json::InvalidEntity;
 use crate::log::LogThrottles;
 use crate::merge_patch::{Unmergeable, merge};
-use crate::repo::{EntityRepo, Lookup, RepoError, Visit};
+use crate::repo::{EntityRepo, EntityRepoExt};
 use crate::stack;
 
 /// The media type of a merge patch.
@@ -66,8 +66,9 @@ pub(super) fn patch<E: Identifiable>(
 ) -> Answer<Reply> {
     Answer::polled(Box::pin(async move {
         for _ in 0..MAX_ATTEMPTS {
-            if let Some(reply) = attempt::<E>(&*repo, &id, &condition, &patch, etags, &failures).await {
-                return reply;
+            match attempt::<E>(&*repo, &id, &condition, &patch, etags, &failures).await {
+                Ok(Some(reply)) | Err(reply) => return reply,
+                Ok(None) => {}
             }
         }
         let detail = "Other writes to the entity came in between each time: nothing was changed.";
@@ -75,77 +76,41 @@ pub(super) fn patch<E: Identifiable>(
     }))
 }
 
-/// Returns the answer, or `None` if another write was done between the read and the write.
+/// Tries once. Returns `None` if another write was done between the read and the write.
+///
+/// # Errors
+///
+/// Returns the answer if the patch is not done.
 async fn attempt<E: Identifiable>(
     repo: &impl EntityRepo<E>,
     id: &E::Id,
     condition: &Condition,
     patch: &str,
     etags: bool,
-    failures: &Arc<LogThrottles>,
-) -> Option<Reply> {
+    failures: &LogThrottles,
+) -> Result<Option<Reply>, Reply> {
     let (put, patched) = {
-        let stored = match read::<E>(repo, id, failures).await {
-            Ok(stored) => stored,
-            Err(reply) => return Some(reply),
+        let stored = match repo.fetch(id).await {
+            Ok(Some(entity)) => stack::for_values(move || json_of(&entity, failures))?,
+            Ok(None) => return Err(absent_reply(id)),
+            Err(error) => return Err(error_reply(failures, &error)),
         };
         let version = ETag::of(&stored);
         let etag = etags.then_some(version);
         if !condition.if_match_holds(etag) || !condition.if_none_match_holds(etag) {
-            return Some(precondition_failed());
+            return Err(precondition_failed());
         }
-        let put = stack::for_values(|| {
+        stack::for_values(|| {
             let (entity, patched) = patched::<E>(id, &stored, patch, failures)?;
             Ok((repo.put_if(entity, &Condition::matches(version)), patched))
-        });
-        match put {
-            Ok(put) => put,
-            Err(reply) => return Some(reply),
-        }
+        })?
     };
     match put.await {
         Ok(Conditional::Done(_)) => {
             let etag = etags.then(|| ETag::of(&patched));
-            Some(entity_reply(Body::Owned(patched), etag))
+            Ok(Some(entity_reply(Body::Owned(patched), etag)))
         }
-        Ok(Conditional::Refused) => None,
-        Err(error) => Some(error_reply(failures, &error)),
-    }
-}
-
-/// Returns the JSON of the stored entity, or an answer as an error.
-fn read<E: Identifiable>(
-    repo: &impl EntityRepo<E>,
-    id: &E::Id,
-    failures: &Arc<LogThrottles>,
-) -> Answer<Result<Vec<u8>, Reply>> {
-    let (mut json, mut written) = (Vec::new(), Ok(()));
-    let found = stack::for_values(|| repo.get(id, Visit::new(&mut |entity| written = entity.write_json(&mut json))));
-    match found {
-        Answer::Now(Ok(Lookup::Visited(_))) => {
-            Answer::Now(written.map(|()| json).map_err(|error| unwritable(failures, &*error)))
-        }
-        Answer::Now(found) => Answer::Now(stack::for_values(|| fetched::<E>(id, found, failures))),
-        Answer::Later(future) => {
-            let (id, failures) = (id.clone(), Arc::clone(failures));
-            Answer::later(async move {
-                let found = future.await;
-                stack::for_values(|| fetched::<E>(&id, found, &failures))
-            })
-        }
-    }
-}
-
-/// Does the same if no visit has shown the entity.
-fn fetched<E: Identifiable>(
-    id: &E::Id,
-    found: Result<Lookup<E>, RepoError>,
-    failures: &LogThrottles,
-) -> Result<Vec<u8>, Reply> {
-    match found {
-        Ok(Lookup::Fetched(entity)) => json_of(&entity, failures),
-        // A repo that visits answers now, and that answer does not come here.
-        Ok(Lookup::Visited(_) | Lookup::Absent) => Err(absent_reply(id)),
+        Ok(Conditional::Refused) => Ok(None),
         Err(error) => Err(error_reply(failures, &error)),
     }
 }
