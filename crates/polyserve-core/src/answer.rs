@@ -238,7 +238,8 @@ impl Wake for Unpark {
     }
 }
 
-fn thread_waker() -> Waker {
+/// Returns a waker that unparks the calling thread.
+pub(crate) fn thread_waker() -> Waker {
     thread_local! {
         static WAKER: RefCell<Option<Waker>> = const { RefCell::new(None) };
     }

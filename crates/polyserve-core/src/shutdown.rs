@@ -13,9 +13,9 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
+use crate::answer::thread_waker;
 use crate::panics::isolate;
 use crate::sync::atomic::{AtomicBool, Ordering};
-use crate::sync::thread::{self, Thread};
 use crate::sync::{Mutex, lock};
 
 /// A shutdown of a server; clones share it.
@@ -47,7 +47,7 @@ struct Shared {
 struct ShutdownState {
     deadline: Option<Instant>,
     hooks: Vec<Arc<dyn Fn() + Send + Sync>>,
-    threads: BTreeMap<u64, Thread>,
+    /// Those of threads and of futures.
     wakers: BTreeMap<u64, Waker>,
     next_key: u64,
 }
@@ -70,16 +70,15 @@ impl Shutdown {
         let mut state = lock(&self.shared.state);
         state.deadline = Some(state.deadline.map_or(deadline, |earlier| earlier.min(deadline)));
         self.shared.begun.store(true, Ordering::SeqCst);
-        state.threads.values().for_each(Thread::unpark);
         let hooks = state.hooks.clone();
-        let wakers = std::mem::take(&mut state.wakers);
+        let wakers: Vec<Waker> = state.wakers.values().cloned().collect();
         drop(state);
         // Hooks and wakers are foreign code: one that panics must not keep the others from being called.
+        for waker in wakers {
+            log_panic(isolate(|| waker.wake()));
+        }
         for hook in hooks {
             log_panic(isolate(|| hook()));
-        }
-        for waker in wakers.into_values() {
-            log_panic(isolate(|| waker.wake()));
         }
     }
 
@@ -132,7 +131,7 @@ impl Shutdown {
     pub fn register_thread(&self) -> ThreadRegistration {
         let mut state = lock(&self.shared.state);
         let key = state.key();
-        state.threads.insert(key, thread::current());
+        state.wakers.insert(key, thread_waker());
         ThreadRegistration { shared: Arc::clone(&self.shared), key }
     }
 
@@ -183,7 +182,7 @@ impl ThreadRegistration {
 
 impl Drop for ThreadRegistration {
     fn drop(&mut self) {
-        lock(&self.shared.state).threads.remove(&self.key);
+        lock(&self.shared.state).wakers.remove(&self.key);
     }
 }
 
@@ -235,6 +234,7 @@ impl fmt::Debug for ShutdownBegun {
 mod tests {
     use super::*;
     use crate::answer::park_until;
+    use crate::sync::thread;
     use crate::test_wakers::{CountingWaker, panicking};
     use std::task::Wake;
     use std::time::Duration;
@@ -288,7 +288,7 @@ mod tests {
             thread::park(); // returns at once
         }
         drop(registration);
-        assert!(lock(&shutdown.shared.state).threads.is_empty());
+        assert!(lock(&shutdown.shared.state).wakers.is_empty());
     }
 
     /// Regression test: a hook or a waker that panicked kept the others from being called.

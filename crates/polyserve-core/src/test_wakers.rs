@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::task::{Wake, Waker};
+use std::task::Wake;
 
 /// A waker that counts. The count is an atomic of std, which is no step of a model and adds no executions.
 #[derive(Default)]
@@ -20,13 +20,14 @@ impl CountingWaker {
     }
 }
 
-/// Returns a waker that panics.
-pub(crate) fn panicking() -> Waker {
+/// Returns a waker that panics. No model has one.
+#[cfg(not(any(polyserve_loom, polyserve_shuttle)))]
+pub(crate) fn panicking() -> std::task::Waker {
     struct Panics;
     impl Wake for Panics {
         fn wake(self: Arc<Self>) {
             panic!("a waker");
         }
     }
-    Waker::from(Arc::new(Panics))
+    Arc::new(Panics).into()
 }
