@@ -17,6 +17,7 @@
 //! * [`repo`], [`executor`], [`server`]: the three kits.
 //! * [`engine`]: the kit for stores over an engine or a disk, which may be slow, or gone.
 //! * [`address`]: properties of any server that listens at an address.
+//! * [`wire`]: the corpus of requests, as data.
 //! * [`history`]: recorded operations of concurrent clients, and the check for linearizability.
 //! * [`log`]: the messages of the process of a test.
 //! * [`client`]: a plain HTTP client that shows every byte. It shares no code with the servers' codec.
@@ -35,5 +36,6 @@ mod named_entity;
 pub mod property;
 pub mod repo;
 pub mod server;
+pub mod wire;
 
 pub use named_entity::{Content, NamedEntity};

@@ -105,17 +105,28 @@ pub fn check<S>(name: &str, subject: &S, properties: &[Property<S>]) -> Conforma
     report
 }
 
-/// Runs one property as a test. A property that cannot run prints the reason to the real standard error, which the
-/// harness does not capture.
-#[doc(hidden)]
-pub fn test<S>(module: &str, name: &str, subject: &S, run: fn(&S) -> Outcome) {
+/// Runs one property as a test, and returns its outcome. A property that cannot run prints the reason to the real standard
+/// error, which the harness does not capture.
+///
+/// # Panics
+///
+/// Panics if the property does not hold.
+pub fn test<S>(module: &str, name: &str, subject: &S, run: fn(&S) -> Outcome) -> Outcome {
     // The test harness names tests without their crate, so the crate's name is removed.
     let module = module.split_once("::").map_or("", |(_, rest)| rest);
     let path = if module.is_empty() { name.to_owned() } else { format!("{module}::{name}") };
     let label = path.clone();
-    if let Outcome::NotRun(why) = with_context(PropertyContext { path, harness: Harness::Test }, || run(subject)) {
+    let outcome = with_context(PropertyContext { path, harness: Harness::Test }, || run(subject));
+    if let Outcome::NotRun(why) = &outcome {
         let _ = writeln!(std::io::stderr(), "not run: {label}: {why}");
     }
+    outcome
+}
+
+/// Runs the property of this name as a test.
+#[doc(hidden)]
+pub fn test_named<S>(module: &str, name: &str, subject: &S, properties: &'static [Property<S>]) {
+    let _ = test(module, name, subject, named(properties, name).run);
 }
 
 #[derive(Clone)]
@@ -366,12 +377,31 @@ fn text(panic: &(dyn Any + Send)) -> String {
     polyserve_core::panics::panic_text(panic)
 }
 
-/// Lists the properties of a kit once. Makes the constant `PROPERTIES`, and a macro that makes each property a test.
+/// Returns the property of this name.
+///
+/// # Panics
+///
+/// Panics if there is none.
+pub fn named<S>(properties: &'static [Property<S>], name: &str) -> &'static Property<S> {
+    properties.iter().find(|property| property.name == name).unwrap_or_else(|| panic!("the kit has no property {name}"))
+}
+
+/// Lists the properties of a kit, by the module that tests them. A property of `corpus` is one of the wire corpus. Makes the
+/// constant `PROPERTIES`, and a macro that makes each property a test.
 macro_rules! kit {
-    ($d:tt $kit:ident :: $macro:ident for $subject:ty, from $make:literal { $($property:ident,)* }) => {
+    (
+        $d:tt $kit:ident :: $macro:ident for $subject:ty, from $make:literal
+        { $($module:ident { $($property:ident,)* })* }
+        $(corpus { $($case:ident,)* })?
+    ) => {
         /// Every property of this kit.
-        pub const PROPERTIES: &[$crate::property::Property<$subject>] =
-            &[$($crate::property::Property { name: stringify!($property), run: $property },)*];
+        pub const PROPERTIES: &[$crate::property::Property<$subject>] = &[
+            $($($crate::property::Property { name: stringify!($property), run: $module::$property },)*)*
+            $($($crate::property::Property {
+                name: stringify!($case),
+                run: |subject| corpus::check(subject, stringify!($case)),
+            },)*)?
+        ];
 
         #[doc = concat!("Makes a module of tests, one for each property. The second argument is an expression of ", $make, ".")]
         #[macro_export]
@@ -380,13 +410,18 @@ macro_rules! kit {
                 mod $d module {
                     #[allow(unused_imports)]
                     use super::*;
-                    $(
+                    $($(
                         #[test]
                         fn $property() {
-                            let subject = $d subject;
-                            $d crate::property::test(module_path!(), stringify!($property), &subject, $d crate::$kit::$property);
+                            $d crate::property::test_named(module_path!(), stringify!($property), &$d subject, $d crate::$kit::PROPERTIES);
                         }
-                    )*
+                    )*)*
+                    $($(
+                        #[test]
+                        fn $case() {
+                            $d crate::property::test_named(module_path!(), stringify!($case), &$d subject, $d crate::$kit::PROPERTIES);
+                        }
+                    )*)?
                 }
             };
         }

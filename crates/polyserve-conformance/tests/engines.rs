@@ -5,13 +5,13 @@ use std::time::Duration;
 use polyserve_conformance::broken::engines::{EngineFlaw, PlainEngine};
 use polyserve_conformance::engine::{EngineSubject, PROPERTIES};
 use polyserve_conformance::engine_conformance;
-use polyserve_conformance::property::{PropertyVerdict, check};
+use polyserve_conformance::property::{PropertyVerdict, check, named};
 
 engine_conformance!(plain_engine, PlainEngine::subject(None));
 
 /// Runs the named property. Returns its message if it fails.
 fn caught(property: &str, subject: &EngineSubject) -> Option<String> {
-    let property = PROPERTIES.iter().find(|listed| listed.name == property).expect("the property is in the kit");
+    let property = named(PROPERTIES, property);
     match check("broken", subject, std::slice::from_ref(property)).verdicts.pop() {
         Some((_, PropertyVerdict::Broken(why))) => Some(why),
         _ => None,

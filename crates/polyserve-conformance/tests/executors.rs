@@ -65,8 +65,7 @@ fn faulty(fault: Fault) -> ExecutorSubject {
 }
 
 fn property_called(name: &str) -> &'static Property<ExecutorSubject> {
-    let mut found = executor::PROPERTIES.iter().filter(|property| property.name == name);
-    found.next().unwrap_or_else(|| panic!("the kit has no property {name}"))
+    property::named(executor::PROPERTIES, name)
 }
 
 #[test]
@@ -98,8 +97,8 @@ fn leaked_threads_are_caught() {
     let subject = faulty(Fault::LeaksThreads).patience(Duration::from_secs(5));
     let run_check = || property::test(module_path!(), name, &subject, run);
     match catch_unwind(AssertUnwindSafe(run_check)) {
-        Ok(()) if is_child() => {} // the parent notices
-        Ok(()) => panic!("threads were leaked, and the kit did not notice"),
+        Ok(_) if is_child() => {} // the parent notices
+        Ok(_) => panic!("threads were leaked, and the kit did not notice"),
         Err(panic) if is_child() => resume_unwind(panic),
         Err(panic) => {
             let text = text(panic.as_ref());
@@ -121,9 +120,9 @@ fn text(panic: &(dyn Any + Send)) -> String {
 #[test]
 fn what_is_not_declared_is_reported_as_not_run() {
     let subject = ExecutorSubject::new(|workers, queue| Box::new(Faulty::sound(workers, queue)));
-    assert!(matches!(executor::one_worker_keeps_the_order(&subject), Outcome::NotRun(_)));
+    assert!(matches!((property_called("one_worker_keeps_the_order").run)(&subject), Outcome::NotRun(_)));
     let subject = subject.unbounded_queue();
-    assert!(matches!(executor::room_comes_back(&subject), Outcome::NotRun(_)));
+    assert!(matches!((property_called("room_comes_back").run)(&subject), Outcome::NotRun(_)));
 }
 
 #[test]
@@ -131,7 +130,7 @@ fn a_bound_that_is_declared_away_must_be_away() {
     let subject = ExecutorSubject::new(|workers, queue| Box::new(Faulty::sound(workers, queue)))
         .unbounded_queue()
         .patience(Duration::from_millis(500));
-    let run_check = AssertUnwindSafe(|| executor::a_full_queue_hands_the_job_back(&subject));
+    let run_check = AssertUnwindSafe(|| (property_called("a_full_queue_hands_the_job_back").run)(&subject));
     assert!(catch_unwind(run_check).is_err(), "an executor that refuses passed as unbounded");
 }
 

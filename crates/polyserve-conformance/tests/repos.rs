@@ -11,7 +11,7 @@ use polyserve_conformance::broken::repos::{
     RemoveKeepsEntity, RemovesTwoIds, ReplacedSaysCreated, StaleCache, StaleRead, TextValue, Tombstones, TornRead,
     VisitsAndAnswersAbsent, VisitsAndAnswersLater, VisitsAnother, WithdrawnPut,
 };
-use polyserve_conformance::property::{Property, PropertyVerdict, check};
+use polyserve_conformance::property::{PropertyVerdict, check, named};
 use polyserve_conformance::repo::{LaterReference, PROPERTIES, Reference, RepoSubject};
 use polyserve_conformance::repo_conformance;
 use polyserve_core::{Answer, Condition, Conditional, Entity, EntityRepo, Lookup, Put, Removed, RepoAnswer, Visit};
@@ -49,14 +49,10 @@ impl EntityRepo for NowAndLater {
 /// The number of races that may hold before a property counts as failing to catch a flaw.
 const ROUNDS: usize = 20;
 
-fn property(name: &str) -> &'static Property<RepoSubject> {
-    PROPERTIES.iter().find(|property| property.name == name).unwrap_or_else(|| panic!("there is no property {name}"))
-}
-
 /// Runs the named property on a broken repo until it fails, and returns its message.
 fn caught(name: &str, subject: &RepoSubject) -> Option<String> {
     (0..ROUNDS).find_map(|_| {
-        let report = check("broken", subject, std::slice::from_ref(property(name)));
+        let report = check("broken", subject, std::slice::from_ref(named(PROPERTIES, name)));
         match report.verdicts.as_slice() {
             [(ran, PropertyVerdict::Broken(why))] if *ran == name => Some(why.clone()),
             _ => None,

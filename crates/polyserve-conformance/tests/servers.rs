@@ -1,6 +1,8 @@
 //! The server kit, tested: the plain server has every property, and each flaw breaks the named one.
 
+use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 use std::time::Duration;
 
 use polyserve_conformance::broken::repos::ChecksThenWrites;
@@ -10,13 +12,20 @@ use polyserve_conformance::server::{
     Deviations, PROPERTIES, ServerSubject, a_merge_patch_loses_no_update_over, no_increment_is_lost_over,
 };
 
+use polyserve_core::{ListenOn, Running, Server, Service, Shape};
+
 polyserve_conformance::server_conformance!(plain_server, ServerSubject::new(PlainServer::new));
 
 /// Long enough for a busy machine. Short enough, because a flaw makes the kit wait for the whole patience.
 const PATIENCE: Duration = Duration::from_secs(4);
 
 fn named(name: &str) -> &'static Property<ServerSubject> {
-    PROPERTIES.iter().find(|property| property.name == name).expect("the property is in the kit")
+    property::named(PROPERTIES, name)
+}
+
+/// Whether this is the child process of a property.
+fn is_child() -> bool {
+    std::env::var_os("POLYSERVE_CONFORMANCE_CHILD").is_some()
 }
 
 /// Runs the property that must catch `flaw`, in the test `name`.
@@ -24,8 +33,9 @@ fn catch(flaw: Flaw, property: &str, name: &str) {
     let property = named(property);
     let subject = flaw.subject().with_patience(PATIENCE);
     let run = || property::test(module_path!(), name, &subject, property.run);
-    if std::env::var_os("POLYSERVE_CONFORMANCE_CHILD").is_some() {
-        return run(); // in the child process of a property
+    if is_child() {
+        let _ = run();
+        return;
     }
     let caught = catch_unwind(AssertUnwindSafe(run));
     assert!(caught.is_err(), "{} does not catch {flaw:?}", property.name);
@@ -265,4 +275,42 @@ fn a_declared_pool_has_a_size() {
         let verdict = property::check("pooled", &subject, &run).verdicts.pop().map(|(_, verdict)| verdict);
         assert_eq!(verdict == Some(PropertyVerdict::Held), holds, "{verdict:?}");
     }
+}
+
+/// A server that takes any configuration and never listens.
+#[derive(Debug)]
+struct NeverListens(Shape);
+
+impl Server for NeverListens {
+    fn shape(&self) -> Shape {
+        self.0
+    }
+
+    fn start(&self, _: ListenOn, _: Arc<dyn Service>) -> io::Result<Running> {
+        Err(io::Error::other("it never listens"))
+    }
+}
+
+/// A property holds only if the server was asked something: nothing holds of a server that never serves, whatever its shape.
+#[test]
+fn nothing_holds_of_a_server_that_never_listens() {
+    let mut held = Vec::new();
+    for (shape, pooled) in
+        [(Shape::Multiplexed, false), (Shape::OnePerThread, false), (Shape::OnePerThread, true), (Shape::One, false)]
+    {
+        let mut subject = ServerSubject::new(move |_| Ok(NeverListens(shape)));
+        subject.pooled = pooled;
+        for property in PROPERTIES {
+            let name = "nothing_holds_of_a_server_that_never_listens";
+            let run = || property::test(module_path!(), name, &subject, property.run);
+            if is_child() {
+                let _ = run();
+                return;
+            }
+            if matches!(catch_unwind(AssertUnwindSafe(run)), Ok(Outcome::Held)) {
+                held.push((shape, property.name));
+            }
+        }
+    }
+    assert_eq!(held, []);
 }

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use libtest_mimic::{Arguments, Trial};
+use libtest_mimic::{Arguments, Completion, Trial};
 use polyserve::catalog::{Catalog, Entry, LocatedRepo, Promise, RepoEntry, ServerEntry, repo_of};
 use polyserve::{EntityRepo, ServerConfig, Shape};
 use polyserve_conformance::NamedEntity;
@@ -64,7 +64,7 @@ fn located(catalog: &Catalog) -> Vec<RepoEntry> {
     in_directories.map(entry).collect()
 }
 
-/// Makes a test of each property for one strategy.
+/// Makes a test of each property for one strategy. A property that does not apply is ignored, with its reason.
 fn kit<M: Clone + Send + 'static, S: 'static>(
     kind: &'static str,
     entry: &Entry<M>,
@@ -73,9 +73,11 @@ fn kit<M: Clone + Send + 'static, S: 'static>(
 ) -> Vec<Trial> {
     let trial = |property: &'static Property<S>| {
         let (entry, path) = (entry.clone(), format!("{kind}::{}", entry.name));
-        Trial::test(format!("{path}::{}", property.name), move || {
-            property::test(&format!("kit::{path}"), property.name, &subject(&entry), property.run);
-            Ok(())
+        Trial::ignorable_test(format!("{path}::{}", property.name), move || {
+            Ok(match property::test(&format!("kit::{path}"), property.name, &subject(&entry), property.run) {
+                Outcome::Held => Completion::Completed,
+                Outcome::NotRun(why) => Completion::ignored_with(why),
+            })
         })
     };
     properties.iter().map(trial).collect()

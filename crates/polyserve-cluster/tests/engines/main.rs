@@ -153,6 +153,6 @@ fn of_kit(
     let path = format!("engines::{}::{module}", kind.name());
     Test::shared(kind, &format!("{module}::{}", property.name), move |urls| {
         let subject = subject(urls).answers_later().stores_json().patience(PATIENCE).many_keys(2_000);
-        property::test(&path, property.name, &subject, property.run);
+        let _ = property::test(&path, property.name, &subject, property.run);
     })
 }

@@ -83,14 +83,16 @@ use crate::property::{Outcome, kit};
 use crate::repo::within;
 
 kit!($ engine::engine_conformance for EngineSubject, from "[`EngineSubject`](crate::engine::EngineSubject)" {
-    too_many_operations_are_overload,
-    too_many_bytes_are_overload,
-    a_slow_engine_is_waited_for,
-    a_paused_engine_is_unavailable,
-    a_stopped_engine_comes_back,
-    a_refused_write_is_not_acknowledged,
-    a_connection_that_ended_loses_no_write,
-    an_absent_engine_is_an_error,
+    properties {
+        too_many_operations_are_overload,
+        too_many_bytes_are_overload,
+        a_slow_engine_is_waited_for,
+        a_paused_engine_is_unavailable,
+        a_stopped_engine_comes_back,
+        a_refused_write_is_not_acknowledged,
+        a_connection_that_ended_loses_no_write,
+        an_absent_engine_is_an_error,
+    }
 });
 
 /// A connected store, or the reason why it cannot connect.

@@ -24,7 +24,7 @@ fn needs_workers(subject: &ExecutorSubject) -> Option<Outcome> {
 
 /// A drop closes without a deadline, but it does not wait for threads that an earlier close left behind: they may never
 /// end.
-pub fn a_drop_does_not_wait_for_what_a_deadline_left_behind(subject: &ExecutorSubject) -> Outcome {
+pub(super) fn a_drop_does_not_wait_for_what_a_deadline_left_behind(subject: &ExecutorSubject) -> Outcome {
     let (pool, started, go_on) = (subject.pool(2, 4), subject.count(), subject.count());
     let (its_started, its_go_on) = (started.clone(), go_on.clone());
     pool.run(move || {
@@ -40,7 +40,7 @@ pub fn a_drop_does_not_wait_for_what_a_deadline_left_behind(subject: &ExecutorSu
 }
 
 /// After a close has left threads behind, a later close may wait for them.
-pub fn a_later_close_may_wait_longer(subject: &ExecutorSubject) -> Outcome {
+pub(super) fn a_later_close_may_wait_longer(subject: &ExecutorSubject) -> Outcome {
     let (pool, go_on) = (subject.pool(2, 4), subject.count());
     occupy(subject, &*pool.handle(), 2, &go_on);
     assert_eq!(pool.close(Some(Instant::now())), 2, "threads left behind with 2 jobs stuck");
@@ -50,7 +50,7 @@ pub fn a_later_close_may_wait_longer(subject: &ExecutorSubject) -> Outcome {
 }
 
 /// Two jobs that close their own executor at the same time do not wait for each other's thread.
-pub fn workers_that_close_their_own_executor_do_not_wait_for_each_other(subject: &ExecutorSubject) -> Outcome {
+pub(super) fn workers_that_close_their_own_executor_do_not_wait_for_each_other(subject: &ExecutorSubject) -> Outcome {
     if let Some(not_run) = needs_workers(subject) {
         return not_run;
     }
@@ -75,7 +75,7 @@ pub fn workers_that_close_their_own_executor_do_not_wait_for_each_other(subject:
 }
 
 /// A job that was queued before another job closed the executor still runs.
-pub fn what_is_queued_behind_a_workers_close_still_runs(subject: &ExecutorSubject) -> Outcome {
+pub(super) fn what_is_queued_behind_a_workers_close_still_runs(subject: &ExecutorSubject) -> Outcome {
     if let Some(not_run) = needs_workers(subject) {
         return not_run;
     }
@@ -106,7 +106,7 @@ pub fn what_is_queued_behind_a_workers_close_still_runs(subject: &ExecutorSubjec
 
 /// A submitter that has found the executor open may be preempted before its job is queued, while the executor closes. The
 /// job runs once, or is returned to the submitter. After a deadline it may be dropped once, without running.
-pub fn a_job_that_races_with_the_close_is_run_once_or_handed_back(subject: &ExecutorSubject) -> Outcome {
+pub(super) fn a_job_that_races_with_the_close_is_run_once_or_handed_back(subject: &ExecutorSubject) -> Outcome {
     const SUBMITTERS: usize = 3;
     let rounds = if subject.has_unbounded_workers() { 6 } else { 60 };
     for round in 0..rounds {
@@ -180,7 +180,7 @@ impl Drop for Bomb {
 }
 
 /// The executor drops the payload of a job's panic. If this drop panics too, the worker goes on.
-pub fn a_panic_that_panics_as_it_is_dropped_costs_no_worker(subject: &ExecutorSubject) -> Outcome {
+pub(super) fn a_panic_that_panics_as_it_is_dropped_costs_no_worker(subject: &ExecutorSubject) -> Outcome {
     let (pool, ran, go_on) = (subject.pool(2, 64), subject.count(), subject.count());
     for _ in 0..8 {
         let ran = ran.clone();
@@ -197,7 +197,7 @@ pub fn a_panic_that_panics_as_it_is_dropped_costs_no_worker(subject: &ExecutorSu
 }
 
 /// A close with a deadline drops queued jobs. It returns even if the destructors of their captured values panic.
-pub fn captured_values_that_panic_when_a_deadline_drops_them_are_harmless(subject: &ExecutorSubject) -> Outcome {
+pub(super) fn captured_values_that_panic_when_a_deadline_drops_them_are_harmless(subject: &ExecutorSubject) -> Outcome {
     if let Some(not_run) = needs_workers(subject) {
         return not_run;
     }
@@ -214,7 +214,7 @@ pub fn captured_values_that_panic_when_a_deadline_drops_them_are_harmless(subjec
 }
 
 /// A worker may become idle while a close after its deadline still drops the queued jobs. The worker runs none of them.
-pub fn a_worker_that_comes_free_after_the_deadline_runs_nothing_more(subject: &ExecutorSubject) -> Outcome {
+pub(super) fn a_worker_that_comes_free_after_the_deadline_runs_nothing_more(subject: &ExecutorSubject) -> Outcome {
     struct OnDrop<F: FnMut()>(F);
     impl<F: FnMut()> Drop for OnDrop<F> {
         fn drop(&mut self) {
@@ -254,7 +254,7 @@ pub fn a_worker_that_comes_free_after_the_deadline_runs_nothing_more(subject: &E
 }
 
 /// A value that a job left in a thread-local is dropped after the worker's last job. It may close the executor once more.
-pub fn a_workers_thread_local_may_close_the_executor(subject: &ExecutorSubject) -> Outcome {
+pub(super) fn a_workers_thread_local_may_close_the_executor(subject: &ExecutorSubject) -> Outcome {
     struct CloseOnDrop(Arc<dyn Executor>, mpsc::Sender<usize>);
     impl Drop for CloseOnDrop {
         fn drop(&mut self) {

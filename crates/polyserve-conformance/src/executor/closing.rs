@@ -13,7 +13,7 @@ use super::running::occupy;
 use crate::property::{Outcome, in_child};
 
 /// A close without a deadline returns after every queued job has run.
-pub fn close_runs_what_was_queued(subject: &ExecutorSubject) -> Outcome {
+pub(super) fn close_runs_what_was_queued(subject: &ExecutorSubject) -> Outcome {
     let (pool, go_on, ran) = (subject.pool(2, 64), subject.count(), subject.count());
     occupy(subject, &*pool.handle(), 2, &go_on);
     for _ in 0..50 {
@@ -42,7 +42,7 @@ fn wait_until_closed(subject: &ExecutorSubject, pool: &TestedPool) {
 }
 
 /// Dropping an executor is closing it without a deadline.
-pub fn drop_runs_what_was_queued(subject: &ExecutorSubject) -> Outcome {
+pub(super) fn drop_runs_what_was_queued(subject: &ExecutorSubject) -> Outcome {
     let (pool, go_on, ran) = (subject.pool(1, 64), subject.count(), subject.count());
     occupy(subject, &*pool.handle(), 1, &go_on);
     for _ in 0..50 {
@@ -61,7 +61,7 @@ pub fn drop_runs_what_was_queued(subject: &ExecutorSubject) -> Outcome {
 }
 
 /// A closed executor rejects every job as closed, and the submitter can still run the job.
-pub fn close_rejects_later_jobs(subject: &ExecutorSubject) -> Outcome {
+pub(super) fn close_rejects_later_jobs(subject: &ExecutorSubject) -> Outcome {
     let (pool, ran) = (subject.pool(2, 4), subject.count());
     assert_eq!(pool.close(None), 0, "threads left behind by an idle executor");
     for n in 1..=10 {
@@ -77,7 +77,7 @@ pub fn close_rejects_later_jobs(subject: &ExecutorSubject) -> Outcome {
 }
 
 /// Further closes, with and without a deadline, change nothing. Neither does the drop after them.
-pub fn close_twice_is_harmless(subject: &ExecutorSubject) -> Outcome {
+pub(super) fn close_twice_is_harmless(subject: &ExecutorSubject) -> Outcome {
     let (pool, ran) = (subject.pool(2, 16), subject.count());
     for _ in 0..10 {
         let ran = ran.clone();
@@ -93,7 +93,7 @@ pub fn close_twice_is_harmless(subject: &ExecutorSubject) -> Outcome {
 
 /// Several threads close while several threads submit. Every close ends, every accepted job runs, and every other job is
 /// returned to its submitter.
-pub fn concurrent_closes_lose_nothing(subject: &ExecutorSubject) -> Outcome {
+pub(super) fn concurrent_closes_lose_nothing(subject: &ExecutorSubject) -> Outcome {
     for _ in 0..20 {
         let (pool, taken, ran) = (subject.pool(2, 16), subject.count(), subject.count());
         let submitters: Vec<_> = (0..3)
@@ -134,7 +134,7 @@ fn submit_until_closed(executor: &dyn Executor, taken: &EventCount, ran: &EventC
 
 /// If jobs are stuck at the deadline, the close returns the number of threads that it left behind. Idle workers are not
 /// among them. The stuck jobs can still end.
-pub fn close_with_a_deadline_reports_a_stuck_thread(subject: &ExecutorSubject) -> Outcome {
+pub(super) fn close_with_a_deadline_reports_a_stuck_thread(subject: &ExecutorSubject) -> Outcome {
     for (stuck, wait) in [(1, Duration::ZERO), (1, Duration::from_millis(20)), (2, Duration::from_millis(20))] {
         let (pool, go_on, dropped) = (subject.pool(3, 16), subject.count(), subject.count());
         let (started, ended) = (subject.count(), subject.count());
@@ -158,7 +158,7 @@ pub fn close_with_a_deadline_reports_a_stuck_thread(subject: &ExecutorSubject) -
 }
 
 /// When its deadline passes, a close drops the queued jobs without running them.
-pub fn close_with_a_deadline_drops_what_is_queued(subject: &ExecutorSubject) -> Outcome {
+pub(super) fn close_with_a_deadline_drops_what_is_queued(subject: &ExecutorSubject) -> Outcome {
     if subject.has_unbounded_workers() {
         return Outcome::NotRun(String::from("its workers are declared unbounded, so that no job is ever queued"));
     }
@@ -189,7 +189,7 @@ pub fn close_with_a_deadline_drops_what_is_queued(subject: &ExecutorSubject) -> 
 }
 
 /// After a close or a drop, the executor has no threads. They are counted in a child process, on Linux only.
-pub fn drop_joins_the_workers(subject: &ExecutorSubject) -> Outcome {
+pub(super) fn drop_joins_the_workers(subject: &ExecutorSubject) -> Outcome {
     if !cfg!(target_os = "linux") {
         return Outcome::NotRun(String::from("threads are counted by /proc, which is Linux's"));
     }
@@ -223,7 +223,7 @@ fn threads() -> usize {
 
 /// The captured values of a job are dropped once: if the job ran, panicked, was rejected, or was not run because a
 /// deadline passed.
-pub fn captured_values_are_dropped_exactly_once(subject: &ExecutorSubject) -> Outcome {
+pub(super) fn captured_values_are_dropped_exactly_once(subject: &ExecutorSubject) -> Outcome {
     let (pool, go_on, dropped) = (subject.pool(1, 4), subject.count(), subject.count());
     let job = |token: Token, panics: bool| {
         Job::new(move || {
@@ -253,7 +253,7 @@ pub fn captured_values_are_dropped_exactly_once(subject: &ExecutorSubject) -> Ou
 }
 
 /// A job that holds the last handle of its own executor may drop it. What was queued behind it still runs.
-pub fn a_job_that_drops_the_last_handle_does_not_deadlock(subject: &ExecutorSubject) -> Outcome {
+pub(super) fn a_job_that_drops_the_last_handle_does_not_deadlock(subject: &ExecutorSubject) -> Outcome {
     for workers in [1, 2] {
         let executor: Arc<dyn Executor> = Arc::from((subject.make)(workers, 16));
         let (go_on, dropped, ran) = (subject.count(), subject.count(), subject.count());

@@ -52,9 +52,9 @@
 //!     ExecutorSubject::new(|_workers, _queue| Box::new(ThreadPerJob::default())).unbounded_workers()
 //! );
 //! # use polyserve_conformance::executor;
-//! # use polyserve_conformance::property::Outcome;
+//! # use polyserve_conformance::property::{Outcome, named};
 //! # let subject = ExecutorSubject::new(|_workers, _queue| Box::new(ThreadPerJob::default())).unbounded_workers();
-//! # assert_eq!(executor::a_job_runs_on_another_thread(&subject), Outcome::Held);
+//! # assert_eq!((named(executor::PROPERTIES, "a_job_runs_on_another_thread").run)(&subject), Outcome::Held);
 //! ```
 //!
 //! # Layout
@@ -78,57 +78,46 @@ use polyserve_core::Executor;
 
 use crate::property::kit;
 
-pub use close_edges::{
-    a_drop_does_not_wait_for_what_a_deadline_left_behind, a_job_that_races_with_the_close_is_run_once_or_handed_back,
-    a_later_close_may_wait_longer, a_panic_that_panics_as_it_is_dropped_costs_no_worker,
-    a_worker_that_comes_free_after_the_deadline_runs_nothing_more, a_workers_thread_local_may_close_the_executor,
-    captured_values_that_panic_when_a_deadline_drops_them_are_harmless,
-    what_is_queued_behind_a_workers_close_still_runs, workers_that_close_their_own_executor_do_not_wait_for_each_other,
-};
-pub use closing::{
-    a_job_that_drops_the_last_handle_does_not_deadlock, captured_values_are_dropped_exactly_once,
-    close_rejects_later_jobs, close_runs_what_was_queued, close_twice_is_harmless,
-    close_with_a_deadline_drops_what_is_queued, close_with_a_deadline_reports_a_stuck_thread,
-    concurrent_closes_lose_nothing, drop_joins_the_workers, drop_runs_what_was_queued,
-};
-pub use refusing::{a_full_queue_hands_the_job_back, room_comes_back};
-pub use running::{
-    a_job_runs_on_another_thread, a_panicking_job_costs_only_itself, every_job_runs_exactly_once, jobs_may_submit_jobs,
-    jobs_run_in_parallel, never_more_than_its_workers, no_lost_wakeup, one_worker_keeps_the_order,
-};
-
 kit! {
     $ executor::executor_conformance for ExecutorSubject,
     from "[`ExecutorSubject`](crate::executor::ExecutorSubject)" {
-        every_job_runs_exactly_once,
-        a_job_runs_on_another_thread,
-        jobs_run_in_parallel,
-        never_more_than_its_workers,
-        one_worker_keeps_the_order,
-        jobs_may_submit_jobs,
-        a_panicking_job_costs_only_itself,
-        no_lost_wakeup,
-        a_full_queue_hands_the_job_back,
-        room_comes_back,
-        close_runs_what_was_queued,
-        drop_runs_what_was_queued,
-        close_rejects_later_jobs,
-        close_twice_is_harmless,
-        concurrent_closes_lose_nothing,
-        close_with_a_deadline_reports_a_stuck_thread,
-        close_with_a_deadline_drops_what_is_queued,
-        drop_joins_the_workers,
-        captured_values_are_dropped_exactly_once,
-        a_job_that_drops_the_last_handle_does_not_deadlock,
-        captured_values_that_panic_when_a_deadline_drops_them_are_harmless,
-        a_drop_does_not_wait_for_what_a_deadline_left_behind,
-        a_job_that_races_with_the_close_is_run_once_or_handed_back,
-        a_later_close_may_wait_longer,
-        a_panic_that_panics_as_it_is_dropped_costs_no_worker,
-        a_worker_that_comes_free_after_the_deadline_runs_nothing_more,
-        a_workers_thread_local_may_close_the_executor,
-        what_is_queued_behind_a_workers_close_still_runs,
-        workers_that_close_their_own_executor_do_not_wait_for_each_other,
+        running {
+            every_job_runs_exactly_once,
+            a_job_runs_on_another_thread,
+            jobs_run_in_parallel,
+            never_more_than_its_workers,
+            one_worker_keeps_the_order,
+            jobs_may_submit_jobs,
+            a_panicking_job_costs_only_itself,
+            no_lost_wakeup,
+        }
+        refusing {
+            a_full_queue_hands_the_job_back,
+            room_comes_back,
+        }
+        closing {
+            close_runs_what_was_queued,
+            drop_runs_what_was_queued,
+            close_rejects_later_jobs,
+            close_twice_is_harmless,
+            concurrent_closes_lose_nothing,
+            close_with_a_deadline_reports_a_stuck_thread,
+            close_with_a_deadline_drops_what_is_queued,
+            drop_joins_the_workers,
+            captured_values_are_dropped_exactly_once,
+            a_job_that_drops_the_last_handle_does_not_deadlock,
+        }
+        close_edges {
+            captured_values_that_panic_when_a_deadline_drops_them_are_harmless,
+            a_drop_does_not_wait_for_what_a_deadline_left_behind,
+            a_job_that_races_with_the_close_is_run_once_or_handed_back,
+            a_later_close_may_wait_longer,
+            a_panic_that_panics_as_it_is_dropped_costs_no_worker,
+            a_worker_that_comes_free_after_the_deadline_runs_nothing_more,
+            a_workers_thread_local_may_close_the_executor,
+            what_is_queued_behind_a_workers_close_still_runs,
+            workers_that_close_their_own_executor_do_not_wait_for_each_other,
+        }
     }
 }
 

@@ -11,7 +11,7 @@ const QUEUE: usize = 5;
 
 /// If all workers are busy, an executor accepts jobs until its queue is full. It rejects the next job with a reason, and
 /// the submitter can still run that job. An executor without a bound accepts many more jobs.
-pub fn a_full_queue_hands_the_job_back(subject: &ExecutorSubject) -> Outcome {
+pub(super) fn a_full_queue_hands_the_job_back(subject: &ExecutorSubject) -> Outcome {
     let (pool, go_on, ran) = (subject.pool(2, QUEUE), subject.count(), subject.count());
     occupy(subject, &*pool.handle(), 2, &go_on);
     if subject.refuses() {
@@ -52,7 +52,7 @@ fn fill(subject: &ExecutorSubject, pool: &TestedPool, ran: &EventCount) -> usize
 }
 
 /// After the queued jobs have run, a full queue accepts the same number of jobs again.
-pub fn room_comes_back(subject: &ExecutorSubject) -> Outcome {
+pub(super) fn room_comes_back(subject: &ExecutorSubject) -> Outcome {
     if !subject.refuses() {
         return Outcome::NotRun(String::from("it is declared to refuse nothing"));
     }

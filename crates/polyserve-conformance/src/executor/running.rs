@@ -14,7 +14,7 @@ use crate::property::Outcome;
 
 /// Each of many jobs from many submitters runs once. Jobs that a full queue rejects are submitted again. No job can run
 /// twice, because running a job consumes it.
-pub fn every_job_runs_exactly_once(subject: &ExecutorSubject) -> Outcome {
+pub(super) fn every_job_runs_exactly_once(subject: &ExecutorSubject) -> Outcome {
     const SUBMITTERS: usize = 4;
     let jobs_each = if subject.has_unbounded_workers() { 100 } else { 2_000 };
     let pool = subject.pool(3, 64);
@@ -40,7 +40,7 @@ pub fn every_job_runs_exactly_once(subject: &ExecutorSubject) -> Outcome {
 }
 
 /// A job runs on a thread that is not its submitter's.
-pub fn a_job_runs_on_another_thread(subject: &ExecutorSubject) -> Outcome {
+pub(super) fn a_job_runs_on_another_thread(subject: &ExecutorSubject) -> Outcome {
     let (pool, ran) = (subject.pool(1, 4), subject.count());
     let id = Arc::new(Mutex::new(None));
     let (its_id, its_ran) = (Arc::clone(&id), ran.clone());
@@ -54,7 +54,7 @@ pub fn a_job_runs_on_another_thread(subject: &ExecutorSubject) -> Outcome {
 }
 
 /// With n workers, n jobs run at the same time: each job waits until all of them run. `workers` returns n.
-pub fn jobs_run_in_parallel(subject: &ExecutorSubject) -> Outcome {
+pub(super) fn jobs_run_in_parallel(subject: &ExecutorSubject) -> Outcome {
     for workers in [1, 2, 4] {
         let pool = subject.pool(workers, 16);
         let expected = if subject.has_unbounded_workers() { None } else { Some(workers) };
@@ -80,7 +80,7 @@ fn meet(subject: &ExecutorSubject, pool: &TestedPool, number: usize) {
 }
 
 /// At most one job for each worker runs at a time. If the workers are declared unbounded, many more jobs run.
-pub fn never_more_than_its_workers(subject: &ExecutorSubject) -> Outcome {
+pub(super) fn never_more_than_its_workers(subject: &ExecutorSubject) -> Outcome {
     let pool = subject.pool(2, 8);
     if subject.has_unbounded_workers() {
         meet(subject, &pool, 16);
@@ -102,7 +102,7 @@ pub fn never_more_than_its_workers(subject: &ExecutorSubject) -> Outcome {
 }
 
 /// With one worker, jobs run in the order in which they were submitted. Tested if the executor declares it.
-pub fn one_worker_keeps_the_order(subject: &ExecutorSubject) -> Outcome {
+pub(super) fn one_worker_keeps_the_order(subject: &ExecutorSubject) -> Outcome {
     if !subject.keeps_the_order() {
         return Outcome::NotRun(String::from("it is not declared to keep the order"));
     }
@@ -129,7 +129,7 @@ pub fn one_worker_keeps_the_order(subject: &ExecutorSubject) -> Outcome {
 }
 
 /// A job may submit jobs to its own executor, also if the executor has one worker. The new jobs may submit jobs too.
-pub fn jobs_may_submit_jobs(subject: &ExecutorSubject) -> Outcome {
+pub(super) fn jobs_may_submit_jobs(subject: &ExecutorSubject) -> Outcome {
     const DEPTH: u32 = 6;
     for workers in [1, 2] {
         let (pool, ran) = (subject.pool(workers, 128), subject.count());
@@ -156,7 +156,7 @@ fn branch(executor: Weak<dyn Executor>, ran: EventCount, depth: u32) {
 }
 
 /// More jobs panic than there are workers. The panics are counted, and no worker and no other job is lost.
-pub fn a_panicking_job_costs_only_itself(subject: &ExecutorSubject) -> Outcome {
+pub(super) fn a_panicking_job_costs_only_itself(subject: &ExecutorSubject) -> Outcome {
     const WORKERS: usize = 2;
     let (pool, ran) = (subject.pool(WORKERS, 64), subject.count());
     for number in 0..10_u64 {
@@ -180,7 +180,7 @@ pub fn a_panicking_job_costs_only_itself(subject: &ExecutorSubject) -> Outcome {
 
 /// A job that is submitted to an idle executor runs, whatever step the worker has reached on its way to sleep. So does
 /// each of several jobs, one for each worker.
-pub fn no_lost_wakeup(subject: &ExecutorSubject) -> Outcome {
+pub(super) fn no_lost_wakeup(subject: &ExecutorSubject) -> Outcome {
     let rounds = if subject.has_unbounded_workers() { 100 } else { 4_000 };
     for workers in [1, 2, 3] {
         let pool = subject.pool(workers, 16);

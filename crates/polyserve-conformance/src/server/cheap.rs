@@ -52,7 +52,7 @@ const REQUESTS: usize = 20;
 
 /// HEAD, a GET that is answered with 304, and a write that is answered with 412 write the JSON of a large entity at most once for
 /// each version.
-pub fn cheap_requests_do_no_expensive_work(subject: &ServerSubject) -> Outcome {
+pub(super) fn cheap_requests_do_no_expensive_work(subject: &ServerSubject) -> Outcome {
     ask_cheaply(subject, MapRepo::default(), true);
     ask_cheaply(subject, MapRepo::default(), false);
     Outcome::Held

@@ -30,7 +30,7 @@ pub(super) fn tag_of(response: &Response) -> String {
 
 /// GET, HEAD and PUT answer with the tag of the bytes that a GET shows. A PUT of other bytes for the same entity answers
 /// without a tag, because its client does not have these bytes (RFC 9110, 9.3.4). Without the option there is no tag.
-pub fn a_tag_names_the_bytes_of_a_get(subject: &ServerSubject) -> Outcome {
+pub(super) fn a_tag_names_the_bytes_of_a_get(subject: &ServerSubject) -> Outcome {
     let live = tagged(subject, MapRepo::default());
     let put_tag = tag_of(&live.ask(&put("/", ONE), 201));
     let is_text = put_tag.len() == 34 && put_tag.starts_with('"') && put_tag.ends_with('"');
@@ -54,7 +54,7 @@ pub fn a_tag_names_the_bytes_of_a_get(subject: &ServerSubject) -> Outcome {
 
 /// Conditions are evaluated without tags too: `*` by whether the entity exists, and a list names no entity. A refused write
 /// changes nothing.
-pub fn conditions_without_tags_are_evaluated(subject: &ServerSubject) -> Outcome {
+pub(super) fn conditions_without_tags_are_evaluated(subject: &ServerSubject) -> Outcome {
     let later = EntityService::<_>::new(LaterRepo::new());
     for live in [entities(subject), subject.live(Arc::new(later), |_| ())] {
         live.ask(&put("/", ONE), 201);
@@ -100,13 +100,13 @@ pub fn conditions_without_tags_are_evaluated(subject: &ServerSubject) -> Outcome
 }
 
 /// The conditions of each method, by state of the entity, in the order of RFC 9110, 13.2.2. A refused write changes nothing.
-pub fn conditions_are_evaluated(subject: &ServerSubject) -> Outcome {
+pub(super) fn conditions_are_evaluated(subject: &ServerSubject) -> Outcome {
     evaluate_conditions(&tagged(subject, MapRepo::default()), &PUBLISHED);
     Outcome::Held
 }
 
 /// A repo that answers later evaluates the same conditions.
-pub fn a_later_repo_evaluates_conditions(subject: &ServerSubject) -> Outcome {
+pub(super) fn a_later_repo_evaluates_conditions(subject: &ServerSubject) -> Outcome {
     evaluate_conditions(&tagged(subject, LaterRepo::new()), &PUBLISHED);
     Outcome::Held
 }
@@ -205,7 +205,7 @@ pub(super) fn evaluate_conditions(live: &Live, sample: &TwoStates<'_>) {
 }
 
 /// A malformed condition of a write is a 400, and the write is not done. That of a read is ignored. Both hold without tags too.
-pub fn a_malformed_condition_is_a_bad_request(subject: &ServerSubject) -> Outcome {
+pub(super) fn a_malformed_condition_is_a_bad_request(subject: &ServerSubject) -> Outcome {
     refuse_malformed_conditions(&tagged(subject, MapRepo::default()), &PUBLISHED);
     refuse_malformed_conditions(&entities(subject), &PUBLISHED);
     Outcome::Held
@@ -234,7 +234,7 @@ pub(super) fn refuse_malformed_conditions(live: &Live, sample: &TwoStates<'_>) {
 
 /// Eight clients add to one counter: each reads it, and puts the next number with the tag that it has read. No increment is
 /// lost.
-pub fn no_increment_is_lost_over_http(subject: &ServerSubject) -> Outcome {
+pub(super) fn no_increment_is_lost_over_http(subject: &ServerSubject) -> Outcome {
     count_entity(&tagged(subject, MapRepo::default()), 12);
     Outcome::Held
 }

@@ -12,7 +12,7 @@ use super::wire::get;
 use crate::property::Outcome;
 
 /// An invalid limit is refused at construction, and the error names the setting.
-pub fn a_wrong_limit_is_refused_by_name(subject: &ServerSubject) -> Outcome {
+pub(super) fn a_wrong_limit_is_refused_by_name(subject: &ServerSubject) -> Outcome {
     type Change = fn(&mut ServerConfig);
     let wrong: [(&str, Change); 15] = [
         ("workers", |c| c.workers = Some(0)),
@@ -44,7 +44,7 @@ pub fn a_wrong_limit_is_refused_by_name(subject: &ServerSubject) -> Outcome {
 
 /// A server that holds a pool thread for each connection honours a worker count. One that multiplexes connections may refuse the
 /// setting by name: it may have one worker. Other servers do refuse it.
-pub fn a_worker_count_is_honoured_or_refused(subject: &ServerSubject) -> Outcome {
+pub(super) fn a_worker_count_is_honoured_or_refused(subject: &ServerSubject) -> Outcome {
     let made = subject.make(ServerConfig::default().workers(3));
     match made {
         Ok(server) => {
@@ -62,7 +62,7 @@ pub fn a_worker_count_is_honoured_or_refused(subject: &ServerSubject) -> Outcome
 }
 
 /// An address in use is an error of `serve`, not a panic, and the server stays usable.
-pub fn a_taken_address_is_an_error(subject: &ServerSubject) -> Outcome {
+pub(super) fn a_taken_address_is_an_error(subject: &ServerSubject) -> Outcome {
     let taken = TcpListener::bind(SocketAddr::from(([127, 0, 0, 1], 0))).expect("a free port");
     let addr = taken.local_addr().expect("it is bound");
     let server: Arc<dyn Server> = Arc::from(subject.make(ServerConfig::default()).expect("the default is honoured"));
@@ -72,7 +72,7 @@ pub fn a_taken_address_is_an_error(subject: &ServerSubject) -> Outcome {
 }
 
 /// A server serves on a listener that is bound already, and closes it at its end.
-pub fn a_bound_listener_is_served(subject: &ServerSubject) -> Outcome {
+pub(super) fn a_bound_listener_is_served(subject: &ServerSubject) -> Outcome {
     let listener = TcpListener::bind(SocketAddr::from(([127, 0, 0, 1], 0))).expect("a free port");
     let addr = listener.local_addr().expect("it is bound");
     let server: Arc<dyn Server> = Arc::from(subject.make(ServerConfig::default()).expect("the default is honoured"));
@@ -88,7 +88,7 @@ pub fn a_bound_listener_is_served(subject: &ServerSubject) -> Outcome {
 }
 
 /// A client can connect as soon as `serve` has returned, at the returned address.
-pub fn it_serves_when_serve_returns(subject: &ServerSubject) -> Outcome {
+pub(super) fn it_serves_when_serve_returns(subject: &ServerSubject) -> Outcome {
     for _ in 0..10 {
         let live = subject.live(Arc::new(Echo), |_| ());
         assert_ne!(live.addr.port(), 0, "the address has the real port");

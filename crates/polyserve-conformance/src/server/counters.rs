@@ -25,7 +25,7 @@ impl Service for ShowPeer {
 
 /// A request has the address of its client: the first request of a connection, a later one, and one with a body that comes
 /// after its head.
-pub fn a_request_has_its_clients_address(subject: &ServerSubject) -> Outcome {
+pub(super) fn a_request_has_its_clients_address(subject: &ServerSubject) -> Outcome {
     let live = subject.live(Arc::new(ShowPeer), |_| ());
     for _ in 0..2 {
         let mut client = live.client();
@@ -40,7 +40,7 @@ pub fn a_request_has_its_clients_address(subject: &ServerSubject) -> Outcome {
 
 /// The counters of a running server follow its connections: the open ones, the answers, the rejections and the panics of the
 /// service.
-pub fn the_counters_are_live(subject: &ServerSubject) -> Outcome {
+pub(super) fn the_counters_are_live(subject: &ServerSubject) -> Outcome {
     let live = subject.live(PanickingService::shared(), |config| {
         config.max_connections = 1;
         without_body_timeout(config);
@@ -73,7 +73,7 @@ pub fn the_counters_are_live(subject: &ServerSubject) -> Outcome {
 
 /// The hook sees each answer on the wire once, with its status, its bytes and the address of the client: answers of the
 /// service, and those that the server gives itself. Requests that begin have a time. A hook that panics changes nothing.
-pub fn the_hook_sees_every_answer(subject: &ServerSubject) -> Outcome {
+pub(super) fn the_hook_sees_every_answer(subject: &ServerSubject) -> Outcome {
     const LIMIT: usize = 1000;
     const TIMEOUT: Duration = Duration::from_millis(200);
     let (sender, reports) = mpsc::channel();

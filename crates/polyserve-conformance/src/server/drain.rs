@@ -82,7 +82,7 @@ fn ask_until_the_end(
 
 /// A shutdown under load loses and tears no answer. The clients receive as many whole answers as the server reports, and no
 /// answer is cut.
-pub fn a_shutdown_under_load_loses_nothing(subject: &ServerSubject) -> Outcome {
+pub(super) fn a_shutdown_under_load_loses_nothing(subject: &ServerSubject) -> Outcome {
     let live = echo(subject);
     let (addr, patience) = (live.addr, subject.patience);
     let (answered, ending) = (AtomicU64::new(0), AtomicBool::new(false));
@@ -114,7 +114,7 @@ pub fn a_shutdown_under_load_loses_nothing(subject: &ServerSubject) -> Outcome {
 }
 
 /// `Drain::answered` counts every answer in the server's life, whatever its status.
-pub fn every_answer_is_counted(subject: &ServerSubject) -> Outcome {
+pub(super) fn every_answer_is_counted(subject: &ServerSubject) -> Outcome {
     let live = super::status_table::entities(subject);
     let mut client = live.client();
     client.send(&get("/1").repeat(7)).expect("the server takes the requests");
@@ -136,7 +136,7 @@ pub fn every_answer_is_counted(subject: &ServerSubject) -> Outcome {
 }
 
 /// A shutdown closes idle connections at once and sends them no byte. Tested with new and with used connections.
-pub fn a_shutdown_closes_idle_connections(subject: &ServerSubject) -> Outcome {
+pub(super) fn a_shutdown_closes_idle_connections(subject: &ServerSubject) -> Outcome {
     let live = echo(subject);
     let count = if subject.shape() == Shape::One { 1 } else { 5 };
     let mut clients: Vec<Client> = (0..count).map(|_| live.client()).collect();
@@ -159,7 +159,7 @@ pub fn a_shutdown_closes_idle_connections(subject: &ServerSubject) -> Outcome {
 }
 
 /// The drain serves requests that wait to be accepted when the shutdown begins.
-pub fn a_request_in_the_queue_is_served_by_the_drain(subject: &ServerSubject) -> Outcome {
+pub(super) fn a_request_in_the_queue_is_served_by_the_drain(subject: &ServerSubject) -> Outcome {
     let patience = subject.patience;
     let live = subject.live(Arc::new(Echo), |config| config.drain_grace = patience * 10);
     let mut clients: Vec<Client> = (0..20).map(|_| live.client()).collect();
@@ -178,7 +178,7 @@ pub fn a_request_in_the_queue_is_served_by_the_drain(subject: &ServerSubject) ->
 
 /// If the head of a request arrived before the shutdown, the drain reads and serves the request. The answer has
 /// `Connection: close`.
-pub fn a_request_in_mid_body_outlives_the_shutdown(subject: &ServerSubject) -> Outcome {
+pub(super) fn a_request_in_mid_body_outlives_the_shutdown(subject: &ServerSubject) -> Outcome {
     let patience = subject.patience;
     let live = subject.live(Arc::new(Echo), |config| {
         config.drain_grace = patience * 10;
@@ -197,7 +197,7 @@ pub fn a_request_in_mid_body_outlives_the_shutdown(subject: &ServerSubject) -> O
 }
 
 /// If only a part of a head arrived before the shutdown, the drain reads the rest and serves the request.
-pub fn half_a_head_outlives_the_shutdown(subject: &ServerSubject) -> Outcome {
+pub(super) fn half_a_head_outlives_the_shutdown(subject: &ServerSubject) -> Outcome {
     let patience = subject.patience;
     for used in [false, true] {
         let live = subject.live(Arc::new(Echo), |config| config.drain_grace = patience * 10);
@@ -217,7 +217,7 @@ pub fn half_a_head_outlives_the_shutdown(subject: &ServerSubject) -> Outcome {
 }
 
 /// A request says whether the server drains, so that a health check can fail before the listener closes.
-pub fn a_request_in_the_drain_says_so(subject: &ServerSubject) -> Outcome {
+pub(super) fn a_request_in_the_drain_says_so(subject: &ServerSubject) -> Outcome {
     let patience = subject.patience;
     let service = |request: Request<'_>| Reply::text(request.draining.to_string());
     let live = subject.live(Arc::new(service), |config| config.drain_grace = patience * 10);
@@ -233,7 +233,7 @@ pub fn a_request_in_the_drain_says_so(subject: &ServerSubject) -> Outcome {
 }
 
 /// The drain waits for a deferred answer. The answer has `Connection: close`.
-pub fn a_waiting_answer_outlives_the_shutdown(subject: &ServerSubject) -> Outcome {
+pub(super) fn a_waiting_answer_outlives_the_shutdown(subject: &ServerSubject) -> Outcome {
     let (patience, held_answers) = (subject.patience, HeldAnswers::new());
     let live = subject.live(held_answers.clone(), |config| config.drain_grace = patience * 10);
     let mut client = live.client();
@@ -249,7 +249,7 @@ pub fn a_waiting_answer_outlives_the_shutdown(subject: &ServerSubject) -> Outcom
 }
 
 /// The drain serves all requests that arrived before the shutdown, also those behind a deferred answer.
-pub fn pipelined_requests_are_served_by_the_drain(subject: &ServerSubject) -> Outcome {
+pub(super) fn pipelined_requests_are_served_by_the_drain(subject: &ServerSubject) -> Outcome {
     let (patience, held_answers) = (subject.patience, HeldAnswers::new());
     let live = subject.live(held_answers.clone(), |config| config.drain_grace = patience * 10);
     let mut client = live.client();
@@ -275,7 +275,7 @@ pub fn pipelined_requests_are_served_by_the_drain(subject: &ServerSubject) -> Ou
 }
 
 /// A large answer that is being sent when the shutdown begins arrives whole.
-pub fn a_large_answer_outlives_the_shutdown(subject: &ServerSubject) -> Outcome {
+pub(super) fn a_large_answer_outlives_the_shutdown(subject: &ServerSubject) -> Outcome {
     const LENGTH: usize = 20_000_000;
     let patience = subject.patience;
     let live = subject.live(Arc::new(Large), |config| config.drain_grace = patience * 10);
@@ -292,7 +292,7 @@ pub fn a_large_answer_outlives_the_shutdown(subject: &ServerSubject) -> Outcome 
 }
 
 /// The drain does not wait for the rest of a refused body. The request with that body was answered before the shutdown.
-pub fn a_refused_body_does_not_hold_the_drain(subject: &ServerSubject) -> Outcome {
+pub(super) fn a_refused_body_does_not_hold_the_drain(subject: &ServerSubject) -> Outcome {
     let patience = subject.patience;
     let live = subject.live(Arc::new(EntityService::new(MapRepo::<Entity>::default())), |config| {
         (config.drain_grace, config.body_timeout, config.min_body_rate) = (patience * 10, patience * 10, 0);

@@ -47,7 +47,7 @@ fn check_is_closed(subject: &ServerSubject, addr: SocketAddr) {
 
 /// Requests that have not ended at the deadline are cut and counted, and get no part of an answer. Tested with a
 /// request without its body, and with a request that the service never answers.
-pub fn the_deadline_cuts_what_has_not_ended(subject: &ServerSubject) -> Outcome {
+pub(super) fn the_deadline_cuts_what_has_not_ended(subject: &ServerSubject) -> Outcome {
     let held_answers = HeldAnswers::new();
     let live = subject.live(held_answers.clone(), |_| ());
     let mut reading = live.client();
@@ -71,7 +71,7 @@ pub fn the_deadline_cuts_what_has_not_ended(subject: &ServerSubject) -> Outcome 
 
 /// A thread that is stuck in the service at the deadline is left behind and counted, and its socket is closed. The
 /// shutdown returns while the thread is stuck, and the port is free.
-pub fn a_stuck_thread_is_left_behind(subject: &ServerSubject) -> Outcome {
+pub(super) fn a_stuck_thread_is_left_behind(subject: &ServerSubject) -> Outcome {
     one_is_stuck(|| leave_one_behind(subject))
 }
 
@@ -96,7 +96,7 @@ fn leave_one_behind(subject: &ServerSubject) -> Drain {
 }
 
 /// The connections of requests that wait for a stuck thread end at the deadline.
-pub fn what_waits_for_a_stuck_thread_ends_too(subject: &ServerSubject) -> Outcome {
+pub(super) fn what_waits_for_a_stuck_thread_ends_too(subject: &ServerSubject) -> Outcome {
     one_is_stuck(|| end_what_waits(subject))
 }
 
@@ -126,7 +126,7 @@ fn end_what_waits(subject: &ServerSubject) -> Drain {
 }
 
 /// The port is free after the end: another run of the same server binds it at once.
-pub fn the_port_is_free_after_the_end(subject: &ServerSubject) -> Outcome {
+pub(super) fn the_port_is_free_after_the_end(subject: &ServerSubject) -> Outcome {
     let server: Arc<dyn Server> = Arc::from(subject.make(ServerConfig::default()).expect("the default is honoured"));
     let live = subject.serve(&server, Arc::new(Echo));
     let addr = live.addr;
@@ -141,7 +141,7 @@ pub fn the_port_is_free_after_the_end(subject: &ServerSubject) -> Outcome {
 }
 
 /// One server value serves several times, also at the same time. Each run has its own counts and its own end.
-pub fn one_server_serves_several_times(subject: &ServerSubject) -> Outcome {
+pub(super) fn one_server_serves_several_times(subject: &ServerSubject) -> Outcome {
     let server: Arc<dyn Server> = Arc::from(subject.make(ServerConfig::default()).expect("the default is honoured"));
     let (first, second) = (subject.serve(&server, Arc::new(Echo)), subject.serve(&server, Arc::new(Echo)));
     for _ in 0..3 {
@@ -161,7 +161,7 @@ pub fn one_server_serves_several_times(subject: &ServerSubject) -> Outcome {
 
 /// Dropping a running server is a shutdown with no grace. The drop does not wait for a deferred answer, and it closes the
 /// listener.
-pub fn dropping_it_ends_it(subject: &ServerSubject) -> Outcome {
+pub(super) fn dropping_it_ends_it(subject: &ServerSubject) -> Outcome {
     let held_answers = HeldAnswers::new();
     let live = subject.live(held_answers.clone(), |_| ());
     let addr = live.addr;
@@ -175,7 +175,7 @@ pub fn dropping_it_ends_it(subject: &ServerSubject) -> Outcome {
 }
 
 /// A server that has served no request ends at once.
-pub fn an_unused_server_ends(subject: &ServerSubject) -> Outcome {
+pub(super) fn an_unused_server_ends(subject: &ServerSubject) -> Outcome {
     check_counts(echo(subject).shutdown(), 0, 0);
     check_counts(echo(subject).begin_drain().wait(), 0, 0);
     echo(subject).drop_it();
@@ -183,7 +183,7 @@ pub fn an_unused_server_ends(subject: &ServerSubject) -> Outcome {
 }
 
 /// Connections that arrive during a shutdown are served or closed. The shutdown does not wait for further connections.
-pub fn connecting_during_the_end_ends_too(subject: &ServerSubject) -> Outcome {
+pub(super) fn connecting_during_the_end_ends_too(subject: &ServerSubject) -> Outcome {
     let live = echo(subject);
     let (addr, patience) = (live.addr, subject.patience);
     let started = Instant::now();

@@ -34,7 +34,7 @@ fn serve(subject: &ServerSubject, max_connections: usize) -> Live {
 /// If `max_connections` connections are open and some of them are idle, each new client is served. Tested with connections
 /// that were served, that have sent nothing, and that have sent an empty line, which begins no request. A connection with a
 /// request is not closed.
-pub fn idle_connections_make_room_at_the_limit(subject: &ServerSubject) -> Outcome {
+pub(super) fn idle_connections_make_room_at_the_limit(subject: &ServerSubject) -> Outcome {
     let is_single = subject.shape() == Shape::One;
     let max_connections = if is_single { 1 } else { 3 };
     for sent in [&get("/")[..], b"", b"\r\n"] {
@@ -67,7 +67,7 @@ pub fn idle_connections_make_room_at_the_limit(subject: &ServerSubject) -> Outco
 /// time.
 ///
 /// A server of one connection is not tested.
-pub fn silent_connections_are_closed_first(subject: &ServerSubject) -> Outcome {
+pub(super) fn silent_connections_are_closed_first(subject: &ServerSubject) -> Outcome {
     if subject.shape() == Shape::One {
         return Outcome::NotRun(ONE_CONNECTION.into());
     }
@@ -95,7 +95,7 @@ pub fn silent_connections_are_closed_first(subject: &ServerSubject) -> Outcome {
 /// multiplexed server refuses the new connection instead.
 ///
 /// A server of one connection is not tested.
-pub fn a_young_connection_is_not_closed_for_another(subject: &ServerSubject) -> Outcome {
+pub(super) fn a_young_connection_is_not_closed_for_another(subject: &ServerSubject) -> Outcome {
     const ATTEMPTS: usize = 20;
     if subject.shape() == Shape::One {
         return Outcome::NotRun(ONE_CONNECTION.into());
@@ -129,7 +129,7 @@ pub fn a_young_connection_is_not_closed_for_another(subject: &ServerSubject) -> 
 
 /// At the limit, a connection with a request that has arrived is not closed for another, even if it was idle when the request
 /// came.
-pub fn a_request_that_has_arrived_is_not_evicted(subject: &ServerSubject) -> Outcome {
+pub(super) fn a_request_that_has_arrived_is_not_evicted(subject: &ServerSubject) -> Outcome {
     if !cfg!(target_os = "linux") {
         return Outcome::NotRun("stopping a process is tested on Linux only".into());
     }

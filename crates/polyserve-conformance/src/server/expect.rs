@@ -25,7 +25,7 @@ fn final_answer(client: &mut Client, status: u16) -> String {
 }
 
 /// A client that waits gets one `100 Continue`, and then the answer. Tested several times on one connection.
-pub fn an_expected_continue_comes_before_the_body(subject: &ServerSubject) -> Outcome {
+pub(super) fn an_expected_continue_comes_before_the_body(subject: &ServerSubject) -> Outcome {
     let live = echo(subject);
     let mut client = live.client();
     for fields in [EXPECT, "expect:100-CONTINUE\r\nContent-Length: 5\r\n", EXPECT] {
@@ -44,7 +44,7 @@ pub fn an_expected_continue_comes_before_the_body(subject: &ServerSubject) -> Ou
 }
 
 /// A client that does not wait, or has no body to send, gets one final answer.
-pub fn a_client_need_not_wait_for_continue(subject: &ServerSubject) -> Outcome {
+pub(super) fn a_client_need_not_wait_for_continue(subject: &ServerSubject) -> Outcome {
     let live = echo(subject);
     let mut client = live.client();
     client.send(&[request("POST", "/", EXPECT).as_slice(), b"hello"].concat()).expect("the server takes the request");
@@ -59,7 +59,7 @@ pub fn a_client_need_not_wait_for_continue(subject: &ServerSubject) -> Outcome {
 
 /// If the head alone decides the answer, the server sends the final status at once, without a 100. It does not wait for the
 /// body.
-pub fn a_refusal_comes_instead_of_continue(subject: &ServerSubject) -> Outcome {
+pub(super) fn a_refusal_comes_instead_of_continue(subject: &ServerSubject) -> Outcome {
     let live = entities(subject);
     for (method, path, fields, status) in [
         ("PUT", "/", "Content-Encoding: gzip\r\n", 415),
@@ -81,31 +81,10 @@ pub fn a_refusal_comes_instead_of_continue(subject: &ServerSubject) -> Outcome {
 }
 
 /// A body with a length above the limit is refused at once, without a 100.
-pub fn too_large_a_body_is_not_asked_for(subject: &ServerSubject) -> Outcome {
+pub(super) fn too_large_a_body_is_not_asked_for(subject: &ServerSubject) -> Outcome {
     let live =
         subject.live(Arc::new(EntityService::new(MapRepo::<Entity>::default())), |config| config.max_body = 1000);
     let bytes = request("PUT", "/1", "Expect: 100-continue\r\nContent-Length: 1001\r\n");
     subject.refused_unfinished(&live, &bytes, &[413]);
-    Outcome::Held
-}
-
-/// Any other expectation is answered with 417.
-pub fn other_expectations_fail(subject: &ServerSubject) -> Outcome {
-    let live = echo(subject);
-    for expectation in ["200-ok", "100-continues", "100-continue, x", "x=y"] {
-        let fields = format!("Expect: {expectation}\r\nContent-Length: 0\r\n");
-        subject.refused(&live, &request("POST", "/", &fields), &[417]);
-    }
-    Outcome::Held
-}
-
-/// An `Expect` in HTTP/1.0 is ignored: that version has no interim answers.
-pub fn a_client_of_1_0_gets_no_continue(subject: &ServerSubject) -> Outcome {
-    let live = echo(subject);
-    let mut client = live.client();
-    let head = format!("POST / HTTP/1.0\r\n{EXPECT}\r\n");
-    client.send(&[head.as_bytes(), b"hello"].concat()).expect("the server takes the request");
-    assert_eq!(client.expect(200).text(), "hello");
-    client.expect_end();
     Outcome::Held
 }

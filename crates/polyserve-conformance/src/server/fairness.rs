@@ -58,7 +58,7 @@ fn pipeline_without_pause(addr: SocketAddr, patience: Duration, done: &AtomicBoo
 ///
 /// A multiplexed server serves the two in turn. If connections hold threads, the server ends the first connection with
 /// a `Connection: close` answer when the second client waits for its thread.
-pub fn a_pipelining_client_leaves_room_at_a_full_queue(subject: &ServerSubject) -> Outcome {
+pub(super) fn a_pipelining_client_leaves_room_at_a_full_queue(subject: &ServerSubject) -> Outcome {
     let (workers, queue, patience) = (subject.workers_or_pool(1), subject.smallest_queue(), subject.patience);
     let live = subject.live(Arc::new(Echo), |config| {
         config.workers = workers;
@@ -81,7 +81,7 @@ pub fn a_pipelining_client_leaves_room_at_a_full_queue(subject: &ServerSubject) 
 /// of those requests still wait.
 ///
 /// Tested with two workers, two clients that send 100 requests each in one write, and half a second for each answer.
-pub fn pipelined_deferred_answers_leave_room(subject: &ServerSubject) -> Outcome {
+pub(super) fn pipelined_deferred_answers_leave_room(subject: &ServerSubject) -> Outcome {
     const REQUESTS: usize = 100;
     let workers = subject.workers_or_pool(2);
     let live = subject.live(Arc::new(DelayedAnswers), |config| config.workers = workers);
@@ -107,7 +107,7 @@ pub fn pipelined_deferred_answers_leave_room(subject: &ServerSubject) -> Outcome
 ///
 /// The first client completes each head in time, and sends the start of the next head with it. If the second client
 /// needs the first client's thread, the next answer says `Connection: close`.
-pub fn a_client_with_half_a_head_leaves_room(subject: &ServerSubject) -> Outcome {
+pub(super) fn a_client_with_half_a_head_leaves_room(subject: &ServerSubject) -> Outcome {
     let workers = subject.workers_or_pool(1);
     let patience = subject.patience;
     let live = subject.live(Arc::new(Echo), |config| config.workers = workers);
@@ -138,7 +138,7 @@ pub fn a_client_with_half_a_head_leaves_room(subject: &ServerSubject) -> Outcome
 
 /// A head that arrives one byte at a time ends at the head timeout, and the client that waited for its worker is
 /// served.
-pub fn a_dripping_head_leaves_room(subject: &ServerSubject) -> Outcome {
+pub(super) fn a_dripping_head_leaves_room(subject: &ServerSubject) -> Outcome {
     const HEAD_TIMEOUT: Duration = Duration::from_millis(300);
     let workers = subject.workers_or_pool(1);
     let live = subject.live(Arc::new(Echo), |config| {

@@ -19,7 +19,7 @@ const TIMEOUT: Duration = Duration::from_millis(600);
 /// timeout.
 ///
 /// Tested with a request on an idle connection, the rest of a head, and the rest of a body.
-pub fn a_stopped_process_loses_no_request(subject: &ServerSubject) -> Outcome {
+pub(super) fn a_stopped_process_loses_no_request(subject: &ServerSubject) -> Outcome {
     if !cfg!(target_os = "linux") {
         return Outcome::NotRun("stopping a process is tested on Linux only".into());
     }

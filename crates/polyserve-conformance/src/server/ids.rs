@@ -38,7 +38,7 @@ pub(super) fn name_in(body: &str) -> String {
 }
 
 /// An id in a path is percent-decoded: every spelling of an id names the same entity.
-pub fn an_id_is_percent_decoded(subject: &ServerSubject) -> Outcome {
+pub(super) fn an_id_is_percent_decoded(subject: &ServerSubject) -> Outcome {
     let live = named(subject);
     live.ask(&put("/named/a%20b%2fc", &of_name("a b/c")), 201);
     for path in ["/named/a%20b%2Fc", "/named/%61%20%62%2f%63", "http://a/named/a%20b%2fc", "/named/a%20b%2fc?query"] {
@@ -55,7 +55,7 @@ pub fn an_id_is_percent_decoded(subject: &ServerSubject) -> Outcome {
 }
 
 /// No path can name an entity with an empty id, or with one that clients remove from paths.
-pub fn an_id_that_no_path_names_is_refused(subject: &ServerSubject) -> Outcome {
+pub(super) fn an_id_that_no_path_names_is_refused(subject: &ServerSubject) -> Outcome {
     let live = named(subject);
     for name in ["", ".", ".."] {
         check_problem(&live.ask(&put("/named", &of_name(name)), 422));
@@ -72,7 +72,7 @@ pub fn an_id_that_no_path_names_is_refused(subject: &ServerSubject) -> Outcome {
 }
 
 /// An id has at most 512 bytes.
-pub fn a_long_id_is_refused(subject: &ServerSubject) -> Outcome {
+pub(super) fn a_long_id_is_refused(subject: &ServerSubject) -> Outcome {
     let live = named(subject);
     let (longest, longer) = ("x".repeat(512), "x".repeat(513));
     live.ask(&put("/named", &of_name(&longest)), 201);
@@ -84,7 +84,7 @@ pub fn a_long_id_is_refused(subject: &ServerSubject) -> Outcome {
 }
 
 /// A `Location` is percent-encoded: an id injects neither a field nor a segment, and the path leads to the entity.
-pub fn a_location_is_encoded(subject: &ServerSubject) -> Outcome {
+pub(super) fn a_location_is_encoded(subject: &ServerSubject) -> Outcome {
     let live = named(subject);
     for (name, location) in [
         ("plain-1._~", "/named/plain-1._~"),
@@ -102,7 +102,7 @@ pub fn a_location_is_encoded(subject: &ServerSubject) -> Outcome {
 }
 
 /// The collection is at the prefix, with and without a slash, and nothing else is there.
-pub fn a_prefix_is_a_whole_segment(subject: &ServerSubject) -> Outcome {
+pub(super) fn a_prefix_is_a_whole_segment(subject: &ServerSubject) -> Outcome {
     let live = named(subject);
     live.ask(&put("/named", &of_name("a")), 201);
     live.ask(&put("/named/", &of_name("a")), 200);
@@ -115,7 +115,7 @@ pub fn a_prefix_is_a_whole_segment(subject: &ServerSubject) -> Outcome {
 }
 
 /// A 422 names the field that is wrong and what was expected. What follows a wrong field is still to be JSON.
-pub fn a_wrong_field_is_named(subject: &ServerSubject) -> Outcome {
+pub(super) fn a_wrong_field_is_named(subject: &ServerSubject) -> Outcome {
     let live = named(subject);
     for (body, field, expected) in [
         (r#"{"name":"a","content":{"description":"d","value":"2"}}"#, "content.value", "expected f64"),

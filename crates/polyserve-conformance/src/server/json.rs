@@ -12,7 +12,7 @@ use crate::client::shown;
 use crate::property::Outcome;
 
 /// A body that is not JSON by RFC 8259 is answered with 400, with a problem.
-pub fn a_body_that_is_not_json_is_a_bad_request(subject: &ServerSubject) -> Outcome {
+pub(super) fn a_body_that_is_not_json_is_a_bad_request(subject: &ServerSubject) -> Outcome {
     let live = entities(subject);
     let member = |value: &str| format!(r#"{{"id":1,"description":"d","value":2,"x":{value}}}"#).into_bytes();
     let mut bodies: Vec<Vec<u8>> = [
@@ -97,7 +97,7 @@ pub fn a_body_that_is_not_json_is_a_bad_request(subject: &ServerSubject) -> Outc
 
 /// A body that is valid JSON but no entity is answered with 422, with a problem. In such a body a field is missing,
 /// repeated or of another type, or a number does not fit.
-pub fn json_that_is_no_entity_is_unprocessable(subject: &ServerSubject) -> Outcome {
+pub(super) fn json_that_is_no_entity_is_unprocessable(subject: &ServerSubject) -> Outcome {
     let live = entities(subject);
     for body in [
         "null",
@@ -144,7 +144,7 @@ pub fn json_that_is_no_entity_is_unprocessable(subject: &ServerSubject) -> Outco
 }
 
 /// Any JSON form of an entity is stored: white space, order, escapes, exponents, unknown members.
-pub fn every_json_form_of_an_entity_is_stored(subject: &ServerSubject) -> Outcome {
+pub(super) fn every_json_form_of_an_entity_is_stored(subject: &ServerSubject) -> Outcome {
     let live = entities(subject);
     for (body, expected) in [
         (
@@ -169,7 +169,7 @@ pub fn every_json_form_of_an_entity_is_stored(subject: &ServerSubject) -> Outcom
 }
 
 /// A million nested brackets are answered with 400, and do not overflow the stack, however they arrive.
-pub fn a_million_brackets_are_a_bad_request(subject: &ServerSubject) -> Outcome {
+pub(super) fn a_million_brackets_are_a_bad_request(subject: &ServerSubject) -> Outcome {
     let live = entities(subject);
     let open = "[".repeat(1_000_000);
     let objects = "{\"a\":".repeat(200_000);
@@ -183,7 +183,7 @@ pub fn a_million_brackets_are_a_bad_request(subject: &ServerSubject) -> Outcome 
 }
 
 /// A value round-trips bit for bit: integers, the smallest and the largest numbers, and numbers that are hard to parse.
-pub fn a_value_comes_back_bit_for_bit(subject: &ServerSubject) -> Outcome {
+pub(super) fn a_value_comes_back_bit_for_bit(subject: &ServerSubject) -> Outcome {
     let live = entities(subject);
     let mut values = vec![
         0.0,
@@ -230,7 +230,7 @@ pub fn a_value_comes_back_bit_for_bit(subject: &ServerSubject) -> Outcome {
 }
 
 /// A description round-trips: empty, long, with quotes, with control characters, and with characters of every Unicode plane.
-pub fn a_description_comes_back_whole(subject: &ServerSubject) -> Outcome {
+pub(super) fn a_description_comes_back_whole(subject: &ServerSubject) -> Outcome {
     let live = entities(subject);
     let mut client = live.client();
     let long = "long \u{2603} \" \\ ".repeat(5_000);
@@ -254,7 +254,7 @@ pub fn a_description_comes_back_whole(subject: &ServerSubject) -> Outcome {
 }
 
 /// No error repeats more than 100 bytes of the request, from its head or its body.
-pub fn errors_do_not_echo_the_request(subject: &ServerSubject) -> Outcome {
+pub(super) fn errors_do_not_echo_the_request(subject: &ServerSubject) -> Outcome {
     let live = entities(subject);
     let z = "z".repeat(5_000);
     for (request, status) in [
@@ -275,7 +275,7 @@ pub fn errors_do_not_echo_the_request(subject: &ServerSubject) -> Outcome {
 }
 
 /// A body of exactly the limit is accepted. One more byte is answered with 413, by length and chunked.
-pub fn a_body_past_the_limit_is_too_large(subject: &ServerSubject) -> Outcome {
+pub(super) fn a_body_past_the_limit_is_too_large(subject: &ServerSubject) -> Outcome {
     let service = Arc::new(EntityService::new(MapRepo::<Entity>::default()));
     let live = subject.live(service, |config| config.max_body = 1000);
     let entity = |length: usize| {

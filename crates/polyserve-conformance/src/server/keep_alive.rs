@@ -8,7 +8,7 @@ use polyserve_core::Echo;
 use super::live::Live;
 use super::services::let_pass;
 use super::subject::ServerSubject;
-use super::wire::{get, request, with_body};
+use super::wire::{get, with_body};
 use crate::client::Client;
 use crate::property::Outcome;
 
@@ -18,7 +18,7 @@ pub(super) fn echo(subject: &ServerSubject) -> Live {
 }
 
 /// A connection of HTTP/1.1 is kept, and no answer has `Connection: close`.
-pub fn a_connection_is_kept_by_default(subject: &ServerSubject) -> Outcome {
+pub(super) fn a_connection_is_kept_by_default(subject: &ServerSubject) -> Outcome {
     let live = echo(subject);
     let mut client = live.client();
     for n in 0..50 {
@@ -30,79 +30,8 @@ pub fn a_connection_is_kept_by_default(subject: &ServerSubject) -> Outcome {
     Outcome::Held
 }
 
-/// `close` ends the connection anywhere in the list of `Connection`, and in upper or lower case. The answer has `Connection:
-/// close`.
-pub fn a_client_may_ask_to_close(subject: &ServerSubject) -> Outcome {
-    let live = echo(subject);
-    for fields in [
-        "Connection: close\r\n",
-        "connection:CLOSE\r\n",
-        "Connection: foo, Close\r\n",
-        "Connection: close,foo\r\n",
-        "Connection:\tfoo\t,\tclose\t\r\n",
-        "Connection: foo\r\nConnection: close\r\n",
-        "Connection: keep-alive, close\r\n",
-        "Connection: ,close,\r\n",
-    ] {
-        let mut client = live.client();
-        client.send(&request("GET", "/", fields)).expect("the server takes the request");
-        client.expect_last(200);
-    }
-    Outcome::Held
-}
-
-/// A value that only resembles `close` does not end the connection.
-pub fn only_the_word_close_closes(subject: &ServerSubject) -> Outcome {
-    let live = echo(subject);
-    let mut client = live.client();
-    for fields in [
-        "Connection: keep-alive\r\n",
-        "Connection: closed\r\n",
-        "Connection: not-close\r\n",
-        "Connection: \"close\"\r\n",
-        "Connection: close x\r\n",
-        "Connection:\r\n",
-        "X-Connection: close\r\n",
-        "Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQAoAAAAAIAAAAA\r\n",
-    ] {
-        let response = client.ask(&request("GET", "/", fields), 200);
-        assert!(!response.closes(), "{fields:?} was taken for close\n{}", client.show());
-    }
-    Outcome::Held
-}
-
-fn old(fields: &str) -> Vec<u8> {
-    format!("GET / HTTP/1.0\r\n{fields}\r\n").into_bytes()
-}
-
-/// A connection of HTTP/1.0 ends after its answer, unless the client asked to keep it.
-pub fn a_connection_of_1_0_closes_by_default(subject: &ServerSubject) -> Outcome {
-    let live = echo(subject);
-    for fields in
-        ["", "Host: a\r\n", "Connection: foo\r\n", "Connection: keep-alive, close\r\n", "Connection: keepalive\r\n"]
-    {
-        let mut client = live.client();
-        client.ask(&old(fields), 200);
-        client.expect_end();
-    }
-    Outcome::Held
-}
-
-/// A connection of HTTP/1.0 is kept on request, and the answer says `Connection: keep-alive`.
-pub fn a_connection_of_1_0_is_kept_on_request(subject: &ServerSubject) -> Outcome {
-    let live = echo(subject);
-    let mut client = live.client();
-    for fields in ["Connection: keep-alive\r\n", "connection: Keep-Alive\r\n", "Connection: foo, KEEP-ALIVE\r\n"] {
-        let response = client.ask(&old(fields), 200);
-        assert!(response.lists("Connection", "keep-alive"), "the answer does not say keep-alive\n{}", client.show());
-    }
-    client.ask(&old(""), 200);
-    client.expect_end();
-    Outcome::Held
-}
-
 /// With `requests_per_connection`, the last answer says `Connection: close`, and later requests are not answered.
-pub fn requests_per_connection_are_counted(subject: &ServerSubject) -> Outcome {
+pub(super) fn requests_per_connection_are_counted(subject: &ServerSubject) -> Outcome {
     let live = subject.live(Arc::new(Echo), |config| config.requests_per_connection = Some(3));
     let one_by_one = |client: &mut Client| {
         for _ in 0..2 {
@@ -122,27 +51,12 @@ pub fn requests_per_connection_are_counted(subject: &ServerSubject) -> Outcome {
     Outcome::Held
 }
 
-/// An empty line before a request line is skipped.
-pub fn an_empty_line_before_a_request_is_skipped(subject: &ServerSubject) -> Outcome {
-    let live = echo(subject);
-    let mut client = live.client();
-    for _ in 0..3 {
-        client.ask(&[b"\r\n", get("/").as_slice()].concat(), 200);
-    }
-    client
-        .send(&[b"\r\n", with_body("POST", "/", "", b"a").as_slice(), b"\r\n", get("/").as_slice()].concat())
-        .expect("sent");
-    assert_eq!(client.expect(200).text(), "a");
-    assert_eq!(client.expect(200).text(), "");
-    Outcome::Held
-}
-
 fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
 /// The `Date` of an answer is at most a second old. Two more seconds are allowed for a busy machine.
-pub fn the_date_is_the_time(subject: &ServerSubject) -> Outcome {
+pub(super) fn the_date_is_the_time(subject: &ServerSubject) -> Outcome {
     let live = echo(subject);
     let mut client = live.client();
     let mut ask = || {
@@ -159,7 +73,7 @@ pub fn the_date_is_the_time(subject: &ServerSubject) -> Outcome {
 }
 
 /// Answers have no `Server` field, unless one is configured.
-pub fn a_server_field_is_sent_if_configured(subject: &ServerSubject) -> Outcome {
+pub(super) fn a_server_field_is_sent_if_configured(subject: &ServerSubject) -> Outcome {
     assert_eq!(echo(subject).ask(&get("/"), 200).header("Server"), None);
     let live = subject.live(Arc::new(Echo), |config| config.server_header = Some("kit/1".into()));
     assert_eq!(live.ask(&get("/"), 200).header("Server"), Some("kit/1"));

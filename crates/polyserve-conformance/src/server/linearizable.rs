@@ -20,18 +20,18 @@ const ATTEMPTS: usize = 3;
 /// answers now and over a store that answers later.
 ///
 /// Not run if no two operations of a key overlap in any of three recordings: such a history shows nothing.
-pub fn linearizable_over_http(subject: &ServerSubject) -> Outcome {
+pub(super) fn linearizable_over_http(subject: &ServerSubject) -> Outcome {
     of_form::<Entity>(subject, EntityForm::Published)
 }
 
 /// The same for entities with a text as their id and a nested field, at a prefix. Their paths are percent-encoded.
-pub fn named_entities_are_linearizable(subject: &ServerSubject) -> Outcome {
+pub(super) fn named_entities_are_linearizable(subject: &ServerSubject) -> Outcome {
     of_form::<NamedEntity>(subject, EntityForm::Named)
 }
 
 /// The same with conditional puts and removes of both types: `If-None-Match: *`, `If-Match: *`, and `If-Match` with a tag that
 /// the client has seen.
-pub fn conditional_writes_are_linearizable_over_http(subject: &ServerSubject) -> Outcome {
+pub(super) fn conditional_writes_are_linearizable_over_http(subject: &ServerSubject) -> Outcome {
     let conditions = true;
     let now = attempts(|| record::<Entity>(subject, EntityForm::Published, conditions, MapRepo::default()));
     let later = attempts(|| record::<NamedEntity>(subject, EntityForm::Named, conditions, LaterRepo::new()));

@@ -76,7 +76,7 @@ impl Service for LargeBodies {
 /// `Retry-After`. Small requests are served.
 ///
 /// A server of one connection is not tested.
-pub fn incomplete_bodies_keep_to_the_memory_budget(subject: &ServerSubject) -> Outcome {
+pub(super) fn incomplete_bodies_keep_to_the_memory_budget(subject: &ServerSubject) -> Outcome {
     const BUDGET: usize = 16 << 20;
     const CLIENTS: usize = 160;
     const LENGTH: usize = 1 << 20;
@@ -112,7 +112,7 @@ pub fn incomplete_bodies_keep_to_the_memory_budget(subject: &ServerSubject) -> O
 /// 503 with `Retry-After`. Small requests are served, and what was begun arrives once the client reads.
 ///
 /// A server of one connection is not tested.
-pub fn unread_answers_keep_to_the_memory_budget(subject: &ServerSubject) -> Outcome {
+pub(super) fn unread_answers_keep_to_the_memory_budget(subject: &ServerSubject) -> Outcome {
     const BUDGET: usize = 16 << 20;
     const CLIENTS: usize = 60;
     // Two such answers exceed the budget, even after the kernel has taken what it takes for a client that does not read.
@@ -152,7 +152,7 @@ pub fn unread_answers_keep_to_the_memory_budget(subject: &ServerSubject) -> Outc
 /// Requests with small answers are served.
 ///
 /// A server of one connection is not tested.
-pub fn unread_answers_of_writes_keep_to_the_memory_budget(subject: &ServerSubject) -> Outcome {
+pub(super) fn unread_answers_of_writes_keep_to_the_memory_budget(subject: &ServerSubject) -> Outcome {
     const BUDGET: usize = 16 << 20;
     const CLIENTS: usize = 30;
     // Two such answers exceed the budget, as above.

@@ -12,7 +12,7 @@ use super::wire::{check_problem, get, put, request, with_body};
 use crate::property::Outcome;
 
 /// A repo that answers later gives the same answers for these entities: status, path, prefix, and the fault in a body.
-pub fn a_later_repo_of_named_entities_answers_the_same(subject: &ServerSubject) -> Outcome {
+pub(super) fn a_later_repo_of_named_entities_answers_the_same(subject: &ServerSubject) -> Outcome {
     let live = named_over(subject, LaterRepo::new());
     let response = live.ask(&put("/named", &of_name("a b/\u{e4}")), 201);
     assert_eq!(response.header("Location"), Some("/named/a%20b%2F%C3%A4"));
@@ -34,7 +34,7 @@ pub fn a_later_repo_of_named_entities_answers_the_same(subject: &ServerSubject) 
 
 /// A tag belongs to an entity and not to a path: a condition holds, or does not, under every spelling of an id. A change of a
 /// nested field changes the tag.
-pub fn a_condition_holds_for_every_spelling_of_an_id(subject: &ServerSubject) -> Outcome {
+pub(super) fn a_condition_holds_for_every_spelling_of_an_id(subject: &ServerSubject) -> Outcome {
     let live = named_over(subject, MapRepo::default());
     let spellings = ["/named/a%20b", "/named/%61%20%62", "http://a/named/a%20b", "/named/a%20b?query"];
     let changed = of_name("a b").replace("1.5", "2.5");
@@ -69,7 +69,7 @@ pub fn a_condition_holds_for_every_spelling_of_an_id(subject: &ServerSubject) ->
 
 /// Conditions on these entities are evaluated as on the published ones, whether the repo answers now or later. A malformed
 /// condition is a 400.
-pub fn conditions_on_named_entities_are_evaluated(subject: &ServerSubject) -> Outcome {
+pub(super) fn conditions_on_named_entities_are_evaluated(subject: &ServerSubject) -> Outcome {
     let (first, second) = (of_name("a b"), of_name("a b").replace("1.5", "2.5"));
     let sample = TwoStates { collection: "/named", path: "/named/a%20b", first: &first, second: &second };
     evaluate_conditions(&named_over(subject, MapRepo::default()), &sample);
@@ -79,7 +79,7 @@ pub fn conditions_on_named_entities_are_evaluated(subject: &ServerSubject) -> Ou
 }
 
 /// Eight clients add to a nested number of an entity with a percent-encoded path. No increment is lost.
-pub fn no_increment_is_lost_of_a_named_entity(subject: &ServerSubject) -> Outcome {
+pub(super) fn no_increment_is_lost_of_a_named_entity(subject: &ServerSubject) -> Outcome {
     count_named(&named_over(subject, LaterRepo::new()), 12);
     Outcome::Held
 }

@@ -93,7 +93,7 @@ fn in_lists(depth: usize) -> String {
 
 /// Bodies of up to 128 levels are stored, shown, replaced and removed, whatever the stacks of the server's threads are. A body
 /// with one more level is a 400, for every type.
-pub fn a_nested_body_overflows_no_stack(subject: &ServerSubject) -> Outcome {
+pub(super) fn a_nested_body_overflows_no_stack(subject: &ServerSubject) -> Outcome {
     in_child(|| {
         keep_nested(&live(subject, MapRepo::<Nested>::default()));
         keep_nested(&live(subject, LaterRepo::<Nested>::new()));
@@ -167,7 +167,7 @@ impl<S: Service> Service for Noting<S> {
 
 /// An entity of three levels is served without a new stack, which a request would map and unmap. It stays so after a body that
 /// nests deeply in a field that the entity's type ignores.
-pub fn an_ordinary_entity_needs_no_new_stack(subject: &ServerSubject) -> Outcome {
+pub(super) fn an_ordinary_entity_needs_no_new_stack(subject: &ServerSubject) -> Outcome {
     in_child(|| {
         let service = EntityService::<_, Account>::new(MapRepo::default());
         let live = subject.live(Arc::new(Noting(service)), |_| ());

@@ -33,7 +33,7 @@ fn check(live: &Live, bytes: &[u8]) {
 }
 
 /// A panic in `call` is answered with 500. The part of an answer that the service had written is dropped.
-pub fn a_panic_in_call_is_a_500(subject: &ServerSubject) -> Outcome {
+pub(super) fn a_panic_in_call_is_a_500(subject: &ServerSubject) -> Outcome {
     let live = panicky(subject);
     check(&live, &get("/call"));
     check(&live, &get("/partly"));
@@ -42,13 +42,13 @@ pub fn a_panic_in_call_is_a_500(subject: &ServerSubject) -> Outcome {
 }
 
 /// A panic in `head` is answered with 500.
-pub fn a_panic_in_head_is_a_500(subject: &ServerSubject) -> Outcome {
+pub(super) fn a_panic_in_head_is_a_500(subject: &ServerSubject) -> Outcome {
     check(&panicky(subject), &request("POST", "/head", "Expect: 100-continue\r\nContent-Length: 5\r\n"));
     Outcome::Held
 }
 
 /// A deferred answer that panics is replaced by a 500, on its first poll and after a wake.
-pub fn a_panic_in_a_later_answer_is_a_500(subject: &ServerSubject) -> Outcome {
+pub(super) fn a_panic_in_a_later_answer_is_a_500(subject: &ServerSubject) -> Outcome {
     let live = panicky(subject);
     check(&live, &get("/later"));
     check(&live, &get("/woken"));
@@ -56,7 +56,7 @@ pub fn a_panic_in_a_later_answer_is_a_500(subject: &ServerSubject) -> Outcome {
 }
 
 /// A deferred answer that times out and panics when it is dropped is still replaced by a 503.
-pub fn a_panic_in_a_given_up_answer_is_a_503(subject: &ServerSubject) -> Outcome {
+pub(super) fn a_panic_in_a_given_up_answer_is_a_503(subject: &ServerSubject) -> Outcome {
     let live = subject.live(PanickingService::shared(), |config| config.answer_timeout = Duration::from_millis(100));
     for _ in 0..3 {
         let mut client = live.client();
@@ -68,7 +68,7 @@ pub fn a_panic_in_a_given_up_answer_is_a_503(subject: &ServerSubject) -> Outcome
 }
 
 /// A visit that panics under the repo's lock is answered with 500. The repo goes on.
-pub fn a_panic_in_a_visit_is_a_500(subject: &ServerSubject) -> Outcome {
+pub(super) fn a_panic_in_a_visit_is_a_500(subject: &ServerSubject) -> Outcome {
     let live = panicky(subject);
     check(&live, &get("/visit"));
     check(&live, &get("/visit"));
@@ -76,7 +76,7 @@ pub fn a_panic_in_a_visit_is_a_500(subject: &ServerSubject) -> Outcome {
 }
 
 /// A panic on the repo's own thread is answered with 503 and `Retry-After`.
-pub fn a_panic_in_the_repos_thread_is_a_503(subject: &ServerSubject) -> Outcome {
+pub(super) fn a_panic_in_the_repos_thread_is_a_503(subject: &ServerSubject) -> Outcome {
     let live = over(subject, LaterRepo::new());
     live.ask(&put("/", ONE), 201);
     let response = live.ask(&get(&format!("/{PANICS}")), 503);
@@ -87,7 +87,7 @@ pub fn a_panic_in_the_repos_thread_is_a_503(subject: &ServerSubject) -> Outcome 
 }
 
 /// If a completer is dropped, the answer is the default of its promise.
-pub fn a_dropped_completer_answers(subject: &ServerSubject) -> Outcome {
+pub(super) fn a_dropped_completer_answers(subject: &ServerSubject) -> Outcome {
     let held_answers = HeldAnswers::new();
     let live = subject.live(held_answers.clone(), |_| ());
     let mut client = live.client();
@@ -99,7 +99,7 @@ pub fn a_dropped_completer_answers(subject: &ServerSubject) -> Outcome {
 }
 
 /// A server still serves after more panics than it has workers, one by one and pipelined.
-pub fn more_panics_than_workers_leave_a_serving_server(subject: &ServerSubject) -> Outcome {
+pub(super) fn more_panics_than_workers_leave_a_serving_server(subject: &ServerSubject) -> Outcome {
     let live = panicky(subject);
     for n in 0..20 {
         let path = ["/call", "/later", "/woken", "/visit", "/partly"][n % 5];
@@ -120,7 +120,7 @@ pub fn more_panics_than_workers_leave_a_serving_server(subject: &ServerSubject) 
 }
 
 /// If the payload of a panic panics when it is dropped, the answer is 500, and other clients are still served.
-pub fn a_panic_payload_that_panics_is_a_500(subject: &ServerSubject) -> Outcome {
+pub(super) fn a_panic_payload_that_panics_is_a_500(subject: &ServerSubject) -> Outcome {
     let live = panicky(subject);
     for path in ["/payload", "/payload-later", "/payload", "/payload-later"] {
         check(&live, &get(path));

@@ -28,7 +28,7 @@ fn patch(path: &str, body: &str) -> Vec<u8> {
 
 /// A PATCH changes the members that it names, and no bit of the others. It is answered with 200 and the entity, as a GET shows it,
 /// and with its tag if there are tags. A member that is null is removed, and objects are merged. Both kinds of repo answer so.
-pub fn patch_changes_the_named_members(subject: &ServerSubject) -> Outcome {
+pub(super) fn patch_changes_the_named_members(subject: &ServerSubject) -> Outcome {
     for live in [tagged(subject, MapRepo::default()), tagged(subject, LaterRepo::new()), entities(subject)] {
         live.ask(&put("/", ONE), 201);
         let has_tags = live.ask(&get("/1"), 200).header("ETag").is_some();
@@ -65,7 +65,7 @@ pub fn patch_changes_the_named_members(subject: &ServerSubject) -> Outcome {
 
 /// A PATCH is answered with 400 if it is not JSON or changes the id, with 404 if the entity is absent, and with 422 if the result is
 /// no entity. It then changes nothing, and it never creates an entity.
-pub fn a_patch_without_a_valid_result_changes_nothing(subject: &ServerSubject) -> Outcome {
+pub(super) fn a_patch_without_a_valid_result_changes_nothing(subject: &ServerSubject) -> Outcome {
     for live in [entities(subject), over(subject, LaterRepo::new())] {
         live.ask(&put("/", ONE), 201);
         for body in [
@@ -107,7 +107,7 @@ pub fn a_patch_without_a_valid_result_changes_nothing(subject: &ServerSubject) -
 /// The type of a PATCH is that of a merge patch. Plain JSON, what clients send by themselves, and no type are accepted too. The type
 /// of another patch is answered with 415 and `Accept-Patch`, which OPTIONS sends as well. A `Content-Encoding` is answered with 415,
 /// and a `Content-Range` with 400.
-pub fn patch_takes_merge_patches_only(subject: &ServerSubject) -> Outcome {
+pub(super) fn patch_takes_merge_patches_only(subject: &ServerSubject) -> Outcome {
     let live = entities(subject);
     live.ask(&put("/", ONE), 201);
     let refused = |fields: &str, status: u16| {
@@ -149,7 +149,7 @@ identifiable!(ClientCounters, name: String);
 
 /// Eight clients patch one entity, each a member of its own. No client sees its member go back, and at the end each member has the
 /// last value of its client. A repo that answers now and one that answers later lose nothing.
-pub fn a_merge_patch_loses_no_update(subject: &ServerSubject) -> Outcome {
+pub(super) fn a_merge_patch_loses_no_update(subject: &ServerSubject) -> Outcome {
     const ROUNDS: u64 = 12;
     let names = ["a", "b", "c", "d", "e", "f", "g", "h"];
     let counters = || ClientCounters { name: "one".into(), counters: names.map(|name| (name.into(), 0)).into() };

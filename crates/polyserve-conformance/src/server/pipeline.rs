@@ -12,7 +12,7 @@ use crate::client::Client;
 use crate::property::Outcome;
 
 /// Requests that arrive together are answered in order, each with its own answer.
-pub fn pipelined_requests_are_answered_in_order(subject: &ServerSubject) -> Outcome {
+pub(super) fn pipelined_requests_are_answered_in_order(subject: &ServerSubject) -> Outcome {
     let live = echo(subject);
     let mut client = live.client();
     let mut bytes = Vec::new();
@@ -34,7 +34,7 @@ pub fn pipelined_requests_are_answered_in_order(subject: &ServerSubject) -> Outc
 }
 
 /// Hundreds of pipelined requests are all answered, also if the client sends all of them before it reads.
-pub fn hundreds_of_pipelined_requests_are_answered(subject: &ServerSubject) -> Outcome {
+pub(super) fn hundreds_of_pipelined_requests_are_answered(subject: &ServerSubject) -> Outcome {
     let live = echo(subject);
     let mut client = live.client();
     let mut sender = client.write_half().expect("a second handle");
@@ -52,7 +52,7 @@ pub fn hundreds_of_pipelined_requests_are_answered(subject: &ServerSubject) -> O
 }
 
 /// Answers to requests that arrived together are sent together: the first read returns all of them.
-pub fn what_arrives_together_leaves_together(subject: &ServerSubject) -> Outcome {
+pub(super) fn what_arrives_together_leaves_together(subject: &ServerSubject) -> Outcome {
     let live = echo(subject);
     let mut client = live.client();
     let mut batches_in_one_write = |requests: usize| {
@@ -77,7 +77,7 @@ pub fn what_arrives_together_leaves_together(subject: &ServerSubject) -> Outcome
 }
 
 /// Deferred answers are sent in the order of the requests, also if the first one completes last.
-pub fn later_answers_leave_in_order(subject: &ServerSubject) -> Outcome {
+pub(super) fn later_answers_leave_in_order(subject: &ServerSubject) -> Outcome {
     let live = subject.live(Arc::new(DelayedAnswers), |_| ());
     let mut client = live.client();
     let pauses = [60, 45, 30, 15, 0, 1];
@@ -92,7 +92,7 @@ pub fn later_answers_leave_in_order(subject: &ServerSubject) -> Outcome {
 /// A deferred answer may need many polls, and may wake its waker within each poll. Tested on several connections at once if
 /// the server serves several at once. A server of one connection may close a connection after an answer, because others
 /// wait.
-pub fn a_later_answer_may_need_many_polls(subject: &ServerSubject) -> Outcome {
+pub(super) fn a_later_answer_may_need_many_polls(subject: &ServerSubject) -> Outcome {
     let live = subject.live(Arc::new(SelfWakingAnswers), |_| ());
     let count = if subject.shape() == Shape::One { 1 } else { 3 };
     let mut clients: Vec<Client> = (0..count).map(|_| live.client()).collect();
@@ -110,7 +110,7 @@ pub fn a_later_answer_may_need_many_polls(subject: &ServerSubject) -> Outcome {
 }
 
 /// Answers that end differently (HEAD, a 204, a refusal that keeps the connection) stay in order.
-pub fn mixed_answers_keep_their_places(subject: &ServerSubject) -> Outcome {
+pub(super) fn mixed_answers_keep_their_places(subject: &ServerSubject) -> Outcome {
     let live = super::status_table::entities(subject);
     let mut client = live.client();
     let entity = super::status_table::ONE;
@@ -134,7 +134,7 @@ pub fn mixed_answers_keep_their_places(subject: &ServerSubject) -> Outcome {
 }
 
 /// Pipelined answers that are larger than any buffer all arrive in order.
-pub fn large_pipelined_answers_arrive_whole(subject: &ServerSubject) -> Outcome {
+pub(super) fn large_pipelined_answers_arrive_whole(subject: &ServerSubject) -> Outcome {
     let live = subject.live(Arc::new(Large), |_| ());
     let mut client = live.client();
     let lengths = [3_000_000, 1, 0, 2_000_001, 70_000];

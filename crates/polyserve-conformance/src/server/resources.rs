@@ -62,7 +62,7 @@ fn serve_and_end(subject: &ServerSubject) {
 }
 
 /// No thread and no descriptor is left after the end, whatever the clients did.
-pub fn nothing_is_left_after_the_end(subject: &ServerSubject) -> Outcome {
+pub(super) fn nothing_is_left_after_the_end(subject: &ServerSubject) -> Outcome {
     if !Path::new("/proc/self/task").exists() {
         return Outcome::NotRun(NO_PROC.into());
     }
@@ -84,7 +84,7 @@ pub fn nothing_is_left_after_the_end(subject: &ServerSubject) -> Outcome {
 }
 
 /// Connections that have ended leave no thread and no descriptor in a running server.
-pub fn ended_connections_leave_nothing(subject: &ServerSubject) -> Outcome {
+pub(super) fn ended_connections_leave_nothing(subject: &ServerSubject) -> Outcome {
     if !Path::new("/proc/self/task").exists() {
         return Outcome::NotRun(NO_PROC.into());
     }
@@ -123,7 +123,7 @@ fn use_up_descriptors(spare: usize) -> Vec<fs::File> {
 
 /// A server without a free descriptor still serves its open connections, does not spin, and serves new connections
 /// once there are descriptors again.
-pub fn running_out_of_descriptors_ends_nothing(subject: &ServerSubject) -> Outcome {
+pub(super) fn running_out_of_descriptors_ends_nothing(subject: &ServerSubject) -> Outcome {
     if !Path::new("/proc/self/task").exists() {
         return Outcome::NotRun(NO_PROC.into());
     }
@@ -152,7 +152,7 @@ pub fn running_out_of_descriptors_ends_nothing(subject: &ServerSubject) -> Outco
 
 /// The drain serves connections that wait in the kernel's queue because the server has no descriptor for them, once
 /// there are descriptors again. The server accepts until the queue is empty.
-pub fn the_drain_serves_what_waited_for_descriptors(subject: &ServerSubject) -> Outcome {
+pub(super) fn the_drain_serves_what_waited_for_descriptors(subject: &ServerSubject) -> Outcome {
     const WAITING: usize = 3;
     let patience = subject.patience;
     let serve = |parent: &ChildSide| {
@@ -189,7 +189,7 @@ pub fn the_drain_serves_what_waited_for_descriptors(subject: &ServerSubject) -> 
 /// * a deferred answer, also of a client that has half-closed;
 /// * a client that does not read;
 /// * the end of a client that was refused.
-pub fn waiting_costs_no_time(subject: &ServerSubject) -> Outcome {
+pub(super) fn waiting_costs_no_time(subject: &ServerSubject) -> Outcome {
     if !Path::new("/proc/self/task").exists() {
         return Outcome::NotRun(NO_PROC.into());
     }
@@ -265,7 +265,7 @@ fn hundredths(mut stat: &fs::File) -> u64 {
 
 /// If a client pipelines and does not read, the server buffers only a bounded part of the answers. Each answer arrives whole
 /// when the client reads.
-pub fn a_pipeline_that_is_not_read_is_not_buffered(subject: &ServerSubject) -> Outcome {
+pub(super) fn a_pipeline_that_is_not_read_is_not_buffered(subject: &ServerSubject) -> Outcome {
     const COUNT: usize = 150;
     const LENGTH: usize = 1_000_000;
     if resident().is_none() {
@@ -295,7 +295,7 @@ pub(super) fn resident() -> Option<u64> {
 }
 
 /// A server serves more connections in sequence than its process has descriptors.
-pub fn many_connections_come_and_go(subject: &ServerSubject) -> Outcome {
+pub(super) fn many_connections_come_and_go(subject: &ServerSubject) -> Outcome {
     in_child_with_descriptors(DESCRIPTOR_LIMIT, || {
         let live = subject.live(Arc::new(Echo), |_| ());
         for _ in 0..2 * DESCRIPTOR_LIMIT {

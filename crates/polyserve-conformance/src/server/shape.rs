@@ -20,7 +20,7 @@ use crate::property::{Outcome, in_child_with_descriptors};
 /// * Multiplexed: two workers serve 1 000 idle connections twice each (fewer if descriptors are few).
 /// * Other shapes, at `max_connections`: if a connection waits, an idle one is closed without a byte.
 /// * A pool in which connections hold threads: the same below `max_connections`, if no thread is free.
-pub fn idle_connections_do_not_delay_others(subject: &ServerSubject) -> Outcome {
+pub(super) fn idle_connections_do_not_delay_others(subject: &ServerSubject) -> Outcome {
     let workers = subject.workers(2);
     match subject.shape() {
         Shape::Multiplexed => {
@@ -147,7 +147,7 @@ fn send_until_done(addr: SocketAddr, patience: Duration, done: &AtomicBool, answ
 ///
 /// On a server of one connection, the busy clients pause between requests. The server serves another connection in such a
 /// pause.
-pub fn busy_connections_leave_room_for_others(subject: &ServerSubject) -> Outcome {
+pub(super) fn busy_connections_leave_room_for_others(subject: &ServerSubject) -> Outcome {
     let (workers, patience) = (subject.workers(2), subject.patience);
     let is_single = subject.shape() == Shape::One;
     let live = subject.live(Arc::new(Echo), |config| config.workers = workers);
@@ -180,7 +180,7 @@ pub fn busy_connections_leave_room_for_others(subject: &ServerSubject) -> Outcom
 }
 
 /// Each of several concurrent clients gets the answers to its own requests.
-pub fn answers_do_not_get_mixed_up(subject: &ServerSubject) -> Outcome {
+pub(super) fn answers_do_not_get_mixed_up(subject: &ServerSubject) -> Outcome {
     const CLIENTS: usize = 12;
     const ROUNDS: usize = 40;
     let workers = subject.workers_or_pool(4);
@@ -222,7 +222,7 @@ pub fn answers_do_not_get_mixed_up(subject: &ServerSubject) -> Outcome {
 ///
 /// A server of one connection, and a pool with fewer threads than stalled clients, serve the others once the stalled
 /// ones have timed out.
-pub fn stalled_clients_do_not_stop_the_rest(subject: &ServerSubject) -> Outcome {
+pub(super) fn stalled_clients_do_not_stop_the_rest(subject: &ServerSubject) -> Outcome {
     if subject.shape() == Shape::One || subject.pooled {
         let live = subject.live(Arc::new(Echo), |config| {
             config.workers = subject.pooled.then_some(2);
@@ -270,7 +270,7 @@ pub fn stalled_clients_do_not_stop_the_rest(subject: &ServerSubject) -> Outcome 
 
 /// With 2 000 silent connections, another client is still served, with deferred accept and without. A multiplexed server
 /// then serves each of the silent connections too.
-pub fn silent_connections_do_not_stop_the_rest(subject: &ServerSubject) -> Outcome {
+pub(super) fn silent_connections_do_not_stop_the_rest(subject: &ServerSubject) -> Outcome {
     const SILENT: usize = 2000;
     in_child_with_descriptors(2 * SILENT + 1000, || {
         for defer_accept in [false, true] {
@@ -301,7 +301,7 @@ pub fn silent_connections_do_not_stop_the_rest(subject: &ServerSubject) -> Outco
 ///
 /// The other requests may wait for the deferred answers in three cases, but all are answered in the end: the server declares
 /// it, connections hold the threads of a pool, or the server has one connection.
-pub fn later_answers_hold_no_worker(subject: &ServerSubject) -> Outcome {
+pub(super) fn later_answers_hold_no_worker(subject: &ServerSubject) -> Outcome {
     const HELD: usize = 10;
     let workers = subject.workers_or_pool(2);
     let held_answers = HeldAnswers::new();
@@ -331,7 +331,7 @@ pub fn later_answers_hold_no_worker(subject: &ServerSubject) -> Outcome {
 }
 
 /// A client that leaves before its deferred answer does not affect other clients.
-pub fn a_client_may_leave_before_its_answer(subject: &ServerSubject) -> Outcome {
+pub(super) fn a_client_may_leave_before_its_answer(subject: &ServerSubject) -> Outcome {
     let held_answers = HeldAnswers::new();
     let live = subject.live(held_answers.clone(), |_| ());
     for _ in 0..3 {

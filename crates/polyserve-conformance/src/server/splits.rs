@@ -1,8 +1,8 @@
-//! A request may be split at any byte.
+//! A request may be split at any byte, and its body may have any size.
 
 use super::keep_alive::echo;
 use super::subject::ServerSubject;
-use super::wire::{chunked, send_parts, with_body};
+use super::wire::{check_pattern, chunked, pattern, send_parts, with_body};
 use crate::client::shown;
 use crate::property::Outcome;
 
@@ -23,7 +23,7 @@ fn samples() -> [(Vec<u8>, &'static [&'static str]); 4] {
 }
 
 /// A request that arrives in two parts is the same request. Tried at every byte of requests in every framing.
-pub fn a_request_may_be_split_anywhere(subject: &ServerSubject) -> Outcome {
+pub(super) fn a_request_may_be_split_anywhere(subject: &ServerSubject) -> Outcome {
     let live = echo(subject);
     for (bytes, bodies) in samples() {
         let mut client = live.client();
@@ -43,7 +43,7 @@ pub fn a_request_may_be_split_anywhere(subject: &ServerSubject) -> Outcome {
 }
 
 /// A request may arrive byte by byte.
-pub fn a_request_may_arrive_byte_by_byte(subject: &ServerSubject) -> Outcome {
+pub(super) fn a_request_may_arrive_byte_by_byte(subject: &ServerSubject) -> Outcome {
     let live = echo(subject);
     for (bytes, bodies) in samples() {
         let mut client = live.client();
@@ -58,7 +58,7 @@ pub fn a_request_may_arrive_byte_by_byte(subject: &ServerSubject) -> Outcome {
 }
 
 /// Bytes that are read past the end of a request belong to the next request.
-pub fn a_piece_may_end_inside_the_next_request(subject: &ServerSubject) -> Outcome {
+pub(super) fn a_piece_may_end_inside_the_next_request(subject: &ServerSubject) -> Outcome {
     let live = echo(subject);
     let sample = with_body("POST", "/", "", b"0123456789");
     let bytes = sample.repeat(40);
@@ -68,6 +68,24 @@ pub fn a_piece_may_end_inside_the_next_request(subject: &ServerSubject) -> Outco
         send_parts(&mut client, &parts);
         for n in 0..40 {
             assert_eq!(client.expect(200).text(), "0123456789", "answer {n}, pieces of {size}");
+        }
+    }
+    Outcome::Held
+}
+
+/// Bodies with sizes around those of common buffers arrive whole. Tested with a length and in chunks.
+pub(super) fn bodies_of_every_size_come_through(subject: &ServerSubject) -> Outcome {
+    let live = echo(subject);
+    let mut client = live.client();
+    for length in [0, 1, 2, 511, 4095, 4096, 4097, 16_383, 16_384, 16_385, 65_535, 65_536, 65_537, 300_000] {
+        let body = pattern(length);
+        client.send(&with_body("POST", "/", "", &body)).expect("the server takes the request");
+        check_pattern(&client.expect(200).body, length);
+        for chunk in [length.div_ceil(3).max(1), 16_384, 70_000] {
+            client.send(&chunked("POST", "/", &body, chunk)).expect("the server takes the request");
+            let response = client.expect(200);
+            check_pattern(&response.body, length);
+            subject.after_chunked(&live, &mut client, &response);
         }
     }
     Outcome::Held

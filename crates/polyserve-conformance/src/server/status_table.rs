@@ -50,14 +50,14 @@ fn check_empty(response: &Response) {
 }
 
 /// `GET /{id}` of an entity is answered with 200, `application/json`, in the published form.
-pub fn get_shows_the_entity(subject: &ServerSubject) -> Outcome {
+pub(super) fn get_shows_the_entity(subject: &ServerSubject) -> Outcome {
     let response = with_one(subject).ask(&get("/1"), 200);
     assert_eq!((response.header("Content-Type"), response.text().as_str()), (Some("application/json"), ONE));
     Outcome::Held
 }
 
 /// GET, HEAD and DELETE of an id that is not stored are answered with 404, with a problem body.
-pub fn absent_entities_are_not_found(subject: &ServerSubject) -> Outcome {
+pub(super) fn absent_entities_are_not_found(subject: &ServerSubject) -> Outcome {
     let live = with_one(subject);
     for path in ["/2", "/-1", "/0", "/9223372036854775807", "/-9223372036854775808"] {
         check_problem(&live.ask(&get(path), 404));
@@ -70,7 +70,7 @@ pub fn absent_entities_are_not_found(subject: &ServerSubject) -> Outcome {
 }
 
 /// A path segment that is not an i64 is answered with 400, whatever the method. The problem says what an id is.
-pub fn a_path_that_is_no_id_is_a_bad_request(subject: &ServerSubject) -> Outcome {
+pub(super) fn a_path_that_is_no_id_is_a_bad_request(subject: &ServerSubject) -> Outcome {
     let live = with_one(subject);
     for path in
         ["/x", "/1x", "/+1", "/1.0", "/1e0", "/-", "/--1", "/0x1", "/%", "/%3", "/%3x", "/%41", "/%2B1", "/1%20"]
@@ -88,7 +88,7 @@ pub fn a_path_that_is_no_id_is_a_bad_request(subject: &ServerSubject) -> Outcome
 }
 
 /// Leading zeros, percent-encoded digits, a query and an absolute-form target all name the same entity.
-pub fn an_id_may_be_spelled_differently(subject: &ServerSubject) -> Outcome {
+pub(super) fn an_id_may_be_spelled_differently(subject: &ServerSubject) -> Outcome {
     let live = with_one(subject);
     for target in
         ["/001", "/%31", "/0%31", "/1?x=2", "/1?", "/1?/2", "http://a/1", "http://other:81/1?q", "HTTP://A/1", "/%2D0?"]
@@ -101,7 +101,7 @@ pub fn an_id_may_be_spelled_differently(subject: &ServerSubject) -> Outcome {
 }
 
 /// Paths of more than one segment are answered with 404.
-pub fn deeper_paths_are_not_found(subject: &ServerSubject) -> Outcome {
+pub(super) fn deeper_paths_are_not_found(subject: &ServerSubject) -> Outcome {
     let live = with_one(subject);
     for path in ["/1/", "/1/1", "//1", "//", "/a/b", "/1/?x"] {
         check_problem(&live.ask(&get(path), 404));
@@ -111,7 +111,7 @@ pub fn deeper_paths_are_not_found(subject: &ServerSubject) -> Outcome {
 }
 
 /// HEAD has the head of GET, `Content-Length` included, and no body. The connection goes on after it.
-pub fn head_is_get_without_the_body(subject: &ServerSubject) -> Outcome {
+pub(super) fn head_is_get_without_the_body(subject: &ServerSubject) -> Outcome {
     let live = with_one(subject);
     for (path, status) in [("/1", 200), ("/2", 404), ("/x", 400), ("/1/2", 404), ("/", 405)] {
         let got = live.ask(&get(path), status);
@@ -136,7 +136,7 @@ pub fn head_is_get_without_the_body(subject: &ServerSubject) -> Outcome {
 
 /// PUT is answered with 201 and `Location` if the entity is new, and with 200 if it replaced one. Both have
 /// `Content-Length: 0`.
-pub fn put_creates_and_replaces(subject: &ServerSubject) -> Outcome {
+pub(super) fn put_creates_and_replaces(subject: &ServerSubject) -> Outcome {
     let live = entities(subject);
     for (target, id) in [("/", 1), ("/2", 2), ("/-3?x", -3), ("/%34", 4), ("http://a/", 5)] {
         let first = live.ask(&put(target, &format!(r#"{{"id":{id},"description":"first","value":1.5}}"#)), 201);
@@ -152,7 +152,7 @@ pub fn put_creates_and_replaces(subject: &ServerSubject) -> Outcome {
 }
 
 /// `PUT /{id}` of an entity with another id is answered with 400, and stores nothing.
-pub fn put_of_another_id_is_a_bad_request(subject: &ServerSubject) -> Outcome {
+pub(super) fn put_of_another_id_is_a_bad_request(subject: &ServerSubject) -> Outcome {
     let live = entities(subject);
     check_problem(&live.ask(&put("/2", ONE), 400));
     for path in ["/1", "/2"] {
@@ -162,7 +162,7 @@ pub fn put_of_another_id_is_a_bad_request(subject: &ServerSubject) -> Outcome {
 }
 
 /// A PUT with a `Content-Range` is answered with 400 and stores nothing: its body is a part of an entity (RFC 9110, 14.5).
-pub fn put_of_a_part_is_a_bad_request(subject: &ServerSubject) -> Outcome {
+pub(super) fn put_of_a_part_is_a_bad_request(subject: &ServerSubject) -> Outcome {
     let live = entities(subject);
     for path in ["/", "/1"] {
         let fields = format!("Content-Range: bytes 0-{}/100\r\n", ONE.len() - 1);
@@ -174,7 +174,7 @@ pub fn put_of_a_part_is_a_bad_request(subject: &ServerSubject) -> Outcome {
 }
 
 /// DELETE is answered with 204 the first time, without a body, and 404 after it.
-pub fn delete_removes_once(subject: &ServerSubject) -> Outcome {
+pub(super) fn delete_removes_once(subject: &ServerSubject) -> Outcome {
     let live = with_one(subject);
     assert_eq!(live.ask(&request("DELETE", "/1", ""), 204).text(), "");
     check_problem(&live.ask(&request("DELETE", "/1", ""), 404));
@@ -183,7 +183,7 @@ pub fn delete_removes_once(subject: &ServerSubject) -> Outcome {
 }
 
 /// OPTIONS is answered with 204 and `Allow`, on an entity, on the root and on `*`.
-pub fn options_say_what_is_allowed(subject: &ServerSubject) -> Outcome {
+pub(super) fn options_say_what_is_allowed(subject: &ServerSubject) -> Outcome {
     let live = with_one(subject);
     for path in ["/1", "/2", "*"] {
         check_allow(&live.ask(&request("OPTIONS", path, ""), 204), ENTITY_METHODS);
@@ -193,7 +193,7 @@ pub fn options_say_what_is_allowed(subject: &ServerSubject) -> Outcome {
 }
 
 /// Another method on these paths is answered with 405, `Allow` and a problem body.
-pub fn other_methods_are_not_allowed(subject: &ServerSubject) -> Outcome {
+pub(super) fn other_methods_are_not_allowed(subject: &ServerSubject) -> Outcome {
     let live = with_one(subject);
     let response = live.ask(&with_body("POST", "/1", "", ONE.as_bytes()), 405);
     check_problem(&response);
@@ -208,7 +208,7 @@ pub fn other_methods_are_not_allowed(subject: &ServerSubject) -> Outcome {
 
 /// A PUT may have any `Content-Type`: only the body decides whether it is an entity. A `Content-Encoding` other than
 /// identity is answered with 415.
-pub fn put_takes_any_content_type(subject: &ServerSubject) -> Outcome {
+pub(super) fn put_takes_any_content_type(subject: &ServerSubject) -> Outcome {
     let live = entities(subject);
     let gzip = "Content-Type: application/json\r\nContent-Encoding: gzip\r\n";
     check_problem(&live.ask(&with_body("PUT", "/", gzip, ONE.as_bytes()), 415));
@@ -235,7 +235,7 @@ pub fn put_takes_any_content_type(subject: &ServerSubject) -> Outcome {
 
 /// The requests of JMeter 5.6 are served, byte for byte: a PUT with white space and line breaks in its raw body and
 /// `Content-Type: text/plain; charset=UTF-8`, and the GET after it, on one connection.
-pub fn the_published_test_plan_is_served(subject: &ServerSubject) -> Outcome {
+pub(super) fn the_published_test_plan_is_served(subject: &ServerSubject) -> Outcome {
     let live = entities(subject);
     let end = "Host: 127.0.0.1:8001\r\nUser-Agent: Apache-HttpClient/4.5.14 (Java/17.0.9)\r\n\r\n";
     let mut client = live.client();
@@ -260,7 +260,7 @@ pub fn the_published_test_plan_is_served(subject: &ServerSubject) -> Outcome {
 
 /// The body of a request that is refused by its head is never served as a request: it is skipped, or the connection
 /// ends.
-pub fn a_refused_body_is_no_request(subject: &ServerSubject) -> Outcome {
+pub(super) fn a_refused_body_is_no_request(subject: &ServerSubject) -> Outcome {
     let live = with_one(subject);
     let body = request("DELETE", "/1", "");
     for (method, path, fields, status) in [
@@ -299,7 +299,7 @@ pub fn a_refused_body_is_no_request(subject: &ServerSubject) -> Outcome {
 }
 
 /// The published client is served: `ab`, which sends HTTP/1.0, with and without `-k`, GET and PUT.
-pub fn the_published_client_is_served(subject: &ServerSubject) -> Outcome {
+pub(super) fn the_published_client_is_served(subject: &ServerSubject) -> Outcome {
     let live = entities(subject);
     let ab = |first: &str, fields: &str, body: &str| {
         let common = "Host: 127.0.0.1:8001\r\nUser-Agent: ApacheBench/2.3\r\nAccept: */*\r\n";
@@ -327,7 +327,7 @@ pub fn the_published_client_is_served(subject: &ServerSubject) -> Outcome {
 }
 
 /// A repo that answers later, from a thread of its own, has the same statuses and bodies.
-pub fn a_later_repo_answers_the_same(subject: &ServerSubject) -> Outcome {
+pub(super) fn a_later_repo_answers_the_same(subject: &ServerSubject) -> Outcome {
     let live = over(subject, LaterRepo::new());
     let mut client = live.client();
     assert_eq!(client.ask(&put("/", ONE), 201).header("Location"), Some("/1"));
@@ -337,5 +337,22 @@ pub fn a_later_repo_answers_the_same(subject: &ServerSubject) -> Outcome {
     check_problem(&client.ask(&get("/2"), 404));
     client.ask(&request("DELETE", "/1", ""), 204);
     check_problem(&client.ask(&request("DELETE", "/1", ""), 404));
+    Outcome::Held
+}
+
+/// `OPTIONS *` and absolute-form targets reach the service, as the client sent them.
+pub(super) fn other_forms_of_target_are_taken(subject: &ServerSubject) -> Outcome {
+    let _ = super::corpus::check(subject, "other_forms_of_target_are_taken");
+    // OPTIONS of a URL without a path names the server, as `*` does (RFC 9112, 3.2.4).
+    let live = entities(subject);
+    let allowed = |target: &str| live.ask(&request("OPTIONS", target, ""), 204).header("Allow").map(str::to_owned);
+    assert!(allowed("/") != allowed("*"), "the properties of the server are not those of a path");
+    let server = if subject.deviations.urls_without_a_path_get_a_slash { "/" } else { "*" };
+    for target in ["http://a", "http://a:80", "HTTP://[::1]"] {
+        assert_eq!(allowed(target), allowed(server), "{target}");
+    }
+    for target in ["http://a/", "http://a?q", "/?q"] {
+        assert_eq!(allowed(target), allowed("/"), "{target}");
+    }
     Outcome::Held
 }

@@ -123,3 +123,20 @@ pub struct Deviations {
     /// A deferred answer blocks a worker.
     pub later_answers_hold_a_worker: bool,
 }
+
+impl Deviations {
+    /// Whether the deviation of this name, which is one of the wire corpus, is declared.
+    pub(super) fn declares(&self, name: &str) -> bool {
+        match name {
+            "bare_lf_ends_a_line" => self.bare_lf_ends_a_line,
+            "chunked_overrides_length" => self.chunked_overrides_length,
+            "chunk_sizes_are_believed" => self.chunk_sizes_are_believed,
+            "chunk_extensions_hold_anything" => self.chunk_extensions_hold_anything,
+            "fragments_are_dropped" => self.fragments_are_dropped,
+            "unknown_coding_is_400" => self.unknown_coding_is_400,
+            "unknown_method_is_400" => self.unknown_method_is_400,
+            "later_version_is_400" => self.later_version_is_400,
+            unknown => panic!("the corpus has an unknown deviation: {unknown}"),
+        }
+    }
+}

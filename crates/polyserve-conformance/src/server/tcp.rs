@@ -13,7 +13,7 @@ use polyserve_core::Echo;
 use std::time::Duration;
 
 /// A client that half-closes after its requests gets every answer, also large and late ones. Then the connection ends.
-pub fn a_half_closed_client_gets_its_answers(subject: &ServerSubject) -> Outcome {
+pub(super) fn a_half_closed_client_gets_its_answers(subject: &ServerSubject) -> Outcome {
     let live = echo(subject);
     let mut client = live.client();
     client.send(&[get("/"), with_body("POST", "/", "", b"hello")].concat()).expect("the server takes the requests");
@@ -39,7 +39,7 @@ pub fn a_half_closed_client_gets_its_answers(subject: &ServerSubject) -> Outcome
 }
 
 /// If a client half-closes within a request, its connection ends. The server may send an error first.
-pub fn half_a_request_ends_the_connection(subject: &ServerSubject) -> Outcome {
+pub(super) fn half_a_request_ends_the_connection(subject: &ServerSubject) -> Outcome {
     let live = echo(subject);
     let body = request("POST", "/", "Content-Length: 10\r\n");
     let chunk = request("POST", "/", "Transfer-Encoding: chunked\r\n");
@@ -62,7 +62,7 @@ pub fn half_a_request_ends_the_connection(subject: &ServerSubject) -> Outcome {
 }
 
 /// Connections that are opened and closed without a byte do not affect other clients.
-pub fn connections_without_a_request_do_not_affect_others(subject: &ServerSubject) -> Outcome {
+pub(super) fn connections_without_a_request_do_not_affect_others(subject: &ServerSubject) -> Outcome {
     let live = echo(subject);
     // A server may accept the next connection before it has noticed that the empty ones are closed. So it is asked
     // repeatedly.
@@ -82,7 +82,7 @@ fn reset(live: &Live, request: &[u8], rest: &[u8]) {
 }
 
 /// Clients that reset their connections, between requests and within, do not affect other clients.
-pub fn resets_do_not_affect_others(subject: &ServerSubject) -> Outcome {
+pub(super) fn resets_do_not_affect_others(subject: &ServerSubject) -> Outcome {
     let live = echo(subject);
     let expect = request("POST", "/", "Expect: 100-continue\r\nContent-Length: 1000\r\n");
     for _ in 0..10 {
@@ -101,7 +101,7 @@ pub fn resets_do_not_affect_others(subject: &ServerSubject) -> Outcome {
 }
 
 /// A large answer reaches a slow reader whole: a short write loses and repeats no byte.
-pub fn a_slow_reader_gets_a_large_answer_whole(subject: &ServerSubject) -> Outcome {
+pub(super) fn a_slow_reader_gets_a_large_answer_whole(subject: &ServerSubject) -> Outcome {
     const LENGTH: usize = 12_000_000;
     let live = subject.live(Arc::new(Large), |_| ());
     let mut client = live.client();
@@ -117,7 +117,7 @@ pub fn a_slow_reader_gets_a_large_answer_whole(subject: &ServerSubject) -> Outco
 
 /// The refusal of an upload reaches a client that is still sending: the connection is not reset before the client
 /// reads it.
-pub fn a_refusal_survives_unread_input(subject: &ServerSubject) -> Outcome {
+pub(super) fn a_refusal_survives_unread_input(subject: &ServerSubject) -> Outcome {
     let patience = subject.patience;
     let live = subject.live(Arc::new(Echo), |config| {
         config.max_body = 1000;

@@ -43,7 +43,7 @@ impl ServerSubject {
 
 /// A head that is not complete in time is answered with 408, and the connection ends. Tested with the first and with a
 /// later request of a connection.
-pub fn a_slow_head_times_out(subject: &ServerSubject) -> Outcome {
+pub(super) fn a_slow_head_times_out(subject: &ServerSubject) -> Outcome {
     let live = subject.live(Arc::new(Echo), |config| config.head_timeout = SHORT);
     for bytes in [&b"G"[..], b"GET / HTTP/1.1", b"GET / HTTP/1.1\r\nHost: a\r\n"] {
         let mut client = live.client();
@@ -58,7 +58,7 @@ pub fn a_slow_head_times_out(subject: &ServerSubject) -> Outcome {
 }
 
 /// A body that is not complete in time is answered with 408, and the connection ends.
-pub fn a_slow_body_times_out(subject: &ServerSubject) -> Outcome {
+pub(super) fn a_slow_body_times_out(subject: &ServerSubject) -> Outcome {
     let live = subject.live(Arc::new(Echo), |config| config.body_timeout = SHORT);
     let length = request("POST", "/", "Content-Length: 10\r\n");
     let chunks = request("POST", "/", "Transfer-Encoding: chunked\r\n");
@@ -71,7 +71,7 @@ pub fn a_slow_body_times_out(subject: &ServerSubject) -> Outcome {
 }
 
 /// A head that arrives one byte at a time is answered with 408 at the head timeout.
-pub fn a_dripping_head_times_out(subject: &ServerSubject) -> Outcome {
+pub(super) fn a_dripping_head_times_out(subject: &ServerSubject) -> Outcome {
     let live = subject.live(Arc::new(Echo), |config| config.head_timeout = SHORT);
     let mut client = live.client();
     client.send(b"GET / HTTP/1.1\r\nHost: a\r\nX: ").expect("the server takes the request");
@@ -81,7 +81,7 @@ pub fn a_dripping_head_times_out(subject: &ServerSubject) -> Outcome {
 }
 
 /// A body that arrives one byte at a time is answered with 408 at the body timeout.
-pub fn a_dripping_body_times_out(subject: &ServerSubject) -> Outcome {
+pub(super) fn a_dripping_body_times_out(subject: &ServerSubject) -> Outcome {
     let live = subject.live(Arc::new(Echo), |config| config.body_timeout = SHORT);
     let mut client = live.client();
     client.send(&request("POST", "/", "Content-Length: 100000\r\n")).expect("the server takes the request");
@@ -92,7 +92,7 @@ pub fn a_dripping_body_times_out(subject: &ServerSubject) -> Outcome {
 
 /// A body that arrives more slowly than the minimum rate is answered with 408, long before the body timeout. A body that has
 /// brought enough bytes may pause.
-pub fn a_body_below_the_minimum_rate_times_out(subject: &ServerSubject) -> Outcome {
+pub(super) fn a_body_below_the_minimum_rate_times_out(subject: &ServerSubject) -> Outcome {
     const LENGTH: usize = 100_000;
     let live = subject.live(Arc::new(Echo), |config| config.body_timeout = Duration::from_secs(3600));
     let body = pattern(LENGTH);
@@ -114,14 +114,14 @@ pub fn a_body_below_the_minimum_rate_times_out(subject: &ServerSubject) -> Outco
 }
 
 /// After its timeout, a connection that has not sent a byte is closed, and no byte is sent.
-pub fn a_silent_connection_is_closed_silently(subject: &ServerSubject) -> Outcome {
+pub(super) fn a_silent_connection_is_closed_silently(subject: &ServerSubject) -> Outcome {
     let live = subject.live(Arc::new(Echo), |config| config.first_byte_timeout = SHORT);
     live.client().expect_end();
     Outcome::Held
 }
 
 /// After the idle timeout, a connection that has had an answer is closed, and no byte is sent.
-pub fn an_idle_connection_is_closed_silently(subject: &ServerSubject) -> Outcome {
+pub(super) fn an_idle_connection_is_closed_silently(subject: &ServerSubject) -> Outcome {
     let live = subject.live(Arc::new(Echo), |config| config.idle_timeout = SHORT);
     // On a busy machine a connection may be idle for too long before its first request.
     for _ in 0..20 {
@@ -141,7 +141,7 @@ pub fn an_idle_connection_is_closed_silently(subject: &ServerSubject) -> Outcome
 }
 
 /// An answer that does not come in time is replaced by a 503, the connection ends, and the server drops the service's answer.
-pub fn a_slow_answer_times_out(subject: &ServerSubject) -> Outcome {
+pub(super) fn a_slow_answer_times_out(subject: &ServerSubject) -> Outcome {
     let held_answers = HeldAnswers::new();
     let live = subject.live(held_answers.clone(), |config| config.answer_timeout = SHORT);
     let mut client = live.client();
@@ -154,7 +154,7 @@ pub fn a_slow_answer_times_out(subject: &ServerSubject) -> Outcome {
 }
 
 /// The time that the service takes does not count towards the timeouts of idle connections, heads, bodies and writes.
-pub fn a_slow_answer_is_no_slow_client(subject: &ServerSubject) -> Outcome {
+pub(super) fn a_slow_answer_is_no_slow_client(subject: &ServerSubject) -> Outcome {
     let live = subject.live(Arc::new(DelayedAnswers), |config| {
         config.first_byte_timeout = SHORT;
         config.head_timeout = SHORT;
@@ -198,7 +198,7 @@ fn wait_until_blocked(live: &Live, patience: Duration) {
 }
 
 /// A client that does not read its answers is cut after the time of a write, and another client takes its place.
-pub fn a_client_that_never_reads_is_cut(subject: &ServerSubject) -> Outcome {
+pub(super) fn a_client_that_never_reads_is_cut(subject: &ServerSubject) -> Outcome {
     let live = subject.live(Arc::new(Large), |config| {
         config.write_timeout = SHORT;
         config.max_connections = 1;
@@ -214,7 +214,7 @@ pub fn a_client_that_never_reads_is_cut(subject: &ServerSubject) -> Outcome {
 }
 
 /// A client that reads its answers at half the rate of a write's limit is cut, although it makes progress.
-pub fn a_client_that_reads_slowly_is_cut(subject: &ServerSubject) -> Outcome {
+pub(super) fn a_client_that_reads_slowly_is_cut(subject: &ServerSubject) -> Outcome {
     let live = subject.live(Arc::new(Large), |config| {
         config.write_timeout = SHORT;
         config.max_connections = 1;

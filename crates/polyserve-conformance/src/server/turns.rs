@@ -119,7 +119,7 @@ fn measure(live: &Live, service: &CountedCalls, path: &str, patience: Duration) 
 /// The system may delay a packet, or stop the thread that has the request, while other threads go on. So of ten requests
 /// two may be late, and a busy machine gets five attempts. A server that does not look at its sockets between turns is late
 /// with most requests, by hundreds of answers.
-pub fn pipelining_clients_do_not_starve_others(subject: &ServerSubject) -> Outcome {
+pub(super) fn pipelining_clients_do_not_starve_others(subject: &ServerSubject) -> Outcome {
     if subject.shape() != Shape::Multiplexed {
         return Outcome::NotRun(
             "a_pipelining_client_gives_its_thread_up tests servers in which connections hold threads".into(),
@@ -180,7 +180,7 @@ const QUEUED: Duration = Duration::from_millis(100);
 /// A server with a thread for each connection is tested at a limit of one connection: others are refused in the meantime.
 ///
 /// A multiplexed server is not tested.
-pub fn a_pipelining_client_gives_its_thread_up(subject: &ServerSubject) -> Outcome {
+pub(super) fn a_pipelining_client_gives_its_thread_up(subject: &ServerSubject) -> Outcome {
     const REQUESTS: usize = 1000;
     const ATTEMPTS: usize = 3;
     if subject.shape() == Shape::Multiplexed {

@@ -100,29 +100,8 @@ impl ServerSubject {
         }
     }
 
-    /// Checks that `bytes` are refused with one of `statuses`. If the answer announces a close, the connection ends.
-    #[track_caller]
-    pub(super) fn refused(&self, live: &Live, bytes: &[u8], statuses: &[u16]) {
-        let mut client = live.client();
-        let sent = client.send(bytes);
-        let response = client.expect_one_of(statuses);
-        self.check_early_problem(&response);
-        if response.closes() {
-            client.expect_end();
-        }
-        drop(sent);
-    }
-
-    /// Checks that `bytes` are refused with one of `statuses`, that the answer announces a close, and that nothing after
-    /// it is answered.
-    #[track_caller]
-    pub(super) fn refused_for_good(&self, live: &Live, bytes: &[u8], statuses: &[u16]) {
-        // A server that continues to read would answer this request.
-        self.refused_unfinished(live, &[bytes, &get("/next")].concat(), statuses);
-    }
-
-    /// As [`refused_for_good`](Self::refused_for_good), for a request that does not end: the server does not wait for
-    /// the rest.
+    /// Checks that `bytes`, a request that does not end, are refused with one of `statuses`, and that the connection ends: the
+    /// server does not wait for the rest.
     #[track_caller]
     pub(super) fn refused_unfinished(&self, live: &Live, bytes: &[u8], statuses: &[u16]) {
         let mut client = live.client();

@@ -2,9 +2,9 @@
 #![forbid(unsafe_code)]
 
 mod answers;
+mod corpus;
 mod early;
 mod ends;
-mod framing;
 mod limits;
 mod output;
 mod panics;

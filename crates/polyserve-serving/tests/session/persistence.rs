@@ -1,67 +1,9 @@
-//! Persistence: what the client asks for, the maximum number of requests, and draining.
+//! Persistence: the maximum number of requests, and draining. What a client can ask for is in the wire corpus.
 
 use polyserve_serving::http1::turn::MAX_TURN_REQUESTS;
 use polyserve_serving::http1::{OUTPUT_BOUND, Phase, Want};
 
 use super::support::*;
-
-const KEEPS: &str = "Connection: keep-alive\r\n";
-
-/// Sends a request with these fields, then another. Returns the `Connection` lines of the answers, and how the
-/// connection ends.
-fn connection_of(version: &str, fields: &str) -> (Vec<&'static str>, Want) {
-    let env = env();
-    let request = format!("GET / HTTP/{version}\r\nHost: a\r\n{fields}\r\n");
-    let (out, want) = ask(&env, format!("{request}{request}").as_bytes());
-    let lines = out.split("HTTP/1.1 200 OK\r\n").skip(1).map(|answer| match answer {
-        answer if answer.contains(KEEPS) => "keep-alive",
-        answer if answer.contains(CLOSES) => "close",
-        _ => "",
-    });
-    (lines.collect(), want)
-}
-
-const OPEN: Want = Want::Read(Phase::Idle);
-
-#[test]
-fn version_1_1_is_kept_by_default() {
-    for fields in [
-        "",
-        "Connection: keep-alive\r\n",
-        "Connection:\r\n",
-        "Connection: upgrade, x\r\n",
-        "Connection: closed\r\n",
-        "X: close\r\n",
-    ] {
-        assert_eq!(connection_of("1.1", fields), (vec!["", ""], OPEN), "{fields:?}");
-    }
-    for fields in [
-        "Connection: close\r\n",
-        "connection:CLOSE\r\n",
-        "Connection: keep-alive, close\r\n",
-        "Connection: close, keep-alive\r\n",
-        "Connection: ,, Close\t,\r\n",
-        "Connection: x\r\nConnection: close\r\n",
-        "Connection: close\r\nConnection: keep-alive\r\n",
-    ] {
-        // Another request was already sent, so the close must linger.
-        assert_eq!(connection_of("1.1", fields), (vec!["close"], LINGER), "{fields:?}");
-    }
-}
-
-#[test]
-fn version_1_0_closes_by_default() {
-    for fields in
-        ["", "Connection: close\r\n", "Connection: x\r\n", "Connection: keep-alive, close\r\n", "Keep-Alive: 5\r\n"]
-    {
-        assert_eq!(connection_of("1.0", fields), (vec!["close"], LINGER), "{fields:?}");
-    }
-    for fields in
-        ["Connection: keep-alive\r\n", "Connection: Keep-Alive\r\n", "Connection: x\r\nconnection: a, KEEP-ALIVE\r\n"]
-    {
-        assert_eq!(connection_of("1.0", fields), (vec!["keep-alive", "keep-alive"], OPEN), "{fields:?}");
-    }
-}
 
 /// If the client asked for the close and sent nothing after it, the close need not linger.
 #[test]

@@ -122,10 +122,8 @@ pub(crate) fn ask(env: &Env, bytes: &[u8]) -> (String, Want) {
     (wire.take_output(), want)
 }
 
-/// Does the same as [`ask`], and then byte by byte, which must give the same.
-#[track_caller]
-pub(crate) fn ask_twice(env: &Env, bytes: &[u8]) -> (String, Want) {
-    let asked = ask(env, bytes);
+/// Does the same as [`ask`], but sends byte by byte.
+pub(crate) fn ask_slowly(env: &Env, bytes: &[u8]) -> (String, Want) {
     let mut wire = Wire::new(env);
     let mut want = wire.session.want();
     for byte in bytes.chunks(1) {
@@ -135,18 +133,15 @@ pub(crate) fn ask_twice(env: &Env, bytes: &[u8]) -> (String, Want) {
         }
     }
     let _ = wire.end();
-    assert_eq!((wire.take_output(), want), asked, "b\"{}\" byte by byte", bytes.escape_ascii());
-    asked
+    (wire.take_output(), want)
 }
 
-/// Checks that `bytes` are answered with `status` only, and a close. Another request follows, which a server that went on would
-/// answer.
+/// Does the same as [`ask`], and then byte by byte, which must give the same.
 #[track_caller]
-pub(crate) fn refused(status: u16, bytes: &[u8]) {
-    let bytes = [bytes, b"\r\n\r\n", get("/next").as_bytes()].concat();
-    let (output, want) = ask_twice(&env(), &bytes);
-    let case = bytes.escape_ascii();
-    assert_eq!((statuses(output.as_bytes()), want), ((vec![status], 1), LINGER), "b\"{case}\" gets {output}");
+pub(crate) fn ask_twice(env: &Env, bytes: &[u8]) -> (String, Want) {
+    let asked = ask(env, bytes);
+    assert_eq!(ask_slowly(env, bytes), asked, "b\"{}\" byte by byte", bytes.escape_ascii());
+    asked
 }
 
 /// The completers of deferred answers, in the order of their requests.

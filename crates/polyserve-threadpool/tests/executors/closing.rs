@@ -50,5 +50,5 @@ fn new_ends_its_threads_if_one_cannot_start() {
         })
     }
 
-    property::test(module_path!(), "new_ends_its_threads_if_one_cannot_start", &(), check);
+    let _ = property::test(module_path!(), "new_ends_its_threads_if_one_cannot_start", &(), check);
 }

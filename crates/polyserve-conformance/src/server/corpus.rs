@@ -1,0 +1,73 @@
+//! The wire corpus over sockets, against an echo.
+
+use std::sync::Arc;
+
+use polyserve_core::Echo;
+
+use super::live::Live;
+use super::subject::ServerSubject;
+use super::wire::get;
+use crate::property::Outcome;
+use crate::wire::{Case, CaseEnd, cases};
+
+/// Sends each case of the property, on a connection of its own.
+#[track_caller]
+pub(super) fn check(subject: &ServerSubject, property: &str) -> Outcome {
+    let cases: Vec<Case> = cases().into_iter().filter(|case| case.property == property).collect();
+    assert!(!cases.is_empty(), "the corpus has no case of {property}");
+    for group in cases.chunk_by(Case::has_limits_of) {
+        let live = subject.live(Arc::new(Echo), |config| group[0].configure(config));
+        for case in group {
+            check_case(subject, &live, case);
+        }
+    }
+    Outcome::Held
+}
+
+fn check_case(subject: &ServerSubject, live: &Live, case: &Case) {
+    let declared = case.deviation.as_ref().filter(|(name, _)| subject.deviations.declares(name));
+    let expected = declared.map_or(&case.expected, |(_, expected)| expected);
+    let mut client = live.client();
+    // A server that reads on would answer the next request.
+    let next: &[u8] = if matches!(expected.end, CaseEnd::Last | CaseEnd::Ends) { &get("/next") } else { b"" };
+    // A server that refuses a request may leave a part unread. What counts is the answer.
+    let sent = client.send(&[&case.bytes, next].concat());
+    let response = if case.is_head() { client.receive_head() } else { client.receive() };
+    let response = response.unwrap_or_else(|failure| panic!("{case}\n{failure}"));
+    assert!(
+        expected.statuses.contains(&response.status),
+        "{}, not {expected:?}\n{case}\n{}",
+        response.status,
+        client.show()
+    );
+    if response.status >= 400 && !case.is_head() {
+        subject.check_early_problem(&response);
+    }
+    match &expected.body {
+        Some(body) if case.is_head() => {
+            assert_eq!(response.header("Content-Length"), Some(body.len().to_string().as_str()), "{case}");
+        }
+        Some(body) if response.status == 200 => assert_eq!(response.body, *body, "{case}"),
+        _ => {}
+    }
+    let closes = response.closes();
+    let end = match expected.end {
+        CaseEnd::Keep if case.is_chunked() && subject.deviations.chunked_bodies_are_last => CaseEnd::Unfinished,
+        CaseEnd::Free if !closes => return,
+        end => end,
+    };
+    match end {
+        CaseEnd::Keep => {
+            assert!(!closes, "the answer says Connection: close\n{case}\n{}", client.show());
+            let is_announced = !case.is_1_0() || response.lists("Connection", "keep-alive");
+            assert!(is_announced, "the answer does not say keep-alive\n{case}\n{}", client.show());
+            client.ask(&get("/next"), 200);
+        }
+        CaseEnd::Last | CaseEnd::Unfinished => {
+            assert!(closes, "the connection does not end\n{case}\n{}", client.show());
+            client.expect_end();
+        }
+        CaseEnd::Ends | CaseEnd::Free => client.expect_end(),
+    }
+    drop(sent);
+}

@@ -1,0 +1,235 @@
+//! The wire corpus: requests as bytes, the statuses that may answer each, and how the connection goes on.
+//!
+//! The cases are data, in `corpus.txt`, which explains its form. The server kit sends them over sockets. The tests of the
+//! codec give them to a session without a socket.
+
+use std::fmt;
+use std::time::Duration;
+
+use polyserve_core::ServerConfig;
+
+use crate::client::shown;
+
+const CORPUS: &str = include_str!("corpus.txt");
+
+/// A request of the corpus, or several, and what a server does.
+#[derive(Clone, Debug)]
+pub struct Case {
+    /// The name of its property, or of its group if only the codec decides so.
+    pub property: &'static str,
+    /// Whether it says only what this project's codec decides.
+    pub for_codec_only: bool,
+    /// Its line in the corpus.
+    pub line: usize,
+    /// The bytes that a client sends.
+    pub bytes: Vec<u8>,
+    /// What a server does.
+    pub expected: ExpectedAnswer,
+    /// The name of a deviation, and what a server does that declares it.
+    pub deviation: Option<(&'static str, ExpectedAnswer)>,
+    limits: &'static str,
+}
+
+/// What a server does.
+#[derive(Clone, Debug)]
+pub struct ExpectedAnswer {
+    /// The statuses that may be the answer. The codec answers with the first.
+    pub statuses: Vec<u16>,
+    /// How the connection goes on.
+    pub end: CaseEnd,
+    /// The body of the answer, if it matters.
+    pub body: Option<Vec<u8>>,
+}
+
+/// How a connection goes on after an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CaseEnd {
+    /// It is kept.
+    Keep,
+    /// The answer announces the end of the connection, and nothing after it is answered.
+    Last,
+    /// The same, whether the answer announces it or not.
+    Ends,
+    /// It is kept, or its end is announced.
+    Free,
+    /// As [`Last`](Self::Last). The request does not end, and the server does not wait for the rest.
+    Unfinished,
+}
+
+impl Case {
+    /// Sets the limits of this case.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the corpus names an unknown limit.
+    pub fn configure(&self, config: &mut ServerConfig) {
+        for limit in self.limits.split_whitespace() {
+            let (name, value) = limit.split_once('=').expect("a limit is NAME=N");
+            let value: usize = value.parse().expect("a limit is a number");
+            match name {
+                "max_head" => config.max_head = value,
+                "max_headers" => config.max_headers = value,
+                "max_body" => config.max_body = value,
+                "body_timeout_ms" => config.body_timeout = Duration::from_millis(value as u64),
+                unknown => panic!("the corpus has an unknown limit: {unknown}"),
+            }
+        }
+    }
+
+    /// Whether both cases can be sent to one server.
+    pub fn has_limits_of(&self, other: &Self) -> bool {
+        self.limits == other.limits
+    }
+
+    /// Whether the request is a HEAD, so that its answer has no body.
+    pub fn is_head(&self) -> bool {
+        self.bytes.starts_with(b"HEAD ")
+    }
+
+    /// Whether the request is of HTTP/1.0.
+    pub fn is_1_0(&self) -> bool {
+        self.bytes.split(|byte| *byte == b'\n').next().is_some_and(|line| line.ends_with(b" HTTP/1.0\r"))
+    }
+
+    /// Whether the body of the request comes in chunks.
+    pub fn is_chunked(&self) -> bool {
+        self.bytes.to_ascii_lowercase().windows(17).any(|window| window == b"transfer-encoding")
+    }
+}
+
+impl fmt::Display for Case {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "corpus.txt:{}, {}: {}", self.line, self.property, shown(&self.bytes))
+    }
+}
+
+/// Returns the cases of the corpus, in its order.
+///
+/// # Panics
+///
+/// Panics if a line of the corpus has no valid form.
+pub fn cases() -> Vec<Case> {
+    let mut cases = Vec::new();
+    let (mut property, mut for_codec_only, mut limits) = ("", false, "");
+    let (mut templates, mut templates_end, mut deviation) = (Vec::new(), false, None);
+    for (line, text) in (1..).zip(CORPUS.lines()) {
+        if text.is_empty() || text.starts_with('#') {
+            continue;
+        }
+        if let Some(name) = enclosed(text, '[', ']').or_else(|| enclosed(text, '(', ')')) {
+            (property, for_codec_only, limits, deviation) = (name, text.starts_with('('), "", None);
+        } else if let Some(given) = text.strip_prefix("config ") {
+            limits = given;
+        } else if let Some(template) = text.strip_prefix("in ") {
+            if std::mem::take(&mut templates_end) {
+                templates.clear();
+            }
+            (templates_end, deviation) = (false, None);
+            templates.push(template);
+        } else if let Some(declared) = text.strip_prefix("deviation ") {
+            let (name, expected) = declared.split_once(' ').unwrap_or_else(|| panic!("line {line}: no case"));
+            deviation = Some((name, parse_expected(expected, line)));
+        } else {
+            templates_end = true;
+            let (expected, value) =
+                text.split_once(" |").unwrap_or_else(|| panic!("line {line} of the corpus has no ` |`"));
+            let value = value.strip_prefix(' ').unwrap_or(value);
+            for template in &templates {
+                cases.push(Case {
+                    property,
+                    for_codec_only,
+                    line,
+                    bytes: unescaped(&template.replace("{}", value)),
+                    expected: parse_expected(expected, line),
+                    deviation: deviation.clone(),
+                    limits,
+                });
+            }
+        }
+    }
+    cases
+}
+
+fn enclosed(text: &'static str, open: char, close: char) -> Option<&'static str> {
+    text.strip_prefix(open)?.strip_suffix(close)
+}
+
+fn parse_expected(text: &str, line: usize) -> ExpectedAnswer {
+    let (statuses, end) = text.split_once(' ').unwrap_or_else(|| panic!("line {line}: no end in {text:?}"));
+    let (end, body) = end.split_once('=').map_or((end, None), |(end, body)| (end, Some(unescaped(body))));
+    let end = match end {
+        "keep" => CaseEnd::Keep,
+        "last" => CaseEnd::Last,
+        "ends" => CaseEnd::Ends,
+        "free" => CaseEnd::Free,
+        "unfinished" => CaseEnd::Unfinished,
+        unknown => panic!("line {line}: an unknown end: {unknown}"),
+    };
+    let status = |status: &str| status.parse().unwrap_or_else(|_| panic!("line {line}: no status: {status}"));
+    ExpectedAnswer { statuses: statuses.split(',').map(status).collect(), end, body }
+}
+
+/// Splits a text at the bracket that closes it.
+fn split_at_close(text: &str) -> (&str, &str) {
+    let mut depth = 0;
+    let end = text.find(|c| {
+        depth += i32::from(c == '(') - i32::from(c == ')');
+        depth < 0
+    });
+    let end = end.expect("a repetition ends with )");
+    (&text[..end], &text[end + 1..])
+}
+
+/// Returns the bytes of a text with escapes.
+fn unescaped(text: &str) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let mut rest = text;
+    while let Some((before, escape)) = rest.split_once('\\') {
+        bytes.extend_from_slice(before.as_bytes());
+        let (kind, after) = escape.split_at(1);
+        rest = after;
+        match kind {
+            "r" => bytes.push(b'\r'),
+            "n" => bytes.push(b'\n'),
+            "t" => bytes.push(b'\t'),
+            "0" => bytes.push(0),
+            "\\" | "\"" => bytes.extend_from_slice(kind.as_bytes()),
+            "x" => {
+                let (digits, after) = after.split_at(2);
+                bytes.push(u8::from_str_radix(digits, 16).expect("two hex digits follow \\x"));
+                rest = after;
+            }
+            "*" => {
+                let (count, after) = after.split_once('(').expect("\\*N( begins a repetition");
+                let (repeated, after) = split_at_close(after);
+                bytes.extend(unescaped(repeated).repeat(count.parse().expect("\\* has a number")));
+                rest = after;
+            }
+            unknown => panic!("the corpus has an unknown escape: \\{unknown}"),
+        }
+    }
+    bytes.extend_from_slice(rest.as_bytes());
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_line_is_a_case_in_each_template() {
+        let cases = cases();
+        let of = |property: &str| cases.iter().filter(|case| case.property == property).collect::<Vec<_>>();
+        let hosts = of("any_other_host_is_refused");
+        assert_eq!(hosts[0].bytes, b"GET / HTTP/1.1\r\n\r\n");
+        assert_eq!(hosts.last().map(|case| case.bytes.as_slice()), Some(&b"GET http://a/ HTTP/1.1\r\n\r\n"[..]));
+        let fields = of("broken_fields_are_refused");
+        assert_eq!(fields[0].bytes, b"GET / HTTP/1.1\r\nHost: a\r\nX : y\r\n\r\n");
+        assert_eq!(fields[1].bytes, b"GET / HTTP/1.1\r\nX : y\r\nHost: a\r\n\r\n");
+        let lf = of("a_bare_lf_ends_no_line");
+        assert!(lf.iter().all(|case| case.deviation.as_ref().is_some_and(|(name, _)| *name == "bare_lf_ends_a_line")));
+        let fields = of("more_fields_than_the_limit_are_too_many");
+        assert!(fields[0].has_limits_of(fields[1]) && !fields[1].has_limits_of(fields[2]));
+        assert_eq!(unescaped(r"\*2(a\*2(b)\r)\x41|\\"), b"abb\rabb\rA|\\");
+    }
+}
