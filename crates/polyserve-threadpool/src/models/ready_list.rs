@@ -197,13 +197,12 @@ impl ModelServer {
 
     /// Models `Supervisor::run`.
     fn supervise(&self) {
-        let mut last = 0;
         loop {
             let draining = *lock(&self.draining.value);
             if draining {
                 self.ready.drain();
             }
-            let (action, actions) = self.ready.supervise(Some(&mut last));
+            let (action, actions) = self.ready.supervise(true);
             self.carry_out(actions);
             match action {
                 SupervisorAction::Poll { .. } => {

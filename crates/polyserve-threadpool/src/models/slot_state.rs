@@ -29,7 +29,7 @@ struct ModelConnection {
 impl ModelConnection {
     fn queued() -> Arc<Self> {
         let connection = Self {
-            state: SlotState::new(),
+            state: SlotState::default(),
             socket: AtomicUsize::new(0),
             read: AtomicUsize::new(0),
             turns: AtomicUsize::new(0),

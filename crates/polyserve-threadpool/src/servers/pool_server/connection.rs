@@ -42,10 +42,10 @@ impl PoolConnection {
         self.is_writing() || self.connection.is_lingering()
     }
 
-    /// The time since which every request that has begun is answered. `None` if one is not.
-    pub(super) fn idle_since(&self, clock: &Clock) -> Option<IdleSince> {
-        let HasSent(has_sent) = self.connection.idle()?;
-        Some(IdleSince::new(clock.millis_at(self.connection.waiting_since()), has_sent))
+    /// The time since which every request that has begun is answered, as the bits of an [`IdleSince`]. 0 if one is not.
+    pub(super) fn idle_since(&self, clock: &Clock) -> u64 {
+        let since = || clock.millis_at(self.connection.waiting_since());
+        self.connection.idle().map_or(0, |HasSent(has_sent)| IdleSince::new(since(), has_sent).bits())
     }
 
     /// Serves one turn.

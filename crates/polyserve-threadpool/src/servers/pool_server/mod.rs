@@ -90,7 +90,7 @@ impl ExecutorStrategy for MultiplexedJobs {
                 shared.wakeups.wake_supervisor();
             }
         });
-        let supervisor = Supervisor::new(Arc::clone(&shared), is_own);
+        let supervisor = Supervisor::new(Arc::clone(&shared));
         let counters = move || shared.server.counters(shared.slots.open());
         Running::start("pool-server", local_addr, grace, shutdown, counters, move || supervisor.run())
     }

@@ -102,6 +102,8 @@ struct ReadyState {
     role: PollRole,
     /// Incremented by each step of a worker, so that the supervisor detects whether the workers make progress.
     steps: u64,
+    /// `steps` at the supervisor's last check of the workers' progress.
+    steps_at_check: u64,
     /// `steps` when the supervisor took the role. Until that changes, each connection is a job: the active workers may be
     /// blocked in the service.
     steps_at_takeover: u64,
@@ -124,7 +126,8 @@ pub(super) struct ReadyList {
     max_new: usize,
     /// The executor is not this server's own: its workers must not wait for events.
     is_shared: bool,
-    turn_time: TurnTime,
+    /// The average duration of about the last eight turns, in microseconds.
+    average_turn: AtomicU64,
 }
 
 impl ReadyList {
@@ -138,6 +141,7 @@ impl ReadyList {
             waiting: 0,
             role: PollRole::Supervisor,
             steps: 0,
+            steps_at_check: 0,
             steps_at_takeover: 0,
             has_lost_job: false,
             is_watched: true,
@@ -149,13 +153,25 @@ impl ReadyList {
             cores: cores.min(workers),
             max_new,
             is_shared,
-            turn_time: TurnTime::default(),
+            average_turn: AtomicU64::new(0),
         }
     }
 
     /// Notes the duration of a turn.
     pub(super) fn note_turn(&self, duration: Duration) {
-        self.turn_time.note(duration);
+        let sample = u64::try_from(duration.as_micros()).unwrap_or(MAX_SAMPLE).min(MAX_SAMPLE);
+        let before = self.average_turn.load(Ordering::Relaxed);
+        self.average_turn.store((before * 7 + sample) / 8, Ordering::Relaxed);
+    }
+
+    /// Whether the service is slow: the supervisor polls, and each connection is a job.
+    fn is_slow(&self) -> bool {
+        self.average_turn.load(Ordering::Relaxed) > SLOW_TURN
+    }
+
+    /// Whether a worker would take long to serve this number of connections.
+    fn takes_long(&self, connections: usize) -> bool {
+        connections as u64 * self.average_turn.load(Ordering::Relaxed).max(1) > HELP_AFTER
     }
 
     /// Begins a job, and returns what it does first.
@@ -186,7 +202,7 @@ impl ReadyList {
     }
 
     fn step(&self, state: &mut ReadyState, poll_first: bool) -> (Next, Actions) {
-        let policy = self.turn_time.policy();
+        let is_slow = self.is_slow();
         state.steps += 1;
         let may_poll = state.role == PollRole::Free && !state.is_draining && !self.is_shared;
         if may_poll && poll_first {
@@ -196,18 +212,18 @@ impl ReadyList {
         if let Some(entry) = state.list.pop_front() {
             state.new -= usize::from(entry.is_new);
             let mut actions = Actions::default();
-            let limit = if policy.dispatch { self.workers } else { self.cores };
+            let limit = if is_slow { self.workers } else { self.cores };
             let unassigned = state.list.len().saturating_sub(state.starting);
             let has_capacity = state.jobs < self.workers && state.jobs - state.waiting < limit;
-            if has_capacity && unassigned > if policy.dispatch { 0 } else { policy.help_beyond } {
+            if has_capacity && self.takes_long(unassigned) {
                 actions.submit_jobs = add_jobs(state, 1);
             }
-            if policy.dispatch && state.role == PollRole::Free {
+            if is_slow && state.role == PollRole::Free {
                 actions.wake_supervisor = take_over(state);
             }
             return (Next::Run(entry.id), actions);
         }
-        if may_poll && !policy.dispatch {
+        if may_poll && !is_slow {
             state.role = PollRole::Worker;
             return (Next::Poll { wait: true }, Actions::default());
         }
@@ -255,7 +271,7 @@ impl ReadyList {
 
     /// The worker has its answer.
     pub(super) fn end_wait(&self) {
-        self.turn_time.note(Duration::MAX);
+        self.note_turn(Duration::MAX);
         let mut state = lock(&self.state);
         state.steps += 1;
         state.waiting -= 1;
@@ -278,14 +294,14 @@ impl ReadyList {
     /// Adds the connections that the supervisor's poll has found ready. The supervisor gives the poll role up if a worker can
     /// take it.
     pub(super) fn dispatch(&self, batch: &mut Vec<ReadyEntry>) -> Actions {
-        let dispatch = self.turn_time.policy().dispatch;
+        let is_slow = self.is_slow();
         let mut state = lock(&self.state);
         let found_any = !batch.is_empty();
         self.extend(&mut state, batch);
-        let jobs = self.missing_jobs(&state, dispatch);
+        let jobs = self.missing_jobs(&state, is_slow);
         let jobs = add_jobs(&mut state, jobs);
         let has_progress = jobs > 0 || state.steps != state.steps_at_takeover;
-        let may_lead = !dispatch && !self.is_shared && !state.is_draining && state.jobs > state.waiting;
+        let may_lead = !is_slow && !self.is_shared && !state.is_draining && state.jobs > state.waiting;
         if found_any && may_lead && has_progress && state.role == PollRole::Supervisor {
             state.role = PollRole::Free;
             state.is_watched = true;
@@ -293,13 +309,13 @@ impl ReadyList {
         Actions { submit_jobs: jobs, ..Actions::default() }
     }
 
-    /// Returns what the supervisor does next. `last`: the number of steps at its last check, if that was
-    /// [`WATCH_INTERVAL`] ago. It is updated.
-    pub(super) fn supervise(&self, last: Option<&mut u64>) -> (SupervisorAction, Actions) {
+    /// Returns what the supervisor does next. `is_due`: its last check of the workers' progress was [`WATCH_INTERVAL`] ago.
+    pub(super) fn supervise(&self, is_due: bool) -> (SupervisorAction, Actions) {
         let mut state = lock(&self.state);
-        let is_due = last.is_some();
-        // No worker has made a step since the last check.
-        let stalled = last.is_some_and(|last| std::mem::replace(last, state.steps) == state.steps);
+        let stalled = is_due && state.steps_at_check == state.steps;
+        if is_due {
+            state.steps_at_check = state.steps;
+        }
         if state.role == PollRole::Free
             && (stalled || state.is_draining || self.is_shared || state.jobs == state.waiting)
         {
@@ -307,7 +323,7 @@ impl ReadyList {
         }
         state.has_lost_job &= !is_due;
         let check_again = state.has_lost_job;
-        let jobs = if check_again { 0 } else { self.missing_jobs(&state, stalled || self.turn_time.policy().dispatch) };
+        let jobs = if check_again { 0 } else { self.missing_jobs(&state, stalled || self.is_slow()) };
         let actions = Actions { submit_jobs: add_jobs(&mut state, jobs), ..Actions::default() };
         let action = match state.role {
             PollRole::Supervisor => SupervisorAction::Poll { check_again },
@@ -369,33 +385,4 @@ fn take_over(state: &mut ReadyState) -> bool {
     state.role = PollRole::Supervisor;
     state.steps_at_takeover = state.steps;
     true
-}
-
-/// The average duration of about the last eight turns, in microseconds.
-#[derive(Debug, Default)]
-struct TurnTime(AtomicU64);
-
-/// How workers share the load at the moment.
-#[derive(Clone, Copy)]
-struct DispatchPolicy {
-    /// The service is slow: the supervisor polls, and each connection is a job.
-    dispatch: bool,
-    /// A worker submits another job if more than this number of connections wait.
-    help_beyond: usize,
-}
-
-impl TurnTime {
-    fn note(&self, duration: Duration) {
-        let sample = u64::try_from(duration.as_micros()).unwrap_or(MAX_SAMPLE).min(MAX_SAMPLE);
-        let before = self.0.load(Ordering::Relaxed);
-        self.0.store((before * 7 + sample) / 8, Ordering::Relaxed);
-    }
-
-    fn policy(&self) -> DispatchPolicy {
-        let average = self.0.load(Ordering::Relaxed).max(1);
-        DispatchPolicy {
-            dispatch: average > SLOW_TURN,
-            help_beyond: usize::try_from(HELP_AFTER / average).unwrap_or(0),
-        }
-    }
 }

@@ -26,16 +26,11 @@ pub(super) const RUNNING: u8 = 2;
 pub(super) const AGAIN: u8 = 3;
 pub(super) const PARKED: u8 = 4;
 
-/// One slot's state.
-#[derive(Debug)]
+/// One slot's state. It begins as [`FREE`].
+#[derive(Debug, Default)]
 pub(super) struct SlotState(AtomicU8);
 
 impl SlotState {
-    /// The state of a free slot.
-    pub(super) fn new() -> Self {
-        Self(AtomicU8::new(FREE))
-    }
-
     /// The state. Sequentially consistent, as [`set`](Self::set) is.
     pub(super) fn get(&self) -> u8 {
         self.0.load(Ordering::SeqCst)

@@ -9,7 +9,7 @@
 
 use std::net::{Shutdown, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use polyserve_core::sync::lock;
@@ -20,7 +20,7 @@ use super::connection::PoolConnection;
 use super::slot_state::{FREE, PARKED, QUEUED, SlotState};
 
 /// The place of one connection.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Slot {
     pub(super) state: SlotState,
     /// The client has closed its writing side. Edge-triggered polling reports that only once.
@@ -43,20 +43,6 @@ pub(super) struct Slot {
 }
 
 impl Slot {
-    fn new() -> Self {
-        Self {
-            state: SlotState::new(),
-            ended: AtomicBool::new(false),
-            idle_since: AtomicU64::new(0),
-            keeps_deadline: AtomicBool::new(false),
-            queued_at: AtomicU64::new(0),
-            deadline: AtomicU64::new(u64::MAX),
-            lingers: AtomicBool::new(false),
-            connection: Mutex::new(None),
-            socket: Mutex::new(None),
-        }
-    }
-
     /// The time since which the connection is idle. `None` if it is not parked, or not idle.
     pub(super) fn idle_since(&self) -> Option<IdleSince> {
         let bits = self.idle_since.load(Ordering::Relaxed); // the state publishes it
@@ -85,20 +71,20 @@ pub(super) struct Slots {
     free: Mutex<Free>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Free {
     ids: Vec<usize>,
     /// Slots from this index on were never used.
     first_unused: usize,
-    used: usize,
-    /// Used slots of connections that linger. They do not count towards the limit on connections.
+    /// Used slots of connections that count towards the limit, and of those that linger.
+    open: usize,
     lingering: usize,
 }
 
 impl Free {
-    /// The number of connections that count towards the limit.
-    fn open(&self) -> usize {
-        self.used - self.lingering
+    /// The number of connections that linger, or of the others.
+    fn count(&mut self, lingers: bool) -> &mut usize {
+        if lingers { &mut self.lingering } else { &mut self.open }
     }
 }
 
@@ -111,8 +97,7 @@ impl Slots {
     /// Creates slots for at most `max_connections`, and for those that linger. Allocates no slot.
     pub(super) fn new(max_connections: usize) -> Self {
         let segments = max_connections.saturating_add(MAX_LINGERING_SLOTS).div_ceil(SEGMENT_SIZE);
-        let free = Free { ids: Vec::new(), first_unused: 0, used: 0, lingering: 0 };
-        Self { segments: (0..segments).map(|_| OnceLock::new()).collect(), max_connections, free: Mutex::new(free) }
+        Self { segments: (0..segments).map(|_| OnceLock::new()).collect(), max_connections, free: Mutex::default() }
     }
 
     pub(super) fn get(&self, id: usize) -> Option<&Slot> {
@@ -127,55 +112,33 @@ impl Slots {
 
     /// The number of slots in use.
     pub(super) fn used(&self) -> usize {
-        lock(&self.free).used
+        let free = lock(&self.free);
+        free.open + free.lingering
     }
 
     /// The number of connections that count towards the limit.
     pub(super) fn open(&self) -> usize {
-        lock(&self.free).open()
+        lock(&self.free).open
     }
 
-    /// Takes a free slot for `stream`. Its state is `QUEUED`, since `now` and with `deadline`.
+    /// Takes a free slot for `stream`. Its state is `QUEUED`, since `now` and with `deadline`. `lingers`: the connection was
+    /// rejected.
     ///
     /// # Errors
     ///
-    /// Returns the stream if the limit on connections is reached.
-    pub(super) fn admit(&self, stream: TcpStream, now: u64, deadline: u64) -> Result<usize, TcpStream> {
-        let free = lock(&self.free);
-        if free.open() >= self.max_connections {
+    /// Returns the stream if the limit on connections, or on those that linger, is reached.
+    pub(super) fn admit(&self, stream: TcpStream, lingers: bool, now: u64, deadline: u64) -> Result<usize, TcpStream> {
+        let mut free = lock(&self.free);
+        let is_full = if lingers { free.lingering >= MAX_LINGERING_SLOTS } else { free.open >= self.max_connections };
+        if is_full {
             return Err(stream);
         }
-        self.take_free(free, stream, false, now, deadline)
-    }
-
-    /// Takes a free slot for a connection that was rejected, and lingers. Its state is `QUEUED`.
-    ///
-    /// # Errors
-    ///
-    /// Returns the stream if too many connections linger.
-    pub(super) fn admit_rejected(&self, stream: TcpStream) -> Result<usize, TcpStream> {
-        let free = lock(&self.free);
-        if free.lingering >= MAX_LINGERING_SLOTS {
-            return Err(stream);
-        }
-        self.take_free(free, stream, true, 0, u64::MAX)
-    }
-
-    fn take_free(
-        &self,
-        mut free: MutexGuard<'_, Free>,
-        stream: TcpStream,
-        lingers: bool,
-        now: u64,
-        deadline: u64,
-    ) -> Result<usize, TcpStream> {
         let id = free.ids.pop().unwrap_or(free.first_unused);
         let Some(segment) = self.segments.get(id / SEGMENT_SIZE) else { return Err(stream) };
-        let segment = segment.get_or_init(|| (0..SEGMENT_SIZE).map(|_| Slot::new()).collect());
+        let segment = segment.get_or_init(|| (0..SEGMENT_SIZE).map(|_| Slot::default()).collect());
         let Some(slot) = segment.get(id % SEGMENT_SIZE) else { return Err(stream) };
         free.first_unused = free.first_unused.max(id + 1);
-        free.used += 1;
-        free.lingering += usize::from(lingers);
+        *free.count(lingers) += 1;
         slot.lingers.store(lingers, Ordering::Relaxed);
         drop(free);
         let connection =
@@ -195,6 +158,7 @@ impl Slots {
         let mut free = lock(&self.free);
         let may_linger = free.lingering < MAX_LINGERING_SLOTS;
         if may_linger {
+            free.open -= 1;
             free.lingering += 1;
             slot.lingers.store(true, Ordering::Relaxed);
         }
@@ -209,8 +173,7 @@ impl Slots {
         slot.state.set(FREE);
         let mut free = lock(&self.free);
         free.ids.push(id);
-        free.used -= 1;
-        free.lingering -= usize::from(slot.lingers.swap(false, Ordering::Relaxed));
+        *free.count(slot.lingers()) -= 1;
     }
 }
 

@@ -35,30 +35,24 @@ const MIN_PAUSE: Duration = Duration::from_millis(500);
 
 pub(super) struct Supervisor {
     shared: Arc<PoolServerState>,
-    executor_is_own: bool,
     /// The minimum time between two sweeps.
     tick: Duration,
     last_sweep: Instant,
     /// The time of the last check whether workers make progress.
     last_check: Instant,
-    /// The number of steps of all workers at that check.
-    steps_at_check: u64,
     /// The planned end of the last sleep.
     wake_at: Option<Instant>,
 }
 
 impl Supervisor {
-    pub(super) fn new(shared: Arc<PoolServerState>, executor_is_own: bool) -> Self {
+    pub(super) fn new(shared: Arc<PoolServerState>) -> Self {
         let config = &shared.server.config;
-        let phases = [config.first_byte_timeout, config.head_timeout, config.body_timeout, config.answer_timeout];
-        let shortest = phases
-            .into_iter()
-            .chain([config.idle_timeout, config.write_timeout, config.linger_timeout])
-            .min()
-            .unwrap_or_default();
+        let timeouts = [config.first_byte_timeout, config.head_timeout, config.body_timeout, config.answer_timeout];
+        let others = [config.idle_timeout, config.write_timeout, config.linger_timeout];
+        let shortest = timeouts.into_iter().chain(others).min().unwrap_or_default();
         let tick = (shortest / 8).clamp(Duration::from_millis(5), Duration::from_millis(250));
         let now = Instant::now();
-        Self { shared, executor_is_own, tick, last_sweep: now, last_check: now, steps_at_check: 0, wake_at: None }
+        Self { shared, tick, last_sweep: now, last_check: now, wake_at: None }
     }
 
     pub(super) fn run(mut self) -> Drain {
@@ -74,7 +68,7 @@ impl Supervisor {
             if is_due {
                 self.last_check = now;
             }
-            let (action, actions) = shared.ready.supervise(is_due.then_some(&mut self.steps_at_check));
+            let (action, actions) = shared.ready.supervise(is_due);
             shared.carry_out(actions);
             let limit = match action {
                 SupervisorAction::Watch | SupervisorAction::Poll { check_again: true } => Some(WATCH_INTERVAL),
@@ -134,8 +128,8 @@ impl Supervisor {
                 RUNNING | AGAIN => earliest = earliest.min(deadline.max(now)),
                 _ if deadline >= now => earliest = earliest.min(deadline),
                 QUEUED if has_paused || deadline.saturating_add(QUEUE_SLACK) >= now => earliest = now,
-                PARKED => requeued |= shared.take(id, PARKED, |slot, open| time_out_parked(&shared, slot, open)),
-                _ => requeued |= shared.take(id, QUEUED, |slot, open| time_out_queued(&shared, id, slot, open)),
+                PARKED => requeued |= shared.take(id, PARKED, 1, |slot, open| time_out_parked(&shared, slot, open)),
+                _ => requeued |= shared.take(id, QUEUED, 1, |slot, open| time_out_queued(&shared, id, slot, open)),
             }
         }
         let _ = shared.clock.note(earliest);
@@ -172,14 +166,14 @@ impl Supervisor {
         let now = Instant::now();
         // A drain that ends early leaves the workers its whole grace.
         let deadline = shared.server.shutdown.deadline().map_or(now, |deadline| deadline.max(now)) + SHUTDOWN_SLACK;
-        let stuck = if self.executor_is_own {
-            shared.executor.close(Some(deadline))
-        } else {
+        let stuck = if shared.is_shared {
             while shared.slots.used() > 0 && Instant::now() < deadline {
                 thread::park_timeout(WATCH_INTERVAL);
                 self.cut_all(); // a connection that was running may be parked now
             }
             shared.slots.used()
+        } else {
+            shared.executor.close(Some(deadline))
         };
         shared.server.drained(stuck)
     }

@@ -24,8 +24,8 @@ use mio::{Events, Interest, Poll, Registry, Token, Waker};
 use polyserve_core::sync::lock;
 use polyserve_core::{Executor, Job};
 use polyserve_serving::{
-    ACCEPT_BACKOFF, Connection, EventListener, FoundConnections, IdleQueue, IdleSince, ServerState, Step, TurnEnd,
-    WaitOutcome, discard, millis, net, send_rejection, wait_for_answer, with_buffers,
+    ACCEPT_BACKOFF, Connection, EventListener, FoundConnections, IdleQueue, ServerState, Step, TurnEnd, WaitOutcome,
+    discard, millis, net, send_rejection, wait_for_answer, with_buffers,
 };
 
 use super::connection::PoolConnection;
@@ -59,7 +59,7 @@ pub(super) struct PoolServerState {
     pub(super) poller: Mutex<Poller>,
     pub(super) registry: Registry,
     pub(super) executor: Arc<dyn Executor>,
-    is_shared: bool,
+    pub(super) is_shared: bool,
     pub(super) wakeups: Wakeups,
     pub(super) clock: Clock,
     /// The connections that are closed next at the limit. Locked by the thread that has the poll role.
@@ -219,7 +219,7 @@ impl PoolServerState {
             }
             let Some(stream) = acceptor.accept(&self.server) else { break };
             accepted += 1;
-            let admit = |stream| self.slots.admit(stream, now, deadline);
+            let admit = |stream| self.slots.admit(stream, false, now, deadline);
             let admitted = match if is_full { Err(stream) } else { admit(stream) } {
                 Err(stream) if !is_full && self.evict_one(now) => admit(stream),
                 admitted => admitted,
@@ -245,8 +245,8 @@ impl PoolServerState {
         };
         lock(&self.idle).evict_one(now, search, |since, id| {
             let mut is_closed = false;
-            self.take(*id, PARKED, |slot, open| {
-                if open.idle_since(&self.clock) != Some(since) {
+            self.take(*id, PARKED, 1, |slot, open| {
+                if slot.idle_since.load(Ordering::Relaxed) != since.bits() {
                     return TurnEnd::Wait; // it was served meanwhile
                 }
                 if net::has_input(&*open.stream) {
@@ -264,7 +264,7 @@ impl PoolServerState {
     fn reject(&self, stream: TcpStream) {
         let _ = send_rejection(&self.server, &stream); // an error: the next read returns it too
         let _ = stream.shutdown(Shutdown::Write);
-        match self.slots.admit_rejected(stream) {
+        match self.slots.admit(stream, true, 0, u64::MAX) {
             Ok(id) => {
                 self.run(id);
             }
@@ -302,35 +302,40 @@ impl PoolServerState {
 
     /// Serves a turn of connection `id`. Returns whether it is in the ready list again.
     fn run(&self, id: usize) -> bool {
-        let Some(slot) = self.slots.get(id) else { return false };
-        if !slot.state.advance(QUEUED, RUNNING) {
-            return false; // a timeout took it
-        }
-        let mut connection = lock(&slot.connection);
-        let requeued = catch_unwind(AssertUnwindSafe(|| {
-            with_buffers(|buffers| {
-                for wake_ups in 1.. {
-                    let Some(open) = connection.as_mut() else { break };
-                    let end = open.serve(self, slot, buffers);
-                    match self.settle(id, slot, &mut connection, end) {
-                        Settled::Done => break,
-                        Settled::Requeued => return true,
-                        Settled::Again if wake_ups < MAX_WAKE_UPS => {
-                            slot.queued_at.store(self.clock.now(), Ordering::Relaxed);
-                        }
-                        Settled::Again => {
-                            return self.settle(id, slot, &mut connection, TurnEnd::Yield) == Settled::Requeued;
-                        }
-                    }
-                }
-                false
-            })
-        }));
-        requeued.unwrap_or_else(|_| {
+        let serve = |slot: &Slot, open: &mut PoolConnection| with_buffers(|buffers| open.serve(self, slot, buffers));
+        catch_unwind(AssertUnwindSafe(|| self.take(id, QUEUED, MAX_WAKE_UPS, serve))).unwrap_or_else(|_| {
             polyserve_core::throttled!(error, "a connection's job panicked; the connection is closed");
-            self.slots.release(id, &mut connection);
+            if let Some(slot) = self.slots.get(id) {
+                self.slots.release(id, &mut lock(&slot.connection));
+            }
             false
         })
+    }
+
+    /// Takes a connection that no worker owns, does `work` with it, and settles it. If an event comes meanwhile, does `work` again,
+    /// at most `max` times. Returns whether the connection is in the ready list again.
+    #[inline]
+    pub(super) fn take(
+        &self,
+        id: usize,
+        from: u8,
+        max: usize,
+        mut work: impl FnMut(&Slot, &mut PoolConnection) -> TurnEnd,
+    ) -> bool {
+        let Some(slot) = self.slots.get(id) else { return false };
+        if !slot.state.advance(from, RUNNING) {
+            return false; // another thread took it
+        }
+        let mut connection = lock(&slot.connection);
+        for _ in 0..max {
+            let Some(open) = connection.as_mut() else { return false };
+            let end = work(slot, open);
+            match self.settle(id, slot, &mut connection, end) {
+                Settled::Again => slot.queued_at.store(self.clock.now(), Ordering::Relaxed),
+                settled => return settled == Settled::Requeued,
+            }
+        }
+        self.settle(id, slot, &mut connection, TurnEnd::Yield) == Settled::Requeued
     }
 
     /// Parks, queues, or closes a connection after a turn, as `end` requires.
@@ -352,7 +357,7 @@ impl PoolServerState {
                 return Settled::Requeued;
             }
             TurnEnd::Wait => {
-                slot.idle_since.store(open.idle_since(&self.clock).map_or(0, IdleSince::bits), Ordering::Relaxed);
+                slot.idle_since.store(open.idle_since(&self.clock), Ordering::Relaxed);
                 if open.watch(&self.registry, Token(id)).is_ok() {
                     return if slot.state.leave_running(PARKED) { Settled::Done } else { Settled::Again };
                 }
@@ -362,23 +367,6 @@ impl PoolServerState {
         }
         self.slots.release(id, connection);
         Settled::Done
-    }
-
-    /// Takes a connection that no worker owns, does `work` with it, and settles it. Returns whether it is in the ready
-    /// list again. For the poller and the supervisor: `work` must not call the service.
-    pub(super) fn take(&self, id: usize, from: u8, work: impl FnOnce(&Slot, &mut PoolConnection) -> TurnEnd) -> bool {
-        let Some(slot) = self.slots.get(id) else { return false };
-        if !slot.state.advance(from, RUNNING) {
-            return false;
-        }
-        let mut connection = lock(&slot.connection);
-        let Some(open) = connection.as_mut() else { return false };
-        let end = work(slot, open);
-        match self.settle(id, slot, &mut connection, end) {
-            // An event came meanwhile.
-            Settled::Again => self.settle(id, slot, &mut connection, TurnEnd::Yield) == Settled::Requeued,
-            settled => settled == Settled::Requeued,
-        }
     }
 
     fn queue_deadline(&self, now: u64) -> u64 {
