@@ -13,17 +13,7 @@
 //! [`serving::blocking`](polyserve_serving::blocking), which reads, calls the service and writes. The table of connections is
 //! [`ConnectionTable`](polyserve_serving::ConnectionTable). This file has the supervisor.
 //!
-//! At most `max_connections` are open. At the limit, the connection that has been idle for longest, and for 50 ms at least,
-//! is evicted for the new one. If none is idle, the new one is answered 503. One eviction in 64 costs a walk over all threads,
-//! and so does one rejection in 50 ms.
-//!
-//! A request that comes as its connection is evicted is answered with `Connection: close`. After such an answer, and after a
-//! 503, all answers of the next 100 ms say `Connection: close`, so that active clients take turns. A connection that lingers
-//! after its last answer does not count, and holds no thread.
-//!
-//! To wake a thread that waits for a request, another thread closes the reading side of its socket. A drain does so, and an
-//! eviction of a connection that has been idle for 100 ms; before that, its thread looks for the eviction itself. Bytes that have
-//! arrived are still read, so no request that has arrived is lost.
+//! A connection that lingers after its last answer does not count towards `max_connections`, and holds no thread.
 //!
 //! # Which thread accepts
 //!
@@ -42,12 +32,12 @@
 //! # No lost wake-up
 //!
 //! *There is always a leader, or a thread that sees that there is none.* `has_leader` is changed only under the lock of the
-//! thread table. A leader gives the role away in the same step in which another thread gets its assignment. If no thread
+//! threads. A leader gives the role away in the same step in which another thread gets its assignment. If no thread
 //! can be started, `has_leader` is false. Then the next thread that would become idle leads, and the supervisor, which goes
 //! on checking, hands over the connections that wait. A thread that panics gives the role away when it is dropped.
 //!
-//! *An idle thread gets its assignment.* It is added to the idle threads, and removed, under the table's lock. The thread
-//! that removes it sends the assignment under the same lock. A thread that is about to end removes itself under this lock, and
+//! *An idle thread gets its assignment.* It is added to the idle threads, and removed, under the same lock. The thread
+//! that removes it sends the assignment under this lock. A thread that is about to end removes itself under this lock, and
 //! then looks for an assignment once more.
 //!
 //! *The supervisor does not sleep while a leader serves.* It stores that it sleeps, then loads whether the leader waits for
@@ -55,8 +45,7 @@
 //! supervisor sleeps. All four are sequentially consistent: one of the two sees the other.
 //!
 //! *The drain reaches every thread.* A leader that waits is woken by a pipe that stays readable. Idle threads are woken
-//! by the supervisor under the table's lock, which also keeps others from becoming idle after it. A connection stores
-//! that it is idle before it loads the shutdown, and the drain looks for idle connections after the shutdown has begun.
+//! by the supervisor under the lock of the threads, which also keeps others from becoming idle after it.
 //!
 //! Cost: for a connection an accept, a read, a write and a close, two uncontended locks and a few shared counts; a read
 //! and a write for each request; a `setsockopt` or two and a second read after a pause of 100 ms; for a thread at most 16 KiB
@@ -72,15 +61,14 @@
 mod threads;
 
 use std::io;
-use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use polyserve_core::sync::{lock, write};
-use polyserve_core::{ConfigError, Drain, ListenOn, Running, Server, ServerConfig, Service, Shape, Supports};
-use polyserve_serving::{LingeringSet, SHUTDOWN_SLACK, bind, drain_backlog};
+use polyserve_core::{ConfigError, Drain, ListenOn, Running, Server, ServerConfig, Service, Shape, Supports, cores};
+use polyserve_serving::{SHUTDOWN_SLACK, bind, drain_backlog};
 use threads::{Leader, RunState};
 
 /// How often the supervisor checks whether connections wait for a leader that is held up.
@@ -152,14 +140,11 @@ struct LeaderSupervisor {
     accepted: u64,
     /// The number of checks since that number changed.
     unchanged_checks: u32,
-    /// The number of threads that can run at the same time.
-    cores: usize,
 }
 
 impl LeaderSupervisor {
     fn new(shared: Arc<RunState>) -> Self {
-        let cores = thread::available_parallelism().map_or(1, NonZeroUsize::get);
-        Self { shared, accepted: 0, unchanged_checks: 0, cores }
+        Self { shared, accepted: 0, unchanged_checks: 0 }
     }
 
     /// Runs until the end of the drain.
@@ -168,8 +153,7 @@ impl LeaderSupervisor {
         self.shared.server.shutdown.on_begin(move || this_thread.unpark());
         self.shared.promote();
         while !self.shared.server.shutdown.is_begun() {
-            self.join_ended();
-            lock(&self.shared.lingering).sweep();
+            self.clear_ended();
             self.check();
             self.pause();
         }
@@ -203,7 +187,7 @@ impl LeaderSupervisor {
             return 0; // it makes another thread the leader after the wait
         }
         let unblocked = self.shared.unblocked.load(Ordering::Relaxed);
-        if accepted < MIN_FAST_ACCEPTS { self.cores } else { self.cores.saturating_sub(unblocked) }
+        if accepted < MIN_FAST_ACCEPTS { cores() } else { cores().saturating_sub(unblocked) }
     }
 
     /// Waits until the next check. If the leader waits for the listener and there is nothing else to do, sleeps until it is
@@ -229,14 +213,19 @@ impl LeaderSupervisor {
         shared.asleep.store(false, Ordering::SeqCst);
     }
 
-    fn join_ended(&self) {
+    /// Joins the threads that have ended, and reads from connections that linger. Returns when that is to be done again; `None` if
+    /// no connection lingers.
+    fn clear_ended(&self) -> Option<Instant> {
         let mut threads = lock(&self.shared.threads);
-        let numbers = std::mem::take(&mut threads.ended);
-        let ended: Vec<_> = numbers.iter().filter_map(|number| threads.handles.remove(number)).collect();
+        let ids = std::mem::take(&mut threads.ended);
+        let ended: Vec<_> = ids.iter().filter_map(|id| threads.handles.remove(id)).collect();
         drop(threads);
         for thread in ended {
             let _ = thread.join(); // panics of the service were caught and logged
         }
+        let mut lingering = lock(&self.shared.lingering);
+        lingering.sweep();
+        lingering.deadline()
     }
 
     fn drain(self) -> Drain {
@@ -255,31 +244,23 @@ impl LeaderSupervisor {
         lock(&shared.threads).close();
         shared.connections.wake_idle();
         let deadline = shared.server.shutdown.deadline().unwrap_or_else(Instant::now);
-        if !self.join_all_until(deadline) {
+        if !self.wait_for_threads(deadline) {
             shared.connections.shut_down();
-            self.join_all_until(deadline + SHUTDOWN_SLACK);
+            self.wait_for_threads(deadline + SHUTDOWN_SLACK);
         }
-        let linger_timeout = shared.server.config.linger_timeout;
-        let mut lingering = std::mem::replace(&mut *lock(&shared.lingering), LingeringSet::new(linger_timeout));
-        lingering.finish(&shared.server);
+        lock(&shared.lingering).finish(&shared.server);
         shared.server.drained(lock(&shared.threads).handles.len())
     }
 
-    /// Joins threads until all have ended or `deadline` has passed, and reads from lingering connections. Returns whether all have
-    /// ended.
-    fn join_all_until(&self, deadline: Instant) -> bool {
+    /// Waits until all threads have ended, or `deadline` has passed. Returns whether all have ended.
+    fn wait_for_threads(&self, deadline: Instant) -> bool {
         loop {
-            self.join_ended();
-            let remaining = deadline.saturating_duration_since(Instant::now());
-            let all_ended = lock(&self.shared.threads).handles.is_empty();
-            if all_ended || remaining.is_zero() {
+            let wake_at = self.clear_ended().map_or(deadline, |sweep| sweep.min(deadline));
+            let (now, all_ended) = (Instant::now(), lock(&self.shared.threads).handles.is_empty());
+            if all_ended || now >= deadline {
                 return all_ended;
             }
-            let mut lingering = lock(&self.shared.lingering);
-            lingering.sweep();
-            let until_sweep = lingering.deadline().map(|sweep| sweep.saturating_duration_since(Instant::now()));
-            drop(lingering);
-            thread::park_timeout(until_sweep.map_or(remaining, |sweep| sweep.min(remaining)));
+            thread::park_timeout(wake_at.saturating_duration_since(now));
         }
     }
 }

@@ -8,9 +8,9 @@ use std::io::{self, ErrorKind, PipeReader};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, OnceLock, RwLock};
-use std::thread::{self, JoinHandle, Thread};
+use std::thread::{self, JoinHandle, Thread, ThreadId};
 use std::time::{Duration, Instant};
 
 use polyserve_core::sync::{lock, read};
@@ -98,17 +98,15 @@ pub(super) struct RunState {
 /// The threads of a run.
 #[derive(Default)]
 pub(super) struct Threads {
-    /// By the thread's number.
-    pub(super) handles: HashMap<u64, JoinHandle<()>>,
+    pub(super) handles: HashMap<ThreadId, JoinHandle<()>>,
     /// The idle threads. The last one is used first, because its caches are warm.
-    idle: Vec<(u64, Sender<Assignment>)>,
-    /// The numbers of the threads that have ended and can be joined.
-    pub(super) ended: Vec<u64>,
+    idle: Vec<(ThreadId, Sender<Assignment>)>,
+    /// The threads that have ended and can be joined.
+    pub(super) ended: Vec<ThreadId>,
     /// There is a leader, or a thread has the assignment to lead.
     pub(super) has_leader: bool,
     /// The drain has begun: no thread becomes idle.
     is_closed: bool,
-    next_number: u64,
 }
 
 impl Threads {
@@ -184,13 +182,12 @@ impl RunState {
             let _ = thread.send(assignment); // an idle thread has its receiver
             return Ok(());
         }
-        let (shared, number) = (Arc::clone(self), threads.next_number);
+        let shared = Arc::clone(self);
         // Created on the new thread: if the start fails, its drop would wait for the lock that the caller holds.
-        let main = move || ConnectionThread::new(shared, number).run(assignment);
+        let main = move || ConnectionThread::new(shared).run(assignment);
         match thread::Builder::new().name("connection".into()).stack_size(STACK_SIZE).spawn(main) {
             Ok(thread) => {
-                threads.handles.insert(number, thread);
-                threads.next_number += 1;
+                threads.handles.insert(thread.thread().id(), thread);
                 Ok(())
             }
             Err(error) => {
@@ -279,7 +276,7 @@ impl RunState {
 /// A thread that serves connections, one at a time. When it is dropped, also by a panic, it gives up its role.
 struct ConnectionThread {
     shared: Arc<RunState>,
-    number: u64,
+    id: ThreadId,
     /// Where this thread gets its assignments while it is idle.
     assigned: (Sender<Assignment>, Receiver<Assignment>),
     /// This thread is the leader: it must ensure that connections are accepted.
@@ -289,8 +286,9 @@ struct ConnectionThread {
 }
 
 impl ConnectionThread {
-    fn new(shared: Arc<RunState>, number: u64) -> Self {
-        Self { shared, number, assigned: channel(), leads: Cell::new(false), is_unblocked: Cell::new(false) }
+    fn new(shared: Arc<RunState>) -> Self {
+        let id = thread::current().id();
+        Self { shared, id, assigned: channel(), leads: Cell::new(false), is_unblocked: Cell::new(false) }
     }
 
     fn run(self, first: Assignment) {
@@ -320,7 +318,7 @@ impl ConnectionThread {
             shared.wake_supervisor();
         }
         self.set_unblocked(true);
-        tracing::trace!(thread = self.number, "closed");
+        tracing::trace!(thread = ?self.id, "closed");
     }
 
     /// Accepts a connection. If the backlog is empty, the leader waits for a connection; any other thread returns `None`.
@@ -360,18 +358,14 @@ impl ConnectionThread {
             return Assignment::End;
         }
         let (sender, assigned) = &self.assigned;
-        threads.idle.push((self.number, sender.clone()));
+        threads.idle.push((self.id, sender.clone()));
         drop(threads);
-        match assigned.recv_timeout(IDLE_TIMEOUT) {
-            Ok(assignment) => assignment,
-            Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {
-                // Only an idle thread gets an assignment, under this lock. A thread that was removed from the idle threads
-                // has one.
-                let mut threads = lock(&self.shared.threads);
-                threads.idle.retain(|(number, _)| *number != self.number);
-                assigned.try_recv().unwrap_or(Assignment::End)
-            }
+        if let Ok(assignment) = assigned.recv_timeout(IDLE_TIMEOUT) {
+            return assignment;
         }
+        // Only an idle thread gets an assignment, under this lock. A thread that was removed from the idle threads has one.
+        lock(&self.shared.threads).idle.retain(|(id, _)| *id != self.id);
+        assigned.try_recv().unwrap_or(Assignment::End)
     }
 
     fn set_unblocked(&self, unblocked: bool) {
@@ -418,7 +412,7 @@ impl ThreadRole for ConnectionThread {
 impl Drop for ConnectionThread {
     fn drop(&mut self) {
         self.about_to_wait();
-        lock(&self.shared.threads).ended.push(self.number);
+        lock(&self.shared.threads).ended.push(self.id);
         self.shared.wake_supervisor();
     }
 }
