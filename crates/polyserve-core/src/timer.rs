@@ -1,13 +1,12 @@
-//! Timers: one thread, with a heap of promises that it completes in time. It needs no runtime, so that every strategy can
+//! Timers: one thread, with a sorted map of promises that it completes in time. It needs no runtime, so that every strategy can
 //! use it.
 //!
 //! Invariants: a promise is completed no earlier than its instant; a waker that panics does not end the thread.
 //!
 //! Cost: a lock and O(log n) for each wait. The thread starts with the first wait, and sleeps while there is none. Abandoned
-//! waits are removed when the heap has doubled, so that it stays within twice the number of live waits.
+//! waits are removed when the map has doubled, so that it stays within twice the number of live waits.
 
-use std::cmp::Ordering;
-use std::collections::BinaryHeap;
+use std::collections::BTreeMap;
 use std::sync::{OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -44,13 +43,22 @@ pub fn at(instant: Instant) -> Answer<()> {
 }
 
 pub(crate) struct Timer {
-    heap: Mutex<Heap>,
+    state: Mutex<TimerState>,
     changed: Condvar,
 }
 
-struct Heap {
-    waits: BinaryHeap<Wait>,
+struct TimerState {
+    /// The waits by their instants. A number tells those of one instant apart.
+    waits: BTreeMap<(Instant, u64), Completer<()>>,
+    next_number: u64,
     sweep_at: usize,
+}
+
+impl TimerState {
+    /// Returns the earliest instant.
+    fn first(&self) -> Option<Instant> {
+        self.waits.first_key_value().map(|((instant, _), _)| *instant)
+    }
 }
 
 /// With fewer waits than this, abandoned waits stay until their time comes.
@@ -70,28 +78,27 @@ fn timer() -> &'static Timer {
 
 impl Timer {
     pub(crate) fn new() -> Self {
-        Self { heap: Mutex::new(Heap { waits: BinaryHeap::new(), sweep_at: SWEEP_FLOOR }), changed: Condvar::new() }
+        let state = TimerState { waits: BTreeMap::new(), next_number: 0, sweep_at: SWEEP_FLOOR };
+        Self { state: Mutex::new(state), changed: Condvar::new() }
     }
 
     /// Returns an answer that is ready once `instant` has passed.
     pub(crate) fn at(&self, instant: Instant) -> Answer<()> {
         let (completer, answer) = promise(());
-        self.push(Wait { instant, completer });
-        answer
-    }
-
-    fn push(&self, wait: Wait) {
-        let mut heap = lock(&self.heap);
-        if heap.waits.len() >= heap.sweep_at {
-            heap.waits.retain(|wait| !wait.completer.is_abandoned());
-            heap.sweep_at = SWEEP_FLOOR.max(heap.waits.len() * 2);
+        let mut state = lock(&self.state);
+        if state.waits.len() >= state.sweep_at {
+            state.waits.retain(|_, completer| !completer.is_abandoned());
+            state.sweep_at = SWEEP_FLOOR.max(state.waits.len() * 2);
         }
-        let is_earliest = heap.waits.peek().is_none_or(|first| wait.instant < first.instant);
-        heap.waits.push(wait);
-        drop(heap);
+        let is_earliest = state.first().is_none_or(|first| instant < first);
+        state.next_number += 1;
+        let key = (instant, state.next_number);
+        state.waits.insert(key, completer);
+        drop(state);
         if is_earliest {
             self.changed.notify_one();
         }
+        answer
     }
 
     fn run(&self) {
@@ -103,60 +110,30 @@ impl Timer {
 
     /// Completes the waits that are due, or waits until one may be. Returns the number of waits completed. `due` is empty
     /// before and after.
-    pub(crate) fn run_once(&self, due: &mut Vec<Wait>) -> usize {
-        let mut heap = lock(&self.heap);
+    pub(crate) fn run_once(&self, due: &mut Vec<Completer<()>>) -> usize {
+        let mut state = lock(&self.state);
         let now = now();
-        while heap.waits.peek().is_some_and(|first| first.instant <= now) {
-            due.extend(heap.waits.pop());
+        while state.first().is_some_and(|first| first <= now) {
+            due.extend(state.waits.pop_first().map(|(_, completer)| completer));
         }
         if due.is_empty() {
-            let next = heap.waits.peek().map(|first| first.instant);
-            match next {
-                None => drop(self.changed.wait(heap).unwrap_or_else(PoisonError::into_inner)),
-                Some(instant) => drop(
-                    self.changed
-                        .wait_timeout(heap, instant.saturating_duration_since(now))
-                        .unwrap_or_else(PoisonError::into_inner),
-                ),
+            match state.first().map(|first| first.saturating_duration_since(now)) {
+                None => drop(self.changed.wait(state).unwrap_or_else(PoisonError::into_inner)),
+                Some(time) => drop(self.changed.wait_timeout(state, time).unwrap_or_else(PoisonError::into_inner)),
             }
             return 0;
         }
-        drop(heap);
+        drop(state);
         let completed = due.len();
-        for wait in due.drain(..) {
+        for completer in due.drain(..) {
             // A waker is foreign code: if it panics, the thread must live on.
-            if let Err(text) = isolate(|| wait.completer.complete(()).is_ok()) {
+            if let Err(text) = isolate(|| completer.complete(()).is_ok()) {
                 let _ = isolate(|| crate::throttled!(warn, panic = text, "a waker panicked"));
             }
         }
         completed
     }
 }
-
-pub(crate) struct Wait {
-    instant: Instant,
-    completer: Completer<()>,
-}
-
-impl Ord for Wait {
-    fn cmp(&self, other: &Self) -> Ordering {
-        other.instant.cmp(&self.instant) // earliest first
-    }
-}
-
-impl PartialOrd for Wait {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl PartialEq for Wait {
-    fn eq(&self, other: &Self) -> bool {
-        self.cmp(other) == Ordering::Equal
-    }
-}
-
-impl Eq for Wait {}
 
 #[cfg(all(test, not(any(polyserve_loom, polyserve_shuttle))))]
 mod tests {
@@ -182,7 +159,7 @@ mod tests {
         for _ in 0..5 * SWEEP_FLOOR {
             drop(after(Duration::from_secs(3600)));
         }
-        assert!(lock(&timer().heap).waits.len() <= 2 * SWEEP_FLOOR);
+        assert!(lock(&timer().state).waits.len() <= 2 * SWEEP_FLOOR);
     }
 
     /// Regression test: a waker that panicked ended the timer thread. No later wait in the process ended.

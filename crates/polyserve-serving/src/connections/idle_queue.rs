@@ -7,7 +7,7 @@
 //! [`EVICTION_GRACE`] later. In between, no other connection can have become old enough. So the admission of a
 //! connection costs O(1) amortised, whether an idle connection is found or not.
 
-use std::collections::{BinaryHeap, VecDeque};
+use std::collections::VecDeque;
 
 use crate::EVICTION_GRACE;
 
@@ -102,11 +102,11 @@ impl<C> IdleQueue<C> {
     }
 
     fn search(&mut self, now: u64, search: impl Fn(&mut FoundConnections<C>)) {
-        let mut found = FoundConnections { now, heap: BinaryHeap::with_capacity(MAX_FOUND + 1), has_more: false };
+        let mut found = FoundConnections { now, first: Vec::with_capacity(MAX_FOUND), has_more: false };
         search(&mut found);
         self.has_more = found.has_more;
         self.searched_at = Some(now);
-        self.found = found.heap.into_sorted_vec().into();
+        self.found = found.first.into();
     }
 }
 
@@ -117,7 +117,8 @@ const MAX_SEARCHES: u32 = 2;
 #[derive(Debug)]
 pub struct FoundConnections<C> {
     now: u64,
-    heap: BinaryHeap<FoundConnection<C>>,
+    /// In the order of their ranks.
+    first: Vec<FoundConnection<C>>,
     has_more: bool,
 }
 
@@ -127,14 +128,12 @@ impl<C> FoundConnections<C> {
         // Connections that may not be closed yet come last, in the order in which they may be.
         let is_young = !since.is_over(self.now);
         let rank = (is_young, if is_young { since.millis() } else { since.0 });
-        if self.heap.len() == MAX_FOUND {
-            self.has_more = true;
-            if self.heap.peek().is_some_and(|last| last.rank <= rank) {
-                return;
-            }
-            self.heap.pop();
+        let place = self.first.partition_point(|found| found.rank <= rank);
+        self.has_more |= self.first.len() == MAX_FOUND;
+        if place < MAX_FOUND {
+            self.first.truncate(MAX_FOUND - 1);
+            self.first.insert(place, FoundConnection { rank, since, connection: connection() });
         }
-        self.heap.push(FoundConnection { rank, since, connection: connection() });
     }
 }
 
@@ -143,26 +142,6 @@ struct FoundConnection<C> {
     rank: (bool, u64),
     since: IdleSince,
     connection: C,
-}
-
-impl<C> PartialEq for FoundConnection<C> {
-    fn eq(&self, other: &Self) -> bool {
-        self.rank == other.rank
-    }
-}
-
-impl<C> Eq for FoundConnection<C> {}
-
-impl<C> PartialOrd for FoundConnection<C> {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl<C> Ord for FoundConnection<C> {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        self.rank.cmp(&other.rank)
-    }
 }
 
 #[cfg(test)]
