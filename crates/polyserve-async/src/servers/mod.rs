@@ -33,8 +33,10 @@ pub(crate) mod toolkit;
 
 #[cfg(feature = "smol")]
 pub use smol::Smol;
+#[cfg(all(feature = "hyper", feature = "tower"))]
+pub use tokio_hyper::RequestBody;
 #[cfg(feature = "hyper")]
-pub use tokio_hyper::{RequestBody, TokioHyper};
+pub use tokio_hyper::TokioHyper;
 #[cfg(feature = "tokio")]
 pub use tokio_per_core::TokioPerCore;
 #[cfg(feature = "tokio")]

@@ -37,7 +37,7 @@ use polyserve_core::{ConfigError, ListenOn, Running, Server, ServerConfig, Servi
 use polyserve_serving::{Bound, bind};
 
 use super::connection_task::ConnectionTask;
-use super::toolkit::{AsyncListener, ConnectionRegistry, SmolSocket, ThreadGroup, block_on};
+use super::toolkit::{AsyncListener, ConnectionRegistry, SmolSocket, ThreadGroup, block_on, start_main};
 
 /// A server that runs each connection as a task of an async-executor.
 ///
@@ -114,13 +114,7 @@ impl Server for Smol {
         }
         let listener = AsyncListener::new(&registry, listener)?;
         executor.spawn(accept_loop(listener, Arc::clone(&registry), Arc::downgrade(&executor))).detach();
-        let (grace, shutdown) = (self.config.drain_grace, registry.server.shutdown.clone());
-        let counters = registry.counters();
-        Running::start("smol-main", local_addr, grace, shutdown, counters, move || {
-            let drain = registry.supervise();
-            threads.join(drain.stuck);
-            drain
-        })
+        start_main("smol-main", local_addr, registry, |drain| threads.join(drain.stuck))
     }
 }
 

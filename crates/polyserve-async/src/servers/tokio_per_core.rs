@@ -37,7 +37,9 @@ use polyserve_serving::net;
 use tokio::runtime::{Builder, Handle};
 
 use super::connection_task::ConnectionTask;
-use super::toolkit::{AsyncListener, ConnectionRegistry, OwnedRuntime, ThreadGroup, TokioSocket, listen_on};
+use super::toolkit::{
+    AsyncListener, ConnectionRegistry, OwnedRuntime, ThreadGroup, TokioSocket, listen_on, start_main,
+};
 
 /// A server with a tokio runtime for each core.
 ///
@@ -81,13 +83,7 @@ impl Server for TokioPerCore {
         let server = Arc::new(ServerState::new(service, &self.config));
         let registry = ConnectionRegistry::multiplexed(server, listeners.len());
         let threads = start(&registry, listeners).inspect_err(|_| registry.server.shutdown.begin(Instant::now()))?;
-        let (grace, shutdown) = (self.config.drain_grace, registry.server.shutdown.clone());
-        let counters = registry.counters();
-        Running::start("per-core-main", local_addr, grace, shutdown, counters, move || {
-            let drain = registry.supervise();
-            threads.join(drain.stuck);
-            drain
-        })
+        start_main("per-core-main", local_addr, registry, |drain| threads.join(drain.stuck))
     }
 }
 

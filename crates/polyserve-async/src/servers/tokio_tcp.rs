@@ -31,11 +31,10 @@ use std::io;
 use std::sync::Arc;
 
 use polyserve_core::{ConfigError, ListenOn, Running, Server, ServerConfig, Service, Shape, Supports};
-use polyserve_serving::{Bound, bind};
 use tokio::runtime::Handle;
 
 use super::connection_task::ConnectionTask;
-use super::toolkit::{AsyncListener, ConnectionRegistry, TokioSocket, given_or_owned, listen_on};
+use super::toolkit::{AsyncListener, ConnectionRegistry, TokioSocket, start_on};
 
 /// A server that runs each connection as a task of a tokio runtime.
 ///
@@ -100,20 +99,7 @@ impl Server for TokioTcp {
     }
 
     fn start(&self, on: ListenOn, service: Arc<dyn Service>) -> io::Result<Running> {
-        let Bound { listener, local_addr, server } = bind(on, &self.config, service)?;
-        let registry = ConnectionRegistry::multiplexed(Arc::new(server), 1);
-        let (owned, handle) = given_or_owned(self.runtime.as_ref(), "tokio-tcp", &self.config)?;
-        let listener = listen_on(&handle, &registry, listener)?;
-        drop(handle.spawn(accept_loop(listener, Arc::clone(&registry), handle.clone())));
-        let (grace, shutdown) = (self.config.drain_grace, registry.server.shutdown.clone());
-        let counters = registry.counters();
-        Running::start("tokio-tcp-main", local_addr, grace, shutdown, counters, move || {
-            let drain = registry.supervise();
-            if let Some(owned) = owned {
-                owned.shut_down();
-            }
-            drain
-        })
+        start_on(self.runtime.as_ref(), "tokio-tcp", on, &self.config, service, accept_loop)
     }
 }
 

@@ -25,7 +25,7 @@ use tokio::runtime::{Builder, Handle};
 use super::target::TowerTarget;
 use crate::servers::toolkit::OwnedRuntime;
 use crate::types::body::{CollectError, collect};
-use crate::types::{BoxError, request, response, upgrade_refused};
+use crate::types::{BoxError, request, response, service_failed, upgrade_refused};
 
 /// Any `tower::Service`, for example an axum `Router`, as a [`Service`]: it then runs on every server, also on those without an
 /// async runtime.
@@ -224,7 +224,7 @@ where
     };
     let (parts, body) = match answered.await {
         Ok(response) => response.into_parts(),
-        Err(error) => return response::service_failed(&failures, &*error.into()),
+        Err(error) => return service_failed(&failures, &*error.into()),
     };
     if parts.status == StatusCode::SWITCHING_PROTOCOLS {
         return upgrade_refused();
@@ -249,5 +249,5 @@ where
             );
         }
     };
-    reply.unwrap_or_else(|error| response::service_failed(&failures, &*error))
+    reply.unwrap_or_else(|error| service_failed(&failures, &*error))
 }

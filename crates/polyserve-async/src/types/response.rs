@@ -1,20 +1,10 @@
-//! Conversion of the response of a `tower::Service` to a reply, and the replies in place of one.
+//! Conversion of the response of a `tower::Service` to a reply.
 
-use std::error::Error;
-
-use http::StatusCode;
 use http::header::CONTENT_LENGTH;
 use http::response::Parts;
-use polyserve_core::log::{LogThrottles, in_one_line};
 use polyserve_core::{Body, Reply};
 
 use super::BoxError;
-
-/// The answer in place of the error of a `tower::Service`, which is logged.
-pub(crate) fn service_failed(failures: &LogThrottles, error: &(dyn Error + 'static)) -> Reply {
-    polyserve_core::throttled!(of failures, warn, error = in_one_line(error), "a service failed");
-    Reply::problem(StatusCode::INTERNAL_SERVER_ERROR, "The service failed.")
-}
 
 /// Converts a response with the complete body `body` to a reply. `is_head`: the request was HEAD.
 ///

@@ -16,6 +16,7 @@ use http_body::{Frame, SizeHint};
 use http_body_util::BodyExt as _;
 use polyserve_async::RequestBody;
 use polyserve_conformance::client::Ending;
+use polyserve_conformance::log::messages;
 use polyserve_core::Drain;
 use tokio::sync::mpsc::unbounded_channel;
 
@@ -122,6 +123,47 @@ fn a_body_past_the_limit_is_too_large() {
     let mut client = client(&running);
     let whole = format!("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1000\r\n\r\n{}", &body[1..]);
     assert_eq!(client.ask(whole.as_bytes(), 200).text(), "1000 bytes");
+}
+
+/// A service that fails if its body does, and at `/fails`.
+#[derive(Clone)]
+struct Failing;
+
+impl tower_service::Service<http::Request<RequestBody>> for Failing {
+    type Response = http::Response<Body>;
+    type Error = axum::BoxError;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Self::Error>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: http::Request<RequestBody>) -> Self::Future {
+        Box::pin(async move {
+            if request.uri().path() == "/fails" {
+                return Err("told to".into());
+            }
+            request.into_body().collect().await?;
+            Ok(http::Response::new(Body::empty()))
+        })
+    }
+}
+
+/// Regression test: a service that passed on the error of a refused body was logged as one that had failed.
+#[test]
+fn a_refused_body_is_no_failure_of_the_service() {
+    let messages = messages();
+    let running = serve(Failing, |config| config.max_body = 1000);
+    let mut refused = client(&running);
+    let chunk = "x".repeat(1001);
+    let request =
+        format!("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n3e9\r\n{chunk}\r\n0\r\n\r\n");
+    refused.send(request.as_bytes()).expect("it takes the request");
+    refused.expect_last(413);
+    client(&running).ask(b"GET /fails HTTP/1.1\r\nHost: a\r\n\r\n", 500);
+    let is_failure = |message: &String| message.contains("a service failed");
+    let logged = std::iter::from_fn(|| messages.recv_timeout(PATIENCE).ok()).map(|(_, message)| message);
+    assert!({ logged }.find(is_failure).is_some_and(|message| message.contains("told to")), "the first failure");
 }
 
 /// Regression test: a handler echoed a chunked body, and the first chunk was past the limit. The connection was closed

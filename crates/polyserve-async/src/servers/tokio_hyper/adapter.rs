@@ -7,14 +7,14 @@
 //!
 //! * A request is passed on only while the connection's [turn](polyserve_serving::http1::turn) is not over. Otherwise it waits for
 //!   the next turn.
-//! * A request that is answered before its body is complete closes the connection.
+//! * A request that is refused before its body is complete closes the connection.
 //!
-//! Cost: nothing is allocated for an answer of a [`Service`](polyserve_core::Service) that is not deferred: it reuses the
-//! request's header map. For a `tower::Service` two boxes for each request: its future and its answer's body.
+//! Cost: nothing is allocated for the answer of a [`Service`](polyserve_core::Service) to a request without a body, unless it is
+//! deferred: it reuses the request's header map. A box for each other request. For a `tower::Service` two more: its future and
+//! its answer's body.
 
-use std::borrow::Cow;
 use std::convert::Infallible;
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -24,16 +24,16 @@ use http::request::Parts;
 use http::{HeaderMap, Response, StatusCode};
 use http_body::Body as _;
 use hyper::body::Incoming;
-use polyserve_core::{Answer, Body, BoxFuture, Head, Headers, Reply, Request};
+use hyper::ext::ReasonPhrase;
+use polyserve_core::{Answer, Body, BoxFuture, Head, Headers, Reply, Request, reason_phrase};
 use polyserve_serving::http1::decode::{self, Framing, Refusal, RequestLine};
-use polyserve_serving::memory::{MethodClass, Reservation, out_of_memory_reply};
+use polyserve_serving::memory::{MethodClass, out_of_memory_reply};
 
-use super::answer_body::{self, AnswerBody, BodyContent, BoxBody};
+use super::answer_body::{AnswerBody, BodyPiece, BoxBody, Stream, finish, keep_spare, take_spare};
 use super::connection_state::{ConnectionState, Stage};
-use super::error_response::{INVALID_BODY, TOO_LARGE, reply_to};
-use super::output::{HyperBuffers, with_buffers};
+use super::error_response::{LATE_BODY, TOO_LARGE, reply_to};
 use super::request_body::RequestBody;
-use crate::types::{head, upgrade_refused};
+use crate::types::{BoxError, head, service_failed, upgrade_refused};
 
 /// The service of one connection.
 #[derive(Clone)]
@@ -46,486 +46,416 @@ pub(super) struct Adapter {
 /// Calls a `tower::Service`.
 pub(super) type TowerCall = Arc<dyn Fn(http::Request<RequestBody>) -> TowerFuture + Send + Sync>;
 
-/// Its error is the answer in place of that of a service that failed.
-pub(super) type TowerFuture = BoxFuture<Result<Response<BoxBody>, Reply>>;
+/// The future of a `tower::Service`.
+pub(super) type TowerFuture = BoxFuture<Result<Response<BoxBody>, BoxError>>;
+
+/// The future of one answer.
+pub(super) enum ResponseFuture {
+    /// `None` once hyper has the response.
+    Now(Option<Response<AnswerBody>>),
+    Later(BoxFuture<Response<AnswerBody>>),
+}
+
+impl Future for ResponseFuture {
+    type Output = Result<Response<AnswerBody>, Infallible>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        match self.get_mut() {
+            Self::Now(response) => response.take().map_or(Poll::Pending, |response| Poll::Ready(Ok(response))),
+            Self::Later(future) => future.as_mut().poll(cx).map(Ok),
+        }
+    }
+}
 
 impl hyper::service::Service<http::Request<Incoming>> for Adapter {
     type Response = Response<AnswerBody>;
     type Error = Infallible;
-    type Future = AdapterFuture;
+    type Future = ResponseFuture;
 
-    fn call(&self, request: http::Request<Incoming>) -> AdapterFuture {
-        let mut future = AdapterFuture { adapter: self.clone(), close: false, method: None, state: AnswerState::Taken };
-        if with_buffers(HyperBuffers::take_place_in_turn) {
-            future.begin(request);
-        } else {
-            self.connection.state().waits_for_turn = true;
-            future.state = AnswerState::NextTurn(Box::new(request));
+    fn call(&self, request: http::Request<Incoming>) -> ResponseFuture {
+        let (mut parts, incoming) = request.into_parts();
+        if let Some(call) = self.tower.clone() {
+            return ResponseFuture::Later(Box::pin(self.clone().answer_tower(call, parts, incoming)));
         }
-        future
+        let is_in_turn = self.connection.state().take_place_in_turn();
+        if !is_in_turn || !incoming.is_end_stream() {
+            return ResponseFuture::Later(Box::pin(self.clone().answer(parts, incoming, is_in_turn)));
+        }
+        match self.call_without_body(&mut parts) {
+            Ok(response) => ResponseFuture::Now(Some(response)),
+            Err(future) => {
+                let adapter = self.clone();
+                ResponseFuture::Later(Box::pin(async move { adapter.await_reply(&mut parts, future).await }))
+            }
+        }
     }
 }
 
-/// The future of one answer.
-pub(super) struct AdapterFuture {
-    adapter: Adapter,
-    /// The connection is closed after the answer.
-    close: bool,
-    /// The method, once the request is valid. The answer to a safe method may be refused.
-    method: Option<MethodClass>,
-    state: AnswerState,
-}
-
-enum AnswerState {
-    /// The turn is over.
-    NextTurn(Box<http::Request<Incoming>>),
-    Body(Box<PendingRequest>),
-    Later(Later),
-    Ready(Response<AnswerBody>),
-    /// hyper has the response.
-    Taken,
-}
-
-/// An answer that is awaited.
-enum Later {
-    /// The header map is reused for the answer.
-    Reply(BoxFuture<Reply>, HeaderMap),
-    Tower(TowerFuture),
-}
-
-/// A request with an incomplete body.
-struct PendingRequest {
-    parts: Parts,
-    incoming: Incoming,
-    body: BodyBuffer,
-    /// The memory of `body`.
-    reservation: Reservation,
-    /// hyper was asked for the body. It passes on what it has after that.
-    is_asked_for: bool,
-    /// `Service::head` was called, and did not refuse the request.
-    head_shown: bool,
-}
-
-/// The part of a body that has arrived.
-enum BodyBuffer {
-    Empty,
-    Single(Bytes),
-    Joined(Vec<u8>),
+/// The part of a body that has arrived. A body that comes in one piece is not copied.
+#[derive(Default)]
+struct BodyBuffer {
+    single: Bytes,
+    joined: Vec<u8>,
 }
 
 impl BodyBuffer {
     fn push(&mut self, bytes: Bytes) {
-        *self = match std::mem::replace(self, Self::Empty) {
-            Self::Empty => Self::Single(bytes),
-            Self::Single(first) => Self::Joined([first, bytes].concat()),
-            Self::Joined(mut all) => {
-                all.extend_from_slice(&bytes);
-                Self::Joined(all)
-            }
-        };
-    }
-
-    fn capacity(&self) -> usize {
-        match self {
-            Self::Empty => 0,
-            Self::Single(bytes) => bytes.len(),
-            Self::Joined(bytes) => bytes.capacity(),
+        if self.bytes().is_empty() {
+            self.single = bytes;
+        } else {
+            self.joined.extend_from_slice(&std::mem::take(&mut self.single));
+            self.joined.extend_from_slice(&bytes);
         }
     }
 
     fn bytes(&self) -> &[u8] {
-        match self {
-            Self::Empty => &[],
-            Self::Single(bytes) => bytes,
-            Self::Joined(bytes) => bytes,
-        }
+        if self.joined.is_empty() { &self.single } else { &self.joined }
     }
 }
 
 /// The properties of a valid request.
-#[derive(Clone, Copy)]
 struct ValidRequest {
+    /// The number of the request.
+    number: u64,
     framing: Framing,
     expects_continue: bool,
-    /// The connection is closed after the answer.
-    is_last: bool,
 }
 
-/// Begins a request: counts it, and checks what hyper does not check of its head.
-///
-/// # Errors
-///
-/// Returns the refusal if the head is not valid.
-fn validate(
-    connection: &ConnectionState,
-    line: &RequestLine<'_>,
-    headers: Headers<'_>,
-    fields: usize,
-    is_bodiless: bool,
-) -> Result<ValidRequest, Refusal> {
-    let parsed = decode::validate_head(0, line, headers);
-    let mut state = connection.state();
-    state.begin_request(is_bodiless);
-    let parsed = parsed?;
-    let (body, is_chunked) = match parsed.framing {
-        Framing::Length(length) => (length, false),
-        Framing::Chunked => (0, true),
-    };
-    state.input.passed_on(line, headers, body);
-    state.must_linger = parsed.keep_alive;
-    if fields > connection.server().env.limits.max_headers {
-        let detail = "There are more header fields than this server takes.";
-        return Err(Refusal { status: StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, detail });
+impl ValidRequest {
+    fn is_larger_than(&self, limit: usize) -> bool {
+        matches!(self.framing, Framing::Length(length) if length > limit as u64)
     }
-    // hyper alone has judged the end of a chunked body. Another peer may disagree, so nothing after it is a request.
-    let is_last = is_chunked || state.requests >= connection.shared.max_requests;
-    Ok(ValidRequest { framing: parsed.framing, expects_continue: parsed.expects_continue, is_last })
 }
 
-impl AdapterFuture {
-    fn connection(&self) -> &Arc<ConnectionState> {
-        &self.adapter.connection
+impl Adapter {
+    /// Waits for a turn of the connection. If the present one is over, the connection's loop polls again in the next one.
+    async fn take_turn(&self) {
+        poll_fn(|_| if self.connection.state().take_place_in_turn() { Poll::Ready(()) } else { Poll::Pending }).await;
     }
 
-    /// Begins with a request. The turn is not over.
-    fn begin(&mut self, request: http::Request<Incoming>) {
-        let (parts, incoming) = request.into_parts();
-        let is_bodiless = incoming.is_end_stream();
-        if is_bodiless && self.adapter.tower.is_none() {
-            return self.validate_and_call(parts);
+    /// Answers a request. `is_in_turn`: it has a place in the present turn. This is a block because an `async fn` would keep its arguments twice.
+    #[expect(clippy::manual_async_fn)]
+    fn answer(
+        self,
+        mut parts: Parts,
+        incoming: Incoming,
+        is_in_turn: bool,
+    ) -> impl Future<Output = Response<AnswerBody>> + Send {
+        async move {
+            if !is_in_turn {
+                self.take_turn().await;
+            }
+            let answered = match incoming.is_end_stream() {
+                true => self.call_without_body(&mut parts),
+                false => self.call_with_body(&mut parts, incoming).await,
+            };
+            match answered {
+                Ok(response) => response,
+                Err(future) => self.await_reply(&mut parts, future).await,
+            }
         }
-        let valid = head::convert(&parts, |line, headers| {
-            validate(self.connection(), &line, headers, parts.headers.len(), is_bodiless)
-        });
-        let valid = match valid {
-            Ok(valid) => valid,
-            Err(refusal) => return self.refuse(refusal, parts.headers),
+    }
+
+    /// Begins a request: counts it, and checks what hyper does not check of its head.
+    ///
+    /// # Errors
+    ///
+    /// Returns the refusal if the head is not valid.
+    fn validate(
+        &self,
+        parts: &Parts,
+        line: &RequestLine<'_>,
+        headers: Headers<'_>,
+        is_bodiless: bool,
+    ) -> Result<ValidRequest, Refusal> {
+        let parsed = decode::validate_head(0, line, headers);
+        let mut state = self.connection.state();
+        state.begin_request(is_bodiless);
+        let parsed = parsed?;
+        let (body, is_chunked) = match parsed.framing {
+            Framing::Length(length) => (length, false),
+            Framing::Chunked => (0, true),
         };
-        (self.close, self.method) = (valid.is_last, Some(MethodClass::of(&parts.method)));
-        match self.adapter.tower.clone() {
-            Some(call) => self.call_tower(&call, valid, parts, incoming),
-            None => self.await_body(parts, valid, incoming),
+        state.input.passed_on(line, headers, body);
+        state.is_close_expected = !parsed.keep_alive;
+        if parts.headers.len() > self.connection.server().env.limits.max_headers {
+            let detail = "There are more header fields than this server takes.";
+            return Err(Refusal { status: StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, detail });
+        }
+        // hyper alone has judged the end of a chunked body. Another peer may disagree, so nothing after it is a request.
+        state.is_last = is_chunked || state.requests >= self.connection.shared.max_requests;
+        let (number, expects_continue) = (state.requests, parsed.expects_continue);
+        Ok(ValidRequest { number, framing: parsed.framing, expects_continue })
+    }
+
+    /// Like [`validate`](Self::validate). Returns the answer to a head that is not valid.
+    fn validate_parts(&self, parts: &Parts, is_bodiless: bool) -> Result<ValidRequest, Reply> {
+        head::convert(parts, |line, headers| self.validate(parts, &line, headers, is_bodiless)).map_err(reply_to)
+    }
+
+    /// Handles a request without a body. Its head is converted once, for the validation and for the service. Returns a deferred
+    /// answer as an error.
+    fn call_without_body(&self, parts: &mut Parts) -> Result<Response<AnswerBody>, BoxFuture<Reply>> {
+        let mut in_place = take_spare();
+        let asked = head::convert(parts, |line, headers| {
+            self.validate(parts, &line, headers, true)?;
+            Ok(self.call(Request::new(complete_head(parts, &line, headers), &[]), &mut in_place))
+        });
+        match asked {
+            Ok(answer) => self.take(answer, in_place, parts),
+            Err(refusal) => {
+                keep_spare(in_place);
+                Ok(self.refuse(reply_to(refusal), std::mem::take(&mut parts.headers)))
+            }
         }
     }
 
-    fn refuse(&mut self, refusal: Refusal, headers: HeaderMap) {
-        self.connection().state().must_linger = true;
-        self.close = true;
-        self.respond(Reply::problem(refusal.status, refusal.detail), Vec::new(), headers);
+    /// Handles a request with a body, once the body is complete.
+    async fn call_with_body(
+        &self,
+        parts: &mut Parts,
+        incoming: Incoming,
+    ) -> Result<Response<AnswerBody>, BoxFuture<Reply>> {
+        let body = match self.read(parts, incoming).await {
+            Ok(body) => body,
+            Err(reply) => return Ok(self.refuse(reply, std::mem::take(&mut parts.headers))),
+        };
+        let mut in_place = take_spare();
+        let answer = head::convert(parts, |line, headers| {
+            self.call(Request::new(complete_head(parts, &line, headers), body.bytes()), &mut in_place)
+        });
+        self.take(answer, in_place, parts)
     }
 
-    /// Answers before the body is complete. The end of the request is then unknown, so the connection is closed.
-    fn reply_early(&mut self, reply: Reply, headers: HeaderMap) {
-        self.connection().state().reply_early();
-        self.close = true;
-        self.respond(reply, Vec::new(), headers);
-    }
-
-    /// Makes the response, in the map `headers`.
-    fn respond(&mut self, reply: Reply, in_place: Vec<u8>, mut headers: HeaderMap) {
-        headers.clear();
-        let close = self.close || self.connection().is_last();
-        let (answer, body) = answer_body::head(&self.connection().shared, reply, close, headers);
-        let content = match body {
-            Body::InPlace => BodyContent::Buffer(in_place),
-            body => {
-                answer_body::keep_spare(in_place);
-                match body.into_bytes(Vec::new()) {
-                    Cow::Borrowed(bytes) => BodyContent::Pieces(Bytes::from_static(bytes), None),
-                    Cow::Owned(bytes) => BodyContent::Buffer(bytes),
+    /// Reads the body of a request.
+    ///
+    /// # Errors
+    ///
+    /// Returns the answer if the request is refused before its body is complete.
+    async fn read(&self, parts: &Parts, incoming: Incoming) -> Result<BodyBuffer, Reply> {
+        let valid = self.validate_parts(parts, false)?;
+        let too_large = valid.is_larger_than(self.connection.server().env.limits.max_body);
+        // These requests are refused by their head, if at all, before hyper reads the body. So a client that waits for
+        // `100 Continue` gets the refusal instead, and a malformed chunked body does not change the answer.
+        let mut is_shown = too_large || valid.expects_continue || valid.framing == Framing::Chunked;
+        if is_shown {
+            self.show_head(parts)?;
+        }
+        if too_large {
+            return Err(reply_to(TOO_LARGE));
+        }
+        let mut incoming = RequestBody::new(&self.connection, incoming, valid.number);
+        let (mut body, mut is_asked_for) = (BodyBuffer::default(), false);
+        poll_fn(|cx| {
+            loop {
+                match Pin::new(&mut incoming).poll_frame(cx) {
+                    Poll::Ready(Some(Ok(frame))) => frame.into_data().into_iter().for_each(|data| body.push(data)),
+                    Poll::Ready(Some(Err(_))) => {
+                        let refusal = self.connection.state().body_refusal.take();
+                        return Poll::Ready(Err(reply_to(refusal.unwrap_or(LATE_BODY))));
+                    }
+                    Poll::Ready(None) => return Poll::Ready(Ok(())),
+                    Poll::Pending => {
+                        // hyper was asked for the body before, and passes on what it has after that.
+                        if std::mem::replace(&mut is_asked_for, true) && !std::mem::replace(&mut is_shown, true) {
+                            self.show_head(parts)?;
+                        }
+                        self.connection.state().missing_bytes = incoming.size_hint().exact().unwrap_or(0);
+                        return Poll::Pending;
+                    }
                 }
             }
-        };
-        let method = self.method.take();
-        let Some(body) = AnswerBody::new(self.connection(), content, method) else {
-            return self.respond(out_of_memory_reply(), Vec::new(), HeaderMap::new());
-        };
-        self.state = AnswerState::Ready(Response::from_parts(answer, body));
-        self.note_begin();
+        })
+        .await?;
+        Ok(body)
     }
 
-    /// Notes that hyper gets the head of an answer. Not needed for an answer in one piece, unless a hook sees it.
-    fn note_begin(&self) {
-        let AnswerState::Ready(response) = &self.state else { return };
-        if response.body().is_large() {
-            with_buffers(|buffers| buffers.turn.note_large());
-        }
-        if !response.body().is_one_piece() || self.connection().server().env.on_answer.is_some() {
-            self.connection().begin_sending(response.status());
-        }
-    }
-
-    /// Handles a request without a body. Its head is converted once, for the validation and for the service.
-    fn validate_and_call(&mut self, mut parts: Parts) {
-        let mut in_place = answer_body::take_spare();
-        let asked = head::convert(&parts, |line, headers| {
-            let valid = validate(self.connection(), &line, headers, parts.headers.len(), true)?;
-            let head = complete_head(&parts, &line, headers);
-            Ok((valid, self.call(Request::new(head, &[]), &mut in_place)))
+    /// Calls `Service::head`. Returns its answer as an error if it refuses the request.
+    fn show_head(&self, parts: &Parts) -> Result<(), Reply> {
+        let service = &self.connection.server().env.service;
+        let refused = head::convert(parts, |line, headers| {
+            let head = complete_head(parts, &line, headers);
+            self.connection.calling(|| service.head(&head)).unwrap_or_else(Some)
         });
-        let headers = std::mem::take(&mut parts.headers);
-        match asked {
-            Err(refusal) => {
-                answer_body::keep_spare(in_place);
-                self.refuse(refusal, headers);
-            }
-            Ok((valid, answer)) => {
-                (self.close, self.method) = (valid.is_last, Some(MethodClass::of(&parts.method)));
-                self.take(answer, in_place, headers);
-            }
-        }
-    }
-
-    /// Handles a request with its complete body.
-    fn call_with_body(&mut self, mut parts: Parts, body: &[u8]) {
-        let mut in_place = answer_body::take_spare();
-        let answer = head::convert(&parts, |line, headers| {
-            let head = complete_head(&parts, &line, headers);
-            self.call(Request::new(head, body), &mut in_place)
-        });
-        self.take(answer, in_place, std::mem::take(&mut parts.headers));
+        refused.map_or(Ok(()), Err)
     }
 
     /// Calls the service, without a lock. A panic becomes an answer. Does not call it if its answer, which could not be refused, may
     /// not fit into memory.
     fn call(&self, request: Request<'_>, in_place: &mut Vec<u8>) -> Answer<Reply> {
-        let server = self.connection().server();
+        let server = self.connection.server();
         if !server.env.memory.admits(MethodClass::of(request.head.method)) {
             return Answer::Now(out_of_memory_reply());
         }
         let (service, draining) = (&server.env.service, server.shutdown.is_begun());
-        let request = request.with_peer(self.connection().peer).with_draining(draining);
-        self.connection().calling(|| service.call(request, in_place)).unwrap_or_else(Answer::Now)
+        let request = request.with_peer(self.connection.peer).with_draining(draining);
+        self.connection.calling(|| service.call(request, in_place)).unwrap_or_else(Answer::Now)
     }
 
-    /// Continues with the result of the service.
-    fn take(&mut self, answer: Answer<Reply>, in_place: Vec<u8>, headers: HeaderMap) {
+    /// Makes the response of an answer. Returns a deferred answer as an error.
+    fn take(
+        &self,
+        answer: Answer<Reply>,
+        in_place: Vec<u8>,
+        parts: &mut Parts,
+    ) -> Result<Response<AnswerBody>, BoxFuture<Reply>> {
         match answer {
-            Answer::Now(reply) => self.respond(reply, in_place, headers),
+            Answer::Now(reply) => {
+                let method = Some(MethodClass::of(&parts.method));
+                Ok(self.respond(reply, in_place, std::mem::take(&mut parts.headers), method))
+            }
             Answer::Later(future) => {
-                answer_body::keep_spare(in_place); // a deferred answer does not use it
-                self.connection().state().stage = Stage::Answer;
-                self.state = AnswerState::Later(Later::Reply(future, headers));
+                keep_spare(in_place); // a deferred answer does not use it
+                Err(future)
             }
         }
     }
 
-    fn call_tower(&mut self, call: &TowerCall, valid: ValidRequest, parts: Parts, incoming: Incoming) {
-        let limit = self.connection().server().env.limits.max_body;
-        if matches!(valid.framing, Framing::Length(length) if length > limit as u64) {
-            return self.reply_early(reply_to(TOO_LARGE), parts.headers);
-        }
-        if !self.connection().server().env.memory.admits(MethodClass::of(&parts.method)) {
-            return self.reply_early(out_of_memory_reply(), parts.headers);
-        }
-        let body = RequestBody::new(self.connection(), incoming, limit);
-        self.state = AnswerState::Later(Later::Tower(call(http::Request::from_parts(parts, body))));
+    /// Waits for a deferred answer.
+    async fn await_reply(&self, parts: &mut Parts, future: BoxFuture<Reply>) -> Response<AnswerBody> {
+        self.connection.state().stage = Stage::Answer;
+        let reply = ServiceFuture::new(&self.connection, future).await.unwrap_or_else(|reply| reply);
+        self.respond(reply, Vec::new(), std::mem::take(&mut parts.headers), Some(MethodClass::of(&parts.method)))
     }
 
-    fn await_body(&mut self, parts: Parts, valid: ValidRequest, incoming: Incoming) {
-        let mut pending = Box::new(PendingRequest {
-            parts,
-            incoming,
-            body: BodyBuffer::Empty,
-            reservation: Reservation::default(),
-            is_asked_for: false,
-            head_shown: false,
-        });
-        let limit = self.connection().server().env.limits.max_body as u64;
-        let too_large = matches!(valid.framing, Framing::Length(length) if length > limit);
-        // These requests are refused by their head, if at all, before hyper reads the body. So a client that waits for
-        // `100 Continue` gets the refusal instead, and a malformed chunked body does not change the answer.
-        if too_large || valid.expects_continue || valid.framing == Framing::Chunked {
-            let refused = self.call_head(&mut pending).or_else(|| too_large.then(|| reply_to(TOO_LARGE)));
-            if let Some(reply) = refused {
-                return self.reply_early(reply, pending.parts.headers);
-            }
+    /// Calls a `tower::Service`, and waits for the head of its answer.
+    async fn answer_tower(self, call: TowerCall, parts: Parts, incoming: Incoming) -> Response<AnswerBody> {
+        self.take_turn().await;
+        let valid = match self.validate_parts(&parts, incoming.is_end_stream()) {
+            Ok(valid) => valid,
+            Err(reply) => return self.refuse(reply, parts.headers),
+        };
+        let (env, method) = (&self.connection.server().env, MethodClass::of(&parts.method));
+        if valid.is_larger_than(env.limits.max_body) {
+            return self.refuse(reply_to(TOO_LARGE), parts.headers);
         }
-        self.state = AnswerState::Body(pending);
-    }
-
-    /// Calls `Service::head`, which may refuse the request.
-    fn call_head(&self, pending: &mut PendingRequest) -> Option<Reply> {
-        pending.head_shown = true;
-        let service = &self.connection().server().env.service;
-        head::convert(&pending.parts, |line, headers| {
-            let head = complete_head(&pending.parts, &line, headers);
-            self.connection().calling(|| service.head(&head)).unwrap_or_else(Some)
-        })
-    }
-
-    /// Does what can be done now, unless the response is ready.
-    fn advance(&mut self, cx: &mut Context<'_>) {
-        if matches!(self.state, AnswerState::NextTurn(_)) {
-            if !with_buffers(HyperBuffers::take_place_in_turn) {
-                return; // the connection's loop polls again
-            }
-            if let AnswerState::NextTurn(request) = self.take_state() {
-                self.begin(*request);
-            }
+        if !env.memory.admits(method) {
+            return self.refuse(out_of_memory_reply(), parts.headers);
         }
-        if matches!(self.state, AnswerState::Body(_))
-            && let AnswerState::Body(pending) = self.take_state()
-        {
-            self.poll_body(cx, pending);
-        }
-        if matches!(self.state, AnswerState::Later(_))
-            && let AnswerState::Later(later) = self.take_state()
-        {
-            self.poll_later(cx, later);
-        }
-    }
-
-    fn take_state(&mut self) -> AnswerState {
-        std::mem::replace(&mut self.state, AnswerState::Taken)
-    }
-
-    /// Reads the body, and calls the service once it is complete.
-    fn poll_body(&mut self, cx: &mut Context<'_>, mut pending: Box<PendingRequest>) {
-        if pending.head_shown && self.connection().state().timed_out {
-            return self.reply_early(late_body(), pending.parts.headers);
-        }
-        let limit = self.connection().server().env.limits.max_body;
-        loop {
-            match Pin::new(&mut pending.incoming).poll_frame(cx) {
-                Poll::Ready(Some(Ok(frame))) => {
-                    let Ok(bytes) = frame.into_data() else { continue };
-                    if pending.body.bytes().len() + bytes.len() > limit {
-                        return self.reply_early(reply_to(TOO_LARGE), pending.parts.headers);
-                    }
-                    pending.body.push(bytes);
-                    let memory = &self.connection().server().env.memory;
-                    if !pending.reservation.try_set(memory, pending.body.capacity()) {
-                        return self.reply_early(out_of_memory_reply(), pending.parts.headers);
-                    }
-                    if pending.incoming.is_end_stream() {
-                        break;
-                    }
-                }
-                Poll::Ready(Some(Err(error))) => {
-                    tracing::debug!(%error, "a body is malformed or incomplete");
-                    let mut state = self.connection().state();
-                    state.client_left = state.input_ended;
-                    drop(state);
-                    return self.reply_early(reply_to(INVALID_BODY), pending.parts.headers);
-                }
-                Poll::Ready(None) => break,
-                Poll::Pending => {
-                    if std::mem::replace(&mut pending.is_asked_for, true)
-                        && !pending.head_shown
-                        && let Some(reply) = self.call_head(&mut pending)
-                    {
-                        return self.reply_early(reply, pending.parts.headers);
-                    }
-                    let mut state = self.connection().state();
-                    state.missing_bytes = pending.incoming.size_hint().exact().unwrap_or(0);
-                    state.body_received = pending.body.bytes().len() as u64;
-                    drop(state);
-                    self.state = AnswerState::Body(pending);
-                    return;
-                }
-            }
-        }
-        let PendingRequest { parts, body, reservation: _reservation, .. } = *pending;
-        self.call_with_body(parts, body.bytes());
-    }
-
-    /// Polls an answer that is awaited.
-    fn poll_later(&mut self, cx: &mut Context<'_>, later: Later) {
-        if self.connection().state().timed_out {
-            return self.give_up(later);
-        }
-        match later {
-            Later::Reply(mut future, headers) => {
-                match self.connection().calling(|| future.as_mut().poll(cx)).unwrap_or_else(Poll::Ready) {
-                    Poll::Pending => self.state = AnswerState::Later(Later::Reply(future, headers)),
-                    Poll::Ready(reply) => {
-                        self.connection().abandon(future);
-                        self.respond(reply, Vec::new(), headers);
-                    }
-                }
-            }
-            Later::Tower(mut future) => {
-                let polled = self.connection().calling(|| future.as_mut().poll(cx));
-                match polled.unwrap_or_else(|reply| Poll::Ready(Err(reply))) {
-                    Poll::Pending => self.state = AnswerState::Later(Later::Tower(future)),
-                    Poll::Ready(answered) => {
-                        self.connection().abandon(future);
-                        self.respond_tower(answered);
-                    }
-                }
-            }
-        }
-    }
-
-    /// Answers because the answer of the service did not come in time.
-    fn give_up(&mut self, later: Later) {
-        let is_reading = self.connection().state().stage == Stage::Body;
-        self.connection().abandon(later);
-        let late_answer = || Reply::problem(StatusCode::SERVICE_UNAVAILABLE, "The answer did not come in time.");
-        self.reply_early(if is_reading { late_body() } else { late_answer() }, HeaderMap::new());
-    }
-
-    /// Makes the response of a `tower::Service`, or an answer of the server if the service failed or the body was refused.
-    fn respond_tower(&mut self, answered: Result<Response<BoxBody>, Reply>) {
-        let refusal = self.connection().state().body_refusal.take();
+        let body = RequestBody::new(&self.connection, incoming, valid.number);
+        let future = call(http::Request::from_parts(parts, body));
+        let answered = ServiceFuture::new(&self.connection, future).await;
+        let refusal = self.connection.state().body_refusal.take();
         if let Some(refusal) = refusal {
-            self.connection().abandon(answered);
-            self.close = true;
-            return self.respond(reply_to(refusal), Vec::new(), HeaderMap::new());
+            self.connection.abandon(answered);
+            return self.refuse(reply_to(refusal), HeaderMap::new());
         }
-        let (mut parts, body) = match answered {
-            Ok(response) if response.status() == StatusCode::SWITCHING_PROTOCOLS => {
-                self.connection().abandon(response);
-                self.close = true;
-                return self.respond(upgrade_refused(), Vec::new(), HeaderMap::new());
+        let reply = match answered {
+            Ok(Ok(response)) if response.status() == StatusCode::SWITCHING_PROTOCOLS => {
+                self.connection.abandon(response);
+                return self.refuse(upgrade_refused(), HeaderMap::new());
             }
-            Ok(response) => response.into_parts(),
-            Err(reply) => return self.respond(reply, Vec::new(), HeaderMap::new()),
+            Ok(Ok(response)) => return self.respond_stream(response, method),
+            Ok(Err(error)) => service_failed(&env.failures, &*error),
+            Err(reply) => reply,
         };
-        let close = self.close || self.connection().is_last();
-        let content = match BodyContent::stream(self.connection(), body) {
-            Ok(content) => content,
-            Err(reply) => return self.respond(reply, Vec::new(), HeaderMap::new()),
-        };
-        let Some(body) = AnswerBody::new(self.connection(), content, self.method) else {
-            return self.respond(out_of_memory_reply(), Vec::new(), HeaderMap::new());
-        };
-        answer_body::finish(&self.connection().shared, &mut parts.headers, close);
-        self.state = AnswerState::Ready(Response::from_parts(parts, body));
-        self.note_begin();
+        self.respond(reply, Vec::new(), HeaderMap::new(), None)
     }
-}
 
-fn late_body() -> Reply {
-    Reply::problem(StatusCode::REQUEST_TIMEOUT, "The body did not come in time.")
+    /// Makes a response that is the last one of its connection, because the end of its request is not known.
+    fn refuse(&self, reply: Reply, headers: HeaderMap) -> Response<AnswerBody> {
+        self.connection.state().refuse();
+        self.respond(reply, Vec::new(), headers, None)
+    }
+
+    /// Makes the response, in the map `headers`. `method`: `None` for an answer of the server in place of the service.
+    fn respond(
+        &self,
+        reply: Reply,
+        in_place: Vec<u8>,
+        mut headers: HeaderMap,
+        method: Option<MethodClass>,
+    ) -> Response<AnswerBody> {
+        headers.clear();
+        let status = reply.status();
+        let bytes: BodyPiece = match reply.move_headers(&mut headers) {
+            Body::InPlace => in_place.into(),
+            body => {
+                keep_spare(in_place);
+                body.into_bytes(Vec::new()).into()
+            }
+        };
+        let Some(body) = AnswerBody::new(&self.connection, bytes, None, method) else {
+            return self.respond(out_of_memory_reply(), Vec::new(), HeaderMap::new(), None);
+        };
+        finish(&self.connection.shared, &mut headers, self.connection.is_last());
+        let mut response = Response::new(body);
+        *response.status_mut() = status;
+        *response.headers_mut() = headers;
+        let reason = reason_phrase(status);
+        if status.canonical_reason() != Some(reason) {
+            // The http crate has the names of older RFCs.
+            response.extensions_mut().insert(ReasonPhrase::from_static(reason.as_bytes()));
+        }
+        self.begin_sending(&response);
+        response
+    }
+
+    /// Makes the response of a `tower::Service`.
+    fn respond_stream(&self, response: Response<BoxBody>, method: MethodClass) -> Response<AnswerBody> {
+        let (mut parts, body) = response.into_parts();
+        let stream = match Stream::new(&self.connection, body) {
+            Ok(stream) => stream,
+            Err(reply) => return self.respond(reply, Vec::new(), HeaderMap::new(), None),
+        };
+        let Some(body) = AnswerBody::new(&self.connection, BodyPiece::EMPTY, Some(stream), Some(method)) else {
+            return self.respond(out_of_memory_reply(), Vec::new(), HeaderMap::new(), None);
+        };
+        finish(&self.connection.shared, &mut parts.headers, self.connection.is_last());
+        let response = Response::from_parts(parts, body);
+        self.begin_sending(&response);
+        response
+    }
+
+    /// Notes that hyper gets the head of an answer. Not needed for an answer in one piece, unless a hook sees it.
+    fn begin_sending(&self, response: &Response<AnswerBody>) {
+        let body = response.body();
+        if !body.is_one_piece() || self.connection.server().env.on_answer.is_some() {
+            self.connection.state().begin_sending(response.status(), body.is_large());
+        }
+    }
 }
 
 fn complete_head<'a>(parts: &'a Parts, line: &RequestLine<'a>, headers: Headers<'a>) -> Head<'a> {
     Head { method: &parts.method, target: line.target, version: line.version, headers }
 }
 
-impl Future for AdapterFuture {
-    type Output = Result<Response<AnswerBody>, Infallible>;
+/// A future of the service. A panic becomes an answer, also one of its destructor. So does the end of its time.
+struct ServiceFuture<T> {
+    connection: Arc<ConnectionState>,
+    /// `None` while it is dropped.
+    future: Option<BoxFuture<T>>,
+}
 
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let this = self.get_mut();
-        if !matches!(this.state, AnswerState::Ready(_)) {
-            this.advance(cx);
-        }
-        if matches!(this.state, AnswerState::Ready(_))
-            && let AnswerState::Ready(response) = this.take_state()
-        {
-            return Poll::Ready(Ok(response));
-        }
-        Poll::Pending
+impl<T> ServiceFuture<T> {
+    fn new(connection: &Arc<ConnectionState>, future: BoxFuture<T>) -> Self {
+        Self { connection: Arc::clone(connection), future: Some(future) }
     }
 }
 
-impl Drop for AdapterFuture {
-    fn drop(&mut self) {
-        if let AnswerState::Later(later) = self.take_state() {
-            self.connection().abandon(later);
+impl<T> Future for ServiceFuture<T> {
+    type Output = Result<T, Reply>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let Self { connection, future } = self.get_mut();
+        let mut state = connection.state();
+        if state.timed_out {
+            let is_reading = state.stage == Stage::Body;
+            state.refuse();
+            let late_answer = || Reply::problem(StatusCode::SERVICE_UNAVAILABLE, "The answer did not come in time.");
+            return Poll::Ready(Err(if is_reading { reply_to(LATE_BODY) } else { late_answer() }));
         }
+        drop(state);
+        let Some(future) = future else { return Poll::Pending };
+        match connection.calling(|| future.as_mut().poll(cx)) {
+            Ok(polled) => polled.map(Ok),
+            Err(reply) => Poll::Ready(Err(reply)),
+        }
+    }
+}
+
+impl<T> Drop for ServiceFuture<T> {
+    fn drop(&mut self) {
+        self.connection.abandon(self.future.take());
     }
 }

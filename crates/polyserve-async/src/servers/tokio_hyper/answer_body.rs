@@ -1,4 +1,4 @@
-//! An answer, as hyper takes it: a head, and a body that notes when hyper has its last byte.
+//! The body of an answer, as hyper takes it. It notes when hyper has its last byte.
 //!
 //! A service writes into the thread's spare buffer. hyper copies the buffer into the output, after the head, and drops it.
 //! The drop returns the buffer to the thread.
@@ -7,6 +7,7 @@
 //!
 //! Cost: no allocation for a body that is written in place; one for a body of several pieces.
 
+use std::borrow::Cow;
 use std::cell::Cell;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -14,29 +15,13 @@ use std::task::{Context, Poll};
 
 use bytes::{Buf, Bytes};
 use http::header::{CONNECTION, SERVER};
-use http::response::Parts;
-use http::{HeaderMap, HeaderValue, Response};
+use http::{HeaderMap, HeaderValue};
 use http_body::{Body, Frame, SizeHint};
-use hyper::ext::ReasonPhrase;
-use polyserve_core::{Body as ReplyBody, Reply, reason_phrase};
+use polyserve_core::Reply;
 use polyserve_serving::memory::{MethodClass, Reservation};
 
 use super::connection_state::{ConnectionState, HyperShared};
 use crate::types::BoxError;
-
-/// Converts `reply` into a head, which uses the empty map `headers`, and a body.
-pub(super) fn head(shared: &HyperShared, reply: Reply, close: bool, mut headers: HeaderMap) -> (Parts, ReplyBody) {
-    let (mut parts, ()) = Response::new(()).into_parts();
-    parts.status = reply.status();
-    let body = reply.move_headers(&mut headers);
-    finish(shared, &mut headers, close);
-    parts.headers = headers;
-    let reason = reason_phrase(parts.status);
-    if parts.status.canonical_reason() != Some(reason) {
-        parts.extensions.insert(ReasonPhrase::from_static(reason.as_bytes())); // the http crate has the names of older RFCs
-    }
-    (parts, body)
-}
 
 /// Adds the header fields of the server.
 pub(super) fn finish(shared: &HyperShared, headers: &mut HeaderMap, close: bool) {
@@ -76,9 +61,9 @@ pub(super) fn take_spare() -> Vec<u8> {
     SPARE.take()
 }
 
-/// Clears `buffer`, and makes it the thread's spare buffer.
+/// Clears `buffer`, and makes it the thread's spare buffer, if it has memory.
 pub(super) fn keep_spare(mut buffer: Vec<u8>) {
-    if buffer.capacity() <= KEPT_CAPACITY {
+    if (1..=KEPT_CAPACITY).contains(&buffer.capacity()) {
         buffer.clear();
         SPARE.set(buffer);
     }
@@ -87,14 +72,6 @@ pub(super) fn keep_spare(mut buffer: Vec<u8>) {
 /// The body of a `tower::Service`'s answer.
 pub(super) type BoxBody = Pin<Box<dyn Body<Data = Bytes, Error = BoxError> + Send>>;
 
-/// What a body is made of.
-pub(super) enum BodyContent {
-    /// A buffer that becomes the thread's spare buffer after use.
-    Buffer(Vec<u8>),
-    /// Other memory, and then what a service still makes.
-    Pieces(Bytes, Option<Box<Stream>>),
-}
-
 /// A body that a service makes in pieces. Its hints are kept, so that hyper does not call the service for them.
 pub(super) struct Stream {
     body: BoxBody,
@@ -102,93 +79,62 @@ pub(super) struct Stream {
     is_end: bool,
 }
 
-impl BodyContent {
-    /// The body of a service's answer.
-    ///
+impl Stream {
     /// # Errors
     ///
     /// Returns an answer in place of that of the service if the body panics.
-    pub(super) fn stream(connection: &ConnectionState, body: BoxBody) -> Result<Self, Reply> {
+    pub(super) fn new(connection: &ConnectionState, body: BoxBody) -> Result<Box<Self>, Reply> {
         match connection.calling(|| (body.size_hint(), body.is_end_stream())) {
-            Ok((size_hint, is_end)) => {
-                Ok(Self::Pieces(Bytes::new(), Some(Box::new(Stream { body, size_hint, is_end }))))
-            }
+            Ok((size_hint, is_end)) => Ok(Box::new(Self { body, size_hint, is_end })),
             Err(reply) => {
                 connection.abandon(body);
                 Err(reply)
             }
         }
     }
-
-    fn len(&self) -> usize {
-        match self {
-            Self::Buffer(bytes) => bytes.len(),
-            Self::Pieces(bytes, _) => bytes.len(),
-        }
-    }
-
-    fn is_end(&self) -> bool {
-        self.len() == 0 && !matches!(self, Self::Pieces(_, Some(stream)) if !stream.is_end)
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        let length = self.len() as u64;
-        match self {
-            Self::Pieces(_, Some(stream)) => match stream.size_hint.exact() {
-                Some(unread) => SizeHint::with_exact(unread.saturating_add(length)),
-                None if length == 0 => stream.size_hint,
-                None => SizeHint::default(),
-            },
-            _ => SizeHint::with_exact(length),
-        }
-    }
-
-    /// Takes the next piece of what is there, of at most [`MAX_PIECE`] bytes.
-    fn next(&mut self) -> Option<BodyPiece> {
-        if self.len() == 0 {
-            return None;
-        }
-        if let Self::Buffer(bytes) = self {
-            let bytes = std::mem::take(bytes);
-            if bytes.len() <= MAX_PIECE {
-                return Some(BodyPiece::Buffer { bytes, offset: 0 });
-            }
-            *self = Self::Pieces(bytes.into(), None);
-        }
-        let Self::Pieces(bytes, _) = self else { return None };
-        Some(first_piece(bytes))
-    }
-}
-
-fn first_piece(bytes: &mut Bytes) -> BodyPiece {
-    BodyPiece::Shared(bytes.split_to(bytes.len().min(MAX_PIECE)))
-}
-
-impl Stream {
-    /// Polls the service for a piece. `None`: the body has ended.
-    fn poll_piece(
-        &mut self,
-        connection: &ConnectionState,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
-        let polled = connection.calling(|| {
-            let polled = self.body.as_mut().poll_frame(cx);
-            (polled, self.body.size_hint(), self.body.is_end_stream())
-        });
-        match polled {
-            Ok((polled, size_hint, is_end)) => {
-                (self.size_hint, self.is_end) = (size_hint, is_end);
-                polled
-            }
-            Err(_) => Poll::Ready(Some(Err("the answer's body panicked".into()))), // the head is sent
-        }
-    }
 }
 
 /// A piece of a body.
 pub(crate) enum BodyPiece {
-    Buffer { bytes: Vec<u8>, offset: usize },
+    /// A buffer that becomes the thread's spare buffer after use.
+    Buffer {
+        bytes: Vec<u8>,
+        offset: usize,
+    },
     Shared(Bytes),
+}
+
+impl From<Vec<u8>> for BodyPiece {
+    fn from(bytes: Vec<u8>) -> Self {
+        Self::Buffer { bytes, offset: 0 }
+    }
+}
+
+impl From<Cow<'static, [u8]>> for BodyPiece {
+    fn from(bytes: Cow<'static, [u8]>) -> Self {
+        match bytes {
+            Cow::Borrowed(bytes) => Self::Shared(Bytes::from_static(bytes)),
+            Cow::Owned(bytes) => bytes.into(),
+        }
+    }
+}
+
+impl BodyPiece {
+    pub(super) const EMPTY: Self = Self::Shared(Bytes::new());
+
+    /// Takes the first bytes, at most [`MAX_PIECE`].
+    fn split_first(&mut self) -> Self {
+        if self.remaining() <= MAX_PIECE {
+            return std::mem::replace(self, Self::EMPTY);
+        }
+        if let Self::Buffer { bytes, .. } = self {
+            *self = Self::Shared(std::mem::take(bytes).into());
+        }
+        match self {
+            Self::Shared(bytes) => Self::Shared(bytes.split_to(MAX_PIECE)),
+            Self::Buffer { .. } => Self::EMPTY,
+        }
+    }
 }
 
 impl Buf for BodyPiece {
@@ -222,7 +168,10 @@ impl Drop for BodyPiece {
 /// A body that notes in its connection when hyper drops it. hyper then has the body's last byte.
 pub(crate) struct AnswerBody {
     connection: Arc<ConnectionState>,
-    content: BodyContent,
+    /// What is there.
+    bytes: BodyPiece,
+    /// What the service still makes.
+    stream: Option<Box<Stream>>,
     /// The body has several pieces.
     in_pieces: bool,
     /// The memory of a body of known length, until hyper has taken the whole body.
@@ -230,44 +179,51 @@ pub(crate) struct AnswerBody {
 }
 
 impl AnswerBody {
-    /// Returns `None` if there is no memory for the body, and its request is safe. `method`: as for [`reserve`].
+    /// A body of `bytes`, or of a stream. Returns `None` if there is no memory for the body, and its request is safe. `method`: as
+    /// for [`reserve`].
     pub(super) fn new(
         connection: &Arc<ConnectionState>,
-        content: BodyContent,
+        bytes: BodyPiece,
+        stream: Option<Box<Stream>>,
         method: Option<MethodClass>,
     ) -> Option<Self> {
-        let Some(reservation) = reserve(connection, method, content.size_hint().lower()) else {
-            connection.abandon(content);
+        let length = stream.as_ref().map_or(bytes.remaining() as u64, |stream| stream.size_hint.lower());
+        let Some(_reservation) = reserve(connection, method, length) else {
+            connection.abandon(stream);
             return None;
         };
-        Some(Self { connection: Arc::clone(connection), content, in_pieces: false, _reservation: reservation })
+        Some(Self { connection: Arc::clone(connection), bytes, stream, in_pieces: false, _reservation })
     }
 
     /// Whether more bytes are there than hyper takes at once.
     pub(super) fn is_large(&self) -> bool {
-        self.content.len() > MAX_PIECE
+        self.bytes.remaining() > MAX_PIECE
     }
 
     /// Whether hyper takes the body in one piece.
     pub(super) fn is_one_piece(&self) -> bool {
-        !matches!(self.content, BodyContent::Pieces(_, Some(_))) && self.content.len() <= MAX_PIECE
+        self.stream.is_none() && !self.is_large()
     }
 
     fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<BodyPiece>, BoxError>>> {
-        if let Some(piece) = self.content.next() {
-            return Poll::Ready(Some(Ok(Frame::data(piece))));
+        if self.bytes.has_remaining() {
+            return Poll::Ready(Some(Ok(Frame::data(self.bytes.split_first()))));
         }
-        let BodyContent::Pieces(rest, Some(stream)) = &mut self.content else { return Poll::Ready(None) };
-        stream.poll_piece(&self.connection, cx).map(|polled| {
-            polled.map(|frame| {
-                frame.map(|frame| match frame.into_data() {
-                    Ok(data) => {
-                        *rest = data;
-                        Frame::data(first_piece(rest))
-                    }
-                    Err(frame) => frame.map_data(BodyPiece::Shared),
-                })
-            })
+        let Some(stream) = &mut self.stream else { return Poll::Ready(None) };
+        let polled = self.connection.calling(|| {
+            let polled = stream.body.as_mut().poll_frame(cx);
+            (polled, stream.body.size_hint(), stream.body.is_end_stream())
+        });
+        let Ok((polled, size_hint, is_end)) = polled else {
+            return Poll::Ready(Some(Err("the answer's body panicked".into()))); // the head is sent
+        };
+        (stream.size_hint, stream.is_end) = (size_hint, is_end);
+        polled.map_ok(|frame| match frame.into_data() {
+            Ok(data) => {
+                self.bytes = BodyPiece::Shared(data);
+                Frame::data(self.bytes.split_first())
+            }
+            Err(frame) => frame.map_data(BodyPiece::Shared),
         })
     }
 }
@@ -279,25 +235,31 @@ impl Body for AnswerBody {
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<BodyPiece>, BoxError>>> {
         let this = self.get_mut();
         let frame = this.poll_piece(cx);
-        this.in_pieces |= !this.content.is_end();
+        this.in_pieces |= !this.is_end_stream();
         if this.in_pieces {
-            this.connection.state().untaken = this.content.size_hint().exact().unwrap_or(0);
+            this.connection.state().untaken = this.size_hint().exact().unwrap_or(0);
         }
         frame
     }
 
     fn is_end_stream(&self) -> bool {
-        self.content.is_end()
+        !self.bytes.has_remaining() && self.stream.as_ref().is_none_or(|stream| stream.is_end)
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.content.size_hint()
+        let length = self.bytes.remaining() as u64;
+        let Some(stream) = &self.stream else { return SizeHint::with_exact(length) };
+        match stream.size_hint.exact() {
+            Some(unread) => SizeHint::with_exact(unread.saturating_add(length)),
+            None if length == 0 => stream.size_hint,
+            None => SizeHint::default(),
+        }
     }
 }
 
 impl Drop for AnswerBody {
     fn drop(&mut self) {
-        if let BodyContent::Pieces(_, stream @ Some(_)) = &mut self.content {
+        if let stream @ Some(_) = &mut self.stream {
             self.connection.abandon(stream.take());
         }
         self.connection.end_answer();

@@ -27,8 +27,8 @@ use polyserve_serving::net;
 use super::adapter::Adapter;
 use super::connection_state::{ConnectionState, HyperShared, Stage};
 use super::error_response;
-use super::io::{HyperIo, LowWaterMark};
-use super::output::{Output, in_turn, with_buffers};
+use super::io::HyperIo;
+use super::output::Output;
 use super::poll_waker::PollWaker;
 use crate::servers::connection_task::ConnectionTask;
 use crate::servers::toolkit::{AsyncSocket as _, ConnectionEntry, TokioSocket};
@@ -40,22 +40,19 @@ pub(crate) struct HyperConnection {
     /// `None` after a longer idle time, and after the end.
     hyper: Option<http1::Connection<HyperIo, Adapter>>,
     /// The waker of hyper's polls. `None` before the first one.
-    poll_waker: Option<(Arc<PollWaker>, Waker)>,
+    waker: Option<(Arc<PollWaker>, Waker)>,
     /// The bytes that the next hyper connection reads first.
     read_before: Bytes,
-    unsent: Option<Box<Output>>,
-    /// The client has sent nothing yet.
-    is_silent: bool,
+    /// The output waits for the client.
+    is_blocked: bool,
     /// The last poll of hyper ended with an empty socket. So a body that is not complete is the client's to send.
     body_is_awaited: bool,
     /// hyper is done, and the connection is to be closed.
     close: Option<Close>,
-    /// The connection lingers.
-    lingering: Option<Box<ConnectionTask<TokioSocket>>>,
-    /// Serves the connection if it speaks HTTP/2.
-    http2: Option<BoxFuture<()>>,
-    waker: Option<Waker>,
-    low_water: LowWaterMark,
+    /// Serves the connection from now on: it speaks HTTP/2, or lingers.
+    successor: Option<BoxFuture<()>>,
+    /// The number of bytes that must have arrived before the task is woken.
+    low_water: u64,
     waiting: WaitReason,
     /// The start of the present wait.
     since: Instant,
@@ -94,11 +91,21 @@ enum WaitReason {
     Write(u64),
 }
 
+impl WaitReason {
+    /// Whether a request is in progress.
+    fn is_busy(self) -> bool {
+        !matches!(self, Self::Stage(_, stage) if !stage.is_busy())
+    }
+}
+
 /// The idle time after which hyper's connection and its buffers are dropped.
 const PARKED_AFTER: Duration = Duration::from_secs(1);
 
 /// The timeout of a wait without a limit.
 const NO_TIMEOUT: Duration = Duration::from_secs(365 * 24 * 3600);
+
+/// The highest low-water mark. A receive buffer has room for more bytes, so a long body is read in parts while it arrives.
+const MAX_LOW_WATER: u64 = 16 * 1024;
 
 /// The maximum number of polls of hyper in one poll of the task, so that other tasks get their turn. It bounds the bytes of
 /// bodies; the turn bounds the requests.
@@ -111,16 +118,13 @@ impl HyperConnection {
             state: Arc::clone(&service.connection),
             service,
             hyper: None,
-            poll_waker: None,
+            waker: None,
             read_before: Bytes::new(),
-            unsent: None,
-            is_silent: true,
+            is_blocked: false,
             body_is_awaited: true,
             close: None,
-            lingering: None,
-            http2: None,
-            waker: None,
-            low_water: LowWaterMark::new(),
+            successor: None,
+            low_water: 1,
             waiting: WaitReason::Nothing,
             since: Instant::now(),
             deadline: Instant::now(),
@@ -141,10 +145,12 @@ impl HyperConnection {
     }
 
     fn run(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        if self.waker.as_ref().is_none_or(|waker| !waker.will_wake(cx.waker())) {
+        if self.waker.as_ref().is_none_or(|(waker, _)| !waker.will_wake(cx.waker())) {
             self.entry().set_waker(cx.waker());
-            self.waker = Some(cx.waker().clone());
+            let waker = PollWaker::new(cx.waker().clone());
+            self.waker = Some((Arc::clone(&waker), waker.into()));
         }
+        self.state.state().begin_turn();
         for _ in 0..MAX_STEPS {
             match self.step(cx) {
                 StepResult::Continue => {}
@@ -152,8 +158,8 @@ impl HyperConnection {
                 StepResult::Wait => return Poll::Pending,
                 StepResult::End => return Poll::Ready(()),
             }
-            if self.lingering.is_some() || self.http2.is_some() {
-                self.low_water.lower(&self.state);
+            if self.successor.is_some() {
+                self.set_low_water(1);
                 break;
             }
         }
@@ -166,10 +172,10 @@ impl HyperConnection {
         if self.server().shutdown.is_begun() && self.server().is_over() {
             return self.abandon();
         }
-        if let Some(unsent) = &mut self.unsent {
-            match unsent.poll_send(&self.state.entry, self.state.server(), cx, self.close.is_some()) {
+        if self.is_blocked {
+            match self.state.poll_send(cx, self.close.is_some()) {
                 Poll::Ready(true) => {
-                    self.unsent = None;
+                    self.is_blocked = false;
                     if self.state.state().untaken == 0 {
                         self.waiting = WaitReason::Nothing; // a further piece has a wait of its own
                     }
@@ -177,24 +183,18 @@ impl HyperConnection {
                 Poll::Ready(false) => return self.abandon(),
                 Poll::Pending => {
                     let requests = self.state.state().requests;
-                    return self.wait_for(WaitReason::Write(requests), true);
+                    return self.wait_for(WaitReason::Write(requests));
                 }
             }
         }
         if let Some(close) = self.close {
             return self.close_connection(close);
         }
+        let Some((poll_waker, waker)) = &self.waker else { return StepResult::Yield }; // set by `run`
         let hyper = self.hyper.get_or_insert_with(|| {
             let io = HyperIo::new(Arc::clone(&self.state), std::mem::take(&mut self.read_before));
             self.state.shared.builder.serve_connection(io, self.service.clone())
         });
-        let (poll_waker, waker) = match &self.poll_waker {
-            Some(present) if present.0.will_wake(cx.waker()) => present,
-            _ => {
-                let poll_waker = PollWaker::new(cx.waker().clone());
-                self.poll_waker.insert((Arc::clone(&poll_waker), Waker::from(poll_waker)))
-            }
-        };
         poll_waker.begin_poll();
         let polled = hyper.poll_without_shutdown(&mut Context::from_waker(waker));
         let is_woken = poll_waker.end_poll();
@@ -210,25 +210,21 @@ impl HyperConnection {
     /// Sends the bytes that hyper wrote. Then waits for the event that hyper waits for. `is_woken`: hyper is to be polled
     /// again.
     fn after_poll(&mut self, is_woken: bool) -> StepResult {
-        let events = with_buffers(|buffers| std::mem::take(&mut buffers.events));
-        if events.turn_is_over {
+        let mut state = self.state.state();
+        let events = std::mem::take(&mut state.events);
+        if state.waits_for_turn {
             return StepResult::Yield;
         }
-        let mut state = self.state.state();
         if std::mem::take(&mut state.poll_again) || (!events.input_drained && !events.output_full && state.is_reading())
         {
             return StepResult::Continue; // the output is sent together with that of the next poll
         }
-        let unsent = state.send(&self.state, false);
-        if events.output_full || unsent.is_some() || is_woken {
-            drop(state);
-            self.unsent = unsent;
+        state.send(&self.state, false);
+        self.is_blocked = !state.output.is_empty();
+        if events.output_full || self.is_blocked || is_woken {
             return StepResult::Continue;
         }
         let (requests, missing) = (state.requests, state.missing_bytes);
-        if self.is_silent && !state.is_silent {
-            (self.is_silent, self.waiting) = (false, WaitReason::Nothing); // the wait for the first byte has ended
-        }
         let mut stage = state.stage;
         stage = match stage {
             // Answered early; the service still reads the body.
@@ -244,11 +240,11 @@ impl HyperConnection {
             stage = self.state.state().restart(&self.read_before);
         }
         if stage == Stage::Body && events.input_drained {
-            self.low_water.await_bytes(&self.state, missing);
+            self.set_low_water(missing);
         }
         match stage {
             // If the shutdown or the eviction came after the last read, the socket is read once more.
-            Stage::Idle if self.state.must_leave() => match events.may_close {
+            Stage::FirstByte | Stage::Idle if self.state.must_leave() => match events.may_close {
                 true if self.entry().is_evicted() => {
                     self.hyper = None;
                     self.close_connection(Close::Linger)
@@ -258,7 +254,7 @@ impl HyperConnection {
             },
             // The last read did not register the socket, because the connection was thought to be idle.
             Stage::Head if events.may_close => StepResult::Continue,
-            stage => self.wait_for(WaitReason::Stage(requests, stage), stage.is_busy()),
+            stage => self.wait_for(WaitReason::Stage(requests, stage)),
         }
     }
 
@@ -271,19 +267,19 @@ impl HyperConnection {
         }
         let mut state = self.state.state();
         let linger = match result {
-            Ok(()) => !state.input_ended && (state.must_linger || !unused.is_empty()),
+            Ok(()) => !state.input_ended && (!state.is_close_expected || !unused.is_empty()),
             Err(error) if error.is_parse() && state.begins_with_preface(&unused) && self.shared().http2.is_some() => {
-                with_buffers(|buffers| buffers.output.discard_incomplete());
+                state.output.discard_incomplete();
                 drop(state);
                 self.close = Some(Close::AtOnce);
-                self.http2 = self.shared().http2.as_ref().map(|http2| http2(Arc::clone(&self.state), unused));
+                self.successor = self.shared().http2.as_ref().map(|http2| http2(Arc::clone(&self.state), unused));
                 return;
             }
             Err(error) if error.is_parse() => {
                 error_response::replace(&mut state, &self.state, &unused);
                 true
             }
-            Err(_) if state.body_refusal.is_some() && !state.partly_sent => {
+            Err(_) if state.body_refusal.is_some() && !state.partly_sent && !state.client_left => {
                 error_response::replace_begun(&mut state, &self.state);
                 true
             }
@@ -300,15 +296,41 @@ impl HyperConnection {
     /// Sends the collected output. Bytes that the kernel does not take become unsent.
     fn send(&mut self, last: bool) {
         // While output waits, hyper is not polled, so nothing was collected since.
-        if self.unsent.is_none() {
-            let unsent = self.state.state().send(&self.state, last);
-            self.unsent = unsent;
+        if !self.is_blocked {
+            let mut state = self.state.state();
+            state.send(&self.state, last);
+            self.is_blocked = !state.output.is_empty();
+        }
+    }
+
+    /// Sets the low-water mark of the socket: the task is woken when `missing` bytes have arrived.
+    ///
+    /// A task that waits for a body of known length cannot use a part of the body. So the mark is the number of missing bytes,
+    /// and the parts stay in the kernel. A wake-up is expensive if the connection's memory was not used for a second: hyper's
+    /// connection covers four or five pages. The end of the input and errors wake the task in any case.
+    ///
+    /// Invariant: when hyper waits for the socket, the mark is at most the number of bytes of the present request that hyper
+    /// has not read. Otherwise the task could sleep although the whole request has arrived.
+    ///
+    /// * The mark is set after a read that found the socket empty. hyper reads only after it has passed on all bytes that it
+    ///   read before. So all missing bytes are still to come.
+    /// * If hyper did not read in its last poll, the mark may be that of an earlier wait. In this case hyper wakes itself and
+    ///   reads. Then the mark is set again, and the kernel checks whether enough bytes have arrived.
+    /// * In every other wait the mark is 1.
+    ///
+    /// Cost: two system calls for a body that is awaited, none for a body that comes with its head.
+    fn set_low_water(&mut self, missing: u64) {
+        let mark = missing.clamp(1, MAX_LOW_WATER);
+        // It fails only if the socket is closed. hyper's next read then returns an error.
+        let set = || self.entry().with_socket(|socket| net::set_receive_low_water(socket, mark as usize));
+        if self.low_water != mark && set().is_ok() {
+            self.low_water = mark;
         }
     }
 
     /// Waits for `waiting` until its deadline. A new reason sets a new deadline. If the deadline has passed, takes the action for
     /// that reason.
-    fn wait_for(&mut self, waiting: WaitReason, busy: bool) -> StepResult {
+    fn wait_for(&mut self, waiting: WaitReason) -> StepResult {
         let now = Instant::now();
         if self.waiting != waiting {
             self.waiting = waiting;
@@ -330,19 +352,20 @@ impl HyperConnection {
             };
         }
         if !matches!(waiting, WaitReason::Stage(_, Stage::Body)) {
-            self.low_water.lower(&self.state);
+            self.set_low_water(1);
         }
         let mut wake_at = self.deadline;
-        if let WaitReason::Stage(_, Stage::Idle) = waiting {
+        if let WaitReason::Stage(_, Stage::FirstByte | Stage::Idle) = waiting {
             let park_at = self.since + PARKED_AFTER;
             if park_at <= now {
                 self.hyper = None; // the next poll creates it anew
+                self.state.state().output = Output::default();
             } else {
                 wake_at = wake_at.min(park_at);
             }
         }
         self.shared().registry.set_deadline(self.entry(), wake_at);
-        if busy {
+        if waiting.is_busy() {
             self.shared().registry.set_busy(self.entry());
         } else {
             let has_sent = matches!(waiting, WaitReason::Stage(1.., _));
@@ -353,9 +376,11 @@ impl HyperConnection {
 
     /// Tries the socket once more after a deadline: the runtime may not have reported it as ready.
     fn retry(&mut self) -> StepResult {
-        match &mut self.unsent {
-            Some(unsent) => unsent.try_send(&self.state.entry, self.state.server(), self.close.is_some()),
-            None => self.state.state().must_read = true,
+        let mut state = self.state.state();
+        if self.is_blocked {
+            state.output.try_send(&self.state.entry, self.state.server(), self.close.is_some());
+        } else {
+            state.must_read = true;
         }
         StepResult::Continue
     }
@@ -363,9 +388,8 @@ impl HyperConnection {
     fn timeout(&self, waiting: WaitReason) -> Duration {
         let config = &self.server().config;
         match waiting {
-            WaitReason::Stage(_, Stage::Idle) => {
-                if self.is_silent { TimeLimit::FirstByte } else { TimeLimit::Idle }.of(config)
-            }
+            WaitReason::Stage(_, Stage::FirstByte) => TimeLimit::FirstByte.of(config),
+            WaitReason::Stage(_, Stage::Idle) => TimeLimit::Idle.of(config),
             WaitReason::Stage(_, Stage::Head) => TimeLimit::Head.of(config),
             // The service has not asked for what has arrived. So the rate of the body is not the client's.
             WaitReason::Stage(_, Stage::Body) if !self.body_is_awaited => config.body_timeout,
@@ -376,9 +400,9 @@ impl HyperConnection {
             WaitReason::Stage(_, Stage::Answer) => TimeLimit::Answer.of(config),
             WaitReason::Stage(_, Stage::Sending | Stage::Done | Stage::Http2) => NO_TIMEOUT,
             WaitReason::Write(_) => {
-                let untaken = usize::try_from(self.state.state().untaken).unwrap_or(usize::MAX);
-                let collected = self.unsent.as_ref().map_or(0, |unsent| unsent.bytes.len());
-                TimeLimit::Write { unsent: collected.saturating_add(untaken) }.of(config)
+                let state = self.state.state();
+                let untaken = usize::try_from(state.untaken).unwrap_or(usize::MAX);
+                TimeLimit::Write { unsent: state.output.bytes.len().saturating_add(untaken) }.of(config)
             }
             WaitReason::Nothing => Duration::ZERO,
         }
@@ -410,12 +434,12 @@ impl HyperConnection {
             return StepResult::End;
         }
         let (registry, entry) = (Arc::clone(&self.shared().registry), Arc::clone(&self.state.entry));
-        self.lingering = Some(Box::new(ConnectionTask::lingering(registry, entry)));
+        self.successor = Some(Box::pin(ConnectionTask::lingering(registry, entry)));
         StepResult::Continue
     }
 
     fn abandon(&mut self) -> StepResult {
-        let busy = self.unsent.take().is_some() || (self.close.is_none() && self.state.state().is_busy());
+        let busy = std::mem::take(&mut self.is_blocked) || (self.close.is_none() && self.state.state().is_busy());
         if busy && self.server().is_over() {
             self.shared().registry.count_cut(self.entry());
         }
@@ -430,25 +454,20 @@ impl Future for HyperConnection {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let connection = self.get_mut();
-        if let Some(lingering) = &mut connection.lingering {
-            return Pin::new(lingering.as_mut()).poll(cx);
+        match &mut connection.successor {
+            Some(successor) => successor.as_mut().poll(cx),
+            None => connection.run(cx),
         }
-        if let Some(http2) = &mut connection.http2 {
-            return http2.as_mut().poll(cx);
-        }
-        in_turn(|| connection.run(cx))
     }
 }
 
 impl Drop for HyperConnection {
     fn drop(&mut self) {
         self.state.state().report_answer(&self.state); // an answer that was cut
-        if self.lingering.is_none() {
-            self.http2 = None;
-            if self.close.is_none() || self.unsent.is_some() {
-                let _ = self.abandon(); // a runtime that ends drops its tasks
-            }
-            self.shared().registry.remove(self.entry());
+        self.successor = None;
+        if self.close.is_none() || self.is_blocked {
+            let _ = self.abandon(); // a runtime that ends drops its tasks
         }
+        self.shared().registry.remove(self.entry());
     }
 }

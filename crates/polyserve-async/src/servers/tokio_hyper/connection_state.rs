@@ -1,19 +1,20 @@
-//! The state that a connection's future shares with hyper's callbacks: the stage of the present request, the bytes that
-//! were read, and the output.
+//! The state that a connection's future shares with hyper's callbacks: the stage of the present request, what was read, and the
+//! output.
 //!
 //! hyper reports neither when a request begins nor when an answer is complete. Both are derived: the start from the bytes
 //! read (`input`), the end from the drop of the answer's body and the flush after it.
 //!
 //! Invariant: the end of an answer is marked after hyper has written the answer's last byte to the output.
 //!
-//! Cost: an uncontended lock for each read and for each request, and one for the end of an answer.
+//! Cost: an uncontended lock for each read, each write and each request, and one for the end of an answer.
 
 use std::any::Any;
 use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::Instant;
+use std::task::{Context, Poll};
+use std::time::{Instant, SystemTime};
 
 use bytes::Bytes;
 use http::{HeaderValue, StatusCode};
@@ -25,9 +26,10 @@ use polyserve_serving::ServerState;
 use polyserve_serving::http1::decode::Refusal;
 use polyserve_serving::http1::encode::CONTINUE;
 use polyserve_serving::http1::panicked;
+use polyserve_serving::http1::turn::TurnBudget;
 
 use super::input::Input;
-use super::output::{HyperBuffers, Output, with_buffers};
+use super::output::Output;
 use crate::servers::toolkit::{ConnectionEntry, ConnectionRegistry, TokioSocket};
 
 /// The state that all connections of a run share.
@@ -45,8 +47,11 @@ pub(crate) struct HyperShared {
 pub(super) type Http2 = Box<dyn Fn(Arc<ConnectionState>, Bytes) -> BoxFuture<()> + Send + Sync>;
 
 /// The stage of a connection's present request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Stage {
+    /// The client has sent nothing yet.
+    #[default]
+    FirstByte,
     /// There is no request.
     Idle,
     /// The head has begun.
@@ -66,7 +71,7 @@ pub(super) enum Stage {
 impl Stage {
     /// Whether a request is in progress.
     pub(super) fn is_busy(self) -> bool {
-        !matches!(self, Self::Idle | Self::Done)
+        !matches!(self, Self::FirstByte | Self::Idle | Self::Done)
     }
 }
 
@@ -81,15 +86,18 @@ pub(crate) struct ConnectionState {
 }
 
 /// The part of a connection's state that changes.
+#[derive(Default)]
 pub(super) struct RequestState {
+    pub(super) output: Output,
+    pub(super) events: PollEvents,
+    /// `None` before the first turn.
+    turn: Option<TurnBudget>,
     pub(super) stage: Stage,
     /// The number of requests that hyper has passed to the service's adapter.
     pub(super) requests: u64,
     /// A further request waits for the next turn.
     pub(super) waits_for_turn: bool,
     pub(super) input: Input,
-    /// The client has sent nothing yet.
-    pub(super) is_silent: bool,
     /// The number of bytes of the present body that the service has, or of the last one.
     pub(super) body_received: u64,
     /// The next read tries the socket even if the runtime has not reported it as ready.
@@ -98,8 +106,10 @@ pub(super) struct RequestState {
     pub(super) input_ended: bool,
     /// The present stage has timed out. The adapter answers at its next poll.
     pub(super) timed_out: bool,
-    /// The close must linger: the client expects the connection to stay open, or its request was refused.
-    pub(super) must_linger: bool,
+    /// The connection is closed after the present answer.
+    pub(super) is_last: bool,
+    /// The close need not linger: the client has asked for it, and its request was not refused.
+    pub(super) is_close_expected: bool,
     /// The request was answered before its body was complete. hyper must be polled again to notice that.
     pub(super) poll_again: bool,
     /// The number of bytes of the body that must still arrive before the service is called. Zero if it is unknown, or if the
@@ -116,8 +126,19 @@ pub(super) struct RequestState {
     pub(super) client_left: bool,
     /// The present answer, if a hook sees the answers.
     pub(super) report: PendingReport,
-    /// Why the body of the present request was refused, while the service read it.
+    /// Why the body of the present request was refused, while it was read.
     pub(super) body_refusal: Option<Refusal>,
+}
+
+/// The events of one poll of hyper.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct PollEvents {
+    /// A read found the socket empty.
+    pub(super) input_drained: bool,
+    /// A read after the shutdown had begun found the socket empty. So the connection may be closed.
+    pub(super) may_close: bool,
+    /// hyper could not write all its bytes, because the output was full.
+    pub(super) output_full: bool,
 }
 
 /// What is known of the present answer, for a hook that sees the answers.
@@ -161,28 +182,8 @@ impl PendingReport {
 
 impl ConnectionState {
     pub(super) fn new(shared: Arc<HyperShared>, entry: Arc<ConnectionEntry<TokioSocket>>) -> Arc<Self> {
-        let state = RequestState {
-            stage: Stage::Idle,
-            requests: 0,
-            waits_for_turn: false,
-            input: Input::NONE,
-            is_silent: true,
-            body_received: 0,
-            must_read: false,
-            input_ended: false,
-            timed_out: false,
-            must_linger: true,
-            poll_again: false,
-            missing_bytes: 0,
-            untaken: 0,
-            body_is_open: false,
-            partly_sent: false,
-            client_left: false,
-            report: PendingReport::default(),
-            body_refusal: None,
-        };
         let peer = entry.peer();
-        Arc::new(Self { shared, entry, peer, unmarked_ends: AtomicU32::new(0), state: Mutex::new(state) })
+        Arc::new(Self { shared, entry, peer, unmarked_ends: AtomicU32::new(0), state: Mutex::default() })
     }
 
     pub(super) fn state(&self) -> MutexGuard<'_, RequestState> {
@@ -193,10 +194,12 @@ impl ConnectionState {
         &self.shared.registry.server
     }
 
-    /// Whether the present request's answer is the last one: the connection was evicted, or a shutdown has begun and no byte
-    /// after the request was read.
+    /// Whether the present request's answer is the last one: its request requires that, the connection was evicted, or a shutdown
+    /// has begun and no byte after the request was read.
     pub(super) fn is_last(&self) -> bool {
-        self.entry.is_evicted() || (self.server().shutdown.is_begun() && self.state().input.nothing_follows(false))
+        let state = self.state();
+        let drains = || self.server().shutdown.is_begun() && state.input.nothing_follows(false);
+        state.is_last || self.entry.is_evicted() || drains()
     }
 
     /// Whether the connection is to be closed once it is idle and its socket is empty.
@@ -229,14 +232,6 @@ impl ConnectionState {
         }
     }
 
-    /// Notes that hyper gets the head of an answer with this status. Not needed for an answer in one piece, unless a hook sees
-    /// it.
-    pub(super) fn begin_sending(&self, status: StatusCode) {
-        let mut state = self.state();
-        state.stage = Stage::Sending;
-        state.report.status = Some(status).filter(|status| !status.is_informational());
-    }
-
     /// Reports an answer that was made, if a hook sees the answers.
     pub(super) fn report_answer(&self, status: StatusCode, bytes: usize, begun: Option<Instant>) {
         if let Some(hook) = &self.server().env.on_answer {
@@ -259,26 +254,27 @@ impl ConnectionState {
     /// Over HTTP/2 an answer may be complete on another thread before its frame is written. An end in an empty output
     /// would be lost, so it is marked at the next flush.
     pub(super) fn mark_ends(&self) {
-        if !self.has_unmarked_end() || with_buffers(|buffers| buffers.output.is_empty()) {
+        if !self.has_unmarked_end() {
             return;
         }
-        let unmarked_ends = self.unmarked_ends.swap(0, Ordering::AcqRel);
         let mut state = self.state();
+        if state.output.is_empty() {
+            return;
+        }
+        let ends = self.unmarked_ends.swap(0, Ordering::AcqRel);
         state.partly_sent = false;
-        if state.client_left && unmarked_ends == 1 {
-            with_buffers(|buffers| buffers.output.discard_incomplete());
+        if state.client_left && ends == 1 {
+            state.output.discard_incomplete();
             state.report.take();
         } else {
-            with_buffers(|buffers| buffers.output.mark_ends(unmarked_ends));
+            state.output.mark_ends(ends);
             state.report_answer(self);
         }
         if state.stage != Stage::Http2 {
             state.stage = Stage::Done;
         }
     }
-}
 
-impl ConnectionState {
     /// Counts an answer of which the end is the end of the connection. So no byte, and no flush, comes after it.
     pub(super) fn count_last_end(&self) {
         self.mark_ends();
@@ -289,25 +285,58 @@ impl ConnectionState {
             state.report_answer(self);
         }
     }
+
+    /// Sends the output. Waits while the kernel takes no more. Returns false if the client is gone.
+    pub(super) fn poll_send(&self, cx: &mut Context<'_>, last: bool) -> Poll<bool> {
+        self.state().output.poll_send(&self.entry, self.server(), cx, last)
+    }
 }
 
 impl RequestState {
     /// Begins a request that hyper has passed on.
     pub(super) fn begin_request(&mut self, is_bodiless: bool) {
         self.requests += 1;
-        self.waits_for_turn = false;
+        self.is_last = false;
         self.report.begin();
         self.timed_out = false;
         self.missing_bytes = 0;
         self.body_received = 0;
+        (self.body_is_open, self.body_refusal) = (!is_bodiless, None);
         self.stage = if is_bodiless { Stage::Answer } else { Stage::Body };
+    }
+
+    /// Begins a turn of the connection.
+    pub(super) fn begin_turn(&mut self) {
+        (self.turn, self.events) = (Some(TurnBudget::new(SystemTime::now)), PollEvents::default());
+    }
+
+    /// Counts a request in this turn. Returns false if the turn is over. The request then waits for the next one.
+    pub(super) fn take_place_in_turn(&mut self) -> bool {
+        self.waits_for_turn = self.turn.as_mut().is_some_and(|turn| {
+            let is_over = turn.is_over();
+            if !is_over {
+                turn.count_request();
+            }
+            is_over
+        });
+        !self.waits_for_turn
+    }
+
+    /// Notes that hyper gets the head of an answer with this status. Not needed for an answer in one piece, unless a hook sees
+    /// it.
+    pub(super) fn begin_sending(&mut self, status: StatusCode, is_large: bool) {
+        self.stage = Stage::Sending;
+        self.report.status = Some(status).filter(|status| !status.is_informational());
+        if is_large && let Some(turn) = &mut self.turn {
+            turn.note_large();
+        }
     }
 
     /// Notes that `input` was read.
     pub(super) fn received(&mut self, input: &[u8], server: &ServerState) {
         self.input.read(input);
-        (self.is_silent, self.must_read) = (false, false);
-        if self.stage == Stage::Idle {
+        self.must_read = false;
+        if matches!(self.stage, Stage::FirstByte | Stage::Idle) {
             self.stage = Stage::Head;
         }
         self.report.received(server);
@@ -315,8 +344,14 @@ impl RequestState {
 
     /// Notes that the request is answered before its body is complete.
     pub(super) fn reply_early(&mut self) {
-        self.must_linger = true;
+        self.is_close_expected = false;
         self.poll_again = true;
+    }
+
+    /// Notes that the request is refused: the end of its body may not be known, so no other request follows.
+    pub(super) fn refuse(&mut self) {
+        self.reply_early();
+        (self.is_last, self.body_is_open) = (true, false);
     }
 
     /// Whether the bytes that were read are the start of HTTP/2's preface. `unused` has the bytes that hyper did not use.
@@ -334,7 +369,7 @@ impl RequestState {
 
     /// Whether hyper's next poll only reads.
     pub(super) fn is_reading(&self) -> bool {
-        matches!(self.stage, Stage::Idle | Stage::Head | Stage::Done) && !self.body_is_open
+        (self.stage == Stage::Head || !self.stage.is_busy()) && !self.body_is_open
     }
 
     /// Reports the present answer, of which bytes were made.
@@ -349,26 +384,22 @@ impl RequestState {
     pub(super) fn try_idle(&mut self) -> bool {
         let is_idle = self.input.nothing_follows(true);
         if is_idle {
-            (self.stage, self.input) = (Stage::Idle, Input::NONE);
+            (self.stage, self.input) = (Stage::Idle, Input::default());
         }
         is_idle
     }
 
     /// Begins anew with the rest of hyper's input, after an answer. Returns the stage.
     pub(super) fn restart(&mut self, rest: &[u8]) -> Stage {
-        (self.stage, self.input) = (Stage::Head, Input::NONE);
+        (self.stage, self.input) = (Stage::Head, Input::default());
         self.input.read(rest);
         self.try_idle();
         self.stage
     }
 
-    /// Sends the bytes that the kernel takes, and returns the rest. Ignores an error: sending the rest
-    /// returns an error too.
-    pub(super) fn send(&mut self, connection: &ConnectionState, last: bool) -> Option<Box<Output>> {
-        with_buffers(|HyperBuffers { output, .. }| {
-            self.partly_sent |= output.is_partial();
-            output.try_send(&connection.entry, connection.server(), last);
-            (!output.is_empty()).then(|| std::mem::take(output).keep(connection.server()))
-        })
+    /// Sends the bytes that the kernel takes. Ignores an error: sending the rest returns an error too.
+    pub(super) fn send(&mut self, connection: &ConnectionState, last: bool) {
+        self.partly_sent |= self.output.is_partial();
+        self.output.try_send(&connection.entry, connection.server(), last);
     }
 }

@@ -3,18 +3,24 @@
 //! hyper answers them with an empty response. If hyper still has the head, this project's codec decodes it, and its answer
 //! replaces that of hyper. Otherwise the answer has hyper's status.
 
+use std::time::SystemTime;
+
 use http::{StatusCode, Version};
 use polyserve_core::Reply;
+use polyserve_serving::http1::date::Date;
 use polyserve_serving::http1::decode::{self, Decoded, Refusal};
 use polyserve_serving::http1::encode::{self, AnswerHead};
 use polyserve_serving::memory::out_of_memory_reply;
 
 use super::connection_state::{ConnectionState, RequestState, Stage};
-use super::output::with_buffers;
 
 /// The refusal of a body that is longer than the limit.
 pub(super) const TOO_LARGE: Refusal =
     Refusal { status: StatusCode::PAYLOAD_TOO_LARGE, detail: "The body is larger than this server takes." };
+
+/// The refusal of a body that is not complete in time.
+pub(super) const LATE_BODY: Refusal =
+    Refusal { status: StatusCode::REQUEST_TIMEOUT, detail: "The body did not come in time." };
 
 /// The refusal of a body that hyper cannot read.
 pub(super) const INVALID_BODY: Refusal =
@@ -36,7 +42,7 @@ const INVALID_HEAD: &str = "The request's head, or what it says of its body, is 
 
 /// Replaces the last answer, which is hyper's. `unused` has the bytes that hyper did not use.
 pub(super) fn replace(state: &mut RequestState, connection: &ConnectionState, unused: &[u8]) {
-    let code = with_buffers(|buffers| buffers.output.discard_incomplete());
+    let code = state.output.discard_incomplete();
     let status = code.and_then(|code| StatusCode::from_u16(code).ok());
     // What hyper has written may be a `100 Continue`.
     let status = status.filter(|status| !status.is_informational()).unwrap_or(StatusCode::BAD_REQUEST);
@@ -44,7 +50,7 @@ pub(super) fn replace(state: &mut RequestState, connection: &ConnectionState, un
     let has_head = state.input.rest() == unused.len() as u64; // hyper drops a head that it has parsed
     let unused = without_blank(unused);
     let mut fields = decode::Fields::new();
-    let is_small_head = !state.input.is_blank && state.input.rest() <= limits.max_head as u64;
+    let is_small_head = state.input.has_text && state.input.rest() <= limits.max_head as u64;
     let refusal = match decode::head(unused, limits, &mut fields) {
         Decoded::Refused(refusal) if has_head => refusal,
         // The head is not too large, so it is the length of the body.
@@ -63,7 +69,7 @@ pub(super) fn late_head(state: &mut RequestState, connection: &ConnectionState, 
 /// Replaces an answer that has begun, because the request's body was refused after that. No byte of the answer was sent.
 pub(super) fn replace_begun(state: &mut RequestState, connection: &ConnectionState) {
     if let Some(refusal) = state.body_refusal.take() {
-        with_buffers(|buffers| buffers.output.discard_incomplete());
+        state.output.discard_incomplete();
         refuse(state, connection, refusal, false);
     }
 }
@@ -73,14 +79,12 @@ fn refuse(state: &mut RequestState, connection: &ConnectionState, refusal: Refus
     let reply = reply_to(refusal);
     let begun = state.report.take().begun;
     let server_header = connection.server().config.server_header.as_deref();
-    let length = with_buffers(|buffers| {
-        let (output, date) = buffers.dated();
-        let head = AnswerHead { version: Version::HTTP_11, close: true, head_only, date, server_header };
-        let start = output.bytes.len();
-        encode::answer(&mut output.bytes, &reply, reply.body_bytes(&[]), &head);
-        output.mark_ends(1);
-        output.bytes.len() - start
-    });
+    let date = Date::new(SystemTime::now());
+    let head = AnswerHead { version: Version::HTTP_11, close: true, head_only, date: date.line(), server_header };
+    let start = state.output.bytes.len();
+    encode::answer(&mut state.output.bytes, &reply, reply.body_bytes(&[]), &head);
+    state.output.mark_ends(1);
+    let length = state.output.bytes.len() - start;
     connection.report_answer(refusal.status, length, begun);
     state.stage = Stage::Done;
 }

@@ -36,9 +36,8 @@ use tokio::runtime::Handle;
 
 use self::streams::{CountedBody, OpenStream, Streams};
 use super::answer_body::{finish, reserve};
-use super::connection_state::{ConnectionState, Http2, Stage};
+use super::connection_state::{ConnectionState, Http2, PollEvents, Stage};
 use super::io::HyperIo;
-use super::output::{Output, in_turn, with_buffers};
 use crate::servers::toolkit::{AsyncSocket as _, TokioSocket};
 use crate::tower::{AsTower, ReplyBody, caught, response};
 
@@ -69,13 +68,15 @@ pub(super) fn serve(runtime: &Handle, config: &ServerConfig) -> Http2 {
         .max_header_list_size(u32::try_from(config.max_head).unwrap_or(u32::MAX))
         .max_send_buf_size(OUTPUT_BOUND);
     Box::new(move |connection, read_before| {
-        connection.state().stage = Stage::Http2;
+        let mut state = connection.state();
+        (state.stage, state.events) = (Stage::Http2, PollEvents::default());
+        drop(state);
         let streams = Streams::new(Arc::clone(&connection));
         let service = StreamService { streams: Arc::clone(&streams) };
         let hyper = builder.serve_connection(HyperIo::new(Arc::clone(&connection), read_before), service);
-        let (unsent, state, waker) = (None, Http2State::Open, None);
+        let (is_blocked, state, waker) = (false, Http2State::Open, None);
         let (waiting, deadline) = (None, Instant::now() + NO_TIMEOUT);
-        Box::pin(Http2Connection { connection, streams, hyper, unsent, state, waker, waiting, deadline })
+        Box::pin(Http2Connection { connection, streams, hyper, is_blocked, state, waker, waiting, deadline })
     })
 }
 
@@ -84,7 +85,8 @@ struct Http2Connection<H> {
     connection: Arc<ConnectionState>,
     streams: Arc<Streams>,
     hyper: H,
-    unsent: Option<Box<Output>>,
+    /// The output waits for the client.
+    is_blocked: bool,
     state: Http2State,
     waker: Option<Waker>,
     /// `None` while requests are open. A request has its own timers until its answer is complete. Then the client must take
@@ -138,10 +140,10 @@ impl<H: HyperHttp2> Http2Connection<H> {
                 (0..self.streams.open.load(Ordering::SeqCst)).for_each(|_| server.count_cut());
                 return Poll::Ready(());
             }
-            if let Some(unsent) = &mut self.unsent {
-                match unsent.poll_send(&connection.entry, connection.server(), cx, self.state == Http2State::Over) {
+            if self.is_blocked {
+                match connection.poll_send(cx, self.state == Http2State::Over) {
                     Poll::Ready(true) => {
-                        self.unsent = None;
+                        self.is_blocked = false;
                         // The next output has a wait of its own.
                         self.waiting = self.waiting.filter(|waiting| *waiting != Http2Wait::Written);
                     }
@@ -159,10 +161,11 @@ impl<H: HyperHttp2> Http2Connection<H> {
                 self.state = Http2State::Over;
             }
             let mut state = connection.state();
-            let events = with_buffers(|buffers| std::mem::take(&mut buffers.events));
-            self.unsent = state.send(&connection, self.state == Http2State::Over);
+            let events = std::mem::take(&mut state.events);
+            state.send(&connection, self.state == Http2State::Over);
+            self.is_blocked = !state.output.is_empty();
             drop(state);
-            if self.unsent.is_some() || events.output_full || self.state == Http2State::Over {
+            if self.is_blocked || events.output_full || self.state == Http2State::Over {
                 continue;
             }
             let waiting = match (self.streams.open.load(Ordering::SeqCst), self.state) {
@@ -218,7 +221,7 @@ impl<H: HyperHttp2> Http2Connection<H> {
             Http2Wait::Idle => config.idle_timeout,
             Http2Wait::Left => config.linger_timeout,
             Http2Wait::Written => {
-                let unsent = self.unsent.as_ref().map_or(0, |unsent| unsent.bytes.len());
+                let unsent = self.connection.state().output.bytes.len();
                 TimeLimit::Write { unsent }.of(config)
             }
         }
@@ -229,7 +232,7 @@ impl<H: HyperHttp2> Future for Http2Connection<H> {
     type Output = ();
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        in_turn(|| self.get_mut().run(cx))
+        self.get_mut().run(cx)
     }
 }
 

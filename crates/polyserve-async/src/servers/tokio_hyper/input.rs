@@ -20,27 +20,23 @@ use polyserve_core::Headers;
 use polyserve_serving::http1::decode::RequestLine;
 
 /// The input since hyper was last known to have no rest.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Input {
     /// The number of bytes that hyper has read.
     read: u64,
     /// The number of bytes of the requests that hyper has passed on.
     used: u64,
-    /// `used` is exact. Otherwise it is the number if clients write heads as most do.
-    is_exact: bool,
+    /// `used` is the number if clients write heads as most do. Otherwise it is exact.
+    is_estimated: bool,
     /// The length of the first head, if the first read had it all, and hyper has not passed it on.
     first_head: Option<u64>,
     /// The last three bytes.
     tail: [u8; 3],
-    /// Only empty lines were read.
-    pub(super) is_blank: bool,
+    /// More than empty lines were read.
+    pub(super) has_text: bool,
 }
 
 impl Input {
-    /// No input.
-    pub(super) const NONE: Self =
-        Self { read: 0, used: 0, is_exact: true, first_head: None, tail: [0; 3], is_blank: true };
-
     /// Adds bytes that hyper reads.
     pub(super) fn read(&mut self, bytes: &[u8]) {
         if self.read == 0 {
@@ -51,7 +47,7 @@ impl Input {
             let [_, second, third] = self.tail;
             self.tail = [second, third, *byte];
         }
-        self.is_blank = self.is_blank && bytes.iter().all(|byte| matches!(byte, b'\r' | b'\n'));
+        self.has_text = self.has_text || bytes.iter().any(|byte| !matches!(byte, b'\r' | b'\n'));
     }
 
     /// Adds a request that hyper has passed on, with a body of `body` bytes.
@@ -60,7 +56,7 @@ impl Input {
             self.used = head.saturating_add(body);
             return;
         }
-        self.is_exact = false;
+        self.is_estimated = true;
         const LINE: usize = "  HTTP/1.1\r\n\r\n".len();
         let fields = headers.iter().map(|(name, value)| name.len() + ": \r\n".len() + value.len());
         let head = LINE + line.method.len() + line.target.len() + fields.sum::<usize>();
@@ -71,8 +67,8 @@ impl Input {
     /// is certain, and false means unknown. Otherwise it is an expectation.
     pub(super) fn nothing_follows(&self, waits: bool) -> bool {
         let ends_with_empty_line = matches!(self.tail, [_, b'\n', b'\n'] | [b'\n', b'\r', b'\n']);
-        let all_is_used = self.read == self.used && (self.is_exact || !waits);
-        self.is_blank || all_is_used || (waits && ends_with_empty_line)
+        let all_is_used = self.read == self.used && !(self.is_estimated && waits);
+        !self.has_text || all_is_used || (waits && ends_with_empty_line)
     }
 
     /// The number of bytes that belong to no request, if clients write heads as most do.

@@ -8,25 +8,22 @@
 //!     HyperIo (io.rs) <-- hyper: parses, frames, encodes --> Adapter (adapter.rs)
 //!        |  reads, collects output                              |  validates, calls the service
 //!        v                                                      v
-//!     ConnectionState (connection_state.rs): stage, Input      the thread's buffers (output.rs): Output, turn
+//!     ConnectionState (connection_state.rs): stage, input, output, turn
 //! ```
 //!
 //! The way of a connection is in two files. `accept_loop` below spawns a `HyperConnection` for each connection. That task
 //! polls hyper until the connection closes (`connection.rs`). The 503 past `max_connections` and the lingering close are
 //! shared with the other servers of this crate, and are in `servers/connection_task.rs`.
 //!
+//! hyper parses heads, frames bodies and encodes answers. This project validates the heads that hyper accepted, by the codec's
+//! rules (`adapter`), and answers what hyper refuses (`error_response`). Limits, deadlines and the drain are those of the other
+//! servers of this crate.
+//!
 //! Capabilities that the other servers do not have:
 //!
 //! * It serves a `tower::Service` instead of a [`Service`]: `TokioHyper::serve_tower`, feature `tower`.
 //! * It serves HTTP/2 without encryption, to clients that begin with its preface: `TokioHyper::with_http2`, feature
 //!   `http2`.
-//!
-//! | work | done by |
-//! |---|---|
-//! | parse heads, frame bodies, encode answers, HTTP/2 | hyper |
-//! | accept, limits, deadlines, drain, reading, sending, lingering | this project, as for the other servers of this crate |
-//! | validate a head that hyper accepted, by the codec's rules | this project: `adapter` |
-//! | answer what hyper refuses | hyper refuses, this project replaces the answer: `error_response` |
 //!
 //! hyper takes chunked bodies that RFC 9112 forbids, and may find another end than another peer. So the connection closes after a
 //! request with a chunked body, and no byte after it is read as a second request. A `Content-Length` together with
@@ -58,19 +55,6 @@
 //! longer than the limit and arrives in small pieces, the status may be 400 or 431 instead of 414, 431 or 501.
 //! `tests/hyper_differences.rs` compares the rest with `tokio_tcp`.
 //!
-//! # Layout
-//!
-//! This file and `connection` show the way of a connection. The rest are helpers:
-//!
-//! * `adapter`: the service, as hyper calls it; `tower`: calls a `tower::Service`, which reads a `request_body`.
-//! * `io`: the socket as hyper reads and writes it. It collects hyper's output, which `connection` sends.
-//! * `connection_state`: what `connection` shares with hyper's callbacks: the stage of the present request and what was read.
-//! * `input`: whether hyper has read a part of a further request.
-//! * `output`: the thread's buffers; answers to be sent, and the ends of the answers.
-//! * `answer_body`: an answer as hyper takes it; `error_response`: answers to what hyper refuses.
-//! * `poll_waker`: keeps hyper from waking its own task.
-//! * `http2`: a connection over HTTP/2.
-//!
 //! Source: hyper 1.
 //!
 //! *Wins when* the service is a `tower::Service`, or HTTP/2 is needed. *Loses when* a request is cheap: it answers
@@ -101,16 +85,16 @@ use hyper::server::conn::http1;
 use polyserve_core::IntoListenOn;
 use polyserve_core::{ConfigError, ListenOn, Running, Server, ServerConfig, Service, Shape, Supports};
 use polyserve_serving::http1::OUTPUT_BOUND;
-use polyserve_serving::{Bound, bind};
 use tokio::runtime::Handle;
 
+#[cfg(feature = "tower")]
 pub use self::request_body::RequestBody;
 
 use self::adapter::{Adapter, TowerCall};
 use self::connection::HyperConnection;
 use self::connection_state::{ConnectionState, HyperShared};
 use super::connection_task::ConnectionTask;
-use super::toolkit::{AsyncConnection, AsyncListener, ConnectionRegistry, TokioSocket, given_or_owned, listen_on};
+use super::toolkit::{AsyncConnection, AsyncListener, ConnectionRegistry, TokioSocket, start_on};
 #[cfg(feature = "tower")]
 use crate::tower::TowerTarget;
 
@@ -227,7 +211,8 @@ impl TokioHyper {
         if self.http2 {
             return Err(ConfigError::new("http2", "on", "off for serve_tower").into());
         }
-        self.serve_with(on.into_listen_on()?, Arc::new(UnusedService), move |connection| {
+        let unused = |_: polyserve_core::Request<'_>| polyserve_core::Reply::empty(http::StatusCode::NOT_FOUND);
+        self.serve_with(on.into_listen_on()?, Arc::new(unused), move |connection| {
             Some(tower::call(&service, connection))
         })
     }
@@ -249,32 +234,10 @@ impl TokioHyper {
         service: Arc<dyn Service>,
         tower: impl Fn(&ConnectionState) -> Option<TowerCall> + Send + Sync + 'static,
     ) -> std_io::Result<Running> {
-        let Bound { listener, local_addr, server } = bind(on, &self.config, service)?;
-        let registry = ConnectionRegistry::multiplexed(Arc::new(server), 1);
-        let (owned, handle) = given_or_owned(self.runtime.as_ref(), "tokio-hyper", &self.config)?;
-        let shared = HyperShared { http2: self.http2(&handle), ..shared(&registry, &self.config) };
-        let listener = listen_on(&handle, &registry, listener)?;
-        drop(handle.spawn(accept_loop(listener, Arc::new(shared), tower, handle.clone())));
-        let (grace, shutdown) = (self.config.drain_grace, registry.server.shutdown.clone());
-        let counters = registry.counters();
-        Running::start("tokio-hyper-main", local_addr, grace, shutdown, counters, move || {
-            let drain = registry.supervise();
-            if let Some(owned) = owned {
-                owned.shut_down();
-            }
-            drain
+        start_on(self.runtime.as_ref(), "tokio-hyper", on, &self.config, service, |listener, registry, handle| {
+            let shared = HyperShared { http2: self.http2(&handle), ..shared(&registry, &self.config) };
+            accept_loop(listener, Arc::new(shared), tower, handle)
         })
-    }
-}
-
-/// The service in the `ServerState` of a server that serves a `tower::Service`. It is never called.
-#[cfg(feature = "tower")]
-struct UnusedService;
-
-#[cfg(feature = "tower")]
-impl Service for UnusedService {
-    fn call(&self, _: polyserve_core::Request<'_>, _: &mut Vec<u8>) -> polyserve_core::Answer<polyserve_core::Reply> {
-        polyserve_core::Reply::empty(http::StatusCode::NOT_FOUND).into()
     }
 }
 

@@ -1,25 +1,18 @@
-//! The output of a connection, and the buffers that a thread lends to it.
+//! Answers that are to be sent, and the position at which each of them ends.
 //!
 //! Invariant: an answer counts as answered once the kernel has its last byte. Cost: a copy of each answer into the buffer.
 
-use std::cell::RefCell;
 use std::task::{Context, Poll};
-use std::time::SystemTime;
 
-use polyserve_serving::http1::date::Date;
-use polyserve_serving::http1::turn::TurnBudget;
 use polyserve_serving::memory::Reservation;
 use polyserve_serving::{ServerState, TurnSocket as _, WriteKind, net};
 
 use crate::servers::toolkit::{ConnectionEntry, TokioSocket};
 
-/// The number of bytes of one read.
-const INPUT_LENGTH: usize = 32 * 1024;
+/// A buffer with a larger capacity is freed after use.
+const KEPT_CAPACITY: usize = 16 * 1024;
 
-/// An output buffer with a larger capacity is freed after use.
-const KEPT_CAPACITY: usize = 256 * 1024;
-
-/// Answers that have not been sent, and the position at which each of them ends.
+/// The output of a connection.
 #[derive(Debug, Default)]
 pub(super) struct Output {
     pub(super) bytes: Vec<u8>,
@@ -45,17 +38,6 @@ impl Output {
         code
     }
 
-    /// Counts the output towards the server's memory, because it waits for the client.
-    pub(super) fn keep(mut self, server: &ServerState) -> Box<Self> {
-        self.reservation.set(&server.env.memory, self.bytes.capacity());
-        Box::new(self)
-    }
-
-    fn clear(&mut self) {
-        self.bytes.clear();
-        self.ends.clear();
-    }
-
     pub(super) fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }
@@ -65,13 +47,17 @@ impl Output {
         self.bytes.len() > self.ends.last().copied().unwrap_or(0)
     }
 
-    /// Sends the bytes that the kernel takes, and counts the answers that are complete with them. Ignores an error: sending
-    /// the rest returns an error too.
+    /// Sends the bytes that the kernel takes, and counts the answers that are complete with them. The rest waits for the client,
+    /// and counts towards the server's memory. Ignores an error: sending the rest returns an error too.
     pub(super) fn try_send(&mut self, entry: &ConnectionEntry<TokioSocket>, server: &ServerState, last: bool) {
-        if !self.is_empty()
-            && let Ok(count) = entry.with_socket(|socket| net::send(socket, &self.bytes, last))
-        {
+        if self.is_empty() {
+            return;
+        }
+        if let Ok(count) = entry.with_socket(|socket| net::send(socket, &self.bytes, last)) {
             server.count_answered(self.advance(count));
+        }
+        if !self.is_empty() {
+            self.reservation.set(&server.env.memory, self.bytes.capacity());
         }
     }
 
@@ -98,7 +84,9 @@ impl Output {
     fn advance(&mut self, count: usize) -> u64 {
         let complete = self.ends.partition_point(|end| *end <= count);
         if count >= self.bytes.len() {
-            self.clear();
+            self.bytes.clear();
+            self.ends.clear();
+            self.reservation = Reservation::default();
             if self.bytes.capacity() > KEPT_CAPACITY {
                 self.bytes = Vec::new();
             }
@@ -111,96 +99,6 @@ impl Output {
         }
         complete as u64
     }
-}
-
-/// The buffers of a thread, and what happens in a turn of the connection that has them.
-#[derive(Debug)]
-pub(super) struct HyperBuffers {
-    pub(super) input: Box<[u8]>,
-    pub(super) output: Output,
-    pub(super) turn: TurnBudget,
-    pub(super) events: PollEvents,
-    /// A connection has the buffers.
-    in_use: bool,
-    date: Date,
-}
-
-/// The events of one poll of hyper.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct PollEvents {
-    /// A read found the socket empty.
-    pub(super) input_drained: bool,
-    /// A read after the shutdown had begun found the socket empty. So the connection may be closed.
-    pub(super) may_close: bool,
-    /// hyper could not write all its bytes, because the output was full.
-    pub(super) output_full: bool,
-    /// A request waits for the next turn.
-    pub(super) turn_is_over: bool,
-}
-
-impl HyperBuffers {
-    fn new() -> Self {
-        Self {
-            input: vec![0; INPUT_LENGTH].into_boxed_slice(),
-            output: Output::default(),
-            turn: TurnBudget::new(SystemTime::now),
-            events: PollEvents::default(),
-            in_use: false,
-            date: Date::new(SystemTime::now()),
-        }
-    }
-
-    /// Counts a request in this turn. Returns false if the turn is over.
-    pub(super) fn take_place_in_turn(&mut self) -> bool {
-        let is_over = self.turn.is_over();
-        if !is_over {
-            self.turn.count_request();
-        }
-        self.events.turn_is_over |= is_over;
-        !is_over
-    }
-
-    /// The output, and the line of the present date.
-    pub(super) fn dated(&mut self) -> (&mut Output, &str) {
-        self.date.refresh(SystemTime::now());
-        (&mut self.output, self.date.line())
-    }
-}
-
-thread_local! {
-    static BUFFERS: RefCell<Option<Box<HyperBuffers>>> = const { RefCell::new(None) };
-}
-
-/// Calls `act`, which must not call the service, with the buffers of the connection that is served.
-pub(super) fn with_buffers<T>(act: impl FnOnce(&mut HyperBuffers) -> T) -> T {
-    BUFFERS.with_borrow_mut(|buffers| act(buffers.get_or_insert_with(|| Box::new(HyperBuffers::new()))))
-}
-
-/// Lends the thread's buffers to a connection during `serve`, which is its turn. A connection that is served inside that call, on
-/// the same thread, gets other buffers.
-pub(super) fn in_turn<T>(serve: impl FnOnce() -> T) -> T {
-    /// Returns the buffers to the thread, without the output that a closed connection left in them.
-    struct Return(Option<Box<HyperBuffers>>);
-
-    impl Drop for Return {
-        fn drop(&mut self) {
-            BUFFERS.with_borrow_mut(|buffers| match (self.0.take(), buffers) {
-                (Some(outer), buffers) => *buffers = Some(outer),
-                (None, Some(buffers)) => {
-                    buffers.output.clear();
-                    buffers.in_use = false;
-                }
-                (None, None) => {}
-            });
-        }
-    }
-
-    let _return = Return(BUFFERS.with_borrow_mut(|buffers| buffers.take_if(|buffers| buffers.in_use)));
-    with_buffers(|buffers| {
-        (buffers.in_use, buffers.events) = (true, PollEvents::default());
-        buffers.turn = TurnBudget::new(SystemTime::now);
-    });
-    serve()
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
-//! The body of a request, as a `tower::Service` reads it: it comes in pieces.
+//! The body of a request, as it is read: it comes in pieces. A `tower::Service` reads it itself.
 //!
 //! Invariant: if a body is malformed or too large, the server answers instead of the service, unless a part of the service's
-//! answer was sent.
+//! answer was sent. If the client has left, no answer is sent.
 
 use std::fmt;
 use std::pin::Pin;
@@ -19,10 +19,9 @@ use crate::types::BoxError;
 
 /// A request's body, as `TokioHyper::serve_tower` passes it to a `tower::Service`. It ends with an error if it is larger than
 /// `max_body`, malformed, or not complete in time.
+#[cfg_attr(not(feature = "tower"), expect(unreachable_pub, reason = "only a `tower::Service` gets it"))]
 pub struct RequestBody {
     incoming: Incoming,
-    /// The number of bytes that the limit still allows.
-    remaining: usize,
     connection: Arc<ConnectionState>,
     /// The number of the request. A service may keep a body after its answer, while the next request is served.
     request: u64,
@@ -34,33 +33,32 @@ pub struct RequestBody {
 }
 
 impl RequestBody {
-    /// The body of the connection's present request, of at most `max` bytes.
-    pub(super) fn new(connection: &Arc<ConnectionState>, incoming: Incoming, max: usize) -> Self {
-        let ended = incoming.is_end_stream();
-        let mut state = connection.state();
-        (state.body_is_open, state.body_refusal) = (!ended, None);
-        let request = state.requests;
-        drop(state);
+    /// The body of the present request of `connection`. `request`: its number.
+    pub(super) fn new(connection: &Arc<ConnectionState>, incoming: Incoming, request: u64) -> Self {
         Self {
+            ended: incoming.is_end_stream(),
             incoming,
-            remaining: max,
             connection: Arc::clone(connection),
             request,
-            ended,
             received: 0,
             reservation: Reservation::default(),
         }
     }
 
-    fn end(&mut self) {
-        if !std::mem::replace(&mut self.ended, true) {
-            self.reservation = Reservation::default();
-            self.note(|state| {
+    /// Notes the bytes that were received. `ends`: they are all.
+    fn note_received(&mut self, ends: bool) {
+        let received = self.received as u64;
+        self.note(|state| {
+            state.body_received = received;
+            if ends {
                 state.body_is_open = false;
                 if state.stage == Stage::Body {
                     state.stage = Stage::Answer;
                 }
-            });
+            }
+        });
+        if ends {
+            (self.ended, self.reservation) = (true, Reservation::default());
         }
     }
 
@@ -89,27 +87,27 @@ impl Body for RequestBody {
             Poll::Ready(Some(Ok(frame))) => {
                 let length = frame.data_ref().map_or(0, Bytes::len);
                 body.received += length;
-                body.note(|state| state.body_received = body.received as u64);
-                if !body.reservation.try_set(&body.connection.server().env.memory, body.received) {
+                let is_too_large = body.received > body.connection.server().env.limits.max_body;
+                body.note_received(!is_too_large && body.incoming.is_end_stream());
+                if is_too_large {
+                    body.note(|state| state.body_refusal = Some(TOO_LARGE));
+                    return Poll::Ready(Some(Err("the body is larger than this server takes".into())));
+                }
+                if !body.ended && !body.reservation.try_set(&body.connection.server().env.memory, body.received) {
                     body.note(|state| state.body_refusal = Some(OUT_OF_MEMORY));
                     return Poll::Ready(Some(Err("the memory of the server is used up".into())));
                 }
-                if let Some(remaining) = body.remaining.checked_sub(length) {
-                    body.remaining = remaining;
-                    if body.incoming.is_end_stream() {
-                        body.end();
-                    }
-                    return Poll::Ready(Some(Ok(frame)));
-                }
-                body.note(|state| state.body_refusal = Some(TOO_LARGE));
-                Some(Err("the body is larger than this server takes".into()))
+                Some(Ok(frame))
             }
             Poll::Ready(Some(Err(error))) => {
-                body.note(|state| state.body_refusal = (!state.input_ended).then_some(INVALID_BODY));
+                tracing::debug!(%error, "a body is malformed or incomplete");
+                body.note(|state| {
+                    (state.body_refusal, state.client_left) = (Some(INVALID_BODY), state.input_ended);
+                });
                 Some(Err(error.into()))
             }
             Poll::Ready(None) => {
-                body.end();
+                body.note_received(true);
                 None
             }
         })
@@ -128,13 +126,13 @@ impl Drop for RequestBody {
     fn drop(&mut self) {
         if !self.ended {
             self.note(RequestState::reply_early);
+            self.note_received(true);
         }
-        self.end();
     }
 }
 
 impl fmt::Debug for RequestBody {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RequestBody").field("remaining", &self.remaining).finish_non_exhaustive()
+        f.debug_struct("RequestBody").field("received", &self.received).finish_non_exhaustive()
     }
 }

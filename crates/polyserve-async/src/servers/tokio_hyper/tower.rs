@@ -12,7 +12,6 @@ use super::answer_body::BoxBody;
 use super::connection_state::ConnectionState;
 use super::request_body::RequestBody;
 use crate::tower::{DrainBegun, TowerTarget};
-use crate::types::response::service_failed;
 
 /// Returns the function that calls `target` with the requests of a connection.
 pub(super) fn call<S, Kind>(target: &S, connection: &ConnectionState) -> TowerCall
@@ -30,16 +29,14 @@ where
         if server.shutdown.is_begun() {
             extensions.insert(DrainBegun);
         }
-        let (mut service, server) = (service.clone(), Arc::clone(&server));
+        let mut service = service.clone();
         Box::pin(async move {
             let answered = async {
                 poll_fn(|cx| service.poll_ready(cx)).await?;
                 service.call(request).await
             };
-            match answered.await {
-                Ok(response) => Ok(response.map(|body| Box::pin(body.map_err(Into::into)) as BoxBody)),
-                Err(error) => Err(service_failed(&server.env.failures, &*error.into())),
-            }
+            let response = answered.await.map_err(Into::into)?;
+            Ok(response.map(|body| Box::pin(body.map_err(Into::into)) as BoxBody))
         })
     })
 }

@@ -3,10 +3,11 @@
 use std::io;
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::{Mutex, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::task::Waker;
 
 use polyserve_core::sync::lock;
+use polyserve_core::{Drain, Running};
 use polyserve_serving::{ConnectionHandle, ConnectionTable, TableEntry, net};
 
 use super::async_socket::AsyncSocket;
@@ -16,6 +17,22 @@ pub(crate) type ConnectionRegistry<S> = ConnectionTable<AsyncConnection<S>>;
 
 /// A connection in the [`ConnectionRegistry`].
 pub(crate) type ConnectionEntry<S> = TableEntry<AsyncConnection<S>>;
+
+/// Starts the main thread of a run, called `name`. It supervises the connections until they are drained, and then calls `end`,
+/// which ends the threads of the run.
+pub(crate) fn start_main<S: AsyncSocket>(
+    name: &str,
+    local_addr: SocketAddr,
+    registry: Arc<ConnectionRegistry<S>>,
+    end: impl FnOnce(&Drain) + Send + 'static,
+) -> io::Result<Running> {
+    let (grace, shutdown) = (registry.server.config.drain_grace, registry.server.shutdown.clone());
+    Running::start(name, local_addr, grace, shutdown, registry.counters(), move || {
+        let drain = registry.supervise();
+        end(&drain);
+        drain
+    })
+}
 
 /// A socket, and the task that serves it.
 #[derive(Debug)]

@@ -16,7 +16,7 @@ mod thread_group;
 #[cfg(feature = "tokio")]
 mod tokio_runtime;
 
-pub(crate) use async_connection::{AsyncConnection, ConnectionEntry, ConnectionRegistry};
+pub(crate) use async_connection::{AsyncConnection, ConnectionEntry, ConnectionRegistry, start_main};
 pub(crate) use async_listener::AsyncListener;
 #[cfg(feature = "tokio")]
 pub(crate) use async_socket::TokioSocket;
@@ -25,4 +25,4 @@ pub(crate) use async_socket::{AsyncSocket, Direction, Transfer};
 pub(crate) use async_socket::{SmolSocket, block_on};
 pub(crate) use thread_group::ThreadGroup;
 #[cfg(feature = "tokio")]
-pub(crate) use tokio_runtime::{OwnedRuntime, given_or_owned, listen_on};
+pub(crate) use tokio_runtime::{OwnedRuntime, listen_on, start_on};

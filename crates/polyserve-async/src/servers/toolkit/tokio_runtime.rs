@@ -4,11 +4,11 @@ use std::io;
 use std::net::TcpListener;
 use std::sync::Arc;
 
-use polyserve_core::ServerConfig;
-use polyserve_serving::SHUTDOWN_SLACK;
+use polyserve_core::{ListenOn, Running, ServerConfig, Service};
+use polyserve_serving::{Bound, SHUTDOWN_SLACK, bind};
 use tokio::runtime::{Builder, Handle, Runtime};
 
-use super::async_connection::ConnectionRegistry;
+use super::async_connection::{ConnectionRegistry, start_main};
 use super::async_listener::AsyncListener;
 use super::async_socket::TokioSocket;
 
@@ -50,19 +50,30 @@ impl Drop for OwnedRuntime {
     }
 }
 
-/// The runtime of one run: `given`, or a new multi-thread runtime with threads called `name`.
-pub(crate) fn given_or_owned(
+/// Starts a run called `name` on the runtime `given`, or on a multi-thread runtime of its own. `accept_loop` becomes a task of the
+/// runtime.
+pub(crate) fn start_on<F: Future<Output = ()> + Send + 'static>(
     given: Option<&Handle>,
     name: &str,
+    on: ListenOn,
     config: &ServerConfig,
-) -> io::Result<(Option<OwnedRuntime>, Handle)> {
-    if let Some(given) = given {
-        return Ok((None, given.clone()));
-    }
-    let mut builder = Builder::new_multi_thread();
-    builder.worker_threads(config.workers_or(1)).thread_name(name).enable_all();
-    let (owned, handle) = OwnedRuntime::build(&mut builder)?;
-    Ok((Some(owned), handle))
+    service: Arc<dyn Service>,
+    accept_loop: impl FnOnce(AsyncListener<TokioSocket>, Arc<ConnectionRegistry<TokioSocket>>, Handle) -> F,
+) -> io::Result<Running> {
+    let Bound { listener, local_addr, server } = bind(on, config, service)?;
+    let registry = ConnectionRegistry::multiplexed(Arc::new(server), 1);
+    let (owned, handle) = match given {
+        Some(given) => (None, given.clone()),
+        None => {
+            let mut builder = Builder::new_multi_thread();
+            builder.worker_threads(config.workers_or(1)).thread_name(name).enable_all();
+            let (owned, handle) = OwnedRuntime::build(&mut builder)?;
+            (Some(owned), handle)
+        }
+    };
+    let listener = listen_on(&handle, &registry, listener)?;
+    drop(handle.spawn(accept_loop(listener, Arc::clone(&registry), handle.clone())));
+    start_main(&format!("{name}-main"), local_addr, registry, |_| owned.map_or((), OwnedRuntime::shut_down))
 }
 
 /// Registers a non-blocking listener with `runtime`.
