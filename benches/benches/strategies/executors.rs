@@ -24,7 +24,7 @@ use std::thread;
 use std::time::Instant;
 
 use crossbeam_channel::{Receiver, Sender, TrySendError};
-use polyserve::async_::{FuturesTasks, SmolTasks, TasksConfig, TokioBlocking, TokioTasks};
+use polyserve::async_::{FuturesTasks, SmolTasks, TokioBlocking, TokioTasks};
 use polyserve::threadpool::{CrossbeamPool, MpscPool, PoolConfig, Queue, StealingPool};
 use polyserve::{Executor, Job};
 use serde_json::json;
@@ -56,10 +56,10 @@ const CONTESTANTS: &[BenchContestant] = &[
     ("crossbeam_pool/unbounded", || executor_batch(CrossbeamPool::new(unbounded()).unwrap())),
     ("stealing_pool", || executor_batch(StealingPool::new(bounded()).unwrap())),
     ("stealing_pool/unbounded", || executor_batch(StealingPool::new(unbounded()).unwrap())),
-    ("tokio_tasks", || executor_batch(TokioTasks::new(tasks()).unwrap())),
-    ("tokio_blocking", || executor_batch(TokioBlocking::new(tasks()).unwrap())),
-    ("smol_tasks", || executor_batch(SmolTasks::new(tasks()).unwrap())),
-    ("futures_tasks", || executor_batch(FuturesTasks::new(tasks()).unwrap())),
+    ("tokio_tasks", || executor_batch(TokioTasks::new(bounded()).unwrap())),
+    ("tokio_blocking", || executor_batch(TokioBlocking::new(bounded()).unwrap())),
+    ("smol_tasks", || executor_batch(SmolTasks::new(bounded()).unwrap())),
+    ("futures_tasks", || executor_batch(FuturesTasks::new(bounded()).unwrap())),
     ("tokio/spawn", || tokio(false)),
     ("tokio/spawn_blocking", || tokio(true)),
     ("rayon", rayon),
@@ -74,10 +74,6 @@ fn bounded() -> PoolConfig {
 
 fn unbounded() -> PoolConfig {
     PoolConfig::new(WORKERS).queue(Queue::Unbounded)
-}
-
-fn tasks() -> TasksConfig {
-    TasksConfig::new(WORKERS)
 }
 
 fn executor_batch(executor: impl Executor) -> TaskBatch {

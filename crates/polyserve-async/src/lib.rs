@@ -31,6 +31,7 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![forbid(unsafe_code)]
 
+#[cfg(any(feature = "tokio", feature = "smol", feature = "futures"))]
 mod executors;
 mod servers;
 #[cfg(feature = "tower")]

@@ -4,7 +4,7 @@
 use std::sync::mpsc;
 use std::time::Duration;
 
-use polyserve_async::{TasksConfig, TokioHyper, TokioPerCore, TokioTasks, TokioTcp};
+use polyserve_async::{PoolConfig, TokioHyper, TokioPerCore, TokioTasks, TokioTcp};
 use polyserve_conformance::client::Client;
 use polyserve_core::{Answer, Executor, Job, Reply, Request, Server, ServerConfig, ServerExt, Service};
 use tokio::net::TcpListener;
@@ -57,7 +57,7 @@ fn a_service_may_use_the_runtime_of_its_server() {
 
 #[test]
 fn a_job_may_spawn_a_future_on_its_runtime() {
-    let tasks = TokioTasks::new(TasksConfig::new(1)).unwrap();
+    let tasks = TokioTasks::new(PoolConfig::new(1)).unwrap();
     let (sender, done) = mpsc::channel();
     tasks
         .execute(Job::new(move || {

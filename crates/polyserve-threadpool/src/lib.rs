@@ -8,6 +8,17 @@
 //! * [`CrossbeamPool`]: threads that share a channel of the `crossbeam-channel` crate.
 //! * [`StealingPool`]: threads with a queue each, which take jobs from each other.
 //!
+//! ```
+//! use polyserve_core::{Executor, Job};
+//! use polyserve_threadpool::{CrossbeamPool, PoolConfig};
+//!
+//! let pool = CrossbeamPool::new(PoolConfig::new(2))?;
+//! pool.execute(Job::new(|| println!("on a worker")))?;
+//! assert_eq!(pool.close(None), 0); // runs the queued jobs, and joins the threads
+//! assert_eq!(pool.stats().executed, 1);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
 //! # What every pool promises
 //!
 //! All that [`polyserve_serving::executor`] promises, and:

@@ -24,7 +24,7 @@
 use std::io;
 use std::sync::Arc;
 
-use polyserve_async::{FuturesTasks, TasksConfig};
+use polyserve_async::{FuturesTasks, PoolConfig};
 use polyserve_core::{ConfigError, ListenOn, Running, Server, ServerConfig, Service, Shape};
 use polyserve_threadpool::PoolClassic;
 
@@ -55,10 +55,8 @@ impl FuturesPool {
     pub fn new(config: ServerConfig) -> Result<Self, ConfigError> {
         let workers = config.workers.unwrap_or(PUBLISHED_THREADS);
         let config = config.workers(workers);
-        let pool = PoolClassic::with_factory(config, |config| {
-            let tasks = TasksConfig::from(config).name("futures");
-            FuturesTasks::new(tasks)
-        })?;
+        let pool =
+            PoolClassic::with_factory(config, |config| FuturesTasks::new(PoolConfig::from(config).name("futures")))?;
         Ok(Self(pool))
     }
 }

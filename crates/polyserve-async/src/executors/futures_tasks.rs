@@ -11,7 +11,7 @@
 //! Invariant: no task is sent after these tasks, because the executor drops its handle when it sends them. A task in a
 //! channel without receivers would keep the pool for ever.
 //!
-//! Cost of a job, in addition to `queue`'s: three allocations (the future, its waker, and a share of the channel's block), a
+//! Cost of a job, in addition to that of `slots`: three allocations (the future, its waker, and a share of the channel's block), a
 //! lock to send and a lock to receive.
 //!
 //! Source: `futures-executor`'s `ThreadPool`.
@@ -28,24 +28,12 @@ use futures_executor::ThreadPool;
 use polyserve_core::sync::{read, write};
 use polyserve_serving::executor::{Pool, PoolConfig, PoolShared, ThreadRegistry};
 
-use super::queue::JobQueue;
 use super::tasks::{Runtime, Task, Tasks};
 
 /// An executor on the futures crate's thread pool. The [crate](crate#what-every-executor-promises) lists its guarantees.
-///
-/// ```
-/// use polyserve_async::{FuturesTasks, TasksConfig};
-/// use polyserve_core::{Executor, Job};
-///
-/// let tasks = FuturesTasks::new(TasksConfig::new(2))?;
-/// tasks.execute(Job::new(|| println!("on a worker")))?;
-/// assert_eq!(tasks.close(None), 0); // runs the queued jobs, and joins the threads
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
 pub type FuturesTasks = Pool<Tasks<FuturesRuntime>>;
 
 /// The thread pool of the futures crate.
-#[allow(missing_debug_implementations)] // only the executor's type names it
 pub struct FuturesRuntime {
     /// `None` once it is stopped.
     pool: RwLock<Option<ThreadPool>>,
@@ -56,7 +44,7 @@ pub struct FuturesRuntime {
 impl Runtime for FuturesRuntime {
     const NAME: &'static str = "FuturesTasks";
 
-    fn new(shared: &Arc<PoolShared>, _: &Arc<JobQueue>) -> io::Result<Self> {
+    fn new(shared: &Arc<PoolShared>) -> io::Result<Self> {
         let PoolConfig { workers, name, .. } = &shared.config;
         let (threads, adopting) = (Arc::clone(&shared.threads), Arc::clone(&shared.threads));
         let mut builder = ThreadPool::builder();

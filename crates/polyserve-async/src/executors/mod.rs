@@ -10,24 +10,21 @@
 //! A strategy's file has its runtime: it spawns tasks and ends the threads. What all executors share is in
 //! [`polyserve_serving::executor`]: admission, counts, threads and closing. Shared parts of this crate:
 //!
-//! * [`TasksConfig`]: the settings. `queue`: the slots in which jobs wait. `tasks`: running the job of a slot, and stopping
-//!   the runtime.
+//! * `slots`: the slots in which jobs wait. `tasks`: running the job of a slot, and stopping the runtime.
 //! * `counted_runtime` and `watch`: a tokio runtime, and a thread that wakes it for a job that it has overlooked.
 //!
 //! The crate's documentation lists what all of them promise.
+
+#![allow(missing_debug_implementations)] // only an executor's type names its parts
 
 #[cfg(feature = "tokio")]
 mod counted_runtime;
 #[cfg(feature = "futures")]
 mod futures_tasks;
-#[cfg(any(feature = "tokio", feature = "smol", feature = "futures"))]
-mod queue;
+mod slots;
 #[cfg(feature = "smol")]
 mod smol_tasks;
-#[cfg(any(feature = "tokio", feature = "smol", feature = "futures"))]
 mod tasks;
-#[cfg(any(feature = "tokio", feature = "smol", feature = "futures"))]
-mod tasks_config;
 #[cfg(feature = "tokio")]
 mod tokio_blocking;
 #[cfg(feature = "tokio")]
@@ -37,10 +34,9 @@ mod watch;
 
 #[cfg(feature = "futures")]
 pub use futures_tasks::FuturesTasks;
+pub use polyserve_serving::executor::{OnFull, PoolConfig, PoolStats, Queue};
 #[cfg(feature = "smol")]
 pub use smol_tasks::SmolTasks;
-#[cfg(any(feature = "tokio", feature = "smol", feature = "futures"))]
-pub use tasks_config::TasksConfig;
 #[cfg(feature = "tokio")]
 pub use tokio_blocking::TokioBlocking;
 #[cfg(feature = "tokio")]

@@ -7,7 +7,7 @@
 //! empties it too. The tasks in it have no job by then. A task that stayed in the queue would keep the async-executor
 //! alive, and the async-executor would keep the task.
 //!
-//! Cost of a job, in addition to `queue`'s: a task, which is an allocation and an entry in the async-executor's list of all
+//! Cost of a job, in addition to that of `slots`: a task, which is an allocation and an entry in the async-executor's list of all
 //! tasks behind one lock, and a search for a sleeping thread.
 //!
 //! Source: async-executor, as the smol crate runs it.
@@ -26,24 +26,12 @@ use polyserve_core::sync::lock;
 use polyserve_core::{Completer, promise};
 use polyserve_serving::executor::{Pool, PoolConfig, PoolShared};
 
-use super::queue::JobQueue;
 use super::tasks::{Runtime, Task, Tasks};
 
 /// An executor on smol's async-executor. The [crate](crate#what-every-executor-promises) lists its guarantees.
-///
-/// ```
-/// use polyserve_async::{SmolTasks, TasksConfig};
-/// use polyserve_core::{Executor, Job};
-///
-/// let tasks = SmolTasks::new(TasksConfig::new(2))?;
-/// tasks.execute(Job::new(|| println!("on a worker")))?;
-/// assert_eq!(tasks.close(None), 0); // runs the queued jobs, and joins the threads
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
 pub type SmolTasks = Pool<Tasks<SmolRuntime>>;
 
 /// An async-executor, and what ends its threads.
-#[allow(missing_debug_implementations)] // only the executor's type names it
 pub struct SmolRuntime {
     executor: Executor<'static>,
     /// One for each thread. The thread ends when its completer is dropped.
@@ -54,7 +42,7 @@ pub struct SmolRuntime {
 impl Runtime for SmolRuntime {
     const NAME: &'static str = "SmolTasks";
 
-    fn new(_: &Arc<PoolShared>, _: &Arc<JobQueue>) -> io::Result<Self> {
+    fn new(_: &Arc<PoolShared>) -> io::Result<Self> {
         Ok(Self { executor: Executor::new(), ends: Mutex::default(), stopped: AtomicBool::new(false) })
     }
 

@@ -14,16 +14,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use polyserve_core::{ConfigError, RejectedReason};
 use polyserve_serving::executor::{Backend, OfferError, PoolConfig, PoolInner, PoolShared, QueuedJob};
 
-use super::queue::JobQueue;
-use super::tasks_config::TasksConfig;
+use super::slots::Slots;
 
 /// A runtime: it runs tasks on threads.
 pub(super) trait Runtime: Send + Sync + Sized + 'static {
     /// The name of the executor's type.
     const NAME: &'static str;
 
-    /// Creates the runtime of an executor. Its jobs wait in `queue`.
-    fn new(shared: &Arc<PoolShared>, queue: &Arc<JobQueue>) -> io::Result<Self>;
+    /// Creates the runtime of an executor.
+    fn new(shared: &Arc<PoolShared>) -> io::Result<Self>;
 
     /// Runs `task` on one of the threads. Returns false if it cannot. A stopped runtime may drop the task.
     fn spawn(&self, task: Task<Self>) -> bool;
@@ -46,9 +45,8 @@ pub(super) trait Runtime: Send + Sync + Sized + 'static {
 }
 
 /// The slots in which jobs wait, and the runtime.
-#[allow(missing_debug_implementations)] // only an executor's type names it
 pub struct Tasks<R> {
-    queue: Arc<JobQueue>,
+    slots: Slots,
     pub(super) runtime: R,
     stopped: AtomicBool,
 }
@@ -70,7 +68,7 @@ impl<R: Runtime> Task<R> {
     #[inline]
     pub(super) fn run(self) {
         let PoolInner { shared, backend } = &*self.pool;
-        let Some(queued) = backend.queue.take(self.slot) else { return };
+        let Some(queued) = backend.slots.take(self.slot) else { return };
         shared.run_shared(queued);
         backend.settle(shared);
     }
@@ -82,7 +80,7 @@ impl<R: Runtime> Tasks<R> {
     /// close.
     #[inline]
     fn settle(&self, shared: &PoolShared) {
-        if self.queue.is_closed() {
+        if shared.is_closed() {
             self.settle_closed(shared);
         }
     }
@@ -90,8 +88,8 @@ impl<R: Runtime> Tasks<R> {
     #[cold]
     fn settle_closed(&self, shared: &PoolShared) {
         let closing = shared.threads.closing() as u64;
-        let progress = self.queue.progress();
-        if progress.waiting == 0 && progress.running <= closing {
+        let counts = shared.counts();
+        if counts.waiting == 0 && counts.running <= closing {
             self.stop(true);
         }
         shared.threads.notify();
@@ -107,7 +105,8 @@ impl<R: Runtime> Tasks<R> {
 impl<R: Runtime> Backend for Tasks<R> {
     const NAME: &'static str = R::NAME;
 
-    type Config = TasksConfig;
+    /// CPU work does not wait. The runtimes have the same default.
+    const WORKERS_PER_CORE: usize = 1;
 
     type Own = ();
 
@@ -119,19 +118,18 @@ impl<R: Runtime> Backend for Tasks<R> {
         let Some(capacity) = shared.config.queue.bound() else {
             return Err(ConfigError::new("queue", "Unbounded", "bounded on a runtime").into());
         };
-        let queue = Arc::new(JobQueue::new(capacity, shared));
-        let runtime = R::new(shared, &queue)?;
-        Ok((Self { queue, runtime, stopped: AtomicBool::new(false) }, vec![(); R::threads(&shared.config)]))
+        let (runtime, stopped) = (R::new(shared)?, AtomicBool::new(false));
+        Ok((Self { slots: Slots::new(capacity), runtime, stopped }, vec![(); R::threads(&shared.config)]))
     }
 
     #[inline]
     fn offer(pool: &Arc<PoolInner<Self>>, queued: QueuedJob) -> Result<(), OfferError> {
-        let PoolInner { shared, backend: Self { queue, runtime, .. } } = &**pool;
-        let admitted = match queue.enter() {
+        let PoolInner { shared, backend: Self { slots, runtime, .. } } = &**pool;
+        let admitted = match shared.admit() {
             Ok(admitted) => admitted,
             Err(reason) => return Err(OfferError { queued, reason }),
         };
-        let slot = queue.put(admitted, queued);
+        let slot = slots.put(admitted, queued);
         let reason = if shared.is_cut() {
             RejectedReason::Closed
         } else if runtime.spawn(Task { pool: Arc::clone(pool), slot }) {
@@ -140,7 +138,7 @@ impl<R: Runtime> Backend for Tasks<R> {
             RejectedReason::Full
         };
         // The job is handed back, unless another thread has taken it meanwhile.
-        let Some(queued) = queue.take(slot) else { return Ok(()) };
+        let Some(queued) = slots.take(slot) else { return Ok(()) };
         shared.withdraw();
         pool.backend.settle(shared);
         Err(OfferError { queued, reason })
@@ -151,18 +149,13 @@ impl<R: Runtime> Backend for Tasks<R> {
     }
 
     fn close(&self, shared: &PoolShared) {
-        self.queue.close();
         self.settle(shared);
     }
 
     fn discard(&self, shared: &PoolShared) {
-        self.queue.take_all().for_each(|queued| shared.discard(queued));
+        self.slots.take_all().for_each(|queued| shared.discard(queued));
         self.stop(false);
         shared.threads.notify();
-    }
-
-    fn waiting(&self, _: &PoolShared) -> u64 {
-        self.queue.waiting()
     }
 
     fn has_started_all(&self) -> bool {

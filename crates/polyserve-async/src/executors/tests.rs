@@ -2,7 +2,7 @@ use std::sync::Arc;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use polyserve_core::{Executor, Job};
+use polyserve_core::{Executor, Job, ServerConfig, cores};
 use polyserve_serving::executor::Pool;
 
 use super::tasks::{Runtime, Tasks};
@@ -13,7 +13,7 @@ use super::*;
 #[test]
 fn nothing_waits_in_a_runtime_that_has_ended() {
     for cuts in [false, true] {
-        let config = TasksConfig::new(2).queue(1024);
+        let config = PoolConfig::new(2).queue(1024);
         ends_empty("tokio_tasks", &TokioTasks::new(config.clone()).unwrap(), cuts);
         ends_empty("tokio_blocking", &TokioBlocking::new(config.clone()).unwrap(), cuts);
         ends_empty("smol_tasks", &SmolTasks::new(config.clone()).unwrap(), cuts);
@@ -54,7 +54,7 @@ fn held_up<R: Runtime>(name: &str, tasks: &Pool<Tasks<R>>) -> Vec<mpsc::Sender<(
 /// counted jobs only.
 #[test]
 fn a_job_that_waits_behind_other_tasks_is_watched() {
-    let tasks = TokioTasks::new(TasksConfig::new(2).queue(4)).unwrap();
+    let tasks = TokioTasks::new(PoolConfig::new(2).queue(4)).unwrap();
     let (started, starts) = mpsc::channel();
     let (open, opened) = mpsc::channel::<()>();
     let opened = Arc::new(std::sync::Mutex::new(opened));
@@ -79,7 +79,7 @@ fn a_job_that_waits_behind_other_tasks_is_watched() {
 /// tokio may leave a submitted job in its queue while other jobs run. So a pool of more than one worker has a watch thread.
 #[test]
 fn a_job_that_waits_for_tokio_is_watched() {
-    let config = TasksConfig::new(2).queue(4);
+    let config = PoolConfig::new(2).queue(4);
     let tasks = TokioTasks::new(config).unwrap();
     let bars = held_up("tokio_tasks", &tasks);
     tasks.execute(Job::new(|| {})).unwrap();
@@ -87,7 +87,15 @@ fn a_job_that_waits_for_tokio_is_watched() {
     drop(bars);
     assert_eq!(tasks.close(None), 0);
     assert!(
-        TokioTasks::new(TasksConfig::new(1)).unwrap().inner().backend.runtime.watch.is_none(),
+        TokioTasks::new(PoolConfig::new(1)).unwrap().inner().backend.runtime.watch.is_none(),
         "one worker overlooks no job"
     );
+}
+
+/// The runtimes have one worker for each core by default.
+#[test]
+fn a_servers_tasks_have_its_workers_and_its_queue() {
+    let config = |server| SmolTasks::for_server(&server).unwrap().inner().shared.config.clone();
+    assert_eq!(config(ServerConfig::default().workers(3).queue(7)), PoolConfig::new(3).queue(7));
+    assert_eq!(config(ServerConfig::default()), PoolConfig::new(cores()));
 }

@@ -6,7 +6,7 @@
 //!
 //! Invariant: the slots bound the pool's queue, which has no bound of its own.
 //!
-//! Cost of a job, in addition to `queue`'s: an allocation, the pool's lock twice, and a wake-up or a thread's start. The
+//! Cost of a job, in addition to that of `slots`: an allocation, the pool's lock twice, and a wake-up or a thread's start. The
 //! bench `executors` compares it with tokio's `spawn_blocking` alone, without a bound.
 //!
 //! Source: tokio's `spawn_blocking`.
@@ -23,32 +23,20 @@ use polyserve_serving::executor::{Pool, PoolShared};
 use tokio::runtime::Builder;
 
 use super::counted_runtime::CountedRuntime;
-use super::queue::JobQueue;
 use super::tasks::{Runtime, Task, Tasks};
 
 /// An executor on tokio's blocking pool. The [crate](crate#what-every-executor-promises) lists its guarantees.
-///
-/// ```
-/// use polyserve_async::{TasksConfig, TokioBlocking};
-/// use polyserve_core::{Executor, Job};
-///
-/// let tasks = TokioBlocking::new(TasksConfig::new(2))?;
-/// tasks.execute(Job::new(|| println!("on a worker")))?;
-/// assert_eq!(tasks.close(None), 0); // runs the queued jobs, and joins the threads
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
 ///
 /// Threads are started when jobs come.
 pub type TokioBlocking = Pool<Tasks<BlockingRuntime>>;
 
 /// A tokio runtime for its blocking pool.
-#[allow(missing_debug_implementations)] // only the executor's type names it
 pub struct BlockingRuntime(CountedRuntime);
 
 impl Runtime for BlockingRuntime {
     const NAME: &'static str = "TokioBlocking";
 
-    fn new(shared: &Arc<PoolShared>, _: &Arc<JobQueue>) -> io::Result<Self> {
+    fn new(shared: &Arc<PoolShared>) -> io::Result<Self> {
         let mut builder = Builder::new_current_thread();
         builder.max_blocking_threads(shared.config.workers);
         CountedRuntime::start(builder, shared).map(Self)

@@ -17,7 +17,7 @@
 //!
 //! In the last two cases the watch spawns an empty task from outside. That wakes a thread, which also finds the job.
 //!
-//! Cost of a job, in addition to `queue`'s and `watch`'s: a task, which is an allocation and an entry in the runtime's list
+//! Cost of a job, in addition to those of `slots` and `watch`: a task, which is an allocation and an entry in the runtime's list
 //! of all tasks. A job that a job submits costs two tasks. The bench `executors` compares it with tokio's `spawn` alone.
 //!
 //! Source: tokio's multi-thread scheduler; "Making the Tokio scheduler 10x faster", 2019.
@@ -33,17 +33,16 @@ use polyserve_serving::executor::{Pool, PoolShared};
 use tokio::runtime::Builder;
 
 use super::counted_runtime::CountedRuntime;
-use super::queue::JobQueue;
 use super::tasks::{Runtime, Task, Tasks};
 use super::watch::WatchThread;
 
 /// An executor on a tokio runtime. The [crate](crate#what-every-executor-promises) lists its guarantees.
 ///
 /// ```
-/// use polyserve_async::{TasksConfig, TokioTasks};
+/// use polyserve_async::{PoolConfig, TokioTasks};
 /// use polyserve_core::{Executor, Job};
 ///
-/// let tasks = TokioTasks::new(TasksConfig::new(2))?;
+/// let tasks = TokioTasks::new(PoolConfig::new(2))?;
 /// tasks.execute(Job::new(|| println!("on a worker")))?;
 /// assert_eq!(tasks.close(None), 0); // runs the queued jobs, and joins the threads
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -56,10 +55,9 @@ use super::watch::WatchThread;
 pub type TokioTasks = Pool<Tasks<TokioRuntime>>;
 
 /// A tokio runtime, and the thread that watches over its wake-ups.
-#[allow(missing_debug_implementations)] // only the executor's type names it
 pub struct TokioRuntime {
     runtime: CountedRuntime,
-    queue: Arc<JobQueue>,
+    shared: Arc<PoolShared>,
     /// `None` if there is one worker.
     pub(super) watch: Option<WatchThread>,
 }
@@ -67,16 +65,16 @@ pub struct TokioRuntime {
 impl Runtime for TokioRuntime {
     const NAME: &'static str = "TokioTasks";
 
-    fn new(shared: &Arc<PoolShared>, queue: &Arc<JobQueue>) -> io::Result<Self> {
+    fn new(shared: &Arc<PoolShared>) -> io::Result<Self> {
         let workers = shared.config.workers;
         let mut builder = Builder::new_multi_thread();
         builder.worker_threads(workers).enable_all();
         let runtime = CountedRuntime::start(builder, shared)?;
-        let (handle, watched) = (runtime.handle.clone(), Arc::clone(queue));
+        let (handle, watched) = (runtime.handle.clone(), Arc::clone(shared));
         let wake = move || drop(handle.spawn(async {}));
-        let watch = (workers > 1).then(|| WatchThread::start(workers, move || watched.progress(), wake)).transpose();
+        let watch = (workers > 1).then(|| WatchThread::start(workers, move || watched.counts(), wake)).transpose();
         let watch = watch.inspect_err(|_| runtime.stop(false))?;
-        Ok(Self { runtime, queue: Arc::clone(queue), watch })
+        Ok(Self { runtime, shared: Arc::clone(shared), watch })
     }
 
     #[inline]
@@ -87,7 +85,7 @@ impl Runtime for TokioRuntime {
             drop(self.runtime.handle.spawn(async {}));
         }
         if let Some(watch) = &self.watch {
-            watch.submitted(self.queue.waiting());
+            watch.submitted(self.shared.waiting());
         }
         true
     }

@@ -19,8 +19,9 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle, Thread};
 use std::time::Duration;
 
+use polyserve_serving::executor::JobCounts;
+
 use super::counted_runtime::join_once;
-use super::queue::JobCounts;
 
 /// The time between two checks.
 const CHECK_INTERVAL: Duration = Duration::from_millis(5);

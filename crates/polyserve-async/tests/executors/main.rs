@@ -1,53 +1,15 @@
-//! What the executors promise beyond the executor kit. The crate `polyserve` runs the kit on them.
+//! What only the executors on runtimes promise. The crate `polyserve` runs the executor kit on them, and tests what all executors
+//! promise beyond it.
 #![cfg(all(feature = "tokio", feature = "smol", feature = "futures"))]
 
 mod closing;
 mod support;
 
-use std::collections::BTreeSet;
-use std::sync::mpsc;
-use std::sync::{Arc, Barrier};
-use std::thread;
+use std::sync::{Arc, mpsc};
 
-use polyserve_async::{FuturesTasks, SmolTasks, TasksConfig, TokioBlocking, TokioTasks};
 use polyserve_core::Job;
 
 use support::{bounded, executors, soon};
-
-#[test]
-fn an_invalid_configuration_is_refused() {
-    let config = TasksConfig::new(0);
-    let errors = [
-        TokioTasks::new(config.clone()).unwrap_err(),
-        TokioBlocking::new(config.clone()).unwrap_err(),
-        SmolTasks::new(config.clone()).unwrap_err(),
-        FuturesTasks::new(config).unwrap_err(),
-    ];
-    for error in errors {
-        assert_eq!(error.kind(), std::io::ErrorKind::InvalidInput);
-        assert!(error.to_string().contains("workers"), "{error}");
-    }
-}
-
-#[test]
-fn threads_are_named() {
-    let config = bounded(3, 8).name("hand");
-    for executor in executors(&config) {
-        let (sender, names) = mpsc::channel();
-        let all_here = Arc::new(Barrier::new(3));
-        for _ in 0..3 {
-            let (sender, all_here) = (sender.clone(), Arc::clone(&all_here));
-            executor
-                .execute(Job::new(move || {
-                    all_here.wait();
-                    sender.send(thread::current().name().map(str::to_owned)).unwrap();
-                }))
-                .unwrap();
-        }
-        let names: BTreeSet<_> = (0..3).filter_map(|_| soon(&names, &executor)).collect();
-        assert!(names.iter().eq(["hand-0", "hand-1", "hand-2"]), "{names:?} in {executor:?}");
-    }
-}
 
 /// Regression test: a job that waited for a job of its own waited for ever, although another thread was idle: tokio
 /// reserves a task for the thread that spawned it.

@@ -5,18 +5,18 @@ use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
-use polyserve_async::{FuturesTasks, SmolTasks, TasksConfig, TokioBlocking, TokioTasks};
+use polyserve_async::{FuturesTasks, PoolConfig, SmolTasks, TokioBlocking, TokioTasks};
 use polyserve_core::Executor;
 
 /// The time limit for events that must happen. A wait reaches it only if the test fails.
 pub(super) const LONG: Duration = Duration::from_secs(30);
 
-pub(super) fn bounded(workers: usize, queue: usize) -> TasksConfig {
-    TasksConfig::new(workers).queue(queue)
+pub(super) fn bounded(workers: usize, queue: usize) -> PoolConfig {
+    PoolConfig::new(workers).queue(queue)
 }
 
 /// One executor of each strategy.
-pub(super) fn executors(config: &TasksConfig) -> [Arc<dyn Executor>; 4] {
+pub(super) fn executors(config: &PoolConfig) -> [Arc<dyn Executor>; 4] {
     [
         Arc::new(TokioTasks::new(config.clone()).unwrap()),
         Arc::new(TokioBlocking::new(config.clone()).unwrap()),

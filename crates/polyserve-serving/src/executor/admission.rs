@@ -13,7 +13,7 @@ use polyserve_core::RejectedReason;
 use polyserve_core::sync::atomic::{AtomicU64, Ordering};
 
 /// The admission counter of one executor.
-pub struct Admission {
+pub(super) struct Admission {
     counts: CachePadded<AdmissionCounts>,
     bound: u64,
 }
@@ -29,7 +29,7 @@ const CLOSED: u64 = 1 << 63;
 
 impl Admission {
     /// A counter that admits at most `bound` waiting jobs.
-    pub fn new(bound: Option<usize>) -> Self {
+    pub(super) fn new(bound: Option<usize>) -> Self {
         let counts = AdmissionCounts { submitted: AtomicU64::new(0), seen_taken: AtomicU64::new(0) };
         Self { counts: CachePadded::new(counts), bound: bound.map_or(u64::MAX, |bound| bound as u64) }
     }
@@ -41,7 +41,7 @@ impl Admission {
     ///
     /// Returns [`RejectedReason::Closed`] after the close, and [`RejectedReason::Full`] at the bound.
     #[inline]
-    pub fn admit(&self, count_taken: impl Fn() -> u64) -> Result<u64, RejectedReason> {
+    pub(super) fn admit(&self, count_taken: impl Fn() -> u64) -> Result<u64, RejectedReason> {
         let mut submitted = self.counts.submitted.load(Ordering::Relaxed);
         loop {
             if submitted & CLOSED != 0 {
@@ -69,30 +69,30 @@ impl Admission {
     }
 
     /// Admits no more jobs.
-    pub fn close(&self) {
+    pub(super) fn close(&self) {
         self.counts.submitted.fetch_or(CLOSED, Ordering::SeqCst);
     }
 
     /// The number of admitted jobs that have not left the queue.
-    pub fn waiting(&self, count_taken: impl Fn() -> u64) -> u64 {
+    pub(super) fn waiting(&self, count_taken: impl Fn() -> u64) -> u64 {
         let taken = count_taken(); // read first: every job taken by now is in the count that is read next
         (self.counts.submitted.load(Ordering::SeqCst) & !CLOSED).saturating_sub(taken)
     }
 
     /// Whether the queue is closed.
     #[inline]
-    pub fn is_closed(&self) -> bool {
+    pub(super) fn is_closed(&self) -> bool {
         self.counts.submitted.load(Ordering::SeqCst) & CLOSED != 0
     }
 
     /// Whether the queue is open and empty.
-    pub fn is_open_and_empty(&self, count_taken: impl Fn() -> u64) -> bool {
+    pub(super) fn is_open_and_empty(&self, count_taken: impl Fn() -> u64) -> bool {
         let taken = count_taken();
         self.counts.submitted.load(Ordering::SeqCst) == taken
     }
 
     /// Whether the queue is closed and empty.
-    pub fn is_closed_and_empty(&self, count_taken: impl Fn() -> u64) -> bool {
+    pub(super) fn is_closed_and_empty(&self, count_taken: impl Fn() -> u64) -> bool {
         let taken = count_taken();
         self.counts.submitted.load(Ordering::SeqCst) == taken | CLOSED
     }

@@ -5,7 +5,7 @@
 //! |---|---|
 //! | the executor | [`Pool`], with the settings of a [`PoolConfig`]. It counts its jobs ([`PoolStats`]) |
 //! | what all of its threads share | [`PoolInner`]: the [`Backend`], and the [`PoolShared`] that does not depend on it |
-//! | a bound, a close and a count for a queue that has none of these | [`Admission`] |
+//! | a bound, a close and a count for a queue that has none of these | [`PoolShared::admit`] |
 //! | the threads | [`ThreadRegistry`]: those of a runtime report their start and end. Others are started by the shell |
 //!
 //! # What every executor here promises
@@ -36,12 +36,11 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use polyserve_core::sync::now;
-use polyserve_core::{Executor, Job, Rejected};
+use polyserve_core::{Executor, Job, Rejected, ServerConfig};
 
-pub use admission::Admission;
 pub use pool_config::{OnFull, PoolConfig, Queue};
 pub use queued_job::{OfferError, QueuedJob};
-pub use shared::PoolShared;
+pub use shared::{JobCounts, PoolShared};
 #[cfg(feature = "queue-waits")]
 pub use stats::Histogram;
 pub use stats::PoolStats;
@@ -52,8 +51,8 @@ pub trait Backend: Send + Sync + Sized + 'static {
     /// The name of the executor's type.
     const NAME: &'static str;
 
-    /// The settings of the executor.
-    type Config: Into<PoolConfig>;
+    /// The default number of threads for each core. More than one if jobs may wait.
+    const WORKERS_PER_CORE: usize = PoolConfig::WORKERS_PER_CORE;
 
     /// What a thread owns that the shell starts.
     type Own: Send + 'static;
@@ -81,15 +80,17 @@ pub trait Backend: Send + Sync + Sized + 'static {
     /// The main function of the thread that the shell started as number `thread`. Must not panic.
     fn work(&self, shared: &PoolShared, thread: usize, own: Self::Own);
 
-    /// Closes the queue: no more jobs are accepted. Queued jobs are still taken. The threads end after the last job, even if
-    /// jobs are then in a `close` of this executor. Called by each close.
+    /// Accepts no more jobs; none are [admitted](PoolShared::admit) any more. Queued jobs are still taken. The threads end after
+    /// the last job, even if jobs are then in a `close` of this executor. Called by each close.
     fn close(&self, shared: &PoolShared);
 
     /// Drops all jobs in the closed queue, because a deadline has passed. The threads end once they run no job.
     fn discard(&self, shared: &PoolShared);
 
-    /// The number of jobs that wait.
-    fn waiting(&self, shared: &PoolShared) -> u64;
+    /// The number of jobs that wait: by default those that were [admitted](PoolShared::admit).
+    fn waiting(&self, shared: &PoolShared) -> u64 {
+        shared.waiting()
+    }
 
     /// Whether no thread of the closed executor can start any more.
     fn has_started_all(&self) -> bool {
@@ -119,8 +120,7 @@ impl<B: Backend> PoolInner<B> {
     /// # Errors
     ///
     /// Returns an error if the configuration is not valid, or the error of the backend.
-    pub fn new(config: B::Config) -> io::Result<(Arc<Self>, Vec<B::Own>)> {
-        let config = config.into();
+    pub fn new(config: PoolConfig) -> io::Result<(Arc<Self>, Vec<B::Own>)> {
         let counters = B::counters(&config);
         let shared = PoolShared::new(config, counters)?;
         let (backend, owned) = B::new(&shared)?;
@@ -132,6 +132,7 @@ impl<B: Backend> PoolInner<B> {
     pub fn close(&self, deadline: Option<Instant>) -> usize {
         let Self { shared, backend } = self;
         let close = shared.threads.begin_close();
+        shared.close_queue();
         backend.close(shared);
         shared.end_waits();
         let left = close.wait(deadline, &|| backend.has_started_all(), &|| shared.running(), &|| {
@@ -158,7 +159,7 @@ impl<B: Backend> Pool<B> {
     ///
     /// Returns an error if the configuration is not valid or a thread cannot be started. Threads that were started are
     /// ended.
-    pub fn new(config: B::Config) -> io::Result<Self> {
+    pub fn new(config: PoolConfig) -> io::Result<Self> {
         let (inner, owned) = PoolInner::<B>::new(config)?;
         let pool = Self { inner };
         let PoolShared { threads, config, .. } = &*pool.inner.shared;
@@ -168,6 +169,15 @@ impl<B: Backend> Pool<B> {
             threads.start(&config.name, move || inner.backend.work(&inner.shared, thread, own))?;
         }
         Ok(pool)
+    }
+
+    /// Starts the executor of a server, with its workers and its queue.
+    ///
+    /// # Errors
+    ///
+    /// Returns the errors of [`new`](Self::new).
+    pub fn for_server(config: &ServerConfig) -> io::Result<Self> {
+        Self::new(PoolConfig::new(config.workers_or(B::WORKERS_PER_CORE)).queue(config.queue_or_default()))
     }
 
     /// Returns the counts of the executor. Cost: reads the counters of every worker.

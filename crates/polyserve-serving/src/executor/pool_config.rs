@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use polyserve_core::{ConfigError, ServerConfig};
 
-/// The size and the overload behaviour of a pool. Every pool here takes the same settings.
+/// The size and the overload behaviour of an executor. Thread pools and the executors on runtimes take the same settings.
 ///
 /// ```
-/// use polyserve_serving::executor::{OnFull, PoolConfig, Queue};
-/// let config = PoolConfig::new(4).queue(Queue::Bounded(64)).on_full(OnFull::CallerRuns);
+/// use polyserve_serving::executor::{OnFull, PoolConfig};
+/// let config = PoolConfig::new(4).queue(64).on_full(OnFull::CallerRuns);
 /// assert!(config.validate().is_ok());
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,7 +30,8 @@ pub struct PoolConfig {
 pub enum Queue {
     /// At most this number of jobs.
     Bounded(usize),
-    /// As many as memory holds, as in published thread pools. A burst that is too fast for the workers ends the process.
+    /// As many as memory holds, as in published thread pools. A burst that is too fast for the workers ends the process. The
+    /// executors on runtimes do not support it.
     Unbounded,
 }
 
@@ -41,6 +42,13 @@ impl Queue {
             Self::Bounded(jobs) => Some(jobs),
             Self::Unbounded => None,
         }
+    }
+}
+
+impl From<usize> for Queue {
+    /// A bounded queue.
+    fn from(jobs: usize) -> Self {
+        Self::Bounded(jobs)
     }
 }
 
@@ -59,6 +67,9 @@ pub enum OnFull {
 }
 
 impl PoolConfig {
+    /// The default number of threads for each core, for jobs that may wait.
+    pub(super) const WORKERS_PER_CORE: usize = 4;
+
     /// Whether submitters may wait for space.
     #[inline]
     pub(super) fn may_wait(&self) -> bool {
@@ -72,8 +83,8 @@ impl PoolConfig {
 
     /// Sets [`queue`](field@Self::queue).
     #[must_use]
-    pub fn queue(mut self, queue: Queue) -> Self {
-        self.queue = queue;
+    pub fn queue(mut self, queue: impl Into<Queue>) -> Self {
+        self.queue = queue.into();
         self
     }
 
@@ -116,7 +127,7 @@ impl PoolConfig {
 impl From<&ServerConfig> for PoolConfig {
     /// The pool of a server: its workers and its queue. If `workers` is not set, four for each core.
     fn from(config: &ServerConfig) -> Self {
-        Self::new(config.workers_or(4)).queue(Queue::Bounded(config.queue_or_default()))
+        Self::new(config.workers_or(Self::WORKERS_PER_CORE)).queue(config.queue_or_default())
     }
 }
 

@@ -15,6 +15,7 @@ use polyserve_core::sync::lock;
 use polyserve_core::sync::now;
 use polyserve_core::{Job, Rejected, RejectedReason};
 
+use super::admission::Admission;
 use super::pool_config::{OnFull, PoolConfig};
 use super::queued_job::{OfferError, QueuedJob};
 use super::space_waiters::SpaceWaiters;
@@ -27,6 +28,7 @@ pub struct PoolShared {
     pub config: PoolConfig,
     /// The threads.
     pub threads: Arc<ThreadRegistry>,
+    admission: Admission,
     workers: Box<[CachePadded<JobCounter>]>,
     /// Jobs that submitters ran.
     callers: CachePadded<JobCounter>,
@@ -39,6 +41,17 @@ pub struct PoolShared {
     epoch: Instant,
 }
 
+/// The counts of an executor's jobs at one moment. If they are unchanged later, no job was submitted, begun or ended in between.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct JobCounts {
+    /// The number of jobs that were admitted and have not begun.
+    pub waiting: u64,
+    /// The number of jobs that run.
+    pub running: u64,
+    /// The number of jobs that have ended.
+    pub ended: u64,
+}
+
 impl PoolShared {
     /// The shared parts of an executor with this number of counters: see [`Backend::counters`](super::Backend::counters).
     ///
@@ -48,6 +61,7 @@ impl PoolShared {
     pub fn new(config: PoolConfig, counters: usize) -> io::Result<Arc<Self>> {
         config.validate()?;
         Ok(Arc::new(Self {
+            admission: Admission::new(config.queue.bound()),
             config,
             threads: ThreadRegistry::new(),
             workers: (0..counters).map(|_| CachePadded::new(JobCounter::new())).collect(),
@@ -58,6 +72,51 @@ impl PoolShared {
             cut: AtomicBool::new(false),
             epoch: now(),
         }))
+    }
+
+    /// Admits one job to a queue that has no bound, no close and no count of its own. The job must then be queued. Returns the
+    /// number of jobs that were admitted before.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`RejectedReason::Closed`] after the close, and [`RejectedReason::Full`] at the bound.
+    #[inline]
+    pub fn admit(&self) -> Result<u64, RejectedReason> {
+        self.admission.admit(|| self.taken())
+    }
+
+    /// Admits no more jobs.
+    pub fn close_queue(&self) {
+        self.admission.close();
+    }
+
+    /// Whether no more jobs are admitted.
+    #[inline]
+    pub fn is_closed(&self) -> bool {
+        self.admission.is_closed()
+    }
+
+    /// The number of admitted jobs that have not begun, and that were not dropped.
+    #[inline]
+    pub fn waiting(&self) -> u64 {
+        self.admission.waiting(|| self.taken())
+    }
+
+    /// Whether jobs are still admitted, and none waits.
+    pub fn is_open_and_empty(&self) -> bool {
+        self.admission.is_open_and_empty(|| self.taken())
+    }
+
+    /// Whether no more jobs are admitted, and none waits.
+    pub fn is_closed_and_empty(&self) -> bool {
+        self.admission.is_closed_and_empty(|| self.taken())
+    }
+
+    /// Returns the counts of the admitted jobs. Once no job waits in the closed queue, the number of running jobs is exact: it is
+    /// read last.
+    pub fn counts(&self) -> JobCounts {
+        let waiting = self.waiting();
+        JobCounts { waiting, running: self.running(), ended: self.ended() }
     }
 
     /// Prepares `job` for a queue, with a stamp if it is sampled.
@@ -179,18 +238,18 @@ impl PoolShared {
     }
 
     /// The number of jobs that have left the queue.
-    pub fn taken(&self) -> u64 {
+    fn taken(&self) -> u64 {
         self.sum(|counter| counter.taken.load(Ordering::SeqCst)) + self.discarded.load(Ordering::SeqCst)
     }
 
     /// The number of jobs that the threads of the executor have ended.
-    pub fn ended(&self) -> u64 {
+    fn ended(&self) -> u64 {
         self.sum(|counter| counter.ended.load(Ordering::SeqCst))
     }
 
     /// The number of jobs that run on the threads of the executor. It may count a job that has just ended, and misses none
     /// that began before the call.
-    pub fn running(&self) -> u64 {
+    pub(super) fn running(&self) -> u64 {
         self.sum(|counter| {
             let ended = counter.ended.load(Ordering::SeqCst);
             counter.taken.load(Ordering::SeqCst) - ended

@@ -54,7 +54,6 @@ pub(super) trait Channel: Send + Sync + Sized + 'static {
 }
 
 /// A channel and its closed flag.
-#[allow(missing_debug_implementations)] // only a pool's type names it
 pub struct ClosableChannel<C> {
     inner: C,
     closed: AtomicBool,
@@ -131,8 +130,6 @@ impl<C: Channel> ClosableChannel<C> {
 
 impl<C: Channel> Backend for ClosableChannel<C> {
     const NAME: &'static str = C::POOL;
-
-    type Config = PoolConfig;
 
     type Own = ();
 

@@ -27,21 +27,9 @@ use crate::sync::channel::{self, Receiver, Sender, TrySendError};
 /// A pool with a fixed number of threads, which receive jobs from one crossbeam channel.
 ///
 /// The module's source explains how it works. The [crate](crate#what-every-pool-promises) lists what it promises.
-///
-/// ```
-/// use polyserve_core::{Executor, Job};
-/// use polyserve_threadpool::{PoolConfig, CrossbeamPool};
-///
-/// let pool = CrossbeamPool::new(PoolConfig::new(2))?;
-/// pool.execute(Job::new(|| println!("on a worker")))?;
-/// assert_eq!(pool.close(None), 0); // runs the queued jobs, and joins the threads
-/// assert_eq!(pool.stats().executed, 1);
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
 pub type CrossbeamPool = Pool<ClosableChannel<CrossbeamChannel>>;
 
 /// A channel of crossbeam.
-#[allow(missing_debug_implementations)] // only the pool's type names it
 pub struct CrossbeamChannel {
     sender: Sender<QueuedJob>,
     receiver: Receiver<QueuedJob>,

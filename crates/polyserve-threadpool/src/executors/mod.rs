@@ -13,6 +13,8 @@
 //!
 //! The crate's documentation lists what every pool promises.
 
+#![allow(missing_debug_implementations)] // only an executor's type names its parts
+
 mod closable_channel;
 mod crossbeam_pool;
 mod mpsc_pool;

@@ -31,21 +31,9 @@ use crate::sync::mpsc::{self, Receiver, Sender, SyncSender, TrySendError};
 /// A pool with a fixed number of threads, which receive jobs from one std channel.
 ///
 /// The module's source explains how it works. The [crate](crate#what-every-pool-promises) lists what it promises.
-///
-/// ```
-/// use polyserve_core::{Executor, Job};
-/// use polyserve_threadpool::{PoolConfig, MpscPool};
-///
-/// let pool = MpscPool::new(PoolConfig::new(2))?;
-/// pool.execute(Job::new(|| println!("on a worker")))?;
-/// assert_eq!(pool.close(None), 0); // runs the queued jobs, and joins the threads
-/// assert_eq!(pool.stats().executed, 1);
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
 pub type MpscPool = Pool<ClosableChannel<MpscChannel>>;
 
 /// The standard library's channel.
-#[allow(missing_debug_implementations)] // only the pool's type names it
 pub struct MpscChannel {
     sending: SendHalf,
     /// The number of items sent, including wake-ups. std's channel does not report its length.

@@ -51,7 +51,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use polyserve_core::sync::{thread, thread_local};
-use polyserve_serving::executor::{Admission, Backend, OfferError, Pool, PoolConfig, PoolInner, PoolShared, QueuedJob};
+use polyserve_serving::executor::{Backend, OfferError, Pool, PoolInner, PoolShared, QueuedJob};
 
 use super::sleep::Sleep;
 use crate::sync::deque::{Injector, Steal, Stealer, Worker};
@@ -60,23 +60,10 @@ use crate::sync::deque::{Injector, Steal, Stealer, Worker};
 ///
 /// Jobs from one submitter outside the pool start in order. Jobs that one job submits do too, unless they are stolen. The
 /// module's source explains how it works. The [crate](crate#what-every-pool-promises) lists what it promises.
-///
-/// ```
-/// use polyserve_core::{Executor, Job};
-/// use polyserve_threadpool::{PoolConfig, StealingPool};
-///
-/// let pool = StealingPool::new(PoolConfig::new(2))?;
-/// pool.execute(Job::new(|| println!("on a worker")))?;
-/// assert_eq!(pool.close(None), 0); // runs the queued jobs, and joins the threads
-/// assert_eq!(pool.stats().executed, 1);
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
 pub type StealingPool = Pool<StealingQueues>;
 
 /// The queues of all workers, and that of jobs from outside.
-#[allow(missing_debug_implementations)] // only the pool's type names it
 pub struct StealingQueues {
-    admission: Admission,
     sleep: Sleep,
     injector: Injector<QueuedJob>,
     /// The stealing ends of the workers' queues.
@@ -97,16 +84,12 @@ thread_local! {
 impl Backend for StealingQueues {
     const NAME: &'static str = "StealingPool";
 
-    type Config = PoolConfig;
-
     type Own = Worker<QueuedJob>;
 
     fn new(shared: &Arc<PoolShared>) -> io::Result<(Self, Vec<Self::Own>)> {
-        let config = &shared.config;
-        let admission = Admission::new(config.queue.bound());
-        let locals: Vec<Self::Own> = (0..config.workers).map(|_| Worker::new_fifo()).collect();
+        let locals: Vec<Self::Own> = (0..shared.config.workers).map(|_| Worker::new_fifo()).collect();
         let stealers = locals.iter().map(Worker::stealer).collect();
-        Ok((Self { admission, sleep: Sleep::new(config.workers), injector: Injector::new(), stealers }, locals))
+        Ok((Self { sleep: Sleep::new(locals.len()), injector: Injector::new(), stealers }, locals))
     }
 
     fn work(&self, shared: &PoolShared, worker: usize, local: Self::Own) {
@@ -119,7 +102,7 @@ impl Backend for StealingQueues {
                 if searching {
                     (searching, yields) = (false, 0);
                     // This worker's job is not counted as taken yet, so more than one must be waiting.
-                    if self.sleep.found_job() && self.waiting(shared) > 1 {
+                    if self.sleep.found_job() && shared.waiting() > 1 {
                         self.sleep.wake_one();
                     }
                 }
@@ -130,11 +113,10 @@ impl Backend for StealingQueues {
                 searching = true;
                 self.sleep.begin_search();
             }
-            if self.admission.is_closed_and_empty(|| shared.taken()) {
+            if shared.is_closed_and_empty() {
                 break;
             }
-            let slept = yields == YIELDS_BEFORE_SLEEP
-                && self.sleep.sleep(worker, || self.admission.is_open_and_empty(|| shared.taken()));
+            let slept = yields == YIELDS_BEFORE_SLEEP && self.sleep.sleep(worker, || shared.is_open_and_empty());
             if slept {
                 yields = 0;
             } else {
@@ -147,8 +129,8 @@ impl Backend for StealingQueues {
 
     #[inline]
     fn offer(pool: &Arc<PoolInner<Self>>, queued: QueuedJob) -> Result<(), OfferError> {
-        let PoolInner { shared, backend: Self { admission, sleep, injector, .. } } = &**pool;
-        if let Err(reason) = admission.admit(|| shared.taken()) {
+        let PoolInner { shared, backend: Self { sleep, injector, .. } } = &**pool;
+        if let Err(reason) = shared.admit() {
             return Err(OfferError { queued, reason });
         }
         if shared.threads.is_own() {
@@ -164,18 +146,13 @@ impl Backend for StealingQueues {
     }
 
     fn close(&self, _: &PoolShared) {
-        self.admission.close();
         self.sleep.wake_all();
-    }
-
-    fn waiting(&self, shared: &PoolShared) -> u64 {
-        self.admission.waiting(|| shared.taken())
     }
 
     /// Drops all queued jobs, including those in the queue of a stuck worker.
     fn discard(&self, shared: &PoolShared) {
         // A submitter that was admitted just before the close may not have pushed yet.
-        while self.waiting(shared) > 0 {
+        while shared.waiting() > 0 {
             let queued =
                 retry_steal(|| self.injector.steal().or_else(|| self.stealers.iter().map(Stealer::steal).collect()));
             match queued {

@@ -42,7 +42,7 @@ impl<S: ExecutorStrategy> ExecutorServer<S> {
     ///
     /// Returns an error if a limit is zero or out of range.
     pub fn mpsc(config: ServerConfig) -> Result<Self, ConfigError> {
-        Self::with_factory(config, |config| MpscPool::new(config.into()))
+        Self::with_factory(config, MpscPool::for_server)
     }
 
     /// Creates a server on threads that share a channel of the `crossbeam-channel` crate ([`CrossbeamPool`]).
@@ -56,7 +56,7 @@ impl<S: ExecutorStrategy> ExecutorServer<S> {
     /// # Ok::<(), polyserve_core::ConfigError>(())
     /// ```
     pub fn crossbeam(config: ServerConfig) -> Result<Self, ConfigError> {
-        Self::with_factory(config, |config| CrossbeamPool::new(config.into()))
+        Self::with_factory(config, CrossbeamPool::for_server)
     }
 
     /// Creates a server on threads with a queue each, which take jobs from each other ([`StealingPool`]).
@@ -70,7 +70,7 @@ impl<S: ExecutorStrategy> ExecutorServer<S> {
     /// # Ok::<(), polyserve_core::ConfigError>(())
     /// ```
     pub fn stealing(config: ServerConfig) -> Result<Self, ConfigError> {
-        Self::with_factory(config, |config| StealingPool::new(config.into()))
+        Self::with_factory(config, StealingPool::for_server)
     }
 
     /// Creates a server on executors of your own. Each run creates an executor with `factory`, and closes it at its

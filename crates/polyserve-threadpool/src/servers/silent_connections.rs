@@ -140,7 +140,7 @@ impl SilentConnections {
         evicted
     }
 
-    /// In a drain, passes the connections to `queue` whose first byte has arrived, and closes the others. Past the shutdown's
+    /// In a drain, passes the connections with a first byte to `queue`, and closes the others. Past the shutdown's
     /// deadline, closes all of them and those that wait for a thread, and counts their requests as cut.
     pub(super) fn drain(&self, pool: &PoolConnections, mut queue: impl FnMut(PoolEntry)) {
         let is_over = pool.table.server.is_over();

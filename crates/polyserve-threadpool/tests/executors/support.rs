@@ -7,11 +7,12 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use polyserve_core::sync::lock;
-use polyserve_core::{Executor, Job, Rejected, RejectedReason};
-use polyserve_threadpool::{CrossbeamPool, MpscPool, PoolConfig, PoolStats, Queue, StealingPool};
+use polyserve_core::{Executor, Job};
+use polyserve_serving::executor::{self, Backend};
+use polyserve_threadpool::{CrossbeamPool, MpscPool, PoolConfig, PoolStats, StealingPool};
 
 pub(super) fn bounded(workers: usize, queue: usize) -> PoolConfig {
-    PoolConfig::new(workers).queue(Queue::Bounded(queue))
+    PoolConfig::new(workers).queue(queue)
 }
 
 /// What the three pools offer beyond the trait.
@@ -19,19 +20,7 @@ pub(super) trait Pool: Executor {
     fn stats(&self) -> PoolStats;
 }
 
-impl Pool for MpscPool {
-    fn stats(&self) -> PoolStats {
-        Self::stats(self)
-    }
-}
-
-impl Pool for CrossbeamPool {
-    fn stats(&self) -> PoolStats {
-        Self::stats(self)
-    }
-}
-
-impl Pool for StealingPool {
+impl<B: Backend> Pool for executor::Pool<B> {
     fn stats(&self) -> PoolStats {
         Self::stats(self)
     }
@@ -100,8 +89,4 @@ pub(super) fn occupy(pool: &dyn Executor, number: usize) -> Latch {
 
 pub(super) fn empty_job() -> Job {
     Job::new(|| {})
-}
-
-pub(super) fn reason(result: Result<(), Rejected>) -> Option<RejectedReason> {
-    result.err().map(|rejected| rejected.reason)
 }

@@ -31,8 +31,8 @@ macro_rules! server {
 #[cfg(any(feature = "threadpool", feature = "tokio", feature = "smol"))]
 macro_rules! executor {
     ($name:literal, $summary:literal, $promises:expr, $feature:expr, $executor:ty) => {
-        Entry::executor($name, $summary, $promises, |c| Ok(std::sync::Arc::new(<$executor>::new(c.into())?)))
-            .with_code(BuildCode::new($feature, concat!(stringify!($executor), "::new(c.into())?")))
+        Entry::executor($name, $summary, $promises, |c| Ok(std::sync::Arc::new(<$executor>::for_server(c)?)))
+            .with_code(BuildCode::new($feature, concat!(stringify!($executor), "::for_server(c)?")))
     };
 }
 

@@ -1,22 +1,8 @@
-//! What the pools promise beyond the executor kit when they close or cannot start.
-
-use std::time::Instant;
+//! What the pools promise if they cannot start.
 
 use polyserve_threadpool::{CrossbeamPool, MpscPool, StealingPool};
 
-use super::support::{bounded, empty_job, occupy, pools, wait_until};
-
-#[test]
-fn a_deadline_leaves_no_job_in_the_counts() {
-    for pool in pools(&bounded(1, 64)) {
-        let latch = occupy(&*pool, 1);
-        (0..8).for_each(|_| pool.execute(empty_job()).unwrap());
-        assert_eq!(pool.close(Some(Instant::now())), 1, "{pool:?}");
-        assert_eq!(pool.stats().queued, 0, "{pool:?}");
-        latch.open();
-        assert_eq!((pool.close(None), pool.stats().executed), (0, 1), "{pool:?}");
-    }
-}
+use super::support::{bounded, wait_until};
 
 /// If a thread cannot be started, `new` fails and the threads that were started end.
 #[cfg(target_os = "linux")]
