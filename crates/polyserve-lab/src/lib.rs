@@ -23,6 +23,7 @@ pub mod allocator;
 mod anytime;
 pub mod benches;
 pub mod capacity;
+mod charts;
 pub mod check;
 pub mod compare;
 pub mod crowd;

@@ -6,6 +6,8 @@ use crate::{Claim, Table};
 /// The result of an experiment, in parts that reports draw.
 #[derive(Clone, Debug, Default)]
 pub struct Summary {
+    /// The answer in words, if the experiment gives one: a sentence, and lines that explain it.
+    pub answer: Vec<String>,
     /// Tables by their names.
     pub tables: Vec<(String, Table)>,
     /// Charts by their names.

@@ -5,6 +5,7 @@ use std::fmt;
 
 use anstyle::{AnsiColor, Style};
 
+use super::svg::escaped;
 use super::{MAX_NAME, WIDTH, shortened};
 
 /// The text of a table cell without a figure.
@@ -163,6 +164,27 @@ impl Table {
     }
 }
 
+impl Table {
+    /// Returns the table in HTML. Its headers are buttons, for a script that sorts. Cells are escaped.
+    pub fn html(&self) -> String {
+        let mut rows = self.rows.iter().map(|row| {
+            row.iter().enumerate().map(|(column, cell)| {
+                let class = if self.is_number(column) { " class=\"figure\"" } else { "" };
+                (class, escaped(cell))
+            })
+        });
+        let header = rows.next().into_iter().flatten();
+        let header: String =
+            header.map(|(class, cell)| format!("<th{class}><button type=\"button\">{cell}</button></th>")).collect();
+        let mut html = format!("<table>\n<thead><tr>{header}</tr></thead>\n<tbody>\n");
+        for row in rows {
+            let cells: String = row.map(|(class, cell)| format!("<td{class}>{cell}</td>")).collect();
+            html.push_str(&format!("<tr>{cells}</tr>\n"));
+        }
+        html + "</tbody>\n</table>\n"
+    }
+}
+
 /// Escapes a text for a line of Markdown: it ends no cell and no line, and has no HTML, emphasis or link.
 pub fn in_markdown(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
@@ -268,6 +290,22 @@ mod tests {
         table.row(vec!["short".into()]);
         let lines = ["| server | n |", "| --- | ---: |", r"| a\|b&lt;script> \`x\` | \[1, 2\] |", "| short |  |", ""];
         assert_eq!(table.markdown(), lines.join("\n"));
+    }
+
+    #[test]
+    fn html_has_a_button_for_each_column_and_no_markup_of_a_cell() {
+        let mut table = Table::of_numbers(&["server", "n"]);
+        table.row(vec!["<script>".into(), "1 & 2".into()]);
+        let lines = [
+            "<table>",
+            "<thead><tr><th><button type=\"button\">server</button></th><th class=\"figure\"><button type=\"button\">n</button></th></tr></thead>",
+            "<tbody>",
+            "<tr><td>&lt;script&gt;</td><td class=\"figure\">1 &amp; 2</td></tr>",
+            "</tbody>",
+            "</table>",
+            "",
+        ];
+        assert_eq!(table.html(), lines.join("\n"));
     }
 
     #[test]

@@ -80,7 +80,7 @@ pub(crate) fn run(args: &ReportArgs, json: bool) -> anyhow::Result<ExitCode> {
         let path = args.html.clone().unwrap_or_else(|| PathBuf::from("report.html"));
         let records = report::read(&args.records)?;
         output.records = records.iter().map(RecordSummary::of).collect();
-        fs::write(&path, html::page(&records)?).with_context(|| format!("{} cannot be written", path.display()))?;
+        fs::write(&path, html::page(&records)).with_context(|| format!("{} cannot be written", path.display()))?;
         for record in &output.records {
             text.push_str(&record.to_string());
         }

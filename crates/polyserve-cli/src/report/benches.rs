@@ -54,7 +54,7 @@ pub(super) fn recorded(lines: &[Value]) -> anyhow::Result<Recorded> {
         );
         tables.push((format!("servers in process: {shape}"), table));
     }
-    Ok(Recorded { summary: Summary { tables, ..Summary::default() }, report: Value::Null, incomplete: None })
+    Ok(Recorded { summary: Summary { tables, ..Summary::default() }, incomplete: None })
 }
 
 /// The dispatch of jobs by an executor, measured in turn with the others.
@@ -79,7 +79,7 @@ pub(super) fn dispatched(lines: &[Value]) -> anyhow::Result<Recorded> {
         ],
     );
     let tables = vec![("dispatch of a job".to_owned(), table)];
-    Ok(Recorded { summary: Summary { tables, ..Summary::default() }, report: Value::Null, incomplete: None })
+    Ok(Recorded { summary: Summary { tables, ..Summary::default() }, incomplete: None })
 }
 
 fn time(ns: f64) -> String {

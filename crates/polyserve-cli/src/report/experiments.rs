@@ -1,4 +1,4 @@
-//! The experiments of a report, in its order. A new experiment is one entry here, and a drawing in `assets/report`.
+//! The experiments of a report, in its order. A new experiment is one entry here.
 //!
 //! Invariant: every name is in the list once.
 
@@ -59,12 +59,11 @@ pub(crate) fn position(name: &str) -> usize {
 
 fn recommendation(lines: &[Value]) -> anyhow::Result<Recorded> {
     let Some(last) = recommend::table::last(lines)? else { return nothing(lines) };
-    let summary = Summary { tables: recommend::table::tables(&last), ..Summary::default() };
-    Ok(Recorded { summary, report: recommend::table::page(&last), incomplete: None })
+    Ok(Recorded { summary: recommend::table::summary(&last), incomplete: None })
 }
 
 fn nothing(_: &[Value]) -> anyhow::Result<Recorded> {
-    Ok(Recorded { summary: Summary::default(), report: Value::Null, incomplete: None })
+    Ok(Recorded { summary: Summary::default(), incomplete: None })
 }
 
 #[cfg(test)]

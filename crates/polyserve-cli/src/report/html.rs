@@ -1,149 +1,153 @@
-//! The HTML page: records, tables, claims and the published figures as JSON, and the scripts that draw them.
+//! The HTML page: for each record its answer, claims and charts, and its tables behind a click.
 //!
-//! Invariant: the page makes no requests, and its content security policy allows none. Texts of a record are shown as text,
-//! never as HTML or code. Cost: the vendored libraries, half a megabyte, and the records.
+//! Invariants: the page makes no requests, and its content security policy allows none. It runs one script, which sorts
+//! tables. Texts of a record are escaped, so a server may have any name. The same records make the same page, to the byte.
+//! Cost: the records' summaries.
 
-use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::path::Path;
 
-use polyserve_experiments::published;
-use polyserve_report::{Claim, Summary};
-use serde::Serialize;
-use serde_json::{Map, Value, json};
+use polyserve_report::svg::escaped;
+use polyserve_report::{Claim, ClaimVerdict, Summary, Table};
+use serde_json::Value;
 
-use super::packing::{latencies_by_name, packed, rounded};
-use super::{Record, shown_command};
+use super::{Record, plain, shown_command};
 
-/// The licences of the libraries in `assets/vendor`.
-const LICENCES: &str = include_str!("../../assets/vendor/LICENSES.txt");
-const LIBRARIES: [&str; 2] =
-    [include_str!("../../assets/vendor/d3.min.js"), include_str!("../../assets/vendor/plot.umd.min.js")];
 const STYLE: &str = include_str!("../../assets/report/report.css");
-/// The scripts that draw the page, in the order of execution.
-const SCRIPTS: [&str; 19] = [
-    include_str!("../../assets/report/dom.js"),
-    include_str!("../../assets/report/figures.js"),
-    include_str!("../../assets/report/tables.js"),
-    include_str!("../../assets/report/charts.js"),
-    include_str!("../../assets/report/compare.js"),
-    include_str!("../../assets/report/matrix.js"),
-    include_str!("../../assets/report/tasks.js"),
-    include_str!("../../assets/report/gantt.js"),
-    include_str!("../../assets/report/waits.js"),
-    include_str!("../../assets/report/ladder.js"),
-    include_str!("../../assets/report/scale.js"),
-    include_str!("../../assets/report/capacity.js"),
-    include_str!("../../assets/report/stores.js"),
-    include_str!("../../assets/report/crowd.js"),
-    include_str!("../../assets/report/recommend.js"),
-    include_str!("../../assets/report/stress.js"),
-    include_str!("../../assets/report/ranking.js"),
-    include_str!("../../assets/report/page.js"),
-    include_str!("../../assets/report/selftest.js"),
-];
+const SORT: &str = include_str!("../../assets/report/sort.js");
 
-/// The published figures, with their names in the scripts.
-const PUBLISHED: [(&str, &str); 7] = [
-    ("matrix_get", published::MATRIX_GET),
-    ("matrix_put", published::MATRIX_PUT),
-    ("stress", published::STRESS),
-    ("tasks_go", published::TASKS_GO),
-    ("tasks_rust", published::TASKS_RUST),
-    ("page", published::PAGE),
-    ("ladder", published::LADDER),
-];
-
-/// The data that the drawing of an experiment reads: the kinds of lines, and whether it also reads the experiment's
-/// result. The page contains this data and tables. For an experiment that is not listed, it contains a table of each
-/// kind of line.
-const DRAWN: [(&str, &[&str], bool); 13] = [
-    ("capacity", &[], true),
-    ("compare", &["turn"], true),
-    ("crowd", &["row"], false),
-    ("ladder", &["rung", "contestant"], true),
-    ("matrix", &["cell"], false),
-    ("page", &["cell"], false),
-    ("recommend", &["recommendation"], true),
-    ("scale", &["cell"], true),
-    ("seam", &[], true),
-    ("stores", &[], true),
-    ("stress", &["round"], false),
-    ("tasks", &["cell"], false),
-    ("trial", &[], false),
-];
-/// The kinds of lines of contestants without figures; the page lists their reasons.
+/// The kinds of lines of contestants without figures.
 const WITHOUT_FIGURES: [&str; 3] = ["not_run", "refusal", "failure"];
-/// A record, in the form that the page's scripts read.
-#[derive(Debug, Serialize)]
-struct PageRecord<'a> {
-    experiment: &'a str,
-    title: &'a str,
-    article: Option<&'a str>,
-    file: String,
-    /// The header of the first run, and one of each run that continued it.
-    environments: Vec<Value>,
-    /// What the record lacks, if it is not complete.
-    short_of: Option<String>,
-    claims: Vec<Claim>,
-    tables: Vec<Value>,
-    /// The derived values that the charts need.
-    derived: Value,
-    /// The parts that this program cannot show.
-    not_shown: Vec<String>,
-    /// The lines that are drawn, by their kinds.
-    lines: BTreeMap<&'a str, Vec<Value>>,
+
+/// Returns the page of these records. Records with an answer in words are first.
+pub(crate) fn page(records: &[Record]) -> String {
+    let mut sections: Vec<(bool, String)> = records.iter().map(section).collect();
+    sections.sort_by_key(|(has_answer, _)| !has_answer);
+    let sections: String = sections.into_iter().map(|(_, section)| section).collect();
+    // The policy allows only the script with this nonce. It is a hash of the content, so no text of a record can contain it.
+    let mut hasher = DefaultHasher::new();
+    sections.hash(&mut hasher);
+    let nonce = format!("{:016x}", hasher.finish());
+    format!(
+        "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+         <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; script-src 'nonce-{nonce}'; \
+         style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'\">\n\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
+         <title>polyserve: measurements</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n\
+         <h1>polyserve: measurements</h1>\n\
+         <p>Figures of one machine: compare ratios and shapes, and measure on your own.</p>\n\
+         {sections}<script nonce=\"{nonce}\">\n{SORT}</script>\n</body>\n</html>\n"
+    )
 }
 
-impl<'a> PageRecord<'a> {
-    fn of(record: &'a Record) -> Self {
-        let mut not_shown = Vec::new();
-        let recorded = record.recorded();
-        if let Err(error) = &recorded {
-            not_shown.push(format!("no tables, claims and charts of its own: {error:#}"));
-        }
-        let Summary { claims, tables, .. } = recorded.as_ref().map(|result| result.summary.clone()).unwrap_or_default();
-        let drawn = DRAWN.iter().find(|(name, ..)| *name == record.name);
-        let tables = if drawn.is_some() { tables } else { super::plain::with_plain_tables(tables, &record.lines) };
-        let (_, kinds, reads_result) = drawn.unwrap_or(&("", &[], false));
-        let mut derived = Value::Null;
-        if *reads_result {
-            derived = recorded.map(|result| result.report.clone()).unwrap_or_default();
-            rounded(&mut derived);
-        }
-        let mut lines: BTreeMap<&str, Vec<Value>> = BTreeMap::new();
-        for line in &record.lines {
-            let kind = line["kind"].as_str().unwrap_or_default();
-            if kinds.contains(&kind) || WITHOUT_FIGURES.contains(&kind) {
-                let mut line = line.clone();
-                rounded(&mut line);
-                lines.entry(kind).or_default().push(line);
-            }
-        }
-        if let Some(turns) = lines.get_mut("turn") {
-            *turns = latencies_by_name(turns);
-        }
-        let environment = |header: &Value| {
-            let mut header = header.clone();
-            header["command"] = Value::String(shown_command(&header));
-            header
-        };
-        let title = if record.experiment.name.is_empty() { &record.name } else { record.experiment.title };
-        Self {
-            experiment: &record.name,
-            title,
-            article: record.experiment.article,
-            file: short_path(&record.path),
-            environments: record.headers().map(environment).collect(),
-            short_of: record.incomplete_reason(),
-            claims,
-            tables: tables.iter().map(|(name, table)| json!({"name": name, "rows": table.rows()})).collect(),
-            derived,
-            not_shown,
-            lines,
+/// The section of a record, and whether it has an answer in words.
+fn section(record: &Record) -> (bool, String) {
+    let (summary, error) = match record.recorded() {
+        Ok(recorded) => (recorded.summary.clone(), None),
+        Err(error) => (Summary::default(), Some(format!("no result: {error:#}"))),
+    };
+    let Summary { answer, tables, charts, claims, .. } = summary;
+    let tables = if tables.is_empty() { plain::with_plain_tables(tables, &record.lines) } else { tables };
+    let title = if record.experiment.name.is_empty() { &record.name } else { record.experiment.title };
+    let mut html = format!("<section>\n<h2>{}</h2>\n", escaped(title));
+    // A string takes all text.
+    for (place, line) in answer.iter().enumerate() {
+        let class = if place == 0 { " class=\"answer\"" } else { "" };
+        let _ = writeln!(html, "<p{class}>{}</p>", escaped(line));
+    }
+    let incomplete = record.incomplete_reason().map(|reason| format!("not complete: {reason}"));
+    for warning in incomplete.into_iter().chain(error) {
+        let _ = writeln!(html, "<p class=\"warning\">{}</p>", escaped(&warning));
+    }
+    for (_, chart) in &charts {
+        let _ = writeln!(html, "<div class=\"chart\">{}</div>", chart.to_svg());
+    }
+    html.push_str(&claim_list(&claims));
+    for (place, (name, table)) in tables.iter().enumerate() {
+        let is_answer = place == 0 && !answer.is_empty();
+        html.push_str(&table_details(name, table, is_answer));
+    }
+    html.push_str(&without_figures(record));
+    html.push_str(&origin(record));
+    html.push_str("</section>\n");
+    (!answer.is_empty(), html)
+}
+
+fn table_details(name: &str, table: &Table, is_open: bool) -> String {
+    let open = if is_open { " open" } else { "" };
+    let rows = table.rows().len().saturating_sub(1);
+    let name = escaped(name);
+    format!(
+        "<details{open}><summary>{name} ({rows})</summary>\n<div class=\"scroll\">{}</div></details>\n",
+        table.html()
+    )
+}
+
+/// The number of claims of each verdict, and a line for each claim. Its figures are behind a click.
+fn claim_list(claims: &[Claim]) -> String {
+    if claims.is_empty() {
+        return String::new();
+    }
+    let counted = |verdict: ClaimVerdict| claims.iter().filter(|claim| claim.verdict == verdict).count();
+    let verdicts = [ClaimVerdict::Confirmed, ClaimVerdict::Refuted, ClaimVerdict::Undecided];
+    let total = verdicts.map(|verdict| format!("{} {verdict}", counted(verdict))).join(", ");
+    let mut html = format!("<h3>Published claims: {total}</h3>\n");
+    for Claim { claim, published, verdict, figure, .. } in claims {
+        let published = published.as_ref().map(|published| format!("<p>published: {}</p>", escaped(published)));
+        let _ = writeln!(
+            html,
+            "<details><summary><span class=\"verdict {verdict}\">{verdict}</span> {}</summary><p>{}</p>{}</details>",
+            escaped(claim),
+            escaped(figure),
+            published.unwrap_or_default()
+        );
+    }
+    html
+}
+
+/// The contestants without figures, with the reasons.
+fn without_figures(record: &Record) -> String {
+    let is_one = |line: &&Value| WITHOUT_FIGURES.iter().any(|kind| line["kind"] == *kind);
+    let text = |value: &Value| value.as_str().map(String::from);
+    let mut reasons: Vec<String> = record
+        .lines
+        .iter()
+        .filter(is_one)
+        .map(|line| {
+            let name = ["name", "contestant", "server"].iter().find_map(|field| text(&line[*field]));
+            let why = text(&line["why"]).unwrap_or_default();
+            format!("<li>{}: {}</li>\n", escaped(&name.unwrap_or_default()), escaped(&why))
+        })
+        .collect();
+    reasons.sort();
+    reasons.dedup();
+    match reasons.len() {
+        0 => String::new(),
+        count => {
+            let list = reasons.concat();
+            format!("<details><summary>without figures ({count})</summary>\n<ul>\n{list}</ul></details>\n")
         }
     }
+}
+
+/// The command, the machine, and all else that the headers say.
+fn origin(record: &Record) -> String {
+    let mut html = String::new();
+    if let Some(article) = record.experiment.article {
+        let _ = writeln!(html, "<p class=\"origin\">published: {}</p>", escaped(article));
+    }
+    let _ = writeln!(html, "<p class=\"origin\">record: {}</p>", escaped(&short_path(&record.path)));
+    for header in record.headers() {
+        let command = escaped(&shown_command(header));
+        let _ = writeln!(html, "<details class=\"origin\"><summary><code>{command}</code></summary><dl>");
+        for (field, value) in header.as_object().into_iter().flatten().filter(|(field, _)| *field != "command") {
+            let value = value.as_str().map_or_else(|| value.to_string(), String::from);
+            let _ = writeln!(html, "<dt>{}</dt><dd>{}</dd>", escaped(field), escaped(&value));
+        }
+        html.push_str("</dl></details>\n");
+    }
+    html
 }
 
 /// Returns the names of a record's file and its directory, without the rest of the machine's path.
@@ -152,83 +156,16 @@ fn short_path(path: &Path) -> String {
     names.into_iter().rev().collect::<Vec<_>>().join("/")
 }
 
-/// Returns the page of these records.
-pub(crate) fn page(records: &[Record]) -> anyhow::Result<String> {
-    let published: BTreeMap<&str, Vec<Value>> =
-        PUBLISHED.iter().map(|(name, text)| Ok((*name, rows(text)?))).collect::<anyhow::Result<_>>()?;
-    let records: Vec<PageRecord<'_>> = records.iter().map(PageRecord::of).collect();
-    let data = within_script(&serde_json::to_string(&packed(json!({
-        "version": env!("CARGO_PKG_VERSION"),
-        "records": records,
-        "published": published,
-    })))?);
-    Ok(html_page(&data))
-}
-
-fn html_page(data: &str) -> String {
-    // The policy allows only scripts with this nonce. It is a hash of the whole page, so no text of a record can contain it.
-    let mut hasher = DefaultHasher::new();
-    data.hash(&mut hasher);
-    let nonce = format!("{:016x}", hasher.finish());
-    let policy = format!(
-        "default-src 'none'; script-src 'nonce-{nonce}'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; \
-         form-action 'none'"
-    );
-    let mut page = String::with_capacity(data.len() + (1 << 20));
-    let _ = write!(
-        page,
-        "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
-         <meta http-equiv=\"Content-Security-Policy\" content=\"{policy}\">\n\
-         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
-         <meta name=\"color-scheme\" content=\"light dark\">\n\
-         <title>polyserve: measurements</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n\
-         <noscript>This page needs JavaScript to draw its tables and charts.</noscript>\n\
-         <script type=\"application/json\" id=\"data\">{data}</script>\n<!--\n{LICENCES}-->\n"
-    ); // a string takes all
-    for library in LIBRARIES {
-        let _ = writeln!(page, "<script nonce=\"{nonce}\">{library}</script>");
-    }
-    let _ =
-        writeln!(page, "<script nonce=\"{nonce}\">\n(() => {{\n\"use strict\";\n{}}})();\n</script>", SCRIPTS.concat());
-    page.push_str("</body>\n</html>\n");
-    page
-}
-
-/// Escapes JSON for a script element: the result begins or ends no element and no comment.
-fn within_script(json: &str) -> String {
-    json.replace('<', "\\u003c").replace('\u{2028}', "\\u2028").replace('\u{2029}', "\\u2029")
-}
-
-/// The rows of a CSV file as objects with the names of the columns. Numbers become JSON numbers.
-fn rows(text: &str) -> anyhow::Result<Vec<Value>> {
-    let mut reader = csv::Reader::from_reader(text.as_bytes());
-    let header = reader.headers()?.clone();
-    let mut rows = Vec::new();
-    for record in reader.records() {
-        let mut row = Map::new();
-        for (name, cell) in header.iter().zip(&record?) {
-            let value = cell.parse::<f64>().map_or_else(|_| Value::from(cell), Value::from);
-            row.insert(name.to_owned(), value);
-        }
-        rows.push(Value::Object(row));
-    }
-    Ok(rows)
-}
-
 #[cfg(test)]
 mod tests {
-    use super::super::packing::unpacked;
-    use super::*;
     use std::path::PathBuf;
+
+    use serde_json::json;
+
+    use super::*;
 
     fn record(name: &str, lines: Vec<Value>) -> Record {
         Record::new(Path::new("dir/file.jsonl"), name, lines)
-    }
-
-    /// What the scripts read, from the page.
-    fn data(page: &str) -> Value {
-        let (_, rest) = page.split_once("id=\"data\">").unwrap();
-        unpacked(serde_json::from_str(rest.split_once("</script>").unwrap().0).unwrap())
     }
 
     #[test]
@@ -236,9 +173,8 @@ mod tests {
         let header = json!({"kind": "environment", "command": ["/a/machine/polyserve", "page", "--out", "/a/machine"]});
         let mut record = record("page", vec![header, json!({"kind": "cell", "server": "a"})]);
         record.path = PathBuf::from("/a/machine/results/page.jsonl");
-        let page = page(&[record]).unwrap();
-        assert_eq!(data(&page)["records"][0]["file"], "results/page.jsonl");
-        assert!(!page.contains("/machine"));
+        let page = page(&[record]);
+        assert!(page.contains("results/page.jsonl") && !page.contains("/machine"), "{page}");
     }
 
     /// A user can choose any name for a server.
@@ -248,46 +184,23 @@ mod tests {
         let lines = vec![
             json!({"kind": "environment", "command": [name], "cpu": name}),
             json!({"kind": name, "server": name, "n": 1}),
+            json!({"kind": "not_run", "name": name, "why": name}),
         ];
-        let page = page(&[record(name, lines)]).unwrap();
-        assert_eq!(page.matches("<script").count(), 2 + LIBRARIES.len(), "the data, the libraries, our own");
-        assert_eq!(page.matches("</script").count(), 2 + LIBRARIES.len());
-        let data = data(&page);
-        let shown = &data["records"][0];
-        assert_eq!((&shown["experiment"], &shown["environments"][0]["cpu"]), (&json!(name), &json!(name)));
-        assert_eq!(shown["tables"][0]["rows"][1][1], "1");
-    }
-
-    #[test]
-    fn what_is_vendored_or_ours_ends_no_element() {
-        for script in LIBRARIES.iter().chain(&SCRIPTS) {
-            let lower = script.to_lowercase();
-            assert!(!lower.contains("</script") && !lower.contains("<!--"), "{}", &script[..80]);
-        }
-        assert!(!LICENCES.contains("-->") && !STYLE.to_lowercase().contains("</style"));
+        let page = page(&[record(name, lines)]);
+        assert_eq!(page.matches("<script").count(), 1, "{page}");
+        assert!(!page.contains("<!--"), "{page}");
+        assert!(page.contains("<td class=\"figure\">1</td>"), "{page}");
+        assert!(page.matches("&lt;/script&gt;&lt;script&gt;alert(1)").count() >= 4, "{page}");
     }
 
     #[test]
     fn the_same_records_give_the_same_page_which_asks_for_nothing() {
         let sample = || record("page", vec![json!({"kind": "environment"}), json!({"kind": "cell", "server": "a"})]);
-        let page = page(&[sample()]).unwrap();
-        assert_eq!(page, super::page(&[sample()]).unwrap());
+        let page = page(&[sample()]);
+        assert_eq!(page, super::page(&[sample()]));
         for asking in [" src=", "<link", "@import", "url("] {
-            let ours = page.replace(LIBRARIES[0], "").replace(LIBRARIES[1], "");
-            assert!(!ours.contains(asking), "{asking}");
+            assert!(!page.contains(asking), "{asking}");
         }
         assert!(page.contains("default-src 'none'"));
-    }
-
-    #[test]
-    fn every_published_figure_is_there() {
-        let page = page(&[]).unwrap();
-        let data = data(&page);
-        for (name, text) in PUBLISHED {
-            let rows = data["published"][name].as_array().unwrap();
-            assert_eq!(rows.len(), text.lines().count() - 1, "{name}");
-        }
-        assert_eq!(data["published"]["page"][0]["requests_per_s"], 495.72);
-        assert_eq!(data["published"]["matrix_get"][0]["lang"], "go");
     }
 }

@@ -10,7 +10,6 @@ mod benches;
 pub(crate) mod chart;
 pub(crate) mod experiments;
 pub(crate) mod html;
-mod packing;
 pub(crate) mod plain;
 pub(crate) mod splice;
 

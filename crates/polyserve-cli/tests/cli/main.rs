@@ -190,7 +190,7 @@ fn interrupted(line: &str, is_under_way: impl Fn(u32) -> bool) -> Output {
 /// [`interrupted`] with any signal.
 fn signalled(signal: Signal, line: &str, is_under_way: impl Fn(u32) -> bool) -> Output {
     let mut child = polyserve(line).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the command runs");
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + 5 * PATIENCE; // the first sample of a search takes half a minute on an idle machine
     while !is_under_way(child.id()) {
         if Instant::now() >= deadline {
             let _ = child.kill(); // it could run for hours

@@ -35,5 +35,5 @@ pub(super) fn charts(rungs: &[RungRow], results: &Results) -> anyhow::Result<Vec
     );
     let diamond = if is_published_load { "diamond: as published; " } else { "" };
     let axis = format!("ratio; {diamond}(again) is the lowest rung over itself");
-    Ok(vec![(String::from("steps"), Chart::Intervals(IntervalChart { title, about, axis, rows }))])
+    Ok(vec![(String::from("steps"), Chart::Intervals(IntervalChart { title, about, axis, band: None, rows }))])
 }

@@ -207,7 +207,7 @@ impl Experiment for Ladder {
         let mut tables = table::tables(&report.rungs, &report.results)?;
         tables.extend(report.flush.clone().map(|flush| (String::from("flush"), table::flush(&flush))));
         let charts = chart::charts(&report.rungs, &report.results)?;
-        Ok(Summary { tables, charts, claims: report.claims.clone(), csv })
+        Ok(Summary { tables, charts, claims: report.claims.clone(), csv, ..Summary::default() })
     }
 }
 

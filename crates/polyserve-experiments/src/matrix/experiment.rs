@@ -217,7 +217,7 @@ impl Experiment for Matrix {
         let csv = methods.into_iter().map(csv).collect::<anyhow::Result<_>>()?;
         let (mut tables, charts) = (table::tables(&report.cells, &report.failed)?, chart::charts(&report.cells)?);
         tables.extend(causes::table(&report.cells).map(|table| (String::from("Causes"), table)));
-        Ok(Summary { tables, charts, claims: report.claims.clone(), csv })
+        Ok(Summary { tables, charts, claims: report.claims.clone(), csv, ..Summary::default() })
     }
 }
 

@@ -89,6 +89,7 @@ impl Experiment for WaitingPage {
             charts: chart::charts(rows)?,
             claims: claims.clone(),
             csv: table::csv_files(rows)?,
+            ..Summary::default()
         })
     }
 }

@@ -334,7 +334,7 @@ impl Experiment for CpuTasks {
         let csv = [("", table::csv(&measured.cells)?), ("_schedule", table::schedules_csv(&measured.cells)?)];
         let csv = csv.map(|(suffix, text)| (suffix.to_owned(), text)).into();
         let (tables, charts) = (table::tables(measured)?, chart::charts(measured)?);
-        Ok(Summary { tables, charts, claims: claims.clone(), csv })
+        Ok(Summary { tables, charts, claims: claims.clone(), csv, ..Summary::default() })
     }
 }
 

@@ -211,7 +211,7 @@ impl Goal {
         );
         let axis = format!("share of the null server's {} requests/s; grey: the client was full", count(limit));
         let name = format!("p99 {}", time_us(self.goal_us as f64));
-        (!rows.is_empty()).then_some((name, Chart::Intervals(IntervalChart { title, about, axis, rows })))
+        (!rows.is_empty()).then_some((name, Chart::Intervals(IntervalChart { title, about, axis, band: None, rows })))
     }
 }
 

@@ -222,7 +222,7 @@ impl Experiment for Comparison {
     }
 
     fn summarize(_: &Records<Self>, ranking: &Ranking) -> anyhow::Result<Summary> {
-        Ok(Summary { tables: table::tables(ranking), ..Summary::default() })
+        Ok(Summary { tables: table::tables(ranking), charts: ranking.charts(), ..Summary::default() })
     }
 }
 

@@ -90,7 +90,7 @@ impl Experiment for Crowds {
     }
 
     fn summarize(_: &Records<Self>, report: &Report) -> anyhow::Result<Summary> {
-        Ok(Summary { tables: table::tables(report), ..Summary::default() })
+        Ok(Summary { tables: table::tables(report), charts: report.charts(), ..Summary::default() })
     }
 
     /// Returns false if the good client was not served with an idle crowd.

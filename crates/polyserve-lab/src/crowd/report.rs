@@ -5,14 +5,16 @@
 use std::fmt;
 
 use polyserve_load::{Failures, Report as Loaded};
+use polyserve_report::svg::Chart;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::CrowdKind;
 use super::connection_opener::CrowdCounts;
+use crate::charts;
 use crate::compare::ranking::{BUSY, Compared};
 use crate::compare::sample::microseconds;
-use crate::experiment::{Experiment, Records};
+use crate::experiment::{Experiment, Records, distinct};
 use crate::machine::cores::Cores;
 use crate::statistics::{Estimate, median_of, tie_band};
 
@@ -161,6 +163,30 @@ impl Report {
             rows,
             interrupted: records.is_interrupted(),
         }
+    }
+}
+
+impl Report {
+    /// The charts: the good client with an idle crowd relative to without, and its latencies with each slow crowd.
+    pub(super) fn charts(&self) -> Vec<(String, Chart)> {
+        let idle = self.rows.iter().filter_map(|row| match row.outcome()? {
+            CrowdOutcome::Idle(idle) => Some((row.name.clone(), idle.beside.throughput?.estimate)),
+            CrowdOutcome::Slow(_) | CrowdOutcome::Bound { .. } => None,
+        });
+        let axis = "requests a second with the crowd, without = 1".into();
+        let idle = charts::ratios("A good client with an idle crowd".into(), axis, None, idle);
+        let mut charts: Vec<(String, Chart)> = idle.map(|chart| ("idle".into(), chart)).into_iter().collect();
+        for kind in distinct(self.rows.iter().map(|row| row.kind)) {
+            let own = self.rows.iter().filter(|row| row.kind == kind);
+            let lines = own.filter_map(|row| match row.outcome()? {
+                CrowdOutcome::Slow(slow) => Some((row.name.clone(), slow.with.points())),
+                CrowdOutcome::Idle(_) | CrowdOutcome::Bound { .. } => None,
+            });
+            let title = format!("Latency (us) of a good client with a crowd: {}", kind.name());
+            let chart = charts::lines(title, charts::PERCENTILES.into(), lines);
+            charts.extend(chart.map(|chart| (kind.name().to_owned(), chart)));
+        }
+        charts
     }
 }
 
@@ -369,6 +395,11 @@ pub struct PacedFigures {
 const BEARABLE_US: f64 = 10_000.0;
 
 impl PacedFigures {
+    /// The p50, p99 and p99.9, for a chart.
+    fn points(&self) -> Vec<(u64, f64)> {
+        charts::percentiles([self.p50_us, self.p99_us, self.p999_us])
+    }
+
     pub(super) fn of(report: &Loaded, resident_bytes: Option<u64>, descriptors: Option<u64>) -> Self {
         let unserved = report.unsent + report.unfinished;
         let errors = report.failed.total() + unserved;

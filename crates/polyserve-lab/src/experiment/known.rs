@@ -11,8 +11,6 @@ use super::{Experiment, Records};
 pub struct Recorded {
     /// Tables, claims and CSV files.
     pub summary: Summary,
-    /// The report, as the command prints it as JSON.
-    pub report: Value,
     /// Why the record is not complete; `None` if it is complete, or if its format is too old to record this.
     pub incomplete: Option<String>,
 }
@@ -63,5 +61,5 @@ fn recorded<E: Experiment>(lines: &[Value]) -> anyhow::Result<Recorded> {
         None if records.header.format < 3 => None,
         None => Some("the run has not ended, or it was killed".to_owned()),
     };
-    Ok(Recorded { summary: E::summarize(&records, &report)?, report: serde_json::to_value(&report)?, incomplete })
+    Ok(Recorded { summary: E::summarize(&records, &report)?, incomplete })
 }

@@ -4,12 +4,13 @@ use std::fmt::{self, Write as _};
 use std::time::Duration;
 
 use polyserve_report::figures::{bytes, count, counted, time_us};
-use polyserve_report::{EMPTY_CELL, MAX_NAME, Table, or_empty, shortened};
-use serde_json::{Value, json};
+use polyserve_report::{EMPTY_CELL, MAX_NAME, Summary, Table, or_empty, shortened};
+use serde_json::Value;
 
 use super::choice::{CapacityFigure, Choice, Margin, Ranked, Recommendation};
 use super::prediction::Predictions;
 use crate::capacity::SearchEnd;
+use crate::charts;
 use crate::compare::ranking::{Rate, SERVER_FULL};
 use crate::experiment::distinct;
 use crate::journal::of_kind;
@@ -33,14 +34,22 @@ pub fn tables(recommendation: &Recommendation) -> Vec<(String, Table)> {
     tables
 }
 
-/// Returns the text of a recommendation for a page that shows its tables: the lines of the answer, and the rate of the
-/// latencies.
-pub fn page(recommendation: &Recommendation) -> Value {
+/// Returns the answer of a recommendation, its tables, and its charts.
+pub fn summary(recommendation: &Recommendation) -> Summary {
+    let Recommendation { ranked, tie_band, rate, .. } = recommendation;
     let mut text = String::new();
-    let written = recommendation.write_answer(&mut text).and_then(|()| recommendation.write_settings(&mut text));
-    written.expect("a string takes all text");
-    let answer: Vec<&str> = text.lines().filter(|line| !line.is_empty()).collect();
-    json!({ "answer": answer, "rate": recommendation.rate.as_ref().map(latency_rate) })
+    let _ = recommendation.write_answer(&mut text).and_then(|()| recommendation.write_settings(&mut text)); // a string takes all text
+    let answer = text.lines().filter(|line| !line.is_empty()).map(String::from).collect();
+    let ratios = ranked.iter().filter_map(|one| Some((one.candidate.name(), one.of_winner?)));
+    let axis = "requests a second, the choice = 1".into();
+    let ratios = charts::ratios("Throughput against the choice".into(), axis, *tie_band, ratios);
+    let names: Vec<String> = ranked.iter().map(|one| one.candidate.name()).collect();
+    let latencies = names.iter().zip(ranked).filter_map(|(name, one)| Some((name.as_str(), one.latency.as_ref()?)));
+    let title = rate.as_ref().map(|rate| format!("Latency (us) at {}", latency_rate(rate)));
+    let latencies = title.and_then(|title| charts::latencies(title, latencies));
+    let charts = [("ratios", ratios), ("latencies", latencies)];
+    let charts = charts.into_iter().filter_map(|(name, chart)| Some((name.to_owned(), chart?))).collect();
+    Summary { answer, tables: tables(recommendation), charts, ..Summary::default() }
 }
 
 fn ranked(recommendation: &Recommendation) -> Table {

@@ -208,7 +208,7 @@ impl<I: ScaleInstrument> Experiment for Scale<I> {
     fn summarize(records: &Records<Self>, report: &Report) -> anyhow::Result<Summary> {
         let csv = [("", table::samples_csv(records)?), ("-growth", table::growth_csv(&report.growth)?)];
         let csv = csv.map(|(suffix, text)| (suffix.to_owned(), text)).into();
-        Ok(Summary { tables: table::tables(report), csv, ..Summary::default() })
+        Ok(Summary { tables: table::tables(report), charts: report.charts(), csv, ..Summary::default() })
     }
 }
 

@@ -5,10 +5,12 @@
 
 use std::fmt;
 
+use polyserve_report::svg::Chart;
 use serde::{Deserialize, Serialize};
 
 use super::growth::{self, CurveSample, Fit};
 use super::{Axis, PointSettings};
+use crate::charts;
 use crate::experiment::{Absence, Experiment, Failed, Reason, Records, distinct};
 use crate::statistics::median_of;
 
@@ -295,6 +297,34 @@ impl Report {
             connection_each: records.header.plan[CONNECTION_EACH] == true,
             interrupted: records.is_interrupted(),
         })
+    }
+}
+
+type PointFigure = fn(&Point) -> Option<f64>;
+
+impl Report {
+    /// A chart of each figure along each axis, `AXIS FIGURE`: medians over rounds.
+    pub(super) fn charts(&self) -> Vec<(String, Chart)> {
+        let figures: [(&str, PointFigure); 5] = [
+            ("requests a second", |point| Some(point.per_s).filter(|_| point.axis != Axis::Rate)),
+            ("CPU us a request", |point| point.cpu_us),
+            ("CPU us a request at a fixed rate", |point| point.paced_cpu_us),
+            ("p99 (us) at a fixed rate", |point| point.p99_us.filter(|_| !point.overloaded)),
+            ("bytes of memory", |point| point.loaded_bytes),
+        ];
+        let chart = |axis: Axis, (title, figure): (&str, PointFigure)| {
+            let own = || self.points.iter().filter(move |point| point.axis == axis);
+            let line = |name: &str| {
+                let points = own().filter(|point| point.name == name);
+                let points = points.filter_map(|point| Some((point.x, figure(point)?))).collect();
+                (name.to_owned(), points)
+            };
+            let lines = distinct(own().map(|point| point.name.as_str())).into_iter().map(line);
+            let chart = charts::lines(title.to_owned(), axis.name().to_owned(), lines)?;
+            Some((format!("{} {title}", axis.name()), chart))
+        };
+        let all = Axis::ALL.into_iter().flat_map(|axis| figures.map(|figure| (axis, figure)));
+        all.filter_map(|(axis, figure)| chart(axis, figure)).collect()
     }
 }
 

@@ -23,6 +23,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::store_set::{Lookups, StoreSet, StoreSetSettings};
+use crate::charts;
 use crate::experiment::{Absence, Batch, Experiment, Failed, Notebook, Plan, Records, again, order};
 use crate::statistics::{Estimate, MIN_ROUNDS, Verdict, median_of, tie_band};
 
@@ -205,7 +206,14 @@ impl Experiment for Seam {
         } else {
             vec![("compared with the bare map".into(), table(&report.rows))]
         };
-        Ok(Summary { tables, ..Summary::default() })
+        let rows = report.rows.iter().map(|row| {
+            let SeamRow { name, threads, lookups, time, .. } = row;
+            (format!("{name}, {threads} threads, {lookups}"), *time)
+        });
+        let chart =
+            charts::ratios("Time of a get against the bare map".into(), "time, bare map = 1".into(), None, rows);
+        let charts = chart.map(|chart| ("time".into(), chart)).into_iter().collect();
+        Ok(Summary { tables, charts, ..Summary::default() })
     }
 
     fn is_passed(report: &Report) -> bool {

@@ -15,6 +15,8 @@ pub struct IntervalChart {
     pub about: String,
     /// The name of the axis.
     pub axis: String,
+    /// A grey band of ratios that are no difference.
+    pub band: Option<(f64, f64)>,
     /// The rows, from top to bottom.
     pub rows: Vec<IntervalRow>,
 }
@@ -48,7 +50,7 @@ const GAP: f64 = 12.0;
 
 /// The chart as a file.
 pub(super) fn to_svg(chart: &IntervalChart) -> String {
-    let IntervalChart { title, about, axis, rows } = chart;
+    let IntervalChart { title, about, axis, band, rows } = chart;
     let texts: Vec<String> =
         rows.iter().map(|row| format!("{:.3} [{:.3}, {:.3}]", row.ratio, row.low, row.high)).collect();
     let widest = |texts: &mut dyn Iterator<Item = &String>| {
@@ -66,6 +68,12 @@ pub(super) fn to_svg(chart: &IntervalChart) -> String {
 
     let mut svg = head((width, height), about, title, GAP);
     svg.push_str(&axis_name(((left + right) / 2.0, height - 12.0), axis));
+    if let Some((from, to)) = band.map(|(from, to)| (x(from.max(low)), x(to.min(high)))) {
+        let (width, height) = (to - from, bottom - TOP_MARGIN);
+        svg.push_str(&format!(
+            "<rect x=\"{from:.1}\" y=\"{TOP_MARGIN:.1}\" width=\"{width:.1}\" height=\"{height:.1}\" fill=\"#eee\"/>\n"
+        ));
+    }
     let colour = |figure: f64| if (figure - 1.0).abs() < 1e-9 { "#555" } else { "#ddd" };
     let ticks = axis_ticks(low, high).into_iter().map(|(figure, text)| (x(figure), text, colour(figure)));
     svg.push_str(&rules(ticks, TOP_MARGIN, bottom));
@@ -115,12 +123,13 @@ mod tests {
     fn a_row_has_its_interval_and_its_text() {
         let rows = vec![row("a + lto", 1.05, 1.02, 1.09), row("b<c>", 4.0, 3.5, 4.5)];
         let (title, about, axis) = ("T".into(), "about".into(), "ratio".into());
-        let svg = to_svg(&IntervalChart { title, about, axis, rows });
+        let svg = to_svg(&IntervalChart { title, about, axis, band: Some((0.98, 1.03)), rows });
         assert_eq!(svg.matches("<circle ").count(), 2, "{svg}");
         for text in [">a + lto</text>", ">b&lt;c&gt;</text>", ">1.050 [1.020, 1.090]</text>", ">1</text>", ">2</text>"]
         {
             assert!(svg.contains(text), "{text}: {svg}");
         }
+        assert_eq!(svg.matches("fill=\"#eee\"").count(), 1, "the band: {svg}");
         // The ticks of the axis lie within it.
         assert!(!svg.contains(">0.5</text>") && !svg.contains(">5</text>"), "{svg}");
         assert_eq!(svg.matches("<g ").count(), svg.matches("</g>").count());
@@ -129,7 +138,7 @@ mod tests {
     #[test]
     fn an_axis_of_small_differences_has_several_figures() {
         let (title, about, axis) = (String::new(), String::new(), String::new());
-        let svg = to_svg(&IntervalChart { title, about, axis, rows: vec![row("a", 1.05, 1.02, 1.09)] });
+        let svg = to_svg(&IntervalChart { title, about, axis, band: None, rows: vec![row("a", 1.05, 1.02, 1.09)] });
         assert!(svg.contains(">1.00</text>") && svg.contains(">1.10</text>"), "{svg}");
         assert_eq!(svg.matches(r##"stroke="#555""##).count(), 1, "the line at 1: {svg}");
     }
@@ -139,7 +148,7 @@ mod tests {
     fn a_published_ratio_has_a_mark() {
         let rows = vec![IntervalRow { published: Some(8.0), ..row("a", 1.1, 1.0, 1.2) }, row("b", 1.1, 1.0, 1.2)];
         let (title, about, axis) = (String::new(), String::new(), String::new());
-        let svg = to_svg(&IntervalChart { title, about, axis, rows });
+        let svg = to_svg(&IntervalChart { title, about, axis, band: None, rows });
         assert_eq!(svg.matches("l6 6l-6 6l-6 -6z").count(), 1, "{svg}");
         assert!(svg.contains(">5</text>"), "{svg}");
     }
@@ -147,6 +156,6 @@ mod tests {
     #[test]
     fn no_rows_are_no_reason_to_panic() {
         let (title, about, axis) = (String::new(), String::new(), String::new());
-        assert!(to_svg(&IntervalChart { title, about, axis, rows: Vec::new() }).ends_with("</svg>\n"));
+        assert!(to_svg(&IntervalChart { title, about, axis, band: None, rows: Vec::new() }).ends_with("</svg>\n"));
     }
 }

@@ -16,7 +16,7 @@ mod style;
 pub use heat_map::{Grid, HeatMap};
 pub use intervals::{IntervalChart, IntervalRow};
 pub use lines::{LineChart, Series};
-pub use scale::tick_label;
+pub use scale::{escaped, tick_label};
 pub use schedule::{Panel, ScheduleChart};
 pub use style::{COLOURS, DASHES, GREY, Marker, Style};
 

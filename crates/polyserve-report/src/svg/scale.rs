@@ -79,8 +79,8 @@ pub fn tick_label(place: u64) -> String {
     }
 }
 
-/// Escapes a text for XML. Control characters are replaced: XML allows none.
-pub(super) fn escaped(text: &str) -> String {
+/// Escapes a text for XML and HTML. Control characters are replaced: XML allows none.
+pub fn escaped(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for char in text.chars() {
         match char {

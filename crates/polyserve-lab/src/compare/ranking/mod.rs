@@ -10,6 +10,8 @@
 //! Invariant: a ratio is of two figures of the same round. Cost: an estimate or two for each row.
 
 use anyhow::Context as _;
+use polyserve_report::figures::count;
+use polyserve_report::svg::Chart;
 use serde::{Deserialize, Serialize};
 
 use super::contestant::Role;
@@ -18,6 +20,7 @@ use super::lines::{BOUND, BoundFact, CONTRACT, Key, OTHERS, OtherProcesses};
 pub use super::sample::Rate;
 use super::sample::{Latency, Measurement};
 use super::{Comparison, calibration};
+use crate::charts;
 use crate::experiment::{Failed, Records};
 use crate::statistics::{Estimate, Interval, median_of, tie_band};
 
@@ -72,6 +75,27 @@ pub struct Ranking {
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
 fn is_false(flag: &bool) -> bool {
     !flag
+}
+
+impl Ranking {
+    /// The charts: throughput and cost relative to the baseline, and the latencies.
+    pub(super) fn charts(&self) -> Vec<(String, Chart)> {
+        let rows = || self.rows.iter();
+        let ratios = |figure: &str, band: Option<Interval>, of: fn(&RankingRow) -> Option<Compared>| {
+            let rows = rows().filter_map(|row| Some((row.name.clone(), of(row)?.estimate)));
+            let axis = format!("{figure}, {} = 1; grey: no difference", self.baseline);
+            charts::ratios(format!("{figure} against the baseline"), axis, band, rows)
+        };
+        let rate = self.rate.as_ref().map_or(0.0, |rate| rate.requests_per_s);
+        let latencies = rows().filter(|row| row.bound.is_none());
+        let latencies = latencies.filter_map(|row| Some((row.name.as_str(), row.latency.as_ref()?)));
+        let charts = [
+            ("throughput", ratios("Requests a second", self.bands.throughput, |row| row.throughput)),
+            ("cost", ratios("Requests per second of CPU time", self.bands.cost, |row| row.cost)),
+            ("latencies", charts::latencies(format!("Latency (us) at {} requests a second", count(rate)), latencies)),
+        ];
+        charts.into_iter().filter_map(|(name, chart)| Some((name.to_owned(), chart?))).collect()
+    }
 }
 
 /// The bands of ties; none without the baseline's second entry.

@@ -147,8 +147,10 @@ fn a_client_without_time_left_decides_nothing() {
     let undecided = Recommendation { client_full: true, ..recommended };
     let text = undecided.to_string();
     assert!(text.contains("\nundecided; the best so far is b/two_level\nclient full: "), "{text}");
-    let page = table::page(&undecided);
-    assert_eq!(page["answer"][0], "undecided; the best so far is b/two_level", "{page}");
+    let summary = table::summary(&undecided);
+    assert_eq!(summary.answer[0], "undecided; the best so far is b/two_level");
+    let charts: Vec<&str> = summary.charts.iter().map(|(name, _)| name.as_str()).collect();
+    assert_eq!(charts, ["ratios"], "without a rate there are no latencies");
 }
 
 #[test]
