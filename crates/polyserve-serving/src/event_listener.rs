@@ -1,16 +1,22 @@
-//! A listener for an event loop, and whether another attempt to accept can succeed.
+//! A listener that does not block, and what an error of an attempt to accept means. All accept loops of servers on threads and
+//! event loops share it.
 //!
 //! The event loop watches the listener and calls [`EventListener::notify`] for each event, also if it reports readiness at the edge:
 //! it remembers that connections may wait until an attempt finds none.
 //!
 //! Cost: one system call for each connection, and one for each batch.
 
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::net::{TcpListener, TcpStream};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
-use std::time::Instant;
+use std::thread;
+use std::time::{Duration, Instant};
 
-use crate::{ACCEPT_BACKOFF, ServerState, net};
+use crate::{ServerState, net};
+
+/// The pause of an accept loop if the system has no descriptor or memory left.
+pub const ACCEPT_BACKOFF: Duration = Duration::from_millis(50);
 
 /// A listener that does not block.
 #[derive(Debug)]
@@ -44,6 +50,14 @@ impl EventListener {
     /// Accepts a connection, which does not block. Returns `None` if there is none, or if the system has no descriptor left. In a
     /// drain, closes the listener once its backlog is empty.
     pub fn accept(&mut self, server: &ServerState) -> Option<TcpStream> {
+        self.accept_by(server, |listener| net::accept(listener))
+    }
+
+    fn accept_by(
+        &mut self,
+        server: &ServerState,
+        mut accept: impl FnMut(&TcpListener) -> io::Result<TcpStream>,
+    ) -> Option<TcpStream> {
         let is_draining = server.shutdown.is_begun();
         self.is_pending |= is_draining;
         if self.paused_until.is_some_and(|until| Instant::now() < until) && !server.is_over() {
@@ -51,7 +65,7 @@ impl EventListener {
         }
         self.paused_until = None;
         while self.is_pending && (!is_draining || self.backlog > 0) {
-            match net::accept(&**self.listener.as_ref()?) {
+            match accept(self.listener.as_ref()?) {
                 Ok(stream) => {
                     self.backlog = self.backlog.saturating_sub(u32::from(is_draining));
                     return Some(stream);
@@ -74,6 +88,32 @@ impl EventListener {
         None
     }
 
+    /// In a drain, returns the next connection that waits. Returns `None` when none waits any more, and the listener is closed.
+    ///
+    /// If the process has no descriptor left, it pauses and retries until the shutdown's deadline: connections that close during
+    /// the drain free descriptors. So other threads must close them, and idle connections should be closed before this call. Calls
+    /// `on_attempt` before each attempt.
+    pub fn accept_waiting(&mut self, server: &ServerState, mut on_attempt: impl FnMut()) -> Option<TcpStream> {
+        while self.is_open() {
+            on_attempt();
+            match self.accept(server) {
+                None if self.is_open() => thread::park_timeout(ACCEPT_BACKOFF),
+                accepted => return accepted,
+            }
+        }
+        None
+    }
+
+    /// The descriptor, unless the listener is closed.
+    pub(crate) fn as_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.listener.as_ref().map(AsFd::as_fd)
+    }
+
+    /// The time of the next attempt, if the last one has failed.
+    pub(crate) fn paused_until(&self) -> Option<Instant> {
+        self.paused_until
+    }
+
     /// Whether the listener is open.
     pub fn is_open(&self) -> bool {
         self.listener.is_some()
@@ -91,6 +131,28 @@ mod tests {
 
     use super::*;
 
+    /// Regression test: a drain that began while the process had no descriptor left closed the listener, which reset
+    /// the waiting connections.
+    #[test]
+    fn a_drain_without_descriptors_retries() {
+        let server = ServerState::new(Arc::new(Echo), &ServerConfig::default());
+        server.shutdown.begin(Instant::now() + Duration::from_secs(60));
+        let bound = Arc::new(TcpListener::bind("127.0.0.1:0").unwrap());
+        let _client = TcpStream::connect(bound.local_addr().unwrap()).unwrap();
+        let mut listener = EventListener::new(Arc::clone(&bound), 2);
+        for _ in 0..2 {
+            let out_of_descriptors = |_: &_| Err(io::Error::from_raw_os_error(24));
+            assert!(listener.accept_by(&server, out_of_descriptors).is_none() && listener.is_open());
+            assert!(listener.accept(&server).is_none(), "it pauses");
+            listener.paused_until = None;
+        }
+        assert!(listener.accept(&server).is_some());
+        let mut listener = EventListener::new(bound, 2);
+        let aborted = |_: &_| Err(ErrorKind::ConnectionAborted.into());
+        assert!(listener.accept_by(&server, aborted).is_none());
+        assert!(!listener.is_open(), "the backlog's length bounds a drain");
+    }
+
     /// A drain accepts what waits, at most a backlog, and then closes the listener.
     #[test]
     fn a_drain_accepts_the_backlog_and_closes_the_listener() {
@@ -103,7 +165,7 @@ mod tests {
             assert!(acceptor.accept(&server).is_none() && acceptor.next_attempt(Instant::now()).is_none());
             let _clients = [(); 3].map(|()| TcpStream::connect(addr).unwrap());
             assert!(acceptor.accept(&server).is_none(), "no event was reported");
-            server.shutdown.begin(Instant::now() + std::time::Duration::from_secs(60));
+            server.shutdown.begin(Instant::now() + Duration::from_secs(60));
             let accepted = std::iter::from_fn(|| acceptor.accept(&server)).count();
             assert_eq!(accepted, backlog.min(3) as usize);
             assert!(!acceptor.is_open() && TcpStream::connect(addr).is_err());

@@ -1,6 +1,6 @@
 //! The accept loop for servers in which one thread accepts and rejects connections. As a rule it serves none itself.
 
-use std::io::{self, ErrorKind, PipeReader};
+use std::io::{self, PipeReader};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -9,25 +9,19 @@ use std::time::Instant;
 
 use rustix::event::PollFlags;
 
-use super::accepting::{Backlog, BacklogNext};
-use super::{ACCEPT_BACKOFF, LingeringSet, ServerState, wait};
-use crate::net;
+use super::{ACCEPT_BACKOFF, EventListener, LingeringSet, ServerState, wait};
 
 /// The incoming connections of a run. Rejected connections linger here. So do closed connections that the caller adds.
 ///
 /// Invariant: it checks for the shutdown before each accept, also if every connection is rejected.
 #[derive(Debug)]
 pub struct Incoming {
-    /// `None` once the drain has closed it.
-    listener: Option<TcpListener>,
+    listener: EventListener,
     server: Arc<ServerState>,
     wake: PipeReader,
-    backlog: Backlog,
     lingering: LingeringSet,
     /// Connections accepted since this thread has waited or returned [`Accepted::Other`].
     in_a_row: usize,
-    /// The system has no descriptor or memory left, so nothing is accepted before this time.
-    backoff: Option<Instant>,
 }
 
 /// The next event of [`Incoming::accept_or`].
@@ -50,9 +44,9 @@ impl Incoming {
     /// Returns an error if the process has no descriptor left.
     pub fn new(listener: TcpListener, server: Arc<ServerState>) -> io::Result<Self> {
         let wake = server.wake_pipe()?;
-        let (backlog, lingering) = (Backlog::new(&server.config), LingeringSet::new(server.config.linger_timeout));
-        let listener = Some(listener);
-        Ok(Self { listener, server, wake, backlog, lingering, in_a_row: 0, backoff: None })
+        let listener = EventListener::new(Arc::new(listener), server.config.backlog);
+        let lingering = LingeringSet::new(server.config.linger_timeout);
+        Ok(Self { listener, server, wake, lingering, in_a_row: 0 })
     }
 
     /// Waits for a connection. Returns `None` once a shutdown has begun. The stream does not block.
@@ -91,41 +85,20 @@ impl Incoming {
     /// Accepts the next connection, without waiting. Returns `None` if none waits, or if the system has no descriptor or memory
     /// left. The stream does not block.
     pub fn try_accept(&mut self) -> Option<TcpStream> {
-        self.backoff = self.backoff.filter(|until| Instant::now() < *until);
-        while self.backoff.is_none() {
-            match net::accept(self.listener.as_ref()?) {
-                Ok(stream) => return Some(stream),
-                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
-                Err(error) if net::is_connection_error(&error) => {}
-                Err(error) => {
-                    polyserve_core::throttled!(warn, %error, "cannot accept");
-                    self.backoff = Some(Instant::now() + ACCEPT_BACKOFF);
-                }
-            }
-        }
-        None
+        self.listener.notify();
+        self.listener.accept(&self.server)
     }
 
     /// Whether a connection waits.
     pub fn has_waiting(&self) -> bool {
-        let listener = self.listener.as_ref().map(|listener| (listener.as_fd(), PollFlags::IN));
+        let listener = self.listener.as_fd().map(|listener| (listener, PollFlags::IN));
         let mut ready = Vec::new();
         wait(listener, Some(Instant::now()), &mut ready).is_ok() && ready == [true]
     }
 
-    /// In a drain, returns the next connection that waits. Returns `None` when none waits any more, and the listener is
-    /// closed. If the process has no descriptor left, it pauses and retries until the shutdown's deadline; so idle
-    /// connections should be closed before.
+    /// In a drain, returns the next connection that waits, as [`EventListener::accept_waiting`] does.
     pub fn accept_waiting(&mut self) -> Option<TcpStream> {
-        while let Some(listener) = &self.listener {
-            self.lingering.sweep();
-            match self.backlog.next(|| net::accept(listener)) {
-                BacklogNext::Connection(stream) => return Some(stream),
-                BacklogNext::Exhausted if !self.server.is_over() => thread::park_timeout(ACCEPT_BACKOFF),
-                BacklogNext::Exhausted | BacklogNext::None => self.listener = None,
-            }
-        }
-        None
+        self.listener.accept_waiting(&self.server, || self.lingering.sweep())
     }
 
     /// Answers 503 on a connection that is over a limit.
@@ -163,9 +136,10 @@ impl Incoming {
         deadline: Option<Instant>,
         ready: &mut Vec<bool>,
     ) -> io::Result<bool> {
-        let listener = self.listener.as_ref().filter(|_| accepts && self.backoff.is_none()).map(AsFd::as_fd);
+        let backoff = self.listener.paused_until();
+        let listener = self.listener.as_fd().filter(|_| accepts && backoff.is_none());
         let own = [Some(self.wake.as_fd()), listener].into_iter().flatten().map(|fd| (fd, PollFlags::IN));
-        let due = [self.backoff, self.lingering.deadline()].into_iter().flatten().min();
+        let due = [backoff, self.lingering.deadline()].into_iter().flatten().min();
         wait(sockets.into_iter().chain(own), [deadline, due].into_iter().flatten().min(), ready)?;
         let has_connection = listener.is_some() && ready.pop() == Some(true);
         ready.pop(); // the shutdown

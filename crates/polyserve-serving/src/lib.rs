@@ -22,7 +22,7 @@
 //! | lock without poisoning | [`polyserve_core::sync`] |
 //! | send operations to one thread, bounded | [`polyserve_core::mailbox`] |
 //! | decode and encode HTTP/1.1 without sockets | [`http1`] |
-//! | drain | [`Incoming::accept_waiting`] or [`drain_backlog`]; [`ConnectionTable::finish`], [`ConnectionTable::supervise`] |
+//! | drain | [`Incoming::accept_waiting`], [`EventListener::accept_waiting`]; [`ConnectionTable::finish`], [`ConnectionTable::supervise`] |
 //!
 //! Two examples are servers of these parts: `custom_server` has a thread for each connection, and `custom_event_loop` is
 //! multiplexed.
@@ -30,7 +30,6 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![forbid(unsafe_code)]
 
-mod accepting;
 mod bind;
 pub mod blocking;
 mod connection;
@@ -49,14 +48,13 @@ mod woken_list;
 
 use std::time::Duration;
 
-pub use accepting::{ACCEPT_BACKOFF, drain_backlog};
 pub use bind::{Bound, bind};
 pub use connection::{Connection, HasSent, MAX_TURN_READS, Step, Turn, WaitFor};
 pub use connections::{
     ConnectionHandle, ConnectionTable, EventSocket, FoundConnections, IdleQueue, IdleSince, TableEntry, TurnEnd,
     TurnSocket, WriteKind, into_stream,
 };
-pub use event_listener::EventListener;
+pub use event_listener::{ACCEPT_BACKOFF, EventListener};
 pub use incoming::{Accepted, Incoming};
 pub use lingering::{Discarded, LingeringSet, MAX_LINGERING, discard, linger, send_rejection};
 pub use server_state::{SHUTDOWN_SLACK, ServerState, WaitOutcome, wait_for_answer};

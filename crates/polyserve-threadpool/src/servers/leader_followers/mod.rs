@@ -68,7 +68,7 @@ use std::time::{Duration, Instant};
 
 use polyserve_core::sync::{lock, write};
 use polyserve_core::{ConfigError, Drain, ListenOn, Running, Server, ServerConfig, Service, Shape, Supports, cores};
-use polyserve_serving::{SHUTDOWN_SLACK, bind, drain_backlog};
+use polyserve_serving::{EventListener, SHUTDOWN_SLACK, bind};
 use threads::{Leader, RunState};
 
 /// How often the supervisor checks whether connections wait for a leader that is held up.
@@ -235,11 +235,15 @@ impl LeaderSupervisor {
         let listener = write(&shared.listener).take();
         shared.connections.wake_idle();
         if let Some(listener) = listener {
-            drain_backlog(listener, &shared.server, |stream| {
-                if let Some(connection) = shared.admit(stream) {
+            let mut listener = EventListener::new(Arc::new(listener), shared.server.config.backlog);
+            while let Some(stream) = listener.accept_waiting(&shared.server, || ()) {
+                // The threads of this server wait in system calls.
+                if stream.set_nonblocking(false).is_ok()
+                    && let Some(connection) = shared.admit(stream)
+                {
                     shared.hand_over(connection);
                 }
-            });
+            }
         }
         lock(&shared.threads).close();
         shared.connections.wake_idle();
