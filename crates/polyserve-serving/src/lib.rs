@@ -16,7 +16,7 @@
 //! | count the bytes that waiting connections keep | [`memory`] |
 //! | choose the idle connection to close, without the table | [`IdleQueue`], [`IdleSince`] |
 //! | wait for sockets with `poll(2)` | [`wait`] |
-//! | keep deadlines as numbers | [`millis`] |
+//! | keep deadlines as numbers, and a lower bound of them | [`DeadlineClock`] |
 //! | run jobs in a bounded, closable executor | [`executor`]: [`Pool`](executor::Pool) over a [`Backend`](executor::Backend) |
 //! | isolate a panic of foreign code | [`polyserve_core::panics`] |
 //! | lock without poisoning | [`polyserve_core::sync`] |
@@ -51,8 +51,8 @@ use std::time::Duration;
 pub use bind::{Bound, bind};
 pub use connection::{Connection, HasSent, MAX_TURN_READS, Step, Turn, WaitFor};
 pub use connections::{
-    ConnectionHandle, ConnectionTable, EventSocket, FoundConnections, IdleQueue, IdleSince, TableEntry, TurnEnd,
-    TurnSocket, WriteKind, into_stream,
+    ConnectionHandle, ConnectionTable, DeadlineClock, EventSocket, FoundConnections, IdleQueue, IdleSince, TableEntry,
+    TurnEnd, TurnSocket, WriteKind, into_stream,
 };
 pub use event_listener::{ACCEPT_BACKOFF, EventListener};
 pub use incoming::{Accepted, Incoming};

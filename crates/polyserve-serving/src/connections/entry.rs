@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use super::IdleSince;
+use super::deadline_clock::NEVER;
 
 /// A connection, as other threads use it: the thread that admits a new one, and the server's main thread.
 pub trait ConnectionHandle: Send + Sync + 'static {
@@ -33,7 +34,7 @@ pub trait ConnectionHandle: Send + Sync + 'static {
 pub struct TableEntry<H> {
     /// [`BUSY`], [`QUIET`], [`EVICTED`], or the time since which the connection is idle: the bits of an [`IdleSince`].
     activity: AtomicU64,
-    /// A tick of the table. [`NEVER`] if there is no deadline, or if the connection was woken for it.
+    /// A time of the table's clock. [`NEVER`] if there is no deadline, or if the connection was woken for it.
     deadline: AtomicU64,
     /// The connection was evicted. It counts as lingering while its activity is [`EVICTED`].
     evicted: AtomicBool,
@@ -48,9 +49,6 @@ pub struct TableEntry<H> {
     pub(super) index: AtomicUsize,
     handle: H,
 }
-
-/// The tick that stands for no deadline.
-pub(super) const NEVER: u64 = u64::MAX;
 
 /// A request has begun and is not completely answered.
 const BUSY: u64 = 0;
@@ -163,18 +161,18 @@ impl<H> TableEntry<H> {
         self.lingers.store(true, Ordering::SeqCst);
     }
 
-    /// Stores the deadline. The order is sequentially consistent: the table's `set_deadline` states why.
-    pub(super) fn set_deadline(&self, tick: u64) {
-        self.deadline.store(tick, Ordering::SeqCst);
+    /// Stores the deadline. The order is sequentially consistent: [`DeadlineClock`](super::DeadlineClock) states why.
+    pub(super) fn set_deadline(&self, deadline: u64) {
+        self.deadline.store(deadline, Ordering::SeqCst);
     }
 
     pub(super) fn deadline(&self) -> u64 {
         self.deadline.load(Ordering::SeqCst)
     }
 
-    /// Clears the deadline. Returns false if it is not `tick` any more.
-    pub(super) fn take_deadline(&self, tick: u64) -> bool {
-        self.deadline.compare_exchange(tick, NEVER, Ordering::SeqCst, Ordering::Relaxed).is_ok()
+    /// Clears the deadline. Returns false if it is not `deadline` any more.
+    pub(super) fn take_deadline(&self, deadline: u64) -> bool {
+        self.deadline.compare_exchange(deadline, NEVER, Ordering::SeqCst, Ordering::Relaxed).is_ok()
     }
 
     /// Returns true for the first call only. The caller that gets true counts the request as cut or as stuck.

@@ -22,7 +22,7 @@
 //! * A connection that is evicted, or that has sent its last answer, counts as lingering from then on. If an evicted connection
 //!   then receives bytes, it counts as open again until its last answer. Only so can more than `max_connections` count as open.
 //! * A connection with unread input is not evicted.
-//! * A sweep begins when the earliest stored deadline has passed, rounded up to a tick of 1 ms, but at least 10 ms after the
+//! * A sweep begins when the earliest stored deadline has passed, rounded up to 1 ms, but at least 10 ms after the
 //!   last sweep. A connection is woken once for each deadline.
 //! * A shutdown wakes all connections of a multiplexed server that are in the table when it begins.
 //!
@@ -38,6 +38,7 @@
 //! deadline passes, the main thread sleeps. An eviction costs O(1) amortised.
 
 mod counts;
+mod deadline_clock;
 mod entry;
 mod idle_queue;
 mod serve;
@@ -55,7 +56,8 @@ use polyserve_core::{Counters, Drain};
 
 use crate::{CROWDED_AFTER, Connection, HasSent, MAX_LINGERING, SHUTDOWN_SLACK, ServerState, net};
 use counts::{CountedAs, Counts};
-use entry::NEVER;
+pub use deadline_clock::DeadlineClock;
+use deadline_clock::NEVER;
 pub use entry::{ConnectionHandle, TableEntry, into_stream};
 pub use idle_queue::{FoundConnections, IdleQueue, IdleSince};
 pub use serve::{EventSocket, TurnEnd, TurnSocket, WriteKind};
@@ -74,13 +76,11 @@ pub struct ConnectionTable<H> {
     accept_loops: AtomicUsize,
     /// Shut down the listeners that are left at the end of the run.
     close_listeners: Mutex<Vec<CloseListener>>,
-    start: Instant,
-    /// Answers say `Connection: close` until this tick; 0 if it has passed.
+    clock: DeadlineClock,
+    /// Answers say `Connection: close` until this time of the clock; 0 if it has passed.
     crowded_until: AtomicU64,
     /// How often there were more active connections than the limit.
     times_crowded: AtomicU64,
-    /// The tick of the next sweep.
-    next_sweep: AtomicU64,
     main: OnceLock<Thread>,
 }
 
@@ -112,10 +112,9 @@ impl<H: ConnectionHandle> ConnectionTable<H> {
             idle: Mutex::default(),
             accept_loops: AtomicUsize::new(0),
             close_listeners: Mutex::default(),
-            start: Instant::now(),
+            clock: DeadlineClock::default(),
             crowded_until: AtomicU64::new(0),
             times_crowded: AtomicU64::new(0),
-            next_sweep: AtomicU64::new(NEVER),
             main: OnceLock::new(),
         }
     }
@@ -258,7 +257,7 @@ impl<H: ConnectionHandle> ConnectionTable<H> {
             }
         };
         let mut evicted = None;
-        lock(&self.idle).evict_one(self.tick(Instant::now()), search, |since, entry| {
+        lock(&self.idle).evict_one(self.clock.millis_at(Instant::now()), search, |since, entry| {
             evicted = entry.upgrade().filter(|entry| self.try_evict(entry, since));
             evicted.is_some()
         });
@@ -268,7 +267,7 @@ impl<H: ConnectionHandle> ConnectionTable<H> {
     /// The time since which a connection is idle, if that is `instant`. `has_sent`: whether the client has ever sent
     /// anything.
     pub fn idle_since(&self, instant: Instant, has_sent: bool) -> IdleSince {
-        IdleSince::new(self.tick(instant), has_sent)
+        IdleSince::new(self.clock.millis_at(instant), has_sent)
     }
 
     /// Notes what `connection` waits for, and until when. For a multiplexed server, before the connection waits: it is woken at
@@ -342,7 +341,7 @@ impl<H: ConnectionHandle> ConnectionTable<H> {
         if until == 0 {
             return false;
         }
-        let is_crowded = self.tick(Instant::now()) < until;
+        let is_crowded = self.clock.millis_at(Instant::now()) < until;
         if !is_crowded {
             let _ = self.crowded_until.compare_exchange(until, 0, Ordering::Relaxed, Ordering::Relaxed);
         }
@@ -351,22 +350,13 @@ impl<H: ConnectionHandle> ConnectionTable<H> {
 
     /// Notes that there are more active connections than the limit: one was rejected, or an eviction hit an active one.
     pub(crate) fn set_crowded(&self) {
-        self.crowded_until.store(self.tick(Instant::now() + CROWDED_AFTER), Ordering::Relaxed);
+        self.crowded_until.store(self.clock.millis_at(Instant::now() + CROWDED_AFTER), Ordering::Relaxed);
         self.times_crowded.fetch_add(1, Ordering::Relaxed);
     }
 
     /// How often there were more active connections than the limit since the start.
     pub(crate) fn times_crowded(&self) -> u64 {
         self.times_crowded.load(Ordering::Relaxed)
-    }
-
-    /// Milliseconds since the start, rounded up.
-    fn tick(&self, instant: Instant) -> u64 {
-        crate::millis(instant.saturating_duration_since(self.start)).min(NEVER - 1)
-    }
-
-    fn instant(&self, tick: u64) -> Option<Instant> {
-        (tick != NEVER).then(|| self.start + Duration::from_millis(tick))
     }
 
     fn entries(&self) -> Vec<Arc<TableEntry<H>>> {
@@ -416,17 +406,14 @@ impl<H: ConnectionHandle> ConnectionTable<H> {
 
     /// Sets the time at which a connection is woken: `deadline`, or the shutdown's deadline if that is earlier.
     ///
-    /// No deadline is missed by a concurrent sweep. A sweep first resets `next_sweep`, and then loads the deadlines.
-    /// This call first stores the deadline, and then loads `next_sweep`. All four operations are sequentially
-    /// consistent. So the sweep loads the new deadline, or this call finds `next_sweep` reset, lowers it and wakes the
-    /// main thread.
+    /// No deadline is missed by a concurrent sweep: see [`DeadlineClock`].
     pub fn set_deadline(&self, entry: &TableEntry<H>, deadline: Instant) {
-        let tick = self.tick(self.server.within(deadline));
-        if entry.deadline() == tick {
+        let deadline = self.clock.millis_at(self.server.within(deadline));
+        if entry.deadline() == deadline {
             return;
         }
-        entry.set_deadline(tick);
-        if tick < self.next_sweep.load(Ordering::SeqCst) && self.next_sweep.fetch_min(tick, Ordering::SeqCst) > tick {
+        entry.set_deadline(deadline);
+        if self.clock.note(deadline) {
             self.wake_main();
         }
     }
@@ -469,26 +456,26 @@ impl<H: ConnectionHandle> ConnectionTable<H> {
         self.wake_main_if_done();
     }
 
-    /// Wakes the connections that are past their deadlines. Returns the tick of the earliest deadline that is left.
-    fn sweep(&self) -> u64 {
-        self.next_sweep.store(NEVER, Ordering::SeqCst);
-        let now = self.tick(Instant::now());
+    /// Wakes the connections that are past their deadlines.
+    fn sweep(&self) {
+        self.clock.begin_sweep();
+        let now = self.clock.now();
         let mut earliest = NEVER;
         let mut expired = Vec::new();
         for shard in &self.shards {
             for entry in &*lock(shard) {
                 match entry.deadline() {
-                    tick if tick <= now => expired.push((Arc::clone(entry), tick)),
-                    tick => earliest = earliest.min(tick),
+                    deadline if deadline <= now => expired.push((Arc::clone(entry), deadline)),
+                    deadline => earliest = earliest.min(deadline),
                 }
             }
         }
-        for (entry, tick) in expired {
-            if entry.take_deadline(tick) {
+        for (entry, deadline) in expired {
+            if entry.take_deadline(deadline) {
                 entry.handle().wake();
             }
         }
-        self.next_sweep.fetch_min(earliest, Ordering::SeqCst).min(earliest)
+        let _ = self.clock.note(earliest);
     }
 
     /// Runs on the main thread of a multiplexed server: wakes connections for their deadlines. Returns the counts of the run
@@ -503,12 +490,11 @@ impl<H: ConnectionHandle> ConnectionTable<H> {
             if end.is_some_and(|end| now >= end || self.is_done()) {
                 return self.close_remaining();
             }
-            let mut next = self.next_sweep.load(Ordering::SeqCst);
-            if self.instant(next).is_some_and(|due| due.max(may_sweep) <= now) {
-                next = self.sweep();
+            if self.clock.earliest().is_some_and(|due| due.max(may_sweep) <= now) {
+                self.sweep();
                 may_sweep = Instant::now() + SWEEP_PAUSE;
             }
-            let sweep = self.instant(next).map(|due| due.max(may_sweep));
+            let sweep = self.clock.earliest().map(|due| due.max(may_sweep));
             match [sweep, end].into_iter().flatten().min() {
                 Some(wake_at) => thread::park_timeout(wake_at.saturating_duration_since(Instant::now())),
                 None => thread::park(),

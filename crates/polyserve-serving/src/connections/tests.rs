@@ -53,8 +53,9 @@ fn long_ago(rank: u64) -> IdleSince {
 
 /// A table that has been there for long enough that its connections may be evicted.
 fn table(max_connections: usize) -> ConnectionTable<Fake> {
-    let table = ConnectionTable::new(server(max_connections), 2);
-    ConnectionTable { start: table.start.checked_sub(Duration::from_secs(60)).unwrap(), ..table }
+    let mut table = ConnectionTable::new(server(max_connections), 2);
+    table.clock.start -= Duration::from_secs(60);
+    table
 }
 
 fn admit(table: &ConnectionTable<Fake>) -> Option<Arc<TableEntry<Fake>>> {

@@ -12,10 +12,10 @@ use std::sync::atomic::Ordering;
 use mio::unix::SourceFd;
 use mio::{Interest, Registry, Token};
 use polyserve_serving::{
-    Connection, HasSent, IdleSince, Step, ThreadBuffers, Turn, TurnEnd, WaitOutcome, net, with_buffers,
+    Connection, DeadlineClock, HasSent, IdleSince, Step, ThreadBuffers, Turn, TurnEnd, WaitOutcome, net, with_buffers,
 };
 
-use super::slots::{Clock, Slot};
+use super::slots::Slot;
 use super::worker::PoolServerState;
 
 /// The part of a connection that only its owner uses.
@@ -43,7 +43,7 @@ impl PoolConnection {
     }
 
     /// The time since which every request that has begun is answered, as the bits of an [`IdleSince`]. 0 if one is not.
-    pub(super) fn idle_since(&self, clock: &Clock) -> u64 {
+    pub(super) fn idle_since(&self, clock: &DeadlineClock) -> u64 {
         let since = || clock.millis_at(self.connection.waiting_since());
         self.connection.idle().map_or(0, |HasSent(has_sent)| IdleSince::new(since(), has_sent).bits())
     }

@@ -5,16 +5,15 @@
 //! Slots are allocated in segments when they are needed. The slot that was freed last is used first, so that few slots
 //! are touched while few connections are open.
 //!
-//! Times are milliseconds since the server's start, so that a slot can store them in an atomic number.
+//! Times are those of the server's [`DeadlineClock`](polyserve_serving::DeadlineClock).
 
 use std::net::{Shutdown, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
-use std::time::{Duration, Instant};
 
 use polyserve_core::sync::lock;
 use polyserve_serving::http1::Session;
-use polyserve_serving::{Connection, IdleSince, millis, net};
+use polyserve_serving::{Connection, IdleSince, net};
 
 use super::connection::PoolConnection;
 use super::slot_state::{FREE, PARKED, QUEUED, SlotState};
@@ -174,53 +173,5 @@ impl Slots {
         let mut free = lock(&self.free);
         free.ids.push(id);
         *free.count(slot.lingers()) -= 1;
-    }
-}
-
-/// The time since the server's start, and the earliest deadline.
-///
-/// Invariant: no deadline of a connection that waits is earlier than [`Clock::earliest`], except while the supervisor is
-/// being woken. Cost: a load for each wait.
-#[derive(Debug)]
-pub(super) struct Clock {
-    start: Instant,
-    earliest: AtomicU64,
-}
-
-impl Clock {
-    pub(super) fn new() -> Self {
-        Self { start: Instant::now(), earliest: AtomicU64::new(u64::MAX) }
-    }
-
-    pub(super) fn now(&self) -> u64 {
-        self.millis_at(Instant::now())
-    }
-
-    /// Milliseconds from the server's start to `instant`, rounded up.
-    pub(super) fn millis_at(&self, instant: Instant) -> u64 {
-        millis(instant.saturating_duration_since(self.start))
-    }
-
-    /// The time that is `millis` after the server's start.
-    pub(super) fn instant(&self, millis: u64) -> Option<Instant> {
-        self.start.checked_add(Duration::from_millis(millis))
-    }
-
-    /// The earliest deadline; `None` if there is none.
-    pub(super) fn earliest(&self) -> Option<Instant> {
-        let millis = self.earliest.load(Ordering::SeqCst);
-        (millis < u64::MAX).then(|| self.instant(millis))?
-    }
-
-    /// Notes a deadline. Returns true if it is the earliest: the supervisor is to be woken.
-    #[must_use]
-    pub(super) fn note(&self, deadline: u64) -> bool {
-        deadline < self.earliest.load(Ordering::SeqCst)
-            && deadline < self.earliest.fetch_min(deadline, Ordering::SeqCst)
-    }
-
-    /// Forgets the earliest deadline, before a sweep reads the deadlines of all slots.
-    pub(super) fn forget(&self) {
-        self.earliest.store(u64::MAX, Ordering::SeqCst);
     }
 }

@@ -118,7 +118,7 @@ impl Supervisor {
         }
         self.last_sweep = instant;
         let has_paused = self.wake_at.is_some_and(|wake_at| instant > wake_at + MIN_PAUSE);
-        shared.clock.forget();
+        shared.clock.begin_sweep();
         let (mut earliest, mut requeued) = (u64::MAX, false);
         for (id, slot) in shared.slots.iter() {
             let (state, deadline) = (slot.state.get(), slot.deadline.load(Ordering::SeqCst));

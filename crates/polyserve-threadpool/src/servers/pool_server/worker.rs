@@ -24,14 +24,14 @@ use mio::{Events, Interest, Poll, Registry, Token, Waker};
 use polyserve_core::sync::lock;
 use polyserve_core::{Executor, Job};
 use polyserve_serving::{
-    ACCEPT_BACKOFF, Connection, EventListener, FoundConnections, IdleQueue, ServerState, Step, TurnEnd, WaitOutcome,
-    discard, millis, net, send_rejection, wait_for_answer, with_buffers,
+    ACCEPT_BACKOFF, Connection, DeadlineClock, EventListener, FoundConnections, IdleQueue, ServerState, Step, TurnEnd,
+    WaitOutcome, discard, millis, net, send_rejection, wait_for_answer, with_buffers,
 };
 
 use super::connection::PoolConnection;
 use super::ready_list::{Actions, Next, ReadyEntry, ReadyList};
 use super::slot_state::{PARKED, QUEUED, RUNNING};
-use super::slots::{Clock, Slot, Slots};
+use super::slots::{Slot, Slots};
 use super::wakeups::Wakeups;
 
 /// The token under which the listener is registered.
@@ -61,7 +61,7 @@ pub(super) struct PoolServerState {
     pub(super) executor: Arc<dyn Executor>,
     pub(super) is_shared: bool,
     pub(super) wakeups: Wakeups,
-    pub(super) clock: Clock,
+    pub(super) clock: DeadlineClock,
     /// The connections that are closed next at the limit. Locked by the thread that has the poll role.
     idle: Mutex<IdleQueue<usize>>,
     this: Weak<PoolServerState>,
@@ -116,7 +116,7 @@ impl PoolServerState {
             executor,
             is_shared,
             wakeups: Wakeups::new(waker),
-            clock: Clock::new(),
+            clock: DeadlineClock::default(),
             idle: Mutex::default(),
             this: this.clone(),
         }))
@@ -373,14 +373,11 @@ impl PoolServerState {
         now.saturating_add(millis(self.server.config.answer_timeout))
     }
 
-    /// Stores the deadline of a connection that waits. No sweep misses it. The supervisor first resets the earliest
-    /// deadline, and then reads the slots. This thread first stores the slot's deadline, and then reads the earliest
-    /// deadline. All four operations are sequentially consistent, so at least one of the two threads sees the store of the
-    /// other.
+    /// Stores the deadline of a connection that waits. No sweep misses it: see [`DeadlineClock`].
     ///
     /// A sweep skips free slots. For a new connection, [`accept`](Self::accept) stores the deadline, then the state (which
-    /// is no longer free), and then reads the earliest deadline. The state is sequentially consistent too. So either the
-    /// sweep sees the new state, and with it the deadline, or `accept` sees the reset.
+    /// is no longer free), and then loads the bound. The state is sequentially consistent too. So either the sweep sees the new
+    /// state, and with it the deadline, or `accept` sees the reset.
     fn set_deadline(&self, slot: &Slot, deadline: u64) {
         slot.deadline.store(deadline, Ordering::SeqCst);
         self.note_deadline(deadline);

@@ -1,0 +1,74 @@
+//! Deadlines of many connections: times as numbers that fit in an atomic, and a lower bound of all deadlines.
+//!
+//! A timer for each connection would take a lock for each request. Instead, a connection stores its deadline in a word of its
+//! own, and [`DeadlineClock`] has a lower bound of all these words. When the bound has passed, one thread *sweeps*: it looks at
+//! all connections.
+//!
+//! # No deadline is missed
+//!
+//! A sweep first resets the bound, and then loads the deadlines. A connection first stores its deadline, and then loads the
+//! bound. All four operations are sequentially consistent. So the sweep loads the new deadline, or the connection finds the
+//! bound reset, and lowers it. Then it wakes the thread that sweeps.
+//!
+//! Cost: a load for each wait.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::millis;
+
+/// The number that stands for no deadline.
+pub(super) const NEVER: u64 = u64::MAX;
+
+/// The time since a server's start, in milliseconds, and a lower bound of the deadlines of its connections.
+#[derive(Debug)]
+pub struct DeadlineClock {
+    pub(super) start: Instant,
+    earliest: AtomicU64,
+}
+
+impl Default for DeadlineClock {
+    fn default() -> Self {
+        Self { start: Instant::now(), earliest: AtomicU64::new(NEVER) }
+    }
+}
+
+impl DeadlineClock {
+    /// The milliseconds from the start until now, rounded up.
+    pub fn now(&self) -> u64 {
+        self.millis_at(Instant::now())
+    }
+
+    /// The milliseconds from the start to `instant`, rounded up.
+    #[inline]
+    pub fn millis_at(&self, instant: Instant) -> u64 {
+        millis(instant.saturating_duration_since(self.start))
+    }
+
+    /// The time that is `millis` after the start.
+    #[inline]
+    pub fn instant(&self, millis: u64) -> Option<Instant> {
+        self.start.checked_add(Duration::from_millis(millis))
+    }
+
+    /// A lower bound of all deadlines; `None` if there is none.
+    pub fn earliest(&self) -> Option<Instant> {
+        let millis = self.earliest.load(Ordering::SeqCst);
+        if millis == NEVER { None } else { self.instant(millis) }
+    }
+
+    /// Notes a deadline, which was stored in a sequentially consistent order before. Returns true if it lowers the bound. Then the
+    /// thread that sweeps is to be woken.
+    #[inline]
+    #[must_use]
+    pub fn note(&self, deadline: u64) -> bool {
+        deadline < self.earliest.load(Ordering::SeqCst)
+            && deadline < self.earliest.fetch_min(deadline, Ordering::SeqCst)
+    }
+
+    /// Resets the bound. To be called before a sweep loads the deadlines. The sweep [notes](Self::note) the earliest of them at its
+    /// end.
+    pub fn begin_sweep(&self) {
+        self.earliest.store(NEVER, Ordering::SeqCst);
+    }
+}
