@@ -14,7 +14,7 @@
 //! # Layout
 //!
 //! * [`property`]: properties, lists of properties, and properties that need a child process.
-//! * [`repo`], [`executor`], [`server`]: the three kits.
+//! * [`repo`], [`executor`], [`server`]: the three kits. [`service`]: what the entity service answers, without a server.
 //! * [`engine`]: the kit for stores over an engine or a disk, which may be slow, or gone.
 //! * [`address`]: properties of any server that listens at an address.
 //! * [`wire`]: the corpus of requests, as data.
@@ -36,6 +36,7 @@ mod named_entity;
 pub mod property;
 pub mod repo;
 pub mod server;
+pub mod service;
 pub mod wire;
 
 pub use named_entity::{Content, NamedEntity};

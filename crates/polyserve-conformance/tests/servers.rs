@@ -191,7 +191,6 @@ caught_too! {
     a_repeated_answer_is_no_named_entity: RepeatsThePreviousAnswer, by named_entities_are_linearizable;
     a_repeated_answer_has_no_order: RepeatsThePreviousAnswer, by conditional_writes_are_linearizable_over_http;
     a_wake_that_is_ignored_leaves_a_named_entity: IgnoresWakes, by a_later_repo_of_named_entities_answers_the_same;
-    a_wake_that_is_ignored_evaluates_no_condition: IgnoresWakes, by conditions_on_named_entities_are_evaluated;
     a_wake_that_is_ignored_loses_increments: IgnoresWakes, by no_increment_is_lost_of_a_named_entity;
     no_drain_loses_what_waits: DoesNotDrain, by requests_behind_busy_workers_are_served_by_the_drain;
 }

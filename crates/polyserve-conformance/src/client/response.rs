@@ -62,6 +62,21 @@ impl Response {
         String::from_utf8_lossy(&self.body).into_owned()
     }
 
+    /// Reads one answer, which is all of `bytes`. An answer to HEAD has no body.
+    pub(crate) fn read(bytes: &[u8], to_head: bool) -> Result<Self, String> {
+        let end = head_end(bytes)?.ok_or("its head does not end")?;
+        let mut response = Self::parse(&bytes[..end])?;
+        response.check_date()?;
+        let length = if to_head { 0 } else { response.body_length()? };
+        response.body = bytes[end..].to_vec();
+        response.length = bytes.len();
+        if response.body.len() == length {
+            Ok(response)
+        } else {
+            Err(format!("{} bytes follow its head", response.body.len()))
+        }
+    }
+
     /// Parses a head that ends with an empty line.
     pub(super) fn parse(head: &[u8]) -> Result<Self, String> {
         let text = std::str::from_utf8(head).map_err(|_| "the head is not ASCII")?;

@@ -10,12 +10,12 @@ use super::live::Live;
 use super::repos::{LaterRepo, MapRepo};
 use super::status_table::{ONE, entities};
 use super::subject::ServerSubject;
-use super::wire::{check_problem, get, put, request, with_body};
+use super::wire::{get, put, request, with_body};
 use crate::client::Response;
 use crate::property::Outcome;
 
 /// Another entity 1.
-const OTHER: &str = r#"{"id":1,"description":"another","value":2.0}"#;
+pub(crate) const OTHER: &str = r#"{"id":1,"description":"another","value":2.0}"#;
 
 /// A server of an empty store, with tags.
 #[track_caller]
@@ -24,32 +24,8 @@ pub(super) fn tagged(subject: &ServerSubject, repo: impl EntityRepo) -> Live {
 }
 
 #[track_caller]
-pub(super) fn tag_of(response: &Response) -> String {
+pub(crate) fn tag_of(response: &Response) -> String {
     response.header("ETag").unwrap_or_else(|| panic!("there is no ETag: {:?}", response.headers)).to_owned()
-}
-
-/// GET, HEAD and PUT answer with the tag of the bytes that a GET shows. A PUT of other bytes for the same entity answers
-/// without a tag, because its client does not have these bytes (RFC 9110, 9.3.4). Without the option there is no tag.
-pub(super) fn a_tag_names_the_bytes_of_a_get(subject: &ServerSubject) -> Outcome {
-    let live = tagged(subject, MapRepo::default());
-    let put_tag = tag_of(&live.ask(&put("/", ONE), 201));
-    let is_text = put_tag.len() == 34 && put_tag.starts_with('"') && put_tag.ends_with('"');
-    assert!(is_text, "the tag is 128 bits between quotes: {put_tag}");
-    assert_eq!(tag_of(&live.ask(&get("/1"), 200)), put_tag);
-    let mut client = live.client();
-    client.send(&request("HEAD", "/1", "")).expect("the server takes the request");
-    assert_eq!(tag_of(&client.receive_head().expect("HEAD is answered")), put_tag);
-    assert_eq!(tag_of(&live.ask(&put("/1", ONE), 200)), put_tag, "the same bytes again");
-    assert_ne!(tag_of(&live.ask(&put("/1", OTHER), 200)), put_tag, "other bytes");
-    let spaced = ONE.replace(':', ": ");
-    assert_eq!(live.ask(&put("/1", &spaced), 200).header("ETag"), None, "the body of this PUT is not what a GET shows");
-    assert_eq!(tag_of(&live.ask(&get("/1"), 200)), put_tag, "the entity is the same");
-    assert_eq!(live.ask(&get("/2"), 404).header("ETag"), None);
-
-    let plain = entities(subject);
-    assert_eq!(plain.ask(&put("/", ONE), 201).header("ETag"), None);
-    assert_eq!(plain.ask(&get("/1"), 200).header("ETag"), None);
-    Outcome::Held
 }
 
 /// Conditions are evaluated without tags too: `*` by whether the entity exists, and a list names no entity. A refused write
@@ -97,139 +73,6 @@ pub(super) fn conditions_without_tags_are_evaluated(subject: &ServerSubject) -> 
         }
     }
     Outcome::Held
-}
-
-/// The conditions of each method, by state of the entity, in the order of RFC 9110, 13.2.2. A refused write changes nothing.
-pub(super) fn conditions_are_evaluated(subject: &ServerSubject) -> Outcome {
-    evaluate_conditions(&tagged(subject, MapRepo::default()), &PUBLISHED);
-    Outcome::Held
-}
-
-/// A repo that answers later evaluates the same conditions.
-pub(super) fn a_later_repo_evaluates_conditions(subject: &ServerSubject) -> Outcome {
-    evaluate_conditions(&tagged(subject, LaterRepo::new()), &PUBLISHED);
-    Outcome::Held
-}
-
-/// An entity in two states, and its paths.
-pub(super) struct TwoStates<'a> {
-    pub(super) collection: &'a str,
-    pub(super) path: &'a str,
-    /// The first state, byte for byte as a GET shows it.
-    pub(super) first: &'a str,
-    /// The second state.
-    pub(super) second: &'a str,
-}
-
-const PUBLISHED: TwoStates<'_> = TwoStates { collection: "/", path: "/1", first: ONE, second: OTHER };
-
-/// Tries every kind of condition with every method. Nothing is stored yet.
-#[track_caller]
-pub(super) fn evaluate_conditions(live: &Live, sample: &TwoStates<'_>) {
-    let &TwoStates { collection, path, first, second } = sample;
-    let tag = tag_of(&live.ask(&put(collection, first), 201));
-    let other_tag = tag_of(&live.ask(&put(collection, second), 200));
-    let weak = format!("W/{tag}");
-    let tag_list = format!("\"x\", {tag}");
-    // The fields; the status of GET, PUT (and PATCH) and DELETE if the first state is stored; the status of PUT if nothing is stored.
-    for (if_match, if_none_match, [got, put_over, deleted, created]) in [
-        (None, None, [200, 200, 204, 201]),
-        (Some("*"), None, [200, 200, 204, 412]),
-        (Some(tag.as_str()), None, [200, 200, 204, 412]),
-        (Some(other_tag.as_str()), None, [412, 412, 412, 412]),
-        (Some(weak.as_str()), None, [412, 412, 412, 412]),
-        (Some(tag_list.as_str()), None, [200, 200, 204, 412]),
-        (Some("\"x\""), None, [412, 412, 412, 412]),
-        (Some(""), None, [412, 412, 412, 412]),
-        (None, Some("*"), [304, 412, 412, 201]),
-        (None, Some(tag.as_str()), [304, 412, 412, 201]),
-        (None, Some(weak.as_str()), [304, 412, 412, 201]),
-        (None, Some(tag_list.as_str()), [304, 412, 412, 201]),
-        (None, Some(other_tag.as_str()), [200, 200, 204, 201]),
-        (None, Some("\"x\""), [200, 200, 204, 201]),
-        (Some(tag.as_str()), Some(tag.as_str()), [304, 412, 412, 412]),
-        (Some(other_tag.as_str()), Some(tag.as_str()), [412, 412, 412, 412]),
-        (Some("*"), Some(other_tag.as_str()), [200, 200, 204, 412]),
-    ] {
-        let field =
-            |name: &str, value: Option<&str>| value.map_or(String::new(), |value| format!("{name}: {value}\r\n"));
-        let fields = field("If-Match", if_match) + &field("if-none-match", if_none_match);
-        let asked = |method: &str, status: u16| {
-            let bytes = match method {
-                "PUT" | "PATCH" => with_body(method, path, &fields, second.as_bytes()),
-                _ => request(method, path, &fields),
-            };
-            let mut client = live.client();
-            client.send(&bytes).expect("the server takes the request");
-            let response = match method {
-                "HEAD" => client.receive_head(),
-                _ => client.receive(),
-            };
-            let response = response.unwrap_or_else(|failure| panic!("{method} with {fields:?}: {failure}"));
-            assert_eq!(response.status, status, "{method} with {fields:?}");
-            response
-        };
-        let shows = |body: &str| assert_eq!(live.ask(&get(path), 200).text(), body, "after a write with {fields:?}");
-        live.ask(&put(path, first), 200);
-        let response = asked("GET", got);
-        match got {
-            200 => assert_eq!((tag_of(&response), response.text().as_str()), (tag.clone(), first)),
-            304 => assert_eq!((tag_of(&response), response.text().as_str()), (tag.clone(), "")),
-            _ => check_problem(&response),
-        }
-        asked("HEAD", got);
-        for method in ["PUT", "PATCH"] {
-            asked(method, put_over);
-            shows(if put_over == 200 { second } else { first });
-            live.ask(&put(path, first), 200);
-        }
-        asked("DELETE", deleted);
-        if deleted == 204 {
-            live.ask(&get(path), 404);
-        } else {
-            shows(first);
-            live.ask(&request("DELETE", path, ""), 204);
-        }
-        // An id that is not stored is 404 for every condition: the condition is not evaluated (RFC 9110, 13.2.1).
-        asked("GET", 404);
-        asked("DELETE", 404);
-        asked("PATCH", 404);
-        asked("PUT", created);
-        if created == 201 {
-            shows(second);
-        } else {
-            live.ask(&get(path), 404);
-            live.ask(&put(path, first), 201);
-        }
-    }
-}
-
-/// A malformed condition of a write is a 400, and the write is not done. That of a read is ignored. Both hold without tags too.
-pub(super) fn a_malformed_condition_is_a_bad_request(subject: &ServerSubject) -> Outcome {
-    refuse_malformed_conditions(&tagged(subject, MapRepo::default()), &PUBLISHED);
-    refuse_malformed_conditions(&entities(subject), &PUBLISHED);
-    Outcome::Held
-}
-
-#[track_caller]
-pub(super) fn refuse_malformed_conditions(live: &Live, sample: &TwoStates<'_>) {
-    let &TwoStates { collection, path, first, second } = sample;
-    live.ask(&put(collection, first), 201);
-    for value in ["x", "\"x", "x\"", "'x'", "\"x\" \"y\"", "*, \"x\"", "w/\"x\""] {
-        for name in ["If-Match", "If-None-Match"] {
-            let fields = format!("{name}: {value}\r\n");
-            check_problem(&live.ask(&with_body("PUT", path, &fields, second.as_bytes()), 400));
-            check_problem(&live.ask(&with_body("PATCH", path, &fields, second.as_bytes()), 400));
-            check_problem(&live.ask(&request("DELETE", path, &fields), 400));
-            assert_eq!(live.ask(&request("GET", path, &fields), 200).text(), first, "{fields}");
-            let mut client = live.client();
-            client.send(&request("HEAD", path, &fields)).expect("the server takes the request");
-            assert_eq!(client.receive_head().expect("HEAD is answered").status, 200, "{fields}");
-        }
-    }
-    assert_eq!(live.ask(&get(path), 200).text(), first);
-    // Conditions mean nothing to OPTIONS.
-    live.ask(&request("OPTIONS", path, "If-Match: x\r\n"), 204);
 }
 
 /// Eight clients add to one counter: each reads it, and puts the next number with the tag that it has read. No increment is

@@ -35,7 +35,7 @@
 //!
 //! # Layout
 //!
-//! * Answers: `status_table`, `json`, `conditions`, `cheap`; of a second entity type: `ids`, `named`, `nested`; to concurrent clients:
+//! * Answers: `status_table`, `bodies`, `conditions`, `cheap`; of a second entity type: `ids`, `named`, `nested`; to concurrent clients:
 //!   `linearizable`.
 //! * Requests: `corpus`, which sends the [wire corpus](crate::wire), `splits`, `expect`.
 //! * One connection: `keep_alive`, `pipeline`, `tcp`, `timeouts`, `panics`, `freeze`.
@@ -44,8 +44,9 @@
 //! * Shared parts: `subject`; `live`, a running server that always ends; `wire`, requests as bytes; `services`, which
 //!   wait, fail or write much; `repos`, which answer now and later.
 
+mod bodies;
 mod cheap;
-mod conditions;
+pub(crate) mod conditions;
 mod construction;
 mod corpus;
 mod counters;
@@ -55,8 +56,7 @@ mod eviction;
 mod expect;
 mod fairness;
 mod freeze;
-mod ids;
-mod json;
+pub(crate) mod ids;
 mod keep_alive;
 mod limits;
 mod linearizable;
@@ -68,22 +68,23 @@ mod panics;
 mod patch;
 mod pipeline;
 mod queued;
-mod repos;
+pub(crate) mod repos;
 mod resources;
 mod services;
 mod shape;
 mod splits;
-mod status_table;
+pub(crate) mod status_table;
 mod subject;
 mod tcp;
 mod timeouts;
 mod turns;
-mod wire;
+pub(crate) mod wire;
 
 use crate::property::kit;
 
 pub use cheap::{Counted, cheap_requests_do_no_expensive_work_over};
 pub use conditions::no_increment_is_lost_over;
+pub(crate) use ids::named_service;
 pub use named::no_increment_is_lost_of_named_entities_over;
 pub use nested::{Nested, nested_entities_are_kept_over};
 pub use patch::{a_merge_patch_loses_no_update_of_named_entities_over, a_merge_patch_loses_no_update_over};
@@ -93,18 +94,11 @@ kit! {
     $ server::server_conformance for ServerSubject, from "[`ServerSubject`](crate::server::ServerSubject)" {
         status_table {
             get_shows_the_entity,
-            absent_entities_are_not_found,
-            a_path_that_is_no_id_is_a_bad_request,
-            an_id_may_be_spelled_differently,
-            deeper_paths_are_not_found,
             head_is_get_without_the_body,
             put_creates_and_replaces,
-            put_of_another_id_is_a_bad_request,
-            put_of_a_part_is_a_bad_request,
             delete_removes_once,
             options_say_what_is_allowed,
             other_methods_are_not_allowed,
-            put_takes_any_content_type,
             a_refused_body_is_no_request,
             the_published_client_is_served,
             the_published_test_plan_is_served,
@@ -113,8 +107,6 @@ kit! {
         }
         patch {
             patch_changes_the_named_members,
-            a_patch_without_a_valid_result_changes_nothing,
-            patch_takes_merge_patches_only,
             a_merge_patch_loses_no_update,
         }
         linearizable {
@@ -122,39 +114,20 @@ kit! {
             named_entities_are_linearizable,
             conditional_writes_are_linearizable_over_http,
         }
-        ids {
-            an_id_is_percent_decoded,
-            an_id_that_no_path_names_is_refused,
-            a_long_id_is_refused,
-            a_location_is_encoded,
-            a_prefix_is_a_whole_segment,
-            a_wrong_field_is_named,
-        }
         named {
             a_later_repo_of_named_entities_answers_the_same,
             a_condition_holds_for_every_spelling_of_an_id,
-            conditions_on_named_entities_are_evaluated,
             no_increment_is_lost_of_a_named_entity,
         }
         conditions {
-            a_tag_names_the_bytes_of_a_get,
-            conditions_are_evaluated,
             conditions_without_tags_are_evaluated,
-            a_later_repo_evaluates_conditions,
-            a_malformed_condition_is_a_bad_request,
             no_increment_is_lost_over_http,
         }
         cheap {
             cheap_requests_do_no_expensive_work,
         }
-        json {
-            a_body_that_is_not_json_is_a_bad_request,
-            json_that_is_no_entity_is_unprocessable,
-            every_json_form_of_an_entity_is_stored,
+        bodies {
             a_million_brackets_are_a_bad_request,
-            a_value_comes_back_bit_for_bit,
-            a_description_comes_back_whole,
-            errors_do_not_echo_the_request,
             a_body_past_the_limit_is_too_large,
         }
         nested {
@@ -319,6 +292,10 @@ kit! {
         }
     }
     corpus {
+        put_of_a_part_is_a_bad_request,
+        put_takes_any_content_type,
+        a_patch_without_a_valid_result_changes_nothing,
+        patch_takes_merge_patches_only,
         a_client_may_ask_to_close,
         only_the_word_close_closes,
         a_connection_of_1_0_closes_by_default,

@@ -3,7 +3,7 @@
 use crate::NamedEntity;
 use polyserve_core::EntityRepo;
 
-use super::conditions::{ROUNDS, TwoStates, count_together, evaluate_conditions, refuse_malformed_conditions, tag_of};
+use super::conditions::{ROUNDS, count_together, tag_of};
 use super::ids::{name_in, named_over, of_name};
 use super::live::Live;
 use super::repos::{LaterRepo, MapRepo};
@@ -64,17 +64,6 @@ pub(super) fn a_condition_holds_for_every_spelling_of_an_id(subject: &ServerSubj
     check_problem(&live.ask(&with("PUT", "/named/a", "If-Match", &second, &of_name("a")), 412));
     live.ask(&with("DELETE", "/named/%61%20b", "If-Match", &second, ""), 204);
     check_problem(&live.ask(&get("/named/a%20b"), 404));
-    Outcome::Held
-}
-
-/// Conditions on these entities are evaluated as on the published ones, whether the repo answers now or later. A malformed
-/// condition is a 400.
-pub(super) fn conditions_on_named_entities_are_evaluated(subject: &ServerSubject) -> Outcome {
-    let (first, second) = (of_name("a b"), of_name("a b").replace("1.5", "2.5"));
-    let sample = TwoStates { collection: "/named", path: "/named/a%20b", first: &first, second: &second };
-    evaluate_conditions(&named_over(subject, MapRepo::default()), &sample);
-    evaluate_conditions(&named_over(subject, LaterRepo::new()), &sample);
-    refuse_malformed_conditions(&named_over(subject, MapRepo::default()), &sample);
     Outcome::Held
 }
 

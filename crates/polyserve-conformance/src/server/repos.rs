@@ -17,7 +17,7 @@ use crate::repo::{put_if, remove_if};
 
 /// Entities in a map behind a lock.
 #[derive(Debug)]
-pub(super) struct MapRepo<E: Identifiable> {
+pub(crate) struct MapRepo<E: Identifiable> {
     entities: Mutex<HashMap<E::Id, E>>,
     /// The number of writes that have begun. All entities have the same version.
     writes: AtomicU64,
@@ -58,7 +58,7 @@ impl<E: Identifiable> EntityRepo<E> for MapRepo<E> {
 
 /// A map on a thread of its own, so that every answer is deferred.
 #[derive(Debug)]
-pub(super) struct LaterRepo<E: Identifiable> {
+pub(crate) struct LaterRepo<E: Identifiable> {
     work: Option<Sender<Work<E>>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -66,10 +66,10 @@ pub(super) struct LaterRepo<E: Identifiable> {
 type Work<E> = Box<dyn FnOnce(&MapRepo<E>) + Send>;
 
 /// A `get` of this id panics on the repo's own thread. The thread goes on.
-pub(super) const PANICS: &str = "-500";
+pub(crate) const PANICS: &str = "-500";
 
 impl<E: Identifiable> LaterRepo<E> {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let (work, inbox) = mpsc::channel::<Work<E>>();
         let builder = thread::Builder::new().stack_size(FOR_ANY_VALUE);
         let thread = builder.spawn(move || {

@@ -9,29 +9,29 @@ use super::subject::ServerSubject;
 use crate::client::{Client, Response, shown};
 
 /// The bytes of a `GET` of `path`.
-pub(super) fn get(path: &str) -> Vec<u8> {
+pub(crate) fn get(path: &str) -> Vec<u8> {
     request("GET", path, "")
 }
 
 /// A request without a body; `fields` are whole lines.
-pub(super) fn request(method: &str, path: &str, fields: &str) -> Vec<u8> {
+pub(crate) fn request(method: &str, path: &str, fields: &str) -> Vec<u8> {
     format!("{method} {path} HTTP/1.1\r\nHost: a\r\n{fields}\r\n").into_bytes()
 }
 
 /// A request with a body and its length; `fields` are whole lines.
-pub(super) fn with_body(method: &str, path: &str, fields: &str, body: &[u8]) -> Vec<u8> {
+pub(crate) fn with_body(method: &str, path: &str, fields: &str, body: &[u8]) -> Vec<u8> {
     let mut bytes = request(method, path, &format!("{fields}Content-Length: {}\r\n", body.len()));
     bytes.extend_from_slice(body);
     bytes
 }
 
 /// The bytes of a `PUT` to `path` with a body.
-pub(super) fn put(path: &str, body: &str) -> Vec<u8> {
+pub(crate) fn put(path: &str, body: &str) -> Vec<u8> {
     with_body("PUT", path, "Content-Type: application/json\r\n", body.as_bytes())
 }
 
 /// A request with a chunked body, in chunks of at most `chunk` bytes.
-pub(super) fn chunked(method: &str, path: &str, body: &[u8], chunk: usize) -> Vec<u8> {
+pub(crate) fn chunked(method: &str, path: &str, body: &[u8], chunk: usize) -> Vec<u8> {
     let mut bytes = request(method, path, "Transfer-Encoding: chunked\r\n");
     for part in body.chunks(chunk) {
         bytes.extend_from_slice(format!("{:x}\r\n", part.len()).as_bytes());
@@ -66,7 +66,7 @@ pub(super) fn check_pattern(bytes: &[u8], length: usize) {
 
 /// Checks a problem body by RFC 9457, as the service and the codec write it.
 #[track_caller]
-pub(super) fn check_problem(response: &Response) {
+pub(crate) fn check_problem(response: &Response) {
     let text = response.text();
     let media_type = response.header("Content-Type");
     assert_eq!(media_type, Some("application/problem+json"), "of a {}: {text}", response.status);

@@ -1,14 +1,17 @@
 //! The wire corpus: requests as bytes, the statuses that may answer each, and how the connection goes on.
 //!
 //! The cases are data, in `corpus.txt`, which explains its form. The server kit sends them over sockets. The tests of the
-//! codec give them to a session without a socket.
+//! codec give them to a session without a socket, and so does the kit of the entity [`service`](crate::service).
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
-use polyserve_core::ServerConfig;
+use polyserve_core::{Echo, Entity, EntityService, ServerConfig, Service};
 
-use crate::client::shown;
+use crate::NamedEntity;
+use crate::client::{Response, shown};
+use crate::server::repos::{LaterRepo, MapRepo};
 
 const CORPUS: &str = include_str!("corpus.txt");
 
@@ -17,8 +20,8 @@ const CORPUS: &str = include_str!("corpus.txt");
 pub struct Case {
     /// The name of its property, or of its group if only the codec decides so.
     pub property: &'static str,
-    /// Whether it says only what this project's codec decides.
-    pub for_codec_only: bool,
+    /// What decides the answer.
+    pub scope: CaseScope,
     /// Its line in the corpus.
     pub line: usize,
     /// The bytes that a client sends.
@@ -30,6 +33,17 @@ pub struct Case {
     limits: &'static str,
 }
 
+/// What decides the answer to a case.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CaseScope {
+    /// Every server.
+    Server,
+    /// This project's codec.
+    Codec,
+    /// The entity service. The cases of its properties depend on those before them.
+    Entities,
+}
+
 /// What a server does.
 #[derive(Clone, Debug)]
 pub struct ExpectedAnswer {
@@ -39,6 +53,25 @@ pub struct ExpectedAnswer {
     pub end: CaseEnd,
     /// The body of the answer, if it matters.
     pub body: Option<Vec<u8>>,
+    /// A text in the head or the body of the answer.
+    pub text: Option<String>,
+}
+
+impl ExpectedAnswer {
+    /// Returns what is wrong with the status, the body and the text of an answer to `case`.
+    pub(crate) fn fault(&self, case: &Case, response: &Response) -> Option<String> {
+        let length = response.header("Content-Length");
+        let is_body_right = match &self.body {
+            Some(body) if case.is_head() => length == Some(body.len().to_string().as_str()),
+            Some(body) => response.body == *body || response.status >= 400,
+            None => true,
+        };
+        let fields = response.headers.iter().map(|(name, value)| format!("{name}: {value}\r\n"));
+        let answer = fields.collect::<String>() + &response.text();
+        let has_text = self.text.as_ref().is_none_or(|text| answer.contains(text));
+        let is_right = self.statuses.contains(&response.status) && is_body_right && has_text;
+        (!is_right).then(|| format!("{} with {answer}, not {self:?}, to {case}", response.status))
+    }
 }
 
 /// How a connection goes on after an answer.
@@ -63,7 +96,7 @@ impl Case {
     ///
     /// Panics if the corpus names an unknown limit.
     pub fn configure(&self, config: &mut ServerConfig) {
-        for limit in self.limits.split_whitespace() {
+        for limit in self.limits.split_whitespace().filter(|limit| !limit.starts_with("store=")) {
             let (name, value) = limit.split_once('=').expect("a limit is NAME=N");
             let value: usize = value.parse().expect("a limit is a number");
             match name {
@@ -74,6 +107,28 @@ impl Case {
                 unknown => panic!("the corpus has an unknown limit: {unknown}"),
             }
         }
+    }
+
+    /// Makes the service that answers: an echo, or the entity service over a new store, which answers later if `later`.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the corpus names an unknown store.
+    pub fn service(&self, later: bool) -> Arc<dyn Service> {
+        if self.scope != CaseScope::Entities {
+            return Arc::new(Echo);
+        }
+        match (self.limits, later) {
+            ("store=named", false) => crate::server::named_service(MapRepo::default()),
+            ("store=named", true) => crate::server::named_service(LaterRepo::<NamedEntity>::new()),
+            (_, false) => Arc::new(EntityService::new(MapRepo::<Entity>::default())),
+            (_, true) => Arc::new(EntityService::new(LaterRepo::<Entity>::new())),
+        }
+    }
+
+    /// Whether entity 1 is stored before the first case.
+    pub(crate) fn needs_entity(&self) -> bool {
+        self.scope == CaseScope::Entities && self.limits.is_empty()
     }
 
     /// Whether both cases can be sent to one server.
@@ -110,14 +165,16 @@ impl fmt::Display for Case {
 /// Panics if a line of the corpus has no valid form.
 pub fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
-    let (mut property, mut for_codec_only, mut limits) = ("", false, "");
+    let (mut property, mut scope, mut limits) = ("", CaseScope::Server, "");
     let (mut templates, mut templates_end, mut deviation) = (Vec::new(), false, None);
     for (line, text) in (1..).zip(CORPUS.lines()) {
         if text.is_empty() || text.starts_with('#') {
             continue;
         }
-        if let Some(name) = enclosed(text, '[', ']').or_else(|| enclosed(text, '(', ')')) {
-            (property, for_codec_only, limits, deviation) = (name, text.starts_with('('), "", None);
+        let sections = [('[', ']', CaseScope::Server), ('(', ')', CaseScope::Codec), ('<', '>', CaseScope::Entities)];
+        let section = sections.iter().find_map(|&(open, close, scope)| Some((enclosed(text, open, close)?, scope)));
+        if let Some(section) = section {
+            ((property, scope), limits, deviation) = (section, "", None);
         } else if let Some(given) = text.strip_prefix("config ") {
             limits = given;
         } else if let Some(template) = text.strip_prefix("in ") {
@@ -137,7 +194,7 @@ pub fn cases() -> Vec<Case> {
             for template in &templates {
                 cases.push(Case {
                     property,
-                    for_codec_only,
+                    scope,
                     line,
                     bytes: unescaped(&template.replace("{}", value)),
                     expected: parse_expected(expected, line),
@@ -155,18 +212,23 @@ fn enclosed(text: &'static str, open: char, close: char) -> Option<&'static str>
 }
 
 fn parse_expected(text: &str, line: usize) -> ExpectedAnswer {
-    let (statuses, end) = text.split_once(' ').unwrap_or_else(|| panic!("line {line}: no end in {text:?}"));
-    let (end, body) = end.split_once('=').map_or((end, None), |(end, body)| (end, Some(unescaped(body))));
+    let (statuses, rest) = text.split_once(' ').unwrap_or((text, ""));
+    let (end, detail) = rest.split_at(rest.find(['=', '~']).unwrap_or(rest.len()));
     let end = match end {
         "keep" => CaseEnd::Keep,
         "last" => CaseEnd::Last,
         "ends" => CaseEnd::Ends,
-        "free" => CaseEnd::Free,
+        "free" | "" => CaseEnd::Free,
         "unfinished" => CaseEnd::Unfinished,
         unknown => panic!("line {line}: an unknown end: {unknown}"),
     };
     let status = |status: &str| status.parse().unwrap_or_else(|_| panic!("line {line}: no status: {status}"));
-    ExpectedAnswer { statuses: statuses.split(',').map(status).collect(), end, body }
+    ExpectedAnswer {
+        statuses: statuses.split(',').map(status).collect(),
+        end,
+        body: detail.strip_prefix('=').map(unescaped),
+        text: detail.strip_prefix('~').map(|text| String::from_utf8(unescaped(text)).expect("it is a text")),
+    }
 }
 
 /// Splits a text at the bracket that closes it.
@@ -205,6 +267,13 @@ fn unescaped(text: &str) -> Vec<u8> {
                 bytes.extend(unescaped(repeated).repeat(count.parse().expect("\\* has a number")));
                 rest = after;
             }
+            "L" => {
+                let (body, after) = split_at_close(after.strip_prefix('(').expect("\\L( begins a body"));
+                let body = unescaped(body);
+                bytes.extend(format!("Content-Length: {}\r\n\r\n", body.len()).into_bytes());
+                bytes.extend(body);
+                rest = after;
+            }
             unknown => panic!("the corpus has an unknown escape: \\{unknown}"),
         }
     }
@@ -230,6 +299,23 @@ mod tests {
         assert!(lf.iter().all(|case| case.deviation.as_ref().is_some_and(|(name, _)| *name == "bare_lf_ends_a_line")));
         let fields = of("more_fields_than_the_limit_are_too_many");
         assert!(fields[0].has_limits_of(fields[1]) && !fields[1].has_limits_of(fields[2]));
+        assert_eq!(unescaped(r"X: y\r\n\L(a\*2(b))"), b"X: y\r\nContent-Length: 3\r\n\r\nabb");
         assert_eq!(unescaped(r"\*2(a\*2(b)\r)\x41|\\"), b"abb\rabb\rA|\\");
+    }
+
+    /// No case takes an answer with another status, or an empty one in place of the body or the text that it names.
+    #[test]
+    fn a_wrong_answer_is_a_fault() {
+        let canned = |status: u16| {
+            let head =
+                format!("HTTP/1.1 {status} \r\nDate: Sun, 06 Nov 1994 08:49:37 GMT\r\nContent-Length: 0\r\n\r\n");
+            Response::read(head.as_bytes(), true).expect("it is an answer")
+        };
+        for case in cases() {
+            let expected = &case.expected;
+            assert!(expected.fault(&case, &canned(299)).is_some(), "{case}");
+            let has_more = expected.body.as_ref().is_some_and(|body| !body.is_empty()) || expected.text.is_some();
+            assert_eq!(expected.fault(&case, &canned(expected.statuses[0])).is_some(), has_more, "{case}");
+        }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use polyserve_conformance::wire::{Case, CaseEnd, cases};
+use polyserve_conformance::wire::{Case, CaseEnd, CaseScope, cases};
 use polyserve_core::{Echo, ServerConfig};
 use polyserve_serving::http1::{Env, Phase, Want};
 
@@ -49,6 +49,10 @@ fn fault(case: &Case) -> Option<String> {
 
 #[test]
 fn every_case_of_the_corpus() {
-    let faults: Vec<String> = cases().iter().filter_map(|case| Some(format!("{case}\n{}\n", fault(case)?))).collect();
+    let faults: Vec<String> = cases()
+        .iter()
+        .filter(|case| case.scope != CaseScope::Entities)
+        .filter_map(|case| Some(format!("{case}\n{}\n", fault(case)?)))
+        .collect();
     assert!(faults.is_empty(), "{} faults:\n{}", faults.len(), faults.join("\n"));
 }

@@ -1,0 +1,176 @@
+//! Conditional requests (RFC 9110, section 13) to the entity service with tags.
+
+use polyserve_core::{EntityRepo, EntityService};
+
+use super::Unconnected;
+use crate::NamedEntity;
+use crate::property::Outcome;
+use crate::server::conditions::{OTHER, tag_of};
+use crate::server::ids::{named_service, of_name};
+use crate::server::repos::{LaterRepo, MapRepo};
+use crate::server::status_table::ONE;
+use crate::server::wire::{check_problem, get, put, request, with_body};
+
+fn tagged(repo: impl EntityRepo) -> Unconnected {
+    Unconnected::new(EntityService::new(repo).etags(true))
+}
+
+fn named_over(repo: impl EntityRepo<NamedEntity>) -> Unconnected {
+    Unconnected::of(named_service(repo))
+}
+
+/// GET, HEAD and PUT answer with the tag of the bytes that a GET shows. A PUT of other bytes for the same entity answers
+/// without a tag, because its client does not have these bytes (RFC 9110, 9.3.4). Without the option there is no tag.
+pub(super) fn a_tag_names_the_bytes_of_a_get(_: &Unconnected) -> Outcome {
+    let live = tagged(MapRepo::default());
+    let put_tag = tag_of(&live.ask(&put("/", ONE), 201));
+    let is_text = put_tag.len() == 34 && put_tag.starts_with('"') && put_tag.ends_with('"');
+    assert!(is_text, "the tag is 128 bits between quotes: {put_tag}");
+    assert_eq!(tag_of(&live.ask(&get("/1"), 200)), put_tag);
+    assert_eq!(tag_of(&live.ask(&request("HEAD", "/1", ""), 200)), put_tag);
+    assert_eq!(tag_of(&live.ask(&put("/1", ONE), 200)), put_tag, "the same bytes again");
+    assert_ne!(tag_of(&live.ask(&put("/1", OTHER), 200)), put_tag, "other bytes");
+    let spaced = ONE.replace(':', ": ");
+    assert_eq!(live.ask(&put("/1", &spaced), 200).header("ETag"), None, "the body of this PUT is not what a GET shows");
+    assert_eq!(tag_of(&live.ask(&get("/1"), 200)), put_tag, "the entity is the same");
+    assert_eq!(live.ask(&get("/2"), 404).header("ETag"), None);
+
+    let plain = Unconnected::new(EntityService::<_>::new(MapRepo::default()));
+    assert_eq!(plain.ask(&put("/", ONE), 201).header("ETag"), None);
+    assert_eq!(plain.ask(&get("/1"), 200).header("ETag"), None);
+    Outcome::Held
+}
+
+/// The conditions of each method, by state of the entity, in the order of RFC 9110, 13.2.2. A refused write changes nothing.
+pub(super) fn conditions_are_evaluated(_: &Unconnected) -> Outcome {
+    evaluate_conditions(&tagged(MapRepo::default()), &PUBLISHED);
+    Outcome::Held
+}
+
+/// A repo that answers later evaluates the same conditions.
+pub(super) fn a_later_repo_evaluates_conditions(_: &Unconnected) -> Outcome {
+    evaluate_conditions(&tagged(LaterRepo::new()), &PUBLISHED);
+    Outcome::Held
+}
+
+/// An entity in two states, and its paths.
+struct TwoStates<'a> {
+    collection: &'a str,
+    path: &'a str,
+    /// The first state, byte for byte as a GET shows it.
+    first: &'a str,
+    /// The second state.
+    second: &'a str,
+}
+
+const PUBLISHED: TwoStates<'_> = TwoStates { collection: "/", path: "/1", first: ONE, second: OTHER };
+
+/// Tries every kind of condition with every method. Nothing is stored yet.
+#[track_caller]
+fn evaluate_conditions(live: &Unconnected, sample: &TwoStates<'_>) {
+    let &TwoStates { collection, path, first, second } = sample;
+    let tag = tag_of(&live.ask(&put(collection, first), 201));
+    let other_tag = tag_of(&live.ask(&put(collection, second), 200));
+    let weak = format!("W/{tag}");
+    let tag_list = format!("\"x\", {tag}");
+    // The fields; the status of GET, PUT (and PATCH) and DELETE if the first state is stored; the status of PUT if nothing is stored.
+    for (if_match, if_none_match, [got, put_over, deleted, created]) in [
+        (None, None, [200, 200, 204, 201]),
+        (Some("*"), None, [200, 200, 204, 412]),
+        (Some(tag.as_str()), None, [200, 200, 204, 412]),
+        (Some(other_tag.as_str()), None, [412, 412, 412, 412]),
+        (Some(weak.as_str()), None, [412, 412, 412, 412]),
+        (Some(tag_list.as_str()), None, [200, 200, 204, 412]),
+        (Some("\"x\""), None, [412, 412, 412, 412]),
+        (Some(""), None, [412, 412, 412, 412]),
+        (None, Some("*"), [304, 412, 412, 201]),
+        (None, Some(tag.as_str()), [304, 412, 412, 201]),
+        (None, Some(weak.as_str()), [304, 412, 412, 201]),
+        (None, Some(tag_list.as_str()), [304, 412, 412, 201]),
+        (None, Some(other_tag.as_str()), [200, 200, 204, 201]),
+        (None, Some("\"x\""), [200, 200, 204, 201]),
+        (Some(tag.as_str()), Some(tag.as_str()), [304, 412, 412, 412]),
+        (Some(other_tag.as_str()), Some(tag.as_str()), [412, 412, 412, 412]),
+        (Some("*"), Some(other_tag.as_str()), [200, 200, 204, 412]),
+    ] {
+        let field =
+            |name: &str, value: Option<&str>| value.map_or(String::new(), |value| format!("{name}: {value}\r\n"));
+        let fields = field("If-Match", if_match) + &field("if-none-match", if_none_match);
+        let asked = |method: &str, status: u16| {
+            let bytes = match method {
+                "PUT" | "PATCH" => with_body(method, path, &fields, second.as_bytes()),
+                _ => request(method, path, &fields),
+            };
+            live.ask(&bytes, status)
+        };
+        let shows = |body: &str| assert_eq!(live.ask(&get(path), 200).text(), body, "after a write with {fields:?}");
+        live.ask(&put(path, first), 200);
+        let response = asked("GET", got);
+        match got {
+            200 => assert_eq!((tag_of(&response), response.text().as_str()), (tag.clone(), first)),
+            304 => assert_eq!((tag_of(&response), response.text().as_str()), (tag.clone(), "")),
+            _ => check_problem(&response),
+        }
+        asked("HEAD", got);
+        for method in ["PUT", "PATCH"] {
+            asked(method, put_over);
+            shows(if put_over == 200 { second } else { first });
+            live.ask(&put(path, first), 200);
+        }
+        asked("DELETE", deleted);
+        if deleted == 204 {
+            live.ask(&get(path), 404);
+        } else {
+            shows(first);
+            live.ask(&request("DELETE", path, ""), 204);
+        }
+        // An id that is not stored is 404 for every condition: the condition is not evaluated (RFC 9110, 13.2.1).
+        asked("GET", 404);
+        asked("DELETE", 404);
+        asked("PATCH", 404);
+        asked("PUT", created);
+        if created == 201 {
+            shows(second);
+        } else {
+            live.ask(&get(path), 404);
+            live.ask(&put(path, first), 201);
+        }
+    }
+}
+
+/// A malformed condition of a write is a 400, and the write is not done. That of a read is ignored. Both hold without tags too.
+pub(super) fn a_malformed_condition_is_a_bad_request(_: &Unconnected) -> Outcome {
+    refuse_malformed_conditions(&tagged(MapRepo::default()), &PUBLISHED);
+    refuse_malformed_conditions(&Unconnected::new(EntityService::<_>::new(MapRepo::default())), &PUBLISHED);
+    Outcome::Held
+}
+
+#[track_caller]
+fn refuse_malformed_conditions(live: &Unconnected, sample: &TwoStates<'_>) {
+    let &TwoStates { collection, path, first, second } = sample;
+    live.ask(&put(collection, first), 201);
+    for value in ["x", "\"x", "x\"", "'x'", "\"x\" \"y\"", "*, \"x\"", "w/\"x\""] {
+        for name in ["If-Match", "If-None-Match"] {
+            let fields = format!("{name}: {value}\r\n");
+            check_problem(&live.ask(&with_body("PUT", path, &fields, second.as_bytes()), 400));
+            check_problem(&live.ask(&with_body("PATCH", path, &fields, second.as_bytes()), 400));
+            check_problem(&live.ask(&request("DELETE", path, &fields), 400));
+            assert_eq!(live.ask(&request("GET", path, &fields), 200).text(), first, "{fields}");
+            live.ask(&request("HEAD", path, &fields), 200);
+        }
+    }
+    assert_eq!(live.ask(&get(path), 200).text(), first);
+    // Conditions mean nothing to OPTIONS.
+    live.ask(&request("OPTIONS", path, "If-Match: x\r\n"), 204);
+}
+
+/// Conditions on these entities are evaluated as on the published ones, whether the repo answers now or later. A malformed
+/// condition is a 400.
+pub(super) fn conditions_on_named_entities_are_evaluated(_: &Unconnected) -> Outcome {
+    let (first, second) = (of_name("a b"), of_name("a b").replace("1.5", "2.5"));
+    let sample = TwoStates { collection: "/named", path: "/named/a%20b", first: &first, second: &second };
+    evaluate_conditions(&named_over(MapRepo::default()), &sample);
+    evaluate_conditions(&named_over(LaterRepo::new()), &sample);
+    refuse_malformed_conditions(&named_over(MapRepo::default()), &sample);
+    Outcome::Held
+}
