@@ -53,7 +53,7 @@ pub struct ExpectedAnswer {
     pub end: CaseEnd,
     /// The body of the answer, if it matters.
     pub body: Option<Vec<u8>>,
-    /// A text in the head or the body of the answer.
+    /// A text in the head or the body of the answer, in upper or lower case.
     pub text: Option<String>,
 }
 
@@ -68,7 +68,8 @@ impl ExpectedAnswer {
         };
         let fields = response.headers.iter().map(|(name, value)| format!("{name}: {value}\r\n"));
         let answer = fields.collect::<String>() + &response.text();
-        let has_text = self.text.as_ref().is_none_or(|text| answer.contains(text));
+        let answer = answer.to_ascii_lowercase();
+        let has_text = self.text.as_ref().is_none_or(|text| answer.contains(&text.to_ascii_lowercase()));
         let is_right = self.statuses.contains(&response.status) && is_body_right && has_text;
         (!is_right).then(|| format!("{} with {answer}, not {self:?}, to {case}", response.status))
     }

@@ -14,12 +14,12 @@ use polyserve_core::http::{HeaderName, HeaderValue, Method, StatusCode};
 use polyserve_core::sync::lock;
 use polyserve_core::{Answer, Body, Head, Reply, Request};
 use polyserve_serving::http1::TimeLimit;
+use polyserve_serving::http1::decode::Refusal;
 use polyserve_serving::memory::{Reservation, out_of_memory_reply};
 use serde_json::{Map, Value};
 
 use super::Flaw;
-use super::body::PartialBody;
-use super::head::{ParsedHead, RequestError, parse};
+use super::head::{ParsedHead, PartialBody, parse, read_as};
 use super::run_context::{RunContext, TICK, TrackedConnection, TrackedState, is_tick};
 use super::sending::AnswerBuffer;
 
@@ -253,7 +253,8 @@ impl PlainConnection<'_> {
     fn head(&mut self) -> Result<ParsedHead, Stop> {
         let started = Instant::now();
         loop {
-            self.to_head = self.input.trim_ascii_start().starts_with(b"HEAD ");
+            self.skip_empty_lines();
+            self.to_head = self.input.starts_with(b"HEAD ");
             if let Some(head) = parse(&self.input, &self.server.config, self.server.flaw).map_err(Stop::Refused)? {
                 self.input.drain(..head.end);
                 return Ok(head);
@@ -301,13 +302,17 @@ impl PlainConnection<'_> {
         }
     }
 
+    fn skip_empty_lines(&mut self) {
+        while self.input.starts_with(b"\r\n") {
+            self.input.drain(..2);
+        }
+    }
+
     /// Reads until a request begins. An empty line begins none.
     fn fill_with_request(&mut self, deadline: Instant) -> Got {
         loop {
             let got = self.fill(deadline, true);
-            while self.input.starts_with(b"\r\n") {
-                self.input.drain(..2);
-            }
+            self.skip_empty_lines();
             if got != Got::Bytes || !self.input.is_empty() {
                 return got;
             }
@@ -333,7 +338,7 @@ impl PlainConnection<'_> {
             match (&self.tracked.stream).read(&mut buffer) {
                 Ok(0) => return if self.server.is_over() { Got::Gone } else { Got::End },
                 Ok(count) => {
-                    self.input.extend_from_slice(&buffer[..count]);
+                    self.input.extend(read_as(&buffer[..count], self.server.flaw));
                     return Got::Bytes;
                 }
                 Err(error) if is_tick(&error) => {}
@@ -365,10 +370,12 @@ impl PlainConnection<'_> {
     }
 
     /// Answers a request that is refused, as the last answer.
-    fn refuse(&mut self, refusal: RequestError) -> Ended {
+    fn refuse(&mut self, refusal: Refusal) -> Ended {
         let unknown = [StatusCode::NOT_IMPLEMENTED, StatusCode::HTTP_VERSION_NOT_SUPPORTED].contains(&refusal.status);
         let status = if unknown && self.has(Flaw::Answers400ToAllUnsupported) {
             StatusCode::BAD_REQUEST
+        } else if refusal.status == StatusCode::NOT_IMPLEMENTED && self.has(Flaw::Answers414ToLongMethods) {
+            StatusCode::URI_TOO_LONG
         } else {
             refusal.status
         };
@@ -537,7 +544,7 @@ impl PlainConnection<'_> {
                 if !late {
                     return Err(Stop::Gone);
                 }
-                return Err(Stop::Refused(RequestError {
+                return Err(Stop::Refused(Refusal {
                     status: StatusCode::SERVICE_UNAVAILABLE,
                     detail: "The answer did not come in time.",
                 }));
@@ -567,12 +574,11 @@ fn merge(entity: &mut Value, patch: Value) {
 
 /// Why a request is not served.
 enum Stop {
-    Refused(RequestError),
+    Refused(Refusal),
     Gone,
 }
 
-const OUT_OF_MEMORY: RequestError =
-    RequestError { status: StatusCode::SERVICE_UNAVAILABLE, detail: "There is no memory for this body." };
+const OUT_OF_MEMORY: Refusal =
+    Refusal { status: StatusCode::SERVICE_UNAVAILABLE, detail: "There is no memory for this body." };
 
-const TIMED_OUT: RequestError =
-    RequestError { status: StatusCode::REQUEST_TIMEOUT, detail: "The request took too long." };
+const TIMED_OUT: Refusal = Refusal { status: StatusCode::REQUEST_TIMEOUT, detail: "The request took too long." };

@@ -1,18 +1,17 @@
 //! A plain server that has every property, and the same server with one flaw.
 //!
 //! [`PlainServer`] runs a thread for each connection, which checks every few milliseconds whether its connection must
-//! end. It shares no code with the servers' codec, so that the kit does not depend on that codec. It is the slowest
-//! server here and is in no table. The kit is tested with it, and it is a complete example of the contract.
+//! end. It decodes requests with the servers' codec, and has its own life of a connection. It is the slowest server here and is in no
+//! table. The kit is tested with it, and it is a complete example of the contract.
 //!
 //! A [`Flaw`] breaks it in one way. The kit's own tests show that a named property catches each flaw.
 //!
 //! # Layout
 //!
-//! `head` and `body` read requests. `connection` is a thread's loop, `sending` sends its answers. `accept` accepts and
+//! `head` reads requests. `connection` is a thread's loop, `sending` sends its answers. `accept` accepts and
 //! drains, and `run_context` holds what threads share. `flaw` lists the flaws.
 
 mod accept;
-mod body;
 mod connection;
 mod flaw;
 mod head;
