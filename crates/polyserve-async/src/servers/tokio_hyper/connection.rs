@@ -147,6 +147,7 @@ impl HyperConnection {
     fn run(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         if self.waker.as_ref().is_none_or(|(waker, _)| !waker.will_wake(cx.waker())) {
             self.entry().set_waker(cx.waker());
+            self.state.state().task = Some(cx.waker().clone());
             let waker = PollWaker::new(cx.waker().clone());
             self.waker = Some((Arc::clone(&waker), waker.into()));
         }
@@ -221,7 +222,9 @@ impl HyperConnection {
         }
         state.send(&self.state, false);
         self.is_blocked = !state.output.is_empty();
-        if events.output_full || self.is_blocked || is_woken {
+        // If hyper has nothing but the socket to wait for, the wake was for the body of a request that is answered.
+        let is_at_rest = self.service.tower.is_none() && events.input_drained && state.is_reading();
+        if events.output_full || self.is_blocked || (is_woken && !is_at_rest) {
             return StepResult::Continue;
         }
         let (requests, missing) = (state.requests, state.missing_bytes);
@@ -463,7 +466,10 @@ impl Future for HyperConnection {
 
 impl Drop for HyperConnection {
     fn drop(&mut self) {
-        self.state.state().report_answer(&self.state); // an answer that was cut
+        let mut state = self.state.state();
+        state.report_answer(&self.state); // an answer that was cut
+        state.task = None; // a waker keeps the memory of its task
+        drop(state);
         self.successor = None;
         if self.close.is_none() || self.is_blocked {
             let _ = self.abandon(); // a runtime that ends drops its tasks

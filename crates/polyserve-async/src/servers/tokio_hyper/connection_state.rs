@@ -13,7 +13,7 @@ use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 use std::time::{Instant, SystemTime};
 
 use bytes::Bytes;
@@ -88,6 +88,8 @@ pub(crate) struct ConnectionState {
 /// The part of a connection's state that changes.
 #[derive(Default)]
 pub(super) struct RequestState {
+    /// The waker of the connection's task, which the socket wakes.
+    pub(super) task: Option<Waker>,
     pub(super) output: Output,
     pub(super) events: PollEvents,
     /// `None` before the first turn.
@@ -133,7 +135,7 @@ pub(super) struct RequestState {
 /// The events of one poll of hyper.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct PollEvents {
-    /// A read found the socket empty.
+    /// The last read found the socket empty.
     pub(super) input_drained: bool,
     /// A read after the shutdown had begun found the socket empty. So the connection may be closed.
     pub(super) may_close: bool,

@@ -72,7 +72,11 @@ impl Read for HyperIo {
         INPUT.with_borrow_mut(|input| {
             let length = input.len().min(buffer.remaining());
             let Some(input) = input.get_mut(..length) else { return Poll::Pending };
-            match this.receive(cx, input, must_read, closes_if_empty) {
+            let task = state.task.take();
+            let mut cx = Context::from_waker(task.as_ref().unwrap_or(cx.waker()));
+            let received = this.receive(&mut cx, input, must_read, closes_if_empty);
+            (state.task, state.events.input_drained) = (task, received.is_pending());
+            match received {
                 Poll::Ready(Ok(0)) => state.input_ended = true,
                 Poll::Ready(Ok(count)) => {
                     connection.shared.registry.set_busy(&connection.entry);
@@ -82,7 +86,7 @@ impl Read for HyperIo {
                 }
                 Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
                 Poll::Pending => {
-                    (state.events.input_drained, state.events.may_close) = (true, closes_if_empty);
+                    state.events.may_close = closes_if_empty;
                     return Poll::Pending;
                 }
             }
