@@ -317,6 +317,11 @@ impl ReplyBody {
     pub(crate) fn of(bytes: Bytes) -> Self {
         Self(Some(bytes).filter(|bytes| !bytes.is_empty()))
     }
+
+    /// The number of bytes that are left.
+    pub(crate) fn len(&self) -> usize {
+        self.0.as_ref().map_or(0, Bytes::len)
+    }
 }
 
 impl http_body::Body for ReplyBody {
@@ -332,6 +337,6 @@ impl http_body::Body for ReplyBody {
     }
 
     fn size_hint(&self) -> SizeHint {
-        SizeHint::with_exact(self.0.as_ref().map_or(0, |bytes| bytes.len() as u64))
+        SizeHint::with_exact(self.len() as u64)
     }
 }

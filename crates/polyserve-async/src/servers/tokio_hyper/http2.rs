@@ -254,18 +254,17 @@ impl hyper::service::Service<Request<Incoming>> for StreamService {
             let head_only = request.method() == Method::HEAD;
             let method = Some(MethodClass::of(request.method()));
             let mut response = answer(open.streams(), request).await;
-            if head_only && let Some(length) = response.body().size_hint().exact() {
-                *response.body_mut() = ReplyBody::of(Bytes::new());
+            if head_only {
+                let length = std::mem::take(response.body_mut()).len();
                 // A body that was omitted has set its length.
                 response.headers_mut().entry(CONTENT_LENGTH).or_insert_with(|| length.into());
             }
-            let reservation = reserve(&connection, method, response.body().size_hint().lower()).unwrap_or_else(|| {
+            let reservation = reserve(&connection, method, response.body().len() as u64).unwrap_or_else(|| {
                 response = crate::tower::response(out_of_memory_reply(), Vec::new());
                 Reservation::default()
             });
             finish(&connection.shared, response.headers_mut(), false);
-            let length = response.body().size_hint().exact().and_then(|length| usize::try_from(length).ok());
-            connection.report_answer(response.status(), length.unwrap_or(0), Some(begun));
+            connection.report_answer(response.status(), response.body().len(), Some(begun));
             Ok(response.map(|body| CountedBody::new(body, open, reservation)))
         })
     }

@@ -53,7 +53,7 @@
 //! while servers on the codec skip the body; an answer to HTTP/1.0 begins with `HTTP/1.0`; any number of empty lines before a request
 //! is skipped, up to the limit of a head; a body that hyper cannot count is answered before the service sees the head; if a head is
 //! longer than the limit and arrives in small pieces, the status may be 400 or 431 instead of 414, 431 or 501.
-//! `tests/hyper_differences.rs` compares the rest with `tokio_tcp`.
+//! `tests/hyper/differences.rs` compares the rest with `tokio_tcp`.
 //!
 //! Source: hyper 1.
 //!

@@ -244,7 +244,7 @@ impl CountedBody {
             open.end();
             return Self { body, open: None };
         }
-        let length = body.size_hint().exact().and_then(|length| usize::try_from(length).ok()).unwrap_or(0);
+        let length = body.len();
         Self { body, open: Some(open.hold(length, reservation)) }
     }
 }

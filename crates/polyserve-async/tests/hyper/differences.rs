@@ -1,18 +1,11 @@
 //! `tokio_hyper` gives the answers of the servers on this project's own codec, except for the declared differences.
-#![cfg(feature = "hyper")]
-
-use std::time::Duration;
 
 use polyserve_async::{TokioHyper, TokioTcp};
 use polyserve_conformance::client::{Client, Ending};
 use polyserve_core::{EntityService, Running, Server, ServerConfig, ServerExt};
 use polyserve_memory::StdMutex;
 
-const PATIENCE: Duration = Duration::from_secs(60);
-
-const GET: &str = "GET /1 HTTP/1.1\r\nHost: a\r\n\r\n";
-
-const ENTITY: &str = r#"{"id":1,"description":"a","value":0.5}"#;
+use super::support::{ENTITY, GET, PATIENCE};
 
 const MAX_HEAD: usize = 1024;
 

@@ -1,37 +1,20 @@
 //! Requests that hyper alone would answer differently from the servers on this project's own codec.
-#![cfg(feature = "hyper")]
 
 use std::net::TcpStream;
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
-use polyserve_async::TokioHyper;
-use polyserve_conformance::client::{Client, Ending, WriteHalf};
+use polyserve_conformance::client::{Ending, WriteHalf};
 use polyserve_core::http::StatusCode;
-use polyserve_core::{
-    Answer, Completer, EntityService, Reply, Request, Running, ServerConfig, ServerExt, Service, park_until, promise,
-};
-use polyserve_memory::StdMutex;
+use polyserve_core::{Answer, Completer, Reply, Request, Service, park_until, promise};
 use polyserve_serving::http1::turn::MAX_TURN_REQUESTS;
 
-const PATIENCE: Duration = Duration::from_secs(60);
-
-fn serve(change: impl FnOnce(&mut ServerConfig)) -> Running {
-    let mut config = ServerConfig::default();
-    change(&mut config);
-    let server = TokioHyper::new(config).expect("it is honoured");
-    server.serve(([127, 0, 0, 1], 0), EntityService::new(StdMutex::new())).expect("it serves")
-}
-
-#[track_caller]
-fn client(running: &Running) -> Client {
-    Client::connect(running.local_addr(), PATIENCE).expect("the server accepts connections")
-}
+use super::support::{ENTITY, GET, PATIENCE, client, entities, serve};
 
 /// Regression test: 413 and 422 had the reason phrases of older RFCs, which the `http` crate still has.
 #[test]
 fn a_status_has_its_present_name() {
-    let running = serve(|config| config.max_body = 10);
+    let running = entities(|config| config.max_body = 10);
     for (body, line) in
         [("{}", "HTTP/1.1 422 Unprocessable Content\r\n"), ("{          }", "HTTP/1.1 413 Content Too Large\r\n")]
     {
@@ -50,11 +33,11 @@ fn a_status_has_its_present_name() {
 /// not receive it.
 #[test]
 fn half_a_body_is_not_answered() {
-    let running = serve(|_| ());
+    let running = entities(|_| ());
     for (framing, rest) in [("Content-Length: 10", "hello"), ("Transfer-Encoding: chunked", "5\r\nhello\r\n")] {
         let mut client = client(&running);
         // A request before it is answered.
-        client.ask(b"GET /1 HTTP/1.1\r\nHost: a\r\n\r\n", 404);
+        client.ask(GET.as_bytes(), 404);
         let fields = format!("Host: a\r\nContent-Type: application/json\r\n{framing}");
         client.send(format!("PUT / HTTP/1.1\r\n{fields}\r\n\r\n{rest}").as_bytes()).expect("it is taken");
         client.half_close().expect("the connection stands");
@@ -68,7 +51,7 @@ fn half_a_body_is_not_answered() {
 #[test]
 fn empty_lines_are_no_request() {
     // Whichever of these ends the connection.
-    let running = serve(|config| {
+    let running = entities(|config| {
         (config.head_timeout, config.idle_timeout) = (Duration::from_millis(50), Duration::from_millis(50));
         config.first_byte_timeout = Duration::from_secs(1); // a client may be held up before it sends
     });
@@ -85,11 +68,9 @@ fn empty_lines_are_no_request() {
 /// nothing that follows a chunked body is served.
 #[test]
 fn nothing_after_a_chunked_body_is_served() {
-    let running = serve(|_| ());
+    let running = entities(|_| ());
     let head = "PUT / HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n";
-    let entity = r#"{"id":1,"description":"a","value":0.5}"#;
-    let data = format!("{:x}\r\n{entity}\r\n", entity.len());
-    let get = "GET /1 HTTP/1.1\r\nHost: a\r\n\r\n";
+    let data = format!("{:x}\r\n{ENTITY}\r\n", ENTITY.len());
     for (body, status) in [
         (format!("{data}0\r\n\r\n"), 201),
         (format!("{data}0;a=\"b\"\r\nx: y\r\n\r\n"), 200),
@@ -99,13 +80,13 @@ fn nothing_after_a_chunked_body_is_served() {
         (format!("{data}0\n\r\n"), 400),
         (format!("{data}0;a\x01\r\n\r\n"), 200),
         (format!("{data}0 \r\n\r\n"), 200),
-        (format!("{:x} \r\n{entity}\r\n0\r\n\r\n", entity.len()), 200),
-        (format!("{:x};\x00\r\n{entity}\r\n0\r\n\r\n", entity.len()), 200),
+        (format!("{:x} \r\n{ENTITY}\r\n0\r\n\r\n", ENTITY.len()), 200),
+        (format!("{:x};\x00\r\n{ENTITY}\r\n0\r\n\r\n", ENTITY.len()), 200),
     ] {
         // In one piece, the body in a piece of its own, and byte by byte.
         for size in [usize::MAX, head.len(), 1] {
             let mut client = client(&running);
-            let sent = format!("{head}{body}{get}");
+            let sent = format!("{head}{body}{GET}");
             for piece in sent.as_bytes().chunks(size.min(sent.len())) {
                 if client.send(piece).is_err() {
                     break; // it has been answered
@@ -122,10 +103,9 @@ fn nothing_after_a_chunked_body_is_served() {
 /// taken apart to see whether a request follows.
 #[test]
 fn a_part_of_a_head_is_told_from_an_idle_connection() {
-    let running = serve(|config| config.head_timeout = Duration::from_millis(50));
-    let entity = r#"{"id":1,"description":"a","value":0.5}"#;
+    let running = entities(|config| config.head_timeout = Duration::from_millis(50));
     let put =
-        |fields: &str| format!("PUT / HTTP/1.1\r\nHost: a\r\n{fields}Content-Length: {}\r\n\r\n{entity}", entity.len());
+        |fields: &str| format!("PUT / HTTP/1.1\r\nHost: a\r\n{fields}Content-Length: {}\r\n\r\n{ENTITY}", ENTITY.len());
     let odd = "X:  y \r\nZ:\r\n";
     // The last one is a byte shorter than most clients write it: as long as a part.
     for fields in ["", odd, "Z:\r\n"] {
@@ -138,7 +118,7 @@ fn a_part_of_a_head_is_told_from_an_idle_connection() {
             }
         }
     }
-    let running = serve(|config| config.idle_timeout = Duration::from_millis(50));
+    let running = entities(|config| config.idle_timeout = Duration::from_millis(50));
     for fields in ["", odd] {
         for rest in ["", "\r\n", "\r\n\r\n"] {
             let mut client = client(&running);
@@ -152,7 +132,7 @@ fn a_part_of_a_head_is_told_from_an_idle_connection() {
 /// Empty lines count towards the limit of a head, however they arrive.
 #[test]
 fn empty_lines_are_bounded() {
-    let running = serve(|config| config.max_head = 1024);
+    let running = entities(|config| config.max_head = 1024);
     for size in [usize::MAX, 100] {
         let (mut client, lines) = (client(&running), "\r\n".repeat(4096));
         for piece in lines.as_bytes().chunks(size.min(lines.len())) {
@@ -180,9 +160,9 @@ impl Service for Handed {
 #[test]
 fn a_drain_reads_on_after_a_part_of_a_request() {
     let (sender, asked) = mpsc::channel();
-    let server = TokioHyper::new(ServerConfig::default().head_timeout(10 * PATIENCE).drain_grace(10 * PATIENCE));
-    let service = Handed(Mutex::new(sender));
-    let running = server.expect("it is honoured").serve(([127, 0, 0, 1], 0), service).expect("it serves");
+    let running = serve(Arc::new(Handed(Mutex::new(sender))), |config| {
+        (config.head_timeout, config.drain_grace) = (10 * PATIENCE, 10 * PATIENCE);
+    });
     let (mut client, addr) = (client(&running), running.local_addr());
     client.send(b"GET / HTTP/1.1\r\nHost: a\r\n\r\nGET / HT").expect("it is taken");
     let first = asked.recv_timeout(PATIENCE).expect("it is asked");
@@ -222,9 +202,8 @@ fn a_request_that_waits_for_its_turn_is_cut() {
         }
         Reply::text("answer")
     };
-    let server = TokioHyper::new(ServerConfig::default().workers(1).drain_grace(Duration::ZERO));
-    let running = server.expect("it is honoured").serve(([127, 0, 0, 1], 0), service).expect("it serves");
-    let (mut client, other) = (client(&running), self::client(&running));
+    let running = serve(Arc::new(service), |config| (config.workers, config.drain_grace) = (Some(1), Duration::ZERO));
+    let (mut client, other) = (client(&running), super::support::client(&running));
     state.lock().expect("no thread panics with this lock").3 = Some(other.write_half().expect("a handle"));
     // The other client has its turn after two turns of this one at the latest.
     let requests = 4 * MAX_TURN_REQUESTS as usize;

@@ -1,5 +1,4 @@
 //! Bodies that come slowly to `tokio_hyper`: a connection's task is not woken for each piece.
-#![cfg(feature = "hyper")]
 
 #[cfg(target_os = "linux")]
 use std::io::Write as _;
@@ -8,33 +7,18 @@ use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::Duration;
 
-use polyserve_async::TokioHyper;
 use polyserve_conformance::client::{Client, Ending};
-use polyserve_core::{Drain, Echo, EntityService, Running, ServerConfig, ServerExt, Service};
-use polyserve_memory::StdMutex;
+use polyserve_core::{Drain, Echo, Running, ServerConfig};
 
-const PATIENCE: Duration = Duration::from_secs(60);
+use super::support::{self, PATIENCE, client, entities, serve};
 
-fn serve(service: Arc<dyn Service>, change: impl FnOnce(&mut ServerConfig)) -> Running {
-    let mut config = ServerConfig::default();
-    change(&mut config);
-    TokioHyper::new(config).expect("it is honoured").serve(([127, 0, 0, 1], 0), service).expect("it serves")
-}
+const GET: &[u8] = support::GET.as_bytes();
 
-fn entities(change: impl FnOnce(&mut ServerConfig)) -> Running {
-    serve(Arc::new(EntityService::new(StdMutex::new())), change)
-}
+const ENTITY: &[u8] = support::ENTITY.as_bytes();
 
 fn echo(change: impl FnOnce(&mut ServerConfig)) -> Running {
     serve(Arc::new(Echo), change)
 }
-
-fn client(running: &Running) -> Client {
-    Client::connect(running.local_addr(), PATIENCE).expect("the server accepts connections")
-}
-
-const ENTITY: &[u8] = br#"{"id":1,"description":"a","value":0.5}"#;
-const GET: &[u8] = b"GET /1 HTTP/1.1\r\nHost: a\r\n\r\n";
 
 fn put(length: usize, more: &str) -> String {
     format!("PUT / HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n{more}\r\n")
