@@ -36,15 +36,25 @@ pub(crate) fn write_published(entity: EntityRef<'_>, out: &mut Vec<u8>) {
 }
 
 fn write_string(text: &str, out: &mut Vec<u8>) {
-    // A loop without an early exit is vectorised by the compiler.
-    let escaped = text.bytes().fold(false, |found, b| found | (b < b' ') | (b == b'"') | (b == b'\\'));
-    if !escaped {
+    if !needs_escape(text.as_bytes()) {
         out.push(b'"');
         out.extend_from_slice(text.as_bytes());
         out.push(b'"');
     } else {
         let _ = serde_json::to_writer(out.by_ref(), text);
     }
+}
+
+/// Whether a text in JSON has an escape: for a control character, a quotation mark or a backslash.
+fn needs_escape(text: &[u8]) -> bool {
+    const BLOCK: usize = 16;
+    // A loop of a fixed length without an early exit is vectorised by the compiler.
+    let has_escape =
+        |bytes: &[u8]| bytes.iter().fold(false, |found, &b| found | (b < b' ') | (b == b'"') | (b == b'\\'));
+    let (blocks, rest) = text.as_chunks::<BLOCK>();
+    let mut last = [b' '; BLOCK];
+    last.iter_mut().zip(rest).for_each(|(last, byte)| *last = *byte);
+    blocks.iter().fold(has_escape(&last), |found, block| found | has_escape(block))
 }
 
 /// The reason why a body is not an entity.

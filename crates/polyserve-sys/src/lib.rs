@@ -1,5 +1,5 @@
-//! A safe API for the system calls and the instruction that no maintained crate wraps safely. This is the only crate of the
-//! workspace with `unsafe` code. Every block states why it is sound.
+//! A safe API for the system calls and the instruction that no maintained crate wraps safely, and for a cast that std does not offer.
+//! This is the only crate of the workspace with `unsafe` code. Every block states why it is sound.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 use std::io;
@@ -67,6 +67,19 @@ pub fn prefetch<T>(address: *const T) {
     }
     #[cfg(not(target_arch = "x86_64"))]
     let _ = address;
+}
+
+/// Returns `bytes` as a text if they are ASCII. For short texts it costs less than [`str::from_utf8`], which reads most of them byte by
+/// byte.
+///
+/// ```
+/// assert_eq!(polyserve_sys::ascii_text(b"Host"), Some("Host"));
+/// assert_eq!(polyserve_sys::ascii_text("\u{e9}".as_bytes()), None);
+/// ```
+#[inline]
+pub fn ascii_text(bytes: &[u8]) -> Option<&str> {
+    // SAFETY: ASCII is UTF-8.
+    bytes.is_ascii().then(|| unsafe { str::from_utf8_unchecked(bytes) })
 }
 
 /// What a process does when a signal arrives. See [`signal_disposition`].

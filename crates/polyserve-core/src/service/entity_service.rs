@@ -144,12 +144,12 @@ impl<R: EntityRepo<E>, E: Identifiable> EntityService<R, E> {
         &self.repo
     }
 
-    fn get(&self, id: E::Id, condition: Condition, head_only: bool, body: &mut Vec<u8>) -> Answer<Reply> {
+    fn get(&self, id: E::Id, condition: &Condition, head_only: bool, body: &mut Vec<u8>) -> Answer<Reply> {
         // These may be answered without the JSON.
         let is_short = head_only || !condition.is_always();
         let version = if is_short || self.etags { self.repo.version(&id) } else { None };
         if is_short && let Some(form) = self.known.get(&id, version) {
-            if let Some(reply) = refusal(form.etag, &condition) {
+            if let Some(reply) = refusal(form.etag, condition) {
                 return Answer::Now(reply);
             }
             if head_only {
@@ -158,7 +158,7 @@ impl<R: EntityRepo<E>, E: Identifiable> EntityService<R, E> {
         }
         if is_short
             && !self.etags
-            && let Some(reply) = refusal(None, &condition)
+            && let Some(reply) = refusal(None, condition)
         {
             return self.if_stored(id, reply);
         }
@@ -168,8 +168,8 @@ impl<R: EntityRepo<E>, E: Identifiable> EntityService<R, E> {
         match self.repo.get(&id, Visit::new(&mut show)) {
             Answer::Now(Ok(Lookup::Visited(_))) => {
                 let shown = match written {
-                    Ok(()) if is_short || etags => shown(self.form(&id, version, body), &condition),
-                    Ok(()) => Ok(None),
+                    Ok(()) if is_short || etags => shown(self.form(&id, version, body), condition),
+                    Ok(()) => return Answer::Now(entity_reply(Body::InPlace, None)),
                     Err(error) => Err(unwritable(&self.failures, &*error)),
                 };
                 Answer::Now(match shown {
@@ -182,10 +182,11 @@ impl<R: EntityRepo<E>, E: Identifiable> EntityService<R, E> {
             }
             Answer::Now(found) => {
                 let form = |json: &[u8]| self.form(&id, version, json);
-                Answer::Now(get_reply::<E>(&id, found, &condition, &self.failures, form))
+                Answer::Now(get_reply::<E>(&id, found, condition, &self.failures, form))
             }
             Answer::Later(future) => {
                 let (repo, known, failures) = (Arc::clone(&self.repo), self.known.clone(), Arc::clone(&self.failures));
+                let condition = condition.clone();
                 Answer::later(async move {
                     let found = future.await;
                     let is_current = |version| repo.version(&id) == Some(version);
@@ -330,21 +331,18 @@ impl<R: EntityRepo<E>, E: Identifiable> EntityService<R, E> {
         }
         // A memcmp(3) with AVX-512 is slow if an empty text has no memory: it masks a load from an invalid address.
         let rest = if self.prefix.is_empty() { Some(path) } else { path.strip_prefix(self.prefix.as_str()) };
-        let segment = match rest {
-            Some("/") => None,
-            Some("") if !self.prefix.is_empty() => None,
-            Some(rest) => match rest.strip_prefix('/') {
-                Some(segment) if memchr::memchr(b'/', segment.as_bytes()).is_none() => Some(segment),
-                _ => return Err(self.nothing_here()),
+        let id = match rest.map(|rest| (rest, rest.strip_prefix('/'))) {
+            Some(("/", _)) => None,
+            Some(("", _)) if !self.prefix.is_empty() => None,
+            Some((_, Some(segment))) => match path::parse_id::<E>(segment) {
+                Some(id) => Some(id),
+                None if path::has_several_segments(segment) => return Err(self.nothing_here()),
+                None => {
+                    let detail = format!("The path has no valid id: an id is {}.", E::id_form());
+                    return Err(Reply::problem(StatusCode::BAD_REQUEST, detail));
+                }
             },
-            None => return Err(self.nothing_here()),
-        };
-        let id = match segment {
-            None => None,
-            Some(segment) => Some(path::parse_id::<E>(segment).ok_or_else(|| {
-                let detail = format!("The path has no valid id: an id is {}.", E::id_form());
-                Reply::problem(StatusCode::BAD_REQUEST, detail)
-            })?),
+            _ => return Err(self.nothing_here()),
         };
         let route = match (head.method, id) {
             (&Method::GET | &Method::HEAD, Some(id)) => Route::Get(id),
@@ -384,10 +382,10 @@ impl<R: EntityRepo<E>, E: Identifiable> Service for EntityService<R, E> {
         };
         // The repo may copy and drop entities.
         stack::for_values(|| match route {
-            Route::Get(id) => self.get(id, condition, request.head.method == Method::HEAD, body),
+            Route::Get(id) => self.get(id, &condition, request.head.method == Method::HEAD, body),
             Route::Put(id) => self.put(id, &condition, request.body, body),
             Route::Remove(id) => self.remove(id, &condition),
-            Route::Patch(id) => self.patch(id, condition, request.body),
+            Route::Patch(id) => self.patch(id, condition.clone(), request.body),
         })
     }
 
@@ -533,6 +531,7 @@ fn refusal(etag: Option<ETag>, condition: &Condition) -> Option<Reply> {
 }
 
 /// Returns the answer to a GET.
+#[inline]
 pub(super) fn entity_reply(json: Body, etag: Option<ETag>) -> Reply {
     let mut reply = Reply::of_type(StatusCode::OK, APPLICATION_JSON, json);
     reply.etag = etag;

@@ -12,18 +12,26 @@ fn is_number<I: 'static>() -> bool {
     number_form::<I>().is_some()
 }
 
-/// Reads an id from a segment of a path. A percent-encoded byte counts as the byte (RFC 3986, 6.2.2.2).
+/// Reads an id from the rest of a path, which is a segment. A percent-encoded byte counts as the byte (RFC 3986, 6.2.2.2).
 pub(super) fn parse_id<E: Identifiable>(segment: &str) -> Option<E::Id> {
     if is_number::<E::Id>()
         && let Some(id) = E::parse_id(segment)
     {
         return Some(id);
     }
+    if has_several_segments(segment) {
+        return None;
+    }
     if memchr::memchr(b'%', segment.as_bytes()).is_none() {
         return is_valid_id(segment).then(|| E::parse_id(segment))?;
     }
     let decoded = decode(segment)?;
     is_valid_id(&decoded).then(|| E::parse_id(&decoded))?
+}
+
+/// Whether the rest of a path goes on after its first segment.
+pub(super) fn has_several_segments(rest: &str) -> bool {
+    memchr::memchr(b'/', rest.as_bytes()).is_some()
 }
 
 /// Whether a path can name this id. Clients remove the segments `.` and `..` from a path, in any encoding.

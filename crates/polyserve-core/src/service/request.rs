@@ -117,12 +117,19 @@ pub struct Head<'a> {
 impl<'a> Head<'a> {
     /// Returns the path of the target, without scheme, authority and query. It is not decoded. `*` is the whole server; OPTIONS
     /// also names it by an URL with neither path nor query (RFC 9112, 3.2.4).
+    #[inline]
     pub fn path(&self) -> &'a str {
+        // For a short text, a search by blocks costs more.
+        const SHORT: usize = 16;
         let path = match self.target.as_bytes().first() {
             Some(b'/' | b'*') | None => self.target,
             Some(_) => after_authority(self.target, self.method),
         };
-        match memchr::memchr(b'?', path.as_bytes()) {
+        let query = match path.as_bytes() {
+            short if short.len() <= SHORT => short.iter().position(|&byte| byte == b'?'),
+            long => memchr::memchr(b'?', long),
+        };
+        match query {
             Some(end) => path.get(..end).unwrap_or(path),
             None => path,
         }

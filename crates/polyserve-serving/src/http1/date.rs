@@ -11,13 +11,14 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 #[derive(Clone, Debug)]
 pub struct Date {
     second: u64,
-    line: String,
+    /// The line, and what stands before and after it if it is the last line of a head.
+    end: String,
 }
 
 impl Date {
     /// Creates the date of `now`.
     pub fn new(now: SystemTime) -> Self {
-        let mut date = Self { second: u64::MAX, line: String::new() };
+        let mut date = Self { second: u64::MAX, end: String::new() };
         date.refresh(now);
         date
     }
@@ -28,13 +29,19 @@ impl Date {
         if second != self.second {
             self.second = second;
             let date = UNIX_EPOCH.checked_add(Duration::from_secs(second)).unwrap_or(UNIX_EPOCH);
-            self.line = format!("Date: {}\r\n", httpdate::fmt_http_date(date));
+            self.end = format!("\r\nDate: {}\r\n\r\n", httpdate::fmt_http_date(date));
         }
     }
 
     /// Returns the whole line: the name, a text of 29 bytes, and the end of the line.
     pub fn line(&self) -> &str {
-        &self.line
+        self.end.get(2..self.end.len().saturating_sub(2)).unwrap_or_default()
+    }
+
+    /// Returns the last line of a head, with the end of the line before it and the end of the head.
+    #[inline]
+    pub fn end_of_head(&self) -> &str {
+        &self.end
     }
 }
 

@@ -11,7 +11,8 @@
 //! If there are several faults, the first one is reported. Faults of a line come first, in the order of the lines. Then
 //! come the faults that only the whole head shows, in the order in which [`validate_head`] checks them.
 //!
-//! Cost: one pass of `httparse`, one over the ends of the lines, two over the fields; no allocation.
+//! Cost: one pass of `httparse`, one over the ends of the lines, two over the fields; no allocation. A head that differs from the last
+//! one of the thread only in its method and target costs less (`repeated`).
 
 use std::mem::MaybeUninit;
 
@@ -24,6 +25,7 @@ use super::connection_fields::ConnectionFields;
 pub use super::connection_fields::Framing;
 pub use super::refusal::Refusal;
 use super::refusal::{bad_request, refusal};
+use super::repeated;
 use super::syntax::{self, is_token};
 
 /// The limits of a request's size.
@@ -83,6 +85,10 @@ pub const METHOD_CHECK: usize = 16;
 /// Decodes the head at the start of `input`, which begins with the request line. The caller skips empty lines before it.
 pub fn head<'b: 'a, 'a>(input: &'b [u8], limits: &Limits, fields: &'a mut Fields<'b>) -> Decoded<'a> {
     let within = input.get(..limits.max_head).unwrap_or(input);
+    if let Some(parsed) = repeated::read(within, limits, fields) {
+        let head = Head { headers: Headers::new(fields), ..parsed.head };
+        return Decoded::Head(Parsed { head, ..parsed });
+    }
     if matches!(within.first(), Some(b'\r' | b'\n')) {
         return Decoded::Refused(bad_request(
             "There is a bare CR, a bare LF or too many empty lines before the request.",
@@ -103,7 +109,10 @@ pub fn head<'b: 'a, 'a>(input: &'b [u8], limits: &Limits, fields: &'a mut Fields
         fields.clear();
         fields.extend(request.headers.iter().map(|field| Header { name: field.name, value: field.value }));
         return match validate_head(length, &line, Headers::new(fields)) {
-            Ok(parsed) => Decoded::Head(parsed),
+            Ok(parsed) => {
+                repeated::remember(within.get(..length).unwrap_or_default(), &parsed);
+                Decoded::Head(parsed)
+            }
             Err(refusal) => Decoded::Refused(refusal),
         };
     }

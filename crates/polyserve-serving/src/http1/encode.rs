@@ -4,7 +4,7 @@
 //! no allocation if the buffer is large enough.
 
 use polyserve_core::http::header::ETAG;
-use polyserve_core::http::{HeaderName, StatusCode, Version};
+use polyserve_core::http::{HeaderName, HeaderValue, StatusCode, Version};
 use polyserve_core::{Reply, reason_phrase};
 
 /// The parts of an answer's head that do not come from the reply.
@@ -16,7 +16,7 @@ pub struct AnswerHead<'a> {
     pub close: bool,
     /// Whether the answer is sent without its body, because the request was HEAD.
     pub head_only: bool,
-    /// The `Date` header, with the end of its line.
+    /// The `Date` header, which ends the head: [`Date::end_of_head`](super::date::Date::end_of_head).
     pub date: &'a str,
     /// The value of the `Server` header; `None` omits the header.
     pub server_header: Option<&'a str>,
@@ -29,14 +29,20 @@ pub const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 pub fn answer(out: &mut Vec<u8>, reply: &Reply, body: &[u8], head: &AnswerHead<'_>) {
     out.reserve(HEAD_ESTIMATE.saturating_add(body.len()));
     // Each line begins with the end of the line before it: that saves a copy for a line with a value.
-    write_status(out, reply.status());
-    if !reply.is_bodiless() {
-        if let Some(content_type) = reply.content_type() {
-            out.extend_from_slice(b"\r\nContent-Type: ");
-            out.extend_from_slice(content_type.as_bytes());
+    let content_type = reply.content_type().map(HeaderValue::as_bytes);
+    if reply.status() == StatusCode::OK && content_type == Some(b"application/json") {
+        out.extend_from_slice(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: "); // one copy for most answers
+        write_length(out, reply, body);
+    } else {
+        write_status(out, reply.status());
+        if !reply.is_bodiless() {
+            if let Some(content_type) = content_type {
+                out.extend_from_slice(b"\r\nContent-Type: ");
+                out.extend_from_slice(content_type);
+            }
+            out.extend_from_slice(b"\r\nContent-Length: ");
+            write_length(out, reply, body);
         }
-        out.extend_from_slice(b"\r\nContent-Length: ");
-        out.extend_from_slice(itoa::Buffer::new().format(reply.omitted_length().unwrap_or(body.len())).as_bytes());
     }
     if let Some(etag) = reply.etag() {
         out.extend_from_slice(b"\r\nETag: ");
@@ -57,9 +63,7 @@ pub fn answer(out: &mut Vec<u8>, reply: &Reply, body: &[u8], head: &AnswerHead<'
     } else if head.version == Version::HTTP_10 {
         out.extend_from_slice(b"\r\nConnection: keep-alive");
     }
-    out.extend_from_slice(b"\r\n");
     out.extend_from_slice(head.date.as_bytes());
-    out.extend_from_slice(b"\r\n");
     if !head.head_only && !reply.is_bodiless() {
         out.extend_from_slice(body);
     }
@@ -67,6 +71,10 @@ pub fn answer(out: &mut Vec<u8>, reply: &Reply, body: &[u8], head: &AnswerHead<'
 
 /// An estimate of a head's length, for one reservation in place of several.
 const HEAD_ESTIMATE: usize = 232;
+
+fn write_length(out: &mut Vec<u8>, reply: &Reply, body: &[u8]) {
+    out.extend_from_slice(itoa::Buffer::new().format(reply.omitted_length().unwrap_or(body.len())).as_bytes());
+}
 
 /// Writes the name of a field with capital letters, as `Retry-After`. A [`HeaderName`] is in lower case.
 fn write_name(out: &mut Vec<u8>, name: &HeaderName) {
@@ -106,7 +114,7 @@ mod tests {
         version: Version::HTTP_11,
         close: false,
         head_only: false,
-        date: "Date: D\r\n",
+        date: "\r\nDate: D\r\n\r\n",
         server_header: None,
     };
 

@@ -22,6 +22,7 @@ pub mod date;
 pub mod decode;
 pub mod encode;
 mod refusal;
+mod repeated;
 mod scratch;
 mod session;
 mod syntax;

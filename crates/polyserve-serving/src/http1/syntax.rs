@@ -50,7 +50,14 @@ pub(super) fn is_target(target: &[u8]) -> bool {
 }
 
 fn is_uri(target: &[u8]) -> bool {
-    encoded_len(target, &IN_URI) == Some(target.len())
+    uri_len(target) == Some(target.len())
+}
+
+/// Returns the number of bytes at the start of `text` that a URI without a fragment may have. `None` if it has a `%` without two
+/// hexadecimal digits.
+#[inline]
+pub(super) fn uri_len(text: &[u8]) -> Option<usize> {
+    encoded_len(text, &IN_URI)
 }
 
 /// Returns the length of the name of a host at the start of `text`: `*( unreserved / pct-encoded / sub-delims )`. `None` if it
@@ -60,6 +67,7 @@ pub(super) fn host_name_len(text: &[u8]) -> Option<usize> {
 }
 
 /// Returns the number of bytes up to the first that is not one of `bytes`. `None` if two hexadecimal digits do not follow a `%`.
+#[inline]
 fn encoded_len(text: &[u8], bytes: &ByteSet) -> Option<usize> {
     let mut has_percent = false;
     let is_other = |&byte: &u8| {

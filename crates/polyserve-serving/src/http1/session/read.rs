@@ -109,13 +109,14 @@ impl Session {
 
     fn read_head(&mut self, input: &[u8], turn: &mut SessionTurn<'_>) -> usize {
         let mut fields = decode::Fields::new();
-        let parsed = match decode::head(input, &turn.env.limits, &mut fields) {
+        let decoded = decode::head(input, &turn.env.limits, &mut fields);
+        let parsed = match &decoded {
             Decoded::Partial => {
                 self.wait(Phase::Head);
                 return 0;
             }
             Decoded::Refused(refusal) => {
-                self.refuse(refusal, is_head(input), turn);
+                self.refuse(*refusal, is_head(input), turn);
                 return input.len();
             }
             Decoded::Head(parsed) => parsed,
@@ -131,11 +132,11 @@ impl Session {
         if let Some(body) = complete_body {
             let used = parsed.length.saturating_add(body.len());
             let following = following(input.get(used..).unwrap_or_default(), turn);
-            self.call(&parsed, body, following, turn);
+            self.call(parsed, body, following, turn);
             return used;
         }
         let head = input.get(..parsed.length).unwrap_or_default();
-        self.await_body(&parsed, head, turn);
+        self.await_body(parsed, head, turn);
         parsed.length
     }
 
@@ -225,6 +226,7 @@ pub(super) fn must_flush(length: usize, memory: &MemoryBudget) -> bool {
 }
 
 /// Classifies the bytes after a request that is answered now.
+#[inline]
 fn following(rest: &[u8], turn: &SessionTurn<'_>) -> Following {
     if is_blank(rest) {
         Following::Nothing

@@ -33,7 +33,7 @@ impl Session {
         turn.scratch.body.clear();
         let in_place = &mut turn.scratch.body;
         match catch_unwind(AssertUnwindSafe(|| turn.env.service.call(request, in_place))) {
-            Ok(Answer::Now(reply)) => self.finish(context, &reply, following, turn),
+            Ok(Answer::Now(ref reply)) => self.finish(context, reply, following, turn),
             Ok(Answer::Later(future)) => {
                 self.set_state(SessionState::Answer(context, future));
                 self.want = Want::Answer;
@@ -80,10 +80,9 @@ impl Session {
             || (turn.scratch.draining && following == Following::Nothing)
             || (turn.scratch.others_wait && self.gives_way(reply, following, turn));
         turn.scratch.set_memory(&turn.env.memory);
-        if self.lacks_memory(context, reply, turn) {
-            return self.encode_as(context, &out_of_memory_reply(), close, turn);
-        }
-        self.encode_as(context, reply, close, turn)
+        let refusal = self.lacks_memory(context, reply, turn).then(out_of_memory_reply);
+        self.append(context, refusal.as_ref().unwrap_or(reply), close, turn);
+        !close
     }
 
     /// While other connections wait: whether this answer is the last one. It is if no complete request follows, if a turn's number
@@ -96,8 +95,9 @@ impl Session {
             || must_flush(length.saturating_add(HEAD_ROOM), &turn.env.memory)
     }
 
-    /// Appends an answer. `close`: the connection closes after it. Returns whether the connection stays open.
-    fn encode_as(&mut self, context: AnswerContext, reply: &Reply, close: bool, turn: &mut SessionTurn<'_>) -> bool {
+    /// Appends an answer. `close`: the connection closes after it.
+    #[inline]
+    fn append(&mut self, context: AnswerContext, reply: &Reply, close: bool, turn: &mut SessionTurn<'_>) {
         if cfg!(polyserve_without = "date_cache") {
             turn.scratch.date = Date::new(SystemTime::now()); // the `ladder` experiment measures this variant
         }
@@ -105,7 +105,7 @@ impl Session {
             version: context.version,
             close,
             head_only: context.head_only,
-            date: turn.scratch.date.line(),
+            date: turn.scratch.date.end_of_head(),
             server_header: turn.env.server_header.as_deref(),
         };
         let start = turn.scratch.out.len();
@@ -117,7 +117,6 @@ impl Session {
             hook.call(&AnswerReport::new(reply.status(), length, begun, self.peer));
         }
         turn.scratch.count_request(length);
-        !close
     }
 
     /// Whether the request was safe, and there is no memory to keep its answer until the client takes it. If the request was not
