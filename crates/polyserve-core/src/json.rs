@@ -14,7 +14,6 @@ use std::borrow::Cow;
 use std::cell::Cell;
 use std::error::Error;
 use std::fmt;
-use std::io::Write;
 
 use serde_core::de::{DeserializeOwned, IgnoredAny};
 
@@ -27,22 +26,17 @@ use crate::text::shortened;
 pub(crate) fn write_published(entity: EntityRef<'_>, out: &mut Vec<u8>) {
     out.extend_from_slice(b"{\"id\":");
     out.extend_from_slice(itoa::Buffer::new().format(entity.id).as_bytes());
-    out.extend_from_slice(b",\"description\":");
-    write_string(entity.description, out);
-    out.extend_from_slice(b",\"value\":");
-    // Writing to a `Vec` does not fail.
+    if needs_escape(entity.description.as_bytes()) {
+        out.extend_from_slice(b",\"description\":");
+        let _ = serde_json::to_writer(&mut *out, entity.description); // writing to a `Vec` does not fail
+        out.extend_from_slice(b",\"value\":");
+    } else {
+        out.extend_from_slice(b",\"description\":\"");
+        out.extend_from_slice(entity.description.as_bytes());
+        out.extend_from_slice(b"\",\"value\":");
+    }
     let _ = serde_json::to_writer(&mut *out, &entity.value);
     out.push(b'}');
-}
-
-fn write_string(text: &str, out: &mut Vec<u8>) {
-    if !needs_escape(text.as_bytes()) {
-        out.push(b'"');
-        out.extend_from_slice(text.as_bytes());
-        out.push(b'"');
-    } else {
-        let _ = serde_json::to_writer(out.by_ref(), text);
-    }
 }
 
 /// Whether a text in JSON has an escape: for a control character, a quotation mark or a backslash.

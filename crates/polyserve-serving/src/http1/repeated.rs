@@ -4,7 +4,7 @@
 //! remembered was found valid, and does not depend on the method, on the target or on limits that are not checked again.
 //!
 //! Cost: one pass over the target and a comparison of the rest, in place of several passes over the head. A head that is not like the
-//! last one costs about a fiftieth more, and is copied at every [`REMEMBER_EVERY`]th time only: clients may take turns.
+//! last one costs about a fiftieth more, and one in [`REMEMBER_EVERY`] of these is copied: clients may take turns.
 
 use std::cell::RefCell;
 
@@ -22,7 +22,7 @@ const MAX_BYTES: usize = 512;
 /// The number of fields of a rest that is remembered.
 const MAX_FIELDS: usize = 16;
 
-/// One of so many heads that are not like the last one takes its place.
+/// One in this number of heads that are not like the last one takes its place.
 const REMEMBER_EVERY: u8 = 8;
 
 /// What follows the target of a head: the version and the header fields.
@@ -138,7 +138,7 @@ mod tests {
     use std::thread;
 
     use super::*;
-    use crate::http1::decode::{Decoded, head};
+    use crate::http1::decode::head;
 
     const LIMITS: Limits = Limits { max_head: 400, max_headers: 3, max_body: 10 };
 

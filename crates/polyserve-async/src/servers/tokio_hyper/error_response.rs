@@ -80,7 +80,8 @@ fn refuse(state: &mut RequestState, connection: &ConnectionState, refusal: Refus
     let begun = state.report.take().begun;
     let server_header = connection.server().config.server_header.as_deref();
     let date = Date::new(SystemTime::now());
-    let head = AnswerHead { version: Version::HTTP_11, close: true, head_only, date: date.line(), server_header };
+    let head =
+        AnswerHead { version: Version::HTTP_11, close: true, head_only, date: date.end_of_head(), server_header };
     let start = state.output.bytes.len();
     encode::answer(&mut state.output.bytes, &reply, reply.body_bytes(&[]), &head);
     state.output.mark_ends(1);
