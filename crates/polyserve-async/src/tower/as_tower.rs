@@ -182,7 +182,7 @@ impl AsTower {
         B: http_body::Body<Error: Into<Box<dyn Error + Send + Sync>>>,
     {
         let (parts, body) = request.into_parts();
-        match self.read(&parts, body).await {
+        match self.read(&parts, body, |_| ()).await {
             Ok((body, _reservation)) => match self.call_with(&parts, &body) {
                 Ok(response) => self.placed(response),
                 Err(later) => {
@@ -208,8 +208,13 @@ impl AsTower {
     }
 
     /// Reads the body. Returns it with the memory that is reserved for it. Returns `Err` with an answer if the request is
-    /// answered without its body.
-    pub(crate) async fn read<B>(&self, parts: &Parts, body: B) -> Result<(Vec<u8>, Reservation), Reply>
+    /// answered without its body. Calls `received` with the number of bytes that have arrived.
+    pub(crate) async fn read<B>(
+        &self,
+        parts: &Parts,
+        body: B,
+        received: impl Fn(usize),
+    ) -> Result<(Vec<u8>, Reservation), Reply>
     where
         B: http_body::Body<Error: Into<Box<dyn Error + Send + Sync>>>,
     {
@@ -234,7 +239,10 @@ impl AsTower {
             return Err(reply);
         }
         let mut kept = Reservation::default();
-        let reserve = |bytes| self.memory.as_ref().is_none_or(|memory| kept.try_set(memory, bytes));
+        let reserve = |bytes: &Vec<u8>| {
+            received(bytes.len());
+            self.memory.as_ref().is_none_or(|memory| kept.try_set(memory, bytes.capacity()))
+        };
         let bytes = collect(body, self.max_body, reserve).await.map_err(|error| match error {
             CollectError::TooLarge => too_large(),
             CollectError::OutOfMemory => out_of_memory_reply(),

@@ -230,10 +230,10 @@ where
         return upgrade_refused();
     }
     let mut reservation = Reservation::default();
-    let reserve = |bytes| {
-        let has_room = reservation.try_set(&memory, bytes);
+    let reserve = |bytes: &Vec<u8>| {
+        let has_room = reservation.try_set(&memory, bytes.capacity());
         if !has_room && !is_safe {
-            reservation.set(&memory, bytes); // the answer to a write is sent in any case
+            reservation.set(&memory, bytes.capacity()); // the answer to a write is sent in any case
         }
         has_room || !is_safe
     };

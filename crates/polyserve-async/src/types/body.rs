@@ -16,14 +16,14 @@ pub(crate) enum CollectError<E> {
     OutOfMemory,
 }
 
-/// Reads `body` to its end, if it has at most `max` bytes. `reserve` is called with the memory that the bytes take so far, and
-/// returns whether there is room. Trailers are dropped.
+/// Reads `body` to its end, if it has at most `max` bytes. `reserve` is called with the bytes so far, and returns whether there is
+/// memory for them. Trailers are dropped.
 ///
 /// Cost: a copy of each byte.
 pub(crate) async fn collect<B: Body>(
     body: B,
     max: usize,
-    mut reserve: impl FnMut(usize) -> bool,
+    mut reserve: impl FnMut(&Vec<u8>) -> bool,
 ) -> Result<Vec<u8>, CollectError<B::Error>> {
     if body.size_hint().lower() > max as u64 {
         return Err(CollectError::TooLarge);
@@ -36,7 +36,7 @@ pub(crate) async fn collect<B: Body>(
             return Err(CollectError::TooLarge);
         }
         bytes.put(data);
-        if !reserve(bytes.capacity()) {
+        if !reserve(&bytes) {
             return Err(CollectError::OutOfMemory);
         }
     }

@@ -144,13 +144,17 @@ impl HyperConnection {
         &self.state.entry
     }
 
-    fn run(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+    /// Notes the waker of the task.
+    fn set_waker(&mut self, cx: &Context<'_>) {
         if self.waker.as_ref().is_none_or(|(waker, _)| !waker.will_wake(cx.waker())) {
             self.entry().set_waker(cx.waker());
             self.state.state().task = Some(cx.waker().clone());
             let waker = PollWaker::new(cx.waker().clone());
             self.waker = Some((Arc::clone(&waker), waker.into()));
         }
+    }
+
+    fn run(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         self.state.state().begin_turn();
         for _ in 0..MAX_STEPS {
             match self.step(cx) {
@@ -191,7 +195,7 @@ impl HyperConnection {
         if let Some(close) = self.close {
             return self.close_connection(close);
         }
-        let Some((poll_waker, waker)) = &self.waker else { return StepResult::Yield }; // set by `run`
+        let Some((poll_waker, waker)) = &self.waker else { return StepResult::Yield }; // it is set
         let hyper = self.hyper.get_or_insert_with(|| {
             let io = HyperIo::new(Arc::clone(&self.state), std::mem::take(&mut self.read_before));
             self.state.shared.builder.serve_connection(io, self.service.clone())
@@ -457,6 +461,7 @@ impl Future for HyperConnection {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let connection = self.get_mut();
+        connection.set_waker(cx);
         match &mut connection.successor {
             Some(successor) => successor.as_mut().poll(cx),
             None => connection.run(cx),

@@ -20,16 +20,16 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
 use http::header::CONTENT_LENGTH;
 use http::{Method, Request, Response, StatusCode};
 use http_body::Body as _;
 use hyper::body::Incoming;
 use hyper::server::conn::http2;
 use polyserve_core::{Answer, BoxFuture, Head, Reply, ServerConfig, Service, timer};
+use polyserve_serving::ConnectionHandle as _;
 use polyserve_serving::http1::{OUTPUT_BOUND, TimeLimit};
 use polyserve_serving::memory::{MethodClass, Reservation, out_of_memory_reply};
 use tokio::runtime::Handle;
@@ -74,9 +74,9 @@ pub(super) fn serve(runtime: &Handle, config: &ServerConfig) -> Http2 {
         let streams = Streams::new(Arc::clone(&connection));
         let service = StreamService { streams: Arc::clone(&streams) };
         let hyper = builder.serve_connection(HyperIo::new(Arc::clone(&connection), read_before), service);
-        let (is_blocked, state, waker) = (false, Http2State::Open, None);
+        let (is_blocked, state) = (false, Http2State::Open);
         let (waiting, deadline) = (None, Instant::now() + NO_TIMEOUT);
-        Box::pin(Http2Connection { connection, streams, hyper, is_blocked, state, waker, waiting, deadline })
+        Box::pin(Http2Connection { connection, streams, hyper, is_blocked, state, waiting, deadline })
     })
 }
 
@@ -88,7 +88,6 @@ struct Http2Connection<H> {
     /// The output waits for the client.
     is_blocked: bool,
     state: Http2State,
-    waker: Option<Waker>,
     /// `None` while requests are open. A request has its own timers until its answer is complete. Then the client must take
     /// the answer within the limit of a write.
     waiting: Option<Http2Wait>,
@@ -129,10 +128,6 @@ impl HyperHttp2 for http2::Connection<HyperIo, StreamService, SpawnOnRuntime> {
 
 impl<H: HyperHttp2> Http2Connection<H> {
     fn run(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        if self.waker.as_ref().is_none_or(|waker| !waker.will_wake(cx.waker())) {
-            self.connection.entry.set_waker(cx.waker());
-            self.waker = Some(cx.waker().clone());
-        }
         let connection = Arc::clone(&self.connection);
         let server = connection.server();
         for _ in 0..MAX_POLLS {
@@ -182,9 +177,7 @@ impl<H: HyperHttp2> Http2Connection<H> {
     fn leave(&mut self) {
         self.hyper.leave();
         self.state = Http2State::Leaving;
-        if let Some(waker) = &self.waker {
-            waker.wake_by_ref();
-        }
+        self.connection.entry.handle().wake(); // hyper is to be polled
     }
 
     fn wait_for(&mut self, waiting: Option<Http2Wait>) -> Poll<()> {
@@ -281,9 +274,9 @@ async fn answer(streams: &Arc<Streams>, request: Request<Incoming>) -> Response<
     let service = AsTower::of_server(Arc::new(TrackedService(Arc::clone(streams))), &server.env);
     let (begun, received) = (Instant::now(), AtomicU64::new(0));
     let has_body = !body.is_end_stream();
-    let body = ReceivedBody { body, received: &received };
+    let note = |bytes: usize| received.store(bytes as u64, Ordering::Relaxed);
     let deadline = || begun + TimeLimit::Body { received: received.load(Ordering::Relaxed) }.of(&server.config);
-    let (body, reservation) = match within(deadline, service.read(&parts, body)).await {
+    let (body, reservation) = match within(deadline, service.read(&parts, body, note)).await {
         Some(Ok(read)) => read,
         Some(Err(reply)) => return response(reply, Vec::new()),
         None => {
@@ -328,38 +321,6 @@ async fn within<T>(deadline: impl Fn() -> Instant, future: impl Future<Output = 
         }
     })
     .await
-}
-
-/// A request's body that counts the bytes that arrive.
-struct ReceivedBody<'a> {
-    body: Incoming,
-    received: &'a AtomicU64,
-}
-
-impl http_body::Body for ReceivedBody<'_> {
-    type Data = Bytes;
-    type Error = hyper::Error;
-
-    fn poll_frame(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<http_body::Frame<Bytes>, hyper::Error>>> {
-        let this = self.get_mut();
-        let frame = Pin::new(&mut this.body).poll_frame(cx);
-        if let Poll::Ready(Some(Ok(frame))) = &frame {
-            let length = frame.data_ref().map_or(0, Bytes::len);
-            this.received.fetch_add(length as u64, Ordering::Relaxed);
-        }
-        frame
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> http_body::SizeHint {
-        self.body.size_hint()
-    }
 }
 
 /// The service, which counts the threads that run its code.
