@@ -277,15 +277,15 @@ impl ReadyList {
         state.waiting -= 1;
     }
 
-    /// Adds a connection that has more to do at the end of its turn. Called by a worker, which then takes the next one.
+    /// Adds a connection that has more to do at the end of its turn. A worker then takes the next one; the thread that polls
+    /// hands over what it has found; and any other thread calls [`requeued`](Self::requeued).
     pub(super) fn requeue(&self, id: usize) {
         lock(&self.state).list.push_back(ReadyEntry { id, is_new: false });
     }
 
-    /// Adds connections, for a thread that is no worker and has not just polled.
-    pub(super) fn add(&self, batch: &mut Vec<ReadyEntry>) -> Actions {
+    /// Has connections served that a thread has added which is no worker and does not poll.
+    pub(super) fn requeued(&self) -> Actions {
         let mut state = lock(&self.state);
-        self.extend(&mut state, batch);
         let jobs = self.missing_jobs(&state, true);
         let wake_poller = state.role == PollRole::Worker && jobs == 0 && !state.list.is_empty();
         Actions { submit_jobs: add_jobs(&mut state, jobs), wake_supervisor: false, wake_poller }

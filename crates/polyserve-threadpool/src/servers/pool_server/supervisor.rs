@@ -134,7 +134,7 @@ impl Supervisor {
         }
         let _ = shared.clock.note(earliest);
         if requeued {
-            shared.carry_out(shared.ready.add(&mut Vec::new()));
+            shared.carry_out(shared.ready.requeued());
         }
     }
 

@@ -5,7 +5,7 @@
 //! 1. `accept` accepts it, gives it a slot and adds it to the ready list.
 //! 2. `work` takes it from the ready list, and `run` makes this thread its owner.
 //! 3. `PoolConnection::serve` serves a turn: it reads, calls the service and writes.
-//! 4. `settle` parks it, adds it to the ready list again, lets it linger, or closes it.
+//! 4. `settle` parks it, adds it to the ready list again, or closes it. A connection that lingers is parked.
 //! 5. `poll` finds that bytes have arrived for a parked connection, and `handle_event` adds it to the ready list again.
 
 use std::cell::Cell;
@@ -80,7 +80,7 @@ pub(super) struct Poller {
 /// The result of [`PoolServerState::settle`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Settled {
-    /// It is parked, lingers or is closed.
+    /// It is parked or closed.
     Done,
     /// An event came meanwhile: the caller still owns it, and has to serve it again.
     Again,
