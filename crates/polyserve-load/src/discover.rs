@@ -1,8 +1,10 @@
-//! The discovery of answers that are not known before the load: each request is sent twice. If both answers have the same
-//! body, and it shows the present time, it is sent once more, a second later.
+//! The discovery of answers that are not known before the load: all requests are sent in turn, then all once more, so that a write
+//! between two reads shows that their answer changes. If both answers to a request have the same body, and it shows the present
+//! time, it is sent a third time, a second later.
 //!
 //! Invariant: an exchange ends within the client's patience, however slowly the server reads or writes. Cost: one
-//! connection for each exchange. A stop is noticed within 0.1 s, except while the connection is being established.
+//! connection for each exchange; of many requests, up to [`MAX_THREADS`] are sent at a time. A stop is noticed within 0.1 s, except
+//! while the connection is being established.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -15,57 +17,119 @@ use crate::error::LoadError;
 use crate::load::Load;
 use crate::report::ChangingAnswer;
 use crate::request_stream::PlannedRequest;
-use crate::traffic::{AnswerCheck, Exchange, Traffic};
+use crate::traffic::{AnswerCheck, Exchange, ExchangeGroup, Traffic};
 
-/// Returns the load's traffic with the discovered answers, and the requests with a changing answer; `None` if the answers are
-/// known.
-pub(crate) fn discovered(load: &Load) -> Result<Option<(Traffic, Vec<ChangingAnswer>)>, LoadError> {
-    let Some(unknown) = load.traffic.unknown() else { return Ok(None) };
+/// The requests of a load with their right answers.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Discovered {
+    /// The requests. Their answers are known.
+    pub traffic: Traffic,
+    /// The requests with a changing answer.
+    pub changing: Vec<ChangingAnswer>,
+    /// The time of a request without others: the fastest answer to each request, and their mean by weights. It includes a connect.
+    pub time: Duration,
+}
+
+/// Discovers the right answers to the requests of a load, as [`Traffic::discovering`] describes. The answers are then compared with
+/// those of any server. [`run`](crate::run()) does so too, and forgets them. Returns `None` if they are known.
+///
+/// # Errors
+///
+/// Returns [`LoadError::Server`] if a request has no answer, or one with a wrong status, and [`LoadError::Stopped`].
+pub fn discover(load: &Load) -> Result<Option<Discovered>, LoadError> {
+    let Some(exchanges) = load.traffic.unknown() else { return Ok(None) };
     let requests = EncodedRequests::new(&load.traffic, &load.host, true);
-    let (mut known, mut changing) = (Vec::new(), Vec::new());
-    for (exchange, index) in unknown.iter().zip(0..) {
-        let planned = PlannedRequest::Fixed(index);
-        let name = requests.name(planned);
-        let discovered = discover(load, &requests, planned, exchange).map_err(|error| match error {
-            DiscoveryError::Stopped => LoadError::Stopped,
-            DiscoveryError::Answer(why) => LoadError::Server(format!("{name}: {why}")),
-        })?;
-        if discovered.judged != AnswerCheck::Body {
-            changing.push(ChangingAnswer { request: name, judged: discovered.judged });
+    let places: Vec<u32> = (0..exchanges.all.len() as u32).collect();
+    let first = ask(load, &requests, &places)?;
+    let mut second = ask(load, &requests, &places)?;
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs());
+    let is_timed = |place: &u32| {
+        let (first, second) = (&first[*place as usize], &second[*place as usize]);
+        first.body == second.body && shows_time(&second.body, now)
+    };
+    let timed: Vec<u32> = places.into_iter().filter(is_timed).collect();
+    if !timed.is_empty() {
+        wait_a_second(load)?;
+        for (place, answer) in timed.iter().zip(ask(load, &requests, &timed)?) {
+            second[*place as usize] = answer;
         }
-        known.push(discovered);
     }
-    Ok(Some((Traffic::expecting(known)?, changing)))
+    let mut known: Vec<Exchange> = exchanges
+        .all
+        .iter()
+        .zip(first.iter().zip(&second))
+        .map(|(one, (first, second))| known(one, first, second))
+        .collect();
+    let mut changing = Vec::new();
+    for group in exchanges.groups.iter() {
+        let own = &mut known[group.places()];
+        // The answers of all ids of a group are judged alike.
+        let judged = own.iter().map(|one| one.judged).max().unwrap_or_default();
+        let mut statuses: Vec<u16> = own.iter().flat_map(|one| one.statuses.clone()).collect();
+        statuses.sort_unstable();
+        statuses.dedup();
+        if judged > exchanges.all[group.first as usize].judged {
+            changing.push(ChangingAnswer { request: group.name.clone(), judged });
+        }
+        own.iter_mut().for_each(|one| (one.judged, one.statuses) = (judged, statuses.clone()));
+    }
+    let weighted = |group: &ExchangeGroup| {
+        let own = first[group.places()].iter().chain(&second[group.places()]);
+        own.map(|answer| answer.time).min().unwrap_or_default() * group.weight
+    };
+    let time = exchanges.groups.iter().map(weighted).sum::<Duration>() / exchanges.order.len() as u32;
+    Ok(Some(Discovered { traffic: Traffic::with_answers(exchanges, known), changing, time }))
+}
+
+/// A discovered answer.
+#[derive(Debug)]
+struct SeenAnswer {
+    status: u16,
+    body: Vec<u8>,
+    time: Duration,
+}
+
+/// The max number of threads that ask, and the number of requests for each.
+const MAX_THREADS: usize = 16;
+const REQUESTS_PER_THREAD: usize = 16;
+
+/// Sends these requests, few of them one after the other, and returns their answers in order.
+fn ask(load: &Load, requests: &EncodedRequests, places: &[u32]) -> Result<Vec<SeenAnswer>, LoadError> {
+    let ask_one = |place: &u32| {
+        let (planned, started) = (PlannedRequest::Fixed(*place), Instant::now());
+        match exchange_once(load, requests, planned) {
+            Ok((status, body)) => Ok(SeenAnswer { status, body, time: started.elapsed() }),
+            Err(DiscoveryError::Stopped) => Err(LoadError::Stopped),
+            Err(DiscoveryError::Answer(why)) => Err(LoadError::Server(format!("{}: {why}", requests.name(planned)))),
+        }
+    };
+    let threads = (places.len() / REQUESTS_PER_THREAD).clamp(1, MAX_THREADS);
+    let parts = places.chunks(places.len().div_ceil(threads).max(1));
+    let ask_part = |part: &[u32]| part.iter().map(ask_one).collect::<Result<Vec<_>, _>>();
+    let answers: Result<Vec<Vec<SeenAnswer>>, LoadError> = thread::scope(|scope| {
+        let asking: Vec<_> = parts.map(|part| scope.spawn(move || ask_part(part))).collect();
+        let joined =
+            asking.into_iter().map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+        joined.collect()
+    });
+    Ok(answers?.into_iter().flatten().collect())
 }
 
 /// Returns the exchange with its right answer.
-fn discover(
-    load: &Load,
-    requests: &EncodedRequests,
-    planned: PlannedRequest,
-    exchange: &Exchange,
-) -> Result<Exchange, DiscoveryError> {
-    let (first_status, first) = exchange_once(load, requests, planned)?;
-    let (mut status, mut body) = exchange_once(load, requests, planned)?;
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs());
-    if first == body && shows_time(&body, now) {
-        wait_a_second(load)?;
-        (status, body) = exchange_once(load, requests, planned)?;
-    }
-    let mut statuses = match exchange.method.as_str() {
+fn known(exchange: &Exchange, first: &SeenAnswer, second: &SeenAnswer) -> Exchange {
+    let statuses = match exchange.method.as_str() {
+        _ if exchange.has_given_status => exchange.statuses.clone(),
         // The first PUT creates the entity, the next ones replace it.
-        "PUT" if [200, 201, 204].contains(&status) => vec![200, 201, 204],
-        _ => vec![first_status],
+        "PUT" if [200, 201, 204].contains(&second.status) => vec![200, 201, 204, first.status],
+        _ => vec![first.status, second.status],
     };
-    if !statuses.contains(&status) {
-        statuses.push(status);
-    }
-    let judged = match () {
-        () if first == body => AnswerCheck::Body,
-        () if first.len() == body.len() => AnswerCheck::Length,
+    let seen = match () {
+        () if first.body == second.body => AnswerCheck::Body,
+        () if first.body.len() == second.body.len() => AnswerCheck::Length,
         () => AnswerCheck::Status,
     };
-    Ok(Exchange { statuses, answers: vec![body], judged, ..exchange.clone() })
+    Exchange { statuses, answers: vec![second.body.clone()], judged: seen.max(exchange.judged), ..exchange.clone() }
 }
 
 /// Whether `body` has the time of this second or of the last two, as minutes and seconds or in seconds of Unix. Such a body is
@@ -77,11 +141,11 @@ fn shows_time(body: &[u8], now: u64) -> bool {
 }
 
 /// Waits until the second has changed.
-fn wait_a_second(load: &Load) -> Result<(), DiscoveryError> {
+fn wait_a_second(load: &Load) -> Result<(), LoadError> {
     let started = Instant::now();
     while started.elapsed() < Duration::from_millis(1_050) {
         if load.stop.is_begun() {
-            return Err(DiscoveryError::Stopped);
+            return Err(LoadError::Stopped);
         }
         thread::sleep(STOP_CHECK);
     }

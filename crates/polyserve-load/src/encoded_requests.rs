@@ -95,7 +95,10 @@ impl EncodedRequests {
             PlannedRequest::Fixed(at) => match &*self.traffic.plan {
                 TrafficPlan::Exchanges(Exchanges { all, is_known, .. }) => match all.get(at as usize) {
                     Some(exchange) if *is_known => Expected::of(exchange),
-                    Some(exchange) => Expected { bodies: Bodies::Any, ..Expected::of(exchange) },
+                    Some(exchange) => {
+                        let statuses = if exchange.has_given_status { &*exchange.statuses } else { &[] };
+                        Expected { statuses, bodies: Bodies::Any, ..Expected::of(exchange) }
+                    }
                     None => Expected::EMPTY,
                 },
                 TrafficPlan::Entities(_) => Expected::EMPTY,
@@ -192,13 +195,15 @@ impl<'a> Expected<'a> {
         Self { statuses, is_head: exchange.method == "HEAD", judged: *judged, bodies: Bodies::List(answers) }
     }
 
-    /// Whether the answer is to be discovered: every 2xx and a 304 is right, with any body.
+    /// Whether the answer is to be discovered: any body is right.
     pub(crate) fn is_unknown(&self) -> bool {
         matches!(self.bodies, Bodies::Any)
     }
 
     pub(crate) fn takes(&self, status: u16) -> bool {
-        if self.is_unknown() { (200..300).contains(&status) || status == 304 } else { self.statuses.contains(&status) }
+        // Without given statuses, every 2xx and a 304 is right while the answer is discovered.
+        let is_any = self.is_unknown() && self.statuses.is_empty();
+        if is_any { (200..300).contains(&status) || status == 304 } else { self.statuses.contains(&status) }
     }
 
     /// Returns the number of right bodies, at most 32.

@@ -41,6 +41,7 @@ mod traffic;
 
 pub use arrivals::Arrivals;
 pub use clock::ProcessCpuTime;
+pub use discover::{Discovered, discover};
 pub use dist::{Dist, Picker};
 pub use error::LoadError;
 pub use load::{CpuSource, Load, Pace, RunLength, Usage};

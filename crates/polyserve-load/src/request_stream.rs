@@ -9,7 +9,7 @@ use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 
 use crate::mix::Mix;
-use crate::traffic::{Exchanges, Traffic, TrafficPlan};
+use crate::traffic::{ExchangeGroup, Exchanges, Traffic, TrafficPlan};
 
 /// One request of a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -54,10 +54,12 @@ impl RequestStream {
                     _ => PlannedRequest::Put(key, 1 + (wide >> 63 & 1) as u32),
                 }
             }
-            TrafficPlan::Exchanges(Exchanges { order, .. }) => {
+            TrafficPlan::Exchanges(Exchanges { order, groups, .. }) => {
                 let at = self.next;
                 self.next = if at + 1 == order.len() { 0 } else { at + 1 };
-                PlannedRequest::Fixed(order[at])
+                let ExchangeGroup { first, count, .. } = groups[order[at] as usize];
+                let id = if count == 1 { 0 } else { (u64::from(self.random.next_u32()) * u64::from(count)) >> 32 };
+                PlannedRequest::Fixed(first + id as u32)
             }
         }
     }
@@ -166,6 +168,26 @@ mod tests {
         let fixed = |sequence: &[u32]| sequence.iter().map(|at| PlannedRequest::Fixed(*at)).collect::<Vec<_>>();
         assert_eq!(drawn(&traffic, 0, 9), fixed(&[0, 1, 2, 3, 4, 5, 6, 7, 0]));
         assert_eq!(drawn(&traffic, 3, 3), fixed(&[6, 7, 0]));
+    }
+
+    /// A request with many ids has one weight, and each part draws other ids.
+    #[test]
+    fn ids_are_drawn_evenly_from_their_range() {
+        let many = Exchange::new("GET", "/{id}").with(|one| (one.ids, one.weight) = (Some(5..=104), 3));
+        let put =
+            Exchange::new("PUT", "/").with(|one| (one.ids, one.body) = (Some(7..=7), Some(b"{{id},{id}}".into())));
+        let traffic = Traffic::expecting(vec![Exchange::new("GET", "/a"), many, put]).unwrap();
+        let TrafficPlan::Exchanges(Exchanges { all, .. }) = &*traffic.plan else { panic!("exchanges") };
+        let last = &all[101];
+        assert_eq!((all.len(), all[1].target.as_str(), all[100].target.as_str()), (102, "/5", "/104"));
+        assert_eq!(last.body.as_deref(), Some(&b"{7,7}"[..]));
+        let drawn_in = |part: u64| drawn(&traffic.part(part), 0, 5_000);
+        let mut counts: HashMap<PlannedRequest, u32> = HashMap::new();
+        drawn_in(1).into_iter().for_each(|planned| *counts.entry(planned).or_default() += 1);
+        assert_eq!((counts[&PlannedRequest::Fixed(0)], counts[&PlannedRequest::Fixed(101)]), (1_000, 1_000));
+        // 3,000 draws of 100 ids: 30 each, with a standard deviation of 5.4.
+        assert!((1..=100).all(|id| counts[&PlannedRequest::Fixed(id)].abs_diff(30) < 27), "{counts:?}");
+        assert!(drawn_in(1) == drawn_in(1) && drawn_in(1) != drawn_in(2));
     }
 
     #[test]

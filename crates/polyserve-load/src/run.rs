@@ -30,8 +30,10 @@ use crate::report::{Failures, LoadProgress, Report, RequestPhases, histogram};
 /// About 300 bytes a connection in the client, more in the system, and 1 MB a thread.
 pub fn run(load: &Load, on_progress: &mut dyn FnMut(&LoadProgress)) -> Result<Report, LoadError> {
     load.validate()?;
-    let (load, changing) = match discover::discovered(load)? {
-        Some((traffic, changing)) => (Cow::Owned(load.clone().with(|load| load.traffic = traffic)), changing),
+    let (load, changing) = match discover::discover(load)? {
+        Some(discovered) => {
+            (Cow::Owned(load.clone().with(|load| load.traffic = discovered.traffic.clone())), discovered.changing)
+        }
         None => (Cow::Borrowed(load), Vec::new()),
     };
     let load = &*load;

@@ -3,6 +3,7 @@
 //! Invariant: the possible requests and all right answers are fixed before the load starts. The order is a function of
 //! the seed, the part and the thread. Cost: the rows of all keys are in one buffer, about 65 bytes each.
 
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use crate::data::{Data, EntityVersion};
@@ -32,12 +33,36 @@ pub(crate) enum TrafficPlan {
 /// Exchanges, and their order.
 #[derive(Debug)]
 pub(crate) struct Exchanges {
+    /// One exchange for each id of a group.
     pub(crate) all: Vec<Exchange>,
-    /// One round: indexes into `all`, each as often as its weight.
-    pub(crate) order: Vec<u32>,
+    pub(crate) groups: Arc<[ExchangeGroup]>,
+    /// One round: indexes into `groups`, each as often as its weight.
+    pub(crate) order: Arc<[u32]>,
     /// Whether the right answers are known. If not, they are discovered before the load.
     pub(crate) is_known: bool,
 }
+
+/// An exchange as it was given: its place in [`Exchanges::all`], and the number of its ids, or 1.
+#[derive(Debug)]
+pub(crate) struct ExchangeGroup {
+    /// The method and the target, which may have [`ID`].
+    pub(crate) name: String,
+    pub(crate) first: u32,
+    pub(crate) count: u32,
+    pub(crate) weight: u32,
+}
+
+impl ExchangeGroup {
+    /// The places of its exchanges.
+    pub(crate) fn places(&self) -> std::ops::Range<usize> {
+        self.first as usize..(self.first + self.count) as usize
+    }
+}
+
+/// The part of a target or a body that an id replaces.
+const ID: &str = "{id}";
+/// The max number of exchanges, with one for each id.
+const MAX_EXCHANGES: u64 = 100_000;
 
 /// A request, and its right answers.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,8 +76,12 @@ pub struct Exchange {
     pub headers: Vec<(String, String)>,
     /// The body, if any.
     pub body: Option<Vec<u8>>,
+    /// The ids of the request, if it has several. Each replaces `{id}` in the target and in the body. They are drawn evenly.
+    pub ids: Option<RangeInclusive<u64>>,
     /// The right statuses. An answer has one of these.
     pub statuses: Vec<u16>,
+    /// Whether the statuses count in [`Traffic::discovering`] too. Default false: they are discovered.
+    pub has_given_status: bool,
     /// The right bodies, at most 32. An answer has exactly one of these; the body of a HEAD is empty.
     pub answers: Vec<Vec<u8>>,
     /// What of an answer is compared. Default: status and body.
@@ -62,7 +91,7 @@ pub struct Exchange {
 }
 
 /// What of an answer is compared with the right ones. The framing is always checked.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub enum AnswerCheck {
     /// The status and the whole body.
     #[default]
@@ -128,10 +157,10 @@ impl Traffic {
         Self::discovering(vec![exchange])
     }
 
-    /// These requests, by their weights. Their statuses and answers are discovered: before the load, each request is sent twice,
-    /// and must be answered by a 2xx or a 304.
+    /// These requests, by their weights. Their statuses and answers are discovered: before the load, all requests are sent, and then
+    /// sent once more. They must be answered by a 2xx or a 304, unless a request has statuses of its own.
     ///
-    /// All later answers must be the same. If the two bodies differ, only the status and the length are judged; if their lengths
+    /// All later answers must be the same, as far as [`Exchange::judged`] compares them. If the two bodies differ, only the status and the length are judged; if their lengths
     /// differ too, only the status, see [`Report::changing`](crate::Report::changing). If a body shows the present time, it is asked
     /// for once more, a second later. The statuses of a PUT may be any of 200, 201 and 204.
     ///
@@ -151,17 +180,36 @@ impl Traffic {
         Self::in_turn(exchanges, true)
     }
 
-    fn in_turn(all: Vec<Exchange>, is_known: bool) -> Result<Self, LoadError> {
-        all.iter().try_for_each(|exchange| exchange.validate(is_known))?;
-        if all.is_empty() {
+    fn in_turn(given: Vec<Exchange>, is_known: bool) -> Result<Self, LoadError> {
+        given.iter().try_for_each(|exchange| exchange.validate(is_known))?;
+        if given.is_empty() {
             return Err(LoadError::setting("traffic of no exchanges asks for nothing"));
         }
-        let sum: u64 = all.iter().map(|exchange| u64::from(exchange.weight)).sum();
+        let sum: u64 = given.iter().map(|exchange| u64::from(exchange.weight)).sum();
         if sum > MAX_WEIGHT {
             return Err(LoadError::setting(format!("the weights are {sum} together, more than {MAX_WEIGHT}")));
         }
-        let order = order(&all);
-        Ok(Self::of(TrafficPlan::Exchanges(Exchanges { all, order, is_known })))
+        let count: u64 = given.iter().map(Exchange::count).fold(0, u64::saturating_add);
+        if count > MAX_EXCHANGES {
+            return Err(LoadError::setting(format!(
+                "the requests have {count} ids together, more than {MAX_EXCHANGES}"
+            )));
+        }
+        let (mut all, mut groups) = (Vec::new(), Vec::new());
+        for exchange in given {
+            let Exchange { method, target, weight, .. } = &exchange;
+            let (name, first, count) = (format!("{method} {target}"), all.len() as u32, exchange.count() as u32);
+            groups.push(ExchangeGroup { name, first, count, weight: *weight });
+            all.extend(exchange.of_ids());
+        }
+        let order = order(&groups).into();
+        Ok(Self::of(TrafficPlan::Exchanges(Exchanges { all, groups: groups.into(), order, is_known })))
+    }
+
+    /// Returns these requests with the discovered answers.
+    pub(crate) fn with_answers(Exchanges { groups, order, .. }: &Exchanges, all: Vec<Exchange>) -> Self {
+        let (groups, order) = (Arc::clone(groups), Arc::clone(order));
+        Self::of(TrafficPlan::Exchanges(Exchanges { all, groups, order, is_known: true }))
     }
 
     fn of(plan: TrafficPlan) -> Self {
@@ -187,20 +235,20 @@ impl Traffic {
     }
 
     /// Returns the requests if their answers are not known yet.
-    pub(crate) fn unknown(&self) -> Option<&[Exchange]> {
+    pub(crate) fn unknown(&self) -> Option<&Exchanges> {
         match &*self.plan {
-            TrafficPlan::Exchanges(Exchanges { all, is_known: false, .. }) => Some(all),
+            TrafficPlan::Exchanges(exchanges @ Exchanges { is_known: false, .. }) => Some(exchanges),
             TrafficPlan::Entities(_) | TrafficPlan::Exchanges(_) => None,
         }
     }
 }
 
-/// Returns one round of the exchanges: each as often as its weight, and evenly spread.
-fn order(all: &[Exchange]) -> Vec<u32> {
+/// Returns one round of the groups: each as often as its weight, and evenly spread.
+fn order(groups: &[ExchangeGroup]) -> Vec<u32> {
     let mut places = Vec::new();
-    for (exchange, index) in all.iter().zip(0..) {
-        let weight = f64::from(exchange.weight);
-        places.extend((0..exchange.weight).map(|nth| ((f64::from(nth) + 0.5) / weight, index)));
+    for (group, index) in groups.iter().zip(0..) {
+        let weight = f64::from(group.weight);
+        places.extend((0..group.weight).map(|nth| ((f64::from(nth) + 0.5) / weight, index)));
     }
     places.sort_by(|(left, _), (right, _)| left.total_cmp(right)); // stable: equal places keep the order of the list
     places.into_iter().map(|(_, index)| index).collect()
@@ -214,7 +262,9 @@ impl Exchange {
             target: target.into(),
             headers: Vec::new(),
             body: None,
+            ids: None,
             statuses: vec![200],
+            has_given_status: false,
             answers: vec![Vec::new()],
             judged: AnswerCheck::default(),
             weight: 1,
@@ -226,6 +276,24 @@ impl Exchange {
     pub fn with(mut self, change: impl FnOnce(&mut Self)) -> Self {
         change(&mut self);
         self
+    }
+
+    /// The number of its ids; 1 without any.
+    fn count(&self) -> u64 {
+        self.ids.as_ref().map_or(1, |ids| (ids.end() - ids.start()).saturating_add(1))
+    }
+
+    /// The exchange for each id.
+    fn of_ids(self) -> impl Iterator<Item = Self> {
+        let own = self.ids.clone();
+        let of_id = move |exchange: &Self, id: u64| {
+            let id = id.to_string();
+            let body = |body: &Vec<u8>| with_id(body, id.as_bytes());
+            let (target, body) = (exchange.target.replace(ID, &id), exchange.body.as_ref().map(body));
+            Self { target, body, ids: None, ..exchange.clone() }
+        };
+        let without_ids = own.is_none().then(|| self.clone());
+        without_ids.into_iter().chain(own.into_iter().flatten().map(move |id| of_id(&self, id)))
     }
 
     fn validate(&self, is_known: bool) -> Result<(), LoadError> {
@@ -257,11 +325,31 @@ impl Exchange {
         if self.weight == 0 {
             return reject(format!("{method} {target} has the weight 0"));
         }
+        let is_in_body = || self.body.as_ref().is_some_and(|body| memchr::memmem::find(body, ID.as_bytes()).is_some());
+        match &self.ids {
+            Some(ids) if ids.is_empty() => return reject(format!("the ids {}-{} are none", ids.start(), ids.end())),
+            Some(_) if !target.contains(ID) && !is_in_body() => {
+                return reject(format!("{method} {target} has ids, and no {ID} in its target or body"));
+            }
+            _ => {}
+        }
         if is_known && (statuses.is_empty() || answers.is_empty() || answers.len() > MAX_ANSWERS) {
             return reject(format!("{method} {target} needs a right status, and 1 to {MAX_ANSWERS} right bodies"));
         }
         Ok(())
     }
+}
+
+/// Returns `bytes` with `id` in the place of [`ID`].
+fn with_id(bytes: &[u8], id: &[u8]) -> Vec<u8> {
+    let (mut replaced, mut done) = (Vec::with_capacity(bytes.len()), 0);
+    for at in memchr::memmem::find_iter(bytes, ID) {
+        replaced.extend_from_slice(&bytes[done..at]);
+        replaced.extend_from_slice(id);
+        done = at + ID.len();
+    }
+    replaced.extend_from_slice(&bytes[done..]);
+    replaced
 }
 
 fn is_token(text: &str) -> bool {
@@ -326,6 +414,9 @@ mod tests {
         refused(exchange(|e| e.headers.push(("X: b\r\nY".into(), "a".into()))), "header");
         refused(exchange(|e| e.target = "/ HTTP/1.1\r\nX: a".into()), "path");
         refused(exchange(|e| e.weight = 0), "weight 0");
+        refused(exchange(|e| e.ids = Some(1..=9)), "no {id}");
+        refused(exchange(|e| (e.target, e.ids) = ("/{id}".into(), Some(RangeInclusive::new(9, 1)))), "9-1 are none");
+        refused(exchange(|e| (e.target, e.ids) = ("/{id}".into(), Some(0..=100_000))), "100001 ids together");
         refused(exchange(|e| e.weight = 1_000_001), "weights");
         refused(Traffic::discovering(Vec::new()), "no exchanges");
         for invalid in ["", "get", "get=", "get=-1", "get=0", "get=1,get=2", "delete=1", "get=1,"] {

@@ -3,7 +3,11 @@
 use std::time::{Duration, Instant};
 
 use polyserve_core::{ServerConfig, ServerExt as _};
-use polyserve_load::{CpuSource, Load, LoadError, Pace, RunLength, Traffic, Usage, prefill, run};
+use polyserve_load::data::Data;
+use polyserve_load::{
+    AnswerCheck, CpuSource, Dist, Exchange, Load, LoadError, Mix, Pace, RunLength, Traffic, Usage, discover, prefill,
+    run,
+};
 
 use super::{assert_clean, entities, repeated, report, requests, serve};
 
@@ -134,6 +138,36 @@ fn one_request_is_discovered_and_then_repeated() {
     assert!(matches!(error, LoadError::Server(_)) && error.to_string().starts_with("GET /8: status 404"), "{error}");
     // Two answers are discovered before each load.
     assert_eq!(running.shutdown().unwrap().answered, 3 * 102 + 1);
+}
+
+/// The answers of the first server are right on a second one with the same entities, and wrong on one with others.
+#[test]
+fn answers_are_discovered_on_one_server_and_compared_on_others() {
+    let servers = [1, 1, 2].map(|seed| {
+        let running = serve(ServerConfig::default());
+        let traffic = Traffic::entities(&Data::new(seed), 40, Dist::Uniform, Mix { get: 1, put: 0 }, 0).unwrap();
+        prefill(running.local_addr(), "host", &traffic).unwrap();
+        running
+    });
+    let [first, same, other] = [0, 1, 2].map(|place: usize| servers[place].local_addr());
+    let read = Exchange::new("GET", "/{id}").with(|one| one.ids = Some(0..=39));
+    let absent = Exchange::new("GET", "/99").with(|one| (one.statuses, one.has_given_status) = (vec![404], true));
+    let asked = Traffic::discovering(vec![read, absent.clone()]).unwrap();
+    let discovered = discover(&requests(first, &asked, 1)).unwrap().unwrap();
+    assert!(discovered.changing.is_empty() && !discovered.time.is_zero(), "{discovered:?}");
+    assert!(discover(&requests(first, &discovered.traffic, 1)).unwrap().is_none(), "the answers are known");
+    assert_clean(&report(&requests(same, &discovered.traffic, 200)));
+    assert!(report(&requests(other, &discovered.traffic, 200)).failed.wrong > 0);
+    // A write between the two reads changes the answer: what stays is judged.
+    let put = Exchange::new("PUT", "/99").with(|one| {
+        one.body = Some(br#"{"id":99,"description":"new","value":1}"#.to_vec());
+        one.judged = AnswerCheck::Status;
+    });
+    let either = absent.with(|one| one.statuses = vec![200, 404]);
+    let discovered = discover(&requests(first, &Traffic::discovering(vec![either, put]).unwrap(), 1)).unwrap().unwrap();
+    let [changing] = discovered.changing.as_slice() else { panic!("{discovered:?}") };
+    assert_eq!((changing.request.as_str(), changing.judged), ("GET /99", AnswerCheck::Status));
+    assert_clean(&report(&requests(same, &discovered.traffic, 200)));
 }
 
 #[test]
