@@ -183,12 +183,6 @@ docs() {
             sed -i -E "s#^<!-- later (table|chart) (.*) of ${file##*/} -->\$#<!-- \1 \2 of ${file##*/} -->\n<!-- end -->#" "$dir"/*.md
         done
         find docs/charts -name '20*.svg' -delete # all are drawn again
-        # The curves are compiled into the program, so changing them changes the build. They are written when everything
-        # else is recorded.
-        if [[ $failed = 0 && -f $dir/trial-sure-slowed.jsonl && -f $dir/servers-kept.jsonl && -f $dir/servers-close.jsonl ]]; then
-            target/release/polyserve report "$dir"/servers-kept.jsonl "$dir"/servers-close.jsonl \
-                --curves crates/polyserve-lab/src/recommend/curves.csv || failed=1
-        fi
     fi
     target/release/polyserve report --splice docs/*.md docs/results/*/*.md || failed=1
 }

@@ -37,7 +37,8 @@ run() {
         'cargo run') (cd "$project" && cargo build -q) && start "$CARGO_TARGET_DIR/debug/shop" ;;
         'cargo '*)
             case $command in
-                *' compare '*) command+=' --rounds 3 --no-latency' ;;
+                *' compare '*) command=${command/ --rounds 10/}' --rounds 3 --no-latency' ;;
+                *' recommend '*) command+=' --rounds 1' ;;
                 *' scale '*) command+=' --points 2 --keys 1000 --rounds 1 --slice 10ms' ;;
             esac
             (cd "$project" && $command) >"$tmp/out" 2>&1 ;;

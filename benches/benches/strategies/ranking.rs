@@ -2,6 +2,7 @@
 
 use polyserve::catalog::Catalog;
 use polyserve_lab::reference::with_references;
+use polyserve_lab::statistics::{Estimate, Interval, MIN_ROUNDS, Verdict, shared_ranks};
 use polyserve_lab::stores::bare::NAMES;
 use polyserve_report::{Table, or_empty};
 
@@ -26,9 +27,19 @@ pub(crate) fn ranking(measured: &Figures) -> String {
     let stores = rank("store", &store_columns, measured, &repos, &bare);
     format!(
         "\n{servers}\n{stores}\nx best: the geometric mean of the times, each divided by the best of its column. Times are medians of one run in \
-         one\nprocess, where the client shares the cores with the server. Differences under 10 % may be noise: `polyserve compare` \
-         prints\nratios with confidence intervals.\n"
+         one\nprocess, where the client shares the cores with the server. Differences under 10 % may be noise, and share a rank: \
+         `polyserve compare`\nprints ratios with confidence intervals.\n"
     )
+}
+
+/// The noise of one run in one process. The figures have no control of their own.
+const NOISE: Interval = Interval { low: 1.0 / 1.1, high: 1.1 };
+
+/// Returns true if a contestant of this geometric mean is slower than one of `best`, beyond the noise.
+fn is_slower(best: f64, own: f64) -> bool {
+    let ratio = best / own;
+    let estimate = Estimate { ratio, interval: Interval { low: ratio, high: ratio }, rounds: MIN_ROUNDS };
+    estimate.verdict(&NOISE) == Verdict::Slower
 }
 
 /// Returns a table with ranked rows for `names`, then rows without a rank for `others`. A column is a header and a
@@ -62,8 +73,9 @@ fn rank(axis: &str, columns: &[(String, String)], measured: &Figures, names: &[S
         let first = [name.clone(), or_empty(rank.map(|rank| rank.to_string())), or_empty(relative)];
         table.row(first.into_iter().chain(figures).collect());
     };
-    for (index, (relative, name)) in ranked.iter().enumerate() {
-        row(name, relative.is_finite().then_some(index + 1));
+    let ranks = shared_ranks(ranked.len(), |first, own| is_slower(ranked[first].0, ranked[own].0));
+    for ((relative, name), rank) in ranked.iter().zip(ranks) {
+        row(name, relative.is_finite().then_some(rank));
     }
     for name in others {
         row(name, None);

@@ -78,8 +78,9 @@ enum Command {
     /// Send a load to an HTTP/1.1 server, verify every answer, and print throughput, latencies and CPU time.
     ///
     /// Without --keys and --mix, the right answers are discovered first: each request is sent twice before the load, and a third
-    /// time, a second later, if both bodies are the same and show the present time. These answers must be 2xx or 304. A request that
-    /// creates or removes something does so then too. With --keys or --mix, all entities are stored first.
+    /// time, a second later, if both bodies are the same and show the present time. These answers must be 2xx or 304, or have the
+    /// status in --file. A request that creates or removes something does so then too. With --keys or --mix, all entities are stored
+    /// first.
     Load(LoadArgs),
     /// Record the answers to concurrent clients, and check them for linearizability.
     Check(CheckArgs),

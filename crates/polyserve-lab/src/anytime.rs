@@ -143,18 +143,18 @@ mod tests {
         let no_difference = Interval { low: 1.0, high: 1.0 };
         for rounds in MIN_ROUNDS..=ratios.len() {
             let verdict = Estimate::anytime(&ratios[..rounds]).unwrap().verdict(&no_difference);
-            if verdict != Verdict::Tie {
+            if verdict.is_different() {
                 return (verdict, rounds);
             }
         }
-        (Verdict::Tie, ratios.len())
+        (Verdict::TooFewRounds, ratios.len())
     }
 
     /// Returns two figures of 1 000 comparisons: the number of comparisons of a server with itself that find a difference, and
     /// the median number of rounds to find a server that is slower by 10 %. A wrong direction counts as never found.
     fn calibrated(seed: u64, draw: impl Fn(&mut Simulated) -> Vec<f64>) -> (usize, usize) {
         let mut simulated = Simulated::new(seed);
-        let is_false = |_: &usize| ended_early(&draw(&mut simulated), 1.0).0 != Verdict::Tie;
+        let is_false = |_: &usize| ended_early(&draw(&mut simulated), 1.0).0.is_different();
         let wrong = (0..1000).filter(is_false).count();
         let mut simulated = Simulated::new(seed + 1);
         let mut rounds: Vec<usize> = (0..1000)

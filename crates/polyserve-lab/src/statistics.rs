@@ -6,9 +6,12 @@
 //! 10 000 times over. Requests are never resampled, because the requests of one turn are not
 //! independent.
 //!
-//! Invariant: the interval depends on the ratios and the seed only, not on the machine. A verdict needs ten rounds.
-//! A difference also needs an interval that does not overlap the band of ties ([`tie_band`]). Cost: O(rounds) for each
-//! resample.
+//! A pair has one of three [verdicts](Verdict), and the rule is [`Estimate::verdict`]. Different: the interval does not overlap the
+//! noise, which is the interval of the baseline against itself ([`tie_band`]). Tie: the interval contains 1, and lies
+//! within 5 % of 1. Else there are too few rounds, and [`Compared`] has the smallest difference that they could have shown.
+//!
+//! Invariant: the interval depends on the ratios and the seed only, not on the machine. A verdict needs ten rounds. Cost:
+//! O(rounds) for each resample.
 //!
 //! [`LinearFit`] is the straight line of least squares. A power is a line through logarithms.
 //!
@@ -28,6 +31,9 @@ pub const MAX_RATIO: f64 = 1e9;
 
 /// The probability that an interval misses: 5 %, unless another one is asked for.
 pub const ERROR_PROBABILITY: f64 = 0.05;
+
+/// The max difference of a tie to 1.
+pub const MAX_TIE: f64 = 0.05;
 
 /// Resamples of an estimate.
 pub const RESAMPLES: usize = 10_000;
@@ -79,13 +85,18 @@ pub enum Verdict {
     Faster,
     /// Less than the baseline, and not by chance.
     Slower,
-    /// No difference that this run can show.
+    /// Equal within [`MAX_TIE`], and the interval contains 1.
     Tie,
-    /// Fewer than [`MIN_ROUNDS`].
+    /// Neither is shown: there are fewer than [`MIN_ROUNDS`], or the interval is too wide.
     TooFewRounds,
 }
 
 impl Verdict {
+    /// Whether a difference was found.
+    pub fn is_different(self) -> bool {
+        matches!(self, Self::Faster | Self::Slower)
+    }
+
     /// The verdict in words, with these words for more and for less.
     pub fn in_words<'a>(self, more: &'a str, less: &'a str) -> &'a str {
         match self {
@@ -116,10 +127,59 @@ impl Estimate {
             Verdict::Faster
         } else if self.interval.high < band.low {
             Verdict::Slower
-        } else {
+        } else if self.interval.contains(1.0)
+            && self.interval.low >= 1.0 - MAX_TIE
+            && self.interval.high <= 1.0 + MAX_TIE
+        {
             Verdict::Tie
+        } else {
+            Verdict::TooFewRounds
         }
     }
+}
+
+/// A ratio with its verdict.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Compared {
+    /// The ratio.
+    #[serde(flatten)]
+    pub estimate: Estimate,
+    /// The verdict.
+    pub verdict: Verdict,
+    /// With too few rounds: the smallest difference that an interval of this width could have shown, 0.1 for 10 %. `None` if
+    /// no difference could have been shown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub min_difference: Option<f64>,
+}
+
+impl Compared {
+    /// The verdict on `estimate`. `band` is the band of ties: see [`tie_band`].
+    pub fn of(estimate: Estimate, band: &Interval) -> Self {
+        let verdict = estimate.verdict(band);
+        let Estimate { ratio, interval, rounds } = estimate;
+        let found_from = (band.high * ratio / interval.low - 1.0).max(1.0 - band.low * ratio / interval.high);
+        let is_wide = verdict == Verdict::TooFewRounds && rounds >= MIN_ROUNDS && found_from < 1.0;
+        Self { estimate, verdict, min_difference: is_wide.then_some(found_from) }
+    }
+
+    /// The verdict in words, with these words for more and for less. Too few rounds have the difference that they could have
+    /// shown: `too few rounds (>12 %)`.
+    pub fn in_words(&self, more: &str, less: &str) -> String {
+        let words = self.verdict.in_words(more, less);
+        let with = |difference: f64| format!("{words} (>{:.0} %)", (difference * 100.0).ceil());
+        self.min_difference.map_or_else(|| words.to_owned(), with)
+    }
+}
+
+/// The ranks of `count` contestants that are in order, the best first. A contestant shares the rank before it unless
+/// `is_different` of the first contestant with that rank and itself. Both are places from 0.
+pub fn shared_ranks(count: usize, is_different: impl Fn(usize, usize) -> bool) -> Vec<usize> {
+    let mut ranks: Vec<usize> = Vec::with_capacity(count);
+    for place in 0..count {
+        let shared = ranks.last().copied().filter(|rank| !is_different(rank - 1, place));
+        ranks.push(shared.unwrap_or(place + 1));
+    }
+    ranks
 }
 
 /// The resamples of an estimate, for intervals at several errors.
@@ -299,8 +359,8 @@ mod tests {
         Estimate::resampled(&own, 1, TEST_RESAMPLES).unwrap().verdict(&band)
     }
 
-    fn count(times: usize, expected: Verdict, mut run: impl FnMut() -> Verdict) -> usize {
-        (0..times).filter(|_| run() == expected).count()
+    fn count(times: usize, is_expected: impl Fn(Verdict) -> bool, mut run: impl FnMut() -> Verdict) -> usize {
+        (0..times).filter(|_| is_expected(run())).count()
     }
 
     #[test]
@@ -370,17 +430,17 @@ mod tests {
     fn a_contestant_that_equals_the_baseline_is_seldom_called_different() {
         for (rounds, seed) in [(10, 11), (40, 12)] {
             let mut noise = Noise::new(seed);
-            let ties = count(300, Verdict::Tie, || verdict(&mut noise, 1.0, 0.05, rounds));
-            assert!(ties >= 285, "{rounds} rounds: {ties} of 300 were ties");
+            let different = count(300, Verdict::is_different, || verdict(&mut noise, 1.0, 0.05, rounds));
+            assert!(different <= 15, "{rounds} rounds: {different} of 300 were different");
         }
     }
 
     #[test]
     fn a_twentieth_is_found_in_forty_rounds_and_has_the_right_sign() {
         let mut noise = Noise::new(21);
-        let slower = count(200, Verdict::Slower, || verdict(&mut noise, 0.95, 0.03, 40));
+        let slower = count(200, |found| found == Verdict::Slower, || verdict(&mut noise, 0.95, 0.03, 40));
         assert!(slower >= 170, "{slower} of 200");
-        let faster = count(200, Verdict::Faster, || verdict(&mut noise, 1.06, 0.03, 40));
+        let faster = count(200, |found| found == Verdict::Faster, || verdict(&mut noise, 1.06, 0.03, 40));
         assert!(faster >= 170, "{faster} of 200");
     }
 
@@ -422,8 +482,36 @@ mod tests {
             assert_eq!((low, high), band);
         }
         let sure = estimate(1.0, 1000.0);
-        assert_eq!(sure.verdict(&tie_band(None)), Verdict::Tie);
-        // Touching the band is a tie.
-        assert_eq!(estimate(1.2, 1.3).verdict(&Interval { low: 0.9, high: 1.2 }), Verdict::Tie);
+        assert!(!sure.verdict(&tie_band(None)).is_different());
+        // An interval that touches the band is no difference.
+        assert!(!estimate(1.2, 1.3).verdict(&Interval { low: 0.9, high: 1.2 }).is_different());
+    }
+
+    /// Regression test: every interval that met the noise was called a tie, such as 0.98 [0.96, 0.99] and 1.1 [0.7, 1.6].
+    #[test]
+    fn a_pair_has_three_verdicts() {
+        let noise = Interval { low: 0.97, high: 1.01 };
+        let compared = |ratio, low, high, rounds| {
+            Compared::of(Estimate { ratio, interval: Interval { low, high }, rounds }, &noise)
+        };
+        let words = |compared: Compared| compared.in_words("faster", "slower");
+        assert_eq!(words(compared(0.98, 0.96, 0.965, 10)), "slower");
+        assert_eq!(words(compared(0.98, 0.95, 1.05, 10)), "tie");
+        assert_eq!(words(compared(0.98, 0.96, 0.99, 10)), "too few rounds (>4 %)");
+        // Faster needs a low end above 1.01: 1.01 x 1.1 / 0.7. Slower needs a high end below 0.97: 0.97 x 1.1 / 1.6.
+        let wide = compared(1.1, 0.7, 1.6, 10);
+        assert_eq!((words(wide), wide.verdict), ("too few rounds (>59 %)".into(), Verdict::TooFewRounds));
+        assert!((wide.min_difference.unwrap() - (1.01 * 1.1 / 0.7 - 1.0)).abs() < 1e-9, "{wide:?}");
+        assert_eq!(words(compared(1.5, 1.4, 1.6, 9)), "too few rounds");
+        let without_noise = Compared::of(compared(1.1, 0.7, 1.6, 10).estimate, &tie_band(None));
+        assert_eq!((without_noise.verdict, without_noise.min_difference), (Verdict::TooFewRounds, None));
+    }
+
+    #[test]
+    fn a_rank_is_shared_with_its_first_contestant() {
+        let speeds = [10.0, 9.6, 9.1, 8.9, 5.0_f64];
+        let ranks = shared_ranks(5, |first, own| speeds[own] < speeds[first] * 0.95);
+        assert_eq!(ranks, [1, 1, 3, 3, 5]);
+        assert_eq!(shared_ranks(0, |_, _| true), [] as [usize; 0]);
     }
 }

@@ -108,9 +108,11 @@ impl Table {
         self.tones.insert((self.rows.len() - 1, column), tone);
     }
 
-    /// The table without this column.
+    /// The table without the column with this header, if there is one.
     #[must_use]
-    pub fn without(mut self, column: usize) -> Self {
+    pub fn without(mut self, header: &str) -> Self {
+        let place = self.rows.first().and_then(|row| row.iter().position(|cell| cell == header));
+        let Some(column) = place else { return self };
         for row in &mut self.rows {
             if column < row.len() {
                 row.remove(column);
@@ -318,7 +320,7 @@ mod tests {
         assert_eq!(table.coloured().replace("\u{1b}[32m", "").replace("\u{1b}[0m", ""), table.to_string());
         assert_ne!(table.coloured(), table.to_string());
         assert_eq!(table.width(), 19);
-        assert_eq!(table.without(1).coloured(), "server   n\na       10\nb        9\n");
+        assert_eq!(table.without("verdict").coloured(), "server   n\na       10\nb        9\n");
     }
 
     /// Regression test: the lines of tables with many columns were longer than a terminal.

@@ -4,13 +4,15 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use polyserve::catalog::RepoCriteria;
+use polyserve::catalog::{Catalog, Promise, RepoCriteria, ServerEntry};
 use polyserve_lab::Misuse;
+use polyserve_lab::compare::rehearsal::Rehearsal;
 use polyserve_lab::compare::{Comparison, Instrument, Peers};
 use polyserve_lab::experiment::RecordArgs;
 use polyserve_lab::launch::foreign::Foreign;
 use polyserve_lab::limits;
 use polyserve_lab::machine::cores::Cores;
+use polyserve_lab::recommend::budget::{LATENCY_WAITS, WARM_UP_WAITS};
 use polyserve_lab::recommend::workload;
 use polyserve_load::Mix;
 
@@ -18,6 +20,7 @@ use super::cores::CoresArgs;
 use super::entrants::{Baseline, Entered, Entrants};
 use super::foreign::foreign_servers;
 use super::memory::MemoryArgs;
+use super::service::{RequestedService, ServiceArgs, goal};
 use super::session::{Context, MeasurementSession};
 use super::times::{SLICES, within};
 use super::workload::{WorkloadArgs, checked, misuse, reference_traffic};
@@ -76,6 +79,13 @@ pub(crate) struct PlanArgs {
     /// The time for verification and warm-up of a contestant.
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration, default_value = "60ms")]
     warm_up: Duration,
+    /// Requests per second, at which the latencies are measured. [default: half of the slowest contestant's throughput, of those
+    /// with at least a quarter of the best]
+    #[arg(long, value_name = "R", conflicts_with = "no_latency", value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
+    rate: Option<u32>,
+    /// A goal: p99=TIME is the max latency of 99 % of the requests at the rate. Contestants that meet it come first.
+    #[arg(long, value_name = "p99=10ms", conflicts_with = "no_latency", value_parser = goal)]
+    goal: Option<Duration>,
     /// Measure no latencies. The verdicts then ignore the CPU cost.
     #[arg(long)]
     no_latency: bool,
@@ -84,6 +94,8 @@ pub(crate) struct PlanArgs {
     pub(crate) slowed: Option<f64>,
     #[command(flatten)]
     cores: CoresArgs,
+    #[command(flatten)]
+    service: ServiceArgs,
     #[command(flatten)]
     workload: WorkloadArgs,
     #[command(flatten)]
@@ -94,7 +106,7 @@ pub(crate) fn run(context: Context<'_>, args: &CompareArgs) -> anyhow::Result<Ex
     let session = context.start()?;
     let peers = args.peers(context.allocator)?;
     let mut comparison = args.plan.comparison(&session, Some(&peers))?;
-    comparison.details = vec![("settings", args.plan.config.given()?)];
+    comparison.details.push(("settings", args.plan.config.given()?));
     comparison.peers = Some(peers);
     comparison.wide = args.wide;
     let environment = session.environment(cores_of(&comparison), args.plan.seed());
@@ -104,6 +116,28 @@ pub(crate) fn run(context: Context<'_>, args: &CompareArgs) -> anyhow::Result<Ex
 /// The cores of the servers and of the load generator.
 pub(crate) fn cores_of(comparison: &Comparison) -> [&Cores; 2] {
     [&comparison.instrument.server_cores, &comparison.instrument.client_cores]
+}
+
+/// Discovers the answers of a service. Makes the slices long enough for its requests.
+fn rehearse(catalog: &Catalog, comparison: &mut Comparison, service: &RequestedService) -> anyhow::Result<()> {
+    // If the threads of the server do not wait, the connections are the first bound.
+    let is_free = |entry: &&ServerEntry| entry.promises(Promise::LaterHoldsNoThread);
+    let free: Vec<&ServerEntry> = catalog.servers().iter().filter(is_free).collect();
+    let is_of =
+        |name: &str, entry: &ServerEntry| name.strip_prefix(&entry.name).is_some_and(|rest| !rest.contains(' '));
+    let contestants = &comparison.contestants;
+    let suited = contestants.iter().find(|one| free.iter().any(|entry| is_of(&one.name, entry)));
+    let Some(contestant) = suited.or(contestants.first()) else { return Ok(()) };
+    let (Rehearsal { traffic, wait, .. }, notes) = service.rehearse(&comparison.instrument, contestant)?;
+    let instrument = &mut comparison.instrument;
+    instrument.traffic = traffic;
+    instrument.warm_up = instrument.warm_up.max(wait * WARM_UP_WAITS);
+    instrument.slice = instrument.slice.max(instrument.shortest_slice(wait));
+    instrument.latency_slice = instrument.latency_slice.max(wait * LATENCY_WAITS);
+    comparison.contestants.iter_mut().for_each(|one| one.wait = wait);
+    comparison.notes.extend(notes);
+    comparison.details.push(("requests", service.described()));
+    Ok(())
 }
 
 impl CompareArgs {
@@ -143,7 +177,9 @@ impl PlanArgs {
         if self.memory.store_memory.is_some() && !(self.quick && self.repos.is_empty()) {
             return Err(Misuse("--store-memory is for the choice of repos by --quick without --repos".into()).into());
         }
-        let instrument = self.instrument(session)?;
+        let service = self.service.read(session.catalog)?;
+        self.check_service(service.as_ref(), peers)?;
+        let instrument = self.instrument(session, service.as_ref())?;
         let (keys, mix) = self.keys_and_mix();
         let entrants = Entrants {
             catalog: session.catalog,
@@ -151,6 +187,7 @@ impl PlanArgs {
             repos: &self.repos,
             peers,
             baseline: self.baseline.as_ref(),
+            service: service.as_ref().map(|service| service.name.as_str()),
             quick: self.quick,
             slowed: self.slowed,
             settings: &settings,
@@ -173,7 +210,27 @@ impl PlanArgs {
         let mut comparison = Comparison::new(contestants, instrument, self.rounds());
         (comparison.latency, comparison.absent, comparison.notes) = (!self.no_latency, absent, because);
         comparison.stops_when_sure = self.stop_when_sure;
+        comparison.rate = self.rate.map(f64::from);
+        comparison.goal_us = self.goal.map(|goal| goal.as_secs_f64() * 1e6);
+        if let Some(service) = service {
+            rehearse(session.catalog, &mut comparison, &service)?;
+        }
         Ok(comparison)
+    }
+
+    /// Rejects what a service of one's own does not have.
+    fn check_service(&self, service: Option<&RequestedService>, peers: Option<&Peers>) -> Result<(), Misuse> {
+        let Some(RequestedService { name, .. }) = service else { return Ok(()) };
+        let WorkloadArgs { mix, keys, dist, .. } = &self.workload;
+        if mix.is_some() || keys.is_some() || dist.is_some() {
+            return Err(Misuse(format!(
+                "--keys, --mix and --dist are for entities, and the service {name} has --requests"
+            )));
+        }
+        if peers.is_some_and(|peers| !peers.asked.is_empty()) {
+            return Err(Misuse(format!("a foreign server does not have the service {name}")));
+        }
+        Ok(())
     }
 
     /// The number of entities, and the mix of requests.
@@ -192,14 +249,22 @@ impl PlanArgs {
         self.workload.random.seed
     }
 
-    fn instrument(&self, session: &MeasurementSession<'_>) -> anyhow::Result<Instrument> {
+    fn instrument(
+        &self,
+        session: &MeasurementSession<'_>,
+        service: Option<&RequestedService>,
+    ) -> anyhow::Result<Instrument> {
         let (slice, warm_up) = (self.slice, self.warm_up);
         within("--slice", slice, SLICES)?;
         within("--warm-up", warm_up, SLICES)?;
         let [server_cores, client_cores] = self.cores.of(&session.available)?;
         let (connections, usage) = (self.workload.connections, self.workload.usage());
         let (keys, mix) = self.keys_and_mix();
-        let traffic = checked(self.workload.entities(keys, mix), connections, usage)?;
+        let traffic = match service {
+            Some(service) => checked(Ok(service.traffic()?), connections, usage)?,
+            None => checked(self.workload.entities(keys, mix), connections, usage)?,
+        };
+        let requests = service.map_or_else(|| self.workload.requests_in_words(keys, mix), RequestedService::in_words);
         Ok(Instrument {
             server_cores,
             client_cores,
@@ -208,7 +273,7 @@ impl PlanArgs {
             arrivals: self.workload.arrivals.unwrap_or_default(),
             traffic,
             limit_traffic: reference_traffic(keys, mix).map_err(misuse)?,
-            asked: self.workload.in_words(keys, mix),
+            asked: format!("{requests}; {}", self.workload.connections_in_words()),
             warm_up,
             slice,
             latency_slice: slice / 2,

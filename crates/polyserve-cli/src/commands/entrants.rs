@@ -23,12 +23,12 @@ use super::foreign::unknown;
 use super::names::{default_names, full_names, repo_names, tagged};
 use super::room;
 
-/// A server and a repo: `pool_server/mpsc_pool/two_level`.
+/// A server and a repo: `pool_server/mpsc_pool/two_level`. A service that needs no repo has the server only.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Pair {
     /// The server's name, which may have a slash.
     pub(crate) server: String,
-    /// The repo's name.
+    /// The repo's name; empty for the default, which the service does not use.
     pub(crate) repo: String,
 }
 
@@ -79,9 +79,20 @@ impl FromStr for Baseline {
     }
 }
 
+impl Baseline {
+    /// Its name as it was given.
+    fn name(&self) -> String {
+        match self {
+            Self::Pair(pair) => pair.name(),
+            Self::Foreign(server) => server.title(),
+            Self::Reference(name) => name.clone(),
+        }
+    }
+}
+
 impl Pair {
     fn name(&self) -> String {
-        format!("{}/{}", self.server, self.repo)
+        if self.repo.is_empty() { self.server.clone() } else { format!("{}/{}", self.server, self.repo) }
     }
 }
 
@@ -94,6 +105,8 @@ pub(crate) struct Entrants<'a> {
     /// The foreign servers, the baseline among them if it is foreign.
     pub(crate) peers: Option<&'a Peers>,
     pub(crate) baseline: Option<&'a Baseline>,
+    /// The service, if it is not the entity store with the default requests.
+    pub(crate) service: Option<&'a str>,
     pub(crate) quick: bool,
     pub(crate) slowed: Option<f64>,
     pub(crate) settings: &'a Settings,
@@ -140,7 +153,9 @@ impl Entrants<'_> {
                 Ok((server, config)) => {
                     let shape = Some(server.shape());
                     let bound = bound(&server, &config, self.connections);
-                    let launch = serve(&pair.server, &pair.repo, &room::honoured(&config, &self.flags), Vec::new());
+                    let mut flags = room::honoured(&config, &self.flags);
+                    flags.extend(self.service.map(|name| format!("--service={name}")));
+                    let launch = serve(&pair.server, &pair.repo, &flags, Vec::new());
                     let contestant = Contestant::new(&pair.name(), Role::Ranked, launch);
                     contestants.push(contestant.with(|one| (one.shape, one.bound) = (shape, bound)));
                 }
@@ -168,7 +183,9 @@ impl Entrants<'_> {
             let name = format!("{} (slowed {percent} %)", baseline.name);
             contestants.push(Contestant { name, role: Role::Slowed(percent), ..baseline.clone() });
         }
-        contestants.extend(self.limit_contestants().into_iter().filter(|limit| limit.name != baseline.name));
+        // A null server has neither the answers of a service nor their sizes.
+        let limits = if self.service.is_some() { Vec::new() } else { self.limit_contestants() };
+        contestants.extend(limits.into_iter().filter(|limit| limit.name != baseline.name));
         Ok(Entered { contestants, absent, because })
     }
 
@@ -182,12 +199,18 @@ impl Entrants<'_> {
             servers = default_names(catalog.servers(), builtin.servers(), quick.as_deref());
         }
         let mut because = Vec::new();
-        if repos.is_empty() && self.quick {
+        if repos.is_empty() && self.service.is_some() {
+            repos.push(String::new());
+        } else if repos.is_empty() && self.quick {
             (repos, because) = self.quick_repos(&builtin)?;
         } else if repos.is_empty() {
             repos = default_names(catalog.repos(), builtin.repos(), None);
         }
         let baseline = match self.baseline {
+            Some(baseline) if self.service.is_some() && self.repos.is_empty() => {
+                let server = catalog.server(&baseline.name())?.name.clone();
+                Some(Pair { server, repo: String::new() })
+            }
             Some(Baseline::Pair(Pair { server, repo })) => {
                 Some(Pair { server: catalog.server(server)?.name.clone(), repo: catalog.repo(repo)?.name.clone() })
             }
@@ -267,7 +290,7 @@ impl Entrants<'_> {
 
     /// Returns the baseline if it is a reference.
     fn reference(&self) -> anyhow::Result<Option<Contestant>> {
-        let Some(Baseline::Reference(name)) = self.baseline else { return Ok(None) };
+        let Some(Baseline::Reference(name)) = self.baseline.filter(|_| self.service.is_none()) else { return Ok(None) };
         let Ok(Entry { name, .. }) = self.catalog.reference(name) else {
             let what = "is neither SERVER/REPO such as leader_followers/two_level nor a reference such as";
             return Err(Misuse(format!("--baseline {name:?} {what} {LIMIT}")).into());
@@ -369,13 +392,18 @@ pub(crate) fn part_of(command: &str, flag: &str, value: &impl Serialize) -> serd
     Ok(Launch { program: this_program(), args, env: Vec::new(), address: AddressFrom::Json })
 }
 
-/// Returns this program as a server: `polyserve serve`, with these flags.
+/// Returns this program as a server: `polyserve serve`, with these flags. An empty `repo` is the default one.
 pub(crate) fn serve(server: &str, repo: &str, flags: &[String], env: Vec<(OsString, OsString)>) -> Launch {
     let fixed = ["serve", "--json", "--until-stdin-ends", "--listen=127.0.0.1:0"];
-    let chosen = [format!("--server={server}"), format!("--repo={repo}")];
+    let repo_flag = if repo.is_empty() { None } else { Some(format!("--repo={repo}")) };
+    let chosen = [format!("--server={server}")].into_iter().chain(repo_flag);
     // A measurement begins with an empty store, and leaves nothing at the location.
     let temporary = repo.contains(':').then_some("--temporary-repo").map(OsString::from);
-    let args = fixed.iter().map(OsString::from).chain(chosen.iter().chain(flags).map(OsString::from)).chain(temporary);
+    let args = fixed
+        .iter()
+        .map(OsString::from)
+        .chain(chosen.chain(flags.iter().cloned()).map(OsString::from))
+        .chain(temporary);
     Launch { program: this_program(), args: args.collect(), env, address: AddressFrom::Json }
 }
 

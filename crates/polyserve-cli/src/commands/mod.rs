@@ -24,6 +24,7 @@ pub(crate) mod scale;
 pub(crate) mod seam;
 mod seed;
 pub(crate) mod serve;
+pub(crate) mod service;
 pub(crate) mod session;
 pub(crate) mod stress;
 pub(crate) mod tasks;

@@ -5,9 +5,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
-use polyserve_lab::Misuse;
 use polyserve_lab::output::{print, print_json};
-use polyserve_lab::recommend::Curves;
 use polyserve_report::{Claim, ClaimVerdict};
 use serde::Serialize;
 
@@ -29,9 +27,6 @@ pub(crate) struct ReportArgs {
     /// `charts` in the directory of the page; other files there stay.
     #[arg(long, value_name = "PAGE", num_args = 1..)]
     splice: Vec<PathBuf>,
-    /// Write no page, but the curves from which polyserve recommend predicts, of records of polyserve compare.
-    #[arg(long, value_name = "FILE", requires = "records", conflicts_with_all = ["html", "splice"])]
-    curves: Option<PathBuf>,
     /// Change no page and no chart. Print the differences from the records, and exit with 1 if there is one.
     #[arg(long, requires = "splice")]
     check: bool,
@@ -68,12 +63,6 @@ struct Spliced {
 }
 
 pub(crate) fn run(args: &ReportArgs, json: bool) -> anyhow::Result<ExitCode> {
-    if let Some(path) = &args.curves {
-        let curves = Curves::of_records(&args.records).map_err(|error| Misuse(format!("--curves: {error:#}")))?;
-        fs::write(path, curves.csv()).with_context(|| format!("{} cannot be written", path.display()))?;
-        print(&format!("{}: {} servers\n", path.display(), curves.curves.len()))?;
-        return Ok(ExitCode::SUCCESS);
-    }
     let mut output = ReportOutput::default();
     let mut text = String::new();
     if !args.records.is_empty() {

@@ -49,8 +49,8 @@ impl WorkloadArgs {
         (self.keys.unwrap_or(keys), self.mix.unwrap_or(mix))
     }
 
-    /// Describes the requests and the connections.
-    pub(crate) fn in_words(&self, keys: u64, mix: Mix) -> String {
+    /// Describes the requests for entities. `keys` and `mix` are the defaults.
+    pub(crate) fn requests_in_words(&self, keys: u64, mix: Mix) -> String {
         let (keys, Mix { get, put }) = self.keys_and_mix(keys, mix);
         let requests = match (get, put) {
             (_, 0) => String::from("GET"),
@@ -60,12 +60,17 @@ impl WorkloadArgs {
         let dist = self.dist.unwrap_or_default();
         let entities =
             if keys == 1 { String::from("one entity") } else { format!("{} entities, {dist}", count(keys as f64)) };
+        format!("{requests} of {entities}")
+    }
+
+    /// Describes the connections.
+    pub(crate) fn connections_in_words(&self) -> String {
         let usage = match self.usage() {
             Usage::Close => String::from("a connection for each request"),
             Usage::KeepAlive { pipeline: 1 } => String::from("kept alive"),
             Usage::KeepAlive { pipeline } => format!("kept alive, {pipeline} requests at once"),
         };
-        format!("{requests} of {entities}; {} connections, {usage}", self.connections)
+        format!("{} connections, {usage}", self.connections)
     }
 
     /// Returns the requests for entities. `keys` and `mix` are the defaults.

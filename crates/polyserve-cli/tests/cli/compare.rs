@@ -48,16 +48,19 @@ fn a_tiny_comparison_decides_nothing_and_records_every_sample() {
     let printed_first = printed(&slowed);
     has(&printed_first, &["too few rounds", "A/A", "baseline", "null_epoll", "slowed 50 %", "2 rounds"]);
     let lines = dir.lines(RECORD);
-    let [environment, samples @ .., others, end] = lines.as_slice() else { panic!("{lines:?}") };
+    let [environment, measured @ .., others, end] = lines.as_slice() else { panic!("{lines:?}") };
+    let (rates, samples): (Vec<&Value>, Vec<&Value>) = measured.iter().partition(|line| line["kind"] == "rate");
+    // The slowest of both determines the rate, once for all rounds.
+    assert!(rates.len() == 1 && rates[0]["half_of"].as_str().unwrap().starts_with("leader_followers/"), "{rates:?}");
     assert_eq!((&environment["kind"], environment["seed"].as_u64()), (&"environment".into(), Some(7)));
     for known in ["rustc", "profile", "kernel", "command"] {
         assert!(!environment[known].is_null() && environment[known] != "unknown", "{known}: {environment}");
     }
-    // Round 0 has at least three calibrations of the limit and of the baseline. The other rounds have the pair, the baseline
-    // again, the slowed contestant and the limit.
+    // Round 0 has at least three calibrations of the baseline. The other rounds have the pair, the baseline again, the slowed
+    // contestant and the limit.
     let of_round = |round: u64| samples.iter().filter(|sample| sample["round"] == round).count();
-    assert!(of_round(0) >= 6 && (of_round(1), of_round(2)) == (5, 5), "{samples:?}");
-    for sample in samples {
+    assert!(of_round(0) >= 3 && (of_round(1), of_round(2)) == (5, 5), "{samples:?}");
+    for sample in &samples {
         assert_eq!(sample["kind"], "turn");
         assert!(sample["retried"].is_u64() && sample["reconnects"].is_u64(), "{sample}");
         assert!(sample["answered"].is_u64() && sample["server_busy"].as_f64().is_some(), "{sample}");
@@ -382,4 +385,72 @@ fn an_interrupted_run_leaves_whole_lines_and_no_process() {
 #[test]
 fn servers_end_with_a_comparison_that_is_killed() {
     assert!(!signalled_comparison(&Dir::new("killed"), Signal::KILL, 1).status.success());
+}
+
+/// Requests to `echo`, which answers with the body.
+const REQUESTS: &str = r#"# two lines
+{"url": "/a/{id}", "id": "1-5", "weight": 3}
+{"url": "/b", "method": "POST", "body": "x{id}", "id": "7-9", "status": 200}
+"#;
+
+/// A service of one's own has its own requests, no store and no null server. The first line is the answer.
+#[test]
+fn a_service_of_ones_own_is_ranked_by_its_requests() {
+    let dir = Dir::new("service");
+    dir.write("shop.requests", REQUESTS);
+    let tiny = "--slice=50ms --warm-up=50ms --connections=4 --rounds=1";
+    let args = format!("{tiny} --service=echo --requests={dir}/shop.requests --servers=tokio_tcp,pool_server");
+    let ranking = json(&format!("compare {args} --goal=p99=1h --rate=200 --out={dir}"));
+    assert_eq!(ranking["failed"], Value::Array(Vec::new()), "{ranking}");
+    let rows = array(&ranking["rows"]);
+    let names = BTreeSet::from_iter(texts(rows, "name"));
+    assert_eq!(names, BTreeSet::from(["tokio_tcp", "tokio_tcp (again)", "pool_server/mpsc_pool"]));
+    let asked = format!("the requests of {dir}/shop.requests to the service echo; 4 connections, kept alive");
+    assert_eq!((&ranking["asked"], &ranking["baseline"]), (&asked.into(), &"tokio_tcp".into()));
+    for row in rows.iter().filter(|row| row["role"] != "same") {
+        assert_eq!(
+            (&row["rank"], &row["meets_goal"], &row["shares"]),
+            (&1.into(), &true.into(), &Value::Array(vec![]))
+        );
+    }
+    assert_eq!(ranking["rate"]["requests_per_s"], 200.0);
+    let lines = &dir.lines(RECORD)[0]["plan"]["requests"]["lines"];
+    assert_eq!((&lines[0]["request"], &lines[1]["ids"][1]), (&"GET /a/{id}".into(), &9.into()), "{lines}");
+    let shown = printed(&format!("compare {args} --baseline=pool_server --goal=p99=1h"));
+    assert!(shown.starts_with("too few rounds for a verdict: 1 of 10; the highest throughput so far has `"), "{shown}");
+    has(&shown, &["baseline pool_server/mpsc_pool, 1 round", " req/s ", "<= 3600"]);
+}
+
+#[test]
+fn what_is_wrong_with_the_requests_of_a_service_is_named() {
+    let dir = Dir::new("service-wrong");
+    let file = format!("{dir}/shop.requests");
+    let tiny = format!("compare {TINY} --servers=tokio_tcp --rounds=1").replace(" --keys=50", "");
+    dir.write("shop.requests", REQUESTS);
+    for (args, why) in [
+        (format!("--service=nothing --requests={file}"), "no service \"nothing\""),
+        (String::from("--service=echo"), "--requests <FILE>"),
+        (format!("--requests={file}"), "--service <NAME>"),
+        (format!("--service=echo --requests={file} --keys=5"), "--keys, --mix and --dist are for entities"),
+        (format!("--service=echo --requests={file} --peers=hyper"), "a foreign server does not have the service echo"),
+        (format!("--service=echo --requests={file} --goal=10ms"), "a goal is p99=TIME"),
+        (String::from("--service=echo --requests=/nowhere"), "/nowhere"),
+    ] {
+        has(&misused(&format!("{tiny} {args}")), &[why]);
+    }
+    for (line, why) in [
+        (r#"{"url": "http://127.0.0.1:9/a"}"#, "use a path such as /a"),
+        (r#"{"url": "/{id}"}"#, "add \"id\": \"1-1000\""),
+        (r#"{"url": "/", "id": "1-5"}"#, "no {id} in its target or body"),
+        (r#"{"url": "/{id}", "id": "5-1"}"#, "no range of numbers"),
+        (r#"{"url": "/", "status": "ok"}"#, "status is neither a number"),
+        (r#"{"url": "/", "status": 100}"#, "status is not from 200 to 599"),
+    ] {
+        dir.write("shop.requests", format!("# one\n{line}\n"));
+        has(&misused(&format!("{tiny} --service=echo --requests={file}")), &[&format!("{file}:2: "), why]);
+    }
+    // The status of the answer is not the expected one.
+    dir.write("shop.requests", r#"{"url": "/a", "status": 404}"#);
+    let error = text(&ended(1, &format!("{tiny} --service=echo --requests={file}")).stderr);
+    has(&error, &[&file, "the answers cannot be discovered on tokio_tcp", "GET /a: status 200"]);
 }

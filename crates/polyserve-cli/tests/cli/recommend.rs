@@ -11,8 +11,6 @@ use super::{Dir, array, has, interrupted, json, misused, parsed, polyserve, prin
 
 /// A run of one round. It decides nothing, and takes a second or two.
 const TINY: &str = "recommend --rounds=1 --time=20s --keys=10 --connections=4 --repos=two_level";
-/// The same with one connection, which every server can serve.
-const ONE: &str = "recommend --rounds=1 --time=20s --keys=10 --connections=1 --repos=two_level";
 const RECORD: &str = "recommend.jsonl";
 const TURNS: &str = "recommend-compare.jsonl";
 
@@ -52,35 +50,19 @@ fn a_workload_is_measured_and_answered_with_lines_that_use_the_winner() {
     has(&misused(&format!("{TINY} --servers=tokio_tcp --reads=40 --out={dir}")), &["not overwritten"]);
 }
 
-/// The prediction comes before the measurement, and its error after it. A server without a record has none.
+/// A service of one's own has no entities and no store. The lines of Rust serve it.
 #[test]
-fn what_is_predicted_is_compared_with_what_is_measured() {
-    let dir = Dir::new("recommend-predicted");
-    let line = format!("{ONE} --servers=tokio_tcp,sequential --out={dir}");
-    let report = json(&line);
-    let predicted = &report["predicted"];
-    assert_eq!(predicted["limit"], "null_epoll");
-    let all = array(&predicted["candidates"]);
-    assert_eq!(all.len(), array(&report["ranked"]).len());
-    for candidate in all {
-        assert!(
-            candidate["requests_per_s"].as_f64() > Some(0.0) && candidate["measured_per_s"].as_f64() > Some(0.0),
-            "{candidate}"
-        );
-    }
-    // The null server is measured once.
-    assert_eq!(json(&line)["predicted"]["limit_per_s"], predicted["limit_per_s"]);
-    has(&printed(&line), &["predicted req/s", "predicted from servers-kept of ", "scaled by null_epoll here: "]);
-
-    let curves = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/records/compare.jsonl");
-    let other = printed(&format!("{ONE} --servers=tokio_tcp,sequential --curves={curves}"));
-    has(&other, &["predicted from compare of ", "there is no record of the server or store: sequential/two_level"]);
-    let none = printed(&format!("{ONE} --servers=sequential --curves={curves}"));
-    has(&none, &["no prediction: there is no record of these servers"]);
-    has(&misused(&format!("{ONE} --curves=Cargo.toml")), &["--curves", "Cargo.toml"]);
-    let file = dir.path("curves.csv");
-    printed(&format!("report {curves} --curves={}", file.display()));
-    has(&dir.read("curves.csv"), &["server,keep_alive,share,", "tokio_tcp,true,0."]);
+fn a_service_of_ones_own_is_recommended_a_server() {
+    let dir = Dir::new("recommend-service");
+    dir.write("shop.requests", "{\"url\": \"/a\"}\n{\"url\": \"/b\", \"method\": \"PUT\", \"body\": \"1\"}\n");
+    let line = format!("recommend --rounds=1 --time=20s --connections=4 --service=echo --requests={dir}/shop.requests");
+    let report = json(&format!("{line} --goal=p99=1h --servers=tokio_tcp,pool_server"));
+    assert_eq!((&report["failed"], array(&report["ranked"]).len()), (&Value::Array(Vec::new()), 2), "{report}");
+    assert_eq!((&report["workload"]["service"][0], &report["goal_met"]), (&"echo".into(), &true.into()));
+    has(report["choice"]["lines"]["code"][1].as_str().unwrap(), &["serve_until_signal(\"127.0.0.1:8001\", echo)"]);
+    let defaulted: Vec<&str> = array(&report["defaulted"]).iter().filter_map(Value::as_str).collect();
+    assert!(!defaulted.iter().any(|flag| flag.contains("keys") || flag.contains("--wait")), "{defaulted:?}");
+    has(&misused(&format!("{line} --keys=5")), &["--keys is for entities, and the service echo has --requests"]);
 }
 
 /// The first SIGINT ends the run within a round. The report is of the whole rounds, and says that the run was ended early.

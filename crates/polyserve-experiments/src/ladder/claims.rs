@@ -20,7 +20,7 @@
 //! large, and otherwise undecided.
 
 use polyserve_lab::compare::ranking::BUSY;
-use polyserve_lab::statistics::{Interval, Verdict};
+use polyserve_lab::statistics::{Interval, MIN_ROUNDS, Verdict};
 use polyserve_report::Claim;
 use polyserve_report::figures::counted;
 
@@ -196,7 +196,7 @@ fn other_limit(results: &Results, pair: [&str; 2]) -> Option<String> {
 /// Whether a claim about a ratio holds; `None` if it is undecided.
 fn holds(ratio: &Ratio, claimed: Claimed) -> Option<bool> {
     let Ratio { estimate, band, verdict } = ratio;
-    if *verdict == Verdict::TooFewRounds {
+    if estimate.rounds < MIN_ROUNDS {
         return None;
     }
     if exceeds(ratio, claimed) {
@@ -227,9 +227,9 @@ fn exceeds(Ratio { estimate, verdict, .. }: &Ratio, claimed: Claimed) -> bool {
     }
 }
 
-fn figure(name: &str, Ratio { estimate, verdict, .. }: &Ratio) -> String {
-    let rounds = match verdict {
-        Verdict::TooFewRounds => format!(", only {}", counted(estimate.rounds as u64, "round")),
+fn figure(name: &str, Ratio { estimate, .. }: &Ratio) -> String {
+    let rounds = match estimate.rounds {
+        rounds if rounds < MIN_ROUNDS => format!(", only {}", counted(rounds as u64, "round")),
         _ => String::new(),
     };
     format!("{name} {}{rounds}", shown(estimate))

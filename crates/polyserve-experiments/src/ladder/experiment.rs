@@ -172,7 +172,7 @@ impl Experiment for Ladder {
                 .progress
                 .begin(Key { name: contestant.name.clone(), round: *round, pipeline: *pipeline }.to_string());
         };
-        let results = round::measure(&instrument, &contestants, *round, None, begin);
+        let results = round::measure(&instrument, &contestants, *round, |_| None, begin);
         let sample = |(participant, result): (&&Participant, Result<Measurement, Absence>)| {
             result.map(|measurement| sample(&measurement, participant.entry.answer_bytes))
         };

@@ -1,20 +1,24 @@
-//! The calibrations: measurements of the limit and the baseline before the first round.
+//! The rate of the latencies, from the throughputs of the first round; and the calibrations: measurements of the baseline before
+//! the first round, from which a slowed contestant gets its CPU time.
 //!
-//! Invariant: once a round is recorded, its calibrations are not repeated. Cost: at most [`MAX_ATTEMPTS`] measurements of the
-//! limit, and of the baseline.
+//! Invariant: once a round is recorded, its calibrations are not repeated, and its rate is that of all rounds. Cost: at most
+//! [`MAX_ATTEMPTS`] measurements of the baseline.
 
 use anyhow::bail;
+use polyserve::Shape;
 use polyserve_load::Arrivals;
 
 use super::Comparison;
 use super::contestant::{Contestant, Role};
-use super::lines::Key;
+use super::lines::{Key, RATE};
 use super::sample::{Measurement, Rate, Sample};
 use crate::experiment::{Absence, Notebook, Records};
 use crate::statistics::median_of;
 
-/// The latency is measured at this share of the limit's throughput.
+/// The latency is measured at this share of the slowest contestant's throughput.
 const RATE_SHARE: f64 = 0.5;
+/// A contestant with less than this share of the best throughput does not determine the rate.
+const MIN_OF_BEST: f64 = 0.25;
 /// The median of this number of calibrations counts.
 const CALIBRATIONS: usize = 3;
 /// The max number of attempts. A calibration in which the machine had no time for the server does not count.
@@ -22,21 +26,31 @@ const MAX_ATTEMPTS: usize = 5;
 /// The flag of `polyserve serve` that wastes CPU time.
 const SPIN_FLAG: &str = "--spin=";
 
-/// Returns the places of the contestants to calibrate. The rate needs the first limit, or the baseline if there is no limit.
-/// A slowed contestant needs the baseline.
-fn places(roles: &[Role], latency: bool) -> Vec<usize> {
-    let first = |is_wanted: fn(Role) -> bool| roles.iter().position(|role| is_wanted(*role));
-    let baseline = first(|role| role == Role::Baseline);
-    let limit = first(|role| role == Role::Limit).or(baseline).filter(|_| latency);
-    let slowed = first(|role| matches!(role, Role::Slowed(_))).and(baseline);
-    let mut places: Vec<usize> = limit.into_iter().chain(slowed).collect();
-    places.dedup();
-    places
+/// Returns the rate at which all contestants but the slowest few have time left. `throughputs` are those of `contestants`.
+/// `None` if nothing was answered.
+pub(super) fn half_of_slowest(
+    contestants: &[&Contestant],
+    throughputs: &[Option<f64>],
+    arrivals: Arrivals,
+) -> Option<Rate> {
+    let ranked =
+        contestants.iter().zip(throughputs).filter(|(one, _)| matches!(one.role, Role::Baseline | Role::Ranked));
+    let measured =
+        ranked.filter_map(|(one, throughput)| Some((*one, (*throughput)?))).filter(|(_, per_s)| *per_s > 0.0);
+    let measured: Vec<(&Contestant, f64)> = measured.collect();
+    // The latency of a server that cannot serve all connections at once is not shown.
+    let has_latency = |one: &Contestant| one.bound.is_none() && one.shape != Some(Shape::One);
+    let only_bounded = !measured.iter().any(|(one, _)| has_latency(one));
+    let counted = || measured.iter().filter(|(one, _)| only_bounded || has_latency(one));
+    let best = counted().map(|(_, per_s)| *per_s).fold(0.0, f64::max);
+    let fast_enough = counted().filter(|(_, per_s)| *per_s >= best * MIN_OF_BEST);
+    let (slowest, per_s) = fast_enough.min_by(|(_, a), (_, b)| a.total_cmp(b))?;
+    Some(Rate { requests_per_s: per_s * RATE_SHARE, half_of: Some(slowest.name.clone()), arrivals })
 }
 
 /// Returns true if a calibration counts.
 fn counts(measurement: &Measurement) -> bool {
-    measurement.requests_per_s * RATE_SHARE >= 1.0
+    measurement.requests_per_s >= 2.0
 }
 
 /// The recorded calibrations of a contestant that count.
@@ -46,40 +60,35 @@ fn counted<'a>(records: &'a Records<Comparison>, name: &'a str) -> impl Iterator
     all.filter(|measurement| counts(measurement)).take(CALIBRATIONS)
 }
 
-/// Calibrates, and sets the rate and the slowed contestants accordingly.
+/// Sets the rate as it is given or recorded. Calibrates the slowed contestants.
 ///
 /// # Errors
 ///
 /// Returns an error if the baseline failed in this run, or did wrong in an earlier run.
 pub(super) fn calibrate(comparison: &mut Comparison, notebook: &mut Notebook<'_, Comparison>) -> anyhow::Result<()> {
-    let baseline = comparison.state.contestants.iter().find(|one| one.role == Role::Baseline);
-    if let Some(Contestant { name, .. }) = baseline
-        && let Some(absence) = notebook.records().absence(&Key::new(1, name))
-    {
+    let recorded = notebook.records().facts::<Rate>(RATE)?.pop();
+    comparison.state.rate = comparison.rate.or(recorded.map(|rate| rate.requests_per_s));
+    let Some(baseline) = comparison.state.contestants.iter().find(|one| one.role == Role::Baseline).cloned() else {
+        return Ok(());
+    };
+    let name = &baseline.name;
+    if let Some(absence) = notebook.records().absence(&Key::new(1, name)) {
         bail!("the baseline {name} failed, so nothing can be compared with it: {absence}");
     }
-    let roles: Vec<Role> = comparison.state.contestants.iter().map(|one| one.role).collect();
-    let is_settled = notebook.records().samples().any(|(key, _)| key.round > 0);
-    comparison.state.rate = comparison.rate;
-    for place in places(&roles, comparison.latency && comparison.rate.is_none()) {
-        notebook.progress.grow(CALIBRATIONS);
-        let contestant = comparison.state.contestants[place].clone();
-        if is_settled {
-            notebook.progress.skip_steps(CALIBRATIONS);
-        } else {
-            measure(comparison, &contestant, notebook)?;
-        }
-        let throughput = median_of(counted(notebook.records(), &contestant.name).map(|one| one.requests_per_s));
-        if comparison.latency && comparison.state.rate.is_none() {
-            comparison.state.rate = throughput.map(|limit| limit * RATE_SHARE);
-        }
-        if contestant.role == Role::Baseline && !notebook.is_stopped() {
-            let per_cpu_s =
-                median_of(counted(notebook.records(), &contestant.name).filter_map(|one| one.requests_per_cpu_s));
-            slow(comparison, per_cpu_s, notebook)?;
-        }
+    if !comparison.state.contestants.iter().any(|one| matches!(one.role, Role::Slowed(_))) {
+        return Ok(());
     }
-    Ok(())
+    notebook.progress.grow(CALIBRATIONS);
+    if notebook.records().samples().any(|(key, _)| key.round > 0) {
+        notebook.progress.skip_steps(CALIBRATIONS);
+    } else {
+        measure(comparison, &baseline, notebook)?;
+    }
+    if notebook.is_stopped() {
+        return Ok(());
+    }
+    let per_cpu_s = median_of(counted(notebook.records(), name).filter_map(|one| one.requests_per_cpu_s));
+    slow(comparison, per_cpu_s, notebook)
 }
 
 /// Calibrates one contestant.
@@ -100,7 +109,7 @@ fn measure(
         if attempt >= CALIBRATIONS {
             notebook.progress.grow(1);
         }
-        let result = comparison.measure_round(0, &[contestant], None, notebook).pop();
+        let result = comparison.measure_round(0, &[contestant], notebook).pop();
         if notebook.is_stopped() {
             break;
         }
@@ -109,11 +118,10 @@ fn measure(
         let key = Key::calibration(number, name);
         match result {
             Some(Ok(sample)) => notebook.sample(key, sample)?,
-            Some(Err(absence)) if contestant.role == Role::Baseline => {
+            Some(Err(absence)) => {
                 notebook.absence(key, absence.clone())?;
                 bail!("the baseline {name} failed, so nothing can be compared with it: {absence}");
             }
-            Some(Err(absence)) => notebook.absence(key, absence)?,
             None => break,
         }
     }
@@ -139,33 +147,48 @@ fn slow(
     Ok(())
 }
 
-/// The rate of the latencies, from the calibrations. Records of format 2 and earlier have it in the latencies only.
-pub(super) fn rate(records: &Records<Comparison>, contestants: &[(String, Role)]) -> Option<Rate> {
-    let latencies = records.samples().filter_map(|(_, sample)| sample.measurement.latency.as_ref());
-    let rate = latencies.map(|latency| latency.rate).next();
-    let roles: Vec<Role> = contestants.iter().map(|(_, role)| *role).collect();
-    let given = records.header.plan["rate"].as_f64();
-    let half_of = || Some(&contestants.get(*places(&roles, true).first()?)?.0);
-    let calibrated = || Some(median_of(counted(records, half_of()?).map(|one| one.requests_per_s))? * RATE_SHARE);
-    let has_latency = !records.header.plan["latency_slice_s"].is_null();
-    let requests_per_s = given.or(rate).or_else(calibrated).filter(|_| has_latency)?;
-    // Records of older builds do not name the arrivals: they were even.
-    let arrivals = serde_json::from_value(records.header.plan["arrivals"].clone()).unwrap_or(Arrivals::Even);
-    let half_of = if given.is_some() { None } else { Some(half_of()?.clone()) };
-    Some(Rate { requests_per_s, half_of, arrivals })
+/// The rate of the latencies. Records of older builds do not name it: it was half of the first limit's throughput.
+pub(super) fn rate(records: &Records<Comparison>, contestants: &[(String, Role)]) -> anyhow::Result<Option<Rate>> {
+    let (plan, recorded) = (&records.header.plan, records.facts::<Rate>(RATE)?.pop());
+    let measured = records.samples().find_map(|(_, sample)| Some(sample.measurement.latency.as_ref()?.rate));
+    let arrivals = serde_json::from_value(plan["arrivals"].clone()).unwrap_or(Arrivals::Even);
+    let of_limit = |requests_per_s| {
+        let limit = contestants.iter().find(|(_, role)| *role == Role::Limit).map(|(name, _)| name.clone());
+        Rate { requests_per_s, half_of: limit, arrivals }
+    };
+    let given = plan["rate"].as_f64().map(|requests_per_s| Rate { requests_per_s, half_of: None, arrivals });
+    let has_latency = !plan["latency_slice_s"].is_null();
+    Ok(given.or(recorded).or_else(|| measured.map(of_limit)).filter(|_| has_latency))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fixtures;
 
+    /// Regression test: the rate was half of a null server's throughput, at which every server of a slow service was overloaded.
     #[test]
-    fn what_calibrates() {
-        let all = [Role::Ranked, Role::Baseline, Role::Limit, Role::Slowed(5.0)];
-        assert_eq!(places(&all, true), [2, 1]);
-        assert_eq!(places(&all, false), [1]);
-        assert_eq!(places(&all[..2], true), [1], "without a limit the baseline sets the rate");
-        assert_eq!(places(&all[..2], false), [] as [usize; 0]);
-        assert_eq!(places(&[all[1], all[3]], true), [0], "one calibration does both");
+    fn the_rate_is_for_the_slowest_that_is_not_far_behind() {
+        let contestant = |name, role| Contestant::new(name, role, fixtures::launch());
+        let mut all = vec![
+            contestant("base", Role::Baseline),
+            contestant("base again", Role::Same),
+            contestant("slow", Role::Ranked),
+            contestant("far behind", Role::Ranked),
+            contestant("broken", Role::Ranked),
+            contestant("null", Role::Limit),
+        ];
+        let throughputs = [Some(1000.0), Some(100.0), Some(260.0), Some(240.0), None, Some(9000.0)];
+        let rate = |all: &[Contestant], throughputs: &[Option<f64>]| {
+            let all: Vec<&Contestant> = all.iter().collect();
+            half_of_slowest(&all, throughputs, Arrivals::Poisson)
+                .map(|rate| (rate.half_of.unwrap(), rate.requests_per_s))
+        };
+        assert_eq!(rate(&all, &throughputs), Some(("slow".into(), 130.0)));
+        all[2].bound = Some("10s x 4".into());
+        assert_eq!(rate(&all, &throughputs), Some(("base".into(), 500.0)), "a bound replaces its latency");
+        all[0].shape = Some(Shape::One);
+        assert_eq!(rate(&all, &throughputs), Some(("far behind".into(), 120.0)));
+        assert_eq!(rate(&all, &[Some(0.0), None, None, None, None, Some(9000.0)]), None);
     }
 }

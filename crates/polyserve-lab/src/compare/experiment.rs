@@ -1,7 +1,7 @@
 //! The experiment: all contestants in every round.
 //!
-//! Before the first round the limit and the baseline are measured a few times. These calibrations are cells of round 0. They
-//! determine the rate of the latencies, and how much CPU time a slowed contestant wastes.
+//! The first round determines the rate of the latencies. If a contestant is slowed, the baseline is measured a few times before.
+//! These calibrations are cells of round 0. They determine how much CPU time the slowed contestant wastes.
 //!
 //! Invariants: the samples of one round were measured together; a contestant that failed is excluded from all rounds, and a
 //! later run measures all its rounds again unless the contestant did wrong. Cost: the measurements of the cells.
@@ -12,9 +12,9 @@ use polyserve_report::Summary;
 use serde_json::{Value, json};
 
 use super::contestant::{Contestant, Role};
-use super::lines::{BOUND, BoundFact, CONTRACT, Key, OTHERS, OtherProcesses};
-use super::ranking::{self, Ranking, STOPS_WHEN_SURE};
-use super::sample::Sample;
+use super::lines::{BOUND, BoundFact, CONTRACT, Key, OTHERS, OtherProcesses, RATE};
+use super::ranking::{self, GOAL, Ranking, STOPS_WHEN_SURE};
+use super::sample::{Rate, Sample};
 use super::{Comparison, calibration, contract, round, table};
 use crate::experiment::{Absence, Absent, Batch, Experiment, Notebook, Plan, Records};
 use crate::launch::foreign;
@@ -30,8 +30,10 @@ pub(super) struct State {
     pub(super) contestants: Vec<Contestant>,
     /// The contestants without a program, because the build failed.
     absent: Vec<Absent<Key>>,
-    /// The rate of the latencies.
+    /// The rate of the latencies, once it is known.
     pub(super) rate: Option<f64>,
+    /// The rate that this run has determined, until it is recorded.
+    found_rate: Option<Rate>,
     /// The cores of the calling thread before the run.
     cores: Option<Cores>,
     /// The times of all cores at the start of the run.
@@ -102,12 +104,24 @@ impl Comparison {
         &mut self,
         number: usize,
         contestants: &[&Contestant],
-        rate: Option<f64>,
         notebook: &mut Notebook<'_, Self>,
     ) -> Vec<Result<Sample, Absence>> {
         self.state.has_measured = true;
         let begin = |contestant: &Contestant| notebook.progress.begin(Key::new(number, &contestant.name).to_string());
+        let mut found: Option<Rate> = None;
+        let rate = |throughputs: &[Option<f64>]| match self.state.rate {
+            _ if number == 0 || !self.latency => None,
+            Some(rate) => Some(rate),
+            None => {
+                found = calibration::half_of_slowest(contestants, throughputs, self.instrument.arrivals);
+                Some(found.as_ref()?.requests_per_s)
+            }
+        };
         let results = round::measure(&self.instrument, contestants, number, rate, begin);
+        if let Some(rate) = found.filter(|_| !notebook.is_stopped()) {
+            self.state.rate = Some(rate.requests_per_s);
+            self.state.found_rate = Some(rate);
+        }
         let sample = |(contestant, result): (&&Contestant, Result<_, _>)| {
             result.map(|measurement| Sample { role: contestant.role, measurement })
         };
@@ -142,8 +156,10 @@ impl Experiment for Comparison {
         if self.stops_when_sure {
             description[STOPS_WHEN_SURE] = json!(true);
         }
-        if let Some(rate) = self.rate {
-            description["rate"] = json!(rate);
+        for (name, value) in [("rate", self.rate), (GOAL, self.goal_us)] {
+            if let Some(value) = value {
+                description[name] = json!(value);
+            }
         }
         for (name, value) in &self.details {
             description[*name] = value.clone();
@@ -182,7 +198,14 @@ impl Experiment for Comparison {
         let number = keys.first().map_or(0, |key| key.round);
         let is_asked = |one: &&Contestant| keys.iter().any(|key| key.name == one.name);
         let contestants: Vec<Contestant> = self.state.contestants.iter().filter(is_asked).cloned().collect();
-        self.measure_round(number, &contestants.iter().collect::<Vec<_>>(), self.state.rate, notebook)
+        let mut results = self.measure_round(number, &contestants.iter().collect::<Vec<_>>(), notebook);
+        if let Some(rate) = self.state.found_rate.take()
+            && let Err(error) = notebook.fact(RATE, &rate)
+        {
+            let failed = Absence::failed(format!("the rate of the latencies cannot be recorded: {error:#}"));
+            results.iter_mut().for_each(|result| *result = Err(failed.clone()));
+        }
+        results
     }
 
     fn finish(&mut self, notebook: &mut Notebook<'_, Self>) -> anyhow::Result<()> {
@@ -205,14 +228,6 @@ impl Experiment for Comparison {
         self.contestants.iter().any(|one| one.role == Role::Baseline && one.name == key.name)
     }
 
-    /// Records of format 2 have a line without a round for a contestant that was not started.
-    fn upgrade(mut line: Value) -> Value {
-        if line["kind"] == "refusal" {
-            line["round"] = 0.into();
-        }
-        line
-    }
-
     fn report(records: &Records<Self>) -> anyhow::Result<Ranking> {
         Ranking::of(records)
     }
@@ -231,62 +246,21 @@ mod tests {
     use std::path::Path;
 
     use super::*;
-    use crate::experiment::Reason;
     use crate::journal::read;
 
     const RECORDED: &str =
         concat!(env!("CARGO_MANIFEST_DIR"), "/../polyserve-cli/tests/fixtures/records/compare.jsonl");
 
-    /// An old record ends with its ranking. A new record has no such line, and the ranking is computed from its samples.
     #[test]
-    fn the_samples_of_an_old_record_give_its_ranking() {
+    fn a_contestant_that_failed_has_no_row() {
         let mut lines = read(Path::new(RECORDED)).unwrap();
-        let place = lines.iter().position(|line| line["kind"] == "ranking").unwrap();
-        let report = |lines: &[Value]| {
-            let records = Records::<Comparison>::of(lines).unwrap();
-            let ranking = Comparison::report(&records).unwrap();
-            let tables = Comparison::summarize(&records, &ranking).unwrap().tables;
-            let tables: Vec<_> = tables.iter().map(|(name, table)| (name.clone(), table.to_string())).collect();
-            (serde_json::to_value(&ranking).unwrap(), tables)
-        };
-        let (ranking, tables) = report(&lines);
-        let mut recorded = lines.remove(place);
-        recorded["rate"]["arrivals"] = "even".into(); // an old record does not name them
-        for (field, value) in ranking.as_object().unwrap() {
-            assert_eq!(*value, recorded[field], "{field}");
-        }
-        assert_eq!(tables.len(), 2);
-        for line in lines.iter_mut().filter(|line| line["latency"].is_object()) {
-            line["latency"]["lateness_p99_us"] = 0.0.into(); // an old ranking does not have it
-        }
-        let (mut computed, computed_tables) = report(&lines);
-        // An old ranking has the latencies of all rounds together; a new one has medians.
-        for (row, computed) in
-            recorded["rows"].as_array_mut().unwrap().iter_mut().zip(computed["rows"].as_array().unwrap())
-        {
-            row["latency"] = computed["latency"].clone();
-        }
-        lines.insert(place, recorded);
-        let (ranking, tables) = report(&lines);
-        assert_eq!(computed["others"], Value::Null, "an old record has it in the ranking only");
-        computed["others"] = ranking["others"].clone();
-        assert_eq!((computed, computed_tables), (ranking, tables));
-    }
-
-    #[test]
-    fn failures_of_an_old_record_are_read() {
-        let mut lines = read(Path::new(RECORDED)).unwrap();
-        lines.retain(|line| line["kind"] != "ranking" && line["round"] != 2);
+        lines.retain(|line| line["round"] != 2);
         let (ours, limit) = ("tokio_tcp/two_level", "null_epoll");
         let why = "status 500";
-        lines.push(json!({"kind": "refusal", "name": "nginx", "why": "not run: nginx is not installed"}));
         lines.push(json!({"kind": "failure", "round": 2, "name": ours, "role": "ranked", "why": why}));
-        let records = Records::<Comparison>::of(&lines).unwrap();
-        let absent = records.absence(&Key::new(7, "nginx")).unwrap();
-        assert_eq!((absent.reason, absent.why.as_str()), (Reason::NotAvailable, "nginx is not installed"));
-        let ranking = Comparison::report(&records).unwrap();
+        let ranking = Comparison::report(&Records::<Comparison>::of(&lines).unwrap()).unwrap();
         let failed: Vec<_> = ranking.failed.iter().map(|one| (one.key.round, one.key.name.as_str())).collect();
-        assert_eq!(failed, [(2, ours), (0, "nginx")]);
+        assert_eq!(failed, [(2, ours)]);
         let names: Vec<_> = ranking.rows.iter().map(|row| row.name.as_str()).collect();
         assert!(!names.contains(&ours) && names.contains(&limit), "{names:?}");
     }

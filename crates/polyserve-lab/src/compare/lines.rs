@@ -10,6 +10,8 @@ use serde::{Deserialize, Serialize};
 pub(super) const CONTRACT: &str = "contract";
 /// The `kind` of a [`BoundFact`]'s line.
 pub(super) const BOUND: &str = "bound";
+/// The `kind` of the line of a [`Rate`](super::sample::Rate) that is not given.
+pub(super) const RATE: &str = "rate";
 /// The `kind` of the line of [`OtherProcesses`].
 pub(super) const OTHERS: &str = "other_processes";
 

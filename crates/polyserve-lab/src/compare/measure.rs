@@ -108,6 +108,12 @@ impl ContestantSession<'_> {
         self.part += 1;
         self.load.clone().with(|load| load.traffic = load.traffic.part(part))
     }
+
+    /// The requests per second so far, in closed loop.
+    pub(super) fn requests_per_s(&self) -> f64 {
+        let Sum { answered, elapsed_s, .. } = self.sum;
+        answered as f64 / elapsed_s
+    }
 }
 
 impl LoadCounts {
@@ -264,7 +270,7 @@ impl Instrument {
         })
     }
 
-    fn load(&self, contestant: &Contestant, process: &Process) -> Load {
+    pub(super) fn load(&self, contestant: &Contestant, process: &Process) -> Load {
         let traffic = if contestant.keeps_entities { &self.traffic } else { &self.limit_traffic };
         Load::new(process.addr(), traffic.clone()).with(|load| {
             load.connections = self.connections;

@@ -14,8 +14,9 @@
 //! # Layout
 //!
 //! * [`contestant`]: contestants and their roles. [`contract`]: the rules that foreign contestants keep.
-//! * [`measure`]: measures one contestant in a round; [`round`]: all contestants of a round; `calibration`: what precedes the
-//!   first round. [`sample`]: the figures.
+//! * [`measure`]: measures one contestant in a round; [`round`]: all contestants of a round; `calibration`: the rate of the
+//!   latencies, and what precedes the first round. [`sample`]: the figures.
+//! * [`rehearsal`]: the answers of a service, before all contestants.
 //! * [`experiment`]: the experiment in the framework; `lines`: the lines of its record. [`ranking`]: the result; [`table`]: for
 //!   people.
 
@@ -26,6 +27,7 @@ pub mod experiment;
 mod lines;
 pub mod measure;
 pub mod ranking;
+pub mod rehearsal;
 pub mod round;
 pub mod sample;
 pub mod table;
@@ -47,7 +49,7 @@ use crate::launch::foreign::{Foreign, ForeignSources};
 /// A comparison.
 #[derive(Debug)]
 pub struct Comparison {
-    /// The contestants. One of them is the baseline. The first limit determines the rate of the latencies, unless it is given.
+    /// The contestants. One of them is the baseline.
     pub contestants: Vec<Contestant>,
     /// How a contestant is measured.
     pub instrument: Instrument,
@@ -57,8 +59,11 @@ pub struct Comparison {
     pub stops_when_sure: bool,
     /// Whether latencies are measured too.
     pub latency: bool,
-    /// The rate of the latencies; `None` is half of the throughput of the first limit, or else of the baseline.
+    /// The rate of the latencies; `None` is half of the throughput of the slowest contestant, of those with at least a quarter of
+    /// the best contestant's.
     pub rate: Option<f64>,
+    /// The goal for the p99, in microseconds.
+    pub goal_us: Option<f64>,
     /// The contestants that cannot take part.
     pub absent: Vec<Absent<Key>>,
     /// The lines to print before the run, for example the reasons for these contestants.
@@ -93,7 +98,7 @@ impl Comparison {
     /// A comparison with latencies.
     pub fn new(contestants: Vec<Contestant>, instrument: Instrument, rounds: usize) -> Self {
         let (absent, notes, details, state) = (Vec::new(), Vec::new(), Vec::new(), experiment::State::default());
-        let (latency, rate, peers, wide, stops_when_sure) = (true, None, None, false, false);
+        let (latency, rate, goal_us, peers, wide, stops_when_sure) = (true, None, None, None, false, false);
         Self {
             contestants,
             instrument,
@@ -101,6 +106,7 @@ impl Comparison {
             stops_when_sure,
             latency,
             rate,
+            goal_us,
             absent,
             notes,
             details,

@@ -7,13 +7,14 @@ use super::measure::{ContestantSession, Instrument};
 use super::sample::Measurement;
 use crate::experiment::{Absence, interleaved, order};
 
-/// Measures these contestants in round `number`, with latencies at `rate` requests per second if one is given. Returns one
-/// result for each contestant, in the order of `contestants`. The results mean nothing once the instrument's stop has begun.
+/// Measures these contestants in round `number`. `rate` returns the rate of the latencies, in requests per second, from the
+/// throughputs of the contestants in this round; without a rate, no latencies are measured. Returns one result for each
+/// contestant, in the order of `contestants`. The results mean nothing once the instrument's stop has begun.
 pub fn measure(
     instrument: &Instrument,
     contestants: &[&Contestant],
     number: usize,
-    rate: Option<f64>,
+    rate: impl FnOnce(&[Option<f64>]) -> Option<f64>,
     mut begin: impl FnMut(&Contestant),
 ) -> Vec<Result<Measurement, Absence>> {
     let count = contestants.len();
@@ -33,7 +34,9 @@ pub fn measure(
     for place in (first..first + slices).flat_map(|pass| order(pass, count)).take_while(|_| !is_stopped()) {
         run_step(&mut sessions[place], |session| instrument.measure(session));
     }
-    if let Some(rate) = rate {
+    let throughput = |session: &Result<ContestantSession<'_>, Absence>| Some(session.as_ref().ok()?.requests_per_s());
+    let throughputs: Vec<Option<f64>> = sessions.iter().map(throughput).collect();
+    if let Some(rate) = rate(&throughputs) {
         for place in in_turn().into_iter().take_while(|_| !is_stopped()) {
             run_step(&mut sessions[place], |session| instrument.take_latency(session, rate));
         }

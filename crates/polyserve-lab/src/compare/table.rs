@@ -2,13 +2,13 @@
 
 use std::fmt::{self, Write as _};
 
-use polyserve_report::figures::{bytes, count, counted};
+use polyserve_report::figures::{bytes, count, counted, time_us};
 use polyserve_report::{EMPTY_CELL, Table, Tone, WIDTH, or_empty, wrapped};
 
 use super::contestant::Role;
-use super::ranking::{BUSY, Compared, MAX_LATENCY, MIN_THROUGHPUT, Ranking, RankingRow, Share, Side, Void};
+use super::ranking::{BUSY, MAX_LATENCY, MIN_THROUGHPUT, Ranking, RankingRow, Share, Side, Void};
 use crate::output::{INDENT, LATE_NOTE, MAX_LITTLES_LAW_ERROR, latency_text, rate_text};
-use crate::statistics::{Interval, MIN_ROUNDS, Verdict};
+use crate::statistics::{Compared, Interval, MAX_TIE, MIN_ROUNDS, Verdict};
 
 impl fmt::Display for Ranking {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -31,8 +31,8 @@ impl Ranking {
         let wrap = |text: &str| if wide { text.to_owned() } else { wrapped(text, INDENT) };
         let rounds_text = counted(*rounds as u64, "round");
         let title = format!("baseline {baseline}, {rounds_text}{until}{ended}; medians, 95 % intervals");
-        f.push_str(&wrap(&format!("{title}\nworkload: {asked}\n\n")));
-        let table = if wide { wide_table(rows) } else { terminal_table(rows) };
+        f.push_str(&wrap(&format!("{}\n\n{title}\nworkload: {asked}\n\n", self.answer())));
+        let table = if wide { wide_table(rows) } else { terminal_table(self) };
         f.push_str(&if is_coloured { table.coloured() } else { table.wide() });
         f.push('\n');
         let mut notes = String::new();
@@ -63,10 +63,17 @@ impl Ranking {
     }
 }
 
-/// The table of at most [`WIDTH`] characters: without requests per second and with shortened names, if it is wider.
-fn terminal_table(rows: &[RankingRow]) -> Table {
-    let table = narrow_table(rows);
-    let table = if table.width() > WIDTH { table.without(2) } else { table };
+/// The table of at most [`WIDTH`] characters: without the memory, then without the share of the limit, and with shortened names,
+/// if it is wider.
+fn terminal_table(ranking: &Ranking) -> Table {
+    let rows = &ranking.rows;
+    // The notes below name the rates that break Little's law.
+    let mut table = narrow_table(ranking, |row| count(row.requests_per_s));
+    for column in ["memory", OF_LIMIT] {
+        if table.width() > WIDTH {
+            table = table.without(column);
+        }
+    }
     let longest = rows.iter().map(|row| row.name.chars().count()).max().unwrap_or(0);
     match table.width().saturating_sub(WIDTH) {
         0 => table,
@@ -75,15 +82,16 @@ fn terminal_table(rows: &[RankingRow]) -> Table {
 }
 
 /// The table with whole names and without the columns that few readers need.
-fn narrow_table(rows: &[RankingRow]) -> Table {
+fn narrow_table(Ranking { rows, goal_us, .. }: &Ranking, rate: impl Fn(&RankingRow) -> String) -> Table {
     let limit = rows.first().and_then(|row| row.shares.first()).map(|share| share.of.as_str());
-    let header =
-        ["#", "contestant", "req/s", "ratio, 95 %", "verdict", "of limit", "CPU us/req", "p50", "p99", "memory"];
+    let goal = goal_us.map(|goal_us| format!("<= {}?", time_us(goal_us)));
+    let mut header = vec!["#", "contestant", "req/s", "ratio, 95 %", "verdict"];
+    header.extend(limit.map(|_| OF_LIMIT));
+    header.extend(["CPU us/req", "p50", "p99"]);
+    header.extend(goal.as_deref());
+    header.push("memory");
     let mut table = Table::of_numbers(&header).named_by(2).with_texts_in(1).with_texts_in(4);
-    let mut rank = 0;
     for row in rows {
-        let is_ranked = matches!(row.role, Role::Baseline | Role::Ranked);
-        rank += usize::from(is_ranked);
         let [ratio, interval, verdict] = compared(row, row.throughput, 2, ["faster", "slower"]);
         let share = row.shares.iter().find(|share| Some(share.of.as_str()) == limit).and_then(|share| share.throughput);
         let cpu = row.requests_per_cpu_s.map(|per_s| {
@@ -91,18 +99,18 @@ fn narrow_table(rows: &[RankingRow]) -> Table {
             format!("{doubt}{:.2}", 1e6 / per_s)
         });
         let [p50, p99, _] = latencies(row);
-        table.row(vec![
-            if is_ranked { rank.to_string() } else { String::new() },
+        let mut cells = vec![
+            row.rank.map_or_else(String::new, |rank| rank.to_string()),
             row.name.clone(),
-            rate_text(row.requests_per_s, row.under_way),
+            rate(row),
             if interval.is_empty() { ratio } else { format!("{ratio} {interval}") },
             verdict,
-            or_empty(share.map(|share| format!("{:.2}", share.ratio))),
-            or_empty(cpu),
-            p50,
-            p99,
-            or_empty(row.loaded_bytes.map(bytes)),
-        ]);
+        ];
+        cells.extend(limit.map(|_| or_empty(share.map(|share| format!("{:.2}", share.ratio)))));
+        cells.extend([or_empty(cpu), p50, p99]);
+        cells.extend(goal.as_ref().map(|_| row.rank.map_or_else(String::new, |_| met(row.meets_goal).to_owned())));
+        cells.push(or_empty(row.loaded_bytes.map(bytes)));
+        table.row(cells);
         let tone = match (row.role, row.throughput.map(|compared| compared.verdict)) {
             (Role::Same | Role::Limit, _) => Some(Tone::Quiet),
             (Role::Ranked | Role::Slowed(_), Some(Verdict::Faster)) => Some(Tone::Good),
@@ -114,19 +122,40 @@ fn narrow_table(rows: &[RankingRow]) -> Table {
     table
 }
 
-/// The meaning of the narrow table's columns, in three lines.
+/// The header of the share of a limit.
+const OF_LIMIT: &str = "of limit";
+
+/// Whether a goal is met, in words.
+pub(crate) fn met(meets_goal: Option<bool>) -> &'static str {
+    match meets_goal {
+        Some(true) => "yes",
+        Some(false) => "no",
+        None => "too near",
+    }
+}
+
+/// The three verdicts. `band` is the noise.
+pub(crate) fn verdict_note(band: Interval) -> String {
+    format!(
+        "different: the interval does not meet {band}, the noise; tie: it contains 1, and lies within {:.0} % of 1; \
+         else too few rounds, and the difference that they could have shown.",
+        MAX_TIE * 100.0
+    )
+}
+
+/// The meaning of the narrow table's columns, in a few lines.
 fn legend(f: &mut String, ranking: &Ranking) -> fmt::Result {
     let Ranking { bands, rows, rate, .. } = ranking;
     match bands.throughput {
         Some(_) if ranking.stops_when_sure => writeln!(f, "{UNTIL_SURE}")?,
-        Some(band) => writeln!(
-            f,
-            "ratio: throughput relative to the baseline; a tie overlaps {band}, the baseline to itself (A/A)."
-        )?,
+        Some(band) => {
+            writeln!(f, "ratio: throughput relative to the baseline. Contestants without a difference share a rank.")?;
+            writeln!(f, "{}", verdict_note(band))?;
+        }
         None => writeln!(f, "the baseline was not measured twice: no difference can be distinguished from noise")?,
     }
     let limit = rows.first().and_then(|row| row.shares.first());
-    let of_limit = limit.map_or_else(String::new, |share| format!("of limit: share of {}'s throughput; ", share.of));
+    let of_limit = limit.map_or_else(String::new, |share| format!("{OF_LIMIT}: share of {}'s throughput; ", share.of));
     writeln!(f, "{of_limit}CPU us/req: server's CPU time; ~: it does not count (--wide: why).")?;
     match rate.as_ref().filter(|_| rows.iter().any(|row| row.latency.is_some())) {
         Some(rate) => {
@@ -147,7 +176,7 @@ pub fn tables(ranking: &Ranking) -> Vec<(String, Table)> {
     }
     let name = format!("{asked}; baseline {baseline}, {}", counted(*rounds as u64, "round"));
     let wide = (format!("{name}; all columns"), wide_table(rows));
-    vec![(name, narrow_table(rows)), wide]
+    vec![(name, narrow_table(ranking, |row| rate_text(row.requests_per_s, row.under_way))), wide]
 }
 
 fn wide_table(rows: &[RankingRow]) -> Table {
@@ -172,7 +201,7 @@ fn wide_table(rows: &[RankingRow]) -> Table {
 /// The meaning of ratios and ties in a comparison that stops when it is sure.
 const UNTIL_SURE: &str = "\
     ratio: relative to the geometric mean of the baseline's two entries; the intervals hold after any number of rounds.\n\
-    tie: the interval contains 1. All are ties if the interval of the baseline's second entry does not contain 1.";
+    different: the interval does not contain 1, and the interval of the baseline's second entry does; tie: it contains 1, and\n    lies within 5 % of 1; else too few rounds.";
 
 /// The share of the cores' time from which on other processes are mentioned.
 const MIN_OTHERS_SHARE: f64 = 0.05;
@@ -216,16 +245,16 @@ fn of_limit(Share { throughput, cost, cost_void, .. }: &Share) -> String {
 
 /// The ratio, its interval and its verdict. A limit is not ranked, and the baseline's ratio is 1.
 fn compared(row: &RankingRow, compared: Option<Compared>, digits: usize, [more, less]: [&str; 2]) -> [String; 3] {
-    let Some(Compared { estimate, verdict }) = compared else { return [EMPTY_CELL, "", ""].map(String::from) };
-    let ratio = format!("{:.digits$}", estimate.ratio);
-    let verdict = match (row.role, verdict) {
-        (Role::Baseline, _) => return [ratio, String::new(), String::from("baseline")],
-        (Role::Same, _) => "A/A",
-        (Role::Limit, _) => "limit",
-        (Role::Ranked | Role::Slowed(_), verdict) => verdict.in_words(more, less),
+    let Some(compared) = compared else { return [EMPTY_CELL, "", ""].map(String::from) };
+    let ratio = format!("{:.digits$}", compared.estimate.ratio);
+    let verdict = match row.role {
+        Role::Baseline => return [ratio, String::new(), String::from("baseline")],
+        Role::Same => String::from("A/A"),
+        Role::Limit => String::from("limit"),
+        Role::Ranked | Role::Slowed(_) => compared.in_words(more, less),
     };
-    let Interval { low, high } = estimate.interval;
-    [ratio, format!("[{low:.digits$}, {high:.digits$}]"), verdict.to_owned()]
+    let Interval { low, high } = compared.estimate.interval;
+    [ratio, format!("[{low:.digits$}, {high:.digits$}]"), verdict]
 }
 
 fn latencies(row: &RankingRow) -> [String; 3] {
@@ -258,14 +287,10 @@ fn notes(f: &mut String, ranking: &Ranking) -> fmt::Result {
     let Ranking { bands, rows, rate, .. } = ranking;
     match (bands.throughput, bands.cost) {
         (Some(_), _) if ranking.stops_when_sure => writeln!(f, "{UNTIL_SURE}")?,
-        (Some(throughput), Some(cost)) => {
-            writeln!(
-                f,
-                "ties: ratios that overlap the baseline relative to itself (A/A): throughput {throughput}, cost {cost}"
-            )?;
-        }
-        (Some(throughput), None) => {
-            writeln!(f, "ties: ratios that overlap the baseline relative to itself (A/A): throughput {throughput}")?;
+        (Some(throughput), cost) => {
+            let cost = cost.map_or_else(String::new, |cost| format!(", cost {cost}"));
+            writeln!(f, "noise: the baseline relative to itself (A/A): throughput {throughput}{cost}")?;
+            writeln!(f, "{}", verdict_note(throughput))?;
         }
         (None, _) => writeln!(f, "the baseline was not measured twice: no difference can be distinguished from noise")?,
     }

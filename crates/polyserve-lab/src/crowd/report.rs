@@ -12,11 +12,11 @@ use serde_json::Value;
 use super::CrowdKind;
 use super::connection_opener::CrowdCounts;
 use crate::charts;
-use crate::compare::ranking::{BUSY, Compared};
+use crate::compare::ranking::BUSY;
 use crate::compare::sample::microseconds;
 use crate::experiment::{Experiment, Records, distinct};
 use crate::machine::cores::Cores;
-use crate::statistics::{Estimate, median_of, tie_band};
+use crate::statistics::{Compared, Estimate, median_of, tie_band};
 
 /// The name of the experiment.
 pub const NAME: &str = "crowd";
@@ -323,7 +323,7 @@ impl CrowdEffect {
         let compared = |figure: SliceFigure| {
             let same = estimate(CrowdProcess::Again, figure);
             let estimate = estimate(CrowdProcess::With, figure)?;
-            Some(Compared { estimate, verdict: estimate.verdict(&tie_band(same.as_ref())) })
+            Some(Compared::of(estimate, &tie_band(same.as_ref())))
         };
         let (speed, cost): (SliceFigure, SliceFigure) =
             (|slice| Some(slice.requests_per_s), |slice| slice.requests_per_cpu_s);

@@ -8,8 +8,8 @@ use polyserve_report::{EMPTY_CELL, Table, or_empty};
 use super::CrowdKind;
 use super::connection_opener::CrowdCounts;
 use super::report::{CrowdOutcome, CrowdRow, Idle, PacedFigures, Report, RowContent};
-use crate::compare::ranking::Compared;
 use crate::output::{LATE_NOTE, latency_text, rate_text};
+use crate::statistics::{Compared, Estimate};
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -103,12 +103,9 @@ fn idle(f: &mut fmt::Formatter<'_>, rows: &[&CrowdRow], server_cores: usize) -> 
 }
 
 fn ratio(compared: Option<Compared>, doubt: &str) -> [String; 3] {
-    let Some(Compared { estimate, verdict }) = compared else { return [EMPTY_CELL, "", ""].map(String::from) };
-    [
-        format!("{doubt}{:.3}", estimate.ratio),
-        estimate.interval.to_string(),
-        verdict.in_words("more", "less").to_owned(),
-    ]
+    let Some(compared) = compared else { return [EMPTY_CELL, "", ""].map(String::from) };
+    let Estimate { ratio, interval, .. } = compared.estimate;
+    [format!("{doubt}{ratio:.3}"), interval.to_string(), compared.in_words("more", "less")]
 }
 
 fn slow_table(rows: &[&CrowdRow]) -> Table {

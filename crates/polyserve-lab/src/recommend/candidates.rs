@@ -15,7 +15,7 @@ use crate::Misuse;
 pub struct Candidate {
     /// The server's name.
     pub server: String,
-    /// The repo's name.
+    /// The repo's name; empty if the service needs none.
     pub repo: String,
     /// The server's number of workers, if the workload needs another number than the default.
     pub workers: Option<usize>,
@@ -53,12 +53,7 @@ fn engine_needed(catalog: &Catalog) -> String {
 impl Candidate {
     /// Its name in tables.
     pub fn name(&self) -> String {
-        format!("{}/{}", self.server, self.repo)
-    }
-
-    /// Whether its repo is on a disk or in an engine.
-    pub fn has_location(&self) -> bool {
-        self.repo.contains(':')
+        if self.repo.is_empty() { self.server.clone() } else { format!("{}/{}", self.server, self.repo) }
     }
 }
 
@@ -72,7 +67,10 @@ impl CandidateSet {
     pub fn of(catalog: &Catalog, workload: &Workload, servers: &[String], repos: &[String]) -> anyhow::Result<Self> {
         let mut set = Self::default();
         let servers = set.servers(catalog, workload, servers)?;
-        let repos = set.repos(catalog, workload, repos)?;
+        let repos = match workload.service {
+            Some(_) => vec![String::new()],
+            None => set.repos(catalog, workload, repos)?,
+        };
         for server in servers {
             let workers = set.workers(server, workload)?;
             for repo in &repos {
@@ -98,8 +96,7 @@ impl CandidateSet {
         let is_builtin = |entry: &&ServerEntry| builtin.server(&entry.name).is_ok();
         let tagged = catalog.servers().iter().filter(is_builtin).filter(|entry| entry.has(Tag::Recommended));
         let mut servers: Vec<&ServerEntry> = tagged.collect();
-        // The first server is the baseline: half of its throughput is the fixed rate for the others. So a server with
-        // threads that do not wait comes first.
+        // The first server is the baseline. A server with threads that do not wait comes first.
         let thread_each = |entry: &ServerEntry| entry.promises(Promise::Shape(Shape::OnePerThread));
         servers.sort_by_key(|entry| (!entry.promises(Promise::LaterHoldsNoThread), thread_each(entry)));
         if workload.connections > MAX_THREADS {

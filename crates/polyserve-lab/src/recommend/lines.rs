@@ -51,17 +51,33 @@ const BY_NAME: [&str; 2] = lines!(
     { println!("{}", server.serve_until_signal("127.0.0.1:8001", EntityService::new(repo))?); }
 );
 
+/// The lines for a service of the program's own. Its name stands for the value.
+const SERVICE_BY_CODE: [&str; 2] = lines!(
+    |SERVER: polyserve::threadpool::Sequential, SERVICE: polyserve::Echo|
+    { let server = SERVER; }
+    { println!("{}", server.serve_until_signal("127.0.0.1:8001", SERVICE)?); }
+);
+
+/// The lines for such a service on a server without code in the catalog.
+const SERVICE_BY_NAME: [&str; 2] = lines!(
+    |catalog: &Catalog, SERVICE: polyserve::Echo|
+    { let server = catalog.build_server("SERVER", &ServerConfig::default())?; }
+    { println!("{}", server.serve_until_signal("127.0.0.1:8001", SERVICE)?); }
+);
+
 /// A configuration with another number of workers, which replaces [`BuildCode::CONFIG`].
 const SIZED: &str = stringify!(ServerConfig::default().workers(WORKERS));
 const WORKERS: &str = "WORKERS";
 
 impl Lines {
-    /// Returns the lines that use `candidate`.
-    pub fn of(catalog: &Catalog, candidate: &Candidate) -> Self {
+    /// Returns the lines that use `candidate`, for the entity store or for a service of this name.
+    pub fn of(catalog: &Catalog, candidate: &Candidate, service: Option<&str>) -> Self {
         let Candidate { server, repo, workers } = candidate;
         let server_code = catalog.server(server).ok().and_then(|entry| entry.code.as_ref());
         let repo_code = catalog.repo(repo).ok().and_then(|entry| entry.code);
         let (lines, server, repo, features) = match (server_code, &repo_code) {
+            (Some(server), _) if service.is_some() => (SERVICE_BY_CODE, &server.expression, repo, vec![server.feature]),
+            (None, _) if service.is_some() => (SERVICE_BY_NAME, server, repo, Vec::new()),
             (Some(server), Some(repo)) => {
                 (BY_CODE, &server.expression, &repo.expression, vec![server.feature, repo.feature])
             }
@@ -69,7 +85,11 @@ impl Lines {
         };
         let sized = workers.map(|workers| tidy(SIZED).replace(WORKERS, &workers.to_string()));
         let config = sized.as_deref().unwrap_or(BuildCode::CONFIG);
-        let line = |text| tidy(text).replace("SERVER", server).replace("REPO", repo).replace(BuildCode::CONFIG, config);
+        let service = service.map(identifier).unwrap_or_default();
+        let line = |text| {
+            let named = tidy(text).replace("SERVER", server).replace("REPO", repo).replace("SERVICE", &service);
+            named.replace(BuildCode::CONFIG, config)
+        };
         let features: Vec<&str> = features.into_iter().flatten().collect();
         Self {
             feature: if features.is_empty() { None } else { Some(features.join("\", \"")) },
@@ -77,6 +97,11 @@ impl Lines {
             code: lines.iter().map(|text| line(text)).collect(),
         }
     }
+}
+
+/// Returns a name as a variable's name.
+fn identifier(name: &str) -> String {
+    name.chars().map(|letter| if letter.is_ascii_alphanumeric() { letter } else { '_' }).collect()
 }
 
 /// Returns the text of tokens with blanks as in formatted code. Blanks mean nothing to the compiler.
@@ -95,7 +120,21 @@ mod tests {
     use super::*;
 
     fn of(server: &str, repo: &str, workers: Option<usize>) -> Lines {
-        Lines::of(&Catalog::builtin(), &Candidate { server: server.into(), repo: repo.into(), workers })
+        Lines::of(&Catalog::builtin(), &Candidate { server: server.into(), repo: repo.into(), workers }, None)
+    }
+
+    #[test]
+    fn a_service_of_ones_own_is_a_variable() {
+        let of = |server: &str| {
+            let candidate = Candidate { server: server.into(), repo: String::new(), workers: Some(8) };
+            Lines::of(&Catalog::builtin(), &candidate, Some("my-shop"))
+        };
+        let Lines { feature, code, .. } = of("tokio_tcp");
+        assert_eq!((feature.as_deref(), code.len()), (Some("tokio"), 2));
+        assert_eq!(code[0], "let server = TokioTcp::new(ServerConfig::default().workers(8))?;");
+        assert_eq!(code[1], "println!(\"{}\", server.serve_until_signal(\"127.0.0.1:8001\", my_shop)?);");
+        let named = "let server = catalog.build_server(\"mine\", &ServerConfig::default().workers(8))?;";
+        assert_eq!(of("mine").code[0], named);
     }
 
     #[test]
@@ -145,7 +184,7 @@ mod tests {
             let workload = Workload { wait_ms, cores, ..workload() };
             for candidate in CandidateSet::of(&Catalog::builtin(), &workload, &[], &[]).unwrap().candidates {
                 assert!(
-                    Lines::of(&Catalog::builtin(), &candidate).code[0].starts_with("let server = "),
+                    Lines::of(&Catalog::builtin(), &candidate, None).code[0].starts_with("let server = "),
                     "{candidate:?}"
                 );
             }

@@ -9,19 +9,17 @@
 //! # Layout
 //!
 //! * [`workload`]: the workload. [`candidates`]: the candidates, with reasons. [`budget`]: the division of the time.
-//! * [`prediction`]: predictions from records. [`choice`]: the result. [`lines`]: the code for it. [`table`]: tables for people.
+//! * [`choice`]: the result. [`lines`]: the code for it. [`table`]: tables for people.
 
 pub mod budget;
 pub mod candidates;
 pub mod choice;
 pub mod left_out;
 pub mod lines;
-pub mod prediction;
 pub mod table;
 pub mod workload;
 
 pub use budget::Budget;
 pub use candidates::{Candidate, CandidateSet};
 pub use choice::Recommendation;
-pub use prediction::{Curves, Predictions};
 pub use workload::Workload;

@@ -8,14 +8,14 @@ use polyserve_report::{EMPTY_CELL, MAX_NAME, Summary, Table, or_empty, shortened
 use serde_json::Value;
 
 use super::choice::{CapacityFigure, Choice, Margin, Ranked, Recommendation};
-use super::prediction::Predictions;
 use crate::capacity::SearchEnd;
 use crate::charts;
 use crate::compare::ranking::{Rate, SERVER_FULL};
+use crate::compare::table::{met, verdict_note};
 use crate::experiment::distinct;
 use crate::journal::of_kind;
 use crate::output::{LATE_NOTE, latency_text};
-use crate::statistics::{Interval, MIN_ROUNDS};
+use crate::statistics::{Compared, Interval, MIN_ROUNDS};
 
 /// Returns the last recommendation of a record.
 ///
@@ -26,12 +26,9 @@ pub fn last(lines: &[Value]) -> anyhow::Result<Option<Recommendation>> {
     Ok(of_kind::<Recommendation>(lines, Recommendation::KIND)?.pop())
 }
 
-/// Returns the tables of a recommendation: the ranked candidates, and what was predicted.
+/// Returns the table of the ranked candidates, with its name.
 pub fn tables(recommendation: &Recommendation) -> Vec<(String, Table)> {
-    let mut tables = vec![(format!("Recommended for: {}", recommendation.workload), ranked(recommendation))];
-    let predicted = recommendation.predicted.as_ref().filter(|predicted| !predicted.records.is_empty());
-    tables.extend(predicted.map(|predicted| (String::from("Predicted"), predictions(predicted))));
-    tables
+    vec![(format!("Recommended for: {}", recommendation.workload), ranked(recommendation))]
 }
 
 /// Returns the answer of a recommendation, its tables, and its charts.
@@ -73,10 +70,13 @@ fn ranked(recommendation: &Recommendation) -> Table {
 
 fn cells(row: &Ranked, has_workers: bool, has_goal: bool) -> Vec<String> {
     let ratio = row.of_winner.map(|estimate| format!("{:.3} {}", estimate.ratio, estimate.interval));
-    let verdict = row.verdict.map_or("", |verdict| verdict.in_words("more", "fewer"));
+    let compared = row.of_winner.zip(row.verdict);
+    let compared =
+        compared.map(|(estimate, verdict)| Compared { estimate, verdict, min_difference: row.min_difference });
+    let verdict = compared.map_or_else(String::new, |compared| compared.in_words("more", "fewer"));
     let mut cells = vec![row.rank.to_string(), row.candidate.name()];
     cells.extend(has_workers.then(|| or_empty(row.candidate.workers.map(|workers| workers.to_string()))));
-    cells.extend([count(row.requests_per_s), or_empty(ratio), verdict.to_owned()]);
+    cells.extend([count(row.requests_per_s), or_empty(ratio), verdict]);
     cells.extend(match row.latency {
         None => [EMPTY_CELL; 2].map(String::from),
         Some(latency) if latency.overloaded => ["overloaded", ""].map(String::from),
@@ -87,12 +87,7 @@ fn cells(row: &Ranked, has_workers: bool, has_goal: bool) -> Vec<String> {
             [p50, p99 + &interval.unwrap_or_default()]
         }
     });
-    let met = match row.meets_goal {
-        Some(true) => "yes",
-        Some(false) => "no",
-        None => "too near",
-    };
-    cells.extend(has_goal.then(|| met.to_owned()));
+    cells.extend(has_goal.then(|| met(row.meets_goal).to_owned()));
     let doubt = if row.saturated == SERVER_FULL { "" } else { "~" };
     cells.push(or_empty(row.requests_per_cpu_s.map(|per_s| format!("{doubt}{:.2}", 1e6 / per_s))));
     cells.push(or_empty(row.loaded_bytes.map(bytes)));
@@ -100,62 +95,9 @@ fn cells(row: &Ranked, has_workers: bool, has_goal: bool) -> Vec<String> {
     cells
 }
 
-impl Predictions {
-    fn is_measured(&self) -> bool {
-        self.candidates.iter().any(|one| one.measured_per_s.is_some())
-    }
-}
-
-fn predictions(predicted: &Predictions) -> Table {
-    let is_measured = predicted.is_measured();
-    let mut header = vec!["contestant", "predicted req/s"];
-    header.extend(is_measured.then_some("error"));
-    header.push("predicted p99");
-    header.extend(is_measured.then_some("error"));
-    let mut table = Table::of_numbers(&header);
-    let error = |predicted: Option<f64>, measured: Option<f64>| {
-        let ratio = predicted.zip(measured).map(|(predicted, measured)| measured / predicted);
-        or_empty(ratio.map(|ratio| format!("{:+.0} %", (ratio - 1.0) * 100.0)))
-    };
-    for prediction in predicted.candidates.iter().filter(|prediction| prediction.requests_per_s.is_some()) {
-        let mut cells = vec![prediction.name.clone(), or_empty(prediction.requests_per_s.map(count))];
-        cells.extend(is_measured.then(|| error(prediction.requests_per_s, prediction.measured_per_s)));
-        cells.push(or_empty(prediction.p99_us.map(time_us)));
-        cells.extend(is_measured.then(|| error(prediction.p99_us, prediction.measured_p99_us)));
-        table.row(cells);
-    }
-    table
-}
-
 /// The rate of the latencies, with its arrivals and its origin.
 fn latency_rate(rate: &Rate) -> String {
     format!("{} req/s ({}), {}", count(rate.requests_per_s), rate.arrivals, rate.origin())
-}
-
-/// Writes the predictions, with the measured figures and the errors once they are known. An error is the measured figure
-/// relative to the predicted figure.
-impl fmt::Display for Predictions {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { limit, limit_per_s, records, candidates } = self;
-        if records.is_empty() {
-            return writeln!(
-                f,
-                "no prediction: there is no record of these servers over these stores with such connections"
-            );
-        }
-        write!(f, "{}", predictions(self))?;
-        let unknown = candidates.iter().filter(|one| one.requests_per_s.is_none()).map(|one| one.name.as_str());
-        let unknown = shortened(&unknown.collect::<Vec<_>>(), MAX_NAME);
-        if !unknown.is_empty() {
-            writeln!(f, "no prediction, because there is no record of the server or store: {}", unknown.join(", "))?;
-        }
-        let (records, per_s) = (records.join("; "), count(*limit_per_s));
-        writeln!(f, "predicted from {records}, scaled by {limit} here: {per_s} req/s")?;
-        if self.is_measured() {
-            writeln!(f, "error: the measured figure relative to the predicted one")?;
-        }
-        Ok(())
-    }
 }
 
 impl fmt::Display for Recommendation {
@@ -180,21 +122,20 @@ impl fmt::Display for Recommendation {
 
 impl Recommendation {
     fn write(&self, f: &mut String) -> fmt::Result {
-        writeln!(f, "workload: {}", self.workload)?;
+        self.write_answer(f)?;
+        writeln!(f, "\nworkload: {}", self.workload)?;
         if !self.defaulted.is_empty() {
             writeln!(f, "by default: {}", self.defaulted.join(", "))?;
         }
         self.because.iter().try_for_each(|why| writeln!(f, "{why}"))?;
         writeln!(f, "\n{}", ranked(self))?;
-        if let Some(predicted) = &self.predicted {
-            writeln!(f, "{predicted}")?;
-        }
         if let Some(rate) = &self.rate {
             writeln!(f, "p50, p99: from the intended start at {}", latency_rate(rate))?;
             writeln!(f, "{LATE_NOTE}")?;
         }
         if let Some(band) = self.tie_band {
-            writeln!(f, "ratio: throughput relative to the first; a tie overlaps {band}, the first to itself (A/A)")?;
+            writeln!(f, "ratio: throughput relative to the first. Candidates without a difference share a rank.")?;
+            writeln!(f, "{}", verdict_note(band))?;
         }
         if self.ranked.iter().any(|one| one.requests_per_cpu_s.is_some() && one.saturated != SERVER_FULL) {
             writeln!(
@@ -228,7 +169,7 @@ impl Recommendation {
             let time = humantime::format_duration(Duration::from_secs(seconds));
             writeln!(f, "a verdict needs {MIN_ROUNDS} rounds: --time {} is enough", time.to_string().replace(' ', ""))?;
         }
-        self.write_answer(f)
+        Ok(())
     }
 
     fn write_settings(&self, f: &mut String) -> fmt::Result {
@@ -239,7 +180,7 @@ impl Recommendation {
 
     fn write_answer(&self, f: &mut String) -> fmt::Result {
         let Some(Choice { candidate, ties, margin, .. }) = &self.choice else {
-            return writeln!(f, "\nno candidate was measured, so none is recommended");
+            return writeln!(f, "no candidate was measured, so none is recommended");
         };
         let goal = self.workload.p99_goal_ms.map(|goal| Duration::from_secs_f64(goal / 1000.0));
         let name = candidate.name();
@@ -248,13 +189,13 @@ impl Recommendation {
         let name = if is_decided { format!("use {name}") } else { format!("undecided; the best so far is {name}") };
         match (self.goal_met, goal) {
             (None, Some(goal)) => {
-                writeln!(f, "\n{name}: it is too near to tell whether it keeps 99 % of the requests within {goal:?}")?;
+                writeln!(f, "{name}: it is too near to tell whether it keeps 99 % of the requests within {goal:?}")?;
             }
             (Some(false), Some(goal)) => {
-                writeln!(f, "\nno candidate keeps 99 % of the requests within {goal:?}; the nearest: {name}")?;
+                writeln!(f, "no candidate keeps 99 % of the requests within {goal:?}; the nearest: {name}")?;
             }
-            (Some(true), Some(goal)) => writeln!(f, "\n{name}: it keeps 99 % of the requests within {goal:?}")?,
-            _ => writeln!(f, "\n{name}")?,
+            (Some(true), Some(goal)) => writeln!(f, "{name}: it keeps 99 % of the requests within {goal:?}")?,
+            _ => writeln!(f, "{name}")?,
         }
         for CapacityFigure { goal_us, requests_per_s, low, high, searches, end } in &self.capacity {
             let bound = match end {
@@ -279,7 +220,7 @@ impl Recommendation {
             writeln!(f, "too few rounds for a verdict: {} of {MIN_ROUNDS}", self.rounds)?;
         }
         if !ties.is_empty() {
-            writeln!(f, "its difference to these is within the noise: {}", ties.join(", "))?;
+            writeln!(f, "no difference was found between it and: {}", ties.join(", "))?;
         }
         if let Some(Margin { over, ratio, interval }) = margin {
             writeln!(f, "its throughput is {ratio:.3} {interval} times the throughput of {over}")?;

@@ -12,6 +12,9 @@ use serde::{Deserialize, Serialize};
 /// A workload.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Workload {
+    /// A service of the program's own, in place of the entities: its name, and its requests in words.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub service: Option<(String, String)>,
     /// The percentage of requests that read; the others write.
     pub reads_pct: u32,
     /// Concurrent connections.
@@ -111,9 +114,15 @@ impl fmt::Display for Workload {
         let Self { reads_pct, connections, keys, payload_bytes, cores, .. } = self;
         let (keys, payload_bytes) = (count(*keys as f64), count(*payload_bytes as f64));
         let how = if self.keep_alive { "kept alive" } else { "one for each request" };
-        write!(f, "{reads_pct} % reads of {keys} entities with descriptions of {payload_bytes} characters; ")?;
+        if let Some((_, requests)) = &self.service {
+            write!(f, "{requests}; ")?;
+        } else {
+            write!(f, "{reads_pct} % reads of {keys} entities with descriptions of {payload_bytes} characters; ")?;
+        }
         write!(f, "{connections} connections, {how}; ")?;
-        if self.wait_ms > 0.0 {
+        if self.service.is_some() && self.wait_ms > 0.0 {
+            write!(f, "a request takes about {:.1} ms; ", self.wait_ms)?;
+        } else if self.wait_ms > 0.0 {
             write!(f, "each request waits {} ms for something else; ", self.wait_ms)?;
         }
         if self.blocking_wait_ms > 0.0 {
@@ -144,6 +153,7 @@ pub(super) mod tests {
 
     pub(in super::super) fn workload() -> Workload {
         Workload {
+            service: None,
             reads_pct: READS_PCT,
             connections: CONNECTIONS,
             keep_alive: KEEP_ALIVE,

@@ -1,7 +1,7 @@
 //! `polyserve load`: requests to any HTTP/1.1 server, every answer verified.
 
 mod report;
-mod requests;
+pub(crate) mod requests;
 pub(crate) mod url;
 
 use std::path::PathBuf;
@@ -19,6 +19,7 @@ use polyserve_lab::limits;
 use polyserve_lab::machine::cores::Cores;
 use polyserve_lab::output::{print_json, print_text};
 use report::LoadSummary;
+use requests::FileServer;
 use url::Url;
 
 /// The arguments of `polyserve load`.
@@ -42,8 +43,9 @@ pub(crate) struct LoadArgs {
     #[arg(short = 'd', value_name = "DATA|TIME", allow_hyphen_values = true)]
     data_or_duration: Vec<String>,
     /// Send the requests of this file. Each line is JSON: {"url": "/1", "method": "PUT", "headers": {"Accept": "*/*"},
-    /// "body": "...", "weight": 3}. All fields but url can be left out; body_file names a file with the body. A list in headers
-    /// repeats a field. Lines that begin with # are comments.
+    /// "body": "...", "weight": 3, "status": 200}. All fields but url can be left out; body_file names a file with the body. A list
+    /// in headers repeats a field. With "id": "1-1000", a number of this range replaces {id} in url and body. Lines that begin
+    /// with # are comments.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["mix", "keys", "put"])]
     file: Option<PathBuf>,
     /// A goal: at most this time for 99 % of the requests. The exit code is 0 if it is met, and 1 if not. At a fixed --rate, the
@@ -178,12 +180,16 @@ fn traffic(args: &LoadArgs, data: &[String]) -> anyhow::Result<(Url, Traffic)> {
         return Err(Misuse("--dist needs --keys: it is the distribution of the keys".into()).into());
     }
     if let Some(file) = &args.file {
-        let server = match args.urls.as_slice() {
+        let mut server = match args.urls.as_slice() {
             [] => None,
             [url] if url.path() == "/" => Some(url.clone()),
             _ => return Err(Misuse("with --file, there is at most one URL, and its path is /".into()).into()),
         };
-        let (server, requests) = requests::of_file(file, server)?;
+        let requests = requests::of_file(file, FileServer::Named(&mut server))?;
+        let Some(server) = server else {
+            let why = format!("{} has no request with http://HOST:PORT: add the URL of the server", file.display());
+            return Err(Misuse(why).into());
+        };
         return Ok((server, Traffic::discovering(requests).map_err(misuse)?));
     }
     let [url, others @ ..] = args.urls.as_slice() else { return Err(Misuse("there is no URL".into()).into()) };

@@ -6,20 +6,24 @@
 //! {"url": "/1"}
 //! {"url": "http://127.0.0.1:8001/", "method": "PUT", "headers": {"Content-Type": "application/json"}, "body": "{}", "weight": 3}
 //! {"url": "/", "method": "PUT", "body_file": "entity.json"}
+//! {"url": "/products/{id}", "id": "1-1000", "status": [200, 404], "weight": 9}
 //! ```
 //!
 //! `url` is the only field that is needed. `method` is GET by default, POST with a body. `body_file` is relative to the file.
 //! A header field that is sent several times has a list of values: `{"Cookie": ["a=1", "b=2"]}`. `weight` is how often a request is
-//! sent in relation to the others, 1 by default. Empty lines, lines that begin with `#`, perhaps after blanks, and a byte order mark
+//! sent in relation to the others, 1 by default. `id` is a range, both ends included: an id of the range replaces `{id}` in the url
+//! and in the body. `status` is the expected status, or a list; without it, any 2xx and a 304 is right. `check` is what of the answer
+//! is compared at most: `body`, `length` or `status`. Empty lines, lines that begin with `#`, perhaps after blanks, and a byte order mark
 //! are skipped.
 
 use std::fmt;
 use std::fs;
 use std::io::{self, Read as _};
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
 use polyserve_lab::Misuse;
-use polyserve_load::{Exchange, Traffic};
+use polyserve_load::{AnswerCheck, Exchange, Traffic};
 use serde::Deserialize;
 use serde::de::{Deserializer, Error as _, MapAccess, Visitor};
 
@@ -36,6 +40,26 @@ struct FileRequest {
     body: Option<String>,
     body_file: Option<PathBuf>,
     weight: Option<u32>,
+    id: Option<String>,
+    status: Option<Statuses>,
+    check: Option<FileCheck>,
+}
+
+/// What of the answer is compared.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum FileCheck {
+    Body,
+    Length,
+    Status,
+}
+
+/// The expected statuses.
+#[derive(Debug, Deserialize)]
+#[serde(untagged, expecting = "status is neither a number nor a list of numbers")]
+enum Statuses {
+    One(u16),
+    Several(Vec<u16>),
 }
 
 /// Header fields, as a JSON object.
@@ -104,13 +128,20 @@ pub(super) fn of_urls(
     urls.iter().map(request).collect()
 }
 
-/// Reads the requests of a file. `server` is the server of URLs without a host; the first URL with one decides if it is `None`.
-/// Returns the server, and the requests.
+/// The server of the requests in a file.
+pub(crate) enum FileServer<'a> {
+    /// The server of URLs without a host. If it is `None`, the first URL with a host sets it.
+    Named(&'a mut Option<Url>),
+    /// Servers that are started later: no URL has a host.
+    Started,
+}
+
+/// Reads the requests of a file.
 ///
 /// # Errors
 ///
 /// Returns [`Misuse`], which names the file and the line.
-pub(super) fn of_file(path: &Path, mut server: Option<Url>) -> Result<(Url, Vec<Exchange>), Misuse> {
+pub(crate) fn of_file(path: &Path, mut server: FileServer<'_>) -> Result<Vec<Exchange>, Misuse> {
     let text = fs::read_to_string(path).map_err(|error| Misuse(format!("{}: {error}", path.display())))?;
     let mut requests = Vec::new();
     for (line, number) in text.strip_prefix('\u{feff}').unwrap_or(&text).lines().zip(1..) {
@@ -120,22 +151,25 @@ pub(super) fn of_file(path: &Path, mut server: Option<Url>) -> Result<(Url, Vec<
         let wrong = |why: String| Misuse(format!("{}:{number}: {why}", path.display()));
         requests.push(request(line, path, &mut server).map_err(wrong)?);
     }
-    match server {
-        Some(server) if !requests.is_empty() => Ok((server, requests)),
-        Some(_) => Err(Misuse(format!("{} has no request", path.display()))),
-        None => {
-            Err(Misuse(format!("{} has no request with http://HOST:PORT: add the URL of the server", path.display())))
-        }
+    if requests.is_empty() {
+        return Err(Misuse(format!("{} has no request", path.display())));
     }
+    Ok(requests)
 }
 
 /// Returns the request of a line.
-fn request(line: &str, path: &Path, server: &mut Option<Url>) -> Result<Exchange, String> {
+fn request(line: &str, path: &Path, server: &mut FileServer<'_>) -> Result<Exchange, String> {
     let line: FileRequest = serde_json::from_str(line).map_err(|error| json_error(&error))?;
     let target = if line.url.starts_with('/') || line.url == "*" {
         line.url
     } else {
         let url: Url = line.url.parse()?;
+        let FileServer::Named(server) = server else {
+            return Err(format!(
+                "{url} names a server, and the servers are started here: use a path such as {}",
+                url.path()
+            ));
+        };
         let first = server.get_or_insert_with(|| url.clone());
         if first.host() != url.host() {
             return Err(format!("{url} is not on the server {}: a load has one", first.host()));
@@ -150,14 +184,45 @@ fn request(line: &str, path: &Path, server: &mut Option<Url>) -> Result<Exchange
             Some(fs::read(&file).map_err(|error| format!("{}: {error}", file.display()))?)
         }
     };
+    let ids = line.id.as_deref().map(range).transpose()?;
+    if ids.is_none() && target.contains("{id}") {
+        return Err(String::from("the url has {id}, and the line has no range: add \"id\": \"1-1000\""));
+    }
     let method = line.method.unwrap_or_else(|| default_method(body.as_deref()).to_owned());
+    let is_safe = ["GET", "HEAD", "OPTIONS"].contains(&method.as_str());
+    let is_judged_by_status = !is_safe && matches!(server, FileServer::Started);
     let request = Exchange::new(&method, &target).with(|request| {
         (request.headers, request.body) = (line.headers.0, body);
         request.weight = line.weight.unwrap_or(1);
+        request.ids = ids;
+        request.has_given_status = line.status.is_some();
+        request.judged = match line.check {
+            None if is_judged_by_status => AnswerCheck::Status,
+            None | Some(FileCheck::Body) => AnswerCheck::Body,
+            Some(FileCheck::Length) => AnswerCheck::Length,
+            Some(FileCheck::Status) => AnswerCheck::Status,
+        };
+        match line.status {
+            Some(Statuses::One(status)) => request.statuses = vec![status],
+            Some(Statuses::Several(statuses)) => request.statuses = statuses,
+            None => {}
+        }
     });
+    if request.statuses.is_empty() || request.statuses.iter().any(|status| !(200..600).contains(status)) {
+        return Err(String::from("status is not from 200 to 599"));
+    }
     // The error names the line.
     Traffic::discovering(vec![request.clone()]).map_err(|error| error.to_string())?;
     Ok(request)
+}
+
+/// Reads a range of ids, both ends included.
+fn range(text: &str) -> Result<RangeInclusive<u64>, String> {
+    let ends = text.split_once('-').and_then(|(first, last)| Some((first.parse().ok()?, last.parse().ok()?)));
+    match ends {
+        Some((first, last)) if first <= last => Ok(first..=last),
+        _ => Err(format!("id {text:?} is no range of numbers such as \"1-1000\"")),
+    }
 }
 
 /// The error of a line of JSON. serde counts lines from the start of the text, which is a line here.

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::commands::memory::MemoryArgs;
 use crate::commands::seed::SeedArgs;
+use crate::commands::service::{ServiceArgs, goal};
 
 /// The arguments of `polyserve recommend`. It asks for missing ones at a terminal; elsewhere it uses the defaults.
 #[derive(Debug, clap::Args)]
@@ -27,7 +28,8 @@ pub(crate) struct RecommendArgs {
     /// The CPU time that the application takes for a request, in addition to the server's. [default: 0s]
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     pub(super) cpu_per_request: Option<Duration>,
-    /// Requests per second, at which the latencies are measured. [default: half of the first candidate's throughput]
+    /// Requests per second, at which the latencies are measured. [default: half of the slowest candidate's throughput, of those with
+    /// at least a quarter of the best]
     #[arg(long, value_name = "R", value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
     pub(super) rate: Option<u32>,
     /// Characters of an entity's description. [default: 15]
@@ -42,6 +44,11 @@ pub(crate) struct RecommendArgs {
     /// The max latency of 99 % of the requests. [default: no goal]
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     pub(super) p99: Option<Duration>,
+    /// The same as --p99, in the words of compare.
+    #[arg(long, value_name = "p99=10ms", conflicts_with = "p99", value_parser = goal)]
+    pub(super) goal: Option<Duration>,
+    #[command(flatten)]
+    pub(super) service: ServiceArgs,
     #[command(flatten)]
     pub(super) memory: MemoryArgs,
     /// Whether an answered write must survive the end of the process. [default: false]
@@ -62,9 +69,6 @@ pub(crate) struct RecommendArgs {
     /// The repos, separated by commas. [default: one to three that suit the workload]
     #[arg(long, value_name = "R,...", value_delimiter = ',')]
     pub(super) repos: Vec<String>,
-    /// Records of polyserve compare to predict from, separated by commas. [default: the records in this program's docs]
-    #[arg(long, value_name = "PATH,...", value_delimiter = ',')]
-    pub(super) curves: Vec<PathBuf>,
     #[command(flatten)]
     pub(super) random: SeedArgs,
     /// Ask no questions: use the defaults.

@@ -12,6 +12,7 @@ use polyserve_lab::recommend::workload::{CONNECTIONS, KEEP_ALIVE, KEYS, LARGEST_
 
 use super::args::RecommendArgs;
 use crate::commands::memory::bytes;
+use crate::commands::service::RequestedService;
 
 /// The source of values that no flag gives.
 enum Source {
@@ -21,8 +22,37 @@ enum Source {
     Defaults,
 }
 
-/// Returns the workload, and a list of its defaults in words.
-pub(super) fn workload(args: &RecommendArgs, available: &Cores, json: bool) -> anyhow::Result<(Workload, Vec<String>)> {
+/// Rejects a flag that is for entities, because there is a service of the program's own.
+fn check_service(args: &RecommendArgs, name: &str) -> Result<(), Misuse> {
+    let for_entities = [
+        ("--reads", args.reads.is_some()),
+        ("--payload", args.payload.is_some()),
+        ("--keys", args.keys.is_some()),
+        ("--wait", args.wait.is_some()),
+        ("--blocking-wait", args.blocking_wait.is_some()),
+        ("--cpu-per-request", args.cpu_per_request.is_some()),
+        ("--store-memory", args.memory.store_memory.is_some()),
+        ("--durable", args.durable.is_some()),
+        ("--machines", args.machines.is_some()),
+        ("--repos", !args.repos.is_empty()),
+    ];
+    match for_entities.into_iter().find(|(_, is_given)| *is_given) {
+        Some((flag, _)) => Err(Misuse(format!("{flag} is for entities, and the service {name} has --requests"))),
+        None => Ok(()),
+    }
+}
+
+/// Returns the workload, and a list of its defaults in words. The workload of a service has no entities.
+pub(super) fn workload(
+    args: &RecommendArgs,
+    service: Option<&RequestedService>,
+    available: &Cores,
+    json: bool,
+) -> anyhow::Result<(Workload, Vec<String>)> {
+    if let Some(service) = service {
+        check_service(args, &service.name)?;
+    }
+    let is_asked = |flag: &str| service.is_none() || ["--connections", "--cores", "--keep-alive"].contains(&flag);
     let is_interactive = stdin().is_terminal() && stderr().is_terminal() && !json && !args.defaults;
     let source = if is_interactive { Source::Terminal } else { Source::Defaults };
     let mut defaulted = Vec::new();
@@ -31,6 +61,7 @@ pub(super) fn workload(args: &RecommendArgs, available: &Cores, json: bool) -> a
     let mut number = |given: Option<u64>, default: u64, name: &str, question: &str| -> anyhow::Result<u64> {
         match (given, &source) {
             (Some(given), _) => Ok(given),
+            (None, _) if !is_asked(name) => Ok(default),
             (None, Source::Terminal) => Input::new()
                 .with_prompt(question)
                 .default(default)
@@ -50,6 +81,7 @@ pub(super) fn workload(args: &RecommendArgs, available: &Cores, json: bool) -> a
     let cores = number(to_u64(args.cores), default_cores as u64, "--cores", "Cores of the server")?;
     let mut choice = |given: Option<bool>, default: bool, [flag, question]: [&str; 2]| match (given, &source) {
         (Some(given), _) => Ok(given),
+        (None, _) if !is_asked(flag) => Ok(default),
         (None, Source::Terminal) => {
             let answer = Confirm::new().with_prompt(question).default(default).interact();
             answer.with_context(|| format!("{flag} was not answered"))
@@ -63,6 +95,7 @@ pub(super) fn workload(args: &RecommendArgs, available: &Cores, json: bool) -> a
     let durable = choice(args.durable, false, ["--durable", "Must answered writes survive the end of the process?"])?;
     let several_machines = match (args.machines, &source) {
         (Some(several), _) => several,
+        (None, _) if service.is_some() => false,
         (None, Source::Terminal) => {
             let question = Confirm::new().with_prompt("Is one machine enough?").default(true);
             !question.interact().context("--machines was not answered")?
@@ -72,13 +105,15 @@ pub(super) fn workload(args: &RecommendArgs, available: &Cores, json: bool) -> a
             false
         }
     };
-    let wait = time(args.wait, &source, "How long does a request wait for another service? (0s, 5ms)", "0s")?;
-    let p99 = time(args.p99, &source, "Max latency of 99 % of the requests? (none, 10ms)", "none")?;
-    let memory = memory(args.memory.store_memory, &source)?;
+    let entities = if service.is_some() { &Source::Defaults } else { &source };
+    let wait = time(args.wait, entities, "How long does a request wait for another service? (0s, 5ms)", "0s")?;
+    let p99 = time(args.p99.or(args.goal), &source, "Max latency of 99 % of the requests? (none, 10ms)", "none")?;
+    let memory = memory(args.memory.store_memory, entities)?;
     if matches!(source, Source::Defaults) {
-        defaulted.extend(args.wait.is_none().then(|| String::from("--wait 0s")));
-        defaulted.extend(args.p99.is_none().then(|| String::from("no --p99")));
-        defaulted.extend(args.memory.store_memory.is_none().then(|| String::from("no --store-memory")));
+        defaulted.extend((service.is_none() && args.wait.is_none()).then(|| String::from("--wait 0s")));
+        defaulted.extend(p99.is_none().then(|| String::from("no --p99")));
+        let no_memory = service.is_none() && args.memory.store_memory.is_none();
+        defaulted.extend(no_memory.then(|| String::from("no --store-memory")));
     }
     if payload > LARGEST_PAYLOAD as u64 {
         return Err(Misuse(format!("--payload {payload} is more than {LARGEST_PAYLOAD}")).into());
@@ -87,6 +122,7 @@ pub(super) fn workload(args: &RecommendArgs, available: &Cores, json: bool) -> a
     let to_usize =
         |number: u64, flag: &str| usize::try_from(number).map_err(|_| Misuse(format!("{flag} {number} is too many")));
     let workload = Workload {
+        service: service.map(|service| (service.name.clone(), service.in_words())),
         reads_pct: u32::try_from(reads)
             .ok()
             .filter(|reads| *reads <= 100)

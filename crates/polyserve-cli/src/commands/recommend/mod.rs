@@ -3,7 +3,6 @@
 mod args;
 mod ask;
 mod capacity;
-mod predict;
 
 use std::fs;
 use std::path::Path;
@@ -16,7 +15,8 @@ use polyserve::catalog::Catalog;
 use polyserve::env::Settings;
 use polyserve_lab::Misuse;
 use polyserve_lab::compare::contestant::bound;
-use polyserve_lab::compare::ranking::{Ranking, entries};
+use polyserve_lab::compare::ranking::Ranking;
+use polyserve_lab::compare::rehearsal::Rehearsal;
 use polyserve_lab::compare::{Comparison, Contestant, Instrument, Key, Role};
 use polyserve_lab::experiment::{self, Experiment as _, again};
 use polyserve_lab::journal::{Header, Journal};
@@ -27,7 +27,7 @@ use polyserve_lab::recommend::candidates::DURABLE_DIRECTORY;
 use polyserve_lab::recommend::choice::Basis;
 use polyserve_lab::recommend::workload::LONGEST_WAIT;
 use polyserve_lab::recommend::{Budget, Candidate, CandidateSet, Recommendation, Workload};
-use polyserve_load::{Arrivals, Mix};
+use polyserve_load::{Arrivals, Mix, Traffic};
 use serde_json::json;
 
 use super::compare::cores_of;
@@ -35,6 +35,7 @@ use super::cores::chosen_cores;
 use super::entrants::{left_out, serve};
 use super::names::joined;
 use super::room::{self, roomy};
+use super::service::RequestedService;
 use super::session::{Context, MeasurementSession, available_cores, stop_after};
 use super::times::within;
 use super::workload::{checked, misuse, reference_traffic};
@@ -51,31 +52,45 @@ const MAX_TIME: Duration = Duration::from_secs(24 * 3600);
 pub(crate) fn run(context: Context<'_>, args: &RecommendArgs) -> anyhow::Result<ExitCode> {
     let (available, Context { catalog, json, .. }) = (available_cores()?, context);
     within("--time", args.time, MIN_TIME..=MAX_TIME)?;
-    let (workload, defaulted) = ask::workload(args, &available, json)?;
+    let service = args.service.read(catalog)?;
+    let (mut workload, defaulted) = ask::workload(args, service.as_ref(), &available, json)?;
     check_workload(&workload, &available)?;
-    let set = CandidateSet::of(catalog, &workload, &args.servers, &joined(&args.repos))?;
+    let candidates = |workload: &Workload| CandidateSet::of(catalog, workload, &args.servers, &joined(&args.repos));
+    let mut set = candidates(&workload)?;
     let _directory = DurableDirectory::for_run(&set);
     // During the questions, Ctrl-C belongs to the prompt.
     let session = context.start()?;
     let time_was_up = stop_after(args.time, &session.stop)?;
+    let mut rehearsed = None;
+    if let Some(service) = &service {
+        let (rehearsal, notes) = args.rehearse(&session, &workload, &set, service)?;
+        // A pool then has workers for the requests that wait, and a slice is long enough for them.
+        workload.wait_ms = rehearsal.wait.as_secs_f64() * 1000.0;
+        set = candidates(&workload)?;
+        check_workload(&workload, &available)?;
+        rehearsed = Some((rehearsal.traffic, notes));
+    }
+    let (traffic, notes) = rehearsed.unzip();
     // The capacity is searched if the comparison leaves time for it.
     let rest = args.time.saturating_sub(capacity::time(&workload));
-    let (mut comparison, has_capacity) = match args.comparison(&session, &workload, &set, rest) {
+    let comparison = |time| args.comparison(&session, &workload, traffic.as_ref(), &set, time);
+    let (mut comparison, has_capacity) = match comparison(rest) {
         Ok(comparison) => (comparison, true),
-        Err(_) => (args.comparison(&session, &workload, &set, args.time)?, false),
+        Err(_) => (comparison(args.time)?, false),
     };
+    comparison.notes = notes.unwrap_or_default();
     let environment = session.environment(cores_of(&comparison), args.random.seed);
+    comparison.goal_us = workload.p99_goal_ms.map(|goal| goal * 1000.0);
     comparison.details = vec![
         ("settings", ConfigArgs::default().given()?),
         ("workload", serde_json::to_value(&workload)?),
         ("workers", json!(set.candidates.iter().map(|candidate| candidate.workers).collect::<Vec<_>>())),
     ];
+    comparison.details.extend(service.as_ref().map(|service| ("requests", service.described())));
     let header = Header::new(EXPERIMENT, comparison.describe(), environment);
     let mut journal = Journal::open(args.out.as_deref(), &header)?;
     let comparison_header = Header { experiment: Comparison::NAME.to_owned(), ..header.clone() };
     let mut comparison_journal = Journal::named(args.out.as_deref(), COMPARISON, &comparison_header)?;
-    let predicted = predict::predictions(args, &workload, &set.candidates, &comparison.instrument, &mut journal)?;
-    comparison.notes = predicted.iter().map(|predicted| predicted.to_string().trim_end().to_owned()).collect();
     let records = experiment::run(&mut comparison, &comparison_header, &mut comparison_journal, &session.stop)?;
     let settings: Vec<(String, Vec<String>)> =
         comparison.contestants.iter().map(|contestant| (contestant.name.clone(), flags_of(contestant))).collect();
@@ -87,13 +102,9 @@ pub(crate) fn run(context: Context<'_>, args: &RecommendArgs) -> anyhow::Result<
         candidates: &set.candidates,
         because: &set.because,
         cores: [&comparison.instrument.server_cores, &comparison.instrument.client_cores].map(Cores::clone),
-        seed: args.random.seed,
         time_up: time_was_up.load(Ordering::Acquire).then_some(args.time),
     };
-    let mut recommendation = Recommendation::of(&basis, &Ranking::of(&records)?, &entries(&records)?);
-    if let Some(predicted) = predicted {
-        recommendation.add_predictions(predicted);
-    }
+    let mut recommendation = Recommendation::of(&basis, &Ranking::of(&records)?);
     let chosen = recommendation.choice.as_ref().map(|choice| choice.candidate.name());
     let chosen = comparison.contestants.iter().find(|one| Some(&one.name) == chosen.as_ref());
     recommendation.no_capacity = capacity::not_searched(&workload, args.time, has_capacity);
@@ -166,6 +177,7 @@ impl RecommendArgs {
         &self,
         session: &MeasurementSession<'_>,
         workload: &Workload,
+        traffic: Option<&Traffic>,
         set: &CandidateSet,
         time: Duration,
     ) -> anyhow::Result<Comparison> {
@@ -196,17 +208,40 @@ impl RecommendArgs {
                 ))
             },
         )?;
-        let instrument = self.instrument(session, workload, &budget)?;
+        let traffic = match traffic {
+            Some(traffic) => traffic.clone(),
+            None => workload.traffic(self.random.seed).map_err(misuse)?,
+        };
+        let instrument = self.instrument(session, workload, traffic, &budget)?;
         let mut comparison = Comparison::new(contestants, instrument, budget.rounds);
         comparison.rate = workload.rate_per_s;
         comparison.absent = absent;
         Ok(comparison)
     }
 
+    /// Discovers the right answers of a service on the first candidate that can be started.
+    fn rehearse(
+        &self,
+        session: &MeasurementSession<'_>,
+        workload: &Workload,
+        set: &CandidateSet,
+        service: &RequestedService,
+    ) -> anyhow::Result<(Rehearsal, Vec<String>)> {
+        let settings = ConfigArgs::default().settings(None)?;
+        let made = set.candidates.iter().map(|one| contestant(session.catalog, workload, &settings, one));
+        let first = made.reduce(|first, next| if first.is_ok() { first } else { next });
+        let first = first.unwrap_or_else(|| Err(Misuse(String::from("there is no server for this service")).into()))?;
+        let time = Duration::from_millis(100);
+        let budget = Budget { rounds: 1, warm_up: time, slice: time, latency_slice: time };
+        let instrument = self.instrument(session, workload, service.traffic()?, &budget)?;
+        service.rehearse(&instrument, &first)
+    }
+
     fn instrument(
         &self,
         session: &MeasurementSession<'_>,
         workload: &Workload,
+        traffic: Traffic,
         budget: &Budget,
     ) -> anyhow::Result<Instrument> {
         let available = &session.available;
@@ -220,7 +255,7 @@ impl RecommendArgs {
         };
         let mix = Mix { get: workload.reads_pct, put: 100 - workload.reads_pct };
         let (connections, usage) = (workload.connections, workload.usage());
-        let traffic = checked(workload.traffic(self.random.seed), connections, usage)?;
+        let traffic = checked(Ok(traffic), connections, usage)?;
         Ok(Instrument {
             server_cores,
             client_cores,
@@ -242,7 +277,8 @@ impl RecommendArgs {
 fn flags_of(contestant: &Contestant) -> Vec<String> {
     let args = contestant.launch.args.iter().map(|arg| arg.to_string_lossy().into_owned());
     let is_setting = |arg: &String| {
-        let fixed = ["--server=", "--repo=", "--listen=", "--json", "--until-stdin-ends", "--temporary-repo"];
+        let fixed =
+            ["--server=", "--repo=", "--service=", "--listen=", "--json", "--until-stdin-ends", "--temporary-repo"];
         arg.starts_with("--") && !fixed.iter().any(|fixed| arg.starts_with(fixed))
     };
     args.filter(is_setting).collect()
@@ -259,8 +295,9 @@ fn contestant(
     let room = roomy(settings, &settings.config, connections);
     let (server, config) = room::fitted(catalog.server(&candidate.server)?, &room, candidate.workers)?;
     let mut flags = room::flags(&config, &[], &[]);
+    flags.extend(workload.service.iter().map(|(name, _)| format!("--service={name}")));
     flags.extend(candidate.workers.map(|workers| format!("--workers={workers}")));
-    if wait_ms > 0.0 {
+    if wait_ms > 0.0 && workload.service.is_none() {
         flags.push(format!("--repo-delay={}", humantime::format_duration(workload.wait())));
     }
     if workload.blocking_wait_ms > 0.0 {

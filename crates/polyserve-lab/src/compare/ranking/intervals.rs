@@ -6,7 +6,7 @@
 
 use super::{Figure, RankingEntry, Role, ratios, throughput};
 use crate::compare::Measurement;
-use crate::statistics::{Estimate, Interval, MAX_RATIO, Verdict, tie_band};
+use crate::statistics::{Estimate, Interval, MAX_RATIO, tie_band};
 
 /// How the rounds of a comparison are judged.
 #[derive(Clone, Copy, Debug)]
@@ -50,7 +50,7 @@ impl Intervals {
         match self {
             Self::FixedRounds { .. } => tie_band(Some(same)),
             Self::AnyRounds if same.interval.contains(1.0) => Interval { low: 1.0, high: 1.0 },
-            // The baseline differs from itself, so every ratio is a tie.
+            // The baseline differs from itself, so no ratio is a difference.
             Self::AnyRounds => Interval { low: 0.0, high: MAX_RATIO },
         }
     }
@@ -64,10 +64,8 @@ pub(in crate::compare) fn is_sure(entries: &[RankingEntry<'_>]) -> bool {
     let estimate =
         |own: &RankingEntry<'_>| intervals.estimate(&intervals.of_baseline(own, base, Some(same), throughput));
     let Some(band) = estimate(same).map(|same| intervals.band(&same)) else { return false };
-    let is_different = |own: &RankingEntry<'_>| {
-        let verdict = estimate(own).map(|estimate| estimate.verdict(&band));
-        matches!(verdict, Some(Verdict::Faster | Verdict::Slower))
-    };
+    let is_different =
+        |own: &RankingEntry<'_>| estimate(own).is_some_and(|estimate| estimate.verdict(&band).is_different());
     let mut ranked = entries.iter().filter(|entry| matches!(entry.role, Role::Ranked | Role::Slowed(_))).peekable();
     ranked.peek().is_some() && ranked.all(is_different)
 }

@@ -7,7 +7,7 @@
 //! A server is busy if it used all the time that other processes left of its cores: on a shared machine, a server can be
 //! busy with half a core.
 //!
-//! Invariant: a ratio is of two figures of the same round. Cost: an estimate or two for each row.
+//! Invariant: a ratio is of two figures of the same round. Cost: a few estimates for each row.
 
 use anyhow::Context as _;
 use polyserve_report::figures::count;
@@ -22,15 +22,17 @@ use super::sample::{Latency, Measurement};
 use super::{Comparison, calibration};
 use crate::charts;
 use crate::experiment::{Failed, Records};
-use crate::statistics::{Estimate, Interval, median_of, tie_band};
+use crate::statistics::{Compared, Estimate, Interval, median_of, tie_band};
 
 mod intervals;
 mod row;
+mod standing;
 mod void;
 
 pub use intervals::Intervals;
 pub(super) use intervals::is_sure;
-pub use row::{BUSY, Compared, Latencies, RankingRow, Share, Side, Void, is_server_full};
+pub use row::{BUSY, Latencies, RankingRow, Share, Side, Void, is_server_full};
+pub(crate) use standing::{inverted, symmetric_band};
 use void::Pair;
 pub use void::{MAX_LATENCY, MIN_THROUGHPUT};
 
@@ -40,8 +42,8 @@ const MAX_BEHIND: f64 = 0.01;
 pub(crate) const SERVER_FULL: &str = "server";
 /// The field of the description of a run that may end after any round.
 pub(crate) const STOPS_WHEN_SURE: &str = "stops_when_sure";
-/// The `kind` of a ranking's line in records of format 2 and earlier.
-const RANKING: &str = "ranking";
+/// The field of the description with the goal for the p99, in microseconds.
+pub(crate) const GOAL: &str = "goal_p99_us";
 
 /// The result of a comparison.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -56,7 +58,13 @@ pub struct Ranking {
     pub rate: Option<Rate>,
     /// Ratios within are ties.
     pub bands: Bands,
-    /// The highest throughput first; then the baseline against itself, then the limits.
+    /// The goal for the p99, in microseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub goal_us: Option<f64>,
+    /// Whether a contestant meets the goal; `None` without a goal, and if the best p99 is too near to the goal.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub goal_met: Option<bool>,
+    /// The ranked contestants, the best first; then the baseline against itself, then the limits.
     pub rows: Vec<RankingRow>,
     /// The rules of the contract that foreign contestants keep.
     pub contracts: Vec<Contract>,
@@ -176,9 +184,6 @@ impl Ranking {
     ///
     /// Returns an error if the record is not of a comparison.
     pub fn of(records: &Records<Comparison>) -> anyhow::Result<Self> {
-        if let Some(ranking) = records.facts(RANKING)?.pop() {
-            return Ok(ranking);
-        }
         let plan = &records.header.plan;
         let contestants = planned(records)?;
         // Connections of one request each do not make the memory grow.
@@ -195,18 +200,23 @@ impl Ranking {
         Ok(Self {
             baseline: baseline.map_or_else(String::new, |(name, _)| name.clone()),
             asked: plan["asked"].as_str().unwrap_or_default().to_owned(),
-            rate: calibration::rate(records, &contestants),
+            rate: calibration::rate(records, &contestants)?,
             contracts: records.facts(CONTRACT)?,
             failed,
             others: others.map(|others| others.share),
             interrupted: records.is_interrupted(),
             stops_when_sure,
-            ..Self::new(&entries(records)?, connections, intervals)
+            ..Self::new(&entries(records)?, connections, intervals, plan[GOAL].as_f64())
         })
     }
 
-    /// Ranks `entries`. `connections` is the number of connections of each, if they are kept.
-    pub fn new(entries: &[RankingEntry<'_>], connections: Option<usize>, intervals: Intervals) -> Self {
+    /// Ranks `entries`. `connections` is the number of connections of each, if they are kept. `goal_us` is the goal for the p99.
+    pub fn new(
+        entries: &[RankingEntry<'_>],
+        connections: Option<usize>,
+        intervals: Intervals,
+        goal_us: Option<f64>,
+    ) -> Self {
         let mut rows: Vec<RankingRow> = entries.iter().map(|entry| RankingRow::new(entry, connections)).collect();
         let index_of = |role: Role| entries.iter().position(|entry| entry.role == role);
         let ratios_to_limit = |candidate: usize, limit: usize| {
@@ -227,8 +237,7 @@ impl Ranking {
             cost: band(same.as_ref().and_then(|same| same.cost)),
         };
         let compared = |estimate: Option<Estimate>, band: Option<Interval>| {
-            let band = band.unwrap_or_else(|| tie_band(None));
-            estimate.map(|estimate| Compared { estimate, verdict: estimate.verdict(&band) })
+            estimate.map(|estimate| Compared::of(estimate, &band.unwrap_or_else(|| tie_band(None))))
         };
         let plain_rows = rows.clone();
         for (candidate, row) in rows.iter_mut().enumerate() {
@@ -248,19 +257,24 @@ impl Ranking {
             }
         }
         rows.sort_by(|a, b| table_part(a).cmp(&table_part(b)).then(b.ratio().total_cmp(&a.ratio())));
-        Self {
+        let p99_band = band(same.as_ref().and_then(|same| same.p99));
+        let mut ranking = Self {
             baseline: baseline.map_or_else(String::new, |base| entries[base].name.clone()),
             rounds: entries.iter().map(|entry| entry.rounds.len()).max().unwrap_or(0),
             asked: String::new(),
             rate: None,
             bands,
+            goal_us,
+            goal_met: None,
             rows,
             contracts: Vec::new(),
             failed: Vec::new(),
             others: None,
             interrupted: false,
             stops_when_sure: false,
-        }
+        };
+        ranking.place(entries, intervals, p99_band);
+        ranking
     }
 }
 
@@ -278,11 +292,6 @@ fn cost(figures: &Measurement) -> Option<f64> {
 /// The p99; infinite without an answer.
 pub(crate) fn p99(figures: &Measurement) -> Option<f64> {
     figures.latency.as_ref().map(|latency| latency.unless_empty(latency.p99_us))
-}
-
-/// Returns the ratio of two contestants' requests per second, over the rounds that both have.
-pub fn throughput_ratio(own: &RankingEntry<'_>, other: &RankingEntry<'_>, seed: u64) -> Option<Estimate> {
-    Estimate::of(&ratios(own, other, throughput), seed)
 }
 
 /// Returns the ratios in the rounds that both have.
@@ -330,6 +339,8 @@ impl RankingRow {
         Self {
             name: name.clone(),
             role: *role,
+            rank: None,
+            of_first: None,
             throughput: None,
             cost: None,
             cost_void: None,
@@ -338,6 +349,9 @@ impl RankingRow {
             shares: Vec::new(),
             latency: entry.usual_latencies(),
             p99: None,
+            p99_of_first: None,
+            p99_interval: None,
+            meets_goal: None,
             bound: bound.clone(),
             switches_per_request: of_rounds(&|one| one.switches_per_request),
             under_way: of_rounds(&|one| one.under_way),

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::compare::contestant::Role;
 use crate::output;
-use crate::statistics::{Estimate, Verdict};
+use crate::statistics::{Compared, Estimate, Interval};
 
 /// The min share of its time at which a server or client is busy.
 pub const BUSY: f64 = 0.95;
@@ -13,16 +13,6 @@ pub const BUSY: f64 = 0.95;
 /// shares of the cores' time, if they are known.
 pub fn is_server_full(server_busy: Option<f64>, client_busy: Option<f64>) -> bool {
     server_busy.is_some_and(|busy| busy >= BUSY) && client_busy.is_some_and(|busy| busy < BUSY)
-}
-
-/// A ratio to the baseline, with its verdict.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub struct Compared {
-    /// The ratio.
-    #[serde(flatten)]
-    pub estimate: Estimate,
-    /// The verdict.
-    pub verdict: Verdict,
 }
 
 /// The share of a limit that a contestant reaches.
@@ -82,6 +72,12 @@ pub struct RankingRow {
     pub name: String,
     /// Its role.
     pub role: Role,
+    /// Its rank, from 1, if it is ranked. Contestants without a difference share a rank.
+    #[serde(default)]
+    pub rank: Option<usize>,
+    /// Requests per second, relative to the first contestant; `None` for the first.
+    #[serde(default)]
+    pub of_first: Option<Compared>,
     /// Requests per second, relative to the baseline.
     pub throughput: Option<Compared>,
     /// Requests per second of the server's CPU time, relative to the baseline.
@@ -98,6 +94,15 @@ pub struct RankingRow {
     pub latency: Option<Latencies>,
     /// The p99 at the fixed rate, relative to the baseline.
     pub p99: Option<Estimate>,
+    /// The p99 at the fixed rate, relative to the first contestant.
+    #[serde(default)]
+    pub p99_of_first: Option<Compared>,
+    /// With a goal: the 95 % interval of the p99 in microseconds; `None` with too few rounds.
+    #[serde(default)]
+    pub p99_interval: Option<Interval>,
+    /// Whether the contestant meets the goal; `None` without a goal, and if the p99 is too near to the goal.
+    #[serde(default)]
+    pub meets_goal: Option<bool>,
     /// The bound that replaces the latency, by the shape of the server.
     pub bound: Option<String>,
     /// Context switches per request, of threads that did not end.

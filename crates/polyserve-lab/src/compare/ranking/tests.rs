@@ -55,7 +55,7 @@ fn rows_are_sorted_and_compared_with_the_baseline_of_the_same_round() {
         entry(base, drift(1000.0)),
         entry(fast, drift(1100.0)),
     ];
-    let ranking = Ranking::new(&entries, Some(64), FIXED);
+    let ranking = Ranking::new(&entries, Some(64), FIXED, None);
     let names: Vec<_> = ranking.rows.iter().map(|row| row.name.as_str()).collect();
     assert_eq!(names, ["fast", "base", "slow", "base again", "null"]);
     let verdicts: Vec<_> = ranking.rows.iter().map(|row| row.throughput.unwrap().verdict).collect();
@@ -73,8 +73,9 @@ fn rows_are_sorted_and_compared_with_the_baseline_of_the_same_round() {
 fn without_the_second_entry_of_the_baseline_nothing_is_different() {
     let (base, fast) = (("base", Role::Baseline), ("fast", Role::Ranked));
     let rounds = |speed| speeds(speed).map(|speed| measurement(speed, 100));
-    let ranking = Ranking::new(&[entry(base, rounds(1000.0)), entry(fast, rounds(5000.0))], Some(64), FIXED);
-    assert_eq!(ranking.rows[0].throughput.unwrap().verdict, Verdict::Tie);
+    let ranking = Ranking::new(&[entry(base, rounds(1000.0)), entry(fast, rounds(5000.0))], Some(64), FIXED, None);
+    assert_eq!(ranking.rows[0].throughput.unwrap().verdict, Verdict::TooFewRounds);
+    assert_eq!(ranking.rows.iter().map(|row| row.rank).collect::<Vec<_>>(), [Some(1), Some(1)]);
     assert!(ranking.bands.throughput.is_none());
 }
 
@@ -87,7 +88,7 @@ fn rounds_that_one_of_both_lacks_are_left_out() {
     ];
     entries[1].rounds[3] = None;
     entries[1].rounds.truncate(10);
-    let ranking = Ranking::new(&entries, Some(64), FIXED);
+    let ranking = Ranking::new(&entries, Some(64), FIXED, None);
     let other = ranking.rows.iter().find(|row| row.name == "other").unwrap().throughput.unwrap();
     assert_eq!((other.estimate.rounds, other.verdict), (9, Verdict::TooFewRounds));
 }
@@ -107,7 +108,7 @@ fn a_ranking_that_may_end_early_has_both_entries_of_the_baseline_as_its_baseline
         entries.collect::<Vec<_>>()
     };
     let verdict = |entries: &[RankingEntry<'_>]| {
-        let ranking = Ranking::new(entries, Some(64), Intervals::AnyRounds);
+        let ranking = Ranking::new(entries, Some(64), Intervals::AnyRounds, None);
         let own = ranking.rows.iter().find(|row| row.name == "own").unwrap().throughput.unwrap();
         (own.verdict, (own.estimate.ratio * 1000.0).round())
     };
@@ -124,7 +125,7 @@ fn a_ranking_that_may_end_early_has_both_entries_of_the_baseline_as_its_baseline
     // A second entry that is always slower than the first one: nothing is sure.
     let mut entries = of(900.0, 12);
     entries[1] = entry(roles[1], speeds(800.0).map(|speed| measurement(speed, 100)));
-    assert_eq!(verdict(&entries).0, Verdict::Tie);
+    assert!(!verdict(&entries).0.is_different());
     assert!(!is_sure(&entries));
 }
 
@@ -140,7 +141,7 @@ fn changed(own: &dyn Fn(&mut Measurement), base: &dyn Fn(&mut Measurement)) -> R
         rounds.collect::<Vec<_>>().into_iter()
     };
     let entries = [entry(contestants[0], rounds(base)), entry(contestants[1], rounds(own))];
-    let rows = Ranking::new(&entries, Some(64), FIXED).rows;
+    let rows = Ranking::new(&entries, Some(64), FIXED, None).rows;
     rows.into_iter().find(|row| row.name == "own").unwrap()
 }
 
@@ -198,7 +199,7 @@ fn a_p99_with_an_interval_that_reaches_too_high_is_undecided() {
     let (base, own) = (("base", Role::Baseline), ("own", Role::Ranked));
     let late = (0..12).map(|round| measurement(1000.0, if round % 2 == 0 { 200 } else { 105 }));
     let entries = [entry(base, (0..12).map(|_| measurement(1000.0, 100))), entry(own, late)];
-    let rows = Ranking::new(&entries, Some(64), FIXED).rows;
+    let rows = Ranking::new(&entries, Some(64), FIXED, None).rows;
     let row = rows.iter().find(|row| row.name == "own").unwrap();
     let p99 = row.p99.unwrap();
     assert!(p99.ratio > MAX_LATENCY && p99.interval.low < MAX_LATENCY, "{p99:?}");
@@ -206,7 +207,7 @@ fn a_p99_with_an_interval_that_reaches_too_high_is_undecided() {
     assert_eq!(row.cost_void, undecided);
     let early = (0..12).map(|round| measurement(1000.0, if round % 2 == 0 { 115 } else { 105 }));
     let entries = [entry(base, (0..12).map(|_| measurement(1000.0, 100))), entry(own, early)];
-    let rows = Ranking::new(&entries, Some(64), FIXED).rows;
+    let rows = Ranking::new(&entries, Some(64), FIXED, None).rows;
     assert!(rows.iter().all(|row| row.cost_void.is_none()), "{rows:?}");
 }
 
@@ -224,7 +225,7 @@ fn rounds_without_an_answer_are_the_worst() {
     });
     let like_base = || (0..12).map(|_| measurement(1000.0, 100));
     let entries = [entry(base, like_base()), entry(("same", Role::Same), like_base()), entry(own, silent)];
-    let rows = Ranking::new(&entries, Some(64), FIXED).rows;
+    let rows = Ranking::new(&entries, Some(64), FIXED, None).rows;
     assert_eq!(rows.iter().map(|row| row.name.as_str()).collect::<Vec<_>>(), ["base", "own", "same"]);
     let (throughput, p99) = (rows[1].throughput.unwrap(), rows[1].p99.unwrap());
     assert_eq!((throughput.estimate.ratio, throughput.estimate.rounds), (0.0, 12));
@@ -252,7 +253,7 @@ fn an_overloaded_server_is_so_in_most_rounds() {
 #[test]
 fn one_disturbed_round_is_not_the_p99() {
     let all = [100, 110, 54_000, 90, 120].map(|p99_us| measurement(1000.0, p99_us));
-    let ranking = Ranking::new(&[entry(("any", Role::Baseline), all)], None, FIXED);
+    let ranking = Ranking::new(&[entry(("any", Role::Baseline), all)], None, FIXED, None);
     assert_eq!(ranking.rows[0].latency.unwrap().p99_us, 110.0);
 }
 
@@ -283,7 +284,7 @@ fn a_cost_with_a_saturated_client_is_marked_and_kept() {
         })
     };
     let entries = [entry(base, rounds(1.0)), entry(own, rounds(1.1)), entry(null, rounds(1.0))];
-    let ranking = Ranking::new(&entries, None, FIXED);
+    let ranking = Ranking::new(&entries, None, FIXED, None);
     let row = ranking.rows.iter().find(|row| row.name == "own").unwrap();
     let [share] = row.shares.as_slice() else { panic!("{row:?}") };
     assert!((share.cost.unwrap().ratio - 1.1).abs() < 1e-9 && share.cost.unwrap().interval.contains(1.1));
@@ -313,4 +314,46 @@ fn the_saturated_side() {
     assert_eq!(saturated(0.96, 0.5), "server");
     assert_eq!(saturated(0.9, 0.99), "client");
     assert_eq!((saturated(0.95, 0.95), saturated(0.5, 0.5)), ("both", "neither"));
+}
+
+/// The contestants, the best first, with the answer.
+fn answered(goal_us: Option<f64>, of: &[(&str, f64, u64)]) -> (Vec<(String, usize)>, String) {
+    let rounds = |speed, p99| speeds(speed).map(move |speed| measurement(speed, p99));
+    let mut entries: Vec<RankingEntry<'_>> =
+        of.iter().map(|(name, speed, p99)| entry((name, Role::Ranked), rounds(*speed, *p99))).collect();
+    entries[0].role = Role::Baseline;
+    entries.push(entry(("again", Role::Same), rounds(of[0].1 * 1.01, of[0].2)));
+    let ranking = Ranking::new(&entries, None, FIXED, goal_us);
+    let ranks = ranking.rows.iter().filter_map(|row| Some((row.name.clone(), row.rank?))).collect();
+    (ranks, ranking.answer())
+}
+
+#[test]
+fn contestants_without_a_difference_share_a_rank_and_the_answer_is_a_sentence() {
+    let ranks = |of: &[(&str, usize)]| of.iter().map(|(name, rank)| ((*name).into(), *rank)).collect::<Vec<_>>();
+    let all = [("a", 1000.0, 100), ("b", 1500.0, 100), ("c", 1495.0, 100), ("d", 700.0, 100), ("e", 702.0, 100)];
+    let (found, answer) = answered(None, &all);
+    assert_eq!(found, ranks(&[("b", 1), ("c", 1), ("a", 3), ("e", 4), ("d", 4)]));
+    let served = "`b` serves 1.50 [1.50, 1.50] times the requests of `a` at the same p99";
+    assert_eq!(answer, format!("{served}; no difference was found between it and `c`"));
+    let (_, answer) = answered(None, &[("a", 1000.0, 100), ("b", 1500.0, 200)]);
+    assert!(answer.ends_with(" of `a` at a higher p99 (200 us, not 100 us)"), "{answer}");
+    let (_, answer) = answered(None, &[("a", 1000.0, 100), ("b", 1000.5, 100)]);
+    assert_eq!(answer, "`b` serves 1,002 req/s; no difference was found between it and `a`");
+    let (_, answer) = answered(None, &[("a", 1000.0, 100)]);
+    assert_eq!(answer, "`a` serves 1,001 req/s");
+}
+
+#[test]
+fn a_goal_for_the_p99_comes_before_the_throughput() {
+    let of = [("a", 1000.0, 1000), ("b", 1500.0, 9000), ("c", 800.0, 4900)];
+    let (ranks, answer) = answered(Some(5000.0), &of);
+    assert_eq!(ranks, [("a".into(), 1), ("c".into(), 2), ("b".into(), 3)]);
+    assert!(answer.starts_with("of those that keep a p99 of 5ms, `a` serves 1.25 "), "{answer}");
+    let (ranks, answer) = answered(Some(500.0), &of);
+    assert_eq!(ranks, [("a".into(), 1), ("c".into(), 2), ("b".into(), 3)]);
+    assert_eq!(answer, "no contestant keeps a p99 of 500µs; the nearest is `a`, with 1.0 ms");
+    let few = [entry(("a", Role::Baseline), speeds(1000.0).take(9).map(|speed| measurement(speed, 100)))];
+    let answer = Ranking::new(&few, None, FIXED, None).answer();
+    assert_eq!(answer, "too few rounds for a verdict: 9 of 10; the highest throughput so far has `a`, 1,001 req/s");
 }
