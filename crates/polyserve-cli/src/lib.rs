@@ -7,7 +7,7 @@
 //! use polyserve::catalog::Catalog;
 //!
 //! fn main() -> ExitCode {
-//!     polyserve_cli::main(Catalog::builtin()) // .with_repo(...), .with_server(...)
+//!     polyserve_cli::main(Catalog::builtin()) // .with_repo(...), .with_server(...), .with_service(...)
 //! }
 //! ```
 //!

@@ -237,7 +237,8 @@ impl Experiment for Comparison {
     }
 
     fn summarize(_: &Records<Self>, ranking: &Ranking) -> anyhow::Result<Summary> {
-        Ok(Summary { tables: table::tables(ranking), charts: ranking.charts(), ..Summary::default() })
+        let answer = vec![ranking.answer()];
+        Ok(Summary { answer, tables: table::tables(ranking), charts: ranking.charts(), ..Summary::default() })
     }
 }
 
