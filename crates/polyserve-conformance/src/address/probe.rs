@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use crate::client::{Client, Ending, Response, shown};
+pub(super) use crate::server::wire::{get, request};
 
 /// The address of a server, and the longest waits.
 #[derive(Debug)]
@@ -109,16 +110,6 @@ pub(super) fn brief(message: &[u8]) -> String {
     let start = message.get(..MAX_SHOWN).unwrap_or(message);
     let more = if start.len() < message.len() { " ..." } else { "" };
     format!("{}{more}", shown(start))
-}
-
-/// `GET path`.
-pub(super) fn get(path: &str) -> Vec<u8> {
-    request("GET", path, "")
-}
-
-/// A request without a body; `fields` are whole lines.
-pub(super) fn request(method: &str, path: &str, fields: &str) -> Vec<u8> {
-    format!("{method} {path} HTTP/1.1\r\nHost: a\r\n{fields}\r\n").into_bytes()
 }
 
 /// A PUT of `body`. `fields` are whole lines, with the length or without.
