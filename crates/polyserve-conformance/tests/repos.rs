@@ -3,14 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use polyserve_conformance::broken::repos::{
-    AbandonsWaiting, AlwaysRemoved, AlwaysReplaced, BusyUntilAnswered, ChecksThenWrites, CutAtNul, DelayedPut,
-    DirtyRead, DivergedReplicas, DoubleRemove, DroppedCompleter, DroppedPut, EarlyAck, EmptyWhileGrowing, Evicting,
-    FirstPutStays, FirstWakerOnly, IgnoresConditions, InventedEntity, LaggingReplica, LateVersion, LossyValue,
-    LostCopy, LostToRemove, LostUpdate, MiscountedLen, NarrowId, NeverAnswers, PoisonedLock, RefusesAndRemoves,
-    RemoveKeepsEntity, RemovesTwoIds, ReplacedSaysCreated, StaleCache, StaleRead, TextValue, Tombstones, TornRead,
-    VisitsAndAnswersAbsent, VisitsAndAnswersLater, VisitsAnother, WithdrawnPut,
-};
+use polyserve_conformance::broken::repos::*;
 use polyserve_conformance::property::{PropertyVerdict, check, named};
 use polyserve_conformance::repo::{LaterReference, PROPERTIES, Reference, RepoSubject};
 use polyserve_conformance::repo_conformance;

@@ -10,8 +10,8 @@ use polyserve_core::{
     Answer, Condition, Conditional, Entity, EntityRepo, Lookup, Put, Removed, RepoAnswer, RepoError, Visit, promise,
 };
 
-use super::delegate;
-use crate::repo::{LaterReference, Reference};
+use super::{broken, delegate};
+use crate::repo::LaterReference;
 
 /// Implements the operations: each one calls `inner` and passes the answer through `faulty_answer`.
 macro_rules! implement_by_faulty_answer {
@@ -39,18 +39,13 @@ macro_rules! implement_by_faulty_answer {
     };
 }
 
-/// Calls the visit and then answers later, when the visit's result is no longer used. Caught by
-/// `visit_is_called_exactly_once`.
-#[derive(Debug, Default)]
-pub struct VisitsAndAnswersLater {
-    inner: Reference,
-}
-
-impl EntityRepo for VisitsAndAnswersLater {
+broken! {
+    /// Calls the visit and then answers later, when the visit's result is no longer used. Caught by
+    /// `visit_is_called_exactly_once`.
+    VisitsAndAnswersLater, right in: put remove len put_if remove_if;
     fn get(&self, &id: &i64, visit: Visit<'_>) -> RepoAnswer<Lookup> {
         Answer::later(self.inner.get(&id, visit).into_future())
     }
-    delegate!(put remove len put_if remove_if);
 }
 
 /// Drops the completer of every seventh operation, so that an error comes instead of a value. Caught by

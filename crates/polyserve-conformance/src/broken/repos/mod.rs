@@ -7,19 +7,10 @@ mod ordered;
 mod plain;
 mod raced;
 
-pub use late::{
-    AbandonsWaiting, BusyUntilAnswered, DroppedCompleter, FirstWakerOnly, NeverAnswers, VisitsAndAnswersLater,
-};
-pub use ordered::{DirtyRead, EarlyAck, LateVersion, StaleCache, WithdrawnPut};
-pub use plain::{
-    AlwaysRemoved, AlwaysReplaced, CutAtNul, DelayedPut, Evicting, FirstPutStays, IgnoresConditions, InventedEntity,
-    LossyValue, MiscountedLen, NarrowId, PoisonedLock, RefusesAndRemoves, RemoveKeepsEntity, RemovesTwoIds,
-    ReplacedSaysCreated, TextValue, Tombstones, VisitsAndAnswersAbsent, VisitsAnother,
-};
-pub use raced::{
-    ChecksThenWrites, DivergedReplicas, DoubleRemove, DroppedPut, EmptyWhileGrowing, LaggingReplica, LostCopy,
-    LostToRemove, LostUpdate, StaleRead, TornRead,
-};
+pub use late::*;
+pub use ordered::*;
+pub use plain::*;
+pub use raced::*;
 
 /// Delegates the operations that a broken repo gets right to its field `inner`.
 macro_rules! delegate {
@@ -70,3 +61,24 @@ macro_rules! delegate {
     };
 }
 use delegate;
+
+/// Makes a repo over the reference that has one flaw, from its state, the operations that it gets right, and the others.
+macro_rules! broken {
+    (
+        $(#[$doc:meta])* $name:ident $({ $($field:ident: $type:ty),* })?, right in: $($right:ident)*;
+        $($wrong:tt)*
+    ) => {
+        $(#[$doc])*
+        #[derive(Debug, Default)]
+        pub struct $name {
+            inner: crate::repo::Reference,
+            $($($field: $type),*)?
+        }
+
+        impl EntityRepo for $name {
+            $($wrong)*
+            delegate!($($right)*);
+        }
+    };
+}
+use broken;

@@ -9,8 +9,8 @@ use std::thread::yield_now;
 use polyserve_core::sync::lock;
 use polyserve_core::{Answer, Entity, EntityRepo, Lookup, Put, Removed, RepoAnswer, Visit};
 
-use super::delegate;
-use crate::repo::{Reference, put_over};
+use super::{broken, delegate};
+use crate::repo::put_over;
 
 fn try_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
     match mutex.try_lock() {
@@ -20,25 +20,10 @@ fn try_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
     }
 }
 
-/// A put during another put passes its entity to that put and answers before the entity is stored. Caught by
-/// `linearizable`.
-#[derive(Debug, Default)]
-pub struct EarlyAck {
-    inner: Reference,
-    pending: Mutex<Vec<Entity>>,
-    storing: Mutex<()>,
-}
-
-impl EarlyAck {
-    fn store_pending(&self) {
-        for entity in mem::take(&mut *lock(&self.pending)) {
-            yield_now();
-            self.inner.map().insert(entity.id, entity);
-        }
-    }
-}
-
-impl EntityRepo for EarlyAck {
+broken! {
+    /// A put during another put passes its entity to that put and answers before the entity is stored. Caught by
+    /// `linearizable`.
+    EarlyAck { pending: Mutex<Vec<Entity>>, storing: Mutex<()> }, right in: get remove len put_if remove_if;
     fn put(&self, entity: Entity) -> RepoAnswer<Put> {
         let Some(_guard) = try_lock(&self.storing) else {
             let existed = self.inner.map().contains_key(&entity.id);
@@ -50,17 +35,20 @@ impl EntityRepo for EarlyAck {
         self.store_pending();
         Answer::Now(Ok(put))
     }
-    delegate!(get remove len put_if remove_if);
 }
 
-/// Replaces by a remove and a put, with nothing stored in between. Caught by `linearizable`.
-#[derive(Debug, Default)]
-pub struct WithdrawnPut {
-    inner: Reference,
-    putting: Mutex<()>,
+impl EarlyAck {
+    fn store_pending(&self) {
+        for entity in mem::take(&mut *lock(&self.pending)) {
+            yield_now();
+            self.inner.map().insert(entity.id, entity);
+        }
+    }
 }
 
-impl EntityRepo for WithdrawnPut {
+broken! {
+    /// Replaces by a remove and a put, with nothing stored in between. Caught by `linearizable`.
+    WithdrawnPut { putting: Mutex<()> }, right in: get remove len put_if remove_if;
     fn put(&self, entity: Entity) -> RepoAnswer<Put> {
         let _putting = lock(&self.putting);
         let removed = self.inner.map().remove(&entity.id);
@@ -68,18 +56,12 @@ impl EntityRepo for WithdrawnPut {
         self.inner.map().insert(entity.id, entity);
         Answer::Now(Ok(put_over(removed.as_ref())))
     }
-    delegate!(get remove len put_if remove_if);
 }
 
-/// Caches the results of gets, and clears the cache on a change. A get that read before the change may cache the old value
-/// after it. Caught by `linearizable`.
-#[derive(Debug, Default)]
-pub struct StaleCache {
-    inner: Reference,
-    found: Mutex<HashMap<i64, Entity>>,
-}
-
-impl EntityRepo for StaleCache {
+broken! {
+    /// Caches the results of gets, and clears the cache on a change. A get that read before the change may cache the old value
+    /// after it. Caught by `linearizable`.
+    StaleCache { found: Mutex<HashMap<i64, Entity>> }, right in: len put_if remove_if;
     fn get(&self, &id: &i64, visit: Visit<'_>) -> RepoAnswer<Lookup> {
         let found = lock(&self.found).get(&id).cloned();
         let entity = found.or_else(|| {
@@ -102,17 +84,11 @@ impl EntityRepo for StaleCache {
         lock(&self.found).remove(&id);
         removed
     }
-    delegate!(len put_if remove_if);
 }
 
-/// Shows a put to gets before it is stored, and withdraws it for a moment. Caught by `linearizable`.
-#[derive(Debug, Default)]
-pub struct DirtyRead {
-    inner: Reference,
-    coming: Mutex<HashMap<i64, Entity>>,
-}
-
-impl EntityRepo for DirtyRead {
+broken! {
+    /// Shows a put to gets before it is stored, and withdraws it for a moment. Caught by `linearizable`.
+    DirtyRead { coming: Mutex<HashMap<i64, Entity>> }, right in: remove len put_if remove_if;
     fn get(&self, &id: &i64, visit: Visit<'_>) -> RepoAnswer<Lookup> {
         let Some(coming) = lock(&self.coming).get(&id).cloned() else { return self.inner.get(&id, visit) };
         Answer::Now(Ok(visit.show(&coming)))
@@ -124,25 +100,11 @@ impl EntityRepo for DirtyRead {
         yield_now();
         self.inner.put(entity)
     }
-    delegate!(remove len put_if remove_if);
 }
 
-/// Changes the version after a write can be seen. Caught by `a_version_names_what_is_stored`.
-#[derive(Debug, Default)]
-pub struct LateVersion {
-    inner: Reference,
-    writes: AtomicU64,
-}
-
-impl LateVersion {
-    fn end_write<T>(&self, written: T) -> T {
-        yield_now();
-        self.writes.fetch_add(1, Ordering::SeqCst);
-        written
-    }
-}
-
-impl EntityRepo for LateVersion {
+broken! {
+    /// Changes the version after a write can be seen. Caught by `a_version_names_what_is_stored`.
+    LateVersion { writes: AtomicU64 }, right in: get len put_if remove_if;
     fn put(&self, entity: Entity) -> RepoAnswer<Put> {
         self.end_write(self.inner.put(entity))
     }
@@ -152,5 +114,12 @@ impl EntityRepo for LateVersion {
     fn version(&self, _: &i64) -> Option<u64> {
         Some(self.writes.load(Ordering::SeqCst))
     }
-    delegate!(get len put_if remove_if);
+}
+
+impl LateVersion {
+    fn end_write<T>(&self, written: T) -> T {
+        yield_now();
+        self.writes.fetch_add(1, Ordering::SeqCst);
+        written
+    }
 }

@@ -9,26 +9,21 @@ use std::thread::yield_now;
 use polyserve_core::sync::{lock, read, write};
 use polyserve_core::{Answer, Condition, Conditional, Entity, EntityRepo, Lookup, Put, Removed, RepoAnswer, Visit};
 
-use super::delegate;
+use super::{broken, delegate};
 use crate::repo::Reference;
 
 type SharedEntities = HashMap<i64, Entity>;
 
-/// Looks up an id under one lock and inserts it under another: two first puts both answer `Created`. Caught by
-/// `racing_first_puts_create_exactly_one`.
-#[derive(Debug, Default)]
-pub struct LostUpdate {
-    inner: Reference,
-}
-
-impl EntityRepo for LostUpdate {
+broken! {
+    /// Looks up an id under one lock and inserts it under another: two first puts both answer `Created`. Caught by
+    /// `racing_first_puts_create_exactly_one`.
+    LostUpdate, right in: get remove len put_if remove_if;
     fn put(&self, entity: Entity) -> RepoAnswer<Put> {
         let existed = self.inner.map().contains_key(&entity.id);
         yield_now();
         self.inner.map().insert(entity.id, entity);
         Answer::Now(Ok(if existed { Put::Replaced } else { Put::Created }))
     }
-    delegate!(get remove len put_if remove_if);
 }
 
 /// Copies the map, changes the copy, and replaces the map with it, also if the map changed meanwhile. Caught by
@@ -65,14 +60,10 @@ impl EntityRepo for LostCopy {
     }
 }
 
-/// Checks a condition and then writes, without a lock around both. Caught by `no_increment_is_lost`, and by
-/// `conditional_writes_are_linearizable`.
-#[derive(Debug, Default)]
-pub struct ChecksThenWrites {
-    inner: Reference,
-}
-
-impl EntityRepo for ChecksThenWrites {
+broken! {
+    /// Checks a condition and then writes, without a lock around both. Caught by `no_increment_is_lost`, and by
+    /// `conditional_writes_are_linearizable`.
+    ChecksThenWrites, right in: get len;
     fn put_if(&self, entity: Entity, condition: &Condition) -> RepoAnswer<Conditional<Put>> {
         if !condition.allows(self.inner.map().get(&entity.id)) {
             return Answer::Now(Ok(Conditional::Refused));
@@ -87,16 +78,11 @@ impl EntityRepo for ChecksThenWrites {
         yield_now();
         self.inner.remove_if(&id, &Condition::ALWAYS)
     }
-    delegate!(get len);
 }
 
-/// Answers `Replaced` without an effect if the lock is taken. Caught by `no_lost_update`.
-#[derive(Debug, Default)]
-pub struct DroppedPut {
-    inner: Reference,
-}
-
-impl EntityRepo for DroppedPut {
+broken! {
+    /// Answers `Replaced` without an effect if the lock is taken. Caught by `no_lost_update`.
+    DroppedPut, right in: get remove len put_if remove_if;
     fn put(&self, entity: Entity) -> RepoAnswer<Put> {
         let mut map = match self.inner.mutex().try_lock() {
             Ok(map) => map,
@@ -106,17 +92,11 @@ impl EntityRepo for DroppedPut {
         yield_now();
         Answer::Now(Ok(crate::repo::put_over(map.insert(entity.id, entity).as_ref())))
     }
-    delegate!(get remove len put_if remove_if);
 }
 
-/// Reads from a copy that a put does not update while it is being read. Caught by `no_stale_read`.
-#[derive(Debug, Default)]
-pub struct StaleRead {
-    inner: Reference,
-    copy: RwLock<SharedEntities>,
-}
-
-impl EntityRepo for StaleRead {
+broken! {
+    /// Reads from a copy that a put does not update while it is being read. Caught by `no_stale_read`.
+    StaleRead { copy: RwLock<SharedEntities> }, right in: len put_if remove_if;
     fn get(&self, &id: &i64, visit: Visit<'_>) -> RepoAnswer<Lookup> {
         let copy = read(&self.copy);
         let Some(entity) = copy.get(&id) else { return Answer::Now(Ok(Lookup::Absent)) };
@@ -135,20 +115,12 @@ impl EntityRepo for StaleRead {
         write(&self.copy).remove(&id);
         self.inner.remove(&id)
     }
-    delegate!(len put_if remove_if);
 }
 
-/// Two copies that each put changes one after the other. Reads alternate between them. Caught by
-/// `reads_never_go_backwards`.
-#[derive(Debug, Default)]
-pub struct LaggingReplica {
-    inner: Reference,
-    copy: Reference,
-    changing: Mutex<()>,
-    turn: AtomicUsize,
-}
-
-impl EntityRepo for LaggingReplica {
+broken! {
+    /// Two copies that each put changes one after the other. Reads alternate between them. Caught by
+    /// `reads_never_go_backwards`.
+    LaggingReplica { copy: Reference, changing: Mutex<()>, turn: AtomicUsize }, right in: len put_if remove_if;
     fn get(&self, &id: &i64, visit: Visit<'_>) -> RepoAnswer<Lookup> {
         let copies = [&self.inner, &self.copy];
         copies[self.turn.fetch_add(1, SeqCst) % 2].get(&id, visit)
@@ -164,26 +136,12 @@ impl EntityRepo for LaggingReplica {
         let _ = self.copy.remove(&id);
         self.inner.remove(&id)
     }
-    delegate!(len put_if remove_if);
 }
 
-/// Two copies that racing puts may change in different orders. Reads alternate between them. Caught by
-/// `racing_puts_leave_one_of_them`.
-#[derive(Debug, Default)]
-pub struct DivergedReplicas {
-    inner: Reference,
-    copy: Reference,
-    turn: AtomicUsize,
-}
-
-impl DivergedReplicas {
-    fn in_turn(&self) -> [&Reference; 2] {
-        let copies = [&self.inner, &self.copy];
-        if self.turn.fetch_add(1, SeqCst).is_multiple_of(2) { copies } else { [copies[1], copies[0]] }
-    }
-}
-
-impl EntityRepo for DivergedReplicas {
+broken! {
+    /// Two copies that racing puts may change in different orders. Reads alternate between them. Caught by
+    /// `racing_puts_leave_one_of_them`.
+    DivergedReplicas { copy: Reference, turn: AtomicUsize }, right in: len put_if remove_if;
     fn get(&self, &id: &i64, visit: Visit<'_>) -> RepoAnswer<Lookup> {
         self.in_turn()[0].get(&id, visit)
     }
@@ -197,17 +155,18 @@ impl EntityRepo for DivergedReplicas {
         let _ = self.copy.remove(&id);
         self.inner.remove(&id)
     }
-    delegate!(len put_if remove_if);
 }
 
-/// Keeps descriptions under one lock and values under another. Caught by `no_torn_read`.
-#[derive(Debug, Default)]
-pub struct TornRead {
-    inner: Reference,
-    values: RwLock<HashMap<i64, f64>>,
+impl DivergedReplicas {
+    fn in_turn(&self) -> [&Reference; 2] {
+        let copies = [&self.inner, &self.copy];
+        if self.turn.fetch_add(1, SeqCst).is_multiple_of(2) { copies } else { [copies[1], copies[0]] }
+    }
 }
 
-impl EntityRepo for TornRead {
+broken! {
+    /// Keeps descriptions under one lock and values under another. Caught by `no_torn_read`.
+    TornRead { values: RwLock<HashMap<i64, f64>> }, right in: remove len put_if remove_if;
     fn get(&self, &id: &i64, visit: Visit<'_>) -> RepoAnswer<Lookup> {
         let value = read(&self.values).get(&id).copied().unwrap_or_default();
         let entity = self.inner.map().get(&id).cloned();
@@ -218,50 +177,35 @@ impl EntityRepo for TornRead {
         yield_now();
         self.inner.put(entity)
     }
-    delegate!(remove len put_if remove_if);
 }
 
-/// Looks up an id under one lock and removes it under another: two removes both answer `Removed`. Caught by
-/// `removes_and_puts_balance`.
-#[derive(Debug, Default)]
-pub struct DoubleRemove {
-    inner: Reference,
-}
-
-impl EntityRepo for DoubleRemove {
+broken! {
+    /// Looks up an id under one lock and removes it under another: two removes both answer `Removed`. Caught by
+    /// `removes_and_puts_balance`.
+    DoubleRemove, right in: get put len put_if remove_if;
     fn remove(&self, &id: &i64) -> RepoAnswer<Removed> {
         let existed = self.inner.map().contains_key(&id);
         yield_now();
         self.inner.map().remove(&id);
         Answer::Now(Ok(if existed { Removed::Removed } else { Removed::Absent }))
     }
-    delegate!(get put len put_if remove_if);
 }
 
-/// Removes an entity, and a moment later removes its id again. A put between the two removals is lost. Caught by
-/// `put_is_not_lost_to_a_racing_remove`.
-#[derive(Debug, Default)]
-pub struct LostToRemove {
-    inner: Reference,
-}
-
-impl EntityRepo for LostToRemove {
+broken! {
+    /// Removes an entity, and a moment later removes its id again. A put between the two removals is lost. Caught by
+    /// `put_is_not_lost_to_a_racing_remove`.
+    LostToRemove, right in: get put len put_if remove_if;
     fn remove(&self, &id: &i64) -> RepoAnswer<Removed> {
         let removed = self.inner.remove(&id);
         yield_now();
         let _swept = self.inner.remove(&id);
         removed
     }
-    delegate!(get put len put_if remove_if);
 }
 
-/// Empties the map when it grows, and restores it a moment later. Caught by `a_growing_store_loses_nothing`.
-#[derive(Debug, Default)]
-pub struct EmptyWhileGrowing {
-    inner: Reference,
-}
-
-impl EntityRepo for EmptyWhileGrowing {
+broken! {
+    /// Empties the map when it grows, and restores it a moment later. Caught by `a_growing_store_loses_nothing`.
+    EmptyWhileGrowing, right in: get remove len put_if remove_if;
     fn put(&self, entity: Entity) -> RepoAnswer<Put> {
         let mut map = self.inner.map();
         if map.len().is_power_of_two() {
@@ -275,5 +219,4 @@ impl EntityRepo for EmptyWhileGrowing {
         }
         Answer::Now(Ok(crate::repo::put_over(map.insert(entity.id, entity).as_ref())))
     }
-    delegate!(get remove len put_if remove_if);
 }
