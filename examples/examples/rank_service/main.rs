@@ -50,8 +50,8 @@ fn main() -> ExitCode {
 // $ cargo run --release --example rank_service --features rank -- serve --service shop
 // listening on http://127.0.0.1:8001
 //
-// $ curl -i http://127.0.0.1:8001/prices/7
-// HTTP/1.1 200 OK
+// $ curl http://127.0.0.1:8001/prices/7
+// 10289
 //
 // $ curl http://127.0.0.1:8001/orders -d 7
 // ordered 7
