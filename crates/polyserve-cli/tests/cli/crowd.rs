@@ -122,7 +122,7 @@ fn for_people_it_is_a_table_for_each_kind() {
     );
     has(&output, &["p99 < 10 ms", "before", "with"]);
     // A server of one connection at a time is not measured: every other waits for it.
-    has(&output, &["<= 10s x 8", "an upper bound, not measured"]);
+    has(&output, &["up to 8 waits of 10s", "an upper bound, not measured"]);
 }
 
 #[test]

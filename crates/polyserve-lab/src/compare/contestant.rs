@@ -85,6 +85,12 @@ pub fn bound_of(max_concurrent: usize, head_timeout: Duration, connections: usiz
     Some(format!("{} x {ahead}", humantime::format_duration(head_timeout)))
 }
 
+/// A [`bound`] in words: `up to 56 waits of 10s`.
+pub(crate) fn bound_in_words(bound: &str) -> String {
+    let words = |(timeout, ahead)| format!("up to {ahead} waits of {timeout}");
+    bound.split_once(" x ").map_or_else(|| format!("up to {bound}"), words)
+}
+
 #[cfg(test)]
 mod tests {
     use polyserve::catalog::Catalog;
@@ -103,6 +109,7 @@ mod tests {
         assert_eq!(of("tokio_tcp", 20_000, &|_| ()), None);
         assert_eq!(of("sequential", 1, &|_| ()), None);
         assert_eq!(of("sequential", 64, &|_| ()).as_deref(), Some("10s x 63"));
+        assert_eq!(bound_in_words("10s x 63"), "up to 63 waits of 10s");
         assert_eq!(of("leader_followers", 10_000, &|_| ()), None);
         assert_eq!(of("leader_followers", 64, &|c| c.max_connections = 60).as_deref(), Some("10s x 4"));
         assert_eq!(of("futures_pool", 100, &|_| ()), None);

@@ -5,7 +5,7 @@ use std::fmt::{self, Write as _};
 use polyserve_report::figures::{bytes, count, counted, time_us};
 use polyserve_report::{EMPTY_CELL, Table, Tone, WIDTH, or_empty, wrapped};
 
-use super::contestant::Role;
+use super::contestant::{Role, bound_in_words};
 use super::ranking::{BUSY, MAX_LATENCY, MIN_THROUGHPUT, Ranking, RankingRow, Share, Side, Void};
 use crate::output::{INDENT, LATE_NOTE, MAX_LITTLES_LAW_ERROR, latency_text, rate_text};
 use crate::statistics::{Compared, Interval, MAX_TIE, MIN_ROUNDS, Verdict};
@@ -259,9 +259,9 @@ fn compared(row: &RankingRow, compared: Option<Compared>, digits: usize, [more, 
 
 fn latencies(row: &RankingRow) -> [String; 3] {
     match (&row.bound, row.latency) {
-        (Some(bound), _) => [format!("<= {bound}"), String::new(), String::new()],
+        (Some(bound), _) => [String::new(), bound_in_words(bound), String::new()],
         (None, None) => [EMPTY_CELL; 3].map(String::from),
-        (None, Some(latency)) if latency.overloaded => ["overloaded", "", ""].map(String::from),
+        (None, Some(latency)) if latency.overloaded => ["", "overloaded", ""].map(String::from),
         (None, Some(latency)) => {
             [latency.p50_us, latency.p99_us, latency.p999_us].map(|us| latency_text(us, latency.lateness_p99_us))
         }
@@ -308,7 +308,7 @@ fn notes(f: &mut String, ranking: &Ranking) -> fmt::Result {
     }
     writeln!(f, "switches: of threads that did not end")?;
     if rows.iter().any(|row| row.bound.is_some()) {
-        writeln!(f, "<= TIME x N: a bound in place of a latency: the head's timeout for each connection ahead")?;
+        writeln!(f, "up to N waits of TIME: a bound, not measured: the head timeout for each connection ahead")?;
     }
     Ok(())
 }

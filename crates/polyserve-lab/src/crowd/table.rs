@@ -8,6 +8,7 @@ use polyserve_report::{EMPTY_CELL, Table, or_empty};
 use super::CrowdKind;
 use super::connection_opener::CrowdCounts;
 use super::report::{CrowdOutcome, CrowdRow, Idle, PacedFigures, Report, RowContent};
+use crate::compare::contestant::bound_in_words;
 use crate::output::{LATE_NOTE, latency_text, rate_text};
 use crate::statistics::{Compared, Estimate};
 
@@ -85,7 +86,7 @@ fn idle_table(rows: &[&CrowdRow], server_cores: usize) -> Table {
                     cells.push(or_empty(same.map(|same| same.interval.to_string())));
                 }
             }
-            Some(CrowdOutcome::Bound { bound }) => cells.push(format!("<= {bound}")),
+            Some(CrowdOutcome::Bound { bound }) => cells.push(bound_in_words(bound)),
             Some(CrowdOutcome::Slow(_)) | None => continue,
         }
         table.row(cells);
@@ -133,7 +134,7 @@ fn slow_table(rows: &[&CrowdRow]) -> Table {
                     table.row(cells(phase, slow.before.is_bearable, server, name));
                 }
             }
-            Some(CrowdOutcome::Bound { bound }) => table.row(vec![row.name.clone(), format!("<= {bound}")]),
+            Some(CrowdOutcome::Bound { bound }) => table.row(vec![row.name.clone(), bound_in_words(bound)]),
             Some(CrowdOutcome::Idle(_)) | None => {}
         }
     }
@@ -170,7 +171,7 @@ impl Report {
 
 fn bounds(f: &mut fmt::Formatter<'_>, rows: &[&CrowdRow]) -> fmt::Result {
     if rows.iter().any(|row| matches!(row.outcome(), Some(CrowdOutcome::Bound { .. }))) {
-        writeln!(f, "<= TIME x N: an upper bound, not measured: the head timeout for each connection before it")?;
+        writeln!(f, "up to N waits of TIME: an upper bound, not measured: the head timeout for each connection ahead")?;
     }
     Ok(())
 }

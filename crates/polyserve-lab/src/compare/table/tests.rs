@@ -83,7 +83,7 @@ fn a_table() {
         "even 1.010 [1.000, 1.020] tie 1,010 1.01 cpu 1.01 [1.000, 1.020] 1.010 [1.000, 1.020] tie 90 us 1.5 ms 2.5 ms 0.250 4.0 MiB - server",
         "base 1.000 baseline 1,000 1.00 cpu 1.00 [0.990, 1.010] 1.000 baseline 90 us 1.5 ms 2.5 ms 0.250 4.0 MiB - server",
         "slow 0.900 [0.890, 0.910] slower 900 0.90 cpu 0.90 [0.890, 0.910] ~limit 55 % busy 0.900 [0.890, 0.910] ~p99 x 1.50 90 us 1.5 ms 2.5 ms 0.250 4.0 MiB - server",
-        "one 0.500 [0.490, 0.510] slower 500 0.50 cpu 0.50 [0.490, 0.510] 0.500 [0.490, 0.510] dearer <= 10s x 63 0.250 4.0 MiB - server",
+        "one 0.500 [0.490, 0.510] slower 500 0.50 cpu 0.50 [0.490, 0.510] 0.500 [0.490, 0.510] dearer up to 63 waits of 10s 0.250 4.0 MiB - server",
         "base again 0.999 [0.989, 1.009] A/A 999 1.00 cpu 1.00 [0.989, 1.009] 0.999 [0.989, 1.009] A/A 90 us 1.5 ms 2.5 ms 0.250 4.0 MiB - server",
         "null_epoll 2.000 [1.990, 2.010] limit 2,000 - 2.000 [1.990, 2.010] ~client full 90 us 1.5 ms 2.5 ms 0.250 4.0 MiB - server",
         "workload: GET of one entity",
