@@ -17,7 +17,7 @@ pub struct Claim {
     pub published: Option<String>,
     /// Whether it holds here.
     pub verdict: ClaimVerdict,
-    /// The figures that decide it, with units; or why there are none.
+    /// The figures that decide it, with units; or why there are none. The first one decides; `; ` separates the others.
     pub figure: String,
 }
 
@@ -54,11 +54,25 @@ impl Claim {
         Self { experiment: experiment.to_owned(), claim: claim.to_owned(), published: None, verdict, figure }
     }
 
+    /// The first of its figures: the one that decides it.
+    pub fn first_figure(&self) -> &str {
+        self.figure.split("; ").next().unwrap_or_default()
+    }
+
     /// The claim with its published figures.
     #[must_use]
     pub fn with_published(self, published: impl Into<String>) -> Self {
         Self { published: Some(published.into()), ..self }
     }
+}
+
+/// The number of claims with each verdict: `3 confirmed, 1 refuted, 0 undecided`.
+pub fn counted_verdicts(claims: &[Claim]) -> String {
+    let count = |verdict| {
+        let count = claims.iter().filter(|claim| claim.verdict == verdict).count();
+        format!("{count} {verdict}")
+    };
+    [ClaimVerdict::Confirmed, ClaimVerdict::Refuted, ClaimVerdict::Undecided].map(count).join(", ")
 }
 
 /// Claims for people. The first line of a claim has its verdict. The figures of this machine and the published ones follow, a
@@ -82,5 +96,12 @@ mod tests {
         assert_eq!(shown_claims(std::slice::from_ref(&claim)), "confirmed: more is faster\n    here: 1.05\n");
         let claim = claim.with_published("1.04");
         assert_eq!(shown_claims(&[claim]), "confirmed: more is faster\n    here: 1.05\n    published: 1.04\n");
+    }
+
+    #[test]
+    fn the_first_figure_decides_and_verdicts_are_counted() {
+        let claims = [Some(true), None, Some(true)].map(|holds| Claim::new("any", "c", holds, "1.05; 2 rounds".into()));
+        assert_eq!(claims[0].first_figure(), "1.05");
+        assert_eq!(counted_verdicts(&claims), "2 confirmed, 0 refuted, 1 undecided");
     }
 }

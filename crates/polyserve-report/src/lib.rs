@@ -18,7 +18,7 @@ pub mod svg;
 mod table;
 mod wrap;
 
-pub use claims::{Claim, ClaimVerdict, shown_claims};
+pub use claims::{Claim, ClaimVerdict, counted_verdicts, shown_claims};
 pub use names::{MAX_NAME, shortened};
 pub use summary::Summary;
 pub use table::{Column, EMPTY_CELL, Table, Tone, in_markdown, or_empty};

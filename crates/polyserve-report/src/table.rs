@@ -125,6 +125,17 @@ impl Table {
         self
     }
 
+    /// The table with the columns of these headers only, in the order of the table. Returns the first header that is not in
+    /// the table as an error.
+    pub fn only<'a>(self, headers: &[&'a str]) -> Result<Self, &'a str> {
+        let own = self.rows.first().cloned().unwrap_or_default();
+        if let Some(unknown) = headers.iter().find(|header| own.iter().all(|own| own != **header)) {
+            return Err(unknown);
+        }
+        let others = own.iter().filter(|header| !headers.contains(&header.as_str()));
+        Ok(others.fold(self, |table, header| table.without(header)))
+    }
+
     /// The number of characters of the longest line of [`wide`](Self::wide).
     pub fn width(&self) -> usize {
         self.wide().lines().map(|line| line.chars().count()).max().unwrap_or(0)
@@ -320,7 +331,10 @@ mod tests {
         assert_eq!(table.coloured().replace("\u{1b}[32m", "").replace("\u{1b}[0m", ""), table.to_string());
         assert_ne!(table.coloured(), table.to_string());
         assert_eq!(table.width(), 19);
-        assert_eq!(table.without("verdict").coloured(), "server   n\na       10\nb        9\n");
+        let without = table.clone().without("verdict");
+        assert_eq!(without.coloured(), "server   n\na       10\nb        9\n");
+        assert_eq!(table.clone().only(&["n", "server"]).unwrap().coloured(), without.coloured());
+        assert_eq!(table.only(&["n", "m"]).unwrap_err(), "m");
     }
 
     /// Regression test: the lines of tables with many columns were longer than a terminal.

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 use polyserve_lab::output::{print, print_json};
-use polyserve_report::{Claim, ClaimVerdict};
+use polyserve_report::{Claim, counted_verdicts};
 use serde::Serialize;
 
 use crate::report::chart::ChartFile;
@@ -23,8 +23,9 @@ pub(crate) struct ReportArgs {
     #[arg(long, value_name = "FILE", requires = "records")]
     html: Option<PathBuf>,
     /// Markdown pages. The text between `<!-- table NAME of PATH -->`, `<!-- claims of PATH... -->` or
-    /// `<!-- chart NAME of PATH -->` and `<!-- end -->` is rewritten from the records. Charts are files in
-    /// `charts` in the directory of the page; other files there stay.
+    /// `<!-- chart NAME of PATH -->` and `<!-- end -->` is rewritten from the records. `PATH | COLUMN | COLUMN` chooses
+    /// columns of a table, `PATH | LINE | LINE` lines of a chart, and `PATH | WORDS` claims with these words. Charts are files
+    /// in `charts` in the directory of the page; other files there stay.
     #[arg(long, value_name = "PAGE", num_args = 1..)]
     splice: Vec<PathBuf>,
     /// Change no page and no chart. Print the differences from the records, and exit with 1 if there is one.
@@ -131,10 +132,7 @@ impl std::fmt::Display for RecordSummary {
         let Self { file, experiment, lines, short_of, claims, .. } = self;
         write!(f, "{file}: {experiment}, {lines} lines")?;
         if !claims.is_empty() {
-            let count = |verdict| claims.iter().filter(|claim| claim.verdict == verdict).count();
-            let [confirmed, refuted, undecided] =
-                [ClaimVerdict::Confirmed, ClaimVerdict::Refuted, ClaimVerdict::Undecided].map(count);
-            write!(f, "; claims: {confirmed} confirmed, {refuted} refuted, {undecided} undecided")?;
+            write!(f, "; claims: {}", counted_verdicts(claims))?;
         }
         if let Some(why) = short_of {
             write!(f, "; not complete: {why}")?;

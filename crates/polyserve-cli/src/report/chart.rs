@@ -28,8 +28,9 @@ pub(crate) struct ChartFile {
 }
 
 impl ChartFile {
-    /// Returns the record's chart of this name. The file's name is made from `path_in_page`, the path of the record.
-    pub(crate) fn of(record: &Record, path_in_page: &Path, name: &str) -> anyhow::Result<Self> {
+    /// Returns the record's chart of this name, with these `lines` only if there are some. The file's name is made from
+    /// `path_in_page`, the path of the record.
+    pub(crate) fn of(record: &Record, path_in_page: &Path, name: &str, lines: &[&str]) -> anyhow::Result<Self> {
         let path = record.path.display();
         let charts = &record.recorded().with_context(|| path.to_string())?.summary.charts;
         let name = name.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -38,7 +39,12 @@ impl ChartFile {
             let names = names.join(", ");
             return Err(Misuse(format!("there is no chart {name:?} of {path}; there are: {names}")).into());
         };
-        Ok(Self { file: file(path_in_page, &name), about: chart.about().to_owned(), svg: chart.to_svg() })
+        if lines.is_empty() {
+            return Ok(Self { file: file(path_in_page, &name), about: chart.about().to_owned(), svg: chart.to_svg() });
+        }
+        let chart = chart.clone().only(lines).map_err(|why| Misuse(format!("{name:?} of {path}: {why}")))?;
+        let file = file(path_in_page, &format!("{name} chosen"));
+        Ok(Self { file, about: chart.about().to_owned(), svg: chart.to_svg() })
     }
 
     /// The path from the page that shows the chart.
@@ -117,12 +123,14 @@ mod tests {
 
     #[test]
     fn a_chart_is_found_by_its_name() {
-        let chart = ChartFile::of(&ladder(), &ladder().path, " steps ").unwrap();
+        let chart = ChartFile::of(&ladder(), &ladder().path, " steps ", &[]).unwrap();
         assert_eq!(chart.file, "2026-11-22-ladder-x-steps.svg");
         assert!(chart.svg.contains(">a&lt;b&gt;+lto</text>"), "{}", chart.svg);
         assert_eq!(chart.markdown(), format!("![{}](charts/{})", in_markdown(&chart.about), chart.file));
-        assert_eq!(ChartFile::of(&ladder(), &ladder().path, "steps").unwrap(), chart);
-        let error = ChartFile::of(&ladder(), &ladder().path, "keys read").unwrap_err();
+        assert_eq!(ChartFile::of(&ladder(), &ladder().path, "steps", &[]).unwrap(), chart);
+        let error = ChartFile::of(&ladder(), &ladder().path, "steps", &["a"]).unwrap_err();
+        assert!(error.to_string().ends_with("its chart has no lines to choose from"), "{error:#}");
+        let error = ChartFile::of(&ladder(), &ladder().path, "keys read", &[]).unwrap_err();
         assert!(error.is::<Misuse>(), "{error:#}");
         let expected = "there is no chart \"keys read\" of results/2026-11-22/ladder x.jsonl; there are: steps";
         assert_eq!(error.to_string(), expected);

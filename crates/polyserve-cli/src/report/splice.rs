@@ -5,19 +5,23 @@
 //! ```text
 //! <!-- table NAME of PATH.jsonl -->
 //! <!-- end -->
-//! <!-- claims of PATH.jsonl PATH.jsonl -->
+//! <!-- table NAME of PATH.jsonl | COLUMN | COLUMN -->
 //! <!-- end -->
-//! <!-- chart NAME of PATH.jsonl -->
+//! <!-- claims of PATH.jsonl PATH.jsonl | WORDS -->
+//! <!-- end -->
+//! <!-- chart NAME of PATH.jsonl | LINE | LINE -->
 //! <!-- end -->
 //! ```
 //!
+//! A table or a chart may name the columns or the lines that it shows; without names it shows all. Claims may be chosen by
+//! words in their text. A page names the origin of a record below its first table or chart.
 //! Paths are relative to the page's directory and have no white space. Markers in a fenced block of code are text. A chart is
 //! a file in [`DIRECTORY`](super::chart::DIRECTORY), next to the page. Files there that no page shows are not changed.
 //!
 //! Invariant: text outside the markers stays the same, byte for byte. Splicing a second time changes nothing. Cost: the page,
 //! its records and its charts in memory.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -25,7 +29,8 @@ use std::rc::Rc;
 
 use anyhow::Context as _;
 use polyserve_lab::Misuse;
-use polyserve_report::{Claim, Table, in_markdown, or_empty};
+use polyserve_report::figures::counted;
+use polyserve_report::{Claim, Table, counted_verdicts, in_markdown};
 use serde_json::Value;
 
 use super::chart::ChartFile;
@@ -79,9 +84,18 @@ const END: &str = "<!-- end -->";
 /// A marker: the table, the claims or the chart that it names.
 #[derive(Debug, PartialEq, Eq)]
 enum PageMarker<'a> {
-    Table { name: &'a str, path: &'a str },
-    Chart { name: &'a str, path: &'a str },
-    Claims { paths: Vec<&'a str> },
+    Table(RecordPart<'a>),
+    Chart(RecordPart<'a>),
+    Claims { paths: Vec<&'a str>, words: &'a str },
+}
+
+/// A table or a chart of a record.
+#[derive(Debug, PartialEq, Eq)]
+struct RecordPart<'a> {
+    name: &'a str,
+    path: &'a str,
+    /// The chosen columns of the table, or lines of the chart; all if there are none.
+    chosen: Vec<&'a str>,
 }
 
 /// Parses a marker. Returns `None` if the line is no marker.
@@ -91,24 +105,31 @@ fn parse_marker(line: &str) -> Result<Option<PageMarker<'_>>, String> {
     };
     let invalid = |form: &str| format!("{line:?} is not <!-- {form} -->");
     if let Some(rest) = text.strip_prefix("table ") {
-        let (name, path) = name_and_path(rest).ok_or_else(|| invalid("table NAME of PATH"))?;
-        return Ok(Some(PageMarker::Table { name, path }));
+        let source = RecordPart::parse(rest).ok_or_else(|| invalid("table NAME of PATH | COLUMN..."))?;
+        return Ok(Some(PageMarker::Table(source)));
     }
     if let Some(rest) = text.strip_prefix("chart ") {
-        let (name, path) = name_and_path(rest).ok_or_else(|| invalid("chart NAME of PATH"))?;
-        return Ok(Some(PageMarker::Chart { name, path }));
+        let source = RecordPart::parse(rest).ok_or_else(|| invalid("chart NAME of PATH | LINE..."))?;
+        return Ok(Some(PageMarker::Chart(source)));
     }
     match text.strip_prefix("claims of ") {
-        Some(paths) => Ok(Some(PageMarker::Claims { paths: paths.split_whitespace().collect() })),
+        Some(rest) => {
+            let (paths, words) = rest.split_once('|').unwrap_or((rest, ""));
+            Ok(Some(PageMarker::Claims { paths: paths.split_whitespace().collect(), words: words.trim() }))
+        }
         None if text.starts_with("claims") => Err(invalid("claims of PATH...")),
         None => Ok(None),
     }
 }
 
-/// Parses `NAME of PATH`.
-fn name_and_path(rest: &str) -> Option<(&str, &str)> {
-    let (name, path) = rest.rsplit_once(" of ")?;
-    Some((name.trim(), path.trim())).filter(|(name, path)| !name.is_empty() && !path.contains(char::is_whitespace))
+impl<'a> RecordPart<'a> {
+    /// Parses `NAME of PATH | CHOSEN | CHOSEN`.
+    fn parse(rest: &'a str) -> Option<Self> {
+        let mut parts = rest.split('|').map(str::trim);
+        let (name, path) = parts.next()?.rsplit_once(" of ")?;
+        let source = Self { name: name.trim(), path: path.trim(), chosen: parts.collect() };
+        Some(source).filter(|Self { name, path, .. }| !name.is_empty() && !path.contains(char::is_whitespace))
+    }
 }
 
 /// Reads pages and their records.
@@ -131,9 +152,9 @@ pub(crate) fn spliced(paths: &[PathBuf]) -> anyhow::Result<Vec<SplicedPage>> {
 fn page(path: &Path, records: &mut ReadRecords) -> anyhow::Result<SplicedPage> {
     let text = fs::read_to_string(path).map_err(|error| Misuse(format!("{}: {error}", path.display())))?;
     let mut page = SplicedPage { path: path.to_owned(), ..SplicedPage::default() };
-    let (mut tables, mut charts) = (0, Vec::new());
+    let (mut tables, mut charts, mut origins) = (0, Vec::new(), BTreeSet::new());
     let mut content = |marker: &PageMarker<'_>| {
-        let (text, chart) = content(page.dir(), marker, records)?;
+        let (text, chart) = content(page.dir(), marker, records, &mut origins)?;
         let file_difference = chart.as_ref().map(|chart| chart_difference(page.dir(), chart)).transpose()?.flatten();
         match chart {
             Some(chart) => charts.push(chart),
@@ -267,29 +288,35 @@ fn chart_difference(page_dir: &Path, chart: &ChartFile) -> anyhow::Result<Option
 }
 
 /// Returns the text between two markers, and the chart if the marker names a chart. The text is the table or the chart,
-/// and its origin.
+/// and its origin unless that is in `origins`.
 fn content(
     page_dir: &Path,
     marker: &PageMarker<'_>,
     cache: &mut ReadRecords,
+    origins: &mut BTreeSet<PathBuf>,
 ) -> anyhow::Result<(String, Option<ChartFile>)> {
     let (mut text, records, chart) = match marker {
-        PageMarker::Table { name, path } => {
+        PageMarker::Table(RecordPart { name, path, chosen }) => {
             let record = record(page_dir, path, cache)?;
-            (table(&record, name)?.markdown(), vec![record], None)
+            let mut table = table(&record, name)?;
+            if !chosen.is_empty() {
+                let unknown = |column| Misuse(format!("the table {name:?} of {path} has no column {column:?}"));
+                table = table.only(chosen).map_err(unknown)?;
+            }
+            (table.markdown(), vec![record], None)
         }
-        PageMarker::Chart { name, path } => {
+        PageMarker::Chart(RecordPart { name, path, chosen }) => {
             let record = record(page_dir, path, cache)?;
-            let chart = ChartFile::of(&record, Path::new(path), name)?;
+            let chart = ChartFile::of(&record, Path::new(path), name, chosen)?;
             (format!("{}\n", chart.markdown()), vec![record], Some(chart))
         }
-        PageMarker::Claims { paths } => {
+        PageMarker::Claims { paths, words } => {
             let records = paths.iter().map(|path| record(page_dir, path, cache)).collect::<anyhow::Result<Vec<_>>>()?;
-            (claims(&records)?.markdown(), records, None)
+            (claims(&records, words)?.markdown(), records, None)
         }
     };
     text = format!("\n{text}\n");
-    for record in &records {
+    for record in records.iter().filter(|record| origins.insert(record.path.clone())) {
         let _ = writeln!(text, "{}\n", origin(record)); // a string takes all
     }
     Ok((text, chart))
@@ -318,20 +345,24 @@ fn table(record: &Record, name: &str) -> anyhow::Result<Table> {
     })
 }
 
-/// The claims of these records, each with the published figures, the figures here and the verdict.
-pub(crate) fn claims(records: &[Rc<Record>]) -> anyhow::Result<Table> {
-    let mut table = Table::of_texts(&["claim", "published", "here", "verdict"]);
+/// The claims of these records with these words, each with the figure that decides it and the verdict. The last row counts
+/// the verdicts.
+fn claims(records: &[Rc<Record>], words: &str) -> anyhow::Result<Table> {
+    let mut table = Table::of_texts(&["claim", "here", "verdict"]);
+    let mut all: Vec<Claim> = Vec::new();
     for record in records {
         let claims = &record.recorded().with_context(|| record.path.display().to_string())?.summary.claims;
         if claims.is_empty() {
             let path = record.path.display();
             return Err(Misuse(format!("nothing was published that {path} could confirm or refute")).into());
         }
-        for claim in claims {
-            let Claim { claim, published, verdict, figure, .. } = claim.clone();
-            table.row(vec![claim, or_empty(published), figure, verdict.to_string()]);
+        for claim in claims.iter().filter(|claim| claim.claim.contains(words)) {
+            table.row(vec![claim.claim.clone(), claim.first_figure().to_owned(), claim.verdict.to_string()]);
+            all.push(claim.clone());
         }
     }
+    let count = counted(all.len() as u64, "claim");
+    table.row(vec!["in all".to_owned(), count, counted_verdicts(&all)]);
     Ok(table)
 }
 

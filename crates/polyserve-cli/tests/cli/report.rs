@@ -53,10 +53,14 @@ fn claims_are_spliced_with_their_verdicts() {
     let dir = place("tasks.jsonl", "<!-- claims of tasks.jsonl -->\n<!-- end -->\n");
     printed(&format!("report --splice {dir}/docs.md"));
     let page = dir.read("docs.md");
-    let rows: Vec<&str> = page.lines().filter(|line| line.starts_with("| ")).skip(2).collect();
-    let verdicts = ["| confirmed |", "| refuted |", "| undecided |"];
+    let mut rows: Vec<&str> = page.lines().filter(|line| line.starts_with("| ")).skip(2).collect();
+    let verdicts = ["confirmed", "refuted", "undecided"];
+    let total = rows.pop().unwrap();
     assert!(rows.len() > 1, "{page}");
-    assert!(rows.iter().all(|row| verdicts.iter().any(|verdict| row.contains(verdict))), "{page}");
+    let count = |verdict: &str| rows.iter().filter(|row| row.ends_with(&format!("| {verdict} |"))).count();
+    let counts = verdicts.map(|verdict| format!("{} {verdict}", count(verdict))).join(", ");
+    assert_eq!(total, format!("| in all | {} claims | {counts} |", rows.len()));
+    assert_eq!(verdicts.map(count).iter().sum::<usize>(), rows.len(), "{page}");
 }
 
 /// A run that is killed can leave half a line.

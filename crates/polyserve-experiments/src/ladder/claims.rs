@@ -163,7 +163,7 @@ fn judged(
 ) -> Option<(Option<bool>, String)> {
     let [rung, baseline] = pair;
     let (ratio, at_error) = (results.throughput(rung, baseline)?, results.throughput_at(rung, baseline, error)?);
-    let cost = results.cost(rung, baseline).map(|cost| format!(", for each CPU second {}", shown(&cost.estimate)));
+    let cost = results.cost(rung, baseline).map(|cost| format!("; for each CPU second {}", shown(&cost.estimate)));
     let (holds, figure) = (holds(&at_error, claimed), figure(name, &ratio) + &cost.unwrap_or_default());
     if results.pipeline > 1 {
         let why =

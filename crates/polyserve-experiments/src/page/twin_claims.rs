@@ -152,9 +152,13 @@ impl Twins<'_> {
     ) -> Claim {
         let ratio_texts = found.iter().filter_map(|(name, ratio)| {
             let TwinRatio { estimate, .. } = ratio.as_ref()?.at(ERROR_PROBABILITY);
-            Some(format!("{name} {:.4} {}", estimate.ratio, four_digits(&estimate.interval)))
+            Some((estimate.ratio, format!("{name} {:.4} {}", estimate.ratio, four_digits(&estimate.interval))))
         });
-        let mut figure = format!("to the thread pool's: {}", ratio_texts.collect::<Vec<_>>().join("; "));
+        // Of two twins the larger ratio decides whether both have less.
+        let mut ratio_texts: Vec<(f64, String)> = ratio_texts.collect();
+        ratio_texts.sort_by(|(one, _), (other, _)| other.total_cmp(one));
+        let ratio_texts: Vec<String> = ratio_texts.into_iter().map(|(_, text)| text).collect();
+        let mut figure = format!("to the thread pool's: {}", ratio_texts.join("; "));
         let rounds = ratios.iter().map(|ratio| ratio.estimate.rounds).min().unwrap_or(0);
         let shortest = self.0.iter().map(|row| row.sample.bounds.wait_s).fold(f64::INFINITY, f64::min);
         let has_control = ratios.iter().all(|ratio| ratio.band.high.is_finite());

@@ -1,4 +1,5 @@
-//! Lines over an axis, as SVG. Both axes are logarithmic.
+//! Lines over an axis, as SVG. The axis is logarithmic. The figures are too, if the largest is more than ten times the
+//! smallest; else they begin at zero.
 //!
 //! Lengths are in pixels. Sixteen colours are hard to tell apart in a legend, so each line's name is at its right end.
 //! A name that would overlap another name is moved up or down, and a leader joins it to its line.
@@ -8,7 +9,7 @@
 
 use std::fmt::Write as _;
 
-use super::scale::{LETTER_WIDTH, axis_name, escaped, head, round_figures, short, tick_label};
+use super::scale::{LETTER_WIDTH, axis_name, escaped, head, round_figures, short, tick_label, ticks};
 use super::style::{Marker, Style};
 
 /// Lines over an axis. All figures are above 0, and every line has a point.
@@ -50,6 +51,8 @@ const SAMPLE: f64 = 24.0;
 const MIN_PLOT: f64 = 400.0;
 /// The distance between two names.
 const GAP: f64 = 15.0;
+/// The ratio of the largest to the smallest figure from which figures are drawn as logarithms.
+const MAX_LINEAR: f64 = 10.0;
 
 /// The chart as a file.
 pub(super) fn to_svg(chart: &LineChart) -> String {
@@ -91,14 +94,8 @@ impl Frame {
         let height = SIZE.1.max(TOP_MARGIN + BOTTOM_MARGIN + lines.len() as f64 * GAP);
         let low = points().map(|(_, y)| *y).fold(f64::INFINITY, f64::min);
         let high = points().map(|(_, y)| *y).fold(0.0, f64::max);
-        Self {
-            width,
-            height,
-            right: width - margin,
-            bottom: height - BOTTOM_MARGIN,
-            xs,
-            figures: round_figures(low, high),
-        }
+        let figures = if high > 0.0 && high <= MAX_LINEAR * low { from_zero(high) } else { round_figures(low, high) };
+        Self { width, height, right: width - margin, bottom: height - BOTTOM_MARGIN, xs, figures }
     }
 
     /// The largest x of all lines.
@@ -115,8 +112,10 @@ impl Frame {
     }
 
     fn y(&self, figure: f64) -> f64 {
-        let (low, high) = (self.figures[0].ln(), self.figures[self.figures.len() - 1].ln());
-        self.bottom - (figure.ln() - low) / (high - low) * (self.bottom - TOP_MARGIN)
+        let (low, high) = (self.figures[0], self.figures[self.figures.len() - 1]);
+        let share =
+            if low > 0.0 { (figure.ln() - low.ln()) / (high.ln() - low.ln()) } else { (figure - low) / (high - low) };
+        self.bottom - share * (self.bottom - TOP_MARGIN)
     }
 
     /// A line with its marks, its leader and its name, which stands at the height `label`.
@@ -144,6 +143,17 @@ impl Frame {
             writeln!(svg, "<text x=\"{text:.1}\" y=\"{label:.1}\" fill=\"#222\" stroke=\"none\">{name}</text>\n</g>");
         svg
     }
+}
+
+/// Multiples of a round step, from zero to the first one that is at least `high`.
+fn from_zero(high: f64) -> Vec<f64> {
+    let mut figures: Vec<f64> = ticks(0.0, high).into_iter().map(|(figure, _)| figure).collect();
+    if let [.., before, last] = figures[..]
+        && last < high
+    {
+        figures.push(2.0 * last - before);
+    }
+    figures
 }
 
 /// A line's name, and its last place if other lines go on.

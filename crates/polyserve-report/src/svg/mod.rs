@@ -44,6 +44,21 @@ impl Chart {
         }
     }
 
+    /// The chart with the lines of these names only.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the chart has no lines, or none of such a name.
+    pub fn only(self, names: &[&str]) -> Result<Self, String> {
+        let Self::Lines(chart) = self else { return Err("its chart has no lines to choose from".into()) };
+        if let Some(unknown) = names.iter().find(|name| chart.lines.iter().all(|line| line.name != **name)) {
+            return Err(format!("its chart has no line {unknown:?}"));
+        }
+        let lines = chart.lines.into_iter().filter(|line| names.contains(&line.name.as_str())).collect();
+        let about = format!("Chart: {}, of {}", chart.title, names.join(", "));
+        Ok(Self::Lines(LineChart { about, lines, ..chart }))
+    }
+
     /// The chart as a file.
     pub fn to_svg(&self) -> String {
         match self {

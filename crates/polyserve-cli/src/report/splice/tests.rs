@@ -3,8 +3,12 @@ use serde_json::json;
 
 fn test_content(marker: &PageMarker<'_>) -> anyhow::Result<SplicedContent> {
     let text = match marker {
-        PageMarker::Table { name: "t", path: "x.jsonl" } => "\n| a |\n\n",
-        PageMarker::Claims { paths } if paths == &["x.jsonl", "y.jsonl"] => "claims\n",
+        PageMarker::Table(RecordPart { name: "t", path: "x.jsonl", chosen }) if chosen.is_empty() => "\n| a |\n\n",
+        PageMarker::Table(RecordPart { name: "t", path: "x.jsonl", chosen }) if chosen == &["a, 95 %", "of b"] => {
+            "two\n"
+        }
+        PageMarker::Claims { paths, words: "" } if paths == &["x.jsonl", "y.jsonl"] => "claims\n",
+        PageMarker::Claims { paths, words: "as run then" } if paths == &["x.jsonl"] => "chosen\n",
         other => return Err(Misuse(format!("{other:?}")).into()),
     };
     Ok(SplicedContent { text: text.into(), file_difference: None })
@@ -42,6 +46,15 @@ fn lines_end_as_the_pages_do() {
     assert_eq!(splice_page(&spliced).1, []);
 }
 
+/// The names of columns have commas, and words such as "of".
+#[test]
+fn a_marker_chooses_columns_and_claims() {
+    let page = "<!-- table t of x.jsonl | a, 95 % | of b -->\n<!-- end -->\n";
+    assert_eq!(splice_page(page).0, "<!-- table t of x.jsonl | a, 95 % | of b -->\ntwo\n<!-- end -->\n");
+    let page = "<!-- claims of x.jsonl | as run then -->\n<!-- end -->\n";
+    assert_eq!(splice_page(page).0, "<!-- claims of x.jsonl | as run then -->\nchosen\n<!-- end -->\n");
+}
+
 #[test]
 fn only_the_lines_that_differ_are_said() {
     let text = difference("t".into(), "same\nold\nlast\n", "same\nnew\nnewer\nlast\n").to_string();
@@ -63,10 +76,13 @@ fn markers_that_make_no_sense_are_refused() {
         ("<!-- end -->", "line 1: <!-- end --> ends nothing"),
         ("<!-- table t of x.jsonl -->\n<!-- table t of x.jsonl -->\n<!-- end -->", "line 2: "),
         ("\n<!-- table t -->\n<!-- end -->", "line 2: \"<!-- table t -->\" is not"),
-        ("<!-- table t of a b -->\n<!-- end -->", "is not <!-- table NAME of PATH -->"),
+        ("<!-- table t of a b -->\n<!-- end -->", "is not <!-- table NAME of PATH | COLUMN... -->"),
         ("<!-- claims x -->\n<!-- end -->", "is not <!-- claims of PATH... -->"),
-        ("<!-- chart workers read -->\n<!-- end -->", "is not <!-- chart NAME of PATH -->"),
-        ("<!-- chart a b of x.jsonl -->\n<!-- end -->", "line 1: Chart { name: \"a b\", path: \"x.jsonl\" }"),
+        ("<!-- chart workers read -->\n<!-- end -->", "is not <!-- chart NAME of PATH | LINE... -->"),
+        (
+            "<!-- chart a b of x.jsonl -->\n<!-- end -->",
+            "line 1: Chart(RecordPart { name: \"a b\", path: \"x.jsonl\", chosen: [] })",
+        ),
         ("<!-- table other of x.jsonl -->\n<!-- end -->", "line 1: Table"),
     ] {
         let message = rejected(page);
@@ -89,5 +105,5 @@ fn below_a_table_stands_what_made_it() {
     assert_eq!(table(&whole, "cell").unwrap().rows()[1], ["a", "1.5"]);
     let message = table(&whole, "pools").unwrap_err().to_string();
     assert_eq!(message, "there is no table \"pools\" of x.jsonl; there are: cell");
-    assert!(claims(&[Rc::new(whole)]).unwrap_err().to_string().contains("nothing was published"));
+    assert!(claims(&[Rc::new(whole)], "").unwrap_err().to_string().contains("nothing was published"));
 }

@@ -103,9 +103,7 @@ pub fn claims(cores: [&str; 2], cells: &[Cell]) -> anyhow::Result<Vec<Claim>> {
         let published = format!("the article's tables, by the same test: {verdict}. {then}");
         match as_run.as_mut().and_then(Iterator::next) {
             Some(as_run) => {
-                claims.push(
-                    claim(&format!("{name} (built and printing as published)"), as_run).with_published(published),
-                );
+                claims.push(claim(&format!("{name} (as run then)"), as_run).with_published(published));
                 claims.push(claim(&format!("{name} (release builds)"), release));
             }
             None => claims.push(claim(name, release).with_published(published)),
@@ -201,52 +199,66 @@ impl CellTable {
         let (Some(band), false) = (self.band(measure), ratios.is_empty()) else { return too_few_cells(ratios.len()) };
         let own: Vec<f64> = ratios.iter().map(|(_, ratio)| *ratio).collect();
         let factor = band.factor(frequency);
-        let mut text = self.counted(ratios, factor);
-        if let Some(interval) = median_interval(&own).filter(|_| frequency == Frequency::Mostly) {
-            text.push_str(&format!(" {interval}"));
-        }
+        let interval = median_interval(&own).filter(|_| frequency == Frequency::Mostly);
+        let interval = interval.map_or_else(String::new, |interval| format!(" {interval}"));
+        let median = format!("median {:.3}{interval}", finite_median(ratios).unwrap_or(0.0));
+        let [above, others] = self.counted(ratios, factor);
+        // A claim of "mostly" is decided by the median, the others by the number of cells.
+        let (mut text, of) = match frequency {
+            Frequency::Mostly => (format!("{median}; {above}, {others}"), "the median"),
+            _ => (format!("{above}; {others}, {median}"), "a cell"),
+        };
         if band != Band::NONE {
-            let of = if frequency == Frequency::Mostly { "the median" } else { "a cell" };
             text.push_str(&format!(", noise of {of} {:.1} %", (factor - 1.0) * 100.0));
         }
         Judgement(decide(&own, frequency, band), text)
     }
 
-    /// The numbers of cells with a ratio above 1 and below 1 by more than this factor, and the median.
-    fn counted(&self, ratios: &[(ComparedCell, f64)], factor: f64) -> String {
+    /// The numbers of cells with a ratio above 1 by more than this factor, of all; then of each method, and those below 1.
+    fn counted(&self, ratios: &[(ComparedCell, f64)], factor: f64) -> [String; 2] {
         let of = |method: Option<CellMethod>| {
             let selected = ratios.iter().filter(|(cell, _)| method.is_none_or(|method| cell.method == method));
             Votes::of(selected.map(|(_, ratio)| *ratio), factor)
         };
         let (all, get, put) = (of(None), of(Some(CellMethod::Get)), of(Some(CellMethod::Put)));
-        let figure = finite_median(ratios).unwrap_or(0.0);
-        let mut text = format!("above 1 in {} of {} cells", all.above, all.all());
+        let mut others = String::new();
         if get.all() > 0 && put.all() > 0 {
-            text.push_str(&format!(" (GET {} of {}, PUT {} of {})", get.above, get.all(), put.above, put.all()));
+            others.push_str(&format!("GET {} of {}, PUT {} of {}, ", get.above, get.all(), put.above, put.all()));
         }
-        text.push_str(&format!(", below 1 in {}, median {figure:.3}", all.below));
-        text
+        others.push_str(&format!("below 1 in {}", all.below));
+        [format!("above 1 in {} of {} cells", all.above, all.all()), others]
     }
 
     /// Judges whether both languages grow over a series; `down` if the claim is that they fall.
     fn trends(&self, measure: Measure, of: impl Fn(Lang) -> Vec<SeriesGrowth>, down: bool) -> Judgement {
         let Some(band) = self.band(measure) else { return too_few_cells(0) };
-        let mut holds: Option<Decision> = None;
-        let mut texts = Vec::new();
+        let mut both = Vec::new();
         for (lang, name) in [(Lang::Rust, "Rust"), (Lang::Go, "Go")] {
             let series = of(lang);
             let factors: Vec<f64> = series.iter().map(|own| own.factor).collect();
             let votes = Votes::of(factors.iter().copied(), 1.0);
             let (count, verb) = if down { (votes.below, "falls") } else { (votes.above, "grows") };
-            let own = trend(&series, down, band);
-            holds = Some(holds.map_or(own, |other| other.and(own)));
             let median = median_of(factors).unwrap_or(0.0);
-            texts.push(match votes.all() {
+            let text = match votes.all() {
                 0 => format!("{name} has no series of 3"),
                 all => format!("{name} {verb} in {count} of {all} series, median factor {median:.3}"),
-            });
+            };
+            both.push(Judgement(trend(&series, down, band), text));
         }
-        Judgement(holds.unwrap_or(Decision::UNDECIDED), texts.join("; "))
+        both.into_iter().reduce(Judgement::and).unwrap_or_else(|| too_few_cells(0))
+    }
+}
+
+impl Judgement {
+    /// The judgement on a claim of two parts. The part that decides comes first: one that is refuted, or else undecided.
+    fn and(self, other: Self) -> Self {
+        let decision = self.0.and(other.0);
+        let [first, second] = if other.0.holds == decision.holds && self.0.holds != decision.holds {
+            [other.1, self.1]
+        } else {
+            [self.1, other.1]
+        };
+        Self(decision, format!("{first}; {second}"))
     }
 }
 
@@ -274,18 +286,23 @@ fn cpu_of_both(table: &CellTable) -> Judgement {
     let Some(cores) = table.cores else {
         return Judgement(Decision::UNDECIDED, "the number of cores is not published".into());
     };
-    let part = |of, to, is_part: fn(usize, usize) -> bool| {
+    let part = |of, to, what: String, is_part: fn(usize, usize) -> bool| {
         let all = table.ratios(of, to, measure).into_iter();
         let selected: Vec<_> = all.filter(|(cell, _)| is_part(cell.pool, cores)).collect();
-        match selected.is_empty() {
+        let Judgement(decision, text) = match selected.is_empty() {
             true => Judgement(Decision::UNDECIDED, "there is no such pool".into()),
             false => table.judgement(&selected, measure, Frequency::Mostly),
-        }
+        };
+        Judgement(decision, format!("{name}, {what}: {text}"))
     };
-    let Judgement(small, first) = part(Lang::Go, Lang::Rust, |pool, cores| pool <= cores);
-    let Judgement(large, second) = part(Lang::Rust, Lang::Go, |pool, cores| pool > cores);
-    let text = format!("{name}, Go to Rust, pools of at most {cores}: {first}; Rust to Go, larger pools: {second}");
-    Judgement(small.and(large), text)
+    let small = format!("Go to Rust, pools of at most {cores}");
+    let large = "Rust to Go, larger pools".to_owned();
+    part(Lang::Go, Lang::Rust, small, |pool, cores| pool <= cores).and(part(
+        Lang::Rust,
+        Lang::Go,
+        large,
+        |pool, cores| pool > cores,
+    ))
 }
 
 fn cpu_falls(table: &CellTable) -> Judgement {
@@ -369,27 +386,29 @@ fn jumps(table: &CellTable) -> Judgement {
     let Judgement(holds, text) = table.judgement(&scaled, Measure::PerRequest, Frequency::Mostly);
     let (mean, connect) = (median(Measure::PerRequest), median(Measure::Connect));
     let text = format!(
-        "time of a request at {most} connections to that at {fewer}, divided by {times:.0} (the ratio of their numbers): \
-         {text}; median not divided {mean:.1}, of connecting alone {connect:.1}"
+        "time at {most} connections to that at {fewer}, divided by {times:.0}: {text}; median not divided {mean:.1}, of \
+         connecting alone {connect:.1}"
     );
     Judgement(holds, text)
 }
 
 fn connect_and_processing(table: &CellTable) -> Judgement {
-    let many = |of, to, measure| {
+    let many = |of, to, measure, what: &str| {
         let all = table.ratios(of, to, measure).into_iter();
         let selected: Vec<_> = all.filter(|(cell, _)| cell.connections >= JUMP_CONNECTIONS).collect();
-        match selected.is_empty() {
+        let Judgement(decision, text) = match selected.is_empty() {
             true => Judgement(Decision::UNDECIDED, format!("nothing was measured at {JUMP_CONNECTIONS} connections")),
             false => table.judgement(&selected, measure, Frequency::Mostly),
-        }
+        };
+        Judgement(decision, format!("{what}: {text}"))
     };
-    let Judgement(connect, first) = many(Lang::Rust, Lang::Go, Measure::Connect);
-    let Judgement(processing, second) = many(Lang::Go, Lang::Rust, Measure::Processing);
-    let text = format!(
-        "connecting (ab's wait there, the call alone here), Rust to Go: {first}; processing, Go to Rust: {second}"
-    );
-    Judgement(connect.and(processing), text)
+    let connecting = "connecting (ab's wait there, the call alone here), Rust to Go";
+    many(Lang::Rust, Lang::Go, Measure::Connect, connecting).and(many(
+        Lang::Go,
+        Lang::Rust,
+        Measure::Processing,
+        "processing, Go to Rust",
+    ))
 }
 
 fn put_costs(table: &CellTable) -> Judgement {

@@ -89,11 +89,11 @@ impl Judge<'_> {
             |profit: f64| above(PROFIT_MARGIN, (profit / ideal - profit_share()).abs(), NEAR_SHARE);
         let holds = rust.zip(go).and_then(|(rust, go)| all([is_equal_to_published(rust), is_equal_to_published(go)]));
         let share = |profit: Option<f64>| match profit {
-            Some(profit) => format!("{profit:.1} % (a share of {:.3})", profit / ideal),
-            None => String::from("an unknown profit"),
+            Some(profit) => format!("{:.3}", profit / ideal),
+            None => String::from("unknown"),
         };
         let figure = format!(
-            "{} in Rust and {} in Go of the possible {ideal:.1} % on {} cores",
+            "shares {} in Rust and {} in Go of the possible {ideal:.1} % on {} cores",
             share(rust),
             share(go),
             self.cores
@@ -154,8 +154,8 @@ impl Judge<'_> {
         };
         let overhead = (10.0 * overhead).round() / 10.0 + 0.0; // no negative zero
         let figure = format!(
-            "{least} to {most} tasks on {} cores: {working:.0} % of the duration is work, {waiting:.0} % waiting for a core, and \
-             {overhead:.1} % work beyond that of as many single tasks; {cost:.0} % is cost as published",
+            "{least} to {most} tasks on {} cores: {working:.0} % of the duration is work, {waiting:.0} % waiting for a core; \
+             {overhead:.1} % is work beyond that of as many single tasks; {cost:.0} % is cost as published",
             self.cores
         );
         self.unless_noisy(&[STD_THREADS], holds, figure)
@@ -314,7 +314,7 @@ impl Judge<'_> {
             false => "without the published check for convergence in each step",
         };
         let figure =
-            format!("{:.0} million in Rust and {:.0} million in Go, {check}: ratio {ratio:.2}", rust / 1e6, go / 1e6);
+            format!("ratio {ratio:.2}; {:.0} million in Rust and {:.0} million in Go, {check}", rust / 1e6, go / 1e6);
         self.unless_noisy(&[STD_THREADS, GO], holds, figure)
     }
 
@@ -370,8 +370,8 @@ impl Judge<'_> {
             let holds = starts_at.filter(|smaller| durations_at == Some(*smaller));
             let [starts, durations] = [&starts, &durations].map(|resampled| resampled.estimate(ERROR_PROBABILITY));
             let figure = format!(
-                "the spread of starts of {name} is {:.2} {} of that of {other}, the spread of durations {:.2} {}",
-                starts.ratio, starts.interval, durations.ratio, durations.interval
+                "the spread of durations of {name} is {:.2} {} of that of {other}; the spread of starts {:.2} {}",
+                durations.ratio, durations.interval, starts.ratio, starts.interval
             );
             self.unless_noisy(&[name, other], holds, figure)
         })

@@ -1,3 +1,4 @@
+use super::super::Chart;
 use super::*;
 
 const STYLE: Style = Style { colour: "#0072B2", dashes: None, mark: Marker::Circle, is_hollow: false };
@@ -34,10 +35,15 @@ fn there_is_one_polyline_a_line_with_a_mark_at_each_point() {
     }
     assert!(svg.contains("width=\"860\" height=\"480\"") && svg.contains("fill=\"#fff\"/>"), "{svg}");
     assert_eq!(svg.matches("<g ").count(), svg.matches("</g>").count());
-    // Both axes are logarithmic, so a factor of two has the same length everywhere.
-    let frame = Frame::around(&[line("a", &[(1, 1e6), (2, 1e6), (4, 4e6)])]);
+    // On logarithmic axes a factor of two has the same length everywhere.
+    let frame = Frame::around(&[line("a", &[(1, 1e6), (2, 1e6), (4, 11e6)])]);
     assert!((frame.x(2) - frame.x(1) - (frame.x(4) - frame.x(2))).abs() < 1e-6);
     assert!((frame.y(2e6) - frame.y(1e6) - (frame.y(4e6) - frame.y(2e6))).abs() < 1e-6);
+    // Figures of about the same size begin at zero, with equal steps.
+    let frame = Frame::around(&[line("a", &[(1, 1e6), (4, 9.3e6)])]);
+    assert_eq!(frame.figures, [0.0, 2e6, 4e6, 6e6, 8e6, 1e7]);
+    assert!((frame.y(0.0) - frame.bottom).abs() < 1e-6 && (frame.y(1e7) - TOP_MARGIN).abs() < 1e-6);
+    assert!((frame.y(4e6) - frame.y(2e6) - (frame.y(8e6) - frame.y(6e6))).abs() < 1e-6);
 }
 
 #[test]
@@ -104,4 +110,14 @@ fn figures_at_the_side_are_round() {
         [0, 1024, 9000, 10_000, 1_500_000, 2_000_000].map(tick_label),
         ["0", "1024", "9000", "10 k", "1500 k", "2 M"]
     );
+}
+
+#[test]
+fn a_chart_shows_the_chosen_lines() {
+    let lines = ["a", "b", "c"].map(|name| line(name, &[(1, 1.0)]));
+    let all = Chart::Lines(chart(lines.into()));
+    let svg = all.clone().only(&["a", "c"]).unwrap().to_svg();
+    assert!(svg.contains("<title>Chart: T, of a, c</title>"), "{svg}");
+    assert_eq!([">a</text>", ">b</text>", ">c</text>"].map(|name| svg.contains(name)), [true, false, true]);
+    assert_eq!(all.only(&["a", "d"]).unwrap_err(), "its chart has no line \"d\"");
 }
