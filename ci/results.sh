@@ -166,25 +166,18 @@ instrument() {
 
 # Makes the docs show the new records.
 docs() {
-    local page file
+    local file
     if [[ $dir == docs/* ]]; then
-        # Pages with tables are in the same directory as their records.
-        for page in docs/results/*/*.md; do
-            [ "${page%/*}" = "$dir" ] || mv "$page" "$dir/"
-        done
-        for file in "$dir"/*.jsonl "$dir"/*.md; do
+        for file in "$dir"/*.jsonl "$dir"/*.txt; do
             sed -i "s#results/[^ /]*/${file##*/}#${dir#docs/}/${file##*/}#g" README.md docs/*.md docs/decisions/*.md
-            sed -i "s#\.\./20[^ /]*/${file##*/}#${file##*/}#g" "$dir"/*.md
         done
+        # Links to the directory itself.
+        sed -i -E "s#(\(|docs/)results/20[0-9-]{8}([\`\)])#\1${dir#docs/}\2#g" README.md docs/*.md
         [ ! -f "$dir/stores-workers.jsonl" ] ||
             sed -i -E "s#docs/charts/20[0-9-]{8}-stores-workers#docs/charts/${dir##*/}-stores-workers#g" README.md
-        # Activates the parts of a page that waited for their record.
-        for file in "$dir"/*.jsonl; do
-            sed -i -E "s#^<!-- later (table|chart) (.*) of ${file##*/} -->\$#<!-- \1 \2 of ${file##*/} -->\n<!-- end -->#" "$dir"/*.md
-        done
         find docs/charts -name '20*.svg' -delete # all are drawn again
     fi
-    target/release/polyserve report --splice docs/*.md docs/results/*/*.md || failed=1
+    target/release/polyserve report --splice docs/*.md || failed=1
 }
 
 for part in "${chosen[@]}"; do
