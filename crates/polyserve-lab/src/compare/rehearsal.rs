@@ -16,14 +16,13 @@ use super::contestant::Contestant;
 use super::measure::{Instrument, run};
 use crate::experiment::Absence;
 use crate::launch::process::{Failure, Process};
-use crate::machine::proc::Spent;
 
 /// A request that takes less counts as one without a wait.
 const MIN_WAIT: Duration = Duration::from_millis(1);
 /// The connections are the bound if the busier side is busy for less than this share of its time.
 const MAX_BUSY: f64 = 0.5;
 /// The connections are the bound if a request takes at most this number of times as long as alone.
-const MAX_SLOWER: f64 = 1.5;
+const MAX_SLOWER: f64 = 2.0;
 /// The load has at least this number of requests on each connection.
 const MIN_REQUESTS: u32 = 4;
 
@@ -102,19 +101,14 @@ impl Instrument {
         let Some(Discovered { traffic, changing, time, .. }) = discover(&load)? else {
             return Ok(Rehearsal { traffic: load.traffic, changing: Vec::new(), wait: Duration::ZERO, bound: None });
         };
-        let spent = || [&self.server_cores, &self.client_cores].map(|cores| Spent::on(cores.numbers()));
-        let before = spent();
         let report = run(&load.with(|load| {
             load.traffic = traffic.clone();
             load.length = RunLength::Time(self.warm_up.max(time * MIN_REQUESTS));
             load.cpu = CpuSource::Process(process.pid());
         }))?;
-        let after = spent();
-        let busy = |side: usize, cpu: Duration| {
-            let idle = after[side].zip(before[side]).map_or(0.0, |(after, before)| after.idle_since(&before));
-            cpu.as_secs_f64() / (cpu.as_secs_f64() + idle).max(f64::MIN_POSITIVE)
-        };
-        let busy = busy(0, report.server_cpu.unwrap_or_default()).max(busy(1, report.client_cpu));
+        // Of the whole time: on a shared machine, the time that other processes leave is always used up.
+        let server_busy = report.server_busy.unwrap_or_default() / self.server_cores.count() as f64;
+        let busy = server_busy.max(report.client_busy);
         let loaded = Duration::from_secs_f64((self.connections as f64 / report.per_second()).clamp(0.0, 3600.0));
         let bound = ConnectionBound::of(self.connections, [time, loaded], busy);
         Ok(Rehearsal { traffic, changing, wait: about(time), bound })
