@@ -43,11 +43,6 @@ pub fn header(experiment: &str, plan: Value) -> Header {
     Header::new(experiment, plan, Environment::of(&core, [&core; 2], 1, "any"))
 }
 
-/// The header of a record of format 2.
-pub fn old_header(experiment: &str, plan: Value) -> Header {
-    Header { format: 2, ..header(experiment, plan) }
-}
-
 /// The records of these lines after a header.
 ///
 /// # Errors

@@ -26,16 +26,8 @@ pub const EXTENSION: &str = "jsonl";
 
 /// The version of the record format that this build writes.
 ///
-/// | format | change |
-/// |---|---|
-/// | 1 | records without a `format` field |
-/// | 2 | the server named `thread_per_connection` in format 1 is named `leader_followers`; the name now belongs to the textbook server |
-/// | 3 | every absence is a line of kind `failure` with a `reason`; a run that ended has a line of kind `end`; a comparison has no line of its ranking |
+/// A record of another version cannot be read.
 pub const FORMAT: u32 = 3;
-
-fn first_format() -> u32 {
-    1
-}
 
 /// The first line of a record. Each run that resumes it adds another one.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -43,7 +35,6 @@ pub struct Header {
     /// The experiment's name.
     pub experiment: String,
     /// The version of the format that the lines are written in: see [`FORMAT`].
-    #[serde(default = "first_format")]
     pub format: u32,
     /// The plan, as its command describes it.
     pub plan: Value,
@@ -225,48 +216,18 @@ pub fn as_line(kind: &str, value: &impl Serialize) -> anyhow::Result<Value> {
     Ok(serde_json::to_value(RecordLine { kind, value })?)
 }
 
-/// Reads all complete lines of a recorded file. Lines of an older format are returned in the current one.
+/// Reads all complete lines of a recorded file.
 ///
 /// # Errors
 ///
-/// Returns an error if the file cannot be read, a line is not JSON, or the format is newer than [`FORMAT`].
+/// Returns an error if the file cannot be read, a line is not JSON, or the format is not [`FORMAT`].
 pub fn read(path: &Path) -> anyhow::Result<Vec<Value>> {
     let path_text = || path.display().to_string();
     let text = fs::read_to_string(path).with_context(path_text)?;
     let lines = parse(&text[..text.rfind('\n').map_or(0, |end| end + 1)]).with_context(path_text)?;
-    upgrade(lines).with_context(path_text)
-}
-
-/// Converts the lines of one file to the current format. The first line states the format of all lines.
-fn upgrade(mut lines: Vec<Value>) -> anyhow::Result<Vec<Value>> {
-    let format = lines.first().map_or(u64::from(FORMAT), |line| line["format"].as_u64().unwrap_or(1));
-    anyhow::ensure!(format <= u64::from(FORMAT), "record format {format} is newer than this build's format {FORMAT}");
-    if format < 2 {
-        lines.iter_mut().for_each(rename_thread_per_connection);
-    }
+    let format = lines.first().map_or(u64::from(FORMAT), |line| line["format"].as_u64().unwrap_or(FORMAT.into()));
+    anyhow::ensure!(format == u64::from(FORMAT), "{}: the record's format is {format}, not {FORMAT}", path_text());
     Ok(lines)
-}
-
-/// Format 1 to 2: the server of threads that take turns at accepting has the name of its pattern.
-fn rename_thread_per_connection(value: &mut Value) {
-    const OLD: &str = "thread_per_connection";
-    match value {
-        Value::String(name) => {
-            let rest = name.strip_prefix(OLD).filter(|rest| rest.is_empty() || rest.starts_with('/'));
-            if let Some(rest) = rest {
-                *name = format!("leader_followers{rest}");
-            }
-        }
-        Value::Array(values) => values.iter_mut().for_each(rename_thread_per_connection),
-        // A command line is kept as it was typed.
-        Value::Object(fields) => {
-            fields
-                .iter_mut()
-                .filter(|(key, _)| *key != "command")
-                .for_each(|(_, field)| rename_thread_per_connection(field));
-        }
-        _ => {}
-    }
 }
 
 /// The header of these lines.

@@ -99,7 +99,7 @@ mod tests {
 
     fn ladder() -> Record {
         let header = json!({
-            "kind": "environment", "experiment": "ladder", "plan": {}, "cpu": "", "cores": 1, "server_cores": "",
+            "kind": "environment", "experiment": "ladder", "format": 3, "plan": {}, "cpu": "", "cores": 1, "server_cores": "",
             "client_cores": "", "kernel": "", "rustc": "", "profile": "", "allocator": "", "commit": "", "seed": 0,
             "command": [], "date": ""
         });

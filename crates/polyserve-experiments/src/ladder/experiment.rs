@@ -12,7 +12,7 @@ use polyserve_report::Summary;
 use serde_json::Value;
 
 use super::entry::{self, LadderSubject, Participant, RungBuild};
-use super::record::{BEFORE_ROUNDS, ENTRY, Key, RungEntry, Sample};
+use super::record::{ENTRY, Key, RungEntry, Sample};
 use super::report::{RUNG, Report};
 use super::rung::RungStep;
 use super::variant::LadderSources;
@@ -188,14 +188,6 @@ impl Experiment for Ladder {
     /// A contestant that fails in a round is not measured in later rounds of the run.
     fn excludes(_: &Absence, of: &Key, key: &Key) -> bool {
         of.name == key.name
-    }
-
-    /// Records of format 2 have a line without a round for a contestant that was not available.
-    fn upgrade(mut line: Value) -> Value {
-        if line["kind"] == "not_run" {
-            line["round"] = BEFORE_ROUNDS.into();
-        }
-        line
     }
 
     fn report(records: &Records<Self>) -> anyhow::Result<Report> {

@@ -21,9 +21,14 @@ pub(super) fn cell(name: &str, round: usize, requests_per_s: f64) -> Value {
         "client_cpu_s": 0.5, "server_idle_s": 0.0, "client_idle_s": 0.5, "switches_per_request": 0.1, "loaded_kB": 9.0})
 }
 
-/// A record of format 2, with one request at a time.
+/// The line of a contestant that is not available.
+pub(super) fn absent(name: &str, role: &str, why: &str) -> Value {
+    json!({"kind": "failure", "name": name, "role": role, "round": 0, "reason": "not_available", "why": why})
+}
+
+/// A record with one request at a time.
 pub(super) fn records(lines: &[Value]) -> Records<Ladder> {
-    fixtures::records(&fixtures::old_header(NAME, json!({"pipeline": 1})), lines).unwrap()
+    fixtures::records(&fixtures::header(NAME, json!({"pipelines": [1]})), lines).unwrap()
 }
 
 /// The results of such a record.

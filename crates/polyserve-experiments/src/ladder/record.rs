@@ -87,7 +87,7 @@ pub struct Sample {
     #[serde(rename = "transfer_MB_s")]
     pub transfer_mb_s: f64,
     /// The average number of requests under way, as a share of the connections. By Little's law it is 1. `None` if
-    /// several requests are sent at once, and in older records.
+    /// several requests are sent at once.
     #[serde(default)]
     pub under_way: Option<f64>,
     /// Right answers for each second of the server's CPU time.
@@ -100,10 +100,10 @@ pub struct Sample {
     pub server_cpu_s: Option<f64>,
     /// The client's CPU time.
     pub client_cpu_s: f64,
-    /// The server's CPU time as a share of its cores' time. Older records lack it.
+    /// The server's CPU time as a share of its cores' time.
     #[serde(default)]
     pub server_busy: Option<f64>,
-    /// The client's CPU time as a share of its threads' time. Older records lack it.
+    /// The client's CPU time as a share of its threads' time.
     #[serde(default)]
     pub client_busy: Option<f64>,
     /// The time in which the server's cores were idle, from before the connections were opened.

@@ -18,11 +18,10 @@ use super::record::{BEFORE_ROUNDS, ENTRY, Key, NotRun, RungEntry, RungRole, Samp
 /// The connections of the published load.
 pub const PUBLISHED_CONNECTIONS: u64 = 1000;
 
-/// Returns the numbers of requests at once of a record, the smallest first. Old records have one number.
+/// Returns the numbers of requests at once of a record, the smallest first.
 pub fn pipelines(plan: &Value) -> Vec<usize> {
     let listed = plan["pipelines"].as_array().into_iter().flatten();
-    let mut all: Vec<usize> =
-        listed.chain([&plan["pipeline"]]).filter_map(Value::as_u64).map(|pipeline| pipeline as usize).collect();
+    let mut all: Vec<usize> = listed.filter_map(Value::as_u64).map(|pipeline| pipeline as usize).collect();
     all.sort_unstable();
     all
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use polyserve_lab::experiment::{Absence, Absent, Experiment, Notebook, Plan, Reason, Records};
 use polyserve_lab::launch::go::{self, Module};
 use polyserve_report::Summary;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::claims::{CLASSIC, OLD_CLASSIC};
 use super::plan::{self, MatrixAxes};
@@ -187,26 +187,6 @@ impl Experiment for Matrix {
         }
     }
 
-    /// Records of format 2 have the fields of an absent cell in a field `cell`. It is null if the contestant was not
-    /// available.
-    fn upgrade(mut line: Value) -> Value {
-        if line["kind"] == "failure" {
-            let cell = line["cell"].take();
-            for (name, of_all) in [
-                ("method", json!(CellMethod::Get)),
-                ("pool_size", Value::Null),
-                ("connections", json!(0)),
-                ("round", json!(0)),
-            ] {
-                line[name] = if cell.is_null() { of_all } else { cell[name].clone() };
-            }
-            if cell.is_null() {
-                line["reason"] = json!(Reason::NotAvailable);
-            }
-        }
-        line
-    }
-
     fn report(records: &Records<Self>) -> anyhow::Result<Report> {
         Report::of(records)
     }
@@ -286,16 +266,7 @@ mod tests {
 
     /// An absent contestant has no cells; a wrong answer is of one cell, and the control is an entry of its own.
     #[test]
-    fn absences_of_old_records_are_converted() {
-        let line = |cell: Value, wrong: bool| {
-            let line = json!({
-                "kind": "failure", "contestant": "a", "lang": "rust", "control": false, "cell": cell, "why": "any",
-                "wrong": wrong,
-            });
-            let line = Matrix::upgrade(line);
-            let key: Key = serde_json::from_value(line.clone()).unwrap();
-            (key, serde_json::from_value::<Absence>(line).unwrap())
-        };
+    fn what_an_absence_excludes() {
         let at = |round: u32| Key {
             contestant: "a".into(),
             control: false,
@@ -304,12 +275,10 @@ mod tests {
             connections: 10,
             round,
         };
-        let (key, absence) = line(json!({"method": "put", "connections": 10, "pool_size": 4, "round": 1}), true);
-        assert_eq!((&key, &absence), (&at(1), &Absence::wrong("any")));
-        assert!(Matrix::excludes(&absence, &key, &at(1)) && !Matrix::excludes(&absence, &key, &at(2)));
-        let (key, absence) = line(Value::Null, false);
-        assert_eq!((&key, &absence), (&Key::of_all("a"), &Absence::not_available("any")));
-        assert!(Matrix::excludes(&absence, &key, &at(2)));
-        assert!(!Matrix::excludes(&absence, &key, &Key { control: true, ..at(2) }));
+        let wrong = Absence::wrong("any");
+        assert!(Matrix::excludes(&wrong, &at(1), &at(1)) && !Matrix::excludes(&wrong, &at(1), &at(2)));
+        let (key, absent) = (Key::of_all("a"), Absence::not_available("any"));
+        assert!(Matrix::excludes(&absent, &key, &at(2)));
+        assert!(!Matrix::excludes(&absent, &key, &Key { control: true, ..at(2) }));
     }
 }

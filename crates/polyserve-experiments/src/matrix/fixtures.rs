@@ -1,11 +1,12 @@
 //! Made-up lines of records, for tests.
 
+use polyserve_lab::journal::FORMAT;
 use serde_json::{Value, json};
 
-/// The header of a record of format 1.
+/// The header of a record.
 pub(super) fn header(plan: &Value, server_cores: &str) -> Value {
     json!({
-        "kind": "environment", "experiment": super::NAME, "plan": plan, "cpu": "any", "cores": 8,
+        "kind": "environment", "experiment": super::NAME, "format": FORMAT, "plan": plan, "cpu": "any", "cores": 8,
         "server_cores": server_cores, "client_cores": "4", "kernel": "any", "rustc": "any", "profile": "release",
         "allocator": "any", "commit": "any", "seed": 0, "command": ["polyserve"], "date": "2026-01-01T00:00:00Z",
     })

@@ -232,25 +232,26 @@ mod tests {
         let again = format!("{classic}+");
         let cell = |name: &str, round, total_s| line("cell", name, round, total_s);
         let header = fixtures::header(&json!({"contestants": [classic, TWIN]}), "0");
-        let failure = |name: &str, cell: Value, why: &str| {
-            let mut line = line("failure", name, 1, 1.0);
-            (line["cell"], line["why"]) = (cell, why.into());
+        let failure = |method: &str, why: &str| {
+            let mut line = line("failure", TWIN, 1, 1.0);
+            (line["method"], line["reason"], line["why"]) = (method.into(), "failed".into(), why.into());
             line
         };
-        let place = json!({"method": "get", "connections": 10, "pool_size": 4, "round": 1});
-        let other = json!({"method": "put", "connections": 10, "pool_size": 4, "round": 1});
+        let mut absent = serde_json::to_value(Key::of_all("absent")).unwrap();
+        absent["kind"] = "failure".into();
+        (absent["reason"], absent["why"]) = ("not_available".into(), "any reason".into());
         let mut lines = vec![
             header,
-            failure(TWIN, place, "it was measured later"),
+            failure("get", "it was measured later"),
             cell(TWIN, 1, 4.0),
             cell(&again, 1, 8.0),
             cell(&classic, 2, 3.0),
             cell(&classic, 1, 1.0),
             cell(&classic, 3, 2.0),
         ];
-        lines.push(failure(TWIN, other.clone(), "first"));
-        lines.push(failure(TWIN, other, "last"));
-        lines.push(failure("absent", Value::Null, "any reason"));
+        lines.push(failure("put", "first"));
+        lines.push(failure("put", "last"));
+        lines.push(absent);
         lines
     }
 

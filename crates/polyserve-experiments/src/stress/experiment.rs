@@ -7,7 +7,7 @@ use polyserve_lab::experiment::{Absence, Experiment, Notebook, Plan, Records};
 use polyserve_report::Summary;
 use serde_json::Value;
 
-use super::report::{Key, Report, SUBJECT, Sample, Tested, WRONG_ROUND};
+use super::report::{Key, Report, SUBJECT, Sample, Tested};
 use super::{ConnectionMode, NAME, Scenario, Subject, claims, round, table};
 
 /// The stress scenario against one server over one store.
@@ -63,15 +63,6 @@ impl Experiment for Stress {
         Ok(Sample { lang: key.tested.lang().to_owned(), requests: self.scenario.total(), outcome })
     }
 
-    /// Builds that wrote record format 2 or earlier measured a wrong round again. Its line becomes a fact, so that the later
-    /// round does not replace it.
-    fn upgrade(mut line: Value) -> Value {
-        if line["kind"] == Self::SAMPLE && line["error_count"] != 0 {
-            line["kind"] = WRONG_ROUND.into();
-        }
-        line
-    }
-
     fn weight(&self, _: &Key) -> usize {
         self.scenario.total() as usize
     }
@@ -80,9 +71,9 @@ impl Experiment for Stress {
         Report::of(records)
     }
 
-    fn summarize(records: &Records<Self>, report: &Report) -> anyhow::Result<Summary> {
+    fn summarize(_: &Records<Self>, report: &Report) -> anyhow::Result<Summary> {
         let csv = vec![(String::new(), table::csv(&report.recorded)?)];
-        let claims = claims::claims(&report.recorded, &records.facts(WRONG_ROUND)?);
+        let claims = claims::claims(&report.recorded);
         Ok(Summary { tables: table::tables(&report.recorded)?, claims, csv, ..Summary::default() })
     }
 
@@ -94,10 +85,10 @@ impl Experiment for Stress {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::stress::fixtures::{line, old_records, records};
+    use crate::stress::fixtures::{line, records};
 
-    /// A record can hold several servers. The report is about the server of the last run. In an old record, it is about
-    /// the last measured server.
+    /// A record can hold several servers. The report is about the server of the last run; without its line, about the last
+    /// measured server.
     #[test]
     fn the_report_is_about_the_last_subject() {
         let subject = serde_json::json!({"kind": SUBJECT, "server": "a", "repo": "any"});
@@ -105,16 +96,9 @@ mod tests {
         let report = Stress::report(&records(&[std::slice::from_ref(&subject), &lines[..]].concat())).unwrap();
         assert_eq!((report.server.as_str(), report.rounds.len(), report.passed), ("a", 1, true));
         assert_eq!(report.recorded.len(), 2);
-        let report = Stress::report(&old_records(&lines)).unwrap();
+        let report = Stress::report(&records(&lines)).unwrap();
         assert_eq!((report.server.as_str(), report.rounds.len(), report.passed), ("b", 1, false));
         assert_eq!(report.rounds[0].outcome.error_count, 2);
-    }
-
-    #[test]
-    fn a_round_of_an_old_record_that_was_measured_again_is_shown_as_it_was_last() {
-        let lines = [line("a", "close", 40, 2), line("a", "close", 40, 0)];
-        let report = Stress::report(&old_records(&lines)).unwrap();
-        assert_eq!((report.rounds.len(), report.passed), (1, true));
     }
 
     #[test]

@@ -34,12 +34,7 @@ pub(super) fn line(server: &str, mode: &str, requests: u64, error_count: u64) ->
     line
 }
 
-/// A record of the current format.
+/// A record.
 pub(super) fn records(lines: &[Value]) -> Records<Stress> {
     fixtures::records(&fixtures::header(NAME, json!({"requests": 40})), lines).unwrap()
-}
-
-/// A record of format 2.
-pub(super) fn old_records(lines: &[Value]) -> Records<Stress> {
-    fixtures::records(&fixtures::old_header(NAME, json!({"requests": 40})), lines).unwrap()
 }

@@ -12,8 +12,6 @@ use super::outcome::{DrainCounts, FinalState, RoundOutcome};
 
 /// The kind of a [`Tested`]: the subject of a run.
 pub(super) const SUBJECT: &str = "subject";
-/// The kind of a [`RoundRecord`] of an old record in which something was wrong.
-pub(super) const WRONG_ROUND: &str = "wrong_round";
 
 /// A server over a store.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -111,7 +109,7 @@ impl Report {
     where
         E: Experiment<Key = Key, Sample = Sample>,
     {
-        let recorded = recorded(records)?;
+        let recorded = records.rows();
         let subject = records.facts(SUBJECT)?.pop().or_else(|| recorded.last().map(|round| round.key.tested.clone()));
         let subject = subject.context("the record has neither a subject nor a round")?;
         let own = recorded.iter().filter(|round| round.key.tested == subject);
@@ -148,21 +146,6 @@ impl Round {
     fn is_verified(&self) -> bool {
         self.outcome.groups.iter().any(|group| group.samples > group.errors + group.refused)
     }
-}
-
-/// The rounds of all servers and stores. A wrong round of an old record counts if it was not measured again.
-fn recorded<E>(records: &Records<E>) -> anyhow::Result<Vec<RoundRecord>>
-where
-    E: Experiment<Key = Key, Sample = Sample>,
-{
-    let mut all = records.rows();
-    for wrong in records.facts::<RoundRecord>(WRONG_ROUND)? {
-        if records.sample(&wrong.key).is_none() {
-            all.retain(|round| round.key != wrong.key);
-            all.push(wrong);
-        }
-    }
-    Ok(all)
 }
 
 impl fmt::Display for Report {

@@ -313,18 +313,6 @@ impl Experiment for CpuTasks {
         }
     }
 
-    /// Single runs have a kind of their own in format 2; a failure names its single run in a field `single`.
-    fn upgrade(mut line: Value) -> Value {
-        if line["kind"] == "single" {
-            line["kind"] = Self::SAMPLE.into();
-        }
-        if line["single"].is_object() {
-            let single = line["single"].take();
-            (line["when"], line["run"]) = (single["when"].clone(), single["run"].clone());
-        }
-        line
-    }
-
     fn report(records: &Records<Self>) -> anyhow::Result<Report> {
         Report::of(Measured::of(records)?)
     }

@@ -234,16 +234,14 @@ fn medians(runs: impl Iterator<Item = (f64, f64)>) -> Option<Alone> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::claims::tests::{Simulated, lines, measured};
+    use super::super::claims::tests::{Simulated, failure_line, lines, measured};
     use super::*;
     use crate::tasks::figures::round;
     use crate::tasks::runner::{RAYON, STD_THREADS};
-    use polyserve_lab::journal::as_line;
     use serde_json::Value;
 
     fn failure(tasks: Option<usize>, series: usize, single: Option<SingleRun>, wrong: bool) -> Value {
-        let failed = MissingFigure { contestant: STD_THREADS.into(), tasks, series, single, why: "any".into(), wrong };
-        as_line("failure", &failed).unwrap()
+        failure_line(MissingFigure { contestant: STD_THREADS.into(), tasks, series, single, why: "any".into(), wrong })
     }
 
     /// The failures of a record with the lines `more`, without the failure of another contestant in the record itself.
@@ -278,11 +276,6 @@ mod tests {
         assert_eq!(failed(vec![failure(Some(9), 0, None, true)]).len(), 1);
         let both = failed(vec![failure(Some(9), 0, None, true), failure(Some(99), 0, None, false)]);
         assert!(both.len() == 1 && both[0].wrong, "{both:?}");
-        // As in format 1.
-        let mut old = failure(Some(99), 0, None, false);
-        let fields = old.as_object_mut().unwrap();
-        assert!(fields.remove("wrong").is_some() && fields.remove("single").is_some());
-        assert!(!failed(vec![old])[0].wrong);
     }
 
     /// A contestant failed in one run and then in the next. Lines of other contestants lie between.

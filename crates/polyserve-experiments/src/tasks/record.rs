@@ -43,7 +43,7 @@ pub struct TaskSettings {
     pub workers: usize,
 }
 
-/// The number of steps of a task in a language. Old records have one calibration, for all languages.
+/// The number of steps of a task in a language.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Calibration {
     /// Steps, for every contestant of the language the same.
@@ -70,8 +70,7 @@ pub(super) fn calibration_of<'a>(calibrations: &'a [Calibration], contestant: &s
 pub struct Sequence {
     /// The task's number.
     pub task: usize,
-    /// The number of its steps; 0 in old records, with one calibration.
-    #[serde(default)]
+    /// The number of its steps.
     pub steps: u64,
     /// The first starting term.
     pub first: f64,
@@ -200,7 +199,7 @@ pub struct Observation {
     pub cpu_of: CpuScope,
     /// The largest number of threads that the process was seen to have.
     pub threads: Option<u64>,
-    /// The share of the cores' time that other processes used meanwhile, 0 to 1; `None` in old records, or if it is unknown.
+    /// The share of the cores' time that other processes used meanwhile, 0 to 1; `None` if it is unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub others: Option<f64>,
     /// The tasks, by number.

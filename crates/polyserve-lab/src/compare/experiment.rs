@@ -256,12 +256,12 @@ mod tests {
     fn a_contestant_that_failed_has_no_row() {
         let mut lines = read(Path::new(RECORDED)).unwrap();
         lines.retain(|line| line["round"] != 2);
-        let (ours, limit) = ("tokio_tcp/two_level", "null_epoll");
+        let (ours, limit) = ("tokio_tcp/std_rwlock", "null_epoll");
         let why = "status 500";
-        lines.push(json!({"kind": "failure", "round": 2, "name": ours, "role": "ranked", "why": why}));
+        lines.push(json!({"kind": "failure", "round": 2, "name": ours, "role": "ranked", "reason": "failed", "why": why}));
         let ranking = Comparison::report(&Records::<Comparison>::of(&lines).unwrap()).unwrap();
         let failed: Vec<_> = ranking.failed.iter().map(|one| (one.key.round, one.key.name.as_str())).collect();
-        assert_eq!(failed, [(2, ours)]);
+        assert_eq!(failed, [(2, ours)], "a contestant that is not available did not fail");
         let names: Vec<_> = ranking.rows.iter().map(|row| row.name.as_str()).collect();
         assert!(!names.contains(&ours) && names.contains(&limit), "{names:?}");
     }

@@ -22,7 +22,7 @@ pub struct Key {
     pub round: usize,
     /// The contestant's name.
     pub name: String,
-    /// The number of the calibration; 0 in rounds, and in records of format 2 and earlier.
+    /// The number of the calibration; 0 in rounds.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub attempt: usize,
 }

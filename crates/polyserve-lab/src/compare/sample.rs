@@ -99,8 +99,7 @@ pub struct Rate {
     pub requests_per_s: f64,
     /// The contestant; `None` for a given rate.
     pub half_of: Option<String>,
-    /// The spacing of the requests. Old records do not name it: it was even.
-    #[serde(default = "even")]
+    /// The spacing of the requests.
     pub arrivals: Arrivals,
 }
 
@@ -109,10 +108,6 @@ impl Rate {
     pub fn origin(&self) -> String {
         self.half_of.as_ref().map_or_else(|| String::from("as given"), |name| format!("half of {name}'s throughput"))
     }
-}
-
-fn even() -> Arrivals {
-    Arrivals::Even
 }
 
 /// A quantile in microseconds.

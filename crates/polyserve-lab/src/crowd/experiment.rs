@@ -9,7 +9,6 @@ use super::bench::{CrowdBench, CrowdSpec};
 use super::report::{CrowdOutcome, Key, NAME, Report, Sample};
 use super::table;
 use crate::compare::Contestant;
-use crate::experiment::record::FAILURE;
 use crate::experiment::{Absence, Absent, Experiment, Notebook, Plan, Records};
 
 /// Servers with crowds.
@@ -74,17 +73,6 @@ impl Experiment for Crowds {
         self.bench.measure(contestant, *crowd, &mut on_step)
     }
 
-    /// Records of format 2 have the row of a sample in a separate field, and failures as rows.
-    fn upgrade(mut line: Value) -> Value {
-        if line["kind"] != Self::SAMPLE || !line["row"].is_object() {
-            return line;
-        }
-        let mut row = line["row"].take();
-        row["crowd_kind"] = row["kind"].take();
-        row["kind"] = if row["outcome"] == "failed" { FAILURE } else { Self::SAMPLE }.into();
-        row
-    }
-
     fn report(records: &Records<Self>) -> anyhow::Result<Report> {
         Ok(Report::of(records))
     }
@@ -106,21 +94,18 @@ mod tests {
     use super::*;
     use crate::crowd::CrowdKind;
     use crate::crowd::report::RowContent;
+    use crate::experiment::record::FAILURE;
     use crate::fixtures;
 
     #[test]
-    fn rows_of_an_old_record_are_read() {
+    fn rows_are_in_the_order_of_the_plan() {
         let plan = json!({"servers": ["a", "b"], "crowds": [{"kind": "slow-heads", "connections": 9}], "rate": 5.0});
-        let row = |name: &str, outcome: Value| {
-            let mut row = json!({"name": name, "kind": "slow-heads", "crowd_of": 9});
-            row.as_object_mut().unwrap().extend(outcome.as_object().unwrap().clone());
-            json!({"kind": "row", "row": row})
-        };
-        let failed = || json!({"outcome": "failed", "why": "no memory"});
-        let bound = json!({"outcome": "bound", "bound": "10s x 8"});
-        let slice = json!({"kind": "slice", "name": "a", "round": 1, "place": "with", "requests_per_s": 1.0});
-        let lines = [slice, row("b", failed()), row("a", failed()), row("a", bound)];
-        let records = fixtures::records::<Crowds>(&fixtures::old_header(NAME, plan), &lines).unwrap();
+        let failure =
+            json!({"kind": FAILURE, "name": "b", "crowd_kind": "slow-heads", "reason": "failed", "why": "no memory"});
+        let bound = json!({
+            "kind": "row", "name": "a", "crowd_kind": "slow-heads", "crowd_of": 9, "outcome": "bound", "bound": "10s x 8",
+        });
+        let records = fixtures::records::<Crowds>(&fixtures::header(NAME, plan), &[failure, bound]).unwrap();
         let report = Crowds::report(&records).unwrap();
         assert_eq!(report.rate, 5.0);
         let [a, b] = &report.rows[..] else { panic!("{report:?}") };

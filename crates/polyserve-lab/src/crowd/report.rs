@@ -45,7 +45,7 @@ pub struct Sample {
     /// The figures.
     #[serde(flatten)]
     pub outcome: CrowdOutcome,
-    /// Every slice with an idle crowd. Records of format 2 and earlier have them in lines of their own.
+    /// Every slice with an idle crowd.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub slices: Vec<Slice>,
 }
@@ -200,11 +200,8 @@ pub struct Idle {
     /// The memory of its process.
     pub memory: CrowdMemory,
     /// The CPU time that it takes with the crowd and without a request, in milliseconds a second: the median of the windows.
-    /// Older records lack it.
-    #[serde(default)]
     pub idle_cpu_ms_per_s: Option<f64>,
-    /// The CPU time of each window. Older records lack it: they have one window, the median.
-    #[serde(default)]
+    /// The CPU time of each window.
     pub idle_cpu_windows: Vec<f64>,
     /// The state of the crowd at its end.
     pub crowd: CrowdCounts,
@@ -259,8 +256,7 @@ pub struct Slice {
     pub requests_per_cpu_s: Option<f64>,
     /// The server's CPU time in cores.
     pub server_busy: Option<f64>,
-    /// Requests under way, on average, as a share of the connections: by Little's law it is 1. `None` in older records.
-    #[serde(default)]
+    /// Requests under way, on average, as a share of the connections: by Little's law it is 1.
     pub under_way: Option<f64>,
 }
 
@@ -288,8 +284,7 @@ pub struct CrowdEffect {
     pub without_server_busy: f64,
     /// The server's CPU time in cores, with.
     pub with_server_busy: f64,
-    /// Requests under way with the crowd, as a share of the connections; `None` in older records.
-    #[serde(default)]
+    /// Requests under way with the crowd, as a share of the connections;
     pub with_under_way: Option<f64>,
     /// The ratio of requests a second.
     pub throughput: Option<Compared>,

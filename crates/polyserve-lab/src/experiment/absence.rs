@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::launch::process::{Failure, Process};
 
 /// Why a cell has no sample: the reason, and one sentence for people.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Absence {
     /// The reason.
     pub reason: Reason,
@@ -99,8 +99,7 @@ pub struct Failed<K> {
     pub key: K,
     /// Why.
     pub why: String,
-    /// Whether the contestant did wrong. False in reports of format 2 and earlier.
-    #[serde(default)]
+    /// Whether the contestant did wrong.
     pub wrong: bool,
 }
 
@@ -134,22 +133,6 @@ impl From<LoadError> for Absence {
     }
 }
 
-/// Records of format 2 and earlier have a field `wrong` in place of the reason.
-impl<'de> Deserialize<'de> for Absence {
-    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        #[derive(Deserialize)]
-        struct AbsenceFields {
-            reason: Option<Reason>,
-            why: String,
-            #[serde(default)]
-            wrong: bool,
-        }
-        let AbsenceFields { reason, why, wrong } = AbsenceFields::deserialize(deserializer)?;
-        let reason = reason.unwrap_or(if wrong { Reason::Wrong } else { Reason::Failed });
-        Ok(Self { reason, why })
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::time::Instant;
@@ -159,14 +142,6 @@ mod tests {
     use crate::launch::AddressFrom;
     use crate::launch::process::PATIENCE;
     use crate::machine::Cores;
-
-    #[test]
-    fn a_failed_cell_of_an_old_report_is_read() {
-        let line = serde_json::json!({"round": 3, "name": "a", "why": "status 500"});
-        let failed: Failed<std::collections::BTreeMap<String, serde_json::Value>> =
-            serde_json::from_value(line).unwrap();
-        assert_eq!((&failed.key["round"], failed.why.as_str(), failed.wrong), (&3.into(), "status 500", false));
-    }
 
     #[test]
     fn what_the_client_could_not_do_is_not_wrong() {

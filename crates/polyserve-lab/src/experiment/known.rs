@@ -58,7 +58,6 @@ fn recorded<E: Experiment>(lines: &[Value]) -> anyhow::Result<Recorded> {
     let incomplete = match records.end {
         Some(End { missing: 0, .. }) => None,
         Some(End { missing, planned, .. }) => Some(format!("{missing} of {planned} planned measurements are missing")),
-        None if records.header.format < 3 => None,
         None => Some("the run has not ended, or it was killed".to_owned()),
     };
     Ok(Recorded { summary: E::summarize(&records, &report)?, incomplete })

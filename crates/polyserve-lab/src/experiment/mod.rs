@@ -143,11 +143,6 @@ pub trait Experiment: Sized {
         1
     }
 
-    /// Converts a line of an older record format to the current one. By default a line is kept as it is.
-    fn upgrade(line: Value) -> Value {
-        line
-    }
-
     /// Computes the result of the records.
     ///
     /// # Errors

@@ -19,19 +19,12 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::{Absence, Experiment, Failed, Reason, RecordRow};
-use crate::journal::{FORMAT, Header, first_header, of_kind};
+use crate::journal::{Header, first_header, of_kind};
 
 /// The kind of an absence's line.
 pub const FAILURE: &str = "failure";
 /// The kind of an [`End`]'s line.
 pub const END: &str = "end";
-/// Kinds of absences in records of format 2 and earlier.
-const OLD_ABSENCES: [(&str, Reason); 3] =
-    [("not_run", Reason::NotAvailable), ("refusal", Reason::NotAvailable), ("unfinished", Reason::TimedOut)];
-
-/// The prefix that a reason can have in these records. Tables print it for every absence.
-const OLD_PREFIX: &str = "not run: ";
-
 /// How a run ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct End {
@@ -47,7 +40,7 @@ pub struct End {
 pub struct Records<E: Experiment> {
     /// The header of the first run.
     pub header: Header,
-    /// How the last run ended; `None` if it did not, or if the record has format 2 or earlier.
+    /// How the last run ended; `None` if it did not.
     pub end: Option<End>,
     samples: Vec<(E::Key, E::Sample)>,
     indexes: HashMap<E::Key, usize>,
@@ -63,20 +56,16 @@ impl<E: Experiment> Records<E> {
         Self { header, end: None, samples, indexes, absences, excused: HashSet::new(), facts: Vec::new() }
     }
 
-    /// Reads the lines of a record. Lines of an older format are converted.
+    /// Reads the lines of a record.
     ///
     /// # Errors
     ///
     /// Returns an error if the first line is not a header, or a line does not have the fields of its kind.
     pub fn of(lines: &[Value]) -> anyhow::Result<Self> {
-        let header = first_header(lines)?;
-        let is_old = header.format < FORMAT;
-        let mut records = Self::new(header);
-        for line in lines {
-            let line = if is_old { E::upgrade(line.clone()) } else { line.clone() };
+        let mut records = Self::new(first_header(lines)?);
+        for line in lines.iter().cloned() {
             let kind = line["kind"].as_str().unwrap_or_default().to_owned();
             let line_kind = || format!("a line of kind {kind:?}");
-            let old_absence = OLD_ABSENCES.iter().find(|(old, _)| is_old && *old == kind);
             if kind == Header::KIND {
                 records.end = None;
             } else if kind == END {
@@ -84,14 +73,9 @@ impl<E: Experiment> Records<E> {
             } else if kind == E::SAMPLE {
                 let key = serde_json::from_value(line.clone()).with_context(line_kind)?;
                 records.add(key, serde_json::from_value(line).with_context(line_kind)?);
-            } else if kind == FAILURE || old_absence.is_some() {
+            } else if kind == FAILURE {
                 let key = serde_json::from_value(line.clone()).with_context(line_kind)?;
-                let mut absence: Absence = serde_json::from_value(line).with_context(line_kind)?;
-                if let Some((_, reason)) = old_absence {
-                    absence.reason = *reason;
-                    absence.why = absence.why.trim_start_matches(OLD_PREFIX).to_owned();
-                }
-                records.leave_out(key, absence);
+                records.leave_out(key, serde_json::from_value(line).with_context(line_kind)?);
             } else {
                 records.facts.push(line);
             }

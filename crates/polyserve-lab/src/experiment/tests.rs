@@ -123,13 +123,6 @@ impl Experiment for Fake {
         self.weight
     }
 
-    fn upgrade(mut line: Value) -> Value {
-        if line["kind"] == "sample" {
-            line["kind"] = Self::SAMPLE.into();
-        }
-        line
-    }
-
     fn report(records: &Records<Self>) -> anyhow::Result<FakeReport> {
         let calibrations: Vec<Calibration> = records.facts("calibration")?;
         let calibrations = calibrations.iter().map(|calibration| calibration.steps).collect();
@@ -322,25 +315,6 @@ fn an_essential_failure_ends_the_run() {
     fake.batches = vec![Batch::series([key("essential", 1), key("a", 1)])];
     let error = run(&mut fake, &header(), &mut Journal::none(), &Shutdown::new()).unwrap_err();
     assert!(error.to_string().contains("essential, round 1 failed"), "{error}");
-}
-
-#[test]
-fn an_old_record_is_converted() {
-    let mut header = serde_json::to_value(header()).unwrap();
-    (header["kind"], header["format"]) = ("environment".into(), 2.into());
-    let lines = [
-        header,
-        json!({"kind": "sample", "name": "a", "round": 1, "per_s": 2.0}),
-        json!({"kind": "failure", "name": "b", "round": 1, "why": "status 500", "wrong": true}),
-        json!({"kind": "not_run", "name": "c", "round": 1, "why": "not installed"}),
-        json!({"kind": "calibration", "steps": 3}),
-    ];
-    let records = Records::<Fake>::of(&lines).unwrap();
-    assert_eq!(records.sample(&key("a", 1)), Some(&Sample { per_s: 2.0 }));
-    assert_eq!(records.absence(&key("b", 9)), Some(&Absence::wrong("status 500")));
-    assert_eq!(records.absence(&key("c", 1)).unwrap().reason, Reason::NotAvailable);
-    let recorded = KnownExperiment::new::<Fake>("A fake", None).read(&lines).unwrap();
-    assert_eq!(recorded.incomplete, None);
 }
 
 #[test]

@@ -19,7 +19,7 @@ pub struct Environment {
     pub cpu: String,
     /// Cores that this process may use.
     pub cores: usize,
-    /// The machine's memory, in bytes. Older records do not have it.
+    /// The machine's memory, in bytes.
     #[serde(default)]
     pub memory_bytes: Option<u64>,
     /// The server's cores.

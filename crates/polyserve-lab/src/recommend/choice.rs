@@ -27,11 +27,9 @@ pub struct Recommendation {
     pub defaulted: Vec<String>,
     /// Why these candidates.
     pub because: Vec<String>,
-    /// The cores of the servers; empty in older records.
-    #[serde(default)]
+    /// The cores of the servers.
     pub server_cores: String,
-    /// The cores of the client; empty in older records.
-    #[serde(default)]
+    /// The cores of the client.
     pub client_cores: String,
     /// The number of whole rounds.
     pub rounds: usize,

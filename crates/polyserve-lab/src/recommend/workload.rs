@@ -23,10 +23,10 @@ pub struct Workload {
     pub keep_alive: bool,
     /// How long a request waits for another service, in milliseconds.
     pub wait_ms: f64,
-    /// The time for which a request blocks its thread, in milliseconds. Older records have none.
+    /// The time for which a request blocks its thread, in milliseconds.
     #[serde(default)]
     pub blocking_wait_ms: f64,
-    /// The CPU time that a request takes in addition to the server's, in milliseconds. Older records have none.
+    /// The CPU time that a request takes in addition to the server's, in milliseconds.
     #[serde(default)]
     pub cpu_ms: f64,
     /// Requests per second that the latencies are measured at; `None` is half of the first candidate's throughput.
@@ -40,7 +40,7 @@ pub struct Workload {
     pub cores: usize,
     /// The max p99, in milliseconds.
     pub p99_goal_ms: Option<f64>,
-    /// The max bytes of all entities. Older records have none.
+    /// The max bytes of all entities.
     #[serde(default)]
     pub memory_limit_bytes: Option<u64>,
     /// Whether an answered write must survive the end of the process.

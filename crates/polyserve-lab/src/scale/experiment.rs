@@ -9,7 +9,7 @@ use anyhow::Context as _;
 use polyserve_report::Summary;
 use serde_json::Value;
 
-use super::report::{AxisRate, EVERY_POINT, FULL_RATE, Key, RATE, Report, Sample, ScaleFigures};
+use super::report::{AxisRate, FULL_RATE, Key, RATE, Report, Sample, ScaleFigures};
 use super::{Axis, NAME, PointSettings, table};
 use crate::experiment::{Absence, Absent, Batch, Experiment, Notebook, Plan, Records, interleaved};
 use crate::launch::Launch;
@@ -188,17 +188,6 @@ impl<I: ScaleInstrument> Experiment for Scale<I> {
     /// A point that has failed in any round has no figures.
     fn excludes(_: &Absence, of: &Key, key: &Key) -> bool {
         of.is_at(key)
-    }
-
-    /// Records of format 2 have no point and no round for a contestant that is not measured on an axis.
-    fn upgrade(mut line: Value) -> Value {
-        if line["kind"] == "not_run" {
-            line["round"] = 0.into();
-            if line["x"].is_null() {
-                line["x"] = EVERY_POINT.into();
-            }
-        }
-        line
     }
 
     fn report(records: &Records<Self>) -> anyhow::Result<Report> {

@@ -75,8 +75,7 @@ pub struct ScaleFigures {
     /// Right answers a second.
     pub per_s: f64,
     /// Requests under way in closed loop, on average, as a share of the connections: by Little's law it is 1. `None` if a
-    /// connection has one request, and in older records.
-    #[serde(default)]
+    /// connection has one request.
     pub under_way: Option<f64>,
     /// CPU time of the server for each answer, in microseconds.
     pub cpu_us: Option<f64>,

@@ -125,7 +125,7 @@ mod tests {
             cell(1, "bare/map", uniform, 9e6),
             cell(2, "a", None, 9e6),
         ];
-        let header = crate::fixtures::old_header("stores", json!({"baseline": "a"}));
+        let header = crate::fixtures::header("stores", json!({"baseline": "a"}));
         Report::of(&crate::fixtures::records::<Stores<StoreProcesses>>(&header, &cells).unwrap()).points
     }
 
@@ -161,7 +161,7 @@ mod tests {
 
     #[test]
     fn a_store_without_operations_is_not_drawn() {
-        let header = crate::fixtures::old_header("stores", json!({"baseline": "a"}));
+        let header = crate::fixtures::header("stores", json!({"baseline": "a"}));
         let cells = [cell(1, "a", None, 0.0)];
         let records = crate::fixtures::records::<Stores<StoreProcesses>>(&header, &cells).unwrap();
         assert!(charts(&Report::of(&records).points).is_empty());

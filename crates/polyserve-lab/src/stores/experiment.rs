@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::cell::{StoreReply, StoreRun};
 use super::process::Processes;
-use super::record::{Key, Sample, StoreFigures, StoreSettings, Unfinished};
+use super::record::{Key, Sample, StoreFigures, StoreSettings};
 use super::report::Report;
 use super::workload::{StoreLoad, StoreWorkload};
 use super::{NAME, chart, table};
@@ -143,27 +143,6 @@ impl<I: StoreInstrument> Experiment for Stores<I> {
     /// the figures of the others.
     fn excludes(absence: &Absence, of: &Key, key: &Key) -> bool {
         of == key || (absence.reason != Reason::NotAvailable && of.point() == key.point())
-    }
-
-    /// Records of format 2 differ: memory has lines of another kind, lines of excluded stores have no round, and lines of stores
-    /// that ran out of time have no sentence.
-    fn upgrade(mut line: Value) -> Value {
-        match line["kind"].as_str() {
-            Some("memory") => {
-                line["kind"] = Self::SAMPLE.into();
-                line["workload"] = StoreWorkload::Memory.name().into();
-            }
-            Some("not_run") => line["round"] = 0.into(),
-            Some("unfinished") => {
-                let why = serde_json::from_value(line.clone()).map(|step: Unfinished| {
-                    let (name, keys) = (line["name"].as_str(), line["keys"].as_u64());
-                    step.why(name.unwrap_or_default(), keys.unwrap_or_default())
-                });
-                line["why"] = why.unwrap_or_default().into();
-            }
-            _ => {}
-        }
-        line
     }
 
     fn report(records: &Records<Self>) -> anyhow::Result<Report> {

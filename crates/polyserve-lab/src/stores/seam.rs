@@ -31,8 +31,6 @@ use crate::statistics::{Estimate, MIN_ROUNDS, Verdict, median_of, tie_band};
 pub const NAME: &str = "seam";
 /// Rounds of a filling.
 pub const ROUNDS_PER_FILLING: usize = 2;
-/// Rounds of a filling in records that do not name the number.
-const OLD_ROUNDS_PER_FILLING: usize = 3;
 
 /// Stores that take turns.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -334,9 +332,7 @@ impl Report {
             let store_set = store_sets.entry((&key.baseline, key.threads, key.lookups)).or_default();
             store_set.entry(&key.name).or_default().insert(key.round, sample);
         }
-        let rounds_per_filling = records.header.plan["rounds_per_filling"]
-            .as_u64()
-            .map_or(OLD_ROUNDS_PER_FILLING, |rounds| rounds.max(1) as usize);
+        let rounds_per_filling = records.header.plan["rounds_per_filling"].as_u64().unwrap_or(1).max(1) as usize;
         let mut rows = Vec::new();
         for ((baseline, threads, lookups), store_set) in &store_sets {
             let ratio = |name: &str| {

@@ -19,7 +19,7 @@ use super::report::Report;
 use super::seam::{self, Seam, SeamGroup, SeamSetup};
 use super::store_set::Lookups;
 use super::workload::{StoreLoad, StoreWorkload};
-use crate::experiment::{self, Absence, Experiment as _, Reason, Records, again};
+use crate::experiment::{self, Absence, Experiment as _, Records, again};
 use crate::fixtures::{self, TestDir};
 use crate::journal::{Header, Journal};
 use crate::scale::Axis;
@@ -367,44 +367,6 @@ fn a_store_that_ran_out_of_time_is_named() {
     assert!(text.contains("fast did not finish removing 1000000 keys in 60 s: it got to 7"), "{text}");
     assert_eq!((report.unfinished.len(), report.failed.len()), (2, 0), "one for each store run");
     assert!(report.memory.iter().any(|point| point.name == "fast" && point.filled == Some(100.0)));
-}
-
-/// Records of format 2 have memory, stores that are left out and stores that ran out of time in lines of their own kinds.
-#[test]
-fn an_old_record_is_read() {
-    let mut header = serde_json::to_value(header("stores")).unwrap();
-    (header["kind"], header["format"]) = ("environment".into(), 2.into());
-    let line = |kind: &str, name: &str, round: usize, rest: serde_json::Value| {
-        let mut line = serde_json::json!({
-            "kind": kind, "axis": "keys", "x": 10, "name": name, "round": round, "keys": 10, "threads": 1, "payload_bytes": 15
-        });
-        let (line_fields, rest) = (line.as_object_mut().unwrap(), rest.as_object().unwrap().clone());
-        line_fields.extend(rest);
-        line
-    };
-    let operations =
-        serde_json::json!({"workload": "churn", "dist": null, "operations": 1, "elapsed_s": 1.0, "per_s": 1.0});
-    let failed = serde_json::json!({"why": "no memory", "wrong": false});
-    let lines = [
-        header,
-        serde_json::json!({"kind": "not_run", "axis": "keys", "x": 10, "name": "c", "why": "one thread"}),
-        line("memory", "a", 1, serde_json::json!({"fill_s": 1.0})),
-        line("cell", "a", 1, operations.clone()),
-        line("unfinished", "b", 1, serde_json::json!({"what": "filling", "done": 3, "limit_s": 60.0})),
-        line("failure", "d", 1, failed.clone()),
-        line("failure", "e", 1, failed),
-        line("cell", "e", 1, operations),
-    ];
-    let records = Recorded::of(&lines).unwrap();
-    assert_eq!(counts(&records), (2, 1));
-    let report = Report::of(&records);
-    let names = report.points.iter().map(|point| &*point.name).collect::<Vec<_>>();
-    assert_eq!((names, report.memory.len()), (vec!["a", "e"], 1));
-    assert_eq!(report.unfinished[0].why, "b did not finish filling 10 keys in 60 s: it got to 3");
-    assert_eq!((&*report.not_run[0].name, &*report.not_run[0].why), ("c", "one thread"));
-    assert_eq!(report.failed.iter().map(|failed| &*failed.key.name).collect::<Vec<_>>(), ["d"], "e was measured later");
-    let is_available = |(_, absence): &(&super::record::Key, &Absence)| absence.reason == Reason::NotAvailable;
-    assert_eq!(records.absences().filter(is_available).count(), 1);
 }
 
 fn seam(stores: &[&str], rounds: usize, catalog: Catalog) -> Seam {

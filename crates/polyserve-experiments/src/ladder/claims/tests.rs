@@ -1,7 +1,7 @@
 //! Made-up ladders that confirm, refute or leave undecided each claim.
 
 use super::*;
-use crate::ladder::fixtures::{cell, contestant, results};
+use crate::ladder::fixtures::{absent, cell, contestant, results};
 use polyserve_report::ClaimVerdict;
 use serde_json::{Value, json};
 
@@ -209,8 +209,8 @@ fn a_step_of_ours_is_above_the_top() {
 fn an_absent_contestant_is_named() {
     let mut lines = lines(12, [1.05, 1.04, 1.0, 0.88], 0.005);
     lines.retain(|line| line["name"] != "go-fasthttp");
-    lines.push(json!({"kind": "not_run", "name": "go-fasthttp", "role": "reference", "why": "go is not installed"}));
-    lines.push(json!({"kind": "failure", "name": "warp+lto", "round": 3, "why": "it died"}));
+    lines.push(absent("go-fasthttp", "reference", "go is not installed"));
+    lines.push(json!({"kind": "failure", "name": "warp+lto", "round": 3, "reason": "failed", "why": "it died"}));
     assert!(claim_about(&lines, "fasthttp").figure.contains("go is not installed"));
     let claim = claim_about(&lines, "(LTO)");
     assert_eq!((claim.verdict, claim.figure.as_str()), (ClaimVerdict::Undecided, "warp+lto: it died"));

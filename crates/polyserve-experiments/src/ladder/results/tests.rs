@@ -1,7 +1,7 @@
 use serde_json::{Value, json};
 
 use super::*;
-use crate::ladder::fixtures::{cell, contestant, results};
+use crate::ladder::fixtures::{absent, cell, contestant, results};
 
 fn lines() -> Vec<Value> {
     let mut lines = vec![
@@ -39,14 +39,14 @@ fn ratios_are_of_rounds_and_held_against_the_control() {
 #[test]
 fn a_later_line_counts() {
     let mut lines = lines();
-    lines.push(json!({"kind": "failure", "name": "warp+lto", "round": 10, "why": "it died"}));
+    lines.push(json!({"kind": "failure", "name": "warp+lto", "round": 10, "reason": "failed", "why": "it died"}));
     assert_eq!(verdict(&lines), None);
     assert_eq!(results(&lines).failed.len(), 1);
     lines.extend((1..=10).map(|round| cell("warp+lto", round, 90.0)));
     assert_eq!(verdict(&lines), Some(Verdict::Slower), "it was measured again");
-    let not_run = |name: &str| json!({"kind": "not_run", "name": name, "role": "rung", "why": "not run: any"});
-    lines.extend([not_run("warp+lto"), not_run("warp+lto+jemalloc"), not_run("go-fasthttp")]);
-    lines.push(json!({"kind": "failure", "name": "warp", "round": 0, "why": "it did not start"}));
+    let absent = |name: &str, role: &str| absent(name, role, "any");
+    lines.extend([absent("warp+lto", "rung"), absent("warp+lto+jemalloc", "rung"), absent("go-fasthttp", "reference")]);
+    lines.push(json!({"kind": "failure", "name": "warp", "round": 0, "reason": "failed", "why": "it did not start"}));
     lines.push(contestant("warp+lto", "rung", Some("lto"), Some("warp")));
     let all = results(&lines);
     let not_run = |name: &str, role| NotRun { name: name.into(), role, why: "any".into() };
@@ -61,9 +61,11 @@ fn a_later_line_counts() {
 #[test]
 fn no_later_line_makes_a_wrong_answer_good() {
     let mut lines = lines();
-    lines.push(json!({"kind": "failure", "name": "warp+lto", "round": 10, "why": "a wrong answer", "wrong": true}));
+    lines.push(json!({"kind": "failure", "name": "warp+lto", "round": 10, "reason": "wrong", "why": "a wrong answer"}));
     lines.extend((1..=10).map(|round| cell("warp+lto", round, 90.0)));
-    lines.push(json!({"kind": "failure", "name": "warp+lto", "round": 3, "why": "it did not start"}));
+    lines.push(
+        json!({"kind": "failure", "name": "warp+lto", "round": 3, "reason": "failed", "why": "it did not start"}),
+    );
     lines.push(cell("warp+lto", 3, 90.0));
     let all = results(&lines);
     assert_eq!(verdict(&lines), None);

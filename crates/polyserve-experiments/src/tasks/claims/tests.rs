@@ -1,6 +1,6 @@
 //! Made-up records: a machine with two cores on which every claim holds, and changed copies.
 
-use polyserve_lab::experiment::Records;
+use polyserve_lab::experiment::{Absence, Records};
 use polyserve_lab::fixtures;
 use polyserve_lab::journal::{Header, as_line};
 use polyserve_report::ClaimVerdict;
@@ -10,8 +10,10 @@ use super::cells::in_order;
 use super::*;
 use crate::tasks::experiment::CpuTasks;
 use crate::tasks::figures::{Alone, Scheduled, TaskFigures};
-use crate::tasks::measured::{MeasuredCell, MissingFigure, Single};
-use crate::tasks::record::{Calibration, CpuScope, EXPERIMENT, Observation, Sequence, TaskSettings, When};
+use crate::tasks::measured::{MeasuredCell, MissingFigure, Single, SingleRun};
+use crate::tasks::record::{
+    Calibration, CellTasks, CpuScope, EXPERIMENT, Key, Observation, Sequence, TaskSettings, When,
+};
 use crate::tasks::runner::RAYON;
 use crate::tasks::sequence::{SequenceLimit, TermOrder};
 
@@ -117,8 +119,7 @@ pub(in crate::tasks) fn lines(contestants: &[Simulated]) -> Vec<Value> {
         workers: CORES,
     };
     let plan = serde_json::to_value(plan).unwrap();
-    // Its single runs and failures are lines of format 2.
-    let header = fixtures::old_header(EXPERIMENT, plan);
+    let header = fixtures::header(EXPERIMENT, plan);
     let mut lines = vec![line(Header::KIND, &header)];
     let calibration = Calibration { steps: 1000, measured_ms: 500.0, contestant: STD_THREADS.into() };
     lines.push(line("calibration", &calibration));
@@ -131,7 +132,7 @@ pub(in crate::tasks) fn lines(contestants: &[Simulated]) -> Vec<Value> {
         for (when, duration_ms) in [(When::Before, simulated.d1_ms), (When::After, simulated.d1_after_ms)] {
             let contestant = simulated.name.to_owned();
             lines.push(line(
-                "single",
+                "cell",
                 &Single { contestant, when, run: 1, duration_ms, cpu_ms: simulated.d1_ms * simulated.work },
             ));
         }
@@ -140,8 +141,23 @@ pub(in crate::tasks) fn lines(contestants: &[Simulated]) -> Vec<Value> {
     }
     let why = String::from("it had no time");
     let failed = MissingFigure { contestant: RAYON.into(), tasks: None, series: 0, single: None, why, wrong: false };
-    lines.push(line("failure", &failed));
+    lines.push(failure_line(failed));
     lines
+}
+
+/// The line of a contestant without a figure.
+pub(in crate::tasks) fn failure_line(failed: MissingFigure) -> Value {
+    let MissingFigure { contestant, tasks, series, single, why, wrong } = failed;
+    let step = match (tasks, single) {
+        (Some(tasks), _) => CellTasks::Cell { tasks, series },
+        (None, Some(SingleRun { when, run })) => CellTasks::Single { when, run },
+        (None, None) => CellTasks::All {},
+    };
+    let absence = if wrong { Absence::wrong(why) } else { Absence::failed(why) };
+    let mut line = line("failure", &Key { contestant, step });
+    let absence = serde_json::to_value(absence).unwrap();
+    line.as_object_mut().unwrap().extend(absence.as_object().unwrap().clone());
+    line
 }
 
 fn line(kind: &str, value: &impl serde::Serialize) -> Value {

@@ -79,7 +79,6 @@ pub struct Ranking {
     pub stops_when_sure: bool,
 }
 
-/// Old rankings lack the field.
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
 fn is_false(flag: &bool) -> bool {
     !flag

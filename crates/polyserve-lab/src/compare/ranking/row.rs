@@ -53,7 +53,6 @@ fn infinite_if_null<'de, D: serde::Deserializer<'de>>(figure: D) -> Result<f64, 
     Ok(Option::deserialize(figure)?.unwrap_or(f64::INFINITY))
 }
 
-/// Old records lack the figure.
 fn is_zero(figure: &f64) -> bool {
     *figure == 0.0
 }
