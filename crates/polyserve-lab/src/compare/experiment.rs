@@ -258,7 +258,9 @@ mod tests {
         lines.retain(|line| line["round"] != 2);
         let (ours, limit) = ("tokio_tcp/std_rwlock", "null_epoll");
         let why = "status 500";
-        lines.push(json!({"kind": "failure", "round": 2, "name": ours, "role": "ranked", "reason": "failed", "why": why}));
+        lines.push(
+            json!({"kind": "failure", "round": 2, "name": ours, "role": "ranked", "reason": "failed", "why": why}),
+        );
         let ranking = Comparison::report(&Records::<Comparison>::of(&lines).unwrap()).unwrap();
         let failed: Vec<_> = ranking.failed.iter().map(|one| (one.key.round, one.key.name.as_str())).collect();
         assert_eq!(failed, [(2, ours)], "a contestant that is not available did not fail");

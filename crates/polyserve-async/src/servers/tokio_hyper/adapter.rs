@@ -313,7 +313,11 @@ impl Adapter {
 
     /// Waits for a deferred answer.
     async fn await_reply(&self, parts: &mut Parts, future: BoxFuture<Reply>) -> Response<AnswerBody> {
-        self.connection.state().stage = Stage::Answer;
+        {
+            let mut state = self.connection.state();
+            // A body that came together with its timeout was not late.
+            (state.stage, state.timed_out) = (Stage::Answer, false);
+        }
         let reply = ServiceFuture::new(&self.connection, future).await.unwrap_or_else(|reply| reply);
         self.respond(reply, Vec::new(), std::mem::take(&mut parts.headers), Some(MethodClass::of(&parts.method)))
     }
@@ -346,7 +350,9 @@ impl Adapter {
                 return self.refuse(upgrade_refused(), HeaderMap::new());
             }
             Ok(Ok(response)) => return self.respond_stream(response, method),
-            Ok(Err(error)) => service_failed(&env.failures, &*error),
+            Ok(Err(error)) => {
+                self.connection.calling(move || service_failed(&env.failures, &*error)).unwrap_or_else(|reply| reply)
+            }
             Err(reply) => reply,
         };
         self.respond(reply, Vec::new(), HeaderMap::new(), None)

@@ -479,6 +479,8 @@ impl Drop for HyperConnection {
         if self.close.is_none() || self.is_blocked {
             let _ = self.abandon(); // a runtime that ends drops its tasks
         }
+        // A request's body, which a service may keep for longer, keeps the state.
+        self.state.state().output = Output::default();
         self.shared().registry.remove(self.entry());
     }
 }
