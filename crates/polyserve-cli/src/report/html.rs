@@ -9,7 +9,7 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::path::Path;
 
 use polyserve_report::svg::escaped;
-use polyserve_report::{Claim, ClaimVerdict, Summary, Table};
+use polyserve_report::{Claim, Summary, Table, counted_verdicts};
 use serde_json::Value;
 
 use super::{Record, plain, shown_command};
@@ -89,10 +89,7 @@ fn claim_list(claims: &[Claim]) -> String {
     if claims.is_empty() {
         return String::new();
     }
-    let counted = |verdict: ClaimVerdict| claims.iter().filter(|claim| claim.verdict == verdict).count();
-    let verdicts = [ClaimVerdict::Confirmed, ClaimVerdict::Refuted, ClaimVerdict::Undecided];
-    let total = verdicts.map(|verdict| format!("{} {verdict}", counted(verdict))).join(", ");
-    let mut html = format!("<h3>Published claims: {total}</h3>\n");
+    let mut html = format!("<h3>Published claims: {}</h3>\n", counted_verdicts(claims));
     for Claim { claim, published, verdict, figure, .. } in claims {
         let published = published.as_ref().map(|published| format!("<p>published: {}</p>", escaped(published)));
         let _ = writeln!(
