@@ -31,7 +31,7 @@ for features in "" threadpool queue-waits memory copy-on-write dashmap packed pa
     step cargo check -q -p polyserve --no-default-features --features "$features"
 done
 step cargo check -q -p polyserve-memory --no-default-features
-for feature in tokio axum durable postgres kit command; do
+for feature in tokio axum durable postgres kit command rank; do
     step cargo check -q -p polyserve-examples --examples --features "$feature"
 done
 for features in "" tokio hyper http2 tower tokio,tower hyper,tower smol futures; do
@@ -88,6 +88,11 @@ never polyserve-report 'polyserve.*'
 never polyserve-lab 'polyserve-(engines|experiments|cli)'
 never polyserve-cli 'polyserve-engines' --all-features
 never polyserve-experiments 'polyserve-cli'
+
+echo
+echo "== a server on a thread pool needs at most 50 crates"
+crates=$(cargo tree -q -p polyserve --no-default-features --features threadpool,memory,signals -e normal,build --prefix none | awk '{print $1}' | sort -u | wc -l)
+[ "$crates" -le 50 ] || { echo "it needs $crates" >&2; exit 1; }
 
 echo; echo "== no unsafe code outside polyserve-sys"
 for lib in crates/*/src/lib.rs; do

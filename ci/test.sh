@@ -64,16 +64,19 @@ tests() {
     mapfile -t targets < <(sed -n 's/^ *`-p [^ ]* \(--.*\)`$/\1/p' "$output" | sort -u)
     [ ${#failed[@]} -gt 0 ] && [ ${#failed[@]} -le 5 ] || return 1
     printf 'failed among others, and runs again alone: %s\n' "${failed[@]}"
+    local -A has_run=()
     for name in "${failed[@]}"; do
         ran=
         for target in "${targets[@]}"; do
             # shellcheck disable=SC2086  # a target is an option and its value
             cargo test --workspace --features "$engines" $target -- --exact "$name" >"$output" 2>&1 ||
                 { cat "$output"; return 1; }
-            ! grep -qE '^test .* \.\.\. ok$' "$output" || { ran=1; grep '^test ' "$output"; }
+            ! grep -qE '^test .* \.\.\. ok$' "$output" || { ran=1 has_run[$target]=1; grep '^test ' "$output"; }
         done
         [ -n "$ran" ] || { echo "$name did not run" >&2; return 1; }
     done
+    # A target that failed without a failed test was ended by a signal.
+    [ ${#has_run[@]} = ${#targets[@]} ] || { echo "a program of tests ended without naming a test" >&2; return 1; }
 }
 
 # Most server tests wait for a timeout or a drain: half of the time with two tests for each core. So more run at a time.

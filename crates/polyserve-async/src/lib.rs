@@ -2,10 +2,11 @@
 //!
 //! # Layout
 //!
-//! All items are at the root. The files are in three folders:
+//! All items are at the root. The files are in four folders:
 //!
 //! * `servers`: how connections become tasks: `TokioTcp`, `TokioPerCore`, `TokioHyper`, `Smol`.
 //! * `tower`: services of this project as `tower::Service`s, and the other way: `AsTower`, `FromTower`.
+//! * `types`: between the types of the `http` crate's users and those of this project.
 //! * `executors`: how CPU work becomes tasks of the same runtimes: `TokioTasks`, `TokioBlocking`, `SmolTasks`, `FuturesTasks`.
 //!
 //! # Features

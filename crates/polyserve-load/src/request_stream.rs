@@ -72,7 +72,10 @@ impl Traffic {
     /// Returns the requests of thread number `thread` of `threads`.
     pub(crate) fn request_stream(&self, thread: usize, threads: usize) -> RequestStream {
         let next = match &*self.plan {
-            TrafficPlan::Exchanges(Exchanges { order, .. }) => order.len() * thread / threads.max(1),
+            TrafficPlan::Exchanges(Exchanges { order, .. }) => {
+                let first = if self.part == 0 { 0 } else { self.random(5, 0).next_u32() as usize };
+                (first + order.len() * thread / threads.max(1)) % order.len()
+            }
             TrafficPlan::Entities(_) => 0,
         };
         let random = self.random(3, thread);
@@ -130,6 +133,18 @@ mod tests {
         // 500,000 uniform draws from a million keys find 1 - exp(-1/2) of them: 393,469, with a standard deviation of 344.
         assert!(distinct.len().abs_diff(393_469) < 2_000, "{}", distinct.len());
         assert_eq!(keys(3), keys(3));
+    }
+
+    /// Regression test: every slice of a comparison began with the first of the requests.
+    #[test]
+    fn parts_of_requests_in_turn_begin_anywhere() {
+        let exchange = |at: u32| Exchange::new("GET", &format!("/{at}"));
+        let traffic = Traffic::expecting((0..100).map(exchange).collect()).unwrap();
+        let starts = |part: u64| drawn(&traffic.part(part), 1, 5);
+        let distinct: HashSet<_> = (1..=200).flat_map(starts).collect();
+        assert_eq!(distinct.len(), 100, "200 parts of five requests leave none out");
+        assert_eq!(starts(3), starts(3));
+        assert_eq!(drawn(&traffic, 0, 1), [PlannedRequest::Fixed(0)], "part 0 begins with the first");
     }
 
     /// Exact counts of one seed, within five standard deviations of the weights.

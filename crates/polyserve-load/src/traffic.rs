@@ -218,7 +218,7 @@ impl Traffic {
 
     /// Returns the same entities in the order of another part of the random sequence; part 0 by default. Each load begins at
     /// the start of its part, so a measurement in slices needs a part for each slice. Otherwise all slices request the same
-    /// first entities, and most of many entities are never requested. Exchanges in turn have one order.
+    /// first entities, and most of many entities are never requested. Exchanges in turn begin anywhere in their order, except in part 0.
     #[must_use]
     pub fn part(&self, part: u64) -> Self {
         Self { part, ..self.clone() }

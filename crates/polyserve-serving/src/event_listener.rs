@@ -1,5 +1,5 @@
-//! A listener that does not block, and what an error of an attempt to accept means. All accept loops of servers on threads and
-//! event loops share it.
+//! A listener that does not block, and what an error of an attempt to accept means. The accept loops of event loops and of
+//! servers with one accepting thread share it.
 //!
 //! The event loop watches the listener and calls [`EventListener::notify`] for each event, also if it reports readiness at the edge:
 //! it remembers that connections may wait until an attempt finds none.

@@ -63,7 +63,7 @@
 //! * **Examples**, run by `cargo run --example NAME` at the root of the checkout: `threadpool_server`, `own_entity`,
 //!   `conditional_update`, `custom_service`, `own_listener`. With `--features tokio`, or the feature that cargo names: on a runtime
 //!   `tokio_server`, `axum_nested`, `middleware`; with kept data `durable_server`, `cluster_server`; a strategy of your own
-//!   `custom_repo`, `custom_server`, `custom_event_loop`.
+//!   `custom_repo`, `custom_server`, `custom_event_loop`; a ranking of your own handler `rank_service`.
 //! * **The seams**: [`EntityRepo`], [`Service`], [`Executor`], [`Server`], and [`Answer`], the type that joins them. The types that
 //!   most programs use are in the [`prelude`], too. An item has one other path: the root, or the module that is named with it.
 //! * **The strategies**: [`memory`], [`threadpool`], `durable`, `cluster`, `async_`; the [`catalog`] has all of them by name.

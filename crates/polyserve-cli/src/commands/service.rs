@@ -21,7 +21,7 @@ pub(crate) struct ServiceArgs {
     #[arg(long, value_name = "NAME", requires = "requests", help_heading = SERVICE)]
     service: Option<String>,
     /// The requests to the service: a file as for `load --file`, with paths as URLs. The right answers are discovered before
-    /// the comparison: each request is sent twice to the first contestant. Answers to GET, HEAD and OPTIONS are then compared by status
+    /// the comparison: each request is sent twice to one contestant. Answers to GET, HEAD and OPTIONS are then compared by status
     /// and body, or by what of the body does not change; other answers by status. In a line, "check": "status" compares less.
     #[arg(long, value_name = "FILE", requires = "service", help_heading = SERVICE)]
     requests: Option<PathBuf>,

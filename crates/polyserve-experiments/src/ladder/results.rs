@@ -163,8 +163,7 @@ impl Results {
         self.ratio(name, baseline, Quantity::Cost, ERROR_PROBABILITY)
     }
 
-    /// Whether the load was the published one: one request at a time on each of [`PUBLISHED_CONNECTIONS`]. An older record that
-    /// does not name its connections counts as published.
+    /// Whether the load was the published one: one request at a time on each of [`PUBLISHED_CONNECTIONS`].
     pub fn is_published_load(&self) -> bool {
         self.pipeline == 1 && self.connections.is_none_or(|connections| connections == PUBLISHED_CONNECTIONS)
     }

@@ -12,12 +12,12 @@ use polyserve_lab::launch::go::{GC_OFF, OLD_GC, PRINTING};
 use polyserve_lab::statistics::median_of;
 use polyserve_report::Table;
 
-use super::claims::{REPO, TWIN, classic_of};
+use super::claims::{REPO, TWIN, classic};
 use super::{Cell, DEBUG, Key, UNOPTIMISED};
 
 /// The table of the pairs that were measured; `None` without any.
 pub(super) fn table(cells: &[Cell]) -> Option<Table> {
-    let classic = classic_of(cells);
+    let classic = classic();
     let unoptimised = format!("{UNOPTIMISED}{classic}");
     let as_published = format!("{DEBUG}{classic}");
     let [printing, gc_off, old_gc, go] = [PRINTING.name, GC_OFF.name, OLD_GC.name, TWIN].map(String::from);

@@ -5,7 +5,7 @@ use polyserve_lab::experiment::distinct;
 use polyserve_lab::statistics::median_of;
 use polyserve_report::svg::{Chart, Grid, HeatMap, LineChart, Series, Style};
 
-use super::claims::{TWIN, as_run_of, classic_of};
+use super::claims::{TWIN, as_run_of, classic};
 use super::compared::{CellTable, Lang, Measure};
 use super::{Cell, CellMethod};
 
@@ -16,7 +16,7 @@ use super::{Cell, CellMethod};
 ///
 /// Returns an error if a published file cannot be read.
 pub(super) fn charts(cells: &[Cell]) -> anyhow::Result<Vec<(String, Chart)>> {
-    let classic = classic_of(cells);
+    let classic = classic();
     let as_run = as_run_of(cells);
     let as_run = as_run.as_ref().map(|[rust, go]| ([rust.as_str(), go.as_str()], " as run"));
     let published = CellTable::published()?;

@@ -11,7 +11,7 @@ use polyserve_lab::launch::go::{self, Module};
 use polyserve_report::Summary;
 use serde_json::Value;
 
-use super::claims::{CLASSIC, OLD_CLASSIC};
+use super::claims::CLASSIC;
 use super::plan::{self, MatrixAxes};
 use super::report::{Report, planned};
 use super::{Bench, CellMethod, Entrant, Key, NAME, Origin, Sample, causes, chart, csv, table};
@@ -125,7 +125,7 @@ impl Matrix {
             }
         }
         let named = |strategy: &str| self.entrants.iter().find(|entrant| entrant.name.starts_with(strategy));
-        if let Some(baseline) = named(CLASSIC).or(named(OLD_CLASSIC)).or(self.entrants.first()) {
+        if let Some(baseline) = named(CLASSIC).or(self.entrants.first()) {
             self.entrants.push(Entrant { control: true, ..baseline.clone() });
         }
     }

@@ -11,7 +11,7 @@ use polyserve_lab::statistics::{Estimate, MIN_ROUNDS, median_of};
 use polyserve_report::figures::count;
 use polyserve_report::{Table, or_empty};
 
-use super::claims::{CLASSIC, REPO, TWIN, classic_of};
+use super::claims::{CLASSIC, REPO, TWIN, classic};
 use super::missing::MissingCell;
 use super::published::{self, PublishedCell};
 use super::{Cell, CellMethod, DEBUG, Key, Sample};
@@ -141,7 +141,7 @@ pub fn tables(cells: &[Cell], failed: &[MissingCell]) -> anyhow::Result<Vec<(Str
         }
         let as_published = format!("{DEBUG}{CLASSIC}/{REPO}");
         for (lang, contestant) in
-            [("rust", classic_of(cells)), ("go", TWIN.into()), ("rust", as_published), ("go", PRINTING.name.into())]
+            [("rust", classic()), ("go", TWIN.into()), ("rust", as_published), ("go", PRINTING.name.into())]
         {
             let title = format!("{name}, {contestant} (each: published with 100000 requests / here with {requests})");
             let ours = of_method().filter(|rounds| rounds.key().name() == contestant);

@@ -284,7 +284,7 @@ pub struct CrowdEffect {
     pub without_server_busy: f64,
     /// The server's CPU time in cores, with.
     pub with_server_busy: f64,
-    /// Requests under way with the crowd, as a share of the connections;
+    /// Requests under way with the crowd, as a share of the connections.
     pub with_under_way: Option<f64>,
     /// The ratio of requests a second.
     pub throughput: Option<Compared>,

@@ -11,7 +11,7 @@ use super::{Experiment, Records};
 pub struct Recorded {
     /// Tables, claims and CSV files.
     pub summary: Summary,
-    /// Why the record is not complete; `None` if it is complete, or if its format is too old to record this.
+    /// Why the record is not complete; `None` if it is complete.
     pub incomplete: Option<String>,
 }
 

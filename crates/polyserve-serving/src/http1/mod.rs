@@ -1,4 +1,4 @@
-//! The HTTP/1.1 codec. It does no I/O: bytes go in, answers come out; there is no socket and no clock.
+//! The HTTP/1.1 codec. It does no I/O: bytes go in, answers come out; there is no socket, and a clock only for the budget of a turn.
 //!
 //! # Layout
 //!

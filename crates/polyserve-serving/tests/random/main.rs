@@ -8,7 +8,7 @@
 //! By default the run is short. The full run has a million requests for each of the tests:
 //!
 //! ```text
-//! POLYSERVE_CASES=1000000 cargo test --release -p polyserve-core --test random -- --nocapture
+//! POLYSERVE_CASES=1000000 cargo test --release -p polyserve-serving --test random -- --nocapture
 //! ```
 //!
 //! A failure prints its seed and the shortest stream found that fails in the same way. `POLYSERVE_SEED=...

@@ -2,7 +2,7 @@
 //!
 //! The crate's documentation lists them.
 //!
-//! All drive the same sans-io [`Session`](polyserve_serving::http1::Session). The loop of all but `pool_server` is
+//! All drive the same [`Connection`](polyserve_serving::Connection), which has no socket. The loop of all but `pool_server` is
 //! [`serving::blocking`](polyserve_serving::blocking).
 //!
 //! Each server has a *main thread*, which its `serve` starts and which ends the drain. It accepts, or, if other threads do,

@@ -13,7 +13,7 @@
 //!
 //! The way of a connection is in two files. `accept_loop` below spawns a `HyperConnection` for each connection. That task
 //! polls hyper until the connection closes (`connection.rs`). The 503 past `max_connections` and the lingering close are
-//! shared with the other servers of this crate, and are in `servers/connection_task.rs`.
+//! those of all servers (`serving::ConnectionTable`); `servers/connection_task.rs` drives them.
 //!
 //! hyper parses heads, frames bodies and encodes answers. This project validates the heads that hyper accepted, by the codec's
 //! rules (`adapter`), and answers what hyper refuses (`error_response`). Limits, deadlines and the drain are those of the other

@@ -1,5 +1,5 @@
 //! The verdicts on the claims of the article, by the classic pool and its twin in Go: [`CLASSIC`] over [`REPO`], and
-//! [`TWIN`]. In records without the classic pool, [`OLD_CLASSIC`] replaces it.
+//! [`TWIN`].
 //!
 //! The published servers were debug builds in Rust, and printed a line for each request in both languages. If both were
 //! measured in this way, each claim has two verdicts: of the servers as they were run then, and of release builds that print
@@ -29,8 +29,6 @@ use super::{Cell, CellMethod, DEBUG, NAME};
 
 /// The strategy of the published server: a job for each connection, through a channel.
 pub const CLASSIC: &str = "pool_classic/mpsc_pool";
-/// The strategy that replaces [`CLASSIC`] in records without it.
-pub const OLD_CLASSIC: &str = "pool_server/mpsc_pool";
 /// The published store.
 pub const REPO: &str = "two_level";
 /// The published server in Go.
@@ -94,7 +92,7 @@ pub fn claims(cores: [&str; 2], cells: &[Cell]) -> anyhow::Result<Vec<Claim>> {
     let published = CellTable::published()?;
     let published = sharing_error(CLAIMS.iter().map(|(_, rule, _)| rule(&published)).collect());
     let mut as_run = as_run_of(cells).map(|[rust, go]| judged(cells, [&rust, &go], &cores).into_iter());
-    let release = judged(cells, [&classic_of(cells), TWIN], &cores);
+    let release = judged(cells, [&classic(), TWIN], &cores);
 
     let mut claims = Vec::new();
     for (((name, ..), Judgement(published, then)), release) in CLAIMS.iter().zip(published).zip(release) {
@@ -143,17 +141,15 @@ fn sharing_error(judgements: Vec<Judgement>) -> Vec<Judgement> {
     judgements.into_iter().zip(remain).map(shared).collect()
 }
 
-/// The contestant of these cells that represents the published server.
-pub(super) fn classic_of(cells: &[Cell]) -> String {
-    let has = |strategy: &str| cells.iter().any(|cell| cell.key.contestant.starts_with(strategy));
-    let strategy = if has(OLD_CLASSIC) && !has(CLASSIC) { OLD_CLASSIC } else { CLASSIC };
-    format!("{strategy}/{REPO}")
+/// The contestant that represents the published server.
+pub(super) fn classic() -> String {
+    format!("{CLASSIC}/{REPO}")
 }
 
 /// The contestants that were run like the published servers, in Rust and in Go: they print a line for each request, and the one
 /// in Rust is a debug build. `None` unless both were measured.
 pub(super) fn as_run_of(cells: &[Cell]) -> Option<[String; 2]> {
-    let names = [format!("{DEBUG}{}", classic_of(cells)), PRINTING.name.to_owned()];
+    let names = [format!("{DEBUG}{}", classic()), PRINTING.name.to_owned()];
     let is_measured = |name: &String| cells.iter().any(|cell| cell.key.contestant == *name);
     names.iter().all(is_measured).then_some(names)
 }

@@ -265,7 +265,7 @@ impl Judge<'_> {
         let (min, max) = (min.unwrap_or(0), max.unwrap_or(0));
         let range = if min == max { min.to_string() } else { format!("{min} to {max}, {median} in the median,") };
         let figure = format!(
-            "Go {range} on {} cores; Rust one more than tasks in {one_more} of {} observations",
+            "Go {range} on {} cores, Rust one more than tasks in {one_more} of {} observations",
             self.cores,
             rust.len()
         );
@@ -370,7 +370,7 @@ impl Judge<'_> {
             let holds = starts_at.filter(|smaller| durations_at == Some(*smaller));
             let [starts, durations] = [&starts, &durations].map(|resampled| resampled.estimate(ERROR_PROBABILITY));
             let figure = format!(
-                "the spread of durations of {name} is {:.2} {} of that of {other}; the spread of starts {:.2} {}",
+                "the spread of durations of {name} is {:.2} {} of that of {other}, the spread of starts {:.2} {}",
                 durations.ratio, durations.interval, starts.ratio, starts.interval
             );
             self.unless_noisy(&[name, other], holds, figure)

@@ -97,7 +97,7 @@ fn a_table() {
         assert!(lines.iter().any(|line| line == expected), "{expected}\nis not in\n{text}");
     }
     assert!(!text.contains("too few rounds for a verdict"), "{text}");
-    // A ranking that is read back from an old record has the same tables.
+    // A ranking that is read back has the same tables.
     let line = serde_json::to_value(&ranking).unwrap();
     let read = tables(&serde_json::from_value(line).unwrap());
     let [(name, narrow), (wide_name, wide)] = read.as_slice() else { panic!("{read:?}") };
