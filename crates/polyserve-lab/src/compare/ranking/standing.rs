@@ -48,7 +48,10 @@ impl Ranking {
             let verdict = |figure, band| compared(own, first, figure, band).map(|found| found.verdict);
             match self.goal_us.is_some() && self.goal_met == Some(false) {
                 // Of two that were overloaded, none has a lower p99.
-                true => p99_us(own) > p99_us(first) && !matches!(verdict(p99, p99_band), Some(Verdict::Tie | Verdict::TooFewRounds)),
+                true => {
+                    p99_us(own) > p99_us(first)
+                        && !matches!(verdict(p99, p99_band), Some(Verdict::Tie | Verdict::TooFewRounds))
+                }
                 false => own.meets_goal != first.meets_goal || verdict(throughput, band) == Some(Verdict::Slower),
             }
         });
