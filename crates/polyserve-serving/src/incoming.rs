@@ -136,7 +136,7 @@ impl Incoming {
         deadline: Option<Instant>,
         ready: &mut Vec<bool>,
     ) -> io::Result<bool> {
-        let backoff = self.listener.paused_until();
+        let backoff = self.listener.paused_until().filter(|_| accepts);
         let listener = self.listener.as_fd().filter(|_| accepts && backoff.is_none());
         let own = [Some(self.wake.as_fd()), listener].into_iter().flatten().map(|fd| (fd, PollFlags::IN));
         let due = [backoff, self.lingering.deadline()].into_iter().flatten().min();

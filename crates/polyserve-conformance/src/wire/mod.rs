@@ -284,6 +284,8 @@ fn unescaped(text: &str) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashSet;
+
     use super::*;
 
     #[test]
@@ -302,6 +304,17 @@ mod tests {
         assert!(fields[0].has_limits_of(fields[1]) && !fields[1].has_limits_of(fields[2]));
         assert_eq!(unescaped(r"X: y\r\n\L(a\*2(b))"), b"X: y\r\nContent-Length: 3\r\n\r\nabb");
         assert_eq!(unescaped(r"\*2(a\*2(b)\r)\x41|\\"), b"abb\rabb\rA|\\");
+    }
+
+    /// A section that no kit names would never be sent.
+    #[test]
+    fn each_property_of_the_corpus_is_in_a_kit() {
+        let of_servers = crate::server::PROPERTIES.iter().map(|property| property.name);
+        let names: HashSet<_> =
+            of_servers.chain(crate::service::PROPERTIES.iter().map(|property| property.name)).collect();
+        for case in cases().iter().filter(|case| case.scope != CaseScope::Codec) {
+            assert!(names.contains(case.property), "{case}");
+        }
     }
 
     /// No case takes an answer with another status, or an empty one in place of the body or the text that it names.

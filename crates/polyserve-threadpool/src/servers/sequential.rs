@@ -111,12 +111,16 @@ struct SequentialState {
     pool: PoolConnections,
 }
 
-/// Notes the end of the worker in its `drop`, so that a panic does not stop the drain.
+/// Notes the end of the worker in its `drop`. A panic of the server's own code ends the server, and is its error.
 struct EndGuard<'a>(&'a SequentialState);
 
 impl Drop for EndGuard<'_> {
     fn drop(&mut self) {
-        self.0.pool.table.accept_loop_ended();
+        let table = &self.0.pool.table;
+        table.accept_loop_ended();
+        if thread::panicking() {
+            table.server.shutdown.begin(Instant::now());
+        }
     }
 }
 
@@ -161,6 +165,9 @@ impl SequentialState {
             Some(Served::Lingering(entry)) => {
                 if let Some(stream) = self.pool.take_out(entry) {
                     lock(&self.incoming).linger(stream);
+                    if self.is_draining() {
+                        self.pool.table.wake_main(); // the supervisor reads from it
+                    }
                 }
             }
             Some(Served::Silent(entry, since)) => {
@@ -239,7 +246,13 @@ impl PoolRole for SequentialState {
     ) -> io::Result<Option<bool>> {
         match self.is_draining() {
             true => ().wait(sockets, is_old, deadline),
-            false => self.wait_for(sockets, is_old, Some(deadline)),
+            false => {
+                // The connections that have not sent a byte have their timeout meanwhile.
+                let timeout = self.pool.table.server.config.first_byte_timeout;
+                let first_byte = self.silent.oldest().map_or(deadline, |since| since + timeout);
+                let found = self.wait_for(sockets, is_old, Some(deadline.min(first_byte)))?;
+                Ok(if first_byte < deadline && Instant::now() >= first_byte { Some(true) } else { found })
+            }
         }
     }
 

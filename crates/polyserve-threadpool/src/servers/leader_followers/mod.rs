@@ -236,7 +236,9 @@ impl LeaderSupervisor {
         shared.connections.wake_idle();
         if let Some(listener) = listener {
             let mut listener = EventListener::new(Arc::new(listener), shared.server.config.backlog);
-            while let Some(stream) = listener.accept_waiting(&shared.server, || ()) {
+            while let Some(stream) = listener.accept_waiting(&shared.server, || {
+                self.clear_ended(); // that frees descriptors
+            }) {
                 // The threads of this server wait in system calls.
                 if stream.set_nonblocking(false).is_ok()
                     && let Some(connection) = shared.admit(stream)
