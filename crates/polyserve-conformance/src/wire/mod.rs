@@ -53,7 +53,7 @@ pub struct ExpectedAnswer {
     pub end: CaseEnd,
     /// The body of the answer, if it matters.
     pub body: Option<Vec<u8>>,
-    /// A text in the head or the body of the answer, in upper or lower case.
+    /// A text of the answer, in upper or lower case: of the header fields if it contains `: `, or else of the body.
     pub text: Option<String>,
 }
 
@@ -67,9 +67,12 @@ impl ExpectedAnswer {
             None => true,
         };
         let fields = response.headers.iter().map(|(name, value)| format!("{name}: {value}\r\n"));
-        let answer = fields.collect::<String>() + &response.text();
-        let answer = answer.to_ascii_lowercase();
-        let has_text = self.text.as_ref().is_none_or(|text| answer.contains(&text.to_ascii_lowercase()));
+        let [fields, body] = [fields.collect(), response.text()].map(|text: String| text.to_ascii_lowercase());
+        let has_text = self.text.as_ref().is_none_or(|text| {
+            let answer = if text.contains(": ") { &fields } else { &body };
+            answer.contains(&text.to_ascii_lowercase())
+        });
+        let answer = fields + &body;
         let is_right = self.statuses.contains(&response.status) && is_body_right && has_text;
         (!is_right).then(|| format!("{} with {answer}, not {self:?}, to {case}", response.status))
     }
