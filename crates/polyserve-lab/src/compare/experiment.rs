@@ -263,7 +263,7 @@ mod tests {
         );
         let ranking = Comparison::report(&Records::<Comparison>::of(&lines).unwrap()).unwrap();
         let failed: Vec<_> = ranking.failed.iter().map(|one| (one.key.round, one.key.name.as_str())).collect();
-        assert_eq!(failed, [(2, ours)], "a contestant that is not available did not fail");
+        assert_eq!(failed, [(2, ours), (0, "peer/bare_pool")]);
         let names: Vec<_> = ranking.rows.iter().map(|row| row.name.as_str()).collect();
         assert!(!names.contains(&ours) && names.contains(&limit), "{names:?}");
     }
