@@ -184,10 +184,17 @@ impl SequentialState {
         self.pool.queue(entry, Instant::now());
     }
 
-    fn admit(&self, stream: TcpStream, incoming: &mut Incoming) {
+    /// Queues the connection, or rejects it. Returns whether it is queued.
+    fn admit(&self, stream: TcpStream, incoming: &mut Incoming) -> bool {
         match self.pool.admit(stream) {
-            Ok(entry) => self.queue(entry),
-            Err(stream) => incoming.reject(stream),
+            Ok(entry) => {
+                self.queue(entry);
+                true
+            }
+            Err(stream) => {
+                incoming.reject(stream);
+                false
+            }
         }
     }
 
@@ -274,7 +281,10 @@ impl PoolRole for SequentialState {
                 }
             }
             let Some(stream) = incoming.try_accept() else { return false };
-            self.admit(stream, &mut incoming);
+            // One for each look: an attempt that finds none costs more than the next look.
+            if self.admit(stream, &mut incoming) {
+                return false;
+            }
         }
         false
     }
