@@ -132,7 +132,7 @@ impl SequentialState {
             if self.serve_next() {
                 continue;
             }
-            if let Err(error) = self.wait_for(&[], false, self.silent_deadline()) {
+            if let Err(error) = self.wait_for(&[], false, None) {
                 polyserve_core::throttled!(warn, %error, "cannot wait for connections");
                 thread::park_timeout(ACCEPT_BACKOFF);
             }
@@ -198,7 +198,8 @@ impl SequentialState {
         }
     }
 
-    /// Waits for one of `sockets`, the shutdown, the silent connections and, if there can be room for it, a new connection.
+    /// Waits for one of `sockets`, the shutdown, the silent connections and their deadline, and, if there can be room for it, a new
+    /// connection.
     fn wait_for(
         &self,
         sockets: &[(BorrowedFd<'_>, PollFlags)],
@@ -208,9 +209,12 @@ impl SequentialState {
         let is_old_silent = || self.silent.oldest().is_some_and(|since| since.elapsed() >= EVICTION_GRACE);
         let accepts = !self.pool.table.is_full() || is_old || is_old_silent();
         let sockets = sockets.iter().copied().chain([(self.silent.as_fd(), PollFlags::IN)]);
+        let silent_until = self.silent_deadline();
+        let until = [deadline, silent_until].into_iter().flatten().min();
         let mut ready = Vec::with_capacity(5);
-        let is_due = lock(&self.incoming).wait(sockets, accepts, deadline, &mut ready)?;
-        let must_accept = is_due || ready.last() == Some(&true);
+        let is_due = lock(&self.incoming).wait(sockets, accepts, until, &mut ready)?;
+        let is_silent_due = || silent_until.is_some_and(|until| Instant::now() >= until);
+        let must_accept = is_due || ready.last() == Some(&true) || is_silent_due();
         Ok((accepts || must_accept).then_some(must_accept))
     }
 
@@ -253,13 +257,7 @@ impl PoolRole for SequentialState {
     ) -> io::Result<Option<bool>> {
         match self.is_draining() {
             true => ().wait(sockets, is_old, deadline),
-            false => {
-                // The connections that have not sent a byte have their timeout meanwhile.
-                let timeout = self.pool.table.server.config.first_byte_timeout;
-                let first_byte = self.silent.oldest().map_or(deadline, |since| since + timeout);
-                let found = self.wait_for(sockets, is_old, Some(deadline.min(first_byte)))?;
-                Ok(if first_byte < deadline && Instant::now() >= first_byte { Some(true) } else { found })
-            }
+            false => self.wait_for(sockets, is_old, Some(deadline)),
         }
     }
 
