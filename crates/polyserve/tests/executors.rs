@@ -69,6 +69,10 @@ impl Latch {
         self.0.1.notify_all();
     }
 
+    fn is_open(&self) -> bool {
+        *lock(&self.0.0)
+    }
+
     fn wait(&self) {
         let waited = self.0.1.wait_timeout_while(lock(&self.0.0), PATIENCE, |open| !*open);
         assert!(*waited.unwrap_or_else(PoisonError::into_inner).0, "the latch was not opened");
@@ -259,5 +263,27 @@ fn a_deadline_leaves_no_job_in_the_counts() {
         assert_eq!(pool.stats().queued, 0, "{pool:?}");
         latch.open();
         assert_eq!((pool.close(None), pool.stats().executed), (0, 1), "{pool:?}");
+    }
+}
+
+/// Jobs that submit further jobs without end must not starve a job from outside, on the pools of threads.
+#[test]
+fn a_job_from_outside_is_not_starved_by_jobs_that_submit_themselves() {
+    fn resubmit(pool: &Arc<dyn Counted>, stop: &Latch) {
+        let (weak, latch) = (Arc::downgrade(pool), stop.clone());
+        let _ = pool.execute(Job::new(move || {
+            if let (Some(pool), false) = (weak.upgrade(), latch.is_open()) {
+                resubmit(&pool, &latch);
+            }
+        }));
+    }
+    for pool in executors(&bounded(1, 64)).into_iter().take(3) {
+        let stop = Latch::default();
+        (0..4).for_each(|_| resubmit(&pool, &stop));
+        let (sender, ran) = mpsc::channel();
+        pool.execute(Job::new(move || sender.send(()).unwrap())).unwrap();
+        receive(&ran, &pool);
+        stop.open();
+        assert_eq!(pool.close(None), 0, "{pool:?}");
     }
 }

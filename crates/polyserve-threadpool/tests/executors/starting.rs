@@ -1,8 +1,14 @@
 //! What the pools promise if they cannot start.
 
+use std::thread;
+use std::time::{Duration, Instant};
+
 use polyserve_threadpool::{CrossbeamPool, MpscPool, StealingPool};
 
-use super::support::{bounded, wait_until};
+use super::bounded;
+
+/// The time limit for the threads that were started to end.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// If a thread cannot be started, `new` fails and the threads that were started end.
 #[cfg(target_os = "linux")]
@@ -32,7 +38,11 @@ fn new_ends_its_threads_if_one_cannot_start() {
             ] {
                 assert!(refused, "1 000 stacks fit 64 MiB");
             }
-            wait_until("the threads that were started to end", || threads() == before);
+            let deadline = Instant::now() + PATIENCE;
+            while threads() != before {
+                assert!(Instant::now() < deadline, "the threads that were started do not end");
+                thread::yield_now();
+            }
         })
     }
 
