@@ -5,14 +5,12 @@ use super::status_table::ONE;
 use super::subject::ServerSubject;
 use super::wire::{check_problem, get, put};
 use crate::property::Outcome;
-use crate::wire::{Case, CaseEnd, CaseScope, cases};
+use crate::wire::{Case, CaseEnd, CaseScope, cases_of};
 
 /// Sends each case of the property, on a connection of its own.
 #[track_caller]
 pub(super) fn check(subject: &ServerSubject, property: &str) -> Outcome {
-    let cases: Vec<Case> = cases().into_iter().filter(|case| case.property == property).collect();
-    assert!(!cases.is_empty(), "the corpus has no case of {property}");
-    for group in cases.chunk_by(Case::has_limits_of) {
+    for group in cases_of(property).chunk_by(Case::has_limits_of) {
         let live = subject.live(group[0].service(false), |config| group[0].configure(config));
         if group[0].needs_entity() {
             live.ask(&put("/", ONE), 201);

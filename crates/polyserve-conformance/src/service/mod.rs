@@ -16,7 +16,7 @@ use crate::client::Response;
 use crate::property::{Outcome, kit};
 use crate::server::status_table::ONE;
 use crate::server::wire::{check_problem, put};
-use crate::wire::cases;
+use crate::wire::cases_of;
 
 /// A service without a server.
 #[derive(Debug)]
@@ -79,7 +79,7 @@ mod corpus {
 
     /// Sends the cases of the property in their order, to a store that answers now and to one that answers later.
     pub(super) fn check(_: &Unconnected, property: &str) -> Outcome {
-        let cases: Vec<_> = cases().into_iter().filter(|case| case.property == property).collect();
+        let cases = cases_of(property);
         for later in [false, true] {
             let service = Unconnected::of(cases[0].service(later));
             if cases[0].needs_entity() {

@@ -211,6 +211,13 @@ pub fn cases() -> Vec<Case> {
     cases
 }
 
+/// Returns the cases of a property.
+pub(crate) fn cases_of(property: &str) -> Vec<Case> {
+    let own: Vec<Case> = cases().into_iter().filter(|case| case.property == property).collect();
+    assert!(!own.is_empty(), "the corpus has no case of {property}");
+    own
+}
+
 fn enclosed(text: &'static str, open: char, close: char) -> Option<&'static str> {
     text.strip_prefix(open)?.strip_suffix(close)
 }
@@ -293,18 +300,16 @@ mod tests {
 
     #[test]
     fn each_line_is_a_case_in_each_template() {
-        let cases = cases();
-        let of = |property: &str| cases.iter().filter(|case| case.property == property).collect::<Vec<_>>();
-        let hosts = of("any_other_host_is_refused");
+        let hosts = cases_of("any_other_host_is_refused");
         assert_eq!(hosts[0].bytes, b"GET / HTTP/1.1\r\n\r\n");
         assert_eq!(hosts.last().map(|case| case.bytes.as_slice()), Some(&b"GET http://a/ HTTP/1.1\r\n\r\n"[..]));
-        let fields = of("broken_fields_are_refused");
+        let fields = cases_of("broken_fields_are_refused");
         assert_eq!(fields[0].bytes, b"GET / HTTP/1.1\r\nHost: a\r\nX : y\r\n\r\n");
         assert_eq!(fields[1].bytes, b"GET / HTTP/1.1\r\nX : y\r\nHost: a\r\n\r\n");
-        let lf = of("a_bare_lf_ends_no_line");
+        let lf = cases_of("a_bare_lf_ends_no_line");
         assert!(lf.iter().all(|case| case.deviation.as_ref().is_some_and(|(name, _)| *name == "bare_lf_ends_a_line")));
-        let fields = of("more_fields_than_the_limit_are_too_many");
-        assert!(fields[0].has_limits_of(fields[1]) && !fields[1].has_limits_of(fields[2]));
+        let fields = cases_of("more_fields_than_the_limit_are_too_many");
+        assert!(fields[0].has_limits_of(&fields[1]) && !fields[1].has_limits_of(&fields[2]));
         assert_eq!(unescaped(r"X: y\r\n\L(a\*2(b))"), b"X: y\r\nContent-Length: 3\r\n\r\nabb");
         assert_eq!(unescaped(r"\*2(a\*2(b)\r)\x41|\\"), b"abb\rabb\rA|\\");
     }
