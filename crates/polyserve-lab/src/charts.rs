@@ -7,6 +7,11 @@ use polyserve_report::svg::{COLOURS, Chart, IntervalChart, IntervalRow, LineChar
 use crate::compare::ranking::Latencies;
 use crate::statistics::{Estimate, Interval};
 
+/// Those of the charts that have figures, with their names.
+pub(crate) fn drawn<const N: usize>(charts: [(&str, Option<Chart>); N]) -> Vec<(String, Chart)> {
+    charts.into_iter().filter_map(|(name, chart)| Some((name.to_owned(), chart?))).collect()
+}
+
 /// The ratios of contestants with their intervals. `band` is the baseline against itself: an interval that overlaps it is no
 /// difference.
 pub(crate) fn ratios(

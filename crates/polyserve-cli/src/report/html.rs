@@ -2,7 +2,7 @@
 //!
 //! Invariants: the page makes no requests, and its content security policy allows none. It runs one script, which sorts
 //! tables. Texts of a record are escaped, so a server may have any name. The same records make the same page, to the byte.
-//! Cost: the records' summaries.
+//! Writing to a string does not fail. Cost: the records' summaries.
 
 use std::fmt::Write as _;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -51,7 +51,6 @@ fn section(record: &Record) -> (bool, String) {
     let tables = if tables.is_empty() { plain::with_plain_tables(tables, &record.lines) } else { tables };
     let title = if record.experiment.name.is_empty() { &record.name } else { record.experiment.title };
     let mut html = format!("<section>\n<h2>{}</h2>\n", escaped(title));
-    // A string takes all text.
     for (place, line) in answer.iter().enumerate() {
         let class = if place == 0 { " class=\"answer\"" } else { "" };
         let _ = writeln!(html, "<p{class}>{}</p>", escaped(line));

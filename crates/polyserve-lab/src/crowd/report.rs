@@ -175,7 +175,7 @@ impl Report {
         });
         let axis = "requests a second with the crowd, without = 1".into();
         let idle = charts::ratios("A good client with an idle crowd".into(), axis, None, idle);
-        let mut charts: Vec<(String, Chart)> = idle.map(|chart| ("idle".into(), chart)).into_iter().collect();
+        let mut charts = charts::drawn([("idle", idle)]);
         for kind in distinct(self.rows.iter().map(|row| row.kind)) {
             let own = self.rows.iter().filter(|row| row.kind == kind);
             let lines = own.filter_map(|row| match row.outcome()? {
@@ -184,7 +184,7 @@ impl Report {
             });
             let title = format!("Latency (us) of a good client with a crowd: {}", kind.name());
             let chart = charts::lines(title, charts::PERCENTILES.into(), lines);
-            charts.extend(chart.map(|chart| (kind.name().to_owned(), chart)));
+            charts.extend(charts::drawn([(kind.name(), chart)]));
         }
         charts
     }

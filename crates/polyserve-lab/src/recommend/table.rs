@@ -44,8 +44,7 @@ pub fn summary(recommendation: &Recommendation) -> Summary {
     let latencies = names.iter().zip(ranked).filter_map(|(name, one)| Some((name.as_str(), one.latency.as_ref()?)));
     let title = rate.as_ref().map(|rate| format!("Latency (us) at {}", latency_rate(rate)));
     let latencies = title.and_then(|title| charts::latencies(title, latencies));
-    let charts = [("ratios", ratios), ("latencies", latencies)];
-    let charts = charts.into_iter().filter_map(|(name, chart)| Some((name.to_owned(), chart?))).collect();
+    let charts = charts::drawn([("ratios", ratios), ("latencies", latencies)]);
     Summary { answer, tables: tables(recommendation), charts, ..Summary::default() }
 }
 

@@ -210,7 +210,7 @@ impl Experiment for Seam {
         });
         let chart =
             charts::ratios("Time of a get against the bare map".into(), "time, bare map = 1".into(), None, rows);
-        let charts = chart.map(|chart| ("time".into(), chart)).into_iter().collect();
+        let charts = charts::drawn([("time", chart)]);
         Ok(Summary { tables, charts, ..Summary::default() })
     }
 

@@ -96,12 +96,11 @@ impl Ranking {
         let rate = self.rate.as_ref().map_or(0.0, |rate| rate.requests_per_s);
         let latencies = rows().filter(|row| row.bound.is_none());
         let latencies = latencies.filter_map(|row| Some((row.name.as_str(), row.latency.as_ref()?)));
-        let charts = [
+        charts::drawn([
             ("throughput", ratios("Requests a second", self.bands.throughput, |row| row.throughput)),
             ("cost", ratios("Requests per second of CPU time", self.bands.cost, |row| row.cost)),
             ("latencies", charts::latencies(format!("Latency (us) at {} requests a second", count(rate)), latencies)),
-        ];
-        charts.into_iter().filter_map(|(name, chart)| Some((name.to_owned(), chart?))).collect()
+        ])
     }
 }
 

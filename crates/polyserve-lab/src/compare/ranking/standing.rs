@@ -46,14 +46,12 @@ impl Ranking {
         let ranks = shared_ranks(placed.len(), |first, own| {
             let (own, first) = (&placed[own], &placed[first]);
             let verdict = |figure, band| compared(own, first, figure, band).map(|found| found.verdict);
-            match self.goal_us.is_some() && self.goal_met == Some(false) {
+            if self.goal_met == Some(false) {
                 // Of two that were overloaded, none has a lower p99.
-                true => {
-                    p99_us(own) > p99_us(first)
-                        && !matches!(verdict(p99, p99_band), Some(Verdict::Tie | Verdict::TooFewRounds))
-                }
-                false => own.meets_goal != first.meets_goal || verdict(throughput, band) == Some(Verdict::Slower),
+                return p99_us(own) > p99_us(first)
+                    && !matches!(verdict(p99, p99_band), Some(Verdict::Tie | Verdict::TooFewRounds));
             }
+            own.meets_goal != first.meets_goal || verdict(throughput, band) == Some(Verdict::Slower)
         });
         for (place, rank) in ranks.into_iter().enumerate() {
             let first = placed.first().filter(|_| place > 0);
