@@ -68,7 +68,7 @@ impl<'a> Turn<'a> {
 }
 
 /// A turn is over after this number of reads. The session bounds the requests of a turn, and this the bytes of bodies.
-pub const MAX_TURN_READS: u32 = 8;
+const MAX_TURN_READS: u32 = 8;
 
 /// What the driver does next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

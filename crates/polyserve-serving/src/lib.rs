@@ -49,7 +49,7 @@ mod woken_list;
 use std::time::Duration;
 
 pub use bind::{Bound, bind};
-pub use connection::{Connection, HasSent, MAX_TURN_READS, Step, Turn, WaitFor};
+pub use connection::{Connection, HasSent, Step, Turn, WaitFor};
 pub use connections::{
     ConnectionHandle, ConnectionTable, DeadlineClock, EventSocket, FoundConnections, IdleQueue, IdleSince, TableEntry,
     TurnEnd, TurnSocket, WriteKind, into_stream,
@@ -58,7 +58,7 @@ pub use event_listener::{ACCEPT_BACKOFF, EventListener};
 pub use incoming::{Accepted, Incoming};
 pub use lingering::{Discarded, LingeringSet, MAX_LINGERING, discard, linger, send_rejection};
 pub use server_state::{SHUTDOWN_SLACK, ServerState, WaitOutcome, wait_for_answer};
-pub use thread_buffers::{MAX_IDLE_BYTES, ThreadBuffers, with_buffers};
+pub use thread_buffers::{ThreadBuffers, with_buffers};
 pub use waiting::{millis, wait};
 pub use woken_list::WokenList;
 
@@ -71,4 +71,4 @@ pub const CROWDED_AFTER: Duration = Duration::from_millis(100);
 pub const EVICTION_GRACE: Duration = Duration::from_millis(50);
 
 /// The pause between two reads of a socket if its reading side was closed while a request was arriving.
-pub const READ_RETRY: Duration = Duration::from_millis(2);
+pub(crate) const READ_RETRY: Duration = Duration::from_millis(2);

@@ -18,7 +18,7 @@ pub struct ThreadBuffers {
 }
 
 /// The max number of bytes that the buffers of a waiting thread keep.
-pub const MAX_IDLE_BYTES: usize = 16 * 1024;
+const MAX_IDLE_BYTES: usize = 16 * 1024;
 
 /// The size of the input buffer of a waiting thread.
 const SMALL_INPUT: usize = 4 * 1024;

@@ -30,5 +30,5 @@ mod time_limit;
 pub mod turn;
 
 pub use scratch::{Env, Scratch, SessionTurn};
-pub use session::{MAX_EMPTY_LINES, OUTPUT_BOUND, Phase, Session, Want, panicked};
-pub use time_limit::{BODY_GRACE, TimeLimit, WRITE_PIECE};
+pub use session::{OUTPUT_BOUND, Phase, Session, Want, panicked};
+pub use time_limit::{BODY_GRACE, TimeLimit};

@@ -12,7 +12,7 @@ use polyserve_core::ServerConfig;
 pub const BODY_GRACE: Duration = Duration::from_secs(5);
 
 /// A write has one second more for each piece of this length that was unsent when the wait began.
-pub const WRITE_PIECE: usize = 64 * 1024;
+const WRITE_PIECE: usize = 64 * 1024;
 
 /// A wait of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

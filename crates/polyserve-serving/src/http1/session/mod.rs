@@ -56,7 +56,7 @@ use crate::memory::{MemoryBudget, MethodClass, Reservation};
 pub const OUTPUT_BOUND: usize = 64 * 1024;
 
 /// The maximum number of empty lines that are skipped before a request line.
-pub const MAX_EMPTY_LINES: u8 = 32;
+const MAX_EMPTY_LINES: u8 = 32;
 
 /// A phase of a request. Each phase has its own timeout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
