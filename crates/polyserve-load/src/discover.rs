@@ -79,7 +79,7 @@ pub fn discover(load: &Load) -> Result<Option<Discovered>, LoadError> {
         own.map(|answer| answer.time).min().unwrap_or_default() * group.weight
     };
     let time = exchanges.groups.iter().map(weighted).sum::<Duration>() / exchanges.order.len() as u32;
-    Ok(Some(Discovered { traffic: Traffic::with_answers(exchanges, known), changing, time }))
+    Ok(Some(Discovered { traffic: load.traffic.with_answers(exchanges, known), changing, time }))
 }
 
 /// A discovered answer.

@@ -90,9 +90,7 @@ impl Traffic {
     /// Returns the random numbers of a thread in this part, for one use. `data` has the uses 0, 1 and 2.
     fn random(&self, usage: u8, thread: usize) -> ChaCha8Rng {
         let mut key = [0; 32];
-        if let TrafficPlan::Entities(entities) = &*self.plan {
-            key[..8].copy_from_slice(&entities.seed.to_le_bytes());
-        }
+        key[..8].copy_from_slice(&self.seed.to_le_bytes());
         key[8] = usage;
         let mut random = ChaCha8Rng::from_seed(key);
         random.set_stream(self.part << THREAD_BITS | thread as u64);
@@ -203,6 +201,7 @@ mod tests {
         // 3,000 draws of 100 ids: 30 each, with a standard deviation of 5.4.
         assert!((1..=100).all(|id| counts[&PlannedRequest::Fixed(id)].abs_diff(30) < 27), "{counts:?}");
         assert!(drawn_in(1) == drawn_in(1) && drawn_in(1) != drawn_in(2));
+        assert!(drawn(&traffic.seed(1), 0, 5_000) != drawn(&traffic, 0, 5_000), "another seed draws other ids");
     }
 
     #[test]

@@ -15,7 +15,6 @@ pub(crate) struct Entities {
     pub(crate) picker: Picker,
     pub(crate) keys: u32,
     pub(crate) mix: Mix,
-    pub(crate) seed: u64,
 }
 
 /// JSON rows in one buffer.

@@ -19,6 +19,7 @@ use serde::Serialize;
 pub struct Traffic {
     pub(crate) plan: Arc<TrafficPlan>,
     pub(crate) part: u64,
+    pub(crate) seed: u64,
     pub(crate) is_filling: bool,
 }
 
@@ -142,7 +143,8 @@ impl Traffic {
             return Err(LoadError::setting(format!("{dist}: the exponent is not above 0 and at most 10")));
         }
         let rows = Rows::new(data, keys, versions);
-        Ok(Self::of(TrafficPlan::Entities(Entities { rows, picker: Picker::new(keys, dist), keys, mix, seed })))
+        let entities = Entities { rows, picker: Picker::new(keys, dist), keys, mix };
+        Ok(Self::of(TrafficPlan::Entities(entities)).seed(seed))
     }
 
     /// One request, repeated. Its answer is discovered as by [`discovering`](Self::discovering).
@@ -206,14 +208,14 @@ impl Traffic {
         Ok(Self::of(TrafficPlan::Exchanges(Exchanges { all, groups: groups.into(), order, is_known })))
     }
 
-    /// Returns these requests with the discovered answers.
-    pub(crate) fn with_answers(Exchanges { groups, order, .. }: &Exchanges, all: Vec<Exchange>) -> Self {
+    /// Returns these requests, which are `exchanges`, with the discovered answers.
+    pub(crate) fn with_answers(&self, Exchanges { groups, order, .. }: &Exchanges, all: Vec<Exchange>) -> Self {
         let (groups, order) = (Arc::clone(groups), Arc::clone(order));
-        Self::of(TrafficPlan::Exchanges(Exchanges { all, groups, order, is_known: true }))
+        Self { plan: Arc::new(TrafficPlan::Exchanges(Exchanges { all, groups, order, is_known: true })), ..*self }
     }
 
     fn of(plan: TrafficPlan) -> Self {
-        Self { plan: Arc::new(plan), part: 0, is_filling: false }
+        Self { plan: Arc::new(plan), part: 0, seed: 0, is_filling: false }
     }
 
     /// Returns the same entities in the order of another part of the random sequence; part 0 by default. Each load begins at
@@ -224,11 +226,17 @@ impl Traffic {
         Self { part, ..self.clone() }
     }
 
+    /// Returns the same requests with this seed of their random numbers: the ids, and the times at a fixed rate. Default 0.
+    #[must_use]
+    pub fn seed(&self, seed: u64) -> Self {
+        Self { seed, ..self.clone() }
+    }
+
     /// For entities: returns PUTs of the first row of every key, in turn, and the number of keys.
     pub(crate) fn filling(&self) -> Option<(Self, u64)> {
         match &*self.plan {
             TrafficPlan::Entities(entities) => {
-                Some((Self { plan: Arc::clone(&self.plan), part: 0, is_filling: true }, u64::from(entities.keys)))
+                Some((Self { part: 0, is_filling: true, ..self.clone() }, u64::from(entities.keys)))
             }
             TrafficPlan::Exchanges(_) => None,
         }

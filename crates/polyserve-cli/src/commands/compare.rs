@@ -261,7 +261,7 @@ impl PlanArgs {
         let (connections, usage) = (self.workload.connections, self.workload.usage());
         let (keys, mix) = self.keys_and_mix();
         let traffic = match service {
-            Some(service) => checked(Ok(service.traffic()?), connections, usage)?,
+            Some(service) => checked(Ok(service.traffic(self.workload.random.seed)?), connections, usage)?,
             None => checked(self.workload.entities(keys, mix), connections, usage)?,
         };
         let requests = service.map_or_else(|| self.workload.requests_in_words(keys, mix), RequestedService::in_words);

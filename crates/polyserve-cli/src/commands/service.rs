@@ -62,8 +62,9 @@ impl ServiceArgs {
 
 impl RequestedService {
     /// The requests. Their answers are not known yet.
-    pub(crate) fn traffic(&self) -> anyhow::Result<Traffic> {
+    pub(crate) fn traffic(&self, seed: u64) -> anyhow::Result<Traffic> {
         Traffic::discovering(self.lines.clone())
+            .map(|traffic| traffic.seed(seed))
             .map_err(misuse)
             .with_context(|| self.file.display().to_string())
             .map_err(|error| Misuse(format!("{error:#}")).into())

@@ -112,6 +112,7 @@ fn load(args: &LoadArgs) -> anyhow::Result<(Load, String)> {
     args.p99.map_or(Ok(()), |goal| within("--p99", goal, NANOSECOND..=MONTH))?;
     duration.map_or(Ok(()), |time| within("--duration", time, NANOSECOND..=MONTH))?;
     let (server, traffic) = traffic(args, &data)?;
+    let traffic = traffic.seed(args.workload.random.seed);
     let name = match &args.file {
         Some(file) => format!("http://{}, requests of {}", server.host(), file.display()),
         None => args.urls.iter().map(Url::to_string).collect::<Vec<_>>().join(" "),

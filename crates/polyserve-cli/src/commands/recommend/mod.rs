@@ -233,7 +233,7 @@ impl RecommendArgs {
         let first = first.unwrap_or_else(|| Err(Misuse(String::from("there is no server for this service")).into()))?;
         let time = Duration::from_millis(100);
         let budget = Budget { rounds: 1, warm_up: time, slice: time, latency_slice: time };
-        let instrument = self.instrument(session, workload, service.traffic()?, &budget)?;
+        let instrument = self.instrument(session, workload, service.traffic(self.random.seed)?, &budget)?;
         service.rehearse(&instrument, &first)
     }
 
