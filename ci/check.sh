@@ -11,13 +11,15 @@ scripts_parse() {
 }
 step scripts_parse
 step cargo fmt --all --check
-# The other checks of that package take minutes: ci/peers.sh.
+# The other checks of these two packages take minutes: ci/peers.sh.
 step cargo fmt --check --manifest-path benches/peers/rust/Cargo.toml
+step cargo fmt --check --manifest-path benches/twins/Cargo.toml
 step cargo fmt --check --manifest-path benches/ladder/Cargo.toml
 step cargo fmt --check --manifest-path benches/engines/Cargo.toml
 # These packages are built with --locked: a new dependency of the workspace must be in their lock files too.
 locked() { cargo metadata --locked --format-version 1 --manifest-path "$1/Cargo.toml" >/dev/null; }
 step locked benches/peers/rust
+step locked benches/twins
 step locked benches/ladder
 step locked benches/engines
 step cargo check -q --locked --manifest-path benches/ladder/Cargo.toml --target-dir target/ladder/check --bin serve --features serve
@@ -45,8 +47,10 @@ step cargo check -q -p polyserve-cli --features mimalloc
 
 # profile FILE: prints the settings of its release profile.
 profile() { awk '/^\[/ { inside = $0 == "[profile.release]"; next } inside && NF' "$1" | grep -v '^#'; }
-echo; echo "== peers are built with the profile of the command"
-diff <(profile Cargo.toml) <(profile benches/peers/rust/Cargo.toml) || exit 1
+echo; echo "== peers and twins are built with the profile of the command"
+for package in peers/rust twins; do
+    diff <(profile Cargo.toml) <(profile benches/$package/Cargo.toml) || exit 1
+done
 
 # depends CRATE: prints every crate that CRATE is built from, one per line.
 depends() { cargo tree -q -e normal --prefix none --format '{p}' "$@" | awk '{print $1}' | sort -u; }

@@ -1,28 +1,32 @@
 #!/usr/bin/env bash
-# Checks and tests the third-party frameworks in Rust and the servers in Go. Each of them takes part in a comparison,
-# and so does nginx if it is installed. Missing programs are reported. Also builds and measures some rungs of the
-# ladder. Takes some minutes, and needs the network the first time.
+# Checks and tests the twins of the published listings, the third-party frameworks in Rust and the servers in Go. The
+# frameworks and servers take part in a comparison, and so does nginx if it is installed. Missing programs are reported.
+# Also builds and measures some rungs of the ladder. Takes some minutes, and needs the network the first time.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . ci/setup.sh
-manifest=benches/peers/rust/Cargo.toml
 
 if command -v go >/dev/null; then
-    unformatted=$(gofmt -l benches/peers/go)
-    [ -z "$unformatted" ] || { echo "gofmt: $unformatted" >&2; exit 1; }
-    go vet -C benches/peers/go ./...
     # The race detector needs a C compiler.
     race=
     if [ "$(go env CGO_ENABLED)" = 1 ] && command -v "$(go env CC)" >/dev/null; then race=-race; fi
     [ -n "$race" ] || echo "not run: the race detector: there is no C compiler" >&2
-    go test -C benches/peers/go $race ./...
+    for module in benches/peers/go benches/twins/go; do
+        unformatted=$(gofmt -l $module)
+        [ -z "$unformatted" ] || { echo "gofmt: $unformatted" >&2; exit 1; }
+        go vet -C $module ./...
+        go test -C $module $race ./...
+    done
 else
     echo "not run: go vet, go test, the servers in Go: go is not installed" >&2
 fi
 
-cargo fmt --check --manifest-path "$manifest"
-cargo clippy -q --locked --manifest-path "$manifest" --target-dir target/peers --all-targets -- -D warnings
-cargo test -q --locked --manifest-path "$manifest" --target-dir target/peers
+for package in peers/rust twins; do
+    paths=(--manifest-path "benches/$package/Cargo.toml" --target-dir "target/${package%/rust}")
+    cargo fmt --check "${paths[@]:0:2}"
+    cargo clippy -q --locked "${paths[@]}" --all-targets -- -D warnings
+    cargo test -q --locked "${paths[@]}"
+done
 # Three rounds are too few to compare servers. They show that every peer is built, started, verified and listed. The
 # command fails if a peer fails; a peer that is not installed is listed as not run.
 cargo run -q --release -p polyserve-cli -- compare --peers all --servers pool_server --repos two_level --rounds 3 --no-latency

@@ -5,7 +5,6 @@
 //! Cost: per request a lock and a serialisation, and one allocation for the body of the answer.
 #![forbid(unsafe_code)]
 
-pub mod page;
 pub mod tokio_http1;
 
 use std::collections::HashMap;
@@ -100,39 +99,23 @@ impl Args {
     ///
     /// Returns an error if the command line is invalid, or if signals cannot be handled.
     pub fn read() -> io::Result<Self> {
-        Self::read_with(USAGE, |_, _| None, || {})
-    }
-
-    /// Like [`read`](Self::read), with flags of the peer's own. `other` is called with each unknown flag and its value.
-    /// It returns whether the value is valid, or `None` if the flag is unknown. `at_end` is called before the process
-    /// ends with exit code 0.
-    ///
-    /// # Errors
-    ///
-    /// Returns the errors of [`read`](Self::read).
-    pub fn read_with(usage: &str, other: impl FnMut(&str, &str) -> Option<bool>, at_end: fn()) -> io::Result<Self> {
-        let (args, until_stdin_ends) = Self::parse(std::env::args().skip(1), other)
-            .map_err(|wrong| io::Error::new(io::ErrorKind::InvalidInput, format!("{wrong}; {usage}")))?;
+        let (args, until_stdin_ends) = Self::parse(std::env::args().skip(1))
+            .map_err(|wrong| io::Error::new(io::ErrorKind::InvalidInput, format!("{wrong}; {USAGE}")))?;
         let mut signals = Signals::new([SIGINT, SIGTERM])?;
         thread::Builder::new().name("signals".into()).spawn(move || {
             signals.forever().next();
-            at_end();
             std::process::exit(0);
         })?;
         if until_stdin_ends {
             thread::Builder::new().name("stdin".into()).spawn(move || {
                 while io::stdin().read(&mut [0; 64]).is_ok_and(|count| count > 0) {}
-                at_end();
                 std::process::exit(0);
             })?;
         }
         Ok(args)
     }
 
-    fn parse(
-        words: impl Iterator<Item = String>,
-        mut other: impl FnMut(&str, &str) -> Option<bool>,
-    ) -> Result<(Self, bool), String> {
+    fn parse(words: impl Iterator<Item = String>) -> Result<(Self, bool), String> {
         let workers = thread::available_parallelism().map_or(1, usize::from);
         let mut args = Self { workers, listen: SocketAddr::from(([127, 0, 0, 1], 0)) };
         let mut until_stdin_ends = false;
@@ -161,7 +144,7 @@ impl Args {
                     }
                     Err(_) => false,
                 },
-                _ => other(&flag, &value).ok_or_else(|| format!("{flag:?} is not known"))?,
+                _ => return Err(format!("{flag:?} is not known")),
             };
             if !is_valid {
                 return Err(format!("{flag} cannot be {value:?}"));
@@ -220,7 +203,7 @@ mod tests {
 
     #[test]
     fn command_lines() {
-        let parse = |line: &str| Args::parse(line.split_whitespace().map(str::to_owned), |_, _| None);
+        let parse = |line: &str| Args::parse(line.split_whitespace().map(str::to_owned));
         let (args, until) = parse("--workers 3 --listen=127.0.0.1:8001 --until-stdin-ends").unwrap();
         assert_eq!((args.workers, args.listen.port(), until), (3, 8001, true));
         for wrong in ["--workers 0", "--workers", "--listen here", "--pool 3"] {

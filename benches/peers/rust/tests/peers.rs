@@ -1,10 +1,9 @@
 //! Every peer, started like in `polyserve compare`, with requests over a plain socket.
 
-use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::process::{Child, ChildStdout, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -14,24 +13,20 @@ const PATIENCE: Duration = Duration::from_secs(30);
 struct Peer {
     child: Child,
     addr: SocketAddr,
-    /// Standard output after the first line.
-    out: BufReader<ChildStdout>,
+    /// Standard output, which stays open.
+    _out: BufReader<ChildStdout>,
 }
 
 impl Peer {
     fn start(program: &str) -> Self {
-        Self::start_with(program, &["--workers", "1"])
-    }
-
-    fn start_with(program: &str, args: &[&str]) -> Self {
         let mut command = Command::new(program);
-        command.args(["--listen", "127.0.0.1:0", "--until-stdin-ends"]).args(args);
+        command.args(["--listen", "127.0.0.1:0", "--until-stdin-ends", "--workers", "1"]);
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("the peer starts");
         let mut line = String::new();
         let mut out = BufReader::new(child.stdout.take().expect("it was piped"));
         out.read_line(&mut line).expect("it prints text");
         let addr = line.trim_end().strip_prefix("listening on http://").and_then(|addr| addr.parse().ok());
-        Self { addr: addr.unwrap_or_else(|| panic!("it printed {line:?}")), child, out }
+        Self { addr: addr.unwrap_or_else(|| panic!("it printed {line:?}")), child, _out: out }
     }
 
     fn connect(&self) -> TcpStream {
@@ -111,46 +106,6 @@ peers! {
     warp: "warp", true;
     may_minihttp: "may_minihttp", false;
     bare_pool: "bare_pool", true;
-}
-
-/// Checks that a twin of a published page server reads its file for each request, delays the second answer, and counts
-/// its answers.
-fn serves_the_page(program: &str) {
-    const WAIT: Duration = Duration::from_millis(20);
-    const GET: &str = "GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
-    let name = program.rsplit('/').next().unwrap_or(program);
-    let file = std::env::temp_dir().join(format!("polyserve-{name}-{}.html", std::process::id()));
-    let flag = format!("--page-file={}", file.display());
-    let args = [flag.as_str(), "--page-every=2", "--page-wait=20ms", "--workers=2"];
-    let missing = Command::new(program).args(args).output().expect("it starts");
-    let message = String::from_utf8_lossy(&missing.stderr).into_owned();
-    assert!(!missing.status.success() && message.contains("--page-file"), "{message}");
-
-    fs::write(&file, "first").expect("it can be written");
-    let mut peer = Peer::start_with(program, &args);
-    for (content, waits) in [("first", false), ("second", true)] {
-        fs::write(&file, content).expect("it can be written");
-        let started = Instant::now();
-        let mut stream = peer.connect();
-        let (head, body) = ask(&mut stream, GET);
-        assert!(head.starts_with("http/1.1 200") && head.contains("\r\nconnection: close\r\n"), "{head}");
-        assert_eq!((body.as_str(), stream.read(&mut [0]).expect("it closes")), (content, 0));
-        assert!(!waits || started.elapsed() >= WAIT, "the second request has not waited");
-    }
-    kill_process(Pid::from_child(&peer.child), Signal::INT).expect("it was not waited for, so its pid is its own");
-    let mut rest = String::new();
-    peer.out.read_to_string(&mut rest).expect("it prints text");
-    assert_eq!(rest, "{\"answered\":2}\n");
-    assert!(peer.child.wait().expect("it ends").success());
-    fs::remove_file(&file).expect("it is there");
-}
-
-#[test]
-fn twins_of_the_published_page_servers() {
-    serves_the_page(env!("CARGO_BIN_EXE_page-thread-pool"));
-    serves_the_page(env!("CARGO_BIN_EXE_page-futures"));
-    serves_the_page(env!("CARGO_BIN_EXE_page-smol"));
-    serves_the_page(env!("CARGO_BIN_EXE_page-tokio"));
 }
 
 /// A killed comparison leaves no peer running.

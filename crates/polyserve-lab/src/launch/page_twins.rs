@@ -1,4 +1,4 @@
-//! The twins of the published servers of a page that sometimes waits: the published listings in Rust, and servers in Go, Node,
+//! The twins of the published servers of a page that sometimes waits: the published listings in Rust, and servers on smol, in Go, Node,
 //! Deno and Java, which the published series announced.
 //!
 //! A twin uses no seam of this project. It reads its file for each request. One request in a fixed number waits, counted over
@@ -34,7 +34,7 @@ pub struct PageTwin {
 /// The program of a twin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Program {
-    /// A binary of the package of the peers.
+    /// A binary of the package of the twins.
     Rust(&'static str),
     /// A program of the Go module.
     Go(&'static str),
@@ -51,20 +51,28 @@ const PUBLISHED_POOL: usize = 100;
 pub const THREAD_POOL: &str = "twin/thread_pool";
 /// The listing on the thread pool of the futures crate.
 pub const FUTURES: &str = "twin/futures";
-/// The listing on smol, the named successor of async-std.
+/// The listing on async-std, which is discontinued.
+pub const ASYNC_STD: &str = "twin/async_std";
+/// The same on smol, the named successor of async-std. It is no published listing.
 pub const SMOL: &str = "twin/smol";
 /// The listing on tokio.
 pub const TOKIO: &str = "twin/tokio";
 
 /// The twins.
-pub const TWINS: [PageTwin; 8] = [
+pub const TWINS: [PageTwin; 9] = [
     PageTwin {
         name: THREAD_POOL,
         published_as: Some("thread-pool-100"),
         workers: Some(PUBLISHED_POOL),
         program: Program::Rust("page-thread-pool"),
     },
-    PageTwin { name: SMOL, published_as: Some("async-std"), workers: None, program: Program::Rust("page-smol") },
+    PageTwin {
+        name: ASYNC_STD,
+        published_as: Some("async-std"),
+        workers: None,
+        program: Program::Rust("page-async-std"),
+    },
+    PageTwin { name: SMOL, published_as: None, workers: None, program: Program::Rust("page-smol") },
     PageTwin {
         name: FUTURES,
         published_as: Some("futures-thread-pool-100"),
@@ -202,7 +210,7 @@ pub fn build(asked: &[PageTwin], allocator: &str, stop: &Shutdown) -> Vec<BuiltT
         twins().filter_map(|twin| if let Program::Rust(name) = twin.program { Some(name) } else { None }).collect();
     let programs: Vec<_> =
         twins().filter_map(|twin| if let Program::Go(name) = twin.program { Some(name) } else { None }).collect();
-    let in_rust = peers::Package::new(None, allocator).build(&binaries, stop);
+    let in_rust = peers::Package::twins(allocator).build(&binaries, stop);
     let in_go = go::Module::new(None).build(&programs, stop);
     let no_go = !programs.is_empty() && go::is_installed().is_err();
     let not_built = || Err(String::from("it was not built"));
@@ -244,7 +252,7 @@ mod tests {
         for twin in TWINS {
             assert_eq!(PageTwin::named(twin.name), Some(twin));
             let (directory, file) = match twin.program {
-                Program::Rust(name) => ("benches/peers/rust/src/bin", format!("{name}.rs")),
+                Program::Rust(name) => ("benches/twins/src/bin", format!("{name}.rs")),
                 Program::Go(name) => ("benches/peers/go/cmd", format!("{name}/main.go")),
                 Program::Source { directory, file, .. } | Program::Npm { directory, file, .. } => {
                     (directory, file.to_owned())

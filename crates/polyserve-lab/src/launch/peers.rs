@@ -55,6 +55,12 @@ impl Package {
         Self { dir, target, feature }
     }
 
+    /// The package of the twins in this repository.
+    pub fn twins(allocator: &str) -> Self {
+        let (dir, target) = build::package_dirs(None, "benches/twins", "target/twins");
+        Self { dir, target, ..Self::new(None, allocator) }
+    }
+
     /// Builds the peers of these names, and prints that on standard error.
     pub fn build(&self, names: &[&'static str], stop: &Shutdown) -> Vec<Peer> {
         let program = |name| self.target.join("release").join(format!("{name}{}", std::env::consts::EXE_SUFFIX));

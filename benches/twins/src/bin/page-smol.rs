@@ -1,4 +1,4 @@
-//! The published page server on smol, the official successor of the discontinued async-std. Each connection is a task.
+//! Article C on smol, the named successor of async-std. It is no published listing, but ours, and is not judged. Each connection is a task.
 //! It uses smol's timer, and smol's file API, which reads on a separate thread pool.
 //!
 //! As in async-std, the main thread accepts connections and the workers run the tasks.
@@ -6,21 +6,21 @@
 use std::future::pending;
 use std::{io, thread};
 
-use polyserve_peers::announce;
-use polyserve_peers::page::{Page, answer, answered};
+use polyserve_twins::page::{PageFlags, answer};
+use polyserve_twins::{announce, answered};
 use smol::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use smol::net::{TcpListener, TcpStream};
 use smol::{Executor, Timer};
 
 fn main() -> io::Result<()> {
-    let (args, page) = Page::read()?;
+    let (args, page) = PageFlags::read()?;
     let executor: &'static Executor<'_> = Box::leak(Box::new(Executor::new()));
     for _ in 0..args.workers {
         thread::spawn(|| smol::block_on(executor.run(pending::<()>())));
     }
     smol::block_on(async {
         let listener = TcpListener::bind(args.listen).await?;
-        announce(listener.local_addr()?)?;
+        announce(&mut io::stdout(), listener.local_addr()?)?;
         let mut count = 0;
         loop {
             let (stream, _) = listener.accept().await?;
@@ -34,7 +34,7 @@ fn main() -> io::Result<()> {
     })
 }
 
-async fn serve(mut stream: TcpStream, nth: u64, page: &Page) -> io::Result<()> {
+async fn serve(mut stream: TcpStream, nth: u64, page: &PageFlags) -> io::Result<()> {
     let mut request = [0; 1024];
     let length = stream.read(&mut request).await?;
     if let Some(wait) = page.wait(nth) {

@@ -1,40 +1,37 @@
-//! The parts that the twins of the published page servers share: the command line, the waits, the bytes of an answer,
-//! and the number of answers, which is printed at the end. Each twin has its own code to accept, wait, read the file
-//! and write.
+//! The parts that the twins of article C share, a page that sometimes waits: the command line, the waits, and the bytes of
+//! an answer. Each twin has its own code to accept, wait, read the file and write.
 //!
-//! Invariant: an answer is counted before its connection closes, so the count includes every connection that a client
-//! has seen closed. Cost: an atomic addition per answer.
+//! All deviate from their listings in this: the file, the wait and its frequency are flags; a connection that fails ends
+//! its task, and a listing panics.
 
-use std::io::{self, Write as _};
+use std::io;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::Args;
 
-const USAGE: &str = "usage: --page-file PATH [--page-every 10] [--page-wait 2000ms] [--workers N] [--listen 127.0.0.1:0] \
+const USAGE: &str = "--page-file PATH [--page-every 10] [--page-wait 2000ms] [--workers N] [--listen 127.0.0.1:0] \
 [--until-stdin-ends]";
-
-static ANSWERED: AtomicU64 = AtomicU64::new(0);
 
 /// The page: its file and its waits.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Page {
+pub struct PageFlags {
     /// The file, which is read for each request.
     pub file: PathBuf,
     every: u64,
     wait: Duration,
 }
 
-impl Page {
-    /// Reads the command line. At the end the process prints the number of answers.
+impl PageFlags {
+    /// Reads the command line. At the end the process prints the number of answers and exits.
     ///
     /// # Errors
     ///
     /// Returns an error if the command line is invalid, or if the file cannot be read.
     pub fn read() -> io::Result<(Args, &'static Self)> {
         let mut page = Self { file: PathBuf::new(), every: 10, wait: Duration::from_secs(2) };
-        let args = Args::read_with(USAGE, |flag, value| page.set(flag, value), print_answered)?;
+        let args = Args::read(USAGE, |flag, value| page.set(flag, value))?;
+        args.exit_at_end()?;
         std::fs::read(&page.file).map_err(|error| {
             io::Error::new(error.kind(), format!("--page-file {}: {error}; {USAGE}", page.file.display()))
         })?;
@@ -75,23 +72,13 @@ pub fn answer(request: &[u8], content: &[u8]) -> Vec<u8> {
     [head.as_bytes(), content].concat()
 }
 
-/// Counts a written answer.
-pub fn answered() {
-    ANSWERED.fetch_add(1, Ordering::Relaxed);
-}
-
-fn print_answered() {
-    let answered = ANSWERED.load(Ordering::Relaxed);
-    let _ = writeln!(io::stdout(), "{{\"answered\":{answered}}}"); // standard output may be closed
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn command_lines() {
-        let mut page = Page { file: PathBuf::new(), every: 10, wait: Duration::from_secs(2) };
+        let mut page = PageFlags { file: PathBuf::new(), every: 10, wait: Duration::from_secs(2) };
         let mut set = |flag: &str, value: &str| page.set(flag, value);
         assert_eq!((set("--page-file", "/a"), set("--page-every", "3")), (Some(true), Some(true)));
         assert_eq!((set("--page-wait", "20ms"), set("--pool", "3")), (Some(true), None));
