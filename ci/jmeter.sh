@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Runs the published JMeter plan on every server: 4 000 PUTs, 1 000 GETs and 8 000 updates at once. There must be 0
-# errors after the entities are stored. JMeter 5.6 comes from Maven Central.
+# Runs a JMeter plan on every server: PUTs, GETs and updates at once, as in the published plan, with fewer threads and
+# requests: 4 000 PUTs, 1 000 GETs and 8 000 updates (published: 10 000, 1 000 and 20 000, with a thread for each). There
+# must be 0 errors after the entities are stored. JMeter 5.6 comes from Maven Central.
 # ci/jmeter.sh [SERVER...]   every server by default
 set -euo pipefail
 cd "$(dirname "$0")/.."

@@ -1,6 +1,6 @@
 //! The parts that the twins of published listings share: the command line, and the first and the last line of output.
-//! The listings themselves are in `src/bin`, one program each. Each program's header names where it deviates from its
-//! listing.
+//! The listings themselves are in `src/bin`, one program each. The header of each program names its
+//! deviations from the listing.
 //!
 //! Every server here deviates in the same three ways, because the instrument starts it, finds its address and checks
 //! its count of answers: it takes its settings from flags, it prints its address as the first line and

@@ -1,4 +1,4 @@
-//! The thread pool of the articles A and C: one boxed job for each connection, through one unbounded channel whose receiver
+//! The thread pool of the articles A and C: one boxed job for each connection, through one unbounded channel. Its receiver
 //! is behind a mutex.
 //!
 //! Cost: a job is one allocation, a message in the channel, and a lock that all workers share.
@@ -6,19 +6,19 @@
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 
-type Job = Box<dyn FnOnce() + Send + 'static>;
+type PoolJob = Box<dyn FnOnce() + Send + 'static>;
 
 /// The pool. Dropping it closes the channel, runs what is queued, and joins the workers.
 #[derive(Debug)]
 pub struct ThreadPool {
     workers: Vec<thread::JoinHandle<()>>,
-    jobs: Option<mpsc::Sender<Job>>,
+    jobs: Option<mpsc::Sender<PoolJob>>,
 }
 
 impl ThreadPool {
     /// Starts `size` workers. With `prints`, each prints a line before each job and at its end.
     pub fn new(size: usize, prints: bool) -> Self {
-        let (jobs, receiver) = mpsc::channel::<Job>();
+        let (jobs, receiver) = mpsc::channel::<PoolJob>();
         let receiver = Arc::new(Mutex::new(receiver));
         let worker = |id| {
             let receiver = Arc::clone(&receiver);

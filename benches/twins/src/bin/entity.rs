@@ -30,13 +30,13 @@ use polyserve_twins::{Args, announce, answered, print_counts};
 use serde::{Deserialize, Serialize};
 
 #[derive(Clone, Debug, Deserialize, Serialize)]
-struct Entity {
+struct StoredEntity {
     id: i64,
     description: String,
     value: f64,
 }
 
-type Repo = RwLock<HashMap<i64, Arc<RwLock<Entity>>>>;
+type Repo = RwLock<HashMap<i64, Arc<RwLock<StoredEntity>>>>;
 
 fn main() -> io::Result<()> {
     let mut lines = None;
@@ -81,10 +81,10 @@ fn main() -> io::Result<()> {
 }
 
 /// A request: its method and path, and its body if that is an entity.
-struct Request {
+struct ParsedRequest {
     method: String,
     path: String,
-    body: Option<Entity>,
+    body: Option<StoredEntity>,
 }
 
 fn handle(mut stream: TcpStream, repo: &Repo) -> io::Result<()> {
@@ -103,7 +103,7 @@ fn handle(mut stream: TcpStream, repo: &Repo) -> io::Result<()> {
 }
 
 /// Reads the head line by line, and then the body. Returns `None` if the client closes before it sends a byte.
-fn read_request(stream: &TcpStream) -> io::Result<Option<Result<Request, String>>> {
+fn read_request(stream: &TcpStream) -> io::Result<Option<Result<ParsedRequest, String>>> {
     let mut reader = BufReader::new(stream);
     let mut head = Vec::new();
     loop {
@@ -130,7 +130,7 @@ fn read_request(stream: &TcpStream) -> io::Result<Option<Result<Request, String>
             }
         }
     }
-    let mut request = Request { method: method.into(), path: path.into(), body: None };
+    let mut request = ParsedRequest { method: method.into(), path: path.into(), body: None };
     if length > 0 {
         let mut body = vec![0; length];
         reader.read_exact(&mut body)?;
@@ -142,7 +142,7 @@ fn read_request(stream: &TcpStream) -> io::Result<Option<Result<Request, String>
     Ok(Some(Ok(request)))
 }
 
-fn get(request: &Request, repo: &Repo) -> String {
+fn get(request: &ParsedRequest, repo: &Repo) -> String {
     let Some(id) = request.path.strip_prefix('/').and_then(|id| id.parse::<i64>().ok()) else {
         return answer("400 Bad Request", "", "");
     };
@@ -155,7 +155,7 @@ fn get(request: &Request, repo: &Repo) -> String {
     }
 }
 
-fn put(request: Request, repo: &Repo) -> String {
+fn put(request: ParsedRequest, repo: &Repo) -> String {
     let Some(entity) = request.body.filter(|_| request.path == "/") else {
         return answer("400 Bad Request", "", "");
     };

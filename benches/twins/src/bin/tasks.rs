@@ -6,8 +6,8 @@
 //! of `polyserve tasks` (`task-runner`); times are in nanoseconds, and the listing has whole milliseconds; the starting
 //! terms come from the request, and the listing draws them inside the task, which takes nanoseconds; convergence adds up
 //! to a number that is used, and the listing prints a line; the last term is returned, so that it can be verified; the
-//! CPU time of a thread is read before and after. crossbeam is 0.8, and the listing has 0.2, whose scope can return
-//! handles that outlive it.
+//! CPU time of a thread is read before and after. crossbeam is 0.8, and the listing has 0.2, in which handles
+//! outlive the scope.
 
 use std::io::{self, BufRead as _, Write as _};
 use std::time::Instant;
@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 type Triplet = (f64, f64, f64);
 
 #[derive(Deserialize)]
-struct Request {
+struct TasksRequest {
     starts: Vec<[f64; 3]>,
     steps: u64,
     order: String,
@@ -64,7 +64,7 @@ fn iterate(first: Triplet, steps: u64) -> (f64, Option<u64>) {
     (triplet.2, converged)
 }
 
-fn run(request: &Request) -> Vec<Ran> {
+fn run(request: &TasksRequest) -> Vec<Ran> {
     let base = Instant::now();
     let now = || base.elapsed().as_nanos() as u64;
     let count = request.starts.len();
@@ -101,7 +101,7 @@ fn spent(clock: ClockId) -> i64 {
 fn main() -> io::Result<()> {
     let mut out = io::stdout().lock();
     for line in io::stdin().lock().lines() {
-        let request: Request = serde_json::from_str(&line?)?;
+        let request: TasksRequest = serde_json::from_str(&line?)?;
         if request.order != ORDER {
             writeln!(out, "{{\"error\":\"the listing has one order, {ORDER}\"}}")?;
         } else {

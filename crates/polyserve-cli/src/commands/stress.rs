@@ -44,8 +44,8 @@ pub(crate) struct StressArgs {
     /// How connections are used.
     #[arg(long, value_enum, default_value_t = Rounds::Both)]
     mode: Rounds,
-    /// Open the connections of all requests at once, as published, from several loopback addresses and up to the limit on
-    /// descriptors. A 503 with a Retry-After is then a right answer.
+    /// Run the groups one after the other, as published, each with the connections of all its requests at once, from several
+    /// loopback addresses and up to the limit on descriptors. A 503 with a Retry-After is then a right answer.
     #[arg(long, conflicts_with = "mode")]
     burst: bool,
     #[command(flatten)]
@@ -99,7 +99,10 @@ pub(crate) fn run(context: Context<'_>, args: &StressArgs) -> anyhow::Result<Exi
     let environment = session.environment([&session.available; 2], args.random.seed);
     // The settings of all rounds of a record. The server, the repo and the mode differ.
     let (requests, given) = (scenario.total(), args.config.given()?);
-    let description = json!({"requests": requests, "connections": args.connections, "settings": given});
+    let mut description = json!({"requests": requests, "connections": args.connections, "settings": given});
+    if args.burst {
+        description["groups"] = json!("one after the other"); // older records have all groups in one burst
+    }
     let mut worst = ExitCode::SUCCESS;
     for subject in subjects {
         let (modes, description) = (modes.clone(), description.clone());

@@ -53,7 +53,7 @@ fn a_burst_against_all_servers() {
     let catalog = Catalog::builtin();
     assert_eq!(servers, catalog.servers().iter().map(|server| server.name.as_str()).collect::<Vec<_>>());
     for round in recorded {
-        assert_eq!((&round["connections_at_once"], &round["error_count"]), (&80.into(), &0.into()), "{round}");
+        assert_eq!((&round["connections_at_once"], &round["error_count"]), (&40.into(), &0.into()), "{round}");
     }
 }
 

@@ -1,9 +1,12 @@
 //! The clients: threads with blocking sockets. They send requests, verify the answers and count.
 
 use std::net::{IpAddr, SocketAddr};
+use std::ops::Range;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Barrier, Mutex};
+use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
+use std::{io, thread};
 
 use polyserve::Shutdown;
 use polyserve::sync::lock;
@@ -11,6 +14,7 @@ use polyserve_lab::progress::Progress;
 
 use super::connection::{ByteCounts, Lost, PATIENCE, StressAnswer, StressConnection};
 use super::scenario::{RequestGroup, Scenario, StressRequest};
+use super::threads::STACK;
 use super::verify::{self, Fate, Ledger};
 
 /// How connections are used.
@@ -27,7 +31,8 @@ pub enum ConnectionPolicy {
 pub enum ConnectionMode {
     /// The three groups at the same time, with this number of connections each.
     Groups(ConnectionPolicy, usize),
-    /// Bursts of this number of connections, until all requests are sent. The second number is the number of threads.
+    /// One group after the other, as published: bursts of up to this number of connections, until all requests of the
+    /// group are sent. The second number is the number of clients.
     Burst(u64, usize),
 }
 
@@ -245,48 +250,62 @@ pub fn ask<T>(
     }
 }
 
-/// Runs one client of a burst. It opens a connection for each of its requests and sends the request. When all clients have
-/// sent theirs, it reads the answers. Returns a tally for each group.
+/// Runs one client of a burst: these requests of a group, each on a connection of its own. A second thread connects and
+/// sends without waiting for answers, while this one reads them.
+///
+/// # Errors
+///
+/// Returns an error if the second thread cannot be started.
 pub fn burst(
     shared: &RoundShared<'_>,
-    requests: std::ops::Range<u64>,
-    all_sent: &Barrier,
+    phase: RequestGroup,
+    requests: Range<u64>,
     start: Instant,
-) -> [ClientTally; 3] {
-    let mut tallies = [ClientTally::default(); 3];
-    let mut pending_answers = Vec::with_capacity((requests.end - requests.start) as usize);
-    for index in requests {
-        if shared.errors.is_hopeless() {
-            break;
-        }
-        let planned = shared.scenario.mixed(index);
-        let tally = &mut tallies[planned.phase as usize];
-        match open(shared.addr, Some(source(index, shared.ports)), tally) {
-            Ok(mut connection) => {
-                let request = shared.scenario.request(&planned, shared.addr, false);
-                connection.send(&request, &mut tally.traffic);
-                pending_answers.push((planned, connection));
+) -> io::Result<ClientTally> {
+    let (sender, sent) = channel();
+    let send = move || {
+        let mut tally = ClientTally::default();
+        for index in requests {
+            if shared.errors.is_hopeless() {
+                break;
             }
-            Err(why) => tally.settle(shared, &planned, Err(why)),
-        }
-    }
-    all_sent.wait();
-    for (planned, mut connection) in pending_answers {
-        if shared.errors.is_hopeless() {
-            break;
-        }
-        let tally = &mut tallies[planned.phase as usize];
-        let result = match connection.receive(&mut tally.traffic) {
-            Ok(response) => {
-                tally.answers += 1;
-                verify::answer(shared.scenario, &planned, &response)
+            let planned = shared.scenario.planned(phase, index);
+            match open(shared.addr, Some(source(index, shared.ports)), &mut tally) {
+                Ok(mut connection) => {
+                    let request = shared.scenario.request(&planned, shared.addr, false);
+                    connection.send(&request, &mut tally.traffic);
+                    if sender.send((planned, connection)).is_err() {
+                        break; // the reader has stopped
+                    }
+                }
+                Err(why) => tally.settle(shared, &planned, Err(why)),
             }
-            Err(lost) => Err(lost.to_string()),
-        };
-        tally.settle(shared, &planned, result);
-        tally.took = start.elapsed();
-    }
-    tallies
+        }
+        tally
+    };
+    let read = |tally: &mut ClientTally| {
+        for (planned, mut connection) in sent {
+            if shared.errors.is_hopeless() {
+                break;
+            }
+            let result = match connection.receive(&mut tally.traffic) {
+                Ok(response) => {
+                    tally.answers += 1;
+                    verify::answer(shared.scenario, &planned, &response)
+                }
+                Err(lost) => Err(lost.to_string()),
+            };
+            tally.settle(shared, &planned, result);
+            tally.took = start.elapsed();
+        }
+    };
+    thread::scope(|scope| {
+        let sender = thread::Builder::new().name("sender".into()).stack_size(STACK).spawn_scoped(scope, send)?;
+        let mut tally = ClientTally::default();
+        read(&mut tally);
+        tally.add(&sender.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+        Ok(tally)
+    })
 }
 
 /// The number of source addresses of a burst.

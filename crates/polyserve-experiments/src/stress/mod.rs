@@ -1,5 +1,6 @@
-//! The published stress scenario: GETs, PUTs of new ids and racing updates at once. Every answer is verified, and then the
-//! final state of the store.
+//! The published stress scenario: PUTs of new ids, GETs and racing updates. As published, the groups run one after the other, each
+//! with all its connections at once; in a milder form all groups run at once. Every answer is verified, and then the final
+//! state of the store.
 //!
 //! Each round has a new server in a process of its own. A server of ours prints its own counts and its store's count of
 //! entities at its end, and both are compared with the clients' counts. Other servers print only part of this. The figures

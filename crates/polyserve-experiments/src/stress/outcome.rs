@@ -97,10 +97,13 @@ impl RoundOutcome {
     ) -> Self {
         let mut total = ClientTally::default();
         groups.iter().for_each(|group| total.add(group));
+        if matches!(mode, ConnectionMode::Burst(..)) {
+            total.took = groups.iter().map(|group| group.took).sum(); // the groups run one after the other
+        }
         let named = RequestGroup::ALL.iter().map(|phase| phase.name()).zip(&groups).chain([("total", &total)]);
         let connections_at_once = match mode {
             ConnectionMode::Groups(_, clients) => clients as u64 * 3,
-            ConnectionMode::Burst(size, _) => size.min(total.samples),
+            ConnectionMode::Burst(size, _) => groups.iter().map(|group| group.samples.min(size)).max().unwrap_or(0),
         };
         Self {
             connections_at_once,

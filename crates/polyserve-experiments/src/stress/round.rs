@@ -1,12 +1,11 @@
 //! One round: a new server over a new store, the clients, a check of the final state, and the end of the server.
 
 use std::cell::Cell;
-use std::sync::Barrier;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::bail;
+use anyhow::{Context as _, bail};
 use polyserve::Shutdown;
 use polyserve_lab::limits;
 use polyserve_lab::progress::Progress;
@@ -92,29 +91,28 @@ fn grouped(
     Ok(tallies)
 }
 
-/// Sends all requests, in bursts of `size` connections.
-fn bursts(shared: &RoundShared<'_>, size: u64, threads: usize) -> anyhow::Result<[ClientTally; 3]> {
+/// Runs the three groups one after the other. Each sends its requests in bursts of up to `size` connections.
+fn bursts(shared: &RoundShared<'_>, size: u64, clients: usize) -> anyhow::Result<[ClientTally; 3]> {
     let mut tallies = [ClientTally::default(); 3];
-    let mut sent = 0;
-    while sent < shared.scenario.total() && !shared.errors.is_hopeless() {
-        let count = size.min(shared.scenario.total() - sent);
-        let threads = (threads as u64).min(count);
-        let all_sent = Barrier::new(threads as usize);
-        let works = (0..threads).map(|i| {
-            let requests = sent + count * i / threads..sent + count * (i + 1) / threads;
-            let all_sent = &all_sent;
-            move |start| client::burst(shared, requests, all_sent, start)
-        });
-        let mut burst = [ClientTally::default(); 3];
-        for counted in together(works)? {
-            burst.iter_mut().zip(&counted).for_each(|(sum, tally)| sum.add(tally));
-        }
-        for (sum, tally) in tallies.iter_mut().zip(&burst) {
-            let elapsed = sum.took + tally.took; // bursts run one after the other
-            sum.add(tally);
+    for phase in RequestGroup::ALL {
+        let (samples, sum) = (shared.scenario.samples(phase), &mut tallies[phase as usize]);
+        let mut sent = 0;
+        while sent < samples && !shared.errors.is_hopeless() {
+            let count = size.min(samples - sent);
+            let clients = (clients as u64).min(count);
+            let works = (0..clients).map(|i| {
+                let requests = sent + count * i / clients..sent + count * (i + 1) / clients;
+                move |start| client::burst(shared, phase, requests, start)
+            });
+            let mut burst = ClientTally::default();
+            for tally in together(works)? {
+                burst.add(&tally.context("no thread for the requests of a client")?);
+            }
+            let elapsed = sum.took + burst.took; // bursts run one after the other
+            sum.add(&burst);
             sum.took = elapsed;
+            sent += count;
         }
-        sent += count;
     }
     Ok(tallies)
 }

@@ -11,7 +11,7 @@ use polyserve::sync::{read, write};
 pub(super) const CHECK_CONNECTIONS: usize = 8;
 
 /// The stack of a client's thread, which formats requests and parses answers only.
-const STACK: usize = 256 * 1024;
+pub(super) const STACK: usize = 256 * 1024;
 
 /// Runs each of `works` on a thread of its own. All start at the same instant.
 pub(super) fn together<T, W>(works: impl Iterator<Item = W>) -> anyhow::Result<Vec<T>>
