@@ -32,6 +32,10 @@ done
 cargo run -q --release -p polyserve-cli -- compare --peers all --servers pool_server --repos two_level --rounds 3 --no-latency
 # The same for the twins of the page server, including Node, Deno and Java.
 cargo run -q --release -p polyserve-cli -- page --parts twins --rounds 1 --page-wait 20ms
+# The listings of the CPU tasks: their last terms are those of our contestants, bit for bit.
+listings=twin/crossbeam_scope
+if command -v go >/dev/null; then listings+=,go/listing; fi
+cargo run -q --release -p polyserve-cli -- tasks --as-published --task 5ms --most 2 --series 0 --contestants "scoped_threads/std,$listings"
 
 manifest=benches/ladder/Cargo.toml
 cargo fmt --check --manifest-path "$manifest"

@@ -9,13 +9,14 @@ use std::time::Duration;
 use polyserve::catalog::Catalog;
 use polyserve::{ServerConfig, Shutdown};
 use polyserve_experiments::tasks::experiment::{CpuTasks, TaskEntrant};
-use polyserve_experiments::tasks::published::{GO, GO_GC_OFF, GO_LOCKED};
+use polyserve_experiments::tasks::published::{GO, GO_GC_OFF, GO_LISTING, GO_LOCKED, LISTING};
 use polyserve_experiments::tasks::record::TaskSettings;
 use polyserve_experiments::tasks::runner::{self, OTHERS, Runner};
 use polyserve_experiments::tasks::sequence::TermOrder;
 use polyserve_lab::Misuse;
 use polyserve_lab::experiment::{RecordArgs, distinct};
 use polyserve_lab::launch::go::{self, Module};
+use polyserve_lab::launch::peers::Package;
 use polyserve_lab::launch::{AddressFrom, Launch};
 use polyserve_lab::machine::Cores;
 
@@ -29,7 +30,8 @@ use super::times::within;
 pub(crate) struct TasksArgs {
     /// The contestants, separated by commas: executors, scoped_threads/std, scoped_threads/crossbeam, rayon,
     /// go/goroutines, go/goroutines_gc_off (without the garbage collector), go/goroutines_locked (a thread for each goroutine:
-    /// the kernel then counts its CPU time). [default: all but the last]
+    /// the kernel then counts its CPU time), and with --as-published the published listings: twin/crossbeam_scope, go/listing.
+    /// [default: all but go/goroutines_locked]
     #[arg(long, value_name = "C,...", value_delimiter = ',')]
     contestants: Vec<String>,
     /// The approximate time of a task. Each language is calibrated. [default: 1s, quick: 25ms]
@@ -81,7 +83,7 @@ pub(crate) fn run(context: Context<'_>, args: &TasksArgs) -> anyhow::Result<Exit
     }
     let settings = args.plan(session.catalog, &cores)?;
     let environment = session.environment([&cores, &cores], args.random.seed);
-    let contestants = contestants(&settings, &args.contestants, &session.stop);
+    let contestants = contestants(&settings, &args.contestants, context.allocator, &session.stop);
     let mut tasks = CpuTasks::new(settings, contestants, cores, session.stop.clone());
     session.run(&args.record, environment, &mut tasks)
 }
@@ -113,9 +115,15 @@ impl TasksArgs {
         let executors = catalog.executors().iter().map(|entry| entry.name.clone());
         // An executor of the catalog takes precedence over a built-in contestant of the same name.
         let others = OTHERS.into_iter().chain([GO, GO_GC_OFF]).filter(|name| catalog.executor(name).is_err());
-        let all: Vec<String> = executors.chain(others.map(String::from)).collect();
+        let listings = [LISTING, GO_LISTING].into_iter().filter(|_| self.as_published);
+        let all: Vec<String> = executors.chain(others.chain(listings).map(String::from)).collect();
         if self.contestants.is_empty() {
             return Ok(all);
+        }
+        if let Some(name) = self.contestants.iter().find(|name| [LISTING, GO_LISTING].contains(&name.as_str()))
+            && !self.as_published
+        {
+            return Err(Misuse(format!("{name} has the recurrence of the published code only: add --as-published")));
         }
         if let Some(name) = self.contestants.iter().find(|name| !all.contains(name) && *name != GO_LOCKED) {
             let all = all.join(", ");
@@ -125,15 +133,27 @@ impl TasksArgs {
     }
 }
 
-/// The process of each contestant. The program in Go is built first if it takes part.
-fn contestants(plan: &TaskSettings, named: &[String], stop: &Shutdown) -> Vec<TaskEntrant> {
+/// The process of each contestant. The program in Go and the listings are built first if they take part.
+fn contestants(plan: &TaskSettings, named: &[String], allocator: &str, stop: &Shutdown) -> Vec<TaskEntrant> {
+    let takes_part = |name: &str| plan.contestants.iter().any(|contestant| contestant == name);
     let is_go = |name: &str| [GO, GO_GC_OFF, GO_LOCKED].contains(&name);
     let program = match plan.contestants.iter().any(|name| is_go(name)) {
         true => Module::new(None).build(&[go::TASKS], stop).pop().map(|(_, program)| program),
         false => None,
     };
-    let program = program.unwrap_or_else(|| Err(String::from("it was not built")));
+    let not_built = || Err(String::from("it was not built"));
+    let program = program.unwrap_or_else(not_built);
+    let listing = takes_part(LISTING).then(|| Package::twins(allocator).build(&[go::TASKS], stop).pop()).flatten();
+    let listing = listing.map_or_else(not_built, |built| built.program);
+    let go_listing = takes_part(GO_LISTING).then(|| Module::twins().build(&[go::TASKS], stop).pop()).flatten();
+    let go_listing = go_listing.map_or_else(not_built, |(_, program)| program);
     let launch = |name: &str| {
+        if name == LISTING {
+            return Ok(launch(&listing.clone()?, std::iter::empty()));
+        }
+        if name == GO_LISTING {
+            return Ok(launch(&go_listing.clone()?, std::iter::once(format!("-workers={}", plan.workers))));
+        }
         if is_go(name) {
             let program = program.clone()?;
             let locked = (name == GO_LOCKED).then(|| String::from("-cpu"));

@@ -12,6 +12,12 @@ pub const GO_LOCKED: &str = "go/goroutines_locked";
 /// The twin in Go, without the garbage collector.
 pub const GO_GC_OFF: &str = "go/goroutines_gc_off";
 
+/// The published listing in Rust. Like [`GO_LISTING`], it has one order of the recurrence: that of the published code.
+pub const LISTING: &str = "twin/crossbeam_scope";
+
+/// The published listing in Go.
+pub const GO_LISTING: &str = "go/listing";
+
 /// The published steps per second of a task in Rust and in Go.
 pub const STEPS_PER_S: [f64; 2] = [367e6, 44e6];
 

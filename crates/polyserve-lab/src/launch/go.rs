@@ -111,6 +111,12 @@ impl Module {
         Self { dir, target }
     }
 
+    /// The module of the twins in this repository.
+    pub fn twins() -> Self {
+        let (dir, target) = build::package_dirs(None, "benches/twins/go", "target/twins/go");
+        Self { dir, target }
+    }
+
     /// Builds each of these programs once, and prints that on standard error. Returns for each program, in the given
     /// order, its file or the reason why it does not run.
     pub fn build(&self, programs: &[&'static str], stop: &Shutdown) -> Vec<(&'static str, Result<PathBuf, String>)> {
