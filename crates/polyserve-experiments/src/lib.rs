@@ -12,7 +12,6 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![forbid(unsafe_code)]
 
-mod error_budget;
 pub mod ladder;
 pub mod matrix;
 pub mod page;

@@ -42,7 +42,7 @@ impl Report {
     ///
     /// # Errors
     ///
-    /// Returns an error if a fact does not have its fields.
+    /// Returns an error if a fact does not have its fields, or the definition of the claims has an error.
     pub fn of<E>(records: &Records<E>) -> anyhow::Result<Self>
     where
         E: Experiment<Key = Key, Sample = Sample>,
@@ -60,7 +60,7 @@ impl Report {
             rungs: table::rows(&results),
             not_run: results.not_run.clone(),
             failed: results.failed.clone(),
-            claims: claims::claims(&results),
+            claims: claims::claims(&results)?,
             interrupted: records.is_interrupted(),
             results,
         })

@@ -5,10 +5,9 @@
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
-use std::rc::Rc;
 
 use polyserve_lab::experiment::{Absence, Experiment, Failed, Reason, Records, distinct};
-use polyserve_lab::statistics::{ERROR_PROBABILITY, Estimate, Interval, Resampled, Verdict, median_of, tie_band};
+use polyserve_lab::statistics::{Estimate, Interval, Verdict, median_of, tie_band};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -43,8 +42,8 @@ pub struct Results {
     seed: u64,
     /// The samples by contestant, then by round. The rounds are sorted, so that a seed determines the interval.
     samples: HashMap<String, BTreeMap<usize, Sample>>,
-    /// The resamples of each pair that were made by now.
-    resampled: RefCell<HashMap<Pair, Option<Rc<Resampled>>>>,
+    /// The estimates of each pair that were made by now.
+    estimates: RefCell<HashMap<Pair, Option<Estimate>>>,
 }
 
 /// The names of two contestants, and the figure of their ratio.
@@ -125,7 +124,18 @@ impl Results {
 
     /// The samples of a contestant, by round; none if it has no figures.
     pub fn samples(&self, name: &str) -> Vec<&Sample> {
-        if self.has_figures(name) { self.samples[name].values().collect() } else { Vec::new() }
+        self.samples_by_round(name).map(|(_, sample)| sample).collect()
+    }
+
+    /// The rounds of a contestant and its samples; none if it has no figures.
+    pub(super) fn samples_by_round(&self, name: &str) -> impl Iterator<Item = (usize, &Sample)> {
+        let samples = self.samples.get(name).filter(|_| self.has_figures(name));
+        samples.into_iter().flatten().map(|(round, sample)| (*round, sample))
+    }
+
+    /// The seed of the resamples.
+    pub(super) fn seed(&self) -> u64 {
+        self.seed
     }
 
     /// The contestant of this name.
@@ -150,17 +160,12 @@ impl Results {
 
     /// The ratio of requests per second; `None` if one of the two has no figures.
     pub fn throughput(&self, name: &str, baseline: &str) -> Option<Ratio> {
-        self.throughput_at(name, baseline, ERROR_PROBABILITY)
-    }
-
-    /// [`throughput`](Self::throughput) with intervals that miss with the probability `error`.
-    pub fn throughput_at(&self, name: &str, baseline: &str, error: f64) -> Option<Ratio> {
-        self.ratio(name, baseline, Quantity::Throughput, error)
+        self.ratio(name, baseline, Quantity::Throughput)
     }
 
     /// The ratio of requests for each second of the server's CPU time; `None` if one of the two has no figures.
     pub fn cost(&self, name: &str, baseline: &str) -> Option<Ratio> {
-        self.ratio(name, baseline, Quantity::Cost, ERROR_PROBABILITY)
+        self.ratio(name, baseline, Quantity::Cost)
     }
 
     /// Whether the load was the published one: one request at a time on each of [`PUBLISHED_CONNECTIONS`].
@@ -195,24 +200,23 @@ impl Results {
         [of_spent, of_time].into_iter().flatten().reduce(f64::max)
     }
 
-    fn ratio(&self, name: &str, baseline: &str, quantity: Quantity, error: f64) -> Option<Ratio> {
-        let estimate = self.estimate(name, baseline, quantity, error)?;
-        let band = self.band(name, quantity, error);
+    fn ratio(&self, name: &str, baseline: &str, quantity: Quantity) -> Option<Ratio> {
+        let estimate = self.estimate(name, baseline, quantity)?;
+        let band = self.band(name, quantity);
         Some(Ratio { estimate, band, verdict: estimate.verdict(&band) })
     }
 
-    fn estimate(&self, name: &str, baseline: &str, quantity: Quantity, error: f64) -> Option<Estimate> {
+    fn estimate(&self, name: &str, baseline: &str, quantity: Quantity) -> Option<Estimate> {
         let key = (name.to_owned(), baseline.to_owned(), quantity);
-        let known = self.resampled.borrow().get(&key).cloned();
-        let resampled = known.unwrap_or_else(|| {
-            let computed = self.resampled(name, baseline, quantity).map(Rc::new);
-            self.resampled.borrow_mut().insert(key, computed.clone());
+        let known = self.estimates.borrow().get(&key).copied();
+        known.unwrap_or_else(|| {
+            let computed = self.computed_estimate(name, baseline, quantity);
+            self.estimates.borrow_mut().insert(key, computed);
             computed
-        });
-        Some(resampled?.estimate(error))
+        })
     }
 
-    fn resampled(&self, name: &str, baseline: &str, quantity: Quantity) -> Option<Resampled> {
+    fn computed_estimate(&self, name: &str, baseline: &str, quantity: Quantity) -> Option<Estimate> {
         if !self.has_figures(name) || !self.has_figures(baseline) {
             return None;
         }
@@ -220,18 +224,17 @@ impl Results {
         let ratios = self.samples[name]
             .iter()
             .filter_map(|(round, sample)| Some(quantity.of(sample)? / quantity.of(baseline.get(round)?)?));
-        Resampled::of(&ratios.collect::<Vec<_>>(), self.seed)
+        Estimate::of(&ratios.collect::<Vec<_>>(), self.seed)
     }
 
     /// The noise of the ladder of `name`: the ratio of the control to the lowest rung.
-    fn band(&self, name: &str, quantity: Quantity, error: f64) -> Interval {
+    fn band(&self, name: &str, quantity: Quantity) -> Interval {
         let subject = self.entry(name).map_or("", |entry| entry.subject.as_str());
         let of = |role| move |entry: &&RungEntry| entry.subject == subject && entry.role == role;
         let control = self.entries.iter().find(of(RungRole::Control));
         let lowest = self.rungs(subject).find(|rung| rung.below.is_none());
-        let noise = control
-            .zip(lowest)
-            .and_then(|(control, lowest)| self.estimate(&control.name, &lowest.name, quantity, error));
+        let noise =
+            control.zip(lowest).and_then(|(control, lowest)| self.estimate(&control.name, &lowest.name, quantity));
         tie_band(noise.as_ref())
     }
 }

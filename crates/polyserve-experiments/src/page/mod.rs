@@ -19,7 +19,7 @@
 //!
 //! * [`published`]: the published figures and set-up. [`experiment`]: the experiment in the framework.
 //! * [`page_file`]: the page as a file. [`record`]: the samples. [`report`]: the result.
-//! * [`table`], `phase_table`, `chart`, [`claims`], `twin_claims`: the tables, charts and verdicts.
+//! * [`table`], `phase_table`, `chart`, [`claims`]: the tables, charts and verdicts.
 
 mod chart;
 pub mod claims;
@@ -30,7 +30,6 @@ pub mod published;
 pub mod record;
 pub mod report;
 pub mod table;
-mod twin_claims;
 
 use std::time::Duration;
 

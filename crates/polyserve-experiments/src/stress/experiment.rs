@@ -73,7 +73,7 @@ impl Experiment for Stress {
 
     fn summarize(_: &Records<Self>, report: &Report) -> anyhow::Result<Summary> {
         let csv = vec![(String::new(), table::csv(&report.recorded)?)];
-        let claims = claims::claims(&report.recorded);
+        let claims = claims::claims(&report.recorded)?;
         Ok(Summary { tables: table::tables(&report.recorded)?, claims, csv, ..Summary::default() })
     }
 

@@ -14,6 +14,7 @@ mod cells;
 mod published_figures;
 mod rules;
 
+use polyserve_lab::claim::sharing;
 use polyserve_report::Claim;
 
 pub use self::cells::MIN_OBSERVATIONS;
@@ -23,7 +24,6 @@ pub use self::rules::{MAX_DRIFT_PCT, MAX_OTHERS_PCT, MIN_TASK_MS, MIN_WORK_PCT, 
 use super::measured::Measured;
 use super::published::{GO, GO_GC_OFF};
 use super::runner::STD_THREADS;
-use crate::error_budget::sharing;
 
 /// The claims, judged by what was `measured`.
 ///

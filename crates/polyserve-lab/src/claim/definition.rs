@@ -1,0 +1,175 @@
+//! Claims as they stand in a TOML file.
+//!
+//! Invariant: an unknown key, rule or kind of value is an error, which names the file, the line and the key.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use anyhow::anyhow;
+use serde::Deserialize;
+
+use super::row::{AxisValue, ClaimRow};
+use super::rule::Rule;
+
+/// The claims of one article. They share one error of 5 %.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ClaimSet {
+    /// The experiment.
+    pub name: String,
+    /// The contestant with a second entry: what differs between its two entries is noise.
+    pub baseline: Option<String>,
+    /// The claims, in their order.
+    #[serde(rename = "claim")]
+    pub claims: Vec<ClaimDefinition>,
+}
+
+/// A claim.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ClaimDefinition {
+    /// The claim, in one sentence.
+    pub text: String,
+    /// The name of the figure that decides it; empty if a function judges the claim.
+    #[serde(default)]
+    pub figure: String,
+    /// The contestants that the claim is about.
+    #[serde(default)]
+    pub left: Names,
+    /// The contestant that they are compared with. Without it, the figures themselves are judged.
+    pub right: Option<String>,
+    /// The cells that count.
+    #[serde(default, rename = "where")]
+    pub conditions: CellConditions,
+    /// The cells of the left side, in addition to [`conditions`](Self::conditions).
+    #[serde(default)]
+    pub left_where: CellConditions,
+    /// The cells of the right side, in addition to [`conditions`](Self::conditions).
+    #[serde(default)]
+    pub right_where: CellConditions,
+    /// The rule that judges the figures.
+    pub rule: Rule,
+    /// Whether a difference counts only if the server was the bottleneck, not the client.
+    #[serde(default)]
+    pub server_bound: bool,
+    /// The decimals of a ratio.
+    #[serde(default = "three")]
+    pub decimals: usize,
+    /// The published figures, as text.
+    pub published: Option<String>,
+}
+
+fn three() -> usize {
+    3
+}
+
+/// Names of contestants: a text, or a list of texts. A name may begin or end with `*`, which stands for any text.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(untagged, expecting = "the name of a contestant, or a list of names")]
+pub enum Names {
+    /// No name.
+    #[default]
+    None,
+    /// One name.
+    One(String),
+    /// Several names.
+    Several(Vec<String>),
+}
+
+impl Names {
+    /// The names.
+    pub fn all(&self) -> &[String] {
+        match self {
+            Self::None => &[],
+            Self::One(name) => std::slice::from_ref(name),
+            Self::Several(names) => names,
+        }
+    }
+
+    /// Whether one of the names stands for `contestant`.
+    pub fn match_name(&self, contestant: &str) -> bool {
+        self.all().iter().any(|name| match (name.strip_prefix('*').unwrap_or(name), name.starts_with('*')) {
+            (rest, true) => match rest.strip_suffix('*') {
+                Some(middle) => contestant.contains(middle),
+                None => contestant.ends_with(rest),
+            },
+            (rest, false) => match rest.strip_suffix('*') {
+                Some(start) => contestant.starts_with(start),
+                None => contestant == rest,
+            },
+        })
+    }
+}
+
+/// What the axes of a cell must be, by their names.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(transparent)]
+pub struct CellConditions(BTreeMap<String, AxisCondition>);
+
+/// The values of an axis that count: one value, a list of values, or `>=4` for numbers from 4 on.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(untagged, expecting = "a value of an axis, a list of values, or a bound such as \">=4\"")]
+enum AxisCondition {
+    Value(AxisValue),
+    AnyOf(Vec<AxisValue>),
+}
+
+impl CellConditions {
+    /// Whether a cell of this row counts.
+    pub fn hold(&self, row: &ClaimRow) -> bool {
+        self.0.keys().all(|axis| self.hold_at(axis, row))
+    }
+
+    /// Whether the row has a value of `axis` that counts, or the axis has no condition.
+    pub fn hold_at(&self, axis: &str, row: &ClaimRow) -> bool {
+        let (condition, value) = (self.0.get(axis), row.cell.get(axis));
+        condition.is_none_or(|condition| value.is_some_and(|value| condition.holds(value)))
+    }
+
+    /// Whether there is a condition on `axis`.
+    pub fn name(&self, axis: &str) -> bool {
+        self.0.contains_key(axis)
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl AxisCondition {
+    fn holds(&self, value: &AxisValue) -> bool {
+        match self {
+            Self::AnyOf(values) => values.contains(value),
+            Self::Value(AxisValue::Text(text)) if text.starts_with(">=") => {
+                let least = text[2..].parse();
+                matches!((value, least), (AxisValue::Number(value), Ok::<f64, _>(least)) if *value >= least)
+            }
+            Self::Value(expected) => expected == value,
+        }
+    }
+}
+
+impl fmt::Display for CellConditions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (place, (axis, condition)) in self.0.iter().enumerate() {
+            let values = match condition {
+                AxisCondition::Value(value) => value.to_string(),
+                AxisCondition::AnyOf(values) => values.iter().map(ToString::to_string).collect::<Vec<_>>().join(" or "),
+            };
+            write!(f, "{}{axis} {values}", if place == 0 { "" } else { ", " })?;
+        }
+        Ok(())
+    }
+}
+
+impl ClaimSet {
+    /// The claims of a TOML file. `file` is its name in errors.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error that names the file, the line and the key if the text is no such file.
+    pub fn parse(file: &str, text: &str) -> anyhow::Result<Self> {
+        toml::from_str(text).map_err(|error| anyhow!("{file}: {error}"))
+    }
+}

@@ -1,0 +1,162 @@
+//! The rules that judge ratios and figures.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::Deserialize;
+
+use crate::statistics::{Estimate, Interval, Verdict};
+
+/// A rule. Its text in a definition is the text that it shows.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(try_from = "String")]
+pub enum Rule {
+    /// `every above 1`: each is above this value. One that is below it refutes the claim.
+    EveryAbove(f64),
+    /// `every below 1`: each is below this value. One that is above it refutes the claim.
+    EveryBelow(f64),
+    /// `equal within 0.99 to 1.01`: each is in this interval.
+    EqualWithin(Interval),
+    /// `about 1.05`: each is in the interval of [`Interval::equal_to`].
+    About(f64),
+    /// `no gain of 1.018`: a ratio as large as this is excluded. A ratio above 1 refutes the claim.
+    NoGain(f64),
+    /// `function NAME`: a function of the experiment judges the claim.
+    Function(String),
+}
+
+/// A ratio, and the noise that it is judged by.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Found {
+    pub(super) estimate: Estimate,
+    pub(super) noise: Interval,
+}
+
+impl Rule {
+    /// Whether a claim about ratios holds; `None` if it is undecided. There is at least one ratio.
+    pub(super) fn holds(&self, found: &[Found]) -> Option<bool> {
+        let verdicts: Vec<Option<bool>> = found.iter().map(|found| self.holds_for(found)).collect();
+        match verdicts.contains(&Some(false)) {
+            true => Some(false),
+            false => verdicts.iter().all(Option::is_some).then_some(true),
+        }
+    }
+
+    fn holds_for(&self, found: &Found) -> Option<bool> {
+        let Found { estimate: Estimate { interval, .. }, noise } = found;
+        let verdict = found.estimate.verdict(noise);
+        match self {
+            Self::EveryAbove(bound) => beyond(interval, noise, *bound),
+            Self::EveryBelow(bound) => beyond(interval, noise, *bound).map(|is_above| !is_above),
+            Self::EqualWithin(range) => found.is_within(range),
+            Self::About(ratio) => {
+                let differs = verdict == if *ratio > 1.0 { Verdict::Faster } else { Verdict::Slower };
+                found.is_within(&Interval::equal_to(*ratio)).filter(|holds| differs || !holds)
+            }
+            Self::NoGain(_) if verdict == Verdict::Faster => Some(false),
+            Self::NoGain(gain) => (interval.high.max(noise.high) < *gain).then_some(true),
+            Self::Function(_) => None,
+        }
+    }
+
+    /// Whether a ratio refutes the claim even if something hides a part of the difference: the difference is too large
+    /// already.
+    pub(super) fn is_exceeded(&self, found: &[Found]) -> bool {
+        found.iter().any(|Found { estimate, noise }| {
+            let (verdict, interval) = (estimate.verdict(noise), &estimate.interval);
+            let exceeds = |range: &Interval| match verdict {
+                Verdict::Faster => range.high >= 1.0 && interval.low > range.high,
+                Verdict::Slower => range.low <= 1.0 && interval.high < range.low,
+                _ => false,
+            };
+            match self {
+                Self::EqualWithin(range) => exceeds(range),
+                Self::About(ratio) => exceeds(&Interval::equal_to(*ratio)),
+                Self::NoGain(_) => verdict == Verdict::Faster,
+                _ => self.holds_for(&Found { estimate: *estimate, noise: *noise }) == Some(false),
+            }
+        })
+    }
+
+    /// Whether a figure without noise is as claimed.
+    pub(super) fn allows(&self, figure: f64) -> bool {
+        match self {
+            Self::EveryAbove(bound) => figure > *bound,
+            Self::EveryBelow(bound) | Self::NoGain(bound) => figure < *bound,
+            Self::EqualWithin(range) => range.contains(figure),
+            Self::About(value) => Interval::equal_to(*value).contains(figure),
+            Self::Function(_) => false,
+        }
+    }
+}
+
+/// Whether an interval is above `bound` (true) or below it (false), by more than the noise; `None` if it is neither.
+fn beyond(interval: &Interval, noise: &Interval, bound: f64) -> Option<bool> {
+    let (is_above, is_below) = (interval.low > bound * noise.high, interval.high < bound * noise.low);
+    (is_above || is_below).then_some(is_above)
+}
+
+impl Found {
+    /// Whether the ratio is in `range`; `None` if it is partly in it.
+    fn is_within(&self, range: &Interval) -> Option<bool> {
+        let Self { estimate: Estimate { interval, .. }, noise } = self;
+        if interval.low >= range.low && interval.high <= range.high {
+            return Some(true);
+        }
+        // A value beyond noise is outside if its interval is. Otherwise the noise must be outside too.
+        let (mut low, mut high) = (interval.low, interval.high);
+        if low <= noise.high && high >= noise.low {
+            (low, high) = (low.min(noise.low), high.max(noise.high));
+        }
+        (low > range.high || high < range.low).then_some(false)
+    }
+}
+
+impl TryFrom<String> for Rule {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
+
+impl FromStr for Rule {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let number = |start: &str| text.strip_prefix(start).and_then(|rest| rest.parse().ok());
+        let range = || {
+            let (low, high) = text.strip_prefix("equal within ")?.split_once(" to ")?;
+            Some(Interval { low: low.parse().ok()?, high: high.parse().ok()? })
+        };
+        number("every above ")
+            .map(Self::EveryAbove)
+            .or_else(|| number("every below ").map(Self::EveryBelow))
+            .or_else(|| number("about ").map(Self::About))
+            .or_else(|| number("no gain of ").map(Self::NoGain))
+            .or_else(|| range().map(Self::EqualWithin))
+            .or_else(|| text.strip_prefix("function ").map(|name| Self::Function(name.to_owned())))
+            .ok_or_else(|| {
+                format!(
+                    "{text:?} is no rule; the rules are \"every above 1\", \"every below 1\", \"equal within 0.9 to 1.1\", \
+                     \"about 1.05\", \"no gain of 1.02\" and \"function NAME\""
+                )
+            })
+    }
+}
+
+impl fmt::Display for Rule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::EveryAbove(bound) => write!(f, "every above {bound}"),
+            Self::EveryBelow(bound) => write!(f, "every below {bound}"),
+            Self::EqualWithin(Interval { low, high }) => write!(f, "equal within {low} to {high}"),
+            Self::About(ratio) => {
+                let Interval { low, high } = Interval::equal_to(*ratio);
+                write!(f, "equal from {low:.4} to {high:.4}")
+            }
+            Self::NoGain(gain) => write!(f, "confirmed below {gain}, refuted if more beyond noise"),
+            Self::Function(_) => Ok(()),
+        }
+    }
+}
