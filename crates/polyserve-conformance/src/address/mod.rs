@@ -22,12 +22,11 @@
 //!
 //! # Layout
 //!
-//! `probe` sends requests. `entity`, `connection`, `head` and `framing` have the properties of one group each.
+//! `probe` sends requests. Most properties are cases of the [wire corpus](crate::wire), which `corpus` sends. `exchanges` has the
+//! others.
 
-mod connection;
-mod entity;
-mod framing;
-mod head;
+mod corpus;
+mod exchanges;
 mod probe;
 
 use std::borrow::Cow;
@@ -79,66 +78,90 @@ pub struct AddressProperty {
     run: fn(&Probe) -> Result<(), String>,
 }
 
-/// Defines the list of properties from the names of their functions.
+/// Lists the properties of each group: functions of `exchanges`, and properties of the wire corpus.
 macro_rules! properties {
-    ($($group:ident: $module:ident { $($name:ident,)* })*) => {
+    ($($group:ident { exchanges { $($name:ident,)* } corpus { $($case:ident,)* } })*) => {
         /// Every property, in the order in which they run.
-        pub const PROPERTIES: &[AddressProperty] = &[
-            $($(AddressProperty { name: stringify!($name), group: Group::$group, run: $module::$name },)*)*
-        ];
+        pub const PROPERTIES: &[AddressProperty] = &[$(
+            $(AddressProperty { name: stringify!($name), group: Group::$group, run: exchanges::$name },)*
+            $(AddressProperty {
+                name: stringify!($case),
+                group: Group::$group,
+                run: |probe| corpus::check(probe, stringify!($case)),
+            },)*
+        )*];
     };
 }
 
 properties! {
-    Entity: entity {
-        put_creates_and_replaces,
-        get_shows_the_entity,
-        absent_entities_are_not_found,
-        head_is_get_without_the_body,
-        a_path_that_is_no_id_is_a_bad_request,
-        other_methods_are_not_allowed,
-        a_body_that_is_not_json_is_a_bad_request,
-        json_that_is_no_entity_is_unprocessable,
+    Entity {
+        exchanges {
+            put_creates_and_replaces,
+        }
+        corpus {
+            get_shows_the_entity,
+            absent_entities_are_not_found,
+            head_is_get_without_the_body,
+            a_path_that_is_no_id_is_a_bad_request,
+            other_methods_are_not_allowed,
+            a_body_that_is_not_json_is_a_bad_request,
+            json_that_is_no_entity_is_unprocessable,
+        }
     }
-    Connection: connection {
-        a_connection_is_kept_by_default,
-        a_client_may_ask_to_close,
-        a_connection_of_1_0_closes_by_default,
-        a_connection_of_1_0_is_kept_on_request,
-        pipelined_requests_are_answered_in_order,
-        an_answer_arrives_though_what_follows_is_refused,
-        a_request_may_arrive_byte_by_byte,
-        a_half_closed_client_gets_its_answer,
-        an_expected_continue_comes_before_the_body,
+    Connection {
+        exchanges {
+            pipelined_requests_are_answered_in_order,
+            an_answer_arrives_though_what_follows_is_refused,
+            a_request_may_arrive_byte_by_byte,
+            a_half_closed_client_gets_its_answer,
+            an_expected_continue_comes_before_the_body,
+        }
+        corpus {
+            a_connection_is_kept_by_default,
+            a_client_may_ask_to_close,
+            a_connection_of_1_0_closes_by_default,
+            a_connection_of_1_0_is_kept_on_request,
+        }
     }
-    Head: head {
-        the_date_is_the_time,
-        a_request_without_a_host_is_refused,
-        two_hosts_are_refused,
-        an_invalid_host_is_refused,
-        a_head_that_is_too_large_is_refused,
-        unknown_methods_are_not_implemented,
-        the_preface_of_http_2_is_refused,
-        garbage_is_answered_with_400,
-        half_a_head_is_no_request,
+    Head {
+        exchanges {
+            the_date_is_the_time,
+            half_a_head_is_no_request,
+        }
+        corpus {
+            a_request_without_a_host_is_refused,
+            two_hosts_are_refused,
+            an_invalid_host_is_refused,
+            a_head_that_is_too_large_is_refused,
+            unknown_methods_are_not_implemented,
+            the_preface_of_http_2_is_refused,
+            garbage_is_answered_with_400,
+        }
     }
-    Framing: framing {
-        a_length_is_digits,
-        lengths_that_differ_are_refused,
-        codings_that_do_not_end_with_chunked_are_refused,
-        a_space_before_the_colon_is_refused,
-        broken_chunks_are_refused,
-        a_length_never_overrides_chunked,
-        a_bare_cr_makes_no_field,
-        a_folded_line_makes_no_field,
-        chunked_in_1_0_is_the_last,
+    Framing {
+        exchanges {
+            a_length_never_overrides_chunked,
+            a_bare_cr_makes_no_field,
+            a_folded_line_makes_no_field,
+            chunked_in_1_0_is_the_last,
+        }
+        corpus {
+            a_length_is_digits,
+            lengths_that_differ_are_refused,
+            codings_that_do_not_end_with_chunked_are_refused,
+            a_space_before_the_colon_is_refused,
+            broken_chunks_are_refused,
+        }
     }
-    FramingLenient: framing {
-        a_length_with_chunked_is_refused,
-        chunked_is_the_only_coding,
-        a_bare_lf_ends_no_line,
-        bare_cr_and_control_bytes_are_refused,
-        folded_lines_are_refused,
+    FramingLenient {
+        exchanges {}
+        corpus {
+            a_length_with_chunked_is_refused,
+            chunked_is_the_only_coding,
+            a_bare_lf_ends_no_line,
+            bare_cr_and_control_bytes_are_refused,
+            folded_lines_are_refused,
+        }
     }
 }
 

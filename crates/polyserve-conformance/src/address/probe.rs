@@ -75,17 +75,13 @@ impl Probe {
             ([_, _, ..], _) => Err(format!("what follows {} is answered: {statuses:?}", brief(message))),
         }
     }
-
-    /// Checks each of `messages` as [`ends_with`](Self::ends_with) does.
-    pub(super) fn each_ends_with(&self, messages: impl IntoIterator<Item = Vec<u8>>) -> Result<(), String> {
-        messages.into_iter().try_for_each(|message| self.ends_with(&message))
-    }
 }
 
 /// Sends `request`, and reads its answer.
 pub(super) fn ask(client: &mut Client, request: &[u8]) -> Result<Response, String> {
     let sent = client.send(request);
-    let answer = client.receive().map_err(|failure| format!("{} to {}", first_line(&failure), brief(request)));
+    let answer = if request.starts_with(b"HEAD ") { client.receive_head() } else { client.receive() };
+    let answer = answer.map_err(|failure| format!("{} to {}", first_line(&failure), brief(request)));
     drop(sent); // a refusal may come before all is sent
     answer
 }

@@ -1,7 +1,8 @@
 //! The wire corpus: requests as bytes, the statuses that may answer each, and how the connection goes on.
 //!
-//! The cases are data, in `corpus.txt`, which explains its form. The server kit sends them over sockets. The tests of the
-//! codec give them to a session without a socket, and so does the kit of the entity [`service`](crate::service).
+//! The cases are data, in `corpus.txt`, which explains its form. The server kit sends them over sockets, and so
+//! does the kit of a server at an [`address`](crate::address), which has cases of its own. The tests of the codec give them to a
+//! session without a socket, and so does the kit of the entity [`service`](crate::service).
 
 use std::fmt;
 use std::sync::Arc;
@@ -42,6 +43,8 @@ pub enum CaseScope {
     Codec,
     /// The entity service. The cases of its properties depend on those before them.
     Entities,
+    /// A server of entities at an address. The cases of its properties depend on those before them.
+    Address,
 }
 
 /// What a server does.
@@ -175,7 +178,12 @@ pub fn cases() -> Vec<Case> {
         if text.is_empty() || text.starts_with('#') {
             continue;
         }
-        let sections = [('[', ']', CaseScope::Server), ('(', ')', CaseScope::Codec), ('<', '>', CaseScope::Entities)];
+        let sections = [
+            ('[', ']', CaseScope::Server),
+            ('(', ')', CaseScope::Codec),
+            ('<', '>', CaseScope::Entities),
+            ('{', '}', CaseScope::Address),
+        ];
         let section = sections.iter().find_map(|&(open, close, scope)| Some((enclosed(text, open, close)?, scope)));
         if let Some(section) = section {
             ((property, scope), limits, deviation) = (section, "", None);
@@ -211,11 +219,20 @@ pub fn cases() -> Vec<Case> {
     cases
 }
 
-/// Returns the cases of a property.
+/// Returns the cases of a property of a server, or of the entity service.
 pub(crate) fn cases_of(property: &str) -> Vec<Case> {
-    let own: Vec<Case> = cases().into_iter().filter(|case| case.property == property).collect();
-    assert!(!own.is_empty(), "the corpus has no case of {property}");
-    own
+    select(|case| case.property == property && case.scope != CaseScope::Address)
+}
+
+/// Returns the cases of a property of a server at an address.
+pub(crate) fn cases_of_address(property: &str) -> Vec<Case> {
+    select(|case| case.property == property && case.scope == CaseScope::Address)
+}
+
+fn select(is_asked_for: impl Fn(&Case) -> bool) -> Vec<Case> {
+    let selected: Vec<Case> = cases().into_iter().filter(is_asked_for).collect();
+    assert!(!selected.is_empty(), "the corpus has no such case");
+    selected
 }
 
 fn enclosed(text: &'static str, open: char, close: char) -> Option<&'static str> {
@@ -320,8 +337,10 @@ mod tests {
         let of_servers = crate::server::PROPERTIES.iter().map(|property| property.name);
         let names: HashSet<_> =
             of_servers.chain(crate::service::PROPERTIES.iter().map(|property| property.name)).collect();
+        let of_addresses: HashSet<_> = crate::address::PROPERTIES.iter().map(|property| property.name).collect();
         for case in cases().iter().filter(|case| case.scope != CaseScope::Codec) {
-            assert!(names.contains(case.property), "{case}");
+            let kit = if case.scope == CaseScope::Address { &of_addresses } else { &names };
+            assert!(kit.contains(case.property), "{case}");
         }
     }
 
