@@ -88,15 +88,14 @@ impl Names {
 
     /// Whether one of the names stands for `contestant`.
     pub fn match_name(&self, contestant: &str) -> bool {
-        self.all().iter().any(|name| match (name.strip_prefix('*').unwrap_or(name), name.starts_with('*')) {
-            (rest, true) => match rest.strip_suffix('*') {
-                Some(middle) => contestant.contains(middle),
-                None => contestant.ends_with(rest),
-            },
-            (rest, false) => match rest.strip_suffix('*') {
-                Some(start) => contestant.starts_with(start),
-                None => contestant == rest,
-            },
+        self.all().iter().any(|name| {
+            let fixed = name.trim_matches('*');
+            match (name.starts_with('*'), name.ends_with('*')) {
+                (true, true) => contestant.contains(fixed),
+                (true, false) => contestant.ends_with(fixed),
+                (false, true) => contestant.starts_with(fixed),
+                (false, false) => contestant == fixed,
+            }
         })
     }
 }
@@ -170,6 +169,25 @@ impl ClaimSet {
     ///
     /// Returns an error that names the file, the line and the key if the text is no such file.
     pub fn parse(file: &str, text: &str) -> anyhow::Result<Self> {
-        toml::from_str(text).map_err(|error| anyhow!("{file}: {error}"))
+        let set: Self = toml::from_str(text).map_err(|error| anyhow!("{file}: {error}"))?;
+        match set.claims.iter().find_map(|claim| Some((claim, claim.misuse()?))) {
+            Some((claim, why)) => Err(anyhow!("{file}: claim {:?}: {why}", claim.text)),
+            None => Ok(set),
+        }
+    }
+}
+
+impl ClaimDefinition {
+    /// Why the keys do not fit the rule; `None` if they do.
+    fn misuse(&self) -> Option<&'static str> {
+        let (has_figure, has_left) = (!self.figure.is_empty(), !self.left.all().is_empty());
+        match &self.rule {
+            Rule::Function(_) if has_figure || has_left || self.right.is_some() => {
+                Some("a function has no `figure`, `left` and `right`")
+            }
+            Rule::Function(_) => None,
+            _ if has_figure && has_left => None,
+            _ => Some("the rule needs `figure` and `left`"),
+        }
     }
 }

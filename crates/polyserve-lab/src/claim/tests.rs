@@ -189,16 +189,43 @@ fn figures_without_a_right_side_are_judged_as_they_are() {
     assert_eq!(figure(&[refusing, good], Confirmed), "errors: 0 in 1 round; 1 round without it: it refused some");
 }
 
-/// A claim that is clear alone may have too large an error for an article with many claims.
 #[test]
-fn functions_and_all_other_claims_share_one_error() {
-    let function = "[[claim]]\ntext = 'another'\nrule = 'function own'\n";
-    let text = format!("name = 'any'\nbaseline = 'base'\n{}", function.repeat(2));
-    let set = ClaimSet::parse("any.toml", &text).unwrap();
+fn a_named_function_judges_a_claim() {
+    let set = set("rule = 'function own'");
     let own: &dyn Fn() -> ClaimOutcome = &|| (Some(true), "all".into());
-    let claims = set.verdicts(&[], 0, &[("own", own)]);
-    assert_eq!(claims.iter().map(|claim| claim.verdict).collect::<Vec<_>>(), [Confirmed; 2]);
+    let claim = set.verdicts(&[], 0, &[("own", own)]).remove(0);
+    assert_eq!((claim.verdict, claim.figure.as_str()), (Confirmed, "all"));
     assert_eq!(set.verdicts(&[], 0, &[])[0].figure, "there is no function own");
+}
+
+/// A claim that is clear alone may have too large an error for an article with many claims, functions included.
+#[test]
+fn all_claims_of_an_article_share_one_error() {
+    let alone = ratio_claim("every above 1");
+    let mut among_many = alone.clone();
+    among_many.claims.extend(vec![set("rule = 'function own'").claims.remove(0); 40]);
+    let verdicts = (0..10).map(|step| {
+        let rows = pair(1.0 + f64::from(step) * 0.004, 12, 0.02);
+        [judged(&alone, &rows), judged(&among_many, &rows)]
+    });
+    let differing: Vec<_> = verdicts.filter(|[alone, many]| alone.verdict != many.verdict).collect();
+    assert!(!differing.is_empty());
+    for [alone, many] in differing {
+        assert_eq!([alone.verdict, many.verdict], [Confirmed, Undecided]);
+        assert!(many.figure.ends_with("; no verdict, because 41 claims share an error of 5 % (Holm)"), "{many:?}");
+    }
+}
+
+#[test]
+fn a_name_may_begin_or_end_with_any_text() {
+    let matches = |pattern: &str| {
+        let names = Names::One(pattern.into());
+        ["own", "debug/own", "own/two_level", "debug/own/two_level"].map(|name| names.match_name(name))
+    };
+    assert_eq!(matches("own"), [true, false, false, false]);
+    assert_eq!(matches("*own"), [true, true, false, false]);
+    assert_eq!(matches("own*"), [true, false, true, false]);
+    assert_eq!(matches("*own*"), [true; 4]);
 }
 
 #[test]
@@ -207,6 +234,8 @@ fn an_error_names_the_file_the_line_and_the_key() {
         ("text = 'a'\nrule = 'about 1'\nfigur = 'speed'", &["a.toml", "line 5", "figur"][..]),
         ("text = 'a'\nrule = 'abuot 1'", &["a.toml", "line 4", "abuot 1", "is no rule"]),
         ("text = 'a'", &["a.toml", "rule"]),
+        ("text = 'a'\nrule = 'about 1'", &["a.toml", "claim \"a\"", "`figure` and `left`"]),
+        ("text = 'a'\nrule = 'function f'\nright = 'b'", &["a.toml", "claim \"a\"", "a function has no"]),
         ("text = 'a'\nrule = 'about 1'\nleft = 7", &["a.toml", "line 5", "the name of a contestant"]),
     ] {
         let error = ClaimSet::parse("a.toml", &format!("name = 'a'\n[[claim]]\n{keys}")).unwrap_err().to_string();

@@ -156,10 +156,13 @@ fn what_the_data_cannot_tell_is_undecided() {
     assert_eq!(of_ratios(&rows)[3..], [Undecided; 2], "{:?}", claims(&rows));
 }
 
-/// The published ratios in the definition are those of the published file.
+/// The published figures in the definition are those of the published file.
 #[test]
-fn the_claims_of_a_size_have_the_published_ratios() {
+fn the_claims_have_the_published_figures() {
     let figures = published::figures().unwrap();
+    let totals = figures.iter().map(|row| format!("{} {:.2} s", row.server, row.figures.total_s));
+    let text = claims(&[]).unwrap()[0].published.clone().unwrap();
+    assert_eq!(text, format!("{}; equal within 0.95 to 1.01", totals.collect::<Vec<_>>().join("; ")));
     let of = |name: &str| figures.iter().find(|row| row.server == name).unwrap().figures.requests_per_s;
     let claims = claims(&[]).unwrap();
     for (place, server) in [(4, "futures-thread-pool-100"), (5, "tokio")] {
