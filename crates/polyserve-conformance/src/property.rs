@@ -156,6 +156,11 @@ fn child_path() -> Option<String> {
     std::env::var(CHILD_VARIABLE).ok()
 }
 
+/// Whether this process is the child of a property, which runs that property alone.
+pub fn is_in_child() -> bool {
+    child_path().is_some()
+}
+
 /// Runs `body` in a child process. There it can count threads, descriptors and memory.
 ///
 /// Call it at most once in a property, from the property's own thread, and do nothing else there.

@@ -1,6 +1,4 @@
-//! The kit for stores over an engine, tested: the plain engine has every property, and each flaw breaks the named one.
-
-use std::time::Duration;
+//! The kit for stores over an engine, tested: the plain engine has every property. The test `flaws` has its flaws.
 
 use polyserve_conformance::broken::engines::{EngineFlaw, PlainEngine};
 use polyserve_conformance::engine::{EngineSubject, PROPERTIES};
@@ -16,59 +14,6 @@ fn caught(property: &str, subject: &EngineSubject) -> Option<String> {
         Some((_, PropertyVerdict::Broken(why))) => Some(why),
         _ => None,
     }
-}
-
-macro_rules! caught {
-    ($($test:ident: $flaw:ident, $patience:expr;)*) => {
-        $(
-            #[test]
-            fn $test() {
-                let flaw = EngineFlaw::$flaw;
-                let why = caught(flaw.caught_by(), &PlainEngine::subject(Some(flaw)).patience($patience));
-                println!("{}", why.unwrap_or_else(|| panic!("{} does not catch {flaw:?}", flaw.caught_by())));
-            }
-        )*
-
-        #[test]
-        fn every_flaw_is_tried() {
-            assert_eq!(EngineFlaw::ALL, [$(EngineFlaw::$flaw,)*]);
-        }
-    };
-}
-
-/// A patience for flaws of which an answer never comes.
-const SHORT: Duration = Duration::from_millis(500);
-/// A patience for flaws of which an answer never comes, if the kit's own timeouts are waited for.
-const MEDIUM: Duration = Duration::from_secs(3);
-/// A patience that a busy machine does not reach.
-const LONG: Duration = Duration::from_secs(60);
-
-caught! {
-    holds_everything: HoldsEverything, SHORT;
-    rejects_once_the_engine_answers: RejectsOnceTheEngineAnswers, SHORT;
-    loses_room: LosesRoom, SHORT;
-    blocks_and_defers: BlocksAndDefers, SHORT;
-    holds_any_bytes: HoldsAnyBytes, SHORT;
-    loses_bytes: LosesBytes, SHORT;
-    blocks_the_caller: BlocksTheCaller, LONG;
-    gives_up_early: GivesUpEarly, LONG;
-    waits_for_ever: WaitsForEver, MEDIUM;
-    connects_to_silence: ConnectsToSilence, LONG;
-    closes_after_a_timeout: ClosesAfterATimeout, MEDIUM;
-    acknowledges_any_write: AcknowledgesAnyWrite, LONG;
-    connects_once: ConnectsOnce, SHORT;
-    connects_at_once: ConnectsAtOnce, LONG;
-    reports_another_error: ReportsAnotherError, LONG;
-    forgets_at_the_end: ForgetsAtTheEnd, LONG;
-    ignores_refusals: IgnoresRefusals, LONG;
-    refuses_for_good: RefusesForGood, LONG;
-    always_healthy: AlwaysHealthy, LONG;
-    uses_dead_connections: UsesDeadConnections, LONG;
-    uses_a_dead_connection_once: UsesADeadConnectionOnce, LONG;
-    acknowledges_on_dead_connections: AcknowledgesOnDeadConnections, LONG;
-    connects_to_nothing: ConnectsToNothing, LONG;
-    connects_for_ever: ConnectsForEver, SHORT;
-    names_no_engine: NamesNoEngine, LONG;
 }
 
 #[test]
