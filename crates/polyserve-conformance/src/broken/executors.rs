@@ -11,103 +11,70 @@ use polyserve_core::panics::drop_payload;
 use polyserve_core::sync::lock;
 use polyserve_core::{Executor, Job, Rejected, RejectedReason};
 
-/// The fault of an executor. No fault runs a job twice, because running a job consumes it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Fault {
-    /// Every 100th job is dropped.
-    LosesJobs,
-    /// The submitter runs the job.
-    RunsOnCaller,
-    /// It starts one worker less than it reports.
-    OneWorkerShort,
-    /// It starts one worker more than it reports.
-    OneWorkerTooMany,
-    /// The latest job runs first.
-    ReordersJobs,
-    /// A job runs under the queue's lock.
-    RunsUnderLock,
-    /// Every 50th job wakes no worker.
-    LosesWakeups,
-    /// A panic ends the worker.
-    PanicEndsWorker,
-    /// A panic is not counted.
-    DoesNotCountPanics,
-    /// The queue accepts more jobs than its bound.
-    IgnoresQueueBound,
-    /// A submitter waits for room.
-    WaitsForRoom,
-    /// A full queue drops the rejected job, and returns another job to the submitter.
-    DropsRejectedJob,
-    /// The bound of the queue counts all jobs that were ever submitted.
-    BoundsAllJobsEverSubmitted,
-    /// Closing drops what was queued.
-    DropsQueueOnClose,
-    /// A closed executor accepts jobs.
-    TakesJobsAfterClose,
-    /// A close may come between a submitter's check and its push.
-    ChecksThenPushes,
-    /// A second close panics.
-    SecondClosePanics,
-    /// A close does not keep its deadline.
-    IgnoresDeadline,
-    /// A close does not count a thread that it left behind.
-    DoesNotCountStuckThreads,
-    /// Queued jobs still run after the deadline of a close.
-    RunsAfterDeadline,
-    /// Queued jobs are leaked at the deadline of a close.
-    LeaksQueuedJobs,
-    /// Workers stay when the executor is closed.
-    LeaksThreads,
-    /// A worker that drops its own executor waits for itself.
-    JoinsItself,
-    /// A drop waits for threads that a deadline left behind.
-    DropsWaitForStuck,
-    /// A close after a deadline does not wait for the threads that were left behind.
-    ForgetsStuckThreads,
-    /// A worker that closes its executor waits for another worker that does the same.
-    WorkersAwaitEachOther,
-    /// A close by a worker drops the queued jobs.
-    DropsQueueOnCloseByWorker,
-    /// A panic in the destructor of a panic's payload ends the worker.
-    DoesNotCatchPanicsOfPayloads,
-    /// A close drops the queued jobs at its deadline, and does not catch a panic in their destructors.
-    DoesNotCatchPanicsOfDroppedJobs,
-}
+use super::flaws;
 
-impl Fault {
-    /// Every fault.
-    pub const ALL: &[Self] = &[
-        Self::LosesJobs,
-        Self::RunsOnCaller,
-        Self::OneWorkerShort,
-        Self::OneWorkerTooMany,
-        Self::ReordersJobs,
-        Self::RunsUnderLock,
-        Self::LosesWakeups,
-        Self::PanicEndsWorker,
-        Self::DoesNotCountPanics,
-        Self::IgnoresQueueBound,
-        Self::WaitsForRoom,
-        Self::DropsRejectedJob,
-        Self::BoundsAllJobsEverSubmitted,
-        Self::DropsQueueOnClose,
-        Self::TakesJobsAfterClose,
-        Self::ChecksThenPushes,
-        Self::SecondClosePanics,
-        Self::IgnoresDeadline,
-        Self::DoesNotCountStuckThreads,
-        Self::RunsAfterDeadline,
-        Self::LeaksQueuedJobs,
-        Self::LeaksThreads,
-        Self::JoinsItself,
-        Self::DropsWaitForStuck,
-        Self::ForgetsStuckThreads,
-        Self::WorkersAwaitEachOther,
-        Self::DropsQueueOnCloseByWorker,
-        Self::DoesNotCatchPanicsOfPayloads,
-        Self::DoesNotCatchPanicsOfDroppedJobs,
-    ];
+flaws! {
+    /// The fault of an executor. No fault runs a job twice, because running a job consumes it.
+    Fault;
+
+    /// Every 100th job is dropped.
+    LosesJobs, caught by every_job_runs_exactly_once;
+    /// The submitter runs the job.
+    RunsOnCaller, caught by a_job_runs_on_another_thread;
+    /// It starts one worker less than it reports.
+    OneWorkerShort, caught by jobs_run_in_parallel;
+    /// It starts one worker more than it reports.
+    OneWorkerTooMany, caught by never_more_than_its_workers;
+    /// The latest job runs first.
+    ReordersJobs, caught by one_worker_keeps_the_order;
+    /// A job runs under the queue's lock.
+    RunsUnderLock, caught by jobs_may_submit_jobs;
+    /// Every 50th job wakes no worker.
+    LosesWakeups, caught by no_lost_wakeup;
+    /// A panic ends the worker.
+    PanicEndsWorker, caught by a_panicking_job_costs_only_itself;
+    /// A panic is not counted.
+    DoesNotCountPanics, caught by a_panicking_job_costs_only_itself;
+    /// The queue accepts more jobs than its bound.
+    IgnoresQueueBound, caught by a_full_queue_hands_the_job_back;
+    /// A submitter waits for room.
+    WaitsForRoom, caught by a_full_queue_hands_the_job_back;
+    /// A full queue drops the rejected job, and returns another job to the submitter.
+    DropsRejectedJob, caught by a_full_queue_hands_the_job_back;
+    /// The bound of the queue counts all jobs that were ever submitted.
+    BoundsAllJobsEverSubmitted, caught by room_comes_back;
+    /// Closing drops what was queued.
+    DropsQueueOnClose, caught by close_runs_what_was_queued;
+    /// A closed executor accepts jobs.
+    TakesJobsAfterClose, caught by close_rejects_later_jobs;
+    /// A close may come between a submitter's check and its push.
+    ChecksThenPushes, caught by concurrent_closes_lose_nothing;
+    /// A second close panics.
+    SecondClosePanics, caught by close_twice_is_harmless;
+    /// A close does not keep its deadline.
+    IgnoresDeadline, caught by close_with_a_deadline_reports_a_stuck_thread;
+    /// A close does not count a thread that it left behind.
+    DoesNotCountStuckThreads, caught by close_with_a_deadline_reports_a_stuck_thread;
+    /// Queued jobs still run after the deadline of a close.
+    RunsAfterDeadline, caught by close_with_a_deadline_drops_what_is_queued;
+    /// Queued jobs are leaked at the deadline of a close.
+    LeaksQueuedJobs, caught by captured_values_are_dropped_exactly_once;
+    /// Workers stay when the executor is closed.
+    LeaksThreads, caught by drop_joins_the_workers;
+    /// A worker that drops its own executor waits for itself.
+    JoinsItself, caught by a_job_that_drops_the_last_handle_does_not_deadlock;
+    /// A drop waits for threads that a deadline left behind.
+    DropsWaitForStuck, caught by a_drop_does_not_wait_for_what_a_deadline_left_behind;
+    /// A close after a deadline does not wait for the threads that were left behind.
+    ForgetsStuckThreads, caught by a_later_close_may_wait_longer;
+    /// A worker that closes its executor waits for another worker that does the same.
+    WorkersAwaitEachOther, caught by workers_that_close_their_own_executor_do_not_wait_for_each_other;
+    /// A close by a worker drops the queued jobs.
+    DropsQueueOnCloseByWorker, caught by what_is_queued_behind_a_workers_close_still_runs;
+    /// A panic in the destructor of a panic's payload ends the worker.
+    DoesNotCatchPanicsOfPayloads, caught by a_panic_that_panics_as_it_is_dropped_costs_no_worker;
+    /// A close drops the queued jobs at its deadline, and does not catch a panic in their destructors.
+    DoesNotCatchPanicsOfDroppedJobs, caught by captured_values_that_panic_when_a_deadline_drops_them_are_harmless;
 }
 
 /// A small pool, correct or with one fault. With one worker, it runs jobs in order.
