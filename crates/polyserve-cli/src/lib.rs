@@ -45,7 +45,7 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 
 use commands::session::{Context, signal_code};
 use commands::{
-    capacity::CapacityArgs, check::CheckArgs, compare::CompareArgs, crowd::CrowdArgs, data::DataArgs,
+    bench::BenchArgs, capacity::CapacityArgs, check::CheckArgs, compare::CompareArgs, crowd::CrowdArgs, data::DataArgs,
     durable::DurableArgs, ladder::LadderArgs, load::LoadArgs, matrix::MatrixArgs, page::PageArgs,
     recommend::RecommendArgs, report::ReportArgs, scale::ScaleArgs, seam::SeamArgs, serve::ServeArgs,
     stress::StressArgs, tasks::RunnerArgs, tasks::TasksArgs, trial::TrialArgs,
@@ -86,6 +86,10 @@ enum Command {
     Check(CheckArgs),
     /// Rank servers and repos on this machine, with an interval for every ratio.
     Compare(CompareArgs),
+    /// Measure what a definition asks for: contestants, the settings that vary, a kind of load, and rounds.
+    ///
+    /// A definition is a TOML file. This command contains some: see --list.
+    Bench(BenchArgs),
     /// Test the comparison: compare a contestant with itself, and with itself slowed on purpose.
     Trial(TrialArgs),
     /// Measure what many idle or slow connections cost servers and a good client.
@@ -205,6 +209,7 @@ fn run(cli: &Cli, catalog: &Catalog, allocator: &'static str) -> anyhow::Result<
         Command::Load(args) => commands::load::run(args, json),
         Command::Check(args) => commands::check::run(catalog, args, json),
         Command::Compare(args) => commands::compare::run(context, args),
+        Command::Bench(args) => commands::bench::run(context, args),
         Command::Trial(args) => commands::trial::run(context, args),
         Command::Crowd(args) => commands::crowd::run(context, args),
         Command::Matrix(args) => commands::matrix::run(context, args),

@@ -5,6 +5,7 @@
 //! * [`check`]: histories of concurrent clients, checked for linearizability.
 //! * [`experiment`]: the framework that every measurement is written in.
 //! * [`crowd`]: a server with many connections that do nothing useful.
+//! * [`bench`](mod@bench): experiments from definitions, which are TOML files.
 //! * [`data`]: the entities that all measurements use.
 //! * [`compare`]: strategies side by side, with an interval for every ratio. [`trial`]: checks that comparisons can be trusted.
 //! * [`recommend`]: a server and a store for a workload. [`delayed`]: a store that answers after a delay.
@@ -22,6 +23,7 @@
 
 pub mod allocator;
 mod anytime;
+pub mod bench;
 pub mod benches;
 pub mod capacity;
 mod charts;

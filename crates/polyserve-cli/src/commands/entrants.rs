@@ -91,7 +91,7 @@ impl Baseline {
 }
 
 impl Pair {
-    fn name(&self) -> String {
+    pub(crate) fn name(&self) -> String {
         if self.repo.is_empty() { self.server.clone() } else { format!("{}/{}", self.server, self.repo) }
     }
 }
@@ -314,7 +314,7 @@ impl Entrants<'_> {
 }
 
 /// A reference. It takes no settings, neither as flags nor from the environment.
-fn reference_contestant(name: &str) -> Contestant {
+pub(crate) fn reference_contestant(name: &str) -> Contestant {
     Contestant::new(name, Role::Limit, reference_launch(name))
 }
 
@@ -362,6 +362,20 @@ impl ServerLaunches<'_> {
         connections: usize,
         workers: Option<usize>,
     ) -> anyhow::Result<Result<Launch, String>> {
+        Ok(self.contestant([server, repo], connections, workers)?.map(|contestant| contestant.launch))
+    }
+
+    /// Returns the contestant with the process of [`launch`](Self::launch).
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the server is unknown.
+    pub(crate) fn contestant(
+        &self,
+        [server, repo]: [&str; 2],
+        connections: usize,
+        workers: Option<usize>,
+    ) -> anyhow::Result<Result<Contestant, String>> {
         let entry = self.catalog.server(server)?;
         let roomy_config = room::roomy(self.settings, &self.settings.with_pool_size(), connections);
         // A number of workers from a flag applies only to servers with that setting.
@@ -370,12 +384,15 @@ impl ServerLaunches<'_> {
             Ok(fitted) => fitted,
             Err(error) => return Ok(Err(error.to_string())),
         };
-        if let Some(bound) = bound(&instance, &config, connections).filter(|_| !self.connection_each) {
+        let bound = bound(&instance, &config, connections);
+        if let Some(bound) = bound.as_ref().filter(|_| !self.connection_each) {
             return Ok(Err(format!("it serves fewer connections at a time; another connection may wait {bound}")));
         }
         let also: &[&str] = if workers.is_some() { &["workers"] } else { &[] };
         let flags = room::flags(&config, self.flags, also);
-        Ok(Ok(serve(server, repo, &flags, Vec::new())))
+        let name = if repo.is_empty() { server.to_owned() } else { format!("{server}/{repo}") };
+        let contestant = Contestant::new(&name, Role::Ranked, serve(server, repo, &flags, Vec::new()));
+        Ok(Ok(contestant.with(|one| (one.shape, one.bound) = (Some(instance.shape()), bound))))
     }
 }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 use anyhow::{Context as _, anyhow};
 use polyserve::catalog::Catalog;
 use polyserve_lab::Misuse;
+use polyserve_lab::bench::{BenchWorkload, Definition};
 use polyserve_lab::compare::rehearsal::Rehearsal;
 use polyserve_lab::compare::{Contestant, Instrument};
 use polyserve_load::{AnswerCheck, ChangingAnswer, Exchange, Traffic};
@@ -47,6 +48,12 @@ pub(crate) struct RequestedService {
 }
 
 impl ServiceArgs {
+    /// The service of a definition, with its requests.
+    pub(crate) fn of(definition: &Definition) -> Self {
+        let BenchWorkload { service, requests, .. } = &definition.workload;
+        Self { service: service.clone(), requests: requests.as_ref().map(|file| definition.path(file)) }
+    }
+
     /// Reads the file of the requests; `None` without a service.
     ///
     /// # Errors

@@ -63,8 +63,19 @@ impl MeasurementSession<'_> {
         environment: Environment,
         experiment: &mut E,
     ) -> anyhow::Result<ExitCode> {
+        self.run_named(record, environment, E::NAME, experiment)
+    }
+
+    /// [`run`](Self::run) with another default name of the record.
+    pub(crate) fn run_named<E: Experiment>(
+        &self,
+        record: &RecordArgs,
+        environment: Environment,
+        name: &str,
+        experiment: &mut E,
+    ) -> anyhow::Result<ExitCode> {
         let (json, stop) = (self.context.json, &self.stop);
-        Execution { environment, record, name: E::NAME, json, stop }.run(experiment)
+        Execution { environment, record, name, json, stop }.run(experiment)
     }
 }
 

@@ -4,6 +4,7 @@
 
 use polyserve_experiments::tasks::experiment::CpuTasks;
 use polyserve_experiments::{ladder, matrix, page, stress};
+use polyserve_lab::bench::DefinedExperiment;
 use polyserve_lab::capacity::{Capacity, CapacityBench};
 use polyserve_lab::compare::Comparison;
 use polyserve_lab::crowd::Crowds;
@@ -37,6 +38,7 @@ pub(crate) static ALL: &[KnownExperiment] = &[
     KnownExperiment::new::<Stores<StoreProcesses>>("Stores without a server", None),
     KnownExperiment::new::<Seam>("What the seam costs", None),
     KnownExperiment::new::<Comparison>("Strategies side by side", None),
+    KnownExperiment::new::<DefinedExperiment>("Experiments from definitions", None),
     KnownExperiment::new::<Trials>("Trials: the reliability of comparisons", None),
     KnownExperiment::new::<Crowds>("Servers under idle and slow crowds", None),
     KnownExperiment::of_lines("benches", "Benchmarks in one process", benches::recorded),

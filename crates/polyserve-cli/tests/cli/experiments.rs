@@ -7,6 +7,7 @@ use polyserve_experiments::matrix::Matrix;
 use polyserve_experiments::page::WaitingPage;
 use polyserve_experiments::stress::Stress;
 use polyserve_experiments::tasks::experiment::CpuTasks;
+use polyserve_lab::bench::DefinedExperiment;
 use polyserve_lab::capacity::{Capacity, CapacityBench};
 use polyserve_lab::compare::Comparison;
 use polyserve_lab::crowd::Crowds;
@@ -85,6 +86,12 @@ fn trial() {
     let times = "--rounds=10 --same=3 --slice=50ms --warm-up=20ms";
     let line = format!("trial --servers=pool_server --repos=two_level --connections=4 --keys=50 {times}");
     resumes::<Trials>(&line);
+}
+
+#[test]
+fn bench() {
+    let changes = "--set sweep.connections=[2,3] --set rounds=3 --set mode.slice=50ms --set workload.keys=20";
+    resumes::<DefinedExperiment>(&format!("bench connections --only=pool_server {changes}"));
 }
 
 #[test]

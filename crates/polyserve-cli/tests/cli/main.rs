@@ -1,6 +1,7 @@
 //! The `polyserve` command, run as users run it.
 
 mod advice;
+mod bench;
 mod check;
 mod compare;
 mod crowd;

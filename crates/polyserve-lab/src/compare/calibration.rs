@@ -28,7 +28,7 @@ const SPIN_FLAG: &str = "--spin=";
 
 /// Returns the rate at which all contestants but the slowest few have time left. `throughputs` are those of `contestants`.
 /// `None` if nothing was answered.
-pub(super) fn half_of_slowest(
+pub(crate) fn half_of_slowest(
     contestants: &[&Contestant],
     throughputs: &[Option<f64>],
     arrivals: Arrivals,

@@ -7,7 +7,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 /// The `kind` of a [`Contract`](super::contract::Contract)'s line.
-pub(super) const CONTRACT: &str = "contract";
+pub(crate) const CONTRACT: &str = "contract";
 /// The `kind` of a [`BoundFact`]'s line.
 pub(super) const BOUND: &str = "bound";
 /// The `kind` of the line of a [`Rate`](super::sample::Rate) that is not given.

@@ -44,7 +44,7 @@ pub struct Instrument {
     pub asked: String,
     /// The duration of the load that verifies and warms up.
     pub warm_up: Duration,
-    /// The duration of the measured part.
+    /// The duration of the measured part. If it is zero, nothing is measured in closed loop.
     pub slice: Duration,
     /// The duration of the part at a fixed rate.
     pub latency_slice: Duration,
@@ -127,6 +127,9 @@ impl LoadCounts {
 impl Instrument {
     /// Returns the number of slices, if every answer takes `wait`.
     pub fn slices(&self, wait: Duration) -> usize {
+        if self.slice.is_zero() {
+            return 0;
+        }
         (self.slice.as_millis() / self.shortest_slice(wait).as_millis()).clamp(1, 1000) as usize
     }
 
@@ -217,7 +220,8 @@ impl Instrument {
         if session.contestant.shape == Some(Shape::One) {
             return Ok(());
         }
-        let load = session.next_load();
+        let pid = session.process.pid();
+        let load = session.next_load().with(|load| load.cpu = CpuSource::Process(pid));
         let latency = self.latency(load, rate, ramp(session.contestant.wait), &mut session.counts);
         session.latency = Some(latency.map_err(|absence| absence.explained(&mut session.process))?);
         Ok(())
@@ -297,6 +301,10 @@ impl Instrument {
             p99_us: microseconds(&report.latency, 0.99),
             p999_us: microseconds(&report.latency, 0.999),
             lateness_p99_us: report.lateness.as_ref().map_or(0.0, |late| microseconds(late, 0.99)),
+            cpu_us: report
+                .server_cpu
+                .map(|cpu| cpu.as_secs_f64() * 1e6 / report.answered as f64)
+                .filter(|cpu_us| cpu_us.is_finite()),
             histogram: coarse(&report.latency),
         })
     }

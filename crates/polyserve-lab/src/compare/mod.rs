@@ -36,8 +36,10 @@ use std::path::PathBuf;
 
 use serde_json::Value;
 
+pub(crate) use calibration::half_of_slowest;
 pub use contestant::{Contestant, Role};
 pub use experiment::NAME;
+pub(crate) use lines::CONTRACT;
 pub use lines::Key;
 pub use measure::{ContestantSession, Instrument};
 pub use ranking::Ranking;

@@ -75,6 +75,9 @@ pub struct Latency {
     pub p999_us: f64,
     /// The delay of the load generator itself, 99 %, in microseconds.
     pub lateness_p99_us: f64,
+    /// CPU time of the server for each request at that rate, in microseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu_us: Option<f64>,
     /// All latencies, in nanoseconds, to two digits. The record has the same, so a later run computes the same figures.
     #[serde(with = "counts")]
     pub histogram: Histogram<u64>,
@@ -82,12 +85,12 @@ pub struct Latency {
 
 impl Latency {
     /// The number of requests that were due.
-    pub(super) fn due(&self) -> u64 {
+    pub(crate) fn due(&self) -> u64 {
         self.histogram.len() + self.behind
     }
 
     /// Returns `figure`, a quantile of these latencies; infinity if no request was answered.
-    pub(super) fn unless_empty(&self, figure: f64) -> f64 {
+    pub(crate) fn unless_empty(&self, figure: f64) -> f64 {
         if self.histogram.is_empty() { f64::INFINITY } else { figure }
     }
 }
@@ -189,7 +192,16 @@ pub(crate) mod tests {
     pub(crate) fn latency(us: f64) -> Latency {
         let mut histogram = Histogram::new_with_bounds(1, MAX_LATENCY_NS, 3).unwrap();
         histogram.record_n((us * 1000.0) as u64, 1000).unwrap();
-        Latency { rate: 100.0, behind: 0, p50_us: us, p99_us: us, p999_us: us, lateness_p99_us: 0.0, histogram }
+        Latency {
+            rate: 100.0,
+            behind: 0,
+            p50_us: us,
+            p99_us: us,
+            p999_us: us,
+            lateness_p99_us: 0.0,
+            cpu_us: None,
+            histogram,
+        }
     }
 
     /// A record read back must give the ranking of the run that wrote it.

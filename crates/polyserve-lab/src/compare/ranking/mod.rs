@@ -37,7 +37,7 @@ use void::Pair;
 pub use void::{MAX_LATENCY, MIN_THROUGHPUT};
 
 /// The max share of a round's requests that were due and not sent. Above it, the rate was too high in that round.
-const MAX_BEHIND: f64 = 0.01;
+pub(crate) const MAX_BEHIND: f64 = 0.01;
 /// The busy side of a comparison in which costs count.
 pub(crate) const SERVER_FULL: &str = "server";
 /// The field of the description of a run that may end after any round.

@@ -1,0 +1,378 @@
+//! `polyserve bench`: an experiment from a definition.
+
+use std::collections::HashMap;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use polyserve::catalog::Catalog;
+use polyserve::env::Settings;
+use polyserve_lab::Misuse;
+use polyserve_lab::bench::definition::{ContestantOrigin, matches};
+use polyserve_lab::bench::{
+    BenchPlan, BenchWorkload, CellPlan, DefinedExperiment, Definition, Key, ModeKind, Pattern, SweepAxis, SweepCell,
+};
+use polyserve_lab::compare::rehearsal::Rehearsal;
+use polyserve_lab::compare::{Contestant, Instrument, Role};
+use polyserve_lab::experiment::{Absent, RecordArgs, again, distinct};
+use polyserve_lab::launch::foreign::{self, Foreign, ForeignProgram, ForeignSources};
+use polyserve_lab::limits;
+use polyserve_lab::machine::cores::Cores;
+use polyserve_lab::output::{print, print_json};
+use polyserve_lab::recommend::budget::{LATENCY_WAITS, WARM_UP_WAITS};
+use polyserve_load::Traffic;
+use polyserve_load::data::Data;
+use polyserve_report::Table;
+use serde_json::json;
+
+use super::cores::CoresArgs;
+use super::entrants::{Pair, ServerLaunches, left_out, reference_contestant};
+use super::seed::SeedArgs;
+use super::service::{RequestedService, ServiceArgs};
+use super::session::{Context, MeasurementSession};
+use super::workload::{checked, misuse, reference_traffic};
+use crate::config_args::ConfigArgs;
+
+/// The arguments of `polyserve bench`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct BenchArgs {
+    /// The name of a definition, or a file: NAME.toml.
+    #[arg(value_name = "NAME|FILE", required_unless_present = "list")]
+    definition: Option<String>,
+    /// List the definitions that this command contains.
+    #[arg(long)]
+    list: bool,
+    /// Change a key of the definition: workload.keys=100, sweep.workers=[1,8], rounds=3. Can be given several times.
+    #[arg(long, value_name = "KEY=VALUE")]
+    set: Vec<String>,
+    /// Measure only the contestants with this text in their names, and the baseline. A star stands for any text.
+    #[arg(long, value_name = "PATTERN")]
+    only: Option<String>,
+    /// Measure the quick part of the definition: it shows that everything runs, and answers nothing.
+    #[arg(long)]
+    quick: bool,
+    #[command(flatten)]
+    random: SeedArgs,
+    #[command(flatten)]
+    cores: CoresArgs,
+    #[command(flatten)]
+    record: RecordArgs,
+    #[command(flatten)]
+    config: ConfigArgs,
+}
+
+pub(crate) fn run(context: Context<'_>, args: &BenchArgs) -> anyhow::Result<ExitCode> {
+    let Some(name) = args.definition.as_deref().filter(|_| !args.list) else { return list(context.json) };
+    let mut definition = Definition::read(name, &args.set)?;
+    if args.quick {
+        definition = definition.quick();
+    }
+    let session = context.start()?;
+    let [server_cores, client_cores] = args.cores.of(&session.available)?;
+    let settings = args.config.settings(None)?;
+    let service = ServiceArgs::of(&definition).read(context.catalog)?;
+    let programs = programs(&definition, context.allocator, &session)?;
+    let entrants = BenchEntrants {
+        args,
+        definition: &definition,
+        session: &session,
+        settings: &settings,
+        service: service.as_ref(),
+        cores: [&server_cores, &client_cores],
+        programs: &programs,
+    };
+    let (mut cells, absent) = entrants.cells()?;
+    let contestants =
+        distinct(cells.iter().flat_map(|cell| &cell.contestants).map(|contestant| contestant.name.clone()));
+    let plan = BenchPlan {
+        name: definition.name.clone(),
+        about: definition.about.clone(),
+        workload: definition.workload.to_string(),
+        mode: definition.mode.kind,
+        axes: definition.sweep.keys().copied().collect(),
+        contestants,
+        baseline: entrants.baseline()?,
+        charts: definition.charts.clone(),
+        quick: args.quick,
+        rounds: definition.rounds,
+        definition: serde_json::to_value(&definition.table)?,
+        settings: args.config.given()?,
+    };
+    let environment = session.environment([&server_cores, &client_cores], args.random.seed);
+    client_cores.pin()?;
+    if let Some(service) = &service {
+        rehearse(&mut cells, service)?;
+    }
+    session.run_named(&args.record, environment, &definition.name, &mut DefinedExperiment::new(plan, cells, absent))
+}
+
+/// Prints the definitions of the command.
+fn list(is_json: bool) -> anyhow::Result<ExitCode> {
+    let all = Definition::builtin()?;
+    if is_json {
+        let definitions = all.iter().map(|one| json!({"name": one.name, "about": one.about, "definition": one.table}));
+        print_json(&definitions.collect::<Vec<_>>())?;
+    } else {
+        let mut table = Table::of_texts(&["definition", "question"]);
+        all.into_iter().for_each(|one| table.row(vec![one.name, one.about]));
+        print(&table.wide())?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Builds the servers from other projects that the definition names.
+fn programs(
+    definition: &Definition,
+    allocator: &str,
+    session: &MeasurementSession<'_>,
+) -> Result<Vec<ForeignProgram>, Misuse> {
+    let is_peer = |pattern: &&Pattern| pattern.origin == ContestantOrigin::Peer;
+    let patterns: Vec<&Pattern> = definition.contestants.iter().chain(&definition.baseline).filter(is_peer).collect();
+    let is_asked = |server: &Foreign, pattern: &Pattern| pattern.matches(server.name());
+    let asked = Foreign::all().into_iter().filter(|server| patterns.iter().any(|pattern| is_asked(server, pattern)));
+    let asked: Vec<Foreign> = asked.collect();
+    if let Some(unknown) = patterns.iter().find(|pattern| asked.iter().all(|server| !is_asked(server, pattern))) {
+        let names: Vec<&str> = Foreign::all().into_iter().map(Foreign::name).collect();
+        let why = format!("there is no peer:{}; there are {}", unknown.name, names.join(", "));
+        return Err(definition.misuse("contestants", why));
+    }
+    Ok(foreign::build(&asked, ForeignSources::default(), allocator, &session.stop))
+}
+
+/// Discovers the answers of a service on the first contestant. Makes the slices long enough for its requests.
+fn rehearse(cells: &mut [CellPlan], service: &RequestedService) -> anyhow::Result<()> {
+    let Some((instrument, contestant)) =
+        cells.first().and_then(|cell| Some((&cell.instrument, cell.contestants.first()?)))
+    else {
+        return Ok(());
+    };
+    let (Rehearsal { traffic, wait, .. }, notes) = service.rehearse(instrument, contestant)?;
+    notes.iter().for_each(|note| eprintln!("{note}"));
+    for CellPlan { instrument, contestants, .. } in cells {
+        instrument.traffic = traffic.clone();
+        instrument.warm_up = instrument.warm_up.max(wait * WARM_UP_WAITS);
+        instrument.latency_slice = instrument.latency_slice.max(wait * LATENCY_WAITS);
+        if !instrument.slice.is_zero() {
+            instrument.slice = instrument.slice.max(instrument.shortest_slice(wait));
+        }
+        contestants.iter_mut().for_each(|one| one.wait = wait);
+    }
+    Ok(())
+}
+
+/// Chooses the contestants of each cell.
+struct BenchEntrants<'a> {
+    args: &'a BenchArgs,
+    definition: &'a Definition,
+    session: &'a MeasurementSession<'a>,
+    settings: &'a Settings,
+    service: Option<&'a RequestedService>,
+    /// The cores of the servers and of the load generator.
+    cores: [&'a Cores; 2],
+    programs: &'a [ForeignProgram],
+}
+
+/// A contestant at a cell, or why it cannot take part.
+struct CellEntrant {
+    name: String,
+    contestant: Result<Contestant, String>,
+    /// Whether the run succeeds without the contestant.
+    is_excused: bool,
+}
+
+impl BenchEntrants<'_> {
+    /// The cells with their contestants, and the contestants that are left out.
+    fn cells(&self) -> anyhow::Result<(Vec<CellPlan>, Vec<Absent<Key>>)> {
+        let (mut cells, mut absent, mut traffics) = (Vec::new(), Vec::new(), HashMap::new());
+        let baseline = self.baseline()?;
+        for cell in self.definition.cells() {
+            let workload = self.definition.workload.at(&cell);
+            limits::check_connections(workload.connections, limits::connections(0))?;
+            let instrument = self.instrument(&cell, &workload, &mut traffics)?;
+            let mut contestants: Vec<Contestant> = Vec::new();
+            for CellEntrant { name, contestant, is_excused } in self.entrants(&workload)? {
+                if name != baseline && !self.is_wanted(&name) {
+                    continue;
+                }
+                let possible = instrument.as_ref().map_err(Clone::clone);
+                match possible.and(contestant) {
+                    Ok(mut contestant) if name == baseline => {
+                        contestant.role = Role::Baseline;
+                        let same = contestant.clone().with(|one| (one.name, one.role) = (again(&name), Role::Same));
+                        contestants.splice(0..0, [contestant, same]);
+                    }
+                    Ok(contestant) => contestants.push(contestant),
+                    Err(why) => {
+                        let key = Key { contestant: name, cell: cell.clone(), round: 0 };
+                        absent.push(left_out(key, why, is_excused));
+                    }
+                }
+            }
+            if let Ok(instrument) = instrument {
+                let mode = &self.definition.mode;
+                let rate = cell.get(&SweepAxis::Rate).map(|rate| *rate as f64).or(mode.rate);
+                let latency = mode.latency || mode.kind == ModeKind::Rate;
+                cells.push(CellPlan { cell, contestants, instrument, rate, latency });
+            }
+        }
+        if cells.iter().all(|cell| cell.contestants.is_empty()) {
+            let why = absent.first().map_or("no contestant has such a name", |absent| absent.absence.why.as_str());
+            return Err(self.definition.misuse("contestants", format!("there is nothing to measure: {why}")).into());
+        }
+        Ok((cells, absent))
+    }
+
+    fn is_wanted(&self, name: &str) -> bool {
+        self.args.only.as_ref().is_none_or(|only| matches(&format!("*{only}*"), name))
+    }
+
+    /// The name of the baseline: the first contestant by default.
+    fn baseline(&self) -> anyhow::Result<String> {
+        let definition = self.definition;
+        let entrants = match &definition.baseline {
+            Some(pattern) => self.entrants_of(pattern, &definition.workload)?,
+            None => self.entrants(&definition.workload)?,
+        };
+        let first = entrants.into_iter().find(|one| one.contestant.as_ref().is_ok_and(|one| one.role != Role::Limit));
+        let none = || definition.misuse("baseline", "no server of this name can be the baseline");
+        Ok(first.ok_or_else(none)?.name)
+    }
+
+    /// The contestants with these settings, each once.
+    fn entrants(&self, workload: &BenchWorkload) -> anyhow::Result<Vec<CellEntrant>> {
+        let mut all: Vec<CellEntrant> = Vec::new();
+        for pattern in self.definition.contestants.iter().chain(&self.definition.baseline) {
+            for entrant in self.entrants_of(pattern, workload)? {
+                if all.iter().all(|known| known.name != entrant.name) {
+                    all.push(entrant);
+                }
+            }
+        }
+        Ok(all)
+    }
+
+    fn entrants_of(&self, pattern: &Pattern, workload: &BenchWorkload) -> anyhow::Result<Vec<CellEntrant>> {
+        match pattern.origin {
+            ContestantOrigin::Catalog => {
+                let (settings, catalog) = (self.settings, self.session.catalog);
+                let mut flags = self.args.config.flags();
+                flags.extend(self.service.map(|service| format!("--service={}", service.name)));
+                let launches = ServerLaunches { catalog, settings, flags: &flags, connection_each: workload.close };
+                let workers = workload.workers.or(settings.config.workers);
+                let entrant = |pair: &Pair| {
+                    let contestant = launches.contestant([&pair.server, &pair.repo], workload.connections, workers)?;
+                    // A server that does not have a setting of the sweep is left out at these cells.
+                    let is_excused = pattern.has_star() || !self.definition.sweep.is_empty();
+                    Ok(CellEntrant { name: pair.name(), contestant, is_excused })
+                };
+                self.pairs(pattern, catalog)?.iter().map(entrant).collect()
+            }
+            ContestantOrigin::Peer => {
+                let programs = self.programs.iter().filter(|program| pattern.matches(program.server.name()));
+                Ok(programs.map(|program| self.peer(pattern, program, workload)).collect())
+            }
+            ContestantOrigin::Reference => {
+                let catalog = self.session.catalog;
+                let known = catalog.references().iter().filter(|entry| pattern.matches(&entry.name));
+                let entrants: Vec<CellEntrant> = known
+                    .map(|entry| {
+                        let contestant = Ok(reference_contestant(&entry.name));
+                        CellEntrant { name: entry.name.clone(), contestant, is_excused: true }
+                    })
+                    .collect();
+                if entrants.is_empty() && !pattern.has_star() {
+                    catalog.reference(&pattern.name)?;
+                }
+                // A null server has neither the answers of a service nor their sizes.
+                Ok(if self.service.is_some() { Vec::new() } else { entrants })
+            }
+        }
+    }
+
+    fn peer(&self, pattern: &Pattern, program: &ForeignProgram, workload: &BenchWorkload) -> CellEntrant {
+        let server = program.server;
+        let max = server.max_concurrent(workload.workers).filter(|max| *max < workload.connections && !workload.close);
+        let launch = match max {
+            Some(max) => Err(format!("it serves {max} connections at a time")),
+            None if self.service.is_some() => Err(String::from("a foreign server does not have the service")),
+            None if !server.keeps_entities() => Err(String::from("it stores no entities")),
+            None => program.launch(workload.workers),
+        };
+        let contestant = launch.map(|launch| {
+            let contestant = Contestant::new(&server.title(), Role::Ranked, launch);
+            contestant.with(|one| (one.checks_contract, one.shape) = (true, Some(server.shape())))
+        });
+        let is_excused = program.is_absent || pattern.has_star() || !self.definition.sweep.is_empty();
+        CellEntrant { name: server.title(), contestant, is_excused }
+    }
+
+    /// The pairs of the catalog that a pattern stands for. With a service of one's own, they are servers without a repo.
+    fn pairs(&self, pattern: &Pattern, catalog: &Catalog) -> anyhow::Result<Vec<Pair>> {
+        let name = &pattern.name;
+        if !pattern.has_star() {
+            if self.service.is_some() {
+                let server = catalog.server(name)?.name.clone();
+                return Ok(vec![Pair { server, repo: String::new() }]);
+            }
+            let pair: Pair = name.parse().map_err(|why: String| self.definition.misuse("contestants", why))?;
+            let (server, repo) = (catalog.server(&pair.server)?.name.clone(), catalog.repo(&pair.repo)?.name.clone());
+            return Ok(vec![Pair { server, repo }]);
+        }
+        let repos: Vec<String> = match self.service {
+            Some(_) => vec![String::new()],
+            None => catalog.repos().iter().map(|entry| entry.name.clone()).collect(),
+        };
+        let pair = |server: &str, repo: &String| Pair { server: server.to_owned(), repo: repo.clone() };
+        let all = catalog.servers().iter().flat_map(|entry| repos.iter().map(|repo| pair(&entry.name, repo)));
+        let found: Vec<Pair> = all.filter(|pair| pattern.matches(&pair.name())).collect();
+        if found.is_empty() {
+            let why = format!("nothing in the catalog matches catalog:{name}; see `polyserve list`");
+            return Err(self.definition.misuse("contestants", why).into());
+        }
+        Ok(found)
+    }
+
+    /// How the contestants of a cell are measured; or why they cannot be.
+    fn instrument(
+        &self,
+        cell: &SweepCell,
+        workload: &BenchWorkload,
+        traffics: &mut HashMap<(u64, usize), Traffic>,
+    ) -> anyhow::Result<Result<Instrument, String>> {
+        let [servers, clients] = self.cores;
+        let count = cell.get(&SweepAxis::ServerCores).map_or(servers.count(), |count| *count as usize);
+        let Some(chosen) = servers.numbers().get(..count) else {
+            let why = format!("the servers may use {} cores: see --server-cores", servers.count());
+            return Ok(Err(why));
+        };
+        let (keys, payload, mix, seed) = (workload.keys, workload.payload, workload.mix, self.args.random.seed);
+        let traffic = match (self.service, traffics.get(&(keys, payload))) {
+            (Some(service), _) => service.traffic(seed)?,
+            (None, Some(traffic)) => traffic.clone(),
+            (None, None) => {
+                let data = Data::new(seed).with_description(payload);
+                Traffic::entities(&data, keys, workload.dist, mix, seed).map_err(misuse)?
+            }
+        };
+        let traffic = checked(Ok(traffic), workload.connections, workload.usage())?;
+        traffics.insert((keys, payload), traffic.clone());
+        let mode = &self.definition.mode;
+        let (slice, latency_slice) = match mode.kind {
+            ModeKind::Closed => (mode.slice, mode.slice / 2),
+            ModeKind::Rate => (Duration::ZERO, mode.slice),
+        };
+        Ok(Ok(Instrument {
+            server_cores: Cores::from(chosen),
+            client_cores: clients.clone(),
+            connections: workload.connections,
+            usage: workload.usage(),
+            arrivals: workload.arrivals,
+            traffic,
+            limit_traffic: reference_traffic(keys, mix).map_err(misuse)?,
+            asked: workload.to_string(),
+            warm_up: mode.warm_up,
+            slice,
+            latency_slice,
+            stop: self.session.stop.clone(),
+        }))
+    }
+}

@@ -1,0 +1,106 @@
+//! `polyserve bench`: experiments from definitions, of the command and of a user.
+
+use super::{Dir, array, has, json, misused, printed, texts};
+
+const TINY: &str = r#"
+name = "tiny"
+about = "Does it run"
+workload = { mix = "get=3,put=1", keys = 20 }
+contestants = ["catalog:tokio_tcp/*rwlock", "catalog:sequential/sharded"]
+baseline = "catalog:pool_server/sharded"
+sweep = { connections = [2, 3] }
+mode = { slice = "50ms", warm_up = "20ms" }
+rounds = 2
+chart = [{ x = "connections", y = "requests_per_s" }, { kind = "ratios", y = "requests_per_s" }]
+"#;
+
+fn tiny(name: &str, text: &str) -> Dir {
+    let dir = Dir::new(name);
+    dir.write("tiny.toml", text);
+    dir
+}
+
+/// A definition that is not in the repository: a pattern, a sweep, a baseline that takes part twice, and a server that
+/// cannot serve the connections.
+#[test]
+fn a_definition_makes_rows() {
+    let dir = tiny("bench-rows", TINY);
+    let line = format!("bench {dir}/tiny.toml --out={dir}");
+    let report = json(&line);
+    assert_eq!((&report["name"], &report["compared"]), (&"tiny".into(), &"requests_per_s".into()));
+    let baseline = "pool_server/mpsc_pool/sharded";
+    assert_eq!(report["baseline"], baseline);
+    let rows = array(&report["rows"]);
+    let names = texts(rows, "contestant");
+    assert_eq!(names.len(), 6, "{names:?}");
+    for (name, role) in [(baseline, "baseline"), ("tokio_tcp/std_rwlock", "ranked")] {
+        let own: Vec<_> = rows.iter().filter(|row| row["contestant"] == name).collect();
+        assert_eq!(own.iter().map(|row| row["cell"]["connections"].as_u64()).collect::<Vec<_>>(), [Some(2), Some(3)]);
+        for row in own {
+            assert!(row["figures"]["requests_per_s"].is_f64() && row["role"] == role, "{row}");
+            assert!(row["figures"]["filled_bytes"].as_f64() > Some(0.0) && row["rank"].is_u64(), "{row}");
+        }
+    }
+    assert!(names.contains(&"pool_server/mpsc_pool/sharded (again)"));
+    let not_run = array(&report["not_run"]);
+    assert_eq!(texts(not_run, "contestant"), ["sequential/sharded"; 2]);
+    assert!(not_run[0]["why"].as_str().unwrap().contains("another connection may wait"), "{not_run:?}");
+    assert_eq!(dir.recorded("tiny.jsonl", "row").len(), 12);
+    has(&dir.read("tiny.csv"), &["contestant,connections,round,requests_per_s", "tokio_tcp/std_rwlock,3,2,"]);
+    // The second run measures nothing, and its text has the same rows.
+    let text = printed(&line);
+    has(
+        &text,
+        &[
+            "Nothing is decided: the run has 2 rounds",
+            "tiny: Does it run",
+            "get=3,put=1",
+            "varied: connections",
+            "A/A",
+            "not run: sequential/sharded",
+        ],
+    );
+    assert_eq!(dir.recorded("tiny.jsonl", "row").len(), 12);
+    let listed = printed(&format!("report {dir}/tiny.jsonl --html {dir}/page.html"));
+    has(&listed, &["tiny.jsonl"]);
+    has(&dir.read("page.html"), &["Chart: ", "tokio_tcp/std_rwlock"]);
+}
+
+/// At a fixed rate there is no closed loop, and the cost is that of the rate.
+#[test]
+fn a_rate_has_latencies_and_a_cost() {
+    let changes = "--set sweep.rate=[200,400] --set mode.slice=300ms --set rounds=1 --set workload.keys=20";
+    let report = json(&format!("bench rates --only=pool_server {changes}"));
+    let rows = array(&report["rows"]);
+    assert_eq!((rows.len(), &report["compared"]), (4, &"p99_us".into()), "{report}");
+    for row in rows {
+        assert_eq!(row["figures"]["rate_per_s"], row["cell"]["rate"].as_f64().unwrap());
+        assert!(row["figures"]["requests_per_s"].is_null(), "{row}");
+    }
+    // On a busy machine, a short time may have no answer.
+    assert!(rows.iter().any(|row| row["figures"]["cpu_us_at_rate"].as_f64() > Some(0.0)), "{report}");
+}
+
+#[test]
+fn the_definitions_are_listed() {
+    has(&printed("bench --list"), &["connections", "rates", "number of connections"]);
+    let all = json("bench --list");
+    assert!(array(&all).iter().all(|one| one["definition"]["contestants"].is_array()), "{all}");
+}
+
+#[test]
+fn a_wrong_definition_is_refused_with_its_line() {
+    for (old, new, parts) in [
+        ("keys", "kees", &["tiny.toml:4: ", "unknown field `kees`"][..]),
+        ("rounds = 2", "rounds = 0", &["tiny.toml:9: rounds: it must be at least 1"]),
+        ("*rwlock", "*nothing", &["tiny.toml:5: contestants: ", "catalog:tokio_tcp/*nothing"]),
+        ("catalog:tokio_tcp/*rwlock", "peer:none", &["tiny.toml:5: contestants: ", "there is no peer:none", "hyper"]),
+        ("pool_server", "pool_servant", &["no server \"pool_servant\""]),
+    ] {
+        let dir = tiny("bench-wrong", &TINY.replace(old, new));
+        has(&misused(&format!("bench {dir}/tiny.toml")), parts);
+    }
+    has(&misused("bench nothing"), &["there is no definition \"nothing\"; there are connections, rates"]);
+    has(&misused("bench connections --set rounds=x"), &["--set rounds=x: "]);
+    has(&misused("bench connections --set workload.mixed=1"), &["--set workload.mixed=1: unknown field `mixed`"]);
+}

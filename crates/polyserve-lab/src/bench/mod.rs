@@ -1,0 +1,27 @@
+//! Experiments from definitions: contestants, a sweep, a mode and a number of rounds make rows.
+//!
+//! A [`Definition`] is a TOML file. Each combination of the sweep's values is a cell. In every round each contestant has a new
+//! process at each cell. The processes of a cell run at once and are measured in turn, as in a [comparison](crate::compare): a
+//! turn is the same code. The mode is the part in the middle: a closed loop, or a fixed rate.
+//!
+//! The baseline takes part twice at each cell. The difference of the two entries is the noise.
+//!
+//! Invariants: the samples of a cell and a round were measured together; a contestant with a wrong answer has no figures at any
+//! cell, and one that failed has none at its cell. Cost: rounds x cells x contestants x about half a second.
+//!
+//! # Layout
+//!
+//! * [`definition`]: the file. [`figures`]: the names, units and directions of all figures.
+//! * [`experiment`]: the experiment in the framework. [`report`]: rows, ranks, tables and charts.
+
+pub mod definition;
+pub mod experiment;
+pub mod figures;
+pub mod report;
+
+pub use definition::{BenchWorkload, Definition, ModeKind, Pattern, SweepAxis, SweepCell};
+pub use experiment::{BenchPlan, CellPlan, DefinedExperiment, Key, Sample};
+pub use report::Report;
+
+/// The name of the experiment and of its command.
+pub const NAME: &str = "bench";
