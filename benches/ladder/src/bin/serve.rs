@@ -1,8 +1,5 @@
 //! Any server of the catalog, with the flags and the output of `polyserve serve --json`. It builds faster than the
 //! command. With `--print=FILE` it writes a line per request to the file, like the published entity server.
-//!
-//! The build flag `--cfg polyserve_without="pipeline_flush"` makes the codec send every answer separately. The flag
-//! `--cfg polyserve_without="date_cache"` makes it format a date for each answer.
 #![forbid(unsafe_code)]
 
 use std::collections::HashMap;

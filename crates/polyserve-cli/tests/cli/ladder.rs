@@ -47,6 +47,12 @@ fn sources(name: &str) -> Dir {
     dir.write("benches/ladder/Cargo.lock", lock);
     dir.write("benches/ladder/src/bin/serve.rs", program("--json"));
     dir.write("benches/ladder/src/bin/warp.rs", program("--server-header=fakewarp"));
+    dir.write("Cargo.toml", "");
+    dir.write("crates/README.md", "");
+    for name in ["without-pipeline-flush", "without-date-cache"] {
+        let patch = format!("--- /dev/null\n+++ b/crates/{name}\n@@ -0,0 +1 @@\n+patched\n");
+        dir.write(&format!("benches/ladder/patches/{name}.patch"), patch);
+    }
     dir
 }
 
@@ -83,6 +89,7 @@ fn every_rung_is_built_measured_and_gone_on_with() {
         let program = sources.path(&format!("target/ladder/{variant}/release/{program}"));
         assert!(program.is_file(), "{}", program.display());
     }
+    assert!(sources.path("target/ladder/patched/without-date-cache/crates/without-date-cache").is_file());
     // warp has a flag for its flush, so it is not built again.
     assert!(!sources.path("target/ladder/lto+pipeline-flush/release/warp").exists());
 
@@ -138,4 +145,15 @@ fn a_rung_that_cannot_be_built_is_named_and_keeps_no_other_out() {
     let printed = measure(&sources, 1, "--servers=none --against=none --rungs=lto");
     assert_eq!(printed["rungs"], Value::Array(Vec::new()));
     has(printed["not_run"][1]["why"].as_str().unwrap(), &["has no Cargo.toml"]);
+}
+
+#[test]
+fn a_patch_that_does_not_apply_keeps_its_rung_out() {
+    let sources = sources("misfit");
+    let patch = "--- a/Cargo.toml\n+++ b/Cargo.toml\n@@ -1 +1 @@\n-old\n+new\n";
+    sources.write("benches/ladder/patches/without-date-cache.patch", patch);
+    let printed = measure(&sources, 1, "--servers=tokio_per_core --peers=none --against=none --rungs=date-cache");
+    assert_eq!(texts(array(&printed["not_run"]), "name"), ["tokio_per_core"]);
+    has(printed["not_run"][0]["why"].as_str().unwrap(), &["without-date-cache.patch does not apply to "]);
+    assert_eq!(texts(array(&printed["rungs"]), "rung"), ["tokio_per_core+date-cache"]);
 }

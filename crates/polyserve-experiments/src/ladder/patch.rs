@@ -1,8 +1,8 @@
-//! Rungs that edit a dependency. Their package is built with an edited copy of the dependency.
+//! Rungs with other sources: patches are applied to a copy of our sources, or to a copy of a dependency.
 //!
-//! The copy is made at build time, from cargo's source of the locked version. Invariant: an edit that does not fit that
-//! source is an error, so that no rung is measured without its edit. Cost: `cargo metadata`, and a copy of two
-//! directories.
+//! The patches are files in `benches/ladder/patches`. A dependency is copied from cargo's source of the locked version.
+//! Invariant: a patch that does not apply is an error, so that no rung is measured without its patch. Cost: a copy of some
+//! 10 MB, git for each patch, and `cargo metadata` for a dependency.
 
 use std::fs;
 use std::io;
@@ -11,175 +11,107 @@ use std::process::Command;
 
 use serde_json::Value;
 
-/// An edit of a file of a dependency.
+/// The directory of the ladder's package in our sources.
+pub(super) const PACKAGE: &str = "benches/ladder";
+
+/// Our sources that the ladder builds.
+const OURS: [&str; 3] = ["Cargo.toml", "crates", PACKAGE];
+
+/// A patch.
 #[derive(Debug)]
 pub struct Patch {
-    /// The name of the rung.
+    /// The name of the file, without `.patch`.
     pub name: &'static str,
-    /// The dependency.
-    pub dependency: &'static str,
-    file: &'static str,
-    edits: &'static [Edit],
-    /// A dependency that the edit needs, in TOML.
-    needs: &'static str,
+    /// The dependency that it changes; `None` for our sources.
+    pub dependency: Option<&'static str>,
 }
 
-/// An edit. The first text is in the file exactly once.
-#[derive(Debug)]
-enum Edit {
-    /// Replaces the first text by the second.
-    Replace(&'static str, &'static str),
-    /// Appends a text at the end.
-    Append(&'static str),
-    /// Replaces the whole file, which has each of these texts, by the last text.
-    Whole(&'static [&'static str], &'static str),
-}
-
-/// tokio's list of wakers as it was before the published change: all its elements are written first.
-const INITIALISED_WAKERS: &str = "\
-use std::task::Waker;
-
-const NUM_WAKERS: usize = 32;
-
-pub(crate) struct WakeList {
-    inner: [Option<Waker>; NUM_WAKERS],
-    curr: usize,
-}
-
-impl WakeList {
-    pub(crate) fn new() -> Self {
-        Self { inner: [const { None }; NUM_WAKERS], curr: 0 }
-    }
-
-    #[inline]
-    pub(crate) fn can_push(&self) -> bool {
-        self.curr < NUM_WAKERS
-    }
-
-    pub(crate) fn push(&mut self, val: Waker) {
-        self.inner[self.curr] = Some(val);
-        self.curr += 1;
-    }
-
-    pub(crate) fn wake_all(&mut self) {
-        let count = std::mem::take(&mut self.curr);
-        for waker in &mut self.inner[..count] {
-            if let Some(waker) = waker.take() {
-                waker.wake();
-            }
-        }
-    }
-}
-";
-
-/// One reading of the clock in 256.
-const FEWER_READINGS: &str = "
-thread_local!(static CHECKS: std::cell::Cell<u8> = const { std::cell::Cell::new(0) });
-
-fn clock_is_due() -> bool {
-    CHECKS.with(|checks| {
-        let count = checks.get().wrapping_add(1);
-        checks.set(count);
-        count == 0
-    })
-}
-";
-
-/// All patches.
-pub(super) static PATCHES: [Patch; 3] = [
-    Patch {
-        name: "waker-array",
-        dependency: "tokio",
-        file: "src/util/wake_list.rs",
-        edits: &[Edit::Whole(
-            &[
-                "pub(crate) struct WakeList",
-                "pub(crate) fn new() -> Self",
-                "pub(crate) fn can_push(&self) -> bool",
-                "pub(crate) fn push(&mut self, val: Waker)",
-                "pub(crate) fn wake_all(&mut self)",
-            ],
-            INITIALISED_WAKERS,
-        )],
-        needs: "",
-    },
-    Patch {
-        name: "header-hash",
-        dependency: "http",
-        file: "src/header/map.rs",
-        edits: &[Edit::Replace("let mut h = FnvHasher::new();", "let mut h = ahash::AHasher::default();")],
-        needs: "\n[dependencies.ahash]\nversion = \"0.8\"\ndefault-features = false\n",
-    },
-    Patch {
-        name: "clock-reads",
-        dependency: "hyper",
-        file: "src/common/date.rs",
-        edits: &[
-            Edit::Replace(
-                "        let now = SystemTime::now();\n        if now > self.next_update {",
-                "        if !clock_is_due() {\n            return;\n        }\n        let now = SystemTime::now();\n        if now > self.next_update {",
-            ),
-            Edit::Append(FEWER_READINGS),
-        ],
-        needs: "",
-    },
+/// All patches. Those of our sources remove what a rung adds; the others have the name of their rung.
+pub(super) static PATCHES: [Patch; 5] = [
+    Patch { name: "without-pipeline-flush", dependency: None },
+    Patch { name: "without-date-cache", dependency: None },
+    Patch { name: "waker-array", dependency: Some("tokio") },
+    Patch { name: "header-hash", dependency: Some("http") },
+    Patch { name: "clock-reads", dependency: Some("hyper") },
 ];
 
 impl Patch {
-    /// The patch of this rung; `None` if the rung has none.
-    pub fn of(rung: &str) -> Option<&'static Self> {
-        PATCHES.iter().find(|patch| patch.name == rung)
+    /// The patch of this name; `None` if there is none.
+    pub fn of(name: &str) -> Option<&'static Self> {
+        PATCHES.iter().find(|patch| patch.name == name)
     }
 
-    /// Copies the package in `package` into `target`, with the edited dependency. The copy has its own lock file.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the dependency is missing, the edit does not fit its source, or the copy cannot be written.
-    pub fn copy(&self, package: &Path, target: &Path) -> Result<(), String> {
-        let write_error = |error: io::Error| format!("{} cannot be written: {error}", target.display());
-        let source = source_of(package, self.dependency)?;
-        let edited = self.edited(&source)?;
-        let dependency = target.join(self.dependency);
-        match fs::remove_dir_all(target) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(write_error(error)),
-            _ => {}
-        }
-        copy_dir(&source, &dependency)
-            .and_then(|()| copy_dir(package, &target.join("package")))
-            .map_err(write_error)?;
-        fs::write(dependency.join(self.file), edited).map_err(write_error)?;
-        append(&dependency.join("Cargo.toml"), self.needs).map_err(write_error)?;
-        let manifest = target.join("package/Cargo.toml");
-        let parent = package.parent().and_then(Path::parent).unwrap_or(package);
-        let text = fs::read_to_string(&manifest).map_err(write_error)?;
-        let text = text.replace("path = \"../../", &format!("path = \"{}/", parent.display()));
-        let patched = format!("\n[patch.crates-io]\n{0} = {{ path = \"../{0}\" }}\n", self.dependency);
-        fs::write(&manifest, text + &patched).map_err(write_error)
+    /// Applies the patch of our sources in `root` to `copy`, a copy of `original`. With `--check`, only tests whether it applies.
+    fn apply(&self, root: &Path, original: &Path, copy: &Path, options: &[&str]) -> Result<(), String> {
+        let file = root.join(PACKAGE).join("patches").join(format!("{}.patch", self.name));
+        let mut command = Command::new("git");
+        command.arg("apply").args(options).arg(&file).current_dir(copy);
+        // In a repository, git would take the paths as relative to its root.
+        command
+            .env("GIT_CEILING_DIRECTORIES", copy.parent().unwrap_or(copy))
+            .env_remove("GIT_DIR")
+            .env_remove("GIT_WORK_TREE");
+        let output = command.output().map_err(|error| format!("git cannot be started: {error}"))?;
+        let why = String::from_utf8_lossy(&output.stderr);
+        let failed = || format!("{} does not apply to {}: {}", file.display(), original.display(), why.trim());
+        if output.status.success() { Ok(()) } else { Err(failed()) }
     }
+}
 
-    /// The edited file of the dependency in `source`.
-    fn edited(&self, source: &Path) -> Result<String, String> {
-        let file = source.join(self.file);
-        let unexpected = |why: &str| format!("{} {why}, so the rung {} does not fit it", file.display(), self.name);
-        let mut text = fs::read_to_string(&file).map_err(|error| unexpected(&format!("cannot be read ({error})")))?;
-        for edit in self.edits {
-            let required: &[&str] = match edit {
-                Edit::Replace(from, _) => &[*from],
-                Edit::Whole(texts, _) => texts,
-                Edit::Append(_) => &[],
-            };
-            if let Some(missing) = required.iter().find(|part| text.matches(**part).count() != 1) {
-                return Err(unexpected(&format!("does not have {missing:?} once")));
-            }
-            text = match edit {
-                Edit::Replace(from, to) => text.replace(from, to),
-                Edit::Append(more) => text + more,
-                Edit::Whole(_, whole) => (*whole).to_owned(),
-            };
-        }
-        Ok(text)
+/// Copies our sources in `root` into `target`, with `patches`. Returns the arguments of cargo that select the patched
+/// dependencies.
+///
+/// # Errors
+///
+/// Returns an error if a dependency is missing, a patch does not apply, or the copy cannot be written.
+pub(super) fn copy(root: &Path, patches: &[&Patch], target: &Path) -> Result<Vec<String>, String> {
+    let not_copied = |error: io::Error| format!("the sources cannot be copied to {}: {error}", target.display());
+    let new = target.with_extension("new");
+    let _ = fs::remove_dir_all(&new); // an interrupted run may have left it
+    fs::create_dir_all(&new).map_err(not_copied)?;
+    for part in OURS {
+        mirror(&root.join(part), &new.join(part)).map_err(not_copied)?;
     }
+    let mut arguments = Vec::new();
+    for patch in patches {
+        let Some(dependency) = patch.dependency else {
+            patch.apply(root, root, &new, &[])?;
+            continue;
+        };
+        let source = source_of(&root.join(PACKAGE), dependency)?;
+        let copy = new.join(dependency);
+        mirror(&source, &copy).map_err(not_copied)?;
+        patch.apply(root, &source, &copy, &[])?;
+        let path = target.join(dependency);
+        arguments.extend([String::from("--config"), format!("patch.crates-io.{dependency}.path={path:?}")]);
+    }
+    mirror(&new, target).and_then(|()| fs::remove_dir_all(&new)).map_err(not_copied)?;
+    Ok(arguments)
+}
+
+/// Makes `to` a copy of `from`, without cargo's build directories. Equal files keep their time, so that cargo does not build
+/// them again.
+fn mirror(from: &Path, to: &Path) -> io::Result<()> {
+    if !from.is_dir() {
+        let bytes = fs::read(from)?;
+        return if fs::read(to).is_ok_and(|old| old == bytes) { Ok(()) } else { fs::write(to, bytes) };
+    }
+    fs::create_dir_all(to)?;
+    for entry in fs::read_dir(to)? {
+        let old = entry?;
+        match from.join(old.file_name()).exists() {
+            true => {}
+            false if old.file_type()?.is_dir() => fs::remove_dir_all(old.path())?,
+            false => fs::remove_file(old.path())?,
+        }
+    }
+    for entry in fs::read_dir(from)? {
+        let name = entry?.file_name();
+        if name != "target" {
+            mirror(&from.join(&name), &to.join(&name))?;
+        }
+    }
+    Ok(())
 }
 
 /// The directory of the source of a dependency, in the version of the package's lock file.
@@ -196,49 +128,54 @@ fn source_of(package: &Path, dependency: &str) -> Result<PathBuf, String> {
     Ok(Path::new(manifest).parent().unwrap_or(Path::new("")).to_owned())
 }
 
-fn copy_dir(from: &Path, to: &Path) -> io::Result<()> {
-    fs::create_dir_all(to)?;
-    for entry in fs::read_dir(from)? {
-        let entry = entry?;
-        let (source, copy) = (entry.path(), to.join(entry.file_name()));
-        if entry.file_type()?.is_dir() { copy_dir(&source, &copy)? } else { fs::copy(&source, &copy).map(drop)? }
-    }
-    Ok(())
-}
-
-fn append(file: &Path, text: &str) -> io::Result<()> {
-    let whole = fs::read_to_string(file)?;
-    fs::write(file, whole + text)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use polyserve_lab::fixtures::TestDir;
 
-    /// The workspace has the same versions as the package of the rungs.
+    fn root() -> PathBuf {
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
+    }
+
+    /// The workspace has the same versions of the dependencies as the package of the ladder.
     #[test]
-    fn each_patch_fits_the_locked_version() {
-        let workspace = Path::new(env!("CARGO_MANIFEST_DIR"));
+    fn every_patch_applies() {
+        let root = root();
         for patch in &PATCHES {
-            let source = source_of(workspace, patch.dependency).unwrap();
-            let edited = patch.edited(&source).unwrap();
-            assert_ne!(edited, fs::read_to_string(source.join(patch.file)).unwrap(), "{}", patch.name);
+            let source = patch.dependency.map_or_else(|| root.clone(), |name| source_of(&root, name).unwrap());
+            patch.apply(&root, &source, &source, &["--check"]).unwrap();
         }
+        let mut files: Vec<_> = fs::read_dir(root.join(PACKAGE).join("patches")).unwrap().map(Result::unwrap).collect();
+        files.retain(|file| !PATCHES.iter().any(|patch| file.file_name() == *format!("{}.patch", patch.name)));
+        assert!(files.is_empty(), "no rung has the patches {files:?}");
     }
 
     #[test]
-    fn a_source_that_an_edit_does_not_fit_is_an_error() {
-        let dir = TestDir::new("ladder-patch");
-        let patch = Patch::of("header-hash").unwrap();
-        let file = dir.join(patch.file);
-        assert!(patch.edited(&dir).unwrap_err().contains("cannot be read"));
-        fs::create_dir_all(file.parent().unwrap()).unwrap();
-        let line = "let mut h = FnvHasher::new();\n";
-        fs::write(&file, line.repeat(2)).unwrap();
-        let why = patch.edited(&dir).unwrap_err();
-        assert!(why.contains("does not have") && why.contains("header-hash"), "{why}");
-        fs::write(&file, line).unwrap();
-        assert_eq!(patch.edited(&dir).unwrap(), "let mut h = ahash::AHasher::default();\n");
+    fn a_copy_has_its_patches_and_files_that_stay_keep_their_time() {
+        let (root, dir) = (root(), TestDir::new("ladder-patch"));
+        let target = dir.join("copy");
+        let ours: Vec<&Patch> = PATCHES.iter().filter(|patch| patch.dependency.is_none()).collect();
+        let text = |of: &Path, file: &str| fs::read_to_string(of.join(file)).unwrap();
+        let time = |file: &str| fs::metadata(target.join(file)).unwrap().modified().unwrap();
+        let [read, respond] =
+            ["read", "respond"].map(|name| format!("crates/polyserve-serving/src/http1/session/{name}.rs"));
+        assert!(copy(&root, &ours, &target).unwrap().is_empty());
+        let (read_time, respond_time) = (time(&read), time(&respond));
+        fs::write(target.join("left-over"), "").unwrap();
+        assert!(copy(&root, &ours[1..], &target).unwrap().is_empty());
+        assert_eq!(text(&target, &read), text(&root, &read), "it is without the patch again");
+        assert_ne!(text(&target, &respond), text(&root, &respond));
+        assert!(time(&read) != read_time && time(&respond) == respond_time);
+        assert!(!target.join("left-over").exists() && !target.with_extension("new").exists());
+    }
+
+    #[test]
+    fn a_patch_that_does_not_apply_is_an_error() {
+        let (root, dir) = (root(), TestDir::new("ladder-misfit"));
+        fs::create_dir_all(&*dir).unwrap();
+        let patch = Patch::of("clock-reads").unwrap();
+        let why = patch.apply(&root, Path::new("hyper-2"), &dir, &["--check"]).unwrap_err();
+        assert!(why.contains("patches/clock-reads.patch does not apply to hyper-2: error:"), "{why}");
+        assert!(why.contains("date.rs"), "{why}");
     }
 }

@@ -84,7 +84,7 @@ impl RungStep {
         self.patch().is_some() || matches!(self, Self::Mimalloc | Self::DateEach | Self::TargetCpu)
     }
 
-    /// The patch of a dependency; `None` if the step is no patch.
+    /// The patch that the step adds; `None` if it adds none.
     pub fn patch(self) -> Option<&'static Patch> {
         Patch::of(self.name())
     }

@@ -13,7 +13,7 @@ use polyserve::Shutdown;
 use polyserve::catalog::Catalog;
 use polyserve_lab::launch::build;
 
-use super::patch::Patch;
+use super::patch::{self, PACKAGE, Patch};
 use super::rung::BuildSettings;
 
 /// A binary of the package.
@@ -77,10 +77,27 @@ pub struct Variant {
     pub settings: BuildSettings,
 }
 
-/// The package, and the directory of the builds.
+impl Variant {
+    /// The patches of its sources. warp has none of our code.
+    fn patches(&self) -> Result<Vec<&'static Patch>, String> {
+        let BuildSettings { pipeline_flush, date_cache, patch, .. } = &self.settings;
+        let is_ours = self.binary != Binary::Warp;
+        [
+            (is_ours && !pipeline_flush).then_some("without-pipeline-flush"),
+            (is_ours && !date_cache).then_some("without-date-cache"),
+            patch.as_deref(),
+        ]
+        .into_iter()
+        .flatten()
+        .map(|name| Patch::of(name).ok_or_else(|| format!("there is no patch {name}")))
+        .collect()
+    }
+}
+
+/// Our sources, and the directory of the builds.
 #[derive(Clone, Debug)]
 pub struct LadderSources {
-    package: PathBuf,
+    root: PathBuf,
     target: PathBuf,
 }
 
@@ -90,7 +107,8 @@ impl LadderSources {
         let own = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
         let root = root.map_or_else(own, Path::to_owned);
         let root = root.canonicalize().unwrap_or(root); // cargo is started there
-        Self { package: root.join("benches/ladder"), target: root.join("target/ladder") }
+        let target = root.join("target/ladder");
+        Self { root, target }
     }
 
     /// Builds all of `variants`, with notices on standard error. Returns each program, or why it was not built.
@@ -107,15 +125,16 @@ impl LadderSources {
     pub fn debug(&self, binary: Binary, stop: &Shutdown) -> Result<PathBuf, String> {
         let (name, target) = (binary.name(), self.target.join("debug"));
         self.exists()?;
-        let mut command = self.build_command(binary, &target);
+        let mut command = build_command(&self.root, binary, &target);
         command.arg("--locked").env("CARGO_ENCODED_RUSTFLAGS", "");
         build::run(command, &format!("building {name} without optimisation into {}", target.display()), stop)?;
         Ok(target.join("debug").join(format!("{name}{}", std::env::consts::EXE_SUFFIX)))
     }
 
     fn exists(&self) -> Result<(), String> {
-        let is_there = self.package.join("Cargo.toml").is_file();
-        if is_there { Ok(()) } else { Err(format!("{} has no Cargo.toml", self.package.display())) }
+        let package = self.root.join(PACKAGE);
+        let is_there = package.join("Cargo.toml").is_file();
+        if is_there { Ok(()) } else { Err(format!("{} has no Cargo.toml", package.display())) }
     }
 
     fn variant(&self, variant: &Variant, (number, all): (usize, usize), stop: &Shutdown) -> Result<PathBuf, String> {
@@ -125,53 +144,54 @@ impl LadderSources {
         }
         let name = variant.binary.name();
         let target = self.target.join(variant.settings.to_string());
-        let patch = variant.settings.patch.as_deref();
-        let patch = patch.map(|name| Patch::of(name).ok_or_else(|| format!("there is no patch {name}"))).transpose()?;
-        let patched = patch.map(|patch| (patch, self.target.join("patched").join(patch.name)));
-        if let Some((patch, place)) = &patched {
-            patch.copy(&self.package, place)?;
+        let patches = variant.patches()?;
+        let mut command = if patches.is_empty() {
+            cargo(variant, &self.root, &target)
+        } else {
+            let names: Vec<&str> = patches.iter().map(|patch| patch.name).collect();
+            let copy = self.target.join("patched").join(names.join("+"));
+            let arguments = patch::copy(&self.root, &patches, &copy)?;
+            let mut command = cargo(variant, &copy, &target);
+            command.args(arguments);
+            command
+        };
+        if variant.settings.patch.is_none() {
+            command.arg("--locked"); // a patched dependency changes the lock file
         }
-        let package = patched.map(|(_, place)| place.join("package"));
-        let notice = format!("building {number} of {all}: {name} into {}", target.display());
-        build::run(self.cargo(variant, &target, package.as_deref()), &notice, stop)?;
+        build::run(command, &format!("building {number} of {all}: {name} into {}", target.display()), stop)?;
         Ok(target.join("release").join(format!("{name}{}", std::env::consts::EXE_SUFFIX)))
     }
+}
 
-    fn build_command(&self, binary: Binary, target: &Path) -> Command {
-        let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-        // cargo runs in the package's directory, so that it uses the package's toolchain.
-        command.current_dir(&self.package).args(["build", "--color=never"]);
-        command.arg("--target-dir").arg(target).args(["--bin", binary.name(), "--features", binary.feature()]);
-        command
-    }
+/// The command that builds `binary` of the sources in `root`.
+fn build_command(root: &Path, binary: Binary, target: &Path) -> Command {
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    // cargo runs in the package's directory, so that it uses the package's toolchain.
+    command.current_dir(root.join(PACKAGE)).args(["build", "--color=never"]);
+    command.arg("--target-dir").arg(target).args(["--bin", binary.name(), "--features", binary.feature()]);
+    command
+}
 
-    /// The command that builds a variant, of the copy of the package in `patched` if there is one.
-    fn cargo(&self, Variant { binary, settings }: &Variant, target: &Path, patched: Option<&Path>) -> Command {
-        let BuildSettings { lto, codegen_units, allocator, .. } = settings;
-        let lto = if lto == "false" { lto.clone() } else { format!("{lto:?}") };
-        let mut command = self.build_command(*binary, target);
-        command.arg("--release");
-        match patched {
-            Some(package) => command.current_dir(package), // its lock file changes
-            None => command.arg("--locked"),
-        };
-        if allocator != "system" {
-            command.args(["--features", allocator]);
-        }
-        command.args(["--config", &format!("profile.release.lto={lto}")]);
-        command.args(["--config", &format!("profile.release.codegen-units={codegen_units}")]);
-        command.env("CARGO_ENCODED_RUSTFLAGS", rustflags(settings).join("\u{1f}"));
-        command
+/// The command that builds a variant of the sources in `root`.
+fn cargo(Variant { binary, settings }: &Variant, root: &Path, target: &Path) -> Command {
+    let BuildSettings { lto, codegen_units, allocator, .. } = settings;
+    let lto = if lto == "false" { lto.clone() } else { format!("{lto:?}") };
+    let mut command = build_command(root, *binary, target);
+    command.arg("--release");
+    if allocator != "system" {
+        command.args(["--features", allocator]);
     }
+    command.args(["--config", &format!("profile.release.lto={lto}")]);
+    command.args(["--config", &format!("profile.release.codegen-units={codegen_units}")]);
+    command.env("CARGO_ENCODED_RUSTFLAGS", rustflags(settings).join("\u{1f}"));
+    command
 }
 
 fn rustflags(settings: &BuildSettings) -> Vec<&'static str> {
     [
-        // An edit can leave code unused.
+        // A patch can leave code of a dependency unused.
         (settings.patch.is_some(), "--cap-lints=allow"),
         (settings.target_cpu == "native", "-Ctarget-cpu=native"),
-        (!settings.pipeline_flush, "--cfg=polyserve_without=\"pipeline_flush\""),
-        (!settings.date_cache, "--cfg=polyserve_without=\"date_cache\""),
     ]
     .into_iter()
     .filter_map(|(is_set, flag)| is_set.then_some(flag))
@@ -198,7 +218,7 @@ mod tests {
 
     #[test]
     fn the_package_has_the_features() {
-        let manifest = fs::read_to_string(LadderSources::new(None).package.join("Cargo.toml")).unwrap();
+        let manifest = fs::read_to_string(LadderSources::new(None).root.join(PACKAGE).join("Cargo.toml")).unwrap();
         for feature in ["serve", "all", "warp", "jemalloc", "mimalloc"] {
             assert!(manifest.lines().any(|line| line.starts_with(&format!("{feature} = ["))), "{feature}");
         }
@@ -219,17 +239,34 @@ mod tests {
         let all = rungs(&STEPS);
         let arguments = |settings: &BuildSettings| {
             let variant = Variant { binary: Binary::Serve, settings: settings.clone() };
-            let command = LadderSources::new(None).cargo(&variant, Path::new("/t"), None);
+            let command = cargo(&variant, Path::new("/s"), Path::new("/t"));
             let args: Vec<_> = command.get_args().map(|arg| arg.to_string_lossy().into_owned()).collect();
             let flags = command.get_envs().find(|(name, _)| *name == "CARGO_ENCODED_RUSTFLAGS").unwrap().1.unwrap();
             (args.join(" "), flags.to_string_lossy().into_owned())
         };
         let (lowest, flags) = arguments(&all[0].settings);
         assert!(lowest.contains("lto=false") && lowest.contains("codegen-units=16"), "{lowest}");
-        assert!(!lowest.contains("malloc") && flags.matches("polyserve_without").count() == 2, "{lowest} {flags}");
+        assert!(!lowest.contains("malloc") && flags.is_empty(), "{lowest} {flags}");
         let (highest, flags) = arguments(&all[STEPS.len()].settings);
         assert!(highest.contains("lto=\"fat\"") && highest.contains("--features jemalloc"), "{highest}");
         assert_eq!(flags, "-Ctarget-cpu=native");
+    }
+
+    #[test]
+    fn the_lower_rungs_of_our_servers_are_patched() {
+        let names = |binary: Binary, settings: &BuildSettings| -> Vec<&str> {
+            let variant = Variant { binary, settings: binary.built_with(settings) };
+            variant.patches().unwrap().iter().map(|patch| patch.name).collect()
+        };
+        let mut settings = BuildSettings::lowest();
+        assert_eq!(names(Binary::Serve, &settings), ["without-pipeline-flush", "without-date-cache"]);
+        assert!(names(Binary::Warp, &settings).is_empty());
+        settings.pipeline_flush = true;
+        settings.patch = Some(String::from("waker-array"));
+        assert_eq!(names(Binary::ServeAll, &settings), ["without-date-cache", "waker-array"]);
+        assert_eq!(names(Binary::Warp, &settings), ["waker-array"]);
+        (settings.date_cache, settings.patch) = (true, None);
+        assert!(names(Binary::Serve, &settings).is_empty());
     }
 
     #[test]

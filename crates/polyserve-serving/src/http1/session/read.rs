@@ -12,10 +12,6 @@ use crate::http1::decode::{self, Decoded, Framing, Limits, METHOD_CHECK, Parsed}
 use crate::http1::encode;
 use crate::memory::{FREE_BYTES, MemoryBudget};
 
-/// If the output has at least this many bytes, it is written before the next request is read. The `ladder` experiment
-/// also measures a build in which each answer is written by itself.
-const FLUSH_THRESHOLD: usize = if cfg!(polyserve_without = "pipeline_flush") { 1 } else { OUTPUT_BOUND };
-
 impl Session {
     /// Whether `new`, the last of the buffered bytes, can change the result of decoding. A head that arrives byte by
     /// byte is decoded once for each line, not once for each byte.
@@ -222,7 +218,7 @@ impl Session {
 
 /// Whether output of this length is written before the next request is read. If memory is used up, a few answers are enough.
 pub(super) fn must_flush(length: usize, memory: &MemoryBudget) -> bool {
-    length >= FLUSH_THRESHOLD || length > FREE_BYTES && !memory.has_room(length)
+    length >= OUTPUT_BOUND || length > FREE_BYTES && !memory.has_room(length)
 }
 
 /// Classifies the bytes after a request that is answered now.

@@ -2,7 +2,6 @@
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::time::SystemTime;
 
 use polyserve_core::http::Version;
 use polyserve_core::{Answer, AnswerReport, Reply, Request};
@@ -13,7 +12,6 @@ use super::{
     AnswerContext, CaughtPanics, Following, OUTPUT_BOUND, Phase, Session, SessionState, SessionTurn, Want,
     answer_context, panic_reply,
 };
-use crate::http1::date::Date;
 use crate::http1::decode::{Parsed, Refusal};
 use crate::http1::encode::{self, AnswerHead};
 use crate::http1::turn::MAX_TURN_REQUESTS;
@@ -98,9 +96,6 @@ impl Session {
     /// Appends an answer. `close`: the connection closes after it.
     #[inline]
     fn append(&mut self, context: AnswerContext, reply: &Reply, close: bool, turn: &mut SessionTurn<'_>) {
-        if cfg!(polyserve_without = "date_cache") {
-            turn.scratch.date = Date::new(SystemTime::now()); // the `ladder` experiment measures this variant
-        }
         let head = AnswerHead {
             version: context.version,
             close,
