@@ -78,7 +78,8 @@ fn every_rung_is_built_measured_and_gone_on_with() {
     assert_eq!(rungs[2]["verdict"], "too_few_rounds");
     let claims = array(&printed["claims"]);
     assert!(!claims.is_empty() && claims.iter().all(|claim| claim["verdict"] == "undecided"), "{claims:?}");
-    assert!(claims.iter().any(|claim| claim["figure"].as_str().unwrap().contains("2 rounds")), "{claims:?}");
+    // The published claims are about other conditions.
+    assert_eq!(claims[0]["figure"], "warp+lto was not measured with connections 1000, pipeline 1");
     // These sources have no module in Go. The references were not given by name, so the run succeeds.
     assert_eq!(texts(array(&printed["not_run"]), "name"), ["go-fasthttp", "go-nethttp"]);
     has(printed["not_run"][0]["why"].as_str().unwrap(), &["holds no module"]);
