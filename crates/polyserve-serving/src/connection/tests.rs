@@ -13,6 +13,8 @@ use rand_chacha::ChaCha8Rng;
 
 use super::*;
 
+mod second_reading;
+
 thread_local! {
     /// The time of the test's clock.
     static NOW: Cell<Option<Instant>> = const { Cell::new(None) };
