@@ -29,12 +29,20 @@ step ci/msrv.sh
 # 15 seconds. ci/deep.sh package also builds each package alone, which takes minutes.
 step cargo package --workspace --no-verify --allow-dirty -q
 
+# Each feature alone, and the command with the allocator that it has not with all features, are built with the minimum Rust.
+version=$(sed -n 's/^rust-version = "\(.*\)"$/\1/p' Cargo.toml)
+oldest=()
+if command -v rustup >/dev/null && timeout 300 rustup toolchain install "$version" --profile minimal --no-self-update >/dev/null 2>&1; then
+    oldest=("+$version")
+else
+    echo "not run: builds with Rust $version: it cannot be installed" >&2
+fi
 for features in "" threadpool queue-waits memory copy-on-write dashmap packed papaya scc durable etcd redis postgres env signals threadpool,dashmap tokio hyper http2 tower smol futures async; do
-    step cargo check -q -p polyserve --no-default-features --features "$features"
+    step cargo "${oldest[@]}" check -q -p polyserve --no-default-features --features "$features"
 done
-step cargo check -q -p polyserve-memory --no-default-features
+step cargo "${oldest[@]}" check -q -p polyserve-memory --no-default-features
 for feature in tokio axum durable postgres kit command rank; do
-    step cargo check -q -p polyserve-examples --examples --features "$feature"
+    step cargo "${oldest[@]}" check -q -p polyserve-examples --examples --features "$feature"
 done
 for features in "" tokio hyper http2 tower tokio,tower hyper,tower smol futures; do
     step cargo clippy -q -p polyserve-async --no-default-features --features "$features" -- -D warnings
@@ -42,8 +50,7 @@ done
 for features in "" etcd redis postgres; do
     step cargo clippy -q -p polyserve-cluster --all-targets --no-default-features --features "$features" -- -D warnings
 done
-# With all features, jemalloc is used.
-step cargo check -q -p polyserve-cli --features mimalloc
+step cargo "${oldest[@]}" check -q -p polyserve-cli --features mimalloc
 
 # profile FILE: prints the settings of its release profile.
 profile() { awk '/^\[/ { inside = $0 == "[profile.release]"; next } inside && NF' "$1" | grep -v '^#'; }
@@ -115,7 +122,6 @@ paths=$(find crates/polyserve{,-async,-cluster,-conformance,-core,-durable,-engi
 [ -z "$paths" ] || { echo "$paths" >&2; exit 1; }
 
 echo; echo "== the README and the front page name the minimum Rust of Cargo.toml"
-version=$(sed -n 's/^rust-version = "\(.*\)"$/\1/p' Cargo.toml)
 grep -qF "Minimum Rust: $version." README.md || { echo "README.md does not name Rust $version" >&2; exit 1; }
 grep -qF "minimum Rust: $version" crates/polyserve/src/lib.rs || { echo "polyserve/src/lib.rs does not name Rust $version" >&2; exit 1; }
 

@@ -163,7 +163,7 @@ impl Service for FromTower {
         let request = match request::convert(&request) {
             Ok(request) => request,
             Err(error) => {
-                let detail = format_args!("The target or a header field is not valid here: {error}.");
+                let detail = format!("The target or a header field is not valid here: {error}.");
                 return Reply::problem(StatusCode::BAD_REQUEST, detail).into();
             }
         };

@@ -427,8 +427,11 @@ fn check_is_whole(head: &Head<'_>) -> Result<(), Reply> {
     if head.headers.get("content-range").is_none() {
         return Ok(());
     }
-    let detail = format_args!("A {} with a Content-Range is not supported: send the whole body.", head.method.as_str());
-    Err(Reply::problem(StatusCode::BAD_REQUEST, detail))
+    let method = head.method.as_str();
+    Err(Reply::problem(
+        StatusCode::BAD_REQUEST,
+        format_args!("A {method} with a Content-Range is not supported: send the whole body."),
+    ))
 }
 
 /// Refuses a body with a content coding, because the service does not decode any (RFC 9110, 8.4).
