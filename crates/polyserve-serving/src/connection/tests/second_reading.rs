@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Where a request's head and the request end in the stream.
+/// The ends of a request's head and of the request in the stream.
 struct Bounds {
     head: usize,
     end: usize,
