@@ -69,36 +69,61 @@ never() {
     [ -z "$found" ] || { echo "$crate must not be built from: $found" >&2; exit 1; }
 }
 
-echo; echo "== the arrows between crates point one way"
-never polyserve-sys 'polyserve.*'
-never polyserve-core 'polyserve.*|httparse|socket2|rustix|tokio|hyper|mio'
-never polyserve-serving 'polyserve-(memory|cluster|durable|engines|threadpool|async|conformance|lab|load|report|experiments|cli)|polyserve|tokio|hyper|mio'
-never polyserve-memory 'polyserve-(serving|cluster|durable|engines|threadpool|async|conformance|lab|load|report|experiments|cli)|polyserve|httparse|socket2|rustix|tokio|mio'
-never polyserve-durable 'polyserve-(serving|memory|cluster|engines|threadpool|async|conformance|lab|load|report|experiments|cli)|polyserve|httparse|socket2|tokio|mio'
-never polyserve-threadpool 'polyserve-(memory|cluster|durable|engines|async|conformance|lab|load|report|experiments|cli)|polyserve|tokio|hyper'
-never polyserve-async 'polyserve-(memory|cluster|durable|engines|threadpool|conformance|lab|load|report|experiments|cli)|polyserve' --all-features
+# The crates of the workspace that each crate is built from. A new arrow is a decision, which is written here first.
+echo; echo "== the arrows between crates are these"
+arrows() {
+    cat <<'END'
+polyserve: polyserve-async polyserve-cluster polyserve-core polyserve-durable polyserve-memory polyserve-serving polyserve-sys polyserve-threadpool
+polyserve-async: polyserve-core polyserve-serving
+polyserve-benches: polyserve
+polyserve-cli: polyserve polyserve-conformance polyserve-experiments polyserve-lab polyserve-load polyserve-report
+polyserve-cluster: polyserve-core
+polyserve-conformance: polyserve-core polyserve-serving
+polyserve-core:
+polyserve-durable: polyserve-core
+polyserve-engines: polyserve-sys
+polyserve-examples: polyserve polyserve-cli polyserve-conformance
+polyserve-experiments: polyserve polyserve-lab polyserve-load polyserve-report
+polyserve-lab: polyserve polyserve-conformance polyserve-load polyserve-report
+polyserve-load: polyserve-core
+polyserve-memory: polyserve-core polyserve-sys
+polyserve-report:
+polyserve-serving: polyserve-core polyserve-sys
+polyserve-sys:
+polyserve-threadpool: polyserve-core polyserve-serving
+END
+}
+cargo metadata --locked --format-version 1 --no-deps | python3 -c '
+import json, sys
+
+for package in sorted(json.load(sys.stdin)["packages"], key=lambda package: package["name"]):
+    used = {dependency["name"] for dependency in package["dependencies"] if dependency["kind"] != "dev"}
+    print(" ".join([package["name"] + ":", *sorted(name for name in used if name.startswith("polyserve"))]))
+' | diff <(arrows) - || { echo "the arrows differ: left as written in ci/check.sh, right as in the manifests" >&2; exit 1; }
+
+echo; echo "== what a feature needs is not built without it"
+never polyserve-core 'httparse|socket2|rustix|tokio|hyper|mio'
+never polyserve-serving 'tokio|hyper|mio'
+never polyserve-memory 'httparse|socket2|rustix|tokio|mio'
+never polyserve-durable 'httparse|socket2|tokio|mio'
+never polyserve-threadpool 'tokio|hyper'
 never polyserve-async 'tokio|hyper|async-io|async-executor|futures-executor|tower-service' --no-default-features
 never polyserve-async 'hyper|async-io|async-executor|futures-executor' --no-default-features --features tokio
 never polyserve-async 'async-io|async-executor|futures-executor' --no-default-features --features http2
 never polyserve-async 'tokio|hyper|async-io|async-executor|futures-executor' --no-default-features --features tower
 never polyserve-async 'tokio|hyper|futures-executor' --no-default-features --features smol
 never polyserve-async 'tokio|hyper|async-io|async-executor' --no-default-features --features futures
-never polyserve-cluster 'polyserve-(serving|memory|durable|engines|threadpool|async|conformance|lab|load|report|experiments|cli)|polyserve' --all-features
 never polyserve-cluster 'etcd-client|redis|tokio-postgres' --no-default-features
 never polyserve-cluster 'redis|tokio-postgres' --no-default-features --features etcd
 never polyserve-cluster 'etcd-client|tokio-postgres' --no-default-features --features redis
 never polyserve-cluster 'etcd-client|redis' --no-default-features --features postgres
-never polyserve-load 'polyserve-(memory|threadpool|conformance|lab|report|experiments|cli)|polyserve|tokio|hyper|mio'
-never polyserve-conformance 'polyserve-(memory|threadpool|lab|load|report|experiments|cli)|polyserve|tokio'
-never polyserve 'polyserve-(async|memory|cluster|durable|threadpool|conformance|lab|load|report|experiments|cli)|dashmap|papaya|scc|mio|humantime|signal-hook' --no-default-features
+never polyserve-load 'tokio|hyper|mio'
+never polyserve-conformance 'tokio'
+never polyserve 'polyserve-(async|memory|cluster|durable|threadpool)|dashmap|papaya|scc|mio|humantime|signal-hook' --no-default-features
 never polyserve 'polyserve-async|tokio|hyper|hdrhistogram' --no-default-features --features threadpool,dashmap
+never polyserve 'clap|criterion' --all-features
 # The build of the first command in the README.
 never polyserve-examples 'polyserve-(async|cluster|durable|conformance|lab|load|cli|report|experiments)|tokio|hyper|axum|clap'
-never polyserve 'polyserve-(conformance|engines|lab|load|report|experiments|cli)|clap|criterion' --all-features
-never polyserve-report 'polyserve.*'
-never polyserve-lab 'polyserve-(engines|experiments|cli)'
-never polyserve-cli 'polyserve-engines' --all-features
-never polyserve-experiments 'polyserve-cli'
 
 echo
 echo "== a server on a thread pool needs at most 50 crates"
