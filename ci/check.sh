@@ -152,5 +152,3 @@ grep -qF "minimum Rust: $version" crates/polyserve/src/lib.rs || { echo "polyser
 
 echo; echo "== names and phrases"
 ci/language.sh
-# Only the command uses these crates, so their type names may also be in other crates.
-for crate in polyserve-experiments polyserve-report polyserve-cli; do ci/language.sh "$crate"; done

@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
-# Checks the language of the code: no names that were replaced by standard terms, no phrases that hide their noun, no
-# type name twice in a crate, no type with the name of a public type of another crate, and no measured figures in the
-# header of a module. Prints file:line and the rule. Exits with 1 if there is a finding.
+# Checks the language of the code: no phrases that hide their noun, no type name twice in a crate, no type with the name of
+# a public type of another crate, and no measured figures in the header of a module. Prints file:line and the rule. Exits with 1 if there is a finding.
 # ci/language.sh [--count] [CRATE...]
 # By default it checks all crates, and the pages in the root and in docs. --count prints the number of findings of each
 # crate and rule.
@@ -14,22 +13,6 @@ use warnings;
 my @crates = ((map { s{^crates/}{}r } glob 'crates/*'), qw(examples benches));
 my @pages = glob '*.md docs/*.md docs/decisions/*.md';
 
-# Names that were replaced. A type with such a name is a finding in every crate.
-my %old_types = map { $_ => 1 } qw(House Desk Departures Complaint Waited Intake Lending Seat Guest Lobby Word Crew Member Roll
-    Order Door Gate Room Base Look Place Hall Porter Opening Accepting Line Mark Answering Streaming Waiting Begun Script Watch
-    GaveUp Draw Span Parts CpuOf Ask Carry Restless Sleepy Panicky Mute Confused Habit);
-my %old_names = map { $_ => 1 } qw(last_guests see_off turn_away LAST_GRACE ACCEPT_REST at_once banner lobby bell deafen hear spares
-    rouse house desk departures complaint intake lending seat crew roll door gate hall porter draws learn judge dispose is_with
-    wait_silent fit last_look ask_once knocks knocking kept step_back read_away bent drip has_rung carry run_carried SELDOM EVERY FAR);
-# These names were replaced in one crate only. In other crates they are the common term.
-my %old_in = (
-    'polyserve-core' => { map { $_ => 1 } qw(give held) },
-    'polyserve-serving' => { map { $_ => 1 } qw(give held) },
-    'polyserve-threadpool' => { map { $_ => 1 } qw(word visit base room look place) },
-    'polyserve-async' => { map { $_ => 1 } qw(place line mark opening answering streaming base accepting judging refusal) },
-    'polyserve-load' => { map { $_ => 1 } qw(script rest resting REST) },
-    'polyserve-memory' => { map { $_ => 1 } qw(tidy) },
-);
 # Types that may have the same name as a public type of another crate, and the reasons.
 my %shared_types = (
     Framing => 'How the end of a body is found: of a request in the codec, of an answer in the load, of both in the broken servers.',
@@ -40,8 +23,6 @@ my %shared_types = (
 );
 # The associated types of the experiment framework: the module of each experiment has its own.
 my %repeated_types = map { $_ => 1 } qw(Key Sample Report);
-# There is no rule for two words: `visit` is the callback that a store runs on an entity, and a queue may be full of
-# work.
 
 my $phrase = qr/\b(who|whoever|whose|whom|somebody|someone|everybody|everyone|nobody|anybody|anyone|so[ ]many|beside|(?<!half[ ])of[ ]it|of[ ]theirs
     |at[ ]the[ ]most|knock(?:s|ed|ing)?|as[ ]many[ ]as[ ]there[ ]are|where[ ](?:there|none|a|an|it|one))\b/xi;
@@ -113,7 +94,6 @@ sub source {
         $pending = $code =~ /^#\[cfg\(.*\btest\b/;
         if ($code =~ /^\s*(?:pub(?:\([^)]*\))? )?(?:struct|enum|trait|union|type) (\w+)/) {
             my $name = $1;
-            found($crate, $place, "old name \"$name\"", $line) if $old_types{$name};
             # Associated types are indented. A model of the standard library has the names of the standard library.
             if (!$in_tests && $file !~ m{/sync/|/sync\.rs$|/tests/} && !($code =~ /^\s+type /)) {
                 push @{$types->{$name}}, $place;
@@ -121,13 +101,9 @@ sub source {
                 $is_public{$name} = 1 if $code =~ /^\s*pub /;
             }
         }
-        while ($code =~ /\b(?:fn|mod|const|static) (\w+)\b|^\s*(?:pub(?:\([^)]*\))? )?(\w+): /g) {
-            if (defined $1) {
-                (my $words = $1) =~ tr/_/ /;
-                found($crate, $place, "phrase in a name \"$1\"", $line) if $words =~ /$phrase/;
-            }
-            my $is_old = defined $1 ? $old_names{$1} || $old_in{$crate}{$1} : $old_names{$2};
-            found($crate, $place, "old name \"" . ($1 // $2) . "\"", $line) if $is_old;
+        while ($code =~ /\b(?:fn|mod|const|static) (\w+)\b/g) {
+            (my $words = $1) =~ tr/_/ /;
+            found($crate, $place, "phrase in a name \"$1\"", $line) if $words =~ /$phrase/;
         }
     }
 }
