@@ -1,13 +1,16 @@
 //! Properties: what a kit tests, and how a list of properties runs.
 
-use std::any::Any;
 use std::cell::RefCell;
+use std::convert::Infallible;
 use std::fmt;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::SocketAddr;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
+
+use polyserve_core::panics::{isolate, panic_text};
 
 /// The result of a property that does not fail. A property that fails panics with what it saw.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -92,7 +95,7 @@ pub fn check<S>(name: &str, subject: &S, properties: &[Property<S>]) -> Conforma
         let verdict = match catch_unwind(AssertUnwindSafe(|| with_context(context, || (property.run)(subject)))) {
             Ok(Outcome::Held) => PropertyVerdict::Held,
             Ok(Outcome::NotRun(why)) => PropertyVerdict::NotRun(why),
-            Err(panic) => PropertyVerdict::Broken(text(panic.as_ref())),
+            Err(panic) => PropertyVerdict::Broken(panic_text(panic.as_ref())),
         };
         if child.is_some() {
             if let PropertyVerdict::Broken(why) = &verdict {
@@ -326,7 +329,7 @@ pub fn with_serving_child(
             assert!(status.success() && announced, "in a child process: {status}\n{stderr}");
             outcome
         }
-        Err(panic) => std::panic::resume_unwind(panic),
+        Err(panic) => resume_unwind(panic),
     }
 }
 
@@ -378,8 +381,32 @@ impl Drop for ServingChild {
     }
 }
 
-fn text(panic: &(dyn Any + Send)) -> String {
-    polyserve_core::panics::panic_text(panic)
+/// Runs `work` on a thread of its own, which is left behind if it has not ended after `limit`. `what` names it in failures.
+///
+/// # Panics
+///
+/// Panics if `work` panics or does not end in time.
+pub(crate) fn within<T: Send + 'static>(limit: Duration, what: &str, work: impl FnOnce() -> T + Send + 'static) -> T {
+    let (ended, end) = mpsc::channel::<Infallible>();
+    let thread = std::thread::Builder::new().name("property".into()).spawn(move || {
+        let _ended = ended;
+        isolate(work) // the payload of a panic may panic when it is dropped
+    });
+    let thread = thread.expect("a thread can be started");
+    if let Err(RecvTimeoutError::Timeout) = end.recv_timeout(limit) {
+        panic!("{what} has not ended within {limit:?}: it hangs");
+    }
+    let result = thread.join().unwrap_or_else(|panic| resume_unwind(panic));
+    result.unwrap_or_else(|text| panic!("{text}"))
+}
+
+/// A function of a subject, which `Debug` does not show.
+pub(crate) struct Opaque<F: ?Sized>(pub(crate) Box<F>);
+
+impl<F: ?Sized> fmt::Debug for Opaque<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("..")
+    }
 }
 
 /// Returns the property of this name.

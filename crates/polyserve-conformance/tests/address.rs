@@ -23,7 +23,7 @@ fn report(flaw: Option<Flaw>, patience: Duration) -> AddressReport {
         None => PlainServer::new(config),
     };
     let local = SocketAddr::from(([127, 0, 0, 1], 0));
-    let service = EntityService::new(Reference::default());
+    let service = EntityService::<_>::new(Reference::default());
     let running = server.expect("the defaults are sound").serve(local, service).expect("a port is free");
     address::check_within(running.local_addr(), patience, TOTAL)
 }
@@ -32,7 +32,7 @@ fn report(flaw: Option<Flaw>, patience: Duration) -> AddressReport {
 fn the_plain_server_holds_all_again_and_again() {
     let running = PlainServer::new(ServerConfig::default())
         .expect("the defaults are sound")
-        .serve(([127, 0, 0, 1], 0), EntityService::new(Reference::default()))
+        .serve(([127, 0, 0, 1], 0), EntityService::<_>::new(Reference::default()))
         .expect("a port is free");
     for _ in 0..2 {
         let report = address::check_within(running.local_addr(), PATIENCE, TOTAL);

@@ -86,7 +86,7 @@ fn every_operation_is_recorded() {
         assert_eq!((history.operations().len(), history.unknown(), control.done()), (1_003, 0, 1_003));
         assert_eq!(history.keys().values().sum::<usize>(), 1_003);
     }
-    let running = serving(EntityService::new(Reference::default()), None);
+    let running = serving(EntityService::<_>::new(Reference::default()), None);
     let history = in_order(recorded(&running, 1_003, PATIENCE));
     assert_eq!((history.operations().len(), history.unknown()), (1_003, 0));
     // The next recording does not contain the entities that the first one left.
@@ -100,7 +100,7 @@ fn conditions_hold_and_are_refused() {
     let control = RecordingControl::default();
     let repo: Arc<dyn EntityRepo> = Arc::new(Reference::default());
     let in_process = in_order(record_in_process(&repo, &workload, 3, &control));
-    let running = serving(EntityService::new(Reference::default()).etags(true), None);
+    let running = serving(EntityService::<_>::new(Reference::default()).etags(true), None);
     let form = EntityForm::Published;
     let over_http = in_order(record_http(running.local_addr(), form, &workload, 3, PATIENCE, &control));
     for history in [in_process, over_http] {
@@ -148,7 +148,7 @@ fn a_recording_that_is_stopped_ends() {
     control.stop();
     let repo: Arc<dyn EntityRepo> = Arc::new(Reference::default());
     assert!(record_in_process(&repo, &workload(1_000_000), 3, &control).operations.is_empty());
-    let running = serving(EntityService::new(Reference::default()), None);
+    let running = serving(EntityService::<_>::new(Reference::default()), None);
     let recording =
         record_http(running.local_addr(), EntityForm::Published, &workload(1_000_000), 3, PATIENCE, &control);
     assert_eq!((recording.operations, recording.wrong), (Vec::new(), Vec::new()));
@@ -177,7 +177,7 @@ impl Service for Lossy {
 
 #[test]
 fn lost_answers_are_unknown_whether_or_not_they_had_an_effect() {
-    let lossy = Lossy { entities: EntityService::new(Reference::default()), asked: AtomicU64::new(0) };
+    let lossy = Lossy { entities: EntityService::<_>::new(Reference::default()), asked: AtomicU64::new(0) };
     let running = serving(lossy, None);
     let history = in_order(recorded(&running, 2_000, PATIENCE));
     assert!((150..250).contains(&history.unknown()), "{} of 2 000", history.unknown());
@@ -186,7 +186,7 @@ fn lost_answers_are_unknown_whether_or_not_they_had_an_effect() {
 /// A connection that is closed without a byte costs one answer, not the recording.
 #[test]
 fn closed_connections_are_opened_again() {
-    let running = serving(EntityService::new(Reference::default()), Some(Flaw::ClosesAfterEveryAnswer));
+    let running = serving(EntityService::<_>::new(Reference::default()), Some(Flaw::ClosesAfterEveryAnswer));
     let history = in_order(recorded(&running, 500, PATIENCE));
     assert_eq!(history.operations().iter().filter(|operation| operation.process < 4).count(), 500);
 }
@@ -211,7 +211,7 @@ impl Service for LateRemove {
 
 #[test]
 fn a_removal_that_was_lost_before_the_recording_may_come_in_it() {
-    let late = LateRemove { entities: EntityService::new(Reference::default()), asked: AtomicU64::new(0) };
+    let late = LateRemove { entities: EntityService::<_>::new(Reference::default()), asked: AtomicU64::new(0) };
     let history = in_order(recorded(&serving(late, None), 500, PATIENCE));
     let lost: Vec<_> = history.operations().iter().filter(|operation| operation.process >= 4).copied().collect();
     assert_eq!(lost, [Operation { process: 4, key: -1, action: Action::Remove(None), called: 0, returned: u64::MAX }]);
@@ -233,7 +233,7 @@ impl Service for AnswersOtherId {
 
 #[test]
 fn an_answer_that_cannot_be_ends_the_recording() {
-    let running = serving(AnswersOtherId(EntityService::new(Reference::default())), None);
+    let running = serving(AnswersOtherId(EntityService::<_>::new(Reference::default())), None);
     let recording = recorded(&running, 1_000_000, PATIENCE);
     assert!(recording.operations.len() < 1_000_000);
     assert!(recording.wrong[0].to_string().contains("has the id 77"), "{:?}", recording.wrong);

@@ -71,7 +71,6 @@
 mod properties;
 
 use std::error::Error;
-use std::fmt;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
@@ -79,8 +78,7 @@ use std::time::Duration;
 use polyserve_core::EntityRepo;
 
 pub use self::properties::*;
-use crate::property::{Outcome, kit};
-use crate::repo::within;
+use crate::property::{Opaque, Outcome, kit, within};
 
 kit!($ engine::engine_conformance for EngineSubject, from "[`EngineSubject`](crate::engine::EngineSubject)" {
     properties {
@@ -177,9 +175,10 @@ pub trait EngineControl: Send + 'static {
 }
 
 /// A constructor of engines under test, and what their stores declare.
+#[derive(Debug)]
 pub struct EngineSubject {
-    start: Box<dyn Fn() -> Result<Box<dyn EngineControl>, String> + Send + Sync>,
-    absent: Box<dyn Fn() -> Connector + Send + Sync>,
+    start: Opaque<dyn Fn() -> Result<Box<dyn EngineControl>, String> + Send + Sync>,
+    absent: Opaque<dyn Fn() -> Connector + Send + Sync>,
     absent_error: String,
     declared: Declarations,
 }
@@ -208,8 +207,8 @@ impl EngineSubject {
         absent: impl Fn() -> Connector + Send + Sync + 'static,
     ) -> Self {
         Self {
-            start: Box::new(move || start().map(|engine| Box::new(engine) as Box<dyn EngineControl>)),
-            absent: Box::new(absent),
+            start: Opaque(Box::new(move || start().map(|engine| Box::new(engine) as Box<dyn EngineControl>))),
+            absent: Opaque(Box::new(absent)),
             absent_error: absent_error.into(),
             declared: Declarations {
                 patience: Duration::from_secs(60),
@@ -264,22 +263,13 @@ impl EngineSubject {
         &self,
         property: impl FnOnce(&mut dyn EngineControl, Declarations) -> Result<(), String> + Send + 'static,
     ) -> Outcome {
-        let mut engine = match (self.start)() {
+        let mut engine = match (self.start.0)() {
             Ok(engine) => engine,
             Err(missing) => return Outcome::NotRun(missing),
         };
         let declared = self.declared;
-        within(declared.patience.saturating_mul(6), move || {
+        within(declared.patience.saturating_mul(6), "the property", move || {
             property(&mut *engine, declared).map_or_else(Outcome::NotRun, |()| Outcome::Held)
         })
-    }
-}
-
-impl fmt::Debug for EngineSubject {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("EngineSubject")
-            .field("absent_error", &self.absent_error)
-            .field("declared", &self.declared)
-            .finish_non_exhaustive()
     }
 }

@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use polyserve_core::{Answer, Condition, Entity, EntityRepo, Lookup, Put, Removed, RepoAnswer, RepoError, Visit};
 
 use super::{Connector, Declarations, EngineControl, EngineLimits, EngineSubject};
-use crate::property::Outcome;
-use crate::repo::{outcome, within};
+use crate::property::{Outcome, within};
+use crate::repo::outcome;
 
 /// The max number of operations that a store holds. It is more than any property calls at a time.
 const MAX_HELD: NonZeroUsize = NonZeroUsize::new(64).unwrap();
@@ -322,8 +322,8 @@ pub fn a_connection_that_ended_loses_no_write(subject: &EngineSubject) -> Outcom
 
 /// Connecting to a place without an engine ends with an error that names the engine.
 pub fn an_absent_engine_is_an_error(subject: &EngineSubject) -> Outcome {
-    let (connector, text) = ((subject.absent)(), subject.absent_error.clone());
-    within(subject.declared.patience, move || {
+    let (connector, text) = ((subject.absent.0)(), subject.absent_error.clone());
+    within(subject.declared.patience, "connecting", move || {
         let limits = EngineLimits {
             timeout: SHORT_TIMEOUT,
             connect_timeout: ABSENT_TIMEOUT,

@@ -255,7 +255,7 @@ pub(super) fn captured_values_are_dropped_exactly_once(subject: &ExecutorSubject
 /// A job that holds the last handle of its own executor may drop it. What was queued behind it still runs.
 pub(super) fn a_job_that_drops_the_last_handle_does_not_deadlock(subject: &ExecutorSubject) -> Outcome {
     for workers in [1, 2] {
-        let executor: Arc<dyn Executor> = Arc::from((subject.make)(workers, 16));
+        let executor: Arc<dyn Executor> = Arc::from((subject.make.0)(workers, 16));
         let (go_on, dropped, ran) = (subject.count(), subject.count(), subject.count());
         let (last, its_go_on, its_dropped) = (Arc::clone(&executor), go_on.clone(), dropped.clone());
         let dropping = Job::new(move || {

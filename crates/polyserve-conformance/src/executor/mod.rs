@@ -71,12 +71,11 @@ mod pool;
 mod refusing;
 mod running;
 
-use std::fmt;
 use std::time::Duration;
 
 use polyserve_core::Executor;
 
-use crate::property::kit;
+use crate::property::{Opaque, kit};
 
 kit! {
     $ executor::executor_conformance for ExecutorSubject,
@@ -122,8 +121,9 @@ kit! {
 }
 
 /// The subject of the kit: a constructor of executors, and what they declare.
+#[derive(Debug)]
 pub struct ExecutorSubject {
-    make: Box<dyn Fn(usize, usize) -> Box<dyn Executor>>,
+    make: Opaque<dyn Fn(usize, usize) -> Box<dyn Executor>>,
     unbounded_queue: bool,
     unbounded_workers: bool,
     in_order: bool,
@@ -137,7 +137,7 @@ impl ExecutorSubject {
     /// of that size. The executor rejects a job if its queue is full, and does not wait.
     pub fn new(make: impl Fn(usize, usize) -> Box<dyn Executor> + 'static) -> Self {
         Self {
-            make: Box::new(make),
+            make: Opaque(Box::new(make)),
             unbounded_queue: false,
             unbounded_workers: false,
             in_order: false,
@@ -168,16 +168,5 @@ impl ExecutorSubject {
     #[must_use]
     pub fn patience(self, patience: Duration) -> Self {
         Self { patience, ..self }
-    }
-}
-
-impl fmt::Debug for ExecutorSubject {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ExecutorSubject")
-            .field("unbounded_queue", &self.unbounded_queue)
-            .field("unbounded_workers", &self.unbounded_workers)
-            .field("in_order", &self.in_order)
-            .field("patience", &self.patience)
-            .finish_non_exhaustive()
     }
 }

@@ -1,16 +1,15 @@
 //! The executor that a property tests. Every call ends within the subject's patience, or the property fails and names
 //! the call.
 
-use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use polyserve_core::panics::isolate;
 use polyserve_core::sync::lock;
 use polyserve_core::{Executor, Job, Rejected, RejectedReason};
 
 use super::ExecutorSubject;
+use crate::property::within;
 
 /// An executor. If a property fails, it is left behind with its threads, because it may hang.
 pub(super) struct TestedPool {
@@ -21,7 +20,7 @@ pub(super) struct TestedPool {
 impl ExecutorSubject {
     /// Creates an executor of this size.
     pub(super) fn pool(&self, workers: usize, queue: usize) -> TestedPool {
-        TestedPool { executor: Some(Arc::from((self.make)(workers, queue))), patience: self.patience }
+        TestedPool { executor: Some(Arc::from((self.make.0)(workers, queue))), patience: self.patience }
     }
 
     /// Creates a count at zero.
@@ -54,20 +53,6 @@ impl ExecutorSubject {
     pub(super) fn within<T: Send + 'static>(&self, what: &str, act: impl FnOnce() -> T + Send + 'static) -> T {
         within(self.patience, what, act)
     }
-}
-
-fn within<T: Send + 'static>(patience: Duration, what: &str, act: impl FnOnce() -> T + Send + 'static) -> T {
-    let (sender, receiver) = mpsc::channel();
-    let thread = thread::spawn(move || {
-        let _ = sender.send(isolate(act));
-    });
-    let result = match receiver.recv_timeout(patience) {
-        Ok(result) => result,
-        Err(RecvTimeoutError::Timeout) => panic!("{what} did not end within {patience:?}"),
-        Err(RecvTimeoutError::Disconnected) => panic!("{what} answered nothing"),
-    };
-    let _ = thread.join(); // its panic was sent
-    result.unwrap_or_else(|text| panic!("{what} panicked: {text}"))
 }
 
 impl TestedPool {

@@ -54,12 +54,7 @@ mod racing;
 mod reference;
 mod store;
 
-use std::convert::Infallible;
-use std::fmt;
-use std::panic::resume_unwind;
 use std::sync::Arc;
-use std::sync::mpsc::{self, RecvTimeoutError};
-use std::thread;
 use std::time::Duration;
 
 use crate::NamedEntity;
@@ -72,11 +67,12 @@ pub(crate) use self::named::{id_of, name};
 pub use self::one_thread::*;
 pub(crate) use self::race::lockstep_within;
 pub use self::racing::*;
+pub(crate) use self::reference::PANICS;
 pub(crate) use self::reference::{EntityMap, put_if, put_over, remove_if, removed_of};
 pub use self::reference::{LaterReference, Reference};
 pub(crate) use self::store::outcome;
 use self::store::{Answers, Store};
-use crate::property::{Outcome, kit};
+use crate::property::{Opaque, Outcome, kit, within};
 
 kit!($ repo::repo_conformance for RepoSubject, from "[`RepoSubject`](crate::repo::RepoSubject)" {
     one_thread {
@@ -130,8 +126,9 @@ kit!($ repo::repo_conformance for RepoSubject, from "[`RepoSubject`](crate::repo
 });
 
 /// A repo under test: its constructor, and what it promises beyond the trait.
+#[derive(Debug)]
 pub struct RepoSubject {
-    make: Box<dyn Fn() -> Arc<dyn EntityRepo> + Send + Sync>,
+    make: Opaque<dyn Fn() -> Arc<dyn EntityRepo> + Send + Sync>,
     answers: Answers,
     patience: Duration,
     keys: usize,
@@ -145,7 +142,7 @@ impl RepoSubject {
     /// By default a repo is in memory, has a patience of 10 s, and is tested with 20 000 keys.
     pub fn new<R: EntityRepo>(make: impl Fn() -> R + Send + Sync + 'static) -> Self {
         let make = Box::new(move || -> Arc<dyn EntityRepo> { Arc::new(make()) });
-        Self { make, answers: Answers::Now, patience: Duration::from_secs(10), keys: 20_000, json: false }
+        Self { make: Opaque(make), answers: Answers::Now, patience: Duration::from_secs(10), keys: 20_000, json: false }
     }
 
     /// Creates a subject for repos of [`NamedEntity`]s, with the defaults of [`RepoSubject::new`]. A repo that takes any
@@ -202,35 +199,7 @@ impl RepoSubject {
     /// Does the same as `run`, for a property that may return that it cannot run here.
     fn run_to_outcome(&self, property: impl FnOnce(Store) -> Outcome + Send + 'static) -> Outcome {
         let &Self { answers, patience, keys, json, .. } = self;
-        let store = Store { repo: (self.make)(), answers, patience, keys, json };
-        within(patience.saturating_mul(6), move || property(store))
-    }
-}
-
-/// Runs `property` on a thread that is left behind if it has not ended after `limit`.
-pub(crate) fn within(limit: Duration, property: impl FnOnce() -> Outcome + Send + 'static) -> Outcome {
-    let (ended, end) = mpsc::channel::<Infallible>();
-    let thread = thread::Builder::new().name("property".into()).spawn(move || {
-        let _ended = ended; // dropped however the property ends
-        property()
-    });
-    let thread = thread.expect("a thread can be started");
-    if let Err(RecvTimeoutError::Timeout) = end.recv_timeout(limit) {
-        panic!("not done within {limit:?}: an operation hangs");
-    }
-    match thread.join() {
-        Ok(outcome) => outcome,
-        Err(panic) => resume_unwind(panic),
-    }
-}
-
-impl fmt::Debug for RepoSubject {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RepoSubject")
-            .field("answers", &self.answers)
-            .field("patience", &self.patience)
-            .field("keys", &self.keys)
-            .field("json", &self.json)
-            .finish_non_exhaustive()
+        let store = Store { repo: (self.make.0)(), answers, patience, keys, json };
+        within(patience.saturating_mul(6), "the property", move || property(store))
     }
 }

@@ -1,73 +1,95 @@
-//! Two plain repos: for the kit's own tests, as a base of the broken repos, and as an example.
+//! Two plain repos of any entity: for the kit's own services, as a base of the broken repos, and as an example.
 
 use std::collections::HashMap;
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, Sender};
 use std::sync::{Mutex, MutexGuard};
 use std::thread::{self, JoinHandle};
 
+use polyserve_core::stack::FOR_ANY_VALUE;
 use polyserve_core::sync::lock;
 use polyserve_core::{
     Answer, Condition, Conditional, Entity, EntityRepo, Identifiable, Lookup, Put, Removed, RepoAnswer, RepoError,
     Visit, promise,
 };
 
-pub(crate) type EntityMap = HashMap<i64, Entity>;
+pub(crate) type EntityMap<E = Entity> = HashMap<<E as Identifiable>::Id, E>;
 
 /// A map behind a mutex. Answers now.
-#[derive(Default)]
-pub struct Reference {
-    entities: Mutex<EntityMap>,
+pub struct Reference<E: Identifiable = Entity> {
+    entities: Mutex<EntityMap<E>>,
+    /// The number of writes that have begun. All entities have the same version.
+    writes: AtomicU64,
 }
 
-impl Reference {
+impl<E: Identifiable> Default for Reference<E> {
+    fn default() -> Self {
+        Self { entities: Mutex::default(), writes: AtomicU64::default() }
+    }
+}
+
+impl<E: Identifiable> Reference<E> {
     /// The map, for repos with a flaw.
-    pub(crate) fn map(&self) -> MutexGuard<'_, EntityMap> {
+    pub(crate) fn map(&self) -> MutexGuard<'_, EntityMap<E>> {
         lock(&self.entities)
     }
 
     /// The mutex, for repos with a flaw in their locking.
-    pub(crate) fn mutex(&self) -> &Mutex<EntityMap> {
+    pub(crate) fn mutex(&self) -> &Mutex<EntityMap<E>> {
         &self.entities
+    }
+
+    fn write<T>(&self, write: impl FnOnce(&mut EntityMap<E>) -> T) -> RepoAnswer<T> {
+        let mut entities = self.map();
+        self.writes.fetch_add(1, Ordering::SeqCst);
+        Answer::Now(Ok(write(&mut entities)))
     }
 }
 
-impl EntityRepo for Reference {
-    fn get(&self, &id: &i64, visit: Visit<'_>) -> RepoAnswer<Lookup> {
-        let entities = self.map();
-        let Some(entity) = entities.get(&id) else { return Answer::Now(Ok(Lookup::Absent)) };
-        Answer::Now(Ok(visit.show(entity)))
+impl<E: Identifiable> EntityRepo<E> for Reference<E> {
+    fn get(&self, id: &E::Id, visit: Visit<'_, E>) -> RepoAnswer<Lookup<E>> {
+        Answer::Now(Ok(self.map().get(id).map_or(Lookup::Absent, |entity| visit.show(entity))))
     }
 
-    fn put_if(&self, entity: Entity, condition: &Condition) -> RepoAnswer<Conditional<Put>> {
-        Answer::Now(Ok(put_if(&mut self.map(), entity, condition)))
+    fn put_if(&self, entity: E, condition: &Condition) -> RepoAnswer<Conditional<Put>> {
+        self.write(|map| put_if(map, entity, condition))
     }
 
-    fn remove_if(&self, &id: &i64, condition: &Condition) -> RepoAnswer<Conditional<Removed>> {
-        Answer::Now(Ok(remove_if(&mut self.map(), &id, condition)))
+    fn remove_if(&self, id: &E::Id, condition: &Condition) -> RepoAnswer<Conditional<Removed>> {
+        self.write(|map| remove_if(map, id, condition))
     }
 
     fn len(&self) -> RepoAnswer<u64> {
         Answer::Now(Ok(self.map().len() as u64))
     }
+
+    fn version(&self, _: &E::Id) -> Option<u64> {
+        let _entities = self.map();
+        Some(self.writes.load(Ordering::SeqCst))
+    }
 }
 
-impl fmt::Debug for Reference {
+impl<E: Identifiable> fmt::Debug for Reference<E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Reference").finish_non_exhaustive()
     }
 }
 
 /// A map that one thread owns. Operations queue up for the thread, which completes their promises. Answers later.
-pub struct LaterReference {
-    operations: Option<Sender<MapOperation>>,
+pub struct LaterReference<E: Identifiable = Entity> {
+    operations: Option<Sender<MapOperation<E>>>,
     owner: Option<JoinHandle<()>>,
 }
 
-type MapOperation = Box<dyn FnOnce(&mut EntityMap) + Send>;
+type MapOperation<E> = Box<dyn FnOnce(&mut EntityMap<E>) + Send>;
 
-impl LaterReference {
-    fn ask<T: Send + 'static>(&self, operation: impl FnOnce(&mut EntityMap) -> T + Send + 'static) -> RepoAnswer<T> {
+/// A `get` of this id panics on the thread of a [`LaterReference`]. The thread goes on.
+pub(crate) const PANICS: &str = "-500";
+
+impl<E: Identifiable> LaterReference<E> {
+    fn ask<T: Send + 'static>(&self, operation: impl FnOnce(&mut EntityMap<E>) -> T + Send + 'static) -> RepoAnswer<T> {
         let (completer, answer) = promise(Err(RepoError::Closed));
         if let Some(operations) = &self.operations {
             // An owner that has gone away drops the operation, and with it the completer, which answers Closed.
@@ -79,18 +101,20 @@ impl LaterReference {
     }
 }
 
-impl Default for LaterReference {
+impl<E: Identifiable> Default for LaterReference<E> {
     fn default() -> Self {
-        let (operations, queue) = mpsc::channel::<MapOperation>();
-        let owner = thread::spawn(move || {
-            let mut map = EntityMap::new();
-            queue.into_iter().for_each(|operation| operation(&mut map));
+        let (operations, queue) = mpsc::channel::<MapOperation<E>>();
+        let owner = thread::Builder::new().stack_size(FOR_ANY_VALUE).spawn(move || {
+            let mut map = EntityMap::<E>::new();
+            for operation in queue {
+                let _ = catch_unwind(AssertUnwindSafe(|| operation(&mut map)));
+            }
         });
-        Self { operations: Some(operations), owner: Some(owner) }
+        Self { operations: Some(operations), owner: Some(owner.expect("a thread can be started")) }
     }
 }
 
-impl Drop for LaterReference {
+impl<E: Identifiable> Drop for LaterReference<E> {
     /// Runs the queued operations, so that every answer comes.
     fn drop(&mut self) {
         drop(self.operations.take());
@@ -100,18 +124,22 @@ impl Drop for LaterReference {
     }
 }
 
-impl EntityRepo for LaterReference {
-    fn get(&self, &id: &i64, _visit: Visit<'_>) -> RepoAnswer<Lookup> {
-        self.ask(move |map| map.get(&id).cloned().map_or(Lookup::Absent, Lookup::Fetched))
+impl<E: Identifiable> EntityRepo<E> for LaterReference<E> {
+    fn get(&self, id: &E::Id, _visit: Visit<'_, E>) -> RepoAnswer<Lookup<E>> {
+        let id = id.clone();
+        self.ask(move |map| {
+            assert_ne!(id.to_string(), PANICS, "as the test asked");
+            map.get(&id).cloned().map_or(Lookup::Absent, Lookup::Fetched)
+        })
     }
 
-    fn put_if(&self, entity: Entity, condition: &Condition) -> RepoAnswer<Conditional<Put>> {
+    fn put_if(&self, entity: E, condition: &Condition) -> RepoAnswer<Conditional<Put>> {
         let condition = condition.clone();
         self.ask(move |map| put_if(map, entity, &condition))
     }
 
-    fn remove_if(&self, &id: &i64, condition: &Condition) -> RepoAnswer<Conditional<Removed>> {
-        let condition = condition.clone();
+    fn remove_if(&self, id: &E::Id, condition: &Condition) -> RepoAnswer<Conditional<Removed>> {
+        let (id, condition) = (id.clone(), condition.clone());
         self.ask(move |map| remove_if(map, &id, &condition))
     }
 
@@ -120,18 +148,14 @@ impl EntityRepo for LaterReference {
     }
 }
 
-impl fmt::Debug for LaterReference {
+impl<E: Identifiable> fmt::Debug for LaterReference<E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LaterReference").finish_non_exhaustive()
     }
 }
 
 /// Puts `entity` into `map` if `condition` allows it.
-pub(crate) fn put_if<E: Identifiable>(
-    map: &mut HashMap<E::Id, E>,
-    entity: E,
-    condition: &Condition,
-) -> Conditional<Put> {
+pub(crate) fn put_if<E: Identifiable>(map: &mut EntityMap<E>, entity: E, condition: &Condition) -> Conditional<Put> {
     if !condition.allows(map.get(entity.id())) {
         return Conditional::Refused;
     }
@@ -140,7 +164,7 @@ pub(crate) fn put_if<E: Identifiable>(
 
 /// Removes `id` from `map` if `condition` allows it.
 pub(crate) fn remove_if<E: Identifiable>(
-    map: &mut HashMap<E::Id, E>,
+    map: &mut EntityMap<E>,
     id: &E::Id,
     condition: &Condition,
 ) -> Conditional<Removed> {

@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use polyserve_core::{Entity, EntityService};
 
-use super::repos::MapRepo;
 use super::status_table::{ONE, entities};
 use super::subject::ServerSubject;
 use super::wire::{check_problem, chunked, get, put};
 use crate::property::Outcome;
+use crate::repo::Reference;
 
 /// A million nested brackets are answered with 400, and do not overflow the stack, however they arrive.
 pub(super) fn a_million_brackets_are_a_bad_request(subject: &ServerSubject) -> Outcome {
@@ -26,7 +26,7 @@ pub(super) fn a_million_brackets_are_a_bad_request(subject: &ServerSubject) -> O
 
 /// A body of exactly the limit is accepted. One more byte is answered with 413, by length and chunked.
 pub(super) fn a_body_past_the_limit_is_too_large(subject: &ServerSubject) -> Outcome {
-    let service = Arc::new(EntityService::new(MapRepo::<Entity>::default()));
+    let service = Arc::new(EntityService::new(Reference::<Entity>::default()));
     let live = subject.live(service, |config| config.max_body = 1000);
     let entity = |length: usize| {
         let fixed = r#"{"id":1,"description":"","value":2}"#.len();

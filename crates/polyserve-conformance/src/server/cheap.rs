@@ -10,10 +10,10 @@ use serde::{Deserialize, Serialize};
 
 use super::conditions::tag_of;
 use super::live::Live;
-use super::repos::MapRepo;
 use super::subject::ServerSubject;
 use super::wire::{get, put, request, with_body};
 use crate::property::Outcome;
+use crate::repo::Reference;
 
 /// An entity of which a counter notes how often its JSON is written. The counter is found by its id, so that it outlives each
 /// version, in whatever form a repo keeps the entity.
@@ -53,8 +53,8 @@ const REQUESTS: usize = 20;
 /// HEAD, a GET that is answered with 304, and a write that is answered with 412 write the JSON of a large entity at most once for
 /// each version.
 pub(super) fn cheap_requests_do_no_expensive_work(subject: &ServerSubject) -> Outcome {
-    ask_cheaply(subject, MapRepo::default(), true);
-    ask_cheaply(subject, MapRepo::default(), false);
+    ask_cheaply(subject, Reference::default(), true);
+    ask_cheaply(subject, Reference::default(), false);
     Outcome::Held
 }
 

@@ -7,12 +7,12 @@ use polyserve_core::{ETag, EntityRepo, EntityService};
 use serde_json::Value;
 
 use super::live::Live;
-use super::repos::{LaterRepo, MapRepo};
 use super::status_table::{ONE, entities};
 use super::subject::ServerSubject;
 use super::wire::{get, put, request, with_body};
 use crate::client::Response;
 use crate::property::Outcome;
+use crate::repo::{LaterReference, Reference};
 
 /// Another entity 1.
 pub(crate) const OTHER: &str = r#"{"id":1,"description":"another","value":2.0}"#;
@@ -31,7 +31,7 @@ pub(crate) fn tag_of(response: &Response) -> String {
 /// Conditions are evaluated without tags too: `*` by whether the entity exists, and a list names no entity. A refused write
 /// changes nothing.
 pub(super) fn conditions_without_tags_are_evaluated(subject: &ServerSubject) -> Outcome {
-    let later = EntityService::<_>::new(LaterRepo::new());
+    let later = EntityService::<_>::new(LaterReference::default());
     for live in [entities(subject), subject.live(Arc::new(later), |_| ())] {
         live.ask(&put("/", ONE), 201);
         let tag = ETag::of(ONE.as_bytes()).to_string();
@@ -78,7 +78,7 @@ pub(super) fn conditions_without_tags_are_evaluated(subject: &ServerSubject) -> 
 /// Eight clients add to one counter: each reads it, and puts the next number with the tag that it has read. No increment is
 /// lost.
 pub(super) fn no_increment_is_lost_over_http(subject: &ServerSubject) -> Outcome {
-    count_entity(&tagged(subject, MapRepo::default()), 12);
+    count_entity(&tagged(subject, Reference::default()), 12);
     Outcome::Held
 }
 

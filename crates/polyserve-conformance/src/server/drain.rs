@@ -11,12 +11,12 @@ use polyserve_core::{Drain, Echo, Entity, EntityService, Reply, Request, Shape};
 use super::keep_alive::echo;
 use super::limits::{BODY_AWAITED, without_body_timeout};
 use super::live::eventually;
-use super::repos::MapRepo;
 use super::services::{HeldAnswers, Large, let_pass};
 use super::subject::ServerSubject;
 use super::wire::{get, pattern, request, with_body};
 use crate::client::{Client, Ending};
 use crate::property::Outcome;
+use crate::repo::Reference;
 
 /// A pause in which a faulty server can do something wrong during a drain. A correct server does not need it.
 const FAULT_PAUSE: Duration = Duration::from_millis(60);
@@ -294,7 +294,7 @@ pub(super) fn a_large_answer_outlives_the_shutdown(subject: &ServerSubject) -> O
 /// The drain does not wait for the rest of a refused body. The request with that body was answered before the shutdown.
 pub(super) fn a_refused_body_does_not_hold_the_drain(subject: &ServerSubject) -> Outcome {
     let patience = subject.patience;
-    let live = subject.live(Arc::new(EntityService::new(MapRepo::<Entity>::default())), |config| {
+    let live = subject.live(Arc::new(EntityService::new(Reference::<Entity>::default())), |config| {
         (config.drain_grace, config.body_timeout, config.min_body_rate) = (patience * 10, patience * 10, 0);
     });
     let mut client = live.client();

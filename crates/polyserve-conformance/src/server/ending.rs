@@ -10,12 +10,12 @@ use polyserve_core::{Drain, Echo, Server, ServerConfig};
 use super::drain::check_counts;
 use super::keep_alive::echo;
 use super::limits::BODY_AWAITED;
-use super::live::{eventually, within};
+use super::live::eventually;
 use super::services::{Blocking, HeldAnswers, OpenOnDrop};
 use super::subject::ServerSubject;
 use super::wire::{get, request};
 use crate::client::{Client, Ending};
-use crate::property::Outcome;
+use crate::property::{Outcome, within};
 
 /// A grace that is short enough to end during a property.
 const SHORT: Duration = Duration::from_millis(200);

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use polyserve_core::{Entity, EntityService};
 
 use super::keep_alive::echo;
-use super::repos::MapRepo;
 use super::status_table::entities;
 use super::subject::ServerSubject;
 use super::wire::{check_problem, get, request};
 use crate::client::Client;
 use crate::property::Outcome;
+use crate::repo::Reference;
 
 /// A body of five bytes that is announced and held back.
 const EXPECT: &str = "Expect: 100-continue\r\nContent-Length: 5\r\n";
@@ -83,7 +83,7 @@ pub(super) fn a_refusal_comes_instead_of_continue(subject: &ServerSubject) -> Ou
 /// A body with a length above the limit is refused at once, without a 100.
 pub(super) fn too_large_a_body_is_not_asked_for(subject: &ServerSubject) -> Outcome {
     let live =
-        subject.live(Arc::new(EntityService::new(MapRepo::<Entity>::default())), |config| config.max_body = 1000);
+        subject.live(Arc::new(EntityService::new(Reference::<Entity>::default())), |config| config.max_body = 1000);
     let bytes = request("PUT", "/1", "Expect: 100-continue\r\nContent-Length: 1001\r\n");
     subject.refused_unfinished(&live, &bytes, &[413]);
     Outcome::Held

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use crate::NamedEntity;
 use polyserve_core::{Entity, EntityRepo, EntityService, Identifiable};
 
-use super::repos::{LaterRepo, MapRepo};
 use super::subject::ServerSubject;
 use crate::history::{EntityForm, History, RecordingControl, RecordingWorkload, outcome_of, record_http};
 use crate::property::Outcome;
+use crate::repo::{LaterReference, Reference};
 
 const OPERATIONS: u64 = 2_000;
 const CLIENTS: u32 = 4;
@@ -33,14 +33,14 @@ pub(super) fn named_entities_are_linearizable(subject: &ServerSubject) -> Outcom
 /// the client has seen.
 pub(super) fn conditional_writes_are_linearizable_over_http(subject: &ServerSubject) -> Outcome {
     let conditions = true;
-    let now = attempts(|| record::<Entity>(subject, EntityForm::Published, conditions, MapRepo::default()));
-    let later = attempts(|| record::<NamedEntity>(subject, EntityForm::Named, conditions, LaterRepo::new()));
+    let now = attempts(|| record::<Entity>(subject, EntityForm::Published, conditions, Reference::default()));
+    let later = attempts(|| record::<NamedEntity>(subject, EntityForm::Named, conditions, LaterReference::default()));
     if now == Outcome::Held { later } else { now }
 }
 
 fn of_form<E: Identifiable>(subject: &ServerSubject, form: EntityForm) -> Outcome {
-    let now = attempts(|| record::<E>(subject, form, false, MapRepo::default()));
-    let later = attempts(|| record::<E>(subject, form, false, LaterRepo::new()));
+    let now = attempts(|| record::<E>(subject, form, false, Reference::default()));
+    let later = attempts(|| record::<E>(subject, form, false, LaterReference::default()));
     if now == Outcome::Held { later } else { now }
 }
 

@@ -7,7 +7,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::mpsc;
 use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -18,6 +18,7 @@ use polyserve_core::{
 
 use super::subject::ServerSubject;
 use crate::client::{Client, Response};
+use crate::property::within;
 
 /// A running server.
 pub(super) struct Live {
@@ -213,31 +214,6 @@ impl Draining {
         let deadline = Instant::now() + self.patience;
         let end = park_until(Some(deadline), |cx| Pin::new(&mut self.end).poll(cx));
         end.expect("the drain ends within the patience").expect("the server ends well")
-    }
-}
-
-/// Runs `work` on a thread of its own and waits for it.
-#[track_caller]
-pub(super) fn within<T: Send + 'static>(
-    patience: Duration,
-    what: &str,
-    work: impl FnOnce() -> T + Send + 'static,
-) -> T {
-    let (sender, receiver) = mpsc::channel();
-    let worker = thread::Builder::new().spawn(move || {
-        let _ = sender.send(work());
-    });
-    let worker = worker.expect("a thread can be started");
-    match receiver.recv_timeout(patience) {
-        Ok(result) => {
-            let _ = worker.join();
-            result
-        }
-        Err(RecvTimeoutError::Disconnected) => match worker.join() {
-            Err(panic) => std::panic::resume_unwind(panic),
-            Ok(()) => unreachable!("a worker that does not panic sends its result"),
-        },
-        Err(RecvTimeoutError::Timeout) => panic!("{what} has not returned within {patience:?}"),
     }
 }
 

@@ -42,7 +42,7 @@
 //! * Many connections: `limits`, `eviction`, `shape`, `fairness`, `turns`, `queued`.
 //! * Start and end: `construction`, `counters`, `drain`, `ending`, `resources`, `memory`.
 //! * Shared parts: `subject`; `live`, a running server that always ends; `wire`, requests as bytes; `services`, which
-//!   wait, fail or write much; `repos`, which answer now and later.
+//!   wait, fail or write much.
 
 mod bodies;
 mod cheap;
@@ -68,7 +68,6 @@ mod panics;
 mod patch;
 mod pipeline;
 mod queued;
-pub(crate) mod repos;
 mod resources;
 mod services;
 mod shape;

@@ -6,14 +6,14 @@ use polyserve_core::EntityRepo;
 use super::conditions::{ROUNDS, count_together, tag_of};
 use super::ids::{name_in, named_over, of_name};
 use super::live::Live;
-use super::repos::{LaterRepo, MapRepo};
 use super::subject::ServerSubject;
 use super::wire::{check_problem, get, put, request, with_body};
 use crate::property::Outcome;
+use crate::repo::{LaterReference, Reference};
 
 /// A repo that answers later gives the same answers for these entities: status, path, prefix, and the fault in a body.
 pub(super) fn a_later_repo_of_named_entities_answers_the_same(subject: &ServerSubject) -> Outcome {
-    let live = named_over(subject, LaterRepo::new());
+    let live = named_over(subject, LaterReference::default());
     let response = live.ask(&put("/named", &of_name("a b/\u{e4}")), 201);
     assert_eq!(response.header("Location"), Some("/named/a%20b%2F%C3%A4"));
     let shown = live.ask(&get("/named/a%20b%2f%c3%a4"), 200);
@@ -35,7 +35,7 @@ pub(super) fn a_later_repo_of_named_entities_answers_the_same(subject: &ServerSu
 /// A tag belongs to an entity and not to a path: a condition holds, or does not, under every spelling of an id. A change of a
 /// nested field changes the tag.
 pub(super) fn a_condition_holds_for_every_spelling_of_an_id(subject: &ServerSubject) -> Outcome {
-    let live = named_over(subject, MapRepo::default());
+    let live = named_over(subject, Reference::default());
     let spellings = ["/named/a%20b", "/named/%61%20%62", "http://a/named/a%20b", "/named/a%20b?query"];
     let changed = of_name("a b").replace("1.5", "2.5");
     // Without an id in the path, the id is that of the body.
@@ -69,7 +69,7 @@ pub(super) fn a_condition_holds_for_every_spelling_of_an_id(subject: &ServerSubj
 
 /// Eight clients add to a nested number of an entity with a percent-encoded path. No increment is lost.
 pub(super) fn no_increment_is_lost_of_a_named_entity(subject: &ServerSubject) -> Outcome {
-    count_named(&named_over(subject, LaterRepo::new()), 12);
+    count_named(&named_over(subject, LaterReference::default()), 12);
     Outcome::Held
 }
 

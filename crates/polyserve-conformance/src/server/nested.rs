@@ -11,10 +11,10 @@ use serde::{Deserialize, Serialize, Serializer};
 use serde_json::Value;
 
 use super::live::Live;
-use super::repos::{LaterRepo, MapRepo};
 use super::subject::ServerSubject;
 use super::wire::{check_problem, get, put, request, with_body};
 use crate::property::{Outcome, in_child};
+use crate::repo::{LaterReference, Reference};
 
 /// The maximum number of levels in a body.
 const MAX_DEPTH: usize = 128;
@@ -95,9 +95,9 @@ fn in_lists(depth: usize) -> String {
 /// with one more level is a 400, for every type.
 pub(super) fn a_nested_body_overflows_no_stack(subject: &ServerSubject) -> Outcome {
     in_child(|| {
-        keep_nested(&live(subject, MapRepo::<Nested>::default()));
-        keep_nested(&live(subject, LaterRepo::<Nested>::new()));
-        let free = live(subject, MapRepo::<Free>::default());
+        keep_nested(&live(subject, Reference::<Nested>::default()));
+        keep_nested(&live(subject, LaterReference::<Nested>::default()));
+        let free = live(subject, Reference::<Free>::default());
         for (depth, status) in [(127, 201), (128, 200), (129, 400), (100_000, 400)] {
             let (open, close) = ("[".repeat(depth - 1), "]".repeat(depth - 1));
             let body = format!(r#"{{"name":"a","value":{open}{close}}}"#);
@@ -169,7 +169,7 @@ impl<S: Service> Service for Noting<S> {
 /// nests deeply in a field that the entity's type ignores.
 pub(super) fn an_ordinary_entity_needs_no_new_stack(subject: &ServerSubject) -> Outcome {
     in_child(|| {
-        let service = EntityService::<_, Account>::new(MapRepo::default());
+        let service = EntityService::<_, Account>::new(Reference::default());
         let live = subject.live(Arc::new(Noting(service)), |_| ());
         let body = r#"{"name":"a","owner":{"address":{"city":"b"}}}"#;
         let ignored = format!(r#"{{"x":{}{},{}"#, "[".repeat(127), "]".repeat(127), &body[1..]);

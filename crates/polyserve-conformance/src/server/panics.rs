@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use super::live::Live;
-use super::repos::{LaterRepo, PANICS};
 use super::services::{HeldAnswers, PanickingService};
 use super::status_table::{ONE, over};
 use super::subject::ServerSubject;
 use super::wire::{check_problem, get, put, request, with_body};
 use crate::property::Outcome;
+use crate::repo::{LaterReference, PANICS};
 
 fn panicky(subject: &ServerSubject) -> Live {
     let workers = subject.workers_or_pool(2);
@@ -77,7 +77,7 @@ pub(super) fn a_panic_in_a_visit_is_a_500(subject: &ServerSubject) -> Outcome {
 
 /// A panic on the repo's own thread is answered with 503 and `Retry-After`.
 pub(super) fn a_panic_in_the_repos_thread_is_a_503(subject: &ServerSubject) -> Outcome {
-    let live = over(subject, LaterRepo::new());
+    let live = over(subject, LaterReference::default());
     live.ask(&put("/", ONE), 201);
     let response = live.ask(&get(&format!("/{PANICS}")), 503);
     check_problem(&response);

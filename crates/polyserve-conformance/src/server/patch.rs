@@ -13,11 +13,11 @@ use serde_json::Value;
 use super::conditions::{ROUNDS, tag_of, tagged};
 use super::ids::{named_over, of_name};
 use super::live::Live;
-use super::repos::{LaterRepo, MapRepo};
 use super::status_table::{ONE, entities, over};
 use super::subject::ServerSubject;
 use super::wire::{check_problem, get, put, with_body};
 use crate::property::Outcome;
+use crate::repo::{LaterReference, Reference};
 
 const MERGE_PATCH: &str = "Content-Type: application/merge-patch+json\r\n";
 
@@ -29,7 +29,7 @@ fn patch(path: &str, body: &str) -> Vec<u8> {
 /// A PATCH changes the members that it names, and no bit of the others. It is answered with 200 and the entity, as a GET shows it,
 /// and with its tag if there are tags. A member that is null is removed, and objects are merged. Both kinds of repo answer so.
 pub(super) fn patch_changes_the_named_members(subject: &ServerSubject) -> Outcome {
-    for live in [tagged(subject, MapRepo::default()), tagged(subject, LaterRepo::new()), entities(subject)] {
+    for live in [tagged(subject, Reference::default()), tagged(subject, LaterReference::default()), entities(subject)] {
         live.ask(&put("/", ONE), 201);
         let has_tags = live.ask(&get("/1"), 200).header("ETag").is_some();
         for (body, shown) in [
@@ -50,7 +50,7 @@ pub(super) fn patch_changes_the_named_members(subject: &ServerSubject) -> Outcom
             assert_eq!(live.ask(&get("/1"), 200).text(), shown, "after {body}");
         }
     }
-    for live in [named_over(subject, MapRepo::default()), named_over(subject, LaterRepo::new())] {
+    for live in [named_over(subject, Reference::default()), named_over(subject, LaterReference::default())] {
         live.ask(&put("/named", &of_name("a b")), 201);
         let response = live.ask(&patch("/named/%61%20b", r#"{"content":{"value":-2}}"#), 200);
         assert_eq!(response.text(), of_name("a b").replace("1.5", "-2.0"));
@@ -79,8 +79,8 @@ pub(super) fn a_merge_patch_loses_no_update(subject: &ServerSubject) -> Outcome 
     let names = ["a", "b", "c", "d", "e", "f", "g", "h"];
     let counters = || ClientCounters { name: "one".into(), counters: names.map(|name| (name.into(), 0)).into() };
     let stored = serde_json::to_string(&counters()).expect("it has a JSON form");
-    let now = EntityService::<_, ClientCounters>::new(MapRepo::default());
-    let later = EntityService::<_, ClientCounters>::new(LaterRepo::new());
+    let now = EntityService::<_, ClientCounters>::new(Reference::default());
+    let later = EntityService::<_, ClientCounters>::new(LaterReference::default());
     for live in [subject.live(Arc::new(now), |_| ()), subject.live(Arc::new(later), |_| ())] {
         live.ask(&put("/one", &stored), 201);
         let members = names.map(|name| Patched {

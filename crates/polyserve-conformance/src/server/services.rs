@@ -13,8 +13,8 @@ use polyserve_core::{
     Answer, Body, Completer, Entity, EntityRepo, Head, Reply, Request, Service, Visit, promise, timer,
 };
 
-use super::repos::MapRepo;
 use super::wire::pattern;
+use crate::repo::Reference;
 
 /// A latch that opens once.
 #[derive(Debug, Default)]
@@ -172,12 +172,12 @@ impl Service for Large {
 
 /// Panics at the point that the path names. Echoes the body for every other path.
 pub(super) struct PanickingService {
-    repo: MapRepo<Entity>,
+    repo: Reference<Entity>,
 }
 
 impl PanickingService {
     pub(super) fn shared() -> Arc<dyn Service> {
-        let repo = MapRepo::default();
+        let repo = Reference::default();
         let _ = repo.put(Entity::new(1, "one", 1.0)).wait();
         Arc::new(Self { repo })
     }

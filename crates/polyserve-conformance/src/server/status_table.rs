@@ -5,11 +5,11 @@ use std::sync::Arc;
 use polyserve_core::{EntityRepo, EntityService};
 
 use super::live::Live;
-use super::repos::{LaterRepo, MapRepo};
 use super::subject::ServerSubject;
 use super::wire::{check_problem, get, put, request, send_parts, with_body};
 use crate::client::Response;
 use crate::property::Outcome;
+use crate::repo::{LaterReference, Reference};
 
 /// Entity 1, as it is stored and returned.
 pub(crate) const ONE: &str = r#"{"id":1,"description":"aZ09","value":60.750847}"#;
@@ -20,7 +20,7 @@ const ENTITY_METHODS: &[&str] = &["GET", "HEAD", "PUT", "PATCH", "DELETE", "OPTI
 /// A server of an empty store.
 #[track_caller]
 pub(super) fn entities(subject: &ServerSubject) -> Live {
-    over(subject, MapRepo::default())
+    over(subject, Reference::default())
 }
 
 #[track_caller]
@@ -225,7 +225,7 @@ pub(super) fn the_published_client_is_served(subject: &ServerSubject) -> Outcome
 
 /// A repo that answers later, from a thread of its own, has the same statuses and bodies.
 pub(super) fn a_later_repo_answers_the_same(subject: &ServerSubject) -> Outcome {
-    let live = over(subject, LaterRepo::new());
+    let live = over(subject, LaterReference::default());
     let mut client = live.client();
     assert_eq!(client.ask(&put("/", ONE), 201).header("Location"), Some("/1"));
     check_empty(&client.ask(&put("/1", ONE), 200));

@@ -1,13 +1,15 @@
 //! The subject of the kit: a constructor of servers, and their declared deviations.
 
-use std::fmt;
 use std::time::Duration;
 
 use polyserve_core::{ConfigError, Server, ServerConfig, Shape};
 
+use crate::property::Opaque;
+
 /// A constructor of servers of one kind, and their declarations.
+#[derive(Debug)]
 pub struct ServerSubject {
-    make: Box<Make>,
+    make: Opaque<Make>,
     /// The declared differences from the contract. The kit tests them as well.
     pub deviations: Deviations,
     /// Whether a connection holds a thread of a pool with `workers` threads, as configured.
@@ -31,7 +33,7 @@ impl ServerSubject {
     /// ```
     pub fn new<S: Server>(make: impl Fn(ServerConfig) -> Result<S, ConfigError> + Send + Sync + 'static) -> Self {
         Self {
-            make: Box::new(move |config| make(config).map(|server| Box::new(server) as Box<dyn Server>)),
+            make: Opaque(Box::new(move |config| make(config).map(|server| Box::new(server) as Box<dyn Server>))),
             deviations: Deviations::default(),
             pooled: false,
             patience: Duration::from_secs(30),
@@ -65,7 +67,7 @@ impl ServerSubject {
     ///
     /// Returns an error if the server cannot honour the configuration.
     pub fn make(&self, config: ServerConfig) -> Result<Box<dyn Server>, ConfigError> {
-        (self.make)(config)
+        (self.make.0)(config)
     }
 
     /// The shape of these servers.
@@ -75,16 +77,6 @@ impl ServerSubject {
     /// Panics if the constructor refuses the default configuration.
     pub fn shape(&self) -> Shape {
         self.make(ServerConfig::default()).expect("the default configuration is honoured").shape()
-    }
-}
-
-impl fmt::Debug for ServerSubject {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ServerSubject")
-            .field("deviations", &self.deviations)
-            .field("pooled", &self.pooled)
-            .field("patience", &self.patience)
-            .finish_non_exhaustive()
     }
 }
 

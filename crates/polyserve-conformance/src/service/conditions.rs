@@ -5,9 +5,9 @@ use polyserve_core::{EntityRepo, EntityService};
 use super::Unconnected;
 use crate::NamedEntity;
 use crate::property::Outcome;
+use crate::repo::{LaterReference, Reference};
 use crate::server::conditions::{OTHER, tag_of};
 use crate::server::ids::{named_service, of_name};
-use crate::server::repos::{LaterRepo, MapRepo};
 use crate::server::status_table::ONE;
 use crate::server::wire::{check_problem, get, put, request, with_body};
 
@@ -22,7 +22,7 @@ fn named_over(repo: impl EntityRepo<NamedEntity>) -> Unconnected {
 /// GET, HEAD and PUT answer with the tag of the bytes that a GET shows. A PUT of other bytes for the same entity answers
 /// without a tag, because its client does not have these bytes (RFC 9110, 9.3.4). Without the option there is no tag.
 pub(super) fn a_tag_names_the_bytes_of_a_get(_: &Unconnected) -> Outcome {
-    let live = tagged(MapRepo::default());
+    let live = tagged(Reference::default());
     let put_tag = tag_of(&live.ask(&put("/", ONE), 201));
     let is_text = put_tag.len() == 34 && put_tag.starts_with('"') && put_tag.ends_with('"');
     assert!(is_text, "the tag is 128 bits between quotes: {put_tag}");
@@ -35,7 +35,7 @@ pub(super) fn a_tag_names_the_bytes_of_a_get(_: &Unconnected) -> Outcome {
     assert_eq!(tag_of(&live.ask(&get("/1"), 200)), put_tag, "the entity is the same");
     assert_eq!(live.ask(&get("/2"), 404).header("ETag"), None);
 
-    let plain = Unconnected::new(EntityService::<_>::new(MapRepo::default()));
+    let plain = Unconnected::new(EntityService::<_>::new(Reference::default()));
     assert_eq!(plain.ask(&put("/", ONE), 201).header("ETag"), None);
     assert_eq!(plain.ask(&get("/1"), 200).header("ETag"), None);
     Outcome::Held
@@ -43,13 +43,13 @@ pub(super) fn a_tag_names_the_bytes_of_a_get(_: &Unconnected) -> Outcome {
 
 /// The conditions of each method, by state of the entity, in the order of RFC 9110, 13.2.2. A refused write changes nothing.
 pub(super) fn conditions_are_evaluated(_: &Unconnected) -> Outcome {
-    evaluate_conditions(&tagged(MapRepo::default()), &PUBLISHED);
+    evaluate_conditions(&tagged(Reference::default()), &PUBLISHED);
     Outcome::Held
 }
 
 /// A repo that answers later evaluates the same conditions.
 pub(super) fn a_later_repo_evaluates_conditions(_: &Unconnected) -> Outcome {
-    evaluate_conditions(&tagged(LaterRepo::new()), &PUBLISHED);
+    evaluate_conditions(&tagged(LaterReference::default()), &PUBLISHED);
     Outcome::Held
 }
 
@@ -140,8 +140,8 @@ fn evaluate_conditions(live: &Unconnected, sample: &TwoStates<'_>) {
 
 /// A malformed condition of a write is a 400, and the write is not done. That of a read is ignored. Both hold without tags too.
 pub(super) fn a_malformed_condition_is_a_bad_request(_: &Unconnected) -> Outcome {
-    refuse_malformed_conditions(&tagged(MapRepo::default()), &PUBLISHED);
-    refuse_malformed_conditions(&Unconnected::new(EntityService::<_>::new(MapRepo::default())), &PUBLISHED);
+    refuse_malformed_conditions(&tagged(Reference::default()), &PUBLISHED);
+    refuse_malformed_conditions(&Unconnected::new(EntityService::<_>::new(Reference::default())), &PUBLISHED);
     Outcome::Held
 }
 
@@ -169,8 +169,8 @@ fn refuse_malformed_conditions(live: &Unconnected, sample: &TwoStates<'_>) {
 pub(super) fn conditions_on_named_entities_are_evaluated(_: &Unconnected) -> Outcome {
     let (first, second) = (of_name("a b"), of_name("a b").replace("1.5", "2.5"));
     let sample = TwoStates { collection: "/named", path: "/named/a%20b", first: &first, second: &second };
-    evaluate_conditions(&named_over(MapRepo::default()), &sample);
-    evaluate_conditions(&named_over(LaterRepo::new()), &sample);
-    refuse_malformed_conditions(&named_over(MapRepo::default()), &sample);
+    evaluate_conditions(&named_over(Reference::default()), &sample);
+    evaluate_conditions(&named_over(LaterReference::default()), &sample);
+    refuse_malformed_conditions(&named_over(Reference::default()), &sample);
     Outcome::Held
 }

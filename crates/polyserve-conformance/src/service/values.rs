@@ -4,13 +4,13 @@ use polyserve_core::EntityService;
 
 use super::Unconnected;
 use crate::property::Outcome;
-use crate::server::repos::MapRepo;
+use crate::repo::Reference;
 use crate::server::status_table::ONE;
 use crate::server::wire::{get, put, with_body};
 
 /// A value round-trips bit for bit: integers, the smallest and the largest numbers, and numbers that are hard to parse.
 pub(super) fn a_value_comes_back_bit_for_bit(_: &Unconnected) -> Outcome {
-    let live = Unconnected::new(EntityService::<_>::new(MapRepo::default()));
+    let live = Unconnected::new(EntityService::<_>::new(Reference::default()));
     let mut values = vec![
         0.0,
         -0.0,
@@ -55,7 +55,7 @@ pub(super) fn a_value_comes_back_bit_for_bit(_: &Unconnected) -> Outcome {
 
 /// A description round-trips: empty, long, with quotes, with control characters, and with characters of every Unicode plane.
 pub(super) fn a_description_comes_back_whole(_: &Unconnected) -> Outcome {
-    let live = Unconnected::new(EntityService::<_>::new(MapRepo::default()));
+    let live = Unconnected::new(EntityService::<_>::new(Reference::default()));
     let long = "long \u{2603} \" \\ ".repeat(5_000);
     for text in [
         "",
@@ -77,7 +77,7 @@ pub(super) fn a_description_comes_back_whole(_: &Unconnected) -> Outcome {
 
 /// No error repeats more than 100 bytes of the request, from its head or its body.
 pub(super) fn errors_do_not_echo_the_request(_: &Unconnected) -> Outcome {
-    let live = Unconnected::new(EntityService::<_>::new(MapRepo::default()));
+    let live = Unconnected::new(EntityService::<_>::new(Reference::default()));
     let z = "z".repeat(5_000);
     for (request, status) in [
         (get(&format!("/{z}")), 400),

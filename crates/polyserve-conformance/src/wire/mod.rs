@@ -12,7 +12,7 @@ use polyserve_core::{Echo, Entity, EntityService, ServerConfig, Service};
 
 use crate::NamedEntity;
 use crate::client::{Response, shown};
-use crate::server::repos::{LaterRepo, MapRepo};
+use crate::repo::{LaterReference, Reference};
 
 const CORPUS: &str = include_str!("corpus.txt");
 
@@ -126,10 +126,10 @@ impl Case {
             return Arc::new(Echo);
         }
         match (self.limits, later) {
-            ("store=named", false) => crate::server::named_service(MapRepo::default()),
-            ("store=named", true) => crate::server::named_service(LaterRepo::<NamedEntity>::new()),
-            (_, false) => Arc::new(EntityService::new(MapRepo::<Entity>::default())),
-            (_, true) => Arc::new(EntityService::new(LaterRepo::<Entity>::new())),
+            ("store=named", false) => crate::server::named_service(Reference::default()),
+            ("store=named", true) => crate::server::named_service(LaterReference::<NamedEntity>::default()),
+            (_, false) => Arc::new(EntityService::new(Reference::<Entity>::default())),
+            (_, true) => Arc::new(EntityService::new(LaterReference::<Entity>::default())),
         }
     }
 
