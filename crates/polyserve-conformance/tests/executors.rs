@@ -1,12 +1,12 @@
-//! The executor kit, tested: sound executors have every property, and each fault breaks a named one.
+//! The executor kit, tested: sound executors have every property. The test `flaws` has the faults.
 
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::{self, JoinHandle, ThreadId};
 use std::time::{Duration, Instant};
 
-use polyserve_conformance::broken::executors::{Fault, Faulty};
+use polyserve_conformance::broken::executors::Faulty;
 use polyserve_conformance::executor::{self, ExecutorSubject};
 use polyserve_conformance::executor_conformance;
 use polyserve_conformance::property::{self, Outcome, Property};
@@ -20,56 +20,8 @@ executor_conformance!(
     ExecutorSubject::new(|_workers, _queue| Box::new(ThreadPerJob::default())).unbounded_workers()
 );
 
-/// Faults that are named for one property and also caught by another.
-const CAUGHT_TOO: &[(Fault, &str)] = &[
-    (Fault::DropsQueueOnClose, "drop_runs_what_was_queued"),
-    (Fault::ChecksThenPushes, "a_job_that_races_with_the_close_is_run_once_or_handed_back"),
-    (Fault::RunsAfterDeadline, "a_worker_that_comes_free_after_the_deadline_runs_nothing_more"),
-];
-
-/// A faulty subject with a short patience: the events that a property waits for do not happen.
-fn faulty(fault: Fault) -> ExecutorSubject {
-    ExecutorSubject::new(move |workers, queue| Box::new(Faulty::new(fault, workers, queue)))
-        .in_order()
-        .patience(Duration::from_millis(500))
-}
-
 fn property_called(name: &str) -> &'static Property<ExecutorSubject> {
     property::named(executor::PROPERTIES, name)
-}
-
-#[test]
-fn every_fault_is_caught_by_the_property_of_its_name() {
-    let named = Fault::ALL.iter().map(|fault| (*fault, fault.caught_by()));
-    // `LeaksThreads` needs a process of its own, and has a test of its own.
-    let all = named.chain(CAUGHT_TOO.iter().copied()).filter(|(fault, _)| *fault != Fault::LeaksThreads);
-    for (fault, name) in all {
-        let property = property_called(name);
-        let property = Property { name: property.name, run: property.run };
-        let report = property::check("faulty", &faulty(fault), &[property]);
-        let broken: Vec<_> = report.broken().collect();
-        assert!(matches!(broken[..], [(caught, _)] if caught == name), "{fault:?} passed {name}: {report}");
-    }
-}
-
-/// The kit counts threads in a child process, which runs this test alone, and is to fail there.
-#[cfg(target_os = "linux")]
-#[test]
-fn leaked_threads_are_caught() {
-    let name = "leaked_threads_are_caught";
-    let run = property_called("drop_joins_the_workers").run;
-    // Longer than a busy machine needs to start the threads: only the threads that are left may take as long.
-    let subject = faulty(Fault::LeaksThreads).patience(Duration::from_secs(5));
-    let run_check = || property::test(module_path!(), name, &subject, run);
-    match catch_unwind(AssertUnwindSafe(run_check)) {
-        Ok(_) if property::is_in_child() => {} // the parent notices
-        Ok(_) => panic!("threads were leaked, and the kit did not notice"),
-        Err(panic) if property::is_in_child() => resume_unwind(panic),
-        Err(panic) => {
-            let text = polyserve_core::panics::panic_text(panic.as_ref());
-            assert!(text.contains("threads are left after"), "caught for another reason: {text}");
-        }
-    }
 }
 
 #[test]

@@ -87,7 +87,7 @@ fn a_flaw_of_evictions_breaks_one_property() {
         (EvictsWithoutConnectionClose, ResetsEvictedConnections),
         (ResetsEvictedConnections, EvictsWithoutConnectionClose),
     ] {
-        let property = named(other.caught_by());
+        let property = named(other.caught_by()[0]);
         assert_eq!((property.run)(&flaw.subject()), Outcome::Held, "{flaw:?}, {}", property.name);
     }
 }

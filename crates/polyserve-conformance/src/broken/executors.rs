@@ -44,11 +44,12 @@ flaws! {
     /// The bound of the queue counts all jobs that were ever submitted.
     BoundsAllJobsEverSubmitted, caught by room_comes_back;
     /// Closing drops what was queued.
-    DropsQueueOnClose, caught by close_runs_what_was_queued;
+    DropsQueueOnClose, caught by close_runs_what_was_queued, drop_runs_what_was_queued;
     /// A closed executor accepts jobs.
     TakesJobsAfterClose, caught by close_rejects_later_jobs;
     /// A close may come between a submitter's check and its push.
-    ChecksThenPushes, caught by concurrent_closes_lose_nothing;
+    ChecksThenPushes, caught by concurrent_closes_lose_nothing,
+        a_job_that_races_with_the_close_is_run_once_or_handed_back;
     /// A second close panics.
     SecondClosePanics, caught by close_twice_is_harmless;
     /// A close does not keep its deadline.
@@ -56,7 +57,8 @@ flaws! {
     /// A close does not count a thread that it left behind.
     DoesNotCountStuckThreads, caught by close_with_a_deadline_reports_a_stuck_thread;
     /// Queued jobs still run after the deadline of a close.
-    RunsAfterDeadline, caught by close_with_a_deadline_drops_what_is_queued;
+    RunsAfterDeadline, caught by close_with_a_deadline_drops_what_is_queued,
+        a_worker_that_comes_free_after_the_deadline_runs_nothing_more;
     /// Queued jobs are leaked at the deadline of a close.
     LeaksQueuedJobs, caught by captured_values_are_dropped_exactly_once;
     /// Workers stay when the executor is closed.

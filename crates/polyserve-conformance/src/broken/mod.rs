@@ -6,9 +6,9 @@ pub mod executors;
 pub mod repos;
 pub mod servers;
 
-/// Lists flaws, each with the property that catches it.
+/// Lists flaws, each with the properties that catch it.
 macro_rules! flaws {
-    ($(#[$about:meta])* $name:ident; $($(#[$doc:meta])* $flaw:ident, caught by $property:ident;)*) => {
+    ($(#[$about:meta])* $name:ident; $($(#[$doc:meta])* $flaw:ident, caught by $($property:ident),+;)*) => {
         $(#[$about])*
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         pub enum $name {
@@ -19,10 +19,10 @@ macro_rules! flaws {
             /// Every flaw.
             pub const ALL: &[Self] = &[$(Self::$flaw,)*];
 
-            /// The name of the property that it breaks.
-            pub fn caught_by(self) -> &'static str {
+            /// The names of the properties that it breaks. It is named for the first.
+            pub fn caught_by(self) -> &'static [&'static str] {
                 match self {
-                    $(Self::$flaw => stringify!($property),)*
+                    $(Self::$flaw => &[$(stringify!($property)),+],)*
                 }
             }
         }

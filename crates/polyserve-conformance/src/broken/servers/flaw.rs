@@ -1,5 +1,10 @@
 //! The flaws of the plain server, and the properties that catch them.
 
+use std::time::Duration;
+
+use polyserve_core::http::StatusCode;
+use polyserve_core::{AnswerHook, ServerConfig};
+
 use super::PlainServer;
 use crate::broken::flaws;
 use crate::server::ServerSubject;
@@ -15,13 +20,13 @@ flaws! {
     /// Buffers an answer for each request, even if the client does not read.
     BuffersWithoutLimit, caught by a_pipeline_that_is_not_read_is_not_buffered;
     /// Closes after every answer without announcing it.
-    ClosesAfterEveryAnswer, caught by a_connection_is_kept_by_default;
+    ClosesAfterEveryAnswer, caught by a_connection_is_kept_by_default, an_answer_says_close_if_others_wait;
     /// Keeps a connection that was asked to be closed.
     IgnoresConnectionClose, caught by a_client_may_ask_to_close;
     /// Keeps a connection of HTTP/1.0 and does not say so.
     OmitsKeepAliveOnHttp10, caught by a_connection_of_1_0_is_kept_on_request;
     /// Answers HEAD with a body.
-    AnswersHeadWithABody, caught by head_is_get_without_the_body;
+    AnswersHeadWithABody, caught by head_is_get_without_the_body, cheap_requests_do_no_expensive_work;
     /// Answers a HEAD that it refuses with a body.
     RefusesHeadWithABody, caught by a_refused_head_gets_no_body;
     /// Expects the whole body in the same read as its head.
@@ -36,8 +41,8 @@ flaws! {
     TakesBareLf, caught by a_bare_lf_ends_no_line;
     /// Takes white space between a field's name and its colon.
     TakesSpaceBeforeColon, caught by broken_fields_are_refused;
-    /// Bounds bodies by their announced length alone.
-    TakesAnyChunkedLength, caught by max_body_is_exact;
+    /// Does not bound bodies.
+    TakesAnyBody, caught by max_body_is_exact;
     /// Reads on after a request that it refused.
     GoesOnAfterARefusal, caught by nothing_follows_a_doubtful_message;
     /// Never sends a 100.
@@ -59,9 +64,13 @@ flaws! {
     /// Waits for a deferred answer without a limit.
     HasNoAnswerTimeout, caught by a_slow_answer_times_out;
     /// Answers every second GET of a target with the previous answer.
-    RepeatsThePreviousAnswer, caught by linearizable_over_http;
+    RepeatsThePreviousAnswer, caught by linearizable_over_http,
+        named_entities_are_linearizable,
+        conditional_writes_are_linearizable_over_http;
     /// Polls a deferred answer once, and ignores its wake.
-    IgnoresWakes, caught by a_later_repo_answers_the_same;
+    IgnoresWakes, caught by a_later_repo_answers_the_same,
+        a_later_repo_of_named_entities_answers_the_same,
+        no_increment_is_lost_of_a_named_entity;
     /// Waits without a limit for a client to read.
     HasNoWriteTimeout, caught by a_client_that_never_reads_is_cut;
     /// Grants the whole time again if a client has read some bytes.
@@ -76,8 +85,8 @@ flaws! {
     StopsAcceptingAfterAnEmptyConnection, caught by connections_without_a_request_do_not_affect_others;
     /// Closes after a refusal without reading the client's bytes, so that the kernel resets the connection.
     DoesNotLinger, caught by a_refusal_survives_unread_input;
-    /// Lets a panic end the thread and its connection.
-    DoesNotCatchPanics, caught by a_panic_in_call_is_a_500;
+    /// Lets a panic end the connection.
+    DoesNotCatchPanics, caught by a_panic_in_call_is_a_500, a_panic_payload_that_panics_is_a_500;
     /// Lets a panic in the drop of an abandoned answer end the connection.
     DoesNotCatchPanicsInDrop, caught by a_panic_in_a_given_up_answer_is_a_503;
     /// Sends what a panicking service had written before the 500.
@@ -88,8 +97,8 @@ flaws! {
     RejectsWithoutAnAnswer, caught by connections_past_the_limit_are_rejected;
     /// Does not close an idle connection if another one waits.
     KeepsIdleConnections, caught by idle_connections_do_not_delay_others;
-    /// Does not count connections that have not sent a byte.
-    CountsNoSilentConnections, caught by silent_connections_keep_to_the_limit;
+    /// Ignores the limit on connections.
+    HasNoConnectionLimit, caught by silent_connections_keep_to_the_limit;
     /// Counts rejected connections that have not closed towards the limit.
     CountsRejectedConnections, caught by rejected_connections_leave_room;
     /// Answers one request more than it may.
@@ -101,7 +110,8 @@ flaws! {
     /// Ends only at the shutdown's deadline.
     EndsOnlyAtTheDeadline, caught by a_shutdown_closes_idle_connections;
     /// Cuts everything as soon as a shutdown begins.
-    DoesNotDrain, caught by a_request_in_mid_body_outlives_the_shutdown;
+    DoesNotDrain, caught by a_request_in_mid_body_outlives_the_shutdown,
+        requests_behind_busy_workers_are_served_by_the_drain;
     /// Sends half of an answer once a shutdown has begun.
     SendsHalfAnswersInTheDrain, caught by a_waiting_answer_outlives_the_shutdown;
     /// Closes after the first answer of a drain, even if more requests have arrived.
@@ -110,8 +120,8 @@ flaws! {
     DrainsRefusedBodies, caught by a_refused_body_does_not_hold_the_drain;
     /// Does not say `Connection: close` in a drain.
     DrainsWithoutConnectionClose, caught by a_request_in_mid_body_outlives_the_shutdown;
-    /// Does not count answers to HEAD.
-    CountsNoHeadAnswers, caught by every_answer_is_counted;
+    /// Counts one answer too few.
+    MiscountsAnswers, caught by every_answer_is_counted;
     /// Does not count what it cuts.
     DoesNotCountCuts, caught by the_deadline_cuts_what_has_not_ended;
     /// Waits for a thread that is stuck in the service.
@@ -135,7 +145,10 @@ flaws! {
     /// Closes its listener when the shutdown begins, with clients in its queue.
     DropsTheBacklog, caught by a_request_in_the_queue_is_served_by_the_drain;
     /// Serves one connection after the other.
-    ServesOneAtATime, caught by a_pipelining_client_leaves_room_at_a_full_queue;
+    ServesOneAtATime, caught by a_pipelining_client_leaves_room_at_a_full_queue,
+        a_client_with_half_a_head_leaves_room,
+        silent_connections_do_not_stop_the_rest,
+        time_in_the_queue_counts_towards_the_head_timeout;
     /// Serves no other connection while one connection has a request in progress.
     BlocksOthersDuringARequest, caught by pipelined_deferred_answers_leave_room;
     /// Serves no other connection while one connection has requests that have arrived.
@@ -148,8 +161,6 @@ flaws! {
     ChecksTimeoutsBeforeReading, caught by a_stopped_process_loses_no_request;
     /// Times all bodies of a connection from the start of the first one.
     TimesAllBodiesTogether, caught by a_body_timeout_begins_with_its_body;
-    /// Lets a panic payload that panics when it is dropped end the connection.
-    DoesNotCatchPanicsOfPayloads, caught by a_panic_payload_that_panics_is_a_500;
     /// Answers at most 256 refused connections.
     AnswersFewRefusals, caught by every_refused_connection_reads_a_503;
     /// Closes its listener if it has no descriptor for a connection when the shutdown begins.
@@ -170,8 +181,6 @@ flaws! {
     AddsASlashToUrls, caught by other_forms_of_target_are_taken;
     /// Passes no field with a condition to the service.
     DropsConditions, caught by conditions_without_tags_are_evaluated;
-    /// Asks the service for a GET if the client sends HEAD.
-    AsksForGetInPlaceOfHead, caught by cheap_requests_do_no_expensive_work;
     /// Does not pass `Content-Range` to the service.
     DropsContentRange, caught by put_of_a_part_is_a_bad_request;
     /// Refuses an endless method as a target that is too long.
@@ -184,8 +193,6 @@ flaws! {
     ResetsEvictedConnections, caught by an_evicted_connection_is_not_reset;
     /// Serves one connection. Does not say `Connection: close` if it closes that connection for another one.
     EvictsWithoutConnectionClose, caught by closes_under_load_are_announced;
-    /// At the limit on connections, does not say `Connection: close` if it closes a connection for another one.
-    EvictsSilentlyAtTheLimit, caught by closes_under_load_are_announced;
     /// Refuses a body with a `Content-Type` other than `application/json`.
     TakesOnlyJson, caught by put_takes_any_content_type;
     /// Passes a PATCH to the service as a PUT.
@@ -194,8 +201,8 @@ flaws! {
     PatchesWhatIsAbsent, caught by a_patch_without_a_valid_result_changes_nothing;
     /// Does not pass `Content-Type` to the service.
     DropsContentType, caught by patch_takes_merge_patches_only;
-    /// Answers a PATCH by a GET and a PUT without a condition.
-    PatchesWithoutACondition, caught by a_merge_patch_loses_no_update;
+    /// Restores what an entity was before every fourth PATCH.
+    LosesPatches, caught by a_merge_patch_loses_no_update;
     /// Refuses a body with more than 64 levels.
     LimitsNesting, caught by a_nested_body_overflows_no_stack;
     /// Refuses a body with a line break.
@@ -216,20 +223,17 @@ flaws! {
     ReportsBytesOfTheBody, caught by the_hook_sees_every_answer;
     /// Reports an error twice.
     ReportsErrorsTwice, caught by the_hook_sees_every_answer;
-    /// Closes a connection with a request for another one.
-    EvictsBusyConnections, caught by idle_connections_make_room_at_the_limit;
-    /// Closes a connection that was served for another one, although a silent one is open.
-    EvictsKeptConnectionsFirst, caught by silent_connections_are_closed_first;
-    /// Closes a connection for another one as soon as it is answered.
-    EvictsYoungConnections, caught by a_young_connection_is_not_closed_for_another;
+    /// At the limit on connections, closes the oldest for a new one, whatever it does.
+    EvictsTheOldest, caught by idle_connections_make_room_at_the_limit,
+        silent_connections_are_closed_first,
+        a_young_connection_is_not_closed_for_another,
+        closes_under_load_are_announced;
     /// Closes a connection for another one without reading what has arrived.
     EvictsBeforeReading, caught by a_request_that_has_arrived_is_not_evicted;
-    /// Keeps incomplete bodies beyond the memory budget.
-    KeepsAnyBody, caught by incomplete_bodies_keep_to_the_memory_budget;
-    /// Keeps unsent answers beyond the memory budget.
-    KeepsAnyAnswer, caught by unread_answers_keep_to_the_memory_budget;
-    /// Calls the service beyond the memory budget if the method is unsafe, so that its answers cannot be refused.
-    KeepsAnyAnswerOfAWrite, caught by unread_answers_of_writes_keep_to_the_memory_budget;
+    /// Keeps incomplete bodies and unsent answers beyond the memory budget.
+    HasNoMemoryBudget, caught by incomplete_bodies_keep_to_the_memory_budget,
+        unread_answers_keep_to_the_memory_budget,
+        unread_answers_of_writes_keep_to_the_memory_budget;
 }
 
 impl Flaw {
@@ -246,8 +250,48 @@ impl Flaw {
         self == Self::ServesWholePipelines
     }
 
+    /// Exchanges limits for others, if that is the flaw.
+    pub(super) fn configure(self, config: &mut ServerConfig) {
+        match self {
+            Self::HasNoTimeouts => (config.head_timeout, config.body_timeout) = (NEVER, NEVER),
+            Self::HasNoFirstByteTimeout => config.first_byte_timeout = NEVER,
+            Self::HasNoAnswerTimeout => config.answer_timeout = NEVER,
+            Self::HasNoWriteTimeout => config.write_timeout = NEVER,
+            Self::TakesBodiesAtAnyRate => config.min_body_rate = 0,
+            Self::TakesAnyBody => config.max_body = usize::MAX / 2,
+            Self::HasNoMemoryBudget => config.memory = Some(usize::MAX / 2),
+            Self::HasNoConnectionLimit => config.max_connections *= 100,
+            Self::MiscountsRequests => {
+                config.requests_per_connection = config.requests_per_connection.map(|max| max + 1);
+            }
+            Self::SendsServerField => config.server_header = Some("plain".into()),
+            Self::ReportsNoRefusals | Self::ReportsBytesOfTheBody | Self::ReportsErrorsTwice => {
+                config.on_answer = config.on_answer.take().map(|hook| self.reporting(hook));
+            }
+            _ if self.serves_one() => config.max_connections = 1,
+            _ => {}
+        }
+    }
+
+    /// A hook that misreports answers.
+    fn reporting(self, hook: AnswerHook) -> AnswerHook {
+        AnswerHook::new(move |report| {
+            let mut report = *report;
+            match self {
+                Self::ReportsNoRefusals if report.status == StatusCode::NOT_IMPLEMENTED => return,
+                Self::ReportsBytesOfTheBody => report.bytes /= 2,
+                Self::ReportsErrorsTwice if report.status.as_u16() >= 400 => hook.call(&report),
+                _ => {}
+            }
+            hook.call(&report);
+        })
+    }
+
     /// Servers with this flaw.
     pub fn subject(self) -> ServerSubject {
         ServerSubject::new(move |config| PlainServer::flawed(config, self))
     }
 }
+
+/// Longer than any property takes.
+const NEVER: Duration = Duration::from_secs(3600);

@@ -1,22 +1,19 @@
 //! A plain server that has every property, and the same server with one flaw.
 //!
-//! [`PlainServer`] runs a thread for each connection, which checks every few milliseconds whether its connection must
-//! end. It decodes requests with the servers' codec, and has its own life of a connection. It is the slowest server here and is in no
-//! table. The kit is tested with it, and it is a complete example of the contract.
+//! [`PlainServer`] runs a thread for each connection, on the parts that servers share. It is in no table. The kit is tested with it.
 //!
-//! A [`Flaw`] breaks it in one way. The kit's own tests show that a named property catches each flaw.
+//! A [`Flaw`] breaks it in one way. The kit's own tests show that the properties that the flaw names catch it.
 //!
 //! # Layout
 //!
-//! `head` reads requests. `connection` is a thread's loop, `sending` sends its answers. `accept` accepts and
-//! drains, and `run_context` holds what threads share. `flaw` lists the flaws.
+//! `flaw` lists the flaws, and those that are another configuration. `canned` has bytes that a flaw exchanges for others. `service`
+//! stands between the server and its service, `socket` between the server and its sockets. `run` accepts and drains.
 
-mod accept;
-mod connection;
+mod canned;
 mod flaw;
-mod head;
-mod run_context;
-mod sending;
+mod run;
+mod service;
+mod socket;
 
 use std::io;
 use std::sync::Arc;
@@ -24,6 +21,7 @@ use std::sync::Arc;
 use polyserve_core::{ConfigError, ListenOn, Running, Server, ServerConfig, Service, Shape, Supports};
 
 pub use flaw::Flaw;
+use service::FlawedService;
 
 /// A server with one thread for each connection, with one flaw or none.
 #[derive(Debug)]
@@ -48,19 +46,14 @@ impl PlainServer {
     /// # Errors
     ///
     /// As [`new`](Self::new).
-    pub fn flawed(config: ServerConfig, flaw: Flaw) -> Result<Self, ConfigError> {
-        if flaw == Flaw::TakesAnyConfig {
-            return Ok(Self { config, flaw: Some(flaw) });
-        }
+    pub fn flawed(mut config: ServerConfig, flaw: Flaw) -> Result<Self, ConfigError> {
         if flaw.has_one_worker() {
             Supports::new("this server").one_worker().check(&config)?;
-            return Ok(Self { config, flaw: Some(flaw) });
+        } else if flaw != Flaw::TakesAnyConfig {
+            Self::new(config.clone())?;
         }
-        let mut server = Self { flaw: Some(flaw), ..Self::new(config)? };
-        if flaw.serves_one() {
-            server.config.max_connections = 1;
-        }
-        Ok(server)
+        flaw.configure(&mut config);
+        Ok(Self { config, flaw: Some(flaw) })
     }
 }
 
@@ -74,6 +67,10 @@ impl Server for PlainServer {
     }
 
     fn start(&self, on: ListenOn, service: Arc<dyn Service>) -> io::Result<Running> {
-        accept::serve(on, service, &self.config, self.flaw)
+        let service = match self.flaw {
+            Some(flaw) => Arc::new(FlawedService::new(service, flaw)),
+            None => service,
+        };
+        run::serve(on, service, &self.config, self.flaw)
     }
 }

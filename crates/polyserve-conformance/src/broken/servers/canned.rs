@@ -1,0 +1,129 @@
+//! Canned flaws: bytes of requests and of answers that a flaw exchanges for others.
+
+use polyserve_serving::http1::encode::CONTINUE;
+
+use super::Flaw;
+
+/// The bytes that a flaw reads in place of others.
+fn read_in_place(flaw: Flaw) -> &'static [(&'static str, &'static str)] {
+    match flaw {
+        Flaw::TakesTwoHosts => &[("Host: a\r\nHost: a\r\n", "Host: a\r\n"), ("Host: a\r\nhost: b\r\n", "Host: a\r\n")],
+        Flaw::TakesBareLf => &[("\r\n", "\n"), ("\n", "\r\n")],
+        Flaw::TakesBareLfAfterChunks => &[("0\r\n\n", "0\r\n\r\n")],
+        Flaw::TakesSpaceBeforeColon => &[(" :", ":"), ("\t:", ":")],
+        Flaw::TakesLengthWithChunked => &[
+            ("Content-Length: 0\r\n", ""),
+            ("Content-Length: 5\r\nTransfer", "Transfer"),
+            ("chunked\r\nContent-Length: 5", "chunked"),
+            ("content-length: 15\r\n", ""),
+            ("Content-Length: 42\r\nTransfer", "Transfer"),
+            ("chunked\r\nContent-Length: 42", "chunked"),
+        ],
+        Flaw::TakesAnyChunkExtension => &[("5;bad[=x", "5")],
+        Flaw::TakesAnyTarget => &[("/\"", "/"), ("/a\"", "/a"), ("/<", "/")],
+        Flaw::CutsFragments => &[("#", "")],
+        Flaw::TakesOnlyUriQueries => &[("{", "\0")],
+        Flaw::AddsASlashToUrls => {
+            &[("http://a HTTP", "http://a/ HTTP"), (":80 HTTP", ":80/ HTTP"), ("] HTTP", "]/ HTTP")]
+        }
+        Flaw::IgnoresConnectionClose => &[("Connection: close", "X-Ignored: close")],
+        Flaw::AnswersHeadWithABody => &[("HEAD ", "GET ")],
+        Flaw::RefusesHeadWithABody => &[("HEAD / HTTP/1.1\r\n\r\n", "GET / HTTP/1.1\r\n\r\n")],
+        Flaw::ClosesAfterChunks => &[("Transfer-Encoding: ", "Connection: close\r\nTransfer-Encoding: ")],
+        Flaw::DropsConditions => &[("If-Match", "X-Match"), ("If-None-Match", "X-None-Match")],
+        Flaw::DropsContentRange => &[("Content-Range", "X-Range")],
+        Flaw::DropsContentType => &[("Content-Type", "X-Type")],
+        Flaw::TakesOnlyJson => &[("Content-Type: text/plain", "Content-Encoding: gzip")],
+        Flaw::PutsPatches => &[("PATCH ", "PUT ")],
+        Flaw::PatchesWhatIsAbsent => &[("PATCH /2 ", "PUT /2 ")],
+        _ => &[],
+    }
+}
+
+/// Returns the bytes that a server with this flaw reads in place of `bytes`.
+pub(super) fn request(flaw: Flaw, bytes: &[u8]) -> Vec<u8> {
+    let mut bytes = bytes.to_vec();
+    read_in_place(flaw).iter().for_each(|(from, to)| replace(&mut bytes, from, to));
+    if flaw == Flaw::NeedsHeadAndBodyInOneRead {
+        invent_body(&mut bytes);
+    }
+    bytes
+}
+
+fn replace(bytes: &mut Vec<u8>, from: &str, to: &str) {
+    let mut at = 0;
+    while let Some(found) = find(&bytes[at..], from) {
+        bytes.splice(at + found..at + found + from.len(), to.bytes());
+        at += found + to.len();
+    }
+}
+
+fn find(bytes: &[u8], text: &str) -> Option<usize> {
+    bytes.windows(text.len()).position(|window| window == text.as_bytes())
+}
+
+/// Adds zeros in place of the missing bytes of a body.
+fn invent_body(bytes: &mut Vec<u8>) {
+    let Some(end) = find(bytes, "\r\n\r\n").map(|at| at + 4) else { return };
+    let head = String::from_utf8_lossy(&bytes[..end]).into_owned();
+    let length = head.split_once("Content-Length: ").and_then(|(_, rest)| rest.split_once('\r'));
+    if let Some(Ok(length)) = length.map(|(digits, _)| digits.parse::<usize>()) {
+        bytes.resize(bytes.len().max(end + length), 0);
+    }
+}
+
+/// Splits bytes into the answers that they hold.
+pub(super) fn answers(bytes: &[u8]) -> Vec<&[u8]> {
+    let mut rest = bytes;
+    let mut answers = Vec::new();
+    while !rest.is_empty() {
+        let end = find(&rest[1..], "HTTP/1.1 ").map_or(rest.len(), |at| at + 1);
+        let (answer, others) = rest.split_at(end);
+        answers.push(answer);
+        rest = others;
+    }
+    answers
+}
+
+/// Returns the bytes that a server with this flaw sends in place of answers, or `None` if it closes the connection without them.
+pub(super) fn answer(flaw: Flaw, bytes: &[u8], start_date: &str, draining: bool) -> Option<Vec<u8>> {
+    let mut bytes = bytes.to_vec();
+    let status = bytes.get(9..12).unwrap_or_default().to_vec();
+    match (flaw, &*status) {
+        (Flaw::DoesNotCatchPanics, b"500")
+        | (Flaw::DoesNotCatchPanicsInDrop, b"503")
+        | (Flaw::ClosesSilentlyOnTimeouts, b"408") => return None,
+        (Flaw::ReorderedPipeline, _) => bytes = answers(&bytes).into_iter().rev().flatten().copied().collect(),
+        (Flaw::OmitsKeepAliveOnHttp10, _) => replace(&mut bytes, "\r\nConnection: keep-alive", ""),
+        (Flaw::EvictsWithoutConnectionClose, _) => replace(&mut bytes, "\r\nConnection: close", ""),
+        (Flaw::DrainsWithoutConnectionClose, _) if draining => replace(&mut bytes, "\r\nConnection: close", ""),
+        (Flaw::NeverSends100, _) => replace(&mut bytes, "HTTP/1.1 100 Continue\r\n\r\n", ""),
+        (Flaw::Sends100BeforeTheHeadIsChecked, [b'4', ..]) => {
+            bytes.splice(..0, CONTINUE.iter().copied()).for_each(drop);
+        }
+        (Flaw::SendsPartOfAPanickedAnswer, b"500") => {
+            bytes.splice(..0, b"HTTP/1.1 200 OK\r\n\r\nhalf an answer".iter().copied()).for_each(drop);
+        }
+        (Flaw::Answers400ToAllUnsupported, b"501" | b"505") => {
+            replace(&mut bytes, str::from_utf8(&status).unwrap_or_default(), "400");
+        }
+        (Flaw::Answers414ToLongMethods, b"501") => replace(&mut bytes, "501", "414"),
+        (Flaw::SendsEmptyErrors, b"400") => {
+            let end = find(&bytes, "\r\n\r\n").map_or(bytes.len(), |at| at + 4);
+            let length = format!("Content-Length: {}\r\n", bytes.len() - end);
+            bytes.truncate(end);
+            replace(&mut bytes, &length, "Content-Length: 0\r\n");
+        }
+        (Flaw::StaleDate, _) => {
+            if let Some(at) = find(&bytes, "Date: ") {
+                bytes.splice(at + 6..at + 6 + start_date.len(), start_date.bytes());
+            }
+        }
+        // What follows a refused request is answered too.
+        (Flaw::GoesOnAfterARefusal, b"400") => {
+            bytes.extend(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n");
+        }
+        _ => {}
+    }
+    Some(bytes)
+}

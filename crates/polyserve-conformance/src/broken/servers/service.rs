@@ -1,0 +1,124 @@
+//! Flaws between a server and its service.
+
+use std::collections::HashMap;
+use std::future::poll_fn;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Waker};
+
+use polyserve_core::http::header::IF_NONE_MATCH;
+use polyserve_core::http::{Method, StatusCode};
+use polyserve_core::sync::lock;
+use polyserve_core::{Answer, Body, ETag, Head, Reply, Request, Service};
+
+use super::Flaw;
+
+/// A service that a flawed server asks in a wrong way.
+pub(super) struct FlawedService {
+    pub(super) inner: Arc<dyn Service>,
+    pub(super) flaw: Flaw,
+    /// The last answer to a GET of each target.
+    bodies: Mutex<HashMap<String, Vec<u8>>>,
+    /// The tag that a GET of each target showed last.
+    tags: Mutex<HashMap<String, ETag>>,
+    patches: AtomicUsize,
+}
+
+impl FlawedService {
+    pub(super) fn new(inner: Arc<dyn Service>, flaw: Flaw) -> Self {
+        Self { inner, flaw, bodies: Mutex::default(), tags: Mutex::default(), patches: AtomicUsize::new(0) }
+    }
+
+    fn repeat(&self, request: Request<'_>, body: &mut Vec<u8>) -> Answer<Reply> {
+        let target = request.head.target;
+        if request.head.method != Method::GET {
+            return self.inner.call(request, body);
+        }
+        if let Some(previous) = lock(&self.bodies).remove(target) {
+            return Answer::Now(Reply::new(StatusCode::OK, "application/json", Body::Owned(previous)));
+        }
+        let answer = self.inner.call(request, body);
+        if !body.is_empty() && matches!(&answer, Answer::Now(reply) if reply.status() == StatusCode::OK) {
+            lock(&self.bodies).insert(target.to_owned(), body.clone());
+        }
+        answer
+    }
+
+    /// Answers a GET from the tag that its target showed last. Any other method removes the tag of its target.
+    fn keep_tags(&self, request: Request<'_>, body: &mut Vec<u8>) -> Answer<Reply> {
+        let Head { method, target, headers, .. } = request.head;
+        if let Some(tag) = lock(&self.tags).get(target).filter(|_| method == Method::GET) {
+            let is_shown = |value: &[u8]| value.trim_ascii() == tag.to_string().as_bytes();
+            if headers.all(&IF_NONE_MATCH).any(is_shown) {
+                return Answer::Now(Reply::empty(StatusCode::NOT_MODIFIED).with_etag(*tag));
+            }
+        }
+        let reply = self.inner.call(request, body).wait();
+        match reply.etag().filter(|_| method == Method::GET) {
+            Some(tag) => lock(&self.tags).insert(target.to_owned(), tag),
+            None => lock(&self.tags).remove(target),
+        };
+        Answer::Now(reply)
+    }
+
+    fn lose_patches(&self, request: Request<'_>, body: &mut Vec<u8>) -> Answer<Reply> {
+        let is_lost = request.head.method == Method::PATCH && self.patches.fetch_add(1, Ordering::SeqCst) % 4 == 3;
+        let ask = |method, asked: &[u8]| {
+            let (head, mut written) = (Head { method, ..request.head }, Vec::new());
+            let reply = self.inner.call(Request::new(head, asked), &mut written).wait();
+            reply.body_bytes(&written).to_vec()
+        };
+        let before = is_lost.then(|| ask(&Method::GET, b""));
+        let answer = Answer::Now(self.inner.call(request, body).wait());
+        before.map(|before| ask(&Method::PUT, &before));
+        answer
+    }
+}
+
+impl Service for FlawedService {
+    fn call(&self, request: Request<'_>, body: &mut Vec<u8>) -> Answer<Reply> {
+        let levels = || request.body.iter().filter(|byte| b"[{".contains(byte)).count();
+        match self.flaw {
+            Flaw::RepeatsThePreviousAnswer => self.repeat(request, body),
+            Flaw::KeepsTagsByTarget => self.keep_tags(request, body),
+            Flaw::LosesPatches => self.lose_patches(request, body),
+            Flaw::LimitsNesting if levels() > 64 => refused("The body has too many levels."),
+            Flaw::TakesOnlyOneLine if request.body.contains(&b'\n') => refused("The body has a line break."),
+            Flaw::HidesTheDrain => self.inner.call(request.with_draining(false), body),
+            Flaw::ShowsItsOwnAddress => {
+                let own = SocketAddr::from(([127, 0, 0, 1], 1));
+                self.inner.call(request.with_peer(Some(own)), body)
+            }
+            Flaw::IgnoresWakes | Flaw::SpinsWhileItWaits => match self.inner.call(request, body) {
+                now @ Answer::Now(_) => now,
+                later @ Answer::Later(_) => polled(later, self.flaw == Flaw::IgnoresWakes),
+            },
+            _ => self.inner.call(request, body),
+        }
+    }
+
+    fn head(&self, head: &Head<'_>) -> Option<Reply> {
+        self.inner.head(head)
+    }
+}
+
+fn refused(detail: &'static str) -> Answer<Reply> {
+    Answer::Now(Reply::problem(StatusCode::BAD_REQUEST, detail))
+}
+
+/// An answer that is polled once, or polled all the time.
+fn polled(answer: Answer<Reply>, once: bool) -> Answer<Reply> {
+    let (mut future, mut polls) = (answer.into_future(), 0_u64);
+    Answer::later(poll_fn(move |cx| {
+        polls += 1;
+        if once {
+            let is_first = polls == 1;
+            let mut ignored = Context::from_waker(Waker::noop());
+            return if is_first { Pin::new(&mut future).poll(&mut ignored) } else { Poll::Pending };
+        }
+        cx.waker().wake_by_ref();
+        Pin::new(&mut future).poll(cx)
+    }))
+}
