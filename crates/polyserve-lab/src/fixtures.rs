@@ -54,10 +54,10 @@ pub fn records<E: Experiment>(header: &Header, lines: &[Value]) -> anyhow::Resul
 
 /// The launch of a process that no test starts.
 pub fn launch() -> Launch {
-    Launch { program: "any".into(), args: Vec::new(), env: Vec::new(), address: AddressFrom::Json }
+    Launch { program: "any".into(), args: Vec::new(), env: Vec::new(), address: AddressFrom::Json, files: Vec::new() }
 }
 
 /// A shell script as a process.
 pub fn script(text: &str, address: AddressFrom) -> Launch {
-    Launch { program: "/bin/sh".into(), args: ["-c", text].map(Into::into).into(), env: Vec::new(), address }
+    Launch { program: "/bin/sh".into(), args: ["-c", text].map(Into::into).into(), address, ..launch() }
 }

@@ -12,7 +12,7 @@
 //! * [`reference`](mod@reference): null servers, the limits that servers are measured against. Linux only.
 //! * [`capacity`]: the max rate at which a server keeps a goal for its latency.
 //! * [`scale`]: the growth of throughput, cost, latency and memory. [`stores`]: repos and bare maps, without a server.
-//! * [`launch`]: builds, starts and ends contestants. [`machine`]: cores, processes and the environment, from the kernel.
+//! * [`contestants`]: programs from outside the catalog, from a file. [`launch`]: starts and ends processes. [`machine`]: cores, processes and the environment, from the kernel.
 //! * [`journal`]: the record of a run. [`benches`]: the lines of `cargo bench -p polyserve-benches`.
 //! * [`claim`]: published claims as data, and their verdicts.
 //! * [`statistics`]: ratios, intervals and verdicts; `anytime`: intervals that hold after any number of rounds.
@@ -30,6 +30,7 @@ mod charts;
 pub mod check;
 pub mod claim;
 pub mod compare;
+pub mod contestants;
 pub mod crowd;
 pub mod delayed;
 pub mod experiment;

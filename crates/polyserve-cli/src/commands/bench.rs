@@ -13,8 +13,8 @@ use polyserve_lab::bench::{
 };
 use polyserve_lab::compare::rehearsal::Rehearsal;
 use polyserve_lab::compare::{Contestant, Instrument, Role};
+use polyserve_lab::contestants::{self, BuiltProgram, Program};
 use polyserve_lab::experiment::{Absent, RecordArgs, again, distinct};
-use polyserve_lab::launch::foreign::{self, Foreign, ForeignProgram, ForeignSources};
 use polyserve_lab::limits;
 use polyserve_lab::machine::cores::Cores;
 use polyserve_lab::output::{print, print_json};
@@ -26,6 +26,7 @@ use serde_json::json;
 
 use super::cores::CoresArgs;
 use super::entrants::{Pair, ServerLaunches, left_out, reference_contestant};
+use super::foreign::ContestantsArgs;
 use super::seed::SeedArgs;
 use super::service::{RequestedService, ServiceArgs};
 use super::session::{Context, MeasurementSession};
@@ -51,6 +52,8 @@ pub(crate) struct BenchArgs {
     #[arg(long)]
     quick: bool,
     #[command(flatten)]
+    contestants: ContestantsArgs,
+    #[command(flatten)]
     random: SeedArgs,
     #[command(flatten)]
     cores: CoresArgs,
@@ -70,7 +73,7 @@ pub(crate) fn run(context: Context<'_>, args: &BenchArgs) -> anyhow::Result<Exit
     let [server_cores, client_cores] = args.cores.of(&session.available)?;
     let settings = args.config.settings(None)?;
     let service = ServiceArgs::of(&definition).read(context.catalog)?;
-    let programs = programs(&definition, context.allocator, &session)?;
+    let programs = programs(&definition, &args.contestants, context.allocator, &session)?;
     let entrants = BenchEntrants {
         args,
         definition: &definition,
@@ -119,23 +122,29 @@ fn list(is_json: bool) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Builds the servers from other projects that the definition names.
+/// Builds the programs from outside the catalog that the definition names.
 fn programs(
     definition: &Definition,
+    contestants: &ContestantsArgs,
     allocator: &str,
     session: &MeasurementSession<'_>,
-) -> Result<Vec<ForeignProgram>, Misuse> {
+) -> Result<Vec<BuiltProgram>, Misuse> {
+    let registry = contestants.registry()?;
     let is_peer = |pattern: &&Pattern| pattern.origin == ContestantOrigin::Peer;
     let patterns: Vec<&Pattern> = definition.contestants.iter().chain(&definition.baseline).filter(is_peer).collect();
-    let is_asked = |server: &Foreign, pattern: &Pattern| pattern.matches(server.name());
-    let asked = Foreign::all().into_iter().filter(|server| patterns.iter().any(|pattern| is_asked(server, pattern)));
-    let asked: Vec<Foreign> = asked.collect();
-    if let Some(unknown) = patterns.iter().find(|pattern| asked.iter().all(|server| !is_asked(server, pattern))) {
-        let names: Vec<&str> = Foreign::all().into_iter().map(Foreign::name).collect();
+    // A star stands for the servers that do not ask to be named.
+    let is_asked = |program: &Program, pattern: &Pattern| {
+        let by_name = || program.is_server() && program.short_name() == pattern.name;
+        by_name() || (registry.servers().any(|server| server == program) && pattern.matches(program.short_name()))
+    };
+    let is_one_asked = |program: &&Program| patterns.iter().any(|pattern| is_asked(program, pattern));
+    let asked: Vec<&Program> = registry.programs().filter(is_one_asked).collect();
+    if let Some(unknown) = patterns.iter().find(|pattern| asked.iter().all(|program| !is_asked(program, pattern))) {
+        let names: Vec<&str> = registry.servers().map(Program::short_name).collect();
         let why = format!("there is no peer:{}; there are {}", unknown.name, names.join(", "));
         return Err(definition.misuse("contestants", why));
     }
-    Ok(foreign::build(&asked, ForeignSources::default(), allocator, &session.stop))
+    Ok(contestants::build(asked, allocator, &session.stop))
 }
 
 /// Discovers the answers of a service on the first contestant. Makes the slices long enough for its requests.
@@ -168,7 +177,7 @@ struct BenchEntrants<'a> {
     service: Option<&'a RequestedService>,
     /// The cores of the servers and of the load generator.
     cores: [&'a Cores; 2],
-    programs: &'a [ForeignProgram],
+    programs: &'a [BuiltProgram],
 }
 
 /// A contestant at a cell, or why it cannot take part.
@@ -267,8 +276,8 @@ impl BenchEntrants<'_> {
                 self.pairs(pattern, catalog)?.iter().map(entrant).collect()
             }
             ContestantOrigin::Peer => {
-                let programs = self.programs.iter().filter(|program| pattern.matches(program.server.name()));
-                Ok(programs.map(|program| self.peer(pattern, program, workload)).collect())
+                let programs = self.programs.iter().filter(|built| pattern.matches(built.program.short_name()));
+                Ok(programs.map(|built| self.peer(pattern, built, workload)).collect())
             }
             ContestantOrigin::Reference => {
                 let catalog = self.session.catalog;
@@ -288,21 +297,21 @@ impl BenchEntrants<'_> {
         }
     }
 
-    fn peer(&self, pattern: &Pattern, program: &ForeignProgram, workload: &BenchWorkload) -> CellEntrant {
-        let server = program.server;
+    fn peer(&self, pattern: &Pattern, built: &BuiltProgram, workload: &BenchWorkload) -> CellEntrant {
+        let server = &built.program;
         let max = server.max_concurrent(workload.workers).filter(|max| *max < workload.connections && !workload.close);
         let launch = match max {
             Some(max) => Err(format!("it serves {max} connections at a time")),
             None if self.service.is_some() => Err(String::from("a foreign server does not have the service")),
             None if !server.keeps_entities() => Err(String::from("it stores no entities")),
-            None => program.launch(workload.workers),
+            None => built.launch(workload.workers),
         };
         let contestant = launch.map(|launch| {
-            let contestant = Contestant::new(&server.title(), Role::Ranked, launch);
+            let contestant = Contestant::new(server.name(), Role::Ranked, launch);
             contestant.with(|one| (one.checks_contract, one.shape) = (true, Some(server.shape())))
         });
-        let is_excused = program.is_absent || pattern.has_star() || !self.definition.sweep.is_empty();
-        CellEntrant { name: server.title(), contestant, is_excused }
+        let is_excused = built.is_absent || pattern.has_star() || !self.definition.sweep.is_empty();
+        CellEntrant { name: server.name().to_owned(), contestant, is_excused }
     }
 
     /// The pairs of the catalog that a pattern stands for. With a service of one's own, they are servers without a repo.

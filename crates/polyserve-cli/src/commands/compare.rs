@@ -8,8 +8,8 @@ use polyserve::catalog::{Catalog, Promise, RepoCriteria, ServerEntry};
 use polyserve_lab::Misuse;
 use polyserve_lab::compare::rehearsal::Rehearsal;
 use polyserve_lab::compare::{Comparison, Instrument, Peers};
+use polyserve_lab::contestants::{Program, Registry, Serves};
 use polyserve_lab::experiment::RecordArgs;
-use polyserve_lab::launch::foreign::Foreign;
 use polyserve_lab::limits;
 use polyserve_lab::machine::cores::Cores;
 use polyserve_lab::recommend::budget::{LATENCY_WAITS, WARM_UP_WAITS};
@@ -18,7 +18,7 @@ use polyserve_load::Mix;
 
 use super::cores::CoresArgs;
 use super::entrants::{Baseline, Entered, Entrants};
-use super::foreign::foreign_servers;
+use super::foreign::{PeerArgs, foreign_servers, selected, with_sources};
 use super::memory::MemoryArgs;
 use super::service::{RequestedService, ServiceArgs, goal};
 use super::session::{Context, MeasurementSession};
@@ -34,10 +34,12 @@ pub(crate) struct CompareArgs {
     /// Print all columns: costs with intervals, p99.9, context switches, memory of a connection.
     #[arg(long)]
     wide: bool,
-    /// Foreign servers, separated by commas, or all: frameworks in Rust such as hyper, servers in Go such as go/nethttp and
-    /// go/twin-rwmutex, and nginx. They are built first, which takes minutes the first time.
-    #[arg(long, value_name = "P,...", value_delimiter = ',')]
-    peers: Vec<String>,
+    #[command(flatten)]
+    peers: PeerArgs,
+    /// Build all programs, our own servers too, as this variant of contestants.toml, in place of the running program's
+    /// allocator: best is fat link-time optimisation, one codegen unit and mimalloc.
+    #[arg(long, value_name = "V")]
+    variant: Option<String>,
     /// The sources of the frameworks in Rust. [default: benches/peers/rust of this command's sources]
     #[arg(long, value_name = "DIR")]
     peers_dir: Option<PathBuf>,
@@ -51,9 +53,12 @@ pub(crate) struct CompareArgs {
 /// The arguments of a comparison.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct PlanArgs {
-    /// The servers, separated by commas. [default: all]
+    /// The servers, separated by commas; also servers from outside the catalog, as in --peers of compare. [default: all]
     #[arg(long, value_name = "S,...", value_delimiter = ',')]
     servers: Vec<String>,
+    /// Whether --servers names servers from outside the catalog only.
+    #[arg(skip)]
+    only_peers: bool,
     /// The repos, separated by commas. [default: all]
     #[arg(long, value_name = "R,...", value_delimiter = ',')]
     repos: Vec<String>,
@@ -104,9 +109,14 @@ pub(crate) struct PlanArgs {
 
 pub(crate) fn run(context: Context<'_>, args: &CompareArgs) -> anyhow::Result<ExitCode> {
     let session = context.start()?;
-    let peers = args.peers(context.allocator)?;
-    let mut comparison = args.plan.comparison(&session, Some(&peers))?;
-    comparison.details.push(("settings", args.plan.config.given()?));
+    let mut plan = args.plan.clone();
+    let peers = args.peers(&mut plan, context.catalog, context.allocator)?;
+    let mut comparison = plan.comparison(&session, Some(&peers))?;
+    comparison.details.push(("settings", plan.config.given()?));
+    if let Some(variant) = &args.variant {
+        comparison.details.push(("variant", variant.as_str().into()));
+        comparison.notes.push(format!("all programs are built as the variant {variant}, if their entry has it"));
+    }
     comparison.peers = Some(peers);
     comparison.wide = args.wide;
     let environment = session.environment(cores_of(&comparison), args.plan.seed());
@@ -141,18 +151,45 @@ fn rehearse(catalog: &Catalog, comparison: &mut Comparison, service: &RequestedS
 }
 
 impl CompareArgs {
-    /// The foreign servers: those of the flag and the baseline, each once.
-    fn peers(&self, allocator: &'static str) -> anyhow::Result<Peers> {
-        let (named, is_all) = foreign_servers(&self.peers)?;
-        let baseline = match self.plan.baseline {
-            Some(Baseline::Foreign(server)) => Some(server),
-            _ => None,
-        };
-        let is_selected = |server: &Foreign| is_all || named.contains(server) || baseline == Some(*server);
-        let asked = Foreign::all().into_iter().filter(is_selected).collect();
-        let workers = self.plan.config.settings(None)?.config.workers;
-        let (rust_dir, go_dir) = (self.peers_dir.clone(), self.go_dir.clone());
-        Ok(Peers { asked, named, rust_dir, go_dir, allocator, workers })
+    /// The servers from outside the catalog: those of both flags and the baseline, each once. Removes them from the servers of
+    /// `plan`.
+    fn peers(&self, plan: &mut PlanArgs, catalog: &Catalog, allocator: &str) -> anyhow::Result<Peers> {
+        let registry =
+            with_sources(self.peers.contestants.registry()?, self.peers_dir.as_deref(), self.go_dir.as_deref());
+        let is_peer = |name: &String| catalog.server(name).is_err() && registry.named(name).is_some();
+        let (foreign, ours): (Vec<String>, Vec<String>) = plan.servers.drain(..).partition(is_peer);
+        plan.only_peers = ours.is_empty() && !foreign.is_empty();
+        plan.servers = ours;
+        let (named, is_all) = foreign_servers(&[self.peers.peers.clone(), foreign].concat(), &registry)?;
+        let mut selection = named.clone();
+        if let Some(baseline) = &plan.baseline
+            && let Some(server) = registry.named(&baseline.name()).filter(|server| server.name() == baseline.name())
+        {
+            selection.push(server.clone());
+            plan.baseline = Some(Baseline::Foreign(server.clone()));
+        }
+        let asked = selected(&selection, is_all, &registry);
+        let workers = plan.config.settings(None)?.config.workers;
+        let own = self.variant.as_ref().map(|variant| own(variant, &registry, catalog)).transpose()?;
+        let variant = self.variant.clone().unwrap_or_else(|| allocator.to_owned());
+        Ok(Peers { asked, named, variant, own, workers })
+    }
+}
+
+/// The program with our own servers, to be built as `variant`.
+fn own(variant: &str, registry: &Registry, catalog: &Catalog) -> Result<Program, Misuse> {
+    let entries = Catalog::builtin();
+    if catalog.servers().iter().any(|entry| entries.server(&entry.name).is_err()) {
+        return Err(Misuse(String::from("--variant builds the built-in servers, and this program has others")));
+    }
+    let own = registry.programs().find(|program| program.serves() == Serves::Catalog);
+    let own = own.ok_or_else(|| Misuse(String::from("--variant: no contestant serves the catalog")))?;
+    match own.variants().any(|known| known == variant) {
+        true => Ok(own.clone()),
+        false => {
+            let known = own.variants().collect::<Vec<_>>().join(", ");
+            Err(Misuse(format!("--variant {variant}: there is no such variant, only {known}")))
+        }
     }
 }
 
@@ -184,6 +221,7 @@ impl PlanArgs {
         let entrants = Entrants {
             catalog: session.catalog,
             servers: &self.servers,
+            only_peers: self.only_peers,
             repos: &self.repos,
             peers,
             baseline: self.baseline.as_ref(),

@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 
 use super::cores::CoresArgs;
 use super::entrants::{left_out, serve};
-use super::foreign::{self, BuiltServer};
+use super::foreign::{self, BuiltServer, PeerArgs};
 use super::names::{full_names, repo_names};
 use super::room::{self, roomy};
 use super::seed::SeedArgs;
@@ -36,9 +36,8 @@ pub(crate) struct CrowdArgs {
     /// The repos, separated by commas.
     #[arg(long, value_name = "R,...", value_delimiter = ',', default_value = "sharded")]
     repos: Vec<String>,
-    /// Foreign servers too, separated by commas, or all, as in polyserve compare. They are built first.
-    #[arg(long, value_name = "P,...", value_delimiter = ',')]
-    peers: Vec<String>,
+    #[command(flatten)]
+    peers: PeerArgs,
     /// The behaviours of the crowd, separated by commas. [default: all]
     #[arg(long, value_enum, value_name = "KIND,...", value_delimiter = ',')]
     kind: Vec<CrowdKind>,

@@ -10,10 +10,8 @@ use polyserve::env::{SETTINGS, Settings};
 use polyserve_lab::Misuse;
 use polyserve_lab::compare::contestant::{Contestant, Role, bound, bound_of};
 use polyserve_lab::compare::{Key, Peers};
+use polyserve_lab::contestants::{GO, PEER, Program, Registry};
 use polyserve_lab::experiment::{Absence, Absent, again, distinct};
-use polyserve_lab::launch::foreign::{Foreign, ForeignProgram};
-use polyserve_lab::launch::go;
-use polyserve_lab::launch::peers::PREFIX;
 use polyserve_lab::launch::{AddressFrom, Launch};
 use polyserve_lab::recommend::left_out;
 use polyserve_load::{Mix, Usage};
@@ -59,8 +57,8 @@ impl FromStr for Pair {
 pub(crate) enum Baseline {
     /// A server and a repo.
     Pair(Pair),
-    /// A foreign server: `peer/hyper`, `go/nethttp`.
-    Foreign(Foreign),
+    /// A server from outside the catalog: `peer/hyper`, `go/nethttp`.
+    Foreign(Program),
     /// A reference, by its name, which has no slash.
     Reference(String),
 }
@@ -69,11 +67,12 @@ impl FromStr for Baseline {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        if let Some(foreign) = Foreign::named(text).filter(|foreign| text == foreign.title()) {
-            return Ok(Self::Foreign(foreign));
+        let registry = Registry::repository();
+        if let Some(foreign) = registry.named(text).filter(|foreign| text == foreign.name() && foreign.is_server()) {
+            return Ok(Self::Foreign(foreign.clone()));
         }
-        if text.starts_with(PREFIX) || text.starts_with(go::PREFIX) {
-            return Err(unknown(text));
+        if text.starts_with(PEER) || text.starts_with(GO) {
+            return Err(unknown(text, registry));
         }
         Ok(text.parse().map_or_else(|_: String| Self::Reference(text.to_owned()), Self::Pair))
     }
@@ -81,10 +80,10 @@ impl FromStr for Baseline {
 
 impl Baseline {
     /// Its name as it was given.
-    fn name(&self) -> String {
+    pub(crate) fn name(&self) -> String {
         match self {
             Self::Pair(pair) => pair.name(),
-            Self::Foreign(server) => server.title(),
+            Self::Foreign(server) => server.name().to_owned(),
             Self::Reference(name) => name.clone(),
         }
     }
@@ -101,6 +100,8 @@ impl Pair {
 pub(crate) struct Entrants<'a> {
     pub(crate) catalog: &'a Catalog,
     pub(crate) servers: &'a [String],
+    /// Whether only servers from outside the catalog take part.
+    pub(crate) only_peers: bool,
     pub(crate) repos: &'a [String],
     /// The foreign servers, the baseline among them if it is foreign.
     pub(crate) peers: Option<&'a Peers>,
@@ -165,11 +166,11 @@ impl Entrants<'_> {
                 Err(error) => absent.push(leave_out(&pair.name(), error.to_string(), false)),
             }
         }
-        let peers = self.peers.iter().flat_map(|peers| peers.asked.iter().map(move |server| (*peers, *server)));
+        let peers = self.peers.iter().flat_map(|peers| peers.asked.iter().map(move |server| (*peers, server)));
         for (peers, server) in peers.filter(|(_, server)| self.foreign_in_baseline() != Some(*server)) {
             match self.foreign(server) {
                 Ok(contestant) => contestants.push(contestant),
-                Err(why) => absent.push(leave_out(&server.title(), why, peers.excuses(server, false))),
+                Err(why) => absent.push(leave_out(server.name(), why, peers.excuses(server, false))),
             }
         }
         let Some(baseline) = contestants.first_mut() else {
@@ -195,7 +196,7 @@ impl Entrants<'_> {
         let quick = self.quick.then(|| tagged(builtin.servers(), Tag::Quick));
         let mut servers = full_names(self.servers, |name| catalog.server(name))?;
         let mut repos = repo_names(catalog, self.repos)?;
-        if servers.is_empty() {
+        if servers.is_empty() && !self.only_peers {
             servers = default_names(catalog.servers(), builtin.servers(), quick.as_deref());
         }
         let mut because = Vec::new();
@@ -242,38 +243,38 @@ impl Entrants<'_> {
     }
 
     /// The baseline if it is foreign.
-    fn foreign_in_baseline(&self) -> Option<Foreign> {
+    fn foreign_in_baseline(&self) -> Option<&Program> {
         match self.baseline {
-            Some(Baseline::Foreign(server)) => Some(*server),
+            Some(Baseline::Foreign(server)) => Some(server),
             _ => None,
         }
     }
 
     /// Returns a foreign server as a contestant, not built yet; or why it cannot take part.
-    fn foreign(&self, server: Foreign) -> Result<Contestant, String> {
+    fn foreign(&self, server: &Program) -> Result<Contestant, String> {
         let workers = self.settings.config.workers;
         if self.mix.put > 0 && !server.keeps_entities() {
-            return Err(format!("{} has a fixed answer, and keeps nothing that is put", server.title()));
+            return Err(format!("{} has a fixed answer, and keeps nothing that is put", server.name()));
         }
-        let launch = ForeignProgram::unbuilt(server).launch(workers)?;
+        let launch = server.unbuilt(workers)?;
         let max = server.max_concurrent(workers).filter(|max| *max < self.connections);
         let bound = max.zip(server.head_timeout()).and_then(|(max, time)| bound_of(max, time, self.connections));
         if let (Some(max), None, Usage::KeepAlive { .. }) = (max, &bound, self.usage) {
             return Err(format!("it serves {max} of {} kept connections, and the others never", self.connections));
         }
-        Ok(Contestant::new(&server.title(), Role::Ranked, launch).with(|one| {
+        Ok(Contestant::new(server.name(), Role::Ranked, launch).with(|one| {
             // The contract of a server with a fixed answer is not checked.
             (one.checks_contract, one.keeps_entities) = (server.keeps_entities(), server.keeps_entities());
-            (one.peer, one.shape, one.bound) = (Some(server), Some(server.shape()), bound);
+            (one.peer, one.shape, one.bound) = (Some(server.clone()), Some(server.shape()), bound);
         }))
     }
 
     /// Returns the baseline if it is foreign.
     fn foreign_baseline(&self) -> anyhow::Result<Option<Contestant>> {
         let Some(server) = self.foreign_in_baseline() else { return Ok(None) };
-        let title = server.title();
+        let title = server.name();
         if !server.keeps_entities() {
-            let why = "has a fixed port, so it can run only once at a time, and a baseline runs twice";
+            let why = "has a fixed answer, and a baseline runs twice and keeps what is put";
             return Err(Misuse(format!("--baseline {title}: it {why}")).into());
         }
         if self.peers.is_none() {
@@ -406,7 +407,7 @@ pub(crate) fn this_program() -> PathBuf {
 pub(crate) fn part_of(command: &str, flag: &str, value: &impl Serialize) -> serde_json::Result<Launch> {
     let argument = format!("--{flag}={}", serde_json::to_string(value)?);
     let args = [command.into(), argument].map(OsString::from).into();
-    Ok(Launch { program: this_program(), args, env: Vec::new(), address: AddressFrom::Json })
+    Ok(Launch { program: this_program(), args, env: Vec::new(), address: AddressFrom::Json, files: Vec::new() })
 }
 
 /// Returns this program as a server: `polyserve serve`, with these flags. An empty `repo` is the default one.
@@ -421,7 +422,7 @@ pub(crate) fn serve(server: &str, repo: &str, flags: &[String], env: Vec<(OsStri
         .map(OsString::from)
         .chain(chosen.chain(flags.iter().cloned()).map(OsString::from))
         .chain(temporary);
-    Launch { program: this_program(), args: args.collect(), env, address: AddressFrom::Json }
+    Launch { program: this_program(), args: args.collect(), env, address: AddressFrom::Json, files: Vec::new() }
 }
 
 /// The arguments of a debug build, after those of [`serve`]: its program has several services. With `prints`, it prints a line
@@ -448,8 +449,8 @@ mod tests {
             assert_eq!((pair.server.as_str(), pair.repo.as_str()), (server, repo));
         }
         assert!("two_level".parse::<Pair>().unwrap_err().contains("SERVER/REPO"));
-        assert_eq!("peer/hyper".parse(), Ok(Baseline::Foreign(Foreign::Peer("hyper"))));
-        assert_eq!("nginx".parse(), Ok(Baseline::Foreign(Foreign::Nginx)));
+        assert_eq!("peer/hyper".parse(), Ok(Baseline::Foreign(Registry::repository().named("hyper").unwrap().clone())));
+        assert_eq!("nginx".parse(), Ok(Baseline::Foreign(Registry::repository().named("nginx").unwrap().clone())));
         assert!("go/none".parse::<Baseline>().unwrap_err().contains("go/nethttp"));
         assert_eq!("null_epoll".parse(), Ok(Baseline::Reference("null_epoll".into())));
         assert_eq!("pool_server/mpsc_pool/two_level".parse(), Ok(Baseline::Pair(pair)));

@@ -1,32 +1,71 @@
-//! The foreign servers that a flag names: `--peers hyper,go/nethttp` or `--peers all`.
+//! The programs from outside the catalog that a command line names: `--peers hyper,go/nethttp` or `--peers all`.
+
+use std::path::{Path, PathBuf};
 
 use polyserve::Shutdown;
 use polyserve_lab::Misuse;
+use polyserve_lab::contestants::{self, ALL, GO, PEER, Program, Registry};
 use polyserve_lab::launch::Launch;
-use polyserve_lab::launch::foreign::{self, Foreign, ForeignSources};
 
-use super::names::ALL;
+/// The arguments of a command with programs from outside the catalog.
+#[derive(Debug, clap::Args)]
+pub(crate) struct PeerArgs {
+    /// Servers from outside the catalog, separated by commas, or all: frameworks in Rust such as hyper, servers in Go such as
+    /// go/nethttp and go/twin-rwmutex, nginx, and those of --contestants. They are built first, which takes minutes the
+    /// first time.
+    #[arg(long, value_name = "P,...", value_delimiter = ',')]
+    pub(crate) peers: Vec<String>,
+    #[command(flatten)]
+    pub(crate) contestants: ContestantsArgs,
+}
 
-/// The error for a name that no foreign server has.
-pub(crate) fn unknown(name: &str) -> String {
-    let names: Vec<_> = Foreign::all().into_iter().map(Foreign::name).collect();
+/// The argument with servers of a user's own.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ContestantsArgs {
+    /// A file with more servers: how each is built, started, and when it is ready. docs/METHODOLOGY.md explains it.
+    #[arg(long, value_name = "FILE")]
+    contestants: Option<PathBuf>,
+}
+
+impl ContestantsArgs {
+    /// The programs that may take part.
+    pub(crate) fn registry(&self) -> Result<Registry, Misuse> {
+        Registry::load(self.contestants.as_deref())
+    }
+}
+
+/// The registry with the sources of the frameworks in Rust and of the programs in Go in other directories.
+pub(crate) fn with_sources(registry: Registry, rust: Option<&Path>, go: Option<&Path>) -> Registry {
+    registry.with_sources(PEER, rust).with_sources(GO, go)
+}
+
+/// The error for a name that no program has.
+pub(crate) fn unknown(name: &str, registry: &Registry) -> String {
+    let names: Vec<_> = registry.servers().map(Program::short_name).collect();
     format!("there is no peer {name:?}: they are {}, or {ALL}", names.join(", "))
 }
 
-/// Returns the foreign servers of a flag, and whether it names [`ALL`] of them.
-pub(crate) fn foreign_servers(names: &[String]) -> Result<(Vec<Foreign>, bool), Misuse> {
+/// Returns the servers of a flag, and whether it names [`ALL`] of them.
+pub(crate) fn foreign_servers(names: &[String], registry: &Registry) -> Result<(Vec<Program>, bool), Misuse> {
     let (mut named, mut is_all) = (Vec::new(), false);
     for name in names {
-        match Foreign::named(name) {
-            Some(server) => named.push(server),
+        match registry.named(name).filter(|program| program.is_server()) {
+            Some(server) => named.push(server.clone()),
             None if name == ALL => is_all = true,
-            None => return Err(Misuse(unknown(name))),
+            None => return Err(Misuse(unknown(name, registry))),
         }
     }
     Ok((named, is_all))
 }
 
-/// A foreign server of a flag, after its build.
+/// The servers that a flag selects, each once, in the order of the registry.
+pub(crate) fn selected(named: &[Program], is_all: bool, registry: &Registry) -> Vec<Program> {
+    let by_name = |server: &&Program| named.contains(server);
+    let is_default = |server: &Program| is_all && registry.servers().any(|other| other == server);
+    registry.programs().filter(|server| by_name(server) || is_default(server)).cloned().collect()
+}
+
+/// A server of a flag, after its build.
 pub(crate) struct BuiltServer {
     pub(crate) name: String,
     /// Its process, or why it cannot take part.
@@ -35,27 +74,27 @@ pub(crate) struct BuiltServer {
     pub(crate) is_excused: bool,
 }
 
-/// Builds the foreign servers of a flag that keep entities. `connections` is the number that each must serve at a
-/// time, if connections are kept.
+/// Builds the servers of a flag that keep entities. `connections` is the number that each must serve at a time, if
+/// connections are kept.
 pub(crate) fn built(
-    names: &[String],
+    args: &PeerArgs,
     workers: Option<usize>,
     connections: Option<usize>,
     allocator: &str,
     stop: &Shutdown,
 ) -> Result<Vec<BuiltServer>, Misuse> {
-    let (named, is_all) = foreign_servers(names)?;
-    let is_selected = |server: &Foreign| is_all || named.contains(server);
-    let selected: Vec<Foreign> = Foreign::all().into_iter().filter(is_selected).collect();
-    let built = foreign::build(&selected, ForeignSources::default(), allocator, stop).into_iter().map(|program| {
-        let server = program.server;
+    let registry = args.contestants.registry()?;
+    let (named, is_all) = foreign_servers(&args.peers, &registry)?;
+    let built = contestants::build(&selected(&named, is_all, &registry), allocator, stop).into_iter().map(|built| {
+        let server = &built.program;
         let launch =
             match server.max_concurrent(workers).zip(connections).filter(|(max, connections)| max < connections) {
                 Some((max, _)) => Err(format!("it serves {max} connections at a time")),
                 None if !server.keeps_entities() => Err(String::from("it stores no entities")),
-                None => program.launch(workers),
+                None => built.launch(workers),
             };
-        BuiltServer { name: server.title(), launch, is_excused: program.is_absent || !named.contains(&server) }
+        let is_excused = built.is_absent || !named.contains(server);
+        BuiltServer { name: server.name().to_owned(), launch, is_excused }
     });
     Ok(built.collect())
 }

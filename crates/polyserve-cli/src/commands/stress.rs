@@ -10,10 +10,9 @@ use polyserve_experiments::ladder::variant::{Binary, LadderSources};
 use polyserve_experiments::matrix::DEBUG;
 use polyserve_experiments::stress::{ConnectionMode, ConnectionPolicy, Scenario, Stress, Subject};
 use polyserve_lab::Misuse;
+use polyserve_lab::contestants::{Program, Registry, build};
 use polyserve_lab::data::Data;
 use polyserve_lab::experiment::RecordArgs;
-use polyserve_lab::launch::foreign::{Foreign, ForeignSources, build};
-use polyserve_lab::launch::go::GoServer;
 use polyserve_lab::limits;
 use serde_json::json;
 
@@ -76,8 +75,8 @@ pub(crate) fn run(context: Context<'_>, args: &StressArgs) -> anyhow::Result<Exi
     }
     let settings = args.config.settings(None)?;
     let session = context.start()?;
-    let foreign = Foreign::named(&args.server).filter(|foreign| args.server == foreign.title());
-    let foreign = foreign.or_else(|| GoServer::named(&args.server).map(Foreign::Go));
+    let foreign = Registry::repository().named(&args.server);
+    let foreign = foreign.filter(|foreign| args.server == foreign.name() && foreign.is_server());
     // Misuse is reported before anything is built.
     let modes = modes(args)?;
     let subjects = match foreign {
@@ -149,12 +148,12 @@ fn built_in_debug(subject: Subject, session: &MeasurementSession<'_>) -> anyhow:
 /// Builds a foreign server.
 fn foreign_subject(
     args: &StressArgs,
-    foreign: Foreign,
+    foreign: &Program,
     settings: &Settings,
     session: &MeasurementSession<'_>,
     allocator: &'static str,
 ) -> anyhow::Result<Subject> {
-    let name = foreign.title();
+    let name = foreign.name().to_owned();
     if !foreign.keeps_entities() {
         return Err(Misuse(format!("--server {name}: it has a fixed answer, and keeps nothing that is put")).into());
     }
@@ -164,7 +163,7 @@ fn foreign_subject(
     if let Some(flag) = args.config.flags().iter().find(|flag| !flag.starts_with("--workers=")) {
         return Err(Misuse(format!("{flag}: {name} takes --workers, and no other setting")).into());
     }
-    let built = build(&[foreign], ForeignSources::default(), allocator, &session.stop);
+    let built = build([foreign], allocator, &session.stop);
     let server = built.first().with_context(|| format!("{name} was not built"))?;
     let launch = server.launch(settings.config.workers).map_err(|why| anyhow!("{name}: {why}"))?;
     Ok(Subject { server: name, repo: "its own store".into(), launch, is_single: false })

@@ -14,9 +14,8 @@ use polyserve_experiments::tasks::record::TaskSettings;
 use polyserve_experiments::tasks::runner::{self, OTHERS, Runner};
 use polyserve_experiments::tasks::sequence::TermOrder;
 use polyserve_lab::Misuse;
+use polyserve_lab::contestants::{self, Registry};
 use polyserve_lab::experiment::{RecordArgs, distinct};
-use polyserve_lab::launch::go::{self, Module};
-use polyserve_lab::launch::peers::Package;
 use polyserve_lab::launch::{AddressFrom, Launch};
 use polyserve_lab::machine::Cores;
 
@@ -68,6 +67,8 @@ pub(crate) struct TasksArgs {
     record: RecordArgs,
 }
 
+/// The program of the tasks in Go.
+const GO_TASKS: &str = "go/tasks";
 /// The max number of concurrent tasks. Each may have a thread.
 const MAX_TASKS: i64 = 1000;
 /// The limits of a task's time.
@@ -137,16 +138,15 @@ impl TasksArgs {
 fn contestants(plan: &TaskSettings, named: &[String], allocator: &str, stop: &Shutdown) -> Vec<TaskEntrant> {
     let takes_part = |name: &str| plan.contestants.iter().any(|contestant| contestant == name);
     let is_go = |name: &str| [GO, GO_GC_OFF, GO_LOCKED].contains(&name);
-    let program = match plan.contestants.iter().any(|name| is_go(name)) {
-        true => Module::new(None).build(&[go::TASKS], stop).pop().map(|(_, program)| program),
-        false => None,
+    let registry = Registry::repository();
+    let build = |wanted: bool, name: &str| {
+        let program = registry.named(name).filter(|_| wanted);
+        let built = contestants::build(program, allocator, stop).pop();
+        built.map_or_else(|| Err(String::from("it was not built")), |built| built.file)
     };
-    let not_built = || Err(String::from("it was not built"));
-    let program = program.unwrap_or_else(not_built);
-    let listing = takes_part(LISTING).then(|| Package::twins(allocator).build(&[go::TASKS], stop).pop()).flatten();
-    let listing = listing.map_or_else(not_built, |built| built.program);
-    let go_listing = takes_part(GO_LISTING).then(|| Module::twins().build(&[go::TASKS], stop).pop()).flatten();
-    let go_listing = go_listing.map_or_else(not_built, |(_, program)| program);
+    let program = build(plan.contestants.iter().any(|name| is_go(name)), GO_TASKS);
+    let listing = build(takes_part(LISTING), LISTING);
+    let go_listing = build(takes_part(GO_LISTING), GO_LISTING);
     let launch = |name: &str| {
         if name == LISTING {
             return Ok(launch(&listing.clone()?, std::iter::empty()));
@@ -180,6 +180,7 @@ fn launch(program: &Path, args: impl Iterator<Item = String>) -> Launch {
         args: args.map(Into::into).collect(),
         env: Vec::new(),
         address: AddressFrom::Json,
+        files: Vec::new(),
     }
 }
 

@@ -280,7 +280,8 @@ fn serve(name: &str, role: Role, server: &str) -> Contestant {
 
 fn contestant(name: &str, role: Role, program: &str, args: &[&str]) -> Contestant {
     let args = args.iter().map(Into::into).collect();
-    let launch = Launch { program: program.into(), args, env: Vec::new(), address: AddressFrom::Json };
+    let launch =
+        Launch { program: program.into(), args, env: Vec::new(), address: AddressFrom::Json, files: Vec::new() };
     Contestant::new(name, role, launch)
 }
 

@@ -3,14 +3,14 @@
 use std::io::Write as _;
 use std::process::{Command, Stdio};
 
-use polyserve_lab::launch::{go, nginx};
+use polyserve_lab::contestants::{GO, PRINTING, Program, Registry};
 use serde_json::Value;
 
 use super::{array, ended, has, json, parsed, polyserve, printed, run, text, texts};
 
 /// Returns true if Go and the modules are available. Otherwise it prints that the test is not run.
 fn is_here(name: &str) -> bool {
-    let here = go::is_installed().and_then(|()| {
+    let here = program("go/nethttp").is_installed().and_then(|_| {
         let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/../../benches/peers/go");
         let download = Command::new("go").args(["mod", "download"]).current_dir(dir).stderr(Stdio::null()).status();
         match download.is_ok_and(|status| status.success()) {
@@ -24,6 +24,16 @@ fn is_here(name: &str) -> bool {
     here.is_ok()
 }
 
+fn program(name: &str) -> &'static Program {
+    Registry::repository().named(name).unwrap()
+}
+
+/// The servers in Go that `--peers=all` selects.
+fn servers_in_go() -> Vec<&'static str> {
+    let names = Registry::repository().servers().map(Program::name);
+    names.filter(|name| name.starts_with(GO)).collect()
+}
+
 const TINY: &str = "compare --servers=leader_followers --repos=two_level --rounds=1 --slice=30ms --warm-up=20ms \
     --connections=4 --no-latency --json";
 
@@ -32,7 +42,7 @@ fn they_are_compared_and_what_they_keep_of_the_contract_is_told() {
     if !is_here("they_are_compared_and_what_they_keep_of_the_contract_is_told") {
         return;
     }
-    let names = go::SERVERS.map(|server| server.name);
+    let names = servers_in_go();
     let ranking = parsed(&ended(0, &format!("{TINY} --mix=get=3,put=1 --peers={}", names.join(","))));
     for name in names {
         assert!(texts(array(&ranking["rows"]), "name").contains(&name), "{name}: {ranking}");
@@ -101,7 +111,7 @@ fn they_bear_the_stress_scenario() {
     if !is_here("they_bear_the_stress_scenario") {
         return;
     }
-    for server in go::SERVERS.iter().chain([&go::PRINTING]).map(|server| server.name) {
+    for server in servers_in_go().into_iter().chain([PRINTING]) {
         let report = json(&format!("stress --server {server} --scale=0.01 --connections=5 --workers=4"));
         assert_eq!((&report["passed"], &report["server"]), (&true.into(), &server.into()), "{report}");
         for round in array(&report["rounds"]) {
@@ -120,7 +130,7 @@ fn they_bear_the_stress_scenario() {
 fn nginx_takes_part_in_reads() {
     let output = run(&format!("{TINY} --peers=nginx"));
     let ranking = parsed(&output);
-    match nginx::program() {
+    match program("nginx").is_installed() {
         Ok(_) => {
             assert!(output.status.success(), "{ranking}");
             assert!(texts(array(&ranking["rows"]), "name").contains(&"nginx"), "{ranking}");

@@ -136,6 +136,7 @@ fn stressed(case: &str, mode: ConnectionMode) -> Report {
         args: only.map(Into::into).into(),
         env: vec![(CASE.into(), case.into())],
         address: AddressFrom::Json,
+        files: Vec::new(),
     };
     let subject = Subject { server: "pool_server".into(), repo: "broken".into(), launch, is_single: false };
     let (core, stop) = (Cores::from(0), Shutdown::new());

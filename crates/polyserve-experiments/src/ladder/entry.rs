@@ -5,8 +5,9 @@ use std::path::{Path, PathBuf};
 
 use polyserve::{Shape, Shutdown};
 use polyserve_lab::compare::contestant::{self, Contestant};
+use polyserve_lab::contestants::{self, BuiltProgram, Program, Registry};
 use polyserve_lab::experiment::{again, distinct};
-use polyserve_lab::launch::{AddressFrom, Launch, go};
+use polyserve_lab::launch::{AddressFrom, Launch};
 
 use super::record::{RungEntry, RungRole};
 use super::rung::{self, BuildSettings, Rung, RungStep};
@@ -80,7 +81,7 @@ impl LadderSubject {
             }
         };
         let args = args.iter().chain(&self.args).map(OsString::from).collect();
-        Launch { program: program.to_owned(), args, env: Vec::new(), address }
+        Launch { program: program.to_owned(), args, env: Vec::new(), address, files: Vec::new() }
     }
 
     /// The contestants of a rung: one, and the control if it is the lowest.
@@ -149,16 +150,14 @@ pub fn rungs(
 
 /// Builds the references of these names, such as `go-fasthttp`, from the sources in `root`.
 pub fn references(names: &[String], root: Option<&Path>, workers: Option<usize>, stop: &Shutdown) -> Vec<RungBuild> {
-    let servers: Vec<go::GoServer> = names.iter().filter_map(|name| server(name)).collect();
-    let module = go::Module::new(root.map(|root| root.join("benches/peers/go")).as_deref());
-    let programs: Vec<&'static str> = servers.iter().map(|server| server.program).collect();
-    let built = module.build(&programs, stop);
-    let build = |server: go::GoServer| {
-        let name = server.name.replacen(go::PREFIX, GO, 1);
-        let program = built.iter().find(|(program, _)| *program == server.program).map(|(_, program)| program.clone());
-        let program = program.unwrap_or_else(|| Err(String::from("it was not built")));
-        let result = program.and_then(|program| {
-            let (program_bytes, program_hash) = fingerprint_of(&program)?;
+    let go = root.map(|root| root.join("benches/peers/go"));
+    let registry = Registry::repository().clone().with_sources(contestants::GO, go.as_deref());
+    let servers = names.iter().filter_map(|name| registry.named(server(name)?.name()));
+    let build = |built: BuiltProgram| {
+        let name = built.program.name().replacen(contestants::GO, GO, 1);
+        let participant = || {
+            let launch = built.launch(workers)?;
+            let (program_bytes, program_hash) = fingerprint_of(&launch.program)?;
             let entry = RungEntry {
                 name: name.clone(),
                 role: RungRole::Reference,
@@ -171,17 +170,18 @@ pub fn references(names: &[String], root: Option<&Path>, workers: Option<usize>,
                 program_hash,
                 answer_bytes: 0,
             };
-            Ok(vec![Participant::new(entry, server.launch(&program, workers), Shape::Multiplexed)])
-        });
+            Ok(vec![Participant::new(entry, launch, Shape::Multiplexed)])
+        };
+        let result = participant();
         RungBuild { name, result }
     };
-    servers.into_iter().map(build).collect()
+    contestants::build(servers, "", stop).into_iter().map(build).collect()
 }
 
 /// The Go server of a reference's name; `None` if no server with the welcome has that name.
-pub fn server(name: &str) -> Option<go::GoServer> {
-    let known = ["go/fasthttp", "go/nethttp"].into_iter().find(|known| known.replacen(go::PREFIX, GO, 1) == name)?;
-    go::GoServer::named(known).copied()
+pub fn server(name: &str) -> Option<&'static Program> {
+    let is_named = |known: &&str| known.replacen(contestants::GO, GO, 1) == name;
+    Registry::repository().named(["go/fasthttp", "go/nethttp"].into_iter().find(is_named)?)
 }
 
 fn fingerprint_of(program: &Path) -> Result<(u64, String), String> {
@@ -217,7 +217,7 @@ mod tests {
 
     #[test]
     fn references_have_their_published_names() {
-        assert_eq!(server("go-fasthttp").unwrap().name, "go/fasthttp");
+        assert_eq!(server("go-fasthttp").unwrap().name(), "go/fasthttp");
         assert!(server("go-nethttp").is_some() && server("go-twin-rwmutex").is_none() && server("fasthttp").is_none());
     }
 
@@ -231,7 +231,7 @@ mod tests {
         assert_eq!(names, ["warp", "warp+lto", "warp+lto+jemalloc", "warp+lto+jemalloc+pipeline-flush"]);
         assert!(built.iter().all(|build| build.result.as_ref().unwrap_err().contains("has no Cargo.toml")));
         let built = references(&["go-fasthttp".into()], Some(nowhere), None, &stop);
-        assert!(built[0].result.as_ref().unwrap_err().contains("holds no module"), "{built:?}");
+        assert!(built[0].result.as_ref().unwrap_err().contains("holds no "), "{built:?}");
     }
 
     #[test]

@@ -8,7 +8,7 @@
 //!
 //! Cost: a pass over the cells for each pair.
 
-use polyserve_lab::launch::go::{GC_OFF, OLD_GC, PRINTING};
+use polyserve_lab::contestants::{GC_OFF, OLD_GC, PRINTING};
 use polyserve_lab::statistics::median_of;
 use polyserve_report::Table;
 
@@ -20,7 +20,7 @@ pub(super) fn table(cells: &[Cell]) -> Option<Table> {
     let classic = classic();
     let unoptimised = format!("{UNOPTIMISED}{classic}");
     let as_published = format!("{DEBUG}{classic}");
-    let [printing, gc_off, old_gc, go] = [PRINTING.name, GC_OFF.name, OLD_GC.name, TWIN].map(String::from);
+    let [printing, gc_off, old_gc, go] = [PRINTING, GC_OFF, OLD_GC, TWIN].map(String::from);
     let pairs = [
         ("a build without optimisation, in Rust", &unoptimised, &classic),
         ("a line printed for each request, in Rust without optimisation", &as_published, &unoptimised),
@@ -99,7 +99,7 @@ mod tests {
             cell(&unoptimised, "rust", 1, 30.0),
             cell(&unoptimised, "rust", 2, 40.0),
             cell(TWIN, "go", 1, 20.0),
-            cell(GC_OFF.name, "go", 1, 15.0),
+            cell(GC_OFF, "go", 1, 15.0),
         ];
         let records = Records::<Matrix>::of(&lines).unwrap();
         let text = table(&Report::of(&records).unwrap().cells).unwrap().markdown();

@@ -125,8 +125,8 @@ fn cpu(cells: &[Cell], pair: [&str; 2], method: CellMethod) -> Option<(String, C
 
 #[cfg(test)]
 mod tests {
+    use polyserve_lab::contestants::PRINTING;
     use polyserve_lab::experiment::{Experiment as _, Records};
-    use polyserve_lab::launch::go::PRINTING;
     use serde_json::json;
 
     use super::*;
@@ -154,7 +154,7 @@ mod tests {
         let names: Vec<&str> = charts.iter().map(|(name, _)| name.as_str()).collect();
         let release = ["cpu get", "heat cpu get", "heat time get"];
         assert_eq!(names, release);
-        let as_run = [cell(&format!("{DEBUG}{classic}"), false, 1, 2, 50.0), cell(PRINTING.name, false, 1, 2, 20.0)];
+        let as_run = [cell(&format!("{DEBUG}{classic}"), false, 1, 2, 50.0), cell(PRINTING, false, 1, 2, 20.0)];
         let report = Matrix::report(&Records::of(&[&lines[..], &as_run].concat()).unwrap()).unwrap();
         let names: Vec<String> = super::charts(&report.cells).unwrap().into_iter().map(|(name, _)| name).collect();
         assert_eq!(names, [release, ["cpu get as run", "heat cpu get as run", "heat time get as run"]].concat());

@@ -3,11 +3,10 @@
 //! Invariant: a contestant that is not available has one absence for all of its cells. Cost: that of the cells, and a build
 //! of the servers in Go.
 
-use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use polyserve_lab::contestants::{self, GO, Program};
 use polyserve_lab::experiment::{Absence, Absent, Experiment, Notebook, Plan, Reason, Records};
-use polyserve_lab::launch::go::{self, Module};
 use polyserve_report::Summary;
 use serde_json::Value;
 
@@ -26,7 +25,7 @@ pub enum MatrixCandidate {
     /// A Rust server, ready to start.
     Ready(Entrant),
     /// A server in Go, which must be built.
-    Go(&'static go::GoServer),
+    Go(Program),
     /// A Rust server that must be built without optimisation. The build replaces the program of its processes.
     Debug(Entrant, Binary),
     /// A server that rejects the settings: its name, and why.
@@ -38,7 +37,7 @@ impl MatrixCandidate {
     pub fn name(&self) -> &str {
         match self {
             Self::Ready(entrant) | Self::Debug(entrant, _) => &entrant.name,
-            Self::Go(server) => server.name,
+            Self::Go(server) => server.name(),
             Self::Rejected(name, _) => name,
         }
     }
@@ -51,8 +50,6 @@ pub struct Matrix {
     pub candidates: Vec<MatrixCandidate>,
     /// The contestants that the command line names: the run fails if one of them is not available.
     pub named: Vec<String>,
-    /// The sources of the servers in Go; `None` for the default.
-    pub peers_dir: Option<PathBuf>,
     /// The sources of the servers without optimisation.
     pub sources: LadderSources,
     /// The cells.
@@ -72,18 +69,7 @@ impl Matrix {
     pub fn new(candidates: Vec<MatrixCandidate>, axes: MatrixAxes, description: Value, bench: Bench) -> Self {
         let (named, entrants, absent) = (Vec::new(), Vec::new(), Vec::new());
         let sources = LadderSources::new(None);
-        Self {
-            candidates,
-            named,
-            peers_dir: None,
-            sources,
-            axes,
-            time_limit: None,
-            description,
-            bench,
-            entrants,
-            absent,
-        }
+        Self { candidates, named, sources, axes, time_limit: None, description, bench, entrants, absent }
     }
 
     fn exclude(&mut self, name: &str, why: &str) {
@@ -93,14 +79,8 @@ impl Matrix {
 
     /// Builds the servers in Go and the servers without optimisation. Adds the control: the classic pool, or else the
     /// first contestant.
-    fn enter(&mut self, dir: Option<&Path>) {
+    fn enter(&mut self) {
         let candidates = self.candidates.clone();
-        let program = |candidate: &MatrixCandidate| match candidate {
-            MatrixCandidate::Go(server) => Some(server.program),
-            _ => None,
-        };
-        let programs: Vec<&'static str> = candidates.iter().filter_map(program).collect();
-        let built = Module::new(dir).build(&programs, &self.bench.stop);
         for candidate in candidates {
             match candidate {
                 MatrixCandidate::Ready(entrant) => self.entrants.push(entrant),
@@ -112,16 +92,17 @@ impl Matrix {
                     }
                     Err(why) => self.exclude(&entrant.name, &why),
                 },
-                MatrixCandidate::Go(server) => match built.iter().find(|(name, _)| *name == server.program) {
-                    Some((_, Ok(program))) => {
-                        let pool = |size: &usize| (Some(*size), server.launch(program, Some(*size)));
-                        let pools = self.axes.pools.iter().map(pool).collect();
-                        let (name, origin) = (server.name.to_owned(), origin_of(server));
-                        self.entrants.push(Entrant { name, control: false, origin, pools });
+                MatrixCandidate::Go(server) => {
+                    let [built] = &contestants::build([&server], "", &self.bench.stop)[..] else { continue };
+                    let pool = |size: &usize| Ok::<_, String>((Some(*size), built.launch(Some(*size))?));
+                    match self.axes.pools.iter().map(pool).collect() {
+                        Ok(pools) => {
+                            let (name, origin) = (server.name().to_owned(), origin_of(&server));
+                            self.entrants.push(Entrant { name, control: false, origin, pools });
+                        }
+                        Err(why) => self.exclude(server.name(), &why),
                     }
-                    Some((_, Err(why))) => self.exclude(server.name, why),
-                    None => {}
-                },
+                }
             }
         }
         let named = |strategy: &str| self.entrants.iter().find(|entrant| entrant.name.starts_with(strategy));
@@ -132,8 +113,8 @@ impl Matrix {
 }
 
 /// The columns of a twin in Go. Its store is the published store, or Go's own concurrent map.
-fn origin_of(server: &go::GoServer) -> Origin {
-    let kind = server.name.trim_start_matches(go::PREFIX);
+fn origin_of(server: &Program) -> Origin {
+    let kind = server.name().trim_start_matches(GO);
     let (kind, variant) = kind.split_once('-').unwrap_or((kind, kind));
     let repo = if variant == "syncmap" { "sync_map" } else { "two_level" };
     Origin {
@@ -156,8 +137,7 @@ impl Experiment for Matrix {
     }
 
     fn prepare(&mut self, _: &mut Notebook<'_, Self>) -> anyhow::Result<()> {
-        let dir = self.peers_dir.clone();
-        self.enter(dir.as_deref());
+        self.enter();
         Ok(())
     }
 
@@ -203,7 +183,10 @@ impl Experiment for Matrix {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use polyserve::Shutdown;
+    use polyserve_lab::contestants::Registry;
     use polyserve_lab::machine::Cores;
 
     use super::*;
@@ -213,6 +196,12 @@ mod tests {
         MatrixCandidate::Ready(plan::tests::entrant(name, &[Some(2)]))
     }
 
+    /// The twin in Go, without sources.
+    fn twin() -> MatrixCandidate {
+        let registry = Registry::repository().clone().with_sources(GO, Some(Path::new("/nonexistent")));
+        MatrixCandidate::Go(registry.named(TWIN).unwrap().clone())
+    }
+
     /// The experiment with these contestants, after the builds. There are no sources of servers in Go.
     fn entered(candidates: Vec<MatrixCandidate>, named: &[&str]) -> Matrix {
         let axes = MatrixAxes { pools: vec![2], connections: vec![10], methods: vec![CellMethod::Get], rounds: 1 };
@@ -220,9 +209,8 @@ mod tests {
         let bench = Bench { server_cores: one.clone(), client_cores: one, requests: 1, stop: Shutdown::new() };
         let mut matrix = Matrix::new(candidates, axes, Value::Null, bench);
         matrix.named = named.iter().map(ToString::to_string).collect();
-        let nowhere = Path::new("/nonexistent");
-        matrix.sources = LadderSources::new(Some(nowhere));
-        matrix.enter(Some(nowhere));
+        matrix.sources = LadderSources::new(Some(Path::new("/nonexistent")));
+        matrix.enter();
         matrix
     }
 
@@ -239,7 +227,7 @@ mod tests {
         assert_eq!(control(&[]), [""; 0]);
         assert_eq!(control(&["a", "b"]), ["a"]);
         assert_eq!(control(&["a", &classic, "b"]), [classic.as_str()]);
-        let matrix = entered(vec![MatrixCandidate::Go(go::GoServer::named(TWIN).unwrap()), candidate("b")], &[]);
+        let matrix = entered(vec![twin(), candidate("b")], &[]);
         assert!(matrix.plan().keys().all(|key| key.contestant == "b"), "a twin that was not built has no cells");
     }
 
@@ -255,7 +243,7 @@ mod tests {
 
     #[test]
     fn a_contestant_that_is_named_is_not_excused() {
-        let candidates = || vec![MatrixCandidate::Go(go::GoServer::named(TWIN).unwrap()), candidate("b")];
+        let candidates = || vec![twin(), candidate("b")];
         for (named, excused) in [(&[][..], true), (&[TWIN][..], false)] {
             let plan = entered(candidates(), named).plan();
             let [absent] = &plan.absent[..] else { panic!("{:?}", plan.absent) };

@@ -5,8 +5,8 @@
 use std::fmt::Write as _;
 
 use anyhow::Context as _;
+use polyserve_lab::contestants::PRINTING;
 use polyserve_lab::experiment::distinct;
-use polyserve_lab::launch::go::PRINTING;
 use polyserve_lab::statistics::{Estimate, MIN_ROUNDS, median_of};
 use polyserve_report::figures::count;
 use polyserve_report::{Table, or_empty};
@@ -141,7 +141,7 @@ pub fn tables(cells: &[Cell], failed: &[MissingCell]) -> anyhow::Result<Vec<(Str
         }
         let as_published = format!("{DEBUG}{CLASSIC}/{REPO}");
         for (lang, contestant) in
-            [("rust", classic()), ("go", TWIN.into()), ("rust", as_published), ("go", PRINTING.name.into())]
+            [("rust", classic()), ("go", TWIN.into()), ("rust", as_published), ("go", PRINTING.into())]
         {
             let title = format!("{name}, {contestant} (each: published with 100000 requests / here with {requests})");
             let ours = of_method().filter(|rounds| rounds.key().name() == contestant);

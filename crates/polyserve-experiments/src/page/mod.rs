@@ -51,6 +51,9 @@ pub use page_file::PageFile;
 use record::{Bounds, Details, Key, PageFigures, PhaseFigures, Phases, Sample};
 pub use record::{PagePart, PageSource};
 
+/// The first published listing. The other twins are compared with it.
+pub const THREAD_POOL: &str = "twin/thread_pool";
+
 /// The load and the cores of a measurement.
 #[derive(Clone, Debug)]
 pub struct Conditions {

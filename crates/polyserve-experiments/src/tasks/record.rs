@@ -5,7 +5,7 @@
 
 use std::fmt;
 
-use polyserve_lab::launch::go;
+use polyserve_lab::contestants::GO;
 use serde::{Deserialize, Serialize};
 
 use super::figures::{Alone, Scheduled, TaskFigures};
@@ -56,7 +56,7 @@ pub struct Calibration {
 
 /// Whether a contestant is in Go. The others are in Rust.
 pub(super) fn is_go(contestant: &str) -> bool {
-    contestant.starts_with(go::PREFIX)
+    contestant.starts_with(GO)
 }
 
 /// The calibration of the language of a contestant.

@@ -5,8 +5,8 @@ use std::time::Duration;
 use polyserve::{Server, ServerConfig, Shape};
 use serde::{Deserialize, Serialize};
 
+use crate::contestants::Program;
 use crate::launch::Launch;
-use crate::launch::foreign::Foreign;
 
 /// A server and a store that take part in a measurement.
 #[derive(Clone, Debug)]
@@ -17,8 +17,8 @@ pub struct Contestant {
     pub role: Role,
     /// Its process.
     pub launch: Launch,
-    /// The foreign server, if it must be built first.
-    pub peer: Option<Foreign>,
+    /// Its program from outside the catalog, if it must be built first.
+    pub peer: Option<Program>,
     /// Whether the contestant is checked against the contract first. The ranking names the rules that it breaks.
     pub checks_contract: bool,
     /// Whether the contestant stores entities. A reference stores none.

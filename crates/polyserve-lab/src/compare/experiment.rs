@@ -6,7 +6,7 @@
 //! Invariants: the samples of one round were measured together; a contestant that failed is excluded from all rounds, and a
 //! later run measures all its rounds again unless the contestant did wrong. Cost: the measurements of the cells.
 
-use anyhow::bail;
+use anyhow::{anyhow, bail};
 use polyserve_load::Usage;
 use polyserve_report::Summary;
 use serde_json::{Value, json};
@@ -16,8 +16,8 @@ use super::lines::{BOUND, BoundFact, CONTRACT, Key, OTHERS, OtherProcesses, RATE
 use super::ranking::{self, GOAL, Ranking, STOPS_WHEN_SURE};
 use super::sample::{Rate, Sample};
 use super::{Comparison, calibration, contract, round, table};
+use crate::contestants;
 use crate::experiment::{Absence, Absent, Batch, Experiment, Notebook, Plan, Records};
-use crate::launch::foreign;
 use crate::machine::Cores;
 use crate::machine::proc::Spent;
 
@@ -43,27 +43,33 @@ pub(super) struct State {
 }
 
 impl Comparison {
-    /// Builds the peers. A peer that cannot be built is absent.
+    /// Builds our own servers as a variant, if one is selected, and the peers. A peer that cannot be built is absent.
     fn build(&mut self) -> anyhow::Result<()> {
         let Some(peers) = &self.peers else { return Ok(()) };
-        for program in foreign::build(&peers.asked, peers.sources(), peers.allocator, &self.instrument.stop) {
-            let title = program.server.title();
-            let is_peer = |one: &Contestant| one.peer == Some(program.server);
+        let build = |programs| contestants::build(programs, &peers.variant, &self.instrument.stop);
+        for own in build(peers.own.as_slice()) {
+            let file = own.file.map_err(|why| anyhow!("our servers as {}: {why}", peers.variant))?;
+            let ours = self.state.contestants.iter_mut().filter(|one| one.peer.is_none());
+            ours.for_each(|one| one.launch.program.clone_from(&file));
+        }
+        for program in build(&peers.asked) {
+            let name = program.program.name();
+            let is_peer = |one: &Contestant| one.peer.as_ref() == Some(&program.program);
             match program.launch(peers.workers) {
                 Ok(launch) => {
                     let own = self.state.contestants.iter_mut().filter(|one| is_peer(one));
                     own.for_each(|one| one.launch = launch.clone());
                 }
                 Err(why) if self.state.contestants.iter().any(|one| is_peer(one) && one.role == Role::Baseline) => {
-                    bail!("the baseline {title}: {why}");
+                    bail!("the baseline {name}: {why}");
                 }
                 Err(why) => {
                     let count = self.state.contestants.len();
                     self.state.contestants.retain(|one| !is_peer(one));
                     if self.state.contestants.len() < count {
-                        let excused = peers.excuses(program.server, program.is_absent);
+                        let excused = peers.excuses(&program.program, program.is_absent);
                         let absence = Absence::not_available(why);
-                        self.state.absent.push(Absent { key: Key::new(0, &title), absence, excused });
+                        self.state.absent.push(Absent { key: Key::new(0, name), absence, excused });
                     }
                 }
             }

@@ -32,8 +32,6 @@ pub mod round;
 pub mod sample;
 pub mod table;
 
-use std::path::PathBuf;
-
 use serde_json::Value;
 
 pub(crate) use calibration::half_of_slowest;
@@ -45,8 +43,8 @@ pub use measure::{ContestantSession, Instrument};
 pub use ranking::Ranking;
 pub use sample::Measurement;
 
+use crate::contestants::Program;
 use crate::experiment::Absent;
-use crate::launch::foreign::{Foreign, ForeignSources};
 
 /// A comparison.
 #[derive(Debug)]
@@ -79,19 +77,17 @@ pub struct Comparison {
     state: experiment::State,
 }
 
-/// Foreign servers that must be built.
+/// Programs that must be built.
 #[derive(Clone, Debug)]
 pub struct Peers {
     /// The servers.
-    pub asked: Vec<Foreign>,
+    pub asked: Vec<Program>,
     /// The servers that the command line names: the run fails if one of them is not available.
-    pub named: Vec<Foreign>,
-    /// The sources of the frameworks in Rust; `None` for the default.
-    pub rust_dir: Option<PathBuf>,
-    /// The sources of the servers in Go; `None` for the default.
-    pub go_dir: Option<PathBuf>,
-    /// The allocator of the frameworks in Rust.
-    pub allocator: &'static str,
+    pub named: Vec<Program>,
+    /// The variant of the builds: an allocator, or `best`.
+    pub variant: String,
+    /// The program with our own servers, if it must be built as the variant too.
+    pub own: Option<Program>,
     /// The number of workers; `None` for the default of each server.
     pub workers: Option<usize>,
 }
@@ -122,30 +118,27 @@ impl Comparison {
 impl Peers {
     /// Returns true if the run succeeds without this server: the command line does not name it, and it is not installed or has
     /// one answer only.
-    pub fn excuses(&self, server: Foreign, is_absent: bool) -> bool {
-        (is_absent || !server.keeps_entities()) && !self.named.contains(&server)
-    }
-
-    fn sources(&self) -> ForeignSources<'_> {
-        ForeignSources { peers: self.rust_dir.as_deref(), go: self.go_dir.as_deref() }
+    pub fn excuses(&self, server: &Program, is_absent: bool) -> bool {
+        (is_absent || !server.keeps_entities()) && !self.named.contains(server)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::contestants::Registry;
 
     /// Without Go or nginx on a machine, `--peers all` does not fail. `--peers nginx` does.
     #[test]
     fn only_a_named_server_must_be_there() {
-        let server = |name: &str| Foreign::named(name).unwrap();
+        let server = |name: &str| Registry::repository().named(name).unwrap().clone();
         let servers = [(server("hyper"), false), (server("go/nethttp"), true), (server("nginx"), false)];
         let excused = |named: &[&str]| {
             let named = named.iter().map(|name| server(name)).collect();
-            let asked = servers.map(|(server, _)| server).into();
-            let peers = Peers { asked, named, rust_dir: None, go_dir: None, allocator: "any", workers: None };
-            let excused = servers.iter().filter(|(server, is_absent)| peers.excuses(*server, *is_absent));
-            excused.map(|(server, _)| server.title()).collect::<Vec<_>>()
+            let asked = servers.each_ref().map(|(server, _)| server.clone()).into();
+            let peers = Peers { asked, named, variant: "any".into(), own: None, workers: None };
+            let excused = servers.iter().filter(|(server, is_absent)| peers.excuses(server, *is_absent));
+            excused.map(|(server, _)| server.name().to_owned()).collect::<Vec<_>>()
         };
         assert_eq!(excused(&[]), ["go/nethttp", "nginx"]);
         assert_eq!(excused(&["go/nethttp"]), ["nginx"]);

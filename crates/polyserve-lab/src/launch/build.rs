@@ -4,7 +4,6 @@
 
 use std::collections::VecDeque;
 use std::io::{self, BufRead as _, BufReader, IsTerminal as _, Read, Write as _};
-use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
@@ -49,7 +48,7 @@ pub fn run(mut command: Command, notice: &str, stop: &Shutdown) -> Result<(), St
 /// # Errors
 ///
 /// Returns the reason, as tables print it, if the program is not installed or does not run.
-pub(super) fn is_installed(program: &str, argument: &str) -> Result<(), String> {
+pub(crate) fn is_installed(program: &str, argument: &str) -> Result<(), String> {
     let mut command = Command::new(program);
     match command.arg(argument).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status() {
         Ok(status) if status.success() => Ok(()),
@@ -57,29 +56,6 @@ pub(super) fn is_installed(program: &str, argument: &str) -> Result<(), String> 
         Err(error) if error.kind() == io::ErrorKind::NotFound => Err(format!("{program} is not installed")),
         Err(error) => Err(format!("{program} cannot be started: {error}")),
     }
-}
-
-/// Builds these programs by one call of `build`. If that fails, builds each alone, so that a broken program does not prevent
-/// the others. Returns each program with the reason why it was not built.
-pub(super) fn all_or_each<'a>(
-    programs: &[&'a str],
-    stop: &Shutdown,
-    build: impl Fn(&[&str]) -> Result<(), String>,
-) -> Vec<(&'a str, Result<(), String>)> {
-    let all = if programs.is_empty() { Ok(()) } else { build(programs) };
-    let alone = |program: &'a str| match &all {
-        Err(_) if programs.len() > 1 && !stop.is_begun() => build(&[program]),
-        all => all.clone(),
-    };
-    programs.iter().map(|program| (*program, alone(program))).collect()
-}
-
-/// The directory of a package, and the directory for its programs: `dir`, or else the directory `default` of this
-/// repository.
-pub(super) fn package_dirs(dir: Option<&Path>, default: &str, target: &str) -> (PathBuf, PathBuf) {
-    let root = dir.map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../.."), Path::to_owned);
-    let root = root.canonicalize().unwrap_or(root); // the build runs there
-    (if dir.is_some() { root.clone() } else { root.join(default) }, root.join(target))
 }
 
 /// Collects the last lines of the child's standard error until it ends. If `stop` begins, the child is killed.

@@ -2,28 +2,26 @@
 //! on. Any HTTP server can be a contestant.
 //!
 //! [`process`]: a server process, from start to end. [`line_process`]: a process that exchanges lines with this
-//! program. [`foreign`]: the contestants from other projects: [`peers`] in Rust, [`go`], [`nginx`].
-//! [`page_twins`]: the twins of the published page servers.
-//! [`build`](mod@build): their builds.
+//! program. [`build`](mod@build): a build of a program.
 
 pub mod build;
 pub mod drain;
-pub mod foreign;
-pub mod go;
 pub mod line_process;
-pub mod nginx;
-pub mod page_twins;
-pub mod peers;
 pub mod process;
 
 use std::ffi::OsString;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::{fs, io};
 
 use serde::Deserialize;
 
-/// A process to start. It must listen on a free port that it selects, and exit with code 0 after SIGTERM. It inherits
-/// this process's environment.
+/// A process to start. It exits with code 0 after SIGTERM, or by the signal unless it reports its address as JSON. It
+/// inherits this process's environment.
+///
+/// In arguments, variables and files, `{port}` stands for a free port, and `{dir}` for a new directory, which has the
+/// files and is removed with the process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Launch {
     /// The program.
@@ -34,6 +32,8 @@ pub struct Launch {
     pub env: Vec<(OsString, OsString)>,
     /// How the process prints the address that it listens on.
     pub address: AddressFrom,
+    /// Names and texts of files.
+    pub files: Vec<(String, String)>,
 }
 
 /// How a process prints, on its standard output, the address that it listens on.
@@ -42,10 +42,11 @@ pub struct Launch {
 pub enum AddressFrom {
     /// The JSON of `polyserve serve --json`: `{"listening":"http://127.0.0.1:8001"}`.
     Json,
-    /// The first line with this prefix. The rest of the line is the address, with or without `http://`.
+    /// The first line with this prefix. Unless the launch has a `{port}`, the rest of the line is the address, with or
+    /// without `http://`.
     Line(String),
-    /// A fixed address that the caller has configured. The process listens once it has printed its first line.
-    Fixed(SocketAddr),
+    /// The process listens on the `{port}` of the launch. It is ready once it accepts a connection.
+    Port,
 }
 
 #[derive(Deserialize)]
@@ -53,13 +54,68 @@ struct Listening {
     listening: String,
 }
 
+/// The port and the directory of one start of a process.
+#[derive(Debug)]
+pub(crate) struct StartResources {
+    /// The address of the `{port}`, if the launch has one.
+    pub(crate) addr: Option<SocketAddr>,
+    dir: Option<PathBuf>,
+}
+
+static STARTS: AtomicU64 = AtomicU64::new(0);
+
+impl Drop for StartResources {
+    fn drop(&mut self) {
+        if let Some(dir) = &self.dir {
+            let _ = fs::remove_dir_all(dir); // the process may have removed it
+        }
+    }
+}
+
 impl Launch {
-    /// Returns the address in a line of output, or `None` if the line has none.
-    pub fn address(&self, line: &str) -> Option<Result<SocketAddr, String>> {
-        let reported = match &self.address {
-            AddressFrom::Json => serde_json::from_str::<Listening>(line).ok()?.listening,
-            AddressFrom::Line(start) => line.strip_prefix(start.as_str())?.trim().to_owned(),
-            AddressFrom::Fixed(addr) => return Some(Ok(*addr)),
+    /// Selects a port and creates the directory, if the launch has these placeholders. Returns the launch with their values.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if no port is free, or a file cannot be written.
+    pub(crate) fn prepared(&self) -> io::Result<(Self, StartResources)> {
+        let texts =
+            || self.args.iter().chain(self.env.iter().map(|(_, value)| value)).map(|text| text.to_string_lossy());
+        let has = |name: &str| {
+            texts().any(|text| text.contains(name)) || self.files.iter().any(|(_, text)| text.contains(name))
+        };
+        let (mut launch, mut resources) = (self.clone(), StartResources { addr: None, dir: None });
+        if has("{port}") {
+            // Another process may take the port first: the start fails then.
+            resources.addr = Some(TcpListener::bind(("127.0.0.1", 0))?.local_addr()?);
+        }
+        if has("{dir}") {
+            let number = STARTS.fetch_add(1, Ordering::Relaxed);
+            let dir = std::env::temp_dir().join(format!("polyserve-start-{}-{number}", std::process::id()));
+            fs::create_dir(&dir)?; // fails if the directory exists: another process owns it
+            resources.dir = Some(dir);
+        }
+        let port = resources.addr.map(|addr| addr.port().to_string()).unwrap_or_default();
+        let dir = resources.dir.as_ref().map(|dir| dir.to_string_lossy().into_owned()).unwrap_or_default();
+        let fill = |text: &str| text.replace("{port}", &port).replace("{dir}", &dir);
+        if resources.addr.is_some() || resources.dir.is_some() {
+            for text in launch.args.iter_mut().chain(launch.env.iter_mut().map(|(_, value)| value)) {
+                *text = fill(&text.to_string_lossy()).into();
+            }
+        }
+        for (name, text) in resources.dir.iter().flat_map(|_| &self.files) {
+            fs::write(PathBuf::from(&dir).join(name), fill(text))?;
+        }
+        Ok((launch, resources))
+    }
+
+    /// Returns the address in a line of output, or `None` if the line has none. `port` is the address of the `{port}`.
+    pub fn address(&self, line: &str, port: Option<SocketAddr>) -> Option<Result<SocketAddr, String>> {
+        let reported = match (&self.address, port) {
+            (AddressFrom::Json, _) => serde_json::from_str::<Listening>(line).ok()?.listening,
+            (AddressFrom::Line(start), Some(addr)) => return line.starts_with(start.as_str()).then_some(Ok(addr)),
+            (AddressFrom::Line(start), None) => line.strip_prefix(start.as_str())?.trim().to_owned(),
+            (AddressFrom::Port, _) => return None,
         };
         let addr = reported.strip_prefix("http://").unwrap_or(&reported).trim_end_matches('/');
         Some(addr.parse().map_err(|_| format!("it reports that it listens on {reported:?}, which is not an address")))
@@ -72,15 +128,38 @@ mod tests {
 
     #[test]
     fn addresses_in_lines() {
-        let launch = |address| Launch { program: "any".into(), args: Vec::new(), env: Vec::new(), address };
+        let launch = |address| Launch { address, ..crate::fixtures::launch() };
         let addr: SocketAddr = "127.0.0.1:8001".parse().unwrap();
         let json = launch(AddressFrom::Json);
-        assert_eq!(json.address(r#"{"listening":"http://127.0.0.1:8001"}"#), Some(Ok(addr)));
-        assert_eq!(json.address("listening on http://127.0.0.1:8001"), None);
-        assert!(json.address(r#"{"listening":"here"}"#).unwrap().unwrap_err().contains("\"here\""));
+        assert_eq!(json.address(r#"{"listening":"http://127.0.0.1:8001"}"#, None), Some(Ok(addr)));
+        assert_eq!(json.address("listening on http://127.0.0.1:8001", None), None);
+        assert!(json.address(r#"{"listening":"here"}"#, None).unwrap().unwrap_err().contains("\"here\""));
         let line = launch(AddressFrom::Line("listening on ".into()));
-        assert_eq!(line.address("listening on http://127.0.0.1:8001/"), Some(Ok(addr)));
-        assert_eq!((line.address("hello"), line.address("listening on 127.0.0.1:8001")), (None, Some(Ok(addr))));
-        assert_eq!(launch(AddressFrom::Fixed(addr)).address("any"), Some(Ok(addr)));
+        assert_eq!(line.address("listening on http://127.0.0.1:8001/", None), Some(Ok(addr)));
+        assert_eq!(
+            (line.address("hello", None), line.address("listening on 127.0.0.1:8001", None)),
+            (None, Some(Ok(addr)))
+        );
+        assert_eq!(
+            (line.address("hello", Some(addr)), line.address("listening on it", Some(addr))),
+            (None, Some(Ok(addr)))
+        );
+    }
+
+    #[test]
+    fn a_start_has_a_port_and_a_directory_of_its_own() {
+        let launch = Launch {
+            args: vec!["-c{dir}/conf".into(), "{port}".into()],
+            files: vec![("conf".into(), "listen {port};".into())],
+            ..crate::fixtures::launch()
+        };
+        let ((one, resources), (other, _second)) = (launch.prepared().unwrap(), launch.prepared().unwrap());
+        assert_ne!(one.args[0], other.args[0]);
+        let file = PathBuf::from(one.args[0].to_str().unwrap().trim_start_matches("-c"));
+        let port = resources.addr.unwrap().port();
+        assert_eq!(fs::read_to_string(&file).unwrap(), format!("listen {port};"));
+        assert_eq!(one.args[1], *port.to_string());
+        drop(resources);
+        assert!(!file.parent().unwrap().exists());
     }
 }

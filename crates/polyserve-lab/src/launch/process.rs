@@ -9,8 +9,8 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::io::{BufRead as _, BufReader, Read, Take};
-use std::net::SocketAddr;
-use std::os::unix::process::CommandExt as _;
+use std::net::{SocketAddr, TcpStream};
+use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex};
@@ -21,7 +21,7 @@ use polyserve::sync::lock;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 
-use crate::launch::Launch;
+use crate::launch::{AddressFrom, Launch, StartResources};
 use crate::machine::cores::Cores;
 
 /// The process of a server.
@@ -32,6 +32,9 @@ pub struct Process {
     errors: Tail,
     /// Disconnected when the standard error has ended.
     all_errors: Receiver<()>,
+    /// Whether the process may end by the signal that interrupts it.
+    may_end_by_signal: bool,
+    resources: StartResources,
 }
 
 /// The reason why a contestant is disqualified, in one line or a few.
@@ -48,6 +51,8 @@ impl std::error::Error for Failure {}
 
 /// The time that a process may take to start, and to end.
 pub const PATIENCE: Duration = Duration::from_secs(15);
+/// The interval at which a port is tried until it accepts a connection.
+const PORT_CHECK: Duration = Duration::from_millis(20);
 
 impl Process {
     /// Starts `launch` on `cores`, and waits until it prints the address that it listens on.
@@ -57,7 +62,9 @@ impl Process {
     /// Returns [`Failure`] with the last lines of the standard error, if the process cannot be started, ends, or prints
     /// no address within [`PATIENCE`].
     pub fn start(launch: &Launch, cores: &Cores) -> Result<Self, Failure> {
-        let mut child = spawn(launch, cores)?;
+        let prepared = launch.prepared().map_err(|error| Failure(format!("it has no port or no directory: {error}")));
+        let (launch, resources) = prepared?;
+        let mut child = spawn(&launch, cores)?;
         let (sender, lines) = channel();
         let errors = Tail::default();
         let (errors_open, all_errors) = channel();
@@ -73,11 +80,16 @@ impl Process {
                 })
             }),
         ];
-        let mut process = Self { child, addr: SocketAddr::from(([0, 0, 0, 0], 0)), lines, errors, all_errors };
+        let addr = SocketAddr::from(([0, 0, 0, 0], 0));
+        let may_end_by_signal = launch.address != AddressFrom::Json;
+        let mut process = Self { child, addr, lines, errors, all_errors, may_end_by_signal, resources };
         for started in readers.into_iter().flatten() {
             started.map_err(|error| Failure(format!("its output cannot be read: {error}")))?;
         }
-        process.addr = process.wait_for_address(launch)?;
+        process.addr = match launch.address {
+            AddressFrom::Port => process.wait_for_port()?,
+            _ => process.wait_for_address(&launch)?,
+        };
         Ok(process)
     }
 
@@ -96,7 +108,7 @@ impl Process {
     /// # Errors
     ///
     /// Returns [`Failure`] if the process had ended before, does not end within [`PATIENCE`], or exits with a code
-    /// other than 0.
+    /// other than 0. A process that does not report its address as JSON may end by the signal.
     pub fn end(mut self) -> Result<Option<String>, Failure> {
         if let Some(status) = self.has_ended() {
             return Err(self.exit_failure(status));
@@ -105,6 +117,9 @@ impl Process {
         self.interrupt().map_err(|error| Failure(format!("it cannot be interrupted: {error}")))?;
         match self.wait(PATIENCE) {
             Some(status) if status.success() => Ok(self.rest().pop()),
+            Some(status) if self.may_end_by_signal && status.signal() == Some(Signal::TERM.as_raw()) => {
+                Ok(self.rest().pop())
+            }
             Some(status) => Err(self.exit_failure(status)),
             None => Err(Failure(format!("it did not end within {PATIENCE:?} of an interrupt; it was killed"))),
         }
@@ -123,7 +138,7 @@ impl Process {
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
             match self.lines.recv_timeout(left) {
-                Ok(line) => match launch.address(&line) {
+                Ok(line) => match launch.address(&line, self.resources.addr) {
                     Some(Ok(addr)) => return Ok(addr),
                     Some(Err(wrong)) => return Err(Failure(wrong)),
                     None => {}
@@ -138,6 +153,25 @@ impl Process {
                         |status| self.exit_failure(status),
                     ));
                 }
+            }
+        }
+    }
+
+    /// Waits until the port of the launch accepts a connection.
+    fn wait_for_port(&mut self) -> Result<SocketAddr, Failure> {
+        let addr = self.resources.addr.ok_or_else(|| Failure(String::from("its launch has no port")))?;
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let accepts = TcpStream::connect_timeout(&addr, PORT_CHECK).is_ok();
+            // If another process has the port, this one ends.
+            if let Some(status) = self.wait(PORT_CHECK) {
+                return Err(self.exit_failure(status));
+            }
+            if accepts {
+                return Ok(addr);
+            }
+            if Instant::now() > deadline {
+                return Err(Failure(format!("{addr} accepted no connection within {PATIENCE:?}{}", self.errors)));
             }
         }
     }
@@ -288,11 +322,16 @@ mod tests {
 
     use super::*;
     use crate::fixtures::TestDir;
-    use crate::launch::AddressFrom;
 
     fn shell(script: &str) -> Launch {
         let args = ["-c", script].map(Into::into).to_vec();
-        Launch { program: "/bin/sh".into(), args, env: Vec::new(), address: AddressFrom::Line("at ".into()) }
+        Launch {
+            program: "/bin/sh".into(),
+            args,
+            env: Vec::new(),
+            address: AddressFrom::Line("at ".into()),
+            files: Vec::new(),
+        }
     }
 
     fn start(script: &str) -> Result<Process, Failure> {

@@ -11,8 +11,8 @@ use polyserve_experiments::matrix::{
     DEBUG, DEBUG_VARIANT, Entrant, MatrixCandidate, Origin, UNOPTIMISED, UNOPTIMISED_VARIANT,
 };
 use polyserve_lab::Misuse;
+use polyserve_lab::contestants::{GO, PRINTING, Program, Registry};
 use polyserve_lab::launch::Launch;
-use polyserve_lab::launch::go::{self, GoServer, PRINTING};
 
 use super::args::MatrixArgs;
 use crate::commands::entrants::{debug_args, serve};
@@ -43,12 +43,13 @@ impl MatrixContestants<'_> {
         let repos = repos.iter().map(|name| catalog.repo(name)).collect::<Result<Vec<_>, _>>()?;
         let mut candidates: Vec<MatrixCandidate> = Vec::new();
         let servers = self.servers(catalog);
+        let registry = Registry::repository().clone().with_sources(GO, self.args.peers_dir.as_deref());
         let strategies = servers.iter().map(|name| strategy(name).0);
         check_flags(self.settings, catalog, strategies)?;
         for name in servers {
-            if name.starts_with(go::PREFIX) {
-                let server = GoServer::named(&name).ok_or_else(|| unknown(&name))?;
-                candidates.push(MatrixCandidate::Go(server));
+            if name.starts_with(GO) {
+                let server = registry.named(&name).filter(|server| server.is_server()).ok_or_else(|| unknown(&name))?;
+                candidates.push(MatrixCandidate::Go(server.clone()));
                 continue;
             }
             let (strategy, unoptimised) = strategy(&name);
@@ -75,7 +76,7 @@ impl MatrixContestants<'_> {
         let catalog_servers = default_names(catalog.servers(), Catalog::builtin().servers(), quick);
         let mut names: Vec<String> = catalog_servers.into_iter().chain(TWINS.map(String::from)).collect();
         if !self.args.quick {
-            names.extend([format!("{DEBUG}{CLASSIC}"), PRINTING.name.to_owned()]);
+            names.extend([format!("{DEBUG}{CLASSIC}"), PRINTING.to_owned()]);
         }
         names
     }
@@ -138,6 +139,7 @@ fn without_optimisation(candidate: MatrixCandidate, strategy: &str, prefix: &str
 }
 
 fn unknown(name: &str) -> Misuse {
-    let names: Vec<&str> = GoServer::all().map(|server| server.name).collect();
+    let in_go = |server: &&Program| server.is_server() && server.name().starts_with(GO);
+    let names: Vec<&str> = Registry::repository().programs().filter(in_go).map(Program::name).collect();
     Misuse(format!("there is no server {name:?} in Go, only {}", names.join(", ")))
 }

@@ -52,7 +52,6 @@ pub(crate) fn run(context: Context<'_>, args: &MatrixArgs) -> anyhow::Result<Exi
     let bench = Bench { server_cores, client_cores, requests, stop: session.stop.clone() };
     let mut matrix = Matrix::new(candidates, axes, description, bench);
     matrix.named.clone_from(&args.servers);
-    matrix.peers_dir.clone_from(&args.peers_dir);
     matrix.time_limit = (args.quick && args.requests.is_none()).then_some(QUICK_TIME);
     session.run(&args.record, environment, &mut matrix)
 }

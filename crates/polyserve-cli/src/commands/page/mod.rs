@@ -9,8 +9,8 @@ use std::time::Duration;
 use anyhow::Context as _;
 use polyserve::ServerConfig;
 use polyserve_experiments::page::{Conditions, PageFile, PagePart, PageSource, WaitingPage, published};
+use polyserve_lab::contestants;
 use polyserve_lab::experiment::{RecordArgs, distinct};
-use polyserve_lab::launch::page_twins::{self, TwinPage};
 use polyserve_lab::statistics::MIN_ROUNDS;
 use polyserve_lab::{Misuse, limits};
 
@@ -96,8 +96,8 @@ pub(crate) fn run(context: Context<'_>, args: &PageArgs) -> anyhow::Result<ExitC
         entered.push(selection(&published).published(&distinct(args.pages.iter().copied()))?);
     }
     if has(PagePart::Twins) {
-        let page = TwinPage { file: file.path().to_owned(), every: published.every, wait: published.wait };
-        let built = page_twins::build(&twins, context.allocator, &session.stop);
+        let page = twins::TwinPage { file: file.path().to_owned(), every: published.every, wait: published.wait };
+        let built = contestants::build(&twins, context.allocator, &session.stop);
         entered.push(twins::entrants(&built, &published, &page, args.rounds(), args.servers.is_empty()));
     }
     if has(PagePart::Sweep) && has_catalog {

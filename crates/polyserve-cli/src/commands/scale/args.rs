@@ -13,6 +13,7 @@ use polyserve_load::{Arrivals, Dist, Mix};
 use serde_json::{Value, json};
 
 use crate::commands::cores::CoresArgs;
+use crate::commands::foreign::PeerArgs;
 use crate::commands::seed::SeedArgs;
 use crate::commands::times::{SLICES, within};
 use crate::config_args::ConfigArgs;
@@ -22,6 +23,7 @@ const KEYS: u64 = 1000;
 
 /// The arguments of `polyserve scale`.
 #[derive(Debug, clap::Args)]
+#[command(mut_arg("peers", |arg| arg.conflicts_with("in_process")))]
 pub(crate) struct ScaleArgs {
     /// The axes, separated by commas. [default: all; in process keys, workers and payload]
     #[arg(long, value_enum, value_name = "AXIS,...", value_delimiter = ',')]
@@ -37,10 +39,8 @@ pub(crate) struct ScaleArgs {
     /// such as typed/dashmap. [default: sharded and the program's own repos; in process all repos and all bare maps]
     #[arg(long, value_name = "R,...", value_delimiter = ',')]
     pub(super) repos: Vec<String>,
-    /// On the axis of rates: foreign servers too, separated by commas, or all, as in polyserve compare. They are built
-    /// first.
-    #[arg(long, value_name = "P,...", value_delimiter = ',', conflicts_with = "in_process")]
-    pub(super) peers: Vec<String>,
+    #[command(flatten)]
+    pub(super) peers: PeerArgs,
     /// On the axis of rates: a connection for each request. The rates are per cent of null_accept's throughput.
     #[arg(long, conflicts_with = "in_process")]
     pub(super) no_keepalive: bool,

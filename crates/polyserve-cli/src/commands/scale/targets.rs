@@ -36,7 +36,7 @@ impl ServerTargets<'_> {
     /// The axes and their points. If descriptors allow fewer connections, the log has a warning.
     pub(super) fn axes(&self) -> Result<Vec<(Axis, Vec<u64>)>, Misuse> {
         let mut axes = self.args.axes(&Axis::ALL, |axis| self.default_points(axis))?;
-        let rate_flags = [("--no-keepalive", self.args.no_keepalive), ("--peers", !self.args.peers.is_empty())];
+        let rate_flags = [("--no-keepalive", self.args.no_keepalive), ("--peers", !self.args.peers.peers.is_empty())];
         if let Some((flag, _)) = rate_flags.iter().find(|(_, is_given)| *is_given)
             && axes.iter().any(|(axis, _)| *axis != Axis::Rate)
         {

@@ -16,7 +16,7 @@
 use std::collections::BTreeSet;
 
 use anyhow::Context as _;
-use polyserve_lab::launch::go::PRINTING;
+use polyserve_lab::contestants::PRINTING;
 use polyserve_lab::machine::Cores;
 use polyserve_lab::statistics::median_of;
 use polyserve_report::Claim;
@@ -149,7 +149,7 @@ pub(super) fn classic() -> String {
 /// The contestants that were run like the published servers, in Rust and in Go: they print a line for each request, and the one
 /// in Rust is a debug build. `None` unless both were measured.
 pub(super) fn as_run_of(cells: &[Cell]) -> Option<[String; 2]> {
-    let names = [format!("{DEBUG}{}", classic()), PRINTING.name.to_owned()];
+    let names = [format!("{DEBUG}{}", classic()), PRINTING.to_owned()];
     let is_measured = |name: &String| cells.iter().any(|cell| cell.key.contestant == *name);
     names.iter().all(is_measured).then_some(names)
 }

@@ -1,14 +1,17 @@
 //! Invented rows that confirm, refute or leave undecided each claim.
 
 use polyserve_lab::experiment::again;
-use polyserve_lab::launch::page_twins::{FUTURES, SMOL, THREAD_POOL, TOKIO};
 use polyserve_report::ClaimVerdict::{self, Confirmed, Refuted, Undecided};
 
+use super::super::THREAD_POOL;
 use super::super::published;
 use super::super::tests::row;
 use super::*;
 
 const WORKERS: Option<usize> = Some(100);
+const FUTURES: &str = "twin/futures";
+const SMOL: &str = "twin/smol";
+const TOKIO: &str = "twin/tokio";
 
 /// The verdicts on the claims about bounds.
 fn verdicts(rows: &[PageRow]) -> [ClaimVerdict; 4] {

@@ -1,0 +1,54 @@
+//! Servers of a user's own file of contestants.
+
+use std::io::Write as _;
+
+use super::{Dir, array, ended, has, json, parsed, text, texts};
+
+const EXAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/contestants/python.toml");
+
+const TINY: &str = "--repos=std_mutex --rounds=1 --slice=30ms --warm-up=20ms --connections=2 --no-latency";
+
+/// A server in Python is started, verified and ranked, among servers of the catalog and as the baseline.
+#[test]
+fn a_server_in_another_language_takes_part() {
+    let python = polyserve_lab::contestants::Registry::load(Some(EXAMPLE.as_ref())).unwrap();
+    if let Err(why) = python.named("python").unwrap().is_installed() {
+        // Written past the harness's capture.
+        let _ = writeln!(std::io::stderr(), "not run: a_server_in_another_language_takes_part: {why}");
+        return;
+    }
+    let mix = "--mix=get=3,put=1 --keys=10";
+    let ranking = json(&format!("compare --contestants={EXAMPLE} --servers=python,sequential {mix} {TINY}"));
+    let rows = array(&ranking["rows"]);
+    assert_eq!(rows.len(), 4, "with the baseline again and the limit: {ranking}");
+    let row = |name: &str| rows.iter().find(|row| row["name"] == name).unwrap_or_else(|| panic!("{name}: {ranking}"));
+    assert!(row("python")["requests_per_s"].as_f64() > Some(0.0), "{ranking}");
+    assert!(row("sequential/std_mutex")["requests_per_s"].as_f64() > Some(0.0), "{ranking}");
+    let contract = array(&ranking["contracts"]).iter().find(|contract| contract["name"] == "python");
+    assert!(!array(&contract.unwrap()["failed"]).is_empty(), "it has no PATCH: {ranking}");
+    let alone = json(&format!("compare --contestants={EXAMPLE} --servers=python --baseline=python {TINY}"));
+    assert_eq!(texts(array(&alone["rows"]), "name")[..2], ["python", "python (again)"], "{alone}");
+}
+
+/// A server that cannot start is listed with the reason, and the others are measured.
+#[test]
+fn a_server_that_does_not_run_is_listed() {
+    let dir = Dir::new("contestants-broken");
+    let file = dir.path("mine.toml");
+    let entries = "[[contestant]]\nname = \"unbuilt\"\nbuild = [\"sh\", \"-c\", \"echo error: no sources >&2; exit 1\"]\n\
+         program = \"./mine\"\nready = \"json\"\n\
+         [[contestant]]\nname = \"ends\"\nprogram = \"sh\"\nargs = [\"-c\", \"echo no port {port} >&2; exit 3\"]\nready = \"port\"\n";
+    dir.write("mine.toml", entries);
+    let line = format!("compare --contestants={} --servers=sequential,unbuilt,ends --json {TINY}", file.display());
+    let ranking = parsed(&ended(1, &line));
+    let why = |name: &str| {
+        let failed = array(&ranking["failed"]).iter().find(|failed| failed["name"] == name);
+        failed.unwrap_or_else(|| panic!("{name}: {ranking}"))["why"].as_str().unwrap().to_owned()
+    };
+    assert_eq!(why("unbuilt"), "error: no sources");
+    has(&why("ends"), &["exit status: 3", "no port "]);
+    assert!(texts(array(&ranking["rows"]), "name").contains(&"sequential/std_mutex"));
+    dir.write("mine.toml", "[[contestant]]\nname = \"mine\"\nprogramm = \"x\"\n");
+    let output = ended(2, &line);
+    has(&text(&output.stderr), &["mine.toml", "line 3", "`programm`"]);
+}

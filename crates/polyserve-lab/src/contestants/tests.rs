@@ -1,0 +1,219 @@
+use std::io::{self, Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+
+use super::*;
+use crate::allocator;
+use crate::fixtures::TestDir;
+use crate::launch::process::Process;
+use crate::machine::Cores;
+
+fn named(name: &str) -> Program {
+    Registry::repository().named(name).unwrap().clone()
+}
+
+fn arguments(launch: &Launch) -> Vec<String> {
+    launch.args.iter().map(|arg| arg.to_string_lossy().into_owned()).collect()
+}
+
+/// A registry of one file in a directory of its own, which has these other files.
+fn registry(dir: &Path, entries: &str, files: &[(&str, &str)]) -> Registry {
+    for (file, text) in files.iter().chain([&("my.toml", entries)]) {
+        let file = dir.join(file);
+        fs::create_dir_all(file.parent().unwrap()).unwrap();
+        fs::write(file, text).unwrap();
+    }
+    Registry::load(Some(&dir.join("my.toml"))).unwrap()
+}
+
+#[test]
+fn each_has_a_name_of_its_own_and_sources() {
+    let all = Registry::repository();
+    for program in &all.programs {
+        assert_eq!(all.named(program.name()), Some(program));
+        assert_eq!(all.named(program.short_name()), Some(program));
+        let Keys { directory, source, build, .. } = &*program.0;
+        let directory = Path::new(directory);
+        assert!(directory.is_dir(), "{program:?}");
+        let file = match build.first().map(String::as_str) {
+            Some("go") => directory.join("cmd").join(source),
+            Some("cargo") if !source.is_empty() => directory.join("src/bin").join(format!("{source}.rs")),
+            _ => directory.to_owned(),
+        };
+        assert!(file.exists(), "{}", file.display());
+    }
+    assert_eq!(all.named("peer:hyper"), Some(&named("hyper")));
+    for unknown in ["peer/nginx", "twin-rwmutex", "twin", "go/twin"] {
+        assert_eq!(all.named(unknown), None);
+    }
+    let servers: Vec<_> = all.servers().map(Program::short_name).collect();
+    let peers = ["hyper", "axum", "actix-web", "ntex", "warp", "may_minihttp", "bare_pool"];
+    let others = ["go/twin-rwmutex", "go/twin-syncmap", "go/nethttp", "go/fasthttp", "nginx"];
+    assert_eq!(servers, [&peers[..], &others[..]].concat());
+    assert_eq!(named("go/twin-syncmap").shape(), Shape::OnePerThread);
+    assert_eq!(named("go/fasthttp").shape(), Shape::Multiplexed);
+}
+
+#[test]
+fn command_lines() {
+    let launch = named("go/twin-syncmap").launch(Path::new("/twin"), Some(8)).unwrap();
+    let args = ["-json", "-until-stdin-ends", "-listen=127.0.0.1:0", "-store=syncmap", "-workers=8"];
+    assert_eq!((arguments(&launch), launch.address), (args.map(String::from).to_vec(), AddressFrom::Json));
+    let pool = ["--until-stdin-ends", "--listen=127.0.0.1:0", "--workers=100"];
+    assert_eq!(arguments(&named("twin/thread_pool").unbuilt(None).unwrap()), pool);
+    let deno = arguments(&named("twin/deno").unbuilt(None).unwrap());
+    assert_eq!(deno[..5], ["run", "--quiet", "--no-config", "--allow-net", "--allow-read"]);
+    assert!(deno[5].ends_with("/target/deno/page.mjs"), "{deno:?}");
+    let java = arguments(&named("twin/java").unbuilt(None).unwrap());
+    assert!(java[0].ends_with("/benches/peers/java/Page.java"), "{java:?}");
+    assert_eq!(java[1..], pool);
+}
+
+#[test]
+fn the_variants_of_the_twin_are_twins() {
+    let env = |name: &str| named(name).unbuilt(None).unwrap().env;
+    assert_eq!(env(GC_OFF), [("GOGC".into(), "off".into())]);
+    assert!(env(OLD_GC).is_empty() && env(PRINTING).is_empty());
+    for name in [GC_OFF, OLD_GC, PRINTING] {
+        assert_eq!((named(name).shape(), named(name).max_concurrent(Some(3))), (Shape::OnePerThread, Some(3)));
+        assert!(Registry::repository().servers().all(|server| server.name() != name), "it takes part by its name only");
+    }
+    let experiment = &named(OLD_GC).0.build_env;
+    assert_eq!(experiment.get("GOEXPERIMENT").map(String::as_str), Some("nogreenteagc"));
+    assert_eq!(named("go/nethttp").max_concurrent(Some(3)), None);
+}
+
+#[test]
+fn a_contestant_without_sources_is_listed() {
+    let nowhere = Some(Path::new("/nonexistent"));
+    let registry = Registry::repository().clone().with_sources(PEER, nowhere).with_sources(GO, nowhere);
+    let asked = ["warp", "go/twin-rwmutex", "go/twin-syncmap"].map(|name| registry.named(name).unwrap());
+    let all = build(asked, allocator::SYSTEM, &Shutdown::new());
+    assert_eq!(all.len(), 3);
+    for program in all {
+        let why = program.launch(None).unwrap_err();
+        assert!(why.contains("holds no "), "{why}");
+    }
+}
+
+#[test]
+fn what_is_not_installed_is_the_reason_and_a_missing_file_too() {
+    let dir = TestDir::new("contestants-absent");
+    let entries = "[[contestant]]\nname = \"a\"\nrequires = [\"no-such-language\", \"--version\"]\nprogram = \"x\"\nready = \"json\"\n\
+         [[contestant]]\nname = \"b\"\nprogram = \"bin/none\"\nready = \"json\"\n";
+    let registry = registry(&dir, entries, &[]);
+    let built = build(["a", "b"].map(|name| registry.named(name).unwrap()), "any", &Shutdown::new());
+    assert_eq!((built[0].file.clone(), built[0].is_absent), (Err("no-such-language is not installed".into()), true));
+    assert!(built[1].launch(None).unwrap_err().contains("bin/none") && !built[1].is_absent);
+}
+
+/// A package with one good binary and one that does not compile.
+#[test]
+fn a_broken_program_does_not_prevent_the_others() {
+    let dir = TestDir::new("contestants-rust");
+    let manifest =
+        "[package]\nname = \"few\"\nversion = \"0.1.0\"\nedition = \"2024\"\n[workspace]\n[features]\njemalloc = []\n";
+    registry(
+        &dir,
+        "",
+        &[
+            ("Cargo.toml", manifest),
+            ("Cargo.lock", "version = 4\n\n[[package]]\nname = \"few\"\nversion = \"0.1.0\"\n"),
+            ("src/bin/hyper.rs", "fn main() { assert!(cfg!(feature = \"jemalloc\")); }"),
+            ("src/bin/warp.rs", "fn main() { does not compile }"),
+        ],
+    );
+    let registry = Registry::repository().clone().with_sources(PEER, Some(&dir));
+    let asked = ["hyper", "axum", "warp"].map(|name| registry.named(name).unwrap());
+    let built = build(asked, allocator::JEMALLOC, &Shutdown::new());
+    let [hyper, axum, warp] = built.as_slice() else { panic!("{built:?}") };
+    let program = hyper.file.as_ref().unwrap();
+    assert!(Command::new(program).status().unwrap().success(), "it has the feature of the allocator");
+    let why = |built: &BuiltProgram| built.launch(None).unwrap_err();
+    assert!(why(axum).contains("axum"), "{}", why(axum));
+    assert!(why(warp).starts_with("error"), "{}", why(warp));
+}
+
+/// A module with one good program and one that does not compile.
+#[test]
+fn a_broken_program_in_go_does_not_prevent_the_others() {
+    if let Err(why) = named("go/nethttp").is_installed() {
+        let _ = writeln!(io::stderr(), "not run: a_broken_program_in_go_does_not_prevent_the_others: {why}");
+        return; // written directly, because the test harness captures `eprintln`
+    }
+    let dir = TestDir::new("contestants-go");
+    let entries = [("twin", ""), ("nethttp", ""), ("tasks", ""), ("field", "fieldtrack")].map(|(name, experiment)| {
+        let source = if experiment.is_empty() { name } else { "twin" };
+        format!(
+            "[[contestant]]\nname = \"{name}\"\nsource = \"{source}\"\ntarget = \"t\"\nready = \"json\"\n\
+             build = [\"go\", \"build\", \"-o\", \"{{program}}\", \"./cmd/{{source}}\"]\n\
+             build_env = {{ GOEXPERIMENT = \"{experiment}\" }}\nprogram = \"{{target}}/{name}\"\n"
+        )
+    });
+    let files = [
+        ("go.mod", "module few\n\ngo 1.24\n"),
+        ("cmd/twin/main.go", "package main\n\nfunc main() {}\n"),
+        ("cmd/tasks/main.go", "package main\n\nfunc main() { missing() }\n"),
+    ];
+    let registry = registry(&dir, &entries.concat(), &files);
+    let asked = ["twin", "nethttp", "tasks", "field"].map(|name| registry.named(name).unwrap());
+    let built = build(asked, "any", &Shutdown::new());
+    let [twin, nethttp, tasks, experiment] = built.as_slice() else { panic!("{built:?}") };
+    let has_experiment = |built: &BuiltProgram| {
+        let output = Command::new("go").args(["version", "-m"]).arg(built.file.as_ref().unwrap()).output().unwrap();
+        String::from_utf8_lossy(&output.stdout).contains("GOEXPERIMENT=fieldtrack")
+    };
+    assert!(has_experiment(experiment) && !has_experiment(twin));
+    assert!(Command::new(twin.file.as_ref().unwrap()).status().unwrap().success());
+    let why = |built: &BuiltProgram| built.launch(None).unwrap_err();
+    assert!(why(nethttp).contains("nethttp"), "{}", why(nethttp));
+    assert!(why(tasks).contains("missing"), "{}", why(tasks));
+}
+
+#[test]
+fn a_program_takes_only_the_workers_that_its_entry_allows() {
+    assert!(named("nginx").unbuilt(Some(2)).unwrap_err().contains("one worker"));
+    named("nginx").unbuilt(Some(1)).unwrap();
+    assert!(named("twin/node").unbuilt(Some(1)).unwrap_err().contains("no key workers_arg"));
+}
+
+#[test]
+fn a_variant_is_arguments_of_the_build() {
+    let command = |name: &str, variant| named(name).build_command(variant).unwrap().join(" ");
+    let best = "--features mimalloc --config profile.release.lto=\"fat\" --config profile.release.codegen-units=1";
+    for name in ["hyper", "polyserve"] {
+        assert!(command(name, "best").ends_with(best), "{}", command(name, "best"));
+        assert!(command(name, allocator::JEMALLOC).ends_with("--features jemalloc"));
+        assert!(!command(name, allocator::SYSTEM).contains("--features"));
+    }
+    assert_eq!(command("go/nethttp", "best"), command("go/nethttp", allocator::SYSTEM));
+}
+
+fn ask(addr: SocketAddr, path: &str) -> String {
+    let mut stream = TcpStream::connect(addr).unwrap();
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer
+}
+
+#[test]
+fn nginx_answers_and_ends() {
+    let built = build([&named("nginx")], "any", &Shutdown::new());
+    let launch = match built[0].launch(None) {
+        Ok(launch) => launch,
+        Err(why) => {
+            let _ = writeln!(io::stderr(), "not run: nginx_answers_and_ends: {why}"); // past the capture of the test harness
+            return;
+        }
+    };
+    let process = Process::start(&launch, &Cores::available().unwrap()).unwrap();
+    let addr = process.addr();
+    for (path, status, body) in [("/1", "200", BODY), ("/-17", "200", BODY), ("/welcome", "200", "Welcome!")] {
+        let answer = ask(addr, path);
+        assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")) && answer.ends_with(body), "{answer}");
+        assert!(answer.contains("Content-Type: application/json\r\n"), "{answer}");
+    }
+    assert!(ask(addr, "/none").starts_with("HTTP/1.1 404 "));
+    process.end().unwrap();
+    assert!(TcpStream::connect(addr).is_err());
+}
