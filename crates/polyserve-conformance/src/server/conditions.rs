@@ -3,16 +3,15 @@
 use std::sync::Arc;
 use std::thread;
 
-use polyserve_core::{ETag, EntityRepo, EntityService};
+use polyserve_core::{EntityRepo, EntityService};
 use serde_json::Value;
 
 use super::live::Live;
-use super::status_table::{ONE, entities};
 use super::subject::ServerSubject;
-use super::wire::{get, put, request, with_body};
+use super::wire::{get, put, with_body};
 use crate::client::Response;
 use crate::property::Outcome;
-use crate::repo::{LaterReference, Reference};
+use crate::repo::Reference;
 
 /// Another entity 1.
 pub(crate) const OTHER: &str = r#"{"id":1,"description":"another","value":2.0}"#;
@@ -26,53 +25,6 @@ pub(super) fn tagged(subject: &ServerSubject, repo: impl EntityRepo) -> Live {
 #[track_caller]
 pub(crate) fn tag_of(response: &Response) -> String {
     response.header("ETag").unwrap_or_else(|| panic!("there is no ETag: {:?}", response.headers)).to_owned()
-}
-
-/// Conditions are evaluated without tags too: `*` by whether the entity exists, and a list names no entity. A refused write
-/// changes nothing.
-pub(super) fn conditions_without_tags_are_evaluated(subject: &ServerSubject) -> Outcome {
-    let later = EntityService::<_>::new(LaterReference::default());
-    for live in [entities(subject), subject.live(Arc::new(later), |_| ())] {
-        live.ask(&put("/", ONE), 201);
-        let tag = ETag::of(ONE.as_bytes()).to_string();
-        // The field; the status of GET, PUT (and PATCH) and DELETE if the entity is stored; the status of PUT if nothing is stored.
-        for (field, [got, put_over, deleted, created]) in [
-            (String::from("If-Match: *"), [200, 200, 204, 412]),
-            (String::from("If-Match: \"x\""), [412, 412, 412, 412]),
-            (format!("If-Match: {tag}"), [412, 412, 412, 412]),
-            (String::from("If-Match:"), [412, 412, 412, 412]),
-            (String::from("If-None-Match: *"), [304, 412, 412, 201]),
-            (String::from("If-None-Match: \"x\""), [200, 200, 204, 201]),
-            (format!("If-None-Match: {tag}"), [200, 200, 204, 201]),
-        ] {
-            let asked = |method: &str, body: &str, status: u16| {
-                let mut client = live.client();
-                client.send(&with_body(method, "/1", &format!("{field}\r\n"), body.as_bytes())).expect("it is sent");
-                let response = if method == "HEAD" { client.receive_head() } else { client.receive() };
-                let response = response.unwrap_or_else(|failure| panic!("{method} with {field:?}: {failure}"));
-                assert_eq!((response.status, response.header("ETag")), (status, None), "{method} with {field:?}");
-            };
-            asked("GET", "", got);
-            asked("HEAD", "", got);
-            for method in ["PUT", "PATCH"] {
-                asked(method, OTHER, put_over);
-                assert_eq!(live.ask(&get("/1"), 200).text(), if put_over == 200 { OTHER } else { ONE }, "{field:?}");
-                live.ask(&put("/1", ONE), 200);
-            }
-            asked("DELETE", "", deleted);
-            if deleted != 204 {
-                assert_eq!(live.ask(&get("/1"), 200).text(), ONE, "{field:?}");
-                live.ask(&request("DELETE", "/1", ""), 204);
-            }
-            asked("GET", "", 404);
-            asked("PATCH", ONE, 404);
-            asked("PUT", ONE, created);
-            if created == 412 {
-                live.ask(&put("/1", ONE), 201);
-            }
-        }
-    }
-    Outcome::Held
 }
 
 /// Eight clients add to one counter: each reads it, and puts the next number with the tag that it has read. No increment is

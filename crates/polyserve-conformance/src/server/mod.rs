@@ -35,7 +35,7 @@
 //!
 //! # Layout
 //!
-//! * Answers: `status_table`, `bodies`, `conditions`, `cheap`; of a second entity type: `ids`, `named`, `nested`; to concurrent clients:
+//! * Answers: `status_table`, `conditions`, `cheap`; of a second entity type: `ids`, `named`, `nested`; to concurrent clients:
 //!   `linearizable`.
 //! * Requests: `corpus`, which sends the [wire corpus](crate::wire), `splits`, `expect`.
 //! * One connection: `keep_alive`, `pipeline`, `tcp`, `timeouts`, `panics`, `freeze`.
@@ -44,7 +44,6 @@
 //! * Shared parts: `subject`; `live`, a running server that always ends; `wire`, requests as bytes; `services`, which
 //!   wait, fail or write much.
 
-mod bodies;
 mod cheap;
 pub(crate) mod conditions;
 mod construction;
@@ -92,20 +91,11 @@ pub use subject::{Deviations, ServerSubject};
 kit! {
     $ server::server_conformance for ServerSubject, from "[`ServerSubject`](crate::server::ServerSubject)" {
         status_table {
-            get_shows_the_entity,
             head_is_get_without_the_body,
-            put_creates_and_replaces,
-            delete_removes_once,
-            options_say_what_is_allowed,
-            other_methods_are_not_allowed,
             a_refused_body_is_no_request,
-            the_published_client_is_served,
-            the_published_test_plan_is_served,
-            a_later_repo_answers_the_same,
             other_forms_of_target_are_taken,
         }
         patch {
-            patch_changes_the_named_members,
             a_merge_patch_loses_no_update,
         }
         linearizable {
@@ -114,20 +104,14 @@ kit! {
             conditional_writes_are_linearizable_over_http,
         }
         named {
-            a_later_repo_of_named_entities_answers_the_same,
             a_condition_holds_for_every_spelling_of_an_id,
             no_increment_is_lost_of_a_named_entity,
         }
         conditions {
-            conditions_without_tags_are_evaluated,
             no_increment_is_lost_over_http,
         }
         cheap {
             cheap_requests_do_no_expensive_work,
-        }
-        bodies {
-            a_million_brackets_are_a_bad_request,
-            a_body_past_the_limit_is_too_large,
         }
         nested {
             a_nested_body_overflows_no_stack,
@@ -291,6 +275,18 @@ kit! {
         }
     }
     corpus {
+        get_shows_the_entity,
+        put_creates_and_replaces,
+        delete_removes_once,
+        options_say_what_is_allowed,
+        other_methods_are_not_allowed,
+        the_published_client_is_served,
+        the_published_test_plan_is_served,
+        a_later_repo_answers_the_same,
+        patch_changes_the_named_members,
+        a_later_repo_of_named_entities_answers_the_same,
+        conditions_without_tags_are_evaluated,
+        a_million_brackets_are_a_bad_request,
         put_of_a_part_is_a_bad_request,
         put_takes_any_content_type,
         a_patch_without_a_valid_result_changes_nothing,

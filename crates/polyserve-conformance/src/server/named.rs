@@ -7,30 +7,9 @@ use super::conditions::{ROUNDS, count_together, tag_of};
 use super::ids::{name_in, named_over, of_name};
 use super::live::Live;
 use super::subject::ServerSubject;
-use super::wire::{check_problem, get, put, request, with_body};
+use super::wire::{check_problem, get, request, with_body};
 use crate::property::Outcome;
 use crate::repo::{LaterReference, Reference};
-
-/// A repo that answers later gives the same answers for these entities: status, path, prefix, and the fault in a body.
-pub(super) fn a_later_repo_of_named_entities_answers_the_same(subject: &ServerSubject) -> Outcome {
-    let live = named_over(subject, LaterReference::default());
-    let response = live.ask(&put("/named", &of_name("a b/\u{e4}")), 201);
-    assert_eq!(response.header("Location"), Some("/named/a%20b%2F%C3%A4"));
-    let shown = live.ask(&get("/named/a%20b%2f%c3%a4"), 200);
-    assert_eq!(shown.header("Content-Type"), Some("application/json"));
-    assert_eq!(shown.text(), of_name("a b/\u{e4}"));
-    live.ask(&put("/named/a%20b%2F%C3%A4", &of_name("a b/\u{e4}")), 200);
-    check_problem(&live.ask(&get("/named/a%20b"), 404));
-    check_problem(&live.ask(&get("/named/a%20b/%C3%A4"), 404));
-    check_problem(&live.ask(&get("/named/%C3"), 400));
-    check_problem(&live.ask(&put("/named/b", &of_name("a")), 400));
-    let response = live.ask(&put("/named", r#"{"name":"a","content":{"description":"d","value":[]}}"#), 422);
-    check_problem(&response);
-    assert!(response.text().contains("content.value"), "{}", response.text());
-    live.ask(&request("DELETE", "/named/%61%20b%2F%C3%A4", ""), 204);
-    check_problem(&live.ask(&request("DELETE", "/named/a%20b%2F%C3%A4", ""), 404));
-    Outcome::Held
-}
 
 /// A tag belongs to an entity and not to a path: a condition holds, or does not, under every spelling of an id. A change of a
 /// nested field changes the tag.

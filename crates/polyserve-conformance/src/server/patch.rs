@@ -6,16 +6,16 @@ use std::sync::Arc;
 use std::thread;
 
 use crate::NamedEntity;
-use polyserve_core::{ETag, EntityRepo, EntityService, identifiable};
+use polyserve_core::{EntityRepo, EntityService, identifiable};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::conditions::{ROUNDS, tag_of, tagged};
+use super::conditions::ROUNDS;
 use super::ids::{named_over, of_name};
 use super::live::Live;
-use super::status_table::{ONE, entities, over};
+use super::status_table::{ONE, over};
 use super::subject::ServerSubject;
-use super::wire::{check_problem, get, put, with_body};
+use super::wire::{get, put, with_body};
 use crate::property::Outcome;
 use crate::repo::{LaterReference, Reference};
 
@@ -24,43 +24,6 @@ const MERGE_PATCH: &str = "Content-Type: application/merge-patch+json\r\n";
 /// The bytes of a PATCH of `path`.
 fn patch(path: &str, body: &str) -> Vec<u8> {
     with_body("PATCH", path, MERGE_PATCH, body.as_bytes())
-}
-
-/// A PATCH changes the members that it names, and no bit of the others. It is answered with 200 and the entity, as a GET shows it,
-/// and with its tag if there are tags. A member that is null is removed, and objects are merged. Both kinds of repo answer so.
-pub(super) fn patch_changes_the_named_members(subject: &ServerSubject) -> Outcome {
-    for live in [tagged(subject, Reference::default()), tagged(subject, LaterReference::default()), entities(subject)] {
-        live.ask(&put("/", ONE), 201);
-        let has_tags = live.ask(&get("/1"), 200).header("ETag").is_some();
-        for (body, shown) in [
-            ("{}", ONE),
-            (r#"{"description":"b"}"#, r#"{"id":1,"description":"b","value":60.750847}"#),
-            (r#" {"value" : 9007199254740993.5} "#, r#"{"id":1,"description":"b","value":9007199254740994.0}"#),
-            (
-                r#"{"description":"\u00e4","unknown":{"a":null}}"#,
-                "{\"id\":1,\"description\":\"ä\",\"value\":9007199254740994.0}",
-            ),
-            (r#"{"value":-0,"absent":null}"#, "{\"id\":1,\"description\":\"ä\",\"value\":-0.0}"),
-            (ONE, ONE),
-        ] {
-            let response = live.ask(&patch("/1", body), 200);
-            assert_eq!((response.header("Content-Type"), response.text().as_str()), (Some("application/json"), shown));
-            let tag = has_tags.then(|| ETag::of(shown.as_bytes()).to_string());
-            assert_eq!(response.header("ETag"), tag.as_deref(), "of {shown}");
-            assert_eq!(live.ask(&get("/1"), 200).text(), shown, "after {body}");
-        }
-    }
-    for live in [named_over(subject, Reference::default()), named_over(subject, LaterReference::default())] {
-        live.ask(&put("/named", &of_name("a b")), 201);
-        let response = live.ask(&patch("/named/%61%20b", r#"{"content":{"value":-2}}"#), 200);
-        assert_eq!(response.text(), of_name("a b").replace("1.5", "-2.0"));
-        assert_eq!(tag_of(&response), tag_of(&live.ask(&get("/named/a%20b"), 200)));
-        check_problem(&live.ask(&patch("/named/a%20b", r#"{"content":{"value":null}}"#), 422));
-        check_problem(&live.ask(&patch("/named/a%20b", r#"{"content":null}"#), 422));
-        check_problem(&live.ask(&patch("/named/a%20b", r#"{"name":"a"}"#), 400));
-        assert_eq!(live.ask(&get("/named/a%20b"), 200).text(), response.text());
-    }
-    Outcome::Held
 }
 
 /// An entity with a counter for each of several clients.

@@ -33,6 +33,8 @@ pub(super) fn a_tag_names_the_bytes_of_a_get(_: &Unconnected) -> Outcome {
     let spaced = ONE.replace(':', ": ");
     assert_eq!(live.ask(&put("/1", &spaced), 200).header("ETag"), None, "the body of this PUT is not what a GET shows");
     assert_eq!(tag_of(&live.ask(&get("/1"), 200)), put_tag, "the entity is the same");
+    let patched = live.ask(&with_body("PATCH", "/1", "", ONE.as_bytes()), 200);
+    assert_eq!((tag_of(&patched), patched.text().as_str()), (tag_of(&live.ask(&get("/1"), 200)), ONE));
     assert_eq!(live.ask(&get("/2"), 404).header("ETag"), None);
 
     let plain = Unconnected::new(EntityService::<_>::new(Reference::default()));

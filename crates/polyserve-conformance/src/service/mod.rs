@@ -113,6 +113,19 @@ kit! {
         }
     }
     corpus {
+        get_shows_the_entity,
+        put_creates_and_replaces,
+        delete_removes_once,
+        options_say_what_is_allowed,
+        other_methods_are_not_allowed,
+        the_published_client_is_served,
+        the_published_test_plan_is_served,
+        a_later_repo_answers_the_same,
+        patch_changes_the_named_members,
+        patch_merges_nested_members,
+        a_later_repo_of_named_entities_answers_the_same,
+        conditions_without_tags_are_evaluated,
+        a_million_brackets_are_a_bad_request,
         absent_entities_are_not_found,
         a_path_that_is_no_id_is_a_bad_request,
         an_id_may_be_spelled_differently,

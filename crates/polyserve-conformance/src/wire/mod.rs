@@ -14,6 +14,9 @@ use crate::NamedEntity;
 use crate::client::{Response, shown};
 use crate::repo::{LaterReference, Reference};
 
+/// The limit of cases that are sent to a store that answers later.
+const LATER: &str = "answers=later";
+
 const CORPUS: &str = include_str!("corpus.txt");
 
 /// A request of the corpus, or several, and what a server does.
@@ -58,6 +61,8 @@ pub struct ExpectedAnswer {
     pub body: Option<Vec<u8>>,
     /// A text of the answer, in upper or lower case: of the header fields if it contains `: `, or else of the body.
     pub text: Option<String>,
+    /// Whether the answer is not to have the text.
+    pub lacks_text: bool,
 }
 
 impl ExpectedAnswer {
@@ -73,7 +78,7 @@ impl ExpectedAnswer {
         let [fields, body] = [fields.collect(), response.text()].map(|text: String| text.to_ascii_lowercase());
         let has_text = self.text.as_ref().is_none_or(|text| {
             let answer = if text.contains(": ") { &fields } else { &body };
-            answer.contains(&text.to_ascii_lowercase())
+            answer.contains(&text.to_ascii_lowercase()) != self.lacks_text
         });
         let answer = fields + &body;
         let is_right = self.statuses.contains(&response.status) && is_body_right && has_text;
@@ -103,7 +108,7 @@ impl Case {
     ///
     /// Panics if the corpus names an unknown limit.
     pub fn configure(&self, config: &mut ServerConfig) {
-        for limit in self.limits.split_whitespace().filter(|limit| !limit.starts_with("store=")) {
+        for limit in self.limits.split_whitespace().filter(|limit| !limit.starts_with("store=") && *limit != LATER) {
             let (name, value) = limit.split_once('=').expect("a limit is NAME=N");
             let value: usize = value.parse().expect("a limit is a number");
             match name {
@@ -125,11 +130,12 @@ impl Case {
         if self.scope != CaseScope::Entities {
             return Arc::new(Echo);
         }
-        match (self.limits, later) {
-            ("store=named", false) => crate::server::named_service(Reference::default()),
-            ("store=named", true) => crate::server::named_service(LaterReference::<NamedEntity>::default()),
-            (_, false) => Arc::new(EntityService::new(Reference::<Entity>::default())),
-            (_, true) => Arc::new(EntityService::new(LaterReference::<Entity>::default())),
+        let later = later || self.limits.contains(LATER);
+        match (self.limits.starts_with("store=named"), later) {
+            (true, false) => crate::server::named_service(Reference::default()),
+            (true, true) => crate::server::named_service(LaterReference::<NamedEntity>::default()),
+            (false, false) => Arc::new(EntityService::new(Reference::<Entity>::default())),
+            (false, true) => Arc::new(EntityService::new(LaterReference::<Entity>::default())),
         }
     }
 
@@ -241,7 +247,7 @@ fn enclosed(text: &'static str, open: char, close: char) -> Option<&'static str>
 
 fn parse_expected(text: &str, line: usize) -> ExpectedAnswer {
     let (statuses, rest) = text.split_once(' ').unwrap_or((text, ""));
-    let (end, detail) = rest.split_at(rest.find(['=', '~']).unwrap_or(rest.len()));
+    let (end, detail) = rest.split_at(rest.find(['=', '~', '!']).unwrap_or(rest.len()));
     let end = match end {
         "keep" => CaseEnd::Keep,
         "last" => CaseEnd::Last,
@@ -255,7 +261,8 @@ fn parse_expected(text: &str, line: usize) -> ExpectedAnswer {
         statuses: statuses.split(',').map(status).collect(),
         end,
         body: detail.strip_prefix('=').map(unescaped),
-        text: detail.strip_prefix('~').map(|text| String::from_utf8(unescaped(text)).expect("it is a text")),
+        text: detail.strip_prefix(['~', '!']).map(|text| String::from_utf8(unescaped(text)).expect("it is a text")),
+        lacks_text: detail.starts_with('!'),
     }
 }
 
@@ -331,6 +338,13 @@ mod tests {
         assert_eq!(unescaped(r"\*2(a\*2(b)\r)\x41|\\"), b"abb\rabb\rA|\\");
     }
 
+    /// A condition that names the stored entity.
+    #[test]
+    fn the_tag_of_the_entity_is_right() {
+        let tag = polyserve_core::ETag::of(crate::server::status_table::ONE.as_bytes()).to_string();
+        assert!(CORPUS.contains(&format!("If-Match: {tag}")), "{tag}");
+    }
+
     /// A section that no kit names would never be sent.
     #[test]
     fn each_property_of_the_corpus_is_in_a_kit() {
@@ -355,7 +369,8 @@ mod tests {
         for case in cases() {
             let expected = &case.expected;
             assert!(expected.fault(&case, &canned(299)).is_some(), "{case}");
-            let has_more = expected.body.as_ref().is_some_and(|body| !body.is_empty()) || expected.text.is_some();
+            let has_more = expected.body.as_ref().is_some_and(|body| !body.is_empty())
+                || expected.text.is_some() && !expected.lacks_text;
             assert_eq!(expected.fault(&case, &canned(expected.statuses[0])).is_some(), has_more, "{case}");
         }
     }

@@ -67,7 +67,7 @@ flaws! {
     RepeatsThePreviousAnswer, caught by linearizable_over_http,
         named_entities_are_linearizable,
         conditional_writes_are_linearizable_over_http;
-    /// Polls a deferred answer once, and ignores its wake.
+    /// Ignores the wakes of deferred answers.
     IgnoresWakes, caught by a_later_repo_answers_the_same,
         a_later_repo_of_named_entities_answers_the_same,
         no_increment_is_lost_of_a_named_entity;

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::task::{Context, Poll, Waker};
+use std::task::Poll;
 
 use polyserve_core::http::header::IF_NONE_MATCH;
 use polyserve_core::http::{Method, StatusCode};
@@ -108,15 +108,12 @@ fn refused(detail: &'static str) -> Answer<Reply> {
     Answer::Now(Reply::problem(StatusCode::BAD_REQUEST, detail))
 }
 
-/// An answer that is polled once, or polled all the time.
-fn polled(answer: Answer<Reply>, once: bool) -> Answer<Reply> {
-    let (mut future, mut polls) = (answer.into_future(), 0_u64);
+/// An answer that is polled all the time, or never.
+fn polled(answer: Answer<Reply>, never: bool) -> Answer<Reply> {
+    let mut future = answer.into_future();
     Answer::later(poll_fn(move |cx| {
-        polls += 1;
-        if once {
-            let is_first = polls == 1;
-            let mut ignored = Context::from_waker(Waker::noop());
-            return if is_first { Pin::new(&mut future).poll(&mut ignored) } else { Poll::Pending };
+        if never {
+            return Poll::Pending;
         }
         cx.waker().wake_by_ref();
         Pin::new(&mut future).poll(cx)
