@@ -22,7 +22,8 @@ use crate::sync::{Mutex, lock};
 ///
 /// * [`start`](Self::start) returns when the socket is bound and the workers are ready: a client may connect at once.
 /// * One server value may serve several times, also at the same time. The runs share nothing.
-/// * The project's contract defines the bytes on the wire, and its conformance kit tests them.
+/// * The bytes on the wire are those of RFC 9110 and RFC 9112. Where these leave a choice, the properties of the conformance kit
+///   are the contract.
 /// * **Drain**: the server accepts until no connection waits, and closes the listener. It serves every accepted connection
 ///   that has sent a byte, and answers `Connection: close`. It closes idle connections without cutting an answer,
 ///   and cuts the rest at the deadline. All threads are joined except those that are stuck in the service's code. The port
@@ -248,7 +249,7 @@ impl Running {
     ///
     /// # Errors
     ///
-    /// Returns an error if the thread cannot be started.
+    /// Returns an error if the thread cannot be started. Then `shutdown` has begun, so that the server's other threads end.
     ///
     /// ```
     /// use polyserve_core::{Answer, Counters, Drain, Running, Shutdown};
@@ -280,7 +281,8 @@ impl Running {
             let drained = isolate(main).map_err(ServerFailed::new);
             let _ = isolate(|| at_the_end.end());
             let _ = completer.complete(drained);
-        })?;
+        });
+        let thread = thread.inspect_err(|_| shutdown.begin(Instant::now()))?;
         Ok(Self { local_addr, grace, shutdown, counters, thread: Some(thread), ended: Mutex::new(Some(ended)) })
     }
 

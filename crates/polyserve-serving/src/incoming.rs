@@ -13,6 +13,10 @@ use super::{ACCEPT_BACKOFF, EventListener, LingeringSet, ServerState, wait};
 
 /// The incoming connections of a run. Rejected connections linger here. So do closed connections that the caller adds.
 ///
+/// Call [`accept`](Self::accept) until it returns `None`, then [`accept_waiting`](Self::accept_waiting) until it returns `None`, and
+/// then [`finish`](Self::finish) if connections were rejected or added. Drop it, which closes the listener, before
+/// [`ConnectionTable::accept_loop_ended`](crate::ConnectionTable::accept_loop_ended).
+///
 /// Invariant: it checks for the shutdown before each accept, also if every connection is rejected.
 #[derive(Debug)]
 pub struct Incoming {

@@ -22,10 +22,29 @@
 //! | lock without poisoning | [`polyserve_core::sync`] |
 //! | send operations to one thread, bounded | [`polyserve_core::mailbox`] |
 //! | decode and encode HTTP/1.1 without sockets | [`http1`] |
-//! | drain | [`Incoming::accept_waiting`], [`EventListener::accept_waiting`]; [`ConnectionTable::finish`], [`ConnectionTable::supervise`] |
+//! | drain, in an event loop | [`EventListener::accept`] until it is closed, [`ConnectionTable::accept_loop_ended`]; [`ConnectionTable::supervise`] on the main thread |
+//! | drain, on an accepting thread | [`Incoming::accept`], [`Incoming::accept_waiting`], [`Incoming::finish`], [`ConnectionTable::accept_loop_ended`]; [`ConnectionTable::finish`] or `supervise` |
 //!
-//! Two examples are servers of these parts: `custom_server` has a thread for each connection, and `custom_event_loop` is
-//! multiplexed.
+//! Two examples are servers of these parts, to start from: `custom_server` has a thread for each connection, and
+//! `custom_event_loop` is multiplexed. A turn of the latter is all that it does with a connection:
+//!
+//! ```
+//! use polyserve_serving::{Connection, ConnectionTable, EventSocket, TableEntry, TurnEnd, with_buffers};
+//! use std::task::Context;
+//!
+//! /// Serves a turn. Returns whether the loop is to serve the connection again without an event; `None` if it has ended.
+//! fn serve(table: &ConnectionTable<EventSocket>, entry: &TableEntry<EventSocket>, connection: &mut Connection) -> Option<bool> {
+//!     let mut cx = Context::from_waker(&entry.waker);
+//!     match with_buffers(|buffers| table.serve(entry, connection, &mut entry.handle(), &mut cx, buffers)) {
+//!         TurnEnd::Wait => Some(false),
+//!         TurnEnd::Yield => Some(true),
+//!         TurnEnd::Close => {
+//!             table.close(entry, connection);
+//!             None
+//!         }
+//!     }
+//! }
+//! ```
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![forbid(unsafe_code)]

@@ -63,8 +63,10 @@ impl Server for EventLoop {
         let loops =
             listeners.into_iter().enumerate().map(|(shard, listener)| EventThread::new(&table, listener, shard));
         let loops = loops.collect::<io::Result<Vec<_>>>()?;
-        let threads: Vec<_> = loops.into_iter().map(|run| thread::spawn(move || run.main())).collect();
         let (grace, shutdown) = (self.config.drain_grace, table.server.shutdown.clone());
+        let threads = loops.into_iter().map(|run| thread::Builder::new().spawn(move || run.main()));
+        let threads: io::Result<Vec<_>> = threads.collect();
+        let threads = threads.inspect_err(|_| shutdown.begin(Instant::now()))?; // it ends the loops that have begun
         Running::start("event-loop-main", local_addr, grace, shutdown, table.counters(), move || {
             let drain = table.supervise();
             for thread in threads.into_iter().filter(|thread| drain.stuck == 0 || thread.is_finished()) {

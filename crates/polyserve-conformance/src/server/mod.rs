@@ -1,7 +1,8 @@
 //! The server kit: bytes on the wire, several connections at once, and the end of a server.
 //!
-//! The properties follow the contract, section by section. Each property starts a server on a free port of the
-//! loopback address and sends raw bytes. A property that fails panics with the bytes that were exchanged.
+//! The properties are the contract of a server: RFC 9110 and RFC 9112, and what these leave open, section by section. Each
+//! property starts a server on a free port of the loopback address and sends raw bytes. A property that fails panics with the bytes
+//! that were exchanged.
 //!
 //! As tests, one for each property:
 //!

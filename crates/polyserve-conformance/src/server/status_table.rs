@@ -1,4 +1,4 @@
-//! The entity service over the wire. Most rows of the contract's table are cases of the wire corpus.
+//! The entity service over the wire. Most rows of the table of its statuses are cases of the wire corpus.
 
 use std::sync::Arc;
 

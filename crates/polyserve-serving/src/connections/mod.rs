@@ -10,6 +10,10 @@
 //! when the earliest deadline may have passed, and wakes the connections that are late. It also wakes all connections if a
 //! shutdown begins.
 //!
+//! The thread that accepts a connection admits it, before it calls [`ConnectionTable::accept_loop_ended`]; another thread may serve
+//! it. A connection that is accepted and not admitted is lost to a drain, which ends when the table is empty and no accept loop is
+//! left.
+//!
 //! # Servers in which a connection holds a thread
 //!
 //! A thread waits in a system call with a timeout of its own. Only an eviction and a drain must wake it:
@@ -119,8 +123,8 @@ impl<H: ConnectionHandle> ConnectionTable<H> {
         }
     }
 
-    /// An empty table for a multiplexed server with this number of accept loops, each with a shard of its own. The server's
-    /// main thread calls [`supervise`](Self::supervise).
+    /// An empty table for a multiplexed server. The server's main thread calls [`supervise`](Self::supervise). `loops`: the number
+    /// of accept loops, each of which calls [`accept_loop_ended`](Self::accept_loop_ended) once. It is also the number of shards.
     pub fn multiplexed(server: Arc<ServerState>, loops: usize) -> Arc<Self> {
         let (max_lingering, accept_loops) = (MAX_LINGERING, AtomicUsize::new(loops));
         let table = Arc::new(Self { max_lingering, accept_loops, ..Self::new(server, loops) });
@@ -200,7 +204,8 @@ impl<H: ConnectionHandle> ConnectionTable<H> {
         entry
     }
 
-    /// Removes a connection that has ended. Does nothing if it was removed before.
+    /// Removes a connection that has ended. Does nothing if it was removed before. Multiplexed servers call
+    /// [`close`](Self::close), which counts a request that is cut.
     pub fn remove(&self, entry: &TableEntry<H>) {
         entry.set_quiet();
         {
@@ -435,7 +440,8 @@ impl<H: ConnectionHandle> ConnectionTable<H> {
         self.accept_loops.load(Ordering::SeqCst) == 0 && self.is_empty()
     }
 
-    /// Adds the listener of an accept loop. It is shut down at the end of the run if the loop has not dropped it.
+    /// Adds the listener of an accept loop. It is shut down at the end of the run if the loop has not dropped it. An accept loop over
+    /// [`Incoming`](crate::Incoming) needs no such call: it serves nothing, so it ends with the shutdown.
     pub fn register_listener<L: AsFd + Send + Sync + 'static>(&self, listener: &Arc<L>) {
         let listener = Arc::downgrade(listener);
         lock(&self.close_listeners).push(CloseListener(Box::new(move || {
@@ -481,6 +487,8 @@ impl<H: ConnectionHandle> ConnectionTable<H> {
     /// Runs on the main thread of a multiplexed server: wakes connections for their deadlines. Returns the counts of the run
     /// when a shutdown has begun and all connections and accept loops have ended, or when the shutdown's deadline has passed.
     /// Then the sockets and the listeners that are left are shut down, and their requests are counted.
+    ///
+    /// After it, join the threads of the server: all if [`stuck`](Drain::stuck) is 0, and otherwise those that have ended.
     pub fn supervise(&self) -> Drain {
         let _ = self.main.set(thread::current());
         let mut may_sweep = Instant::now();

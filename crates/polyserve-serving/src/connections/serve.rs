@@ -42,11 +42,13 @@ pub struct WriteKind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum TurnEnd {
-    /// The connection waits: for its socket, its answer, or its deadline, for which the table wakes it.
+    /// The connection waits: for its socket, its answer, or its deadline, for which the table wakes it. The last
+    /// [`poll_read`](TurnSocket::poll_read), [`poll_write`](TurnSocket::poll_write) or poll of the answer in the turn has returned
+    /// `Pending`. A loop that arms its sockets arms what was pending; in a wait for an answer, nothing.
     Wait,
     /// The connection has more to do. Look at the sockets, serve other connections, and then serve it again.
     Yield,
-    /// The connection has ended. [Remove](ConnectionTable::remove) it, and close the socket.
+    /// The connection has ended. Call [`ConnectionTable::close`], which also counts a request that is cut, and drop the socket.
     Close,
 }
 
@@ -120,8 +122,9 @@ impl<H: ConnectionHandle> ConnectionTable<H> {
 }
 
 impl ConnectionTable<EventSocket> {
-    /// Adds a connection that was accepted, or rejects it with a 503 at the limit. A rejected connection lingers. Returns what the
-    /// event loop serves, at once; `None` if the connection is closed because too many linger.
+    /// Adds a connection that was accepted, or rejects it with a 503 at the limit. A rejected connection lingers. Returns what an
+    /// event loop is to serve before it waits for the first event of the socket; `None` if the connection is closed because too
+    /// many linger.
     pub fn admit_or_reject(
         &self,
         socket: EventSocket,
@@ -141,7 +144,8 @@ impl ConnectionTable<EventSocket> {
     }
 }
 
-/// A socket of an event loop that reports readiness at the edge, and the waker that makes the loop serve it.
+/// A socket of an event loop, and the waker that makes the loop serve it. Each read and write is tried, so any kind of readiness
+/// will do: at the edge, at the level, or once.
 #[derive(Debug)]
 pub struct EventSocket {
     /// The socket. It does not block.

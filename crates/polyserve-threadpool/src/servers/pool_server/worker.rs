@@ -2,7 +2,7 @@
 //!
 //! A connection's way, in this file and `connection.rs`:
 //!
-//! 1. `accept` accepts it, gives it a slot and adds it to the ready list.
+//! 1. `accept` accepts it, gives it a slot and adds it to the ready list. If no job runs, `ReadyList::dispatch` submits one.
 //! 2. `work` takes it from the ready list, and `run` makes this thread its owner.
 //! 3. `PoolConnection::serve` serves a turn: it reads, calls the service and writes.
 //! 4. `settle` parks it, adds it to the ready list again, or closes it. A connection that lingers is parked.
