@@ -6,7 +6,8 @@ use std::error::Error;
 use std::fmt;
 use std::sync::Arc;
 
-use http::{Method, StatusCode};
+use http::header::ALLOW;
+use http::{HeaderValue, Method, StatusCode};
 
 use super::entity_service::options;
 use super::ready::Ready;
@@ -24,8 +25,8 @@ use crate::repo::EntityRepo;
 /// A service gets the request as it was sent, with the whole path. So a `Location` that it sends is right.
 ///
 /// A path without a service is answered with 404 as `application/problem+json`; [`otherwise`](Self::otherwise) sets another
-/// answer. `OPTIONS *` asks about the server as a whole and reaches no service. The answer lists all methods that services
-/// can receive.
+/// answer. `OPTIONS *` asks about the server as a whole. The answer lists the methods that the services list when they are asked by
+/// [`Service::head`], or all methods if a service does not answer that.
 ///
 /// ```
 /// use polyserve_core::{EntityRepo, EntityService, InvalidRoute, Reply, Request, Routes};
@@ -132,8 +133,10 @@ impl Routes {
     fn route(&self, head: &Head<'_>) -> Result<&dyn Service, Reply> {
         let path = head.path();
         if path == "*" {
-            let all = "GET, HEAD, POST, PUT, DELETE, OPTIONS, PATCH";
-            return Err(options(head.method, if head.method == Method::OPTIONS { all } else { "OPTIONS" }));
+            return Err(match *head.method {
+                Method::OPTIONS => Reply::empty(StatusCode::NO_CONTENT).with_field(ALLOW, self.methods(head)),
+                _ => options(head.method, "OPTIONS"),
+            });
         }
         let found = self.routes.iter().find(|(prefix, _)| {
             path.strip_prefix(prefix.as_str()).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
@@ -142,6 +145,23 @@ impl Routes {
             Some(service) => Ok(&**service),
             None => Err(Reply::problem(StatusCode::NOT_FOUND, "There is nothing at this path.")),
         }
+    }
+}
+
+impl Routes {
+    /// Returns the methods of all services, given the head of `OPTIONS *`.
+    fn methods(&self, head: &Head<'_>) -> HeaderValue {
+        const ALL: [&str; 7] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"];
+        let services = self.routes.iter().map(|(_, service)| service).chain(&self.otherwise);
+        let listed: Vec<Option<Reply>> = services.map(|service| service.head(head)).collect();
+        let lists = |reply: &Option<Reply>, method: &str| {
+            let allow = reply.as_ref().and_then(|reply| reply.headers().find(|(name, _)| **name == ALLOW));
+            let allow = allow.and_then(|(_, value)| value.to_str().ok());
+            allow.is_none_or(|allow| allow.split(',').any(|listed| listed.trim() == method))
+        };
+        let is_listed = |method: &&str| *method == "OPTIONS" || listed.iter().any(|reply| lists(reply, method));
+        let methods: Vec<_> = ALL.into_iter().filter(is_listed).collect();
+        HeaderValue::try_from(methods.join(", ")).unwrap_or(HeaderValue::from_static("OPTIONS"))
     }
 }
 
@@ -214,8 +234,7 @@ impl Error for InvalidRoute {}
 mod tests {
     use super::super::{Body, Headers, known_method};
     use super::*;
-    use http::header::ALLOW;
-    use http::{HeaderValue, Version};
+    use http::Version;
 
     /// Answers with a name, by its head alone if its name begins with `!`.
     struct Named(&'static str);
@@ -301,6 +320,35 @@ mod tests {
             assert!(["GET", "POST", "PATCH"].iter().all(|name| allow.contains(name)), "{allow}");
             assert_eq!(call(&routes, &Method::GET, "*").0.status(), StatusCode::METHOD_NOT_ALLOWED);
         }
+    }
+
+    /// Regression test: `OPTIONS *` listed POST, which neither the entities nor the health check take.
+    #[test]
+    fn the_server_as_a_whole_has_the_methods_of_its_services() {
+        let allow = |routes: &Routes| {
+            let (reply, _) = call(routes, &Method::OPTIONS, "*");
+            assert_eq!(reply.status(), StatusCode::NO_CONTENT);
+            reply.headers().find(|(name, _)| **name == ALLOW).unwrap().1.to_str().unwrap().to_owned()
+        };
+        struct Listed(&'static str);
+        impl Service for Listed {
+            fn call(&self, request: Request<'_>, _: &mut Vec<u8>) -> Answer<Reply> {
+                Answer::Now(self.head(&request.head).unwrap())
+            }
+            fn head(&self, head: &Head<'_>) -> Option<Reply> {
+                Some(options(head.method, self.0))
+            }
+        }
+        let of = |lists: &[&'static str]| {
+            let add = |routes: Routes, (number, list): (usize, &&'static str)| {
+                routes.at(format!("/{number}"), Listed(list)).unwrap()
+            };
+            allow(&lists.iter().enumerate().fold(Routes::new(), add))
+        };
+        assert_eq!(of(&[]), "OPTIONS");
+        assert_eq!(of(&["GET, HEAD, OPTIONS", "OPTIONS,PUT"]), "GET, HEAD, PUT, OPTIONS");
+        let with_any = Routes::new().at("/a", Listed("GET, OPTIONS")).unwrap().otherwise(Named("rest"));
+        assert!(allow(&with_any).contains("POST"));
     }
 
     #[test]
