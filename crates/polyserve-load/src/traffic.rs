@@ -361,7 +361,7 @@ fn with_id(bytes: &[u8], id: &[u8]) -> Vec<u8> {
 }
 
 fn is_token(text: &str) -> bool {
-    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte))
+    !text.is_empty() && text.bytes().all(polyserve_core::is_token)
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@ use http::header::{ACCEPT_ENCODING, ALLOW, CONTENT_TYPE, LOCATION, RETRY_AFTER};
 use http::{HeaderValue, Method, StatusCode};
 
 use super::known_forms::{KnownForm, KnownForms};
+use super::media_type::MediaType;
 use super::patch;
 use super::path;
 use super::preconditions;
@@ -456,13 +457,9 @@ fn check_media_type(head: &Head<'_>) -> Result<(), Reply> {
 
 /// Whether a Content-Type is JSON. An empty one counts as absent.
 fn is_json(value: &[u8]) -> bool {
-    let essence = value.split(|&b| b == b';').next().unwrap_or_default().trim_ascii();
-    if value.trim_ascii().is_empty() || essence.eq_ignore_ascii_case(b"application/json") {
-        return true;
-    }
-    let suffix = essence.len().checked_sub(5).and_then(|at| essence.get(at..));
-    essence.eq_ignore_ascii_case(b"text/json")
-        || (essence.contains(&b'/') && suffix.is_some_and(|suffix| suffix.eq_ignore_ascii_case(b"+json")))
+    let is_json =
+        |found: MediaType<'_>| found.is("application/json") || found.is("text/json") || found.has_suffix("+json");
+    value.trim_ascii().is_empty() || MediaType::read(value).is_some_and(is_json)
 }
 
 /// Notes the form of an entity in a repo that answers gets later.

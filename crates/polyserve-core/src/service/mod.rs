@@ -4,6 +4,7 @@ mod echo;
 mod entity_service;
 mod get_only;
 mod known_forms;
+mod media_type;
 mod patch;
 mod path;
 mod preconditions;
@@ -18,7 +19,7 @@ pub use echo::Echo;
 pub use entity_service::EntityService;
 pub use get_only::get_only;
 pub use reply::{Body, InvalidHeader, Problem, Reply, reason_phrase};
-pub use request::{Head, Header, Headers, Request, known_method};
+pub use request::{Head, Header, Headers, Request, is_token, known_method};
 pub use routes::{InvalidRoute, Routes};
 
 use crate::answer::Answer;

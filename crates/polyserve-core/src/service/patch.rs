@@ -14,6 +14,7 @@ use http::header::{CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderName, HeaderValue, StatusCode};
 
 use super::entity_service::{absent_reply, entity_reply, error_reply, precondition_failed, unwritable};
+use super::media_type::MediaType;
 use super::{Body, Head, Reply};
 use crate::answer::Answer;
 use crate::condition::{Condition, Conditional, ETag};
@@ -39,9 +40,10 @@ const NO_OTHER_PATCH: [&str; 5] =
 /// `strict`.
 pub(super) fn check_media_type(head: &Head<'_>, strict: bool) -> Result<(), Reply> {
     let is_merge_patch = |value: &[u8]| {
-        let essence = value.split(|&byte| byte == b';').next().unwrap_or_default().trim_ascii();
-        let is = |name: &str| essence.eq_ignore_ascii_case(name.as_bytes());
-        value.trim_ascii().is_empty() || is(MEDIA_TYPE) || (!strict && NO_OTHER_PATCH.into_iter().any(is))
+        let is_taken = |found: MediaType<'_>| {
+            found.is(MEDIA_TYPE) || (!strict && NO_OTHER_PATCH.iter().any(|name| found.is(name)))
+        };
+        value.trim_ascii().is_empty() || MediaType::read(value).is_some_and(is_taken)
     };
     if head.headers.all(&CONTENT_TYPE).all(is_merge_patch) {
         return Ok(());

@@ -5,6 +5,17 @@ use std::net::SocketAddr;
 
 use http::{Method, Version};
 
+/// Whether a byte may stand in a token (RFC 9110, 5.6.2): a method, a field name, a part of a media type.
+///
+/// ```
+/// use polyserve_core::is_token;
+/// assert!(b"merge-patch+json".iter().all(|&byte| is_token(byte)) && !is_token(b'/'));
+/// ```
+#[inline]
+pub fn is_token(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
+}
+
 /// Returns the method of this name, if it reaches a service: the methods of RFC 9110 except CONNECT and TRACE, and PATCH of
 /// RFC 5789. A server answers others with 501. Names are case-sensitive.
 ///

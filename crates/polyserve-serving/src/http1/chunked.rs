@@ -7,10 +7,11 @@
 //! frame; data is copied in blocks.
 
 use polyserve_core::http::StatusCode;
+use polyserve_core::is_token;
 
 use super::decode::Limits;
 use super::refusal::Refusal;
-use super::syntax::{is_text, is_token};
+use super::syntax::is_text;
 
 /// The state of a chunked body that is being read.
 #[derive(Debug)]

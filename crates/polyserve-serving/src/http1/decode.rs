@@ -18,7 +18,7 @@ use std::mem::MaybeUninit;
 
 use arrayvec::ArrayVec;
 use polyserve_core::http::{Method, StatusCode, Version};
-use polyserve_core::{Head, Header, Headers, ServerConfig, known_method};
+use polyserve_core::{Head, Header, Headers, ServerConfig, is_token, known_method};
 
 use super::authority::{self, Authority};
 use super::connection_fields::ConnectionFields;
@@ -26,7 +26,7 @@ pub use super::connection_fields::Framing;
 pub use super::refusal::Refusal;
 use super::refusal::{bad_request, refusal};
 use super::repeated;
-use super::syntax::{self, is_token};
+use super::syntax;
 
 /// The limits of a request's size.
 #[derive(Clone, Copy, Debug)]

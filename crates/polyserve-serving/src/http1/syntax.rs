@@ -32,11 +32,6 @@ byte_set! {
     IN_NAME: is_in_name
 }
 
-/// Whether a byte may stand in a token: a method, a field name, the name of a chunk extension.
-pub(super) fn is_token(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
-}
-
 /// Whether a byte may stand in a field value: not a control character, except for the tab.
 pub(super) fn is_text(byte: u8) -> bool {
     byte == b'\t' || (byte >= b' ' && byte != 0x7f)

@@ -145,7 +145,7 @@ fn content_codings() {
     }
 }
 
-const MEDIA_TYPES: [&str; 9] = [
+const MEDIA_TYPES: [&str; 12] = [
     "text/plain",
     "application/x-www-form-urlencoded",
     "application/xml",
@@ -155,6 +155,10 @@ const MEDIA_TYPES: [&str; 9] = [
     "application/json5",
     "x",
     "a/b+jso",
+    // Regression test: what is no media type was taken if it began with one of JSON or ended in `+json`.
+    "a/b c+json",
+    "text/xml, application/x+json",
+    "application/json; charset=utf-8, text/xml",
 ];
 
 const JSON_TYPES: [&str; 7] = [
