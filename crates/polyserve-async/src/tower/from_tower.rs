@@ -45,7 +45,7 @@ use crate::types::{BoxError, request, response, service_failed, upgrade_refused}
 /// * An answer's body has at most 16 MiB: see [`with_max_reply_body`](Self::with_max_reply_body). All that are not complete have
 ///   a budget of memory: see [`with_memory`](Self::with_memory).
 /// * The server sets `Connection`, `Content-Length`, `Date`, `Keep-Alive`, `Server`, `Trailer`, `Transfer-Encoding` and `Upgrade`.
-///   In an answer of the service they are left out, except the length of an empty answer to HEAD, which is 0 if it is not set.
+///   In an answer of the service they are left out, except the length of an empty answer to HEAD.
 ///   A service therefore cannot close its connection.
 /// * An upgrade (101) is answered with 501.
 /// * A target that the `http` crate refuses is answered with 400.

@@ -9,7 +9,7 @@ use super::BoxError;
 /// Converts a response with the complete body `body` to a reply. `is_head`: the request was HEAD.
 ///
 /// The fields that a server sets itself are left out, because they frame the message or name the server. An empty answer to
-/// HEAD keeps its `Content-Length`.
+/// HEAD keeps its `Content-Length`, or has none.
 ///
 /// # Errors
 ///
@@ -20,10 +20,7 @@ pub(crate) fn convert(parts: Parts, body: Vec<u8>, is_head: bool) -> Result<Repl
         return Err(format!("the status {} is not that of a final answer", status.as_u16()).into());
     }
     let length = parts.headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
-    let body = match length {
-        Some(length) if is_head && body.is_empty() => Body::Omitted(length),
-        _ => Body::Owned(body),
-    };
+    let body = if is_head && body.is_empty() { Body::Omitted(length) } else { Body::Owned(body) };
     let mut reply = Reply::empty(status).with_body(body);
     let mut name = None;
     for (next_name, value) in parts.headers {

@@ -237,8 +237,9 @@ impl Client {
                 Err(why) => return Err(self.malformed(why)),
             }
         };
-        let parsed = Response::parse(&self.unread[..head]).and_then(|r| r.body_length().map(|length| (r, length)));
-        let (mut response, length) = parsed.map_err(|why| self.malformed(&why))?;
+        let parsed = Response::parse(&self.unread[..head]);
+        let parsed = parsed.and_then(|response| Ok((response.body_length(to_head)?, response)));
+        let (length, mut response) = parsed.map_err(|why| self.malformed(&why))?;
         if self.wants_dates {
             response.check_date().map_err(|why| self.malformed(&why))?;
         }

@@ -67,7 +67,7 @@ impl Response {
         let end = head_end(bytes)?.ok_or("its head does not end")?;
         let mut response = Self::parse(&bytes[..end])?;
         response.check_date()?;
-        let length = if to_head { 0 } else { response.body_length()? };
+        let length = if to_head { 0 } else { response.body_length(false)? };
         response.body = bytes[end..].to_vec();
         response.length = bytes.len();
         if response.body.len() == length {
@@ -99,15 +99,16 @@ impl Response {
         Ok(Self { minor, status, reason: reason.to_owned(), headers, body: Vec::new(), length: 0 })
     }
 
-    /// Checks the fields that every answer must have. Returns the length of the body.
-    pub(super) fn body_length(&self) -> Result<usize, String> {
+    /// Checks the fields that every answer must have. Returns the length of the body. `to_head`: it answers a HEAD, and may leave out
+    /// the length.
+    pub(super) fn body_length(&self, to_head: bool) -> Result<usize, String> {
         if self.all("Transfer-Encoding").next().is_some() {
             return Err("it has a Transfer-Encoding, though its length is known".into());
         }
         let lengths: Vec<&str> = self.all("Content-Length").collect();
         let bodiless = self.is_interim() || self.status == 204;
         let length = match lengths.as_slice() {
-            [] if bodiless || self.status == 304 => 0,
+            [] if bodiless || to_head || self.status == 304 => 0,
             [_, ..] if bodiless => return Err(format!("a {} has a Content-Length", self.status)),
             [length] if !length.is_empty() && length.bytes().all(|b| b.is_ascii_digit()) => {
                 length.parse().map_err(|_| "its Content-Length is beyond counting")?
@@ -171,7 +172,7 @@ mod tests {
     fn read(head: &str) -> Result<(Response, usize), String> {
         let end = head_end(head.as_bytes())?.ok_or("it does not end")?;
         let response = Response::parse(&head.as_bytes()[..end])?;
-        let length = response.body_length()?;
+        let length = response.body_length(false)?;
         response.check_date()?;
         Ok((response, length))
     }

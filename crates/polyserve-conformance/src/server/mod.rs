@@ -189,6 +189,7 @@ kit! {
             more_panics_than_workers_leave_a_serving_server,
             a_panic_payload_that_panics_is_a_500,
         }
+            an_omitted_body_is_a_500,
         limits {
             connections_past_the_limit_are_rejected,
             every_refused_connection_reads_a_503,

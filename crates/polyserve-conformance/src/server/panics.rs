@@ -41,6 +41,23 @@ pub(super) fn a_panic_in_call_is_a_500(subject: &ServerSubject) -> Outcome {
     Outcome::Held
 }
 
+/// An answer without the body that its request asks for is replaced by a 500: its length would be that of what follows. The answer to
+/// HEAD needs no body.
+pub(super) fn an_omitted_body_is_a_500(subject: &ServerSubject) -> Outcome {
+    let live = panicky(subject);
+    for path in ["/omitted", "/omitted-later"] {
+        check(&live, &get(path));
+        check(&live, &with_body("POST", path, "", b"with a body"));
+        let mut client = live.client();
+        client.send(&request("HEAD", path, "")).expect("the server takes the request");
+        let response = client.receive_head().expect("HEAD is answered");
+        let length = response.header("Content-Length");
+        assert_eq!((response.status, length), (200, (path == "/omitted").then_some("5")), "{}", client.show());
+        client.ask(&get("/"), 200);
+    }
+    Outcome::Held
+}
+
 /// A panic in `head` is answered with 500.
 pub(super) fn a_panic_in_head_is_a_500(subject: &ServerSubject) -> Outcome {
     check(&panicky(subject), &request("POST", "/head", "Expect: 100-continue\r\nContent-Length: 5\r\n"));

@@ -221,6 +221,10 @@ impl Service for PanickingService {
             }
             "/payload" => panic_any(Payload),
             "/payload-later" => Answer::later(async { panic_any(Payload) }),
+            "/omitted" => Answer::Now(text("").with_body(Body::Omitted(Some(5)))),
+            "/omitted-later" => {
+                timer::after(Duration::from_millis(1)).map(|()| text("").with_body(Body::Omitted(None)))
+            }
             "/visit" => {
                 let _ = self.repo.get(&1, Visit::new(&mut |_| panic!("as the test asked")));
                 Answer::Now(text("the visit did not panic"))

@@ -154,7 +154,7 @@ impl<R: EntityRepo<E>, E: Identifiable> EntityService<R, E> {
                 return Answer::Now(reply);
             }
             if head_only {
-                return Answer::Now(entity_reply(Body::Omitted(form.length), form.etag));
+                return Answer::Now(entity_reply(Body::Omitted(Some(form.length)), form.etag));
             }
         }
         if is_short

@@ -85,8 +85,9 @@ pub enum Body {
     Static(&'static [u8]),
     /// Bytes that the reply owns.
     Owned(Vec<u8>),
-    /// The number of bytes of a body that was not made. Valid only in the answer to a HEAD, which has no body.
-    Omitted(usize),
+    /// A body that was not made, and the number of its bytes if that is known. Valid only in the answer to a HEAD, which has no
+    /// body. In another answer it is sent as 500: see [`Reply::correction`].
+    Omitted(Option<usize>),
 }
 
 impl Body {
@@ -359,7 +360,7 @@ impl Reply {
         {
             headers.insert(CONTENT_TYPE, content_type);
         }
-        if let Body::Omitted(length) = self.body {
+        if let Body::Omitted(Some(length)) = self.body {
             headers.insert(CONTENT_LENGTH, length.into());
         }
         if let Some(etag) = self.etag
@@ -402,14 +403,27 @@ impl Reply {
         }
     }
 
-    /// Returns the number of bytes of a body that was [omitted](Body::Omitted). A server sends it in `Content-Length`.
+    /// Returns the answer that a server sends in place of this one, if this one cannot be sent: its body was
+    /// [omitted](Body::Omitted), although the request was not a HEAD. A client would wait for that body.
+    ///
+    /// ```
+    /// use polyserve_core::http::StatusCode;
+    /// use polyserve_core::{Body, Reply};
+    ///
+    /// let reply = Reply::text("").with_body(Body::Omitted(Some(7)));
+    /// assert!(reply.correction(true).is_none());
+    /// assert_eq!(reply.correction(false).unwrap().status(), StatusCode::INTERNAL_SERVER_ERROR);
+    /// ```
     #[inline]
-    pub fn omitted_length(&self) -> Option<usize> {
-        match self.body {
-            Body::Omitted(length) => Some(length),
-            _ => None,
-        }
+    pub fn correction(&self, is_head: bool) -> Option<Self> {
+        if is_head || !matches!(self.body, Body::Omitted(_)) { None } else { Some(body_is_missing()) }
     }
+}
+
+#[cold]
+fn body_is_missing() -> Reply {
+    throttled!(warn, "a reply to a request other than HEAD has no body: it is sent as 500");
+    Reply::problem(StatusCode::INTERNAL_SERVER_ERROR, "The service made no body.")
 }
 
 /// The media type of JSON.
@@ -553,7 +567,7 @@ mod tests {
         let expected = [("content-type", "text/plain; charset=utf-8"), ("etag", &*tag), ("vary", "a"), ("vary", "b")];
         assert_eq!(shown, expected);
         headers.clear();
-        Reply::text("").with_body(Body::Omitted(7)).move_headers(&mut headers);
+        Reply::text("").with_body(Body::Omitted(Some(7))).move_headers(&mut headers);
         assert_eq!((headers.len(), &headers["content-length"]), (2, &HeaderValue::from(7)));
         headers.clear();
         let _ = Reply::new(StatusCode::NOT_MODIFIED, "text/plain", "").move_headers(&mut headers);

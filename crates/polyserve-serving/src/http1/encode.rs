@@ -5,7 +5,7 @@
 
 use polyserve_core::http::header::ETAG;
 use polyserve_core::http::{HeaderName, HeaderValue, StatusCode, Version};
-use polyserve_core::{Reply, reason_phrase};
+use polyserve_core::{Body, Reply, reason_phrase};
 
 /// The parts of an answer's head that do not come from the reply.
 #[derive(Clone, Copy, Debug)]
@@ -30,9 +30,16 @@ pub fn answer(out: &mut Vec<u8>, reply: &Reply, body: &[u8], head: &AnswerHead<'
     out.reserve(HEAD_ESTIMATE.saturating_add(body.len()));
     // Each line begins with the end of the line before it: that saves a copy for a line with a value.
     let content_type = reply.content_type().map(HeaderValue::as_bytes);
-    if reply.status() == StatusCode::OK && content_type == Some(b"application/json") {
+    let length = match reply.body() {
+        Body::Omitted(length) => *length,
+        _ => Some(body.len()),
+    };
+    if reply.status() == StatusCode::OK
+        && content_type == Some(b"application/json")
+        && let Some(length) = length
+    {
         out.extend_from_slice(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: "); // one copy for most answers
-        write_length(out, reply, body);
+        write_number(out, length);
     } else {
         write_status(out, reply.status());
         if !reply.is_bodiless() {
@@ -40,8 +47,10 @@ pub fn answer(out: &mut Vec<u8>, reply: &Reply, body: &[u8], head: &AnswerHead<'
                 out.extend_from_slice(b"\r\nContent-Type: ");
                 out.extend_from_slice(content_type);
             }
-            out.extend_from_slice(b"\r\nContent-Length: ");
-            write_length(out, reply, body);
+            if let Some(length) = length {
+                out.extend_from_slice(b"\r\nContent-Length: ");
+                write_number(out, length);
+            }
         }
     }
     if let Some(etag) = reply.etag() {
@@ -72,8 +81,8 @@ pub fn answer(out: &mut Vec<u8>, reply: &Reply, body: &[u8], head: &AnswerHead<'
 /// An estimate of a head's length, for one reservation in place of several.
 const HEAD_ESTIMATE: usize = 232;
 
-fn write_length(out: &mut Vec<u8>, reply: &Reply, body: &[u8]) {
-    out.extend_from_slice(itoa::Buffer::new().format(reply.omitted_length().unwrap_or(body.len())).as_bytes());
+fn write_number(out: &mut Vec<u8>, number: usize) {
+    out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
 }
 
 /// Writes the name of a field with capital letters, as `Retry-After`. A [`HeaderName`] is in lower case.

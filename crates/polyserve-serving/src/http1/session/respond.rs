@@ -78,8 +78,11 @@ impl Session {
             || (turn.scratch.draining && following == Following::Nothing)
             || (turn.scratch.others_wait && self.gives_way(reply, following, turn));
         turn.scratch.set_memory(&turn.env.memory);
-        let refusal = self.lacks_memory(context, reply, turn).then(out_of_memory_reply);
-        self.append(context, refusal.as_ref().unwrap_or(reply), close, turn);
+        let other = match self.lacks_memory(context, reply, turn) {
+            true => Some(out_of_memory_reply()),
+            false => reply.correction(context.head_only),
+        };
+        self.append(context, other.as_ref().unwrap_or(reply), close, turn);
         !close
     }
 
