@@ -1,7 +1,7 @@
 //! The chunked transfer coding (RFC 9112, 7.1), decoded byte by byte.
 //!
-//! Extensions and trailers must follow the grammar, and are then dropped. Together they are bounded by the limit of a
-//! head. A line ends in CRLF only.
+//! Extensions and trailers must follow the grammar, and are then dropped. Together with the leading zeros of sizes they are bounded by
+//! the limit of a head. A line ends in CRLF only.
 //!
 //! Invariant: the result does not depend on how the bytes were split. Cost: a state transition for each byte of a chunk's
 //! frame; data is copied in blocks.
@@ -21,8 +21,9 @@ pub struct Chunked {
     remaining: u64,
     /// Number of data bytes so far.
     total: u64,
-    digits: u8,
-    /// Number of bytes of extensions and trailers so far.
+    /// Whether the present size has a digit.
+    has_digit: bool,
+    /// Number of bytes of leading zeros, extensions and trailers so far.
     overhead: usize,
     trailers: usize,
 }
@@ -61,7 +62,7 @@ enum ChunkState {
 
 impl Default for Chunked {
     fn default() -> Self {
-        Self { state: ChunkState::Size, remaining: 0, total: 0, digits: 0, overhead: 0, trailers: 0 }
+        Self { state: ChunkState::Size, remaining: 0, total: 0, has_digit: false, overhead: 0, trailers: 0 }
     }
 }
 
@@ -70,7 +71,7 @@ const TOO_LARGE: Refusal =
     Refusal { status: StatusCode::PAYLOAD_TOO_LARGE, detail: "The body is larger than this server takes." };
 const TOO_LONG: Refusal = Refusal {
     status: StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
-    detail: "The chunk extensions and trailers are longer than this server takes.",
+    detail: "What the chunks carry besides data is longer than this server takes.",
 };
 
 impl Chunked {
@@ -91,12 +92,25 @@ impl Chunked {
     ///
     /// Returns a [`Refusal`] if the body is malformed or exceeds `limits`.
     pub fn decode(&mut self, input: &[u8], body: &mut Vec<u8>, limits: &Limits) -> Result<usize, Refusal> {
+        self.read(input, limits, |data| body.extend_from_slice(data))
+    }
+
+    /// Reads from `input` as [`decode`](Self::decode) does, and drops the data.
+    ///
+    /// # Errors
+    ///
+    /// Returns a [`Refusal`] if the body is malformed or exceeds `limits`.
+    pub fn skip(&mut self, input: &[u8], limits: &Limits) -> Result<usize, Refusal> {
+        self.read(input, limits, |_| ())
+    }
+
+    fn read(&mut self, input: &[u8], limits: &Limits, mut take: impl FnMut(&[u8])) -> Result<usize, Refusal> {
         let mut rest = input;
         while let Some((&byte, after)) = rest.split_first() {
             match self.state {
                 ChunkState::Done => break,
                 ChunkState::Data => {
-                    rest = self.data(rest, body);
+                    rest = self.data(rest, &mut take);
                     continue;
                 }
                 ChunkState::Size => self.size(byte, limits)?,
@@ -123,10 +137,10 @@ impl Chunked {
         Ok(())
     }
 
-    fn data<'b>(&mut self, input: &'b [u8], body: &mut Vec<u8>) -> &'b [u8] {
+    fn data<'b>(&mut self, input: &'b [u8], take: &mut impl FnMut(&[u8])) -> &'b [u8] {
         let count = usize::try_from(self.remaining).unwrap_or(usize::MAX).min(input.len());
         let (data, rest) = input.split_at_checked(count).unwrap_or((input, &[]));
-        body.extend_from_slice(data);
+        take(data);
         self.remaining = self.remaining.saturating_sub(count as u64);
         self.total = self.total.saturating_add(count as u64);
         if self.remaining == 0 {
@@ -137,14 +151,19 @@ impl Chunked {
 
     fn size(&mut self, byte: u8, limits: &Limits) -> Result<(), Refusal> {
         match byte {
-            b'0'..=b'9' | b'a'..=b'f' | b'A'..=b'F' if self.digits < 16 => {
+            // The digits before are no more than a body may have, so none is lost.
+            b'0'..=b'9' | b'a'..=b'f' | b'A'..=b'F' => {
                 let digit = (byte as char).to_digit(16).unwrap_or_default();
-                self.remaining = (self.remaining << 4) | u64::from(digit);
-                self.digits = self.digits.saturating_add(1);
                 let max_size = (limits.max_body as u64).saturating_sub(self.total);
-                if self.remaining > max_size { Err(TOO_LARGE) } else { Ok(()) }
+                let is_leading_zero = self.has_digit && self.remaining == 0;
+                self.has_digit = true;
+                self.remaining = self.remaining.saturating_mul(16).saturating_add(u64::from(digit));
+                if self.remaining > max_size {
+                    return Err(TOO_LARGE);
+                }
+                if is_leading_zero { self.count_overhead(limits) } else { Ok(()) }
             }
-            b'\r' | b';' | b' ' | b'\t' if self.digits > 0 => self.extension(byte, limits),
+            b'\r' | b';' | b' ' | b'\t' if self.has_digit => self.extension(byte, limits),
             _ => Err(MALFORMED),
         }
     }
@@ -191,7 +210,7 @@ impl Chunked {
             return Err(MALFORMED);
         }
         self.state = if self.remaining == 0 { ChunkState::TrailerStart } else { ChunkState::Data };
-        self.digits = 0;
+        self.has_digit = false;
         Ok(())
     }
 

@@ -82,6 +82,35 @@ pub struct Parsed<'a> {
 /// than HTTP are recognised by these bytes.
 pub const METHOD_CHECK: usize = 16;
 
+/// Whether `new`, the last of `length` bytes that begin with a request line, can change the result of decoding them. So a head that
+/// arrives byte by byte is decoded once for each line, not once for each byte.
+pub fn may_complete(length: usize, new: &[u8], limits: &Limits) -> bool {
+    length.saturating_sub(new.len()) < METHOD_CHECK || length > limits.max_head || memchr::memchr(b'\n', new).is_some()
+}
+
+/// The empty lines before a request line. Up to 32 are skipped.
+#[derive(Debug, Default)]
+pub struct EmptyLines(u8);
+
+impl EmptyLines {
+    const MAX: u8 = 32;
+
+    /// Whether there was one.
+    pub fn were_skipped(&self) -> bool {
+        self.0 > 0
+    }
+
+    /// Returns the number of bytes of the empty lines at the start of `input`.
+    pub fn skip(&mut self, input: &[u8]) -> usize {
+        let mut skipped = 0_usize;
+        while self.0 < Self::MAX && input.get(skipped..).is_some_and(|rest| rest.starts_with(b"\r\n")) {
+            skipped = skipped.saturating_add(2);
+            self.0 = self.0.saturating_add(1);
+        }
+        skipped
+    }
+}
+
 /// Decodes the head at the start of `input`, which begins with the request line. The caller skips empty lines before it.
 pub fn head<'b: 'a, 'a>(input: &'b [u8], limits: &Limits, fields: &'a mut Fields<'b>) -> Decoded<'a> {
     let within = input.get(..limits.max_head).unwrap_or(input);

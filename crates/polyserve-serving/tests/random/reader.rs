@@ -21,8 +21,9 @@
 //! 8. Empty elements of `Expect` are ignored. Any element but `100-continue` is answered with 417. In HTTP/1.0 the
 //!    field is ignored.
 //! 9. A port has any number of digits, as in the grammar. Nothing else may follow a host.
-//! 10. A chunk size has at most 16 digits, including zeros. It is answered with 413 at the digit that makes it too large.
-//! 11. Extensions without their semicolons, white space and trailers are bounded together by the limit of a head: 431.
+//! 10. A chunk size is answered with 413 at the digit that makes it too large. It may have leading zeros.
+//! 11. Extensions without their semicolons, white space, trailers and leading zeros of sizes are bounded together by the limit of a
+//!     head: 431.
 //! 12. `PRI * HTTP/2.0` is answered with 400. Other versions of the form digit, dot, digit are answered with 505 from
 //!     1.2 up, and nothing else is.
 
@@ -307,7 +308,7 @@ fn read_chunks(bytes: &[u8], rules: &Rules) -> Result<(usize, Vec<u8>), Fault> {
 struct Cursor<'a> {
     bytes: &'a [u8],
     at: usize,
-    /// The number of bytes of extensions and trailers that may still follow.
+    /// The number of bytes of extensions, trailers and leading zeros that may still follow.
     remaining: usize,
 }
 
@@ -333,19 +334,16 @@ impl Cursor<'_> {
     }
 
     fn size(&mut self, max_size: usize) -> Result<usize, Fault> {
-        let (mut size, mut digits) = (0_u128, 0);
+        let (mut size, mut has_digit) = (0_u128, false);
         while let Some(digit) = (self.peek()? as char).to_digit(16) {
-            digits += 1;
-            size = size * 16 + u128::from(digit);
-            if digits > 16 {
-                return Err(Fault::Refused(400));
-            }
+            let follows_zeros = has_digit && size == 0;
+            (size, has_digit) = (size * 16 + u128::from(digit), true);
             if size > max_size as u128 {
                 return Err(Fault::Refused(413));
             }
-            self.at += 1;
+            if follows_zeros { self.spend()? } else { self.at += 1 }
         }
-        if digits == 0 { Err(Fault::Refused(400)) } else { Ok(size as usize) }
+        if has_digit { Ok(size as usize) } else { Err(Fault::Refused(400)) }
     }
 
     /// `*( BWS ";" BWS chunk-ext-name [ BWS "=" BWS chunk-ext-val ] )`.

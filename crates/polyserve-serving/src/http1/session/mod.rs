@@ -47,16 +47,13 @@ use polyserve_core::panics::text_of;
 use polyserve_core::{BoxFuture, Reply, isolated};
 use unsent::Unsent;
 
-use super::decode::{Parsed, Refusal};
+use super::decode::{EmptyLines, Parsed, Refusal};
 use super::scratch::{Scratch, SessionTurn};
 use super::time_limit::TimeLimit;
 use crate::memory::{MemoryBudget, MethodClass, Reservation};
 
 /// If the collected answers have at least this many bytes, they are written before the next request is answered.
 pub const OUTPUT_BOUND: usize = 64 * 1024;
-
-/// The maximum number of empty lines that are skipped before a request line.
-const MAX_EMPTY_LINES: u8 = 32;
 
 /// A phase of a request. Each phase has its own timeout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -109,8 +106,8 @@ pub struct Session {
     state: SessionState,
     want: Want,
     buffered: BufferedInput,
-    /// Number of empty lines skipped before the request line that is expected.
-    empty_lines: u8,
+    /// The empty lines before the request line that is expected.
+    empty_lines: EmptyLines,
     input_ended: bool,
     /// Number of answers encoded.
     requests: u64,
@@ -187,7 +184,7 @@ impl Session {
             state: SessionState::Head,
             want: Want::Read(Phase::FirstByte),
             buffered: BufferedInput::default(),
-            empty_lines: 0,
+            empty_lines: EmptyLines::default(),
             input_ended: false,
             requests: 0,
             crowded_answers: 0,

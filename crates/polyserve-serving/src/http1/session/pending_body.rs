@@ -62,14 +62,14 @@ impl PendingBody {
                 (bytes.len(), *missing == 0)
             }
             BodyReader::Chunked(chunked) => {
-                let used = chunked.decode(input, &mut self.body, limits)?;
+                let used = match self.is_skipped {
+                    true => chunked.skip(input, limits)?,
+                    false => chunked.decode(input, &mut self.body, limits)?,
+                };
                 (used, chunked.is_done())
             }
         };
         self.received = self.received.saturating_add(read.0 as u64);
-        if self.is_skipped {
-            self.body = Vec::new(); // the limit still counts the chunks
-        }
         Ok(read)
     }
 }

@@ -6,21 +6,16 @@ use polyserve_core::Reply;
 use polyserve_core::http::StatusCode;
 
 use super::pending_body::PendingBody;
-use super::{AnswerContext, MAX_EMPTY_LINES, OUTPUT_BOUND, Phase, Session, SessionState, SessionTurn, Want};
+use super::{AnswerContext, OUTPUT_BOUND, Phase, Session, SessionState, SessionTurn, Want};
 use super::{Following, answer_context, is_head};
-use crate::http1::decode::{self, Decoded, Framing, Limits, METHOD_CHECK, Parsed};
+use crate::http1::decode::{self, Decoded, EmptyLines, Framing, Limits, Parsed};
 use crate::http1::encode;
 use crate::memory::{FREE_BYTES, MemoryBudget};
 
 impl Session {
-    /// Whether `new`, the last of the buffered bytes, can change the result of decoding. A head that arrives byte by
-    /// byte is decoded once for each line, not once for each byte.
+    /// Whether `new`, the last of the buffered bytes, can change the result of decoding.
     pub(super) fn may_complete(&self, new: &[u8], limits: &Limits) -> bool {
-        let length = self.buffered.unused().len();
-        !matches!(self.state, SessionState::Head)
-            || length.saturating_sub(new.len()) < METHOD_CHECK
-            || length > limits.max_head
-            || memchr::memchr(b'\n', new).is_some()
+        !matches!(self.state, SessionState::Head) || decode::may_complete(self.buffered.unused().len(), new, limits)
     }
 
     pub(super) fn run_buffered(&mut self, turn: &mut SessionTurn<'_>) {
@@ -62,7 +57,7 @@ impl Session {
                     }
                 }
                 SessionState::Head => {
-                    let skipped = self.skip_empty_lines(rest);
+                    let skipped = self.empty_lines.skip(rest);
                     used = used.saturating_add(skipped);
                     let rest = rest.get(skipped..).unwrap_or_default();
                     if rest.is_empty() || rest == b"\r" {
@@ -84,15 +79,6 @@ impl Session {
                 }
             }
         }
-    }
-
-    fn skip_empty_lines(&mut self, input: &[u8]) -> usize {
-        let mut skipped = 0_usize;
-        while self.empty_lines < MAX_EMPTY_LINES && input.get(skipped..).is_some_and(|rest| rest.starts_with(b"\r\n")) {
-            skipped = skipped.saturating_add(2);
-            self.empty_lines = self.empty_lines.saturating_add(1);
-        }
-        skipped
     }
 
     /// Sets the next step: read more bytes, or close if the input has ended.
@@ -117,7 +103,7 @@ impl Session {
             }
             Decoded::Head(parsed) => parsed,
         };
-        self.empty_lines = 0;
+        self.empty_lines = EmptyLines::default();
         let after = input.get(parsed.length..).unwrap_or_default();
         let complete_body = match parsed.framing {
             Framing::Length(length) if length <= turn.env.limits.max_body as u64 => {
