@@ -3,8 +3,10 @@
 //! Cost: an addition for each batch of answers. [`ServerState::is_over`] is one load until a shutdown has begun.
 
 use std::cell::RefCell;
-use std::sync::Arc;
+use std::io::PipeReader;
+use std::os::fd::{AsFd as _, BorrowedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
@@ -28,6 +30,7 @@ pub struct ServerState {
     cut: AtomicU64,
     rejected: AtomicU64,
     panics: AtomicU64,
+    drain_pipe: OnceLock<PipeReader>,
 }
 
 impl ServerState {
@@ -41,7 +44,19 @@ impl ServerState {
             cut: AtomicU64::new(0),
             rejected: AtomicU64::new(0),
             panics: AtomicU64::new(0),
+            drain_pipe: OnceLock::new(),
         }
+    }
+
+    /// Returns a descriptor that is readable once a shutdown has begun. All threads share it. Returns `None` if the process has no
+    /// descriptor left for it.
+    pub(crate) fn drain_fd(&self) -> Option<BorrowedFd<'_>> {
+        if self.drain_pipe.get().is_none()
+            && let Ok(pipe) = self.wake_pipe()
+        {
+            let _ = self.drain_pipe.set(pipe); // an error: another thread was first
+        }
+        self.drain_pipe.get().map(PipeReader::as_fd)
     }
 
     /// Adds the answers, the panics and the rejection of a session since the last call.

@@ -1,30 +1,33 @@
 //! A connection that holds a thread. The thread waits in `recv` and `send`, with the timeouts of the socket.
 //!
-//! The thread of an idle connection looks for an eviction itself before it waits, and once more after 100 ms. After that it must
-//! be woken: another thread closes the reading side of its socket. A drain does so too. Bytes that have arrived are still read, so
-//! no request that has arrived is lost. While the reading side is open, the connection can linger. If it is closed, the kernel
-//! resets the connection if bytes arrive after its close.
+//! The thread of an idle connection looks for an eviction and for a drain itself before it waits in `recv`, and once more after
+//! 100 ms. After that it waits in `poll`, for the drain too. An eviction must then wake it: another thread closes the reading side of its
+//! socket. Bytes that have arrived are still read, so no request that has arrived is lost. While the reading side is open, the connection
+//! can linger. If it is closed, the kernel resets the connection if bytes arrive after its close. So a drain does not close it: an answer
+//! may be on its way, and its client may send more.
 //!
 //! *No lost wake-up.* The thread stores that it must be woken, and then loads whether the connection was evicted. An eviction
 //! stores that, and then loads whether the thread must be woken. All four are sequentially consistent: one of the two sees the
-//! other.
+//! other. The descriptor of a drain stays readable.
 //!
-//! Cost: a `recv` and a `send` for each request; after a pause of 100 ms a second `recv` and a `setsockopt` or two.
+//! Cost: a `recv` and a `send` for each request; after a pause of 100 ms a `poll` and a second `recv`, and a `setsockopt` at times.
 
 use std::io;
 use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::os::fd::AsFd as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use rustix::event::PollFlags;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};
 
 use super::{Read, Transport, drive, isolate_logged};
 use crate::connections::{ConnectionHandle, ConnectionTable, TableEntry, into_stream};
 use crate::http1::Phase;
-use crate::{EVICTION_GRACE, READ_RETRY, linger, net, with_buffers};
+use crate::{EVICTION_GRACE, READ_RETRY, linger, net, wait, with_buffers};
 
 /// A connection that holds a thread, as other threads use it.
 #[derive(Debug)]
@@ -32,7 +35,7 @@ pub struct ThreadConnection {
     stream: TcpStream,
     /// The thread does not look for an eviction itself any more: an eviction must wake it.
     must_be_woken: AtomicBool,
-    /// Another thread closed the reading side, so an end of the input may not be the client's.
+    /// An eviction closed the reading side, so an end of the input may not be the client's.
     read_closed: AtomicBool,
     /// Whether the stream blocks when it is accepted, and the timeouts that it then has for reading and writing.
     is_blocking: bool,
@@ -69,14 +72,13 @@ impl ConnectionHandle for ThreadConnection {
         net::has_input(&self.stream)
     }
 
-    fn wake(&self) {
-        self.read_closed.store(true, Ordering::SeqCst);
-        let _ = self.stream.shutdown(Shutdown::Read); // an error: the client is gone
-    }
+    /// The thread waits for the shutdown itself, or looks for it soon.
+    fn wake(&self) {}
 
     fn evict(&self) {
         if self.must_be_woken.load(Ordering::SeqCst) {
-            self.wake();
+            self.read_closed.store(true, Ordering::SeqCst);
+            let _ = self.stream.shutdown(Shutdown::Read); // an error: the client is gone
         }
     }
 
@@ -85,7 +87,7 @@ impl ConnectionHandle for ThreadConnection {
     }
 }
 
-/// The thread of a connection that has become idle looks for an eviction after this time. No connection is evicted before
+/// The thread of a connection that has become idle looks for an eviction and for a drain after this time. No connection is evicted before
 /// [`EVICTION_GRACE`], and most that are evicted are so just after it.
 const LOOK_AFTER: Duration = EVICTION_GRACE.saturating_add(Duration::from_millis(50));
 
@@ -223,6 +225,18 @@ impl<'a, R: ThreadRole> ThreadSocket<'a, R> {
         Ok(true)
     }
 
+    /// Waits until the socket is ready, a shutdown has begun or `deadline` has passed.
+    fn wait_for_long(&self, deadline: Instant) -> io::Result<()> {
+        self.role.about_to_wait();
+        let (server, mut until) = (&self.table.server, self.table.server.within(deadline));
+        let drain = server.drain_fd();
+        if drain.is_none() {
+            until = until.min(Instant::now() + LOOK_AFTER); // the thread must look for the shutdown itself
+        }
+        let sockets = [Some(self.entry.stream.as_fd()), drain].into_iter().flatten();
+        wait(sockets.map(|socket| (socket, PollFlags::IN)), Some(until), &mut Vec::new())
+    }
+
     fn block(&mut self) -> io::Result<()> {
         if !std::mem::replace(&mut self.is_blocking, true) {
             self.entry.stream.set_nonblocking(false)?;
@@ -276,6 +290,15 @@ impl<R: ThreadRole> Transport for ThreadSocket<'_, R> {
                         Read::Leave => Read::Evicted,
                         read => read,
                     });
+                }
+            }
+            if is_idle && !looks_itself {
+                self.wait_for_long(deadline)?;
+                match self.read_now(buffer)? {
+                    Read::Leave if self.is_read_closed() => return Ok(Read::Leave),
+                    Read::Leave if self.table.server.within(deadline) <= Instant::now() => return Ok(Read::TimedOut),
+                    Read::Leave => continue,
+                    read => return Ok(read),
                 }
             }
             let longest = if std::mem::take(&mut looks_itself) { LOOK_AFTER } else { Duration::MAX };
@@ -519,6 +542,33 @@ mod tests {
         // A connection that was idle would have been evicted.
         let read = socket.read(&mut [0], Phase::Idle, Instant::now() + 2 * LOOK_AFTER);
         assert!(matches!(read, Ok(Read::TimedOut)) && !socket.others_wait());
+    }
+
+    /// Regression test: a drain closed the reading side of each idle connection. If a request came just then, its client was answered, and
+    /// what it sent after the answer made the kernel reset the connection.
+    #[test]
+    fn a_request_that_comes_with_a_drain_leaves_room_to_linger() {
+        let fixture = Fixture::with_linger_timeout(FOREVER);
+        let (mut client, connection) = fixture.connect();
+        let entry = fixture.table.admit(connection, 0).ok().unwrap();
+        entry.set_idle(|| IdleSince::new(0, true));
+        client.write_all(GET).unwrap();
+        // The drain finds an idle connection. The request is read after that.
+        fixture.table.server.shutdown.begin(Instant::now() + PATIENCE);
+        fixture.table.wake_idle();
+        thread::scope(|scope| {
+            let serving = scope.spawn(|| serve(entry, &fixture.table, Instant::now()));
+            let mut answer = String::new();
+            client.read_to_string(&mut answer).unwrap();
+            assert!(answer.starts_with("HTTP/1.1 200 ") && answer.contains("\r\nConnection: close\r\n"), "{answer}");
+            for _ in 0..3 {
+                client.write_all(GET).unwrap();
+                assert_eq!(client.read(&mut [0]).unwrap(), 0, "it lingers");
+            }
+            drop(client);
+            serving.join().unwrap();
+        });
+        assert!(fixture.table.is_empty());
     }
 
     /// A thread that waits for a request is woken by an eviction, and by a drain.
