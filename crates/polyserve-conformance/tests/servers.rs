@@ -79,6 +79,15 @@ fn what_is_declared_is_expected() {
     }
 }
 
+/// A server that declares that it takes a bare LF must close the connection: another peer may see another request there.
+#[test]
+fn a_declared_bare_lf_is_the_last() {
+    let property = named("a_bare_lf_ends_no_line");
+    let subject = Flaw::GoesOnAfterABareLf.subject().deviating(|declared| declared.bare_lf_ends_a_line = true);
+    let run = || (property.run)(&subject.with_patience(PATIENCE));
+    assert!(catch_unwind(AssertUnwindSafe(run)).is_err());
+}
+
 /// Each of the two flaws of evictions breaks its own property, and not that of the other flaw.
 #[test]
 fn a_flaw_of_evictions_breaks_one_property() {

@@ -18,12 +18,6 @@ use polyserve_conformance::server::{self, Deviations, ServerSubject};
 /// Declares the deviations of the server `name`.
 fn declare_deviations(name: &str, declared: &mut Deviations) {
     if name == "tokio_hyper" {
-        declared.bare_lf_ends_a_line = true;
-        declared.chunked_overrides_length = true;
-        declared.chunk_extensions_hold_anything = true;
-        declared.chunk_sizes_are_believed = true;
-        declared.chunked_bodies_are_last = true;
-        declared.fragments_are_dropped = true;
         declared.urls_without_a_path_get_a_slash = true;
     }
 }

@@ -18,13 +18,13 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use http::header::LOCATION;
+use http::header::{CONTENT_LENGTH, LOCATION};
 use http::request::Parts;
-use http::{Extensions, HeaderValue, StatusCode};
+use http::{Extensions, HeaderValue, Method, StatusCode};
 use http_body::{Frame, SizeHint};
 use http_body_util::LengthLimitError;
 use polyserve_core::log::LogThrottles;
-use polyserve_core::{Answer, BoxFuture, ConfigError, Head, Reply, Request, Service, known_method};
+use polyserve_core::{Answer, Body, BoxFuture, ConfigError, Head, Reply, Request, Service, known_method};
 #[cfg(feature = "http2")]
 use polyserve_serving::http1::Env;
 use polyserve_serving::http1::panicked;
@@ -186,10 +186,11 @@ impl AsTower {
             Ok((body, _reservation)) => match self.call_with(&parts, &body) {
                 Ok(response) => self.placed(response),
                 Err(later) => {
-                    self.placed(response(caught(later, |panic| panicked(&self.failures, panic)).await, Vec::new()))
+                    let reply = caught(later, |panic| panicked(&self.failures, panic)).await;
+                    self.placed(response(reply, Vec::new(), &parts.method))
                 }
             },
-            Err(reply) => self.placed(response(reply, Vec::new())),
+            Err(reply) => self.placed(response(reply, Vec::new(), &parts.method)),
         }
     }
 
@@ -202,7 +203,7 @@ impl AsTower {
             service.call(Request::new(head, body).with_peer(peer).with_draining(draining), &mut in_place)
         });
         match answer {
-            Answer::Now(reply) => Ok(response(reply, in_place)),
+            Answer::Now(reply) => Ok(response(reply, in_place, &parts.method)),
             Answer::Later(future) => Err(future),
         }
     }
@@ -233,7 +234,7 @@ impl AsTower {
         if let Answer::Now(reply) = asked
             && reply.status() != StatusCode::OK
         {
-            return Err(reply); // the service panicked
+            return Err(reply); // the service panicked, or did not get the head
         }
         if let Some(reply) = refused {
             return Err(reply);
@@ -254,13 +255,14 @@ impl AsTower {
         Ok((bytes, kept))
     }
 
-    /// Calls the service with the head. A panic becomes an answer.
+    /// Calls the service with the head. A panic becomes an answer, and so do more fields than a service may get.
     fn ask(&self, parts: &Parts, ask: impl FnOnce(&dyn Service, Head<'_>) -> Answer<Reply>) -> Answer<Reply> {
-        head::convert(parts, |line, headers| {
+        let asked = head::convert(parts, |line, headers| {
             let head = Head { method: &parts.method, target: line.target, version: line.version, headers };
             let asked = catch_unwind(AssertUnwindSafe(|| ask(self.service.as_ref(), head)));
             asked.unwrap_or_else(|panic| Answer::Now(panicked(&self.failures, panic)))
-        })
+        });
+        asked.unwrap_or_else(Answer::Now)
     }
 }
 
@@ -278,13 +280,20 @@ pub(crate) async fn caught(mut future: BoxFuture<Reply>, panicked: impl Fn(Box<d
     .await
 }
 
-pub(crate) fn response(answer: Reply, in_place: Vec<u8>) -> http::Response<ReplyBody> {
+/// Makes the response to a request with this method. One to HEAD has the length that the body would have.
+pub(crate) fn response(reply: Reply, in_place: Vec<u8>, method: &Method) -> http::Response<ReplyBody> {
+    let is_head = method == Method::HEAD;
+    let reply = reply.correction(is_head).unwrap_or(reply);
+    let has_length = is_head && !reply.is_bodiless() && !matches!(reply.body(), Body::Omitted(_));
     let mut response = http::Response::new(ReplyBody(None));
-    *response.status_mut() = answer.status();
-    let bytes = match answer.move_headers(response.headers_mut()).into_bytes(in_place) {
+    *response.status_mut() = reply.status();
+    let bytes = match reply.move_headers(response.headers_mut()).into_bytes(in_place) {
         Cow::Borrowed(bytes) => Bytes::from_static(bytes),
         Cow::Owned(bytes) => Bytes::from(bytes),
     };
+    if has_length {
+        response.headers_mut().insert(CONTENT_LENGTH, bytes.len().into());
+    }
     *response.body_mut() = ReplyBody::of(bytes);
     response
 }

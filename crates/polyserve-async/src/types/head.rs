@@ -5,24 +5,36 @@
 use std::borrow::Cow;
 
 use http::request::Parts;
-use http::{HeaderMap, Uri};
-use polyserve_core::{Header, Headers, ServerConfig};
+use http::{HeaderMap, StatusCode, Uri};
+use polyserve_core::{Header, Headers, Reply, ServerConfig};
 use polyserve_serving::http1::decode::RequestLine;
 
 /// Most requests have at most this many fields.
 const USUAL_FIELDS: usize = 16;
 
-/// Calls `inspect` with the converted head. Fields past [`ServerConfig::MAX_HEADERS`] are left out: the caller checks their number.
-pub(crate) fn convert<T>(parts: &Parts, inspect: impl FnOnce(RequestLine<'_>, Headers<'_>) -> T) -> T {
+/// Calls `inspect` with the converted head.
+///
+/// # Errors
+///
+/// Returns the answer if there are more than [`ServerConfig::MAX_HEADERS`] fields.
+pub(crate) fn convert<T>(parts: &Parts, inspect: impl FnOnce(RequestLine<'_>, Headers<'_>) -> T) -> Result<T, Reply> {
     let target = target(&parts.uri);
     let line = RequestLine { method: parts.method.as_str(), target: &target, version: parts.version };
     if parts.headers.len() <= USUAL_FIELDS {
         let mut buffer = [Header { name: "", value: b"" }; USUAL_FIELDS];
-        inspect(line, fields(&parts.headers, &mut buffer))
-    } else {
+        Ok(inspect(line, fields(&parts.headers, &mut buffer)))
+    } else if parts.headers.len() <= ServerConfig::MAX_HEADERS {
         let mut buffer = [Header { name: "", value: b"" }; ServerConfig::MAX_HEADERS];
-        inspect(line, fields(&parts.headers, &mut buffer))
+        Ok(inspect(line, fields(&parts.headers, &mut buffer)))
+    } else {
+        Err(too_many_fields())
     }
+}
+
+/// The answer to a request with too many header fields.
+pub(crate) fn too_many_fields() -> Reply {
+    let detail = "There are more header fields than this server takes.";
+    Reply::problem(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, detail)
 }
 
 fn fields<'a, 'r: 'a>(headers: &'r HeaderMap, buffer: &'a mut [Header<'r>]) -> Headers<'a> {

@@ -47,7 +47,7 @@ fn bodies_stream_both_ways() {
     }
     raw.send("0\r\n\r\n");
     raw.until("\r\n\r\nread");
-    let mut raw = Raw::new(running.local_addr()); // a chunked body is the last of its connection
+    let mut raw = Raw::new(running.local_addr());
     raw.send("GET /by-hand HTTP/1.1\r\nHost: a\r\n\r\n");
     for piece in ["first", "second"] {
         sender.send(piece).expect("it is wanted");

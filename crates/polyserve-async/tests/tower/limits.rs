@@ -9,6 +9,9 @@ use axum::routing::{any, get, post};
 use bytes::Bytes;
 use tower_http::timeout::TimeoutLayer;
 
+use polyserve_async::AsTower;
+use tower::Service as _;
+
 use super::support::{client, serve};
 
 /// A request to change the protocol is answered in HTTP/1.1, and the protocol stays.
@@ -112,4 +115,25 @@ fn a_router_keeps_to_the_memory_budget() {
     assert_eq!(slow.expect(200).body.len(), LENGTH);
     other.ask(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n", 200);
     assert!(running.shutdown().is_ok());
+}
+
+/// Regression test: a service got the first 100 header fields of a request, and the others were dropped, also an `If-Match`.
+#[test]
+fn more_fields_than_a_service_gets_are_refused() {
+    let store = polyserve_memory::StdMutex::new();
+    assert!(polyserve_core::EntityRepo::put(&store, polyserve_core::Entity::new(1, "a", 0.5)).is_now());
+    let mut service = AsTower::new(polyserve_core::EntityService::new(store));
+    let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+    let mut status = |fields: usize, body: &'static str| {
+        let mut request = http::Request::put("/1");
+        for _ in 1..fields {
+            request = request.header("x", "y");
+        }
+        let request = request.header("If-Match", "\"other\"").body(axum::body::Body::from(body)).expect("it is valid");
+        runtime.block_on(service.call(request)).expect("it never fails").status()
+    };
+    for body in ["", r#"{"id":1,"description":"b","value":1.5}"#] {
+        assert_eq!(status(101, body), StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE);
+    }
+    assert_eq!(status(100, r#"{"id":1,"description":"b","value":1.5}"#), StatusCode::PRECONDITION_FAILED);
 }

@@ -32,9 +32,7 @@ fn a_service_is_nested_in_axum() {
     assert_eq!(client.ask(put.as_bytes(), 201).header("Location"), Some("/1"));
     let chunked = format!("{:x}\r\n{}\r\n{:x}\r\n{}\r\n0\r\n\r\n", 9, &entity[..9], entity.len() - 9, &entity[9..]);
     let put = format!("PUT /entities/1 HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n{chunked}");
-    client.send(put.as_bytes()).expect("it takes the request");
-    client.expect_last(200);
-    let mut client = self::client(&running);
+    client.ask(put.as_bytes(), 200);
     let found = client.ask(b"GET /entities/1 HTTP/1.1\r\nHost: a\r\n\r\n", 200);
     assert_eq!((found.text().as_str(), found.header("Content-Type")), (entity, Some("application/json")));
     client.ask(b"GET /entities/2 HTTP/1.1\r\nHost: a\r\n\r\n", 404);

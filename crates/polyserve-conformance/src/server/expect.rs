@@ -5,6 +5,7 @@ use std::sync::Arc;
 use polyserve_core::{Entity, EntityService};
 
 use super::keep_alive::echo;
+use super::limits::without_body_timeout;
 use super::status_table::entities;
 use super::subject::ServerSubject;
 use super::wire::{check_problem, get, request};
@@ -28,7 +29,9 @@ fn final_answer(client: &mut Client, status: u16) -> String {
 pub(super) fn an_expected_continue_comes_before_the_body(subject: &ServerSubject) -> Outcome {
     let live = echo(subject);
     let mut client = live.client();
-    for fields in [EXPECT, "expect:100-CONTINUE\r\nContent-Length: 5\r\n", EXPECT] {
+    let twice = "Expect: 100-continue, 100-continue\r\nContent-Length: 5\r\n";
+    let in_two_fields = "Expect: 100-continue\r\nExpect: ,100-Continue,\r\nContent-Length: 5\r\n";
+    for fields in [EXPECT, "expect:100-CONTINUE\r\nContent-Length: 5\r\n", twice, in_two_fields, EXPECT] {
         client.ask(&request("POST", "/", fields), 100);
         assert_eq!(client.ask(b"hello", 200).text(), "hello");
     }
@@ -57,16 +60,36 @@ pub(super) fn a_client_need_not_wait_for_continue(subject: &ServerSubject) -> Ou
     Outcome::Held
 }
 
+/// Requests that the head alone decides: the method, the path, a field, and the status.
+const REFUSED: [(&str, &str, &str, u16); 4] = [
+    ("PUT", "/", "Content-Encoding: gzip\r\n", 415),
+    ("POST", "/1", "", 405),
+    ("PUT", "/1/2", "", 404),
+    ("PUT", "/x", "", 400),
+];
+
+/// If the head alone decides the answer, the server sends it although the body does not come.
+pub(super) fn a_refusal_by_the_head_needs_no_body(subject: &ServerSubject) -> Outcome {
+    let service = Arc::new(EntityService::new(Reference::<Entity>::default()));
+    let live = subject.live(service, without_body_timeout);
+    for (method, path, fields, status) in REFUSED {
+        for (framing, start) in [
+            ("Content-Length: 5\r\n", ""),
+            ("Content-Length: 5\r\n", "he"),
+            ("Transfer-Encoding: chunked\r\n", "5\r\nhe"),
+        ] {
+            let head = request(method, path, &format!("{fields}{framing}"));
+            check_problem(&live.client().ask(&[&head, start.as_bytes()].concat(), status));
+        }
+    }
+    Outcome::Held
+}
+
 /// If the head alone decides the answer, the server sends the final status at once, without a 100. It does not wait for the
 /// body.
 pub(super) fn a_refusal_comes_instead_of_continue(subject: &ServerSubject) -> Outcome {
     let live = entities(subject);
-    for (method, path, fields, status) in [
-        ("PUT", "/", "Content-Encoding: gzip\r\n", 415),
-        ("POST", "/1", "", 405),
-        ("PUT", "/1/2", "", 404),
-        ("PUT", "/x", "", 400),
-    ] {
+    for (method, path, fields, status) in REFUSED {
         let mut client = live.client();
         let response = client.ask(&request(method, path, &format!("{fields}{EXPECT}")), status);
         check_problem(&response);

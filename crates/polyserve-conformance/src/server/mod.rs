@@ -143,6 +143,7 @@ kit! {
             an_expected_continue_comes_before_the_body,
             a_client_need_not_wait_for_continue,
             a_refusal_comes_instead_of_continue,
+            a_refusal_by_the_head_needs_no_body,
             too_large_a_body_is_not_asked_for,
         }
         tcp {
@@ -188,8 +189,8 @@ kit! {
             a_dropped_completer_answers,
             more_panics_than_workers_leave_a_serving_server,
             a_panic_payload_that_panics_is_a_500,
-        }
             an_omitted_body_is_a_500,
+        }
         limits {
             connections_past_the_limit_are_rejected,
             every_refused_connection_reads_a_503,

@@ -1,13 +1,9 @@
 //! The service of a connection, as hyper calls it: a [`Service`](polyserve_core::Service) or a `tower::Service`.
 //!
-//! A [`Service`](polyserve_core::Service) is called when the body is complete, a `tower::Service` when the head is. Requests that
-//! hyper accepts and the contract forbids are refused here.
+//! A [`Service`](polyserve_core::Service) is called when the body is complete, a `tower::Service` when the head is. Heads come here
+//! only if the codec has accepted them: see [`Input`](super::input::Input).
 //!
-//! Invariants:
-//!
-//! * A request is passed on only while the connection's [turn](polyserve_serving::http1::turn) is not over. Otherwise it waits for
-//!   the next turn.
-//! * A request that is refused before its body is complete closes the connection.
+//! Invariant: a request that is refused before its body is complete closes the connection.
 //!
 //! Cost: nothing is allocated for the answer of a [`Service`](polyserve_core::Service) to a request without a body, unless it is
 //! deferred: it reuses the request's header map. A box for each other request. For a `tower::Service` two more: its future and
@@ -21,12 +17,12 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use http::request::Parts;
-use http::{HeaderMap, Response, StatusCode};
+use http::{HeaderMap, Method, Response, StatusCode};
 use http_body::Body as _;
 use hyper::body::Incoming;
 use hyper::ext::ReasonPhrase;
 use polyserve_core::{Answer, Body, BoxFuture, Head, Headers, Reply, Request, reason_phrase};
-use polyserve_serving::http1::decode::{self, Framing, Refusal, RequestLine};
+use polyserve_serving::http1::decode::RequestLine;
 use polyserve_serving::memory::{MethodClass, out_of_memory_reply};
 
 use super::answer_body::{AnswerBody, BodyPiece, BoxBody, Stream, finish, keep_spare, take_spare};
@@ -77,11 +73,10 @@ impl hyper::service::Service<http::Request<Incoming>> for Adapter {
         if let Some(call) = self.tower.clone() {
             return ResponseFuture::Later(Box::pin(self.clone().answer_tower(call, parts, incoming)));
         }
-        let is_in_turn = self.connection.state().take_place_in_turn();
-        if !is_in_turn || !incoming.is_end_stream() {
-            return ResponseFuture::Later(Box::pin(self.clone().answer(parts, incoming, is_in_turn)));
+        if !incoming.is_end_stream() {
+            return ResponseFuture::Later(Box::pin(self.clone().answer(parts, incoming)));
         }
-        match self.call_without_body(&mut parts) {
+        match self.call(&mut parts, &[]) {
             Ok(response) => ResponseFuture::Now(Some(response)),
             Err(future) => {
                 let adapter = self.clone();
@@ -113,41 +108,14 @@ impl BodyBuffer {
     }
 }
 
-/// The properties of a valid request.
-struct ValidRequest {
-    /// The number of the request.
-    number: u64,
-    framing: Framing,
-    expects_continue: bool,
-}
-
-impl ValidRequest {
-    fn is_larger_than(&self, limit: usize) -> bool {
-        matches!(self.framing, Framing::Length(length) if length > limit as u64)
-    }
-}
-
 impl Adapter {
-    /// Waits for a turn of the connection. If the present one is over, the connection's loop polls again in the next one.
-    async fn take_turn(&self) {
-        poll_fn(|_| if self.connection.state().take_place_in_turn() { Poll::Ready(()) } else { Poll::Pending }).await;
-    }
-
-    /// Answers a request. `is_in_turn`: it has a place in the present turn. This is a block because an `async fn` would keep its arguments twice.
+    /// Answers a request with a body. This is a block because an `async fn` would keep its arguments twice.
     #[expect(clippy::manual_async_fn)]
-    fn answer(
-        self,
-        mut parts: Parts,
-        incoming: Incoming,
-        is_in_turn: bool,
-    ) -> impl Future<Output = Response<AnswerBody>> + Send {
+    fn answer(self, mut parts: Parts, incoming: Incoming) -> impl Future<Output = Response<AnswerBody>> + Send {
         async move {
-            if !is_in_turn {
-                self.take_turn().await;
-            }
-            let answered = match incoming.is_end_stream() {
-                true => self.call_without_body(&mut parts),
-                false => self.call_with_body(&mut parts, incoming).await,
+            let answered = match self.read(&parts, incoming).await {
+                Ok(body) => self.call(&mut parts, body.bytes()),
+                Err(reply) => Ok(self.refuse(reply, std::mem::take(&mut parts.headers))),
             };
             match answered {
                 Ok(response) => response,
@@ -156,118 +124,39 @@ impl Adapter {
         }
     }
 
-    /// Begins a request: counts it, and checks what hyper does not check of its head.
-    ///
-    /// # Errors
-    ///
-    /// Returns the refusal if the head is not valid.
-    fn validate(
-        &self,
-        parts: &Parts,
-        line: &RequestLine<'_>,
-        headers: Headers<'_>,
-        is_bodiless: bool,
-    ) -> Result<ValidRequest, Refusal> {
-        let parsed = decode::validate_head(0, line, headers);
-        let mut state = self.connection.state();
-        state.begin_request(is_bodiless);
-        let parsed = parsed?;
-        let (body, is_chunked) = match parsed.framing {
-            Framing::Length(length) => (length, false),
-            Framing::Chunked => (0, true),
-        };
-        state.input.passed_on(line, headers, body);
-        state.is_close_expected = !parsed.keep_alive;
-        if parts.headers.len() > self.connection.server().env.limits.max_headers {
-            let detail = "There are more header fields than this server takes.";
-            return Err(Refusal { status: StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, detail });
-        }
-        // hyper alone has judged the end of a chunked body. Another peer may disagree, so nothing after it is a request.
-        state.is_last = is_chunked || state.requests >= self.connection.shared.max_requests;
-        let (number, expects_continue) = (state.requests, parsed.expects_continue);
-        Ok(ValidRequest { number, framing: parsed.framing, expects_continue })
-    }
-
-    /// Like [`validate`](Self::validate). Returns the answer to a head that is not valid.
-    fn validate_parts(&self, parts: &Parts, is_bodiless: bool) -> Result<ValidRequest, Reply> {
-        head::convert(parts, |line, headers| self.validate(parts, &line, headers, is_bodiless)).map_err(reply_to)
-    }
-
-    /// Handles a request without a body. Its head is converted once, for the validation and for the service. Returns a deferred
-    /// answer as an error.
-    fn call_without_body(&self, parts: &mut Parts) -> Result<Response<AnswerBody>, BoxFuture<Reply>> {
-        let mut in_place = take_spare();
-        let asked = head::convert(parts, |line, headers| {
-            self.validate(parts, &line, headers, true)?;
-            Ok(self.call(Request::new(complete_head(parts, &line, headers), &[]), &mut in_place))
-        });
-        match asked {
-            Ok(answer) => self.take(answer, in_place, parts),
-            Err(refusal) => {
-                keep_spare(in_place);
-                Ok(self.refuse(reply_to(refusal), std::mem::take(&mut parts.headers)))
-            }
-        }
-    }
-
-    /// Handles a request with a body, once the body is complete.
-    async fn call_with_body(
-        &self,
-        parts: &mut Parts,
-        incoming: Incoming,
-    ) -> Result<Response<AnswerBody>, BoxFuture<Reply>> {
-        let body = match self.read(parts, incoming).await {
-            Ok(body) => body,
-            Err(reply) => return Ok(self.refuse(reply, std::mem::take(&mut parts.headers))),
-        };
-        let mut in_place = take_spare();
-        let answer = head::convert(parts, |line, headers| {
-            self.call(Request::new(complete_head(parts, &line, headers), body.bytes()), &mut in_place)
-        });
-        self.take(answer, in_place, parts)
-    }
-
-    /// Reads the body of a request.
+    /// Reads the body of a request. If it has not arrived, the service may refuse the request by its head: a client that waits for
+    /// `100 Continue` then gets the refusal instead, and a malformed body does not change the answer.
     ///
     /// # Errors
     ///
     /// Returns the answer if the request is refused before its body is complete.
     async fn read(&self, parts: &Parts, incoming: Incoming) -> Result<BodyBuffer, Reply> {
-        let valid = self.validate_parts(parts, false)?;
-        let too_large = valid.is_larger_than(self.connection.server().env.limits.max_body);
-        // These requests are refused by their head, if at all, before hyper reads the body. So a client that waits for
-        // `100 Continue` gets the refusal instead, and a malformed chunked body does not change the answer.
-        let mut is_shown = too_large || valid.expects_continue || valid.framing == Framing::Chunked;
-        if is_shown {
+        let has_body = self.connection.state().body_has_arrived;
+        let incoming = self.request_body(parts, incoming);
+        if !has_body || incoming.is_err() {
             self.show_head(parts)?;
         }
-        if too_large {
-            return Err(reply_to(TOO_LARGE));
-        }
-        let mut incoming = RequestBody::new(&self.connection, incoming, valid.number);
-        let (mut body, mut is_asked_for) = (BodyBuffer::default(), false);
-        poll_fn(|cx| {
-            loop {
-                match Pin::new(&mut incoming).poll_frame(cx) {
-                    Poll::Ready(Some(Ok(frame))) => frame.into_data().into_iter().for_each(|data| body.push(data)),
-                    Poll::Ready(Some(Err(_))) => {
-                        let refusal = self.connection.state().body_refusal.take();
-                        return Poll::Ready(Err(reply_to(refusal.unwrap_or(LATE_BODY))));
-                    }
-                    Poll::Ready(None) => return Poll::Ready(Ok(())),
-                    Poll::Pending => {
-                        // hyper was asked for the body before, and passes on what it has after that.
-                        if std::mem::replace(&mut is_asked_for, true) && !std::mem::replace(&mut is_shown, true) {
-                            self.show_head(parts)?;
-                        }
-                        self.connection.state().missing_bytes = incoming.size_hint().exact().unwrap_or(0);
-                        return Poll::Pending;
-                    }
+        let mut incoming = incoming?;
+        let mut body = BodyBuffer::default();
+        while let Some(frame) = poll_fn(|cx| Pin::new(&mut incoming).poll_frame(cx)).await {
+            match frame {
+                Ok(frame) => frame.into_data().into_iter().for_each(|data| body.push(data)),
+                Err(_) => {
+                    let refusal = self.connection.state().body_refusal.take();
+                    return Err(reply_to(refusal.unwrap_or(LATE_BODY)));
                 }
             }
-        })
-        .await?;
+        }
         Ok(body)
+    }
+
+    /// Returns the body of the present request, or the answer if it is too large.
+    fn request_body(&self, parts: &Parts, incoming: Incoming) -> Result<RequestBody, Reply> {
+        let length = self.connection.state().body_length;
+        if length > self.connection.server().env.limits.max_body as u64 {
+            return Err(reply_to(TOO_LARGE));
+        }
+        Ok(RequestBody::new(&self.connection, parts, incoming))
     }
 
     /// Calls `Service::head`. Returns its answer as an error if it refuses the request.
@@ -276,13 +165,28 @@ impl Adapter {
         let refused = head::convert(parts, |line, headers| {
             let head = complete_head(parts, &line, headers);
             self.connection.calling(|| service.head(&head)).unwrap_or_else(Some)
-        });
+        })?;
         refused.map_or(Ok(()), Err)
+    }
+
+    /// Calls the service with a complete request. Returns a deferred answer as an error.
+    fn call(&self, parts: &mut Parts, body: &[u8]) -> Result<Response<AnswerBody>, BoxFuture<Reply>> {
+        let mut in_place = take_spare();
+        let asked = head::convert(parts, |line, headers| {
+            self.ask(Request::new(complete_head(parts, &line, headers), body), &mut in_place)
+        });
+        match asked.unwrap_or_else(Answer::Now) {
+            Answer::Now(reply) => Ok(self.respond_to(parts, reply, in_place)),
+            Answer::Later(future) => {
+                keep_spare(in_place); // a deferred answer does not use it
+                Err(future)
+            }
+        }
     }
 
     /// Calls the service, without a lock. A panic becomes an answer. Does not call it if its answer, which could not be refused, may
     /// not fit into memory.
-    fn call(&self, request: Request<'_>, in_place: &mut Vec<u8>) -> Answer<Reply> {
+    fn ask(&self, request: Request<'_>, in_place: &mut Vec<u8>) -> Answer<Reply> {
         let server = self.connection.server();
         if !server.env.memory.admits(MethodClass::of(request.head.method)) {
             return Answer::Now(out_of_memory_reply());
@@ -290,25 +194,6 @@ impl Adapter {
         let (service, draining) = (&server.env.service, server.shutdown.is_begun());
         let request = request.with_peer(self.connection.peer).with_draining(draining);
         self.connection.calling(|| service.call(request, in_place)).unwrap_or_else(Answer::Now)
-    }
-
-    /// Makes the response of an answer. Returns a deferred answer as an error.
-    fn take(
-        &self,
-        answer: Answer<Reply>,
-        in_place: Vec<u8>,
-        parts: &mut Parts,
-    ) -> Result<Response<AnswerBody>, BoxFuture<Reply>> {
-        match answer {
-            Answer::Now(reply) => {
-                let method = Some(MethodClass::of(&parts.method));
-                Ok(self.respond(reply, in_place, std::mem::take(&mut parts.headers), method))
-            }
-            Answer::Later(future) => {
-                keep_spare(in_place); // a deferred answer does not use it
-                Err(future)
-            }
-        }
     }
 
     /// Waits for a deferred answer.
@@ -319,24 +204,17 @@ impl Adapter {
             (state.stage, state.timed_out) = (Stage::Answer, false);
         }
         let reply = ServiceFuture::new(&self.connection, future).await.unwrap_or_else(|reply| reply);
-        self.respond(reply, Vec::new(), std::mem::take(&mut parts.headers), Some(MethodClass::of(&parts.method)))
+        self.respond_to(parts, reply, Vec::new())
     }
 
     /// Calls a `tower::Service`, and waits for the head of its answer.
     async fn answer_tower(self, call: TowerCall, parts: Parts, incoming: Incoming) -> Response<AnswerBody> {
-        self.take_turn().await;
-        let valid = match self.validate_parts(&parts, incoming.is_end_stream()) {
-            Ok(valid) => valid,
+        let (env, method) = (&self.connection.server().env, MethodClass::of(&parts.method));
+        let body = match self.request_body(&parts, incoming) {
+            Ok(_) if !env.memory.admits(method) => return self.refuse(out_of_memory_reply(), parts.headers),
+            Ok(body) => body,
             Err(reply) => return self.refuse(reply, parts.headers),
         };
-        let (env, method) = (&self.connection.server().env, MethodClass::of(&parts.method));
-        if valid.is_larger_than(env.limits.max_body) {
-            return self.refuse(reply_to(TOO_LARGE), parts.headers);
-        }
-        if !env.memory.admits(method) {
-            return self.refuse(out_of_memory_reply(), parts.headers);
-        }
-        let body = RequestBody::new(&self.connection, incoming, valid.number);
         let future = call(http::Request::from_parts(parts, body));
         let answered = ServiceFuture::new(&self.connection, future).await;
         let refusal = self.connection.state().body_refusal.take();
@@ -356,6 +234,12 @@ impl Adapter {
             Err(reply) => reply,
         };
         self.respond(reply, Vec::new(), HeaderMap::new(), None)
+    }
+
+    /// Makes the response of the service.
+    fn respond_to(&self, parts: &mut Parts, reply: Reply, in_place: Vec<u8>) -> Response<AnswerBody> {
+        let reply = reply.correction(parts.method == Method::HEAD).unwrap_or(reply);
+        self.respond(reply, in_place, std::mem::take(&mut parts.headers), Some(MethodClass::of(&parts.method)))
     }
 
     /// Makes a response that is the last one of its connection, because the end of its request is not known.

@@ -17,7 +17,6 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
 use hyper::server::conn::http1;
 use polyserve_core::BoxFuture;
 use polyserve_serving::ServerState;
@@ -26,7 +25,7 @@ use polyserve_serving::net;
 
 use super::adapter::Adapter;
 use super::connection_state::{ConnectionState, HyperShared, Stage};
-use super::error_response;
+use super::error_response::{self, INVALID_BODY, LATE_HEAD};
 use super::io::HyperIo;
 use super::output::Output;
 use super::poll_waker::PollWaker;
@@ -41,8 +40,6 @@ pub(crate) struct HyperConnection {
     hyper: Option<http1::Connection<HyperIo, Adapter>>,
     /// The waker of hyper's polls. `None` before the first one.
     waker: Option<(Arc<PollWaker>, Waker)>,
-    /// The bytes that the next hyper connection reads first.
-    read_before: Bytes,
     /// The output waits for the client.
     is_blocked: bool,
     /// The last poll of hyper ended with an empty socket. So a body that is not complete is the client's to send.
@@ -119,7 +116,6 @@ impl HyperConnection {
             service,
             hyper: None,
             waker: None,
-            read_before: Bytes::new(),
             is_blocked: false,
             body_is_awaited: true,
             close: None,
@@ -197,8 +193,7 @@ impl HyperConnection {
         }
         let Some((poll_waker, waker)) = &self.waker else { return StepResult::Yield }; // it is set
         let hyper = self.hyper.get_or_insert_with(|| {
-            let io = HyperIo::new(Arc::clone(&self.state), std::mem::take(&mut self.read_before));
-            self.state.shared.builder.serve_connection(io, self.service.clone())
+            self.state.shared.builder.serve_connection(HyperIo::new(Arc::clone(&self.state)), self.service.clone())
         });
         poll_waker.begin_poll();
         let polled = hyper.poll_without_shutdown(&mut Context::from_waker(waker));
@@ -220,6 +215,11 @@ impl HyperConnection {
         if state.waits_for_turn {
             return StepResult::Yield;
         }
+        if !events.output_full && state.input.refusal.is_some() {
+            drop(state);
+            self.refuse_input();
+            return StepResult::Continue;
+        }
         if std::mem::take(&mut state.poll_again) || (!events.input_drained && !events.output_full && state.is_reading())
         {
             return StepResult::Continue; // the output is sent together with that of the next poll
@@ -231,21 +231,17 @@ impl HyperConnection {
         if events.output_full || self.is_blocked || (is_woken && !is_at_rest) {
             return StepResult::Continue;
         }
-        let (requests, missing) = (state.requests, state.missing_bytes);
-        let mut stage = state.stage;
-        stage = match stage {
-            // Answered early; the service still reads the body.
-            Stage::Done if !state.is_reading() => Stage::Body,
-            Stage::Head | Stage::Done if state.try_idle() => Stage::Idle,
-            stage => stage,
+        if state.stage == Stage::Done && state.is_reading() {
+            state.stage = if state.input.has_unread() { Stage::Head } else { Stage::Idle };
+        }
+        let requests = state.requests;
+        let (stage, missing) = match (state.stage, &self.service.tower) {
+            (Stage::Done, _) => (Stage::Body, 0), // answered early; the service still reads the body
+            (stage, Some(_)) => (stage, 0),       // the service uses each part of a body
+            (stage, None) => (stage, state.input.missing()),
         };
         self.body_is_awaited = events.input_drained;
         drop(state);
-        if stage == Stage::Done {
-            // It is not known whether hyper has a part of a further request.
-            self.read_before = self.hyper.take().map(|hyper| hyper.into_parts().read_buf).unwrap_or_default();
-            stage = self.state.state().restart(&self.read_before);
-        }
         if stage == Stage::Body && events.input_drained {
             self.set_low_water(missing);
         }
@@ -259,35 +255,47 @@ impl HyperConnection {
                 true => StepResult::End,
                 false => StepResult::Continue,
             },
-            // The last read did not register the socket, because the connection was thought to be idle.
-            Stage::Head if events.may_close => StepResult::Continue,
             stage => self.wait_for(WaitReason::Stage(requests, stage)),
+        }
+    }
+
+    /// Answers bytes that are no request of HTTP/1, or passes the connection on to HTTP/2. hyper has no other request.
+    fn refuse_input(&mut self) {
+        self.hyper = None;
+        let mut state = self.state.state();
+        if let Some(http2) = &self.state.shared.http2
+            && state.requests == 0
+            && state.input.begins_with_preface()
+        {
+            drop(state);
+            self.successor = Some(http2(Arc::clone(&self.state)));
+            self.close = Some(Close::AtOnce);
+        } else if let Some(refusal) = state.input.refusal {
+            let is_head = state.input.is_head();
+            error_response::refuse(&mut state, &self.state, refusal, is_head);
+            drop(state);
+            self.close = Some(Close::Linger);
+            self.send(true);
         }
     }
 
     /// Decides how the connection is closed after hyper is done with it. If hyper has answered an error itself, replaces
     /// that answer.
     fn finish(&mut self, result: hyper::Result<()>) {
-        let unused = self.hyper.take().map(|hyper| hyper.into_parts().read_buf).unwrap_or_default();
+        self.hyper = None;
         if result.is_ok() {
             self.state.count_last_end();
         }
         let mut state = self.state.state();
         let linger = match result {
-            Ok(()) => !state.input_ended && (!state.is_close_expected || !unused.is_empty()),
-            Err(error) if error.is_parse() && state.begins_with_preface(&unused) && self.shared().http2.is_some() => {
-                state.output.discard_incomplete();
-                drop(state);
-                self.close = Some(Close::AtOnce);
-                self.successor = self.shared().http2.as_ref().map(|http2| http2(Arc::clone(&self.state), unused));
-                return;
-            }
+            Ok(()) => !state.input_ended && (!state.is_close_expected || state.input.has_unread()),
             Err(error) if error.is_parse() => {
-                error_response::replace(&mut state, &self.state, &unused);
+                error_response::replace(&mut state, &self.state);
                 true
             }
-            Err(_) if state.body_refusal.is_some() && !state.partly_sent && !state.client_left => {
-                error_response::replace_begun(&mut state, &self.state);
+            Err(_) if !state.partly_sent && !state.client_left && state.body_refusal.is_some() => {
+                let (refusal, is_head) = (state.body_refusal.unwrap_or(INVALID_BODY), state.is_head);
+                error_response::refuse(&mut state, &self.state, refusal, is_head);
                 true
             }
             Err(error) => {
@@ -418,9 +426,11 @@ impl HyperConnection {
     fn time_out(&mut self, stage: Stage) -> StepResult {
         match stage {
             Stage::Head => {
-                let read = std::mem::take(&mut self.read_before);
-                let read = self.hyper.take().map_or(read, |hyper| hyper.into_parts().read_buf);
-                error_response::late_head(&mut self.state.state(), &self.state, &read);
+                self.hyper = None;
+                let mut state = self.state.state();
+                let is_head = state.input.is_head();
+                error_response::refuse(&mut state, &self.state, LATE_HEAD, is_head);
+                drop(state);
                 self.close = Some(Close::Linger);
                 self.send(true);
                 StepResult::Continue

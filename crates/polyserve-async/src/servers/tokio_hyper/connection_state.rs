@@ -1,14 +1,15 @@
 //! The state that a connection's future shares with hyper's callbacks: the stage of the present request, what was read, and the
 //! output.
 //!
-//! hyper reports neither when a request begins nor when an answer is complete. Both are derived: the start from the bytes
-//! read (`input`), the end from the drop of the answer's body and the flush after it.
+//! hyper reports neither when a request begins nor when an answer is complete. A request begins when hyper may read its head
+//! (`input`). The end of an answer is derived from the drop of its body and the flush after it.
 //!
 //! Invariant: the end of an answer is marked after hyper has written the answer's last byte to the output.
 //!
 //! Cost: an uncontended lock for each read, each write and each request, and one for the end of an answer.
 
 use std::any::Any;
+use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -16,19 +17,20 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll, Waker};
 use std::time::{Instant, SystemTime};
 
-use bytes::Bytes;
 use http::{HeaderValue, StatusCode};
+use hyper::rt::ReadBufCursor;
 use hyper::server::conn::http1;
+use polyserve_core::http::Method;
 use polyserve_core::panics::text_of;
 use polyserve_core::sync::lock;
 use polyserve_core::{AnswerReport, BoxFuture, Reply};
 use polyserve_serving::ServerState;
-use polyserve_serving::http1::decode::Refusal;
+use polyserve_serving::http1::decode::{Fields, Framing, Parsed, Refusal};
 use polyserve_serving::http1::encode::CONTINUE;
 use polyserve_serving::http1::panicked;
 use polyserve_serving::http1::turn::TurnBudget;
 
-use super::input::Input;
+use super::input::{Input, Next};
 use super::output::Output;
 use crate::servers::toolkit::{ConnectionEntry, ConnectionRegistry, TokioSocket};
 
@@ -43,8 +45,8 @@ pub(crate) struct HyperShared {
     pub(super) max_requests: u64,
 }
 
-/// Serves a connection over HTTP/2. Takes the connection and the bytes that were read already.
-pub(super) type Http2 = Box<dyn Fn(Arc<ConnectionState>, Bytes) -> BoxFuture<()> + Send + Sync>;
+/// Serves a connection over HTTP/2.
+pub(super) type Http2 = Box<dyn Fn(Arc<ConnectionState>) -> BoxFuture<()> + Send + Sync>;
 
 /// The stage of a connection's present request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -95,7 +97,7 @@ pub(super) struct RequestState {
     /// `None` before the first turn.
     turn: Option<TurnBudget>,
     pub(super) stage: Stage,
-    /// The number of requests that hyper has passed to the service's adapter.
+    /// The number of requests that hyper has begun to read.
     pub(super) requests: u64,
     /// A further request waits for the next turn.
     pub(super) waits_for_turn: bool,
@@ -112,11 +114,16 @@ pub(super) struct RequestState {
     pub(super) is_last: bool,
     /// The close need not linger: the client has asked for it, and its request was not refused.
     pub(super) is_close_expected: bool,
+    /// The present request is a HEAD.
+    pub(super) is_head: bool,
+    /// The client of the present request waits for `100 Continue`.
+    pub(super) expects_continue: bool,
+    /// The length of the present request's body. Zero if it is not known.
+    pub(super) body_length: u64,
+    /// The body arrived together with the head.
+    pub(super) body_has_arrived: bool,
     /// The request was answered before its body was complete. hyper must be polled again to notice that.
     pub(super) poll_again: bool,
-    /// The number of bytes of the body that must still arrive before the service is called. Zero if it is unknown, or if the
-    /// service reads the body itself.
-    pub(super) missing_bytes: u64,
     /// The number of bytes of the present answer's body that hyper has not taken yet. Zero if it is not known: the answer is a
     /// stream.
     pub(super) untaken: u64,
@@ -200,7 +207,7 @@ impl ConnectionState {
     /// has begun and no byte after the request was read.
     pub(super) fn is_last(&self) -> bool {
         let state = self.state();
-        let drains = || self.server().shutdown.is_begun() && state.input.nothing_follows(false);
+        let drains = || self.server().shutdown.is_begun() && state.input.is_blank();
         state.is_last || self.entry.is_evicted() || drains()
     }
 
@@ -295,33 +302,29 @@ impl ConnectionState {
 }
 
 impl RequestState {
-    /// Begins a request that hyper has passed on.
-    pub(super) fn begin_request(&mut self, is_bodiless: bool) {
+    /// Begins a request, of which hyper may read the head.
+    /// `following`: the number of bytes that arrived after the head.
+    fn begin_request(&mut self, parsed: &Parsed<'_>, following: usize, max_requests: u64) {
         self.requests += 1;
-        self.is_last = false;
+        self.is_last = self.requests >= max_requests;
+        self.is_close_expected = !parsed.keep_alive;
+        (self.is_head, self.expects_continue) = (parsed.head.method == Method::HEAD, parsed.expects_continue);
         self.report.begin();
-        self.timed_out = false;
-        self.missing_bytes = 0;
-        self.body_received = 0;
-        (self.body_is_open, self.body_refusal) = (!is_bodiless, None);
-        self.stage = if is_bodiless { Stage::Answer } else { Stage::Body };
+        (self.timed_out, self.body_received) = (false, 0);
+        (self.body_length, self.body_has_arrived) = match parsed.framing {
+            Framing::Length(length) => (length, length <= following as u64),
+            Framing::Chunked => (0, false),
+        };
+        (self.body_is_open, self.body_refusal) = (parsed.framing != Framing::Length(0), None);
+        self.stage = if self.body_is_open { Stage::Body } else { Stage::Answer };
+        if let Some(turn) = &mut self.turn {
+            turn.count_request();
+        }
     }
 
     /// Begins a turn of the connection.
     pub(super) fn begin_turn(&mut self) {
         (self.turn, self.events) = (Some(TurnBudget::new(SystemTime::now)), PollEvents::default());
-    }
-
-    /// Counts a request in this turn. Returns false if the turn is over. The request then waits for the next one.
-    pub(super) fn take_place_in_turn(&mut self) -> bool {
-        self.waits_for_turn = self.turn.as_mut().is_some_and(|turn| {
-            let is_over = turn.is_over();
-            if !is_over {
-                turn.count_request();
-            }
-            is_over
-        });
-        !self.waits_for_turn
     }
 
     /// Notes that hyper gets the head of an answer with this status. Not needed for an answer in one piece, unless a hook sees
@@ -334,14 +337,84 @@ impl RequestState {
         }
     }
 
-    /// Notes that `input` was read.
-    pub(super) fn received(&mut self, input: &[u8], server: &ServerState) {
-        self.input.read(input);
+    /// Whether hyper may read more of the socket. A further request is not read before the present one is answered and its answer is
+    /// in the output.
+    pub(super) fn may_read(&self, connection: &ConnectionState) -> bool {
+        let is_answered = self.is_answered() || (connection.has_unmarked_end() && !self.events.output_full);
+        let is_held = self.waits_for_turn || self.input.refusal.is_some();
+        self.stage == Stage::Http2 || !self.input.is_between_requests() || (is_answered && !is_held)
+    }
+
+    /// Passes on to hyper what was received before. It is pending if that is nothing.
+    pub(super) fn pass_on(&mut self, connection: &ConnectionState, to: &mut ReadBufCursor<'_>) -> Poll<io::Result<()>> {
+        self.waits_for_turn = false;
+        let Some(bytes) = self.may_read(connection).then(|| self.input.take()).flatten() else { return Poll::Pending };
+        let (used, passed) = self.pass_on_of(connection, &bytes, to);
+        self.input.keep(bytes, used);
+        passed
+    }
+
+    /// Passes on to hyper what it may read of `new` bytes, and keeps the others. It is pending if that is nothing.
+    pub(super) fn received(
+        &mut self,
+        connection: &ConnectionState,
+        new: &[u8],
+        to: &mut ReadBufCursor<'_>,
+    ) -> Poll<io::Result<()>> {
         self.must_read = false;
-        if matches!(self.stage, Stage::FirstByte | Stage::Idle) {
-            self.stage = Stage::Head;
+        self.report.received(connection.server());
+        let limits = &connection.server().env.limits;
+        if self.input.has_unread() {
+            return match self.input.append(new, limits) {
+                true => self.pass_on(connection, to),
+                false => Poll::Pending,
+            };
         }
-        self.report.received(server);
+        let (used, passed) = self.pass_on_of(connection, new, to);
+        self.input.keep_new(new.get(used..).unwrap_or_default());
+        passed
+    }
+
+    /// Passes on to hyper what it may read at the start of `bytes`. Returns the number of bytes that are used.
+    fn pass_on_of(
+        &mut self,
+        connection: &ConnectionState,
+        bytes: &[u8],
+        to: &mut ReadBufCursor<'_>,
+    ) -> (usize, Poll<io::Result<()>>) {
+        if self.stage == Stage::Http2 {
+            let count = bytes.len().min(to.remaining());
+            to.put_slice(bytes.get(..count).unwrap_or(bytes));
+            return (count, Poll::Ready(Ok(())));
+        }
+        if self.input.is_between_requests() && self.turn.as_mut().is_some_and(TurnBudget::is_over) {
+            self.waits_for_turn = true;
+            return (0, Poll::Pending);
+        }
+        let mut fields = Fields::new();
+        let (skipped, next) = self.input.next(bytes, &connection.server().env.limits, &mut fields);
+        match next {
+            Next::Part => {}
+            Next::Head(parsed) => {
+                let following = bytes.len() - skipped - parsed.length;
+                self.begin_request(&parsed, following, connection.shared.max_requests);
+            }
+            Next::More | Next::Refused => {
+                if self.is_answered() && skipped < bytes.len() {
+                    self.stage = Stage::Head;
+                    self.report.begin();
+                } else if self.is_reading() {
+                    self.stage = Stage::Idle;
+                }
+                return (skipped, Poll::Pending);
+            }
+            Next::InvalidBody(refusal) => {
+                self.body_refusal.get_or_insert(refusal);
+                return (0, Poll::Ready(Err(ErrorKind::InvalidData.into())));
+            }
+        }
+        let passed = self.input.pass_on(bytes.get(skipped..).unwrap_or_default(), to);
+        (skipped + passed, Poll::Ready(Ok(())))
     }
 
     /// Notes that the request is answered before its body is complete.
@@ -356,22 +429,19 @@ impl RequestState {
         (self.is_last, self.body_is_open) = (true, false);
     }
 
-    /// Whether the bytes that were read are the start of HTTP/2's preface. `unused` has the bytes that hyper did not use.
-    pub(super) fn begins_with_preface(&self, unused: &[u8]) -> bool {
-        const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-        let start = unused.get(..PREFACE.len()).unwrap_or(unused);
-        let is_all = self.input.rest() == unused.len() as u64;
-        self.requests == 0 && is_all && !unused.is_empty() && PREFACE.starts_with(start)
-    }
-
     /// Whether a request is in progress, or waits for its turn.
     pub(super) fn is_busy(&self) -> bool {
         self.waits_for_turn || self.stage.is_busy()
     }
 
+    /// Whether the last request is answered, as far as the service is concerned.
+    fn is_answered(&self) -> bool {
+        self.stage == Stage::Head || !self.stage.is_busy()
+    }
+
     /// Whether hyper's next poll only reads.
     pub(super) fn is_reading(&self) -> bool {
-        (self.stage == Stage::Head || !self.stage.is_busy()) && !self.body_is_open
+        self.is_answered() && !self.body_is_open
     }
 
     /// Reports the present answer, of which bytes were made.
@@ -380,23 +450,6 @@ impl RequestState {
             let PendingReport { bytes, begun, .. } = self.report.take();
             connection.report_answer(status, bytes, begun);
         }
-    }
-
-    /// Becomes idle if hyper, which waits for input, has no part of a request. Returns false if that is unknown.
-    pub(super) fn try_idle(&mut self) -> bool {
-        let is_idle = self.input.nothing_follows(true);
-        if is_idle {
-            (self.stage, self.input) = (Stage::Idle, Input::default());
-        }
-        is_idle
-    }
-
-    /// Begins anew with the rest of hyper's input, after an answer. Returns the stage.
-    pub(super) fn restart(&mut self, rest: &[u8]) -> Stage {
-        (self.stage, self.input) = (Stage::Head, Input::default());
-        self.input.read(rest);
-        self.try_idle();
-        self.stage
     }
 
     /// Sends the bytes that the kernel takes. Ignores an error: sending the rest returns an error too.

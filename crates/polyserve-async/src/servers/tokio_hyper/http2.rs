@@ -23,7 +23,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use http::header::CONTENT_LENGTH;
 use http::{Method, Request, Response, StatusCode};
 use http_body::Body as _;
 use hyper::body::Incoming;
@@ -37,9 +36,11 @@ use tokio::runtime::Handle;
 use self::streams::{CountedBody, OpenStream, Streams};
 use super::answer_body::{finish, reserve};
 use super::connection_state::{ConnectionState, Http2, PollEvents, Stage};
+use super::error_response::{LATE_BODY, reply_to};
 use super::io::HyperIo;
 use crate::servers::toolkit::{AsyncSocket as _, TokioSocket};
 use crate::tower::{AsTower, ReplyBody, caught, response};
+use crate::types::head::too_many_fields;
 
 /// The maximum number of concurrent requests of a connection.
 const MAX_STREAMS: u32 = 128;
@@ -67,13 +68,13 @@ pub(super) fn serve(runtime: &Handle, config: &ServerConfig) -> Http2 {
         .max_concurrent_streams(MAX_STREAMS)
         .max_header_list_size(u32::try_from(config.max_head).unwrap_or(u32::MAX))
         .max_send_buf_size(OUTPUT_BOUND);
-    Box::new(move |connection, read_before| {
+    Box::new(move |connection| {
         let mut state = connection.state();
         (state.stage, state.events) = (Stage::Http2, PollEvents::default());
         drop(state);
         let streams = Streams::new(Arc::clone(&connection));
         let service = StreamService { streams: Arc::clone(&streams) };
-        let hyper = builder.serve_connection(HyperIo::new(Arc::clone(&connection), read_before), service);
+        let hyper = builder.serve_connection(HyperIo::new(Arc::clone(&connection)), service);
         let (is_blocked, state) = (false, Http2State::Open);
         let (waiting, deadline) = (None, Instant::now() + NO_TIMEOUT);
         Box::pin(Http2Connection { connection, streams, hyper, is_blocked, state, waiting, deadline })
@@ -244,16 +245,15 @@ impl hyper::service::Service<Request<Incoming>> for StreamService {
         let begun = Instant::now();
         Box::pin(async move {
             let connection = Arc::clone(open.connection());
-            let head_only = request.method() == Method::HEAD;
-            let method = Some(MethodClass::of(request.method()));
-            let mut response = answer(open.streams(), request).await;
-            if head_only {
-                let length = std::mem::take(response.body_mut()).len();
-                // A body that was omitted has set its length.
-                response.headers_mut().entry(CONTENT_LENGTH).or_insert_with(|| length.into());
+            let method = request.method().clone();
+            let answered = answer(open.streams(), request).await;
+            let mut response = answered.unwrap_or_else(|reply| response(reply, Vec::new(), &method));
+            if method == Method::HEAD {
+                *response.body_mut() = ReplyBody::default();
             }
-            let reservation = reserve(&connection, method, response.body().len() as u64).unwrap_or_else(|| {
-                response = crate::tower::response(out_of_memory_reply(), Vec::new());
+            let (class, length) = (Some(MethodClass::of(&method)), response.body().len() as u64);
+            let reservation = reserve(&connection, class, length).unwrap_or_else(|| {
+                response = crate::tower::response(out_of_memory_reply(), Vec::new(), &method);
                 Reservation::default()
             });
             finish(&connection.shared, response.headers_mut(), false);
@@ -263,13 +263,13 @@ impl hyper::service::Service<Request<Incoming>> for StreamService {
     }
 }
 
-async fn answer(streams: &Arc<Streams>, request: Request<Incoming>) -> Response<ReplyBody> {
+/// Returns the response of the service. An answer that comes later, or in place of the service's, is returned as an error.
+async fn answer(streams: &Arc<Streams>, request: Request<Incoming>) -> Result<Response<ReplyBody>, Reply> {
     let server = streams.connection.server();
     let (parts, body) = request.into_parts();
     streams.turn.admitted().await;
     if parts.headers.len() > server.env.limits.max_headers {
-        let detail = "There are more header fields than this server takes.";
-        return response(Reply::problem(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, detail), Vec::new());
+        return Err(too_many_fields());
     }
     let service = AsTower::of_server(Arc::new(TrackedService(Arc::clone(streams))), &server.env);
     let (begun, received) = (Instant::now(), AtomicU64::new(0));
@@ -278,27 +278,25 @@ async fn answer(streams: &Arc<Streams>, request: Request<Incoming>) -> Response<
     let deadline = || begun + TimeLimit::Body { received: received.load(Ordering::Relaxed) }.of(&server.config);
     let (body, reservation) = match within(deadline, service.read(&parts, body, note)).await {
         Some(Ok(read)) => read,
-        Some(Err(reply)) => return response(reply, Vec::new()),
-        None => {
-            return response(Reply::problem(StatusCode::REQUEST_TIMEOUT, "The body did not come in time."), Vec::new());
-        }
+        Some(Err(reply)) => return Err(reply),
+        None => return Err(reply_to(LATE_BODY)),
     };
     if has_body {
         streams.turn.admitted().await;
     }
     if !server.env.memory.admits(MethodClass::of(&parts.method)) {
-        return response(out_of_memory_reply(), Vec::new());
+        return Err(out_of_memory_reply());
     }
     let called = service.call_with(&parts, &body);
     drop((body, reservation)); // the answer may come much later
     let later = match called {
-        Ok(response) => return response,
+        Ok(response) => return Ok(response),
         Err(later) => later,
     };
     let late = || Reply::problem(StatusCode::SERVICE_UNAVAILABLE, "The answer did not come in time.");
     let deadline = Instant::now() + TimeLimit::Answer.of(&server.config);
     let reply = within(|| deadline, caught(later, |panic| streams.connection.panicked(panic))).await;
-    response(reply.unwrap_or_else(late), Vec::new())
+    Err(reply.unwrap_or_else(late))
 }
 
 /// Returns the output of `future`, or `None` if it is not ready at `deadline`, which may move to a later time.

@@ -1,92 +1,190 @@
-//! Whether hyper has input that belongs to no request yet.
+//! The input of a connection: what was received, and what hyper may read next.
 //!
-//! hyper does not report the end of a request in its input. Idle timeout, eviction and drain need to know whether a further
-//! request has begun. This file answers that without a second parser, from two facts:
+//! This project's codec decodes each head before hyper does, and follows each body to its end. hyper gets one head, then the bytes
+//! of its body, and the next head after the answer. So hyper reads no byte that the codec refuses, and no two readers can differ in
+//! the end of a request. It is always known whether a further request has begun, which hyper does not report.
 //!
-//! * hyper waits for input only after it has passed on every complete head. So if it waits, and its input ends with an empty
-//!   line, nothing is left.
-//! * The first head of the input ends at the first empty line. So if it came with one read, the end of its request is known.
-//!
-//! If neither decides, the connection takes hyper apart and looks at the rest, which is rare: see
-//! [`Input::nothing_follows`].
-//!
-//! A head that is written as most clients do has a known length: one space after each colon, and nothing else. So a further request
-//! is expected to end there. This decides whether an answer announces a close, and nothing else: a client may write its heads
-//! otherwise.
-//!
-//! Cost: a few comparisons for each read, a search for the end of the first head, and an addition for each field of a head.
+//! Cost: the codec's pass over a head, which is short if the head is like the last one, and over the frames of chunks. A copy of the
+//! bytes that come before hyper may read them: of further requests, and of an incomplete head.
 
-use polyserve_core::Headers;
-use polyserve_serving::http1::decode::RequestLine;
+use bytes::{Buf as _, BytesMut};
+use hyper::rt::ReadBufCursor;
+use polyserve_serving::http1::chunked::Chunked;
+use polyserve_serving::http1::decode::{self, Decoded, EmptyLines, Fields, Framing, Limits, Parsed, Refusal};
 
-/// The input since hyper was last known to have no rest.
+/// The input of a connection.
 #[derive(Debug, Default)]
 pub(super) struct Input {
-    /// The number of bytes that hyper has read.
-    read: u64,
-    /// The number of bytes of the requests that hyper has passed on.
-    used: u64,
-    /// `used` is the number if clients write heads as most do. Otherwise it is exact.
-    is_estimated: bool,
-    /// The length of the first head, if the first read had it all, and hyper has not passed it on.
-    first_head: Option<u64>,
-    /// The last three bytes.
-    tail: [u8; 3],
-    /// More than empty lines were read.
-    pub(super) has_text: bool,
+    /// The bytes that were received and that hyper has not read.
+    unread: BytesMut,
+    /// The number of bytes at the start of `unread` that hyper may read.
+    allowed: usize,
+    body: RestOfBody,
+    empty_lines: EmptyLines,
+    /// `unread` is a part of a head. More bytes are needed.
+    is_partial: bool,
+    /// Why what follows is no request.
+    pub(super) refusal: Option<Refusal>,
+}
+
+/// The rest of a body that hyper may not read yet.
+#[derive(Debug)]
+enum RestOfBody {
+    /// The number of bytes. Zero if there is no body.
+    Length(u64),
+    Chunked(Chunked),
+}
+
+impl Default for RestOfBody {
+    fn default() -> Self {
+        Self::Length(0)
+    }
+}
+
+/// What hyper may read next.
+pub(super) enum Next<'a> {
+    /// A part of the present request.
+    Part,
+    /// A head.
+    Head(Parsed<'a>),
+    /// More bytes are needed.
+    More,
+    /// Nothing: see [`Input::refusal`].
+    Refused,
+    /// Nothing: the body is not valid.
+    InvalidBody(Refusal),
 }
 
 impl Input {
-    /// Adds bytes that hyper reads.
-    pub(super) fn read(&mut self, bytes: &[u8]) {
-        if self.read == 0 {
-            self.first_head = head_len(bytes);
+    /// Whether no byte of a further request was received.
+    pub(super) fn is_blank(&self) -> bool {
+        self.unread.iter().all(|byte| matches!(byte, b'\r' | b'\n'))
+    }
+
+    /// Whether the bytes begin with the method HEAD, so that their refusal has no body.
+    pub(super) fn is_head(&self) -> bool {
+        self.unread.starts_with(b"HEAD ")
+    }
+
+    /// The number of bytes of the present body that were not received. Zero if that is not known.
+    pub(super) fn missing(&self) -> u64 {
+        match self.body {
+            RestOfBody::Length(rest) => rest.saturating_sub(self.unread.len() as u64),
+            RestOfBody::Chunked(_) => 0,
         }
-        self.read = self.read.saturating_add(bytes.len() as u64);
-        for byte in bytes.last_chunk::<3>().map_or(bytes, <[u8; 3]>::as_slice) {
-            let [_, second, third] = self.tail;
-            self.tail = [second, third, *byte];
+    }
+
+    /// Whether hyper may read the next head, once it has answered the present request.
+    pub(super) fn is_between_requests(&self) -> bool {
+        self.allowed == 0 && matches!(self.body, RestOfBody::Length(0))
+    }
+
+    /// Whether the bytes begin with a part of HTTP/2's preface.
+    pub(super) fn begins_with_preface(&self) -> bool {
+        const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+        let start = self.unread.get(..PREFACE.len()).unwrap_or(&self.unread);
+        !start.is_empty() && PREFACE.starts_with(start) && !self.empty_lines.were_skipped()
+    }
+
+    /// Takes the unread bytes, if they need not wait for more. [`keep`](Self::keep) returns the rest.
+    pub(super) fn take(&mut self) -> Option<BytesMut> {
+        (!self.is_partial && !self.unread.is_empty()).then(|| std::mem::take(&mut self.unread))
+    }
+
+    /// Adds `new` to the unread bytes. Returns false if it cannot complete a part of a head.
+    pub(super) fn append(&mut self, new: &[u8], limits: &Limits) -> bool {
+        self.unread.extend_from_slice(new);
+        let is_ready = !self.is_partial || decode::may_complete(self.unread.len(), new, limits);
+        self.is_partial &= !is_ready;
+        is_ready
+    }
+
+    /// Whether there are unread bytes.
+    pub(super) fn has_unread(&self) -> bool {
+        !self.unread.is_empty()
+    }
+
+    /// Keeps `bytes` without the first `used` ones.
+    pub(super) fn keep(&mut self, mut bytes: BytesMut, used: usize) {
+        bytes.advance(used);
+        self.unread = if bytes.is_empty() { BytesMut::new() } else { bytes }; // an idle connection has no buffer
+    }
+
+    /// Keeps `rest`. There are no other unread bytes.
+    pub(super) fn keep_new(&mut self, rest: &[u8]) {
+        if !rest.is_empty() {
+            self.unread = rest.into();
         }
-        self.has_text = self.has_text || bytes.iter().any(|byte| !matches!(byte, b'\r' | b'\n'));
     }
 
-    /// Adds a request that hyper has passed on, with a body of `body` bytes.
-    pub(super) fn passed_on(&mut self, line: &RequestLine<'_>, headers: Headers<'_>, body: u64) {
-        if let Some(head) = self.first_head.take() {
-            self.used = head.saturating_add(body);
-            return;
+    /// Decides what hyper may read of `bytes`. Between requests it is the next head. Returns the number of empty lines' bytes before it.
+    pub(super) fn next<'b: 'a, 'a>(
+        &mut self,
+        bytes: &'b [u8],
+        limits: &Limits,
+        fields: &'a mut Fields<'b>,
+    ) -> (usize, Next<'a>) {
+        let next = match &mut self.body {
+            _ if self.allowed > 0 => Next::Part,
+            _ if bytes.is_empty() => Next::More,
+            RestOfBody::Length(0) => {
+                let skipped = self.empty_lines.skip(bytes);
+                return (skipped, self.head(bytes.get(skipped..).unwrap_or_default(), limits, fields));
+            }
+            RestOfBody::Length(rest) => {
+                self.allowed = usize::try_from(*rest).unwrap_or(usize::MAX).min(bytes.len());
+                *rest -= self.allowed as u64;
+                Next::Part
+            }
+            RestOfBody::Chunked(chunked) => match chunked.skip(bytes, limits) {
+                Ok(allowed) => {
+                    self.allowed = allowed;
+                    if chunked.is_done() {
+                        self.body = RestOfBody::default();
+                    }
+                    Next::Part
+                }
+                Err(refusal) => Next::InvalidBody(refusal),
+            },
+        };
+        (0, next)
+    }
+
+    fn head<'b: 'a, 'a>(&mut self, bytes: &'b [u8], limits: &Limits, fields: &'a mut Fields<'b>) -> Next<'a> {
+        self.is_partial = false;
+        if bytes.is_empty() {
+            return Next::More;
         }
-        self.is_estimated = true;
-        const LINE: usize = "  HTTP/1.1\r\n\r\n".len();
-        let fields = headers.iter().map(|(name, value)| name.len() + ": \r\n".len() + value.len());
-        let head = LINE + line.method.len() + line.target.len() + fields.sum::<usize>();
-        self.used = self.used.saturating_add(head as u64).saturating_add(body);
+        let decoded = match bytes {
+            b"\r" => Decoded::Partial,
+            bytes => decode::head(bytes, limits, fields),
+        };
+        match decoded {
+            Decoded::Partial => {
+                self.is_partial = true;
+                Next::More
+            }
+            Decoded::Refused(refusal) => {
+                self.refusal = Some(refusal);
+                Next::Refused
+            }
+            Decoded::Head(parsed) => {
+                (self.allowed, self.empty_lines) = (parsed.length, EmptyLines::default());
+                self.body = match parsed.framing {
+                    Framing::Length(length) => RestOfBody::Length(length),
+                    Framing::Chunked => RestOfBody::Chunked(Chunked::new()),
+                };
+                Next::Head(parsed)
+            }
+        }
     }
 
-    /// Whether all input belongs to requests that hyper has passed on. `waits`: hyper has no request, and waits for input. Then true
-    /// is certain, and false means unknown. Otherwise it is an expectation.
-    pub(super) fn nothing_follows(&self, waits: bool) -> bool {
-        let ends_with_empty_line = matches!(self.tail, [_, b'\n', b'\n'] | [b'\n', b'\r', b'\n']);
-        let all_is_used = self.read == self.used && !(self.is_estimated && waits);
-        !self.has_text || all_is_used || (waits && ends_with_empty_line)
+    /// Passes on to hyper what it may read at the start of `bytes`. Returns the number of bytes.
+    pub(super) fn pass_on(&mut self, bytes: &[u8], to: &mut ReadBufCursor<'_>) -> usize {
+        let count = self.allowed.min(to.remaining());
+        let passed = bytes.get(..count).unwrap_or(bytes);
+        to.put_slice(passed);
+        self.allowed -= passed.len();
+        passed.len()
     }
-
-    /// The number of bytes that belong to no request, if clients write heads as most do.
-    pub(super) fn rest(&self) -> u64 {
-        self.read.saturating_sub(self.used)
-    }
-}
-
-/// Returns the length of the head at the start of `bytes`: its first empty line ends it. `None` if it is not complete, or if empty
-/// lines precede it.
-fn head_len(bytes: &[u8]) -> Option<u64> {
-    if matches!(bytes.first(), Some(b'\r' | b'\n')) {
-        return None;
-    }
-    let after_line = |at: usize| match bytes.get(at + 1..)? {
-        [b'\n', ..] => Some(at + 2),
-        [b'\r', b'\n', ..] => Some(at + 3),
-        _ => None,
-    };
-    memchr::memchr_iter(b'\n', bytes).find_map(after_line).map(|length| length as u64)
 }

@@ -1,5 +1,7 @@
 //! The socket, as hyper reads and writes it.
 //!
+//! Reading passes on what hyper may read: see [`Input`](super::input::Input).
+//!
 //! Writing collects the output, up to [`OUTPUT_BOUND`]. The connection sends it after it has polled hyper. So pipelined answers
 //! are sent together, and the memory for a client that does not read is bounded.
 
@@ -9,7 +11,6 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use bytes::Bytes;
 use hyper::rt::{Read, ReadBufCursor, Write};
 use polyserve_serving::TurnSocket as _;
 use polyserve_serving::http1::OUTPUT_BOUND;
@@ -27,13 +28,11 @@ thread_local! {
 /// The socket of one connection.
 pub(crate) struct HyperIo {
     connection: Arc<ConnectionState>,
-    /// Bytes that were read before and that hyper reads first.
-    read_before: Bytes,
 }
 
 impl HyperIo {
-    pub(super) fn new(connection: Arc<ConnectionState>, read_before: Bytes) -> Self {
-        Self { connection, read_before }
+    pub(super) fn new(connection: Arc<ConnectionState>) -> Self {
+        Self { connection }
     }
 
     /// Reads from the socket. `must_read`: even if the runtime has not reported it as ready. `closes_if_empty`: the connection is
@@ -59,38 +58,43 @@ impl HyperIo {
 
 impl Read for HyperIo {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, mut buffer: ReadBufCursor<'_>) -> Poll<io::Result<()>> {
-        let this = self.get_mut();
-        if !this.read_before.is_empty() {
-            buffer.put_slice(&this.read_before.split_to(this.read_before.len().min(buffer.remaining())));
-            return Poll::Ready(Ok(()));
-        }
-        let connection = &this.connection;
+        let connection = &self.connection;
         let mut state = connection.state();
-        let is_at_rest = !state.stage.is_busy() && !state.body_is_open;
-        let closes_if_empty = is_at_rest && connection.must_leave();
-        let must_read = state.must_read || closes_if_empty;
+        let passed = state.pass_on(connection, &mut buffer);
+        if passed.is_ready() {
+            return passed;
+        }
         INPUT.with_borrow_mut(|input| {
             let length = input.len().min(buffer.remaining());
             let Some(input) = input.get_mut(..length) else { return Poll::Pending };
-            let task = state.task.take();
-            let mut cx = Context::from_waker(task.as_ref().unwrap_or(cx.waker()));
-            let received = this.receive(&mut cx, input, must_read, closes_if_empty);
-            (state.task, state.events.input_drained) = (task, received.is_pending());
-            match received {
-                Poll::Ready(Ok(0)) => state.input_ended = true,
-                Poll::Ready(Ok(count)) => {
-                    connection.shared.registry.set_busy(&connection.entry);
-                    let input = input.get(..count).unwrap_or_default();
-                    state.received(input, connection.server());
-                    buffer.put_slice(input);
-                }
-                Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
-                Poll::Pending => {
-                    state.events.may_close = closes_if_empty;
-                    return Poll::Pending;
+            while state.may_read(connection) {
+                let is_at_rest = !state.stage.is_busy() && !state.body_is_open;
+                let closes_if_empty = is_at_rest && connection.must_leave();
+                let must_read = state.must_read || closes_if_empty;
+                let task = state.task.take();
+                let mut cx = Context::from_waker(task.as_ref().unwrap_or(cx.waker()));
+                let received = self.receive(&mut cx, input, must_read, closes_if_empty);
+                (state.task, state.events.input_drained) = (task, received.is_pending());
+                match received {
+                    Poll::Ready(Ok(0)) => {
+                        state.input_ended = true;
+                        return Poll::Ready(Ok(()));
+                    }
+                    Poll::Ready(Ok(count)) => {
+                        connection.shared.registry.set_busy(&connection.entry);
+                        let passed = state.received(connection, input.get(..count).unwrap_or_default(), &mut buffer);
+                        if passed.is_ready() {
+                            return passed;
+                        }
+                    }
+                    Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+                    Poll::Pending => {
+                        state.events.may_close = closes_if_empty;
+                        return Poll::Pending;
+                    }
                 }
             }
-            Poll::Ready(Ok(()))
+            Poll::Pending
         })
     }
 }

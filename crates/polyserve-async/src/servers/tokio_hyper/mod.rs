@@ -6,7 +6,8 @@
 //!                          |  polls
 //!                          v
 //!     HyperIo (io.rs) <-- hyper: parses, frames, encodes --> Adapter (adapter.rs)
-//!        |  reads, collects output                              |  validates, calls the service
+//!        |  passes on input that the codec accepts,             |  calls the service
+//!        |  collects output                                     |
 //!        v                                                      v
 //!     ConnectionState (connection_state.rs): stage, input, output, turn
 //! ```
@@ -15,9 +16,9 @@
 //! polls hyper until the connection closes (`connection.rs`). The 503 past `max_connections` and the lingering close are
 //! those of all servers (`serving::ConnectionTable`); `servers/connection_task.rs` drives them.
 //!
-//! hyper parses heads, frames bodies and encodes answers. This project validates the heads that hyper accepted, by the codec's
-//! rules (`adapter`), and answers what hyper refuses (`error_response`). Limits, deadlines and the drain are those of the other
-//! servers of this crate.
+//! hyper parses heads, frames bodies and encodes answers. Before that, this project's codec decodes each head and follows each body to
+//! its end (`input`): hyper gets one request at a time, and no byte that the codec refuses. So both find the same end of a request,
+//! and nothing is smuggled past either. Limits, deadlines and the drain are those of the other servers of this crate.
 //!
 //! Capabilities that the other servers do not have:
 //!
@@ -25,35 +26,20 @@
 //! * It serves HTTP/2 without encryption, to clients that begin with its preface: `TokioHyper::with_http2`, feature
 //!   `http2`.
 //!
-//! hyper takes chunked bodies that RFC 9112 forbids, and may find another end than another peer. So the connection closes after a
-//! request with a chunked body, and no byte after it is read as a second request. A `Content-Length` together with
-//! `Transfer-Encoding` closes the connection too.
-//!
 //! Invariant: an idle connection occupies no thread, and after a second it holds no buffer of hyper's.
 //!
-//! Cost: that of hyper, plus the validation of the head and a copy of the answer. A read and a write for each batch of requests. A
+//! Cost: that of hyper, plus the codec's decoding of the head and a copy of the answer. A read and a write for each batch of requests. A
 //! body of known length that is awaited costs two more system calls, and wakes no task before it is complete or 16 KiB have arrived.
 //!
 //! Memory: an idle connection is a task without buffers. If many connections were busy in the same second, glibc's
 //! allocator keeps the memory of their buffers (`crowd-idle`).
 //!
-//! Deviations from the contract, which the kit expects (`Deviations`):
+//! Deviation from the contract, which the kit expects (`Deviations`): a URL without a path gets the path `/`, so `OPTIONS` of such a URL
+//! does not name the server.
 //!
-//! | request | contract | this server |
-//! |---|---|---|
-//! | a bare LF ends a line of a head | 400 | is served |
-//! | `Content-Length` and `Transfer-Encoding: chunked` | 400 | as chunked, then closed |
-//! | a chunked body | the connection stays open | it is closed after the answer |
-//! | a chunk extension, or the end of a chunked body, that the grammar forbids | 400 | may be served, then closed |
-//! | a chunk larger than any body | 400 or 413 at once | 413 once too much has arrived, or 408 |
-//! | `#` in a target | 400 | the target is cut off there |
-//! | a URL without a path | OPTIONS names the server | the path is `/` |
-//!
-//! Differences that the contract allows: a request that is refused before its body is complete closes the connection,
-//! while servers on the codec skip the body; an answer to HTTP/1.0 begins with `HTTP/1.0`; any number of empty lines before a request
-//! is skipped, up to the limit of a head; a body that hyper cannot count is answered before the service sees the head; if a head is
-//! longer than the limit and arrives in small pieces, the status may be 400 or 431 instead of 414, 431 or 501.
-//! `tests/hyper/differences.rs` compares the rest with `tokio_tcp`.
+//! Differences that the contract allows: a request that is refused before its body is complete closes the connection, while servers
+//! on the codec skip the body; an answer to HTTP/1.0 begins with `HTTP/1.0`; a body that hyper cannot count is answered before the
+//! service sees the head. `tests/hyper/differences.rs` compares the rest with `tokio_tcp`.
 //!
 //! Source: hyper 1.
 //!

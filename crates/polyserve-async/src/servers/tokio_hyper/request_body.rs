@@ -9,8 +9,11 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
+use http::header::EXPECT;
+use http::request::Parts;
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
+use polyserve_serving::http1::encode::CONTINUE;
 use polyserve_serving::memory::Reservation;
 
 use super::connection_state::{ConnectionState, RequestState, Stage};
@@ -26,6 +29,8 @@ pub struct RequestBody {
     /// The number of the request. A service may keep a body after its answer, while the next request is served.
     request: u64,
     ended: bool,
+    /// The client waits for `100 Continue`, and hyper does not know that.
+    must_ask: bool,
     /// The number of bytes that the service has received.
     received: usize,
     /// The memory of these bytes, until the body ends: a service may collect them.
@@ -33,13 +38,18 @@ pub struct RequestBody {
 }
 
 impl RequestBody {
-    /// The body of the present request of `connection`. `request`: its number.
-    pub(super) fn new(connection: &Arc<ConnectionState>, incoming: Incoming, request: u64) -> Self {
+    /// The body of the present request of `connection`, with the head `parts`.
+    pub(super) fn new(connection: &Arc<ConnectionState>, parts: &Parts, incoming: Incoming) -> Self {
+        let state = connection.state();
+        // hyper asks for the body if this is the whole value of the last field.
+        let last = || parts.headers.get_all(EXPECT).iter().next_back();
+        let hyper_asks = || last().is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"100-continue"));
         Self {
             ended: incoming.is_end_stream(),
+            must_ask: state.expects_continue && !state.body_has_arrived && !hyper_asks(),
             incoming,
             connection: Arc::clone(connection),
-            request,
+            request: state.requests,
             received: 0,
             reservation: Reservation::default(),
         }
@@ -83,7 +93,17 @@ impl Body for RequestBody {
         let polled = Pin::new(&mut body.incoming).poll_frame(cx);
         Poll::Ready(match polled {
             Poll::Pending if body.connection.state().timed_out => Some(Err("the body did not come in time".into())),
-            Poll::Pending => return Poll::Pending,
+            Poll::Pending => {
+                if std::mem::take(&mut body.must_ask) {
+                    // All earlier answers are in the output: hyper reads a head after that.
+                    body.note(|state| {
+                        if state.stage == Stage::Body {
+                            state.output.bytes.extend_from_slice(CONTINUE);
+                        }
+                    });
+                }
+                return Poll::Pending;
+            }
             Poll::Ready(Some(Ok(frame))) => {
                 let length = frame.data_ref().map_or(0, Bytes::len);
                 body.received += length;
@@ -102,7 +122,8 @@ impl Body for RequestBody {
             Poll::Ready(Some(Err(error))) => {
                 tracing::debug!(%error, "a body is malformed or incomplete");
                 body.note(|state| {
-                    (state.body_refusal, state.client_left) = (Some(INVALID_BODY), state.input_ended);
+                    state.body_refusal.get_or_insert(INVALID_BODY);
+                    state.client_left = state.input_ended;
                 });
                 Some(Err(error.into()))
             }

@@ -8,7 +8,14 @@ use super::Flaw;
 fn read_in_place(flaw: Flaw) -> &'static [(&'static str, &'static str)] {
     match flaw {
         Flaw::TakesTwoHosts => &[("Host: a\r\nHost: a\r\n", "Host: a\r\n"), ("Host: a\r\nhost: b\r\n", "Host: a\r\n")],
-        Flaw::TakesBareLf => &[("\r\n", "\n"), ("\n", "\r\n")],
+        Flaw::TakesBareLf => &[
+            ("HTTP/1.1\nHost: a", "HTTP/1.1\r\nConnection: close\r\nHost: a"),
+            ("Host: a\n", "Host: a\r\nConnection: close\r\n"),
+            ("Host: a\r\n\n", "Host: a\r\nConnection: close\r\n\r\n"),
+            ("\r\n", "\n"),
+            ("\n", "\r\n"),
+        ],
+        Flaw::GoesOnAfterABareLf => &[("\r\n", "\n"), ("\n", "\r\n")],
         Flaw::TakesBareLfAfterChunks => &[("0\r\n\n", "0\r\n\r\n")],
         Flaw::TakesSpaceBeforeColon => &[(" :", ":"), ("\t:", ":")],
         Flaw::TakesLengthWithChunked => &[

@@ -37,8 +37,10 @@ flaws! {
     TakesTwoHosts, caught by any_other_host_is_refused;
     /// Accepts a length together with a transfer coding.
     TakesLengthWithChunked, caught by length_with_chunked_is_refused;
-    /// Takes an LF alone for the end of a line.
+    /// Takes an LF alone for the end of a line, and closes the connection after that request.
     TakesBareLf, caught by a_bare_lf_ends_no_line;
+    /// Takes an LF alone for the end of a line, and reads on after that request.
+    GoesOnAfterABareLf, caught by a_bare_lf_ends_no_line;
     /// Takes white space between a field's name and its colon.
     TakesSpaceBeforeColon, caught by broken_fields_are_refused;
     /// Does not bound bodies.
