@@ -18,6 +18,7 @@
 
 use std::error::Error as StdError;
 use std::net::{Ipv4Addr, Ipv6Addr};
+use std::rc::Rc;
 use std::time::Duration;
 
 use etcd_client::{
@@ -30,7 +31,7 @@ use tonic::{Code, ConnectError as TonicConnectError, Status};
 
 use crate::error::{ConnectError, EngineFailure, Source, in_one_line};
 use crate::limits::StoreLimits;
-use crate::remote::{Engine, Held, Remote, Renewed, Stored, unique_name};
+use crate::remote::{Engine, Held, Remote, Renewed, Stored, first_open, unique_name};
 use crate::urls;
 
 /// A store in an etcd cluster.
@@ -101,8 +102,6 @@ impl<E: Identifiable> Etcd<E> {
     pub fn connect(urls: &str, options: EtcdOptions) -> Result<Self, ConnectError> {
         let urls = urls::split(urls).into_iter().map(checked).collect::<Result<Vec<_>, _>>()?;
         let EtcdOptions { prefix, user, limits } = options;
-        // After one member did not answer, there is time for another one.
-        let patience = limits.timeout / 2;
         let mut settings = ConnectOptions::new()
             .with_connect_timeout(limits.timeout / 3)
             // etcd closes a connection that is probed more often than each 5 seconds.
@@ -113,7 +112,8 @@ impl<E: Identifiable> Etcd<E> {
             settings = settings.with_user(name, password).with_auto_token_refresh(true);
         }
         let probe = prefix.clone();
-        let open = move || Members { urls, settings, probe, patience, current: Renewed::new() };
+        let (timeout, max_opening) = (limits.timeout, limits.max_opening());
+        let open = move || Members { urls, settings, probe, timeout, current: Renewed::new(max_opening) };
         Ok(Self { remote: Remote::connect(limits, prefix, open)? })
     }
 
@@ -180,16 +180,23 @@ struct Members {
     settings: ConnectOptions,
     /// The key that a new connection reads. It is in the store's prefix, which may be all that the user may read.
     probe: String,
-    /// The max time to connect to a member.
-    patience: Duration,
-    current: Renewed<KvClient>,
+    timeout: Duration,
+    current: Rc<Renewed<KvClient>>,
 }
 
 impl Members {
-    /// Connects to the member of this number, in turn. It is connected if it answers a read of its own data.
-    async fn open(&self, number: usize) -> Result<KvClient, EngineFailure> {
-        let url = &self.urls[number % self.urls.len()];
-        let connected = timeout(self.patience, async {
+    /// Connects to a member. The one of this number comes first, in turn.
+    async fn open(self: Rc<Self>, number: usize) -> Result<KvClient, EngineFailure> {
+        let first = number % self.urls.len();
+        let (before, after) = self.urls.split_at(first);
+        let members: Vec<_> = after.iter().chain(before).map(|url| self.open_member(url)).collect();
+        first_open(members.into_iter(), self.timeout).await
+    }
+
+    /// Connects to a member. It is connected if it answers a read of its own data.
+    async fn open_member(&self, url: &String) -> Result<KvClient, EngineFailure> {
+        let patience = self.timeout / 2;
+        let connected = timeout(patience, async {
             let mut client = Client::connect([url], Some(self.settings.clone())).await?.kv_client();
             client.get(&*self.probe, Some(GetOptions::new().with_serializable().with_count_only())).await?;
             Ok(client)
@@ -197,7 +204,7 @@ impl Members {
         match connected.await {
             Ok(Ok(client)) => Ok(client),
             Ok(Err(error)) => Err(classify(error).of_read()),
-            Err(_) => Err(EngineFailure::NotDone(format!("{url} does not answer within {:?}", self.patience).into())),
+            Err(_) => Err(EngineFailure::NotDone(format!("{url} does not answer within {patience:?}").into())),
         }
     }
 
@@ -280,8 +287,12 @@ impl Engine for Members {
     /// The revision of the last write to the key.
     type Version = i64;
 
-    async fn connection(&self, late: Option<&Held<KvClient>>) -> Result<Held<KvClient>, EngineFailure> {
-        self.current.get(late, async |number| self.open(number).await).await
+    async fn connection(
+        self: &Rc<Self>,
+        late: Option<&Held<KvClient>>,
+        _: Option<&str>,
+    ) -> Result<Held<KvClient>, EngineFailure> {
+        self.current.get(late, |number| Rc::clone(self).open(number)).await
     }
 
     fn suspect(&self, connection: &Held<KvClient>) {

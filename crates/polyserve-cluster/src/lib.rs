@@ -25,6 +25,8 @@
 //!   another connection, and the first answer counts. A slow engine gets each read at most three times at once. A write
 //!   is repeated only if the engine has certainly not done it. So after `Unavailable`, a write may have been done, and
 //!   may still be done. A client that needs to know reads the entity, or sends the write with a condition.
+//! * The hosts of a list are tried in turn, each next one when one has failed, or after its part of a third of the timeout. A connection
+//!   is opened also if the operations that wait for it have timed out.
 //! * The constructor waits for the engine up to [`StoreLimits::connect_timeout`], and then returns an error. What can never
 //!   succeed, such as a wrong password, is an error at once. Later, a lost engine is connected again when it is back.
 //! * A condition is evaluated on what the engine stores, and the write is done only if that is still stored.

@@ -32,9 +32,9 @@ pub struct StoreLimits {
     ///
     /// Operations of fewer than 4 KiB, such as gets, are bounded only in number.
     ///
-    /// What gets have fetched is bounded too, by itself, until the caller has taken it: a get that would start when there are as many
-    /// bytes is answered with `Overloaded`. The gets that are in flight then may each add an entity: with the defaults and entities of
-    /// 1 MiB, 1 GiB. If entities are so large, allow fewer operations in flight. The client libraries have up to three copies
+    /// What was fetched is bounded too, by itself: by a get until the caller has taken it, and by a write with a condition until it
+    /// has ended. One of these that would start when there are as many bytes is answered with `Overloaded`. Those that are in flight
+    /// then may each add an entity: with the defaults and entities of 1 MiB, 1 GiB. If entities are so large, allow fewer operations in flight. The client libraries have up to three copies
     /// more of what is in flight. Default: 64 MiB.
     pub max_bytes: NonZeroUsize,
 }
@@ -60,6 +60,11 @@ impl StoreLimits {
             }
         }
         Ok(())
+    }
+
+    /// The max time to open a connection. It is not shorter than that of an operation which waits for it.
+    pub(crate) fn max_opening(&self) -> Duration {
+        self.timeout.max(self.connect_timeout)
     }
 
     /// Sets the max time from the call of an operation to its answer.

@@ -7,12 +7,15 @@
 //! * A row has the text of the id and the JSON of the entity, both of type `text`. A put is an upsert that tells
 //!   `Created` from `Replaced`. A write with a condition names, in its `WHERE`, the text of the entity that the condition
 //!   was evaluated on.
-//! * There is a small fixed number of connections, and a spare for each after a read over it was late. Operations take
-//!   them in turn, and are pipelined: an operation does not wait for the answer to the one before. Each write is a
+//! * There is a small fixed number of connections, and a spare for each after a read over it was late. An operation takes the
+//!   one with the fewest others, and is pipelined: it does not wait for the answer to the one before. Each write is a
 //!   transaction. Writes of different connections share an fsync of the server.
+//! * The writes of one id share a connection, and a statement waits for a lock for a tenth of the timeout before it gives the
+//!   connection to others. So a row that another program has locked delays only its own writes, while fewer rows are locked than
+//!   there are connections.
 //! * The statements of a connection are prepared. A connection through a pooler, such as PgBouncer, uses unnamed statements:
 //!   one that pools transactions passes each to any of its servers, and these know the names of other clients' statements.
-//!   Such a connection has no `statement_timeout`. Set one for the user if statements may wait for locks.
+//!   Such a connection has no `statement_timeout` and no `lock_timeout`. Set them for the user if statements may wait for locks.
 //! * When a store opens, it looks at the columns, the key, the rules and the persistence of its table, and at the encoding of the
 //!   database: see [`PostgresOptions::table`]. It logs rights that writes lack. It needs PostgreSQL 12 or later.
 //! * `status` inserts no row. So it sees a standby, a missing right and a server that is away, and it does not see a disk that is
@@ -33,7 +36,7 @@ use std::time::Duration;
 
 use polyserve_core::{Entity, Identifiable};
 use tokio_postgres::Config;
-use tokio_postgres::config::{SslMode, TargetSessionAttrs};
+use tokio_postgres::config::{Host, SslMode, TargetSessionAttrs};
 
 use self::pool::SessionPool;
 use crate::error::ConnectError;
@@ -129,7 +132,8 @@ impl<E: Identifiable> Postgres<E> {
         }
         let timeout = limits.timeout;
         config.connect_timeout(timeout / 3).tcp_user_timeout(timeout).keepalives_idle(Duration::from_secs(10));
-        let open = move || SessionPool::new(config, quoted(&table), connections, timeout);
+        let (hosts, pool_limits) = (one_by_one(&config)?, limits.clone());
+        let open = move || SessionPool::new(hosts, quoted(&table), connections, &pool_limits);
         Ok(Self { remote: Remote::connect(limits, String::new(), open)? })
     }
 
@@ -172,6 +176,51 @@ fn parsed(url: &str) -> Result<Config, ConnectError> {
     Ok(config)
 }
 
+/// The settings of each host. The client would wait for one that is silent, before it tries the next.
+fn one_by_one(config: &Config) -> Result<Vec<Config>, ConnectError> {
+    let (hosts, addresses, ports) = (config.get_hosts(), config.get_hostaddrs(), config.get_ports());
+    let count = hosts.len().max(addresses.len());
+    if !hosts.is_empty() && !addresses.is_empty() && hosts.len() != addresses.len() {
+        let (hosts, addresses) = (hosts.len(), addresses.len());
+        let what = format!(
+            "the PostgreSQL URL has {hosts} hosts and {addresses} hostaddrs; there has to be one for each host"
+        );
+        return Err(ConnectError::new(what));
+    }
+    if ports.len() > 1 && ports.len() != count {
+        let ports = ports.len();
+        let what = format!(
+            "the PostgreSQL URL has an invalid number of ports: {ports}, and {count} hosts; one port is for all"
+        );
+        return Err(ConnectError::new(what));
+    }
+    let settings_of = |index: usize| {
+        let mut one = Config::new();
+        match hosts.get(index) {
+            Some(Host::Tcp(name)) => _ = one.host(name),
+            #[cfg(unix)]
+            Some(Host::Unix(path)) => _ = one.host_path(path),
+            None => {}
+        }
+        addresses.get(index).map(|address| one.hostaddr(*address));
+        ports.get(index).or(ports.first()).map(|port| one.port(*port));
+        config.get_user().map(|user| one.user(user));
+        config.get_password().map(|password| one.password(password));
+        config.get_dbname().map(|name| one.dbname(name));
+        config.get_options().map(|options| one.options(options));
+        config.get_application_name().map(|name| one.application_name(name));
+        config.get_connect_timeout().map(|time| one.connect_timeout(*time));
+        config.get_tcp_user_timeout().map(|time| one.tcp_user_timeout(*time));
+        config.get_keepalives_interval().map(|time| one.keepalives_interval(time));
+        config.get_keepalives_retries().map(|count| one.keepalives_retries(count));
+        one.keepalives(config.get_keepalives()).keepalives_idle(config.get_keepalives_idle());
+        one.ssl_mode(config.get_ssl_mode()).channel_binding(config.get_channel_binding());
+        one.target_session_attrs(config.get_target_session_attrs()).load_balance_hosts(config.get_load_balance_hosts());
+        one
+    };
+    Ok((0..count).map(settings_of).collect())
+}
+
 /// Whether a text is a table's name, with or without a schema, that SQL takes as it is.
 fn is_table(text: &str) -> bool {
     let is_name = |name: &str| {
@@ -192,6 +241,29 @@ crate::remote::repo!(Postgres);
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// All settings but the hosts are those of each host.
+    #[test]
+    fn each_host_has_the_settings_of_the_url() {
+        let one = "postgres://a:b@one:1/c?options=-c%20d&application_name=e&keepalives=0&keepalives_idle=2&\
+                   keepalives_interval=3&keepalives_retries=4&connect_timeout=5&tcp_user_timeout=6&sslmode=disable&\
+                   channel_binding=disable&target_session_attrs=read-only&load_balance_hosts=random";
+        let hosts = |url: &str| one_by_one(&url.parse().expect("the URL is valid"));
+        assert_eq!(hosts(one).unwrap(), [one.parse().unwrap()]);
+        let several = hosts(&one.replace("one:1", "one:1,two:2,%2Fthree:3")).unwrap();
+        let expected = ["one:1", "two:2", "%2Fthree:3"].map(|host| one.replace("one:1", host).parse().unwrap());
+        assert_eq!(several, expected);
+        let several = hosts("postgres://a@/c?hostaddr=127.0.0.1,::1&port=7").unwrap();
+        let expected =
+            ["127.0.0.1", "::1"].map(|host| format!("postgres://a@/c?hostaddr={host}&port=7").parse().unwrap());
+        assert_eq!(several, expected);
+        for (url, why) in [
+            ("postgres://a@one,two/c?hostaddr=127.0.0.1", "hostaddrs"),
+            ("postgres://a@one/c?port=1,2", "number of ports"),
+        ] {
+            assert!(hosts(url).expect_err(url).to_string().contains(why));
+        }
+    }
 
     #[test]
     fn the_primary_of_several_hosts_is_used() {

@@ -152,7 +152,8 @@ impl<E: Identifiable> RedisCluster<E> {
             .connection_timeout(patience / 2)
             .build()
             .map_err(|error| ConnectError::caused("the Redis URLs do not describe a cluster", error))?;
-        let open = move || Cluster::new(client, replicas, patience);
+        let max_opening = limits.max_opening();
+        let open = move || Cluster::new(client, replicas, patience, max_opening);
         Ok(Self { remote: Remote::connect(limits, prefix, open)? })
     }
 

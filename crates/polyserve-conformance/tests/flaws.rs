@@ -53,6 +53,7 @@ fn engine_patience(flaw: EngineFlaw) -> Duration {
         | ConnectsForEver => Duration::from_millis(500),
         // The kit's own timeouts are waited for.
         WaitsForEver | ClosesAfterATimeout => Duration::from_secs(3),
+        AbandonsConnecting => Duration::from_secs(8),
         _ => Duration::from_secs(60),
     }
 }

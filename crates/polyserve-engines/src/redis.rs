@@ -363,6 +363,21 @@ impl RedisNodes {
         assert!(taken.is_some(), "all nodes reject {command:?}");
     }
 
+    /// Returns how often the nodes have run a command.
+    ///
+    /// # Panics
+    ///
+    /// Panics if a node does not answer.
+    pub fn count_calls(&self, command: &str) -> u64 {
+        let field = format!("cmdstat_{command}:calls=");
+        let calls = |(port, _): &(u16, EngineProcess)| -> u64 {
+            let info = order(*port, "INFO commandstats");
+            let calls = info.lines().find_map(|line| line.strip_prefix(&*field)?.split(',').next()?.parse().ok());
+            calls.unwrap_or(0)
+        };
+        self.nodes.iter().map(calls).sum()
+    }
+
     /// Returns the number of times that masters have read from their connections.
     ///
     /// # Panics

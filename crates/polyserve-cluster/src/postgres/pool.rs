@@ -1,51 +1,89 @@
-//! A fixed number of sessions, which operations take in turn: the engine of a store in PostgreSQL.
+//! A fixed number of sessions, which operations share: the engine of a store in PostgreSQL.
+//!
+//! An operation takes the session with the fewest others. A write of an id takes the one on which the writes of this id that are not
+//! answered run: they would wait for each other's row in any case. So a row that is locked delays one session, and other ids use the
+//! rest.
 
-use std::cell::{Cell, OnceCell};
+use std::cell::{Cell, OnceCell, RefCell};
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::hash::{BuildHasher as _, RandomState};
 use std::num::NonZeroUsize;
 use std::rc::Rc;
 use std::time::Duration;
 
 use polyserve_core::{Put, Removed};
+use tokio::net::lookup_host;
 use tokio::task::spawn_local;
+use tokio_postgres::config::Host;
 use tokio_postgres::error::{Severity, SqlState};
-use tokio_postgres::{Client, Config, Error, NoTls};
+use tokio_postgres::tls::NoTlsStream;
+use tokio_postgres::{Client, Config, Connection, Error, NoTls, Socket};
 
 use super::failure::{classify, has_no_server, is_forgotten, not_open, severity};
 use super::session::{PoolSession, QUERIES, Query, Ran, is_direct, queries};
 use super::table;
 use crate::error::{EngineFailure, Source};
-use crate::remote::{Engine, Held, Renewed, Stored};
+use crate::limits::StoreLimits;
+use crate::remote::{Engine, Held, Renewed, Stored, first_open};
 
 /// A fixed number of connections.
 pub(super) struct SessionPool {
-    config: Config,
+    /// The settings of each host of the URL.
+    hosts: Vec<Config>,
     /// In quotes.
     table: String,
     /// Whether the table was found fit.
     is_checked: Cell<bool>,
     queries: Rc<[String; QUERIES]>,
     timeout: Duration,
-    sessions: Vec<Renewed<Rc<PoolSession>>>,
-    /// The session of the next operation.
+    slots: Vec<Slot>,
+    /// The slot of the next operation, if several have as few operations.
     next: Cell<usize>,
+    /// The writes that are not answered: for the hash of a key, the index of their slot, and their number.
+    writes: RefCell<HashMap<u64, (usize, usize)>>,
+    hasher: RandomState,
+}
+
+/// A session, and those that come after it.
+struct Slot {
+    session: Rc<Renewed<Rc<PoolSession>>>,
+    /// The number of operations that are not answered.
+    in_flight: Cell<usize>,
 }
 
 impl SessionPool {
     /// `table` is in quotes. Nothing is connected yet.
-    pub(super) fn new(config: Config, table: String, connections: NonZeroUsize, timeout: Duration) -> Self {
+    pub(super) fn new(hosts: Vec<Config>, table: String, connections: NonZeroUsize, limits: &StoreLimits) -> Self {
+        let new_slot = |_| Slot { session: Renewed::new(limits.max_opening()), in_flight: Cell::new(0) };
         Self {
             queries: Rc::new(queries(&table)),
-            config,
+            hosts,
             table,
             is_checked: Cell::new(false),
-            timeout,
-            sessions: (0..connections.get()).map(|_| Renewed::new()).collect(),
+            timeout: limits.timeout,
+            slots: (0..connections.get()).map(new_slot).collect(),
             next: Cell::new(0),
+            writes: RefCell::default(),
+            hasher: RandomState::new(),
         }
     }
 
-    async fn open(&self) -> Result<Rc<PoolSession>, EngineFailure> {
-        let (client, connection) = self.config.connect(NoTls).await.map_err(not_open)?;
+    /// Returns the index of the slot for an operation.
+    fn choose(&self, write: Option<u64>) -> usize {
+        if let Some((index, _)) = write.and_then(|write| self.writes.borrow().get(&write).copied()) {
+            return index;
+        }
+        let (count, first) = (self.slots.len(), self.next.get());
+        let in_turn = (0..count).map(|offset| (first + offset) % count);
+        let index = in_turn.min_by_key(|index| self.slots[*index].in_flight.get()).unwrap_or_default();
+        self.next.set((index + 1) % count);
+        index
+    }
+
+    async fn open(self: Rc<Self>) -> Result<Rc<PoolSession>, EngineFailure> {
+        let hosts = self.hosts.iter().map(|host| connect_host(host, self.timeout));
+        let (client, connection) = first_open(hosts, self.timeout).await?;
         // Reads and writes the socket, until the client is dropped or the connection fails.
         spawn_local(async move {
             if let Err(error) = connection.await {
@@ -131,9 +169,65 @@ impl SessionPool {
     }
 }
 
+/// Connects to one of the addresses of a host.
+async fn connect_host(
+    host: &Config,
+    timeout: Duration,
+) -> Result<(Client, Connection<Socket, NoTlsStream>), EngineFailure> {
+    let connect = async |config: Config| config.connect(NoTls).await.map_err(not_open);
+    let ([Host::Tcp(name)], []) = (host.get_hosts(), host.get_hostaddrs()) else { return connect(host.clone()).await };
+    let port = host.get_ports().first().copied().unwrap_or(5_432);
+    let addresses = lookup_host((&**name, port)).await.map_err(|error| EngineFailure::NotDone(error.into()))?;
+    let addresses: Vec<_> = addresses.collect();
+    let each = addresses.iter().map(|address| {
+        let mut config = host.clone();
+        config.hostaddr(address.ip());
+        connect(config)
+    });
+    first_open(each, timeout).await
+}
+
+/// The place of an operation in a slot. It is free again when this is dropped.
+struct Place {
+    pool: Rc<SessionPool>,
+    index: usize,
+    /// The hash of the key of a write.
+    write: Option<u64>,
+}
+
+impl Place {
+    fn new(pool: &Rc<SessionPool>, index: usize, write: Option<u64>) -> Self {
+        let in_flight = &pool.slots[index].in_flight;
+        in_flight.set(in_flight.get() + 1);
+        if let Some(write) = write {
+            pool.writes.borrow_mut().entry(write).or_insert((index, 0)).1 += 1;
+        }
+        Self { pool: Rc::clone(pool), index, write }
+    }
+
+    fn session(&self) -> &Rc<Renewed<Rc<PoolSession>>> {
+        &self.pool.slots[self.index].session
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let in_flight = &self.pool.slots[self.index].in_flight;
+        in_flight.set(in_flight.get() - 1);
+        if let Some(write) = self.write
+            && let Entry::Occupied(mut writes) = self.pool.writes.borrow_mut().entry(write)
+        {
+            writes.get_mut().1 -= 1;
+            if writes.get().1 == 0 {
+                writes.remove();
+            }
+        }
+    }
+}
+
 /// A session for one operation.
 pub(super) struct PoolTurn {
-    index: usize,
+    place: Place,
     held: Held<Rc<PoolSession>>,
 }
 
@@ -153,17 +247,20 @@ impl Engine for SessionPool {
     /// The text of a value tells it from another one.
     type Version = ();
 
-    async fn connection(&self, late: Option<&PoolTurn>) -> Result<PoolTurn, EngineFailure> {
-        let index = late.map_or_else(|| self.next.get() % self.sessions.len(), |late| late.index);
-        if late.is_none() {
-            self.next.set(index + 1);
-        }
-        let held = self.sessions[index].get(late.map(|late| &late.held), async |_| self.open().await).await?;
-        Ok(PoolTurn { index, held })
+    async fn connection(
+        self: &Rc<Self>,
+        late: Option<&PoolTurn>,
+        written: Option<&str>,
+    ) -> Result<PoolTurn, EngineFailure> {
+        let write = written.map(|key| self.hasher.hash_one(key));
+        let index = late.map_or_else(|| self.choose(write), |late| late.place.index);
+        let place = Place::new(self, index, write);
+        let held = place.session().get(late.map(|late| &late.held), |_| Rc::clone(self).open()).await?;
+        Ok(PoolTurn { place, held })
     }
 
     fn suspect(&self, turn: &PoolTurn) {
-        self.sessions[turn.index].suspect(&turn.held);
+        turn.place.session().suspect(&turn.held);
     }
 
     /// Class 53, but for too many connections, which come and go.

@@ -43,6 +43,9 @@ pub(super) fn queries(table: &str) -> [String; QUERIES] {
     ]
 }
 
+/// A statement waits for a lock for this part of the timeout.
+const LOCK_PART: u32 = 10;
+
 /// The number of parameters of each statement.
 const PARAMETERS: [usize; QUERIES] = [1, 2, 1, 2, 3, 2, 0, 0];
 
@@ -90,8 +93,11 @@ impl PoolSession {
 
     /// Prepares all statements in one round trip.
     pub(super) async fn prepare(&self, queries: &[String; QUERIES], timeout: Duration) -> Result<(), Error> {
-        // A statement that waits for a lock must not hold its connection longer than anything waits for it.
-        let set = format!("SET statement_timeout = {}", timeout.as_millis().max(1));
+        // A statement must not hold its connection longer than anything waits for it. One that waits for a lock gives it to others
+        // sooner, and is repeated.
+        let millis = |time: Duration| time.as_millis().max(1);
+        let (statement, lock) = (millis(timeout), millis(timeout / LOCK_PART));
+        let set = format!("SET statement_timeout = {statement}; SET lock_timeout = {lock}");
         let prepare = async |query: Query| {
             let query = query as usize;
             self.client.prepare_typed(&queries[query], &[const { Type::TEXT }; 3][..PARAMETERS[query]]).await

@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 use std::collections::HashSet;
+use std::rc::Rc;
 use std::time::Duration;
 
 use polyserve_core::{Put, Removed};
@@ -15,7 +16,7 @@ use tokio::task::spawn_local;
 use super::link::{Link, sent};
 use super::reply::{ReplyForm, Scanned, classify, lasts, read};
 use crate::error::{EngineFailure, Source};
-use crate::remote::{Engine, Held, Renewed, Stored};
+use crate::remote::{Engine, Held, Renewed, Stored, next_ended};
 
 /// Stores the second argument under the key, if the key's value is the first.
 const PUT_OVER: &str =
@@ -38,13 +39,21 @@ pub(super) struct Cluster {
     patience: Duration,
     /// Whether the masters were asked what they evict.
     is_checked: Cell<bool>,
-    current: Renewed<Nodes>,
+    current: Rc<Renewed<Nodes>>,
 }
 
 impl Cluster {
     /// `patience` is the max wait for replicas.
-    pub(super) fn new(client: ClusterClient, replicas: u32, patience: Duration) -> Self {
-        Self { client, replicas, patience, is_checked: Cell::new(false), current: Renewed::new() }
+    pub(super) fn new(client: ClusterClient, replicas: u32, patience: Duration, max_opening: Duration) -> Self {
+        Self { client, replicas, patience, is_checked: Cell::new(false), current: Renewed::new(max_opening) }
+    }
+
+    async fn open(self: Rc<Self>) -> Result<Nodes, EngineFailure> {
+        let nodes = self.client.get_async_generic_connection::<Link>().await.map_err(not_open)?;
+        if !self.is_checked.replace(true) {
+            spawn_local(warn_of_eviction(nodes.clone()));
+        }
+        Ok(nodes)
     }
 
     /// Sends a command to the master of `key`.
@@ -216,15 +225,12 @@ impl Engine for Cluster {
     /// The bytes of a value tell it from another one.
     type Version = ();
 
-    async fn connection(&self, late: Option<&Held<Nodes>>) -> Result<Held<Nodes>, EngineFailure> {
-        let open = async |_| {
-            let nodes = self.client.get_async_generic_connection::<Link>().await.map_err(not_open)?;
-            if !self.is_checked.replace(true) {
-                spawn_local(warn_of_eviction(nodes.clone()));
-            }
-            Ok(nodes)
-        };
-        self.current.get(late, open).await
+    async fn connection(
+        self: &Rc<Self>,
+        late: Option<&Held<Nodes>>,
+        _: Option<&str>,
+    ) -> Result<Held<Nodes>, EngineFailure> {
+        self.current.get(late, |_| Rc::clone(self).open()).await
     }
 
     fn suspect(&self, connection: &Held<Nodes>) {
@@ -291,21 +297,25 @@ impl Engine for Cluster {
         self.write(connection, key, script).await
     }
 
-    /// Asks all masters, as far as [`SPREAD_TAGS`] finds them. A node looks at the rights of the user, at its memory and its
+    /// Asks all masters at once, as far as [`SPREAD_TAGS`] finds them. A node looks at the rights of the user, at its memory and its
     /// replicas before it looks at the options of `SET`, and these two exclude each other. So it stores nothing, and what it
     /// refuses before it would refuse a put.
     async fn try_write(&self, connection: &Held<Nodes>, prefix: &str) -> Result<(), EngineFailure> {
-        for tag in SPREAD_TAGS {
-            let key = format!("{prefix}{{{tag}}}");
+        let try_to_set = async |key: String| {
             let set_nothing = || {
                 let mut set = Cmd::set(&key, "");
                 set.arg("NX").arg("XX");
                 set
             };
             match self.ask::<Option<Vec<u8>>>(connection, &key, set_nothing).await {
-                Err(EngineFailure::Rejected(why)) if is_syntax_error(&why) => {}
-                answer => _ = answer?,
+                Err(EngineFailure::Rejected(why)) if is_syntax_error(&why) => Ok(()),
+                answer => answer.map(drop),
             }
+        };
+        let mut asked =
+            SPREAD_TAGS.iter().map(|tag| Box::pin(try_to_set(format!("{prefix}{{{tag}}}")))).collect::<Vec<_>>();
+        while !asked.is_empty() {
+            next_ended(&mut asked).await?;
         }
         Ok(())
     }

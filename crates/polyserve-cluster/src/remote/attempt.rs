@@ -13,6 +13,7 @@
 
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
+use std::rc::Rc;
 use std::task::Poll;
 use std::time::Duration;
 
@@ -51,39 +52,41 @@ impl Attempts {
     /// [`EngineFailure::Unknown`]: a write with a condition that fails at its read was not done.
     pub(crate) async fn read<N: Engine, T>(
         &self,
-        engine: &N,
+        engine: &Rc<N>,
         attempt: impl AsyncFn(&N::Connection) -> Result<T, EngineFailure>,
     ) -> Result<T, EngineFailure> {
         self.read_over(engine, &attempt, None, READ_ATTEMPTS).await.map_err(EngineFailure::of_read)
     }
 
-    /// Repeats a write until it is done, may have been done, or cannot be done.
+    /// Repeats a write of a key until it is done, may have been done, or cannot be done.
     pub(crate) async fn write<N: Engine, T>(
         &self,
-        engine: &N,
+        engine: &Rc<N>,
+        key: &str,
         attempt: impl AsyncFn(&N::Connection) -> Result<T, EngineFailure>,
     ) -> Result<T, EngineFailure> {
-        self.repeat(engine, attempt, |failure| matches!(failure, EngineFailure::NotDone(_))).await
+        self.repeat(engine, Some(key), attempt, |failure| matches!(failure, EngineFailure::NotDone(_))).await
     }
 
     /// Repeats a write that may be done twice, one attempt at a time.
     pub(crate) async fn idempotent_write<N: Engine, T>(
         &self,
-        engine: &N,
+        engine: &Rc<N>,
         attempt: impl AsyncFn(&N::Connection) -> Result<T, EngineFailure>,
     ) -> Result<T, EngineFailure> {
-        self.repeat(engine, attempt, |failure| !matches!(failure, EngineFailure::Rejected(_))).await
+        self.repeat(engine, None, attempt, |failure| !matches!(failure, EngineFailure::Rejected(_))).await
     }
 
     async fn repeat<N: Engine, T>(
         &self,
-        engine: &N,
+        engine: &Rc<N>,
+        written: Option<&str>,
         attempt: impl AsyncFn(&N::Connection) -> Result<T, EngineFailure>,
         may_repeat: impl Fn(&EngineFailure) -> bool,
     ) -> Result<T, EngineFailure> {
         let mut pause = FIRST_PAUSE;
         loop {
-            let answer = match self.connection(engine, None).await {
+            let answer = match self.connection(engine, None, written).await {
                 Ok(connection) => self.by_deadline(engine, &connection, pin!(attempt(&connection))).await,
                 Err(failure) => Err(failure),
             };
@@ -103,14 +106,14 @@ impl Attempts {
     /// Repeats a read. At most `max` attempts are in flight, over other connections than `late`.
     async fn read_over<N: Engine, T, A: AsyncFn(&N::Connection) -> Result<T, EngineFailure>>(
         &self,
-        engine: &N,
+        engine: &Rc<N>,
         attempt: &A,
         late: Option<&N::Connection>,
         max: u32,
     ) -> Result<T, EngineFailure> {
         let mut pause = FIRST_PAUSE;
         loop {
-            let answer = match self.connection(engine, late).await {
+            let answer = match self.connection(engine, late, None).await {
                 Ok(connection) => self.read_from(engine, attempt, &connection, max).await,
                 Err(failure) => Err(failure),
             };
@@ -125,7 +128,7 @@ impl Attempts {
     /// Makes one attempt of a read, and others if it is late.
     async fn read_from<N: Engine, T, A: AsyncFn(&N::Connection) -> Result<T, EngineFailure>>(
         &self,
-        engine: &N,
+        engine: &Rc<N>,
         attempt: &A,
         connection: &N::Connection,
         max: u32,
@@ -145,7 +148,7 @@ impl Attempts {
     /// Starts other attempts of a read next to `first`, which is late. Returns the first answer.
     async fn read_with_others<N: Engine, T, A: AsyncFn(&N::Connection) -> Result<T, EngineFailure>>(
         &self,
-        engine: &N,
+        engine: &Rc<N>,
         attempt: &A,
         connection: &N::Connection,
         first: Pin<&mut impl Future<Output = Result<T, EngineFailure>>>,
@@ -193,11 +196,13 @@ impl Attempts {
     /// Returns an open connection, to make an attempt at once. With `late`, it is another one.
     async fn connection<N: Engine>(
         &self,
-        engine: &N,
+        engine: &Rc<N>,
         late: Option<&N::Connection>,
+        written: Option<&str>,
     ) -> Result<N::Connection, EngineFailure> {
         let no_connection = || EngineFailure::NotDone(self.timed_out("no connection"));
-        let connection = timeout_at(self.deadline, engine.connection(late)).await.map_err(|_| no_connection())??;
+        let connection =
+            timeout_at(self.deadline, engine.connection(late, written)).await.map_err(|_| no_connection())??;
         // A timeout polls its future once, even if the deadline is over: that would send a request that nothing waits for.
         if Instant::now() >= self.deadline {
             return Err(EngineFailure::NotDone(self.timed_out("the request was not sent")));
@@ -208,7 +213,7 @@ impl Attempts {
     /// Waits for the answer to an attempt until the deadline.
     async fn by_deadline<N: Engine, T>(
         &self,
-        engine: &N,
+        engine: &Rc<N>,
         connection: &N::Connection,
         attempt: Pin<&mut impl Future<Output = Result<T, EngineFailure>>>,
     ) -> Result<T, EngineFailure> {
@@ -239,7 +244,7 @@ impl Attempts {
 
 /// Returns an answer. The engine sees first why an operation was not done.
 fn report_refusal<N: Engine, T>(
-    engine: &N,
+    engine: &Rc<N>,
     connection: &N::Connection,
     answer: Result<T, EngineFailure>,
 ) -> Result<T, EngineFailure> {
@@ -261,15 +266,16 @@ mod tests {
     use super::*;
 
     const TIMEOUT: Duration = Duration::from_secs(5);
+    const KEY: &str = "1";
 
     /// The text of a refusal that lasts.
     const FULL: &str = "it is full for long";
 
     /// An engine. The time of an answer depends on the number of the connection. The clock of its tests is paused.
     struct SlowEngine {
-        connections: Renewed<usize>,
+        connections: Rc<Renewed<usize>>,
         answer_time: fn(usize) -> Duration,
-        opened: Cell<usize>,
+        opened: Rc<Cell<usize>>,
         sent: Cell<u32>,
         in_flight: Cell<u32>,
         max_in_flight: Cell<u32>,
@@ -278,16 +284,16 @@ mod tests {
     }
 
     impl SlowEngine {
-        fn new(answer_time: fn(usize) -> Duration) -> Self {
-            Self {
-                connections: Renewed::new(),
+        fn new(answer_time: fn(usize) -> Duration) -> Rc<Self> {
+            Rc::new(Self {
+                connections: Renewed::new(TIMEOUT),
                 answer_time,
-                opened: Cell::new(0),
+                opened: Rc::default(),
                 sent: Cell::new(0),
                 in_flight: Cell::new(0),
                 max_in_flight: Cell::new(0),
                 answered: RefCell::default(),
-            }
+            })
         }
 
         async fn request(&self, connection: &Held<usize>) -> Result<(), EngineFailure> {
@@ -300,12 +306,12 @@ mod tests {
             Ok(())
         }
 
-        async fn read(&self) -> Result<(), EngineFailure> {
+        async fn read(self: &Rc<Self>) -> Result<(), EngineFailure> {
             attempts(TIMEOUT).read(self, async |connection| self.request(connection).await).await
         }
 
-        async fn write(&self) -> Result<(), EngineFailure> {
-            attempts(TIMEOUT).write(self, async |connection| self.request(connection).await).await
+        async fn write(self: &Rc<Self>) -> Result<(), EngineFailure> {
+            attempts(TIMEOUT).write(self, KEY, async |connection| self.request(connection).await).await
         }
     }
 
@@ -327,10 +333,15 @@ mod tests {
         type Connection = Held<usize>;
         type Version = ();
 
-        async fn connection(&self, late: Option<&Held<usize>>) -> Result<Held<usize>, EngineFailure> {
-            let open = async |_| {
-                self.opened.set(self.opened.get() + 1);
-                Ok(self.opened.get())
+        async fn connection(
+            self: &Rc<Self>,
+            late: Option<&Held<usize>>,
+            _: Option<&str>,
+        ) -> Result<Held<usize>, EngineFailure> {
+            let opened = Rc::clone(&self.opened);
+            let open = async move |_| {
+                opened.set(opened.get() + 1);
+                Ok(opened.get())
             };
             self.connections.get(late, open).await
         }
@@ -382,7 +393,7 @@ mod tests {
         }
     }
 
-    #[tokio::test(start_paused = true)]
+    #[tokio::test(flavor = "local", start_paused = true)]
     async fn a_slow_engine_is_read_over_one_connection() {
         let engine = SlowEngine::new(|_| Duration::from_secs(2));
         for _ in 0..3 {
@@ -393,14 +404,14 @@ mod tests {
         assert_eq!((engine.opened.get(), engine.in_flight.get()), (2, 0));
     }
 
-    #[tokio::test(start_paused = true)]
+    #[tokio::test(flavor = "local", start_paused = true)]
     async fn a_read_that_is_quick_is_sent_once() {
         let engine = SlowEngine::new(|_| Duration::from_secs(1));
         engine.read().await.expect("it answers within the timeout");
         assert_eq!((engine.sent.get(), engine.opened.get()), (1, 1));
     }
 
-    #[tokio::test(start_paused = true)]
+    #[tokio::test(flavor = "local", start_paused = true)]
     async fn a_dead_connection_is_replaced_by_the_one_that_answers() {
         let engine = SlowEngine::new(|number| if number == 2 { Duration::ZERO } else { TIMEOUT * 2 });
         for _ in 0..3 {
@@ -410,7 +421,7 @@ mod tests {
         assert_eq!((engine.sent.get(), engine.opened.get()), (4, 2));
     }
 
-    #[tokio::test(start_paused = true)]
+    #[tokio::test(flavor = "local", start_paused = true)]
     async fn a_third_connection_is_tried() {
         let engine = SlowEngine::new(|number| if number == 3 { Duration::ZERO } else { TIMEOUT * 2 });
         engine.read().await.expect("the third connection answers");
@@ -418,7 +429,7 @@ mod tests {
         assert_eq!((engine.sent.get(), engine.opened.get()), (4, 3));
     }
 
-    #[tokio::test(start_paused = true)]
+    #[tokio::test(flavor = "local", start_paused = true)]
     async fn a_dead_engine_gets_a_bounded_number_of_attempts() {
         let engine = SlowEngine::new(|_| TIMEOUT * 2);
         let failure = engine.read().await.expect_err("nothing answers");
@@ -428,7 +439,7 @@ mod tests {
         assert_eq!(engine.in_flight.get(), 0);
     }
 
-    #[tokio::test(start_paused = true)]
+    #[tokio::test(flavor = "local", start_paused = true)]
     async fn a_slow_write_is_sent_once() {
         let engine = SlowEngine::new(|_| Duration::from_secs(4));
         engine.write().await.expect("it answers within the timeout");
@@ -440,20 +451,20 @@ mod tests {
 
     /// Regression test: the deadline ended the last attempt of a write that was refused again and again, and it was reported as
     /// one that may have been done.
-    #[tokio::test(start_paused = true)]
+    #[tokio::test(flavor = "local", start_paused = true)]
     async fn a_write_that_is_refused_is_certainly_not_done() {
         let engine = SlowEngine::new(|_| Duration::from_secs(1));
         let refused = async |connection: &Held<usize>| {
             engine.request(connection).await?;
             Err::<(), _>(EngineFailure::NotDone("it is full".into()))
         };
-        let failure = attempts(TIMEOUT).write(&engine, refused).await.expect_err("it is refused");
+        let failure = attempts(TIMEOUT).write(&engine, KEY, refused).await.expect_err("it is refused");
         assert!(matches!(failure, EngineFailure::NotDone(_)), "{failure:?}");
         assert!(engine.sent.get() > 2, "it is sent {} times", engine.sent.get());
     }
 
     /// Writes that a full engine refuses give their room to reads.
-    #[tokio::test(start_paused = true)]
+    #[tokio::test(flavor = "local", start_paused = true)]
     async fn a_refusal_that_lasts_is_repeated_for_a_moment() {
         let engine = SlowEngine::new(|_| Duration::from_millis(1));
         let refused = async |connection: &Held<usize>| {
@@ -461,19 +472,19 @@ mod tests {
             Err::<(), _>(EngineFailure::NotDone(FULL.into()))
         };
         let start = Instant::now();
-        let failure = attempts(TIMEOUT).write(&engine, refused).await.expect_err("it is refused");
+        let failure = attempts(TIMEOUT).write(&engine, KEY, refused).await.expect_err("it is refused");
         assert!(matches!(failure, EngineFailure::NotDone(_)), "{failure:?}");
         assert!(engine.sent.get() > 2, "it is sent {} times", engine.sent.get());
         assert!(start.elapsed() <= TIMEOUT / LASTING_PART, "it is refused after {:?}", start.elapsed());
     }
 
-    #[tokio::test(start_paused = true)]
+    #[tokio::test(flavor = "local", start_paused = true)]
     async fn an_operation_that_waited_too_long_is_not_sent() {
         let engine = SlowEngine::new(|_| Duration::ZERO);
         engine.write().await.expect("it connects");
         let (read, write) = (attempts(Duration::ZERO), attempts(Duration::ZERO));
         let read = read.read(&engine, async |connection| engine.request(connection).await).await;
-        let write = write.write(&engine, async |connection| engine.request(connection).await).await;
+        let write = write.write(&engine, KEY, async |connection| engine.request(connection).await).await;
         assert!(matches!(read, Err(EngineFailure::NotDone(_))), "{read:?}");
         assert!(matches!(write, Err(EngineFailure::NotDone(_))), "{write:?}");
         assert_eq!(engine.sent.get(), 1);

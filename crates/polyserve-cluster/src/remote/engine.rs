@@ -1,5 +1,7 @@
 //! [`Engine`]: what a store asks of its engine.
 
+use std::rc::Rc;
+
 use polyserve_core::{Put, Removed};
 
 use crate::error::{EngineFailure, Source};
@@ -28,10 +30,15 @@ pub(crate) trait Engine: 'static {
     /// What tells one value of a key from another: a revision, or nothing if the bytes of the value do.
     type Version: Send + 'static;
 
-    /// Returns an open connection. With `late`, it is another one, for an operation that `late` has not answered yet.
+    /// Returns an open connection. With `late`, it is another one, for an operation that `late` has not answered yet. `written` is
+    /// the key of a write.
     ///
     /// A failure is never [`EngineFailure::Unknown`].
-    async fn connection(&self, late: Option<&Self::Connection>) -> Result<Self::Connection, EngineFailure>;
+    async fn connection(
+        self: &Rc<Self>,
+        late: Option<&Self::Connection>,
+        written: Option<&str>,
+    ) -> Result<Self::Connection, EngineFailure>;
 
     /// Replaces a connection that did not answer in time. Later operations get another one.
     fn suspect(&self, connection: &Self::Connection);

@@ -30,8 +30,8 @@ pub(crate) struct IoThread<N> {
     jobs: mpsc::Sender<IoJob<N>>,
     /// The number of bytes of the operations that are not answered.
     bytes: Arc<AtomicUsize>,
-    /// The number of bytes that the engine has answered and that no caller has taken.
-    answers: Arc<AtomicUsize>,
+    /// The number of bytes of entities that were fetched: those that no caller has taken, and those of writes with a condition.
+    fetched: Arc<AtomicUsize>,
     max_bytes: usize,
     /// Dropping it ends the thread.
     stop: Option<oneshot::Sender<Infallible>>,
@@ -73,8 +73,8 @@ impl<N: 'static> IoThread<N> {
         match start.recv() {
             Ok(error) => Err(cannot(error)),
             Err(_) => {
-                let (bytes, answers, max_bytes) = (Arc::default(), Arc::default(), limits.max_bytes.get());
-                Ok(Self { jobs, bytes, answers, max_bytes, stop: Some(stop), thread: Some(thread) })
+                let (bytes, fetched, max_bytes) = (Arc::default(), Arc::default(), limits.max_bytes.get());
+                Ok(Self { jobs, bytes, fetched, max_bytes, stop: Some(stop), thread: Some(thread) })
             }
         }
     }
@@ -103,24 +103,31 @@ impl<N: 'static> IoThread<N> {
         }
     }
 
-    /// Does the same for an operation with an answer of many bytes. The second part of an answer holds the number of these bytes.
-    /// The answers that their callers have not taken have at most the max number of bytes, and those in flight: an operation that is
-    /// to start when there are as many is [`RepoError::Overloaded`].
+    /// Does the same for an operation that fetches entities, and holds them by the second argument of `operation`. If there are as many
+    /// bytes of such entities as there may be, an operation that is to start is [`RepoError::Overloaded`].
     pub(crate) fn submit_read<T: Send + 'static>(
         &self,
         bytes: usize,
-        operation: impl AsyncFnOnce(Rc<N>) -> Result<T, RepoError> + Send + 'static,
-        bytes_of: fn(&T) -> usize,
-    ) -> Answer<Result<(T, HeldBytes), RepoError>> {
-        let (answers, max) = (Arc::clone(&self.answers), self.max_bytes);
+        operation: impl AsyncFnOnce(Rc<N>, &Fetched) -> Result<T, RepoError> + Send + 'static,
+    ) -> RepoAnswer<T> {
+        let (fetched, max) = (Fetched(Arc::clone(&self.fetched)), self.max_bytes);
         self.submit(bytes, async move |engine| {
-            if answers.load(Relaxed) >= max {
+            if fetched.0.load(Relaxed) >= max {
                 return Err(RepoError::Overloaded);
             }
-            let answer = operation(engine).await?;
-            let held = HeldBytes::unbounded(&answers, bytes_of(&answer));
-            Ok((answer, held))
+            operation(engine, &fetched).await
         })
+    }
+}
+
+/// The bytes of the entities that were fetched, and that are held.
+pub(crate) struct Fetched(Arc<AtomicUsize>);
+
+impl Fetched {
+    /// Counts bytes until the result is dropped.
+    pub(crate) fn hold(&self, bytes: usize) -> HeldBytes {
+        self.0.fetch_add(bytes, Relaxed);
+        HeldBytes { total: Arc::clone(&self.0), bytes }
     }
 }
 
@@ -159,7 +166,7 @@ impl Drop for Permit {
     }
 }
 
-/// Counts the bytes of an operation, or of an answer, until it is dropped.
+/// Counts the bytes of an operation, or of what it has fetched, until it is dropped.
 pub(crate) struct HeldBytes {
     total: Arc<AtomicUsize>,
     bytes: usize,
@@ -171,11 +178,6 @@ impl HeldBytes {
         let has_room = |held: usize| (held < max || bytes < SMALL).then_some(held.saturating_add(bytes));
         total.fetch_update(Relaxed, Relaxed, has_room).ok()?;
         Some(Self { total: Arc::clone(total), bytes })
-    }
-
-    fn unbounded(total: &Arc<AtomicUsize>, bytes: usize) -> Self {
-        total.fetch_add(bytes, Relaxed);
-        Self { total: Arc::clone(total), bytes }
     }
 }
 

@@ -7,7 +7,8 @@
 //! Invariants:
 //!
 //! * No caller waits: the queue to the I/O thread is bounded, in operations and in bytes, and an operation that does not fit is
-//!   [`RepoError::Overloaded`]. So are the bytes of answers that no caller has taken yet.
+//!   [`RepoError::Overloaded`]. So are the bytes of fetched entities, which are held until a caller has taken the answer, or until a
+//!   write with a condition has ended.
 //! * Each operation is answered by its deadline, whatever the engine does. A dropped store answers
 //!   [`RepoError::Closed`].
 //! * A write is sent at most once, unless the engine has certainly not done it. See [`attempt`].
@@ -20,6 +21,7 @@
 mod attempt;
 mod engine;
 mod io_thread;
+mod race;
 mod renewed;
 
 use std::hash::{BuildHasher as _, RandomState};
@@ -32,7 +34,11 @@ use polyserve_core::{Answer, Condition, Conditional, Identifiable, Lookup, Put, 
 
 use self::attempt::Attempts;
 pub(crate) use self::engine::{Engine, Stored};
-use self::io_thread::IoThread;
+use self::io_thread::{Fetched, IoThread};
+#[cfg(any(feature = "etcd", feature = "postgres"))]
+pub(crate) use self::race::first_open;
+#[cfg(feature = "redis")]
+pub(crate) use self::race::next_ended;
 pub(crate) use self::renewed::{Held, Renewed};
 use crate::error::{ConnectError, EngineFailure};
 use crate::limits::StoreLimits;
@@ -76,7 +82,7 @@ impl<E: Identifiable, N: Engine> Remote<E, N> {
         let probe = prefix.clone();
         let io = IoThread::start(N::NAME, &limits, open)?;
         let first = io.submit(0, async move |engine: Rc<N>| {
-            let answered = attempts.read(&*engine, async |connection| engine.get(connection, &probe).await).await;
+            let answered = attempts.read(&engine, async |connection| engine.get(connection, &probe).await).await;
             Ok(answered.map(drop))
         });
         let unreachable = |source| ConnectError::caused(format!("cannot connect to {}", N::NAME), source);
@@ -103,7 +109,7 @@ impl<E: Identifiable, N: Engine> Remote<E, N> {
         &self,
         timeout: Duration,
         bytes: usize,
-        operation: impl AsyncFnOnce(&N, &Attempts) -> Result<T, EngineFailure> + Send + 'static,
+        operation: impl AsyncFnOnce(&Rc<N>, &Attempts) -> Result<T, EngineFailure> + Send + 'static,
     ) -> RepoAnswer<T> {
         let attempts = Attempts::new(timeout);
         self.io.submit(bytes, async move |engine: Rc<N>| {
@@ -111,17 +117,28 @@ impl<E: Identifiable, N: Engine> Remote<E, N> {
         })
     }
 
+    /// Does the same for an operation that fetches entities, which it holds by its last argument.
+    fn run_read<T: Send + 'static>(
+        &self,
+        bytes: usize,
+        operation: impl AsyncFnOnce(&Rc<N>, &Attempts, &Fetched) -> Result<T, EngineFailure> + Send + 'static,
+    ) -> RepoAnswer<T> {
+        let attempts = Attempts::new(self.limits.timeout);
+        self.io.submit_read(bytes, async move |engine: Rc<N>, fetched: &Fetched| {
+            operation(&engine, &attempts, fetched).await.map_err(|failure| failure.into_repo_error(N::NAME))
+        })
+    }
+
     pub(crate) fn get(&self, id: &E::Id) -> RepoAnswer<Lookup<E>> {
-        let (key, attempts) = (self.key(id), Attempts::new(self.limits.timeout));
+        let key = self.key(id);
         let key_bytes = key.len();
-        let read = async move |engine: Rc<N>| {
-            let found = attempts.read(&*engine, async |connection| engine.get(connection, &key).await).await;
-            found.map_err(|failure| failure.into_repo_error(N::NAME))
+        let read = async move |engine: &Rc<N>, attempts: &Attempts, fetched: &Fetched| {
+            let stored = attempts.read(engine, async |connection| engine.get(connection, &key).await).await?;
+            Ok(stored.map(|stored| (fetched.hold(stored.value.capacity()), stored.value)))
         };
-        let bytes_of = |found: &Option<Stored<N::Version>>| found.as_ref().map_or(0, |stored| stored.value.capacity());
-        self.io.submit_read(key_bytes, read, bytes_of).map(|found| match found? {
-            (None, _) => Ok(Lookup::Absent),
-            (Some(stored), _held) => decoded(&stored.value).map(Lookup::Fetched),
+        self.run_read(key_bytes, read).map(|found| match found? {
+            None => Ok(Lookup::Absent),
+            Some((_held, value)) => decoded(&value).map(Lookup::Fetched),
         })
     }
 
@@ -131,15 +148,15 @@ impl<E: Identifiable, N: Engine> Remote<E, N> {
             Err(error) => return Answer::Later(Box::pin(std::future::ready(Err(error)))),
         };
         let key = self.key(entity.id());
-        self.run(self.limits.timeout, key.len() + value.capacity(), async move |engine: &N, attempts: &Attempts| {
-            attempts.write(engine, async |connection| engine.put(connection, &key, &value).await).await
+        self.run(self.limits.timeout, key.len() + value.capacity(), async move |engine: &Rc<N>, attempts: &Attempts| {
+            attempts.write(engine, &key, async |connection| engine.put(connection, &key, &value).await).await
         })
     }
 
     pub(crate) fn remove(&self, id: &E::Id) -> RepoAnswer<Removed> {
         let key = self.key(id);
-        self.run(self.limits.timeout, key.len(), async move |engine: &N, attempts: &Attempts| {
-            attempts.write(engine, async |connection| engine.remove(connection, &key).await).await
+        self.run(self.limits.timeout, key.len(), async move |engine: &Rc<N>, attempts: &Attempts| {
+            attempts.write(engine, &key, async |connection| engine.remove(connection, &key).await).await
         })
     }
 
@@ -152,20 +169,25 @@ impl<E: Identifiable, N: Engine> Remote<E, N> {
             Err(error) => return Answer::Later(Box::pin(std::future::ready(Err(error)))),
         };
         let (key, condition) = (self.key(entity.id()), condition.clone());
-        self.run(self.limits.timeout, key.len() + value.capacity(), async move |engine: &N, attempts: &Attempts| {
-            for _ in 0..MAX_CONFLICTS {
-                let stored = attempts.read(engine, async |connection| engine.get(connection, &key).await).await?;
-                if !allows::<E, N>(&condition, stored.as_ref())? {
-                    return Ok(Conditional::Refused);
+        self.run_read(
+            key.len() + value.capacity(),
+            async move |engine: &Rc<N>, attempts: &Attempts, fetched: &Fetched| {
+                for _ in 0..MAX_CONFLICTS {
+                    let stored = attempts.read(engine, async |connection| engine.get(connection, &key).await).await?;
+                    let _held = fetched.hold(stored.as_ref().map_or(0, |stored| stored.value.capacity()));
+                    if !allows::<E, N>(&condition, stored.as_ref())? {
+                        return Ok(Conditional::Refused);
+                    }
+                    let put = if stored.is_some() { Put::Replaced } else { Put::Created };
+                    let replace =
+                        async |connection: &_| engine.put_over(connection, &key, stored.as_ref(), &value).await;
+                    if attempts.write(engine, &key, replace).await? {
+                        return Ok(Conditional::Done(put));
+                    }
                 }
-                let put = if stored.is_some() { Put::Replaced } else { Put::Created };
-                let replace = async |connection: &_| engine.put_over(connection, &key, stored.as_ref(), &value).await;
-                if attempts.write(engine, replace).await? {
-                    return Ok(Conditional::Done(put));
-                }
-            }
-            Err(conflicts())
-        })
+                Err(conflicts())
+            },
+        )
     }
 
     pub(crate) fn remove_if(&self, id: &E::Id, condition: &Condition) -> RepoAnswer<Conditional<Removed>> {
@@ -173,15 +195,16 @@ impl<E: Identifiable, N: Engine> Remote<E, N> {
             return self.remove(id).map(|removed| removed.map(Conditional::Done));
         }
         let (key, condition) = (self.key(id), condition.clone());
-        self.run(self.limits.timeout, key.len(), async move |engine: &N, attempts: &Attempts| {
+        self.run_read(key.len(), async move |engine: &Rc<N>, attempts: &Attempts, fetched: &Fetched| {
             for _ in 0..MAX_CONFLICTS {
                 let stored = attempts.read(engine, async |connection| engine.get(connection, &key).await).await?;
                 let Some(stored) = stored else { return Ok(Conditional::Done(Removed::Absent)) };
+                let _held = fetched.hold(stored.value.capacity());
                 if !allows::<E, N>(&condition, Some(&stored))? {
                     return Ok(Conditional::Refused);
                 }
                 let remove = async |connection: &_| engine.remove_seen(connection, &key, &stored).await;
-                if attempts.write(engine, remove).await? {
+                if attempts.write(engine, &key, remove).await? {
                     return Ok(Conditional::Done(Removed::Removed));
                 }
             }
@@ -193,7 +216,7 @@ impl<E: Identifiable, N: Engine> Remote<E, N> {
     pub(crate) fn status(&self) -> RepoAnswer<()> {
         let prefix = self.prefix.clone();
         let timeout = (self.limits.timeout / STATUS_PART).min(MAX_STATUS_TIME);
-        self.run(timeout, prefix.len(), async move |engine: &N, attempts: &Attempts| {
+        self.run(timeout, prefix.len(), async move |engine: &Rc<N>, attempts: &Attempts| {
             let try_write = async |connection: &_| match engine.try_write(connection, &prefix).await {
                 Err(EngineFailure::NotDone(why)) if N::lasts(&why) => Ok(Err(EngineFailure::NotDone(why))),
                 tried => tried.map(Ok),
@@ -204,7 +227,7 @@ impl<E: Identifiable, N: Engine> Remote<E, N> {
 
     pub(crate) fn len(&self) -> RepoAnswer<u64> {
         let prefix = self.prefix.clone();
-        self.run(self.limits.timeout, prefix.len(), async move |engine: &N, attempts: &Attempts| {
+        self.run(self.limits.timeout, prefix.len(), async move |engine: &Rc<N>, attempts: &Attempts| {
             attempts.read(engine, async |connection| engine.len(connection, &prefix).await).await
         })
     }
@@ -229,10 +252,10 @@ impl<E, N: Engine> Drop for Remote<E, N> {
         let prefix = std::mem::take(&mut self.prefix);
         let cleared = self.io.submit(0, async move |engine: Rc<N>| {
             let clear = async |connection: &_| engine.clear(connection, &prefix).await;
-            let Err(failure) = attempts.idempotent_write(&*engine, clear).await else { return Ok(()) };
+            let Err(failure) = attempts.idempotent_write(&engine, clear).await else { return Ok(()) };
             let count = async |connection: &_| engine.len(connection, &prefix).await;
             // The engine may be gone. Then the number is unknown.
-            let left = Attempts::new(timeout).read(&*engine, count).await.ok();
+            let left = Attempts::new(timeout).read(&engine, count).await.ok();
             let error = failure.into_repo_error(N::NAME);
             tracing::warn!(
                 error = &error as &dyn std::error::Error,

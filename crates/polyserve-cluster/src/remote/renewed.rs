@@ -1,10 +1,14 @@
 //! [`Renewed`]: a connection that is opened when it is first needed, and replaced when it is suspect.
+//!
+//! A task opens it. So a connection that takes longer than the time of each operation is opened all the same.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use tokio::sync::OnceCell;
+use tokio::sync::SetOnce;
+use tokio::task::spawn_local;
+use tokio::time::timeout;
 
 use crate::error::{EngineFailure, in_one_line};
 
@@ -22,9 +26,12 @@ pub(crate) struct Renewed<C> {
     /// The number of the next connection.
     next: Cell<usize>,
     failed: RefCell<Option<FailedOpen>>,
+    /// The max time to open a connection.
+    max_time: Duration,
 }
 
 /// Why a connection could not be opened.
+#[derive(Clone)]
 struct FailedOpen {
     at: Instant,
     text: String,
@@ -39,7 +46,7 @@ impl FailedOpen {
         Self { at: Instant::now(), text: in_one_line(&**source), is_rejected }
     }
 
-    /// The failure of an operation that has not tried to open a connection.
+    /// The failure of an operation that needs the connection.
     fn failure(&self) -> EngineFailure {
         let source = self.text.clone().into();
         if self.is_rejected { EngineFailure::Rejected(source) } else { EngineFailure::NotDone(source) }
@@ -49,12 +56,13 @@ impl FailedOpen {
 struct Generation<C> {
     number: usize,
     created: Instant,
-    connection: OnceCell<C>,
+    is_opening: Cell<bool>,
+    opened: SetOnce<Result<C, FailedOpen>>,
 }
 
 impl<C> Generation<C> {
     fn new(number: usize) -> Self {
-        Self { number, created: Instant::now(), connection: OnceCell::new() }
+        Self { number, created: Instant::now(), is_opening: Cell::new(false), opened: SetOnce::new() }
     }
 }
 
@@ -64,46 +72,67 @@ pub(crate) struct Held<C> {
     pub(crate) connection: C,
 }
 
-impl<C: Clone> Renewed<C> {
-    pub(crate) fn new() -> Self {
-        Self {
+impl<C: Clone + 'static> Renewed<C> {
+    /// `max_time` is the max time to open a connection. It is at least that of an operation that may wait for it.
+    pub(crate) fn new(max_time: Duration) -> Rc<Self> {
+        Rc::new(Self {
             current: RefCell::new(Rc::new(Generation::new(0))),
             spare: RefCell::default(),
             next: Cell::new(1),
             failed: RefCell::default(),
-        }
+            max_time,
+        })
     }
 
-    /// Returns the connection. If there is none, one operation opens it and the others wait. `open` gets the number of
-    /// the connection, so that each try can go to another node.
+    /// Returns the connection. If there is none, a task opens it, which goes on if nothing waits for it any more. `open` gets the
+    /// number of the connection, so that each try can go to another node.
     ///
     /// With `late`, returns a connection that was made after `late`. The current one stays the one of other operations.
-    pub(crate) async fn get(
-        &self,
+    pub(crate) async fn get<F: Future<Output = Result<C, EngineFailure>> + 'static>(
+        self: &Rc<Self>,
         late: Option<&Held<C>>,
-        open: impl AsyncFn(usize) -> Result<C, EngineFailure>,
+        open: impl FnOnce(usize) -> F,
     ) -> Result<Held<C>, EngineFailure> {
         let generation = self.generation_after(late);
         let number = generation.number;
-        if let Some(connection) = generation.connection.get() {
-            return Ok(Held { number, connection: connection.clone() });
-        }
-        // Boxed, so that an operation over an open connection is a small task.
-        let opened = Box::pin(generation.connection.get_or_try_init(async || {
+        if !generation.is_opening.get() {
             if let Some(failed) = &*self.failed.borrow()
                 && failed.at.elapsed() < FAILURE_PAUSE
             {
                 return Err(failed.failure());
             }
-            let opened = open(number).await;
-            if let Err(failure) = &opened {
-                *self.failed.borrow_mut() = Some(FailedOpen::new(failure));
-                self.renew(number);
-            }
-            opened
-        }));
-        let connection = opened.await?.clone();
-        Ok(Held { number, connection })
+            generation.is_opening.set(true);
+            spawn_local(Rc::clone(self).open(Rc::clone(&generation), open(number)));
+        }
+        let opened = match generation.opened.get() {
+            Some(opened) => opened,
+            // Boxed, so that an operation over an open connection is a small task.
+            None => Box::pin(generation.opened.wait()).await,
+        };
+        match opened {
+            Ok(connection) => Ok(Held { number, connection: connection.clone() }),
+            Err(failed) => Err(failed.failure()),
+        }
+    }
+
+    async fn open<F: Future<Output = Result<C, EngineFailure>> + 'static>(
+        self: Rc<Self>,
+        generation: Rc<Generation<C>>,
+        opening: F,
+    ) {
+        // A task of its own: a panic of the client library is a failure.
+        let opened = match spawn_local(timeout(self.max_time, opening)).await {
+            Ok(Ok(opened)) => opened,
+            Ok(Err(_)) => Err(EngineFailure::NotDone(format!("no connection within {:?}", self.max_time).into())),
+            Err(panic) => Err(EngineFailure::NotDone(panic.into())),
+        };
+        let opened = opened.map_err(|failure| FailedOpen::new(&failure));
+        if let Err(failed) = &opened {
+            *self.failed.borrow_mut() = Some(failed.clone());
+            self.renew(generation.number);
+        }
+        // Only this task sets it.
+        let _ = generation.opened.set(opened);
     }
 
     fn generation_after(&self, late: Option<&Held<C>>) -> Rc<Generation<C>> {
@@ -151,19 +180,62 @@ impl<C: Clone> Renewed<C> {
 
 #[cfg(test)]
 mod tests {
+    use std::future::pending;
+
+    use tokio::task::yield_now;
+
     use super::*;
 
+    const MAX_TIME: Duration = Duration::from_secs(5);
+
     /// Regression test: operations that came soon after a connection was rejected for good failed as if it were for now.
-    #[tokio::test]
+    #[tokio::test(flavor = "local")]
     async fn a_failure_keeps_its_kind_during_the_pause() {
         for kind in [EngineFailure::NotDone as fn(_) -> _, EngineFailure::Rejected] {
-            let connections = Renewed::<()>::new();
-            let first = connections.get(None, async |_| Err(kind("it is refused".into()))).await;
+            let connections = Renewed::<()>::new(MAX_TIME);
+            let first = connections.get(None, async move |_| Err(kind("it is refused".into()))).await;
             // In the pause or after it.
-            let second = connections.get(None, async |_| Err(kind("it is refused".into()))).await;
+            let second = connections.get(None, async move |_| Err(kind("it is refused".into()))).await;
             let rejected = |result: &Result<Held<()>, _>| matches!(result, Err(EngineFailure::Rejected(_)));
             assert_eq!(rejected(&first), rejected(&second));
             assert!(first.is_err() && second.is_err());
         }
+    }
+
+    /// Regression test: each operation that gave up also ended the opening, so a connection that took longer than each of them was
+    /// never opened.
+    #[tokio::test(flavor = "local", start_paused = true)]
+    async fn an_opening_goes_on_without_an_operation() {
+        let connections = Renewed::<usize>::new(MAX_TIME);
+        let opened = Rc::new(Cell::new(0));
+        let open = |number| {
+            opened.set(opened.get() + 1);
+            async move {
+                tokio::time::sleep(MAX_TIME / 2).await;
+                Ok(number)
+            }
+        };
+        let mut tries = 1;
+        while timeout(MAX_TIME / 20, connections.get(None, open)).await.is_err() {
+            tries += 1;
+            assert!(tries < 20, "it is never opened");
+        }
+        assert!(tries > 1);
+        assert_eq!(opened.get(), 1);
+    }
+
+    /// An opening that hangs, and one that panics, are failures, and the next operation opens another connection.
+    #[tokio::test(flavor = "local", start_paused = true)]
+    async fn an_opening_ends_in_any_case() {
+        let connections = Renewed::<usize>::new(MAX_TIME);
+        let hung = connections.get(None, |_| pending()).await;
+        assert!(matches!(hung, Err(EngineFailure::NotDone(_))));
+        *connections.failed.borrow_mut() = None;
+        let panicked = connections.get(None, async |_| panic!("the client library panics")).await;
+        assert!(matches!(panicked, Err(EngineFailure::NotDone(_))));
+        *connections.failed.borrow_mut() = None;
+        yield_now().await;
+        let opened = connections.get(None, async |number| Ok(number)).await;
+        assert_eq!(opened.ok().map(|held| held.connection), Some(2));
     }
 }

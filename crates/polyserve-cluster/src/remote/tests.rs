@@ -20,7 +20,7 @@ impl Engine for StubbornEngine {
     type Connection = ();
     type Version = ();
 
-    async fn connection(&self, _: Option<&()>) -> Result<(), EngineFailure> {
+    async fn connection(self: &Rc<Self>, _: Option<&()>, _: Option<&str>) -> Result<(), EngineFailure> {
         Ok(())
     }
 
@@ -103,8 +103,9 @@ fn a_temporary_store_warns_of_what_it_leaves() {
     assert!(event.contains("was dropped on its I/O thread"), "{event}");
 }
 
-/// An engine with one large value.
-struct LargeEngine;
+/// An engine with one large value. It replaces no value before it is notified.
+#[derive(Default)]
+struct LargeEngine(Arc<Notify>);
 
 /// The number of bytes of the large value.
 const LARGE: usize = 64 << 10;
@@ -114,7 +115,7 @@ impl Engine for LargeEngine {
     type Connection = ();
     type Version = ();
 
-    async fn connection(&self, _: Option<&()>) -> Result<(), EngineFailure> {
+    async fn connection(self: &Rc<Self>, _: Option<&()>, _: Option<&str>) -> Result<(), EngineFailure> {
         Ok(())
     }
 
@@ -140,11 +141,13 @@ impl Engine for LargeEngine {
     }
 
     async fn put_over(&self, (): &(), _: &str, _: Option<&Stored<()>>, _: &[u8]) -> Result<bool, EngineFailure> {
-        unreachable!()
+        self.0.notified().await;
+        Ok(true)
     }
 
     async fn remove_seen(&self, (): &(), _: &str, _: &Stored<()>) -> Result<bool, EngineFailure> {
-        unreachable!()
+        self.0.notified().await;
+        Ok(true)
     }
 
     async fn try_write(&self, (): &(), _: &str) -> Result<(), EngineFailure> {
@@ -166,7 +169,8 @@ fn answers_that_are_not_taken_are_bounded_in_bytes() {
     const FIT: usize = 16;
     let (number, bytes) = (|number| NonZeroUsize::new(number).expect("it is not 0"), FIT * LARGE);
     let limits = StoreLimits::default().max_in_flight(number(1)).max_bytes(number(bytes));
-    let store = Remote::<Entity, LargeEngine>::connect(limits, String::new(), || LargeEngine).expect("it connects");
+    let store =
+        Remote::<Entity, LargeEngine>::connect(limits, String::new(), LargeEngine::default).expect("it connects");
     for _ in 0..3 {
         let gets: Vec<_> = (0..100).map(|_| store.get(&1)).collect();
         // The operations are answered in turn, so all gets are when this is.
@@ -177,6 +181,34 @@ fn answers_that_are_not_taken_are_bounded_in_bytes() {
         let refused = results.iter().filter(|result| matches!(result, Err(RepoError::Overloaded))).count();
         assert_eq!((taken, refused), (FIT, 100 - FIT));
         assert!(matches!(store.get(&2).wait(), Ok(Lookup::Absent)), "all answers are taken");
+    }
+}
+
+/// Regression test: the bytes that writes with a condition had fetched had no bound.
+#[test]
+fn what_conditional_writes_hold_is_bounded_in_bytes() {
+    const FIT: usize = 8;
+    let number = |number| NonZeroUsize::new(number).expect("it is not 0");
+    let limits = StoreLimits::default().max_in_flight(number(100)).max_bytes(number(FIT * LARGE));
+    let notify = Arc::new(Notify::new());
+    let engine = LargeEngine(Arc::clone(&notify));
+    let store = Remote::<Entity, LargeEngine>::connect(limits, String::new(), || engine).expect("it connects");
+    let (entity, present) = (Entity::new(1, "small", 0.5), Condition::present());
+    for _ in 0..2 {
+        let writes: Vec<_> = (0..40)
+            .map(|number| match number % 2 {
+                0 => store.put_if(&entity, &present).map(|put| put.map(drop)),
+                _ => store.remove_if(&1, &present).map(|removed| removed.map(drop)),
+            })
+            .collect();
+        // The operations start in turn, so all writes have when this has.
+        assert!(matches!(store.get(&2).wait(), Err(RepoError::Overloaded)));
+        notify.notify_waiters();
+        let results: Vec<_> = writes.into_iter().map(Answer::wait).collect();
+        let done = results.iter().filter(|result| result.is_ok()).count();
+        let refused = results.iter().filter(|result| matches!(result, Err(RepoError::Overloaded))).count();
+        assert_eq!((done, refused), (FIT, 40 - FIT));
+        assert!(matches!(store.get(&2).wait(), Ok(Lookup::Absent)), "all writes have ended");
     }
 }
 
@@ -216,7 +248,7 @@ fn take_stack(start: usize) {
 #[test]
 fn the_io_thread_has_stack_for_any_entity() {
     let limits = StoreLimits::default();
-    let store = Remote::<Deep, LargeEngine>::connect(limits, String::new(), || LargeEngine).expect("it connects");
+    let store = Remote::<Deep, LargeEngine>::connect(limits, String::new(), LargeEngine::default).expect("it connects");
     let removed = store.remove_if(&1, &Condition::absent()).wait();
     assert!(matches!(removed, Ok(Conditional::Refused)), "{removed:?}");
 }

@@ -1,5 +1,7 @@
 //! What the kit does not test: stores that are dropped, temporary, or share an engine, and URLs.
 
+use std::iter::repeat_with;
+use std::net::TcpListener;
 use std::num::NonZeroUsize;
 use std::time::{Duration, Instant};
 
@@ -17,6 +19,9 @@ pub(crate) fn tests(kind: Kind) -> Vec<Test> {
         Test::shared(kind, "stores_share_an_engine", move |urls| stores_share_an_engine(kind, urls)),
         Test::shared(kind, "a_temporary_store_leaves_nothing", move |urls| {
             a_temporary_store_leaves_nothing(kind, urls);
+        }),
+        Test::shared(kind, "silent_hosts_leave_time_to_connect", move |urls| {
+            silent_hosts_leave_time_to_connect(kind, urls);
         }),
         Test::own(kind, "a_bad_url_is_an_error", move || {
             a_bad_url_is_an_error(kind);
@@ -115,6 +120,32 @@ fn a_bad_url_is_an_error(kind: Kind) {
         assert!(!error.starts_with("cannot connect"), "{url:?} was not checked: {error}");
         println!("{error}");
     }
+}
+
+/// Returns URLs with a number of hosts that are silent: the system accepts their connections, and no program takes them. A host of
+/// the engine comes after them, or all hosts of Redis, which has to know them.
+pub(crate) fn past_silent_hosts(kind: Kind, urls: &str, count: usize) -> (String, Vec<TcpListener>) {
+    let listen = || TcpListener::bind("127.0.0.1:0").expect("a port is free");
+    let silent: Vec<_> = repeat_with(listen).take(count).collect();
+    let address = |silent: &TcpListener| silent.local_addr().expect("it listens").to_string();
+    let addresses: Vec<_> = silent.iter().map(address).collect();
+    let urls = match kind {
+        Kind::Etcd => {
+            format!("http://{},{}", addresses.join(",http://"), urls.split(',').next().expect("there is one"))
+        }
+        Kind::Redis => format!("redis://{},{urls}", addresses.join(",redis://")),
+        Kind::Postgres => urls.replacen("127.0.0.1", &format!("{},127.0.0.1", addresses.join(",")), 1),
+    };
+    (urls, silent)
+}
+
+/// Regression test: a silent host took at least a third of the timeout, and the store did not come to the fourth host.
+fn silent_hosts_leave_time_to_connect(kind: Kind, urls: &str) {
+    let (urls, _silent) = past_silent_hosts(kind, urls, 3);
+    let timeout = Duration::from_secs(20);
+    let limits = StoreLimits::default().timeout(timeout).connect_timeout(timeout);
+    let store = kind.connect::<Entity>(&urls, &name_space(), limits).expect("it connects");
+    assert_eq!(settled(store.put(Entity::new(1, "first", 0.5))).unwrap(), Put::Created);
 }
 
 /// Longer than a read has before its second attempt, and so short that two of them are within the timeout.

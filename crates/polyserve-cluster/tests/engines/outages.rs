@@ -1,5 +1,6 @@
 //! The kit for stores over an engine: overload, and an engine that is slow, paused, stopped or absent.
 
+use std::net::TcpListener;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +13,7 @@ use polyserve_engines::process::{Missing, PATIENCE, free_port};
 use polyserve_engines::slow::SlowPort;
 
 use crate::Test;
-use crate::basics::through_slow_port;
+use crate::basics::{past_silent_hosts, through_slow_port};
 use crate::kind::{Connect as _, Kind, RunningEngine};
 
 pub(crate) fn tests(kind: Kind) -> Vec<Test> {
@@ -29,7 +30,7 @@ pub(crate) fn tests(kind: Kind) -> Vec<Test> {
 fn subject(kind: Kind) -> EngineSubject {
     let start = move || {
         let engine = kind.start().map_err(|Missing(why)| why)?;
-        Ok(ControlledEngine { kind, urls: engine.urls(), engine, port: None })
+        Ok(ControlledEngine { kind, urls: engine.urls(), engine, port: None, silent: Vec::new() })
     };
     let absent = move || connector(kind, absent_url(kind));
     let subject = EngineSubject::new(start, &format!("cannot connect to {}: ", kind.name()), absent).patience(PATIENCE);
@@ -46,6 +47,7 @@ struct ControlledEngine {
     engine: RunningEngine,
     /// The port between the stores and a slow engine.
     port: Option<SlowPort>,
+    silent: Vec<TcpListener>,
 }
 
 impl EngineControl for ControlledEngine {
@@ -92,6 +94,12 @@ impl EngineControl for ControlledEngine {
 
     fn accept_writes(&mut self) {
         self.engine.refuse_writes(false);
+    }
+
+    fn connector_past_a_silent_host(&mut self) -> Result<Connector, String> {
+        let (urls, silent) = past_silent_hosts(self.kind, &self.urls, 1);
+        self.silent = silent;
+        Ok(connector(self.kind, urls))
     }
 
     fn end_connections(&mut self) -> Result<(), String> {

@@ -1,6 +1,8 @@
 //! What an engine refuses, has forgotten, or gets through a pooler: no store takes it for success, and each failure says whether
 //! the write may have been done.
 
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::process::{Command, Stdio};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering::Relaxed};
 use std::thread;
@@ -14,7 +16,7 @@ use polyserve_core::{
 use polyserve_engines::RunningEngine;
 use polyserve_engines::etcd::EtcdCluster;
 use polyserve_engines::postgres::{PostgresServer, run_sql};
-use polyserve_engines::process::{Missing, PATIENCE, wait_for, wait_until_closed};
+use polyserve_engines::process::{Missing, PATIENCE, program, wait_for, wait_until_closed};
 use polyserve_engines::redis::RedisNodes;
 
 use crate::Test;
@@ -40,6 +42,7 @@ pub(crate) fn tests(kind: Kind) -> Vec<Test> {
                 "a_server_that_refuses_clients_refuses_for_now",
                 a_redis_that_refuses_clients_refuses_for_now,
             ),
+            Test::own(kind, "a_status_asks_all_masters_at_once", a_status_asks_all_masters_at_once),
             Test::own(kind, "a_missing_permission_is_no_success", a_missing_permission_is_no_success),
             Test::own(kind, "a_key_of_another_type_is_no_success", a_key_of_another_type_is_no_success),
         ],
@@ -55,6 +58,7 @@ pub(crate) fn tests(kind: Kind) -> Vec<Test> {
                 a_role_without_connections_is_refused_for_now,
             ),
             Test::own(kind, "an_error_shows_no_entity", an_error_shows_no_entity),
+            Test::own(kind, "a_locked_row_delays_no_other", a_locked_row_delays_no_other),
             Test::own(kind, "a_changed_table_fails_nothing_that_fits", a_changed_table_fails_nothing_that_fits),
             Test::own(kind, "only_a_direct_connection_uses_prepared_statements", only_direct_connections_prepare),
             Test::own(kind, "a_forgotten_statement_fails_nothing", a_forgotten_statement_fails_nothing),
@@ -161,6 +165,20 @@ fn a_redis_that_refuses_clients_refuses_for_now() -> Result<(), Missing> {
     Ok(())
 }
 
+/// Regression test: a status asked one slot after the other, each for a round trip, and had no time for the last ones.
+fn a_status_asks_all_masters_at_once() -> Result<(), Missing> {
+    let mut redis = RedisNodes::start()?;
+    let store = connect_redis(&redis.urls(), "status:", 0, None, long_limits()).expect("it connects");
+    wait_until_healthy(store.as_ref());
+    let before = redis.count_calls("set");
+    redis.processes().for_each(|node| node.stop());
+    assert_failed(settled(store.status()), is_not_done);
+    redis.processes().for_each(|node| node.resume());
+    // The masters find the questions that came while they were paused.
+    wait_for("all questions of a status are asked", || (redis.count_calls("set") >= before + 16).then_some(()));
+    Ok(())
+}
+
 /// The code is that of a server with as many connections as it takes.
 fn a_role_without_connections_is_refused_for_now() -> Result<(), Missing> {
     let postgres = PostgresServer::start()?;
@@ -239,6 +257,39 @@ fn a_key_of_another_type_is_no_success() -> Result<(), Missing> {
     assert_failed(settled(store.put(first())), is_for_good);
     assert_failed(settled(store.put_if(first(), &Condition::present())), is_for_good);
     assert_eq!(settled(store.put(Entity::new(2, "second", 1.0))).expect("it is stored"), Put::Created);
+    Ok(())
+}
+
+/// Regression test: operations waited behind the writes of a row that another program had locked.
+fn a_locked_row_delays_no_other() -> Result<(), Missing> {
+    let postgres = PostgresServer::start()?;
+    let store = Kind::Postgres.connect::<Entity>(&postgres.url(), "locked", short_limits()).expect("it connects");
+    let entity = |id, value| Entity::new(id, "locked", value);
+    // All sessions are opened.
+    (1..40).for_each(|id| _ = settled(store.put(entity(id, 0.5))).expect("it is stored"));
+    let mut psql = Command::new(program("psql")?);
+    psql.args([&postgres.url(), "-AtXq"]).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut psql = psql.spawn().expect("psql runs");
+    let lock = "BEGIN; SELECT 'it is locked' FROM locked WHERE id = '1' FOR UPDATE;\n";
+    psql.stdin.as_mut().expect("it is piped").write_all(lock.as_bytes()).expect("psql reads");
+    let mut line = String::new();
+    BufReader::new(psql.stdout.take().expect("it is piped")).read_line(&mut line).expect("psql writes");
+    assert_eq!(line.trim(), "it is locked");
+    let mut waiting: Vec<_> = (0..16).map(|_| store.put(entity(1, 1.0)).map(|put| put.map(drop))).collect();
+    waiting.push(store.put_if(entity(1, 1.0), &Condition::present()).map(|put| put.map(drop)));
+    waiting.push(store.remove(&1).map(|removed| removed.map(drop)));
+    for id in 2..40 {
+        assert_eq!(settled(store.put(entity(id, 2.0))).expect("its row is free"), Put::Replaced);
+        assert_eq!(store.fetch(&id).wait().expect("a read needs no lock"), Some(entity(id, 2.0)));
+    }
+    assert_eq!(store.fetch(&1).wait().expect("a read needs no lock"), Some(entity(1, 0.5)));
+    waiting
+        .into_iter()
+        .for_each(|write| assert_failed(settled(write), |error| is_not_done(error) || is_unknown(error)));
+    assert!(psql.try_wait().expect("it is a child").is_none(), "the row was not locked");
+    drop(psql.stdin.take());
+    psql.wait().expect("psql ends");
+    wait_for("the row is free", || settled(store.put(entity(1, 3.0))).ok());
     Ok(())
 }
 

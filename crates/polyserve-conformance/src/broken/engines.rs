@@ -61,6 +61,8 @@ flaws! {
     RefusesForGood, caught by a_refused_write_is_not_acknowledged;
     /// Reports a healthy status, whatever the engine does.
     AlwaysHealthy, caught by a_refused_write_is_not_acknowledged;
+    /// Begins to connect anew for each status after one has timed out, and so never connects.
+    AbandonsConnecting, caught by statuses_alone_connect_past_a_silent_host;
     /// Sends a write over a connection that has ended.
     UsesDeadConnections, caught by a_connection_that_ended_loses_no_write;
     /// Sends one write over a connection that has ended, and no other.
@@ -182,6 +184,11 @@ impl EngineControl for PlainEngine {
 
     fn accept_writes(&mut self) {
         self.0.change(|condition| condition.refuses_writes = false);
+    }
+
+    /// Its stores have no list of hosts. Connecting takes no time, but a flawed store never has enough.
+    fn connector_past_a_silent_host(&mut self) -> Result<Connector, String> {
+        Ok(self.connector())
     }
 
     fn end_connections(&mut self) -> Result<(), String> {
@@ -430,6 +437,13 @@ impl EntityRepo for PlainStore {
     fn status(&self) -> RepoAnswer<()> {
         match self.engine.flaw {
             Some(EngineFlaw::AlwaysHealthy) => Answer::Now(Ok(())),
+            Some(EngineFlaw::AbandonsConnecting) => {
+                let is_closed = Arc::clone(&self.is_closed);
+                self.ask(EngineAccess::Stores, |_| ()).map(move |status| {
+                    is_closed.fetch_or(status.is_err(), SeqCst);
+                    status
+                })
+            }
             _ => self.ask(EngineAccess::Stores, |_| ()),
         }
     }

@@ -87,6 +87,7 @@ kit!($ engine::engine_conformance for EngineSubject, from "[`EngineSubject`](cra
         a_slow_engine_is_waited_for,
         a_paused_engine_is_unavailable,
         a_stopped_engine_comes_back,
+        statuses_alone_connect_past_a_silent_host,
         a_refused_write_is_not_acknowledged,
         a_connection_that_ended_loses_no_write,
         an_absent_engine_is_an_error,
@@ -160,6 +161,19 @@ pub trait EngineControl: Send + 'static {
 
     /// Ends what [`refuse_writes`](Self::refuse_writes) began.
     fn accept_writes(&mut self) {}
+
+    /// Returns a function that connects stores to this engine and, by a list of hosts, to one that is silent: it takes connections and
+    /// answers nothing. The silent host comes first, if stores try their hosts in an order. They have to try it again after the
+    /// engine was paused.
+    ///
+    /// Returns why stores of this engine have no such list, if so. The property is then not run. That is the default.
+    ///
+    /// # Errors
+    ///
+    /// See above.
+    fn connector_past_a_silent_host(&mut self) -> Result<Connector, String> {
+        Err("the stores of this engine have no list of hosts".into())
+    }
 
     /// Ends all connections of stores. The engine then accepts new ones. Returns when the stores have closed their sides, and
     /// the engine serves.

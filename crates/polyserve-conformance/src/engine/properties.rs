@@ -31,6 +31,8 @@ const LONG_TIMEOUT: Duration = Duration::from_secs(9);
 /// The time after which a slow engine answers. It is longer than a third of the timeout: a store that tries more than once has
 /// to wait for the first try, too. Two operations in turn are within the timeout.
 const DELAY: Duration = Duration::from_millis(3_200);
+/// The timeout of operations of a store that connects past a silent host. A sixth is longer than the half second of a status.
+const MEDIUM_TIMEOUT: Duration = Duration::from_secs(6);
 /// The timeout of operations that an engine does not answer.
 const SHORT_TIMEOUT: Duration = Duration::from_secs(1);
 /// The connect timeout if there is nothing to connect to.
@@ -232,6 +234,27 @@ pub fn a_stopped_engine_comes_back(subject: &EngineSubject) -> Outcome {
             store.eventually("a status after the engine came back", || store.status());
             assert_eq!(store.eventually("a get after this put", || store.get(3)).as_ref(), Some(&new));
         }
+    })
+}
+
+/// A store that lists a host which is silent connects to another one, however short a status waits: after the engine was paused,
+/// statuses alone make the store healthy again.
+pub fn statuses_alone_connect_past_a_silent_host(subject: &EngineSubject) -> Outcome {
+    subject.run_if(|engine, declared| {
+        let limits = EngineLimits {
+            timeout: MEDIUM_TIMEOUT,
+            connect_timeout: declared.patience,
+            operations: MAX_HELD,
+            bytes: MAX_BYTES,
+        };
+        let store = ConnectedStore::connect_with(&engine.connector_past_a_silent_host()?, declared, "silent", limits);
+        store.eventually("a status", || store.status());
+        let pause = Pause::begin(engine);
+        // The store gives up the connections that it has.
+        store.expect_failure("a status", store.repo.status());
+        drop(pause);
+        store.eventually("a status after the engine went on", || store.status());
+        Ok(())
     })
 }
 
