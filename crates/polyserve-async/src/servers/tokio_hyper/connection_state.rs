@@ -348,9 +348,12 @@ impl RequestState {
     /// Passes on to hyper what was received before. It is pending if that is nothing.
     pub(super) fn pass_on(&mut self, connection: &ConnectionState, to: &mut ReadBufCursor<'_>) -> Poll<io::Result<()>> {
         self.waits_for_turn = false;
-        let Some(bytes) = self.may_read(connection).then(|| self.input.take()).flatten() else { return Poll::Pending };
-        let (used, passed) = self.pass_on_of(connection, &bytes, to);
-        self.input.keep(bytes, used);
+        if !self.may_read(connection) {
+            return Poll::Pending;
+        }
+        let Some((bytes, before)) = self.input.take() else { return Poll::Pending };
+        let (used, passed) = self.pass_on_of(connection, bytes.get(before..).unwrap_or_default(), to);
+        self.input.put_back(bytes, before + used);
         passed
     }
 
@@ -371,7 +374,7 @@ impl RequestState {
             };
         }
         let (used, passed) = self.pass_on_of(connection, new, to);
-        self.input.keep_new(new.get(used..).unwrap_or_default());
+        self.input.keep(new.get(used..).unwrap_or_default());
         passed
     }
 

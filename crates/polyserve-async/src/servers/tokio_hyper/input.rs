@@ -1,13 +1,12 @@
 //! The input of a connection: what was received, and what hyper may read next.
 //!
-//! This project's codec decodes each head before hyper does, and follows each body to its end. hyper gets one head, then the bytes
-//! of its body, and the next head after the answer. So hyper reads no byte that the codec refuses, and no two readers can differ in
+//! This project's codec decodes each head before hyper does, and follows each body to its end. hyper gets one head, the bytes of its
+//! body, and the next head after the answer. So hyper reads no byte that the codec refuses, and no two readers can differ in
 //! the end of a request. It is always known whether a further request has begun, which hyper does not report.
 //!
 //! Cost: the codec's pass over a head, which is short if the head is like the last one, and over the frames of chunks. A copy of the
 //! bytes that come before hyper may read them: of further requests, and of an incomplete head.
 
-use bytes::{Buf as _, BytesMut};
 use hyper::rt::ReadBufCursor;
 use polyserve_serving::http1::chunked::Chunked;
 use polyserve_serving::http1::decode::{self, Decoded, EmptyLines, Fields, Framing, Limits, Parsed, Refusal};
@@ -15,13 +14,15 @@ use polyserve_serving::http1::decode::{self, Decoded, EmptyLines, Fields, Framin
 /// The input of a connection.
 #[derive(Debug, Default)]
 pub(super) struct Input {
-    /// The bytes that were received and that hyper has not read.
-    unread: BytesMut,
-    /// The number of bytes at the start of `unread` that hyper may read.
+    /// The bytes that were received and kept.
+    kept: Vec<u8>,
+    /// The number of bytes at the start of `kept` that are used.
+    used: usize,
+    /// The number of unread bytes that hyper may read.
     allowed: usize,
     body: RestOfBody,
     empty_lines: EmptyLines,
-    /// `unread` is a part of a head. More bytes are needed.
+    /// The unread bytes are a part of a head. More bytes are needed.
     is_partial: bool,
     /// Why what follows is no request.
     pub(super) refusal: Option<Refusal>,
@@ -58,18 +59,18 @@ pub(super) enum Next<'a> {
 impl Input {
     /// Whether no byte of a further request was received.
     pub(super) fn is_blank(&self) -> bool {
-        self.unread.iter().all(|byte| matches!(byte, b'\r' | b'\n'))
+        self.unread().iter().all(|byte| matches!(byte, b'\r' | b'\n'))
     }
 
     /// Whether the bytes begin with the method HEAD, so that their refusal has no body.
     pub(super) fn is_head(&self) -> bool {
-        self.unread.starts_with(b"HEAD ")
+        self.unread().starts_with(b"HEAD ")
     }
 
     /// The number of bytes of the present body that were not received. Zero if that is not known.
     pub(super) fn missing(&self) -> u64 {
         match self.body {
-            RestOfBody::Length(rest) => rest.saturating_sub(self.unread.len() as u64),
+            RestOfBody::Length(rest) => rest.saturating_sub(self.unread().len() as u64),
             RestOfBody::Chunked(_) => 0,
         }
     }
@@ -82,38 +83,45 @@ impl Input {
     /// Whether the bytes begin with a part of HTTP/2's preface.
     pub(super) fn begins_with_preface(&self) -> bool {
         const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-        let start = self.unread.get(..PREFACE.len()).unwrap_or(&self.unread);
+        let start = self.unread().get(..PREFACE.len()).unwrap_or(self.unread());
         !start.is_empty() && PREFACE.starts_with(start) && !self.empty_lines.were_skipped()
     }
 
-    /// Takes the unread bytes, if they need not wait for more. [`keep`](Self::keep) returns the rest.
-    pub(super) fn take(&mut self) -> Option<BytesMut> {
-        (!self.is_partial && !self.unread.is_empty()).then(|| std::mem::take(&mut self.unread))
-    }
-
-    /// Adds `new` to the unread bytes. Returns false if it cannot complete a part of a head.
-    pub(super) fn append(&mut self, new: &[u8], limits: &Limits) -> bool {
-        self.unread.extend_from_slice(new);
-        let is_ready = !self.is_partial || decode::may_complete(self.unread.len(), new, limits);
-        self.is_partial &= !is_ready;
-        is_ready
+    /// The kept bytes that hyper has not read.
+    pub(super) fn unread(&self) -> &[u8] {
+        self.kept.get(self.used..).unwrap_or_default()
     }
 
     /// Whether there are unread bytes.
     pub(super) fn has_unread(&self) -> bool {
-        !self.unread.is_empty()
+        self.used < self.kept.len()
     }
 
-    /// Keeps `bytes` without the first `used` ones.
-    pub(super) fn keep(&mut self, mut bytes: BytesMut, used: usize) {
-        bytes.advance(used);
-        self.unread = if bytes.is_empty() { BytesMut::new() } else { bytes }; // an idle connection has no buffer
+    /// Takes the kept bytes, and the number of those that are used. Returns `None` if the unread ones must wait for more.
+    /// [`put_back`](Self::put_back) returns them.
+    pub(super) fn take(&mut self) -> Option<(Vec<u8>, usize)> {
+        (!self.is_partial && self.has_unread()).then(|| (std::mem::take(&mut self.kept), self.used))
+    }
+
+    /// Puts bytes back that were taken, of which the first `used` are used.
+    pub(super) fn put_back(&mut self, bytes: Vec<u8>, used: usize) {
+        // An idle connection has no buffer.
+        (self.kept, self.used) = if used < bytes.len() { (bytes, used) } else { (Vec::new(), 0) };
+    }
+
+    /// Keeps `new` bytes after the unread ones. Returns false if it cannot complete a part of a head.
+    pub(super) fn append(&mut self, new: &[u8], limits: &Limits) -> bool {
+        self.kept.drain(..std::mem::take(&mut self.used));
+        self.kept.extend_from_slice(new);
+        let is_ready = !self.is_partial || decode::may_complete(self.kept.len(), new, limits);
+        self.is_partial &= !is_ready;
+        is_ready
     }
 
     /// Keeps `rest`. There are no other unread bytes.
-    pub(super) fn keep_new(&mut self, rest: &[u8]) {
+    pub(super) fn keep(&mut self, rest: &[u8]) {
         if !rest.is_empty() {
-            self.unread = rest.into();
+            (self.kept, self.used) = (rest.to_vec(), 0);
         }
     }
 
@@ -170,7 +178,12 @@ impl Input {
             }
             Decoded::Head(parsed) => {
                 (self.allowed, self.empty_lines) = (parsed.length, EmptyLines::default());
+                let following = bytes.len() - parsed.length;
                 self.body = match parsed.framing {
+                    Framing::Length(length) if length <= following as u64 => {
+                        self.allowed += length as usize; // it comes with its head
+                        RestOfBody::default()
+                    }
                     Framing::Length(length) => RestOfBody::Length(length),
                     Framing::Chunked => RestOfBody::Chunked(Chunked::new()),
                 };
