@@ -151,7 +151,7 @@ impl Routes {
 impl Routes {
     /// Returns the methods of all services, given the head of `OPTIONS *`.
     fn methods(&self, head: &Head<'_>) -> HeaderValue {
-        const ALL: [&str; 7] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"];
+        const ALL: [&str; 7] = ["GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"];
         let services = self.routes.iter().map(|(_, service)| service).chain(&self.otherwise);
         let listed: Vec<Option<Reply>> = services.map(|service| service.head(head)).collect();
         let lists = |reply: &Option<Reply>, method: &str| {
