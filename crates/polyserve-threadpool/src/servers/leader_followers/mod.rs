@@ -5,7 +5,7 @@
 //!                                  |  before it has to wait for its connection, it promotes a follower
 //!                                  v
 //!  followers:  idle threads; the one that is promoted polls the listener
-//!  the rest:   wait in recv for the next request of a kept connection; after its close they become followers
+//!  the rest:   wait in recv or poll for the next request of a kept connection; after its close they become followers
 //!  supervisor: hands waiting connections to other threads if the leader is held up; joins threads; drains
 //! ```
 //!
@@ -48,7 +48,7 @@
 //! by the supervisor under the lock of the threads, which also keeps others from becoming idle after it.
 //!
 //! Cost: for a connection an accept, a read, a write and a close, two uncontended locks and a few shared counts; a read
-//! and a write for each request; a `setsockopt` or two and a second read after a pause of 100 ms; for a thread at most 16 KiB
+//! and a write for each request; a `poll` and a second read after a pause of 100 ms; for a thread at most 16 KiB
 //! of buffers at rest and 512 KiB of address space for a stack.
 //!
 //! Source: D. C. Schmidt and others, *Leader/Followers*, 2000.
