@@ -27,8 +27,9 @@ use crate::config_args::ConfigArgs;
 #[derive(Debug, clap::Args)]
 pub(crate) struct StressArgs {
     /// The server: a name of `polyserve list`; `all`, for all of them in turn; or a foreign server, such as go/twin-rwmutex,
-    /// which is built first. With the prefix debug/ a server of the list is built without optimisation and prints a line for
-    /// each request, as the published server did; go/twin-rwmutex-printing prints lines too.
+    /// or a published listing, such as twin/entity and go/entity-rwmutex, which are built first. With the prefix debug/ a
+    /// server of the list is built without optimisation and prints a line for each request, as the published server did;
+    /// go/twin-rwmutex-printing prints lines too.
     #[arg(long, value_name = "S", default_value = "pool_server")]
     server: String,
     /// The repo. [default: two_level; a foreign server has its own store]
@@ -94,7 +95,8 @@ pub(crate) fn run(context: Context<'_>, args: &StressArgs) -> anyhow::Result<Exi
             vec![if unprefixed.is_some() { built_in_debug(subject, &session)? } else { subject }]
         }
     };
-    let scenario = Scenario::new(args.scale, Data::new(args.random.seed));
+    let mut scenario = Scenario::new(args.scale, Data::new(args.random.seed));
+    scenario.without_date = foreign.is_some_and(Program::is_without_date);
     let environment = session.environment([&session.available; 2], args.random.seed);
     // The settings of all rounds of a record. The server, the repo and the mode differ.
     let (requests, given) = (scenario.total(), args.config.given()?);

@@ -125,6 +125,26 @@ fn they_bear_the_stress_scenario() {
     has(&report, &["answered 140", "passed"]);
 }
 
+/// The published listings send no `Date`, and end each connection. All else is verified.
+#[test]
+fn the_listings_bear_the_published_runs() {
+    if !is_here("the_listings_bear_the_published_runs") {
+        return;
+    }
+    for server in ["go/entity-rwmutex", "go/entity-syncmap"] {
+        let report = json(&format!("stress --server {server} --scale=0.01 --connections=5 --workers=4 --mode=close"));
+        assert_eq!((&report["passed"], &report["server"]), (&true.into(), &server.into()), "{report}");
+    }
+    let listing = "go/entity-rwmutex-printing";
+    let measured = json(&format!("matrix --pools=2 --connections=4 --requests=60 --servers={listing}"));
+    let cells = array(&measured["cells"]);
+    assert_eq!(cells.len(), 4, "with the control, both methods: {measured}");
+    for cell in cells {
+        assert_eq!((&cell["contestant"], &cell["lang"]), (&listing.into(), &"go".into()), "{cell}");
+        assert_eq!((&cell["server"], &cell["variant"]), (&"entity".into(), &"rwmutex-printing".into()), "{cell}");
+    }
+}
+
 /// nginx answers reads if it is installed.
 #[test]
 fn nginx_takes_part_in_reads() {

@@ -24,8 +24,8 @@ const EXECUTOR_OF_GO: &str = "goroutines";
 pub enum MatrixCandidate {
     /// A Rust server, ready to start.
     Ready(Entrant),
-    /// A server in Go, which must be built.
-    Go(Program),
+    /// A server from outside the catalog, which must be built.
+    Program(Program),
     /// A Rust server that must be built without optimisation. The build replaces the program of its processes.
     Debug(Entrant, Binary),
     /// A server that rejects the settings: its name, and why.
@@ -37,7 +37,7 @@ impl MatrixCandidate {
     pub fn name(&self) -> &str {
         match self {
             Self::Ready(entrant) | Self::Debug(entrant, _) => &entrant.name,
-            Self::Go(server) => server.name(),
+            Self::Program(server) => server.name(),
             Self::Rejected(name, _) => name,
         }
     }
@@ -92,7 +92,7 @@ impl Matrix {
                     }
                     Err(why) => self.exclude(&entrant.name, &why),
                 },
-                MatrixCandidate::Go(server) => {
+                MatrixCandidate::Program(server) => {
                     let [built] = &contestants::build([&server], "", &self.bench.stop)[..] else { continue };
                     let pool = |size: &usize| Ok::<_, String>((Some(*size), built.launch(Some(*size))?));
                     match self.axes.pools.iter().map(pool).collect() {
@@ -112,15 +112,16 @@ impl Matrix {
     }
 }
 
-/// The columns of a twin in Go. Its store is the published store, or Go's own concurrent map.
+/// The columns of a program. Its store is the published store, or Go's own concurrent map.
 fn origin_of(server: &Program) -> Origin {
-    let kind = server.name().trim_start_matches(GO);
+    let (lang, executor) = if server.name().starts_with(GO) { ("go", EXECUTOR_OF_GO) } else { ("rust", "") };
+    let kind = server.name().split_once('/').map_or(server.name(), |(_, kind)| kind);
     let (kind, variant) = kind.split_once('-').unwrap_or((kind, kind));
     let repo = if variant == "syncmap" { "sync_map" } else { "two_level" };
     Origin {
-        lang: "go".into(),
+        lang: lang.into(),
         server: kind.into(),
-        executor: EXECUTOR_OF_GO.into(),
+        executor: executor.into(),
         repo: repo.into(),
         variant: variant.into(),
     }
@@ -199,7 +200,7 @@ mod tests {
     /// The twin in Go, without sources.
     fn twin() -> MatrixCandidate {
         let registry = Registry::repository().clone().with_sources(GO, Some(Path::new("/nonexistent")));
-        MatrixCandidate::Go(registry.named(TWIN).unwrap().clone())
+        MatrixCandidate::Program(registry.named(TWIN).unwrap().clone())
     }
 
     /// The experiment with these contestants, after the builds. There are no sources of servers in Go.

@@ -49,6 +49,8 @@ pub struct Scenario {
     ids: u64,
     /// The values.
     pub data: Data,
+    /// Whether an answer may lack a `Date`: a published listing sends none.
+    pub without_date: bool,
 }
 
 /// The number of ids of a group at scale 1.
@@ -57,7 +59,7 @@ pub const PUBLISHED_IDS: f64 = 10_000.0;
 impl Scenario {
     /// The scenario at `scale`, with at least one id in each group.
     pub fn new(scale: f64, data: Data) -> Self {
-        Self { ids: ((PUBLISHED_IDS * scale).round() as u64).max(1), data }
+        Self { ids: ((PUBLISHED_IDS * scale).round() as u64).max(1), data, without_date: false }
     }
 
     /// The number of existing ids, and of new ids.

@@ -23,7 +23,7 @@ pub enum Fate {
 ///
 /// Returns the reason if the answer is wrong.
 pub fn answer(scenario: &Scenario, planned: &StressRequest, response: &StressAnswer<'_>) -> Result<Fate, String> {
-    check_date(response)?;
+    check_date(scenario, response)?;
     let (status, id) = (response.status, planned.id);
     if status == 503 {
         return match response.field("retry-after")? {
@@ -57,8 +57,9 @@ pub fn answer(scenario: &Scenario, planned: &StressRequest, response: &StressAns
 /// The values that a GET can see while updates run.
 const ALL_VERSIONS: [EntityVersion; 3] = [EntityVersion::New, EntityVersion::FirstUpdate, EntityVersion::SecondUpdate];
 
-fn check_date(response: &StressAnswer<'_>) -> Result<(), String> {
+fn check_date(scenario: &Scenario, response: &StressAnswer<'_>) -> Result<(), String> {
     match response.field("date")? {
+        None if scenario.without_date => Ok(()),
         Some(date) if date.len() == 29 && date.ends_with(" GMT") => Ok(()),
         other => Err(format!("the answer's Date is {other:?}")),
     }
@@ -149,7 +150,7 @@ impl Ledger {
     ///
     /// Returns an error if the value is not of a last PUT, or if the id is absent and must be present.
     pub fn check(&self, scenario: &Scenario, id: i64, response: &StressAnswer<'_>) -> Result<bool, String> {
-        check_date(response)?;
+        check_date(scenario, response)?;
         let (allowed, may_be_absent) = self.allowed(scenario, id);
         match response.status {
             200 => shown_version(scenario.data, id, &allowed, response).map(|_| true),
@@ -194,6 +195,11 @@ mod tests {
             verified(&planned, &scenario, "200 OK\r\nContent-Type: application/json", &new.to_json()).is_err(),
             "no Date"
         );
+        let mut listing = scenario;
+        listing.without_date = true;
+        let undated = "200 OK\r\nContent-Type: application/json";
+        assert_eq!(verified(&planned, &listing, undated, &new.to_json()), Ok(Fate::Done), "a published listing");
+        assert!(verified(&planned, &listing, &format!("{undated}\r\nDate: now"), &new.to_json()).is_err());
     }
 
     #[test]

@@ -38,6 +38,7 @@ pub(super) struct Keys {
     pub(super) max_concurrent: Option<MaxConcurrent>,
     #[serde(deserialize_with = "time")]
     pub(super) head_timeout: Option<Duration>,
+    pub(super) without_date: bool,
     pub(super) only_by_name: bool,
     pub(super) published_as: Option<String>,
 }
@@ -51,6 +52,8 @@ pub enum Serves {
     Entities,
     /// One fixed answer.
     Fixed,
+    /// The text `Welcome!` for any path.
+    Welcome,
     /// A page that sometimes waits.
     Page,
     /// The servers of the built-in catalog: the program is this command, built in another way.

@@ -98,12 +98,16 @@ impl Registry {
     }
 
     /// The same programs, with the sources of those with this prefix in another directory, if one is given. The programs are
-    /// built below that directory.
+    /// built below that directory. Programs with a source directory of their own, such as the listings, keep theirs.
     #[must_use]
     pub fn with_sources(mut self, prefix: &str, directory: Option<&Path>) -> Self {
         let Some(directory) = directory else { return self };
         let directory = directory.canonicalize().unwrap_or_else(|_| directory.to_owned()); // the build runs there
-        for program in self.programs.iter_mut().filter(|program| program.name().starts_with(prefix)) {
+        let has_prefix = |program: &Program| program.name().starts_with(prefix);
+        let replaced = self.programs.iter().find(|program| has_prefix(program)).map(|first| first.0.directory.clone());
+        let is_replaced =
+            |program: &&mut Program| has_prefix(program) && Some(&program.0.directory) == replaced.as_ref();
+        for program in self.programs.iter_mut().filter(is_replaced) {
             let keys = Arc::make_mut(&mut program.0);
             keys.directory = directory.to_string_lossy().into_owned();
             keys.target = directory.join("target/peers").to_string_lossy().into_owned();
@@ -180,6 +184,11 @@ impl Program {
     /// How long the program waits for a request on an idle connection while others wait; `None` if it waits forever.
     pub fn head_timeout(&self) -> Option<Duration> {
         self.0.head_timeout
+    }
+
+    /// Whether the program sends answers without a `Date`, as a published listing does.
+    pub fn is_without_date(&self) -> bool {
+        self.0.without_date
     }
 
     /// The names of the variants of the build.

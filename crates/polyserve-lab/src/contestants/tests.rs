@@ -51,6 +51,30 @@ fn each_has_a_name_of_its_own_and_sources() {
     assert_eq!(servers, [&peers[..], &others[..]].concat());
     assert_eq!(named("go/twin-syncmap").shape(), Shape::OnePerThread);
     assert_eq!(named("go/fasthttp").shape(), Shape::Multiplexed);
+    assert_eq!(named("twin/welcome").serves(), Serves::Welcome);
+}
+
+/// The listings of the entity server: the same program, quiet or printing, in a release or a debug build.
+#[test]
+fn the_listings_of_the_entity_server() {
+    let print = |name: &str| arguments(&named(name).unbuilt(None).unwrap()).iter().any(|arg| arg.contains("print="));
+    let is_debug = |name: &str| !named(name).build_command("").unwrap().contains(&String::from("--release"));
+    let rust = ["twin/entity", "twin/entity-printing", "twin/entity-debug", "twin/entity-debug-printing"];
+    assert_eq!(rust.map(print), [false, true, false, true]);
+    assert_eq!(rust.map(is_debug), [false, false, true, true]);
+    assert_eq!(
+        ["go/entity-rwmutex", "go/entity-syncmap", "go/entity-rwmutex-printing"].map(print),
+        [false, false, true]
+    );
+    for name in rust.into_iter().chain(["go/entity-rwmutex"]) {
+        assert!(named(name).keeps_entities() && named(name).is_without_date(), "{name}");
+        assert_eq!(named(name).max_concurrent(Some(3)), Some(3));
+    }
+    assert!(!named("go/twin-rwmutex").is_without_date());
+    let moved = Registry::repository().clone().with_sources(GO, Some(Path::new("/nonexistent")));
+    let directory = |name: &str| moved.named(name).unwrap().0.directory.clone();
+    assert_eq!(directory("go/nethttp"), "/nonexistent");
+    assert!(directory("go/entity-rwmutex").ends_with("benches/twins/go"), "{}", directory("go/entity-rwmutex"));
 }
 
 #[test]

@@ -12,7 +12,9 @@ use crate::config_args::ConfigArgs;
 #[derive(Debug, clap::Args)]
 #[command(mut_arg("workers", |arg| arg.hide(true)))]
 pub(crate) struct MatrixArgs {
-    /// The servers, separated by commas; also go/twin-rwmutex, go/twin-syncmap, go/nethttp and go/fasthttp. The prefix
+    /// The servers, separated by commas; also go/twin-rwmutex, go/twin-syncmap, go/nethttp and go/fasthttp, and the published
+    /// listings: twin/entity-debug-printing and go/entity-rwmutex-printing as they were run then, twin/entity, twin/entity-printing,
+    /// twin/entity-debug, go/entity-rwmutex and go/entity-syncmap. The prefix
     /// unoptimised/ builds a built-in server without optimisation; the prefix debug/ also prints a line for each request, as
     /// published. Variants of the Go server: go/twin-rwmutex-printing prints these lines, go/twin-rwmutex-gc-off has no
     /// garbage collector, and go/twin-rwmutex-old-gc has the garbage collector of Go 1.25. [default: all of the catalog, both twins, debug/pool_classic/mpsc_pool and

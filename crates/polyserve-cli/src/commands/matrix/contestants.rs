@@ -44,13 +44,18 @@ impl MatrixContestants<'_> {
         let mut candidates: Vec<MatrixCandidate> = Vec::new();
         let servers = self.servers(catalog);
         let registry = Registry::repository().clone().with_sources(GO, self.args.peers_dir.as_deref());
-        let strategies = servers.iter().map(|name| strategy(name).0);
+        let in_catalog = servers.iter().filter(|name| registry.named(name).is_none());
+        let strategies = in_catalog.map(|name| strategy(name).0);
         check_flags(self.settings, catalog, strategies)?;
         for name in servers {
-            if name.starts_with(GO) {
-                let server = registry.named(&name).filter(|server| server.is_server()).ok_or_else(|| unknown(&name))?;
-                candidates.push(MatrixCandidate::Go(server.clone()));
-                continue;
+            let program = registry.named(&name).filter(|program| program.name() == name && program.keeps_entities());
+            match program {
+                Some(program) => {
+                    candidates.push(MatrixCandidate::Program(program.clone()));
+                    continue;
+                }
+                None if name.starts_with(GO) => return Err(unknown(&name).into()),
+                None => {}
             }
             let (strategy, unoptimised) = strategy(&name);
             let entry = catalog.server(strategy)?;
