@@ -11,6 +11,7 @@ use polyserve_lab::bench::definition::{ContestantOrigin, matches};
 use polyserve_lab::bench::{
     BenchPlan, BenchWorkload, CellPlan, DefinedExperiment, Definition, Key, ModeKind, Pattern, SweepAxis, SweepCell,
 };
+use polyserve_lab::claim::ClaimDefinition;
 use polyserve_lab::compare::rehearsal::Rehearsal;
 use polyserve_lab::compare::{Contestant, Instrument, Role};
 use polyserve_lab::contestants::{self, BuiltProgram, Program};
@@ -86,6 +87,9 @@ pub(crate) fn run(context: Context<'_>, args: &BenchArgs) -> anyhow::Result<Exit
     let (mut cells, absent) = entrants.cells()?;
     let contestants =
         distinct(cells.iter().flat_map(|cell| &cell.contestants).map(|contestant| contestant.name.clone()));
+    if args.only.is_none() && !args.quick {
+        check_claims(&definition, contestants.iter().chain(absent.iter().map(|absent| &absent.key.contestant)))?;
+    }
     let plan = BenchPlan {
         name: definition.name.clone(),
         about: definition.about.clone(),
@@ -106,6 +110,19 @@ pub(crate) fn run(context: Context<'_>, args: &BenchArgs) -> anyhow::Result<Exit
         rehearse(&mut cells, service)?;
     }
     session.run_named(&args.record, environment, &definition.name, &mut DefinedExperiment::new(plan, cells, absent))
+}
+
+/// Returns an error if a claim is about a contestant that the definition does not name.
+fn check_claims<'a>(definition: &Definition, known: impl Iterator<Item = &'a String>) -> Result<(), Misuse> {
+    let known = distinct(known);
+    let unknown = |claim: &ClaimDefinition| claim.contestant_names().find(|name| !known.contains(name)).cloned();
+    match definition.claims.iter().find_map(|claim| Some((claim, unknown(claim)?))) {
+        Some((claim, name)) => {
+            let known = known.into_iter().map(String::as_str).collect::<Vec<_>>().join(", ");
+            Err(definition.claim_misuse(claim, format!("there is no contestant {name:?}; there are {known}")))
+        }
+        None => Ok(()),
+    }
 }
 
 /// Prints the definitions of the command.

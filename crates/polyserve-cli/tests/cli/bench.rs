@@ -100,6 +100,12 @@ fn a_wrong_definition_is_refused_with_its_line() {
         let dir = tiny("bench-wrong", &TINY.replace(old, new));
         has(&misused(&format!("bench {dir}/tiny.toml")), parts);
     }
+    let claim =
+        "\n[[claim]]\ntext = \"more\"\nfigure = \"requests_per_s\"\nleft = \"nginx\"\nrule = \"every above 1\"\n";
+    let dir = tiny("bench-claim", &format!("{TINY}{claim}"));
+    let parts =
+        ["tiny.toml:13: claim \"more\": there is no contestant \"nginx\"; there are pool_server/mpsc_pool/sharded"];
+    has(&misused(&format!("bench {dir}/tiny.toml")), &parts);
     has(&misused("bench nothing"), &["there is no definition \"nothing\"; there are connections, rates"]);
     has(&misused("bench connections --set rounds=x"), &["--set rounds=x: "]);
     has(&misused("bench connections --set workload.mixed=1"), &["--set workload.mixed=1: unknown field `mixed`"]);

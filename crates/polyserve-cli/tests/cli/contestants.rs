@@ -5,16 +5,24 @@ use std::io::Write as _;
 use super::{Dir, array, ended, has, json, parsed, text, texts};
 
 const EXAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/contestants/python.toml");
+const BENCH: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/contestants/python-bench.toml");
 
 const TINY: &str = "--repos=std_mutex --rounds=1 --slice=30ms --warm-up=20ms --connections=2 --no-latency";
+
+/// Whether the example's language is installed. If not, the test is reported as not run.
+fn has_python(test: &str) -> bool {
+    let python = polyserve_lab::contestants::Registry::load(Some(EXAMPLE.as_ref())).unwrap();
+    let installed = python.named("python").unwrap().is_installed();
+    if let Err(why) = &installed {
+        let _ = writeln!(std::io::stderr(), "not run: {test}: {why}"); // past the harness's capture
+    }
+    installed.is_ok()
+}
 
 /// A server in Python is started, verified and ranked, among servers of the catalog and as the baseline.
 #[test]
 fn a_server_in_another_language_takes_part() {
-    let python = polyserve_lab::contestants::Registry::load(Some(EXAMPLE.as_ref())).unwrap();
-    if let Err(why) = python.named("python").unwrap().is_installed() {
-        // Written past the harness's capture.
-        let _ = writeln!(std::io::stderr(), "not run: a_server_in_another_language_takes_part: {why}");
+    if !has_python("a_server_in_another_language_takes_part") {
         return;
     }
     let mix = "--mix=get=3,put=1 --keys=10";
@@ -28,6 +36,31 @@ fn a_server_in_another_language_takes_part() {
     assert!(!array(&contract.unwrap()["failed"]).is_empty(), "it has no PATCH: {ranking}");
     let alone = json(&format!("compare --contestants={EXAMPLE} --servers=python --baseline=python {TINY}"));
     assert_eq!(texts(array(&alone["rows"]), "name")[..2], ["python", "python (again)"], "{alone}");
+}
+
+/// The example's definition: the server in Python has rows, its contract is listed, and the claim about it is judged. A quick
+/// run judges no claim.
+#[test]
+fn a_definition_names_a_server_of_ones_own() {
+    if !has_python("a_definition_names_a_server_of_ones_own") {
+        return;
+    }
+    let dir = Dir::new("contestants-bench");
+    let line =
+        format!("bench {BENCH} --contestants={EXAMPLE} --set mode.slice=30ms --set mode.warm_up=20ms --out={dir}");
+    let report = json(&line);
+    let rows = array(&report["rows"]);
+    let python = rows.iter().find(|row| row["contestant"] == "python").unwrap_or_else(|| panic!("{report}"));
+    assert!(python["figures"]["requests_per_s"].as_f64() > Some(0.0) && python["rounds"] == 10, "{python}");
+    let contract = array(&report["contracts"]).iter().find(|contract| contract["name"] == "python");
+    assert!(!array(&contract.unwrap()["failed"]).is_empty(), "it has no PATCH: {report}");
+    let [claim] = array(&report["claims"]) else { panic!("{report}") };
+    has(claim["figure"].as_str().unwrap(), &["python "]);
+    has(&text(&ended(0, &line).stdout), &["the server in Python serves fewer requests", "here: python "]);
+    let quick = json(&format!("{line}-quick --quick"));
+    assert!(array(&quick["claims"]).is_empty() && quick["answer"].as_str().unwrap().contains("quick part"), "{quick}");
+    let output = ended(2, &format!("bench {BENCH}"));
+    has(&text(&output.stderr), &["python-bench.toml:7: contestants: there is no peer:python"]);
 }
 
 /// A server that cannot start is listed with the reason, and the others are measured.

@@ -10,6 +10,13 @@
 //! mode = { kind = "closed", slice = "200ms" }
 //! rounds = 10
 //! chart = [{ kind = "lines", x = "connections", y = "requests_per_s" }]
+//!
+//! [[claim]]
+//! text = "hyper serves more requests than the pool"
+//! figure = "requests_per_s"
+//! left = "peer/hyper"
+//! right = "pool_server/mpsc_pool/sharded"
+//! rule = "every above 1"
 //! ```
 //!
 //! Invariant: an error names the file, the line and the key; an unknown key is an error. Cost: one parse of the file.
@@ -28,6 +35,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use super::figures::NamedFigure;
 use crate::Misuse;
+use crate::claim::{CellConditions, ClaimDefinition, Rule};
 use crate::journal::file_name;
 
 /// The definitions that the command contains.
@@ -67,6 +75,9 @@ pub struct Definition {
     /// The charts.
     #[serde(default, rename = "chart")]
     pub charts: Vec<ChartDefinition>,
+    /// What the experiment is to confirm or refute. The contestants have the names of the table.
+    #[serde(default, rename = "claim")]
+    pub claims: Vec<ClaimDefinition>,
     /// The part that `--quick` measures.
     #[serde(default)]
     pub quick: Quick,
@@ -385,10 +396,36 @@ impl Definition {
                 return Err(self.misuse(key, "it must be from 10ms to 1h"));
             }
         }
-        match self.charts.iter().find(|chart| chart.kind == ChartKind::Lines && chart.x.is_none()) {
-            Some(_) => Err(self.misuse("chart", "lines need an axis `x`")),
+        if self.charts.iter().any(|chart| chart.kind == ChartKind::Lines && chart.x.is_none()) {
+            return Err(self.misuse("chart", "lines need an axis `x`"));
+        }
+        match self.claims.iter().find_map(|claim| Some((claim, self.why_wrong(claim)?))) {
+            Some((claim, why)) => Err(self.claim_misuse(claim, why)),
             None => Ok(()),
         }
+    }
+
+    /// Why a claim cannot be judged by the figures of the experiment; `None` if it can.
+    fn why_wrong(&self, claim: &ClaimDefinition) -> Option<String> {
+        let ClaimDefinition { figure, conditions, left_where, right_where, rule, .. } = claim;
+        if let Rule::Function(_) = rule {
+            return Some(String::from("rule: a definition has no functions"));
+        }
+        let known = |axis: &str| self.sweep.keys().any(|known| known.to_string() == axis);
+        let axes = [conditions, left_where, right_where].into_iter().flat_map(CellConditions::axes);
+        let unknown_axis = axes.into_iter().find(|axis| !known(axis));
+        let unknown_figure =
+            || (NamedFigure::named(figure).is_none()).then(|| format!("there is no figure {figure:?}"));
+        let not_swept = || unknown_axis.map(|axis| format!("where: {axis} is no axis of the sweep"));
+        claim.misuse().map(str::to_owned).or_else(unknown_figure).or_else(not_swept)
+    }
+
+    /// An error about a claim, with the line of its text.
+    pub fn claim_misuse(&self, claim: &ClaimDefinition, why: impl fmt::Display) -> Misuse {
+        let Source { file, text } = &self.source;
+        let line = text.lines().position(|line| line.contains(&claim.text));
+        let line = line.map_or_else(String::new, |line| format!(":{}", line + 1));
+        Misuse(format!("{}{line}: claim {:?}: {why}", file.display(), claim.text))
     }
 }
 
@@ -590,6 +627,25 @@ mod tests {
             let text = TEXT.replace(old, new);
             let error = parsed(&text, &[]).unwrap_err();
             assert!(why.iter().all(|part| error.contains(part)), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_claim_that_nothing_can_judge_is_refused() {
+        let claim = "\n[[claim]]\ntext = \"more\"\nfigure = \"p99_us\"\nleft = \"a\"\nright = \"b\"\n\
+                     where = { workers = 2 }\nrule = \"every above 1\"\n";
+        let text = format!("{TEXT}{claim}");
+        assert_eq!(parsed(&text, &[]).unwrap().claims.len(), 1);
+        for (old, new, why) in [
+            ("p99_us", "p99", "tiny.toml:9: claim \"more\": there is no figure \"p99\""),
+            ("workers = 2", "keys = 2", "where: keys is no axis of the sweep"),
+            ("left = \"a\"\n", "", "the rule needs `figure` and `left`"),
+            ("every above 1", "function own", "rule: a definition has no functions"),
+            ("every above 1", "all above 1", "is no rule"),
+            ("figure =", "figur =", "unknown field `figur`"),
+        ] {
+            let error = parsed(&text.replace(old, new), &[]).unwrap_err();
+            assert!(error.starts_with("tiny.toml:") && error.contains(why), "{error}");
         }
     }
 

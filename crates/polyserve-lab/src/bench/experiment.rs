@@ -233,6 +233,6 @@ impl Experiment for DefinedExperiment {
     fn summarize(records: &Records<Self>, report: &Report) -> anyhow::Result<Summary> {
         let csv = vec![(String::new(), report.csv(records)?)];
         let answer = vec![report.answer.clone()];
-        Ok(Summary { answer, tables: report.tables(), charts: report.charts(), csv, ..Summary::default() })
+        Ok(Summary { answer, tables: report.tables(), charts: report.charts(), claims: report.claims.clone(), csv })
     }
 }

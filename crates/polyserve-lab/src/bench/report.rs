@@ -4,7 +4,7 @@ use std::fmt;
 
 use polyserve_report::figures::counted;
 use polyserve_report::svg::Chart;
-use polyserve_report::{EMPTY_CELL, Table, or_empty};
+use polyserve_report::{Claim, EMPTY_CELL, Table, or_empty, shown_claims};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
@@ -12,6 +12,7 @@ use super::definition::{ChartDefinition, ChartKind, ModeKind, SweepAxis, SweepCe
 use super::experiment::{BenchPlan, CellRate, DefinedExperiment, Key, RATE, Sample};
 use super::figures::{self, Better, NamedFigure, NamedFigures};
 use crate::charts;
+use crate::claim::{AxisValue, ClaimDefinition, ClaimRow, ClaimSet};
 use crate::compare::contract::Contract;
 use crate::compare::ranking::{MAX_BEHIND, is_server_full};
 use crate::compare::{CONTRACT, Role};
@@ -58,6 +59,8 @@ pub struct Report {
     pub not_run: Vec<Failed<Key>>,
     /// The contestants that failed.
     pub failed: Vec<Failed<Key>>,
+    /// The verdicts on the definition's claims; none if the run has too few rounds.
+    pub claims: Vec<Claim>,
     /// Whether it was ended early.
     pub interrupted: bool,
 }
@@ -198,6 +201,7 @@ impl Report {
             contracts: records.facts(CONTRACT)?,
             not_run: not_run.map(Failed::new).collect(),
             failed: records.failed(),
+            claims: claims(&plan, records, seed)?,
             interrupted: records.is_interrupted(),
             plan,
         })
@@ -305,6 +309,26 @@ impl Report {
     }
 }
 
+/// The verdicts on the definition's claims. A run with too few rounds answers none: its answer says so.
+fn claims(plan: &BenchPlan, records: &Records<DefinedExperiment>, seed: u64) -> anyhow::Result<Vec<Claim>> {
+    let Some(claims) = plan.definition.get("claim").filter(|_| plan.rounds >= MIN_ROUNDS) else {
+        return Ok(Vec::new());
+    };
+    let claims: Vec<ClaimDefinition> = serde_json::from_value(claims.clone())?;
+    let set = ClaimSet { name: plan.name.clone(), baseline: Some(plan.baseline.clone()), claims };
+    let at_cell = |row: ClaimRow, key: &Key| {
+        key.cell.iter().fold(row, |row, (axis, x)| row.at(&axis.to_string(), AxisValue::Number(*x as f64)))
+    };
+    let is_right = |(key, _): &(&Key, &Sample)| records.absence(key).is_none();
+    let measured = records.samples().filter(is_right).map(|(key, sample)| {
+        let row = ClaimRow { figures: sample.figures.clone(), ..ClaimRow::new(&key.contestant, key.round) };
+        at_cell(row, key)
+    });
+    let absent = records.absences();
+    let absent = absent.map(|(key, absence)| at_cell(ClaimRow::absent(&key.contestant, &absence.why), key));
+    Ok(set.verdicts(&measured.chain(absent).collect::<Vec<_>>(), seed, &[]))
+}
+
 /// The answer in a sentence.
 fn answer(plan: &BenchPlan, rows: &[BenchRow], figure: NamedFigure) -> String {
     let what = if figure.better == Better::Higher { "serves the most requests" } else { "has the lowest p99" };
@@ -359,6 +383,9 @@ impl fmt::Display for Report {
         }
         if self.rows.iter().any(BenchRow::is_overloaded) {
             writeln!(f, "overloaded: more than 1 % of the requests that were due could not be sent")?;
+        }
+        if !self.claims.is_empty() {
+            write!(f, "\n{}\n", shown_claims(&self.claims))?;
         }
         self.contracts.iter().try_for_each(|contract| writeln!(f, "{contract}"))?;
         self.not_run.iter().try_for_each(|one| writeln!(f, "not run: {}: {}", one.key, one.why))?;

@@ -125,6 +125,11 @@ impl CellConditions {
         condition.is_none_or(|condition| value.is_some_and(|value| condition.holds(value)))
     }
 
+    /// The axes with a condition.
+    pub fn axes(&self) -> impl Iterator<Item = &str> {
+        self.0.keys().map(String::as_str)
+    }
+
     /// Whether there is a condition on `axis`.
     pub fn name(&self, axis: &str) -> bool {
         self.0.contains_key(axis)
@@ -178,8 +183,13 @@ impl ClaimSet {
 }
 
 impl ClaimDefinition {
+    /// The names of single contestants, without patterns.
+    pub fn contestant_names(&self) -> impl Iterator<Item = &String> {
+        self.left.all().iter().chain(&self.right).filter(|name| !name.contains('*'))
+    }
+
     /// Why the keys do not fit the rule; `None` if they do.
-    fn misuse(&self) -> Option<&'static str> {
+    pub(crate) fn misuse(&self) -> Option<&'static str> {
         let (has_figure, has_left) = (!self.figure.is_empty(), !self.left.all().is_empty());
         match &self.rule {
             Rule::Function(_) if has_figure || has_left || self.right.is_some() => {
