@@ -41,7 +41,7 @@ fn every_number_of_tasks_has_a_row_of_each_contestant_and_a_rerun_measures_nothi
         assert_eq!(cell["cpu_of"], "tasks");
         assert!(cell["others"].as_f64().is_some_and(|share| (0.0..=1.0).contains(&share)), "{cell}");
     }
-    for (field, count) in [("sequences", 5), ("singles", 3 * 10), ("claims", 13)] {
+    for (field, count) in [("sequences", 5), ("singles", 3 * 10), ("claims", 18)] {
         assert_eq!(array(&measured[field]).len(), count, "{field}");
     }
     assert_eq!(measured["plan"]["core_count"], measured["environment"]["cores"]);

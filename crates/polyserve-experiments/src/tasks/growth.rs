@@ -2,15 +2,10 @@
 //!
 //! Points are `(tasks, milliseconds)`. Cost: a few passes over the points.
 
-use std::fmt;
-
 use polyserve_lab::statistics::LinearFit;
 
 /// The number of tasks that divides the lower half of the published numbers from the upper half.
 pub(super) const SPLIT: usize = 20;
-
-/// A fit is clearly nearer than another if it misses the points by less than this share of the other's misses.
-const CLEARLY_LESS: f64 = 0.8;
 
 /// The growth of a mean duration.
 pub(super) struct MeanGrowth {
@@ -40,18 +35,6 @@ impl MeanGrowth {
     }
 }
 
-impl fmt::Display for MeanGrowth {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (before, after) = (self.before.slope, self.after.slope);
-        write!(
-            f,
-            "{before:.1} ms a task up to {SPLIT}, {after:.1} ms a task from there on, ratio {:.2}; ",
-            self.ratio()
-        )?;
-        write!(f, "R² of one line {:.3}", self.all.explained)
-    }
-}
-
 /// The growth of a total duration, from as many tasks as cores on.
 pub(super) struct TotalGrowth {
     /// A line.
@@ -76,20 +59,8 @@ impl TotalGrowth {
         Some(Self { line: through(|tasks, _| tasks)?, steps: through(usize::div_ceil)? })
     }
 
-    /// Whether the staircase is clearly nearer to the points than the line.
-    pub(super) fn is_in_steps(&self) -> bool {
-        self.steps.missed < CLEARLY_LESS * self.line.missed
-    }
-
-    /// Whether the line is clearly nearer to the points than the staircase.
-    pub(super) fn is_linear(&self) -> bool {
-        self.line.missed < CLEARLY_LESS * self.steps.missed
-    }
-}
-
-impl fmt::Display for TotalGrowth {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { line, steps } = self;
-        write!(f, "{:.1} ms a task, R² of a line {:.4}, of steps {:.4}", line.slope, line.explained, steps.explained)
+    /// The squares that the line misses, as a share of those that the staircase misses.
+    pub(super) fn line_to_steps(&self) -> f64 {
+        self.line.missed / self.steps.missed.max(f64::MIN_POSITIVE)
     }
 }

@@ -52,11 +52,18 @@ pub struct ClaimDefinition {
     /// Whether a difference counts only if the server was the bottleneck, not the client.
     #[serde(default)]
     pub server_bound: bool,
+    /// The min number of figures of a contestant for a median.
+    #[serde(default = "one")]
+    pub least: usize,
     /// The decimals of a ratio.
     #[serde(default = "three")]
     pub decimals: usize,
     /// The published figures, as text.
     pub published: Option<String>,
+}
+
+fn one() -> usize {
+    1
 }
 
 fn three() -> usize {
@@ -105,7 +112,7 @@ impl Names {
 #[serde(transparent)]
 pub struct CellConditions(BTreeMap<String, AxisCondition>);
 
-/// The values of an axis that count: one value, a list of values, or `>=4` for numbers from 4 on.
+/// The values of an axis that count: one value, a list of values, or `>=4` and `<=4` for numbers from 4 on and up to 4.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(untagged, expecting = "a value of an axis, a list of values, or a bound such as \">=4\"")]
 enum AxisCondition {
@@ -145,9 +152,13 @@ impl AxisCondition {
     fn holds(&self, value: &AxisValue) -> bool {
         match self {
             Self::AnyOf(values) => values.contains(value),
-            Self::Value(AxisValue::Text(text)) if text.starts_with(">=") => {
-                let least = text[2..].parse();
-                matches!((value, least), (AxisValue::Number(value), Ok::<f64, _>(least)) if *value >= least)
+            Self::Value(AxisValue::Text(text)) => {
+                let bound = |sign| text.strip_prefix(sign).and_then(|bound| bound.parse::<f64>().ok());
+                match (bound(">="), bound("<="), value) {
+                    (Some(least), _, AxisValue::Number(value)) => *value >= least,
+                    (_, Some(most), AxisValue::Number(value)) => *value <= most,
+                    _ => AxisValue::Text(text.clone()) == *value,
+                }
             }
             Self::Value(expected) => expected == value,
         }
@@ -196,6 +207,7 @@ impl ClaimDefinition {
                 Some("a function has no `figure`, `left` and `right`")
             }
             Rule::Function(_) => None,
+            Rule::Median { .. } if self.right.is_some() => Some("a median has no `right`"),
             _ if has_figure && has_left => None,
             _ => Some("the rule needs `figure` and `left`"),
         }

@@ -164,7 +164,8 @@ impl ClaimDefinition {
     /// Why a contestant has no figures in the cells that count.
     fn why_missing(&self, rows: &[ClaimRow], contestant: &str) -> String {
         let own = || rows.iter().filter(|row| row.contestant == contestant);
-        let why = own().find_map(|row| row.why.as_ref());
+        let counts = |row: &&ClaimRow| row.cell.is_empty() || self.conditions.hold(row);
+        let why = own().filter(counts).find_map(|row| row.why.as_ref());
         match why {
             Some(why) => format!("{contestant}: {why}"),
             None if own().any(|row| !self.conditions.hold(row)) => {
@@ -196,6 +197,9 @@ impl ClaimDefinition {
         if figures.is_empty() {
             return (None, format!("no such round was measured{excluded}"));
         }
+        if let Rule::Median { .. } = self.rule {
+            return self.judged_by_medians(&own, &excluded);
+        }
         let (name, rounds) = (self.figure.replace('_', " "), counted(figures.len() as u64, "round"));
         let wrong: Vec<&(&str, f64)> = figures.iter().filter(|(_, figure)| !self.rule.allows(*figure)).collect();
         let figure = match wrong.first() {
@@ -211,6 +215,30 @@ impl ClaimDefinition {
             }
         };
         (Some(wrong.is_empty()), figure + &excluded)
+    }
+
+    /// The judgement by the median of each contestant's figures.
+    fn judged_by_medians(&self, own: &[(&str, Vec<&ClaimRow>)], excluded: &str) -> ClaimOutcome {
+        let medians = own.iter().filter_map(|(name, side)| {
+            let median = median_of(side.iter().map(|row| row.figures[&self.figure]))?;
+            Some((*name, median, side.len()))
+        });
+        let medians: Vec<(&str, f64, usize)> = medians.collect();
+        let text = |(name, median, count): &(&str, f64, usize)| match count {
+            1 => format!("{name} {}", self.short(*median)),
+            _ => format!("{name} {} (median of {count})", self.short(*median)),
+        };
+        let texts = medians.iter().map(text).collect::<Vec<_>>().join(", ");
+        let figure = format!("{}: {texts}{excluded}", self.figure.replace('_', " "));
+        if medians.iter().any(|(.., count)| *count < self.least) {
+            return (None, format!("{figure}; at least {} are needed", self.least));
+        }
+        let verdicts: Vec<Option<bool>> =
+            medians.iter().map(|(_, median, _)| self.rule.allows_median(*median)).collect();
+        match verdicts.contains(&Some(false)) {
+            true => (Some(false), figure),
+            false => (verdicts.iter().all(Option::is_some).then_some(true), figure),
+        }
     }
 
     /// The judgement by ratios, at an error.

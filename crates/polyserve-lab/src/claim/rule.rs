@@ -21,6 +21,14 @@ pub enum Rule {
     About(f64),
     /// `no gain of 1.018`: a ratio as large as this is excluded. A ratio above 1 refutes the claim.
     NoGain(f64),
+    /// `median within 0.9 to 1.1, margin 0.02`: the median of each contestant's figures is in this interval. Within the margin
+    /// on both sides of a bound nothing is decided. `median above 0.9` and `median below 1.1` have one bound.
+    Median {
+        /// The interval; infinite on a side without a bound.
+        range: Interval,
+        /// The margin.
+        margin: f64,
+    },
     /// `function NAME`: a function of the experiment judges the claim.
     Function(String),
 }
@@ -55,7 +63,17 @@ impl Rule {
             }
             Self::NoGain(_) if verdict == Verdict::Faster => Some(false),
             Self::NoGain(gain) => (interval.high.max(noise.high) < *gain).then_some(true),
-            Self::Function(_) => None,
+            Self::Median { .. } | Self::Function(_) => None,
+        }
+    }
+
+    /// Whether the median of a contestant's figures is as claimed; `None` if it is near a bound.
+    pub(super) fn allows_median(&self, median: f64) -> Option<bool> {
+        let Self::Median { range: Interval { low, high }, margin } = self else { return None };
+        match median {
+            within if (low + margin..=high - margin).contains(&within) => Some(true),
+            outside if outside < low - margin || outside > high + margin => Some(false),
+            _ => None,
         }
     }
 
@@ -85,6 +103,7 @@ impl Rule {
             Self::EveryBelow(bound) | Self::NoGain(bound) => figure < *bound,
             Self::EqualWithin(range) => range.contains(figure),
             Self::About(value) => Interval::equal_to(*value).contains(figure),
+            Self::Median { .. } => self.allows_median(figure) == Some(true),
             Self::Function(_) => false,
         }
     }
@@ -129,17 +148,31 @@ impl FromStr for Rule {
             let (low, high) = text.strip_prefix("equal within ")?.split_once(" to ")?;
             Some(Interval { low: low.parse().ok()?, high: high.parse().ok()? })
         };
+        let median = || {
+            let rest = text.strip_prefix("median ")?;
+            let (rest, margin) = rest.split_once(", margin ").unwrap_or((rest, "0"));
+            let (low, high) = match rest.split_once(' ')? {
+                ("above", low) => (low.parse().ok()?, f64::INFINITY),
+                ("below", high) => (f64::NEG_INFINITY, high.parse().ok()?),
+                ("within", both) => {
+                    both.split_once(" to ").and_then(|(low, high)| low.parse().ok().zip(high.parse().ok()))?
+                }
+                _ => return None,
+            };
+            Some(Self::Median { range: Interval { low, high }, margin: margin.parse().ok()? })
+        };
         number("every above ")
             .map(Self::EveryAbove)
             .or_else(|| number("every below ").map(Self::EveryBelow))
             .or_else(|| number("about ").map(Self::About))
             .or_else(|| number("no gain of ").map(Self::NoGain))
             .or_else(|| range().map(Self::EqualWithin))
+            .or_else(median)
             .or_else(|| text.strip_prefix("function ").map(|name| Self::Function(name.to_owned())))
             .ok_or_else(|| {
                 format!(
                     "{text:?} is no rule; the rules are \"every above 1\", \"every below 1\", \"equal within 0.9 to 1.1\", \
-                     \"about 1.05\", \"no gain of 1.02\" and \"function NAME\""
+                     \"about 1.05\", \"no gain of 1.02\", \"median within 0.9 to 1.1, margin 0.02\" and \"function NAME\""
                 )
             })
     }
@@ -156,6 +189,14 @@ impl fmt::Display for Rule {
                 write!(f, "equal from {low:.4} to {high:.4}")
             }
             Self::NoGain(gain) => write!(f, "confirmed below {gain}, refuted if more beyond noise"),
+            Self::Median { range: Interval { low, high }, margin } => {
+                match (low.is_finite(), high.is_finite()) {
+                    (true, true) => write!(f, "median within {low} to {high}")?,
+                    (true, false) => write!(f, "median above {low}")?,
+                    _ => write!(f, "median below {high}")?,
+                }
+                if *margin > 0.0 { write!(f, ", margin {margin}") } else { Ok(()) }
+            }
             Self::Function(_) => Ok(()),
         }
     }

@@ -41,6 +41,30 @@ fn verdict(rule: &str, rows: &[ClaimRow]) -> ClaimVerdict {
 }
 
 #[test]
+fn a_median_has_a_margin_and_a_least_number_of_figures() {
+    let keys = "figure = 'speed'\nleft = 'own'\nleast = 3\nrule = ";
+    let own = |speed: f64, rounds| rows("own", rounds, speed, 0.0);
+    for (rule, confirmed, undecided, refuted) in [
+        ("median within 0.9 to 1.1, margin 0.02", 1.0, 0.91, 0.8),
+        ("median above 0.9, margin 0.02", 1.0, 0.89, 0.8),
+        ("median below 1.1, margin 0.02", 1.0, 1.11, 1.2),
+    ] {
+        let set = set(&format!("{keys}'{rule}'"));
+        for (speed, verdict) in [(confirmed, Confirmed), (undecided, Undecided), (refuted, Refuted)] {
+            assert_eq!(judged(&set, &own(speed, 3)).verdict, verdict, "{rule} at {speed}");
+        }
+        let outvoted = [own(confirmed, 2), own(refuted, 1)].concat();
+        assert_eq!(judged(&set, &outvoted).verdict, Confirmed, "{rule}");
+        let few = judged(&set, &own(confirmed, 2));
+        assert!(few.verdict == Undecided && few.figure.ends_with("; at least 3 are needed"), "{few:?}");
+        assert_eq!(set.claims[0].rule.to_string(), rule);
+    }
+    let both = format!("name = 'any'\n[[claim]]\ntext = 'a'\nright = 'base'\n{keys}'median above 1'");
+    let error = ClaimSet::parse("any.toml", &both).unwrap_err();
+    assert!(error.to_string().contains("a median has no `right`"), "{error}");
+}
+
+#[test]
 fn every_rule_has_three_verdicts() {
     for (rule, confirmed, refuted) in [
         ("about 1.05", 1.05, 1.01),
