@@ -222,6 +222,7 @@ impl Identifiable for Entity {
     }
 
     /// Reads `-?[0-9]+`, within an i64.
+    #[inline]
     fn parse_id(text: &str) -> Option<i64> {
         if text.starts_with('+') { None } else { text.parse().ok() }
     }

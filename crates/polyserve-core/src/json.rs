@@ -9,6 +9,7 @@
 //! levels of what the type reads are counted.
 
 mod level_counter;
+mod number;
 
 use std::borrow::Cow;
 use std::cell::Cell;
@@ -25,7 +26,7 @@ use crate::text::shortened;
 /// Appends `{"id":1,"description":"...","value":60.750847}`.
 pub(crate) fn write_published(entity: EntityRef<'_>, out: &mut Vec<u8>) {
     out.extend_from_slice(b"{\"id\":");
-    out.extend_from_slice(itoa::Buffer::new().format(entity.id).as_bytes());
+    number::write_integer(entity.id, out);
     if needs_escape(entity.description.as_bytes()) {
         out.extend_from_slice(b",\"description\":");
         let _ = serde_json::to_writer(&mut *out, entity.description); // writing to a `Vec` does not fail
@@ -35,20 +36,27 @@ pub(crate) fn write_published(entity: EntityRef<'_>, out: &mut Vec<u8>) {
         out.extend_from_slice(entity.description.as_bytes());
         out.extend_from_slice(b"\",\"value\":");
     }
-    let _ = serde_json::to_writer(&mut *out, &entity.value);
+    number::write_float(entity.value, out);
     out.push(b'}');
 }
 
 /// Whether a text in JSON has an escape: for a control character, a quotation mark or a backslash.
+#[inline]
 fn needs_escape(text: &[u8]) -> bool {
-    const BLOCK: usize = 16;
-    // A loop of a fixed length without an early exit is vectorised by the compiler.
-    let has_escape =
-        |bytes: &[u8]| bytes.iter().fold(false, |found, &b| found | (b < b' ') | (b == b'"') | (b == b'\\'));
-    let (blocks, rest) = text.as_chunks::<BLOCK>();
-    let mut last = [b' '; BLOCK];
-    last.iter_mut().zip(rest).for_each(|(last, byte)| *last = *byte);
-    blocks.iter().fold(has_escape(&last), |found, block| found | has_escape(block))
+    // The last block overlaps the one before it. A copy of the rest into a block would be read before it is stored, which stalls.
+    if let Some(last) = text.last_chunk::<16>() {
+        return text.as_chunks::<16>().0.iter().fold(has_escape(last), |found, block| found | has_escape(block));
+    }
+    match (text.first_chunk::<8>(), text.last_chunk::<8>()) {
+        (Some(first), Some(last)) => has_escape(first) | has_escape(last),
+        _ => text.iter().any(|&byte| has_escape(&[byte])),
+    }
+}
+
+/// Does the same for a block. A loop of a fixed length without an early exit is vectorised by the compiler.
+#[inline]
+fn has_escape<const N: usize>(block: &[u8; N]) -> bool {
+    block.iter().fold(false, |found, &b| found | (b < b' ') | (b == b'"') | (b == b'\\'))
 }
 
 /// The reason why a body is not an entity.
