@@ -145,11 +145,11 @@ impl<R: EntityRepo<E>, E: Identifiable> EntityService<R, E> {
         &self.repo
     }
 
-    fn get(&self, id: E::Id, condition: &Condition, head_only: bool, body: &mut Vec<u8>) -> Answer<Reply> {
+    fn get(&self, id: &E::Id, condition: &Condition, head_only: bool, body: &mut Vec<u8>) -> Answer<Reply> {
         // These may be answered without the JSON.
         let is_short = head_only || !condition.is_always();
-        let version = if is_short || self.etags { self.repo.version(&id) } else { None };
-        if is_short && let Some(form) = self.known.get(&id, version) {
+        let version = if is_short || self.etags { self.repo.version(id) } else { None };
+        if is_short && let Some(form) = self.known.get(id, version) {
             if let Some(reply) = refusal(form.etag, condition) {
                 return Answer::Now(reply);
             }
@@ -161,15 +161,15 @@ impl<R: EntityRepo<E>, E: Identifiable> EntityService<R, E> {
             && !self.etags
             && let Some(reply) = refusal(None, condition)
         {
-            return self.if_stored(id, reply);
+            return self.if_stored(id.clone(), reply);
         }
         let mut written = Ok(());
         let mut show = |entity: Shown<'_, E>| written = entity.write_json(body);
         let etags = self.etags;
-        match self.repo.get(&id, Visit::new(&mut show)) {
+        match self.repo.get(id, Visit::new(&mut show)) {
             Answer::Now(Ok(Lookup::Visited(_))) => {
                 let shown = match written {
-                    Ok(()) if is_short || etags => shown(self.form(&id, version, body), condition),
+                    Ok(()) if is_short || etags => shown(self.form(id, version, body), condition),
                     Ok(()) => return Answer::Now(entity_reply(Body::InPlace, None)),
                     Err(error) => Err(unwritable(&self.failures, &*error)),
                 };
@@ -182,10 +182,11 @@ impl<R: EntityRepo<E>, E: Identifiable> EntityService<R, E> {
                 })
             }
             Answer::Now(found) => {
-                let form = |json: &[u8]| self.form(&id, version, json);
-                Answer::Now(get_reply::<E>(&id, found, condition, &self.failures, form))
+                let form = |json: &[u8]| self.form(id, version, json);
+                Answer::Now(get_reply::<E>(id, found, condition, &self.failures, form))
             }
             Answer::Later(future) => {
+                let id = id.clone();
                 let (repo, known, failures) = (Arc::clone(&self.repo), self.known.clone(), Arc::clone(&self.failures));
                 let condition = condition.clone();
                 Answer::later(async move {
@@ -233,7 +234,7 @@ impl<R: EntityRepo<E>, E: Identifiable> EntityService<R, E> {
         form.is_some_and(|form| refusal(form.etag, condition).is_some())
     }
 
-    fn put(&self, id: Option<E::Id>, condition: &Condition, request: &[u8], scratch: &mut Vec<u8>) -> Answer<Reply> {
+    fn put(&self, id: Option<&E::Id>, condition: &Condition, request: &[u8], scratch: &mut Vec<u8>) -> Answer<Reply> {
         let entity = match E::read_json(request) {
             Ok(entity) => entity,
             Err(InvalidEntity::NotJson(why)) => return Answer::Now(Reply::problem(StatusCode::BAD_REQUEST, why)),
@@ -242,7 +243,7 @@ impl<R: EntityRepo<E>, E: Identifiable> EntityService<R, E> {
             }
         };
         let key = entity.id().clone();
-        if id.is_some_and(|id| id != key) {
+        if id.is_some_and(|id| *id != key) {
             let detail = "The entity's id is not the one in the path.";
             return Answer::Now(Reply::problem(StatusCode::BAD_REQUEST, detail));
         }
@@ -306,26 +307,40 @@ impl<R: EntityRepo<E>, E: Identifiable> EntityService<R, E> {
         patch::patch(repo, id, condition, patch.to_owned(), self.etags, failures)
     }
 
-    fn remove(&self, id: E::Id, condition: &Condition) -> Answer<Reply> {
+    fn remove(&self, id: &E::Id, condition: &Condition) -> Answer<Reply> {
         if condition.is_always() {
-            return match self.repo.remove(&id) {
-                Answer::Now(removed) => Answer::Now(removed_reply(&id, &self.failures, removed)),
+            return match self.repo.remove(id) {
+                Answer::Now(removed) => Answer::Now(removed_reply(id, &self.failures, removed)),
                 Answer::Later(future) => {
-                    let failures = Arc::clone(&self.failures);
+                    let (id, failures) = (id.clone(), Arc::clone(&self.failures));
                     Answer::later(async move { removed_reply(&id, &failures, future.await) })
                 }
             };
         }
-        if self.refuses(&id, condition) {
+        if self.refuses(id, condition) {
             return Answer::Now(precondition_failed());
         }
-        let failures = Arc::clone(&self.failures);
-        let removed = self.repo.remove_if(&id, condition);
-        self.written(id.clone(), removed, condition, move |removed| removed_reply(&id, &failures, removed))
+        let (key, failures) = (id.clone(), Arc::clone(&self.failures));
+        let removed = self.repo.remove_if(id, condition);
+        self.written(id.clone(), removed, condition, move |removed| removed_reply(&key, &failures, removed))
     }
 
-    /// Decides by the head alone: returns the operation and its condition, or a refusal.
-    fn route(&self, head: &Head<'_>) -> Result<(Route<E::Id>, Condition), Reply> {
+    /// Decides by the head alone: returns the operation, or a refusal.
+    #[allow(clippy::inline_always)] // a result that is returned in memory is read before it is stored, which stalls
+    #[inline(always)]
+    fn route(&self, head: &Head<'_>) -> Result<Route<E::Id>, Reply> {
+        let rest =
+            head.target.strip_prefix('/').filter(|rest| self.prefix.is_empty() && !rest.bytes().any(|b| b == b'?'));
+        let id = rest.and_then(path::parse_number::<E>);
+        match (head.method, id) {
+            (&Method::GET | &Method::HEAD, Some(id)) => Ok(Route::Get(id)),
+            _ => self.route_other(head),
+        }
+    }
+
+    /// Does the same for a head that is not a read of an id that is a number.
+    #[inline(never)]
+    fn route_other(&self, head: &Head<'_>) -> Result<Route<E::Id>, Reply> {
         let path = head.path();
         if path == "*" {
             return Err(options(head.method, ALLOW_SERVER));
@@ -366,7 +381,7 @@ impl<R: EntityRepo<E>, E: Identifiable> EntityService<R, E> {
             (method, Some(_)) => return Err(options(method, ALLOW_ENTITY)),
             (method, None) => return Err(options(method, ALLOW_ROOT)),
         };
-        Ok((route, preconditions::condition(head, self.etags)?))
+        Ok(route)
     }
 
     fn nothing_here(&self) -> Reply {
@@ -377,21 +392,33 @@ impl<R: EntityRepo<E>, E: Identifiable> EntityService<R, E> {
 
 impl<R: EntityRepo<E>, E: Identifiable> Service for EntityService<R, E> {
     fn call(&self, request: Request<'_>, body: &mut Vec<u8>) -> Answer<Reply> {
-        let (route, condition) = match self.route(&request.head) {
-            Ok(routed) => routed,
+        let route = match self.route(&request.head) {
+            Ok(route) => route,
             Err(refusal) => return Answer::Now(refusal),
         };
+        let read;
+        let condition = if preconditions::are_absent(&request.head) {
+            &ALWAYS
+        } else {
+            match preconditions::condition(&request.head, self.etags) {
+                Ok(condition) => {
+                    read = condition;
+                    &read
+                }
+                Err(refusal) => return Answer::Now(refusal),
+            }
+        };
         // The repo may copy and drop entities.
-        stack::for_values(|| match route {
-            Route::Get(id) => self.get(id, &condition, request.head.method == Method::HEAD, body),
-            Route::Put(id) => self.put(id, &condition, request.body, body),
-            Route::Remove(id) => self.remove(id, &condition),
-            Route::Patch(id) => self.patch(id, condition.clone(), request.body),
+        stack::for_values(|| match &route {
+            Route::Get(id) => self.get(id, condition, request.head.method == Method::HEAD, body),
+            Route::Put(id) => self.put(id.as_ref(), condition, request.body, body),
+            Route::Remove(id) => self.remove(id, condition),
+            Route::Patch(id) => self.patch(id.clone(), condition.clone(), request.body),
         })
     }
 
     fn head(&self, head: &Head<'_>) -> Option<Reply> {
-        self.route(head).err()
+        self.route(head).and_then(|_| preconditions::condition(head, self.etags)).err()
     }
 }
 
@@ -400,6 +427,9 @@ impl<R: fmt::Debug, E: Identifiable> fmt::Debug for EntityService<R, E> {
         f.debug_struct("EntityService").field("repo", &self.repo).field("prefix", &self.prefix).finish_non_exhaustive()
     }
 }
+
+/// The condition of a request without one. A constant would be built on the stack each time.
+static ALWAYS: Condition = Condition::ALWAYS;
 
 enum Route<I> {
     Get(I),

@@ -12,11 +12,15 @@ fn is_number<I: 'static>() -> bool {
     number_form::<I>().is_some()
 }
 
+/// Reads an id that is a number from the rest of a path. Then the rest is one segment: a number has no slash.
+#[inline]
+pub(super) fn parse_number<E: Identifiable>(rest: &str) -> Option<E::Id> {
+    if is_number::<E::Id>() { E::parse_id(rest) } else { None }
+}
+
 /// Reads an id from the rest of a path, which is a segment. A percent-encoded byte counts as the byte (RFC 3986, 6.2.2.2).
 pub(super) fn parse_id<E: Identifiable>(segment: &str) -> Option<E::Id> {
-    if is_number::<E::Id>()
-        && let Some(id) = E::parse_id(segment)
-    {
+    if let Some(id) = parse_number::<E>(segment) {
         return Some(id);
     }
     if has_several_segments(segment) {

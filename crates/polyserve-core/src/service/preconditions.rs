@@ -6,6 +6,13 @@ use http::{Method, StatusCode};
 use super::{Head, Reply};
 use crate::condition::{Condition, ETag, Tags};
 
+/// Whether a request has no condition, by the lengths of its fields' names. They decide for almost every request.
+#[inline]
+pub(super) fn are_absent(head: &Head<'_>) -> bool {
+    const LENGTHS: [usize; 2] = ["if-match".len(), "if-none-match".len()];
+    !head.headers.iter().any(|(name, _)| LENGTHS.contains(&name.len()))
+}
+
 /// Reads the condition of a request from `If-Match` and `If-None-Match`. Dates are not compared, because a service without
 /// `Last-Modified` has none. If the service has no `etags`, no listed tag is that of an entity.
 ///
@@ -14,15 +21,7 @@ use crate::condition::{Condition, ETag, Tags};
 /// # Errors
 ///
 /// Returns a 400 if a field of a write is malformed. A condition that is not understood must not be taken for one that holds.
-#[inline]
 pub(super) fn condition(head: &Head<'_>, etags: bool) -> Result<Condition, Reply> {
-    // The lengths of the names decide for almost every request.
-    const LENGTHS: [usize; 2] = ["if-match".len(), "if-none-match".len()];
-    let may_have = |(name, _): (&str, &[u8])| LENGTHS.contains(&name.len());
-    if head.headers.iter().any(may_have) { read(head, etags) } else { Ok(Condition::ALWAYS) }
-}
-
-fn read(head: &Head<'_>, etags: bool) -> Result<Condition, Reply> {
     let (mut if_match, mut if_none_match) = (Ok(None), Ok(None));
     for (name, value) in head.headers.iter() {
         if name.eq_ignore_ascii_case(IF_MATCH.as_str()) {
