@@ -12,13 +12,16 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 pub struct Date {
     second: u64,
     /// The line, and what stands before and after it if it is the last line of a head.
-    end: String,
+    end: [u8; Self::END],
 }
 
 impl Date {
+    /// The length of [`end_of_head`](Self::end_of_head). A copy of a known length needs no call.
+    pub const END: usize = 41;
+
     /// Creates the date of `now`.
     pub fn new(now: SystemTime) -> Self {
-        let mut date = Self { second: u64::MAX, end: String::new() };
+        let mut date = Self { second: u64::MAX, end: *b"\r\nDate: Thu, 01 Jan 1970 00:00:00 GMT\r\n\r\n" };
         date.refresh(now);
         date
     }
@@ -29,18 +32,19 @@ impl Date {
         if second != self.second {
             self.second = second;
             let date = UNIX_EPOCH.checked_add(Duration::from_secs(second)).unwrap_or(UNIX_EPOCH);
-            self.end = format!("\r\nDate: {}\r\n\r\n", httpdate::fmt_http_date(date));
+            let text = httpdate::fmt_http_date(date);
+            self.end.iter_mut().skip("\r\nDate: ".len()).zip(text.bytes()).for_each(|(end, byte)| *end = byte);
         }
     }
 
     /// Returns the whole line: the name, a text of 29 bytes, and the end of the line.
     pub fn line(&self) -> &str {
-        self.end.get(2..self.end.len().saturating_sub(2)).unwrap_or_default()
+        str::from_utf8(self.end.get(2..Self::END.saturating_sub(2)).unwrap_or_default()).unwrap_or_default()
     }
 
     /// Returns the last line of a head, with the end of the line before it and the end of the head.
     #[inline]
-    pub fn end_of_head(&self) -> &str {
+    pub fn end_of_head(&self) -> &[u8; Self::END] {
         &self.end
     }
 }

@@ -11,8 +11,8 @@
 //! If there are several faults, the first one is reported. Faults of a line come first, in the order of the lines. Then
 //! come the faults that only the whole head shows, in the order in which [`validate_head`] checks them.
 //!
-//! Cost: one pass of `httparse`, one over the ends of the lines, two over the fields; no allocation. A head that differs from the last
-//! one of the thread only in its method and target costs less (`repeated`).
+//! Cost: one pass of `httparse`, one over the ends of the lines, two over the fields; no allocation. A session takes a head that
+//! differs from the last one of the thread only in its method and target from `repeated`, which costs less.
 
 use std::mem::MaybeUninit;
 
@@ -25,7 +25,6 @@ use super::connection_fields::ConnectionFields;
 pub use super::connection_fields::Framing;
 pub use super::refusal::Refusal;
 use super::refusal::{bad_request, refusal};
-use super::repeated;
 use super::syntax;
 
 /// The limits of a request's size.
@@ -114,10 +113,6 @@ impl EmptyLines {
 /// Decodes the head at the start of `input`, which begins with the request line. The caller skips empty lines before it.
 pub fn head<'b: 'a, 'a>(input: &'b [u8], limits: &Limits, fields: &'a mut Fields<'b>) -> Decoded<'a> {
     let within = input.get(..limits.max_head).unwrap_or(input);
-    if let Some(parsed) = repeated::read(within, limits, fields) {
-        let head = Head { headers: Headers::new(fields), ..parsed.head };
-        return Decoded::Head(Parsed { head, ..parsed });
-    }
     if matches!(within.first(), Some(b'\r' | b'\n')) {
         return Decoded::Refused(bad_request(
             "There is a bare CR, a bare LF or too many empty lines before the request.",
@@ -138,10 +133,7 @@ pub fn head<'b: 'a, 'a>(input: &'b [u8], limits: &Limits, fields: &'a mut Fields
         fields.clear();
         fields.extend(request.headers.iter().map(|field| Header { name: field.name, value: field.value }));
         return match validate_head(length, &line, Headers::new(fields)) {
-            Ok(parsed) => {
-                repeated::remember(within.get(..length).unwrap_or_default(), &parsed);
-                Decoded::Head(parsed)
-            }
+            Ok(parsed) => Decoded::Head(parsed),
             Err(refusal) => Decoded::Refused(refusal),
         };
     }

@@ -7,6 +7,8 @@ use polyserve_core::http::header::ETAG;
 use polyserve_core::http::{HeaderName, HeaderValue, StatusCode, Version};
 use polyserve_core::{Body, Reply, reason_phrase};
 
+use super::date::Date;
+
 /// The parts of an answer's head that do not come from the reply.
 #[derive(Clone, Copy, Debug)]
 pub struct AnswerHead<'a> {
@@ -17,7 +19,7 @@ pub struct AnswerHead<'a> {
     /// Whether the answer is sent without its body, because the request was HEAD.
     pub head_only: bool,
     /// The `Date` header, which ends the head: [`Date::end_of_head`](super::date::Date::end_of_head).
-    pub date: &'a str,
+    pub date: &'a [u8; Date::END],
     /// The value of the `Server` header; `None` omits the header.
     pub server_header: Option<&'a str>,
 }
@@ -26,6 +28,7 @@ pub struct AnswerHead<'a> {
 pub const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 
 /// Appends an answer to `out`: the head of `reply`, and `body`.
+#[inline]
 pub fn answer(out: &mut Vec<u8>, reply: &Reply, body: &[u8], head: &AnswerHead<'_>) {
     out.reserve(HEAD_ESTIMATE.saturating_add(body.len()));
     // Each line begins with the end of the line before it: that saves a copy for a line with a value.
@@ -72,7 +75,7 @@ pub fn answer(out: &mut Vec<u8>, reply: &Reply, body: &[u8], head: &AnswerHead<'
     } else if head.version == Version::HTTP_10 {
         out.extend_from_slice(b"\r\nConnection: keep-alive");
     }
-    out.extend_from_slice(head.date.as_bytes());
+    out.extend_from_slice(head.date);
     if !head.head_only && !reply.is_bodiless() {
         out.extend_from_slice(body);
     }
@@ -81,8 +84,22 @@ pub fn answer(out: &mut Vec<u8>, reply: &Reply, body: &[u8], head: &AnswerHead<'
 /// An estimate of a head's length, for one reservation in place of several.
 const HEAD_ESTIMATE: usize = 232;
 
+/// Appends a number, such as the length of a body.
+#[inline]
 fn write_number(out: &mut Vec<u8>, number: usize) {
-    out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
+    if number >= 1000 {
+        out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
+        return;
+    }
+    // Three digits need neither a buffer nor a call.
+    let last_digit = |number: usize| b'0'.wrapping_add((number % 10) as u8);
+    if number >= 100 {
+        out.push(last_digit(number / 100));
+    }
+    if number >= 10 {
+        out.push(last_digit(number / 10));
+    }
+    out.push(last_digit(number));
 }
 
 /// Writes the name of a field with capital letters, as `Retry-After`. A [`HeaderName`] is in lower case.
@@ -123,7 +140,7 @@ mod tests {
         version: Version::HTTP_11,
         close: false,
         head_only: false,
-        date: "\r\nDate: D\r\n\r\n",
+        date: b"\r\nDate: Thu, 01 Jan 1970 00:00:00 GMT\r\n\r\n",
         server_header: None,
     };
 

@@ -1,19 +1,19 @@
 //! The head that a thread has decoded last, without its method and target: clients repeat the rest.
 //!
-//! Invariant: [`read`] returns what [`decode::head`](super::decode::head) would find without this module, or nothing. What is
-//! remembered was found valid, and does not depend on the method, on the target or on limits that are not checked again.
+//! Invariant: [`LastHead::read`] returns what [`decode::head`] would, or nothing. What is remembered was found valid, and does not depend on the
+//! method, on the target or on limits that are not checked again.
 //!
 //! Cost: one pass over the target and a comparison of the rest, in place of several passes over the head. A head that is not like the
 //! last one costs about a fiftieth more, and one in [`REMEMBER_EVERY`] of these is copied: clients may take turns.
 
-use std::cell::RefCell;
+use std::fmt;
 
 use polyserve_core::http::{Method, Version};
 use polyserve_core::{Head, Header, Headers};
 use polyserve_sys::ascii_text;
 
 use super::connection_fields::Framing;
-use super::decode::{Fields, Limits, Parsed};
+use super::decode::{self, Decoded, Fields, Limits, Parsed};
 use super::syntax::uri_len;
 
 /// The length of the longest rest that is remembered, in bytes.
@@ -26,7 +26,7 @@ const MAX_FIELDS: usize = 16;
 const REMEMBER_EVERY: u8 = 8;
 
 /// What follows the target of a head: the version and the header fields.
-struct Rest {
+pub(super) struct LastHead {
     /// From the space before the version to the end of the head.
     bytes: [u8; MAX_BYTES],
     /// Number of bytes; 0 if there is none.
@@ -42,9 +42,10 @@ struct Rest {
     others: u8,
 }
 
-thread_local! {
-    static LAST: RefCell<Rest> = const {
-        RefCell::new(Rest {
+impl LastHead {
+    /// Nothing is remembered.
+    pub(super) const fn none() -> Self {
+        Self {
             bytes: [0; MAX_BYTES],
             length: 0,
             fields: [[0; 4]; MAX_FIELDS],
@@ -54,64 +55,65 @@ thread_local! {
             keep_alive: true,
             expects_continue: false,
             others: REMEMBER_EVERY,
-        })
-    };
-}
+        }
+    }
 
-/// Reads a head that ends like the last one. Returns its fields in `fields`, and the others without them.
-#[inline]
-pub(super) fn read<'b>(input: &'b [u8], limits: &Limits, fields: &mut Fields<'b>) -> Option<Parsed<'b>> {
-    let (method, after) = method(input)?;
-    let target_length = uri_len(after)?;
-    LAST.with_borrow(|last| {
-        let known = last.bytes.get(..last.length).filter(|known| !known.is_empty())?;
-        let length = target_length.saturating_add(known.len());
-        let text = ascii_text(after.get(..length).filter(|bytes| bytes.ends_with(known))?)?;
-        let (target, rest) = text.split_at_checked(target_length).filter(|(target, _)| target.starts_with('/'))?;
-        if last.field_count > limits.max_headers {
+    /// Decodes a head, as [`decode::head`] does, and may remember it.
+    pub(super) fn decode<'b: 'a, 'a>(
+        &mut self,
+        input: &'b [u8],
+        limits: &Limits,
+        fields: &'a mut Fields<'b>,
+    ) -> Decoded<'a> {
+        let decoded = decode::head(input, limits, fields);
+        if let Decoded::Head(parsed) = &decoded {
+            self.remember(input.get(..parsed.length).unwrap_or_default(), parsed);
+        }
+        decoded
+    }
+
+    /// Reads a head that ends like the last one. If there is none, [`decode`](Self::decode) must follow.
+    #[allow(clippy::inline_always)] // the head is then never stored and moved, which stalls the processor
+    #[inline(always)]
+    pub(super) fn read<'b: 'a, 'a>(
+        &self,
+        input: &'b [u8],
+        limits: &Limits,
+        fields: &'a mut Fields<'b>,
+    ) -> Option<Parsed<'a>> {
+        let input = input.get(..limits.max_head).unwrap_or(input);
+        let (method, after) = method(input)?;
+        let (target, rest) = after.split_at_checked(uri_len(after)?)?;
+        let known = self.bytes.get(..self.length).filter(|known| !known.is_empty())?;
+        let rest = ascii_text(rest.get(..known.len()).filter(|rest| *rest == known)?)?;
+        let target = ascii_text(target).filter(|target| target.starts_with('/'))?;
+        if self.field_count > limits.max_headers {
             return None;
         }
         fields.clear();
-        for &[name, name_end, value, value_end] in last.fields.get(..last.field_count)? {
+        for &[name, name_end, value, value_end] in self.fields.get(..self.field_count)? {
             let name = rest.get(usize::from(name)..usize::from(name_end))?;
             fields.push(Header { name, value: rest.as_bytes().get(usize::from(value)..usize::from(value_end))? });
         }
+        let before = input.len().saturating_sub(after.len());
         Some(Parsed {
-            head: Head { method, target, version: last.version, headers: Headers::new(&[]) },
-            length: input.len().saturating_sub(after.len()).saturating_add(length),
-            framing: last.framing,
-            keep_alive: last.keep_alive,
-            expects_continue: last.expects_continue,
+            head: Head { method, target, version: self.version, headers: Headers::new(fields) },
+            length: before.saturating_add(target.len()).saturating_add(rest.len()),
+            framing: self.framing,
+            keep_alive: self.keep_alive,
+            expects_continue: self.expects_continue,
         })
-    })
-}
+    }
 
-/// Returns the method that a head begins with, and what follows the space after it.
-#[inline]
-fn method(input: &[u8]) -> Option<(&'static Method, &[u8])> {
-    Some(match input {
-        [b'G', b'E', b'T', b' ', after @ ..] => (&Method::GET, after),
-        [b'P', b'U', b'T', b' ', after @ ..] => (&Method::PUT, after),
-        [b'H', b'E', b'A', b'D', b' ', after @ ..] => (&Method::HEAD, after),
-        [b'P', b'O', b'S', b'T', b' ', after @ ..] => (&Method::POST, after),
-        [b'D', b'E', b'L', b'E', b'T', b'E', b' ', after @ ..] => (&Method::DELETE, after),
-        [b'P', b'A', b'T', b'C', b'H', b' ', after @ ..] => (&Method::PATCH, after),
-        _ => return None,
-    })
-}
-
-/// Remembers a head that is valid. `bytes` are the whole head.
-pub(super) fn remember(bytes: &[u8], parsed: &Parsed<'_>) {
-    LAST.with_borrow_mut(|last| {
-        last.others = last.others.saturating_add(1);
-        if last.others >= REMEMBER_EVERY {
-            last.others = 0;
-            last.length = last.set(bytes, parsed).unwrap_or(0);
+    /// Remembers a head that is valid. `bytes` are the whole head.
+    fn remember(&mut self, bytes: &[u8], parsed: &Parsed<'_>) {
+        self.others = self.others.saturating_add(1);
+        if self.others >= REMEMBER_EVERY {
+            self.others = 0;
+            self.length = self.set(bytes, parsed).unwrap_or(0);
         }
-    });
-}
+    }
 
-impl Rest {
     /// Returns the length. `None` if the rest is not to be remembered.
     fn set(&mut self, bytes: &[u8], parsed: &Parsed<'_>) -> Option<usize> {
         let target_end = parsed.head.target.as_bytes().as_ptr_range().end.addr();
@@ -133,18 +135,39 @@ impl Rest {
     }
 }
 
+impl fmt::Debug for LastHead {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LastHead").field("length", &self.length).finish_non_exhaustive()
+    }
+}
+
+/// Returns the method that a head begins with, and what follows the space after it.
+#[allow(clippy::inline_always)]
+#[inline(always)]
+fn method(input: &[u8]) -> Option<(&'static Method, &[u8])> {
+    Some(match input {
+        [b'G', b'E', b'T', b' ', after @ ..] => (&Method::GET, after),
+        [b'P', b'U', b'T', b' ', after @ ..] => (&Method::PUT, after),
+        [b'H', b'E', b'A', b'D', b' ', after @ ..] => (&Method::HEAD, after),
+        [b'P', b'O', b'S', b'T', b' ', after @ ..] => (&Method::POST, after),
+        [b'D', b'E', b'L', b'E', b'T', b'E', b' ', after @ ..] => (&Method::DELETE, after),
+        [b'P', b'A', b'T', b'C', b'H', b' ', after @ ..] => (&Method::PATCH, after),
+        _ => return None,
+    })
+}
+
 #[cfg(test)]
 mod tests {
-    use std::thread;
-
     use super::*;
-    use crate::http1::decode::head;
 
     const LIMITS: Limits = Limits { max_head: 400, max_headers: 3, max_body: 10 };
 
-    fn decoded(input: &str, limits: &Limits) -> String {
-        let mut fields = Fields::new();
-        format!("{:?}", head(input.as_bytes(), limits, &mut fields))
+    fn decoded(last: &mut LastHead, input: &str, limits: &Limits) -> String {
+        let (mut fields, mut others) = (Fields::new(), Fields::new());
+        match last.read(input.as_bytes(), limits, &mut fields) {
+            Some(parsed) => format!("{:?}", Decoded::Head(parsed)),
+            None => format!("{:?}", last.decode(input.as_bytes(), limits, &mut others)),
+        }
     }
 
     /// Whatever a thread has decoded before, a head has the same result.
@@ -191,19 +214,22 @@ mod tests {
         let expected: Vec<[String; 2]> = heads
             .iter()
             .map(|head| {
-                [&LIMITS, &small].map(|limits| thread::scope(|s| s.spawn(|| decoded(head, limits)).join().unwrap()))
+                [&LIMITS, &small].map(|limits| {
+                    let mut fields = Fields::new();
+                    format!("{:?}", decode::head(head.as_bytes(), limits, &mut fields))
+                })
             })
             .collect();
-        let mut hits = 0;
+        let (mut last, mut hits) = (LastHead::none(), 0);
         for rest in &rests {
             let first = format!("GET /1{rest}");
             for (second, expected) in heads.iter().zip(&expected) {
                 for _ in 0..REMEMBER_EVERY {
-                    decoded(&first, &LIMITS);
+                    decoded(&mut last, &first, &LIMITS);
                 }
-                let is_read = read(second.as_bytes(), &LIMITS, &mut Fields::new()).is_some();
+                let is_read = last.read(second.as_bytes(), &LIMITS, &mut Fields::new()).is_some();
                 hits += usize::from(is_read && second.ends_with(rest));
-                let found = [&LIMITS, &small].map(|limits| decoded(second, limits));
+                let found = [&LIMITS, &small].map(|limits| decoded(&mut last, second, limits));
                 assert_eq!(found, *expected, "{second:?} after {first:?}");
             }
         }

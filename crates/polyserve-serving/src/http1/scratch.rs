@@ -9,6 +9,7 @@ use polyserve_core::{AnswerHook, ServerConfig, Service};
 
 use super::date::Date;
 use super::decode::Limits;
+use super::repeated::LastHead;
 use super::turn::TurnBudget;
 use crate::memory::MemoryBudget;
 
@@ -73,6 +74,8 @@ pub struct Scratch {
     pub(super) ends: Vec<usize>,
     pub(super) body: Vec<u8>,
     pub(super) date: Date,
+    /// The head that was decoded last.
+    pub(super) last_head: LastHead,
     pub(super) draining: bool,
     pub(super) others_wait: bool,
     /// `None` if the work of one connection is not limited.
@@ -89,6 +92,7 @@ impl Scratch {
             ends: Vec::new(),
             body: Vec::new(),
             date: Date::new(SystemTime::now()),
+            last_head: LastHead::none(),
             draining: false,
             others_wait: false,
             turn: None,

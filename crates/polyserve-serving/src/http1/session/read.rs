@@ -1,6 +1,6 @@
 //! From bytes to requests: decodes heads, collects bodies, and keeps what is incomplete.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use polyserve_core::Reply;
 use polyserve_core::http::StatusCode;
@@ -11,6 +11,21 @@ use super::{Following, answer_context, is_head};
 use crate::http1::decode::{self, Decoded, EmptyLines, Framing, Limits, Parsed};
 use crate::http1::encode;
 use crate::memory::{FREE_BYTES, MemoryBudget};
+
+/// How far a session has come with its input.
+pub(super) struct Progress {
+    /// The number of bytes used.
+    used: usize,
+    /// The request for which the service is called now.
+    pub(super) call: Option<(AnswerContext, Following)>,
+}
+
+impl Progress {
+    #[inline]
+    fn add(&mut self, count: usize) {
+        self.used = self.used.saturating_add(count);
+    }
+}
 
 impl Session {
     /// Whether `new`, the last of the buffered bytes, can change the result of decoding.
@@ -35,46 +50,64 @@ impl Session {
 
     /// Answers the requests that are complete in `input`. Returns the number of bytes used.
     pub(super) fn run(&mut self, input: &[u8], turn: &mut SessionTurn<'_>) -> usize {
-        let mut used = 0_usize;
+        let mut progress = Progress { used: 0, call: None };
+        // One catch for all requests: for each, what it lends to the service would be moved into a closure and out of it.
+        while let Err(panic) = catch_unwind(AssertUnwindSafe(|| self.serve(input, &mut progress, turn))) {
+            let Some((context, following)) = progress.call.take() else { resume_unwind(panic) };
+            let reply = self.panicked(panic);
+            self.finish(context, &reply, following, turn);
+        }
+        progress.used
+    }
+
+    /// Does the same. A panic of the service leaves its call in `progress`. Then the request must be answered, and this be called
+    /// again.
+    fn serve(&mut self, input: &[u8], progress: &mut Progress, turn: &mut SessionTurn<'_>) {
         loop {
-            let rest = input.get(used..).unwrap_or_default();
+            let rest = input.get(progress.used..).unwrap_or_default();
             if must_flush(turn.scratch.out.len(), &turn.env.memory) && !matches!(self.state, SessionState::Closed) {
                 self.want = Want::Write;
-                return used;
+                return;
             }
             match &mut self.state {
-                SessionState::Closed => return input.len(),
+                SessionState::Closed => {
+                    progress.used = input.len();
+                    return;
+                }
                 SessionState::Answer(..) => {
                     self.want = Want::Answer;
-                    return used;
+                    return;
                 }
                 SessionState::Answered(..) => self.respond(following_deferred(rest, turn), turn),
                 SessionState::Body(_) | SessionState::Skip(_) => {
-                    let count = self.read_body(rest, turn);
-                    used = used.saturating_add(count);
-                    if count == rest.len() && matches!(self.want, Want::Read(Phase::Body | Phase::Skip)) {
-                        return used;
+                    self.read_body(rest, progress, turn);
+                    if progress.used == input.len() && matches!(self.want, Want::Read(Phase::Body | Phase::Skip)) {
+                        return;
                     }
                 }
                 SessionState::Head => {
                     let skipped = self.empty_lines.skip(rest);
-                    used = used.saturating_add(skipped);
+                    progress.add(skipped);
                     let rest = rest.get(skipped..).unwrap_or_default();
                     if rest.is_empty() || rest == b"\r" {
                         self.wait(if rest.is_empty() { Phase::Idle } else { Phase::Head });
-                        return used;
+                        return;
                     }
                     if let Some(times) = &mut self.times {
                         times.begun.get_or_insert(times.last_read);
                     }
                     if turn.scratch.turn_is_over() {
                         self.want = Want::Yield;
-                        return used;
+                        return;
                     }
-                    let count = self.read_head(rest, turn);
-                    used = used.saturating_add(count);
-                    if matches!(self.want, Want::Read(Phase::Head)) {
-                        return used;
+                    let mut fields = decode::Fields::new();
+                    if let Some(parsed) = turn.scratch.last_head.read(rest, &turn.env.limits, &mut fields) {
+                        self.begin(&parsed, rest, progress, turn);
+                    } else {
+                        self.read_head(rest, progress, turn);
+                        if matches!(self.want, Want::Read(Phase::Head)) {
+                            return;
+                        }
                     }
                 }
             }
@@ -89,21 +122,26 @@ impl Session {
         }
     }
 
-    fn read_head(&mut self, input: &[u8], turn: &mut SessionTurn<'_>) -> usize {
+    /// Reads a head that does not end like the last one.
+    #[inline(never)]
+    fn read_head(&mut self, input: &[u8], progress: &mut Progress, turn: &mut SessionTurn<'_>) {
         let mut fields = decode::Fields::new();
-        let decoded = decode::head(input, &turn.env.limits, &mut fields);
-        let parsed = match &decoded {
-            Decoded::Partial => {
-                self.wait(Phase::Head);
-                return 0;
-            }
+        match turn.scratch.last_head.decode(input, &turn.env.limits, &mut fields) {
+            Decoded::Partial => self.wait(Phase::Head),
             Decoded::Refused(refusal) => {
-                self.refuse(*refusal, is_head(input), turn);
-                return input.len();
+                progress.add(input.len());
+                self.refuse(refusal, is_head(input), turn);
             }
-            Decoded::Head(parsed) => parsed,
-        };
+            Decoded::Head(parsed) => self.begin(&parsed, input, progress, turn),
+        }
+    }
+
+    /// Serves a request of which the head is complete.
+    #[allow(clippy::inline_always)] // `parsed` is then never stored and moved
+    #[inline(always)]
+    fn begin(&mut self, parsed: &Parsed<'_>, input: &[u8], progress: &mut Progress, turn: &mut SessionTurn<'_>) {
         self.empty_lines = EmptyLines::default();
+        progress.add(parsed.length);
         let after = input.get(parsed.length..).unwrap_or_default();
         let complete_body = match parsed.framing {
             Framing::Length(length) if length <= turn.env.limits.max_body as u64 => {
@@ -112,17 +150,16 @@ impl Session {
             _ => None,
         };
         if let Some(body) = complete_body {
-            let used = parsed.length.saturating_add(body.len());
-            let following = following(input.get(used..).unwrap_or_default(), turn);
-            self.call(parsed, body, following, turn);
-            return used;
+            progress.add(body.len());
+            let following = following(after.get(body.len()..).unwrap_or_default(), turn);
+            self.call(parsed, body, following, progress, turn);
+        } else {
+            self.await_body(parsed, input.get(..parsed.length).unwrap_or_default(), turn);
         }
-        let head = input.get(..parsed.length).unwrap_or_default();
-        self.await_body(parsed, head, turn);
-        parsed.length
     }
 
     /// Handles a request with an incomplete body: refuses it early, or waits for the body.
+    #[inline(never)]
     fn await_body(&mut self, parsed: &Parsed<'_>, head: &[u8], turn: &mut SessionTurn<'_>) {
         turn.scratch.body.clear();
         let is_too_large =
@@ -153,48 +190,59 @@ impl Session {
         }
     }
 
-    /// Reads a part of a body. Returns the number of bytes used.
-    fn read_body(&mut self, input: &[u8], turn: &mut SessionTurn<'_>) -> usize {
+    /// Reads a part of a body.
+    #[inline(never)]
+    fn read_body(&mut self, input: &[u8], progress: &mut Progress, turn: &mut SessionTurn<'_>) {
         let (pending, skipping) = match &mut self.state {
             SessionState::Body(pending) => (pending.as_mut(), false),
             SessionState::Skip(pending) => (pending.as_mut(), true),
-            _ => return 0,
+            _ => return,
         };
         let (used, done) = match pending.read(input, &turn.env.limits) {
             Ok(read) => read,
-            Err(refusal) if skipping => {
-                tracing::debug!(refusal.detail, "a refused body is malformed");
-                self.close(true);
-                return input.len();
-            }
             Err(refusal) => {
-                let head_only = is_head(&pending.head);
-                self.refuse(refusal, head_only, turn);
-                return input.len();
+                progress.add(input.len());
+                if skipping {
+                    tracing::debug!(refusal.detail, "a refused body is malformed");
+                    self.close(true);
+                } else {
+                    let head_only = is_head(&pending.head);
+                    self.refuse(refusal, head_only, turn);
+                }
+                return;
             }
         };
         if !done {
             let kept = pending.capacity();
             if !skipping && !self.reservation.try_set(&turn.env.memory, kept) {
                 let head_only = is_head(&pending.head);
+                progress.add(input.len());
                 self.refuse_for_memory(head_only, turn);
-                return input.len();
+                return;
             }
+            progress.add(used);
             self.wait(if skipping { Phase::Skip } else { Phase::Body });
-            return used;
+            return;
         }
+        progress.add(used);
         let following = following(input.get(used..).unwrap_or_default(), turn);
         match std::mem::replace(&mut self.state, SessionState::Head) {
-            SessionState::Body(pending) => self.call_pending(&pending, following, turn),
+            SessionState::Body(pending) => self.call_pending(&pending, following, progress, turn),
             _ => self.want = Want::Read(Phase::Idle),
         }
-        used
     }
 
-    fn call_pending(&mut self, pending: &PendingBody, following: Following, turn: &mut SessionTurn<'_>) {
+    #[inline(never)]
+    fn call_pending(
+        &mut self,
+        pending: &PendingBody,
+        following: Following,
+        progress: &mut Progress,
+        turn: &mut SessionTurn<'_>,
+    ) {
         let mut fields = decode::Fields::new();
         match decode::head(&pending.head, &turn.env.limits, &mut fields) {
-            Decoded::Head(parsed) => self.call(&parsed, &pending.body, following, turn),
+            Decoded::Head(parsed) => self.call(&parsed, &pending.body, following, progress, turn),
             // The head was decoded before, so this does not happen.
             Decoded::Refused(refusal) => self.refuse(refusal, is_head(&pending.head), turn),
             Decoded::Partial => self.close(true),
@@ -212,7 +260,7 @@ pub(super) fn must_flush(length: usize, memory: &MemoryBudget) -> bool {
 fn following(rest: &[u8], turn: &SessionTurn<'_>) -> Following {
     if is_blank(rest) {
         Following::Nothing
-    } else if turn.scratch.others_wait && !begins_with_request(rest, &turn.env.limits) {
+    } else if turn.scratch.others_wait && !begins_with_request(rest, turn) {
         Following::Part
     } else {
         Following::Request
@@ -230,11 +278,19 @@ fn following_deferred(rest: &[u8], turn: &SessionTurn<'_>) -> Following {
 }
 
 /// Whether `rest` begins with a complete request. Cost: the request is decoded here, and again when it is served.
-fn begins_with_request(rest: &[u8], limits: &Limits) -> bool {
+#[inline(never)]
+fn begins_with_request(rest: &[u8], turn: &SessionTurn<'_>) -> bool {
+    let limits = &turn.env.limits;
     let blank = rest.iter().take_while(|byte| matches!(byte, b'\r' | b'\n')).count();
     let rest = rest.get(blank..).unwrap_or_default();
-    let mut fields = decode::Fields::new();
-    let Decoded::Head(parsed) = decode::head(rest, limits, &mut fields) else { return false };
+    let (mut fields, mut others) = (decode::Fields::new(), decode::Fields::new());
+    let parsed = match turn.scratch.last_head.read(rest, limits, &mut fields) {
+        Some(parsed) => parsed,
+        None => match decode::head(rest, limits, &mut others) {
+            Decoded::Head(parsed) => parsed,
+            _ => return false,
+        },
+    };
     let body = rest.get(parsed.length..).unwrap_or_default();
     PendingBody::skipped(parsed.framing).read(body, limits).is_ok_and(|(_, is_complete)| is_complete)
         || parsed.framing == Framing::Length(0)

@@ -7,7 +7,7 @@ use polyserve_core::http::Version;
 use polyserve_core::{Answer, AnswerReport, Reply, Request};
 
 use super::buffered_input::BufferedInput;
-use super::read::must_flush;
+use super::read::{Progress, must_flush};
 use super::{
     AnswerContext, CaughtPanics, Following, OUTPUT_BOUND, Phase, Session, SessionState, SessionTurn, Want,
     answer_context, panic_reply,
@@ -21,24 +21,34 @@ use crate::memory::{FREE_BYTES, out_of_memory_reply};
 const HEAD_ROOM: usize = 1024;
 
 impl Session {
-    pub(super) fn call(&mut self, parsed: &Parsed<'_>, body: &[u8], following: Following, turn: &mut SessionTurn<'_>) {
-        let request = Request::new(parsed.head, body).with_peer(self.peer).with_draining(turn.scratch.draining);
+    /// Calls the service. Its answer is encoded where the service has put it: a value that is stored by parts and at once read as a
+    /// whole, as in a move, stalls the processor.
+    #[allow(clippy::inline_always)] // the same holds for `parsed`
+    #[inline(always)]
+    pub(super) fn call(
+        &mut self,
+        parsed: &Parsed<'_>,
+        body: &[u8],
+        following: Following,
+        progress: &mut Progress,
+        turn: &mut SessionTurn<'_>,
+    ) {
         let context = answer_context(parsed);
         if context.method.is_some_and(|method| !turn.env.memory.admits(method)) {
             return self.finish(context, &out_of_memory_reply(), following, turn);
         }
         turn.scratch.note_body(body.len());
         turn.scratch.body.clear();
-        let in_place = &mut turn.scratch.body;
-        match catch_unwind(AssertUnwindSafe(|| turn.env.service.call(request, in_place))) {
-            Ok(Answer::Now(ref reply)) => self.finish(context, reply, following, turn),
-            Ok(Answer::Later(future)) => {
+        progress.call = Some((context, following));
+        let mut request = Request::new(parsed.head, body);
+        (request.peer, request.draining) = (self.peer, turn.scratch.draining);
+        let answer = turn.env.service.call(request, &mut turn.scratch.body);
+        progress.call = None;
+        match answer {
+            Answer::Now(ref reply) => self.finish(context, reply, following, turn),
+            Answer::Later(future) => {
                 self.set_state(SessionState::Answer(context, future));
                 self.want = Want::Answer;
-            }
-            Err(panic) => {
-                let reply = self.panicked(panic);
-                self.finish(context, &reply, following, turn);
             }
         }
     }
@@ -51,7 +61,13 @@ impl Session {
         }
     }
 
-    fn finish(&mut self, context: AnswerContext, reply: &Reply, following: Following, turn: &mut SessionTurn<'_>) {
+    pub(super) fn finish(
+        &mut self,
+        context: AnswerContext,
+        reply: &Reply,
+        following: Following,
+        turn: &mut SessionTurn<'_>,
+    ) {
         if self.encode(context, reply, following, turn) {
             if !matches!(self.state, SessionState::Head) {
                 self.set_state(SessionState::Head);
@@ -78,9 +94,12 @@ impl Session {
             || (turn.scratch.draining && following == Following::Nothing)
             || (turn.scratch.others_wait && self.gives_way(reply, following, turn));
         turn.scratch.set_memory(&turn.env.memory);
-        let other = match self.lacks_memory(context, reply, turn) {
-            true => Some(out_of_memory_reply()),
-            false => reply.correction(context.head_only),
+        let body = reply.body_bytes(&turn.scratch.body).len();
+        let length = turn.scratch.out.len().saturating_add(body);
+        let other = if length > FREE_BYTES && self.lacks_memory(context, body, length, turn) {
+            Some(out_of_memory_reply())
+        } else {
+            reply.correction(context.head_only)
         };
         self.append(context, other.as_ref().unwrap_or(reply), close, turn);
         !close
@@ -118,10 +137,11 @@ impl Session {
     }
 
     /// Whether the request was safe, and there is no memory to keep its answer until the client takes it. If the request was not
-    /// safe, it was done, so its answer is sent; notes if there is no memory.
-    fn lacks_memory(&mut self, context: AnswerContext, reply: &Reply, turn: &SessionTurn<'_>) -> bool {
-        let (memory, body) = (&turn.env.memory, reply.body_bytes(&turn.scratch.body).len());
-        let length = turn.scratch.out.len().saturating_add(body);
+    /// safe, it was done, so its answer is sent; notes if there is no memory. `body` and `length`: the length of the answer's body, and
+    /// that of the output with it.
+    #[inline(never)]
+    fn lacks_memory(&mut self, context: AnswerContext, body: usize, length: usize, turn: &SessionTurn<'_>) -> bool {
+        let memory = &turn.env.memory;
         let Some(method) = context.method.filter(|_| length > FREE_BYTES && !context.head_only) else { return false };
         if !method.is_safe() {
             match body {
