@@ -66,6 +66,15 @@ pub(crate) fn for_depth<T>(depth: usize, run: impl FnOnce() -> T) -> T {
     stacker::maybe_grow(needed(depth), needed(depth) + SPARE, run)
 }
 
+/// Whether the present stack is enough for [`for_values`] without a new one.
+#[inline]
+pub(crate) fn is_enough_for_values() -> bool {
+    match DEEPEST.load(Ordering::Relaxed) {
+        0 => true,
+        deepest => stacker::remaining_stack().is_some_and(|remaining| remaining >= needed(deepest)),
+    }
+}
+
 /// Runs code that may recurse over any value that was read from a body.
 ///
 /// ```

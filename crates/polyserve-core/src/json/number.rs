@@ -53,6 +53,12 @@ fn write_millionths(millionths: u64, out: &mut Vec<u8>) {
 /// Appends a number below [`SHORT`].
 #[inline]
 fn write_short(number: u32, out: &mut Vec<u8>) {
+    if number < 100 {
+        if number >= 10 {
+            out.push(b'0' + (number / 10) as u8);
+        }
+        return out.push(b'0' + (number % 10) as u8);
+    }
     let digits = digits(number);
     let zeros = (digits.trailing_zeros() as usize / 8).min(7);
     out.extend_from_slice(&((digits | ZEROS) >> (8 * zeros)).to_le_bytes());

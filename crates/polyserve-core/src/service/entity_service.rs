@@ -325,6 +325,34 @@ impl<R: EntityRepo<E>, E: Identifiable> EntityService<R, E> {
         self.written(id.clone(), removed, condition, move |removed| removed_reply(&key, &failures, removed))
     }
 
+    /// Does what was routed.
+    #[inline]
+    fn act(
+        &self,
+        route: &Route<E::Id>,
+        condition: &Condition,
+        request: &Request<'_>,
+        body: &mut Vec<u8>,
+    ) -> Answer<Reply> {
+        match route {
+            Route::Get(id) => self.get(id, condition, request.head.method == Method::HEAD, body),
+            Route::Put(id) => self.put(id.as_ref(), condition, request.body, body),
+            Route::Remove(id) => self.remove(id, condition),
+            Route::Patch(id) => self.patch(id.clone(), condition.clone(), request.body),
+        }
+    }
+
+    #[cold]
+    fn act_on_new_stack(
+        &self,
+        route: &Route<E::Id>,
+        condition: &Condition,
+        request: &Request<'_>,
+        body: &mut Vec<u8>,
+    ) -> Answer<Reply> {
+        stack::for_values(|| self.act(route, condition, request, body))
+    }
+
     /// Decides by the head alone: returns the operation, or a refusal.
     #[allow(clippy::inline_always)] // a result that is returned in memory is read before it is stored, which stalls
     #[inline(always)]
@@ -409,12 +437,11 @@ impl<R: EntityRepo<E>, E: Identifiable> Service for EntityService<R, E> {
             }
         };
         // The repo may copy and drop entities.
-        stack::for_values(|| match &route {
-            Route::Get(id) => self.get(id, condition, request.head.method == Method::HEAD, body),
-            Route::Put(id) => self.put(id.as_ref(), condition, request.body, body),
-            Route::Remove(id) => self.remove(id, condition),
-            Route::Patch(id) => self.patch(id.clone(), condition.clone(), request.body),
-        })
+        if stack::is_enough_for_values() {
+            self.act(&route, condition, &request, body)
+        } else {
+            self.act_on_new_stack(&route, condition, &request, body)
+        }
     }
 
     fn head(&self, head: &Head<'_>) -> Option<Reply> {

@@ -100,7 +100,12 @@ impl EmptyLines {
     }
 
     /// Returns the number of bytes of the empty lines at the start of `input`.
+    #[inline]
     pub fn skip(&mut self, input: &[u8]) -> usize {
+        if input.first() == Some(&b'\r') { self.skip_lines(input) } else { 0 }
+    }
+
+    fn skip_lines(&mut self, input: &[u8]) -> usize {
         let mut skipped = 0_usize;
         while self.0 < Self::MAX && input.get(skipped..).is_some_and(|rest| rest.starts_with(b"\r\n")) {
             skipped = skipped.saturating_add(2);

@@ -142,6 +142,7 @@ impl Scratch {
     }
 
     /// Whether the session yields before a further request.
+    #[inline]
     pub fn turn_is_over(&mut self) -> bool {
         self.turn.as_mut().is_some_and(TurnBudget::is_over)
     }

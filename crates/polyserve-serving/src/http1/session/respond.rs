@@ -61,6 +61,7 @@ impl Session {
         }
     }
 
+    #[inline]
     pub(super) fn finish(
         &mut self,
         context: AnswerContext,
@@ -68,7 +69,7 @@ impl Session {
         following: Following,
         turn: &mut SessionTurn<'_>,
     ) {
-        if self.encode(context, reply, following, turn) {
+        if self.encode_now(context, reply, following, turn) {
             if !matches!(self.state, SessionState::Head) {
                 self.set_state(SessionState::Head);
             }
@@ -79,8 +80,22 @@ impl Session {
         }
     }
 
-    /// Appends an answer. Returns whether the connection stays open.
+    /// Appends an answer that the service has not given now. Returns whether the connection stays open.
+    #[inline(never)]
     pub(super) fn encode(
+        &mut self,
+        context: AnswerContext,
+        reply: &Reply,
+        following: Following,
+        turn: &mut SessionTurn<'_>,
+    ) -> bool {
+        self.encode_now(context, reply, following, turn)
+    }
+
+    /// Appends an answer. Returns whether the connection stays open.
+    #[allow(clippy::inline_always)] // for each request
+    #[inline(always)]
+    fn encode_now(
         &mut self,
         context: AnswerContext,
         reply: &Reply,
