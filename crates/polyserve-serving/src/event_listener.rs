@@ -42,9 +42,14 @@ impl EventListener {
         self.is_pending = true;
     }
 
-    /// Returns the time of the next attempt: `now` if a connection may wait, later after an error, `None` if none waits.
-    pub fn next_attempt(&self, now: Instant) -> Option<Instant> {
-        (self.is_pending && self.listener.is_some()).then(|| self.paused_until.unwrap_or(now))
+    /// Returns the time until the next attempt: zero if a connection may wait, more after an error, `None` if none waits.
+    ///
+    /// # Cost
+    ///
+    /// Reads the clock after an error only.
+    pub fn until_attempt(&self) -> Option<Duration> {
+        let until = || self.paused_until.map(|until| until.saturating_duration_since(Instant::now()));
+        (self.is_pending && self.listener.is_some()).then(|| until().unwrap_or_default())
     }
 
     /// Accepts a connection, which does not block. Returns `None` if there is none, or if the system has no descriptor left. In a
@@ -162,7 +167,7 @@ mod tests {
             listener.set_nonblocking(true).unwrap();
             let addr = listener.local_addr().unwrap();
             let mut acceptor = EventListener::new(Arc::new(listener), backlog);
-            assert!(acceptor.accept(&server).is_none() && acceptor.next_attempt(Instant::now()).is_none());
+            assert!(acceptor.accept(&server).is_none() && acceptor.until_attempt().is_none());
             let _clients = [(); 3].map(|()| TcpStream::connect(addr).unwrap());
             assert!(acceptor.accept(&server).is_none(), "no event was reported");
             server.shutdown.begin(Instant::now() + Duration::from_secs(60));

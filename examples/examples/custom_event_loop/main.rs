@@ -23,7 +23,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::task::Context;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll, Token, Waker};
@@ -115,8 +115,7 @@ impl EventThread {
     fn main(mut self) {
         let mut events = Events::with_capacity(1024);
         while self.acceptor.is_open() || !self.clients.is_empty() {
-            let now = Instant::now();
-            let accept_in = self.acceptor.next_attempt(now).map(|at| at.saturating_duration_since(now));
+            let accept_in = self.acceptor.until_attempt();
             let timeout = if self.ready.is_empty() { accept_in } else { Some(Duration::ZERO) };
             let _ = self.poll.poll(&mut events, timeout); // an error: a signal has interrupted it
             self.ready.extend(events.iter().map(|event| event.token().0));

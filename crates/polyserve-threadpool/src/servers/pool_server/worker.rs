@@ -140,8 +140,8 @@ impl PoolServerState {
                     next
                 }
                 Next::Run(id) => {
-                    let requeued = self.run(id);
-                    let end = Instant::now();
+                    let (requeued, end) = self.run(id);
+                    let end = end.filter(|end| *end > now).unwrap_or_else(Instant::now);
                     self.ready.note_turn(end.saturating_duration_since(now));
                     now = end;
                     turns += 1;
@@ -180,9 +180,8 @@ impl PoolServerState {
     /// place for a new connection, the connection is rejected if `rejects` is true; otherwise it stays in the backlog.
     pub(super) fn poll(&self, poller: &mut Poller, timeout: Option<Duration>, rejects: bool) {
         let Poller { poll, events, acceptor, batch } = poller;
-        let now = Instant::now();
-        let until_attempt = acceptor.next_attempt(now).map(|attempt| attempt.saturating_duration_since(now));
-        let timeout = timeout.into_iter().chain(until_attempt).min();
+        let attempt = acceptor.until_attempt();
+        let timeout = timeout.into_iter().chain(attempt).min();
         if let Err(error) = poll.poll(events, timeout)
             && error.kind() != ErrorKind::Interrupted
         {
@@ -201,7 +200,7 @@ impl PoolServerState {
             }
         }
         events.clear();
-        if acceptor.next_attempt(now).is_some() {
+        if acceptor.until_attempt().is_some() {
             self.accept(acceptor, batch, rejects, ACCEPT_BATCH);
         }
     }
@@ -300,16 +299,24 @@ impl PoolServerState {
         }
     }
 
-    /// Serves a turn of connection `id`. Returns whether it is in the ready list again.
-    fn run(&self, id: usize) -> bool {
-        let serve = |slot: &Slot, open: &mut PoolConnection| with_buffers(|buffers| open.serve(self, slot, buffers));
-        catch_unwind(AssertUnwindSafe(|| self.take(id, QUEUED, MAX_WAKE_UPS, serve))).unwrap_or_else(|_| {
+    /// Serves a turn of connection `id`. Returns whether it is in the ready list again, and when the turn has ended, if the
+    /// connection has read the clock then.
+    fn run(&self, id: usize) -> (bool, Option<Instant>) {
+        let mut ended = None;
+        let serve = |slot: &Slot, open: &mut PoolConnection| {
+            let end = with_buffers(|buffers| open.serve(self, slot, buffers));
+            ended = (end == TurnEnd::Wait).then(|| open.connection.waiting_since());
+            end
+        };
+        let taken = catch_unwind(AssertUnwindSafe(|| self.take(id, QUEUED, MAX_WAKE_UPS, serve)));
+        let requeued = taken.unwrap_or_else(|_| {
             polyserve_core::throttled!(error, "a connection's job panicked; the connection is closed");
             if let Some(slot) = self.slots.get(id) {
                 self.slots.release(id, &mut lock(&slot.connection));
             }
             false
-        })
+        });
+        (requeued, ended)
     }
 
     /// Takes a connection that no worker owns, does `work` with it, and settles it. If an event comes meanwhile, does `work` again,
