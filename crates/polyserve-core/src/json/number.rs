@@ -51,7 +51,8 @@ fn write_millionths(millionths: u64, out: &mut Vec<u8>) {
 }
 
 /// Appends a number below [`SHORT`].
-#[inline]
+#[allow(clippy::inline_always)] // twice or thrice for each entity
+#[inline(always)]
 fn write_short(number: u32, out: &mut Vec<u8>) {
     if number < 100 {
         if number >= 10 {

@@ -326,7 +326,8 @@ impl<R: EntityRepo<E>, E: Identifiable> EntityService<R, E> {
     }
 
     /// Does what was routed.
-    #[inline]
+    #[allow(clippy::inline_always)] // for each request
+    #[inline(always)]
     fn act(
         &self,
         route: &Route<E::Id>,

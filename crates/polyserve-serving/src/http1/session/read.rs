@@ -154,7 +154,8 @@ impl Session {
             let following = following(after.get(body.len()..).unwrap_or_default(), turn);
             self.call(parsed, body, following, progress, turn);
         } else {
-            self.await_body(parsed, input.get(..parsed.length).unwrap_or_default(), turn);
+            let parsed = *parsed; // a value of which a reference is passed on is in memory, so that is a copy
+            self.await_body(&parsed, input.get(..parsed.length).unwrap_or_default(), turn);
         }
     }
 
