@@ -11,8 +11,8 @@
 //! If there are several faults, the first one is reported. Faults of a line come first, in the order of the lines. Then
 //! come the faults that only the whole head shows, in the order in which [`validate_head`] checks them.
 //!
-//! Cost: one pass of `httparse`, one over the ends of the lines, two over the fields; no allocation. A session takes a head that
-//! differs from the last one of the thread only in its method and target from `repeated`, which costs less.
+//! Cost: one pass of `httparse`, one over the ends of the lines, two over the fields; no allocation. A head that differs from the last
+//! one of the thread only in its method and target costs less (`repeated`).
 
 use std::mem::MaybeUninit;
 
@@ -25,7 +25,7 @@ use super::connection_fields::ConnectionFields;
 pub use super::connection_fields::Framing;
 pub use super::refusal::Refusal;
 use super::refusal::{bad_request, refusal};
-use super::syntax;
+use super::{repeated, syntax};
 
 /// The limits of a request's size.
 #[derive(Clone, Copy, Debug)]
@@ -117,6 +117,11 @@ impl EmptyLines {
 
 /// Decodes the head at the start of `input`, which begins with the request line. The caller skips empty lines before it.
 pub fn head<'b: 'a, 'a>(input: &'b [u8], limits: &Limits, fields: &'a mut Fields<'b>) -> Decoded<'a> {
+    repeated::head(input, limits, fields)
+}
+
+/// Decodes a head without a look at earlier ones.
+pub(super) fn new_head<'b: 'a, 'a>(input: &'b [u8], limits: &Limits, fields: &'a mut Fields<'b>) -> Decoded<'a> {
     let within = input.get(..limits.max_head).unwrap_or(input);
     if matches!(within.first(), Some(b'\r' | b'\n')) {
         return Decoded::Refused(bad_request(

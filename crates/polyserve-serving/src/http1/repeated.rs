@@ -1,11 +1,12 @@
 //! The head that a thread has decoded last, without its method and target: clients repeat the rest.
 //!
-//! Invariant: [`LastHead::read`] returns what [`decode::head`] would, or nothing. What is remembered was found valid, and does not depend on the
+//! Invariant: [`LastHead::read`] returns what [`decode::new_head`] would, or nothing. What is remembered was found valid, and does not depend on the
 //! method, on the target or on limits that are not checked again.
 //!
 //! Cost: one pass over the target and a comparison of the rest, in place of several passes over the head. A head that is not like the
 //! last one costs about a fiftieth more, and one in [`REMEMBER_EVERY`] of these is copied: clients may take turns.
 
+use std::cell::RefCell;
 use std::fmt;
 
 use polyserve_core::http::{Method, Version};
@@ -24,6 +25,19 @@ const MAX_FIELDS: usize = 16;
 
 /// One in this number of heads that are not like the last one takes its place.
 const REMEMBER_EVERY: u8 = 8;
+
+thread_local! {
+    /// The last head of [`head`]. Sessions have one in the buffers of their thread.
+    static LAST: RefCell<LastHead> = const { RefCell::new(LastHead::none()) };
+}
+
+/// Decodes a head, for a caller without the buffers of a session.
+pub(super) fn head<'b: 'a, 'a>(input: &'b [u8], limits: &Limits, fields: &'a mut Fields<'b>) -> Decoded<'a> {
+    LAST.with_borrow_mut(|last| match last.read_into(input, limits, fields) {
+        Some(parsed) => Decoded::Head(Parsed { head: Head { headers: Headers::new(fields), ..parsed.head }, ..parsed }),
+        None => last.decode(input, limits, fields),
+    })
+}
 
 /// What follows the target of a head: the version and the header fields.
 pub(super) struct LastHead {
@@ -58,14 +72,14 @@ impl LastHead {
         }
     }
 
-    /// Decodes a head, as [`decode::head`] does, and may remember it.
+    /// Decodes a head that does not end like the last one, and may remember it.
     pub(super) fn decode<'b: 'a, 'a>(
         &mut self,
         input: &'b [u8],
         limits: &Limits,
         fields: &'a mut Fields<'b>,
     ) -> Decoded<'a> {
-        let decoded = decode::head(input, limits, fields);
+        let decoded = decode::new_head(input, limits, fields);
         if let Decoded::Head(parsed) = &decoded {
             self.remember(input.get(..parsed.length).unwrap_or_default(), parsed);
         }
@@ -81,6 +95,14 @@ impl LastHead {
         limits: &Limits,
         fields: &'a mut Fields<'b>,
     ) -> Option<Parsed<'a>> {
+        let parsed = self.read_into(input, limits, fields)?;
+        Some(Parsed { head: Head { headers: Headers::new(fields), ..parsed.head }, ..parsed })
+    }
+
+    /// Does the same, but leaves the fields in `fields` only.
+    #[allow(clippy::inline_always)]
+    #[inline(always)]
+    fn read_into<'b>(&self, input: &'b [u8], limits: &Limits, fields: &mut Fields<'b>) -> Option<Parsed<'b>> {
         let input = input.get(..limits.max_head).unwrap_or(input);
         let (method, after) = method(input)?;
         let (target, rest) = after.split_at_checked(uri_len(after)?)?;
@@ -97,7 +119,7 @@ impl LastHead {
         }
         let before = input.len().saturating_sub(after.len());
         Some(Parsed {
-            head: Head { method, target, version: self.version, headers: Headers::new(fields) },
+            head: Head { method, target, version: self.version, headers: Headers::new(&[]) },
             length: before.saturating_add(target.len()).saturating_add(rest.len()),
             framing: self.framing,
             keep_alive: self.keep_alive,
@@ -216,7 +238,7 @@ mod tests {
             .map(|head| {
                 [&LIMITS, &small].map(|limits| {
                     let mut fields = Fields::new();
-                    format!("{:?}", decode::head(head.as_bytes(), limits, &mut fields))
+                    format!("{:?}", decode::new_head(head.as_bytes(), limits, &mut fields))
                 })
             })
             .collect();
