@@ -13,14 +13,14 @@ use crate::http1::encode;
 use crate::memory::{FREE_BYTES, MemoryBudget};
 
 /// How far a session has come with its input.
-pub(super) struct Progress {
+pub(super) struct RunProgress {
     /// The number of bytes used.
     used: usize,
     /// The request for which the service is called now.
     pub(super) call: Option<(AnswerContext, Following)>,
 }
 
-impl Progress {
+impl RunProgress {
     #[inline]
     fn add(&mut self, count: usize) {
         self.used = self.used.saturating_add(count);
@@ -50,8 +50,8 @@ impl Session {
 
     /// Answers the requests that are complete in `input`. Returns the number of bytes used.
     pub(super) fn run(&mut self, input: &[u8], turn: &mut SessionTurn<'_>) -> usize {
-        let mut progress = Progress { used: 0, call: None };
-        // One catch for all requests: for each, what it lends to the service would be moved into a closure and out of it.
+        let mut progress = RunProgress { used: 0, call: None };
+        // One catch for all requests: for each, what it lends to the service would be moved into a closure.
         while let Err(panic) = catch_unwind(AssertUnwindSafe(|| self.serve(input, &mut progress, turn))) {
             let Some((context, following)) = progress.call.take() else { resume_unwind(panic) };
             let reply = self.panicked(panic);
@@ -62,7 +62,7 @@ impl Session {
 
     /// Does the same. A panic of the service leaves its call in `progress`. Then the request must be answered, and this be called
     /// again.
-    fn serve(&mut self, input: &[u8], progress: &mut Progress, turn: &mut SessionTurn<'_>) {
+    fn serve(&mut self, input: &[u8], progress: &mut RunProgress, turn: &mut SessionTurn<'_>) {
         loop {
             let rest = input.get(progress.used..).unwrap_or_default();
             if must_flush(turn.scratch.out.len(), &turn.env.memory) && !matches!(self.state, SessionState::Closed) {
@@ -124,7 +124,7 @@ impl Session {
 
     /// Reads a head that does not end like the last one.
     #[inline(never)]
-    fn read_head(&mut self, input: &[u8], progress: &mut Progress, turn: &mut SessionTurn<'_>) {
+    fn read_head(&mut self, input: &[u8], progress: &mut RunProgress, turn: &mut SessionTurn<'_>) {
         let mut fields = decode::Fields::new();
         match turn.scratch.last_head.decode(input, &turn.env.limits, &mut fields) {
             Decoded::Partial => self.wait(Phase::Head),
@@ -139,7 +139,7 @@ impl Session {
     /// Serves a request of which the head is complete.
     #[allow(clippy::inline_always)] // `parsed` is then never stored and moved
     #[inline(always)]
-    fn begin(&mut self, parsed: &Parsed<'_>, input: &[u8], progress: &mut Progress, turn: &mut SessionTurn<'_>) {
+    fn begin(&mut self, parsed: &Parsed<'_>, input: &[u8], progress: &mut RunProgress, turn: &mut SessionTurn<'_>) {
         self.empty_lines = EmptyLines::default();
         progress.add(parsed.length);
         let after = input.get(parsed.length..).unwrap_or_default();
@@ -193,7 +193,7 @@ impl Session {
 
     /// Reads a part of a body.
     #[inline(never)]
-    fn read_body(&mut self, input: &[u8], progress: &mut Progress, turn: &mut SessionTurn<'_>) {
+    fn read_body(&mut self, input: &[u8], progress: &mut RunProgress, turn: &mut SessionTurn<'_>) {
         let (pending, skipping) = match &mut self.state {
             SessionState::Body(pending) => (pending.as_mut(), false),
             SessionState::Skip(pending) => (pending.as_mut(), true),
@@ -238,7 +238,7 @@ impl Session {
         &mut self,
         pending: &PendingBody,
         following: Following,
-        progress: &mut Progress,
+        progress: &mut RunProgress,
         turn: &mut SessionTurn<'_>,
     ) {
         let mut fields = decode::Fields::new();

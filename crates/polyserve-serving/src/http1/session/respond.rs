@@ -7,7 +7,7 @@ use polyserve_core::http::Version;
 use polyserve_core::{Answer, AnswerReport, Reply, Request};
 
 use super::buffered_input::BufferedInput;
-use super::read::{Progress, must_flush};
+use super::read::{RunProgress, must_flush};
 use super::{
     AnswerContext, CaughtPanics, Following, OUTPUT_BOUND, Phase, Session, SessionState, SessionTurn, Want,
     answer_context, panic_reply,
@@ -30,7 +30,7 @@ impl Session {
         parsed: &Parsed<'_>,
         body: &[u8],
         following: Following,
-        progress: &mut Progress,
+        progress: &mut RunProgress,
         turn: &mut SessionTurn<'_>,
     ) {
         let context = answer_context(parsed);
