@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
 
-use polyserve_conformance::broken::repos::ChecksThenWrites;
+use polyserve_conformance::broken::repos::RepoFlaw;
 use polyserve_conformance::broken::servers::{Flaw, PlainServer};
 use polyserve_conformance::history::{
     Action, Call, CheckVerdict, EntityForm, History, Operation, Precondition, Recording, RecordingControl,
@@ -125,7 +125,7 @@ fn conditions_hold_and_are_refused() {
 /// A store that checks a condition and then writes has histories without an order, also over HTTP.
 #[test]
 fn a_store_that_checks_then_writes_is_caught_over_http() {
-    let running = serving(EntityService::new(ChecksThenWrites::default()).etags(true), None);
+    let running = serving(EntityService::<_>::new(RepoFlaw::ChecksThenWrites.repo()).etags(true), None);
     let caught = (0..20).find_map(|seed| {
         let workload = RecordingWorkload { conditions: true, keys: 1, seed, ..workload(4_000) };
         let control = RecordingControl::default();

@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
-use polyserve_conformance::broken::repos::ChecksThenWrites;
+use polyserve_conformance::broken::repos::RepoFlaw;
 use polyserve_conformance::broken::servers::{Flaw, PlainServer};
 use polyserve_conformance::property::{self, Outcome, Property, PropertyVerdict};
 use polyserve_conformance::server::{
@@ -28,7 +28,7 @@ fn named(name: &str) -> &'static Property<ServerSubject> {
 fn a_store_that_checks_then_writes_loses_increments() {
     let subject = ServerSubject::new(PlainServer::new).with_patience(PATIENCE);
     let is_lost = || {
-        let run = || no_increment_is_lost_over(&subject, ChecksThenWrites::default());
+        let run = || no_increment_is_lost_over(&subject, RepoFlaw::ChecksThenWrites.repo());
         catch_unwind(AssertUnwindSafe(run)).is_err()
     };
     assert!((0..20).any(|_| is_lost()), "20 races lost no increment");
@@ -39,7 +39,7 @@ fn a_store_that_checks_then_writes_loses_increments() {
 fn a_store_that_checks_then_writes_loses_patches() {
     let subject = ServerSubject::new(PlainServer::new).with_patience(PATIENCE);
     let is_lost = || {
-        let run = || a_merge_patch_loses_no_update_over(&subject, ChecksThenWrites::default());
+        let run = || a_merge_patch_loses_no_update_over(&subject, RepoFlaw::ChecksThenWrites.repo());
         catch_unwind(AssertUnwindSafe(run)).is_err()
     };
     assert!((0..50).any(|_| is_lost()), "50 races lost no patch");

@@ -5,9 +5,7 @@ use polyserve::{
     Answer, Condition, Conditional, Entity, EntityRepo, EntityService, Lookup, Put, Removed, RepoAnswer, ServerConfig,
     ServerExt as _, Shutdown, Visit,
 };
-use polyserve_conformance::broken::repos::{
-    ChecksThenWrites, DoubleRemove, EarlyAck, LaggingReplica, LostUpdate, StaleCache, TornRead,
-};
+use polyserve_conformance::broken::repos::RepoFlaw;
 use polyserve_lab::check::{CheckPlan, CheckReport, CheckRun, CheckSubject, RecordingVerdict, run};
 use polyserve_lab::progress::Progress;
 
@@ -158,24 +156,24 @@ fn found_out(verdict: RecordingVerdict, record: impl Fn() -> CheckRun) {
     panic!("it passes: {last:?}");
 }
 
-fn broken<R: EntityRepo + Default>(_: fn() -> R) -> RepoEntry {
-    Entry::repo("broken", "wrong in one way", &[], || Ok(Arc::new(R::default())))
+fn broken<R: EntityRepo>(make: fn() -> R) -> RepoEntry {
+    Entry::repo("broken", "wrong in one way", &[], move || Ok(Arc::new(make())))
 }
 
 /// A check that no broken repo fails would be worth nothing.
 #[test]
 fn broken_repos_are_found_out_in_process() {
     for repo in [
-        broken(StaleCache::default),
-        broken(EarlyAck::default),
-        broken(LaggingReplica::default),
-        broken(LostUpdate::default),
-        broken(ChecksThenWrites::default),
-        broken(DoubleRemove::default),
+        broken(|| RepoFlaw::StaleCache.repo()),
+        broken(|| RepoFlaw::EarlyAck.repo()),
+        broken(|| RepoFlaw::LaggingReplica.repo()),
+        broken(|| RepoFlaw::LostUpdate.repo()),
+        broken(|| RepoFlaw::ChecksThenWrites.repo()),
+        broken(|| RepoFlaw::DoubleRemove.repo()),
     ] {
         found_out(RecordingVerdict::NotLinearizable, || recorded(&CheckSubject::Repo(repo.clone())));
     }
-    found_out(RecordingVerdict::WrongAnswer, || recorded(&CheckSubject::Repo(broken(TornRead::default))));
+    found_out(RecordingVerdict::WrongAnswer, || recorded(&CheckSubject::Repo(broken(|| RepoFlaw::TornRead.repo()))));
 }
 
 #[test]
@@ -187,10 +185,10 @@ fn broken_repos_are_found_out_over_http() {
         let _ = running.shutdown().unwrap();
         run
     };
-    found_out(RecordingVerdict::NotLinearizable, || over(Arc::new(StaleCache::default())));
-    found_out(RecordingVerdict::NotLinearizable, || over(Arc::new(EarlyAck::default())));
-    found_out(RecordingVerdict::NotLinearizable, || over(Arc::new(DoubleRemove::default())));
-    found_out(RecordingVerdict::WrongAnswer, || over(Arc::new(TornRead::default())));
+    found_out(RecordingVerdict::NotLinearizable, || over(Arc::new(RepoFlaw::StaleCache.repo())));
+    found_out(RecordingVerdict::NotLinearizable, || over(Arc::new(RepoFlaw::EarlyAck.repo())));
+    found_out(RecordingVerdict::NotLinearizable, || over(Arc::new(RepoFlaw::DoubleRemove.repo())));
+    found_out(RecordingVerdict::WrongAnswer, || over(Arc::new(RepoFlaw::TornRead.repo())));
 }
 
 /// Panics at every put.

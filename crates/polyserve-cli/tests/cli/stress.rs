@@ -8,7 +8,7 @@ use polyserve::{
     Answer, Condition, Conditional, Drain, Entity, EntityRepo, EntityService, Lookup, Put, Removed, RepoAnswer,
     ServerConfig, ServerExt as _, Shutdown, Visit,
 };
-use polyserve_conformance::broken::repos::{LossyValue, MiscountedLen, ReplacedSaysCreated};
+use polyserve_conformance::broken::repos::RepoFlaw;
 use polyserve_experiments::stress::{ConnectionMode, ConnectionPolicy, NAME, Report, Scenario, Stress, Subject};
 use polyserve_lab::data::Data;
 use polyserve_lab::delayed::Delayed;
@@ -106,9 +106,9 @@ fn case(name: &str) -> (Arc<dyn EntityRepo>, ServerConfig) {
         }
         "one connection" => (Arc::new(StdMutex::new()), config.max_connections(1)),
         "was lost" => (Arc::new(Forgets::default()), config),
-        "is not a possible value" => (Arc::new(LossyValue::default()), config),
-        "in place of 200" => (Arc::new(ReplacedSaysCreated::default()), config),
-        "the store reports" => (Arc::new(MiscountedLen::default()), config),
+        "is not a possible value" => (Arc::new(RepoFlaw::LossyValue.repo()), config),
+        "in place of 200" => (Arc::new(RepoFlaw::ReplacedSaysCreated.repo()), config),
+        "the store reports" => (Arc::new(RepoFlaw::MiscountedLen.repo()), config),
         _ => panic!("no case {name}"),
     }
 }
