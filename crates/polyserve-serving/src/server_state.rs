@@ -10,6 +10,7 @@ use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
+use polyserve_core::sync::{Mutex, lock};
 use polyserve_core::{Counters, Drain, ServerConfig, Service, Shutdown, ThreadRegistration, park_until};
 
 use crate::http1::{Env, Session, TimeLimit};
@@ -31,6 +32,7 @@ pub struct ServerState {
     rejected: AtomicU64,
     panics: AtomicU64,
     drain_pipe: OnceLock<PipeReader>,
+    making_drain_pipe: Mutex<()>,
 }
 
 impl ServerState {
@@ -45,16 +47,21 @@ impl ServerState {
             rejected: AtomicU64::new(0),
             panics: AtomicU64::new(0),
             drain_pipe: OnceLock::new(),
+            making_drain_pipe: Mutex::new(()),
         }
     }
 
     /// Returns a descriptor that is readable once a shutdown has begun. All threads share it. Returns `None` if the process has no
     /// descriptor left for it.
     pub(crate) fn drain_fd(&self) -> Option<BorrowedFd<'_>> {
-        if self.drain_pipe.get().is_none()
-            && let Ok(pipe) = self.wake_pipe()
-        {
-            let _ = self.drain_pipe.set(pipe); // an error: another thread was first
+        if self.drain_pipe.get().is_none() {
+            // The writing end of a pipe lives as long as the run, so only one is made.
+            let _one = lock(&self.making_drain_pipe);
+            if self.drain_pipe.get().is_none()
+                && let Ok(pipe) = self.wake_pipe()
+            {
+                let _ = self.drain_pipe.set(pipe);
+            }
         }
         self.drain_pipe.get().map(PipeReader::as_fd)
     }

@@ -365,3 +365,58 @@ fn a_panic_in_the_hints_of_a_body_is_caught() {
     assert_eq!(running.counters().panics, 8);
     assert_eq!(running.shutdown().expect("it ends well"), Drain::new(6, 0, 0));
 }
+
+/// Regression test: a malformed body replaced the answer of a service that does not read it, if both had arrived at once.
+#[test]
+fn a_service_that_does_not_read_a_malformed_body_answers() {
+    let running = serve(Router::new(), |_| ());
+    for parts in [1, 2] {
+        let mut raw = Raw::new(running.local_addr());
+        let head = "POST /nowhere HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n";
+        if parts == 1 {
+            raw.send(&format!("{head}x\r\n"));
+            raw.until("HTTP/1.1 404 ");
+        } else {
+            raw.send(head);
+            raw.until("HTTP/1.1 404 ");
+            raw.send("x\r\n");
+        }
+        let _ = raw.stream.read_to_end(&mut raw.received); // it ends, with a reset or without one
+        assert_eq!(raw.text().matches("HTTP/1.1").count(), 1, "{}", raw.text());
+    }
+    assert_eq!(running.shutdown().expect("it ends well"), Drain::new(2, 0, 0));
+}
+
+/// Regression test: the 100 for a body that another task reads was made and not sent.
+#[test]
+fn a_task_that_reads_a_body_asks_for_it() {
+    let read = |body: Body| async {
+        let reading = tokio::spawn(async { body.collect().await.expect("it is complete").to_bytes().len() });
+        reading.await.expect("it ends").to_string()
+    };
+    let running = serve(Router::new().route("/read", post(read)), |_| ());
+    for expect in ["100-continue", "100-continue, 100-continue"] {
+        let mut raw = Raw::new(running.local_addr());
+        raw.send(&format!("POST /read HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\nExpect: {expect}\r\n\r\n"));
+        raw.until("HTTP/1.1 100 Continue\r\n\r\n");
+        raw.send("body");
+        raw.until("\r\n\r\n4");
+    }
+    assert_eq!(running.shutdown().expect("it ends well"), Drain::new(2, 0, 0));
+}
+
+/// Regression test: a service that reads a body late, which had arrived in time, got the time-out of a slow client.
+#[test]
+fn a_body_that_has_arrived_may_be_read_late() {
+    let body_timeout = Duration::from_millis(50);
+    let read = move |body: Body| async move {
+        tokio::time::sleep(4 * body_timeout).await;
+        body.collect().await.expect("it has arrived").to_bytes()
+    };
+    let running = serve(Router::new().route("/read", post(read)), |config| config.body_timeout = body_timeout);
+    let mut raw = Raw::new(running.local_addr());
+    raw.send("POST /read HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\nbody");
+    raw.until("\r\n\r\nbody");
+    drop(raw);
+    assert_eq!(running.shutdown().expect("it ends well"), Drain::new(1, 0, 0));
+}

@@ -330,7 +330,7 @@ impl<T> Future for ServiceFuture<T> {
         let Self { connection, future } = self.get_mut();
         let mut state = connection.state();
         if state.timed_out {
-            let is_reading = state.stage == Stage::Body;
+            let is_reading = state.stage == Stage::Body && !state.input.is_between_requests();
             state.refuse();
             let late_answer = || Reply::problem(StatusCode::SERVICE_UNAVAILABLE, "The answer did not come in time.");
             return Poll::Ready(Err(if is_reading { reply_to(LATE_BODY) } else { late_answer() }));

@@ -406,6 +406,10 @@ impl HyperConnection {
             WaitReason::Stage(_, Stage::FirstByte) => TimeLimit::FirstByte.of(config),
             WaitReason::Stage(_, Stage::Idle) => TimeLimit::Idle.of(config),
             WaitReason::Stage(_, Stage::Head) => TimeLimit::Head.of(config),
+            // The service has not read all of a body that has arrived.
+            WaitReason::Stage(_, Stage::Body) if self.state.state().input.is_between_requests() => {
+                TimeLimit::Answer.of(config)
+            }
             // The service has not asked for what has arrived. So the rate of the body is not the client's.
             WaitReason::Stage(_, Stage::Body) if !self.body_is_awaited => config.body_timeout,
             WaitReason::Stage(_, Stage::Body) => {

@@ -135,7 +135,9 @@ pub(super) struct RequestState {
     pub(super) client_left: bool,
     /// The present answer, if a hook sees the answers.
     pub(super) report: PendingReport,
-    /// Why the body of the present request was refused, while it was read.
+    /// What is wrong with the body of the present request. The service may not have read so far.
+    pub(super) body_fault: Option<Refusal>,
+    /// Why the body of the present request was refused to the service that reads it.
     pub(super) body_refusal: Option<Refusal>,
 }
 
@@ -315,7 +317,7 @@ impl RequestState {
             Framing::Length(length) => (length, length <= following as u64),
             Framing::Chunked => (0, false),
         };
-        (self.body_is_open, self.body_refusal) = (parsed.framing != Framing::Length(0), None);
+        (self.body_is_open, self.body_fault, self.body_refusal) = (parsed.framing != Framing::Length(0), None, None);
         self.stage = if self.body_is_open { Stage::Body } else { Stage::Answer };
         if let Some(turn) = &mut self.turn {
             turn.count_request();
@@ -412,7 +414,7 @@ impl RequestState {
                 return (skipped, Poll::Pending);
             }
             Next::InvalidBody(refusal) => {
-                self.body_refusal.get_or_insert(refusal);
+                self.body_fault = Some(refusal);
                 return (0, Poll::Ready(Err(ErrorKind::InvalidData.into())));
             }
         }

@@ -6,7 +6,7 @@
 use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
 use http::header::EXPECT;
@@ -99,6 +99,8 @@ impl Body for RequestBody {
                     body.note(|state| {
                         if state.stage == Stage::Body {
                             state.output.bytes.extend_from_slice(CONTINUE);
+                            // This may be another task, and the connection waits for the body.
+                            state.task.iter().for_each(Waker::wake_by_ref);
                         }
                     });
                 }
@@ -122,7 +124,7 @@ impl Body for RequestBody {
             Poll::Ready(Some(Err(error))) => {
                 tracing::debug!(%error, "a body is malformed or incomplete");
                 body.note(|state| {
-                    state.body_refusal.get_or_insert(INVALID_BODY);
+                    state.body_refusal.get_or_insert(state.body_fault.unwrap_or(INVALID_BODY));
                     state.client_left = state.input_ended;
                 });
                 Some(Err(error.into()))
