@@ -9,7 +9,7 @@
 //! limit. A caller that decodes only at these points gets the same result as one that decodes after each byte.
 //!
 //! If there are several faults, the first one is reported. Faults of a line come first, in the order of the lines. Then
-//! come the faults that only the whole head shows, in the order in which [`validate_head`] checks them.
+//! come the faults that only the whole head shows, in the order in which `validate_head` checks them.
 //!
 //! Cost: one pass of `httparse`, one over the ends of the lines, two over the fields; no allocation. A head that differs from the last
 //! one of the thread only in its method and target costs less (`repeated`).
@@ -281,13 +281,9 @@ pub struct RequestLine<'a> {
     pub version: Version,
 }
 
-/// Validates a complete head of `length` bytes: its target, host, framing, method and expectation. A server that uses
-/// another parser calls it for the checks that its parser omits.
-///
-/// # Errors
-///
-/// Returns the first fault. The connection must close after the answer.
-pub fn validate_head<'a>(length: usize, line: &RequestLine<'a>, headers: Headers<'a>) -> Result<Parsed<'a>, Refusal> {
+/// Validates a complete head of `length` bytes: its target, host, framing, method and expectation. Returns the first fault. The
+/// connection must close after the answer.
+fn validate_head<'a>(length: usize, line: &RequestLine<'a>, headers: Headers<'a>) -> Result<Parsed<'a>, Refusal> {
     if !syntax::is_target(line.target.as_bytes()) {
         return Err(INVALID_TARGET);
     }
