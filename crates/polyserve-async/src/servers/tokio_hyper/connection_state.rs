@@ -305,18 +305,15 @@ impl ConnectionState {
 
 impl RequestState {
     /// Begins a request, of which hyper may read the head.
-    /// `following`: the number of bytes that arrived after the head.
-    fn begin_request(&mut self, parsed: &Parsed<'_>, following: usize, max_requests: u64) {
+    fn begin_request(&mut self, parsed: &Parsed<'_>, max_requests: u64) {
         self.requests += 1;
         self.is_last = self.requests >= max_requests;
         self.is_close_expected = !parsed.keep_alive;
         (self.is_head, self.expects_continue) = (parsed.head.method == Method::HEAD, parsed.expects_continue);
         self.report.begin();
         (self.timed_out, self.body_received) = (false, 0);
-        (self.body_length, self.body_has_arrived) = match parsed.framing {
-            Framing::Length(length) => (length, length <= following as u64),
-            Framing::Chunked => (0, false),
-        };
+        self.body_length = if let Framing::Length(length) = parsed.framing { length } else { 0 };
+        self.body_has_arrived = self.input.has_whole_request();
         (self.body_is_open, self.body_fault, self.body_refusal) = (parsed.framing != Framing::Length(0), None, None);
         self.stage = if self.body_is_open { Stage::Body } else { Stage::Answer };
         if let Some(turn) = &mut self.turn {
@@ -400,10 +397,7 @@ impl RequestState {
         let (skipped, next) = self.input.next(bytes, &connection.server().env.limits, &mut fields);
         match next {
             Next::Part => {}
-            Next::Head(parsed) => {
-                let following = bytes.len() - skipped - parsed.length;
-                self.begin_request(&parsed, following, connection.shared.max_requests);
-            }
+            Next::Head(parsed) => self.begin_request(&parsed, connection.shared.max_requests),
             Next::More | Next::Refused => {
                 if self.is_answered() && skipped < bytes.len() {
                     self.stage = Stage::Head;

@@ -77,7 +77,12 @@ impl Input {
 
     /// Whether hyper may read the next head, once it has answered the present request.
     pub(super) fn is_between_requests(&self) -> bool {
-        self.allowed == 0 && matches!(self.body, RestOfBody::Length(0))
+        self.allowed == 0 && self.has_whole_request()
+    }
+
+    /// Whether all bytes of the present request have arrived, so that hyper may read its rest.
+    pub(super) fn has_whole_request(&self) -> bool {
+        matches!(self.body, RestOfBody::Length(0))
     }
 
     /// Whether the bytes begin with a part of HTTP/2's preface.
