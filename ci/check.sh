@@ -75,19 +75,17 @@ arrows() {
     cat <<'END'
 polyserve: polyserve-async polyserve-cluster polyserve-core polyserve-durable polyserve-memory polyserve-serving polyserve-sys polyserve-threadpool
 polyserve-async: polyserve-core polyserve-serving
+polyserve-bench: polyserve polyserve-conformance polyserve-load
 polyserve-benches: polyserve
-polyserve-cli: polyserve polyserve-conformance polyserve-experiments polyserve-lab polyserve-load polyserve-report
+polyserve-cli: polyserve polyserve-bench polyserve-conformance polyserve-load
 polyserve-cluster: polyserve-core
 polyserve-conformance: polyserve-core polyserve-serving
 polyserve-core:
 polyserve-durable: polyserve-core
 polyserve-engines: polyserve-sys
 polyserve-examples: polyserve polyserve-cli polyserve-conformance
-polyserve-experiments: polyserve polyserve-lab polyserve-load polyserve-report
-polyserve-lab: polyserve polyserve-conformance polyserve-load polyserve-report
 polyserve-load: polyserve-core
 polyserve-memory: polyserve-core polyserve-sys
-polyserve-report:
 polyserve-serving: polyserve-core polyserve-sys
 polyserve-sys:
 polyserve-threadpool: polyserve-core polyserve-serving

@@ -11,7 +11,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::hint::black_box;
 
 use polyserve::memory::hash::IdState;
-use polyserve_lab::stores::entities::mixed;
+use polyserve_bench::stores::entities::mixed;
 
 use crate::suite::{BenchGroup, BenchSettings, Suite};
 

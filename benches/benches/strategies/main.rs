@@ -24,7 +24,7 @@ mod suite;
 
 use std::time::SystemTime;
 
-use polyserve_lab::benches::BenchLine;
+use polyserve_bench::benches::BenchLine;
 use serde_json::json;
 use suite::Suite;
 

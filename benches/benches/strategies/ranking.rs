@@ -1,10 +1,10 @@
 //! The table at the end of a run: servers and stores, the fastest first.
 
 use polyserve::catalog::Catalog;
-use polyserve_lab::reference::with_references;
-use polyserve_lab::statistics::{Estimate, Interval, MIN_ROUNDS, Verdict, shared_ranks};
-use polyserve_lab::stores::bare::NAMES;
-use polyserve_report::{Table, or_empty};
+use polyserve_bench::reference::with_references;
+use polyserve_bench::report::{Table, or_empty};
+use polyserve_bench::statistics::{Estimate, Interval, MIN_ROUNDS, Verdict, shared_ranks};
+use polyserve_bench::stores::bare::NAMES;
 
 use crate::suite::Figures;
 use crate::{repos, servers};

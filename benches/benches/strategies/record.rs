@@ -10,10 +10,10 @@ use std::process::Command;
 use std::time::SystemTime;
 
 use anyhow::Context as _;
-use polyserve_lab::allocator::SYSTEM;
-use polyserve_lab::benches::BenchLine;
-use polyserve_lab::journal::{Header, Journal};
-use polyserve_lab::machine::{Build, Cores, Environment};
+use polyserve_bench::allocator::SYSTEM;
+use polyserve_bench::benches::BenchLine;
+use polyserve_bench::journal::{Header, Journal};
+use polyserve_bench::machine::{Build, Cores, Environment};
 use serde_json::Value;
 
 /// The environment variable with the directory of the records.

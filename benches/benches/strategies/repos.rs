@@ -2,7 +2,7 @@
 //! figure is the cost of one operation, with one thread and with several.
 //!
 //! Keys and operations are prepared before the clock starts. Every answer is checked, by the same code
-//! ([`polyserve_lab::stores`]) as in `polyserve scale --in-process`. A get must return the right id, a stored version,
+//! ([`polyserve_bench::stores`]) as in `polyserve scale --in-process`. A get must return the right id, a stored version,
 //! and a description of the right length. A put and a remove must find the entity.
 //!
 //! The figure of a put includes dropping the replaced entity. Deferred answers are awaited one by one.
@@ -14,12 +14,12 @@
 //! `cargo bench -p polyserve-benches -- 'read uniform/2'`.
 
 use polyserve::catalog::Catalog;
-use polyserve_lab::stores::bare::{HASH_MAP, NAMES, StoreMaker, maker};
-use polyserve_lab::stores::cell::{fill, filling};
-use polyserve_lab::stores::erased::ErasedStore;
-use polyserve_lab::stores::phase::{Lanes, PhaseResult, PhaseSettings, Until};
-use polyserve_lab::stores::workload::OperationPlan;
-use polyserve_lab::stores::{StoreLoad, StoreWorkload};
+use polyserve_bench::stores::bare::{HASH_MAP, NAMES, StoreMaker, maker};
+use polyserve_bench::stores::cell::{fill, filling};
+use polyserve_bench::stores::erased::ErasedStore;
+use polyserve_bench::stores::phase::{Lanes, PhaseResult, PhaseSettings, Until};
+use polyserve_bench::stores::workload::OperationPlan;
+use polyserve_bench::stores::{StoreLoad, StoreWorkload};
 use polyserve_load::Dist;
 
 use crate::suite::{BenchGroup, BenchSettings, Suite, is_test};

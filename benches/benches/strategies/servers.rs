@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use polyserve::catalog::ServerEntry;
 use polyserve::prelude::*;
-use polyserve_lab::reference::{BODY, with_references};
+use polyserve_bench::reference::{BODY, with_references};
 use polyserve_load::data::Data;
 use polyserve_load::{CpuSource, Dist, Exchange, Load, Mix, RunLength, Traffic, Usage, prefill, run};
 

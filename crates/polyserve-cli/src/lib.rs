@@ -34,11 +34,11 @@ use clap::{CommandFactory as _, FromArgMatches as _, Parser};
 use polyserve::ConfigError;
 use polyserve::catalog::{Catalog, Entry, UnknownName};
 use polyserve::env::{SettingError, check_variables};
-use polyserve_experiments::services;
-use polyserve_lab::Misuse;
-use polyserve_lab::machine::Build;
+use polyserve_bench::Misuse;
+use polyserve_bench::machine::Build;
 #[cfg(target_os = "linux")]
-use polyserve_lab::reference;
+use polyserve_bench::reference;
+use polyserve_bench::services;
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
@@ -119,8 +119,8 @@ enum Command {
     Report(ReportArgs),
 }
 
-/// Runs the command in this process's arguments, with the strategies of `catalog`, the references of [`polyserve_lab`]
-/// and the services of [`polyserve_experiments`].
+/// Runs the command in this process's arguments, with the strategies of `catalog`, the references and services of
+/// [`polyserve_bench`].
 ///
 /// ```no_run
 /// use polyserve::memory::StdMutex;
@@ -137,7 +137,7 @@ pub fn main(catalog: Catalog) -> ExitCode {
     main_with_allocator(catalog, "as built")
 }
 
-/// [`main`] for a program that names its allocator, such as by a name of [`polyserve_lab::allocator`]. Records contain the
+/// [`main`] for a program that names its allocator, such as by a name of [`polyserve_bench::allocator`]. Records contain the
 /// name.
 #[allow(clippy::needless_pass_by_value)] // it is a program's only act
 pub fn main_with_allocator(catalog: Catalog, allocator: &'static str) -> ExitCode {

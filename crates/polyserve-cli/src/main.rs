@@ -5,7 +5,7 @@
 use std::process::ExitCode;
 
 use polyserve::catalog::Catalog;
-use polyserve_lab::allocator;
+use polyserve_bench::allocator;
 
 #[cfg(feature = "jemalloc")]
 #[global_allocator]

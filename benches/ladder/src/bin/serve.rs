@@ -16,7 +16,7 @@ use polyserve_ladder::{end_with_stdin, say};
 use welcome::Welcome;
 
 // The service of `polyserve serve --service welcome`. Its crate would make each rung's build longer.
-#[path = "../../../../crates/polyserve-experiments/src/services/welcome.rs"]
+#[path = "../../../../crates/polyserve-bench/src/services/welcome.rs"]
 mod welcome;
 
 /// The flags other than the settings of every server, as `--name=value`.

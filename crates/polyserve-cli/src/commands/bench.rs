@@ -6,23 +6,23 @@ use std::time::Duration;
 
 use polyserve::catalog::Catalog;
 use polyserve::env::Settings;
-use polyserve_lab::Misuse;
-use polyserve_lab::bench::definition::{ContestantOrigin, matches};
-use polyserve_lab::bench::{
+use polyserve_bench::Misuse;
+use polyserve_bench::bench::definition::{ContestantOrigin, matches};
+use polyserve_bench::bench::{
     BenchPlan, BenchWorkload, CellPlan, DefinedExperiment, Definition, Key, ModeKind, Pattern, SweepAxis, SweepCell,
 };
-use polyserve_lab::claim::ClaimDefinition;
-use polyserve_lab::compare::rehearsal::Rehearsal;
-use polyserve_lab::compare::{Contestant, Instrument, Role};
-use polyserve_lab::contestants::{self, BuiltProgram, Program};
-use polyserve_lab::experiment::{Absent, RecordArgs, again, distinct};
-use polyserve_lab::limits;
-use polyserve_lab::machine::cores::Cores;
-use polyserve_lab::output::{print, print_json};
-use polyserve_lab::recommend::budget::{LATENCY_WAITS, WARM_UP_WAITS};
+use polyserve_bench::claim::ClaimDefinition;
+use polyserve_bench::compare::rehearsal::Rehearsal;
+use polyserve_bench::compare::{Contestant, Instrument, Role};
+use polyserve_bench::contestants::{self, BuiltProgram, Program};
+use polyserve_bench::experiment::{Absent, RecordArgs, again, distinct};
+use polyserve_bench::limits;
+use polyserve_bench::machine::cores::Cores;
+use polyserve_bench::output::{print, print_json};
+use polyserve_bench::recommend::budget::{LATENCY_WAITS, WARM_UP_WAITS};
+use polyserve_bench::report::Table;
 use polyserve_load::Traffic;
 use polyserve_load::data::Data;
-use polyserve_report::Table;
 use serde_json::json;
 
 use super::cores::CoresArgs;

@@ -4,10 +4,10 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use polyserve::catalog::{Catalog, Tag};
-use polyserve_lab::Misuse;
-use polyserve_lab::capacity::{Capacity, CapacityBench, Key, NamedLaunch};
-use polyserve_lab::experiment::{Absent, RecordArgs, distinct};
-use polyserve_lab::limits;
+use polyserve_bench::Misuse;
+use polyserve_bench::capacity::{Capacity, CapacityBench, Key, NamedLaunch};
+use polyserve_bench::experiment::{Absent, RecordArgs, distinct};
+use polyserve_bench::limits;
 use polyserve_load::data::Data;
 use polyserve_load::{Dist, Mix, Traffic};
 use serde_json::json;

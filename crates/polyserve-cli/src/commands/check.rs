@@ -6,11 +6,11 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use polyserve::catalog::Catalog;
+use polyserve_bench::Misuse;
+use polyserve_bench::check::{CheckPlan, CheckReport, CheckSubject, check_file, run as record};
+use polyserve_bench::output::{print_json, print_text};
+use polyserve_bench::progress::Progress;
 use polyserve_conformance::history::MAX_OPERATIONS;
-use polyserve_lab::Misuse;
-use polyserve_lab::check::{CheckPlan, CheckReport, CheckSubject, check_file, run as record};
-use polyserve_lab::output::{print_json, print_text};
-use polyserve_lab::progress::Progress;
 
 use super::entrants::serve;
 use super::load::url::Url;

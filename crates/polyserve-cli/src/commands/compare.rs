@@ -5,15 +5,15 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use polyserve::catalog::{Catalog, Promise, RepoCriteria, ServerEntry};
-use polyserve_lab::Misuse;
-use polyserve_lab::compare::rehearsal::Rehearsal;
-use polyserve_lab::compare::{Comparison, Instrument, Peers};
-use polyserve_lab::contestants::{Program, Registry, Serves};
-use polyserve_lab::experiment::RecordArgs;
-use polyserve_lab::limits;
-use polyserve_lab::machine::cores::Cores;
-use polyserve_lab::recommend::budget::{LATENCY_WAITS, WARM_UP_WAITS};
-use polyserve_lab::recommend::workload;
+use polyserve_bench::Misuse;
+use polyserve_bench::compare::rehearsal::Rehearsal;
+use polyserve_bench::compare::{Comparison, Instrument, Peers};
+use polyserve_bench::contestants::{Program, Registry, Serves};
+use polyserve_bench::experiment::RecordArgs;
+use polyserve_bench::limits;
+use polyserve_bench::machine::cores::Cores;
+use polyserve_bench::recommend::budget::{LATENCY_WAITS, WARM_UP_WAITS};
+use polyserve_bench::recommend::workload;
 use polyserve_load::Mix;
 
 use super::cores::CoresArgs;

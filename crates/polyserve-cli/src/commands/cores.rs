@@ -1,8 +1,8 @@
 //! The flags for the cores of servers and clients. Every command that measures has them.
 
 use anyhow::Context as _;
-use polyserve_lab::Misuse;
-use polyserve_lab::machine::cores::Cores;
+use polyserve_bench::Misuse;
+use polyserve_bench::machine::cores::Cores;
 
 /// The cores of the servers and of the clients.
 #[derive(Clone, Debug, clap::Args)]

@@ -6,9 +6,9 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
-use polyserve_lab::Misuse;
-use polyserve_lab::data::{Data, EntityVersion, Row};
-use polyserve_lab::output::ignore_broken_pipe;
+use polyserve_bench::Misuse;
+use polyserve_bench::data::{Data, EntityVersion, Row};
+use polyserve_bench::output::ignore_broken_pipe;
 
 use super::seed::SeedArgs;
 

@@ -6,8 +6,8 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 use polyserve::durable::maintenance::{self, RepairReport, StoreReport};
 use polyserve::durable::{Damage, TornTail};
-use polyserve_lab::output::{print, print_json};
-use polyserve_report::figures::{bytes, counted};
+use polyserve_bench::output::{print, print_json};
+use polyserve_bench::report::figures::{bytes, counted};
 use serde_json::{Value, json};
 
 /// The arguments of `polyserve durable`.

@@ -3,9 +3,9 @@
 use std::path::{Path, PathBuf};
 
 use polyserve::Shutdown;
-use polyserve_lab::Misuse;
-use polyserve_lab::contestants::{self, ALL, GO, PEER, Program, Registry};
-use polyserve_lab::launch::Launch;
+use polyserve_bench::Misuse;
+use polyserve_bench::contestants::{self, ALL, GO, PEER, Program, Registry};
+use polyserve_bench::launch::Launch;
 
 /// The arguments of a command with programs from outside the catalog.
 #[derive(Debug, clap::Args)]

@@ -5,15 +5,15 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use polyserve::catalog::Catalog;
-use polyserve_experiments::ladder::entry::{self, LadderSubject};
-use polyserve_experiments::ladder::rung::{QUICK, RungStep, STEPS, steps};
-use polyserve_experiments::ladder::table::{FASTHTTP, NETHTTP};
-use polyserve_experiments::ladder::variant::Binary;
-use polyserve_experiments::ladder::{Ladder, traffic};
-use polyserve_lab::Misuse;
-use polyserve_lab::compare::Instrument;
-use polyserve_lab::experiment::{RecordArgs, distinct};
-use polyserve_lab::limits;
+use polyserve_bench::Misuse;
+use polyserve_bench::compare::Instrument;
+use polyserve_bench::experiment::{RecordArgs, distinct};
+use polyserve_bench::ladder::entry::{self, LadderSubject};
+use polyserve_bench::ladder::rung::{QUICK, RungStep, STEPS, steps};
+use polyserve_bench::ladder::table::{FASTHTTP, NETHTTP};
+use polyserve_bench::ladder::variant::Binary;
+use polyserve_bench::ladder::{Ladder, traffic};
+use polyserve_bench::limits;
 use polyserve_load::{Arrivals, Usage};
 use serde_json::{Value, json};
 

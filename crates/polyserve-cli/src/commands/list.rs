@@ -4,8 +4,8 @@ use std::borrow::Cow;
 use std::process::ExitCode;
 
 use polyserve::catalog::{Catalog, Entry, LocatedRepo};
-use polyserve_lab::output::{print, print_json};
-use polyserve_report::wrapped;
+use polyserve_bench::output::{print, print_json};
+use polyserve_bench::report::wrapped;
 use serde::Serialize;
 
 use super::names::build_hint;

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
-use polyserve_lab::output::{print, print_json};
-use polyserve_report::{Claim, counted_verdicts};
+use polyserve_bench::output::{print, print_json};
+use polyserve_bench::report::{Claim, counted_verdicts};
 use serde::Serialize;
 
 use crate::report::chart::ChartFile;

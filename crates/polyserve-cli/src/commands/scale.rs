@@ -2,8 +2,8 @@
 
 use std::process::ExitCode;
 
-use polyserve_lab::scale::Scale;
-use polyserve_lab::scale::bench::{ScaleBench, ScaleLimit};
+use polyserve_bench::scale::Scale;
+use polyserve_bench::scale::bench::{ScaleBench, ScaleLimit};
 use polyserve_load::{Mix, Usage};
 
 use super::entrants::{LIMIT, ServerLaunches, accept_limit, limit_launch};

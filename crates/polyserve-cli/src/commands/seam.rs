@@ -3,15 +3,15 @@
 use std::process::ExitCode;
 
 use polyserve::catalog::{Catalog, RepoEntry, Tag};
-use polyserve_lab::Misuse;
-use polyserve_lab::experiment::{Absence, RecordArgs};
-use polyserve_lab::output::print_json;
-use polyserve_lab::stores::bare::{HASH_MAP, NAMES, PREFIX, TYPED, TYPED_PREFIX};
-use polyserve_lab::stores::cell::memory_estimate;
-use polyserve_lab::stores::process::Processes;
-use polyserve_lab::stores::record::StoreSettings;
-use polyserve_lab::stores::seam::{Seam, SeamGroup, SeamRun, SeamSetup};
-use polyserve_lab::stores::store_set::Lookups;
+use polyserve_bench::Misuse;
+use polyserve_bench::experiment::{Absence, RecordArgs};
+use polyserve_bench::output::print_json;
+use polyserve_bench::stores::bare::{HASH_MAP, NAMES, PREFIX, TYPED, TYPED_PREFIX};
+use polyserve_bench::stores::cell::memory_estimate;
+use polyserve_bench::stores::process::Processes;
+use polyserve_bench::stores::record::StoreSettings;
+use polyserve_bench::stores::seam::{Seam, SeamGroup, SeamRun, SeamSetup};
+use polyserve_bench::stores::store_set::Lookups;
 
 use super::entrants::part_of;
 use super::scale::{memory_shortage, store_names};

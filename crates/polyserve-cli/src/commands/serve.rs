@@ -13,12 +13,12 @@ use polyserve::catalog::{Catalog, Entry};
 use polyserve::env::{ETAGS, READY, STRICT_MEDIA_TYPE, switch};
 use polyserve::signals::Signals;
 use polyserve::{Drain, Entity, Identifiable as _, Routes, ServerConfig, ServerExt as _};
-use polyserve_experiments::services::Page;
-use polyserve_lab::Misuse;
-use polyserve_lab::delayed::Delayed;
-use polyserve_lab::limits::raise_descriptors;
-use polyserve_lab::output::{print, print_json};
-use polyserve_lab::spin::{BlockingWait, Spin};
+use polyserve_bench::Misuse;
+use polyserve_bench::delayed::Delayed;
+use polyserve_bench::limits::raise_descriptors;
+use polyserve_bench::output::{print, print_json};
+use polyserve_bench::services::Page;
+use polyserve_bench::spin::{BlockingWait, Spin};
 use rustix::process::{Signal, getpid, kill_process};
 use serde_json::json;
 

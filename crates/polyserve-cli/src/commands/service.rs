@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
 use polyserve::catalog::Catalog;
-use polyserve_lab::Misuse;
-use polyserve_lab::bench::{BenchWorkload, Definition};
-use polyserve_lab::compare::rehearsal::Rehearsal;
-use polyserve_lab::compare::{Contestant, Instrument};
+use polyserve_bench::Misuse;
+use polyserve_bench::bench::{BenchWorkload, Definition};
+use polyserve_bench::compare::rehearsal::Rehearsal;
+use polyserve_bench::compare::{Contestant, Instrument};
 use polyserve_load::{AnswerCheck, ChangingAnswer, Exchange, Traffic};
 use serde_json::{Value, json};
 

@@ -13,9 +13,9 @@ use anyhow::Context as _;
 use polyserve::Shutdown;
 use polyserve::catalog::Catalog;
 use polyserve::signals::Signals;
-use polyserve_lab::experiment::{Execution, Experiment, RecordArgs};
-use polyserve_lab::machine::Environment;
-use polyserve_lab::machine::cores::Cores;
+use polyserve_bench::experiment::{Execution, Experiment, RecordArgs};
+use polyserve_bench::machine::Environment;
+use polyserve_bench::machine::cores::Cores;
 
 /// The context of a command.
 #[derive(Clone, Copy, Debug)]

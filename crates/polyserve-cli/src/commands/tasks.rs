@@ -8,16 +8,16 @@ use std::time::Duration;
 
 use polyserve::catalog::Catalog;
 use polyserve::{ServerConfig, Shutdown};
-use polyserve_experiments::tasks::experiment::{CpuTasks, TaskEntrant};
-use polyserve_experiments::tasks::published::{GO, GO_GC_OFF, GO_LISTING, GO_LOCKED, LISTING};
-use polyserve_experiments::tasks::record::TaskSettings;
-use polyserve_experiments::tasks::runner::{self, OTHERS, Runner};
-use polyserve_experiments::tasks::sequence::TermOrder;
-use polyserve_lab::Misuse;
-use polyserve_lab::contestants::{self, Registry};
-use polyserve_lab::experiment::{RecordArgs, distinct};
-use polyserve_lab::launch::{AddressFrom, Launch};
-use polyserve_lab::machine::Cores;
+use polyserve_bench::Misuse;
+use polyserve_bench::contestants::{self, Registry};
+use polyserve_bench::experiment::{RecordArgs, distinct};
+use polyserve_bench::launch::{AddressFrom, Launch};
+use polyserve_bench::machine::Cores;
+use polyserve_bench::tasks::experiment::{CpuTasks, TaskEntrant};
+use polyserve_bench::tasks::published::{GO, GO_GC_OFF, GO_LISTING, GO_LOCKED, LISTING};
+use polyserve_bench::tasks::record::TaskSettings;
+use polyserve_bench::tasks::runner::{self, OTHERS, Runner};
+use polyserve_bench::tasks::sequence::TermOrder;
 
 use super::entrants::this_program;
 use super::seed::SeedArgs;

@@ -3,7 +3,7 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use polyserve_lab::Misuse;
+use polyserve_bench::Misuse;
 
 /// The bounds of a measured slice, and of its warm-up.
 pub(crate) const SLICES: RangeInclusive<Duration> = Duration::from_millis(10)..=HOUR;

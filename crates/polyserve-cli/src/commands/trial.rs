@@ -2,11 +2,11 @@
 
 use std::process::ExitCode;
 
-use polyserve_lab::Misuse;
-use polyserve_lab::compare::{Comparison, Contestant, Role};
-use polyserve_lab::experiment::RecordArgs;
-use polyserve_lab::statistics::MIN_ROUNDS;
-use polyserve_lab::trial::{TrialKind, TrialPart, Trials};
+use polyserve_bench::Misuse;
+use polyserve_bench::compare::{Comparison, Contestant, Role};
+use polyserve_bench::experiment::RecordArgs;
+use polyserve_bench::statistics::MIN_ROUNDS;
+use polyserve_bench::trial::{TrialKind, TrialPart, Trials};
 
 use super::compare::{PlanArgs, cores_of};
 use super::session::{Context, MeasurementSession};

@@ -2,11 +2,11 @@
 
 use std::iter::repeat_n;
 
-use polyserve_lab::Misuse;
-use polyserve_lab::reference::BODY;
+use polyserve_bench::Misuse;
+use polyserve_bench::reference::BODY;
+use polyserve_bench::report::figures::count;
 use polyserve_load::data::Data;
 use polyserve_load::{Arrivals, Dist, Exchange, Load, LoadError, Mix, Traffic, Usage};
-use polyserve_report::figures::count;
 
 use super::seed::SeedArgs;
 

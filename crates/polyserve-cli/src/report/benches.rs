@@ -1,12 +1,12 @@
 //! The records of `cargo bench -p polyserve-benches`: a table for each group of benchmarks, for each load on servers in the benches'
 //! process, and for the executors.
 
-use polyserve_lab::benches::BenchLine;
-use polyserve_lab::experiment::distinct;
-use polyserve_lab::experiment::known::Recorded;
-use polyserve_lab::journal::of_kind;
-use polyserve_report::figures::count;
-use polyserve_report::{Summary, Table};
+use polyserve_bench::benches::BenchLine;
+use polyserve_bench::experiment::distinct;
+use polyserve_bench::experiment::known::Recorded;
+use polyserve_bench::journal::of_kind;
+use polyserve_bench::report::figures::count;
+use polyserve_bench::report::{Summary, Table};
 use serde::Deserialize;
 use serde_json::Value;
 

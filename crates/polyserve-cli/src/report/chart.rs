@@ -8,8 +8,8 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
-use polyserve_lab::Misuse;
-use polyserve_report::in_markdown;
+use polyserve_bench::Misuse;
+use polyserve_bench::report::in_markdown;
 
 use super::Record;
 

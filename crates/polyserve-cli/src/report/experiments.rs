@@ -2,18 +2,18 @@
 //!
 //! Invariant: every name is in the list once.
 
-use polyserve_experiments::tasks::experiment::CpuTasks;
-use polyserve_experiments::{ladder, matrix, page, stress};
-use polyserve_lab::bench::DefinedExperiment;
-use polyserve_lab::capacity::{Capacity, CapacityBench};
-use polyserve_lab::compare::Comparison;
-use polyserve_lab::crowd::Crowds;
-use polyserve_lab::experiment::{KnownExperiment, known::Recorded};
-use polyserve_lab::recommend;
-use polyserve_lab::scale::{Scale, bench::ScaleBench};
-use polyserve_lab::stores::{Stores, experiment::StoreProcesses, seam::Seam};
-use polyserve_lab::trial::Trials;
-use polyserve_report::Summary;
+use polyserve_bench::bench::DefinedExperiment;
+use polyserve_bench::capacity::{Capacity, CapacityBench};
+use polyserve_bench::compare::Comparison;
+use polyserve_bench::crowd::Crowds;
+use polyserve_bench::experiment::{KnownExperiment, known::Recorded};
+use polyserve_bench::recommend;
+use polyserve_bench::report::Summary;
+use polyserve_bench::scale::{Scale, bench::ScaleBench};
+use polyserve_bench::stores::{Stores, experiment::StoreProcesses, seam::Seam};
+use polyserve_bench::tasks::experiment::CpuTasks;
+use polyserve_bench::trial::Trials;
+use polyserve_bench::{ladder, matrix, page, stress};
 use serde_json::Value;
 
 use super::benches;

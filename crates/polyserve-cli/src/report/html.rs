@@ -8,8 +8,8 @@ use std::fmt::Write as _;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::path::Path;
 
-use polyserve_report::svg::escaped;
-use polyserve_report::{Claim, Summary, Table, counted_verdicts};
+use polyserve_bench::report::svg::escaped;
+use polyserve_bench::report::{Claim, Summary, Table, counted_verdicts};
 use serde_json::Value;
 
 use super::{Record, plain, shown_command};

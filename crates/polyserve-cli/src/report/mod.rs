@@ -20,11 +20,11 @@ use std::sync::OnceLock;
 use anyhow::Context as _;
 use serde_json::Value;
 
-use polyserve_lab::Misuse;
-use polyserve_lab::experiment::KnownExperiment;
-use polyserve_lab::experiment::known::Recorded;
-use polyserve_lab::journal::{self, EXTENSION, Header};
-use polyserve_report::Table;
+use polyserve_bench::Misuse;
+use polyserve_bench::experiment::KnownExperiment;
+use polyserve_bench::experiment::known::Recorded;
+use polyserve_bench::journal::{self, EXTENSION, Header};
+use polyserve_bench::report::Table;
 
 /// The max size of all records together, in bytes. The page also has the tables and the libraries, and can be larger.
 pub(crate) const MAX_BYTES: u64 = 64 << 20;

@@ -4,8 +4,8 @@
 //! Invariant: every field of every line is in a column; points join the names of nested fields. Cost: a pass over the lines
 //! of a kind, at most `MAX_COLUMNS` columns.
 
-use polyserve_lab::journal::Header;
-use polyserve_report::Table;
+use polyserve_bench::journal::Header;
+use polyserve_bench::report::Table;
 use serde_json::{Map, Value};
 
 /// The max number of columns. Further fields are left out, and a column has their number.

@@ -28,9 +28,9 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use anyhow::Context as _;
-use polyserve_lab::Misuse;
-use polyserve_report::figures::counted;
-use polyserve_report::{Claim, Table, counted_verdicts, in_markdown};
+use polyserve_bench::Misuse;
+use polyserve_bench::report::figures::counted;
+use polyserve_bench::report::{Claim, Table, counted_verdicts, in_markdown};
 use serde_json::Value;
 
 use super::chart::ChartFile;

@@ -5,9 +5,9 @@ use polyserve::{
     Answer, Condition, Conditional, Entity, EntityRepo, EntityService, Lookup, Put, Removed, RepoAnswer, ServerConfig,
     ServerExt as _, Shutdown, Visit,
 };
+use polyserve_bench::check::{CheckPlan, CheckReport, CheckRun, CheckSubject, RecordingVerdict, run};
+use polyserve_bench::progress::Progress;
 use polyserve_conformance::broken::repos::RepoFlaw;
-use polyserve_lab::check::{CheckPlan, CheckReport, CheckRun, CheckSubject, RecordingVerdict, run};
-use polyserve_lab::progress::Progress;
 
 use super::{Dir, Serving, array, ended, has, interrupted, json, misused, parsed, polyserve, printed, sockets, text};
 

@@ -11,7 +11,7 @@ const TINY: &str = "--repos=std_mutex --rounds=1 --slice=30ms --warm-up=20ms --c
 
 /// Whether the example's language is installed. If not, the test is reported as not run.
 fn has_python(test: &str) -> bool {
-    let python = polyserve_lab::contestants::Registry::load(Some(EXAMPLE.as_ref())).unwrap();
+    let python = polyserve_bench::contestants::Registry::load(Some(EXAMPLE.as_ref())).unwrap();
     let installed = python.named("python").unwrap().is_installed();
     if let Err(why) = &installed {
         let _ = writeln!(std::io::stderr(), "not run: {test}: {why}"); // past the harness's capture

@@ -3,19 +3,19 @@
 use std::collections::HashSet;
 use std::fs;
 
-use polyserve_experiments::matrix::Matrix;
-use polyserve_experiments::page::WaitingPage;
-use polyserve_experiments::stress::Stress;
-use polyserve_experiments::tasks::experiment::CpuTasks;
-use polyserve_lab::bench::DefinedExperiment;
-use polyserve_lab::capacity::{Capacity, CapacityBench};
-use polyserve_lab::compare::Comparison;
-use polyserve_lab::crowd::Crowds;
-use polyserve_lab::experiment::{Experiment, Records};
-use polyserve_lab::journal;
-use polyserve_lab::scale::{Scale, bench::ScaleBench};
-use polyserve_lab::stores::{Stores, experiment::StoreProcesses, seam::Seam};
-use polyserve_lab::trial::Trials;
+use polyserve_bench::bench::DefinedExperiment;
+use polyserve_bench::capacity::{Capacity, CapacityBench};
+use polyserve_bench::compare::Comparison;
+use polyserve_bench::crowd::Crowds;
+use polyserve_bench::experiment::{Experiment, Records};
+use polyserve_bench::journal;
+use polyserve_bench::matrix::Matrix;
+use polyserve_bench::page::WaitingPage;
+use polyserve_bench::scale::{Scale, bench::ScaleBench};
+use polyserve_bench::stores::{Stores, experiment::StoreProcesses, seam::Seam};
+use polyserve_bench::stress::Stress;
+use polyserve_bench::tasks::experiment::CpuTasks;
+use polyserve_bench::trial::Trials;
 use serde_json::Value;
 
 use super::{Dir, has, interrupted, parsed, run, text};

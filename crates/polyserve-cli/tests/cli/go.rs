@@ -3,7 +3,7 @@
 use std::io::Write as _;
 use std::process::{Command, Stdio};
 
-use polyserve_lab::contestants::{GO, PRINTING, Program, Registry};
+use polyserve_bench::contestants::{GO, PRINTING, Program, Registry};
 use serde_json::Value;
 
 use super::{array, ended, has, json, parsed, polyserve, printed, run, text, texts};

@@ -3,7 +3,7 @@
 
 use std::fs;
 
-use polyserve_experiments::ladder::Ladder;
+use polyserve_bench::ladder::Ladder;
 use serde_json::Value;
 
 use super::experiments::resumes;

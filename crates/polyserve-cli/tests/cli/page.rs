@@ -31,7 +31,7 @@ fn a_pools_bound_grows_with_it_and_the_published_columns_come_first() {
     let claims = array(&measured["claims"]);
     assert!(!claims.is_empty() && claims.iter().all(|claim| claim["verdict"].is_string()), "{claims:?}");
     let text = dir.read("page.csv");
-    let published = polyserve_experiments::published::PAGE.lines().next().unwrap();
+    let published = polyserve_bench::published::PAGE.lines().next().unwrap();
     assert!(text.starts_with(&format!("{published},")) && text.lines().count() == 3, "{text}");
 }
 
@@ -86,8 +86,8 @@ fn the_published_set_up_is_a_part_of_the_run() {
         assert!(cell["phases"]["total"]["max_ms"].as_f64().unwrap() >= 10.0, "{cell}");
     }
     for (file, published) in [
-        ("page_rows.csv", polyserve_experiments::published::PAGE_ROWS),
-        ("page_bytes.csv", polyserve_experiments::published::PAGE_BYTES),
+        ("page_rows.csv", polyserve_bench::published::PAGE_ROWS),
+        ("page_bytes.csv", polyserve_bench::published::PAGE_BYTES),
     ] {
         let text = dir.read(file);
         assert!(text.starts_with(published.lines().next().unwrap()) && text.lines().count() > 4, "{text}");

@@ -51,7 +51,7 @@ fn a_reference_is_served_by_its_name() {
     for name in ["null_epoll", "null_accept"] {
         let serving = serve(&format!("--server {name} --requests-per-connection 1"));
         let answer = ask(serving.addr, "GET /1 HTTP/1.1\r\nHost: a\r\n\r\n");
-        assert!(answer.starts_with("HTTP/1.1 200 ") && answer.ends_with(polyserve_lab::reference::BODY), "{answer}");
+        assert!(answer.starts_with("HTTP/1.1 200 ") && answer.ends_with(polyserve_bench::reference::BODY), "{answer}");
         serving.signal(Signal::INT);
         let (status, rest) = serving.end();
         assert_eq!((status.code(), rest.as_str()), (Some(0), "answered 1, cut 0, stuck 0\n"), "{name}");

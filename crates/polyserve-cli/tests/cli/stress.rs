@@ -8,14 +8,14 @@ use polyserve::{
     Answer, Condition, Conditional, Drain, Entity, EntityRepo, EntityService, Lookup, Put, Removed, RepoAnswer,
     ServerConfig, ServerExt as _, Shutdown, Visit,
 };
+use polyserve_bench::data::Data;
+use polyserve_bench::delayed::Delayed;
+use polyserve_bench::experiment::{self, Experiment as _};
+use polyserve_bench::journal::{Header, Journal};
+use polyserve_bench::launch::{AddressFrom, Launch};
+use polyserve_bench::machine::{Cores, Environment};
+use polyserve_bench::stress::{ConnectionMode, ConnectionPolicy, NAME, Report, Scenario, Stress, Subject};
 use polyserve_conformance::broken::repos::RepoFlaw;
-use polyserve_experiments::stress::{ConnectionMode, ConnectionPolicy, NAME, Report, Scenario, Stress, Subject};
-use polyserve_lab::data::Data;
-use polyserve_lab::delayed::Delayed;
-use polyserve_lab::experiment::{self, Experiment as _};
-use polyserve_lab::journal::{Header, Journal};
-use polyserve_lab::launch::{AddressFrom, Launch};
-use polyserve_lab::machine::{Cores, Environment};
 use serde_json::{Value, json};
 
 use super::{Dir, array, has, json as report_of, misused, printed, texts};
@@ -80,7 +80,7 @@ fn rounds_are_recorded_and_not_run_again() {
     let (pool, sequential) = ("pool_server/mpsc_pool", "sequential");
     assert_eq!(rounds, [(pool, "close", Some(80)), (pool, "keep-alive", Some(80)), (sequential, "close", Some(80))]);
     let csv = dir.read("stress.csv");
-    let published = polyserve_experiments::published::STRESS.lines().next().unwrap();
+    let published = polyserve_bench::published::STRESS.lines().next().unwrap();
     assert!(csv.starts_with(published) && csv.lines().count() == 1 + 3 * 4, "{csv}");
     has(&csv, &["rust,put-new,20,0,"]);
     has(&misused(&format!("stress --scale=0.003 --connections=3 --out={dir}")), &["not overwritten"]);

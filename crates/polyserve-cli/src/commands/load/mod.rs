@@ -14,10 +14,10 @@ use polyserve_load::{CpuSource, Load, LoadProgress, Mix, Pace, RunLength, Traffi
 use super::session::on_signal;
 use super::times::within;
 use super::workload::{WorkloadArgs, misuse};
-use polyserve_lab::Misuse;
-use polyserve_lab::limits;
-use polyserve_lab::machine::cores::Cores;
-use polyserve_lab::output::{print_json, print_text};
+use polyserve_bench::Misuse;
+use polyserve_bench::limits;
+use polyserve_bench::machine::cores::Cores;
+use polyserve_bench::output::{print_json, print_text};
 use report::LoadSummary;
 use requests::FileServer;
 use url::Url;

@@ -3,10 +3,10 @@
 use std::fmt;
 use std::time::Duration;
 
-use polyserve_lab::output::MAX_LITTLES_LAW_ERROR;
+use polyserve_bench::output::MAX_LITTLES_LAW_ERROR;
+use polyserve_bench::report::Table;
+use polyserve_bench::report::figures::count;
 use polyserve_load::{AnswerCheck, Arrivals, ChangingAnswer, Load, Pace, Report, Usage};
-use polyserve_report::Table;
-use polyserve_report::figures::count;
 use serde::Serialize;
 
 /// A report with the settings of its load.

@@ -22,7 +22,7 @@ use std::io::{self, Read as _};
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
-use polyserve_lab::Misuse;
+use polyserve_bench::Misuse;
 use polyserve_load::{AnswerCheck, Exchange, Traffic};
 use serde::Deserialize;
 use serde::de::{Deserializer, Error as _, MapAccess, Visitor};

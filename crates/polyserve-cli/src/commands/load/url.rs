@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::anyhow;
 use polyserve::resolve_addresses;
-use polyserve_lab::Misuse;
+use polyserve_bench::Misuse;
 
 /// A server and a path on it.
 #[derive(Clone, Debug, PartialEq, Eq)]

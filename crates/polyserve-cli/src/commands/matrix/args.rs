@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-use polyserve_experiments::matrix::CellMethod;
-use polyserve_lab::experiment::RecordArgs;
+use polyserve_bench::experiment::RecordArgs;
+use polyserve_bench::matrix::CellMethod;
 
 use crate::commands::cores::CoresArgs;
 use crate::config_args::ConfigArgs;

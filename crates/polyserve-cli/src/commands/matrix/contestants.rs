@@ -5,14 +5,14 @@ use std::collections::HashSet;
 use polyserve::ConfigError;
 use polyserve::catalog::{Catalog, RepoEntry, ServerEntry};
 use polyserve::env::Settings;
-use polyserve_experiments::ladder::variant::Binary;
-use polyserve_experiments::matrix::claims::{CLASSIC, TWIN};
-use polyserve_experiments::matrix::{
+use polyserve_bench::Misuse;
+use polyserve_bench::contestants::{GO, PRINTING, Program, Registry};
+use polyserve_bench::ladder::variant::Binary;
+use polyserve_bench::launch::Launch;
+use polyserve_bench::matrix::claims::{CLASSIC, TWIN};
+use polyserve_bench::matrix::{
     DEBUG, DEBUG_VARIANT, Entrant, MatrixCandidate, Origin, UNOPTIMISED, UNOPTIMISED_VARIANT,
 };
-use polyserve_lab::Misuse;
-use polyserve_lab::contestants::{GO, PRINTING, Program, Registry};
-use polyserve_lab::launch::Launch;
 
 use super::args::MatrixArgs;
 use crate::commands::entrants::{debug_args, serve};

@@ -4,10 +4,10 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use polyserve::ServerConfig;
-use polyserve_experiments::matrix::plan::MatrixAxes;
-use polyserve_experiments::matrix::{Bench, Matrix, MatrixCandidate};
-use polyserve_lab::experiment::distinct;
-use polyserve_lab::{Misuse, limits};
+use polyserve_bench::experiment::distinct;
+use polyserve_bench::matrix::plan::MatrixAxes;
+use polyserve_bench::matrix::{Bench, Matrix, MatrixCandidate};
+use polyserve_bench::{Misuse, limits};
 use serde_json::json;
 
 use super::session::Context;

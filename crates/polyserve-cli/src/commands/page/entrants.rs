@@ -7,10 +7,10 @@ use anyhow::Context as _;
 use polyserve::Shape;
 use polyserve::catalog::{Catalog, Promise, ServerEntry};
 use polyserve::env::Settings;
-use polyserve_experiments::page::published::{self, SETUPS, Setup};
-use polyserve_experiments::page::record::Key;
-use polyserve_experiments::page::{Conditions, PagePart, PageServer, PageSource};
-use polyserve_lab::experiment::{Absent, distinct};
+use polyserve_bench::experiment::{Absent, distinct};
+use polyserve_bench::page::published::{self, SETUPS, Setup};
+use polyserve_bench::page::record::Key;
+use polyserve_bench::page::{Conditions, PagePart, PageServer, PageSource};
 
 use crate::commands::entrants::{left_out, serve};
 use crate::commands::names::full_names;

@@ -8,11 +8,11 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use polyserve::ServerConfig;
-use polyserve_experiments::page::{Conditions, PageFile, PagePart, PageSource, WaitingPage, published};
-use polyserve_lab::contestants;
-use polyserve_lab::experiment::{RecordArgs, distinct};
-use polyserve_lab::statistics::MIN_ROUNDS;
-use polyserve_lab::{Misuse, limits};
+use polyserve_bench::contestants;
+use polyserve_bench::experiment::{RecordArgs, distinct};
+use polyserve_bench::page::{Conditions, PageFile, PagePart, PageSource, WaitingPage, published};
+use polyserve_bench::statistics::MIN_ROUNDS;
+use polyserve_bench::{Misuse, limits};
 
 use self::entrants::Selection;
 use super::cores::CoresArgs;

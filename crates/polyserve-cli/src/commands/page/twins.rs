@@ -4,11 +4,11 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use polyserve_experiments::page::published;
-use polyserve_experiments::page::record::Key;
-use polyserve_experiments::page::{Conditions, PagePart, PageServer, PageSource, THREAD_POOL};
-use polyserve_lab::contestants::{BuiltProgram, Program, Registry, Serves};
-use polyserve_lab::experiment::{Absence, Absent, again};
+use polyserve_bench::contestants::{BuiltProgram, Program, Registry, Serves};
+use polyserve_bench::experiment::{Absence, Absent, again};
+use polyserve_bench::page::published;
+use polyserve_bench::page::record::Key;
+use polyserve_bench::page::{Conditions, PagePart, PageServer, PageSource, THREAD_POOL};
 
 /// Twice the published number of workers: more than there are connections.
 const MORE_WORKERS: usize = 200;
@@ -94,7 +94,7 @@ pub(super) fn entrants(
 mod tests {
     use super::*;
     use polyserve::Shutdown;
-    use polyserve_lab::machine::cores::Cores;
+    use polyserve_bench::machine::cores::Cores;
 
     #[test]
     fn names_of_twins_and_of_others() {

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use dialoguer::{Confirm, Input};
-use polyserve_lab::Misuse;
-use polyserve_lab::machine::cores::Cores;
-use polyserve_lab::recommend::Workload;
-use polyserve_lab::recommend::workload::{CONNECTIONS, KEEP_ALIVE, KEYS, LARGEST_PAYLOAD, PAYLOAD, READS_PCT};
+use polyserve_bench::Misuse;
+use polyserve_bench::machine::cores::Cores;
+use polyserve_bench::recommend::Workload;
+use polyserve_bench::recommend::workload::{CONNECTIONS, KEEP_ALIVE, KEYS, LARGEST_PAYLOAD, PAYLOAD, READS_PCT};
 
 use super::args::RecommendArgs;
 use crate::commands::memory::bytes;

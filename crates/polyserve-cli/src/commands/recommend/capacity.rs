@@ -3,13 +3,13 @@
 
 use std::time::Duration;
 
-use polyserve_lab::capacity::{self, Capacity, CapacityBench, NamedLaunch};
-use polyserve_lab::compare::Instrument;
-use polyserve_lab::experiment::{self, Experiment as _};
-use polyserve_lab::journal::{Header, Journal};
-use polyserve_lab::launch::Launch;
-use polyserve_lab::recommend::choice::CapacityFigure;
-use polyserve_lab::recommend::{Recommendation, Workload};
+use polyserve_bench::capacity::{self, Capacity, CapacityBench, NamedLaunch};
+use polyserve_bench::compare::Instrument;
+use polyserve_bench::experiment::{self, Experiment as _};
+use polyserve_bench::journal::{Header, Journal};
+use polyserve_bench::launch::Launch;
+use polyserve_bench::recommend::choice::CapacityFigure;
+use polyserve_bench::recommend::{Recommendation, Workload};
 use serde_json::json;
 
 use super::super::entrants::{LIMIT, limit_launch};

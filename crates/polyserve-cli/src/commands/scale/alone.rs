@@ -5,17 +5,17 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use polyserve::catalog::Catalog;
-use polyserve_lab::Misuse;
-use polyserve_lab::experiment::{Absent, RecordArgs, again, distinct};
-use polyserve_lab::machine::proc;
-use polyserve_lab::output::print_json;
-use polyserve_lab::scale::Axis;
-use polyserve_lab::stores::bare::{HASH_MAP, NAMES, PREFIX, TYPED, TYPED_PREFIX};
-use polyserve_lab::stores::cell::{StoreRun, memory_estimate};
-use polyserve_lab::stores::experiment::{StoreJob, StoreProcesses};
-use polyserve_lab::stores::process::Processes;
-use polyserve_lab::stores::record::{Key, StoreSettings};
-use polyserve_lab::stores::{StoreLoad, StoreWorkload, Stores};
+use polyserve_bench::Misuse;
+use polyserve_bench::experiment::{Absent, RecordArgs, again, distinct};
+use polyserve_bench::machine::proc;
+use polyserve_bench::output::print_json;
+use polyserve_bench::scale::Axis;
+use polyserve_bench::stores::bare::{HASH_MAP, NAMES, PREFIX, TYPED, TYPED_PREFIX};
+use polyserve_bench::stores::cell::{StoreRun, memory_estimate};
+use polyserve_bench::stores::experiment::{StoreJob, StoreProcesses};
+use polyserve_bench::stores::process::Processes;
+use polyserve_bench::stores::record::{Key, StoreSettings};
+use polyserve_bench::stores::{StoreLoad, StoreWorkload, Stores};
 use polyserve_load::Dist;
 use serde_json::{Value, json};
 

@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use polyserve::ServerConfig;
-use polyserve_lab::Misuse;
-use polyserve_lab::experiment::{RecordArgs, distinct};
-use polyserve_lab::scale::experiment::Target;
-use polyserve_lab::scale::report::CONNECTION_EACH;
-use polyserve_lab::scale::{Axis, PointSettings};
-use polyserve_lab::stores::StoreWorkload;
+use polyserve_bench::Misuse;
+use polyserve_bench::experiment::{RecordArgs, distinct};
+use polyserve_bench::scale::experiment::Target;
+use polyserve_bench::scale::report::CONNECTION_EACH;
+use polyserve_bench::scale::{Axis, PointSettings};
+use polyserve_bench::stores::StoreWorkload;
 use polyserve_load::{Arrivals, Dist, Mix};
 use serde_json::{Value, json};
 

@@ -3,12 +3,12 @@
 use polyserve::Shutdown;
 use polyserve::catalog::{Catalog, Tag};
 use polyserve::env::Settings;
-use polyserve_lab::Misuse;
-use polyserve_lab::experiment::Absent;
-use polyserve_lab::limits;
-use polyserve_lab::scale::experiment::Target;
-use polyserve_lab::scale::report::Key;
-use polyserve_lab::scale::{Axis, PointSettings};
+use polyserve_bench::Misuse;
+use polyserve_bench::experiment::Absent;
+use polyserve_bench::limits;
+use polyserve_bench::scale::experiment::Target;
+use polyserve_bench::scale::report::Key;
+use polyserve_bench::scale::{Axis, PointSettings};
 
 use super::super::entrants::{ServerLaunches, left_out};
 use super::super::foreign;

@@ -7,7 +7,7 @@ use std::net::{SocketAddr, TcpStream};
 
 use polyserve::catalog::Catalog;
 use polyserve::{Echo, Running, ServerConfig, ServerExt as _};
-use polyserve_lab::reference::{BODY, with_references};
+use polyserve_bench::reference::{BODY, with_references};
 
 use super::PATIENCE;
 

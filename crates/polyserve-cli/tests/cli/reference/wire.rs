@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use polyserve::catalog::{Catalog, Entry};
 use polyserve::{ServerConfig, Shape};
-use polyserve_lab::reference::{BODY, NullAccept, with_references};
+use polyserve_bench::reference::{BODY, NullAccept, with_references};
 use serde_json::{Value, json};
 use socket2::{Domain, Socket, Type};
 

@@ -1,0 +1,678 @@
+//! The file that defines an experiment.
+//!
+//! ```toml
+//! name = "connections"
+//! about = "How throughput and cost change with the number of connections"
+//! workload = { mix = "get=95,put=5", keys = 10_000, pipeline = 1 }
+//! contestants = ["catalog:*/sharded", "peer:hyper", "reference:null_epoll"]
+//! baseline = "catalog:pool_server/sharded"
+//! sweep = { connections = [1, 64, 1000] }
+//! mode = { kind = "closed", slice = "200ms" }
+//! rounds = 10
+//! chart = [{ kind = "lines", x = "connections", y = "requests_per_s" }]
+//!
+//! [[claim]]
+//! text = "hyper serves more requests than the pool"
+//! figure = "requests_per_s"
+//! left = "peer/hyper"
+//! right = "pool_server/mpsc_pool/sharded"
+//! rule = "every above 1"
+//! ```
+//!
+//! Invariant: an error names the file, the line and the key; an unknown key is an error. Cost: one parse of the file.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::time::Duration;
+
+use crate::report::figures::count;
+use polyserve_load::{Arrivals, Dist, Mix, Usage};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize};
+
+use super::figures::NamedFigure;
+use crate::Misuse;
+use crate::claim::{CellConditions, ClaimDefinition, Rule};
+use crate::journal::file_name;
+
+/// The definitions that the command contains.
+const BUILTIN: [(&str, &str); 2] = [
+    ("connections.toml", include_str!("../../defs/connections.toml")),
+    ("rates.toml", include_str!("../../defs/rates.toml")),
+];
+
+/// The ending of a file with a definition.
+const EXTENSION: &str = ".toml";
+
+/// An experiment.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Definition {
+    /// The name of the experiment, and of its record.
+    pub name: String,
+    /// The question, in one sentence.
+    #[serde(default)]
+    pub about: String,
+    /// The requests.
+    #[serde(default)]
+    pub workload: BenchWorkload,
+    /// The contestants.
+    pub contestants: Vec<Pattern>,
+    /// The contestant that the others are compared with; the first one by default.
+    pub baseline: Option<Pattern>,
+    /// The settings that vary, with their values. Each combination is a cell.
+    #[serde(default)]
+    pub sweep: BTreeMap<SweepAxis, Vec<u64>>,
+    /// What is measured in a turn.
+    #[serde(default)]
+    pub mode: Mode,
+    /// The number of rounds; fewer than 10 decide nothing.
+    #[serde(default = "default_rounds")]
+    pub rounds: usize,
+    /// The charts.
+    #[serde(default, rename = "chart")]
+    pub charts: Vec<ChartDefinition>,
+    /// What the experiment is to confirm or refute. The contestants have the names of the table.
+    #[serde(default, rename = "claim")]
+    pub claims: Vec<ClaimDefinition>,
+    /// The part that `--quick` measures.
+    #[serde(default)]
+    pub quick: Quick,
+    /// The keys as they were given.
+    #[serde(skip)]
+    pub table: toml::Table,
+    #[serde(skip)]
+    source: Source,
+}
+
+/// The requests of an experiment.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct BenchWorkload {
+    /// A service of the catalog, in place of the entities.
+    pub service: Option<String>,
+    /// The file of the requests to the service, relative to the definition.
+    pub requests: Option<PathBuf>,
+    /// Entities: the weights of reading and writing.
+    #[serde(deserialize_with = "from_text")]
+    pub mix: Mix,
+    /// Entities: their number.
+    pub keys: u64,
+    /// Entities: their distribution in the requests.
+    #[serde(deserialize_with = "from_text")]
+    pub dist: Dist,
+    /// Entities: bytes of a description.
+    pub payload: usize,
+    /// Concurrent connections.
+    pub connections: usize,
+    /// Pipelined requests of a connection.
+    pub pipeline: usize,
+    /// Whether each request has a connection of its own.
+    pub close: bool,
+    /// Workers of the servers; `None` for their default.
+    pub workers: Option<usize>,
+    /// The spacing of the requests at a fixed rate.
+    pub arrivals: Arrivals,
+}
+
+/// What is measured in a turn.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Mode {
+    /// The kind of the load.
+    pub kind: ModeKind,
+    /// The measured time of a contestant at a cell in a round.
+    #[serde(deserialize_with = "time")]
+    pub slice: Duration,
+    /// The time for verification and warm-up.
+    #[serde(deserialize_with = "time")]
+    pub warm_up: Duration,
+    /// Closed loop: whether latencies at a fixed rate are measured too.
+    pub latency: bool,
+    /// The fixed rate, in requests a second. Closed loop: by default half of the throughput of the slowest contestant at the
+    /// cell, of those with at least a quarter of the best.
+    pub rate: Option<f64>,
+}
+
+/// The kind of a load.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ModeKind {
+    /// Each connection sends its next request after an answer. The latencies at a fixed rate follow.
+    #[default]
+    Closed,
+    /// Requests are due at a fixed rate.
+    Rate,
+}
+
+/// A setting that can vary.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SweepAxis {
+    /// Concurrent connections.
+    Connections,
+    /// Stored entities.
+    Keys,
+    /// Workers of the servers.
+    Workers,
+    /// Bytes of an entity's description.
+    Payload,
+    /// Pipelined requests of a connection.
+    Pipeline,
+    /// Requests a second at the fixed rate.
+    Rate,
+    /// The number of the servers' cores, of those that the command may use for them.
+    ServerCores,
+}
+
+/// A combination of the sweep's values. It is empty without a sweep.
+pub type SweepCell = BTreeMap<SweepAxis, u64>;
+
+/// A chart of a report.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ChartDefinition {
+    /// The kind of the chart.
+    #[serde(default)]
+    pub kind: ChartKind,
+    /// The axis of lines.
+    pub x: Option<SweepAxis>,
+    /// The figure.
+    pub y: NamedFigure,
+}
+
+/// The kind of a chart.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ChartKind {
+    /// A line for each contestant.
+    #[default]
+    Lines,
+    /// The ratios to the baseline, with their intervals: one chart for each cell.
+    Ratios,
+}
+
+/// The part of an experiment that `--quick` measures. It answers nothing: it shows that the definition works.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Quick {
+    /// The number of rounds.
+    pub rounds: usize,
+    /// The contestants; all of the definition if it is empty.
+    pub contestants: Vec<Pattern>,
+    /// The values of these settings in place of the first and the last ones.
+    pub sweep: BTreeMap<SweepAxis, Vec<u64>>,
+}
+
+/// The names of contestants: `catalog:*/sharded`, `peer:hyper`, `reference:null_epoll`. A star stands for any text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pattern {
+    /// The origin of the contestants.
+    pub origin: ContestantOrigin,
+    /// Their names.
+    pub name: String,
+}
+
+/// The origin of a contestant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ContestantOrigin {
+    /// A server over a repo of the catalog; with a service of its own, a server.
+    Catalog,
+    /// A server from another project.
+    Peer,
+    /// A null server: the limit of what a server can reach.
+    Reference,
+}
+
+/// The text of a definition.
+#[derive(Clone, Debug, Default)]
+struct Source {
+    file: PathBuf,
+    text: String,
+}
+
+impl Default for BenchWorkload {
+    fn default() -> Self {
+        Self {
+            service: None,
+            requests: None,
+            mix: Mix { get: 95, put: 5 },
+            keys: 10_000,
+            dist: Dist::Uniform,
+            payload: 15,
+            connections: 64,
+            pipeline: 1,
+            close: false,
+            workers: None,
+            arrivals: Arrivals::default(),
+        }
+    }
+}
+
+impl Default for Mode {
+    fn default() -> Self {
+        let (slice, warm_up) = (Duration::from_millis(200), Duration::from_millis(60));
+        Self { kind: ModeKind::Closed, slice, warm_up, latency: true, rate: None }
+    }
+}
+
+impl Default for Quick {
+    fn default() -> Self {
+        Self { rounds: 3, contestants: Vec::new(), sweep: BTreeMap::new() }
+    }
+}
+
+fn default_rounds() -> usize {
+    10
+}
+
+impl Definition {
+    /// All definitions that the command contains.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if one of them is wrong.
+    pub fn builtin() -> Result<Vec<Self>, Misuse> {
+        BUILTIN.iter().map(|(file, text)| Self::parse(Path::new(file), text, &[])).collect()
+    }
+
+    /// Reads the definition of this name, or in this file if the name ends with `.toml`. `changes` are `KEY=VALUE`, as in
+    /// `workload.keys=100`.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if there is no such definition, or if a key, a value or a change is wrong.
+    pub fn read(name: &str, changes: &[String]) -> Result<Self, Misuse> {
+        if name.ends_with(EXTENSION) {
+            let text = fs::read_to_string(name).map_err(|error| Misuse(format!("{name}: {error}")))?;
+            return Self::parse(Path::new(name), &text, changes);
+        }
+        let known = |(file, _): &&(&str, &str)| file.strip_suffix(EXTENSION) == Some(name);
+        let Some((file, text)) = BUILTIN.iter().find(known) else {
+            let names: Vec<&str> = BUILTIN.iter().filter_map(|(file, _)| file.strip_suffix(EXTENSION)).collect();
+            let names = names.join(", ");
+            return Err(Misuse(format!(
+                "there is no definition {name:?}; there are {names}, or a file NAME{EXTENSION}"
+            )));
+        };
+        Self::parse(Path::new(file), text, changes)
+    }
+
+    /// Parses the `text` of a `file`.
+    ///
+    /// # Errors
+    ///
+    /// Returns the errors of [`read`](Self::read).
+    pub fn parse(file: &Path, text: &str, changes: &[String]) -> Result<Self, Misuse> {
+        let source = Source { file: file.to_owned(), text: text.to_owned() };
+        let mut definition: Self = toml::from_str(text).map_err(|error| source.error(&error))?;
+        let mut table: toml::Table = toml::from_str(text).map_err(|error| source.error(&error))?;
+        for change in changes {
+            let misuse = |why: &str| Misuse(format!("--set {change}: {why}"));
+            set(&mut table, change).map_err(misuse)?;
+            definition = table.clone().try_into().map_err(|error: toml::de::Error| misuse(error.message()))?;
+        }
+        definition.table = table;
+        definition.source = source;
+        definition.check()?;
+        Ok(definition)
+    }
+
+    /// An error about a key.
+    pub fn misuse(&self, key: &str, why: impl fmt::Display) -> Misuse {
+        self.source.misuse(key, why)
+    }
+
+    /// The path of a file that the definition names.
+    pub fn path(&self, file: &Path) -> PathBuf {
+        self.source.file.parent().map_or_else(|| file.to_owned(), |directory| directory.join(file))
+    }
+
+    /// The part of a quick run: few rounds, and the ends of each axis unless the definition has another part.
+    #[must_use]
+    pub fn quick(mut self) -> Self {
+        let Quick { rounds, contestants, sweep } = self.quick.clone();
+        self.rounds = rounds.min(self.rounds);
+        if !contestants.is_empty() {
+            self.contestants = contestants;
+        }
+        for (axis, values) in &mut self.sweep {
+            match sweep.get(axis) {
+                Some(quick) => values.clone_from(quick),
+                None if values.len() > 2 => {
+                    values.drain(1..values.len() - 1);
+                }
+                None => {}
+            }
+        }
+        self
+    }
+
+    /// The cells: all combinations of the sweep's values. One empty cell without a sweep.
+    pub fn cells(&self) -> Vec<SweepCell> {
+        let mut cells = vec![SweepCell::new()];
+        for (axis, values) in &self.sweep {
+            let with = |cell: &SweepCell| -> Vec<SweepCell> {
+                values.iter().map(|x| cell.iter().map(|(axis, x)| (*axis, *x)).chain([(*axis, *x)]).collect()).collect()
+            };
+            cells = cells.iter().flat_map(with).collect();
+        }
+        cells
+    }
+
+    /// Checks what the types of the keys do not.
+    fn check(&self) -> Result<(), Misuse> {
+        file_name(&self.name).map_err(|why| self.misuse("name", why))?;
+        let BenchWorkload { service, requests, connections, pipeline, keys, .. } = &self.workload;
+        let positive =
+            [("rounds", self.rounds), ("connections", *connections), ("pipeline", *pipeline), ("keys", *keys as usize)];
+        if let Some((key, _)) = positive.iter().find(|(_, number)| *number == 0) {
+            return Err(self.misuse(key, "it must be at least 1"));
+        }
+        for (axis, values) in self.sweep.iter().chain(&self.quick.sweep) {
+            if values.is_empty() || values.contains(&0) {
+                return Err(self.misuse(&axis.to_string(), "it needs values of at least 1"));
+            }
+        }
+        if self.contestants.is_empty() {
+            return Err(self.misuse("contestants", "it names none"));
+        }
+        if service.is_some() != requests.is_some() {
+            return Err(self.misuse("service", "a service and its requests belong together"));
+        }
+        let has_rate = self.mode.rate.is_some() || self.sweep.contains_key(&SweepAxis::Rate);
+        if self.mode.kind == ModeKind::Rate && !has_rate {
+            return Err(self.misuse("kind", "a rate needs `rate` in the mode or in the sweep"));
+        }
+        if self.mode.rate.is_some_and(|rate| !(1.0..=1e7).contains(&rate)) {
+            return Err(self.misuse("rate", "it must be from 1 to 10000000 requests a second"));
+        }
+        let second = Duration::from_millis(10)..=Duration::from_secs(3600);
+        for (key, time) in [("slice", self.mode.slice), ("warm_up", self.mode.warm_up)] {
+            if !second.contains(&time) {
+                return Err(self.misuse(key, "it must be from 10ms to 1h"));
+            }
+        }
+        if self.charts.iter().any(|chart| chart.kind == ChartKind::Lines && chart.x.is_none()) {
+            return Err(self.misuse("chart", "lines need an axis `x`"));
+        }
+        match self.claims.iter().find_map(|claim| Some((claim, self.why_wrong(claim)?))) {
+            Some((claim, why)) => Err(self.claim_misuse(claim, why)),
+            None => Ok(()),
+        }
+    }
+
+    /// Why a claim cannot be judged by the figures of the experiment; `None` if it can.
+    fn why_wrong(&self, claim: &ClaimDefinition) -> Option<String> {
+        let ClaimDefinition { figure, conditions, left_where, right_where, rule, .. } = claim;
+        if let Rule::Function(_) = rule {
+            return Some(String::from("rule: a definition has no functions"));
+        }
+        let known = |axis: &str| self.sweep.keys().any(|known| known.to_string() == axis);
+        let axes = [conditions, left_where, right_where].into_iter().flat_map(CellConditions::axes);
+        let unknown_axis = axes.into_iter().find(|axis| !known(axis));
+        let unknown_figure =
+            || (NamedFigure::named(figure).is_none()).then(|| format!("there is no figure {figure:?}"));
+        let not_swept = || unknown_axis.map(|axis| format!("where: {axis} is no axis of the sweep"));
+        claim.misuse().map(str::to_owned).or_else(unknown_figure).or_else(not_swept)
+    }
+
+    /// An error about a claim, with the line of its text.
+    pub fn claim_misuse(&self, claim: &ClaimDefinition, why: impl fmt::Display) -> Misuse {
+        let Source { file, text } = &self.source;
+        let line = text.lines().position(|line| line.contains(&claim.text));
+        let line = line.map_or_else(String::new, |line| format!(":{}", line + 1));
+        Misuse(format!("{}{line}: claim {:?}: {why}", file.display(), claim.text))
+    }
+}
+
+impl BenchWorkload {
+    /// This workload at a cell.
+    #[must_use]
+    pub fn at(&self, cell: &SweepCell) -> Self {
+        let mut workload = self.clone();
+        for (axis, x) in cell {
+            let count = usize::try_from(*x).unwrap_or(usize::MAX);
+            match axis {
+                SweepAxis::Connections => workload.connections = count,
+                SweepAxis::Keys => workload.keys = *x,
+                SweepAxis::Workers => workload.workers = Some(count),
+                SweepAxis::Payload => workload.payload = count,
+                SweepAxis::Pipeline => workload.pipeline = count,
+                SweepAxis::Rate | SweepAxis::ServerCores => {}
+            }
+        }
+        workload
+    }
+
+    /// How the connections are used.
+    pub fn usage(&self) -> Usage {
+        if self.close { Usage::Close } else { Usage::KeepAlive { pipeline: self.pipeline } }
+    }
+}
+
+/// In words: `95 GET to 5 PUT of 10,000 entities, uniform; 64 connections, 1 request at once`.
+impl fmt::Display for BenchWorkload {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (&self.service, &self.requests) {
+            (Some(service), Some(file)) => write!(f, "the requests of {} to the service {service}", file.display())?,
+            _ => write!(f, "{} of {} entities, {}", self.mix, count(self.keys as f64), self.dist)?,
+        }
+        write!(f, "; {} connections, ", self.connections)?;
+        match self.usage() {
+            Usage::Close => f.write_str("a connection for each request"),
+            Usage::KeepAlive { pipeline: 1 } => f.write_str("kept alive"),
+            Usage::KeepAlive { pipeline } => write!(f, "kept alive, {pipeline} requests at once"),
+        }
+    }
+}
+
+impl Source {
+    /// An error of the parser.
+    fn error(&self, error: &toml::de::Error) -> Misuse {
+        let Self { file, text } = self;
+        let (file, message) = (file.display(), error.message());
+        let Some(span) = error.span() else { return Misuse(format!("{file}: {message}")) };
+        let line = text.get(..span.start).unwrap_or_default().matches('\n').count();
+        let is_one_line = text.get(span).is_some_and(|text| !text.contains('\n'));
+        let shown = text.lines().nth(line).filter(|_| is_one_line).map_or("", str::trim);
+        let separator = if shown.is_empty() { "" } else { ": " };
+        Misuse(format!("{file}:{}: {shown}{separator}{message}", line + 1))
+    }
+
+    /// An error about a key, with its first line.
+    fn misuse(&self, key: &str, why: impl fmt::Display) -> Misuse {
+        let Self { file, text } = self;
+        let sets_key = |line: &str| {
+            line.match_indices(key).any(|(place, _)| {
+                let (before, after) = (&line[..place], &line[place + key.len()..]);
+                let is_part = before.ends_with(|c: char| c.is_alphanumeric() || c == '_');
+                !is_part && (after.trim_start().starts_with('=') || (before.ends_with('[') && after.starts_with(']')))
+            })
+        };
+        let line = text.lines().position(sets_key).map_or_else(String::new, |line| format!(":{}", line + 1));
+        Misuse(format!("{}{line}: {key}: {why}", file.display()))
+    }
+}
+
+/// Changes a key of `table`: `workload.keys=100`. A value that is not TOML is a text.
+fn set(table: &mut toml::Table, change: &str) -> Result<(), &'static str> {
+    let (path, text) = change.split_once('=').ok_or("it must be KEY=VALUE")?;
+    let parsed = toml::from_str::<toml::Table>(&format!("value = {text}")).ok();
+    let value = parsed.and_then(|mut table| table.remove("value"));
+    let value = value.unwrap_or_else(|| toml::Value::String(text.to_owned()));
+    let (parents, key) = path.rsplit_once('.').map_or((None, path), |(parents, key)| (Some(parents), key));
+    let mut place = table;
+    for parent in parents.into_iter().flat_map(|parents| parents.split('.')) {
+        let inner = place.entry(parent).or_insert_with(|| toml::Value::Table(toml::Table::new()));
+        place = inner.as_table_mut().ok_or("a key before the last one has no keys")?;
+    }
+    place.insert(key.to_owned(), value);
+    Ok(())
+}
+
+/// Reads a value that is given as text.
+fn from_text<'de, D: Deserializer<'de>, T: FromStr<Err: fmt::Display>>(deserializer: D) -> Result<T, D::Error> {
+    String::deserialize(deserializer)?.parse().map_err(D::Error::custom)
+}
+
+/// Reads a time such as `200ms`.
+fn time<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
+    humantime::parse_duration(&String::deserialize(deserializer)?).map_err(D::Error::custom)
+}
+
+impl fmt::Display for SweepAxis {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Connections => "connections",
+            Self::Keys => "keys",
+            Self::Workers => "workers",
+            Self::Payload => "payload",
+            Self::Pipeline => "pipeline",
+            Self::Rate => "rate",
+            Self::ServerCores => "server_cores",
+        })
+    }
+}
+
+impl Pattern {
+    /// Whether it stands for several names.
+    pub fn has_star(&self) -> bool {
+        self.name.contains('*')
+    }
+
+    /// Whether it stands for this name.
+    pub fn matches(&self, name: &str) -> bool {
+        matches(&self.name, name)
+    }
+}
+
+/// Whether `text` is `pattern`, in which a star stands for any text.
+pub fn matches(pattern: &str, text: &str) -> bool {
+    let Some((start, rest)) = pattern.split_once('*') else { return pattern == text };
+    let Some(text) = text.strip_prefix(start) else { return false };
+    text.char_indices().map(|(place, _)| place).chain([text.len()]).any(|place| matches(rest, &text[place..]))
+}
+
+impl FromStr for Pattern {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (origin, name) = match text.split_once(':') {
+            Some(("catalog", name)) => (ContestantOrigin::Catalog, name),
+            Some(("peer", name)) => (ContestantOrigin::Peer, name),
+            Some(("reference", name)) => (ContestantOrigin::Reference, name),
+            _ => return Err(format!("{text:?} is none of catalog:SERVER/REPO, peer:NAME and reference:NAME")),
+        };
+        Ok(Self { origin, name: name.to_owned() })
+    }
+}
+
+impl<'de> Deserialize<'de> for Pattern {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        from_text(deserializer)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = "name = \"tiny\"\n\
+                        contestants = [\"catalog:*/sharded\"]\n\
+                        workload = { mix = \"get=1\", keys = 5 }\n\
+                        [sweep]\n\
+                        workers = [1, 2, 4]\n\
+                        connections = [8, 16]\n";
+
+    fn parsed(text: &str, changes: &[&str]) -> Result<Definition, String> {
+        let changes: Vec<String> = changes.iter().map(ToString::to_string).collect();
+        Definition::parse(Path::new("tiny.toml"), text, &changes).map_err(|Misuse(why)| why)
+    }
+
+    #[test]
+    fn the_sweep_makes_cells() {
+        let definition = parsed(TEXT, &[]).unwrap();
+        let cells = definition.cells();
+        assert_eq!(cells.len(), 6);
+        assert_eq!(cells[1], SweepCell::from([(SweepAxis::Connections, 8), (SweepAxis::Workers, 2)]));
+        let workload = definition.workload.at(&cells[1]);
+        assert_eq!((workload.connections, workload.workers, workload.keys), (8, Some(2), 5));
+        let quick = definition.quick();
+        assert_eq!((quick.rounds, quick.cells().len()), (3, 4), "the ends of each axis");
+        assert_eq!(parsed("name = \"a\"\ncontestants = [\"peer:hyper\"]", &[]).unwrap().cells(), [SweepCell::new()]);
+    }
+
+    #[test]
+    fn an_error_names_file_line_and_key() {
+        for (old, new, why) in [
+            ("keys = 5", "kees = 5", &["tiny.toml:3: ", "unknown field `kees`"][..]),
+            ("keys = 5", "keys = \"x\"", &["tiny.toml:3: ", "keys = \"x\"", "invalid type"]),
+            ("get=1", "got=1", &["tiny.toml:3: ", "mix = ", "is no mix like get=95,put=5"]),
+            ("workers", "porters", &["tiny.toml:5: ", "unknown variant `porters`"]),
+            ("[1, 2, 4]", "[]", &["tiny.toml:5: workers: it needs values"]),
+            ("catalog:", "shelf:", &["tiny.toml:2: ", "contestants", "peer:NAME"]),
+            ("name = \"tiny\"", "name = \"a/b\"", &["tiny.toml:1: name: "]),
+            ("keys = 5", "service = \"shop\"", &["tiny.toml:3: service: ", "requests belong together"]),
+            ("[sweep]", "mode = { kind = \"rate\" }\n[sweep]", &["tiny.toml:4: kind: ", "rate"]),
+            (
+                "[sweep]",
+                "chart = [{ y = \"speed\" }]\n[sweep]",
+                &["tiny.toml:4: ", "no figure \"speed\"", "requests_per_s"],
+            ),
+        ] {
+            let text = TEXT.replace(old, new);
+            let error = parsed(&text, &[]).unwrap_err();
+            assert!(why.iter().all(|part| error.contains(part)), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_claim_that_nothing_can_judge_is_refused() {
+        let claim = "\n[[claim]]\ntext = \"more\"\nfigure = \"p99_us\"\nleft = \"a\"\nright = \"b\"\n\
+                     where = { workers = 2 }\nrule = \"every above 1\"\n";
+        let text = format!("{TEXT}{claim}");
+        assert_eq!(parsed(&text, &[]).unwrap().claims.len(), 1);
+        for (old, new, why) in [
+            ("p99_us", "p99", "tiny.toml:9: claim \"more\": there is no figure \"p99\""),
+            ("workers = 2", "keys = 2", "where: keys is no axis of the sweep"),
+            ("left = \"a\"\n", "", "the rule needs `figure` and `left`"),
+            ("every above 1", "function own", "rule: a definition has no functions"),
+            ("every above 1", "all above 1", "is no rule"),
+            ("figure =", "figur =", "unknown field `figur`"),
+        ] {
+            let error = parsed(&text.replace(old, new), &[]).unwrap_err();
+            assert!(error.starts_with("tiny.toml:") && error.contains(why), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_change_replaces_a_key() {
+        let changes = ["workload.keys=7", "mode.slice=50ms", "sweep.workers=[3]", "rounds=2"];
+        let definition = parsed(TEXT, &changes).unwrap();
+        assert_eq!((definition.workload.keys, definition.rounds), (7, 2));
+        assert_eq!((definition.mode.slice, definition.cells().len()), (Duration::from_millis(50), 2));
+        for change in ["workload.kees=7", "rounds=many", "rounds", "name.first=a"] {
+            let error = parsed(TEXT, &[change]).unwrap_err();
+            assert!(error.starts_with(&format!("--set {change}: ")), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_star_stands_for_any_text() {
+        assert!(matches("*/sharded", "pool_server/mpsc_pool/sharded") && matches("a*b*", "acbd") && matches("*", ""));
+        assert!(!matches("*/sharded", "pool_server/two_level") && !matches("ab", "abc"));
+    }
+
+    #[test]
+    fn the_definitions_of_the_command_are_right() {
+        let all = Definition::builtin().unwrap();
+        for ((file, _), definition) in BUILTIN.iter().zip(&all) {
+            assert_eq!(file.strip_suffix(EXTENSION), Some(definition.name.as_str()));
+            assert!(!definition.about.is_empty());
+        }
+    }
+}

@@ -1,0 +1,202 @@
+//! The registry of figures: the name of each, its unit, and which direction is better.
+
+use std::collections::BTreeMap;
+
+use crate::report::figures::{bytes, count, time_us};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use crate::compare::Measurement;
+
+/// The figures of a sample, by their names.
+pub type NamedFigures = BTreeMap<String, f64>;
+
+/// A figure.
+#[derive(Clone, Copy, Debug)]
+pub struct NamedFigure {
+    /// The name in records, definitions and CSV files. It ends with the unit, if it has one.
+    pub name: &'static str,
+    /// The unit.
+    pub unit: Unit,
+    /// Which direction is better.
+    pub better: Better,
+    /// The column of tables; `None` if the figure has no column.
+    pub column: Option<&'static str>,
+}
+
+/// The unit of a figure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unit {
+    /// Requests a second.
+    PerSecond,
+    /// Microseconds of processor time.
+    CpuMicroseconds,
+    /// Microseconds.
+    Microseconds,
+    /// Seconds.
+    Seconds,
+    /// Bytes.
+    Bytes,
+    /// A share of 1.
+    Share,
+    /// A number.
+    Count,
+}
+
+/// Which direction of a figure is better.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Better {
+    /// More is better.
+    Higher,
+    /// Less is better.
+    Lower,
+    /// The figure describes the measurement.
+    Neither,
+}
+
+/// Right answers a second in closed loop.
+pub const REQUESTS_PER_S: &str = "requests_per_s";
+/// CPU time of the server for each right answer in closed loop.
+pub const CPU_US: &str = "cpu_us_per_request";
+/// The fixed rate.
+pub const RATE_PER_S: &str = "rate_per_s";
+/// CPU time of the server for each right answer at the fixed rate.
+pub const CPU_US_AT_RATE: &str = "cpu_us_at_rate";
+/// Latency at the fixed rate from the intended start, 50 %.
+pub const P50_US: &str = "p50_us";
+/// Latency, 99 %.
+pub const P99_US: &str = "p99_us";
+/// Latency, 99.9 %.
+pub const P999_US: &str = "p999_us";
+/// The delay of the load generator itself, 99 %.
+pub const LATENESS_P99_US: &str = "lateness_p99_us";
+/// Requests that were due at the fixed rate and not sent, as a share of those due.
+pub const BEHIND: &str = "behind_share";
+/// The server's CPU time as a share of its cores' time.
+pub const SERVER_BUSY: &str = "server_busy";
+/// The client's CPU time as a share of its threads' time.
+pub const CLIENT_BUSY: &str = "client_busy";
+
+/// All figures, in the order of tables.
+pub const ALL: &[NamedFigure] = &[
+    figure(REQUESTS_PER_S, Unit::PerSecond, Better::Higher, Some("req/s")),
+    figure(CPU_US, Unit::CpuMicroseconds, Better::Lower, Some("CPU us/req")),
+    figure(RATE_PER_S, Unit::PerSecond, Better::Neither, Some("rate (req/s)")),
+    figure(CPU_US_AT_RATE, Unit::CpuMicroseconds, Better::Lower, Some("CPU us/req at rate")),
+    figure(P50_US, Unit::Microseconds, Better::Lower, Some("p50")),
+    figure(P99_US, Unit::Microseconds, Better::Lower, Some("p99")),
+    figure(P999_US, Unit::Microseconds, Better::Lower, None),
+    figure(LATENESS_P99_US, Unit::Microseconds, Better::Neither, None),
+    figure(BEHIND, Unit::Share, Better::Lower, None),
+    figure("loaded_bytes", Unit::Bytes, Better::Lower, Some("memory")),
+    figure("filled_bytes", Unit::Bytes, Better::Lower, None),
+    figure(SERVER_BUSY, Unit::Share, Better::Neither, Some("server CPU")),
+    figure(CLIENT_BUSY, Unit::Share, Better::Neither, Some("client CPU")),
+    figure("switches_per_request", Unit::Count, Better::Lower, None),
+    figure("under_way", Unit::Share, Better::Neither, None),
+    figure("retried", Unit::Count, Better::Neither, None),
+    figure("reconnects", Unit::Count, Better::Neither, None),
+    figure("answered", Unit::Count, Better::Neither, None),
+    figure("elapsed_s", Unit::Seconds, Better::Neither, None),
+];
+
+const fn figure(name: &'static str, unit: Unit, better: Better, column: Option<&'static str>) -> NamedFigure {
+    NamedFigure { name, unit, better, column }
+}
+
+impl NamedFigure {
+    /// The figure of this name.
+    pub fn named(name: &str) -> Option<Self> {
+        ALL.iter().find(|figure| figure.name == name).copied()
+    }
+
+    /// A value with its unit, for tables.
+    pub fn text(&self, value: f64) -> String {
+        match self.unit {
+            Unit::PerSecond => count(value),
+            Unit::CpuMicroseconds | Unit::Count | Unit::Seconds => format!("{value:.2}"),
+            Unit::Microseconds => time_us(value),
+            Unit::Bytes => bytes(value),
+            Unit::Share => format!("{:.0} %", value * 100.0),
+        }
+    }
+}
+
+/// By its name.
+impl Serialize for NamedFigure {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.name)
+    }
+}
+
+impl<'de> Deserialize<'de> for NamedFigure {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let name = String::deserialize(deserializer)?;
+        Self::named(&name).ok_or_else(|| {
+            let names: Vec<&str> = ALL.iter().map(|figure| figure.name).collect();
+            D::Error::custom(format!("there is no figure {name:?}; there are {}", names.join(", ")))
+        })
+    }
+}
+
+/// The figures of a measurement. A figure that is not known, or is infinite, is left out.
+pub fn of(measurement: &Measurement) -> NamedFigures {
+    let number = |count: u64| Some(count as f64);
+    let mut all: Vec<(&str, Option<f64>)> = vec![
+        ("filled_bytes", measurement.resident_bytes.and_then(number)),
+        ("loaded_bytes", measurement.loaded_bytes.and_then(number)),
+        ("switches_per_request", measurement.switches_per_request),
+        ("retried", number(measurement.retried)),
+        ("reconnects", number(measurement.reconnects)),
+    ];
+    if measurement.elapsed_s > 0.0 {
+        all.extend([
+            (REQUESTS_PER_S, Some(measurement.requests_per_s)),
+            (CPU_US, measurement.requests_per_cpu_s.map(|per_s| 1e6 / per_s)),
+            (SERVER_BUSY, measurement.server_busy),
+            (CLIENT_BUSY, Some(measurement.client_busy)),
+            ("under_way", measurement.under_way),
+            ("answered", number(measurement.answered)),
+            ("elapsed_s", Some(measurement.elapsed_s)),
+        ]);
+    }
+    if let Some(latency) = &measurement.latency {
+        let due = latency.due().max(1) as f64;
+        all.extend([
+            (RATE_PER_S, Some(latency.rate)),
+            (CPU_US_AT_RATE, latency.cpu_us),
+            (P50_US, Some(latency.unless_empty(latency.p50_us))),
+            (P99_US, Some(latency.unless_empty(latency.p99_us))),
+            (P999_US, Some(latency.unless_empty(latency.p999_us))),
+            (LATENESS_P99_US, Some(latency.lateness_p99_us)),
+            (BEHIND, Some(if latency.histogram.is_empty() { 1.0 } else { latency.behind as f64 / due })),
+        ]);
+    }
+    let known = all.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?)));
+    known.filter(|(_, value)| value.is_finite()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::compare::sample::tests::latency;
+
+    #[test]
+    fn each_figure_of_a_measurement_is_registered() {
+        let measurement = Measurement {
+            elapsed_s: 1.0,
+            requests_per_cpu_s: Some(50_000.0),
+            server_busy: Some(1.0),
+            switches_per_request: Some(0.5),
+            resident_bytes: Some(1),
+            loaded_bytes: Some(2),
+            under_way: Some(1.0),
+            latency: Some(latency(70.0)),
+            ..Measurement::default()
+        };
+        let figures = of(&measurement);
+        assert_eq!((figures[CPU_US], figures[P99_US], figures[BEHIND]), (20.0, 70.0, 0.0));
+        assert!(figures.keys().all(|name| NamedFigure::named(name).is_some()), "{figures:?}");
+        assert!(!of(&Measurement::default()).contains_key(REQUESTS_PER_S), "without a closed loop");
+    }
+}

@@ -1,0 +1,394 @@
+//! The result of an experiment: a row for each contestant at each cell, with ranks, tables and charts.
+
+use std::fmt;
+
+use crate::report::figures::counted;
+use crate::report::svg::Chart;
+use crate::report::{Claim, EMPTY_CELL, Table, or_empty, shown_claims};
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+use super::definition::{ChartDefinition, ChartKind, ModeKind, SweepAxis, SweepCell};
+use super::experiment::{BenchPlan, CellRate, DefinedExperiment, Key, RATE, Sample};
+use super::figures::{self, Better, NamedFigure, NamedFigures};
+use crate::charts;
+use crate::claim::{AxisValue, ClaimDefinition, ClaimRow, ClaimSet};
+use crate::compare::contract::Contract;
+use crate::compare::ranking::{MAX_BEHIND, is_server_full};
+use crate::compare::{CONTRACT, Role};
+use crate::experiment::{Failed, Reason, Records, again, csv, distinct, with_short_floats};
+use crate::output::{LATE_NOTE, is_client_late, rate_text};
+use crate::statistics::{Compared, Estimate, Interval, MIN_ROUNDS, median_of, shared_ranks, tie_band};
+
+/// A contestant at a cell.
+#[derive(Clone, Debug, Serialize)]
+pub struct BenchRow {
+    /// The contestant.
+    pub contestant: String,
+    /// The values of the sweep.
+    pub cell: SweepCell,
+    /// The role.
+    pub role: Role,
+    /// The rank at the cell, from 1. Contestants without a difference share a rank. References have none.
+    pub rank: Option<usize>,
+    /// The number of rounds.
+    pub rounds: usize,
+    /// The medians over the rounds.
+    pub figures: NamedFigures,
+    /// The compared figure, relative to the baseline at the cell.
+    pub compared: Option<Compared>,
+}
+
+/// The result of an experiment.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    /// The answer in a sentence.
+    pub answer: String,
+    /// The description of the run.
+    #[serde(flatten)]
+    pub plan: BenchPlan,
+    /// The figure that is compared.
+    pub compared: &'static str,
+    /// The rows, by cell and rank.
+    pub rows: Vec<BenchRow>,
+    /// The fixed rates that were not given.
+    pub rates: Vec<CellRate>,
+    /// The contract of each foreign contestant.
+    pub contracts: Vec<Contract>,
+    /// The contestants that could not take part at a cell.
+    pub not_run: Vec<Failed<Key>>,
+    /// The contestants that failed.
+    pub failed: Vec<Failed<Key>>,
+    /// The verdicts on the definition's claims; none if the run has too few rounds.
+    pub claims: Vec<Claim>,
+    /// Whether it was ended early.
+    pub interrupted: bool,
+}
+
+/// A sample with its round.
+type RoundSample<'a> = (usize, &'a Sample);
+
+/// The samples of a cell.
+struct CellSamples<'a> {
+    all: Vec<(&'a Key, &'a Sample)>,
+    figure: NamedFigure,
+    baseline: &'a str,
+    seed: u64,
+}
+
+impl CellSamples<'_> {
+    fn of(&self, name: &str) -> Vec<RoundSample<'_>> {
+        self.all.iter().filter(|(key, _)| key.contestant == name).map(|(key, sample)| (key.round, *sample)).collect()
+    }
+
+    /// The ratio of two contestants' figures, round by round.
+    fn ratio(&self, name: &str, base: &str) -> Option<Estimate> {
+        let base = self.of(base);
+        let ratios = self.of(name).into_iter().filter_map(|(round, sample)| {
+            let (_, base) = base.iter().find(|(base_round, _)| *base_round == round)?;
+            Some(sample.figures.get(self.figure.name)? / base.figures.get(self.figure.name)?)
+        });
+        Estimate::of(&ratios.collect::<Vec<_>>(), self.seed)
+    }
+
+    /// The rows of the cell, the best first; then the baseline's second entry and the references.
+    fn rows(&self) -> Vec<BenchRow> {
+        let control = again(self.baseline);
+        let band = tie_band(self.ratio(&control, self.baseline).as_ref());
+        let row = |name: &str| {
+            let own = self.of(name);
+            let (_, first) = own.first()?;
+            let names = distinct(own.iter().flat_map(|(_, sample)| sample.figures.keys()));
+            let median =
+                |figure: &str| median_of(own.iter().filter_map(|(_, sample)| sample.figures.get(figure).copied()));
+            let figures = names.into_iter().filter_map(|figure| Some((figure.clone(), median(figure)?))).collect();
+            let ratio = self.ratio(name, self.baseline).filter(|_| name != self.baseline);
+            let (key, _) = self.all.first()?;
+            Some(BenchRow {
+                contestant: name.to_owned(),
+                cell: key.cell.clone(),
+                role: first.role,
+                rank: None,
+                rounds: own.len(),
+                figures,
+                compared: ratio.map(|ratio| Compared::of(ratio, &band)),
+            })
+        };
+        let names = distinct(self.all.iter().map(|(key, _)| key.contestant.as_str()));
+        let rows = names.into_iter().filter_map(row);
+        let (mut ranked, others): (Vec<BenchRow>, Vec<BenchRow>) = rows.partition(BenchRow::is_ranked);
+        let value = |row: &BenchRow| row.figures.get(self.figure.name).copied();
+        let worst = if self.figure.better == Better::Higher { 0.0 } else { f64::INFINITY };
+        ranked.sort_by(|a, b| {
+            let [a, b] = [a, b].map(|row| value(row).unwrap_or(worst));
+            if self.figure.better == Better::Higher { b.total_cmp(&a) } else { a.total_cmp(&b) }
+        });
+        let ranks = shared_ranks(ranked.len(), |first, other| {
+            let ratio = self.ratio(&ranked[other].contestant, &ranked[first].contestant);
+            ratio.is_none_or(|ratio| ratio.verdict(&band).is_different())
+        });
+        ranked.iter_mut().zip(ranks).for_each(|(row, rank)| row.rank = Some(rank));
+        ranked.into_iter().chain(others).collect()
+    }
+}
+
+impl BenchRow {
+    fn is_ranked(&self) -> bool {
+        matches!(self.role, Role::Baseline | Role::Ranked)
+    }
+
+    fn figure(&self, name: &str) -> Option<f64> {
+        self.figures.get(name).copied()
+    }
+
+    /// Whether the contestant could not keep the fixed rate. Its latencies depend on the length of the slice.
+    fn is_overloaded(&self) -> bool {
+        self.figure(figures::BEHIND).is_some_and(|behind| behind > MAX_BEHIND)
+    }
+
+    /// A figure for a table.
+    fn text(&self, figure: &NamedFigure) -> String {
+        let Some(value) = self.figure(figure.name) else {
+            return if self.is_overloaded() { String::new() } else { EMPTY_CELL.to_owned() };
+        };
+        let is_latency = [figures::P50_US, figures::P99_US].contains(&figure.name);
+        let lateness = self.figure(figures::LATENESS_P99_US).unwrap_or(0.0);
+        match figure.name {
+            figures::REQUESTS_PER_S => rate_text(value, self.figure("under_way")),
+            figures::P50_US if self.is_overloaded() => String::from("overloaded"),
+            figures::P99_US if self.is_overloaded() => String::new(),
+            figures::CPU_US if !self.is_full() => format!("~{}", figure.text(value)),
+            _ if is_latency && is_client_late(lateness, value) => format!("~{}", figure.text(value)),
+            _ => figure.text(value),
+        }
+    }
+
+    /// Whether the cost can be compared: the server's cores were full, and the client's were not.
+    fn is_full(&self) -> bool {
+        is_server_full(self.figure(figures::SERVER_BUSY), self.figure(figures::CLIENT_BUSY))
+    }
+}
+
+impl Report {
+    /// The result of these records.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the header or a fact does not have its fields.
+    pub fn of(records: &Records<DefinedExperiment>) -> anyhow::Result<Self> {
+        let plan: BenchPlan = serde_json::from_value(records.header.plan.clone())?;
+        let name = match plan.mode {
+            ModeKind::Closed => figures::REQUESTS_PER_S,
+            ModeKind::Rate => figures::P99_US,
+        };
+        let figure = NamedFigure::named(name).ok_or_else(|| anyhow::anyhow!("there is no figure {name}"))?;
+        let measured: Vec<(&Key, &Sample)> =
+            records.samples().filter(|(key, _)| records.absence(key).is_none()).collect();
+        let mut cells = distinct(measured.iter().map(|(key, _)| &key.cell));
+        cells.sort();
+        let seed = records.header.environment.seed;
+        let rows = cells.into_iter().flat_map(|cell| {
+            let all = measured.iter().copied().filter(|(key, _)| key.cell == *cell).collect();
+            CellSamples { all, figure, baseline: &plan.baseline, seed }.rows()
+        });
+        let rows: Vec<BenchRow> = rows.collect();
+        let not_run = records.absences().filter(|(_, absence)| absence.reason == Reason::NotAvailable);
+        Ok(Self {
+            answer: answer(&plan, &rows, figure),
+            rows,
+            compared: figure.name,
+            rates: records.facts(RATE)?,
+            contracts: records.facts(CONTRACT)?,
+            not_run: not_run.map(Failed::new).collect(),
+            failed: records.failed(),
+            claims: claims(&plan, records, seed)?,
+            interrupted: records.is_interrupted(),
+            plan,
+        })
+    }
+
+    fn table(&self) -> Table {
+        let has = |figure: &&NamedFigure| self.rows.iter().any(|row| row.figures.contains_key(figure.name));
+        let columns: Vec<&NamedFigure> =
+            figures::ALL.iter().filter(|figure| figure.column.is_some()).filter(has).collect();
+        let axes: Vec<String> = self.plan.axes.iter().map(ToString::to_string).collect();
+        let mut header: Vec<&str> = axes.iter().map(String::as_str).collect();
+        header.extend(["contestant", "#"]);
+        let titles = || columns.iter().filter_map(|figure| figure.column);
+        header.extend(titles().take(1));
+        header.extend(["ratio, 95 %", "verdict"]);
+        header.extend(titles().skip(1));
+        let contestant = axes.len();
+        let mut table = Table::of_numbers(&header).named_by(contestant + 1).with_texts_in(contestant);
+        table = table.with_texts_in(contestant + 4);
+        let higher = NamedFigure::named(self.compared).is_none_or(|figure| figure.better == Better::Higher);
+        let (more, less) = if higher { ("faster", "slower") } else { ("slower", "faster") };
+        for row in &self.rows {
+            let mut cells: Vec<String> =
+                self.plan.axes.iter().map(|axis| or_empty(row.cell.get(axis).map(ToString::to_string))).collect();
+            cells.push(row.contestant.clone());
+            cells.push(row.rank.map_or_else(String::new, |rank| rank.to_string()));
+            let mut texts = columns.iter().map(|figure| row.text(figure));
+            cells.extend(texts.next());
+            let ratio = row.compared.map(|compared| match compared.estimate {
+                estimate if estimate.rounds < MIN_ROUNDS => format!("{:.2}", estimate.ratio),
+                Estimate { ratio, interval: Interval { low, high }, .. } => format!("{ratio:.2} [{low:.2}, {high:.2}]"),
+            });
+            cells.push(ratio.unwrap_or_default());
+            cells.push(match (row.role, row.compared) {
+                (Role::Baseline, _) => String::from("baseline"),
+                (Role::Same, _) => String::from("A/A"),
+                (Role::Limit, _) => String::from("limit"),
+                (_, compared) => compared.map_or_else(String::new, |compared| compared.in_words(more, less)),
+            });
+            cells.extend(texts);
+            table.row(cells);
+        }
+        table
+    }
+
+    /// The table, under its name.
+    pub(super) fn tables(&self) -> Vec<(String, Table)> {
+        vec![(String::from("rows"), self.table())]
+    }
+
+    /// The charts of the definition. A chart of lines has the values of the other axes in its name.
+    pub(super) fn charts(&self) -> Vec<(String, Chart)> {
+        self.plan.charts.iter().flat_map(|chart| self.charts_of(chart)).collect()
+    }
+
+    fn charts_of(&self, ChartDefinition { kind, x, y }: &ChartDefinition) -> Vec<(String, Chart)> {
+        let x = x.filter(|_| *kind == ChartKind::Lines);
+        let rest = |cell: &SweepCell| -> SweepCell {
+            cell.iter().filter(|(axis, _)| Some(**axis) != x).map(|(axis, value)| (*axis, *value)).collect()
+        };
+        let parts = distinct(self.rows.iter().map(|row| rest(&row.cell)));
+        let chart = |part: &SweepCell| {
+            let own = || self.rows.iter().filter(|row| rest(&row.cell) == *part);
+            let place: String = part.iter().map(|(axis, value)| format!(", {axis} {value}")).collect();
+            let title = format!("{}{place}", y.column.unwrap_or(y.name));
+            let chart = match x {
+                Some(axis) => {
+                    let line = |name: &str| {
+                        let points = own().filter(|row| row.contestant == name && !row.is_overloaded());
+                        let points = points.filter_map(|row| Some((*row.cell.get(&axis)?, row.figure(y.name)?)));
+                        (name.to_owned(), points.collect())
+                    };
+                    let names = distinct(own().filter(|row| row.role != Role::Same).map(|row| row.contestant.as_str()));
+                    charts::lines(title.clone(), axis.to_string(), names.into_iter().map(line))
+                }
+                None => {
+                    let ratio = |row: &BenchRow| Some((row.contestant.clone(), row.compared?.estimate));
+                    let same = own().find(|row| row.role == Role::Same).and_then(|row| row.compared);
+                    let band = same.map(|same| tie_band(Some(&same.estimate)));
+                    let axis = format!("relative to {}", self.plan.baseline);
+                    charts::ratios(title.clone(), axis, band, own().filter(|row| row.is_ranked()).filter_map(ratio))
+                }
+            };
+            Some((title, chart?))
+        };
+        parts.iter().filter_map(chart).collect()
+    }
+
+    /// All samples: a column for each axis and each figure.
+    pub(super) fn csv(&self, records: &Records<DefinedExperiment>) -> anyhow::Result<String> {
+        let axes: Vec<String> = self.plan.axes.iter().map(SweepAxis::to_string).collect();
+        let known = figures::ALL.iter().map(|figure| figure.name);
+        let header: Vec<&str> =
+            ["contestant"].into_iter().chain(axes.iter().map(String::as_str)).chain(["round"]).chain(known).collect();
+        let row = |(key, sample): (&Key, &Sample)| {
+            let mut row = Map::from_iter([
+                (String::from("contestant"), Value::from(key.contestant.clone())),
+                (String::from("round"), Value::from(key.round)),
+            ]);
+            row.extend(key.cell.iter().map(|(axis, x)| (axis.to_string(), Value::from(*x))));
+            row.extend(sample.figures.iter().map(|(name, value)| (name.clone(), Value::from(*value))));
+            with_short_floats(&row)
+        };
+        csv(&header.join(","), records.samples().map(row))
+    }
+}
+
+/// The verdicts on the definition's claims. A run with too few rounds answers none: its answer says so.
+fn claims(plan: &BenchPlan, records: &Records<DefinedExperiment>, seed: u64) -> anyhow::Result<Vec<Claim>> {
+    let Some(claims) = plan.definition.get("claim").filter(|_| plan.rounds >= MIN_ROUNDS) else {
+        return Ok(Vec::new());
+    };
+    let claims: Vec<ClaimDefinition> = serde_json::from_value(claims.clone())?;
+    let set = ClaimSet { name: plan.name.clone(), baseline: Some(plan.baseline.clone()), claims };
+    let at_cell = |row: ClaimRow, key: &Key| {
+        key.cell.iter().fold(row, |row, (axis, x)| row.at(&axis.to_string(), AxisValue::Number(*x as f64)))
+    };
+    let is_right = |(key, _): &(&Key, &Sample)| records.absence(key).is_none();
+    let measured = records.samples().filter(is_right).map(|(key, sample)| {
+        let row = ClaimRow { figures: sample.figures.clone(), ..ClaimRow::new(&key.contestant, key.round) };
+        at_cell(row, key)
+    });
+    let absent = records.absences();
+    let absent = absent.map(|(key, absence)| at_cell(ClaimRow::absent(&key.contestant, &absence.why), key));
+    Ok(set.verdicts(&measured.chain(absent).collect::<Vec<_>>(), seed, &[]))
+}
+
+/// The answer in a sentence.
+fn answer(plan: &BenchPlan, rows: &[BenchRow], figure: NamedFigure) -> String {
+    let what = if figure.better == Better::Higher { "serves the most requests" } else { "has the lowest p99" };
+    let cells = distinct(rows.iter().map(|row| &row.cell)).len();
+    let rounds = rows.iter().map(|row| row.rounds).max().unwrap_or(0);
+    if rounds < MIN_ROUNDS {
+        let part = if plan.quick { "the quick part of the definition" } else { "the run" };
+        return format!(
+            "Nothing is decided: {part} has {}, and {MIN_ROUNDS} are needed.",
+            counted(rounds as u64, "round")
+        );
+    }
+    let first = rows.iter().filter(|row| row.rank == Some(1));
+    let mut winners: Vec<(&str, usize)> = Vec::new();
+    for row in first {
+        match winners.iter_mut().find(|(name, _)| *name == row.contestant) {
+            Some((_, count)) => *count += 1,
+            None => winners.push((&row.contestant, 1)),
+        }
+    }
+    winners.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+    let Some((best, count)) = winners.first().copied() else { return String::from("No contestant has figures.") };
+    if cells > 1 {
+        return format!("`{best}` {what} at {count} of {}, alone or with others.", counted(cells as u64, "cell"));
+    }
+    match winners.as_slice() {
+        [_] => format!("`{best}` {what}."),
+        all => {
+            let names: Vec<String> = all.iter().map(|(name, _)| format!("`{name}`")).collect();
+            format!("No difference was found between {}: they share the first rank.", names.join(", "))
+        }
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let BenchPlan { name, about, workload, .. } = &self.plan;
+        let axes: Vec<String> = self.plan.axes.iter().map(ToString::to_string).collect();
+        let varied = if axes.is_empty() { String::new() } else { format!("; varied: {}", axes.join(", ")) };
+        let about = if about.is_empty() { String::new() } else { format!(": {about}") };
+        writeln!(f, "{}\n\n{name}{about}\nworkload: {workload}{varied}\n\n{}", self.answer, self.table())?;
+        let rounds = self.rows.iter().map(|row| row.rounds).max().unwrap_or(0);
+        let compared = NamedFigure::named(self.compared).and_then(|figure| figure.column).unwrap_or(self.compared);
+        let (rounds, baseline) = (counted(rounds as u64, "round"), &self.plan.baseline);
+        writeln!(f, "medians of {rounds}; ratio and verdict: {compared}, relative to {baseline} at the same cell")?;
+        if self.rows.iter().any(|row| row.figure(figures::P99_US).is_some()) {
+            writeln!(f, "p50, p99: at the rate, from the intended start")?;
+            writeln!(f, "{LATE_NOTE}")?;
+        }
+        if self.rows.iter().any(|row| row.figure(figures::CPU_US).is_some() && !row.is_full()) {
+            writeln!(f, "~ before a cost: the server's cores were not full, or the client's were")?;
+        }
+        if self.rows.iter().any(BenchRow::is_overloaded) {
+            writeln!(f, "overloaded: more than 1 % of the requests that were due could not be sent")?;
+        }
+        if !self.claims.is_empty() {
+            write!(f, "\n{}\n", shown_claims(&self.claims))?;
+        }
+        self.contracts.iter().try_for_each(|contract| writeln!(f, "{contract}"))?;
+        self.not_run.iter().try_for_each(|one| writeln!(f, "not run: {}: {}", one.key, one.why))?;
+        self.failed.iter().try_for_each(|one| writeln!(f, "no figures: {}: {}", one.key, one.why))
+    }
+}

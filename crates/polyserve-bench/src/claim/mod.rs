@@ -1,0 +1,311 @@
+//! Published claims as data, and their verdicts.
+//!
+//! An experiment offers its samples as [rows](ClaimRow). A [definition](ClaimDefinition) names a figure, the contestants of the left and
+//! the right side, the cells that count, and a [`Rule`]. A pair of contestants gives a ratio for each round and cell that both have; its
+//! interval and the noise are those of [`statistics`](crate::statistics). A claim without a right side is judged by the figures.
+//!
+//! A claim is confirmed, refuted or undecided. It is undecided in these cases:
+//!
+//! * A contestant has no figures in these cells.
+//! * A ratio has fewer than ten rounds, or the noise is not known.
+//! * Something other than the server was the bottleneck, so a difference may be hidden. A difference that is already too
+//!   large still refutes the claim.
+//! * The interval allows both answers. The figure then has the smallest difference that could have been found.
+//! * Its error is too large for the number of claims: the claims of one article share an error of 5 % ([`sharing`]). The printed
+//!   intervals are those of 5 % for each.
+//!
+//! Invariant: the verdicts depend on the rows, the definitions and the seed only. Cost: a pass over the pairs of rows, and 10 000
+//! resamples for each ratio.
+
+mod budget;
+mod definition;
+mod row;
+mod rule;
+#[cfg(test)]
+mod tests;
+
+use crate::report::Claim;
+use crate::report::figures::counted;
+
+pub use self::budget::sharing;
+pub use self::definition::{CellConditions, ClaimDefinition, ClaimSet, Names};
+pub use self::row::{AxisValue, ClaimRow};
+use self::rule::Found;
+pub use self::rule::Rule;
+use crate::compare::ranking::BUSY;
+use crate::experiment::{again, distinct};
+use crate::statistics::{Compared, ERROR_PROBABILITY, Estimate, Interval, MIN_ROUNDS, Resampled, median_of, tie_band};
+
+/// Whether a claim holds (`None` is undecided), and the figures that decide it.
+pub type ClaimOutcome = (Option<bool>, String);
+
+/// A function that judges a claim, and its name in definitions.
+pub type NamedFunction<'a> = (&'a str, &'a dyn Fn() -> ClaimOutcome);
+
+/// The figure of a server's CPU use as a share of its cores' time, for [`ClaimDefinition::server_bound`].
+pub const SERVER_BUSY: &str = "server_busy";
+/// The figure of the client's CPU use as a share of its cores' time.
+pub const CLIENT_BUSY: &str = "client_busy";
+
+impl ClaimSet {
+    /// The claims with their verdicts. `functions` judge the claims that no other rule expresses.
+    pub fn verdicts(&self, rows: &[ClaimRow], seed: u64, functions: &[NamedFunction<'_>]) -> Vec<Claim> {
+        let claim = |definition: &ClaimDefinition, (holds, figure): ClaimOutcome| Claim {
+            published: definition.published.as_ref().map(|published| match definition.rule.to_string() {
+                rule if rule.is_empty() => published.clone(),
+                rule => format!("{published}; {rule}"),
+            }),
+            ..Claim::new(&self.name, &definition.text, holds, figure)
+        };
+        let is_of_ratios = |definition: &&ClaimDefinition| definition.right.is_some();
+        let of_ratios = self.claims.iter().filter(is_of_ratios).map(|definition| -> Box<dyn Fn(f64) -> Claim + '_> {
+            let ratios = self.ratios(definition, rows, seed);
+            Box::new(move |error| claim(definition, definition.judged_by_ratios(rows, &ratios, error)))
+        });
+        let of_ratios: Vec<_> = of_ratios.collect();
+        let mut of_ratios = sharing(&of_ratios, self.claims.len() - of_ratios.len()).into_iter();
+        let judged = self.claims.iter().filter_map(|definition| match (&definition.rule, &definition.right) {
+            (_, Some(_)) => of_ratios.next(),
+            (Rule::Function(name), None) => {
+                let function = functions.iter().find(|(known, _)| known == name);
+                let undecided = || (None, format!("there is no function {name}"));
+                Some(claim(definition, function.map_or_else(undecided, |(_, function)| function())))
+            }
+            (_, None) => Some(claim(definition, definition.judged_by_figures(rows))),
+        });
+        judged.collect()
+    }
+
+    /// The ratios of a claim with a right side.
+    fn ratios(&self, definition: &ClaimDefinition, rows: &[ClaimRow], seed: u64) -> Vec<NamedRatio> {
+        let right = definition.right.as_deref().unwrap_or_default();
+        let noise = self.baseline.as_ref().map(|baseline| {
+            let of = |name| definition.side(rows, name, &definition.right_where);
+            Resampled::of(&definition.quotients(&of(&again(baseline)), &of(baseline)), seed)
+        });
+        let ratio = |left: &String| {
+            let (left_rows, right_rows) = (
+                definition.side(rows, left, &definition.left_where),
+                definition.side(rows, right, &definition.right_where),
+            );
+            let name = match definition.left_where.is_empty() {
+                true => left.clone(),
+                false => format!("{left}, {}", definition.left_where),
+            };
+            let missing = [(left, left_rows.is_empty()), (&right.to_owned(), right_rows.is_empty())]
+                .into_iter()
+                .find_map(|(name, is_missing)| is_missing.then(|| definition.why_missing(rows, name)));
+            let quotients = definition.quotients(&left_rows, &right_rows);
+            let resampled = missing.map_or_else(
+                || Resampled::of(&quotients, seed).ok_or_else(|| format!("{left} and {right} share no round")),
+                Err,
+            );
+            NamedRatio { name, contestant: left.clone(), resampled, noise: noise.clone() }
+        };
+        definition.contestants(rows).iter().map(ratio).collect()
+    }
+}
+
+/// The resamples of a ratio, or why there are none.
+struct NamedRatio {
+    name: String,
+    contestant: String,
+    resampled: Result<Resampled, String>,
+    /// The resamples of the noise. The outer `None` stands for claims without noise, the inner one for unknown noise.
+    noise: Option<Option<Resampled>>,
+}
+
+impl NamedRatio {
+    /// The ratio at an error.
+    fn found(&self, error: f64) -> Result<Found, String> {
+        let estimate = self.resampled.as_ref().map_err(Clone::clone)?.estimate(error);
+        let noise = match &self.noise {
+            Some(noise) => tie_band(noise.as_ref().map(|noise| noise.estimate(error)).as_ref()),
+            None => Interval { low: 1.0, high: 1.0 },
+        };
+        Ok(Found { estimate, noise })
+    }
+}
+
+impl ClaimDefinition {
+    /// The left contestants: each name, or the contestants of the rows that a pattern stands for.
+    fn contestants(&self, rows: &[ClaimRow]) -> Vec<String> {
+        let is_exact = |name: &&String| !name.contains('*');
+        let exact = self.left.all().iter().filter(is_exact);
+        let matching = rows.iter().map(|row| &row.contestant).filter(|name| self.left.match_name(name));
+        distinct(exact.chain(matching).cloned())
+    }
+
+    /// The rows of a contestant that count and have the figure, by round.
+    fn side<'a>(&self, rows: &'a [ClaimRow], contestant: &str, conditions: &CellConditions) -> Vec<&'a ClaimRow> {
+        let counts = |row: &&ClaimRow| {
+            row.contestant == contestant
+                && self.conditions.hold(row)
+                && conditions.hold(row)
+                && row.figures.contains_key(&self.figure)
+        };
+        let mut side: Vec<&ClaimRow> = rows.iter().filter(counts).collect();
+        side.sort_by_key(|row| row.round);
+        side
+    }
+
+    /// The ratios of rows of the same round and cell. The axes that a side has its own conditions on may differ.
+    fn quotients(&self, left: &[&ClaimRow], right: &[&ClaimRow]) -> Vec<f64> {
+        let is_own = |axis: &str| self.left_where.name(axis) || self.right_where.name(axis);
+        let cell = |row: &ClaimRow| {
+            row.cell.iter().filter(|(axis, _)| !is_own(axis)).map(|(_, value)| value.clone()).collect::<Vec<_>>()
+        };
+        let partner =
+            |row: &&ClaimRow| right.iter().find(|other| other.round == row.round && cell(other) == cell(row)).copied();
+        let quotient = |row: &&ClaimRow| Some(row.figures[&self.figure] / partner(row)?.figures[&self.figure]);
+        left.iter().filter_map(quotient).collect()
+    }
+
+    /// Why a contestant has no figures in the cells that count.
+    fn why_missing(&self, rows: &[ClaimRow], contestant: &str) -> String {
+        let own = || rows.iter().filter(|row| row.contestant == contestant);
+        let counts = |row: &&ClaimRow| row.cell.is_empty() || self.conditions.hold(row);
+        let why = own().filter(counts).find_map(|row| row.why.as_ref());
+        match why {
+            Some(why) => format!("{contestant}: {why}"),
+            None if own().any(|row| !self.conditions.hold(row)) => {
+                format!("{contestant} was not measured with {}", self.conditions)
+            }
+            None => format!("{contestant} was not measured"),
+        }
+    }
+
+    /// The judgement by the figures, without a right side: each is as claimed, or one is not.
+    fn judged_by_figures(&self, rows: &[ClaimRow]) -> ClaimOutcome {
+        let contestants = self.contestants(rows);
+        let own: Vec<(&str, Vec<&ClaimRow>)> =
+            contestants.iter().map(|name| (name.as_str(), self.side(rows, name, &self.left_where))).collect();
+        let is_excluded =
+            |row: &&ClaimRow| self.left.match_name(&row.contestant) && self.conditions.hold(row) && row.why.is_some();
+        let excluded: Vec<&ClaimRow> = rows.iter().filter(is_excluded).collect();
+        let excluded = excluded.first().map_or_else(String::new, |first| {
+            let why = first.why.as_deref().unwrap_or("no figure");
+            format!("; {} without it: {why}", counted(excluded.len() as u64, "round"))
+        });
+        let exact_and_missing =
+            own.iter().find(|(name, side)| side.is_empty() && self.left.all().iter().any(|left| left == name));
+        let figures: Vec<(&str, f64)> =
+            own.iter().flat_map(|(name, side)| side.iter().map(|row| (*name, row.figures[&self.figure]))).collect();
+        if let Some((name, _)) = exact_and_missing {
+            return (None, self.why_missing(rows, name) + &excluded);
+        }
+        if figures.is_empty() {
+            return (None, format!("no such round was measured{excluded}"));
+        }
+        if let Rule::Median { .. } = self.rule {
+            return self.judged_by_medians(&own, &excluded);
+        }
+        let (name, rounds) = (self.figure.replace('_', " "), counted(figures.len() as u64, "round"));
+        let wrong: Vec<&(&str, f64)> = figures.iter().filter(|(_, figure)| !self.rule.allows(*figure)).collect();
+        let figure = match wrong.first() {
+            Some((contestant, figure)) => {
+                format!("{name}: {} of {rounds} not as claimed: {contestant} {}", wrong.len(), self.short(*figure))
+            }
+            None => {
+                let ends = |(low, high): (f64, f64), (_, figure): &(&str, f64)| (low.min(*figure), high.max(*figure));
+                let (low, high) = figures.iter().fold((f64::INFINITY, f64::NEG_INFINITY), ends);
+                let [low, high] = [low, high].map(|figure| self.short(figure));
+                let range = if low == high { low } else { format!("{low} to {high}") };
+                format!("{name}: {range} in {rounds}")
+            }
+        };
+        (Some(wrong.is_empty()), figure + &excluded)
+    }
+
+    /// The judgement by the median of each contestant's figures.
+    fn judged_by_medians(&self, own: &[(&str, Vec<&ClaimRow>)], excluded: &str) -> ClaimOutcome {
+        let medians = own.iter().filter_map(|(name, side)| {
+            let median = median_of(side.iter().map(|row| row.figures[&self.figure]))?;
+            Some((*name, median, side.len()))
+        });
+        let medians: Vec<(&str, f64, usize)> = medians.collect();
+        let text = |(name, median, count): &(&str, f64, usize)| match count {
+            1 => format!("{name} {}", self.short(*median)),
+            _ => format!("{name} {} (median of {count})", self.short(*median)),
+        };
+        let texts = medians.iter().map(text).collect::<Vec<_>>().join(", ");
+        let figure = format!("{}: {texts}{excluded}", self.figure.replace('_', " "));
+        if medians.iter().any(|(.., count)| *count < self.least) {
+            return (None, format!("{figure}; at least {} are needed", self.least));
+        }
+        let verdicts: Vec<Option<bool>> =
+            medians.iter().map(|(_, median, _)| self.rule.allows_median(*median)).collect();
+        match verdicts.contains(&Some(false)) {
+            true => (Some(false), figure),
+            false => (verdicts.iter().all(Option::is_some).then_some(true), figure),
+        }
+    }
+
+    /// The judgement by ratios, at an error.
+    fn judged_by_ratios(&self, rows: &[ClaimRow], ratios: &[NamedRatio], error: f64) -> ClaimOutcome {
+        let at = |error: f64| ratios.iter().map(|ratio| ratio.found(error)).collect::<Result<Vec<Found>, String>>();
+        let (found, at_error) = match (at(ERROR_PROBABILITY), at(error)) {
+            (Ok(found), Ok(at_error)) if !found.is_empty() => (found, at_error),
+            (Err(why), _) | (_, Err(why)) => return (None, why),
+            _ => return (None, String::from("not measured")),
+        };
+        let mut shown: Vec<(f64, String)> =
+            ratios.iter().zip(&found).map(|(ratio, found)| self.shown(&ratio.name, found)).collect();
+        // The ratio that decides comes first.
+        shown.sort_by(|(one, _), (other, _)| one.total_cmp(other));
+        if matches!(self.rule, Rule::EveryBelow(_)) {
+            shown.reverse();
+        }
+        let figure = shown.into_iter().map(|(_, text)| text).collect::<Vec<_>>().join("; ");
+        let fewest = found.iter().map(|found| found.estimate.rounds).min().unwrap_or(0);
+        if fewest < MIN_ROUNDS {
+            return (None, format!("{figure}; only {}", counted(fewest as u64, "round")));
+        }
+        if found.iter().any(|found| found.noise.high.is_infinite()) {
+            return (None, format!("{figure}; without the control the noise is not known"));
+        }
+        if let Some(why) = self.other_limit(rows, ratios) {
+            let refuted = self.rule.is_exceeded(&at_error).then_some(false);
+            return (refuted, format!("{figure} ({why}, so a difference may be hidden)"));
+        }
+        let holds = self.rule.holds(&at_error);
+        let min_difference = found.iter().find_map(|found| Compared::of(found.estimate, &found.noise).min_difference);
+        let resolution = min_difference.filter(|_| holds.is_none()).map_or_else(String::new, |difference| {
+            format!("; too few rounds: a difference of {:.1} % could have been found", difference * 100.0)
+        });
+        (holds, figure + &resolution)
+    }
+
+    /// A ratio, and its text: `twin/tokio 0.9989 [0.9988, 0.9990]`.
+    fn shown(&self, name: &str, found: &Found) -> (f64, String) {
+        let Estimate { ratio, interval: Interval { low, high }, .. } = found.estimate;
+        let decimals = self.decimals;
+        (ratio, format!("{name} {ratio:.decimals$} [{low:.decimals$}, {high:.decimals$}]"))
+    }
+
+    /// A figure with the decimals of the claim, or without any if it is whole.
+    fn short(&self, figure: f64) -> String {
+        let decimals = if figure.fract() == 0.0 { 0 } else { self.decimals };
+        format!("{figure:.decimals$}")
+    }
+
+    /// Why something other than the server may limit a throughput of the claim; `None` if the claim does not depend on it.
+    fn other_limit(&self, rows: &[ClaimRow], ratios: &[NamedRatio]) -> Option<String> {
+        let right = self.right.iter().map(|name| (name, &self.right_where));
+        let sides = ratios.iter().map(|ratio| (&ratio.contestant, &self.left_where)).chain(right);
+        sides.filter(|_| self.server_bound).find_map(|(name, conditions)| {
+            let side = self.side(rows, name, conditions);
+            let busy = |figure: &str| median_of(side.iter().filter_map(|row| row.figures.get(figure).copied()));
+            match (busy(CLIENT_BUSY), busy(SERVER_BUSY)) {
+                (Some(client), _) if client >= BUSY => {
+                    Some(format!("the client's cores were busy for {:.1} % of {name}'s time", client * 100.0))
+                }
+                (_, Some(server)) if server < BUSY => {
+                    Some(format!("the cores of {name} were busy for {:.1} % only", server * 100.0))
+                }
+                (_, None) => Some(format!("how busy the cores of {name} were is not known")),
+                _ => None,
+            }
+        })
+    }
+}

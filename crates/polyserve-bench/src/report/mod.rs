@@ -1,0 +1,23 @@
+//! The parts of a report: tables, claims and charts. It depends on no other module.
+//!
+//! * [`Table`]: aligned columns, for people and in Markdown.
+//! * [`wrapped`]: lines of at most [`WIDTH`] characters.
+//! * [`shortened`]: names of at most a number of characters.
+//! * [`figures`]: numbers with separators and units.
+//! * [`Claim`]: a published claim, and whether it holds here.
+//! * [`Summary`]: the tables, charts, claims and CSV files of one experiment.
+//! * [`svg`]: charts as SVG files.
+
+mod claims;
+pub mod figures;
+mod names;
+mod summary;
+pub mod svg;
+mod table;
+mod wrap;
+
+pub use claims::{Claim, ClaimVerdict, counted_verdicts, shown_claims};
+pub use names::{MAX_NAME, shortened};
+pub use summary::Summary;
+pub use table::{Column, EMPTY_CELL, Table, Tone, in_markdown, or_empty};
+pub use wrap::{WIDTH, wrapped};

@@ -1,0 +1,164 @@
+//! `page`: a small HTML page that is delayed for some requests, as in the published comparison of thread pools and async
+//! servers.
+//!
+//! The delay is an [`Answer::Later`]. It blocks a worker of a thread pool, but not an async server. The page comes from memory,
+//! or is read from a file for each request, as published: then every answer is `Later`.
+
+use std::fs;
+use std::io;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use polyserve::http::header::RETRY_AFTER;
+use polyserve::http::{HeaderValue, StatusCode};
+use polyserve::{Answer, Body, Head, Reply, Request, Service, get_only, timer};
+
+use super::file_readers::{FileRead, FileReaders};
+
+/// The service that answers `GET /` with a page of 176 bytes, or with a file. Every n-th request of the service is delayed.
+///
+/// ```
+/// use polyserve::{Running, Server, ServerExt};
+/// use crate::services::Page;
+/// use std::time::Duration;
+/// fn serve(server: &dyn Server) -> std::io::Result<Running> {
+///     server.serve("127.0.0.1:0", Page::new(10, Duration::from_secs(2)))
+/// }
+/// ```
+#[derive(Debug)]
+pub struct Page {
+    every: u64,
+    wait: Duration,
+    served: AtomicU64,
+    source: Source,
+}
+
+/// Where the page is.
+#[derive(Clone, Debug)]
+enum Source {
+    Memory,
+    File(FileReaders),
+}
+
+impl Page {
+    /// The bytes of the page in memory. The published page has as many.
+    pub const BODY: &'static [u8; 176] = PAGE;
+    /// The number of threads that read the file.
+    pub const READERS: usize = 4;
+    /// The max number of requests that wait for a reading thread. Another one is answered with 503.
+    pub const READ_QUEUE: usize = 1024;
+
+    /// Creates a service that delays every `every`-th request by `wait`. If `every` is 0, it delays none.
+    pub fn new(every: u64, wait: Duration) -> Self {
+        Self { every, wait, served: AtomicU64::new(0), source: Source::Memory }
+    }
+
+    /// Answers with the content of a file, which is read for each request after the wait.
+    ///
+    /// If a later read fails, the request is answered with 500. If [`READ_QUEUE`](Self::READ_QUEUE) requests wait, another one is
+    /// answered with 503.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the file cannot be read now, or if a reading thread cannot be started.
+    ///
+    /// # Cost
+    ///
+    /// [`READERS`](Self::READERS) threads. They end once the service is dropped.
+    ///
+    /// ```
+    /// use crate::services::Page;
+    /// let missing = std::env::temp_dir().join("no such page");
+    /// assert!(Page::default().from_file(missing).is_err());
+    /// ```
+    pub fn from_file(self, path: impl Into<PathBuf>) -> io::Result<Self> {
+        let path = path.into();
+        fs::read(&path)?;
+        let readers = FileReaders::start(Self::READERS, Self::READ_QUEUE, move || fs::read(&path))?;
+        Ok(Self { source: Source::File(readers), ..self })
+    }
+}
+
+impl Default for Page {
+    /// Delays every 10th request by 2 s, as published.
+    fn default() -> Self {
+        Self::new(10, Duration::from_secs(2))
+    }
+}
+
+const MEDIA_TYPE: &str = "text/html; charset=utf-8";
+
+const PAGE: &[u8; 176] =
+    b"<!DOCTYPE html>\n<html lang=\"en\">\n<head><meta charset=\"utf-8\"><title>The page.</title></head>\n\
+<body>\n<h1>A small page</h1>\n<p>Every tenth one waits a while.</p>\n</body>\n</html>\n";
+
+impl Service for Page {
+    fn call(&self, request: Request<'_>, _body: &mut Vec<u8>) -> Answer<Reply> {
+        if let Some(refusal) = get_only(&request.head, "/") {
+            return Answer::Now(refusal);
+        }
+        let nth = self.served.fetch_add(1, Ordering::Relaxed) + 1;
+        if self.every > 0 && nth.is_multiple_of(self.every) {
+            let source = self.source.clone();
+            timer::after(self.wait).then(move |()| source.page())
+        } else {
+            self.source.page()
+        }
+    }
+
+    fn head(&self, head: &Head<'_>) -> Option<Reply> {
+        get_only(head, "/")
+    }
+}
+
+impl Source {
+    fn page(&self) -> Answer<Reply> {
+        match self {
+            Self::Memory => Answer::Now(Reply::new(StatusCode::OK, MEDIA_TYPE, Body::Static(PAGE))),
+            Self::File(readers) => readers.read().map(reply),
+        }
+    }
+}
+
+fn reply(read: FileRead) -> Reply {
+    match read {
+        FileRead::Content(content) => Reply::new(StatusCode::OK, MEDIA_TYPE, Body::Owned(content)),
+        FileRead::Full => {
+            Reply::problem(StatusCode::SERVICE_UNAVAILABLE, "Too many requests wait for the file to be read.")
+                .with_field(RETRY_AFTER, HeaderValue::from_static("1"))
+        }
+        FileRead::Failed => Reply::problem(StatusCode::INTERNAL_SERVER_ERROR, "The file of the page cannot be read."),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_read_for_each_request() {
+        let path = std::env::temp_dir().join(format!("polyserve-page-{}.html", std::process::id()));
+        fs::write(&path, "one").unwrap();
+        let page = Page::new(2, Duration::from_millis(1)).from_file(&path).unwrap();
+        let get = || {
+            let answer = page.source.page();
+            assert!(!answer.is_now(), "a read does not happen in the call");
+            answer.wait()
+        };
+        assert_eq!(get().body_bytes(&[]), b"one");
+        fs::write(&path, "two").unwrap();
+        assert_eq!(get().body_bytes(&[]), b"two");
+        fs::remove_file(&path).unwrap();
+        assert_eq!(get().status(), StatusCode::INTERNAL_SERVER_ERROR);
+        assert_eq!(Page::default().from_file(&path).unwrap_err().kind(), io::ErrorKind::NotFound);
+    }
+
+    #[test]
+    fn a_full_queue_is_a_503_with_a_time_to_come_back() {
+        let full = reply(FileRead::Full);
+        let retry_after = HeaderValue::from_static("1");
+        assert_eq!(full.status(), StatusCode::SERVICE_UNAVAILABLE);
+        assert_eq!(full.headers().next(), Some((&RETRY_AFTER, &retry_after)));
+    }
+}
