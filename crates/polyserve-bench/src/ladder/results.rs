@@ -43,11 +43,11 @@ pub struct Results {
     /// The samples by contestant, then by round. The rounds are sorted, so that a seed determines the interval.
     samples: HashMap<String, BTreeMap<usize, Sample>>,
     /// The estimates of each pair that were made by now.
-    estimates: RefCell<HashMap<Pair, Option<Estimate>>>,
+    estimates: RefCell<HashMap<RungPair, Option<Estimate>>>,
 }
 
 /// The names of two contestants, and the figure of their ratio.
-type Pair = (String, String, Quantity);
+type RungPair = (String, String, Quantity);
 
 /// The figure of a ratio.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

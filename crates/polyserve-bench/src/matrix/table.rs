@@ -17,16 +17,16 @@ use super::published::{self, PublishedCell};
 use super::{Cell, CellMethod, DEBUG, Key, Sample};
 
 /// The rounds of a cell, at least one.
-struct Rounds<'a>(Vec<&'a Cell>);
+struct CellRounds<'a>(Vec<&'a Cell>);
 
 /// The title of a figure, and the figure of a cell.
-type Figure = (&'static str, fn(&Cell) -> f64);
+type MatrixFigure = (&'static str, fn(&Cell) -> f64);
 
 /// The title of a figure, the published figure, and the measured one. A cell that took too little time has no maxima.
 type PublishedColumn = (&'static str, fn(&PublishedCell) -> f64, fn(&Cell) -> Option<f64>);
 
 /// The figures of the published tables, and the CPU time of a request, which differs even if the client is full.
-const FIGURES: [Figure; 5] = [
+const FIGURES: [MatrixFigure; 5] = [
     ("CPU time of a request in us", |cell| cell.sample.server_cpu_us_per_request),
     ("total time in s", |cell| cell.sample.total_s),
     ("CPU in %", |cell| cell.sample.avg_cpu_pct),
@@ -34,7 +34,7 @@ const FIGURES: [Figure; 5] = [
     ("time of a request in ms", |cell| cell.sample.per_request_ms),
 ];
 
-impl<'a> Rounds<'a> {
+impl<'a> CellRounds<'a> {
     /// Groups the cells that differ by their round only: by method, by contestant in the order of the cells, by
     /// connections, by pool size.
     fn of(cells: &'a [Cell]) -> Vec<Self> {
@@ -98,10 +98,11 @@ fn pool(size: Option<usize>) -> String {
 
 /// Every cell, for the terminal.
 pub fn cells(cells: &[Cell]) -> Table {
-    let max_cpu = |rounds: &Rounds<'_>| rounds.0.iter().filter_map(|cell| cell.sample.max_cpu_pct).reduce(f64::max);
-    let median = |rounds: &Rounds<'_>, figure: fn(&Sample) -> f64| short(rounds.median(|cell| figure(&cell.sample)));
+    let max_cpu = |rounds: &CellRounds<'_>| rounds.0.iter().filter_map(|cell| cell.sample.max_cpu_pct).reduce(f64::max);
+    let median =
+        |rounds: &CellRounds<'_>, figure: fn(&Sample) -> f64| short(rounds.median(|cell| figure(&cell.sample)));
     Table::of_columns(
-        Rounds::of(cells),
+        CellRounds::of(cells),
         &[
             ("contestant", &|rounds| rounds.key().name()),
             ("method", &|rounds| rounds.key().method.name().to_uppercase()),
@@ -129,7 +130,7 @@ pub fn cells(cells: &[Cell]) -> Table {
 ///
 /// Returns an error if the published figures cannot be read.
 pub fn tables(cells: &[Cell], failed: &[MissingCell]) -> anyhow::Result<Vec<(String, Table)>> {
-    let rounds = Rounds::of(cells);
+    let rounds = CellRounds::of(cells);
     let mut tables = Vec::new();
     for method in [CellMethod::Get, CellMethod::Put] {
         let of_method = || rounds.iter().filter(move |rounds| rounds.key().method == method);
@@ -159,7 +160,7 @@ pub fn tables(cells: &[Cell], failed: &[MissingCell]) -> anyhow::Result<Vec<(Str
 }
 
 /// A row for each contestant and pool, a column for each number of connections.
-fn by_connections(cells: &[&Rounds<'_>], figure: fn(&Cell) -> f64) -> Table {
+fn by_connections(cells: &[&CellRounds<'_>], figure: fn(&Cell) -> f64) -> Table {
     let mut connections: Vec<usize> = cells.iter().map(|rounds| rounds.key().connections).collect();
     connections.sort_unstable();
     connections.dedup();
@@ -181,7 +182,7 @@ fn by_connections(cells: &[&Rounds<'_>], figure: fn(&Cell) -> f64) -> Table {
 
 /// A table with the published and the measured figure in each cell, and the columns in the published order. `None` if
 /// no cell was measured.
-fn published_and_measured(method: CellMethod, lang: &str, ours: &[&Rounds<'_>]) -> anyhow::Result<Option<Table>> {
+fn published_and_measured(method: CellMethod, lang: &str, ours: &[&CellRounds<'_>]) -> anyhow::Result<Option<Table>> {
     let columns: [PublishedColumn; 10] = [
         ("CPU %", |row| row.avg_cpu_pct, |cell| Some(cell.sample.avg_cpu_pct)),
         ("max CPU %", |row| row.max_cpu_pct, |cell| cell.sample.max_cpu_pct),
