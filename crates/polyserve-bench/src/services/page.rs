@@ -31,12 +31,12 @@ pub struct Page {
     every: u64,
     wait: Duration,
     served: AtomicU64,
-    source: PageSource,
+    source: PageContent,
 }
 
 /// Where the page is.
 #[derive(Clone, Debug)]
-enum PageSource {
+enum PageContent {
     Memory,
     File(FileReaders),
 }
@@ -51,7 +51,7 @@ impl Page {
 
     /// Creates a service that delays every `every`-th request by `wait`. If `every` is 0, it delays none.
     pub fn new(every: u64, wait: Duration) -> Self {
-        Self { every, wait, served: AtomicU64::new(0), source: PageSource::Memory }
+        Self { every, wait, served: AtomicU64::new(0), source: PageContent::Memory }
     }
 
     /// Answers with the content of a file, which is read for each request after the wait.
@@ -76,7 +76,7 @@ impl Page {
         let path = path.into();
         fs::read(&path)?;
         let readers = FileReaders::start(Self::READERS, Self::READ_QUEUE, move || fs::read(&path))?;
-        Ok(Self { source: PageSource::File(readers), ..self })
+        Ok(Self { source: PageContent::File(readers), ..self })
     }
 }
 
@@ -112,7 +112,7 @@ impl Service for Page {
     }
 }
 
-impl PageSource {
+impl PageContent {
     fn page(&self) -> Answer<Reply> {
         match self {
             Self::Memory => Answer::Now(Reply::new(StatusCode::OK, MEDIA_TYPE, Body::Static(PAGE))),
