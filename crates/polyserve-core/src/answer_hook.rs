@@ -1,7 +1,7 @@
 //! A hook that sees every answer of a server: [`AnswerHook`] and [`AnswerReport`].
 //!
 //! Cost: without a hook, one check for each answer. With a hook, a clock read for each read of a socket and for each
-//! answer, and a virtual call.
+//! answer, a copy of the target, and a virtual call.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -9,12 +9,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::panics::isolate;
-use http::StatusCode;
+use http::{Method, StatusCode};
 
 /// One answer of a server, as an [`AnswerHook`] sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct AnswerReport {
+pub struct AnswerReport<'a> {
     /// The status.
     pub status: StatusCode,
     /// The number of bytes of the head and the body. Over HTTP/2, the bytes of the body.
@@ -24,13 +24,31 @@ pub struct AnswerReport {
     pub elapsed: Option<Duration>,
     /// The address of the connection's other end, if it is known.
     pub peer: Option<SocketAddr>,
+    /// The request line. `None` if the server could not decode the head of the request, or has not read it.
+    pub request: Option<ReportedRequest<'a>>,
 }
 
-impl AnswerReport {
+/// The method and the target of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReportedRequest<'a> {
+    /// The method.
+    pub method: &'a Method,
+    /// The target as the client sent it, with the query.
+    pub target: &'a str,
+}
+
+impl<'a> AnswerReport<'a> {
     /// Creates the report of an answer that is made now, for the author of a server. `begun` is the time at which the first
     /// byte of the request was read.
     pub fn new(status: StatusCode, bytes: usize, begun: Option<Instant>, peer: Option<SocketAddr>) -> Self {
-        Self { status, bytes: bytes as u64, elapsed: begun.map(|begun| begun.elapsed()), peer }
+        Self { status, bytes: bytes as u64, elapsed: begun.map(|begun| begun.elapsed()), peer, request: None }
+    }
+
+    /// Sets the request line, for the author of a server.
+    #[must_use]
+    pub fn to(mut self, request: Option<ReportedRequest<'a>>) -> Self {
+        self.request = request;
+        self
     }
 }
 
@@ -43,16 +61,16 @@ impl AnswerReport {
 ///
 /// [`ServerConfig::on_answer`]: crate::ServerConfig::on_answer
 #[derive(Clone)]
-pub struct AnswerHook(Arc<dyn Fn(&AnswerReport) + Send + Sync>);
+pub struct AnswerHook(Arc<dyn Fn(&AnswerReport<'_>) + Send + Sync>);
 
 impl AnswerHook {
     /// Creates a hook.
-    pub fn new(hook: impl Fn(&AnswerReport) + Send + Sync + 'static) -> Self {
+    pub fn new(hook: impl Fn(&AnswerReport<'_>) + Send + Sync + 'static) -> Self {
         Self(Arc::new(hook))
     }
 
     /// Calls the hook. For the author of a server.
-    pub fn call(&self, report: &AnswerReport) {
+    pub fn call(&self, report: &AnswerReport<'_>) {
         if let Err(text) = isolate(|| (self.0)(report)) {
             let _ = isolate(|| crate::throttled!(warn, text, "a hook of answers panicked"));
         }

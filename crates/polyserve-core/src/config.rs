@@ -193,7 +193,7 @@ impl ServerConfig {
     /// # let _ = config;
     /// ```
     #[must_use]
-    pub fn on_answer(mut self, hook: impl Fn(&AnswerReport) + Send + Sync + 'static) -> Self {
+    pub fn on_answer(mut self, hook: impl Fn(&AnswerReport<'_>) + Send + Sync + 'static) -> Self {
         self.on_answer = Some(AnswerHook::new(hook));
         self
     }

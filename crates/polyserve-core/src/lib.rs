@@ -49,7 +49,7 @@ mod text;
 pub mod timer;
 
 pub use answer::{Answer, AnswerFuture, BoxFuture, Completer, park_until, promise};
-pub use answer_hook::{AnswerHook, AnswerReport};
+pub use answer_hook::{AnswerHook, AnswerReport, ReportedRequest};
 pub use condition::{Condition, Conditional, ETag, Tags};
 pub use config::{ConfigError, ServerConfig, Supports, cores};
 pub use entity::{Entity, EntityId, EntityRef, Identifiable};

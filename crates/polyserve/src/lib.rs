@@ -123,9 +123,9 @@ pub use polyserve_core::{
     CounterSource, Counters, Drain, ETag, Echo, Entity, EntityId, EntityRef, EntityRepo, EntityRepoExt, EntityService,
     Executor, Head, Header, Headers, Identifiable, IntoListenOn, InvalidEntity, InvalidHeader, InvalidRoute, Job,
     ListenOn, Lookup, MAX_STATUS_WAIT, Problem, Put, Rejected, RejectedReason, Removed, Reply, RepoAnswer, RepoError,
-    Request, Routes, Running, Server, ServerConfig, ServerExt, ServerFailed, Service, Shape, Shown, Shutdown,
-    ShutdownBegun, StoredForm, Supports, Tags, ThreadRegistration, Visit, Visited, cores, get_only, identifiable,
-    isolated, known_method, park_until, promise, reason_phrase, resolve_address, resolve_addresses,
+    ReportedRequest, Request, Routes, Running, Server, ServerConfig, ServerExt, ServerFailed, Service, Shape, Shown,
+    Shutdown, ShutdownBegun, StoredForm, Supports, Tags, ThreadRegistration, Visit, Visited, cores, get_only,
+    identifiable, isolated, known_method, park_until, promise, reason_phrase, resolve_address, resolve_addresses,
 };
 #[doc(inline)]
 pub use polyserve_core::{mailbox, panics, stack, sync, timer};

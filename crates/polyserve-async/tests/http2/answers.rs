@@ -73,17 +73,21 @@ fn the_head_of_a_large_entity_has_its_length() {
 fn the_hook_sees_streams() {
     let (reports, seen) = std::sync::mpsc::channel();
     let running = serve(Arc::new(EntityService::new(StdMutex::new())), |config| {
-        *config = config.clone().on_answer(move |report| reports.send(*report).expect("the test receives it"));
+        *config = config.clone().on_answer(move |report| {
+            let line = report.request.map(|request| format!("{} {}", request.method, request.target));
+            let is_whole = report.peer.is_some() && report.elapsed.is_some();
+            reports.send((report.status.as_u16(), report.bytes, line, is_whole)).expect("the test receives it");
+        });
     });
     client_runtime().block_on(async {
         let (mut sender, _connection) = connect(running.local_addr()).await;
         for (method, path) in [(Method::GET, "/1"), (Method::TRACE, "/1"), (Method::DELETE, "/1")] {
+            let line = format!("{method} {path}");
             let response = sender.send_request(request(method, path, String::new())).await.expect("an answer");
             let status = response.status().as_u16();
             let length = text(response).await.len() as u64;
             let report = seen.recv_timeout(PATIENCE).expect("it is reported");
-            assert_eq!((report.status.as_u16(), report.bytes), (status, length));
-            assert!(report.peer.is_some() && report.elapsed.is_some());
+            assert_eq!(report, (status, length, Some(line), true));
         }
     });
     assert!(running.shutdown().is_ok() && seen.try_recv().is_err(), "once each");

@@ -202,7 +202,10 @@ fn the_hook_sees_streamed_answers() {
         let (reports, seen) = std::sync::mpsc::channel();
         let (router, sender) = by_hand();
         let running = serve(router, |config| {
-            *config = config.clone().on_answer(move |report| reports.send(*report).expect("the test receives it"));
+            *config = config.clone().on_answer(move |report| {
+                let line = report.request.map(|request| format!("{} {}", request.method, request.target));
+                reports.send((report.status.as_u16(), report.bytes, report.peer, line)).expect("the test receives it");
+            });
         });
         let mut raw = Raw::new(running.local_addr());
         raw.send("GET /by-hand HTTP/1.1\r\nHost: a\r\n\r\n");
@@ -218,9 +221,9 @@ fn the_hook_sees_streamed_answers() {
             sender.send(end).expect("it is wanted");
             let _ = raw.stream.read_to_end(&mut raw.received);
         }
-        let report = seen.recv_timeout(PATIENCE).expect("it is reported");
-        assert_eq!((report.status.as_u16(), report.bytes), (200, raw.received.len() as u64));
-        assert_eq!(report.peer, raw.stream.local_addr().ok());
+        let (status, bytes, peer, line) = seen.recv_timeout(PATIENCE).expect("it is reported");
+        assert_eq!((status, bytes), (200, raw.received.len() as u64));
+        assert_eq!((peer, line.as_deref()), (raw.stream.local_addr().ok(), Some("GET /by-hand")));
         drop(raw);
         assert!(running.shutdown().is_ok() && seen.try_recv().is_err(), "once");
     }

@@ -1,10 +1,11 @@
 //! What a server shows of its connections: the client's address to the service, and counters to its owner.
 
+use std::net::SocketAddr;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use polyserve_core::http::StatusCode;
-use polyserve_core::{Answer, AnswerHook, AnswerReport, Counters, Reply, Request, ServerConfig, Service, Shape};
+use polyserve_core::{Answer, AnswerHook, Counters, Reply, Request, ServerConfig, Service, Shape};
 
 use super::limits::{BODY_AWAITED, without_body_timeout};
 use super::live::Live;
@@ -78,7 +79,14 @@ pub(super) fn the_hook_sees_every_answer(subject: &ServerSubject) -> Outcome {
     const TIMEOUT: Duration = Duration::from_millis(200);
     let (sender, reports) = mpsc::channel();
     let hook = AnswerHook::new(move |report| {
-        let _ = sender.send(*report);
+        let line = report.request.map(|line| format!("{} {}", line.method, line.target));
+        let _ = sender.send(Reported {
+            status: report.status,
+            bytes: report.bytes,
+            elapsed: report.elapsed,
+            peer: report.peer,
+            line,
+        });
         assert_ne!(report.status, StatusCode::INTERNAL_SERVER_ERROR, "as the test asked");
     });
     let config = |config: &mut ServerConfig| {
@@ -128,7 +136,7 @@ pub(super) fn the_hook_sees_every_answer(subject: &ServerSubject) -> Outcome {
     let _ = busy.half_close();
     answers.extend(read_all(&mut busy, false));
     drop(busy);
-    let mut reported: Vec<AnswerReport> = Vec::new();
+    let mut reported: Vec<Reported> = Vec::new();
     while reported.len() < answers.len()
         && let Ok(report) = reports.recv_timeout(subject.patience)
     {
@@ -137,8 +145,14 @@ pub(super) fn the_hook_sees_every_answer(subject: &ServerSubject) -> Outcome {
     let _ = live.shutdown();
     let _ = full.shutdown();
     reported.extend(reports.try_iter());
-    let untimed = |report: &&AnswerReport| report.elapsed.is_none() && report.status != StatusCode::SERVICE_UNAVAILABLE;
+    let untimed = |report: &&Reported| report.elapsed.is_none() && report.status != StatusCode::SERVICE_UNAVAILABLE;
     assert_eq!(reported.iter().find(untimed), None, "an answer to a request has no time");
+    for (line, status) in [("GET /", 200), ("POST /", 200), ("GET /call", 500), ("GET /later", 500), ("HEAD /", 200)] {
+        let has_line = |report: &Reported| report.line.as_deref() == Some(line) && report.status.as_u16() == status;
+        assert!(reported.iter().any(has_line), "no answer {status} is reported with its request line {line}");
+    }
+    let undecoded = |report: &Reported| report.status == StatusCode::NOT_IMPLEMENTED && report.line.is_some();
+    assert!(!reported.iter().any(undecoded), "the answer to an unknown method has the line of another request");
     let mut seen: Vec<_> = reported
         .iter()
         .map(|report| (report.status.as_u16(), report.bytes, report.peer.map(|peer| peer.to_string())))
@@ -147,6 +161,16 @@ pub(super) fn the_hook_sees_every_answer(subject: &ServerSubject) -> Outcome {
     answers.sort();
     assert_eq!(seen, answers, "left: what the hook saw; right: what clients received");
     Outcome::Held
+}
+
+/// A report that the hook has seen.
+#[derive(Debug, PartialEq)]
+struct Reported {
+    status: StatusCode,
+    bytes: u64,
+    elapsed: Option<Duration>,
+    peer: Option<SocketAddr>,
+    line: Option<String>,
 }
 
 /// Requests that are answered by the service or refused by the server, each batch for a connection. `limit` is that of a body.

@@ -23,7 +23,7 @@ use hyper::server::conn::http1;
 use polyserve_core::http::Method;
 use polyserve_core::panics::text_of;
 use polyserve_core::sync::lock;
-use polyserve_core::{AnswerReport, BoxFuture, Reply};
+use polyserve_core::{AnswerReport, BoxFuture, Head, Reply, ReportedRequest};
 use polyserve_serving::ServerState;
 use polyserve_serving::http1::decode::{Fields, Framing, Parsed, Refusal};
 use polyserve_serving::http1::encode::CONTINUE;
@@ -153,7 +153,7 @@ pub(super) struct PollEvents {
 }
 
 /// What is known of the present answer, for a hook that sees the answers.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Debug, Default)]
 pub(super) struct PendingReport {
     /// The time of the last read. `None` without a hook.
     last_read: Option<Instant>,
@@ -163,6 +163,8 @@ pub(super) struct PendingReport {
     status: Option<StatusCode>,
     /// The number of bytes that hyper has written since the answer before.
     bytes: usize,
+    /// The method and the target of the request. `None` without a hook.
+    line: Option<Box<(Method, String)>>,
 }
 
 impl PendingReport {
@@ -177,6 +179,18 @@ impl PendingReport {
     /// Notes that hyper begins with a request, of which the bytes may have been read together with the request before.
     fn begin(&mut self) {
         self.begun = self.begun.or(self.last_read);
+    }
+
+    /// Notes the head of the request.
+    fn set_line(&mut self, head: &Head<'_>) {
+        if self.last_read.is_some() {
+            self.line = Some(Box::new((head.method.clone(), head.target.to_owned())));
+        }
+    }
+
+    /// The method and the target of the request.
+    pub(super) fn line(&self) -> Option<ReportedRequest<'_>> {
+        self.line.as_deref().map(|(method, target)| ReportedRequest { method, target })
     }
 
     /// Adds bytes that hyper has written. An interim answer is no part of the answer.
@@ -244,9 +258,15 @@ impl ConnectionState {
     }
 
     /// Reports an answer that was made, if a hook sees the answers.
-    pub(super) fn report_answer(&self, status: StatusCode, bytes: usize, begun: Option<Instant>) {
+    pub(super) fn report_answer(
+        &self,
+        status: StatusCode,
+        bytes: usize,
+        begun: Option<Instant>,
+        line: Option<ReportedRequest<'_>>,
+    ) {
         if let Some(hook) = &self.server().env.on_answer {
-            hook.call(&AnswerReport::new(status, bytes, begun, self.peer));
+            hook.call(&AnswerReport::new(status, bytes, begun, self.peer).to(line));
         }
     }
 
@@ -311,6 +331,7 @@ impl RequestState {
         self.is_close_expected = !parsed.keep_alive;
         (self.is_head, self.expects_continue) = (parsed.head.method == Method::HEAD, parsed.expects_continue);
         self.report.begin();
+        self.report.set_line(&parsed.head);
         (self.timed_out, self.body_received) = (false, 0);
         self.body_length = if let Framing::Length(length) = parsed.framing { length } else { 0 };
         self.body_has_arrived = self.input.has_whole_request();
@@ -446,8 +467,8 @@ impl RequestState {
     /// Reports the present answer, of which bytes were made.
     pub(super) fn report_answer(&mut self, connection: &ConnectionState) {
         if let PendingReport { status: Some(status), bytes: 1.., .. } = self.report {
-            let PendingReport { bytes, begun, .. } = self.report.take();
-            connection.report_answer(status, bytes, begun);
+            let report = self.report.take();
+            connection.report_answer(status, report.bytes, report.begun, report.line());
         }
     }
 

@@ -57,7 +57,7 @@ pub(super) fn replace(state: &mut RequestState, connection: &ConnectionState) {
 pub(super) fn refuse(state: &mut RequestState, connection: &ConnectionState, refusal: Refusal, head_only: bool) {
     state.output.discard_incomplete();
     let reply = reply_to(refusal);
-    let begun = state.report.take().begun;
+    let report = state.report.take();
     let server_header = connection.server().config.server_header.as_deref();
     let date = Date::new(SystemTime::now());
     let head =
@@ -66,6 +66,6 @@ pub(super) fn refuse(state: &mut RequestState, connection: &ConnectionState, ref
     encode::answer(&mut state.output.bytes, &reply, reply.body_bytes(&[]), &head);
     state.output.mark_ends(1);
     let length = state.output.bytes.len() - start;
-    connection.report_answer(refusal.status, length, begun);
+    connection.report_answer(refusal.status, length, report.begun, report.line());
     state.stage = Stage::Done;
 }

@@ -27,7 +27,7 @@ use http::{Method, Request, Response, StatusCode};
 use http_body::Body as _;
 use hyper::body::Incoming;
 use hyper::server::conn::http2;
-use polyserve_core::{Answer, BoxFuture, Head, Reply, ServerConfig, Service, timer};
+use polyserve_core::{Answer, BoxFuture, Head, Reply, ReportedRequest, ServerConfig, Service, timer};
 use polyserve_serving::ConnectionHandle as _;
 use polyserve_serving::http1::{OUTPUT_BOUND, TimeLimit};
 use polyserve_serving::memory::{MethodClass, Reservation, out_of_memory_reply};
@@ -245,7 +245,7 @@ impl hyper::service::Service<Request<Incoming>> for StreamService {
         let begun = Instant::now();
         Box::pin(async move {
             let connection = Arc::clone(open.connection());
-            let method = request.method().clone();
+            let (method, uri) = (request.method().clone(), request.uri().clone());
             let answered = answer(open.streams(), request).await;
             let mut response = answered.unwrap_or_else(|reply| response(reply, Vec::new(), &method));
             if method == Method::HEAD {
@@ -257,7 +257,9 @@ impl hyper::service::Service<Request<Incoming>> for StreamService {
                 Reservation::default()
             });
             finish(&connection.shared, response.headers_mut(), false);
-            connection.report_answer(response.status(), response.body().len(), Some(begun));
+            let target = uri.path_and_query().map_or("", |target| target.as_str());
+            let line = Some(ReportedRequest { method: &method, target });
+            connection.report_answer(response.status(), response.body().len(), Some(begun), line);
             Ok(response.map(|body| CountedBody::new(body, open, reservation)))
         })
     }

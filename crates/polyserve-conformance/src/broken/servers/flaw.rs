@@ -225,6 +225,8 @@ flaws! {
     ReportsBytesOfTheBody, caught by the_hook_sees_every_answer;
     /// Reports an error twice.
     ReportsErrorsTwice, caught by the_hook_sees_every_answer;
+    /// Reports answers without the request lines.
+    ReportsNoRequestLine, caught by the_hook_sees_every_answer;
     /// At the limit on connections, closes the oldest for a new one, whatever it does.
     EvictsTheOldest, caught by idle_connections_make_room_at_the_limit,
         silent_connections_are_closed_first,
@@ -267,7 +269,10 @@ impl Flaw {
                 config.requests_per_connection = config.requests_per_connection.map(|max| max + 1);
             }
             Self::SendsServerField => config.server_header = Some("plain".into()),
-            Self::ReportsNoRefusals | Self::ReportsBytesOfTheBody | Self::ReportsErrorsTwice => {
+            Self::ReportsNoRefusals
+            | Self::ReportsBytesOfTheBody
+            | Self::ReportsErrorsTwice
+            | Self::ReportsNoRequestLine => {
                 config.on_answer = config.on_answer.take().map(|hook| self.reporting(hook));
             }
             _ if self.serves_one() => config.max_connections = 1,
@@ -282,6 +287,7 @@ impl Flaw {
             match self {
                 Self::ReportsNoRefusals if report.status == StatusCode::NOT_IMPLEMENTED => return,
                 Self::ReportsBytesOfTheBody => report.bytes /= 2,
+                Self::ReportsNoRequestLine => report.request = None,
                 Self::ReportsErrorsTwice if report.status.as_u16() >= 400 => hook.call(&report),
                 _ => {}
             }

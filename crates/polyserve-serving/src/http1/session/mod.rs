@@ -44,7 +44,7 @@ use polyserve_core::http::header::RETRY_AFTER;
 use polyserve_core::http::{HeaderValue, Method, StatusCode, Version};
 use polyserve_core::log::LogThrottles;
 use polyserve_core::panics::text_of;
-use polyserve_core::{BoxFuture, Reply, isolated};
+use polyserve_core::{BoxFuture, Head, Reply, isolated};
 use unsent::Unsent;
 
 use super::decode::{EmptyLines, Parsed, Refusal};
@@ -120,17 +120,34 @@ pub struct Session {
     rejected: bool,
     peer: Option<SocketAddr>,
     /// `None` unless a hook sees the answers.
-    times: Option<Box<ReadTimes>>,
+    reported: Option<Box<PresentRequest>>,
     unsent: Option<Box<Unsent>>,
     /// The memory that the connection keeps while it waits: its input, its body and its unsent answers.
     reservation: Reservation,
 }
 
-/// When the bytes of requests were read.
-struct ReadTimes {
+/// The present request, for the report of its answer.
+struct PresentRequest {
+    /// When bytes were read last.
     last_read: Instant,
-    /// The time at which the first byte of the present request was read.
+    /// When the first byte of the request was read.
     begun: Option<Instant>,
+    /// `None` until the head is decoded.
+    method: Option<Method>,
+    target: String,
+}
+
+impl PresentRequest {
+    fn read_at(last_read: Instant) -> Self {
+        Self { last_read, begun: None, method: None, target: String::new() }
+    }
+
+    #[cold]
+    fn set_line(&mut self, head: &Head<'_>) {
+        self.method = Some(head.method.clone());
+        self.target.clear();
+        self.target.push_str(head.target);
+    }
 }
 
 enum SessionState {
@@ -192,7 +209,7 @@ impl Session {
             panics: None,
             rejected: false,
             peer,
-            times: None,
+            reported: None,
             unsent: None,
             reservation: Reservation::default(),
         }
@@ -262,9 +279,9 @@ impl Session {
     pub fn receive(&mut self, bytes: &[u8], turn: &mut SessionTurn<'_>) -> Want {
         if turn.env.on_answer.is_some() {
             let last_read = Instant::now();
-            match &mut self.times {
-                Some(times) => times.last_read = last_read,
-                none => *none = Some(Box::new(ReadTimes { last_read, begun: None })),
+            match &mut self.reported {
+                Some(request) => request.last_read = last_read,
+                none => *none = Some(Box::new(PresentRequest::read_at(last_read))),
             }
         }
         if self.buffered.is_empty() {

@@ -93,8 +93,8 @@ impl Session {
                         self.wait(if rest.is_empty() { Phase::Idle } else { Phase::Head });
                         return;
                     }
-                    if let Some(times) = &mut self.times {
-                        times.begun.get_or_insert(times.last_read);
+                    if let Some(request) = &mut self.reported {
+                        request.begun.get_or_insert(request.last_read);
                     }
                     if turn.scratch.turn_is_over() {
                         self.want = Want::Yield;
@@ -141,6 +141,9 @@ impl Session {
     #[inline(always)]
     fn begin(&mut self, parsed: &Parsed<'_>, input: &[u8], progress: &mut RunProgress, turn: &mut SessionTurn<'_>) {
         self.empty_lines = EmptyLines::default();
+        if let Some(request) = &mut self.reported {
+            request.set_line(&parsed.head);
+        }
         progress.add(parsed.length);
         let after = input.get(parsed.length..).unwrap_or_default();
         let complete_body = match parsed.framing {

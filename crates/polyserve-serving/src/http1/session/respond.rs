@@ -3,8 +3,8 @@
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use polyserve_core::http::Version;
-use polyserve_core::{Answer, AnswerReport, Reply, Request};
+use polyserve_core::http::{StatusCode, Version};
+use polyserve_core::{Answer, AnswerHook, AnswerReport, Reply, ReportedRequest, Request};
 
 use super::buffered_input::BufferedInput;
 use super::read::{RunProgress, must_flush};
@@ -145,10 +145,21 @@ impl Session {
         turn.scratch.ends.push(turn.scratch.out.len());
         let length = turn.scratch.out.len().saturating_sub(start);
         if let Some(hook) = &turn.env.on_answer {
-            let begun = self.times.as_mut().and_then(|times| times.begun.take());
-            hook.call(&AnswerReport::new(reply.status(), length, begun, self.peer));
+            self.report(hook, reply.status(), length);
         }
         turn.scratch.count_request(length);
+    }
+
+    /// Passes a report of the answer to the present request to `hook`.
+    #[cold]
+    fn report(&mut self, hook: &AnswerHook, status: StatusCode, length: usize) {
+        let (mut begun, mut method) = (None, None);
+        if let Some(request) = &mut self.reported {
+            (begun, method) = (request.begun.take(), request.method.take());
+        }
+        let target = self.reported.as_ref().map_or("", |request| &request.target);
+        let line = method.as_ref().map(|method| ReportedRequest { method, target });
+        hook.call(&AnswerReport::new(status, length, begun, self.peer).to(line));
     }
 
     /// Whether the request was safe, and there is no memory to keep its answer until the client takes it. If the request was not
