@@ -28,12 +28,15 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
-use crate::report::figures::count;
-use polyserve_load::{Arrivals, Dist, Mix, Usage};
+use polyserve_load::Dist;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
 
 use super::figures::NamedFigure;
+use super::mode::Mode;
+use super::pattern::Pattern;
+use super::sweep::{CellValue, SweepAxis, SweepCell};
+use super::workload::BenchWorkload;
 use crate::Misuse;
 use crate::claim::{CellConditions, ClaimDefinition, Rule};
 use crate::journal::file_name;
@@ -65,7 +68,7 @@ pub struct Definition {
     pub baseline: Option<Pattern>,
     /// The settings that vary, with their values. Each combination is a cell.
     #[serde(default)]
-    pub sweep: BTreeMap<SweepAxis, Vec<u64>>,
+    pub sweep: BTreeMap<SweepAxis, Vec<CellValue>>,
     /// What is measured in a turn.
     #[serde(default)]
     pub mode: Mode,
@@ -87,89 +90,6 @@ pub struct Definition {
     #[serde(skip)]
     source: Source,
 }
-
-/// The requests of an experiment.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct BenchWorkload {
-    /// A service of the catalog, in place of the entities.
-    pub service: Option<String>,
-    /// The file of the requests to the service, relative to the definition.
-    pub requests: Option<PathBuf>,
-    /// Entities: the weights of reading and writing.
-    #[serde(deserialize_with = "from_text")]
-    pub mix: Mix,
-    /// Entities: their number.
-    pub keys: u64,
-    /// Entities: their distribution in the requests.
-    #[serde(deserialize_with = "from_text")]
-    pub dist: Dist,
-    /// Entities: bytes of a description.
-    pub payload: usize,
-    /// Concurrent connections.
-    pub connections: usize,
-    /// Pipelined requests of a connection.
-    pub pipeline: usize,
-    /// Whether each request has a connection of its own.
-    pub close: bool,
-    /// Workers of the servers; `None` for their default.
-    pub workers: Option<usize>,
-    /// The spacing of the requests at a fixed rate.
-    pub arrivals: Arrivals,
-}
-
-/// What is measured in a turn.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Mode {
-    /// The kind of the load.
-    pub kind: ModeKind,
-    /// The measured time of a contestant at a cell in a round.
-    #[serde(deserialize_with = "time")]
-    pub slice: Duration,
-    /// The time for verification and warm-up.
-    #[serde(deserialize_with = "time")]
-    pub warm_up: Duration,
-    /// Closed loop: whether latencies at a fixed rate are measured too.
-    pub latency: bool,
-    /// The fixed rate, in requests a second. Closed loop: by default half of the throughput of the slowest contestant at the
-    /// cell, of those with at least a quarter of the best.
-    pub rate: Option<f64>,
-}
-
-/// The kind of a load.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum ModeKind {
-    /// Each connection sends its next request after an answer. The latencies at a fixed rate follow.
-    #[default]
-    Closed,
-    /// Requests are due at a fixed rate.
-    Rate,
-}
-
-/// A setting that can vary.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum SweepAxis {
-    /// Concurrent connections.
-    Connections,
-    /// Stored entities.
-    Keys,
-    /// Workers of the servers.
-    Workers,
-    /// Bytes of an entity's description.
-    Payload,
-    /// Pipelined requests of a connection.
-    Pipeline,
-    /// Requests a second at the fixed rate.
-    Rate,
-    /// The number of the servers' cores, of those that the command may use for them.
-    ServerCores,
-}
-
-/// A combination of the sweep's values. It is empty without a sweep.
-pub type SweepCell = BTreeMap<SweepAxis, u64>;
 
 /// A chart of a report.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -204,27 +124,7 @@ pub struct Quick {
     /// The contestants; all of the definition if it is empty.
     pub contestants: Vec<Pattern>,
     /// The values of these settings in place of the first and the last ones.
-    pub sweep: BTreeMap<SweepAxis, Vec<u64>>,
-}
-
-/// The names of contestants: `catalog:*/sharded`, `peer:hyper`, `reference:null_epoll`. A star stands for any text.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Pattern {
-    /// The origin of the contestants.
-    pub origin: ContestantOrigin,
-    /// Their names.
-    pub name: String,
-}
-
-/// The origin of a contestant.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ContestantOrigin {
-    /// A server over a repo of the catalog; with a service of its own, a server.
-    Catalog,
-    /// A server from another project.
-    Peer,
-    /// A null server: the limit of what a server can reach.
-    Reference,
+    pub sweep: BTreeMap<SweepAxis, Vec<CellValue>>,
 }
 
 /// The text of a definition.
@@ -232,31 +132,6 @@ pub enum ContestantOrigin {
 struct Source {
     file: PathBuf,
     text: String,
-}
-
-impl Default for BenchWorkload {
-    fn default() -> Self {
-        Self {
-            service: None,
-            requests: None,
-            mix: Mix { get: 95, put: 5 },
-            keys: 10_000,
-            dist: Dist::Uniform,
-            payload: 15,
-            connections: 64,
-            pipeline: 1,
-            close: false,
-            workers: None,
-            arrivals: Arrivals::default(),
-        }
-    }
-}
-
-impl Default for Mode {
-    fn default() -> Self {
-        let (slice, warm_up) = (Duration::from_millis(200), Duration::from_millis(60));
-        Self { kind: ModeKind::Closed, slice, warm_up, latency: true, rate: None }
-    }
 }
 
 impl Default for Quick {
@@ -356,7 +231,7 @@ impl Definition {
         let mut cells = vec![SweepCell::new()];
         for (axis, values) in &self.sweep {
             let with = |cell: &SweepCell| -> Vec<SweepCell> {
-                values.iter().map(|x| cell.iter().map(|(axis, x)| (*axis, *x)).chain([(*axis, *x)]).collect()).collect()
+                values.iter().map(|x| cell.clone().into_iter().chain([(*axis, x.clone())]).collect()).collect()
             };
             cells = cells.iter().flat_map(with).collect();
         }
@@ -373,8 +248,14 @@ impl Definition {
             return Err(self.misuse(key, "it must be at least 1"));
         }
         for (axis, values) in self.sweep.iter().chain(&self.quick.sweep) {
-            if values.is_empty() || values.contains(&0) {
-                return Err(self.misuse(&axis.to_string(), "it needs values of at least 1"));
+            let is_right = |value: &CellValue| match (axis, value) {
+                (SweepAxis::Dist, CellValue::Word(word)) => word.parse::<Dist>().is_ok(),
+                (_, CellValue::Word(_)) => axis.has_words(),
+                (_, CellValue::Number(number)) => !axis.has_words() && *number > 0,
+            };
+            if values.is_empty() || !values.iter().all(is_right) {
+                let needed = if axis.has_words() { "words that it knows" } else { "values of at least 1" };
+                return Err(self.misuse(&axis.to_string(), format!("it needs {needed}")));
             }
         }
         if self.contestants.is_empty() {
@@ -383,19 +264,7 @@ impl Definition {
         if service.is_some() != requests.is_some() {
             return Err(self.misuse("service", "a service and its requests belong together"));
         }
-        let has_rate = self.mode.rate.is_some() || self.sweep.contains_key(&SweepAxis::Rate);
-        if self.mode.kind == ModeKind::Rate && !has_rate {
-            return Err(self.misuse("kind", "a rate needs `rate` in the mode or in the sweep"));
-        }
-        if self.mode.rate.is_some_and(|rate| !(1.0..=1e7).contains(&rate)) {
-            return Err(self.misuse("rate", "it must be from 1 to 10000000 requests a second"));
-        }
-        let second = Duration::from_millis(10)..=Duration::from_secs(3600);
-        for (key, time) in [("slice", self.mode.slice), ("warm_up", self.mode.warm_up)] {
-            if !second.contains(&time) {
-                return Err(self.misuse(key, "it must be from 10ms to 1h"));
-            }
-        }
+        self.mode.check(self)?;
         if self.charts.iter().any(|chart| chart.kind == ChartKind::Lines && chart.x.is_none()) {
             return Err(self.misuse("chart", "lines need an axis `x`"));
         }
@@ -426,47 +295,6 @@ impl Definition {
         let line = text.lines().position(|line| line.contains(&claim.text));
         let line = line.map_or_else(String::new, |line| format!(":{}", line + 1));
         Misuse(format!("{}{line}: claim {:?}: {why}", file.display(), claim.text))
-    }
-}
-
-impl BenchWorkload {
-    /// This workload at a cell.
-    #[must_use]
-    pub fn at(&self, cell: &SweepCell) -> Self {
-        let mut workload = self.clone();
-        for (axis, x) in cell {
-            let count = usize::try_from(*x).unwrap_or(usize::MAX);
-            match axis {
-                SweepAxis::Connections => workload.connections = count,
-                SweepAxis::Keys => workload.keys = *x,
-                SweepAxis::Workers => workload.workers = Some(count),
-                SweepAxis::Payload => workload.payload = count,
-                SweepAxis::Pipeline => workload.pipeline = count,
-                SweepAxis::Rate | SweepAxis::ServerCores => {}
-            }
-        }
-        workload
-    }
-
-    /// How the connections are used.
-    pub fn usage(&self) -> Usage {
-        if self.close { Usage::Close } else { Usage::KeepAlive { pipeline: self.pipeline } }
-    }
-}
-
-/// In words: `95 GET to 5 PUT of 10,000 entities, uniform; 64 connections, 1 request at once`.
-impl fmt::Display for BenchWorkload {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match (&self.service, &self.requests) {
-            (Some(service), Some(file)) => write!(f, "the requests of {} to the service {service}", file.display())?,
-            _ => write!(f, "{} of {} entities, {}", self.mix, count(self.keys as f64), self.dist)?,
-        }
-        write!(f, "; {} connections, ", self.connections)?;
-        match self.usage() {
-            Usage::Close => f.write_str("a connection for each request"),
-            Usage::KeepAlive { pipeline: 1 } => f.write_str("kept alive"),
-            Usage::KeepAlive { pipeline } => write!(f, "kept alive, {pipeline} requests at once"),
-        }
     }
 }
 
@@ -515,66 +343,15 @@ fn set(table: &mut toml::Table, change: &str) -> Result<(), &'static str> {
 }
 
 /// Reads a value that is given as text.
-fn from_text<'de, D: Deserializer<'de>, T: FromStr<Err: fmt::Display>>(deserializer: D) -> Result<T, D::Error> {
+pub(super) fn from_text<'de, D: Deserializer<'de>, T: FromStr<Err: fmt::Display>>(
+    deserializer: D,
+) -> Result<T, D::Error> {
     String::deserialize(deserializer)?.parse().map_err(D::Error::custom)
 }
 
 /// Reads a time such as `200ms`.
-fn time<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
+pub(super) fn time<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
     humantime::parse_duration(&String::deserialize(deserializer)?).map_err(D::Error::custom)
-}
-
-impl fmt::Display for SweepAxis {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Connections => "connections",
-            Self::Keys => "keys",
-            Self::Workers => "workers",
-            Self::Payload => "payload",
-            Self::Pipeline => "pipeline",
-            Self::Rate => "rate",
-            Self::ServerCores => "server_cores",
-        })
-    }
-}
-
-impl Pattern {
-    /// Whether it stands for several names.
-    pub fn has_star(&self) -> bool {
-        self.name.contains('*')
-    }
-
-    /// Whether it stands for this name.
-    pub fn matches(&self, name: &str) -> bool {
-        matches(&self.name, name)
-    }
-}
-
-/// Whether `text` is `pattern`, in which a star stands for any text.
-pub fn matches(pattern: &str, text: &str) -> bool {
-    let Some((start, rest)) = pattern.split_once('*') else { return pattern == text };
-    let Some(text) = text.strip_prefix(start) else { return false };
-    text.char_indices().map(|(place, _)| place).chain([text.len()]).any(|place| matches(rest, &text[place..]))
-}
-
-impl FromStr for Pattern {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let (origin, name) = match text.split_once(':') {
-            Some(("catalog", name)) => (ContestantOrigin::Catalog, name),
-            Some(("peer", name)) => (ContestantOrigin::Peer, name),
-            Some(("reference", name)) => (ContestantOrigin::Reference, name),
-            _ => return Err(format!("{text:?} is none of catalog:SERVER/REPO, peer:NAME and reference:NAME")),
-        };
-        Ok(Self { origin, name: name.to_owned() })
-    }
-}
-
-impl<'de> Deserialize<'de> for Pattern {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        from_text(deserializer)
-    }
 }
 
 #[cfg(test)]
@@ -598,7 +375,7 @@ mod tests {
         let definition = parsed(TEXT, &[]).unwrap();
         let cells = definition.cells();
         assert_eq!(cells.len(), 6);
-        assert_eq!(cells[1], SweepCell::from([(SweepAxis::Connections, 8), (SweepAxis::Workers, 2)]));
+        assert_eq!(cells[1], SweepCell::from([(SweepAxis::Connections, 8.into()), (SweepAxis::Workers, 2.into())]));
         let workload = definition.workload.at(&cells[1]);
         assert_eq!((workload.connections, workload.workers, workload.keys), (8, Some(2), 5));
         let quick = definition.quick();
@@ -654,17 +431,12 @@ mod tests {
         let changes = ["workload.keys=7", "mode.slice=50ms", "sweep.workers=[3]", "rounds=2"];
         let definition = parsed(TEXT, &changes).unwrap();
         assert_eq!((definition.workload.keys, definition.rounds), (7, 2));
-        assert_eq!((definition.mode.slice, definition.cells().len()), (Duration::from_millis(50), 2));
+        assert!(matches!(&definition.mode, Mode::Closed(mode) if mode.slice == Duration::from_millis(50)));
+        assert_eq!(definition.cells().len(), 2);
         for change in ["workload.kees=7", "rounds=many", "rounds", "name.first=a"] {
             let error = parsed(TEXT, &[change]).unwrap_err();
             assert!(error.starts_with(&format!("--set {change}: ")), "{error}");
         }
-    }
-
-    #[test]
-    fn a_star_stands_for_any_text() {
-        assert!(matches("*/sharded", "pool_server/mpsc_pool/sharded") && matches("a*b*", "acbd") && matches("*", ""));
-        assert!(!matches("*/sharded", "pool_server/two_level") && !matches("ab", "abc"));
     }
 
     #[test]

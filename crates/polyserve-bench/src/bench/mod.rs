@@ -11,17 +11,26 @@
 //!
 //! # Layout
 //!
-//! * [`definition`]: the file. [`figures`]: the names, units and directions of all figures.
+//! * [`definition`]: the file. [`workload`]: its requests; [`sweep`]: its cells; [`pattern`]: names of contestants.
+//! * [`mode`]: what is measured in a turn. [`figures`]: the names, units and directions of all figures.
 //! * [`experiment`]: the experiment in the framework. [`report`]: rows, ranks, tables and charts.
 
 pub mod definition;
 pub mod experiment;
 pub mod figures;
+pub mod mode;
+pub mod pattern;
 pub mod report;
+pub mod sweep;
+pub mod workload;
 
-pub use definition::{BenchWorkload, Definition, ModeKind, Pattern, SweepAxis, SweepCell};
-pub use experiment::{BenchPlan, CellPlan, DefinedExperiment, Key, Sample};
+pub use definition::Definition;
+pub use experiment::{BenchPlan, CellEntries, DefinedExperiment, Key, Sample};
+pub use mode::{Mode, ModeKind};
+pub use pattern::{ContestantOrigin, Pattern};
 pub use report::Report;
+pub use sweep::{CellValue, SweepAxis, SweepCell};
+pub use workload::BenchWorkload;
 
 /// The name of the experiment and of its command.
 pub const NAME: &str = "bench";

@@ -8,11 +8,13 @@ use crate::report::{Claim, EMPTY_CELL, Table, or_empty, shown_claims};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use super::definition::{ChartDefinition, ChartKind, ModeKind, SweepAxis, SweepCell};
-use super::experiment::{BenchPlan, CellRate, DefinedExperiment, Key, RATE, Sample};
+use super::definition::{ChartDefinition, ChartKind};
+use super::experiment::{BenchPlan, DefinedExperiment, Key, Sample};
 use super::figures::{self, Better, NamedFigure, NamedFigures};
+use super::mode::requests::{CellRate, RATE};
+use super::sweep::{CellValue, SweepAxis, SweepCell};
 use crate::charts;
-use crate::claim::{AxisValue, ClaimDefinition, ClaimRow, ClaimSet};
+use crate::claim::{ClaimDefinition, ClaimRow, ClaimSet};
 use crate::compare::contract::Contract;
 use crate::compare::ranking::{MAX_BEHIND, is_server_full};
 use crate::compare::{CONTRACT, Role};
@@ -47,8 +49,6 @@ pub struct Report {
     /// The description of the run.
     #[serde(flatten)]
     pub plan: BenchPlan,
-    /// The figure that is compared.
-    pub compared: &'static str,
     /// The rows, by cell and rank.
     pub rows: Vec<BenchRow>,
     /// The fixed rates that were not given.
@@ -177,10 +177,7 @@ impl Report {
     /// Returns an error if the header or a fact does not have its fields.
     pub fn of(records: &Records<DefinedExperiment>) -> anyhow::Result<Self> {
         let plan: BenchPlan = serde_json::from_value(records.header.plan.clone())?;
-        let name = match plan.mode {
-            ModeKind::Closed => figures::REQUESTS_PER_S,
-            ModeKind::Rate => figures::P99_US,
-        };
+        let name = plan.compared.as_str();
         let figure = NamedFigure::named(name).ok_or_else(|| anyhow::anyhow!("there is no figure {name}"))?;
         let measured: Vec<(&Key, &Sample)> =
             records.samples().filter(|(key, _)| records.absence(key).is_none()).collect();
@@ -196,7 +193,6 @@ impl Report {
         Ok(Self {
             answer: answer(&plan, &rows, figure),
             rows,
-            compared: figure.name,
             rates: records.facts(RATE)?,
             contracts: records.facts(CONTRACT)?,
             not_run: not_run.map(Failed::new).collect(),
@@ -209,8 +205,9 @@ impl Report {
 
     fn table(&self) -> Table {
         let has = |figure: &&NamedFigure| self.rows.iter().any(|row| row.figures.contains_key(figure.name));
-        let columns: Vec<&NamedFigure> =
+        let mut columns: Vec<&NamedFigure> =
             figures::ALL.iter().filter(|figure| figure.column.is_some()).filter(has).collect();
+        columns.sort_by_key(|figure| figure.name != self.plan.compared); // it is the first one
         let axes: Vec<String> = self.plan.axes.iter().map(ToString::to_string).collect();
         let mut header: Vec<&str> = axes.iter().map(String::as_str).collect();
         header.extend(["contestant", "#"]);
@@ -221,11 +218,11 @@ impl Report {
         let contestant = axes.len();
         let mut table = Table::of_numbers(&header).named_by(contestant + 1).with_texts_in(contestant);
         table = table.with_texts_in(contestant + 4);
-        let higher = NamedFigure::named(self.compared).is_none_or(|figure| figure.better == Better::Higher);
+        let higher = NamedFigure::named(&self.plan.compared).is_none_or(|figure| figure.better == Better::Higher);
         let (more, less) = if higher { ("faster", "slower") } else { ("slower", "faster") };
         for row in &self.rows {
             let mut cells: Vec<String> =
-                self.plan.axes.iter().map(|axis| or_empty(row.cell.get(axis).map(ToString::to_string))).collect();
+                self.plan.axes.iter().map(|axis| or_empty(row.cell.get(axis).map(CellValue::to_string))).collect();
             cells.push(row.contestant.clone());
             cells.push(row.rank.map_or_else(String::new, |rank| rank.to_string()));
             let mut texts = columns.iter().map(|figure| row.text(figure));
@@ -260,7 +257,7 @@ impl Report {
     fn charts_of(&self, ChartDefinition { kind, x, y }: &ChartDefinition) -> Vec<(String, Chart)> {
         let x = x.filter(|_| *kind == ChartKind::Lines);
         let rest = |cell: &SweepCell| -> SweepCell {
-            cell.iter().filter(|(axis, _)| Some(**axis) != x).map(|(axis, value)| (*axis, *value)).collect()
+            cell.iter().filter(|(axis, _)| Some(**axis) != x).map(|(axis, value)| (*axis, value.clone())).collect()
         };
         let parts = distinct(self.rows.iter().map(|row| rest(&row.cell)));
         let chart = |part: &SweepCell| {
@@ -271,7 +268,8 @@ impl Report {
                 Some(axis) => {
                     let line = |name: &str| {
                         let points = own().filter(|row| row.contestant == name && !row.is_overloaded());
-                        let points = points.filter_map(|row| Some((*row.cell.get(&axis)?, row.figure(y.name)?)));
+                        let points =
+                            points.filter_map(|row| Some((row.cell.get(&axis)?.number()?, row.figure(y.name)?)));
                         (name.to_owned(), points.collect())
                     };
                     let names = distinct(own().filter(|row| row.role != Role::Same).map(|row| row.contestant.as_str()));
@@ -301,7 +299,7 @@ impl Report {
                 (String::from("contestant"), Value::from(key.contestant.clone())),
                 (String::from("round"), Value::from(key.round)),
             ]);
-            row.extend(key.cell.iter().map(|(axis, x)| (axis.to_string(), Value::from(*x))));
+            row.extend(key.cell.iter().map(|(axis, value)| (axis.to_string(), serde_json::json!(value))));
             row.extend(sample.figures.iter().map(|(name, value)| (name.clone(), Value::from(*value))));
             with_short_floats(&row)
         };
@@ -316,9 +314,8 @@ fn claims(plan: &BenchPlan, records: &Records<DefinedExperiment>, seed: u64) -> 
     };
     let claims: Vec<ClaimDefinition> = serde_json::from_value(claims.clone())?;
     let set = ClaimSet { name: plan.name.clone(), baseline: Some(plan.baseline.clone()), claims };
-    let at_cell = |row: ClaimRow, key: &Key| {
-        key.cell.iter().fold(row, |row, (axis, x)| row.at(&axis.to_string(), AxisValue::Number(*x as f64)))
-    };
+    let at_cell =
+        |row: ClaimRow, key: &Key| key.cell.iter().fold(row, |row, (axis, value)| row.at(&axis.to_string(), value));
     let is_right = |(key, _): &(&Key, &Sample)| records.absence(key).is_none();
     let measured = records.samples().filter(is_right).map(|(key, sample)| {
         let row = ClaimRow { figures: sample.figures.clone(), ..ClaimRow::new(&key.contestant, key.round) };
@@ -371,7 +368,8 @@ impl fmt::Display for Report {
         let about = if about.is_empty() { String::new() } else { format!(": {about}") };
         writeln!(f, "{}\n\n{name}{about}\nworkload: {workload}{varied}\n\n{}", self.answer, self.table())?;
         let rounds = self.rows.iter().map(|row| row.rounds).max().unwrap_or(0);
-        let compared = NamedFigure::named(self.compared).and_then(|figure| figure.column).unwrap_or(self.compared);
+        let compared =
+            NamedFigure::named(&self.plan.compared).and_then(|figure| figure.column).unwrap_or(&self.plan.compared);
         let (rounds, baseline) = (counted(rounds as u64, "round"), &self.plan.baseline);
         writeln!(f, "medians of {rounds}; ratio and verdict: {compared}, relative to {baseline} at the same cell")?;
         if self.rows.iter().any(|row| row.figure(figures::P99_US).is_some()) {

@@ -7,9 +7,11 @@ use std::time::Duration;
 use polyserve::catalog::Catalog;
 use polyserve::env::Settings;
 use polyserve_bench::Misuse;
-use polyserve_bench::bench::definition::{ContestantOrigin, matches};
+use polyserve_bench::bench::mode::requests::{CellPlan, RequestTurns};
+use polyserve_bench::bench::pattern::matches;
 use polyserve_bench::bench::{
-    BenchPlan, BenchWorkload, CellPlan, DefinedExperiment, Definition, Key, ModeKind, Pattern, SweepAxis, SweepCell,
+    BenchPlan, BenchWorkload, CellEntries, CellValue, ContestantOrigin, DefinedExperiment, Definition, Key, Mode,
+    Pattern, SweepAxis, SweepCell,
 };
 use polyserve_bench::claim::ClaimDefinition;
 use polyserve_bench::compare::rehearsal::Rehearsal;
@@ -94,7 +96,8 @@ pub(crate) fn run(context: Context<'_>, args: &BenchArgs) -> anyhow::Result<Exit
         name: definition.name.clone(),
         about: definition.about.clone(),
         workload: definition.workload.to_string(),
-        mode: definition.mode.kind,
+        mode: definition.mode.kind(),
+        compared: definition.mode.compared().to_owned(),
         axes: definition.sweep.keys().copied().collect(),
         contestants,
         baseline: entrants.baseline()?,
@@ -109,7 +112,13 @@ pub(crate) fn run(context: Context<'_>, args: &BenchArgs) -> anyhow::Result<Exit
     if let Some(service) = &service {
         rehearse(&mut cells, service)?;
     }
-    session.run_named(&args.record, environment, &definition.name, &mut DefinedExperiment::new(plan, cells, absent))
+    let entries = |one: &CellPlan| {
+        let names = one.contestants.iter().map(|contestant| contestant.name.clone());
+        CellEntries { cell: one.cell.clone(), contestants: names.collect() }
+    };
+    let entries = cells.iter().map(entries).collect();
+    let mut experiment = DefinedExperiment { plan, cells: entries, absent, turns: Box::new(RequestTurns::new(cells)) };
+    session.run_named(&args.record, environment, &definition.name, &mut experiment)
 }
 
 /// Returns an error if a claim is about a contestant that the definition does not name.
@@ -185,6 +194,9 @@ fn rehearse(cells: &mut [CellPlan], service: &RequestedService) -> anyhow::Resul
     Ok(())
 }
 
+/// What the requests to entities depend on in a sweep: their number, the bytes of a description, and the distribution.
+type TrafficKey = (u64, usize, String);
+
 /// Chooses the contestants of each cell.
 struct BenchEntrants<'a> {
     args: &'a BenchArgs,
@@ -234,9 +246,11 @@ impl BenchEntrants<'_> {
                 }
             }
             if let Ok(instrument) = instrument {
-                let mode = &self.definition.mode;
-                let rate = cell.get(&SweepAxis::Rate).map(|rate| *rate as f64).or(mode.rate);
-                let latency = mode.latency || mode.kind == ModeKind::Rate;
+                let (rate, latency) = match &self.definition.mode {
+                    Mode::Closed(mode) => (mode.rate, mode.latency),
+                    Mode::Rate(mode) => (mode.rate, true),
+                };
+                let rate = cell.get(&SweepAxis::Rate).and_then(CellValue::number).map(|rate| rate as f64).or(rate);
                 cells.push(CellPlan { cell, contestants, instrument, rate, latency });
             }
         }
@@ -362,16 +376,18 @@ impl BenchEntrants<'_> {
         &self,
         cell: &SweepCell,
         workload: &BenchWorkload,
-        traffics: &mut HashMap<(u64, usize), Traffic>,
+        traffics: &mut HashMap<TrafficKey, Traffic>,
     ) -> anyhow::Result<Result<Instrument, String>> {
         let [servers, clients] = self.cores;
-        let count = cell.get(&SweepAxis::ServerCores).map_or(servers.count(), |count| *count as usize);
+        let count = cell.get(&SweepAxis::ServerCores).and_then(CellValue::number);
+        let count = count.map_or(servers.count(), |count| count as usize);
         let Some(chosen) = servers.numbers().get(..count) else {
             let why = format!("the servers may use {} cores: see --server-cores", servers.count());
             return Ok(Err(why));
         };
         let (keys, payload, mix, seed) = (workload.keys, workload.payload, workload.mix, self.args.random.seed);
-        let traffic = match (self.service, traffics.get(&(keys, payload))) {
+        let key = (keys, payload, workload.dist.to_string());
+        let traffic = match (self.service, traffics.get(&key)) {
             (Some(service), _) => service.traffic(seed)?,
             (None, Some(traffic)) => traffic.clone(),
             (None, None) => {
@@ -380,11 +396,10 @@ impl BenchEntrants<'_> {
             }
         };
         let traffic = checked(Ok(traffic), workload.connections, workload.usage())?;
-        traffics.insert((keys, payload), traffic.clone());
-        let mode = &self.definition.mode;
-        let (slice, latency_slice) = match mode.kind {
-            ModeKind::Closed => (mode.slice, mode.slice / 2),
-            ModeKind::Rate => (Duration::ZERO, mode.slice),
+        traffics.insert(key, traffic.clone());
+        let (warm_up, slice, latency_slice) = match &self.definition.mode {
+            Mode::Closed(mode) => (mode.warm_up, mode.slice, mode.slice / 2),
+            Mode::Rate(mode) => (mode.warm_up, Duration::ZERO, mode.slice),
         };
         Ok(Ok(Instrument {
             server_cores: Cores::from(chosen),
@@ -395,7 +410,7 @@ impl BenchEntrants<'_> {
             traffic,
             limit_traffic: reference_traffic(keys, mix).map_err(misuse)?,
             asked: workload.to_string(),
-            warm_up: mode.warm_up,
+            warm_up,
             slice,
             latency_slice,
             stop: self.session.stop.clone(),

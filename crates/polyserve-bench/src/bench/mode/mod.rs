@@ -1,0 +1,122 @@
+//! What is measured in a turn: the `mode` of a definition.
+//!
+//! A kind is a file with the struct of its settings, their check, and the part of the turn that it measures: a [`Turns`]. A new
+//! kind is such a file and a line in [`Mode`] and its functions.
+
+pub mod closed;
+pub mod rate;
+pub mod requests;
+
+use std::fmt;
+use std::time::Duration;
+
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize};
+
+use super::definition::Definition;
+use super::experiment::{DefinedExperiment, Key, Sample};
+use super::figures;
+use crate::Misuse;
+use crate::experiment::{Absence, Notebook};
+
+pub use closed::ClosedMode;
+pub use rate::RateMode;
+
+/// The settings of a turn, by its kind.
+#[derive(Clone, Debug)]
+pub enum Mode {
+    /// Each connection sends its next request after an answer. The latencies at a fixed rate follow.
+    Closed(ClosedMode),
+    /// Requests are due at a fixed rate.
+    Rate(RateMode),
+}
+
+/// The kind of a mode.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ModeKind {
+    /// [`Mode::Closed`].
+    #[default]
+    Closed,
+    /// [`Mode::Rate`].
+    Rate,
+}
+
+/// The part of a turn that depends on the mode.
+pub trait Turns: fmt::Debug {
+    /// Runs before the first round. By default, does nothing.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the experiment cannot be done at all.
+    fn prepare(&mut self, notebook: &mut Notebook<'_, DefinedExperiment>) -> anyhow::Result<()> {
+        let _ = notebook;
+        Ok(())
+    }
+
+    /// Measures contestants at one cell in one round. Returns a result for each key, in their order.
+    fn measure(&mut self, keys: &[Key], notebook: &mut Notebook<'_, DefinedExperiment>)
+    -> Vec<Result<Sample, Absence>>;
+}
+
+impl Mode {
+    /// The kind.
+    pub fn kind(&self) -> ModeKind {
+        match self {
+            Self::Closed(_) => ModeKind::Closed,
+            Self::Rate(_) => ModeKind::Rate,
+        }
+    }
+
+    /// The name of the figure that is compared.
+    pub fn compared(&self) -> &'static str {
+        match self {
+            Self::Closed(_) => figures::REQUESTS_PER_S,
+            Self::Rate(_) => figures::P99_US,
+        }
+    }
+
+    /// Checks what the types of the keys do not.
+    pub(super) fn check(&self, definition: &Definition) -> Result<(), Misuse> {
+        match self {
+            Self::Closed(mode) => mode.check(definition),
+            Self::Rate(mode) => mode.check(definition),
+        }
+    }
+}
+
+impl Default for Mode {
+    fn default() -> Self {
+        Self::Closed(ClosedMode::default())
+    }
+}
+
+/// The kind is `closed` by default.
+impl<'de> Deserialize<'de> for Mode {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let mut settings = toml::Table::deserialize(deserializer)?;
+        let kind = settings.remove("kind").map_or(Ok(ModeKind::default()), toml::Value::try_into);
+        let mode = kind.and_then(|kind| match kind {
+            ModeKind::Closed => settings.try_into().map(Self::Closed),
+            ModeKind::Rate => settings.try_into().map(Self::Rate),
+        });
+        mode.map_err(|error: toml::de::Error| D::Error::custom(error.message()))
+    }
+}
+
+/// Checks the times of a mode.
+fn check_times<const N: usize>(definition: &Definition, times: [(&str, Duration); N]) -> Result<(), Misuse> {
+    let allowed = Duration::from_millis(10)..=Duration::from_secs(3600);
+    match times.into_iter().find(|(_, time)| !allowed.contains(time)) {
+        Some((key, _)) => Err(definition.misuse(key, "it must be from 10ms to 1h")),
+        None => Ok(()),
+    }
+}
+
+/// Checks a fixed rate, if there is one.
+fn check_rate(definition: &Definition, rate: Option<f64>) -> Result<(), Misuse> {
+    match rate.filter(|rate| !(1.0..=1e7).contains(rate)) {
+        Some(_) => Err(definition.misuse("rate", "it must be from 1 to 10000000 requests a second")),
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,40 @@
+//! The mode `rate`: requests are due at a fixed rate, whether or not earlier ones are answered.
+
+use std::time::Duration;
+
+use serde::Deserialize;
+
+use super::{check_rate, check_times};
+use crate::Misuse;
+use crate::bench::definition::{Definition, time};
+use crate::bench::sweep::SweepAxis;
+
+/// Requests are due at a fixed rate.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct RateMode {
+    /// The measured time of a contestant at a cell in a round.
+    #[serde(deserialize_with = "time")]
+    pub slice: Duration,
+    /// The time for verification and warm-up.
+    #[serde(deserialize_with = "time")]
+    pub warm_up: Duration,
+    /// The rate, in requests a second, unless the sweep has it.
+    pub rate: Option<f64>,
+}
+
+impl Default for RateMode {
+    fn default() -> Self {
+        Self { slice: Duration::from_millis(200), warm_up: Duration::from_millis(60), rate: None }
+    }
+}
+
+impl RateMode {
+    pub(super) fn check(&self, definition: &Definition) -> Result<(), Misuse> {
+        if self.rate.is_none() && !definition.sweep.contains_key(&SweepAxis::Rate) {
+            return Err(definition.misuse("kind", "a rate needs `rate` in the mode or in the sweep"));
+        }
+        check_rate(definition, self.rate)?;
+        check_times(definition, [("slice", self.slice), ("warm_up", self.warm_up)])
+    }
+}

@@ -1,0 +1,131 @@
+//! The turns of the modes that send requests to servers.
+
+use std::iter;
+
+use polyserve::Shape;
+use serde::{Deserialize, Serialize};
+
+use super::Turns;
+use crate::bench::experiment::{DefinedExperiment, Key, Sample};
+use crate::bench::figures;
+use crate::bench::sweep::SweepCell;
+use crate::compare::contract::{self, Contract};
+use crate::compare::sample::Rate;
+use crate::compare::{CONTRACT, Contestant, Instrument, Role, half_of_slowest, round};
+use crate::experiment::{Absence, Notebook};
+
+/// The `kind` of a [`CellRate`]'s line.
+pub const RATE: &str = "rate";
+
+/// Servers at cells.
+#[derive(Debug, Default)]
+pub struct RequestTurns {
+    cells: Vec<CellPlan>,
+    /// The fixed rates that are known.
+    rates: Vec<CellRate>,
+}
+
+/// A cell, and what is measured there.
+#[derive(Debug)]
+pub struct CellPlan {
+    /// The values of the sweep.
+    pub cell: SweepCell,
+    /// The contestants, the baseline first.
+    pub contestants: Vec<Contestant>,
+    /// How they are measured.
+    pub instrument: Instrument,
+    /// The fixed rate. Without one, a closed loop takes half of the slowest contestant's throughput.
+    pub rate: Option<f64>,
+    /// Whether the fixed rate is measured.
+    pub latency: bool,
+}
+
+/// The fixed rate at a cell, if it is not given.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct CellRate {
+    /// The cell.
+    pub cell: SweepCell,
+    /// The rate.
+    #[serde(flatten)]
+    pub rate: Rate,
+}
+
+impl RequestTurns {
+    /// The turns at these cells.
+    pub fn new(cells: Vec<CellPlan>) -> Self {
+        Self { cells, rates: Vec::new() }
+    }
+
+    /// Checks the foreign contestants against the contract, each once.
+    fn check_contracts(&self, notebook: &mut Notebook<'_, DefinedExperiment>) -> anyhow::Result<()> {
+        let mut known: Vec<String> =
+            notebook.records().facts::<Contract>(CONTRACT)?.into_iter().map(|contract| contract.name).collect();
+        for CellPlan { contestants, instrument, .. } in &self.cells {
+            for contestant in contestants.iter().filter(|one| one.checks_contract && one.role != Role::Same) {
+                if known.contains(&contestant.name) || notebook.is_stopped() {
+                    continue;
+                }
+                known.push(contestant.name.clone());
+                notebook.progress.begin(format!("contract: {}", contestant.name));
+                // A contestant that cannot be started fails in its first round.
+                if let Ok(contract) = contract::check(contestant, &instrument.server_cores) {
+                    notebook.fact(CONTRACT, &contract)?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Turns for RequestTurns {
+    fn prepare(&mut self, notebook: &mut Notebook<'_, DefinedExperiment>) -> anyhow::Result<()> {
+        self.rates = notebook.records().facts(RATE)?;
+        self.check_contracts(notebook)
+    }
+
+    fn measure(
+        &mut self,
+        keys: &[Key],
+        notebook: &mut Notebook<'_, DefinedExperiment>,
+    ) -> Vec<Result<Sample, Absence>> {
+        let Some(Key { cell, round, .. }) = keys.first() else { return Vec::new() };
+        let Some(plan) = self.cells.iter().find(|plan| plan.cell == *cell) else {
+            return keys.iter().map(|key| Err(Absence::failed(format!("{key} is not planned")))).collect();
+        };
+        let is_asked = |one: &&Contestant| keys.iter().any(|key| key.contestant == one.name);
+        let contestants: Vec<&Contestant> = plan.contestants.iter().filter(is_asked).collect();
+        let recorded = self.rates.iter().find(|rate| rate.cell == *cell).map(|known| known.rate.requests_per_s);
+        let mut found = None;
+        let rate = |throughputs: &[Option<f64>]| match plan.rate.or(recorded) {
+            _ if !plan.latency => None,
+            Some(rate) => Some(rate),
+            None => {
+                found = half_of_slowest(&contestants, throughputs, plan.instrument.arrivals);
+                Some(found.as_ref()?.requests_per_s)
+            }
+        };
+        let begin = |one: &Contestant| {
+            let key = Key { contestant: one.name.clone(), cell: cell.clone(), round: *round };
+            notebook.progress.begin(key.to_string());
+        };
+        let results = round::measure(&plan.instrument, &contestants, *round, rate, begin);
+        let results = iter::zip(&contestants, results).map(|(one, result)| {
+            let measurement = result?;
+            if one.shape == Some(Shape::One) && plan.instrument.slice.is_zero() {
+                let why = "it serves one connection at a time, so the latency at a fixed rate is that of a queue";
+                return Err(Absence::not_available(why));
+            }
+            Ok(Sample { role: one.role, figures: figures::of(&measurement) })
+        });
+        let mut results: Vec<Result<Sample, Absence>> = results.collect();
+        if let Some(rate) = found.filter(|_| !notebook.is_stopped()) {
+            let rate = CellRate { cell: cell.clone(), rate };
+            if let Err(error) = notebook.fact(RATE, &rate) {
+                let failed = Absence::failed(format!("the rate of the latencies cannot be recorded: {error:#}"));
+                results.iter_mut().for_each(|result| *result = Err(failed.clone()));
+            }
+            self.rates.push(rate);
+        }
+        results
+    }
+}

@@ -1,0 +1,82 @@
+//! The names of contestants in a definition.
+
+use std::str::FromStr;
+
+use serde::{Deserialize, Deserializer};
+
+use super::definition::from_text;
+
+/// The names of contestants: `catalog:*/sharded`, `peer:hyper`, `reference:null_epoll`. A star stands for any text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pattern {
+    /// The origin of the contestants.
+    pub origin: ContestantOrigin,
+    /// Their names.
+    pub name: String,
+}
+
+/// The origin of a contestant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ContestantOrigin {
+    /// A server over a repo of the catalog; with a service of its own, a server.
+    Catalog,
+    /// A server from another project.
+    Peer,
+    /// A null server: the limit of what a server can reach.
+    Reference,
+}
+
+impl ContestantOrigin {
+    const ALL: [(&str, Self); 3] = [("catalog", Self::Catalog), ("peer", Self::Peer), ("reference", Self::Reference)];
+}
+
+impl Pattern {
+    /// Whether it stands for several names.
+    pub fn has_star(&self) -> bool {
+        self.name.contains('*')
+    }
+
+    /// Whether it stands for this name.
+    pub fn matches(&self, name: &str) -> bool {
+        matches(&self.name, name)
+    }
+}
+
+/// Whether `text` is `pattern`, in which a star stands for any text.
+pub fn matches(pattern: &str, text: &str) -> bool {
+    let Some((start, rest)) = pattern.split_once('*') else { return pattern == text };
+    let Some(text) = text.strip_prefix(start) else { return false };
+    text.char_indices().map(|(place, _)| place).chain([text.len()]).any(|place| matches(rest, &text[place..]))
+}
+
+impl FromStr for Pattern {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let known = |(origin, name): (&str, &str)| {
+            let (_, origin) = ContestantOrigin::ALL.into_iter().find(|(known, _)| *known == origin)?;
+            Some((origin, name.to_owned()))
+        };
+        let Some((origin, name)) = text.split_once(':').and_then(known) else {
+            return Err(format!("{text:?} is none of catalog:SERVER/REPO, peer:NAME and reference:NAME"));
+        };
+        Ok(Self { origin, name })
+    }
+}
+
+impl<'de> Deserialize<'de> for Pattern {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        from_text(deserializer)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_star_stands_for_any_text() {
+        assert!(matches("*/sharded", "pool_server/mpsc_pool/sharded") && matches("a*b*", "acbd") && matches("*", ""));
+        assert!(!matches("*/sharded", "pool_server/two_level") && !matches("ab", "abc"));
+    }
+}

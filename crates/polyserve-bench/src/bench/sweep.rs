@@ -1,0 +1,113 @@
+//! The settings that vary in an experiment. A cell has a value for each of them.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::claim::AxisValue;
+
+/// A setting that can vary.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SweepAxis {
+    /// Concurrent connections.
+    Connections,
+    /// Stored entities.
+    Keys,
+    /// Workers of the servers, or threads at a store.
+    Workers,
+    /// Bytes of an entity's description.
+    Payload,
+    /// Pipelined requests of a connection.
+    Pipeline,
+    /// Requests a second at the fixed rate.
+    Rate,
+    /// The number of the servers' cores, of those that the command may use for them.
+    ServerCores,
+    /// The distribution of the ids, a word.
+    Dist,
+}
+
+/// A value of an axis.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(untagged, expecting = "a number or a word")]
+pub enum CellValue {
+    /// A number.
+    Number(u64),
+    /// A word.
+    Word(String),
+}
+
+/// A combination of the sweep's values. It is empty without a sweep.
+pub type SweepCell = BTreeMap<SweepAxis, CellValue>;
+
+impl fmt::Display for SweepAxis {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Connections => "connections",
+            Self::Keys => "keys",
+            Self::Workers => "workers",
+            Self::Payload => "payload",
+            Self::Pipeline => "pipeline",
+            Self::Rate => "rate",
+            Self::ServerCores => "server_cores",
+            Self::Dist => "dist",
+        })
+    }
+}
+
+impl SweepAxis {
+    /// Whether its values are words.
+    pub fn has_words(self) -> bool {
+        matches!(self, Self::Dist)
+    }
+}
+
+impl CellValue {
+    /// The number; `None` for a word.
+    pub fn number(&self) -> Option<u64> {
+        match self {
+            Self::Number(number) => Some(*number),
+            Self::Word(_) => None,
+        }
+    }
+
+    /// The word; an empty text for a number.
+    pub fn word(&self) -> &str {
+        match self {
+            Self::Number(_) => "",
+            Self::Word(word) => word,
+        }
+    }
+}
+
+impl From<u64> for CellValue {
+    fn from(number: u64) -> Self {
+        Self::Number(number)
+    }
+}
+
+impl From<&str> for CellValue {
+    fn from(word: &str) -> Self {
+        Self::Word(word.to_owned())
+    }
+}
+
+impl From<&CellValue> for AxisValue {
+    fn from(value: &CellValue) -> Self {
+        match value {
+            CellValue::Number(number) => Self::Number(*number as f64),
+            CellValue::Word(word) => Self::Text(word.clone()),
+        }
+    }
+}
+
+impl fmt::Display for CellValue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Number(number) => write!(f, "{number}"),
+            Self::Word(word) => f.write_str(word),
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! The requests of an experiment, or the entities of its stores.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use polyserve_load::{Arrivals, Dist, Mix, Usage};
+use serde::Deserialize;
+
+use super::definition::from_text;
+use super::sweep::{SweepAxis, SweepCell};
+use crate::report::figures::count;
+
+/// The requests of an experiment.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct BenchWorkload {
+    /// A service of the catalog, in place of the entities.
+    pub service: Option<String>,
+    /// The file of the requests to the service, relative to the definition.
+    pub requests: Option<PathBuf>,
+    /// Entities: the weights of reading and writing.
+    #[serde(deserialize_with = "from_text")]
+    pub mix: Mix,
+    /// Entities: their number.
+    pub keys: u64,
+    /// Entities: their distribution in the requests.
+    #[serde(deserialize_with = "from_text")]
+    pub dist: Dist,
+    /// Entities: bytes of a description.
+    pub payload: usize,
+    /// Concurrent connections.
+    pub connections: usize,
+    /// Pipelined requests of a connection.
+    pub pipeline: usize,
+    /// Whether each request has a connection of its own.
+    pub close: bool,
+    /// Workers of the servers, `None` for their default; threads at a store, `None` for all cores.
+    pub workers: Option<usize>,
+    /// The spacing of the requests at a fixed rate.
+    pub arrivals: Arrivals,
+}
+
+impl Default for BenchWorkload {
+    fn default() -> Self {
+        Self {
+            service: None,
+            requests: None,
+            mix: Mix { get: 95, put: 5 },
+            keys: 10_000,
+            dist: Dist::Uniform,
+            payload: 15,
+            connections: 64,
+            pipeline: 1,
+            close: false,
+            workers: None,
+            arrivals: Arrivals::default(),
+        }
+    }
+}
+
+impl BenchWorkload {
+    /// This workload at a cell.
+    #[must_use]
+    pub fn at(&self, cell: &SweepCell) -> Self {
+        let mut workload = self.clone();
+        for (axis, value) in cell {
+            let number = value.number().unwrap_or_default();
+            let count = usize::try_from(number).unwrap_or(usize::MAX);
+            match axis {
+                SweepAxis::Connections => workload.connections = count,
+                SweepAxis::Keys => workload.keys = number,
+                SweepAxis::Workers => workload.workers = Some(count),
+                SweepAxis::Payload => workload.payload = count,
+                SweepAxis::Pipeline => workload.pipeline = count,
+                SweepAxis::Dist => workload.dist = value.word().parse().unwrap_or_default(), // checked when it was read
+                SweepAxis::Rate | SweepAxis::ServerCores => {}
+            }
+        }
+        workload
+    }
+
+    /// How the connections are used.
+    pub fn usage(&self) -> Usage {
+        if self.close { Usage::Close } else { Usage::KeepAlive { pipeline: self.pipeline } }
+    }
+}
+
+/// In words: `95 GET to 5 PUT of 10,000 entities, uniform; 64 connections, 1 request at once`.
+impl fmt::Display for BenchWorkload {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (&self.service, &self.requests) {
+            (Some(service), Some(file)) => write!(f, "the requests of {} to the service {service}", file.display())?,
+            _ => write!(f, "{} of {} entities, {}", self.mix, count(self.keys as f64), self.dist)?,
+        }
+        write!(f, "; {} connections, ", self.connections)?;
+        match self.usage() {
+            Usage::Close => f.write_str("a connection for each request"),
+            Usage::KeepAlive { pipeline: 1 } => f.write_str("kept alive"),
+            Usage::KeepAlive { pipeline } => write!(f, "kept alive, {pipeline} requests at once"),
+        }
+    }
+}
