@@ -96,6 +96,7 @@
 //! | `tower` | a service as a `tower::Service`; with `tokio` or `hyper`, a `tower::Service` or an axum `Router` on the servers |
 //! | `durable` | a log on the disk under any store in memory |
 //! | `etcd`, `redis`, `postgres` | a store over that engine; `etcd` is built with `protoc` |
+//! | `metrics` | durations, counters, health and readiness on an admin address, for Prometheus |
 //! | `queue-waits` | how long the jobs of a thread pool wait, in `PoolStats::waits` |
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![forbid(unsafe_code)]
@@ -108,11 +109,15 @@ mod readme {}
 // The catalog's constructors are also printed as code for other crates, so they use this crate's name.
 extern crate self as polyserve;
 
+#[cfg(feature = "metrics")]
+pub mod admin;
 pub mod catalog;
 #[cfg(feature = "env")]
 pub mod env;
 #[cfg(feature = "futures")]
 pub mod futures_pool;
+#[cfg(feature = "metrics")]
+pub mod metrics;
 pub mod prelude;
 #[cfg(feature = "signals")]
 pub mod signals;

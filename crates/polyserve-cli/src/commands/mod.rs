@@ -1,6 +1,7 @@
 //! The commands, one for each module, and their shared parts: `names` of strategies, `entrants` of a comparison, the flags
 //! of a `workload` and of `cores`, the bounds of `times`, `room` for all connections, and the `session` of a measurement.
 
+mod admin;
 pub(crate) mod bench;
 pub(crate) mod capacity;
 pub(crate) mod check;

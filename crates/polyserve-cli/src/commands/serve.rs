@@ -22,6 +22,7 @@ use polyserve_bench::spin::{BlockingWait, Spin};
 use rustix::process::{Signal, getpid, kill_process};
 use serde_json::json;
 
+use super::admin::AdminArgs;
 use crate::config_args::ConfigArgs;
 
 /// The arguments of `polyserve serve`.
@@ -81,6 +82,8 @@ pub(crate) struct ServeArgs {
     #[arg(long, hide = true)]
     until_stdin_ends: bool,
     #[command(flatten)]
+    admin: AdminArgs,
+    #[command(flatten)]
     config: ConfigArgs,
 }
 
@@ -94,10 +97,11 @@ pub(crate) fn run(catalog: &Catalog, args: &ServeArgs, json: bool) -> anyhow::Re
     let mut signals = Signals::register().context("the signals cannot be taken over")?;
     let catalog = with_entity_options(with_page(catalog, args)?, args)?;
     let ready_path = ready_path(args)?;
+    let mut operation = args.admin.operation()?;
     let settings = args.config.settings(args.listen.as_deref())?;
     // The error for an unknown name lists the servers.
     let entry = catalog.server(&args.server).or_else(|unknown| catalog.reference(&args.server).map_err(|_| unknown))?;
-    let server = settings.make(|config| entry.build(config))?;
+    let server = settings.make(|config| entry.build(&operation.observe(config)))?;
     for (flag, time) in [("--repo-delay", args.repo_delay), ("--blocking-wait", args.blocking_wait)] {
         if let Some(time) = time.filter(|time| *time > LONGEST_DELAY) {
             return Err(Misuse(format!("{flag} {time:?} is more than an hour")).into());
@@ -125,7 +129,7 @@ pub(crate) fn run(catalog: &Catalog, args: &ServeArgs, json: bool) -> anyhow::Re
     if let Some((source, path)) = ready_path {
         let ready = Routes::new().ready(path.as_str(), Arc::clone(&store));
         let ready = ready.map_err(|_| Misuse(format!("{source} {path:?} must be a path such as /readyz")))?;
-        service = Arc::new(ready.otherwise(service));
+        service = operation.ready(&path, ready.otherwise(service));
     }
     if let Some(nanoseconds) = args.spin {
         service = Arc::new(Spin::new(service, Duration::from_nanos(nanoseconds)));
@@ -138,12 +142,19 @@ pub(crate) fn run(catalog: &Catalog, args: &ServeArgs, json: bool) -> anyhow::Re
         end_with_stdin()?;
     }
 
+    let admin = operation.start(Arc::clone(&store))?;
     let running =
         server.serve(settings.listen, service).with_context(|| format!("cannot serve on {}", settings.listen))?;
     let url = format!("http://{}", running.local_addr());
-    if json { print_json(&json!({ "listening": url })) } else { print(&format!("listening on {url}\n")) }?;
+    operation.watch(&args.server, &running);
+    match (json, admin) {
+        (true, None) => print_json(&json!({ "listening": url })),
+        (true, Some(admin)) => print_json(&json!({ "listening": url, "admin": admin })),
+        (false, None) => print(&format!("listening on {url}\n")),
+        (false, Some(admin)) => print(&format!("listening on {url}\nadmin on {admin}\n")),
+    }?;
 
-    let drain = signals.drain(running)?;
+    let drain = operation.drain(signals, running)?;
     ended(&drain, store.len().wait().ok().filter(|_| args.service == ENTITY), json)
 }
 

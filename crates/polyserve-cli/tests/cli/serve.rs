@@ -337,3 +337,39 @@ fn an_engine_that_is_not_there_is_one_line() {
     has(&error, &["error: the repo redis_cluster cannot be opened: cannot connect to redis_cluster: "]);
     assert_eq!((error.lines().count(), error.matches("Connection refused").count()), (1, 1), "{error}");
 }
+
+/// From the first signal on, the health checks fail and requests are served, until the time is over. Then the server drains.
+#[test]
+fn the_admin_address_outlives_the_drain() {
+    let mut serving = serve("--admin 127.0.0.1:0 --lame-duck 60s --ready /ready");
+    let mut line = String::new();
+    serving.out.as_mut().expect("it runs").read_line(&mut line).expect("it prints text");
+    let admin =
+        line.trim_end().strip_prefix("admin on http://").expect("the admin address").parse().expect("it is an address");
+    let get = |path: &str| format!("GET {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+    assert!(ask(serving.addr, GET).starts_with("HTTP/1.1 404 "));
+    for (addr, path) in [(admin, "/healthz"), (admin, "/readyz"), (serving.addr, "/ready")] {
+        assert!(ask(addr, &get(path)).starts_with("HTTP/1.1 200 "), "{path}");
+    }
+    let metrics = ask(admin, &get("/metrics"));
+    has(
+        &metrics,
+        &[r#"_count{http_request_method="GET",http_response_status_code="404"} 1"#, r#"{server="pool_server"}"#],
+    );
+    serving.signal(Signal::TERM);
+    let start = Instant::now();
+    while ask(admin, &get("/readyz")).starts_with("HTTP/1.1 200 ") {
+        assert!(start.elapsed() < PATIENCE, "it stays ready");
+    }
+    assert!(ask(serving.addr, &get("/ready")).starts_with("HTTP/1.1 503 "));
+    assert!(ask(serving.addr, GET).starts_with("HTTP/1.1 404 "), "requests are served");
+    assert!(ask(admin, &get("/healthz")).starts_with("HTTP/1.1 200 "));
+}
+
+#[test]
+fn a_time_to_the_drain_has_a_bound() {
+    has(&misused("serve --lame-duck 2h"), &["--lame-duck \"2h\"", "at most an hour"]);
+    let output = polyserve(ANY).env("POLYSERVE_LAME_DUCK", "soon").output().expect("the command runs");
+    has(&text(&output.stderr), &["POLYSERVE_LAME_DUCK \"soon\"", "at most an hour"]);
+    assert_eq!(output.status.code(), Some(2));
+}

@@ -65,6 +65,12 @@ pub const PUBLISHED_WORKERS: &str = "THREAD_POOL_SIZE";
 /// The variable with the path of the health check, such as `/readyz`. Without it there is none.
 pub const READY: &str = "POLYSERVE_READY";
 
+/// The variable with the address of health checks and metrics, `HOST:PORT`. Without it there is none.
+pub const ADMIN: &str = "POLYSERVE_ADMIN";
+
+/// The variable with the time from the first signal to the drain, such as `5s`. It is zero by default.
+pub const LAME_DUCK: &str = "POLYSERVE_LAME_DUCK";
+
 /// The variable that makes the entity service reject a `Content-Type` other than JSON, and that of a PATCH if it is not that of a merge
 /// patch. A boolean, off by default.
 pub const STRICT_MEDIA_TYPE: &str = "POLYSERVE_STRICT_MEDIA_TYPE";
@@ -282,7 +288,7 @@ impl Sources<'_> {
 }
 
 /// The settings that are not in [`SETTINGS`].
-const OTHER_SETTINGS: &[&str] = &[STRICT_MEDIA_TYPE, ETAGS, READY, "POLYSERVE_LOG"];
+const OTHER_SETTINGS: &[&str] = &[STRICT_MEDIA_TYPE, ETAGS, READY, ADMIN, LAME_DUCK, "POLYSERVE_LOG"];
 
 /// The project's other variables: for the tests, the benches and the build.
 const OTHER_VARIABLES: &[&str] = &[
