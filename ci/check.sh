@@ -37,7 +37,7 @@ if command -v rustup >/dev/null && timeout 300 rustup toolchain install "$versio
 else
     echo "not run: builds with Rust $version: it cannot be installed" >&2
 fi
-for features in "" threadpool queue-waits memory copy-on-write dashmap packed papaya scc durable etcd redis postgres env signals metrics threadpool,dashmap tokio hyper http2 tower smol futures async; do
+for features in "" threadpool queue-waits memory copy-on-write dashmap packed papaya scc durable etcd redis postgres env signals metrics access-log threadpool,dashmap tokio hyper http2 tower smol futures async; do
     step cargo "${oldest[@]}" check -q -p polyserve --no-default-features --features "$features"
 done
 step cargo "${oldest[@]}" check -q -p polyserve-memory --no-default-features

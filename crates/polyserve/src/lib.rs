@@ -97,6 +97,7 @@
 //! | `durable` | a log on the disk under any store in memory |
 //! | `etcd`, `redis`, `postgres` | a store over that engine; `etcd` is built with `protoc` |
 //! | `metrics` | durations, counters, health and readiness on an admin address, for Prometheus |
+//! | `access-log` | a line for each answer, as JSON or in the common log format |
 //! | `queue-waits` | how long the jobs of a thread pool wait, in `PoolStats::waits` |
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![forbid(unsafe_code)]
@@ -109,6 +110,8 @@ mod readme {}
 // The catalog's constructors are also printed as code for other crates, so they use this crate's name.
 extern crate self as polyserve;
 
+#[cfg(feature = "access-log")]
+pub mod access_log;
 #[cfg(feature = "metrics")]
 pub mod admin;
 pub mod catalog;

@@ -1,14 +1,16 @@
-//! The admin address of `polyserve serve`, and the time between the first signal and the drain.
+//! What an operator asks of `polyserve serve`: the admin address, the access log, and the time between the first signal and the drain.
 
 use std::env::VarError;
-use std::io;
+use std::fs::OpenOptions;
+use std::io::{self, Write};
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use polyserve::access_log::{AccessLog, LogFormat, Sampling};
 use polyserve::admin::{Admin, Readiness};
-use polyserve::env::{ADMIN, LAME_DUCK};
+use polyserve::env::{ACCESS_LOG, ACCESS_LOG_FORMAT, ACCESS_LOG_RATE, ACCESS_LOG_SAMPLE, ADMIN, LAME_DUCK};
 use polyserve::metrics::Metrics;
 use polyserve::signals::Signals;
 use polyserve::threadpool::PoolServer;
@@ -26,35 +28,86 @@ pub(crate) struct AdminArgs {
     /// notices in time. A second signal ends it. [env: POLYSERVE_LAME_DUCK] [default: 0s]
     #[arg(long, value_name = "TIME")]
     lame_duck: Option<String>,
+    /// A file to which a line is appended for each answer, or `-` for standard error. [env: POLYSERVE_ACCESS_LOG] [default: none]
+    #[arg(long, value_name = "PATH")]
+    access_log: Option<String>,
+    /// The form of a line: `json`, or `common`, the common log format. [env: POLYSERVE_ACCESS_LOG_FORMAT] [default: json]
+    #[arg(long, value_name = "FORMAT")]
+    access_log_format: Option<String>,
+    /// One in this number of answers has a line; an answer with a status of 400 or more always has one.
+    /// [env: POLYSERVE_ACCESS_LOG_SAMPLE] [default: 1]
+    #[arg(long, value_name = "N")]
+    access_log_sample: Option<String>,
+    /// The max number of lines a second. [env: POLYSERVE_ACCESS_LOG_RATE] [default: no limit]
+    #[arg(long, value_name = "N")]
+    access_log_rate: Option<String>,
 }
 
 /// The max time from the first signal to the drain.
 const LONGEST_LAME_DUCK: Duration = Duration::from_secs(3600);
 
-/// What `serve` has beside its server.
+/// The admin address, the access log and the end of a server.
 #[derive(Debug)]
-pub(crate) struct Operation {
+pub(crate) struct ServeOperation {
     address: Option<String>,
     lame_duck: Duration,
     metrics: Metrics,
     readiness: Readiness,
     admin: Option<Running>,
+    log: Option<AccessLog>,
 }
 
 impl AdminArgs {
     /// What the flags ask for, or else the environment.
-    pub(crate) fn operation(&self) -> Result<Operation, Misuse> {
+    pub(crate) fn operation(&self) -> anyhow::Result<ServeOperation> {
         let address = given("--admin", self.admin.as_deref(), ADMIN)?.map(|(_, address)| address);
         let lame_duck = match given("--lame-duck", self.lame_duck.as_deref(), LAME_DUCK)? {
             None => Duration::ZERO,
             Some((source, text)) => match humantime::parse_duration(&text) {
                 Ok(time) if time <= LONGEST_LAME_DUCK => time,
-                _ => return Err(Misuse(format!("{source} {text:?} is not a time of at most an hour, such as 5s"))),
+                _ => {
+                    let why = format!("{source} {text:?} is not a time of at most an hour, such as 5s");
+                    return Err(Misuse(why).into());
+                }
             },
         };
         let (metrics, readiness) = (Metrics::new(), Readiness::default());
-        Ok(Operation { address, lame_duck, metrics, readiness, admin: None })
+        Ok(ServeOperation { address, lame_duck, metrics, readiness, admin: None, log: self.log()? })
     }
+
+    /// The access log, if there is one.
+    fn log(&self) -> anyhow::Result<Option<AccessLog>> {
+        let format = given("--access-log-format", self.access_log_format.as_deref(), ACCESS_LOG_FORMAT)?;
+        let format = match format.as_ref().map(|(source, text)| (source, text.as_str())) {
+            None | Some((_, "json")) => LogFormat::Json,
+            Some((_, "common")) => LogFormat::Common,
+            Some((source, text)) => return Err(Misuse(format!("{source} {text:?} must be json or common")).into()),
+        };
+        let mut sampling = Sampling::default();
+        if let Some(n) = number(given("--access-log-sample", self.access_log_sample.as_deref(), ACCESS_LOG_SAMPLE)?)? {
+            sampling.one_in = n;
+        }
+        if let Some(n) = number(given("--access-log-rate", self.access_log_rate.as_deref(), ACCESS_LOG_RATE)?)? {
+            sampling.max_per_s = n;
+        }
+        let Some((source, path)) = given("--access-log", self.access_log.as_deref(), ACCESS_LOG)? else {
+            return Ok(None);
+        };
+        let writer: Box<dyn Write + Send> = if path == "-" {
+            Box::new(io::stderr())
+        } else {
+            let opened = OpenOptions::new().create(true).append(true).open(&path);
+            Box::new(opened.map_err(|error| Misuse(format!("{source} {path} cannot be opened: {error}")))?)
+        };
+        Ok(Some(AccessLog::start(writer, format, sampling)?))
+    }
+}
+
+/// The number of a flag or of its variable, at least 1.
+fn number(given: Option<(&'static str, String)>) -> Result<Option<u64>, Misuse> {
+    let Some((source, text)) = given else { return Ok(None) };
+    let number = text.parse().ok().filter(|number| *number > 0);
+    number.map(Some).ok_or_else(|| Misuse(format!("{source} {text:?} is not a number of at least 1")))
 }
 
 /// The text of a flag or of its variable, with its source. An empty variable counts as none.
@@ -71,10 +124,17 @@ fn given(
     }
 }
 
-impl Operation {
-    /// The configuration of the server, which is observed if there is an admin address.
+impl ServeOperation {
+    /// The configuration of the server, with what the metrics and the access log need.
     pub(crate) fn observe(&self, config: &ServerConfig) -> ServerConfig {
-        if self.address.is_some() { self.metrics.observe(config.clone()) } else { config.clone() }
+        let mut config = config.clone();
+        if self.address.is_some() {
+            config = self.metrics.observe(config);
+        }
+        match &self.log {
+            Some(log) => log.observe(config),
+            None => config,
+        }
     }
 
     /// The service, of which the health check at `path` answers 503 from the first signal on.

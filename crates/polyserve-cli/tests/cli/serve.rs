@@ -373,3 +373,33 @@ fn a_time_to_the_drain_has_a_bound() {
     has(&text(&output.stderr), &["POLYSERVE_LAME_DUCK \"soon\"", "at most an hour"]);
     assert_eq!(output.status.code(), Some(2));
 }
+
+/// The log has every answer, also of a request that the server refuses, once the process has ended.
+#[test]
+fn the_access_log_has_every_answer() {
+    let dir = Dir::new("serve-access-log");
+    let path = dir.path("access.log");
+    for server in ["pool_server", "tokio_hyper"] {
+        dir.write("access.log", "");
+        let serving = serve(&format!("--server {server} --access-log {}", path.display()));
+        assert!(ask(serving.addr, GET).starts_with("HTTP/1.1 404 "));
+        assert!(ask(serving.addr, "GET / HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 400 "));
+        serving.signal(Signal::TERM);
+        assert!(serving.end().0.success());
+        let log = std::fs::read_to_string(&path).expect("it was written");
+        let lines: Vec<serde_json::Value> = log.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+        let seen: Vec<_> = lines.iter().map(|line| (line["status"].as_u64(), line["target"].as_str())).collect();
+        assert_eq!(seen, [(Some(404), Some("/1")), (Some(400), None)], "{server}");
+    }
+}
+
+#[test]
+fn the_settings_of_the_access_log_are_checked() {
+    for (args, why) in [
+        ("--access-log /no/such/directory/log", "--access-log /no/such/directory/log cannot be opened"),
+        ("--access-log - --access-log-format xml", "--access-log-format \"xml\" must be json or common"),
+        ("--access-log - --access-log-sample 0", "--access-log-sample \"0\" is not a number of at least 1"),
+    ] {
+        has(&misused(&format!("serve {args}")), &[why]);
+    }
+}

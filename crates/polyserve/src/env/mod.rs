@@ -71,6 +71,18 @@ pub const ADMIN: &str = "POLYSERVE_ADMIN";
 /// The variable with the time from the first signal to the drain, such as `5s`. It is zero by default.
 pub const LAME_DUCK: &str = "POLYSERVE_LAME_DUCK";
 
+/// The variable with the file of the access log, or `-` for standard error. Without it there is none.
+pub const ACCESS_LOG: &str = "POLYSERVE_ACCESS_LOG";
+
+/// The variable with the form of the access log's lines: `json` or `common`. It is `json` by default.
+pub const ACCESS_LOG_FORMAT: &str = "POLYSERVE_ACCESS_LOG_FORMAT";
+
+/// The variable with a number: one in this number of answers is logged. It is 1 by default.
+pub const ACCESS_LOG_SAMPLE: &str = "POLYSERVE_ACCESS_LOG_SAMPLE";
+
+/// The variable with the max number of lines a second of the access log. There is no limit by default.
+pub const ACCESS_LOG_RATE: &str = "POLYSERVE_ACCESS_LOG_RATE";
+
 /// The variable that makes the entity service reject a `Content-Type` other than JSON, and that of a PATCH if it is not that of a merge
 /// patch. A boolean, off by default.
 pub const STRICT_MEDIA_TYPE: &str = "POLYSERVE_STRICT_MEDIA_TYPE";
@@ -288,7 +300,18 @@ impl Sources<'_> {
 }
 
 /// The settings that are not in [`SETTINGS`].
-const OTHER_SETTINGS: &[&str] = &[STRICT_MEDIA_TYPE, ETAGS, READY, ADMIN, LAME_DUCK, "POLYSERVE_LOG"];
+const OTHER_SETTINGS: &[&str] = &[
+    STRICT_MEDIA_TYPE,
+    ETAGS,
+    READY,
+    ADMIN,
+    LAME_DUCK,
+    ACCESS_LOG,
+    ACCESS_LOG_FORMAT,
+    ACCESS_LOG_SAMPLE,
+    ACCESS_LOG_RATE,
+    "POLYSERVE_LOG",
+];
 
 /// The project's other variables: for the tests, the benches and the build.
 const OTHER_VARIABLES: &[&str] = &[
