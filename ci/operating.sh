@@ -1,0 +1,73 @@
+#!/usr/bin/env bash
+# Runs the configurations of docs/OPERATING.md: a server behind nginx and behind Caddy, with TLS and a user.
+# ci/operating.sh [PROGRAM]   PROGRAM is the command, target/release/polyserve by default
+# A proxy that is not installed is reported as not run.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+. ci/setup.sh
+. ci/session.sh
+program=$(realpath "${1-target/release/polyserve}")
+tmp=$(mktemp -d)
+proxy=
+trap 'for p in $proxy $pid; do kill "$p" 2>/dev/null || true; done; rm -rf "$tmp"' EXIT
+command -v openssl >/dev/null || apt_install openssl
+
+# block FILE: prints the block of the page with this file name.
+block() { awk -v head="file=$1" '/^```/ { inside = index($0, head); next } inside' docs/OPERATING.md; }
+
+# free_port: prints a port that was free a moment ago.
+free_port() { python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'; }
+
+# answered STATUS ARGUMENTS...: sends a request, and fails unless the answer has the status.
+answered() {
+    local status=$1 got
+    shift
+    got=$(curl -sSk --max-time 20 -o "$tmp/body" -w '%{http_code}' "$@") || true
+    [ "$got" = "$status" ] || { echo "$got instead of $status: $*" >&2; cat "$tmp/body" "$tmp/proxy.log" >&2; exit 1; }
+}
+
+# through NAME PORT COMMAND...: starts a proxy on a port, and sends requests through it.
+through() {
+    local name=$1 url=https://127.0.0.1:$2
+    shift 2
+    (cd "$tmp" && exec "$@") >"$tmp/proxy.log" 2>&1 &
+    proxy=$!
+    for _ in $(seq 100); do curl -sk -o /dev/null "$url" && break || sleep 0.1; done
+    answered 401 "$url/1"
+    answered 201 -u alice:secret -X PUT "$url/" -d "{\"id\":$RANDOM,\"description\":\"$name\",\"value\":1.5}"
+    answered 404 -u alice:secret "$url/-1"
+    for _ in $(seq 20); do answered 404 -u alice:secret "$url/-1"; done
+    open=$(curl -sS "$admin/metrics" | sed -n 's/^http_server_open_connections{.*} //p')
+    [ "$open" -ge 1 ] && [ "$open" -le 4 ] || { echo "$name keeps $open connections" >&2; exit 1; }
+    kill "$proxy"
+    wait "$proxy" 2>/dev/null || true
+    proxy=
+    echo "$name: ok"
+}
+
+openssl req -x509 -newkey rsa:2048 -nodes -days 1 -subj /CN=127.0.0.1 -addext subjectAltName=IP:127.0.0.1 \
+    -keyout "$tmp/key.pem" -out "$tmp/cert.pem" 2>/dev/null
+printf 'alice:%s\n' "$(openssl passwd -apr1 secret)" >"$tmp/users"
+chmod 755 "$tmp" && chmod 644 "$tmp"/*
+start "$program" serve --listen 127.0.0.1:0 --admin 127.0.0.1:0
+for _ in $(seq 100); do admin=$(sed -n 's/^admin on //p' "$tmp/out"); [ -z "$admin" ] || break; sleep 0.1; done
+server=${url#http://}
+
+nginx=$(PATH=$PATH:/usr/sbin command -v nginx || { apt_install --no-install-recommends nginx-light && echo /usr/sbin/nginx; } || true)
+if [ -x "$nginx" ]; then
+    port=$(free_port)
+    block nginx.conf | sed "s/127\.0\.0\.1:8001/$server/; s/127\.0\.0\.1:8443/127.0.0.1:$port/" >"$tmp/nginx.conf"
+    through nginx "$port" "$nginx" -p "$tmp" -c "$tmp/nginx.conf" -e "$tmp/proxy.log" -g "daemon off; pid $tmp/nginx.pid;"
+else
+    echo "nginx: not run: it cannot be installed"
+fi
+caddy=$(command -v caddy || { apt_install --no-install-recommends caddy && command -v caddy; } || true)
+if [ -x "$caddy" ]; then
+    port=$(free_port)
+    hash=$("$caddy" hash-password --plaintext secret)
+    block Caddyfile | sed "s/127\.0\.0\.1:8001/$server/; s/127\.0\.0\.1:8444/127.0.0.1:$port/; s|HASH|$hash|" >"$tmp/Caddyfile"
+    HOME=$tmp through Caddy "$port" "$caddy" run --config "$tmp/Caddyfile"
+else
+    echo "Caddy: not run: it cannot be installed"
+fi
+stop
