@@ -240,7 +240,7 @@ mod tests {
 
     use super::*;
 
-    /// A writer whose bytes the test sees, and that the test can block.
+    /// A writer that the test can block. It keeps the bytes for the test.
     #[derive(Clone, Default)]
     struct Seen(Arc<SeenState>);
 

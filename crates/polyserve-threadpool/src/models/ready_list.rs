@@ -92,7 +92,7 @@ struct ModelServer {
 }
 
 impl ModelServer {
-    fn new(workers: usize, turns: Turns, service: ServiceModel) -> Arc<Self> {
+    fn new(workers: usize, turns: TakenTurns, service: ServiceModel) -> Arc<Self> {
         let ready = ReadyList::new(workers, 1, 2, false);
         (0..turns as usize).for_each(|_| ready.note_turn(Duration::MAX));
         Arc::new(Self {
@@ -239,7 +239,7 @@ impl ModelServer {
 
 /// Serves connections 0 and 1, and drains. If `from_idle`, connection 2 was served before, and the supervisor sleeps or
 /// polls when the two come.
-fn serves_both(workers: usize, turns: Turns, service: ServiceModel, from_idle: bool) {
+fn serves_both(workers: usize, turns: TakenTurns, service: ServiceModel, from_idle: bool) {
     let server = ModelServer::new(workers, turns, service);
     let run = |run: fn(&ModelServer)| {
         let server = Arc::clone(&server);
@@ -263,7 +263,7 @@ fn serves_both(workers: usize, turns: Turns, service: ServiceModel, from_idle: b
 
 /// The number of slow turns before the model begins.
 #[derive(Clone, Copy)]
-enum Turns {
+enum TakenTurns {
     /// The workers share the load as they do while the service is quick.
     Quick = 0,
     /// Each connection is a job of its own.
@@ -274,7 +274,7 @@ enum Turns {
 fn a_worker_that_polls_is_woken() {
     for from_idle in [false, true] {
         check("pool_server: a worker that polls", Bounds::new(1, 3), move || {
-            serves_both(1, Turns::Quick, ServiceModel::Quick, from_idle);
+            serves_both(1, TakenTurns::Quick, ServiceModel::Quick, from_idle);
         });
     }
 }
@@ -282,13 +282,15 @@ fn a_worker_that_polls_is_woken() {
 #[test]
 fn the_supervisor_that_polls_is_woken() {
     check("pool_server: a supervisor that polls", Bounds::new(1, 3), || {
-        serves_both(1, Turns::Slow, ServiceModel::Quick, false)
+        serves_both(1, TakenTurns::Slow, ServiceModel::Quick, false)
     });
 }
 
 #[test]
 fn a_blocked_worker_does_not_keep_the_others_asleep() {
-    for (turns, from_idle, short) in [(Turns::Quick, false, 1), (Turns::Slow, false, 0), (Turns::Quick, true, 0)] {
+    for (turns, from_idle, short) in
+        [(TakenTurns::Quick, false, 1), (TakenTurns::Slow, false, 0), (TakenTurns::Quick, true, 0)]
+    {
         check("pool_server: a blocked worker", Bounds::new(short, 2), move || {
             serves_both(2, turns, ServiceModel::Blocks, from_idle);
         });
@@ -297,7 +299,9 @@ fn a_blocked_worker_does_not_keep_the_others_asleep() {
 
 #[test]
 fn a_worker_that_waits_for_an_answer_leaves_its_work_to_others() {
-    for (turns, from_idle, short) in [(Turns::Quick, false, 1), (Turns::Slow, false, 0), (Turns::Quick, true, 0)] {
+    for (turns, from_idle, short) in
+        [(TakenTurns::Quick, false, 1), (TakenTurns::Slow, false, 0), (TakenTurns::Quick, true, 0)]
+    {
         check("pool_server: a worker that waits for an answer", Bounds::new(short, 2), move || {
             serves_both(2, turns, ServiceModel::Defers, from_idle);
         });
