@@ -17,6 +17,8 @@ use polyserve::threadpool::PoolServer;
 use polyserve::{Drain, EntityRepo, Running, ServerConfig, ServerExt as _, Service, resolve_address};
 use polyserve_bench::Misuse;
 
+use super::systemd;
+
 /// The arguments about the admin address and the end of a server.
 #[derive(Debug, clap::Args)]
 pub(crate) struct AdminArgs {
@@ -163,7 +165,9 @@ impl ServeOperation {
 
     /// Waits for the first signal, then for the time until the drain, and drains. The admin address ends last.
     pub(crate) fn drain(self, signals: Signals, running: Running) -> io::Result<Drain> {
+        systemd::notify_ready();
         signals.wait()?;
+        systemd::notify_stopping();
         self.readiness.end();
         thread::sleep(self.lame_duck); // a second signal ends the process
         let drain = running.shutdown()?;

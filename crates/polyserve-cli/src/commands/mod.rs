@@ -29,6 +29,7 @@ pub(crate) mod serve;
 pub(crate) mod service;
 pub(crate) mod session;
 pub(crate) mod stress;
+mod systemd;
 pub(crate) mod tasks;
 pub(crate) mod times;
 pub(crate) mod trial;

@@ -12,7 +12,7 @@ use anyhow::Context as _;
 use polyserve::catalog::{Catalog, Entry};
 use polyserve::env::{ETAGS, READY, STRICT_MEDIA_TYPE, switch};
 use polyserve::signals::Signals;
-use polyserve::{Drain, Entity, Identifiable as _, Routes, ServerConfig, ServerExt as _};
+use polyserve::{Drain, Entity, Identifiable as _, ListenOn, Routes, ServerConfig, ServerExt as _};
 use polyserve_bench::Misuse;
 use polyserve_bench::delayed::Delayed;
 use polyserve_bench::limits::raise_descriptors;
@@ -23,6 +23,7 @@ use rustix::process::{Signal, getpid, kill_process};
 use serde_json::json;
 
 use super::admin::AdminArgs;
+use super::systemd;
 use crate::config_args::ConfigArgs;
 
 /// The arguments of `polyserve serve`.
@@ -39,7 +40,7 @@ pub(crate) struct ServeArgs {
     /// The service: how requests are answered.
     #[arg(long, value_name = "NAME", default_value = "entity")]
     service: String,
-    /// The address to listen on, HOST:PORT. Port 0 takes a free port.
+    /// The address to listen on, HOST:PORT. Port 0 takes a free port. A socket that systemd passes takes its place.
     /// [env: POLYSERVE_LISTEN, then TCP_ADDRESS] [default: 127.0.0.1:8001]
     #[arg(long, value_name = "ADDR")]
     listen: Option<String>,
@@ -98,6 +99,7 @@ pub(crate) fn run(catalog: &Catalog, args: &ServeArgs, json: bool) -> anyhow::Re
     let catalog = with_entity_options(with_page(catalog, args)?, args)?;
     let ready_path = ready_path(args)?;
     let mut operation = args.admin.operation()?;
+    let listener = systemd::passed_listener(args.listen.is_some())?;
     let settings = args.config.settings(args.listen.as_deref())?;
     // The error for an unknown name lists the servers.
     let entry = catalog.server(&args.server).or_else(|unknown| catalog.reference(&args.server).map_err(|_| unknown))?;
@@ -143,8 +145,8 @@ pub(crate) fn run(catalog: &Catalog, args: &ServeArgs, json: bool) -> anyhow::Re
     }
 
     let admin = operation.start(Arc::clone(&store))?;
-    let running =
-        server.serve(settings.listen, service).with_context(|| format!("cannot serve on {}", settings.listen))?;
+    let on = listener.map_or(ListenOn::Addr(settings.listen), ListenOn::Listener);
+    let running = server.serve(on, service).with_context(|| format!("cannot serve on {}", settings.listen))?;
     let url = format!("http://{}", running.local_addr());
     operation.watch(&args.server, &running);
     match (json, admin) {

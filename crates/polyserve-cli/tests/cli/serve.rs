@@ -1,6 +1,8 @@
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::net::TcpStream;
-use std::process::Stdio;
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixDatagram;
+use std::process::{Command, Stdio};
 use std::thread;
 use std::time::Instant;
 
@@ -402,4 +404,56 @@ fn the_settings_of_the_access_log_are_checked() {
     ] {
         has(&misused(&format!("serve {args}")), &[why]);
     }
+}
+
+/// `serve` as systemd starts it: with a socket as descriptor 3.
+fn with_socket(listener: &TcpListener, args: &str) -> Command {
+    let script = "exec 3<&0 </dev/null; LISTEN_FDS=1 LISTEN_PID=$$ exec \"$0\" serve \"$@\"";
+    let mut command = Command::new("sh");
+    command.args(["-c", script, env!("CARGO_BIN_EXE_polyserve")]).args(args.split_whitespace());
+    command.stdin(OwnedFd::from(listener.try_clone().expect("a descriptor is left")));
+    command
+}
+
+/// A restart with a socket that outlives the process refuses no connection: clients wait in the socket's queue.
+#[test]
+fn a_passed_socket_outlives_the_process() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
+    let addr = listener.local_addr().expect("it is bound");
+    for server in ["pool_server", "tokio_tcp", "thread_per_connection"] {
+        let serving = Serving::start(with_socket(&listener, &format!("--server {server}")));
+        assert_eq!(serving.addr, addr);
+        assert!(ask(addr, GET).starts_with("HTTP/1.1 404 "));
+        serving.signal(Signal::TERM);
+        assert!(serving.end().0.success());
+        let waiting = thread::spawn(move || ask(addr, GET)); // no process serves now
+        let next = Serving::start(with_socket(&listener, &format!("--server {server}")));
+        assert!(waiting.join().expect("it is answered").starts_with("HTTP/1.1 404 "), "{server}");
+        drop(next);
+    }
+    let output = with_socket(&listener, "--listen 127.0.0.1:0").output().expect("the command runs");
+    has(&text(&output.stderr), &["leave --listen out"]);
+    assert_eq!(output.status.code(), Some(2));
+}
+
+/// systemd is told when requests are answered, that the process is alive, and when the end begins.
+#[test]
+fn systemd_is_told_the_state() {
+    let path = std::env::temp_dir().join(format!("polyserve-{}.notify", std::process::id())); // a socket's path must be short
+    let _ = std::fs::remove_file(&path);
+    let told = UnixDatagram::bind(&path).expect("a socket is made");
+    told.set_read_timeout(Some(PATIENCE)).expect("a timeout can be set");
+    let next = || {
+        let mut buffer = [0; 100];
+        let length = told.recv(&mut buffer).expect("it tells something");
+        String::from_utf8_lossy(&buffer[..length]).trim().to_owned()
+    };
+    let mut command = polyserve(ANY);
+    command.env("NOTIFY_SOCKET", &path).env("WATCHDOG_USEC", "60000000");
+    let serving = Serving::start(command);
+    assert_eq!((next(), next()), ("READY=1".to_owned(), "WATCHDOG=1".to_owned()));
+    serving.signal(Signal::TERM);
+    assert_eq!(next(), "STOPPING=1");
+    assert!(serving.end().0.success());
+    let _ = std::fs::remove_file(&path);
 }

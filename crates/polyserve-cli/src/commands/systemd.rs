@@ -1,0 +1,55 @@
+//! `serve` under systemd: a socket that outlives the process, and messages about its state (`Type=notify`).
+//!
+//! With a passed socket, clients wait in its queue while the process is replaced, so a restart refuses none. Without systemd, all of
+//! this does nothing.
+
+use std::net::TcpListener;
+use std::thread;
+
+use listenfd::ListenFd;
+use polyserve_bench::Misuse;
+use sd_notify::NotifyState;
+
+/// Returns the socket that the process was given (`LISTEN_FDS`), if there is one.
+///
+/// # Errors
+///
+/// Returns an error if the socket does not listen, if there are several, or if `is_listen_given`: two addresses contradict.
+pub(crate) fn passed_listener(is_listen_given: bool) -> Result<Option<TcpListener>, Misuse> {
+    let mut passed = ListenFd::from_env();
+    if passed.len() > 1 {
+        return Err(Misuse(format!("the process was given {} sockets, and it serves one", passed.len())));
+    }
+    let listener = passed.take_tcp_listener(0);
+    let listener = listener.map_err(|error| Misuse(format!("the socket that the process was given: {error}")))?;
+    if listener.is_some() && is_listen_given {
+        return Err(Misuse("the process was given a socket to listen on: leave --listen out".into()));
+    }
+    Ok(listener)
+}
+
+/// Tells systemd that requests are answered, and then regularly that the process is alive, if it asks for that (`WatchdogSec`).
+pub(crate) fn notify_ready() {
+    notify(NotifyState::Ready);
+    let Some(limit) = sd_notify::watchdog_enabled() else { return };
+    let pings = move || {
+        loop {
+            notify(NotifyState::Watchdog);
+            thread::sleep(limit / 2);
+        }
+    };
+    if let Err(error) = thread::Builder::new().name("polyserve-watchdog".into()).spawn(pings) {
+        tracing::warn!(%error, "systemd is not told that the process is alive");
+    }
+}
+
+/// Tells systemd that the end has begun.
+pub(crate) fn notify_stopping() {
+    notify(NotifyState::Stopping);
+}
+
+fn notify(state: NotifyState<'_>) {
+    if let Err(error) = sd_notify::notify(&[state]) {
+        tracing::warn!(%error, "systemd cannot be told about the state of the process");
+    }
+}
