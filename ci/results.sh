@@ -12,7 +12,7 @@ cd "$(dirname "$0")/.."
 . ci/setup.sh
 
 # The parts in order, with their minutes on two cores.
-parts=(matrix:65 stress:12 tasks:125 page:85 ladder:60 scale:75 capacity:45 seam:16 stores:72 compare:18 crowd:25 dispatch:5
+parts=(matrix:65 stress:12 tasks:125 page:85 ladder:60 scale:75 capacity:45 seam:16 stores:80 compare:18 crowd:25 dispatch:5
     benches:14 trial:115 instrument:6 docs:1)
 
 dir=${1:?a directory to record in}
@@ -100,23 +100,23 @@ scale() {
 
 capacity() { polyserve capacity --slice 200ms; }
 
-seam() { polyserve seam; }
+seam() { polyserve bench seam; }
 
 stores() {
-    local stores=(scale --in-process --slice 60ms) # ten rounds by default
-    polyserve "${stores[@]}" --axis workers --workload read,95/5,50/50,insert,churn --name stores-workers
-    polyserve "${stores[@]}" --axis workers --points 1,2 --workload read,50/50 --dist zipf:0.99,hot --name stores-skew
-    polyserve "${stores[@]}" --axis keys --workload read,50/50,churn --name stores-keys
-    local typed=typed/std_mutex,typed/std_rwlock,typed/sharded,typed/packed,typed/dashmap,typed/papaya,typed/scc
-    local bare=bare/hash_map,bare/std_rwlock,bare/dashmap,bare/papaya,bare/scc
-    polyserve "${stores[@]}" --axis workers --points 1,2 --workload read,50/50 --repos "$typed,$bare" --name stores-typed
-    polyserve "${stores[@]}" --axis keys --workload read,50/50 --repos "$typed,$bare" --name stores-typed-keys
+    polyserve bench stores --name stores-workers
+    polyserve bench stores --set 'sweep={workers=[1,2],operation=["read","50/50"],dist=["zipf:0.99","hot"]}' --name stores-skew
+    local keys='sweep={keys=[1000,10000,100000,1000000]'
+    local by_keys=(--set 'chart=[{x="keys",y="operations_per_s"}]')
+    polyserve bench stores "${by_keys[@]}" --set "$keys,operation=[\"read\",\"50/50\",\"churn\"]}" --name stores-keys
+    polyserve bench stores-typed
+    polyserve bench stores-typed "${by_keys[@]}" --set "$keys,operation=[\"read\",\"50/50\"]}" --name stores-typed-keys
     # Filling a store takes a minute. Three rounds give an impression, and no verdict.
-    polyserve "${stores[@]}" --rounds 3 --axis keys --points 10000000 --workload read,50/50 --limit 5m --name stores-ten-million \
-        --repos sharded,packed,dashmap,papaya,scc,copy_on_write,bare/dashmap,bare/papaya,bare/scc
-    polyserve "${stores[@]}" --axis payload --workload read,50/50 --name stores-payload
-    polyserve scale --in-process --axis keys --points 10000000 --workload memory --rounds 1 --limit 5m --name stores-memory \
-        --repos bare/hash_map,std_mutex,two_level,sharded,packed,dashmap,papaya,scc,copy_on_write
+    local most='["repo:sharded","repo:packed","repo:dashmap","repo:papaya","repo:scc","repo:copy_on_write","bare:papaya","bare:scc"]'
+    polyserve bench stores --set 'sweep={operation=["read","50/50"]}' --set "contestants=$most" --set 'chart=[]' \
+        --set workload.keys=10000000 --set rounds=3 --set mode.limit=5m --name stores-ten-million
+    polyserve bench stores --set 'sweep={payload=[15,256,4096,16384],operation=["read","50/50"]}' \
+        --set 'chart=[{x="payload",y="operations_per_s"}]' --name stores-payload
+    polyserve bench stores-memory
 }
 
 compare() {

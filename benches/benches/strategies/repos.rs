@@ -2,7 +2,7 @@
 //! figure is the cost of one operation, with one thread and with several.
 //!
 //! Keys and operations are prepared before the clock starts. Every answer is checked, by the same code
-//! ([`polyserve_bench::stores`]) as in `polyserve scale --in-process`. A get must return the right id, a stored version,
+//! ([`polyserve_bench::stores`]) as in the mode `store` of `polyserve bench`. A get must return the right id, a stored version,
 //! and a description of the right length. A put and a remove must find the entity.
 //!
 //! The figure of a put includes dropping the replaced entity. Deferred answers are awaited one by one.
@@ -14,12 +14,12 @@
 //! `cargo bench -p polyserve-benches -- 'read uniform/2'`.
 
 use polyserve::catalog::Catalog;
+use polyserve_bench::stores::StoreOperation;
 use polyserve_bench::stores::bare::{HASH_MAP, NAMES, StoreMaker, maker};
-use polyserve_bench::stores::cell::{fill, filling};
-use polyserve_bench::stores::erased::ErasedStore;
+use polyserve_bench::stores::erased::{ErasedStore, StoreContent};
 use polyserve_bench::stores::phase::{Lanes, PhaseResult, PhaseSettings, Until};
-use polyserve_bench::stores::workload::OperationPlan;
-use polyserve_bench::stores::{StoreLoad, StoreWorkload};
+use polyserve_bench::stores::run::filling;
+use polyserve_bench::stores::workload::{OperationKind, OperationPlan};
 use polyserve_load::Dist;
 
 use crate::suite::{BenchGroup, BenchSettings, Suite, is_test};
@@ -29,12 +29,16 @@ const KEYS: u64 = 100_000;
 /// The number of entities for a test run without a measurement.
 const FEW_KEYS: u64 = 500;
 const PAYLOAD_BYTES: usize = 15;
-const WORKLOADS: [StoreWorkload; 5] =
-    [StoreWorkload::Read, StoreWorkload::MostlyRead, StoreWorkload::Half, StoreWorkload::Insert, StoreWorkload::Churn];
+const OPERATIONS: [StoreOperation; 5] = [
+    StoreOperation::Read,
+    StoreOperation::MostlyRead,
+    StoreOperation::Half,
+    StoreOperation::Churn,
+    StoreOperation::Insert,
+];
 const DISTS: [Dist; 3] = [Dist::Uniform, Dist::Zipf(0.99), Dist::Hot];
-/// The workloads of the selection. The ranking uses them.
-const SELECTED: [StoreWorkload; 2] = [StoreWorkload::Read, StoreWorkload::Half];
-const SELECTED_DIST: [Dist; 1] = [Dist::Uniform];
+/// The operations of the selection, with uniform ids. The ranking uses them.
+const SELECTED: [StoreOperation; 2] = [StoreOperation::Read, StoreOperation::Half];
 const SHORT: BenchSettings = BenchSettings::short(600).flat();
 const LONG: BenchSettings = BenchSettings::long(10, 200, 700).flat();
 
@@ -42,7 +46,7 @@ const LONG: BenchSettings = BenchSettings::long(10, 200, 700).flat();
 fn bench(group: &mut BenchGroup<'_>, name: &str, plan: &OperationPlan, make: &StoreMaker) {
     let threads = plan.threads as u64;
     let mut run: Box<dyn FnMut(PhaseSettings) -> anyhow::Result<PhaseResult>> =
-        if plan.workload == StoreWorkload::Insert {
+        if plan.operation == StoreOperation::Insert {
             Box::new(|settings| filling(make, plan, settings))
         } else {
             // Created for the first sample, because a filter skips most benchmarks.
@@ -52,7 +56,9 @@ fn bench(group: &mut BenchGroup<'_>, name: &str, plan: &OperationPlan, make: &St
                     Some(filled) => filled,
                     none => {
                         let store = make()?;
-                        fill(&*store, plan.keys, plan.payload_bytes)?;
+                        let content = StoreContent { keys: plan.keys, payload_bytes: plan.payload_bytes };
+                        store.change(&content, 0..plan.keys, OperationKind::Create)?;
+                        store.expect_len(plan.keys)?;
                         none.insert((store, Lanes::new(plan, 0)))
                     }
                 };
@@ -73,17 +79,28 @@ fn threads() -> Vec<usize> {
     numbers.collect::<Option<_>>().expect("POLYSERVE_BENCH_THREADS is numbers with commas between, such as 1,2,4")
 }
 
-fn group_name(load: &StoreLoad, threads: usize) -> String {
-    format!("{}/{threads}_threads", load.to_string().replace('/', "_"))
+/// An operation with the distribution of its ids, if it draws them.
+type BenchLoad = (StoreOperation, Option<Dist>);
+
+fn loads() -> impl Iterator<Item = BenchLoad> {
+    let of = |operation: StoreOperation| {
+        let dists = if operation.draws_ids() { DISTS.map(Some).to_vec() } else { vec![None] };
+        dists.into_iter().map(move |dist| (operation, dist))
+    };
+    OPERATIONS.into_iter().flat_map(of)
+}
+
+fn group_name((operation, dist): BenchLoad, threads: usize) -> String {
+    let load = dist.map_or_else(|| operation.to_string(), |dist| format!("{operation} {dist}"));
+    format!("{}/{threads}_threads", load.replace('/', "_"))
 }
 
 /// The columns of the ranking: a header, and a group of benchmarks.
 pub(crate) fn ranked() -> Vec<(String, String)> {
     let mut columns = Vec::new();
-    for load in StoreLoad::all(&SELECTED, &SELECTED_DIST) {
-        columns.extend(
-            threads().iter().map(|threads| (format!("{} x{threads}", load.workload), group_name(&load, *threads))),
-        );
+    for operation in SELECTED {
+        let group = |threads: usize| group_name((operation, Some(Dist::Uniform)), threads);
+        columns.extend(threads().into_iter().map(|threads| (format!("{operation} x{threads}"), group(threads))));
     }
     columns
 }
@@ -93,14 +110,13 @@ pub(crate) fn benches(suite: &mut Suite) {
     let repos = catalog.repos().iter().map(|entry| entry.name.clone());
     let stores: Vec<String> = repos.chain(NAMES.map(String::from)).collect();
     let keys = if is_test() { FEW_KEYS } else { KEYS };
-    let selected = StoreLoad::all(&SELECTED, &SELECTED_DIST);
-    for load in StoreLoad::all(&WORKLOADS, &DISTS) {
-        let is_selected = selected.contains(&load);
+    for (operation, dist) in loads() {
+        let is_selected = SELECTED.contains(&operation) && dist == Some(Dist::Uniform);
         for threads in threads() {
-            let plan = OperationPlan::new(&load, keys, PAYLOAD_BYTES, threads, 1);
+            let plan = OperationPlan::new(operation, dist.unwrap_or_default(), keys, PAYLOAD_BYTES, threads, 1);
             let [short, long] = [SHORT, LONG].map(|settings| settings.operations(threads as u64));
             let short = is_selected.then_some(short);
-            let mut group = suite.group(group_name(&load, threads), short, long);
+            let mut group = suite.group(group_name((operation, dist), threads), short, long);
             for name in stores.iter().filter(|name| threads == 1 || *name != HASH_MAP) {
                 let make = maker(&catalog, name).expect("the name is the catalog's own");
                 bench(&mut group, name, &plan, &make);

@@ -47,8 +47,8 @@ use commands::session::{Context, signal_code};
 use commands::{
     bench::BenchArgs, capacity::CapacityArgs, check::CheckArgs, compare::CompareArgs, crowd::CrowdArgs, data::DataArgs,
     durable::DurableArgs, ladder::LadderArgs, load::LoadArgs, matrix::MatrixArgs, page::PageArgs,
-    recommend::RecommendArgs, report::ReportArgs, scale::ScaleArgs, seam::SeamArgs, serve::ServeArgs,
-    stress::StressArgs, tasks::RunnerArgs, tasks::TasksArgs, trial::TrialArgs,
+    recommend::RecommendArgs, report::ReportArgs, scale::ScaleArgs, serve::ServeArgs, stress::StressArgs,
+    tasks::RunnerArgs, tasks::TasksArgs, trial::TrialArgs,
 };
 
 /// Interchangeable concurrency strategies for one small HTTP entity server: list, serve and test them.
@@ -104,8 +104,6 @@ enum Command {
     Scale(ScaleArgs),
     /// Search the max rate at which each server answers 99 % of the requests within a time, under Poisson arrivals.
     Capacity(CapacityArgs),
-    /// Measure the cost of the repo trait: bare maps and repos take turns with the same gets in one process.
-    Seam(SeamArgs),
     /// Add one optimisation after the other, and measure the gain of each, on servers of the catalog and on warp.
     Ladder(LadderArgs),
     /// Measure concurrent CPU tasks on every executor, on scoped threads, on rayon and in Go.
@@ -217,7 +215,6 @@ fn run(cli: &Cli, catalog: &Catalog, allocator: &'static str) -> anyhow::Result<
         Command::Recommend(args) => commands::recommend::run(context, args),
         Command::Scale(args) => commands::scale::run(context, args),
         Command::Capacity(args) => commands::capacity::run(context, args),
-        Command::Seam(args) => commands::seam::run(context, args),
         Command::Ladder(args) => commands::ladder::run(context, args),
         Command::Tasks(args) => commands::tasks::run(context, args),
         Command::TaskRunner(args) => commands::tasks::run_tasks(catalog, args),

@@ -42,9 +42,13 @@ use crate::claim::{CellConditions, ClaimDefinition, Rule};
 use crate::journal::file_name;
 
 /// The definitions that the command contains.
-const BUILTIN: [(&str, &str); 2] = [
+const BUILTIN: [(&str, &str); 6] = [
     ("connections.toml", include_str!("../../defs/connections.toml")),
     ("rates.toml", include_str!("../../defs/rates.toml")),
+    ("seam.toml", include_str!("../../defs/seam.toml")),
+    ("stores.toml", include_str!("../../defs/stores.toml")),
+    ("stores-memory.toml", include_str!("../../defs/stores-memory.toml")),
+    ("stores-typed.toml", include_str!("../../defs/stores-typed.toml")),
 ];
 
 /// The ending of a file with a definition.

@@ -68,6 +68,14 @@ pub const P50_US: &str = "p50_us";
 pub const P99_US: &str = "p99_us";
 /// Latency, 99.9 %.
 pub const P999_US: &str = "p999_us";
+/// Operations a second on a store. Each thread waits for an answer before its next operation.
+pub const OPERATIONS_PER_S: &str = "operations_per_s";
+/// The same with many operations outstanding, of a store with deferred answers.
+pub const WINDOWED_PER_S: &str = "windowed_operations_per_s";
+/// CPU time of the threads for each operation on a store.
+pub const CPU_US_PER_OPERATION: &str = "cpu_us_per_operation";
+/// Resident memory of the process for each stored entity.
+pub const FILLED_BYTES: &str = "filled_bytes_per_entity";
 /// The delay of the load generator itself, 99 %.
 pub const LATENESS_P99_US: &str = "lateness_p99_us";
 /// Requests that were due at the fixed rate and not sent, as a share of those due.
@@ -83,9 +91,20 @@ pub const ALL: &[NamedFigure] = &[
     figure(CPU_US, Unit::CpuMicroseconds, Better::Lower, Some("CPU us/req")),
     figure(RATE_PER_S, Unit::PerSecond, Better::Neither, Some("rate (req/s)")),
     figure(CPU_US_AT_RATE, Unit::CpuMicroseconds, Better::Lower, Some("CPU us/req at rate")),
+    figure(OPERATIONS_PER_S, Unit::PerSecond, Better::Higher, Some("operations/s")),
+    figure(WINDOWED_PER_S, Unit::PerSecond, Better::Higher, Some("operations/s, 64 outstanding")),
+    figure(CPU_US_PER_OPERATION, Unit::CpuMicroseconds, Better::Lower, Some("CPU us/operation")),
+    figure(FILLED_BYTES, Unit::Count, Better::Lower, Some("bytes/entity")),
+    figure("emptied_bytes_per_entity", Unit::Count, Better::Lower, Some("after removal")),
+    figure("refilled_bytes_per_entity", Unit::Count, Better::Lower, Some("filled again")),
+    figure("filled_s", Unit::Seconds, Better::Lower, Some("filling (s)")),
+    figure("emptied_s", Unit::Seconds, Better::Lower, Some("removal (s)")),
+    figure("refilled_s", Unit::Seconds, Better::Lower, None),
     figure(P50_US, Unit::Microseconds, Better::Lower, Some("p50")),
     figure(P99_US, Unit::Microseconds, Better::Lower, Some("p99")),
     figure(P999_US, Unit::Microseconds, Better::Lower, None),
+    figure("max_us", Unit::Microseconds, Better::Lower, None),
+    figure("clock_us", Unit::Microseconds, Better::Neither, None),
     figure(LATENESS_P99_US, Unit::Microseconds, Better::Neither, None),
     figure(BEHIND, Unit::Share, Better::Lower, None),
     figure("loaded_bytes", Unit::Bytes, Better::Lower, Some("memory")),
@@ -113,6 +132,7 @@ impl NamedFigure {
     /// A value with its unit, for tables.
     pub fn text(&self, value: f64) -> String {
         match self.unit {
+            Unit::PerSecond if value >= 1e6 => format!("{:.2} M", value / 1e6),
             Unit::PerSecond => count(value),
             Unit::CpuMicroseconds | Unit::Count | Unit::Seconds => format!("{value:.2}"),
             Unit::Microseconds => time_us(value),

@@ -24,10 +24,28 @@ pub enum ContestantOrigin {
     Peer,
     /// A null server: the limit of what a server can reach.
     Reference,
+    /// A repo of the catalog without a server, as a trait object.
+    Repo,
+    /// A repo of a type that the compiler knows.
+    Typed,
+    /// The map of a repo, used without the trait.
+    Bare,
 }
 
 impl ContestantOrigin {
-    const ALL: [(&str, Self); 3] = [("catalog", Self::Catalog), ("peer", Self::Peer), ("reference", Self::Reference)];
+    const ALL: [(&str, Self); 6] = [
+        ("catalog", Self::Catalog),
+        ("peer", Self::Peer),
+        ("reference", Self::Reference),
+        ("repo", Self::Repo),
+        ("typed", Self::Typed),
+        ("bare", Self::Bare),
+    ];
+
+    /// Whether the contestants are stores, without a server.
+    pub fn is_store(self) -> bool {
+        matches!(self, Self::Repo | Self::Typed | Self::Bare)
+    }
 }
 
 impl Pattern {
@@ -58,7 +76,9 @@ impl FromStr for Pattern {
             Some((origin, name.to_owned()))
         };
         let Some((origin, name)) = text.split_once(':').and_then(known) else {
-            return Err(format!("{text:?} is none of catalog:SERVER/REPO, peer:NAME and reference:NAME"));
+            return Err(format!(
+                "{text:?} is none of catalog:SERVER/REPO, peer:NAME, reference:NAME, repo:NAME, typed:NAME and bare:NAME"
+            ));
         };
         Ok(Self { origin, name })
     }

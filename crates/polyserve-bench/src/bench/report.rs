@@ -11,6 +11,7 @@ use serde_json::{Map, Value};
 use super::definition::{ChartDefinition, ChartKind};
 use super::experiment::{BenchPlan, DefinedExperiment, Key, Sample};
 use super::figures::{self, Better, NamedFigure, NamedFigures};
+use super::mode::ModeKind;
 use super::mode::requests::{CellRate, RATE};
 use super::sweep::{CellValue, SweepAxis, SweepCell};
 use crate::charts;
@@ -21,6 +22,7 @@ use crate::compare::{CONTRACT, Role};
 use crate::experiment::{Failed, Reason, Records, again, csv, distinct, with_short_floats};
 use crate::output::{LATE_NOTE, is_client_late, rate_text};
 use crate::statistics::{Compared, Estimate, Interval, MIN_ROUNDS, median_of, shared_ranks, tie_band};
+use crate::stores::bare::PREFIX;
 
 /// A contestant at a cell.
 #[derive(Clone, Debug, Serialize)]
@@ -57,7 +59,7 @@ pub struct Report {
     pub contracts: Vec<Contract>,
     /// The contestants that could not take part at a cell.
     pub not_run: Vec<Failed<Key>>,
-    /// The contestants that failed.
+    /// The contestants that failed, or took too long.
     pub failed: Vec<Failed<Key>>,
     /// The verdicts on the definition's claims; none if the run has too few rounds.
     pub claims: Vec<Claim>,
@@ -137,6 +139,11 @@ impl BenchRow {
         matches!(self.role, Role::Baseline | Role::Ranked)
     }
 
+    /// Whether it is a limit of what a contestant can reach: a null server, or a bare map.
+    fn is_limit(&self) -> bool {
+        self.role == Role::Limit || self.contestant.starts_with(PREFIX)
+    }
+
     fn figure(&self, name: &str) -> Option<f64> {
         self.figures.get(name).copied()
     }
@@ -189,14 +196,15 @@ impl Report {
             CellSamples { all, figure, baseline: &plan.baseline, seed }.rows()
         });
         let rows: Vec<BenchRow> = rows.collect();
-        let not_run = records.absences().filter(|(_, absence)| absence.reason == Reason::NotAvailable);
+        let (not_run, failed): (Vec<_>, Vec<_>) =
+            records.absences().partition(|(_, absence)| absence.reason == Reason::NotAvailable);
         Ok(Self {
             answer: answer(&plan, &rows, figure),
             rows,
             rates: records.facts(RATE)?,
             contracts: records.facts(CONTRACT)?,
-            not_run: not_run.map(Failed::new).collect(),
-            failed: records.failed(),
+            not_run: not_run.into_iter().map(Failed::new).collect(),
+            failed: failed.into_iter().map(Failed::new).collect(),
             claims: claims(&plan, records, seed)?,
             interrupted: records.is_interrupted(),
             plan,
@@ -244,9 +252,43 @@ impl Report {
         table
     }
 
-    /// The table, under its name.
+    /// The best contestant of each cell, under its name: a column for each value of the first chart's axis. Null servers and bare
+    /// maps are limits: the best contestant is a share of the best of them.
+    fn best_table(&self) -> Option<(String, Table)> {
+        let x = self.plan.charts.iter().find_map(|chart| chart.x)?;
+        let figure = NamedFigure::named(&self.plan.compared)?;
+        let others: Vec<SweepAxis> = self.plan.axes.iter().copied().filter(|axis| *axis != x).collect();
+        let places = distinct(self.rows.iter().filter_map(|row| row.cell.get(&x)));
+        if places.is_empty() {
+            return None;
+        }
+        let texts = places.iter().map(ToString::to_string);
+        let header: Vec<String> = others.iter().map(ToString::to_string).chain(texts).collect();
+        let mut table = Table::of_texts(&header.iter().map(String::as_str).collect::<Vec<_>>());
+        let rest = |cell: &SweepCell| -> Vec<Option<CellValue>> {
+            others.iter().map(|axis| cell.get(axis).cloned()).collect()
+        };
+        for part in distinct(self.rows.iter().map(|row| rest(&row.cell))) {
+            let best = |place: &&CellValue| {
+                let here = || self.rows.iter().filter(|row| row.cell.get(&x) == Some(place) && rest(&row.cell) == part);
+                let best = here().find(|row| row.is_ranked() && !row.is_limit())?;
+                let value = best.figure(figure.name)?;
+                let limits = here().filter(|row| row.is_limit() && row.role != Role::Same);
+                let limits = limits.filter_map(|row| Some((&row.contestant, row.figure(figure.name)?)));
+                let is_higher = figure.better == Better::Higher;
+                let limit = limits.max_by(|(_, a), (_, b)| if is_higher { a.total_cmp(b) } else { b.total_cmp(a) });
+                let share = limit.map(|(name, limit)| format!(", {:.2} of {name}", value / limit)).unwrap_or_default();
+                Some(format!("{} {}{share}", best.contestant, best.text(&figure)))
+            };
+            let row = part.iter().map(|value| value.as_ref().map_or_else(String::new, CellValue::to_string));
+            table.row(row.chain(places.iter().map(|place| or_empty(best(place)))).collect());
+        }
+        Some((format!("the best by {x}"), table))
+    }
+
+    /// The tables, under their names.
     pub(super) fn tables(&self) -> Vec<(String, Table)> {
-        vec![(String::from("rows"), self.table())]
+        [(String::from("rows"), self.table())].into_iter().chain(self.best_table()).collect()
     }
 
     /// The charts of the definition. A chart of lines has the values of the other axes in its name.
@@ -288,10 +330,11 @@ impl Report {
         parts.iter().filter_map(chart).collect()
     }
 
-    /// All samples: a column for each axis and each figure.
+    /// All samples: a column for each axis and each measured figure.
     pub(super) fn csv(&self, records: &Records<DefinedExperiment>) -> anyhow::Result<String> {
         let axes: Vec<String> = self.plan.axes.iter().map(SweepAxis::to_string).collect();
-        let known = figures::ALL.iter().map(|figure| figure.name);
+        let is_measured = |name: &&str| records.samples().any(|(_, sample)| sample.figures.contains_key(*name));
+        let known = figures::ALL.iter().map(|figure| figure.name).filter(is_measured);
         let header: Vec<&str> =
             ["contestant"].into_iter().chain(axes.iter().map(String::as_str)).chain(["round"]).chain(known).collect();
         let row = |(key, sample): (&Key, &Sample)| {
@@ -328,7 +371,14 @@ fn claims(plan: &BenchPlan, records: &Records<DefinedExperiment>, seed: u64) -> 
 
 /// The answer in a sentence.
 fn answer(plan: &BenchPlan, rows: &[BenchRow], figure: NamedFigure) -> String {
-    let what = if figure.better == Better::Higher { "serves the most requests" } else { "has the lowest p99" };
+    let what = match figure.name {
+        figures::REQUESTS_PER_S => String::from("serves the most requests"),
+        figures::OPERATIONS_PER_S => String::from("does the most operations"),
+        name => {
+            let side = if figure.better == Better::Higher { "highest" } else { "lowest" };
+            format!("has the {side} {}", figure.column.unwrap_or(name))
+        }
+    };
     let cells = distinct(rows.iter().map(|row| &row.cell)).len();
     let rounds = rows.iter().map(|row| row.rounds).max().unwrap_or(0);
     if rounds < MIN_ROUNDS {
@@ -366,15 +416,21 @@ impl fmt::Display for Report {
         let axes: Vec<String> = self.plan.axes.iter().map(ToString::to_string).collect();
         let varied = if axes.is_empty() { String::new() } else { format!("; varied: {}", axes.join(", ")) };
         let about = if about.is_empty() { String::new() } else { format!(": {about}") };
-        writeln!(f, "{}\n\n{name}{about}\nworkload: {workload}{varied}\n\n{}", self.answer, self.table())?;
+        writeln!(f, "{}\n\n{name}{about}\nworkload: {workload}{varied}\n", self.answer)?;
+        if let Some((title, table)) = self.best_table() {
+            writeln!(f, "{title}\n{table}")?;
+        }
+        writeln!(f, "{}", self.table())?;
         let rounds = self.rows.iter().map(|row| row.rounds).max().unwrap_or(0);
         let compared =
             NamedFigure::named(&self.plan.compared).and_then(|figure| figure.column).unwrap_or(&self.plan.compared);
         let (rounds, baseline) = (counted(rounds as u64, "round"), &self.plan.baseline);
         writeln!(f, "medians of {rounds}; ratio and verdict: {compared}, relative to {baseline} at the same cell")?;
         if self.rows.iter().any(|row| row.figure(figures::P99_US).is_some()) {
-            writeln!(f, "p50, p99: at the rate, from the intended start")?;
-            writeln!(f, "{LATE_NOTE}")?;
+            match self.plan.mode {
+                ModeKind::Store => writeln!(f, "p50, p99: of one operation in 64, with one reading of the clock")?,
+                _ => writeln!(f, "p50, p99: at the rate, from the intended start\n{LATE_NOTE}")?,
+            }
         }
         if self.rows.iter().any(|row| row.figure(figures::CPU_US).is_some() && !row.is_full()) {
             writeln!(f, "~ before a cost: the server's cores were not full, or the client's were")?;

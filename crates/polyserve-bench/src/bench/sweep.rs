@@ -27,6 +27,8 @@ pub enum SweepAxis {
     ServerCores,
     /// The distribution of the ids, a word.
     Dist,
+    /// Stores: the operation, a word.
+    Operation,
 }
 
 /// A value of an axis.
@@ -53,6 +55,7 @@ impl fmt::Display for SweepAxis {
             Self::Rate => "rate",
             Self::ServerCores => "server_cores",
             Self::Dist => "dist",
+            Self::Operation => "operation",
         })
     }
 }
@@ -60,7 +63,7 @@ impl fmt::Display for SweepAxis {
 impl SweepAxis {
     /// Whether its values are words.
     pub fn has_words(self) -> bool {
-        matches!(self, Self::Dist)
+        matches!(self, Self::Dist | Self::Operation)
     }
 }
 

@@ -4,15 +4,13 @@
 //! Invariant: no operation is a dynamic call, unless the store itself makes one. Cost: one dynamic call for each loop.
 
 use std::cell::Cell;
-use std::fmt;
 use std::hint::black_box;
+use std::ops::Range;
 use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, anyhow, bail};
-use clap::ValueEnum;
-use polyserve::{Entity, EntityRef, Put, Removed, RepoError};
-use serde::{Deserialize, Serialize};
+use anyhow::{anyhow, bail};
+use polyserve::{EntityRef, Removed, RepoError};
 
 use super::entities::{Check, entity, spread};
 use super::phase::{Lanes, PhaseResult, PhaseSettings};
@@ -20,66 +18,31 @@ use super::store::MeasuredStore;
 use super::window::{OperationWindow, WINDOW, expect};
 use super::workload::{OperationCode, OperationKind};
 
-/// Whether a get waits for the previous get.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ValueEnum)]
-#[serde(rename_all = "snake_case")]
-pub enum Lookups {
-    /// It waits: its id depends on the entity of the previous get. Requests behave like this: each writes its answer first.
-    Dependent,
-    /// It does not wait: a core begins the next gets while it waits for memory. A loop over known ids behaves like this.
-    Independent,
-}
-
-impl fmt::Display for Lookups {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::Dependent => "dependent",
-            Self::Independent => "independent",
-        })
-    }
-}
-
-/// The purpose of a turn.
+/// The purpose of a loop of gets.
 #[derive(Clone, Copy, Debug)]
 pub enum Gets {
-    /// To check all entities, with their descriptions.
+    /// To check all entities whole, once.
     Whole,
-    /// To measure.
-    Each(Lookups),
+    /// To measure for this time, each get after the previous one.
+    Dependent(Duration),
+    /// To measure for this time.
+    Independent(Duration),
 }
 
-/// All keys, which one thread puts or removes within a time limit.
+/// The size of a store's content.
 #[derive(Clone, Copy, Debug)]
-pub struct AllKeys {
-    /// The number of keys.
+pub struct StoreContent {
+    /// The number of entities.
     pub keys: u64,
     /// Bytes of a description.
     pub payload_bytes: usize,
-    /// The time limit, in seconds.
-    pub limit_s: f64,
 }
 
-/// How filling or emptying ended.
-#[derive(Clone, Copy, Debug)]
-pub enum FillEnd {
-    /// All keys are done, after this time.
-    Whole(Duration),
-    /// The time limit was reached after this number of keys.
-    Short(u64),
-}
-
-/// Operations between two checks of the limit.
-const KEYS_PER_CHECK: u64 = 256;
+/// Gets of each thread between two readings of the clock.
+const GETS_PER_CHECK: usize = 4096;
 
 /// A store with an erased type.
 pub trait ErasedStore {
-    /// Stores an entity of a new id.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the store fails, or if the id was there already.
-    fn create(&self, entity: Entity) -> anyhow::Result<()>;
-
     /// Checks the number of entities.
     ///
     /// # Errors
@@ -87,12 +50,12 @@ pub trait ErasedStore {
     /// Returns an error if the store fails or has another number of entities.
     fn expect_len(&self, expected: u64) -> anyhow::Result<()>;
 
-    /// Puts or removes all keys. The flag in the result is true if an answer was deferred.
+    /// Puts or removes the entities at these places of the order of all ids. Returns true if an answer was deferred.
     ///
     /// # Errors
     ///
     /// Returns an error if the store fails or an answer is wrong.
-    fn change(&self, all: &AllKeys, kind: OperationKind) -> anyhow::Result<(FillEnd, bool)>;
+    fn change(&self, content: &StoreContent, places: Range<u64>, kind: OperationKind) -> anyhow::Result<bool>;
 
     /// Runs a phase.
     ///
@@ -108,29 +71,24 @@ pub trait ErasedStore {
     /// Returns an error if the store fails, or if an entity is not one that was put.
     fn check_stored(&self, ids: &mut dyn Iterator<Item = i64>, check: &Check) -> anyhow::Result<()>;
 
-    /// Gets these ids, with a thread for each list. Returns the time from the first thread's start to the last thread's end.
+    /// Gets these ids, with a thread for each list, again and again. Returns the number of gets a second, the sum of the threads'.
     ///
     /// # Errors
     ///
     /// Returns an error if a get fails, or shows a wrong entity.
-    fn turn(&self, ids: &[Arc<[u32]>], check: &Check, gets: Gets) -> anyhow::Result<Duration>;
+    fn get_all(&self, ids: &[Arc<[u32]>], check: &Check, gets: Gets) -> anyhow::Result<f64>;
 }
 
 /// A store of a known type.
 pub(super) struct Erased<S>(pub(super) S);
 
-/// A thread's part of a turn.
-struct LookupLane {
+/// A thread's part of a loop of gets.
+struct GetLane {
     ids: Arc<[u32]>,
-    result: Option<(Result<u64, RepoError>, [Instant; 2])>,
+    gets_per_s: anyhow::Result<f64>,
 }
 
 impl<S: MeasuredStore> ErasedStore for Erased<S> {
-    fn create(&self, entity: Entity) -> anyhow::Result<()> {
-        let id = entity.id;
-        expect(id, self.0.put(entity)?, Put::Created)
-    }
-
     fn expect_len(&self, expected: u64) -> anyhow::Result<()> {
         match self.0.len()? {
             count if count == expected => Ok(()),
@@ -138,19 +96,21 @@ impl<S: MeasuredStore> ErasedStore for Erased<S> {
         }
     }
 
-    fn change(&self, all: &AllKeys, kind: OperationKind) -> anyhow::Result<(FillEnd, bool)> {
-        let (store, entity) = (&self.0, |id| entity(id, 0, all.payload_bytes));
+    fn change(&self, content: &StoreContent, places: Range<u64>, kind: OperationKind) -> anyhow::Result<bool> {
+        let StoreContent { keys, payload_bytes } = *content;
+        let (store, entity) = (&self.0, |id| entity(id, 0, payload_bytes));
+        let mut ids = places.map(|place| spread(place, keys));
         let Some(repo) = store.repo() else {
-            let ended = all.each(|id| match kind {
+            ids.try_for_each(|id| match kind {
                 OperationKind::Remove => expect(id, store.remove(id)?, Removed::Removed),
                 _ => expect(id, store.put(entity(id))?, kind.put()),
             })?;
-            return Ok((ended, false));
+            return Ok(false);
         };
-        let (mut window, check) = (OperationWindow::new(repo, WINDOW), Check::new(0, all.payload_bytes, true));
-        let ended = all.each(|id| window.ask(OperationCode::new(kind, id), || entity(id), &check))?;
+        let (mut window, check) = (OperationWindow::new(repo, WINDOW), Check::new(0, payload_bytes, true));
+        ids.try_for_each(|id| window.ask(OperationCode::new(kind, id), || entity(id), &check))?;
         window.drain()?;
-        Ok((ended, window.has_waited()))
+        Ok(window.has_waited())
     }
 
     fn run(&self, lanes: &mut Lanes, how: PhaseSettings) -> anyhow::Result<PhaseResult> {
@@ -168,51 +128,57 @@ impl<S: MeasuredStore> ErasedStore for Erased<S> {
         Ok(())
     }
 
-    fn turn(&self, ids: &[Arc<[u32]>], check: &Check, gets: Gets) -> anyhow::Result<Duration> {
+    fn get_all(&self, ids: &[Arc<[u32]>], check: &Check, gets: Gets) -> anyhow::Result<f64> {
         let barrier = Barrier::new(ids.len());
-        let lane = |ids: &Arc<[u32]>| LookupLane { ids: Arc::clone(ids), result: None };
-        let mut lanes: Vec<LookupLane> = ids.iter().map(lane).collect();
+        let lane =
+            |ids: &Arc<[u32]>| GetLane { ids: Arc::clone(ids), gets_per_s: Err(anyhow!("a thread has no result")) };
+        let mut lanes: Vec<GetLane> = ids.iter().map(lane).collect();
+        let check = *check;
         self.0.each(&mut lanes, |store, lane| {
             barrier.wait();
-            let started = Instant::now();
-            let (check, ids) = (*check, &lane.ids);
-            let right = match gets {
-                Gets::Whole => independent(store, ids, move |id, found| check.is_right(id, found)),
-                Gets::Each(Lookups::Independent) => independent(store, ids, move |id, found| check.is_like(id, found)),
-                Gets::Each(Lookups::Dependent) => dependent(store, ids, move |id, found| check.is_like(id, found)),
+            lane.gets_per_s = match gets {
+                Gets::Whole => {
+                    each_once(&lane.ids, |ids| independent(store, ids, |id, found| check.is_right(id, found)))
+                }
+                Gets::Independent(time) => {
+                    repeated(&lane.ids, time, |ids| independent(store, ids, |id, found| check.is_like(id, found)))
+                }
+                Gets::Dependent(time) => {
+                    repeated(&lane.ids, time, |ids| dependent(store, ids, |id, found| check.is_like(id, found)))
+                }
             };
-            lane.result = Some((right, [started, Instant::now()]));
         })?;
-        span(lanes)
+        lanes.into_iter().map(|lane| lane.gets_per_s).sum()
     }
 }
 
-impl AllKeys {
-    /// Calls `operation` for all keys, until the limit.
-    fn each(&self, mut operation: impl FnMut(i64) -> anyhow::Result<()>) -> anyhow::Result<FillEnd> {
-        let started = Instant::now();
-        for place in 0..self.keys {
-            if place % KEYS_PER_CHECK == 0 && started.elapsed().as_secs_f64() > self.limit_s {
-                return Ok(FillEnd::Short(place));
-            }
-            operation(spread(place, self.keys))?;
-        }
-        Ok(FillEnd::Whole(started.elapsed()))
-    }
+/// Runs one loop of gets over all ids.
+fn each_once(ids: &[u32], run: impl Fn(&[u32]) -> Result<u64, RepoError>) -> anyhow::Result<f64> {
+    let started = Instant::now();
+    expect_right(run(ids)?, ids)?;
+    Ok(ids.len() as f64 / started.elapsed().as_secs_f64())
 }
 
-/// The time from the first thread's start to the last thread's end, if all gets showed the right entity.
-fn span(lanes: Vec<LookupLane>) -> anyhow::Result<Duration> {
-    let mut span: Option<[Instant; 2]> = None;
-    for lane in lanes {
-        let (right, [started, ended]) = lane.result.context("a thread has no result")?;
-        let (right, all) = (right?, lane.ids.len() as u64);
-        if right != all {
-            bail!("{} of {all} gets showed no entity, or an entity that was never put", all - right);
+/// Runs loops of gets over parts of the ids, again and again, for this time.
+fn repeated(ids: &[u32], time: Duration, run: impl Fn(&[u32]) -> Result<u64, RepoError>) -> anyhow::Result<f64> {
+    let (started, mut gets) = (Instant::now(), 0);
+    for ids in ids.chunks(GETS_PER_CHECK).cycle() {
+        expect_right(run(ids)?, ids)?;
+        gets += ids.len();
+        let elapsed = started.elapsed();
+        if elapsed >= time {
+            return Ok(gets as f64 / elapsed.as_secs_f64());
         }
-        span = Some(span.map_or([started, ended], |[first, last]| [first.min(started), last.max(ended)]));
     }
-    span.map(|[first, last]| last - first).ok_or_else(|| anyhow!("there was no thread"))
+    bail!("there are no ids")
+}
+
+fn expect_right(right: u64, ids: &[u32]) -> anyhow::Result<()> {
+    let all = ids.len() as u64;
+    if right == all {
+        return Ok(());
+    }
+    bail!("{} of {all} gets showed no entity, or an entity that was never put", all - right)
 }
 
 /// Returns the number of gets that showed the right entity. No get waits for an earlier get: a core begins the next gets while

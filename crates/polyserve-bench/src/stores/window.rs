@@ -36,7 +36,7 @@ impl std::fmt::Debug for OperationWindow<'_> {
 impl<'a> OperationWindow<'a> {
     /// A window of at most `capacity` operations on `repo`.
     pub fn new(repo: &'a dyn EntityRepo, capacity: usize) -> Self {
-        Self { repo, capacity: capacity.max(1), outstanding: VecDeque::with_capacity(capacity), has_deferred: false }
+        Self { repo, capacity: capacity.max(1), outstanding: VecDeque::new(), has_deferred: false }
     }
 
     /// Returns true if any answer was deferred.

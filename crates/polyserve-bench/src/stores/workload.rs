@@ -1,19 +1,23 @@
 //! The operations on a store, in chunks that are made before the clock starts.
 //!
-//! | workload | operations | right answers |
+//! | operation | calls | right answers |
 //! |---|---|---|
 //! | `read` | gets of stored ids | the entity |
 //! | `95/5`, `50/50` | gets and puts of stored ids, at random | the entity; replaced |
 //! | `insert` | puts of new ids, until an empty store has all keys | created |
 //! | `churn` | in turn: the removal of an id, the put of a new id | removed; created |
+//! | `dependent_gets` | gets that each depend on the entity of the previous one, as requests do: each writes its answer first | the entity |
+//! | `independent_gets` | gets of known ids in a loop: a core begins the next ones while it waits for memory | the entity |
 //! | `memory` | none: the memory with all entities, and after their removal | |
 //!
-//! The first three workloads draw their ids uniformly, by Zipf's law, or use one hot key. The others use every id once.
+//! The gets, `read`, `95/5` and `50/50` draw their ids: uniformly, by Zipf's law, or always the same one. The others use every
+//! id once. The loops of the two kinds of gets do nothing else, so that they show the cost of the trait.
 //!
 //! Invariant: the operations of a lane are a function of the seed and its number. Two lanes never insert or remove the
 //! same id. Cost: 8 bytes an operation and the entities of the puts, at most [`CHUNK_BYTES`] a chunk.
 
 use std::fmt;
+use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -23,53 +27,57 @@ use serde::{Deserialize, Serialize};
 
 use super::entities::{entity, mixed, spread};
 
-/// A workload.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, clap::ValueEnum)]
+/// What is measured on a store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum StoreWorkload {
+pub enum StoreOperation {
     /// Gets.
     Read,
     /// 95 gets to 5 puts.
     #[serde(rename = "95/5")]
-    #[value(name = "95/5")]
     MostlyRead,
     /// Half gets, half puts.
     #[serde(rename = "50/50")]
-    #[value(name = "50/50")]
     Half,
     /// Puts of new ids.
     Insert,
     /// Removes, and puts of new ids.
     Churn,
+    /// Gets that wait for each other.
+    DependentGets,
+    /// Gets that do not wait for each other.
+    IndependentGets,
     /// Memory alone.
     Memory,
 }
 
-impl StoreWorkload {
-    /// All workloads, in the order of measurement: the workloads that change the set of stored ids are last.
-    pub const ALL: [Self; 6] = [Self::Memory, Self::Read, Self::MostlyRead, Self::Half, Self::Churn, Self::Insert];
-
-    /// Its name on command lines and in records.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Read => "read",
-            Self::MostlyRead => "95/5",
-            Self::Half => "50/50",
-            Self::Insert => "insert",
-            Self::Churn => "churn",
-            Self::Memory => "memory",
-        }
-    }
+impl StoreOperation {
+    /// All operations.
+    pub const ALL: [Self; 8] = [
+        Self::Read,
+        Self::MostlyRead,
+        Self::Half,
+        Self::Insert,
+        Self::Churn,
+        Self::DependentGets,
+        Self::IndependentGets,
+        Self::Memory,
+    ];
 
     /// Whether its ids are drawn, so that a distribution applies.
     pub fn draws_ids(self) -> bool {
-        matches!(self, Self::Read | Self::MostlyRead | Self::Half)
+        !matches!(self, Self::Insert | Self::Churn | Self::Memory)
+    }
+
+    /// Whether it is a loop of gets that shows the cost of the trait.
+    pub(super) fn is_loop_of_gets(self) -> bool {
+        matches!(self, Self::DependentGets | Self::IndependentGets)
     }
 
     /// The percentage of puts.
     fn put_percentage(self) -> u64 {
         match self {
-            Self::Read | Self::Memory => 0,
+            Self::Read | Self::DependentGets | Self::IndependentGets | Self::Memory => 0,
             Self::MostlyRead => 5,
             Self::Half | Self::Churn => 50,
             Self::Insert => 100,
@@ -77,47 +85,21 @@ impl StoreWorkload {
     }
 }
 
-impl fmt::Display for StoreWorkload {
+impl FromStr for StoreOperation {
+    type Err = String;
+
+    fn from_str(word: &str) -> Result<Self, String> {
+        Self::ALL.into_iter().find(|operation| operation.to_string() == word).ok_or_else(|| {
+            let names = Self::ALL.map(|operation| operation.to_string()).join(", ");
+            format!("there is no operation {word:?}; there are {names}")
+        })
+    }
+}
+
+/// Its name in definitions and records.
+impl fmt::Display for StoreOperation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-/// A workload and the distribution of its ids: `read uniform`, `churn`.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct StoreLoad {
-    /// The workload.
-    pub workload: StoreWorkload,
-    /// A [`Dist`] as text; `None` if no ids are drawn.
-    pub dist: Option<String>,
-}
-
-impl StoreLoad {
-    /// Every workload with every distribution that it can have, in the order of measurement.
-    pub fn all(workloads: &[StoreWorkload], dists: &[Dist]) -> Vec<Self> {
-        let mut loads = Vec::new();
-        for workload in StoreWorkload::ALL.into_iter().filter(|workload| workloads.contains(workload)) {
-            if workload.draws_ids() {
-                loads.extend(dists.iter().map(|dist| Self { workload, dist: Some(dist.to_string()) }));
-            } else {
-                loads.push(Self { workload, dist: None });
-            }
-        }
-        loads
-    }
-
-    /// The distribution.
-    pub(super) fn dist(&self) -> Dist {
-        self.dist.as_deref().and_then(|dist| dist.parse().ok()).unwrap_or_default()
-    }
-}
-
-impl fmt::Display for StoreLoad {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.dist {
-            Some(dist) => write!(f, "{} {dist}", self.workload),
-            None => self.workload.fmt(f),
-        }
+        self.serialize(f)
     }
 }
 
@@ -187,11 +169,11 @@ const MAX_CHUNK: u64 = 1 << 18;
 /// The min number of puts of a chunk, for any size of entities.
 const MIN_PUTS: u64 = 256;
 
-/// The settings from which the operations of a workload are made.
+/// The settings from which operations are made.
 #[derive(Clone, Debug)]
 pub struct OperationPlan {
-    /// The workload.
-    pub workload: StoreWorkload,
+    /// The operation.
+    pub operation: StoreOperation,
     /// Draws ids; shared by the lanes.
     pub picker: Arc<Picker>,
     /// Entities.
@@ -205,17 +187,24 @@ pub struct OperationPlan {
 }
 
 impl OperationPlan {
-    /// The plan of a load.
-    pub fn new(load: &StoreLoad, keys: u64, payload_bytes: usize, threads: usize, seed: u64) -> Self {
-        let picker = Arc::new(Picker::new(u32::try_from(keys).unwrap_or(u32::MAX).max(1), load.dist()));
-        Self { workload: load.workload, picker, keys, payload_bytes, threads, seed }
+    /// The plan of an operation.
+    pub fn new(
+        operation: StoreOperation,
+        dist: Dist,
+        keys: u64,
+        payload_bytes: usize,
+        threads: usize,
+        seed: u64,
+    ) -> Self {
+        let picker = Arc::new(Picker::new(u32::try_from(keys).unwrap_or(u32::MAX).max(1), dist));
+        Self { operation, picker, keys, payload_bytes, threads, seed }
     }
 
     /// The max number of operations of a chunk.
     fn chunk(&self) -> u64 {
         let entity_bytes = self.payload_bytes + 100;
         let puts = ((CHUNK_BYTES / entity_bytes) as u64).clamp(MIN_PUTS, MAX_CHUNK);
-        (puts * 100).checked_div(self.workload.put_percentage()).unwrap_or(MAX_CHUNK).min(MAX_CHUNK) & !1
+        (puts * 100).checked_div(self.operation.put_percentage()).unwrap_or(MAX_CHUNK).min(MAX_CHUNK) & !1
     }
 }
 
@@ -254,24 +243,23 @@ impl Maker {
         let count = self.plan.chunk().min(self.size);
         self.size = (self.size * 2).min(MAX_CHUNK);
         let (mut codes, mut entities) = (Vec::with_capacity(count as usize), Vec::new());
-        match self.plan.workload {
-            StoreWorkload::Memory => {}
-            StoreWorkload::Read | StoreWorkload::MostlyRead | StoreWorkload::Half => {
-                for _ in 0..count {
-                    self.push_drawn(&mut codes, &mut entities);
-                }
-            }
-            StoreWorkload::Insert => {
+        match self.plan.operation {
+            StoreOperation::Insert => {
                 for _ in 0..count.min(self.own_ids() - self.used) {
                     self.insert(&mut codes, &mut entities);
                 }
             }
-            StoreWorkload::Churn if self.own_ids() > 0 => {
+            StoreOperation::Churn if self.own_ids() > 0 => {
                 for _ in 0..count / 2 {
                     self.churn(&mut codes, &mut entities);
                 }
             }
-            StoreWorkload::Churn => {}
+            StoreOperation::Churn => {}
+            _ => {
+                for _ in 0..count {
+                    self.push_drawn(&mut codes, &mut entities);
+                }
+            }
         }
         // Counted before the first put: a reader accepts every version that is counted.
         let first = versions.fetch_add(entities.len() as u64, Ordering::AcqRel) + 1;
@@ -283,7 +271,7 @@ impl Maker {
     fn push_drawn(&mut self, codes: &mut Vec<OperationCode>, entities: &mut Vec<i64>) {
         let random = self.next();
         let id = i64::from(self.plan.picker.pick(random));
-        let puts = self.plan.workload.put_percentage();
+        let puts = self.plan.operation.put_percentage();
         // The high half of a product: uneven by next to nothing.
         let is_put = puts > 0 && ((u128::from(self.next()) * 100) >> 64) as u64 >= 100 - puts;
         if is_put {
@@ -319,8 +307,8 @@ mod tests {
 
     use super::*;
 
-    fn plan(workload: StoreWorkload, dist: &str, keys: u64, threads: usize) -> OperationPlan {
-        OperationPlan::new(&StoreLoad { workload, dist: Some(dist.into()) }, keys, 15, threads, 7)
+    fn plan(operation: StoreOperation, dist: &str, keys: u64, threads: usize) -> OperationPlan {
+        OperationPlan::new(operation, dist.parse().unwrap(), keys, 15, threads, 7)
     }
 
     #[test]
@@ -334,20 +322,20 @@ mod tests {
 
     #[test]
     fn shares_are_as_named_and_a_hot_key_is_alone() {
-        for (workload, low, high) in [
-            (StoreWorkload::Read, 0.0, 0.0),
-            (StoreWorkload::MostlyRead, 0.045, 0.055),
-            (StoreWorkload::Half, 0.49, 0.51),
+        for (operation, low, high) in [
+            (StoreOperation::Read, 0.0, 0.0),
+            (StoreOperation::MostlyRead, 0.045, 0.055),
+            (StoreOperation::Half, 0.49, 0.51),
         ] {
             let versions = AtomicU64::new(0);
-            let mut maker = Maker { size: MAX_CHUNK, ..Maker::new(&plan(workload, "zipf:0.99", 1000, 2), 1) };
+            let mut maker = Maker { size: MAX_CHUNK, ..Maker::new(&plan(operation, "zipf:0.99", 1000, 2), 1) };
             let chunk = maker.chunk(&versions);
             let (all, puts) = (chunk.codes.len() as f64, chunk.entities.len());
-            assert!((low..=high).contains(&(puts as f64 / all)), "{workload}: {puts} of {all}");
+            assert!((low..=high).contains(&(puts as f64 / all)), "{operation}: {puts} of {all}");
             assert_eq!(versions.into_inner(), puts as u64);
             let ids: HashSet<i64> = chunk.codes.map(OperationCode::id).collect();
             assert!(ids.len() > 900 && ids.iter().all(|id| (0..1000).contains(id)), "{}", ids.len());
-            let mut hot = Maker::new(&plan(workload, "hot", 1000, 2), 0).chunk(&AtomicU64::new(0));
+            let mut hot = Maker::new(&plan(operation, "hot", 1000, 2), 0).chunk(&AtomicU64::new(0));
             assert!(hot.codes.all(|code| code.id() == 0));
         }
     }
@@ -355,7 +343,7 @@ mod tests {
     /// The lanes of an insertion put every key once, and then there is nothing left.
     #[test]
     fn every_key_is_inserted_once() {
-        let (keys, plan) = (1001, plan(StoreWorkload::Insert, "uniform", 1001, 3));
+        let (keys, plan) = (1001, plan(StoreOperation::Insert, "uniform", 1001, 3));
         let versions = AtomicU64::new(0);
         let mut makers: Vec<Maker> = (0..3).map(|lane| Maker::new(&plan, lane)).collect();
         let mut ids: Vec<i64> =
@@ -368,7 +356,7 @@ mod tests {
     /// Each removed id was stored, each put id was not, and no two lanes use the same id.
     #[test]
     fn churn_keeps_the_number_of_entities() {
-        let plan = plan(StoreWorkload::Churn, "uniform", 1001, 2);
+        let plan = plan(StoreOperation::Churn, "uniform", 1001, 2);
         let versions = AtomicU64::new(0);
         let mut there: HashSet<i64> = (0..1001).collect();
         let mut ids_by_lane: [HashSet<i64>; 2] = Default::default();
@@ -391,7 +379,8 @@ mod tests {
 
     #[test]
     fn large_entities_come_in_small_chunks() {
-        let of = |payload_bytes| OperationPlan { payload_bytes, ..plan(StoreWorkload::Half, "uniform", 10, 1) }.chunk();
+        let of =
+            |payload_bytes| OperationPlan { payload_bytes, ..plan(StoreOperation::Half, "uniform", 10, 1) }.chunk();
         assert!(of(15) > 100_000 && of(16_384) <= 1100 && of(1_000_000) == 512, "{} {}", of(15), of(16_384));
     }
 }

@@ -2,12 +2,11 @@
 
 use std::collections::HashMap;
 use std::process::ExitCode;
-use std::time::Duration;
 
 use polyserve::catalog::Catalog;
 use polyserve::env::Settings;
 use polyserve_bench::Misuse;
-use polyserve_bench::bench::mode::requests::{CellPlan, RequestTurns};
+use polyserve_bench::bench::mode::requests::{CellPlan, RequestSettings, RequestTurns};
 use polyserve_bench::bench::pattern::matches;
 use polyserve_bench::bench::{
     BenchPlan, BenchWorkload, CellEntries, CellValue, ContestantOrigin, DefinedExperiment, Definition, Key, Mode,
@@ -36,11 +35,13 @@ use super::session::{Context, MeasurementSession};
 use super::workload::{checked, misuse, reference_traffic};
 use crate::config_args::ConfigArgs;
 
+mod stores;
+
 /// The arguments of `polyserve bench`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct BenchArgs {
     /// The name of a definition, or a file: NAME.toml.
-    #[arg(value_name = "NAME|FILE", required_unless_present = "list")]
+    #[arg(value_name = "NAME|FILE", required_unless_present_any = ["list", "store_run"])]
     definition: Option<String>,
     /// List the definitions that this command contains.
     #[arg(long)]
@@ -54,6 +55,9 @@ pub(crate) struct BenchArgs {
     /// Measure the quick part of the definition: it shows that everything runs, and answers nothing.
     #[arg(long)]
     quick: bool,
+    /// The measurement of one process, as JSON. A run of the mode `store` starts its processes with this flag.
+    #[arg(long, value_name = "JSON", hide = true)]
+    store_run: Option<String>,
     #[command(flatten)]
     contestants: ContestantsArgs,
     #[command(flatten)]
@@ -67,12 +71,20 @@ pub(crate) struct BenchArgs {
 }
 
 pub(crate) fn run(context: Context<'_>, args: &BenchArgs) -> anyhow::Result<ExitCode> {
+    if let Some(run) = &args.store_run {
+        return stores::one_run(context.catalog, run);
+    }
     let Some(name) = args.definition.as_deref().filter(|_| !args.list) else { return list(context.json) };
     let mut definition = Definition::read(name, &args.set)?;
     if args.quick {
         definition = definition.quick();
     }
     let session = context.start()?;
+    let requests = match &definition.mode {
+        Mode::Closed(mode) => mode.requests(),
+        Mode::Rate(mode) => mode.requests(),
+        Mode::Store(mode) => return stores::run(&session, args, &definition, mode),
+    };
     let [server_cores, client_cores] = args.cores.of(&session.available)?;
     let settings = args.config.settings(None)?;
     let service = ServiceArgs::of(&definition).read(context.catalog)?;
@@ -85,28 +97,12 @@ pub(crate) fn run(context: Context<'_>, args: &BenchArgs) -> anyhow::Result<Exit
         service: service.as_ref(),
         cores: [&server_cores, &client_cores],
         programs: &programs,
+        requests,
     };
     let (mut cells, absent) = entrants.cells()?;
     let contestants =
         distinct(cells.iter().flat_map(|cell| &cell.contestants).map(|contestant| contestant.name.clone()));
-    if args.only.is_none() && !args.quick {
-        check_claims(&definition, contestants.iter().chain(absent.iter().map(|absent| &absent.key.contestant)))?;
-    }
-    let plan = BenchPlan {
-        name: definition.name.clone(),
-        about: definition.about.clone(),
-        workload: definition.workload.to_string(),
-        mode: definition.mode.kind(),
-        compared: definition.mode.compared().to_owned(),
-        axes: definition.sweep.keys().copied().collect(),
-        contestants,
-        baseline: entrants.baseline()?,
-        charts: definition.charts.clone(),
-        quick: args.quick,
-        rounds: definition.rounds,
-        definition: serde_json::to_value(&definition.table)?,
-        settings: args.config.given()?,
-    };
+    let plan = plan(args, &definition, (contestants, entrants.baseline()?), &absent)?;
     let environment = session.environment([&server_cores, &client_cores], args.random.seed);
     client_cores.pin()?;
     if let Some(service) = &service {
@@ -119,6 +115,38 @@ pub(crate) fn run(context: Context<'_>, args: &BenchArgs) -> anyhow::Result<Exit
     let entries = cells.iter().map(entries).collect();
     let mut experiment = DefinedExperiment { plan, cells: entries, absent, turns: Box::new(RequestTurns::new(cells)) };
     session.run_named(&args.record, environment, &definition.name, &mut experiment)
+}
+
+/// The description of a run of these contestants and this baseline.
+fn plan(
+    args: &BenchArgs,
+    definition: &Definition,
+    (contestants, baseline): (Vec<String>, String),
+    absent: &[Absent<Key>],
+) -> anyhow::Result<BenchPlan> {
+    if args.only.is_none() && !args.quick {
+        check_claims(definition, contestants.iter().chain(absent.iter().map(|absent| &absent.key.contestant)))?;
+    }
+    Ok(BenchPlan {
+        name: definition.name.clone(),
+        about: definition.about.clone(),
+        workload: definition.mode.in_words(&definition.workload),
+        mode: definition.mode.kind(),
+        compared: definition.mode.compared().to_owned(),
+        axes: definition.sweep.keys().copied().collect(),
+        contestants,
+        baseline,
+        charts: definition.charts.clone(),
+        quick: args.quick,
+        rounds: definition.rounds,
+        definition: serde_json::to_value(&definition.table)?,
+        settings: args.config.given()?,
+    })
+}
+
+/// Whether `--only` leaves the contestant in.
+fn is_wanted(args: &BenchArgs, name: &str) -> bool {
+    args.only.as_ref().is_none_or(|only| matches(&format!("*{only}*"), name))
 }
 
 /// Returns an error if a claim is about a contestant that the definition does not name.
@@ -207,6 +235,7 @@ struct BenchEntrants<'a> {
     /// The cores of the servers and of the load generator.
     cores: [&'a Cores; 2],
     programs: &'a [BuiltProgram],
+    requests: RequestSettings,
 }
 
 /// A contestant at a cell, or why it cannot take part.
@@ -228,7 +257,7 @@ impl BenchEntrants<'_> {
             let instrument = self.instrument(&cell, &workload, &mut traffics)?;
             let mut contestants: Vec<Contestant> = Vec::new();
             for CellEntrant { name, contestant, is_excused } in self.entrants(&workload)? {
-                if name != baseline && !self.is_wanted(&name) {
+                if name != baseline && !is_wanted(self.args, &name) {
                     continue;
                 }
                 let possible = instrument.as_ref().map_err(Clone::clone);
@@ -246,10 +275,7 @@ impl BenchEntrants<'_> {
                 }
             }
             if let Ok(instrument) = instrument {
-                let (rate, latency) = match &self.definition.mode {
-                    Mode::Closed(mode) => (mode.rate, mode.latency),
-                    Mode::Rate(mode) => (mode.rate, true),
-                };
+                let RequestSettings { rate, latency, .. } = self.requests;
                 let rate = cell.get(&SweepAxis::Rate).and_then(CellValue::number).map(|rate| rate as f64).or(rate);
                 cells.push(CellPlan { cell, contestants, instrument, rate, latency });
             }
@@ -259,10 +285,6 @@ impl BenchEntrants<'_> {
             return Err(self.definition.misuse("contestants", format!("there is nothing to measure: {why}")).into());
         }
         Ok((cells, absent))
-    }
-
-    fn is_wanted(&self, name: &str) -> bool {
-        self.args.only.as_ref().is_none_or(|only| matches(&format!("*{only}*"), name))
     }
 
     /// The name of the baseline: the first contestant by default.
@@ -325,6 +347,8 @@ impl BenchEntrants<'_> {
                 // A null server has neither the answers of a service nor their sizes.
                 Ok(if self.service.is_some() { Vec::new() } else { entrants })
             }
+            // The check of the mode refuses stores without a server.
+            ContestantOrigin::Repo | ContestantOrigin::Typed | ContestantOrigin::Bare => Ok(Vec::new()),
         }
     }
 
@@ -397,10 +421,7 @@ impl BenchEntrants<'_> {
         };
         let traffic = checked(Ok(traffic), workload.connections, workload.usage())?;
         traffics.insert(key, traffic.clone());
-        let (warm_up, slice, latency_slice) = match &self.definition.mode {
-            Mode::Closed(mode) => (mode.warm_up, mode.slice, mode.slice / 2),
-            Mode::Rate(mode) => (mode.warm_up, Duration::ZERO, mode.slice),
-        };
+        let RequestSettings { warm_up, slice, latency_slice, .. } = self.requests;
         Ok(Ok(Instrument {
             server_cores: Cores::from(chosen),
             client_cores: clients.clone(),

@@ -23,7 +23,6 @@ pub(crate) mod recommend;
 pub(crate) mod report;
 pub(crate) mod room;
 pub(crate) mod scale;
-pub(crate) mod seam;
 mod seed;
 pub(crate) mod serve;
 pub(crate) mod service;

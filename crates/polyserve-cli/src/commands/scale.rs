@@ -10,22 +10,14 @@ use super::entrants::{LIMIT, ServerLaunches, accept_limit, limit_launch};
 use super::session::Context;
 use super::workload::{misuse, reference_traffic};
 
-mod alone;
 mod args;
 mod targets;
 
-pub(super) use alone::{memory_shortage, store_names};
 pub(crate) use args::ScaleArgs;
 
 use targets::ServerTargets;
 
 pub(crate) fn run(context: Context<'_>, args: &ScaleArgs) -> anyhow::Result<ExitCode> {
-    if let Some(cell) = &args.cell {
-        return alone::one_cell(context.catalog, cell);
-    }
-    if args.in_process {
-        return alone::run(context, args);
-    }
     let session = context.start()?;
     let cores = args.cores.of(&session.available)?;
     let (mix, slice) = (args.mix.unwrap_or(Mix { get: 1, put: 0 }), args.slice_or(250, 500)?);

@@ -10,7 +10,6 @@ use polyserve_bench::experiment::{KnownExperiment, known::Recorded};
 use polyserve_bench::recommend;
 use polyserve_bench::report::Summary;
 use polyserve_bench::scale::{Scale, bench::ScaleBench};
-use polyserve_bench::stores::{Stores, experiment::StoreProcesses, seam::Seam};
 use polyserve_bench::tasks::experiment::CpuTasks;
 use polyserve_bench::trial::Trials;
 use polyserve_bench::{ladder, matrix, page, stress};
@@ -35,8 +34,6 @@ pub(crate) static ALL: &[KnownExperiment] = &[
     KnownExperiment::new::<ladder::Ladder>("Welcome!, one optimisation at a time", D),
     KnownExperiment::new::<Scale<ScaleBench>>("How cost grows", None),
     KnownExperiment::new::<Capacity<CapacityBench>>("Capacity: the max rate for a latency", None),
-    KnownExperiment::new::<Stores<StoreProcesses>>("Stores without a server", None),
-    KnownExperiment::new::<Seam>("What the seam costs", None),
     KnownExperiment::new::<Comparison>("Strategies side by side", None),
     KnownExperiment::new::<DefinedExperiment>("Experiments from definitions", None),
     KnownExperiment::new::<Trials>("Trials: the reliability of comparisons", None),

@@ -12,7 +12,6 @@ use polyserve_bench::journal;
 use polyserve_bench::matrix::Matrix;
 use polyserve_bench::page::WaitingPage;
 use polyserve_bench::scale::{Scale, bench::ScaleBench};
-use polyserve_bench::stores::{Stores, experiment::StoreProcesses, seam::Seam};
 use polyserve_bench::stress::Stress;
 use polyserve_bench::tasks::experiment::CpuTasks;
 use polyserve_bench::trial::Trials;
@@ -44,7 +43,8 @@ fn records<E: Experiment>(dir: &Dir) -> (Records<E>, Vec<E::Key>) {
 /// A run is interrupted after its first sample. Then its record is cut, as if the run had been killed while it wrote a line.
 /// A second run completes the record and measures no cell twice. A third run measures nothing.
 pub(crate) fn resumes<E: Experiment>(line: &str) {
-    let dir = Dir::new(&format!("resume-{}", E::NAME));
+    let names: Vec<&str> = line.split_whitespace().take_while(|word| !word.starts_with('-')).collect();
+    let dir = Dir::new(&format!("resume-{}", names.join("-")));
     let line = format!("{line} --out={dir} --name=run");
     let sample = format!("{{\"kind\":\"{}\"", E::SAMPLE);
     let has_sample =
@@ -126,14 +126,10 @@ fn capacity() {
 }
 
 #[test]
-fn seam() {
-    resumes::<Seam>("seam --stores=dashmap --keys=100 --rounds=30 --threads=1 --lookups=dependent");
-}
-
-#[test]
 fn stores() {
-    let points = "--axis=keys --points=10,100 --workload=read,churn --rounds=4 --slice=20ms";
-    resumes::<Stores<StoreProcesses>>(&format!("scale --in-process --repos=two_level {points}"));
+    let sweep =
+        "--set sweep={operation=[\"read\",\"churn\"]} --set workload.keys=100 --set mode.slice=20ms --set rounds=4";
+    resumes::<DefinedExperiment>(&format!("bench stores --only=two_level {sweep}"));
 }
 
 #[test]

@@ -117,7 +117,7 @@ fn pages_are_spliced_and_checked() {
 
 #[test]
 fn charts_are_spliced_and_checked() {
-    let page = "<!-- chart workers read uniform of stores-workers.jsonl -->\n<!-- end -->\n";
+    let page = "<!-- chart operations/s, operation read of stores-workers.jsonl -->\n<!-- end -->\n";
     let dir = place("stores-workers.jsonl", page);
     let check = |code: i32| text(&ended(code, &format!("report --splice {dir}/docs.md --check")).stdout);
     check(1);
@@ -125,7 +125,7 @@ fn charts_are_spliced_and_checked() {
     printed(&format!("report --splice {dir}/docs.md"));
     assert!(check(0).ends_with("docs.md: tables and charts up to date: 1\n"));
 
-    let link = "charts/stores-workers-workers-read-uniform.svg";
+    let link = "charts/stores-workers-operations-s--operation-read.svg";
     has(&dir.read("docs.md"), &[&format!("]({link})\n\n`polyserve scale ")]);
     let svg = dir.read(link);
     dir.write(link, svg.replace("bare/dashmap", "dashmap/bare"));
@@ -143,10 +143,11 @@ fn charts_are_spliced_and_checked() {
 
 #[test]
 fn two_charts_are_never_one_file() {
-    let chart = |record: &str| format!("<!-- chart workers insert of {record} -->\n<!-- end -->\n");
+    let chart = |record: &str| format!("<!-- chart operations/s, operation insert of {record} -->\n<!-- end -->\n");
     let dir = place("stores-workers.jsonl", &chart("day/stores.jsonl"));
     let record = dir.read("stores-workers.jsonl");
-    let less = record.lines().filter(|line| !line.contains("\"name\":\"std_mutex\"")).map(|line| format!("{line}\n"));
+    let less =
+        record.lines().filter(|line| !line.contains("\"contestant\":\"std_mutex\"")).map(|line| format!("{line}\n"));
     dir.write("day/stores.jsonl", &record);
     dir.write("other/day/stores.jsonl", less.collect::<String>());
     dir.write("other.md", chart("other/day/stores.jsonl"));

@@ -99,7 +99,6 @@ fn a_rate_is_a_share_of_the_null_servers_throughput() {
     assert!(cells.iter().any(|cell| cell["answered"] != 0), "{cells:?}");
     has(&printed(&format!("{tiny} --points=10")), &["rate: per cent of null_epoll's ", "rate (%)"]);
     has(&misused(&format!("{tiny} --points=101")), &["--points 101", "100 at most"]);
-    has(&misused("scale --in-process --axis=rate"), &["--axis rate: in process there are no connections"]);
 }
 
 /// With a connection for each request, the rates are shares of another null server's throughput. A server of one connection at a

@@ -1,102 +1,92 @@
-//! `polyserve scale --in-process` and `polyserve seam`: records are complete, and reruns resume. No test asserts a
-//! speed.
+//! The mode `store` of `polyserve bench`: every definition runs, records are complete, and reruns resume. No test asserts a speed.
 
 use serde_json::Value;
 
-use super::{Dir, array, ended, has, json, misused, printed, text};
+use super::{Dir, array, has, json, misused, printed, texts};
 
-const TINY: &str = "scale --in-process --slice=10ms --rounds=2";
-const SEAM: &str = "seam --keys=100 --rounds=2 --threads=1,2 --stores=dashmap";
-const RECORD: &str = "scale-in-process.jsonl";
+/// A part of each definition that takes a moment.
+const TINY: &str = "--set workload.keys=200 --set mode.slice=10ms --set mode.warm_up=10ms --set rounds=2";
 
-/// The cells of workloads that have operations, and those of memory.
-fn cells(dir: &Dir, record: &str) -> [Vec<Value>; 2] {
-    let (memory, operations) = dir.recorded(record, "cell").into_iter().partition(|cell| cell["workload"] == "memory");
-    [operations, memory]
+fn rows_of<'a>(report: &'a Value, name: &str) -> Vec<&'a Value> {
+    array(&report["rows"]).iter().filter(|row| row["contestant"] == name).collect()
 }
 
 #[test]
-fn workloads_are_recorded_and_a_rerun_goes_on() {
+fn operations_are_recorded_and_a_rerun_goes_on() {
     let dir = Dir::new("stores-record");
-    let places = "--repos=two_level,bare/dashmap,bare/hash_map --axis=keys --points=10,60000 --workers=2";
-    let loads = "--workload=read,churn,insert,memory --dist=uniform,zipf:0.99,hot";
-    let line = format!("{TINY} {places} {loads} --out={dir}");
-    let output = printed(&line);
-    has(&output, &["keys: read zipf:0.99; medians of 2 rounds", "keys: churn", "keys: memory", "of bare/dashmap"]);
-    has(&output, &["bare/dashmap (again)", "bare/hash_map, 10 keys: not run: it is for one thread"]);
-    has(&output, &["with one reading of the clock", "too few rounds: a verdict needs 10"]);
-    let recorded = dir.lines(RECORD);
-    // Operations: three distributions of reads, churn and insert; three entries, two points, two rounds.
-    let [operations, memory] = cells(&dir, RECORD);
-    assert_eq!(
-        (recorded[0]["experiment"].as_str(), operations.len(), memory.len()),
-        (Some("stores"), 5 * 3 * 2 * 2, 4 * 2 * 2)
-    );
-    assert_eq!(recorded.iter().filter(|line| line["reason"] == "not_available").count(), 2);
-    for cell in operations {
-        assert!(cell["per_s"].as_f64() > Some(0.0) && cell["p999_us"].as_f64() > Some(0.0), "{cell}");
-        assert_eq!((&cell["keys"], cell["threads"].as_u64()), (&cell["x"], Some(2)), "{cell}");
-        assert!(cell["clock_ns"].as_u64() > Some(0) && cell["windowed_per_s"].is_null(), "{cell}");
-    }
-    let csv = dir.read("scale-in-process.csv");
-    assert_eq!(csv.lines().count(), 1 + 60 + 16, "{csv}");
-    assert!(csv.starts_with("axis,x,name,round,keys,threads,payload_bytes,workload,dist,operations,"), "{csv}");
-
+    let sweep = "--set sweep.operation=[\"read\",\"churn\",\"insert\"] --set sweep.workers=[1,2]";
+    let line = format!("bench stores {TINY} {sweep} --only=two_level --out={dir}");
     let report = json(&line);
-    let memory = array(&report["memory"]);
-    let of = |name: &str| memory.iter().find(|point| point["name"] == name && point["x"] == 60_000).unwrap();
-    assert_eq!(of("bare/hash_map")["of_plain"].as_f64(), Some(1.0));
-    assert!(of("two_level")["of_plain"].as_f64() > Some(0.0), "{memory:?}");
-    assert!(memory.iter().filter(|point| point["x"] == 10).all(|point| point["filled"].is_null()), "too few to tell");
-    assert_eq!(dir.recorded(RECORD, "cell").len(), 60 + 16, "nothing is measured again");
+    assert_eq!(report["compared"], "operations_per_s");
+    for (name, role) in [("bare/dashmap", "baseline"), ("bare/dashmap (again)", "same"), ("two_level", "ranked")] {
+        let rows = rows_of(&report, name);
+        assert_eq!(rows.len(), 6, "{name}: {report}");
+        for row in rows {
+            assert_eq!(row["role"], role, "{row}");
+            let figures = &row["figures"];
+            assert!(
+                figures["operations_per_s"].as_f64() > Some(0.0) && figures["p999_us"].as_f64() > Some(0.0),
+                "{row}"
+            );
+            assert!(
+                figures["clock_us"].as_f64() > Some(0.0) && figures["windowed_operations_per_s"].is_null(),
+                "{row}"
+            );
+        }
+    }
+    assert_eq!(dir.recorded("stores.jsonl", "row").len(), 3 * 6 * 2);
+    has(&dir.read("stores.csv"), &["contestant,workers,operation,round,", "two_level,2,churn,2,"]);
+    let text = printed(&line);
+    has(&text, &["Nothing is decided: the run has 2 rounds", "the best by workers", "two_level", "of bare/dashmap"]);
+    has(&text, &["p50, p99: of one operation in 64", "200 entities of 15 bytes"]);
+    assert_eq!(dir.recorded("stores.jsonl", "row").len(), 36, "nothing is measured again");
     has(&misused(&format!("{line} --seed=9")), &["not overwritten"]);
 }
 
 #[test]
-fn axes_move_what_they_are_named_after() {
-    let dir = Dir::new("stores-axes");
-    for (axis, points, field, of_memory) in
-        [("workers", "1,3", "threads", 0), ("payload", "1,2111", "payload_bytes", 8)]
-    {
-        let args = format!("--axis={axis} --points={points} --keys=20 --repos=dashmap --workload=50/50,memory");
-        printed(&format!("{TINY} {args} --name={axis}-1 --out={dir}"));
-        let [operations, memory] = cells(&dir, &format!("{axis}-1.jsonl"));
-        assert!(operations.iter().chain(&memory).all(|cell| cell[field] == cell["x"]));
-        assert_eq!((operations.len(), memory.len()), (8, of_memory));
-    }
+fn stores_of_known_types_and_skewed_ids_are_measured() {
+    let sweep = "--set sweep={dist=[\"zipf:0.99\",\"hot\"],payload=[1,2111]}";
+    let report = json(&format!("bench stores-typed --quick {TINY} {sweep} --set workload.workers=2"));
+    assert_eq!(rows_of(&report, "typed/sharded").len(), 4, "{report}");
+    assert_eq!(array(&report["failed"]).len(), 0, "{report}");
 }
 
-/// A store that is not filled in time is in the table and in the record, and a rerun does not wait for it again.
+/// A map for one thread is left out elsewhere. A store that is not filled in time has no figures, and a rerun does not wait again.
 #[test]
-fn a_store_that_is_not_filled_in_time_is_shown() {
+fn a_store_that_cannot_be_measured_is_shown() {
     let dir = Dir::new("stores-limit");
-    let args = "--repos=two_level --axis=keys --points=10000000 --workload=read --limit=10ms";
+    let changes = "--set workload.keys=10000000 --set mode.limit=10ms --set sweep={workers=[2]} --set rounds=1";
     for _ in 0..2 {
-        let output = printed(&format!("{TINY} {args} --out={dir}"));
-        has(&output, &["two_level did not finish filling 10000000 keys in 0.01 s: it got to "]);
-        let timed_out = dir.lines(RECORD).into_iter().filter(|line| line["reason"] == "timed_out");
-        assert_eq!(timed_out.count(), 2, "and the second entry");
+        let output = printed(&format!("bench stores {changes} --only=hash_map --out={dir}"));
+        has(&output, &["not run: bare/hash_map, workers 2: it is for one thread, of 2"]);
+        has(
+            &output,
+            &[
+                "no figures: round 1: bare/dashmap, workers 2: bare/dashmap did not finish filling 10000000 keys in 10ms",
+            ],
+        );
+        assert_eq!(dir.lines("stores.jsonl").iter().filter(|line| line["reason"] == "timed_out").count(), 2);
     }
 }
 
-/// Each repo that is a map is compared with that map, or with another store if the command line names it.
 #[test]
-fn the_seam_is_measured_in_turns() {
-    let dir = Dir::new("seam");
-    let report = json(&format!("{SEAM} --out={dir}"));
-    let rows = array(&report["rows"]);
-    assert_eq!(rows.len(), 4, "one and two threads, dependent and independent gets: {report}");
-    for row in rows {
-        assert_eq!((&row["name"], &row["baseline"]), (&"dashmap".into(), &"bare/dashmap".into()));
-        assert!(row["time"]["ratio"].as_f64() > Some(0.0) && row["same"]["rounds"] == 1, "one filling: {row}");
+fn memory_is_compared_by_entity() {
+    let report = json("bench stores-memory --set workload.keys=60000 --only=packed");
+    assert_eq!(report["compared"], "filled_bytes_per_entity");
+    for name in ["packed", "bare/hash_map"] {
+        let figures = &rows_of(&report, name)[0]["figures"];
+        assert!(figures["filled_bytes_per_entity"].as_f64() > Some(0.0) && figures["emptied_s"].is_f64(), "{figures}");
     }
-    assert_eq!(dir.lines("seam.jsonl")[0]["experiment"], "seam");
-    assert_eq!(dir.recorded("seam.jsonl", "turn").len(), 3 * 2 * 2 * 2);
-    let typed = printed("seam --keys=50 --rounds=1 --threads=1 --stores=typed/sharded,typed/scc");
-    has(&typed, &["typed/sharded  bare/dashmap", "typed/sharded   bare/papaya", "typed/scc"]);
-    let all = printed("seam --keys=50 --rounds=1 --threads=1 --baseline=bare/papaya");
-    has(&all, &["two_level", "bare/hash_map", "bare/scc", "gets (M/s)", "too few fillings"]);
-    let above = text(&ended(1, &format!("{SEAM} --at-most=0.000001 --lookups=dependent")).stdout);
-    has(&above, &["above 0.000001: dashmap against bare/dashmap, 2 threads, dependent gets: up to"]);
-    assert!(!above.contains("independent"), "{above}");
+    let few = json("bench stores-memory --set workload.keys=10 --only=packed");
+    assert!(rows_of(&few, "packed")[0]["figures"]["filled_bytes_per_entity"].is_null(), "too few to tell: {few}");
+}
+
+#[test]
+fn the_cost_of_the_trait_is_measured_in_one_process() {
+    let report = json(&format!("bench seam --quick {TINY}"));
+    let names = texts(array(&report["rows"]), "contestant");
+    assert_eq!(names.len(), 12 * 4, "{report}");
+    assert_eq!(array(&report["claims"]).len(), 0, "two rounds judge nothing");
+    let report = json(&format!("bench seam {TINY} --set rounds=10 --set sweep.workers=[1]"));
+    assert_eq!(array(&report["claims"]).len(), 4, "{report}");
 }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
+use super::requests::RequestSettings;
 use super::{check_rate, check_times};
 use crate::Misuse;
 use crate::bench::definition::{Definition, time};
@@ -32,6 +33,12 @@ impl Default for ClosedMode {
 }
 
 impl ClosedMode {
+    /// The closed loop, and half of its time at a fixed rate.
+    pub fn requests(&self) -> RequestSettings {
+        let Self { slice, warm_up, latency, rate } = *self;
+        RequestSettings { warm_up, slice, latency_slice: slice / 2, rate, latency }
+    }
+
     pub(super) fn check(&self, definition: &Definition) -> Result<(), Misuse> {
         check_rate(definition, self.rate)?;
         check_times(definition, [("slice", self.slice), ("warm_up", self.warm_up)])

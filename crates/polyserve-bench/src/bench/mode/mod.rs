@@ -6,6 +6,7 @@
 pub mod closed;
 pub mod rate;
 pub mod requests;
+pub mod store;
 
 use std::fmt;
 use std::time::Duration;
@@ -16,11 +17,15 @@ use serde::{Deserialize, Deserializer, Serialize};
 use super::definition::Definition;
 use super::experiment::{DefinedExperiment, Key, Sample};
 use super::figures;
+use super::sweep::SweepAxis;
+use super::workload::BenchWorkload;
 use crate::Misuse;
 use crate::experiment::{Absence, Notebook};
+use crate::report::figures::count;
 
 pub use closed::ClosedMode;
 pub use rate::RateMode;
+pub use store::StoreMode;
 
 /// The settings of a turn, by its kind.
 #[derive(Clone, Debug)]
@@ -29,6 +34,8 @@ pub enum Mode {
     Closed(ClosedMode),
     /// Requests are due at a fixed rate.
     Rate(RateMode),
+    /// Threads use a store in their process.
+    Store(StoreMode),
 }
 
 /// The kind of a mode.
@@ -40,6 +47,8 @@ pub enum ModeKind {
     Closed,
     /// [`Mode::Rate`].
     Rate,
+    /// [`Mode::Store`].
+    Store,
 }
 
 /// The part of a turn that depends on the mode.
@@ -65,6 +74,7 @@ impl Mode {
         match self {
             Self::Closed(_) => ModeKind::Closed,
             Self::Rate(_) => ModeKind::Rate,
+            Self::Store(_) => ModeKind::Store,
         }
     }
 
@@ -73,14 +83,36 @@ impl Mode {
         match self {
             Self::Closed(_) => figures::REQUESTS_PER_S,
             Self::Rate(_) => figures::P99_US,
+            Self::Store(mode) => mode.compared(),
+        }
+    }
+
+    /// The workload in words.
+    pub fn in_words(&self, workload: &BenchWorkload) -> String {
+        match self {
+            Self::Closed(_) | Self::Rate(_) => workload.to_string(),
+            Self::Store(_) => {
+                let BenchWorkload { keys, payload, dist, .. } = workload;
+                format!("{} entities of {payload} bytes, {dist}", count(*keys as f64))
+            }
         }
     }
 
     /// Checks what the types of the keys do not.
     pub(super) fn check(&self, definition: &Definition) -> Result<(), Misuse> {
+        let is_store = self.kind() == ModeKind::Store;
+        let mut patterns = definition.contestants.iter().chain(&definition.baseline);
+        if patterns.any(|pattern| pattern.origin.is_store() != is_store) {
+            let expected = if is_store { "repo:, typed: and bare:" } else { "catalog:, peer: and reference:" };
+            return Err(definition.misuse("contestants", format!("the contestants of this mode are {expected}")));
+        }
+        if !is_store && definition.sweep.contains_key(&SweepAxis::Operation) {
+            return Err(definition.misuse("operation", "only the mode store has it"));
+        }
         match self {
             Self::Closed(mode) => mode.check(definition),
             Self::Rate(mode) => mode.check(definition),
+            Self::Store(mode) => mode.check(definition),
         }
     }
 }
@@ -99,6 +131,7 @@ impl<'de> Deserialize<'de> for Mode {
         let mode = kind.and_then(|kind| match kind {
             ModeKind::Closed => settings.try_into().map(Self::Closed),
             ModeKind::Rate => settings.try_into().map(Self::Rate),
+            ModeKind::Store => settings.try_into().map(Self::Store),
         });
         mode.map_err(|error: toml::de::Error| D::Error::custom(error.message()))
     }

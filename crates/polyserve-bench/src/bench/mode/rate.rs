@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
+use super::requests::RequestSettings;
 use super::{check_rate, check_times};
 use crate::Misuse;
 use crate::bench::definition::{Definition, time};
@@ -30,6 +31,12 @@ impl Default for RateMode {
 }
 
 impl RateMode {
+    /// The fixed rate, without a closed loop.
+    pub fn requests(&self) -> RequestSettings {
+        let Self { slice, warm_up, rate } = *self;
+        RequestSettings { warm_up, slice: Duration::ZERO, latency_slice: slice, rate, latency: true }
+    }
+
     pub(super) fn check(&self, definition: &Definition) -> Result<(), Misuse> {
         if self.rate.is_none() && !definition.sweep.contains_key(&SweepAxis::Rate) {
             return Err(definition.misuse("kind", "a rate needs `rate` in the mode or in the sweep"));

@@ -1,6 +1,7 @@
 //! The turns of the modes that send requests to servers.
 
 use std::iter;
+use std::time::Duration;
 
 use polyserve::Shape;
 use serde::{Deserialize, Serialize};
@@ -16,6 +17,21 @@ use crate::experiment::{Absence, Notebook};
 
 /// The `kind` of a [`CellRate`]'s line.
 pub const RATE: &str = "rate";
+
+/// What the settings of a mode mean for the requests of a cell.
+#[derive(Clone, Copy, Debug)]
+pub struct RequestSettings {
+    /// The time for verification and warm-up.
+    pub warm_up: Duration,
+    /// The time of the closed loop; zero without one.
+    pub slice: Duration,
+    /// The time at the fixed rate.
+    pub latency_slice: Duration,
+    /// The fixed rate, if it is given.
+    pub rate: Option<f64>,
+    /// Whether the fixed rate is measured.
+    pub latency: bool,
+}
 
 /// Servers at cells.
 #[derive(Debug, Default)]

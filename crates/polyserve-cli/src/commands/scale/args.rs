@@ -8,8 +8,7 @@ use polyserve_bench::experiment::{RecordArgs, distinct};
 use polyserve_bench::scale::experiment::Target;
 use polyserve_bench::scale::report::CONNECTION_EACH;
 use polyserve_bench::scale::{Axis, PointSettings};
-use polyserve_bench::stores::StoreWorkload;
-use polyserve_load::{Arrivals, Dist, Mix};
+use polyserve_load::{Arrivals, Mix};
 use serde_json::{Value, json};
 
 use crate::commands::cores::CoresArgs;
@@ -23,9 +22,8 @@ const KEYS: u64 = 1000;
 
 /// The arguments of `polyserve scale`.
 #[derive(Debug, clap::Args)]
-#[command(mut_arg("peers", |arg| arg.conflicts_with("in_process")))]
 pub(crate) struct ScaleArgs {
-    /// The axes, separated by commas. [default: all; in process keys, workers and payload]
+    /// The axes, separated by commas. [default: all]
     #[arg(long, value_enum, value_name = "AXIS,...", value_delimiter = ',')]
     pub(super) axis: Vec<Axis>,
     /// The points of the axis, separated by commas. Needs exactly one --axis.
@@ -35,34 +33,18 @@ pub(crate) struct ScaleArgs {
     /// pool_server, tokio_tcp; and the program's own servers]
     #[arg(long, value_name = "S,...", value_delimiter = ',')]
     pub(super) servers: Vec<String>,
-    /// The repos, separated by commas. In process also bare maps, such as bare/dashmap, and repos without dynamic dispatch,
-    /// such as typed/dashmap. [default: sharded and the program's own repos; in process all repos and all bare maps]
+    /// The repos, separated by commas. [default: sharded and the program's own repos]
     #[arg(long, value_name = "R,...", value_delimiter = ',')]
     pub(super) repos: Vec<String>,
     #[command(flatten)]
     pub(super) peers: PeerArgs,
     /// On the axis of rates: a connection for each request. The rates are per cent of null_accept's throughput.
-    #[arg(long, conflicts_with = "in_process")]
+    #[arg(long)]
     pub(super) no_keepalive: bool,
-    /// Measure repos and bare maps without HTTP: threads call get, put and remove.
-    #[arg(long, conflicts_with_all = ["servers", "mix", "server_cores", "client_cores"])]
-    pub(super) in_process: bool,
-    /// In process: the workloads, separated by commas. [default: all; quick: read, 50/50 and memory]
-    #[arg(long, value_enum, value_name = "W,...", value_delimiter = ',', requires = "in_process")]
-    pub(super) workload: Vec<StoreWorkload>,
-    /// In process: the distributions of ids, separated by commas: uniform, zipf:0.99 or hot. [default: uniform]
-    #[arg(long, value_name = "DIST,...", value_delimiter = ',', requires = "in_process")]
-    pub(super) dist: Vec<Dist>,
-    /// In process: the timeout for filling a store, at most an hour. The tables name a store that exceeds it.
-    #[arg(long, value_name = "TIME", default_value = "60s", requires = "in_process")]
-    pub(super) limit: humantime::Duration,
-    /// In process: the baseline. It takes part twice. [default: bare/dashmap, or the first store of --repos]
-    #[arg(long, value_name = "R", requires = "in_process")]
-    pub(super) baseline: Option<String>,
     /// The number of concurrent connections on the other axes.
     #[arg(long, value_name = "C", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub(super) connections: u32,
-    /// The number of stored entities on the other axes. [default: 1000; in process 100000]
+    /// The number of stored entities on the other axes. [default: 1000]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
     pub(super) keys: Option<u64>,
     /// The length of an entity's description on the other axes, in bytes.
@@ -71,11 +53,11 @@ pub(crate) struct ScaleArgs {
     /// Weights of reading and writing. [default: get=1]
     #[arg(long, value_name = "get=95,put=5")]
     pub(super) mix: Option<Mix>,
-    /// The number of rounds. The intervals of fewer than 10 are too narrow. [default: 10, quick: 5; in process 10, quick: 3]
+    /// The number of rounds. The intervals of fewer than 10 are too narrow. [default: 10, quick: 5]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub(super) rounds: Option<u32>,
-    /// The time of a point in closed loop; the fixed rate takes 1.5 times that. In process, the time of each workload;
-    /// latencies take 1.5 times that. [default: 500ms, quick: 250ms; in process 100ms, quick: 60ms]
+    /// The time of a point in closed loop; the fixed rate takes 1.5 times that.
+    /// [default: 500ms, quick: 250ms]
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     pub(super) slice: Option<Duration>,
     /// Fewer contestants, points and rounds, and shorter slices: less than three minutes.
@@ -87,9 +69,6 @@ pub(crate) struct ScaleArgs {
     pub(super) cores: CoresArgs,
     #[command(flatten)]
     pub(super) record: RecordArgs,
-    /// One point of a repo as JSON, measured in this process.
-    #[arg(long, value_name = "JSON", hide = true)]
-    pub(super) cell: Option<String>,
     #[command(flatten)]
     pub(super) config: ConfigArgs,
 }
