@@ -78,8 +78,11 @@ pub fn prefetch<T>(address: *const T) {
 /// ```
 #[inline]
 pub fn ascii_text(bytes: &[u8]) -> Option<&str> {
+    // Up to this length, a loop over the bytes is shorter than the one over words.
+    const SHORT: usize = 8;
+    let is_ascii = if bytes.len() <= SHORT { bytes.iter().all(u8::is_ascii) } else { bytes.is_ascii() };
     // SAFETY: ASCII is UTF-8.
-    bytes.is_ascii().then(|| unsafe { str::from_utf8_unchecked(bytes) })
+    is_ascii.then(|| unsafe { str::from_utf8_unchecked(bytes) })
 }
 
 /// What a process does when a signal arrives. See [`signal_disposition`].

@@ -1,14 +1,15 @@
 //! The head that a thread has decoded last, without its method and target: clients repeat the rest.
 //!
-//! Invariant: [`LastHead::read`] returns what [`decode::new_head`] would, or nothing. What is remembered was found valid, and does not depend on the
+//! Invariant: [`KnownHead::read`] returns what [`decode::new_head`] would, or nothing. What is remembered was found valid, and does not depend on the
 //! method, on the target or on limits that are not checked again.
 //!
-//! Cost: one pass over the target and a comparison of the rest, in place of several passes over the head. A head that is not like the
-//! last one costs about a fiftieth more, and one in [`REMEMBER_EVERY`] of these is copied: clients may take turns.
+//! Cost: one pass over the target and a comparison of the rest, in place of several passes over the head. The fields are listed once for
+//! all requests of a batch. A head that is not like the last one costs about a fiftieth more, and one in [`REMEMBER_EVERY`] of these is copied: clients may take turns.
 
 use std::cell::RefCell;
 use std::fmt;
 
+use arrayvec::ArrayString;
 use polyserve_core::http::{Method, Version};
 use polyserve_core::{Head, Header, Headers};
 use polyserve_sys::ascii_text;
@@ -41,11 +42,9 @@ pub(super) fn head<'b: 'a, 'a>(input: &'b [u8], limits: &Limits, fields: &'a mut
 
 /// What follows the target of a head: the version and the header fields.
 pub(super) struct LastHead {
-    /// From the space before the version to the end of the head.
-    bytes: [u8; MAX_BYTES],
-    /// Number of bytes; 0 if there is none.
-    length: usize,
-    /// Where the name and the value of each field begin and end in `bytes`.
+    /// From the space before the version to the end of the head. Empty if there is none.
+    rest: ArrayString<MAX_BYTES>,
+    /// Where the name and the value of each field begin and end in `rest`.
     fields: [[u16; 4]; MAX_FIELDS],
     field_count: usize,
     version: Version,
@@ -56,12 +55,27 @@ pub(super) struct LastHead {
     others: u8,
 }
 
+/// A last head and its fields. They are the fields of every head that ends like it, so several requests share them.
+pub(super) struct KnownHead<'a> {
+    last: &'a LastHead,
+    headers: Headers<'a>,
+}
+
+impl<'a> KnownHead<'a> {
+    /// Reads a head that ends like the last one. If it does not, [`LastHead::decode`] must follow.
+    #[allow(clippy::inline_always)] // the head is then never stored and moved, which stalls the processor
+    #[inline(always)]
+    pub(super) fn read(&self, input: &'a [u8], limits: &Limits) -> Option<Parsed<'a>> {
+        let (parsed, _) = self.last.read(input, limits)?;
+        Some(Parsed { head: Head { headers: self.headers, ..parsed.head }, ..parsed })
+    }
+}
+
 impl LastHead {
     /// Nothing is remembered.
     pub(super) const fn none() -> Self {
         Self {
-            bytes: [0; MAX_BYTES],
-            length: 0,
+            rest: ArrayString::new_const(),
             fields: [[0; 4]; MAX_FIELDS],
             field_count: 0,
             version: Version::HTTP_11,
@@ -86,30 +100,23 @@ impl LastHead {
         decoded
     }
 
-    /// Reads a head that ends like the last one. If there is none, [`decode`](Self::decode) must follow.
-    #[allow(clippy::inline_always)] // the head is then never stored and moved, which stalls the processor
-    #[inline(always)]
-    pub(super) fn read<'b: 'a, 'a>(
-        &self,
-        input: &'b [u8],
-        limits: &Limits,
-        fields: &'a mut Fields<'b>,
-    ) -> Option<Parsed<'a>> {
-        let parsed = self.read_into(input, limits, fields)?;
-        Some(Parsed { head: Head { headers: Headers::new(fields), ..parsed.head }, ..parsed })
+    /// Returns this head with its fields, which are written to `fields`. `None` if nothing is remembered within the limits.
+    #[inline]
+    pub(super) fn known<'k: 'a, 'a>(&'k self, limits: &Limits, fields: &'a mut Fields<'k>) -> Option<KnownHead<'a>> {
+        self.list_fields(&self.rest, limits, fields)?;
+        Some(KnownHead { last: self, headers: Headers::new(fields) })
     }
 
-    /// Does the same, but leaves the fields in `fields` only.
-    #[allow(clippy::inline_always)]
-    #[inline(always)]
+    /// Reads a head that ends like this one. Its fields are those of `input`, and are in `fields` only.
     fn read_into<'b>(&self, input: &'b [u8], limits: &Limits, fields: &mut Fields<'b>) -> Option<Parsed<'b>> {
-        let input = input.get(..limits.max_head).unwrap_or(input);
-        let (method, after) = method(input)?;
-        let (target, rest) = after.split_at_checked(uri_len(after)?)?;
-        let known = self.bytes.get(..self.length).filter(|known| !known.is_empty())?;
-        let rest = ascii_text(rest.get(..known.len()).filter(|rest| *rest == known)?)?;
-        let target = ascii_text(target).filter(|target| target.starts_with('/'))?;
-        if self.field_count > limits.max_headers {
+        let (parsed, rest) = self.read(input, limits)?;
+        self.list_fields(ascii_text(rest)?, limits, fields)?;
+        Some(parsed)
+    }
+
+    /// Writes the fields of `rest`, which is equal to that of this head. `None` if there are none, or too many.
+    fn list_fields<'b>(&self, rest: &'b str, limits: &Limits, fields: &mut Fields<'b>) -> Option<()> {
+        if self.rest.is_empty() || self.field_count > limits.max_headers {
             return None;
         }
         fields.clear();
@@ -117,14 +124,26 @@ impl LastHead {
             let name = rest.get(usize::from(name)..usize::from(name_end))?;
             fields.push(Header { name, value: rest.as_bytes().get(usize::from(value)..usize::from(value_end))? });
         }
-        let before = input.len().saturating_sub(after.len());
-        Some(Parsed {
+        Some(())
+    }
+
+    /// Reads a head that ends like this one, without its fields. Returns the part of `input` that is equal, too.
+    #[allow(clippy::inline_always)]
+    #[inline(always)]
+    fn read<'b>(&self, input: &'b [u8], limits: &Limits) -> Option<(Parsed<'b>, &'b [u8])> {
+        let (method, after) = method(input)?;
+        let (target, rest) = after.split_at_checked(uri_len(after)?)?;
+        let (rest, after) = rest.split_at_checked(self.rest.len()).filter(|(rest, _)| *rest == self.rest.as_bytes())?;
+        let target = ascii_text(target).filter(|target| target.starts_with('/'))?;
+        let length = input.len().saturating_sub(after.len());
+        let parsed = Parsed {
             head: Head { method, target, version: self.version, headers: Headers::new(&[]) },
-            length: before.saturating_add(target.len()).saturating_add(rest.len()),
+            length,
             framing: self.framing,
             keep_alive: self.keep_alive,
             expects_continue: self.expects_continue,
-        })
+        };
+        (length <= limits.max_head).then_some((parsed, rest))
     }
 
     /// Remembers a head that is valid. `bytes` are the whole head.
@@ -132,15 +151,18 @@ impl LastHead {
         self.others = self.others.saturating_add(1);
         if self.others >= REMEMBER_EVERY {
             self.others = 0;
-            self.length = self.set(bytes, parsed).unwrap_or(0);
+            if self.set(bytes, parsed).is_none() {
+                self.rest.clear();
+            }
         }
     }
 
-    /// Returns the length. `None` if the rest is not to be remembered.
-    fn set(&mut self, bytes: &[u8], parsed: &Parsed<'_>) -> Option<usize> {
+    /// Returns `None` if the rest is not to be remembered.
+    fn set(&mut self, bytes: &[u8], parsed: &Parsed<'_>) -> Option<()> {
         let target_end = parsed.head.target.as_bytes().as_ptr_range().end.addr();
         let rest = bytes.get(target_end.checked_sub(bytes.as_ptr().addr())?..)?;
-        self.bytes.get_mut(..rest.len())?.copy_from_slice(rest);
+        self.rest.clear();
+        self.rest.try_push_str(ascii_text(rest)?).ok()?;
         let position = |at: *const u8| u16::try_from(at.addr().checked_sub(target_end)?).ok();
         self.field_count = 0;
         for (name, value) in parsed.head.headers.iter() {
@@ -153,13 +175,13 @@ impl LastHead {
         self.framing = parsed.framing;
         self.keep_alive = parsed.keep_alive;
         self.expects_continue = parsed.expects_continue;
-        Some(rest.len())
+        Some(())
     }
 }
 
 impl fmt::Debug for LastHead {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LastHead").field("length", &self.length).finish_non_exhaustive()
+        f.debug_struct("LastHead").field("length", &self.rest.len()).finish_non_exhaustive()
     }
 }
 
@@ -167,8 +189,10 @@ impl fmt::Debug for LastHead {
 #[allow(clippy::inline_always)]
 #[inline(always)]
 fn method(input: &[u8]) -> Option<(&'static Method, &[u8])> {
+    if let Some((b"GET ", after)) = input.split_first_chunk() {
+        return Some((&Method::GET, after));
+    }
     Some(match input {
-        [b'G', b'E', b'T', b' ', after @ ..] => (&Method::GET, after),
         [b'P', b'U', b'T', b' ', after @ ..] => (&Method::PUT, after),
         [b'H', b'E', b'A', b'D', b' ', after @ ..] => (&Method::HEAD, after),
         [b'P', b'O', b'S', b'T', b' ', after @ ..] => (&Method::POST, after),
@@ -184,12 +208,16 @@ mod tests {
 
     const LIMITS: Limits = Limits { max_head: 400, max_headers: 3, max_body: 10 };
 
+    /// The head as it is read by comparison with the last one.
+    fn known(last: &LastHead, input: &str, limits: &Limits) -> Option<String> {
+        let mut fields = Fields::new();
+        let parsed = last.known(limits, &mut fields)?.read(input.as_bytes(), limits)?;
+        Some(format!("{:?}", Decoded::Head(parsed)))
+    }
+
     fn decoded(last: &mut LastHead, input: &str, limits: &Limits) -> String {
-        let (mut fields, mut others) = (Fields::new(), Fields::new());
-        match last.read(input.as_bytes(), limits, &mut fields) {
-            Some(parsed) => format!("{:?}", Decoded::Head(parsed)),
-            None => format!("{:?}", last.decode(input.as_bytes(), limits, &mut others)),
-        }
+        let known = known(last, input, limits);
+        known.unwrap_or_else(|| format!("{:?}", last.decode(input.as_bytes(), limits, &mut Fields::new())))
     }
 
     /// Whatever a thread has decoded before, a head has the same result.
@@ -249,7 +277,7 @@ mod tests {
                 for _ in 0..REMEMBER_EVERY {
                     decoded(&mut last, &first, &LIMITS);
                 }
-                let is_read = last.read(second.as_bytes(), &LIMITS, &mut Fields::new()).is_some();
+                let is_read = known(&last, second, &LIMITS).is_some();
                 hits += usize::from(is_read && second.ends_with(rest));
                 let found = [&LIMITS, &small].map(|limits| decoded(&mut last, second, limits));
                 assert_eq!(found, *expected, "{second:?} after {first:?}");

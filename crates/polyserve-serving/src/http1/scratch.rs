@@ -74,8 +74,8 @@ pub struct Scratch {
     pub(super) ends: Vec<usize>,
     pub(super) body: Vec<u8>,
     pub(super) date: Date,
-    /// The head that was decoded last.
-    pub(super) last_head: LastHead,
+    /// The head that was decoded last. A session takes it out while it serves a batch. `None` until then.
+    pub(super) last_head: Option<Box<LastHead>>,
     pub(super) draining: bool,
     pub(super) others_wait: bool,
     /// `None` if the work of one connection is not limited.
@@ -92,7 +92,7 @@ impl Scratch {
             ends: Vec::new(),
             body: Vec::new(),
             date: Date::new(SystemTime::now()),
-            last_head: LastHead::none(),
+            last_head: None,
             draining: false,
             others_wait: false,
             turn: None,

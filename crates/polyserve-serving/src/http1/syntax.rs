@@ -23,12 +23,12 @@ macro_rules! byte_set {
 }
 
 byte_set! {
-    /// The bytes of a URI without a fragment, and brackets.
+    /// The bytes of a URI without a fragment, and brackets, without `%`.
     IN_URI: is_in_uri
 }
 
 byte_set! {
-    /// The bytes of a host's name: `unreserved / sub-delims / "%"`.
+    /// The bytes of a host's name without `%`: `unreserved / sub-delims`.
     IN_NAME: is_in_name
 }
 
@@ -61,24 +61,31 @@ pub(super) fn host_name_len(text: &[u8]) -> Option<usize> {
     encoded_len(text, &IN_NAME)
 }
 
-/// Returns the number of bytes up to the first that is not one of `bytes`. `None` if two hexadecimal digits do not follow a `%`.
+/// Returns the number of bytes up to the first that is neither one of `bytes` nor a `%`. `None` if two hexadecimal digits do not
+/// follow a `%`.
 #[inline]
 fn encoded_len(text: &[u8], bytes: &ByteSet) -> Option<usize> {
-    let mut has_percent = false;
-    let is_other = |&byte: &u8| {
-        has_percent |= byte == b'%';
-        bytes.get(usize::from(byte)) != Some(&true)
-    };
-    let length = text.iter().position(is_other).unwrap_or(text.len());
-    (!has_percent || is_percent_encoded(text.get(..length)?)).then_some(length)
+    let length = text.iter().position(|&byte| !is_in(bytes, byte)).unwrap_or(text.len());
+    if text.get(length) == Some(&b'%') { percent_encoded_len(text, bytes) } else { Some(length) }
+}
+
+#[inline(never)]
+fn percent_encoded_len(text: &[u8], bytes: &ByteSet) -> Option<usize> {
+    let length = text.iter().position(|&byte| byte != b'%' && !is_in(bytes, byte)).unwrap_or(text.len());
+    is_percent_encoded(text.get(..length)?).then_some(length)
+}
+
+#[inline]
+fn is_in(bytes: &ByteSet, byte: u8) -> bool {
+    bytes.get(usize::from(byte)) == Some(&true)
 }
 
 const fn is_in_uri(byte: u8) -> bool {
-    matches!(byte, b'!' | b'$'..=b';' | b'=' | b'?'..=b'[' | b']' | b'_' | b'a'..=b'z' | b'~')
+    matches!(byte, b'!' | b'$' | b'&'..=b';' | b'=' | b'?'..=b'[' | b']' | b'_' | b'a'..=b'z' | b'~')
 }
 
 const fn is_in_name(byte: u8) -> bool {
-    is_unreserved(byte) || is_sub_delim(byte) || byte == b'%'
+    is_unreserved(byte) || is_sub_delim(byte)
 }
 
 /// Whether the path is that of a URI, and the query has no byte that browsers encode: control bytes, space, `"`, `#`, `<` and

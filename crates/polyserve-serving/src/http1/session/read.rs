@@ -10,20 +10,25 @@ use super::{AnswerContext, OUTPUT_BOUND, Phase, Session, SessionState, SessionTu
 use super::{Following, answer_context, is_head};
 use crate::http1::decode::{self, Decoded, EmptyLines, Framing, Limits, Parsed};
 use crate::http1::encode;
+use crate::http1::repeated::{KnownHead, LastHead};
 use crate::memory::{FREE_BYTES, MemoryBudget};
 
 /// How far a session has come with its input.
-pub(super) struct RunProgress {
-    /// The number of bytes used.
-    used: usize,
+pub(super) struct RunProgress<'i> {
+    /// The bytes that are not used.
+    rest: &'i [u8],
     /// The request for which the service is called now.
     pub(super) call: Option<(AnswerContext, Following)>,
 }
 
-impl RunProgress {
+impl RunProgress<'_> {
     #[inline]
-    fn add(&mut self, count: usize) {
-        self.used = self.used.saturating_add(count);
+    fn skip(&mut self, count: usize) {
+        self.rest = self.rest.get(count..).unwrap_or_default();
+    }
+
+    fn skip_all(&mut self) {
+        self.rest = &[];
     }
 }
 
@@ -50,66 +55,102 @@ impl Session {
 
     /// Answers the requests that are complete in `input`. Returns the number of bytes used.
     pub(super) fn run(&mut self, input: &[u8], turn: &mut SessionTurn<'_>) -> usize {
-        let mut progress = RunProgress { used: 0, call: None };
+        let mut progress = RunProgress { rest: input, call: None };
+        let mut last_head = turn.scratch.last_head.take().unwrap_or_else(|| Box::new(LastHead::none()));
         // One catch for all requests: for each, what it lends to the service would be moved into a closure.
-        while let Err(panic) = catch_unwind(AssertUnwindSafe(|| self.serve(input, &mut progress, turn))) {
+        while let Err(panic) = catch_unwind(AssertUnwindSafe(|| self.serve(&mut progress, &mut last_head, turn))) {
             let Some((context, following)) = progress.call.take() else { resume_unwind(panic) };
             let reply = self.panicked(panic);
             self.finish(context, &reply, following, turn);
         }
-        progress.used
+        turn.scratch.last_head = Some(last_head);
+        input.len().saturating_sub(progress.rest.len())
     }
 
-    /// Does the same. A panic of the service leaves its call in `progress`. Then the request must be answered, and this be called
+    /// Answers the requests that are complete in `progress`. A panic of the service leaves its call there. Then the request must be answered, and this be called
     /// again.
-    fn serve(&mut self, input: &[u8], progress: &mut RunProgress, turn: &mut SessionTurn<'_>) {
+    fn serve(&mut self, progress: &mut RunProgress<'_>, last_head: &mut LastHead, turn: &mut SessionTurn<'_>) {
         loop {
-            let rest = input.get(progress.used..).unwrap_or_default();
-            if must_flush(turn.scratch.out.len(), &turn.env.memory) && !matches!(self.state, SessionState::Closed) {
-                self.want = Want::Write;
+            let is_head = {
+                let mut fields = decode::Fields::new();
+                let known = last_head.known(&turn.env.limits, &mut fields);
+                self.serve_like(known.as_ref(), progress, turn)
+            };
+            if !is_head {
                 return;
             }
-            match &mut self.state {
-                SessionState::Closed => {
-                    progress.used = input.len();
-                    return;
+            self.read_head(progress, last_head, turn);
+            if matches!(self.want, Want::Read(Phase::Head)) {
+                return;
+            }
+        }
+    }
+
+    /// Serves requests until the turn is over, nothing more is complete, or a head is not like `known`. Returns whether there is such a
+    /// head.
+    #[allow(clippy::inline_always)] // called once
+    #[inline(always)]
+    fn serve_like(
+        &mut self,
+        known: Option<&KnownHead<'_>>,
+        progress: &mut RunProgress<'_>,
+        turn: &mut SessionTurn<'_>,
+    ) -> bool {
+        loop {
+            if must_flush(turn.scratch.out.len(), &turn.env.memory) && !matches!(self.state, SessionState::Closed) {
+                self.want = Want::Write;
+                return false;
+            }
+            if !matches!(self.state, SessionState::Head) {
+                if self.goes_on(progress, turn) {
+                    continue;
                 }
-                SessionState::Answer(..) => {
-                    self.want = Want::Answer;
-                    return;
-                }
-                SessionState::Answered(..) => self.respond(following_deferred(rest, turn), turn),
-                SessionState::Body(_) | SessionState::Skip(_) => {
-                    self.read_body(rest, progress, turn);
-                    if progress.used == input.len() && matches!(self.want, Want::Read(Phase::Body | Phase::Skip)) {
-                        return;
-                    }
-                }
-                SessionState::Head => {
-                    let skipped = self.empty_lines.skip(rest);
-                    progress.add(skipped);
-                    let rest = rest.get(skipped..).unwrap_or_default();
-                    if rest.is_empty() || rest == b"\r" {
-                        self.wait(if rest.is_empty() { Phase::Idle } else { Phase::Head });
-                        return;
-                    }
-                    if let Some(request) = &mut self.reported {
-                        request.begun.get_or_insert(request.last_read);
-                    }
-                    if turn.scratch.turn_is_over() {
-                        self.want = Want::Yield;
-                        return;
-                    }
-                    let mut fields = decode::Fields::new();
-                    if let Some(parsed) = turn.scratch.last_head.read(rest, &turn.env.limits, &mut fields) {
-                        self.begin(&parsed, rest, progress, turn);
-                    } else {
-                        self.read_head(rest, progress, turn);
-                        if matches!(self.want, Want::Read(Phase::Head)) {
-                            return;
-                        }
-                    }
-                }
+                return false;
+            }
+            let rest = progress.rest;
+            let skipped = self.empty_lines.skip(rest);
+            if skipped > 0 {
+                progress.skip(skipped);
+                continue;
+            }
+            if rest.is_empty() || rest == b"\r" {
+                self.wait(if rest.is_empty() { Phase::Idle } else { Phase::Head });
+                return false;
+            }
+            if let Some(request) = &mut self.reported {
+                request.begun.get_or_insert(request.last_read);
+            }
+            if turn.scratch.turn_is_over() {
+                self.want = Want::Yield;
+                return false;
+            }
+            match known.and_then(|known| known.read(rest, &turn.env.limits)) {
+                Some(parsed) => self.begin(&parsed, progress, turn),
+                None => return true,
+            }
+        }
+    }
+
+    /// Goes on with a request that has begun. Returns whether more can be done now.
+    #[inline(never)]
+    fn goes_on(&mut self, progress: &mut RunProgress<'_>, turn: &mut SessionTurn<'_>) -> bool {
+        match &mut self.state {
+            SessionState::Head => true,
+            SessionState::Closed => {
+                progress.skip_all();
+                false
+            }
+            SessionState::Answer(..) => {
+                self.want = Want::Answer;
+                false
+            }
+            SessionState::Answered(..) => {
+                self.respond(following_deferred(progress.rest, turn), turn);
+                true
+            }
+            SessionState::Body(_) | SessionState::Skip(_) => {
+                self.read_body(progress, turn);
+                !progress.rest.is_empty() || !matches!(self.want, Want::Read(Phase::Body | Phase::Skip))
             }
         }
     }
@@ -124,37 +165,38 @@ impl Session {
 
     /// Reads a head that does not end like the last one.
     #[inline(never)]
-    fn read_head(&mut self, input: &[u8], progress: &mut RunProgress, turn: &mut SessionTurn<'_>) {
+    fn read_head(&mut self, progress: &mut RunProgress<'_>, last_head: &mut LastHead, turn: &mut SessionTurn<'_>) {
+        let input = progress.rest;
         let mut fields = decode::Fields::new();
-        match turn.scratch.last_head.decode(input, &turn.env.limits, &mut fields) {
+        match last_head.decode(input, &turn.env.limits, &mut fields) {
             Decoded::Partial => self.wait(Phase::Head),
             Decoded::Refused(refusal) => {
-                progress.add(input.len());
+                progress.skip_all();
                 self.refuse(refusal, is_head(input), turn);
             }
-            Decoded::Head(parsed) => self.begin(&parsed, input, progress, turn),
+            Decoded::Head(parsed) => self.begin(&parsed, progress, turn),
         }
     }
 
     /// Serves a request of which the head is complete.
     #[allow(clippy::inline_always)] // `parsed` is then never stored and moved
     #[inline(always)]
-    fn begin(&mut self, parsed: &Parsed<'_>, input: &[u8], progress: &mut RunProgress, turn: &mut SessionTurn<'_>) {
+    fn begin(&mut self, parsed: &Parsed<'_>, progress: &mut RunProgress<'_>, turn: &mut SessionTurn<'_>) {
         self.empty_lines = EmptyLines::default();
         if let Some(request) = &mut self.reported {
             request.set_line(&parsed.head);
         }
-        progress.add(parsed.length);
-        let after = input.get(parsed.length..).unwrap_or_default();
-        let complete_body = match parsed.framing {
+        let input = progress.rest;
+        progress.skip(parsed.length);
+        let body_and_more = match parsed.framing {
             Framing::Length(length) if length <= turn.env.limits.max_body as u64 => {
-                usize::try_from(length).ok().and_then(|length| after.get(..length))
+                usize::try_from(length).ok().and_then(|length| progress.rest.split_at_checked(length))
             }
             _ => None,
         };
-        if let Some(body) = complete_body {
-            progress.add(body.len());
-            let following = following(after.get(body.len()..).unwrap_or_default(), turn);
+        if let Some((body, more)) = body_and_more {
+            progress.rest = more;
+            let following = following(more, turn);
             self.call(parsed, body, following, progress, turn);
         } else {
             let parsed = *parsed; // a value of which a reference is passed on is in memory, so that is a copy
@@ -196,16 +238,16 @@ impl Session {
 
     /// Reads a part of a body.
     #[inline(never)]
-    fn read_body(&mut self, input: &[u8], progress: &mut RunProgress, turn: &mut SessionTurn<'_>) {
+    fn read_body(&mut self, progress: &mut RunProgress<'_>, turn: &mut SessionTurn<'_>) {
         let (pending, skipping) = match &mut self.state {
             SessionState::Body(pending) => (pending.as_mut(), false),
             SessionState::Skip(pending) => (pending.as_mut(), true),
             _ => return,
         };
-        let (used, done) = match pending.read(input, &turn.env.limits) {
+        let (used, done) = match pending.read(progress.rest, &turn.env.limits) {
             Ok(read) => read,
             Err(refusal) => {
-                progress.add(input.len());
+                progress.skip_all();
                 if skipping {
                     tracing::debug!(refusal.detail, "a refused body is malformed");
                     self.close(true);
@@ -220,16 +262,16 @@ impl Session {
             let kept = pending.capacity();
             if !skipping && !self.reservation.try_set(&turn.env.memory, kept) {
                 let head_only = is_head(&pending.head);
-                progress.add(input.len());
+                progress.skip_all();
                 self.refuse_for_memory(head_only, turn);
                 return;
             }
-            progress.add(used);
+            progress.skip(used);
             self.wait(if skipping { Phase::Skip } else { Phase::Body });
             return;
         }
-        progress.add(used);
-        let following = following(input.get(used..).unwrap_or_default(), turn);
+        progress.skip(used);
+        let following = following(progress.rest, turn);
         match std::mem::replace(&mut self.state, SessionState::Head) {
             SessionState::Body(pending) => self.call_pending(&pending, following, progress, turn),
             _ => self.want = Want::Read(Phase::Idle),
@@ -241,7 +283,7 @@ impl Session {
         &mut self,
         pending: &PendingBody,
         following: Following,
-        progress: &mut RunProgress,
+        progress: &mut RunProgress<'_>,
         turn: &mut SessionTurn<'_>,
     ) {
         let mut fields = decode::Fields::new();
@@ -287,22 +329,21 @@ fn begins_with_request(rest: &[u8], turn: &SessionTurn<'_>) -> bool {
     let limits = &turn.env.limits;
     let blank = rest.iter().take_while(|byte| matches!(byte, b'\r' | b'\n')).count();
     let rest = rest.get(blank..).unwrap_or_default();
-    let (mut fields, mut others) = (decode::Fields::new(), decode::Fields::new());
-    let parsed = match turn.scratch.last_head.read(rest, limits, &mut fields) {
-        Some(parsed) => parsed,
-        None => match decode::head(rest, limits, &mut others) {
-            Decoded::Head(parsed) => parsed,
-            _ => return false,
-        },
-    };
+    let mut fields = decode::Fields::new();
+    let Decoded::Head(parsed) = decode::head(rest, limits, &mut fields) else { return false };
     let body = rest.get(parsed.length..).unwrap_or_default();
     PendingBody::skipped(parsed.framing).read(body, limits).is_ok_and(|(_, is_complete)| is_complete)
         || parsed.framing == Framing::Length(0)
 }
 
 /// Whether no request begins in `rest`: it holds at most empty lines.
+#[inline]
 fn is_blank(rest: &[u8]) -> bool {
-    rest.iter().all(|byte| matches!(byte, b'\r' | b'\n'))
+    match rest.first() {
+        None => true,
+        Some(b'\r' | b'\n') => rest.iter().all(|byte| matches!(byte, b'\r' | b'\n')),
+        Some(_) => false,
+    }
 }
 
 fn too_large_reply() -> Reply {

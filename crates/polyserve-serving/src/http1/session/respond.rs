@@ -30,7 +30,7 @@ impl Session {
         parsed: &Parsed<'_>,
         body: &[u8],
         following: Following,
-        progress: &mut RunProgress,
+        progress: &mut RunProgress<'_>,
         turn: &mut SessionTurn<'_>,
     ) {
         let context = answer_context(parsed);
