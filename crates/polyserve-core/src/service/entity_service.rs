@@ -22,7 +22,6 @@ use crate::entity::{Entity, Identifiable};
 use crate::json::{self, InvalidEntity};
 use crate::log::{LogThrottles, in_one_line};
 use crate::repo::{EntityRepo, Lookup, Put, Removed, RepoAnswer, RepoError, Visit};
-use crate::shown::Shown;
 use crate::text::shortened;
 use crate::{stack, throttled};
 
@@ -164,31 +163,53 @@ impl<R: EntityRepo<E>, E: Identifiable> EntityService<R, E> {
             return self.if_stored(id.clone(), reply);
         }
         let mut written = Ok(());
-        let mut show = |entity: Shown<'_, E>| written = entity.write_json(body);
-        let etags = self.etags;
-        match self.repo.get(id, Visit::new(&mut show)) {
-            Answer::Now(Ok(Lookup::Visited(_))) => {
-                let shown = match written {
-                    Ok(()) if is_short || etags => shown(self.form(id, version, body), condition),
-                    Ok(()) => return Answer::Now(entity_reply(Body::InPlace, None)),
-                    Err(error) => Err(unwritable(&self.failures, &*error)),
-                };
-                Answer::Now(match shown {
-                    Ok(etag) => entity_reply(Body::InPlace, etag),
-                    Err(reply) => {
-                        body.clear();
-                        reply
-                    }
-                })
-            }
+        let found = self.repo.get(id, Visit::new(&mut |entity| written = entity.write_json(body)));
+        match (found, written) {
+            (Answer::Now(Ok(Lookup::Visited(_))), Ok(())) => match shown(self.form(id, version, body), condition) {
+                Ok(etag) => Answer::Now(entity_reply(Body::InPlace, etag)),
+                Err(reply) => {
+                    body.clear();
+                    Answer::Now(reply)
+                }
+            },
+            (found, written) => self.not_in_place(id, version, condition, found, written, body),
+        }
+    }
+
+    /// Does the same for a GET without a condition, of an entity without a tag.
+    #[inline]
+    fn get_json(&self, id: &E::Id, body: &mut Vec<u8>) -> Answer<Reply> {
+        let mut written = Ok(());
+        let found = self.repo.get(id, Visit::new(&mut |entity| written = entity.write_json(body)));
+        match found {
+            Answer::Now(Ok(Lookup::Visited(_visited))) if written.is_ok() => Answer::Now(Reply::json_in_place()),
+            found => self.not_in_place(id, None, &ALWAYS, found, written, body),
+        }
+    }
+
+    /// Returns the answer to a GET if its JSON is not in `body`.
+    #[inline(never)]
+    fn not_in_place(
+        &self,
+        id: &E::Id,
+        version: Option<u64>,
+        condition: &Condition,
+        found: RepoAnswer<Lookup<E>>,
+        written: Result<(), Box<dyn Error + Send + Sync>>,
+        body: &mut Vec<u8>,
+    ) -> Answer<Reply> {
+        if let Err(error) = written {
+            body.clear();
+            return Answer::Now(unwritable(&self.failures, &*error));
+        }
+        match found {
             Answer::Now(found) => {
                 let form = |json: &[u8]| self.form(id, version, json);
                 Answer::Now(get_reply::<E>(id, found, condition, &self.failures, form))
             }
             Answer::Later(future) => {
-                let id = id.clone();
+                let (id, condition, etags) = (id.clone(), condition.clone(), self.etags);
                 let (repo, known, failures) = (Arc::clone(&self.repo), self.known.clone(), Arc::clone(&self.failures));
-                let condition = condition.clone();
                 Answer::later(async move {
                     let found = future.await;
                     let is_current = |version| repo.version(&id) == Some(version);
@@ -325,6 +346,33 @@ impl<R: EntityRepo<E>, E: Identifiable> EntityService<R, E> {
         self.written(id.clone(), removed, condition, move |removed| removed_reply(&key, &failures, removed))
     }
 
+    /// Answers any request.
+    #[inline(never)]
+    fn call_any(&self, request: &Request<'_>, body: &mut Vec<u8>) -> Answer<Reply> {
+        let route = match self.route(&request.head) {
+            Ok(route) => route,
+            Err(refusal) => return Answer::Now(refusal),
+        };
+        let read;
+        let condition = if preconditions::are_absent(&request.head) {
+            &ALWAYS
+        } else {
+            match preconditions::condition(&request.head, self.etags) {
+                Ok(condition) => {
+                    read = condition;
+                    &read
+                }
+                Err(refusal) => return Answer::Now(refusal),
+            }
+        };
+        // The repo may copy and drop entities.
+        if stack::is_enough_for_values() {
+            self.act(&route, condition, request, body)
+        } else {
+            self.act_on_new_stack(&route, condition, request, body)
+        }
+    }
+
     /// Does what was routed.
     #[allow(clippy::inline_always)] // for each request
     #[inline(always)]
@@ -354,22 +402,17 @@ impl<R: EntityRepo<E>, E: Identifiable> EntityService<R, E> {
         stack::for_values(|| self.act(route, condition, request, body))
     }
 
-    /// Decides by the head alone: returns the operation, or a refusal.
-    #[allow(clippy::inline_always)] // a result that is returned in memory is read before it is stored, which stalls
-    #[inline(always)]
-    fn route(&self, head: &Head<'_>) -> Result<Route<E::Id>, Reply> {
-        let rest =
-            head.target.strip_prefix('/').filter(|rest| self.prefix.is_empty() && !rest.bytes().any(|b| b == b'?'));
-        let id = rest.and_then(path::parse_number::<E>);
-        match (head.method, id) {
-            (&Method::GET | &Method::HEAD, Some(id)) => Ok(Route::Get(id)),
-            _ => self.route_other(head),
-        }
+    /// Returns the id of a GET of an entity that is shown without a tag, if the id is a number and there is no condition.
+    #[inline]
+    fn id_of_plain_get(&self, head: &Head<'_>) -> Option<E::Id> {
+        let rest = head.target.strip_prefix('/').filter(|_| head.method == Method::GET)?;
+        // One branch: the compiler takes code behind many branches for cold, and inlines nothing there.
+        let is_plain = self.prefix.is_empty() & !self.etags & preconditions::are_absent(head);
+        if !is_plain | rest.bytes().any(|b| b == b'?') { None } else { path::parse_number::<E>(rest) }
     }
 
-    /// Does the same for a head that is not a read of an id that is a number.
-    #[inline(never)]
-    fn route_other(&self, head: &Head<'_>) -> Result<Route<E::Id>, Reply> {
+    /// Decides by the head alone: returns the operation, or a refusal.
+    fn route(&self, head: &Head<'_>) -> Result<Route<E::Id>, Reply> {
         let path = head.path();
         if path == "*" {
             return Err(options(head.method, ALLOW_SERVER));
@@ -421,28 +464,13 @@ impl<R: EntityRepo<E>, E: Identifiable> EntityService<R, E> {
 
 impl<R: EntityRepo<E>, E: Identifiable> Service for EntityService<R, E> {
     fn call(&self, request: Request<'_>, body: &mut Vec<u8>) -> Answer<Reply> {
-        let route = match self.route(&request.head) {
-            Ok(route) => route,
-            Err(refusal) => return Answer::Now(refusal),
-        };
-        let read;
-        let condition = if preconditions::are_absent(&request.head) {
-            &ALWAYS
-        } else {
-            match preconditions::condition(&request.head, self.etags) {
-                Ok(condition) => {
-                    read = condition;
-                    &read
-                }
-                Err(refusal) => return Answer::Now(refusal),
-            }
-        };
-        // The repo may copy and drop entities.
-        if stack::is_enough_for_values() {
-            self.act(&route, condition, &request, body)
-        } else {
-            self.act_on_new_stack(&route, condition, &request, body)
+        // Most requests: none of what the other ones need is built or compared.
+        if let Some(id) = self.id_of_plain_get(&request.head)
+            && stack::is_enough_for_values()
+        {
+            return self.get_json(&id, body);
         }
+        self.call_any(&request, body)
     }
 
     fn head(&self, head: &Head<'_>) -> Option<Reply> {
@@ -581,9 +609,7 @@ fn refusal(etag: Option<ETag>, condition: &Condition) -> Option<Reply> {
         return Some(precondition_failed());
     }
     if !condition.if_none_match_holds(etag) {
-        let mut reply = Reply::empty(StatusCode::NOT_MODIFIED);
-        reply.etag = etag;
-        return Some(reply);
+        return Some(tagged(Reply::empty(StatusCode::NOT_MODIFIED), etag));
     }
     None
 }
@@ -591,9 +617,15 @@ fn refusal(etag: Option<ETag>, condition: &Condition) -> Option<Reply> {
 /// Returns the answer to a GET.
 #[inline]
 pub(super) fn entity_reply(json: Body, etag: Option<ETag>) -> Reply {
-    let mut reply = Reply::of_type(StatusCode::OK, APPLICATION_JSON, json);
-    reply.etag = etag;
-    reply
+    tagged(Reply::of_type(StatusCode::OK, APPLICATION_JSON.clone(), json), etag)
+}
+
+#[inline]
+fn tagged(reply: Reply, etag: Option<ETag>) -> Reply {
+    match etag {
+        Some(etag) => reply.with_etag(etag),
+        None => reply,
+    }
 }
 
 /// Returns the tag of `entity` if a GET shows exactly the body of its PUT. A client that sent anything else does not have
@@ -618,7 +650,7 @@ fn stored_reply(
     failures: &LogThrottles,
     put: Result<Put, RepoError>,
 ) -> Reply {
-    let mut reply = match put {
+    let reply = match put {
         Ok(Put::Created) => {
             let created = Reply::empty(StatusCode::CREATED);
             match HeaderValue::try_from(path::location(prefix, id)) {
@@ -629,8 +661,7 @@ fn stored_reply(
         Ok(Put::Replaced) => Reply::empty(StatusCode::OK),
         Err(error) => return error_reply(failures, &error),
     };
-    reply.etag = etag;
-    reply
+    tagged(reply, etag)
 }
 
 /// Returns the answer to a DELETE.

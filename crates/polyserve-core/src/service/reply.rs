@@ -58,12 +58,30 @@ fn not_final(status: StatusCode) -> StatusCode {
 /// ```
 #[derive(Debug)]
 #[must_use]
-pub struct Reply {
-    pub(crate) status: StatusCode,
-    pub(crate) content_type: Option<HeaderValue>,
-    pub(crate) etag: Option<ETag>,
-    pub(crate) headers: Vec<(HeaderName, HeaderValue)>,
-    pub(crate) body: Body,
+pub struct Reply(ReplyForm);
+
+#[derive(Debug)]
+enum ReplyForm {
+    /// 200, and JSON in the buffer that the service was called with. This is the usual reply, so its parts are neither stored, nor
+    /// compared, nor dropped.
+    JsonInPlace,
+    Parts(Parts),
+}
+
+#[derive(Debug)]
+struct Parts {
+    status: StatusCode,
+    content_type: Option<HeaderValue>,
+    etag: Option<ETag>,
+    headers: Vec<(HeaderName, HeaderValue)>,
+    body: Body,
+}
+
+impl Parts {
+    fn remove_etag(&mut self) {
+        self.etag = None;
+        self.headers.retain(|(name, _)| name != ETAG);
+    }
 }
 
 /// The body of a reply. More forms may be added. A server takes the bytes of any form from [`Body::into_bytes`] or
@@ -138,8 +156,7 @@ impl Reply {
     /// Creates a reply without a body.
     #[inline]
     pub fn empty(status: StatusCode) -> Self {
-        let status = final_status(status);
-        Self { status, content_type: None, etag: None, headers: Vec::new(), body: Body::Static(&[]) }
+        Self::of_parts(status, None, Body::Static(&[]))
     }
 
     /// Creates a reply with a body of this media type. [`with_header`](Self::with_header) sets a media type that is made at run
@@ -156,8 +173,55 @@ impl Reply {
     /// Creates a reply with a body of this media type.
     #[inline]
     pub(super) fn of_type(status: StatusCode, content_type: HeaderValue, body: Body) -> Self {
-        let (status, content_type) = (final_status(status), Some(content_type));
-        Self { status, content_type, etag: None, headers: Vec::new(), body }
+        Self::of_parts(status, Some(content_type), body)
+    }
+
+    #[inline]
+    fn of_parts(status: StatusCode, content_type: Option<HeaderValue>, body: Body) -> Self {
+        let status = final_status(status);
+        Self(ReplyForm::Parts(Parts { status, content_type, etag: None, headers: Vec::new(), body }))
+    }
+
+    /// Creates a reply with status 200 and JSON, which was appended to the buffer that the service was called with.
+    ///
+    /// Cost: none, and least in a server.
+    ///
+    /// ```
+    /// use polyserve_core::{Body, Reply};
+    /// let reply = Reply::json_in_place();
+    /// assert_eq!(reply.content_type().unwrap(), "application/json");
+    /// assert!(matches!(reply.body(), Body::InPlace));
+    /// ```
+    #[inline]
+    pub fn json_in_place() -> Self {
+        Self(ReplyForm::JsonInPlace)
+    }
+
+    /// Whether this is what [`json_in_place`](Self::json_in_place) returns, and nothing was set since.
+    #[inline]
+    pub fn is_json_in_place(&self) -> bool {
+        matches!(self.0, ReplyForm::JsonInPlace)
+    }
+
+    fn parts(&self) -> Option<&Parts> {
+        match &self.0 {
+            ReplyForm::JsonInPlace => None,
+            ReplyForm::Parts(parts) => Some(parts),
+        }
+    }
+
+    /// Returns the parts. Those of JSON in place are made.
+    fn into_parts(self) -> Parts {
+        match self.0 {
+            ReplyForm::Parts(parts) => parts,
+            ReplyForm::JsonInPlace => Parts {
+                status: StatusCode::OK,
+                content_type: Some(APPLICATION_JSON.clone()),
+                etag: None,
+                headers: Vec::new(),
+                body: Body::InPlace,
+            },
+        }
     }
 
     /// Creates a reply with status 200 and `value` as JSON.
@@ -175,7 +239,7 @@ impl Reply {
     /// # Ok::<(), serde_json::Error>(())
     /// ```
     pub fn json(value: &(impl serde_core::Serialize + ?Sized)) -> Result<Self, serde_json::Error> {
-        Ok(Self::of_type(StatusCode::OK, APPLICATION_JSON, serde_json::to_vec(value)?.into()))
+        Ok(Self::of_type(StatusCode::OK, APPLICATION_JSON.clone(), serde_json::to_vec(value)?.into()))
     }
 
     /// Creates a reply with status 200 and a plain text.
@@ -219,9 +283,8 @@ impl Reply {
     /// let reply = Reply::empty(StatusCode::OK).with_body("bytes of no media type");
     /// assert_eq!((reply.content_type(), reply.body_bytes(&[])), (None, &b"bytes of no media type"[..]));
     /// ```
-    pub fn with_body(mut self, body: impl Into<Body>) -> Self {
-        self.body = body.into();
-        self
+    pub fn with_body(self, body: impl Into<Body>) -> Self {
+        Self(ReplyForm::Parts(Parts { body: body.into(), ..self.into_parts() }))
     }
 
     /// Sets the `ETag` header field, in place of one that was set before. It needs no allocation.
@@ -231,10 +294,11 @@ impl Reply {
     /// let tag = ETag::of(b"hello");
     /// assert_eq!(Reply::text("hello").with_etag(tag).etag(), Some(tag));
     /// ```
-    pub fn with_etag(mut self, etag: ETag) -> Self {
-        self.remove_etag();
-        self.etag = Some(etag);
-        self
+    pub fn with_etag(self, etag: ETag) -> Self {
+        let mut parts = self.into_parts();
+        parts.remove_etag();
+        parts.etag = Some(etag);
+        Self(ReplyForm::Parts(parts))
     }
 
     /// Adds a header field. Its name and value are converted, for example from texts. [`with_field`](Self::with_field) takes
@@ -285,7 +349,7 @@ impl Reply {
     /// let reply = Reply::text("hello").with_field(ALLOW, HeaderValue::from_static("GET"));
     /// assert_eq!(reply.with_field(DATE, HeaderValue::from_static("today")).headers().count(), 1);
     /// ```
-    pub fn with_field(mut self, name: HeaderName, value: HeaderValue) -> Self {
+    pub fn with_field(self, name: HeaderName, value: HeaderValue) -> Self {
         if is_set_by_the_server(&name) {
             return self;
         }
@@ -294,50 +358,46 @@ impl Reply {
         } else {
             value
         };
+        let mut parts = self.into_parts();
         if name == CONTENT_TYPE {
-            self.content_type = Some(value);
-            return self;
+            parts.content_type = Some(value);
+        } else {
+            if name == ETAG {
+                parts.remove_etag();
+            }
+            parts.headers.push((name, value));
         }
-        if name == ETAG {
-            self.remove_etag();
-        }
-        self.headers.push((name, value));
-        self
-    }
-
-    fn remove_etag(&mut self) {
-        self.etag = None;
-        self.headers.retain(|(name, _)| name != ETAG);
+        Self(ReplyForm::Parts(parts))
     }
 
     /// Returns the status.
     #[inline]
     pub fn status(&self) -> StatusCode {
-        self.status
+        self.parts().map_or(StatusCode::OK, |parts| parts.status)
     }
 
     /// Whether an answer with this status has neither a body nor a `Content-Length` (RFC 9110): 204 and 304.
     #[inline]
     pub fn is_bodiless(&self) -> bool {
-        matches!(self.status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED)
+        matches!(self.status(), StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED)
     }
 
     /// Returns the media type of the body, if there is one.
     #[inline]
     pub fn content_type(&self) -> Option<&HeaderValue> {
-        self.content_type.as_ref()
+        self.parts().map_or(Some(&APPLICATION_JSON), |parts| parts.content_type.as_ref())
     }
 
     /// Returns the tag that [`with_etag`](Self::with_etag) has set, if there is one.
     #[inline]
     pub fn etag(&self) -> Option<ETag> {
-        self.etag
+        self.parts().and_then(|parts| parts.etag)
     }
 
     /// Returns the header fields that were added, without the `Content-Type` and without the `ETag` of [`etag`](Self::etag).
     #[inline]
     pub fn headers(&self) -> impl Iterator<Item = (&HeaderName, &HeaderValue)> {
-        self.headers.iter().map(|(name, value)| (name, value))
+        self.parts().into_iter().flat_map(|parts| &parts.headers).map(|(name, value)| (name, value))
     }
 
     /// Moves all header fields into `headers`, and returns the body. The length of a body that was
@@ -355,33 +415,34 @@ impl Reply {
     /// assert_eq!(&*body.into_bytes(Vec::new()), b"hello");
     /// ```
     pub fn move_headers(self, headers: &mut HeaderMap) -> Body {
-        if !self.is_bodiless()
-            && let Some(content_type) = self.content_type
-        {
+        let is_bodiless = self.is_bodiless();
+        let parts = self.into_parts();
+        if let Some(content_type) = parts.content_type.filter(|_| !is_bodiless) {
             headers.insert(CONTENT_TYPE, content_type);
         }
-        if let Body::Omitted(Some(length)) = self.body {
+        if let Body::Omitted(Some(length)) = parts.body {
             headers.insert(CONTENT_LENGTH, length.into());
         }
-        if let Some(etag) = self.etag
+        if let Some(etag) = parts.etag
             && let Ok(etag) = HeaderValue::from_bytes(&etag.text())
         {
             headers.insert(ETAG, etag);
         }
-        for (name, value) in self.headers {
+        for (name, value) in parts.headers {
             headers.append(name, value);
         }
-        self.body
+        parts.body
     }
 
     /// Returns the body.
     pub fn body(&self) -> &Body {
-        &self.body
+        static IN_PLACE: Body = Body::InPlace;
+        self.parts().map_or(&IN_PLACE, |parts| &parts.body)
     }
 
     /// Takes the body out of the reply.
     pub fn into_body(self) -> Body {
-        self.body
+        self.into_parts().body
     }
 
     /// Returns the bytes of the body. `in_place` is the buffer that the service was called with.
@@ -395,7 +456,7 @@ impl Reply {
     /// ```
     #[inline]
     pub fn body_bytes<'a>(&'a self, in_place: &'a [u8]) -> &'a [u8] {
-        match &self.body {
+        match self.body() {
             Body::InPlace => in_place,
             Body::Static(body) => body,
             Body::Owned(body) => body,
@@ -416,7 +477,7 @@ impl Reply {
     /// ```
     #[inline]
     pub fn correction(&self, is_head: bool) -> Option<Self> {
-        if is_head || !matches!(self.body, Body::Omitted(_)) { None } else { Some(body_is_missing()) }
+        if is_head || !matches!(self.body(), Body::Omitted(_)) { None } else { Some(body_is_missing()) }
     }
 }
 
@@ -427,7 +488,7 @@ fn body_is_missing() -> Reply {
 }
 
 /// The media type of JSON.
-pub(super) const APPLICATION_JSON: HeaderValue = HeaderValue::from_static("application/json");
+pub(super) static APPLICATION_JSON: HeaderValue = HeaderValue::from_static("application/json");
 
 /// Whether a server sets the field, because it frames the message or names the server.
 fn is_set_by_the_server(name: &HeaderName) -> bool {

@@ -1,10 +1,11 @@
 //! The head that a thread has decoded last, without its method and target: clients repeat the rest.
 //!
-//! Invariant: [`KnownHead::read`] returns what [`decode::new_head`] would, or nothing. What is remembered was found valid, and does not depend on the
-//! method, on the target or on limits that are not checked again.
+//! Invariant: [`KnownHead::read`] returns what [`decode::new_head`] would, or nothing. What is remembered was found valid, and does
+//! not depend on the method, on the target or on limits that are not checked again.
 //!
-//! Cost: one pass over the target and a comparison of the rest, in place of several passes over the head. The fields are listed once for
-//! all requests of a batch. A head that is not like the last one costs about a fiftieth more, and one in [`REMEMBER_EVERY`] of these is copied: clients may take turns.
+//! Cost: one pass over the target and a comparison of the rest, in place of several passes over the head. The fields are listed once
+//! for all requests of a batch. A head that is not like the last one costs about a fiftieth more, and one in [`REMEMBER_EVERY`] of
+//! these is copied: clients may take turns.
 
 use std::cell::RefCell;
 use std::fmt;

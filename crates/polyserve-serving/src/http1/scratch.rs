@@ -11,7 +11,7 @@ use super::date::Date;
 use super::decode::Limits;
 use super::repeated::LastHead;
 use super::turn::TurnBudget;
-use crate::memory::MemoryBudget;
+use crate::memory::{FREE_BYTES, MemoryBudget};
 
 /// The environment that all connections of a server share.
 pub struct Env {
@@ -55,6 +55,16 @@ impl Env {
 pub struct SessionTurn<'a> {
     pub(super) env: &'a Env,
     pub(super) scratch: &'a mut Scratch,
+}
+
+impl SessionTurn<'_> {
+    /// Whether the body in place may be appended to the output as JSON without a look at the memory budget, and without more fields
+    /// in its head.
+    #[inline]
+    pub(super) fn has_room_for_json(&self) -> bool {
+        let length = self.scratch.out.len().saturating_add(self.scratch.body.len());
+        (length <= FREE_BYTES) & self.env.server_header.is_none()
+    }
 }
 
 impl fmt::Debug for Env {

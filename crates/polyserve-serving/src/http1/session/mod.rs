@@ -293,14 +293,14 @@ impl Session {
                 self.run_buffered(turn);
             }
         }
-        self.reserve(&turn.env.memory, turn.scratch.out.len());
+        self.reserve_output(turn);
         self.want
     }
 
     /// Continues after the output was written or the answer has arrived.
     pub fn resume(&mut self, turn: &mut SessionTurn<'_>) -> Want {
         self.run_buffered(turn);
-        self.reserve(&turn.env.memory, turn.scratch.out.len());
+        self.reserve_output(turn);
         self.want
     }
 
@@ -317,6 +317,13 @@ impl Session {
     /// The number of bytes that are reserved for the connection: what it keeps, and a large answer in the output.
     pub fn reserved_bytes(&self) -> usize {
         self.reservation.bytes()
+    }
+
+    /// Reserves the memory that the connection keeps, and that of the output. Notes the budget for the time when it is written.
+    #[inline]
+    fn reserve_output(&mut self, turn: &mut SessionTurn<'_>) {
+        turn.scratch.set_memory(&turn.env.memory);
+        self.reserve(&turn.env.memory, turn.scratch.out.len());
     }
 
     /// Reserves the memory that the connection keeps, and that of `output` bytes that are not written yet. Other threads must
@@ -382,7 +389,7 @@ impl Session {
             }
             _ => self.close(false),
         }
-        self.reserve(&turn.env.memory, turn.scratch.out.len());
+        self.reserve_output(turn);
         self.want
     }
 
@@ -399,7 +406,7 @@ impl Session {
         let reply = reply.with_field(RETRY_AFTER, HeaderValue::from_static("1"));
         self.encode(context, &reply, Following::Nothing, turn);
         self.close(true);
-        self.reserve(&turn.env.memory, turn.scratch.out.len());
+        self.reserve_output(turn);
         self.want
     }
 

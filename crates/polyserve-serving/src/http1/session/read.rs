@@ -67,8 +67,8 @@ impl Session {
         input.len().saturating_sub(progress.rest.len())
     }
 
-    /// Answers the requests that are complete in `progress`. A panic of the service leaves its call there. Then the request must be answered, and this be called
-    /// again.
+    /// Answers the requests that are complete in `progress`. A panic of the service leaves its call there. Then the request must be
+    /// answered, and this be called again.
     fn serve(&mut self, progress: &mut RunProgress<'_>, last_head: &mut LastHead, turn: &mut SessionTurn<'_>) {
         loop {
             let is_head = {

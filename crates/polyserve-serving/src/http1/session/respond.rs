@@ -108,15 +108,16 @@ impl Session {
             || is_last
             || (turn.scratch.draining && following == Following::Nothing)
             || (turn.scratch.others_wait && self.gives_way(reply, following, turn));
-        turn.scratch.set_memory(&turn.env.memory);
-        let body = reply.body_bytes(&turn.scratch.body).len();
-        let length = turn.scratch.out.len().saturating_add(body);
-        let other = if length > FREE_BYTES && self.lacks_memory(context, body, length, turn) {
-            Some(out_of_memory_reply())
+        let start = turn.scratch.out.len();
+        // One branch: the compiler takes code behind many branches for cold, and inlines nothing there.
+        let is_usual = !close & !context.head_only & (context.version == Version::HTTP_11);
+        let status = if is_usual & reply.is_json_in_place() & turn.has_room_for_json() {
+            encode::json(&mut turn.scratch.out, &turn.scratch.body, turn.scratch.date.end_of_head());
+            StatusCode::OK
         } else {
-            reply.correction(context.head_only)
+            self.append(context, reply, close, turn)
         };
-        self.append(context, other.as_ref().unwrap_or(reply), close, turn);
+        self.note_answer(status, start, turn);
         !close
     }
 
@@ -130,22 +131,38 @@ impl Session {
             || must_flush(length.saturating_add(HEAD_ROOM), &turn.env.memory)
     }
 
-    /// Appends an answer. `close`: the connection closes after it.
-    #[inline]
-    fn append(&mut self, context: AnswerContext, reply: &Reply, close: bool, turn: &mut SessionTurn<'_>) {
+    /// Appends an answer, or that of the server in place of one that cannot be sent. Returns its status. `close`: the connection
+    /// closes after it.
+    #[inline(never)]
+    fn append(&mut self, context: AnswerContext, reply: &Reply, close: bool, turn: &mut SessionTurn<'_>) -> StatusCode {
+        let body = reply.body_bytes(&turn.scratch.body).len();
+        let length = turn.scratch.out.len().saturating_add(body);
+        let other = if length > FREE_BYTES && self.lacks_memory(context, body, length, turn) {
+            Some(out_of_memory_reply())
+        } else {
+            reply.correction(context.head_only)
+        };
+        let reply = other.as_ref().unwrap_or(reply);
+        let scratch = &mut *turn.scratch;
         let head = AnswerHead {
             version: context.version,
             close,
             head_only: context.head_only,
-            date: turn.scratch.date.end_of_head(),
+            date: scratch.date.end_of_head(),
             server_header: turn.env.server_header.as_deref(),
         };
-        let start = turn.scratch.out.len();
-        encode::answer(&mut turn.scratch.out, reply, reply.body_bytes(&turn.scratch.body), &head);
-        turn.scratch.ends.push(turn.scratch.out.len());
-        let length = turn.scratch.out.len().saturating_sub(start);
+        encode::answer(&mut scratch.out, reply, reply.body_bytes(&scratch.body), &head);
+        reply.status()
+    }
+
+    /// Counts an answer that begins at `start` of the output, and reports it.
+    #[inline]
+    fn note_answer(&mut self, status: StatusCode, start: usize, turn: &mut SessionTurn<'_>) {
+        let end = turn.scratch.out.len();
+        turn.scratch.ends.push(end);
+        let length = end.saturating_sub(start);
         if let Some(hook) = &turn.env.on_answer {
-            self.report(hook, reply.status(), length);
+            self.report(hook, status, length);
         }
         turn.scratch.count_request(length);
     }
