@@ -228,7 +228,8 @@ impl Identifiable for Entity {
     }
 
     /// Appends `{"id":1,"description":"...","value":60.750847}`, without an allocation of its own.
-    #[inline]
+    #[allow(clippy::inline_always)] // for each read
+    #[inline(always)]
     fn write_json(&self, out: &mut Vec<u8>) -> Result<(), Box<dyn Error + Send + Sync>> {
         self.as_ref().write_json(out);
         Ok(())
@@ -263,7 +264,8 @@ impl EntityRef<'_> {
     }
 
     /// Appends the JSON form, without an allocation of its own.
-    #[inline]
+    #[allow(clippy::inline_always)] // for each read
+    #[inline(always)]
     pub fn write_json(self, out: &mut Vec<u8>) {
         json::write_published(self, out);
     }

@@ -24,24 +24,33 @@ use crate::stack::{self, MAX_DEPTH};
 use crate::text::shortened;
 
 /// Appends `{"id":1,"description":"...","value":60.750847}`.
+#[allow(clippy::inline_always)] // for each read
+#[inline(always)]
 pub(crate) fn write_published(entity: EntityRef<'_>, out: &mut Vec<u8>) {
     out.extend_from_slice(b"{\"id\":");
     number::write_integer(entity.id, out);
+    out.extend_from_slice(b",\"description\":\"");
     if needs_escape(entity.description.as_bytes()) {
-        out.extend_from_slice(b",\"description\":");
-        let _ = serde_json::to_writer(&mut *out, entity.description); // writing to a `Vec` does not fail
-        out.extend_from_slice(b",\"value\":");
+        write_escaped(entity.description, out);
     } else {
-        out.extend_from_slice(b",\"description\":\"");
         out.extend_from_slice(entity.description.as_bytes());
-        out.extend_from_slice(b"\",\"value\":");
     }
+    out.extend_from_slice(b"\",\"value\":");
     number::write_float(entity.value, out);
     out.push(b'}');
 }
 
+/// Appends a text without its quotation marks.
+#[cold]
+fn write_escaped(text: &str, out: &mut Vec<u8>) {
+    out.pop(); // `serde_json` writes both quotation marks
+    let _ = serde_json::to_writer(&mut *out, text); // writing to a `Vec` does not fail
+    out.pop();
+}
+
 /// Whether a text in JSON has an escape: for a control character, a quotation mark or a backslash.
-#[inline]
+#[allow(clippy::inline_always)] // for each read
+#[inline(always)]
 fn needs_escape(text: &[u8]) -> bool {
     // The last block overlaps the one before it. A copy of the rest into a block would be read before it is stored, which stalls.
     if let Some(last) = text.last_chunk::<16>() {

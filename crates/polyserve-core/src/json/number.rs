@@ -17,53 +17,75 @@ const FRACTIONS: u32 = 1_000_000;
 pub(super) fn write_integer(number: i64, out: &mut Vec<u8>) {
     match u64::try_from(number) {
         Ok(short @ ..SHORT) => write_short(short as u32, out),
-        _ => out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes()),
+        _ => write_any_integer(number, out),
     }
 }
 
+#[inline(never)]
+fn write_any_integer(number: i64, out: &mut Vec<u8>) {
+    out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
+}
+
 /// Appends a float, or `null` if it is not finite.
-#[inline]
+#[allow(clippy::inline_always)] // for each read
+#[inline(always)]
 pub(super) fn write_float(number: f64, out: &mut Vec<u8>) {
     let magnitude = number.abs();
     // Within these limits, the text has no exponent.
     if (0.001..SHORT as f64).contains(&magnitude) {
-        let millionths = (magnitude * f64::from(FRACTIONS) + 0.5) as i64;
-        if millionths as f64 / f64::from(FRACTIONS) == magnitude {
+        // The sum is rounded to a whole number, which is in its lowest bits.
+        let sum = magnitude * f64::from(FRACTIONS) + WHOLE_NUMBERS;
+        if (sum - WHOLE_NUMBERS) / f64::from(FRACTIONS) == magnitude {
             if number < 0.0 {
                 out.push(b'-');
             }
-            return write_millionths(millionths.unsigned_abs(), out);
+            return write_millionths(sum.to_bits() - WHOLE_NUMBERS.to_bits(), out);
         }
     }
+    write_any_float(number, out);
+}
+
+/// The floats from this one to its double are the whole numbers. They have the same exponent.
+const WHOLE_NUMBERS: f64 = (1_u64 << 52) as f64;
+
+#[inline(never)]
+fn write_any_float(number: f64, out: &mut Vec<u8>) {
     let _ = serde_json::to_writer(out, &number); // writing to a `Vec` does not fail
 }
 
 /// Appends a number of less than [`SHORT`] whole units, without zeros at the end of its fraction.
+#[allow(clippy::inline_always)] // for each read
+#[inline(always)]
 fn write_millionths(millionths: u64, out: &mut Vec<u8>) {
     let fraction = (millionths % u64::from(FRACTIONS)) as u32;
-    write_short((millionths / u64::from(FRACTIONS)) as u32, out);
-    out.push(b'.');
-    // The fraction is at the front of eight digits, of which the last two are zero.
+    match (millionths / u64::from(FRACTIONS)) as u32 {
+        tens @ 10..100 => out.extend_from_slice(&[b'0' + (tens / 10) as u8, b'0' + (tens % 10) as u8, b'.']),
+        whole => {
+            write_short(whole, out);
+            out.push(b'.');
+        }
+    }
+    // The fraction is at the front of eight digits, of which the last two are zero. One digit stays.
     let digits = digits(fraction * 100);
-    let zeros = digits.leading_zeros() as usize / 8;
+    let zeros = (digits | 1).leading_zeros() as usize / 8;
     out.extend_from_slice(&(digits | ZEROS).to_le_bytes());
-    out.truncate(out.len() - zeros.min(7));
+    out.truncate(out.len() - zeros);
 }
 
 /// Appends a number below [`SHORT`].
 #[allow(clippy::inline_always)] // twice or thrice for each entity
 #[inline(always)]
 fn write_short(number: u32, out: &mut Vec<u8>) {
-    if number < 100 {
-        if number >= 10 {
-            out.push(b'0' + (number / 10) as u8);
+    match number {
+        ..10 => out.push(b'0' + number as u8),
+        10..100 => out.extend_from_slice(&[b'0' + (number / 10) as u8, b'0' + (number % 10) as u8]),
+        _ => {
+            let digits = digits(number);
+            let zeros = digits.trailing_zeros() as usize / 8; // it is not zero
+            out.extend_from_slice(&((digits | ZEROS) >> (8 * zeros)).to_le_bytes());
+            out.truncate(out.len() - zeros);
         }
-        return out.push(b'0' + (number % 10) as u8);
     }
-    let digits = digits(number);
-    let zeros = (digits.trailing_zeros() as usize / 8).min(7);
-    out.extend_from_slice(&((digits | ZEROS) >> (8 * zeros)).to_le_bytes());
-    out.truncate(out.len() - zeros);
 }
 
 /// Eight times the digit zero.
