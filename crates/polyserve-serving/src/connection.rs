@@ -26,10 +26,10 @@
 //! Cost: nothing is allocated. The clock is read once for each new wait.
 
 use std::task::{Context, Poll};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::http1::{Phase, Session, TimeLimit, Want};
-use crate::{ServerState, ThreadBuffers};
+use crate::{DeadlineClock, ServerState, ThreadBuffers, millis};
 
 /// What a thread lends a connection for a turn.
 #[derive(Debug)]
@@ -119,8 +119,9 @@ pub struct Connection {
     /// The kind of the present wait, and the stage of the session in it. A new wait begins only if one of them changes.
     waiting: WaitKind,
     stage: (u64, Phase),
-    /// The start of the present wait, and its deadline.
+    /// The start of the present wait, its max time, and its deadline.
     since: Instant,
+    limit: Duration,
     until: Instant,
     /// The deadline has passed, and the socket is tried once more.
     is_late: bool,
@@ -153,6 +154,7 @@ impl Connection {
             waiting: WaitKind::None,
             stage,
             since: now,
+            limit: Duration::ZERO,
             until: now,
             is_late: false,
             is_lingering: false,
@@ -398,7 +400,7 @@ impl Connection {
             WaitKind::Write => TimeLimit::Write { unsent: self.session.unsent().len() }.of(config),
             WaitKind::Linger => config.linger_timeout,
         };
-        self.until = self.since + limit;
+        (self.limit, self.until) = (limit, self.since + limit);
     }
 
     /// When the present wait began, if that was before its turn.
@@ -411,6 +413,13 @@ impl Connection {
     /// The deadline of the present wait. The driver also ends the wait at the deadline of a shutdown.
     pub fn deadline(&self) -> Instant {
         self.until
+    }
+
+    /// The present wait in the times of `clock`. Costs one conversion.
+    #[inline]
+    pub fn wait_times(&self, clock: &DeadlineClock) -> WaitTimes {
+        let since = clock.millis_at(self.since);
+        WaitTimes { since, deadline: since.saturating_add(millis(self.limit)) }
     }
 
     /// The deadline of the wait has passed, and the socket was tried since: ends the wait.
@@ -473,6 +482,15 @@ impl Connection {
     pub fn waiting_since(&self) -> Instant {
         self.since
     }
+}
+
+/// A wait of a [`Connection`] in the times of a [`DeadlineClock`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WaitTimes {
+    /// When it began, in milliseconds.
+    pub since: u64,
+    /// Its deadline, in milliseconds.
+    pub deadline: u64,
 }
 
 /// Whether a client has ever sent anything.

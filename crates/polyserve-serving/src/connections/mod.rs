@@ -278,12 +278,14 @@ impl<H: ConnectionHandle> ConnectionTable<H> {
     /// Notes what `connection` waits for, and until when. For a multiplexed server, before the connection waits: it is woken at
     /// its deadline, and may be evicted while it is idle.
     pub fn note_wait(&self, entry: &TableEntry<H>, connection: &Connection) {
+        let times = connection.wait_times(&self.clock);
         match connection.idle() {
-            Some(HasSent(has_sent)) => entry.set_idle(|| self.idle_since(connection.waiting_since(), has_sent)),
+            Some(HasSent(has_sent)) => entry.set_idle(|| IdleSince::new(times.since, has_sent)),
             None if connection.is_lingering() => {} // it is quiet
             None => self.set_busy(entry),
         }
-        self.set_deadline(entry, connection.deadline());
+        let cut = self.server.shutdown.deadline().map(|cut| self.clock.millis_at(cut));
+        self.set_deadline_millis(entry, cut.map_or(times.deadline, |cut| cut.min(times.deadline)));
     }
 
     /// Notes that bytes were received on a connection.
@@ -413,7 +415,10 @@ impl<H: ConnectionHandle> ConnectionTable<H> {
     ///
     /// No deadline is missed by a concurrent sweep: see [`DeadlineClock`].
     pub fn set_deadline(&self, entry: &TableEntry<H>, deadline: Instant) {
-        let deadline = self.clock.millis_at(self.server.within(deadline));
+        self.set_deadline_millis(entry, self.clock.millis_at(self.server.within(deadline)));
+    }
+
+    fn set_deadline_millis(&self, entry: &TableEntry<H>, deadline: u64) {
         if entry.deadline() == deadline {
             return;
         }

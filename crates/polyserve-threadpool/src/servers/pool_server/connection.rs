@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering;
 use mio::unix::SourceFd;
 use mio::{Interest, Registry, Token};
 use polyserve_serving::{
-    Connection, DeadlineClock, HasSent, IdleSince, Step, ThreadBuffers, Turn, TurnEnd, WaitOutcome, net, with_buffers,
+    Connection, HasSent, IdleSince, Step, ThreadBuffers, Turn, TurnEnd, WaitOutcome, net, with_buffers,
 };
 
 use super::slots::Slot;
@@ -42,10 +42,10 @@ impl PoolConnection {
         self.is_writing() || self.connection.is_lingering()
     }
 
-    /// The time since which every request that has begun is answered, as the bits of an [`IdleSince`]. 0 if one is not.
-    pub(super) fn idle_since(&self, clock: &DeadlineClock) -> u64 {
-        let since = || clock.millis_at(self.connection.waiting_since());
-        self.connection.idle().map_or(0, |HasSent(has_sent)| IdleSince::new(since(), has_sent).bits())
+    /// The time since which every request that has begun is answered, as the bits of an [`IdleSince`]. 0 if one is not. `since`: when
+    /// the present wait began.
+    pub(super) fn idle_since(&self, since: u64) -> u64 {
+        self.connection.idle().map_or(0, |HasSent(has_sent)| IdleSince::new(since, has_sent).bits())
     }
 
     /// Serves one turn.

@@ -353,8 +353,9 @@ impl PoolServerState {
         }
         let keeps_deadline = open.keeps_deadline();
         slot.keeps_deadline.store(keeps_deadline, Ordering::Relaxed);
+        let times = open.connection.wait_times(&self.clock);
         if keeps_deadline || end == TurnEnd::Wait {
-            self.set_deadline(slot, self.clock.millis_at(open.connection.deadline()));
+            self.set_deadline(slot, times.deadline);
         }
         match end {
             TurnEnd::Yield => {
@@ -364,7 +365,7 @@ impl PoolServerState {
                 return Settled::Requeued;
             }
             TurnEnd::Wait => {
-                slot.idle_since.store(open.idle_since(&self.clock), Ordering::Relaxed);
+                slot.idle_since.store(open.idle_since(times.since), Ordering::Relaxed);
                 if open.watch(&self.registry, Token(id)).is_ok() {
                     return if slot.state.leave_running(PARKED) { Settled::Done } else { Settled::Again };
                 }
