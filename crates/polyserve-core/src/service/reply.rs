@@ -65,6 +65,8 @@ enum ReplyForm {
     /// 200, and JSON in the buffer that the service was called with. This is the usual reply, so its parts are neither stored, nor
     /// compared, nor dropped.
     JsonInPlace,
+    /// 200 without a body: the usual reply to a write.
+    Done,
     Parts(Parts),
 }
 
@@ -156,7 +158,7 @@ impl Reply {
     /// Creates a reply without a body.
     #[inline]
     pub fn empty(status: StatusCode) -> Self {
-        Self::of_parts(status, None, Body::Static(&[]))
+        if status == StatusCode::OK { Self(ReplyForm::Done) } else { Self::of_parts(status, None, Body::Static(&[])) }
     }
 
     /// Creates a reply with a body of this media type. [`with_header`](Self::with_header) sets a media type that is made at run
@@ -203,25 +205,27 @@ impl Reply {
         matches!(self.0, ReplyForm::JsonInPlace)
     }
 
+    /// Whether this is what [`empty`](Self::empty) returns for the status 200, and nothing was set since.
+    #[inline]
+    pub fn is_done(&self) -> bool {
+        matches!(self.0, ReplyForm::Done)
+    }
+
     fn parts(&self) -> Option<&Parts> {
         match &self.0 {
-            ReplyForm::JsonInPlace => None,
+            ReplyForm::JsonInPlace | ReplyForm::Done => None,
             ReplyForm::Parts(parts) => Some(parts),
         }
     }
 
-    /// Returns the parts. Those of JSON in place are made.
+    /// Returns the parts. Those of a form without parts are made.
     fn into_parts(self) -> Parts {
-        match self.0 {
-            ReplyForm::Parts(parts) => parts,
-            ReplyForm::JsonInPlace => Parts {
-                status: StatusCode::OK,
-                content_type: Some(APPLICATION_JSON.clone()),
-                etag: None,
-                headers: Vec::new(),
-                body: Body::InPlace,
-            },
-        }
+        let (content_type, body) = match self.0 {
+            ReplyForm::Parts(parts) => return parts,
+            ReplyForm::JsonInPlace => (Some(APPLICATION_JSON.clone()), Body::InPlace),
+            ReplyForm::Done => (None, Body::Static(&[])),
+        };
+        Parts { status: StatusCode::OK, content_type, etag: None, headers: Vec::new(), body }
     }
 
     /// Creates a reply with status 200 and `value` as JSON.
@@ -385,7 +389,11 @@ impl Reply {
     /// Returns the media type of the body, if there is one.
     #[inline]
     pub fn content_type(&self) -> Option<&HeaderValue> {
-        self.parts().map_or(Some(&APPLICATION_JSON), |parts| parts.content_type.as_ref())
+        match &self.0 {
+            ReplyForm::JsonInPlace => Some(&APPLICATION_JSON),
+            ReplyForm::Done => None,
+            ReplyForm::Parts(parts) => parts.content_type.as_ref(),
+        }
     }
 
     /// Returns the tag that [`with_etag`](Self::with_etag) has set, if there is one.
@@ -437,7 +445,12 @@ impl Reply {
     /// Returns the body.
     pub fn body(&self) -> &Body {
         static IN_PLACE: Body = Body::InPlace;
-        self.parts().map_or(&IN_PLACE, |parts| &parts.body)
+        static EMPTY: Body = Body::Static(&[]);
+        match &self.0 {
+            ReplyForm::JsonInPlace => &IN_PLACE,
+            ReplyForm::Done => &EMPTY,
+            ReplyForm::Parts(parts) => &parts.body,
+        }
     }
 
     /// Takes the body out of the reply.

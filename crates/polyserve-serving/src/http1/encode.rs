@@ -83,6 +83,12 @@ pub(super) fn json(out: &mut Vec<u8>, body: &[u8], date: &[u8; Date::END]) {
     out.extend_from_slice(body);
 }
 
+/// Appends what [`answer`] does for [200 without a body](Reply::is_done) and a request without anything special.
+pub(super) fn done(out: &mut Vec<u8>, date: &[u8; Date::END]) {
+    out.extend_from_slice(b"HTTP/1.1 200 OK\r\nContent-Length: 0");
+    out.extend_from_slice(date);
+}
+
 /// An estimate of a head's length, for one reservation in place of several.
 const HEAD_ESTIMATE: usize = 232;
 
@@ -162,6 +168,14 @@ mod tests {
             json(&mut found, &body, HEAD.date);
             assert_eq!(found, expected);
         }
+    }
+
+    #[test]
+    fn done_has_the_bytes_of_any_answer() {
+        let mut found = Vec::new();
+        done(&mut found, HEAD.date);
+        assert_eq!(String::from_utf8(found).unwrap(), text(&Reply::empty(StatusCode::OK)));
+        assert!(Reply::empty(StatusCode::OK).is_done());
     }
 
     /// Regression test: a reply with a tag of both kinds was sent with two `ETag` fields, and a client took either.

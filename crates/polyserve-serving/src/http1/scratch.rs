@@ -58,10 +58,9 @@ pub struct SessionTurn<'a> {
 }
 
 impl SessionTurn<'_> {
-    /// Whether the body in place may be appended to the output as JSON without a look at the memory budget, and without more fields
-    /// in its head.
+    /// Whether a small answer may be appended to the output without a look at the memory budget, and without more fields in its head.
     #[inline]
-    pub(super) fn has_room_for_json(&self) -> bool {
+    pub(super) fn has_usual_head(&self) -> bool {
         let length = self.scratch.out.len().saturating_add(self.scratch.body.len());
         (length <= FREE_BYTES) & self.env.server_header.is_none()
     }

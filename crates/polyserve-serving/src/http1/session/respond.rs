@@ -111,8 +111,11 @@ impl Session {
         let start = turn.scratch.out.len();
         // One branch: the compiler takes code behind many branches for cold, and inlines nothing there.
         let is_usual = !close & !context.head_only & (context.version == Version::HTTP_11);
-        let status = if is_usual & reply.is_json_in_place() & turn.has_room_for_json() {
+        let status = if is_usual & reply.is_json_in_place() & turn.has_usual_head() {
             encode::json(&mut turn.scratch.out, &turn.scratch.body, turn.scratch.date.end_of_head());
+            StatusCode::OK
+        } else if is_usual & reply.is_done() & turn.has_usual_head() {
+            encode::done(&mut turn.scratch.out, turn.scratch.date.end_of_head());
             StatusCode::OK
         } else {
             self.append(context, reply, close, turn)
