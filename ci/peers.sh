@@ -31,16 +31,17 @@ done
 # command fails if a peer fails; a peer that is not installed is listed as not run.
 cargo run -q --release -p polyserve-cli -- compare --peers all --servers pool_server --repos two_level --rounds 3 --no-latency
 # The same for the twins of the page server, including Node, Deno and Java.
-cargo run -q --release -p polyserve-cli -- page --parts twins --rounds 1 --page-wait 20ms
+cargo run -q --release -p polyserve-cli -- bench page --only twin --set rounds=1 --set mode.wait=20ms --set 'sweep.source=["file"]'
 # The listings of the entity server in the published runs: quiet, and as they were run then.
 cargo run -q --release -p polyserve-cli -- stress --server twin/entity --scale 0.1 --mode close
 listings=twin/entity-debug-printing
 if command -v go >/dev/null; then listings+=,go/entity-rwmutex-printing; fi
 cargo run -q --release -p polyserve-cli -- matrix --servers "$listings" --pools 8 --connections 10 --requests 1000
 # The listings of the CPU tasks: their last terms are those of our contestants, bit for bit.
-listings=twin/crossbeam_scope
-if command -v go >/dev/null; then listings+=,go/listing; fi
-cargo run -q --release -p polyserve-cli -- tasks --as-published --task 5ms --most 2 --series 0 --contestants "scoped_threads/std,$listings"
+listings='"twin:crossbeam_scope"'
+if command -v go >/dev/null; then listings+=',"peer:go/listing"'; fi
+cargo run -q --release -p polyserve-cli -- bench tasks --set mode.task=5ms --set 'sweep.tasks=[1,2]' --set 'sweep.series=[0]' \
+    --set claim=[] --set "contestants=[\"executor:scoped_threads/std\",$listings]"
 
 manifest=benches/ladder/Cargo.toml
 cargo fmt --check --manifest-path "$manifest"

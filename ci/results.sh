@@ -12,7 +12,7 @@ cd "$(dirname "$0")/.."
 . ci/setup.sh
 
 # The parts in order, with their minutes on two cores.
-parts=(matrix:65 stress:12 tasks:125 page:85 ladder:60 scale:75 capacity:45 seam:16 stores:80 compare:18 crowd:25 dispatch:5
+parts=(matrix:65 stress:12 tasks:150 page:95 ladder:60 scale:75 capacity:45 seam:16 stores:80 compare:18 crowd:25 dispatch:5
     benches:14 trial:115 instrument:6 docs:1)
 
 dir=${1:?a directory to record in}
@@ -65,18 +65,18 @@ stress() {
 }
 
 tasks() {
-    polyserve tasks --task 1s # as published
-    polyserve tasks --task 200ms --name tasks-200ms
-    # The published code tests for convergence in each step. A few tasks are enough for the steps per second.
-    polyserve tasks --task 1s --most 4 --check-convergence --name tasks-check
-    # The published code has a different recurrence from the published text.
-    polyserve tasks --task 1s --most 4 --check-convergence --as-published --name tasks-as-published
+    polyserve bench tasks # as published
+    polyserve bench tasks --set mode.task=200ms --name tasks-200ms
+    # The listings test for convergence in each step: so do ours here. A few tasks are enough for the steps per second.
+    polyserve bench tasks --set mode.check_convergence=true --set 'sweep.tasks=[1,2,3,4]' --set claim=[] --name tasks-check
+    # The published text has another recurrence, which the listings lack.
+    polyserve bench tasks --set mode.order=as_described --set 'sweep.tasks=[1,2,3,4]' --set claim=[] \
+        --set baseline=executor:scoped_threads/std --set 'contestants=["executor:*","peer:go/goroutines"]' --name tasks-as-described
 }
 
 page() {
-    polyserve page --workers 1,4,8,32,128
-    # Each server without a pool has one bound.
-    polyserve page --parts sweep --servers sequential,thread_per_connection,leader_followers --name page-no-pool
+    polyserve bench page
+    polyserve bench page-workers # with the servers that are no pools, which have one bound
 }
 
 ladder() {

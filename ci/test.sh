@@ -17,9 +17,9 @@ echo "About $minutes minutes on 2 cores with an empty target directory, less wit
 # for pages without tables.
 verdicts() {
     local name
-    for name in matrix tasks page ladder stress; do
+    for name in matrix tasks page page-workers ladder stress; do
         [ -z "$(find docs/results -name "$name.jsonl" -print -quit 2>/dev/null)" ] ||
-            grep -qE "^<!-- claims of (.*/)?$name(-[a-z-]+)?\.jsonl" docs/EXPERIMENTS.md ||
+            grep -qE "^<!-- claims of (.*[ /])?$name(-[a-z-]+)?\.jsonl" docs/EXPERIMENTS.md ||
             { echo "docs/results has a record of $name, and no page has its verdicts" >&2; return 1; }
     done
 }

@@ -16,7 +16,7 @@
 //! * [`journal`]: the record of a run. [`benches`]: the lines of `cargo bench -p polyserve-benches`.
 //! * [`claim`]: published claims as data, and their verdicts.
 //! * [`statistics`]: ratios, intervals and verdicts; `anytime`: intervals that hold after any number of rounds.
-//! * [`matrix`], [`tasks`], [`page`], [`ladder`], [`stress`]: the published experiments. [`services`]: their services, for the catalog. [`published`]: their figures, as CSV.
+//! * [`matrix`], [`tasks`], [`ladder`], [`stress`]: the published experiments. [`services`]: their services, for the catalog. [`published`]: their figures, as CSV.
 //! * [`report`]: tables, claims, charts, and how they are drawn.
 //! * [`fixtures`]: made-up values for tests of experiments.
 //! * [`allocator`], [`limits`], [`output`], [`progress`], [`spin`], [`Misuse`]: shared parts of the commands.
@@ -45,7 +45,6 @@ pub mod machine;
 pub mod matrix;
 mod misuse;
 pub mod output;
-pub mod page;
 pub mod progress;
 pub mod published;
 pub mod recommend;

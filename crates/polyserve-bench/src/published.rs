@@ -6,6 +6,22 @@
 use anyhow::Context as _;
 use serde::de::DeserializeOwned;
 
+/// The text of the file of this name.
+pub(crate) fn file(name: &str) -> Option<&'static str> {
+    let files = [
+        ("paper_matrix_get.csv", MATRIX_GET),
+        ("paper_matrix_put.csv", MATRIX_PUT),
+        ("stress.csv", STRESS),
+        ("conctest_go.csv", TASKS_GO),
+        ("conctest_rust.csv", TASKS_RUST),
+        ("page_delay.csv", PAGE),
+        ("page_rows.csv", PAGE_ROWS),
+        ("page_bytes.csv", PAGE_BYTES),
+        ("welcome_ladder.csv", LADDER),
+    ];
+    files.into_iter().find(|(known, _)| *known == name).map(|(_, text)| text)
+}
+
 /// The rows of a file.
 ///
 /// # Errors

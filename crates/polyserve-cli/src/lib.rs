@@ -45,10 +45,10 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 
 use commands::session::{Context, signal_code};
 use commands::{
-    bench::BenchArgs, capacity::CapacityArgs, check::CheckArgs, compare::CompareArgs, crowd::CrowdArgs, data::DataArgs,
-    durable::DurableArgs, ladder::LadderArgs, load::LoadArgs, matrix::MatrixArgs, page::PageArgs,
+    bench::BenchArgs, bench::tasks::RunnerArgs, capacity::CapacityArgs, check::CheckArgs, compare::CompareArgs,
+    crowd::CrowdArgs, data::DataArgs, durable::DurableArgs, ladder::LadderArgs, load::LoadArgs, matrix::MatrixArgs,
     recommend::RecommendArgs, report::ReportArgs, scale::ScaleArgs, serve::ServeArgs, stress::StressArgs,
-    tasks::RunnerArgs, tasks::TasksArgs, trial::TrialArgs,
+    trial::TrialArgs,
 };
 
 /// Interchangeable concurrency strategies for one small HTTP entity server: list, serve and test them.
@@ -96,8 +96,6 @@ enum Command {
     Crowd(CrowdArgs),
     /// Measure the published matrix: pools of every size against connections, GET and PUT, against the twins in Go.
     Matrix(MatrixArgs),
-    /// Measure the published page that sometimes waits, with pools of every size.
-    Page(PageArgs),
     /// Ask for a workload, measure it here, and print the server and the repo to use, with the Rust code.
     Recommend(RecommendArgs),
     /// Measure how throughput, CPU time, latency and memory grow with connections, entities, workers, payload and rate.
@@ -106,9 +104,7 @@ enum Command {
     Capacity(CapacityArgs),
     /// Add one optimisation after the other, and measure the gain of each, on servers of the catalog and on warp.
     Ladder(LadderArgs),
-    /// Measure concurrent CPU tasks on every executor, on scoped threads, on rayon and in Go.
-    Tasks(TasksArgs),
-    /// Run the tasks that standard input requests: a contestant of `tasks`.
+    /// Run the tasks that standard input requests: a contestant of a definition.
     #[command(hide = true)]
     TaskRunner(RunnerArgs),
     /// Run the published stress scenario against a server, and verify every answer and the final state.
@@ -211,13 +207,11 @@ fn run(cli: &Cli, catalog: &Catalog, allocator: &'static str) -> anyhow::Result<
         Command::Trial(args) => commands::trial::run(context, args),
         Command::Crowd(args) => commands::crowd::run(context, args),
         Command::Matrix(args) => commands::matrix::run(context, args),
-        Command::Page(args) => commands::page::run(context, args),
         Command::Recommend(args) => commands::recommend::run(context, args),
         Command::Scale(args) => commands::scale::run(context, args),
         Command::Capacity(args) => commands::capacity::run(context, args),
         Command::Ladder(args) => commands::ladder::run(context, args),
-        Command::Tasks(args) => commands::tasks::run(context, args),
-        Command::TaskRunner(args) => commands::tasks::run_tasks(catalog, args),
+        Command::TaskRunner(args) => commands::bench::tasks::run_tasks(catalog, args),
         Command::Stress(args) => commands::stress::run(context, args),
         Command::Report(args) => commands::report::run(args, json),
     }

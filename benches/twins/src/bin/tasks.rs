@@ -3,7 +3,7 @@
 //! out whether the sequence has converged.
 //!
 //! Deviations from the listing: the tasks come from standard input and the times go to standard output, by the protocol
-//! of `polyserve tasks` (`task-runner`); times are in nanoseconds, and the listing has whole milliseconds; the starting
+//! of `polyserve task-runner`; times are in nanoseconds, and the listing has whole milliseconds; the starting
 //! terms come from the request, and the listing draws them inside the task, which takes nanoseconds; convergence adds up
 //! to a number that is used, and the listing prints a line; the last term is returned, so that it can be verified; the
 //! CPU time of a thread is read before and after. crossbeam is 0.8, and the listing has 0.2, in which handles

@@ -32,9 +32,12 @@ use polyserve_load::Dist;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
 
+use super::derived;
 use super::figures::NamedFigure;
 use super::mode::Mode;
+use super::mode::page::PageSource;
 use super::pattern::Pattern;
+use super::published::PublishedFigures;
 use super::sweep::{CellValue, SweepAxis, SweepCell};
 use super::workload::BenchWorkload;
 use crate::Misuse;
@@ -42,13 +45,16 @@ use crate::claim::{CellConditions, ClaimDefinition, Rule};
 use crate::journal::file_name;
 
 /// The definitions that the command contains.
-const BUILTIN: [(&str, &str); 6] = [
+const BUILTIN: &[(&str, &str)] = &[
     ("connections.toml", include_str!("../../defs/connections.toml")),
+    ("page.toml", include_str!("../../defs/page.toml")),
+    ("page-workers.toml", include_str!("../../defs/page-workers.toml")),
     ("rates.toml", include_str!("../../defs/rates.toml")),
     ("seam.toml", include_str!("../../defs/seam.toml")),
     ("stores.toml", include_str!("../../defs/stores.toml")),
     ("stores-memory.toml", include_str!("../../defs/stores-memory.toml")),
     ("stores-typed.toml", include_str!("../../defs/stores-typed.toml")),
+    ("tasks.toml", include_str!("../../defs/tasks.toml")),
 ];
 
 /// The ending of a file with a definition.
@@ -82,6 +88,12 @@ pub struct Definition {
     /// The charts.
     #[serde(default, rename = "chart")]
     pub charts: Vec<ChartDefinition>,
+    /// The first columns of the CSV file; the others follow.
+    #[serde(default)]
+    pub columns: Vec<String>,
+    /// The published figures that stand next to those of the experiment.
+    #[serde(default)]
+    pub published: Vec<PublishedFigures>,
     /// What the experiment is to confirm or refute. The contestants have the names of the table.
     #[serde(default, rename = "claim")]
     pub claims: Vec<ClaimDefinition>,
@@ -104,8 +116,16 @@ pub struct ChartDefinition {
     pub kind: ChartKind,
     /// The axis of lines.
     pub x: Option<SweepAxis>,
-    /// The figure.
-    pub y: NamedFigure,
+    /// The figure; a schedule has none.
+    pub y: Option<NamedFigure>,
+    /// A figure that bounds `y`. It is a line of its own.
+    pub bound: Option<NamedFigure>,
+    /// The cells: those with these values. All if it is empty.
+    #[serde(default)]
+    pub at: SweepCell,
+    /// The contestants of a schedule.
+    #[serde(default)]
+    pub contestants: Vec<String>,
 }
 
 /// The kind of a chart.
@@ -117,6 +137,8 @@ pub enum ChartKind {
     Lines,
     /// The ratios to the baseline, with their intervals: one chart for each cell.
     Ratios,
+    /// A bar for each task, from its start to its end, in the mode `tasks`.
+    Schedule,
 }
 
 /// The part of an experiment that `--quick` measures. It answers nothing: it shows that the definition works.
@@ -254,8 +276,9 @@ impl Definition {
         for (axis, values) in self.sweep.iter().chain(&self.quick.sweep) {
             let is_right = |value: &CellValue| match (axis, value) {
                 (SweepAxis::Dist, CellValue::Word(word)) => word.parse::<Dist>().is_ok(),
+                (SweepAxis::Source, CellValue::Word(word)) => PageSource::named(word).is_some(),
                 (_, CellValue::Word(_)) => axis.has_words(),
-                (_, CellValue::Number(number)) => !axis.has_words() && *number > 0,
+                (_, CellValue::Number(number)) => !axis.has_words() && *number >= axis.least(),
             };
             if values.is_empty() || !values.iter().all(is_right) {
                 let needed = if axis.has_words() { "words that it knows" } else { "values of at least 1" };
@@ -272,6 +295,10 @@ impl Definition {
         if self.charts.iter().any(|chart| chart.kind == ChartKind::Lines && chart.x.is_none()) {
             return Err(self.misuse("chart", "lines need an axis `x`"));
         }
+        if self.charts.iter().any(|chart| chart.kind != ChartKind::Schedule && chart.y.is_none()) {
+            return Err(self.misuse("chart", "it needs a figure `y`"));
+        }
+        self.published.iter().try_for_each(|figures| figures.check().map_err(|why| self.misuse("published", why)))?;
         match self.claims.iter().find_map(|claim| Some((claim, self.why_wrong(claim)?))) {
             Some((claim, why)) => Err(self.claim_misuse(claim, why)),
             None => Ok(()),
@@ -284,7 +311,8 @@ impl Definition {
         if let Rule::Function(_) = rule {
             return Some(String::from("rule: a definition has no functions"));
         }
-        let known = |axis: &str| self.sweep.keys().any(|known| known.to_string() == axis);
+        let known =
+            |axis: &str| derived::AXES.contains(&axis) || self.sweep.keys().any(|known| known.to_string() == axis);
         let axes = [conditions, left_where, right_where].into_iter().flat_map(CellConditions::axes);
         let unknown_axis = axes.into_iter().find(|axis| !known(axis));
         let unknown_figure =

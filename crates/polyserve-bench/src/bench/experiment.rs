@@ -16,6 +16,7 @@ use super::report::Report;
 use super::sweep::{SweepAxis, SweepCell};
 use crate::compare::Role;
 use crate::experiment::{Absence, Absent, Batch, Experiment, Notebook, Plan, Records, interleaved};
+use crate::tasks;
 
 /// An experiment.
 #[derive(Debug)]
@@ -116,6 +117,14 @@ impl Experiment for DefinedExperiment {
         self.turns.prepare(notebook)
     }
 
+    fn finish(&mut self, notebook: &mut Notebook<'_, Self>) -> anyhow::Result<()> {
+        self.turns.finish(notebook)
+    }
+
+    fn weight(&self, key: &Key) -> usize {
+        self.turns.weight(key)
+    }
+
     fn plan(&self) -> Plan<Key> {
         let keys = |entries: &CellEntries, round: usize| -> Vec<Key> {
             let key = |name: &String| Key { contestant: name.clone(), cell: entries.cell.clone(), round };
@@ -133,9 +142,10 @@ impl Experiment for DefinedExperiment {
         self.turns.measure(keys, notebook)
     }
 
-    /// A wrong answer excludes a contestant from all cells, any other failure from its cell.
+    /// A wrong answer excludes a contestant from all cells, and so does a failure at no cell. Any other failure excludes it
+    /// from its cell.
     fn excludes(absence: &Absence, of: &Key, key: &Key) -> bool {
-        of.contestant == key.contestant && (absence.is_wrong() || of.cell == key.cell)
+        of.contestant == key.contestant && (absence.is_wrong() || of.cell == key.cell || of.cell.is_empty())
     }
 
     fn report(records: &Records<Self>) -> anyhow::Result<Report> {
@@ -143,7 +153,10 @@ impl Experiment for DefinedExperiment {
     }
 
     fn summarize(records: &Records<Self>, report: &Report) -> anyhow::Result<Summary> {
-        let csv = vec![(String::new(), report.csv(records)?)];
+        let mut csv = vec![(String::new(), report.csv(records)?)];
+        if report.plan.mode == ModeKind::Tasks {
+            csv.push((String::from("_schedule"), tasks::table::schedules_csv(records)?));
+        }
         let answer = vec![report.answer.clone()];
         Ok(Summary { answer, tables: report.tables(), charts: report.charts(), claims: report.claims.clone(), csv })
     }

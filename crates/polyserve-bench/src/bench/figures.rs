@@ -33,14 +33,20 @@ pub enum Unit {
     CpuMicroseconds,
     /// Microseconds.
     Microseconds,
+    /// Milliseconds.
+    Milliseconds,
     /// Seconds.
     Seconds,
     /// Bytes.
     Bytes,
     /// A share of 1.
     Share,
-    /// A number.
+    /// Per cent.
+    Percent,
+    /// A number with decimals.
     Count,
+    /// A whole number.
+    Number,
 }
 
 /// Which direction of a figure is better.
@@ -80,6 +86,10 @@ pub const FILLED_BYTES: &str = "filled_bytes_per_entity";
 pub const LATENESS_P99_US: &str = "lateness_p99_us";
 /// Requests that were due at the fixed rate and not sent, as a share of those due.
 pub const BEHIND: &str = "behind_share";
+/// From the start of the first task to the end of the last one.
+pub const TOTAL_DURATION_MS: &str = "total_duration_ms";
+/// The mean of the tasks' durations.
+pub const MEAN_DURATION_MS: &str = "mean_duration_ms";
 /// The server's CPU time as a share of its cores' time.
 pub const SERVER_BUSY: &str = "server_busy";
 /// The client's CPU time as a share of its threads' time.
@@ -111,6 +121,81 @@ pub const ALL: &[NamedFigure] = &[
     figure("filled_bytes", Unit::Bytes, Better::Lower, None),
     figure(SERVER_BUSY, Unit::Share, Better::Neither, Some("server CPU")),
     figure(CLIENT_BUSY, Unit::Share, Better::Neither, Some("client CPU")),
+    figure(TOTAL_DURATION_MS, Unit::Milliseconds, Better::Lower, Some("total (ms)")),
+    figure(MEAN_DURATION_MS, Unit::Milliseconds, Better::Lower, Some("mean (ms)")),
+    figure("std_dev_ms", Unit::Milliseconds, Better::Lower, Some("std dev (ms)")),
+    figure("profit_pct", Unit::Percent, Better::Higher, Some("profit (%)")),
+    figure("cost_pct", Unit::Percent, Better::Lower, Some("cost (%)")),
+    figure("working_pct", Unit::Percent, Better::Higher, Some("working (%)")),
+    figure("waiting_pct", Unit::Percent, Better::Lower, Some("waiting (%)")),
+    figure("overhead_pct", Unit::Percent, Better::Lower, Some("overhead (%)")),
+    figure("threads", Unit::Number, Better::Neither, Some("threads")),
+    figure("cpu_ms", Unit::Milliseconds, Better::Lower, None),
+    figure("cpu_of_process", Unit::Number, Better::Neither, None),
+    figure("d1_ms", Unit::Milliseconds, Better::Lower, None),
+    figure("cpu1_ms", Unit::Milliseconds, Better::Lower, None),
+    figure("others_share", Unit::Share, Better::Neither, None),
+    figure("cores", Unit::Number, Better::Neither, None),
+    figure("tasks_per_core", Unit::Count, Better::Neither, None),
+    figure("profit_to_ideal", Unit::Count, Better::Higher, None),
+    figure("total_to_single", Unit::Count, Better::Lower, None),
+    figure("total_to_ideal", Unit::Count, Better::Lower, None),
+    figure("total_to_at_once", Unit::Count, Better::Lower, None),
+    figure("last_start_pct", Unit::Percent, Better::Lower, None),
+    figure("start_order", Unit::Count, Better::Neither, None),
+    figure("spread_of_starts", Unit::Count, Better::Lower, None),
+    figure("spread_of_durations", Unit::Count, Better::Lower, None),
+    figure("threads_beyond_cores", Unit::Number, Better::Neither, None),
+    figure("threads_beyond_tasks", Unit::Number, Better::Neither, None),
+    figure("line_to_steps", Unit::Count, Better::Neither, None),
+    figure("scatter_on_a_line", Unit::Count, Better::Neither, None),
+    figure("slope_after_to_before", Unit::Count, Better::Neither, None),
+    figure("steps_to_those_in_go", Unit::Count, Better::Higher, None),
+    figure("total_s", Unit::Seconds, Better::Lower, Some("total (s)")),
+    figure("share_of_bound", Unit::Share, Better::Higher, Some("of bound")),
+    figure("bound_per_s", Unit::PerSecond, Better::Neither, None),
+    figure("connections_bound_per_s", Unit::PerSecond, Better::Neither, None),
+    figure("share_of_workers_bound", Unit::Share, Better::Higher, None),
+    figure("share_without_a_bound", Unit::Share, Better::Higher, None),
+    figure("mean_ms", Unit::Milliseconds, Better::Lower, Some("mean (ms)")),
+    figure("p50_ms", Unit::Milliseconds, Better::Lower, Some("p50 (ms)")),
+    figure("p66_ms", Unit::Milliseconds, Better::Lower, None),
+    figure("p75_ms", Unit::Milliseconds, Better::Lower, None),
+    figure("p80_ms", Unit::Milliseconds, Better::Lower, None),
+    figure("p90_ms", Unit::Milliseconds, Better::Lower, None),
+    figure("p95_ms", Unit::Milliseconds, Better::Lower, None),
+    figure("p98_ms", Unit::Milliseconds, Better::Lower, None),
+    figure("p99_ms", Unit::Milliseconds, Better::Lower, Some("p99 (ms)")),
+    figure("max_ms", Unit::Milliseconds, Better::Lower, Some("max (ms)")),
+    figure("connect_min_ms", Unit::Milliseconds, Better::Lower, None),
+    figure("connect_mean_ms", Unit::Milliseconds, Better::Lower, None),
+    figure("connect_sd_ms", Unit::Milliseconds, Better::Lower, None),
+    figure("connect_median_ms", Unit::Milliseconds, Better::Lower, None),
+    figure("connect_max_ms", Unit::Milliseconds, Better::Lower, None),
+    figure("processing_min_ms", Unit::Milliseconds, Better::Lower, None),
+    figure("processing_mean_ms", Unit::Milliseconds, Better::Lower, None),
+    figure("processing_sd_ms", Unit::Milliseconds, Better::Lower, None),
+    figure("processing_median_ms", Unit::Milliseconds, Better::Lower, None),
+    figure("processing_max_ms", Unit::Milliseconds, Better::Lower, None),
+    figure("waiting_min_ms", Unit::Milliseconds, Better::Lower, None),
+    figure("waiting_mean_ms", Unit::Milliseconds, Better::Lower, None),
+    figure("waiting_sd_ms", Unit::Milliseconds, Better::Lower, None),
+    figure("waiting_median_ms", Unit::Milliseconds, Better::Lower, None),
+    figure("waiting_max_ms", Unit::Milliseconds, Better::Lower, None),
+    figure("total_min_ms", Unit::Milliseconds, Better::Lower, None),
+    figure("total_mean_ms", Unit::Milliseconds, Better::Lower, None),
+    figure("total_sd_ms", Unit::Milliseconds, Better::Lower, None),
+    figure("total_median_ms", Unit::Milliseconds, Better::Lower, None),
+    figure("total_max_ms", Unit::Milliseconds, Better::Lower, None),
+    figure("document_bytes", Unit::Number, Better::Neither, None),
+    figure("total_bytes", Unit::Number, Better::Neither, None),
+    figure("html_bytes", Unit::Number, Better::Neither, None),
+    figure("received_kB_s", Unit::Count, Better::Higher, None),
+    figure("peak_memory_mib", Unit::Count, Better::Lower, Some("peak memory (MiB)")),
+    figure("requests", Unit::Number, Better::Neither, None),
+    figure("connections", Unit::Number, Better::Neither, None),
+    figure("every", Unit::Number, Better::Neither, None),
+    figure("wait_s", Unit::Seconds, Better::Neither, None),
     figure("switches_per_request", Unit::Count, Better::Lower, None),
     figure("under_way", Unit::Share, Better::Neither, None),
     figure("retried", Unit::Count, Better::Neither, None),
@@ -134,6 +219,8 @@ impl NamedFigure {
         match self.unit {
             Unit::PerSecond if value >= 1e6 => format!("{:.2} M", value / 1e6),
             Unit::PerSecond => count(value),
+            Unit::Number => count(value),
+            Unit::Milliseconds | Unit::Percent => format!("{value:.1}"),
             Unit::CpuMicroseconds | Unit::Count | Unit::Seconds => format!("{value:.2}"),
             Unit::Microseconds => time_us(value),
             Unit::Bytes => bytes(value),

@@ -12,21 +12,24 @@
 //! # Layout
 //!
 //! * [`definition`]: the file. [`workload`]: its requests; [`sweep`]: its cells; [`pattern`]: names of contestants.
+//! * [`derived`]: figures of several cells, for claims. [`published`]: published figures, next to measured ones.
 //! * [`mode`]: what is measured in a turn. [`figures`]: the names, units and directions of all figures.
 //! * [`experiment`]: the experiment in the framework. [`report`]: rows, ranks, tables and charts.
 
 pub mod definition;
+pub mod derived;
 pub mod experiment;
 pub mod figures;
 pub mod mode;
 pub mod pattern;
+pub mod published;
 pub mod report;
 pub mod sweep;
 pub mod workload;
 
 pub use definition::Definition;
 pub use experiment::{BenchPlan, CellEntries, DefinedExperiment, Key, Sample};
-pub use mode::{Mode, ModeKind};
+pub use mode::{Mode, ModeKind, PageMode, TasksMode};
 pub use pattern::{ContestantOrigin, Pattern};
 pub use report::Report;
 pub use sweep::{CellValue, SweepAxis, SweepCell};

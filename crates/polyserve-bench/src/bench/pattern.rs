@@ -13,6 +13,8 @@ pub struct Pattern {
     pub origin: ContestantOrigin,
     /// Their names.
     pub name: String,
+    /// The number of workers, instead of that of the workload: `catalog:pool_server@100`.
+    pub workers: Option<usize>,
 }
 
 /// The origin of a contestant.
@@ -30,16 +32,19 @@ pub enum ContestantOrigin {
     Typed,
     /// The map of a repo, used without the trait.
     Bare,
+    /// An executor of the catalog, or another way to run tasks, in the mode `tasks`.
+    Executor,
 }
 
 impl ContestantOrigin {
-    const ALL: [(&str, Self); 6] = [
+    const ALL: [(&str, Self); 7] = [
         ("catalog", Self::Catalog),
         ("peer", Self::Peer),
         ("reference", Self::Reference),
         ("repo", Self::Repo),
         ("typed", Self::Typed),
         ("bare", Self::Bare),
+        ("executor", Self::Executor),
     ];
 
     /// Whether the contestants are stores, without a server.
@@ -71,16 +76,21 @@ impl FromStr for Pattern {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
+        let twin = text.strip_prefix("twin:").map(|name| format!("peer:twin/{name}"));
+        let text = twin.as_deref().unwrap_or(text);
+        let sized = text.rsplit_once('@').and_then(|(name, workers)| Some((name, workers.parse::<usize>().ok()?)));
+        let (text, workers) = sized.map_or((text, None), |(name, workers)| (name, Some(workers)));
         let known = |(origin, name): (&str, &str)| {
             let (_, origin) = ContestantOrigin::ALL.into_iter().find(|(known, _)| *known == origin)?;
             Some((origin, name.to_owned()))
         };
         let Some((origin, name)) = text.split_once(':').and_then(known) else {
             return Err(format!(
-                "{text:?} is none of catalog:SERVER/REPO, peer:NAME, reference:NAME, repo:NAME, typed:NAME and bare:NAME"
+                "{text:?} is none of catalog:SERVER/REPO, peer:NAME, twin:NAME, reference:NAME, repo:NAME, typed:NAME, bare:NAME \
+                 and executor:NAME"
             ));
         };
-        Ok(Self { origin, name })
+        Ok(Self { origin, name, workers })
     }
 }
 
@@ -93,6 +103,14 @@ impl<'de> Deserialize<'de> for Pattern {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_twin_is_a_peer_and_a_number_of_workers_ends_the_name() {
+        let parsed = |text: &str| text.parse::<Pattern>().map(|one| (one.origin, one.name, one.workers));
+        assert_eq!(parsed("twin:tokio"), Ok((ContestantOrigin::Peer, "twin/tokio".into(), None)));
+        assert_eq!(parsed("catalog:smol@8"), Ok((ContestantOrigin::Catalog, "smol".into(), Some(8))));
+        assert!(parsed("smol@8").is_err());
+    }
 
     #[test]
     fn a_star_stands_for_any_text() {

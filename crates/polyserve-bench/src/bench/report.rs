@@ -3,16 +3,20 @@
 use std::fmt;
 
 use crate::report::figures::counted;
-use crate::report::svg::Chart;
+use crate::report::svg::{Chart, DASHES, GREY, Marker, Series, Style};
 use crate::report::{Claim, EMPTY_CELL, Table, or_empty, shown_claims};
+use anyhow::Context as _;
 use serde::Serialize;
+use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
 use super::definition::{ChartDefinition, ChartKind};
+use super::derived;
 use super::experiment::{BenchPlan, DefinedExperiment, Key, Sample};
 use super::figures::{self, Better, NamedFigure, NamedFigures};
 use super::mode::ModeKind;
 use super::mode::requests::{CellRate, RATE};
+use super::published::{self, PublishedFigures};
 use super::sweep::{CellValue, SweepAxis, SweepCell};
 use crate::charts;
 use crate::claim::{ClaimDefinition, ClaimRow, ClaimSet};
@@ -23,6 +27,7 @@ use crate::experiment::{Failed, Reason, Records, again, csv, distinct, with_shor
 use crate::output::{LATE_NOTE, is_client_late, rate_text};
 use crate::statistics::{Compared, Estimate, Interval, MIN_ROUNDS, median_of, shared_ranks, tie_band};
 use crate::stores::bare::PREFIX;
+use crate::tasks;
 
 /// A contestant at a cell.
 #[derive(Clone, Debug, Serialize)]
@@ -53,6 +58,12 @@ pub struct Report {
     pub plan: BenchPlan,
     /// The rows, by cell and rank.
     pub rows: Vec<BenchRow>,
+    /// The tables besides that of the rows.
+    #[serde(skip)]
+    tables: Vec<(String, Table)>,
+    /// The charts.
+    #[serde(skip)]
+    charts: Vec<(String, Chart)>,
     /// The fixed rates that were not given.
     pub rates: Vec<CellRate>,
     /// The contract of each foreign contestant.
@@ -198,9 +209,13 @@ impl Report {
         let rows: Vec<BenchRow> = rows.collect();
         let (not_run, failed): (Vec<_>, Vec<_>) =
             records.absences().partition(|(_, absence)| absence.reason == Reason::NotAvailable);
+        let tables = tables(&plan, &rows, records)?;
+        let charts = charts_of_all(&plan, &rows, records)?;
         Ok(Self {
             answer: answer(&plan, &rows, figure),
             rows,
+            tables,
+            charts,
             rates: records.facts(RATE)?,
             contracts: records.facts(CONTRACT)?,
             not_run: not_run.into_iter().map(Failed::new).collect(),
@@ -286,60 +301,29 @@ impl Report {
         Some((format!("the best by {x}"), table))
     }
 
-    /// The tables, under their names.
+    /// The table of the rows, then the others, each with its name.
     pub(super) fn tables(&self) -> Vec<(String, Table)> {
-        [(String::from("rows"), self.table())].into_iter().chain(self.best_table()).collect()
+        let own = [(String::from("rows"), self.table())];
+        own.into_iter().chain(self.best_table()).chain(self.tables.clone()).collect()
     }
 
     /// The charts of the definition. A chart of lines has the values of the other axes in its name.
     pub(super) fn charts(&self) -> Vec<(String, Chart)> {
-        self.plan.charts.iter().flat_map(|chart| self.charts_of(chart)).collect()
-    }
-
-    fn charts_of(&self, ChartDefinition { kind, x, y }: &ChartDefinition) -> Vec<(String, Chart)> {
-        let x = x.filter(|_| *kind == ChartKind::Lines);
-        let rest = |cell: &SweepCell| -> SweepCell {
-            cell.iter().filter(|(axis, _)| Some(**axis) != x).map(|(axis, value)| (*axis, value.clone())).collect()
-        };
-        let parts = distinct(self.rows.iter().map(|row| rest(&row.cell)));
-        let chart = |part: &SweepCell| {
-            let own = || self.rows.iter().filter(|row| rest(&row.cell) == *part);
-            let place: String = part.iter().map(|(axis, value)| format!(", {axis} {value}")).collect();
-            let title = format!("{}{place}", y.column.unwrap_or(y.name));
-            let chart = match x {
-                Some(axis) => {
-                    let line = |name: &str| {
-                        let points = own().filter(|row| row.contestant == name && !row.is_overloaded());
-                        let points =
-                            points.filter_map(|row| Some((row.cell.get(&axis)?.number()?, row.figure(y.name)?)));
-                        (name.to_owned(), points.collect())
-                    };
-                    let names = distinct(own().filter(|row| row.role != Role::Same).map(|row| row.contestant.as_str()));
-                    charts::lines(title.clone(), axis.to_string(), names.into_iter().map(line))
-                }
-                None => {
-                    let ratio = |row: &BenchRow| Some((row.contestant.clone(), row.compared?.estimate));
-                    let same = own().find(|row| row.role == Role::Same).and_then(|row| row.compared);
-                    let band = same.map(|same| tie_band(Some(&same.estimate)));
-                    let axis = format!("relative to {}", self.plan.baseline);
-                    charts::ratios(title.clone(), axis, band, own().filter(|row| row.is_ranked()).filter_map(ratio))
-                }
-            };
-            Some((title, chart?))
-        };
-        parts.iter().filter_map(chart).collect()
+        self.charts.clone()
     }
 
     /// All samples: a column for each axis and each measured figure.
     pub(super) fn csv(&self, records: &Records<DefinedExperiment>) -> anyhow::Result<String> {
         let axes: Vec<String> = self.plan.axes.iter().map(SweepAxis::to_string).collect();
-        let is_measured = |name: &&str| records.samples().any(|(_, sample)| sample.figures.contains_key(*name));
-        let known = figures::ALL.iter().map(|figure| figure.name).filter(is_measured);
-        let header: Vec<&str> =
-            ["contestant"].into_iter().chain(axes.iter().map(String::as_str)).chain(["round"]).chain(known).collect();
+        let is_known = |name: &&str| records.samples().any(|(_, sample)| sample.figures.contains_key(*name));
+        let known = figures::ALL.iter().map(|figure| figure.name).filter(is_known);
+        let first: Vec<String> = definition_key(&self.plan, "columns")?;
+        let others = ["contestant"].into_iter().chain(axes.iter().map(String::as_str)).chain(["round"]).chain(known);
+        let header: Vec<&str> = distinct(first.iter().map(String::as_str).chain(others));
         let row = |(key, sample): (&Key, &Sample)| {
             let mut row = Map::from_iter([
                 (String::from("contestant"), Value::from(key.contestant.clone())),
+                (String::from("server"), Value::from(key.contestant.clone())), // its published column
                 (String::from("round"), Value::from(key.round)),
             ]);
             row.extend(key.cell.iter().map(|(axis, value)| (axis.to_string(), serde_json::json!(value))));
@@ -352,10 +336,10 @@ impl Report {
 
 /// The verdicts on the definition's claims. A run with too few rounds answers none: its answer says so.
 fn claims(plan: &BenchPlan, records: &Records<DefinedExperiment>, seed: u64) -> anyhow::Result<Vec<Claim>> {
-    let Some(claims) = plan.definition.get("claim").filter(|_| plan.rounds >= MIN_ROUNDS) else {
+    let claims: Vec<ClaimDefinition> = definition_key(plan, "claim")?;
+    if claims.is_empty() || plan.quick || plan.rounds < plan.mode.min_rounds() {
         return Ok(Vec::new());
-    };
-    let claims: Vec<ClaimDefinition> = serde_json::from_value(claims.clone())?;
+    }
     let set = ClaimSet { name: plan.name.clone(), baseline: Some(plan.baseline.clone()), claims };
     let at_cell =
         |row: ClaimRow, key: &Key| key.cell.iter().fold(row, |row, (axis, value)| row.at(&axis.to_string(), value));
@@ -366,7 +350,140 @@ fn claims(plan: &BenchPlan, records: &Records<DefinedExperiment>, seed: u64) -> 
     });
     let absent = records.absences();
     let absent = absent.map(|(key, absence)| at_cell(ClaimRow::absent(&key.contestant, &absence.why), key));
-    Ok(set.verdicts(&measured.chain(absent).collect::<Vec<_>>(), seed, &[]))
+    let rows = derived::rows(plan.mode, measured.chain(absent).collect(), records)?;
+    Ok(set.verdicts(&rows, seed, &[]))
+}
+
+/// A key of the definition that is a list; empty if it is not given.
+fn definition_key<T: DeserializeOwned>(plan: &BenchPlan, key: &str) -> anyhow::Result<Vec<T>> {
+    let value = plan.definition.get(key).cloned();
+    value.map_or_else(|| Ok(Vec::new()), |value| serde_json::from_value(value).with_context(|| key.to_owned()))
+}
+
+/// The published figures next to those of the rows, and the tables of the mode.
+fn tables(
+    plan: &BenchPlan,
+    rows: &[BenchRow],
+    records: &Records<DefinedExperiment>,
+) -> anyhow::Result<Vec<(String, Table)>> {
+    let published: Vec<PublishedFigures> = definition_key(plan, "published")?;
+    let published = published::table(&published, rows, &plan.axes)?;
+    let mut tables: Vec<(String, Table)> =
+        published.map(|table| (String::from("published, and here"), table)).into_iter().collect();
+    if plan.mode == ModeKind::Tasks {
+        tables.extend(tasks::table::tables(records, rows)?);
+    }
+    Ok(tables)
+}
+
+/// The charts of the definition.
+fn charts_of_all(
+    plan: &BenchPlan,
+    rows: &[BenchRow],
+    records: &Records<DefinedExperiment>,
+) -> anyhow::Result<Vec<(String, Chart)>> {
+    let published: Vec<PublishedFigures> = definition_key(plan, "published")?;
+    let mut charts = Vec::new();
+    for chart in &plan.charts {
+        let at = |row: &&BenchRow| chart.at.iter().all(|(axis, value)| row.cell.get(axis) == Some(value));
+        let rows: Vec<&BenchRow> = rows.iter().filter(at).collect();
+        match chart.kind {
+            ChartKind::Schedule => charts.extend(tasks::table::schedule_chart(records, chart)?),
+            ChartKind::Lines | ChartKind::Ratios => charts.extend(charts_of(plan, &rows, chart, &published)?),
+        }
+    }
+    Ok(charts)
+}
+
+/// The charts of one entry: one for each combination of the other axes.
+fn charts_of(
+    plan: &BenchPlan,
+    rows: &[&BenchRow],
+    chart: &ChartDefinition,
+    published: &[PublishedFigures],
+) -> anyhow::Result<Vec<(String, Chart)>> {
+    let Some(y) = chart.y else { return Ok(Vec::new()) };
+    let x = chart.x.filter(|_| chart.kind == ChartKind::Lines);
+    let rest = |cell: &SweepCell| -> SweepCell {
+        cell.iter().filter(|(axis, _)| Some(**axis) != x).map(|(axis, value)| (*axis, value.clone())).collect()
+    };
+    let mut charts = Vec::new();
+    for part in distinct(rows.iter().map(|row| rest(&row.cell))) {
+        let own: Vec<&BenchRow> = rows.iter().copied().filter(|row| rest(&row.cell) == part).collect();
+        let place: String = part.iter().map(|(axis, value)| format!(", {axis} {value}")).collect();
+        let title = format!("{}{place}", y.column.unwrap_or(y.name));
+        let drawn = match x {
+            Some(axis) => {
+                let grey = published_lines(published, axis, y, &part)?;
+                line_chart(&title, axis, y, &own).map(|lines| with_grey_lines(lines, chart.bound, axis, &own, grey))
+            }
+            None => {
+                let ratio = |row: &&BenchRow| Some((row.contestant.clone(), row.compared?.estimate));
+                let same = own.iter().find(|row| row.role == Role::Same).and_then(|row| row.compared);
+                let band = same.map(|same| tie_band(Some(&same.estimate)));
+                let axis = format!("relative to {}", plan.baseline);
+                charts::ratios(title.clone(), axis, band, own.iter().filter(|row| row.is_ranked()).filter_map(ratio))
+            }
+        };
+        charts.extend(drawn.map(|chart| (title, chart)));
+    }
+    Ok(charts)
+}
+
+/// The figure of a row along an axis.
+fn point(row: &BenchRow, axis: SweepAxis, figure: NamedFigure) -> Option<(u64, f64)> {
+    Some((row.cell.get(&axis)?.number()?, row.figure(figure.name)?))
+}
+
+/// A line for each contestant.
+fn line_chart(title: &str, axis: SweepAxis, y: NamedFigure, own: &[&BenchRow]) -> Option<Chart> {
+    let line = |name: &str| {
+        let points = own.iter().filter(|row| row.contestant == name && !row.is_overloaded());
+        (name.to_owned(), points.filter_map(|row| point(row, axis, y)).collect())
+    };
+    let names = distinct(own.iter().filter(|row| row.role != Role::Same).map(|row| row.contestant.as_str()));
+    charts::lines(title.to_owned(), axis.to_string(), names.into_iter().map(line))
+}
+
+/// The chart with the published lines above the others, and the bound below them.
+fn with_grey_lines(
+    chart: Chart,
+    bound: Option<NamedFigure>,
+    axis: SweepAxis,
+    own: &[&BenchRow],
+    published: Vec<Series>,
+) -> Chart {
+    let Chart::Lines(mut chart) = chart else { return chart };
+    if let Some(bound) = bound {
+        let mut points: Vec<(u64, f64)> = own.iter().filter_map(|row| point(row, axis, bound)).collect();
+        points.sort_by_key(|(x, _)| *x);
+        points.dedup_by_key(|(x, _)| *x);
+        let style = Style { colour: GREY, dashes: Some(DASHES[0]), mark: Marker::Circle, is_hollow: true };
+        let name = String::from("bound of a pool");
+        chart.lines.splice(0..0, (!points.is_empty()).then_some(Series { name, style, points }));
+    }
+    chart.lines.extend(published);
+    Chart::Lines(chart)
+}
+
+/// The published figures at these values of the other axes, as grey lines.
+fn published_lines(
+    all: &[PublishedFigures],
+    axis: SweepAxis,
+    y: NamedFigure,
+    rest: &SweepCell,
+) -> anyhow::Result<Vec<Series>> {
+    let mut lines = Vec::new();
+    for (one, mark) in all.iter().zip(Marker::ALL.into_iter().cycle()) {
+        let rows = one.rows()?;
+        let is_here = |cell: &SweepCell| cell.iter().all(|(axis, x)| rest.get(axis).is_none_or(|own| own == x));
+        let here = rows.iter().filter(|row| is_here(&row.cell));
+        let points = here.filter_map(|row| Some((row.cell.get(&axis)?.number()?, *row.figures.get(y.name)?)));
+        let points: Vec<(u64, f64)> = points.filter(|(_, figure)| *figure > 0.0).collect();
+        let style = Style { colour: GREY, dashes: None, mark, is_hollow: true };
+        lines.extend((!points.is_empty()).then(|| Series { name: format!("published: {}", one.name), style, points }));
+    }
+    Ok(lines)
 }
 
 /// The answer in a sentence.
@@ -381,12 +498,15 @@ fn answer(plan: &BenchPlan, rows: &[BenchRow], figure: NamedFigure) -> String {
     };
     let cells = distinct(rows.iter().map(|row| &row.cell)).len();
     let rounds = rows.iter().map(|row| row.rounds).max().unwrap_or(0);
-    if rounds < MIN_ROUNDS {
+    if rounds < plan.mode.min_rounds() || (plan.quick && rounds < MIN_ROUNDS) {
         let part = if plan.quick { "the quick part of the definition" } else { "the run" };
         return format!(
             "Nothing is decided: {part} has {}, and {MIN_ROUNDS} are needed.",
             counted(rounds as u64, "round")
         );
+    }
+    if plan.mode == ModeKind::Tasks {
+        return tasks::table::answer(rows);
     }
     let first = rows.iter().filter(|row| row.rank == Some(1));
     let mut winners: Vec<(&str, usize)> = Vec::new();
@@ -438,6 +558,7 @@ impl fmt::Display for Report {
         if self.rows.iter().any(BenchRow::is_overloaded) {
             writeln!(f, "overloaded: more than 1 % of the requests that were due could not be sent")?;
         }
+        self.tables.iter().try_for_each(|(name, table)| writeln!(f, "\n{name}\n{table}"))?;
         if !self.claims.is_empty() {
             write!(f, "\n{}\n", shown_claims(&self.claims))?;
         }

@@ -29,6 +29,12 @@ pub enum SweepAxis {
     Dist,
     /// Stores: the operation, a word.
     Operation,
+    /// Tasks at once, in the mode `tasks`.
+    Tasks,
+    /// Tasks of a batch, in the mode `tasks`; 0 if all are in one. Numbers of tasks that are no larger multiple have no batches.
+    Series,
+    /// The source of the page, in the mode `page`: `memory` or `file`.
+    Source,
 }
 
 /// A value of an axis.
@@ -56,14 +62,27 @@ impl fmt::Display for SweepAxis {
             Self::ServerCores => "server_cores",
             Self::Dist => "dist",
             Self::Operation => "operation",
+            Self::Tasks => "tasks",
+            Self::Series => "series",
+            Self::Source => "source",
         })
     }
 }
 
 impl SweepAxis {
+    /// The axis of this name.
+    pub fn named(name: &str) -> Option<Self> {
+        serde_json::from_value(name.into()).ok()
+    }
+
+    /// The least number of the axis.
+    pub fn least(self) -> u64 {
+        u64::from(self != Self::Series)
+    }
+
     /// Whether its values are words.
     pub fn has_words(self) -> bool {
-        matches!(self, Self::Dist | Self::Operation)
+        matches!(self, Self::Dist | Self::Operation | Self::Source)
     }
 }
 

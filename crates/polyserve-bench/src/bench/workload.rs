@@ -73,7 +73,12 @@ impl BenchWorkload {
                 SweepAxis::Payload => workload.payload = count,
                 SweepAxis::Pipeline => workload.pipeline = count,
                 SweepAxis::Dist => workload.dist = value.word().parse().unwrap_or_default(), // checked when it was read
-                SweepAxis::Rate | SweepAxis::ServerCores | SweepAxis::Operation => {}
+                SweepAxis::Rate
+                | SweepAxis::ServerCores
+                | SweepAxis::Operation
+                | SweepAxis::Tasks
+                | SweepAxis::Series
+                | SweepAxis::Source => {}
             }
         }
         workload

@@ -1,4 +1,4 @@
-//! The lab's side of a contestant: its process, the requests and the answers.
+//! The instrument's side of a contestant: its process, the requests and the answers.
 //!
 //! Invariant: a returned answer has every task once, and no task ends before it begins. Cost: a count of the process's
 //! threads every quarter of a task, or every 100 ms if that is shorter.
@@ -15,25 +15,24 @@ use polyserve::Shutdown;
 
 use super::figures::{Scheduled, round};
 use super::protocol::{AnswerLine, Done, RanTask, RunRequest};
-use super::record::CpuScope;
 
 /// A contestant, and its process once it has one.
 #[derive(Debug)]
-pub(super) struct TaskContestant {
-    pub(super) name: String,
+pub(crate) struct TaskContestant {
+    pub(crate) name: String,
     launch: Launch,
     process: Option<LineProcess>,
 }
 
 /// The answer of a contestant.
-pub(super) struct TaskAnswer {
+pub(crate) struct TaskAnswer {
     /// The tasks, by number.
-    pub(super) ran: Vec<RanTask>,
+    pub(crate) ran: Vec<RanTask>,
     process_cpu_ns: i64,
     /// The largest number of threads that its process was seen to have.
-    pub(super) threads: Option<u64>,
+    pub(crate) threads: Option<u64>,
     /// The share of the cores' time that other processes used meanwhile; `None` if the system does not report it.
-    pub(super) others: Option<f64>,
+    pub(crate) others: Option<f64>,
 }
 
 /// The max time of a request without the time of its tasks.
@@ -42,12 +41,12 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const MAX_COUNT_INTERVAL: Duration = Duration::from_millis(100);
 
 impl TaskContestant {
-    pub(super) fn new(name: &str, launch: Launch) -> Self {
+    pub(crate) fn new(name: &str, launch: Launch) -> Self {
         Self { name: name.to_owned(), launch, process: None }
     }
 
     /// Ends its process.
-    pub(super) fn end(&mut self) {
+    pub(crate) fn end(&mut self) {
         self.process = None;
     }
 
@@ -56,7 +55,7 @@ impl TaskContestant {
     /// # Errors
     ///
     /// Returns an absence: failed if the process cannot be started, wrong if it ended or did not run all tasks in time.
-    pub(super) fn ask(
+    pub(crate) fn ask(
         &mut self,
         request: &RunRequest,
         task: Duration,
@@ -116,17 +115,17 @@ fn complete(answer: TaskAnswer, request: &RunRequest) -> Result<TaskAnswer, Abse
 }
 
 impl TaskAnswer {
-    /// The CPU time in milliseconds: of the tasks, or of the process if a task can change threads.
-    pub(super) fn cpu_ms(&self) -> (f64, CpuScope) {
+    /// The CPU time in milliseconds, and whether it is that of the process: a task of Go can change threads.
+    pub(crate) fn cpu_ms(&self) -> (f64, bool) {
         let of_tasks: Option<i64> = self.ran.iter().map(|ran| ran.cpu_ns).sum();
         match of_tasks {
-            Some(sum) => (sum as f64 / 1e6, CpuScope::Tasks),
-            None => (self.process_cpu_ns as f64 / 1e6, CpuScope::Process),
+            Some(sum) => (sum as f64 / 1e6, false),
+            None => (self.process_cpu_ns as f64 / 1e6, true),
         }
     }
 
     /// The times of the tasks from the first start, to the microsecond.
-    pub(super) fn schedule(&self) -> Vec<Scheduled> {
+    pub(crate) fn schedule(&self) -> Vec<Scheduled> {
         let first = self.ran.iter().map(|ran| ran.started_ns).min().unwrap_or(0);
         let ms = |ns: i64| round((ns - first) as f64 / 1e6);
         let scheduled = |ran: &RanTask| Scheduled {

@@ -103,8 +103,26 @@ impl TaskFigures {
 }
 
 /// Rounds to a thousandth: milliseconds to microseconds.
-pub(super) fn round(value: f64) -> f64 {
+pub(crate) fn round(value: f64) -> f64 {
     (value * 1000.0).round() / 1000.0
+}
+
+/// The standard deviation of the starts; `None` for one task.
+pub(crate) fn deviation_of_starts(schedule: &[Scheduled]) -> Option<f64> {
+    let count = schedule.len() as f64;
+    let mean = schedule.iter().map(|task| task.started_ms).sum::<f64>() / count;
+    let squares: f64 = schedule.iter().map(|task| (task.started_ms - mean).powi(2)).sum();
+    (count > 1.0).then(|| (squares / (count - 1.0)).sqrt())
+}
+
+/// Spearman's rank correlation of tasks' numbers and starts: 1 if the tasks start in order, 0 if in any order.
+pub(crate) fn start_order(schedule: &[Scheduled]) -> f64 {
+    let mut by_start: Vec<&Scheduled> = schedule.iter().collect();
+    by_start.sort_by(|one, other| one.started_ms.total_cmp(&other.started_ms));
+    let count = schedule.len() as f64;
+    let squares: f64 =
+        by_start.iter().zip(1..).map(|(task, place)| (task.task as f64 - f64::from(place)).powi(2)).sum();
+    if schedule.len() < 2 { 1.0 } else { 1.0 - 6.0 * squares / (count * (count * count - 1.0)) }
 }
 
 #[cfg(test)]
@@ -128,6 +146,17 @@ mod tests {
         assert!((figures.profit_pct + 15.0).abs() < 1e-9 && (figures.overhead_pct - 5.0).abs() < 1e-9, "{figures:?}");
         // The growth of the durations is the sum of the waits and of the additional CPU time.
         assert!((figures.cost_pct - figures.waiting_pct - figures.overhead_pct).abs() < 1e-9);
+    }
+
+    #[test]
+    fn the_order_of_starts() {
+        let at = |starts: &[f64]| -> Vec<Scheduled> {
+            starts.iter().zip(1..).map(|(start, number)| task(number, *start, start + 1.0)).collect()
+        };
+        assert_eq!(start_order(&at(&[0.0, 1.0, 2.0])), 1.0);
+        assert_eq!(start_order(&at(&[2.0, 1.0, 0.0])), -1.0);
+        assert_eq!((start_order(&at(&[0.0])), deviation_of_starts(&at(&[0.0]))), (1.0, None));
+        assert_eq!(deviation_of_starts(&at(&[0.0, 2.0, 4.0])), Some(2.0));
     }
 
     #[test]

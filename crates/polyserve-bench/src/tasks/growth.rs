@@ -5,21 +5,21 @@
 use crate::statistics::LinearFit;
 
 /// The number of tasks that divides the lower half of the published numbers from the upper half.
-pub(super) const SPLIT: usize = 20;
+pub(crate) const SPLIT: usize = 20;
 
 /// The growth of a mean duration.
-pub(super) struct MeanGrowth {
+pub(crate) struct MeanGrowth {
     /// A line from the number of cores to [`SPLIT`] tasks.
-    pub(super) before: LinearFit,
+    pub(crate) before: LinearFit,
     /// A line from [`SPLIT`] tasks on.
-    pub(super) after: LinearFit,
+    pub(crate) after: LinearFit,
     /// A line from the number of cores on.
-    pub(super) all: LinearFit,
+    pub(crate) all: LinearFit,
 }
 
 impl MeanGrowth {
     /// Returns the lines through `points`, or `None` if one side has fewer than four points.
-    pub(super) fn of(points: &[(usize, f64)], cores: usize) -> Option<Self> {
+    pub(crate) fn of(points: &[(usize, f64)], cores: usize) -> Option<Self> {
         let line = |from: usize, to: usize| {
             let selected = points.iter().filter(|(tasks, _)| (from..=to).contains(tasks));
             let selected: Vec<_> = selected.map(|(tasks, ms)| (*tasks as f64, *ms)).collect();
@@ -30,23 +30,23 @@ impl MeanGrowth {
     }
 
     /// The slope from [`SPLIT`] tasks on, as a share of the slope up to it.
-    pub(super) fn ratio(&self) -> f64 {
+    pub(crate) fn ratio(&self) -> f64 {
         self.after.slope / self.before.slope
     }
 }
 
 /// The growth of a total duration, from as many tasks as cores on.
-pub(super) struct TotalGrowth {
+pub(crate) struct TotalGrowth {
     /// A line.
-    pub(super) line: LinearFit,
+    pub(crate) line: LinearFit,
     /// A staircase: it rises by the duration of a task with each further round of the cores.
-    pub(super) steps: LinearFit,
+    pub(crate) steps: LinearFit,
 }
 
 impl TotalGrowth {
     /// Returns both fits to `points`, or `None` with fewer than eight points, or fewer than four that are no multiple of
     /// `cores`.
-    pub(super) fn of(points: &[(usize, f64)], cores: usize) -> Option<Self> {
+    pub(crate) fn of(points: &[(usize, f64)], cores: usize) -> Option<Self> {
         let full: Vec<_> = points.iter().filter(|(tasks, _)| *tasks >= cores).collect();
         let odd = full.iter().filter(|(tasks, _)| tasks % cores != 0).count();
         if full.len() < 8 || odd < 4 {
@@ -60,7 +60,7 @@ impl TotalGrowth {
     }
 
     /// The squares that the line misses, as a share of those that the staircase misses.
-    pub(super) fn line_to_steps(&self) -> f64 {
+    pub(crate) fn line_to_steps(&self) -> f64 {
         self.line.missed / self.steps.missed.max(f64::MIN_POSITIVE)
     }
 }

@@ -1,5 +1,8 @@
 //! `polyserve bench`: an experiment from a definition.
 
+mod page;
+pub(crate) mod tasks;
+
 use std::collections::HashMap;
 use std::process::ExitCode;
 
@@ -10,12 +13,12 @@ use polyserve_bench::bench::mode::requests::{CellPlan, RequestSettings, RequestT
 use polyserve_bench::bench::pattern::matches;
 use polyserve_bench::bench::{
     BenchPlan, BenchWorkload, CellEntries, CellValue, ContestantOrigin, DefinedExperiment, Definition, Key, Mode,
-    Pattern, SweepAxis, SweepCell,
+    ModeKind, Pattern, SweepAxis, SweepCell,
 };
 use polyserve_bench::claim::ClaimDefinition;
 use polyserve_bench::compare::rehearsal::Rehearsal;
 use polyserve_bench::compare::{Contestant, Instrument, Role};
-use polyserve_bench::contestants::{self, BuiltProgram, Program};
+use polyserve_bench::contestants::{self, BuiltProgram, Program, Serves};
 use polyserve_bench::experiment::{Absent, RecordArgs, again, distinct};
 use polyserve_bench::limits;
 use polyserve_bench::machine::cores::Cores;
@@ -80,29 +83,41 @@ pub(crate) fn run(context: Context<'_>, args: &BenchArgs) -> anyhow::Result<Exit
         definition = definition.quick();
     }
     let session = context.start()?;
-    let requests = match &definition.mode {
-        Mode::Closed(mode) => mode.requests(),
-        Mode::Rate(mode) => mode.requests(),
-        Mode::Store(mode) => return stores::run(&session, args, &definition, mode),
-    };
+    let programs = programs(&definition, &args.contestants, context.allocator, &session)?;
+    match &definition.mode {
+        Mode::Tasks(mode) => tasks::run(&session, args, &definition, mode, &programs),
+        Mode::Page(mode) => page::run(&session, args, &definition, mode, &programs),
+        Mode::Store(mode) => stores::run(&session, args, &definition, mode),
+        Mode::Closed(mode) => run_servers(context, &session, args, (&definition, mode.requests()), &programs),
+        Mode::Rate(mode) => run_servers(context, &session, args, (&definition, mode.requests()), &programs),
+    }
+}
+
+/// Runs an experiment that sends requests to servers.
+fn run_servers(
+    context: Context<'_>,
+    session: &MeasurementSession<'_>,
+    args: &BenchArgs,
+    (definition, requests): (&Definition, RequestSettings),
+    programs: &[BuiltProgram],
+) -> anyhow::Result<ExitCode> {
     let [server_cores, client_cores] = args.cores.of(&session.available)?;
     let settings = args.config.settings(None)?;
-    let service = ServiceArgs::of(&definition).read(context.catalog)?;
-    let programs = programs(&definition, &args.contestants, context.allocator, &session)?;
+    let service = ServiceArgs::of(definition).read(context.catalog)?;
     let entrants = BenchEntrants {
         args,
-        definition: &definition,
-        session: &session,
+        definition,
+        session,
         settings: &settings,
         service: service.as_ref(),
         cores: [&server_cores, &client_cores],
-        programs: &programs,
+        programs,
         requests,
     };
     let (mut cells, absent) = entrants.cells()?;
     let contestants =
         distinct(cells.iter().flat_map(|cell| &cell.contestants).map(|contestant| contestant.name.clone()));
-    let plan = plan(args, &definition, (contestants, entrants.baseline()?), &absent)?;
+    let plan = plan(args, definition, (contestants, entrants.baseline()?), &absent)?;
     let environment = session.environment([&server_cores, &client_cores], args.random.seed);
     client_cores.pin()?;
     if let Some(service) = &service {
@@ -186,15 +201,22 @@ fn programs(
     let registry = contestants.registry()?;
     let is_peer = |pattern: &&Pattern| pattern.origin == ContestantOrigin::Peer;
     let patterns: Vec<&Pattern> = definition.contestants.iter().chain(&definition.baseline).filter(is_peer).collect();
+    let is_of_mode = |program: &Program| match definition.mode.kind() {
+        ModeKind::Tasks => program.serves() == Serves::Tasks,
+        ModeKind::Page => program.serves() == Serves::Page,
+        ModeKind::Closed | ModeKind::Rate | ModeKind::Store => program.is_server(),
+    };
     // A star stands for the servers that do not ask to be named.
     let is_asked = |program: &Program, pattern: &Pattern| {
-        let by_name = || program.is_server() && program.short_name() == pattern.name;
-        by_name() || (registry.servers().any(|server| server == program) && pattern.matches(program.short_name()))
+        let is_named = program.short_name() == pattern.name;
+        let is_meant = !program.is_server() || registry.servers().any(|server| server == program);
+        is_of_mode(program) && (is_named || (is_meant && pattern.matches(program.short_name())))
     };
     let is_one_asked = |program: &&Program| patterns.iter().any(|pattern| is_asked(program, pattern));
     let asked: Vec<&Program> = registry.programs().filter(is_one_asked).collect();
     if let Some(unknown) = patterns.iter().find(|pattern| asked.iter().all(|program| !is_asked(program, pattern))) {
-        let names: Vec<&str> = registry.servers().map(Program::short_name).collect();
+        let names: Vec<&str> =
+            registry.programs().filter(|program| is_of_mode(program)).map(Program::short_name).collect();
         let why = format!("there is no peer:{}; there are {}", unknown.name, names.join(", "));
         return Err(definition.misuse("contestants", why));
     }
@@ -349,6 +371,7 @@ impl BenchEntrants<'_> {
             }
             // The check of the mode refuses stores without a server.
             ContestantOrigin::Repo | ContestantOrigin::Typed | ContestantOrigin::Bare => Ok(Vec::new()),
+            ContestantOrigin::Executor => Err(self.definition.misuse("contestants", "an executor is no server").into()),
         }
     }
 

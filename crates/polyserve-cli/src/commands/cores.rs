@@ -25,6 +25,16 @@ impl CoresArgs {
     }
 }
 
+impl CoresArgs {
+    /// Returns the cores of contestants without clients: all that are `available` by default.
+    pub(crate) fn servers(&self, available: &Cores) -> anyhow::Result<Cores> {
+        match &self.server_cores {
+            None => Ok(available.clone()),
+            given => chosen_cores("--server-cores", given.as_ref(), None, available),
+        }
+    }
+}
+
 /// Returns the `given` cores. Without them, returns the first core that is not in `others`, or else the first core.
 pub(crate) fn chosen_cores(
     flag: &str,

@@ -10,9 +10,8 @@ use polyserve_bench::experiment::{KnownExperiment, known::Recorded};
 use polyserve_bench::recommend;
 use polyserve_bench::report::Summary;
 use polyserve_bench::scale::{Scale, bench::ScaleBench};
-use polyserve_bench::tasks::experiment::CpuTasks;
 use polyserve_bench::trial::Trials;
-use polyserve_bench::{ladder, matrix, page, stress};
+use polyserve_bench::{ladder, matrix, stress};
 use serde_json::Value;
 
 use super::benches;
@@ -21,16 +20,12 @@ use super::benches;
 const A: Option<&str> = Some(
     "A. Aleksandar Stojanović: comparison of implementations of a multithreaded server in Rust and Go (in Serbian, Novi Sad 2023)",
 );
-const B: Option<&str> = Some("B. aka-author: watching concurrent tasks in Go and Rust (in Russian)");
-const C: Option<&str> = Some("C. Deepu K Sasidharan: Concurrency in modern programming languages: Rust");
 const D: Option<&str> = Some("D. Gleb Pomykalov: Let's overtake go/fasthttp with rust/warp");
 
 /// All known experiments.
 pub(crate) static ALL: &[KnownExperiment] = &[
     KnownExperiment::new::<matrix::Matrix>("Pool size x connections", A),
     KnownExperiment::new::<stress::Stress>("The stress scenario: 40 000 requests in three groups", A),
-    KnownExperiment::new::<CpuTasks>("CPU tasks at once", B),
-    KnownExperiment::new::<page::WaitingPage>("A page that sometimes waits", C),
     KnownExperiment::new::<ladder::Ladder>("Welcome!, one optimisation at a time", D),
     KnownExperiment::new::<Scale<ScaleBench>>("How cost grows", None),
     KnownExperiment::new::<Capacity<CapacityBench>>("Capacity: the max rate for a latency", None),

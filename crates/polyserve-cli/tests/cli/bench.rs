@@ -106,7 +106,10 @@ fn a_wrong_definition_is_refused_with_its_line() {
     let parts =
         ["tiny.toml:13: claim \"more\": there is no contestant \"nginx\"; there are pool_server/mpsc_pool/sharded"];
     has(&misused(&format!("bench {dir}/tiny.toml")), &parts);
-    has(&misused("bench nothing"), &["there is no definition \"nothing\"; there are connections, rates"]);
+    has(
+        &misused("bench nothing"),
+        &["there is no definition \"nothing\"; there are connections, page, page-workers, rates, tasks"],
+    );
     has(&misused("bench connections --set rounds=x"), &["--set rounds=x: "]);
     has(&misused("bench connections --set workload.mixed=1"), &["--set workload.mixed=1: unknown field `mixed`"]);
 }

@@ -10,10 +10,8 @@ use polyserve_bench::crowd::Crowds;
 use polyserve_bench::experiment::{Experiment, Records};
 use polyserve_bench::journal;
 use polyserve_bench::matrix::Matrix;
-use polyserve_bench::page::WaitingPage;
 use polyserve_bench::scale::{Scale, bench::ScaleBench};
 use polyserve_bench::stress::Stress;
-use polyserve_bench::tasks::experiment::CpuTasks;
 use polyserve_bench::trial::Trials;
 use serde_json::Value;
 
@@ -108,8 +106,10 @@ fn matrix() {
 
 #[test]
 fn page() {
-    let waits = "--requests=40 --connections=5 --page-every=5 --page-wait=2ms";
-    resumes::<WaitingPage>(&format!("page --parts=sweep --servers=smol,tokio_tcp --workers=1,2,3,4 {waits}"));
+    let mode = "--set mode.requests=40 --set mode.every=5 --set mode.wait=2ms --set workload.connections=5";
+    resumes::<DefinedExperiment>(&format!(
+        "bench page-workers --only=tokio_tcp --set sweep.workers=[1,2] {mode} --set rounds=2"
+    ));
 }
 
 #[test]
@@ -139,5 +139,8 @@ fn stress() {
 
 #[test]
 fn tasks() {
-    resumes::<CpuTasks>("tasks --task=5ms --most=8 --series=0 --contestants=scoped_threads/std,rayon");
+    let tasks = "--set mode.task=5ms --set sweep.tasks=[1,2,3,4,5,6,7,8] --set sweep.series=[0]";
+    let contestants =
+        r#"--set contestants=["executor:scoped_threads/std","executor:rayon"] --set baseline=executor:rayon"#;
+    resumes::<DefinedExperiment>(&format!("bench tasks {tasks} {contestants} --set published=[] --set claim=[]"));
 }

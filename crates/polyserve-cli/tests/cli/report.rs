@@ -68,7 +68,8 @@ fn claims_are_spliced_with_their_verdicts() {
 fn a_run_that_was_cut_off_is_shown_and_marked() {
     let dir = place("page.jsonl", "");
     // Records of older formats do not have a line that says how the run ended.
-    let text = dir.read("page.jsonl").replacen(r#""experiment":"page""#, r#""experiment":"page","format":3"#, 1);
+    let text =
+        dir.read("page.jsonl").replacen(r#""experiment":"bench","format":3"#, r#""experiment":"bench","format":2"#, 1);
     dir.write("page.jsonl", &text[..text.len() / 2]);
     let report = json(&format!("report {dir} --html {dir}/page.html"));
     let short_of = report["records"][0]["short_of"].as_str().unwrap();
@@ -88,17 +89,17 @@ fn by_default_it_is_made_here() {
 
 #[test]
 fn pages_are_spliced_and_checked() {
-    let before = "before\n\n<!-- table cell of page.jsonl -->\n<!-- end -->\n\nafter\n";
+    let before = "before\n\n<!-- table rows of page.jsonl -->\n<!-- end -->\n\nafter\n";
     let dir = place("page.jsonl", before);
     let check = |code: i32| text(&ended(code, &format!("report --splice {dir}/docs.md --check")).stdout);
     let output = check(1);
     has(&output, &["docs.md: tables that were up to date: 0 of 1\n"]);
-    has(&output, &["docs.md: table cell of page.jsonl: differs from its record", "\n+| "]);
+    has(&output, &["docs.md: table rows of page.jsonl: differs from its record", "\n+| "]);
     assert_eq!(dir.read("docs.md"), before, "a check writes nothing");
 
     printed(&format!("report --splice {dir}/docs.md"));
     let after = dir.read("docs.md");
-    let (head, tail) = ("before\n\n<!-- table cell of page.jsonl -->\n\n| ", "<!-- end -->\n\nafter\n");
+    let (head, tail) = ("before\n\n<!-- table rows of page.jsonl -->\n\n| ", "<!-- end -->\n\nafter\n");
     assert!(after.starts_with(head) && after.ends_with(tail), "{after}");
     has(&after, &["\n`polyserve page "]);
     assert!(check(0).ends_with("docs.md: tables up to date: 1\n"));
@@ -160,7 +161,7 @@ fn a_marker_that_makes_no_sense_is_a_misuse() {
         ("<!-- table a of none.jsonl -->\n<!-- end -->\n", "there is no record"),
         ("<!-- table a of none.jsonl -->\n", "docs.md: line 1: "),
         ("<!-- table nothing of page.jsonl -->\n<!-- end -->\n", "there is no table \"nothing\""),
-        ("<!-- table nothing of page.jsonl -->\n<!-- end -->\n", "cell"),
+        ("<!-- table nothing of page.jsonl -->\n<!-- end -->\n", "rows"),
         ("<!-- chart workers read of page.jsonl -->\n<!-- end -->\n", "there is no chart \"workers read\""),
     ] {
         let dir = place("page.jsonl", page);

@@ -3,7 +3,7 @@
 // whether the sequence has converged.
 //
 // Deviations from the listing: the tasks come from standard input and the times go to standard output, by the protocol of
-// `polyserve tasks` (`task-runner`); times are in nanoseconds, and the listing has whole milliseconds; the starting terms
+// `polyserve task-runner`; times are in nanoseconds, and the listing has whole milliseconds; the starting terms
 // come from the request, and the listing draws them inside the task; convergence is kept, and the listing prints a line;
 // the last term is returned, so that it can be verified; -workers sets GOMAXPROCS.
 package main

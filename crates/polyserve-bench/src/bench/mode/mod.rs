@@ -4,9 +4,11 @@
 //! kind is such a file and a line in [`Mode`] and its functions.
 
 pub mod closed;
+pub mod page;
 pub mod rate;
 pub mod requests;
 pub mod store;
+pub mod tasks;
 
 use std::fmt;
 use std::time::Duration;
@@ -22,10 +24,13 @@ use super::workload::BenchWorkload;
 use crate::Misuse;
 use crate::experiment::{Absence, Notebook};
 use crate::report::figures::count;
+use crate::statistics::MIN_ROUNDS;
 
 pub use closed::ClosedMode;
+pub use page::PageMode;
 pub use rate::RateMode;
 pub use store::StoreMode;
+pub use tasks::TasksMode;
 
 /// The settings of a turn, by its kind.
 #[derive(Clone, Debug)]
@@ -36,6 +41,10 @@ pub enum Mode {
     Rate(RateMode),
     /// Threads use a store in their process.
     Store(StoreMode),
+    /// CPU tasks run at once.
+    Tasks(TasksMode),
+    /// A number of requests to a page that sometimes waits.
+    Page(PageMode),
 }
 
 /// The kind of a mode.
@@ -49,6 +58,17 @@ pub enum ModeKind {
     Rate,
     /// [`Mode::Store`].
     Store,
+    /// [`Mode::Tasks`].
+    Tasks,
+    /// [`Mode::Page`].
+    Page,
+}
+
+impl ModeKind {
+    /// The min number of rounds for a verdict. Claims about tasks are judged over the numbers of tasks.
+    pub fn min_rounds(self) -> usize {
+        if self == Self::Tasks { 1 } else { MIN_ROUNDS }
+    }
 }
 
 /// The part of a turn that depends on the mode.
@@ -66,6 +86,22 @@ pub trait Turns: fmt::Debug {
     /// Measures contestants at one cell in one round. Returns a result for each key, in their order.
     fn measure(&mut self, keys: &[Key], notebook: &mut Notebook<'_, DefinedExperiment>)
     -> Vec<Result<Sample, Absence>>;
+
+    /// The share of the run's time that a cell takes. By default 1.
+    fn weight(&self, key: &Key) -> usize {
+        let _ = key;
+        1
+    }
+
+    /// Runs after the last round. By default, does nothing.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the record cannot be written.
+    fn finish(&mut self, notebook: &mut Notebook<'_, DefinedExperiment>) -> anyhow::Result<()> {
+        let _ = notebook;
+        Ok(())
+    }
 }
 
 impl Mode {
@@ -75,15 +111,18 @@ impl Mode {
             Self::Closed(_) => ModeKind::Closed,
             Self::Rate(_) => ModeKind::Rate,
             Self::Store(_) => ModeKind::Store,
+            Self::Tasks(_) => ModeKind::Tasks,
+            Self::Page(_) => ModeKind::Page,
         }
     }
 
     /// The name of the figure that is compared.
     pub fn compared(&self) -> &'static str {
         match self {
-            Self::Closed(_) => figures::REQUESTS_PER_S,
+            Self::Closed(_) | Self::Page(_) => figures::REQUESTS_PER_S,
             Self::Rate(_) => figures::P99_US,
             Self::Store(mode) => mode.compared(),
+            Self::Tasks(_) => figures::TOTAL_DURATION_MS,
         }
     }
 
@@ -91,6 +130,8 @@ impl Mode {
     pub fn in_words(&self, workload: &BenchWorkload) -> String {
         match self {
             Self::Closed(_) | Self::Rate(_) => workload.to_string(),
+            Self::Tasks(mode) => mode.to_string(),
+            Self::Page(mode) => mode.load(workload),
             Self::Store(_) => {
                 let BenchWorkload { keys, payload, dist, .. } = workload;
                 format!("{} entities of {payload} bytes, {dist}", count(*keys as f64))
@@ -113,6 +154,8 @@ impl Mode {
             Self::Closed(mode) => mode.check(definition),
             Self::Rate(mode) => mode.check(definition),
             Self::Store(mode) => mode.check(definition),
+            Self::Tasks(mode) => mode.check(definition),
+            Self::Page(mode) => mode.check(definition),
         }
     }
 }
@@ -132,6 +175,8 @@ impl<'de> Deserialize<'de> for Mode {
             ModeKind::Closed => settings.try_into().map(Self::Closed),
             ModeKind::Rate => settings.try_into().map(Self::Rate),
             ModeKind::Store => settings.try_into().map(Self::Store),
+            ModeKind::Tasks => settings.try_into().map(Self::Tasks),
+            ModeKind::Page => settings.try_into().map(Self::Page),
         });
         mode.map_err(|error: toml::de::Error| D::Error::custom(error.message()))
     }

@@ -1,59 +1,59 @@
-//! Made-up records: a machine with two cores on which every claim holds, and changed copies.
+//! The claims about tasks on made-up records: a machine with two cores on which every claim holds, and changed copies.
 
-use crate::experiment::{Absence, Records};
-use crate::fixtures;
-use crate::journal::{Header, as_line};
-use crate::report::ClaimVerdict;
-use crate::statistics::median_of;
-use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::path::Path;
 
 use super::*;
-use crate::tasks::experiment::CpuTasks;
-use crate::tasks::figures::{Alone, TaskFigures};
-use crate::tasks::measured::{MissingFigure, Single, SingleRun};
-use crate::tasks::published::{GO_GC_OFF, PUBLISHED_CORES, Published, STEPS_PER_S, published};
-use crate::tasks::record::{
-    Calibration, CellTasks, CpuScope, EXPERIMENT, Key, Observation, Sequence, TaskSettings, When,
-};
-use crate::tasks::runner::{RAYON, STD_THREADS};
-use crate::tasks::sequence::{SequenceLimit, TermOrder};
+use crate::bench::Definition;
+use crate::bench::mode::tasks::named;
+use crate::bench::published::PublishedLine;
+use crate::claim::ClaimSet;
+use crate::report::{Claim, ClaimVerdict};
+use crate::statistics::median_of;
+use crate::tasks::figures::{Alone, Scheduled, TaskFigures};
+use crate::tasks::table::STEPS_PER_S;
 
+const RUST: &str = "twin/crossbeam_scope";
+const GO_LISTING: &str = "go/listing";
+const GO_GC_OFF: &str = "go/listing_gc_off";
+/// The number of cores of the published figures.
+const PUBLISHED_CORES: usize = 8;
 const CORES: usize = 2;
 const MAX_TASKS: usize = 40;
 /// An eighth of the steps in Rust.
 const GO_STEPS: u64 = 125;
 
 /// The behaviour of a simulated contestant.
-pub(in crate::tasks) struct Simulated {
-    pub(in crate::tasks) name: &'static str,
-    pub(in crate::tasks) d1_ms: f64,
-    pub(in crate::tasks) d1_after_ms: f64,
+struct Simulated {
+    name: &'static str,
+    d1_ms: f64,
+    d1_after_ms: f64,
     /// The CPU time of a task alone, as a share of d1.
-    pub(in crate::tasks) work: f64,
+    work: f64,
     /// Tasks that are done per d1 and core at full load.
-    pub(in crate::tasks) per_core: f64,
+    per_core: f64,
     /// The factor by which the CPU time of a task exceeds that of a task alone.
-    pub(in crate::tasks) extra: f64,
-    pub(in crate::tasks) in_steps: bool,
+    extra: f64,
+    in_steps: bool,
     /// The number of tasks from which the mean duration no longer grows.
-    pub(in crate::tasks) flat_from: usize,
+    flat_from: usize,
     /// By how much later each task starts.
-    pub(in crate::tasks) later_ms: f64,
-    pub(in crate::tasks) threads: fn(usize) -> u64,
+    later_ms: f64,
+    threads: fn(usize) -> u64,
     /// The total with batches divided by the total without.
-    pub(in crate::tasks) batches: f64,
+    batches: f64,
     /// The standard deviation of the durations, as a share of their mean.
-    pub(in crate::tasks) spread: f64,
+    spread: f64,
     /// The share of the cores' time that other processes use.
-    pub(in crate::tasks) others: f64,
+    others: f64,
 }
 
 impl Simulated {
     /// The claims hold except [`REFUTED`]. The overhead is in fact waiting. 40 tasks in Rust take less than 1.54 times the
     /// ideal: at 1.54 times, two cores gain less. Durations are spread as in Go. And starts in order are spread.
-    pub(in crate::tasks) fn fair() -> Vec<Self> {
+    fn fair() -> Vec<Self> {
         let rust = Self {
-            name: STD_THREADS,
+            name: RUST,
             d1_ms: 500.0,
             d1_after_ms: 505.0,
             work: 1.0,
@@ -67,7 +67,7 @@ impl Simulated {
             spread: 0.1,
             others: 0.02,
         };
-        let go = Self { name: GO, per_core: 0.9, later_ms: 1.0, threads: |_| 4, flat_from: 99, ..rust.like() };
+        let go = Self { name: GO_LISTING, per_core: 0.9, later_ms: 1.0, threads: |_| 4, flat_from: 99, ..rust.like() };
         let gc_off = Self { name: GO_GC_OFF, later_ms: 0.5, spread: 0.05, ..go.like() };
         vec![rust, go, gc_off]
     }
@@ -76,7 +76,7 @@ impl Simulated {
         Self { ..*self }
     }
 
-    fn cell(&self, tasks: usize, series: usize) -> MeasuredCell {
+    fn row(&self, tasks: usize, series: usize) -> ClaimRow {
         let rounds = if self.in_steps { tasks.div_ceil(CORES) as f64 } else { (tasks as f64 / CORES as f64).max(1.0) };
         let batches = if series > 0 { self.batches } else { 1.0 };
         let total = self.d1_ms * rounds / if tasks == 1 { 1.0 } else { self.per_core } * batches;
@@ -97,81 +97,44 @@ impl Simulated {
         };
         let figures = TaskFigures { std_dev_ms: self.spread * mean, ..figures };
         let figures = TaskFigures { profit_pct: 100.0 * (1.0 - total / (tasks as f64 * self.d1_ms)), ..figures };
-        let (contestant, cpu_of, threads) = (self.name.to_owned(), CpuScope::Process, Some((self.threads)(tasks)));
-        let others = Some(self.others);
-        let observed = Observation { figures, alone, cpu_of, threads, others, schedule };
-        MeasuredCell { tasks, contestant, series, observed }
+        let seen = (Some((self.threads)(tasks)), Some(self.others));
+        let row = ClaimRow { figures: named(&figures, &schedule, alone, CORES, seen), ..ClaimRow::new(self.name, 1) };
+        with_axes(row.at("tasks", tasks as f64).at("series", series as f64))
     }
+}
+
+/// The record of contestants.
+struct Recorded {
+    rows: Vec<ClaimRow>,
+    singles: Vec<Single>,
 }
 
 /// The record of such contestants, up to [`MAX_TASKS`] tasks.
-pub(in crate::tasks) fn lines(contestants: &[Simulated]) -> Vec<Value> {
-    let plan = TaskSettings {
-        contestants: contestants.iter().map(|contestant| contestant.name.to_owned()).collect(),
-        task_ms: 500.0,
-        steps: None,
-        check: false,
-        counts: (1..=MAX_TASKS).collect(),
-        series: 8,
-        seed: 0,
-        order: TermOrder::AsDescribed,
-        cores: "0,1".into(),
-        core_count: CORES,
-        workers: CORES,
-    };
-    let plan = serde_json::to_value(plan).unwrap();
-    let header = fixtures::header(EXPERIMENT, plan);
-    let mut lines = vec![line(Header::KIND, &header)];
-    let calibration = Calibration { steps: 1000, measured_ms: 500.0, contestant: STD_THREADS.into() };
-    lines.push(line("calibration", &calibration));
-    let go = Calibration { steps: GO_STEPS, measured_ms: 500.0, contestant: GO.into() };
-    lines.push(line("calibration", &go));
-    let limit = Some(SequenceLimit { limit: 0.5, step: 7 });
-    lines.push(line("sequence", &Sequence::new(1, 1000, [0.1, 0.2, 0.3], 0.5, limit)));
-    lines.push(line("sequence", &Sequence::new(2, 1000, [0.1, 0.2, 0.4], 0.6, None)));
+fn recorded(contestants: &[Simulated]) -> Recorded {
+    let mut recorded = Recorded { rows: Vec::new(), singles: Vec::new() };
     for simulated in contestants {
-        for (when, duration_ms) in [(When::Before, simulated.d1_ms), (When::After, simulated.d1_after_ms)] {
-            let contestant = simulated.name.to_owned();
-            lines.push(line(
-                "cell",
-                &Single { contestant, when, run: 1, duration_ms, cpu_ms: simulated.d1_ms * simulated.work },
-            ));
+        for (after, duration_ms) in [(false, simulated.d1_ms), (true, simulated.d1_after_ms)] {
+            let (contestant, cpu_ms) = (simulated.name.to_owned(), simulated.d1_ms * simulated.work);
+            recorded.singles.push(Single { contestant, after, run: 1, duration_ms, cpu_ms });
         }
-        lines.extend((1..=MAX_TASKS).map(|tasks| line("cell", &simulated.cell(tasks, 0))));
-        lines.extend([16, 24, 32, 40].map(|tasks| line("cell", &simulated.cell(tasks, 8))));
+        recorded.rows.extend((1..=MAX_TASKS).map(|tasks| simulated.row(tasks, 0)));
+        recorded.rows.extend([16, 24, 32, 40].map(|tasks| simulated.row(tasks, 8)));
     }
-    let why = String::from("it had no time");
-    let failed = MissingFigure { contestant: RAYON.into(), tasks: None, series: 0, single: None, why, wrong: false };
-    lines.push(failure_line(failed));
-    lines
+    recorded
 }
 
-/// The line of a contestant without a figure.
-pub(in crate::tasks) fn failure_line(failed: MissingFigure) -> Value {
-    let MissingFigure { contestant, tasks, series, single, why, wrong } = failed;
-    let step = match (tasks, single) {
-        (Some(tasks), _) => CellTasks::Cell { tasks, series },
-        (None, Some(SingleRun { when, run })) => CellTasks::Single { when, run },
-        (None, None) => CellTasks::All {},
-    };
-    let absence = if wrong { Absence::wrong(why) } else { Absence::failed(why) };
-    let mut line = line("failure", &Key { contestant, step });
-    let absence = serde_json::to_value(absence).unwrap();
-    line.as_object_mut().unwrap().extend(absence.as_object().unwrap().clone());
-    line
+fn definition() -> Definition {
+    Definition::parse(Path::new("tasks.toml"), include_str!("../../../defs/tasks.toml"), &[]).unwrap()
 }
 
-fn line(kind: &str, value: &impl serde::Serialize) -> Value {
-    as_line(kind, value).unwrap()
-}
-
-/// Reads a record.
-pub(in crate::tasks) fn measured(lines: &[Value]) -> Measured {
-    Measured::of(&Records::<CpuTasks>::of(lines).unwrap()).unwrap()
-}
-
-fn claims(lines: &[Value]) -> anyhow::Result<Vec<Claim>> {
-    super::verdicts(&measured(lines))
+/// The verdicts of the command's definition.
+fn claims(recorded: &Recorded) -> Vec<Claim> {
+    let calibration =
+        |contestant: &str, steps| Calibration { steps, measured_ms: 500.0, contestant: contestant.into() };
+    let calibrations = [calibration(RUST, 1000), calibration(GO_LISTING, GO_STEPS)];
+    let rows = of_tasks(recorded.rows.clone(), &recorded.singles, &calibrations);
+    let set = ClaimSet { name: "tasks".into(), baseline: None, claims: definition().claims };
+    set.verdicts(&rows, 0, &[])
 }
 
 /// A change of a contestant after which its times decide nothing, and why.
@@ -187,11 +150,11 @@ const REFUTED: [usize; 4] = [2, 3, 13, 14];
 const THREADS: [usize; 2] = [8, 9];
 
 fn verdicts(contestants: &[Simulated]) -> [ClaimVerdict; CLAIMS] {
-    verdicts_of(&lines(contestants))
+    verdicts_of(&recorded(contestants))
 }
 
-fn verdicts_of(lines: &[Value]) -> [ClaimVerdict; CLAIMS] {
-    let verdicts: Vec<ClaimVerdict> = claims(lines).unwrap().iter().map(|claim| claim.verdict).collect();
+fn verdicts_of(recorded: &Recorded) -> [ClaimVerdict; CLAIMS] {
+    let verdicts: Vec<ClaimVerdict> = claims(recorded).iter().map(|claim| claim.verdict).collect();
     verdicts.try_into().unwrap()
 }
 
@@ -199,7 +162,7 @@ use ClaimVerdict::{Confirmed, Refuted, Undecided};
 
 #[test]
 fn a_record_where_all_is_as_claimed() {
-    for (place, claim) in claims(&lines(&Simulated::fair())).unwrap().iter().enumerate() {
+    for (place, claim) in claims(&recorded(&Simulated::fair())).iter().enumerate() {
         assert_eq!(claim.experiment, "tasks");
         assert_eq!(claim.verdict, if REFUTED.contains(&place) { Refuted } else { Confirmed }, "{claim:?}");
         assert!(claim.figure.chars().any(char::is_numeric), "{claim:?}");
@@ -214,7 +177,7 @@ fn a_record_where_nothing_is_as_claimed() {
     let short = |one: Simulated| Simulated { d1_ms: 125.0, d1_after_ms: 125.0, later_ms: 28.0, ..slow(one) };
     let go = Simulated { flat_from: 20, threads: |_| 9, ..short(go) };
     let gc_off = Simulated { spread: go.spread, ..short(gc_off) };
-    for (place, claim) in claims(&lines(&[rust, go, gc_off])).unwrap().iter().enumerate() {
+    for (place, claim) in claims(&recorded(&[rust, go, gc_off])).iter().enumerate() {
         // Rust starts all at once here, in the wrong order.
         assert_eq!(claim.verdict, if place == 14 { Confirmed } else { Refuted }, "{claim:?}");
     }
@@ -234,7 +197,7 @@ fn what_is_too_short_disturbed_drifts_or_is_missing_decides_nothing() {
         let mut contestants = Simulated::fair();
         contestants.iter_mut().for_each(change);
         assert_eq!(verdicts(&contestants), but_threads, "{why}");
-        let claims = claims(&lines(&contestants)).unwrap();
+        let claims = claims(&recorded(&contestants));
         let undecided = claims.iter().filter(|claim| claim.verdict == Undecided);
         undecided.for_each(|claim| assert!(claim.figure.contains(why), "{claim:?}"));
     }
@@ -243,8 +206,7 @@ fn what_is_too_short_disturbed_drifts_or_is_missing_decides_nothing() {
     let mut expected = [Undecided; CLAIMS];
     decided.into_iter().for_each(|(place, verdict)| expected[place] = verdict);
     assert_eq!(alone, expected, "without Go");
-    assert_eq!(verdicts_of(&lines(&Simulated::fair())[..1]), [Undecided; CLAIMS]);
-    assert!(super::verdicts(&Measured::default()).unwrap().iter().all(|claim| claim.verdict == Undecided));
+    assert_eq!(verdicts(&[]), [Undecided; CLAIMS]);
 }
 
 /// Each claim that one figure of one contestant decides can come out three ways.
@@ -281,28 +243,33 @@ fn a_claim_has_three_verdicts() {
     }
 }
 
-/// The record of such contestants, where `change` was made to the cells of all at once.
-fn changed(contestants: &[Simulated], change: impl Fn(&str, u64, &mut Value)) -> Vec<Value> {
-    let mut lines = lines(contestants);
-    for line in lines.iter_mut().filter(|line| line["kind"] == "cell" && line["series"] == 0) {
-        let (name, tasks) = (line["contestant"].as_str().unwrap().to_owned(), line["tasks"].as_u64().unwrap());
-        change(&name, tasks, line);
+/// The record of such contestants, where `change` was made to the rows of all at once.
+fn changed(contestants: &[Simulated], change: impl Fn(&str, usize, &mut BTreeMap<String, f64>)) -> Recorded {
+    let mut recorded = recorded(contestants);
+    for row in recorded.rows.iter_mut().filter(|row| number(row, "series") == Some(0.0)) {
+        let tasks = number(row, "tasks").unwrap() as usize;
+        change(&row.contestant, tasks, &mut row.figures);
     }
-    lines
+    recorded
+}
+
+/// The record with these numbers of tasks only.
+fn only(mut recorded: Recorded, is_kept: impl Fn(usize) -> bool) -> Recorded {
+    recorded.rows.retain(|row| is_kept(number(row, "tasks").unwrap() as usize));
+    recorded
 }
 
 /// At some numbers of tasks the spread is smaller, at others it is larger. Few numbers of tasks decide nothing either.
 #[test]
 fn spreads_that_differ_by_chance_decide_nothing() {
-    let mixed = changed(&Simulated::fair(), |name, tasks, line| {
+    let mixed = changed(&Simulated::fair(), |name, tasks, figures| {
         if name == GO_GC_OFF {
-            line["std_dev_ms"] = json!(line["std_dev_ms"].as_f64().unwrap() * if tasks % 2 == 0 { 1.0 } else { 3.0 });
+            *figures.get_mut("spread_of_durations").unwrap() *= if tasks % 2 == 0 { 1.0 } else { 3.0 };
         }
     });
     assert_eq!(verdicts_of(&mixed)[15..17], [Undecided, Confirmed]);
-    let mut few = lines(&Simulated::fair());
-    few.retain(|line| line["tasks"].as_u64().is_none_or(|tasks| tasks < 10));
-    let claim = &claims(&few).unwrap()[15];
+    let few = only(recorded(&Simulated::fair()), |tasks| tasks < 10);
+    let claim = &claims(&few)[15];
     assert!(claim.verdict == Undecided && claim.figure.contains("only 6 rounds"), "{claim:?}");
 }
 
@@ -310,10 +277,10 @@ fn spreads_that_differ_by_chance_decide_nothing() {
 #[test]
 fn a_line_and_steps_that_fit_alike_decide_nothing() {
     for (share, linear) in [(0.0, Confirmed), (0.5, Undecided), (1.0, Refuted)] {
-        let between = changed(&Simulated::fair(), |name, tasks, line| {
-            if name == STD_THREADS {
+        let between = changed(&Simulated::fair(), |name, tasks, figures| {
+            if name == RUST {
                 let rounds = tasks as f64 / 2.0 + if tasks % 2 == 1 && tasks > 1 { share / 2.0 } else { 0.0 };
-                line["total_duration_ms"] = json!(rounds * 500.0 / 0.95);
+                figures.insert("total_duration_ms".into(), rounds * 500.0 / 0.95);
             }
         });
         assert_eq!(verdicts_of(&between)[4], linear, "{share}");
@@ -325,35 +292,35 @@ fn a_line_and_steps_that_fit_alike_decide_nothing() {
 fn one_observation_decides_nothing() {
     let mut contestants = Simulated::fair();
     (contestants[0].per_core, contestants[1].per_core) = (0.65, 0.95);
-    let disturbed = changed(&contestants, |_, tasks, line| {
+    let disturbed = changed(&contestants, |_, tasks, figures| {
         if [10, 40].contains(&tasks) {
-            line["total_duration_ms"] = json!(99e3);
-            line["overhead_pct"] = json!(70.0);
-            for task in line["schedule"].as_array_mut().unwrap() {
-                task["started_ms"] = json!(50.0 - task["task"].as_f64().unwrap());
+            for figure in ["total_to_ideal", "total_to_single", "overhead_pct", "last_start_pct"] {
+                figures.insert(figure.into(), 70.0);
             }
+            figures.insert("start_order".into(), -1.0);
         }
     });
-    let of_medians = |lines: &[Value]| [1, 2, 3, 6, 7].map(|place| verdicts_of(lines)[place]);
-    assert_eq!(of_medians(&lines(&contestants)), [Confirmed, Confirmed, Refuted, Confirmed, Confirmed]);
+    let of_medians = |recorded: &Recorded| [1, 2, 3, 6, 7].map(|place| verdicts_of(recorded)[place]);
+    assert_eq!(of_medians(&recorded(&contestants)), [Confirmed, Confirmed, Refuted, Confirmed, Confirmed]);
     assert_eq!(of_medians(&disturbed), [Confirmed, Confirmed, Refuted, Confirmed, Confirmed]);
-    let mut few = lines(&contestants);
-    few.retain(|line| line["tasks"].as_u64().is_none_or(|tasks| [1, 10, 40].contains(&tasks)));
+    let few = only(recorded(&contestants), |tasks| [1, 10, 40].contains(&tasks));
     assert_eq!(of_medians(&few), [Undecided; 5]);
 }
 
 /// A curve that did not grow cannot flatten.
 #[test]
 fn without_growth_before_nothing_is_flat() {
-    let means: [fn(u64) -> f64; 3] = [
+    let means: [fn(usize) -> f64; 3] = [
         |tasks| 5000.0 - 100.0 * tasks.min(20) as f64,
         |_| 1000.0,
         // Up and down, and a little upwards.
         |tasks| 1000.0 + tasks.min(20) as f64 + if tasks % 2 == 0 { 200.0 } else { 0.0 },
     ];
     for mean in means {
-        let lines = changed(&Simulated::fair(), |_, tasks, line| line["mean_duration_ms"] = json!(mean(tasks)));
-        let claims = claims(&lines).unwrap();
+        let changed = changed(&Simulated::fair(), |_, tasks, figures| {
+            figures.insert("mean_duration_ms".into(), mean(tasks));
+        });
+        let claims = claims(&changed);
         let [flat, linear] = [&claims[5], &claims[12]];
         assert!(flat.verdict == Undecided && flat.figure.contains("does not grow along a line"), "{flat:?}");
         assert_eq!(linear.verdict, Refuted, "{linear:?}");
@@ -363,39 +330,25 @@ fn without_growth_before_nothing_is_flat() {
 /// The texts of the definition have the figures of the article's tables.
 #[test]
 fn the_published_figures_are_those_of_the_tables() {
-    let [rust, go] = published().unwrap();
-    let to_ideal = |rows: &[Published], tasks: usize| {
-        rows[tasks - 1].total_duration_ms / rows[0].total_duration_ms * PUBLISHED_CORES as f64 / tasks as f64
+    let published = definition().published;
+    let [rust, go] = [0, 1].map(|place: usize| published[place].rows().unwrap());
+    let figure = |rows: &[PublishedLine], tasks: usize, name: &str| rows[tasks - 1].figures[name];
+    let total = |rows: &[PublishedLine], tasks| figure(rows, tasks, "total_duration_ms");
+    let to_ideal = |rows: &[PublishedLine], tasks: usize| {
+        total(rows, tasks) / total(rows, 1) * PUBLISHED_CORES as f64 / tasks as f64
     };
-    let nearby = |rows: &[Published]| median_of((36..=40).map(|tasks| to_ideal(rows, tasks))).unwrap();
-    let profit = |rows: &[Published]| median_of(rows[15..].iter().map(|row| row.profit_pct)).unwrap();
+    let nearby = |rows: &[PublishedLine]| median_of((36..=40).map(|tasks| to_ideal(rows, tasks))).unwrap();
+    let profit = |rows: &[PublishedLine]| median_of((16..=40).map(|tasks| figure(rows, tasks, "profit_pct"))).unwrap();
     let [rust_steps, go_steps] = STEPS_PER_S;
     let texts = [
         (0, format!("its tables: {:.0} % in Rust and {:.0} % in Go", profit(&rust), profit(&go))),
         (1, format!("{:.2} of the ideal; its median of 36 to 40 tasks: {:.2}", to_ideal(&go, 40), nearby(&go))),
         (2, format!("{:.2} of the ideal; its median of 36 to 40 tasks: {:.2}", to_ideal(&rust, 40), nearby(&rust))),
-        (3, format!("its tables: {:.0} % cost at 40 tasks", rust[39].cost_pct)),
+        (3, format!("its tables: {:.0} % cost at 40 tasks", figure(&rust, 40, "cost_pct"))),
         (11, format!("ratio {:.2}", rust_steps / go_steps)),
     ];
-    let claims = super::verdicts(&Measured::default()).unwrap();
+    let claims = claims(&recorded(&[]));
     for (place, text) in texts {
         assert!(claims[place].published.as_ref().unwrap().contains(&text), "{text}: {:?}", claims[place]);
     }
-}
-
-#[test]
-fn starts_in_order() {
-    let schedule = |starts: &[f64]| -> Vec<Scheduled> {
-        let task = |(started_ms, task): (&f64, usize)| Scheduled {
-            task,
-            submitted_ms: 0.0,
-            started_ms: *started_ms,
-            finished_ms: 99.0,
-            cpu_ms: None,
-        };
-        starts.iter().zip(1..).map(task).collect()
-    };
-    assert_eq!(in_order(&schedule(&[1.0, 2.0, 3.0, 4.0])), 1.0);
-    assert_eq!(in_order(&schedule(&[4.0, 3.0, 2.0, 1.0])), -1.0);
-    assert!((in_order(&schedule(&[2.0, 1.0, 3.0, 4.0])) - 0.8).abs() < 1e-9);
 }

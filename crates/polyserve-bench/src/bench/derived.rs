@@ -1,0 +1,157 @@
+//! Figures of several cells, which claims are judged by: growth along an axis, and the ratio of two cells.
+//!
+//! The figures of one cell, such as cost and profit, are made with the sample. A claim sees the rows of this module in
+//! addition, at the axis `growth`: `whole` is all cells of a contestant, `halves` compares few tasks with many.
+//!
+//! The times of a contestant of the mode `tasks` decide nothing in these cases, and its numbers of threads still count:
+//!
+//! * A task alone took less than [`MIN_TASK_MS`], or worked for less than [`MIN_WORK_PCT`] of that time.
+//! * A task alone took [`MAX_DRIFT_PCT`] more or less at the end than at the start.
+//! * Other processes used more than [`MAX_OTHERS_PCT`] of the cores' time meanwhile.
+
+use super::experiment::DefinedExperiment;
+use super::figures::{MEAN_DURATION_MS, TOTAL_DURATION_MS};
+use super::mode::ModeKind;
+use super::mode::tasks::{CALIBRATION, Calibration, SINGLE, Single, alone, calibration_of, drift_pct};
+use crate::claim::{AxisValue, ClaimRow};
+use crate::contestants::GO;
+use crate::experiment::{Records, distinct};
+use crate::tasks::growth::{MeanGrowth, SPLIT, TotalGrowth};
+
+/// The axes that a claim may name in addition to those of the sweep. Figures with these names are axes too.
+pub const AXES: [&str; 3] = ["tasks_per_core", "wait_s", "growth"];
+
+/// The min duration of a task. A shorter task has too few time slices of the scheduler to show how they are divided.
+pub const MIN_TASK_MS: f64 = 100.0;
+/// The min share of its time that a task alone works. Below this share, other programs use its core.
+pub const MIN_WORK_PCT: f64 = 90.0;
+/// The max drift of a task alone. A larger drift measures changes of the machine.
+pub const MAX_DRIFT_PCT: f64 = 10.0;
+/// The max share of the cores' time for other processes. A larger share changes the durations.
+pub const MAX_OTHERS_PCT: f64 = 10.0;
+/// The share of the scatter of the mean durations up to [`SPLIT`] tasks that a growing line must explain. Otherwise there is
+/// no growth that could flatten.
+const MIN_EXPLAINED: f64 = 0.9;
+
+/// The rows that the claims of a record are judged by.
+///
+/// # Errors
+///
+/// Returns an error if a fact does not have its fields.
+pub(super) fn rows(
+    mode: ModeKind,
+    rows: Vec<ClaimRow>,
+    records: &Records<DefinedExperiment>,
+) -> anyhow::Result<Vec<ClaimRow>> {
+    let rows = rows.into_iter().map(with_axes).collect();
+    match mode {
+        ModeKind::Tasks => Ok(of_tasks(rows, &records.facts(SINGLE)?, &records.facts(CALIBRATION)?)),
+        _ => Ok(rows),
+    }
+}
+
+/// A row with the figures that are axes too.
+fn with_axes(mut row: ClaimRow) -> ClaimRow {
+    for axis in AXES {
+        if let Some(value) = row.figures.get(axis).copied() {
+            row = row.at(axis, value);
+        }
+    }
+    row
+}
+
+/// The rows of tasks, with those of growth. The times of a disturbed contestant are left out.
+pub(super) fn of_tasks(rows: Vec<ClaimRow>, singles: &[Single], calibrations: &[Calibration]) -> Vec<ClaimRow> {
+    let names = distinct(rows.iter().filter(|row| row.why.is_none()).map(|row| row.contestant.clone()));
+    let first_in_go = names.iter().find(|name| name.starts_with(GO));
+    let go_speed = first_in_go.and_then(|name| steps_per_s(singles, calibrations, name));
+    let mut all: Vec<ClaimRow> = rows.iter().filter(|row| row.why.is_some()).cloned().collect();
+    for name in &names {
+        let own: Vec<&ClaimRow> = rows.iter().filter(|row| row.contestant == *name && row.why.is_none()).collect();
+        if let Some(why) = disturbance(name, &own, singles) {
+            let threads = |row: &&ClaimRow| {
+                let mut row = (*row).clone();
+                row.figures.retain(|figure, _| figure.starts_with("threads"));
+                row
+            };
+            all.extend(own.iter().map(threads));
+            all.push(ClaimRow::absent(name, why));
+            continue;
+        }
+        all.extend(own.iter().map(|row| (*row).clone().with("total_to_at_once", to_at_once(row, &own))));
+        let speed = steps_per_s(singles, calibrations, name);
+        all.extend(growth(name, &own, speed.zip(go_speed).map(|(own, go)| own / go)));
+    }
+    all
+}
+
+/// The steps per second of a contestant's task alone.
+pub(crate) fn steps_per_s(singles: &[Single], calibrations: &[Calibration], contestant: &str) -> Option<f64> {
+    let steps = calibration_of(calibrations, contestant)?.steps;
+    Some((steps as f64 / alone(singles, contestant, false)?.d1_ms * 1000.0).round())
+}
+
+/// Why the times of a contestant decide nothing; `None` if they do.
+fn disturbance(name: &str, rows: &[&ClaimRow], singles: &[Single]) -> Option<String> {
+    let Some(alone) = alone(singles, name, false) else { return Some(String::from("there is no task alone")) };
+    let work_pct = 100.0 * alone.cpu1_ms / alone.d1_ms;
+    let others: Vec<f64> = rows.iter().filter_map(|row| row.figures.get("others_share").copied()).collect();
+    let others_pct = 100.0 * others.iter().sum::<f64>() / others.len().max(1) as f64;
+    match drift_pct(singles, name) {
+        _ if alone.d1_ms < MIN_TASK_MS => Some(format!("a task of {:.0} ms is too short to tell", alone.d1_ms)),
+        _ if work_pct < MIN_WORK_PCT => {
+            Some(format!("other processes used the cores: a task alone worked for {work_pct:.0} % of its time"))
+        }
+        _ if others_pct > MAX_OTHERS_PCT => Some(format!("other processes used {others_pct:.0} % of the cores' time")),
+        None => Some(String::from("its drift is not known")),
+        Some(drift) if drift.abs() > MAX_DRIFT_PCT => Some(format!("it drifted by {drift:+.1} %")),
+        Some(_) => None,
+    }
+}
+
+fn number(row: &ClaimRow, axis: &str) -> Option<f64> {
+    match row.cell.get(axis) {
+        Some(AxisValue::Number(number)) => Some(*number),
+        _ => None,
+    }
+}
+
+/// The total duration of tasks in batches, as a share of that of the same tasks at once.
+fn to_at_once(row: &ClaimRow, rows: &[&ClaimRow]) -> Option<f64> {
+    number(row, "series").filter(|series| *series > 0.0)?;
+    let at_once = rows.iter().find(|other| {
+        other.round == row.round
+            && number(other, "series") == Some(0.0)
+            && number(other, "tasks") == number(row, "tasks")
+    })?;
+    Some(row.figures.get(TOTAL_DURATION_MS)? / at_once.figures.get(TOTAL_DURATION_MS)?)
+}
+
+/// The rows of the growth over the numbers of tasks, and of the speed of a task alone.
+fn growth(name: &str, rows: &[&ClaimRow], speed_to_go: Option<f64>) -> [ClaimRow; 2] {
+    let cores = rows.iter().find_map(|row| row.figures.get("cores").copied()).unwrap_or(1.0) as usize;
+    let points = |figure: &str| -> Vec<(usize, f64)> {
+        let at_once = rows.iter().filter(|row| number(row, "series").unwrap_or(0.0) == 0.0);
+        let mut points: Vec<(usize, f64)> =
+            at_once.filter_map(|row| Some((number(row, "tasks")? as usize, *row.figures.get(figure)?))).collect();
+        points.sort_by_key(|(tasks, _)| *tasks);
+        points
+    };
+    let total = TotalGrowth::of(&points(TOTAL_DURATION_MS), cores);
+    let mean = MeanGrowth::of(&points(MEAN_DURATION_MS), cores);
+    let whole = ClaimRow::new(name, 1)
+        .at("growth", "whole")
+        .with("line_to_steps", total.map(|total| total.line_to_steps()))
+        .with("scatter_on_a_line", mean.as_ref().map(|mean| mean.all.explained * f64::from(mean.all.slope > 0.0)))
+        .with("steps_to_those_in_go", speed_to_go);
+    let grows = |mean: &MeanGrowth| mean.before.slope > 0.0 && mean.before.explained >= MIN_EXPLAINED;
+    let halves = match mean {
+        None => ClaimRow::absent(name, format!("too few observations on one side of {SPLIT} tasks")),
+        Some(mean) if grows(&mean) => ClaimRow::new(name, 1).with("slope_after_to_before", mean.ratio()),
+        Some(_) => ClaimRow::absent(name, format!("up to {SPLIT} tasks its mean duration does not grow along a line")),
+    };
+    [whole, halves.at("growth", "halves")]
+}
+
+#[cfg(test)]
+mod tests;

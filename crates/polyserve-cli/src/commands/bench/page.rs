@@ -1,0 +1,207 @@
+//! The contestants of the mode `page`: servers of the catalog with the service `page`, and the published listings.
+
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+use polyserve::Shape;
+use polyserve::catalog::{Promise, ServerEntry};
+use polyserve::env::Settings;
+use polyserve_bench::bench::mode::page::{PageFile, PageServer, PageSource, PageTurns};
+use polyserve_bench::bench::{
+    CellEntries, CellValue, ContestantOrigin, DefinedExperiment, Definition, Key, PageMode, Pattern, SweepAxis,
+    SweepCell,
+};
+use polyserve_bench::compare::Role;
+use polyserve_bench::contestants::BuiltProgram;
+use polyserve_bench::experiment::{Absent, again, distinct};
+use polyserve_bench::limits;
+
+use super::super::entrants::{left_out, serve};
+use super::super::room::{self, roomy};
+use super::super::session::MeasurementSession;
+use super::{BenchArgs, is_wanted, plan};
+
+pub(super) fn run(
+    session: &MeasurementSession<'_>,
+    args: &BenchArgs,
+    definition: &Definition,
+    mode: &PageMode,
+    programs: &[BuiltProgram],
+) -> anyhow::Result<ExitCode> {
+    let [server_cores, client_cores] = args.cores.of(&session.available)?;
+    let settings = args.config.settings(None)?;
+    let flags = args.config.flags();
+    let file = PageFile::new().context("the file of the page cannot be written")?;
+    let entrants =
+        PageSelection { session, definition, mode, settings: &settings, flags: &flags, programs, file: &file };
+    let baseline = definition.baseline.as_ref().or(definition.contestants.first());
+    let baseline =
+        baseline.map(|pattern| entrants.names(pattern)).transpose()?.and_then(|names| names.into_iter().next());
+    let baseline = baseline.ok_or_else(|| definition.misuse("baseline", "there is no such server"))?;
+    let (mut servers, mut absent): (Vec<PageServer>, Vec<Absent<Key>>) = (Vec::new(), Vec::new());
+    for cell in definition.cells() {
+        limits::check_connections(definition.workload.at(&cell).connections, limits::connections(0))?;
+        for pattern in definition.contestants.iter().chain(&definition.baseline) {
+            for name in entrants.names(pattern)? {
+                let is_known = servers.iter().any(|one| one.cell == cell && one.name == name);
+                if is_known || (name != baseline && !is_wanted(args, &name)) || !entrants.is_at(pattern, &name, &cell) {
+                    continue;
+                }
+                match entrants.server(pattern, &name, &cell) {
+                    Ok(server) if name == baseline => {
+                        let same = PageServer { name: again(&name), role: Role::Same, ..server.clone() };
+                        servers.extend([PageServer { role: Role::Baseline, ..server }, same]);
+                    }
+                    Ok(server) => servers.push(server),
+                    Err((why, is_excused)) => {
+                        let key = Key { contestant: name, cell: cell.clone(), round: 0 };
+                        absent.push(left_out(key, why, is_excused));
+                    }
+                }
+            }
+        }
+    }
+    if servers.is_empty() {
+        let why = absent.first().map_or("no contestant has such a name", |absent| absent.absence.why.as_str());
+        return Err(definition.misuse("contestants", format!("there is nothing to measure: {why}")).into());
+    }
+    let names = distinct(servers.iter().map(|one| one.name.clone()));
+    let plan = plan(args, definition, (names, baseline), &absent)?;
+    let entries = |cell: SweepCell| {
+        let own = servers.iter().filter(|one| one.cell == cell).map(|one| one.name.clone()).collect();
+        CellEntries { cell, contestants: own }
+    };
+    let cells = distinct(servers.iter().map(|one| one.cell.clone())).into_iter().map(entries).collect();
+    let environment = session.environment([&server_cores, &client_cores], args.random.seed);
+    let (mode, stop) = (mode.clone(), session.stop.clone());
+    let turns = PageTurns { mode, servers, server_cores, client_cores, stop, file };
+    let mut experiment = DefinedExperiment { plan, cells, absent, turns: Box::new(turns) };
+    session.run_named(&args.record, environment, &definition.name, &mut experiment)
+}
+
+/// Finds the servers that patterns stand for.
+struct PageSelection<'a> {
+    session: &'a MeasurementSession<'a>,
+    definition: &'a Definition,
+    mode: &'a PageMode,
+    settings: &'a Settings,
+    /// The given settings.
+    flags: &'a [String],
+    programs: &'a [BuiltProgram],
+    file: &'a PageFile,
+}
+
+impl PageSelection<'_> {
+    /// The names that a pattern stands for. A number of workers is a part of a name.
+    fn names(&self, pattern: &Pattern) -> anyhow::Result<Vec<String>> {
+        let names: Vec<String> = match pattern.origin {
+            ContestantOrigin::Catalog if pattern.has_star() => {
+                let all = self.session.catalog.servers().iter().map(|entry| entry.name.clone());
+                all.filter(|name| pattern.matches(name)).collect()
+            }
+            ContestantOrigin::Catalog => vec![self.session.catalog.server(&pattern.name)?.name.clone()],
+            ContestantOrigin::Peer => {
+                let own = self.programs.iter().filter(|built| pattern.matches(built.program.short_name()));
+                own.map(|built| built.program.name().to_owned()).collect()
+            }
+            _ => {
+                let why = "the contestants of this mode are catalog:SERVER, peer:NAME and twin:NAME";
+                return Err(self.definition.misuse("contestants", why).into());
+            }
+        };
+        if names.is_empty() {
+            let why = format!("nothing matches {:?}; see `polyserve list`", pattern.name);
+            return Err(self.definition.misuse("contestants", why).into());
+        }
+        let sized = |name: String| pattern.workers.map_or_else(|| name.clone(), |workers| format!("{name}@{workers}"));
+        Ok(names.into_iter().map(sized).collect())
+    }
+
+    /// Whether a server takes part at a cell. A twin reads its page from a file. A server that does not let its number of workers
+    /// be chosen takes part at the first number only.
+    fn is_at(&self, pattern: &Pattern, name: &str, cell: &SweepCell) -> bool {
+        let is_twin = pattern.origin == ContestantOrigin::Peer;
+        if is_twin && cell.get(&SweepAxis::Source).is_some_and(|source| source.word() != "file") {
+            return false;
+        }
+        let first = self.definition.sweep.get(&SweepAxis::Workers).and_then(|workers| workers.first());
+        let Some(workers) = cell.get(&SweepAxis::Workers).filter(|workers| Some(*workers) != first) else {
+            return true;
+        };
+        let workers = workers.number().unwrap_or_default() as usize;
+        match (is_twin, self.session.catalog.server(name)) {
+            (false, Ok(entry)) => room::fitted(entry, &self.settings.config, Some(workers)).is_ok(),
+            _ => self.built(name).is_some_and(|built| built.program.unbuilt(Some(workers)).is_ok()),
+        }
+    }
+
+    fn built(&self, name: &str) -> Option<&BuiltProgram> {
+        let name = name.split('@').next().unwrap_or(name);
+        self.programs.iter().find(|built| built.program.name() == name)
+    }
+
+    /// A server at a cell; or why it cannot take part, and whether the run succeeds without it.
+    fn server(&self, pattern: &Pattern, name: &str, cell: &SweepCell) -> Result<PageServer, (String, bool)> {
+        let chosen = cell.get(&SweepAxis::Workers).and_then(CellValue::number).map(|workers| workers as usize);
+        let chosen = pattern.workers.or(chosen).or(self.definition.workload.workers);
+        let connections = self.definition.workload.at(cell).connections;
+        match pattern.origin {
+            ContestantOrigin::Peer => {
+                let built = self.built(name).ok_or_else(|| (String::from("it was not built"), false))?;
+                let chosen = chosen.filter(|workers| built.program.unbuilt(Some(*workers)).is_ok());
+                let workers = chosen.or(built.program.workers());
+                let mut launch = built.launch(workers).map_err(|why| (why, built.is_absent))?;
+                launch.args.extend(self.mode.flags(Some(self.file.path())).into_iter().map(Into::into));
+                let waiting = workers.map(|workers| workers.min(connections));
+                let (name, cell) = (name.to_owned(), cell.clone());
+                Ok(PageServer { name, role: Role::Ranked, cell, workers, waiting, connections, is_twin: true, launch })
+            }
+            _ => {
+                let own = name.split('@').next().unwrap_or(name);
+                let failed = |error: anyhow::Error| (error.to_string(), pattern.has_star());
+                let entry = self.session.catalog.server(own).map_err(|error| failed(error.into()))?;
+                self.of_catalog(entry, pattern, (name, cell), chosen, connections).map_err(failed)
+            }
+        }
+    }
+
+    fn of_catalog(
+        &self,
+        entry: &ServerEntry,
+        pattern: &Pattern,
+        (name, cell): (&str, &SweepCell),
+        chosen: Option<usize>,
+        connections: usize,
+    ) -> anyhow::Result<PageServer> {
+        let Self { settings, mode, .. } = self;
+        let mut config = roomy(settings, &settings.config, connections);
+        if !settings.is_given("answer_timeout") {
+            config.answer_timeout = config.answer_timeout.max(mode.wait * 2);
+        }
+        let workers = chosen.filter(|workers| room::fitted(entry, &config, Some(*workers)).is_ok());
+        let (server, config) = room::fitted(entry, &config, workers)?;
+        let is_pool = server.shape() == Shape::Multiplexed || workers.is_some();
+        let waiting = match server.shape() {
+            _ if !entry.promises(Promise::LaterHoldsWorker) => None,
+            Shape::Multiplexed => config.workers,
+            Shape::OnePerThread | Shape::One => {
+                Some(server.max_concurrent().map_or(connections, |max| max.min(connections)))
+            }
+        };
+        if pattern.has_star() && !is_pool && self.definition.sweep.contains_key(&SweepAxis::Workers) {
+            let bound = mode.bound(waiting.unwrap_or(connections));
+            anyhow::bail!(
+                "its shape is no pool, and has one bound: {bound:.1} requests a second; it takes part by its name"
+            );
+        }
+        let mut flags = room::flags(&config, self.flags, &["answer_timeout"]);
+        flags.extend(workers.map(|workers| format!("--workers={workers}")));
+        let source = cell.get(&SweepAxis::Source).and_then(|source| PageSource::named(source.word()));
+        let file = Some(self.file.path()).filter(|_| source == Some(PageSource::File));
+        flags.push("--service=page".into());
+        flags.extend(mode.flags(file));
+        let launch = serve(&entry.name, "", &flags, Vec::new());
+        let (name, cell) = (name.to_owned(), cell.clone());
+        Ok(PageServer { name, role: Role::Ranked, cell, workers, waiting, connections, is_twin: false, launch })
+    }
+}
