@@ -22,6 +22,13 @@ pub enum Outcome {
     NotRun(String),
 }
 
+impl From<()> for Outcome {
+    /// A property that returns has held, unless it says that it was not run.
+    fn from((): ()) -> Self {
+        Self::Held
+    }
+}
+
 /// A named property of subjects `S`.
 #[derive(Debug)]
 pub struct Property<S> {
@@ -428,10 +435,13 @@ macro_rules! kit {
     ) => {
         /// Every property of this kit.
         pub const PROPERTIES: &[$crate::property::Property<$subject>] = &[
-            $($($crate::property::Property { name: stringify!($property), run: $module::$property },)*)*
+            $($($crate::property::Property {
+                name: stringify!($property),
+                run: |subject| $module::$property(subject).into(),
+            },)*)*
             $($($crate::property::Property {
                 name: stringify!($case),
-                run: |subject| corpus::check(subject, stringify!($case)),
+                run: |subject| corpus::check(subject, stringify!($case)).into(),
             },)*)?
         ];
 

@@ -24,7 +24,7 @@ fn needs_workers(subject: &ExecutorSubject) -> Option<Outcome> {
 
 /// A drop closes without a deadline, but it does not wait for threads that an earlier close left behind: they may never
 /// end.
-pub(super) fn a_drop_does_not_wait_for_what_a_deadline_left_behind(subject: &ExecutorSubject) -> Outcome {
+pub(super) fn a_drop_does_not_wait_for_what_a_deadline_left_behind(subject: &ExecutorSubject) {
     let (pool, started, go_on) = (subject.pool(2, 4), subject.count(), subject.count());
     let (its_started, its_go_on) = (started.clone(), go_on.clone());
     pool.run(move || {
@@ -36,17 +36,15 @@ pub(super) fn a_drop_does_not_wait_for_what_a_deadline_left_behind(subject: &Exe
     assert_eq!(pool.close(Some(Instant::now())), 1, "threads left behind with 1 job stuck");
     pool.end();
     go_on.add();
-    Outcome::Held
 }
 
 /// After a close has left threads behind, a later close may wait for them.
-pub(super) fn a_later_close_may_wait_longer(subject: &ExecutorSubject) -> Outcome {
+pub(super) fn a_later_close_may_wait_longer(subject: &ExecutorSubject) {
     let (pool, go_on) = (subject.pool(2, 4), subject.count());
     occupy(subject, &*pool.handle(), 2, &go_on);
     assert_eq!(pool.close(Some(Instant::now())), 2, "threads left behind with 2 jobs stuck");
     go_on.add();
     assert_eq!(pool.close(None), 0, "threads left behind by a later close without a deadline");
-    Outcome::Held
 }
 
 /// Two jobs that close their own executor at the same time do not wait for each other's thread.
@@ -106,7 +104,7 @@ pub(super) fn what_is_queued_behind_a_workers_close_still_runs(subject: &Executo
 
 /// A submitter that has found the executor open may be preempted before its job is queued, while the executor closes. The
 /// job runs once, or is returned to the submitter. After a deadline it may be dropped once, without running.
-pub(super) fn a_job_that_races_with_the_close_is_run_once_or_handed_back(subject: &ExecutorSubject) -> Outcome {
+pub(super) fn a_job_that_races_with_the_close_is_run_once_or_handed_back(subject: &ExecutorSubject) {
     const SUBMITTERS: usize = 3;
     let rounds = if subject.has_unbounded_workers() { 6 } else { 60 };
     for round in 0..rounds {
@@ -138,7 +136,6 @@ pub(super) fn a_job_that_races_with_the_close_is_run_once_or_handed_back(subject
             assert_eq!(dropped, 1, "how many times a job that was accepted was dropped");
         }
     }
-    Outcome::Held
 }
 
 type RunsAndDrops = (Arc<AtomicUsize>, Arc<AtomicUsize>);
@@ -180,7 +177,7 @@ impl Drop for Bomb {
 }
 
 /// The executor drops the payload of a job's panic. If this drop panics too, the worker goes on.
-pub(super) fn a_panic_that_panics_as_it_is_dropped_costs_no_worker(subject: &ExecutorSubject) -> Outcome {
+pub(super) fn a_panic_that_panics_as_it_is_dropped_costs_no_worker(subject: &ExecutorSubject) {
     let (pool, ran, go_on) = (subject.pool(2, 64), subject.count(), subject.count());
     for _ in 0..8 {
         let ran = ran.clone();
@@ -193,7 +190,6 @@ pub(super) fn a_panic_that_panics_as_it_is_dropped_costs_no_worker(subject: &Exe
     occupy(subject, &*pool.handle(), 2, &go_on);
     go_on.add();
     assert_eq!((pool.close(None), pool.panicked()), (0, 8), "threads left behind, and panics counted");
-    Outcome::Held
 }
 
 /// A close with a deadline drops queued jobs. It returns even if the destructors of their captured values panic.

@@ -13,7 +13,7 @@ use super::running::occupy;
 use crate::property::{Outcome, in_child};
 
 /// A close without a deadline returns after every queued job has run.
-pub(super) fn close_runs_what_was_queued(subject: &ExecutorSubject) -> Outcome {
+pub(super) fn close_runs_what_was_queued(subject: &ExecutorSubject) {
     let (pool, go_on, ran) = (subject.pool(2, 64), subject.count(), subject.count());
     occupy(subject, &*pool.handle(), 2, &go_on);
     for _ in 0..50 {
@@ -26,7 +26,6 @@ pub(super) fn close_runs_what_was_queued(subject: &ExecutorSubject) -> Outcome {
     go_on.add();
     let left = subject.within("close", move || closer.join());
     assert_eq!((left.ok(), ran.get()), (Some(0), 50), "threads left behind, and how many of 50 queued jobs ran");
-    Outcome::Held
 }
 
 /// Submits jobs that do nothing until they are rejected because the executor is closed.
@@ -42,7 +41,7 @@ fn wait_until_closed(subject: &ExecutorSubject, pool: &TestedPool) {
 }
 
 /// Dropping an executor is closing it without a deadline.
-pub(super) fn drop_runs_what_was_queued(subject: &ExecutorSubject) -> Outcome {
+pub(super) fn drop_runs_what_was_queued(subject: &ExecutorSubject) {
     let (pool, go_on, ran) = (subject.pool(1, 64), subject.count(), subject.count());
     occupy(subject, &*pool.handle(), 1, &go_on);
     for _ in 0..50 {
@@ -57,11 +56,10 @@ pub(super) fn drop_runs_what_was_queued(subject: &ExecutorSubject) -> Outcome {
     go_on.add();
     let dropped = subject.within("dropping the executor", move || dropping.join());
     assert_eq!((dropped.is_ok(), ran.get()), (true, 50), "how many of 50 queued jobs had run when the drop was over");
-    Outcome::Held
 }
 
 /// A closed executor rejects every job as closed, and the submitter can still run the job.
-pub(super) fn close_rejects_later_jobs(subject: &ExecutorSubject) -> Outcome {
+pub(super) fn close_rejects_later_jobs(subject: &ExecutorSubject) {
     let (pool, ran) = (subject.pool(2, 4), subject.count());
     assert_eq!(pool.close(None), 0, "threads left behind by an idle executor");
     for n in 1..=10 {
@@ -73,11 +71,10 @@ pub(super) fn close_rejects_later_jobs(subject: &ExecutorSubject) -> Outcome {
         rejected.job.run();
         assert_eq!(ran.get(), n, "how often rejected jobs ran when their submitter ran them");
     }
-    Outcome::Held
 }
 
 /// Further closes, with and without a deadline, change nothing. Neither does the drop after them.
-pub(super) fn close_twice_is_harmless(subject: &ExecutorSubject) -> Outcome {
+pub(super) fn close_twice_is_harmless(subject: &ExecutorSubject) {
     let (pool, ran) = (subject.pool(2, 16), subject.count());
     for _ in 0..10 {
         let ran = ran.clone();
@@ -88,12 +85,11 @@ pub(super) fn close_twice_is_harmless(subject: &ExecutorSubject) -> Outcome {
         assert_eq!(ran.get(), 10, "how often 10 jobs ran");
     }
     pool.end();
-    Outcome::Held
 }
 
 /// Several threads close while several threads submit. Every close ends, every accepted job runs, and every other job is
 /// returned to its submitter.
-pub(super) fn concurrent_closes_lose_nothing(subject: &ExecutorSubject) -> Outcome {
+pub(super) fn concurrent_closes_lose_nothing(subject: &ExecutorSubject) {
     for _ in 0..20 {
         let (pool, taken, ran) = (subject.pool(2, 16), subject.count(), subject.count());
         let submitters: Vec<_> = (0..3)
@@ -118,7 +114,6 @@ pub(super) fn concurrent_closes_lose_nothing(subject: &ExecutorSubject) -> Outco
         });
         assert_eq!(ran.get(), taken.get(), "jobs that ran, of those that were taken");
     }
-    Outcome::Held
 }
 
 fn submit_until_closed(executor: &dyn Executor, taken: &EventCount, ran: &EventCount) {
@@ -134,7 +129,7 @@ fn submit_until_closed(executor: &dyn Executor, taken: &EventCount, ran: &EventC
 
 /// If jobs are stuck at the deadline, the close returns the number of threads that it left behind. Idle workers are not
 /// among them. The stuck jobs can still end.
-pub(super) fn close_with_a_deadline_reports_a_stuck_thread(subject: &ExecutorSubject) -> Outcome {
+pub(super) fn close_with_a_deadline_reports_a_stuck_thread(subject: &ExecutorSubject) {
     for (stuck, wait) in [(1, Duration::ZERO), (1, Duration::from_millis(20)), (2, Duration::from_millis(20))] {
         let (pool, go_on, dropped) = (subject.pool(3, 16), subject.count(), subject.count());
         let (started, ended) = (subject.count(), subject.count());
@@ -154,7 +149,6 @@ pub(super) fn close_with_a_deadline_reports_a_stuck_thread(subject: &ExecutorSub
         go_on.add();
         assert!(ended.reaches(stuck) && dropped.reaches(stuck), "a stuck job did not end when it could");
     }
-    Outcome::Held
 }
 
 /// When its deadline passes, a close drops the queued jobs without running them.
@@ -223,7 +217,7 @@ fn threads() -> usize {
 
 /// The captured values of a job are dropped once: if the job ran, panicked, was rejected, or was not run because a
 /// deadline passed.
-pub(super) fn captured_values_are_dropped_exactly_once(subject: &ExecutorSubject) -> Outcome {
+pub(super) fn captured_values_are_dropped_exactly_once(subject: &ExecutorSubject) {
     let (pool, go_on, dropped) = (subject.pool(1, 4), subject.count(), subject.count());
     let job = |token: Token, panics: bool| {
         Job::new(move || {
@@ -249,11 +243,10 @@ pub(super) fn captured_values_are_dropped_exactly_once(subject: &ExecutorSubject
     go_on.add();
     pool.end();
     assert_eq!(dropped.get(), 15, "how often the values of 15 jobs were dropped");
-    Outcome::Held
 }
 
 /// A job that holds the last handle of its own executor may drop it. What was queued behind it still runs.
-pub(super) fn a_job_that_drops_the_last_handle_does_not_deadlock(subject: &ExecutorSubject) -> Outcome {
+pub(super) fn a_job_that_drops_the_last_handle_does_not_deadlock(subject: &ExecutorSubject) {
     for workers in [1, 2] {
         let executor: Arc<dyn Executor> = Arc::from((subject.make.0)(workers, 16));
         let (go_on, dropped, ran) = (subject.count(), subject.count(), subject.count());
@@ -274,5 +267,4 @@ pub(super) fn a_job_that_drops_the_last_handle_does_not_deadlock(subject: &Execu
         assert!(dropped.reaches(1), "a drop by a job of the executor's own did not end, with {workers} workers");
         assert!(ran.reaches(5), "of 5 jobs queued behind it {} ran, with {workers} workers", ran.get());
     }
-    Outcome::Held
 }

@@ -11,7 +11,7 @@ const QUEUE: usize = 5;
 
 /// If all workers are busy, an executor accepts jobs until its queue is full. It rejects the next job with a reason, and
 /// the submitter can still run that job. An executor without a bound accepts many more jobs.
-pub(super) fn a_full_queue_hands_the_job_back(subject: &ExecutorSubject) -> Outcome {
+pub(super) fn a_full_queue_hands_the_job_back(subject: &ExecutorSubject) {
     let (pool, go_on, ran) = (subject.pool(2, QUEUE), subject.count(), subject.count());
     occupy(subject, &*pool.handle(), 2, &go_on);
     if subject.refuses() {
@@ -28,7 +28,6 @@ pub(super) fn a_full_queue_hands_the_job_back(subject: &ExecutorSubject) -> Outc
         go_on.add();
         assert!(ran.reaches(count), "{} of {count} jobs that were taken ran", ran.get());
     }
-    Outcome::Held
 }
 
 /// Submits jobs until one is rejected, and checks the rejected job. Returns the number of accepted jobs.

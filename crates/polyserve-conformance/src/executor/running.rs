@@ -14,7 +14,7 @@ use crate::property::Outcome;
 
 /// Each of many jobs from many submitters runs once. Jobs that a full queue rejects are submitted again. No job can run
 /// twice, because running a job consumes it.
-pub(super) fn every_job_runs_exactly_once(subject: &ExecutorSubject) -> Outcome {
+pub(super) fn every_job_runs_exactly_once(subject: &ExecutorSubject) {
     const SUBMITTERS: usize = 4;
     let jobs_each = if subject.has_unbounded_workers() { 100 } else { 2_000 };
     let pool = subject.pool(3, 64);
@@ -36,11 +36,10 @@ pub(super) fn every_job_runs_exactly_once(subject: &ExecutorSubject) -> Outcome 
     for (job, runs) in runs.iter().enumerate() {
         assert_eq!(runs.load(Ordering::Relaxed), 1, "how often job {job} ran");
     }
-    Outcome::Held
 }
 
 /// A job runs on a thread that is not its submitter's.
-pub(super) fn a_job_runs_on_another_thread(subject: &ExecutorSubject) -> Outcome {
+pub(super) fn a_job_runs_on_another_thread(subject: &ExecutorSubject) {
     let (pool, ran) = (subject.pool(1, 4), subject.count());
     let id = Arc::new(Mutex::new(None));
     let (its_id, its_ran) = (Arc::clone(&id), ran.clone());
@@ -50,18 +49,16 @@ pub(super) fn a_job_runs_on_another_thread(subject: &ExecutorSubject) -> Outcome
     });
     assert!(ran.reaches(1), "the job did not run");
     assert_ne!(*lock(&id), Some(thread::current().id()), "the submitter ran the job itself");
-    Outcome::Held
 }
 
 /// With n workers, n jobs run at the same time: each job waits until all of them run. `workers` returns n.
-pub(super) fn jobs_run_in_parallel(subject: &ExecutorSubject) -> Outcome {
+pub(super) fn jobs_run_in_parallel(subject: &ExecutorSubject) {
     for workers in [1, 2, 4] {
         let pool = subject.pool(workers, 16);
         let expected = if subject.has_unbounded_workers() { None } else { Some(workers) };
         assert_eq!(pool.workers(), expected, "what `workers` answers");
         meet(subject, &pool, workers);
     }
-    Outcome::Held
 }
 
 /// Submits `number` jobs, each of which waits until all of them run.
@@ -129,7 +126,7 @@ pub(super) fn one_worker_keeps_the_order(subject: &ExecutorSubject) -> Outcome {
 }
 
 /// A job may submit jobs to its own executor, also if the executor has one worker. The new jobs may submit jobs too.
-pub(super) fn jobs_may_submit_jobs(subject: &ExecutorSubject) -> Outcome {
+pub(super) fn jobs_may_submit_jobs(subject: &ExecutorSubject) {
     const DEPTH: u32 = 6;
     for workers in [1, 2] {
         let (pool, ran) = (subject.pool(workers, 128), subject.count());
@@ -138,7 +135,6 @@ pub(super) fn jobs_may_submit_jobs(subject: &ExecutorSubject) -> Outcome {
         let total = (1 << (DEPTH + 1)) - 1;
         assert!(ran.reaches(total), "{} of {total} jobs ran, with {workers} workers", ran.get());
     }
-    Outcome::Held
 }
 
 /// Submits a job that submits two jobs, each of which submits two more, `depth` times.
@@ -156,7 +152,7 @@ fn branch(executor: Weak<dyn Executor>, ran: EventCount, depth: u32) {
 }
 
 /// More jobs panic than there are workers. The panics are counted, and no worker and no other job is lost.
-pub(super) fn a_panicking_job_costs_only_itself(subject: &ExecutorSubject) -> Outcome {
+pub(super) fn a_panicking_job_costs_only_itself(subject: &ExecutorSubject) {
     const WORKERS: usize = 2;
     let (pool, ran) = (subject.pool(WORKERS, 64), subject.count());
     for number in 0..10_u64 {
@@ -175,12 +171,11 @@ pub(super) fn a_panicking_job_costs_only_itself(subject: &ExecutorSubject) -> Ou
     meet(subject, &pool, WORKERS);
     assert_eq!(pool.close(None), 0, "threads left behind by a close without a deadline");
     assert_eq!(pool.panicked(), 10, "how many panics were counted");
-    Outcome::Held
 }
 
 /// A job that is submitted to an idle executor runs, whatever step the worker has reached on its way to sleep. So does
 /// each of several jobs, one for each worker.
-pub(super) fn no_lost_wakeup(subject: &ExecutorSubject) -> Outcome {
+pub(super) fn no_lost_wakeup(subject: &ExecutorSubject) {
     let rounds = if subject.has_unbounded_workers() { 100 } else { 4_000 };
     for workers in [1, 2, 3] {
         let pool = subject.pool(workers, 16);
@@ -197,7 +192,6 @@ pub(super) fn no_lost_wakeup(subject: &ExecutorSubject) -> Outcome {
             }
         }
     }
-    Outcome::Held
 }
 
 /// Makes all threads of the executor wait for `go_on`. Returns once they wait.

@@ -9,10 +9,10 @@ use polyserve_core::{Echo, Server, ServerConfig, Shape};
 use super::live::eventually;
 use super::subject::ServerSubject;
 use super::wire::get;
-use crate::property::{Outcome, within};
+use crate::property::{within};
 
 /// An invalid limit is refused at construction, and the error names the setting.
-pub(super) fn a_wrong_limit_is_refused_by_name(subject: &ServerSubject) -> Outcome {
+pub(super) fn a_wrong_limit_is_refused_by_name(subject: &ServerSubject) {
     type Change = fn(&mut ServerConfig);
     let wrong: [(&str, Change); 15] = [
         ("workers", |c| c.workers = Some(0)),
@@ -39,12 +39,11 @@ pub(super) fn a_wrong_limit_is_refused_by_name(subject: &ServerSubject) -> Outco
             Err(error) => assert!(error.to_string().contains(name), "the error does not name {name}: {error}"),
         }
     }
-    Outcome::Held
 }
 
 /// A server that holds a pool thread for each connection honours a worker count. One that multiplexes connections may refuse the
 /// setting by name: it may have one worker. Other servers do refuse it.
-pub(super) fn a_worker_count_is_honoured_or_refused(subject: &ServerSubject) -> Outcome {
+pub(super) fn a_worker_count_is_honoured_or_refused(subject: &ServerSubject) {
     let made = subject.make(ServerConfig::default().workers(3));
     match made {
         Ok(server) => {
@@ -58,21 +57,19 @@ pub(super) fn a_worker_count_is_honoured_or_refused(subject: &ServerSubject) -> 
             assert!(error.to_string().contains("workers"), "the error does not name it: {error}");
         }
     }
-    Outcome::Held
 }
 
 /// An address in use is an error of `serve`, not a panic, and the server stays usable.
-pub(super) fn a_taken_address_is_an_error(subject: &ServerSubject) -> Outcome {
+pub(super) fn a_taken_address_is_an_error(subject: &ServerSubject) {
     let taken = TcpListener::bind(SocketAddr::from(([127, 0, 0, 1], 0))).expect("a free port");
     let addr = taken.local_addr().expect("it is bound");
     let server: Arc<dyn Server> = Arc::from(subject.make(ServerConfig::default()).expect("the default is honoured"));
     assert!(subject.try_serve(&server, addr, Arc::new(Echo)).is_err(), "two listen on {addr}");
     subject.serve(&server, Arc::new(Echo)).ask(&get("/"), 200);
-    Outcome::Held
 }
 
 /// A server serves on a listener that is bound already, and closes it at its end.
-pub(super) fn a_bound_listener_is_served(subject: &ServerSubject) -> Outcome {
+pub(super) fn a_bound_listener_is_served(subject: &ServerSubject) {
     let listener = TcpListener::bind(SocketAddr::from(([127, 0, 0, 1], 0))).expect("a free port");
     let addr = listener.local_addr().expect("it is bound");
     let server: Arc<dyn Server> = Arc::from(subject.make(ServerConfig::default()).expect("the default is honoured"));
@@ -84,16 +81,14 @@ pub(super) fn a_bound_listener_is_served(subject: &ServerSubject) -> Outcome {
     within(subject.patience, "the end of a server", move || drop(live));
     // A child process that another property starts at this moment may hold a copy until it executes its program.
     assert!(eventually(subject.patience, || TcpListener::bind(addr).is_ok()), "the listener is still open");
-    Outcome::Held
 }
 
 /// A client can connect as soon as `serve` has returned, at the returned address.
-pub(super) fn it_serves_when_serve_returns(subject: &ServerSubject) -> Outcome {
+pub(super) fn it_serves_when_serve_returns(subject: &ServerSubject) {
     for _ in 0..10 {
         let live = subject.live(Arc::new(Echo), |_| ());
         assert_ne!(live.addr.port(), 0, "the address has the real port");
         live.ask(&get("/"), 200);
         within(subject.patience, "the end of a server", move || drop(live));
     }
-    Outcome::Held
 }

@@ -4,12 +4,11 @@ use super::live::Live;
 use super::status_table::ONE;
 use super::subject::ServerSubject;
 use super::wire::{check_problem, get, put};
-use crate::property::Outcome;
 use crate::wire::{Case, CaseEnd, CaseScope, cases_of};
 
 /// Sends each case of the property, on a connection of its own.
 #[track_caller]
-pub(super) fn check(subject: &ServerSubject, property: &str) -> Outcome {
+pub(super) fn check(subject: &ServerSubject, property: &str) {
     for group in cases_of(property).chunk_by(Case::has_limits_of) {
         let live = subject.live(group[0].service(false), |config| group[0].configure(config));
         if group[0].needs_entity() {
@@ -19,7 +18,6 @@ pub(super) fn check(subject: &ServerSubject, property: &str) -> Outcome {
             check_case(subject, &live, case);
         }
     }
-    Outcome::Held
 }
 
 fn check_case(subject: &ServerSubject, live: &Live, case: &Case) {

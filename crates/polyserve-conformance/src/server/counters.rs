@@ -13,7 +13,6 @@ use super::services::PanickingService;
 use super::subject::ServerSubject;
 use super::wire::{get, request, with_body};
 use crate::client::Client;
-use crate::property::Outcome;
 
 /// Answers with the address of the request's peer.
 struct ShowPeer;
@@ -26,7 +25,7 @@ impl Service for ShowPeer {
 
 /// A request has the address of its client: the first request of a connection, a later one, and one with a body that comes
 /// after its head.
-pub(super) fn a_request_has_its_clients_address(subject: &ServerSubject) -> Outcome {
+pub(super) fn a_request_has_its_clients_address(subject: &ServerSubject) {
     let live = subject.live(Arc::new(ShowPeer), |_| ());
     for _ in 0..2 {
         let mut client = live.client();
@@ -36,12 +35,11 @@ pub(super) fn a_request_has_its_clients_address(subject: &ServerSubject) -> Outc
         client.ask(&request("POST", "/", BODY_AWAITED), 100);
         assert_eq!(client.ask(b"hello", 200).text(), address);
     }
-    Outcome::Held
 }
 
 /// The counters of a running server follow its connections: the open ones, the answers, the rejections and the panics of the
 /// service.
-pub(super) fn the_counters_are_live(subject: &ServerSubject) -> Outcome {
+pub(super) fn the_counters_are_live(subject: &ServerSubject) {
     let live = subject.live(PanickingService::shared(), |config| {
         config.max_connections = 1;
         without_body_timeout(config);
@@ -69,12 +67,11 @@ pub(super) fn the_counters_are_live(subject: &ServerSubject) -> Outcome {
     }
     let drain = live.shutdown();
     assert_eq!(drain.answered, 5 + rejected, "the result of the drain has the same answers");
-    Outcome::Held
 }
 
 /// The hook sees each answer on the wire once, with its status, its bytes and the address of the client: answers of the
 /// service, and those that the server gives itself. Requests that begin have a time. A hook that panics changes nothing.
-pub(super) fn the_hook_sees_every_answer(subject: &ServerSubject) -> Outcome {
+pub(super) fn the_hook_sees_every_answer(subject: &ServerSubject) {
     const LIMIT: usize = 1000;
     const TIMEOUT: Duration = Duration::from_millis(200);
     let (sender, reports) = mpsc::channel();
@@ -160,7 +157,6 @@ pub(super) fn the_hook_sees_every_answer(subject: &ServerSubject) -> Outcome {
     seen.sort();
     answers.sort();
     assert_eq!(seen, answers, "left: what the hook saw; right: what clients received");
-    Outcome::Held
 }
 
 /// A report that the hook has seen.

@@ -15,7 +15,6 @@ use super::services::{HeldAnswers, Large, let_pass};
 use super::subject::ServerSubject;
 use super::wire::{get, pattern, request, with_body};
 use crate::client::{Client, Ending};
-use crate::property::Outcome;
 use crate::repo::Reference;
 
 /// A pause in which a faulty server can do something wrong during a drain. A correct server does not need it.
@@ -82,7 +81,7 @@ fn ask_until_the_end(
 
 /// A shutdown under load loses and tears no answer. The clients receive as many whole answers as the server reports, and no
 /// answer is cut.
-pub(super) fn a_shutdown_under_load_loses_nothing(subject: &ServerSubject) -> Outcome {
+pub(super) fn a_shutdown_under_load_loses_nothing(subject: &ServerSubject) {
     let live = echo(subject);
     let (addr, patience) = (live.addr, subject.patience);
     let (answered, ending) = (AtomicU64::new(0), AtomicBool::new(false));
@@ -110,11 +109,10 @@ pub(super) fn a_shutdown_under_load_loses_nothing(subject: &ServerSubject) -> Ou
         assert!(warm, "500 requests are answered within the patience");
         check_counts(drain, answered.load(Ordering::SeqCst), 0);
     });
-    Outcome::Held
 }
 
 /// `Drain::answered` counts every answer in the server's life, whatever its status.
-pub(super) fn every_answer_is_counted(subject: &ServerSubject) -> Outcome {
+pub(super) fn every_answer_is_counted(subject: &ServerSubject) {
     let live = super::status_table::entities(subject);
     let mut client = live.client();
     client.send(&get("/1").repeat(7)).expect("the server takes the requests");
@@ -132,11 +130,10 @@ pub(super) fn every_answer_is_counted(subject: &ServerSubject) -> Outcome {
     drop(client);
     live.ask(&get("/1"), 200);
     check_counts(live.shutdown(), 13, 0);
-    Outcome::Held
 }
 
 /// A shutdown closes idle connections at once and sends them no byte. Tested with new and with used connections.
-pub(super) fn a_shutdown_closes_idle_connections(subject: &ServerSubject) -> Outcome {
+pub(super) fn a_shutdown_closes_idle_connections(subject: &ServerSubject) {
     let live = echo(subject);
     let count = if subject.shape() == Shape::One { 1 } else { 5 };
     let mut clients: Vec<Client> = (0..count).map(|_| live.client()).collect();
@@ -155,11 +152,10 @@ pub(super) fn a_shutdown_closes_idle_connections(subject: &ServerSubject) -> Out
         assert!(bytes.is_empty() && ending != Ending::Silent, "{ending:?}\n{}", client.show());
     }
     check_counts(drain, count as u64, 0);
-    Outcome::Held
 }
 
 /// The drain serves requests that wait to be accepted when the shutdown begins.
-pub(super) fn a_request_in_the_queue_is_served_by_the_drain(subject: &ServerSubject) -> Outcome {
+pub(super) fn a_request_in_the_queue_is_served_by_the_drain(subject: &ServerSubject) {
     let patience = subject.patience;
     let live = subject.live(Arc::new(Echo), |config| config.drain_grace = patience * 10);
     let mut clients: Vec<Client> = (0..20).map(|_| live.client()).collect();
@@ -173,12 +169,11 @@ pub(super) fn a_request_in_the_queue_is_served_by_the_drain(subject: &ServerSubj
     }
     drop(clients);
     check_counts(draining.wait(), 20, 0);
-    Outcome::Held
 }
 
 /// If the head of a request arrived before the shutdown, the drain reads and serves the request. The answer has
 /// `Connection: close`.
-pub(super) fn a_request_in_mid_body_outlives_the_shutdown(subject: &ServerSubject) -> Outcome {
+pub(super) fn a_request_in_mid_body_outlives_the_shutdown(subject: &ServerSubject) {
     let patience = subject.patience;
     let live = subject.live(Arc::new(Echo), |config| {
         config.drain_grace = patience * 10;
@@ -193,11 +188,10 @@ pub(super) fn a_request_in_mid_body_outlives_the_shutdown(subject: &ServerSubjec
     assert_eq!(client.expect_last(200).text(), "hello");
     drop(client);
     check_counts(draining.wait(), 1, 0);
-    Outcome::Held
 }
 
 /// If only a part of a head arrived before the shutdown, the drain reads the rest and serves the request.
-pub(super) fn half_a_head_outlives_the_shutdown(subject: &ServerSubject) -> Outcome {
+pub(super) fn half_a_head_outlives_the_shutdown(subject: &ServerSubject) {
     let patience = subject.patience;
     for used in [false, true] {
         let live = subject.live(Arc::new(Echo), |config| config.drain_grace = patience * 10);
@@ -213,11 +207,10 @@ pub(super) fn half_a_head_outlives_the_shutdown(subject: &ServerSubject) -> Outc
         drop(client);
         check_counts(draining.wait(), 1 + u64::from(used), 0);
     }
-    Outcome::Held
 }
 
 /// A request says whether the server drains, so that a health check can fail before the listener closes.
-pub(super) fn a_request_in_the_drain_says_so(subject: &ServerSubject) -> Outcome {
+pub(super) fn a_request_in_the_drain_says_so(subject: &ServerSubject) {
     let patience = subject.patience;
     let service = |request: Request<'_>| Reply::text(request.draining.to_string());
     let live = subject.live(Arc::new(service), |config| config.drain_grace = patience * 10);
@@ -229,11 +222,10 @@ pub(super) fn a_request_in_the_drain_says_so(subject: &ServerSubject) -> Outcome
     assert_eq!(client.expect_last(200).text(), "true");
     drop(client);
     check_counts(draining.wait(), 2, 0);
-    Outcome::Held
 }
 
 /// The drain waits for a deferred answer. The answer has `Connection: close`.
-pub(super) fn a_waiting_answer_outlives_the_shutdown(subject: &ServerSubject) -> Outcome {
+pub(super) fn a_waiting_answer_outlives_the_shutdown(subject: &ServerSubject) {
     let (patience, held_answers) = (subject.patience, HeldAnswers::new());
     let live = subject.live(held_answers.clone(), |config| config.drain_grace = patience * 10);
     let mut client = live.client();
@@ -245,11 +237,10 @@ pub(super) fn a_waiting_answer_outlives_the_shutdown(subject: &ServerSubject) ->
     assert_eq!(client.expect_last(200).text(), "/hold");
     drop(client);
     check_counts(draining.wait(), 1, 0);
-    Outcome::Held
 }
 
 /// The drain serves all requests that arrived before the shutdown, also those behind a deferred answer.
-pub(super) fn pipelined_requests_are_served_by_the_drain(subject: &ServerSubject) -> Outcome {
+pub(super) fn pipelined_requests_are_served_by_the_drain(subject: &ServerSubject) {
     let (patience, held_answers) = (subject.patience, HeldAnswers::new());
     let live = subject.live(held_answers.clone(), |config| config.drain_grace = patience * 10);
     let mut client = live.client();
@@ -271,11 +262,10 @@ pub(super) fn pipelined_requests_are_served_by_the_drain(subject: &ServerSubject
     }
     drop(client);
     check_counts(draining.wait(), 14, 0);
-    Outcome::Held
 }
 
 /// A large answer that is being sent when the shutdown begins arrives whole.
-pub(super) fn a_large_answer_outlives_the_shutdown(subject: &ServerSubject) -> Outcome {
+pub(super) fn a_large_answer_outlives_the_shutdown(subject: &ServerSubject) {
     const LENGTH: usize = 20_000_000;
     let patience = subject.patience;
     let live = subject.live(Arc::new(Large), |config| config.drain_grace = patience * 10);
@@ -288,11 +278,10 @@ pub(super) fn a_large_answer_outlives_the_shutdown(subject: &ServerSubject) -> O
     client.expect_end();
     drop(client);
     check_counts(draining.wait(), 1, 0);
-    Outcome::Held
 }
 
 /// The drain does not wait for the rest of a refused body. The request with that body was answered before the shutdown.
-pub(super) fn a_refused_body_does_not_hold_the_drain(subject: &ServerSubject) -> Outcome {
+pub(super) fn a_refused_body_does_not_hold_the_drain(subject: &ServerSubject) {
     let patience = subject.patience;
     let live = subject.live(Arc::new(EntityService::new(Reference::<Entity>::default())), |config| {
         (config.drain_grace, config.body_timeout, config.min_body_rate) = (patience * 10, patience * 10, 0);
@@ -305,5 +294,4 @@ pub(super) fn a_refused_body_does_not_hold_the_drain(subject: &ServerSubject) ->
     client.expect_end();
     drop(client);
     check_counts(draining.wait(), 1, 0);
-    Outcome::Held
 }

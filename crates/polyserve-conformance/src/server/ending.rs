@@ -47,7 +47,7 @@ fn check_is_closed(subject: &ServerSubject, addr: SocketAddr) {
 
 /// Requests that have not ended at the deadline are cut and counted, and get no part of an answer. Tested with a
 /// request without its body, and with a request that the service never answers.
-pub(super) fn the_deadline_cuts_what_has_not_ended(subject: &ServerSubject) -> Outcome {
+pub(super) fn the_deadline_cuts_what_has_not_ended(subject: &ServerSubject) {
     let held_answers = HeldAnswers::new();
     let live = subject.live(held_answers.clone(), |_| ());
     let mut reading = live.client();
@@ -66,7 +66,6 @@ pub(super) fn the_deadline_cuts_what_has_not_ended(subject: &ServerSubject) -> O
     assert!(bytes.is_empty() && ending != Ending::Silent, "{ending:?}\n{}", waiting.show());
     check_counts(drain, 0, 1);
     assert!(held_answers.all_abandoned(), "the server that has ended still holds an answer");
-    Outcome::Held
 }
 
 /// A thread that is stuck in the service at the deadline is left behind and counted, and its socket is closed. The
@@ -126,7 +125,7 @@ fn end_what_waits(subject: &ServerSubject) -> Drain {
 }
 
 /// The port is free after the end: another run of the same server binds it at once.
-pub(super) fn the_port_is_free_after_the_end(subject: &ServerSubject) -> Outcome {
+pub(super) fn the_port_is_free_after_the_end(subject: &ServerSubject) {
     let server: Arc<dyn Server> = Arc::from(subject.make(ServerConfig::default()).expect("the default is honoured"));
     let live = subject.serve(&server, Arc::new(Echo));
     let addr = live.addr;
@@ -137,11 +136,10 @@ pub(super) fn the_port_is_free_after_the_end(subject: &ServerSubject) -> Outcome
     assert_eq!(rerun.addr, addr);
     rerun.ask(&get("/"), 200);
     check_counts(rerun.shutdown(), 1, 0);
-    Outcome::Held
 }
 
 /// One server value serves several times, also at the same time. Each run has its own counts and its own end.
-pub(super) fn one_server_serves_several_times(subject: &ServerSubject) -> Outcome {
+pub(super) fn one_server_serves_several_times(subject: &ServerSubject) {
     let server: Arc<dyn Server> = Arc::from(subject.make(ServerConfig::default()).expect("the default is honoured"));
     let (first, second) = (subject.serve(&server, Arc::new(Echo)), subject.serve(&server, Arc::new(Echo)));
     for _ in 0..3 {
@@ -156,12 +154,11 @@ pub(super) fn one_server_serves_several_times(subject: &ServerSubject) -> Outcom
     third.ask(&get("/"), 200);
     check_counts(second.shutdown(), 2, 0);
     check_counts(third.shutdown(), 1, 0);
-    Outcome::Held
 }
 
 /// Dropping a running server is a shutdown with no grace. The drop does not wait for a deferred answer, and it closes the
 /// listener.
-pub(super) fn dropping_it_ends_it(subject: &ServerSubject) -> Outcome {
+pub(super) fn dropping_it_ends_it(subject: &ServerSubject) {
     let held_answers = HeldAnswers::new();
     let live = subject.live(held_answers.clone(), |_| ());
     let addr = live.addr;
@@ -171,19 +168,17 @@ pub(super) fn dropping_it_ends_it(subject: &ServerSubject) -> Outcome {
     live.drop_it();
     assert_ne!(client.end().1, Ending::Silent, "the connection does not end\n{}", client.show());
     check_is_closed(subject, addr);
-    Outcome::Held
 }
 
 /// A server that has served no request ends at once.
-pub(super) fn an_unused_server_ends(subject: &ServerSubject) -> Outcome {
+pub(super) fn an_unused_server_ends(subject: &ServerSubject) {
     check_counts(echo(subject).shutdown(), 0, 0);
     check_counts(echo(subject).begin_drain().wait(), 0, 0);
     echo(subject).drop_it();
-    Outcome::Held
 }
 
 /// Connections that arrive during a shutdown are served or closed. The shutdown does not wait for further connections.
-pub(super) fn connecting_during_the_end_ends_too(subject: &ServerSubject) -> Outcome {
+pub(super) fn connecting_during_the_end_ends_too(subject: &ServerSubject) {
     let live = echo(subject);
     let (addr, patience) = (live.addr, subject.patience);
     let started = Instant::now();
@@ -213,5 +208,4 @@ pub(super) fn connecting_during_the_end_ends_too(subject: &ServerSubject) -> Out
             std::panic::resume_unwind(panic);
         },
     );
-    Outcome::Held
 }

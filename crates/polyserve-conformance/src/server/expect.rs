@@ -10,7 +10,6 @@ use super::status_table::entities;
 use super::subject::ServerSubject;
 use super::wire::{check_problem, get, request};
 use crate::client::Client;
-use crate::property::Outcome;
 use crate::repo::Reference;
 
 /// A body of five bytes that is announced and held back.
@@ -26,7 +25,7 @@ fn final_answer(client: &mut Client, status: u16) -> String {
 }
 
 /// A client that waits gets one `100 Continue`, and then the answer. Tested several times on one connection.
-pub(super) fn an_expected_continue_comes_before_the_body(subject: &ServerSubject) -> Outcome {
+pub(super) fn an_expected_continue_comes_before_the_body(subject: &ServerSubject) {
     let live = echo(subject);
     let mut client = live.client();
     let twice = "Expect: 100-continue, 100-continue\r\nContent-Length: 5\r\n";
@@ -43,11 +42,10 @@ pub(super) fn an_expected_continue_comes_before_the_body(subject: &ServerSubject
     assert_eq!(response.text(), "hello");
     subject.after_chunked(&live, &mut client, &response);
     client.ask(&get("/"), 200);
-    Outcome::Held
 }
 
 /// A client that does not wait, or has no body to send, gets one final answer.
-pub(super) fn a_client_need_not_wait_for_continue(subject: &ServerSubject) -> Outcome {
+pub(super) fn a_client_need_not_wait_for_continue(subject: &ServerSubject) {
     let live = echo(subject);
     let mut client = live.client();
     client.send(&[request("POST", "/", EXPECT).as_slice(), b"hello"].concat()).expect("the server takes the request");
@@ -57,7 +55,6 @@ pub(super) fn a_client_need_not_wait_for_continue(subject: &ServerSubject) -> Ou
         assert_eq!(final_answer(&mut client, 200), "");
     }
     client.ask(&get("/"), 200);
-    Outcome::Held
 }
 
 /// Requests that the head alone decides: the method, the path, a field, and the status.
@@ -69,7 +66,7 @@ const REFUSED: [(&str, &str, &str, u16); 4] = [
 ];
 
 /// If the head alone decides the answer, the server sends it although the body does not come.
-pub(super) fn a_refusal_by_the_head_needs_no_body(subject: &ServerSubject) -> Outcome {
+pub(super) fn a_refusal_by_the_head_needs_no_body(subject: &ServerSubject) {
     let service = Arc::new(EntityService::new(Reference::<Entity>::default()));
     let live = subject.live(service, without_body_timeout);
     for (method, path, fields, status) in REFUSED {
@@ -82,12 +79,11 @@ pub(super) fn a_refusal_by_the_head_needs_no_body(subject: &ServerSubject) -> Ou
             check_problem(&live.client().ask(&[&head, start.as_bytes()].concat(), status));
         }
     }
-    Outcome::Held
 }
 
 /// If the head alone decides the answer, the server sends the final status at once, without a 100. It does not wait for the
 /// body.
-pub(super) fn a_refusal_comes_instead_of_continue(subject: &ServerSubject) -> Outcome {
+pub(super) fn a_refusal_comes_instead_of_continue(subject: &ServerSubject) {
     let live = entities(subject);
     for (method, path, fields, status) in REFUSED {
         let mut client = live.client();
@@ -100,14 +96,12 @@ pub(super) fn a_refusal_comes_instead_of_continue(subject: &ServerSubject) -> Ou
             client.ask(&[b"hello".as_slice(), &get("/1")].concat(), 404);
         }
     }
-    Outcome::Held
 }
 
 /// A body with a length above the limit is refused at once, without a 100.
-pub(super) fn too_large_a_body_is_not_asked_for(subject: &ServerSubject) -> Outcome {
+pub(super) fn too_large_a_body_is_not_asked_for(subject: &ServerSubject) {
     let live =
         subject.live(Arc::new(EntityService::new(Reference::<Entity>::default())), |config| config.max_body = 1000);
     let bytes = request("PUT", "/1", "Expect: 100-continue\r\nContent-Length: 1001\r\n");
     subject.refused_unfinished(&live, &bytes, &[413]);
-    Outcome::Held
 }

@@ -13,7 +13,6 @@ use super::services::DelayedAnswers;
 use super::subject::ServerSubject;
 use super::wire::{get, request};
 use crate::client::Client;
-use crate::property::Outcome;
 
 impl ServerSubject {
     /// The smallest queue length if these servers have a queue, else `None` for the default.
@@ -58,7 +57,7 @@ fn pipeline_without_pause(addr: SocketAddr, patience: Duration, done: &AtomicBoo
 ///
 /// A multiplexed server serves the two in turn. If connections hold threads, the server ends the first connection with
 /// a `Connection: close` answer when the second client waits for its thread.
-pub(super) fn a_pipelining_client_leaves_room_at_a_full_queue(subject: &ServerSubject) -> Outcome {
+pub(super) fn a_pipelining_client_leaves_room_at_a_full_queue(subject: &ServerSubject) {
     let (workers, queue, patience) = (subject.workers_or_pool(1), subject.smallest_queue(), subject.patience);
     let live = subject.live(Arc::new(Echo), |config| {
         config.workers = workers;
@@ -74,14 +73,13 @@ pub(super) fn a_pipelining_client_leaves_room_at_a_full_queue(subject: &ServerSu
         }
         drop(stop);
     });
-    Outcome::Held
 }
 
 /// Clients that pipeline many requests with deferred answers do not block the workers. A third client is answered while most
 /// of those requests still wait.
 ///
 /// Tested with two workers, two clients that send 100 requests each in one write, and half a second for each answer.
-pub(super) fn pipelined_deferred_answers_leave_room(subject: &ServerSubject) -> Outcome {
+pub(super) fn pipelined_deferred_answers_leave_room(subject: &ServerSubject) {
     const REQUESTS: usize = 100;
     let workers = subject.workers_or_pool(2);
     let live = subject.live(Arc::new(DelayedAnswers), |config| config.workers = workers);
@@ -100,14 +98,13 @@ pub(super) fn pipelined_deferred_answers_leave_room(subject: &ServerSubject) -> 
             "the third client was answered after {answers} of {REQUESTS} pipelined requests of another client"
         );
     }
-    Outcome::Held
 }
 
 /// A client that always has a request in progress does not block a second client for ever.
 ///
 /// The first client completes each head in time, and sends the start of the next head with it. If the second client
 /// needs the first client's thread, the next answer says `Connection: close`.
-pub(super) fn a_client_with_half_a_head_leaves_room(subject: &ServerSubject) -> Outcome {
+pub(super) fn a_client_with_half_a_head_leaves_room(subject: &ServerSubject) {
     let workers = subject.workers_or_pool(1);
     let patience = subject.patience;
     let live = subject.live(Arc::new(Echo), |config| config.workers = workers);
@@ -133,12 +130,11 @@ pub(super) fn a_client_with_half_a_head_leaves_room(subject: &ServerSubject) -> 
         }
         drop(stop);
     });
-    Outcome::Held
 }
 
 /// A head that arrives one byte at a time ends at the head timeout, and the client that waited for its worker is
 /// served.
-pub(super) fn a_dripping_head_leaves_room(subject: &ServerSubject) -> Outcome {
+pub(super) fn a_dripping_head_leaves_room(subject: &ServerSubject) {
     const HEAD_TIMEOUT: Duration = Duration::from_millis(300);
     let workers = subject.workers_or_pool(1);
     let live = subject.live(Arc::new(Echo), |config| {
@@ -162,5 +158,4 @@ pub(super) fn a_dripping_head_leaves_room(subject: &ServerSubject) -> Outcome {
         waiting.ask(&request("GET", "/", "Connection: close\r\n"), 200);
         drop(stop);
     });
-    Outcome::Held
 }

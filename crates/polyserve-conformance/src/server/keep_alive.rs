@@ -10,7 +10,6 @@ use super::services::let_pass;
 use super::subject::ServerSubject;
 use super::wire::{get, with_body};
 use crate::client::Client;
-use crate::property::Outcome;
 
 #[track_caller]
 pub(super) fn echo(subject: &ServerSubject) -> Live {
@@ -18,7 +17,7 @@ pub(super) fn echo(subject: &ServerSubject) -> Live {
 }
 
 /// A connection of HTTP/1.1 is kept, and no answer has `Connection: close`.
-pub(super) fn a_connection_is_kept_by_default(subject: &ServerSubject) -> Outcome {
+pub(super) fn a_connection_is_kept_by_default(subject: &ServerSubject) {
     let live = echo(subject);
     let mut client = live.client();
     for n in 0..50 {
@@ -27,11 +26,10 @@ pub(super) fn a_connection_is_kept_by_default(subject: &ServerSubject) -> Outcom
         assert_eq!(response.text(), body);
         assert!(!response.closes(), "the answer says Connection: close\n{}", client.show());
     }
-    Outcome::Held
 }
 
 /// With `requests_per_connection`, the last answer says `Connection: close`, and later requests are not answered.
-pub(super) fn requests_per_connection_are_counted(subject: &ServerSubject) -> Outcome {
+pub(super) fn requests_per_connection_are_counted(subject: &ServerSubject) {
     let live = subject.live(Arc::new(Echo), |config| config.requests_per_connection = Some(3));
     let one_by_one = |client: &mut Client| {
         for _ in 0..2 {
@@ -48,7 +46,6 @@ pub(super) fn requests_per_connection_are_counted(subject: &ServerSubject) -> Ou
     }
     client.expect_last(200);
     one_by_one(&mut live.client());
-    Outcome::Held
 }
 
 fn now() -> u64 {
@@ -56,7 +53,7 @@ fn now() -> u64 {
 }
 
 /// The `Date` of an answer is at most a second old. Two more seconds are allowed for a busy machine.
-pub(super) fn the_date_is_the_time(subject: &ServerSubject) -> Outcome {
+pub(super) fn the_date_is_the_time(subject: &ServerSubject) {
     let live = echo(subject);
     let mut client = live.client();
     let mut ask = || {
@@ -69,13 +66,11 @@ pub(super) fn the_date_is_the_time(subject: &ServerSubject) -> Outcome {
     // The pause is longer than the allowed age, so that a clock that stands still fails.
     let_pass(Duration::from_millis(3_100));
     ask();
-    Outcome::Held
 }
 
 /// Answers have no `Server` field, unless one is configured.
-pub(super) fn a_server_field_is_sent_if_configured(subject: &ServerSubject) -> Outcome {
+pub(super) fn a_server_field_is_sent_if_configured(subject: &ServerSubject) {
     assert_eq!(echo(subject).ask(&get("/"), 200).header("Server"), None);
     let live = subject.live(Arc::new(Echo), |config| config.server_header = Some("kit/1".into()));
     assert_eq!(live.ask(&get("/"), 200).header("Server"), Some("kit/1"));
-    Outcome::Held
 }

@@ -145,7 +145,7 @@ pub(super) fn rejected_connections_leave_room(subject: &ServerSubject) -> Outcom
 
 /// A burst of silent connections does not exceed `max_connections`. Each connection of the surplus reads a 503, or is closed
 /// without a reset.
-pub(super) fn silent_connections_keep_to_the_limit(subject: &ServerSubject) -> Outcome {
+pub(super) fn silent_connections_keep_to_the_limit(subject: &ServerSubject) {
     const LIMIT: usize = 50;
     let live = subject.live(Arc::new(Echo), |config| {
         config.max_connections = LIMIT;
@@ -166,11 +166,10 @@ pub(super) fn silent_connections_keep_to_the_limit(subject: &ServerSubject) -> O
         assert_eq!(ending, Ending::Closed, "{}", client.show());
         assert!(bytes.is_empty() || bytes.starts_with(b"HTTP/1.1 503"), "{}", client.show());
     }
-    Outcome::Held
 }
 
 /// Each request of a burst that exceeds workers and queue is served, or refused with a 503 and `Retry-After`.
-pub(super) fn a_burst_is_served_or_rejected(subject: &ServerSubject) -> Outcome {
+pub(super) fn a_burst_is_served_or_rejected(subject: &ServerSubject) {
     let workers = subject.workers_or_pool(1);
     let queue = subject.smallest_queue();
     let live = subject.live(Arc::new(DelayedAnswers), |config| {
@@ -197,18 +196,16 @@ pub(super) fn a_burst_is_served_or_rejected(subject: &ServerSubject) -> Outcome 
     }
     assert!(served > 0, "no request was served");
     live.ask_until_served(&get("/0"));
-    Outcome::Held
 }
 
 /// A connection that ends makes room at once: many more connections than the limit are served one after the other.
-pub(super) fn room_comes_back(subject: &ServerSubject) -> Outcome {
+pub(super) fn room_comes_back(subject: &ServerSubject) {
     let live = subject.live(Arc::new(Echo), |config| config.max_connections = 1);
     let deadline = Instant::now() + subject.patience;
     for _ in 0..30 {
         live.ask_until_served(&get("/"));
         assert!(Instant::now() < deadline, "30 connections took longer than the patience");
     }
-    Outcome::Held
 }
 
 /// `defer_accept` changes nothing for clients that send. Not run if the server refuses the setting.
@@ -236,7 +233,7 @@ pub(super) fn deferred_accept_serves_the_same(subject: &ServerSubject) -> Outcom
 ///
 /// The request has reached the service before the next client connects. Otherwise a server with several accepting
 /// threads may take the other client first.
-pub(super) fn a_waiting_request_is_not_idle(subject: &ServerSubject) -> Outcome {
+pub(super) fn a_waiting_request_is_not_idle(subject: &ServerSubject) {
     let held_answers = HeldAnswers::new();
     let live = subject.live(held_answers.clone(), |config| config.max_connections = 1);
     let mut slow = live.client();
@@ -254,11 +251,10 @@ pub(super) fn a_waiting_request_is_not_idle(subject: &ServerSubject) -> Outcome 
     assert_eq!(slow.expect(200).text(), "/hold");
     drop((slow, other));
     live.ask_until_served(&get("/"));
-    Outcome::Held
 }
 
 /// Two servers of the same kind share nothing that a client can see.
-pub(super) fn two_servers_share_nothing(subject: &ServerSubject) -> Outcome {
+pub(super) fn two_servers_share_nothing(subject: &ServerSubject) {
     let (first, second) = (echo(subject), echo(subject));
     assert_ne!(first.addr, second.addr);
     let mut client = second.client();
@@ -266,5 +262,4 @@ pub(super) fn two_servers_share_nothing(subject: &ServerSubject) -> Outcome {
     first.ask(&get("/"), 200);
     first.shutdown_within(Duration::from_secs(60));
     client.ask(&get("/"), 200);
-    Outcome::Held
 }

@@ -9,10 +9,9 @@ use super::services::{DelayedAnswers, Large, SelfWakingAnswers};
 use super::subject::ServerSubject;
 use super::wire::{check_pattern, chunked, get, request, with_body};
 use crate::client::Client;
-use crate::property::Outcome;
 
 /// Requests that arrive together are answered in order, each with its own answer.
-pub(super) fn pipelined_requests_are_answered_in_order(subject: &ServerSubject) -> Outcome {
+pub(super) fn pipelined_requests_are_answered_in_order(subject: &ServerSubject) {
     let live = echo(subject);
     let mut client = live.client();
     let mut bytes = Vec::new();
@@ -30,11 +29,10 @@ pub(super) fn pipelined_requests_are_answered_in_order(subject: &ServerSubject) 
     for n in 0..20 {
         assert_eq!(client.expect(200).text(), format!("body {n}"), "{}", client.show());
     }
-    Outcome::Held
 }
 
 /// Hundreds of pipelined requests are all answered, also if the client sends all of them before it reads.
-pub(super) fn hundreds_of_pipelined_requests_are_answered(subject: &ServerSubject) -> Outcome {
+pub(super) fn hundreds_of_pipelined_requests_are_answered(subject: &ServerSubject) {
     let live = echo(subject);
     let mut client = live.client();
     let mut sender = client.write_half().expect("a second handle");
@@ -48,11 +46,10 @@ pub(super) fn hundreds_of_pipelined_requests_are_answered(subject: &ServerSubjec
         }
     });
     client.ask(&get("/"), 200);
-    Outcome::Held
 }
 
 /// Answers to requests that arrived together are sent together: the first read returns all of them.
-pub(super) fn what_arrives_together_leaves_together(subject: &ServerSubject) -> Outcome {
+pub(super) fn what_arrives_together_leaves_together(subject: &ServerSubject) {
     let live = echo(subject);
     let mut client = live.client();
     let mut batches_in_one_write = |requests: usize| {
@@ -73,11 +70,10 @@ pub(super) fn what_arrives_together_leaves_together(subject: &ServerSubject) -> 
         let batches = batches_in_one_write(requests);
         assert!(batches >= least, "the answers to {requests} requests came together {batches} times of 10");
     }
-    Outcome::Held
 }
 
 /// Deferred answers are sent in the order of the requests, also if the first one completes last.
-pub(super) fn later_answers_leave_in_order(subject: &ServerSubject) -> Outcome {
+pub(super) fn later_answers_leave_in_order(subject: &ServerSubject) {
     let live = subject.live(Arc::new(DelayedAnswers), |_| ());
     let mut client = live.client();
     let pauses = [60, 45, 30, 15, 0, 1];
@@ -86,13 +82,12 @@ pub(super) fn later_answers_leave_in_order(subject: &ServerSubject) -> Outcome {
     for pause in pauses {
         assert_eq!(client.expect(200).text(), format!("/{pause}"), "{}", client.show());
     }
-    Outcome::Held
 }
 
 /// A deferred answer may need many polls, and may wake its waker within each poll. Tested on several connections at once if
 /// the server serves several at once. A server of one connection may close a connection after an answer, because others
 /// wait.
-pub(super) fn a_later_answer_may_need_many_polls(subject: &ServerSubject) -> Outcome {
+pub(super) fn a_later_answer_may_need_many_polls(subject: &ServerSubject) {
     let live = subject.live(Arc::new(SelfWakingAnswers), |_| ());
     let count = if subject.shape() == Shape::One { 1 } else { 3 };
     let mut clients: Vec<Client> = (0..count).map(|_| live.client()).collect();
@@ -106,11 +101,10 @@ pub(super) fn a_later_answer_may_need_many_polls(subject: &ServerSubject) -> Out
         }
         client.expect_end();
     }
-    Outcome::Held
 }
 
 /// Answers that end differently (HEAD, a 204, a refusal that keeps the connection) stay in order.
-pub(super) fn mixed_answers_keep_their_places(subject: &ServerSubject) -> Outcome {
+pub(super) fn mixed_answers_keep_their_places(subject: &ServerSubject) {
     let live = super::status_table::entities(subject);
     let mut client = live.client();
     let entity = super::status_table::ONE;
@@ -130,11 +124,10 @@ pub(super) fn mixed_answers_keep_their_places(subject: &ServerSubject) -> Outcom
     client.expect(204);
     client.expect(204);
     client.expect(404);
-    Outcome::Held
 }
 
 /// Pipelined answers that are larger than any buffer all arrive in order.
-pub(super) fn large_pipelined_answers_arrive_whole(subject: &ServerSubject) -> Outcome {
+pub(super) fn large_pipelined_answers_arrive_whole(subject: &ServerSubject) {
     let live = subject.live(Arc::new(Large), |_| ());
     let mut client = live.client();
     let lengths = [3_000_000, 1, 0, 2_000_001, 70_000];
@@ -143,5 +136,4 @@ pub(super) fn large_pipelined_answers_arrive_whole(subject: &ServerSubject) -> O
     for length in lengths {
         check_pattern(&client.expect(200).body, length);
     }
-    Outcome::Held
 }

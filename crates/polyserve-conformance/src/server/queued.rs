@@ -149,7 +149,7 @@ pub(super) fn an_answer_says_close_if_others_wait(subject: &ServerSubject) -> Ou
 /// it.
 ///
 /// Tested with one worker of a pool in which connections hold threads, and at a limit of one connection on other servers.
-pub(super) fn an_evicted_connection_is_not_reset(subject: &ServerSubject) -> Outcome {
+pub(super) fn an_evicted_connection_is_not_reset(subject: &ServerSubject) {
     let has_own_limit = subject.pooled || subject.shape() == Shape::One;
     let workers = subject.workers_or_pool(1);
     let live = subject.live(Arc::new(Echo), |config| {
@@ -171,7 +171,6 @@ pub(super) fn an_evicted_connection_is_not_reset(subject: &ServerSubject) -> Out
         let_pass(QUEUED);
     }
     first.expect_end();
-    Outcome::Held
 }
 
 /// If more clients send requests than can be served at once, the server closes connections to serve others. It announces
@@ -257,7 +256,7 @@ fn ask_in_a_loop(addr: SocketAddr, patience: Duration) -> Closes {
 }
 
 /// The drain serves requests that wait behind busy workers when the shutdown begins.
-pub(super) fn requests_behind_busy_workers_are_served_by_the_drain(subject: &ServerSubject) -> Outcome {
+pub(super) fn requests_behind_busy_workers_are_served_by_the_drain(subject: &ServerSubject) {
     const WAITING: usize = 20;
     let (patience, held_answers) = (subject.patience, HeldAnswers::new());
     let workers = subject.workers_or_pool(2);
@@ -284,7 +283,6 @@ pub(super) fn requests_behind_busy_workers_are_served_by_the_drain(subject: &Ser
     let answered = (busy.len() + WAITING) as u64;
     drop((busy, waiting));
     super::drain::check_counts(draining.wait(), answered, 0);
-    Outcome::Held
 }
 
 /// The timeout of a body begins with that body. The time that an earlier body took does not count, also if the earlier

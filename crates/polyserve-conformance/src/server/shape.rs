@@ -20,7 +20,7 @@ use crate::property::{Outcome, in_child_with_descriptors};
 /// * Multiplexed: two workers serve 1 000 idle connections twice each (fewer if descriptors are few).
 /// * Other shapes, at `max_connections`: if a connection waits, an idle one is closed without a byte.
 /// * A pool in which connections hold threads: the same below `max_connections`, if no thread is free.
-pub(super) fn idle_connections_do_not_delay_others(subject: &ServerSubject) -> Outcome {
+pub(super) fn idle_connections_do_not_delay_others(subject: &ServerSubject) {
     let workers = subject.workers(2);
     match subject.shape() {
         Shape::Multiplexed => {
@@ -47,7 +47,6 @@ pub(super) fn idle_connections_do_not_delay_others(subject: &ServerSubject) -> O
         }
         Shape::One => idle_makes_room(subject, 1, |config| config.max_connections = 1),
     }
-    Outcome::Held
 }
 
 /// Tests that idle connections are closed to make room for others. The idle timeout is longer than the patience, so it
@@ -147,7 +146,7 @@ fn send_until_done(addr: SocketAddr, patience: Duration, done: &AtomicBool, answ
 ///
 /// On a server of one connection, the busy clients pause between requests. The server serves another connection in such a
 /// pause.
-pub(super) fn busy_connections_leave_room_for_others(subject: &ServerSubject) -> Outcome {
+pub(super) fn busy_connections_leave_room_for_others(subject: &ServerSubject) {
     let (workers, patience) = (subject.workers(2), subject.patience);
     let is_single = subject.shape() == Shape::One;
     let live = subject.live(Arc::new(Echo), |config| config.workers = workers);
@@ -176,11 +175,10 @@ pub(super) fn busy_connections_leave_room_for_others(subject: &ServerSubject) ->
             }
         }
     });
-    Outcome::Held
 }
 
 /// Each of several concurrent clients gets the answers to its own requests.
-pub(super) fn answers_do_not_get_mixed_up(subject: &ServerSubject) -> Outcome {
+pub(super) fn answers_do_not_get_mixed_up(subject: &ServerSubject) {
     const CLIENTS: usize = 12;
     const ROUNDS: usize = 40;
     let workers = subject.workers_or_pool(4);
@@ -215,7 +213,6 @@ pub(super) fn answers_do_not_get_mixed_up(subject: &ServerSubject) -> Outcome {
             }
         }
     });
-    Outcome::Held
 }
 
 /// Ten clients that stall within a request do not stop the others, and are served when they go on.
@@ -301,7 +298,7 @@ pub(super) fn silent_connections_do_not_stop_the_rest(subject: &ServerSubject) -
 ///
 /// The other requests may wait for the deferred answers in three cases, but all are answered in the end: the server declares
 /// it, connections hold the threads of a pool, or the server has one connection.
-pub(super) fn later_answers_hold_no_worker(subject: &ServerSubject) -> Outcome {
+pub(super) fn later_answers_hold_no_worker(subject: &ServerSubject) {
     const HELD: usize = 10;
     let workers = subject.workers_or_pool(2);
     let held_answers = HeldAnswers::new();
@@ -327,11 +324,10 @@ pub(super) fn later_answers_hold_no_worker(subject: &ServerSubject) -> Outcome {
     for mut client in clients {
         client.expect_last(200);
     }
-    Outcome::Held
 }
 
 /// A client that leaves before its deferred answer does not affect other clients.
-pub(super) fn a_client_may_leave_before_its_answer(subject: &ServerSubject) -> Outcome {
+pub(super) fn a_client_may_leave_before_its_answer(subject: &ServerSubject) {
     let held_answers = HeldAnswers::new();
     let live = subject.live(held_answers.clone(), |_| ());
     for _ in 0..3 {
@@ -345,5 +341,4 @@ pub(super) fn a_client_may_leave_before_its_answer(subject: &ServerSubject) -> O
         drop(other.half_close());
         assert_eq!(other.end().1, Ending::Closed);
     }
-    Outcome::Held
 }

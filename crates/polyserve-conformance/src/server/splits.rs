@@ -4,7 +4,6 @@ use super::keep_alive::echo;
 use super::subject::ServerSubject;
 use super::wire::{check_pattern, chunked, pattern, send_parts, with_body};
 use crate::client::shown;
-use crate::property::Outcome;
 
 /// Requests in every framing, and the bodies of their echoes. A chunked body is the last.
 fn samples() -> [(Vec<u8>, &'static [&'static str]); 4] {
@@ -23,7 +22,7 @@ fn samples() -> [(Vec<u8>, &'static [&'static str]); 4] {
 }
 
 /// A request that arrives in two parts is the same request. Tried at every byte of requests in every framing.
-pub(super) fn a_request_may_be_split_anywhere(subject: &ServerSubject) -> Outcome {
+pub(super) fn a_request_may_be_split_anywhere(subject: &ServerSubject) {
     let live = echo(subject);
     for (bytes, bodies) in samples() {
         let mut client = live.client();
@@ -39,11 +38,10 @@ pub(super) fn a_request_may_be_split_anywhere(subject: &ServerSubject) -> Outcom
             }
         }
     }
-    Outcome::Held
 }
 
 /// A request may arrive byte by byte.
-pub(super) fn a_request_may_arrive_byte_by_byte(subject: &ServerSubject) -> Outcome {
+pub(super) fn a_request_may_arrive_byte_by_byte(subject: &ServerSubject) {
     let live = echo(subject);
     for (bytes, bodies) in samples() {
         let mut client = live.client();
@@ -54,11 +52,10 @@ pub(super) fn a_request_may_arrive_byte_by_byte(subject: &ServerSubject) -> Outc
             assert_eq!(client.expect(200).text(), *body, "{}", client.show());
         }
     }
-    Outcome::Held
 }
 
 /// Bytes that are read past the end of a request belong to the next request.
-pub(super) fn a_piece_may_end_inside_the_next_request(subject: &ServerSubject) -> Outcome {
+pub(super) fn a_piece_may_end_inside_the_next_request(subject: &ServerSubject) {
     let live = echo(subject);
     let sample = with_body("POST", "/", "", b"0123456789");
     let bytes = sample.repeat(40);
@@ -70,11 +67,10 @@ pub(super) fn a_piece_may_end_inside_the_next_request(subject: &ServerSubject) -
             assert_eq!(client.expect(200).text(), "0123456789", "answer {n}, pieces of {size}");
         }
     }
-    Outcome::Held
 }
 
 /// Bodies with sizes around those of common buffers arrive whole. Tested with a length and in chunks.
-pub(super) fn bodies_of_every_size_come_through(subject: &ServerSubject) -> Outcome {
+pub(super) fn bodies_of_every_size_come_through(subject: &ServerSubject) {
     let live = echo(subject);
     let mut client = live.client();
     for length in [0, 1, 2, 511, 4095, 4096, 4097, 16_383, 16_384, 16_385, 65_535, 65_536, 65_537, 300_000] {
@@ -88,5 +84,4 @@ pub(super) fn bodies_of_every_size_come_through(subject: &ServerSubject) -> Outc
             subject.after_chunked(&live, &mut client, &response);
         }
     }
-    Outcome::Held
 }

@@ -8,12 +8,11 @@ use super::services::{DelayedAnswers, Large, let_pass};
 use super::subject::ServerSubject;
 use super::wire::{check_pattern, get, pattern, request, with_body};
 use crate::client::Ending;
-use crate::property::Outcome;
 use polyserve_core::Echo;
 use std::time::Duration;
 
 /// A client that half-closes after its requests gets every answer, also large and late ones. Then the connection ends.
-pub(super) fn a_half_closed_client_gets_its_answers(subject: &ServerSubject) -> Outcome {
+pub(super) fn a_half_closed_client_gets_its_answers(subject: &ServerSubject) {
     let live = echo(subject);
     let mut client = live.client();
     client.send(&[get("/"), with_body("POST", "/", "", b"hello")].concat()).expect("the server takes the requests");
@@ -35,11 +34,10 @@ pub(super) fn a_half_closed_client_gets_its_answers(subject: &ServerSubject) -> 
     client.half_close().expect("the connection stands");
     assert_eq!(client.expect(200).text(), "/50");
     client.expect_end();
-    Outcome::Held
 }
 
 /// If a client half-closes within a request, its connection ends. The server may send an error first.
-pub(super) fn half_a_request_ends_the_connection(subject: &ServerSubject) -> Outcome {
+pub(super) fn half_a_request_ends_the_connection(subject: &ServerSubject) {
     let live = echo(subject);
     let body = request("POST", "/", "Content-Length: 10\r\n");
     let chunk = request("POST", "/", "Transfer-Encoding: chunked\r\n");
@@ -58,11 +56,10 @@ pub(super) fn half_a_request_ends_the_connection(subject: &ServerSubject) -> Out
         assert!(answer.is_empty() || answer.starts_with(b"HTTP/1.1 4"), "half a request is served\n{}", client.show());
     }
     live.ask(&get("/"), 200);
-    Outcome::Held
 }
 
 /// Connections that are opened and closed without a byte do not affect other clients.
-pub(super) fn connections_without_a_request_do_not_affect_others(subject: &ServerSubject) -> Outcome {
+pub(super) fn connections_without_a_request_do_not_affect_others(subject: &ServerSubject) {
     let live = echo(subject);
     // A server may accept the next connection before it has noticed that the empty ones are closed. So it is asked
     // repeatedly.
@@ -70,7 +67,6 @@ pub(super) fn connections_without_a_request_do_not_affect_others(subject: &Serve
         (0..100).for_each(|_| drop(live.client()));
         live.ask(&get("/"), 200);
     }
-    Outcome::Held
 }
 
 /// Resets a connection: closes its socket while an answer is unread.
@@ -82,7 +78,7 @@ fn reset(live: &Live, request: &[u8], rest: &[u8]) {
 }
 
 /// Clients that reset their connections, between requests and within, do not affect other clients.
-pub(super) fn resets_do_not_affect_others(subject: &ServerSubject) -> Outcome {
+pub(super) fn resets_do_not_affect_others(subject: &ServerSubject) {
     let live = echo(subject);
     let expect = request("POST", "/", "Expect: 100-continue\r\nContent-Length: 1000\r\n");
     for _ in 0..10 {
@@ -97,11 +93,10 @@ pub(super) fn resets_do_not_affect_others(subject: &ServerSubject) -> Outcome {
         reset(&live, &get("/3000000").repeat(3), b"");
     }
     check_pattern(&live.ask(&get("/1000"), 200).body, 1000);
-    Outcome::Held
 }
 
 /// A large answer reaches a slow reader whole: a short write loses and repeats no byte.
-pub(super) fn a_slow_reader_gets_a_large_answer_whole(subject: &ServerSubject) -> Outcome {
+pub(super) fn a_slow_reader_gets_a_large_answer_whole(subject: &ServerSubject) {
     const LENGTH: usize = 12_000_000;
     let live = subject.live(Arc::new(Large), |_| ());
     let mut client = live.client();
@@ -112,12 +107,11 @@ pub(super) fn a_slow_reader_gets_a_large_answer_whole(subject: &ServerSubject) -
         check_pattern(&client.expect(200).body, LENGTH);
     }
     client.ask(&get("/5"), 200);
-    Outcome::Held
 }
 
 /// The refusal of an upload reaches a client that is still sending: the connection is not reset before the client
 /// reads it.
-pub(super) fn a_refusal_survives_unread_input(subject: &ServerSubject) -> Outcome {
+pub(super) fn a_refusal_survives_unread_input(subject: &ServerSubject) {
     let patience = subject.patience;
     let live = subject.live(Arc::new(Echo), |config| {
         config.max_body = 1000;
@@ -141,5 +135,4 @@ pub(super) fn a_refusal_survives_unread_input(subject: &ServerSubject) -> Outcom
         client.send(&upload).expect("the server takes what it has refused");
         client.expect_last(413);
     }
-    Outcome::Held
 }

@@ -43,7 +43,7 @@ impl ServerSubject {
 
 /// A head that is not complete in time is answered with 408, and the connection ends. Tested with the first and with a
 /// later request of a connection.
-pub(super) fn a_slow_head_times_out(subject: &ServerSubject) -> Outcome {
+pub(super) fn a_slow_head_times_out(subject: &ServerSubject) {
     let live = subject.live(Arc::new(Echo), |config| config.head_timeout = SHORT);
     for bytes in [&b"G"[..], b"GET / HTTP/1.1", b"GET / HTTP/1.1\r\nHost: a\r\n"] {
         let mut client = live.client();
@@ -54,11 +54,10 @@ pub(super) fn a_slow_head_times_out(subject: &ServerSubject) -> Outcome {
     client.send(&[get("/").as_slice(), b"GET / HT"].concat()).expect("the server takes the requests");
     client.expect(200);
     subject.expect_timeout(&mut client);
-    Outcome::Held
 }
 
 /// A body that is not complete in time is answered with 408, and the connection ends.
-pub(super) fn a_slow_body_times_out(subject: &ServerSubject) -> Outcome {
+pub(super) fn a_slow_body_times_out(subject: &ServerSubject) {
     let live = subject.live(Arc::new(Echo), |config| config.body_timeout = SHORT);
     let length = request("POST", "/", "Content-Length: 10\r\n");
     let chunks = request("POST", "/", "Transfer-Encoding: chunked\r\n");
@@ -67,32 +66,29 @@ pub(super) fn a_slow_body_times_out(subject: &ServerSubject) -> Outcome {
         client.send(&bytes).expect("the server takes the request");
         subject.expect_timeout(&mut client);
     }
-    Outcome::Held
 }
 
 /// A head that arrives one byte at a time is answered with 408 at the head timeout.
-pub(super) fn a_dripping_head_times_out(subject: &ServerSubject) -> Outcome {
+pub(super) fn a_dripping_head_times_out(subject: &ServerSubject) {
     let live = subject.live(Arc::new(Echo), |config| config.head_timeout = SHORT);
     let mut client = live.client();
     client.send(b"GET / HTTP/1.1\r\nHost: a\r\nX: ").expect("the server takes the request");
     subject.send_slowly(&mut client, b'x');
     subject.expect_timeout(&mut client);
-    Outcome::Held
 }
 
 /// A body that arrives one byte at a time is answered with 408 at the body timeout.
-pub(super) fn a_dripping_body_times_out(subject: &ServerSubject) -> Outcome {
+pub(super) fn a_dripping_body_times_out(subject: &ServerSubject) {
     let live = subject.live(Arc::new(Echo), |config| config.body_timeout = SHORT);
     let mut client = live.client();
     client.send(&request("POST", "/", "Content-Length: 100000\r\n")).expect("the server takes the request");
     subject.send_slowly(&mut client, b'x');
     subject.expect_timeout(&mut client);
-    Outcome::Held
 }
 
 /// A body that arrives more slowly than the minimum rate is answered with 408, long before the body timeout. A body that has
 /// brought enough bytes may pause.
-pub(super) fn a_body_below_the_minimum_rate_times_out(subject: &ServerSubject) -> Outcome {
+pub(super) fn a_body_below_the_minimum_rate_times_out(subject: &ServerSubject) {
     const LENGTH: usize = 100_000;
     let live = subject.live(Arc::new(Echo), |config| config.body_timeout = Duration::from_secs(3600));
     let body = pattern(LENGTH);
@@ -110,14 +106,12 @@ pub(super) fn a_body_below_the_minimum_rate_times_out(subject: &ServerSubject) -
         quick.send(rest).expect("the server takes the body");
         check_pattern(&quick.expect(200).body, LENGTH);
     }
-    Outcome::Held
 }
 
 /// After its timeout, a connection that has not sent a byte is closed, and no byte is sent.
-pub(super) fn a_silent_connection_is_closed_silently(subject: &ServerSubject) -> Outcome {
+pub(super) fn a_silent_connection_is_closed_silently(subject: &ServerSubject) {
     let live = subject.live(Arc::new(Echo), |config| config.first_byte_timeout = SHORT);
     live.client().expect_end();
-    Outcome::Held
 }
 
 /// After the idle timeout, a connection that has had an answer is closed, and no byte is sent.
@@ -141,7 +135,7 @@ pub(super) fn an_idle_connection_is_closed_silently(subject: &ServerSubject) -> 
 }
 
 /// An answer that does not come in time is replaced by a 503, the connection ends, and the server drops the service's answer.
-pub(super) fn a_slow_answer_times_out(subject: &ServerSubject) -> Outcome {
+pub(super) fn a_slow_answer_times_out(subject: &ServerSubject) {
     let held_answers = HeldAnswers::new();
     let live = subject.live(held_answers.clone(), |config| config.answer_timeout = SHORT);
     let mut client = live.client();
@@ -150,7 +144,6 @@ pub(super) fn a_slow_answer_times_out(subject: &ServerSubject) -> Outcome {
     assert!(eventually(subject.patience, || held_answers.all_abandoned()), "the server still holds the answer");
     assert_eq!(held_answers.release_all(), 0, "the server still waits for an answer that timed out");
     live.ask(&get("/"), 200);
-    Outcome::Held
 }
 
 /// The time that the service takes does not count towards the timeouts of idle connections, heads, bodies and writes.
@@ -198,7 +191,7 @@ fn wait_until_blocked(live: &Live, patience: Duration) {
 }
 
 /// A client that does not read its answers is cut after the time of a write, and another client takes its place.
-pub(super) fn a_client_that_never_reads_is_cut(subject: &ServerSubject) -> Outcome {
+pub(super) fn a_client_that_never_reads_is_cut(subject: &ServerSubject) {
     let live = subject.live(Arc::new(Large), |config| {
         config.write_timeout = SHORT;
         config.max_connections = 1;
@@ -210,11 +203,10 @@ pub(super) fn a_client_that_never_reads_is_cut(subject: &ServerSubject) -> Outco
     live.ask_until_served(&get("/5"));
     let (bytes, _) = deaf.end();
     assert!(bytes.len() < UNREAD * UNREAD_ANSWERS, "all answers came");
-    Outcome::Held
 }
 
 /// A client that reads its answers at half the rate of a write's limit is cut, although it makes progress.
-pub(super) fn a_client_that_reads_slowly_is_cut(subject: &ServerSubject) -> Outcome {
+pub(super) fn a_client_that_reads_slowly_is_cut(subject: &ServerSubject) {
     let live = subject.live(Arc::new(Large), |config| {
         config.write_timeout = SHORT;
         config.max_connections = 1;
@@ -234,5 +226,4 @@ pub(super) fn a_client_that_reads_slowly_is_cut(subject: &ServerSubject) -> Outc
         live.ask_until_served(&get("/5"));
         drop(stop);
     });
-    Outcome::Held
 }

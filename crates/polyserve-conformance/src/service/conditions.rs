@@ -4,7 +4,6 @@ use polyserve_core::{EntityRepo, EntityService};
 
 use super::Unconnected;
 use crate::NamedEntity;
-use crate::property::Outcome;
 use crate::repo::{LaterReference, Reference};
 use crate::server::conditions::{OTHER, tag_of};
 use crate::server::ids::{named_service, of_name};
@@ -21,7 +20,7 @@ fn named_over(repo: impl EntityRepo<NamedEntity>) -> Unconnected {
 
 /// GET, HEAD and PUT answer with the tag of the bytes that a GET shows. A PUT of other bytes for the same entity answers
 /// without a tag, because its client does not have these bytes (RFC 9110, 9.3.4). Without the option there is no tag.
-pub(super) fn a_tag_names_the_bytes_of_a_get(_: &Unconnected) -> Outcome {
+pub(super) fn a_tag_names_the_bytes_of_a_get(_: &Unconnected) {
     let live = tagged(Reference::default());
     let put_tag = tag_of(&live.ask(&put("/", ONE), 201));
     let is_text = put_tag.len() == 34 && put_tag.starts_with('"') && put_tag.ends_with('"');
@@ -40,19 +39,16 @@ pub(super) fn a_tag_names_the_bytes_of_a_get(_: &Unconnected) -> Outcome {
     let plain = Unconnected::new(EntityService::<_>::new(Reference::default()));
     assert_eq!(plain.ask(&put("/", ONE), 201).header("ETag"), None);
     assert_eq!(plain.ask(&get("/1"), 200).header("ETag"), None);
-    Outcome::Held
 }
 
 /// The conditions of each method, by state of the entity, in the order of RFC 9110, 13.2.2. A refused write changes nothing.
-pub(super) fn conditions_are_evaluated(_: &Unconnected) -> Outcome {
+pub(super) fn conditions_are_evaluated(_: &Unconnected) {
     evaluate_conditions(&tagged(Reference::default()), &PUBLISHED);
-    Outcome::Held
 }
 
 /// A repo that answers later evaluates the same conditions.
-pub(super) fn a_later_repo_evaluates_conditions(_: &Unconnected) -> Outcome {
+pub(super) fn a_later_repo_evaluates_conditions(_: &Unconnected) {
     evaluate_conditions(&tagged(LaterReference::default()), &PUBLISHED);
-    Outcome::Held
 }
 
 /// An entity in two states, and its paths.
@@ -141,10 +137,9 @@ fn evaluate_conditions(live: &Unconnected, sample: &TwoStates<'_>) {
 }
 
 /// A malformed condition of a write is a 400, and the write is not done. That of a read is ignored. Both hold without tags too.
-pub(super) fn a_malformed_condition_is_a_bad_request(_: &Unconnected) -> Outcome {
+pub(super) fn a_malformed_condition_is_a_bad_request(_: &Unconnected) {
     refuse_malformed_conditions(&tagged(Reference::default()), &PUBLISHED);
     refuse_malformed_conditions(&Unconnected::new(EntityService::<_>::new(Reference::default())), &PUBLISHED);
-    Outcome::Held
 }
 
 #[track_caller]
@@ -168,11 +163,10 @@ fn refuse_malformed_conditions(live: &Unconnected, sample: &TwoStates<'_>) {
 
 /// Conditions on these entities are evaluated as on the published ones, whether the repo answers now or later. A malformed
 /// condition is a 400.
-pub(super) fn conditions_on_named_entities_are_evaluated(_: &Unconnected) -> Outcome {
+pub(super) fn conditions_on_named_entities_are_evaluated(_: &Unconnected) {
     let (first, second) = (of_name("a b"), of_name("a b").replace("1.5", "2.5"));
     let sample = TwoStates { collection: "/named", path: "/named/a%20b", first: &first, second: &second };
     evaluate_conditions(&named_over(Reference::default()), &sample);
     evaluate_conditions(&named_over(LaterReference::default()), &sample);
     refuse_malformed_conditions(&named_over(Reference::default()), &sample);
-    Outcome::Held
 }

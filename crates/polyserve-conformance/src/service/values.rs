@@ -3,13 +3,12 @@
 use polyserve_core::EntityService;
 
 use super::Unconnected;
-use crate::property::Outcome;
 use crate::repo::Reference;
 use crate::server::status_table::ONE;
 use crate::server::wire::{get, put, with_body};
 
 /// A value round-trips bit for bit: integers, the smallest and the largest numbers, and numbers that are hard to parse.
-pub(super) fn a_value_comes_back_bit_for_bit(_: &Unconnected) -> Outcome {
+pub(super) fn a_value_comes_back_bit_for_bit(_: &Unconnected) {
     let live = Unconnected::new(EntityService::<_>::new(Reference::default()));
     let mut values = vec![
         0.0,
@@ -50,11 +49,10 @@ pub(super) fn a_value_comes_back_bit_for_bit(_: &Unconnected) -> Outcome {
             assert_eq!(parsed.to_bits(), value.to_bits(), "{form} came back as {text}");
         }
     }
-    Outcome::Held
 }
 
 /// A description round-trips: empty, long, with quotes, with control characters, and with characters of every Unicode plane.
-pub(super) fn a_description_comes_back_whole(_: &Unconnected) -> Outcome {
+pub(super) fn a_description_comes_back_whole(_: &Unconnected) {
     let live = Unconnected::new(EntityService::<_>::new(Reference::default()));
     let long = "long \u{2603} \" \\ ".repeat(5_000);
     for text in [
@@ -72,11 +70,10 @@ pub(super) fn a_description_comes_back_whole(_: &Unconnected) -> Outcome {
         let got: serde_json::Value = serde_json::from_slice(&live.ask(&get("/1"), 200).body).expect("it is JSON");
         assert_eq!(got, entity);
     }
-    Outcome::Held
 }
 
 /// No error repeats more than 100 bytes of the request, from its head or its body.
-pub(super) fn errors_do_not_echo_the_request(_: &Unconnected) -> Outcome {
+pub(super) fn errors_do_not_echo_the_request(_: &Unconnected) {
     let live = Unconnected::new(EntityService::<_>::new(Reference::default()));
     let z = "z".repeat(5_000);
     for (request, status) in [
@@ -93,5 +90,4 @@ pub(super) fn errors_do_not_echo_the_request(_: &Unconnected) -> Outcome {
         let echoed = text.matches('z').count().max(text.matches('9').count());
         assert!(echoed <= 100, "{echoed} bytes are echoed: {text}");
     }
-    Outcome::Held
 }
