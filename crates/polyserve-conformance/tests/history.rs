@@ -9,7 +9,7 @@ use std::time::Duration;
 use polyserve_conformance::broken::repos::RepoFlaw;
 use polyserve_conformance::broken::servers::{Flaw, PlainServer};
 use polyserve_conformance::history::{
-    Action, Call, CheckVerdict, EntityForm, History, Operation, Precondition, Recording, RecordingControl,
+    Call, CallAnswer, CheckVerdict, EntityForm, History, Operation, Precondition, Recording, RecordingControl,
     RecordingWorkload, check, record_http, record_in_process,
 };
 use polyserve_conformance::repo::{LaterReference, Reference};
@@ -57,8 +57,9 @@ fn a_script_is_the_same_every_time_and_no_value_is_put_twice() {
     let workload = workload(10_000);
     let (mut values, mut keys, mut calls) = (HashSet::new(), HashSet::new(), [0; 3]);
     for number in 0..workload.operations {
-        let (key, call) = workload.step(number);
-        assert_eq!(workload.step(number), (key, call));
+        let (key, call, condition) = workload.step(number);
+        assert_eq!(workload.step(number), (key, call, condition));
+        assert_eq!(condition, None);
         keys.insert(key);
         calls[match call {
             Call::Get => 0,
@@ -67,7 +68,6 @@ fn a_script_is_the_same_every_time_and_no_value_is_put_twice() {
                 1
             }
             Call::Remove => 2,
-            Call::PutIf(..) | Call::RemoveIf(_) => panic!("a condition: {call:?}"),
         }] += 1;
     }
     assert_eq!(keys, HashSet::from([-1, 0, 1]));
@@ -106,17 +106,13 @@ fn conditions_hold_and_are_refused() {
     for history in [in_process, over_http] {
         let mut counts = [[0; 2]; 3];
         for operation in history.operations() {
-            let (condition, is_done) = match operation.action {
-                Action::PutIf(_, condition, Some(put)) => (condition, put.done().is_some()),
-                Action::RemoveIf(condition, Some(removed)) => (condition, removed.done().is_some()),
-                _ => continue,
-            };
+            let Some((condition, answer)) = operation.condition.zip(operation.answer) else { continue };
             let index = match condition {
                 Precondition::Absent => 0,
                 Precondition::Present => 1,
                 Precondition::Value(_) => 2,
             };
-            counts[index][usize::from(is_done)] += 1;
+            counts[index][usize::from(answer != CallAnswer::Refused)] += 1;
         }
         assert!(counts.as_flattened().iter().all(|count| *count > 10), "[refused, done] by condition: {counts:?}");
     }
@@ -137,8 +133,7 @@ fn a_store_that_checks_then_writes_is_caught_over_http() {
         }
     });
     let violation = caught.expect("20 histories have an order");
-    let is_conditional = |operation: &Operation| matches!(operation.action, Action::PutIf(..) | Action::RemoveIf(..));
-    assert!(violation.core.iter().any(is_conditional), "{violation}");
+    assert!(violation.core.iter().any(|operation| operation.condition.is_some()), "{violation}");
     println!("{violation}");
 }
 
@@ -214,7 +209,8 @@ fn a_removal_that_was_lost_before_the_recording_may_come_in_it() {
     let late = LateRemove { entities: EntityService::<_>::new(Reference::default()), asked: AtomicU64::new(0) };
     let history = in_order(recorded(&serving(late, None), 500, PATIENCE));
     let lost: Vec<_> = history.operations().iter().filter(|operation| operation.process >= 4).copied().collect();
-    assert_eq!(lost, [Operation { process: 4, key: -1, action: Action::Remove(None), called: 0, returned: u64::MAX }]);
+    let (call, condition, answer) = (Call::Remove, None, None);
+    assert_eq!(lost, [Operation { process: 4, key: -1, call, condition, answer, called: 0, returned: u64::MAX }]);
     assert_eq!(history.operations().len(), 501);
 }
 

@@ -14,7 +14,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
-use polyserve_conformance::history::{Action, CheckVerdict, History, Operation, ReadValue, check, entity, value_of};
+use polyserve_conformance::history::{Call, CallAnswer, CheckVerdict, History, Operation, check, entity, value_of};
 use polyserve_core::{EntityRepo, EntityRepoExt, Put, Removed};
 use polyserve_durable::{Durable, DurableOptions};
 use polyserve_memory::Sharded;
@@ -105,61 +105,43 @@ fn child() {
     });
 }
 
-/// An operation that was called.
-#[derive(Clone, Copy)]
-enum Called {
-    Get,
-    Put(u64),
-    Remove,
-}
-
 /// Reads the reports of a life. Its processes get numbers that no other life has.
 fn operations(life: u64, lines: &[String]) -> Vec<Operation> {
-    let mut pending: Vec<Option<(i64, Called, u64)>> = vec![None; THREADS as usize + 1];
+    let mut pending: Vec<Option<(i64, Call, u64)>> = vec![None; THREADS as usize + 1];
     let mut operations = Vec::new();
     let process_id = |process: usize| (life * (THREADS + 1)) as u32 + process as u32;
     for line in lines {
         let fields: Vec<&str> = line.split(' ').collect();
         match *fields.as_slice() {
             ["c", process, key, operation, value, time] => {
-                let called = match operation {
-                    "get" => Called::Get,
-                    "put" => Called::Put(value.parse().unwrap()),
-                    _ => Called::Remove,
+                let call = match operation {
+                    "get" => Call::Get,
+                    "put" => Call::Put(value.parse().unwrap()),
+                    _ => Call::Remove,
                 };
-                pending[process.parse::<usize>().unwrap()] =
-                    Some((key.parse().unwrap(), called, time.parse().unwrap()));
+                pending[process.parse::<usize>().unwrap()] = Some((key.parse().unwrap(), call, time.parse().unwrap()));
             }
             ["r", process, time, result] => {
                 let process: usize = process.parse().unwrap();
-                let (key, called, called_at) = pending[process].take().expect("a call comes before its answer");
+                let (key, call, called) = pending[process].take().expect("a call comes before its answer");
                 let result: i64 = result.parse().unwrap();
-                let action = match called {
-                    Called::Get => Action::Get(Some(match u64::try_from(result) {
-                        Ok(value) => ReadValue::Value(value),
-                        Err(_) => ReadValue::Absent,
-                    })),
-                    Called::Put(value) => {
-                        Action::Put(value, Some(if result == 1 { Put::Created } else { Put::Replaced }))
-                    }
-                    Called::Remove => {
-                        Action::Remove(Some(if result == 1 { Removed::Removed } else { Removed::Absent }))
-                    }
-                };
-                let returned = time.parse().unwrap();
-                operations.push(Operation { process: process_id(process), key, action, called: called_at, returned });
+                let answer = Some(match call {
+                    Call::Get => u64::try_from(result).map_or(CallAnswer::Absent, CallAnswer::Found),
+                    Call::Put(_) if result == 1 => CallAnswer::Created,
+                    Call::Put(_) => CallAnswer::Replaced,
+                    Call::Remove if result == 1 => CallAnswer::Removed,
+                    Call::Remove => CallAnswer::Absent,
+                });
+                let (process, condition, returned) = (process_id(process), None, time.parse().unwrap());
+                operations.push(Operation { process, key, call, condition, answer, called, returned });
             }
             _ => {}
         }
     }
     for (process, lost) in pending.into_iter().enumerate() {
-        let Some((key, called, called_at)) = lost else { continue };
-        let action = match called {
-            Called::Get => continue,
-            Called::Put(value) => Action::Put(value, None),
-            Called::Remove => Action::Remove(None),
-        };
-        operations.push(Operation { process: process_id(process), key, action, called: called_at, returned: 0 });
+        let Some((key, call, called)) = lost.filter(|(_, call, _)| *call != Call::Get) else { continue };
+        let (process, condition, answer) = (process_id(process), None, None);
+        operations.push(Operation { process, key, call, condition, answer, called, returned: 0 });
     }
     operations
 }
@@ -209,7 +191,8 @@ fn kills_take_back_nothing() {
     let mut random = ChaCha8Rng::seed_from_u64(seed);
     let (mut history, mut lost) = (Vec::new(), 0);
     let answered = |history: &[Operation]| {
-        history.iter().filter(|operation| matches!(operation.action, Action::Put(_, Some(_)))).count() as u64
+        let is_answered = |operation: &&Operation| !operation.is_unknown() && matches!(operation.call, Call::Put(_));
+        history.iter().filter(is_answered).count() as u64
     };
     // On a slow machine a life may end before its first answer. More lives make up for it.
     let deadline = Instant::now() + Duration::from_secs(60);
@@ -227,8 +210,9 @@ fn kills_take_back_nothing() {
     let store = open(&directory);
     for key in 0..KEYS * GROUPS {
         let called = now();
-        let value = read(&store, key).map_or(ReadValue::Absent, ReadValue::Value);
-        history.push(Operation { process: u32::MAX, key, action: Action::Get(Some(value)), called, returned: now() });
+        let answer = Some(read(&store, key).map_or(CallAnswer::Absent, CallAnswer::Found));
+        let (process, call, condition) = (u32::MAX, Call::Get, None);
+        history.push(Operation { process, key, call, condition, answer, called, returned: now() });
     }
     drop(store);
     fs::remove_dir_all(&directory).unwrap();

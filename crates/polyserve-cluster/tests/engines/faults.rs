@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use polyserve_cluster::StoreLimits;
 use polyserve_conformance::history::{
-    Action, CheckVerdict, History, Operation, ReadValue, RecordingControl, RecordingWorkload, check, record_in_process,
+    Call, CallAnswer, CheckVerdict, History, Operation, RecordingControl, RecordingWorkload, check, record_in_process,
     value_of,
 };
 use polyserve_core::{Entity, EntityRepo, EntityRepoExt as _};
@@ -89,10 +89,9 @@ fn recorded(
         let called = nanos(start);
         let entity = wait_for("the store serves after a fault", || store.fetch(&key).wait().ok());
         let value = entity.map(|entity| value_of(key, entity.as_ref()).unwrap_or_else(|wrong| panic!("{wrong}")));
-        let read = value.map_or(ReadValue::Absent, ReadValue::Value);
-        let operation =
-            Operation { process: CLIENTS, key, action: Action::Get(Some(read)), called, returned: nanos(start) };
-        operations.push(operation);
+        let answer = Some(value.map_or(CallAnswer::Absent, CallAnswer::Found));
+        let (process, call, condition) = (CLIENTS, Call::Get, None);
+        operations.push(Operation { process, key, call, condition, answer, called, returned: nanos(start) });
     }
     let history = History::new(operations).unwrap_or_else(|invalid| panic!("{invalid}"));
     println!("{}: {} operations, {} not answered", kind.name(), history.operations().len(), history.unknown());

@@ -13,11 +13,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use polyserve_core::sync::write;
-use polyserve_core::{Conditional, Put, Removed};
 
 use super::entity_form::EntityForm;
-use super::record::{Call, CallCondition, Losses, Recording, RecordingControl, RecordingWorkload, WrongAnswer, nanos};
-use super::{Action, Operation, Precondition, ReadValue};
+use super::record::{CallCondition, Losses, Recording, RecordingControl, RecordingWorkload, WrongAnswer, nanos};
+use super::{Call, CallAnswer, Operation, Precondition};
 use crate::client::{Client, Ending, Response};
 
 /// Records `clients` clients of the server at `addr`, which stores entities of this form. Each client keeps its connection
@@ -66,8 +65,7 @@ pub fn record_http_across(
         };
         for _ in 0..lost {
             let process = clients.saturating_add(recording.operations.len() as u32);
-            let action = Action::Remove(None);
-            recording.operations.push(Operation { process, key, action, called: 0, returned: u64::MAX });
+            recording.operations.push(lost_removal(process, key));
         }
     }
     drop(cleaner);
@@ -85,8 +83,7 @@ pub fn record_http_across(
             if number >= workload.operations {
                 break;
             }
-            let (key, call) = workload.step(number);
-            match client.operation(process, key, call, start) {
+            match client.operation(process, workload.step(number), start) {
                 Ok(operation) => operations.push(operation),
                 Err(wrong) => {
                     control.stop();
@@ -137,18 +134,24 @@ impl HttpClient {
         let mut lost = 0;
         loop {
             let client = self.connected()?;
-            if let Action::Remove(Some(_)) = self.ask(client, key, Call::Remove)? {
+            if self.ask(client, lost_removal(0, key))?.is_some() {
                 return Ok(lost);
             }
             lost += 1;
         }
     }
 
-    fn operation(&mut self, process: u32, key: i64, call: Call, start: Instant) -> Result<Operation, WrongAnswer> {
+    fn operation(
+        &mut self,
+        process: u32,
+        (key, call, condition): (i64, Call, Option<CallCondition>),
+        start: Instant,
+    ) -> Result<Operation, WrongAnswer> {
         let client = self.connected()?;
-        let called = nanos(start);
-        let action = self.ask(client, key, call)?;
-        Ok(Operation { process, key, action, called, returned: nanos(start) })
+        let condition = condition.map(|condition| condition.of_seen(self.seen.get(&key).map(|(value, _)| *value)));
+        let asked = Operation { process, key, call, condition, answer: None, called: nanos(start), returned: u64::MAX };
+        let answer = self.ask(client, asked)?;
+        Ok(Operation { answer, returned: nanos(start), ..asked })
     }
 
     /// Returns a connection. Retries until the patience is over, because a server may refuse connections for a moment.
@@ -170,11 +173,10 @@ impl HttpClient {
         }
     }
 
-    /// Sends a request, and keeps the connection if the server does.
-    fn ask(&mut self, mut client: Client, key: i64, call: Call) -> Result<Action, WrongAnswer> {
-        let (asked, fields) = self.asked(key, call);
+    /// Sends a request, and keeps the connection if the server does. Returns `None` if the answer is lost.
+    fn ask(&mut self, mut client: Client, asked: Operation) -> Result<Option<CallAnswer>, WrongAnswer> {
         // A refusal may come before the whole request is sent. What counts is the answer.
-        let sent = client.send(&request(self.form, key, asked, &fields));
+        let sent = client.send(&self.request(&asked));
         let response = match client.receive() {
             Ok(response) if response.status < 500 => response,
             Ok(response) => {
@@ -182,104 +184,68 @@ impl HttpClient {
                 if !response.closes() {
                     self.connection = Some(client);
                 }
-                return Ok(asked);
+                return Ok(None);
             }
             Err(failure) if failure.ending.is_some() => {
                 drop(sent);
                 self.checks_connection |= failure.is_clean();
                 self.losses.add(&failure.to_string(), failure.ending == Some(Ending::Silent))?;
-                return Ok(asked);
+                return Ok(None);
             }
             Err(failure) => return Err(WrongAnswer(failure.to_string())),
         };
         self.losses = Losses::default();
-        let action = parse_response(self.form, key, asked, &response)
+        let answer = parse_response(self.form, &asked, &response)
             .map_err(|why| WrongAnswer(format!("{why}\n{}", client.show())))?;
-        self.remember(key, action, &response);
+        let shown = Operation { answer: Some(answer), ..asked }.shown_value();
+        if let Some((value, tag)) = shown.zip(response.header("ETag")) {
+            self.seen.insert(asked.key, (value, tag.to_owned()));
+        }
         if !response.closes() {
             self.connection = Some(client);
         }
-        Ok(action)
+        Ok(Some(answer))
     }
 
-    /// The operation without its answer, and the header fields of its condition.
-    fn asked(&self, key: i64, call: Call) -> (Action, String) {
-        let condition_of = |condition| match (condition, self.seen.get(&key)) {
-            (CallCondition::Present, _) => (Precondition::Present, String::from("If-Match: *\r\n")),
-            (CallCondition::Seen, Some((value, tag))) => (Precondition::Value(*value), format!("If-Match: {tag}\r\n")),
-            (CallCondition::Seen, None) | (CallCondition::Absent, _) => {
-                (Precondition::Absent, String::from("If-None-Match: *\r\n"))
-            }
+    fn request(&self, asked: &Operation) -> Vec<u8> {
+        let (method, body) = match asked.call {
+            Call::Get => ("GET", None),
+            Call::Remove => ("DELETE", None),
+            Call::Put(value) => ("PUT", Some(self.form.json(asked.key, value))),
         };
-        match call {
-            Call::Get => (Action::Get(None), String::new()),
-            Call::Put(value) => (Action::Put(value, None), String::new()),
-            Call::Remove => (Action::Remove(None), String::new()),
-            Call::PutIf(value, condition) => {
-                let (condition, fields) = condition_of(condition);
-                (Action::PutIf(value, condition, None), fields)
-            }
-            Call::RemoveIf(condition) => {
-                let (condition, fields) = condition_of(condition);
-                (Action::RemoveIf(condition, None), fields)
+        let fields = match asked.condition {
+            None => String::new(),
+            Some(Precondition::Absent) => String::from("If-None-Match: *\r\n"),
+            Some(Precondition::Present) => String::from("If-Match: *\r\n"),
+            Some(Precondition::Value(_)) => format!("If-Match: {}\r\n", self.seen[&asked.key].1),
+        };
+        let path = self.form.path(asked.key);
+        let head = format!("{method} {path} HTTP/1.1\r\nHost: history\r\n{fields}");
+        match body {
+            None => format!("{head}\r\n"),
+            Some(body) => {
+                format!("{head}Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}", body.len())
             }
         }
-    }
-
-    /// Remembers the tag of the entity that the answer names.
-    fn remember(&mut self, key: i64, action: Action, response: &Response) {
-        let value = match action {
-            Action::Get(Some(ReadValue::Value(value)))
-            | Action::Put(value, Some(_))
-            | Action::PutIf(value, _, Some(Conditional::Done(_))) => value,
-            _ => return,
-        };
-        if let Some(tag) = response.header("ETag") {
-            self.seen.insert(key, (value, tag.to_owned()));
-        }
+        .into_bytes()
     }
 }
 
-fn request(form: EntityForm, key: i64, asked: Action, fields: &str) -> Vec<u8> {
-    let (method, body) = match asked {
-        Action::Get(_) => ("GET", None),
-        Action::Remove(_) | Action::RemoveIf(..) => ("DELETE", None),
-        Action::Put(value, _) | Action::PutIf(value, ..) => ("PUT", Some(form.json(key, value))),
-    };
-    let path = form.path(key);
-    let head = format!("{method} {path} HTTP/1.1\r\nHost: history\r\n{fields}");
-    match body {
-        None => format!("{head}\r\n"),
-        Some(body) => {
-            format!("{head}Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}", body.len())
-        }
-    }
-    .into_bytes()
+/// A removal without an answer, called before the recording.
+fn lost_removal(process: u32, key: i64) -> Operation {
+    Operation { process, key, call: Call::Remove, condition: None, answer: None, called: 0, returned: u64::MAX }
 }
 
-/// Returns the operation's result from its answer.
-fn parse_response(form: EntityForm, key: i64, asked: Action, response: &Response) -> Result<Action, String> {
-    let created = match response.status {
-        201 => Some(Put::Created),
-        200 => Some(Put::Replaced),
-        _ => None,
-    };
-    let removed = match response.status {
-        204 => Some(Removed::Removed),
-        404 => Some(Removed::Absent),
-        _ => None,
-    };
-    match (asked, response.status) {
-        (Action::Get(_), 404) => Ok(Action::Get(Some(ReadValue::Absent))),
-        (Action::Get(_), 200) => Ok(Action::Get(Some(ReadValue::Value(form.value(key, &response.body)?)))),
-        (Action::Put(value, _), 200 | 201) => Ok(Action::Put(value, created)),
-        (Action::Remove(_), 204 | 404) => Ok(Action::Remove(removed)),
-        (Action::PutIf(value, condition, _), 412) => Ok(Action::PutIf(value, condition, Some(Conditional::Refused))),
-        (Action::PutIf(value, condition, _), 200 | 201) => {
-            Ok(Action::PutIf(value, condition, created.map(Conditional::Done)))
-        }
-        (Action::RemoveIf(condition, _), 412) => Ok(Action::RemoveIf(condition, Some(Conditional::Refused))),
-        (Action::RemoveIf(condition, _), 204 | 404) => Ok(Action::RemoveIf(condition, removed.map(Conditional::Done))),
-        (asked, status) => Err(format!("the answer to a {asked} of {key} has the status {status}")),
-    }
+/// Returns the answer to an operation.
+fn parse_response(form: EntityForm, asked: &Operation, response: &Response) -> Result<CallAnswer, String> {
+    let key = asked.key;
+    Ok(match (asked.call, response.status) {
+        (Call::Get | Call::Remove, 404) => CallAnswer::Absent,
+        (Call::Get, 200) => CallAnswer::Found(form.value(key, &response.body)?),
+        (Call::Put(_), 201) => CallAnswer::Created,
+        (Call::Put(_), 200) => CallAnswer::Replaced,
+        (Call::Remove, 204) => CallAnswer::Removed,
+        (_, 412) if asked.condition.is_some() => CallAnswer::Refused,
+        (call, status) => return Err(format!("the answer to a {} of {key} has the status {status}", call.word())),
+    })
 }

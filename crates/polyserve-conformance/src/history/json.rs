@@ -5,11 +5,10 @@
 use std::fmt;
 use std::io::{self, BufRead, Read as _, Write};
 
-use polyserve_core::{Conditional, Put, Removed};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::{Action, History, MAX_OPERATIONS, Operation, Precondition, ReadValue};
+use super::{Call, CallAnswer, History, MAX_OPERATIONS, Operation, Precondition};
 
 /// An operation in one line.
 #[derive(Serialize, Deserialize)]
@@ -20,7 +19,7 @@ struct OperationLine {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     value: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    condition: Option<ConditionField>,
+    condition: Option<Precondition>,
     call: u64,
     #[serde(default, rename = "return", skip_serializing_if = "Option::is_none")]
     returned: Option<u64>,
@@ -35,20 +34,6 @@ enum OpField {
     Remove,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-enum StateWord {
-    Absent,
-    Present,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(untagged, expecting = "a condition is \"absent\", \"present\" or a value")]
-enum ConditionField {
-    State(StateWord),
-    Value(u64),
-}
-
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum OutcomeField {
@@ -59,26 +44,6 @@ enum OutcomeField {
     Removed,
     Refused,
     Unknown,
-}
-
-impl From<Precondition> for ConditionField {
-    fn from(condition: Precondition) -> Self {
-        match condition {
-            Precondition::Absent => Self::State(StateWord::Absent),
-            Precondition::Present => Self::State(StateWord::Present),
-            Precondition::Value(value) => Self::Value(value),
-        }
-    }
-}
-
-impl From<ConditionField> for Precondition {
-    fn from(field: ConditionField) -> Self {
-        match field {
-            ConditionField::State(StateWord::Absent) => Self::Absent,
-            ConditionField::State(StateWord::Present) => Self::Present,
-            ConditionField::Value(value) => Self::Value(value),
-        }
-    }
 }
 
 /// The longest line, in bytes. A header may be long.
@@ -200,87 +165,51 @@ fn is_header(line: &[u8]) -> Result<bool, String> {
 
 impl OperationLine {
     fn of(operation: &Operation) -> Self {
-        let &Operation { process, key, action, called, returned } = operation;
-        let (op, value, condition) = match action {
-            Action::Get(Some(ReadValue::Value(value))) => (OpField::Get, Some(value), None),
-            Action::Get(_) => (OpField::Get, None, None),
-            Action::Put(value, _) => (OpField::Put, Some(value), None),
-            Action::Remove(_) => (OpField::Remove, None, None),
-            Action::PutIf(value, condition, _) => (OpField::Put, Some(value), Some(condition.into())),
-            Action::RemoveIf(condition, _) => (OpField::Remove, None, Some(condition.into())),
+        let &Operation { process, key, call, condition, answer, called, returned } = operation;
+        let (op, put) = match call {
+            Call::Get => (OpField::Get, None),
+            Call::Put(value) => (OpField::Put, Some(value)),
+            Call::Remove => (OpField::Remove, None),
         };
-        let put = |put| match put {
-            Put::Created => OutcomeField::Created,
-            Put::Replaced => OutcomeField::Replaced,
+        let (outcome, found) = match answer {
+            Some(CallAnswer::Found(value)) => (OutcomeField::Found, Some(value)),
+            Some(CallAnswer::Absent) => (OutcomeField::Absent, None),
+            Some(CallAnswer::Created) => (OutcomeField::Created, None),
+            Some(CallAnswer::Replaced) => (OutcomeField::Replaced, None),
+            Some(CallAnswer::Removed) => (OutcomeField::Removed, None),
+            Some(CallAnswer::Refused) => (OutcomeField::Refused, None),
+            None => (OutcomeField::Unknown, None),
         };
-        let removed = |removed| match removed {
-            Removed::Removed => OutcomeField::Removed,
-            Removed::Absent => OutcomeField::Absent,
-        };
-        let outcome = match action {
-            Action::Get(Some(ReadValue::Value(_))) => OutcomeField::Found,
-            Action::Get(Some(ReadValue::Absent)) => OutcomeField::Absent,
-            Action::Put(_, Some(answer)) | Action::PutIf(_, _, Some(Conditional::Done(answer))) => put(answer),
-            Action::Remove(Some(answer)) | Action::RemoveIf(_, Some(Conditional::Done(answer))) => removed(answer),
-            Action::PutIf(_, _, Some(Conditional::Refused)) | Action::RemoveIf(_, Some(Conditional::Refused)) => {
-                OutcomeField::Refused
-            }
-            _ => OutcomeField::Unknown,
-        };
-        let returned = Some(returned).filter(|_| !operation.is_unknown());
-        Self { process, op, key, value, condition, call: called, returned, outcome }
+        let returned = answer.map(|_| returned);
+        Self { process, op, key, value: put.or(found), condition, call: called, returned, outcome }
     }
 
+    /// Returns the operation. [`History::new`] checks whether its answer fits its call.
     fn operation(self) -> Result<Operation, String> {
         let Self { process, op, key, value, condition, call: called, returned, outcome } = self;
-        let (name, answer) = (format!("{op:?}").to_lowercase(), format!("{outcome:?}").to_lowercase());
-        let needs_value = matches!(op, OpField::Put) || matches!((op, outcome), (OpField::Get, OutcomeField::Found));
-        if needs_value && value.is_none() {
-            return Err(format!("a {name} that was {answer} needs a value"));
-        }
-        let never = || format!("the outcome of a {name} is never {answer}");
-        let action = match (op, condition) {
-            (OpField::Get, None) => Action::Get(match (outcome, value) {
-                (OutcomeField::Found, Some(value)) => Some(ReadValue::Value(value)),
-                (OutcomeField::Absent, _) => Some(ReadValue::Absent),
-                (OutcomeField::Unknown, _) => None,
-                _ => return Err(never()),
-            }),
-            (OpField::Get, Some(_)) => return Err(String::from("a get has no condition")),
-            (OpField::Put, condition) => {
-                let put = match outcome {
-                    OutcomeField::Created => Some(Conditional::Done(Put::Created)),
-                    OutcomeField::Replaced => Some(Conditional::Done(Put::Replaced)),
-                    OutcomeField::Refused if condition.is_some() => Some(Conditional::Refused),
-                    OutcomeField::Unknown => None,
-                    _ => return Err(never()),
-                };
-                let value = value.unwrap_or_default();
-                condition.map_or(Action::Put(value, put.and_then(Conditional::done)), |condition| {
-                    Action::PutIf(value, condition.into(), put)
-                })
-            }
-            (OpField::Remove, condition) => {
-                let removed = match outcome {
-                    OutcomeField::Removed => Some(Conditional::Done(Removed::Removed)),
-                    OutcomeField::Absent => Some(Conditional::Done(Removed::Absent)),
-                    OutcomeField::Refused if condition.is_some() => Some(Conditional::Refused),
-                    OutcomeField::Unknown => None,
-                    _ => return Err(never()),
-                };
-                condition.map_or(Action::Remove(removed.and_then(Conditional::done)), |condition| {
-                    Action::RemoveIf(condition.into(), removed)
-                })
-            }
+        let about = || format!("a {op:?} that was {outcome:?}").to_lowercase();
+        let needed = || value.ok_or_else(|| format!("{} needs a value", about()));
+        let answer = match outcome {
+            OutcomeField::Found => Some(CallAnswer::Found(needed()?)),
+            OutcomeField::Absent => Some(CallAnswer::Absent),
+            OutcomeField::Created => Some(CallAnswer::Created),
+            OutcomeField::Replaced => Some(CallAnswer::Replaced),
+            OutcomeField::Removed => Some(CallAnswer::Removed),
+            OutcomeField::Refused => Some(CallAnswer::Refused),
+            OutcomeField::Unknown => None,
         };
-        if value.is_some() && !needs_value {
-            return Err(format!("a {name} that was {answer} has no value"));
-        }
-        let returned = match returned {
-            Some(returned) => returned,
-            None if matches!(outcome, OutcomeField::Unknown) => u64::MAX,
-            None => return Err(format!("a {name} that was {answer} needs its return")),
+        let call = match op {
+            OpField::Get => Call::Get,
+            OpField::Put => Call::Put(needed()?),
+            OpField::Remove => Call::Remove,
         };
-        Ok(Operation { process, key, action, called, returned })
+        if value.is_some() && !matches!((call, answer), (Call::Put(_), _) | (_, Some(CallAnswer::Found(_)))) {
+            return Err(format!("{} has no value", about()));
+        }
+        if returned.is_none() && answer.is_some() {
+            return Err(format!("{} needs its return", about()));
+        }
+        let returned = returned.unwrap_or(u64::MAX);
+        Ok(Operation { process, key, call, condition, answer, called, returned })
     }
 }

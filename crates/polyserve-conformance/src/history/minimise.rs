@@ -18,7 +18,7 @@
 use super::limits::SearchLimits;
 use super::plan::{Register, Window};
 use super::search::{SearchResult, search};
-use super::{Action, Operation};
+use super::{Call, Operation};
 
 /// The result of the minimiser.
 pub(super) struct Core {
@@ -52,7 +52,7 @@ pub(super) fn minimise(register: &Register<'_>, stuck: usize, at: u64, limits: &
     let meets = |place: &usize| window.meets(&register.operations[*place]);
     let mut weak = vec![false; register.operations.len()];
     // Gets are left out first: a violation is easier to read from operations that change something.
-    let is_get = |place: &usize| matches!(register.operations[*place].action, Action::Get(_));
+    let is_get = |place: &usize| register.operations[*place].call == Call::Get;
     let (gets, others): (Vec<usize>, Vec<usize>) = (0..register.operations.len()).filter(meets).partition(is_get);
     let size = gets.len() + others.len();
     let mut strict = minimiser.leave_out(&window, &mut weak, gets, size);

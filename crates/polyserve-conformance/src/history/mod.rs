@@ -80,6 +80,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::fmt;
 
 use polyserve_core::{Conditional, Put, Removed};
+use serde::{Deserialize, Serialize};
 
 pub use self::check::{CheckVerdict, check, check_within};
 pub use self::entity_form::EntityForm;
@@ -89,44 +90,74 @@ pub use self::limits::{LimitExceeded, SearchLimits};
 pub(crate) use self::outcome::outcome_of;
 pub(crate) use self::record::RepoClient;
 pub use self::record::{
-    Call, CallCondition, Recording, RecordingControl, RecordingWorkload, WrongAnswer, mixed, record_in_process,
+    CallCondition, Recording, RecordingControl, RecordingWorkload, WrongAnswer, mixed, record_in_process,
 };
 pub use self::value::{entity, value_of};
 pub use self::violation::Violation;
 
-/// The result of a get.
+/// What an operation asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ReadValue {
-    /// There was no entity.
-    Absent,
-    /// There was an entity with this value.
-    Value(u64),
+pub enum Call {
+    /// The entity.
+    Get,
+    /// That an entity with this value is stored.
+    Put(u64),
+    /// That the entity is removed.
+    Remove,
 }
 
 /// The condition of a write, as values instead of tags.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase", expecting = "a condition is \"absent\", \"present\" or a value")]
 pub enum Precondition {
     /// There is no entity.
     Absent,
     /// There is an entity.
     Present,
     /// There is an entity with this value.
+    #[serde(untagged)]
     Value(u64),
 }
 
-/// The kind of an operation, and its answer. `None` if the answer was lost.
+/// The answer to an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Action {
-    /// A get.
-    Get(Option<ReadValue>),
-    /// A put of this value.
-    Put(u64, Option<Put>),
-    /// A removal.
-    Remove(Option<Removed>),
-    /// A put of this value under a condition.
-    PutIf(u64, Precondition, Option<Conditional<Put>>),
-    /// A removal under a condition.
-    RemoveIf(Precondition, Option<Conditional<Removed>>),
+pub enum CallAnswer {
+    /// To a get: there was an entity with this value.
+    Found(u64),
+    /// To a get or a removal: there was no entity.
+    Absent,
+    /// To a put: there was no entity.
+    Created,
+    /// To a put: there was an entity.
+    Replaced,
+    /// To a removal: there was an entity.
+    Removed,
+    /// To a write: its condition did not hold.
+    Refused,
+}
+
+impl From<Put> for CallAnswer {
+    fn from(put: Put) -> Self {
+        match put {
+            Put::Created => Self::Created,
+            Put::Replaced => Self::Replaced,
+        }
+    }
+}
+
+impl From<Removed> for CallAnswer {
+    fn from(removed: Removed) -> Self {
+        match removed {
+            Removed::Removed => Self::Removed,
+            Removed::Absent => Self::Absent,
+        }
+    }
+}
+
+impl<T: Into<Self>> From<Conditional<T>> for CallAnswer {
+    fn from(written: Conditional<T>) -> Self {
+        written.done().map_or(Self::Refused, Into::into)
+    }
 }
 
 /// An operation of a client.
@@ -136,8 +167,12 @@ pub struct Operation {
     pub process: u32,
     /// The id that it reads or changes.
     pub key: i64,
-    /// Its kind and its answer.
-    pub action: Action,
+    /// What it asks for.
+    pub call: Call,
+    /// The condition of a write, if it has one.
+    pub condition: Option<Precondition>,
+    /// Its answer. `None` if the answer was lost.
+    pub answer: Option<CallAnswer>,
     /// When it was called, in nanoseconds since an instant that all operations of a history share.
     pub called: u64,
     /// When its answer had come. It has no meaning if the answer was lost.
@@ -147,18 +182,83 @@ pub struct Operation {
 impl Operation {
     /// Whether its answer was lost.
     pub fn is_unknown(&self) -> bool {
-        match self.action {
-            Action::Get(answer) => answer.is_none(),
-            Action::Put(_, answer) => answer.is_none(),
-            Action::Remove(answer) => answer.is_none(),
-            Action::PutIf(_, _, answer) => answer.is_none(),
-            Action::RemoveIf(_, answer) => answer.is_none(),
-        }
+        self.answer.is_none()
     }
 
     /// The last instant at which it can have taken effect.
     fn end(&self) -> u64 {
         if self.is_unknown() { u64::MAX } else { self.returned }
+    }
+
+    /// The value that it puts, also if it was refused.
+    fn put_value(&self) -> Option<u64> {
+        if let Call::Put(value) = self.call { Some(value) } else { None }
+    }
+
+    /// The value that it read, or that its condition names.
+    fn named_value(&self) -> Option<u64> {
+        match (self.answer, self.condition) {
+            (Some(CallAnswer::Found(value)), _) | (_, Some(Precondition::Value(value))) => Some(value),
+            _ => None,
+        }
+    }
+
+    /// The value that the key had right after it, if its answer shows that.
+    fn shown_value(&self) -> Option<u64> {
+        match (self.call, self.answer?) {
+            (Call::Get, CallAnswer::Found(value)) | (Call::Put(value), CallAnswer::Created | CallAnswer::Replaced) => {
+                Some(value)
+            }
+            _ => None,
+        }
+    }
+
+    /// Returns why there is no such operation, if so.
+    fn fault(&self) -> Option<String> {
+        let op = self.call.word();
+        if self.call == Call::Get && self.condition.is_some() {
+            return Some(format!("a {op} has no condition"));
+        }
+        let answer = self.answer?;
+        let fits = match answer {
+            CallAnswer::Found(_) => self.call == Call::Get,
+            CallAnswer::Absent => self.put_value().is_none(),
+            CallAnswer::Created | CallAnswer::Replaced => self.put_value().is_some(),
+            CallAnswer::Removed => self.call == Call::Remove,
+            CallAnswer::Refused => self.condition.is_some(),
+        };
+        if !fits {
+            return Some(format!("the outcome of a {op} is never {}", answer.word()));
+        }
+        let Self { called, returned, .. } = self;
+        if returned < called {
+            return Some(format!("it returned at {returned} ns, before its call at {called} ns"));
+        }
+        (*returned == u64::MAX)
+            .then(|| format!("it returned at {returned} ns, which stands for never, and has an answer"))
+    }
+}
+
+impl Call {
+    fn word(self) -> &'static str {
+        match self {
+            Self::Get => "get",
+            Self::Put(_) => "put",
+            Self::Remove => "remove",
+        }
+    }
+}
+
+impl CallAnswer {
+    fn word(self) -> &'static str {
+        match self {
+            Self::Found(_) => "found",
+            Self::Absent => "absent",
+            Self::Created => "created",
+            Self::Replaced => "replaced",
+            Self::Removed => "removed",
+            Self::Refused => "refused",
+        }
     }
 }
 
@@ -172,67 +272,13 @@ impl fmt::Display for Precondition {
     }
 }
 
-impl fmt::Display for Action {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Get(_) => f.write_str("get"),
-            Self::Put(value, _) => write!(f, "put {value}"),
-            Self::Remove(_) => f.write_str("remove"),
-            Self::PutIf(value, condition, _) => write!(f, "put {value} if {condition}"),
-            Self::RemoveIf(condition, _) => write!(f, "remove if {condition}"),
-        }
-    }
-}
-
-impl Action {
-    /// The value that it puts, also if it was refused.
-    fn put_value(self) -> Option<u64> {
-        match self {
-            Self::Put(value, _) | Self::PutIf(value, ..) => Some(value),
-            Self::Get(_) | Self::Remove(_) | Self::RemoveIf(..) => None,
-        }
-    }
-
-    /// The value that it read, or that its condition names.
-    fn named_value(self) -> Option<u64> {
-        match self {
-            Self::Get(Some(ReadValue::Value(value)))
-            | Self::PutIf(_, Precondition::Value(value), _)
-            | Self::RemoveIf(Precondition::Value(value), _) => Some(value),
-            _ => None,
-        }
-    }
-
-    /// The answer as a word.
-    fn answer(self) -> String {
-        let word = match self {
-            Self::Get(Some(ReadValue::Value(value))) => return value.to_string(),
-            Self::Put(_, Some(Put::Created)) | Self::PutIf(_, _, Some(Conditional::Done(Put::Created))) => "created",
-            Self::Put(_, Some(Put::Replaced)) | Self::PutIf(_, _, Some(Conditional::Done(Put::Replaced))) => "replaced",
-            Self::Remove(Some(Removed::Removed)) | Self::RemoveIf(_, Some(Conditional::Done(Removed::Removed))) => {
-                "removed"
-            }
-            Self::Get(Some(ReadValue::Absent))
-            | Self::Remove(Some(Removed::Absent))
-            | Self::RemoveIf(_, Some(Conditional::Done(Removed::Absent))) => "absent",
-            Self::PutIf(_, _, Some(Conditional::Refused)) | Self::RemoveIf(_, Some(Conditional::Refused)) => "refused",
-            Self::Get(None)
-            | Self::Put(_, None)
-            | Self::Remove(None)
-            | Self::PutIf(_, _, None)
-            | Self::RemoveIf(_, None) => "unknown",
-        };
-        String::from(word)
-    }
-}
-
 /// Valid operations of several clients on one clock.
 #[derive(Clone, Debug, Default)]
 pub struct History {
     operations: Vec<Operation>,
 }
 
-/// The maximum number of operations in a history: about 1 GiB of them.
+/// The maximum number of operations in a history: 1.25 GiB of them.
 pub const MAX_OPERATIONS: usize = 1 << 24;
 
 /// Why a list of operations is not a history.
@@ -257,23 +303,21 @@ impl History {
     ///
     /// # Errors
     ///
-    /// Returns an error in four cases: an operation returns before its call; an answered operation returns at `u64::MAX`,
-    /// which means never; a value is put twice under one key; or there are more than [`MAX_OPERATIONS`].
+    /// Returns an error in five cases: an operation has an answer or a condition that its call cannot have; it returns before
+    /// its call; an answered operation returns at `u64::MAX`, which means never; a value is put twice under one key; or there
+    /// are more than [`MAX_OPERATIONS`].
     pub fn new(operations: Vec<Operation>) -> Result<Self, InvalidHistory> {
         let mut put = HashSet::new();
         for (place, operation) in operations.iter().enumerate() {
-            let &Operation { key, action, called, returned, .. } = operation;
             let invalid = |why| Err(InvalidHistory { place, why });
             if place == MAX_OPERATIONS {
                 return invalid(format!("a history has at most {MAX_OPERATIONS} operations"));
             }
-            if !operation.is_unknown() && returned < called {
-                return invalid(format!("it returned at {returned} ns, before its call at {called} ns"));
+            if let Some(fault) = operation.fault() {
+                return invalid(fault);
             }
-            if !operation.is_unknown() && returned == u64::MAX {
-                return invalid(format!("it returned at {returned} ns, which stands for never, and has an answer"));
-            }
-            if let Some(value) = action.put_value()
+            let key = operation.key;
+            if let Some(value) = operation.put_value()
                 && !put.insert((key, value))
             {
                 let why =

@@ -23,9 +23,7 @@
 
 use std::collections::HashMap;
 
-use polyserve_core::{Conditional, Put, Removed};
-
-use super::{Action, Operation, Precondition, ReadValue};
+use super::{Call, CallAnswer, Operation, Precondition};
 
 /// The state of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -206,7 +204,7 @@ impl<'a> Register<'a> {
     pub(super) fn new(operations: &'a [Operation]) -> Self {
         let mut puts = HashMap::new();
         for (place, operation) in (0..).zip(operations) {
-            if let Some(value) = operation.action.put_value() {
+            if let Some(value) = operation.put_value() {
                 puts.insert(value, place);
             }
         }
@@ -223,7 +221,7 @@ impl<'a> Register<'a> {
         };
         let mut named = NamedValues::new();
         for (place, operation) in places() {
-            let Some((value, is_seen)) = named_by_answer(operation.action) else { continue };
+            let Some((value, is_seen)) = named_by_answer(operation) else { continue };
             if !weak(place) && is_whole(window, operation) {
                 let number = named.len() as u32;
                 let value = named.entry(value).or_insert(NamedValue { number, first_return: u64::MAX });
@@ -259,16 +257,14 @@ fn is_whole(window: &Window, operation: &Operation) -> bool {
     window.begins_before(operation) && operation.returned <= window.until
 }
 
-/// The value that an operation with this answer names, and whether it sees the value.
-fn named_by_answer(action: Action) -> Option<(u64, bool)> {
-    let is_seen = match action {
-        Action::Get(Some(ReadValue::Value(_)))
-        | Action::PutIf(_, _, Some(Conditional::Done(Put::Replaced)))
-        | Action::RemoveIf(_, Some(Conditional::Done(Removed::Removed))) => true,
-        Action::PutIf(_, _, Some(Conditional::Refused)) | Action::RemoveIf(_, Some(Conditional::Refused)) => false,
-        _ => return None,
-    };
-    Some((action.named_value()?, is_seen))
+/// The value that the answer to an operation names, and whether the operation sees the value.
+fn named_by_answer(operation: &Operation) -> Option<(u64, bool)> {
+    match (operation.answer?, operation.condition) {
+        (CallAnswer::Found(value), _)
+        | (CallAnswer::Replaced | CallAnswer::Removed, Some(Precondition::Value(value))) => Some((value, true)),
+        (CallAnswer::Refused, Some(Precondition::Value(value))) => Some((value, false)),
+        _ => None,
+    }
 }
 
 /// What determines the role of an operation, besides the operation.
@@ -284,36 +280,28 @@ impl RoleContext<'_> {
     /// An operation's role in the search and the latest time of its effect. `None` if it restricts no order.
     fn role(&self, operation: &Operation) -> Option<(Effect, u64)> {
         let end = operation.end();
-        match operation.action {
-            Action::Get(None) => None,
-            Action::Get(Some(ReadValue::Absent)) => self.read_only(Need::Absent, end),
-            Action::Get(Some(ReadValue::Value(value))) => self.read_only(Need::Value(self.number(value)?), end),
-            Action::Put(value, put) => self.put(operation, value, None, put.map(Conditional::Done)),
-            Action::PutIf(value, condition, put) => self.put(operation, value, Some(condition), put),
-            Action::Remove(removed) => self.remove(end, None, removed.map(Conditional::Done)),
-            Action::RemoveIf(condition, removed) => self.remove(end, Some(condition), removed),
+        match (operation.call, operation.answer) {
+            (Call::Put(value), _) => self.put(operation, value),
+            (Call::Remove, _) => self.remove(operation),
+            (Call::Get, Some(CallAnswer::Found(value))) => self.read_only(Need::Value(self.number(value)?), end),
+            (Call::Get, Some(_)) => self.read_only(Need::Absent, end),
+            (Call::Get, None) => None,
         }
     }
 
-    fn put(
-        &self,
-        operation: &Operation,
-        value: u64,
-        condition: Option<Precondition>,
-        put: Option<Conditional<Put>>,
-    ) -> Option<(Effect, u64)> {
+    fn put(&self, operation: &Operation, value: u64) -> Option<(Effect, u64)> {
         let end = operation.end();
-        let need = match (put, condition) {
+        let need = match (operation.answer, operation.condition) {
             _ if !self.is_strict => Need::Any,
             (None, _) => Need::Any,
-            (Some(Conditional::Refused), Some(Precondition::Absent)) => return self.read_only(Need::Present, end),
-            (Some(Conditional::Refused), Some(Precondition::Present)) => return self.read_only(Need::Absent, end),
-            (Some(Conditional::Refused), Some(Precondition::Value(value))) => {
+            (Some(CallAnswer::Refused), Some(Precondition::Absent)) => return self.read_only(Need::Present, end),
+            (Some(CallAnswer::Refused), Some(Precondition::Present)) => return self.read_only(Need::Absent, end),
+            (Some(CallAnswer::Refused), Some(Precondition::Value(value))) => {
                 return self.read_only(Need::NotValue(self.number(value)?), end);
             }
-            (Some(Conditional::Done(Put::Created)), None | Some(Precondition::Absent)) => Need::Absent,
-            (Some(Conditional::Done(Put::Replaced)), None | Some(Precondition::Present)) => Need::Present,
-            (Some(Conditional::Done(Put::Replaced)), Some(Precondition::Value(value))) => self.seen(value),
+            (Some(CallAnswer::Created), None | Some(Precondition::Absent)) => Need::Absent,
+            (Some(CallAnswer::Replaced), None | Some(Precondition::Present)) => Need::Present,
+            (Some(CallAnswer::Replaced), Some(Precondition::Value(value))) => self.seen(value),
             (Some(_), _) => Need::Never,
         };
         let named = self.named.get(&value);
@@ -332,26 +320,20 @@ impl RoleContext<'_> {
         Some((role, end))
     }
 
-    fn remove(
-        &self,
-        end: u64,
-        condition: Option<Precondition>,
-        removed: Option<Conditional<Removed>>,
-    ) -> Option<(Effect, u64)> {
-        let need = match (removed, condition) {
-            (Some(Conditional::Done(Removed::Absent)), _) => return self.read_only(Need::Absent, end),
-            (Some(Conditional::Refused), Some(Precondition::Absent)) => return self.read_only(Need::Present, end),
-            (Some(Conditional::Refused), Some(Precondition::Value(value))) => {
+    fn remove(&self, operation: &Operation) -> Option<(Effect, u64)> {
+        let end = operation.end();
+        let need = match (operation.answer, operation.condition) {
+            (Some(CallAnswer::Absent), _) => return self.read_only(Need::Absent, end),
+            (Some(CallAnswer::Refused), Some(Precondition::Absent)) => return self.read_only(Need::Present, end),
+            (Some(CallAnswer::Refused), Some(Precondition::Value(value))) => {
                 return self.read_only(self.number(value).map_or(Need::Any, Need::OtherValue), end);
             }
-            (Some(Conditional::Refused), _) => return self.read_only(Need::Never, end),
+            (Some(CallAnswer::Refused), _) => return self.read_only(Need::Never, end),
             (None, _) => return Some((Effect::MaybeRemove, end)),
-            (Some(Conditional::Done(Removed::Removed)), _) if !self.is_strict => {
-                return Some((Effect::MaybeRemove, end));
-            }
-            (Some(Conditional::Done(Removed::Removed)), None | Some(Precondition::Present)) => Need::Present,
-            (Some(Conditional::Done(Removed::Removed)), Some(Precondition::Absent)) => Need::Never,
-            (Some(Conditional::Done(Removed::Removed)), Some(Precondition::Value(value))) => self.seen(value),
+            (Some(_), _) if !self.is_strict => return Some((Effect::MaybeRemove, end)),
+            (Some(_), None | Some(Precondition::Present)) => Need::Present,
+            (Some(_), Some(Precondition::Absent)) => Need::Never,
+            (Some(_), Some(Precondition::Value(value))) => self.seen(value),
         };
         Some((Effect::Change(need, KeyState::Absent), end))
     }

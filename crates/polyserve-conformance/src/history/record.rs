@@ -3,7 +3,7 @@
 //! Invariant: an operation is stamped before it is sent and after its answer has come, by one monotonic clock. So the
 //! stamps never imply an order that did not exist.
 //!
-//! Cost: two readings of the clock and 48 bytes for each operation.
+//! Cost: two readings of the clock and 80 bytes for each operation.
 
 use std::collections::HashMap;
 use std::error::Error;
@@ -16,26 +16,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use polyserve_core::sync::lock;
-use polyserve_core::{Condition, Conditional, ETag, EntityRepo, Lookup, Removed, RepoAnswer, Visit};
+use polyserve_core::{Condition, ETag, EntityRef, EntityRepo, Lookup, RepoAnswer, Visit};
 
 use super::value::{entity, value_of};
-use super::{Action, Operation, Precondition, ReadValue};
+use super::{Call, CallAnswer, Operation, Precondition};
 use crate::repo::lockstep_within;
-
-/// An operation to send.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Call {
-    /// A get.
-    Get,
-    /// A put of this value.
-    Put(u64),
-    /// A removal.
-    Remove,
-    /// A put of this value under a condition.
-    PutIf(u64, CallCondition),
-    /// A removal under a condition.
-    RemoveIf(CallCondition),
-}
 
 /// The condition of an operation to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,6 +32,17 @@ pub enum CallCondition {
     /// The entity is the last one that the client has seen or put under this key, by its tag. A client that knows no entity
     /// uses [`CallCondition::Absent`].
     Seen,
+}
+
+impl CallCondition {
+    /// The condition for a client that has `seen` this value last.
+    pub(super) fn of_seen(self, seen: Option<u64>) -> Precondition {
+        match self {
+            Self::Absent => Precondition::Absent,
+            Self::Present => Precondition::Present,
+            Self::Seen => seen.map_or(Precondition::Absent, Precondition::Value),
+        }
+    }
 }
 
 /// An answer that is wrong by itself, without the history of other operations.
@@ -78,8 +74,9 @@ pub struct RecordingWorkload {
 }
 
 impl RecordingWorkload {
-    /// The operation of this number, for any client. Puts with different numbers have different values.
-    pub fn step(&self, number: u64) -> (i64, Call) {
+    /// The operation of this number, for any client: its key, its call and its condition. Puts with different numbers have
+    /// different values.
+    pub fn step(&self, number: u64) -> (i64, Call, Option<CallCondition>) {
         let drawn = mixed(mixed(self.seed) ^ number);
         let key = self.first_key.wrapping_add((drawn % self.keys.max(1)).cast_signed());
         // A tag of an entity that was just seen is the condition that most often decides a race, so it is drawn most often.
@@ -90,14 +87,11 @@ impl RecordingWorkload {
             6..8 => Some(CallCondition::Present),
             _ => None,
         };
-        let call = match ((drawn >> 32) % 10, condition) {
-            (0..5, _) => Call::Get,
-            (5..8, None) => Call::Put(number + 1),
-            (5..8, Some(condition)) => Call::PutIf(number + 1, condition),
-            (_, None) => Call::Remove,
-            (_, Some(condition)) => Call::RemoveIf(condition),
-        };
-        (key, call)
+        match (drawn >> 32) % 10 {
+            0..5 => (key, Call::Get, None),
+            5..8 => (key, Call::Put(number + 1), condition),
+            _ => (key, Call::Remove, condition),
+        }
     }
 }
 
@@ -278,79 +272,67 @@ impl<'a> RepoClient<'a> {
             if self.control.is_stopped() {
                 break;
             }
-            let (key, call) = workload.step(number);
+            let (key, call, condition) = workload.step(number);
+            let condition = condition.map(|condition| condition.of_seen(self.seen.get(&key).copied()));
             let called = nanos(start);
             if number % YIELD_EVERY == 0 {
                 thread::yield_now();
             }
-            let action = self.ask(key, call)?;
-            operations.push(Operation { process, key, action, called, returned: nanos(start) });
+            let answer = self.ask(key, call, condition)?;
+            let operation = Operation { process, key, call, condition, answer, called, returned: nanos(start) };
+            if let Some(value) = operation.shown_value() {
+                self.seen.insert(key, value);
+            } else if answer == Some(CallAnswer::Removed) {
+                self.seen.remove(&key);
+            }
+            operations.push(operation);
         }
         Ok(operations)
     }
 
-    fn ask(&mut self, key: i64, call: Call) -> Result<Action, WrongAnswer> {
-        let action = match call {
-            Call::Get => {
-                let mut visited = None;
-                let answer = self
-                    .repo
-                    .get(&key, Visit::new(&mut |shown| visited = Some(value_of(key, shown.to_owned().as_ref()))));
-                let value = match self.settled(answer)? {
-                    None => return Ok(Action::Get(None)),
-                    Some(Lookup::Absent) => return Ok(Action::Get(Some(ReadValue::Absent))),
-                    Some(Lookup::Fetched(entity)) => value_of(key, entity.as_ref()),
-                    Some(Lookup::Visited(_)) => visited.expect("a repo answers Visited only after the visit"),
-                };
-                Action::Get(Some(ReadValue::Value(value?)))
+    fn ask(
+        &mut self,
+        key: i64,
+        call: Call,
+        condition: Option<Precondition>,
+    ) -> Result<Option<CallAnswer>, WrongAnswer> {
+        let repo = self.repo;
+        let condition = condition.map(|condition| match condition {
+            Precondition::Absent => Condition::absent(),
+            Precondition::Present => Condition::present(),
+            Precondition::Value(value) => {
+                Condition::matches(ETag::of_entity(&entity(key, value)).expect("it has a JSON form"))
             }
-            Call::Put(value) => {
-                let answer = self.repo.put(entity(key, value));
-                Action::Put(value, self.settled(answer)?)
-            }
-            Call::Remove => {
-                let answer = self.repo.remove(&key);
-                Action::Remove(self.settled(answer)?)
-            }
-            Call::PutIf(value, condition) => {
-                let (named, condition) = self.condition(key, condition);
-                let answer = self.repo.put_if(entity(key, value), &condition);
-                Action::PutIf(value, named, self.settled(answer)?)
-            }
-            Call::RemoveIf(condition) => {
-                let (named, condition) = self.condition(key, condition);
-                let answer = self.repo.remove_if(&key, &condition);
-                Action::RemoveIf(named, self.settled(answer)?)
-            }
-        };
-        match action {
-            Action::Get(Some(ReadValue::Value(value)))
-            | Action::Put(value, Some(_))
-            | Action::PutIf(value, _, Some(Conditional::Done(_))) => drop(self.seen.insert(key, value)),
-            Action::Remove(Some(Removed::Removed)) | Action::RemoveIf(_, Some(Conditional::Done(Removed::Removed))) => {
-                self.seen.remove(&key);
-            }
-            _ => {}
+        });
+        match (call, condition) {
+            (Call::Get, _) => self.get(key),
+            (Call::Put(value), None) => self.settled(repo.put(entity(key, value))),
+            (Call::Put(value), Some(condition)) => self.settled(repo.put_if(entity(key, value), &condition)),
+            (Call::Remove, None) => self.settled(repo.remove(&key)),
+            (Call::Remove, Some(condition)) => self.settled(repo.remove_if(&key, &condition)),
         }
-        Ok(action)
     }
 
-    /// The condition of a write to `key`, as a value and as the repo takes it.
-    fn condition(&self, key: i64, condition: CallCondition) -> (Precondition, Condition) {
-        let tag = |value| ETag::of_entity(&entity(key, value)).zip(Some(value));
-        match condition {
-            CallCondition::Present => (Precondition::Present, Condition::present()),
-            CallCondition::Seen => match self.seen.get(&key).copied().and_then(tag) {
-                Some((tag, value)) => (Precondition::Value(value), Condition::matches(tag)),
-                None => (Precondition::Absent, Condition::absent()),
-            },
-            CallCondition::Absent => (Precondition::Absent, Condition::absent()),
-        }
+    fn get(&mut self, key: i64) -> Result<Option<CallAnswer>, WrongAnswer> {
+        let mut visited = None;
+        let mut visit = |shown: EntityRef<'_>| visited = Some(value_of(key, shown));
+        let answer = self.repo.get(&key, Visit::new(&mut |shown| visit(shown.to_owned().as_ref())));
+        let value = match self.settled_as(answer)? {
+            None => return Ok(None),
+            Some(Lookup::Absent) => return Ok(Some(CallAnswer::Absent)),
+            Some(Lookup::Fetched(entity)) => value_of(key, entity.as_ref()),
+            Some(Lookup::Visited(_)) => visited.expect("a repo answers Visited only after the visit"),
+        };
+        Ok(Some(CallAnswer::Found(value?)))
+    }
+
+    fn settled(&mut self, answer: RepoAnswer<impl Into<CallAnswer>>) -> Result<Option<CallAnswer>, WrongAnswer> {
+        Ok(self.settled_as(answer)?.map(Into::into))
     }
 
     /// Returns the result of an answer. `None` if the answer does not come or is an error: the operation may have taken
     /// effect or not.
-    fn settled<T>(&mut self, answer: RepoAnswer<T>) -> Result<Option<T>, WrongAnswer> {
+    fn settled_as<T>(&mut self, answer: RepoAnswer<T>) -> Result<Option<T>, WrongAnswer> {
         match answer.wait_until(Instant::now() + self.patience) {
             Ok(Ok(result)) => {
                 self.losses = Losses::default();

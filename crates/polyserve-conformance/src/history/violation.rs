@@ -2,11 +2,9 @@
 
 use std::fmt;
 
-use polyserve_core::{Conditional, Put, Removed};
-
 use super::minimise::Core;
 use super::plan::Register;
-use super::{Action, Operation, ReadValue};
+use super::{Call, CallAnswer, Operation};
 
 /// Operations of one key that cannot be ordered.
 #[derive(Clone, Debug)]
@@ -34,7 +32,7 @@ impl Violation {
         let all = register.operations;
         let mut observed_puts: Vec<u32> = Vec::new();
         for &place in &core.places {
-            let Some(value) = all[place].action.named_value() else { continue };
+            let Some(value) = all[place].named_value() else { continue };
             observed_puts
                 .extend(register.puts.get(&value).filter(|put| core.places.binary_search(&(**put as usize)).is_err()));
         }
@@ -48,34 +46,38 @@ impl Violation {
     }
 }
 
+/// The operation's kind: `put 5 if absent`. `of` stands before the value of a put.
+fn name(operation: &Operation, of: &str) -> String {
+    let word = operation.call.word();
+    let value = operation.put_value().map(|value| format!(" {of}{value}")).unwrap_or_default();
+    let condition = operation.condition.map(|condition| format!(" if {condition}")).unwrap_or_default();
+    format!("{word}{value}{condition}")
+}
+
 /// The operation's client and kind.
 fn subject_phrase(operation: &Operation) -> String {
-    let name = match operation.action {
-        Action::Get(_) => String::from("get"),
-        Action::Put(value, _) => format!("put of {value}"),
-        Action::Remove(_) => String::from("remove"),
-        Action::PutIf(value, condition, _) => format!("put of {value} if {condition}"),
-        Action::RemoveIf(condition, _) => format!("remove if {condition}"),
-    };
-    format!("client {}'s {name}", operation.process)
+    format!("client {}'s {}", operation.process, name(operation, "of "))
+}
+
+/// The operation's answer in a table.
+fn answer(operation: &Operation) -> String {
+    match operation.answer {
+        Some(CallAnswer::Found(value)) => value.to_string(),
+        answer => answer.map_or("unknown", CallAnswer::word).to_owned(),
+    }
 }
 
 /// The operation's answer, as part of a sentence.
 fn answer_phrase(operation: &Operation) -> String {
-    String::from(match operation.action {
-        Action::Get(Some(ReadValue::Value(value))) => return format!("saw {value}"),
-        Action::Get(_) => "saw nothing",
-        Action::Put(_, Some(Put::Created)) | Action::PutIf(_, _, Some(Conditional::Done(Put::Created))) => {
-            "found nothing there, and created"
-        }
-        Action::PutIf(_, _, Some(Conditional::Refused)) | Action::RemoveIf(_, Some(Conditional::Refused)) => {
-            "was refused"
-        }
-        Action::Put(..) | Action::PutIf(..) => "found something there, and replaced it",
-        Action::Remove(Some(Removed::Removed)) | Action::RemoveIf(_, Some(Conditional::Done(Removed::Removed))) => {
-            "found something there, and removed it"
-        }
-        Action::Remove(_) | Action::RemoveIf(..) => "found nothing there",
+    String::from(match operation.answer {
+        Some(CallAnswer::Found(value)) => return format!("saw {value}"),
+        Some(CallAnswer::Absent) if operation.call == Call::Get => "saw nothing",
+        Some(CallAnswer::Absent) => "found nothing there",
+        Some(CallAnswer::Created) => "found nothing there, and created",
+        Some(CallAnswer::Replaced) => "found something there, and replaced it",
+        Some(CallAnswer::Removed) => "found something there, and removed it",
+        Some(CallAnswer::Refused) => "was refused",
+        None => "had no answer",
     })
 }
 
@@ -84,7 +86,7 @@ fn sentence(register: &Register<'_>, core: &[Operation], stuck: &Operation) -> S
     // The core is large only if a limit was reached. Then not every pair is compared.
     let compared = if core.len() > 1000 { &[] } else { core };
     for get in compared {
-        let Action::Get(Some(ReadValue::Value(value))) = get.action else { continue };
+        let Some(CallAnswer::Found(value)) = get.answer else { continue };
         let observation = format!("{} saw {value}", subject_phrase(get));
         let Some(put) = register.puts.get(&value).map(|place| register.operations[*place as usize]) else {
             return format!("{observation}, which no client has put.");
@@ -111,20 +113,22 @@ fn sentence(register: &Register<'_>, core: &[Operation], stuck: &Operation) -> S
 /// Returns the sentence part that explains why the value of `put` was gone, if `other` proves that.
 fn gone_by(register: &Register<'_>, put: &Operation, other: &Operation) -> Option<String> {
     let came_after = |operation: &Operation| operation.called > put.end();
-    match other.action {
-        Action::Put(..) | Action::PutIf(_, _, Some(Conditional::Done(_))) => {
+    match other.answer? {
+        CallAnswer::Created | CallAnswer::Replaced => {
             came_after(other).then(|| format!(", which {} had replaced before it began", subject_phrase(other)))
         }
-        Action::Remove(Some(Removed::Removed)) | Action::RemoveIf(_, Some(Conditional::Done(Removed::Removed))) => {
+        CallAnswer::Removed => {
             came_after(other).then(|| format!(", which {} had removed before it began", subject_phrase(other)))
         }
-        Action::Get(Some(ReadValue::Value(value))) => {
+        CallAnswer::Found(value) => {
             let newer = register.operations[*register.puts.get(&value)? as usize];
             came_after(&newer)
                 .then(|| format!(" after {} had seen {value}, which was put later", subject_phrase(other)))
         }
-        Action::PutIf(_, _, Some(Conditional::Refused)) | Action::RemoveIf(_, Some(Conditional::Refused)) => None,
-        _ => came_after(other).then(|| format!(" after {} had found nothing there any more", subject_phrase(other))),
+        CallAnswer::Absent => {
+            came_after(other).then(|| format!(" after {} had found nothing there any more", subject_phrase(other)))
+        }
+        CallAnswer::Refused => None,
     }
 }
 
@@ -140,13 +144,13 @@ impl fmt::Display for Violation {
         let scale = TimeScale { start, end: end.unwrap_or(start).max(start + 1) };
         writeln!(f, "  {:>6}  {:<22}  {:<9}  {:>24}", "client", "operation", "answer", "microseconds")?;
         for (operation, is_core) in rows.iter().take(MAX_ROWS) {
-            let &Operation { process, action, called, .. } = *operation;
+            let &Operation { process, called, .. } = *operation;
             let micros = |at: u64| format!("{:.1}", (at.saturating_sub(start)) as f64 / 1e3);
             let end = if operation.is_unknown() { String::new() } else { micros(operation.returned) };
             let time = format!("{}..{end}", micros(called));
             let mark = if *is_core { ' ' } else { '(' };
             let bar = scale.bar(operation);
-            let (name, answer) = (action.to_string(), action.answer());
+            let (name, answer) = (name(operation, ""), answer(operation));
             let row = format!("{mark} {process:>6}  {name:<22}  {answer:<9}  {time:>24}  {bar}");
             writeln!(f, "{}{}", row.trim_end(), if *is_core { "" } else { " )" })?;
         }

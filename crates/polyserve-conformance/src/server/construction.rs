@@ -9,7 +9,7 @@ use polyserve_core::{Echo, Server, ServerConfig, Shape};
 use super::live::eventually;
 use super::subject::ServerSubject;
 use super::wire::get;
-use crate::property::{within};
+use crate::property::within;
 
 /// An invalid limit is refused at construction, and the error names the setting.
 pub(super) fn a_wrong_limit_is_refused_by_name(subject: &ServerSubject) {

@@ -1,9 +1,7 @@
 //! Small random histories: the checker agrees with a search that tries every order.
 
-use polyserve_core::{Conditional, Put, Removed};
-
 use super::{
-    Action, CheckVerdict, Draws, History, Operation, ReadValue, applied, cases, check, drawn_condition, unanswered,
+    Call, CallAnswer, CheckVerdict, Draws, History, Operation, Precondition, applied, cases, check, drawn_condition,
 };
 
 /// Returns whether the operations have an order. Tries every order. An operation that is `sure` takes effect. Other
@@ -23,7 +21,7 @@ fn has_order(operations: &[Operation], weak: &[bool]) -> bool {
                 && indices().all(|other| is_taken(other) || other == i || !is_sure(other) || !after(other))
                 && indices().all(|other| !is_taken(other) || !before(other));
             may_be_next
-                && effect(operations[i].action, is_sure(i), state)
+                && effect(&operations[i], is_sure(i), state)
                     .is_some_and(|state| extend(operations, weak, taken | (1 << i), state))
         })
     }
@@ -32,19 +30,46 @@ fn has_order(operations: &[Operation], weak: &[bool]) -> bool {
 
 /// The state after an operation. `None` if its answer is impossible. The condition of an operation that is not sure is
 /// ignored.
-fn effect(action: Action, is_sure: bool, state: Option<u64>) -> Option<Option<u64>> {
+fn effect(operation: &Operation, is_sure: bool, state: Option<u64>) -> Option<Option<u64>> {
+    let &Operation { call, condition, answer, .. } = operation;
     if is_sure {
-        let (answered, next_state) = applied(action, state);
-        return (answered == action).then_some(next_state);
+        let (right, next_state) = applied(call, condition, state);
+        return (answer == Some(right)).then_some(next_state);
     }
-    Some(match action {
-        Action::Get(_) => state,
+    Some(match (call, answer) {
+        (Call::Get, _) => state,
         // Its answer says that it changed nothing, and no other answer shows it.
-        Action::Remove(Some(Removed::Absent))
-        | Action::RemoveIf(_, Some(Conditional::Done(Removed::Absent) | Conditional::Refused)) => state,
-        Action::Put(value, _) | Action::PutIf(value, ..) => Some(value),
-        Action::Remove(_) | Action::RemoveIf(..) => None,
+        (Call::Remove, Some(CallAnswer::Absent | CallAnswer::Refused)) => state,
+        (Call::Put(value), _) => Some(value),
+        (Call::Remove, _) => None,
     })
+}
+
+/// A call, and its condition if it has one. A put has the value `n`; a condition names a value up to `values`.
+fn drawn(draws: &mut Draws, n: u64, values: u64) -> (Call, Option<Precondition>) {
+    match draws.below(8) {
+        0 | 1 => (Call::Get, None),
+        2 | 3 => (Call::Put(n), None),
+        4 => (Call::Remove, None),
+        5 | 6 => (Call::Put(n), Some(drawn_condition(draws, values))),
+        _ => (Call::Remove, Some(drawn_condition(draws, values))),
+    }
+}
+
+/// An answer that the operation may have, other than the one that it has.
+fn other_answer(draws: &mut Draws, operation: &Operation, values: u64) -> CallAnswer {
+    let found = CallAnswer::Found(1 + draws.below(values));
+    let mut answers = match operation.call {
+        Call::Get => vec![CallAnswer::Absent, found, found],
+        Call::Put(_) => vec![CallAnswer::Created, CallAnswer::Replaced],
+        Call::Remove => vec![CallAnswer::Removed, CallAnswer::Absent],
+    };
+    if operation.condition.is_some() {
+        answers.push(CallAnswer::Refused);
+    }
+    answers.retain(|other| operation.answer != Some(*other));
+    let count = answers.len() as u64;
+    if count == 0 { CallAnswer::Absent } else { answers[draws.below(count) as usize] }
 }
 
 /// Random operations of one key, most of which have no order.
@@ -53,27 +78,12 @@ fn nonsense(draws: &mut Draws) -> Vec<Operation> {
     let mut operations = Vec::new();
     for n in 1..=count {
         let called = draws.below(14);
-        let returned = called + draws.below(8);
-        let is_unknown = draws.below(8) == 0;
-        let put = if draws.below(2) == 0 { Put::Created } else { Put::Replaced };
-        let removed = if draws.below(2) == 0 { Removed::Removed } else { Removed::Absent };
-        let is_refused = draws.below(2) == 0;
-        let action = match draws.below(10) {
-            0 => Action::Get(Some(ReadValue::Absent)),
-            1 | 2 => Action::Get(Some(ReadValue::Value(1 + draws.below(count)))),
-            3 | 4 => Action::Put(n, Some(put)),
-            5 => Action::Remove(Some(removed)),
-            6 | 7 => {
-                let put = if is_refused { Conditional::Refused } else { Conditional::Done(put) };
-                Action::PutIf(n, drawn_condition(draws, count), Some(put))
-            }
-            _ => {
-                let removed = if is_refused { Conditional::Refused } else { Conditional::Done(removed) };
-                Action::RemoveIf(drawn_condition(draws, count), Some(removed))
-            }
-        };
-        let action = if is_unknown { unanswered(action) } else { action };
-        operations.push(Operation { process: n as u32, key: 1, action, called, returned });
+        let (returned, (call, condition)) = (called + draws.below(8), drawn(draws, n, count));
+        let mut operation = Operation { process: n as u32, key: 1, call, condition, answer: None, called, returned };
+        if draws.below(8) > 0 {
+            operation.answer = Some(other_answer(draws, &operation, count));
+        }
+        operations.push(operation);
     }
     operations
 }
@@ -83,58 +93,28 @@ fn sensible(draws: &mut Draws) -> Vec<Operation> {
     let (mut state, mut operations) = (None, Vec::new());
     for n in 1..=1 + draws.below(7) {
         let at = n * 10;
-        let (answered, next_state) = applied(drawn(draws, n), state);
+        let (call, condition) = drawn(draws, n, n);
+        let (answer, next_state) = applied(call, condition, state);
         let is_unknown = draws.below(8) == 0;
         // An operation without an answer may not have happened.
         if !is_unknown || draws.below(2) == 0 {
             state = next_state;
         }
-        let action = if is_unknown { unanswered(answered) } else { answered };
+        let answer = Some(answer).filter(|_| !is_unknown);
         let (called, returned) = (at - draws.below(10).min(at), at + draws.below(40));
-        operations.push(Operation { process: n as u32, key: 1, action, called, returned });
+        operations.push(Operation { process: n as u32, key: 1, call, condition, answer, called, returned });
     }
     operations
-}
-
-/// An operation without its answer. A put has the value `n`.
-fn drawn(draws: &mut Draws, n: u64) -> Action {
-    match draws.below(8) {
-        0 | 1 => Action::Get(None),
-        2 | 3 => Action::Put(n, None),
-        4 => Action::Remove(None),
-        5 | 6 => Action::PutIf(n, drawn_condition(draws, n), None),
-        _ => Action::RemoveIf(drawn_condition(draws, n), None),
-    }
 }
 
 /// Changes one operation.
 fn mutate(draws: &mut Draws, operations: &mut [Operation]) {
     let count = operations.len() as u64;
     let op = &mut operations[draws.below(count) as usize];
-    match (draws.below(3), op.action) {
-        (0, _) => op.returned = op.called + draws.below(5),
-        (1, _) => (op.called, op.returned) = (op.called + 15, op.returned.max(op.called + 15)),
-        (_, Action::Get(_)) => {
-            let seen = draws.below(count + 1);
-            op.action = Action::Get(Some(if seen == 0 { ReadValue::Absent } else { ReadValue::Value(seen) }));
-        }
-        (_, Action::Put(value, put)) => {
-            op.action = Action::Put(value, Some(if put == Some(Put::Created) { Put::Replaced } else { Put::Created }));
-        }
-        (_, Action::Remove(answer)) => {
-            let other = if answer == Some(Removed::Absent) { Removed::Removed } else { Removed::Absent };
-            op.action = Action::Remove(Some(other));
-        }
-        (_, Action::PutIf(value, condition, put)) => {
-            let other = [Conditional::Refused, Conditional::Done(Put::Created), Conditional::Done(Put::Replaced)];
-            let other = other.into_iter().filter(|other| put != Some(*other)).nth(draws.below(2) as usize);
-            op.action = Action::PutIf(value, condition, other);
-        }
-        (_, Action::RemoveIf(condition, removed)) => {
-            let other = [Conditional::Refused, Conditional::Done(Removed::Removed), Conditional::Done(Removed::Absent)];
-            let other = other.into_iter().filter(|other| removed != Some(*other)).nth(draws.below(2) as usize);
-            op.action = Action::RemoveIf(condition, other);
-        }
+    match draws.below(3) {
+        0 => op.returned = op.called + draws.below(5),
+        1 => (op.called, op.returned) = (op.called + 15, op.returned.max(op.called + 15)),
+        _ => op.answer = Some(other_answer(draws, op, count)),
     }
 }
 

@@ -1,8 +1,7 @@
 //! Long histories that are right by construction, and the same histories with one wrong answer.
 
 use super::{
-    Action, CheckVerdict, Draws, History, Operation, Precondition, ReadValue, applied, check, drawn_condition, passes,
-    unanswered,
+    Call, CallAnswer, CheckVerdict, Draws, History, Operation, Precondition, applied, check, drawn_condition, passes,
 };
 
 /// Operations of several clients that took effect in sequence at the instants 100, 200, ... The call and the return of
@@ -14,23 +13,23 @@ fn generated(draws: &mut Draws, count: u64, keys: u64, reach: u64, [losses, cond
         let (at, key) = (reach + n * 100, draws.below(keys));
         let state = &mut states[key as usize];
         let lost = losses && draws.below(200) == 0;
-        let call = match draws.below(if conditions { 14 } else { 10 }) {
-            0..5 => Action::Get(None),
-            5..8 => Action::Put(n, None),
-            8..10 => Action::Remove(None),
-            // Half of the conditions name the value that is there.
-            10..13 => Action::PutIf(n, condition(draws, n, *state), None),
-            _ => Action::RemoveIf(condition(draws, n, *state), None),
+        let (call, is_conditional) = match draws.below(if conditions { 14 } else { 10 }) {
+            0..5 => (Call::Get, false),
+            5..8 => (Call::Put(n), false),
+            8..10 => (Call::Remove, false),
+            10..13 => (Call::Put(n), true),
+            _ => (Call::Remove, true),
         };
-        let (mut action, next_state) = applied(call, *state);
+        // Half of the conditions name the value that is there.
+        let condition = is_conditional.then(|| condition(draws, n, *state));
+        let (answer, next_state) = applied(call, condition, *state);
         if !lost || draws.below(2) == 0 {
             *state = next_state;
         }
-        if lost {
-            action = unanswered(action);
-        }
+        let answer = Some(answer).filter(|_| !lost);
         let (called, returned) = (at - draws.below(reach + 1), at + draws.below(reach + 1));
-        operations.push(Operation { process: (n % 8) as u32, key: key as i64, action, called, returned });
+        let (process, key) = ((n % 8) as u32, key as i64);
+        operations.push(Operation { process, key, call, condition, answer, called, returned });
     }
     operations
 }
@@ -72,18 +71,17 @@ fn one_wrong_answer_is_found() {
         for _ in 0..20 {
             let mut operations = generated(&mut draws, 5_000, 3, 300, options);
             let place = 4_000 + draws.below(1_000) as usize;
-            let old = operations[..500].iter().find_map(|op| match op.action {
-                Action::Put(value, Some(_)) if op.key == operations[place].key => Some(value),
-                _ => None,
-            });
-            let seen = Action::Get(Some(ReadValue::Value(old.unwrap())));
-            let (key, returned) = (operations[place].key, operations[place].returned);
-            // If a put is replaced by a get, its own value must not be seen elsewhere.
-            operations.push(Operation { process: 9, key, action: seen, called: operations[place].called, returned });
+            let Operation { key, called, returned, .. } = operations[place];
+            let is_done = |op: &&Operation| op.key == key && op.condition.is_none() && op.answer.is_some();
+            let old = operations[..500].iter().filter(is_done).find_map(Operation::put_value);
+            // The get comes in addition: a put's own value must stay.
+            let answer = Some(CallAnswer::Found(old.unwrap()));
+            let stale = Operation { process: 9, key, call: Call::Get, condition: None, answer, called, returned };
+            operations.push(stale);
             let CheckVerdict::NotLinearizable(violation) = check(&History::new(operations).unwrap()) else {
                 panic!("a value of 3 500 operations ago passes")
             };
-            assert!(violation.core.iter().any(|op| op.action == seen), "{violation}");
+            assert!(violation.core.contains(&stale), "{violation}");
             assert!(violation.core.len() <= 8, "{violation}");
         }
     }

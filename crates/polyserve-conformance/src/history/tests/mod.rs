@@ -8,9 +8,7 @@ mod made;
 mod overlaps;
 mod unanswered;
 
-use polyserve_core::{Conditional, Put, Removed};
-
-use super::{Action, CheckVerdict, History, Operation, Precondition, ReadValue, check};
+use super::{Call, CallAnswer, CheckVerdict, History, Operation, Precondition, check};
 
 /// An operation of key 1 from a text: `0 put 5 created 10..20`, `1 get 5 30..40`, `1 get absent 30..40`, `2 remove
 /// removed 50..60`. An operation whose answer was lost ends with `unknown 50..`. Conditions are `0 put 6 if 5 refused
@@ -19,34 +17,28 @@ fn operation(text: &str) -> Operation {
     let words: Vec<&str> = text.split_whitespace().collect();
     let (process, rest) = (words[0].parse().unwrap(), &words[1..words.len() - 1]);
     let (called, returned) = words[words.len() - 1].split_once("..").unwrap();
-    let done = |answer| match answer {
-        "refused" => Some(Conditional::Refused),
-        "unknown" => None,
-        answer => Some(Conditional::Done(answer)),
-    };
-    let action = match *rest {
-        ["put", value, "if", condition, answer] => {
-            let put =
-                done(answer).map(|put| put.map(|put| if put == "created" { Put::Created } else { Put::Replaced }));
-            Action::PutIf(value.parse().unwrap(), precondition(condition), put)
-        }
-        ["remove", "if", condition, answer] => {
-            let removed = |answer| if answer == "removed" { Removed::Removed } else { Removed::Absent };
-            Action::RemoveIf(precondition(condition), done(answer).map(|answer| answer.map(removed)))
-        }
-        ["put", value, "created"] => Action::Put(value.parse().unwrap(), Some(Put::Created)),
-        ["put", value, "replaced"] => Action::Put(value.parse().unwrap(), Some(Put::Replaced)),
-        ["put", value, "unknown"] => Action::Put(value.parse().unwrap(), None),
-        ["get", "absent"] => Action::Get(Some(ReadValue::Absent)),
-        ["get", "unknown"] => Action::Get(None),
-        ["get", value] => Action::Get(Some(ReadValue::Value(value.parse().unwrap()))),
-        ["remove", "removed"] => Action::Remove(Some(Removed::Removed)),
-        ["remove", "absent"] => Action::Remove(Some(Removed::Absent)),
-        ["remove", "unknown"] => Action::Remove(None),
+    let (call, rest) = match *rest {
+        ["get", ref rest @ ..] => (Call::Get, rest),
+        ["put", value, ref rest @ ..] => (Call::Put(value.parse().unwrap()), rest),
+        ["remove", ref rest @ ..] => (Call::Remove, rest),
         _ => panic!("{text}"),
     };
+    let (condition, answer) = match *rest {
+        ["if", condition, answer] => (Some(precondition(condition)), answer),
+        [answer] => (None, answer),
+        _ => panic!("{text}"),
+    };
+    let answer = match answer {
+        "unknown" => None,
+        "absent" => Some(CallAnswer::Absent),
+        "created" => Some(CallAnswer::Created),
+        "replaced" => Some(CallAnswer::Replaced),
+        "removed" => Some(CallAnswer::Removed),
+        "refused" => Some(CallAnswer::Refused),
+        value => Some(CallAnswer::Found(value.parse().unwrap())),
+    };
     let returned = if returned.is_empty() { u64::MAX } else { returned.parse().unwrap() };
-    Operation { process, key: 1, action, called: called.parse().unwrap(), returned }
+    Operation { process, key: 1, call, condition, answer, called: called.parse().unwrap(), returned }
 }
 
 fn precondition(text: &str) -> Precondition {
@@ -67,32 +59,15 @@ fn holds(condition: Precondition, state: Option<u64>) -> bool {
 }
 
 /// The right answer to an operation in a state of the register, and the state that it leaves.
-fn applied(action: Action, state: Option<u64>) -> (Action, Option<u64>) {
-    let put = if state.is_some() { Put::Replaced } else { Put::Created };
-    let removed = if state.is_some() { Removed::Removed } else { Removed::Absent };
-    match action {
-        Action::Get(_) => (Action::Get(Some(state.map_or(ReadValue::Absent, ReadValue::Value))), state),
-        Action::Put(value, _) => (Action::Put(value, Some(put)), Some(value)),
-        Action::Remove(_) => (Action::Remove(Some(removed)), None),
-        Action::PutIf(value, condition, _) if holds(condition, state) => {
-            (Action::PutIf(value, condition, Some(Conditional::Done(put))), Some(value))
-        }
-        Action::PutIf(value, condition, _) => (Action::PutIf(value, condition, Some(Conditional::Refused)), state),
-        Action::RemoveIf(condition, _) if state.is_none() || holds(condition, state) => {
-            (Action::RemoveIf(condition, Some(Conditional::Done(removed))), None)
-        }
-        Action::RemoveIf(condition, _) => (Action::RemoveIf(condition, Some(Conditional::Refused)), state),
-    }
-}
-
-/// The operation without its answer.
-fn unanswered(action: Action) -> Action {
-    match action {
-        Action::Get(_) => Action::Get(None),
-        Action::Put(value, _) => Action::Put(value, None),
-        Action::Remove(_) => Action::Remove(None),
-        Action::PutIf(value, condition, _) => Action::PutIf(value, condition, None),
-        Action::RemoveIf(condition, _) => Action::RemoveIf(condition, None),
+fn applied(call: Call, condition: Option<Precondition>, state: Option<u64>) -> (CallAnswer, Option<u64>) {
+    let is_refused = condition.is_some_and(|condition| !holds(condition, state));
+    match (call, state) {
+        (Call::Get, None) | (Call::Remove, None) => (CallAnswer::Absent, None),
+        (Call::Get, Some(value)) => (CallAnswer::Found(value), state),
+        _ if is_refused => (CallAnswer::Refused, state),
+        (Call::Put(value), None) => (CallAnswer::Created, Some(value)),
+        (Call::Put(value), Some(_)) => (CallAnswer::Replaced, Some(value)),
+        (Call::Remove, Some(_)) => (CallAnswer::Removed, None),
     }
 }
 
