@@ -108,8 +108,7 @@ const OTHER_TAG: &str = "If-Match: \"00000000000000000000000000000000\"\r\n";
 #[track_caller]
 fn ask_for_little(live: &Live, body: &str, etags: bool) {
     let head = |fields: &str, status: u16| {
-        let mut client = live.client();
-        client.send(&request("HEAD", "/1", fields)).expect("the server takes the request");
+        let mut client = live.sending(&request("HEAD", "/1", fields));
         let response = client.receive_head().expect("HEAD is answered");
         assert_eq!(response.status, status, "HEAD with {fields:?}");
         response

@@ -4,7 +4,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::time::Duration;
 
-use polyserve_core::{Echo, Server, ServerConfig, Shape};
+use polyserve_core::{Echo, ServerConfig, Shape};
 
 use super::live::eventually;
 use super::subject::ServerSubject;
@@ -63,7 +63,7 @@ pub(super) fn a_worker_count_is_honoured_or_refused(subject: &ServerSubject) {
 pub(super) fn a_taken_address_is_an_error(subject: &ServerSubject) {
     let taken = TcpListener::bind(SocketAddr::from(([127, 0, 0, 1], 0))).expect("a free port");
     let addr = taken.local_addr().expect("it is bound");
-    let server: Arc<dyn Server> = Arc::from(subject.make(ServerConfig::default()).expect("the default is honoured"));
+    let server = subject.default_server();
     assert!(subject.try_serve(&server, addr, Arc::new(Echo)).is_err(), "two listen on {addr}");
     subject.serve(&server, Arc::new(Echo)).ask(&get("/"), 200);
 }
@@ -72,7 +72,7 @@ pub(super) fn a_taken_address_is_an_error(subject: &ServerSubject) {
 pub(super) fn a_bound_listener_is_served(subject: &ServerSubject) {
     let listener = TcpListener::bind(SocketAddr::from(([127, 0, 0, 1], 0))).expect("a free port");
     let addr = listener.local_addr().expect("it is bound");
-    let server: Arc<dyn Server> = Arc::from(subject.make(ServerConfig::default()).expect("the default is honoured"));
+    let server = subject.default_server();
     let live = subject.try_serve(&server, listener, Arc::new(Echo)).expect("a bound listener can be served on");
     assert_eq!(live.addr, addr, "the address is not that of the listener");
     for _ in 0..20 {

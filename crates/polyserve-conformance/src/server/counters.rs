@@ -7,8 +7,7 @@ use std::time::Duration;
 use polyserve_core::http::StatusCode;
 use polyserve_core::{Answer, AnswerHook, Counters, Reply, Request, ServerConfig, Service, Shape};
 
-use super::limits::{BODY_AWAITED, without_body_timeout};
-use super::live::Live;
+use super::live::{BODY_AWAITED, Live, without_body_timeout};
 use super::services::PanickingService;
 use super::subject::ServerSubject;
 use super::wire::{get, request, with_body};
@@ -102,8 +101,7 @@ pub(super) fn the_hook_sees_every_answer(subject: &ServerSubject) {
         .map(|batch| (batch, true))
         .chain(unfinished.iter().map(|batch| (batch, false)))
     {
-        let mut client = live.client();
-        client.send(batch).expect("the server takes the request");
+        let mut client = live.sending(batch);
         if ends {
             let _ = client.half_close();
         }

@@ -6,24 +6,15 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use polyserve_core::{Drain, Echo, Entity, EntityService, Reply, Request, Shape};
+use polyserve_core::{Echo, Entity, EntityService, Reply, Request, Shape};
 
 use super::keep_alive::echo;
-use super::limits::{BODY_AWAITED, without_body_timeout};
-use super::live::eventually;
-use super::services::{HeldAnswers, Large, let_pass};
+use super::live::{BODY_AWAITED, check_counts, eventually, joined, without_body_timeout};
+use super::services::{HeldAnswers, Large};
 use super::subject::ServerSubject;
 use super::wire::{get, pattern, request, with_body};
 use crate::client::{Client, Ending};
 use crate::repo::Reference;
-
-/// A pause in which a faulty server can do something wrong during a drain. A correct server does not need it.
-const FAULT_PAUSE: Duration = Duration::from_millis(60);
-
-#[track_caller]
-pub(super) fn check_counts(drain: Drain, answered: u64, cut: u64) {
-    assert_eq!((drain.answered, drain.cut, drain.stuck), (answered, cut, 0), "answered, cut, stuck");
-}
 
 /// How a client of the load uses its connections.
 #[derive(Clone, Copy, Debug)]
@@ -102,9 +93,7 @@ pub(super) fn a_shutdown_under_load_loses_nothing(subject: &ServerSubject) {
         ending.store(true, Ordering::SeqCst);
         let drain = live.shutdown();
         for client in clients {
-            if let Err(panic) = client.join() {
-                std::panic::resume_unwind(panic);
-            }
+            joined(client);
         }
         assert!(warm, "500 requests are answered within the patience");
         check_counts(drain, answered.load(Ordering::SeqCst), 0);
@@ -114,8 +103,7 @@ pub(super) fn a_shutdown_under_load_loses_nothing(subject: &ServerSubject) {
 /// `Drain::answered` counts every answer in the server's life, whatever its status.
 pub(super) fn every_answer_is_counted(subject: &ServerSubject) {
     let live = super::status_table::entities(subject);
-    let mut client = live.client();
-    client.send(&get("/1").repeat(7)).expect("the server takes the requests");
+    let mut client = live.sending(&get("/1").repeat(7));
     for _ in 0..7 {
         client.expect(404);
     }
@@ -136,11 +124,11 @@ pub(super) fn every_answer_is_counted(subject: &ServerSubject) {
 pub(super) fn a_shutdown_closes_idle_connections(subject: &ServerSubject) {
     let live = echo(subject);
     let count = if subject.shape() == Shape::One { 1 } else { 5 };
-    let mut clients: Vec<Client> = (0..count).map(|_| live.client()).collect();
+    let mut clients = live.clients(count);
     for client in &mut clients {
         client.ask(&get("/"), 200);
     }
-    let silent: Vec<Client> = (0..count).map(|_| live.client()).collect();
+    let silent = live.clients(count);
     let drain = live.shutdown();
     for client in &mut clients {
         // A server of one connection may have closed this connection earlier, to serve the silent one.
@@ -156,142 +144,110 @@ pub(super) fn a_shutdown_closes_idle_connections(subject: &ServerSubject) {
 
 /// The drain serves requests that wait to be accepted when the shutdown begins.
 pub(super) fn a_request_in_the_queue_is_served_by_the_drain(subject: &ServerSubject) {
-    let patience = subject.patience;
-    let live = subject.live(Arc::new(Echo), |config| config.drain_grace = patience * 10);
-    let mut clients: Vec<Client> = (0..20).map(|_| live.client()).collect();
+    let live = subject.long_drain(Arc::new(Echo), |_| ());
+    let mut clients = live.clients(20);
     for client in &mut clients {
         client.send(&with_body("POST", "/", "", b"hello")).expect("the kernel takes the request");
     }
+    // Without a pause: the server is to accept what waits after it has begun to drain.
     let draining = live.begin_drain();
-    for client in &mut clients {
+    for mut client in clients {
         assert_eq!(client.expect(200).text(), "hello");
         client.expect_end();
     }
-    drop(clients);
     check_counts(draining.wait(), 20, 0);
 }
 
 /// If the head of a request arrived before the shutdown, the drain reads and serves the request. The answer has
 /// `Connection: close`.
 pub(super) fn a_request_in_mid_body_outlives_the_shutdown(subject: &ServerSubject) {
-    let patience = subject.patience;
-    let live = subject.live(Arc::new(Echo), |config| {
-        config.drain_grace = patience * 10;
-        without_body_timeout(config);
-    });
+    let live = subject.long_drain(Arc::new(Echo), without_body_timeout);
     let mut client = live.client();
     client.ask(&request("POST", "/", BODY_AWAITED), 100);
     client.send(b"he").expect("the server takes the body");
-    let draining = live.begin_drain();
-    let_pass(FAULT_PAUSE);
-    client.send(b"llo").expect("the server takes the body");
-    assert_eq!(client.expect_last(200).text(), "hello");
-    drop(client);
-    check_counts(draining.wait(), 1, 0);
+    live.drain(1, move || {
+        client.send(b"llo").expect("the server takes the body");
+        assert_eq!(client.expect_last(200).text(), "hello");
+    });
 }
 
 /// If only a part of a head arrived before the shutdown, the drain reads the rest and serves the request.
 pub(super) fn half_a_head_outlives_the_shutdown(subject: &ServerSubject) {
-    let patience = subject.patience;
     for used in [false, true] {
-        let live = subject.live(Arc::new(Echo), |config| config.drain_grace = patience * 10);
+        let live = subject.long_drain(Arc::new(Echo), |_| ());
         let mut client = live.client();
         if used {
             client.ask(&get("/"), 200);
         }
         client.send(b"GET / HT").expect("the server takes the request");
-        let draining = live.begin_drain();
-        let_pass(FAULT_PAUSE);
-        client.send(b"TP/1.1\r\nHost: a\r\n\r\n").expect("the server takes the request");
-        client.expect_last(200);
-        drop(client);
-        check_counts(draining.wait(), 1 + u64::from(used), 0);
+        live.drain(1 + u64::from(used), move || {
+            client.send(b"TP/1.1\r\nHost: a\r\n\r\n").expect("the server takes the request");
+            client.expect_last(200);
+        });
     }
 }
 
 /// A request says whether the server drains, so that a health check can fail before the listener closes.
 pub(super) fn a_request_in_the_drain_says_so(subject: &ServerSubject) {
-    let patience = subject.patience;
     let service = |request: Request<'_>| Reply::text(request.draining.to_string());
-    let live = subject.live(Arc::new(service), |config| config.drain_grace = patience * 10);
+    let live = subject.long_drain(Arc::new(service), |_| ());
     let mut client = live.client();
     assert_eq!(client.ask(&get("/"), 200).text(), "false");
     client.send(b"GET / HT").expect("the server takes the request");
-    let draining = live.begin_drain();
-    client.send(b"TP/1.1\r\nHost: a\r\n\r\n").expect("the server takes the request");
-    assert_eq!(client.expect_last(200).text(), "true");
-    drop(client);
-    check_counts(draining.wait(), 2, 0);
+    live.drain(2, move || {
+        client.send(b"TP/1.1\r\nHost: a\r\n\r\n").expect("the server takes the request");
+        assert_eq!(client.expect_last(200).text(), "true");
+    });
 }
 
 /// The drain waits for a deferred answer. The answer has `Connection: close`.
 pub(super) fn a_waiting_answer_outlives_the_shutdown(subject: &ServerSubject) {
-    let (patience, held_answers) = (subject.patience, HeldAnswers::new());
-    let live = subject.live(held_answers.clone(), |config| config.drain_grace = patience * 10);
-    let mut client = live.client();
-    client.send(&get("/hold")).expect("the server takes the request");
-    held_answers.wait_for(1, patience);
-    let draining = live.begin_drain();
-    let_pass(FAULT_PAUSE);
-    assert_eq!(held_answers.release_all(), 1, "the answer is still wanted");
-    assert_eq!(client.expect_last(200).text(), "/hold");
-    drop(client);
-    check_counts(draining.wait(), 1, 0);
+    let held_answers = HeldAnswers::new();
+    let live = subject.long_drain(held_answers.clone(), |_| ());
+    let mut client = live.sending(&get("/hold"));
+    held_answers.wait_for(1, subject.patience);
+    live.drain(1, move || {
+        assert_eq!(held_answers.release_all(), 1, "the answer is still wanted");
+        assert_eq!(client.expect_last(200).text(), "/hold");
+    });
 }
 
 /// The drain serves all requests that arrived before the shutdown, also those behind a deferred answer.
 pub(super) fn pipelined_requests_are_served_by_the_drain(subject: &ServerSubject) {
-    let (patience, held_answers) = (subject.patience, HeldAnswers::new());
-    let live = subject.live(held_answers.clone(), |config| config.drain_grace = patience * 10);
-    let mut client = live.client();
-    let bodies: Vec<String> = (0..14).map(|number| format!("request {number}")).collect();
-    let mut bytes = Vec::new();
-    for (number, body) in bodies.iter().enumerate() {
-        let path = if number == 9 { "/hold" } else { "/" };
-        bytes.extend(with_body("POST", path, "", body.as_bytes()));
-    }
-    client.send(&bytes).expect("the server takes the requests");
-    held_answers.wait_for(1, patience);
-    let draining = live.begin_drain();
-    let_pass(FAULT_PAUSE);
-    assert_eq!(held_answers.release_all(), 1, "the answer is still wanted");
-    for (number, body) in bodies.iter().enumerate() {
-        let expected = if number == 9 { "/hold" } else { body };
-        let answer = if number == 13 { client.expect_last(200) } else { client.expect(200) };
-        assert_eq!(answer.text(), expected);
-    }
-    drop(client);
-    check_counts(draining.wait(), 14, 0);
+    let held_answers = HeldAnswers::new();
+    let live = subject.long_drain(held_answers.clone(), |_| ());
+    let path = |number: usize| if number == 9 { "/hold" } else { "/" };
+    let body = |number: usize| format!("request {number}");
+    let requests = (0..14).flat_map(|number| with_body("POST", path(number), "", body(number).as_bytes()));
+    let mut client = live.sending(&requests.collect::<Vec<u8>>());
+    held_answers.wait_for(1, subject.patience);
+    live.drain(14, move || {
+        assert_eq!(held_answers.release_all(), 1, "the answer is still wanted");
+        for number in 0..14 {
+            let answer = if number == 13 { client.expect_last(200) } else { client.expect(200) };
+            assert_eq!(answer.text(), if number == 9 { "/hold".into() } else { body(number) });
+        }
+    });
 }
 
 /// A large answer that is being sent when the shutdown begins arrives whole.
 pub(super) fn a_large_answer_outlives_the_shutdown(subject: &ServerSubject) {
     const LENGTH: usize = 20_000_000;
-    let patience = subject.patience;
-    let live = subject.live(Arc::new(Large), |config| config.drain_grace = patience * 10);
-    let mut client = live.client();
-    client.send(&get(&format!("/{LENGTH}"))).expect("the server takes the request");
+    let live = subject.long_drain(Arc::new(Large), |_| ());
+    let mut client = live.sending(&get(&format!("/{LENGTH}")));
     client.peek().expect("the answer begins");
-    let draining = live.begin_drain();
-    let_pass(FAULT_PAUSE);
-    assert_eq!(client.expect(200).body.len(), LENGTH);
-    client.expect_end();
-    drop(client);
-    check_counts(draining.wait(), 1, 0);
+    live.drain(1, move || {
+        assert_eq!(client.expect(200).body.len(), LENGTH);
+        client.expect_end();
+    });
 }
 
 /// The drain does not wait for the rest of a refused body. The request with that body was answered before the shutdown.
 pub(super) fn a_refused_body_does_not_hold_the_drain(subject: &ServerSubject) {
-    let patience = subject.patience;
-    let live = subject.live(Arc::new(EntityService::new(Reference::<Entity>::default())), |config| {
-        (config.drain_grace, config.body_timeout, config.min_body_rate) = (patience * 10, patience * 10, 0);
-    });
-    let mut client = live.client();
+    let service = Arc::new(EntityService::new(Reference::<Entity>::default()));
+    let live = subject.long_drain(service, without_body_timeout);
     let refused = "Content-Encoding: gzip\r\nContent-Length: 1000\r\n";
-    client.send(&[&request("PUT", "/", refused)[..], b"0123456789"].concat()).expect("the server takes the request");
+    let mut client = live.sending(&[&request("PUT", "/", refused)[..], b"0123456789"].concat());
     client.expect(415);
-    let draining = live.begin_drain();
-    client.expect_end();
-    drop(client);
-    check_counts(draining.wait(), 1, 0);
+    live.drain(1, move || client.expect_end());
 }

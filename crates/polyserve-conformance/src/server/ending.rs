@@ -5,12 +5,10 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use polyserve_core::{Drain, Echo, Server, ServerConfig};
+use polyserve_core::{Drain, Echo};
 
-use super::drain::check_counts;
 use super::keep_alive::echo;
-use super::limits::BODY_AWAITED;
-use super::live::eventually;
+use super::live::{BODY_AWAITED, check_counts, eventually};
 use super::services::{Blocking, HeldAnswers, OpenOnDrop};
 use super::subject::ServerSubject;
 use super::wire::{get, request};
@@ -58,8 +56,7 @@ pub(super) fn the_deadline_cuts_what_has_not_ended(subject: &ServerSubject) {
     check_counts(drain, 0, 1);
 
     let live = subject.live(held_answers.clone(), |_| ());
-    let mut waiting = live.client();
-    waiting.send(&get("/hold")).expect("the server takes the request");
+    let mut waiting = live.sending(&get("/hold"));
     held_answers.wait_for(1, subject.patience);
     let drain = live.cut_within(SHORT);
     let (bytes, ending) = waiting.end();
@@ -80,8 +77,7 @@ fn leave_one_behind(subject: &ServerSubject) -> Drain {
     let _opened = OpenOnDrop(service.open.clone());
     let addr = live.addr;
     live.ask(&request("GET", "/", "Connection: close\r\n"), 200);
-    let mut client = live.client();
-    client.send(&get("/block")).expect("the server takes the request");
+    let mut client = live.sending(&get("/block"));
     assert!(service.inside.wait(subject.patience), "the request reaches the service");
     let drain = live.shutdown_within(SHORT);
     assert!(!service.open.wait(Duration::ZERO), "the thread is still stuck");
@@ -89,7 +85,7 @@ fn leave_one_behind(subject: &ServerSubject) -> Drain {
     let (bytes, ending) = client.end();
     assert!(bytes.is_empty() && ending != Ending::Silent, "{ending:?}\n{}", client.show());
     check_is_closed(subject, addr);
-    let server: Arc<dyn Server> = Arc::from(subject.make(ServerConfig::default()).expect("the default is honoured"));
+    let server = subject.default_server();
     subject.serve_again(&server, addr).ask(&get("/"), 200);
     drain
 }
@@ -104,10 +100,9 @@ fn end_what_waits(subject: &ServerSubject) -> Drain {
     let workers = subject.workers_or_pool(1);
     let live = subject.live(service.clone(), |config| config.workers = workers);
     let _opened = OpenOnDrop(service.open.clone());
-    let mut stuck = live.client();
-    stuck.send(&get("/block")).expect("the server takes the request");
+    let _stuck = live.sending(&get("/block"));
     assert!(service.inside.wait(subject.patience), "the request reaches the service");
-    let mut waiting: Vec<Client> = (0..3).map(|_| live.client()).collect();
+    let mut waiting = live.clients(3);
     for client in &mut waiting {
         client.send(&get("/")).expect("the kernel takes the request");
     }
@@ -126,7 +121,7 @@ fn end_what_waits(subject: &ServerSubject) -> Drain {
 
 /// The port is free after the end: another run of the same server binds it at once.
 pub(super) fn the_port_is_free_after_the_end(subject: &ServerSubject) {
-    let server: Arc<dyn Server> = Arc::from(subject.make(ServerConfig::default()).expect("the default is honoured"));
+    let server = subject.default_server();
     let live = subject.serve(&server, Arc::new(Echo));
     let addr = live.addr;
     live.ask(&get("/"), 200);
@@ -140,7 +135,7 @@ pub(super) fn the_port_is_free_after_the_end(subject: &ServerSubject) {
 
 /// One server value serves several times, also at the same time. Each run has its own counts and its own end.
 pub(super) fn one_server_serves_several_times(subject: &ServerSubject) {
-    let server: Arc<dyn Server> = Arc::from(subject.make(ServerConfig::default()).expect("the default is honoured"));
+    let server = subject.default_server();
     let (first, second) = (subject.serve(&server, Arc::new(Echo)), subject.serve(&server, Arc::new(Echo)));
     for _ in 0..3 {
         first.ask(&get("/"), 200);
@@ -162,8 +157,7 @@ pub(super) fn dropping_it_ends_it(subject: &ServerSubject) {
     let held_answers = HeldAnswers::new();
     let live = subject.live(held_answers.clone(), |_| ());
     let addr = live.addr;
-    let mut client = live.client();
-    client.send(&get("/hold")).expect("the server takes the request");
+    let mut client = live.sending(&get("/hold"));
     held_answers.wait_for(1, subject.patience);
     live.drop_it();
     assert_ne!(client.end().1, Ending::Silent, "the connection does not end\n{}", client.show());

@@ -6,8 +6,7 @@ use std::time::{Duration, Instant};
 use polyserve_core::{Echo, ServerConfig, Shape};
 use polyserve_serving::EVICTION_GRACE;
 
-use super::limits::BODY_AWAITED;
-use super::live::{Live, eventually};
+use super::live::{BODY_AWAITED, Live, eventually};
 use super::services::let_pass;
 use super::subject::ServerSubject;
 use super::wire::{get, request};
@@ -45,8 +44,7 @@ pub(super) fn idle_connections_make_room_at_the_limit(subject: &ServerSubject) {
         }
         let mut idle: Vec<Client> = Vec::new();
         while idle.len() + usize::from(busy.is_some()) < max_connections {
-            let mut client = live.client();
-            client.send(sent).expect("the server takes the bytes");
+            let mut client = live.sending(sent);
             if sent.len() > 2 {
                 client.expect(200);
             }
@@ -87,7 +85,7 @@ pub(super) fn silent_connections_are_closed_first(subject: &ServerSubject) -> Ou
         assert!(!last_attempt, "a connection that was served is closed, and a silent one is open\n{}", kept.show());
         drop(new);
     }
-    Outcome::Held
+    unreachable!("the last attempt fails or holds")
 }
 
 /// At the limit, a connection that has been idle for less than 50 ms is not closed: its next request is answered. A

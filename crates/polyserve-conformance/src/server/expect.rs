@@ -5,7 +5,7 @@ use std::sync::Arc;
 use polyserve_core::{Entity, EntityService};
 
 use super::keep_alive::echo;
-use super::limits::without_body_timeout;
+use super::live::without_body_timeout;
 use super::status_table::entities;
 use super::subject::ServerSubject;
 use super::wire::{check_problem, get, request};
@@ -47,8 +47,7 @@ pub(super) fn an_expected_continue_comes_before_the_body(subject: &ServerSubject
 /// A client that does not wait, or has no body to send, gets one final answer.
 pub(super) fn a_client_need_not_wait_for_continue(subject: &ServerSubject) {
     let live = echo(subject);
-    let mut client = live.client();
-    client.send(&[request("POST", "/", EXPECT).as_slice(), b"hello"].concat()).expect("the server takes the request");
+    let mut client = live.sending(&[request("POST", "/", EXPECT).as_slice(), b"hello"].concat());
     assert_eq!(final_answer(&mut client, 200), "hello");
     for fields in ["Expect: 100-continue\r\n", "Expect: 100-continue\r\nContent-Length: 0\r\n"] {
         client.send(&request("POST", "/", fields)).expect("the server takes the request");

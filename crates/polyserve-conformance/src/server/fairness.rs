@@ -83,7 +83,7 @@ pub(super) fn pipelined_deferred_answers_leave_room(subject: &ServerSubject) {
     const REQUESTS: usize = 100;
     let workers = subject.workers_or_pool(2);
     let live = subject.live(Arc::new(DelayedAnswers), |config| config.workers = workers);
-    let mut clients: Vec<Client> = (0..2).map(|_| live.client()).collect();
+    let mut clients = live.clients(2);
     for client in &mut clients {
         client.send(&get("/500").repeat(REQUESTS)).expect("the server takes the requests");
     }
@@ -142,8 +142,7 @@ pub(super) fn a_dripping_head_leaves_room(subject: &ServerSubject) {
         config.head_timeout = HEAD_TIMEOUT;
     });
     let (addr, patience, done) = (live.addr, subject.patience, AtomicBool::new(false));
-    let mut dripping = live.client();
-    dripping.send(b"GET / HTTP/1.1\r\nHost: a\r\nX: ").expect("the server takes the request");
+    let dripping = live.sending(b"GET / HTTP/1.1\r\nHost: a\r\nX: ");
     let mut sender = dripping.write_half().expect("a second handle");
     thread::scope(|scope| {
         let stop = StopOnDrop(&done);

@@ -39,8 +39,7 @@ pub(super) fn requests_per_connection_are_counted(subject: &ServerSubject) {
         client.expect_last(200);
     };
     one_by_one(&mut live.client());
-    let mut client = live.client();
-    client.send(&get("/").repeat(5)).expect("the server takes the requests");
+    let mut client = live.sending(&get("/").repeat(5));
     for _ in 0..2 {
         assert!(!client.expect(200).closes(), "it closes too early\n{}", client.show());
     }

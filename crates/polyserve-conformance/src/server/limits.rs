@@ -6,21 +6,12 @@ use std::time::{Duration, Instant};
 use polyserve_core::{Echo, ServerConfig, Shape};
 
 use super::keep_alive::echo;
-use super::live::eventually;
+use super::live::{eventually, finish, without_body_timeout};
 use super::services::{DelayedAnswers, HeldAnswers, let_pass};
 use super::subject::ServerSubject;
 use super::wire::{get, request};
 use crate::client::{Client, Ending, Response};
 use crate::property::{Outcome, in_child_with_descriptors};
-
-/// The fields of a request with a body that the server has to wait for.
-pub(super) const BODY_AWAITED: &str = "Expect: 100-continue\r\nContent-Length: 5\r\n";
-
-/// Lets bodies take an hour, so that no client that occupies a place by [`BODY_AWAITED`] loses it.
-pub(super) fn without_body_timeout(config: &mut ServerConfig) {
-    config.body_timeout = Duration::from_secs(3600);
-    config.min_body_rate = 0;
-}
 
 const ONE_WAITS: &str = "a server of one connection lets the others wait";
 
@@ -42,10 +33,7 @@ pub(super) fn connections_past_the_limit_are_rejected(subject: &ServerSubject) -
         config.max_connections = limit;
         without_body_timeout(config);
     });
-    let mut busy: Vec<Client> = (0..limit).map(|_| live.client()).collect();
-    for client in &mut busy {
-        client.ask(&request("POST", "/", BODY_AWAITED), 100);
-    }
+    let busy = live.in_mid_request(limit);
     let mut waiting = Vec::new();
     for silent in [false, false, true, false] {
         let mut client = live.client();
@@ -59,9 +47,7 @@ pub(super) fn connections_past_the_limit_are_rejected(subject: &ServerSubject) -
         }
         drop(sent);
     }
-    for mut client in busy {
-        assert_eq!(client.ask(b"hello", 200).text(), "hello");
-    }
+    finish(busy);
     for mut client in waiting {
         client.expect(200);
     }
@@ -82,11 +68,8 @@ pub(super) fn every_refused_connection_reads_a_503(subject: &ServerSubject) -> O
             config.max_connections = 2;
             without_body_timeout(config);
         });
-        let mut busy: Vec<Client> = (0..2).map(|_| live.client()).collect();
-        for client in &mut busy {
-            client.ask(&request("POST", "/", BODY_AWAITED), 100);
-        }
-        let mut refused: Vec<Client> = (0..REFUSED).map(|_| live.client()).collect();
+        let busy = live.in_mid_request(2);
+        let mut refused = live.clients(REFUSED);
         for client in &mut refused {
             // The server may have refused this client already. What counts is what the client reads.
             let _ = client.send(&get("/"));
@@ -96,9 +79,7 @@ pub(super) fn every_refused_connection_reads_a_503(subject: &ServerSubject) -> O
             let response = response.unwrap_or_else(|failure| panic!("of refused connection {number}: {failure}"));
             check_rejected(client, &response);
         }
-        for client in &mut busy {
-            assert_eq!(client.ask(b"hello", 200).text(), "hello");
-        }
+        finish(busy);
     })
 }
 
@@ -114,10 +95,7 @@ pub(super) fn rejected_connections_leave_room(subject: &ServerSubject) -> Outcom
         config.linger_timeout = subject.patience * 4;
         without_body_timeout(config);
     });
-    let mut busy: Vec<Client> = (0..LIMIT).map(|_| live.client()).collect();
-    for client in &mut busy {
-        client.ask(&request("POST", "/", BODY_AWAITED), 100);
-    }
+    let busy = live.in_mid_request(LIMIT);
     let try_one = || {
         let mut client = live.client();
         let _ = client.send(&get("/")); // an error: the server has rejected this client already
@@ -130,9 +108,7 @@ pub(super) fn rejected_connections_leave_room(subject: &ServerSubject) -> Outcom
         assert_eq!(status, 503, "a connection past the limit is rejected");
         rejected.push(client);
     }
-    for mut client in busy {
-        assert_eq!(client.ask(b"hello", 200).text(), "hello");
-    }
+    finish(busy);
     // The server may need a moment to see that the others have closed.
     let served = eventually(subject.patience, || {
         let (client, status) = try_one();
@@ -152,7 +128,7 @@ pub(super) fn silent_connections_keep_to_the_limit(subject: &ServerSubject) {
         config.first_byte_timeout = Duration::from_secs(3600);
         config.head_timeout = Duration::from_secs(3600);
     });
-    let mut open: Vec<Client> = (0..2 * LIMIT).map(|_| live.client()).collect();
+    let mut open = live.clients(2 * LIMIT);
     let mut closed = Vec::new();
     eventually(subject.patience, || {
         let (ended, rest) = open.drain(..).partition(Client::has_input);
@@ -219,7 +195,7 @@ pub(super) fn deferred_accept_serves_the_same(subject: &ServerSubject) -> Outcom
         return Outcome::NotRun("deferred accept needs Linux".into());
     }
     let live = subject.live(Arc::new(Echo), |c| *c = config);
-    let silent: Vec<Client> = (0..20).map(|_| live.client()).collect();
+    let silent = live.clients(20);
     let mut client = live.client();
     for _ in 0..3 {
         client.ask(&get("/"), 200);
@@ -236,8 +212,7 @@ pub(super) fn deferred_accept_serves_the_same(subject: &ServerSubject) -> Outcom
 pub(super) fn a_waiting_request_is_not_idle(subject: &ServerSubject) {
     let held_answers = HeldAnswers::new();
     let live = subject.live(held_answers.clone(), |config| config.max_connections = 1);
-    let mut slow = live.client();
-    slow.send(&get("/hold")).expect("the server takes the request");
+    let mut slow = live.sending(&get("/hold"));
     held_answers.wait_for(1, subject.patience);
     let mut other = live.client();
     let _ = other.send(&get("/"));

@@ -5,18 +5,21 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::panic::resume_unwind;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::sync::{Arc, Weak};
-use std::thread;
+use std::thread::{self, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
 use polyserve_core::{
     BoxFuture, Counters, Drain, Echo, ListenOn, Running, Server, ServerConfig, ServerFailed, Service, Shape, park_until,
 };
 
+use super::services::let_pass;
 use super::subject::ServerSubject;
+use super::wire::request;
 use crate::client::{Client, Response};
 use crate::property::within;
 
@@ -39,6 +42,20 @@ impl ServerSubject {
             Ok(server) => self.serve(&Arc::from(server), service),
             Err(error) => panic!("the server refuses a configuration that it is to honour: {error}\n{config:?}"),
         }
+    }
+
+    /// Starts a server whose drains may take longer than the patience.
+    #[track_caller]
+    pub(super) fn long_drain(&self, service: Arc<dyn Service>, change: impl FnOnce(&mut ServerConfig)) -> Live {
+        self.live(service, |config| {
+            config.drain_grace = self.patience * 10;
+            change(config);
+        })
+    }
+
+    /// A server value with the default configuration, for several runs.
+    pub(super) fn default_server(&self) -> Arc<dyn Server> {
+        Arc::from(self.make(ServerConfig::default()).expect("the default is honoured"))
     }
 
     /// Starts a run of `server` on a free port.
@@ -91,6 +108,30 @@ impl Live {
     #[track_caller]
     pub(super) fn client(&self) -> Client {
         Client::connect(self.addr, self.patience).expect("the server accepts connections")
+    }
+
+    /// New connections.
+    #[track_caller]
+    pub(super) fn clients(&self, count: usize) -> Vec<Client> {
+        (0..count).map(|_| self.client()).collect()
+    }
+
+    /// A new connection on which `bytes` have been sent. The kernel takes them even if the server does not.
+    #[track_caller]
+    pub(super) fn sending(&self, bytes: &[u8]) -> Client {
+        let mut client = self.client();
+        client.send(bytes).expect("the server takes the request");
+        client
+    }
+
+    /// New connections whose requests have begun, and lack their bodies: see [`finish`].
+    #[track_caller]
+    pub(super) fn in_mid_request(&self, count: usize) -> Vec<Client> {
+        let mut clients = self.clients(count);
+        for client in &mut clients {
+            client.ask(&request("POST", "/", BODY_AWAITED), 100);
+        }
+        clients
     }
 
     /// Sends `request` on a new connection and drops the connection after the answer.
@@ -201,10 +242,52 @@ impl Drop for Live {
     }
 }
 
+/// The fields of a request with a body of five bytes that the server has to wait for.
+pub(super) const BODY_AWAITED: &str = "Expect: 100-continue\r\nContent-Length: 5\r\n";
+
+/// Lets bodies take an hour, so that no client that occupies a place by [`BODY_AWAITED`] loses it.
+pub(super) fn without_body_timeout(config: &mut ServerConfig) {
+    config.body_timeout = Duration::from_secs(3600);
+    config.min_body_rate = 0;
+}
+
+/// Sends the bodies of requests to an echo that have begun, checks the answers, and closes the connections.
+#[track_caller]
+pub(super) fn finish(clients: Vec<Client>) {
+    for mut client in clients {
+        assert_eq!(client.ask(b"hello", 200).text(), "hello");
+    }
+}
+
+/// Returns the result of a thread, or panics as it did.
+pub(super) fn joined<T>(thread: ScopedJoinHandle<'_, T>) -> T {
+    thread.join().unwrap_or_else(|panic| resume_unwind(panic))
+}
+
 /// A server that drains.
 pub(super) struct Draining {
     end: BoxFuture<Result<Drain, ServerFailed>>,
     patience: Duration,
+}
+
+impl Live {
+    /// Begins to drain, waits for a moment in which a faulty server can do something wrong, and runs `then`. Checks that the drain
+    /// cuts nothing, and that the server has `answered` so many requests in all.
+    #[track_caller]
+    pub(super) fn drain(self, answered: u64, then: impl FnOnce()) {
+        let draining = self.begin_drain();
+        let_pass(FAULT_PAUSE);
+        then();
+        check_counts(draining.wait(), answered, 0);
+    }
+}
+
+/// A pause in which a faulty server can do something wrong during a drain. A correct server does not need it.
+pub(super) const FAULT_PAUSE: Duration = Duration::from_millis(60);
+
+#[track_caller]
+pub(super) fn check_counts(drain: Drain, answered: u64, cut: u64) {
+    assert_eq!((drain.answered, drain.cut, drain.stuck), (answered, cut, 0), "answered, cut, stuck");
 }
 
 impl Draining {

@@ -52,8 +52,7 @@ fn check(subject: &ServerSubject, live: &Live, before: u64, budget: usize, metho
         live.ask(&get("/10"), 200);
         live.ask(&with_body(method, "/10", "", b"hello"), 200);
     }
-    let mut client = live.client();
-    client.send(&request(method, "/10", "Content-Length: 5\r\n")).expect("the server takes the request");
+    let mut client = live.sending(&request(method, "/10", "Content-Length: 5\r\n"));
     let_pass(Duration::from_millis(20));
     client.ask(b"hello", 200);
 }
@@ -88,7 +87,7 @@ pub(super) fn incomplete_bodies_keep_to_the_memory_budget(subject: &ServerSubjec
         live.ask(&get("/"), 200);
         let body = with_body("POST", "/", "", &vec![b'x'; LENGTH]);
         let before = resident().expect("/proc is there");
-        let mut clients: Vec<Client> = (0..CLIENTS).map(|_| live.client()).collect();
+        let mut clients = live.clients(CLIENTS);
         for client in &mut clients {
             let _ = client.send(&body[..body.len() - 1]); // an error: the server has refused the body
         }
@@ -125,7 +124,7 @@ pub(super) fn unread_answers_keep_to_the_memory_budget(subject: &ServerSubject) 
         let live = subject.live(Arc::new(LargeBodies::default()), |it| config(it, subject, CLIENTS, BUDGET));
         live.ask(&get("/10"), 200);
         let before = resident().expect("/proc is there");
-        let mut clients: Vec<Client> = (0..CLIENTS).map(|_| live.client()).collect();
+        let mut clients = live.clients(CLIENTS);
         for client in &mut clients {
             client.limit_receive_buffer(RECEIVE_BUFFER).expect("the system takes the size of a buffer");
             client.send(&get(&format!("/{LENGTH}"))).expect("the server takes the request");
@@ -167,7 +166,7 @@ pub(super) fn unread_answers_of_writes_keep_to_the_memory_budget(subject: &Serve
             let live = subject.live(service.clone(), |it| config(it, subject, CLIENTS, BUDGET));
             live.ask(&get("/10"), 200);
             let before = resident().expect("/proc is there");
-            let mut clients: Vec<Client> = (0..CLIENTS).map(|_| live.client()).collect();
+            let mut clients = live.clients(CLIENTS);
             let path = format!("/{LENGTH}");
             for client in &mut clients {
                 client.limit_receive_buffer(RECEIVE_BUFFER).expect("the system takes the size of a buffer");

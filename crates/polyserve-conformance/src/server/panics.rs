@@ -46,8 +46,7 @@ pub(super) fn an_omitted_body_is_a_500(subject: &ServerSubject) {
     for path in ["/omitted", "/omitted-later"] {
         check(&live, &get(path));
         check(&live, &with_body("POST", path, "", b"with a body"));
-        let mut client = live.client();
-        client.send(&request("HEAD", path, "")).expect("the server takes the request");
+        let mut client = live.sending(&request("HEAD", path, ""));
         let response = client.receive_head().expect("HEAD is answered");
         let length = response.header("Content-Length");
         assert_eq!((response.status, length), (200, (path == "/omitted").then_some("5")), "{}", client.show());
@@ -71,8 +70,7 @@ pub(super) fn a_panic_in_a_later_answer_is_a_500(subject: &ServerSubject) {
 pub(super) fn a_panic_in_a_given_up_answer_is_a_503(subject: &ServerSubject) {
     let live = subject.live(PanickingService::shared(), |config| config.answer_timeout = Duration::from_millis(100));
     for _ in 0..3 {
-        let mut client = live.client();
-        client.send(&get("/given-up")).expect("the server takes the request");
+        let mut client = live.sending(&get("/given-up"));
         check_problem(&client.expect_last(503));
     }
     live.ask(&get("/"), 200);
@@ -99,8 +97,7 @@ pub(super) fn a_panic_in_the_repos_thread_is_a_503(subject: &ServerSubject) {
 pub(super) fn a_dropped_completer_answers(subject: &ServerSubject) {
     let held_answers = HeldAnswers::new();
     let live = subject.live(held_answers.clone(), |_| ());
-    let mut client = live.client();
-    client.send(&get("/hold")).expect("the server takes the request");
+    let mut client = live.sending(&get("/hold"));
     held_answers.wait_for(1, subject.patience);
     held_answers.drop_all();
     check_problem(&client.expect(503));
@@ -113,8 +110,7 @@ pub(super) fn more_panics_than_workers_leave_a_serving_server(subject: &ServerSu
         let path = ["/call", "/later", "/woken", "/visit", "/partly"][n % 5];
         live.ask(&get(path), 500);
     }
-    let mut client = live.client();
-    client.send(&[get("/"), get("/call"), get("/call")].concat()).expect("the server takes the requests");
+    let mut client = live.sending(&[get("/"), get("/call"), get("/call")].concat());
     client.expect(200);
     let first = client.expect(500);
     if !first.closes() {

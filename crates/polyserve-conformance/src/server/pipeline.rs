@@ -8,7 +8,6 @@ use super::keep_alive::echo;
 use super::services::{DelayedAnswers, Large, SelfWakingAnswers};
 use super::subject::ServerSubject;
 use super::wire::{check_pattern, chunked, get, request, with_body};
-use crate::client::Client;
 
 /// Requests that arrive together are answered in order, each with its own answer.
 pub(super) fn pipelined_requests_are_answered_in_order(subject: &ServerSubject) {
@@ -90,7 +89,7 @@ pub(super) fn later_answers_leave_in_order(subject: &ServerSubject) {
 pub(super) fn a_later_answer_may_need_many_polls(subject: &ServerSubject) {
     let live = subject.live(Arc::new(SelfWakingAnswers), |_| ());
     let count = if subject.shape() == Shape::One { 1 } else { 3 };
-    let mut clients: Vec<Client> = (0..count).map(|_| live.client()).collect();
+    let mut clients = live.clients(count);
     for client in &mut clients {
         let bytes = [get("/0"), get("/1"), get("/3000"), request("GET", "/2", "Connection: close\r\n")].concat();
         client.send(&bytes).expect("the server takes the requests");

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use polyserve_core::{Echo, Shape};
 
-use super::live::{Live, eventually};
+use super::live::{Live, check_counts, eventually};
 use super::services::{HeldAnswers, let_pass};
 use super::subject::ServerSubject;
 use super::wire::{get, request, with_body};
@@ -28,7 +28,7 @@ fn holders(subject: &ServerSubject, threads: usize) -> usize {
 /// Opens `count` connections, and returns once the answer of each is held back by the service.
 #[track_caller]
 fn hold(live: &Live, held_answers: &HeldAnswers, count: usize, patience: Duration) -> Vec<Client> {
-    let mut clients: Vec<Client> = (0..count).map(|_| live.client()).collect();
+    let mut clients = live.clients(count);
     for client in &mut clients {
         client.send(&get("/hold")).expect("the server takes the request");
     }
@@ -56,10 +56,8 @@ pub(super) fn time_in_the_queue_counts_towards_the_head_timeout(subject: &Server
             config.head_timeout = HEAD_TIMEOUT;
         });
         let held = hold(&live, &held_answers, 1, subject.patience);
-        let mut whole = live.client();
-        whole.send(&request("GET", "/", "Connection: close\r\n")).expect("the kernel takes the request");
-        let mut half = live.client();
-        half.send(b"GET / HT").expect("the kernel takes the request");
+        let mut whole = live.sending(&request("GET", "/", "Connection: close\r\n"));
+        let mut half = live.sending(b"GET / HT");
         let_pass(HEAD_TIMEOUT + QUEUED);
         assert_eq!(held_answers.release_all(), 1, "the first answer is still wanted");
         let released = Instant::now();
@@ -94,13 +92,7 @@ pub(super) fn stalled_heads_end_together(subject: &ServerSubject) -> Outcome {
             config.head_timeout = HEAD_TIMEOUT;
         });
         // Each sends before the next one connects: a server may serve those first that have sent something.
-        let _stalled: Vec<Client> = (0..STALLED)
-            .map(|_| {
-                let mut client = live.client();
-                client.send(b"GET / HT").expect("the server takes the request");
-                client
-            })
-            .collect();
+        let _stalled: Vec<Client> = (0..STALLED).map(|_| live.sending(b"GET / HT")).collect();
         let_pass(QUEUED);
         let sent = Instant::now();
         live.ask(&request("GET", "/", "Connection: close\r\n"), 200);
@@ -124,8 +116,7 @@ pub(super) fn an_answer_says_close_if_others_wait(subject: &ServerSubject) -> Ou
         let held_answers = HeldAnswers::new();
         let live = subject.live(held_answers.clone(), |config| config.workers = workers);
         let mut first = hold(&live, &held_answers, 1, subject.patience).remove(0);
-        let mut second = live.client();
-        second.send(&request("GET", "/", "Connection: close\r\n")).expect("the kernel takes the request");
+        let mut second = live.sending(&request("GET", "/", "Connection: close\r\n"));
         // The server may need a moment to see the second connection, and on a busy machine a longer one.
         let_pass(pause);
         assert_eq!(held_answers.release_all(), 1, "the first answer is still wanted");
@@ -265,7 +256,7 @@ pub(super) fn requests_behind_busy_workers_are_served_by_the_drain(subject: &Ser
         config.drain_grace = patience * 10;
     });
     let mut busy = hold(&live, &held_answers, holders(subject, 2), patience);
-    let mut waiting: Vec<Client> = (0..WAITING).map(|_| live.client()).collect();
+    let mut waiting = live.clients(WAITING);
     for client in &mut waiting {
         client.send(&with_body("POST", "/", "", b"hello")).expect("the kernel takes the request");
     }
@@ -282,7 +273,7 @@ pub(super) fn requests_behind_busy_workers_are_served_by_the_drain(subject: &Ser
     }
     let answered = (busy.len() + WAITING) as u64;
     drop((busy, waiting));
-    super::drain::check_counts(draining.wait(), answered, 0);
+    check_counts(draining.wait(), answered, 0);
 }
 
 /// The timeout of a body begins with that body. The time that an earlier body took does not count, also if the earlier

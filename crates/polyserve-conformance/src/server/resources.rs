@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use polyserve_core::{Echo, Shape, timer};
 
 use super::keep_alive::echo;
-use super::live::eventually;
+use super::live::{check_counts, eventually};
 use super::services::{HeldAnswers, Large, let_pass};
 use super::subject::ServerSubject;
 use super::wire::{check_pattern, get, request, with_body};
@@ -30,6 +30,11 @@ fn count() -> io::Result<(usize, usize)> {
     Ok((entries("/proc/self/task")?, entries("/proc/self/fd")?))
 }
 
+/// Runs `body` in a child process of which /proc counts the threads and descriptors.
+fn in_counted_child(body: impl FnOnce()) -> Outcome {
+    if Path::new("/proc/self/task").exists() { in_child(body) } else { Outcome::NotRun(NO_PROC.into()) }
+}
+
 pub(super) const NO_PROC: &str = "threads and descriptors are counted in /proc, which this system does not have";
 
 /// Starts a server, ends its connections in different ways, and ends it.
@@ -43,30 +48,25 @@ fn serve_and_end(subject: &ServerSubject) {
         let _ = broken.send(b"G@T / HTTP/1.1\r\n\r\n");
         broken.expect(400);
     }
-    let idle: Vec<Client> = (0..5).map(|_| live.client()).collect();
+    let idle = live.clients(5);
     live.shutdown();
     drop(idle);
 
     let held_answers = HeldAnswers::new();
     let live = subject.live(held_answers.clone(), |_| ());
-    let mut waiting = live.client();
-    waiting.send(&get("/hold")).expect("the server takes the request");
+    let _waiting = live.sending(&get("/hold"));
     held_answers.wait_for(1, subject.patience);
     live.shutdown_within(Duration::from_millis(20));
 
     let live = subject.live(Arc::new(Large), |config| config.write_timeout = Duration::from_millis(50));
-    let mut non_reader = live.client();
-    non_reader.send(&get("/30000000")).expect("the server takes the request");
+    let mut non_reader = live.sending(&get("/30000000"));
     non_reader.peek().expect("the answer begins");
     live.drop_it();
 }
 
 /// No thread and no descriptor is left after the end, whatever the clients did.
 pub(super) fn nothing_is_left_after_the_end(subject: &ServerSubject) -> Outcome {
-    if !Path::new("/proc/self/task").exists() {
-        return Outcome::NotRun(NO_PROC.into());
-    }
-    in_child(|| {
+    in_counted_child(|| {
         // The timer's thread starts with its first use, and stays.
         timer::after(Duration::from_millis(1)).wait();
         serve_and_end(subject);
@@ -85,10 +85,7 @@ pub(super) fn nothing_is_left_after_the_end(subject: &ServerSubject) -> Outcome 
 
 /// Connections that have ended leave no thread and no descriptor in a running server.
 pub(super) fn ended_connections_leave_nothing(subject: &ServerSubject) -> Outcome {
-    if !Path::new("/proc/self/task").exists() {
-        return Outcome::NotRun(NO_PROC.into());
-    }
-    in_child(|| {
+    in_counted_child(|| {
         timer::after(Duration::from_millis(1)).wait();
         let live = echo(subject);
         let serve_some = || {
@@ -134,8 +131,7 @@ pub(super) fn running_out_of_descriptors_ends_nothing(subject: &ServerSubject) -
         let mut clock = CpuClock::new();
         // One descriptor for the client, and none for the server.
         let files = use_up_descriptors(1);
-        let mut waiting = live.client();
-        waiting.send(&get("/")).expect("the kernel takes the request");
+        let mut waiting = live.sending(&get("/"));
         clock.check("running out of descriptors", subject.patience);
         // A server of one connection closes the idle connection, which frees a descriptor for the waiting one.
         for _ in 0..if subject.shape() == Shape::One { 0 } else { 20 } {
@@ -164,7 +160,7 @@ pub(super) fn the_drain_serves_what_waited_for_descriptors(subject: &ServerSubje
         let draining = live.begin_drain();
         let_pass(Duration::from_millis(60));
         drop(files);
-        super::drain::check_counts(draining.wait(), 1 + WAITING as u64, 0);
+        check_counts(draining.wait(), 1 + WAITING as u64, 0);
     };
     with_serving_child(Some(DESCRIPTOR_LIMIT), serve, |child| {
         let connect = || Client::connect(child.addr, patience).expect("the kernel takes the connection");
@@ -190,10 +186,7 @@ pub(super) fn the_drain_serves_what_waited_for_descriptors(subject: &ServerSubje
 /// * a client that does not read;
 /// * the end of a client that was refused.
 pub(super) fn waiting_costs_no_time(subject: &ServerSubject) -> Outcome {
-    if !Path::new("/proc/self/task").exists() {
-        return Outcome::NotRun(NO_PROC.into());
-    }
-    in_child(|| {
+    in_counted_child(|| {
         let held_answers = HeldAnswers::new();
         let held = || subject.live(held_answers.clone(), |config| config.linger_timeout = subject.patience);
         let large = subject.live(Arc::new(Large), |_| ());
@@ -207,8 +200,7 @@ pub(super) fn waiting_costs_no_time(subject: &ServerSubject) -> Outcome {
             (&held(), b"G@T / HTTP/1.1\r\n\r\n", false, "the end of a client that was refused"),
             (&large, b"GET /60000000 HTTP/1.1\r\nHost: a\r\n\r\n", false, "a client that does not read"),
         ] {
-            let mut client = live.client();
-            client.send(bytes).expect("the server takes the request");
+            let mut client = live.sending(bytes);
             if half_close {
                 client.half_close().expect("the connection stands");
             }
@@ -275,8 +267,7 @@ pub(super) fn a_pipeline_that_is_not_read_is_not_buffered(subject: &ServerSubjec
         let live = subject.live(Arc::new(Large), |_| ());
         live.ask(&get("/1000"), 200);
         let before = resident().expect("/proc is there");
-        let mut client = live.client();
-        client.send(&get(&format!("/{LENGTH}")).repeat(COUNT)).expect("the server takes the requests");
+        let mut client = live.sending(&get(&format!("/{LENGTH}")).repeat(COUNT));
         client.peek().expect("the first answer begins");
         let_pass(Duration::from_millis(300));
         let grown = resident().expect("/proc is there").saturating_sub(before);

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use polyserve_core::{Echo, ServerConfig, Shape};
 
-use super::live::{StopOnDrop, eventually};
+use super::live::{StopOnDrop, eventually, joined};
 use super::resources::descriptor_limit;
 use super::services::HeldAnswers;
 use super::subject::ServerSubject;
@@ -31,7 +31,7 @@ pub(super) fn idle_connections_do_not_delay_others(subject: &ServerSubject) {
                 config.idle_timeout = Duration::from_secs(3600);
             });
             let count = 1000.min(descriptor_limit() / 8);
-            let mut clients: Vec<Client> = (0..count).map(|_| live.client()).collect();
+            let mut clients = live.clients(count);
             for round in 0..2 {
                 for (n, client) in clients.iter_mut().enumerate() {
                     let body = format!("{round}, {n}");
@@ -59,7 +59,7 @@ fn idle_makes_room(subject: &ServerSubject, max_connections: usize, limit: impl 
         limit(config);
         config.idle_timeout = Duration::from_secs(3600);
     });
-    let mut idle: Vec<Client> = (0..max_connections).map(|_| live.client()).collect();
+    let mut idle = live.clients(max_connections);
     for client in &mut idle {
         client.ask(&get("/"), 200);
     }
@@ -161,7 +161,7 @@ pub(super) fn busy_connections_leave_room_for_others(subject: &ServerSubject) {
                 live.ask_until_served(&request("GET", "/", "Connection: close\r\n"));
             }
         } else {
-            let mut others: Vec<Client> = (0..3).map(|_| live.client()).collect();
+            let mut others = live.clients(3);
             for _ in 0..2 {
                 for client in &mut others {
                     client.ask(&get("/"), 200);
@@ -170,9 +170,7 @@ pub(super) fn busy_connections_leave_room_for_others(subject: &ServerSubject) {
         }
         drop(stop);
         for busy in busy {
-            if let Err(panic) = busy.join() {
-                std::panic::resume_unwind(panic);
-            }
+            joined(busy);
         }
     });
 }
@@ -208,24 +206,22 @@ pub(super) fn answers_do_not_get_mixed_up(subject: &ServerSubject) {
     std::thread::scope(|scope| {
         let clients: Vec<_> = (0..CLIENTS).map(|number| scope.spawn(move || run_client(number))).collect();
         for client in clients {
-            if let Err(panic) = client.join() {
-                std::panic::resume_unwind(panic);
-            }
+            joined(client);
         }
     });
 }
 
 /// Ten clients that stall within a request do not stop the others, and are served when they go on.
 ///
-/// A server of one connection, and a pool with fewer threads than stalled clients, serve the others once the stalled
-/// ones have timed out.
+/// A server of one connection, and a pool with fewer threads than stalled clients, have to serve the others once the stalled
+/// ones have timed out. The property does not apply to a server of one connection beyond that.
 pub(super) fn stalled_clients_do_not_stop_the_rest(subject: &ServerSubject) -> Outcome {
     if subject.shape() == Shape::One || subject.pooled {
         let live = subject.live(Arc::new(Echo), |config| {
             config.workers = subject.pooled.then_some(2);
             config.head_timeout = Duration::from_millis(100);
         });
-        let mut stalled: Vec<Client> = (0..3).map(|_| live.client()).collect();
+        let mut stalled = live.clients(3);
         for client in &mut stalled {
             client.send(b"GET / HT").expect("the server takes the request");
         }
@@ -235,7 +231,9 @@ pub(super) fn stalled_clients_do_not_stop_the_rest(subject: &ServerSubject) -> O
         }
     }
     if subject.shape() == Shape::One {
-        return Outcome::Held;
+        return Outcome::NotRun(
+            "a server of one connection serves the others once the stalled ones have timed out".into(),
+        );
     }
     let workers = subject.workers(2).or(subject.pooled.then_some(16));
     let live = subject.live(Arc::new(Echo), |config| {
@@ -278,7 +276,7 @@ pub(super) fn silent_connections_do_not_stop_the_rest(subject: &ServerSubject) -
             // On a busy machine the silent connections may be silent for long.
             let config = config.first_byte_timeout(Duration::from_secs(3600));
             let live = subject.live(Arc::new(Echo), |c| *c = config);
-            let mut silent: Vec<Client> = (0..SILENT).map(|_| live.client()).collect();
+            let mut silent = live.clients(SILENT);
             for _ in 0..3 {
                 live.ask(&request("GET", "/", "Connection: close\r\n"), 200);
             }
@@ -296,14 +294,14 @@ pub(super) fn silent_connections_do_not_stop_the_rest(subject: &ServerSubject) -
 
 /// Deferred answers do not block workers: with more deferred answers than workers, other requests are served.
 ///
-/// The other requests may wait for the deferred answers in three cases, but all are answered in the end: the server declares
-/// it, connections hold the threads of a pool, or the server has one connection.
-pub(super) fn later_answers_hold_no_worker(subject: &ServerSubject) {
+/// The property does not apply in three cases: the server declares it, connections hold the threads of a pool, or the server has
+/// one connection. Then all requests have to be answered in the end.
+pub(super) fn later_answers_hold_no_worker(subject: &ServerSubject) -> Outcome {
     const HELD: usize = 10;
     let workers = subject.workers_or_pool(2);
     let held_answers = HeldAnswers::new();
     let live = subject.live(held_answers.clone(), |config| config.workers = workers);
-    let mut clients: Vec<Client> = (0..HELD).map(|_| live.client()).collect();
+    let mut clients = live.clients(HELD);
     for client in &mut clients {
         client.send(&request("GET", "/hold", "Connection: close\r\n")).expect("the server takes the request");
     }
@@ -324,6 +322,7 @@ pub(super) fn later_answers_hold_no_worker(subject: &ServerSubject) {
     for mut client in clients {
         client.expect_last(200);
     }
+    if waits { Outcome::NotRun("deferred answers hold the threads of this server".into()) } else { Outcome::Held }
 }
 
 /// A client that leaves before its deferred answer does not affect other clients.
@@ -331,8 +330,7 @@ pub(super) fn a_client_may_leave_before_its_answer(subject: &ServerSubject) {
     let held_answers = HeldAnswers::new();
     let live = subject.live(held_answers.clone(), |_| ());
     for _ in 0..3 {
-        let mut client = live.client();
-        client.send(&get("/hold")).expect("the server takes the request");
+        let client = live.sending(&get("/hold"));
         held_answers.wait_for(1, subject.patience);
         drop(client);
         held_answers.release_all();

@@ -36,8 +36,7 @@ pub(super) fn head_is_get_without_the_body(subject: &ServerSubject) {
     let live = with_one(subject);
     for (path, status) in [("/1", 200), ("/2", 404), ("/x", 400), ("/1/2", 404), ("/", 405)] {
         let got = live.ask(&get(path), status);
-        let mut client = live.client();
-        client.send(&request("HEAD", path, "")).expect("the server takes the request");
+        let mut client = live.sending(&request("HEAD", path, ""));
         let head = client.receive_head().unwrap_or_else(|failure| panic!("HEAD {path}: {failure}"));
         assert_eq!(head.status, status, "HEAD {path}");
         for name in ["Content-Type", "Allow"] {
@@ -95,7 +94,7 @@ pub(super) fn a_refused_body_is_no_request(subject: &ServerSubject) {
 
 /// `OPTIONS *` and absolute-form targets reach the service, as the client sent them.
 pub(super) fn other_forms_of_target_are_taken(subject: &ServerSubject) {
-    let _ = super::corpus::check(subject, "other_forms_of_target_are_taken");
+    super::corpus::check(subject, "other_forms_of_target_are_taken");
     // OPTIONS of a URL without a path names the server, as `*` does (RFC 9112, 3.2.4).
     let live = entities(subject);
     let allowed = |target: &str| live.ask(&request("OPTIONS", target, ""), 204).header("Allow").map(str::to_owned);

@@ -14,23 +14,20 @@ use std::time::Duration;
 /// A client that half-closes after its requests gets every answer, also large and late ones. Then the connection ends.
 pub(super) fn a_half_closed_client_gets_its_answers(subject: &ServerSubject) {
     let live = echo(subject);
-    let mut client = live.client();
-    client.send(&[get("/"), with_body("POST", "/", "", b"hello")].concat()).expect("the server takes the requests");
+    let mut client = live.sending(&[get("/"), with_body("POST", "/", "", b"hello")].concat());
     client.half_close().expect("the connection stands");
     client.expect(200);
     assert_eq!(client.expect(200).text(), "hello");
     client.expect_end();
 
     let live = subject.live(Arc::new(Large), |_| ());
-    let mut client = live.client();
-    client.send(&get("/4000000")).expect("the server takes the request");
+    let mut client = live.sending(&get("/4000000"));
     client.half_close().expect("the connection stands");
     check_pattern(&client.expect(200).body, 4_000_000);
     client.expect_end();
 
     let live = subject.live(Arc::new(DelayedAnswers), |_| ());
-    let mut client = live.client();
-    client.send(&get("/50")).expect("the server takes the request");
+    let mut client = live.sending(&get("/50"));
     client.half_close().expect("the connection stands");
     assert_eq!(client.expect(200).text(), "/50");
     client.expect_end();
@@ -48,8 +45,7 @@ pub(super) fn half_a_request_ends_the_connection(subject: &ServerSubject) {
         [body.as_slice(), b"hello"].concat(),
         [chunk.as_slice(), b"5\r\nhello\r\n"].concat(),
     ] {
-        let mut client = live.client();
-        client.send(&bytes).expect("the server takes the request");
+        let mut client = live.sending(&bytes);
         client.half_close().expect("the connection stands");
         let (answer, ending) = client.end();
         assert_ne!(ending, Ending::Silent, "the connection does not end\n{}", client.show());
@@ -71,8 +67,7 @@ pub(super) fn connections_without_a_request_do_not_affect_others(subject: &Serve
 
 /// Resets a connection: closes its socket while an answer is unread.
 fn reset(live: &Live, request: &[u8], rest: &[u8]) {
-    let mut client = live.client();
-    client.send(request).expect("the server takes the request");
+    let mut client = live.sending(request);
     client.peek().expect("an answer comes");
     let _ = client.send(rest);
 }
@@ -131,8 +126,7 @@ pub(super) fn a_refusal_survives_unread_input(subject: &ServerSubject) {
     }
     for _ in 0..5 {
         // This client sends everything before it reads.
-        let mut client = live.client();
-        client.send(&upload).expect("the server takes what it has refused");
+        let mut client = live.sending(&upload);
         client.expect_last(413);
     }
 }

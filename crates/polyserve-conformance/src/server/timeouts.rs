@@ -41,17 +41,24 @@ impl ServerSubject {
     }
 }
 
+/// Sends each of these beginnings of a request, and then drips if `dripping`. Checks that the server times out.
+#[track_caller]
+fn check_timeouts(subject: &ServerSubject, live: &Live, beginnings: &[&[u8]], dripping: bool) {
+    for bytes in beginnings {
+        let mut client = live.sending(bytes);
+        if dripping {
+            subject.send_slowly(&mut client, b'x');
+        }
+        subject.expect_timeout(&mut client);
+    }
+}
+
 /// A head that is not complete in time is answered with 408, and the connection ends. Tested with the first and with a
 /// later request of a connection.
 pub(super) fn a_slow_head_times_out(subject: &ServerSubject) {
     let live = subject.live(Arc::new(Echo), |config| config.head_timeout = SHORT);
-    for bytes in [&b"G"[..], b"GET / HTTP/1.1", b"GET / HTTP/1.1\r\nHost: a\r\n"] {
-        let mut client = live.client();
-        client.send(bytes).expect("the server takes the request");
-        subject.expect_timeout(&mut client);
-    }
-    let mut client = live.client();
-    client.send(&[get("/").as_slice(), b"GET / HT"].concat()).expect("the server takes the requests");
+    check_timeouts(subject, &live, &[b"G", b"GET / HTTP/1.1", b"GET / HTTP/1.1\r\nHost: a\r\n"], false);
+    let mut client = live.sending(&[get("/").as_slice(), b"GET / HT"].concat());
     client.expect(200);
     subject.expect_timeout(&mut client);
 }
@@ -61,29 +68,20 @@ pub(super) fn a_slow_body_times_out(subject: &ServerSubject) {
     let live = subject.live(Arc::new(Echo), |config| config.body_timeout = SHORT);
     let length = request("POST", "/", "Content-Length: 10\r\n");
     let chunks = request("POST", "/", "Transfer-Encoding: chunked\r\n");
-    for bytes in [length.clone(), [&length[..], b"hello"].concat(), [&chunks[..], b"5\r\nhello\r\n"].concat()] {
-        let mut client = live.client();
-        client.send(&bytes).expect("the server takes the request");
-        subject.expect_timeout(&mut client);
-    }
+    let (half, chunk) = ([&length[..], b"hello"].concat(), [&chunks[..], b"5\r\nhello\r\n"].concat());
+    check_timeouts(subject, &live, &[&length, &half, &chunk], false);
 }
 
 /// A head that arrives one byte at a time is answered with 408 at the head timeout.
 pub(super) fn a_dripping_head_times_out(subject: &ServerSubject) {
     let live = subject.live(Arc::new(Echo), |config| config.head_timeout = SHORT);
-    let mut client = live.client();
-    client.send(b"GET / HTTP/1.1\r\nHost: a\r\nX: ").expect("the server takes the request");
-    subject.send_slowly(&mut client, b'x');
-    subject.expect_timeout(&mut client);
+    check_timeouts(subject, &live, &[b"GET / HTTP/1.1\r\nHost: a\r\nX: "], true);
 }
 
 /// A body that arrives one byte at a time is answered with 408 at the body timeout.
 pub(super) fn a_dripping_body_times_out(subject: &ServerSubject) {
     let live = subject.live(Arc::new(Echo), |config| config.body_timeout = SHORT);
-    let mut client = live.client();
-    client.send(&request("POST", "/", "Content-Length: 100000\r\n")).expect("the server takes the request");
-    subject.send_slowly(&mut client, b'x');
-    subject.expect_timeout(&mut client);
+    check_timeouts(subject, &live, &[&request("POST", "/", "Content-Length: 100000\r\n")], true);
 }
 
 /// A body that arrives more slowly than the minimum rate is answered with 408, long before the body timeout. A body that has
@@ -98,8 +96,7 @@ pub(super) fn a_body_below_the_minimum_rate_times_out(subject: &ServerSubject) {
     if let Some(quick) = &mut quick {
         quick.send(&[&head[..], begun].concat()).expect("the server takes the request");
     }
-    let mut slow = live.client();
-    slow.send(&head).expect("the server takes the request");
+    let mut slow = live.sending(&head);
     subject.send_slowly(&mut slow, b'x');
     subject.expect_timeout(&mut slow);
     if let Some(mut quick) = quick {
@@ -138,8 +135,7 @@ pub(super) fn an_idle_connection_is_closed_silently(subject: &ServerSubject) -> 
 pub(super) fn a_slow_answer_times_out(subject: &ServerSubject) {
     let held_answers = HeldAnswers::new();
     let live = subject.live(held_answers.clone(), |config| config.answer_timeout = SHORT);
-    let mut client = live.client();
-    client.send(&get("/hold")).expect("the server takes the request");
+    let mut client = live.sending(&get("/hold"));
     check_problem(&client.expect_last(503));
     assert!(eventually(subject.patience, || held_answers.all_abandoned()), "the server still holds the answer");
     assert_eq!(held_answers.release_all(), 0, "the server still waits for an answer that timed out");
@@ -178,28 +174,28 @@ const UNREAD: usize = 96 * 1024;
 /// The number of these answers: more than the buffers of the sockets hold.
 const UNREAD_ANSWERS: usize = 200;
 
-/// Waits until the server sends no more answers to a client that does not read. A server that still sends closes the connection for
-/// others that wait, whatever its limits are.
-fn wait_until_blocked(live: &Live, patience: Duration) {
+/// Starts a server of one connection at a time, and a client that does not read. Waits until the server sends it no more answers: a
+/// server that still sends closes the connection for others that wait, whatever its limits are.
+fn blocked(subject: &ServerSubject) -> (Live, Client) {
+    let live = subject.live(Arc::new(Large), |config| {
+        config.write_timeout = SHORT;
+        config.max_connections = 1;
+    });
+    let mut client = live.sending(&get(&format!("/{UNREAD}")).repeat(UNREAD_ANSWERS));
+    client.peek().expect("the answer begins");
     let answered = || live.counters_when(|_| true).answered;
-    let is_blocked = eventually(patience, || {
+    let is_blocked = eventually(subject.patience, || {
         let before = answered();
         let_pass(Duration::from_millis(200));
         before > 0 && answered() == before
     });
     assert!(is_blocked, "the buffers of the sockets are never full");
+    (live, client)
 }
 
 /// A client that does not read its answers is cut after the time of a write, and another client takes its place.
 pub(super) fn a_client_that_never_reads_is_cut(subject: &ServerSubject) {
-    let live = subject.live(Arc::new(Large), |config| {
-        config.write_timeout = SHORT;
-        config.max_connections = 1;
-    });
-    let mut deaf = live.client();
-    deaf.send(&get(&format!("/{UNREAD}")).repeat(UNREAD_ANSWERS)).expect("the server takes the requests");
-    deaf.peek().expect("the answer begins");
-    wait_until_blocked(&live, subject.patience);
+    let (live, mut deaf) = blocked(subject);
     live.ask_until_served(&get("/5"));
     let (bytes, _) = deaf.end();
     assert!(bytes.len() < UNREAD * UNREAD_ANSWERS, "all answers came");
@@ -207,14 +203,7 @@ pub(super) fn a_client_that_never_reads_is_cut(subject: &ServerSubject) {
 
 /// A client that reads its answers at half the rate of a write's limit is cut, although it makes progress.
 pub(super) fn a_client_that_reads_slowly_is_cut(subject: &ServerSubject) {
-    let live = subject.live(Arc::new(Large), |config| {
-        config.write_timeout = SHORT;
-        config.max_connections = 1;
-    });
-    let mut slow = live.client();
-    slow.send(&get(&format!("/{UNREAD}")).repeat(UNREAD_ANSWERS)).expect("the server takes the requests");
-    slow.peek().expect("the answer begins");
-    wait_until_blocked(&live, subject.patience);
+    let (live, mut slow) = blocked(subject);
     let done = AtomicBool::new(false);
     thread::scope(|scope| {
         let stop = StopOnDrop(&done);

@@ -200,11 +200,9 @@ pub(super) fn a_pipelining_client_gives_its_thread_up(subject: &ServerSubject) -
                 }
             });
             let open = OpenOnDrop(open);
-            let mut flood = live.client();
-            flood.send(&[get("/held"), get("/").repeat(REQUESTS - 1)].concat()).expect("the kernel takes the requests");
+            let mut flood = live.sending(&[get("/held"), get("/").repeat(REQUESTS - 1)].concat());
             assert!(service.inside.wait(subject.patience), "the first request is not served");
-            let mut mine = live.client();
-            mine.send(&request("GET", "/mine", "Connection: close\r\n")).expect("the kernel takes the request");
+            let mut mine = live.sending(&request("GET", "/mine", "Connection: close\r\n"));
             if has_own_threads {
                 mine.expect(503);
             }
