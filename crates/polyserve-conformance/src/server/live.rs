@@ -44,7 +44,7 @@ impl ServerSubject {
         }
     }
 
-    /// Starts a server whose drains may take longer than the patience.
+    /// Starts a server. Its drains may take longer than the patience.
     #[track_caller]
     pub(super) fn long_drain(&self, service: Arc<dyn Service>, change: impl FnOnce(&mut ServerConfig)) -> Live {
         self.live(service, |config| {
@@ -124,7 +124,7 @@ impl Live {
         client
     }
 
-    /// New connections whose requests have begun, and lack their bodies: see [`finish`].
+    /// New connections, each with a request that has begun and lacks its body: see [`finish`].
     #[track_caller]
     pub(super) fn in_mid_request(&self, count: usize) -> Vec<Client> {
         let mut clients = self.clients(count);
@@ -272,7 +272,7 @@ pub(super) struct Draining {
 
 impl Live {
     /// Begins to drain, waits for a moment in which a faulty server can do something wrong, and runs `then`. Checks that the drain
-    /// cuts nothing, and that the server has `answered` so many requests in all.
+    /// cuts nothing, and that the server has answered `answered` requests in all.
     #[track_caller]
     pub(super) fn drain(self, answered: u64, then: impl FnOnce()) {
         let draining = self.begin_drain();
