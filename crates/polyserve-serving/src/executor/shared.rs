@@ -146,10 +146,13 @@ impl PoolShared {
                 self.run_on_caller(queued);
                 return Ok(());
             }
-            (RejectedReason::Full, OnFull::Wait(limit)) => match self.space_waiters.wait(limit, queued, offer) {
-                Ok(()) => return Ok(()),
-                Err(error) => error,
-            },
+            (RejectedReason::Full, OnFull::Wait(limit)) => {
+                self.space_waiters.freed(); // the offer may have been admitted and withdrawn, and others found the queue full
+                match self.space_waiters.wait(limit, queued, offer) {
+                    Ok(()) => return Ok(()),
+                    Err(error) => error,
+                }
+            }
             (reason, _) => OfferError { queued, reason },
         };
         self.rejected.fetch_add(1, Ordering::Relaxed);

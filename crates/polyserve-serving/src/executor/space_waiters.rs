@@ -58,7 +58,7 @@ impl SpaceWaiters {
         }
     }
 
-    /// Wakes one waiter. To be called after a job has left the queue.
+    /// Wakes one waiter. To be called after a job has left the queue, but not in an offer: a waiter offers under the lock.
     #[inline]
     pub(super) fn freed(&self) {
         fence(Ordering::SeqCst);

@@ -1,11 +1,15 @@
 //! Every job finds a worker, whichever workers sleep.
 
+use std::collections::VecDeque;
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use polyserve_core::sync::atomic::{AtomicUsize, Ordering};
 use polyserve_core::sync::model::PrimitiveFault;
-use polyserve_core::sync::thread;
-use polyserve_core::{Completer, promise};
+use polyserve_core::sync::{Condvar, Mutex, lock, thread};
+use polyserve_core::{Completer, RejectedReason, promise};
+use polyserve_serving::executor::{Backend, OfferError, Pool, PoolInner, PoolShared, QueuedJob};
 
 use super::{ModelPool, Ran, WORKERS, bounds, for_pools, scenario};
 use crate::{OnFull, PoolConfig, Queue};
@@ -112,20 +116,24 @@ for_pools!(
     None
 );
 
-/// A queue for one job, and submitters that wait for space.
-fn space_for_one<P: ModelPool>() {
+/// A queue for one job, and submitters that wait for space. Each of them has this number of jobs.
+fn submit_to_one<P: ModelPool>(jobs: usize) {
     let pool =
         Arc::new(P::make(PoolConfig::new(1).queue(Queue::Bounded(1)).on_full(OnFull::Wait(Duration::from_secs(1)))));
     let ran = Ran::default();
-    let submit = |jobs: usize| {
+    let submit = || {
         let (pool, ran) = (Arc::clone(&pool), ran.clone());
         move || (0..jobs).for_each(|_| assert!(pool.execute(ran.job(|| {})).is_ok(), "no time has passed"))
     };
-    let submitter = thread::spawn(submit(2));
-    submit(2)();
+    let submitter = thread::spawn(submit());
+    submit()();
     submitter.join().unwrap();
     drop(pool);
-    assert_eq!((ran.get(), ran.held()), (4, 0));
+    assert_eq!((ran.get(), ran.held()), (2 * jobs, 0));
+}
+
+fn space_for_one<P: ModelPool>() {
+    submit_to_one::<P>(2);
 }
 for_pools!(
     space_for_one,
@@ -134,3 +142,82 @@ for_pools!(
     Some(PrimitiveFault::Notice),
     Some(PrimitiveFault::Notice)
 );
+
+/// A queue that admits a job, and then cannot start a thread for it: it withdraws the first two jobs, as an executor on a
+/// runtime does if the system has no more threads.
+struct WithdrawingQueue {
+    jobs: Mutex<VecDeque<QueuedJob>>,
+    changed: Condvar,
+    withdrawn: AtomicUsize,
+}
+
+impl WithdrawingQueue {
+    /// Wakes the worker, after a change that it may wait for.
+    fn notify(&self) {
+        drop(lock(&self.jobs));
+        self.changed.notify_one();
+    }
+}
+
+impl Backend for WithdrawingQueue {
+    const NAME: &'static str = "WithdrawingPool";
+
+    type Own = ();
+
+    fn new(_: &Arc<PoolShared>) -> io::Result<(Self, Vec<()>)> {
+        let (jobs, changed, withdrawn) = (Mutex::default(), Condvar::new(), AtomicUsize::new(0));
+        Ok((Self { jobs, changed, withdrawn }, vec![()]))
+    }
+
+    fn offer(pool: &Arc<PoolInner<Self>>, queued: QueuedJob) -> Result<(), OfferError> {
+        let PoolInner { shared, backend } = &**pool;
+        if let Err(reason) = shared.admit() {
+            return Err(OfferError { queued, reason });
+        }
+        if backend.withdrawn.fetch_add(1, Ordering::SeqCst) < 2 {
+            shared.withdraw();
+            backend.notify();
+            return Err(OfferError { queued, reason: RejectedReason::Full });
+        }
+        lock(&backend.jobs).push_back(queued);
+        backend.changed.notify_one();
+        Ok(())
+    }
+
+    fn work(&self, shared: &PoolShared, worker: usize, (): ()) {
+        let mut jobs = lock(&self.jobs);
+        while !shared.is_closed_and_empty() {
+            if let Some(queued) = jobs.pop_front() {
+                drop(jobs);
+                shared.run(worker, queued);
+                jobs = lock(&self.jobs);
+            } else {
+                jobs = self.changed.wait(jobs).unwrap();
+            }
+        }
+    }
+
+    fn close(&self, _: &PoolShared) {
+        self.notify();
+    }
+
+    fn discard(&self, shared: &PoolShared) {
+        lock(&self.jobs).drain(..).for_each(|queued| shared.discard(queued));
+        self.notify();
+    }
+}
+
+impl ModelPool for Pool<WithdrawingQueue> {
+    const NAME: &str = "WithdrawingPool";
+
+    fn make(config: PoolConfig) -> Self {
+        Self::new(config).expect("the configuration is valid")
+    }
+}
+
+/// Regression test: a submitter found the queue full of a job that was then withdrawn, and slept although there was space.
+#[test]
+fn space_after_a_withdrawal() {
+    let body = || submit_to_one::<Pool<WithdrawingQueue>>(1);
+    scenario::<Pool<WithdrawingQueue>>("space after a withdrawal", bounds([1, 2], [200, 20_000]), None, body);
+}
