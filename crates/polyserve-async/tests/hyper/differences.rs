@@ -85,6 +85,11 @@ fn alike() -> Vec<String> {
         chunked("/", "", "fffffffffffffffff\r\nhello\r\n0\r\n\r\n"),
         chunked("/", "", &format!("0\r\n{}\r\n", "a: b\r\n".repeat(9))),
         chunked("/", "", "0\r\na: b\n\n"),
+        chunked("/", "", &format!("{}{}\r\n", chunks_without_end(), trailers(MAX_HEAD))),
+        chunked("/", "", &format!("{}{}\r\n", chunks_without_end(), trailers(MAX_HEAD + 8))),
+        get("Connection: close, \u{e9}\r\n"),
+        get("Connection: \u{e9}\r\nConnection: close\r\n"),
+        "GET /1 HTTP/1.0\r\n\r\n".to_owned(),
         "GET /1 HTTP/1.1\nHost: a\n\n".to_owned(),
         "GET /1#a HTTP/1.1\r\nHost: a\r\n\r\n".to_owned(),
         "PUT / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n".to_owned(),
@@ -129,7 +134,17 @@ fn refused_by_their_head() -> Vec<String> {
 }
 
 fn whole() -> String {
-    format!("{:x}\r\n{ENTITY}\r\n0\r\n\r\n", ENTITY.len())
+    chunks_without_end() + "\r\n"
+}
+
+/// The entity in chunks, without the line that ends the trailers.
+fn chunks_without_end() -> String {
+    format!("{:x}\r\n{ENTITY}\r\n0\r\n", ENTITY.len())
+}
+
+/// Eight trailers, with `length` bytes in their names and values.
+fn trailers(length: usize) -> String {
+    format!("a:{}\r\n", "x".repeat(length / 8 - 1)).repeat(8)
 }
 
 /// Calls `check` with the answers of `tokio_hyper` and of `tokio_tcp` to each input and the request after it. Each input is

@@ -2,7 +2,7 @@
 
 use std::net::TcpStream;
 use std::sync::{Arc, Mutex, mpsc};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use polyserve_conformance::client::{Ending, WriteHalf};
 use polyserve_core::http::StatusCode;
@@ -158,6 +158,40 @@ fn empty_lines_are_bounded() {
         }
         client.expect_last(400);
     }
+}
+
+/// Regression test: a body that is malformed after its `100 Continue` had no answer.
+#[test]
+fn an_interim_answer_is_no_part_of_the_answer() {
+    let running = entities(|_| ());
+    let mut client = client(&running);
+    let fields = "Host: a\r\nContent-Type: application/json\r\nExpect: 100-continue\r\nTransfer-Encoding: chunked";
+    client.ask(format!("PUT / HTTP/1.1\r\n{fields}\r\n\r\n").as_bytes(), 100);
+    client.send(b"1\r\n{\r\nx\r\n").expect("it is taken");
+    client.expect_last(400);
+}
+
+/// Regression test: the time of a request began with an empty line that came long before it.
+#[test]
+fn the_time_of_a_request_begins_with_its_first_byte() {
+    let (sender, reports) = mpsc::channel();
+    let sender = Mutex::new(sender);
+    let running = entities(|config| {
+        config.workers = Some(1);
+        *config = std::mem::take(config).on_answer(move |report| {
+            let _ = sender.lock().expect("no thread panics with this lock").send(report.elapsed);
+        });
+    });
+    let (mut client, mut other) = (client(&running), super::support::client(&running));
+    client.ask(GET.as_bytes(), 404);
+    client.send(b"\r\n").expect("it is taken");
+    // The server has one worker, so it has read the empty line before the last of these.
+    (0..3).for_each(|_| drop(other.ask(GET.as_bytes(), 404)));
+    let begun = Instant::now();
+    client.ask(GET.as_bytes(), 404);
+    let passed = begun.elapsed();
+    let elapsed = reports.try_iter().last().flatten().expect("the last answer is reported");
+    assert!(elapsed <= passed, "{elapsed:?} of {passed:?}");
 }
 
 /// A service that hands the completer of each answer to the test.

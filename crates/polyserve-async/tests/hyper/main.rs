@@ -4,4 +4,5 @@
 mod bodies;
 mod differences;
 mod edges;
+mod memory;
 mod support;

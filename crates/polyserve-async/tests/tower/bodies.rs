@@ -195,6 +195,28 @@ fn an_echo_past_the_limit_is_too_large() {
     assert_eq!(running.shutdown().expect("it ends well"), Drain::new(2, 0, 0));
 }
 
+/// Regression test: after its `100 Continue` had been sent, an answer counted as begun. So a body past the limit was not answered.
+#[test]
+fn an_interim_answer_is_no_part_of_the_answer() {
+    // The answer is made once a part of the body is there.
+    let echo = |mut body: Body| async move {
+        drop(body.frame().await);
+        body
+    };
+    let running = serve(Router::new().route("/", post(echo)), |config| config.max_body = 10);
+    for fields in ["", "Expect: 100-continue\r\n"] {
+        let mut client = client(&running);
+        client
+            .send(format!("POST / HTTP/1.1\r\nHost: a\r\n{fields}Transfer-Encoding: chunked\r\n\r\n").as_bytes())
+            .expect("it takes the head");
+        if !fields.is_empty() {
+            client.expect(100);
+        }
+        client.send(b"2\r\nab\r\n9\r\n123456789\r\n0\r\n\r\n").expect("it takes the body");
+        client.expect_last(413);
+    }
+}
+
 /// The hook sees a streamed answer when it ends, with all its bytes, and one that is cut with those that were made.
 #[test]
 fn the_hook_sees_streamed_answers() {

@@ -26,6 +26,7 @@ use polyserve_serving::net;
 use super::adapter::Adapter;
 use super::connection_state::{ConnectionState, HyperShared, Stage};
 use super::error_response::{self, INVALID_BODY, LATE_HEAD};
+use super::input::Input;
 use super::io::HyperIo;
 use super::output::Output;
 use super::poll_waker::PollWaker;
@@ -225,6 +226,7 @@ impl HyperConnection {
             return StepResult::Continue; // the output is sent together with that of the next poll
         }
         state.send(&self.state, false);
+        state.input.reserve(&self.server().env.memory);
         self.is_blocked = !state.output.is_empty();
         // If hyper has nothing but the socket to wait for, the wake was for the body of a request that is answered.
         let is_at_rest = self.service.tower.is_none() && events.input_drained && state.is_reading();
@@ -274,8 +276,7 @@ impl HyperConnection {
             let is_head = state.input.is_head();
             error_response::refuse(&mut state, &self.state, refusal, is_head);
             drop(state);
-            self.close = Some(Close::Linger);
-            self.send(true);
+            self.send_last(Close::Linger);
         }
     }
 
@@ -293,7 +294,7 @@ impl HyperConnection {
                 error_response::replace(&mut state, &self.state);
                 true
             }
-            Err(_) if !state.partly_sent && !state.client_left && state.body_refusal.is_some() => {
+            Err(_) if !state.output.is_partly_sent && !state.client_left && state.body_refusal.is_some() => {
                 let (refusal, is_head) = (state.body_refusal.unwrap_or(INVALID_BODY), state.is_head);
                 error_response::refuse(&mut state, &self.state, refusal, is_head);
                 true
@@ -304,7 +305,13 @@ impl HyperConnection {
             }
         };
         drop(state);
-        self.close = Some(if linger { Close::Linger } else { Close::AtOnce });
+        self.send_last(if linger { Close::Linger } else { Close::AtOnce });
+    }
+
+    /// Sends the last output. What was received after it is not used.
+    fn send_last(&mut self, close: Close) {
+        self.close = Some(close);
+        self.state.state().input = Input::default();
         self.send(true);
     }
 
@@ -435,8 +442,7 @@ impl HyperConnection {
                 let is_head = state.input.is_head();
                 error_response::refuse(&mut state, &self.state, LATE_HEAD, is_head);
                 drop(state);
-                self.close = Some(Close::Linger);
-                self.send(true);
+                self.send_last(Close::Linger);
                 StepResult::Continue
             }
             Stage::Body | Stage::Answer if !std::mem::replace(&mut self.state.state().timed_out, true) => {
@@ -494,7 +500,9 @@ impl Drop for HyperConnection {
             let _ = self.abandon(); // a runtime that ends drops its tasks
         }
         // A request's body, which a service may keep for longer, keeps the state.
-        self.state.state().output = Output::default();
+        let mut state = self.state.state();
+        (state.input, state.output) = (Input::default(), Output::default());
+        drop(state);
         self.shared().registry.remove(self.entry());
     }
 }

@@ -26,9 +26,8 @@ use polyserve_core::sync::lock;
 use polyserve_core::{AnswerReport, BoxFuture, Head, Reply, ReportedRequest};
 use polyserve_serving::ServerState;
 use polyserve_serving::http1::decode::{Fields, Framing, Parsed, Refusal};
-use polyserve_serving::http1::encode::CONTINUE;
-use polyserve_serving::http1::panicked;
 use polyserve_serving::http1::turn::TurnBudget;
+use polyserve_serving::http1::{OUTPUT_BOUND, panicked};
 
 use super::input::{Input, Next};
 use super::output::Output;
@@ -129,8 +128,6 @@ pub(super) struct RequestState {
     pub(super) untaken: u64,
     /// The service reads the request's body, and the body is not complete.
     pub(super) body_is_open: bool,
-    /// A part of the present answer may have been sent, so the answer cannot be replaced.
-    pub(super) partly_sent: bool,
     /// The client left during the present request. The answer is not sent.
     pub(super) client_left: bool,
     /// The present answer, if a hook sees the answers.
@@ -161,22 +158,21 @@ pub(super) struct PendingReport {
     pub(super) begun: Option<Instant>,
     /// The status, once hyper has the head of the answer.
     status: Option<StatusCode>,
-    /// The number of bytes that hyper has written since the answer before.
-    bytes: usize,
+    /// The number of bytes of the answer that hyper has written.
+    pub(super) bytes: usize,
     /// The method and the target of the request. `None` without a hook.
     line: Option<Box<(Method, String)>>,
 }
 
 impl PendingReport {
-    /// Notes that bytes were read. They belong to the next request, unless a request is in progress.
+    /// Notes that bytes were read.
     fn received(&mut self, server: &ServerState) {
         if server.env.on_answer.is_some() {
             self.last_read = Some(Instant::now());
-            self.begun = self.begun.or(self.last_read);
         }
     }
 
-    /// Notes that hyper begins with a request, of which the bytes may have been read together with the request before.
+    /// Notes that a request begins. Its first bytes were in the last read.
     fn begin(&mut self) {
         self.begun = self.begun.or(self.last_read);
     }
@@ -191,12 +187,6 @@ impl PendingReport {
     /// The method and the target of the request.
     pub(super) fn line(&self) -> Option<ReportedRequest<'_>> {
         self.line.as_deref().map(|(method, target)| ReportedRequest { method, target })
-    }
-
-    /// Adds bytes that hyper has written. An interim answer is no part of the answer.
-    pub(super) fn add(&mut self, bytes: &[u8]) {
-        let is_interim = self.bytes == 0 && bytes.starts_with(CONTINUE);
-        self.bytes += bytes.len() - if is_interim { CONTINUE.len() } else { 0 };
     }
 
     /// Returns the report, and begins a new one.
@@ -293,9 +283,8 @@ impl ConnectionState {
             return;
         }
         let ends = self.unmarked_ends.swap(0, Ordering::AcqRel);
-        state.partly_sent = false;
         if state.client_left && ends == 1 {
-            state.output.discard_incomplete();
+            state.output.discard_present();
             state.report.take();
         } else {
             state.output.mark_ends(ends);
@@ -327,7 +316,8 @@ impl RequestState {
     /// Begins a request, of which hyper may read the head.
     fn begin_request(&mut self, parsed: &Parsed<'_>, max_requests: u64) {
         self.requests += 1;
-        self.is_last = self.requests >= max_requests;
+        // hyper does not see a `close` beside bytes that are no text.
+        self.is_last = self.requests >= max_requests || !parsed.keep_alive;
         self.is_close_expected = !parsed.keep_alive;
         (self.is_head, self.expects_continue) = (parsed.head.method == Method::HEAD, parsed.expects_continue);
         self.report.begin();
@@ -357,18 +347,20 @@ impl RequestState {
         }
     }
 
-    /// Whether hyper may read more of the socket. A further request is not read before the present one is answered and its answer is
-    /// in the output.
-    pub(super) fn may_read(&self, connection: &ConnectionState) -> bool {
-        let is_answered = self.is_answered() || (connection.has_unmarked_end() && !self.events.output_full);
-        let is_held = self.waits_for_turn || self.input.refusal.is_some();
-        self.stage == Stage::Http2 || !self.input.is_between_requests() || (is_answered && !is_held)
+    /// Whether hyper may read more of the socket. A further request is not read before the present one is answered, its answer is
+    /// in the output, and the output has room.
+    pub(super) fn may_read(&mut self) -> bool {
+        if self.stage == Stage::Http2 || !self.input.is_between_requests() {
+            return true;
+        }
+        self.events.output_full |= self.output.bytes.len() >= OUTPUT_BOUND;
+        self.is_answered() && !self.waits_for_turn && self.input.refusal.is_none() && !self.events.output_full
     }
 
     /// Passes on to hyper what was received before. It is pending if that is nothing.
     pub(super) fn pass_on(&mut self, connection: &ConnectionState, to: &mut ReadBufCursor<'_>) -> Poll<io::Result<()>> {
         self.waits_for_turn = false;
-        if !self.may_read(connection) {
+        if !self.may_read() {
             return Poll::Pending;
         }
         let Some((bytes, before)) = self.input.take() else { return Poll::Pending };
@@ -474,7 +466,6 @@ impl RequestState {
 
     /// Sends the bytes that the kernel takes. Ignores an error: sending the rest returns an error too.
     pub(super) fn send(&mut self, connection: &ConnectionState, last: bool) {
-        self.partly_sent |= self.output.is_partial();
         self.output.try_send(&connection.entry, connection.server(), last);
     }
 }

@@ -42,7 +42,7 @@ pub(super) fn reply_to(refusal: Refusal) -> Reply {
 /// Replaces the last answer, which is hyper's, to a head that the codec has accepted and hyper has not. The length of the body is
 /// larger than hyper counts, or the target is not valid for the `http` crate.
 pub(super) fn replace(state: &mut RequestState, connection: &ConnectionState) {
-    let status = state.output.discard_incomplete().and_then(|code| StatusCode::from_u16(code).ok());
+    let status = state.output.discard_present().and_then(|code| StatusCode::from_u16(code).ok());
     let refusal = if state.body_length > connection.server().env.limits.max_body as u64 {
         TOO_LARGE
     } else {
@@ -55,7 +55,7 @@ pub(super) fn replace(state: &mut RequestState, connection: &ConnectionState) {
 
 /// Writes an error to the output, in place of an answer that has begun, of which no byte was sent. `head_only`: the method is HEAD.
 pub(super) fn refuse(state: &mut RequestState, connection: &ConnectionState, refusal: Refusal, head_only: bool) {
-    state.output.discard_incomplete();
+    state.output.discard_present();
     let reply = reply_to(refusal);
     let report = state.report.take();
     let server_header = connection.server().config.server_header.as_deref();

@@ -10,6 +10,7 @@
 use hyper::rt::ReadBufCursor;
 use polyserve_serving::http1::chunked::Chunked;
 use polyserve_serving::http1::decode::{self, Decoded, EmptyLines, Fields, Framing, Limits, Parsed, Refusal};
+use polyserve_serving::memory::{MemoryBudget, Reservation};
 
 /// The input of a connection.
 #[derive(Debug, Default)]
@@ -18,6 +19,8 @@ pub(super) struct Input {
     kept: Vec<u8>,
     /// The number of bytes at the start of `kept` that are used.
     used: usize,
+    /// The memory of `kept` while the connection waits.
+    reservation: Reservation,
     /// The number of unread bytes that hyper may read.
     allowed: usize,
     body: RestOfBody,
@@ -70,7 +73,7 @@ impl Input {
     /// The number of bytes of the present body that were not received. Zero if that is not known.
     pub(super) fn missing(&self) -> u64 {
         match self.body {
-            RestOfBody::Length(rest) => rest.saturating_sub(self.unread().len() as u64),
+            RestOfBody::Length(rest) => rest.saturating_sub(self.unread().len().saturating_sub(self.allowed) as u64),
             RestOfBody::Chunked(_) => 0,
         }
     }
@@ -110,8 +113,18 @@ impl Input {
 
     /// Puts bytes back that were taken, of which the first `used` are used.
     pub(super) fn put_back(&mut self, bytes: Vec<u8>, used: usize) {
-        // An idle connection has no buffer.
-        (self.kept, self.used) = if used < bytes.len() { (bytes, used) } else { (Vec::new(), 0) };
+        if used < bytes.len() {
+            (self.kept, self.used) = (bytes, used);
+        } else {
+            // An idle connection has no buffer.
+            (self.kept, self.used, self.reservation) = Default::default();
+        }
+    }
+
+    /// Reserves the memory of the kept bytes, before the connection waits. They cannot be refused: they are a part of a head, or
+    /// further requests.
+    pub(super) fn reserve(&mut self, memory: &MemoryBudget) {
+        self.reservation.set(memory, self.kept.capacity());
     }
 
     /// Keeps `new` bytes after the unread ones. Returns false if it cannot complete a part of a head.
@@ -185,11 +198,11 @@ impl Input {
                 (self.allowed, self.empty_lines) = (parsed.length, EmptyLines::default());
                 let following = bytes.len() - parsed.length;
                 self.body = match parsed.framing {
-                    Framing::Length(length) if length <= following as u64 => {
-                        self.allowed += length as usize; // it comes with its head
-                        RestOfBody::default()
+                    Framing::Length(length) => {
+                        let part = length.min(following as u64); // what comes with its head
+                        self.allowed += part as usize;
+                        RestOfBody::Length(length - part)
                     }
-                    Framing::Length(length) => RestOfBody::Length(length),
                     Framing::Chunked => RestOfBody::Chunked(Chunked::new()),
                 };
                 Next::Head(parsed)

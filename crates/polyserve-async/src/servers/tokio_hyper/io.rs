@@ -67,7 +67,7 @@ impl Read for HyperIo {
         INPUT.with_borrow_mut(|input| {
             let length = input.len().min(buffer.remaining());
             let Some(input) = input.get_mut(..length) else { return Poll::Pending };
-            while state.may_read(connection) {
+            while state.may_read() {
                 let is_at_rest = !state.stage.is_busy() && !state.body_is_open;
                 let closes_if_empty = is_at_rest && connection.must_leave();
                 let must_read = state.must_read || closes_if_empty;
@@ -113,10 +113,7 @@ impl Write for HyperIo {
             }
         }
         let taken = bytes.get(..OUTPUT_BOUND).unwrap_or(bytes);
-        state.output.bytes.extend_from_slice(taken);
-        if connection.server().env.on_answer.is_some() {
-            state.report.add(taken);
-        }
+        state.report.bytes += state.output.push(taken);
         Poll::Ready(Ok(taken.len()))
     }
 

@@ -1,9 +1,11 @@
 //! Answers that are to be sent, and the position at which each of them ends.
 //!
-//! Invariant: an answer counts as answered once the kernel has its last byte. Cost: a copy of each answer into the buffer.
+//! Invariant: an answer counts as answered once the kernel has its last byte. An interim answer (100) is no part of an answer.
+//! Cost: a copy of each answer into the buffer.
 
 use std::task::{Context, Poll};
 
+use polyserve_serving::http1::encode::CONTINUE;
 use polyserve_serving::memory::Reservation;
 use polyserve_serving::{ServerState, TurnSocket as _, WriteKind, net};
 
@@ -17,34 +19,42 @@ const KEPT_CAPACITY: usize = 16 * 1024;
 pub(super) struct Output {
     pub(super) bytes: Vec<u8>,
     ends: Vec<usize>,
+    /// The start of the present answer's bytes.
+    start: usize,
+    /// A part of the present answer was sent, so the answer cannot be replaced.
+    pub(super) is_partly_sent: bool,
     /// The memory of output that waits for the client.
     reservation: Reservation,
 }
 
 impl Output {
+    /// Appends bytes of the present answer, or an interim answer before it. Returns the number of bytes of the present answer.
+    pub(super) fn push(&mut self, bytes: &[u8]) -> usize {
+        let is_begun = self.is_partly_sent || self.bytes.len() > self.start;
+        let interim = if !is_begun && bytes.starts_with(CONTINUE) { CONTINUE.len() } else { 0 };
+        self.bytes.extend_from_slice(bytes);
+        self.start += interim;
+        bytes.len() - interim
+    }
+
     /// Marks the end of `answers` answers.
     pub(super) fn mark_ends(&mut self, answers: u32) {
         for _ in 0..answers {
             self.ends.push(self.bytes.len());
         }
+        (self.start, self.is_partly_sent) = (self.bytes.len(), false);
     }
 
-    /// Removes the bytes after the last complete answer. If they begin with a status line, returns its status.
-    pub(super) fn discard_incomplete(&mut self) -> Option<u16> {
-        let end = self.ends.last().copied().unwrap_or(0);
-        let code = self.bytes.get(end..)?.get(9..12)?;
-        let code = std::str::from_utf8(code).ok()?.parse().ok();
-        self.bytes.truncate(end);
+    /// Removes the bytes of the present answer. If they begin with a status line, returns its status.
+    pub(super) fn discard_present(&mut self) -> Option<u16> {
+        let answer = self.bytes.get(self.start..).unwrap_or_default();
+        let code = answer.get(9..12).and_then(|code| std::str::from_utf8(code).ok()?.parse().ok());
+        self.bytes.truncate(self.start);
         code
     }
 
     pub(super) fn is_empty(&self) -> bool {
         self.bytes.is_empty()
-    }
-
-    /// Whether a part of an answer follows the last complete answer.
-    pub(super) fn is_partial(&self) -> bool {
-        self.bytes.len() > self.ends.last().copied().unwrap_or(0)
     }
 
     /// Sends the bytes that the kernel takes, and counts the answers that are complete with them. The rest waits for the client,
@@ -83,6 +93,8 @@ impl Output {
     /// Removes the first `count` bytes. Returns the number of answers that end in them.
     fn advance(&mut self, count: usize) -> u64 {
         let complete = self.ends.partition_point(|end| *end <= count);
+        self.is_partly_sent |= count > self.start;
+        self.start = self.start.saturating_sub(count);
         if count >= self.bytes.len() {
             self.bytes.clear();
             self.ends.clear();
@@ -109,16 +121,34 @@ mod tests {
     fn answers_count_when_their_last_byte_is_gone() {
         let mut output = Output::default();
         for length in [3, 0, 4] {
-            output.bytes.extend(std::iter::repeat_n(b'x', length));
+            assert_eq!(output.push(&b"xxxx"[..length]), length);
             output.mark_ends(1);
         }
-        output.bytes.extend(b"HTTP/1.1 400 Bad Request\r\n");
-        assert_eq!(output.discard_incomplete(), Some(400));
+        let error = b"HTTP/1.1 400 Bad Request\r\n";
+        assert_eq!(output.push(error), error.len());
+        assert_eq!(output.discard_present(), Some(400));
         assert_eq!(output.bytes.len(), 7);
         assert_eq!(output.advance(2), 0);
         assert_eq!(output.advance(1), 2);
         assert_eq!(output.advance(3), 0);
         assert_eq!(output.advance(1), 1);
         assert!(output.is_empty());
+    }
+    #[test]
+    fn an_interim_answer_is_no_part_of_an_answer() {
+        let mut output = Output::default();
+        assert_eq!(output.push(CONTINUE), 0);
+        output.advance(1);
+        assert!(!output.is_partly_sent);
+        assert_eq!(output.push(b"HTTP/1.1 200 OK\r\n"), 17);
+        assert_eq!((output.discard_present(), output.bytes.len()), (Some(200), CONTINUE.len() - 1));
+        assert_eq!(output.push(b"HTTP/1.1 413 Content Too Large\r\n"), 32);
+        output.advance(CONTINUE.len());
+        assert!(output.is_partly_sent);
+        // A body may have such bytes.
+        output.advance(31);
+        assert_eq!(output.push(CONTINUE), CONTINUE.len());
+        output.mark_ends(1);
+        assert!(!output.is_partly_sent);
     }
 }

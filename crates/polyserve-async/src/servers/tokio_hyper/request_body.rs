@@ -98,7 +98,7 @@ impl Body for RequestBody {
                     // All earlier answers are in the output: hyper reads a head after that.
                     body.note(|state| {
                         if state.stage == Stage::Body {
-                            state.output.bytes.extend_from_slice(CONTINUE);
+                            state.output.push(CONTINUE);
                             // This may be another task, and the connection waits for the body.
                             state.task.iter().for_each(Waker::wake_by_ref);
                         }
