@@ -6,29 +6,31 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use http::header::{ACCEPT_ENCODING, ALLOW, CONTENT_TYPE, LOCATION, RETRY_AFTER};
+use http::header::{ACCEPT_ENCODING, ALLOW, CONTENT_TYPE};
 use http::{HeaderValue, Method, StatusCode};
 
+use super::entity_reply::{
+    absent_reply, entity_reply, error_reply, get_reply, precondition_failed, refusal, removed_reply, shown,
+    stored_reply, unwritable,
+};
 use super::known_forms::{KnownForm, KnownForms};
 use super::media_type::MediaType;
 use super::patch;
 use super::path;
 use super::preconditions;
-use super::reply::APPLICATION_JSON;
 use super::{Body, Head, InvalidRoute, Reply, Request, Service};
 use crate::answer::Answer;
 use crate::condition::{Condition, Conditional, ETag};
 use crate::entity::{Entity, Identifiable};
 use crate::json::{self, InvalidEntity};
-use crate::log::{LogThrottles, in_one_line};
-use crate::repo::{EntityRepo, Lookup, Put, Removed, RepoAnswer, RepoError, Visit};
-use crate::text::shortened;
-use crate::{stack, throttled};
+use crate::log::LogThrottles;
+use crate::repo::{EntityRepo, Lookup, RepoAnswer, RepoError, Visit};
+use crate::stack;
 
 /// The service that stores, shows and removes the entities of a repo: the published [`Entity`], or a type of your own.
 ///
 /// ```
-/// # use polyserve_core::{Answer, Condition, Conditional, EntityRepo, Identifiable, Lookup, Put, Removed, RepoAnswer, Visit};
+/// # use polyserve_core::{Answer, Condition, Conditional, EntityRepo, Identifiable, Lookup, RepoAnswer, Visit};
 /// # #[derive(Debug, Default)]
 /// # struct Nothing;
 /// # impl<E: Identifiable> EntityRepo<E> for Nothing {
@@ -569,65 +571,6 @@ fn note_form<E: Identifiable>(
     })
 }
 
-/// Returns the answer to a GET, if no visit has shown the entity. `form` returns the form of its JSON.
-fn get_reply<E: Identifiable>(
-    id: &E::Id,
-    found: Result<Lookup<E>, RepoError>,
-    condition: &Condition,
-    failures: &LogThrottles,
-    form: impl FnOnce(&[u8]) -> KnownForm,
-) -> Reply {
-    match found {
-        Ok(Lookup::Fetched(entity)) => {
-            let mut json = Vec::with_capacity(128);
-            if let Err(error) = entity.write_json(&mut json) {
-                return unwritable(failures, &*error);
-            }
-            match shown(form(&json), condition) {
-                Ok(etag) => entity_reply(Body::Owned(json), etag),
-                Err(reply) => reply,
-            }
-        }
-        // A repo that visits answers now, and that answer does not come here.
-        Ok(Lookup::Visited(_) | Lookup::Absent) => absent_reply(id),
-        Err(error) => error_reply(failures, &error),
-    }
-}
-
-/// Returns the tag of an entity that a GET is to show, or another answer as an error if the condition asks for it.
-fn shown(form: KnownForm, condition: &Condition) -> Result<Option<ETag>, Reply> {
-    match refusal(form.etag, condition) {
-        None => Ok(form.etag),
-        Some(reply) => Err(reply),
-    }
-}
-
-/// Returns the answer to a GET of a stored entity with this tag if the condition does not hold. The order is that of RFC 9110,
-/// 13.2.2.
-fn refusal(etag: Option<ETag>, condition: &Condition) -> Option<Reply> {
-    if !condition.if_match_holds(etag) {
-        return Some(precondition_failed());
-    }
-    if !condition.if_none_match_holds(etag) {
-        return Some(tagged(Reply::empty(StatusCode::NOT_MODIFIED), etag));
-    }
-    None
-}
-
-/// Returns the answer to a GET.
-#[inline]
-pub(super) fn entity_reply(json: Body, etag: Option<ETag>) -> Reply {
-    tagged(Reply::of_type(StatusCode::OK, APPLICATION_JSON.clone(), json), etag)
-}
-
-#[inline]
-fn tagged(reply: Reply, etag: Option<ETag>) -> Reply {
-    match etag {
-        Some(etag) => reply.with_etag(etag),
-        None => reply,
-    }
-}
-
 /// Returns the tag of `entity` if a GET shows exactly the body of its PUT. A client that sent anything else does not have
 /// what the tag names (RFC 9110, 9.3.4). `scratch` is empty before and after.
 fn tag_of_request<E: Identifiable>(entity: &E, request: &[u8], scratch: &mut Vec<u8>) -> Option<ETag> {
@@ -635,80 +578,4 @@ fn tag_of_request<E: Identifiable>(entity: &E, request: &[u8], scratch: &mut Vec
     let etag = (written.is_ok() && scratch.as_slice() == request).then(|| ETag::of(request));
     scratch.clear();
     etag
-}
-
-pub(super) fn precondition_failed() -> Reply {
-    let detail = "The entity is not in the state that the request's condition names: nothing was changed.";
-    Reply::problem(StatusCode::PRECONDITION_FAILED, detail)
-}
-
-/// Returns the answer to a PUT of an entity with this id.
-fn stored_reply(
-    prefix: &str,
-    id: &impl fmt::Display,
-    etag: Option<ETag>,
-    failures: &LogThrottles,
-    put: Result<Put, RepoError>,
-) -> Reply {
-    let reply = match put {
-        Ok(Put::Created) => {
-            let created = Reply::empty(StatusCode::CREATED);
-            match HeaderValue::try_from(path::location(prefix, id)) {
-                Ok(location) => created.with_field(LOCATION, location),
-                Err(_) => created, // an encoded path is a valid value
-            }
-        }
-        Ok(Put::Replaced) => Reply::empty(StatusCode::OK),
-        Err(error) => return error_reply(failures, &error),
-    };
-    tagged(reply, etag)
-}
-
-/// Returns the answer to a DELETE.
-fn removed_reply(id: &impl fmt::Display, failures: &LogThrottles, removed: Result<Removed, RepoError>) -> Reply {
-    match removed {
-        Ok(Removed::Removed) => Reply::empty(StatusCode::NO_CONTENT),
-        Ok(Removed::Absent) => absent_reply(id),
-        Err(error) => error_reply(failures, &error),
-    }
-}
-
-pub(super) fn absent_reply(id: &impl fmt::Display) -> Reply {
-    Reply::problem(StatusCode::NOT_FOUND, format_args!("There is no entity {}.", shortened(id.to_string(), 100)))
-}
-
-pub(super) fn unwritable(failures: &LogThrottles, error: &(dyn Error + Send + Sync + 'static)) -> Reply {
-    throttled!(of failures, warn, error = in_one_line(error), "an entity could not be written as JSON");
-    Reply::problem(StatusCode::INTERNAL_SERVER_ERROR, "The entity has no JSON form.")
-}
-
-/// Returns the answer to an operation that the repo has failed, and logs the failure, throttled by `failures`.
-pub(super) fn error_reply(failures: &LogThrottles, error: &RepoError) -> Reply {
-    match error {
-        RepoError::Closed | RepoError::Overloaded | RepoError::NotDone(_) | RepoError::Unavailable(_) => {
-            if error.source().is_some() {
-                throttled!(of failures, warn, error = in_one_line(error), "the repo is unavailable");
-            }
-            let reply = Reply::problem(StatusCode::SERVICE_UNAVAILABLE, format_args!("For now, {error}."));
-            reply.with_field(RETRY_AFTER, HeaderValue::from_static("1"))
-        }
-        RepoError::Full(_) => {
-            throttled!(of failures, warn, error = in_one_line(error), "the repo has no room");
-            Reply::problem(StatusCode::INSUFFICIENT_STORAGE, "The store has no room: the write was not done.")
-        }
-        RepoError::ReadOnly(reason) => {
-            // The repo has reported it once. A message for each write could fill the disk.
-            tracing::debug!(error = in_one_line(error), "the repo takes no more writes");
-            Reply::problem(StatusCode::INTERNAL_SERVER_ERROR, read_only(reason))
-        }
-        RepoError::Other(_) => {
-            throttled!(of failures, warn, error = in_one_line(error), "the repo failed");
-            Reply::problem(StatusCode::INTERNAL_SERVER_ERROR, "The store failed.")
-        }
-    }
-}
-
-/// The detail of [`RepoError::ReadOnly`].
-pub(super) fn read_only(reason: &dyn fmt::Display) -> String {
-    format!("The store takes no more writes: {reason}.")
 }

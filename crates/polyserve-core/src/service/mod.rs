@@ -1,6 +1,7 @@
 //! The [`Service`] trait, its requests and replies, and the services that every server is tested with.
 
 mod echo;
+mod entity_reply;
 mod entity_service;
 mod get_only;
 mod known_forms;

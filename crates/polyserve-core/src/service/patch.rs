@@ -13,7 +13,7 @@ use std::sync::Arc;
 use http::header::{CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderName, HeaderValue, StatusCode};
 
-use super::entity_service::{absent_reply, entity_reply, error_reply, precondition_failed, unwritable};
+use super::entity_reply::{absent_reply, entity_reply, error_reply, precondition_failed, unwritable};
 use super::media_type::MediaType;
 use super::{Body, Head, Reply};
 use crate::answer::Answer;

@@ -15,7 +15,7 @@ use std::time::Instant;
 use http::header::CACHE_CONTROL;
 use http::{HeaderValue, StatusCode};
 
-use super::entity_service::read_only;
+use super::entity_reply::read_only;
 use super::{Head, Reply, Request, Service, get_only};
 use crate::answer::{Answer, BoxFuture};
 use crate::entity::Identifiable;

@@ -146,9 +146,7 @@ impl Routes {
             None => Err(Reply::problem(StatusCode::NOT_FOUND, "There is nothing at this path.")),
         }
     }
-}
 
-impl Routes {
     /// Returns the methods of all services, given the head of `OPTIONS *`.
     fn methods(&self, head: &Head<'_>) -> HeaderValue {
         const ALL: [&str; 7] = ["GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"];
