@@ -25,14 +25,17 @@ use std::task::{Context, Poll, Waker};
 
 use polyserve_serving::http1::Session;
 use polyserve_serving::net;
-use polyserve_serving::{Connection, ThreadBuffers, TurnEnd, TurnSocket, WriteKind, send_rejection, with_buffers};
+use polyserve_serving::{
+    Connection, ConnectionTable, TableEntry, ThreadBuffers, TurnEnd, TurnSocket, WriteKind, send_rejection,
+    with_buffers,
+};
 
-use super::toolkit::{AsyncConnection, AsyncSocket, ConnectionEntry, ConnectionRegistry, Direction, Transfer};
+use super::toolkit::{AsyncConnection, AsyncSocket, Direction, Transfer};
 
 /// A connection that was accepted. Polling it serves the connection.
 pub(crate) struct ConnectionTask<S: AsyncSocket> {
-    registry: Arc<ConnectionRegistry<S>>,
-    entry: Arc<ConnectionEntry<S>>,
+    registry: Arc<ConnectionTable<AsyncConnection<S>>>,
+    entry: Arc<TableEntry<AsyncConnection<S>>>,
     connection: Connection,
     waker: Option<Waker>,
 }
@@ -40,7 +43,11 @@ pub(crate) struct ConnectionTask<S: AsyncSocket> {
 impl<S: AsyncSocket> ConnectionTask<S> {
     /// Adds an accepted connection to the registry, and returns its task. Past `max_connections` the connection is
     /// [rejected](Self::reject).
-    pub(crate) fn admit(registry: &Arc<ConnectionRegistry<S>>, stream: TcpStream, shard: usize) -> Option<Self> {
+    pub(crate) fn admit(
+        registry: &Arc<ConnectionTable<AsyncConnection<S>>>,
+        stream: TcpStream,
+        shard: usize,
+    ) -> Option<Self> {
         match registry.admit(AsyncConnection::new(stream), shard) {
             Ok(entry) => {
                 let connection = Connection::new(Session::from_peer(entry.peer()));
@@ -53,7 +60,7 @@ impl<S: AsyncSocket> ConnectionTask<S> {
     /// Sends a 503 on a connection that is not to be served. Returns a task that lets it linger, or `None` if the connection
     /// is closed because too many linger.
     pub(crate) fn reject(
-        registry: &Arc<ConnectionRegistry<S>>,
+        registry: &Arc<ConnectionTable<AsyncConnection<S>>>,
         rejected: AsyncConnection<S>,
         shard: usize,
     ) -> Option<Self> {
@@ -74,7 +81,10 @@ impl<S: AsyncSocket> ConnectionTask<S> {
     }
 
     /// The task of a connection that has sent its last answer, and that counts as lingering.
-    pub(crate) fn lingering(registry: Arc<ConnectionRegistry<S>>, entry: Arc<ConnectionEntry<S>>) -> Self {
+    pub(crate) fn lingering(
+        registry: Arc<ConnectionTable<AsyncConnection<S>>>,
+        entry: Arc<TableEntry<AsyncConnection<S>>>,
+    ) -> Self {
         Self { registry, entry, connection: Connection::lingering(), waker: None }
     }
 

@@ -34,10 +34,10 @@ use std::sync::{Arc, Weak};
 
 use async_executor::Executor;
 use polyserve_core::{ConfigError, ListenOn, Running, Server, ServerConfig, Service, Shape, Supports};
-use polyserve_serving::{Bound, bind};
+use polyserve_serving::{Bound, ConnectionTable, bind};
 
 use super::connection_task::ConnectionTask;
-use super::toolkit::{AsyncListener, ConnectionRegistry, SmolSocket, ThreadGroup, block_on, start_main};
+use super::toolkit::{AsyncConnection, AsyncListener, SmolSocket, ThreadGroup, block_on, start_main};
 
 /// A server that runs each connection as a task of an async-executor.
 ///
@@ -103,7 +103,7 @@ impl Server for Smol {
 
     fn start(&self, on: ListenOn, service: Arc<dyn Service>) -> io::Result<Running> {
         let Bound { listener, local_addr, server } = bind(on, &self.config, service)?;
-        let registry = ConnectionRegistry::multiplexed(Arc::new(server), 1);
+        let registry = ConnectionTable::multiplexed(Arc::new(server), 1);
         let executor = self.executor.clone().unwrap_or_default();
         let mut threads = ThreadGroup::new("smol");
         let workers = if self.executor.is_some() { 0 } else { self.config.workers_or(1) };
@@ -124,7 +124,7 @@ impl Server for Smol {
 /// not end.
 async fn accept_loop(
     mut listener: AsyncListener<SmolSocket>,
-    registry: Arc<ConnectionRegistry<SmolSocket>>,
+    registry: Arc<ConnectionTable<AsyncConnection<SmolSocket>>>,
     executor: Weak<Executor<'static>>,
 ) {
     while let Some(stream) = listener.accept().await {

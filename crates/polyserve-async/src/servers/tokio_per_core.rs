@@ -32,14 +32,11 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use polyserve_core::{ConfigError, ListenOn, Running, Server, ServerConfig, Service, Shape, Supports};
-use polyserve_serving::ServerState;
-use polyserve_serving::net;
+use polyserve_serving::{ConnectionTable, ServerState, net};
 use tokio::runtime::{Builder, Handle};
 
 use super::connection_task::ConnectionTask;
-use super::toolkit::{
-    AsyncListener, ConnectionRegistry, OwnedRuntime, ThreadGroup, TokioSocket, listen_on, start_main,
-};
+use super::toolkit::{AsyncConnection, AsyncListener, OwnedRuntime, ThreadGroup, TokioSocket, listen_on, start_main};
 
 /// A server with a tokio runtime for each core.
 ///
@@ -81,14 +78,17 @@ impl Server for TokioPerCore {
         let listeners = net::listen_together(on, self.config.workers_or(1), &self.config)?;
         let local_addr = listeners[0].local_addr()?;
         let server = Arc::new(ServerState::new(service, &self.config));
-        let registry = ConnectionRegistry::multiplexed(server, listeners.len());
+        let registry = ConnectionTable::multiplexed(server, listeners.len());
         let threads = start(&registry, listeners).inspect_err(|_| registry.server.shutdown.begin(Instant::now()))?;
         start_main("per-core-main", local_addr, registry, |drain| threads.join(drain.stuck))
     }
 }
 
 /// Starts a thread with a runtime for each listener. After an error, the shutdown ends the threads that were started.
-fn start(registry: &Arc<ConnectionRegistry<TokioSocket>>, listeners: Vec<TcpListener>) -> io::Result<ThreadGroup> {
+fn start(
+    registry: &Arc<ConnectionTable<AsyncConnection<TokioSocket>>>,
+    listeners: Vec<TcpListener>,
+) -> io::Result<ThreadGroup> {
     let mut threads = ThreadGroup::new("per-core");
     for (shard, listener) in listeners.into_iter().enumerate() {
         listener.set_nonblocking(true)?;
@@ -108,7 +108,7 @@ fn start(registry: &Arc<ConnectionRegistry<TokioSocket>>, listeners: Vec<TcpList
 /// Accepts until a shutdown begins and its backlog is empty. Each connection becomes a task of this thread.
 async fn accept_loop(
     mut listener: AsyncListener<TokioSocket>,
-    registry: Arc<ConnectionRegistry<TokioSocket>>,
+    registry: Arc<ConnectionTable<AsyncConnection<TokioSocket>>>,
     runtime: Handle,
     shard: usize,
 ) {

@@ -31,10 +31,11 @@ use std::io;
 use std::sync::Arc;
 
 use polyserve_core::{ConfigError, ListenOn, Running, Server, ServerConfig, Service, Shape, Supports};
+use polyserve_serving::ConnectionTable;
 use tokio::runtime::Handle;
 
 use super::connection_task::ConnectionTask;
-use super::toolkit::{AsyncListener, ConnectionRegistry, TokioSocket, start_on};
+use super::toolkit::{AsyncConnection, AsyncListener, TokioSocket, start_on};
 
 /// A server that runs each connection as a task of a tokio runtime.
 ///
@@ -106,7 +107,7 @@ impl Server for TokioTcp {
 /// Accepts until a shutdown begins and its backlog is empty. Each connection becomes a task.
 async fn accept_loop(
     mut listener: AsyncListener<TokioSocket>,
-    registry: Arc<ConnectionRegistry<TokioSocket>>,
+    registry: Arc<ConnectionTable<AsyncConnection<TokioSocket>>>,
     runtime: Handle,
 ) {
     while let Some(stream) = listener.accept().await {

@@ -16,8 +16,9 @@ use std::io::{self, Read as _, Write as _};
 use std::net::{self, TcpListener, TcpStream};
 use std::sync::{Arc, RwLock};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
+use polyserve::serving::ACCEPT_BACKOFF;
 use polyserve::serving::net::{is_connection_error, listen};
 use polyserve::sync::{read, write};
 use polyserve::{ConfigError, Counters, Drain, ListenOn, Running, Server, ServerConfig, Service, Shape, Shutdown};
@@ -77,9 +78,6 @@ impl Sockets {
         }
     }
 }
-
-/// The pause of `accept` if the system has no descriptor or memory left.
-const ACCEPT_BACKOFF: Duration = Duration::from_millis(50);
 
 fn run(sockets: &Sockets, mut answers: Answers, shutdown: &Shutdown) -> Drain {
     let mut input = vec![0; 64 * 1024];

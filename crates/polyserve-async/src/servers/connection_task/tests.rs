@@ -22,8 +22,8 @@ impl Service for Silent {
 
 /// A connection on the server's side, and its client.
 struct Pair {
-    registry: Arc<ConnectionRegistry<TokioSocket>>,
-    entry: Arc<ConnectionEntry<TokioSocket>>,
+    registry: Arc<ConnectionTable<AsyncConnection<TokioSocket>>>,
+    entry: Arc<TableEntry<AsyncConnection<TokioSocket>>>,
     connection: ConnectionTask<TokioSocket>,
     client: TcpStream,
 }
@@ -33,7 +33,7 @@ fn connect(service: Arc<dyn Service>, config: &ServerConfig) -> Pair {
     let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     let (socket, _) = listener.accept().unwrap();
     socket.set_nonblocking(true).unwrap();
-    let registry = ConnectionRegistry::multiplexed(Arc::new(polyserve_serving::ServerState::new(service, config)), 0);
+    let registry = ConnectionTable::multiplexed(Arc::new(polyserve_serving::ServerState::new(service, config)), 0);
     let connection = ConnectionTask::admit(&registry, socket, 0).unwrap();
     Pair { registry, entry: Arc::clone(&connection.entry), connection, client }
 }

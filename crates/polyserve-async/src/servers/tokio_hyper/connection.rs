@@ -19,9 +19,8 @@ use std::time::{Duration, Instant};
 
 use hyper::server::conn::http1;
 use polyserve_core::BoxFuture;
-use polyserve_serving::ServerState;
 use polyserve_serving::http1::TimeLimit;
-use polyserve_serving::net;
+use polyserve_serving::{ServerState, TableEntry, net};
 
 use super::adapter::Adapter;
 use super::connection_state::{ConnectionState, HyperShared, Stage};
@@ -31,7 +30,7 @@ use super::io::HyperIo;
 use super::output::Output;
 use super::poll_waker::PollWaker;
 use crate::servers::connection_task::ConnectionTask;
-use crate::servers::toolkit::{AsyncSocket as _, ConnectionEntry, TokioSocket};
+use crate::servers::toolkit::{AsyncConnection, AsyncSocket as _, TokioSocket};
 
 /// A connection over HTTP/1.
 pub(crate) struct HyperConnection {
@@ -137,7 +136,7 @@ impl HyperConnection {
         self.state.server()
     }
 
-    fn entry(&self) -> &ConnectionEntry<TokioSocket> {
+    fn entry(&self) -> &TableEntry<AsyncConnection<TokioSocket>> {
         &self.state.entry
     }
 

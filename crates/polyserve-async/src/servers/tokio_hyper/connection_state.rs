@@ -24,18 +24,18 @@ use polyserve_core::http::Method;
 use polyserve_core::panics::text_of;
 use polyserve_core::sync::lock;
 use polyserve_core::{AnswerReport, BoxFuture, Head, Reply, ReportedRequest};
-use polyserve_serving::ServerState;
 use polyserve_serving::http1::decode::{Fields, Framing, Parsed, Refusal};
 use polyserve_serving::http1::turn::TurnBudget;
 use polyserve_serving::http1::{OUTPUT_BOUND, panicked};
+use polyserve_serving::{ConnectionTable, ServerState, TableEntry};
 
 use super::input::{Input, Next};
 use super::output::Output;
-use crate::servers::toolkit::{ConnectionEntry, ConnectionRegistry, TokioSocket};
+use crate::servers::toolkit::{AsyncConnection, TokioSocket};
 
 /// The state that all connections of a run share.
 pub(crate) struct HyperShared {
-    pub(super) registry: Arc<ConnectionRegistry<TokioSocket>>,
+    pub(super) registry: Arc<ConnectionTable<AsyncConnection<TokioSocket>>>,
     pub(super) builder: http1::Builder,
     pub(super) server_header: Option<HeaderValue>,
     /// Serves a connection that begins with HTTP/2's preface. `None` if HTTP/2 is off.
@@ -79,7 +79,7 @@ impl Stage {
 /// The state of one connection.
 pub(crate) struct ConnectionState {
     pub(super) shared: Arc<HyperShared>,
-    pub(super) entry: Arc<ConnectionEntry<TokioSocket>>,
+    pub(super) entry: Arc<TableEntry<AsyncConnection<TokioSocket>>>,
     pub(super) peer: Option<SocketAddr>,
     /// The number of answers that hyper has in full, with ends that are not yet marked in the output.
     unmarked_ends: AtomicU32,
@@ -196,7 +196,7 @@ impl PendingReport {
 }
 
 impl ConnectionState {
-    pub(super) fn new(shared: Arc<HyperShared>, entry: Arc<ConnectionEntry<TokioSocket>>) -> Arc<Self> {
+    pub(super) fn new(shared: Arc<HyperShared>, entry: Arc<TableEntry<AsyncConnection<TokioSocket>>>) -> Arc<Self> {
         let peer = entry.peer();
         Arc::new(Self { shared, entry, peer, unmarked_ends: AtomicU32::new(0), state: Mutex::default() })
     }

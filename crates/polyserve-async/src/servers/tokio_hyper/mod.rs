@@ -71,6 +71,7 @@ use hyper::server::conn::http1;
 #[cfg(feature = "tower")]
 use polyserve_core::IntoListenOn;
 use polyserve_core::{ConfigError, ListenOn, Running, Server, ServerConfig, Service, Shape, Supports};
+use polyserve_serving::ConnectionTable;
 use polyserve_serving::http1::OUTPUT_BOUND;
 use tokio::runtime::Handle;
 
@@ -81,7 +82,7 @@ use self::adapter::{Adapter, TowerCall};
 use self::connection::HyperConnection;
 use self::connection_state::{ConnectionState, HyperShared};
 use super::connection_task::ConnectionTask;
-use super::toolkit::{AsyncConnection, AsyncListener, ConnectionRegistry, TokioSocket, start_on};
+use super::toolkit::{AsyncConnection, AsyncListener, TokioSocket, start_on};
 #[cfg(feature = "tower")]
 use crate::tower::TowerTarget;
 
@@ -242,7 +243,7 @@ impl Server for TokioHyper {
 /// two at the end. hyper takes one byte less than its limit.
 const MAX_TRAILER_FRAMING: usize = 3 * ServerConfig::MAX_HEADERS + 3;
 
-fn shared(registry: &Arc<ConnectionRegistry<TokioSocket>>, config: &ServerConfig) -> HyperShared {
+fn shared(registry: &Arc<ConnectionTable<AsyncConnection<TokioSocket>>>, config: &ServerConfig) -> HyperShared {
     let mut builder = http1::Builder::new();
     builder
         .half_close(true)

@@ -7,9 +7,9 @@ use std::task::{Context, Poll};
 
 use polyserve_serving::http1::encode::CONTINUE;
 use polyserve_serving::memory::Reservation;
-use polyserve_serving::{ServerState, TurnSocket as _, WriteKind, net};
+use polyserve_serving::{ServerState, TableEntry, TurnSocket as _, WriteKind, net};
 
-use crate::servers::toolkit::{ConnectionEntry, TokioSocket};
+use crate::servers::toolkit::{AsyncConnection, TokioSocket};
 
 /// A buffer with a larger capacity is freed after use.
 const KEPT_CAPACITY: usize = 16 * 1024;
@@ -59,7 +59,12 @@ impl Output {
 
     /// Sends the bytes that the kernel takes, and counts the answers that are complete with them. The rest waits for the client,
     /// and counts towards the server's memory. Ignores an error: sending the rest returns an error too.
-    pub(super) fn try_send(&mut self, entry: &ConnectionEntry<TokioSocket>, server: &ServerState, last: bool) {
+    pub(super) fn try_send(
+        &mut self,
+        entry: &TableEntry<AsyncConnection<TokioSocket>>,
+        server: &ServerState,
+        last: bool,
+    ) {
         if self.is_empty() {
             return;
         }
@@ -74,7 +79,7 @@ impl Output {
     /// Sends all bytes. Waits while the kernel takes no more. Returns false if the client is gone.
     pub(super) fn poll_send(
         &mut self,
-        entry: &ConnectionEntry<TokioSocket>,
+        entry: &TableEntry<AsyncConnection<TokioSocket>>,
         server: &ServerState,
         cx: &mut Context<'_>,
         last: bool,

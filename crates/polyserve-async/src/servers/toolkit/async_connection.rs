@@ -8,22 +8,16 @@ use std::task::Waker;
 
 use polyserve_core::sync::lock;
 use polyserve_core::{Drain, Running};
-use polyserve_serving::{ConnectionHandle, ConnectionTable, TableEntry, net};
+use polyserve_serving::{ConnectionHandle, ConnectionTable, net};
 
 use super::async_socket::AsyncSocket;
-
-/// The open connections of one run of a server.
-pub(crate) type ConnectionRegistry<S> = ConnectionTable<AsyncConnection<S>>;
-
-/// A connection in the [`ConnectionRegistry`].
-pub(crate) type ConnectionEntry<S> = TableEntry<AsyncConnection<S>>;
 
 /// Starts the main thread of a run, called `name`. It supervises the connections until they are drained, and then calls `end`,
 /// which ends the threads of the run.
 pub(crate) fn start_main<S: AsyncSocket>(
     name: &str,
     local_addr: SocketAddr,
-    registry: Arc<ConnectionRegistry<S>>,
+    registry: Arc<ConnectionTable<AsyncConnection<S>>>,
     end: impl FnOnce(&Drain) + Send + 'static,
 ) -> io::Result<Running> {
     let (grace, shutdown) = (registry.server.config.drain_grace, registry.server.shutdown.clone());

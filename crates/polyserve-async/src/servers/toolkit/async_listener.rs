@@ -13,9 +13,9 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use polyserve_core::{ShutdownBegun, timer};
-use polyserve_serving::{ACCEPT_BACKOFF, net};
+use polyserve_serving::{ACCEPT_BACKOFF, ConnectionTable, net};
 
-use super::async_connection::ConnectionRegistry;
+use super::async_connection::AsyncConnection;
 use super::async_socket::{AsyncSocket, Direction, Transfer};
 
 /// The maximum number of connections that are accepted in a row before other tasks run.
@@ -23,7 +23,7 @@ const MAX_BATCH: usize = 64;
 
 /// A listener of a run. Dropping it counts its accept loop as ended.
 pub(crate) struct AsyncListener<S: AsyncSocket> {
-    registry: Arc<ConnectionRegistry<S>>,
+    registry: Arc<ConnectionTable<AsyncConnection<S>>>,
     socket: Arc<S>,
     shutdown: ShutdownBegun,
     /// The number of connections that were accepted since other tasks ran.
@@ -35,7 +35,7 @@ pub(crate) struct AsyncListener<S: AsyncSocket> {
 }
 
 /// Reports the end of an accept loop when it is dropped.
-struct EndGuard<S: AsyncSocket>(Arc<ConnectionRegistry<S>>);
+struct EndGuard<S: AsyncSocket>(Arc<ConnectionTable<AsyncConnection<S>>>);
 
 impl<S: AsyncSocket> Drop for EndGuard<S> {
     fn drop(&mut self) {
@@ -45,7 +45,7 @@ impl<S: AsyncSocket> Drop for EndGuard<S> {
 
 impl<S: AsyncSocket> AsyncListener<S> {
     /// Registers a non-blocking listener. Must be called inside the runtime.
-    pub(crate) fn new(registry: &Arc<ConnectionRegistry<S>>, listener: TcpListener) -> io::Result<Self> {
+    pub(crate) fn new(registry: &Arc<ConnectionTable<AsyncConnection<S>>>, listener: TcpListener) -> io::Result<Self> {
         let socket = Arc::new(S::register(OwnedFd::from(listener).into())?);
         registry.register_listener(&socket);
         Ok(Self {

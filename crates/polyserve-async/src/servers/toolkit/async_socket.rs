@@ -8,7 +8,7 @@
 //!   bytes that arrived before the wait. After a read that did not fill its buffer, the next read waits first.
 //!
 //! Spawning a task is left to each strategy. Deadlines are in the
-//! [`ConnectionRegistry`](super::ConnectionRegistry).
+//! [`ConnectionTable`](polyserve_serving::ConnectionTable).
 
 use std::fmt::Debug;
 use std::io::{self, ErrorKind};

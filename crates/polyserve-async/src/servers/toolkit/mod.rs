@@ -4,8 +4,7 @@
 //! |---|---|
 //! | `AsyncListener` | its `accept` waits for the next connection; in a drain it returns what is left in the kernel's queue, and then `None` |
 //! | `AsyncSocket` | a socket of tokio or async-io; its `poll_io` tries an operation once the socket is ready, else it waits |
-//! | `ConnectionRegistry` | the table of connections that all servers share (`serving::ConnectionTable`) |
-//! | `AsyncConnection` | a connection of the table: its socket, and the waker of its task |
+//! | `AsyncConnection` | a connection of the table that all servers share (`serving::ConnectionTable`): its socket, and the waker of its task |
 //! | `OwnedRuntime` | a tokio runtime that a server starts for a run, and ends with it |
 //! | `ThreadGroup` | threads that each run tasks until they receive a signal to end |
 
@@ -16,7 +15,7 @@ mod thread_group;
 #[cfg(feature = "tokio")]
 mod tokio_runtime;
 
-pub(crate) use async_connection::{AsyncConnection, ConnectionEntry, ConnectionRegistry, start_main};
+pub(crate) use async_connection::{AsyncConnection, start_main};
 pub(crate) use async_listener::AsyncListener;
 #[cfg(feature = "tokio")]
 pub(crate) use async_socket::TokioSocket;

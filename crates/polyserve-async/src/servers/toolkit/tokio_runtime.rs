@@ -5,10 +5,10 @@ use std::net::TcpListener;
 use std::sync::Arc;
 
 use polyserve_core::{ListenOn, Running, ServerConfig, Service};
-use polyserve_serving::{Bound, SHUTDOWN_SLACK, bind};
+use polyserve_serving::{Bound, ConnectionTable, SHUTDOWN_SLACK, bind};
 use tokio::runtime::{Builder, Handle, Runtime};
 
-use super::async_connection::{ConnectionRegistry, start_main};
+use super::async_connection::{AsyncConnection, start_main};
 use super::async_listener::AsyncListener;
 use super::async_socket::TokioSocket;
 
@@ -58,10 +58,10 @@ pub(crate) fn start_on<F: Future<Output = ()> + Send + 'static>(
     on: ListenOn,
     config: &ServerConfig,
     service: Arc<dyn Service>,
-    accept_loop: impl FnOnce(AsyncListener<TokioSocket>, Arc<ConnectionRegistry<TokioSocket>>, Handle) -> F,
+    accept_loop: impl FnOnce(AsyncListener<TokioSocket>, Arc<ConnectionTable<AsyncConnection<TokioSocket>>>, Handle) -> F,
 ) -> io::Result<Running> {
     let Bound { listener, local_addr, server } = bind(on, config, service)?;
-    let registry = ConnectionRegistry::multiplexed(Arc::new(server), 1);
+    let registry = ConnectionTable::multiplexed(Arc::new(server), 1);
     let (owned, handle) = match given {
         Some(given) => (None, given.clone()),
         None => {
@@ -79,7 +79,7 @@ pub(crate) fn start_on<F: Future<Output = ()> + Send + 'static>(
 /// Registers a non-blocking listener with `runtime`.
 pub(crate) fn listen_on(
     runtime: &Handle,
-    registry: &Arc<ConnectionRegistry<TokioSocket>>,
+    registry: &Arc<ConnectionTable<AsyncConnection<TokioSocket>>>,
     listener: TcpListener,
 ) -> io::Result<AsyncListener<TokioSocket>> {
     let _context = runtime.enter();
