@@ -82,10 +82,10 @@ pub(super) fn serve(runtime: &Handle, config: &ServerConfig) -> Http2 {
 }
 
 /// A connection, from its preface to its close.
-struct Http2Connection<H> {
+struct Http2Connection {
     connection: Arc<ConnectionState>,
     streams: Arc<Streams>,
-    hyper: H,
+    hyper: http2::Connection<HyperIo, StreamService, SpawnOnRuntime>,
     /// The output waits for the client.
     is_blocked: bool,
     state: Http2State,
@@ -116,18 +116,7 @@ enum Http2Wait {
     Written,
 }
 
-/// hyper's connection, without its type parameters.
-trait HyperHttp2: Future<Output = hyper::Result<()>> + Unpin + Send {
-    fn leave(&mut self);
-}
-
-impl HyperHttp2 for http2::Connection<HyperIo, StreamService, SpawnOnRuntime> {
-    fn leave(&mut self) {
-        Pin::new(self).graceful_shutdown();
-    }
-}
-
-impl<H: HyperHttp2> Http2Connection<H> {
+impl Http2Connection {
     fn run(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let connection = Arc::clone(&self.connection);
         let server = connection.server();
@@ -176,7 +165,7 @@ impl<H: HyperHttp2> Http2Connection<H> {
     }
 
     fn leave(&mut self) {
-        self.hyper.leave();
+        Pin::new(&mut self.hyper).graceful_shutdown();
         self.state = Http2State::Leaving;
         self.connection.entry.handle().wake(); // hyper is to be polled
     }
@@ -222,7 +211,7 @@ impl<H: HyperHttp2> Http2Connection<H> {
     }
 }
 
-impl<H: HyperHttp2> Future for Http2Connection<H> {
+impl Future for Http2Connection {
     type Output = ();
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
