@@ -25,7 +25,8 @@ use std::time::Instant;
 
 use crossbeam_channel::{Receiver, Sender, TrySendError};
 use polyserve::async_::{FuturesTasks, SmolTasks, TokioBlocking, TokioTasks};
-use polyserve::threadpool::{CrossbeamPool, MpscPool, PoolConfig, Queue, StealingPool};
+use polyserve::serving::executor::{PoolConfig, Queue};
+use polyserve::threadpool::{CrossbeamPool, MpscPool, StealingPool};
 use polyserve::{Executor, Job};
 use serde_json::json;
 

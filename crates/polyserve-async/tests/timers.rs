@@ -4,9 +4,10 @@
 use std::sync::mpsc;
 use std::time::Duration;
 
-use polyserve_async::{PoolConfig, TokioHyper, TokioPerCore, TokioTasks, TokioTcp};
+use polyserve_async::{TokioHyper, TokioPerCore, TokioTasks, TokioTcp};
 use polyserve_conformance::client::Client;
 use polyserve_core::{Answer, Executor, Job, Reply, Request, Server, ServerConfig, ServerExt, Service};
+use polyserve_serving::executor::PoolConfig;
 use tokio::net::TcpListener;
 use tokio::runtime::Handle;
 use tokio::time::{sleep, timeout};

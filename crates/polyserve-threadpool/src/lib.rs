@@ -2,7 +2,7 @@
 //!
 //! # Executors
 //!
-//! They are in the folder `executors`, and take a [`PoolConfig`].
+//! They are in the folder `executors`, and take a [`PoolConfig`](polyserve_serving::executor::PoolConfig).
 //!
 //! * [`MpscPool`]: threads that share the standard library's channel, as the published pool does.
 //! * [`CrossbeamPool`]: threads that share a channel of the `crossbeam-channel` crate.
@@ -10,7 +10,8 @@
 //!
 //! ```
 //! use polyserve_core::{Executor, Job};
-//! use polyserve_threadpool::{CrossbeamPool, PoolConfig};
+//! use polyserve_serving::executor::PoolConfig;
+//! use polyserve_threadpool::CrossbeamPool;
 //!
 //! let pool = CrossbeamPool::new(PoolConfig::new(2))?;
 //! pool.execute(Job::new(|| println!("on a worker")))?;

@@ -7,7 +7,8 @@ use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use polyserve_core::{Drain, Echo, Executor, Job, Rejected, ServerConfig, ServerExt};
-use polyserve_threadpool::{MpscPool, PoolClassic, PoolConfig};
+use polyserve_serving::executor::PoolConfig;
+use polyserve_threadpool::{MpscPool, PoolClassic};
 
 /// Only matters if something hangs.
 const PATIENCE: Duration = Duration::from_secs(30);

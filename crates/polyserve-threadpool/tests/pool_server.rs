@@ -13,7 +13,8 @@ use polyserve_core::{
     timer,
 };
 use polyserve_serving::SHUTDOWN_SLACK;
-use polyserve_threadpool::{CrossbeamPool, MpscPool, OnFull, PoolConfig, PoolServer, Queue};
+use polyserve_serving::executor::{OnFull, PoolConfig, Queue};
+use polyserve_threadpool::{CrossbeamPool, MpscPool, PoolServer};
 
 /// Only matters if something hangs.
 const PATIENCE: Duration = Duration::from_secs(30);

@@ -24,8 +24,9 @@
 use std::io;
 use std::sync::Arc;
 
-use polyserve_async::{FuturesTasks, PoolConfig};
+use polyserve_async::FuturesTasks;
 use polyserve_core::{ConfigError, ListenOn, Running, Server, ServerConfig, Service, Shape};
+use polyserve_serving::executor::PoolConfig;
 use polyserve_threadpool::PoolClassic;
 
 /// The number of threads of the published pool.

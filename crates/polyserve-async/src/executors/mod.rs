@@ -34,7 +34,6 @@ mod watch;
 
 #[cfg(feature = "futures")]
 pub use futures_tasks::FuturesTasks;
-pub use polyserve_serving::executor::{OnFull, PoolConfig, PoolStats, Queue};
 #[cfg(feature = "smol")]
 pub use smol_tasks::SmolTasks;
 #[cfg(feature = "tokio")]

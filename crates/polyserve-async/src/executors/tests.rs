@@ -3,7 +3,7 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use polyserve_core::{Executor, Job, ServerConfig, cores};
-use polyserve_serving::executor::Pool;
+use polyserve_serving::executor::{Pool, PoolConfig};
 
 use super::tasks::{Runtime, Tasks};
 use super::*;

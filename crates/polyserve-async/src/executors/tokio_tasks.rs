@@ -39,8 +39,9 @@ use super::watch::WatchThread;
 /// An executor on a tokio runtime. The [crate](crate#what-every-executor-promises) lists its guarantees.
 ///
 /// ```
-/// use polyserve_async::{PoolConfig, TokioTasks};
+/// use polyserve_async::TokioTasks;
 /// use polyserve_core::{Executor, Job};
+/// use polyserve_serving::executor::PoolConfig;
 ///
 /// let tasks = TokioTasks::new(PoolConfig::new(2))?;
 /// tasks.execute(Job::new(|| println!("on a worker")))?;

@@ -5,8 +5,9 @@ use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
-use polyserve_async::{FuturesTasks, PoolConfig, SmolTasks, TokioBlocking, TokioTasks};
+use polyserve_async::{FuturesTasks, SmolTasks, TokioBlocking, TokioTasks};
 use polyserve_core::Executor;
+use polyserve_serving::executor::PoolConfig;
 
 /// The time limit for events that must happen. A wait reaches it only if the test fails.
 pub(super) const LONG: Duration = Duration::from_secs(30);

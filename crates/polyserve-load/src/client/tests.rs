@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use polyserve_core::{EntityService, Running, ServerConfig, ServerExt as _};
 use polyserve_memory::StdRwlock;
-use polyserve_threadpool::{MpscPool, PoolConfig, PoolServer};
+use polyserve_threadpool::{MpscPool, PoolServer};
 
 use super::*;
 use crate::data::Data;
@@ -13,7 +13,7 @@ use crate::load::{Pace, RunLength};
 use crate::traffic::Traffic;
 
 fn serve() -> Running {
-    let pool = Arc::new(MpscPool::new(PoolConfig::new(2)).unwrap());
+    let pool = Arc::new(MpscPool::for_server(&ServerConfig::default().workers(2)).unwrap());
     let server = PoolServer::with_executor(ServerConfig::default(), pool).unwrap();
     server.serve(([127, 0, 0, 1], 0), EntityService::new(StdRwlock::new())).unwrap()
 }

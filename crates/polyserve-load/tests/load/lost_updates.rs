@@ -8,7 +8,7 @@ use polyserve_core::{
 };
 use polyserve_load::{Pace, Usage, prefill};
 use polyserve_memory::StdRwlock;
-use polyserve_threadpool::{MpscPool, PoolConfig, PoolServer};
+use polyserve_threadpool::{MpscPool, PoolServer};
 
 use super::{assert_clean, entities, report, requests};
 
@@ -46,7 +46,7 @@ impl EntityRepo for KeepsTheFirst {
 }
 
 fn serve(repo: impl EntityRepo) -> Running {
-    let pool = Arc::new(MpscPool::new(PoolConfig::new(2)).unwrap());
+    let pool = Arc::new(MpscPool::for_server(&ServerConfig::default().workers(2)).unwrap());
     let server = PoolServer::with_executor(ServerConfig::default(), pool).unwrap();
     server.serve(([127, 0, 0, 1], 0), EntityService::new(repo)).unwrap()
 }

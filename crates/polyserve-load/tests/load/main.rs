@@ -15,14 +15,14 @@ use polyserve_core::{EntityService, Running, ServerConfig, ServerExt as _};
 use polyserve_load::data::Data;
 use polyserve_load::{Dist, Load, LoadProgress, Report, RunLength, Traffic, run};
 use polyserve_memory::StdRwlock;
-use polyserve_threadpool::{MpscPool, PoolConfig, PoolServer};
+use polyserve_threadpool::{MpscPool, PoolServer};
 
 /// Only used if a test hangs.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// An entity server.
 fn serve(config: ServerConfig) -> Running {
-    let pool = Arc::new(MpscPool::new(PoolConfig::new(2)).unwrap());
+    let pool = Arc::new(MpscPool::for_server(&ServerConfig::default().workers(2)).unwrap());
     let server = PoolServer::with_executor(config, pool).unwrap();
     server.serve(([127, 0, 0, 1], 0), EntityService::new(StdRwlock::new())).unwrap()
 }

@@ -25,5 +25,4 @@ pub use crossbeam_pool::CrossbeamPool;
 pub use mpsc_pool::MpscPool;
 #[cfg(feature = "queue-waits")]
 pub use polyserve_serving::executor::Histogram;
-pub use polyserve_serving::executor::{OnFull, PoolConfig, PoolStats, Queue};
 pub use stealing_pool::StealingPool;

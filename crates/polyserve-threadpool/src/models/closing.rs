@@ -6,9 +6,9 @@ use std::time::Duration;
 use polyserve_core::sync::model::{PrimitiveFault, clock};
 use polyserve_core::sync::{now, thread};
 use polyserve_core::{RejectedReason, promise};
+use polyserve_serving::executor::{OnFull, PoolConfig, Queue};
 
 use super::{ModelPool, Ran, WORKERS, bounds, for_pools, scenario};
-use crate::{OnFull, PoolConfig, Queue};
 
 /// A close, and a submitter before, during or after it.
 fn a_submitter<P: ModelPool>() {

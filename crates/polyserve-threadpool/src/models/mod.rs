@@ -21,7 +21,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use polyserve_core::sync::model::{Bounds, DEADLOCK, PrimitiveFault, check, finds};
 use polyserve_core::{Executor, Job};
 
-use crate::{CrossbeamPool, MpscPool, PoolConfig, StealingPool};
+use polyserve_serving::executor::PoolConfig;
+
+use crate::{CrossbeamPool, MpscPool, StealingPool};
 
 /// A pool that a scenario can create.
 trait ModelPool: Executor + Sized {

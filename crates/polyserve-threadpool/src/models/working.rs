@@ -9,10 +9,11 @@ use polyserve_core::sync::atomic::{AtomicUsize, Ordering};
 use polyserve_core::sync::model::PrimitiveFault;
 use polyserve_core::sync::{Condvar, Mutex, lock, thread};
 use polyserve_core::{Completer, RejectedReason, promise};
-use polyserve_serving::executor::{Backend, OfferError, Pool, PoolInner, PoolShared, QueuedJob};
+use polyserve_serving::executor::{
+    Backend, OfferError, OnFull, Pool, PoolConfig, PoolInner, PoolShared, Queue, QueuedJob,
+};
 
 use super::{ModelPool, Ran, WORKERS, bounds, for_pools, scenario};
-use crate::{OnFull, PoolConfig, Queue};
 
 /// The work of a job that the test waits for.
 fn complete(done: Completer<bool>) -> impl FnOnce() + Send + 'static {

@@ -6,9 +6,10 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use polyserve_core::{ConfigError, Executor, ListenOn, Running, Server, ServerConfig, Service, Shape};
+use polyserve_serving::executor::PoolConfig;
 use polyserve_serving::{Bound, bind};
 
-use crate::{CrossbeamPool, MpscPool, PoolConfig, StealingPool};
+use crate::{CrossbeamPool, MpscPool, StealingPool};
 
 /// How a server uses its executor.
 pub(super) trait ExecutorStrategy: Send + Sync + 'static {
@@ -82,7 +83,8 @@ impl<S: ExecutorStrategy> ExecutorServer<S> {
     ///
     /// ```
     /// use polyserve_core::ServerConfig;
-    /// use polyserve_threadpool::{MpscPool, PoolConfig, PoolServer};
+    /// use polyserve_serving::executor::PoolConfig;
+    /// use polyserve_threadpool::{MpscPool, PoolServer};
     ///
     /// let pool = |config: &ServerConfig| MpscPool::new(PoolConfig::from(config).name("mine"));
     /// let server = PoolServer::with_factory(ServerConfig::default(), pool)?;
@@ -107,7 +109,8 @@ impl<S: ExecutorStrategy> ExecutorServer<S> {
     ///
     /// ```
     /// use polyserve_core::ServerConfig;
-    /// use polyserve_threadpool::{CrossbeamPool, PoolConfig, PoolServer};
+    /// use polyserve_serving::executor::PoolConfig;
+    /// use polyserve_threadpool::{CrossbeamPool, PoolServer};
     /// use std::sync::Arc;
     ///
     /// let pool = Arc::new(CrossbeamPool::new(PoolConfig::new(4))?);

@@ -42,11 +42,11 @@ use std::time::Instant;
 use polyserve_core::sync::lock;
 use polyserve_core::{Drain, Executor, Job, Running, ServerConfig, Shape};
 use polyserve_serving::blocking::{PoolConnections, PoolEntry, Served};
+use polyserve_serving::executor::PoolConfig;
 use polyserve_serving::{Accepted, Bound, Incoming, SHUTDOWN_SLACK};
 
 use super::executor_server::{ExecutorServer, ExecutorStrategy};
 use super::silent_connections::{FIRST_BYTE_WAIT, SilentConnections};
-use crate::PoolConfig;
 
 /// The server that runs each connection as one job of an executor.
 ///

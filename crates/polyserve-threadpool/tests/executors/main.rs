@@ -11,7 +11,8 @@ use polyserve_conformance::executor::ExecutorSubject;
 use polyserve_conformance::executor_conformance;
 use polyserve_core::{Executor, Job};
 use polyserve_serving::executor::{Backend, Pool};
-use polyserve_threadpool::{CrossbeamPool, MpscPool, PoolConfig, Queue, StealingPool};
+use polyserve_serving::executor::{PoolConfig, Queue};
+use polyserve_threadpool::{CrossbeamPool, MpscPool, StealingPool};
 
 executor_conformance!(
     mpsc_pool_unbounded,

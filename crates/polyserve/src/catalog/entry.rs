@@ -227,7 +227,8 @@ impl Entry<MakeExecutor> {
     /// ```
     /// # #[cfg(feature = "threadpool")] {
     /// use polyserve::catalog::{Catalog, Entry};
-    /// use polyserve::threadpool::{MpscPool, PoolConfig};
+    /// use polyserve::serving::executor::PoolConfig;
+    /// use polyserve::threadpool::MpscPool;
     /// use std::sync::Arc;
     ///
     /// let mine = Entry::executor("mine", "a pool of one", &[], |_config| Ok(Arc::new(MpscPool::new(PoolConfig::new(1))?)));
