@@ -316,7 +316,7 @@ impl RequestState {
     /// Begins a request, of which hyper may read the head.
     fn begin_request(&mut self, parsed: &Parsed<'_>, max_requests: u64) {
         self.requests += 1;
-        // hyper does not see a `close` beside bytes that are no text.
+        // hyper misses a `close` in a value with bytes that are no text.
         self.is_last = self.requests >= max_requests || !parsed.keep_alive;
         self.is_close_expected = !parsed.keep_alive;
         (self.is_head, self.expects_continue) = (parsed.head.method == Method::HEAD, parsed.expects_continue);
