@@ -27,7 +27,7 @@ use polyserve_serving::memory::{MethodClass, out_of_memory_reply};
 
 use super::answer_body::{AnswerBody, BodyPiece, BoxBody, Stream, finish, keep_spare, take_spare};
 use super::connection_state::{ConnectionState, Stage};
-use super::error_response::{LATE_BODY, TOO_LARGE, reply_to};
+use super::error_response::{LATE_BODY, TOO_LARGE, late_answer, reply_to};
 use super::request_body::RequestBody;
 use crate::types::{BoxError, head, service_failed, upgrade_refused};
 
@@ -332,7 +332,6 @@ impl<T> Future for ServiceFuture<T> {
         if state.timed_out {
             let is_reading = state.stage == Stage::Body && !state.input.is_between_requests();
             state.refuse();
-            let late_answer = || Reply::problem(StatusCode::SERVICE_UNAVAILABLE, "The answer did not come in time.");
             return Poll::Ready(Err(if is_reading { reply_to(LATE_BODY) } else { late_answer() }));
         }
         drop(state);

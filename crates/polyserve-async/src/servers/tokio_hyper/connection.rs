@@ -99,7 +99,7 @@ impl WaitReason {
 const PARKED_AFTER: Duration = Duration::from_secs(1);
 
 /// The timeout of a wait without a limit.
-const NO_TIMEOUT: Duration = Duration::from_secs(365 * 24 * 3600);
+pub(super) const NO_TIMEOUT: Duration = Duration::from_secs(365 * 24 * 3600);
 
 /// The highest low-water mark. A receive buffer has room for more bytes, so a long body is read in parts while it arrives.
 const MAX_LOW_WATER: u64 = 16 * 1024;

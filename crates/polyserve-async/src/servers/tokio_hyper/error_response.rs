@@ -31,6 +31,11 @@ pub(super) const INVALID_BODY: Refusal =
 pub(super) const OUT_OF_MEMORY: Refusal =
     Refusal { status: StatusCode::SERVICE_UNAVAILABLE, detail: "The memory of this server is used up for now." };
 
+/// The answer in place of one that is not made in time.
+pub(super) fn late_answer() -> Reply {
+    Reply::problem(StatusCode::SERVICE_UNAVAILABLE, "The answer did not come in time.")
+}
+
 /// The answer to a refused request.
 pub(super) fn reply_to(refusal: Refusal) -> Reply {
     match refusal.status {

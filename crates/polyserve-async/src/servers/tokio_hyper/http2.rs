@@ -23,7 +23,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use http::{Method, Request, Response, StatusCode};
+use http::{Method, Request, Response};
 use http_body::Body as _;
 use hyper::body::Incoming;
 use hyper::server::conn::http2;
@@ -35,8 +35,9 @@ use tokio::runtime::Handle;
 
 use self::streams::{CountedBody, OpenStream, Streams};
 use super::answer_body::{finish, reserve};
+use super::connection::NO_TIMEOUT;
 use super::connection_state::{ConnectionState, Http2, PollEvents, Stage};
-use super::error_response::{LATE_BODY, reply_to};
+use super::error_response::{LATE_BODY, late_answer, reply_to};
 use super::io::HyperIo;
 use crate::servers::toolkit::{AsyncSocket as _, TokioSocket};
 use crate::tower::{AsTower, ReplyBody, caught, response};
@@ -44,9 +45,6 @@ use crate::types::head::too_many_fields;
 
 /// The maximum number of concurrent requests of a connection.
 const MAX_STREAMS: u32 = 128;
-
-/// The timeout of a wait without a limit.
-const NO_TIMEOUT: Duration = Duration::from_secs(365 * 24 * 3600);
 
 /// The maximum number of polls of hyper in one poll of the task, so that other tasks get their turn.
 const MAX_POLLS: usize = 8;
@@ -284,10 +282,9 @@ async fn answer(streams: &Arc<Streams>, request: Request<Incoming>) -> Result<Re
         Ok(response) => return Ok(response),
         Err(later) => later,
     };
-    let late = || Reply::problem(StatusCode::SERVICE_UNAVAILABLE, "The answer did not come in time.");
     let deadline = Instant::now() + TimeLimit::Answer.of(&server.config);
     let reply = within(|| deadline, caught(later, |panic| streams.connection.panicked(panic))).await;
-    Err(reply.unwrap_or_else(late))
+    Err(reply.unwrap_or_else(late_answer))
 }
 
 /// Returns the output of `future`, or `None` if it is not ready at `deadline`, which may move to a later time.
