@@ -68,7 +68,7 @@ use std::time::{Duration, Instant};
 
 use polyserve_core::sync::{lock, write};
 use polyserve_core::{ConfigError, Drain, ListenOn, Running, Server, ServerConfig, Service, Shape, Supports, cores};
-use polyserve_serving::{EventListener, SHUTDOWN_SLACK, bind};
+use polyserve_serving::{EventListener, bind};
 use threads::{Leader, RunState};
 
 /// How often the supervisor checks whether connections wait for a leader that is held up.
@@ -249,25 +249,14 @@ impl LeaderSupervisor {
         }
         lock(&shared.threads).close();
         shared.connections.wake_idle();
-        let deadline = shared.server.shutdown.deadline().unwrap_or_else(Instant::now);
-        if !self.wait_for_threads(deadline) {
-            shared.connections.shut_down();
-            self.wait_for_threads(deadline + SHUTDOWN_SLACK);
+        let stuck = shared.connections.finish(|| self.clear_ended());
+        // A thread that is stuck in the service is left behind. The others end within a few instructions.
+        let threads = std::mem::take(&mut lock(&shared.threads).handles);
+        for thread in threads.into_values().filter(|thread| stuck == 0 || thread.is_finished()) {
+            let _ = thread.join(); // panics of the service were caught and logged
         }
         lock(&shared.lingering).finish(&shared.server);
-        shared.server.drained(lock(&shared.threads).handles.len())
-    }
-
-    /// Waits until all threads have ended, or `deadline` has passed. Returns whether all have ended.
-    fn wait_for_threads(&self, deadline: Instant) -> bool {
-        loop {
-            let wake_at = self.clear_ended().map_or(deadline, |sweep| sweep.min(deadline));
-            let (now, all_ended) = (Instant::now(), lock(&self.shared.threads).handles.is_empty());
-            if all_ended || now >= deadline {
-                return all_ended;
-            }
-            thread::park_timeout(wake_at.saturating_duration_since(now));
-        }
+        shared.server.drained(stuck)
     }
 }
 
