@@ -37,14 +37,14 @@ if command -v rustup >/dev/null && timeout 300 rustup toolchain install "$versio
 else
     echo "not run: builds with Rust $version: it cannot be installed" >&2
 fi
-for features in "" threadpool queue-waits memory copy-on-write dashmap packed papaya scc durable etcd redis postgres env signals metrics access-log threadpool,dashmap tokio hyper http2 tower smol futures async; do
+for features in "" threadpool queue-waits memory copy-on-write dashmap packed papaya scc durable etcd redis postgres env signals metrics access-log threadpool,dashmap tokio hyper http2 tower smol futures async tls tls,threadpool tls,async; do
     step cargo "${oldest[@]}" check -q -p polyserve --no-default-features --features "$features"
 done
 step cargo "${oldest[@]}" check -q -p polyserve-memory --no-default-features
 for feature in tokio axum durable postgres kit command rank; do
     step cargo "${oldest[@]}" check -q -p polyserve-examples --examples --features "$feature"
 done
-for features in "" tokio hyper http2 tower tokio,tower hyper,tower smol futures; do
+for features in "" tokio hyper http2 tower tokio,tower hyper,tower smol futures tls,hyper; do
     step cargo clippy -q -p polyserve-async --no-default-features --features "$features" -- -D warnings
 done
 for features in "" etcd redis postgres; do
@@ -100,8 +100,8 @@ for package in sorted(json.load(sys.stdin)["packages"], key=lambda package: pack
 ' | diff <(arrows) - || { echo "the arrows differ: left as written in ci/check.sh, right as in the manifests" >&2; exit 1; }
 
 echo; echo "== what a feature needs is not built without it"
-never polyserve-core 'httparse|socket2|rustix|tokio|hyper|mio'
-never polyserve-serving 'tokio|hyper|mio'
+never polyserve-core 'httparse|socket2|rustix|tokio|hyper|mio|rustls|ring'
+never polyserve-serving 'tokio|hyper|mio|rustls|ring'
 never polyserve-memory 'httparse|socket2|rustix|tokio|mio'
 never polyserve-durable 'httparse|socket2|tokio|mio'
 never polyserve-threadpool 'tokio|hyper'

@@ -22,7 +22,8 @@ my %shared_types = (
     Report => 'The result of a run: each experiment has its own, and `Experiment::Report` names it; the load has the result of one load.',
 );
 # The associated types of the experiment framework: the module of each experiment has its own.
-my %repeated_types = map { $_ => 1 } qw(Key Sample Report);
+# TLS has one form with the feature and one without, of which one is built.
+my %repeated_types = map { $_ => 1 } qw(Key Sample Report TlsBuffers TlsSession);
 
 my $phrase = qr/\b(who|whoever|whose|whom|somebody|someone|everybody|everyone|nobody|anybody|anyone|so[ ]many|beside|(?<!half[ ])of[ ]it|of[ ]theirs
     |at[ ]the[ ]most|knock(?:s|ed|ing)?|as[ ]many[ ]as[ ]there[ ]are|where[ ](?:there|none|a|an|it|one))\b/xi;

@@ -21,6 +21,7 @@
 //! * [`history`]: recorded operations of concurrent clients, and the check for linearizability.
 //! * [`log`]: the messages of the process of a test.
 //! * [`client`]: a plain HTTP client that shows every byte. It shares no code with the servers' codec.
+//! * `tls`, a feature: certificates for tests, and the kit over TLS.
 //! * [`broken`]: strategies with one flaw each. The kit's own tests show that a named property catches each flaw.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![forbid(unsafe_code)]
@@ -37,6 +38,9 @@ pub mod property;
 pub mod repo;
 pub mod server;
 pub mod service;
+#[cfg(feature = "tls")]
+#[cfg_attr(docsrs, doc(cfg(feature = "tls")))]
+pub mod tls;
 pub mod wire;
 
 pub use named_entity::{Content, NamedEntity};

@@ -2,6 +2,8 @@
 
 mod memory;
 mod supports;
+#[cfg(feature = "tls")]
+mod tls;
 
 use std::borrow::Cow;
 use std::error::Error;
@@ -13,6 +15,8 @@ use std::time::Duration;
 
 use memory::default_memory;
 pub use supports::Supports;
+#[cfg(feature = "tls")]
+pub use tls::{PemSource, TlsConfig, TlsError};
 
 use crate::answer_hook::{AnswerHook, AnswerReport};
 use crate::text::shortened;
@@ -81,6 +85,11 @@ pub struct ServerConfig {
     pub server_header: Option<String>,
     /// A hook that sees every answer, also those that the server gives itself. Default none.
     pub on_answer: Option<AnswerHook>,
+    /// The certificate and the key if the server speaks TLS. A handshake counts as the begun head of a request: it has the
+    /// `head_timeout`, and a drain waits for it. Default none.
+    #[cfg(feature = "tls")]
+    #[cfg_attr(docsrs, doc(cfg(feature = "tls")))]
+    pub tls: Option<TlsConfig>,
 }
 
 impl Default for ServerConfig {
@@ -107,6 +116,8 @@ impl Default for ServerConfig {
             drain_grace: Duration::from_secs(10),
             server_header: None,
             on_answer: None,
+            #[cfg(feature = "tls")]
+            tls: None,
         }
     }
 }
@@ -198,6 +209,15 @@ impl ServerConfig {
         self
     }
 
+    /// Sets [`tls`](field@Self::tls): the server speaks TLS, and nothing else.
+    #[cfg(feature = "tls")]
+    #[cfg_attr(docsrs, doc(cfg(feature = "tls")))]
+    #[must_use]
+    pub fn tls(mut self, tls: impl Into<Option<TlsConfig>>) -> Self {
+        self.tls = tls.into();
+        self
+    }
+
     /// Returns the number of workers: as configured, or `per_core` times the available cores.
     ///
     /// ```
@@ -238,6 +258,8 @@ impl ServerConfig {
         match name {
             "workers" => self.workers.take().is_some(),
             "queue" => self.queue.take().is_some(),
+            #[cfg(feature = "tls")]
+            "tls" => self.tls.take().is_some(),
             _ => false,
         }
     }

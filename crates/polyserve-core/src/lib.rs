@@ -52,6 +52,8 @@ pub use answer::{Answer, AnswerFuture, BoxFuture, Completer, park_until, promise
 pub use answer_hook::{AnswerHook, AnswerReport, ReportedRequest};
 pub use condition::{Condition, Conditional, ETag, Tags};
 pub use config::{ConfigError, ServerConfig, Supports, cores};
+#[cfg(feature = "tls")]
+pub use config::{PemSource, TlsConfig, TlsError};
 pub use entity::{Entity, EntityId, EntityRef, Identifiable};
 pub use executor::{Executor, Job, Rejected, RejectedReason, isolated};
 /// The crate of [`StatusCode`](http::StatusCode), [`Method`](http::Method) and the other types of HTTP.

@@ -195,9 +195,9 @@ impl<T: Transport> Drive<'_, T> {
             }
             Ok(Read::End) => connection.on_end(&mut self.turn),
             // The client may still be sending a body that is skipped, so the connection lingers.
-            Ok(Read::Leave) if phase != Phase::Skip => Step::Close,
+            Ok(Read::Leave) if phase != Phase::Skip => connection.leave(&mut self.turn, false),
             Ok(Read::TimedOut | Read::Leave) => connection.on_deadline(&mut self.turn),
-            Ok(Read::Evicted) => Step::Linger,
+            Ok(Read::Evicted) => connection.leave(&mut self.turn, true),
             Err(_) => connection.on_error(&mut self.turn),
         }
     }

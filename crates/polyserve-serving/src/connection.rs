@@ -29,6 +29,7 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use crate::http1::{Phase, Session, TimeLimit, Want};
+use crate::tls::TlsSession;
 use crate::{DeadlineClock, ServerState, ThreadBuffers, millis};
 
 /// What a thread lends a connection for a turn.
@@ -115,6 +116,8 @@ pub enum WaitFor {
 #[derive(Debug)]
 pub struct Connection {
     session: Session,
+    /// Of a server that speaks TLS, from the first byte of the connection on.
+    tls: Option<TlsSession>,
     want: Want,
     /// The kind of the present wait, and the stage of the session in it. A new wait begins only if one of them changes.
     waiting: WaitKind,
@@ -150,6 +153,7 @@ impl Connection {
         let (want, stage, now) = (session.want(), session.stage(), Instant::now());
         Self {
             session,
+            tls: None,
             want,
             waiting: WaitKind::None,
             stage,
@@ -196,6 +200,9 @@ impl Connection {
     fn advance(&mut self, turn: &mut Turn<'_>) -> Step {
         let server = turn.server;
         loop {
+            if self.tls.is_some() {
+                self.seal(turn);
+            }
             if !self.output(turn.buffers).is_empty() {
                 let last = matches!(self.want, Want::Close { .. });
                 return Step::Write { last, past_report: self.is_late };
@@ -226,7 +233,7 @@ impl Connection {
     /// Whether the connection is closed once its socket is empty.
     #[inline]
     fn leaves(&self, turn: &Turn<'_>) -> bool {
-        let may_close = matches!(self.want, Want::Read(phase) if phase.may_close()) && !self.is_lingering;
+        let may_close = matches!(self.want, Want::Read(_)) && self.phase().may_close() && !self.is_lingering;
         may_close && (turn.is_evicted || turn.is_draining)
     }
 
@@ -244,6 +251,9 @@ impl Connection {
             self.is_cut |= self.want != Want::Read(Phase::Skip); // a body that is skipped belongs to a request that is answered
             return self.on_error(turn);
         }
+        if turn.server.has_tls() {
+            return self.on_sealed(turn, count);
+        }
         let others_wait = turn.must_give_way();
         self.want = turn.buffers.receive(count, &mut self.session, turn.server, others_wait);
         self.advance(turn)
@@ -255,10 +265,17 @@ impl Connection {
         if self.leaves(turn) {
             // The client may still be sending a refused body. The request for which an eviction comes too late may be on its way.
             let lingers = turn.is_evicted || matches!(self.want, Want::Read(Phase::Skip));
-            return if lingers { Step::Linger } else { Step::Close };
+            return self.leave(turn, lingers);
         }
         let kind = if self.is_lingering { WaitKind::Linger } else { WaitKind::Session };
         self.wait(turn, kind, WaitFor::Input)
+    }
+
+    /// Closes a connection between two requests, without an answer. For a driver that finds out by itself that its connection is to
+    /// close, in a drain or for another one.
+    pub fn leave(&mut self, turn: &mut Turn<'_>, linger: bool) -> Step {
+        self.want = Want::Close { linger };
+        self.advance(turn)
     }
 
     /// Returns the deadline of the wait for input, for a driver that waits as it reads. If the deadline passes, and the socket is
@@ -270,8 +287,18 @@ impl Connection {
     }
 
     /// The phase of the present request.
+    #[inline]
     pub fn phase(&self) -> Phase {
-        self.session.stage().1
+        self.stage().1
+    }
+
+    /// The stage of the session. A handshake, and an incomplete record, are the begun head of the next request.
+    #[inline]
+    fn stage(&self) -> (u64, Phase) {
+        match (self.session.stage(), &self.tls) {
+            ((request, Phase::FirstByte | Phase::Idle), Some(tls)) if tls.has_part() => (request, Phase::Head),
+            (stage, _) => stage,
+        }
     }
 
     /// The client sends no more.
@@ -288,15 +315,20 @@ impl Connection {
 
     /// The connection is lost.
     pub fn on_error(&mut self, turn: &mut Turn<'_>) -> Step {
-        let has_answers = !turn.buffers.scratch.out().is_empty();
+        let is_sealed = self.tls.as_ref().is_some_and(TlsSession::has_answers);
+        let has_answers = !turn.buffers.scratch.out().is_empty() || is_sealed;
         self.is_cut |= has_answers && !self.is_lingering && turn.server.is_over();
         turn.buffers.scratch.clear();
+        turn.buffers.tls.clear();
         self.abandon(turn.server)
     }
 
     /// The bytes to write.
     #[inline]
     pub fn output<'o>(&'o self, buffers: &'o ThreadBuffers) -> &'o [u8] {
+        if let Some(tls) = &self.tls {
+            return tls.output(&buffers.tls);
+        }
         match self.session.unsent() {
             [] => buffers.scratch.out(),
             unsent => unsent,
@@ -313,24 +345,37 @@ impl Connection {
     /// Like [`on_written`](Self::on_written), for a thread that must not call the service. Then a turn must follow.
     #[inline]
     pub fn note_written(&mut self, turn: &mut Turn<'_>, count: usize) {
-        if self.session.unsent().is_empty() {
+        if self.tls.is_some() {
+            self.note_sealed_written(turn, count);
+        } else if self.session.unsent().is_empty() {
             self.session.written(count, &mut turn.buffers.scratch);
         } else {
             self.session.advance(count);
         }
-        if self.waiting == WaitKind::Write && self.session.unsent().is_empty() {
+        if self.waiting == WaitKind::Write && self.is_new_output() {
             (self.waiting, self.is_late) = (WaitKind::None, false); // the next output has a wait of its own
         }
     }
 
     /// Whether the output is new: no part of the output was tried to be written before.
     pub fn is_new_output(&self) -> bool {
-        self.session.unsent().is_empty()
+        self.unsent() == 0
+    }
+
+    /// The number of bytes that were tried to be written, and that the kernel has not accepted.
+    #[inline]
+    fn unsent(&self) -> usize {
+        self.tls.as_ref().map_or_else(|| self.session.unsent().len(), TlsSession::unsent)
     }
 
     /// The kernel takes no output for now. The session keeps the bytes, so that the thread can serve other connections.
     pub fn on_blocked(&mut self, turn: &mut Turn<'_>) -> Step {
-        if !turn.buffers.scratch.out().is_empty() {
+        if self.tls.is_some() {
+            if self.has_only_end() {
+                return self.on_error(turn); // the client has time to read its answers, and none for that
+            }
+            self.note_sealed_written(turn, 0);
+        } else if !turn.buffers.scratch.out().is_empty() {
             self.session.written(0, &mut turn.buffers.scratch);
         }
         turn.server.count(&mut self.session);
@@ -364,6 +409,9 @@ impl Connection {
 
     /// The connection is refused with a 503. To be called between requests only.
     pub fn reject(&mut self, turn: &mut Turn<'_>) -> Step {
+        if turn.server.has_tls() && self.tls.as_ref().is_none_or(TlsSession::is_handshaking) {
+            return self.reject_handshake(turn);
+        }
         turn.buffers.refresh(turn.server, false);
         self.want = self.session.reject(&mut turn.server.env.turn(&mut turn.buffers.scratch));
         self.advance(turn)
@@ -385,7 +433,7 @@ impl Connection {
 
     /// Begins a wait of this kind at `now`, unless the present wait is of this kind. A body that arrives has more time.
     fn enter_wait(&mut self, turn: &Turn<'_>, kind: WaitKind, now: Instant) {
-        let stage = self.session.stage();
+        let stage = self.stage();
         let is_running = self.waiting == kind && (self.stage == stage || kind != WaitKind::Session);
         if is_running && (kind != WaitKind::Session || !matches!(stage.1, Phase::Body | Phase::Skip)) {
             return;
@@ -396,8 +444,9 @@ impl Connection {
         }
         let config = &turn.server.config;
         let limit = match kind {
+            WaitKind::Session | WaitKind::None if stage.1 == Phase::Head => TimeLimit::Head.of(config),
             WaitKind::Session | WaitKind::None => self.session.time_limit().of(config),
-            WaitKind::Write => TimeLimit::Write { unsent: self.session.unsent().len() }.of(config),
+            WaitKind::Write => TimeLimit::Write { unsent: self.unsent() }.of(config),
             WaitKind::Linger => config.linger_timeout,
         };
         (self.limit, self.until) = (limit, self.since + limit);
@@ -439,7 +488,8 @@ impl Connection {
 
     /// Drops the request and the output. After the deadline of a shutdown, the request is cut.
     pub fn abandon(&mut self, server: &ServerState) -> Step {
-        self.is_cut |= !self.is_lingering && self.session.is_busy() && server.is_over();
+        self.is_cut |= !self.is_lingering && self.is_busy() && server.is_over();
+        self.tls = None;
         self.session.abandon();
         server.count(&mut self.session);
         Step::Close
@@ -457,7 +507,7 @@ impl Connection {
 
     /// The memory that is reserved for the connection, in bytes.
     pub fn reserved_bytes(&self) -> usize {
-        self.session.reserved_bytes()
+        self.session.reserved_bytes().saturating_add(self.tls.as_ref().map_or(0, TlsSession::reserved_bytes))
     }
 
     /// Whether the answer of the service is awaited.
@@ -474,8 +524,14 @@ impl Connection {
     /// client has ever sent anything.
     pub fn idle(&self) -> Option<HasSent> {
         let (requests, phase) = self.session.stage();
-        let is_idle = !self.session.is_busy() && !self.is_lingering;
+        let is_idle = !self.is_busy() && !self.is_lingering;
         is_idle.then_some(HasSent(requests > 0 || phase == Phase::Skip))
+    }
+
+    /// Whether a request has begun, and its answer is not completely written.
+    #[inline]
+    fn is_busy(&self) -> bool {
+        self.session.is_busy() || self.tls.as_ref().is_some_and(|tls| tls.has_part() || tls.unsent() > 0)
     }
 
     /// When the present wait began.
@@ -483,6 +539,8 @@ impl Connection {
         self.since
     }
 }
+
+mod sealed;
 
 /// A wait of a [`Connection`] in the times of a [`DeadlineClock`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -62,6 +62,7 @@ pub mod memory;
 pub mod net;
 mod server_state;
 mod thread_buffers;
+mod tls;
 mod waiting;
 mod woken_list;
 

@@ -1,12 +1,13 @@
 //! The buffers of a thread that serves connections.
 //!
-//! Invariant: a waiting thread keeps at most [`MAX_IDLE_BYTES`] bytes. Cost: no allocation for small requests.
+//! Invariant: a waiting thread keeps at most [`MAX_IDLE_BYTES`] bytes, and with TLS the same once more. Cost: no allocation for small requests.
 
 use std::cell::Cell;
 use std::time::SystemTime;
 
 use super::ServerState;
 use crate::http1::{Scratch, Session, Want};
+use crate::tls::TlsBuffers;
 
 /// One thread's buffers.
 #[derive(Debug)]
@@ -15,10 +16,15 @@ pub struct ThreadBuffers {
     pub input: Box<[u8]>,
     /// The buffers that answers are written to.
     pub scratch: Scratch,
+    /// The buffers between the two, of a connection with TLS.
+    pub(crate) tls: TlsBuffers,
 }
 
 /// The max number of bytes that the buffers of a waiting thread keep.
 const MAX_IDLE_BYTES: usize = 16 * 1024;
+
+/// The same for the buffers of TLS.
+const MAX_IDLE_TLS_BYTES: usize = 16 * 1024;
 
 /// The size of the input buffer of a waiting thread.
 const SMALL_INPUT: usize = 4 * 1024;
@@ -59,7 +65,7 @@ impl Default for ThreadBuffers {
 impl ThreadBuffers {
     /// Fresh buffers: 4 KiB to read into.
     pub fn new() -> Self {
-        Self { input: zeroed(SMALL_INPUT), scratch: Scratch::new() }
+        Self { input: zeroed(SMALL_INPUT), scratch: Scratch::new(), tls: TlsBuffers::default() }
     }
 
     /// Begins a connection's turn: the session yields after a bounded number of requests, and a bounded time. See
@@ -91,20 +97,30 @@ impl ThreadBuffers {
         self.refresh(server, others_wait);
         let bytes = self.input.get(..count).unwrap_or_default();
         let want = session.receive(bytes, &mut server.env.turn(&mut self.scratch));
+        self.note_read(count);
+        want
+    }
+
+    /// Notes that a read has filled `count` bytes of [`input`](Self::input), which are not needed any more.
+    #[inline]
+    pub(crate) fn note_read(&mut self, count: usize) {
         if count == self.input.len() && count < LARGE_INPUT {
             self.input = zeroed(LARGE_INPUT); // more is there, as a rule
         }
-        want
     }
 
     /// Whether [`shrink`](Self::shrink) would release memory.
     pub fn is_large(&self) -> bool {
-        self.input.len() > SMALL_INPUT || self.scratch.capacity() > MAX_IDLE_BYTES - SMALL_INPUT
+        let is_large = self.input.len() > SMALL_INPUT || self.scratch.capacity() > MAX_IDLE_BYTES - SMALL_INPUT;
+        is_large || self.tls.capacity() > MAX_IDLE_TLS_BYTES
     }
 
     /// The number of bytes that a thread keeps while it waits, without those that every thread keeps.
     pub fn kept_bytes(&self) -> usize {
-        if self.is_large() { self.input.len().saturating_add(self.scratch.capacity()) } else { 0 }
+        if !self.is_large() {
+            return 0;
+        }
+        self.input.len().saturating_add(self.scratch.capacity()).saturating_add(self.tls.capacity())
     }
 
     /// Releases memory that a waiting thread does not need. Call it before a wait that may be long, when the scratch's
@@ -118,6 +134,7 @@ impl ThreadBuffers {
             self.input = zeroed(SMALL_INPUT);
         }
         self.scratch.trim(MAX_IDLE_BYTES - SMALL_INPUT);
+        self.tls.trim(MAX_IDLE_TLS_BYTES);
     }
 }
 

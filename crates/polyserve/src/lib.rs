@@ -98,6 +98,7 @@
 //! | `etcd`, `redis`, `postgres` | a store over that engine; `etcd` is built with `protoc` |
 //! | `metrics` | durations, counters, health and readiness on an admin address, for Prometheus |
 //! | `access-log` | a line for each answer, as JSON or in the common log format |
+//! | `tls` | TLS on every server but `tokio_hyper`: `ServerConfig::tls` |
 //! | `queue-waits` | how long the jobs of a thread pool wait, in `PoolStats::waits` |
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![forbid(unsafe_code)]
@@ -135,6 +136,9 @@ pub use polyserve_core::{
     Shutdown, ShutdownBegun, StoredForm, Supports, Tags, ThreadRegistration, Visit, Visited, cores, get_only,
     identifiable, isolated, known_method, park_until, promise, reason_phrase, resolve_address, resolve_addresses,
 };
+#[cfg(feature = "tls")]
+#[cfg_attr(docsrs, doc(cfg(feature = "tls")))]
+pub use polyserve_core::{PemSource, TlsConfig, TlsError};
 #[doc(inline)]
 pub use polyserve_core::{mailbox, panics, stack, sync, timer};
 #[doc(inline)]

@@ -36,6 +36,8 @@ fn main() {
     trials.extend(located.iter().flat_map(|entry| kit("repo", entry, repo::PROPERTIES, repo_subject)));
     trials.extend(located.iter().flat_map(named));
     trials.extend(catalog.servers().iter().flat_map(|entry| kit("server", entry, server::PROPERTIES, server_subject)));
+    #[cfg(feature = "tls")]
+    trials.extend(over_tls(&catalog));
     trials.extend(
         catalog.executors().iter().flat_map(|entry| kit("executor", entry, executor::PROPERTIES, executor_subject)),
     );
@@ -75,6 +77,55 @@ fn kit<M: Clone + Send + 'static, S: 'static>(
         })
     };
     properties.iter().map(trial).collect()
+}
+
+/// The servers that are tested over TLS too, one of each kind: over a poller, over a runtime, and with a thread for each connection.
+/// All servers on the codec have the same TLS, in the state machine of a connection.
+#[cfg(feature = "tls")]
+const OVER_TLS: [&str; 3] = ["pool_server/mpsc_pool", "tokio_tcp", "thread_per_connection"];
+
+/// Properties that say nothing over TLS, and why.
+#[cfg(feature = "tls")]
+const NOT_OVER_TLS: [(&str, &str); 10] = [
+    ("a_stopped_process_loses_no_request", OTHER_PROCESS),
+    ("a_request_that_has_arrived_is_not_evicted", OTHER_PROCESS),
+    ("the_drain_serves_what_waited_for_descriptors", OTHER_PROCESS),
+    ("an_answer_says_close_if_others_wait", CONNECTS_TO_BUSY_SERVER),
+    ("time_in_the_queue_counts_towards_the_head_timeout", CONNECTS_TO_BUSY_SERVER),
+    ("requests_behind_busy_workers_are_served_by_the_drain", CONNECTS_TO_BUSY_SERVER),
+    ("what_waits_for_a_stuck_thread_ends_too", CONNECTS_TO_BUSY_SERVER),
+    ("running_out_of_descriptors_ends_nothing", CONNECTS_TO_BUSY_SERVER),
+    ("the_counters_are_live", NO_ANSWER),
+    ("the_hook_sees_every_answer", NO_ANSWER),
+];
+
+#[cfg(feature = "tls")]
+const OTHER_PROCESS: &str = "its server runs in another process, which has certificates of its own";
+
+#[cfg(feature = "tls")]
+const CONNECTS_TO_BUSY_SERVER: &str = "its clients connect while no worker is free, and a handshake waits for one";
+
+#[cfg(feature = "tls")]
+const NO_ANSWER: &str = "it expects that a rejection is an answer, and over TLS it is an alert";
+
+/// Makes a test of each property of servers, over TLS, and of each property of TLS.
+#[cfg(feature = "tls")]
+fn over_tls(catalog: &Catalog) -> Vec<Trial> {
+    let tested = catalog.servers().iter().filter(|entry| OVER_TLS.contains(&entry.name.as_str()));
+    let over_tls =
+        tested.flat_map(|entry| server::PROPERTIES.iter().flat_map(|property| one_over_tls(entry, property)));
+    let with_tls = catalog.servers().iter().filter(|entry| entry.name != "tokio_hyper"); // it refuses the setting
+    let of_tls = with_tls.flat_map(|entry| kit("tls", entry, server::TLS_PROPERTIES, server_subject));
+    over_tls.chain(of_tls).collect()
+}
+
+#[cfg(feature = "tls")]
+fn one_over_tls(entry: &ServerEntry, property: &'static Property<ServerSubject>) -> Vec<Trial> {
+    if let Some((name, why)) = NOT_OVER_TLS.iter().find(|(name, _)| *name == property.name) {
+        let name = format!("server_over_tls::{}::{name}", entry.name);
+        return vec![Trial::ignorable_test(name, || Ok(Completion::ignored_with(*why)))];
+    }
+    kit("server_over_tls", entry, std::slice::from_ref(property), |entry| server_subject(entry).over_tls())
 }
 
 /// Makes a test of a server over a store: conditional writes and patches of concurrent clients, of both types of entities.

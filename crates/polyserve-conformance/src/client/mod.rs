@@ -25,23 +25,26 @@
 
 mod date;
 mod response;
+mod stream;
 mod transcript;
 
 use std::fmt;
-use std::io::{self, Read as _, Write as _};
-use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::io;
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 pub(crate) use date::imf_fixdate;
 pub use response::Response;
 use response::head_end;
+pub(crate) use stream::Stream;
+use stream::is_timeout;
 use transcript::Transcript;
 pub(crate) use transcript::shown;
 
 /// One connection to a server.
 #[derive(Debug)]
 pub struct Client {
-    stream: TcpStream,
+    stream: Stream,
     patience: Duration,
     unread: Vec<u8>,
     transcript: Transcript,
@@ -94,8 +97,7 @@ impl Client {
     ///
     /// Returns an error if the connection is refused, or is not made within `patience`.
     pub fn connect(addr: SocketAddr, patience: Duration) -> io::Result<Self> {
-        let stream = TcpStream::connect_timeout(&addr, patience)?;
-        stream.set_nodelay(true)?;
+        let stream = Stream::connect(addr, patience)?;
         Ok(Self { stream, patience, unread: Vec::new(), transcript: Transcript::default(), wants_dates: true })
     }
 
@@ -105,7 +107,7 @@ impl Client {
     ///
     /// Returns the error of `setsockopt(2)`.
     pub fn limit_receive_buffer(&self, bytes: usize) -> io::Result<()> {
-        Ok(rustix::net::sockopt::set_socket_recv_buffer_size(&self.stream, bytes)?)
+        Ok(rustix::net::sockopt::set_socket_recv_buffer_size(self.stream.socket(), bytes)?)
     }
 
     /// The same client, which also accepts answers with a wrong `Date` or none.
@@ -121,7 +123,7 @@ impl Client {
     ///
     /// Returns the error of `getsockname(2)`.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
-        self.stream.local_addr()
+        self.stream.socket().local_addr()
     }
 
     /// Sends `bytes` unchanged.
@@ -131,7 +133,7 @@ impl Client {
     /// Returns an error if the server does not read them in time or has closed. It may have answered already.
     pub fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.transcript.sent(bytes);
-        send(&self.stream, bytes, self.patience)
+        self.stream.send(bytes, Instant::now() + self.patience)
     }
 
     /// A second handle, which sends from another thread.
@@ -150,7 +152,7 @@ impl Client {
     /// Returns an error if the connection has ended.
     pub fn half_close(&mut self) -> io::Result<()> {
         self.transcript.note("(half-closed)");
-        self.stream.shutdown(Shutdown::Write)
+        self.stream.half_close(Instant::now() + self.patience)
     }
 
     /// Waits for the first byte of an answer and leaves it in the socket. A client that is dropped then resets the
@@ -160,8 +162,7 @@ impl Client {
     ///
     /// Returns how the connection ended if it ended before.
     pub fn peek(&mut self) -> Result<(), Ending> {
-        self.stream.set_read_timeout(Some(self.patience)).map_err(|error| ending(&error))?;
-        match self.stream.peek(&mut [0]) {
+        match self.stream.peek(Instant::now() + self.patience) {
             Ok(0) => Err(Ending::Closed),
             Ok(_) => Ok(()),
             Err(error) => Err(ending(&error)),
@@ -174,8 +175,7 @@ impl Client {
     ///
     /// Returns how the connection ended, or that no byte came.
     pub fn skip(&mut self, count: usize) -> Result<(), Ending> {
-        self.stream.set_read_timeout(Some(self.patience)).map_err(|error| ending(&error))?;
-        match self.stream.read(&mut vec![0; count]) {
+        match self.stream.read(&mut vec![0; count], Instant::now() + self.patience) {
             Ok(0) => Err(Ending::Closed),
             Ok(_) => Ok(()),
             Err(error) => Err(ending(&error)),
@@ -184,8 +184,7 @@ impl Client {
 
     /// Whether a byte or the end of the connection can be read now. Does not wait.
     pub fn has_input(&self) -> bool {
-        let peeked = self.stream.set_nonblocking(true).and_then(|()| self.stream.peek(&mut [0]));
-        let _ = self.stream.set_nonblocking(false);
+        let peeked = self.stream.peek_now();
         !self.unread.is_empty() || peeked.map_or_else(|error| ending(&error) != Ending::Silent, |_| true)
     }
 
@@ -201,9 +200,7 @@ impl Client {
 
     /// Whether the connection has ended already, with nothing left to read. Does not wait.
     pub fn has_ended(&self) -> bool {
-        let waited = self.stream.set_nonblocking(true).and_then(|()| self.stream.peek(&mut [0]));
-        let _ = self.stream.set_nonblocking(false);
-        match waited {
+        match self.stream.peek_now() {
             Ok(count) => count == 0,
             Err(error) => ending(&error) == Ending::Reset,
         }
@@ -276,30 +273,22 @@ impl Client {
 
     fn fill(&mut self, deadline: Instant) -> Result<(), Ending> {
         let mut buffer = [0; 16 * 1024];
-        loop {
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return Err(Ending::Silent);
+        match self.stream.read(&mut buffer, deadline) {
+            Ok(0) => {
+                self.transcript.note("(end)");
+                Err(Ending::Closed)
             }
-            // A timeout below a microsecond would mean no timeout.
-            let result = self.stream.set_read_timeout(Some(left.max(Duration::from_millis(1))));
-            match result.and_then(|()| self.stream.read(&mut buffer)) {
-                Ok(0) => {
-                    self.transcript.note("(end)");
-                    return Err(Ending::Closed);
+            Ok(n) => {
+                self.transcript.received(&buffer[..n]);
+                self.unread.extend_from_slice(&buffer[..n]);
+                Ok(())
+            }
+            Err(error) => {
+                let ending = ending(&error);
+                if ending == Ending::Reset {
+                    self.transcript.note("(reset)");
                 }
-                Ok(n) => {
-                    self.transcript.received(&buffer[..n]);
-                    self.unread.extend_from_slice(&buffer[..n]);
-                    return Ok(());
-                }
-                Err(error) => match ending(&error) {
-                    Ending::Silent => {}
-                    _ => {
-                        self.transcript.note("(reset)");
-                        return Err(Ending::Reset);
-                    }
-                },
+                Err(ending)
             }
         }
     }
@@ -406,7 +395,7 @@ impl Client {
 /// A handle that sends from another thread than the one that reads.
 #[derive(Debug)]
 pub struct WriteHalf {
-    stream: TcpStream,
+    stream: Stream,
     patience: Duration,
 }
 
@@ -417,30 +406,10 @@ impl WriteHalf {
     ///
     /// Returns an error if the server does not read them in time or has closed.
     pub fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
-        send(&self.stream, bytes, self.patience)
+        self.stream.send(bytes, Instant::now() + self.patience)
     }
-}
-
-fn send(mut stream: &TcpStream, mut bytes: &[u8], patience: Duration) -> io::Result<()> {
-    let deadline = Instant::now() + patience;
-    while !bytes.is_empty() {
-        let left = deadline.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return Err(io::Error::new(io::ErrorKind::TimedOut, "the server takes no more bytes"));
-        }
-        stream.set_write_timeout(Some(left.max(Duration::from_millis(1))))?;
-        match stream.write(bytes) {
-            Ok(n) => bytes = &bytes[n..],
-            Err(error) if ending(&error) == Ending::Silent => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(())
 }
 
 fn ending(error: &io::Error) -> Ending {
-    match error.kind() {
-        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut | io::ErrorKind::Interrupted => Ending::Silent,
-        _ => Ending::Reset,
-    }
+    if is_timeout(error) { Ending::Silent } else { Ending::Reset }
 }

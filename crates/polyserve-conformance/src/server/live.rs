@@ -76,6 +76,7 @@ impl ServerSubject {
         let service = Arc::downgrade(&held);
         let running = within(self.patience, "serve", move || server.start(listen_on, held))?;
         let addr = running.local_addr();
+        self.note_server(addr);
         Ok(Live { running: Some(running), service, addr, patience: self.patience })
     }
 

@@ -42,6 +42,7 @@
 //! * One connection: `keep_alive`, `pipeline`, `tcp`, `timeouts`, `panics`, `freeze`.
 //! * Many connections: `limits`, `eviction`, `shape`, `fairness`, `turns`, `queued`.
 //! * Start and end: `construction`, `counters`, `drain`, `ending`, `resources`, `memory`.
+//! * With the feature `tls`: `tls`, a list of its own.
 //! * Shared parts: `subject`; `live`, a running server that always ends; `wire`, requests as bytes; `services`, which
 //!   wait, fail or write much.
 
@@ -76,6 +77,8 @@ pub(crate) mod status_table;
 mod subject;
 mod tcp;
 mod timeouts;
+#[cfg(feature = "tls")]
+mod tls;
 mod turns;
 pub(crate) mod wire;
 
@@ -88,6 +91,8 @@ pub use named::no_increment_is_lost_of_named_entities_over;
 pub use nested::{Nested, nested_entities_are_kept_over};
 pub use patch::{a_merge_patch_loses_no_update_of_named_entities_over, a_merge_patch_loses_no_update_over};
 pub use subject::{Deviations, ServerSubject};
+#[cfg(feature = "tls")]
+pub use tls::TLS_PROPERTIES;
 
 kit! {
     $ server::server_conformance for ServerSubject, from "[`ServerSubject`](crate::server::ServerSubject)" {

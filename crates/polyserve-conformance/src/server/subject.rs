@@ -1,5 +1,6 @@
 //! The subject of the kit: a constructor of servers, and their declared deviations.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use polyserve_core::{ConfigError, Server, ServerConfig, Shape};
@@ -19,6 +20,9 @@ pub struct ServerSubject {
     pub pooled: bool,
     /// The max wait for an event that must happen. Only a failing property waits so long.
     pub patience: Duration,
+    /// The servers speak TLS, and so do the clients of the kit.
+    #[cfg(feature = "tls")]
+    has_tls: bool,
 }
 
 type Make = dyn Fn(ServerConfig) -> Result<Box<dyn Server>, ConfigError> + Send + Sync;
@@ -37,6 +41,8 @@ impl ServerSubject {
             deviations: Deviations::default(),
             pooled: false,
             patience: Duration::from_secs(30),
+            #[cfg(feature = "tls")]
+            has_tls: false,
         }
     }
 
@@ -54,6 +60,15 @@ impl ServerSubject {
         self
     }
 
+    /// The same servers over TLS. Their clients end their handshakes when they connect.
+    #[cfg(feature = "tls")]
+    #[cfg_attr(docsrs, doc(cfg(feature = "tls")))]
+    #[must_use]
+    pub fn over_tls(mut self) -> Self {
+        self.has_tls = true;
+        self
+    }
+
     /// Sets the patience.
     #[must_use]
     pub fn with_patience(mut self, patience: Duration) -> Self {
@@ -67,7 +82,15 @@ impl ServerSubject {
     ///
     /// Returns an error if the server cannot honour the configuration.
     pub fn make(&self, config: ServerConfig) -> Result<Box<dyn Server>, ConfigError> {
+        #[cfg(feature = "tls")]
+        let config = if self.has_tls { crate::tls::configured(config) } else { config };
         (self.make.0)(config)
+    }
+
+    /// Notes that the server at `addr` is one of these, for the clients that connect to it.
+    pub(super) fn note_server(&self, _addr: SocketAddr) {
+        #[cfg(feature = "tls")]
+        crate::tls::note_server(_addr, self.has_tls);
     }
 
     /// The shape of these servers.

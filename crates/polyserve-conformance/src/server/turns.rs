@@ -1,8 +1,7 @@
 //! Turns: how many requests of other connections a server answers before mine.
 
 use std::collections::HashMap;
-use std::io::{Read as _, Write as _};
-use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::net::{Shutdown, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -16,7 +15,7 @@ use super::live::{Live, StopOnDrop, eventually};
 use super::services::{Latch, OpenOnDrop, let_pass};
 use super::subject::ServerSubject;
 use super::wire::{get, request};
-use crate::client::Client;
+use crate::client::{Client, Stream};
 use crate::property::Outcome;
 
 /// Max answers to each other connection between the arrival of a request and its answer: the turn that is under way, and one
@@ -66,19 +65,20 @@ impl Service for CountedCalls {
 }
 
 /// Sends HEAD requests to `path` without a pause, and discards the answers, until `done` or until the server closes.
-fn flood(addr: SocketAddr, path: &str, done: &AtomicBool) {
-    let Ok(stream) = TcpStream::connect(addr) else { return };
+fn flood(addr: SocketAddr, path: &str, done: &AtomicBool, patience: Duration) {
+    let Ok(stream) = Stream::connect(addr, patience) else { return };
+    let until = Instant::now() + patience;
     let batch = request("HEAD", path, "").repeat(1000);
     thread::scope(|scope| {
         scope.spawn(|| {
             let mut answers = [0; 64 * 1024];
-            while (&stream).read(&mut answers).is_ok_and(|count| count > 0) {}
+            while stream.read(&mut answers, until).is_ok_and(|count| count > 0) {}
         });
-        scope.spawn(|| while !done.load(Ordering::SeqCst) && (&stream).write_all(&batch).is_ok() {});
+        scope.spawn(|| while !done.load(Ordering::SeqCst) && stream.send(&batch, until).is_ok() {});
         while !done.load(Ordering::SeqCst) {
             let_pass(Duration::from_millis(5));
         }
-        let _ = stream.shutdown(Shutdown::Both); // ends both threads
+        let _ = stream.socket().shutdown(Shutdown::Both); // ends both threads
     });
 }
 
@@ -102,7 +102,7 @@ fn measure(live: &Live, service: &CountedCalls, path: &str, patience: Duration) 
     thread::scope(|scope| {
         let _stop = StopOnDrop(&done);
         for _ in 0..FLOODS {
-            scope.spawn(|| flood(addr, path, &done));
+            scope.spawn(|| flood(addr, path, &done, patience));
         }
         let under_way = || lock(&service.calls).values().filter(|calls| **calls > MAX_ANSWERS).count() >= FLOODS;
         assert!(eventually(patience, under_way), "the pipelining clients are not served");

@@ -417,7 +417,7 @@ impl<R: PoolRole> Transport for PoolSocket<'_, R> {
             // A connection that has not sent a byte is not evicted from its thread, but a drain closes it.
             if may_close && old_at.is_none() && (self.silent_until.is_none() || self.is_draining()) {
                 let now = Instant::now();
-                self.entry.set_idle(|| self.pool.table.idle_since(now, self.silent_until.is_none()));
+                self.entry.set_idle(|| self.pool.table.idle_since(now, phase != Phase::FirstByte));
                 old_at = Some(now + OLD_AFTER);
             }
             // The checks come after the store: either the drain sees that this connection is idle, or this thread sees the

@@ -152,7 +152,6 @@ pub struct ThreadSocket<'a, R> {
     role: &'a R,
     /// Nothing was read yet.
     is_new: bool,
-    has_received: bool,
     /// The table's [count](ConnectionTable::times_crowded) at the start, or when the connection had been idle for so long that it could be
     /// evicted.
     times_crowded: u64,
@@ -170,8 +169,8 @@ impl<'a, R: ThreadRole> ThreadSocket<'a, R> {
         role: &'a R,
     ) -> Self {
         let (is_blocking, [read_timeout, write_timeout]) = (entry.is_blocking, entry.timeouts);
-        let (is_new, has_received, times_crowded) = (true, false, table.times_crowded());
-        Self { entry, table, role, is_new, has_received, times_crowded, is_blocking, read_timeout, write_timeout }
+        let (is_new, times_crowded) = (true, table.times_crowded());
+        Self { entry, table, role, is_new, times_crowded, is_blocking, read_timeout, write_timeout }
     }
 
     fn set_must_be_woken(&self, must_be_woken: bool) {
@@ -202,7 +201,6 @@ impl<'a, R: ThreadRole> ThreadSocket<'a, R> {
 
     fn received(&mut self, count: usize) -> Read {
         self.table.note_bytes(self.entry);
-        self.has_received = true;
         Read::Bytes(count)
     }
 
@@ -275,7 +273,7 @@ impl<R: ThreadRole> Transport for ThreadSocket<'_, R> {
             if is_idle {
                 if looks_itself {
                     self.set_must_be_woken(false);
-                    self.entry.set_idle(|| self.table.idle_since(Instant::now(), self.has_received));
+                    self.entry.set_idle(|| self.table.idle_since(Instant::now(), phase != Phase::FirstByte));
                 } else {
                     self.set_must_be_woken(true);
                     self.times_crowded = self.table.times_crowded();

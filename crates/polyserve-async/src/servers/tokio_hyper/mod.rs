@@ -107,6 +107,15 @@ pub struct TokioHyper {
 
 const SUPPORTS: Supports = Supports::new("tokio_hyper");
 
+fn check(supports: Supports, config: &ServerConfig) -> Result<(), ConfigError> {
+    supports.check(config)?;
+    #[cfg(feature = "tls")]
+    if config.tls.is_some() {
+        return Err(ConfigError::unsupported("tls", "a certificate", "left out for tokio_hyper"));
+    }
+    Ok(())
+}
+
 impl TokioHyper {
     /// A server with a runtime of its own for each run. `workers` is the number of its threads, by default the number of
     /// available cores.
@@ -115,7 +124,7 @@ impl TokioHyper {
     ///
     /// Returns an error if a limit is zero or out of range.
     pub fn new(config: ServerConfig) -> Result<Self, ConfigError> {
-        SUPPORTS.check(&config)?;
+        check(SUPPORTS, &config)?;
         Ok(Self::of(config, None))
     }
 
@@ -140,7 +149,7 @@ impl TokioHyper {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn with_handle(config: ServerConfig, runtime: Handle) -> Result<Self, ConfigError> {
-        SUPPORTS.no_workers("the runtime has its own").check(&config)?;
+        check(SUPPORTS.no_workers("the runtime has its own"), &config)?;
         Ok(Self::of(config, Some(runtime)))
     }
 

@@ -410,6 +410,37 @@ impl Session {
         self.want
     }
 
+    /// Like [`reject`](Self::reject), with `bytes` in place of the 503.
+    pub(crate) fn reject_with(&mut self, bytes: &[u8], scratch: &mut Scratch) -> Want {
+        self.rejected = true;
+        scratch.out.extend_from_slice(bytes);
+        self.close(true);
+        self.want
+    }
+
+    /// Answers 400 to a client that speaks HTTP without TLS, to a server that speaks TLS.
+    pub(crate) fn refuse_plain_http(&mut self, turn: &mut SessionTurn<'_>) -> Want {
+        let detail = "This address speaks HTTPS, and the request came without TLS.";
+        self.refuse(Refusal { status: StatusCode::BAD_REQUEST, detail }, false, turn);
+        self.want
+    }
+
+    /// Takes the output, which the caller sends in another form. Returns the number of answers that end in it, which the caller
+    /// [counts](Self::count_answered) when they are sent.
+    pub(crate) fn take_output(&mut self, scratch: &mut Scratch) -> u64 {
+        let answers = scratch.ends.len() as u64;
+        if let Some(memory) = &scratch.memory {
+            self.reserve(memory, 0);
+        }
+        scratch.clear();
+        answers
+    }
+
+    /// Counts answers of [`take_output`](Self::take_output) that were completely written.
+    pub(crate) fn count_answered(&mut self, answers: u64) {
+        self.answered = self.answered.saturating_add(answers);
+    }
+
     /// Records that the first `count` bytes of the scratch's output were written, and empties the scratch. The other
     /// bytes are appended to [`unsent`](Self::unsent).
     pub fn written(&mut self, count: usize, scratch: &mut Scratch) {

@@ -24,7 +24,7 @@ use mio::{Events, Interest, Poll, Registry, Token, Waker};
 use polyserve_core::sync::lock;
 use polyserve_core::{Executor, Job};
 use polyserve_serving::{
-    ACCEPT_BACKOFF, Connection, DeadlineClock, EventListener, FoundConnections, IdleQueue, ServerState, Step, TurnEnd,
+    ACCEPT_BACKOFF, Connection, DeadlineClock, EventListener, FoundConnections, IdleQueue, ServerState, TurnEnd,
     WaitOutcome, discard, millis, net, send_rejection, wait_for_answer, with_buffers,
 };
 
@@ -252,7 +252,7 @@ impl PoolServerState {
                     return TurnEnd::Yield; // a worker serves the request
                 }
                 is_closed = true;
-                open.end(self, slot, |_, _| Step::Linger)
+                open.end(self, slot, |connection, turn| connection.leave(turn, true))
             });
             is_closed
         })

@@ -1,0 +1,155 @@
+//! The connection of a [`Client`](super::Client): a socket, or TLS over one.
+
+use std::io::{self, ErrorKind, Read as _, Write as _};
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
+
+#[cfg(feature = "tls")]
+use crate::tls::{self, TlsStream};
+#[cfg(feature = "tls")]
+use polyserve_core::sync::{Mutex, lock};
+#[cfg(feature = "tls")]
+use std::{sync::Arc, time::SystemTime};
+
+/// A connection.
+#[derive(Debug)]
+pub(crate) enum Stream {
+    Plain(TcpStream),
+    #[cfg(feature = "tls")]
+    Tls(TlsStream),
+    /// The server has rejected the handshake by an alert, which stands for a 503. These bytes of the 503 are left.
+    #[cfg(feature = "tls")]
+    Rejected(TcpStream, Arc<Mutex<Vec<u8>>>),
+}
+
+/// What a client reads after the alert of a rejection, so that properties of rejections need not know of TLS.
+#[cfg(feature = "tls")]
+fn rejection() -> Vec<u8> {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let date = super::imf_fixdate(now.as_secs());
+    let fields = "Retry-After: 1\r\nContent-Type: application/problem+json\r\nContent-Length: 2\r\nConnection: close";
+    format!("HTTP/1.1 503 Service Unavailable\r\n{fields}\r\nDate: {date}\r\n\r\n{{}}").into_bytes()
+}
+
+impl Stream {
+    /// Connects. If the server speaks TLS, the handshake ends before this returns; if it fails, the next call finds that out.
+    pub(crate) fn connect(addr: SocketAddr, patience: Duration) -> io::Result<Self> {
+        let socket = TcpStream::connect_timeout(&addr, patience)?;
+        socket.set_nodelay(true)?;
+        #[cfg(feature = "tls")]
+        if let Some(config) = tls::client_of(addr) {
+            let stream = TlsStream::new(socket, config);
+            let result = stream.shake_hands(Instant::now() + patience);
+            if result.is_err_and(|error| tls::is_rejection(&error)) {
+                return Ok(Self::Rejected(stream.socket().try_clone()?, Arc::new(Mutex::new(rejection()))));
+            }
+            return Ok(Self::Tls(stream));
+        }
+        Ok(Self::Plain(socket))
+    }
+
+    pub(crate) fn socket(&self) -> &TcpStream {
+        match self {
+            Self::Plain(socket) => socket,
+            #[cfg(feature = "tls")]
+            Self::Tls(stream) => stream.socket(),
+            #[cfg(feature = "tls")]
+            Self::Rejected(socket, _) => socket,
+        }
+    }
+
+    pub(super) fn try_clone(&self) -> io::Result<Self> {
+        Ok(match self {
+            Self::Plain(socket) => Self::Plain(socket.try_clone()?),
+            #[cfg(feature = "tls")]
+            Self::Tls(stream) => Self::Tls(stream.clone()),
+            #[cfg(feature = "tls")]
+            Self::Rejected(socket, left) => Self::Rejected(socket.try_clone()?, Arc::clone(left)),
+        })
+    }
+
+    /// Reads some bytes, waiting until `deadline` at the latest.
+    pub(crate) fn read(&self, buffer: &mut [u8], deadline: Instant) -> io::Result<usize> {
+        match self {
+            Self::Plain(socket) => loop {
+                socket.set_read_timeout(Some(left(deadline)?))?;
+                match (&*socket).read(buffer) {
+                    Err(error) if is_timeout(&error) => {}
+                    result => return result,
+                }
+            },
+            #[cfg(feature = "tls")]
+            Self::Tls(stream) => stream.read(buffer, deadline),
+            #[cfg(feature = "tls")]
+            Self::Rejected(_, left) => io::Read::read(&mut &*std::mem::take(&mut *lock(left)), buffer),
+        }
+    }
+
+    /// Sends all of `bytes`, waiting until `deadline` at the latest.
+    pub(crate) fn send(&self, mut bytes: &[u8], deadline: Instant) -> io::Result<()> {
+        let socket = match self {
+            Self::Plain(socket) => socket,
+            #[cfg(feature = "tls")]
+            Self::Tls(stream) => return stream.send(bytes, deadline),
+            #[cfg(feature = "tls")]
+            Self::Rejected(..) => return Ok(()),
+        };
+        while !bytes.is_empty() {
+            socket.set_write_timeout(Some(left(deadline)?))?;
+            match (&*socket).write(bytes) {
+                Ok(n) => bytes = &bytes[n..],
+                Err(error) if is_timeout(&error) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn half_close(&self, _deadline: Instant) -> io::Result<()> {
+        match self {
+            Self::Plain(socket) => socket.shutdown(Shutdown::Write),
+            #[cfg(feature = "tls")]
+            Self::Tls(stream) => stream.half_close(_deadline),
+            #[cfg(feature = "tls")]
+            Self::Rejected(socket, _) => socket.shutdown(Shutdown::Write),
+        }
+    }
+
+    /// The number of bytes that can be read now, 0 at the end. Does not wait: an error of the kind `WouldBlock` if nothing came.
+    pub(super) fn peek_now(&self) -> io::Result<usize> {
+        let socket = match self {
+            Self::Plain(socket) => socket,
+            #[cfg(feature = "tls")]
+            Self::Tls(stream) => return stream.peek_now(),
+            #[cfg(feature = "tls")]
+            Self::Rejected(_, left) => return Ok(lock(left).len()),
+        };
+        let peeked = socket.set_nonblocking(true).and_then(|()| socket.peek(&mut [0]));
+        let _ = socket.set_nonblocking(false);
+        peeked
+    }
+
+    /// Waits for bytes, and leaves them in the socket, or in the session.
+    pub(super) fn peek(&self, deadline: Instant) -> io::Result<usize> {
+        match self {
+            Self::Plain(socket) => {
+                socket.set_read_timeout(Some(left(deadline)?))?;
+                socket.peek(&mut [0])
+            }
+            #[cfg(feature = "tls")]
+            Self::Tls(stream) => stream.peek(deadline),
+            #[cfg(feature = "tls")]
+            Self::Rejected(_, left) => Ok(lock(left).len()),
+        }
+    }
+}
+
+/// The time until `deadline`. A timeout below a microsecond would mean no timeout.
+fn left(deadline: Instant) -> io::Result<Duration> {
+    let left = deadline.saturating_duration_since(Instant::now());
+    if left.is_zero() { Err(ErrorKind::TimedOut.into()) } else { Ok(left.max(Duration::from_millis(1))) }
+}
+
+pub(super) fn is_timeout(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted)
+}

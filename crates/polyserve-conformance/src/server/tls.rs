@@ -1,0 +1,435 @@
+//! TLS: what a server does with a handshake, whole or not, and at the end of a connection. [`PROPERTIES`](super::PROPERTIES) say the rest,
+//! over TLS too ([`ServerSubject::over_tls`]).
+
+use std::fs;
+use std::io::{ErrorKind, Read as _, Write as _};
+use std::net::{Shutdown, TcpStream};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use polyserve_core::{Echo, Shape, TlsConfig};
+use rustls::version::{TLS12, TLS13};
+use rustls::{ClientConfig, SupportedProtocolVersion};
+
+use super::live::{Live, eventually};
+use super::subject::ServerSubject;
+use super::wire::{get, request, with_body};
+use crate::client::Client;
+use crate::property::{Outcome, Property};
+use crate::tls::{Issued, TestAuthority, TlsStream, is_rejection};
+
+/// The properties of servers that speak TLS. Each makes its own certificates.
+pub static TLS_PROPERTIES: &[Property<ServerSubject>] = &[
+    Property { name: "a_handshake_may_arrive_byte_by_byte", run: a_handshake_may_arrive_byte_by_byte },
+    Property { name: "http_1_1_is_negotiated", run: http_1_1_is_negotiated },
+    Property { name: "large_messages_come_through", run: large_messages_come_through },
+    Property { name: "sessions_are_resumed", run: sessions_are_resumed },
+    Property { name: "a_client_may_change_its_keys", run: a_client_may_change_its_keys },
+    Property { name: "a_client_certificate_is_required", run: a_client_certificate_is_required },
+    Property { name: "the_end_is_announced", run: the_end_is_announced },
+    Property { name: "an_end_that_is_not_announced_is_an_end", run: an_end_that_is_not_announced_is_an_end },
+    Property { name: "garbage_ends_the_connection", run: garbage_ends_the_connection },
+    Property { name: "http_without_tls_is_a_400", run: http_without_tls_is_a_400 },
+    Property { name: "a_stalled_handshake_times_out", run: a_stalled_handshake_times_out },
+    Property { name: "stalled_handshakes_keep_to_the_limit", run: stalled_handshakes_keep_to_the_limit },
+    Property { name: "a_handshake_outlives_the_shutdown", run: a_handshake_outlives_the_shutdown },
+    Property { name: "a_shutdown_does_not_wait_for_silent_clients", run: a_shutdown_does_not_wait_for_silent_clients },
+    Property { name: "a_new_certificate_drops_no_connection", run: a_new_certificate_drops_no_connection },
+];
+
+const VERSIONS: [&SupportedProtocolVersion; 2] = [&TLS12, &TLS13];
+
+/// A server over TLS, and the authority of its certificate.
+struct Secure {
+    live: Live,
+    authority: TestAuthority,
+    patience: Duration,
+}
+
+impl Secure {
+    #[track_caller]
+    fn new(subject: &ServerSubject, change: impl FnOnce(&mut polyserve_core::ServerConfig)) -> Self {
+        let authority = TestAuthority::new();
+        let tls = authority.issue().server();
+        let live = subject.live(Arc::new(Echo), |config| {
+            config.tls = Some(tls);
+            change(config);
+        });
+        Self { live, authority, patience: subject.patience }
+    }
+
+    fn client(&self, version: &'static SupportedProtocolVersion) -> Arc<ClientConfig> {
+        self.authority.client(&[version], None)
+    }
+
+    fn deadline(&self) -> Instant {
+        Instant::now() + self.patience
+    }
+
+    fn socket(&self) -> TcpStream {
+        let socket = TcpStream::connect(self.live.addr).expect("the server accepts connections");
+        socket.set_nodelay(true).expect("the socket is open");
+        socket.set_read_timeout(Some(self.patience)).expect("the socket is open");
+        socket
+    }
+
+    /// A connection on which nothing was sent.
+    fn open(&self, config: &Arc<ClientConfig>) -> TlsStream {
+        TlsStream::new(self.socket(), Arc::clone(config))
+    }
+
+    /// A connection after its handshake.
+    #[track_caller]
+    fn connect(&self, config: &Arc<ClientConfig>) -> TlsStream {
+        let stream = self.open(config);
+        stream.shake_hands(self.deadline()).expect("the handshake succeeds");
+        stream
+    }
+
+    /// Sends `request` and returns the answer.
+    #[track_caller]
+    fn ask(&self, stream: &TlsStream, request: &[u8]) -> String {
+        stream.send(request, self.deadline()).expect("the server takes the request");
+        read_answer(stream, self.deadline())
+    }
+
+    /// The server still serves. On a busy machine, a short timeout may cut a handshake.
+    #[track_caller]
+    fn check(&self) {
+        let config = self.client(&TLS13);
+        let is_served = || {
+            let stream = self.open(&config);
+            let sent = stream.shake_hands(self.deadline()).and_then(|()| stream.send(&get("/"), self.deadline()));
+            sent.is_ok() && stream.peek(self.deadline()).is_ok_and(|count| count > 0)
+        };
+        assert!(eventually(self.patience, is_served), "the server does not serve any more");
+    }
+}
+
+/// Reads an answer with a `Content-Length`.
+#[track_caller]
+fn read_answer(stream: &TlsStream, deadline: Instant) -> String {
+    let mut answer = Vec::new();
+    loop {
+        let text = String::from_utf8_lossy(&answer);
+        if let Some((head, body)) = text.split_once("\r\n\r\n") {
+            let length = head.lines().find_map(|line| line.strip_prefix("Content-Length: "));
+            if length.is_none_or(|length| body.len() >= length.parse().unwrap_or(0)) {
+                return text.into_owned();
+            }
+        }
+        let mut buffer = [0; 16 * 1024];
+        match stream.read(&mut buffer, deadline) {
+            Ok(count) if count > 0 => answer.extend_from_slice(&buffer[..count]),
+            end => panic!("the connection ended with {end:?} after {} bytes: {text}", answer.len()),
+        }
+    }
+}
+
+/// Whether the connection ends without a byte of HTTP. An alert may come first.
+#[track_caller]
+fn expect_end(mut socket: &TcpStream) {
+    let mut bytes = Vec::new();
+    match socket.read_to_end(&mut bytes) {
+        Ok(_) => {}
+        Err(error) => assert_eq!(error.kind(), ErrorKind::ConnectionReset, "the connection does not end: {error}"),
+    }
+    assert!(!bytes.starts_with(b"HTTP"), "{}", String::from_utf8_lossy(&bytes));
+}
+
+fn a_handshake_may_arrive_byte_by_byte(subject: &ServerSubject) -> Outcome {
+    let secure = Secure::new(subject, |_| {});
+    for version in VERSIONS {
+        let stream = secure.open(&secure.client(version));
+        for byte in stream.take_output() {
+            stream.socket().write_all(&[byte]).expect("the server takes the byte");
+        }
+        stream.shake_hands(secure.deadline()).expect("the handshake succeeds");
+        let answer = secure.ask(&stream, &get("/"));
+        assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+    }
+    Outcome::Held
+}
+
+fn http_1_1_is_negotiated(subject: &ServerSubject) -> Outcome {
+    let secure = Secure::new(subject, |_| {});
+    for version in VERSIONS {
+        let config = secure.client(version);
+        let (_, protocol) = secure.connect(&config).negotiated();
+        assert_eq!(protocol.as_deref(), Some(&b"http/1.1"[..]));
+        let mut other = ClientConfig::clone(&config);
+        other.alpn_protocols = vec![b"imap".to_vec()];
+        let result = secure.open(&Arc::new(other)).shake_hands(secure.deadline());
+        assert!(result.is_err(), "a client that speaks another protocol is refused (RFC 7301)");
+    }
+    secure.check();
+    Outcome::Held
+}
+
+fn large_messages_come_through(subject: &ServerSubject) -> Outcome {
+    let secure = Secure::new(subject, |config| config.max_body = 4 << 20);
+    for version in VERSIONS {
+        let stream = secure.connect(&secure.client(version));
+        let body: Vec<u8> = (0..3_000_001).map(|index| b'a' + (index % 23) as u8).collect();
+        let writer = stream.clone();
+        let deadline = secure.deadline();
+        let answer = std::thread::scope(|scope| {
+            let request = with_body("POST", "/", "", &body);
+            scope.spawn(move || writer.send(&request, deadline));
+            read_answer(&stream, deadline)
+        });
+        let (_, echoed) = answer.split_once("\r\n\r\n").expect("the head ends");
+        assert!(echoed.as_bytes() == body, "{} bytes came back of {}", echoed.len(), body.len());
+        assert!(secure.ask(&stream, &get("/")).starts_with("HTTP/1.1 200 "), "the connection is kept");
+    }
+    Outcome::Held
+}
+
+fn sessions_are_resumed(subject: &ServerSubject) -> Outcome {
+    let secure = Secure::new(subject, |_| {});
+    for version in VERSIONS {
+        let config = secure.client(version);
+        for resumed in [false, true, true] {
+            let stream = secure.connect(&config);
+            assert_eq!(stream.negotiated().0, resumed, "{version:?}");
+            let answer = secure.ask(&stream, &request("GET", "/", "Connection: close\r\n"));
+            assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+        }
+    }
+    Outcome::Held
+}
+
+fn a_client_may_change_its_keys(subject: &ServerSubject) -> Outcome {
+    let secure = Secure::new(subject, |_| {});
+    let stream = secure.connect(&secure.client(&TLS13));
+    for _ in 0..5 {
+        assert!(secure.ask(&stream, &get("/")).starts_with("HTTP/1.1 200 "));
+        stream.change_keys();
+    }
+    Outcome::Held
+}
+
+fn a_client_certificate_is_required(subject: &ServerSubject) -> Outcome {
+    let clients = TestAuthority::new();
+    let (known, foreign) = (clients.issue(), TestAuthority::new().issue());
+    let authority = TestAuthority::new();
+    let tls = authority.issue().server().with_client_ca(clients.pem().as_str()).expect("it is an authority");
+    let live = subject.live(Arc::new(Echo), |config| config.tls = Some(tls));
+    let secure = Secure { live, authority, patience: subject.patience };
+    for version in VERSIONS {
+        for (identity, is_served) in [(None, false), (Some(&foreign), false), (Some(&known), true)] {
+            let stream = secure.open(&secure.authority.client(&[version], identity));
+            // With TLS 1.3, a client may send its request before it learns of the refusal.
+            let asked = stream.shake_hands(secure.deadline()).and_then(|()| stream.send(&get("/"), secure.deadline()));
+            let served = asked.and_then(|()| stream.read(&mut [0; 1024], secure.deadline()));
+            assert_eq!(served.as_ref().is_ok_and(|count| *count > 0), is_served, "{version:?} {served:?}");
+        }
+    }
+    Outcome::Held
+}
+
+fn the_end_is_announced(subject: &ServerSubject) -> Outcome {
+    let timeout = Duration::from_millis(500);
+    let secure = Secure::new(subject, |config| {
+        (config.idle_timeout, config.first_byte_timeout) = (timeout, timeout);
+    });
+    for version in VERSIONS {
+        let config = secure.client(version);
+        let last = request("GET", "/", "Connection: close\r\n");
+        for request in [&b""[..], &get("/"), &last, b"GET\r\n\r\n"] {
+            let stream = secure.connect(&config);
+            if !request.is_empty() {
+                secure.ask(&stream, request);
+            }
+            let end = stream.read(&mut [0], secure.deadline());
+            assert!(matches!(end, Ok(0)), "the end is announced by close_notify: {end:?} after {request:?}");
+        }
+    }
+    Outcome::Held
+}
+
+fn an_end_that_is_not_announced_is_an_end(subject: &ServerSubject) -> Outcome {
+    let secure = Secure::new(subject, |config| config.drain_grace = subject.patience);
+    let whole = with_body("POST", "/", "", b"abc");
+    for version in VERSIONS {
+        let config = secure.client(version);
+        for sent in [0, 10, whole.len() - 1, whole.len()] {
+            let stream = secure.connect(&config);
+            stream.send(&whole[..sent], secure.deadline()).expect("the server takes the bytes");
+            stream.socket().shutdown(Shutdown::Write).expect("the socket is open");
+            if sent == whole.len() {
+                let answer = read_answer(&stream, secure.deadline());
+                assert!(answer.starts_with("HTTP/1.1 200 ") && answer.ends_with("abc"), "{answer}");
+            }
+            let end = stream.read(&mut [0], secure.deadline());
+            assert!(matches!(end, Ok(0)), "{sent} bytes were sent: {end:?}");
+        }
+        // The last bytes of a record are missing.
+        let stream = secure.connect(&config);
+        stream.queue(&whole);
+        let record = stream.take_output();
+        stream.socket().write_all(&record[..record.len() - 1]).expect("the server takes the bytes");
+        stream.socket().shutdown(Shutdown::Write).expect("the socket is open");
+        let end = stream.read(&mut [0], secure.deadline());
+        assert!(matches!(end, Ok(0)), "a request that was cut off is served: {end:?}");
+    }
+    let drain = secure.live.shutdown();
+    assert_eq!((drain.answered, drain.cut, drain.stuck), (2, 0, 0), "{drain}");
+    Outcome::Held
+}
+
+fn garbage_ends_the_connection(subject: &ServerSubject) -> Outcome {
+    let secure = Secure::new(subject, |_| {});
+    let hello = secure.open(&secure.client(&TLS13)).take_output();
+    let mut flipped = hello.clone();
+    flipped[40..].reverse();
+    let garbage: [&[u8]; 6] = [
+        b"\x00\x01\x02\x03\x04\x05\x06\x07",
+        b"\x16\x03\x01\x00\x05hello",
+        b"\x80\x2e\x01\x00\x02\x00",
+        &[0xff; 70_000],
+        b"\x16\x03\x01\xff\xff",
+        &flipped,
+    ];
+    for garbage in garbage {
+        let mut socket = secure.socket();
+        let _ = socket.write_all(garbage); // the server may have closed
+        expect_end(&socket);
+    }
+    for version in VERSIONS {
+        let stream = secure.connect(&secure.client(version));
+        assert!(secure.ask(&stream, &get("/")).starts_with("HTTP/1.1 200 "));
+        stream.socket().write_all(b"\x17\x03\x03\x00\x20garbage that was never encrypted").expect("it is open");
+        let end = stream.read(&mut [0; 100], secure.deadline());
+        assert!(end.is_err(), "a record that is not authentic ends the connection by an alert: {end:?}");
+    }
+    secure.check();
+    Outcome::Held
+}
+
+fn http_without_tls_is_a_400(subject: &ServerSubject) -> Outcome {
+    let secure = Secure::new(subject, |_| {});
+    let mut client = Client::connect(secure.live.addr, subject.patience).expect("the server accepts connections");
+    client.send(&get("/")).expect("the server takes the request");
+    client.expect_last(400);
+    secure.check();
+    Outcome::Held
+}
+
+fn a_stalled_handshake_times_out(subject: &ServerSubject) -> Outcome {
+    let secure = Secure::new(subject, |config| config.head_timeout = Duration::from_millis(100));
+    for version in VERSIONS {
+        let config = secure.client(version);
+        for end in [1, 5, 6, 100, usize::MAX] {
+            let stream = secure.open(&config);
+            let hello = stream.take_output();
+            stream.socket().write_all(&hello[..end.min(hello.len())]).expect("the server takes the bytes");
+            expect_end(stream.socket());
+        }
+    }
+    secure.check();
+    Outcome::Held
+}
+
+fn stalled_handshakes_keep_to_the_limit(subject: &ServerSubject) -> Outcome {
+    if subject.shape() == Shape::One {
+        return Outcome::NotRun("a server of one connection has one handshake".into());
+    }
+    const LIMIT: usize = 4;
+    let secure = Secure::new(subject, |config| {
+        config.max_connections = LIMIT;
+        config.workers = subject.workers_or_pool(LIMIT);
+        (config.head_timeout, config.linger_timeout) = (Duration::from_secs(1), Duration::from_millis(100));
+    });
+    let config = secure.client(&TLS13);
+    let stalled: Vec<TlsStream> = (0..LIMIT).map(|_| secure.open(&config)).collect();
+    for stream in &stalled {
+        stream.socket().write_all(&stream.take_output()[..50]).expect("the server takes the bytes");
+    }
+    let is_open = |counters: polyserve_core::Counters| counters.open == LIMIT as u64;
+    assert_eq!(secure.live.counters_when(is_open).open, LIMIT as u64);
+    // A handshake has begun, so it is not evicted, however long it has been idle.
+    let rejected = eventually(subject.patience, || {
+        let result = secure.open(&config).shake_hands(secure.deadline());
+        result.is_err_and(|error| is_rejection(&error))
+    });
+    assert!(rejected, "a connection past the limit is rejected");
+    assert!(secure.live.counters_when(|counters| counters.rejected > 0).rejected > 0);
+    for stream in &stalled {
+        expect_end(stream.socket());
+    }
+    let is_served = || secure.open(&config).shake_hands(secure.deadline()).is_ok();
+    assert!(eventually(subject.patience, is_served), "there is room again");
+    Outcome::Held
+}
+
+fn a_handshake_outlives_the_shutdown(subject: &ServerSubject) -> Outcome {
+    for version in VERSIONS {
+        let secure = Secure::new(subject, |config| config.drain_grace = subject.patience * 10);
+        let stream = secure.open(&secure.client(version));
+        let hello = stream.take_output();
+        stream.socket().write_all(&hello[..20]).expect("the server takes the bytes");
+        let has_begun = |counters: polyserve_core::Counters| counters.open == 1;
+        assert_eq!(secure.live.counters_when(has_begun).open, 1);
+        let deadline = secure.deadline();
+        let drain = secure.live.begin_drain();
+        stream.socket().write_all(&hello[20..]).expect("the server takes the bytes");
+        stream.shake_hands(deadline).expect("the handshake succeeds");
+        stream.send(&get("/"), deadline).expect("the server takes the request");
+        let answer = read_answer(&stream, deadline);
+        assert!(answer.starts_with("HTTP/1.1 200 ") && answer.contains("\r\nConnection: close\r\n"), "{answer}");
+        assert!(matches!(stream.read(&mut [0], deadline), Ok(0)), "the end is announced");
+        let drain = drain.wait();
+        assert_eq!((drain.answered, drain.cut, drain.stuck), (1, 0, 0), "{drain}");
+    }
+    Outcome::Held
+}
+
+fn a_shutdown_does_not_wait_for_silent_clients(subject: &ServerSubject) -> Outcome {
+    for version in VERSIONS {
+        let secure = Secure::new(subject, |_| {});
+        let config = secure.client(version);
+        let stream = secure.connect(&config);
+        let deadline = secure.deadline();
+        let drain = secure.live.shutdown();
+        assert_eq!((drain.answered, drain.cut, drain.stuck), (0, 0, 0), "{drain}");
+        assert!(matches!(stream.read(&mut [0], deadline), Ok(0)), "the end is announced");
+    }
+    Outcome::Held
+}
+
+fn a_new_certificate_drops_no_connection(subject: &ServerSubject) -> Outcome {
+    let directory = std::env::temp_dir().join(format!("polyserve-tls-{}-{:p}", std::process::id(), subject));
+    fs::create_dir_all(&directory).expect("the temporary directory is writable");
+    let [certificate, key] = ["certificate.pem", "key.pem"].map(|name| directory.join(name));
+    let write = |issued: &Issued| {
+        fs::write(&certificate, &issued.certificate)
+            .and_then(|()| fs::write(&key, &issued.key))
+            .expect("it is writable");
+    };
+    let [old, new] = [TestAuthority::new(), TestAuthority::new()];
+    write(&old.issue());
+    let tls = TlsConfig::new(&*certificate, Path::new(&key)).expect("the certificate was issued for the key");
+    let live = subject.live(Arc::new(Echo), |config| config.tls = Some(tls.clone()));
+    let mut secure = Secure { live, authority: old, patience: subject.patience };
+    let open = secure.connect(&secure.client(&TLS13));
+    assert!(secure.ask(&open, &get("/")).starts_with("HTTP/1.1 200 "));
+    fs::write(&certificate, new.issue().certificate).expect("it is writable"); // of another key
+    let refused = tls.reload().expect_err("the key does not belong to the certificate").to_string();
+    assert!(refused.contains("certificate.pem") && refused.contains("key.pem"), "{refused}");
+    if subject.shape() != Shape::One {
+        secure.check();
+    }
+    write(&new.issue());
+    tls.reload().expect("the certificate was issued for the key");
+    assert!(secure.ask(&open, &get("/")).starts_with("HTTP/1.1 200 "), "an open connection stays");
+    drop(open);
+    let fails = secure.open(&secure.client(&TLS13)).shake_hands(secure.deadline());
+    assert!(fails.is_err(), "the old authority has not issued the new certificate");
+    secure.authority = new;
+    secure.check();
+    drop(secure);
+    let _ = fs::remove_dir_all(directory);
+    Outcome::Held
+}

@@ -1,0 +1,84 @@
+//! What a connection of a server that speaks TLS does besides: see [`crate::tls`].
+
+use super::{Connection, Step, Turn};
+use crate::http1::Want;
+use crate::tls::{REJECTION, TlsSession, is_plain_http};
+
+impl Connection {
+    /// The driver has read `count` bytes, which are encrypted or belong to a handshake.
+    pub(super) fn on_sealed(&mut self, turn: &mut Turn<'_>, count: usize) -> Step {
+        let server = turn.server;
+        let is_plain = self.tls.is_none() && turn.buffers.input.first().is_some_and(|first| is_plain_http(*first));
+        if is_plain {
+            turn.buffers.refresh(server, false);
+            self.want = self.session.refuse_plain_http(&mut server.env.turn(&mut turn.buffers.scratch));
+            return self.advance(turn);
+        }
+        if self.tls.is_none() {
+            self.tls = TlsSession::new(server);
+        }
+        let Some(tls) = &mut self.tls else { return self.on_error(turn) };
+        let buffers = &mut *turn.buffers;
+        let bytes = buffers.input.get_mut(..count).unwrap_or_default();
+        let received = tls.receive(bytes, &mut buffers.tls, &server.env.memory);
+        buffers.note_read(count);
+        if received.handshake_ended {
+            turn.queued_since = None; // the first byte of a request has a timeout of its own
+            tls.await_request(server.shutdown.is_begun());
+        }
+        if !buffers.tls.plain.is_empty() {
+            tls.await_request(false);
+            let others_wait = turn.must_give_way();
+            turn.buffers.refresh(server, others_wait);
+            let buffers = &mut *turn.buffers;
+            self.want = self.session.receive(&buffers.tls.plain, &mut server.env.turn(&mut buffers.scratch));
+            buffers.tls.clear_plain();
+        }
+        if received.failed {
+            turn.buffers.scratch.clear();
+            self.session.abandon();
+            self.want = Want::Close { linger: true };
+        } else if received.input_ended {
+            self.want = self.session.end_of_input();
+        }
+        self.advance(turn)
+    }
+
+    /// Encrypts the output of the session, and appends the end of the connection if it closes next.
+    pub(super) fn seal(&mut self, turn: &mut Turn<'_>) {
+        let Some(tls) = &mut self.tls else { return };
+        let buffers = &mut *turn.buffers;
+        if !buffers.scratch.out().is_empty() {
+            let is_sealed = tls.seal(buffers.scratch.out(), &mut buffers.tls, &turn.server.env.memory);
+            let answers = self.session.take_output(&mut buffers.scratch);
+            if is_sealed {
+                tls.note_answers(answers);
+            } else {
+                self.want = Want::Close { linger: false };
+            }
+        }
+        if matches!(self.want, Want::Close { .. }) {
+            tls.end(&mut buffers.tls);
+        }
+    }
+
+    /// The kernel has taken the first `count` bytes of the output.
+    pub(super) fn note_sealed_written(&mut self, turn: &mut Turn<'_>, count: usize) {
+        let Some(tls) = &mut self.tls else { return };
+        if let Some(answers) = tls.written(count, &mut turn.buffers.tls, &turn.server.env.memory) {
+            self.session.count_answered(answers);
+        }
+    }
+
+    /// Whether the connection closes, and the output ends no answer.
+    pub(super) fn has_only_end(&self) -> bool {
+        matches!(self.want, Want::Close { .. }) && !self.tls.as_ref().is_some_and(TlsSession::has_answers)
+    }
+
+    /// Rejects a connection that has not ended its handshake, with an alert.
+    pub(super) fn reject_handshake(&mut self, turn: &mut Turn<'_>) -> Step {
+        self.tls = None;
+        self.want = self.session.reject_with(&REJECTION, &mut turn.buffers.scratch);
+        self.advance(turn)
+    }
+}

@@ -1,0 +1,334 @@
+//! One TLS connection without its socket, over rustls.
+//!
+//! rustls decrypts in the buffer that the driver has read into, so a connection keeps bytes only of an incomplete record.
+
+use std::fmt;
+
+use polyserve_core::TlsConfig;
+use rustls::Error;
+use rustls::server::UnbufferedServerConnection;
+use rustls::unbuffered::{ConnectionState, EncodeError, EncodeTlsData, EncryptError, UnbufferedStatus, WriteTraffic};
+
+use crate::ServerState;
+use crate::http1::OUTPUT_BOUND;
+use crate::memory::{MemoryBudget, Reservation};
+use crate::tls::Received;
+
+/// Max bytes that a connection keeps of a message of a handshake, or of a record: the longest that TLS has, with the records around it.
+const MAX_PENDING: usize = 80 * 1024;
+
+/// The plain bytes of a full record.
+const RECORD: usize = 16 * 1024;
+
+/// The bytes that a record adds at most, in the versions and ciphers that are spoken: head, nonce, type and tag.
+const RECORD_OVERHEAD: usize = 5 + 8 + 1 + 16;
+
+/// What a thread lends the TLS of a connection for a turn.
+#[derive(Debug, Default)]
+pub(crate) struct TlsBuffers {
+    /// The bytes of the session that were received last.
+    pub(crate) plain: Vec<u8>,
+    /// The output, of which nothing is written.
+    sealed: Vec<u8>,
+}
+
+impl TlsBuffers {
+    /// Bytes that the buffers can hold without an allocation.
+    pub(crate) fn capacity(&self) -> usize {
+        self.plain.capacity().saturating_add(self.sealed.capacity())
+    }
+
+    /// Releases the buffers if they hold more than `limit` bytes and no output waits to be written.
+    pub(crate) fn trim(&mut self, limit: usize) {
+        if self.capacity() > limit && self.sealed.is_empty() {
+            *self = Self::default();
+        }
+    }
+
+    /// Drops the bytes of the session. It has received them.
+    pub(crate) fn clear_plain(&mut self) {
+        self.plain.clear();
+    }
+
+    /// Drops the output.
+    pub(crate) fn clear(&mut self) {
+        self.sealed.clear();
+    }
+}
+
+/// The TLS of a connection of which bytes have arrived.
+pub(crate) struct TlsSession(Box<TlsState>);
+
+struct TlsState {
+    connection: UnbufferedServerConnection,
+    /// The received bytes of an incomplete record, or of an incomplete message of a handshake.
+    pending: Vec<u8>,
+    /// The output that the kernel has not accepted, of which this number of bytes was accepted since.
+    unsent: Vec<u8>,
+    sent: usize,
+    /// The number of answers that end in the output.
+    answers: u64,
+    /// The handshake ended in a drain, and the request of the client is awaited.
+    awaits_request: bool,
+    /// `close_notify` or an alert is in the output, or was sent.
+    has_ended: bool,
+    reservation: Reservation,
+}
+
+impl fmt::Debug for TlsSession {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let is_handshaking = self.is_handshaking();
+        f.debug_struct("TlsSession").field("is_handshaking", &is_handshaking).finish_non_exhaustive()
+    }
+}
+
+impl TlsSession {
+    /// The session of a new connection. Returns `None` if the server does not speak TLS, or if rustls refuses the configuration.
+    pub(crate) fn new(server: &ServerState) -> Option<Self> {
+        let config = server.config.tls.as_ref().map(TlsConfig::http1)?;
+        let connection = UnbufferedServerConnection::new(config).ok()?;
+        Some(Self(Box::new(TlsState {
+            connection,
+            pending: Vec::new(),
+            unsent: Vec::new(),
+            sent: 0,
+            answers: 0,
+            awaits_request: false,
+            has_ended: false,
+            reservation: Reservation::default(),
+        })))
+    }
+
+    /// Whether the handshake has not ended.
+    pub(crate) fn is_handshaking(&self) -> bool {
+        self.0.connection.is_handshaking() && !self.0.has_ended
+    }
+
+    /// Whether the client has begun what may become a request: a handshake, or a record.
+    pub(crate) fn has_part(&self) -> bool {
+        self.is_handshaking() || self.0.awaits_request || !self.0.pending.is_empty()
+    }
+
+    /// Sets whether the first request of the connection counts as begun.
+    pub(crate) fn await_request(&mut self, awaits_request: bool) {
+        self.0.awaits_request = awaits_request;
+    }
+
+    /// Processes bytes that the client sent. Appends the bytes for the session to [`TlsBuffers::plain`], and those for the client to
+    /// the output.
+    pub(crate) fn receive(&mut self, bytes: &mut [u8], buffers: &mut TlsBuffers, memory: &MemoryBudget) -> Received {
+        let was_handshaking = self.is_handshaking();
+        let mut received = Received::default();
+        let state = &mut *self.0;
+        let result = if state.pending.is_empty() {
+            let result = state.process(bytes, buffers, &mut received);
+            result.map(|used| state.pending.extend_from_slice(bytes.get(used..).unwrap_or_default()))
+        } else {
+            let mut pending = std::mem::take(&mut state.pending);
+            pending.extend_from_slice(bytes);
+            let result = state.process(&mut pending, buffers, &mut received);
+            result.map(|used| {
+                if used < pending.len() {
+                    pending.drain(..used);
+                    state.pending = pending;
+                }
+            })
+        };
+        let kept = state.pending.capacity();
+        // A handshake can be refused. A record of a request cannot, and is bounded like a head.
+        let has_room = !was_handshaking || state.reservation.try_set(memory, kept);
+        if let Err(error) = result {
+            tracing::debug!(%error, "a TLS connection failed");
+            received.failed = true;
+        } else if kept > MAX_PENDING || !has_room {
+            tracing::debug!("a TLS handshake is too long, or the memory of this server is used up");
+            received.failed = true;
+        } else {
+            state.reservation.set(memory, kept);
+        }
+        if received.failed {
+            (state.has_ended, state.awaits_request, state.pending) = (true, false, Vec::new());
+        }
+        received.handshake_ended = was_handshaking && !received.failed && !self.is_handshaking();
+        received
+    }
+
+    /// Appends `plain` to the output, encrypted. Returns false if that is not possible.
+    pub(crate) fn seal(&mut self, plain: &[u8], buffers: &mut TlsBuffers, memory: &MemoryBudget) -> bool {
+        let records = plain.len().div_ceil(RECORD);
+        let room = plain.len().saturating_add(records.saturating_mul(RECORD_OVERHEAD));
+        let state = &mut *self.0;
+        let is_sealed = state
+            .write(&mut buffers.sealed, |traffic, sealed| append(sealed, room, |free| traffic.encrypt(plain, free)));
+        if buffers.sealed.len() > OUTPUT_BOUND {
+            // The session releases the memory of the answer.
+            state.reservation.set(memory, buffers.sealed.len());
+        }
+        is_sealed
+    }
+
+    /// Notes the answers that end in what was sealed last.
+    pub(crate) fn note_answers(&mut self, answers: u64) {
+        self.0.answers = self.0.answers.saturating_add(answers);
+    }
+
+    /// Appends `close_notify` to the output, once.
+    pub(crate) fn end(&mut self, buffers: &mut TlsBuffers) {
+        let state = &mut *self.0;
+        if !std::mem::replace(&mut state.has_ended, true) && !state.connection.is_handshaking() {
+            state.write(&mut buffers.sealed, |traffic, sealed| {
+                append(sealed, RECORD_OVERHEAD + 2, |free| traffic.queue_close_notify(free))
+            });
+        }
+    }
+
+    /// The bytes to write.
+    pub(crate) fn output<'a>(&'a self, buffers: &'a TlsBuffers) -> &'a [u8] {
+        if self.0.unsent.is_empty() { &buffers.sealed } else { self.0.unsent.get(self.0.sent..).unwrap_or_default() }
+    }
+
+    /// The kernel has taken the first `count` bytes of the output; the session keeps the others. If none are left, returns the number
+    /// of answers that were in the output.
+    pub(crate) fn written(&mut self, count: usize, buffers: &mut TlsBuffers, memory: &MemoryBudget) -> Option<u64> {
+        let state = &mut *self.0;
+        if state.unsent.is_empty() {
+            state.unsent.extend_from_slice(buffers.sealed.get(count..).unwrap_or_default());
+            buffers.sealed.clear();
+        } else {
+            state.sent = state.sent.saturating_add(count);
+        }
+        let is_done = state.sent >= state.unsent.len();
+        if is_done {
+            (state.unsent, state.sent) = (Vec::new(), 0);
+        }
+        state.reservation.set(memory, state.unsent.capacity().saturating_add(state.pending.capacity()));
+        is_done.then(|| std::mem::take(&mut state.answers))
+    }
+
+    /// The number of bytes of the output that were tried to be written, and that the kernel has not accepted.
+    pub(crate) fn unsent(&self) -> usize {
+        self.0.unsent.len().saturating_sub(self.0.sent)
+    }
+
+    /// Whether the output has the end of an answer.
+    pub(crate) fn has_answers(&self) -> bool {
+        self.0.answers > 0
+    }
+
+    /// The memory that is reserved for the connection, in bytes.
+    pub(crate) fn reserved_bytes(&self) -> usize {
+        self.0.reservation.bytes()
+    }
+}
+
+impl TlsState {
+    /// Processes the records in `incoming`. Returns the number of bytes that are not needed any more.
+    fn process(
+        &mut self,
+        incoming: &mut [u8],
+        buffers: &mut TlsBuffers,
+        received: &mut Received,
+    ) -> Result<usize, Error> {
+        let mut used = 0_usize;
+        loop {
+            let rest = incoming.get_mut(used..).unwrap_or_default();
+            let UnbufferedStatus { discard, state } = self.connection.process_tls_records(rest);
+            let mut done = false;
+            match state {
+                Ok(ConnectionState::ReadTraffic(mut traffic)) => {
+                    while let Some(record) = traffic.next_record() {
+                        buffers.plain.extend_from_slice(record?.payload);
+                    }
+                }
+                Ok(ConnectionState::EncodeTlsData(data)) => encode(data, &mut buffers.sealed)?,
+                Ok(ConnectionState::TransmitTlsData(data)) => data.done(),
+                Ok(ConnectionState::PeerClosed) => received.input_ended = true,
+                Ok(_) => done = true,
+                Err(error) => {
+                    self.take_alerts(rest, &mut buffers.sealed);
+                    return Err(error);
+                }
+            }
+            used = used.saturating_add(discard);
+            if done {
+                return Ok(if received.input_ended { incoming.len() } else { used });
+            }
+        }
+    }
+
+    /// Appends what is to be sent after an error.
+    fn take_alerts(&mut self, incoming: &mut [u8], sealed: &mut Vec<u8>) {
+        while let Ok(ConnectionState::EncodeTlsData(data)) = self.connection.process_tls_records(incoming).state {
+            if encode(data, sealed).is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Calls `write` once the connection can send. Returns false if it cannot, or if `write` returns false.
+    fn write(
+        &mut self,
+        sealed: &mut Vec<u8>,
+        mut write: impl FnMut(&mut WriteTraffic<'_, rustls::server::ServerConnectionData>, &mut Vec<u8>) -> bool,
+    ) -> bool {
+        loop {
+            // No record in it is complete: these were processed when they came.
+            let UnbufferedStatus { discard, state } = self.connection.process_tls_records(&mut self.pending);
+            let result = match state {
+                Ok(ConnectionState::WriteTraffic(mut traffic)) => Some(write(&mut traffic, sealed)),
+                Ok(ConnectionState::EncodeTlsData(data)) => encode(data, sealed).err().map(|_| false),
+                Ok(ConnectionState::TransmitTlsData(data)) => {
+                    data.done();
+                    None
+                }
+                _ => Some(false),
+            };
+            self.pending.drain(..discard.min(self.pending.len()));
+            if let Some(result) = result {
+                return result;
+            }
+        }
+    }
+}
+
+/// Appends a message of a handshake, or an alert.
+fn encode<Data>(mut data: EncodeTlsData<'_, Data>, sealed: &mut Vec<u8>) -> Result<(), Error> {
+    let (start, mut room) = (sealed.len(), RECORD_OVERHEAD);
+    loop {
+        sealed.resize(start.saturating_add(room), 0);
+        match data.encode(sealed.get_mut(start..).unwrap_or_default()) {
+            Ok(count) => {
+                sealed.truncate(start.saturating_add(count));
+                return Ok(());
+            }
+            Err(EncodeError::InsufficientSize(size)) if size.required_size > room => room = size.required_size,
+            Err(error) => {
+                sealed.truncate(start);
+                return Err(Error::General(error.to_string()));
+            }
+        }
+    }
+}
+
+/// Appends what `write` writes. Calls it again if it needs more than `room`.
+fn append(
+    sealed: &mut Vec<u8>,
+    mut room: usize,
+    mut write: impl FnMut(&mut [u8]) -> Result<usize, EncryptError>,
+) -> bool {
+    let start = sealed.len();
+    loop {
+        sealed.resize(start.saturating_add(room), 0);
+        match write(sealed.get_mut(start..).unwrap_or_default()) {
+            Ok(count) => {
+                sealed.truncate(start.saturating_add(count));
+                return true;
+            }
+            Err(EncryptError::InsufficientSize(size)) if size.required_size > room => room = size.required_size,
+            Err(_) => {
+                sealed.truncate(start);
+                return false;
+            }
+        }
+    }
+}
