@@ -98,7 +98,7 @@ scale() {
     polyserve scale --axis rate --servers all --peers all --slice 250ms --no-keepalive --name scale-rate-close
 }
 
-capacity() { polyserve capacity --slice 200ms; }
+capacity() { polyserve bench capacity --set mode.slice=200ms; }
 
 seam() { polyserve bench seam; }
 
@@ -135,10 +135,9 @@ compare() {
 }
 
 crowd() {
-    local servers=tokio_per_core,tokio_tcp,tokio_hyper,smol,pool_server
     # The cost of idle connections on all servers, including those of third parties.
-    polyserve crowd --kind idle --rounds 12 --peers all --name crowd-idle
-    polyserve crowd --kind slow-heads,slow-bodies,slow-readers --time 3s --servers "$servers" --name crowd-slow
+    polyserve bench crowd --set 'contestants=["catalog:*/sharded", "peer:*"]' --set rounds=12 --name crowd-idle
+    polyserve bench crowd-slow --set mode.phase=3s
 }
 
 dispatch() { POLYSERVE_BENCH_OUT=$dir taskset -c 0 cargo bench -q --workspace --bench strategies -- dispatch || failed=1; }

@@ -4,13 +4,12 @@
 //!
 //! * [`check`]: histories of concurrent clients, checked for linearizability.
 //! * [`experiment`]: the framework that every measurement is written in.
-//! * [`crowd`]: a server with many connections that do nothing useful.
+//! * [`crowd`]: many connections that do nothing useful.
 //! * [`bench`](mod@bench): experiments from definitions, which are TOML files.
 //! * [`data`]: the entities that all measurements use.
 //! * [`compare`]: strategies side by side, with an interval for every ratio. [`trial`]: checks that comparisons can be trusted.
 //! * [`recommend`]: a server and a store for a workload. [`delayed`]: a store that answers after a delay.
 //! * [`reference`](mod@reference): null servers, the limits that servers are measured against. Linux only.
-//! * [`capacity`]: the max rate at which a server keeps a goal for its latency.
 //! * [`scale`]: the growth of throughput, cost, latency and memory. [`stores`]: repos and bare maps, without a server.
 //! * [`contestants`]: programs from outside the catalog, from a file. [`launch`]: starts and ends processes. [`machine`]: cores, processes and the environment, from the kernel.
 //! * [`journal`]: the record of a run. [`benches`]: the lines of `cargo bench -p polyserve-benches`.
@@ -27,7 +26,6 @@ pub mod allocator;
 mod anytime;
 pub mod bench;
 pub mod benches;
-pub mod capacity;
 mod charts;
 pub mod check;
 pub mod claim;

@@ -45,10 +45,9 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 
 use commands::session::{Context, signal_code};
 use commands::{
-    bench::BenchArgs, bench::tasks::RunnerArgs, capacity::CapacityArgs, check::CheckArgs, compare::CompareArgs,
-    crowd::CrowdArgs, data::DataArgs, durable::DurableArgs, ladder::LadderArgs, load::LoadArgs, matrix::MatrixArgs,
-    recommend::RecommendArgs, report::ReportArgs, scale::ScaleArgs, serve::ServeArgs, stress::StressArgs,
-    trial::TrialArgs,
+    bench::BenchArgs, bench::tasks::RunnerArgs, check::CheckArgs, compare::CompareArgs, data::DataArgs,
+    durable::DurableArgs, ladder::LadderArgs, load::LoadArgs, matrix::MatrixArgs, recommend::RecommendArgs,
+    report::ReportArgs, scale::ScaleArgs, serve::ServeArgs, stress::StressArgs, trial::TrialArgs,
 };
 
 /// Interchangeable concurrency strategies for one small HTTP entity server: list, serve and test them.
@@ -92,16 +91,12 @@ enum Command {
     Bench(BenchArgs),
     /// Test the comparison: compare a contestant with itself, and with itself slowed on purpose.
     Trial(TrialArgs),
-    /// Measure what many idle or slow connections cost servers and a good client.
-    Crowd(CrowdArgs),
     /// Measure the published matrix: pools of every size against connections, GET and PUT, against the twins in Go.
     Matrix(MatrixArgs),
     /// Ask for a workload, measure it here, and print the server and the repo to use, with the Rust code.
     Recommend(RecommendArgs),
     /// Measure how throughput, CPU time, latency and memory grow with connections, entities, workers, payload and rate.
     Scale(ScaleArgs),
-    /// Search the max rate at which each server answers 99 % of the requests within a time, under Poisson arrivals.
-    Capacity(CapacityArgs),
     /// Add one optimisation after the other, and measure the gain of each, on servers of the catalog and on warp.
     Ladder(LadderArgs),
     /// Run the tasks that standard input requests: a contestant of a definition.
@@ -205,11 +200,9 @@ fn run(cli: &Cli, catalog: &Catalog, allocator: &'static str) -> anyhow::Result<
         Command::Compare(args) => commands::compare::run(context, args),
         Command::Bench(args) => commands::bench::run(context, args),
         Command::Trial(args) => commands::trial::run(context, args),
-        Command::Crowd(args) => commands::crowd::run(context, args),
         Command::Matrix(args) => commands::matrix::run(context, args),
         Command::Recommend(args) => commands::recommend::run(context, args),
         Command::Scale(args) => commands::scale::run(context, args),
-        Command::Capacity(args) => commands::capacity::run(context, args),
         Command::Ladder(args) => commands::ladder::run(context, args),
         Command::TaskRunner(args) => commands::bench::tasks::run_tasks(catalog, args),
         Command::Stress(args) => commands::stress::run(context, args),

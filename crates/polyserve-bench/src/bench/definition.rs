@@ -42,10 +42,14 @@ use super::sweep::{CellValue, SweepAxis, SweepCell};
 use super::workload::BenchWorkload;
 use crate::Misuse;
 use crate::claim::{CellConditions, ClaimDefinition, Rule};
+use crate::crowd::CrowdKind;
 use crate::journal::file_name;
 
 /// The definitions that the command contains.
 const BUILTIN: &[(&str, &str)] = &[
+    ("capacity.toml", include_str!("../../defs/capacity.toml")),
+    ("crowd.toml", include_str!("../../defs/crowd.toml")),
+    ("crowd-slow.toml", include_str!("../../defs/crowd-slow.toml")),
     ("connections.toml", include_str!("../../defs/connections.toml")),
     ("page.toml", include_str!("../../defs/page.toml")),
     ("page-workers.toml", include_str!("../../defs/page-workers.toml")),
@@ -277,6 +281,7 @@ impl Definition {
             let is_right = |value: &CellValue| match (axis, value) {
                 (SweepAxis::Dist, CellValue::Word(word)) => word.parse::<Dist>().is_ok(),
                 (SweepAxis::Source, CellValue::Word(word)) => PageSource::named(word).is_some(),
+                (SweepAxis::Behaviour, CellValue::Word(word)) => CrowdKind::named(word).is_some(),
                 (_, CellValue::Word(_)) => axis.has_words(),
                 (_, CellValue::Number(number)) => !axis.has_words() && *number >= axis.least(),
             };
@@ -384,6 +389,11 @@ pub(super) fn from_text<'de, D: Deserializer<'de>, T: FromStr<Err: fmt::Display>
 /// Reads a time such as `200ms`.
 pub(super) fn time<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
     humantime::parse_duration(&String::deserialize(deserializer)?).map_err(D::Error::custom)
+}
+
+/// [`time`], if there is one.
+pub(super) fn optional_time<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
+    time(deserializer).map(Some)
 }
 
 #[cfg(test)]

@@ -31,6 +31,8 @@ pub enum Unit {
     PerSecond,
     /// Microseconds of processor time.
     CpuMicroseconds,
+    /// Milliseconds of processor time.
+    CpuMilliseconds,
     /// Microseconds.
     Microseconds,
     /// Milliseconds.
@@ -60,6 +62,16 @@ pub enum Better {
     Neither,
 }
 
+/// The max rate of arrivals at which the p99 meets the goal.
+pub const CAPACITY_PER_S: &str = "capacity_per_s";
+/// The capacity as a share of the null server's throughput.
+pub const LIMIT_SHARE: &str = "limit_share";
+/// The end of a search: -1 if the lowest rate was not met, 1 if the null server's throughput was met, else 0.
+pub const SEARCH_END: &str = "search_end";
+/// The growth of a server's memory for each connection that it holds.
+pub const BYTES_PER_CONNECTION: &str = "bytes_per_connection";
+/// The connections of a crowd that are open at its end.
+pub const HELD: &str = "crowd_held";
 /// Right answers a second in closed loop.
 pub const REQUESTS_PER_S: &str = "requests_per_s";
 /// CPU time of the server for each right answer in closed loop.
@@ -97,6 +109,28 @@ pub const CLIENT_BUSY: &str = "client_busy";
 
 /// All figures, in the order of tables.
 pub const ALL: &[NamedFigure] = &[
+    figure(CAPACITY_PER_S, Unit::PerSecond, Better::Higher, Some("capacity (req/s)")),
+    figure(LIMIT_SHARE, Unit::Share, Better::Higher, Some("of the limit")),
+    figure(SEARCH_END, Unit::Count, Better::Neither, None),
+    figure(BYTES_PER_CONNECTION, Unit::Bytes, Better::Lower, Some("per connection")),
+    figure("anonymous_bytes_per_connection", Unit::Bytes, Better::Lower, None),
+    figure(HELD, Unit::Count, Better::Higher, Some("held")),
+    figure("crowd_arrived", Unit::Count, Better::Neither, None),
+    figure("crowd_opened", Unit::Count, Better::Neither, None),
+    figure("crowd_answered", Unit::Count, Better::Neither, None),
+    figure("crowd_refused", Unit::Count, Better::Neither, Some("refused")),
+    figure("crowd_timed_out", Unit::Count, Better::Neither, None),
+    figure("crowd_cut", Unit::Count, Better::Neither, Some("cut")),
+    figure("crowd_unreachable", Unit::Count, Better::Neither, None),
+    figure("held_bytes", Unit::Bytes, Better::Lower, Some("memory with the crowd")),
+    figure("idle_cpu_ms_per_s", Unit::CpuMilliseconds, Better::Lower, Some("idle CPU (ms/s)")),
+    figure("free_requests_per_s", Unit::PerSecond, Better::Neither, Some("without (req/s)")),
+    figure("kept_share", Unit::Share, Better::Higher, Some("kept")),
+    figure("errors", Unit::Count, Better::Lower, Some("errors")),
+    figure("errors_after", Unit::Count, Better::Lower, Some("errors after")),
+    figure("before_p99_us", Unit::Microseconds, Better::Neither, Some("p99 before")),
+    figure("after_p99_us", Unit::Microseconds, Better::Lower, Some("p99 after")),
+    figure("descriptors", Unit::Count, Better::Neither, None),
     figure(REQUESTS_PER_S, Unit::PerSecond, Better::Higher, Some("req/s")),
     figure(CPU_US, Unit::CpuMicroseconds, Better::Lower, Some("CPU us/req")),
     figure(RATE_PER_S, Unit::PerSecond, Better::Neither, Some("rate (req/s)")),
@@ -221,7 +255,8 @@ impl NamedFigure {
             Unit::PerSecond => count(value),
             Unit::Number => count(value),
             Unit::Milliseconds | Unit::Percent => format!("{value:.1}"),
-            Unit::CpuMicroseconds | Unit::Count | Unit::Seconds => format!("{value:.2}"),
+            Unit::Count if value.fract() == 0.0 => count(value),
+            Unit::CpuMicroseconds | Unit::CpuMilliseconds | Unit::Count | Unit::Seconds => format!("{value:.2}"),
             Unit::Microseconds => time_us(value),
             Unit::Bytes => bytes(value),
             Unit::Share => format!("{:.0} %", value * 100.0),

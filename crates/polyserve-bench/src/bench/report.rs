@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::report::figures::counted;
+use crate::report::figures::{count, counted};
 use crate::report::svg::{Chart, DASHES, GREY, Marker, Series, Style};
 use crate::report::{Claim, EMPTY_CELL, Table, or_empty, shown_claims};
 use anyhow::Context as _;
@@ -16,12 +16,13 @@ use super::experiment::{BenchPlan, DefinedExperiment, Key, Sample};
 use super::figures::{self, Better, NamedFigure, NamedFigures};
 use super::mode::ModeKind;
 use super::mode::requests::{CellRate, RATE};
+use super::mode::search::{CellLimit, LIMIT, SearchEnd};
 use super::published::{self, PublishedFigures};
 use super::sweep::{CellValue, SweepAxis, SweepCell};
 use crate::charts;
 use crate::claim::{ClaimDefinition, ClaimRow, ClaimSet};
 use crate::compare::contract::Contract;
-use crate::compare::ranking::{MAX_BEHIND, is_server_full};
+use crate::compare::ranking::{BUSY, MAX_BEHIND, is_server_full};
 use crate::compare::{CONTRACT, Role};
 use crate::experiment::{Failed, Reason, Records, again, csv, distinct, with_short_floats};
 use crate::output::{LATE_NOTE, is_client_late, rate_text};
@@ -66,6 +67,8 @@ pub struct Report {
     charts: Vec<(String, Chart)>,
     /// The fixed rates that were not given.
     pub rates: Vec<CellRate>,
+    /// The limits of searches.
+    pub limits: Vec<CellLimit>,
     /// The contract of each foreign contestant.
     pub contracts: Vec<Contract>,
     /// The contestants that could not take part at a cell.
@@ -173,12 +176,29 @@ impl BenchRow {
         let lateness = self.figure(figures::LATENESS_P99_US).unwrap_or(0.0);
         match figure.name {
             figures::REQUESTS_PER_S => rate_text(value, self.figure("under_way")),
+            figures::CAPACITY_PER_S => self.capacity_text(&figure.text(value)),
             figures::P50_US if self.is_overloaded() => String::from("overloaded"),
             figures::P99_US if self.is_overloaded() => String::new(),
             figures::CPU_US if !self.is_full() => format!("~{}", figure.text(value)),
             _ if is_latency && is_client_late(lateness, value) => format!("~{}", figure.text(value)),
             _ => figure.text(value),
         }
+    }
+
+    /// A capacity with the end of its search.
+    fn capacity_text(&self, value: &str) -> String {
+        let bound = match SearchEnd::of(self.figure(figures::SEARCH_END).unwrap_or_default()) {
+            SearchEnd::Below => "< ",
+            SearchEnd::Between => "",
+            SearchEnd::Above => ">= ",
+        };
+        let full = if self.is_client_full() { "~" } else { "" };
+        format!("{bound}{full}{value}")
+    }
+
+    /// Whether the client had no time left, so that it may be the limit of a capacity.
+    fn is_client_full(&self) -> bool {
+        self.figure(figures::CLIENT_BUSY).is_some_and(|busy| busy >= BUSY)
     }
 
     /// Whether the cost can be compared: the server's cores were full, and the client's were not.
@@ -217,6 +237,7 @@ impl Report {
             tables,
             charts,
             rates: records.facts(RATE)?,
+            limits: records.facts(LIMIT)?,
             contracts: records.facts(CONTRACT)?,
             not_run: not_run.into_iter().map(Failed::new).collect(),
             failed: failed.into_iter().map(Failed::new).collect(),
@@ -491,6 +512,8 @@ fn answer(plan: &BenchPlan, rows: &[BenchRow], figure: NamedFigure) -> String {
     let what = match figure.name {
         figures::REQUESTS_PER_S => String::from("serves the most requests"),
         figures::OPERATIONS_PER_S => String::from("does the most operations"),
+        figures::CAPACITY_PER_S => String::from("keeps the goal at the highest rate"),
+        figures::BYTES_PER_CONNECTION => String::from("takes the least memory for a connection"),
         name => {
             let side = if figure.better == Better::Higher { "highest" } else { "lowest" };
             format!("has the {side} {}", figure.column.unwrap_or(name))
@@ -559,6 +582,13 @@ impl fmt::Display for Report {
             writeln!(f, "overloaded: more than 1 % of the requests that were due could not be sent")?;
         }
         self.tables.iter().try_for_each(|(name, table)| writeln!(f, "\n{name}\n{table}"))?;
+        for CellLimit { name, per_s, .. } in &self.limits {
+            writeln!(f, "limit: {name} answers {} req/s in closed loop", count(*per_s))?;
+        }
+        let has_capacity = |row: &BenchRow| row.figure(figures::CAPACITY_PER_S).is_some();
+        if self.rows.iter().any(|row| has_capacity(row) && row.is_client_full()) {
+            writeln!(f, "~ before a capacity: the client was full at that rate, so the server may be able to do more")?;
+        }
         if !self.claims.is_empty() {
             write!(f, "\n{}\n", shown_claims(&self.claims))?;
         }

@@ -35,6 +35,12 @@ pub enum SweepAxis {
     Series,
     /// The source of the page, in the mode `page`: `memory` or `file`.
     Source,
+    /// The goal of a search: the max p99, in microseconds.
+    GoalUs,
+    /// The behaviour of a crowd, a word.
+    Behaviour,
+    /// The connections of a crowd.
+    Held,
 }
 
 /// A value of an axis.
@@ -65,6 +71,9 @@ impl fmt::Display for SweepAxis {
             Self::Tasks => "tasks",
             Self::Series => "series",
             Self::Source => "source",
+            Self::GoalUs => "goal_us",
+            Self::Behaviour => "behaviour",
+            Self::Held => "held",
         })
     }
 }
@@ -82,7 +91,7 @@ impl SweepAxis {
 
     /// Whether its values are words.
     pub fn has_words(self) -> bool {
-        matches!(self, Self::Dist | Self::Operation | Self::Source)
+        matches!(self, Self::Dist | Self::Operation | Self::Source | Self::Behaviour)
     }
 }
 

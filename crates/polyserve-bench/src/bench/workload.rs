@@ -78,7 +78,10 @@ impl BenchWorkload {
                 | SweepAxis::Operation
                 | SweepAxis::Tasks
                 | SweepAxis::Series
-                | SweepAxis::Source => {}
+                | SweepAxis::Source
+                | SweepAxis::GoalUs
+                | SweepAxis::Behaviour
+                | SweepAxis::Held => {}
             }
         }
         workload

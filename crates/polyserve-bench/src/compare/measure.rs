@@ -103,10 +103,15 @@ const PART_BITS: u32 = 20;
 
 impl ContestantSession<'_> {
     /// Returns the load with the next part of the request sequence.
-    fn next_load(&mut self) -> Load {
+    pub(crate) fn next_load(&mut self) -> Load {
         let part = self.part;
         self.part += 1;
         self.load.clone().with(|load| load.traffic = load.traffic.part(part))
+    }
+
+    /// The contestant's process.
+    pub(crate) fn process(&self) -> &Process {
+        &self.process
     }
 
     /// The requests per second so far, in closed loop.
@@ -274,7 +279,7 @@ impl Instrument {
         })
     }
 
-    pub(super) fn load(&self, contestant: &Contestant, process: &Process) -> Load {
+    pub(crate) fn load(&self, contestant: &Contestant, process: &Process) -> Load {
         let traffic = if contestant.keeps_entities { &self.traffic } else { &self.limit_traffic };
         Load::new(process.addr(), traffic.clone()).with(|load| {
             load.connections = self.connections;
@@ -311,7 +316,7 @@ impl Instrument {
 
     /// Returns the number of requests that were due in a slice, and not sent by its end because no connection was free. At most
     /// [`concurrent_requests`](Self::concurrent_requests) of the late answers are of requests that were sent in time.
-    fn behind(&self, report: &Report) -> u64 {
+    pub(crate) fn behind(&self, report: &Report) -> u64 {
         let sent = self.concurrent_requests() as u64;
         report.answered_late.saturating_sub(sent) + report.unsent + report.unfinished
     }

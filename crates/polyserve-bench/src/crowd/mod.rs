@@ -1,41 +1,32 @@
-//! How a server serves one good client while many other connections do nothing useful.
+//! Crowds: many connections that do nothing useful, next to a good client.
 //!
-//! The other connections are the crowd. An idle crowd behaves like browsers; a slow crowd behaves like attackers. Measured are
-//! the good client's figures, and what an idle connection costs the server.
+//! An idle crowd behaves like browsers; a slow crowd behaves like attackers. The mode `hold` of a
+//! [definition](crate::bench) measures servers with them.
 //!
-//! Invariant: only a server with right answers has figures. Each figure is compared with the same figure without the crowd,
-//! from the same process or from slices in turn. Cost: a descriptor and a port for each connection; a crowd has one thread,
-//! which sleeps while the crowd is idle.
+//! Cost: a descriptor and a port for each connection; a crowd has one thread, which sleeps while the crowd is idle.
 //!
 //! # Layout
 //!
 //! * `steps`: what the connections of a crowd send. `connection`: one connection. [`connection_opener`]: all of them, on
 //!   their thread.
-//! * [`bench`](mod@bench): measures a server with and without a crowd. [`experiment`]: the experiment in the framework.
-//! * [`report`]: samples and the result. [`table`]: tables of them.
 
-pub mod bench;
 mod connection;
 pub mod connection_opener;
-pub mod experiment;
-pub mod report;
 mod steps;
-pub mod table;
 #[cfg(test)]
 mod tests;
 
 use serde::{Deserialize, Serialize};
 
-pub use bench::CrowdBench;
 pub use connection_opener::{Crowd, CrowdCounts, CrowdPlan};
-pub use experiment::Crowds;
-pub use report::{CrowdOutcome, CrowdRow, Report};
+pub(crate) use steps::{LARGE_ID, SMALL_ID};
 
 /// The behaviour of a crowd's connections.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum CrowdKind {
     /// Send one request, read its answer, and stay idle.
+    #[default]
     Idle,
     /// Send a request head byte by byte, without an end.
     SlowHeads,
@@ -47,9 +38,14 @@ pub enum CrowdKind {
 
 impl CrowdKind {
     /// All kinds, the harmless kind first.
-    pub const ALL: [Self; 4] = [Self::Idle, Self::SlowHeads, Self::SlowBodies, Self::SlowReaders];
+    const ALL: [Self; 4] = [Self::Idle, Self::SlowHeads, Self::SlowBodies, Self::SlowReaders];
 
-    /// Its name on command lines.
+    /// The kind of this name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.name() == name)
+    }
+
+    /// Its name in definitions.
     pub fn name(self) -> &'static str {
         match self {
             Self::Idle => "idle",

@@ -23,8 +23,8 @@ pub(super) enum Then {
 }
 
 /// The ids of the small entity, and of the large entity for slow readers.
-pub(super) const SMALL_ID: i64 = 0;
-pub(super) const LARGE_ID: i64 = 1;
+pub(crate) const SMALL_ID: i64 = 0;
+pub(crate) const LARGE_ID: i64 = 1;
 
 /// The number of requests that a slow reader pipelines.
 const PIPELINED_REQUESTS: usize = 16;

@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 
 use polyserve::Shutdown;
 
-use super::report::CrowdEffect;
 use super::{Crowd, CrowdCounts, CrowdKind, CrowdPlan};
 use crate::machine::cores::Cores;
 
@@ -208,27 +207,4 @@ fn unreachable_connections_are_counted_and_a_stop_ends_the_wait() {
     let stop = Shutdown::new();
     stop.begin(Instant::now());
     assert!(!silent.wait_settled(PATIENCE, &stop), "a stop ends the waiting");
-}
-
-/// A cost with the crowd is compared with one without: both only if the server's cores were full.
-#[test]
-fn a_cost_of_idle_cores_does_not_count() {
-    let is_full = |server_cores, without_server_busy, with_server_busy| {
-        let (throughput, cost, same_throughput, same_cost) = (None, None, None, None);
-        let (without_requests_per_s, with_requests_per_s) = (1.0, 1.0);
-        CrowdEffect {
-            without_requests_per_s,
-            with_requests_per_s,
-            without_server_busy,
-            with_server_busy,
-            with_under_way: None,
-            throughput,
-            cost,
-            same_throughput,
-            same_cost,
-        }
-        .is_full(server_cores)
-    };
-    assert!(is_full(1, 0.96, 1.0) && is_full(2, 1.95, 1.92));
-    assert!(!is_full(1, 0.94, 1.0) && !is_full(1, 1.0, 0.5) && !is_full(2, 1.0, 1.0) && !is_full(2, 1.5, 2.0));
 }

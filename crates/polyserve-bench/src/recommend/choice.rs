@@ -11,7 +11,8 @@ use serde::{Deserialize, Serialize};
 use super::candidates::Candidate;
 use super::lines::Lines;
 use super::workload::Workload;
-use crate::capacity::{Sample, SearchEnd};
+use crate::bench::mode::search::SearchEnd;
+use crate::bench::{self, CellValue, Sample, SweepAxis, figures};
 use crate::compare::Key;
 use crate::compare::ranking::{Latencies, Ranking, RankingRow, Rate, inverted, symmetric_band};
 use crate::experiment::{Failed, distinct};
@@ -135,22 +136,23 @@ pub struct CapacityFigure {
 
 impl CapacityFigure {
     /// The figures of these searches, by goal.
-    pub fn of(samples: &[(u64, Sample)]) -> Vec<Self> {
-        let goals = distinct(samples.iter().map(|(goal_us, _)| *goal_us));
+    pub fn of<'a>(searches: impl Iterator<Item = (&'a bench::Key, &'a Sample)>) -> Vec<Self> {
+        let goal = |key: &bench::Key| key.cell.get(&SweepAxis::GoalUs).and_then(CellValue::number);
+        let searches: Vec<(u64, &Sample)> = searches.filter_map(|(key, found)| Some((goal(key)?, found))).collect();
         let figure = |goal_us: u64| {
-            let own: Vec<&Sample> = samples.iter().filter(|(goal, _)| *goal == goal_us).map(|(_, own)| own).collect();
-            let is_majority = |end: &SearchEnd| own.iter().filter(|sample| sample.end == *end).count() * 2 > own.len();
-            let rates = || own.iter().map(|sample| sample.per_s);
+            let own: Vec<&Sample> = searches.iter().filter(|(goal, _)| *goal == goal_us).map(|(_, own)| *own).collect();
+            let values = |figure: &'static str| own.iter().filter_map(move |found| found.figures.get(figure).copied());
+            let rates = || values(figures::CAPACITY_PER_S);
             Some(Self {
                 goal_us,
                 requests_per_s: median_of(rates())?,
                 low: rates().fold(f64::INFINITY, f64::min),
                 high: rates().fold(0.0, f64::max),
                 searches: own.len(),
-                end: [SearchEnd::Below, SearchEnd::Above].into_iter().find(is_majority),
+                end: median_of(values(figures::SEARCH_END)).map(SearchEnd::of).filter(|end| *end != SearchEnd::Between),
             })
         };
-        goals.into_iter().filter_map(figure).collect()
+        distinct(searches.iter().map(|(goal, _)| *goal)).into_iter().filter_map(figure).collect()
     }
 }
 

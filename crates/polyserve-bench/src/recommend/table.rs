@@ -8,7 +8,7 @@ use crate::report::{EMPTY_CELL, MAX_NAME, Summary, Table, or_empty, shortened};
 use serde_json::Value;
 
 use super::choice::{CapacityFigure, Choice, Margin, Ranked, Recommendation};
-use crate::capacity::SearchEnd;
+use crate::bench::mode::search::SearchEnd;
 use crate::charts;
 use crate::compare::ranking::{Rate, SERVER_FULL};
 use crate::compare::table::{met, verdict_note};

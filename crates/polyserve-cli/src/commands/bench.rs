@@ -9,7 +9,11 @@ use std::process::ExitCode;
 use polyserve::catalog::Catalog;
 use polyserve::env::Settings;
 use polyserve_bench::Misuse;
+use polyserve_bench::bench::mode::HoldMode;
+use polyserve_bench::bench::mode::Turns;
+use polyserve_bench::bench::mode::hold::{HoldCell, HoldTurns};
 use polyserve_bench::bench::mode::requests::{CellPlan, RequestSettings, RequestTurns};
+use polyserve_bench::bench::mode::search::SearchTurns;
 use polyserve_bench::bench::pattern::matches;
 use polyserve_bench::bench::{
     BenchPlan, BenchWorkload, CellEntries, CellValue, ContestantOrigin, DefinedExperiment, Definition, Key, Mode,
@@ -19,6 +23,7 @@ use polyserve_bench::claim::ClaimDefinition;
 use polyserve_bench::compare::rehearsal::Rehearsal;
 use polyserve_bench::compare::{Contestant, Instrument, Role};
 use polyserve_bench::contestants::{self, BuiltProgram, Program, Serves};
+use polyserve_bench::crowd::CrowdKind;
 use polyserve_bench::experiment::{Absent, RecordArgs, again, distinct};
 use polyserve_bench::limits;
 use polyserve_bench::machine::cores::Cores;
@@ -30,7 +35,7 @@ use polyserve_load::data::Data;
 use serde_json::json;
 
 use super::cores::CoresArgs;
-use super::entrants::{Pair, ServerLaunches, left_out, reference_contestant};
+use super::entrants::{LIMIT, Pair, ServerLaunches, left_out, reference_contestant};
 use super::foreign::ContestantsArgs;
 use super::seed::SeedArgs;
 use super::service::{RequestedService, ServiceArgs};
@@ -90,6 +95,8 @@ pub(crate) fn run(context: Context<'_>, args: &BenchArgs) -> anyhow::Result<Exit
         Mode::Store(mode) => stores::run(&session, args, &definition, mode),
         Mode::Closed(mode) => run_servers(context, &session, args, (&definition, mode.requests()), &programs),
         Mode::Rate(mode) => run_servers(context, &session, args, (&definition, mode.requests()), &programs),
+        Mode::Search(mode) => run_servers(context, &session, args, (&definition, mode.requests()), &programs),
+        Mode::Hold(mode) => run_servers(context, &session, args, (&definition, mode.requests()), &programs),
     }
 }
 
@@ -128,7 +135,12 @@ fn run_servers(
         CellEntries { cell: one.cell.clone(), contestants: names.collect() }
     };
     let entries = cells.iter().map(entries).collect();
-    let mut experiment = DefinedExperiment { plan, cells: entries, absent, turns: Box::new(RequestTurns::new(cells)) };
+    let turns: Box<dyn Turns> = match &definition.mode {
+        Mode::Search(mode) => Box::new(SearchTurns::new(cells, mode.clone(), reference_contestant(LIMIT))),
+        Mode::Hold(mode) => Box::new(HoldTurns::new(entrants.crowds(mode, cells)?, mode)),
+        _ => Box::new(RequestTurns::new(cells)),
+    };
+    let mut experiment = DefinedExperiment { plan, cells: entries, absent, turns };
     session.run_named(&args.record, environment, &definition.name, &mut experiment)
 }
 
@@ -204,7 +216,7 @@ fn programs(
     let is_of_mode = |program: &Program| match definition.mode.kind() {
         ModeKind::Tasks => program.serves() == Serves::Tasks,
         ModeKind::Page => program.serves() == Serves::Page,
-        ModeKind::Closed | ModeKind::Rate | ModeKind::Store => program.is_server(),
+        ModeKind::Closed | ModeKind::Rate | ModeKind::Search | ModeKind::Hold | ModeKind::Store => program.is_server(),
     };
     // A star stands for the servers that do not ask to be named.
     let is_asked = |program: &Program, pattern: &Pattern| {
@@ -278,7 +290,8 @@ impl BenchEntrants<'_> {
             limits::check_connections(workload.connections, limits::connections(0))?;
             let instrument = self.instrument(&cell, &workload, &mut traffics)?;
             let mut contestants: Vec<Contestant> = Vec::new();
-            for CellEntrant { name, contestant, is_excused } in self.entrants(&workload)? {
+            let room = self.with_crowd(&cell, &workload);
+            for CellEntrant { name, contestant, is_excused } in self.entrants(&room)? {
                 if name != baseline && !is_wanted(self.args, &name) {
                     continue;
                 }
@@ -307,6 +320,31 @@ impl BenchEntrants<'_> {
             return Err(self.definition.misuse("contestants", format!("there is nothing to measure: {why}")).into());
         }
         Ok((cells, absent))
+    }
+
+    /// The workload with the connections of a crowd, too. A server needs room for all.
+    fn with_crowd(&self, cell: &SweepCell, workload: &BenchWorkload) -> BenchWorkload {
+        let held =
+            if let Mode::Hold(mode) = &self.definition.mode { mode.held_at(cell, workload.connections) } else { 0 };
+        BenchWorkload { connections: workload.connections + held, ..workload.clone() }
+    }
+
+    /// The cells with their crowds.
+    fn crowds(&self, mode: &HoldMode, cells: Vec<CellPlan>) -> Result<Vec<HoldCell>, Misuse> {
+        let cell = |plan: CellPlan| {
+            let crowd = mode.crowd(&plan.cell, &self.settings.config, plan.instrument.connections)?;
+            let payload = self.definition.workload.at(&plan.cell).payload;
+            Ok(HoldCell::new(plan, crowd, &Data::new(self.args.random.seed).with_description(payload)))
+        };
+        cells.into_iter().map(cell).collect()
+    }
+
+    /// Flags that keep an idle crowd connected to the end, unless the timeouts are given.
+    fn idle_flags(&self) -> impl Iterator<Item = String> {
+        let is_idle = matches!(&self.definition.mode, Mode::Hold(mode) if mode.behaviour == CrowdKind::Idle);
+        let given = |name: &str| self.settings.is_given(name);
+        let flags = [("first_byte_timeout", "--first-byte-timeout=1h"), ("idle_timeout", "--idle-timeout=1h")];
+        flags.into_iter().filter(move |(name, _)| is_idle && !given(name)).map(|(_, flag)| flag.to_owned())
     }
 
     /// The name of the baseline: the first contestant by default.
@@ -339,6 +377,7 @@ impl BenchEntrants<'_> {
             ContestantOrigin::Catalog => {
                 let (settings, catalog) = (self.settings, self.session.catalog);
                 let mut flags = self.args.config.flags();
+                flags.extend(self.idle_flags());
                 flags.extend(self.service.map(|service| format!("--service={}", service.name)));
                 let launches = ServerLaunches { catalog, settings, flags: &flags, connection_each: workload.close };
                 let workers = workload.workers.or(settings.config.workers);

@@ -3,11 +3,9 @@
 
 mod admin;
 pub(crate) mod bench;
-pub(crate) mod capacity;
 pub(crate) mod check;
 pub(crate) mod compare;
 pub(crate) mod cores;
-pub(crate) mod crowd;
 pub(crate) mod data;
 pub(crate) mod durable;
 pub(crate) mod entrants;

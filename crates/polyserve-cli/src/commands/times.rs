@@ -7,8 +7,6 @@ use polyserve_bench::Misuse;
 
 /// The bounds of a measured slice, and of its warm-up.
 pub(crate) const SLICES: RangeInclusive<Duration> = Duration::from_millis(10)..=HOUR;
-/// The bounds of a wait, and of an interval.
-pub(crate) const WAITS: RangeInclusive<Duration> = Duration::from_millis(1)..=HOUR;
 const HOUR: Duration = Duration::from_secs(3600);
 
 /// Checks that the time of `flag` is in `range`.

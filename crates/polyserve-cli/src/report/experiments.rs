@@ -3,9 +3,7 @@
 //! Invariant: every name is in the list once.
 
 use polyserve_bench::bench::DefinedExperiment;
-use polyserve_bench::capacity::{Capacity, CapacityBench};
 use polyserve_bench::compare::Comparison;
-use polyserve_bench::crowd::Crowds;
 use polyserve_bench::experiment::{KnownExperiment, known::Recorded};
 use polyserve_bench::recommend;
 use polyserve_bench::report::Summary;
@@ -28,11 +26,9 @@ pub(crate) static ALL: &[KnownExperiment] = &[
     KnownExperiment::new::<stress::Stress>("The stress scenario: 40 000 requests in three groups", A),
     KnownExperiment::new::<ladder::Ladder>("Welcome!, one optimisation at a time", D),
     KnownExperiment::new::<Scale<ScaleBench>>("How cost grows", None),
-    KnownExperiment::new::<Capacity<CapacityBench>>("Capacity: the max rate for a latency", None),
     KnownExperiment::new::<Comparison>("Strategies side by side", None),
     KnownExperiment::new::<DefinedExperiment>("Experiments from definitions", None),
     KnownExperiment::new::<Trials>("Trials: the reliability of comparisons", None),
-    KnownExperiment::new::<Crowds>("Servers under idle and slow crowds", None),
     KnownExperiment::of_lines("benches", "Benchmarks in one process", benches::recorded),
     KnownExperiment::of_lines("executors", "Jobs on executors, in one process", benches::dispatched),
     KnownExperiment::of_lines("recommend", "Recommended for a workload", recommendation),

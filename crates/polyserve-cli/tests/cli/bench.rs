@@ -81,6 +81,24 @@ fn a_rate_has_latencies_and_a_cost() {
     assert!(rows.iter().any(|row| row["figures"]["cpu_us_at_rate"].as_f64() > Some(0.0)), "{report}");
 }
 
+/// Every rate meets a goal of an hour unless requests cannot be sent, so the search takes seconds.
+#[test]
+fn a_search_has_a_capacity_and_the_limit() {
+    let changes = "--set sweep={} --set mode.p99=1h --set mode.slice=20ms --set rounds=1 --set workload.keys=20";
+    let line = format!("bench capacity --only=pool_server/mpsc_pool/sharded --set workload.connections=4 {changes}");
+    let report = json(&line);
+    assert_eq!((&report["compared"], &report["mode"]), (&"capacity_per_s".into(), &"search".into()));
+    let [limit] = array(&report["limits"]) else { panic!("{report}") };
+    assert_eq!(limit["name"], "null_epoll");
+    let rows = array(&report["rows"]);
+    assert_eq!(texts(rows, "role"), ["baseline", "same"]);
+    for row in rows {
+        let figures = &row["figures"];
+        assert!(figures["capacity_per_s"].as_f64() > Some(0.0) && figures["p99_us"].as_f64() > Some(0.0), "{row}");
+        assert!(figures["limit_share"].as_f64() <= Some(1.0), "{row}");
+    }
+}
+
 #[test]
 fn the_definitions_are_listed() {
     has(&printed("bench --list"), &["connections", "rates", "number of connections"]);
@@ -106,10 +124,7 @@ fn a_wrong_definition_is_refused_with_its_line() {
     let parts =
         ["tiny.toml:13: claim \"more\": there is no contestant \"nginx\"; there are pool_server/mpsc_pool/sharded"];
     has(&misused(&format!("bench {dir}/tiny.toml")), &parts);
-    has(
-        &misused("bench nothing"),
-        &["there is no definition \"nothing\"; there are connections, page, page-workers, rates, tasks"],
-    );
+    has(&misused("bench nothing"), &["there is no definition \"nothing\"; there are ", "capacity", "page-workers"]);
     has(&misused("bench connections --set rounds=x"), &["--set rounds=x: "]);
     has(&misused("bench connections --set workload.mixed=1"), &["--set workload.mixed=1: unknown field `mixed`"]);
 }

@@ -4,9 +4,7 @@ use std::collections::HashSet;
 use std::fs;
 
 use polyserve_bench::bench::DefinedExperiment;
-use polyserve_bench::capacity::{Capacity, CapacityBench};
 use polyserve_bench::compare::Comparison;
-use polyserve_bench::crowd::Crowds;
 use polyserve_bench::experiment::{Experiment, Records};
 use polyserve_bench::journal;
 use polyserve_bench::matrix::Matrix;
@@ -94,9 +92,9 @@ fn bench() {
 
 #[test]
 fn crowd() {
-    let times = "--rounds=3 --slice=20ms --warm-up=20ms";
-    let servers = "--servers=pool_server,leader_followers,tokio_tcp";
-    resumes::<Crowds>(&format!("crowd {servers} --kind=idle --connections=20 --good=4 {times}"));
+    let changes = "--set mode.held=20 --set mode.slice=20ms --set mode.warm_up=20ms --set rounds=3";
+    let line = format!("bench crowd --only=tokio_tcp/sharded --set workload.connections=4 {changes}");
+    resumes::<DefinedExperiment>(&line);
 }
 
 #[test]
@@ -121,8 +119,10 @@ fn scale() {
 #[test]
 fn capacity() {
     // A search that misses its goal at the lowest rate takes minutes on a slow machine, so no rate misses it.
-    let times = "--rounds=3 --slice=50ms --p99=1h";
-    resumes::<Capacity<CapacityBench>>(&format!("capacity --servers=tokio_tcp,pool_server --keys=20 -c 4 {times}"));
+    let changes = "--set sweep={} --set mode.p99=1h --set mode.slice=50ms --set rounds=3 --set workload.keys=20";
+    resumes::<DefinedExperiment>(&format!(
+        "bench capacity --only=tokio_tcp/sharded --set workload.connections=4 {changes}"
+    ));
 }
 
 #[test]

@@ -82,14 +82,18 @@ fn an_idle_crowd_is_held_by_a_server_in_go() {
     if !is_here("an_idle_crowd_is_held_by_a_server_in_go") {
         return;
     }
-    let few = "--kind=idle --connections=30 --good=4 --rounds=2 --slice=20ms --warm-up=20ms";
-    let report = json(&format!("crowd {few} --servers=pool_server --peers=go/nethttp"));
+    let few =
+        "--set workload.connections=4 --set mode.held=30 --set rounds=2 --set mode.slice=20ms --set mode.warm_up=20ms";
+    let names = r#"contestants=["catalog:pool_server/sharded","peer:nethttp"]"#;
+    let report = json(&format!("bench crowd {few} --set {names}"));
     let rows = array(&report["rows"]);
-    assert_eq!(texts(rows, "name"), ["pool_server/mpsc_pool/sharded", "go/nethttp"]);
+    assert_eq!(rows.len(), 3, "{report}");
     for row in rows {
-        assert_eq!((&row["outcome"], &row["arrived"]["held"]), (&"idle".into(), &30.into()), "{row}");
-        assert_eq!(array(&row["idle_cpu_windows"]).len(), 2, "{row}");
+        let figures = &row["figures"];
+        assert_eq!((&figures["crowd_arrived"], &row["rounds"]), (&30.0.into(), &2.into()), "{row}");
+        assert!(figures["idle_cpu_ms_per_s"].is_f64(), "{row}");
     }
+    assert!(texts(rows, "contestant").contains(&"go/nethttp"), "{report}");
 }
 
 #[test]

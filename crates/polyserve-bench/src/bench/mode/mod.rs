@@ -4,9 +4,11 @@
 //! kind is such a file and a line in [`Mode`] and its functions.
 
 pub mod closed;
+pub mod hold;
 pub mod page;
 pub mod rate;
 pub mod requests;
+pub mod search;
 pub mod store;
 pub mod tasks;
 
@@ -27,8 +29,10 @@ use crate::report::figures::count;
 use crate::statistics::MIN_ROUNDS;
 
 pub use closed::ClosedMode;
+pub use hold::HoldMode;
 pub use page::PageMode;
 pub use rate::RateMode;
+pub use search::SearchMode;
 pub use store::StoreMode;
 pub use tasks::TasksMode;
 
@@ -45,6 +49,10 @@ pub enum Mode {
     Tasks(TasksMode),
     /// A number of requests to a page that sometimes waits.
     Page(PageMode),
+    /// The max rate at which the p99 meets a goal is searched.
+    Search(SearchMode),
+    /// Many idle or slow connections stand next to a good client.
+    Hold(HoldMode),
 }
 
 /// The kind of a mode.
@@ -62,6 +70,10 @@ pub enum ModeKind {
     Tasks,
     /// [`Mode::Page`].
     Page,
+    /// [`Mode::Search`].
+    Search,
+    /// [`Mode::Hold`].
+    Hold,
 }
 
 impl ModeKind {
@@ -113,6 +125,8 @@ impl Mode {
             Self::Store(_) => ModeKind::Store,
             Self::Tasks(_) => ModeKind::Tasks,
             Self::Page(_) => ModeKind::Page,
+            Self::Search(_) => ModeKind::Search,
+            Self::Hold(_) => ModeKind::Hold,
         }
     }
 
@@ -123,13 +137,15 @@ impl Mode {
             Self::Rate(_) => figures::P99_US,
             Self::Store(mode) => mode.compared(),
             Self::Tasks(_) => figures::TOTAL_DURATION_MS,
+            Self::Search(_) => figures::CAPACITY_PER_S,
+            Self::Hold(mode) => mode.compared(),
         }
     }
 
     /// The workload in words.
     pub fn in_words(&self, workload: &BenchWorkload) -> String {
         match self {
-            Self::Closed(_) | Self::Rate(_) => workload.to_string(),
+            Self::Closed(_) | Self::Rate(_) | Self::Search(_) | Self::Hold(_) => workload.to_string(),
             Self::Tasks(mode) => mode.to_string(),
             Self::Page(mode) => mode.load(workload),
             Self::Store(_) => {
@@ -156,6 +172,8 @@ impl Mode {
             Self::Store(mode) => mode.check(definition),
             Self::Tasks(mode) => mode.check(definition),
             Self::Page(mode) => mode.check(definition),
+            Self::Search(mode) => mode.check(definition),
+            Self::Hold(mode) => mode.check(definition),
         }
     }
 }
@@ -177,6 +195,8 @@ impl<'de> Deserialize<'de> for Mode {
             ModeKind::Store => settings.try_into().map(Self::Store),
             ModeKind::Tasks => settings.try_into().map(Self::Tasks),
             ModeKind::Page => settings.try_into().map(Self::Page),
+            ModeKind::Search => settings.try_into().map(Self::Search),
+            ModeKind::Hold => settings.try_into().map(Self::Hold),
         });
         mode.map_err(|error: toml::de::Error| D::Error::custom(error.message()))
     }

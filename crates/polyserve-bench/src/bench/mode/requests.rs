@@ -71,32 +71,35 @@ impl RequestTurns {
     pub fn new(cells: Vec<CellPlan>) -> Self {
         Self { cells, rates: Vec::new() }
     }
+}
 
-    /// Checks the foreign contestants against the contract, each once.
-    fn check_contracts(&self, notebook: &mut Notebook<'_, DefinedExperiment>) -> anyhow::Result<()> {
-        let mut known: Vec<String> =
-            notebook.records().facts::<Contract>(CONTRACT)?.into_iter().map(|contract| contract.name).collect();
-        for CellPlan { contestants, instrument, .. } in &self.cells {
-            for contestant in contestants.iter().filter(|one| one.checks_contract && one.role != Role::Same) {
-                if known.contains(&contestant.name) || notebook.is_stopped() {
-                    continue;
-                }
-                known.push(contestant.name.clone());
-                notebook.progress.begin(format!("contract: {}", contestant.name));
-                // A contestant that cannot be started fails in its first round.
-                if let Ok(contract) = contract::check(contestant, &instrument.server_cores) {
-                    notebook.fact(CONTRACT, &contract)?;
-                }
+/// Checks the foreign contestants against the contract, each once.
+pub(super) fn check_contracts<'a>(
+    cells: impl IntoIterator<Item = &'a CellPlan>,
+    notebook: &mut Notebook<'_, DefinedExperiment>,
+) -> anyhow::Result<()> {
+    let mut known: Vec<String> =
+        notebook.records().facts::<Contract>(CONTRACT)?.into_iter().map(|contract| contract.name).collect();
+    for CellPlan { contestants, instrument, .. } in cells {
+        for contestant in contestants.iter().filter(|one| one.checks_contract && one.role != Role::Same) {
+            if known.contains(&contestant.name) || notebook.is_stopped() {
+                continue;
+            }
+            known.push(contestant.name.clone());
+            notebook.progress.begin(format!("contract: {}", contestant.name));
+            // A contestant that cannot be started fails in its first round.
+            if let Ok(contract) = contract::check(contestant, &instrument.server_cores) {
+                notebook.fact(CONTRACT, &contract)?;
             }
         }
-        Ok(())
     }
+    Ok(())
 }
 
 impl Turns for RequestTurns {
     fn prepare(&mut self, notebook: &mut Notebook<'_, DefinedExperiment>) -> anyhow::Result<()> {
         self.rates = notebook.records().facts(RATE)?;
-        self.check_contracts(notebook)
+        check_contracts(&self.cells, notebook)
     }
 
     fn measure(

@@ -1,6 +1,7 @@
 use super::super::table;
 use super::super::workload::tests::workload;
 use super::*;
+use crate::bench::SweepCell;
 use crate::compare::ranking::{Intervals, RankingEntry};
 use crate::compare::sample::tests::latency;
 use crate::compare::{Measurement, Role};
@@ -234,17 +235,21 @@ fn names_with_locations_are_shortened() {
 
 #[test]
 fn the_capacity_is_the_median_of_the_searches_for_a_goal() {
-    let sample =
-        |per_s: f64, end| Sample { per_s, end, p99_us: 900.0, cpu_us: None, client_busy: 0.5, lateness_p99_us: 1.0 };
     let (between, above) = (SearchEnd::Between, SearchEnd::Above);
+    let search = |round: usize, goal_us: u64, per_s: f64, end: SearchEnd| {
+        let cell = SweepCell::from([(SweepAxis::GoalUs, goal_us.into())]);
+        let figures = [(figures::CAPACITY_PER_S, per_s), (figures::SEARCH_END, f64::from(end as i8))];
+        let figures = figures.map(|(name, value)| (name.to_owned(), value)).into();
+        (bench::Key { contestant: "a".into(), cell, round }, Sample { role: Role::Ranked, figures })
+    };
     let searches = [
-        (1000, sample(200.0, between)),
-        (10_000, sample(900.0, above)),
-        (1000, sample(100.0, between)),
-        (10_000, sample(900.0, above)),
-        (1000, sample(150.0, above)),
+        search(1, 1000, 200.0, between),
+        search(1, 10_000, 900.0, above),
+        search(2, 1000, 100.0, between),
+        search(2, 10_000, 900.0, above),
+        search(3, 1000, 150.0, above),
     ];
-    let figures = CapacityFigure::of(&searches);
+    let figures = CapacityFigure::of(searches.iter().map(|(key, found)| (key, found)));
     let [low, high] = &figures[..] else { panic!("{figures:?}") };
     assert_eq!((low.goal_us, low.requests_per_s, low.low, low.high, low.searches), (1000, 150.0, 100.0, 200.0, 3));
     assert_eq!((low.end, high.end, high.goal_us), (None, Some(above), 10_000));

@@ -3,17 +3,18 @@
 
 use std::time::Duration;
 
-use polyserve_bench::capacity::{self, Capacity, CapacityBench, NamedLaunch};
-use polyserve_bench::compare::Instrument;
-use polyserve_bench::experiment::{self, Experiment as _};
+use polyserve_bench::bench::mode::requests::CellPlan;
+use polyserve_bench::bench::mode::search::{SearchMode, SearchTurns};
+use polyserve_bench::bench::{self, BenchPlan, CellEntries, DefinedExperiment, Mode, ModeKind, SweepAxis, SweepCell};
+use polyserve_bench::compare::{Contestant, Instrument, Role};
+use polyserve_bench::experiment::{self, Experiment as _, again};
 use polyserve_bench::journal::{Header, Journal};
-use polyserve_bench::launch::Launch;
 use polyserve_bench::recommend::choice::CapacityFigure;
 use polyserve_bench::recommend::{Recommendation, Workload};
-use serde_json::json;
 
-use super::super::entrants::{LIMIT, limit_launch};
+use super::super::entrants::{LIMIT, reference_contestant};
 use super::RecommendArgs;
+use crate::config_args::ConfigArgs;
 
 /// The name of its record.
 const RECORD: &str = "recommend-capacity";
@@ -62,13 +63,11 @@ pub(super) fn not_searched(workload: &Workload, given: Duration, has_time: bool)
 pub(super) fn add(
     recommendation: &mut Recommendation,
     instrument: &Instrument,
-    launch: Launch,
+    chosen: &Contestant,
     header: &Header,
     args: &RecommendArgs,
 ) {
-    let Some(choice) = &recommendation.choice else { return };
-    let target = NamedLaunch { name: choice.candidate.name(), launch };
-    match search(&recommendation.workload, instrument, target, header, args) {
+    match search(&recommendation.workload, instrument, chosen, header, args) {
         Ok(figures) => recommendation.capacity = figures,
         Err(error) => tracing::warn!("the capacity is not known: {error:#}"),
     }
@@ -77,30 +76,46 @@ pub(super) fn add(
 fn search(
     workload: &Workload,
     instrument: &Instrument,
-    target: NamedLaunch,
+    chosen: &Contestant,
     header: &Header,
     args: &RecommendArgs,
 ) -> anyhow::Result<Vec<CapacityFigure>> {
-    let bench = CapacityBench {
-        server_cores: instrument.server_cores.clone(),
-        client_cores: instrument.client_cores.clone(),
-        connections: instrument.connections,
-        traffic: instrument.traffic.clone(),
-        limit: NamedLaunch { name: LIMIT.into(), launch: limit_launch() },
-        limit_traffic: instrument.limit_traffic.clone(),
-        slice: SLICE,
-        stop: instrument.stop.clone(),
+    let instrument = Instrument { slice: SLICE, ..instrument.clone() };
+    let first = chosen.clone().with(|one| one.role = Role::Baseline);
+    let same = first.clone().with(|one| (one.name, one.role) = (again(&chosen.name), Role::Same));
+    let names = [&first.name, &same.name].map(String::clone).to_vec();
+    let plan = |goal: &u64| CellPlan {
+        cell: SweepCell::from([(SweepAxis::GoalUs, (*goal).into())]),
+        contestants: vec![first.clone(), same.clone()],
+        instrument: instrument.clone(),
+        rate: None,
+        latency: false,
     };
-    let mut capacity = Capacity {
-        targets: vec![target],
+    let plans: Vec<CellPlan> = goals(workload).iter().map(plan).collect();
+    let entries = |plan: &CellPlan| CellEntries { cell: plan.cell.clone(), contestants: names.clone() };
+    let mode = SearchMode { slice: SLICE, p99: None };
+    let mut experiment = DefinedExperiment {
+        plan: BenchPlan {
+            name: RECORD.to_owned(),
+            about: String::from("Up to which rate the recommended server keeps a goal for its p99"),
+            workload: instrument.asked.clone(),
+            mode: ModeKind::Search,
+            compared: Mode::Search(mode.clone()).compared().to_owned(),
+            axes: vec![SweepAxis::GoalUs],
+            contestants: names.clone(),
+            baseline: chosen.name.clone(),
+            charts: Vec::new(),
+            quick: false,
+            rounds: ROUNDS,
+            definition: serde_json::to_value(workload)?,
+            settings: ConfigArgs::default().given()?,
+        },
+        cells: plans.iter().map(entries).collect(),
         absent: Vec::new(),
-        goals_us: goals(workload),
-        rounds: ROUNDS,
-        description: json!({"workload": workload, "slice_s": SLICE.as_secs_f64()}),
-        instrument: bench,
+        turns: Box::new(SearchTurns::new(plans, mode, reference_contestant(LIMIT))),
     };
-    let header = Header { experiment: capacity::NAME.to_owned(), plan: capacity.describe(), ..header.clone() };
+    let header = Header { experiment: bench::NAME.to_owned(), plan: experiment.describe(), ..header.clone() };
     let mut record = Journal::named(args.out.as_deref(), RECORD, &header)?;
-    let records = experiment::run(&mut capacity, &header, &mut record, &instrument.stop)?;
-    Ok(CapacityFigure::of(&records.samples().map(|(key, sample)| (key.goal_us, *sample)).collect::<Vec<_>>()))
+    let records = experiment::run(&mut experiment, &header, &mut record, &instrument.stop)?;
+    Ok(CapacityFigure::of(records.samples()))
 }

@@ -109,7 +109,7 @@ pub(crate) fn run(context: Context<'_>, args: &RecommendArgs) -> anyhow::Result<
     let chosen = comparison.contestants.iter().find(|one| Some(&one.name) == chosen.as_ref());
     recommendation.no_capacity = capacity::not_searched(&workload, args.time, has_capacity);
     if let Some(chosen) = chosen.filter(|_| recommendation.no_capacity.is_none() && !session.stop.is_begun()) {
-        capacity::add(&mut recommendation, &comparison.instrument, chosen.launch.clone(), &header, args);
+        capacity::add(&mut recommendation, &comparison.instrument, chosen, &header, args);
     }
     journal.line(Recommendation::KIND, &recommendation)?;
     print_report(json, &header.environment, &recommendation)?;
