@@ -24,7 +24,7 @@ mod tests {
 
     #[test]
     fn an_error_for_a_time_out_of_range_lists_the_range() {
-        assert!(within("--slice", Duration::from_millis(10), SLICES).is_ok() && within("--wait", HOUR, WAITS).is_ok());
+        assert!(within("--slice", Duration::from_millis(10), SLICES).is_ok() && within("--wait", HOUR, SLICES).is_ok());
         let Misuse(why) = within("--slice", Duration::from_millis(9), SLICES).unwrap_err();
         assert_eq!(why, "--slice 9ms is not from 10ms to 1h");
         assert!(within("--slice", HOUR + Duration::from_nanos(1), SLICES).is_err());
