@@ -43,9 +43,9 @@ pub(super) fn rows(
     rows: Vec<ClaimRow>,
     records: &Records<DefinedExperiment>,
 ) -> anyhow::Result<Vec<ClaimRow>> {
-    let rows = rows.into_iter().map(with_axes).collect();
+    let rows: Vec<ClaimRow> = rows.into_iter().map(with_axes).collect();
     match mode {
-        ModeKind::Tasks => Ok(of_tasks(rows, &records.facts(SINGLE)?, &records.facts(CALIBRATION)?)),
+        ModeKind::Tasks => Ok(of_tasks(&rows, &records.facts(SINGLE)?, &records.facts(CALIBRATION)?)),
         _ => Ok(rows),
     }
 }
@@ -61,7 +61,7 @@ fn with_axes(mut row: ClaimRow) -> ClaimRow {
 }
 
 /// The rows of tasks, with those of growth. The times of a disturbed contestant are left out.
-pub(super) fn of_tasks(rows: Vec<ClaimRow>, singles: &[Single], calibrations: &[Calibration]) -> Vec<ClaimRow> {
+pub(super) fn of_tasks(rows: &[ClaimRow], singles: &[Single], calibrations: &[Calibration]) -> Vec<ClaimRow> {
     let names = distinct(rows.iter().filter(|row| row.why.is_none()).map(|row| row.contestant.clone()));
     let first_in_go = names.iter().find(|name| name.starts_with(GO));
     let go_speed = first_in_go.and_then(|name| steps_per_s(singles, calibrations, name));

@@ -132,7 +132,7 @@ fn claims(recorded: &Recorded) -> Vec<Claim> {
     let calibration =
         |contestant: &str, steps| Calibration { steps, measured_ms: 500.0, contestant: contestant.into() };
     let calibrations = [calibration(RUST, 1000), calibration(GO_LISTING, GO_STEPS)];
-    let rows = of_tasks(recorded.rows.clone(), &recorded.singles, &calibrations);
+    let rows = of_tasks(&recorded.rows, &recorded.singles, &calibrations);
     let set = ClaimSet { name: "tasks".into(), baseline: None, claims: definition().claims };
     set.verdicts(&rows, 0, &[])
 }

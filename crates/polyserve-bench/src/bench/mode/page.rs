@@ -85,7 +85,7 @@ impl PageMode {
             let key = if self.every == 0 { "every" } else { "requests" };
             return Err(definition.misuse(key, "it must be at least 1"));
         }
-        if self.wait.subsec_nanos() % 1_000_000 > 0 || self.wait.is_zero() {
+        if !self.wait.subsec_nanos().is_multiple_of(1_000_000) || self.wait.is_zero() {
             return Err(definition.misuse("wait", "it must be at least 1ms, in whole milliseconds"));
         }
         check_times(definition, [("max_time", self.max_time)])
