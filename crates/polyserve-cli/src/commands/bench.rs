@@ -87,6 +87,12 @@ pub(crate) fn run(context: Context<'_>, args: &BenchArgs) -> anyhow::Result<Exit
     if args.quick {
         definition = definition.quick();
     }
+    if !matches!(definition.mode, Mode::Tasks(_) | Mode::Store(_)) {
+        // Before the builds of contestants, which take minutes.
+        for cell in definition.cells() {
+            limits::check_connections(definition.workload.at(&cell).connections, limits::connections(0))?;
+        }
+    }
     let session = context.start()?;
     let programs = programs(&definition, &args.contestants, context.allocator, &session)?;
     match &definition.mode {
@@ -287,7 +293,6 @@ impl BenchEntrants<'_> {
         let baseline = self.baseline()?;
         for cell in self.definition.cells() {
             let workload = self.definition.workload.at(&cell);
-            limits::check_connections(workload.connections, limits::connections(0))?;
             let instrument = self.instrument(&cell, &workload, &mut traffics)?;
             let mut contestants: Vec<Contestant> = Vec::new();
             let room = self.with_crowd(&cell, &workload);

@@ -84,7 +84,7 @@ fn an_idle_crowd_is_held_by_a_server_in_go() {
     }
     let few =
         "--set workload.connections=4 --set mode.held=30 --set rounds=2 --set mode.slice=20ms --set mode.warm_up=20ms";
-    let names = r#"contestants=["catalog:pool_server/sharded","peer:nethttp"]"#;
+    let names = r#"contestants=["catalog:pool_server/sharded","peer:go/nethttp"]"#;
     let report = json(&format!("bench crowd {few} --set {names}"));
     let rows = array(&report["rows"]);
     assert_eq!(rows.len(), 3, "{report}");

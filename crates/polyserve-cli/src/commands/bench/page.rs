@@ -14,7 +14,6 @@ use polyserve_bench::bench::{
 use polyserve_bench::compare::Role;
 use polyserve_bench::contestants::BuiltProgram;
 use polyserve_bench::experiment::{Absent, again, distinct};
-use polyserve_bench::limits;
 
 use super::super::entrants::{left_out, serve};
 use super::super::room::{self, roomy};
@@ -40,7 +39,6 @@ pub(super) fn run(
     let baseline = baseline.ok_or_else(|| definition.misuse("baseline", "there is no such server"))?;
     let (mut servers, mut absent): (Vec<PageServer>, Vec<Absent<Key>>) = (Vec::new(), Vec::new());
     for cell in definition.cells() {
-        limits::check_connections(definition.workload.at(&cell).connections, limits::connections(0))?;
         for pattern in definition.contestants.iter().chain(&definition.baseline) {
             for name in entrants.names(pattern)? {
                 let is_known = servers.iter().any(|one| one.cell == cell && one.name == name);
@@ -180,7 +178,11 @@ impl PageSelection<'_> {
         }
         let workers = chosen.filter(|workers| room::fitted(entry, &config, Some(*workers)).is_ok());
         let (server, config) = room::fitted(entry, &config, workers)?;
-        let is_pool = server.shape() == Shape::Multiplexed || workers.is_some();
+        let is_pool = match server.shape() {
+            Shape::Multiplexed => true,
+            Shape::OnePerThread => workers.is_some(),
+            Shape::One => false,
+        };
         let waiting = match server.shape() {
             _ if !entry.promises(Promise::LaterHoldsWorker) => None,
             Shape::Multiplexed => config.workers,
