@@ -2,6 +2,7 @@
 //!
 //! Invariant: a figure without a logarithm is left out, and a chart without figures is `None`. Cost: a pass over the rows.
 
+use crate::report::figures::counted;
 use crate::report::svg::{COLOURS, Chart, IntervalChart, IntervalRow, LineChart, Series, Style};
 
 use crate::compare::ranking::Latencies;
@@ -25,7 +26,7 @@ pub(crate) fn ratios(
         is_drawn.then_some(IntervalRow { name, colour: COLOURS[2], ratio, low, high, published: None })
     };
     let rows: Vec<IntervalRow> = rows.into_iter().filter_map(row).collect();
-    let about = format!("Chart: {title}, of {}", rows.len());
+    let about = format!("Chart: {title}, {}", counted(rows.len() as u64, "contestant"));
     let band = band.map(|Interval { low, high }| (low, high)).filter(|(low, _)| *low > 0.0);
     (!rows.is_empty()).then_some(Chart::Intervals(IntervalChart { title, about, axis, band, rows }))
 }
@@ -58,6 +59,6 @@ pub(crate) fn lines(
         .enumerate()
         .map(|(place, (name, points))| Series { name, style: Style::nth(place), points })
         .collect();
-    let about = format!("Chart: {title}, of {}", lines.len());
+    let about = format!("Chart: {title} by {axis}, {}", counted(lines.len() as u64, "contestant"));
     (!lines.is_empty()).then_some(Chart::Lines(LineChart { title, about, axis, lines }))
 }
