@@ -41,7 +41,7 @@ run() {
                 *' recommend '*) command+=' --rounds 1' ;;
                 *' scale '*) command+=' --points 2 --keys 1000 --rounds 1 --slice 10ms' ;;
             esac
-            (cd "$project" && $command) >"$tmp/out" 2>&1 ;;
+            (cd "$project" && eval "$command") >"$tmp/out" 2>&1 ;;
         *) echo "not a command that this script runs" >&2; return 1 ;;
     esac
 }
