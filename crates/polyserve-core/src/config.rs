@@ -246,7 +246,8 @@ impl ServerConfig {
     }
 
     /// Resets the setting `name` to the server's own choice. Returns whether a value was configured. For a program that
-    /// shares one configuration among servers, see [`ConfigError::unsupported_setting`].
+    /// shares one configuration among servers, see [`ConfigError::unsupported_setting`]. TLS is never reset: a server that does not have
+    /// it must not serve without it.
     ///
     /// ```
     /// use polyserve_core::ServerConfig;
@@ -258,8 +259,6 @@ impl ServerConfig {
         match name {
             "workers" => self.workers.take().is_some(),
             "queue" => self.queue.take().is_some(),
-            #[cfg(feature = "tls")]
-            "tls" => self.tls.take().is_some(),
             _ => false,
         }
     }

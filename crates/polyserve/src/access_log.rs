@@ -3,18 +3,20 @@
 //! The log has every answer, also those that the server gives itself, such as 400, 408, and 503 at a limit. A thread of its
 //! own writes the lines, so a slow disk delays no answer.
 //!
-//! Invariants: memory is bounded by a queue of [`MAX_WAITING`] lines. A line that finds the queue full, or the rate of the log reached, is
-//! dropped and counted. A client cannot begin a line: control bytes and quotes are escaped.
+//! Invariants: memory is bounded by a queue of [`MAX_WAITING`] lines, each with at most 2 KiB of a target. A line that finds the
+//! queue full, or the rate of the log reached, is dropped and counted. A client cannot begin a line: every byte that is not
+//! printable ASCII is escaped.
 //!
 //! Cost of an answer: that of an [`AnswerHook`], the formatting of a line in a new string, and the lock of a queue. An answer
 //! that is not sampled costs an addition.
 
+use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::io::{self, BufWriter, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
-use std::thread::{self, JoinHandle};
+use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, TrySendError, sync_channel};
+use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
 use polyserve_core::{AnswerHook, AnswerReport, ServerConfig};
@@ -49,7 +51,13 @@ impl Default for Sampling {
     }
 }
 
-/// A log of answers. Dropping it writes the lines that wait, and waits for the end of that.
+/// The max number of bytes of a target in a line. A longer one is cut, and ends with `...`.
+const MAX_TARGET: usize = 2048;
+
+/// The max time in which a log writes its last lines. A disk or a pipe may be stuck, and a program must still end.
+const MAX_END: Duration = Duration::from_secs(2);
+
+/// A log of answers. Dropping it writes the lines that wait, and takes at most two seconds.
 ///
 #[cfg_attr(all(feature = "threadpool", feature = "memory"), doc = "```")]
 #[cfg_attr(not(all(feature = "threadpool", feature = "memory")), doc = "```ignore")]
@@ -67,7 +75,8 @@ impl Default for Sampling {
 #[derive(Debug)]
 pub struct AccessLog {
     shared: Arc<Shared>,
-    writer: Option<JoinHandle<()>>,
+    /// The thread has written its last line.
+    ended: Receiver<()>,
 }
 
 /// What the threads of a server share with the log.
@@ -101,11 +110,12 @@ impl AccessLog {
             rate: AtomicU64::new(0),
             dropped: AtomicU64::new(0),
         });
-        let work = Arc::clone(&shared);
-        let writer = thread::Builder::new()
-            .name("polyserve-access-log".into())
-            .spawn(move || write_lines(&waiting, BufWriter::new(writer), &work.dropped))?;
-        Ok(Self { shared, writer: Some(writer) })
+        let (work, (end, ended)) = (Arc::clone(&shared), sync_channel(1));
+        thread::Builder::new().name("polyserve-access-log".into()).spawn(move || {
+            write_lines(&waiting, BufWriter::new(writer), &work.dropped);
+            let _ = end.send(()); // an error: nothing waits for it
+        })?;
+        Ok(Self { shared, ended })
     }
 
     /// Returns the configuration with a hook that logs every answer. A hook that the configuration has is called too.
@@ -129,10 +139,14 @@ impl AccessLog {
 
 impl Drop for AccessLog {
     fn drop(&mut self) {
-        let _ = self.shared.lines.send(None); // an error: the thread has ended
-        if let Some(writer) = self.writer.take() {
-            let _ = writer.join(); // a panic of a writer ends with its thread
+        let deadline = Instant::now() + MAX_END;
+        while let Err(TrySendError::Full(_)) = self.shared.lines.try_send(None) {
+            if Instant::now() >= deadline {
+                return;
+            }
+            thread::sleep(Duration::from_millis(10));
         }
+        let _ = self.ended.recv_timeout(deadline.saturating_duration_since(Instant::now()));
     }
 }
 
@@ -198,22 +212,49 @@ fn line(format: LogFormat, time: SystemTime, report: &AnswerReport<'_>) -> Strin
                 "time": humantime::format_rfc3339_millis(time).to_string(),
                 "peer": report.peer.map(|peer| peer.to_string()),
                 "method": request.map(|request| request.method.as_str()),
-                "target": request.map(|request| request.target),
+                "target": request.map(|request| cut(request.target)),
                 "status": status,
                 "bytes": report.bytes,
                 "duration_us": report.elapsed.map(|elapsed| elapsed.as_micros() as u64),
             });
-            format!("{line}\n")
+            format!("{}\n", in_ascii(&line.to_string()))
         }
         LogFormat::Common => {
             let peer = report.peer.map_or_else(|| String::from("-"), |peer| peer.ip().to_string());
             let request = request.map_or_else(
                 || String::from("-"),
-                |request| format!("{} {}", request.method, request.target.escape_default()),
+                |request| format!("{} {}", request.method, cut(request.target).escape_default()),
             );
             format!("{peer} - - [{}] \"{request}\" {status} {}\n", common_time(time), report.bytes)
         }
     }
+}
+
+/// The target, or its start if it is long.
+fn cut(target: &str) -> Cow<'_, str> {
+    if target.len() <= MAX_TARGET {
+        return target.into();
+    }
+    let end = (0..=MAX_TARGET).rev().find(|at| target.is_char_boundary(*at)).unwrap_or_default();
+    format!("{}...", &target[..end]).into()
+}
+
+/// The JSON in ASCII. Other characters may end a line for a reader, or control a terminal.
+fn in_ascii(json: &str) -> Cow<'_, str> {
+    if json.is_ascii() {
+        return json.into();
+    }
+    let mut ascii = String::with_capacity(json.len());
+    for character in json.chars() {
+        if character.is_ascii() {
+            ascii.push(character);
+        } else {
+            for unit in character.encode_utf16(&mut [0; 2]) {
+                let _ = write!(ascii, "\\u{unit:04x}"); // a string takes all that is written
+            }
+        }
+    }
+    ascii.into()
 }
 
 /// The time in the common log format: `27/Nov/2026:19:41:51 +0000`.
@@ -305,6 +346,37 @@ mod tests {
         let common = "127.0.0.1 - - [27/Nov/2026:19:41:51 +0000] \"GET /1?\\\"a\" 200 166\n";
         assert_eq!(of(LogFormat::Common, &known), common);
         assert_eq!(of(LogFormat::Common, &unknown), "- - - [27/Nov/2026:19:41:51 +0000] \"-\" 400 7\n");
+    }
+
+    /// Regression test: a reader that takes U+0085 for the end of a line saw a line that a client had made up.
+    #[test]
+    fn a_client_cannot_begin_a_line() {
+        let target = format!("/?\u{85}\u{1f600}{}", "x".repeat(20_000));
+        for format in [LogFormat::Json, LogFormat::Common] {
+            let line = line(format, SystemTime::UNIX_EPOCH, &report(StatusCode::OK, &target));
+            assert!(
+                line.trim_end().chars().all(|character| character.is_ascii_graphic() || character == ' '),
+                "{line}"
+            );
+            assert!(line.len() < MAX_TARGET + 300 && line.contains("xxx..."), "{line}");
+        }
+        let line = line(LogFormat::Json, SystemTime::UNIX_EPOCH, &report(StatusCode::OK, "/?\u{85}\u{1f600}"));
+        let read: serde_json::Value = serde_json::from_str(&line).expect("it is JSON");
+        assert_eq!(read["target"], "/?\u{85}\u{1f600}");
+    }
+
+    /// Regression test: a program with a log on a stuck pipe did not end.
+    #[test]
+    fn a_stuck_log_does_not_hold_the_program() {
+        let seen = Seen::default();
+        seen.block(true);
+        let log = AccessLog::start(seen.clone(), LogFormat::Json, Sampling::default()).expect("a thread starts");
+        let hook = hook(&log);
+        for _ in 0..3 * MAX_WAITING {
+            hook.call(&report(StatusCode::OK, "/1"));
+        }
+        drop(log);
+        seen.block(false); // its thread ends too
     }
 
     #[test]

@@ -174,6 +174,9 @@ impl ServeOperation {
         if let Some(admin) = self.admin {
             admin.shutdown()?;
         }
+        if let Some(dropped) = self.log.as_ref().map(AccessLog::dropped).filter(|dropped| *dropped > 0) {
+            tracing::warn!(dropped, "lines of the access log were dropped");
+        }
         Ok(drain)
     }
 }

@@ -130,6 +130,7 @@ impl TlsSession {
             result.map(|used| {
                 if used < pending.len() {
                     pending.drain(..used);
+                    pending.shrink_to_fit(); // only the rest is kept, and counted
                     state.pending = pending;
                 }
             })
@@ -258,7 +259,10 @@ impl TlsState {
 
     /// Appends what is to be sent after an error.
     fn take_alerts(&mut self, incoming: &mut [u8], sealed: &mut Vec<u8>) {
-        while let Ok(ConnectionState::EncodeTlsData(data)) = self.connection.process_tls_records(incoming).state {
+        // Without an alert, rustls would read the wrong bytes again.
+        while self.connection.wants_write()
+            && let Ok(ConnectionState::EncodeTlsData(data)) = self.connection.process_tls_records(incoming).state
+        {
             if encode(data, sealed).is_err() {
                 return;
             }
@@ -330,5 +334,81 @@ fn append(
                 return false;
             }
         }
+    }
+}
+
+#[cfg(all(test, not(any(polyserve_loom, polyserve_shuttle))))]
+mod tests {
+    use std::io::Write as _;
+
+    use polyserve_conformance::tls::TestAuthority;
+    use polyserve_core::{Echo, ServerConfig, Service as _};
+    use rand::{RngExt as _, SeedableRng as _};
+    use rustls::ClientConnection;
+
+    use super::*;
+
+    /// The bytes that the client has to send.
+    fn sent(client: &mut ClientConnection) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        while client.wants_write() {
+            client.write_tls(&mut bytes).expect("a vector takes all");
+        }
+        bytes
+    }
+
+    /// A client and a server after their handshake.
+    fn connected(
+        server: &ServerState,
+        authority: &TestAuthority,
+        buffers: &mut TlsBuffers,
+    ) -> (ClientConnection, TlsSession) {
+        let name = "localhost".try_into().expect("it is a name");
+        let mut client = ClientConnection::new(authority.client(rustls::ALL_VERSIONS, None), name)
+            .expect("the configuration is valid");
+        client.set_buffer_limit(None);
+        let mut session = TlsSession::new(server).expect("the server has TLS");
+        while client.is_handshaking() || session.is_handshaking() {
+            assert!(!session.receive(&mut sent(&mut client), buffers, &server.env.memory).failed);
+            client.read_tls(&mut buffers.sealed.as_slice()).expect("a slice can be read");
+            client.process_new_packets().expect("the server speaks TLS");
+            buffers.clear();
+        }
+        (client, session)
+    }
+
+    /// Regression test: the room of the kept bytes was compared with the bound, and it is up to twice their number. An upload was
+    /// abandoned if its bytes came in certain pieces.
+    #[test]
+    fn an_upload_comes_through_in_any_pieces() {
+        let authority = TestAuthority::new();
+        let config = ServerConfig::default().tls(authority.issue().server());
+        let server = ServerState::new(Echo.into_shared(), &config);
+        let upload = vec![b'x'; 300_000];
+        for seed in 0..100 {
+            let mut random = rand_chacha::ChaCha8Rng::seed_from_u64(seed);
+            let mut buffers = TlsBuffers::default();
+            let (mut client, mut session) = connected(&server, &authority, &mut buffers);
+            client.writer().write_all(&upload).expect("there is no limit");
+            let mut sealed = sent(&mut client);
+            let mut rest = sealed.as_mut_slice();
+            while !rest.is_empty() {
+                let length = random.random_range(1..=32 * 1024).min(rest.len());
+                let (piece, others) = rest.split_at_mut(length);
+                assert!(!session.receive(piece, &mut buffers, &server.env.memory).failed, "seed {seed}");
+                rest = others;
+            }
+            assert!(buffers.plain.ends_with(&upload), "seed {seed}");
+        }
+    }
+
+    /// Regression test: rustls read the wrong bytes a second time, which panics in a debug build, and the client got no alert.
+    #[test]
+    fn garbage_gets_an_alert() {
+        let config = ServerConfig::default().tls(TestAuthority::new().issue().server());
+        let server = ServerState::new(Echo.into_shared(), &config);
+        let (mut buffers, mut session) = (TlsBuffers::default(), TlsSession::new(&server).expect("the server has TLS"));
+        assert!(session.receive(&mut [0; 64], &mut buffers, &server.env.memory).failed);
+        assert_eq!((buffers.sealed.len(), buffers.sealed[0], buffers.sealed[5]), (7, 21, 2), "one fatal alert");
     }
 }

@@ -17,6 +17,9 @@ use crate::http1::encode::{self, AnswerHead};
 use crate::http1::turn::MAX_TURN_REQUESTS;
 use crate::memory::{FREE_BYTES, out_of_memory_reply};
 
+/// The room for the target of a reported request that an idle connection keeps, in bytes.
+const KEPT_TARGET: usize = 128;
+
 /// Room for the head of an answer, in bytes.
 const HEAD_ROOM: usize = 1024;
 
@@ -180,6 +183,9 @@ impl Session {
         let target = self.reported.as_ref().map_or("", |request| &request.target);
         let line = method.as_ref().map(|method| ReportedRequest { method, target });
         hook.call(&AnswerReport::new(status, length, begun, self.peer).to(line));
+        if let Some(request) = self.reported.as_mut().filter(|request| request.target.capacity() > KEPT_TARGET) {
+            request.target = String::new();
+        }
     }
 
     /// Whether the request was safe, and there is no memory to keep its answer until the client takes it. If the request was not
