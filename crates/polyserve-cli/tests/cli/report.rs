@@ -67,9 +67,7 @@ fn claims_are_spliced_with_their_verdicts() {
 #[test]
 fn a_run_that_was_cut_off_is_shown_and_marked() {
     let dir = place("page.jsonl", "");
-    // Records of older formats do not have a line that says how the run ended.
-    let text =
-        dir.read("page.jsonl").replacen(r#""experiment":"bench","format":3"#, r#""experiment":"bench","format":2"#, 1);
+    let text = dir.read("page.jsonl");
     dir.write("page.jsonl", &text[..text.len() / 2]);
     let report = json(&format!("report {dir} --html {dir}/page.html"));
     let short_of = report["records"][0]["short_of"].as_str().unwrap();
