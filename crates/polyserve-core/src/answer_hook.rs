@@ -69,6 +69,16 @@ impl AnswerHook {
         Self(Arc::new(hook))
     }
 
+    /// Returns a hook that calls this one, and then `next` if there is one. If one panics, the other is called all the same.
+    #[must_use]
+    pub fn then(self, next: Option<Self>) -> Self {
+        let Some(next) = next else { return self };
+        Self::new(move |report| {
+            self.call(report);
+            next.call(report);
+        })
+    }
+
     /// Calls the hook. For the author of a server.
     pub fn call(&self, report: &AnswerReport<'_>) {
         if let Err(text) = isolate(|| (self.0)(report)) {
@@ -110,6 +120,22 @@ mod tests {
         let report = AnswerReport::new(StatusCode::OK, 7, None, None);
         AnswerHook::new(|_| panic!("as the test asked")).call(&report);
         AnswerHook::new(|_| std::panic::panic_any(Payload)).call(&report);
+    }
+
+    #[test]
+    fn hooks_are_called_one_after_the_other() {
+        let (sender, seen) = std::sync::mpsc::channel();
+        let hook = |name: &'static str| {
+            let sender = sender.clone();
+            AnswerHook::new(move |_| {
+                sender.send(name).expect("the test receives it");
+                panic!("as the test asked");
+            })
+        };
+        let report = AnswerReport::new(StatusCode::OK, 7, None, None);
+        hook("alone").then(None).call(&report);
+        hook("first").then(Some(hook("second"))).call(&report);
+        assert_eq!(seen.try_iter().collect::<Vec<_>>(), ["alone", "first", "second"]);
     }
 
     #[test]

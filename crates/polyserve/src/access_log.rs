@@ -121,13 +121,8 @@ impl AccessLog {
     /// Returns the configuration with a hook that logs every answer. A hook that the configuration has is called too.
     #[must_use]
     pub fn observe(&self, mut config: ServerConfig) -> ServerConfig {
-        let (shared, other) = (Arc::clone(&self.shared), config.on_answer.take());
-        config.on_answer = Some(AnswerHook::new(move |report| {
-            shared.log(report);
-            if let Some(other) = &other {
-                other.call(report);
-            }
-        }));
+        let shared = Arc::clone(&self.shared);
+        config.on_answer = Some(AnswerHook::new(move |report| shared.log(report)).then(config.on_answer.take()));
         config
     }
 

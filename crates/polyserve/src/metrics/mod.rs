@@ -64,13 +64,8 @@ impl Metrics {
     /// too.
     #[must_use]
     pub fn observe(&self, mut config: ServerConfig) -> ServerConfig {
-        let (durations, other) = (Arc::clone(&self.durations), config.on_answer.take());
-        config.on_answer = Some(AnswerHook::new(move |report| {
-            durations.add(report);
-            if let Some(other) = &other {
-                other.call(report);
-            }
-        }));
+        let durations = Arc::clone(&self.durations);
+        config.on_answer = Some(AnswerHook::new(move |report| durations.add(report)).then(config.on_answer.take()));
         config
     }
 
