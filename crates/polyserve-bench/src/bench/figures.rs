@@ -314,8 +314,13 @@ pub fn of(measurement: &Measurement) -> NamedFigures {
             (BEHIND, Some(if latency.histogram.is_empty() { 1.0 } else { latency.behind as f64 / due })),
         ]);
     }
-    let known = all.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?)));
-    known.filter(|(_, value)| value.is_finite()).collect()
+    known(all).collect()
+}
+
+/// The figures that are known. One that is not, or is infinite, is left out.
+pub(crate) fn known<'a>(all: impl IntoIterator<Item = (&'a str, Option<f64>)>) -> impl Iterator<Item = (String, f64)> {
+    let named = all.into_iter().map(|(name, value)| Some((name.to_owned(), value.filter(|value| value.is_finite())?)));
+    named.flatten()
 }
 
 #[cfg(test)]

@@ -28,7 +28,7 @@ use super::phase::{Lanes, PhaseResult, PhaseSettings, Until, clock_cost};
 use super::window::WINDOW;
 use super::workload::{CHUNK_BYTES, OperationKind, OperationPlan, StoreOperation};
 use crate::bench::figures::{
-    CPU_US_PER_OPERATION, NamedFigures, OPERATIONS_PER_S, P50_US, P99_US, P999_US, WINDOWED_PER_S,
+    self, CPU_US_PER_OPERATION, NamedFigures, OPERATIONS_PER_S, P50_US, P99_US, P999_US, WINDOWED_PER_S,
 };
 use crate::experiment::{Absence, order};
 use crate::machine::proc;
@@ -313,8 +313,7 @@ fn figures(counted: &PhaseResult, timed: &PhaseResult, windowed: Option<&PhaseRe
         all.extend([(P50_US, us(0.5)), (P99_US, us(0.99)), (P999_US, us(0.999)), ("max_us", max_us)]);
         all.push(("clock_us", clock_cost() as f64 / 1000.0));
     }
-    let finite = all.into_iter().filter(|(_, value)| value.is_finite());
-    finite.map(|(name, value)| (name.to_owned(), value)).collect()
+    figures::known(all.into_iter().map(|(name, value)| (name, Some(value)))).collect()
 }
 
 fn resident_bytes() -> Option<u64> {

@@ -314,7 +314,7 @@ impl<'a> HoldTurn<'a> {
         let free_per_s = free.requests_per_s;
         Ok(with_counts(figures::of(&held), &counts, &arrived)
             .into_iter()
-            .chain(known([
+            .chain(figures::known([
                 (figures::BYTES_PER_CONNECTION, per_connection(before.now, with.now)),
                 ("anonymous_bytes_per_connection", anonymous.and_then(|(before, with)| per_connection(before, with))),
                 ("held_bytes", Some(with.now as f64)),
@@ -378,7 +378,7 @@ impl<'a> HoldTurn<'a> {
         let due = (with.latency.len() + with.unsent).max(1) as f64;
         Ok(with_counts(figures::of(&ended), &counts, &arrived)
             .into_iter()
-            .chain(known([
+            .chain(figures::known([
                 (figures::RATE_PER_S, Some(rate)),
                 (figures::P50_US, Some(microseconds(&with.latency, 0.5))),
                 (figures::P99_US, Some(microseconds(&with.latency, 0.99))),
@@ -456,12 +456,6 @@ fn close(crowd: Crowd) -> CrowdCounts {
     let counts = crowd.counts();
     crowd.close();
     counts
-}
-
-/// The figures that are known.
-fn known<const N: usize>(all: [(&str, Option<f64>); N]) -> impl Iterator<Item = (String, f64)> {
-    let named = all.map(|(name, value)| Some((name.to_owned(), value.filter(|value| value.is_finite())?)));
-    named.into_iter().flatten()
 }
 
 /// `figures` with the state of the crowd at its end, and after all connections were opened.

@@ -21,7 +21,7 @@ use super::{Turns, check_times};
 use crate::Misuse;
 use crate::bench::definition::{Definition, time};
 use crate::bench::experiment::{DefinedExperiment, Key, Sample};
-use crate::bench::figures::NamedFigures;
+use crate::bench::figures::{self, NamedFigures};
 use crate::bench::sweep::SweepCell;
 use crate::bench::workload::BenchWorkload;
 use crate::compare::Role;
@@ -231,7 +231,7 @@ impl PageMode {
         let is_free = server.waiting.is_none() && server.workers.is_some_and(would_be_bound);
         let quantile = |quantile: f64| Some(microseconds(&loaded.latency, quantile) / 1000.0);
         let total_s = loaded.elapsed.as_secs_f64();
-        let mut all = vec![
+        let all = vec![
             ("total_s", Some(total_s)),
             ("requests_per_s", Some(per_s)),
             ("mean_ms", Some(loaded.latency.mean() / 1e6)),
@@ -261,9 +261,7 @@ impl PageMode {
             ("html_bytes", Some(Page::BODY.len() as f64 * requests as f64)),
             ("received_kB_s", Some(loaded.bytes_received as f64 / 1024.0 / total_s)),
         ];
-        all.retain(|(_, value)| value.is_some_and(f64::is_finite));
-        let mut figures: NamedFigures =
-            all.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect();
+        let mut figures: NamedFigures = figures::known(all).collect();
         if let Some(phases) = &loaded.phases {
             figures.extend(phase("connect", &phases.connect));
             figures.extend(phase("waiting", &phases.waiting));

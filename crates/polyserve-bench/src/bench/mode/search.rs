@@ -233,8 +233,7 @@ impl Probe {
             (figures::CLIENT_BUSY, Some(self.client_busy)),
             (figures::LATENESS_P99_US, Some(self.lateness_p99_us)),
         ];
-        let known = all.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?)));
-        known.filter(|(_, value)| value.is_finite()).collect()
+        figures::known(all).collect()
     }
 }
 
