@@ -113,7 +113,7 @@ fn number(given: Option<(&'static str, String)>) -> Result<Option<u64>, Misuse> 
 }
 
 /// The text of a flag or of its variable, with its source. An empty variable counts as none.
-fn given(
+pub(super) fn given(
     flag: &'static str,
     text: Option<&str>,
     variable: &'static str,

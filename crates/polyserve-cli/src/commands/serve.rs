@@ -1,6 +1,5 @@
 //! `polyserve serve`: one server over one repo, until SIGINT, SIGTERM or SIGHUP.
 
-use std::env::VarError;
 use std::io;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -22,7 +21,7 @@ use polyserve_bench::spin::{BlockingWait, Spin};
 use rustix::process::{Signal, getpid, kill_process};
 use serde_json::json;
 
-use super::admin::AdminArgs;
+use super::admin::{AdminArgs, given};
 use super::systemd;
 use crate::config_args::ConfigArgs;
 
@@ -227,15 +226,7 @@ fn with_entity_options(catalog: Catalog, args: &ServeArgs) -> anyhow::Result<Cat
 
 /// Returns the path of the health check with its source, which is the flag or the variable.
 fn ready_path(args: &ServeArgs) -> Result<Option<(&'static str, String)>, Misuse> {
-    let (source, path) = match (&args.ready, std::env::var(READY)) {
-        (Some(path), _) => ("--ready", path.clone()),
-        (None, Ok(path)) => (READY, path),
-        (None, Err(VarError::NotPresent)) => return Ok(None),
-        (None, Err(VarError::NotUnicode(_))) => return Err(Misuse(format!("{READY} is not UTF-8 text"))),
-    };
-    if path.is_empty() && source == READY {
-        return Ok(None); // an empty variable counts as none
-    }
+    let Some((source, path)) = given("--ready", args.ready.as_deref(), READY)? else { return Ok(None) };
     if args.service == ENTITY
         && let Some(id) = path.strip_prefix('/').and_then(Entity::parse_id)
     {
