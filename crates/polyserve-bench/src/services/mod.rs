@@ -18,7 +18,7 @@ pub use welcome::Welcome;
 /// ```
 /// use polyserve::catalog::Catalog;
 ///
-/// let catalog = crate::services::with_services(Catalog::builtin());
+/// let catalog = polyserve_bench::services::with_services(Catalog::builtin());
 /// assert!(catalog.service("page").is_ok() && catalog.service("welcome").is_ok());
 /// ```
 #[must_use]

@@ -20,7 +20,7 @@ use super::file_readers::{FileRead, FileReaders};
 ///
 /// ```
 /// use polyserve::{Running, Server, ServerExt};
-/// use crate::services::Page;
+/// use polyserve_bench::services::Page;
 /// use std::time::Duration;
 /// fn serve(server: &dyn Server) -> std::io::Result<Running> {
 ///     server.serve("127.0.0.1:0", Page::new(10, Duration::from_secs(2)))
@@ -68,7 +68,7 @@ impl Page {
     /// [`READERS`](Self::READERS) threads. They end once the service is dropped.
     ///
     /// ```
-    /// use crate::services::Page;
+    /// use polyserve_bench::services::Page;
     /// let missing = std::env::temp_dir().join("no such page");
     /// assert!(Page::default().from_file(missing).is_err());
     /// ```

@@ -7,7 +7,7 @@ use polyserve::{Answer, Body, Head, Reply, Request, Service, get_only};
 ///
 /// ```
 /// use polyserve::{Running, Server, ServerExt};
-/// use crate::services::Welcome;
+/// use polyserve_bench::services::Welcome;
 /// fn serve(server: &dyn Server) -> std::io::Result<Running> {
 ///     server.serve("127.0.0.1:0", Welcome)
 /// }

@@ -54,7 +54,7 @@ pub struct StoreRun {
     pub seed: u64,
     /// The time of the warm-up.
     pub warm_up: Duration,
-    /// The time for throughput; latencies are measured for half of it.
+    /// The time for throughput; latencies are measured for half of that time.
     pub slice: Duration,
     /// The time limit of filling a store, of emptying it, and of filling it again.
     pub limit: Duration,

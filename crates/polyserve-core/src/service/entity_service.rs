@@ -30,7 +30,7 @@ use crate::stack;
 /// The service that stores, shows and removes the entities of a repo: the published [`Entity`], or a type of your own.
 ///
 /// ```
-/// # use polyserve_core::{Answer, Condition, Conditional, EntityRepo, Identifiable, Lookup, RepoAnswer, Visit};
+/// # use polyserve_core::{Answer, Condition, Conditional, EntityRepo, Identifiable, Lookup, Put, Removed, RepoAnswer, Visit};
 /// # #[derive(Debug, Default)]
 /// # struct Nothing;
 /// # impl<E: Identifiable> EntityRepo<E> for Nothing {

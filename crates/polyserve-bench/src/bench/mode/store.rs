@@ -26,7 +26,7 @@ use crate::stores::{StoreOperation, StoreRun, process};
 pub struct StoreMode {
     /// The operation, unless the sweep has it.
     pub operation: StoreOperation,
-    /// The measured time of a contestant at a cell in a round. Latencies take half of it.
+    /// The measured time of a contestant at a cell in a round. Latencies take half of that time.
     #[serde(deserialize_with = "time")]
     pub slice: Duration,
     /// The time for warm-up, which checks the entities whole.
