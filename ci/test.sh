@@ -58,7 +58,7 @@ kit() {
 tests() {
     local output=target/tests.log name target ran
     mkdir -p target
-    cargo test --workspace --features "$engines" --no-fail-fast 2>&1 | tee "$output" && return
+    cargo test --workspace --features "$features" --no-fail-fast 2>&1 | tee "$output" && return
     local failed targets
     mapfile -t failed < <(sed -n 's/^test \(.*[^ ]\) *\.\.\. FAILED$/\1/p' "$output" | sort -u)
     mapfile -t targets < <(sed -n 's/^ *`-p [^ ]* \(--.*\)`$/\1/p' "$output" | sort -u)
@@ -69,7 +69,7 @@ tests() {
         ran=
         for target in "${targets[@]}"; do
             # shellcheck disable=SC2086  # a target is an option and its value
-            cargo test --workspace --features "$engines" $target -- --exact "$name" >"$output" 2>&1 ||
+            cargo test --workspace --features "$features" $target -- --exact "$name" >"$output" 2>&1 ||
                 { cat "$output"; return 1; }
             ! grep -qE '^test .* \.\.\. ok$' "$output" || { ran=1 has_run[$target]=1; grep '^test ' "$output"; }
         done
@@ -81,7 +81,7 @@ tests() {
 
 # Most server tests wait for a timeout or a drain: half of the time with two tests for each core. So more run at a time.
 threads=${RUST_TEST_THREADS:-$((4 * $(nproc)))}
-engines=polyserve-cluster/etcd,polyserve-cluster/redis,polyserve-cluster/postgres
+features=polyserve/tls,polyserve-cluster/etcd,polyserve-cluster/redis,polyserve-cluster/postgres
 
 whole() {
     step tools_installed
@@ -113,8 +113,9 @@ whole() {
     step ci/clusters.sh
     step ci/browser.sh
     step ci/models.sh short
-    # With these features, polyserve-cluster tests its stores over etcd, Redis Cluster and PostgreSQL, on loopback.
-    step cargo test --workspace --features "$engines" --no-run
+    # With these features, the kit also runs over TLS, and polyserve-cluster tests its stores over etcd, Redis Cluster and
+    # PostgreSQL, on loopback.
+    step cargo test --workspace --features "$features" --no-run
     step ci/registry.sh
     TEST_ENGINES=required RUST_TEST_THREADS=$threads step tests
 }
