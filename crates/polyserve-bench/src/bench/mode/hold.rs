@@ -27,7 +27,7 @@ use crate::compare::measure::run;
 use crate::compare::sample::microseconds;
 use crate::compare::{Contestant, ContestantSession, Instrument};
 use crate::crowd::{Crowd, CrowdCounts, CrowdKind, CrowdPlan, LARGE_ID, SMALL_ID};
-use crate::experiment::{Absence, Notebook, interleaved, order};
+use crate::experiment::{Absence, Notebook, order};
 use crate::limits;
 use crate::machine::proc;
 use crate::statistics::median_of;
@@ -206,6 +206,12 @@ impl HoldCell {
     }
 }
 
+impl AsRef<CellPlan> for HoldCell {
+    fn as_ref(&self) -> &CellPlan {
+        &self.plan
+    }
+}
+
 /// Servers with crowds.
 #[derive(Debug)]
 pub struct HoldTurns {
@@ -218,24 +224,6 @@ impl HoldTurns {
     pub fn new(cells: Vec<HoldCell>, mode: &HoldMode) -> Self {
         Self { cells, windows: mode.windows }
     }
-
-    /// Measures a server with a crowd.
-    fn hold(
-        &self,
-        cell: &HoldCell,
-        contestant: &Contestant,
-        round: usize,
-        on_step: &mut dyn FnMut(&str),
-    ) -> Result<NamedFigures, Absence> {
-        let HoldCell { plan: CellPlan { instrument, rate, .. }, crowd, entity } = cell;
-        let turn = HoldTurn { instrument, contestant, round, crowd, entity, windows: self.windows };
-        match crowd.kind {
-            CrowdKind::Idle => turn.idle(on_step),
-            CrowdKind::SlowHeads | CrowdKind::SlowBodies | CrowdKind::SlowReaders => {
-                turn.slow(rate.unwrap_or_default(), on_step)
-            }
-        }
-    }
 }
 
 impl Turns for HoldTurns {
@@ -243,30 +231,18 @@ impl Turns for HoldTurns {
         requests::check_contracts(self.cells.iter().map(|cell| &cell.plan), notebook)
     }
 
-    fn measure(
-        &mut self,
-        keys: &[Key],
-        notebook: &mut Notebook<'_, DefinedExperiment>,
-    ) -> Vec<Result<Sample, Absence>> {
-        let none = |why: &str| keys.iter().map(|_| Err(Absence::failed(why))).collect();
-        let Some(Key { cell, round, .. }) = keys.first() else { return Vec::new() };
-        let Some(held) = self.cells.iter().find(|held| held.plan.cell == *cell) else {
-            return none("it is not planned");
-        };
-        let mut results: Vec<Result<Sample, Absence>> = none("the run was stopped");
-        for place in interleaved(round - 1, &(0..keys.len()).collect::<Vec<_>>()) {
-            let key = &keys[place];
-            let Some(contestant) = held.plan.contestants.iter().find(|one| one.name == key.contestant) else {
-                continue;
-            };
-            if notebook.is_stopped() {
-                break;
+    fn measure_one(&mut self, key: &Key, notebook: &mut Notebook<'_, DefinedExperiment>) -> Result<Sample, Absence> {
+        let (cell, contestant) = requests::planned(&self.cells, key)?;
+        let HoldCell { plan: CellPlan { instrument, rate, .. }, crowd, entity } = cell;
+        let turn = HoldTurn { instrument, contestant, round: key.round, crowd, entity, windows: self.windows };
+        let mut on_step = |step: &str| notebook.progress.begin(format!("{key}: {step}"));
+        let figures = match crowd.kind {
+            CrowdKind::Idle => turn.idle(&mut on_step),
+            CrowdKind::SlowHeads | CrowdKind::SlowBodies | CrowdKind::SlowReaders => {
+                turn.slow(rate.unwrap_or_default(), &mut on_step)
             }
-            let mut on_step = |step: &str| notebook.progress.begin(format!("{key}: {step}"));
-            let figures = self.hold(held, contestant, *round, &mut on_step);
-            results[place] = figures.map(|figures| Sample { role: contestant.role, figures });
-        }
-        results
+        };
+        Ok(Sample { role: contestant.role, figures: figures? })
     }
 }
 

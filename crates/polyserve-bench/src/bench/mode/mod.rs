@@ -11,8 +11,11 @@ pub mod requests;
 pub mod search;
 pub mod store;
 pub mod tasks;
+#[cfg(test)]
+mod tests;
 
 use std::fmt;
+use std::slice;
 use std::time::Duration;
 
 use serde::de::Error as _;
@@ -24,7 +27,7 @@ use super::figures;
 use super::sweep::SweepAxis;
 use super::workload::BenchWorkload;
 use crate::Misuse;
-use crate::experiment::{Absence, Notebook};
+use crate::experiment::{Absence, Notebook, order};
 use crate::report::figures::count;
 use crate::statistics::MIN_ROUNDS;
 
@@ -95,9 +98,35 @@ pub trait Turns: fmt::Debug {
         Ok(())
     }
 
-    /// Measures contestants at one cell in one round. Returns a result for each key, in their order.
-    fn measure(&mut self, keys: &[Key], notebook: &mut Notebook<'_, DefinedExperiment>)
-    -> Vec<Result<Sample, Absence>>;
+    /// Measures one contestant at a cell in a round. A mode implements this or [`measure`](Self::measure).
+    ///
+    /// # Errors
+    ///
+    /// Returns why the contestant has no sample.
+    fn measure_one(&mut self, key: &Key, notebook: &mut Notebook<'_, DefinedExperiment>) -> Result<Sample, Absence> {
+        let result = self.measure(slice::from_ref(key), notebook).pop();
+        result.unwrap_or_else(|| Err(Absence::failed(format!("{key} was not measured"))))
+    }
+
+    /// Measures contestants at one cell in one round. Returns a result for each key, in their order. By default, measures one
+    /// contestant after the other, in an order that changes from round to round, until the run is stopped.
+    fn measure(
+        &mut self,
+        keys: &[Key],
+        notebook: &mut Notebook<'_, DefinedExperiment>,
+    ) -> Vec<Result<Sample, Absence>> {
+        let round = keys.first().map_or(1, |key| key.round);
+        let mut results: Vec<Result<Sample, Absence>> =
+            keys.iter().map(|_| Err(Absence::failed("the run was stopped"))).collect();
+        for place in order(round.saturating_sub(1), keys.len()) {
+            if notebook.is_stopped() {
+                break;
+            }
+            notebook.progress.begin(keys[place].to_string());
+            results[place] = self.measure_one(&keys[place], notebook);
+        }
+        results
+    }
 
     /// The share of the run's time that a cell takes. By default 1.
     fn weight(&self, key: &Key) -> usize {

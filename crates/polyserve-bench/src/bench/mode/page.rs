@@ -163,25 +163,14 @@ pub struct PageTurns {
 }
 
 impl Turns for PageTurns {
-    fn measure(
-        &mut self,
-        keys: &[Key],
-        notebook: &mut Notebook<'_, DefinedExperiment>,
-    ) -> Vec<Result<Sample, Absence>> {
-        let mut one = |key: &Key| {
-            notebook.progress.begin(key.to_string());
-            let server = self.servers.iter().find(|one| one.name == key.contestant && one.cell == key.cell);
-            self.load(server.ok_or_else(|| Absence::failed(format!("{key} is not planned")))?)
-        };
-        keys.iter().map(&mut one).collect()
+    fn measure_one(&mut self, key: &Key, _: &mut Notebook<'_, DefinedExperiment>) -> Result<Sample, Absence> {
+        let server = self.servers.iter().find(|one| one.name == key.contestant && one.cell == key.cell);
+        self.load(server.ok_or_else(|| Absence::failed(format!("{key} is not planned")))?)
     }
 }
 
 impl PageTurns {
     fn load(&self, server: &PageServer) -> Result<Sample, Absence> {
-        if self.stop.is_begun() {
-            return Err(Absence::failed("the run was ended"));
-        }
         let requests = self.mode.requests(server.waiting, server.connections);
         let mut process = Process::start(&server.launch, &self.server_cores)?;
         let load = self.load_of(server, requests, &process)?;

@@ -73,6 +73,19 @@ impl RequestTurns {
     }
 }
 
+impl AsRef<Self> for CellPlan {
+    fn as_ref(&self) -> &Self {
+        self
+    }
+}
+
+/// The cell of a key, and its contestant.
+pub(super) fn planned<'a, C: AsRef<CellPlan>>(cells: &'a [C], key: &Key) -> Result<(&'a C, &'a Contestant), Absence> {
+    let cell = cells.iter().find(|cell| (*cell).as_ref().cell == key.cell);
+    let find = |cell: &'a C| Some((cell, cell.as_ref().contestants.iter().find(|one| one.name == key.contestant)?));
+    cell.and_then(find).ok_or_else(|| Absence::failed(format!("{key} is not planned")))
+}
+
 /// Checks the foreign contestants against the contract, each once.
 pub(super) fn check_contracts<'a>(
     cells: impl IntoIterator<Item = &'a CellPlan>,

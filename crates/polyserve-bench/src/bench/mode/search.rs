@@ -26,7 +26,7 @@ use crate::bench::sweep::{CellValue, SweepAxis, SweepCell};
 use crate::compare::measure::run;
 use crate::compare::sample::microseconds;
 use crate::compare::{Contestant, Instrument};
-use crate::experiment::{Absence, Notebook, interleaved};
+use crate::experiment::{Absence, Notebook};
 use crate::launch::AddressFrom;
 use crate::launch::drain::check_drain;
 use crate::launch::process::{Failure, Process};
@@ -195,30 +195,14 @@ impl Turns for SearchTurns {
         self.measure_limits(notebook)
     }
 
-    fn measure(
-        &mut self,
-        keys: &[Key],
-        notebook: &mut Notebook<'_, DefinedExperiment>,
-    ) -> Vec<Result<Sample, Absence>> {
-        let none = |why: &str| keys.iter().map(|_| Err(Absence::failed(why))).collect();
-        let Some(Key { cell, round, .. }) = keys.first() else { return Vec::new() };
-        let Some(plan) = self.cells.iter().find(|plan| plan.cell == *cell) else { return none("it is not planned") };
+    fn measure_one(&mut self, key: &Key, _: &mut Notebook<'_, DefinedExperiment>) -> Result<Sample, Absence> {
+        let Key { cell, round, .. } = key;
+        let (CellPlan { instrument, .. }, contestant) = requests::planned(&self.cells, key)?;
         let workload = without_goal(cell);
-        let Some(limit) = self.limits.iter().find(|limit| limit.cell == workload) else {
-            return none("the null server was not measured");
-        };
-        let mut results: Vec<Result<Sample, Absence>> = none("the run was stopped");
-        for place in interleaved(round - 1, &(0..keys.len()).collect::<Vec<_>>()) {
-            let key = &keys[place];
-            let Some(contestant) = plan.contestants.iter().find(|one| one.name == key.contestant) else { continue };
-            if notebook.is_stopped() {
-                break;
-            }
-            notebook.progress.begin(key.to_string());
-            let found = search(&plan.instrument, contestant, self.goal_us(cell), *round, limit.per_s);
-            results[place] = found.map(|found| Sample { role: contestant.role, figures: found.figures(limit.per_s) });
-        }
-        results
+        let limit = self.limits.iter().find(|limit| limit.cell == workload);
+        let limit = limit.ok_or_else(|| Absence::failed("the null server was not measured"))?;
+        let found = search(instrument, contestant, self.goal_us(cell), *round, limit.per_s)?;
+        Ok(Sample { role: contestant.role, figures: found.figures(limit.per_s) })
     }
 }
 

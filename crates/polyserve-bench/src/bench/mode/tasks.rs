@@ -411,17 +411,13 @@ impl Turns for TaskTurns {
         self.singles(false, notebook)
     }
 
-    fn measure(&mut self, keys: &[Key], notebook: Notes<'_, '_>) -> Vec<Result<Sample, Absence>> {
-        let mut one = |key: &Key| {
-            notebook.progress.begin(key.to_string());
-            let result = self.observe(key, notebook);
-            if result.is_err() {
-                let failed = self.contestants.iter_mut().filter(|(contestant, _)| contestant.name == key.contestant);
-                failed.for_each(|(contestant, _)| contestant.end());
-            }
-            result
-        };
-        keys.iter().map(&mut one).collect()
+    fn measure_one(&mut self, key: &Key, notebook: Notes<'_, '_>) -> Result<Sample, Absence> {
+        let result = self.observe(key, notebook);
+        if result.is_err() {
+            let failed = self.contestants.iter_mut().filter(|(contestant, _)| contestant.name == key.contestant);
+            failed.for_each(|(contestant, _)| contestant.end());
+        }
+        result
     }
 
     /// The number of tasks that all cores run in the time of the cell.

@@ -1,0 +1,82 @@
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::time::Instant;
+
+use polyserve::Shutdown;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::bench::experiment::{BenchPlan, CellEntries};
+use crate::bench::sweep::SweepCell;
+use crate::compare::Role;
+use crate::experiment::{order, run};
+use crate::fixtures;
+use crate::journal::Journal;
+
+/// Notes the contestants in the order in which they are measured.
+#[derive(Debug, Default)]
+struct Noted {
+    measured: Rc<RefCell<Vec<Key>>>,
+    stop_after: Option<usize>,
+    stop: Shutdown,
+}
+
+impl Turns for Noted {
+    fn measure_one(&mut self, key: &Key, _: &mut Notebook<'_, DefinedExperiment>) -> Result<Sample, Absence> {
+        self.measured.borrow_mut().push(key.clone());
+        if self.stop_after == Some(self.measured.borrow().len()) {
+            self.stop.begin(Instant::now());
+        }
+        let number = key.contestant.len() as f64;
+        Ok(Sample { role: Role::Ranked, figures: [(figures::REQUESTS_PER_S.to_owned(), number)].into() })
+    }
+}
+
+/// Runs three contestants at one cell for four rounds.
+fn measured(turns: Noted) -> (Vec<Key>, Vec<(String, f64)>) {
+    let (measured, stop) = (Rc::clone(&turns.measured), turns.stop.clone());
+    let contestants: Vec<String> = ["a", "bb", "ccc"].map(String::from).to_vec();
+    let plan = BenchPlan {
+        name: "noted".into(),
+        about: String::new(),
+        workload: String::new(),
+        mode: ModeKind::Page,
+        compared: figures::REQUESTS_PER_S.into(),
+        axes: Vec::new(),
+        contestants: contestants.clone(),
+        baseline: "a".into(),
+        charts: Vec::new(),
+        quick: false,
+        rounds: 4,
+        definition: Value::Null,
+        settings: json!({}),
+    };
+    let cells = vec![CellEntries { cell: SweepCell::new(), contestants }];
+    let header = fixtures::header("bench", serde_json::to_value(&plan).unwrap());
+    let mut experiment = DefinedExperiment { plan, cells, absent: Vec::new(), turns: Box::new(turns) };
+    let records = run(&mut experiment, &header, &mut Journal::none(), &stop).unwrap();
+    let samples = records.samples().map(|(key, sample)| (key.contestant.clone(), sample.figures["requests_per_s"]));
+    let samples = samples.collect();
+    (measured.take(), samples)
+}
+
+/// The page and the tasks were measured in the same order in every round, so that a slow start of the machine hit the same
+/// contestant each time.
+#[test]
+fn contestants_take_turns_in_another_order_in_each_round() {
+    let (measured, samples) = measured(Noted::default());
+    let names = ["a", "bb", "ccc"];
+    let expected: Vec<(usize, &str)> =
+        (0..4).flat_map(|pass| order(pass, 3).into_iter().map(move |place| (pass + 1, names[place]))).collect();
+    let found: Vec<(usize, &str)> = measured.iter().map(|key| (key.round, key.contestant.as_str())).collect();
+    assert_eq!(found, expected);
+    assert_eq!(samples.len(), 12);
+    assert!(samples.iter().all(|(name, figure)| name.len() as f64 == *figure), "each has its own result: {samples:?}");
+}
+
+#[test]
+fn no_contestant_is_measured_after_the_stop() {
+    let turns = Noted { stop_after: Some(4), ..Noted::default() };
+    let (measured, samples) = measured(turns);
+    assert_eq!((measured.len(), samples.len()), (4, 3), "the second round is discarded");
+}
