@@ -53,12 +53,34 @@ kit() {
     done
 }
 
-# Tests everything in the workspace. A test that fails is run again, alone: other work on a machine with few cores can make
-# a correct server late. A test that fails twice fails, as do more than five tests, and all failures are printed.
+# The tests of these two programs take a third of the time, and they mostly wait.
+beside=(engines flaws)
+
+# others: prints the names of the other programs of tests, each once.
+others() {
+    cargo metadata --locked --format-version 1 --no-deps | python3 -c '
+import json, sys
+
+targets = [target for package in json.load(sys.stdin)["packages"] for target in package["targets"]]
+names = {target["name"] for target in targets if "test" in target["kind"]}
+print(*sorted(names - set(sys.argv[1:])), sep="\n")
+' "${beside[@]}"
+}
+
+# Tests everything in the workspace. Two halves run at a time, and the examples of the documentation after them. A test that
+# fails is run again, alone: other work on a machine with few cores can make a correct server late. A test that fails twice
+# fails, as do more than five tests, and all failures are printed.
 tests() {
-    local output=target/tests.log name target ran
+    local output=target/tests.log second=target/tests-beside.log failures=0 name target ran
+    local test=(cargo test --workspace --features "$features" --no-fail-fast) rest=()
     mkdir -p target
-    cargo test --workspace --features "$features" --no-fail-fast 2>&1 | tee "$output" && return
+    mapfile -t rest < <(others)
+    "${test[@]}" "${beside[@]/#/--test=}" >"$second" 2>&1 &
+    "${test[@]}" --lib --bins --examples "${rest[@]/#/--test=}" 2>&1 | tee "$output" || failures=1
+    wait $! || failures=1
+    tee -a "$output" <"$second"
+    "${test[@]}" --doc 2>&1 | tee -a "$output" || failures=1
+    [ $failures = 1 ] || return 0
     local failed targets
     mapfile -t failed < <(sed -n 's/^test \(.*[^ ]\) *\.\.\. FAILED$/\1/p' "$output" | sort -u)
     mapfile -t targets < <(sed -n 's/^ *`-p [^ ]* \(--.*\)`$/\1/p' "$output" | sort -u)
