@@ -311,7 +311,7 @@ repos! {
             usual: false,
         });
     "sharded", "tables in shards, each behind a readers-writer lock", REPO, Sharded
-        => .with_tags(&[Tag::Scale, Tag::NextToMap("dashmap"), Tag::NextToMap("papaya")])
+        => .with_tags(&[Tag::Scale])
         .with_suits(Suits {
             when: |_| true,
             why: "it is among the first with reads and writes, unless most ids are new",
@@ -333,12 +333,10 @@ repos! {
     "copy_on_write", "immutable chunks behind pointers: readers never wait", REPO, polyserve::memory::CopyOnWrite;
     "actor", "a thread for each shard, messages instead of locks", ACTOR, polyserve::memory::Actor, start;
     #[cfg(feature = "dashmap")]
-    "dashmap", "the sharded map of the dashmap crate", REPO, polyserve::memory::Dashmap
-        => .with_tags(&[Tag::NextToMap("dashmap")]);
+    "dashmap", "the sharded map of the dashmap crate", REPO, polyserve::memory::Dashmap;
     #[cfg(feature = "papaya")]
     "papaya", "the lock-free map of the papaya crate", REPO, polyserve::memory::Papaya
-        => .with_tags(&[Tag::NextToMap("papaya")])
-        .with_suits(Suits {
+        => .with_suits(Suits {
             when: |workload| {
                 let leads = workload.hardly_writes() && workload.keys <= PAPAYA_KEYS && !workload.is_large();
                 workload.is_parallel() && leads
@@ -349,8 +347,7 @@ repos! {
         });
     #[cfg(feature = "scc")]
     "scc", "the map of the scc crate, a lock for each bucket", REPO, polyserve::memory::Scc
-        => .with_tags(&[Tag::NextToMap("scc")])
-        .with_suits(Suits {
+        => .with_suits(Suits {
             when: |workload| workload.is_parallel() && !workload.writes_much() && !workload.hardly_writes(),
             why: "on several cores that also write, a lock for each bucket leads if ids are new, and ties if not",
             overhead: 101,

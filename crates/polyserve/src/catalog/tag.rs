@@ -15,8 +15,6 @@ pub enum Tag {
     QuickScale,
     /// `recommend` measures this server.
     Recommended,
-    /// `seam` measures this repo next to the bare map with this name.
-    NextToMap(&'static str),
 }
 
 impl fmt::Display for Tag {
@@ -26,7 +24,6 @@ impl fmt::Display for Tag {
             Self::Scale => f.write_str("scale"),
             Self::QuickScale => f.write_str("quick scale"),
             Self::Recommended => f.write_str("recommended"),
-            Self::NextToMap(map) => write!(f, "next to {map}"),
         }
     }
 }
