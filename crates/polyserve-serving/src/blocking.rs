@@ -172,7 +172,9 @@ impl<T: Transport> Drive<'_, T> {
         let output = connection.output(self.turn.buffers);
         let length = output.len();
         let config = &self.turn.server.config;
-        let deadline = |unsent| Instant::now() + TimeLimit::Write { unsent }.of(config);
+        let is_waited_for = !connection.has_only_end(); // the client has time to read its answers, and none for the end of TLS
+        let limit = |unsent| if is_waited_for { TimeLimit::Write { unsent }.of(config) } else { Duration::ZERO };
+        let deadline = |unsent| Instant::now() + limit(unsent);
         let written = self.transport.write(output, last, &deadline);
         if connection.has_more() {
             self.begin_turn();
@@ -188,7 +190,8 @@ impl<T: Transport> Drive<'_, T> {
             Ok(Read::Bytes(count)) => {
                 if phase == Phase::FirstByte {
                     // The time in the queue counts towards the timeout of the head, but not the time until its first byte.
-                    self.turn.queued_since = Instant::now().checked_sub(self.queued);
+                    // Over TLS, the first byte of the first request has a second wait, for which the connection was not queued.
+                    self.turn.queued_since = Instant::now().checked_sub(std::mem::take(&mut self.queued));
                 }
                 self.begin_turn();
                 connection.on_bytes(&mut self.turn, count)

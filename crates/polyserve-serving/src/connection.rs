@@ -215,7 +215,7 @@ impl Connection {
                 Want::Answer => return Step::Await,
                 Want::Read(_) => return self.read(turn),
                 Want::Write => {
-                    turn.buffers.refresh(server, turn.must_give_way());
+                    turn.buffers.refresh(server, turn.must_give_way() || self.has_worn_keys());
                     self.want = self.session.resume(&mut server.env.turn(&mut turn.buffers.scratch));
                 }
             }
@@ -441,6 +441,9 @@ impl Connection {
         if !is_running {
             (self.waiting, self.stage, self.is_late) = (kind, stage, false);
             self.since = self.began(turn).unwrap_or(now);
+            if let Some(tls) = self.tls.as_mut().filter(|_| kind == WaitKind::Session) {
+                self.since = tls.wait_since(stage, self.since);
+            }
         }
         let config = &turn.server.config;
         let limit = match kind {

@@ -10,6 +10,8 @@ use super::{PoolConnections, Served};
 use crate::http1::turn::MAX_TURN_REQUESTS;
 use crate::{EVICTION_GRACE, LingeringSet, ServerState};
 
+mod tls;
+
 const PATIENCE: Duration = Duration::from_secs(60);
 const GET: &[u8] = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n";
 

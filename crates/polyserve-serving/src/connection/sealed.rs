@@ -28,8 +28,8 @@ impl Connection {
         }
         if !buffers.tls.plain.is_empty() {
             tls.await_request(false);
-            let others_wait = turn.must_give_way();
-            turn.buffers.refresh(server, others_wait);
+            let is_last = turn.must_give_way() || tls.has_worn_keys();
+            turn.buffers.refresh(server, is_last);
             let buffers = &mut *turn.buffers;
             self.want = self.session.receive(&buffers.tls.plain, &mut server.env.turn(&mut buffers.scratch));
             buffers.tls.clear_plain();
@@ -70,9 +70,15 @@ impl Connection {
         }
     }
 
-    /// Whether the connection closes, and the output ends no answer.
-    pub(super) fn has_only_end(&self) -> bool {
-        matches!(self.want, Want::Close { .. }) && !self.tls.as_ref().is_some_and(TlsSession::has_answers)
+    /// Whether the output is only the end of TLS: the connection closes, and the output ends no answer. Such an output is not waited
+    /// for.
+    pub(crate) fn has_only_end(&self) -> bool {
+        matches!(self.want, Want::Close { .. }) && self.tls.as_ref().is_some_and(|tls| !tls.has_answers())
+    }
+
+    /// Whether the answers must announce the close, because the keys cannot be used for many more.
+    pub(super) fn has_worn_keys(&self) -> bool {
+        self.tls.as_ref().is_some_and(TlsSession::has_worn_keys)
     }
 
     /// Rejects a connection that has not ended its handshake, with an alert.

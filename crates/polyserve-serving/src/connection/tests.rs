@@ -14,6 +14,7 @@ use rand_chacha::ChaCha8Rng;
 use super::*;
 
 mod second_reading;
+mod tls;
 
 thread_local! {
     /// The time of the test's clock.

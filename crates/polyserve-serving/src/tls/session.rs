@@ -3,14 +3,15 @@
 //! rustls decrypts in the buffer that the driver has read into, so a connection keeps bytes only of an incomplete record.
 
 use std::fmt;
+use std::time::Instant;
 
 use polyserve_core::TlsConfig;
-use rustls::Error;
 use rustls::server::UnbufferedServerConnection;
 use rustls::unbuffered::{ConnectionState, EncodeError, EncodeTlsData, EncryptError, UnbufferedStatus, WriteTraffic};
+use rustls::{Error, SupportedCipherSuite};
 
 use crate::ServerState;
-use crate::http1::OUTPUT_BOUND;
+use crate::http1::{OUTPUT_BOUND, Phase};
 use crate::memory::{MemoryBudget, Reservation};
 use crate::tls::Received;
 
@@ -70,6 +71,10 @@ struct TlsState {
     answers: u64,
     /// The handshake ended in a drain, and the request of the client is awaited.
     awaits_request: bool,
+    /// The stage of the last wait without a begun request, and when that wait began.
+    quiet: Option<((u64, Phase), Instant)>,
+    /// The number of records that were sealed.
+    records: u64,
     /// `close_notify` or an alert is in the output, or was sent.
     has_ended: bool,
     reservation: Reservation,
@@ -87,16 +92,22 @@ impl TlsSession {
     pub(crate) fn new(server: &ServerState) -> Option<Self> {
         let config = server.config.tls.as_ref().map(TlsConfig::http1)?;
         let connection = UnbufferedServerConnection::new(config).ok()?;
-        Some(Self(Box::new(TlsState {
+        Some(Self::over(connection))
+    }
+
+    pub(crate) fn over(connection: UnbufferedServerConnection) -> Self {
+        Self(Box::new(TlsState {
             connection,
             pending: Vec::new(),
             unsent: Vec::new(),
             sent: 0,
             answers: 0,
             awaits_request: false,
+            quiet: None,
+            records: 0,
             has_ended: false,
             reservation: Reservation::default(),
-        })))
+        }))
     }
 
     /// Whether the handshake has not ended.
@@ -112,6 +123,25 @@ impl TlsSession {
     /// Sets whether the first request of the connection counts as begun.
     pub(crate) fn await_request(&mut self, awaits_request: bool) {
         self.0.awaits_request = awaits_request;
+    }
+
+    /// Returns when the wait in `stage` began, which begins or goes on at `now`. A record that came in parts and had no bytes of a
+    /// request does not end a wait for the first byte of one.
+    pub(crate) fn wait_since(&mut self, stage: (u64, Phase), now: Instant) -> Instant {
+        if !matches!(stage.1, Phase::FirstByte | Phase::Idle) {
+            return now;
+        }
+        let (_, since) = self.0.quiet.filter(|(quiet, _)| *quiet == stage).unwrap_or((stage, now));
+        self.0.quiet = Some((stage, since));
+        since
+    }
+
+    /// Whether half of the records are sealed that the keys may be used for. TLS 1.3 changes its keys, and TLS 1.2 has one set of them.
+    pub(crate) fn has_worn_keys(&self) -> bool {
+        match self.0.connection.negotiated_cipher_suite() {
+            Some(SupportedCipherSuite::Tls12(suite)) => self.0.records >= suite.common.confidentiality_limit / 2,
+            _ => false,
+        }
     }
 
     /// Processes bytes that the client sent. Appends the bytes for the session to [`TlsBuffers::plain`], and those for the client to
@@ -159,6 +189,7 @@ impl TlsSession {
         let records = plain.len().div_ceil(RECORD);
         let room = plain.len().saturating_add(records.saturating_mul(RECORD_OVERHEAD));
         let state = &mut *self.0;
+        state.records = state.records.saturating_add(records as u64);
         let is_sealed = state
             .write(&mut buffers.sealed, |traffic, sealed| append(sealed, room, |free| traffic.encrypt(plain, free)));
         if buffers.sealed.len() > OUTPUT_BOUND {
