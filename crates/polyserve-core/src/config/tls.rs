@@ -107,7 +107,8 @@ impl PemSource {
             Self::Bytes(bytes) => Ok(Arc::clone(bytes)),
             Self::File(path) => fs::read(path)
                 .map(Arc::from)
-                .map_err(|error| TlsError(format!("cannot read the {what} {}: {error}", path.display()))),
+                .map_err(|error| format!("cannot read the {what} {}: {error}", path.display()))
+                .map_err(|text| TlsError { text, is_unread: true }),
         }
     }
 
@@ -136,11 +137,21 @@ impl fmt::Debug for PemSource {
 
 /// A certificate, a key or a file of them that cannot be used. The text names it, and what is wrong with it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TlsError(String);
+pub struct TlsError {
+    text: String,
+    /// The file was not read. It may be readable later, without a change of the file.
+    is_unread: bool,
+}
+
+impl TlsError {
+    fn new(text: String) -> Self {
+        Self { text, is_unread: false }
+    }
+}
 
 impl fmt::Display for TlsError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        f.write_str(&self.text)
     }
 }
 
@@ -189,7 +200,8 @@ impl TlsConfig {
     }
 
     /// Like [`reload`](Self::reload), if a file has changed since it was read, and has not changed since the last call. Returns
-    /// whether a reload was tried. To be called now and then, for example each second. A version that cannot be used is tried once.
+    /// whether a reload was tried. To be called now and then, for example each second. A version that cannot be used is tried once, and
+    /// one that cannot be read in each call.
     ///
     /// # Errors
     ///
@@ -206,9 +218,12 @@ impl TlsConfig {
                 current.changed = Some(stamps);
                 return Ok(false);
             }
-            current.stamps = stamps;
         }
-        self.reload().map(|()| true)
+        let result = self.reload();
+        if result.as_ref().is_err_and(|error| !error.is_unread) {
+            lock(&self.0.current).stamps = stamps;
+        }
+        result.map(|()| true)
     }
 
     /// The configuration for a new connection of a server that speaks HTTP/1.1. For authors of servers.
@@ -255,17 +270,18 @@ impl Current {
         let provider = Arc::new(ring::default_provider());
         let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
             .with_safe_default_protocol_versions()
-            .map_err(|error| TlsError(error.to_string()))?;
+            .map_err(|error| TlsError::new(error.to_string()))?;
         let builder = match client_ca {
             None => builder.with_no_client_auth(),
             Some(source) => builder.with_client_cert_verifier(verifier(source, provider)?),
         };
         let private = PrivateKeyDer::from_pem_slice(&key.read("TLS key")?)
-            .map_err(|error| TlsError(format!("the TLS key {key} has no private key in PEM form: {error}")))?;
+            .map_err(|error| TlsError::new(format!("the TLS key {key} has no private key in PEM form: {error}")))?;
         let mut http1 = builder.with_single_cert(chain, private).map_err(|error| {
-            TlsError(format!("the TLS certificate {certificates} cannot be used with the key {key}: {error}"))
+            TlsError::new(format!("the TLS certificate {certificates} cannot be used with the key {key}: {error}"))
         })?;
-        http1.ticketer = ring::Ticketer::new().map_err(|error| TlsError(format!("cannot make tickets: {error}")))?;
+        http1.ticketer =
+            ring::Ticketer::new().map_err(|error| TlsError::new(format!("cannot make tickets: {error}")))?;
         http1.alpn_protocols = vec![b"http/1.1".to_vec()];
         let mut http2 = http1.clone();
         http2.alpn_protocols.insert(0, b"h2".to_vec());
@@ -278,8 +294,8 @@ fn certificates_of(source: &PemSource, what: &'static str) -> Result<Vec<Certifi
     let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&pem).collect();
     match found {
         Ok(found) if !found.is_empty() => Ok(found),
-        Ok(_) => Err(TlsError(format!("the {what} {source} has no certificate in PEM form"))),
-        Err(error) => Err(TlsError(format!("the {what} {source} is not in PEM form: {error}"))),
+        Ok(_) => Err(TlsError::new(format!("the {what} {source} has no certificate in PEM form"))),
+        Err(error) => Err(TlsError::new(format!("the {what} {source} is not in PEM form: {error}"))),
     }
 }
 
@@ -288,7 +304,7 @@ fn verifier(
     provider: Arc<rustls::crypto::CryptoProvider>,
 ) -> Result<Arc<dyn ClientCertVerifier>, TlsError> {
     let what = "certificate of the clients' authority";
-    let wrong = |error: &dyn fmt::Display| TlsError(format!("the {what} {source} cannot be used: {error}"));
+    let wrong = |error: &dyn fmt::Display| TlsError::new(format!("the {what} {source} cannot be used: {error}"));
     let mut roots = RootCertStore::empty();
     for authority in certificates_of(source, what)? {
         roots.add(authority).map_err(|error| wrong(&error))?;
