@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs the configurations of docs/OPERATING.md: a server behind nginx and behind Caddy, with TLS and a user.
+# Runs the configurations of docs/OPERATING.md: a server behind nginx and behind Caddy, with TLS and a user; and a server with TLS of its own.
 # ci/operating.sh [PROGRAM]   PROGRAM is the command, target/release/polyserve by default
 # A proxy that is not installed is reported as not run.
 set -euo pipefail
@@ -71,3 +71,25 @@ else
     echo "Caddy: not run: it cannot be installed"
 fi
 stop
+
+# TLS by the server: only a client with a certificate is served, and a new certificate needs no restart.
+certs=$tmp/certs
+mkdir "$certs"
+block certificates.sh >"$certs/new.sh"
+issue() { (cd "$certs" && bash -e new.sh) >"$tmp/proxy.log" 2>&1; }
+# served ARGUMENTS...: the status of a request to the server with TLS.
+served() { curl -sS --max-time 20 --cacert "$certs/ca.pem" -o /dev/null -w '%{http_code}' "$@" "$url/1" 2>"$tmp/proxy.log"; }
+as_alice() { served --cert "$certs/alice.pem" --key "$certs/alice-key.pem"; }
+issue
+start "$program" serve --listen 127.0.0.1:0 --tls-cert "$certs/server.pem" --tls-key "$certs/server-key.pem" --tls-client-ca "$certs/ca.pem"
+[ "$(as_alice)" = 404 ] || { echo "a client with a certificate is not served" >&2; cat "$tmp/proxy.log" >&2; exit 1; }
+! served >/dev/null || { echo "a client without a certificate is served" >&2; exit 1; }
+openssl s_client -connect "${url#https://}" -CAfile "$certs/ca.pem" -cert "$certs/alice.pem" -key "$certs/alice-key.pem" \
+    -verify_return_error -alpn http/1.1 </dev/null >"$tmp/proxy.log" 2>&1 || { cat "$tmp/proxy.log" >&2; exit 1; }
+grep -q 'ALPN protocol: http/1.1' "$tmp/proxy.log" || { cat "$tmp/proxy.log" >&2; exit 1; }
+issue # of another authority
+kill -HUP "$pid"
+for _ in $(seq 100); do [ "$(as_alice)" != 404 ] || break; sleep 0.1; done
+[ "$(as_alice)" = 404 ] || { echo "the new certificate is not used" >&2; cat "$tmp/proxy.log" >&2; exit 1; }
+stop
+echo "TLS: ok"

@@ -9,7 +9,7 @@ start() {
     "$@" >"$tmp/out" 2>&1 &
     pid=$! url=
     for _ in $(seq 600); do
-        url=$(grep -oEm1 'http://127\.0\.0\.1:[0-9]+' "$tmp/out" || true)
+        url=$(grep -oEm1 'https?://127\.0\.0\.1:[0-9]+' "$tmp/out" || true)
         [ -z "$url" ] || return 0
         kill -0 "$pid" 2>/dev/null || break
         sleep 0.1

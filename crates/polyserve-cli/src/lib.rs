@@ -68,7 +68,7 @@ struct Cli {
 enum Command {
     /// List every server, repo, executor, service and reference, with its promises.
     List,
-    /// Run a server until SIGINT, SIGTERM or SIGHUP, then drain it.
+    /// Run a server until SIGINT, SIGTERM or SIGHUP, then drain it. With TLS, SIGHUP reads the certificate again.
     Serve(ServeArgs),
     /// Check, repair or back up a durable store.
     Durable(DurableArgs),

@@ -6,7 +6,7 @@
 //!
 //! A signal that the parent has ignored stays ignored: SIGHUP under `nohup`, SIGINT in a background job of a script. Stop such
 //! a job with SIGTERM. SIGHUP is left to a program that has its own handler, for example to reload its settings. Such a
-//! handler must be there before [`Signals::register`].
+//! handler must be there before [`Signals::register`]; [`on_hangup`] is one.
 //!
 //! Invariant: from [`Signals::register`] on, no signal is lost. A signal that arrives before the server runs takes effect
 //! when [`Signals::drain`] is called, or at once in [`Signals::unless_signalled`]. The kernel may merge two signals of the same kind into one. Cost: one sleeping thread.
@@ -36,7 +36,8 @@
 
 use std::fmt;
 use std::future::IntoFuture as _;
-use std::io;
+use std::io::{self, Read as _};
+use std::os::unix::net::UnixStream;
 use std::pin::Pin;
 use std::process;
 use std::task::Poll;
@@ -148,6 +149,39 @@ impl Signals {
         self.wait()?;
         Ok(running.shutdown()?)
     }
+}
+
+/// Calls `reload` on a thread of its own: with `true` for each SIGHUP, and with `false` whenever none has come for `pause`. To be called
+/// before [`Signals::register`], which then leaves SIGHUP alone. If the parent ignored SIGHUP, it stays ignored, and only the calls
+/// with `false` are made.
+///
+/// # Errors
+///
+/// Returns an error if the system refuses the handler, its pipe or the thread.
+///
+/// ```
+/// use polyserve::signals::{Signals, on_hangup};
+/// use std::time::Duration;
+///
+/// on_hangup(Duration::from_secs(1), |is_asked| println!("reload: {is_asked}"))?;
+/// let signals = Signals::register()?;
+/// # let _ = signals;
+/// # Ok::<(), std::io::Error>(())
+/// ```
+pub fn on_hangup(pause: Duration, mut reload: impl FnMut(bool) + Send + 'static) -> io::Result<()> {
+    let (mut arrivals, writer) = UnixStream::pair()?;
+    arrivals.set_read_timeout(Some(pause))?;
+    let open = writer.try_clone()?; // a stream without a writer would end
+    if signal_disposition(SIGHUP)? != SignalDisposition::Ignored {
+        signal_hook::low_level::pipe::register(SIGHUP, writer)?;
+    }
+    thread::Builder::new().name("polyserve-reload".into()).spawn(move || {
+        let _open = open;
+        loop {
+            reload(arrivals.read(&mut [0; 64]).is_ok());
+        }
+    })?;
+    Ok(())
 }
 
 impl fmt::Debug for Signals {

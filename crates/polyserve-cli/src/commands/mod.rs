@@ -27,5 +27,6 @@ pub(crate) mod session;
 pub(crate) mod stress;
 mod systemd;
 pub(crate) mod times;
+mod tls;
 pub(crate) mod trial;
 pub(crate) mod workload;

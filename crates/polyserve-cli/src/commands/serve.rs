@@ -1,6 +1,7 @@
-//! `polyserve serve`: one server over one repo, until SIGINT, SIGTERM or SIGHUP.
+//! `polyserve serve`: one server over one repo, until SIGINT or SIGTERM, or until SIGHUP if there is nothing that it could reload.
 
 use std::io;
+use std::net::TcpListener;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -23,6 +24,7 @@ use serde_json::json;
 
 use super::admin::{AdminArgs, given};
 use super::systemd;
+use super::tls::TlsArgs;
 use crate::config_args::ConfigArgs;
 
 /// The arguments of `polyserve serve`.
@@ -39,7 +41,8 @@ pub(crate) struct ServeArgs {
     /// The service: how requests are answered.
     #[arg(long, value_name = "NAME", default_value = "entity")]
     service: String,
-    /// The address to listen on, HOST:PORT. Port 0 takes a free port. A socket that systemd passes takes its place.
+    /// The address to listen on, HOST:PORT. Port 0 takes a free port. A socket that systemd passes takes its place. Beyond loopback,
+    /// it needs client certificates or --trust-network.
     /// [env: POLYSERVE_LISTEN, then TCP_ADDRESS] [default: 127.0.0.1:8001]
     #[arg(long, value_name = "ADDR")]
     listen: Option<String>,
@@ -82,6 +85,8 @@ pub(crate) struct ServeArgs {
     #[arg(long, hide = true)]
     until_stdin_ends: bool,
     #[command(flatten)]
+    tls: TlsArgs,
+    #[command(flatten)]
     admin: AdminArgs,
     #[command(flatten)]
     config: ConfigArgs,
@@ -94,14 +99,20 @@ const ENTITY: &str = "entity";
 const LONGEST_DELAY: Duration = Duration::from_secs(3600);
 
 pub(crate) fn run(catalog: &Catalog, args: &ServeArgs, json: bool) -> anyhow::Result<ExitCode> {
+    let tls = args.tls.config()?; // before the other signals, so that SIGHUP reads the files again
     let mut signals = Signals::register().context("the signals cannot be taken over")?;
     let catalog = with_entity_options(with_page(catalog, args)?, args)?;
     let ready_path = ready_path(args)?;
     let mut operation = args.admin.operation()?;
     let listener = systemd::passed_listener(args.listen.is_some())?;
-    let settings = args.config.settings(args.listen.as_deref())?;
+    let mut settings = args.config.settings(args.listen.as_deref())?;
+    settings.config.tls = tls;
+    args.tls.check_address(listener.as_ref().map_or(Ok(settings.listen), TcpListener::local_addr)?)?;
     // The error for an unknown name lists the servers.
     let entry = catalog.server(&args.server).or_else(|unknown| catalog.reference(&args.server).map_err(|_| unknown))?;
+    if settings.config.tls.is_some() && catalog.server(&args.server).is_err() {
+        return Err(Misuse(format!("the reference {} does not speak TLS: leave --tls-cert out", args.server)).into());
+    }
     let server = settings.make(|config| entry.build(&operation.observe(config)))?;
     for (flag, time) in [("--repo-delay", args.repo_delay), ("--blocking-wait", args.blocking_wait)] {
         if let Some(time) = time.filter(|time| *time > LONGEST_DELAY) {
@@ -146,7 +157,8 @@ pub(crate) fn run(catalog: &Catalog, args: &ServeArgs, json: bool) -> anyhow::Re
     let admin = operation.start(Arc::clone(&store))?;
     let on = listener.map_or(ListenOn::Addr(settings.listen), ListenOn::Listener);
     let running = server.serve(on, service).with_context(|| format!("cannot serve on {}", settings.listen))?;
-    let url = format!("http://{}", running.local_addr());
+    let scheme = if settings.config.tls.is_some() { "https" } else { "http" };
+    let url = format!("{scheme}://{}", running.local_addr());
     operation.watch(&args.server, &running);
     match (json, admin) {
         (true, None) => print_json(&json!({ "listening": url })),

@@ -26,6 +26,7 @@ mod serve;
 mod stores;
 mod stress;
 mod tasks;
+mod tls;
 
 use std::fmt;
 use std::fs;
@@ -239,7 +240,9 @@ impl Serving {
         let mut out = BufReader::new(child.stdout.take().expect("it was piped"));
         let mut line = String::new();
         out.read_line(&mut line).expect("it prints text");
-        let addr = line.trim_end().strip_prefix("listening on http://").and_then(|addr| addr.parse().ok());
+        let addr = line.trim_end().strip_prefix("listening on http");
+        let addr = addr.map(|rest| rest.strip_prefix('s').unwrap_or(rest)).and_then(|rest| rest.strip_prefix("://"));
+        let addr = addr.and_then(|addr| addr.parse().ok());
         Self { addr: addr.unwrap_or_else(|| panic!("it printed {line:?}")), child, out: Some(out) }
     }
 

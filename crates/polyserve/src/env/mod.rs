@@ -65,6 +65,18 @@ pub const PUBLISHED_WORKERS: &str = "THREAD_POOL_SIZE";
 /// The variable with the path of the health check, such as `/readyz`. Without it there is none.
 pub const READY: &str = "POLYSERVE_READY";
 
+/// The variable with the file of the server's certificate, in PEM form. Without it the server does not speak TLS.
+pub const TLS_CERT: &str = "POLYSERVE_TLS_CERT";
+
+/// The variable with the file of the certificate's key, in PEM form.
+pub const TLS_KEY: &str = "POLYSERVE_TLS_KEY";
+
+/// The variable with the file of the authorities of clients, in PEM form. With it, a client without a certificate is not served.
+pub const TLS_CLIENT_CA: &str = "POLYSERVE_TLS_CLIENT_CA";
+
+/// The variable that lets the command serve beyond loopback without client certificates. Its value is that of a [`switch`].
+pub const TRUST_NETWORK: &str = "POLYSERVE_TRUST_NETWORK";
+
 /// The variable with the address of health checks and metrics, `HOST:PORT`. Without it there is none.
 pub const ADMIN: &str = "POLYSERVE_ADMIN";
 
@@ -304,6 +316,10 @@ const OTHER_SETTINGS: &[&str] = &[
     STRICT_MEDIA_TYPE,
     ETAGS,
     READY,
+    TLS_CERT,
+    TLS_KEY,
+    TLS_CLIENT_CA,
+    TRUST_NETWORK,
     ADMIN,
     LAME_DUCK,
     ACCESS_LOG,

@@ -1,0 +1,158 @@
+//! `polyserve serve --tls-cert --tls-key`.
+
+use std::io::{BufRead as _, BufReader};
+use std::net::TcpStream;
+use std::process::Stdio;
+use std::time::Instant;
+
+use polyserve_conformance::tls::{Issued, TestAuthority, TlsStream};
+use rustix::process::Signal;
+
+use super::{Dir, PATIENCE, Serving, ask, has, misused, polyserve, text};
+
+const GET: &[u8] = b"GET /1 HTTP/1.1\r\nHost: a\r\n\r\n";
+
+/// The files of a certificate, and the arguments that name them.
+fn write(dir: &Dir, issued: &Issued) -> String {
+    dir.write("cert.pem", &issued.certificate);
+    dir.write("key.pem", &issued.key);
+    format!("--tls-cert {dir}/cert.pem --tls-key {dir}/key.pem")
+}
+
+fn serve(args: &str) -> Serving {
+    Serving::start(polyserve(&format!("serve --listen 127.0.0.1:0 {args}")))
+}
+
+/// A connection after its handshake. `None` if the client or the server refuses it.
+fn connect(serving: &Serving, authority: &TestAuthority, identity: Option<&Issued>) -> Option<TlsStream> {
+    let socket = TcpStream::connect(serving.addr).expect("the server listens");
+    let stream = TlsStream::new(socket, authority.client(rustls::DEFAULT_VERSIONS, identity));
+    stream.shake_hands(Instant::now() + PATIENCE).ok().map(|()| stream)
+}
+
+/// Whether a request on the connection is answered.
+fn is_answered(stream: &TlsStream) -> bool {
+    let (mut answer, deadline) = ([0; 4096], Instant::now() + PATIENCE);
+    let read = stream.send(GET, deadline).and_then(|()| stream.read(&mut answer, deadline));
+    read.is_ok_and(|length| answer[..length].starts_with(b"HTTP/1.1 404 "))
+}
+
+fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !is_so() {
+        assert!(Instant::now() < deadline, "{what}");
+    }
+}
+
+#[test]
+fn it_serves_https() {
+    let (dir, authority) = (Dir::new("tls-serve"), TestAuthority::new());
+    let args = write(&dir, &authority.issue());
+    for server in ["pool_server", "tokio_tcp", "thread_per_connection"] {
+        let serving = serve(&format!("--server {server} {args}"));
+        let stream = connect(&serving, &authority, None).expect("the certificate is trusted");
+        assert!(is_answered(&stream), "{server}");
+        assert!(ask(serving.addr, "GET /1 HTTP/1.0\r\n\r\n").starts_with("HTTP/1.1 400 "), "{server}");
+        serving.signal(Signal::TERM);
+        let (status, rest) = serving.end();
+        assert_eq!((status.code(), rest.as_str()), (Some(0), "answered 2, cut 0, stuck 0\n"), "{server}");
+    }
+}
+
+/// The files may come from the environment. The first line has the scheme.
+#[test]
+fn the_environment_names_the_files() {
+    let (dir, authority) = (Dir::new("tls-environment"), TestAuthority::new());
+    write(&dir, &authority.issue());
+    let mut command = polyserve("serve --listen 127.0.0.1:0 --json");
+    command.env("POLYSERVE_TLS_CERT", dir.path("cert.pem")).env("POLYSERVE_TLS_KEY", dir.path("key.pem"));
+    let mut child = command.stdout(Stdio::piped()).spawn().expect("the command runs");
+    let mut line = String::new();
+    let mut out = BufReader::new(child.stdout.take().expect("it was piped"));
+    out.read_line(&mut line).expect("it prints text");
+    let _ = child.kill(); // it runs
+    let _ = child.wait();
+    has(&line, &[r#"{"listening":"https://127.0.0.1:"#]);
+}
+
+#[test]
+fn only_clients_with_a_certificate_are_served() {
+    let (dir, authority, other) = (Dir::new("tls-clients"), TestAuthority::new(), TestAuthority::new());
+    dir.write("ca.pem", authority.pem());
+    let serving = serve(&format!("{} --tls-client-ca {dir}/ca.pem", write(&dir, &authority.issue())));
+    for (identity, is_served) in [(None, false), (Some(other.issue()), false), (Some(authority.issue()), true)] {
+        // With TLS 1.3, the client ends its handshake before the server judges the certificate.
+        let stream = connect(&serving, &authority, identity.as_ref());
+        assert_eq!(stream.is_some_and(|stream| is_answered(&stream)), is_served);
+    }
+}
+
+/// A new certificate is used on SIGHUP, and if the files change. A wrong pair is refused. No connection is dropped.
+#[test]
+fn a_new_certificate_is_used_without_a_restart() {
+    let dir = Dir::new("tls-reload");
+    let [first, second, third] = [(); 3].map(|()| TestAuthority::new());
+    let args = write(&dir, &first.issue());
+    let mut command = polyserve(&format!("serve --listen 127.0.0.1:0 --idle-timeout 10m {args}"));
+    command.stderr(Stdio::piped());
+    let mut serving = Serving::start(command);
+    let mut log = BufReader::new(serving.child.stderr.take().expect("it was piped"));
+    let open = connect(&serving, &first, None).expect("the certificate is trusted");
+    assert!(is_answered(&open));
+
+    write(&dir, &second.issue());
+    serving.signal(Signal::HUP);
+    until("the signal is not heeded", || connect(&serving, &second, None).is_some());
+    assert!(is_answered(&open), "an open connection stays");
+
+    dir.write("cert.pem", first.issue().certificate); // of another key
+    serving.signal(Signal::HUP);
+    let mut line = String::new();
+    log.read_line(&mut line).expect("it logs text");
+    has(&line, &["ERROR", "the old one stays in use", "cert.pem", "key.pem"]);
+    assert!(connect(&serving, &second, None).is_some_and(|stream| is_answered(&stream)), "the old pair is in use");
+
+    write(&dir, &third.issue());
+    until("the change is not seen", || connect(&serving, &third, None).is_some());
+    assert!(is_answered(&open), "an open connection stays");
+    drop(open);
+    serving.signal(Signal::TERM);
+    assert!(serving.end().0.success());
+}
+
+#[test]
+fn what_cannot_be_served_is_refused() {
+    let (dir, authority) = (Dir::new("tls-misuse"), TestAuthority::new());
+    let args = write(&dir, &authority.issue());
+    dir.write("other.pem", authority.issue().key);
+    for (args, why) in [
+        (format!("--tls-cert {dir}/cert.pem"), "--tls-cert also needs --tls-key"),
+        (format!("--tls-key {dir}/key.pem"), "--tls-key also needs --tls-cert"),
+        (format!("--tls-client-ca {dir}/cert.pem"), "--tls-client-ca also needs --tls-cert and --tls-key"),
+        (format!("--tls-cert {dir}/no.pem --tls-key {dir}/key.pem"), "no.pem"),
+        (format!("--tls-cert {dir}/cert.pem --tls-key {dir}/other.pem"), "other.pem"),
+        (format!("--server null_epoll {args}"), "the reference null_epoll does not speak TLS"),
+    ] {
+        has(&misused(&format!("serve --listen 127.0.0.1:0 {args}")), &[why]);
+    }
+    let mut command = polyserve("serve --listen 127.0.0.1:0");
+    let output = command.env("POLYSERVE_TLS_KEY", "key.pem").output().expect("the command runs");
+    has(&text(&output.stderr), &["POLYSERVE_TLS_KEY also needs --tls-cert"]);
+}
+
+/// Other machines reach the server only if clients have certificates, or if the network is trusted.
+#[test]
+fn an_open_network_must_be_trusted() {
+    let (dir, authority) = (Dir::new("tls-network"), TestAuthority::new());
+    let args = write(&dir, &authority.issue());
+    dir.write("ca.pem", authority.pem());
+    for args in ["--listen 0.0.0.0:0".to_owned(), "--listen [::]:0".to_owned(), format!("--listen 0.0.0.0:0 {args}")] {
+        has(&misused(&format!("serve {args}")), &["from other machines", "--tls-client-ca", "--trust-network"]);
+    }
+    let any = "serve --listen 0.0.0.0:0";
+    drop(Serving::start(polyserve(&format!("{any} --trust-network"))));
+    drop(Serving::start(polyserve(&format!("{any} {args} --tls-client-ca {dir}/ca.pem"))));
+    let mut trusting = polyserve(any);
+    trusting.env("POLYSERVE_TRUST_NETWORK", "true");
+    drop(Serving::start(trusting));
+}
