@@ -36,6 +36,7 @@ use super::derived;
 use super::figures::NamedFigure;
 use super::mode::Mode;
 use super::mode::page::PageSource;
+use super::mode::scenario::ScenarioConnections;
 use super::pattern::Pattern;
 use super::published::PublishedFigures;
 use super::sweep::{CellValue, SweepAxis, SweepCell};
@@ -58,6 +59,7 @@ const BUILTIN: &[(&str, &str)] = &[
     ("stores.toml", include_str!("../../defs/stores.toml")),
     ("stores-memory.toml", include_str!("../../defs/stores-memory.toml")),
     ("stores-typed.toml", include_str!("../../defs/stores-typed.toml")),
+    ("stress.toml", include_str!("../../defs/stress.toml")),
     ("tasks.toml", include_str!("../../defs/tasks.toml")),
 ];
 
@@ -282,6 +284,7 @@ impl Definition {
                 (SweepAxis::Dist, CellValue::Word(word)) => word.parse::<Dist>().is_ok(),
                 (SweepAxis::Source, CellValue::Word(word)) => PageSource::named(word).is_some(),
                 (SweepAxis::Behaviour, CellValue::Word(word)) => CrowdKind::named(word).is_some(),
+                (SweepAxis::ConnectionUse, CellValue::Word(word)) => ScenarioConnections::named(word).is_some(),
                 (_, CellValue::Word(_)) => axis.has_words(),
                 (_, CellValue::Number(number)) => !axis.has_words() && *number >= axis.least(),
             };

@@ -10,16 +10,16 @@
 //! * Other processes used more than [`MAX_OTHERS_PCT`] of the cores' time meanwhile.
 
 use super::experiment::DefinedExperiment;
-use super::figures::{MEAN_DURATION_MS, TOTAL_DURATION_MS};
-use super::mode::ModeKind;
+use super::figures::{MEAN_DURATION_MS, SAMPLES, TOTAL_DURATION_MS};
 use super::mode::tasks::{CALIBRATION, Calibration, SINGLE, Single, alone, calibration_of, drift_pct};
+use super::mode::{ModeKind, scenario};
 use crate::claim::{AxisValue, ClaimRow};
 use crate::contestants::GO;
 use crate::experiment::{Records, distinct};
 use crate::tasks::growth::{MeanGrowth, SPLIT, TotalGrowth};
 
 /// The axes that a claim may name in addition to those of the sweep. Figures with these names are axes too.
-pub const AXES: [&str; 3] = ["tasks_per_core", "wait_s", "growth"];
+pub const AXES: [&str; 4] = ["tasks_per_core", "wait_s", "growth", SAMPLES];
 
 /// The min duration of a task. A shorter task has too few time slices of the scheduler to show how they are divided.
 pub const MIN_TASK_MS: f64 = 100.0;
@@ -46,6 +46,7 @@ pub(super) fn rows(
     let rows: Vec<ClaimRow> = rows.into_iter().map(with_axes).collect();
     match mode {
         ModeKind::Tasks => Ok(of_tasks(&rows, &records.facts(SINGLE)?, &records.facts(CALIBRATION)?)),
+        ModeKind::Scenario => Ok(scenario::claim_rows(rows)),
         _ => Ok(rows),
     }
 }

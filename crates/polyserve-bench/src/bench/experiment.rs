@@ -11,7 +11,7 @@ use serde_json::Value;
 use super::NAME;
 use super::definition::ChartDefinition;
 use super::figures::NamedFigures;
-use super::mode::{ModeKind, Turns};
+use super::mode::{ModeKind, Turns, scenario};
 use super::report::Report;
 use super::sweep::{SweepAxis, SweepCell};
 use crate::compare::Role;
@@ -133,7 +133,11 @@ impl Experiment for DefinedExperiment {
         let places: Vec<usize> = (0..self.cells.len()).collect();
         let batches = (1..=self.plan.rounds).flat_map(|round| {
             let cells = interleaved(round - 1, &places).into_iter().filter_map(|place| self.cells.get(place));
-            cells.map(|entries| Batch::together(keys(entries, round))).collect::<Vec<_>>()
+            let batch = |entries: &CellEntries| match self.plan.mode.is_of_single_turns() {
+                true => Batch::series(interleaved(round - 1, &keys(entries, round))),
+                false => Batch::together(keys(entries, round)),
+            };
+            cells.map(batch).collect::<Vec<_>>()
         });
         Plan { absent: self.absent.clone(), ..Plan::new(batches.collect()) }
     }
@@ -157,7 +161,14 @@ impl Experiment for DefinedExperiment {
         if report.plan.mode == ModeKind::Tasks {
             csv.push((String::from("_schedule"), tasks::table::schedules_csv(records)?));
         }
+        if report.plan.mode == ModeKind::Scenario {
+            csv.push((String::from("_groups"), scenario::table::groups_csv(records)?));
+        }
         let answer = vec![report.answer.clone()];
         Ok(Summary { answer, tables: report.tables(), charts: report.charts(), claims: report.claims.clone(), csv })
+    }
+
+    fn is_passed(report: &Report) -> bool {
+        report.errors.is_empty()
     }
 }

@@ -72,6 +72,14 @@ pub const SEARCH_END: &str = "search_end";
 pub const BYTES_PER_CONNECTION: &str = "bytes_per_connection";
 /// The connections of a crowd that are open at its end.
 pub const HELD: &str = "crowd_held";
+/// Errors: requests without a right answer, and in the mode `scenario` a wrong final state.
+pub const ERRORS: &str = "errors";
+/// The requests of a scenario.
+pub const SAMPLES: &str = "samples";
+/// Those with a right answer that is no refusal.
+pub const VERIFIED: &str = "verified";
+/// Those with a right refusal: a 503 from a full queue.
+pub const REFUSED: &str = "refused";
 /// Right answers a second in closed loop.
 pub const REQUESTS_PER_S: &str = "requests_per_s";
 /// CPU time of the server for each right answer in closed loop.
@@ -126,7 +134,19 @@ pub const ALL: &[NamedFigure] = &[
     figure("idle_cpu_ms_per_s", Unit::CpuMilliseconds, Better::Lower, Some("idle CPU (ms/s)")),
     figure("free_requests_per_s", Unit::PerSecond, Better::Neither, Some("without (req/s)")),
     figure("kept_share", Unit::Share, Better::Higher, Some("kept")),
-    figure("errors", Unit::Count, Better::Lower, Some("errors")),
+    figure(ERRORS, Unit::Count, Better::Lower, Some("errors")),
+    figure(SAMPLES, Unit::Number, Better::Neither, Some("samples")),
+    figure(VERIFIED, Unit::Number, Better::Higher, Some("verified")),
+    figure(REFUSED, Unit::Number, Better::Lower, Some("refused")),
+    figure("connections_at_once", Unit::Number, Better::Neither, None),
+    figure("connections_opened", Unit::Number, Better::Neither, None),
+    figure("server_answered", Unit::Number, Better::Neither, Some("answered by the server")),
+    figure("server_cut", Unit::Number, Better::Lower, Some("cut")),
+    figure("server_stuck", Unit::Number, Better::Lower, None),
+    figure("stored_entities", Unit::Number, Better::Neither, Some("stored")),
+    figure("final_checked", Unit::Number, Better::Neither, None),
+    figure("final_present", Unit::Number, Better::Neither, Some("present")),
+    figure("final_wrong", Unit::Number, Better::Lower, Some("wrong")),
     figure("errors_after", Unit::Count, Better::Lower, Some("errors after")),
     figure("before_p99_us", Unit::Microseconds, Better::Neither, Some("p99 before")),
     figure("after_p99_us", Unit::Microseconds, Better::Lower, Some("p99 after")),

@@ -16,6 +16,7 @@ use super::experiment::{BenchPlan, DefinedExperiment, Key, Sample};
 use super::figures::{self, Better, NamedFigure, NamedFigures};
 use super::mode::ModeKind;
 use super::mode::requests::{CellRate, RATE};
+use super::mode::scenario::{self, ScenarioErrors};
 use super::mode::search::{CellLimit, LIMIT, SearchEnd};
 use super::published::{self, PublishedFigures};
 use super::sweep::{CellValue, SweepAxis, SweepCell};
@@ -75,6 +76,8 @@ pub struct Report {
     pub not_run: Vec<Failed<Key>>,
     /// The contestants that failed, or took too long.
     pub failed: Vec<Failed<Key>>,
+    /// The rounds of a scenario in which something was wrong. They fail the command.
+    pub errors: Vec<ScenarioErrors>,
     /// The verdicts on the definition's claims; none if the run has too few rounds.
     pub claims: Vec<Claim>,
     /// Whether it was ended early.
@@ -141,7 +144,8 @@ impl CellSamples<'_> {
         });
         let ranks = shared_ranks(ranked.len(), |first, other| {
             let ratio = self.ratio(&ranked[other].contestant, &ranked[first].contestant);
-            ratio.is_none_or(|ratio| ratio.verdict(&band).is_different())
+            let [first, other] = [first, other].map(|place| value(&ranked[place]));
+            ratio.map_or(first != other, |ratio| ratio.verdict(&band).is_different())
         });
         ranked.iter_mut().zip(ranks).for_each(|(row, rank)| row.rank = Some(rank));
         ranked.into_iter().chain(others).collect()
@@ -232,7 +236,7 @@ impl Report {
         let tables = tables(&plan, &rows, records)?;
         let charts = charts_of_all(&plan, &rows, records)?;
         Ok(Self {
-            answer: answer(&plan, &rows, figure),
+            answer: answer(&plan, &rows, figure, records)?,
             rows,
             tables,
             charts,
@@ -241,6 +245,7 @@ impl Report {
             contracts: records.facts(CONTRACT)?,
             not_run: not_run.into_iter().map(Failed::new).collect(),
             failed: failed.into_iter().map(Failed::new).collect(),
+            errors: scenario::errors(records)?,
             claims: claims(&plan, records, seed)?,
             interrupted: records.is_interrupted(),
             plan,
@@ -357,7 +362,10 @@ impl Report {
 
 /// The verdicts on the definition's claims. A run with too few rounds answers none: its answer says so.
 fn claims(plan: &BenchPlan, records: &Records<DefinedExperiment>, seed: u64) -> anyhow::Result<Vec<Claim>> {
-    let claims: Vec<ClaimDefinition> = definition_key(plan, "claim")?;
+    let mut claims: Vec<ClaimDefinition> = definition_key(plan, "claim")?;
+    // A pattern that stands for no contestant of the run has no claim.
+    let takes_part = |claim: &ClaimDefinition| plan.contestants.iter().any(|name| claim.left.match_name(name));
+    claims.retain(|claim| claim.contestant_names().next().is_some() || takes_part(claim));
     // Bounds of a page need one round: claims about ratios stay undecided with fewer than ten.
     let min_rounds = if plan.mode == ModeKind::Page { 1 } else { plan.mode.min_rounds() };
     if claims.is_empty() || plan.quick || plan.rounds < min_rounds {
@@ -395,6 +403,9 @@ fn tables(
         published.map(|table| (String::from("published, and here"), table)).into_iter().collect();
     if plan.mode == ModeKind::Tasks {
         tables.extend(tasks::table::tables(records, rows)?);
+    }
+    if plan.mode == ModeKind::Scenario {
+        tables.extend(scenario::table::tables(records)?);
     }
     Ok(tables)
 }
@@ -510,7 +521,20 @@ fn published_lines(
 }
 
 /// The answer in a sentence.
-fn answer(plan: &BenchPlan, rows: &[BenchRow], figure: NamedFigure) -> String {
+fn answer(
+    plan: &BenchPlan,
+    rows: &[BenchRow],
+    figure: NamedFigure,
+    records: &Records<DefinedExperiment>,
+) -> anyhow::Result<String> {
+    match plan.mode {
+        ModeKind::Scenario => scenario::answer(records),
+        _ => Ok(best(plan, rows, figure)),
+    }
+}
+
+/// The answer of an experiment that compares contestants.
+fn best(plan: &BenchPlan, rows: &[BenchRow], figure: NamedFigure) -> String {
     let what = match figure.name {
         figures::REQUESTS_PER_S => String::from("serves the most requests"),
         figures::OPERATIONS_PER_S => String::from("does the most operations"),
@@ -594,6 +618,7 @@ impl fmt::Display for Report {
         if !self.claims.is_empty() {
             write!(f, "\n{}\n", shown_claims(&self.claims))?;
         }
+        self.errors.iter().try_for_each(|errors| write!(f, "{errors}"))?;
         self.contracts.iter().try_for_each(|contract| writeln!(f, "{contract}"))?;
         self.not_run.iter().try_for_each(|one| writeln!(f, "not run: {}: {}", one.key, one.why))?;
         self.failed.iter().try_for_each(|one| writeln!(f, "no figures: {}: {}", one.key, one.why))

@@ -41,6 +41,8 @@ pub enum SweepAxis {
     Behaviour,
     /// The connections of a crowd.
     Held,
+    /// The use of connections, in the mode `scenario`: `burst`, `close` or `keep-alive`.
+    ConnectionUse,
 }
 
 /// A value of an axis.
@@ -74,6 +76,7 @@ impl fmt::Display for SweepAxis {
             Self::GoalUs => "goal_us",
             Self::Behaviour => "behaviour",
             Self::Held => "held",
+            Self::ConnectionUse => "connection_use",
         })
     }
 }
@@ -91,7 +94,7 @@ impl SweepAxis {
 
     /// Whether its values are words.
     pub fn has_words(self) -> bool {
-        matches!(self, Self::Dist | Self::Operation | Self::Source | Self::Behaviour)
+        matches!(self, Self::Dist | Self::Operation | Self::Source | Self::Behaviour | Self::ConnectionUse)
     }
 }
 

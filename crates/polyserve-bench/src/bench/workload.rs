@@ -81,7 +81,8 @@ impl BenchWorkload {
                 | SweepAxis::Source
                 | SweepAxis::GoalUs
                 | SweepAxis::Behaviour
-                | SweepAxis::Held => {}
+                | SweepAxis::Held
+                | SweepAxis::ConnectionUse => {}
             }
         }
         workload

@@ -17,7 +17,7 @@ pub(super) const MODE: &str = "burst";
 ///
 /// Returns an error if the definition has one.
 pub fn claims(rounds: &[RoundRecord]) -> anyhow::Result<Vec<Claim>> {
-    let mut set = ClaimSet::parse("defs/stress.toml", include_str!("../../defs/stress.toml"))?;
+    let mut set = ClaimSet::parse("defs/stress.toml", include_str!("claims.toml"))?;
     let rows: Vec<ClaimRow> = rounds.iter().map(row).collect();
     if !rows.is_empty() {
         set.claims.retain(|claim| rows.iter().any(|row| claim.conditions.hold_at("lang", row)));

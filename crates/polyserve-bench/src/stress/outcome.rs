@@ -32,6 +32,7 @@ pub struct RoundOutcome {
 
 /// A group of requests of a round. The columns are as published.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct GroupOutcome {
     /// `put-new`, `get`, `put-update` or `total`.
     pub phase: String,

@@ -1,7 +1,6 @@
 //! The requests: the published scenario, as a function from a number to a request.
 //!
-//! There are `n` GETs of existing ids, `n` PUTs of new ids, and two PUTs to each of `n` existing ids. `n` is 10 000 times the
-//! scale. Existing ids are `0..n`, new ids are `n..2n`. If the groups run at once, a GET can race with an update of its id.
+//! There are `n` GETs of existing ids, `n` PUTs of new ids, and two PUTs to each of `n` existing ids. Existing ids are `0..n`, new ids are `n..2n`. If the groups run at once, a GET can race with an update of its id.
 
 use std::net::SocketAddr;
 
@@ -43,7 +42,7 @@ pub struct StressRequest {
     pub version: EntityVersion,
 }
 
-/// The scenario, at a scale.
+/// The scenario, with a number of ids.
 #[derive(Clone, Copy, Debug)]
 pub struct Scenario {
     ids: u64,
@@ -53,13 +52,10 @@ pub struct Scenario {
     pub without_date: bool,
 }
 
-/// The number of ids of a group at scale 1.
-pub const PUBLISHED_IDS: f64 = 10_000.0;
-
 impl Scenario {
-    /// The scenario at `scale`, with at least one id in each group.
-    pub fn new(scale: f64, data: Data) -> Self {
-        Self { ids: ((PUBLISHED_IDS * scale).round() as u64).max(1), data, without_date: false }
+    /// The scenario with this number of existing ids, and of new ids. Published were 10 000.
+    pub fn new(ids: u64, data: Data) -> Self {
+        Self { ids, data, without_date: false }
     }
 
     /// The number of existing ids, and of new ids.
@@ -117,7 +113,7 @@ mod tests {
     /// GETs and new ids once, updates twice.
     #[test]
     fn every_request_is_asked_once() {
-        let scenario = Scenario::new(0.001, Data::new(0));
+        let scenario = Scenario::new(10, Data::new(0));
         assert_eq!((scenario.ids(), scenario.total()), (10, 40));
         let requests = RequestGroup::ALL
             .into_iter()
@@ -132,7 +128,7 @@ mod tests {
 
     #[test]
     fn requests_are_what_the_contract_takes() {
-        let (scenario, host) = (Scenario::new(1.0, Data::new(0)), "127.0.0.1:80".parse().unwrap());
+        let (scenario, host) = (Scenario::new(10_000, Data::new(0)), "127.0.0.1:80".parse().unwrap());
         let get = scenario.request(&scenario.planned(RequestGroup::Get, 3), host, false);
         assert_eq!(get, b"GET /3 HTTP/1.1\r\nHost: 127.0.0.1:80\r\nConnection: close\r\n\r\n");
         let put = String::from_utf8(scenario.request(&scenario.planned(RequestGroup::PutNew, 0), host, true)).unwrap();

@@ -174,7 +174,7 @@ mod tests {
 
     #[test]
     fn a_get_shows_one_whole_row() {
-        let scenario = Scenario::new(1.0, Data::new(3));
+        let scenario = Scenario::new(10_000, Data::new(3));
         let planned = scenario.planned(RequestGroup::Get, 5);
         let head = format!("200 OK\r\n{DATE}Content-Type: application/json");
         let [new, first, second] = ALL_VERSIONS.map(|version| scenario.data.row(5, version));
@@ -204,7 +204,7 @@ mod tests {
 
     #[test]
     fn a_put_says_what_it_did() {
-        let scenario = Scenario::new(1.0, Data::new(3));
+        let scenario = Scenario::new(10_000, Data::new(3));
         let (new, update) = (scenario.planned(RequestGroup::PutNew, 0), scenario.planned(RequestGroup::PutUpdate, 0));
         let created = format!("201 Created\r\n{DATE}Location: /10000");
         let replaced = format!("200 OK\r\n{DATE}");
@@ -220,7 +220,7 @@ mod tests {
 
     #[test]
     fn a_refusal_says_when_to_come_back() {
-        let scenario = Scenario::new(1.0, Data::new(3));
+        let scenario = Scenario::new(10_000, Data::new(3));
         let planned = scenario.planned(RequestGroup::Get, 0);
         let refused = format!("503 Service Unavailable\r\n{DATE}");
         assert_eq!(verified(&planned, &scenario, &format!("{refused}Retry-After: 1"), "{}"), Ok(Fate::Refused));
@@ -232,7 +232,7 @@ mod tests {
     fn what_may_be_left_follows_from_the_answers() {
         use EntityVersion::{FirstUpdate, New, SecondUpdate};
         use Fate::{Done, Refused};
-        let scenario = Scenario::new(0.0, Data::new(0));
+        let scenario = Scenario::new(1, Data::new(0));
         let left = |first: Option<Fate>, second: Option<Fate>| {
             let ledger = Ledger::new(&scenario);
             for (index, fate) in [first, second].into_iter().enumerate() {

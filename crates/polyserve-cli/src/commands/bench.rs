@@ -1,6 +1,7 @@
 //! `polyserve bench`: an experiment from a definition.
 
 mod page;
+mod scenario;
 pub(crate) mod tasks;
 
 use std::collections::HashMap;
@@ -87,8 +88,10 @@ pub(crate) fn run(context: Context<'_>, args: &BenchArgs) -> anyhow::Result<Exit
     if args.quick {
         definition = definition.quick();
     }
-    if !matches!(definition.mode, Mode::Tasks(_) | Mode::Store(_)) {
-        // Before the builds of contestants, which take minutes.
+    // Before the builds of contestants, which take minutes.
+    if let Mode::Scenario(mode) = &definition.mode {
+        scenario::check(args, &definition, mode)?;
+    } else if !matches!(definition.mode, Mode::Tasks(_) | Mode::Store(_)) {
         for cell in definition.cells() {
             limits::check_connections(definition.workload.at(&cell).connections, limits::connections(0))?;
         }
@@ -97,6 +100,7 @@ pub(crate) fn run(context: Context<'_>, args: &BenchArgs) -> anyhow::Result<Exit
     let programs = programs(&definition, &args.contestants, context.allocator, &session)?;
     match &definition.mode {
         Mode::Tasks(mode) => tasks::run(&session, args, &definition, mode, &programs),
+        Mode::Scenario(mode) => scenario::run(&session, args, &definition, mode, &programs),
         Mode::Page(mode) => page::run(&session, args, &definition, mode, &programs),
         Mode::Store(mode) => stores::run(&session, args, &definition, mode),
         Mode::Closed(mode) => run_servers(context, &session, args, (&definition, mode.requests()), &programs),
@@ -222,6 +226,7 @@ fn programs(
     let is_of_mode = |program: &Program| match definition.mode.kind() {
         ModeKind::Tasks => program.serves() == Serves::Tasks,
         ModeKind::Page => program.serves() == Serves::Page,
+        ModeKind::Scenario => program.keeps_entities(),
         ModeKind::Closed | ModeKind::Rate | ModeKind::Search | ModeKind::Hold | ModeKind::Store => program.is_server(),
     };
     // A star stands for the servers that do not ask to be named.
@@ -392,7 +397,7 @@ impl BenchEntrants<'_> {
                     let is_excused = pattern.has_star() || !self.definition.sweep.is_empty();
                     Ok(CellEntrant { name: pair.name(), contestant, is_excused })
                 };
-                self.pairs(pattern, catalog)?.iter().map(entrant).collect()
+                pairs(self.definition, pattern, catalog, self.service.is_none())?.iter().map(entrant).collect()
             }
             ContestantOrigin::Peer => {
                 let programs = self.programs.iter().filter(|built| pattern.matches(built.program.short_name()));
@@ -434,32 +439,6 @@ impl BenchEntrants<'_> {
         });
         let is_excused = built.is_absent || pattern.has_star() || !self.definition.sweep.is_empty();
         CellEntrant { name: server.name().to_owned(), contestant, is_excused }
-    }
-
-    /// The pairs of the catalog that a pattern stands for. With a service of one's own, they are servers without a repo.
-    fn pairs(&self, pattern: &Pattern, catalog: &Catalog) -> anyhow::Result<Vec<Pair>> {
-        let name = &pattern.name;
-        if !pattern.has_star() {
-            if self.service.is_some() {
-                let server = catalog.server(name)?.name.clone();
-                return Ok(vec![Pair { server, repo: String::new() }]);
-            }
-            let pair: Pair = name.parse().map_err(|why: String| self.definition.misuse("contestants", why))?;
-            let (server, repo) = (catalog.server(&pair.server)?.name.clone(), catalog.repo(&pair.repo)?.name.clone());
-            return Ok(vec![Pair { server, repo }]);
-        }
-        let repos: Vec<String> = match self.service {
-            Some(_) => vec![String::new()],
-            None => catalog.repos().iter().map(|entry| entry.name.clone()).collect(),
-        };
-        let pair = |server: &str, repo: &String| Pair { server: server.to_owned(), repo: repo.clone() };
-        let all = catalog.servers().iter().flat_map(|entry| repos.iter().map(|repo| pair(&entry.name, repo)));
-        let found: Vec<Pair> = all.filter(|pair| pattern.matches(&pair.name())).collect();
-        if found.is_empty() {
-            let why = format!("nothing in the catalog matches catalog:{name}; see `polyserve list`");
-            return Err(self.definition.misuse("contestants", why).into());
-        }
-        Ok(found)
     }
 
     /// How the contestants of a cell are measured; or why they cannot be.
@@ -504,4 +483,32 @@ impl BenchEntrants<'_> {
             stop: self.session.stop.clone(),
         }))
     }
+}
+
+/// The pairs of the catalog that a pattern stands for. A service that uses no repo has servers only.
+fn pairs(definition: &Definition, pattern: &Pattern, catalog: &Catalog, has_repos: bool) -> anyhow::Result<Vec<Pair>> {
+    let name = &pattern.name;
+    let parsed = || name.parse::<Pair>().map_err(|why| definition.misuse("contestants", why));
+    if !pattern.has_star() {
+        if !has_repos {
+            let server = catalog.server(name)?.name.clone();
+            return Ok(vec![Pair { server, repo: String::new() }]);
+        }
+        let pair = parsed()?;
+        let (server, repo) = (catalog.server(&pair.server)?.name.clone(), catalog.repo(&pair.repo)?.name.clone());
+        return Ok(vec![Pair { server, repo }]);
+    }
+    let repos: Vec<String> = match has_repos {
+        false => vec![String::new()],
+        true if name.contains(':') => vec![catalog.repo(&parsed()?.repo)?.name.clone()], // a repo at a location
+        true => catalog.repos().iter().map(|entry| entry.name.clone()).collect(),
+    };
+    let pair = |server: &str, repo: &String| Pair { server: server.to_owned(), repo: repo.clone() };
+    let all = catalog.servers().iter().flat_map(|entry| repos.iter().map(|repo| pair(&entry.name, repo)));
+    let found: Vec<Pair> = all.filter(|pair| pattern.matches(&pair.name())).collect();
+    if found.is_empty() {
+        let why = format!("nothing in the catalog matches catalog:{name}; see `polyserve list`");
+        return Err(definition.misuse("contestants", why).into());
+    }
+    Ok(found)
 }

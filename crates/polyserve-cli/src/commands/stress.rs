@@ -95,7 +95,7 @@ pub(crate) fn run(context: Context<'_>, args: &StressArgs) -> anyhow::Result<Exi
             vec![if unprefixed.is_some() { built_in_debug(subject, &session)? } else { subject }]
         }
     };
-    let mut scenario = Scenario::new(args.scale, Data::new(args.random.seed));
+    let mut scenario = Scenario::new(((10_000.0 * args.scale).round() as u64).max(1), Data::new(args.random.seed));
     scenario.without_date = foreign.is_some_and(Program::is_without_date);
     let environment = session.environment([&session.available; 2], args.random.seed);
     // The settings of all rounds of a record. The server, the repo and the mode differ.

@@ -138,6 +138,13 @@ fn stress() {
 }
 
 #[test]
+fn scenario() {
+    let contestants = r#"--set contestants=["catalog:pool_server/two_level","catalog:tokio_tcp/two_level"]"#;
+    let changes = "--set mode.ids=2000 --set workload.connections=5";
+    resumes::<DefinedExperiment>(&format!("bench stress {contestants} {changes}"));
+}
+
+#[test]
 fn tasks() {
     let tasks = "--set mode.task=5ms --set sweep.tasks=[1,2,3,4,5,6,7,8] --set sweep.series=[0]";
     let contestants =

@@ -22,6 +22,7 @@ mod recommend;
 mod reference;
 mod report;
 mod scale;
+mod scenario;
 mod serve;
 mod stores;
 mod stress;

@@ -141,7 +141,7 @@ fn stressed(case: &str, mode: ConnectionMode) -> Report {
     let subject = Subject { server: "pool_server".into(), repo: "broken".into(), launch, is_single: false };
     let (core, stop) = (Cores::from(0), Shutdown::new());
     let header = Header::new(NAME, Value::Null, Environment::of(&core, [&core; 2], 1, "any"));
-    let scenario = Scenario::new(0.005, Data::new(1));
+    let scenario = Scenario::new(50, Data::new(1));
     let (modes, description) = (vec![mode], Value::Null);
     let mut stress = Stress { subject, scenario, modes, description, stop: stop.clone() };
     let records = experiment::run(&mut stress, &header, &mut Journal::none(), &stop).unwrap();

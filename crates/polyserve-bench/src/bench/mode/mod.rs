@@ -8,6 +8,7 @@ pub mod hold;
 pub mod page;
 pub mod rate;
 pub mod requests;
+pub mod scenario;
 pub mod search;
 pub mod store;
 pub mod tasks;
@@ -35,6 +36,7 @@ pub use closed::ClosedMode;
 pub use hold::HoldMode;
 pub use page::PageMode;
 pub use rate::RateMode;
+pub use scenario::ScenarioMode;
 pub use search::SearchMode;
 pub use store::StoreMode;
 pub use tasks::TasksMode;
@@ -56,6 +58,8 @@ pub enum Mode {
     Search(SearchMode),
     /// Many idle or slow connections stand next to a good client.
     Hold(HoldMode),
+    /// Groups of requests; the answers and the final state are verified.
+    Scenario(ScenarioMode),
 }
 
 /// The kind of a mode.
@@ -77,12 +81,20 @@ pub enum ModeKind {
     Search,
     /// [`Mode::Hold`].
     Hold,
+    /// [`Mode::Scenario`].
+    Scenario,
 }
 
 impl ModeKind {
-    /// The min number of rounds for a verdict. Claims about tasks are judged over the numbers of tasks.
+    /// The min number of rounds for a verdict. Claims about tasks are judged over the numbers of tasks, those about a scenario
+    /// by its errors.
     pub fn min_rounds(self) -> usize {
-        if self == Self::Tasks { 1 } else { MIN_ROUNDS }
+        if matches!(self, Self::Tasks | Self::Scenario) { 1 } else { MIN_ROUNDS }
+    }
+
+    /// Whether the contestants of a cell are measured one by one, and recorded so. They are not compared with each other.
+    pub fn is_of_single_turns(self) -> bool {
+        self == Self::Scenario
     }
 }
 
@@ -156,6 +168,7 @@ impl Mode {
             Self::Page(_) => ModeKind::Page,
             Self::Search(_) => ModeKind::Search,
             Self::Hold(_) => ModeKind::Hold,
+            Self::Scenario(_) => ModeKind::Scenario,
         }
     }
 
@@ -168,6 +181,7 @@ impl Mode {
             Self::Tasks(_) => figures::TOTAL_DURATION_MS,
             Self::Search(_) => figures::CAPACITY_PER_S,
             Self::Hold(mode) => mode.compared(),
+            Self::Scenario(_) => figures::ERRORS,
         }
     }
 
@@ -177,6 +191,7 @@ impl Mode {
             Self::Closed(_) | Self::Rate(_) | Self::Search(_) | Self::Hold(_) => workload.to_string(),
             Self::Tasks(mode) => mode.to_string(),
             Self::Page(mode) => mode.load(workload),
+            Self::Scenario(mode) => mode.to_string(),
             Self::Store(_) => {
                 let BenchWorkload { keys, payload, dist, .. } = workload;
                 format!("{} entities of {payload} bytes, {dist}", count(*keys as f64))
@@ -203,6 +218,7 @@ impl Mode {
             Self::Page(mode) => mode.check(definition),
             Self::Search(mode) => mode.check(definition),
             Self::Hold(mode) => mode.check(definition),
+            Self::Scenario(mode) => mode.check(definition),
         }
     }
 }
@@ -226,6 +242,7 @@ impl<'de> Deserialize<'de> for Mode {
             ModeKind::Page => settings.try_into().map(Self::Page),
             ModeKind::Search => settings.try_into().map(Self::Search),
             ModeKind::Hold => settings.try_into().map(Self::Hold),
+            ModeKind::Scenario => settings.try_into().map(Self::Scenario),
         });
         mode.map_err(|error: toml::de::Error| D::Error::custom(error.message()))
     }

@@ -1,0 +1,286 @@
+//! The mode `scenario`: the published groups of requests, with every answer and the final state verified.
+//!
+//! There are PUTs of new ids, GETs, and two PUTs to each existing id, which race. As published, a burst runs the groups one after
+//! the other, each with all its connections at once, and reads answers while it sends. In a milder form the groups run at once
+//! on a number of connections.
+//!
+//! Each round has a new server in a process of its own. A server of ours prints its own counts and its store's count of entities
+//! at its end, and both are compared with the clients' counts. Other servers print only a part of this. The figures are no
+//! measure of speed, so the baseline has no second entry.
+//!
+//! Invariant: a round in which something was wrong has figures and a number of errors, and fails the command. It is not measured
+//! again. Cost: a thread for each client, and a process for each round.
+
+use std::fmt;
+
+use polyserve::Shutdown;
+use serde::{Deserialize, Serialize};
+
+use super::Turns;
+use crate::Misuse;
+use crate::bench::definition::Definition;
+use crate::bench::experiment::{DefinedExperiment, Key, Sample};
+use crate::bench::figures::{self, NamedFigures};
+use crate::bench::pattern::ContestantOrigin;
+use crate::bench::sweep::{SweepAxis, SweepCell};
+use crate::claim::ClaimRow;
+use crate::compare::Role;
+use crate::data::Data;
+use crate::experiment::{Absence, Notebook, Records, distinct};
+use crate::report::figures::{count, counted};
+use crate::stress::outcome::{DrainCounts, FinalState, GroupOutcome, RoundOutcome};
+use crate::stress::{ConnectionMode, ConnectionPolicy, Scenario, Subject, round};
+
+pub mod table;
+#[cfg(test)]
+mod tests;
+
+/// The published groups of requests.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ScenarioMode {
+    /// The number of new ids, and of existing ids. A round has four times as many requests.
+    pub ids: u64,
+    /// The use of connections, unless the sweep has it.
+    pub connection_use: ScenarioConnections,
+}
+
+/// How a round uses connections.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ScenarioConnections {
+    /// One group after the other, each with the connections of all its requests at once, up to the limit on descriptors. A 503
+    /// with a `Retry-After` is then a right answer.
+    #[default]
+    Burst,
+    /// All groups at once, and a connection for every request.
+    Close,
+    /// All groups at once, on kept connections.
+    KeepAlive,
+}
+
+impl Default for ScenarioMode {
+    /// As published.
+    fn default() -> Self {
+        Self { ids: 10_000, connection_use: ScenarioConnections::Burst }
+    }
+}
+
+/// In words: `4,000 requests to 1,000 new ids and 1,000 existing ids`.
+impl fmt::Display for ScenarioMode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [requests, ids] = [self.ids * 4, self.ids].map(|number| count(number as f64));
+        write!(f, "{requests} requests to {ids} new ids and {ids} existing ids")
+    }
+}
+
+impl ScenarioConnections {
+    /// The use of this name.
+    pub fn named(name: &str) -> Option<Self> {
+        serde_json::from_value(name.into()).ok()
+    }
+}
+
+impl ScenarioMode {
+    /// The max number of ids: their fates are held in memory.
+    const MAX_IDS: u64 = 100_000_000;
+
+    pub(super) fn check(&self, definition: &Definition) -> Result<(), Misuse> {
+        if !(1..=Self::MAX_IDS).contains(&self.ids) {
+            return Err(definition.misuse("ids", format!("it must be from 1 to {}", Self::MAX_IDS)));
+        }
+        let allowed = [ContestantOrigin::Catalog, ContestantOrigin::Peer];
+        match definition.contestants.iter().all(|pattern| allowed.contains(&pattern.origin)) {
+            true => Ok(()),
+            false => {
+                let why = "the contestants of this mode are catalog:SERVER/REPO, peer:NAME and twin:NAME";
+                Err(definition.misuse("contestants", why))
+            }
+        }
+    }
+
+    /// The use of connections at a cell.
+    pub fn connection_use(&self, cell: &SweepCell) -> ScenarioConnections {
+        let swept = cell.get(&SweepAxis::ConnectionUse).and_then(|value| ScenarioConnections::named(value.word()));
+        swept.unwrap_or(self.connection_use)
+    }
+}
+
+/// A server at a cell.
+#[derive(Clone, Debug)]
+pub struct ScenarioServer {
+    /// The name.
+    pub name: String,
+    /// The role.
+    pub role: Role,
+    /// The cell.
+    pub cell: SweepCell,
+    /// The number of connections of a group, unless it is a burst.
+    pub connections: usize,
+    /// Whether its answers may lack a `Date`, as those of a published listing do.
+    pub without_date: bool,
+    /// Its process.
+    pub subject: Subject,
+}
+
+/// Servers that run the scenario.
+#[derive(Debug)]
+pub struct ScenarioTurns {
+    /// The settings.
+    pub mode: ScenarioMode,
+    /// The servers at all cells.
+    pub servers: Vec<ScenarioServer>,
+    /// The values.
+    pub data: Data,
+    /// The max number of connections of a burst.
+    pub max_connections: u64,
+    /// Begun when the run must end.
+    pub stop: Shutdown,
+}
+
+/// The `kind` of a [`ScenarioRound`]'s line.
+pub const ROUND: &str = "round";
+
+/// What a round has in addition to its figures. If a record has several lines about a round, the last one counts.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ScenarioRound {
+    /// The contestant, the cell and the round.
+    #[serde(flatten)]
+    pub key: Key,
+    /// The groups, and the total.
+    pub groups: Vec<GroupOutcome>,
+    /// The first few errors.
+    pub errors: Vec<String>,
+}
+
+/// The errors of a round.
+#[derive(Clone, Debug, Serialize)]
+pub struct ScenarioErrors {
+    /// The contestant, the cell and the round.
+    #[serde(flatten)]
+    pub key: Key,
+    /// The number of errors.
+    pub count: u64,
+    /// The first few.
+    pub first: Vec<String>,
+}
+
+impl Turns for ScenarioTurns {
+    fn measure_one(&mut self, key: &Key, notebook: &mut Notebook<'_, DefinedExperiment>) -> Result<Sample, Absence> {
+        let server = self.servers.iter().find(|one| one.name == key.contestant && one.cell == key.cell);
+        let server = server.ok_or_else(|| Absence::failed(format!("{key} is not planned")))?;
+        let mut scenario = Scenario::new(self.mode.ids, self.data);
+        scenario.without_date = server.without_date;
+        let connections = match self.mode.connection_use(&key.cell) {
+            ScenarioConnections::Burst => ConnectionMode::Burst(self.max_connections, server.connections * 3),
+            ScenarioConnections::Close => ConnectionMode::Groups(ConnectionPolicy::Close, server.connections),
+            ScenarioConnections::KeepAlive => ConnectionMode::Groups(ConnectionPolicy::KeepAlive, server.connections),
+        };
+        let outcome = round::run(&server.subject, &scenario, connections, notebook.progress, &self.stop);
+        let outcome = outcome.map_err(|error| Absence::failed(format!("{error:#}")))?;
+        let figures = figures_of(&outcome);
+        let round = ScenarioRound { key: key.clone(), groups: outcome.groups, errors: outcome.errors };
+        notebook.fact(ROUND, &round).map_err(|error| Absence::failed(error.to_string()))?;
+        Ok(Sample { role: server.role, figures })
+    }
+
+    fn weight(&self, _: &Key) -> usize {
+        self.mode.ids as usize * 4
+    }
+}
+
+/// The figures of a round, by their names.
+fn figures_of(outcome: &RoundOutcome) -> NamedFigures {
+    let number = |number: u64| Some(number as f64);
+    let FinalState { checked, present, wrong } = outcome.final_state;
+    let drained = |count: fn(&DrainCounts) -> u64| outcome.drain.as_ref().map(|drain| count(drain) as f64);
+    let total = outcome.groups.last();
+    let verified = |group: &GroupOutcome| group.samples.saturating_sub(group.errors + group.refused) as f64;
+    let all = [
+        (figures::ERRORS, number(outcome.error_count)),
+        (figures::SAMPLES, total.map(|total| total.samples as f64)),
+        (figures::VERIFIED, total.map(verified)),
+        (figures::REFUSED, total.map(|total| total.refused as f64)),
+        (figures::REQUESTS_PER_S, total.map(|total| total.requests_per_s)),
+        ("connections_at_once", number(outcome.connections_at_once)),
+        ("connections_opened", number(outcome.connections)),
+        ("reconnects", number(outcome.reconnects)),
+        ("answered", number(outcome.answers)),
+        ("server_answered", drained(|drain| drain.answered)),
+        ("server_cut", drained(|drain| drain.cut)),
+        ("server_stuck", drained(|drain| drain.stuck)),
+        ("stored_entities", outcome.store_count.and_then(number)),
+        ("final_checked", number(checked)),
+        ("final_present", number(present)),
+        ("final_wrong", number(wrong)),
+    ];
+    figures::known(all).collect()
+}
+
+/// The rounds of a record, each once.
+///
+/// # Errors
+///
+/// Returns an error if a line does not have its fields.
+pub(crate) fn rounds(records: &Records<DefinedExperiment>) -> anyhow::Result<Vec<ScenarioRound>> {
+    let all: Vec<ScenarioRound> = records.facts(ROUND)?;
+    let last = |key: &Key| all.iter().rfind(|round| round.key == *key).cloned();
+    Ok(distinct(records.samples().map(|(key, _)| key)).into_iter().filter_map(last).collect())
+}
+
+/// The rounds with errors, and those without a verified answer.
+///
+/// # Errors
+///
+/// Returns an error if a line does not have its fields.
+pub(crate) fn errors(records: &Records<DefinedExperiment>) -> anyhow::Result<Vec<ScenarioErrors>> {
+    let rounds = rounds(records)?;
+    let wrong = records.samples().filter_map(|(key, sample)| {
+        let figure = |name: &str| sample.figures.get(name).map(|figure| *figure as u64);
+        let count = figure(figures::ERRORS)?;
+        let mut first = rounds.iter().find(|round| round.key == *key).map(|round| round.errors.clone());
+        if count == 0 && figure(figures::VERIFIED) == Some(0) {
+            first = Some(vec![String::from("no answer was verified")]);
+        } else if count == 0 {
+            return None;
+        }
+        Some(ScenarioErrors { key: key.clone(), count, first: first.unwrap_or_default() })
+    });
+    Ok(wrong.collect())
+}
+
+impl fmt::Display for ScenarioErrors {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.first.iter().try_for_each(|error| writeln!(f, "error: {}: {error}", self.key))?;
+        let more = self.count.saturating_sub(self.first.len() as u64);
+        if more > 0 { writeln!(f, "and {more} more errors of {}", self.key) } else { Ok(()) }
+    }
+}
+
+/// The answer in a sentence.
+pub(crate) fn answer(records: &Records<DefinedExperiment>) -> anyhow::Result<String> {
+    let contestants = distinct(records.samples().map(|(key, _)| &key.contestant)).len() as u64;
+    let errors = errors(records)?;
+    let wrong = distinct(errors.iter().map(|errors| format!("`{}`", errors.key.contestant)));
+    Ok(match (contestants, wrong.as_slice()) {
+        (0, _) => String::from("No contestant has figures."),
+        (_, []) => format!("No request had a wrong answer: {} took part.", counted(contestants, "contestant")),
+        (_, wrong) => {
+            format!("{} of {} failed: {}.", wrong.len(), counted(contestants, "contestant"), wrong.join(", "))
+        }
+    })
+}
+
+/// The rows of claims. A round decides nothing if a server with bounded queues rejected a request by a right 503: the published
+/// servers rejected none.
+pub(crate) fn claim_rows(rows: Vec<ClaimRow>) -> Vec<ClaimRow> {
+    let row = |mut row: ClaimRow| {
+        let figure = |name: &str| row.figures.get(name).copied().unwrap_or_default();
+        if figure(figures::REFUSED) > 0.0 && figure(figures::ERRORS) == 0.0 {
+            row.figures.clear();
+            row.why = Some("it had 503s from a full queue".into());
+        }
+        row
+    };
+    rows.into_iter().map(row).collect()
+}
