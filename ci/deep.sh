@@ -40,7 +40,7 @@ peers() { ci/peers.sh; }
 engines() { ci/engines.sh; }
 
 # 40 000 requests to each server over the durable store and over each engine.
-clusters() { ci/clusters.sh 1; }
+clusters() { ci/clusters.sh 10000; }
 
 # increments FAULTS TEST...: 8 clients increment over HTTP while an engine is disturbed. No increment may be lost, and no
 # answer may be a 500.
@@ -67,12 +67,11 @@ names() { target/release/polyserve list --json | grep -oE "\"$1\":\[[^]]*\]" | g
 
 stress() {
     cargo build -q --release -p polyserve-cli
-    local server repo
-    for server in $(names servers); do
-        for repo in $(names repos); do
-            echo "-- $server over $repo"
-            target/release/polyserve stress --server "$server" --repo "$repo" --scale 25
-        done
+    local repo
+    for repo in $(names repos); do
+        echo "-- every server over $repo"
+        target/release/polyserve bench stress --set "contestants=['catalog:*/$repo']" --set mode.ids=250000 \
+            --set 'sweep.connection_use=["close","keep-alive"]'
     done
 }
 

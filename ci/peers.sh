@@ -33,7 +33,8 @@ cargo run -q --release -p polyserve-cli -- compare --peers all --servers pool_se
 # The same for the twins of the page server, including Node, Deno and Java.
 cargo run -q --release -p polyserve-cli -- bench page --only twin --set rounds=1 --set mode.wait=20ms --set 'sweep.source=["file"]'
 # The listings of the entity server in the published runs: quiet, and as they were run then.
-cargo run -q --release -p polyserve-cli -- stress --server twin/entity --scale 0.1 --mode close
+cargo run -q --release -p polyserve-cli -- bench stress --set 'contestants=["twin:entity"]' --set mode.ids=1000 \
+    --set 'sweep.connection_use=["close"]'
 listings=twin/entity-debug-printing
 if command -v go >/dev/null; then listings+=,go/entity-rwmutex-printing; fi
 cargo run -q --release -p polyserve-cli -- matrix --servers "$listings" --pools 8 --connections 10 --requests 1000

@@ -52,16 +52,10 @@ matrix() {
 }
 
 stress() {
-    local server
-    for server in all go/twin-rwmutex go/twin-syncmap go/twin-rwmutex-printing; do
-        polyserve stress --server "$server"
-        polyserve stress --server "$server" --burst
-    done
-    # The published channel was unbounded, and the published server was a debug build with a line for each request. These
-    # rounds decide the claim about Rust.
-    for server in pool_classic/mpsc_pool debug/pool_classic/mpsc_pool; do
-        polyserve stress --server "$server" --burst --queue 40000 --max-connections 40000 --name stress-unbounded
-    done
+    polyserve bench stress # the listings, and our servers with bounded queues
+    # The published channel was unbounded.
+    polyserve bench stress --set 'contestants=["catalog:pool_classic/mpsc_pool/two_level"]' --set 'sweep.connection_use=["burst"]' \
+        --queue 40000 --max-connections 40000 --name stress-unbounded
 }
 
 tasks() {

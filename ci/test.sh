@@ -118,7 +118,8 @@ whole() {
     step ci/examples.sh target/release/examples
     step target/release/examples/custom_server
     step target/release/examples/custom_event_loop
-    step target/release/examples/custom_server stress --server custom
+    step target/release/examples/custom_server bench stress --set 'contestants=["catalog:custom/two_level"]' \
+        --set 'sweep.connection_use=["close","keep-alive"]'
     step target/release/examples/custom_server check --server custom --ops 20000
     # Histories of concurrent clients must be linearizable: short ones for every pair, longer ones for every server and
     # every repo.

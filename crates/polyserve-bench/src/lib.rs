@@ -15,7 +15,7 @@
 //! * [`journal`]: the record of a run. [`benches`]: the lines of `cargo bench -p polyserve-benches`.
 //! * [`claim`]: published claims as data, and their verdicts.
 //! * [`statistics`]: ratios, intervals and verdicts; `anytime`: intervals that hold after any number of rounds.
-//! * [`matrix`], [`tasks`], [`ladder`], [`stress`]: the published experiments. [`services`]: their services, for the catalog. [`published`]: their figures, as CSV.
+//! * [`matrix`], [`tasks`], [`ladder`], [`scenario`]: the published experiments. [`services`]: their services, for the catalog. [`published`]: their figures, as CSV.
 //! * [`report`]: tables, claims, charts, and how they are drawn.
 //! * [`fixtures`]: made-up values for tests of experiments.
 //! * [`allocator`], [`limits`], [`output`], [`progress`], [`spin`], [`Misuse`]: shared parts of the commands.
@@ -50,11 +50,11 @@ pub mod recommend;
 pub mod reference;
 pub mod report;
 pub mod scale;
+pub mod scenario;
 pub mod services;
 pub mod spin;
 pub mod statistics;
 pub mod stores;
-pub mod stress;
 pub mod tasks;
 pub mod trial;
 

@@ -47,7 +47,7 @@ use commands::session::{Context, signal_code};
 use commands::{
     bench::BenchArgs, bench::tasks::RunnerArgs, check::CheckArgs, compare::CompareArgs, data::DataArgs,
     durable::DurableArgs, ladder::LadderArgs, load::LoadArgs, matrix::MatrixArgs, recommend::RecommendArgs,
-    report::ReportArgs, scale::ScaleArgs, serve::ServeArgs, stress::StressArgs, trial::TrialArgs,
+    report::ReportArgs, scale::ScaleArgs, serve::ServeArgs, trial::TrialArgs,
 };
 
 /// Interchangeable concurrency strategies for one small HTTP entity server: list, serve and test them.
@@ -102,8 +102,6 @@ enum Command {
     /// Run the tasks that standard input requests: a contestant of a definition.
     #[command(hide = true)]
     TaskRunner(RunnerArgs),
-    /// Run the published stress scenario against a server, and verify every answer and the final state.
-    Stress(StressArgs),
     /// Write one HTML page of recorded runs, or splice their tables and charts into Markdown pages.
     Report(ReportArgs),
 }
@@ -205,7 +203,6 @@ fn run(cli: &Cli, catalog: &Catalog, allocator: &'static str) -> anyhow::Result<
         Command::Scale(args) => commands::scale::run(context, args),
         Command::Ladder(args) => commands::ladder::run(context, args),
         Command::TaskRunner(args) => commands::bench::tasks::run_tasks(catalog, args),
-        Command::Stress(args) => commands::stress::run(context, args),
         Command::Report(args) => commands::report::run(args, json),
     }
 }

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! With arguments, the program is the `polyserve` command with this server in its catalog, under the name `custom`: the
-//! command serves it, puts it under stress, and ranks it among the others.
+//! command serves it, runs the stress scenario against it, and ranks it among the others.
 //!
 //! ```sh
 //! cargo run --release --example custom_server --features command -- compare --quick --servers custom,sequential,pool_server

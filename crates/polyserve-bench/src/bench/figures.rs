@@ -80,6 +80,8 @@ pub const SAMPLES: &str = "samples";
 pub const VERIFIED: &str = "verified";
 /// Those with a right refusal: a 503 from a full queue.
 pub const REFUSED: &str = "refused";
+/// The entities of a store at the end, by the server's own count.
+pub const STORED: &str = "stored_entities";
 /// Right answers a second in closed loop.
 pub const REQUESTS_PER_S: &str = "requests_per_s";
 /// CPU time of the server for each right answer in closed loop.
@@ -143,7 +145,7 @@ pub const ALL: &[NamedFigure] = &[
     figure("server_answered", Unit::Number, Better::Neither, Some("answered by the server")),
     figure("server_cut", Unit::Number, Better::Lower, Some("cut")),
     figure("server_stuck", Unit::Number, Better::Lower, None),
-    figure("stored_entities", Unit::Number, Better::Neither, Some("stored")),
+    figure(STORED, Unit::Number, Better::Neither, Some("stored")),
     figure("final_checked", Unit::Number, Better::Neither, None),
     figure("final_present", Unit::Number, Better::Neither, Some("present")),
     figure("final_wrong", Unit::Number, Better::Lower, Some("wrong")),

@@ -618,6 +618,10 @@ impl fmt::Display for Report {
         if !self.claims.is_empty() {
             write!(f, "\n{}\n", shown_claims(&self.claims))?;
         }
+        let lacks = |row: &BenchRow, figure: &str| row.figure(figure).is_none();
+        if self.plan.mode == ModeKind::Scenario && self.rows.iter().any(|row| lacks(row, figures::STORED)) {
+            writeln!(f, "unknown: the number of entities in a store, if the server does not print it")?;
+        }
         self.errors.iter().try_for_each(|errors| write!(f, "{errors}"))?;
         self.contracts.iter().try_for_each(|contract| writeln!(f, "{contract}"))?;
         self.not_run.iter().try_for_each(|one| writeln!(f, "not run: {}: {}", one.key, one.why))?;

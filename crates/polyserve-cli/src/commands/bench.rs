@@ -240,7 +240,11 @@ fn programs(
     if let Some(unknown) = patterns.iter().find(|pattern| asked.iter().all(|program| !is_asked(program, pattern))) {
         let names: Vec<&str> =
             registry.programs().filter(|program| is_of_mode(program)).map(Program::short_name).collect();
-        let why = format!("there is no peer:{}; there are {}", unknown.name, names.join(", "));
+        let fault = match registry.named(&unknown.name) {
+            Some(_) => format!("peer:{} does not serve what this mode measures", unknown.name),
+            None => format!("there is no peer:{}", unknown.name),
+        };
+        let why = format!("{fault}; there are {}", names.join(", "));
         return Err(definition.misuse("contestants", why));
     }
     Ok(contestants::build(asked, allocator, &session.stop))

@@ -24,7 +24,6 @@ mod seed;
 pub(crate) mod serve;
 pub(crate) mod service;
 pub(crate) mod session;
-pub(crate) mod stress;
 mod systemd;
 pub(crate) mod times;
 mod tls;

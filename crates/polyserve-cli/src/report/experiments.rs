@@ -9,7 +9,7 @@ use polyserve_bench::recommend;
 use polyserve_bench::report::Summary;
 use polyserve_bench::scale::{Scale, bench::ScaleBench};
 use polyserve_bench::trial::Trials;
-use polyserve_bench::{ladder, matrix, stress};
+use polyserve_bench::{ladder, matrix};
 use serde_json::Value;
 
 use super::benches;
@@ -23,7 +23,6 @@ const D: Option<&str> = Some("D. Gleb Pomykalov: Let's overtake go/fasthttp with
 /// All known experiments.
 pub(crate) static ALL: &[KnownExperiment] = &[
     KnownExperiment::new::<matrix::Matrix>("Pool size x connections", A),
-    KnownExperiment::new::<stress::Stress>("The stress scenario: 40 000 requests in three groups", A),
     KnownExperiment::new::<ladder::Ladder>("Welcome!, one optimisation at a time", D),
     KnownExperiment::new::<Scale<ScaleBench>>("How cost grows", None),
     KnownExperiment::new::<Comparison>("Strategies side by side", None),

@@ -9,7 +9,6 @@ use polyserve_bench::experiment::{Experiment, Records};
 use polyserve_bench::journal;
 use polyserve_bench::matrix::Matrix;
 use polyserve_bench::scale::{Scale, bench::ScaleBench};
-use polyserve_bench::stress::Stress;
 use polyserve_bench::trial::Trials;
 use serde_json::Value;
 
@@ -134,11 +133,6 @@ fn stores() {
 
 #[test]
 fn stress() {
-    resumes::<Stress>("stress --scale=0.2 --connections=5");
-}
-
-#[test]
-fn scenario() {
     let contestants = r#"--set contestants=["catalog:pool_server/two_level","catalog:tokio_tcp/two_level"]"#;
     let changes = "--set mode.ids=2000 --set workload.connections=5";
     resumes::<DefinedExperiment>(&format!("bench stress {contestants} {changes}"));

@@ -70,7 +70,8 @@ fn a_measurement_writes_nothing_into_its_source_tree() {
         return;
     };
     let peers = if is_here(name) { "--peers=go/nethttp" } else { "" };
-    for line in ["stress --server sequential --scale 0.002".to_owned(), format!("{TINY} {peers}")] {
+    let stress = r#"bench stress --set contestants=["catalog:sequential/two_level"] --set mode.ids=20"#;
+    for line in [stress.to_owned(), format!("{TINY} {peers}")] {
         let output = polyserve(&line).current_dir(root).output().unwrap();
         assert_eq!(output.status.code(), Some(0), "{line}: {}", text(&output.stderr));
         assert_eq!(files_in_source_tree(root).unwrap(), before, "{line}");
@@ -104,29 +105,42 @@ fn without_go_they_are_named_as_not_run() {
     let failed = &ranking["failed"];
     assert_eq!((&failed[0]["name"], &failed[0]["why"]), (&"go/nethttp".into(), &"go is not installed".into()));
     assert!(texts(array(&ranking["rows"]), "name").contains(&"leader_followers/two_level"));
-    let output = polyserve("stress --server=go/nethttp").env("PATH", "").output().unwrap();
+    let stress = r#"bench stress --set contestants=["peer:go/nethttp"] --set sweep.connection_use=["burst"]"#;
+    let output = polyserve(stress).env("PATH", "").output().unwrap();
     assert_eq!(output.status.code(), Some(1));
-    has(&text(&output.stderr), &["go/nethttp: go is not installed"]);
+    has(&text(&output.stdout), &["go/nethttp: go is not installed"]);
 }
 
-/// Every answer and the final state are verified. The report lists the values that are unknown for a foreign server.
+/// Every answer and the final state are verified. The report says which count is unknown for a foreign server.
 #[test]
 fn they_bear_the_stress_scenario() {
     if !is_here("they_bear_the_stress_scenario") {
         return;
     }
-    for server in servers_in_go().into_iter().chain([PRINTING]) {
-        let report = json(&format!("stress --server {server} --scale=0.01 --connections=5 --workers=4"));
-        assert_eq!((&report["passed"], &report["server"]), (&true.into(), &server.into()), "{report}");
-        for round in array(&report["rounds"]) {
-            assert_eq!(round["drain"]["answered"], 700, "100 PUTs before, 400 requests, a look at 200 ids: {round}");
-            let (count, present) = (&round["store_count"], &round["final_state"]["present"]);
-            assert_eq!((count, present), (&Value::Null, &200.into()), "{round}");
-        }
+    let servers: Vec<&str> = servers_in_go().into_iter().chain([PRINTING]).collect();
+    let report = stressed(&servers, "--set mode.ids=100 --set workload.connections=5 --workers=4");
+    let rows = array(&report["rows"]);
+    assert_eq!(rows.len(), servers.len() * 2, "{report}");
+    for row in rows {
+        let figures = &row["figures"];
+        assert_eq!(figures["server_answered"], 700.0, "100 PUTs before, 400 requests, a look at 200 ids: {row}");
+        assert_eq!((&figures["stored_entities"], &figures["final_present"]), (&Value::Null, &200.0.into()), "{row}");
     }
-    let report = printed("stress --server=go/twin-rwmutex --scale=0.002 --mode=close");
-    has(&report, &["go/twin-rwmutex over its own store", "unknown: the number of entities in the store"]);
-    has(&report, &["answered 140", "passed"]);
+    let few = "--set mode.ids=20 --set sweep.connection_use=[\"close\"]";
+    let report = printed(&format!("bench stress --set contestants=[\"peer:go/twin-rwmutex\"] {few}"));
+    has(&report, &["go/twin-rwmutex", "unknown: the number of entities in a store"]);
+    has(&report, &["140", "No request had a wrong answer"]);
+}
+
+/// Runs the stress scenario against servers from outside the catalog, on new and on kept connections. None may have an error.
+fn stressed(servers: &[&str], changes: &str) -> Value {
+    let names: Vec<String> = servers.iter().map(|name| format!("\"peer:{name}\"")).collect();
+    let uses = "--set sweep.connection_use=[\"close\",\"keep-alive\"]";
+    let report = json(&format!("bench stress {uses} --set contestants=[{}] {changes}", names.join(",")));
+    assert_eq!((array(&report["errors"]).len(), array(&report["failed"]).len()), (0, 0), "{report}");
+    let measured = texts(array(&report["rows"]), "contestant");
+    assert!(servers.iter().all(|name| measured.contains(name)), "{report}");
+    report
 }
 
 /// The published listings send no `Date`, and end each connection. All else is verified.
@@ -135,10 +149,8 @@ fn the_listings_bear_the_published_runs() {
     if !is_here("the_listings_bear_the_published_runs") {
         return;
     }
-    for server in ["go/entity-rwmutex", "go/entity-syncmap"] {
-        let report = json(&format!("stress --server {server} --scale=0.01 --connections=5 --workers=4 --mode=close"));
-        assert_eq!((&report["passed"], &report["server"]), (&true.into(), &server.into()), "{report}");
-    }
+    let listings = ["go/entity-rwmutex", "go/entity-syncmap"];
+    stressed(&listings, "--set mode.ids=100 --set workload.connections=5 --workers=4");
     let listing = "go/entity-rwmutex-printing";
     let measured = json(&format!("matrix --pools=2 --connections=4 --requests=60 --servers={listing}"));
     let cells = array(&measured["cells"]);

@@ -72,7 +72,7 @@ fn a_repo_that_is_not_built_in_is_named_with_its_feature() {
 
 #[test]
 fn help_and_version() {
-    has(&printed("--help"), &["list", "serve", "data", "stress"]);
+    has(&printed("--help"), &["list", "serve", "data", "bench"]);
     has(&printed("--version"), &[env!("CARGO_PKG_VERSION")]);
     let settings = ["--max-connections", "POLYSERVE_MAX_CONNECTIONS", "--head-timeout", "--defer-accept"];
     has(&printed("serve --help"), &[&settings[..], &["TCP_ADDRESS", "THREAD_POOL_SIZE"]].concat());

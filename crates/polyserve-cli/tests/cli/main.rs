@@ -25,7 +25,6 @@ mod scale;
 mod scenario;
 mod serve;
 mod stores;
-mod stress;
 mod tasks;
 mod tls;
 

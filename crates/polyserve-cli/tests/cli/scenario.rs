@@ -22,7 +22,7 @@ use polyserve_bench::experiment::{self, Experiment as _};
 use polyserve_bench::journal::{Header, Journal};
 use polyserve_bench::launch::{AddressFrom, Launch};
 use polyserve_bench::machine::{Cores, Environment};
-use polyserve_bench::stress::Subject;
+use polyserve_bench::scenario::Subject;
 use polyserve_conformance::broken::repos::RepoFlaw;
 use serde_json::{Value, json};
 
@@ -196,7 +196,7 @@ fn stressed(case: &str, connection_use: ScenarioConnections, connections: usize)
         files: Vec::new(),
     };
     let name = String::from("pool_server/broken");
-    let subject = Subject { server: name.clone(), repo: String::new(), launch, is_single: false };
+    let subject = Subject { server: name.clone(), launch, is_single: false };
     let (core, stop) = (Cores::from(0), Shutdown::new());
     let (cell, role) = (SweepCell::new(), Role::Ranked);
     let entries = CellEntries { cell: cell.clone(), contestants: vec![name.clone()] };

@@ -28,8 +28,8 @@ use crate::compare::Role;
 use crate::data::Data;
 use crate::experiment::{Absence, Notebook, Records, distinct};
 use crate::report::figures::{count, counted};
-use crate::stress::outcome::{DrainCounts, FinalState, GroupOutcome, RoundOutcome};
-use crate::stress::{ConnectionMode, ConnectionPolicy, Scenario, Subject, round};
+use crate::scenario::outcome::{DrainCounts, FinalState, GroupOutcome, RoundOutcome};
+use crate::scenario::{ConnectionMode, ConnectionPolicy, Scenario, Subject, round};
 
 pub mod table;
 #[cfg(test)]
@@ -209,7 +209,7 @@ fn figures_of(outcome: &RoundOutcome) -> NamedFigures {
         ("server_answered", drained(|drain| drain.answered)),
         ("server_cut", drained(|drain| drain.cut)),
         ("server_stuck", drained(|drain| drain.stuck)),
-        ("stored_entities", outcome.store_count.and_then(number)),
+        (figures::STORED, outcome.store_count.and_then(number)),
         ("final_checked", number(checked)),
         ("final_present", number(present)),
         ("final_wrong", number(wrong)),

@@ -14,7 +14,7 @@ use polyserve_bench::contestants::BuiltProgram;
 use polyserve_bench::data::Data;
 use polyserve_bench::experiment::{Absent, distinct};
 use polyserve_bench::limits;
-use polyserve_bench::stress::Subject;
+use polyserve_bench::scenario::Subject;
 
 use super::super::entrants::{Pair, left_out, serve};
 use super::super::room;
@@ -73,11 +73,10 @@ pub(super) fn run(
             }
         }
     }
-    let Some(first) = servers.first() else {
-        let why = absent.first().map_or("no contestant has such a name", |absent| absent.absence.why.as_str());
-        return Err(definition.misuse("contestants", format!("there is nothing to measure: {why}")).into());
+    let first = servers.first().map(|one| &one.name).or(absent.first().map(|absent| &absent.key.contestant));
+    let Some(baseline) = first.cloned() else {
+        return Err(definition.misuse("contestants", "no contestant has such a name").into());
     };
-    let baseline = first.name.clone();
     let names = distinct(servers.iter().map(|one| one.name.clone()));
     let plan = plan(args, definition, (names, baseline), &absent)?;
     let entries = |cell: SweepCell| {
@@ -145,12 +144,7 @@ impl Selection<'_> {
         let flags = room::flags(&config, &self.args.config.flags(), chosen);
         let launch = serve(&pair.server, &pair.repo, &flags, Vec::new());
         let is_single = instance.shape() == Shape::One;
-        Ok(Ok(self.server(
-            pair.name(),
-            cell,
-            false,
-            Subject { server: pair.name(), repo: String::new(), launch, is_single },
-        )))
+        Ok(Ok(self.server(pair.name(), cell, false, Subject { server: pair.name(), launch, is_single })))
     }
 
     fn foreign(&self, built: &BuiltProgram, pattern: &Pattern, cell: &SweepCell) -> Found {
@@ -158,7 +152,7 @@ impl Selection<'_> {
         let workers = pattern.workers.or(self.definition.workload.at(cell).workers).or(self.settings.config.workers);
         match built.launch(workers) {
             Ok(launch) => {
-                let subject = Subject { server: name.clone(), repo: String::new(), launch, is_single: false };
+                let subject = Subject { server: name.clone(), launch, is_single: false };
                 Ok(self.server(name, cell, built.program.is_without_date(), subject))
             }
             Err(why) => {

@@ -10,7 +10,7 @@ use crate::experiment::{Records, csv, distinct, with_short_floats};
 use crate::published::{self, STRESS};
 use crate::report::Table;
 use crate::report::figures::count;
-use crate::stress::outcome::GroupOutcome;
+use crate::scenario::outcome::GroupOutcome;
 
 /// A published row.
 #[derive(Debug, Deserialize)]

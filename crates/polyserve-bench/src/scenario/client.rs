@@ -13,7 +13,7 @@ use polyserve::Shutdown;
 use polyserve::sync::lock;
 
 use super::connection::{ByteCounts, Lost, PATIENCE, StressAnswer, StressConnection};
-use super::scenario::{RequestGroup, Scenario, StressRequest};
+use super::requests::{RequestGroup, Scenario, StressRequest};
 use super::threads::STACK;
 use super::verify::{self, Fate, Ledger};
 

@@ -1,7 +1,6 @@
 //! The server under test, in a process of its own.
 //!
-//! Invariant: the report states which counts a server does not print at its end: of its store's entities, or of its
-//! answers. Cost: the store is filled over HTTP, with an exchange for each id.
+//! Invariant: a count that a server does not print at its end, of its store's entities or of its answers, is not known. Cost: the store is filled over HTTP, with an exchange for each id.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -15,7 +14,7 @@ use serde::Deserialize;
 use super::client::{ClientTally, RoundShared, ask};
 use super::connection::StressAnswer;
 use super::outcome::DrainCounts;
-use super::scenario::{RequestGroup, StressRequest};
+use super::requests::{RequestGroup, StressRequest};
 use super::threads::together;
 use super::verify;
 
@@ -24,8 +23,6 @@ use super::verify;
 pub struct Subject {
     /// The server's name.
     pub server: String,
-    /// The store's name.
-    pub repo: String,
     /// The process.
     pub launch: Launch,
     /// Whether the server serves one connection at a time.

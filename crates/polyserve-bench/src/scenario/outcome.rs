@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::client::{ClientTally, ConnectionMode, Errors};
-use super::scenario::RequestGroup;
+use super::requests::RequestGroup;
 
 /// The outcome of a round.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

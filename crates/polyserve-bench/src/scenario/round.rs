@@ -13,7 +13,7 @@ use polyserve::Shutdown;
 use super::client::{self, ClientTally, ConnectionMode, ConnectionPolicy, Errors, RoundShared};
 use super::connection::{PATIENCE, StressAnswer, StressConnection};
 use super::outcome::{DrainCounts, FinalState, RoundOutcome};
-use super::scenario::{RequestGroup, Scenario};
+use super::requests::{RequestGroup, Scenario};
 use super::subject::{Subject, end, fill};
 use super::threads::{CHECK_CONNECTIONS, together};
 use super::verify::Ledger;

@@ -6,7 +6,7 @@ use crate::data::{Data, EntityVersion};
 use serde::Deserialize;
 
 use super::connection::StressAnswer;
-use super::scenario::{RequestGroup, Scenario, StressRequest};
+use super::requests::{RequestGroup, Scenario, StressRequest};
 
 /// The fate of a request, by its right answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

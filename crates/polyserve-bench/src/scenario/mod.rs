@@ -1,0 +1,22 @@
+//! The published stress scenario: PUTs of new ids, GETs and racing updates. Every answer is verified, and then the final state of
+//! the store. [`bench::mode::scenario`](crate::bench::mode::scenario) is the mode that runs it.
+//!
+//! Invariant: a round in which something was wrong has an outcome and a number of errors. Cost: a thread for each client.
+//!
+//! # Layout
+//!
+//! * [`requests`]: the requests. [`verify`]: whether an answer is right. [`subject`]: the server's process.
+//! * [`connection`], [`client`], `threads`: the clients. [`round`]: one run against a new server. [`outcome`]: its outcome.
+
+pub mod client;
+pub mod connection;
+pub mod outcome;
+pub mod requests;
+pub mod round;
+pub mod subject;
+mod threads;
+pub mod verify;
+
+pub use client::{ConnectionMode, ConnectionPolicy};
+pub use requests::Scenario;
+pub use subject::Subject;
