@@ -19,6 +19,7 @@
 //! | keep deadlines as numbers, and a lower bound of them | [`DeadlineClock`] |
 //! | run jobs in a bounded, closable executor | [`executor`]: [`Pool`](executor::Pool) over a [`Backend`](executor::Backend) |
 //! | isolate a panic of foreign code | [`polyserve_core::panics`] |
+//! | join threads within a time limit | [`ServerState::join`] at the end of a run; [`join_until`] |
 //! | lock without poisoning | [`polyserve_core::sync`] |
 //! | send operations to one thread, bounded | [`polyserve_core::mailbox`] |
 //! | decode and encode HTTP/1.1 without sockets | [`http1`] |
@@ -57,6 +58,7 @@ mod event_listener;
 pub mod executor;
 pub mod http1;
 mod incoming;
+mod join;
 mod lingering;
 pub mod memory;
 pub mod net;
@@ -76,6 +78,7 @@ pub use connections::{
 };
 pub use event_listener::{ACCEPT_BACKOFF, EventListener};
 pub use incoming::{Accepted, Incoming};
+pub use join::join_until;
 pub use lingering::{Discarded, LingeringSet, MAX_LINGERING, discard, linger, send_rejection};
 pub use server_state::{SHUTDOWN_SLACK, ServerState, WaitOutcome, wait_for_answer};
 pub use thread_buffers::{ThreadBuffers, with_buffers};

@@ -8,12 +8,15 @@ use std::os::fd::{AsFd as _, BorrowedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
+use std::thread;
 use std::time::{Duration, Instant};
 
+use polyserve_core::sync::thread::JoinHandle;
 use polyserve_core::sync::{Mutex, lock};
 use polyserve_core::{Counters, Drain, ServerConfig, Service, Shutdown, ThreadRegistration, park_until};
 
 use crate::http1::{Env, Session, TimeLimit};
+use crate::join_until;
 
 /// The time after the shutdown's deadline within which all threads end that are not in the service's code.
 pub const SHUTDOWN_SLACK: Duration = Duration::from_millis(500);
@@ -115,6 +118,14 @@ impl ServerState {
     /// Returns the result of a run, of which `stuck` threads are stuck in the service's code.
     pub fn drained(&self, stuck: usize) -> Drain {
         Drain::new(self.answered.load(Ordering::Relaxed), self.cut.load(Ordering::Relaxed), stuck as u64)
+    }
+
+    /// Joins threads that have no work left, at the end of a run. Leaves those behind that have not ended [`SHUTDOWN_SLACK`] after the
+    /// shutdown's deadline: the destructors of a service's thread-locals may take any time. Returns the results of the others.
+    pub fn join(&self, threads: Vec<JoinHandle<()>>) -> Vec<thread::Result<()>> {
+        let now = Instant::now();
+        let deadline = self.shutdown.deadline().map_or(now, |deadline| deadline.max(now));
+        join_until(threads, deadline + SHUTDOWN_SLACK)
     }
 
     /// Whether the shutdown's deadline has passed, so that work is to be cut.

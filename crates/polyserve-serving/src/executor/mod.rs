@@ -140,7 +140,7 @@ impl<B: Backend> PoolInner<B> {
             backend.discard(shared);
         });
         if left == 0 {
-            shared.threads.join();
+            shared.threads.join(deadline);
             backend.join();
         }
         left

@@ -9,7 +9,8 @@
 //!
 //! A thread-local marks the threads of an executor. The mark stays while a thread destroys its other thread-locals. A
 //! marked thread waits neither for itself nor for other threads of its executor that close it too, and it joins none. So
-//! no two threads wait for each other. A thread is joined only after all have reported their end, so a join is short.
+//! no two threads wait for each other. A thread is joined only after all have reported their end. A join is short unless a thread-local
+//! of a job's code has a long destructor. So a close with a deadline joins until then.
 
 use std::cell::Cell;
 use std::io;
@@ -121,9 +122,14 @@ impl ThreadRegistry {
         CloseGuard { threads: self, is_own }
     }
 
-    /// Joins the threads that were started here. All must have reported their end. Concurrent callers wait for the joins.
-    pub(super) fn join(&self) {
-        for handle in lock(&self.handles).drain(..) {
+    /// Joins the threads that were started here, at the latest until `deadline`. All must have reported their end. Concurrent callers
+    /// wait for the joins.
+    pub(super) fn join(&self, deadline: Option<Instant>) {
+        let mut handles = lock(&self.handles);
+        if let Some(deadline) = deadline {
+            crate::join_until(handles.drain(..).collect(), deadline);
+        }
+        for handle in handles.drain(..) {
             let _ = handle.join(); // the panics of jobs are caught
         }
     }

@@ -238,7 +238,7 @@ impl SequentialState {
             incoming.sweep()
         });
         if stuck == 0
-            && let Err(panic) = worker.join()
+            && let Some(Err(panic)) = table.server.join(vec![worker]).pop()
         {
             std::panic::resume_unwind(panic);
         }

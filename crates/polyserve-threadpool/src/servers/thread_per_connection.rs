@@ -156,9 +156,8 @@ impl MainThread {
         }
         let stuck = self.connections.finish(|| self.incoming.sweep());
         // A thread that is stuck in the service is left behind. The others end within a few instructions.
-        for thread in self.threads.into_iter().filter(|thread| stuck == 0 || thread.is_finished()) {
-            let _ = thread.join(); // an error: it panicked, and the panic was reported
-        }
+        let ended = self.threads.into_iter().filter(|thread| stuck == 0 || thread.is_finished());
+        self.connections.server.join(ended.collect()); // panics of the service were caught and logged
         self.incoming.finish();
         self.connections.server.drained(stuck)
     }

@@ -6,7 +6,7 @@
 //!                                  v
 //!  followers:  idle threads; the one that is promoted polls the listener
 //!  the rest:   wait in recv or poll for the next request of a kept connection; after its close they become followers
-//!  supervisor: hands waiting connections to other threads if the leader is held up; joins threads; drains
+//!  supervisor: hands waiting connections to other threads if the leader is held up; drains
 //! ```
 //!
 //! A connection goes from accept to close in `threads.rs`, which accepts and closes it, and in
@@ -133,7 +133,7 @@ impl Server for LeaderFollowers {
     }
 }
 
-/// The server's own thread: hands over connections that wait too long, joins threads, and drains.
+/// The server's own thread: hands over connections that wait too long, sweeps those that linger, and drains.
 struct LeaderSupervisor {
     shared: Arc<RunState>,
     /// The number of connections accepted before the last check.
@@ -153,7 +153,7 @@ impl LeaderSupervisor {
         self.shared.server.shutdown.on_begin(move || this_thread.unpark());
         self.shared.promote();
         while !self.shared.server.shutdown.is_begun() {
-            self.clear_ended();
+            self.sweep();
             self.check();
             self.pause();
         }
@@ -202,7 +202,6 @@ impl LeaderSupervisor {
         shared.asleep.store(true, Ordering::SeqCst);
         let quiet = shared.leader_is(Leader::Polling)
             && shared.accepted.load(Ordering::SeqCst) == self.accepted
-            && lock(&shared.threads).ended.is_empty()
             && lock(&shared.lingering).deadline().is_none()
             && !shared.server.shutdown.is_begun();
         if quiet {
@@ -213,16 +212,8 @@ impl LeaderSupervisor {
         shared.asleep.store(false, Ordering::SeqCst);
     }
 
-    /// Joins the threads that have ended, and reads from connections that linger. Returns when that is to be done again; `None` if
-    /// no connection lingers.
-    fn clear_ended(&self) -> Option<Instant> {
-        let mut threads = lock(&self.shared.threads);
-        let ids = std::mem::take(&mut threads.ended);
-        let ended: Vec<_> = ids.iter().filter_map(|id| threads.handles.remove(id)).collect();
-        drop(threads);
-        for thread in ended {
-            let _ = thread.join(); // panics of the service were caught and logged
-        }
+    /// Reads from connections that linger. Returns when that is to be done again; `None` if none lingers.
+    fn sweep(&self) -> Option<Instant> {
         let mut lingering = lock(&self.shared.lingering);
         lingering.sweep();
         lingering.deadline()
@@ -230,14 +221,14 @@ impl LeaderSupervisor {
 
     fn drain(self) -> Drain {
         let shared = &self.shared;
-        shared.asleep.store(true, Ordering::SeqCst); // each thread that ends wakes the supervisor
+        shared.asleep.store(true, Ordering::SeqCst); // each connection that lingers wakes the supervisor
         // The shutdown has woken the leader, and no thread holds this lock while it serves. So the lock is free soon.
         let listener = write(&shared.listener).take();
         shared.connections.wake_idle();
         if let Some(listener) = listener {
             let mut listener = EventListener::new(Arc::new(listener), shared.server.config.backlog);
             while let Some(stream) = listener.accept_waiting(&shared.server, || {
-                self.clear_ended(); // that frees descriptors
+                self.sweep(); // that frees descriptors
             }) {
                 // The threads of this server wait in system calls.
                 if stream.set_nonblocking(false).is_ok()
@@ -249,12 +240,11 @@ impl LeaderSupervisor {
         }
         lock(&shared.threads).close();
         shared.connections.wake_idle();
-        let stuck = shared.connections.finish(|| self.clear_ended());
+        let stuck = shared.connections.finish(|| self.sweep());
         // A thread that is stuck in the service is left behind. The others end within a few instructions.
         let threads = std::mem::take(&mut lock(&shared.threads).handles);
-        for thread in threads.into_values().filter(|thread| stuck == 0 || thread.is_finished()) {
-            let _ = thread.join(); // panics of the service were caught and logged
-        }
+        let ended = threads.into_iter().filter(|thread| stuck == 0 || thread.is_finished());
+        shared.server.join(ended.collect()); // panics of the service were caught and logged
         lock(&shared.lingering).finish(&shared.server);
         shared.server.drained(stuck)
     }

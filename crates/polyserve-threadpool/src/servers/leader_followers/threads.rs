@@ -3,7 +3,6 @@
 //! A [`ConnectionThread`] accepts in [`RunState::accept`], and serves and closes in [`ConnectionThread::serve`].
 
 use std::cell::Cell;
-use std::collections::HashMap;
 use std::io::{self, ErrorKind, PipeReader};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsFd;
@@ -98,11 +97,10 @@ pub(super) struct RunState {
 /// The threads of a run.
 #[derive(Default)]
 pub(super) struct Threads {
-    pub(super) handles: HashMap<ThreadId, JoinHandle<()>>,
+    /// Some may have ended.
+    pub(super) handles: Vec<JoinHandle<()>>,
     /// The idle threads. The last one is used first, because its caches are warm.
     idle: Vec<(ThreadId, Sender<Assignment>)>,
-    /// The threads that have ended and can be joined.
-    pub(super) ended: Vec<ThreadId>,
     /// There is a leader, or a thread has the assignment to lead.
     pub(super) has_leader: bool,
     /// The drain has begun: no thread becomes idle.
@@ -173,8 +171,8 @@ impl RunState {
         }
     }
 
-    /// Passes `assignment` to an idle thread, or to a new one. The caller holds the lock, so a new thread is in the table
-    /// before it ends, and an idle thread does not give up waiting.
+    /// Passes `assignment` to an idle thread, or to a new one. The caller holds the lock, so an idle thread does not give up
+    /// waiting.
     fn assign(self: &Arc<Self>, threads: &mut Threads, assignment: Assignment) -> io::Result<()> {
         let leads = matches!(assignment, Assignment::Lead);
         threads.has_leader |= leads;
@@ -187,7 +185,10 @@ impl RunState {
         let main = move || ConnectionThread::new(shared).run(assignment);
         match thread::Builder::new().name("connection".into()).stack_size(STACK_SIZE).spawn(main) {
             Ok(thread) => {
-                threads.handles.insert(thread.thread().id(), thread);
+                threads.handles.push(thread);
+                if threads.handles.len() > 2 * (self.connections.len() + MAX_IDLE_THREADS) {
+                    threads.handles.retain(|thread| !thread.is_finished());
+                }
                 Ok(())
             }
             Err(error) => {
@@ -412,8 +413,6 @@ impl ThreadRole for ConnectionThread {
 impl Drop for ConnectionThread {
     fn drop(&mut self) {
         self.about_to_wait();
-        lock(&self.shared.threads).ended.push(self.id);
-        self.shared.wake_supervisor();
     }
 }
 
