@@ -48,6 +48,10 @@ pub trait Transport {
         false
     }
 
+    /// Closes the writing side of a connection that is idle and is closed next. If a request comes meanwhile, the kernel resets the
+    /// connection, but its client reads the end first.
+    fn end_output(&mut self) {}
+
     /// Called before the thread waits for an answer that comes later.
     fn about_to_wait(&mut self) {}
 }
@@ -186,7 +190,9 @@ impl<T: Transport> Drive<'_, T> {
     /// Reads once, and waits for the bytes.
     fn read(&mut self, connection: &mut Connection) -> Step {
         let (phase, deadline) = (connection.phase(), connection.input_deadline(&self.turn));
-        match self.read_or_shrink(connection, phase, deadline) {
+        let read = self.read_or_shrink(connection, phase, deadline);
+        let gives_up = matches!(read, Ok(Read::Leave | Read::TimedOut));
+        let step = match read {
             Ok(Read::Bytes(count)) => {
                 if phase == Phase::FirstByte {
                     // The time in the queue counts towards the timeout of the head, but not the time until its first byte.
@@ -202,7 +208,11 @@ impl<T: Transport> Drive<'_, T> {
             Ok(Read::TimedOut | Read::Leave) => connection.on_deadline(&mut self.turn),
             Ok(Read::Evicted) => connection.leave(&mut self.turn, true),
             Err(_) => connection.on_error(&mut self.turn),
+        };
+        if gives_up && matches!(step, Step::Close) {
+            self.transport.end_output();
         }
+        step
     }
 
     /// Reads once. If nothing comes for a while, releases large buffers, and waits again.

@@ -480,6 +480,12 @@ impl<R: PoolRole> Transport for PoolSocket<'_, R> {
         written
     }
 
+    fn end_output(&mut self) {
+        if !self.is_silent {
+            let _ = self.entry.stream.shutdown(Shutdown::Write); // an error: the client is gone
+        }
+    }
+
     fn others_wait(&self) -> bool {
         let are_left = !self.has_looked.take() && self.role.accept();
         are_left || self.pool.lacks_threads() || self.pool.table.must_announce_close(self.entry)
@@ -561,6 +567,25 @@ mod tests {
         let _fourth = admit();
         assert!(second.is_evicted() && third.is_evicted());
         assert_eq!((pool.table.open(), lock(&pool.state).leaving), (2, 2));
+    }
+
+    /// Regression test: a request that came between the last read of an idle connection and its close made the kernel reset the
+    /// connection. Its client got an error, and not an end.
+    #[test]
+    fn a_request_that_comes_after_the_last_read_finds_an_end() {
+        let server = ServerState::new(Arc::new(Echo), &ServerConfig::default());
+        let pool = PoolConnections::new(Arc::new(server), 1);
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let stream = listener.accept().unwrap().0;
+        stream.set_nonblocking(true).unwrap();
+        let open = pool.admit(stream).unwrap(); // it keeps the socket open
+        pool.queue(Arc::clone(&open), Instant::now());
+        pool.table.server.shutdown.begin(Instant::now() + Duration::from_secs(60));
+        assert!(matches!(pool.serve_next(Duration::ZERO, &()), Some(Served::Closed)));
+        let _ = client.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"); // an error: the connection has ended
+        drop(open);
+        assert_eq!(client.read(&mut [0]).expect("the connection was reset"), 0);
     }
 
     /// Regression test: the reading side of a connection was closed during its request. At the deadline of the drain, its thread

@@ -4,7 +4,8 @@
 //! 100 ms. After that it waits in `poll`, for the drain too. An eviction must then wake it: another thread closes the reading side of its
 //! socket. Bytes that have arrived are still read, so no request that has arrived is lost. While the reading side is open, the connection
 //! can linger. If it is closed, the kernel resets the connection if bytes arrive after its close. So a drain does not close it: an answer
-//! may be on its way, and its client may send more.
+//! may be on its way, and its client may send more. An idle connection has its writing side closed before its socket, so that a client
+//! reads the end before a reset.
 //!
 //! *No lost wake-up.* The thread stores that it must be woken, and then loads whether the connection was evicted. An eviction
 //! stores that, and then loads whether the thread must be woken. All four are sequentially consistent: one of the two sees the
@@ -367,6 +368,10 @@ impl<R: ThreadRole> Transport for ThreadSocket<'_, R> {
         self.table.must_announce_close(self.entry) || self.table.times_crowded() != self.times_crowded
     }
 
+    fn end_output(&mut self) {
+        let _ = self.entry.stream.shutdown(Shutdown::Write); // an error: the client is gone
+    }
+
     fn about_to_wait(&mut self) {
         self.role.about_to_wait();
     }
@@ -599,6 +604,39 @@ mod tests {
                 serving.join().unwrap();
             });
             assert!(fixture.table.is_empty());
+        }
+    }
+
+    /// Regression test: a request that came between the last read of an idle connection and its close made the kernel reset the
+    /// connection. Its client got an error, and not an end.
+    #[test]
+    fn a_request_that_comes_after_the_last_read_finds_an_end() {
+        for drains in [false, true] {
+            let fixture = Fixture::new();
+            let (mut client, connection) = fixture.connect();
+            let entry = fixture.table.admit(connection, 0).ok().unwrap();
+            let open = Arc::clone(&entry); // it keeps the socket open
+            thread::scope(|scope| {
+                let serving = scope.spawn(|| serve(entry, &fixture.table, Instant::now()));
+                client.write_all(GET).unwrap();
+                assert!(head(&mut client).starts_with("HTTP/1.1 200 "));
+                let deadline = Instant::now() + PATIENCE;
+                while !open.must_be_woken.load(Ordering::SeqCst) {
+                    assert!(Instant::now() < deadline, "the thread does not wait");
+                    thread::yield_now();
+                }
+                if drains {
+                    fixture.table.server.shutdown.begin(Instant::now() + PATIENCE);
+                    fixture.table.wake_idle();
+                } else {
+                    let other = fixture.evict();
+                    fixture.table.remove(&other);
+                }
+                serving.join().unwrap();
+            });
+            let _ = client.write_all(GET); // an error: the connection has ended
+            drop(open);
+            assert_eq!(client.read(&mut [0]).expect("the connection was reset"), 0, "in a drain: {drains}");
         }
     }
 
