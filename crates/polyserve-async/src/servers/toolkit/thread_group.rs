@@ -1,7 +1,7 @@
 //! Threads that run a server's tasks. At the end of the run each thread receives a signal, and the group joins the threads
 //! within a time limit.
 //!
-//! Invariant: a thread that is stuck in a service's code, and does not end in time, is left behind. No thread waits for it.
+//! Invariant: a thread that is stuck in a service's code, also in the destructor of a thread-local, and does not end in time, is left behind. No thread waits for it.
 //!
 //! Cost: a promise for each thread, and a message at its end.
 
@@ -11,7 +11,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
 use polyserve_core::{Answer, Completer, promise};
-use polyserve_serving::SHUTDOWN_SLACK;
+use polyserve_serving::{SHUTDOWN_SLACK, join_until};
 
 /// The threads of a run. Dropping the group signals them to end, and waits for none.
 pub(crate) struct ThreadGroup {
@@ -48,13 +48,13 @@ impl ThreadGroup {
         drop(completers); // this completes the promises
         let mut handles: Vec<_> = handles.into_iter().map(Some).collect();
         let deadline = Instant::now() + SHUTDOWN_SLACK;
+        let mut ended = Vec::new();
         for _ in 0..handles.len().saturating_sub(usize::try_from(stuck).unwrap_or(usize::MAX)) {
             let left = deadline.saturating_duration_since(Instant::now());
             let Ok(number) = self.ends.recv_timeout(left) else { break };
-            if let Some(thread) = handles.get_mut(number).and_then(Option::take) {
-                let _ = thread.join(); // the panic of a task was reported when it happened
-            }
+            ended.extend(handles.get_mut(number).and_then(Option::take));
         }
+        join_until(ended, deadline); // the panic of a task was reported when it happened
     }
 }
 

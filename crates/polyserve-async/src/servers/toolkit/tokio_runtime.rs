@@ -3,9 +3,11 @@
 use std::io;
 use std::net::TcpListener;
 use std::sync::Arc;
+use std::thread;
+use std::time::Instant;
 
 use polyserve_core::{ListenOn, Running, ServerConfig, Service};
-use polyserve_serving::{Bound, ConnectionTable, SHUTDOWN_SLACK, bind};
+use polyserve_serving::{Bound, ConnectionTable, SHUTDOWN_SLACK, bind, join_until};
 use tokio::runtime::{Builder, Handle, Runtime};
 
 use super::async_connection::{AsyncConnection, start_main};
@@ -34,11 +36,15 @@ impl OwnedRuntime {
         }
     }
 
-    /// Ends the runtime, and waits for its threads for at most [`SHUTDOWN_SLACK`]. A thread that is stuck is left behind.
+    /// Ends the runtime, and waits for its threads for at most twice [`SHUTDOWN_SLACK`]. A thread that is stuck is left behind.
     pub(crate) fn shut_down(mut self) {
-        if let Some(runtime) = self.0.take() {
-            runtime.shutdown_timeout(SHUTDOWN_SLACK);
-        }
+        // tokio joins the threads that have ended without a limit. A thread-local of the service may have a long destructor.
+        let ending = thread::Builder::new().name("tokio-end".into()).spawn(move || {
+            if let Some(runtime) = self.0.take() {
+                runtime.shutdown_timeout(SHUTDOWN_SLACK);
+            }
+        });
+        join_until(ending.into_iter().collect(), Instant::now() + 2 * SHUTDOWN_SLACK);
     }
 }
 
