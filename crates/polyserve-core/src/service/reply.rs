@@ -1,32 +1,15 @@
 //! The reply of a service.
 
 use std::borrow::Cow;
-use std::error::Error;
 use std::fmt;
 
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE, ETAG};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 
+use super::invalid_header::{InvalidHeader, has_outer_space, is_set_by_the_server};
+use super::problem::Problem;
 use crate::condition::ETag;
 use crate::throttled;
-
-/// Returns the reason phrase of a status (RFC 9110, section 15), or an empty text if the code has no common one.
-///
-/// It is [`canonical_reason`](StatusCode::canonical_reason), except that three of its names are those of older RFCs.
-///
-/// ```
-/// use polyserve_core::http::StatusCode;
-/// use polyserve_core::reason_phrase;
-/// assert_eq!((reason_phrase(StatusCode::OK), reason_phrase(StatusCode::UNPROCESSABLE_ENTITY)), ("OK", "Unprocessable Content"));
-/// ```
-pub fn reason_phrase(status: StatusCode) -> &'static str {
-    match status {
-        StatusCode::NON_AUTHORITATIVE_INFORMATION => "Non-Authoritative Information",
-        StatusCode::PAYLOAD_TOO_LARGE => "Content Too Large",
-        StatusCode::UNPROCESSABLE_ENTITY => "Unprocessable Content",
-        status => status.canonical_reason().unwrap_or_default(),
-    }
-}
 
 /// Returns `status` if it is that of a final answer, 200 to 599, and else 500.
 #[inline]
@@ -503,90 +486,6 @@ fn body_is_missing() -> Reply {
 /// The media type of JSON.
 pub(super) static APPLICATION_JSON: HeaderValue = HeaderValue::from_static("application/json");
 
-/// Whether a server sets the field, because it frames the message or names the server.
-fn is_set_by_the_server(name: &HeaderName) -> bool {
-    matches!(
-        name.as_str(),
-        "connection"
-            | "content-length"
-            | "date"
-            | "keep-alive"
-            | "server"
-            | "trailer"
-            | "transfer-encoding"
-            | "upgrade"
-    )
-}
-
-/// Whether a value has white space at an end. That would not be a part of the value (RFC 9110, 5.5).
-fn has_outer_space(value: &HeaderValue) -> bool {
-    let value = value.as_bytes();
-    value.trim_ascii().len() < value.len()
-}
-
-/// The error for a header field that a reply cannot have.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum InvalidHeader {
-    /// The name is not a token.
-    Name,
-    /// The value has a control character, or white space at an end.
-    Value {
-        /// The name of the field.
-        name: HeaderName,
-    },
-    /// The server sets the field itself.
-    Reserved {
-        /// The name of the field.
-        name: HeaderName,
-    },
-}
-
-impl fmt::Display for InvalidHeader {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Name => write!(f, "the name of a header field is not valid: it is a token, such as cache-control"),
-            Self::Value { name } => {
-                write!(
-                    f,
-                    "the value of the header field {name} is not valid: it has a control character, or white space at an end"
-                )
-            }
-            Self::Reserved { name } => write!(f, "the header field {name} is set by the server itself"),
-        }
-    }
-}
-
-impl Error for InvalidHeader {}
-
-/// The body of an error reply (RFC 9457).
-///
-/// ```
-/// use polyserve_core::Problem;
-/// use polyserve_core::http::StatusCode;
-/// let problem = Problem { status: StatusCode::NOT_FOUND, detail: "There is no account 7." };
-/// assert!(problem.to_json().contains(r#""title":"Not Found","status":404"#));
-/// ```
-#[derive(Debug)]
-pub struct Problem<D> {
-    /// The status.
-    pub status: StatusCode,
-    /// One sentence that states what was wrong.
-    pub detail: D,
-}
-
-impl<D: fmt::Display> Problem<D> {
-    /// The media type.
-    pub const MEDIA_TYPE: &'static str = "application/problem+json";
-
-    /// Returns the JSON.
-    pub fn to_json(&self) -> String {
-        let detail = serde_json::Value::String(self.detail.to_string());
-        let (title, status) = (reason_phrase(self.status), self.status.as_u16());
-        format!(r#"{{"type":"about:blank","title":"{title}","status":{status},"detail":{detail}}}"#)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use http::header::LOCATION;
@@ -646,13 +545,6 @@ mod tests {
         headers.clear();
         let _ = Reply::new(StatusCode::NOT_MODIFIED, "text/plain", "").move_headers(&mut headers);
         assert!(headers.is_empty(), "{headers:?}");
-    }
-
-    #[test]
-    fn a_problem_is_json() {
-        let reply = Reply::problem(StatusCode::BAD_REQUEST, "a \"quoted\"\nline");
-        let body: serde_json::Value = serde_json::from_slice(reply.body_bytes(&[])).unwrap();
-        assert_eq!((body["status"].as_u64(), body["detail"].as_str()), (Some(400), Some("a \"quoted\"\nline")));
     }
 
     #[test]
