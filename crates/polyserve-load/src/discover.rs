@@ -11,6 +11,8 @@ use std::net::TcpStream;
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use rustls::StreamOwned;
+
 use crate::answer::{Heads, ReadStep, Reader};
 use crate::encoded_requests::EncodedRequests;
 use crate::error::LoadError;
@@ -164,6 +166,11 @@ impl<S: Into<String>> From<S> for DiscoveryError {
     }
 }
 
+/// A connection, with TLS or without.
+trait Stream: Read + Write {}
+
+impl<T: Read + Write> Stream for T {}
+
 /// The time between two checks for a stop.
 const STOP_CHECK: Duration = Duration::from_millis(100);
 
@@ -173,10 +180,14 @@ fn exchange_once(
     planned: PlannedRequest,
 ) -> Result<(u16, Vec<u8>), DiscoveryError> {
     let started = Instant::now();
-    let mut stream = TcpStream::connect_timeout(&load.target, load.patience)
+    let socket = TcpStream::connect_timeout(&load.target, load.patience)
         .map_err(|error| format!("cannot connect to {}: {error}", load.target))?;
     let step = Some(STOP_CHECK.min(load.patience));
-    stream.set_read_timeout(step).and(stream.set_write_timeout(step)).map_err(|error| error.to_string())?;
+    socket.set_read_timeout(step).and(socket.set_write_timeout(step)).map_err(|error| error.to_string())?;
+    let mut stream: Box<dyn Stream> = match &load.tls {
+        None => Box::new(socket),
+        Some(tls) => Box::new(StreamOwned::new(tls.connect().map_err(|error| error.to_string())?, socket)),
+    };
     let may_go_on = || match started.elapsed() >= load.patience {
         _ if load.stop.is_begun() => Err(DiscoveryError::Stopped),
         true => Err(format!("no answer within {} s", load.patience.as_secs_f64()).into()),
@@ -197,7 +208,11 @@ fn exchange_once(
     let (mut partial, mut buffer) = (Vec::new(), vec![0; 64 << 10]);
     loop {
         may_go_on()?;
-        let step = match stream.read(&mut buffer) {
+        let received = match stream.read(&mut buffer) {
+            Err(error) if error.kind() == ErrorKind::UnexpectedEof => Ok(0), // TLS without an announced end
+            received => received,
+        };
+        let step = match received {
             Ok(0) => reader.end(&expected).map_err(|wrong| wrong.0)?.ok_or("the connection ended before the answer")?,
             Ok(received) => {
                 partial.extend_from_slice(buffer.get(..received).unwrap_or_default());

@@ -15,7 +15,7 @@
 //! * `rows`: the JSON rows of the entities. `request_stream`: the order of the requests.
 //! * `encoded_requests`: requests as bytes, and the expected answers. `discover`: an answer that is not known yet.
 //! * `answer`: compares an answer with the expected one while it arrives, at any split.
-//! * `client`: one thread's loop over its connections.
+//! * `client`: one thread's loop over its connections. `tls`: the session between a socket and the bytes of HTTP.
 //! * `run`, `prefill`: the threads of a load, and its preparation.
 //! * `report`, `error`: the results.
 #![cfg_attr(docsrs, feature(doc_cfg))]
@@ -37,6 +37,7 @@ mod report;
 mod request_stream;
 mod rows;
 mod run;
+mod tls;
 mod traffic;
 
 pub use arrivals::Arrivals;
@@ -49,4 +50,5 @@ pub use mix::Mix;
 pub use prefill::{prefill, prefill_for};
 pub use report::{ChangingAnswer, Failures, LoadProgress, Report, RequestPhases};
 pub use run::run;
+pub use tls::ClientTls;
 pub use traffic::{AnswerCheck, Exchange, Traffic};

@@ -7,6 +7,7 @@ use polyserve_core::Shutdown;
 
 use crate::arrivals::Arrivals;
 use crate::error::LoadError;
+use crate::tls::ClientTls;
 use crate::traffic::Traffic;
 
 /// The settings of a load, for [`run`](crate::run()).
@@ -33,6 +34,8 @@ pub struct Load {
     /// Whether the answer to `Connection: close` must announce the close, and the server must close. An answer without the
     /// announcement then counts as wrong. Default false: the client closes.
     pub must_close: bool,
+    /// TLS, if the server speaks it. A handshake is a part of the connect. Default none.
+    pub tls: Option<ClientTls>,
     /// The requests.
     pub traffic: Traffic,
     /// The time that the load runs before the measured period. Default none.
@@ -114,6 +117,7 @@ impl Load {
             arrivals: Arrivals::default(),
             usage: Usage::KeepAlive { pipeline: 1 },
             must_close: false,
+            tls: None,
             traffic,
             warm_up: Duration::ZERO,
             length: RunLength::Time(Duration::from_secs(10)),

@@ -102,6 +102,9 @@ impl CheckArgs {
     fn subjects(&self, catalog: &Catalog) -> anyhow::Result<Vec<CheckSubject>> {
         if let Some(url) = &self.url {
             self.takes_no_settings("--url")?;
+            if url.is_https() {
+                return Err(Misuse(format!("{url}: the check does not speak TLS")).into());
+            }
             if url.path() != "/" {
                 return Err(Misuse(format!(
                     "{url}: the URL must have no path, because the check uses the paths of the entity service"

@@ -302,7 +302,7 @@ fn requests_that_cannot_be_sent_are_named() {
         (r#"{"url": "/", "weight": 0}"#, "weight 0"),
         (r#"{"url": "/", "body": "a", "body_file": "b"}"#, "not both"),
         (r#"{"url": "/", "body_file": "absent"}"#, "absent"),
-        (r#"{"url": "http://127.0.0.1:10/"}"#, "is not on the server 127.0.0.1:9"),
+        (r#"{"url": "http://127.0.0.1:10/"}"#, "is not on the server http://127.0.0.1:9"),
         (r#"{"url": "https://127.0.0.1:9/"}"#, "https"),
     ] {
         dir.write("wrong.jsonl", format!("# one\n{{\"url\": \"/\"}}\n{line}\n"));
@@ -312,7 +312,7 @@ fn requests_that_cannot_be_sent_are_named() {
     has(&misused(&format!("load {url} --file {dir}/empty.jsonl")), &["has no request"]);
     dir.write("path.jsonl", "{\"url\": \"/\"}");
     has(&misused(&format!("load --file {dir}/path.jsonl")), &["add the URL of the server"]);
-    has(&misused(&format!("load {url} http://127.0.0.1:10/")), &["is not on the server 127.0.0.1:9"]);
+    has(&misused(&format!("load {url} http://127.0.0.1:10/")), &["is not on the server http://127.0.0.1:9"]);
     for (args, why) in [
         (&["-H", "X: a\r\nY: b"][..], "for '--header <FIELD>': \"X\": \"a\\r\\nY: b\" is no header field"),
         (&["-H", ": x"], "for '--header <FIELD>': \"\": \"x\" is no header field"),

@@ -32,7 +32,9 @@ const REFUSED: &[(&str, &str)] = &[
     ("serve --ready /", "--ready \"/\" must be a path such as /readyz"),
     ("serve --ready /1", "--ready \"/1\" is the path of entity 1: use a path such as /readyz"),
     // The load generator.
-    ("load https://localhost/", "https is not supported"),
+    ("load https://localhost/", "add --ca FILE, or --insecure"),
+    ("load http://localhost/ --insecure", "--ca and --insecure are for https"),
+    ("check --url https://localhost/", "the check does not speak TLS"),
     ("load nonsense", "no URL"),
     ("load http://no-such-host.invalid/", "cannot be reached"),
     ("load http://127.0.0.1:1/x --keys 5", "the path must be /, not /x"),

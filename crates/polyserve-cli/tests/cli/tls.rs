@@ -1,4 +1,4 @@
-//! `polyserve serve --tls-cert --tls-key`.
+//! `polyserve serve --tls-cert --tls-key`, and loads of https.
 
 use std::io::{BufRead as _, BufReader};
 use std::net::TcpStream;
@@ -8,7 +8,7 @@ use std::time::Instant;
 use polyserve_conformance::tls::{Issued, TestAuthority, TlsStream};
 use rustix::process::Signal;
 
-use super::{Dir, PATIENCE, Serving, ask, has, misused, polyserve, text};
+use super::{Dir, PATIENCE, Serving, ask, ended, has, json, misused, polyserve, text};
 
 const GET: &[u8] = b"GET /1 HTTP/1.1\r\nHost: a\r\n\r\n";
 
@@ -155,4 +155,30 @@ fn an_open_network_must_be_trusted() {
     let mut trusting = polyserve(any);
     trusting.env("POLYSERVE_TRUST_NETWORK", "true");
     drop(Serving::start(trusting));
+}
+
+/// Every answer over TLS is verified, in each mode of a load.
+#[test]
+fn a_load_speaks_tls() {
+    let (dir, authority) = (Dir::new("tls-load"), TestAuthority::new());
+    let args = write(&dir, &authority.issue());
+    dir.write("ca.pem", authority.pem());
+    dir.write("other.pem", TestAuthority::new().pem());
+    for server in ["pool_server", "tokio_tcp"] {
+        let serving = serve(&format!("--server {server} {args}"));
+        let line = format!("load https://{}/ --ca {dir}/ca.pem -n 500 --keys 20 --mix get=95,put=5", serving.addr);
+        for mode in ["", "--pipeline 16", "--no-keepalive --threads 2", "--rate 2000"] {
+            let report = json(&format!("{line} {mode}"));
+            let figures = (&report["answered"], &report["first_failure"]);
+            assert_eq!(figures, (&500.into(), &serde_json::Value::Null), "{server} {mode}: {report}");
+        }
+        let refused = text(&ended(1, &line.replace("ca.pem", "other.pem")).stderr);
+        has(&refused, &["entities could be stored first"]);
+    }
+    // The answer is discovered first.
+    let serving = serve(&format!("--service welcome {args}"));
+    let report = json(&format!("load https://localhost:{}/welcome --insecure -n 50", serving.addr.port()));
+    assert_eq!(report["answered"], 50, "{report}");
+    let other = format!("load https://{}/welcome --ca {dir}/other.pem -n 50", serving.addr);
+    has(&text(&ended(1, &other).stderr), &["invalid peer certificate"]);
 }

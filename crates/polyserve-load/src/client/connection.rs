@@ -4,7 +4,7 @@
 //! bytes. A connection has buffers only while a request or the head of an answer is incomplete.
 
 use std::net::SocketAddr;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::time::Duration;
 
 use rustix::event::epoll;
@@ -15,6 +15,7 @@ use rustix::net::{
 
 use crate::answer::Reader;
 use crate::request_stream::PlannedRequest;
+use crate::tls::{ClientTls, TlsSession};
 
 /// A request without an answer.
 #[derive(Clone, Copy, Debug)]
@@ -62,10 +63,12 @@ pub(crate) enum EndHint {
 #[derive(Debug)]
 pub(crate) struct ClientConnection {
     pub(crate) socket: Option<OwnedFd>,
+    /// The TLS of the socket.
+    tls: Option<TlsSession>,
     pub(crate) state: State,
     /// The number of the socket: an event with another number is stale.
     pub(crate) generation: u32,
-    /// Whether the connect may still be in progress.
+    /// Whether the connect, or the handshake of TLS, may still be in progress.
     pub(crate) is_connecting: bool,
     /// Whether the socket is registered for readiness to write.
     pub(crate) waits_writable: bool,
@@ -100,6 +103,7 @@ impl ClientConnection {
     pub(crate) fn new() -> Self {
         Self {
             socket: None,
+            tls: None,
             state: State::Free,
             generation: 0,
             is_connecting: false,
@@ -139,7 +143,8 @@ impl ClientConnection {
     }
 
     /// Opens a socket and starts the connect.
-    pub(crate) fn open(&mut self, target: SocketAddr, no_delay: bool) -> Result<(), Errno> {
+    pub(crate) fn open(&mut self, target: SocketAddr, tls: Option<&ClientTls>, no_delay: bool) -> Result<(), Errno> {
+        self.tls = tls.map(TlsSession::new).transpose()?;
         let family = if target.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         let socket = socket_with(family, SocketType::STREAM, flags, None)?;
@@ -149,7 +154,7 @@ impl ClientConnection {
             let _ = sockopt::set_tcp_congestion(&socket, "reno");
         }
         self.is_connecting = match connect(&socket, &target) {
-            Ok(()) => false,
+            Ok(()) => self.tls.is_some(),
             Err(Errno::INPROGRESS | Errno::INTR) => true,
             Err(error) => return Err(error),
         };
@@ -167,6 +172,7 @@ impl ClientConnection {
             let _ = sockopt::set_socket_linger(&socket, Some(Duration::ZERO));
         }
         drop(socket);
+        self.tls = None;
         self.generation = self.generation.wrapping_add(1);
         self.is_connecting = false;
         self.waits_writable = false;
@@ -197,6 +203,9 @@ impl ClientConnection {
     /// Sends as many bytes as the socket takes. Returns their number.
     pub(crate) fn send(&mut self, bytes: &[u8]) -> Result<usize, Errno> {
         let Some(socket) = &self.socket else { return Err(Errno::NOTCONN) };
+        if let Some(tls) = &mut self.tls {
+            return tls.send(socket.as_fd(), bytes).map(|()| bytes.len());
+        }
         loop {
             match send(socket, bytes, SendFlags::NOSIGNAL) {
                 Ok(sent) => {
@@ -213,6 +222,9 @@ impl ClientConnection {
     /// Receives into `buffer`. Returns the number of bytes, 0 at the end, or `None` if the socket has no bytes.
     pub(crate) fn receive(&mut self, buffer: &mut [u8]) -> Result<Option<usize>, Errno> {
         let Some(socket) = &self.socket else { return Ok(None) };
+        if let Some(tls) = &mut self.tls {
+            return tls.receive(socket.as_fd(), buffer);
+        }
         loop {
             match recv(socket, &mut *buffer, RecvFlags::empty()) {
                 Ok((_, received)) => return Ok(Some(received)),
@@ -221,6 +233,30 @@ impl ClientConnection {
                 Err(error) => return Err(error),
             }
         }
+    }
+
+    /// Sends the bytes that TLS keeps, as many as the socket takes.
+    pub(crate) fn flush_tls(&mut self) -> Result<(), Errno> {
+        match (&self.socket, &mut self.tls) {
+            (Some(socket), Some(tls)) => tls.flush(socket.as_fd()),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether the socket is connected to the server, given that its connect has ended: the handshake of TLS has ended too.
+    pub(crate) fn is_established(&self) -> bool {
+        self.tls.as_ref().is_none_or(TlsSession::is_established)
+    }
+
+    /// Whether the connection has TLS.
+    pub(crate) fn has_tls(&self) -> bool {
+        self.tls.is_some()
+    }
+
+    /// Whether the connection has something to do once its socket is ready to write.
+    #[inline]
+    pub(crate) fn waits_to_write(&self) -> bool {
+        self.is_connecting || !self.unsent.is_empty() || self.tls.as_ref().is_some_and(TlsSession::has_unsent)
     }
 
     /// Returns the error of the socket, if any.

@@ -37,7 +37,11 @@ impl WorkerState {
             let partial = connection.partial.len();
             let (head, room) = buffer.split_at_mut_checked(partial)?;
             head.copy_from_slice(&connection.partial);
-            let received = match connection.receive(room) {
+            let result = connection.receive(room);
+            if connection.is_connecting && connection.has_tls() && connection.is_established() {
+                self.established(connection);
+            }
+            let received = match result {
                 Ok(Some(0)) => return Some(None),
                 Ok(Some(received)) => received,
                 Ok(None) => return (ending == EndHint::WriteFailed).then_some(Some(Errno::PIPE)),

@@ -16,11 +16,13 @@ use crate::clock;
 use crate::encoded_requests::EncodedRequests;
 use crate::load::{Load, Pace, Usage};
 use crate::request_stream::RequestStream;
+use crate::tls::ClientTls;
 
 /// The state that the connections of a thread share.
 #[derive(Debug)]
 pub(crate) struct WorkerState {
     pub(super) target: SocketAddr,
+    tls: Option<ClientTls>,
     /// The number of requests of a batch.
     depth: usize,
     /// Whether every request has its own connection.
@@ -79,6 +81,7 @@ impl WorkerState {
         };
         Self {
             target: load.target,
+            tls: load.tls.clone(),
             depth,
             closes,
             must_close: load.must_close,
@@ -205,7 +208,7 @@ impl WorkerState {
             Err(_) => self.write_failed.push((index, connection.generation)),
         }
         // The request is sent before the socket is registered: a fast answer is then one event.
-        let writable = !connection.unsent.is_empty();
+        let writable = connection.has_tls() || !connection.unsent.is_empty();
         let registered = match (is_new, writable) {
             (true, _) => connection.register(&self.epoll, index, writable),
             (false, true) => connection.watch_writable(&self.epoll, index),
@@ -218,7 +221,7 @@ impl WorkerState {
 
     fn open(&mut self, connection: &mut ClientConnection) -> Result<(), Errno> {
         // A single small request on a new connection is never delayed.
-        connection.open(self.target, !self.closes || self.out.len() > 1024)?;
+        connection.open(self.target, self.tls.as_ref(), !self.closes || self.out.len() > 1024)?;
         self.tally.opened += 1;
         self.tally.reconnects += u64::from(std::mem::take(&mut connection.was_closed));
         Ok(())
@@ -239,8 +242,7 @@ impl WorkerState {
     /// Handles an event of a connection.
     #[inline]
     pub(super) fn ready(&mut self, connection: &mut ClientConnection, index: usize, flags: EventFlags) {
-        let waits_to_write = connection.is_connecting || !connection.unsent.is_empty();
-        if waits_to_write && flags.intersects(EventFlags::OUT | EventFlags::ERR | EventFlags::HUP) {
+        if connection.waits_to_write() && flags.intersects(EventFlags::OUT | EventFlags::ERR | EventFlags::HUP) {
             self.writable(connection, index);
         }
         let ending = match flags {
@@ -258,14 +260,15 @@ impl WorkerState {
             if let Some(error) = connection.socket_error() {
                 return self.cannot_open(connection, index, error);
             }
-            connection.is_connecting = false;
-            if self.closes {
-                connection.connected.1 = clock::now();
+            if connection.is_established() {
+                self.established(connection);
             }
-            if connection.state == State::Opening {
-                connection.state = State::Free;
-                self.opening -= 1;
+        }
+        if connection.has_tls() {
+            if connection.flush_tls().is_err() {
+                self.write_failed.push((index, connection.generation));
             }
+            return;
         }
         if connection.unsent.is_empty() {
             return;
@@ -277,6 +280,18 @@ impl WorkerState {
                 connection.unsent.extend_from_slice(unsent.get(sent..).unwrap_or_default());
             }
             Err(_) => self.write_failed.push((index, connection.generation)),
+        }
+    }
+
+    /// The connect has ended, and the handshake of TLS.
+    pub(super) fn established(&mut self, connection: &mut ClientConnection) {
+        connection.is_connecting = false;
+        if self.closes {
+            connection.connected.1 = clock::now();
+        }
+        if connection.state == State::Opening {
+            connection.state = State::Free;
+            self.opening -= 1;
         }
     }
 

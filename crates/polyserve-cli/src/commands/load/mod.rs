@@ -9,7 +9,9 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use indicatif::{HumanDuration, ProgressBar, ProgressStyle};
-use polyserve_load::{CpuSource, Load, LoadProgress, Mix, Pace, RunLength, Traffic, prefill_for, run as run_load};
+use polyserve_load::{
+    ClientTls, CpuSource, Load, LoadProgress, Mix, Pace, RunLength, Traffic, prefill_for, run as run_load,
+};
 
 use super::session::on_signal;
 use super::times::within;
@@ -25,7 +27,7 @@ use url::Url;
 /// The arguments of `polyserve load`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct LoadArgs {
-    /// The target: http://HOST:PORT/PATH. Several targets on one server are requested in turn. With --keys or --mix, an entity
+    /// The target: http://HOST:PORT/PATH, or https://HOST:PORT/PATH. Several targets on one server are requested in turn. With --keys or --mix, an entity
     /// server; with --file, the server of its requests.
     #[arg(value_name = "URL", required_unless_present = "file")]
     urls: Vec<Url>,
@@ -79,6 +81,12 @@ pub(crate) struct LoadArgs {
     /// The cores of the client threads, which are pinned to them in turn: 1, or 0-3,6. [default: none]
     #[arg(long, value_name = "CORES")]
     cores: Option<Cores>,
+    /// The file of authorities, in PEM form, that may have issued the certificate of an https server.
+    #[arg(long, value_name = "FILE", conflicts_with = "insecure")]
+    ca: Option<PathBuf>,
+    /// Accept any certificate of an https server: for tests.
+    #[arg(long)]
+    insecure: bool,
     /// The process id of the server. The report then has its CPU time.
     #[arg(long, value_name = "PID")]
     server_pid: Option<u32>,
@@ -114,11 +122,13 @@ fn load(args: &LoadArgs) -> anyhow::Result<(Load, String)> {
     let (server, traffic) = traffic(args, &data)?;
     let traffic = traffic.seed(args.workload.random.seed);
     let name = match &args.file {
-        Some(file) => format!("http://{}, requests of {}", server.host(), file.display()),
+        Some(file) => format!("{}, requests of {}", server.origin(), file.display()),
         None => args.urls.iter().map(Url::to_string).collect::<Vec<_>>().join(" "),
     };
+    let tls = tls(args, &server)?;
     let mut load = Load::new(server.reach(args.timeout)?, traffic);
     load.host = server.host().to_owned();
+    load.tls = tls;
     (load.connections, load.threads) = (args.workload.connections, args.threads);
     load.cores = args.cores.as_ref().map_or_else(Vec::new, |cores| cores.numbers().to_vec());
     load.pace = args.rate.map_or(Pace::Closed, Pace::Rate);
@@ -134,6 +144,25 @@ fn load(args: &LoadArgs) -> anyhow::Result<(Load, String)> {
     (load.warm_up, load.patience) = (args.warm_up, args.timeout);
     load.cpu = args.server_pid.map_or(CpuSource::Unknown, CpuSource::Process);
     Ok((load, name))
+}
+
+/// The TLS of the load, if its server is one of https.
+fn tls(args: &LoadArgs, server: &Url) -> anyhow::Result<Option<ClientTls>> {
+    let made = match (&args.ca, args.insecure) {
+        (None, false) if server.is_https() => {
+            return Err(Misuse(format!("{server} is https: add --ca FILE, or --insecure for a test")).into());
+        }
+        (None, false) => return Ok(None),
+        _ if !server.is_https() => {
+            return Err(Misuse(format!("--ca and --insecure are for https, and {server} is not")).into());
+        }
+        (None, true) => ClientTls::insecure(server.name()),
+        (Some(file), _) => {
+            let wrong = |error| Misuse(format!("--ca {} cannot be read: {error}", file.display()));
+            ClientTls::new(server.name(), &std::fs::read(file).map_err(wrong)?)
+        }
+    };
+    Ok(Some(made.map_err(misuse)?))
 }
 
 /// The parts of the body, and the duration, whether given by their long flags or by `-d`.
@@ -194,8 +223,8 @@ fn traffic(args: &LoadArgs, data: &[String]) -> anyhow::Result<(Url, Traffic)> {
         return Ok((server, Traffic::discovering(requests).map_err(misuse)?));
     }
     let [url, others @ ..] = args.urls.as_slice() else { return Err(Misuse("there is no URL".into()).into()) };
-    if let Some(other) = others.iter().find(|other| other.host() != url.host()) {
-        return Err(Misuse(format!("{other} is not on the server {}: a load has one", url.host())).into());
+    if let Some(other) = others.iter().find(|other| other.origin() != url.origin()) {
+        return Err(Misuse(format!("{other} is not on the server {}: a load has one", url.origin())).into());
     }
     if is_of_entities(args) {
         if let Some(url) = args.urls.iter().find(|url| url.path() != "/" || !others.is_empty()) {

@@ -171,8 +171,8 @@ fn request(line: &str, path: &Path, server: &mut FileServer<'_>) -> Result<Excha
             ));
         };
         let first = server.get_or_insert_with(|| url.clone());
-        if first.host() != url.host() {
-            return Err(format!("{url} is not on the server {}: a load has one", first.host()));
+        if first.origin() != url.origin() {
+            return Err(format!("{url} is not on the server {}: a load has one", first.origin()));
         }
         url.path().to_owned()
     };

@@ -1,4 +1,4 @@
-//! `http://HOST:PORT/PATH`, and nothing else.
+//! `http://HOST:PORT/PATH`, or the same with `https`, and nothing else.
 
 use std::fmt;
 use std::io;
@@ -13,6 +13,8 @@ use polyserve_bench::Misuse;
 /// A server and a path on it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Url {
+    /// Whether the scheme is https.
+    is_https: bool,
     /// Host and port as given, for the `Host` field.
     host: String,
     /// Host and port.
@@ -29,11 +31,11 @@ impl FromStr for Url {
             return Err(no(&format!("{letter:?} is not ASCII, and must be percent-encoded, or a host in Punycode")));
         }
         let (scheme, rest) = text.split_once("://").ok_or_else(|| no("this is no URL"))?;
-        match scheme.to_ascii_lowercase().as_str() {
-            "http" => {}
-            "https" => return Err(no("https is not supported")),
+        let is_https = match scheme.to_ascii_lowercase().as_str() {
+            "http" => false,
+            "https" => true,
             _ => return Err(no("this is not http")),
-        }
+        };
         let rest = rest.split_once('#').map_or(rest, |(rest, _)| rest);
         let end = rest.find(['/', '?']).unwrap_or(rest.len());
         let (host, path) = rest.split_at(end);
@@ -60,8 +62,9 @@ impl FromStr for Url {
             return Err(no("the path has blanks or control characters, which must be percent-encoded"));
         }
         let path = if path.starts_with('/') { path.to_owned() } else { format!("/{path}") };
-        let address = if port.is_some() { host.to_owned() } else { format!("{host}:80") };
-        Ok(Self { host: host.to_owned(), address, path })
+        let default_port = if is_https { 443 } else { 80 };
+        let address = if port.is_some() { host.to_owned() } else { format!("{host}:{default_port}") };
+        Ok(Self { is_https, host: host.to_owned(), address, path })
     }
 }
 
@@ -71,11 +74,26 @@ fn is_port(text: &str) -> bool {
 
 impl fmt::Display for Url {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "http://{}{}", self.host, self.path)
+        write!(f, "{}{}", self.origin(), self.path)
     }
 }
 
 impl Url {
+    /// Whether the scheme is https.
+    pub(crate) fn is_https(&self) -> bool {
+        self.is_https
+    }
+
+    /// Returns the scheme, and host and port as given.
+    pub(crate) fn origin(&self) -> String {
+        format!("{}://{}", if self.is_https { "https" } else { "http" }, self.host)
+    }
+
+    /// Returns the host without its port.
+    pub(crate) fn name(&self) -> &str {
+        self.address.rsplit_once(':').map_or(&self.address, |(name, _)| name)
+    }
+
     /// Returns host and port as given.
     pub(crate) fn host(&self) -> &str {
         &self.host
@@ -143,6 +161,9 @@ mod tests {
         assert_eq!(parts("HTTP://example.org"), ["example.org", "example.org:80", "/"]);
         assert_eq!(parts("http://[::1]:80?q"), ["[::1]:80", "[::1]:80", "/?q"]);
         assert_eq!(parts("http://[::1]/"), ["[::1]", "[::1]:80", "/"]);
+        assert_eq!(parts("https://h/a"), ["h", "h:443", "/a"]);
+        let secure: Url = "https://[::1]:81/a".parse().unwrap();
+        assert_eq!((secure.name(), secure.to_string().as_str()), ("[::1]", "https://[::1]:81/a"));
     }
 
     #[test]
@@ -162,7 +183,6 @@ mod tests {
     fn what_is_no_url_is_refused_with_its_reason() {
         for (text, why) in [
             ("localhost:8001", "no URL"),
-            ("https://localhost/", "https"),
             ("ftp://localhost/", "not http"),
             ("http://", "host"),
             ("http://:80/", "host"),
