@@ -1,6 +1,6 @@
 //! TLS of the client: which server it trusts, and a session over a socket that does not block.
 //!
-//! [`ClientTls`] is what a [`Load`](crate::Load) has. Each of its connections has a [`TlsSession`] between its socket and the bytes of
+//! [`ClientTls`] is what a [`Load`](crate::Load) has. Each of its connections has a [`ClientSession`] between its socket and the bytes of
 //! HTTP. The session keeps what the socket does not take, so a request is always taken whole.
 //!
 //! Cost: that of rustls with its own buffers, one copy of each request and each answer. Sessions are resumed if a server sends tickets.
@@ -92,9 +92,9 @@ impl fmt::Debug for ClientTls {
 
 /// The TLS of one connection.
 #[derive(Debug)]
-pub(crate) struct TlsSession(Box<ClientConnection>);
+pub(crate) struct ClientSession(Box<ClientConnection>);
 
-impl TlsSession {
+impl ClientSession {
     pub(crate) fn new(tls: &ClientTls) -> Result<Self, Errno> {
         let mut connection = tls.connect().map_err(|_| Errno::PROTO)?;
         connection.set_buffer_limit(None); // a batch of requests is taken whole

@@ -64,7 +64,7 @@ pub mod memory;
 pub mod net;
 mod server_state;
 mod thread_buffers;
-mod tls;
+pub mod tls;
 mod waiting;
 mod woken_list;
 

@@ -98,7 +98,7 @@
 //! | `etcd`, `redis`, `postgres` | a store over that engine; `etcd` is built with `protoc` |
 //! | `metrics` | durations, counters, health and readiness on an admin address, for Prometheus |
 //! | `access-log` | a line for each answer, as JSON or in the common log format |
-//! | `tls` | TLS on every server but `tokio_hyper`: `ServerConfig::tls` |
+//! | `tls` | TLS on every server: `ServerConfig::tls` |
 //! | `queue-waits` | how long the jobs of a thread pool wait, in `PoolStats::waits` |
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![forbid(unsafe_code)]

@@ -80,9 +80,9 @@ fn kit<M: Clone + Send + 'static, S: 'static>(
 }
 
 /// The servers that are tested over TLS too, one of each kind: over a poller, over a runtime, and with a thread for each connection.
-/// All servers on the codec have the same TLS, in the state machine of a connection.
+/// All servers on the codec have the same TLS, in the state machine of a connection. `tokio_hyper` has a connection of its own.
 #[cfg(feature = "tls")]
-const OVER_TLS: [&str; 3] = ["pool_server/mpsc_pool", "tokio_tcp", "thread_per_connection"];
+const OVER_TLS: [&str; 4] = ["pool_server/mpsc_pool", "tokio_tcp", "thread_per_connection", "tokio_hyper"];
 
 /// Properties that say nothing over TLS, and why.
 #[cfg(feature = "tls")]
@@ -114,8 +114,7 @@ fn over_tls(catalog: &Catalog) -> Vec<Trial> {
     let tested = catalog.servers().iter().filter(|entry| OVER_TLS.contains(&entry.name.as_str()));
     let over_tls =
         tested.flat_map(|entry| server::PROPERTIES.iter().flat_map(|property| one_over_tls(entry, property)));
-    let with_tls = catalog.servers().iter().filter(|entry| entry.name != "tokio_hyper"); // it refuses the setting
-    let of_tls = with_tls.flat_map(|entry| kit("tls", entry, server::TLS_PROPERTIES, server_subject));
+    let of_tls = catalog.servers().iter().flat_map(|entry| kit("tls", entry, server::TLS_PROPERTIES, server_subject));
     over_tls.chain(of_tls).collect()
 }
 

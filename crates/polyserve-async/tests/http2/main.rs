@@ -6,4 +6,5 @@ mod drain;
 mod limits;
 mod support;
 mod timeouts;
+mod tls;
 mod turns;

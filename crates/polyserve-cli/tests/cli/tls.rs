@@ -48,7 +48,7 @@ fn until(what: &str, mut is_so: impl FnMut() -> bool) {
 fn it_serves_https() {
     let (dir, authority) = (Dir::new("tls-serve"), TestAuthority::new());
     let args = write(&dir, &authority.issue());
-    for server in ["pool_server", "tokio_tcp", "thread_per_connection"] {
+    for server in ["pool_server", "tokio_tcp", "thread_per_connection", "tokio_hyper"] {
         let serving = serve(&format!("--server {server} {args}"));
         let stream = connect(&serving, &authority, None).expect("the certificate is trusted");
         assert!(is_answered(&stream), "{server}");

@@ -15,7 +15,7 @@ use rustix::net::{
 
 use crate::answer::Reader;
 use crate::request_stream::PlannedRequest;
-use crate::tls::{ClientTls, TlsSession};
+use crate::tls::{ClientSession, ClientTls};
 
 /// A request without an answer.
 #[derive(Clone, Copy, Debug)]
@@ -64,7 +64,7 @@ pub(crate) enum EndHint {
 pub(crate) struct ClientConnection {
     pub(crate) socket: Option<OwnedFd>,
     /// The TLS of the socket.
-    tls: Option<TlsSession>,
+    tls: Option<ClientSession>,
     pub(crate) state: State,
     /// The number of the socket: an event with another number is stale.
     pub(crate) generation: u32,
@@ -144,7 +144,7 @@ impl ClientConnection {
 
     /// Opens a socket and starts the connect.
     pub(crate) fn open(&mut self, target: SocketAddr, tls: Option<&ClientTls>, no_delay: bool) -> Result<(), Errno> {
-        self.tls = tls.map(TlsSession::new).transpose()?;
+        self.tls = tls.map(ClientSession::new).transpose()?;
         let family = if target.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         let socket = socket_with(family, SocketType::STREAM, flags, None)?;
@@ -245,7 +245,7 @@ impl ClientConnection {
 
     /// Whether the socket is connected to the server, given that its connect has ended: the handshake of TLS has ended too.
     pub(crate) fn is_established(&self) -> bool {
-        self.tls.as_ref().is_none_or(TlsSession::is_established)
+        self.tls.as_ref().is_none_or(ClientSession::is_established)
     }
 
     /// Whether the connection has TLS.
@@ -256,7 +256,7 @@ impl ClientConnection {
     /// Whether the connection has something to do once its socket is ready to write.
     #[inline]
     pub(crate) fn waits_to_write(&self) -> bool {
-        self.is_connecting || !self.unsent.is_empty() || self.tls.as_ref().is_some_and(TlsSession::has_unsent)
+        self.is_connecting || !self.unsent.is_empty() || self.tls.as_ref().is_some_and(ClientSession::has_unsent)
     }
 
     /// Returns the error of the socket, if any.

@@ -15,7 +15,7 @@ impl Connection {
             return self.advance(turn);
         }
         if self.tls.is_none() {
-            self.tls = TlsSession::new(server);
+            self.tls = TlsSession::new(server, false);
         }
         let Some(tls) = &mut self.tls else { return self.on_error(turn) };
         let buffers = &mut *turn.buffers;

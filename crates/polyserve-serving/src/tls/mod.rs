@@ -4,6 +4,9 @@
 //! with a [`TlsConfig`](polyserve_core::TlsConfig) passes what was read through a [`TlsSession`], which returns the bytes of the
 //! session, and passes the output of the session through it before the driver writes.
 //!
+//! A server with a connection of its own may use a [`TlsSession`] itself, as `tokio_hyper` does. It [keeps](TlsSession::keep) the output,
+//! and writes it later.
+//!
 //! # Rules
 //!
 //! * A handshake counts as the begun head of a request. It has the head timeout, it is not evicted, and a drain waits for it, and then
@@ -24,12 +27,12 @@
 #[cfg(feature = "tls")]
 mod session;
 #[cfg(feature = "tls")]
-pub(crate) use session::{TlsBuffers, TlsSession};
+pub use session::{TlsBuffers, TlsSession};
 
 #[cfg(not(feature = "tls"))]
 mod off;
 #[cfg(not(feature = "tls"))]
-pub(crate) use off::{TlsBuffers, TlsSession};
+pub use off::{TlsBuffers, TlsSession};
 
 use crate::ServerState;
 
@@ -38,24 +41,24 @@ pub(crate) const REJECTION: [u8; 7] = [21, 3, 3, 0, 2, 2, 80];
 
 /// What a [`TlsSession`] has found in the bytes that it received.
 #[derive(Debug, Default)]
-pub(crate) struct Received {
+pub struct Received {
     /// The handshake ended with these bytes.
-    pub(crate) handshake_ended: bool,
+    pub handshake_ended: bool,
     /// The client sends no more.
-    pub(crate) input_ended: bool,
+    pub input_ended: bool,
     /// The bytes are no TLS, or not of this session. The alert is in the output.
-    pub(crate) failed: bool,
+    pub failed: bool,
 }
 
 /// Whether a connection that begins with this byte speaks HTTP without TLS. TLS begins with a byte below 32.
-pub(crate) fn is_plain_http(first: u8) -> bool {
+pub fn is_plain_http(first: u8) -> bool {
     first.is_ascii_alphabetic()
 }
 
 impl ServerState {
     /// Whether the server speaks TLS.
     #[inline]
-    pub(crate) fn has_tls(&self) -> bool {
+    pub fn has_tls(&self) -> bool {
         #[cfg(feature = "tls")]
         return self.config.tls.is_some();
         #[cfg(not(feature = "tls"))]

@@ -26,39 +26,39 @@ const RECORD_OVERHEAD: usize = 5 + 8 + 1 + 16;
 
 /// What a thread lends the TLS of a connection for a turn.
 #[derive(Debug, Default)]
-pub(crate) struct TlsBuffers {
+pub struct TlsBuffers {
     /// The bytes of the session that were received last.
-    pub(crate) plain: Vec<u8>,
+    pub plain: Vec<u8>,
     /// The output, of which nothing is written.
     sealed: Vec<u8>,
 }
 
 impl TlsBuffers {
     /// Bytes that the buffers can hold without an allocation.
-    pub(crate) fn capacity(&self) -> usize {
+    pub fn capacity(&self) -> usize {
         self.plain.capacity().saturating_add(self.sealed.capacity())
     }
 
     /// Releases the buffers if they hold more than `limit` bytes and no output waits to be written.
-    pub(crate) fn trim(&mut self, limit: usize) {
+    pub fn trim(&mut self, limit: usize) {
         if self.capacity() > limit && self.sealed.is_empty() {
             *self = Self::default();
         }
     }
 
     /// Drops the bytes of the session. It has received them.
-    pub(crate) fn clear_plain(&mut self) {
+    pub fn clear_plain(&mut self) {
         self.plain.clear();
     }
 
     /// Drops the output.
-    pub(crate) fn clear(&mut self) {
+    pub fn clear(&mut self) {
         self.sealed.clear();
     }
 }
 
 /// The TLS of a connection of which bytes have arrived.
-pub(crate) struct TlsSession(Box<TlsState>);
+pub struct TlsSession(Box<TlsState>);
 
 struct TlsState {
     connection: UnbufferedServerConnection,
@@ -88,9 +88,9 @@ impl fmt::Debug for TlsSession {
 }
 
 impl TlsSession {
-    /// The session of a new connection. Returns `None` if the server does not speak TLS, or if rustls refuses the configuration.
-    pub(crate) fn new(server: &ServerState) -> Option<Self> {
-        let config = server.config.tls.as_ref().map(TlsConfig::http1)?;
+    /// The session of a new connection, which may negotiate HTTP/2 if `has_http2`. Returns `None` if the server does not speak TLS, or if rustls refuses the configuration.
+    pub fn new(server: &ServerState, has_http2: bool) -> Option<Self> {
+        let config = server.config.tls.as_ref().map(if has_http2 { TlsConfig::http2 } else { TlsConfig::http1 })?;
         let connection = UnbufferedServerConnection::new(config).ok()?;
         Some(Self::over(connection))
     }
@@ -111,23 +111,23 @@ impl TlsSession {
     }
 
     /// Whether the handshake has not ended.
-    pub(crate) fn is_handshaking(&self) -> bool {
+    pub fn is_handshaking(&self) -> bool {
         self.0.connection.is_handshaking() && !self.0.has_ended
     }
 
     /// Whether the client has begun what may become a request: a handshake, or a record.
-    pub(crate) fn has_part(&self) -> bool {
+    pub fn has_part(&self) -> bool {
         self.is_handshaking() || self.0.awaits_request || !self.0.pending.is_empty()
     }
 
     /// Sets whether the first request of the connection counts as begun.
-    pub(crate) fn await_request(&mut self, awaits_request: bool) {
+    pub fn await_request(&mut self, awaits_request: bool) {
         self.0.awaits_request = awaits_request;
     }
 
     /// Returns when the wait in `stage` began, which begins or goes on at `now`. A record that came in parts and had no bytes of a
     /// request does not end a wait for the first byte of one.
-    pub(crate) fn wait_since(&mut self, stage: (u64, Phase), now: Instant) -> Instant {
+    pub fn wait_since(&mut self, stage: (u64, Phase), now: Instant) -> Instant {
         if !matches!(stage.1, Phase::FirstByte | Phase::Idle) {
             return now;
         }
@@ -137,7 +137,7 @@ impl TlsSession {
     }
 
     /// Whether half of the records are sealed that the keys may be used for. TLS 1.3 changes its keys, and TLS 1.2 has one set of them.
-    pub(crate) fn has_worn_keys(&self) -> bool {
+    pub fn has_worn_keys(&self) -> bool {
         match self.0.connection.negotiated_cipher_suite() {
             Some(SupportedCipherSuite::Tls12(suite)) => self.0.records >= suite.common.confidentiality_limit / 2,
             _ => false,
@@ -146,7 +146,7 @@ impl TlsSession {
 
     /// Processes bytes that the client sent. Appends the bytes for the session to [`TlsBuffers::plain`], and those for the client to
     /// the output.
-    pub(crate) fn receive(&mut self, bytes: &mut [u8], buffers: &mut TlsBuffers, memory: &MemoryBudget) -> Received {
+    pub fn receive(&mut self, bytes: &mut [u8], buffers: &mut TlsBuffers, memory: &MemoryBudget) -> Received {
         let was_handshaking = self.is_handshaking();
         let mut received = Received::default();
         let state = &mut *self.0;
@@ -185,7 +185,7 @@ impl TlsSession {
     }
 
     /// Appends `plain` to the output, encrypted. Returns false if that is not possible.
-    pub(crate) fn seal(&mut self, plain: &[u8], buffers: &mut TlsBuffers, memory: &MemoryBudget) -> bool {
+    pub fn seal(&mut self, plain: &[u8], buffers: &mut TlsBuffers, memory: &MemoryBudget) -> bool {
         let records = plain.len().div_ceil(RECORD);
         let room = plain.len().saturating_add(records.saturating_mul(RECORD_OVERHEAD));
         let state = &mut *self.0;
@@ -200,12 +200,12 @@ impl TlsSession {
     }
 
     /// Notes the answers that end in what was sealed last.
-    pub(crate) fn note_answers(&mut self, answers: u64) {
+    pub fn note_answers(&mut self, answers: u64) {
         self.0.answers = self.0.answers.saturating_add(answers);
     }
 
     /// Appends `close_notify` to the output, once.
-    pub(crate) fn end(&mut self, buffers: &mut TlsBuffers) {
+    pub fn end(&mut self, buffers: &mut TlsBuffers) {
         let state = &mut *self.0;
         if !std::mem::replace(&mut state.has_ended, true) && !state.connection.is_handshaking() {
             state.write(&mut buffers.sealed, |traffic, sealed| {
@@ -215,13 +215,27 @@ impl TlsSession {
     }
 
     /// The bytes to write.
-    pub(crate) fn output<'a>(&'a self, buffers: &'a TlsBuffers) -> &'a [u8] {
+    pub fn output<'a>(&'a self, buffers: &'a TlsBuffers) -> &'a [u8] {
         if self.0.unsent.is_empty() { &buffers.sealed } else { self.0.unsent.get(self.0.sent..).unwrap_or_default() }
+    }
+
+    /// Moves the output into the session, for a driver that [writes](Self::kept) it later.
+    pub fn keep(&mut self, buffers: &mut TlsBuffers, memory: &MemoryBudget) {
+        let state = &mut *self.0;
+        if !buffers.sealed.is_empty() {
+            state.unsent.append(&mut buffers.sealed);
+            state.reservation.set(memory, state.unsent.capacity().saturating_add(state.pending.capacity()));
+        }
+    }
+
+    /// The output that was [kept](Self::keep), and that the kernel has not taken.
+    pub fn kept(&self) -> &[u8] {
+        self.0.unsent.get(self.0.sent..).unwrap_or_default()
     }
 
     /// The kernel has taken the first `count` bytes of the output; the session keeps the others. If none are left, returns the number
     /// of answers that were in the output.
-    pub(crate) fn written(&mut self, count: usize, buffers: &mut TlsBuffers, memory: &MemoryBudget) -> Option<u64> {
+    pub fn written(&mut self, count: usize, buffers: &mut TlsBuffers, memory: &MemoryBudget) -> Option<u64> {
         let state = &mut *self.0;
         if state.unsent.is_empty() {
             state.unsent.extend_from_slice(buffers.sealed.get(count..).unwrap_or_default());
@@ -238,17 +252,17 @@ impl TlsSession {
     }
 
     /// The number of bytes of the output that were tried to be written, and that the kernel has not accepted.
-    pub(crate) fn unsent(&self) -> usize {
+    pub fn unsent(&self) -> usize {
         self.0.unsent.len().saturating_sub(self.0.sent)
     }
 
     /// Whether the output has the end of an answer.
-    pub(crate) fn has_answers(&self) -> bool {
+    pub fn has_answers(&self) -> bool {
         self.0.answers > 0
     }
 
     /// The memory that is reserved for the connection, in bytes.
-    pub(crate) fn reserved_bytes(&self) -> usize {
+    pub fn reserved_bytes(&self) -> usize {
         self.0.reservation.bytes()
     }
 }
@@ -398,7 +412,7 @@ mod tests {
         let mut client = ClientConnection::new(authority.client(rustls::ALL_VERSIONS, None), name)
             .expect("the configuration is valid");
         client.set_buffer_limit(None);
-        let mut session = TlsSession::new(server).expect("the server has TLS");
+        let mut session = TlsSession::new(server, false).expect("the server has TLS");
         while client.is_handshaking() || session.is_handshaking() {
             assert!(!session.receive(&mut sent(&mut client), buffers, &server.env.memory).failed);
             client.read_tls(&mut buffers.sealed.as_slice()).expect("a slice can be read");
@@ -438,7 +452,8 @@ mod tests {
     fn garbage_gets_an_alert() {
         let config = ServerConfig::default().tls(TestAuthority::new().issue().server());
         let server = ServerState::new(Echo.into_shared(), &config);
-        let (mut buffers, mut session) = (TlsBuffers::default(), TlsSession::new(&server).expect("the server has TLS"));
+        let (mut buffers, mut session) =
+            (TlsBuffers::default(), TlsSession::new(&server, false).expect("the server has TLS"));
         assert!(session.receive(&mut [0; 64], &mut buffers, &server.env.memory).failed);
         assert_eq!((buffers.sealed.len(), buffers.sealed[0], buffers.sealed[5]), (7, 21, 2), "one fatal alert");
     }

@@ -20,6 +20,7 @@ use std::time::{Duration, Instant};
 use hyper::server::conn::http1;
 use polyserve_core::BoxFuture;
 use polyserve_serving::http1::TimeLimit;
+use polyserve_serving::tls::TlsSession;
 use polyserve_serving::{ServerState, TableEntry, net};
 
 use super::adapter::Adapter;
@@ -239,8 +240,10 @@ impl HyperConnection {
         let (stage, missing) = match (state.stage, &self.service.tower) {
             (Stage::Done, _) => (Stage::Body, 0), // answered early; the service still reads the body
             (stage, Some(_)) => (stage, 0),       // the service uses each part of a body
+            (stage, None) if state.output.tls.is_some() => (stage, 0), // TLS has parts of records
             (stage, None) => (stage, state.input.missing()),
         };
+        let stage = state.stage_over_tls(stage);
         self.body_is_awaited = events.input_drained;
         drop(state);
         if stage == Stage::Body && events.input_drained {
@@ -253,7 +256,7 @@ impl HyperConnection {
                     self.hyper = None;
                     self.close_connection(Close::Linger)
                 }
-                true => StepResult::End,
+                true => self.close_connection(Close::AtOnce),
                 false => StepResult::Continue,
             },
             stage => self.wait_for(WaitReason::Stage(requests, stage)),
@@ -289,6 +292,7 @@ impl HyperConnection {
         let mut state = self.state.state();
         let linger = match result {
             Ok(()) => !state.input_ended && (!state.is_close_expected || state.input.has_unread()),
+            Err(_) if state.tls_events.has_failed => true,
             Err(error) if error.is_parse() => {
                 error_response::replace(&mut state, &self.state);
                 true
@@ -355,8 +359,11 @@ impl HyperConnection {
         let now = Instant::now();
         if self.waiting != waiting {
             self.waiting = waiting;
-            self.since = now;
-            self.deadline = now + self.timeout(waiting);
+            self.since = match waiting {
+                WaitReason::Stage(_, stage) => self.state.state().wait_since(stage, now),
+                _ => now,
+            };
+            self.deadline = self.since + self.timeout(waiting);
             self.was_retried = false;
         } else if matches!(waiting, WaitReason::Stage(_, Stage::Body)) {
             // A body that arrives has more time.
@@ -380,7 +387,7 @@ impl HyperConnection {
             let park_at = self.since + PARKED_AFTER;
             if park_at <= now {
                 self.hyper = None; // the next poll creates it anew
-                self.state.state().output = Output::default();
+                self.state.state().output.release();
             } else {
                 wake_at = wake_at.min(park_at);
             }
@@ -427,7 +434,7 @@ impl HyperConnection {
             WaitReason::Write(_) => {
                 let state = self.state.state();
                 let untaken = usize::try_from(state.untaken).unwrap_or(usize::MAX);
-                TimeLimit::Write { unsent: state.output.bytes.len().saturating_add(untaken) }.of(config)
+                TimeLimit::Write { unsent: state.output.unsent().saturating_add(untaken) }.of(config)
             }
             WaitReason::Nothing => Duration::ZERO,
         }
@@ -435,6 +442,9 @@ impl HyperConnection {
 
     fn time_out(&mut self, stage: Stage) -> StepResult {
         match stage {
+            Stage::Head if self.state.state().output.tls.as_ref().is_some_and(TlsSession::is_handshaking) => {
+                StepResult::End
+            }
             Stage::Head => {
                 self.hyper = None;
                 let mut state = self.state.state();
@@ -448,11 +458,12 @@ impl HyperConnection {
                 StepResult::Continue
             }
             Stage::Body | Stage::Answer => self.abandon(), // the service has not answered since
-            _ => StepResult::End,
+            _ => self.close_connection(Close::AtOnce),
         }
     }
 
     fn close_connection(&mut self, close: Close) -> StepResult {
+        self.send(true); // the end of TLS, which is not waited for
         let may_linger = close == Close::Linger
             && self.entry().with_socket(|socket| net::shutdown(socket, Shutdown::Write)).is_ok()
             && self.shared().registry.begin_linger(self.entry());

@@ -27,10 +27,12 @@ use polyserve_core::{AnswerReport, BoxFuture, Head, Reply, ReportedRequest};
 use polyserve_serving::http1::decode::{Fields, Framing, Parsed, Refusal};
 use polyserve_serving::http1::turn::TurnBudget;
 use polyserve_serving::http1::{OUTPUT_BOUND, panicked};
+use polyserve_serving::tls::TlsSession;
 use polyserve_serving::{ConnectionTable, ServerState, TableEntry};
 
 use super::input::{Input, Next};
 use super::output::Output;
+use super::tls::TlsEvents;
 use crate::servers::toolkit::{AsyncConnection, TokioSocket};
 
 /// The state that all connections of a run share.
@@ -136,6 +138,7 @@ pub(super) struct RequestState {
     pub(super) body_fault: Option<Refusal>,
     /// Why the body of the present request was refused to the service that reads it.
     pub(super) body_refusal: Option<Refusal>,
+    pub(super) tls_events: TlsEvents,
 }
 
 /// The events of one poll of hyper.
@@ -214,7 +217,8 @@ impl ConnectionState {
     pub(super) fn is_last(&self) -> bool {
         let state = self.state();
         let drains = || self.server().shutdown.is_begun() && state.input.is_blank();
-        state.is_last || self.entry.is_evicted() || drains()
+        let has_worn_keys = || state.output.tls.as_ref().is_some_and(TlsSession::has_worn_keys);
+        state.is_last || self.entry.is_evicted() || drains() || has_worn_keys()
     }
 
     /// Whether the connection is to be closed once it is idle and its socket is empty.
@@ -279,7 +283,7 @@ impl ConnectionState {
             return;
         }
         let mut state = self.state();
-        if state.output.is_empty() {
+        if state.output.bytes.is_empty() {
             return;
         }
         let ends = self.unmarked_ends.swap(0, Ordering::AcqRel);
@@ -353,7 +357,7 @@ impl RequestState {
         if self.stage == Stage::Http2 || !self.input.is_between_requests() {
             return true;
         }
-        self.events.output_full |= self.output.bytes.len() >= OUTPUT_BOUND;
+        self.events.output_full |= self.output.unsent() >= OUTPUT_BOUND;
         self.is_answered() && !self.waits_for_turn && self.input.refusal.is_none() && !self.events.output_full
     }
 
@@ -443,7 +447,7 @@ impl RequestState {
 
     /// Whether a request is in progress, or waits for its turn.
     pub(super) fn is_busy(&self) -> bool {
-        self.waits_for_turn || self.stage.is_busy()
+        self.waits_for_turn || self.stage.is_busy() || self.has_tls_part()
     }
 
     /// Whether the last request is answered, as far as the service is concerned.

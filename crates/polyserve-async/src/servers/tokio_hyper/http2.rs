@@ -202,7 +202,7 @@ impl Http2Connection {
             Http2Wait::Idle => config.idle_timeout,
             Http2Wait::Left => config.linger_timeout,
             Http2Wait::Written => {
-                let unsent = self.connection.state().output.bytes.len();
+                let unsent = self.connection.state().output.unsent();
                 TimeLimit::Write { unsent }.of(config)
             }
         }

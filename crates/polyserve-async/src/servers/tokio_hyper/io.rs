@@ -68,7 +68,11 @@ impl Read for HyperIo {
             let length = input.len().min(buffer.remaining());
             let Some(input) = input.get_mut(..length) else { return Poll::Pending };
             while state.may_read() {
-                let is_at_rest = !state.stage.is_busy() && !state.body_is_open;
+                if state.tls_events.has_ended {
+                    state.input_ended = true;
+                    return Poll::Ready(Ok(()));
+                }
+                let is_at_rest = !state.stage.is_busy() && !state.body_is_open && !state.has_tls_part();
                 let closes_if_empty = is_at_rest && connection.must_leave();
                 let must_read = state.must_read || closes_if_empty;
                 let task = state.task.take();
@@ -82,7 +86,12 @@ impl Read for HyperIo {
                     }
                     Poll::Ready(Ok(count)) => {
                         connection.shared.registry.set_busy(&connection.entry);
-                        let passed = state.received(connection, input.get(..count).unwrap_or_default(), &mut buffer);
+                        let bytes = input.get_mut(..count).unwrap_or_default();
+                        let passed = if connection.server().has_tls() {
+                            state.received_sealed(connection, bytes, &mut buffer)
+                        } else {
+                            state.received(connection, bytes, &mut buffer)
+                        };
                         if passed.is_ready() {
                             return passed;
                         }
@@ -105,9 +114,9 @@ impl Write for HyperIo {
         let state = &mut *connection.state();
         // An answer that hyper has completely is taken whole, so that its end is marked before the next answer begins. Its
         // rest is at most what hyper buffers.
-        if state.output.bytes.len() >= OUTPUT_BOUND && !connection.has_unmarked_end() {
+        if state.output.unsent() >= OUTPUT_BOUND && !connection.has_unmarked_end() {
             state.send(connection, false);
-            if state.output.bytes.len() >= OUTPUT_BOUND {
+            if state.output.unsent() >= OUTPUT_BOUND {
                 state.events.output_full = true; // the connection sends, and then polls hyper again
                 return Poll::Pending;
             }

@@ -23,8 +23,7 @@
 //! Capabilities that the other servers do not have:
 //!
 //! * It serves a `tower::Service` instead of a [`Service`]: `TokioHyper::serve_tower`, feature `tower`.
-//! * It serves HTTP/2 without encryption, to clients that begin with its preface: `TokioHyper::with_http2`, feature
-//!   `http2`.
+//! * It serves HTTP/2, to clients that begin with its preface, or negotiate it by ALPN: `TokioHyper::with_http2`, feature `http2`.
 //!
 //! Invariant: an idle connection occupies no thread, and after a second it holds no buffer of hyper's.
 //!
@@ -60,6 +59,7 @@ mod io;
 mod output;
 mod poll_waker;
 mod request_body;
+mod tls;
 #[cfg(feature = "tower")]
 mod tower;
 
@@ -107,15 +107,6 @@ pub struct TokioHyper {
 
 const SUPPORTS: Supports = Supports::new("tokio_hyper");
 
-fn check(supports: Supports, config: &ServerConfig) -> Result<(), ConfigError> {
-    supports.check(config)?;
-    #[cfg(feature = "tls")]
-    if config.tls.is_some() {
-        return Err(ConfigError::unsupported("tls", "a certificate", "left out for tokio_hyper"));
-    }
-    Ok(())
-}
-
 impl TokioHyper {
     /// A server with a runtime of its own for each run. `workers` is the number of its threads, by default the number of
     /// available cores.
@@ -124,7 +115,7 @@ impl TokioHyper {
     ///
     /// Returns an error if a limit is zero or out of range.
     pub fn new(config: ServerConfig) -> Result<Self, ConfigError> {
-        check(SUPPORTS, &config)?;
+        SUPPORTS.check(&config)?;
         Ok(Self::of(config, None))
     }
 
@@ -149,7 +140,7 @@ impl TokioHyper {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn with_handle(config: ServerConfig, runtime: Handle) -> Result<Self, ConfigError> {
-        check(SUPPORTS.no_workers("the runtime has its own"), &config)?;
+        SUPPORTS.no_workers("the runtime has its own").check(&config)?;
         Ok(Self::of(config, Some(runtime)))
     }
 
@@ -162,7 +153,7 @@ impl TokioHyper {
         }
     }
 
-    /// Also serves HTTP/2 without encryption, to clients that begin with its preface ("prior knowledge").
+    /// Also serves HTTP/2, to clients that begin with its preface ("prior knowledge"). Over TLS, ALPN negotiates it.
     ///
     /// ```
     /// use polyserve_async::TokioHyper;

@@ -7,8 +7,10 @@ use std::task::{Context, Poll};
 
 use polyserve_serving::http1::encode::CONTINUE;
 use polyserve_serving::memory::Reservation;
+use polyserve_serving::tls::TlsSession;
 use polyserve_serving::{ServerState, TableEntry, TurnSocket as _, WriteKind, net};
 
+use super::tls::with_buffers;
 use crate::servers::toolkit::{AsyncConnection, TokioSocket};
 
 /// A buffer with a larger capacity is freed after use.
@@ -25,6 +27,8 @@ pub(super) struct Output {
     pub(super) is_partly_sent: bool,
     /// The memory of output that waits for the client.
     reservation: Reservation,
+    /// Of a server that speaks TLS, from the first byte of the connection on. It has the output that is encrypted.
+    pub(super) tls: Option<TlsSession>,
 }
 
 impl Output {
@@ -54,7 +58,48 @@ impl Output {
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.bytes.is_empty()
+        self.unsent() == 0
+    }
+
+    /// The number of bytes that the kernel has not taken.
+    pub(super) fn unsent(&self) -> usize {
+        self.bytes.len() + self.tls.as_ref().map_or(0, TlsSession::unsent)
+    }
+
+    /// Frees the buffers of an output that is empty.
+    pub(super) fn release(&mut self) {
+        *self = Self { tls: self.tls.take(), ..Self::default() };
+    }
+
+    /// The bytes to write next.
+    fn next_bytes(&self) -> &[u8] {
+        self.tls.as_ref().map_or(&self.bytes, TlsSession::kept)
+    }
+
+    /// Encrypts the output, if the connection has TLS. `last`: the end of the connection follows it.
+    fn seal(&mut self, server: &ServerState, last: bool) {
+        let Some(mut tls) = self.tls.take() else { return };
+        with_buffers(|buffers| {
+            if !self.bytes.is_empty() {
+                // Without a session, for example after an alert, there is no output.
+                let is_sealed = tls.seal(&self.bytes, buffers, &server.env.memory);
+                let answers = self.advance(self.bytes.len());
+                tls.note_answers(if is_sealed { answers } else { 0 });
+            }
+            if last {
+                tls.end(buffers);
+            }
+            tls.keep(buffers, &server.env.memory);
+        });
+        self.tls = Some(tls);
+    }
+
+    /// The kernel has taken the first `count` bytes. Returns the number of answers that are complete with them.
+    fn written(&mut self, count: usize, server: &ServerState) -> u64 {
+        match &mut self.tls {
+            Some(tls) => with_buffers(|buffers| tls.written(count, buffers, &server.env.memory)).unwrap_or_default(),
+            None => self.advance(count),
+        }
     }
 
     /// Sends the bytes that the kernel takes, and counts the answers that are complete with them. The rest waits for the client,
@@ -65,13 +110,14 @@ impl Output {
         server: &ServerState,
         last: bool,
     ) {
+        self.seal(server, last);
         if self.is_empty() {
             return;
         }
-        if let Ok(count) = entry.with_socket(|socket| net::send(socket, &self.bytes, last)) {
-            server.count_answered(self.advance(count));
+        if let Ok(count) = entry.with_socket(|socket| net::send(socket, self.next_bytes(), last)) {
+            server.count_answered(self.written(count, server));
         }
-        if !self.is_empty() {
+        if !self.bytes.is_empty() {
             self.reservation.set(&server.env.memory, self.bytes.capacity());
         }
     }
@@ -85,10 +131,11 @@ impl Output {
         last: bool,
     ) -> Poll<bool> {
         let how = WriteKind { is_new: false, last, past_report: false };
+        self.seal(server, last);
         while !self.is_empty() {
-            match entry.handle().poll_write(cx, &self.bytes, how) {
+            match entry.handle().poll_write(cx, self.next_bytes(), how) {
                 Poll::Pending => return Poll::Pending,
-                Poll::Ready(Ok(count)) if count > 0 => server.count_answered(self.advance(count)),
+                Poll::Ready(Ok(count)) if count > 0 => server.count_answered(self.written(count, server)),
                 Poll::Ready(_) => return Poll::Ready(false),
             }
         }

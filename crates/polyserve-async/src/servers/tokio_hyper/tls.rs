@@ -1,0 +1,116 @@
+//! TLS between the socket and the [`Input`](super::input::Input): the session of the servers on the codec, with their rules
+//! (`polyserve_serving::tls`).
+//!
+//! hyper and the codec see the bytes of HTTP only. The session is in the [`Output`](super::output::Output), which encrypts what it sends.
+
+use std::cell::RefCell;
+use std::io::{self, ErrorKind};
+use std::task::Poll;
+use std::time::Instant;
+
+use http::StatusCode;
+use hyper::rt::ReadBufCursor;
+use polyserve_serving::http1::decode::Refusal;
+use polyserve_serving::http1::{OUTPUT_BOUND, Phase};
+use polyserve_serving::tls::{TlsBuffers, TlsSession, is_plain_http};
+
+use super::connection_state::{ConnectionState, RequestState, Stage};
+
+/// The refusal of HTTP without TLS.
+const PLAIN_HTTP: Refusal =
+    Refusal { status: StatusCode::BAD_REQUEST, detail: "This address speaks HTTPS, and the request came without TLS." };
+
+thread_local! {
+    /// The buffers that the sessions of a thread share. They are empty between two calls.
+    static BUFFERS: RefCell<TlsBuffers> = RefCell::new(TlsBuffers::default());
+}
+
+/// Calls `act` with the buffers of the thread.
+pub(super) fn with_buffers<T>(act: impl FnOnce(&mut TlsBuffers) -> T) -> T {
+    BUFFERS.with_borrow_mut(|buffers| {
+        let result = act(buffers);
+        buffers.trim(2 * OUTPUT_BOUND);
+        result
+    })
+}
+
+/// What the client has done with its TLS, besides requests.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct TlsEvents {
+    /// It sends no more.
+    pub(super) has_ended: bool,
+    /// Its bytes are no TLS, or not of this session. The alert is in the output.
+    pub(super) has_failed: bool,
+}
+
+impl RequestState {
+    /// Decrypts bytes that were read, and passes on to hyper what it may read of them. It is pending if that is nothing.
+    pub(super) fn received_sealed(
+        &mut self,
+        connection: &ConnectionState,
+        sealed: &mut [u8],
+        to: &mut ReadBufCursor<'_>,
+    ) -> Poll<io::Result<()>> {
+        let server = connection.server();
+        if self.output.tls.is_none() {
+            if sealed.first().is_some_and(|first| is_plain_http(*first)) {
+                self.input.refusal = Some(PLAIN_HTTP);
+                return Poll::Pending;
+            }
+            self.output.tls = TlsSession::new(server, connection.shared.http2.is_some());
+        }
+        let Some(tls) = &mut self.output.tls else { return Poll::Ready(Err(ErrorKind::Unsupported.into())) };
+        let plain = with_buffers(|buffers| {
+            let received = tls.receive(sealed, buffers, &server.env.memory);
+            if received.handshake_ended {
+                tls.await_request(server.shutdown.is_begun());
+            }
+            if !buffers.plain.is_empty() {
+                tls.await_request(false);
+            }
+            tls.keep(buffers, &server.env.memory);
+            self.tls_events.has_ended |= received.input_ended;
+            self.tls_events.has_failed |= received.failed;
+            std::mem::take(&mut buffers.plain)
+        });
+        if !self.output.is_empty() {
+            self.send(connection, false); // the next part of the handshake
+        }
+        if self.tls_events.has_failed {
+            return Poll::Ready(Err(ErrorKind::InvalidData.into()));
+        }
+        if plain.is_empty() {
+            return Poll::Pending;
+        }
+        let passed = self.received(connection, &plain, to);
+        with_buffers(|buffers| {
+            buffers.plain = plain;
+            buffers.clear_plain();
+        });
+        passed
+    }
+
+    /// The stage of the connection: a handshake, and an incomplete record, are the begun head of the next request.
+    pub(super) fn stage_over_tls(&self, stage: Stage) -> Stage {
+        match stage {
+            Stage::FirstByte | Stage::Idle if self.has_tls_part() => Stage::Head,
+            stage => stage,
+        }
+    }
+
+    /// Whether a handshake or a record has begun.
+    pub(super) fn has_tls_part(&self) -> bool {
+        self.output.tls.as_ref().is_some_and(TlsSession::has_part)
+    }
+
+    /// Returns when the wait in `stage` began, which begins or goes on at `now`.
+    pub(super) fn wait_since(&mut self, stage: Stage, now: Instant) -> Instant {
+        let phase = match stage {
+            Stage::FirstByte => Phase::FirstByte,
+            Stage::Idle => Phase::Idle,
+            _ => return now,
+        };
+        let requests = self.requests;
+        self.output.tls.as_mut().map_or(now, |tls| tls.wait_since((requests, phase), now))
+    }
+}

@@ -1,0 +1,45 @@
+//! HTTP/2 over TLS.
+
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use polyserve_async::TokioHyper;
+use polyserve_conformance::tls::{TestAuthority, TlsStream};
+use polyserve_core::{Echo, ServerConfig, ServerExt as _};
+
+/// The preface of a client, with empty settings.
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
+/// The type of a frame with settings, which is the first of a server.
+const SETTINGS: u8 = 4;
+
+/// ALPN decides between the versions of HTTP.
+#[test]
+fn alpn_negotiates_http2() {
+    let authority = TestAuthority::new();
+    for has_http2 in [true, false] {
+        let config = ServerConfig::default().workers(1).tls(authority.issue().server());
+        let server = TokioHyper::new(config).unwrap();
+        let server = if has_http2 { server.with_http2() } else { server };
+        let running = server.serve("127.0.0.1:0", Echo).unwrap();
+        let mut client = (*authority.client(rustls::DEFAULT_VERSIONS, None)).clone();
+        client.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        let stream = TlsStream::new(TcpStream::connect(running.local_addr()).unwrap(), Arc::new(client));
+        let deadline = Instant::now() + Duration::from_secs(60);
+        stream.shake_hands(deadline).unwrap();
+        let (_, protocol) = stream.negotiated();
+        let mut answer = [0; 64];
+        if has_http2 {
+            assert_eq!(protocol.as_deref(), Some(&b"h2"[..]));
+            stream.send(PREFACE, deadline).unwrap();
+            assert!(stream.read(&mut answer, deadline).unwrap() >= 9, "a frame has a head of nine bytes");
+            assert_eq!(answer[3], SETTINGS);
+        } else {
+            assert_eq!(protocol.as_deref(), Some(&b"http/1.1"[..]));
+            stream.send(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n", deadline).unwrap();
+            let length = stream.read(&mut answer, deadline).unwrap();
+            assert!(answer[..length].starts_with(b"HTTP/1.1 200 "));
+        }
+        running.shutdown().unwrap();
+    }
+}
