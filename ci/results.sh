@@ -140,13 +140,13 @@ benches() { POLYSERVE_BENCH_OUT=$dir cargo bench -q --workspace --bench strategi
 
 # Tests whether comparisons can be trusted: of a server with itself, and with a slowed copy.
 trial() {
-    polyserve trial --same 100 --quick --servers pool_server --repos two_level --name trial-same
-    polyserve trial --slowed 5 --times 20 --servers pool_server --repos two_level --name trial-slowed
+    polyserve bench trial-same
+    polyserve bench trial-slowed
     # The same with comparisons that stop when they are sure. Each round takes half of the time, because equal servers
     # take all rounds.
-    local sure=(--stop-when-sure --slice 100ms --warm-up 30ms --servers pool_server --repos two_level)
-    polyserve trial --same 100 "${sure[@]}" --name trial-sure-same
-    polyserve trial --slowed 10 --times 20 "${sure[@]}" --name trial-sure-slowed
+    local sure=(--set mode.stops_when_sure=true --set mode.slice=100ms --set mode.warm_up=30ms)
+    polyserve bench trial-same "${sure[@]}" --set mode.comparison_rounds=50 --name trial-sure-same
+    polyserve bench trial-slowed "${sure[@]}" --set mode.slowed=10.0 --name trial-sure-slowed
 }
 
 # Measures the cost of the load generator, its agreement with independent tools, and whether it detects a stopped

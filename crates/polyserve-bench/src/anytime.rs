@@ -206,7 +206,7 @@ mod tests {
         assert!(wrong <= 50 && rounds <= FIXED_ROUNDS / 2, "{wrong} of 1000, {rounds} rounds");
     }
 
-    /// The limit of the method: such noise is not in the records, and `polyserve trial --same` finds it.
+    /// The limit of the method: such noise is not in the records, and `polyserve bench trial-same` finds it.
     #[test]
     fn strongly_autocorrelated_noise_is_called_a_difference_too_often() {
         let (wrong, _) = calibrated(7, |simulated| simulated.pooled(0.09, 0.4));

@@ -7,7 +7,7 @@
 //! * [`crowd`]: many connections that do nothing useful.
 //! * [`bench`](mod@bench): experiments from definitions, which are TOML files.
 //! * [`data`]: the entities that all measurements use.
-//! * [`compare`]: strategies side by side, with an interval for every ratio. [`trial`]: checks that comparisons can be trusted.
+//! * [`compare`]: strategies side by side, with an interval for every ratio. [`bench::mode::trial`]: checks that comparisons can be trusted.
 //! * [`recommend`]: a server and a store for a workload. [`delayed`]: a store that answers after a delay.
 //! * [`reference`](mod@reference): null servers, the limits that servers are measured against. Linux only.
 //! * [`scale`]: the growth of throughput, cost, latency and memory. [`stores`]: repos and bare maps, without a server.
@@ -56,7 +56,6 @@ pub mod spin;
 pub mod statistics;
 pub mod stores;
 pub mod tasks;
-pub mod trial;
 
 pub use misuse::Misuse;
 pub use polyserve_load::data;

@@ -47,7 +47,7 @@ use commands::session::{Context, signal_code};
 use commands::{
     bench::BenchArgs, bench::tasks::RunnerArgs, check::CheckArgs, compare::CompareArgs, data::DataArgs,
     durable::DurableArgs, ladder::LadderArgs, load::LoadArgs, matrix::MatrixArgs, recommend::RecommendArgs,
-    report::ReportArgs, scale::ScaleArgs, serve::ServeArgs, trial::TrialArgs,
+    report::ReportArgs, scale::ScaleArgs, serve::ServeArgs,
 };
 
 /// Interchangeable concurrency strategies for one small HTTP entity server: list, serve and test them.
@@ -89,8 +89,6 @@ enum Command {
     ///
     /// A definition is a TOML file. This command contains some: see --list.
     Bench(BenchArgs),
-    /// Test the comparison: compare a contestant with itself, and with itself slowed on purpose.
-    Trial(TrialArgs),
     /// Measure the published matrix: pools of every size against connections, GET and PUT, against the twins in Go.
     Matrix(MatrixArgs),
     /// Ask for a workload, measure it here, and print the server and the repo to use, with the Rust code.
@@ -197,7 +195,6 @@ fn run(cli: &Cli, catalog: &Catalog, allocator: &'static str) -> anyhow::Result<
         Command::Check(args) => commands::check::run(catalog, args, json),
         Command::Compare(args) => commands::compare::run(context, args),
         Command::Bench(args) => commands::bench::run(context, args),
-        Command::Trial(args) => commands::trial::run(context, args),
         Command::Matrix(args) => commands::matrix::run(context, args),
         Command::Recommend(args) => commands::recommend::run(context, args),
         Command::Scale(args) => commands::scale::run(context, args),

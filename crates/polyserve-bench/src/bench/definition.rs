@@ -61,6 +61,8 @@ const BUILTIN: &[(&str, &str)] = &[
     ("stores-typed.toml", include_str!("../../defs/stores-typed.toml")),
     ("stress.toml", include_str!("../../defs/stress.toml")),
     ("tasks.toml", include_str!("../../defs/tasks.toml")),
+    ("trial-same.toml", include_str!("../../defs/trial-same.toml")),
+    ("trial-slowed.toml", include_str!("../../defs/trial-slowed.toml")),
 ];
 
 /// The ending of a file with a definition.

@@ -169,6 +169,6 @@ impl Experiment for DefinedExperiment {
     }
 
     fn is_passed(report: &Report) -> bool {
-        report.errors.is_empty()
+        report.passed != Some(false)
     }
 }

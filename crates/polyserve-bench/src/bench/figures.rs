@@ -72,6 +72,8 @@ pub const SEARCH_END: &str = "search_end";
 pub const BYTES_PER_CONNECTION: &str = "bytes_per_connection";
 /// The connections of a crowd that are open at its end.
 pub const HELD: &str = "crowd_held";
+/// The ratio that a comparison of a contestant with itself found.
+pub const THROUGHPUT_RATIO: &str = "throughput_ratio";
 /// Errors: requests without a right answer, and in the mode `scenario` a wrong final state.
 pub const ERRORS: &str = "errors";
 /// The requests of a scenario.
@@ -137,6 +139,11 @@ pub const ALL: &[NamedFigure] = &[
     figure("free_requests_per_s", Unit::PerSecond, Better::Neither, Some("without (req/s)")),
     figure("kept_share", Unit::Share, Better::Higher, Some("kept")),
     figure(ERRORS, Unit::Count, Better::Lower, Some("errors")),
+    figure(THROUGHPUT_RATIO, Unit::Count, Better::Neither, Some("throughput ratio")),
+    figure("throughput_verdict", Unit::Count, Better::Neither, None),
+    figure("cost_ratio", Unit::Count, Better::Neither, Some("cost ratio")),
+    figure("cost_verdict", Unit::Count, Better::Neither, None),
+    figure("comparison_rounds", Unit::Count, Better::Neither, Some("rounds")),
     figure(SAMPLES, Unit::Number, Better::Neither, Some("samples")),
     figure(VERIFIED, Unit::Number, Better::Higher, Some("verified")),
     figure(REFUSED, Unit::Number, Better::Lower, Some("refused")),

@@ -3,7 +3,7 @@
 //! A [`Definition`] is a TOML file. Each combination of the sweep's values is a cell. In every round each contestant has a new
 //! process at each cell. The processes of a cell run at once and are measured in turn, as in a [comparison](crate::compare): a
 //! turn is the same code. The mode is the part in the middle: a closed loop, a fixed rate, a search
-//! of the capacity, connections that are held, or groups of requests.
+//! of the capacity, connections that are held, groups of requests, or a comparison of a contestant with itself.
 //!
 //! The baseline takes part twice at each cell. The difference of the two entries is the noise.
 //!
@@ -30,7 +30,7 @@ pub mod workload;
 
 pub use definition::Definition;
 pub use experiment::{BenchPlan, CellEntries, DefinedExperiment, Key, Sample};
-pub use mode::{Mode, ModeKind, PageMode, ScenarioMode, TasksMode};
+pub use mode::{Mode, ModeKind, PageMode, ScenarioMode, TasksMode, TrialMode};
 pub use pattern::{ContestantOrigin, Pattern};
 pub use report::Report;
 pub use sweep::{CellValue, SweepAxis, SweepCell};

@@ -18,6 +18,7 @@ use super::mode::ModeKind;
 use super::mode::requests::{CellRate, RATE};
 use super::mode::scenario::{self, ScenarioErrors};
 use super::mode::search::{CellLimit, LIMIT, SearchEnd};
+use super::mode::trial::TrialResult;
 use super::published::{self, PublishedFigures};
 use super::sweep::{CellValue, SweepAxis, SweepCell};
 use crate::charts;
@@ -78,6 +79,9 @@ pub struct Report {
     pub failed: Vec<Failed<Key>>,
     /// The rounds of a scenario in which something was wrong. They fail the command.
     pub errors: Vec<ScenarioErrors>,
+    /// Whether a scenario had no error, or a trial has passed; `None` in other modes, and if a trial was ended early.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub passed: Option<bool>,
     /// The verdicts on the definition's claims; none if the run has too few rounds.
     pub claims: Vec<Claim>,
     /// Whether it was ended early.
@@ -245,6 +249,7 @@ impl Report {
             contracts: records.facts(CONTRACT)?,
             not_run: not_run.into_iter().map(Failed::new).collect(),
             failed: failed.into_iter().map(Failed::new).collect(),
+            passed: passed(&plan, records)?,
             errors: scenario::errors(records)?,
             claims: claims(&plan, records, seed)?,
             interrupted: records.is_interrupted(),
@@ -407,6 +412,9 @@ fn tables(
     if plan.mode == ModeKind::Scenario {
         tables.extend(scenario::table::tables(records)?);
     }
+    if plan.mode == ModeKind::Trial {
+        tables.push((String::from("Verdicts of comparisons"), TrialResult::of(plan, records)?.table()));
+    }
     Ok(tables)
 }
 
@@ -520,6 +528,15 @@ fn published_lines(
     Ok(lines)
 }
 
+/// Whether the run has passed, in the modes that pass or fail.
+fn passed(plan: &BenchPlan, records: &Records<DefinedExperiment>) -> anyhow::Result<Option<bool>> {
+    Ok(match plan.mode {
+        ModeKind::Scenario => Some(scenario::errors(records)?.is_empty()),
+        ModeKind::Trial if !records.is_interrupted() => Some(TrialResult::of(plan, records)?.is_passed()),
+        _ => None,
+    })
+}
+
 /// The answer in a sentence.
 fn answer(
     plan: &BenchPlan,
@@ -529,6 +546,7 @@ fn answer(
 ) -> anyhow::Result<String> {
     match plan.mode {
         ModeKind::Scenario => scenario::answer(records),
+        ModeKind::Trial => Ok(TrialResult::of(plan, records)?.answer()),
         _ => Ok(best(plan, rows, figure)),
     }
 }

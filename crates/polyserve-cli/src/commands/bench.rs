@@ -15,6 +15,7 @@ use polyserve_bench::bench::mode::Turns;
 use polyserve_bench::bench::mode::hold::{HoldCell, HoldTurns};
 use polyserve_bench::bench::mode::requests::{CellPlan, RequestSettings, RequestTurns};
 use polyserve_bench::bench::mode::search::SearchTurns;
+use polyserve_bench::bench::mode::trial::TrialTurns;
 use polyserve_bench::bench::pattern::matches;
 use polyserve_bench::bench::{
     BenchPlan, BenchWorkload, CellEntries, CellValue, ContestantOrigin, DefinedExperiment, Definition, Key, Mode,
@@ -107,6 +108,7 @@ pub(crate) fn run(context: Context<'_>, args: &BenchArgs) -> anyhow::Result<Exit
         Mode::Rate(mode) => run_servers(context, &session, args, (&definition, mode.requests()), &programs),
         Mode::Search(mode) => run_servers(context, &session, args, (&definition, mode.requests()), &programs),
         Mode::Hold(mode) => run_servers(context, &session, args, (&definition, mode.requests()), &programs),
+        Mode::Trial(mode) => run_servers(context, &session, args, (&definition, mode.requests()), &programs),
     }
 }
 
@@ -132,6 +134,10 @@ fn run_servers(
         requests,
     };
     let (mut cells, absent) = entrants.cells()?;
+    if let Mode::Trial(_) = &definition.mode {
+        // A comparison makes a second entry of each contestant itself.
+        cells.iter_mut().for_each(|cell| cell.contestants.retain(|one| one.role != Role::Same));
+    }
     let contestants =
         distinct(cells.iter().flat_map(|cell| &cell.contestants).map(|contestant| contestant.name.clone()));
     let plan = plan(args, definition, (contestants, entrants.baseline()?), &absent)?;
@@ -148,6 +154,10 @@ fn run_servers(
     let turns: Box<dyn Turns> = match &definition.mode {
         Mode::Search(mode) => Box::new(SearchTurns::new(cells, mode.clone(), reference_contestant(LIMIT))),
         Mode::Hold(mode) => Box::new(HoldTurns::new(entrants.crowds(mode, cells)?, mode)),
+        Mode::Trial(mode) => {
+            let (mode, environment, stop) = (mode.clone(), environment.clone(), session.stop.clone());
+            Box::new(TrialTurns { mode, cells, environment, stop })
+        }
         _ => Box::new(RequestTurns::new(cells)),
     };
     let mut experiment = DefinedExperiment { plan, cells: entries, absent, turns };
@@ -227,7 +237,9 @@ fn programs(
         ModeKind::Tasks => program.serves() == Serves::Tasks,
         ModeKind::Page => program.serves() == Serves::Page,
         ModeKind::Scenario => program.keeps_entities(),
-        ModeKind::Closed | ModeKind::Rate | ModeKind::Search | ModeKind::Hold | ModeKind::Store => program.is_server(),
+        ModeKind::Closed | ModeKind::Rate | ModeKind::Search | ModeKind::Hold | ModeKind::Store | ModeKind::Trial => {
+            program.is_server()
+        }
     };
     // A star stands for the servers that do not ask to be named.
     let is_asked = |program: &Program, pattern: &Pattern| {

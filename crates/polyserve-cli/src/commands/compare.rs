@@ -53,7 +53,7 @@ pub(crate) struct CompareArgs {
 /// The arguments of a comparison.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct PlanArgs {
-    /// The servers, separated by commas; also servers from outside the catalog, as in --peers of compare. [default: all]
+    /// The servers, separated by commas; also servers from outside the catalog, as in --peers. [default: all]
     #[arg(long, value_name = "S,...", value_delimiter = ',')]
     servers: Vec<String>,
     /// Whether --servers names servers from outside the catalog only.
@@ -96,7 +96,7 @@ pub(crate) struct PlanArgs {
     no_latency: bool,
     /// Measure the baseline once more, made to waste this percentage of its CPU time per request: it must be found slower.
     #[arg(long, value_name = "PERCENT")]
-    pub(crate) slowed: Option<f64>,
+    slowed: Option<f64>,
     #[command(flatten)]
     cores: CoresArgs,
     #[command(flatten)]
@@ -111,7 +111,7 @@ pub(crate) fn run(context: Context<'_>, args: &CompareArgs) -> anyhow::Result<Ex
     let session = context.start()?;
     let mut plan = args.plan.clone();
     let peers = args.peers(&mut plan, context.catalog, context.allocator)?;
-    let mut comparison = plan.comparison(&session, Some(&peers))?;
+    let mut comparison = plan.comparison(&session, &peers)?;
     comparison.details.push(("settings", plan.config.given()?));
     if let Some(variant) = &args.variant {
         comparison.details.push(("variant", variant.as_str().into()));
@@ -200,11 +200,7 @@ const QUICK: (u64, Mix) = (workload::KEYS, Mix { get: workload::READS_PCT, put: 
 
 impl PlanArgs {
     /// The comparison, with these foreign servers. They are not built yet.
-    pub(crate) fn comparison(
-        &self,
-        session: &MeasurementSession<'_>,
-        peers: Option<&Peers>,
-    ) -> anyhow::Result<Comparison> {
+    pub(crate) fn comparison(&self, session: &MeasurementSession<'_>, peers: &Peers) -> anyhow::Result<Comparison> {
         let settings = self.config.settings(None)?;
         if let Some(percent) = self.slowed
             && !(percent > 0.0 && percent <= 1000.0)
@@ -257,7 +253,7 @@ impl PlanArgs {
     }
 
     /// Rejects what a service of one's own does not have.
-    fn check_service(&self, service: Option<&RequestedService>, peers: Option<&Peers>) -> Result<(), Misuse> {
+    fn check_service(&self, service: Option<&RequestedService>, peers: &Peers) -> Result<(), Misuse> {
         let Some(RequestedService { name, .. }) = service else { return Ok(()) };
         let WorkloadArgs { mix, keys, dist, .. } = &self.workload;
         if mix.is_some() || keys.is_some() || dist.is_some() {
@@ -265,7 +261,7 @@ impl PlanArgs {
                 "--keys, --mix and --dist are for entities, and the service {name} has --requests"
             )));
         }
-        if peers.is_some_and(|peers| !peers.asked.is_empty()) {
+        if !peers.asked.is_empty() {
             return Err(Misuse(format!("a foreign server does not have the service {name}")));
         }
         Ok(())

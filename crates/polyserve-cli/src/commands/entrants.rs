@@ -104,7 +104,7 @@ pub(crate) struct Entrants<'a> {
     pub(crate) only_peers: bool,
     pub(crate) repos: &'a [String],
     /// The foreign servers, the baseline among them if it is foreign.
-    pub(crate) peers: Option<&'a Peers>,
+    pub(crate) peers: &'a Peers,
     pub(crate) baseline: Option<&'a Baseline>,
     /// The service, if it is not the entity store with the default requests.
     pub(crate) service: Option<&'a str>,
@@ -166,11 +166,10 @@ impl Entrants<'_> {
                 Err(error) => absent.push(leave_out(&pair.name(), error.to_string(), false)),
             }
         }
-        let peers = self.peers.iter().flat_map(|peers| peers.asked.iter().map(move |server| (*peers, server)));
-        for (peers, server) in peers.filter(|(_, server)| self.foreign_in_baseline() != Some(*server)) {
+        for server in self.peers.asked.iter().filter(|server| self.foreign_in_baseline() != Some(*server)) {
             match self.foreign(server) {
                 Ok(contestant) => contestants.push(contestant),
-                Err(why) => absent.push(leave_out(server.name(), why, peers.excuses(server, false))),
+                Err(why) => absent.push(leave_out(server.name(), why, self.peers.excuses(server, false))),
             }
         }
         let Some(baseline) = contestants.first_mut() else {
@@ -276,9 +275,6 @@ impl Entrants<'_> {
         if !server.keeps_entities() {
             let why = "has a fixed answer, and a baseline runs twice and keeps what is put";
             return Err(Misuse(format!("--baseline {title}: it {why}")).into());
-        }
-        if self.peers.is_none() {
-            return Err(Misuse(format!("--baseline {title}: only compare has peers")).into());
         }
         if self.slowed.is_some() {
             return Err(

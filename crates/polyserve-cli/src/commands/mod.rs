@@ -27,5 +27,4 @@ pub(crate) mod session;
 mod systemd;
 pub(crate) mod times;
 mod tls;
-pub(crate) mod trial;
 pub(crate) mod workload;

@@ -8,7 +8,6 @@ use polyserve_bench::experiment::{KnownExperiment, known::Recorded};
 use polyserve_bench::recommend;
 use polyserve_bench::report::Summary;
 use polyserve_bench::scale::{Scale, bench::ScaleBench};
-use polyserve_bench::trial::Trials;
 use polyserve_bench::{ladder, matrix};
 use serde_json::Value;
 
@@ -27,7 +26,6 @@ pub(crate) static ALL: &[KnownExperiment] = &[
     KnownExperiment::new::<Scale<ScaleBench>>("How cost grows", None),
     KnownExperiment::new::<Comparison>("Strategies side by side", None),
     KnownExperiment::new::<DefinedExperiment>("Experiments from definitions", None),
-    KnownExperiment::new::<Trials>("Trials: the reliability of comparisons", None),
     KnownExperiment::of_lines("benches", "Benchmarks in one process", benches::recorded),
     KnownExperiment::of_lines("executors", "Jobs on executors, in one process", benches::dispatched),
     KnownExperiment::of_lines("recommend", "Recommended for a workload", recommendation),

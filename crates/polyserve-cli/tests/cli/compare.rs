@@ -1,4 +1,4 @@
-//! `polyserve compare` and `polyserve trial`: their records and reports, not their figures.
+//! `polyserve compare` and `polyserve bench trial-same`: their records and reports, not their figures.
 
 use std::cell::Cell;
 use std::collections::BTreeSet;
@@ -258,18 +258,22 @@ fn a_comparison_that_stops_when_it_is_sure_says_so() {
     assert_eq!((&end["missing"], &end["planned"]), (&0.into(), &8.into()), "{end}");
 }
 
-/// The verdict depends on the machine. The counts must match it.
+/// The verdict depends on the machine. The exit code must match it.
 #[test]
 fn a_trial_counts_the_verdicts() {
-    let args = "--same=1 --servers=pool_server --repos=std_mutex --rounds=10 --json";
-    let output = run(&format!("trial {args} {TINY}"));
+    let mode = "--set mode.slice=30ms --set mode.warm_up=20ms --set rounds=1 --set workload.connections=4";
+    let names = r#"--set contestants=["catalog:pool_server/std_mutex"]"#;
+    let output = run(&format!("bench trial-same {mode} {names} --json"));
     let outcome = parsed(&output);
-    let same = &outcome["trials"][0]["throughput"];
-    let count = |name: &str| same[name].as_u64().unwrap();
-    assert_eq!(count("comparisons"), 1, "{outcome}");
-    assert_eq!(["faster", "slower", "tie", "too_few_rounds"].map(count).iter().sum::<u64>(), 1, "{outcome}");
+    let rows = array(&outcome["rows"]);
+    assert_eq!((rows.len(), &rows[0]["rounds"]), (1, &1.into()), "{outcome}");
+    let figure = |name: &str| rows[0]["figures"][name].as_f64();
+    assert!(figure("throughput_ratio") > Some(0.0) && figure("comparison_rounds") == Some(10.0), "{outcome}");
+    let verdict = figure("throughput_verdict");
+    assert!(verdict.is_none_or(|verdict| [-1.0, 0.0, 1.0].contains(&verdict)), "{outcome}");
+    assert_eq!(output.status.success(), verdict == Some(0.0), "{outcome}");
     assert_eq!(outcome["passed"], output.status.success(), "{outcome}");
-    assert_eq!(outcome["passed"], count("tie") == 1, "{outcome}");
+    assert_eq!(output.status.success(), outcome["answer"].as_str().unwrap().starts_with("Passed"), "{outcome}");
 }
 
 /// The command, as a contestant.

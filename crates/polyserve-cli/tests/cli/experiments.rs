@@ -9,7 +9,6 @@ use polyserve_bench::experiment::{Experiment, Records};
 use polyserve_bench::journal;
 use polyserve_bench::matrix::Matrix;
 use polyserve_bench::scale::{Scale, bench::ScaleBench};
-use polyserve_bench::trial::Trials;
 use serde_json::Value;
 
 use super::{Dir, has, interrupted, parsed, run, text};
@@ -78,9 +77,8 @@ fn compare() {
 /// An interrupted trial has not passed.
 #[test]
 fn trial() {
-    let times = "--rounds=10 --same=3 --slice=50ms --warm-up=20ms";
-    let line = format!("trial --servers=pool_server --repos=two_level --connections=4 --keys=50 {times}");
-    resumes::<Trials>(&line);
+    let changes = "--set rounds=3 --set mode.slice=50ms --set mode.warm_up=20ms --set workload.connections=4";
+    resumes::<DefinedExperiment>(&format!("bench trial-same {changes} --set workload.keys=50"));
 }
 
 #[test]

@@ -14,6 +14,7 @@ pub mod store;
 pub mod tasks;
 #[cfg(test)]
 mod tests;
+pub mod trial;
 
 use std::fmt;
 use std::slice;
@@ -40,6 +41,7 @@ pub use scenario::ScenarioMode;
 pub use search::SearchMode;
 pub use store::StoreMode;
 pub use tasks::TasksMode;
+pub use trial::TrialMode;
 
 /// The settings of a turn, by its kind.
 #[derive(Clone, Debug)]
@@ -60,6 +62,8 @@ pub enum Mode {
     Hold(HoldMode),
     /// Groups of requests; the answers and the final state are verified.
     Scenario(ScenarioMode),
+    /// A contestant is compared with itself, again and again.
+    Trial(TrialMode),
 }
 
 /// The kind of a mode.
@@ -83,18 +87,20 @@ pub enum ModeKind {
     Hold,
     /// [`Mode::Scenario`].
     Scenario,
+    /// [`Mode::Trial`].
+    Trial,
 }
 
 impl ModeKind {
     /// The min number of rounds for a verdict. Claims about tasks are judged over the numbers of tasks, those about a scenario
-    /// by its errors.
+    /// by its errors; a round of a trial is a whole comparison.
     pub fn min_rounds(self) -> usize {
-        if matches!(self, Self::Tasks | Self::Scenario) { 1 } else { MIN_ROUNDS }
+        if matches!(self, Self::Tasks | Self::Scenario | Self::Trial) { 1 } else { MIN_ROUNDS }
     }
 
     /// Whether the contestants of a cell are measured one by one, and recorded so. They are not compared with each other.
     pub fn is_of_single_turns(self) -> bool {
-        self == Self::Scenario
+        matches!(self, Self::Scenario | Self::Trial)
     }
 }
 
@@ -169,6 +175,7 @@ impl Mode {
             Self::Search(_) => ModeKind::Search,
             Self::Hold(_) => ModeKind::Hold,
             Self::Scenario(_) => ModeKind::Scenario,
+            Self::Trial(_) => ModeKind::Trial,
         }
     }
 
@@ -182,13 +189,14 @@ impl Mode {
             Self::Search(_) => figures::CAPACITY_PER_S,
             Self::Hold(mode) => mode.compared(),
             Self::Scenario(_) => figures::ERRORS,
+            Self::Trial(_) => figures::THROUGHPUT_RATIO,
         }
     }
 
     /// The workload in words.
     pub fn in_words(&self, workload: &BenchWorkload) -> String {
         match self {
-            Self::Closed(_) | Self::Rate(_) | Self::Search(_) | Self::Hold(_) => workload.to_string(),
+            Self::Closed(_) | Self::Rate(_) | Self::Search(_) | Self::Hold(_) | Self::Trial(_) => workload.to_string(),
             Self::Tasks(mode) => mode.to_string(),
             Self::Page(mode) => mode.load(workload),
             Self::Scenario(mode) => mode.to_string(),
@@ -219,6 +227,7 @@ impl Mode {
             Self::Search(mode) => mode.check(definition),
             Self::Hold(mode) => mode.check(definition),
             Self::Scenario(mode) => mode.check(definition),
+            Self::Trial(mode) => mode.check(definition),
         }
     }
 }
@@ -243,6 +252,7 @@ impl<'de> Deserialize<'de> for Mode {
             ModeKind::Search => settings.try_into().map(Self::Search),
             ModeKind::Hold => settings.try_into().map(Self::Hold),
             ModeKind::Scenario => settings.try_into().map(Self::Scenario),
+            ModeKind::Trial => settings.try_into().map(Self::Trial),
         });
         mode.map_err(|error: toml::de::Error| D::Error::custom(error.message()))
     }
