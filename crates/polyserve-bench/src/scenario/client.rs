@@ -8,7 +8,6 @@ use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 use std::{io, thread};
 
-use crate::progress::Progress;
 use polyserve::Shutdown;
 use polyserve::sync::lock;
 
@@ -62,8 +61,6 @@ pub struct RoundShared<'a> {
     pub ports: u64,
     /// The errors.
     pub errors: &'a Errors,
-    /// The progress bar, in requests.
-    pub progress: &'a Progress,
 }
 
 /// The errors of a round. The clients stop if there are too many, or if the run must end.
@@ -150,7 +147,6 @@ impl ClientTally {
     /// Counts the answer to `planned`, or the reason why there is none.
     fn settle(&mut self, shared: &RoundShared<'_>, planned: &StressRequest, result: Result<Fate, String>) {
         self.samples += 1;
-        shared.progress.advance(1);
         let result = match result {
             Ok(Fate::Refused) if !shared.may_refuse => Err("status 503: refused".into()),
             Ok(fate) => {

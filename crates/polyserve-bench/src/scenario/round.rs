@@ -6,7 +6,6 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::limits;
-use crate::progress::Progress;
 use anyhow::{Context as _, bail};
 use polyserve::Shutdown;
 
@@ -28,7 +27,6 @@ pub fn run(
     subject: &Subject,
     scenario: &Scenario,
     mode: ConnectionMode,
-    progress: &Progress,
     stop: &Shutdown,
 ) -> anyhow::Result<RoundOutcome> {
     let process = subject.start()?;
@@ -41,7 +39,6 @@ pub fn run(
         may_refuse,
         ports: limits::ports(),
         errors: &errors,
-        progress,
     };
     let checkers = if may_refuse || subject.is_single { 1 } else { CHECK_CONNECTIONS };
     let fill_answers = fill(&shared, checkers)?;

@@ -176,16 +176,12 @@ impl Turns for ScenarioTurns {
             ScenarioConnections::Close => ConnectionMode::Groups(ConnectionPolicy::Close, server.connections),
             ScenarioConnections::KeepAlive => ConnectionMode::Groups(ConnectionPolicy::KeepAlive, server.connections),
         };
-        let outcome = round::run(&server.subject, &scenario, connections, notebook.progress, &self.stop);
+        let outcome = round::run(&server.subject, &scenario, connections, &self.stop);
         let outcome = outcome.map_err(|error| Absence::failed(format!("{error:#}")))?;
         let figures = figures_of(&outcome);
         let round = ScenarioRound { key: key.clone(), groups: outcome.groups, errors: outcome.errors };
         notebook.fact(ROUND, &round).map_err(|error| Absence::failed(error.to_string()))?;
         Ok(Sample { role: server.role, figures })
-    }
-
-    fn weight(&self, _: &Key) -> usize {
-        self.mode.ids as usize * 4
     }
 }
 
