@@ -22,3 +22,8 @@ pub use pool_classic::PoolClassic;
 pub use pool_server::PoolServer;
 pub use sequential::Sequential;
 pub use thread_per_connection::ThreadPerConnection;
+
+/// The stack of a connection's thread. It is enough for the loop, the parser's header fields and an ordinary service, also with
+/// entities of five levels. For entities that nest deeper the stack grows (`polyserve_core::stack`). Only address space is
+/// reserved: pages that are never touched take no memory.
+const CONNECTION_STACK: usize = 512 * 1024;

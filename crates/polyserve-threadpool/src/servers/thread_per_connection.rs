@@ -41,10 +41,7 @@ use polyserve_core::{ConfigError, Drain, ListenOn, Running, Server, ServerConfig
 use polyserve_serving::blocking::{self, ThreadConnection};
 use polyserve_serving::{Bound, ConnectionTable, Incoming, TableEntry, bind, into_stream};
 
-/// The stack of a connection's thread. It is enough for the loop, the parser's header fields and an ordinary service, also with
-/// entities of five levels. For entities that nest deeper the stack grows (`polyserve_core::stack`). Only address space is
-/// reserved: pages that are never touched take no memory.
-const STACK_SIZE: usize = 512 * 1024;
+use super::CONNECTION_STACK;
 
 /// The server that starts a thread for each connection.
 ///
@@ -168,7 +165,7 @@ fn start_thread(
     connections: Arc<ConnectionTable<ThreadConnection>>,
 ) -> io::Result<JoinHandle<()>> {
     let accepted = Instant::now();
-    thread::Builder::new().name("connection".into()).stack_size(STACK_SIZE).spawn(move || {
+    thread::Builder::new().name("connection".into()).stack_size(CONNECTION_STACK).spawn(move || {
         // Reads, calls the service and writes until the connection closes. Each wait has its timeout.
         blocking::serve(connection, &connections, accepted);
     })

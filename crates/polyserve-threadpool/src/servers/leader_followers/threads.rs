@@ -21,10 +21,7 @@ use polyserve_serving::{
 };
 use rustix::event::{PollFd, PollFlags};
 
-/// The stack of a thread. It is enough for the loop, the parser's header fields and an ordinary service, also with
-/// entities of five levels. For entities that nest deeper the stack grows (`polyserve_core::stack`). Only address space is
-/// reserved: pages that are never touched take no memory.
-const STACK_SIZE: usize = 512 * 1024;
+use super::super::CONNECTION_STACK;
 
 /// Max idle threads; a further one ends. Each holds its buffers.
 const MAX_IDLE_THREADS: usize = 128;
@@ -183,7 +180,7 @@ impl RunState {
         let shared = Arc::clone(self);
         // Created on the new thread: if the start fails, its drop would wait for the lock that the caller holds.
         let main = move || ConnectionThread::new(shared).run(assignment);
-        match thread::Builder::new().name("connection".into()).stack_size(STACK_SIZE).spawn(main) {
+        match thread::Builder::new().name("connection".into()).stack_size(CONNECTION_STACK).spawn(main) {
             Ok(thread) => {
                 threads.handles.push(thread);
                 if threads.handles.len() > 2 * (self.connections.len() + MAX_IDLE_THREADS) {
