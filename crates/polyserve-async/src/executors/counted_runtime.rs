@@ -1,23 +1,28 @@
 //! A tokio runtime that counts its threads, and the end of the runtime. Both executors on tokio use it.
 //!
 //! When a runtime is dropped, tokio joins the runtime's threads. That drop blocks, and it panics on a thread of tokio. So a
-//! drained runtime is dropped on a new thread, and each close joins that thread. A runtime with stuck jobs ends in the
+//! drained runtime is dropped on a new thread, and each close joins that thread, at the latest until its deadline. A runtime with stuck jobs ends in the
 //! background, and its threads are not joined.
 
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
+use std::time::Instant;
 
 use polyserve_core::sync::lock;
 use polyserve_serving::executor::{PoolShared, ThreadRegistry};
+use polyserve_serving::join_until;
 use tokio::runtime::{Builder, Handle, Runtime};
 
-/// Joins the thread unless it was joined before. Concurrent callers wait for the join too: the lock is held.
-pub(super) fn join_once(thread: &Mutex<Option<JoinHandle<()>>>) {
+/// Joins the thread unless it was joined before, at the latest until `deadline`. Concurrent callers wait for the join too: the lock is
+/// held.
+pub(super) fn join_once(thread: &Mutex<Option<JoinHandle<()>>>, deadline: Option<Instant>) {
     let mut thread = lock(thread);
-    if let Some(thread) = thread.take() {
-        let _ = thread.join(); // a panic has been reported
+    match (thread.take(), deadline) {
+        (Some(thread), Some(deadline)) => drop(join_until(vec![thread], deadline)),
+        (Some(thread), None) => drop(thread.join()), // a panic has been reported
+        (None, _) => {}
     }
 }
 
@@ -71,7 +76,7 @@ impl CountedRuntime {
         }
     }
 
-    pub(super) fn join(&self) {
-        join_once(&self.dropping);
+    pub(super) fn join(&self, deadline: Option<Instant>) {
+        join_once(&self.dropping, deadline);
     }
 }

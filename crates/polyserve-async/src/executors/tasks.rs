@@ -10,6 +10,7 @@
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
 
 use polyserve_core::{ConfigError, RejectedReason};
 use polyserve_serving::executor::{Backend, OfferError, PoolConfig, PoolInner, PoolShared, QueuedJob};
@@ -41,7 +42,7 @@ pub(super) trait Runtime: Send + Sync + Sized + 'static {
     fn stop(&self, drained: bool);
 
     /// Joins the runtime's threads, which have all reported their end. Not called on one of them.
-    fn join(&self) {}
+    fn join(&self, _deadline: Option<Instant>) {}
 }
 
 /// The slots in which jobs wait, and the runtime.
@@ -162,7 +163,7 @@ impl<R: Runtime> Backend for Tasks<R> {
         self.stopped.load(Ordering::SeqCst)
     }
 
-    fn join(&self) {
-        self.runtime.join();
+    fn join(&self, deadline: Option<Instant>) {
+        self.runtime.join(deadline);
     }
 }

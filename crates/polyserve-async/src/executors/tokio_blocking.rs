@@ -18,6 +18,7 @@
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::time::Instant;
 
 use polyserve_serving::executor::{Pool, PoolShared};
 use tokio::runtime::Builder;
@@ -53,7 +54,7 @@ impl Runtime for BlockingRuntime {
         self.0.stop(drained);
     }
 
-    fn join(&self) {
-        self.0.join();
+    fn join(&self, deadline: Option<Instant>) {
+        self.0.join(deadline);
     }
 }

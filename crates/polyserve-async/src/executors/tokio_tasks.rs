@@ -28,6 +28,7 @@
 
 use std::io;
 use std::sync::Arc;
+use std::time::Instant;
 
 use polyserve_serving::executor::{Pool, PoolShared};
 use tokio::runtime::Builder;
@@ -98,10 +99,10 @@ impl Runtime for TokioRuntime {
         self.runtime.stop(drained);
     }
 
-    fn join(&self) {
+    fn join(&self, deadline: Option<Instant>) {
         if let Some(watch) = &self.watch {
             watch.join();
         }
-        self.runtime.join();
+        self.runtime.join(deadline);
     }
 }

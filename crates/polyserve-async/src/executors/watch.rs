@@ -87,7 +87,7 @@ impl WatchThread {
 
     /// Waits for the thread. [`end`](Self::end) must have been called.
     pub(super) fn join(&self) {
-        join_once(&self.handle);
+        join_once(&self.handle, None);
     }
 }
 

@@ -97,8 +97,9 @@ pub trait Backend: Send + Sync + Sized + 'static {
         true
     }
 
-    /// Joins the threads that the shell did not start. All threads have reported their end, and none of them calls this.
-    fn join(&self) {}
+    /// Joins the threads that the shell did not start, at the latest until `deadline`. All threads have reported their end, and none of
+    /// them calls this.
+    fn join(&self, _deadline: Option<Instant>) {}
 }
 
 /// An executor with a bounded number of threads, which take jobs from the queue of its backend.
@@ -141,7 +142,7 @@ impl<B: Backend> PoolInner<B> {
         });
         if left == 0 {
             shared.threads.join(deadline);
-            backend.join();
+            backend.join(deadline);
         }
         left
     }
