@@ -40,7 +40,7 @@ use super::mode::scenario::ScenarioConnections;
 use super::pattern::Pattern;
 use super::published::PublishedFigures;
 use super::sweep::{CellValue, SweepAxis, SweepCell};
-use super::workload::BenchWorkload;
+use super::workload::{BenchWorkload, mix_of};
 use crate::Misuse;
 use crate::claim::{CellConditions, ClaimDefinition, Rule};
 use crate::crowd::CrowdKind;
@@ -52,6 +52,7 @@ const BUILTIN: &[(&str, &str)] = &[
     ("crowd.toml", include_str!("../../defs/crowd.toml")),
     ("crowd-slow.toml", include_str!("../../defs/crowd-slow.toml")),
     ("connections.toml", include_str!("../../defs/connections.toml")),
+    ("matrix.toml", include_str!("../../defs/matrix.toml")),
     ("page.toml", include_str!("../../defs/page.toml")),
     ("page-workers.toml", include_str!("../../defs/page-workers.toml")),
     ("rates.toml", include_str!("../../defs/rates.toml")),
@@ -131,7 +132,9 @@ pub struct ChartDefinition {
     /// The cells: those with these values. All if it is empty.
     #[serde(default)]
     pub at: SweepCell,
-    /// The contestants of a schedule.
+    /// The axis of the rows of a heat map.
+    pub rows: Option<SweepAxis>,
+    /// The contestants of a schedule or of a heat map.
     #[serde(default)]
     pub contestants: Vec<String>,
 }
@@ -145,6 +148,8 @@ pub enum ChartKind {
     Lines,
     /// The ratios to the baseline, with their intervals: one chart for each cell.
     Ratios,
+    /// A grid of shaded cells for each contestant, by the axes `x` and `rows`, and next to it one of the published figures.
+    Heat,
     /// A bar for each task, from its start to its end, in the mode `tasks`.
     Schedule,
 }
@@ -283,6 +288,7 @@ impl Definition {
         }
         for (axis, values) in self.sweep.iter().chain(&self.quick.sweep) {
             let is_right = |value: &CellValue| match (axis, value) {
+                (SweepAxis::Method, CellValue::Word(word)) => mix_of(word).is_some(),
                 (SweepAxis::Dist, CellValue::Word(word)) => word.parse::<Dist>().is_ok(),
                 (SweepAxis::Source, CellValue::Word(word)) => PageSource::named(word).is_some(),
                 (SweepAxis::Behaviour, CellValue::Word(word)) => CrowdKind::named(word).is_some(),
@@ -305,6 +311,10 @@ impl Definition {
         if self.charts.iter().any(|chart| chart.kind == ChartKind::Lines && chart.x.is_none()) {
             return Err(self.misuse("chart", "lines need an axis `x`"));
         }
+        if self.charts.iter().any(|chart| chart.kind == ChartKind::Heat && (chart.x.is_none() || chart.rows.is_none()))
+        {
+            return Err(self.misuse("chart", "a heat map needs an axis `x`, and `rows`"));
+        }
         if self.charts.iter().any(|chart| chart.kind != ChartKind::Schedule && chart.y.is_none()) {
             return Err(self.misuse("chart", "it needs a figure `y`"));
         }
@@ -321,14 +331,21 @@ impl Definition {
         if let Rule::Function(_) = rule {
             return Some(String::from("rule: a definition has no functions"));
         }
-        let known =
-            |axis: &str| derived::AXES.contains(&axis) || self.sweep.keys().any(|known| known.to_string() == axis);
+        let is_axis = |axis: &str| self.sweep.keys().any(|known| known.to_string() == axis);
+        let known = |axis: &str| derived::AXES.contains(&axis) || is_axis(axis) || NamedFigure::named(axis).is_some();
         let axes = [conditions, left_where, right_where].into_iter().flat_map(CellConditions::axes);
         let unknown_axis = axes.into_iter().find(|axis| !known(axis));
-        let unknown_figure =
-            || (NamedFigure::named(figure).is_none()).then(|| format!("there is no figure {figure:?}"));
+        let mut named = [figure].into_iter().chain(&claim.if_full);
+        let unknown_figure = || {
+            let unknown = named.find(|figure| NamedFigure::named(figure).is_none());
+            unknown.map(|figure| format!("there is no figure {figure:?}"))
+        };
         let not_swept = || unknown_axis.map(|axis| format!("where: {axis} is no axis of the sweep"));
-        claim.misuse().map(str::to_owned).or_else(unknown_figure).or_else(not_swept)
+        let no_trend = || match rule {
+            Rule::Trend { axis, .. } if !is_axis(axis) => Some(format!("rule: {axis} is no axis of the sweep")),
+            _ => None,
+        };
+        claim.misuse().map(str::to_owned).or_else(unknown_figure).or_else(not_swept).or_else(no_trend)
     }
 
     /// An error about a claim, with the line of its text.

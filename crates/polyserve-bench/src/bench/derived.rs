@@ -10,7 +10,7 @@
 //! * Other processes used more than [`MAX_OTHERS_PCT`] of the cores' time meanwhile.
 
 use super::experiment::DefinedExperiment;
-use super::figures::{MEAN_DURATION_MS, SAMPLES, TOTAL_DURATION_MS};
+use super::figures::{CPU_US, MEAN_DURATION_MS, TOTAL_DURATION_MS};
 use super::mode::tasks::{CALIBRATION, Calibration, SINGLE, Single, alone, calibration_of, drift_pct};
 use super::mode::{ModeKind, scenario};
 use crate::claim::{AxisValue, ClaimRow};
@@ -18,8 +18,8 @@ use crate::contestants::GO;
 use crate::experiment::{Records, distinct};
 use crate::tasks::growth::{MeanGrowth, SPLIT, TotalGrowth};
 
-/// The axes that a claim may name in addition to those of the sweep. Figures with these names are axes too.
-pub const AXES: [&str; 4] = ["tasks_per_core", "wait_s", "growth", SAMPLES];
+/// The axes that a claim may name in addition to those of the sweep.
+pub const AXES: [&str; 1] = ["growth"];
 
 /// The min duration of a task. A shorter task has too few time slices of the scheduler to show how they are divided.
 pub const MIN_TASK_MS: f64 = 100.0;
@@ -43,22 +43,20 @@ pub(super) fn rows(
     rows: Vec<ClaimRow>,
     records: &Records<DefinedExperiment>,
 ) -> anyhow::Result<Vec<ClaimRow>> {
-    let rows: Vec<ClaimRow> = rows.into_iter().map(with_axes).collect();
     match mode {
         ModeKind::Tasks => Ok(of_tasks(&rows, &records.facts(SINGLE)?, &records.facts(CALIBRATION)?)),
         ModeKind::Scenario => Ok(scenario::claim_rows(rows)),
-        _ => Ok(rows),
+        _ => Ok(rows.into_iter().map(of_pool).collect()),
     }
 }
 
-/// A row with the figures that are axes too.
-fn with_axes(mut row: ClaimRow) -> ClaimRow {
-    for axis in AXES {
-        if let Some(value) = row.figures.get(axis).copied() {
-            row = row.at(axis, value);
-        }
-    }
-    row
+/// A row with the workers for each core of the server. Published rows have the processor time of a request too.
+pub(crate) fn of_pool(row: ClaimRow) -> ClaimRow {
+    let figure = |name: &str| row.figures.get(name).copied();
+    let per_core = number(&row, "workers").zip(figure("cores")).map(|(workers, cores)| workers / cores);
+    let cpu_s = || Some(figure("avg_cpu_pct")? / 100.0 * figure("total_s")? / figure("requests")?);
+    let cpu_us = figure(CPU_US).or_else(|| cpu_s().map(|cpu_s| cpu_s * 1e6));
+    row.with("workers_per_core", per_core).with(CPU_US, cpu_us)
 }
 
 /// The rows of tasks, with those of growth. The times of a disturbed contestant are left out.
@@ -72,7 +70,7 @@ pub(super) fn of_tasks(rows: &[ClaimRow], singles: &[Single], calibrations: &[Ca
         if let Some(why) = disturbance(name, &own, singles) {
             let threads = |row: &&ClaimRow| {
                 let mut row = (*row).clone();
-                row.figures.retain(|figure, _| figure.starts_with("threads"));
+                row.figures.retain(|figure, _| figure.starts_with("threads") || figure == "tasks_per_core");
                 row
             };
             all.extend(own.iter().map(threads));

@@ -118,6 +118,8 @@ pub const MEAN_DURATION_MS: &str = "mean_duration_ms";
 pub const SERVER_BUSY: &str = "server_busy";
 /// The client's CPU time as a share of its threads' time.
 pub const CLIENT_BUSY: &str = "client_busy";
+/// 1 if the client had no time left, so that all servers seem alike; else 0.
+pub const CLIENT_FULL: &str = "client_full";
 
 /// All figures, in the order of tables.
 pub const ALL: &[NamedFigure] = &[
@@ -254,6 +256,18 @@ pub const ALL: &[NamedFigure] = &[
     figure("total_bytes", Unit::Number, Better::Neither, None),
     figure("html_bytes", Unit::Number, Better::Neither, None),
     figure("received_kB_s", Unit::Count, Better::Higher, None),
+    figure("sent_kB_s", Unit::Count, Better::Higher, None),
+    figure("per_request_ms", Unit::Count, Better::Lower, Some("request (ms)")),
+    figure("connect_ms", Unit::Count, Better::Lower, Some("connecting (ms)")),
+    figure("processing_ms", Unit::Count, Better::Lower, Some("processing (ms)")),
+    figure("processing_p99_ms", Unit::Count, Better::Lower, None),
+    figure("avg_cpu_pct", Unit::Percent, Better::Neither, Some("CPU (%)")),
+    figure("max_cpu_pct", Unit::Percent, Better::Neither, None),
+    figure("avg_mem_pct", Unit::Count, Better::Lower, None),
+    figure("max_mem_pct", Unit::Count, Better::Lower, None),
+    figure("anonymous_bytes", Unit::Bytes, Better::Lower, None),
+    figure("workers_per_core", Unit::Count, Better::Neither, None),
+    figure(CLIENT_FULL, Unit::Number, Better::Neither, None),
     figure("peak_memory_mib", Unit::Count, Better::Lower, Some("peak memory (MiB)")),
     figure("requests", Unit::Number, Better::Neither, None),
     figure("connections", Unit::Number, Better::Neither, None),

@@ -21,6 +21,7 @@ pub mod definition;
 pub mod derived;
 pub mod experiment;
 pub mod figures;
+mod heat_map;
 pub mod mode;
 pub mod pattern;
 pub mod published;

@@ -10,9 +10,11 @@ use std::collections::BTreeMap;
 use anyhow::{Context as _, anyhow};
 use serde::{Deserialize, Serialize};
 
+use super::derived;
 use super::figures::{NamedFigure, NamedFigures};
 use super::report::BenchRow;
 use super::sweep::{CellValue, SweepAxis, SweepCell};
+use crate::claim::ClaimRow;
 use crate::published;
 use crate::report::{EMPTY_CELL, Table, or_empty};
 
@@ -29,6 +31,9 @@ pub struct PublishedFigures {
     pub only: BTreeMap<String, String>,
     /// The column that begins the names of the line's figures: with `row = "connect"`, `mean_ms` is `connect_mean_ms`.
     pub prefix: Option<String>,
+    /// The columns that are axes under other names: `pool_size = "workers"`.
+    #[serde(default)]
+    pub axes: BTreeMap<String, SweepAxis>,
     /// The contestants that stand for the published one, the listing first.
     pub contestants: Vec<String>,
     /// The cell of the figures, if the files have none.
@@ -78,12 +83,22 @@ impl PublishedFigures {
         Ok(rows)
     }
 
+    /// The rows of the contestants that stand for the published one, for claims: one round, without noise.
+    pub(crate) fn claim_rows(&self) -> anyhow::Result<Vec<ClaimRow>> {
+        let lines = self.rows()?;
+        let row = |contestant: &String, PublishedLine { cell, figures }: &PublishedLine| {
+            let row = ClaimRow { figures: figures.clone(), ..ClaimRow::new(contestant, 1) };
+            derived::of_pool(cell.iter().fold(row, |row, (axis, value)| row.at(&axis.to_string(), value)))
+        };
+        Ok(self.contestants.iter().flat_map(|name| lines.iter().map(|line| row(name, line))).collect())
+    }
+
     fn row(&self, line: &BTreeMap<String, String>) -> PublishedLine {
         let mut row = PublishedLine { cell: self.at.clone(), ..PublishedLine::default() };
         let start = self.prefix.as_ref().and_then(|column| line.get(column));
         for (column, text) in line {
             let name = start.map_or_else(|| column.clone(), |start| format!("{start}_{column}"));
-            if let Some(axis) = SweepAxis::named(column) {
+            if let Some(axis) = self.axes.get(column).copied().or_else(|| SweepAxis::named(column)) {
                 row.cell.insert(axis, text.parse().map_or_else(|_| CellValue::Word(text.clone()), CellValue::Number));
             } else if let (Some(figure), Ok(value)) = (NamedFigure::named(&name), text.parse()) {
                 row.figures.insert(figure.name.to_owned(), value);

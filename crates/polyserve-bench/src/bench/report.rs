@@ -8,12 +8,13 @@ use crate::report::{Claim, EMPTY_CELL, Table, or_empty, shown_claims};
 use anyhow::Context as _;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use super::definition::{ChartDefinition, ChartKind};
 use super::derived;
 use super::experiment::{BenchPlan, DefinedExperiment, Key, Sample};
 use super::figures::{self, Better, NamedFigure, NamedFigures};
+use super::heat_map;
 use super::mode::ModeKind;
 use super::mode::requests::{CellRate, RATE};
 use super::mode::scenario::{self, ScenarioErrors};
@@ -26,6 +27,7 @@ use crate::claim::{ClaimDefinition, ClaimRow, ClaimSet};
 use crate::compare::contract::Contract;
 use crate::compare::ranking::{BUSY, MAX_BEHIND, is_server_full};
 use crate::compare::{CONTRACT, Role};
+use crate::contestants::GO;
 use crate::experiment::{Failed, Reason, Records, again, csv, distinct, with_short_floats};
 use crate::output::{LATE_NOTE, is_client_late, rate_text};
 use crate::statistics::{Compared, Estimate, Interval, MIN_ROUNDS, median_of, shared_ranks, tie_band};
@@ -351,13 +353,19 @@ impl Report {
         let first: Vec<String> = definition_key(&self.plan, "columns")?;
         let others = ["contestant"].into_iter().chain(axes.iter().map(String::as_str)).chain(["round"]).chain(known);
         let header: Vec<&str> = distinct(first.iter().map(String::as_str).chain(others));
+        let published: Vec<PublishedFigures> = definition_key(&self.plan, "published")?;
         let row = |(key, sample): (&Key, &Sample)| {
+            let lang = if key.contestant.starts_with(GO) { "go" } else { "rust" };
             let mut row = Map::from_iter([
                 (String::from("contestant"), Value::from(key.contestant.clone())),
                 (String::from("server"), Value::from(key.contestant.clone())), // its published column
+                (String::from("lang"), Value::from(lang)),                     // and another one
                 (String::from("round"), Value::from(key.round)),
             ]);
-            row.extend(key.cell.iter().map(|(axis, value)| (axis.to_string(), serde_json::json!(value))));
+            let published_name =
+                |(column, axis): (&String, &SweepAxis)| Some((column.clone(), json!(key.cell.get(axis)?)));
+            row.extend(published.iter().flat_map(|one| &one.axes).filter_map(published_name));
+            row.extend(key.cell.iter().map(|(axis, value)| (axis.to_string(), json!(value))));
             row.extend(sample.figures.iter().map(|(name, value)| (name.clone(), Value::from(*value))));
             with_short_floats(&row)
         };
@@ -372,8 +380,9 @@ fn claims(plan: &BenchPlan, records: &Records<DefinedExperiment>, seed: u64) -> 
     let takes_part = |claim: &ClaimDefinition| plan.contestants.iter().any(|name| claim.left.match_name(name));
     claims.retain(|claim| claim.contestant_names().next().is_some() || takes_part(claim));
     // Bounds of a page need one round: claims about ratios stay undecided with fewer than ten.
-    let min_rounds = if plan.mode == ModeKind::Page { 1 } else { plan.mode.min_rounds() };
-    if claims.is_empty() || plan.quick || plan.rounds < min_rounds {
+    let of_mode = if plan.mode == ModeKind::Page { 1 } else { plan.mode.min_rounds() };
+    let of_claims = claims.iter().map(ClaimDefinition::min_rounds).min().unwrap_or(of_mode);
+    if claims.is_empty() || plan.quick || plan.rounds < of_mode.min(of_claims) {
         return Ok(Vec::new());
     }
     let set = ClaimSet { name: plan.name.clone(), baseline: Some(plan.baseline.clone()), claims };
@@ -387,7 +396,36 @@ fn claims(plan: &BenchPlan, records: &Records<DefinedExperiment>, seed: u64) -> 
     let absent = records.absences();
     let absent = absent.map(|(key, absence)| at_cell(ClaimRow::absent(&key.contestant, &absence.why), key));
     let rows = derived::rows(plan.mode, measured.chain(absent).collect(), records)?;
-    Ok(set.verdicts(&rows, seed, &[]))
+    let verdicts = set.verdicts(&rows, seed, &[]);
+    with_published_verdicts(verdicts, set, &definition_key(plan, "published")?)
+}
+
+/// The claims about many cells, with the verdicts on them by the published tables. These have one round and no noise, so every
+/// difference in them counts.
+fn with_published_verdicts(
+    claims: Vec<Claim>,
+    mut set: ClaimSet,
+    published: &[PublishedFigures],
+) -> anyhow::Result<Vec<Claim>> {
+    let rows = published.iter().map(PublishedFigures::claim_rows).collect::<anyhow::Result<Vec<_>>>()?.concat();
+    if !set.claims.iter().any(|claim| claim.rule.is_of_cells()) {
+        return Ok(claims);
+    }
+    set.baseline = None;
+    set.claims.iter_mut().filter(|claim| claim.rule.is_of_cells()).for_each(|claim| claim.least = Some(1));
+    let is_judged = |definition: &ClaimDefinition| {
+        let mut names = definition.contestant_names();
+        definition.rule.is_of_cells() && names.any(|name| rows.iter().any(|row| row.contestant == *name))
+    };
+    let by_tables = set.verdicts(&rows, 0, &[]);
+    let with = |((claim, by_tables), definition): ((Claim, Claim), &ClaimDefinition)| match is_judged(definition) {
+        true => {
+            let Claim { verdict, figure, .. } = by_tables;
+            claim.with_published(format!("the article's tables, by the same test: {verdict}. {figure}"))
+        }
+        false => claim,
+    };
+    Ok(claims.into_iter().zip(by_tables).zip(&set.claims).map(with).collect())
 }
 
 /// A key of the definition that is a list; empty if it is not given.
@@ -431,6 +469,7 @@ fn charts_of_all(
         let rows: Vec<&BenchRow> = rows.iter().filter(at).collect();
         match chart.kind {
             ChartKind::Schedule => charts.extend(tasks::table::schedule_chart(records, chart)?),
+            ChartKind::Heat => charts.extend(heat_map::charts(&rows, chart, &published)?),
             ChartKind::Lines | ChartKind::Ratios => charts.extend(charts_of(plan, &rows, chart, &published)?),
         }
     }

@@ -25,6 +25,8 @@ pub enum SweepAxis {
     Rate,
     /// The number of the servers' cores, of those that the command may use for them.
     ServerCores,
+    /// The method of all requests, in place of the mix: `get` or `put`.
+    Method,
     /// The distribution of the ids, a word.
     Dist,
     /// Stores: the operation, a word.
@@ -68,6 +70,7 @@ impl fmt::Display for SweepAxis {
             Self::Pipeline => "pipeline",
             Self::Rate => "rate",
             Self::ServerCores => "server_cores",
+            Self::Method => "method",
             Self::Dist => "dist",
             Self::Operation => "operation",
             Self::Tasks => "tasks",
@@ -94,7 +97,10 @@ impl SweepAxis {
 
     /// Whether its values are words.
     pub fn has_words(self) -> bool {
-        matches!(self, Self::Dist | Self::Operation | Self::Source | Self::Behaviour | Self::ConnectionUse)
+        matches!(
+            self,
+            Self::Method | Self::Dist | Self::Operation | Self::Source | Self::Behaviour | Self::ConnectionUse
+        )
     }
 }
 

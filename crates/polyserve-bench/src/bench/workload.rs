@@ -72,7 +72,9 @@ impl BenchWorkload {
                 SweepAxis::Workers => workload.workers = Some(count),
                 SweepAxis::Payload => workload.payload = count,
                 SweepAxis::Pipeline => workload.pipeline = count,
-                SweepAxis::Dist => workload.dist = value.word().parse().unwrap_or_default(), // checked when it was read
+                // Words are checked when they are read.
+                SweepAxis::Method => workload.mix = mix_of(value.word()).unwrap_or(workload.mix),
+                SweepAxis::Dist => workload.dist = value.word().parse().unwrap_or_default(),
                 SweepAxis::Rate
                 | SweepAxis::ServerCores
                 | SweepAxis::Operation
@@ -92,6 +94,11 @@ impl BenchWorkload {
     pub fn usage(&self) -> Usage {
         if self.close { Usage::Close } else { Usage::KeepAlive { pipeline: self.pipeline } }
     }
+}
+
+/// The mix of requests with this method alone.
+pub(super) fn mix_of(method: &str) -> Option<Mix> {
+    format!("{method}=1").parse().ok()
 }
 
 /// In words: `95 GET to 5 PUT of 10,000 entities, uniform; 64 connections, 1 request at once`.

@@ -8,8 +8,10 @@ use std::fmt;
 use anyhow::anyhow;
 use serde::Deserialize;
 
+use super::cells::{FullClient, MIN_CELL_ROUNDS};
 use super::row::{AxisValue, ClaimRow};
 use super::rule::Rule;
+use crate::statistics::MIN_ROUNDS;
 
 /// The claims of one article. They share one error of 5 %.
 #[derive(Clone, Debug, Deserialize)]
@@ -36,7 +38,8 @@ pub struct ClaimDefinition {
     /// The contestants that the claim is about.
     #[serde(default)]
     pub left: Names,
-    /// The contestant that they are compared with. Without it, the figures themselves are judged.
+    /// The contestant that they are compared with. Without it, the figures themselves are judged; with
+    /// [`right_where`](Self::right_where), those of the same contestant at two cells.
     pub right: Option<String>,
     /// The cells that count.
     #[serde(default, rename = "where")]
@@ -52,18 +55,20 @@ pub struct ClaimDefinition {
     /// Whether a difference counts only if the server was the bottleneck, not the client.
     #[serde(default)]
     pub server_bound: bool,
-    /// The min number of figures of a contestant for a median.
-    #[serde(default = "one")]
-    pub least: usize,
+    /// The min number of figures of a contestant for a median, 1 by default; or of rounds of each cell, by default
+    /// [`MIN_CELL_ROUNDS`](super::MIN_CELL_ROUNDS).
+    #[serde(default)]
+    pub least: Option<usize>,
+    /// About cells: the figure that decides instead, if the server's cores were full in a fifth of the cells.
+    pub if_full: Option<String>,
+    /// About cells: the effect of a full client.
+    #[serde(default)]
+    pub full_client: FullClient,
     /// The decimals of a ratio.
     #[serde(default = "three")]
     pub decimals: usize,
     /// The published figures, as text.
     pub published: Option<String>,
-}
-
-fn one() -> usize {
-    1
 }
 
 fn three() -> usize {
@@ -107,12 +112,13 @@ impl Names {
     }
 }
 
-/// What the axes of a cell must be, by their names.
+/// What the axes of a cell must be, by their names. A figure can stand for an axis.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(transparent)]
 pub struct CellConditions(BTreeMap<String, AxisCondition>);
 
-/// The values of an axis that count: one value, a list of values, or `>=4` and `<=4` for numbers from 4 on and up to 4.
+/// The values of an axis that count: one value, a list of values, or `>=4`, `<=4` and `>4` for numbers from 4 on, up to 4 and
+/// above 4.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(untagged, expecting = "a value of an axis, a list of values, or a bound such as \">=4\"")]
 enum AxisCondition {
@@ -128,8 +134,10 @@ impl CellConditions {
 
     /// Whether the row has a value of `axis` that counts, or the axis has no condition.
     pub fn hold_at(&self, axis: &str, row: &ClaimRow) -> bool {
-        let (condition, value) = (self.0.get(axis), row.cell.get(axis));
-        condition.is_none_or(|condition| value.is_some_and(|value| condition.holds(value)))
+        let figure = || row.figures.get(axis).copied().map(AxisValue::Number);
+        let value = row.cell.get(axis).cloned().or_else(figure);
+        let condition = self.0.get(axis);
+        condition.is_none_or(|condition| value.is_some_and(|value| condition.holds(&value)))
     }
 
     /// The axes with a condition.
@@ -154,9 +162,11 @@ impl AxisCondition {
             Self::AnyOf(values) => values.contains(value),
             Self::Value(AxisValue::Text(text)) => {
                 let bound = |sign| text.strip_prefix(sign).and_then(|bound| bound.parse::<f64>().ok());
-                match (bound(">="), bound("<="), value) {
-                    (Some(least), _, AxisValue::Number(value)) => *value >= least,
-                    (_, Some(most), AxisValue::Number(value)) => *value <= most,
+                let AxisValue::Number(number) = value else { return AxisValue::Text(text.clone()) == *value };
+                match (bound(">="), bound("<="), bound(">")) {
+                    (Some(least), ..) => *number >= least,
+                    (_, Some(most), _) => *number <= most,
+                    (.., Some(bound)) => *number > bound,
                     _ => AxisValue::Text(text.clone()) == *value,
                 }
             }
@@ -199,6 +209,17 @@ impl ClaimDefinition {
         self.left.all().iter().chain(&self.right).filter(|name| !name.contains('*'))
     }
 
+    /// The contestant of the right side, for this one of the left side; `None` without a right side.
+    pub(super) fn right_of<'a>(&'a self, left: &'a str) -> Option<&'a str> {
+        self.right.as_deref().or((!self.right_where.is_empty()).then_some(left))
+    }
+
+    /// The min number of rounds: of each cell, or of a ratio.
+    pub fn min_rounds(&self) -> usize {
+        let default = if self.rule.is_of_cells() { MIN_CELL_ROUNDS } else { MIN_ROUNDS };
+        self.least.filter(|_| self.rule.is_of_cells()).unwrap_or(default)
+    }
+
     /// Why the keys do not fit the rule; `None` if they do.
     pub(crate) fn misuse(&self) -> Option<&'static str> {
         let (has_figure, has_left) = (!self.figure.is_empty(), !self.left.all().is_empty());
@@ -207,6 +228,9 @@ impl ClaimDefinition {
                 Some("a function has no `figure`, `left` and `right`")
             }
             Rule::Function(_) => None,
+            Rule::Cells { .. } if self.right.is_none() && self.right_where.is_empty() => {
+                Some("a rule about cells needs `right` or `right_where`")
+            }
             Rule::Median { .. } if self.right.is_some() => Some("a median has no `right`"),
             _ if has_figure && has_left => None,
             _ => Some("the rule needs `figure` and `left`"),

@@ -18,6 +18,7 @@
 //! resamples for each ratio.
 
 mod budget;
+mod cells;
 mod definition;
 mod row;
 mod rule;
@@ -28,6 +29,7 @@ use crate::report::Claim;
 use crate::report::figures::counted;
 
 pub use self::budget::sharing;
+pub use self::cells::{CellShare, FullClient, MIN_CELL_ROUNDS};
 pub use self::definition::{CellConditions, ClaimDefinition, ClaimSet, Names};
 pub use self::row::{AxisValue, ClaimRow};
 use self::rule::Found;
@@ -57,21 +59,26 @@ impl ClaimSet {
             }),
             ..Claim::new(&self.name, &definition.text, holds, figure)
         };
-        let is_of_ratios = |definition: &&ClaimDefinition| definition.right.is_some();
-        let of_ratios = self.claims.iter().filter(is_of_ratios).map(|definition| -> Box<dyn Fn(f64) -> Claim + '_> {
-            let ratios = self.ratios(definition, rows, seed);
-            Box::new(move |error| claim(definition, definition.judged_by_ratios(rows, &ratios, error)))
-        });
-        let of_ratios: Vec<_> = of_ratios.collect();
-        let mut of_ratios = sharing(&of_ratios, self.claims.len() - of_ratios.len()).into_iter();
-        let judged = self.claims.iter().filter_map(|definition| match (&definition.rule, &definition.right) {
-            (_, Some(_)) => of_ratios.next(),
-            (Rule::Function(name), None) => {
+        let is_tested = |definition: &ClaimDefinition| definition.right.is_some() || definition.rule.is_of_cells();
+        let tested =
+            self.claims.iter().filter(|one| is_tested(one)).map(|definition| -> Box<dyn Fn(f64) -> Claim + '_> {
+                if definition.rule.is_of_cells() {
+                    let judgement = self.over_cells(definition, rows);
+                    return Box::new(move |error| claim(definition, judgement.at(error)));
+                }
+                let ratios = self.ratios(definition, rows, seed);
+                Box::new(move |error| claim(definition, definition.judged_by_ratios(rows, &ratios, error)))
+            });
+        let tested: Vec<_> = tested.collect();
+        let mut tested = sharing(&tested, self.claims.len() - tested.len()).into_iter();
+        let judged = self.claims.iter().filter_map(|definition| match &definition.rule {
+            _ if is_tested(definition) => tested.next(),
+            Rule::Function(name) => {
                 let function = functions.iter().find(|(known, _)| known == name);
                 let undecided = || (None, format!("there is no function {name}"));
                 Some(claim(definition, function.map_or_else(undecided, |(_, function)| function())))
             }
-            (_, None) => Some(claim(definition, definition.judged_by_figures(rows))),
+            _ => Some(claim(definition, definition.judged_by_figures(rows))),
         });
         judged.collect()
     }
@@ -81,7 +88,7 @@ impl ClaimSet {
         let right = definition.right.as_deref().unwrap_or_default();
         let noise = self.baseline.as_ref().map(|baseline| {
             let of = |name| definition.side(rows, name, &definition.right_where);
-            Resampled::of(&definition.quotients(&of(&again(baseline)), &of(baseline)), seed)
+            Resampled::of(&values(definition.quotients(&of(&again(baseline)), &of(baseline))), seed)
         });
         let ratio = |left: &String| {
             let (left_rows, right_rows) = (
@@ -95,7 +102,7 @@ impl ClaimSet {
             let missing = [(left, left_rows.is_empty()), (&right.to_owned(), right_rows.is_empty())]
                 .into_iter()
                 .find_map(|(name, is_missing)| is_missing.then(|| definition.why_missing(rows, name)));
-            let quotients = definition.quotients(&left_rows, &right_rows);
+            let quotients = values(definition.quotients(&left_rows, &right_rows));
             let resampled = missing.map_or_else(
                 || Resampled::of(&quotients, seed).ok_or_else(|| format!("{left} and {right} share no round")),
                 Err,
@@ -104,6 +111,11 @@ impl ClaimSet {
         };
         definition.contestants(rows).iter().map(ratio).collect()
     }
+}
+
+/// The ratios without their rows.
+fn values(quotients: Vec<(&ClaimRow, f64)>) -> Vec<f64> {
+    quotients.into_iter().map(|(_, ratio)| ratio).collect()
 }
 
 /// The resamples of a ratio, or why there are none.
@@ -149,15 +161,17 @@ impl ClaimDefinition {
         side
     }
 
-    /// The ratios of rows of the same round and cell. The axes that a side has its own conditions on may differ.
-    fn quotients(&self, left: &[&ClaimRow], right: &[&ClaimRow]) -> Vec<f64> {
+    /// The rows of the left side, with their ratios to rows of the same round and cell. The axes that a side has its own
+    /// conditions on may differ.
+    fn quotients<'a>(&self, left: &[&'a ClaimRow], right: &[&ClaimRow]) -> Vec<(&'a ClaimRow, f64)> {
         let is_own = |axis: &str| self.left_where.name(axis) || self.right_where.name(axis);
         let cell = |row: &ClaimRow| {
             row.cell.iter().filter(|(axis, _)| !is_own(axis)).map(|(_, value)| value.clone()).collect::<Vec<_>>()
         };
         let partner =
             |row: &&ClaimRow| right.iter().find(|other| other.round == row.round && cell(other) == cell(row)).copied();
-        let quotient = |row: &&ClaimRow| Some(row.figures[&self.figure] / partner(row)?.figures[&self.figure]);
+        let quotient =
+            |row: &&'a ClaimRow| Some((*row, row.figures[&self.figure] / partner(row)?.figures[&self.figure]));
         left.iter().filter_map(quotient).collect()
     }
 
@@ -230,8 +244,9 @@ impl ClaimDefinition {
         };
         let texts = medians.iter().map(text).collect::<Vec<_>>().join(", ");
         let figure = format!("{}: {texts}{excluded}", self.figure.replace('_', " "));
-        if medians.iter().any(|(.., count)| *count < self.least) {
-            return (None, format!("{figure}; at least {} are needed", self.least));
+        let least = self.least.unwrap_or(1);
+        if medians.iter().any(|(.., count)| *count < least) {
+            return (None, format!("{figure}; at least {least} are needed"));
         }
         let verdicts: Vec<Option<bool>> =
             medians.iter().map(|(_, median, _)| self.rule.allows_median(*median)).collect();

@@ -5,6 +5,7 @@ use std::str::FromStr;
 
 use serde::Deserialize;
 
+use super::cells::CellShare;
 use crate::statistics::{Estimate, Interval, Verdict};
 
 /// A rule. Its text in a definition is the text that it shows.
@@ -28,6 +29,22 @@ pub enum Rule {
         range: Interval,
         /// The margin.
         margin: f64,
+    },
+    /// `most cells above 1`, `nearly every cell above 1`, `every cell above 1`: the ratios of cells are above this value, each
+    /// with the median of its rounds.
+    Cells {
+        /// The share of the cells.
+        share: CellShare,
+        /// The value.
+        bound: f64,
+    },
+    /// `rises along workers`, `falls along workers`: the figures of each contestant, or its ratios, change in this way along an
+    /// axis.
+    Trend {
+        /// The name of the axis.
+        axis: String,
+        /// Whether they fall.
+        is_down: bool,
     },
     /// `function NAME`: a function of the experiment judges the claim.
     Function(String),
@@ -63,8 +80,13 @@ impl Rule {
             }
             Self::NoGain(_) if verdict == Verdict::Faster => Some(false),
             Self::NoGain(gain) => (interval.high.max(noise.high) < *gain).then_some(true),
-            Self::Median { .. } | Self::Function(_) => None,
+            Self::Median { .. } | Self::Cells { .. } | Self::Trend { .. } | Self::Function(_) => None,
         }
+    }
+
+    /// Whether the rule is about many cells.
+    pub fn is_of_cells(&self) -> bool {
+        matches!(self, Self::Cells { .. } | Self::Trend { .. })
     }
 
     /// Whether the median of a contestant's figures is as claimed; `None` if it is near a bound.
@@ -104,7 +126,7 @@ impl Rule {
             Self::EqualWithin(range) => range.contains(figure),
             Self::About(value) => Interval::equal_to(*value).contains(figure),
             Self::Median { .. } => self.allows_median(figure) == Some(true),
-            Self::Function(_) => false,
+            Self::Cells { .. } | Self::Trend { .. } | Self::Function(_) => false,
         }
     }
 }
@@ -161,6 +183,17 @@ impl FromStr for Rule {
             };
             Some(Self::Median { range: Interval { low, high }, margin: margin.parse().ok()? })
         };
+        let cells = || {
+            let shares = [CellShare::Most, CellShare::NearlyEvery, CellShare::Every];
+            shares
+                .into_iter()
+                .find_map(|share| Some(Self::Cells { share, bound: number(&format!("{} above ", share.words()))? }))
+        };
+        let trend = || {
+            let (way, axis) = text.split_once(" along ")?;
+            let is_down = ["rises", "falls"].iter().position(|known| *known == way)? == 1;
+            Some(Self::Trend { axis: axis.to_owned(), is_down })
+        };
         number("every above ")
             .map(Self::EveryAbove)
             .or_else(|| number("every below ").map(Self::EveryBelow))
@@ -168,11 +201,14 @@ impl FromStr for Rule {
             .or_else(|| number("no gain of ").map(Self::NoGain))
             .or_else(|| range().map(Self::EqualWithin))
             .or_else(median)
+            .or_else(cells)
+            .or_else(trend)
             .or_else(|| text.strip_prefix("function ").map(|name| Self::Function(name.to_owned())))
             .ok_or_else(|| {
                 format!(
                     "{text:?} is no rule; the rules are \"every above 1\", \"every below 1\", \"equal within 0.9 to 1.1\", \
-                     \"about 1.05\", \"no gain of 1.02\", \"median within 0.9 to 1.1, margin 0.02\" and \"function NAME\""
+                     \"about 1.05\", \"no gain of 1.02\", \"median within 0.9 to 1.1, margin 0.02\", \"most cells above 1\", \"nearly every cell above 1\", \
+                     \"every cell above 1\", \"rises along workers\", \"falls along workers\" and \"function NAME\""
                 )
             })
     }
@@ -197,6 +233,8 @@ impl fmt::Display for Rule {
                 }
                 if *margin > 0.0 { write!(f, ", margin {margin}") } else { Ok(()) }
             }
+            Self::Cells { share, bound } => write!(f, "{} above {bound}", share.words()),
+            Self::Trend { axis, is_down } => write!(f, "{} along {axis}", if *is_down { "falls" } else { "rises" }),
             Self::Function(_) => Ok(()),
         }
     }

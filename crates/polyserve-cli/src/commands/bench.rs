@@ -10,12 +10,13 @@ use std::process::ExitCode;
 use polyserve::catalog::Catalog;
 use polyserve::env::Settings;
 use polyserve_bench::Misuse;
-use polyserve_bench::bench::mode::HoldMode;
 use polyserve_bench::bench::mode::Turns;
+use polyserve_bench::bench::mode::counted::{CountedCell, CountedTurns};
 use polyserve_bench::bench::mode::hold::{HoldCell, HoldTurns};
 use polyserve_bench::bench::mode::requests::{CellPlan, RequestSettings, RequestTurns};
 use polyserve_bench::bench::mode::search::SearchTurns;
 use polyserve_bench::bench::mode::trial::TrialTurns;
+use polyserve_bench::bench::mode::{ClosedMode, HoldMode};
 use polyserve_bench::bench::pattern::matches;
 use polyserve_bench::bench::{
     BenchPlan, BenchWorkload, CellEntries, CellValue, ContestantOrigin, DefinedExperiment, Definition, Key, Mode,
@@ -158,6 +159,9 @@ fn run_servers(
             let (mode, environment, stop) = (mode.clone(), environment.clone(), session.stop.clone());
             Box::new(TrialTurns { mode, cells, environment, stop })
         }
+        Mode::Closed(ClosedMode { requests: Some(requests), .. }) => {
+            Box::new(CountedTurns::new(entrants.counted(cells)?, *requests))
+        }
         _ => Box::new(RequestTurns::new(cells)),
     };
     let mut experiment = DefinedExperiment { plan, cells: entries, absent, turns };
@@ -283,8 +287,8 @@ fn rehearse(cells: &mut [CellPlan], service: &RequestedService) -> anyhow::Resul
     Ok(())
 }
 
-/// What the requests to entities depend on in a sweep: their number, the bytes of a description, and the distribution.
-type TrafficKey = (u64, usize, String);
+/// What the requests to entities depend on in a sweep: their number, the bytes of a description, the distribution and the mix.
+type TrafficKey = (u64, usize, String, String);
 
 /// Chooses the contestants of each cell.
 struct BenchEntrants<'a> {
@@ -361,6 +365,16 @@ impl BenchEntrants<'_> {
             let crowd = mode.crowd(&plan.cell, &self.settings.config, plan.instrument.connections)?;
             let payload = self.definition.workload.at(&plan.cell).payload;
             Ok(HoldCell::new(plan, crowd, &Data::new(self.args.random.seed).with_description(payload)))
+        };
+        cells.into_iter().map(cell).collect()
+    }
+
+    /// The cells with the reading of what was put there.
+    fn counted(&self, cells: Vec<CellPlan>) -> anyhow::Result<Vec<CountedCell>> {
+        let cell = |plan: CellPlan| {
+            let workload = self.definition.workload.at(&plan.cell);
+            let data = Data::new(self.args.random.seed).with_description(workload.payload);
+            CountedCell::new(plan, &workload, Some(&data).filter(|_| self.service.is_none())).map_err(misuse)
         };
         cells.into_iter().map(cell).collect()
     }
@@ -472,7 +486,7 @@ impl BenchEntrants<'_> {
             return Ok(Err(why));
         };
         let (keys, payload, mix, seed) = (workload.keys, workload.payload, workload.mix, self.args.random.seed);
-        let key = (keys, payload, workload.dist.to_string());
+        let key = (keys, payload, workload.dist.to_string(), mix.to_string());
         let traffic = match (self.service, traffics.get(&key)) {
             (Some(service), _) => service.traffic(seed)?,
             (None, Some(traffic)) => traffic.clone(),

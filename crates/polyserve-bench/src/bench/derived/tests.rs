@@ -99,7 +99,7 @@ impl Simulated {
         let figures = TaskFigures { profit_pct: 100.0 * (1.0 - total / (tasks as f64 * self.d1_ms)), ..figures };
         let seen = (Some((self.threads)(tasks)), Some(self.others));
         let row = ClaimRow { figures: named(&figures, &schedule, alone, CORES, seen), ..ClaimRow::new(self.name, 1) };
-        with_axes(row.at("tasks", tasks as f64).at("series", series as f64))
+        row.at("tasks", tasks as f64).at("series", series as f64)
     }
 }
 

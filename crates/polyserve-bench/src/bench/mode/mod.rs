@@ -4,6 +4,7 @@
 //! kind is such a file and a line in [`Mode`] and its functions.
 
 pub mod closed;
+pub mod counted;
 pub mod hold;
 pub mod page;
 pub mod rate;
@@ -196,6 +197,9 @@ impl Mode {
     /// The workload in words.
     pub fn in_words(&self, workload: &BenchWorkload) -> String {
         match self {
+            Self::Closed(ClosedMode { requests: Some(requests), .. }) => {
+                format!("{} requests; {workload}", count(*requests as f64))
+            }
             Self::Closed(_) | Self::Rate(_) | Self::Search(_) | Self::Hold(_) | Self::Trial(_) => workload.to_string(),
             Self::Tasks(mode) => mode.to_string(),
             Self::Page(mode) => mode.load(workload),

@@ -273,7 +273,7 @@ pub(crate) fn claim_rows(rows: Vec<ClaimRow>) -> Vec<ClaimRow> {
     let row = |mut row: ClaimRow| {
         let figure = |name: &str| row.figures.get(name).copied().unwrap_or_default();
         if figure(figures::REFUSED) > 0.0 && figure(figures::ERRORS) == 0.0 {
-            row.figures.clear();
+            row.figures.retain(|name, _| name == figures::SAMPLES);
             row.why = Some("it had 503s from a full queue".into());
         }
         row
