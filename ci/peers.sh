@@ -35,9 +35,10 @@ cargo run -q --release -p polyserve-cli -- bench page --only twin --set rounds=1
 # The listings of the entity server in the published runs: quiet, and as they were run then.
 cargo run -q --release -p polyserve-cli -- bench stress --set 'contestants=["twin:entity"]' --set mode.ids=1000 \
     --set 'sweep.connection_use=["close"]'
-listings=twin/entity-debug-printing
-if command -v go >/dev/null; then listings+=,go/entity-rwmutex-printing; fi
-cargo run -q --release -p polyserve-cli -- matrix --servers "$listings" --pools 8 --connections 10 --requests 1000
+listings='"twin:entity-debug-printing"'
+if command -v go >/dev/null; then listings+=',"peer:go/entity-rwmutex-printing"'; fi
+cargo run -q --release -p polyserve-cli -- bench matrix --set "contestants=[$listings]" --set baseline=twin:entity-debug-printing \
+    --set claim=[] --set 'sweep={workers=[8],connections=[10],method=["get","put"]}' --set mode.requests=1000 --set rounds=1
 # The listings of the CPU tasks: their last terms are those of our contestants, bit for bit.
 listings='"twin:crossbeam_scope"'
 if command -v go >/dev/null; then listings+=',"peer:go/listing"'; fi

@@ -12,7 +12,7 @@ cd "$(dirname "$0")/.."
 . ci/setup.sh
 
 # The parts in order, with their minutes on two cores.
-parts=(matrix:65 stress:12 tasks:150 page:95 ladder:60 scale:75 capacity:45 seam:16 stores:80 compare:18 crowd:25 dispatch:5
+parts=(matrix:160 stress:12 tasks:150 page:95 ladder:60 scale:75 capacity:45 seam:16 stores:80 compare:18 crowd:25 dispatch:5
     benches:14 trial:115 instrument:6 docs:1)
 
 dir=${1:?a directory to record in}
@@ -36,19 +36,13 @@ failed=0
 # A command that fails prints its error, and the script continues.
 polyserve() { echo; echo "== polyserve $* (after $((SECONDS / 60)) min)"; target/release/polyserve "$@" --out "$dir" || failed=1; }
 
-# The published servers: as originally built, as release builds, and with only the optimisation turned off.
-published=pool_classic/mpsc_pool,pool_classic/crossbeam_pool,pool_classic/stealing_pool,go/twin-rwmutex,go/twin-syncmap
-published+=,debug/pool_classic/mpsc_pool,unoptimised/pool_classic/mpsc_pool,go/twin-rwmutex-printing
-published+=,go/twin-rwmutex-gc-off,go/twin-rwmutex-old-gc
-
 matrix() {
-    # The parts tasks and dispatch compare the executors of runtimes.
-    local ours=sequential,thread_per_connection,leader_followers,pool_server/mpsc_pool,pool_server/crossbeam_pool
-    ours+=,pool_server/stealing_pool,futures_pool,tokio_tcp,tokio_per_core,tokio_hyper,smol
-    polyserve matrix --servers "$published,$ours"
-    # Two server cores, which the client shares: only the published contestants. The pool size 1 is also at most the
-    # number of cores, so the claims about pools up to the number of cores have enough cells for a verdict.
-    polyserve matrix --servers "$published" --server-cores 0-1 --client-cores 0-1 --pools 1,2,4,8,16,32,64 --name matrix-two-cores
+    polyserve bench matrix
+    # Two server cores, which the client shares: only the listings. The pool size 1 is also at most the number of cores, so the
+    # claims about pools up to the number of cores have enough cells for a verdict.
+    local listings='["twin:entity-debug-printing","twin:entity-printing","peer:go/entity-rwmutex-printing"]'
+    polyserve bench matrix --server-cores 0-1 --client-cores 0-1 --set "contestants=$listings" \
+        --set 'sweep.workers=[1,2,4,8,16,32,64]' --name matrix-two-cores
 }
 
 stress() {

@@ -15,7 +15,7 @@
 //! * [`journal`]: the record of a run. [`benches`]: the lines of `cargo bench -p polyserve-benches`.
 //! * [`claim`]: published claims as data, and their verdicts.
 //! * [`statistics`]: ratios, intervals and verdicts; `anytime`: intervals that hold after any number of rounds.
-//! * [`matrix`], [`tasks`], [`ladder`], [`scenario`]: the published experiments. [`services`]: their services, for the catalog. [`published`]: their figures, as CSV.
+//! * [`tasks`], [`ladder`], [`scenario`]: the published experiments. [`services`]: their services, for the catalog. [`published`]: their figures, as CSV.
 //! * [`report`]: tables, claims, charts, and how they are drawn.
 //! * [`fixtures`]: made-up values for tests of experiments.
 //! * [`allocator`], [`limits`], [`output`], [`progress`], [`spin`], [`Misuse`]: shared parts of the commands.
@@ -40,7 +40,6 @@ pub mod ladder;
 pub mod launch;
 pub mod limits;
 pub mod machine;
-pub mod matrix;
 mod misuse;
 pub mod output;
 pub mod progress;

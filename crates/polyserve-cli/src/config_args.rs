@@ -34,11 +34,6 @@ impl ConfigArgs {
         Ok(given.map(|setting| (setting.name().to_owned(), Value::from(setting.show(&settings.config)))).collect())
     }
 
-    /// Removes the setting `name`, and returns its text if its flag was given: for a command that parses the text itself.
-    pub(crate) fn take(&mut self, name: &str) -> Option<String> {
-        self.flags.remove(name)
-    }
-
     /// Returns the given flags, as on a command line.
     pub(crate) fn flags(&self) -> Vec<String> {
         let given = SETTINGS.iter().filter_map(|setting| Some((setting.flag(), self.flags.get(setting.name())?)));

@@ -46,8 +46,8 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 use commands::session::{Context, signal_code};
 use commands::{
     bench::BenchArgs, bench::tasks::RunnerArgs, check::CheckArgs, compare::CompareArgs, data::DataArgs,
-    durable::DurableArgs, ladder::LadderArgs, load::LoadArgs, matrix::MatrixArgs, recommend::RecommendArgs,
-    report::ReportArgs, scale::ScaleArgs, serve::ServeArgs,
+    durable::DurableArgs, ladder::LadderArgs, load::LoadArgs, recommend::RecommendArgs, report::ReportArgs,
+    scale::ScaleArgs, serve::ServeArgs,
 };
 
 /// Interchangeable concurrency strategies for one small HTTP entity server: list, serve and test them.
@@ -89,8 +89,6 @@ enum Command {
     ///
     /// A definition is a TOML file. This command contains some: see --list.
     Bench(BenchArgs),
-    /// Measure the published matrix: pools of every size against connections, GET and PUT, against the twins in Go.
-    Matrix(MatrixArgs),
     /// Ask for a workload, measure it here, and print the server and the repo to use, with the Rust code.
     Recommend(RecommendArgs),
     /// Measure how throughput, CPU time, latency and memory grow with connections, entities, workers, payload and rate.
@@ -195,7 +193,6 @@ fn run(cli: &Cli, catalog: &Catalog, allocator: &'static str) -> anyhow::Result<
         Command::Check(args) => commands::check::run(catalog, args, json),
         Command::Compare(args) => commands::compare::run(context, args),
         Command::Bench(args) => commands::bench::run(context, args),
-        Command::Matrix(args) => commands::matrix::run(context, args),
         Command::Recommend(args) => commands::recommend::run(context, args),
         Command::Scale(args) => commands::scale::run(context, args),
         Command::Ladder(args) => commands::ladder::run(context, args),

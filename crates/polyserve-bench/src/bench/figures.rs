@@ -263,7 +263,7 @@ pub const ALL: &[NamedFigure] = &[
     figure("processing_p99_ms", Unit::Count, Better::Lower, None),
     figure("avg_cpu_pct", Unit::Percent, Better::Neither, Some("CPU (%)")),
     figure("max_cpu_pct", Unit::Percent, Better::Neither, None),
-    figure("avg_mem_pct", Unit::Count, Better::Lower, None),
+    figure("avg_mem_pct", Unit::Count, Better::Lower, Some("memory (%)")),
     figure("max_mem_pct", Unit::Count, Better::Lower, None),
     figure("anonymous_bytes", Unit::Bytes, Better::Lower, None),
     figure("workers_per_core", Unit::Count, Better::Neither, None),

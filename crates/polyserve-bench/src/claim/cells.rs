@@ -17,7 +17,7 @@ use serde::Deserialize;
 
 use self::votes::{Band, Decision, MIN_RATIOS, SeriesGrowth, Votes, decide, median_interval, trend};
 use super::{AxisValue, ClaimDefinition, ClaimRow, ClaimSet, Rule, SERVER_BUSY};
-use crate::bench::figures::CLIENT_FULL;
+use crate::bench::figures::{CLIENT_FULL, NamedFigure};
 use crate::compare::ranking::BUSY;
 use crate::experiment::{again, distinct};
 use crate::report::figures::counted;
@@ -102,8 +102,10 @@ impl ClaimSet {
         };
         let judgement = match &claim.rule {
             Rule::Trend { axis, is_down } => {
-                let of =
-                    |(name, cells): &(String, Vec<CellMedian>)| trend_of(name, &series(cells, axis), *is_down, band);
+                let ratio = claim.right.as_ref().map(|_| "the ratio");
+                let of = |(name, cells): &(String, Vec<CellMedian>)| {
+                    trend_of(ratio.unwrap_or(name), &series(cells, axis), *is_down, band)
+                };
                 cells.iter().map(of).reduce(CellJudgement::and)
             }
             Rule::Cells { share, bound } => {
@@ -136,7 +138,10 @@ impl ClaimDefinition {
     /// The claim with the figure that decides, and the start of its text.
     fn deciding(&self, rows: &[ClaimRow]) -> (Self, String) {
         let full = self.share_of_rows(rows, |row| row.figures.get(SERVER_BUSY).is_some_and(|busy| *busy >= BUSY));
-        let of = |figure: &str| figure.replace('_', " ");
+        let of = |figure: &str| {
+            let column = NamedFigure::named(figure).and_then(|figure| figure.column);
+            column.map_or_else(|| figure.replace('_', " "), str::to_owned)
+        };
         let sides = match (&self.right, self.left.all()) {
             (Some(right), [left]) => format!(", {left} to {right}: "),
             (None, _) if !self.right_where.is_empty() => format!(", {} to {}: ", self.left_where, self.right_where),

@@ -31,15 +31,6 @@ pub const PEER: &str = "peer/";
 /// The prefix of programs in Go.
 pub const GO: &str = "go/";
 
-/// The published twin in Go with the published line for each request. The lines are discarded.
-pub const PRINTING: &str = "go/twin-rwmutex-printing";
-
-/// The published twin in Go without its garbage collector: what the collector costs.
-pub const GC_OFF: &str = "go/twin-rwmutex-gc-off";
-
-/// The published twin in Go with the garbage collector that Go had before version 1.26.
-pub const OLD_GC: &str = "go/twin-rwmutex-old-gc";
-
 /// The programs of `benches/contestants.toml` and of a user's file.
 #[derive(Clone, Debug)]
 pub struct Registry {

@@ -94,6 +94,9 @@ fn command_lines() {
 
 #[test]
 fn the_variants_of_the_twin_are_twins() {
+    const PRINTING: &str = "go/twin-rwmutex-printing";
+    const GC_OFF: &str = "go/twin-rwmutex-gc-off";
+    const OLD_GC: &str = "go/twin-rwmutex-old-gc";
     let env = |name: &str| named(name).unbuilt(None).unwrap().env;
     assert_eq!(env(GC_OFF), [("GOGC".into(), "off".into())]);
     assert!(env(OLD_GC).is_empty() && env(PRINTING).is_empty());

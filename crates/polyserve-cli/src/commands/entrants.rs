@@ -421,12 +421,6 @@ pub(crate) fn serve(server: &str, repo: &str, flags: &[String], env: Vec<(OsStri
     Launch { program: this_program(), args: args.collect(), env, address: AddressFrom::Json, files: Vec::new() }
 }
 
-/// The arguments of a debug build, after those of [`serve`]: its program has several services. With `prints`, it prints a line
-/// for each request, which is discarded.
-pub(crate) fn debug_args(prints: bool) -> impl Iterator<Item = OsString> {
-    ["--service=entity"].into_iter().chain(prints.then_some("--print=/dev/null")).map(OsString::from)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

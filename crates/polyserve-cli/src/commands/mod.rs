@@ -13,7 +13,6 @@ mod foreign;
 pub(crate) mod ladder;
 pub(crate) mod list;
 pub(crate) mod load;
-pub(crate) mod matrix;
 mod memory;
 pub(crate) mod names;
 pub(crate) mod recommend;

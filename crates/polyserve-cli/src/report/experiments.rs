@@ -5,23 +5,19 @@
 use polyserve_bench::bench::DefinedExperiment;
 use polyserve_bench::compare::Comparison;
 use polyserve_bench::experiment::{KnownExperiment, known::Recorded};
+use polyserve_bench::ladder;
 use polyserve_bench::recommend;
 use polyserve_bench::report::Summary;
 use polyserve_bench::scale::{Scale, bench::ScaleBench};
-use polyserve_bench::{ladder, matrix};
 use serde_json::Value;
 
 use super::benches;
 
-/// The published comparisons A to D, with their authors.
-const A: Option<&str> = Some(
-    "A. Aleksandar Stojanović: comparison of implementations of a multithreaded server in Rust and Go (in Serbian, Novi Sad 2023)",
-);
+/// The published comparison D, with its author.
 const D: Option<&str> = Some("D. Gleb Pomykalov: Let's overtake go/fasthttp with rust/warp");
 
 /// All known experiments.
 pub(crate) static ALL: &[KnownExperiment] = &[
-    KnownExperiment::new::<matrix::Matrix>("Pool size x connections", A),
     KnownExperiment::new::<ladder::Ladder>("Welcome!, one optimisation at a time", D),
     KnownExperiment::new::<Scale<ScaleBench>>("How cost grows", None),
     KnownExperiment::new::<Comparison>("Strategies side by side", None),

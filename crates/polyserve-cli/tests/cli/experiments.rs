@@ -7,7 +7,6 @@ use polyserve_bench::bench::DefinedExperiment;
 use polyserve_bench::compare::Comparison;
 use polyserve_bench::experiment::{Experiment, Records};
 use polyserve_bench::journal;
-use polyserve_bench::matrix::Matrix;
 use polyserve_bench::scale::{Scale, bench::ScaleBench};
 use serde_json::Value;
 
@@ -96,7 +95,9 @@ fn crowd() {
 
 #[test]
 fn matrix() {
-    resumes::<Matrix>("matrix --servers=pool_server --pools=2 --connections=2 --requests=500 --rounds=4");
+    let one = "--set contestants=[\"catalog:pool_server/two_level\"] --set baseline=catalog:pool_server/two_level";
+    let sizes = "--set sweep.workers=[2] --set sweep.connections=[2] --set mode.requests=500 --set rounds=4";
+    resumes::<DefinedExperiment>(&format!("bench matrix {one} {sizes} --set claim=[]"));
 }
 
 #[test]

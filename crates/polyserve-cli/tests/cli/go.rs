@@ -3,7 +3,7 @@
 use std::io::Write as _;
 use std::process::{Command, Stdio};
 
-use polyserve_bench::contestants::{GO, PRINTING, Program, Registry};
+use polyserve_bench::contestants::{GO, Program, Registry};
 use serde_json::Value;
 
 use super::{array, ended, has, json, parsed, polyserve, printed, run, text, texts};
@@ -117,7 +117,7 @@ fn they_bear_the_stress_scenario() {
     if !is_here("they_bear_the_stress_scenario") {
         return;
     }
-    let servers: Vec<&str> = servers_in_go().into_iter().chain([PRINTING]).collect();
+    let servers: Vec<&str> = servers_in_go().into_iter().chain(["go/twin-rwmutex-printing"]).collect();
     let report = stressed(&servers, "--set mode.ids=100 --set workload.connections=5 --workers=4");
     let rows = array(&report["rows"]);
     assert_eq!(rows.len(), servers.len() * 2, "{report}");
@@ -152,13 +152,13 @@ fn the_listings_bear_the_published_runs() {
     let listings = ["go/entity-rwmutex", "go/entity-syncmap"];
     stressed(&listings, "--set mode.ids=100 --set workload.connections=5 --workers=4");
     let listing = "go/entity-rwmutex-printing";
-    let measured = json(&format!("matrix --pools=2 --connections=4 --requests=60 --servers={listing}"));
-    let cells = array(&measured["cells"]);
-    assert_eq!(cells.len(), 4, "with the control, both methods: {measured}");
-    for cell in cells {
-        assert_eq!((&cell["contestant"], &cell["lang"]), (&listing.into(), &"go".into()), "{cell}");
-        assert_eq!((&cell["server"], &cell["variant"]), (&"entity".into(), &"rwmutex-printing".into()), "{cell}");
-    }
+    let one = format!("--set contestants=[\"peer:{listing}\"] --set baseline=peer:{listing} --set claim=[]");
+    let sizes = "--set sweep.workers=[2] --set sweep.connections=[4] --set mode.requests=60 --set rounds=1";
+    let measured = json(&format!("bench matrix {one} {sizes}"));
+    let mut names = texts(array(&measured["rows"]), "contestant");
+    names.sort_unstable();
+    let again = format!("{listing} (again)");
+    assert_eq!(names, [listing, listing, &again, &again], "with the control, both methods: {measured}");
 }
 
 /// nginx answers reads if it is installed.

@@ -1,7 +1,7 @@
 //! The mode `closed` with a number of requests: each contestant is measured alone, from its first request to its last.
 //!
 //! The steps are: start; store the entities; warm up; send the requests, and sample the process every 100 ms; read back what was
-//! put; end. The figures are those of `ab` beside a monitor of the process, as published: connecting and processing of a
+//! put; end. The figures are those of `ab` and of a monitor of the process, as published: connecting and processing of a
 //! request, processor time and memory of the server.
 //!
 //! Invariant: a wrong answer, or a difference between the counts of client and server, leaves the contestant without a sample.

@@ -11,8 +11,8 @@ use crate::report::ClaimVerdict::{self, Confirmed, Refuted, Undecided};
 const RUST: &str = "twin/entity-printing";
 const RUST_DEBUG: &str = "twin/entity-debug-printing";
 const GO: &str = "go/entity-rwmutex-printing";
-const RELEASE: &str = "(release builds)";
-const AS_RUN: &str = "(as run then)";
+const RELEASE: &str = "(release)";
+const AS_RUN: &str = "(as run)";
 /// The number of claims about each of the two builds.
 const CLAIMS: usize = 14;
 const ROUNDS: usize = 5;
@@ -252,7 +252,7 @@ fn a_claim_about_every_case_holds_in_every_cell() {
     };
     assert_eq!((with(1.1).verdict, with(1.001).verdict, with(0.9).verdict), (Confirmed, Undecided, Refuted));
     let figure = with(0.9).figure;
-    let start = format!("per request ms, {GO} to {RUST}: above 1 in 35 of 36 cells, below in 1; median 1.200");
+    let start = format!("request (ms), {GO} to {RUST}: above 1 in 35 of 36 cells, below in 1; median 1.200");
     assert!(figure.starts_with(&start), "{figure}");
 }
 
@@ -272,7 +272,7 @@ fn a_jump_is_a_jump() {
         let rows = record(|at| CellFigures { request_ms: 10.0 * many(at), ..as_claimed(at) });
         let claim = judged(&rows, "jumps");
         assert_eq!(claim.verdict, verdict, "{claim:?}");
-        assert!(claim.figure.starts_with("per request ms, connections 1000 to connections 100: median "), "{claim:?}");
+        assert!(claim.figure.starts_with("request (ms), connections 1000 to connections 100: median "), "{claim:?}");
     }
 }
 
@@ -366,7 +366,7 @@ fn the_published_tables_are_judged_by_the_same_rules() {
     set.claims.iter_mut().for_each(|claim| claim.least = Some(1));
     let verdicts: Vec<ClaimVerdict> = set.verdicts(&rows, 0, &[]).iter().map(|claim| claim.verdict).collect();
     let expected = [
-        Undecided, // CPU grows with the pool: its error is too large for so many claims
+        Undecided, // CPU grows with the pool: its error is too large for 28 claims
         Undecided, Undecided, // the number of cores is not published
         Confirmed, // CPU falls as connections grow
         Undecided, // memory grows with the pool: it does in Rust

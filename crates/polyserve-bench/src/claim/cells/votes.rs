@@ -12,7 +12,8 @@
 //!   fifth of all ratios are below.
 //! * every cell: confirmed if each ratio is above the band of a ratio. Refuted if a ratio is so far below 1 that Student's test of
 //!   its logarithm excludes noise, with an error that all cells share (Holm).
-//! * nearly every cell and every cell are also refuted if four fifths of the ratios are within a band of a tenth.
+//! * nearly every cell and every cell are also refuted if most cells are below 1, and if four fifths of the ratios are within a band
+//!   of a tenth.
 //! * A trend: the seasonal test of Mann and Kendall over at least six series, and the median growth must be outside the median's
 //!   band; see [`trend`].
 //!
@@ -178,8 +179,11 @@ pub(super) fn decide(ratios: &[f64], share: CellShare, band: Band) -> Decision {
     let factor = band.factor(share);
     let votes = Votes::of(ratios.iter().copied(), factor);
     let tie_of_each = || votes.tie(factor).map(Decision::tie);
+    let of_most = Votes::of(ratios.iter().copied(), band.median).decide_of_most();
     match share {
         CellShare::Most => {}
+        // What most cells contradict does not hold for nearly every one, and for every one.
+        _ if of_most.holds == Some(false) => return of_most,
         CellShare::NearlyEvery => return tie_of_each().unwrap_or_else(|| votes.decide_of_nearly_every()),
         CellShare::Every => {
             let decision = votes.decide_of_every(contradiction(ratios, band));
@@ -187,7 +191,7 @@ pub(super) fn decide(ratios: &[f64], share: CellShare, band: Band) -> Decision {
         }
     }
     let tie = tie_p_value(ratios);
-    match votes.decide_of_most() {
+    match of_most {
         Decision { holds: None, .. }
             if median_of(ratios.iter().copied()) <= Some(factor) && factor <= MAX_TIE && tie < SIGNIFICANCE =>
         {
