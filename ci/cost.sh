@@ -9,16 +9,19 @@
 #   put       like full, with PUTs
 #   pipeline  like full, with 16 requests at once
 # BINARY is target/release/polyserve by default. A server `peer/NAME` is a peer (see benches/peers/rust): its default
-# BINARY is target/peers/release/NAME. FLAGs are those of `polyserve serve`, as in 'pool_server --etags on'.
+# BINARY is target/peers/release/NAME. FLAGs are those of `polyserve serve`, as in 'pool_server --etags on'. `--workers N`
+# among them takes the place of $WORKERS, which is 8 by default. A peer takes $WORKERS only.
 #
 # Every server runs once per round, in turn. The script prints each figure, then the medians and the medians of the ratios to
-# the first server of the same round. Example: before and after a change, with a build of each.
+# the first server of the same round. A server may be given twice. Example: before and after a change, with a build of each.
 #   ci/cost.sh pipeline 7 tokio_tcp@/tmp/before/polyserve tokio_tcp
 set -euo pipefail
 cd "$(dirname "$0")/.."
 kind=$1 rounds=3
 shift
 case ${1-} in [0-9]*) rounds=$1; shift ;; esac
+contestants=("$@")
+workers=${WORKERS:-8}
 load=${LOAD:-target/release/polyserve} # all servers have the same client
 seconds=${SECONDS_EACH:-3}
 tmp=$(mktemp -d)
@@ -41,9 +44,10 @@ cpu() {
 start() {
     local name=$1 binary=$2
     shift 2
-    local command=("$binary" serve --server "$name" --workers 8 "$@")
+    local command=("$binary" serve --server "$name" "$@")
+    case " $* " in *" --workers "*) ;; *) command+=(--workers "$workers") ;; esac
     case $name in
-        peer/*) command=("$binary" --workers 8) ;;
+        peer/*) command=("$binary" --workers "$workers") ;;
         null_* | sequential | thread_per_connection | leader_followers) # these have no workers
             command=("$binary" serve --server "$name" "$@")
             ;;
@@ -110,7 +114,8 @@ PY
 }
 
 for ((round = 1; round <= rounds; round++)); do
-    for contestant in "$@"; do
+    for index in "${!contestants[@]}"; do
+        contestant=${contestants[$index]}
         read -r server_at_binary flags <<<"$contestant"
         binary=${server_at_binary#*@}
         if [ "$binary" = "$server_at_binary" ]; then
@@ -122,17 +127,16 @@ for ((round = 1; round <= rounds; round++)); do
         # shellcheck disable=SC2086 # the flags are several words
         start "${server_at_binary%%@*}" "$binary" $flags
         figure=$(measure)
-        printf '%s\t%s\n' "$contestant" "$figure" | tee -a "$tmp/all"
+        printf '%s\t%s\n' "$contestant" "$figure"
+        echo "$figure" >>"$tmp/figures.$index"
         kill -KILL "$server"
         wait 2>/dev/null || true
         server=
     done
 done
-# figures CONTESTANT: prints its figures, one a round.
-figures() { awk -F'\t' -v c="$1" '$1 == c {print $2}' "$tmp/all"; }
 median() { sort -n | awk '{x[NR] = $1} END {print x[int((NR + 1) / 2)]}'; }
 echo "--- median, and median of the ratios to the first, $kind"
-for contestant in "$@"; do
-    printf '%-60s %8.2f %6.3f\n' "$contestant" "$(figures "$contestant" | median)" \
-        "$(paste <(figures "$contestant") <(figures "$1") | awk '{print $1 / $2}' | median)"
+for index in "${!contestants[@]}"; do
+    printf '%-60s %8.2f %6.3f\n' "${contestants[$index]}" "$(median <"$tmp/figures.$index")" \
+        "$(paste "$tmp/figures.$index" "$tmp/figures.0" | awk '{print $1 / $2}' | median)"
 done
