@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use polyserve_core::panics::isolate;
 
-use super::{Connection, ServerState, Step, ThreadBuffers, Turn, WaitOutcome, wait_for_answer};
+use super::{Connection, QueuedSince, ServerState, Step, ThreadBuffers, Turn, WaitOutcome, wait_for_answer};
 use crate::http1::{Phase, Session, TimeLimit};
 use crate::memory::Reservation;
 pub use pooled::{PoolConnections, PoolEntry, PoolRole, PooledConnection, Served};
@@ -86,7 +86,7 @@ pub fn drive(
 ) -> bool {
     let mut connection = Connection::new(Session::from_peer(transport.peer()));
     let queued = accepted.elapsed();
-    let turn = Turn { queued_since: Some(accepted), ..Turn::new(server, buffers) };
+    let turn = Turn { queued_since: Some(QueuedSince::Instant(accepted)), ..Turn::new(server, buffers) };
     let lingers = Drive { transport, turn, queued, reservation: Reservation::default() }.run(&mut connection);
     if connection.take_cut() {
         server.count_cut();
@@ -197,7 +197,8 @@ impl<T: Transport> Drive<'_, T> {
                 if phase == Phase::FirstByte {
                     // The time in the queue counts towards the timeout of the head, but not the time until its first byte.
                     // Over TLS, the first byte of the first request has a second wait, for which the connection was not queued.
-                    self.turn.queued_since = Instant::now().checked_sub(std::mem::take(&mut self.queued));
+                    self.turn.queued_since =
+                        Instant::now().checked_sub(std::mem::take(&mut self.queued)).map(QueuedSince::Instant);
                 }
                 self.begin_turn();
                 connection.on_bytes(&mut self.turn, count)

@@ -45,7 +45,7 @@ pub struct Turn<'a> {
     pub is_evicted: bool,
     /// When the first request of this turn arrived, if it had to wait for a thread. The time since then counts towards the timeout
     /// of its head, and the time since the connection was accepted towards that of its first byte.
-    pub queued_since: Option<Instant>,
+    pub queued_since: Option<QueuedSince<'a>>,
     /// A shutdown had begun when the turn began. A shutdown that begins later is seen in the next turn: the driver may have found
     /// the socket empty before, without a read.
     pub is_draining: bool,
@@ -101,6 +101,24 @@ pub enum Step {
     Close,
 }
 
+/// Since when a request waits for a thread.
+#[derive(Clone, Copy, Debug)]
+pub enum QueuedSince<'a> {
+    /// Since this time.
+    Instant(Instant),
+    /// Since this time of a clock, in milliseconds. Most turns do not need it, so it is converted only if one does.
+    Millis(&'a DeadlineClock, u64),
+}
+
+impl QueuedSince<'_> {
+    fn instant(self) -> Option<Instant> {
+        match self {
+            Self::Instant(instant) => Some(instant),
+            Self::Millis(clock, millis) => clock.instant(millis),
+        }
+    }
+}
+
 /// What ends a wait before its deadline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WaitFor {
@@ -122,10 +140,9 @@ pub struct Connection {
     /// The kind of the present wait, and the stage of the session in it. A new wait begins only if one of them changes.
     waiting: WaitKind,
     stage: (u64, Phase),
-    /// The start of the present wait, its max time, and its deadline.
+    /// The start of the present wait, and its max time.
     since: Instant,
     limit: Duration,
-    until: Instant,
     /// The deadline has passed, and the socket is tried once more.
     is_late: bool,
     is_lingering: bool,
@@ -159,7 +176,6 @@ impl Connection {
             stage,
             since: now,
             limit: Duration::ZERO,
-            until: now,
             is_late: false,
             is_lingering: false,
             is_cut: false,
@@ -185,39 +201,51 @@ impl Connection {
     }
 
     /// Returns the next step, after a wait.
-    #[inline]
+    #[allow(clippy::inline_always)] // at the start of each turn
+    #[inline(always)]
     pub fn next(&mut self, turn: &mut Turn<'_>) -> Step {
         if turn.server.shutdown.is_begun() && turn.server.is_over() {
-            // A request that has arrived is cut, so it must be seen.
-            let is_idle = self.idle().is_some();
-            return if is_idle { Step::Read { past_report: true } } else { self.on_error(turn) };
+            return self.cut(turn);
         }
         if self.is_lingering { self.read(turn) } else { self.advance(turn) }
     }
 
+    /// Returns the next step after the deadline of a shutdown.
+    #[inline(never)]
+    fn cut(&mut self, turn: &mut Turn<'_>) -> Step {
+        // A request that has arrived is cut, so it must be seen.
+        let is_idle = self.idle().is_some();
+        if is_idle { Step::Read { past_report: true } } else { self.on_error(turn) }
+    }
+
     /// Returns the next step of a connection that does not linger.
-    #[inline]
+    #[allow(clippy::inline_always)] // twice for each request, and the usual way through is short
+    #[inline(always)]
     fn advance(&mut self, turn: &mut Turn<'_>) -> Step {
-        let server = turn.server;
-        loop {
-            if self.tls.is_some() {
-                self.seal(turn);
-            }
-            if !self.output(turn.buffers).is_empty() {
-                let last = matches!(self.want, Want::Close { .. });
-                return Step::Write { last, past_report: self.is_late };
-            }
-            server.count(&mut self.session);
-            match self.want {
-                Want::Close { linger: true } => return Step::Linger,
-                Want::Close { linger: false } => return Step::Close,
-                Want::Yield => return Step::Yield,
-                Want::Answer => return Step::Await,
-                Want::Read(_) => return self.read(turn),
-                Want::Write => {
-                    turn.buffers.refresh(server, turn.must_give_way() || self.has_worn_keys());
-                    self.want = self.session.resume(&mut server.env.turn(&mut turn.buffers.scratch));
-                }
+        if self.tls.is_some() {
+            self.seal(turn);
+        }
+        if !self.output(turn.buffers).is_empty() {
+            let last = matches!(self.want, Want::Close { .. });
+            return Step::Write { last, past_report: self.is_late };
+        }
+        turn.server.count(&mut self.session);
+        if matches!(self.want, Want::Read(_)) { self.read(turn) } else { self.end_output(turn) }
+    }
+
+    /// Returns the next step after the output is written, unless that is a read.
+    #[inline(never)]
+    fn end_output(&mut self, turn: &mut Turn<'_>) -> Step {
+        match self.want {
+            Want::Close { linger: true } => Step::Linger,
+            Want::Close { linger: false } => Step::Close,
+            Want::Yield => Step::Yield,
+            Want::Answer => Step::Await,
+            Want::Read(_) => self.read(turn),
+            Want::Write => {
+                turn.buffers.refresh(turn.server, turn.must_give_way() || self.has_worn_keys());
+                self.want = self.session.resume(&mut turn.server.env.turn(&mut turn.buffers.scratch));
+                self.advance(turn)
             }
         }
     }
@@ -243,9 +271,7 @@ impl Connection {
         self.is_late = false;
         self.reads = self.reads.saturating_add(1);
         if self.is_lingering {
-            let now = (turn.clock)();
-            self.enter_wait(turn, WaitKind::Linger, now);
-            return if now < self.until { self.read(turn) } else { Step::Close };
+            return self.linger_on(turn);
         }
         if turn.server.shutdown.is_begun() && turn.server.is_over() {
             self.is_cut |= self.want != Want::Read(Phase::Skip); // a body that is skipped belongs to a request that is answered
@@ -283,7 +309,7 @@ impl Connection {
     #[inline]
     pub fn input_deadline(&mut self, turn: &Turn<'_>) -> Instant {
         self.enter_wait(turn, WaitKind::Session, (turn.clock)());
-        turn.server.within(self.until)
+        turn.server.within(self.deadline())
     }
 
     /// The phase of the present request.
@@ -343,7 +369,8 @@ impl Connection {
     }
 
     /// Like [`on_written`](Self::on_written), for a thread that must not call the service. Then a turn must follow.
-    #[inline]
+    #[allow(clippy::inline_always)] // for each output
+    #[inline(always)]
     pub fn note_written(&mut self, turn: &mut Turn<'_>, count: usize) {
         if self.tls.is_some() {
             self.note_sealed_written(turn, count);
@@ -358,6 +385,7 @@ impl Connection {
     }
 
     /// Whether the output is new: no part of the output was tried to be written before.
+    #[inline]
     pub fn is_new_output(&self) -> bool {
         self.unsent() == 0
     }
@@ -417,14 +445,26 @@ impl Connection {
         self.advance(turn)
     }
 
+    /// Returns the next step after bytes that came while the connection lingers.
+    #[inline(never)]
+    fn linger_on(&mut self, turn: &Turn<'_>) -> Step {
+        let now = (turn.clock)();
+        self.enter_wait(turn, WaitKind::Linger, now);
+        if self.is_in_time(now) { self.read(turn) } else { Step::Close }
+    }
+
     /// Waits. If the deadline has passed, the socket is tried once more, and then the wait has timed out.
+    #[inline]
     fn wait(&mut self, turn: &mut Turn<'_>, kind: WaitKind, reason: WaitFor) -> Step {
         let now = (turn.clock)();
         self.enter_wait(turn, kind, now);
         // A wait that begins now is a wait, however short.
-        if now < self.until || self.since == now {
-            return Step::Wait(reason);
-        }
+        if self.since == now || self.is_in_time(now) { Step::Wait(reason) } else { self.end_wait(turn, reason) }
+    }
+
+    /// The deadline of the present wait has passed.
+    #[inline(never)]
+    fn end_wait(&mut self, turn: &mut Turn<'_>, reason: WaitFor) -> Step {
         if !std::mem::replace(&mut self.is_late, true) && reason != WaitFor::Answer {
             return self.next(turn);
         }
@@ -432,6 +472,7 @@ impl Connection {
     }
 
     /// Begins a wait of this kind at `now`, unless the present wait is of this kind. A body that arrives has more time.
+    #[inline]
     fn enter_wait(&mut self, turn: &Turn<'_>, kind: WaitKind, now: Instant) {
         let stage = self.stage();
         let is_running = self.waiting == kind && (self.stage == stage || kind != WaitKind::Session);
@@ -447,31 +488,40 @@ impl Connection {
         }
         let config = &turn.server.config;
         let limit = match kind {
-            WaitKind::Session | WaitKind::None if stage.1 == Phase::Head => TimeLimit::Head.of(config),
-            WaitKind::Session | WaitKind::None => self.session.time_limit().of(config),
+            WaitKind::Session | WaitKind::None => match stage.1 {
+                Phase::Idle => TimeLimit::Idle.of(config),
+                Phase::Head => TimeLimit::Head.of(config),
+                _ => self.session.time_limit().of(config),
+            },
             WaitKind::Write => TimeLimit::Write { unsent: self.unsent() }.of(config),
             WaitKind::Linger => config.linger_timeout,
         };
-        (self.limit, self.until) = (limit, self.since + limit);
+        self.limit = limit;
+    }
+
+    /// Whether the deadline of the present wait is later than `now`.
+    fn is_in_time(&self, now: Instant) -> bool {
+        now.saturating_duration_since(self.since) < self.limit
     }
 
     /// When the present wait began, if that was before its turn.
     fn began(&self, turn: &Turn<'_>) -> Option<Instant> {
         let (request, phase) = self.stage;
         let is_first = request == self.first_request && matches!(phase, Phase::FirstByte | Phase::Head);
-        turn.queued_since.filter(|_| is_first && self.waiting == WaitKind::Session)
+        turn.queued_since.filter(|_| is_first && self.waiting == WaitKind::Session)?.instant()
     }
 
     /// The deadline of the present wait. The driver also ends the wait at the deadline of a shutdown.
     pub fn deadline(&self) -> Instant {
-        self.until
+        self.since + self.limit
     }
 
     /// The present wait in the times of `clock`. Costs one conversion.
     #[inline]
     pub fn wait_times(&self, clock: &DeadlineClock) -> WaitTimes {
-        let since = clock.millis_at(self.since);
-        WaitTimes { since, deadline: since.saturating_add(millis(self.limit)) }
+        let began = clock.time_at(self.since);
+        let since = millis(began);
+        WaitTimes { began, since, deadline: since.saturating_add(millis(self.limit)) }
     }
 
     /// The deadline of the wait has passed, and the socket was tried since: ends the wait.
@@ -499,6 +549,7 @@ impl Connection {
     }
 
     /// Whether a request was cut, and that was not taken before. The driver counts it.
+    #[inline]
     pub fn take_cut(&mut self) -> bool {
         std::mem::take(&mut self.is_cut)
     }
@@ -519,12 +570,14 @@ impl Connection {
     }
 
     /// Whether the connection has sent its last answer.
+    #[inline]
     pub fn is_lingering(&self) -> bool {
         self.is_lingering
     }
 
     /// Whether every request that has begun is answered, so that the connection may be closed for another; and if so, whether its
     /// client has ever sent anything.
+    #[inline]
     pub fn idle(&self) -> Option<HasSent> {
         let (requests, phase) = self.session.stage();
         let is_idle = !self.is_busy() && !self.is_lingering;
@@ -536,11 +589,6 @@ impl Connection {
     fn is_busy(&self) -> bool {
         self.session.is_busy() || self.tls.as_ref().is_some_and(|tls| tls.has_part() || tls.unsent() > 0)
     }
-
-    /// When the present wait began.
-    pub fn waiting_since(&self) -> Instant {
-        self.since
-    }
 }
 
 mod sealed;
@@ -548,6 +596,8 @@ mod sealed;
 /// A wait of a [`Connection`] in the times of a [`DeadlineClock`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WaitTimes {
+    /// When it began, exactly.
+    pub began: Duration,
     /// When it began, in milliseconds.
     pub since: u64,
     /// Its deadline, in milliseconds.

@@ -71,7 +71,7 @@ mod woken_list;
 use std::time::Duration;
 
 pub use bind::{Bound, bind};
-pub use connection::{Connection, HasSent, Step, Turn, WaitFor, WaitTimes};
+pub use connection::{Connection, HasSent, QueuedSince, Step, Turn, WaitFor, WaitTimes};
 pub use connections::{
     ConnectionHandle, ConnectionTable, DeadlineClock, EventSocket, FoundConnections, IdleQueue, IdleSince, TableEntry,
     TurnEnd, TurnSocket, WriteKind, into_stream,

@@ -72,13 +72,14 @@ impl ServerState {
     /// Adds the answers, the panics and the rejection of a session since the last call.
     #[inline]
     pub fn count(&self, session: &mut Session) {
-        if session.has_counts() {
-            self.add_counts(session);
+        self.count_answered(session.take_answered());
+        if session.has_failures() {
+            self.count_failures(session);
         }
     }
 
-    fn add_counts(&self, session: &mut Session) {
-        self.count_answered(session.take_answered());
+    #[cold]
+    fn count_failures(&self, session: &mut Session) {
         if session.take_rejected() {
             self.rejected.fetch_add(1, Ordering::Relaxed);
         }
@@ -104,6 +105,7 @@ impl ServerState {
     }
 
     /// Adds to the number of answers. An answer counts when the kernel has accepted its last byte.
+    #[inline]
     pub fn count_answered(&self, answered: u64) {
         if answered > 0 {
             self.answered.fetch_add(answered, Ordering::Relaxed);

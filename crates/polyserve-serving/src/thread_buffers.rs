@@ -84,6 +84,7 @@ impl ThreadBuffers {
     /// Sets the time for the `Date` header, and whether answers carry `Connection: close`: while the server is draining, and if
     /// `others_wait`, see [`Scratch::set_others_wait`]. To be called before each batch of [`Session::resume`],
     /// [`Session::time_out`] and [`Session::reject`].
+    #[inline]
     pub fn refresh(&mut self, server: &ServerState, others_wait: bool) {
         let draining = server.shutdown.is_begun();
         self.scratch.refresh(SystemTime::now(), draining);
@@ -93,6 +94,7 @@ impl ThreadBuffers {
 
     /// Passes the first `count` bytes of [`input`](Self::input), which a read has filled, to `session`, with
     /// `others_wait` as in [`refresh`](Self::refresh).
+    #[inline]
     pub fn receive(&mut self, count: usize, session: &mut Session, server: &ServerState, others_wait: bool) -> Want {
         self.refresh(server, others_wait);
         let bytes = self.input.get(..count).unwrap_or_default();
@@ -105,11 +107,17 @@ impl ThreadBuffers {
     #[inline]
     pub(crate) fn note_read(&mut self, count: usize) {
         if count == self.input.len() && count < LARGE_INPUT {
-            self.input = zeroed(LARGE_INPUT); // more is there, as a rule
+            self.enlarge(); // more is there, as a rule
         }
     }
 
+    #[inline(never)]
+    fn enlarge(&mut self) {
+        self.input = zeroed(LARGE_INPUT);
+    }
+
     /// Whether [`shrink`](Self::shrink) would release memory.
+    #[inline]
     pub fn is_large(&self) -> bool {
         let is_large = self.input.len() > SMALL_INPUT || self.scratch.capacity() > MAX_IDLE_BYTES - SMALL_INPUT;
         is_large || self.tls.capacity() > MAX_IDLE_TLS_BYTES
@@ -129,7 +137,15 @@ impl ThreadBuffers {
     /// # Cost
     ///
     /// A few comparisons if the buffers are small.
+    #[inline]
     pub fn shrink(&mut self) {
+        if self.is_large() {
+            self.release();
+        }
+    }
+
+    #[inline(never)]
+    fn release(&mut self) {
         if self.input.len() > SMALL_INPUT {
             self.input = zeroed(SMALL_INPUT);
         }

@@ -50,7 +50,7 @@ impl Driver {
     /// Calls `act` within a turn.
     fn with<T>(&mut self, act: impl FnOnce(&mut Connection, &mut Turn<'_>) -> T) -> T {
         let turn = Turn::new(&self.server, &mut self.buffers);
-        let (is_evicted, queued_since) = (self.is_evicted, self.queued_since);
+        let (is_evicted, queued_since) = (self.is_evicted, self.queued_since.map(QueuedSince::Instant));
         act(&mut self.connection, &mut Turn { is_evicted, queued_since, clock: now, ..turn })
     }
 

@@ -42,7 +42,13 @@ impl DeadlineClock {
     /// The milliseconds from the start to `instant`, rounded up.
     #[inline]
     pub fn millis_at(&self, instant: Instant) -> u64 {
-        millis(instant.saturating_duration_since(self.start))
+        millis(self.time_at(instant))
+    }
+
+    /// The time from the start to `instant`.
+    #[inline]
+    pub fn time_at(&self, instant: Instant) -> Duration {
+        instant.saturating_duration_since(self.start)
     }
 
     /// The time that is `millis` after the start.

@@ -29,12 +29,14 @@ impl IdleSince {
     /// use polyserve_serving::IdleSince;
     /// assert!(IdleSince::new(9, false) < IdleSince::new(7, true));
     /// ```
+    #[inline]
     pub fn new(millis: u64, has_sent: bool) -> Self {
         let since = millis.min(HAS_SENT - 3) + 1;
         Self(if has_sent { since | HAS_SENT } else { since })
     }
 
     /// The number: neither zero, nor one of the two largest.
+    #[inline]
     pub fn bits(self) -> u64 {
         self.0
     }

@@ -116,6 +116,7 @@ impl Scratch {
     /// If `draining`, the session closes after the last request of which bytes have arrived: the answer to that request
     /// carries `Connection: close`, and the session's next step is [`Want::Close`](super::Want::Close). An idle session
     /// does not close by itself: closing it is the server's decision.
+    #[inline]
     pub fn refresh(&mut self, now: SystemTime, draining: bool) {
         self.date.refresh(now);
         self.draining = draining;
@@ -219,6 +220,7 @@ impl Scratch {
     }
 
     /// Drops the output.
+    #[inline]
     pub(crate) fn clear(&mut self) {
         self.out.clear();
         self.ends.clear();

@@ -52,6 +52,7 @@ impl TimeLimit {
     /// assert_eq!(TimeLimit::Body { received: 480 }.of(&config), Duration::from_secs(7));
     /// assert_eq!(TimeLimit::Body { received: 1 << 20 }.of(&config), Duration::from_secs(30));
     /// ```
+    #[inline]
     pub fn of(self, config: &ServerConfig) -> Duration {
         match self {
             Self::FirstByte => config.first_byte_timeout,

@@ -32,8 +32,10 @@ const LARGE_BYTES: usize = 16 * 1024;
 #[derive(Debug)]
 pub struct TurnBudget {
     clock: fn() -> SystemTime,
-    /// When the turn has started, and when it is over. `None` until the clock is read or [`note_time`](Self::note_time) is called.
-    times: Option<[SystemTime; 2]>,
+    /// When the turn has started. `None` until the clock is read or [`note_time`](Self::note_time) is called.
+    started: Option<SystemTime>,
+    /// When it is over. Calculated for the second time that is noted: most turns have one request.
+    end: Option<SystemTime>,
     /// Number of requests served.
     served: u32,
     max_requests: u32,
@@ -48,7 +50,7 @@ impl TurnBudget {
     #[inline]
     pub const fn new(clock: fn() -> SystemTime) -> Self {
         let (max_requests, clock_mask) = (MAX_TURN_REQUESTS, CLOCK_MASK);
-        Self { clock, times: None, served: 0, max_requests, clock_mask, was_large: false, is_late: false }
+        Self { clock, started: None, end: None, served: 0, max_requests, clock_mask, was_large: false, is_late: false }
     }
 
     /// Begins a turn of a thread that serves one connection. It ends by its time only, which is looked at less often: a turn of
@@ -61,11 +63,16 @@ impl TurnBudget {
     /// Notes the time, if the caller has read the clock anyway. The first time is the start of the turn.
     #[inline]
     pub fn note_time(&mut self, now: SystemTime) {
-        match self.times {
-            None => self.times = Some([now, now.checked_add(MAX_TURN_TIME).unwrap_or(now)]),
-            // A clock that was set back does not prolong the turn.
-            Some([started, end]) => self.is_late |= now < started || now >= end,
+        match self.started {
+            None => self.started = Some(now),
+            Some(started) => self.compare(now, started),
         }
+    }
+
+    #[inline(never)]
+    fn compare(&mut self, now: SystemTime, started: SystemTime) {
+        let end = *self.end.get_or_insert_with(|| started.checked_add(MAX_TURN_TIME).unwrap_or(started));
+        self.is_late |= now < started || now >= end; // a clock that was set back does not prolong the turn
     }
 
     /// Counts a request that is served in this turn.
@@ -97,10 +104,10 @@ impl TurnBudget {
             return self.served > 0;
         }
         let was_large = std::mem::take(&mut self.was_large);
-        if self.times.is_none() && was_large {
+        if self.started.is_none() && was_large {
             return true; // how long it took is not known
         }
-        if self.times.is_none() || was_large || self.served & self.clock_mask == 0 {
+        if self.started.is_none() || was_large || self.served & self.clock_mask == 0 {
             self.note_time((self.clock)());
         }
         self.is_late

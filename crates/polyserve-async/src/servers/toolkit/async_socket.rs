@@ -79,17 +79,13 @@ impl AsyncSocket for TokioSocket {
         direction: Direction,
         mut attempt: impl FnMut() -> io::Result<Transfer>,
     ) -> Poll<io::Result<usize>> {
+        let interest = match direction {
+            Direction::Read => tokio::io::Interest::READABLE,
+            Direction::Write => tokio::io::Interest::WRITABLE,
+        };
         loop {
-            let interest = match direction {
-                Direction::Read => {
-                    ready!(self.poll_read_ready(cx))?;
-                    tokio::io::Interest::READABLE
-                }
-                Direction::Write => {
-                    ready!(self.poll_write_ready(cx))?;
-                    tokio::io::Interest::WRITABLE
-                }
-            };
+            // Makes the attempt only if the socket was reported as ready. That costs less than the question whether it is, which also
+            // stores the waker. So the question is left for the wait.
             let mut transferred = None;
             let tried = self.try_io(interest, || {
                 let Transfer { count, drained } = attempt()?;
@@ -102,6 +98,10 @@ impl AsyncSocket for TokioSocket {
                 (Some(count), _) => return Poll::Ready(Ok(count)),
                 (None, Err(error)) if !is_transient(&error) => return Poll::Ready(Err(error)),
                 (None, _) => {}
+            }
+            match direction {
+                Direction::Read => ready!(self.poll_read_ready(cx))?,
+                Direction::Write => ready!(self.poll_write_ready(cx))?,
             }
         }
     }

@@ -222,6 +222,7 @@ impl Session {
 
     /// Identifies the running wait for bytes or for an answer by the number of the request and its phase. Its
     /// [limit](Self::time_limit) counts from the time at which this value changed.
+    #[inline]
     pub fn stage(&self) -> (u64, Phase) {
         let phase = match (&self.state, self.want) {
             (SessionState::Answer(..), _) => Phase::Answer,
@@ -249,18 +250,20 @@ impl Session {
     }
 
     /// Whether a request has begun and its answer is not completely written.
+    #[inline]
     pub fn is_busy(&self) -> bool {
         let at_rest = matches!(self.want, Want::Read(Phase::FirstByte | Phase::Idle) | Want::Close { .. });
         self.unsent.is_some() || !(at_rest || matches!(self.state, SessionState::Skip(_)))
     }
 
-    /// Whether there are answers, panics or a rejection that were not taken yet.
+    /// Whether there are panics or a rejection that were not taken yet.
     #[inline]
-    pub fn has_counts(&self) -> bool {
-        self.answered > 0 || self.panics.is_some() || self.rejected
+    pub(crate) fn has_failures(&self) -> bool {
+        self.panics.is_some() || self.rejected
     }
 
     /// Returns the number of answers that were completely written since the last call.
+    #[inline]
     pub fn take_answered(&mut self) -> u64 {
         std::mem::take(&mut self.answered)
     }
@@ -276,17 +279,16 @@ impl Session {
     }
 
     /// Processes bytes that the client sent.
+    #[inline]
     pub fn receive(&mut self, bytes: &[u8], turn: &mut SessionTurn<'_>) -> Want {
         if turn.env.on_answer.is_some() {
-            let last_read = Instant::now();
-            match &mut self.reported {
-                Some(request) => request.last_read = last_read,
-                none => *none = Some(Box::new(PresentRequest::read_at(last_read))),
-            }
+            self.note_read();
         }
         if self.buffered.is_empty() {
             let used = self.run(bytes, turn);
-            self.keep(bytes.get(used..).unwrap_or_default());
+            if used < bytes.len() {
+                self.keep(bytes.get(used..).unwrap_or_default());
+            }
         } else {
             self.buffered.append(bytes);
             if self.may_complete(bytes, &turn.env.limits) {
@@ -295,6 +297,16 @@ impl Session {
         }
         self.reserve_output(turn);
         self.want
+    }
+
+    /// Notes the time of a read, for the reports of answers.
+    #[cold]
+    fn note_read(&mut self) {
+        let last_read = Instant::now();
+        match &mut self.reported {
+            Some(request) => request.last_read = last_read,
+            none => *none = Some(Box::new(PresentRequest::read_at(last_read))),
+        }
     }
 
     /// Continues after the output was written or the answer has arrived.
@@ -339,6 +351,7 @@ impl Session {
         self.reserve_kept(memory, output);
     }
 
+    #[inline(never)]
     fn reserve_kept(&mut self, memory: &MemoryBudget, output: usize) {
         let output = if output > OUTPUT_BOUND { output } else { 0 };
         self.reservation.set(memory, self.kept_bytes().saturating_add(output));
@@ -443,7 +456,22 @@ impl Session {
 
     /// Records that the first `count` bytes of the scratch's output were written, and empties the scratch. The other
     /// bytes are appended to [`unsent`](Self::unsent).
+    #[inline]
     pub fn written(&mut self, count: usize, scratch: &mut Scratch) {
+        if count >= scratch.out.len() {
+            self.answered = self.answered.saturating_add(scratch.ends.len() as u64);
+        } else {
+            self.keep_unsent(count, scratch);
+        }
+        if let Some(memory) = &scratch.memory {
+            self.reserve(memory, 0);
+        }
+        scratch.clear();
+    }
+
+    /// Keeps the output after its first `count` bytes, and counts the answers that end in those bytes.
+    #[inline(never)]
+    fn keep_unsent(&mut self, count: usize, scratch: &Scratch) {
         let (rest, complete) = Unsent::split(scratch, count);
         self.answered = self.answered.saturating_add(complete);
         if let Some(rest) = rest {
@@ -452,10 +480,6 @@ impl Session {
                 none => *none = Some(rest),
             }
         }
-        if let Some(memory) = &scratch.memory {
-            self.reserve(memory, 0);
-        }
-        scratch.clear();
     }
 
     /// Returns the bytes that are still to be written.

@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering;
 use mio::unix::SourceFd;
 use mio::{Interest, Registry, Token};
 use polyserve_serving::{
-    Connection, HasSent, IdleSince, Step, ThreadBuffers, Turn, TurnEnd, WaitOutcome, net, with_buffers,
+    Connection, HasSent, IdleSince, QueuedSince, Step, ThreadBuffers, Turn, TurnEnd, WaitOutcome, net, with_buffers,
 };
 
 use super::slots::Slot;
@@ -51,8 +51,8 @@ impl PoolConnection {
     /// Serves one turn.
     pub(super) fn serve(&mut self, shared: &PoolServerState, slot: &Slot, buffers: &mut ThreadBuffers) -> TurnEnd {
         buffers.begin_turn();
-        let queued_since = shared.clock.instant(slot.queued_at.load(Ordering::Relaxed));
-        let mut turn = Turn { queued_since, ..Turn::new(&shared.server, buffers) };
+        let queued_since = QueuedSince::Millis(&shared.clock, slot.queued_at.load(Ordering::Relaxed));
+        let mut turn = Turn { queued_since: Some(queued_since), ..Turn::new(&shared.server, buffers) };
         let step = self.connection.begin_turn(&mut turn);
         self.carry_out(step, &mut turn, shared, slot)
     }

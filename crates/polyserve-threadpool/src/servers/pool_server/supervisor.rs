@@ -23,7 +23,7 @@ use super::connection::PoolConnection;
 use super::ready_list::{ReadyEntry, SupervisorAction, WATCH_INTERVAL};
 use super::slot_state::{AGAIN, FREE, PARKED, QUEUED, RUNNING};
 use super::slots::Slot;
-use super::worker::{Poller, PoolServerState};
+use super::worker::{Poller, PoolServerState, Settled};
 
 /// The timeout of a connection that waits for a worker is checked this many milliseconds after its deadline: a worker may be
 /// about to take it.
@@ -128,8 +128,14 @@ impl Supervisor {
                 RUNNING | AGAIN => earliest = earliest.min(deadline.max(now)),
                 _ if deadline >= now => earliest = earliest.min(deadline),
                 QUEUED if has_paused || deadline.saturating_add(QUEUE_SLACK) >= now => earliest = now,
-                PARKED => requeued |= shared.take(id, PARKED, 1, |slot, open| time_out_parked(&shared, slot, open)),
-                _ => requeued |= shared.take(id, QUEUED, 1, |slot, open| time_out_queued(&shared, id, slot, open)),
+                PARKED => {
+                    let settled = shared.take(id, PARKED, 1, |slot, open| time_out_parked(&shared, slot, open));
+                    requeued |= settled == Settled::Requeued;
+                }
+                _ => {
+                    let settled = shared.take(id, QUEUED, 1, |slot, open| time_out_queued(&shared, id, slot, open));
+                    requeued |= settled == Settled::Requeued;
+                }
             }
         }
         let _ = shared.clock.note(earliest);

@@ -80,8 +80,10 @@ pub(super) struct Poller {
 /// The result of [`PoolServerState::settle`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Settled {
-    /// It is parked or closed.
-    Done,
+    /// It is closed, or another thread has taken it.
+    Closed,
+    /// It is parked, since this time of the clock.
+    Parked(Duration),
     /// An event came meanwhile: the caller still owns it, and has to serve it again.
     Again,
     /// It is in the ready list again.
@@ -126,7 +128,7 @@ impl PoolServerState {
     pub(super) fn work(&self) {
         let (mut next, mut actions) = self.ready.begin();
         let mut turns = 0;
-        let mut now = Instant::now();
+        let mut now = self.clock.time_at(Instant::now());
         loop {
             self.carry_out(actions);
             (next, actions) = match next {
@@ -136,19 +138,22 @@ impl PoolServerState {
                     self.poll(&mut poller, if wait { None } else { Some(Duration::ZERO) }, false);
                     let next = self.ready.polled(&mut poller.batch);
                     drop(poller);
-                    now = Instant::now();
+                    now = self.clock.time_at(Instant::now());
                     next
                 }
                 Next::Run(id) => {
-                    let (requeued, end) = self.run(id);
-                    let end = end.filter(|end| *end > now).unwrap_or_else(Instant::now);
-                    self.ready.note_turn(end.saturating_duration_since(now));
+                    let settled = self.run(id);
+                    let end = match settled {
+                        Settled::Parked(end) if end > now => end, // the clock was read for its wait
+                        _ => self.clock.time_at(Instant::now()),
+                    };
+                    self.ready.note_turn(end.saturating_sub(now));
                     now = end;
                     turns += 1;
                     if self.is_shared && turns == MAX_SHARED_TURNS {
                         return self.carry_out(self.ready.end_turn());
                     }
-                    self.ready.next(requeued)
+                    self.ready.next(settled == Settled::Requeued)
                 }
             }
         }
@@ -299,28 +304,21 @@ impl PoolServerState {
         }
     }
 
-    /// Serves a turn of connection `id`. Returns whether it is in the ready list again, and when the turn has ended, if the
-    /// connection has read the clock then.
-    fn run(&self, id: usize) -> (bool, Option<Instant>) {
-        let mut ended = None;
-        let serve = |slot: &Slot, open: &mut PoolConnection| {
-            let end = with_buffers(|buffers| open.serve(self, slot, buffers));
-            ended = (end == TurnEnd::Wait).then(|| open.connection.waiting_since());
-            end
-        };
+    /// Serves a turn of connection `id`. Its wait, if it is parked, began at the end of the turn, unless it goes on.
+    fn run(&self, id: usize) -> Settled {
+        let serve = |slot: &Slot, open: &mut PoolConnection| with_buffers(|buffers| open.serve(self, slot, buffers));
         let taken = catch_unwind(AssertUnwindSafe(|| self.take(id, QUEUED, MAX_WAKE_UPS, serve)));
-        let requeued = taken.unwrap_or_else(|_| {
+        taken.unwrap_or_else(|_| {
             polyserve_core::throttled!(error, "a connection's job panicked; the connection is closed");
             if let Some(slot) = self.slots.get(id) {
                 self.slots.release(id, &mut lock(&slot.connection));
             }
-            false
-        });
-        (requeued, ended)
+            Settled::Closed
+        })
     }
 
     /// Takes a connection that no worker owns, does `work` with it, and settles it. If an event comes meanwhile, does `work` again,
-    /// at most `max` times. Returns whether the connection is in the ready list again.
+    /// at most `max` times. The result is never [`Settled::Again`].
     #[inline]
     pub(super) fn take(
         &self,
@@ -328,26 +326,26 @@ impl PoolServerState {
         from: u8,
         max: usize,
         mut work: impl FnMut(&Slot, &mut PoolConnection) -> TurnEnd,
-    ) -> bool {
-        let Some(slot) = self.slots.get(id) else { return false };
+    ) -> Settled {
+        let Some(slot) = self.slots.get(id) else { return Settled::Closed };
         if !slot.state.advance(from, RUNNING) {
-            return false; // another thread took it
+            return Settled::Closed;
         }
         let mut connection = lock(&slot.connection);
         for _ in 0..max {
-            let Some(open) = connection.as_mut() else { return false };
+            let Some(open) = connection.as_mut() else { return Settled::Closed };
             let end = work(slot, open);
             match self.settle(id, slot, &mut connection, end) {
                 Settled::Again => slot.queued_at.store(self.clock.now(), Ordering::Relaxed),
-                settled => return settled == Settled::Requeued,
+                settled => return settled,
             }
         }
-        self.settle(id, slot, &mut connection, TurnEnd::Yield) == Settled::Requeued
+        self.settle(id, slot, &mut connection, TurnEnd::Yield)
     }
 
     /// Parks, queues, or closes a connection after a turn, as `end` requires.
     fn settle(&self, id: usize, slot: &Slot, connection: &mut Option<PoolConnection>, end: TurnEnd) -> Settled {
-        let Some(open) = connection.as_mut() else { return Settled::Done };
+        let Some(open) = connection.as_mut() else { return Settled::Closed };
         if open.connection.take_cut() {
             self.server.count_cut();
         }
@@ -367,14 +365,15 @@ impl PoolServerState {
             TurnEnd::Wait => {
                 slot.idle_since.store(open.idle_since(times.since), Ordering::Relaxed);
                 if open.watch(&self.registry, Token(id)).is_ok() {
-                    return if slot.state.leave_running(PARKED) { Settled::Done } else { Settled::Again };
+                    let is_parked = slot.state.leave_running(PARKED);
+                    return if is_parked { Settled::Parked(times.began) } else { Settled::Again };
                 }
                 let _ = open.connection.abandon(&self.server);
             }
             TurnEnd::Close => {}
         }
         self.slots.release(id, connection);
-        Settled::Done
+        Settled::Closed
     }
 
     fn queue_deadline(&self, now: u64) -> u64 {
