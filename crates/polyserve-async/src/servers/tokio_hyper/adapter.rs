@@ -131,9 +131,8 @@ impl Adapter {
     ///
     /// Returns the answer if the request is refused before its body is complete.
     async fn read(&self, parts: &Parts, incoming: Incoming) -> Result<BodyBuffer, Reply> {
-        let has_body = self.connection.state().body_has_arrived;
-        let incoming = self.request_body(parts, incoming);
-        if !has_body || incoming.is_err() {
+        let (has_arrived, incoming) = self.request_body(parts, incoming);
+        if !has_arrived || incoming.is_err() {
             self.show_head(parts)?;
         }
         let mut incoming = incoming?;
@@ -142,7 +141,7 @@ impl Adapter {
             match frame {
                 Ok(frame) => frame.into_data().into_iter().for_each(|data| body.push(data)),
                 Err(_) => {
-                    let refusal = self.connection.state().body_refusal.take();
+                    let refusal = self.connection.state().present.body_refusal.take();
                     return Err(reply_to(refusal.unwrap_or(LATE_BODY)));
                 }
             }
@@ -150,13 +149,12 @@ impl Adapter {
         Ok(body)
     }
 
-    /// Returns the body of the present request, or the answer if it is too large.
-    fn request_body(&self, parts: &Parts, incoming: Incoming) -> Result<RequestBody, Reply> {
-        let length = self.connection.state().body_length;
-        if length > self.connection.server().env.limits.max_body as u64 {
-            return Err(reply_to(TOO_LARGE));
-        }
-        Ok(RequestBody::new(&self.connection, parts, incoming))
+    /// Returns whether the body of the present request arrived with its head, and the body, or the answer if it is too large.
+    fn request_body(&self, parts: &Parts, incoming: Incoming) -> (bool, Result<RequestBody, Reply>) {
+        let state = self.connection.state();
+        let fits = state.present.body_length <= self.connection.server().env.limits.max_body as u64;
+        let body = || RequestBody::new(&self.connection, &state, parts, incoming);
+        (state.present.body_has_arrived, fits.then(body).ok_or_else(|| reply_to(TOO_LARGE)))
     }
 
     /// Calls `Service::head`. Returns its answer as an error if it refuses the request.
@@ -201,7 +199,7 @@ impl Adapter {
         {
             let mut state = self.connection.state();
             // A body that came together with its timeout was not late.
-            (state.stage, state.timed_out) = (Stage::Answer, false);
+            (state.stage, state.present.timed_out) = (Stage::Answer, false);
         }
         let reply = ServiceFuture::new(&self.connection, future).await.unwrap_or_else(|reply| reply);
         self.respond_to(parts, reply, Vec::new())
@@ -210,14 +208,15 @@ impl Adapter {
     /// Calls a `tower::Service`, and waits for the head of its answer.
     async fn answer_tower(self, call: TowerCall, parts: Parts, incoming: Incoming) -> Response<AnswerBody> {
         let (env, method) = (&self.connection.server().env, MethodClass::of(&parts.method));
-        let body = match self.request_body(&parts, incoming) {
+        let (_, body) = self.request_body(&parts, incoming);
+        let body = match body {
             Ok(_) if !env.memory.admits(method) => return self.refuse(out_of_memory_reply(), parts.headers),
             Ok(body) => body,
             Err(reply) => return self.refuse(reply, parts.headers),
         };
         let future = call(http::Request::from_parts(parts, body));
         let answered = ServiceFuture::new(&self.connection, future).await;
-        let refusal = self.connection.state().body_refusal.take();
+        let refusal = self.connection.state().present.body_refusal.take();
         if let Some(refusal) = refusal {
             self.connection.abandon(answered);
             return self.refuse(reply_to(refusal), HeaderMap::new());
@@ -329,7 +328,7 @@ impl<T> Future for ServiceFuture<T> {
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let Self { connection, future } = self.get_mut();
         let mut state = connection.state();
-        if state.timed_out {
+        if state.present.timed_out {
             let is_reading = state.stage == Stage::Body && !state.input.is_between_requests();
             state.refuse();
             return Poll::Ready(Err(if is_reading { reply_to(LATE_BODY) } else { late_answer() }));

@@ -291,14 +291,14 @@ impl HyperConnection {
         }
         let mut state = self.state.state();
         let linger = match result {
-            Ok(()) => !state.input_ended && (!state.is_close_expected || state.input.has_unread()),
+            Ok(()) => !state.input_ended && (!state.present.is_close_expected || state.input.has_unread()),
             Err(_) if state.tls_events.has_failed => true,
             Err(error) if error.is_parse() => {
                 error_response::replace(&mut state, &self.state);
                 true
             }
-            Err(_) if !state.output.is_partly_sent && !state.client_left && state.body_refusal.is_some() => {
-                let (refusal, is_head) = (state.body_refusal.unwrap_or(INVALID_BODY), state.is_head);
+            Err(_) if !state.output.is_partly_sent && !state.client_left && state.present.body_refusal.is_some() => {
+                let (refusal, is_head) = (state.present.body_refusal.unwrap_or(INVALID_BODY), state.present.is_head);
                 error_response::refuse(&mut state, &self.state, refusal, is_head);
                 true
             }
@@ -426,7 +426,7 @@ impl HyperConnection {
             // The service has not asked for what has arrived. So the rate of the body is not the client's.
             WaitReason::Stage(_, Stage::Body) if !self.body_is_awaited => config.body_timeout,
             WaitReason::Stage(_, Stage::Body) => {
-                let received = self.state.state().body_received;
+                let received = self.state.state().present.body_received;
                 TimeLimit::Body { received }.of(config)
             }
             WaitReason::Stage(_, Stage::Answer) => TimeLimit::Answer.of(config),
@@ -454,7 +454,7 @@ impl HyperConnection {
                 self.send_last(Close::Linger);
                 StepResult::Continue
             }
-            Stage::Body | Stage::Answer if !std::mem::replace(&mut self.state.state().timed_out, true) => {
+            Stage::Body | Stage::Answer if !std::mem::replace(&mut self.state.state().present.timed_out, true) => {
                 StepResult::Continue
             }
             Stage::Body | Stage::Answer => self.abandon(), // the service has not answered since

@@ -83,7 +83,8 @@ pub(crate) struct ConnectionState {
     pub(super) shared: Arc<HyperShared>,
     pub(super) entry: Arc<TableEntry<AsyncConnection<TokioSocket>>>,
     pub(super) peer: Option<SocketAddr>,
-    /// The number of answers that hyper has in full, with ends that are not yet marked in the output.
+    /// The number of answers that hyper has in full, with ends that are not yet marked in the output. It has no lock, because a
+    /// pipelined request would take two more.
     unmarked_ends: AtomicU32,
     state: Mutex<RequestState>,
 }
@@ -103,42 +104,48 @@ pub(super) struct RequestState {
     /// A further request waits for the next turn.
     pub(super) waits_for_turn: bool,
     pub(super) input: Input,
-    /// The number of bytes of the present body that the service has, or of the last one.
-    pub(super) body_received: u64,
+    pub(super) present: PresentRequest,
     /// The next read tries the socket even if the runtime has not reported it as ready.
     pub(super) must_read: bool,
     /// The client sends no more.
     pub(super) input_ended: bool,
-    /// The present stage has timed out. The adapter answers at its next poll.
-    pub(super) timed_out: bool,
-    /// The connection is closed after the present answer.
-    pub(super) is_last: bool,
-    /// The close need not linger: the client has asked for it, and its request was not refused.
-    pub(super) is_close_expected: bool,
-    /// The present request is a HEAD.
-    pub(super) is_head: bool,
-    /// The client of the present request waits for `100 Continue`.
-    pub(super) expects_continue: bool,
-    /// The length of the present request's body. Zero if it is not known.
-    pub(super) body_length: u64,
-    /// The body arrived together with the head.
-    pub(super) body_has_arrived: bool,
     /// The request was answered before its body was complete. hyper must be polled again to notice that.
     pub(super) poll_again: bool,
     /// The number of bytes of the present answer's body that hyper has not taken yet. Zero if it is not known: the answer is a
     /// stream.
     pub(super) untaken: u64,
-    /// The service reads the request's body, and the body is not complete.
-    pub(super) body_is_open: bool,
     /// The client left during the present request. The answer is not sent.
     pub(super) client_left: bool,
     /// The present answer, if a hook sees the answers.
     pub(super) report: PendingReport,
-    /// What is wrong with the body of the present request. The service may not have read so far.
-    pub(super) body_fault: Option<Refusal>,
-    /// Why the body of the present request was refused to the service that reads it.
-    pub(super) body_refusal: Option<Refusal>,
     pub(super) tls_events: TlsEvents,
+}
+
+/// The present request, or the last one.
+#[derive(Default)]
+pub(super) struct PresentRequest {
+    /// The connection is closed after the answer.
+    pub(super) is_last: bool,
+    /// The close need not linger: the client has asked for it, and its request was not refused.
+    pub(super) is_close_expected: bool,
+    /// The method is HEAD.
+    pub(super) is_head: bool,
+    /// The client waits for `100 Continue`.
+    pub(super) expects_continue: bool,
+    /// The present stage has timed out. The adapter answers at its next poll.
+    pub(super) timed_out: bool,
+    /// The length of the body. Zero if it is not known.
+    pub(super) body_length: u64,
+    /// The body arrived together with the head.
+    pub(super) body_has_arrived: bool,
+    /// The number of bytes of the body that the service has.
+    pub(super) body_received: u64,
+    /// The service reads the body, and the body is not complete.
+    pub(super) body_is_open: bool,
+    /// What is wrong with the body. The service may not have read so far.
+    pub(super) body_fault: Option<Refusal>,
+    /// Why the body was refused to the service that reads it.
+    pub(super) body_refusal: Option<Refusal>,
 }
 
 /// The events of one poll of hyper.
@@ -158,7 +165,7 @@ pub(super) struct PendingReport {
     /// The time of the last read. `None` without a hook.
     last_read: Option<Instant>,
     /// The time at which the first byte of the request was read.
-    pub(super) begun: Option<Instant>,
+    begun: Option<Instant>,
     /// The status, once hyper has the head of the answer.
     status: Option<StatusCode>,
     /// The number of bytes of the answer that hyper has written.
@@ -187,9 +194,10 @@ impl PendingReport {
         }
     }
 
-    /// The method and the target of the request.
-    pub(super) fn line(&self) -> Option<ReportedRequest<'_>> {
-        self.line.as_deref().map(|(method, target)| ReportedRequest { method, target })
+    /// Returns the report of an answer with this status and this number of bytes.
+    pub(super) fn answer(&self, status: StatusCode, bytes: usize, peer: Option<SocketAddr>) -> AnswerReport<'_> {
+        let line = self.line.as_deref().map(|(method, target)| ReportedRequest { method, target });
+        AnswerReport::new(status, bytes, self.begun, peer).to(line)
     }
 
     /// Returns the report, and begins a new one.
@@ -218,7 +226,7 @@ impl ConnectionState {
         let state = self.state();
         let drains = || self.server().shutdown.is_begun() && state.input.is_blank();
         let has_worn_keys = || state.output.tls.as_ref().is_some_and(TlsSession::has_worn_keys);
-        state.is_last || self.entry.is_evicted() || drains() || has_worn_keys()
+        state.present.is_last || self.entry.is_evicted() || drains() || has_worn_keys()
     }
 
     /// Whether the connection is to be closed once it is idle and its socket is empty.
@@ -252,15 +260,9 @@ impl ConnectionState {
     }
 
     /// Reports an answer that was made, if a hook sees the answers.
-    pub(super) fn report_answer(
-        &self,
-        status: StatusCode,
-        bytes: usize,
-        begun: Option<Instant>,
-        line: Option<ReportedRequest<'_>>,
-    ) {
+    pub(super) fn report_answer<'r>(&self, report: impl FnOnce() -> AnswerReport<'r>) {
         if let Some(hook) = &self.server().env.on_answer {
-            hook.call(&AnswerReport::new(status, bytes, begun, self.peer).to(line));
+            hook.call(&report());
         }
     }
 
@@ -320,17 +322,21 @@ impl RequestState {
     /// Begins a request, of which hyper may read the head.
     fn begin_request(&mut self, parsed: &Parsed<'_>, max_requests: u64) {
         self.requests += 1;
-        // hyper misses a `close` in a value with bytes that are no text.
-        self.is_last = self.requests >= max_requests || !parsed.keep_alive;
-        self.is_close_expected = !parsed.keep_alive;
-        (self.is_head, self.expects_continue) = (parsed.head.method == Method::HEAD, parsed.expects_continue);
+        let body_is_open = parsed.framing != Framing::Length(0);
+        self.present = PresentRequest {
+            // hyper misses a `close` in a value with bytes that are no text.
+            is_last: self.requests >= max_requests || !parsed.keep_alive,
+            is_close_expected: !parsed.keep_alive,
+            is_head: parsed.head.method == Method::HEAD,
+            expects_continue: parsed.expects_continue,
+            body_length: if let Framing::Length(length) = parsed.framing { length } else { 0 },
+            body_has_arrived: self.input.has_whole_request(),
+            body_is_open,
+            ..PresentRequest::default()
+        };
         self.report.begin();
         self.report.set_line(&parsed.head);
-        (self.timed_out, self.body_received) = (false, 0);
-        self.body_length = if let Framing::Length(length) = parsed.framing { length } else { 0 };
-        self.body_has_arrived = self.input.has_whole_request();
-        (self.body_is_open, self.body_fault, self.body_refusal) = (parsed.framing != Framing::Length(0), None, None);
-        self.stage = if self.body_is_open { Stage::Body } else { Stage::Answer };
+        self.stage = if body_is_open { Stage::Body } else { Stage::Answer };
         if let Some(turn) = &mut self.turn {
             turn.count_request();
         }
@@ -425,7 +431,7 @@ impl RequestState {
                 return (skipped, Poll::Pending);
             }
             Next::InvalidBody(refusal) => {
-                self.body_fault = Some(refusal);
+                self.present.body_fault = Some(refusal);
                 return (0, Poll::Ready(Err(ErrorKind::InvalidData.into())));
             }
         }
@@ -435,14 +441,14 @@ impl RequestState {
 
     /// Notes that the request is answered before its body is complete.
     pub(super) fn reply_early(&mut self) {
-        self.is_close_expected = false;
+        self.present.is_close_expected = false;
         self.poll_again = true;
     }
 
     /// Notes that the request is refused: the end of its body may not be known, so no other request follows.
     pub(super) fn refuse(&mut self) {
         self.reply_early();
-        (self.is_last, self.body_is_open) = (true, false);
+        (self.present.is_last, self.present.body_is_open) = (true, false);
     }
 
     /// Whether a request is in progress, or waits for its turn.
@@ -457,14 +463,14 @@ impl RequestState {
 
     /// Whether hyper's next poll only reads.
     pub(super) fn is_reading(&self) -> bool {
-        self.is_answered() && !self.body_is_open
+        self.is_answered() && !self.present.body_is_open
     }
 
     /// Reports the present answer, of which bytes were made.
     pub(super) fn report_answer(&mut self, connection: &ConnectionState) {
         if let PendingReport { status: Some(status), bytes: 1.., .. } = self.report {
             let report = self.report.take();
-            connection.report_answer(status, report.bytes, report.begun, report.line());
+            connection.report_answer(|| report.answer(status, report.bytes, connection.peer));
         }
     }
 

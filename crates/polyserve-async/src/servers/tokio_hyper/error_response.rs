@@ -48,13 +48,13 @@ pub(super) fn reply_to(refusal: Refusal) -> Reply {
 /// larger than hyper counts, or the target is not valid for the `http` crate.
 pub(super) fn replace(state: &mut RequestState, connection: &ConnectionState) {
     let status = state.output.discard_present().and_then(|code| StatusCode::from_u16(code).ok());
-    let refusal = if state.body_length > connection.server().env.limits.max_body as u64 {
+    let refusal = if state.present.body_length > connection.server().env.limits.max_body as u64 {
         TOO_LARGE
     } else {
         let status = status.unwrap_or(StatusCode::BAD_REQUEST);
         Refusal { status, detail: "The request's head is not valid." }
     };
-    let is_head = state.is_head;
+    let is_head = state.present.is_head;
     refuse(state, connection, refusal, is_head);
 }
 
@@ -71,6 +71,6 @@ pub(super) fn refuse(state: &mut RequestState, connection: &ConnectionState, ref
     encode::answer(&mut state.output.bytes, &reply, reply.body_bytes(&[]), &head);
     state.output.mark_ends(1);
     let length = state.output.bytes.len() - start;
-    connection.report_answer(refusal.status, length, report.begun, report.line());
+    connection.report_answer(|| report.answer(refusal.status, length, connection.peer));
     state.stage = Stage::Done;
 }

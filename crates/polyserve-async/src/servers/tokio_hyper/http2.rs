@@ -27,7 +27,7 @@ use http::{Method, Request, Response};
 use http_body::Body as _;
 use hyper::body::Incoming;
 use hyper::server::conn::http2;
-use polyserve_core::{Answer, BoxFuture, Head, Reply, ReportedRequest, ServerConfig, Service, timer};
+use polyserve_core::{Answer, AnswerReport, BoxFuture, Head, Reply, ReportedRequest, ServerConfig, Service, timer};
 use polyserve_serving::ConnectionHandle as _;
 use polyserve_serving::http1::{OUTPUT_BOUND, TimeLimit};
 use polyserve_serving::memory::{MethodClass, Reservation, out_of_memory_reply};
@@ -246,7 +246,8 @@ impl hyper::service::Service<Request<Incoming>> for StreamService {
             finish(&connection.shared, response.headers_mut(), false);
             let target = uri.path_and_query().map_or("", |target| target.as_str());
             let line = Some(ReportedRequest { method: &method, target });
-            connection.report_answer(response.status(), response.body().len(), Some(begun), line);
+            let (status, bytes) = (response.status(), response.body().len());
+            connection.report_answer(|| AnswerReport::new(status, bytes, Some(begun), connection.peer).to(line));
             Ok(response.map(|body| CountedBody::new(body, open, reservation)))
         })
     }

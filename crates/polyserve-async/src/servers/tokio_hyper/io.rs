@@ -72,7 +72,7 @@ impl Read for HyperIo {
                     state.input_ended = true;
                     return Poll::Ready(Ok(()));
                 }
-                let is_at_rest = !state.stage.is_busy() && !state.body_is_open && !state.has_tls_part();
+                let is_at_rest = !state.stage.is_busy() && !state.present.body_is_open && !state.has_tls_part();
                 let closes_if_empty = is_at_rest && connection.must_leave();
                 let must_read = state.must_read || closes_if_empty;
                 let task = state.task.take();

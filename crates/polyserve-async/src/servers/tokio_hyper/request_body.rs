@@ -38,15 +38,19 @@ pub struct RequestBody {
 }
 
 impl RequestBody {
-    /// The body of the present request of `connection`, with the head `parts`.
-    pub(super) fn new(connection: &Arc<ConnectionState>, parts: &Parts, incoming: Incoming) -> Self {
-        let state = connection.state();
+    /// The body of the present request of `connection`, which is in `state`, with the head `parts`.
+    pub(super) fn new(
+        connection: &Arc<ConnectionState>,
+        state: &RequestState,
+        parts: &Parts,
+        incoming: Incoming,
+    ) -> Self {
         // hyper asks for the body if this is the whole value of the last field.
         let last = || parts.headers.get_all(EXPECT).iter().next_back();
         let hyper_asks = || last().is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"100-continue"));
         Self {
             ended: incoming.is_end_stream(),
-            must_ask: state.expects_continue && !state.body_has_arrived && !hyper_asks(),
+            must_ask: state.present.expects_continue && !state.present.body_has_arrived && !hyper_asks(),
             incoming,
             connection: Arc::clone(connection),
             request: state.requests,
@@ -59,9 +63,9 @@ impl RequestBody {
     fn note_received(&mut self, ends: bool) {
         let received = self.received as u64;
         self.note(|state| {
-            state.body_received = received;
+            state.present.body_received = received;
             if ends {
-                state.body_is_open = false;
+                state.present.body_is_open = false;
                 if state.stage == Stage::Body {
                     state.stage = Stage::Answer;
                 }
@@ -92,7 +96,9 @@ impl Body for RequestBody {
         }
         let polled = Pin::new(&mut body.incoming).poll_frame(cx);
         Poll::Ready(match polled {
-            Poll::Pending if body.connection.state().timed_out => Some(Err("the body did not come in time".into())),
+            Poll::Pending if body.connection.state().present.timed_out => {
+                Some(Err("the body did not come in time".into()))
+            }
             Poll::Pending => {
                 if std::mem::take(&mut body.must_ask) {
                     // All earlier answers are in the output: hyper reads a head after that.
@@ -112,11 +118,11 @@ impl Body for RequestBody {
                 let is_too_large = body.received > body.connection.server().env.limits.max_body;
                 body.note_received(!is_too_large && body.incoming.is_end_stream());
                 if is_too_large {
-                    body.note(|state| state.body_refusal = Some(TOO_LARGE));
+                    body.note(|state| state.present.body_refusal = Some(TOO_LARGE));
                     return Poll::Ready(Some(Err("the body is larger than this server takes".into())));
                 }
                 if !body.ended && !body.reservation.try_set(&body.connection.server().env.memory, body.received) {
-                    body.note(|state| state.body_refusal = Some(OUT_OF_MEMORY));
+                    body.note(|state| state.present.body_refusal = Some(OUT_OF_MEMORY));
                     return Poll::Ready(Some(Err("the memory of the server is used up".into())));
                 }
                 Some(Ok(frame))
@@ -124,7 +130,7 @@ impl Body for RequestBody {
             Poll::Ready(Some(Err(error))) => {
                 tracing::debug!(%error, "a body is malformed or incomplete");
                 body.note(|state| {
-                    state.body_refusal.get_or_insert(state.body_fault.unwrap_or(INVALID_BODY));
+                    state.present.body_refusal.get_or_insert(state.present.body_fault.unwrap_or(INVALID_BODY));
                     state.client_left = state.input_ended;
                 });
                 Some(Err(error.into()))
