@@ -108,7 +108,7 @@ pub const CPU_US_PER_OPERATION: &str = "cpu_us_per_operation";
 pub const FILLED_BYTES: &str = "filled_bytes_per_entity";
 /// The delay of the load generator itself, 99 %.
 pub const LATENESS_P99_US: &str = "lateness_p99_us";
-/// Requests that were due at the fixed rate and not sent, as a share of those due.
+/// Requests that were due at the fixed rate and not sent in time, as a share of those due.
 pub const BEHIND: &str = "behind_share";
 /// From the start of the first task to the end of the last one.
 pub const TOTAL_DURATION_MS: &str = "total_duration_ms";
@@ -346,7 +346,6 @@ pub fn of(measurement: &Measurement) -> NamedFigures {
         ]);
     }
     if let Some(latency) = &measurement.latency {
-        let due = latency.due().max(1) as f64;
         all.extend([
             (RATE_PER_S, Some(latency.rate)),
             (CPU_US_AT_RATE, latency.cpu_us),
@@ -354,7 +353,7 @@ pub fn of(measurement: &Measurement) -> NamedFigures {
             (P99_US, Some(latency.unless_empty(latency.p99_us))),
             (P999_US, Some(latency.unless_empty(latency.p999_us))),
             (LATENESS_P99_US, Some(latency.lateness_p99_us)),
-            (BEHIND, Some(if latency.histogram.is_empty() { 1.0 } else { latency.behind as f64 / due })),
+            (BEHIND, Some(latency.behind_share())),
         ]);
     }
     known(all).collect()

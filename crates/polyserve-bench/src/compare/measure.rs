@@ -15,7 +15,7 @@ use polyserve::{Shape, Shutdown};
 use polyserve_load::{Arrivals, CpuSource, Load, LoadProgress, Pace, Report, RunLength, Traffic, Usage, prefill_for};
 
 use super::contestant::Contestant;
-use super::sample::{Latency, Measurement, Sum, coarse, microseconds};
+use super::sample::{Latency, Measurement, Sum, behind_share, coarse, microseconds};
 use crate::experiment::Absence;
 use crate::launch::AddressFrom;
 use crate::launch::drain::check_drain;
@@ -107,6 +107,11 @@ impl ContestantSession<'_> {
         let part = self.part;
         self.part += 1;
         self.load.clone().with(|load| load.traffic = load.traffic.part(part))
+    }
+
+    /// Returns `absence` with the end of the process, if the process has ended.
+    pub(crate) fn explained(&mut self, absence: Absence) -> Absence {
+        absence.explained(&mut self.process)
     }
 
     /// The contestant's process.
@@ -316,9 +321,14 @@ impl Instrument {
 
     /// Returns the number of requests that were due in a slice, and not sent by its end because no connection was free. At most
     /// [`concurrent_requests`](Self::concurrent_requests) of the late answers are of requests that were sent in time.
-    pub(crate) fn behind(&self, report: &Report) -> u64 {
+    fn behind(&self, report: &Report) -> u64 {
         let sent = self.concurrent_requests() as u64;
         report.answered_late.saturating_sub(sent) + report.unsent + report.unfinished
+    }
+
+    /// Returns [`behind`](Self::behind) as a share of the requests that were due.
+    pub(crate) fn behind_share(&self, report: &Report) -> f64 {
+        behind_share(self.behind(report), &report.latency)
     }
 
     /// Runs `load`, and probes the process twice meanwhile.

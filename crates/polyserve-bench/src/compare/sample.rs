@@ -84,15 +84,24 @@ pub struct Latency {
 }
 
 impl Latency {
-    /// The number of requests that were due.
-    pub(crate) fn due(&self) -> u64 {
-        self.histogram.len() + self.behind
+    /// The requests that were not sent in time, as a share of those that were due.
+    pub(crate) fn behind_share(&self) -> f64 {
+        behind_share(self.behind, &self.histogram)
     }
 
     /// Returns `figure`, a quantile of these latencies; infinity if no request was answered.
     pub(crate) fn unless_empty(&self, figure: f64) -> f64 {
         if self.histogram.is_empty() { f64::INFINITY } else { figure }
     }
+}
+
+/// The max share of requests that were due and not sent in time. Above it, the rate was too high.
+pub(crate) const MAX_BEHIND: f64 = 0.01;
+
+/// `behind` requests as a share of those that were due: 1 if none was answered. The latencies are of all requests that were due,
+/// also of those that were not sent.
+pub(crate) fn behind_share(behind: u64, latencies: &Histogram<u64>) -> f64 {
+    if latencies.is_empty() { 1.0 } else { behind as f64 / latencies.len() as f64 }
 }
 
 /// The rate of the latencies: as given, or half of a contestant's throughput.

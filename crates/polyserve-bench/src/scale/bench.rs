@@ -15,7 +15,7 @@ use super::experiment::{ScaleInstrument, Target};
 use super::report::ScaleFigures;
 use super::{Axis, PointSettings};
 use crate::compare::measure::{run, run_watched};
-use crate::compare::sample::microseconds;
+use crate::compare::sample::{MAX_BEHIND, behind_share, microseconds};
 use crate::experiment::Absence;
 use crate::launch::drain::check_drain;
 use crate::launch::process::{Failure, Process};
@@ -68,8 +68,6 @@ const LIMIT_LOADS: usize = 3;
 const PER_CONNECTION: Duration = Duration::from_micros(50);
 /// The start of the time at a fixed rate, which does not count.
 const RAMP: Duration = Duration::from_millis(50);
-/// The max share of due requests that were not sent. Above it, the server could not keep the rate.
-const MAX_BEHIND: f64 = 0.01;
 
 impl ScaleBench {
     /// The settings with these cores, the servers' first, and these times: warm-up, closed loop, fixed rate.
@@ -182,11 +180,10 @@ impl ScaleBench {
 impl ScaleFigures {
     fn take_latency(&mut self, report: &Report, rate: f64, connections: usize) {
         let behind = report.answered_late.saturating_sub(connections as u64) + report.unsent + report.unfinished;
-        let due = report.latency.len() + report.unsent;
         self.paced_cpu_us = cpu_us(report);
         self.rate_per_s = Some(rate);
         // Without an answer there is no latency: the server did not keep the rate.
-        self.overloaded = report.latency.is_empty() || behind as f64 > MAX_BEHIND * due as f64;
+        self.overloaded = behind_share(behind, &report.latency) > MAX_BEHIND;
         let quantile = |quantile| (!report.latency.is_empty()).then(|| microseconds(&report.latency, quantile));
         (self.p50_us, self.p99_us) = (quantile(0.5), quantile(0.99));
         self.lateness_p99_us = report.lateness.as_ref().map(|late| microseconds(late, 0.99));

@@ -4,13 +4,13 @@ use std::io::Write as _;
 
 use super::{Dir, array, ended, has, json, parsed, text, texts};
 
-const EXAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/contestants/python.toml");
+pub(super) const EXAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/contestants/python.toml");
 const BENCH: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/contestants/python-bench.toml");
 
 const TINY: &str = "--repos=std_mutex --rounds=1 --slice=30ms --warm-up=20ms --connections=2 --no-latency";
 
 /// Whether the example's language is installed. If not, the test is reported as not run.
-fn has_python(test: &str) -> bool {
+pub(super) fn has_python(test: &str) -> bool {
     let python = polyserve_bench::contestants::Registry::load(Some(EXAMPLE.as_ref())).unwrap();
     let installed = python.named("python").unwrap().is_installed();
     if let Err(why) = &installed {

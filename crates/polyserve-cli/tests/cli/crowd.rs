@@ -2,7 +2,8 @@
 
 use serde_json::Value;
 
-use super::{Dir, array, descriptors, has, interrupted, json, misused, parsed, printed, texts};
+use super::contestants::{EXAMPLE, has_python};
+use super::{Dir, array, descriptors, ended, has, interrupted, json, misused, parsed, printed, texts};
 
 const TINY: &str = "--set workload.connections=4 --set rounds=2 --set mode.slice=20ms --set mode.warm_up=20ms \
                     --set mode.phase=300ms --set mode.rate=200.0";
@@ -95,6 +96,44 @@ fn a_good_client_is_served_during_a_slow_crowd() {
         assert_eq!((count("errors"), count("errors_after")), (0.0, 0.0), "{row}");
         assert!(count("descriptors") > 0.0 && count("held_bytes") > 0.0, "{row}");
     }
+}
+
+/// A server that answered wrongly next to a crowd had a row, and one that refused all requests had a p99 of 0 and the first rank.
+#[test]
+fn a_wrong_answer_next_to_a_crowd_disqualifies_and_a_refusal_ranks_last() {
+    if !has_python("a_wrong_answer_next_to_a_crowd_disqualifies_and_a_refusal_ranks_last") {
+        return;
+    }
+    let dir = Dir::new("crowd-wrong");
+    let server = std::fs::read_to_string(EXAMPLE.replace("python.toml", "server.py")).expect("the example is there");
+    // A thread for each connection: with a crowd there are more than with the good client alone.
+    let with_crowd = |answer: &str| {
+        let get = "    def do_GET(self):\n";
+        server.replace(get, &format!("{get}        if threading.active_count() > 12:\n            return self.answer({answer})\n"))
+    };
+    dir.write("lies.py", with_crowd("200, b'{}'"));
+    dir.write("refuses.py", with_crowd("503"));
+    let entry = |name: &str| {
+        format!(
+            "[[contestant]]\nname = \"{name}\"\nprogram = \"python3\"\n\
+             args = [\"{{directory}}/{name}.py\", \"{{port}}\"]\nready = \"port\"\n"
+        )
+    };
+    dir.write("mine.toml", ["lies", "refuses"].map(entry).concat());
+    let servers = r#"--set contestants=["catalog:pool_server/sharded","peer:lies","peer:refuses"]"#;
+    let crowd = r#"--set sweep.behaviour=["slow-heads"] --set mode.held=30 --set rounds=1"#;
+    let line = format!("bench crowd-slow {TINY} {servers} {crowd} --contestants={dir}/mine.toml --json");
+    let report = parsed(&ended(1, &line));
+    let rows = array(&report["rows"]);
+    assert!(rows.iter().all(|row| row["contestant"] != "lies"), "{report}");
+    let failed = array(&report["failed"]).iter().find(|failed| failed["contestant"] == "lies");
+    let failed = failed.unwrap_or_else(|| panic!("{report}"));
+    assert_eq!(failed["wrong"], true, "{failed}");
+    let refuses = rows.iter().find(|row| row["contestant"] == "refuses").unwrap_or_else(|| panic!("{report}"));
+    assert!(refuses["figures"]["p99_us"].is_null() && figure(refuses, "errors") > 0.0, "{refuses}");
+    assert!(refuses["rank"].as_u64() > Some(1), "{report}");
+    let baseline = rows.iter().find(|row| row["role"] == "baseline").unwrap_or_else(|| panic!("{report}"));
+    assert!(figure(baseline, "server_busy") > 0.0, "{baseline}");
 }
 
 #[test]

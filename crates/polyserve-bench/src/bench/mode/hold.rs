@@ -10,9 +10,12 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
+use hdrhistogram::Histogram;
 use polyserve::ServerConfig;
 use polyserve_load::data::{Data, EntityVersion};
-use polyserve_load::{Exchange, Load, Pace, ProcessCpuTime, Report as LoadReport, RunLength, Traffic};
+use polyserve_load::{
+    CpuSource, Exchange, Failures, Load, Pace, ProcessCpuTime, Report as LoadReport, RunLength, Traffic,
+};
 use serde::Deserialize;
 
 use super::requests::{self, CellPlan, RequestSettings};
@@ -42,6 +45,8 @@ const RAMP: Duration = Duration::from_millis(5);
 const SETTLE: Duration = Duration::from_secs(1);
 /// The length of a window without a request. A window contains all work that the server does every second.
 const IDLE_WINDOW: Duration = Duration::from_secs(1);
+/// The status with which a server refuses a request because it is full.
+const FULL: u16 = 503;
 const STOP_CHECK: Duration = Duration::from_millis(50);
 /// The length of the description that slow readers request, in bytes, unless the limit of a body is lower.
 const DESCRIPTION_BYTES: usize = 64 * 1024;
@@ -327,7 +332,8 @@ impl<'a> HoldTurn<'a> {
         Some(())
     }
 
-    /// Measures a server with a slow crowd. If the good client is not served during or after the crowd, that is a result.
+    /// Measures a server with a slow crowd. If the good client is not served during or after the crowd, that is a result: each
+    /// request without an answer is an error, and slower than every request with one.
     fn slow(&self, rate: f64, on_step: &mut dyn FnMut(&str)) -> Result<NamedFigures, Absence> {
         let mut session = self.start()?;
         if self.crowd.kind == CrowdKind::SlowReaders {
@@ -351,19 +357,20 @@ impl<'a> HoldTurn<'a> {
         on_step("after the crowd");
         let after = self.phase(&mut session, rate)?;
         let ended = self.instrument.end(session)?;
-        let due = (with.latency.len() + with.unsent).max(1) as f64;
+        let during = |quantile| Some(quantile_us(&with.latency, refused(&with), quantile));
+        let busy = with.server_busy.map(|cores| cores / self.instrument.server_cores.count() as f64);
         Ok(with_counts(figures::of(&ended), &counts, &arrived)
             .into_iter()
             .chain(figures::known([
                 (figures::RATE_PER_S, Some(rate)),
-                (figures::P50_US, Some(microseconds(&with.latency, 0.5))),
-                (figures::P99_US, Some(microseconds(&with.latency, 0.99))),
-                (figures::P999_US, Some(microseconds(&with.latency, 0.999))),
+                (figures::P50_US, during(0.5)),
+                (figures::P99_US, during(0.99)),
+                (figures::P999_US, during(0.999)),
                 (figures::LATENESS_P99_US, with.lateness.as_ref().map(|late| microseconds(late, 0.99))),
-                (figures::BEHIND, Some((with.unsent + with.unfinished) as f64 / due)),
-                (figures::SERVER_BUSY, with.server_busy),
+                (figures::BEHIND, Some(self.instrument.behind_share(&with))),
+                (figures::SERVER_BUSY, busy),
                 ("before_p99_us", Some(microseconds(&before.latency, 0.99))),
-                ("after_p99_us", Some(microseconds(&after.latency, 0.99))),
+                ("after_p99_us", Some(quantile_us(&after.latency, refused(&after), 0.99))),
                 ("errors", Some(errors(&with) as f64)),
                 ("errors_after", Some(errors(&after) as f64)),
                 ("held_bytes", resident),
@@ -410,16 +417,37 @@ impl<'a> HoldTurn<'a> {
         Ok(crowd)
     }
 
-    /// The good client at the fixed rate. A failed request is counted.
+    /// The good client at the fixed rate. A wrong answer disqualifies the server. A request without an answer is counted, and so
+    /// is one that a full server refuses.
     fn phase(&self, session: &mut ContestantSession<'_>, rate: f64) -> Result<LoadReport, Absence> {
+        let pid = session.process().pid();
         let load: Load = session.next_load().with(|load| {
             load.pace = Pace::Rate(rate);
             load.warm_up = RAMP;
             load.length = RunLength::Time(self.instrument.latency_slice);
             load.patience = ANSWER_TIMEOUT;
+            load.cpu = CpuSource::Process(pid);
         });
-        Ok(polyserve_load::run(&load, &mut |_| {})?)
+        let report = polyserve_load::run(&load, &mut |_| {}).map_err(Absence::from);
+        let right = report.and_then(|report| match &report.failed {
+            Failures { wrong: 0, status, .. } if status.keys().all(|status| *status == FULL) => Ok(report),
+            _ => Absence::unless_right(report),
+        });
+        right.map_err(|absence| session.explained(absence))
     }
+}
+
+/// The requests without a latency: the server refused them, or ended their connection.
+fn refused(report: &LoadReport) -> u64 {
+    let Failures { status, connect, broken, .. } = &report.failed;
+    status.values().sum::<u64>() + connect + broken
+}
+
+/// A quantile of the good client's latencies, in microseconds: infinite if it is of a refused request.
+fn quantile_us(latencies: &Histogram<u64>, refused: u64, quantile: f64) -> f64 {
+    let (answered, all) = (latencies.len() as f64, (latencies.len() + refused) as f64);
+    let share = quantile * all / answered;
+    if share <= 1.0 { microseconds(latencies, share) } else { f64::INFINITY }
 }
 
 /// All requests without a right answer.
@@ -449,4 +477,19 @@ fn with_counts(mut figures: NamedFigures, counts: &CrowdCounts, arrived: &CrowdC
     ];
     figures.extend(all.map(|(name, count)| (name.to_owned(), count as f64)));
     figures
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A server that refused all requests had a p99 of 0, and the first rank.
+    #[test]
+    fn a_refused_request_is_slower_than_all_answers() {
+        let mut latencies = Histogram::<u64>::new(3).unwrap();
+        assert_eq!(quantile_us(&latencies, 10, 0.5), f64::INFINITY);
+        latencies.record_n(1000, 99).unwrap();
+        assert_eq!((quantile_us(&latencies, 1, 0.99), quantile_us(&latencies, 0, 0.999)), (1.0, 1.0));
+        assert_eq!((quantile_us(&latencies, 2, 0.99), quantile_us(&latencies, 2, 0.5)), (f64::INFINITY, 1.0));
+    }
 }

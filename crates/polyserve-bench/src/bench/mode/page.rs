@@ -182,7 +182,9 @@ impl PageTurns {
             let check = if server.is_twin { check_answered } else { check_count };
             check(last_line.as_deref(), requests)?;
         }
-        Ok(Sample { role: server.role, figures: self.mode.figures(server, requests, &loaded, peak) })
+        let of_process = (peak, self.server_cores.count());
+        let figures = self.mode.figures(server, requests, &loaded, of_process);
+        Ok(Sample { role: server.role, figures })
     }
 
     fn load_of(&self, server: &PageServer, requests: u64, process: &Process) -> Result<Load, LoadError> {
@@ -211,7 +213,14 @@ const MIN_SHARE: f64 = 0.8;
 
 impl PageMode {
     /// The figures of a load, by their names.
-    fn figures(&self, server: &PageServer, requests: u64, loaded: &Loaded, peak: Option<u64>) -> NamedFigures {
+    fn figures(
+        &self,
+        server: &PageServer,
+        requests: u64,
+        loaded: &Loaded,
+        (peak, cores): (Option<u64>, usize),
+    ) -> NamedFigures {
+        let busy = loaded.server_busy.map(|busy| busy / cores as f64);
         let per_s = loaded.per_second();
         let of_connections = self.bound(server.connections);
         let of_workers = server.waiting.map(|waiting| self.bound(waiting));
@@ -242,7 +251,7 @@ impl PageMode {
             ("connections", Some(server.connections as f64)),
             ("every", Some(self.every as f64)),
             ("wait_s", Some(self.wait.as_secs_f64())),
-            ("server_busy", loaded.server_busy),
+            ("server_busy", busy),
             ("cpu_us_per_request", loaded.server_cpu.map(|cpu| cpu.as_secs_f64() * 1e6 / loaded.answered as f64)),
             ("peak_memory_mib", peak.map(|bytes| bytes as f64 / f64::from(1 << 20))),
             ("document_bytes", Some(Page::BODY.len() as f64)),

@@ -24,7 +24,7 @@ use crate::bench::experiment::{DefinedExperiment, Key, Sample};
 use crate::bench::figures::{self, NamedFigures};
 use crate::bench::sweep::{CellValue, SweepAxis, SweepCell};
 use crate::compare::measure::run;
-use crate::compare::sample::microseconds;
+use crate::compare::sample::{MAX_BEHIND, microseconds};
 use crate::compare::{Contestant, Instrument};
 use crate::experiment::{Absence, Notebook};
 use crate::launch::AddressFrom;
@@ -41,8 +41,6 @@ pub const MAX_RATES: u32 = 3 * STEPS;
 pub const MIN_RATE_SHARE: f64 = 0.01;
 /// The `kind` of a [`CellLimit`]'s line.
 pub const LIMIT: &str = "limit";
-/// The max share of due requests that are not sent. Above it, the rate is not met.
-const MAX_BEHIND: f64 = 0.01;
 /// The median of this number of loads is the throughput of the null server.
 const LIMIT_LOADS: usize = 3;
 /// The min number of requests of a load: the p99 of fewer is nearly their maximum.
@@ -278,7 +276,7 @@ fn search_in(
         });
         let report = run(&paced)?;
         answers += report.answered;
-        Ok(meets_goal(&report, rate, goal_us, instrument.behind(&report)))
+        Ok(meets_goal(&report, rate, goal_us, instrument.behind_share(&report)))
     };
     // A load that was missed by a late client is repeated: the client was the reason, at least in part.
     let probe = |rate: f64| {
@@ -296,10 +294,8 @@ fn search_in(
     Ok((found, answers))
 }
 
-/// Whether a load at `rate` met the goal, and its figures. `behind` requests were due and not sent in time.
-fn meets_goal(report: &LoadReport, rate: f64, goal_us: f64, behind: u64) -> (bool, Probe) {
-    let due = report.latency.len() + report.unsent;
-    let is_overloaded = behind as f64 > MAX_BEHIND * due as f64;
+/// Whether a load at `rate` met the goal, and its figures. `behind_share` of the requests were due and not sent in time.
+fn meets_goal(report: &LoadReport, rate: f64, goal_us: f64, behind_share: f64) -> (bool, Probe) {
     let p99_us = microseconds(&report.latency, 0.99);
     let cpu_us = report.server_cpu.map(|cpu| cpu.as_secs_f64() * 1e6 / report.answered as f64);
     let probe = Probe {
@@ -310,7 +306,7 @@ fn meets_goal(report: &LoadReport, rate: f64, goal_us: f64, behind: u64) -> (boo
         client_busy: report.client_busy,
         lateness_p99_us: report.lateness.as_ref().map_or(0.0, |late| microseconds(late, 0.99)),
     };
-    (!is_overloaded && !report.latency.is_empty() && p99_us <= goal_us, probe)
+    (behind_share <= MAX_BEHIND && p99_us <= goal_us, probe)
 }
 
 /// Bisects between `lowest` and `highest`. `probe` returns a rate's figures, and whether the rate was met. A rate that was not

@@ -18,7 +18,7 @@ use super::contestant::Role;
 use super::contract::Contract;
 use super::lines::{BOUND, BoundFact, CONTRACT, Key, OTHERS, OtherProcesses};
 pub use super::sample::Rate;
-use super::sample::{Latency, Measurement};
+use super::sample::{Latency, MAX_BEHIND, Measurement};
 use super::{Comparison, calibration};
 use crate::charts;
 use crate::experiment::{Failed, Records};
@@ -36,8 +36,6 @@ pub(crate) use standing::{inverted, symmetric_band};
 use void::Pair;
 pub use void::{MAX_LATENCY, MIN_THROUGHPUT};
 
-/// The max share of a round's requests that were due and not sent. Above it, the rate was too high in that round.
-pub(crate) const MAX_BEHIND: f64 = 0.01;
 /// The busy side of a comparison in which costs count.
 pub(crate) const SERVER_FULL: &str = "server";
 /// The field of the description of a run that may end after any round.
@@ -382,7 +380,7 @@ fn saturated(server: f64, client: f64) -> &'static str {
 /// Returns true if the rate was too high in most rounds.
 fn is_overloaded(all: &[&Measurement]) -> bool {
     let latencies = || all.iter().filter_map(|one| one.latency.as_ref());
-    let too_high = latencies().filter(|latency| latency.behind as f64 > MAX_BEHIND * latency.due() as f64);
+    let too_high = latencies().filter(|latency| latency.behind_share() > MAX_BEHIND);
     too_high.count() * 2 > latencies().count()
 }
 
