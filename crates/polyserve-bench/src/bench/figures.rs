@@ -158,6 +158,7 @@ pub const ALL: &[NamedFigure] = &[
     figure("final_checked", Unit::Number, Better::Neither, None),
     figure("final_present", Unit::Number, Better::Neither, Some("present")),
     figure("final_wrong", Unit::Number, Better::Lower, Some("wrong")),
+    figure("control_share", Unit::Share, Better::Neither, None),
     figure("errors_after", Unit::Count, Better::Lower, Some("errors after")),
     figure("before_p99_us", Unit::Microseconds, Better::Neither, Some("p99 before")),
     figure("after_p99_us", Unit::Microseconds, Better::Lower, Some("p99 after")),

@@ -16,6 +16,7 @@ use super::experiment::{BenchPlan, DefinedExperiment, Key, Sample};
 use super::figures::{self, Better, NamedFigure, NamedFigures};
 use super::heat_map;
 use super::mode::ModeKind;
+use super::mode::hold::kept;
 use super::mode::requests::{CellRate, RATE};
 use super::mode::scenario::{self, ScenarioErrors};
 use super::mode::search::{CellLimit, LIMIT, SearchEnd};
@@ -284,11 +285,7 @@ impl Report {
             cells.push(row.rank.map_or_else(String::new, |rank| rank.to_string()));
             let mut texts = columns.iter().map(|figure| row.text(figure));
             cells.extend(texts.next());
-            let ratio = row.compared.map(|compared| match compared.estimate {
-                estimate if estimate.rounds < MIN_ROUNDS => format!("{:.2}", estimate.ratio),
-                Estimate { ratio, interval: Interval { low, high }, .. } => format!("{ratio:.2} [{low:.2}, {high:.2}]"),
-            });
-            cells.push(ratio.unwrap_or_default());
+            cells.push(row.compared.map(|compared| ratio_text(&compared.estimate)).unwrap_or_default());
             cells.push(match (row.role, row.compared) {
                 (Role::Baseline, _) => String::from("baseline"),
                 (Role::Same, _) => String::from("A/A"),
@@ -454,6 +451,8 @@ fn tables(
     if plan.mode == ModeKind::Trial {
         tables.push((String::from("Verdicts of comparisons"), TrialResult::of(plan, records)?.table()));
     }
+    let kept = (plan.mode == ModeKind::Hold).then(|| kept::table(records, rows, &plan.axes)).flatten();
+    tables.extend(kept.map(|table| (String::from("the throughput next to the crowd, as a share of that without"), table)));
     Ok(tables)
 }
 
@@ -575,6 +574,12 @@ fn passed(plan: &BenchPlan, records: &Records<DefinedExperiment>) -> anyhow::Res
         ModeKind::Trial if !records.is_interrupted() => Some(TrialResult::of(plan, records)?.is_passed()),
         _ => None,
     })
+}
+
+/// A ratio with its interval, if there are enough rounds for one.
+pub(crate) fn ratio_text(estimate: &Estimate) -> String {
+    let Estimate { ratio, interval: Interval { low, high }, rounds } = estimate;
+    if *rounds < MIN_ROUNDS { format!("{ratio:.2}") } else { format!("{ratio:.2} [{low:.2}, {high:.2}]") }
 }
 
 /// The answer in a sentence.

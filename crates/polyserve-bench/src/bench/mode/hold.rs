@@ -1,11 +1,13 @@
 //! The mode `hold`: what many idle or slow connections cost a server, and how it serves a good client meanwhile.
 //!
-//! An idle crowd behaves like browsers. Two processes of the server are measured in slices in turn, and the first holds the
-//! crowd. A slow crowd behaves like attackers. One process serves a good client at a fixed rate, before, during and after the
+//! An idle crowd behaves like browsers. Three processes of the server are measured in slices in turn, and the first holds the
+//! crowd. The ratio of the other two is the noise. A slow crowd behaves like attackers. One process serves a good client at a fixed rate, before, during and after the
 //! crowd.
 //!
 //! Invariant: every process is verified before it is measured, and every answer is checked while it is measured. Cost: for each
 //! contestant, cell and round the slices or phases, and the time to open a crowd. A held connection takes a descriptor and a port.
+
+pub(crate) mod kept;
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -35,6 +37,10 @@ use crate::limits;
 use crate::machine::proc;
 use crate::statistics::median_of;
 
+/// The throughput next to an idle crowd, as a share of that of a process without one.
+const KEPT_SHARE: &str = "kept_share";
+/// The throughput of the second process without a crowd, as a share of that of the first.
+const CONTROL_SHARE: &str = "control_share";
 /// The max time to open a crowd.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(60);
 /// The good client's timeout for an answer with a slow crowd.
@@ -269,7 +275,7 @@ impl<'a> HoldTurn<'a> {
 
     fn idle(&self, on_step: &mut dyn FnMut(&str)) -> Result<NamedFigures, Absence> {
         let Self { instrument, contestant, .. } = *self;
-        let mut sessions = [self.start()?, self.start()?];
+        let mut sessions = [self.start()?, self.start()?, self.start()?];
         let pid = sessions[0].process().pid();
         let resident = || proc::resident(pid).map_err(|error| Absence::failed(error.to_string()));
         let before = resident()?;
@@ -285,7 +291,7 @@ impl<'a> HoldTurn<'a> {
         }
         let counts = close(crowd);
         let ends = sessions.map(|session| instrument.end(session));
-        let [Ok(held), Ok(free)] = ends else {
+        let [Ok(held), Ok(free), Ok(control)] = ends else {
             let failed = ends.into_iter().find_map(Result::err);
             return Err(failed.unwrap_or_else(|| Absence::failed("a process did not end")));
         };
@@ -301,7 +307,8 @@ impl<'a> HoldTurn<'a> {
                 ("held_bytes", Some(with.now as f64)),
                 ("idle_cpu_ms_per_s", idle_cpu),
                 ("free_requests_per_s", Some(free_per_s)),
-                ("kept_share", Some(held.requests_per_s / free_per_s)),
+                (KEPT_SHARE, Some(held.requests_per_s / free_per_s)),
+                (CONTROL_SHARE, Some(control.requests_per_s / free_per_s)),
             ]))
             .collect())
     }
