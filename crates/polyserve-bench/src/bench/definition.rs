@@ -232,6 +232,9 @@ impl Definition {
         definition.table = table;
         definition.source = source;
         definition.check()?;
+        if changes.is_empty() {
+            definition.check_axes()?;
+        }
         Ok(definition)
     }
 
@@ -307,6 +310,11 @@ impl Definition {
         if service.is_some() != requests.is_some() {
             return Err(self.misuse("service", "a service and its requests belong together"));
         }
+        let of_entities = ["mix", "keys", "dist", "payload"];
+        let given = |key: &&str| self.table.get("workload").is_some_and(|workload| workload.get(*key).is_some());
+        if let Some(key) = of_entities.iter().find(|key| service.is_some() && given(key)) {
+            return Err(self.misuse(key, "the requests to the service are in their file"));
+        }
         self.mode.check(self)?;
         if self.charts.iter().any(|chart| chart.kind == ChartKind::Lines && chart.x.is_none()) {
             return Err(self.misuse("chart", "lines need an axis `x`"));
@@ -321,6 +329,17 @@ impl Definition {
         self.published.iter().try_for_each(|figures| figures.check().map_err(|why| self.misuse("published", why)))?;
         match self.claims.iter().find_map(|claim| Some((claim, self.why_wrong(claim)?))) {
             Some((claim, why)) => Err(self.claim_misuse(claim, why)),
+            None => Ok(()),
+        }
+    }
+
+    /// Checks that the axes of charts and of the quick part vary. A change of the sweep may leave them out.
+    fn check_axes(&self) -> Result<(), Misuse> {
+        let of_charts = self.charts.iter().flat_map(|chart| chart.at.keys().chain(&chart.x));
+        let of_quick = self.quick.sweep.keys();
+        let mut axes = of_quick.map(|axis| ("quick", axis)).chain(of_charts.map(|axis| ("chart", axis)));
+        match axes.find(|(_, axis)| !self.sweep.contains_key(axis)) {
+            Some((key, axis)) => Err(self.misuse(key, format!("{axis} is no axis of the sweep"))),
             None => Ok(()),
         }
     }
@@ -459,6 +478,13 @@ mod tests {
             ("name = \"tiny\"", "name = \"a/b\"", &["tiny.toml:1: name: "]),
             ("keys = 5", "service = \"shop\"", &["tiny.toml:3: service: ", "requests belong together"]),
             ("[sweep]", "mode = { kind = \"rate\" }\n[sweep]", &["tiny.toml:4: kind: ", "rate"]),
+            ("keys = 5", "service = \"shop\", requests = \"a\"", &["tiny.toml:3: mix: ", "in their file"]),
+            ("[sweep]", "quick = { sweep = { keys = [1] } }\n[sweep]", &["tiny.toml:4: quick: keys is no axis"]),
+            (
+                "[sweep]",
+                "chart = [{ x = \"rate\", y = \"p99_us\" }]\n[sweep]",
+                &["tiny.toml:4: chart: rate is no axis of the sweep"],
+            ),
             (
                 "[sweep]",
                 "chart = [{ y = \"speed\" }]\n[sweep]",

@@ -1,5 +1,6 @@
 //! The names of contestants in a definition.
 
+use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Deserializer};
@@ -46,10 +47,13 @@ impl ContestantOrigin {
         ("bare", Self::Bare),
         ("executor", Self::Executor),
     ];
+}
 
-    /// Whether the contestants are stores, without a server.
-    pub fn is_store(self) -> bool {
-        matches!(self, Self::Repo | Self::Typed | Self::Bare)
+/// As it begins a name: `catalog:`.
+impl fmt::Display for ContestantOrigin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = Self::ALL.into_iter().find(|(_, origin)| origin == self).map_or("", |(name, _)| name);
+        write!(f, "{name}:")
     }
 }
 

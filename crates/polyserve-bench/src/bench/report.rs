@@ -452,7 +452,9 @@ fn tables(
         tables.push((String::from("Verdicts of comparisons"), TrialResult::of(plan, records)?.table()));
     }
     let kept = (plan.mode == ModeKind::Hold).then(|| kept::table(records, rows, &plan.axes)).flatten();
-    tables.extend(kept.map(|table| (String::from("the throughput next to the crowd, as a share of that without"), table)));
+    tables.extend(
+        kept.map(|table| (String::from("the throughput next to the crowd, as a share of that without"), table)),
+    );
     Ok(tables)
 }
 

@@ -37,7 +37,7 @@ use polyserve_load::Traffic;
 use polyserve_load::data::Data;
 use serde_json::json;
 
-use super::cores::CoresArgs;
+use super::cores::{CLIENT_CORES, CoresArgs};
 use super::entrants::{LIMIT, Pair, ServerLaunches, left_out, reference_contestant};
 use super::foreign::ContestantsArgs;
 use super::seed::SeedArgs;
@@ -90,6 +90,7 @@ pub(crate) fn run(context: Context<'_>, args: &BenchArgs) -> anyhow::Result<Exit
     if args.quick {
         definition = definition.quick();
     }
+    check_flags(args, definition.mode.kind())?;
     // Before the builds of contestants, which take minutes.
     if let Mode::Scenario(mode) = &definition.mode {
         scenario::check(args, &definition, mode)?;
@@ -110,6 +111,23 @@ pub(crate) fn run(context: Context<'_>, args: &BenchArgs) -> anyhow::Result<Exit
         Mode::Search(mode) => run_servers(context, &session, args, (&definition, mode.requests()), &programs),
         Mode::Hold(mode) => run_servers(context, &session, args, (&definition, mode.requests()), &programs),
         Mode::Trial(mode) => run_servers(context, &session, args, (&definition, mode.requests()), &programs),
+    }
+}
+
+/// Returns an error if a flag is given that the mode does not read: stores and tasks have no servers.
+fn check_flags(args: &BenchArgs, mode: ModeKind) -> Result<(), Misuse> {
+    let settings = args.config.flags();
+    let setting = settings.first().and_then(|flag| flag.split('=').next());
+    let (mut cores, contestants) = (args.cores.given(), args.contestants.given());
+    let unread = match mode {
+        ModeKind::Store => setting.or(cores.next()).or(contestants),
+        ModeKind::Tasks => setting.or(cores.find(|flag| *flag == CLIENT_CORES)),
+        ModeKind::Scenario => cores.next(),
+        _ => None,
+    };
+    match unread {
+        Some(flag) => Err(Misuse(format!("{flag}: the mode {mode} does not read it"))),
+        None => Ok(()),
     }
 }
 
@@ -448,9 +466,8 @@ impl BenchEntrants<'_> {
                 // A null server has neither the answers of a service nor their sizes.
                 Ok(if self.service.is_some() { Vec::new() } else { entrants })
             }
-            // The check of the mode refuses stores without a server.
-            ContestantOrigin::Repo | ContestantOrigin::Typed | ContestantOrigin::Bare => Ok(Vec::new()),
-            ContestantOrigin::Executor => Err(self.definition.misuse("contestants", "an executor is no server").into()),
+            // The check of the mode refuses contestants that are no servers.
+            _ => Ok(Vec::new()),
         }
     }
 

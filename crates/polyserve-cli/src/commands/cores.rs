@@ -4,6 +4,10 @@ use anyhow::Context as _;
 use polyserve_bench::Misuse;
 use polyserve_bench::machine::cores::Cores;
 
+const SERVER_CORES: &str = "--server-cores";
+/// The flag for the cores of the load generator.
+pub(crate) const CLIENT_CORES: &str = "--client-cores";
+
 /// The cores of the servers and of the clients.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct CoresArgs {
@@ -19,18 +23,25 @@ impl CoresArgs {
     /// Returns the servers' cores and the clients' cores. Without flags, each has its own core if two are `available`.
     pub(crate) fn of(&self, available: &Cores) -> anyhow::Result<[Cores; 2]> {
         let (server, client) = (self.server_cores.as_ref(), self.client_cores.as_ref());
-        let servers = chosen_cores("--server-cores", server, client, available)?;
-        let clients = chosen_cores("--client-cores", client, Some(&servers), available)?;
+        let servers = chosen_cores(SERVER_CORES, server, client, available)?;
+        let clients = chosen_cores(CLIENT_CORES, client, Some(&servers), available)?;
         Ok([servers, clients])
     }
 }
 
 impl CoresArgs {
+    /// The names of the given flags.
+    pub(crate) fn given(&self) -> impl Iterator<Item = &'static str> {
+        let given =
+            [self.server_cores.as_ref().map(|_| SERVER_CORES), self.client_cores.as_ref().map(|_| CLIENT_CORES)];
+        given.into_iter().flatten()
+    }
+
     /// Returns the cores of contestants without clients: all that are `available` by default.
     pub(crate) fn servers(&self, available: &Cores) -> anyhow::Result<Cores> {
         match &self.server_cores {
             None => Ok(available.clone()),
-            given => chosen_cores("--server-cores", given.as_ref(), None, available),
+            given => chosen_cores(SERVER_CORES, given.as_ref(), None, available),
         }
     }
 }

@@ -28,6 +28,11 @@ pub(crate) struct ContestantsArgs {
 }
 
 impl ContestantsArgs {
+    /// The name of the flag, if it is given.
+    pub(crate) fn given(&self) -> Option<&'static str> {
+        self.contestants.as_ref().map(|_| "--contestants")
+    }
+
     /// The programs that may take part.
     pub(crate) fn registry(&self) -> Result<Registry, Misuse> {
         Registry::load(self.contestants.as_deref())

@@ -41,7 +41,14 @@ fn an_idle_crowd_is_held_and_every_round_recorded() {
         for count in ["crowd_refused", "crowd_cut", "crowd_unreachable", "crowd_timed_out"] {
             assert_eq!(figure(row, count), 0.0, "{count}: {row}");
         }
-        let figures = ["bytes_per_connection", "held_bytes", "idle_cpu_ms_per_s", "kept_share", "control_share", "free_requests_per_s"];
+        let figures = [
+            "bytes_per_connection",
+            "held_bytes",
+            "idle_cpu_ms_per_s",
+            "kept_share",
+            "control_share",
+            "free_requests_per_s",
+        ];
         assert!(figures.iter().all(|name| row["figures"][name].is_f64()), "{row}");
         let verdict = &row["compared"]["verdict"];
         assert!(verdict.is_null() || verdict == "too_few_rounds", "{row}");
@@ -109,7 +116,10 @@ fn a_wrong_answer_next_to_a_crowd_disqualifies_and_a_refusal_ranks_last() {
     // A thread for each connection: with a crowd there are more than with the good client alone.
     let with_crowd = |answer: &str| {
         let get = "    def do_GET(self):\n";
-        server.replace(get, &format!("{get}        if threading.active_count() > 12:\n            return self.answer({answer})\n"))
+        server.replace(
+            get,
+            &format!("{get}        if threading.active_count() > 12:\n            return self.answer({answer})\n"),
+        )
     };
     dir.write("lies.py", with_crowd("200, b'{}'"));
     dir.write("refuses.py", with_crowd("503"));
@@ -140,7 +150,10 @@ fn a_wrong_answer_next_to_a_crowd_disqualifies_and_a_refusal_ranks_last() {
 fn for_people_it_is_a_table() {
     let servers = r#"--set contestants=["catalog:pool_server/sharded","catalog:sequential*/sharded"]"#;
     let output = printed(&format!("bench crowd {TINY} --set mode.held=5 {servers}"));
-    has(&output, &["per connection", "idle CPU (ms/s)", "A/A", "next to the crowd, as a share of that without", "control, 95 %"]);
+    has(
+        &output,
+        &["per connection", "idle CPU (ms/s)", "A/A", "next to the crowd, as a share of that without", "control, 95 %"],
+    );
     // A server of one connection at a time is not measured: every other waits for it.
     has(&output, &["not run: sequential/sharded", "another connection may wait 10s x 8"]);
     let slow = "--only=pool_server --set mode.held=5 --set rounds=1";

@@ -156,7 +156,12 @@ const REFUSED: &[(&str, &str)] = &[
     ("scale --name=x", "--out"),
     ("scale --client-cores=1000", "there is no core 1000"),
     // Stores without a server.
-    ("bench stores --set sweep={connections=[1]}", "connections: a store without a server does not have this setting"),
+    ("bench stores --set sweep={connections=[1]}", "connections: the mode store does not sweep it"),
+    ("bench stores --workers=4", "--workers: the mode store does not read it"),
+    ("bench stores --server-cores=0", "--server-cores: the mode store does not read it"),
+    ("bench stores --contestants=mine.toml", "--contestants: the mode store does not read it"),
+    ("bench tasks --client-cores=0", "--client-cores: the mode tasks does not read it"),
+    ("bench tasks --head-timeout=1s", "--head-timeout: the mode tasks does not read it"),
     ("bench stores --set sweep.workers=[100000]", "workers: there are 4096 at most"),
     (r#"bench stores --set contestants=["repo:nothing"]"#, "no repo \"nothing\""),
     (r#"bench stores --set contestants=["bare:nothing"]"#, "there are bare/hash_map"),
@@ -203,7 +208,10 @@ const REFUSED: &[(&str, &str)] = &[
     ("bench tasks --set sweep.tasks=[0]", "tasks: it needs values of at least 1"),
     ("bench tasks --set sweep.tasks=[1001]", "tasks: the sweep needs numbers of tasks, at most 1000"),
     ("bench tasks --set contestants=[\"executor:missing\"] --set claim=[]", "\"missing\""),
-    ("bench tasks --set contestants=[\"catalog:smol\"] --set claim=[]", "executor:NAME, peer:NAME and twin:NAME"),
+    (
+        "bench tasks --set contestants=[\"catalog:smol\"] --set claim=[]",
+        "the contestants of this mode are executor: and peer:",
+    ),
     ("report --splice=/no/such/page.md", "/no/such/page.md"),
     ("report /no/such/dir", "/no/such/dir"),
 ];

@@ -21,7 +21,7 @@ use polyserve_load::{
 use serde::Deserialize;
 
 use super::requests::{self, CellPlan, RequestSettings};
-use super::{Turns, check_rate, check_times};
+use super::{ReadKeys, Turns, check_rate, check_times};
 use crate::Misuse;
 use crate::bench::definition::{Definition, optional_time, time};
 use crate::bench::experiment::{DefinedExperiment, Key, Sample};
@@ -111,6 +111,24 @@ impl HoldMode {
         if self.behaviour == CrowdKind::Idle { figures::BYTES_PER_CONNECTION } else { figures::P99_US }
     }
 
+    /// What the mode reads of a definition: its good client gets one entity. Only a slow crowd has a fixed rate.
+    pub(super) fn reads(&self) -> ReadKeys {
+        const AXES: [SweepAxis; 8] = [
+            SweepAxis::Connections,
+            SweepAxis::Workers,
+            SweepAxis::Payload,
+            SweepAxis::Pipeline,
+            SweepAxis::ServerCores,
+            SweepAxis::Held,
+            SweepAxis::Behaviour,
+            SweepAxis::Rate,
+        ];
+        let axes: &[SweepAxis] = if self.behaviour == CrowdKind::Idle { &AXES[..7] } else { &AXES };
+        const WORKLOAD: &[&str] =
+            &["mix", "keys", "payload", "connections", "pipeline", "close", "workers", "arrivals"];
+        ReadKeys { axes, workload: WORKLOAD, ..requests::READS }
+    }
+
     fn asked_at(&self, cell: &SweepCell) -> u64 {
         cell.get(&SweepAxis::Held).and_then(CellValue::number).unwrap_or(self.held as u64)
     }
@@ -162,8 +180,8 @@ impl HoldMode {
         let interval = self.interval.unwrap_or(self.slice);
         let times = [("slice", self.slice), ("warm_up", self.warm_up), ("phase", self.phase), ("interval", interval)];
         check_times(definition, times)?;
-        let BenchWorkload { mix, keys, service, .. } = &definition.workload;
-        if mix.put > 0 || *keys != 1 || service.is_some() {
+        let BenchWorkload { mix, keys, .. } = &definition.workload;
+        if mix.put > 0 || *keys != 1 {
             return Err(definition.misuse("workload", "the good client gets one entity: mix = \"get=1\", keys = 1"));
         }
         let swept = definition.sweep.get(&SweepAxis::Behaviour).into_iter().flatten();

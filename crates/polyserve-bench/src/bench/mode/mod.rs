@@ -27,6 +27,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use super::definition::Definition;
 use super::experiment::{DefinedExperiment, Key, Sample};
 use super::figures;
+use super::pattern::ContestantOrigin;
 use super::sweep::SweepAxis;
 use super::workload::BenchWorkload;
 use crate::Misuse;
@@ -92,6 +93,13 @@ pub enum ModeKind {
     Trial,
 }
 
+/// As in a definition.
+impl fmt::Display for ModeKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.serialize(f)
+    }
+}
+
 impl ModeKind {
     /// The min number of rounds for a verdict. Claims about tasks are judged over the numbers of tasks, those about a scenario
     /// by its errors; a round of a trial is a whole comparison.
@@ -102,6 +110,51 @@ impl ModeKind {
     /// Whether the contestants of a cell are measured one by one, and recorded so. They are not compared with each other.
     pub fn is_of_single_turns(self) -> bool {
         matches!(self, Self::Scenario | Self::Trial)
+    }
+}
+
+/// What a mode reads of a definition. Anything else in it is an error.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ReadKeys {
+    /// The origins of its contestants.
+    origins: &'static [ContestantOrigin],
+    /// Whether `@N` behind a name sets the number of workers.
+    has_sizes: bool,
+    /// The axes of the sweep.
+    axes: &'static [SweepAxis],
+    /// The keys of the workload.
+    workload: &'static [&'static str],
+}
+
+impl ReadKeys {
+    /// Returns an error if the definition has a contestant, an axis or a key of the workload that the mode does not read.
+    fn check(&self, definition: &Definition) -> Result<(), Misuse> {
+        let kind = definition.mode.kind();
+        let patterns = || definition.contestants.iter().chain(&definition.quick.contestants);
+        let all = || patterns().chain(&definition.baseline);
+        if all().any(|pattern| !self.origins.contains(&pattern.origin)) {
+            let known: Vec<String> = self.origins.iter().map(ContestantOrigin::to_string).collect();
+            let why = format!("the contestants of this mode are {}", known.join(" and "));
+            return Err(definition.misuse("contestants", why));
+        }
+        if let Some(sized) = all().find(|pattern| pattern.workers.is_some()).filter(|_| !self.has_sizes) {
+            let why = format!("the mode {kind} does not read a number of workers in a name: {}", sized.name);
+            return Err(definition.misuse("contestants", why));
+        }
+        let axes = || definition.sweep.keys().chain(definition.quick.sweep.keys());
+        if let Some(axis) = axes().find(|axis| !self.axes.contains(axis)) {
+            let known: Vec<String> = self.axes.iter().map(SweepAxis::to_string).collect();
+            let why = format!("the mode {kind} does not sweep it, only {}", known.join(", "));
+            return Err(definition.misuse(&axis.to_string(), why));
+        }
+        let given = definition.table.get("workload").and_then(toml::Value::as_table);
+        match given.into_iter().flat_map(toml::Table::keys).find(|key| !self.workload.contains(&key.as_str())) {
+            Some(key) => {
+                let why = format!("the mode {kind} does not read it, only {}", self.workload.join(", "));
+                Err(definition.misuse(key, why))
+            }
+            None => Ok(()),
+        }
     }
 }
 
@@ -213,15 +266,16 @@ impl Mode {
 
     /// Checks what the types of the keys do not.
     pub(super) fn check(&self, definition: &Definition) -> Result<(), Misuse> {
-        let is_store = self.kind() == ModeKind::Store;
-        let mut patterns = definition.contestants.iter().chain(&definition.baseline);
-        if patterns.any(|pattern| pattern.origin.is_store() != is_store) {
-            let expected = if is_store { "repo:, typed: and bare:" } else { "catalog:, peer: and reference:" };
-            return Err(definition.misuse("contestants", format!("the contestants of this mode are {expected}")));
-        }
-        if !is_store && definition.sweep.contains_key(&SweepAxis::Operation) {
-            return Err(definition.misuse("operation", "only the mode store has it"));
-        }
+        let reads = match self {
+            Self::Closed(_) | Self::Rate(_) => requests::READS,
+            Self::Store(_) => store::READS,
+            Self::Tasks(_) => tasks::READS,
+            Self::Page(_) => page::READS,
+            Self::Scenario(_) => scenario::READS,
+            Self::Search(_) => search::READS,
+            Self::Hold(mode) => mode.reads(),
+        };
+        reads.check(definition)?;
         match self {
             Self::Closed(mode) => mode.check(definition),
             Self::Rate(mode) => mode.check(definition),

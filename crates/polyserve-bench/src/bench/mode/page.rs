@@ -17,12 +17,13 @@ use polyserve::Shutdown;
 use polyserve_load::{CpuSource, Exchange, Load, LoadError, Report as Loaded, RunLength, Traffic, Usage, run};
 use serde::Deserialize;
 
-use super::{Turns, check_times};
+use super::{ReadKeys, Turns, check_times};
 use crate::Misuse;
 use crate::bench::definition::{Definition, time};
 use crate::bench::experiment::{DefinedExperiment, Key, Sample};
 use crate::bench::figures::{self, NamedFigures};
-use crate::bench::sweep::SweepCell;
+use crate::bench::pattern::ContestantOrigin;
+use crate::bench::sweep::{SweepAxis, SweepCell};
 use crate::bench::workload::BenchWorkload;
 use crate::compare::Role;
 use crate::compare::sample::microseconds;
@@ -57,6 +58,14 @@ impl Default for PageMode {
         Self { requests: 10_000, max_time: Duration::from_secs(30), every: 10, wait: Duration::from_secs(2) }
     }
 }
+
+/// What the mode reads of a definition. Its requests are those of the page.
+pub(super) const READS: ReadKeys = ReadKeys {
+    origins: &[ContestantOrigin::Catalog, ContestantOrigin::Peer],
+    has_sizes: true,
+    axes: &[SweepAxis::Connections, SweepAxis::Workers, SweepAxis::Source],
+    workload: &["connections", "workers"],
+};
 
 /// The source of the page.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

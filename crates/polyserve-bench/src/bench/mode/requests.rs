@@ -6,10 +6,11 @@ use std::time::Duration;
 use polyserve::Shape;
 use serde::{Deserialize, Serialize};
 
-use super::Turns;
+use super::{ReadKeys, Turns};
 use crate::bench::experiment::{DefinedExperiment, Key, Sample};
 use crate::bench::figures;
-use crate::bench::sweep::SweepCell;
+use crate::bench::pattern::ContestantOrigin;
+use crate::bench::sweep::{SweepAxis, SweepCell};
 use crate::compare::contract::{self, Contract};
 use crate::compare::sample::Rate;
 use crate::compare::{CONTRACT, Contestant, Instrument, Role, half_of_slowest, round};
@@ -17,6 +18,35 @@ use crate::experiment::{Absence, Notebook};
 
 /// The `kind` of a [`CellRate`]'s line.
 pub const RATE: &str = "rate";
+
+/// What a mode of requests reads of a definition.
+pub(super) const READS: ReadKeys = ReadKeys {
+    origins: &[ContestantOrigin::Catalog, ContestantOrigin::Peer, ContestantOrigin::Reference],
+    has_sizes: false,
+    axes: &[
+        SweepAxis::Connections,
+        SweepAxis::Keys,
+        SweepAxis::Workers,
+        SweepAxis::Payload,
+        SweepAxis::Pipeline,
+        SweepAxis::Rate,
+        SweepAxis::ServerCores,
+        SweepAxis::Dist,
+    ],
+    workload: &[
+        "service",
+        "requests",
+        "mix",
+        "keys",
+        "dist",
+        "payload",
+        "connections",
+        "pipeline",
+        "close",
+        "workers",
+        "arrivals",
+    ],
+};
 
 /// What the settings of a mode mean for the requests of a cell.
 #[derive(Clone, Copy, Debug)]

@@ -17,7 +17,7 @@ use polyserve_load::{CpuSource, Load, Pace, Report as LoadReport, RunLength, pre
 use serde::{Deserialize, Serialize};
 
 use super::requests::{self, CellPlan, RequestSettings};
-use super::{Turns, check_times};
+use super::{ReadKeys, Turns, check_times};
 use crate::Misuse;
 use crate::bench::definition::{Definition, optional_time, time};
 use crate::bench::experiment::{DefinedExperiment, Key, Sample};
@@ -49,6 +49,21 @@ const MIN_REQUESTS: f64 = 1000.0;
 const LATE_LOADS: usize = 2;
 /// The start of a load that does not count.
 const RAMP: Duration = Duration::from_millis(50);
+
+/// A search finds the rate itself.
+pub(super) const READS: ReadKeys = ReadKeys {
+    axes: &[
+        SweepAxis::Connections,
+        SweepAxis::Keys,
+        SweepAxis::Workers,
+        SweepAxis::Payload,
+        SweepAxis::Pipeline,
+        SweepAxis::ServerCores,
+        SweepAxis::Dist,
+        SweepAxis::GoalUs,
+    ],
+    ..requests::READS
+};
 
 /// The max rate of arrivals at which the p99 meets a goal.
 #[derive(Clone, Debug, Deserialize)]

@@ -8,11 +8,12 @@ use std::time::Duration;
 use polyserve::{ServerConfig, Shutdown};
 use serde::Deserialize;
 
-use super::{Turns, check_times};
+use super::{ReadKeys, Turns, check_times};
 use crate::Misuse;
 use crate::bench::definition::{Definition, time};
 use crate::bench::experiment::{DefinedExperiment, Key, Sample};
 use crate::bench::figures::{FILLED_BYTES, OPERATIONS_PER_S};
+use crate::bench::pattern::ContestantOrigin;
 use crate::bench::sweep::{CellValue, SweepAxis, SweepCell};
 use crate::bench::workload::BenchWorkload;
 use crate::compare::Role;
@@ -46,9 +47,13 @@ impl Default for StoreMode {
     }
 }
 
-/// The settings of a sweep that stores have.
-const AXES: [SweepAxis; 5] =
-    [SweepAxis::Keys, SweepAxis::Workers, SweepAxis::Payload, SweepAxis::Dist, SweepAxis::Operation];
+/// What the mode reads of a definition.
+pub(super) const READS: ReadKeys = ReadKeys {
+    origins: &[ContestantOrigin::Repo, ContestantOrigin::Typed, ContestantOrigin::Bare],
+    has_sizes: false,
+    axes: &[SweepAxis::Keys, SweepAxis::Workers, SweepAxis::Payload, SweepAxis::Dist, SweepAxis::Operation],
+    workload: &["keys", "payload", "dist", "workers"],
+};
 
 impl StoreMode {
     pub(super) fn compared(&self) -> &'static str {
@@ -57,9 +62,6 @@ impl StoreMode {
 
     pub(super) fn check(&self, definition: &Definition) -> Result<(), Misuse> {
         check_times(definition, [("slice", self.slice), ("warm_up", self.warm_up), ("limit", self.limit)])?;
-        if let Some(axis) = definition.sweep.keys().find(|axis| !AXES.contains(axis)) {
-            return Err(definition.misuse(&axis.to_string(), "a store without a server does not have this setting"));
-        }
         let swept = [&definition.sweep, &definition.quick.sweep].map(|sweep| sweep.get(&SweepAxis::Operation));
         let mut operations = vec![self.operation];
         for word in swept.into_iter().flatten().flatten() {
@@ -237,7 +239,11 @@ mod tests {
         for (old, new, why) in [
             ("50/50", "51/49", "tiny.toml:3: operation: there is no operation \"51/49\"; there are read, 95/5, 50/50"),
             ("50/50", "memory", "tiny.toml:3: operation: memory is not compared"),
-            ("workers", "connections", "tiny.toml:3: connections: a store without a server"),
+            (
+                "workers",
+                "connections",
+                "tiny.toml:3: connections: the mode store does not sweep it, only keys, workers",
+            ),
             ("50/50\"]", "churn\"], dist = [\"hot\"]", "tiny.toml:3: dist: churn uses every id once"),
             ("[1, 2]", "[1, 100000]", "tiny.toml:3: workers: there are 4096 at most"),
             ("repo:", "peer:", "tiny.toml:2: contestants: the contestants of this mode are repo:"),

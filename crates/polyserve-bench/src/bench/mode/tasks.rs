@@ -18,10 +18,11 @@ use polyserve::Shutdown;
 use polyserve::sync::lock;
 use serde::{Deserialize, Serialize};
 
-use super::Turns;
+use super::{ReadKeys, Turns};
 use crate::Misuse;
 use crate::bench::definition::{Definition, time};
 use crate::bench::experiment::{DefinedExperiment, Key, Sample};
+use crate::bench::pattern::ContestantOrigin;
 use crate::bench::sweep::{CellValue, SweepAxis, SweepCell};
 use crate::compare::Role;
 use crate::contestants::GO;
@@ -50,6 +51,14 @@ pub struct TasksMode {
     /// Whether our contestants test for convergence in each step, as the listings do.
     pub check_convergence: bool,
 }
+
+/// What the mode reads of a definition.
+pub(super) const READS: ReadKeys = ReadKeys {
+    origins: &[ContestantOrigin::Executor, ContestantOrigin::Peer],
+    has_sizes: true,
+    axes: &[SweepAxis::Tasks, SweepAxis::Series],
+    workload: &["workers"],
+};
 
 impl Default for TasksMode {
     fn default() -> Self {

@@ -88,17 +88,13 @@ impl TaskSelection<'_> {
                 let names = self.executors(pattern)?;
                 Ok(names.into_iter().map(|name| (name.clone(), Ok(self.runner(&name, workers)), false)).collect())
             }
-            ContestantOrigin::Peer => {
+            _ => {
                 let own = self.programs.iter().filter(|built| pattern.matches(built.program.short_name()));
                 let entered = |built: &BuiltProgram| {
                     let is_excused = built.is_absent && self.definition.contestants.len() > 1;
                     (built.program.name().to_owned(), built.launch(Some(workers)), is_excused)
                 };
                 Ok(own.map(entered).collect())
-            }
-            _ => {
-                let why = "the contestants of this mode are executor:NAME, peer:NAME and twin:NAME";
-                Err(self.definition.misuse("contestants", why).into())
             }
         }
     }
