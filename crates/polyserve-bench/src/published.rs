@@ -12,11 +12,11 @@ pub(crate) fn file(name: &str) -> Option<&'static str> {
         ("paper_matrix_get.csv", MATRIX_GET),
         ("paper_matrix_put.csv", MATRIX_PUT),
         ("stress.csv", STRESS),
-        ("conctest_go.csv", TASKS_GO),
-        ("conctest_rust.csv", TASKS_RUST),
+        ("conctest_go.csv", include_str!("../published/conctest_go.csv")),
+        ("conctest_rust.csv", include_str!("../published/conctest_rust.csv")),
         ("page_delay.csv", PAGE),
-        ("page_rows.csv", PAGE_ROWS),
-        ("page_bytes.csv", PAGE_BYTES),
+        ("page_rows.csv", include_str!("../published/page_rows.csv")),
+        ("page_bytes.csv", include_str!("../published/page_bytes.csv")),
         ("welcome_ladder.csv", LADDER),
     ];
     files.into_iter().find(|(known, _)| *known == name).map(|(_, text)| text)
@@ -38,15 +38,7 @@ pub const MATRIX_GET: &str = include_str!("../published/paper_matrix_get.csv");
 pub const MATRIX_PUT: &str = include_str!("../published/paper_matrix_put.csv");
 /// The stress scenario, in Rust and in Go.
 pub const STRESS: &str = include_str!("../published/stress.csv");
-/// CPU tasks at once, in Go.
-pub const TASKS_GO: &str = include_str!("../published/conctest_go.csv");
-/// CPU tasks at once, in Rust.
-pub const TASKS_RUST: &str = include_str!("../published/conctest_rust.csv");
 /// The page that sometimes waits.
 pub const PAGE: &str = include_str!("../published/page_delay.csv");
-/// The phases of the page's requests.
-pub const PAGE_ROWS: &str = include_str!("../published/page_rows.csv");
-/// The bytes of the page.
-pub const PAGE_BYTES: &str = include_str!("../published/page_bytes.csv");
 /// The ladder of optimisations.
 pub const LADDER: &str = include_str!("../published/welcome_ladder.csv");
