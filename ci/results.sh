@@ -12,7 +12,7 @@ cd "$(dirname "$0")/.."
 . ci/setup.sh
 
 # The parts in order, with their minutes on two cores.
-parts=(matrix:160 stress:12 tasks:150 page:95 ladder:60 scale:75 capacity:45 seam:16 stores:80 compare:18 crowd:25 dispatch:5
+parts=(matrix:160 stress:12 tasks:150 page:95 ladder:60 scale:75 capacity:45 seam:19 stores:80 compare:18 crowd:55 dispatch:5
     benches:14 trial:115 instrument:6 docs:1)
 
 dir=${1:?a directory to record in}
