@@ -138,7 +138,7 @@ impl fmt::Debug for RequestPhases {
 pub struct Failures {
     /// Answers that are not HTTP or not the expected one, and bytes that answer no request.
     pub wrong: u64,
-    /// Answers with an unexpected status, by status.
+    /// Answers with an unexpected status, by status. A 503 before a request is one of them: a full server refuses a connection.
     #[serde(deserialize_with = "statuses")]
     pub status: BTreeMap<u16, u64>,
     /// Requests without an answer within the client's patience.

@@ -89,12 +89,12 @@ impl WorkerState {
         self.ended(connection, index, None);
     }
 
-    /// Handles bytes that answer no request.
+    /// Handles bytes that answer no request. A full server may refuse a connection before its first request.
     pub(super) fn unexpected_bytes(&mut self, connection: &mut ClientConnection, index: usize, bytes: &[u8]) {
         self.wrong += 1;
-        self.tally.fail(self.now, FailureKind::Wrong, 1, || {
-            format!("bytes after the last expected answer: {}", excerpt(bytes))
-        });
+        let is_refusal = bytes.starts_with(b"HTTP/1.1 503 ");
+        let kind = if is_refusal { FailureKind::Status(503) } else { FailureKind::Wrong };
+        self.tally.fail(self.now, kind, 1, || format!("bytes after the last expected answer: {}", excerpt(bytes)));
         self.replace(connection, index);
     }
 

@@ -84,6 +84,15 @@ fn bytes_without_a_request() {
     assert!(failing(&load, "bytes after the last expected answer: \"extra\"").failed.wrong > 0);
 }
 
+/// A full server refuses a connection before its first request. That was counted as a wrong answer.
+#[test]
+fn a_refusal_without_a_request_is_a_status() {
+    let refusal = "HTTP/1.1 503 Busy\r\nContent-Length: 0\r\n\r\n";
+    let target = every_tenth(move |stream| send(stream, &format!("{}{refusal}", right())));
+    let report = failing(&load(target), "bytes after the last expected answer: \"HTTP/1.1 503 Busy");
+    assert_eq!((report.failed.wrong, report.failed.status.contains_key(&503)), (0, true), "{:?}", report.failed);
+}
+
 /// A new connection that is closed before its answer is broken. On a kept connection the request is sent again.
 #[test]
 fn connections_that_are_closed_between_requests() {
