@@ -114,6 +114,13 @@ impl ContestantSession<'_> {
         absence.explained(&mut self.process)
     }
 
+    /// Runs a load, and counts its answers.
+    pub(crate) fn run(&mut self, load: &Load) -> Result<Report, Absence> {
+        let report = run(load).map_err(|absence| self.explained(absence))?;
+        self.counts.add(&report);
+        Ok(report)
+    }
+
     /// The contestant's process.
     pub(crate) fn process(&self) -> &Process {
         &self.process
@@ -210,8 +217,7 @@ impl Instrument {
         });
         let spent = || [&self.server_cores, &self.client_cores].map(|cores| Spent::on(cores.numbers()));
         let before = spent();
-        let report = run(&load).map_err(|absence| absence.explained(&mut session.process))?;
-        session.counts.add(&report);
+        let report = session.run(&load)?;
         session.sum.add(&report);
         let after = spent();
         let idle =

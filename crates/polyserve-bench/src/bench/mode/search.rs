@@ -13,7 +13,7 @@
 
 use std::time::Duration;
 
-use polyserve_load::{CpuSource, Load, Pace, Report as LoadReport, RunLength, prefill_for};
+use polyserve_load::{CpuSource, Pace, Report as LoadReport, RunLength};
 use serde::{Deserialize, Serialize};
 
 use super::requests::{self, CellPlan, RequestSettings};
@@ -27,8 +27,6 @@ use crate::compare::measure::run;
 use crate::compare::sample::{MAX_BEHIND, microseconds};
 use crate::compare::{Contestant, Instrument};
 use crate::experiment::{Absence, Notebook};
-use crate::launch::AddressFrom;
-use crate::launch::drain::check_drain;
 use crate::launch::process::{Failure, Process};
 use crate::output::is_client_late;
 use crate::statistics::median;
@@ -234,23 +232,18 @@ impl Probe {
     }
 }
 
-fn load(instrument: &Instrument, contestant: &Contestant, process: &Process) -> Load {
-    instrument.load(contestant, process).with(|load| {
-        load.cpu = CpuSource::Process(process.pid());
-        (load.warm_up, load.length) = (RAMP, RunLength::Time(instrument.slice));
-    })
-}
-
 /// The throughput of the null server.
 fn limit(instrument: &Instrument, limit: &Contestant) -> Result<f64, Absence> {
     let process = Process::start(&limit.launch, &instrument.server_cores)?;
-    let load = load(instrument, limit, &process);
+    let load = instrument.load(limit, &process).with(|load| {
+        (load.warm_up, load.length) = (RAMP, RunLength::Time(instrument.slice));
+    });
     let measured: Result<Vec<f64>, Absence> = (0..LIMIT_LOADS).map(|_| Ok(run(&load)?.per_second())).collect();
     process.end().map_err(|Failure(why)| Absence::wrong(why))?;
     Ok(median(&mut measured?))
 }
 
-/// Starts a contestant, and searches its capacity for a goal.
+/// Starts a contestant, and searches its capacity for a goal. The load that verifies it warms it up.
 fn search(
     instrument: &Instrument,
     contestant: &Contestant,
@@ -258,39 +251,14 @@ fn search(
     round: usize,
     limit_per_s: f64,
 ) -> Result<Probe, Absence> {
-    let mut process = Process::start(&contestant.launch, &instrument.server_cores)?;
-    let searched = search_in(instrument, contestant, &process, goal_us, round, limit_per_s);
-    let (found, answers) = searched.map_err(|absence| absence.explained(&mut process))?;
-    let last_line = process.end().map_err(|Failure(why)| Absence::wrong(why))?;
-    if contestant.launch.address == AddressFrom::Json && !instrument.stop.is_begun() {
-        check_drain(last_line.as_deref(), answers)?;
-    }
-    Ok(found)
-}
-
-/// Searches in a process. Returns the figures and the number of right answers.
-fn search_in(
-    instrument: &Instrument,
-    contestant: &Contestant,
-    process: &Process,
-    goal_us: f64,
-    round: usize,
-    limit_per_s: f64,
-) -> Result<(Probe, u64), Absence> {
-    let load = load(instrument, contestant, process);
-    let mut answers = if contestant.keeps_entities { prefill_for(&load)? } else { 0 };
-    // A load of the same requests warms the server up.
-    answers += run(&load)?.answered;
-    let mut part = (round as u64) << 16;
+    let mut session = instrument.start(contestant, round)?;
+    let pid = session.process().pid();
     let mut probe_once = |rate: f64| -> Result<(bool, Probe), Absence> {
-        part += 1;
-        let paced = load.clone().with(|load| {
-            load.pace = Pace::Rate(rate);
+        let paced = session.next_load().with(|load| {
+            (load.pace, load.warm_up, load.cpu) = (Pace::Rate(rate), RAMP, CpuSource::Process(pid));
             load.length = RunLength::Time(instrument.slice.max(Duration::from_secs_f64(MIN_REQUESTS / rate)));
-            load.traffic = load.traffic.part(part);
         });
-        let report = run(&paced)?;
-        answers += report.answered;
+        let report = session.run(&paced)?;
         Ok(meets_goal(&report, rate, goal_us, instrument.behind_share(&report)))
     };
     // A load that was missed by a late client is repeated: the client was the reason, at least in part.
@@ -306,7 +274,8 @@ fn search_in(
         Ok(probed)
     };
     let found = bisect([limit_per_s * MIN_RATE_SHARE, limit_per_s], probe)?;
-    Ok((found, answers))
+    instrument.end(session)?;
+    Ok(found)
 }
 
 /// Whether a load at `rate` met the goal, and its figures. `behind_share` of the requests were due and not sent in time.
