@@ -136,7 +136,10 @@ const REFUSED: &[(&str, &str)] = &[
     ("bench stress --set mode.ids=NaN", "mode.ids=NaN"),
     ("bench stress --set contestants=[\"catalog:nope/two_level\"]", "pool_server/mpsc_pool"),
     ("bench stress --set contestants=[\"catalog:sequential/two_level\"] --workers=3", "workers must be 1"),
-    ("bench stress --set contestants=[\"reference:null_epoll\"]", "catalog:SERVER/REPO"),
+    (
+        "bench stress --set contestants=[\"reference:null_epoll\"]",
+        "the contestants of this mode are catalog: and peer:",
+    ),
     ("bench stress --set workload.connections=400000", "--connections"),
     ("bench stress --set sweep.connection_use=[\"slowly\"]", "connection_use: it needs words that it knows"),
     ("bench stress --set contestants=[\"peer:go/nethttp\"] --queue=5", "--workers, and no other"),

@@ -267,7 +267,7 @@ impl Mode {
     /// Checks what the types of the keys do not.
     pub(super) fn check(&self, definition: &Definition) -> Result<(), Misuse> {
         let reads = match self {
-            Self::Closed(_) | Self::Rate(_) => requests::READS,
+            Self::Closed(_) | Self::Rate(_) | Self::Trial(_) => requests::READS,
             Self::Store(_) => store::READS,
             Self::Tasks(_) => tasks::READS,
             Self::Page(_) => page::READS,

@@ -32,6 +32,7 @@ pub(super) const READS: ReadKeys = ReadKeys {
         SweepAxis::Rate,
         SweepAxis::ServerCores,
         SweepAxis::Dist,
+        SweepAxis::Method,
     ],
     workload: &[
         "service",
