@@ -85,6 +85,10 @@ pub struct Definition {
     pub contestants: Vec<Pattern>,
     /// The contestant that the others are compared with; the first one by default.
     pub baseline: Option<Pattern>,
+    /// The contestants with a second entry besides the baseline's, by their names in the table: each shows its own noise, by which
+    /// claims about a ratio to it are judged.
+    #[serde(default)]
+    pub controls: Vec<String>,
     /// The settings that vary, with their values. Each combination is a cell.
     #[serde(default)]
     pub sweep: BTreeMap<SweepAxis, Vec<CellValue>>,
@@ -346,13 +350,11 @@ impl Definition {
 
     /// Why a claim cannot be judged by the figures of the experiment; `None` if it can.
     fn why_wrong(&self, claim: &ClaimDefinition) -> Option<String> {
-        let ClaimDefinition { figure, conditions, left_where, right_where, rule, .. } = claim;
-        if let Rule::Function(_) = rule {
-            return Some(String::from("rule: a definition has no functions"));
-        }
+        let ClaimDefinition { figure, conditions, left_where, right_where, over, rule, .. } = claim;
         let is_axis = |axis: &str| self.sweep.keys().any(|known| known.to_string() == axis);
         let known = |axis: &str| derived::AXES.contains(&axis) || is_axis(axis) || NamedFigure::named(axis).is_some();
         let axes = [conditions, left_where, right_where].into_iter().flat_map(CellConditions::axes);
+        let axes = axes.chain(over.iter().map(String::as_str));
         let unknown_axis = axes.into_iter().find(|axis| !known(axis));
         let mut named = [figure].into_iter().chain(&claim.if_full);
         let unknown_figure = || {
@@ -507,7 +509,8 @@ mod tests {
             ("p99_us", "p99", "tiny.toml:9: claim \"more\": there is no figure \"p99\""),
             ("workers = 2", "keys = 2", "where: keys is no axis of the sweep"),
             ("left = \"a\"\n", "", "the rule needs `figure` and `left`"),
-            ("every above 1", "function own", "rule: a definition has no functions"),
+            ("left = \"a\"", "left = \"a\"\nover = [\"keys\"]", "where: keys is no axis of the sweep"),
+            ("right = \"b\"", "right = \"*\"", "`right` is one contestant, without a star"),
             ("every above 1", "all above 1", "is no rule"),
             ("figure =", "figur =", "unknown field `figur`"),
         ] {

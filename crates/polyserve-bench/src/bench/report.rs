@@ -30,7 +30,7 @@ use crate::compare::ranking::{BUSY, is_server_full};
 use crate::compare::sample::MAX_BEHIND;
 use crate::compare::{CONTRACT, Role};
 use crate::contestants::GO;
-use crate::experiment::{Failed, Reason, Records, again, csv, distinct, with_short_floats};
+use crate::experiment::{Failed, Reason, Records, again, csv, distinct, first_of, with_short_floats};
 use crate::output::{LATE_NOTE, is_client_late, rate_text};
 use crate::statistics::{Compared, Estimate, Interval, MIN_ROUNDS, median_of, shared_ranks, tie_band};
 use crate::stores::bare::PREFIX;
@@ -129,7 +129,9 @@ impl CellSamples<'_> {
             let median =
                 |figure: &str| median_of(own.iter().filter_map(|(_, sample)| sample.figures.get(figure).copied()));
             let figures = names.into_iter().filter_map(|figure| Some((figure.clone(), median(figure)?))).collect();
-            let ratio = self.ratio(name, self.baseline).filter(|_| name != self.baseline);
+            // A second entry is compared with the first one.
+            let base = first_of(name).unwrap_or(self.baseline);
+            let ratio = self.ratio(name, base).filter(|_| name != self.baseline);
             let (key, _) = self.all.first()?;
             Some(BenchRow {
                 contestant: name.to_owned(),
@@ -161,7 +163,8 @@ impl CellSamples<'_> {
 }
 
 impl BenchRow {
-    fn is_ranked(&self) -> bool {
+    /// Whether it is a contestant of its own: neither a limit nor a second entry.
+    pub(crate) fn is_ranked(&self) -> bool {
         matches!(self.role, Role::Baseline | Role::Ranked)
     }
 
@@ -241,10 +244,15 @@ impl Report {
         let rows: Vec<BenchRow> = rows.collect();
         let (not_run, failed): (Vec<_>, Vec<_>) =
             records.absences().partition(|(_, absence)| absence.reason == Reason::NotAvailable);
+        let claims = claims(&plan, records, seed)?;
         let tables = tables(&plan, &rows, records)?;
         let charts = charts_of_all(&plan, &rows, records)?;
         Ok(Self {
-            answer: answer(&plan, &rows, figure, records)?,
+            answer: match plan.mode {
+                ModeKind::Scenario => scenario::answer(records)?,
+                ModeKind::Trial => TrialResult::of(&plan, records)?.answer(),
+                _ => answer(&plan, &rows, figure, !claims.is_empty()),
+            },
             rows,
             tables,
             charts,
@@ -256,7 +264,7 @@ impl Report {
             passed: passed(&plan, records)?,
             // The good client's errors next to a crowd are figures.
             errors: if plan.mode == ModeKind::Scenario { scenario::errors(records)? } else { Vec::new() },
-            claims: claims(&plan, records, seed)?,
+            claims,
             interrupted: records.is_interrupted(),
             plan,
         })
@@ -372,16 +380,20 @@ impl Report {
     }
 }
 
-/// The verdicts on the definition's claims. A run with too few rounds answers none: its answer says so.
+/// The verdicts on the definition's claims. A run with too few rounds answers none: its answer says so. A bound of a page is a matter
+/// of seconds, so one round decides a claim that needs no more.
 fn claims(plan: &BenchPlan, records: &Records<DefinedExperiment>, seed: u64) -> anyhow::Result<Vec<Claim>> {
-    let mut claims: Vec<ClaimDefinition> = definition_key(plan, "claim")?;
     // A pattern that stands for no contestant of the run has no claim.
     let takes_part = |claim: &ClaimDefinition| plan.contestants.iter().any(|name| claim.left.match_name(name));
-    claims.retain(|claim| claim.contestant_names().next().is_some() || takes_part(claim));
-    // Bounds of a page need one round: claims about ratios stay undecided with fewer than ten.
-    let of_mode = if plan.mode == ModeKind::Page { 1 } else { plan.mode.min_rounds() };
-    let of_claims = claims.iter().map(ClaimDefinition::min_rounds).min().unwrap_or(of_mode);
-    if claims.is_empty() || plan.quick || plan.rounds < of_mode.min(of_claims) {
+    let is_asked = |claim: &ClaimDefinition| claim.contestant_names().next().is_some() || takes_part(claim);
+    let min_rounds = |claim: &ClaimDefinition| match (&claim.right, plan.mode) {
+        _ if claim.rule.is_of_cells() => claim.min_rounds(),
+        (None, ModeKind::Page) => claim.least.unwrap_or(1),
+        _ => plan.mode.min_rounds(),
+    };
+    let mut claims: Vec<ClaimDefinition> = definition_key(plan, "claim")?;
+    claims.retain(|claim| is_asked(claim) && plan.rounds >= min_rounds(claim).min(plan.mode.min_rounds()));
+    if claims.is_empty() || plan.quick {
         return Ok(Vec::new());
     }
     let set = ClaimSet { name: plan.name.clone(), baseline: Some(plan.baseline.clone()), claims };
@@ -395,7 +407,7 @@ fn claims(plan: &BenchPlan, records: &Records<DefinedExperiment>, seed: u64) -> 
     let absent = records.absences();
     let absent = absent.map(|(key, absence)| at_cell(ClaimRow::absent(&key.contestant, &absence.why), key));
     let rows = derived::rows(plan.mode, measured.chain(absent).collect(), records)?;
-    let verdicts = set.verdicts(&rows, seed, &[]);
+    let verdicts = set.verdicts(&rows, seed);
     with_published_verdicts(verdicts, set, &definition_key(plan, "published")?)
 }
 
@@ -416,7 +428,7 @@ fn with_published_verdicts(
         let mut names = definition.contestant_names();
         definition.rule.is_of_cells() && names.any(|name| rows.iter().any(|row| row.contestant == *name))
     };
-    let by_tables = set.verdicts(&rows, 0, &[]);
+    let by_tables = set.verdicts(&rows, 0);
     let with = |((claim, by_tables), definition): ((Claim, Claim), &ClaimDefinition)| match is_judged(definition) {
         true => {
             let Claim { verdict, figure, .. } = by_tables;
@@ -503,7 +515,8 @@ fn charts_of(
             }
             None => {
                 let ratio = |row: &&BenchRow| Some((row.contestant.clone(), row.compared?.estimate));
-                let same = own.iter().find(|row| row.role == Role::Same).and_then(|row| row.compared);
+                let control = again(&plan.baseline);
+                let same = own.iter().find(|row| row.contestant == control).and_then(|row| row.compared);
                 let band = same.map(|same| tie_band(Some(&same.estimate)));
                 let axis = format!("relative to {}", plan.baseline);
                 charts::ratios(title.clone(), axis, band, own.iter().filter(|row| row.is_ranked()).filter_map(ratio))
@@ -586,21 +599,7 @@ pub(crate) fn ratio_text(estimate: &Estimate) -> String {
 }
 
 /// The answer in a sentence.
-fn answer(
-    plan: &BenchPlan,
-    rows: &[BenchRow],
-    figure: NamedFigure,
-    records: &Records<DefinedExperiment>,
-) -> anyhow::Result<String> {
-    match plan.mode {
-        ModeKind::Scenario => scenario::answer(records),
-        ModeKind::Trial => Ok(TrialResult::of(plan, records)?.answer()),
-        _ => Ok(best(plan, rows, figure)),
-    }
-}
-
-/// The answer of an experiment that compares contestants.
-fn best(plan: &BenchPlan, rows: &[BenchRow], figure: NamedFigure) -> String {
+fn answer(plan: &BenchPlan, rows: &[BenchRow], figure: NamedFigure, has_claims: bool) -> String {
     let what = match figure.name {
         figures::REQUESTS_PER_S => String::from("serves the most requests"),
         figures::OPERATIONS_PER_S => String::from("does the most operations"),
@@ -615,10 +614,10 @@ fn best(plan: &BenchPlan, rows: &[BenchRow], figure: NamedFigure) -> String {
     let rounds = rows.iter().map(|row| row.rounds).max().unwrap_or(0);
     if rounds < plan.mode.min_rounds() || (plan.quick && rounds < MIN_ROUNDS) {
         let part = if plan.quick { "the quick part of the definition" } else { "the run" };
-        return format!(
-            "Nothing is decided: {part} has {}, and {MIN_ROUNDS} are needed.",
-            counted(rounds as u64, "round")
-        );
+        let nothing = if has_claims { "No contestant is ranked before another" } else { "Nothing is decided" };
+        let has = counted(rounds as u64, "round");
+        let claims = if has_claims { " The claims about bounds are judged." } else { "" };
+        return format!("{nothing}: {part} has {has}, and {MIN_ROUNDS} are needed.{claims}");
     }
     if plan.mode == ModeKind::Tasks {
         return tasks::table::answer(rows);

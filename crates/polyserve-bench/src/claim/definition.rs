@@ -11,6 +11,8 @@ use serde::Deserialize;
 use super::cells::{FullClient, MIN_CELL_ROUNDS};
 use super::row::{AxisValue, ClaimRow};
 use super::rule::Rule;
+use crate::bench::pattern::matches;
+use crate::experiment::first_of;
 use crate::statistics::MIN_ROUNDS;
 
 /// The claims of one article. They share one error of 5 %.
@@ -19,7 +21,8 @@ use crate::statistics::MIN_ROUNDS;
 pub struct ClaimSet {
     /// The experiment.
     pub name: String,
-    /// The contestant with a second entry: what differs between its two entries is noise.
+    /// The contestant with a second entry: what differs between its two entries is noise. A right side with a second entry of its
+    /// own has its own noise.
     pub baseline: Option<String>,
     /// The claims, in their order.
     #[serde(rename = "claim")]
@@ -32,7 +35,7 @@ pub struct ClaimSet {
 pub struct ClaimDefinition {
     /// The claim, in one sentence.
     pub text: String,
-    /// The name of the figure that decides it; empty if a function judges the claim.
+    /// The name of the figure that decides it.
     #[serde(default)]
     pub figure: String,
     /// The contestants that the claim is about.
@@ -52,10 +55,14 @@ pub struct ClaimDefinition {
     pub right_where: CellConditions,
     /// The rule that judges the figures.
     pub rule: Rule,
+    /// The axes along which each value counts as a round. A ratio is otherwise of the rounds at one cell, and a claim is about
+    /// each cell.
+    #[serde(default)]
+    pub over: Vec<String>,
     /// Whether a difference counts only if the server was the bottleneck, not the client.
     #[serde(default)]
     pub server_bound: bool,
-    /// The min number of figures of a contestant for a median, 1 by default; or of rounds of each cell, by default
+    /// The min number of figures of a contestant without a right side, 1 by default; or of rounds of each cell, by default
     /// [`MIN_CELL_ROUNDS`](super::MIN_CELL_ROUNDS).
     #[serde(default)]
     pub least: Option<usize>,
@@ -75,7 +82,7 @@ fn three() -> usize {
     3
 }
 
-/// Names of contestants: a text, or a list of texts. A name may begin or end with `*`, which stands for any text.
+/// Names of contestants: a text, or a list of texts. In a name, `*` stands for any text, but not for a second entry.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(untagged, expecting = "the name of a contestant, or a list of names")]
 pub enum Names {
@@ -100,14 +107,9 @@ impl Names {
 
     /// Whether one of the names stands for `contestant`.
     pub fn match_name(&self, contestant: &str) -> bool {
-        self.all().iter().any(|name| {
-            let fixed = name.trim_matches('*');
-            match (name.starts_with('*'), name.ends_with('*')) {
-                (true, true) => contestant.contains(fixed),
-                (true, false) => contestant.ends_with(fixed),
-                (false, true) => contestant.starts_with(fixed),
-                (false, false) => contestant == fixed,
-            }
+        self.all().iter().any(|name| match name.contains('*') {
+            true => matches(name, contestant) && first_of(contestant).is_none(),
+            false => name == contestant,
         })
     }
 }
@@ -224,13 +226,13 @@ impl ClaimDefinition {
     pub(crate) fn misuse(&self) -> Option<&'static str> {
         let (has_figure, has_left) = (!self.figure.is_empty(), !self.left.all().is_empty());
         match &self.rule {
-            Rule::Function(_) if has_figure || has_left || self.right.is_some() => {
-                Some("a function has no `figure`, `left` and `right`")
+            _ if self.right.as_ref().is_some_and(|name| name.contains('*')) => {
+                Some("`right` is one contestant, without a star")
             }
-            Rule::Function(_) => None,
             Rule::Cells { .. } if self.right.is_none() && self.right_where.is_empty() => {
                 Some("a rule about cells needs `right` or `right_where`")
             }
+            rule if rule.is_of_cells() && !self.over.is_empty() => Some("a rule about cells has no `over`"),
             Rule::Median { .. } if self.right.is_some() => Some("a median has no `right`"),
             _ if has_figure && has_left => None,
             _ => Some("the rule needs `figure` and `left`"),

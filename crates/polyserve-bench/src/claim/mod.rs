@@ -7,7 +7,8 @@
 //! A claim is confirmed, refuted or undecided. It is undecided in these cases:
 //!
 //! * A contestant has no figures in these cells.
-//! * A ratio has fewer than ten rounds, or the noise is not known.
+//! * A ratio has fewer than ten rounds, or the noise is not known. A ratio is of the rounds at one cell, so that a claim holds
+//!   only if it holds at each cell.
 //! * Something other than the server was the bottleneck, so a difference may be hidden. A difference that is already too
 //!   large still refutes the claim.
 //! * The interval allows both answers. The figure then has the smallest difference that could have been found.
@@ -34,29 +35,19 @@ pub use self::definition::{CellConditions, ClaimDefinition, ClaimSet, Names};
 pub use self::row::{AxisValue, ClaimRow};
 use self::rule::Found;
 pub use self::rule::Rule;
+use crate::bench::figures::{CLIENT_BUSY, SERVER_BUSY};
 use crate::compare::ranking::BUSY;
-use crate::experiment::{again, distinct};
+use crate::experiment::{again, distinct, first_of};
 use crate::statistics::{Compared, ERROR_PROBABILITY, Estimate, Interval, MIN_ROUNDS, Resampled, median_of, tie_band};
 
 /// Whether a claim holds (`None` is undecided), and the figures that decide it.
 pub type ClaimOutcome = (Option<bool>, String);
 
-/// A function that judges a claim, and its name in definitions.
-pub type NamedFunction<'a> = (&'a str, &'a dyn Fn() -> ClaimOutcome);
-
-/// The figure of a server's CPU use as a share of its cores' time, for [`ClaimDefinition::server_bound`].
-pub const SERVER_BUSY: &str = "server_busy";
-/// The figure of the client's CPU use as a share of its cores' time.
-pub const CLIENT_BUSY: &str = "client_busy";
-
 impl ClaimSet {
-    /// The claims with their verdicts. `functions` judge the claims that no other rule expresses.
-    pub fn verdicts(&self, rows: &[ClaimRow], seed: u64, functions: &[NamedFunction<'_>]) -> Vec<Claim> {
+    /// The claims with their verdicts.
+    pub fn verdicts(&self, rows: &[ClaimRow], seed: u64) -> Vec<Claim> {
         let claim = |definition: &ClaimDefinition, (holds, figure): ClaimOutcome| Claim {
-            published: definition.published.as_ref().map(|published| match definition.rule.to_string() {
-                rule if rule.is_empty() => published.clone(),
-                rule => format!("{published}; {rule}"),
-            }),
+            published: definition.published.as_ref().map(|published| format!("{published}; {}", definition.rule)),
             ..Claim::new(&self.name, &definition.text, holds, figure)
         };
         let is_tested = |definition: &ClaimDefinition| definition.right.is_some() || definition.rule.is_of_cells();
@@ -71,45 +62,64 @@ impl ClaimSet {
             });
         let tested: Vec<_> = tested.collect();
         let mut tested = sharing(&tested, self.claims.len() - tested.len()).into_iter();
-        let judged = self.claims.iter().filter_map(|definition| match &definition.rule {
-            _ if is_tested(definition) => tested.next(),
-            Rule::Function(name) => {
-                let function = functions.iter().find(|(known, _)| known == name);
-                let undecided = || (None, format!("there is no function {name}"));
-                Some(claim(definition, function.map_or_else(undecided, |(_, function)| function())))
-            }
-            _ => Some(claim(definition, definition.judged_by_figures(rows))),
+        let judged = self.claims.iter().filter_map(|definition| match is_tested(definition) {
+            true => tested.next(),
+            false => Some(claim(definition, definition.judged_by_figures(rows))),
         });
         judged.collect()
     }
 
-    /// The ratios of a claim with a right side.
+    /// The ratios of a claim with a right side: of each contestant, at each cell.
     fn ratios(&self, definition: &ClaimDefinition, rows: &[ClaimRow], seed: u64) -> Vec<NamedRatio> {
+        let of = |left: &String| self.ratios_of(definition, left, rows, seed);
+        definition.contestants(rows).iter().flat_map(of).collect()
+    }
+
+    /// The ratios of a contestant, at each cell that both sides have.
+    fn ratios_of(&self, definition: &ClaimDefinition, left: &str, rows: &[ClaimRow], seed: u64) -> Vec<NamedRatio> {
         let right = definition.right.as_deref().unwrap_or_default();
-        let noise = self.baseline.as_ref().map(|baseline| {
-            let of = |name| definition.side(rows, name, &definition.right_where);
-            Resampled::of(&values(definition.quotients(&of(&again(baseline)), &of(baseline))), seed)
-        });
-        let ratio = |left: &String| {
-            let (left_rows, right_rows) = (
-                definition.side(rows, left, &definition.left_where),
-                definition.side(rows, right, &definition.right_where),
-            );
-            let name = match definition.left_where.is_empty() {
-                true => left.clone(),
-                false => format!("{left}, {}", definition.left_where),
-            };
-            let missing = [(left, left_rows.is_empty()), (&right.to_owned(), right_rows.is_empty())]
-                .into_iter()
-                .find_map(|(name, is_missing)| is_missing.then(|| definition.why_missing(rows, name)));
-            let quotients = values(definition.quotients(&left_rows, &right_rows));
-            let resampled = missing.map_or_else(
-                || Resampled::of(&quotients, seed).ok_or_else(|| format!("{left} and {right} share no round")),
-                Err,
-            );
-            NamedRatio { name, contestant: left.clone(), resampled, noise: noise.clone() }
+        let missing = |why: String| {
+            let (name, contestant) = (left.to_owned(), left.to_owned());
+            vec![NamedRatio { name, contestant, resampled: Err(why), noise: None }]
         };
-        definition.contestants(rows).iter().map(ratio).collect()
+        let left_rows = definition.side(rows, left, &definition.left_where);
+        let right_rows = definition.side(rows, right, &definition.right_where);
+        if let Some((name, _)) =
+            [(left, &left_rows), (right, &right_rows)].into_iter().find(|(_, rows)| rows.is_empty())
+        {
+            return missing(definition.why_missing(rows, name));
+        }
+        let mut cells = distinct(left_rows.iter().map(|row| definition.cell_of(row)));
+        cells.retain(|cell| right_rows.iter().any(|row| definition.cell_of(row) == *cell));
+        if cells.is_empty() {
+            return missing(format!("{left} and {right} share no cell"));
+        }
+        let of_right = |name: &str| definition.side(rows, name, &definition.right_where);
+        let control = self.control(right, rows).map(|control| (of_right(&again(control)), of_right(control)));
+        let ratio = |cell: &ClaimCell<'_>| {
+            let resampled = |left: &[&ClaimRow], right: &[&ClaimRow]| {
+                let is_here = |row: &&&ClaimRow| definition.cell_of(row) == *cell;
+                let own: Vec<&ClaimRow> = left.iter().filter(is_here).copied().collect();
+                Resampled::of(&values(definition.quotients(&own, right)), seed)
+            };
+            let shown: &[_] = if cells.len() > 1 { cell } else { &[] };
+            NamedRatio {
+                name: definition.name_at(left, shown),
+                contestant: left.to_owned(),
+                resampled: resampled(&left_rows, &right_rows)
+                    .ok_or_else(|| format!("{left} and {right} share no round")),
+                noise: control.as_ref().map(|(second, first)| resampled(second, first)),
+            }
+        };
+        cells.iter().map(ratio).collect()
+    }
+
+    /// The contestant with a second entry that shows the noise of a ratio to `right`: `right` itself, or else the baseline. `None`
+    /// for claims without noise.
+    fn control<'a>(&'a self, right: &'a str, rows: &[ClaimRow]) -> Option<&'a str> {
+        let baseline = self.baseline.as_deref()?;
+        let has_second = rows.iter().any(|row| first_of(&row.contestant) == Some(right));
+        Some(if has_second { right } else { baseline })
     }
 }
 
@@ -117,6 +127,9 @@ impl ClaimSet {
 fn values(quotients: Vec<(&ClaimRow, f64)>) -> Vec<f64> {
     quotients.into_iter().map(|(_, ratio)| ratio).collect()
 }
+
+/// The values of the axes that tell ratios apart.
+type ClaimCell<'a> = Vec<(&'a str, &'a AxisValue)>;
 
 /// The resamples of a ratio, or why there are none.
 struct NamedRatio {
@@ -142,8 +155,7 @@ impl NamedRatio {
 impl ClaimDefinition {
     /// The left contestants: each name, or the contestants of the rows that a pattern stands for.
     fn contestants(&self, rows: &[ClaimRow]) -> Vec<String> {
-        let is_exact = |name: &&String| !name.contains('*');
-        let exact = self.left.all().iter().filter(is_exact);
+        let exact = self.left.all().iter().filter(|name| !name.contains('*'));
         let matching = rows.iter().map(|row| &row.contestant).filter(|name| self.left.match_name(name));
         distinct(exact.chain(matching).cloned())
     }
@@ -173,6 +185,21 @@ impl ClaimDefinition {
         let quotient =
             |row: &&'a ClaimRow| Some((*row, row.figures[&self.figure] / partner(row)?.figures[&self.figure]));
         left.iter().filter_map(quotient).collect()
+    }
+
+    /// The cell of a row, without the axes that a side has its own conditions on, and without those along which values are rounds.
+    fn cell_of<'a>(&self, row: &'a ClaimRow) -> ClaimCell<'a> {
+        let is_apart = |axis: &str| {
+            !self.left_where.name(axis) && !self.right_where.name(axis) && self.over.iter().all(|over| over != axis)
+        };
+        row.cell.iter().map(|(axis, value)| (axis.as_str(), value)).filter(|(axis, _)| is_apart(axis)).collect()
+    }
+
+    /// The name of a ratio: `base, workers 200`.
+    fn name_at(&self, left: &str, cell: &[(&str, &AxisValue)]) -> String {
+        let own = Some(self.left_where.to_string()).filter(|own| !own.is_empty());
+        let cell = cell.iter().map(|(axis, value)| format!("{axis} {value}"));
+        [left.to_owned()].into_iter().chain(own).chain(cell).collect::<Vec<_>>().join(", ")
     }
 
     /// Why a contestant has no figures in the cells that count.
@@ -213,6 +240,10 @@ impl ClaimDefinition {
         }
         if let Rule::Median { .. } = self.rule {
             return self.judged_by_medians(&own, &excluded);
+        }
+        let least = self.least.unwrap_or(1);
+        if own.iter().any(|(_, side)| (1..least).contains(&side.len())) {
+            return (None, format!("fewer than {least} rounds of a contestant{excluded}"));
         }
         let (name, rounds) = (self.figure.replace('_', " "), counted(figures.len() as u64, "round"));
         let wrong: Vec<&(&str, f64)> = figures.iter().filter(|(_, figure)| !self.rule.allows(*figure)).collect();
@@ -259,15 +290,17 @@ impl ClaimDefinition {
     /// The judgement by ratios, at an error.
     fn judged_by_ratios(&self, rows: &[ClaimRow], ratios: &[NamedRatio], error: f64) -> ClaimOutcome {
         let at = |error: f64| ratios.iter().map(|ratio| ratio.found(error)).collect::<Result<Vec<Found>, String>>();
-        let (found, at_error) = match (at(ERROR_PROBABILITY), at(error)) {
-            (Ok(found), Ok(at_error)) if !found.is_empty() => (found, at_error),
-            (Err(why), _) | (_, Err(why)) => return (None, why),
+        // All ratios must hold, and any of them can refute: that shares the error.
+        let shared = error / ratios.len().max(1) as f64;
+        let (found, at_error, at_shared) = match (at(ERROR_PROBABILITY), at(error), at(shared)) {
+            (Ok(found), Ok(at_error), Ok(at_shared)) if !found.is_empty() => (found, at_error, at_shared),
+            (Err(why), ..) | (_, Err(why), _) | (.., Err(why)) => return (None, why),
             _ => return (None, String::from("not measured")),
         };
         let mut shown: Vec<(f64, String)> =
             ratios.iter().zip(&found).map(|(ratio, found)| self.shown(&ratio.name, found)).collect();
-        // The ratio that decides comes first.
         shown.sort_by(|(one, _), (other, _)| one.total_cmp(other));
+        // The ratio that decides comes first.
         if matches!(self.rule, Rule::EveryBelow(_)) {
             shown.reverse();
         }
@@ -280,10 +313,13 @@ impl ClaimDefinition {
             return (None, format!("{figure}; without the control the noise is not known"));
         }
         if let Some(why) = self.other_limit(rows, ratios) {
-            let refuted = self.rule.is_exceeded(&at_error).then_some(false);
+            let refuted = self.rule.is_exceeded(&at_shared).then_some(false);
             return (refuted, format!("{figure} ({why}, so a difference may be hidden)"));
         }
-        let holds = self.rule.holds(&at_error);
+        let holds = match self.rule.holds(&at_error) {
+            Some(false) => self.rule.holds(&at_shared).filter(|holds| !holds),
+            holds => holds,
+        };
         let min_difference = found.iter().find_map(|found| Compared::of(found.estimate, &found.noise).min_difference);
         let resolution = min_difference.filter(|_| holds.is_none()).map_or_else(String::new, |difference| {
             format!("; too few rounds: a difference of {:.1} % could have been found", difference * 100.0)

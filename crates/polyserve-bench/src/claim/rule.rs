@@ -14,6 +14,9 @@ use crate::statistics::{Estimate, Interval, Verdict};
 pub enum Rule {
     /// `every above 1`: each is above this value. One that is below it refutes the claim.
     EveryAbove(f64),
+    /// `at least 0.95`: each is at least this value. Below 1, a ratio that cannot be told from 1 is large enough if the noise is
+    /// smaller than the margin.
+    AtLeast(f64),
     /// `every below 1`: each is below this value. One that is above it refutes the claim.
     EveryBelow(f64),
     /// `equal within 0.99 to 1.01`: each is in this interval.
@@ -46,8 +49,6 @@ pub enum Rule {
         /// Whether they fall.
         is_down: bool,
     },
-    /// `function NAME`: a function of the experiment judges the claim.
-    Function(String),
 }
 
 /// A ratio, and the noise that it is judged by.
@@ -72,6 +73,8 @@ impl Rule {
         let verdict = found.estimate.verdict(noise);
         match self {
             Self::EveryAbove(bound) => beyond(interval, noise, *bound),
+            Self::AtLeast(bound) if interval.low.min(noise.low) >= *bound => Some(true),
+            Self::AtLeast(bound) => beyond(interval, noise, *bound),
             Self::EveryBelow(bound) => beyond(interval, noise, *bound).map(|is_above| !is_above),
             Self::EqualWithin(range) => found.is_within(range),
             Self::About(ratio) => {
@@ -80,7 +83,7 @@ impl Rule {
             }
             Self::NoGain(_) if verdict == Verdict::Faster => Some(false),
             Self::NoGain(gain) => (interval.high.max(noise.high) < *gain).then_some(true),
-            Self::Median { .. } | Self::Cells { .. } | Self::Trend { .. } | Self::Function(_) => None,
+            Self::Median { .. } | Self::Cells { .. } | Self::Trend { .. } => None,
         }
     }
 
@@ -122,11 +125,12 @@ impl Rule {
     pub(super) fn allows(&self, figure: f64) -> bool {
         match self {
             Self::EveryAbove(bound) => figure > *bound,
+            Self::AtLeast(bound) => figure >= *bound,
             Self::EveryBelow(bound) | Self::NoGain(bound) => figure < *bound,
             Self::EqualWithin(range) => range.contains(figure),
             Self::About(value) => Interval::equal_to(*value).contains(figure),
             Self::Median { .. } => self.allows_median(figure) == Some(true),
-            Self::Cells { .. } | Self::Trend { .. } | Self::Function(_) => false,
+            Self::Cells { .. } | Self::Trend { .. } => false,
         }
     }
 }
@@ -196,6 +200,7 @@ impl FromStr for Rule {
         };
         number("every above ")
             .map(Self::EveryAbove)
+            .or_else(|| number("at least ").map(Self::AtLeast))
             .or_else(|| number("every below ").map(Self::EveryBelow))
             .or_else(|| number("about ").map(Self::About))
             .or_else(|| number("no gain of ").map(Self::NoGain))
@@ -203,12 +208,11 @@ impl FromStr for Rule {
             .or_else(median)
             .or_else(cells)
             .or_else(trend)
-            .or_else(|| text.strip_prefix("function ").map(|name| Self::Function(name.to_owned())))
             .ok_or_else(|| {
                 format!(
-                    "{text:?} is no rule; the rules are \"every above 1\", \"every below 1\", \"equal within 0.9 to 1.1\", \
+                    "{text:?} is no rule; the rules are \"every above 1\", \"every below 1\", \"at least 0.95\", \"equal within 0.9 to 1.1\", \
                      \"about 1.05\", \"no gain of 1.02\", \"median within 0.9 to 1.1, margin 0.02\", \"most cells above 1\", \"nearly every cell above 1\", \
-                     \"every cell above 1\", \"rises along workers\", \"falls along workers\" and \"function NAME\""
+                     \"every cell above 1\", \"rises along workers\" and \"falls along workers\""
                 )
             })
     }
@@ -219,6 +223,7 @@ impl fmt::Display for Rule {
         match self {
             Self::EveryAbove(bound) => write!(f, "every above {bound}"),
             Self::EveryBelow(bound) => write!(f, "every below {bound}"),
+            Self::AtLeast(bound) => write!(f, "at least {bound}"),
             Self::EqualWithin(Interval { low, high }) => write!(f, "equal within {low} to {high}"),
             Self::About(ratio) => {
                 let Interval { low, high } = Interval::equal_to(*ratio);
@@ -235,7 +240,6 @@ impl fmt::Display for Rule {
             }
             Self::Cells { share, bound } => write!(f, "{} above {bound}", share.words()),
             Self::Trend { axis, is_down } => write!(f, "{} along {axis}", if *is_down { "falls" } else { "rises" }),
-            Self::Function(_) => Ok(()),
         }
     }
 }

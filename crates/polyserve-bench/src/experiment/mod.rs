@@ -45,7 +45,7 @@ use crate::output::INDENT;
 pub use absence::{Absence, Failed, Reason};
 pub use command::{Execution, RecordArgs};
 pub use known::KnownExperiment;
-pub use plan::{Absent, Batch, Plan, again, distinct, interleaved, order};
+pub use plan::{Absent, Batch, Plan, again, distinct, first_of, interleaved, order, with_second_entries};
 pub use record::Records;
 pub use rows::{RecordRow, csv, with_short_floats};
 pub use runner::{Notebook, run, run_with};

@@ -6,6 +6,7 @@
 use std::time::Duration;
 
 use super::Absence;
+use crate::compare::Role;
 
 /// The plan of a measurement.
 #[derive(Clone, Debug)]
@@ -98,9 +99,44 @@ pub fn distinct<T: PartialEq>(items: impl IntoIterator<Item = T>) -> Vec<T> {
     all
 }
 
+const SECOND: &str = " (again)";
+
 /// The name of a baseline's second entry, the A/A control: what differs between the two entries is noise.
 pub fn again(name: &str) -> String {
-    format!("{name} (again)")
+    format!("{name}{SECOND}")
+}
+
+/// The entries of contestants, the baseline in front. The second entry of the baseline, and of each contestant in `controls`,
+/// stands behind the first one. `parts` returns the name and the role of a contestant.
+pub fn with_second_entries<E: Clone>(
+    all: Vec<E>,
+    baseline: &str,
+    controls: &[String],
+    parts: fn(&mut E) -> (&mut String, &mut Role),
+) -> Vec<E> {
+    let mut entries: Vec<E> = Vec::new();
+    for mut one in all {
+        let (name, role) = parts(&mut one);
+        let is_baseline = name == baseline;
+        let second = (is_baseline || controls.contains(name)).then(|| again(name));
+        if is_baseline {
+            *role = Role::Baseline;
+        }
+        let same = second.map(|second| {
+            let mut same = one.clone();
+            let (name, role) = parts(&mut same);
+            (*name, *role) = (second, Role::Same);
+            same
+        });
+        let place = if is_baseline { 0 } else { entries.len() };
+        entries.splice(place..place, [Some(one), same].into_iter().flatten());
+    }
+    entries
+}
+
+/// The name of the first entry, if `name` is a second one.
+pub fn first_of(name: &str) -> Option<&str> {
+    name.strip_suffix(SECOND)
 }
 
 #[cfg(test)]
@@ -114,6 +150,22 @@ mod tests {
         assert_eq!(order(2, 4), [1, 2, 0, 3]);
         assert_eq!(order(8, 4), order(0, 4));
         assert_eq!((order(5, 0), order(9, 1)), (vec![], vec![0]));
+    }
+
+    #[test]
+    fn second_entries_follow_the_first_ones() {
+        let all = ["a", "b", "c"].map(|name| (name.to_owned(), Role::Ranked)).to_vec();
+        let entries = with_second_entries(all, "b", &["c".into()], |(name, role)| (name, role));
+        let entries: Vec<(&str, Role)> = entries.iter().map(|(name, role)| (name.as_str(), *role)).collect();
+        let expected = [
+            ("b", Role::Baseline),
+            ("b (again)", Role::Same),
+            ("a", Role::Ranked),
+            ("c", Role::Ranked),
+            ("c (again)", Role::Same),
+        ];
+        assert_eq!(entries, expected);
+        assert_eq!((first_of("c (again)"), first_of("c")), (Some("c"), None));
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! The verdicts on the published claims: `defs/ladder.toml`, judged by the figures of warp.
 
-use crate::claim::{CLIENT_BUSY, ClaimRow, ClaimSet, SERVER_BUSY};
+use crate::bench::figures::{CLIENT_BUSY, SERVER_BUSY};
+use crate::claim::{ClaimRow, ClaimSet};
 use crate::report::Claim;
 
 use super::results::{PUBLISHED_CONNECTIONS, Results};
@@ -12,7 +13,7 @@ use super::results::{PUBLISHED_CONNECTIONS, Results};
 /// Returns an error if the definition has one.
 pub fn claims(results: &Results) -> anyhow::Result<Vec<Claim>> {
     let set = ClaimSet::parse("defs/ladder.toml", include_str!("../../defs/ladder.toml"))?;
-    Ok(set.verdicts(&rows(results), results.seed(), &[]))
+    Ok(set.verdicts(&rows(results), results.seed()))
 }
 
 /// The samples, and the contestants without figures. Earlier records have no number of connections: it was the published one.

@@ -38,7 +38,7 @@ pub(crate) fn tables(records: &Records<DefinedExperiment>, rows: &[BenchRow]) ->
 /// The answer in a sentence: the gain of the largest number of tasks.
 pub(crate) fn answer(rows: &[BenchRow]) -> String {
     let number = |row: &&BenchRow, axis| row.cell.get(&axis).and_then(CellValue::number).unwrap_or_default();
-    let at_once = rows.iter().filter(|row| number(row, SweepAxis::Series) == 0);
+    let at_once = rows.iter().filter(|row| row.is_ranked() && number(row, SweepAxis::Series) == 0);
     let most = at_once.clone().map(|row| number(&row, SweepAxis::Tasks)).max().unwrap_or_default();
     let own = at_once.filter(|row| number(row, SweepAxis::Tasks) == most);
     let mut profits: Vec<(f64, &BenchRow)> =
@@ -180,4 +180,29 @@ pub(crate) fn schedule_chart(
     let about = format!("Chart: a bar from the start to the end of each task, {}: {}", at.join(", "), names.join("; "));
     let axis = String::from("ms from the first start");
     Ok((!panels.is_empty()).then_some((name, Chart::Schedule(ScheduleChart { title, about, axis, panels }))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::compare::Role;
+
+    /// The second entry of the baseline was named as the best contestant.
+    #[test]
+    fn a_second_entry_is_no_contestant_of_its_own() {
+        let row = |name: &str, role: Role, profit: f64| BenchRow {
+            contestant: name.into(),
+            cell: [(SweepAxis::Tasks, 4.into()), (SweepAxis::Series, 0.into())].into(),
+            role,
+            rank: None,
+            rounds: 1,
+            figures: [("profit_pct".to_owned(), profit), ("cores".to_owned(), 2.0)].into(),
+            compared: None,
+        };
+        let rows =
+            [row("twin", Role::Baseline, 40.0), row("twin (again)", Role::Same, 49.0), row("pool", Role::Ranked, 45.0)];
+        let expected =
+            "4 tasks at once on 2 cores save 40.0 % (`twin`) to 45.0 % (`pool`) of the time of one after the other.";
+        assert_eq!(answer(&rows), expected);
+    }
 }

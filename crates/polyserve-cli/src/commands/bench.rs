@@ -27,7 +27,7 @@ use polyserve_bench::compare::rehearsal::Rehearsal;
 use polyserve_bench::compare::{Contestant, Instrument, Role};
 use polyserve_bench::contestants::{self, BuiltProgram, Program, Serves};
 use polyserve_bench::crowd::CrowdKind;
-use polyserve_bench::experiment::{Absent, RecordArgs, again, distinct};
+use polyserve_bench::experiment::{Absent, RecordArgs, distinct, with_second_entries};
 use polyserve_bench::limits;
 use polyserve_bench::machine::cores::Cores;
 use polyserve_bench::output::{print, print_json};
@@ -194,6 +194,11 @@ fn plan(
     absent: &[Absent<Key>],
 ) -> anyhow::Result<BenchPlan> {
     if args.only.is_none() && !args.quick {
+        let is_known =
+            |name: &&String| contestants.contains(name) || absent.iter().any(|one| one.key.contestant == **name);
+        if let Some(unknown) = definition.controls.iter().find(|name| !is_known(name)) {
+            return Err(definition.misuse("controls", format!("there is no contestant {unknown:?}")).into());
+        }
         check_claims(definition, contestants.iter().chain(absent.iter().map(|absent| &absent.key.contestant)))?;
     }
     Ok(BenchPlan {
@@ -345,11 +350,6 @@ impl BenchEntrants<'_> {
                 }
                 let possible = instrument.as_ref().map_err(Clone::clone);
                 match possible.and(contestant) {
-                    Ok(mut contestant) if name == baseline => {
-                        contestant.role = Role::Baseline;
-                        let same = contestant.clone().with(|one| (one.name, one.role) = (again(&name), Role::Same));
-                        contestants.splice(0..0, [contestant, same]);
-                    }
                     Ok(contestant) => contestants.push(contestant),
                     Err(why) => {
                         let key = Key { contestant: name, cell: cell.clone(), round: 0 };
@@ -358,6 +358,9 @@ impl BenchEntrants<'_> {
                 }
             }
             if let Ok(instrument) = instrument {
+                let controls = &self.definition.controls;
+                let contestants =
+                    with_second_entries(contestants, &baseline, controls, |one| (&mut one.name, &mut one.role));
                 let RequestSettings { rate, latency, .. } = self.requests;
                 let rate = cell.get(&SweepAxis::Rate).and_then(CellValue::number).map(|rate| rate as f64).or(rate);
                 cells.push(CellPlan { cell, contestants, instrument, rate, latency });

@@ -11,7 +11,7 @@ use polyserve_bench::Misuse;
 use polyserve_bench::compare::contestant::{Contestant, Role, bound, bound_of};
 use polyserve_bench::compare::{Key, Peers};
 use polyserve_bench::contestants::{GO, PEER, Program, Registry};
-use polyserve_bench::experiment::{Absence, Absent, again, distinct};
+use polyserve_bench::experiment::{Absence, Absent, distinct, with_second_entries};
 use polyserve_bench::launch::{AddressFrom, Launch};
 use polyserve_bench::recommend::left_out;
 use polyserve_load::{Mix, Usage};
@@ -177,8 +177,8 @@ impl Entrants<'_> {
         };
         baseline.role = Role::Baseline;
         let baseline = baseline.clone();
-        let same = Contestant { name: again(&baseline.name), role: Role::Same, ..baseline.clone() };
-        contestants.insert(1, same);
+        let mut contestants =
+            with_second_entries(contestants, &baseline.name, &[], |one| (&mut one.name, &mut one.role));
         if let Some(percent) = self.slowed {
             let name = format!("{} (slowed {percent} %)", baseline.name);
             contestants.push(Contestant { name, role: Role::Slowed(percent), ..baseline.clone() });

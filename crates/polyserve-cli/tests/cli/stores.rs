@@ -85,7 +85,7 @@ fn memory_is_compared_by_entity() {
 fn the_cost_of_the_trait_is_measured_in_one_process() {
     let report = json(&format!("bench seam --quick {TINY}"));
     let names = texts(array(&report["rows"]), "contestant");
-    assert_eq!(names.len(), 12 * 4, "{report}");
+    assert_eq!(names.len(), 14 * 4, "{report}");
     assert_eq!(array(&report["claims"]).len(), 0, "two rounds judge nothing");
     let report = json(&format!("bench seam {TINY} --set rounds=10 --set sweep.workers=[1]"));
     assert_eq!(array(&report["claims"]).len(), 4, "{report}");

@@ -134,7 +134,7 @@ fn claims(recorded: &Recorded) -> Vec<Claim> {
     let calibrations = [calibration(RUST, 1000), calibration(GO_LISTING, GO_STEPS)];
     let rows = of_tasks(&recorded.rows, &recorded.singles, &calibrations);
     let set = ClaimSet { name: "tasks".into(), baseline: None, claims: definition().claims };
-    set.verdicts(&rows, 0, &[])
+    set.verdicts(&rows, 0)
 }
 
 /// A change of a contestant after which its times decide nothing, and why.

@@ -26,7 +26,7 @@ use crate::bench::pattern::ContestantOrigin;
 use crate::bench::sweep::{CellValue, SweepAxis, SweepCell};
 use crate::compare::Role;
 use crate::contestants::GO;
-use crate::experiment::{Absence, Notebook, Records, again, distinct};
+use crate::experiment::{Absence, Notebook, Records, distinct};
 use crate::launch::Launch;
 use crate::machine::Cores;
 use crate::output::spinner;
@@ -503,17 +503,6 @@ pub(crate) fn named(
         ("threads_beyond_tasks", threads.map(|threads| threads - count)),
     ];
     all.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect()
-}
-
-/// The contestants with the baseline's second entry behind the baseline.
-#[must_use]
-pub fn with_control(mut entrants: Vec<TaskEntrant>, baseline: &str) -> Vec<TaskEntrant> {
-    if let Some(place) = entrants.iter().position(|one| one.name == baseline) {
-        let first = TaskEntrant { role: Role::Baseline, ..entrants.remove(place) };
-        let same = TaskEntrant { name: again(baseline), role: Role::Same, ..first.clone() };
-        entrants.splice(0..0, [first, same]);
-    }
-    entrants
 }
 
 #[cfg(test)]

@@ -25,7 +25,7 @@ fn definition() -> Definition {
 /// The claims with this end, with their verdicts.
 fn claims_of(rows: &[ClaimRow], end: &str) -> Vec<Claim> {
     let claims = definition().claims.into_iter().filter(|claim| claim.text.ends_with(end)).collect();
-    ClaimSet { name: "matrix".into(), baseline: Some(RUST.into()), claims }.verdicts(rows, 0, &[])
+    ClaimSet { name: "matrix".into(), baseline: Some(RUST.into()), claims }.verdicts(rows, 0)
 }
 
 fn claims(rows: &[ClaimRow]) -> Vec<Claim> {
@@ -364,7 +364,7 @@ fn the_published_tables_are_judged_by_the_same_rules() {
     assert_eq!((of(RUST), of(RUST_DEBUG), of(GO)), (36, 36, 36));
     let mut set = ClaimSet { name: "matrix".into(), baseline: None, claims: definition.claims };
     set.claims.iter_mut().for_each(|claim| claim.least = Some(1));
-    let verdicts: Vec<ClaimVerdict> = set.verdicts(&rows, 0, &[]).iter().map(|claim| claim.verdict).collect();
+    let verdicts: Vec<ClaimVerdict> = set.verdicts(&rows, 0).iter().map(|claim| claim.verdict).collect();
     let expected = [
         Undecided, // CPU grows with the pool: its error is too large for 28 claims
         Undecided, Undecided, // the number of cores is not published

@@ -13,7 +13,7 @@ use polyserve_bench::bench::{
 };
 use polyserve_bench::compare::Role;
 use polyserve_bench::contestants::BuiltProgram;
-use polyserve_bench::experiment::{Absent, again, distinct};
+use polyserve_bench::experiment::{Absent, distinct, with_second_entries};
 
 use super::super::entrants::{left_out, serve};
 use super::super::room::{self, roomy};
@@ -39,18 +39,15 @@ pub(super) fn run(
     let baseline = baseline.ok_or_else(|| definition.misuse("baseline", "there is no such server"))?;
     let (mut servers, mut absent): (Vec<PageServer>, Vec<Absent<Key>>) = (Vec::new(), Vec::new());
     for cell in definition.cells() {
+        let mut here: Vec<PageServer> = Vec::new();
         for pattern in definition.contestants.iter().chain(&definition.baseline) {
             for name in entrants.names(pattern)? {
-                let is_known = servers.iter().any(|one| one.cell == cell && one.name == name);
+                let is_known = here.iter().any(|one| one.name == name);
                 if is_known || (name != baseline && !is_wanted(args, &name)) || !entrants.is_at(pattern, &name, &cell) {
                     continue;
                 }
                 match entrants.server(pattern, &name, &cell) {
-                    Ok(server) if name == baseline => {
-                        let same = PageServer { name: again(&name), role: Role::Same, ..server.clone() };
-                        servers.extend([PageServer { role: Role::Baseline, ..server }, same]);
-                    }
-                    Ok(server) => servers.push(server),
+                    Ok(server) => here.push(server),
                     Err((why, is_excused)) => {
                         let key = Key { contestant: name, cell: cell.clone(), round: 0 };
                         absent.push(left_out(key, why, is_excused));
@@ -58,6 +55,8 @@ pub(super) fn run(
                 }
             }
         }
+        let controls = &definition.controls;
+        servers.extend(with_second_entries(here, &baseline, controls, |one| (&mut one.name, &mut one.role)));
     }
     if servers.is_empty() {
         let why = absent.first().map_or("no contestant has such a name", |absent| absent.absence.why.as_str());

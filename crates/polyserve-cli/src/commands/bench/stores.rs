@@ -8,7 +8,7 @@ use polyserve_bench::bench::mode::StoreMode;
 use polyserve_bench::bench::mode::store::{StoreCell, StoreContestant, StoreTurns};
 use polyserve_bench::bench::{CellEntries, ContestantOrigin, DefinedExperiment, Definition, Key, Pattern};
 use polyserve_bench::compare::Role;
-use polyserve_bench::experiment::{Absent, again, distinct};
+use polyserve_bench::experiment::{Absent, distinct, with_second_entries};
 use polyserve_bench::machine::proc;
 use polyserve_bench::output::print;
 use polyserve_bench::stores::StoreRun;
@@ -53,7 +53,8 @@ pub(super) fn run(
             chosen.push(one);
         }
     }
-    let (cells, absent) = cells(session, args, definition, mode, &with_baseline_first(chosen, &baseline));
+    let chosen = with_second_entries(chosen, &baseline, &definition.controls, |one| (&mut one.name, &mut one.role));
+    let (cells, absent) = cells(session, args, definition, mode, &chosen);
     if cells.iter().all(|cell| cell.contestants.is_empty()) {
         let why = absent.first().map_or("no contestant has such a name", |absent| absent.absence.why.as_str());
         return Err(definition.misuse("contestants", format!("there is nothing to measure: {why}")).into());
@@ -95,16 +96,6 @@ fn contestants(definition: &Definition, pattern: &Pattern, catalog: &Catalog) ->
             .into());
     }
     Ok(found)
-}
-
-/// The contestants with the baseline and its second entry in front.
-fn with_baseline_first(mut all: Vec<StoreContestant>, baseline: &str) -> Vec<StoreContestant> {
-    if let Some(place) = all.iter().position(|one| one.name == baseline) {
-        let first = StoreContestant { role: Role::Baseline, ..all.remove(place) };
-        let same = StoreContestant { name: again(baseline), role: Role::Same, ..first.clone() };
-        all.splice(0..0, [first, same]);
-    }
-    all
 }
 
 /// The cells with their contestants, and the contestants that are left out.

@@ -5,14 +5,14 @@ use std::process::ExitCode;
 
 use polyserve::ServerConfig;
 use polyserve::catalog::Catalog;
-use polyserve_bench::bench::mode::tasks::{TaskEntrant, TaskTurns, with_control};
+use polyserve_bench::bench::mode::tasks::{TaskEntrant, TaskTurns};
 use polyserve_bench::bench::{
     CellEntries, CellValue, ContestantOrigin, DefinedExperiment, Definition, Key, Pattern, SweepAxis, SweepCell,
     TasksMode,
 };
 use polyserve_bench::compare::Role;
 use polyserve_bench::contestants::BuiltProgram;
-use polyserve_bench::experiment::{Absent, distinct};
+use polyserve_bench::experiment::{Absent, distinct, with_second_entries};
 use polyserve_bench::launch::{AddressFrom, Launch};
 use polyserve_bench::tasks::runner::{self, OTHERS, Runner};
 
@@ -56,7 +56,7 @@ pub(super) fn run(
             }
         }
     }
-    let chosen = with_control(chosen, &baseline);
+    let chosen = with_second_entries(chosen, &baseline, &definition.controls, |one| (&mut one.name, &mut one.role));
     let names: Vec<String> = chosen.iter().map(|one| one.name.clone()).collect();
     if names.is_empty() {
         let why = absent.first().map_or("no contestant has such a name", |absent| absent.absence.why.as_str());

@@ -6,8 +6,8 @@ use std::time::Duration;
 use polyserve_bench::bench::mode::requests::CellPlan;
 use polyserve_bench::bench::mode::search::{SearchMode, SearchTurns};
 use polyserve_bench::bench::{self, BenchPlan, CellEntries, DefinedExperiment, Mode, ModeKind, SweepAxis, SweepCell};
-use polyserve_bench::compare::{Contestant, Instrument, Role};
-use polyserve_bench::experiment::{self, Experiment as _, again};
+use polyserve_bench::compare::{Contestant, Instrument};
+use polyserve_bench::experiment::{self, Experiment as _, with_second_entries};
 use polyserve_bench::journal::{Header, Journal};
 use polyserve_bench::recommend::choice::CapacityFigure;
 use polyserve_bench::recommend::{Recommendation, Workload};
@@ -81,12 +81,12 @@ fn search(
     args: &RecommendArgs,
 ) -> anyhow::Result<Vec<CapacityFigure>> {
     let instrument = Instrument { slice: SLICE, ..instrument.clone() };
-    let first = chosen.clone().with(|one| one.role = Role::Baseline);
-    let same = first.clone().with(|one| (one.name, one.role) = (again(&chosen.name), Role::Same));
-    let names = [&first.name, &same.name].map(String::clone).to_vec();
+    let contestants =
+        with_second_entries(vec![chosen.clone()], &chosen.name, &[], |one| (&mut one.name, &mut one.role));
+    let names: Vec<String> = contestants.iter().map(|one| one.name.clone()).collect();
     let plan = |goal: &u64| CellPlan {
         cell: SweepCell::from([(SweepAxis::GoalUs, (*goal).into())]),
-        contestants: vec![first.clone(), same.clone()],
+        contestants: contestants.clone(),
         instrument: instrument.clone(),
         rate: None,
         latency: false,

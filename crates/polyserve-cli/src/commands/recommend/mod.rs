@@ -18,7 +18,7 @@ use polyserve_bench::compare::contestant::bound;
 use polyserve_bench::compare::ranking::Ranking;
 use polyserve_bench::compare::rehearsal::Rehearsal;
 use polyserve_bench::compare::{Comparison, Contestant, Instrument, Key, Role};
-use polyserve_bench::experiment::{self, Experiment as _, again};
+use polyserve_bench::experiment::{self, Experiment as _, with_second_entries};
 use polyserve_bench::journal::{Header, Journal};
 use polyserve_bench::limits;
 use polyserve_bench::machine::cores::Cores;
@@ -192,12 +192,11 @@ impl RecommendArgs {
                 Err(error) => return Err(error),
             }
         }
-        let Some(baseline) = contestants.first_mut() else {
+        let Some(baseline) = contestants.first() else {
             return Err(Misuse(String::from("there is no server and repo for this workload")).into());
         };
-        baseline.role = Role::Baseline;
-        let same = Contestant { name: again(&baseline.name), role: Role::Same, ..baseline.clone() };
-        contestants.insert(1, same);
+        let name = baseline.name.clone();
+        let contestants = with_second_entries(contestants, &name, &[], |one| (&mut one.name, &mut one.role));
         let budget = Budget::of(time, contestants.len(), workload, self.rounds.map(|rounds| rounds as usize)).map_err(
             |needed| {
                 let needed = humantime::format_duration(needed);
