@@ -193,6 +193,11 @@ fn plan(
     (contestants, baseline): (Vec<String>, String),
     absent: &[Absent<Key>],
 ) -> anyhow::Result<BenchPlan> {
+    // A scenario lists what could not take part.
+    if contestants.is_empty() && definition.mode.kind() != ModeKind::Scenario {
+        let why = absent.first().map_or("no contestant has such a name", |absent| absent.absence.why.as_str());
+        return Err(definition.misuse("contestants", format!("there is nothing to measure: {why}")).into());
+    }
     if args.only.is_none() && !args.quick {
         let is_known =
             |name: &&String| contestants.contains(name) || absent.iter().any(|one| one.key.contestant == **name);
@@ -365,10 +370,6 @@ impl BenchEntrants<'_> {
                 let rate = cell.get(&SweepAxis::Rate).and_then(CellValue::number).map(|rate| rate as f64).or(rate);
                 cells.push(CellPlan { cell, contestants, instrument, rate, latency });
             }
-        }
-        if cells.iter().all(|cell| cell.contestants.is_empty()) {
-            let why = absent.first().map_or("no contestant has such a name", |absent| absent.absence.why.as_str());
-            return Err(self.definition.misuse("contestants", format!("there is nothing to measure: {why}")).into());
         }
         Ok((cells, absent))
     }

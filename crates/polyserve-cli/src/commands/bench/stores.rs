@@ -55,10 +55,6 @@ pub(super) fn run(
     }
     let chosen = with_second_entries(chosen, &baseline, &definition.controls, |one| (&mut one.name, &mut one.role));
     let (cells, absent) = cells(session, args, definition, mode, &chosen);
-    if cells.iter().all(|cell| cell.contestants.is_empty()) {
-        let why = absent.first().map_or("no contestant has such a name", |absent| absent.absence.why.as_str());
-        return Err(definition.misuse("contestants", format!("there is nothing to measure: {why}")).into());
-    }
     let names = distinct(cells.iter().flat_map(|cell| &cell.contestants).map(|one| one.name.clone()));
     let plan = plan(args, definition, (names, baseline), &absent)?;
     let entries = |one: &StoreCell| CellEntries {

@@ -58,10 +58,6 @@ pub(super) fn run(
     }
     let chosen = with_second_entries(chosen, &baseline, &definition.controls, |one| (&mut one.name, &mut one.role));
     let names: Vec<String> = chosen.iter().map(|one| one.name.clone()).collect();
-    if names.is_empty() {
-        let why = absent.first().map_or("no contestant has such a name", |absent| absent.absence.why.as_str());
-        return Err(definition.misuse("contestants", format!("there is nothing to measure: {why}")).into());
-    }
     let plan = plan(args, definition, (names.clone(), baseline), &absent)?;
     let cells = definition.cells().into_iter().filter(TasksMode::has);
     let cells = cells.map(|cell| CellEntries { cell, contestants: names.clone() }).collect();
