@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use polyserve_core::sync::{Mutex, lock};
 use rustls::pki_types::ServerName;
-use rustls::{AlertDescription, ClientConfig, ClientConnection};
+use rustls::{AlertDescription, ClientConfig, ClientConnection, ProtocolVersion};
 
 /// A connection over TLS. Clones share it: one may read while another writes.
 ///
@@ -45,7 +45,7 @@ impl TlsStream {
         &self.socket
     }
 
-    /// Ends the handshake.
+    /// Ends the handshake, and waits until the server has ended it too.
     ///
     /// # Errors
     ///
@@ -56,7 +56,13 @@ impl TlsStream {
             self.receive(deadline)?;
             self.flush(deadline)?;
         }
-        self.flush(deadline)
+        self.flush(deadline)?;
+        // With TLS 1.3 the client ends first. The server sends tickets, or an alert, when it has read the client's end.
+        if lock(&self.session).tls.protocol_version() == Some(ProtocolVersion::TLSv1_3) {
+            self.socket.set_read_timeout(Some(left(deadline)?))?;
+            let _ = self.socket.peek(&mut [0]); // an error: the next read returns it too
+        }
+        Ok(())
     }
 
     /// Whether the handshake resumed an earlier session, and the protocol that was negotiated.
