@@ -403,9 +403,9 @@ const REQUESTS: &str = r#"# two lines
 fn a_service_of_ones_own_is_ranked_by_its_requests() {
     let dir = Dir::new("service");
     dir.write("shop.requests", REQUESTS);
-    let tiny = "--slice=50ms --warm-up=50ms --connections=4 --rounds=1";
+    let tiny = "--slice=500ms --warm-up=50ms --connections=4 --rounds=1";
     let args = format!("{tiny} --service=echo --requests={dir}/shop.requests --servers=tokio_tcp,pool_server");
-    let ranking = json(&format!("compare {args} --goal=p99=1h --rate=200 --out={dir}"));
+    let ranking = json(&format!("compare {args} --goal=p99=1h --rate=20 --out={dir}"));
     assert_eq!(ranking["failed"], Value::Array(Vec::new()), "{ranking}");
     let rows = array(&ranking["rows"]);
     let names = BTreeSet::from_iter(texts(rows, "name"));
@@ -418,7 +418,7 @@ fn a_service_of_ones_own_is_ranked_by_its_requests() {
             (&1.into(), &true.into(), &Value::Array(vec![]))
         );
     }
-    assert_eq!(ranking["rate"]["requests_per_s"], 200.0);
+    assert_eq!(ranking["rate"]["requests_per_s"], 20.0);
     let lines = &dir.lines(RECORD)[0]["plan"]["requests"]["lines"];
     assert_eq!((&lines[0]["request"], &lines[1]["ids"][1]), (&"GET /a/{id}".into(), &9.into()), "{lines}");
     let shown = printed(&format!("compare {args} --baseline=pool_server --goal=p99=1h"));

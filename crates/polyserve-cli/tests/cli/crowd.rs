@@ -29,7 +29,8 @@ fn figure(row: &Value, name: &str) -> f64 {
 fn an_idle_crowd_is_held_and_every_round_recorded() {
     let dir = Dir::new("crowd");
     let servers = r#"--set contestants=["catalog:pool_server/sharded","catalog:leader_followers/sharded"]"#;
-    let line = format!("bench crowd {TINY} --set mode.held=50 {servers} --seed=7 --out={dir}");
+    // On a busy machine a slice of 20 ms may have no answer.
+    let line = format!("bench crowd {TINY} --set mode.held=50 {servers} --seed=7 --out={dir}").replace("20ms", "200ms");
     let report = json(&line);
     assert_eq!((&report["environment"]["seed"], &report["interrupted"]), (&7.into(), &false.into()));
     let rows = array(&report["rows"]);

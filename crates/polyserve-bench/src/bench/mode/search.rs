@@ -43,6 +43,8 @@ pub const LIMIT: &str = "limit";
 const LIMIT_LOADS: usize = 3;
 /// The min number of requests of a load: the p99 of fewer is nearly their maximum.
 const MIN_REQUESTS: f64 = 1000.0;
+/// The max time to which a load is extended for these requests, in seconds: at fewer than a hundred a second it has fewer.
+const MAX_EXTENSION: f64 = 10.0;
 /// The max number of times that a missed load is repeated because the client was late.
 const LATE_LOADS: usize = 2;
 /// The start of a load that does not count.
@@ -67,7 +69,7 @@ pub(super) const READS: ReadKeys = ReadKeys {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct SearchMode {
-    /// The time of a load. It is extended if a thousand requests take longer.
+    /// The time of a load. It is extended if a thousand requests take longer, up to 10 s.
     #[serde(deserialize_with = "time")]
     pub slice: Duration,
     /// The goal: the max p99, unless the sweep has it.
@@ -256,7 +258,9 @@ fn search(
     let mut probe_once = |rate: f64| -> Result<(bool, Probe), Absence> {
         let paced = session.next_load().with(|load| {
             (load.pace, load.warm_up, load.cpu) = (Pace::Rate(rate), RAMP, CpuSource::Process(pid));
-            load.length = RunLength::Time(instrument.slice.max(Duration::from_secs_f64(MIN_REQUESTS / rate)));
+            load.length = RunLength::Time(
+                instrument.slice.max(Duration::from_secs_f64((MIN_REQUESTS / rate).min(MAX_EXTENSION))),
+            );
         });
         let report = session.run(&paced)?;
         Ok(meets_goal(&report, rate, goal_us, instrument.behind_share(&report)))
