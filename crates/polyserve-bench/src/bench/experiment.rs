@@ -40,6 +40,20 @@ pub struct CellEntries {
     pub contestants: Vec<String>,
 }
 
+impl CellEntries {
+    /// The cells of contestants, each with the names at it, in the order of `entries`.
+    pub fn of<'a>(entries: impl IntoIterator<Item = (&'a SweepCell, &'a str)>) -> Vec<Self> {
+        let mut all: Vec<Self> = Vec::new();
+        for (cell, name) in entries {
+            match all.iter_mut().find(|one| one.cell == *cell) {
+                Some(one) => one.contestants.push(name.to_owned()),
+                None => all.push(Self { cell: cell.clone(), contestants: vec![name.to_owned()] }),
+            }
+        }
+        all
+    }
+}
+
 /// The description of a run, in its record's header.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct BenchPlan {

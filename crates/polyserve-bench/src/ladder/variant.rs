@@ -117,20 +117,6 @@ impl LadderSources {
         variants.iter().zip(1..).map(|(variant, number)| self.variant(variant, (number, all), stop)).collect()
     }
 
-    /// Builds `binary` without optimisation, as `cargo build` does, with a notice on standard error.
-    ///
-    /// # Errors
-    ///
-    /// Returns why it was not built.
-    pub fn debug(&self, binary: Binary, stop: &Shutdown) -> Result<PathBuf, String> {
-        let (name, target) = (binary.name(), self.target.join("debug"));
-        self.exists()?;
-        let mut command = build_command(&self.root, binary, &target);
-        command.arg("--locked").env("CARGO_ENCODED_RUSTFLAGS", "");
-        build::run(command, &format!("building {name} without optimisation into {}", target.display()), stop)?;
-        Ok(target.join("debug").join(format!("{name}{}", std::env::consts::EXE_SUFFIX)))
-    }
-
     fn exists(&self) -> Result<(), String> {
         let package = self.root.join(PACKAGE);
         let is_there = package.join("Cargo.toml").is_file();
@@ -163,21 +149,14 @@ impl LadderSources {
     }
 }
 
-/// The command that builds `binary` of the sources in `root`.
-fn build_command(root: &Path, binary: Binary, target: &Path) -> Command {
-    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    // cargo runs in the package's directory, so that it uses the package's toolchain.
-    command.current_dir(root.join(PACKAGE)).args(["build", "--color=never"]);
-    command.arg("--target-dir").arg(target).args(["--bin", binary.name(), "--features", binary.feature()]);
-    command
-}
-
 /// The command that builds a variant of the sources in `root`.
 fn cargo(Variant { binary, settings }: &Variant, root: &Path, target: &Path) -> Command {
     let BuildSettings { lto, codegen_units, allocator, .. } = settings;
     let lto = if lto == "false" { lto.clone() } else { format!("{lto:?}") };
-    let mut command = build_command(root, *binary, target);
-    command.arg("--release");
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    // cargo runs in the package's directory, so that it uses the package's toolchain.
+    command.current_dir(root.join(PACKAGE)).args(["build", "--color=never", "--release"]);
+    command.arg("--target-dir").arg(target).args(["--bin", binary.name(), "--features", binary.feature()]);
     if allocator != "system" {
         command.args(["--features", allocator]);
     }

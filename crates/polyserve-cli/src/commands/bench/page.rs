@@ -60,11 +60,7 @@ pub(super) fn run(
     }
     let names = distinct(servers.iter().map(|one| one.name.clone()));
     let plan = plan(args, definition, (names, baseline), &absent)?;
-    let entries = |cell: SweepCell| {
-        let own = servers.iter().filter(|one| one.cell == cell).map(|one| one.name.clone()).collect();
-        CellEntries { cell, contestants: own }
-    };
-    let cells = distinct(servers.iter().map(|one| one.cell.clone())).into_iter().map(entries).collect();
+    let cells = CellEntries::of(servers.iter().map(|one| (&one.cell, one.name.as_str())));
     let environment = session.environment([&server_cores, &client_cores], args.random.seed);
     let (mode, stop) = (mode.clone(), session.stop.clone());
     let turns = PageTurns { mode, servers, server_cores, client_cores, stop, file };

@@ -79,11 +79,7 @@ pub(super) fn run(
     };
     let names = distinct(servers.iter().map(|one| one.name.clone()));
     let plan = plan(args, definition, (names, baseline), &absent)?;
-    let entries = |cell: SweepCell| {
-        let own = servers.iter().filter(|one| one.cell == cell).map(|one| one.name.clone()).collect();
-        CellEntries { cell, contestants: own }
-    };
-    let cells = distinct(servers.iter().map(|one| one.cell.clone())).into_iter().map(entries).collect();
+    let cells = CellEntries::of(servers.iter().map(|one| (&one.cell, one.name.as_str())));
     let environment = session.environment([&session.available; 2], args.random.seed);
     let turns = ScenarioTurns {
         mode: mode.clone(),

@@ -48,6 +48,21 @@ impl Fixture {
         self.evict_for(self.connect().1)
     }
 
+    /// Closes the idle connection, by a drain or for another connection, which then leaves.
+    fn close_idle(&self, drains: bool) {
+        if drains {
+            self.begin_drain();
+        } else {
+            let other = self.evict();
+            self.table.remove(&other);
+        }
+    }
+
+    fn begin_drain(&self) {
+        self.table.server.shutdown.begin(Instant::now() + PATIENCE);
+        self.table.wake_idle();
+    }
+
     fn evict_for(&self, mut connection: ThreadConnection) -> Arc<TableEntry<ThreadConnection>> {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -58,6 +73,15 @@ impl Fixture {
             assert!(Instant::now() < deadline, "nothing is evicted");
             thread::yield_now();
         }
+    }
+}
+
+/// Returns when the thread of a connection waits for its next request.
+fn await_idle(entry: &TableEntry<ThreadConnection>) {
+    let deadline = Instant::now() + PATIENCE;
+    while !entry.must_be_woken.load(Ordering::SeqCst) {
+        assert!(Instant::now() < deadline, "the thread does not wait");
+        thread::yield_now();
     }
 }
 
@@ -175,8 +199,7 @@ fn a_request_that_comes_with_a_drain_leaves_room_to_linger() {
     entry.set_idle(|| IdleSince::new(0, true));
     client.write_all(GET).unwrap();
     // The drain finds an idle connection. The request is read after that.
-    fixture.table.server.shutdown.begin(Instant::now() + PATIENCE);
-    fixture.table.wake_idle();
+    fixture.begin_drain();
     thread::scope(|scope| {
         let serving = scope.spawn(|| serve(entry, &fixture.table, Instant::now()));
         let mut answer = String::new();
@@ -205,19 +228,9 @@ fn an_idle_connection_is_woken() {
             let serving = scope.spawn(|| serve(entry, &fixture.table, Instant::now()));
             client.write_all(GET).unwrap();
             assert!(head(&mut client).starts_with("HTTP/1.1 200 "));
-            let deadline = Instant::now() + PATIENCE;
-            while !waiting.must_be_woken.load(Ordering::SeqCst) {
-                assert!(Instant::now() < deadline, "the thread does not wait");
-                thread::yield_now();
-            }
+            await_idle(&waiting);
             drop(waiting); // it would keep the socket open
-            if drains {
-                fixture.table.server.shutdown.begin(Instant::now() + PATIENCE);
-                fixture.table.wake_idle();
-            } else {
-                let other = fixture.evict();
-                fixture.table.remove(&other);
-            }
+            fixture.close_idle(drains);
             assert_eq!(client.read(&mut [0]).unwrap(), 0);
             serving.join().unwrap();
         });
@@ -238,18 +251,8 @@ fn a_request_that_comes_after_the_last_read_finds_an_end() {
             let serving = scope.spawn(|| serve(entry, &fixture.table, Instant::now()));
             client.write_all(GET).unwrap();
             assert!(head(&mut client).starts_with("HTTP/1.1 200 "));
-            let deadline = Instant::now() + PATIENCE;
-            while !open.must_be_woken.load(Ordering::SeqCst) {
-                assert!(Instant::now() < deadline, "the thread does not wait");
-                thread::yield_now();
-            }
-            if drains {
-                fixture.table.server.shutdown.begin(Instant::now() + PATIENCE);
-                fixture.table.wake_idle();
-            } else {
-                let other = fixture.evict();
-                fixture.table.remove(&other);
-            }
+            await_idle(&open);
+            fixture.close_idle(drains);
             serving.join().unwrap();
         });
         let _ = client.write_all(GET); // an error: the connection has ended
