@@ -2,7 +2,7 @@
 # Measures the processor time of servers, mostly below saturation. The server is pinned to core 0, the client to core 1.
 # ci/cost.sh ab|rate|idle|full|close|put|pipeline [ROUNDS] 'SERVER[@BINARY] [FLAG...]'...
 #   ab        a connection per request, `ab -n 40000 -c 100`: requests per millisecond of server CPU
-#   rate      20 000 requests a second over 64 kept-alive connections: microseconds of server CPU per request
+#   rate      $RATE (20 000) requests a second over 64 kept-alive connections: microseconds of server CPU per request
 #   idle      5 000 idle connections: milliseconds of server CPU per second
 #   full      64 kept-alive connections, closed loop: requests per millisecond of server CPU
 #   close     64 connections at a time, one per request, closed loop: requests per millisecond of server CPU
@@ -92,7 +92,7 @@ PY
         *)
             local flags=()
             case $kind in
-                rate) flags=(--rate 20000) ;;
+                rate) flags=(--rate "${RATE:-20000}") ;;
                 close) flags=(--no-keepalive) ;;
                 put) flags=(--put "$tmp/body.json") ;;
                 pipeline) flags=(--pipeline 16) ;;

@@ -72,6 +72,14 @@ else
 fi
 stop
 
+# The configuration file, with a repo, addresses and ports of its own.
+block serve.toml | sed "s|/var/lib/polyserve|$tmp/store|; s/127\.0\.0\.1:[0-9]*/127.0.0.1:0/" >"$tmp/serve.toml"
+"$program" serve --config "$tmp/serve.toml" --check-config
+start "$program" serve --config "$tmp/serve.toml" --lame-duck 0s
+answered 201 -X PUT "$url/" -d '{"id":1,"description":"a","value":1.5}'
+stop
+echo "configuration file: ok"
+
 # TLS by the server: only a client with a certificate is served, and a new certificate needs no restart.
 certs=$tmp/certs
 mkdir "$certs"

@@ -14,7 +14,7 @@
 //! # Layout
 //!
 //! * `commands`: one module a command; each reads its arguments, runs, and prints.
-//! * `config_args`: the flags of the server settings.
+//! * `config_args`: the flags of the server settings; `config_file`: the same in a file.
 //! * `report`: a page of recorded runs, and their tables and charts in Markdown.
 //!
 //! Every command prints text, and JSON with `--json`. The exit code is 0 after success, 1 after a failure, and 2 for
@@ -25,6 +25,7 @@
 
 mod commands;
 mod config_args;
+mod config_file;
 mod report;
 
 use std::io::{IsTerminal as _, Write as _};
@@ -49,6 +50,7 @@ use commands::{
     durable::DurableArgs, ladder::LadderArgs, load::LoadArgs, recommend::RecommendArgs, report::ReportArgs,
     scale::ScaleArgs, serve::ServeArgs,
 };
+use config_file::ConfigFile;
 
 /// Interchangeable concurrency strategies for one small HTTP entity server: list, serve and test them.
 #[derive(Debug, Parser)]
@@ -127,10 +129,12 @@ pub fn main_with_allocator(catalog: Catalog, allocator: &'static str) -> ExitCod
     BUILD.set();
     let catalog = services::with_services(catalog);
     let mut command = with_names(Cli::command(), &catalog);
-    let parsed = command.try_get_matches_from_mut(std::env::args_os());
-    let parsed = parsed.and_then(|matches| Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut command)));
-    let cli = match parsed {
-        Ok(cli) => cli,
+    let (cli, file) = match arguments(&mut command) {
+        Ok(Ok(read)) => read,
+        Ok(Err(misuse)) => {
+            let _ = writeln!(std::io::stderr(), "error: {misuse}");
+            return ExitCode::from(2);
+        }
         Err(error) => {
             // Help and version go to standard output. A reader that closes its end is no error.
             let _ = error.print();
@@ -139,7 +143,10 @@ pub fn main_with_allocator(catalog: Catalog, allocator: &'static str) -> ExitCod
     };
     #[cfg(target_os = "linux")]
     let catalog = reference::with_references(catalog);
-    let result = run(&cli, &catalog, allocator);
+    let result = run(&cli, &catalog, allocator).map_err(|error| match &file {
+        Some(file) => file.explain(error),
+        None => error,
+    });
     let signal_code = signal_code();
     match result {
         Ok(code) => signal_code.filter(|_| code == ExitCode::SUCCESS).map_or(code, ExitCode::from),
@@ -148,6 +155,28 @@ pub fn main_with_allocator(catalog: Catalog, allocator: &'static str) -> ExitCod
             ExitCode::from(signal_code.unwrap_or(if is_misuse(&error) { 2 } else { 1 }))
         }
     }
+}
+
+/// Reads the arguments of this process; those of `serve` also from its configuration file. An error of the command line is outside, one
+/// of the file inside.
+fn arguments(command: &mut clap::Command) -> Result<Result<(Cli, Option<ConfigFile>), Misuse>, clap::Error> {
+    let given = command.try_get_matches_from_mut(std::env::args_os())?;
+    let file = match given.subcommand().zip(command.find_subcommand("serve")) {
+        Some((("serve", given), serve)) => ConfigFile::of(serve, given),
+        _ => Ok(None),
+    };
+    let file = match file {
+        Ok(file) => file,
+        Err(misuse) => return Ok(Err(misuse)),
+    };
+    let Some(file) = file else {
+        return Cli::from_arg_matches(&given).map(|cli| Ok((cli, None))).map_err(|error| error.format(command));
+    };
+    let all = command.try_get_matches_from_mut(std::env::args_os().chain(file.arguments()));
+    Ok(match all.and_then(|all| Cli::from_arg_matches(&all)) {
+        Ok(cli) => Ok((cli, Some(file))),
+        Err(error) => Err(file.error(&error)),
+    })
 }
 
 /// The commit and the profile, from the build script.

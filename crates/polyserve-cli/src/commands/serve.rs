@@ -30,6 +30,14 @@ use crate::config_args::ConfigArgs;
 /// The arguments of `polyserve serve`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ServeArgs {
+    /// A file of settings in TOML: each flag is a key, with _ in place of -, such as `max_connections = 1000`. A flag and a
+    /// POLYSERVE_ variable take precedence. [env: POLYSERVE_CONFIG] [default: none]
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Check the settings of the flags, the environment and the file, with the files that they name, and end. The repo is not
+    /// opened.
+    #[arg(long)]
+    check_config: bool,
     /// The server: how connections become work; or a reference. See `polyserve list`.
     #[arg(long, value_name = "S", default_value = "pool_server")]
     server: String,
@@ -89,7 +97,7 @@ pub(crate) struct ServeArgs {
     #[command(flatten)]
     admin: AdminArgs,
     #[command(flatten)]
-    config: ConfigArgs,
+    settings: ConfigArgs,
 }
 
 /// The service over the repo.
@@ -105,7 +113,7 @@ pub(crate) fn run(catalog: &Catalog, args: &ServeArgs, json: bool) -> anyhow::Re
     let ready_path = ready_path(args)?;
     let mut operation = args.admin.operation()?;
     let listener = systemd::passed_listener(args.listen.is_some())?;
-    let mut settings = args.config.settings(args.listen.as_deref())?;
+    let mut settings = args.settings.settings(args.listen.as_deref())?;
     settings.config.tls = tls;
     args.tls.check_address(listener.as_ref().map_or(Ok(settings.listen), TcpListener::local_addr)?)?;
     // The error for an unknown name lists the servers.
@@ -120,6 +128,10 @@ pub(crate) fn run(catalog: &Catalog, args: &ServeArgs, json: bool) -> anyhow::Re
         }
     }
     let entry = catalog.repo(&args.repo)?;
+    if args.check_config {
+        print("the configuration can be used\n")?;
+        return Ok(ExitCode::SUCCESS);
+    }
     // The location may have a password, so the message does not show it.
     let kind = args.repo.split(':').next().unwrap_or_default();
     let cannot_open = || format!("the repo {kind} cannot be opened");

@@ -4,6 +4,7 @@ mod advice;
 mod bench;
 mod check;
 mod compare;
+mod config;
 mod contestants;
 mod crowd;
 mod data;

@@ -65,6 +65,9 @@ pub const PUBLISHED_WORKERS: &str = "THREAD_POOL_SIZE";
 /// The variable with the path of the health check, such as `/readyz`. Without it there is none.
 pub const READY: &str = "POLYSERVE_READY";
 
+/// The variable with the file of the settings of `polyserve serve`, in TOML. Without it there is none.
+pub const CONFIG: &str = "POLYSERVE_CONFIG";
+
 /// The variable with the file of the server's certificate, in PEM form. Without it the server does not speak TLS.
 pub const TLS_CERT: &str = "POLYSERVE_TLS_CERT";
 
@@ -316,6 +319,7 @@ const OTHER_SETTINGS: &[&str] = &[
     STRICT_MEDIA_TYPE,
     ETAGS,
     READY,
+    CONFIG,
     TLS_CERT,
     TLS_KEY,
     TLS_CLIENT_CA,

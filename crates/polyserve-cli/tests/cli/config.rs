@@ -1,0 +1,81 @@
+//! `polyserve serve --config FILE`.
+
+use super::{Dir, Serving, ask, ended, has, misused, polyserve, text};
+
+/// Runs the check of a file. It must be refused, and the error must name the file and have these parts.
+fn refused(dir: &Dir, file: &str, parts: &[&str]) {
+    dir.write("serve.toml", file);
+    let error = misused(&format!("serve --check-config --config {dir}/serve.toml"));
+    has(&error, parts);
+    has(&error, &["serve.toml:"]);
+}
+
+const TAGGED: &str = "\r\netag:";
+
+fn puts_and_gets(serving: &Serving) -> String {
+    let entity = r#"{"id":1,"description":"a","value":1.5}"#;
+    let put = format!("PUT / HTTP/1.1\r\nHost: a\r\nContent-Length: {}\r\n\r\n{entity}", entity.len());
+    assert!(ask(serving.addr, &(put + "GET /1 HTTP/1.0\r\nHost: a\r\n\r\n")).contains("HTTP/1.1 201"));
+    ask(serving.addr, "GET /1 HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").to_lowercase()
+}
+
+#[test]
+fn its_keys_are_the_flags() {
+    let dir = Dir::new("config-keys");
+    dir.write(
+        "serve.toml",
+        "# one line a flag\nserver = 'tokio_tcp'\nlisten = '127.0.0.1:0'\netags = true\nworkers = 2\n\
+        head_timeout = '5s'\nstrict_media_type = false\nserver_header = true\nmax_body = '64KiB'\n",
+    );
+    let serving = Serving::start(polyserve(&format!("serve --config {dir}/serve.toml")));
+    let answer = puts_and_gets(&serving);
+    has(&answer, &[TAGGED, "\r\nserver: "]);
+    let mut command = polyserve("serve");
+    command.env("POLYSERVE_CONFIG", dir.path("serve.toml"));
+    has(&puts_and_gets(&Serving::start(command)), &[TAGGED]);
+}
+
+#[test]
+fn flags_and_variables_take_precedence_over_it() {
+    let dir = Dir::new("config-precedence");
+    dir.write("serve.toml", "listen = '127.0.0.1:0'\netags = true\nworkers = 2\n");
+    let by_flag = Serving::start(polyserve(&format!("serve --etags off --config {dir}/serve.toml")));
+    assert!(!puts_and_gets(&by_flag).contains(TAGGED));
+    let mut by_variable = polyserve(&format!("serve --config {dir}/serve.toml"));
+    by_variable.env("POLYSERVE_ETAGS", "off").env("TCP_ADDRESS", "not an address");
+    assert!(!puts_and_gets(&Serving::start(by_variable)).contains(TAGGED));
+    // A wrong key is an error, also if a flag takes its place.
+    refused(&dir, "wrokers = 2\n", &[":1: the key wrokers is unknown; the keys are server, "]);
+}
+
+#[test]
+fn an_error_names_the_file_the_line_and_the_key() {
+    let dir = Dir::new("config-errors");
+    refused(&dir, "server = 'pool_server'\n\nworkers = \n", &[":3: "]);
+    refused(&dir, "\nworkers = 0\n", &[":2: ", "workers"]);
+    refused(&dir, "workers = [2, 'x']\n", &[":1: ", "workers"]);
+    refused(&dir, "workers = { a = 1 }\n", &[":1: workers: it must be a text, a number"]);
+    refused(&dir, "server = 'sequential'\nworkers = 2\n", &[":2: ", "workers"]);
+    refused(&dir, "etags = true\netags = false\n", &[":2: ", "duplicate"]);
+    refused(&dir, "head_timeout = 'soon'\n", &[":1: ", "head-timeout"]);
+    refused(&dir, "repo_delay = 'soon'\n", &[":1: repo_delay: "]);
+    refused(&dir, "etags = 'maybe'\n", &[":1: etags: ", "on or off"]);
+    refused(&dir, "strict_media_type = 'yes'\n", &[":1: strict_media_type: it must be true or false"]);
+    refused(&dir, "tls_key = '/nowhere/key.pem'\n", &[":1: ", "--tls-cert"]);
+    refused(&dir, "listen = 'nowhere'\n", &[":1: ", "listen"]);
+    refused(&dir, "max_connections = 0x10\n", &[":1: max_connections: the number must be decimal"]);
+    refused(&dir, "config = 'other.toml'\n", &[":1: the key config is unknown"]);
+    refused(&dir, "spin = 5\n", &[":1: the key spin is unknown"]);
+    has(&misused("serve --config /nowhere/serve.toml"), &["/nowhere/serve.toml cannot be read"]);
+}
+
+#[test]
+fn a_check_opens_no_repo_and_no_address() {
+    let dir = Dir::new("config-check");
+    dir.write("serve.toml", format!("repo = 'durable:{dir}/store'\nlisten = '127.0.0.1:1'\n"));
+    let output = ended(0, &format!("serve --check-config --config {dir}/serve.toml"));
+    assert_eq!(text(&output.stdout), "the configuration can be used\n");
+    assert!(!dir.path("store").exists());
+    dir.write("serve.toml", "repo = 'nothing'\n");
+    has(&misused(&format!("serve --check-config --config {dir}/serve.toml")), &["nothing"]);
+}
