@@ -78,7 +78,16 @@ block serve.toml | sed "s|/var/lib/polyserve|$tmp/store|; s/127\.0\.0\.1:[0-9]*/
 start "$program" serve --config "$tmp/serve.toml" --lame-duck 0s
 answered 201 -X PUT "$url/" -d '{"id":1,"description":"a","value":1.5}'
 stop
-echo "configuration file: ok"
+start "$program" serve --config "$tmp/serve.toml" --handover "$tmp/handover.sock"
+first=$pid first_url=$url
+start "$program" serve --config "$tmp/serve.toml" --handover "$tmp/handover.sock"
+wait "$first" || { echo "the first process fails" >&2; exit 1; }
+[ "$url" = "$first_url" ] || { echo "$url instead of $first_url" >&2; exit 1; }
+answered 200 "$url/1"
+kill "$pid"
+wait "$pid"
+pid=
+echo "configuration file, handover: ok"
 
 # TLS by the server: only a client with a certificate is served, and a new certificate needs no restart.
 certs=$tmp/certs

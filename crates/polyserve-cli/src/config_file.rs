@@ -9,7 +9,7 @@
 //! ```
 //!
 //! The flags are the only schema: a key is a flag with `_` in place of `-`, and its value is read as that of the flag. So the file
-//! becomes arguments, without those whose flag or variable is given.
+//! becomes arguments; a key is left out if its flag or its variable is given.
 //!
 //! Invariant: an error names the file, the line and the key. Cost: one parse of the file, at the start.
 

@@ -3,7 +3,9 @@
 use std::env::VarError;
 use std::fs::OpenOptions;
 use std::io::{self, Write};
+use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -14,7 +16,7 @@ use polyserve::env::{ACCESS_LOG, ACCESS_LOG_FORMAT, ACCESS_LOG_RATE, ACCESS_LOG_
 use polyserve::metrics::Metrics;
 use polyserve::signals::Signals;
 use polyserve::threadpool::PoolServer;
-use polyserve::{Drain, EntityRepo, Running, ServerConfig, ServerExt as _, Service, resolve_address};
+use polyserve::{Drain, EntityRepo, ListenOn, Running, ServerConfig, ServerExt as _, Service, resolve_address};
 use polyserve_bench::Misuse;
 
 use super::systemd;
@@ -53,6 +55,7 @@ const LONGEST_LAME_DUCK: Duration = Duration::from_secs(3600);
 pub(crate) struct ServeOperation {
     address: Option<String>,
     lame_duck: Duration,
+    is_handed_over: Arc<AtomicBool>,
     metrics: Metrics,
     readiness: Readiness,
     admin: Option<Running>,
@@ -74,7 +77,8 @@ impl AdminArgs {
             },
         };
         let (metrics, readiness) = (Metrics::new(), Readiness::default());
-        Ok(ServeOperation { address, lame_duck, metrics, readiness, admin: None, log: self.log()? })
+        let is_handed_over = Arc::default();
+        Ok(ServeOperation { address, lame_duck, is_handed_over, metrics, readiness, admin: None, log: self.log()? })
     }
 
     /// The access log, if there is one.
@@ -144,15 +148,31 @@ impl ServeOperation {
         self.readiness.over(path, service)
     }
 
-    /// Starts the server of the admin address, if there is one, and returns its URL.
-    pub(crate) fn start(&mut self, store: impl EntityRepo) -> anyhow::Result<Option<String>> {
+    /// The admin address, if there is one.
+    pub(crate) fn address(&self) -> anyhow::Result<Option<SocketAddr>> {
         let Some(address) = &self.address else { return Ok(None) };
-        let cannot_serve = || format!("cannot serve on the admin address {address}");
-        let addr = resolve_address(address).with_context(cannot_serve)?;
+        resolve_address(address).map(Some).with_context(|| format!("cannot serve on the admin address {address}"))
+    }
+
+    /// Set if the next process takes over: the drain then begins at once.
+    pub(crate) fn handover(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.is_handed_over)
+    }
+
+    /// Starts the server of the admin address, if there is one, on `listener` if it is bound already. Returns its URL.
+    pub(crate) fn start(
+        &mut self,
+        store: impl EntityRepo,
+        listener: Option<TcpListener>,
+    ) -> anyhow::Result<Option<String>> {
+        let Some(addr) = self.address()? else { return Ok(None) };
+        let on = listener.map_or(ListenOn::Addr(addr), ListenOn::Listener);
         let mut config = ServerConfig::default();
         (config.workers, config.max_connections) = (Some(WORKERS), MAX_CONNECTIONS);
         let admin = Admin::new(self.metrics.clone(), &self.readiness, store);
-        let running = PoolServer::mpsc(config)?.serve(addr, admin).with_context(cannot_serve)?;
+        let running = PoolServer::mpsc(config)?
+            .serve(on, admin)
+            .with_context(|| format!("cannot serve on the admin address {addr}"))?;
         let url = format!("http://{}", running.local_addr());
         self.admin = Some(running);
         Ok(Some(url))
@@ -169,7 +189,9 @@ impl ServeOperation {
         signals.wait()?;
         systemd::notify_stopping();
         self.readiness.end();
-        thread::sleep(self.lame_duck); // a second signal ends the process
+        if !self.is_handed_over.load(Ordering::Acquire) {
+            thread::sleep(self.lame_duck); // a second signal ends the process
+        }
         let drain = running.shutdown()?;
         if let Some(admin) = self.admin {
             admin.shutdown()?;

@@ -10,6 +10,7 @@ pub(crate) mod data;
 pub(crate) mod durable;
 pub(crate) mod entrants;
 mod foreign;
+mod handover;
 pub(crate) mod ladder;
 pub(crate) mod list;
 pub(crate) mod load;

@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use polyserve::catalog::{Catalog, Entry};
-use polyserve::env::{ETAGS, READY, STRICT_MEDIA_TYPE, switch};
+use polyserve::env::{ETAGS, HANDOVER, READY, STRICT_MEDIA_TYPE, switch};
+use polyserve::memory::StdMutex;
 use polyserve::signals::Signals;
 use polyserve::{Drain, Entity, Identifiable as _, ListenOn, Routes, ServerConfig, ServerExt as _};
 use polyserve_bench::Misuse;
@@ -23,6 +24,7 @@ use rustix::process::{Signal, getpid, kill_process};
 use serde_json::json;
 
 use super::admin::{AdminArgs, given};
+use super::handover::Listeners;
 use super::systemd;
 use super::tls::TlsArgs;
 use crate::config_args::ConfigArgs;
@@ -38,6 +40,11 @@ pub(crate) struct ServeArgs {
     /// opened.
     #[arg(long)]
     check_config: bool,
+    /// Take over the listeners of the process that serves with this socket, if there is one; it drains and ends, and no
+    /// connection is refused. Then offer them at the socket to the next process. Entities in memory are lost, as with any restart.
+    /// [env: POLYSERVE_HANDOVER] [default: none]
+    #[arg(long, value_name = "SOCKET")]
+    handover: Option<String>,
     /// The server: how connections become work; or a reference. See `polyserve list`.
     #[arg(long, value_name = "S", default_value = "pool_server")]
     server: String,
@@ -127,10 +134,24 @@ pub(crate) fn run(catalog: &Catalog, args: &ServeArgs, json: bool) -> anyhow::Re
             return Err(Misuse(format!("{flag} {time:?} is more than an hour")).into());
         }
     }
-    let entry = catalog.repo(&args.repo)?;
+    let (entry, service) = (catalog.repo(&args.repo)?, catalog.service(&args.service)?);
+    let handover = given("--handover", args.handover.as_deref(), HANDOVER)?;
+    if listener.is_some()
+        && let Some((source, _)) = &handover
+    {
+        return Err(Misuse(format!("the process was given a socket to listen on: leave {source} out")).into());
+    }
     if args.check_config {
         print("the configuration can be used\n")?;
         return Ok(ExitCode::SUCCESS);
+    }
+    let mut on = listener.map_or(ListenOn::Addr(settings.listen), ListenOn::Listener);
+    let (mut admin_listener, mut offer) = (None, None);
+    if let Some((_, path)) = handover {
+        let (path, admin) = (PathBuf::from(path), operation.address()?);
+        let listeners = Listeners::take_over(&path, settings.listen, admin, &settings.config)?;
+        offer = Some((listeners.try_clone()?, path));
+        (on, admin_listener) = (ListenOn::Listener(listeners.entities), listeners.admin);
     }
     // The location may have a password, so the message does not show it.
     let kind = args.repo.split(':').next().unwrap_or_default();
@@ -149,10 +170,9 @@ pub(crate) fn run(catalog: &Catalog, args: &ServeArgs, json: bool) -> anyhow::Re
         repo = Arc::new(Delayed::new(repo, delay));
     }
     let store = Arc::clone(&repo);
-    let mut service = catalog.service(&args.service)?.build(repo);
-    if let Some((source, path)) = ready_path {
-        let ready = Routes::new().ready(path.as_str(), Arc::clone(&store));
-        let ready = ready.map_err(|_| Misuse(format!("{source} {path:?} must be a path such as /readyz")))?;
+    let mut service = service.build(repo);
+    if let Some(path) = ready_path {
+        let ready = Routes::new().ready(path.as_str(), Arc::clone(&store))?;
         service = operation.ready(&path, ready.otherwise(service));
     }
     if let Some(nanoseconds) = args.spin {
@@ -166,12 +186,14 @@ pub(crate) fn run(catalog: &Catalog, args: &ServeArgs, json: bool) -> anyhow::Re
         end_with_stdin()?;
     }
 
-    let admin = operation.start(Arc::clone(&store))?;
-    let on = listener.map_or(ListenOn::Addr(settings.listen), ListenOn::Listener);
+    let admin = operation.start(Arc::clone(&store), admin_listener)?;
     let running = server.serve(on, service).with_context(|| format!("cannot serve on {}", settings.listen))?;
     let scheme = if settings.config.tls.is_some() { "https" } else { "http" };
     let url = format!("{scheme}://{}", running.local_addr());
     operation.watch(&args.server, &running);
+    if let Some((listeners, path)) = offer {
+        listeners.offer(&path, settings.config.drain_grace, operation.handover())?;
+    }
     match (json, admin) {
         (true, None) => print_json(&json!({ "listening": url })),
         (true, Some(admin)) => print_json(&json!({ "listening": url, "admin": admin })),
@@ -248,15 +270,18 @@ fn with_entity_options(catalog: Catalog, args: &ServeArgs) -> anyhow::Result<Cat
     Ok(catalog.with_service(Entry::entity(move |service| service.strict_media_type(strict).etags(etags))))
 }
 
-/// Returns the path of the health check with its source, which is the flag or the variable.
-fn ready_path(args: &ServeArgs) -> Result<Option<(&'static str, String)>, Misuse> {
+/// Returns the path of the health check.
+fn ready_path(args: &ServeArgs) -> Result<Option<String>, Misuse> {
     let Some((source, path)) = given("--ready", args.ready.as_deref(), READY)? else { return Ok(None) };
     if args.service == ENTITY
         && let Some(id) = path.strip_prefix('/').and_then(Entity::parse_id)
     {
         return Err(Misuse(format!("{source} {path:?} is the path of entity {id}: use a path such as /readyz")));
     }
-    Ok(Some((source, path)))
+    match Routes::new().ready(path.as_str(), StdMutex::<Entity>::new()) {
+        Ok(_) => Ok(Some(path)),
+        Err(_) => Err(Misuse(format!("{source} {path:?} must be a path such as /readyz"))),
+    }
 }
 
 fn on_or_off(text: &str) -> Result<bool, String> {

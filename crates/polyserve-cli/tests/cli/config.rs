@@ -45,7 +45,7 @@ fn flags_and_variables_take_precedence_over_it() {
     by_variable.env("POLYSERVE_ETAGS", "off").env("TCP_ADDRESS", "not an address");
     assert!(!puts_and_gets(&Serving::start(by_variable)).contains(TAGGED));
     // A wrong key is an error, also if a flag takes its place.
-    refused(&dir, "wrokers = 2\n", &[":1: the key wrokers is unknown; the keys are server, "]);
+    refused(&dir, "wrokers = 2\n", &[":1: the key wrokers is unknown; the keys are "]);
 }
 
 #[test]

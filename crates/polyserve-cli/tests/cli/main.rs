@@ -12,6 +12,7 @@ mod drain;
 mod durable;
 mod experiments;
 mod go;
+mod handover;
 mod ladder;
 mod list;
 mod load;
