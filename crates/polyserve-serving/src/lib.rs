@@ -7,7 +7,7 @@
 //! | open a listener | [`bind`]: the listener, its address and a [`ServerState`]; [`ServerState::wake_pipe`] |
 //! | accept on a thread of its own | [`Incoming`]; [`Incoming::accept_or`] if it waits for a descriptor too; [`Incoming::wait`] if it serves too |
 //! | lend a thread its buffers | [`with_buffers`] |
-//! | reject a connection with a 503 | [`LingeringSet::reject`]; or [`send_rejection`] and [`ConnectionTable::admit_rejected`] |
+//! | reject a connection with a 503 | [`LingeringSet::reject`]; or [`reject`] and [`ConnectionTable::admit_rejected`] |
 //! | let a closed connection linger | [`LingeringSet::add`]; [`linger`] on a thread that may block |
 //! | decide what a connection does next, and how long it waits | [`Connection`]: its driver takes each [`Step`] |
 //! | serve many connections on a thread | [`ConnectionTable::serve`] over a [`TurnSocket`]; [`EventSocket`], [`WokenList`] and [`EventListener`] for an event loop |
@@ -79,7 +79,7 @@ pub use connections::{
 pub use event_listener::{ACCEPT_BACKOFF, EventListener};
 pub use incoming::{Accepted, Incoming};
 pub use join::join_until;
-pub use lingering::{Discarded, LingeringSet, MAX_LINGERING, discard, linger, send_rejection};
+pub use lingering::{Discarded, LingeringSet, MAX_LINGERING, discard, linger, reject};
 pub use server_state::{SHUTDOWN_SLACK, ServerState, WaitOutcome, wait_for_answer};
 pub use thread_buffers::{ThreadBuffers, with_buffers};
 pub use waiting::{millis, wait};

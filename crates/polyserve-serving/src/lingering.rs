@@ -5,11 +5,14 @@
 //!
 //! Bounded: [`MAX_LINGERING`] connections of a [`LingeringSet`] linger at once. The oldest is closed for a new one.
 //!
+//! A connection that is closed although it should linger, because too many do, has what has arrived [discarded](discard) first. So
+//! its client reads the answer too, unless it goes on sending: bytes that come after the close are answered with a reset.
+//!
 //! Cost: a connection that is added, or rejected, costs a constant number of system calls. A [sweep](LingeringSet::sweep)
 //! of n connections costs one `poll(2)` over them and at most n + 256 reads. The next one follows [`SWEEP_PAUSE`] later.
 
 use std::collections::VecDeque;
-use std::io::{self, ErrorKind, Read};
+use std::io::{self, ErrorKind};
 use std::net::{Shutdown, TcpStream};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
@@ -20,7 +23,8 @@ use super::{Connection, ServerState, Turn, net, wait, with_buffers};
 use crate::http1::Session;
 
 /// Max connections that linger at once. Up to this number, each rejected client can read its 503. Beyond it, a [`LingeringSet`]
-/// closes the oldest, and a [`ConnectionTable`](crate::ConnectionTable) lets the new one not linger.
+/// closes the oldest, and a [`ConnectionTable`](crate::ConnectionTable) closes the new one: its client reads the 503 unless it goes
+/// on sending.
 pub const MAX_LINGERING: usize = 2048;
 
 /// The time between two sweeps.
@@ -52,9 +56,12 @@ impl LingeringSet {
 
     /// Closes the writing side of `stream`, and lets it linger.
     pub fn add(&mut self, stream: TcpStream) {
-        if stream.shutdown(Shutdown::Write).is_err() || stream.set_nonblocking(true).is_err() {
-            return;
+        if stream.shutdown(Shutdown::Write).is_ok() {
+            self.push(stream);
         }
+    }
+
+    fn push(&mut self, stream: TcpStream) {
         let now = Instant::now();
         if self.connections.is_empty() {
             self.next_sweep = now + SWEEP_PAUSE;
@@ -68,8 +75,8 @@ impl LingeringSet {
 
     /// Answers 503 on a new connection, and lets it linger. Counts the answer.
     pub fn reject(&mut self, stream: TcpStream, server: &ServerState) {
-        if stream.set_nonblocking(true).is_ok() && send_rejection(server, &stream).is_ok() {
-            self.add(stream);
+        if reject(server, &stream).is_ok() {
+            self.push(stream);
         }
     }
 
@@ -120,12 +127,13 @@ impl LingeringSet {
     }
 }
 
-/// Answers 503 on a new connection that does not block, and counts the answer. The connection lingers next, or is closed.
+/// Rejects a new connection: answers 503, counts the answer, closes the writing side, and discards what has arrived. The connection
+/// lingers next, or is closed if too many linger. Never blocks.
 ///
 /// # Errors
 ///
 /// Returns an error if the client is gone.
-pub fn send_rejection(server: &ServerState, socket: impl AsFd) -> io::Result<()> {
+pub fn reject(server: &ServerState, socket: impl AsFd) -> io::Result<()> {
     with_buffers(|buffers| {
         // Only a hook needs the address of the client.
         let peer = server.env.on_answer.as_ref().and_then(|_| net::peer(&socket));
@@ -137,6 +145,8 @@ pub fn send_rejection(server: &ServerState, socket: impl AsFd) -> io::Result<()>
         if connection.take_cut() {
             server.count_cut();
         }
+        net::shutdown(&socket, Shutdown::Write)?;
+        discard(&socket, &mut turn.buffers.input);
         sent.map(drop)
     })
 }
@@ -145,7 +155,7 @@ pub fn send_rejection(server: &ServerState, socket: impl AsFd) -> io::Result<()>
 /// timeout has passed.
 pub fn linger(stream: &TcpStream, server: &ServerState, buffer: &mut [u8]) {
     let timeout = Instant::now() + server.config.linger_timeout;
-    if stream.shutdown(Shutdown::Write).is_err() || stream.set_nonblocking(true).is_err() {
+    if stream.shutdown(Shutdown::Write).is_err() {
         return;
     }
     while discard(stream, buffer) != Discarded::End && Instant::now() < server.within(timeout) {
@@ -167,15 +177,15 @@ pub enum Discarded {
     More,
 }
 
-/// Reads and discards up to 64 buffers.
-pub fn discard(stream: impl Read, buffer: &mut [u8]) -> Discarded {
+/// Reads and discards up to 64 buffers, without waiting.
+pub fn discard(stream: impl AsFd, buffer: &mut [u8]) -> Discarded {
     discard_input(stream, buffer, MAX_READS)
 }
 
 /// Reads and discards up to `max` buffers.
-fn discard_input(mut stream: impl Read, buffer: &mut [u8], max: usize) -> Discarded {
+fn discard_input(stream: impl AsFd, buffer: &mut [u8], max: usize) -> Discarded {
     for _ in 0..max {
-        match stream.read(buffer) {
+        match net::receive(&stream, buffer) {
             Ok(0) => return Discarded::End,
             Ok(_) => {}
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
@@ -188,7 +198,7 @@ fn discard_input(mut stream: impl Read, buffer: &mut [u8], max: usize) -> Discar
 
 #[cfg(test)]
 mod tests {
-    use std::io::Write as _;
+    use std::io::{Read as _, Write as _};
     use std::net::TcpListener;
     use std::sync::Arc;
 

@@ -26,7 +26,7 @@ use std::task::{Context, Poll, Waker};
 use polyserve_serving::http1::Session;
 use polyserve_serving::net;
 use polyserve_serving::{
-    Connection, ConnectionTable, TableEntry, ThreadBuffers, TurnEnd, TurnSocket, WriteKind, send_rejection,
+    Connection, ConnectionTable, TableEntry, ThreadBuffers, TurnEnd, TurnSocket, WriteKind, discard, reject,
     with_buffers,
 };
 
@@ -57,27 +57,16 @@ impl<S: AsyncSocket> ConnectionTask<S> {
         }
     }
 
-    /// Sends a 503 on a connection that is not to be served. Returns a task that lets it linger, or `None` if the connection
-    /// is closed because too many linger.
+    /// [Rejects](reject) a connection that is not to be served. Returns a task that lets it linger, or `None` if the connection is
+    /// closed because its client is gone, or too many linger.
     pub(crate) fn reject(
         registry: &Arc<ConnectionTable<AsyncConnection<S>>>,
         rejected: AsyncConnection<S>,
         shard: usize,
     ) -> Option<Self> {
-        match registry.admit_rejected(rejected, shard) {
-            Ok(entry) => {
-                // An error is ignored here: the task's next read returns an error too.
-                let _ = entry.with_socket(|socket| send_rejection(&registry.server, socket));
-                let _ = entry.handle().close_writing();
-                Some(Self::lingering(Arc::clone(registry), entry))
-            }
-            Err(rejected) => {
-                // The kernel resets a connection that is closed with unread bytes.
-                let _ = with_buffers(|buffers| rejected.with_socket(|socket| net::receive(socket, &mut buffers.input)));
-                let _ = rejected.with_socket(|socket| send_rejection(&registry.server, socket));
-                None
-            }
-        }
+        rejected.with_socket(|socket| reject(&registry.server, socket)).ok()?;
+        let entry = registry.admit_rejected(rejected, shard).ok()?;
+        Some(Self::lingering(Arc::clone(registry), entry))
     }
 
     /// The task of a connection that has sent its last answer, and that counts as lingering.
@@ -148,6 +137,10 @@ impl<S: AsyncSocket> TurnSocket for &AsyncConnection<S> {
 
     fn close_writing(&mut self) -> io::Result<()> {
         self.with_socket(|socket| net::shutdown(socket, Shutdown::Write))
+    }
+
+    fn discard(&mut self, buffer: &mut [u8]) {
+        let _ = self.with_socket(|socket| Ok(discard(socket, buffer))); // an error: the socket could not be registered
     }
 }
 

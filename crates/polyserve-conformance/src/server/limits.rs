@@ -9,7 +9,7 @@ use super::keep_alive::echo;
 use super::live::{eventually, finish, without_body_timeout};
 use super::services::{DelayedAnswers, HeldAnswers, let_pass};
 use super::subject::ServerSubject;
-use super::wire::{get, request};
+use super::wire::{get, pattern, request, with_body};
 use crate::client::{Client, Ending, Response};
 use crate::property::{Outcome, in_child_with_descriptors};
 
@@ -81,6 +81,30 @@ pub(super) fn every_refused_connection_reads_a_503(subject: &ServerSubject) -> O
         }
         finish(busy);
     })
+}
+
+/// A client past the limit that sends a large request before it reads can read its whole 503, and then the end of its connection.
+///
+/// A server of one connection lets the client wait, and is not tested.
+pub(super) fn a_rejection_survives_unread_input(subject: &ServerSubject) -> Outcome {
+    if subject.shape() == Shape::One {
+        return Outcome::NotRun(ONE_WAITS.into());
+    }
+    let patience = subject.patience;
+    let live = subject.live(Arc::new(Echo), |config| {
+        config.max_connections = 1;
+        config.linger_timeout = patience;
+        without_body_timeout(config);
+    });
+    let busy = live.in_mid_request(1);
+    let upload = with_body("POST", "/", "", &pattern(512 * 1024));
+    for _ in 0..5 {
+        let mut client = live.sending(&upload);
+        let response = client.receive().unwrap_or_else(|failure| panic!("{failure}"));
+        check_rejected(&mut client, &response);
+    }
+    finish(busy);
+    Outcome::Held
 }
 
 /// Connections that were rejected and stay open do not count towards `max_connections`: once the others have closed, a new

@@ -199,6 +199,7 @@ kit! {
         limits {
             connections_past_the_limit_are_rejected,
             every_refused_connection_reads_a_503,
+            a_rejection_survives_unread_input,
             silent_connections_keep_to_the_limit,
             rejected_connections_leave_room,
             a_burst_is_served_or_rejected,

@@ -28,7 +28,7 @@ use rustix::net::{RecvFlags, SendFlags};
 use super::{Read, Transport, drive, isolate_logged};
 use crate::connections::{ConnectionHandle, ConnectionTable, TableEntry, into_stream};
 use crate::http1::Phase;
-use crate::{EVICTION_GRACE, READ_RETRY, linger, net, wait, with_buffers};
+use crate::{EVICTION_GRACE, READ_RETRY, discard, linger, net, wait, with_buffers};
 
 /// A connection that holds a thread, as other threads use it.
 #[derive(Debug)]
@@ -121,6 +121,8 @@ pub fn serve(entry: Arc<TableEntry<ThreadConnection>>, table: &ConnectionTable<T
                 // that was evicted is closed.
                 if table.begin_linger(&entry) || !entry.lingers() {
                     linger(&entry.stream, &table.server, &mut buffers.input);
+                } else {
+                    discard(&entry.stream, &mut buffers.input);
                 }
             }
         });

@@ -7,7 +7,7 @@ use std::task::{Context, Poll, Waker};
 
 use super::{ConnectionHandle, ConnectionTable, TableEntry};
 use crate::http1::Session;
-use crate::{Connection, Step, ThreadBuffers, Turn, net, send_rejection};
+use crate::{Connection, Step, ThreadBuffers, Turn, discard, net, reject};
 
 /// A socket that never blocks its thread.
 pub trait TurnSocket {
@@ -25,6 +25,9 @@ pub trait TurnSocket {
     ///
     /// Returns an error if the client is gone.
     fn close_writing(&mut self) -> io::Result<()>;
+
+    /// Discards what has arrived, before the close of a connection that cannot linger.
+    fn discard(&mut self, buffer: &mut [u8]);
 }
 
 /// How the bytes of [`TurnSocket::poll_write`] are written.
@@ -104,7 +107,12 @@ impl<H: ConnectionHandle> ConnectionTable<H> {
                 Step::Yield => return TurnEnd::Yield,
                 Step::Linger => {
                     let lingers = socket.close_writing().is_ok() && self.begin_linger(entry);
-                    if lingers { connection.on_lingering(&mut turn) } else { Step::Close }
+                    if lingers {
+                        connection.on_lingering(&mut turn)
+                    } else {
+                        socket.discard(&mut turn.buffers.input);
+                        Step::Close
+                    }
                 }
                 Step::Close => return TurnEnd::Close,
             };
@@ -122,9 +130,9 @@ impl<H: ConnectionHandle> ConnectionTable<H> {
 }
 
 impl ConnectionTable<EventSocket> {
-    /// Adds a connection that was accepted, or rejects it with a 503 at the limit. A rejected connection lingers. Returns what an
-    /// event loop is to serve before it waits for the first event of the socket; `None` if the connection is closed because too
-    /// many linger.
+    /// Adds a connection that was accepted, or [rejects](reject) it at the limit. A rejected connection lingers. Returns what an
+    /// event loop is to serve before it waits for the first event of the socket; `None` if the connection is closed because its
+    /// client is gone, or too many linger.
     pub fn admit_or_reject(
         &self,
         socket: EventSocket,
@@ -136,8 +144,7 @@ impl ConnectionTable<EventSocket> {
                 Some((entry, connection))
             }
             Err(rejected) => {
-                let _ = send_rejection(&self.server, &rejected.stream); // an error: the next read returns it too
-                let _ = rejected.stream.shutdown(Shutdown::Write);
+                reject(&self.server, &rejected.stream).ok()?;
                 Some((self.admit_rejected(rejected, shard).ok()?, Connection::lingering()))
             }
         }
@@ -179,6 +186,10 @@ impl TurnSocket for &EventSocket {
 
     fn close_writing(&mut self) -> io::Result<()> {
         self.stream.shutdown(Shutdown::Write)
+    }
+
+    fn discard(&mut self, buffer: &mut [u8]) {
+        discard(&self.stream, buffer);
     }
 }
 

@@ -1,5 +1,8 @@
+use std::io::{Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::channel;
+use std::task::Waker;
 
 use polyserve_core::{Echo, ServerConfig};
 
@@ -215,6 +218,31 @@ fn rejected_connections_linger_up_to_a_bound() {
     assert_eq!((table.open(), table.len()), (0, 1));
     table.remove(&rejected);
     assert!(table.is_empty());
+}
+
+/// Regression test: past the bound of lingering connections, a rejected connection was closed with unread bytes, and its client
+/// read a reset.
+#[test]
+fn a_rejected_client_reads_its_503_past_the_bound() {
+    let table = ConnectionTable::new(server(1), 1);
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut kept = Vec::new();
+    for expected in [None, Some(true), Some(false), Some(false)] {
+        let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        client.write_all(b"PUT / HTTP/1.1\r\nHost: a\r\nContent-Length: 99999\r\n\r\n").unwrap();
+        client.write_all(&[b'x'; 40_000]).unwrap();
+        let stream = listener.accept().unwrap().0;
+        let admitted = table.admit_or_reject(EventSocket { stream, waker: Waker::noop().clone() }, 0);
+        if let Some(lingers) = expected {
+            assert_eq!(admitted.is_some(), lingers);
+            let mut answer = String::new();
+            client.read_to_string(&mut answer).unwrap();
+            assert!(answer.starts_with("HTTP/1.1 503 ") && answer.contains("Retry-After"), "{answer}");
+            // A reset that comes after the end is no error of a read on Linux.
+            assert!(client.take_error().unwrap().is_none(), "the connection is reset");
+        }
+        kept.push((client, admitted));
+    }
 }
 
 /// A drain wakes what is idle, and at its deadline shuts down what is left.

@@ -21,7 +21,7 @@ use hyper::server::conn::http1;
 use polyserve_core::BoxFuture;
 use polyserve_serving::http1::TimeLimit;
 use polyserve_serving::tls::TlsSession;
-use polyserve_serving::{ServerState, TableEntry, net};
+use polyserve_serving::{ServerState, TableEntry, TurnSocket as _, net, with_buffers};
 
 use super::adapter::Adapter;
 use super::connection_state::{ConnectionState, HyperShared, Stage};
@@ -464,10 +464,12 @@ impl HyperConnection {
 
     fn close_connection(&mut self, close: Close) -> StepResult {
         self.send(true); // the end of TLS, which is not waited for
-        let may_linger = close == Close::Linger
-            && self.entry().with_socket(|socket| net::shutdown(socket, Shutdown::Write)).is_ok()
-            && self.shared().registry.begin_linger(self.entry());
-        if !may_linger {
+        if close != Close::Linger || self.entry().with_socket(|socket| net::shutdown(socket, Shutdown::Write)).is_err()
+        {
+            return StepResult::End;
+        }
+        if !self.shared().registry.begin_linger(self.entry()) {
+            with_buffers(|buffers| self.entry().handle().discard(&mut buffers.input));
             return StepResult::End;
         }
         let (registry, entry) = (Arc::clone(&self.shared().registry), Arc::clone(&self.state.entry));

@@ -97,6 +97,8 @@ flaws! {
     RejectsWithoutRetryAfter, caught by connections_past_the_limit_are_rejected;
     /// Closes connections past the limit without an answer.
     RejectsWithoutAnAnswer, caught by connections_past_the_limit_are_rejected;
+    /// Closes connections past the limit after their answer without reading the client's bytes.
+    ResetsRejectedConnections, caught by a_rejection_survives_unread_input;
     /// Does not close an idle connection if another one waits.
     KeepsIdleConnections, caught by idle_connections_do_not_delay_others;
     /// Ignores the limit on connections.

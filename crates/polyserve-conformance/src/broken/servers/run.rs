@@ -259,6 +259,10 @@ impl Acceptor {
             let answer = b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
             let _ = net::send(&stream, answer, false);
             self.lingering.add(stream);
+        } else if run.has(Flaw::ResetsRejectedConnections) {
+            let answer =
+                b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
+            let _ = net::send(&stream, answer, true);
         } else if !is_silent {
             self.lingering.reject(stream, &run.table.server);
         }

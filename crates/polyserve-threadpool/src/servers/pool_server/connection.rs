@@ -12,7 +12,8 @@ use std::sync::atomic::Ordering;
 use mio::unix::SourceFd;
 use mio::{Interest, Registry, Token};
 use polyserve_serving::{
-    Connection, HasSent, IdleSince, QueuedSince, Step, ThreadBuffers, Turn, TurnEnd, WaitOutcome, net, with_buffers,
+    Connection, HasSent, IdleSince, QueuedSince, Step, ThreadBuffers, Turn, TurnEnd, WaitOutcome, discard, net,
+    with_buffers,
 };
 
 use super::slots::Slot;
@@ -113,7 +114,11 @@ impl PoolConnection {
                 }
                 Step::Wait(_) => return TurnEnd::Wait,
                 Step::Yield => return TurnEnd::Yield,
-                Step::Linger | Step::Close => return TurnEnd::Close,
+                Step::Linger => {
+                    discard(&**stream, &mut turn.buffers.input);
+                    return TurnEnd::Close;
+                }
+                Step::Close => return TurnEnd::Close,
             };
         }
     }

@@ -10,7 +10,7 @@
 
 use std::cell::Cell;
 use std::io::{self, ErrorKind};
-use std::net::{Shutdown, TcpListener, TcpStream};
+use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsRawFd as _;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
@@ -25,7 +25,7 @@ use polyserve_core::sync::lock;
 use polyserve_core::{Executor, Job};
 use polyserve_serving::{
     ACCEPT_BACKOFF, Connection, DeadlineClock, EventListener, FoundConnections, IdleQueue, ServerState, TurnEnd,
-    WaitOutcome, discard, millis, net, send_rejection, wait_for_answer, with_buffers,
+    WaitOutcome, millis, net, reject, wait_for_answer, with_buffers,
 };
 
 use super::connection::PoolConnection;
@@ -263,18 +263,13 @@ impl PoolServerState {
         })
     }
 
-    /// Answers 503. The connection then lingers, in a slot that does not count towards `max_connections`. If too many linger,
-    /// it is closed at once.
+    /// Rejects a connection, which then lingers in a slot that does not count towards `max_connections`. If too many linger, it is
+    /// closed.
     fn reject(&self, stream: TcpStream) {
-        let _ = send_rejection(&self.server, &stream); // an error: the next read returns it too
-        let _ = stream.shutdown(Shutdown::Write);
-        match self.slots.admit(stream, true, 0, u64::MAX) {
-            Ok(id) => {
-                self.run(id);
-            }
-            Err(stream) => {
-                with_buffers(|buffers| discard(stream, &mut buffers.input));
-            }
+        if reject(&self.server, &stream).is_ok()
+            && let Ok(id) = self.slots.admit(stream, true, 0, u64::MAX)
+        {
+            self.run(id);
         }
     }
 
