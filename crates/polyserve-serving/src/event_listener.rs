@@ -1,5 +1,5 @@
-//! A listener that does not block, and what an error of an attempt to accept means. The accept loops of event loops and of
-//! servers with one accepting thread share it.
+//! The rules of an accept loop, and a listener that does not block. Every server follows the [rules](AcceptRules), and its driver
+//! only waits. The accept loops of event loops and of servers with one accepting thread share the listener.
 //!
 //! The event loop watches the listener and calls [`EventListener::notify`] for each event, also if it reports readiness at the edge:
 //! it remembers that connections may wait until an attempt finds none.
@@ -18,6 +18,57 @@ use crate::{ServerState, net};
 /// The pause of an accept loop if the system has no descriptor or memory left.
 pub const ACCEPT_BACKOFF: Duration = Duration::from_millis(50);
 
+/// What an accept loop does after an attempt.
+#[derive(Debug)]
+pub enum AfterAccept<T = TcpStream> {
+    /// Serve the connection, and attempt again.
+    Serve(T),
+    /// Attempt again at once: the client of a connection is gone.
+    Again,
+    /// Wait until the listener is readable.
+    Wait,
+    /// Wait for [`ACCEPT_BACKOFF`], because the system has no descriptor or memory left. Connections that end free descriptors, so
+    /// this holds in a drain too.
+    BackOff,
+    /// Close the listener: a drain has accepted what waited, or the shutdown's deadline has passed.
+    End,
+}
+
+/// The rules of an accept loop, without its listener and without a wait: it neither fails nor spins, whatever `accept(2)` returns.
+#[derive(Debug)]
+pub struct AcceptRules {
+    /// The number of connections that a drain may still accept: clients that connect again and again cannot prolong it.
+    backlog: u32,
+}
+
+impl AcceptRules {
+    /// The rules of a listener. `backlog`: as in the configuration.
+    pub fn new(backlog: u32) -> Self {
+        Self { backlog }
+    }
+
+    /// Makes an attempt, which does not block, and returns what follows. Logs an error of the system, unless another was logged a
+    /// short time ago.
+    pub fn attempt<T>(&mut self, server: &ServerState, accept: impl FnOnce() -> io::Result<T>) -> AfterAccept<T> {
+        let is_draining = server.shutdown.is_begun(); // before the attempt, which then finds what waits
+        if is_draining && self.backlog == 0 {
+            return AfterAccept::End;
+        }
+        let after = match accept() {
+            Ok(stream) => AfterAccept::Serve(stream),
+            Err(error) if net::is_connection_error(&error) => AfterAccept::Again,
+            Err(error) if error.kind() == ErrorKind::WouldBlock && !is_draining => return AfterAccept::Wait,
+            Err(error) if error.kind() == ErrorKind::WouldBlock || server.is_over() => return AfterAccept::End,
+            Err(error) => {
+                polyserve_core::throttled!(warn, %error, "cannot accept");
+                return AfterAccept::BackOff;
+            }
+        };
+        self.backlog -= u32::from(is_draining);
+        after
+    }
+}
+
 /// A listener that does not block.
 #[derive(Debug)]
 pub struct EventListener {
@@ -27,14 +78,14 @@ pub struct EventListener {
     is_pending: bool,
     /// No attempt is made before this time, because the system had no descriptor or memory left.
     paused_until: Option<Instant>,
-    /// The number of connections that a drain may still accept: clients that connect again and again cannot prolong it.
-    backlog: u32,
+    rules: AcceptRules,
 }
 
 impl EventListener {
     /// A listener with connections that may wait. `backlog`: as in the configuration.
     pub fn new(listener: Arc<TcpListener>, backlog: u32) -> Self {
-        Self { listener: Some(listener), is_pending: true, paused_until: None, backlog }
+        let rules = AcceptRules::new(backlog);
+        Self { listener: Some(listener), is_pending: true, paused_until: None, rules }
     }
 
     /// Notes that connections may wait.
@@ -63,32 +114,23 @@ impl EventListener {
         server: &ServerState,
         mut accept: impl FnMut(&TcpListener) -> io::Result<TcpStream>,
     ) -> Option<TcpStream> {
-        let is_draining = server.shutdown.is_begun();
-        self.is_pending |= is_draining;
+        self.is_pending |= server.shutdown.is_begun();
         if self.paused_until.is_some_and(|until| Instant::now() < until) && !server.is_over() {
             return None;
         }
         self.paused_until = None;
-        while self.is_pending && (!is_draining || self.backlog > 0) {
-            match accept(self.listener.as_ref()?) {
-                Ok(stream) => {
-                    self.backlog = self.backlog.saturating_sub(u32::from(is_draining));
-                    return Some(stream);
-                }
-                Err(error) if error.kind() == ErrorKind::WouldBlock => self.is_pending = false,
-                Err(error) if net::is_connection_error(&error) => {
-                    self.backlog = self.backlog.saturating_sub(u32::from(is_draining));
-                }
-                Err(_) if server.is_over() => break,
-                Err(error) => {
-                    polyserve_core::throttled!(warn, %error, "cannot accept");
+        while self.is_pending {
+            let listener = self.listener.as_ref()?;
+            match self.rules.attempt(server, || accept(listener)) {
+                AfterAccept::Serve(stream) => return Some(stream),
+                AfterAccept::Again => {}
+                AfterAccept::Wait => self.is_pending = false,
+                AfterAccept::BackOff => {
                     self.paused_until = Some(Instant::now() + ACCEPT_BACKOFF);
-                    return None;
+                    break;
                 }
+                AfterAccept::End => self.close(),
             }
-        }
-        if is_draining {
-            self.close();
         }
         None
     }

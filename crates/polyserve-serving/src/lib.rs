@@ -6,6 +6,7 @@
 //! |---|---|
 //! | open a listener | [`bind`]: the listener, its address and a [`ServerState`]; [`ServerState::wake_pipe`] |
 //! | accept on a thread of its own | [`Incoming`]; [`Incoming::accept_or`] if it waits for a descriptor too; [`Incoming::wait`] if it serves too |
+//! | accept in another way | [`AcceptRules`]: what follows each attempt |
 //! | lend a thread its buffers | [`with_buffers`] |
 //! | reject a connection with a 503 | [`LingeringSet::reject`]; or [`reject`] and [`ConnectionTable::admit_rejected`] |
 //! | let a closed connection linger | [`LingeringSet::add`]; [`linger`] on a thread that may block |
@@ -76,7 +77,7 @@ pub use connections::{
     ConnectionHandle, ConnectionTable, DeadlineClock, EventSocket, FoundConnections, IdleQueue, IdleSince, TableEntry,
     TurnEnd, TurnSocket, WriteKind, into_stream,
 };
-pub use event_listener::{ACCEPT_BACKOFF, EventListener};
+pub use event_listener::{ACCEPT_BACKOFF, AcceptRules, AfterAccept, EventListener};
 pub use incoming::{Accepted, Incoming};
 pub use join::join_until;
 pub use lingering::{Discarded, LingeringSet, MAX_LINGERING, discard, linger, reject};

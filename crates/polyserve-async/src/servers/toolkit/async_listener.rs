@@ -1,11 +1,9 @@
-//! An async listener: a task awaits the next connection.
-//!
-//! Invariant: it neither fails nor spins, whatever `accept(2)` returns.
+//! An async listener: a task awaits the next connection. It follows the [rules](AcceptRules) of all accept loops.
 //!
 //! Cost: one `accept(2)` for each connection.
 
 use std::future::{IntoFuture as _, poll_fn};
-use std::io;
+use std::io::{self, ErrorKind};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::pin::Pin;
@@ -13,7 +11,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use polyserve_core::{ShutdownBegun, timer};
-use polyserve_serving::{ACCEPT_BACKOFF, ConnectionTable, net};
+use polyserve_serving::{ACCEPT_BACKOFF, AcceptRules, AfterAccept, ConnectionTable, net};
 
 use super::async_connection::AsyncConnection;
 use super::async_socket::{AsyncSocket, Direction, Transfer};
@@ -28,8 +26,7 @@ pub(crate) struct AsyncListener<S: AsyncSocket> {
     shutdown: ShutdownBegun,
     /// The number of connections that were accepted since other tasks ran.
     accepted: usize,
-    /// The number of connections that a drain may still accept.
-    backlog: u32,
+    rules: AcceptRules,
     /// The last field, so that it is dropped after `socket` is closed.
     _end: EndGuard<S>,
 }
@@ -53,7 +50,7 @@ impl<S: AsyncSocket> AsyncListener<S> {
             socket,
             shutdown: registry.server.shutdown.begun(),
             accepted: 0,
-            backlog: registry.server.config.backlog,
+            rules: AcceptRules::new(registry.server.config.backlog),
             _end: EndGuard(Arc::clone(registry)),
         })
     }
@@ -61,81 +58,46 @@ impl<S: AsyncSocket> AsyncListener<S> {
     /// Returns the next connection, in non-blocking mode. After a shutdown has begun, returns the connections that wait in
     /// the kernel's queue, and then `None`.
     pub(crate) async fn accept(&mut self) -> Option<TcpStream> {
-        while !self.registry.server.shutdown.is_begun() {
+        loop {
             match poll_fn(|cx| self.poll_accept(cx)).await {
-                Some(Ok(stream)) if net::prepare(&stream).is_ok() => return Some(stream),
-                Some(Ok(_)) => {} // The client is gone already.
-                Some(Err(error)) => {
-                    polyserve_core::throttled!(warn, %error, "cannot accept");
-                    self.back_off().await;
-                }
-                None => break,
+                AfterAccept::Serve(stream) => return Some(stream),
+                AfterAccept::Again | AfterAccept::Wait => {}
+                AfterAccept::BackOff => self.back_off().await,
+                AfterAccept::End => return None,
             }
         }
-        self.accept_backlog().await
     }
 
-    /// Polls for a connection. Returns the connection or an error of the system, or `None` once a shutdown has begun.
-    fn poll_accept(&mut self, cx: &mut Context<'_>) -> Poll<Option<io::Result<TcpStream>>> {
-        loop {
-            if self.accepted >= MAX_BATCH {
-                self.accepted = 0;
-                S::yield_turn(cx);
-                return Pin::new(&mut self.shutdown).poll(cx).map(|()| None);
-            }
-            let mut accepted = None;
-            let attempt = || {
-                accepted = Some(net::accept(self.socket.as_ref())?);
-                Ok(Transfer { count: 1, drained: false })
-            };
-            match self.socket.poll_io(cx, Direction::Read, attempt) {
-                Poll::Ready(result) => {
-                    self.accepted += 1;
-                    match (accepted, result) {
-                        (Some(stream), _) => return Poll::Ready(Some(Ok(stream))),
-                        (None, Err(error)) if !net::is_connection_error(&error) => {
-                            return Poll::Ready(Some(Err(error)));
-                        }
-                        (None, _) => {}
-                    }
-                }
-                Poll::Pending => {
-                    self.accepted = 0;
-                    return Pin::new(&mut self.shutdown).poll(cx).map(|()| None);
-                }
-            }
+    /// Polls for a connection. In a drain, attempts at once.
+    fn poll_accept(&mut self, cx: &mut Context<'_>) -> Poll<AfterAccept> {
+        let Self { registry, socket, rules, .. } = self;
+        if registry.server.shutdown.is_begun() {
+            return Poll::Ready(rules.attempt(&registry.server, || net::accept(socket.as_ref())));
         }
+        let mut accepted = None;
+        let attempt = || {
+            accepted = Some(net::accept(socket.as_ref())?);
+            Ok(Transfer { count: 1, drained: false })
+        };
+        if self.accepted >= MAX_BATCH {
+            S::yield_turn(cx);
+        } else if let Poll::Ready(result) = socket.poll_io(cx, Direction::Read, attempt) {
+            self.accepted += 1;
+            let result = result.and_then(|_| accepted.ok_or_else(|| ErrorKind::WouldBlock.into()));
+            return Poll::Ready(rules.attempt(&registry.server, || result));
+        }
+        self.accepted = 0;
+        Pin::new(&mut self.shutdown).poll(cx).map(|()| AfterAccept::Again)
     }
 
     /// Waits for [`ACCEPT_BACKOFF`], or until a shutdown begins.
     async fn back_off(&mut self) {
         let mut pause = timer::after(ACCEPT_BACKOFF).into_future();
+        let is_draining = self.registry.server.shutdown.is_begun();
         poll_fn(|cx| {
-            let is_over = Pin::new(&mut pause).poll(cx).is_ready() || Pin::new(&mut self.shutdown).poll(cx).is_ready();
-            if is_over { Poll::Ready(()) } else { Poll::Pending }
+            let begins = !is_draining && Pin::new(&mut self.shutdown).poll(cx).is_ready();
+            if Pin::new(&mut pause).poll(cx).is_ready() || begins { Poll::Ready(()) } else { Poll::Pending }
         })
         .await;
-    }
-
-    /// Accepts the connections that wait when a drain begins. Clients that connect again and again cannot prolong the
-    /// drain: at most `backlog` connections are accepted.
-    ///
-    /// If the process has no descriptor left, it retries until the shutdown's deadline. Connections that end in the drain
-    /// free their descriptors.
-    async fn accept_backlog(&mut self) -> Option<TcpStream> {
-        while self.backlog > 0 {
-            match net::accept(self.socket.as_ref()) {
-                Ok(stream) => {
-                    self.backlog -= 1;
-                    if net::prepare(&stream).is_ok() {
-                        return Some(stream);
-                    }
-                }
-                Err(error) if net::is_connection_error(&error) => self.backlog -= 1,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock || self.registry.server.is_over() => break,
-                Err(_) => timer::after(ACCEPT_BACKOFF).await,
-            }
-        }
-        None
     }
 }

@@ -68,7 +68,7 @@ use std::time::{Duration, Instant};
 
 use polyserve_core::sync::{lock, write};
 use polyserve_core::{ConfigError, Drain, ListenOn, Running, Server, ServerConfig, Service, Shape, Supports, cores};
-use polyserve_serving::{EventListener, bind};
+use polyserve_serving::{AfterAccept, EventListener, bind};
 use threads::{Leader, RunState};
 
 /// How often the supervisor checks whether connections wait for a leader that is held up.
@@ -165,8 +165,7 @@ impl LeaderSupervisor {
         let accepted = self.shared.accepted.load(Ordering::SeqCst);
         self.unchanged_checks = if accepted == self.accepted { self.unchanged_checks.saturating_add(1) } else { 0 };
         for _ in 0..self.max_to_hand_over(accepted - self.accepted) {
-            // `accept` has logged an error. The next check tries again.
-            let Ok(Some(connection)) = self.shared.accept() else { break };
+            let AfterAccept::Serve(connection) = self.shared.accept() else { break }; // the next check tries again
             self.shared.hand_over(connection);
         }
         self.accepted = self.shared.accepted.load(Ordering::SeqCst);

@@ -3,7 +3,7 @@
 //! A [`ConnectionThread`] accepts in [`RunState::accept`], and serves and closes in [`ConnectionThread::serve`].
 
 use std::cell::Cell;
-use std::io::{self, ErrorKind, PipeReader};
+use std::io::{self, PipeReader};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
@@ -17,7 +17,8 @@ use polyserve_core::{ServerConfig, cores};
 use polyserve_serving::blocking::{ThreadConnection, ThreadRole, serve_until_linger};
 use polyserve_serving::net;
 use polyserve_serving::{
-    ACCEPT_BACKOFF, Bound, ConnectionTable, LingeringSet, ServerState, TableEntry, into_stream, wait,
+    ACCEPT_BACKOFF, AcceptRules, AfterAccept, Bound, ConnectionTable, LingeringSet, ServerState, TableEntry,
+    into_stream, wait,
 };
 use rustix::event::{PollFd, PollFlags};
 
@@ -195,33 +196,27 @@ impl RunState {
         }
     }
 
-    /// Accepts the next connection of the backlog, and rejects connections above the limit. Returns `None` if the
-    /// backlog is empty.
-    pub(super) fn accept(&self) -> io::Result<Option<OpenEntry>> {
+    /// Accepts the next connection of the backlog, and rejects connections above the limit. The drain has rules of its own.
+    pub(super) fn accept(&self) -> AfterAccept<OpenEntry> {
+        let mut rules = AcceptRules::new(self.server.config.backlog);
         loop {
-            let accepted = match &*read(&self.listener) {
-                Some(listener) => listener.accept(),
-                None => return Ok(None),
+            let after = match &*read(&self.listener) {
+                Some(listener) => rules.attempt(&self.server, || listener.accept()),
+                None => return AfterAccept::End,
             };
-            match accepted {
-                Ok((stream, _)) => {
+            match after {
+                AfterAccept::Serve((stream, _)) => {
                     // The order matters: either the supervisor reads the new number before it sleeps, or it is woken.
                     self.accepted.fetch_add(1, Ordering::SeqCst);
                     self.wake_supervisor();
                     if let Some(connection) = self.admit(stream) {
-                        return Ok(Some(connection));
-                    }
-                    // Rejected clients that reconnect again and again must not delay the drain.
-                    if self.server.shutdown.is_begun() {
-                        return Ok(None);
+                        return AfterAccept::Serve(connection);
                     }
                 }
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(None),
-                Err(error) if net::is_connection_error(&error) => {}
-                Err(error) => {
-                    polyserve_core::throttled!(warn, %error, "cannot accept");
-                    return Err(error);
-                }
+                AfterAccept::Again => {}
+                AfterAccept::Wait => return AfterAccept::Wait,
+                AfterAccept::BackOff => return AfterAccept::BackOff,
+                AfterAccept::End => return AfterAccept::End,
             }
         }
     }
@@ -323,15 +318,15 @@ impl ConnectionThread {
     fn next_connection(&self) -> Option<OpenEntry> {
         while !self.shared.server.shutdown.is_begun() {
             match self.shared.accept() {
-                Ok(Some(connection)) => return Some(connection),
-                Ok(None) | Err(_) if !self.leads.get() => return None,
-                Ok(None) => {
+                AfterAccept::Serve(connection) => return Some(connection),
+                _ if !self.leads.get() => return None,
+                AfterAccept::Again | AfterAccept::Wait | AfterAccept::End => {
                     if let Err(error) = self.shared.wait_for_listener() {
                         polyserve_core::throttled!(warn, %error, "cannot wait for connections");
                         thread::park_timeout(ACCEPT_BACKOFF);
                     }
                 }
-                Err(_) => {
+                AfterAccept::BackOff => {
                     let wake = (self.shared.wake.as_fd(), PollFlags::IN);
                     let _ = wait([wake], Some(Instant::now() + ACCEPT_BACKOFF), &mut Vec::new());
                 }
