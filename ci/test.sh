@@ -114,6 +114,7 @@ whole() {
     step ci/tutorial.sh
     step ci/ab.sh
     step ci/operating.sh
+    step ci/openapi.sh
     step cargo bench -q --workspace --bench strategies --features polyserve-cli/etcd,polyserve-examples/all -- --test
     step ci/examples.sh target/release/examples
     step target/release/examples/custom_server

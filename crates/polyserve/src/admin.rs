@@ -5,6 +5,7 @@
 //! | `/healthz` | 200 while the process answers. It never asks the store: a full disk is no reason to restart a process |
 //! | `/readyz` | 200 if the server takes requests and its store takes writes, else 503 with the reason |
 //! | `/metrics` | the [`Metrics`] as text |
+//! | `/openapi.json` | the document of [`Admin::openapi`], else 404 |
 //!
 //! The admin address needs a server of its own, for example a `PoolServer` with two workers, that ends after the server that it is
 //! about. It has no authentication, so it belongs on loopback or on a network of the operator. Cost of `/readyz`: at most one
@@ -23,6 +24,10 @@ use crate::metrics::{MEDIA_TYPE, Metrics};
 const HEALTH: &str = "/healthz";
 const READY: &str = "/readyz";
 const METRICS: &str = "/metrics";
+const OPENAPI: &str = "/openapi.json";
+
+/// What the service of entities with the default path answers, as a document of OpenAPI 3.1.
+pub const ENTITY_OPENAPI: &str = include_str!("openapi.json");
 
 /// The service of an admin address.
 ///
@@ -50,6 +55,7 @@ const METRICS: &str = "/metrics";
 pub struct Admin {
     ready: Arc<dyn Service>,
     metrics: Metrics,
+    openapi: Option<&'static str>,
 }
 
 /// Whether the server takes requests, as a health check tells it. A clone shares it.
@@ -93,7 +99,13 @@ impl Admin {
     /// Creates the service. `/readyz` asks the store until the readiness ends.
     pub fn new<E: Identifiable>(metrics: Metrics, readiness: &Readiness, store: impl EntityRepo<E>) -> Self {
         let store = Routes::new().ready(READY, store).expect("the path is well-formed, and it is the only one");
-        Self { ready: readiness.over(READY, store), metrics }
+        Self { ready: readiness.over(READY, store), metrics, openapi: None }
+    }
+
+    /// Shows a document of OpenAPI at `/openapi.json`, for example [`ENTITY_OPENAPI`].
+    #[must_use]
+    pub fn openapi(self, document: &'static str) -> Self {
+        Self { openapi: Some(document), ..self }
     }
 }
 
@@ -105,6 +117,7 @@ impl Service for Admin {
         Answer::Now(match request.head.path() {
             HEALTH => Reply::text("healthy"),
             METRICS => Reply::new(StatusCode::OK, MEDIA_TYPE, self.metrics.text()),
+            OPENAPI if let Some(document) = self.openapi => Reply::new(StatusCode::OK, "application/json", document),
             _ => return self.ready.call(request, body),
         })
     }
@@ -112,6 +125,7 @@ impl Service for Admin {
     fn head(&self, head: &Head<'_>) -> Option<Reply> {
         match head.path() {
             path @ (HEALTH | METRICS) => get_only(head, path),
+            OPENAPI if self.openapi.is_some() => get_only(head, OPENAPI),
             _ => self.ready.head(head),
         }
     }
@@ -159,7 +173,9 @@ mod tests {
             assert!(get(addr, "GET", path).starts_with("HTTP/1.1 200"), "{path}");
             assert!(get(addr, "PUT", path).starts_with("HTTP/1.1 405"), "{path}");
         }
-        assert!(get(addr, "GET", "/1").starts_with("HTTP/1.1 404"));
+        for path in ["/1", "/openapi.json"] {
+            assert!(get(addr, "GET", path).starts_with("HTTP/1.1 404"), "{path}");
+        }
         let text = get(addr, "GET", "/metrics");
         for line in [
             "content-type: application/openmetrics-text; version=1.0.0; charset=utf-8",
@@ -176,6 +192,18 @@ mod tests {
         assert!(get(addr, "GET", "/healthz").starts_with("HTTP/1.1 200"));
         assert_eq!(running.shutdown().unwrap().answered, 3);
         assert!(get(addr, "GET", "/metrics").contains(r#"polyserve_answers_total{server="entities"} 3"#));
+        admin.shutdown().unwrap();
+    }
+
+    #[test]
+    fn a_document_of_openapi_is_shown() {
+        let store = Arc::new(StdMutex::<Entity>::new());
+        let admin = Admin::new(Metrics::new(), &Readiness::default(), store).openapi(ENTITY_OPENAPI);
+        let admin = PoolServer::mpsc(ServerConfig::default()).unwrap().serve("127.0.0.1:0", admin).unwrap();
+        let answer = get(admin.local_addr(), "GET", "/openapi.json");
+        assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+        assert!(answer.ends_with(ENTITY_OPENAPI), "{answer}");
+        assert!(get(admin.local_addr(), "PUT", "/openapi.json").starts_with("HTTP/1.1 405"));
         admin.shutdown().unwrap();
     }
 }

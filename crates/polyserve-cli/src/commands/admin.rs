@@ -24,8 +24,8 @@ use super::systemd;
 /// The arguments about the admin address and the end of a server.
 #[derive(Debug, clap::Args)]
 pub(crate) struct AdminArgs {
-    /// The address of health checks and metrics, HOST:PORT: /healthz, /readyz and /metrics (OpenMetrics). It has no
-    /// authentication. [env: POLYSERVE_ADMIN] [default: none]
+    /// The address of health checks and metrics, HOST:PORT: /healthz, /readyz, /metrics (OpenMetrics), and
+    /// /openapi.json with `--service entity`. It has no authentication. [env: POLYSERVE_ADMIN] [default: none]
     #[arg(long, value_name = "ADDR")]
     admin: Option<String>,
     /// The time from the first signal to the drain. Meanwhile /readyz answers 503 and requests are served, so a load balancer
@@ -164,12 +164,16 @@ impl ServeOperation {
         &mut self,
         store: impl EntityRepo,
         listener: Option<TcpListener>,
+        openapi: Option<&'static str>,
     ) -> anyhow::Result<Option<String>> {
         let Some(addr) = self.address()? else { return Ok(None) };
         let on = listener.map_or(ListenOn::Addr(addr), ListenOn::Listener);
         let mut config = ServerConfig::default();
         (config.workers, config.max_connections) = (Some(WORKERS), MAX_CONNECTIONS);
-        let admin = Admin::new(self.metrics.clone(), &self.readiness, store);
+        let mut admin = Admin::new(self.metrics.clone(), &self.readiness, store);
+        if let Some(openapi) = openapi {
+            admin = admin.openapi(openapi);
+        }
         let running = PoolServer::mpsc(config)?
             .serve(on, admin)
             .with_context(|| format!("cannot serve on the admin address {addr}"))?;

@@ -9,6 +9,7 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use polyserve::admin::ENTITY_OPENAPI;
 use polyserve::catalog::{Catalog, Entry};
 use polyserve::env::{ETAGS, HANDOVER, READY, STRICT_MEDIA_TYPE, switch};
 use polyserve::memory::StdMutex;
@@ -186,7 +187,8 @@ pub(crate) fn run(catalog: &Catalog, args: &ServeArgs, json: bool) -> anyhow::Re
         end_with_stdin()?;
     }
 
-    let admin = operation.start(Arc::clone(&store), admin_listener)?;
+    let admin =
+        operation.start(Arc::clone(&store), admin_listener, (args.service == ENTITY).then_some(ENTITY_OPENAPI))?;
     let running = server.serve(on, service).with_context(|| format!("cannot serve on {}", settings.listen))?;
     let scheme = if settings.config.tls.is_some() { "https" } else { "http" };
     let url = format!("{scheme}://{}", running.local_addr());
