@@ -37,7 +37,7 @@ impl Client {
     }
 }
 
-/// An answer with its whole body. The error is `UnexpectedEof` if there is no byte of it.
+/// An answer with its whole body. The error is `UnexpectedEof` if no byte arrives.
 fn answer(stream: &mut TcpStream, request: &str) -> io::Result<String> {
     stream.write_all(request.as_bytes())?;
     let (mut read, mut buffer) = (Vec::new(), [0; 4096]);
