@@ -29,6 +29,8 @@ pub(super) struct Output {
     reservation: Reservation,
     /// Of a server that speaks TLS, from the first byte of the connection on. It has the output that is encrypted.
     pub(super) tls: Option<TlsSession>,
+    /// Bytes could not be encrypted, so the connection is closed.
+    has_failed: bool,
 }
 
 impl Output {
@@ -57,8 +59,14 @@ impl Output {
         code
     }
 
+    /// Whether nothing is to be sent, and the connection goes on.
     pub(super) fn is_empty(&self) -> bool {
-        self.unsent() == 0
+        self.unsent() == 0 && !self.has_failed
+    }
+
+    /// Removes what is not encrypted.
+    pub(super) fn clear(&mut self) {
+        self.advance(self.bytes.len());
     }
 
     /// The number of bytes that the kernel has not taken.
@@ -81,10 +89,10 @@ impl Output {
         let Some(mut tls) = self.tls.take() else { return };
         with_buffers(|buffers| {
             if !self.bytes.is_empty() {
-                // Without a session, for example after an alert, there is no output.
                 let is_sealed = tls.seal(&self.bytes, buffers, &server.env.memory);
                 let answers = self.advance(self.bytes.len());
                 tls.note_answers(if is_sealed { answers } else { 0 });
+                self.has_failed |= !is_sealed;
             }
             if last {
                 tls.end(buffers);
@@ -111,7 +119,7 @@ impl Output {
         last: bool,
     ) {
         self.seal(server, last);
-        if self.is_empty() {
+        if self.unsent() == 0 {
             return;
         }
         if let Ok(count) = entry.with_socket(|socket| net::send(socket, self.next_bytes(), last)) {
@@ -122,7 +130,7 @@ impl Output {
         }
     }
 
-    /// Sends all bytes. Waits while the kernel takes no more. Returns false if the client is gone.
+    /// Sends all bytes. Waits while the kernel takes no more. Returns false if the client is gone, or if bytes could not be encrypted.
     pub(super) fn poll_send(
         &mut self,
         entry: &TableEntry<AsyncConnection<TokioSocket>>,
@@ -132,14 +140,14 @@ impl Output {
     ) -> Poll<bool> {
         let how = WriteKind { is_new: false, last, past_report: false };
         self.seal(server, last);
-        while !self.is_empty() {
+        while self.unsent() > 0 {
             match entry.handle().poll_write(cx, self.next_bytes(), how) {
                 Poll::Pending => return Poll::Pending,
                 Poll::Ready(Ok(count)) if count > 0 => server.count_answered(self.written(count, server)),
                 Poll::Ready(_) => return Poll::Ready(false),
             }
         }
-        Poll::Ready(true)
+        Poll::Ready(!self.has_failed)
     }
 
     /// Removes the first `count` bytes. Returns the number of answers that end in them.
@@ -167,6 +175,13 @@ impl Output {
 
 #[cfg(test)]
 mod tests {
+    use std::net::{TcpListener, TcpStream};
+    use std::sync::Arc;
+
+    use polyserve_conformance::tls::TestAuthority;
+    use polyserve_core::{Echo, ServerConfig};
+    use polyserve_serving::ConnectionTable;
+
     use super::*;
 
     #[test]
@@ -186,6 +201,24 @@ mod tests {
         assert_eq!(output.advance(1), 1);
         assert!(output.is_empty());
     }
+
+    /// Regression test: bytes that could not be encrypted were dropped, and the connection went on without them.
+    #[test]
+    fn a_failure_to_encrypt_closes_the_connection() {
+        let config = ServerConfig::default().tls(TestAuthority::new().issue().server());
+        let table = ConnectionTable::multiplexed(Arc::new(ServerState::new(Arc::new(Echo), &config)), 0);
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let _client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let entry = table.admit(AsyncConnection::new(listener.accept().unwrap().0), 0).unwrap();
+        // It has no keys before its handshake.
+        let mut output = Output { tls: TlsSession::new(&table.server, false), ..Output::default() };
+        output.push(b"HTTP/1.1 200 OK\r\n");
+        output.try_send(&entry, &table.server, false);
+        assert!(!output.is_empty(), "the task goes on with the output");
+        let cx = &mut Context::from_waker(std::task::Waker::noop());
+        assert_eq!(output.poll_send(&entry, &table.server, cx, false), Poll::Ready(false));
+    }
+
     #[test]
     fn an_interim_answer_is_no_part_of_an_answer() {
         let mut output = Output::default();

@@ -73,6 +73,9 @@ impl RequestState {
             self.tls_events.has_failed |= received.failed;
             std::mem::take(&mut buffers.plain)
         });
+        if self.tls_events.has_failed {
+            self.output.clear(); // what can still be sent is the alert
+        }
         if !self.output.is_empty() {
             self.send(connection, false); // the next part of the handshake
         }
