@@ -1,16 +1,14 @@
 //! What servers on threads do for one connection in a drain while they serve another.
 
-use std::cell::Cell;
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
-use std::sync::{Arc, Barrier, Mutex, mpsc};
+use std::sync::{Arc, Barrier, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use polyserve_core::http::StatusCode;
-use polyserve_core::sync::lock;
 use polyserve_core::{ConfigError, Drain, Reply, Request, Server, ServerConfig, ServerExt as _};
-use polyserve_threadpool::{LeaderFollowers, PoolClassic, PoolServer, Sequential, ThreadPerConnection};
+use polyserve_threadpool::{LeaderFollowers, PoolClassic, PoolServer, ThreadPerConnection};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -80,69 +78,4 @@ fn a_connection_closes_in_a_drain_while_another_is_served<S: Server>(
     }
     drop((first, second));
     assert_eq!(drain.join().unwrap(), Drain::new(2, 0, 0));
-}
-
-#[test]
-fn pool_classic_leaves_it_behind() {
-    a_thread_that_never_ends_does_not_hold_a_shutdown(|config| PoolClassic::mpsc(config.workers(2)));
-}
-
-#[test]
-fn pool_server_leaves_it_behind() {
-    a_thread_that_never_ends_does_not_hold_a_shutdown(|config| PoolServer::mpsc(config.workers(2)));
-}
-
-#[test]
-fn leader_followers_leaves_it_behind() {
-    a_thread_that_never_ends_does_not_hold_a_shutdown(LeaderFollowers::new);
-}
-
-#[test]
-fn thread_per_connection_leaves_it_behind() {
-    a_thread_that_never_ends_does_not_hold_a_shutdown(ThreadPerConnection::new);
-}
-
-#[test]
-fn sequential_leaves_it_behind() {
-    a_thread_that_never_ends_does_not_hold_a_shutdown(Sequential::new);
-}
-
-/// Ends when the sender of its channel is dropped.
-struct Endless(Arc<Mutex<mpsc::Receiver<()>>>);
-
-impl Drop for Endless {
-    fn drop(&mut self) {
-        let _ = lock(&self.0).recv();
-    }
-}
-
-thread_local! {
-    static ENDLESS: Cell<Option<Endless>> = const { Cell::new(None) };
-}
-
-/// Regression test: a shutdown joined its threads without a limit. A thread-local of the service, of which the destructor did not
-/// return, held it for ever.
-fn a_thread_that_never_ends_does_not_hold_a_shutdown<S: Server>(
-    make: impl FnOnce(ServerConfig) -> Result<S, ConfigError>,
-) {
-    let (end, ends) = mpsc::channel();
-    let ends = Arc::new(Mutex::new(ends));
-    let service = move |_: Request<'_>| {
-        ENDLESS.set(Some(Endless(Arc::clone(&ends))));
-        Reply::empty(StatusCode::OK)
-    };
-    let running = make(ServerConfig::default().drain_grace(Duration::ZERO)).unwrap();
-    let running = running.serve("127.0.0.1:0", service).unwrap();
-    let mut client = TcpStream::connect(running.local_addr()).unwrap();
-    client.set_read_timeout(Some(PATIENCE)).unwrap();
-    client.write_all(b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").unwrap();
-    let mut answer = String::new();
-    client.read_to_string(&mut answer).unwrap();
-    assert!(answer.starts_with("HTTP/1.1 200 "), "{answer:?}");
-    drop(client);
-    let (sender, drained) = mpsc::channel();
-    thread::spawn(move || sender.send(running.shutdown().unwrap()));
-    let drain = drained.recv_timeout(PATIENCE).expect("the thread holds the shutdown");
-    drop(end);
-    assert_eq!((drain.answered, drain.cut), (1, 0));
 }

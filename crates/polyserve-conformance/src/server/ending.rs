@@ -1,15 +1,17 @@
 //! The end of a server with unfinished work: what is cut, what is left behind, and what is free afterwards.
 
+use std::cell::Cell;
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use polyserve_core::{Drain, Echo};
+use polyserve_core::http::StatusCode;
+use polyserve_core::{Drain, Echo, Reply, Request};
 
 use super::keep_alive::echo;
 use super::live::{BODY_AWAITED, check_counts, eventually};
-use super::services::{Blocking, HeldAnswers, OpenOnDrop};
+use super::services::{Blocking, HeldAnswers, Latch, OpenOnDrop};
 use super::subject::ServerSubject;
 use super::wire::{get, request};
 use crate::client::{Client, Ending};
@@ -117,6 +119,35 @@ fn end_what_waits(subject: &ServerSubject) -> Drain {
     }
     assert_eq!(drain.answered, answered, "{drain}");
     drain
+}
+
+/// Waits until its latch is open when it is dropped.
+struct Endless(Arc<Latch>);
+
+impl Drop for Endless {
+    fn drop(&mut self) {
+        self.0.wait(Duration::from_secs(3600));
+    }
+}
+
+thread_local! {
+    static ENDLESS: Cell<Option<Endless>> = const { Cell::new(None) };
+}
+
+/// A thread that does not end, because a value that the service keeps for each thread blocks when it is dropped, does not hold the
+/// shutdown.
+pub(super) fn a_thread_that_never_ends_does_not_hold_the_shutdown(subject: &ServerSubject) {
+    let latch = Arc::new(Latch::default());
+    let _opened = OpenOnDrop(latch.clone());
+    let service = move |_: Request<'_>| {
+        ENDLESS.set(Some(Endless(latch.clone())));
+        Reply::empty(StatusCode::OK)
+    };
+    let workers = subject.workers_or_pool(2);
+    let live = subject.live(Arc::new(service), |config| config.workers = workers);
+    live.ask(&request("GET", "/", "Connection: close\r\n"), 200);
+    let drain = live.shutdown_within(Duration::ZERO);
+    assert_eq!((drain.answered, drain.cut), (1, 0), "{drain}");
 }
 
 /// The port is free after the end: another run of the same server binds it at once.

@@ -260,6 +260,7 @@ kit! {
             the_deadline_cuts_what_has_not_ended,
             a_stuck_thread_is_left_behind,
             what_waits_for_a_stuck_thread_ends_too,
+            a_thread_that_never_ends_does_not_hold_the_shutdown,
             the_port_is_free_after_the_end,
             one_server_serves_several_times,
             dropping_it_ends_it,

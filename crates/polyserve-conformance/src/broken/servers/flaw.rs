@@ -129,7 +129,8 @@ flaws! {
     /// Does not count what it cuts.
     DoesNotCountCuts, caught by the_deadline_cuts_what_has_not_ended;
     /// Waits for a thread that is stuck in the service.
-    WaitsForStuckThreads, caught by a_stuck_thread_is_left_behind;
+    WaitsForStuckThreads, caught by a_stuck_thread_is_left_behind,
+        a_thread_that_never_ends_does_not_hold_the_shutdown;
     /// Keeps its listener.
     KeepsItsListener, caught by the_port_is_free_after_the_end;
     /// Counts the answers of all runs together.

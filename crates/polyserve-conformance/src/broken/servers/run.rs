@@ -280,9 +280,11 @@ impl Acceptor {
             let deadline = server.shutdown.deadline().unwrap_or_else(Instant::now);
             thread::sleep(deadline.saturating_duration_since(Instant::now()));
         }
-        let waits = stuck == 0 || run.has(Flaw::WaitsForStuckThreads);
-        for (thread, _) in self.threads.into_iter().filter(|(thread, _)| waits || thread.is_finished()) {
-            let _ = thread.join();
+        let threads = self.threads.into_iter().map(|(thread, _)| thread);
+        if run.has(Flaw::WaitsForStuckThreads) {
+            threads.for_each(|thread| drop(thread.join()));
+        } else {
+            server.join(threads.filter(|thread| stuck == 0 || thread.is_finished()).collect());
         }
         self.lingering.finish(server);
         let Drain { answered, cut, stuck, .. } = server.drained(stuck);
