@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Runs the configurations of docs/OPERATING.md: a server behind nginx and behind Caddy, with TLS and a user; and a server with TLS of its own.
+# Runs the configurations of docs/OPERATING.md: a server scraped by Prometheus, behind nginx and behind Caddy, with TLS and a user; a server
+# with a configuration file that hands over; and one with TLS of its own.
 # ci/operating.sh [PROGRAM]   PROGRAM is the command, target/release/polyserve by default
-# A proxy that is not installed is reported as not run.
+# A program that cannot be installed is reported as not run.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . ci/setup.sh
@@ -53,6 +54,27 @@ start "$program" serve --listen 127.0.0.1:0 --admin 127.0.0.1:0
 for _ in $(seq 100); do admin=$(sed -n 's/^admin on //p' "$tmp/out"); [ -z "$admin" ] || break; sleep 0.1; done
 server=${url#http://}
 
+prometheus=$(command -v prometheus || { apt_install --no-install-recommends prometheus && command -v prometheus; } || true)
+if [ -x "$prometheus" ]; then
+    port=$(free_port)
+    curl -sS "$url/1" >"$tmp/body"
+    { echo 'global: { scrape_interval: 1s }'; block prometheus.yml | sed "s|127\.0\.0\.1:9001|${admin#http://}|"; } >"$tmp/prometheus.yml"
+    "$prometheus" --config.file="$tmp/prometheus.yml" --storage.tsdb.path="$tmp/tsdb" --web.listen-address="127.0.0.1:$port" >"$tmp/proxy.log" 2>&1 &
+    proxy=$!
+    scraped() {
+        curl -sS "http://127.0.0.1:$port/api/v1/query" --data-urlencode "query=$1" 2>/dev/null | grep -qE '"value":\[[0-9.]+,"[1-9]'
+    }
+    for name in http_server_request_duration_seconds_count polyserve_answers_total 'up{job="polyserve"}'; do
+        for _ in $(seq 200); do ! scraped "$name" || break; sleep 0.1; done
+        scraped "$name" || { echo "Prometheus has no $name" >&2; cat "$tmp/proxy.log" >&2; exit 1; }
+    done
+    kill "$proxy"
+    wait "$proxy" 2>/dev/null || true
+    proxy=
+    echo "Prometheus: ok"
+else
+    echo "Prometheus: not run: it cannot be installed"
+fi
 nginx=$(PATH=$PATH:/usr/sbin command -v nginx || { apt_install --no-install-recommends nginx-light && echo /usr/sbin/nginx; } || true)
 if [ -x "$nginx" ]; then
     port=$(free_port)

@@ -175,11 +175,13 @@ pub struct Counters {
     pub rejected: u64,
     /// The number of panics of the service since the start, each caught by the server.
     pub panics: u64,
+    /// The bytes of the memory budget that connections use now: received bytes of unfinished bodies, and unsent answers.
+    pub reserved_bytes: u64,
 }
 
 impl fmt::Display for Counters {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { open, answered, rejected, panics } = self;
+        let Self { open, answered, rejected, panics, .. } = self;
         write!(f, "open {open}, answered {answered}, rejected {rejected}, panics {panics}")
     }
 }

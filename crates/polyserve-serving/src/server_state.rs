@@ -101,6 +101,7 @@ impl ServerState {
         counters.answered = self.answered.load(Ordering::Relaxed);
         counters.rejected = self.rejected.load(Ordering::Relaxed);
         counters.panics = self.panics.load(Ordering::Relaxed);
+        counters.reserved_bytes = self.env.memory.reserved() as u64;
         counters
     }
 

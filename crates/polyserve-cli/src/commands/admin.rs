@@ -148,6 +148,11 @@ impl ServeOperation {
         self.readiness.over(path, service)
     }
 
+    /// The repo, of which the metrics show the operations.
+    pub(crate) fn observe_store(&self, repo: Arc<dyn EntityRepo>) -> Arc<dyn EntityRepo> {
+        if self.address.is_some() { Arc::new(self.metrics.observe_store(repo)) } else { repo }
+    }
+
     /// The admin address, if there is one.
     pub(crate) fn address(&self) -> anyhow::Result<Option<SocketAddr>> {
         let Some(address) = &self.address else { return Ok(None) };

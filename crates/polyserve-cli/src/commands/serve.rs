@@ -170,6 +170,7 @@ pub(crate) fn run(catalog: &Catalog, args: &ServeArgs, json: bool) -> anyhow::Re
     if let Some(delay) = args.repo_delay {
         repo = Arc::new(Delayed::new(repo, delay));
     }
+    let repo = operation.observe_store(repo);
     let store = Arc::clone(&repo);
     let mut service = service.build(repo);
     if let Some(path) = ready_path {

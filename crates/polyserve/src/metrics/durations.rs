@@ -1,4 +1,4 @@
-//! The durations of requests, by method and status, in histograms of each thread.
+//! The durations of requests and of store operations, in histograms of each thread.
 //!
 //! Invariants: a thread writes only into histograms of its own. The sum over all threads, living and ended, has every
 //! answer once. A thread that ends adds its histograms to those of the ended threads, so that a server with a thread for each
@@ -23,10 +23,22 @@ const BOUNDS_US: [u64; 19] = [
     2_500_000, 5_000_000, 10_000_000,
 ];
 
-/// What an answer is counted under: the method, which is `_OTHER` if it is not known, and the status.
-pub(super) type Kind = (&'static str, StatusCode);
+/// What a duration is counted under.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Kind {
+    /// A request: its method, which is `_OTHER` if it is not known, and the status of the answer.
+    Request(&'static str, StatusCode),
+    /// An operation of a store: its name, and the kind of its error.
+    Store(&'static str, &'static str),
+}
 
-/// The durations of some answers.
+impl Kind {
+    pub(super) fn of(report: &AnswerReport<'_>) -> Self {
+        Self::Request(report.request.map_or(OTHER, |request| known(request.method)), report.status)
+    }
+}
+
+/// The durations of one kind.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Histogram {
     /// The number of answers within each bound, and those beyond the last one.
@@ -108,10 +120,8 @@ impl Durations {
         Arc::new(Self { id: NEXT.fetch_add(1, Ordering::Relaxed), threads: Mutex::default() })
     }
 
-    /// Adds an answer.
-    pub(super) fn add(self: &Arc<Self>, report: &AnswerReport<'_>) {
-        let Some(elapsed) = report.elapsed else { return };
-        let kind = (report.request.map_or(OTHER, |request| known(request.method)), report.status);
+    /// Adds a duration.
+    pub(super) fn add(self: &Arc<Self>, kind: Kind, elapsed: Duration) {
         let added = OF_THIS_THREAD.try_with(|all| {
             let mut all = all.borrow_mut();
             let own = match all.iter().position(|one| one.id == self.id) {
@@ -129,7 +139,7 @@ impl Durations {
         }
     }
 
-    /// Returns the durations of all answers so far, in the order of methods and statuses.
+    /// Returns all durations so far, in the order of their kinds.
     pub(super) fn all(&self) -> BTreeMap<Kind, Histogram> {
         let threads = lock(&self.threads);
         let mut all = ThreadHistograms::default();
@@ -180,17 +190,8 @@ fn known(method: &Method) -> &'static str {
 #[cfg(test)]
 mod tests {
     use std::thread;
-    use std::time::Instant;
-
-    use polyserve_core::ReportedRequest;
 
     use super::*;
-
-    fn report<'a>(method: &'a Method, status: StatusCode, elapsed: Duration) -> AnswerReport<'a> {
-        let mut report = AnswerReport::new(status, 7, Some(Instant::now()), None);
-        report.elapsed = Some(elapsed);
-        report.to(Some(ReportedRequest { method, target: "/1" }))
-    }
 
     #[test]
     fn a_duration_lies_within_its_bound() {
@@ -209,14 +210,17 @@ mod tests {
         for _ in 0..3 {
             let durations = Arc::clone(&durations);
             let serve = move || {
-                durations.add(&report(&Method::GET, StatusCode::OK, Duration::from_millis(1)));
-                durations.add(&report(&Method::PUT, StatusCode::CREATED, Duration::from_millis(1)));
+                durations.add(Kind::Request("GET", StatusCode::OK), Duration::from_millis(1));
+                durations.add(Kind::Request("PUT", StatusCode::CREATED), Duration::from_millis(1));
             };
             thread::spawn(serve).join().expect("it does not panic");
         }
-        durations.add(&report(&Method::GET, StatusCode::OK, Duration::from_millis(1)));
+        durations.add(Kind::Request("GET", StatusCode::OK), Duration::from_millis(1));
         let counted: Vec<(Kind, u64)> = durations.all().into_iter().map(|(kind, one)| (kind, one.count())).collect();
-        assert_eq!(counted, [(("GET", StatusCode::OK), 4), (("PUT", StatusCode::CREATED), 3)]);
+        assert_eq!(
+            counted,
+            [(Kind::Request("GET", StatusCode::OK), 4), (Kind::Request("PUT", StatusCode::CREATED), 3)]
+        );
         assert_eq!(lock(&durations.threads).living.len(), 1, "only this thread");
     }
 

@@ -10,20 +10,23 @@
 //! # Layout
 //!
 //! * `durations`: histograms of each thread, and their sum.
+//! * `store`: a repo with the durations of its operations.
 
 mod durations;
+mod store;
 
 use std::fmt;
 use std::sync::{Arc, Mutex};
 
 use polyserve_core::sync::lock;
-use polyserve_core::{AnswerHook, CounterSource, Counters, Running, ServerConfig};
+use polyserve_core::{AnswerHook, AnswerReport, CounterSource, Counters, Running, ServerConfig};
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, text};
+use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, text};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::{Registry, Unit};
 
-use durations::Durations;
+use durations::{Durations, Histogram, Kind};
+pub use store::ObservedStore;
 
 /// A handle to the metrics of one or more servers. A clone shares them. It outlives the servers, and keeps their last figures.
 ///
@@ -65,8 +68,20 @@ impl Metrics {
     #[must_use]
     pub fn observe(&self, mut config: ServerConfig) -> ServerConfig {
         let durations = Arc::clone(&self.durations);
-        config.on_answer = Some(AnswerHook::new(move |report| durations.add(report)).then(config.on_answer.take()));
+        let observe = move |report: &AnswerReport<'_>| {
+            if let Some(elapsed) = report.elapsed {
+                durations.add(Kind::of(report), elapsed);
+            }
+        };
+        config.on_answer = Some(AnswerHook::new(observe).then(config.on_answer.take()));
         config
+    }
+
+    /// Returns the repo with the durations of its operations: of those that it answers later, such as an engine behind the network and
+    /// a log on a disk, and of errors. An answer that is there at once is not measured. Cost: a comparison; and for a later answer two looks at the
+    /// clock, an allocation, and the addition.
+    pub fn observe_store<R>(&self, repo: R) -> ObservedStore<R> {
+        ObservedStore::new(repo, Arc::clone(&self.durations))
     }
 
     /// Adds the counters of a running server, under a name. A server of the same name takes the place of the former one.
@@ -118,21 +133,33 @@ type NoLabels = [(&'static str, &'static str); 0];
 
 impl Collector for Figures {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let durations = self.durations.all();
         let name = "http_server_request_duration";
         let help = "From the first byte of a request to its answer";
         let mut family = encoder.encode_descriptor(name, help, Some(&Unit::Seconds), MetricType::Histogram)?;
-        for ((method, status), histogram) in self.durations.all() {
-            let labels = [("http_request_method", method), ("http_response_status_code", status.as_str())];
-            let (sum, count, buckets) = (histogram.sum(), histogram.count(), histogram.buckets());
-            family.encode_family(&labels)?.encode_histogram::<NoLabels>(sum, count, &buckets, None)?;
+        for (kind, histogram) in &durations {
+            if let Kind::Request(method, status) = kind {
+                let labels = [("http_request_method", *method), ("http_response_status_code", status.as_str())];
+                encode(family.encode_family(&labels)?, histogram)?;
+            }
+        }
+        let name = "db_client_operation_duration";
+        let help = "Of the store's operations that were not answered at once, and of errors";
+        let mut family = encoder.encode_descriptor(name, help, Some(&Unit::Seconds), MetricType::Histogram)?;
+        for (kind, histogram) in &durations {
+            if let Kind::Store(operation, error_type) = kind {
+                let labels = [("db_operation_name", *operation), ("error_type", *error_type)];
+                encode(family.encode_family(&labels)?, histogram)?;
+            }
         }
         // The counters of all servers are of one moment, and a lock is not held while they are written.
         let servers: Vec<(String, Counters)> =
             lock(&self.servers).iter().map(|(name, source)| (name.clone(), source.get())).collect();
-        let name = "http_server_open_connections";
-        let mut family = encoder.encode_descriptor(name, "Open connections", None, MetricType::Gauge)?;
-        for (server, counters) in &servers {
-            family.encode_family(&[("server", server.as_str())])?.encode_gauge(&counters.open)?;
+        for (name, help, unit, value) in GAUGES {
+            let mut family = encoder.encode_descriptor(name, help, unit.as_ref(), MetricType::Gauge)?;
+            for (server, counters) in &servers {
+                family.encode_family(&[("server", server.as_str())])?.encode_gauge(&value(counters))?;
+            }
         }
         for (name, help, value) in COUNTERS {
             let mut family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
@@ -144,6 +171,21 @@ impl Collector for Figures {
         Ok(())
     }
 }
+
+fn encode(mut encoder: MetricEncoder<'_>, histogram: &Histogram) -> fmt::Result {
+    let (sum, count, buckets) = (histogram.sum(), histogram.count(), histogram.buckets());
+    encoder.encode_histogram::<NoLabels>(sum, count, &buckets, None)
+}
+
+/// A gauge of a server: its name, its meaning, its unit, and its value.
+type NamedGauge = (&'static str, &'static str, Option<Unit>, fn(&Counters) -> u64);
+
+const GAUGES: [NamedGauge; 2] = [
+    ("http_server_open_connections", "Open connections", None, |counters| counters.open),
+    ("polyserve_memory_reserved", "Bytes of the memory budget that are in use", Some(Unit::Bytes), |counters| {
+        counters.reserved_bytes
+    }),
+];
 
 /// A counter of a server: its name, its meaning, and its value.
 type NamedCounter = (&'static str, &'static str, fn(&Counters) -> u64);

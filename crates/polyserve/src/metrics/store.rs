@@ -1,0 +1,145 @@
+//! A repo with the durations of its operations: [`Metrics::observe_store`](super::Metrics::observe_store).
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use polyserve_core::{
+    Answer, Condition, Conditional, EntityRepo, Identifiable, Lookup, Put, Removed, RepoAnswer, RepoError, Visit,
+};
+
+use super::durations::{Durations, Kind};
+
+/// A repo that is observed.
+#[derive(Debug)]
+pub struct ObservedStore<R> {
+    repo: R,
+    durations: Arc<Durations>,
+}
+
+impl<R> ObservedStore<R> {
+    pub(super) fn new(repo: R, durations: Arc<Durations>) -> Self {
+        Self { repo, durations }
+    }
+
+    fn observe<T: Send + 'static>(&self, operation: &'static str, answer: RepoAnswer<T>) -> RepoAnswer<T> {
+        match answer {
+            Answer::Now(Ok(value)) => Answer::Now(Ok(value)),
+            Answer::Now(Err(error)) => {
+                self.durations.add(Kind::Store(operation, error_type(&error)), Duration::ZERO);
+                Answer::Now(Err(error))
+            }
+            later @ Answer::Later(_) => {
+                let (durations, begin) = (Arc::clone(&self.durations), Instant::now());
+                later.map(move |result| {
+                    let error_type = result.as_ref().err().map_or(NO_ERROR, error_type);
+                    durations.add(Kind::Store(operation, error_type), begin.elapsed());
+                    result
+                })
+            }
+        }
+    }
+}
+
+/// For Prometheus, an empty label is an absent one.
+const NO_ERROR: &str = "";
+
+/// The kind of an error as a label.
+fn error_type(error: &RepoError) -> &'static str {
+    match error {
+        RepoError::Closed => "closed",
+        RepoError::Overloaded => "overloaded",
+        RepoError::NotDone(_) => "not_done",
+        RepoError::Full(_) => "full",
+        RepoError::Unavailable(_) => "unavailable",
+        RepoError::ReadOnly(_) => "read_only",
+        _ => "_OTHER",
+    }
+}
+
+#[deny(clippy::missing_trait_methods)]
+impl<E: Identifiable, R: EntityRepo<E>> EntityRepo<E> for ObservedStore<R> {
+    fn get(&self, id: &E::Id, visit: Visit<'_, E>) -> RepoAnswer<Lookup<E>> {
+        self.observe("get", self.repo.get(id, visit))
+    }
+
+    fn put_if(&self, entity: E, condition: &Condition) -> RepoAnswer<Conditional<Put>> {
+        self.observe("put", self.repo.put_if(entity, condition))
+    }
+
+    fn remove_if(&self, id: &E::Id, condition: &Condition) -> RepoAnswer<Conditional<Removed>> {
+        self.observe("remove", self.repo.remove_if(id, condition))
+    }
+
+    fn put(&self, entity: E) -> RepoAnswer<Put> {
+        self.observe("put", self.repo.put(entity))
+    }
+
+    fn remove(&self, id: &E::Id) -> RepoAnswer<Removed> {
+        self.observe("remove", self.repo.remove(id))
+    }
+
+    fn len(&self) -> RepoAnswer<u64> {
+        self.observe("len", self.repo.len())
+    }
+
+    fn version(&self, id: &E::Id) -> Option<u64> {
+        self.repo.version(id)
+    }
+
+    fn status(&self) -> RepoAnswer<()> {
+        self.observe("status", self.repo.status())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use polyserve_core::{Entity, EntityRepoExt as _};
+
+    use crate::metrics::Metrics;
+
+    use super::*;
+
+    /// A store that looks up later, and refuses writes at once.
+    #[derive(Debug)]
+    struct Remote;
+
+    impl EntityRepo for Remote {
+        fn get(&self, _id: &i64, _visit: Visit<'_>) -> RepoAnswer<Lookup> {
+            Answer::later(async { Ok(Lookup::Absent) })
+        }
+
+        fn put_if(&self, _entity: Entity, _condition: &Condition) -> RepoAnswer<Conditional<Put>> {
+            Answer::Now(Err(RepoError::Full("no room".into())))
+        }
+
+        fn remove_if(&self, _id: &i64, _condition: &Condition) -> RepoAnswer<Conditional<Removed>> {
+            Answer::later(async { Err(RepoError::Unavailable("no host".into())) })
+        }
+
+        fn len(&self) -> RepoAnswer<u64> {
+            Answer::Now(Ok(0))
+        }
+    }
+
+    #[test]
+    fn later_answers_and_errors_are_counted() {
+        let metrics = Metrics::new();
+        let store = metrics.observe_store(Remote);
+        for _ in 0..2 {
+            assert_eq!(store.fetch(&1).wait().unwrap(), None);
+        }
+        store.put(Entity::new(1, "a", 0.5)).wait().unwrap_err();
+        store.remove(&1).wait().unwrap_err();
+        assert_eq!(store.len().wait().unwrap(), 0);
+        let text = metrics.text();
+        for (labels, count) in [
+            (r#"db_operation_name="get",error_type="""#, 2),
+            (r#"db_operation_name="put",error_type="full""#, 1),
+            (r#"db_operation_name="remove",error_type="unavailable""#, 1),
+        ] {
+            let line = format!("db_client_operation_duration_seconds_count{{{labels}}} {count}");
+            assert!(text.lines().any(|one| one == line), "no line {line} in {text}");
+        }
+        assert!(!text.contains(r#"db_operation_name="len""#), "it answers at once: {text}");
+    }
+}
