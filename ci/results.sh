@@ -12,7 +12,7 @@ cd "$(dirname "$0")/.."
 . ci/setup.sh
 
 # The parts in order, with their minutes on two cores.
-parts=(matrix:160 stress:12 tasks:150 page:95 ladder:60 scale:75 capacity:45 seam:19 stores:80 compare:18 crowd:55 dispatch:5
+parts=(matrix:160 stress:12 tasks:150 page:95 ladder:60 growth:75 capacity:45 seam:19 stores:80 compare:18 crowd:55 dispatch:5
     benches:14 trial:115 instrument:6 docs:1)
 
 dir=${1:?a directory to record in}
@@ -79,11 +79,15 @@ ladder() {
 kinds=sequential,thread_per_connection,leader_followers,pool_classic/mpsc_pool,pool_server/mpsc_pool
 kinds+=,futures_pool,tokio_tcp,tokio_per_core,tokio_hyper,smol
 
-scale() {
-    polyserve scale --axis connections,keys,workers,payload
+growth() {
+    polyserve bench connections --set 'sweep.connections=[10,30,100,300,1000,3000,10000]' --set mode.slice=500ms
+    polyserve bench keys
+    polyserve bench workers
+    polyserve bench payload
     # The cost below saturation of all servers, including those of third parties.
-    polyserve scale --axis rate --servers all --peers all --slice 250ms --name scale-rate
-    polyserve scale --axis rate --servers all --peers all --slice 250ms --no-keepalive --name scale-rate-close
+    local all='["catalog:pool_server/sharded","catalog:*/sharded","peer:*"]'
+    polyserve bench rates --set "contestants=$all"
+    polyserve bench rates --set "contestants=$all" --set workload.close=true --name rates-close
 }
 
 capacity() { polyserve bench capacity --set mode.slice=200ms; }

@@ -39,7 +39,6 @@ run() {
             case $command in
                 *' compare '*) command=${command/ --rounds 10/}' --rounds 3 --no-latency' ;;
                 *' recommend '*) command=${command/ --time 90s/ --time 30s}' --rounds 1' ;;
-                *' scale '*) command+=' --points 2 --keys 1000 --rounds 1 --slice 10ms' ;;
             esac
             (cd "$project" && eval "$command") >"$tmp/out" 2>&1 ;;
         *) echo "not a command that this script runs" >&2; return 1 ;;

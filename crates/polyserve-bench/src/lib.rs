@@ -10,7 +10,7 @@
 //! * [`compare`]: strategies side by side, with an interval for every ratio. [`bench::mode::trial`]: checks that comparisons can be trusted.
 //! * [`recommend`]: a server and a store for a workload. [`delayed`]: a store that answers after a delay.
 //! * [`reference`](mod@reference): null servers, the limits that servers are measured against. Linux only.
-//! * [`scale`]: the growth of throughput, cost, latency and memory. [`stores`]: repos and bare maps, without a server.
+//! * [`stores`]: repos and bare maps, without a server.
 //! * [`contestants`]: programs from outside the catalog, from a file. [`launch`]: starts and ends processes. [`machine`]: cores, processes and the environment, from the kernel.
 //! * [`journal`]: the record of a run. [`benches`]: the lines of `cargo bench -p polyserve-benches`.
 //! * [`claim`]: published claims as data, and their verdicts.
@@ -48,7 +48,6 @@ pub mod recommend;
 #[cfg(target_os = "linux")]
 pub mod reference;
 pub mod report;
-pub mod scale;
 pub mod scenario;
 pub mod services;
 pub mod spin;

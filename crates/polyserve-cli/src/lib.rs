@@ -48,7 +48,7 @@ use commands::session::{Context, signal_code};
 use commands::{
     bench::BenchArgs, bench::tasks::RunnerArgs, check::CheckArgs, compare::CompareArgs, data::DataArgs,
     durable::DurableArgs, ladder::LadderArgs, load::LoadArgs, recommend::RecommendArgs, report::ReportArgs,
-    scale::ScaleArgs, serve::ServeArgs,
+    serve::ServeArgs,
 };
 use config_file::ConfigFile;
 
@@ -93,8 +93,6 @@ enum Command {
     Bench(BenchArgs),
     /// Ask for a workload, measure it here, and print the server and the repo to use, with the Rust code.
     Recommend(RecommendArgs),
-    /// Measure how throughput, CPU time, latency and memory grow with connections, entities, workers, payload and rate.
-    Scale(ScaleArgs),
     /// Add one optimisation after the other, and measure the gain of each, on servers of the catalog and on warp.
     Ladder(LadderArgs),
     /// Run the tasks that standard input requests: a contestant of a definition.
@@ -223,7 +221,6 @@ fn run(cli: &Cli, catalog: &Catalog, allocator: &'static str) -> anyhow::Result<
         Command::Compare(args) => commands::compare::run(context, args),
         Command::Bench(args) => commands::bench::run(context, args),
         Command::Recommend(args) => commands::recommend::run(context, args),
-        Command::Scale(args) => commands::scale::run(context, args),
         Command::Ladder(args) => commands::ladder::run(context, args),
         Command::TaskRunner(args) => commands::bench::tasks::run_tasks(catalog, args),
         Command::Report(args) => commands::report::run(args, json),

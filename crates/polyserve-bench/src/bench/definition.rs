@@ -52,9 +52,11 @@ const BUILTIN: &[(&str, &str)] = &[
     ("crowd.toml", include_str!("../../defs/crowd.toml")),
     ("crowd-slow.toml", include_str!("../../defs/crowd-slow.toml")),
     ("connections.toml", include_str!("../../defs/connections.toml")),
+    ("keys.toml", include_str!("../../defs/keys.toml")),
     ("matrix.toml", include_str!("../../defs/matrix.toml")),
     ("page.toml", include_str!("../../defs/page.toml")),
     ("page-workers.toml", include_str!("../../defs/page-workers.toml")),
+    ("payload.toml", include_str!("../../defs/payload.toml")),
     ("rates.toml", include_str!("../../defs/rates.toml")),
     ("seam.toml", include_str!("../../defs/seam.toml")),
     ("stores.toml", include_str!("../../defs/stores.toml")),
@@ -64,6 +66,7 @@ const BUILTIN: &[(&str, &str)] = &[
     ("tasks.toml", include_str!("../../defs/tasks.toml")),
     ("trial-same.toml", include_str!("../../defs/trial-same.toml")),
     ("trial-slowed.toml", include_str!("../../defs/trial-slowed.toml")),
+    ("workers.toml", include_str!("../../defs/workers.toml")),
 ];
 
 /// The ending of a file with a definition.

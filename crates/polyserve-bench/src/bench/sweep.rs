@@ -23,6 +23,8 @@ pub enum SweepAxis {
     Pipeline,
     /// Requests a second at the fixed rate.
     Rate,
+    /// The fixed rate in per cent of the null server's throughput.
+    RatePercent,
     /// The number of the servers' cores, of those that the command may use for them.
     ServerCores,
     /// The method of all requests, in place of the mix: `get` or `put`.
@@ -69,6 +71,7 @@ impl fmt::Display for SweepAxis {
             Self::Payload => "payload",
             Self::Pipeline => "pipeline",
             Self::Rate => "rate",
+            Self::RatePercent => "rate_percent",
             Self::ServerCores => "server_cores",
             Self::Method => "method",
             Self::Dist => "dist",

@@ -76,6 +76,7 @@ impl BenchWorkload {
                 SweepAxis::Method => workload.mix = mix_of(value.word()).unwrap_or(workload.mix),
                 SweepAxis::Dist => workload.dist = value.word().parse().unwrap_or_default(),
                 SweepAxis::Rate
+                | SweepAxis::RatePercent
                 | SweepAxis::ServerCores
                 | SweepAxis::Operation
                 | SweepAxis::Tasks

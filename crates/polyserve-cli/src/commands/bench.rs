@@ -13,6 +13,7 @@ use polyserve_bench::Misuse;
 use polyserve_bench::bench::mode::Turns;
 use polyserve_bench::bench::mode::counted::{CountedCell, CountedTurns};
 use polyserve_bench::bench::mode::hold::{HoldCell, HoldTurns};
+use polyserve_bench::bench::mode::limit::NullServer;
 use polyserve_bench::bench::mode::requests::{CellPlan, RequestSettings, RequestTurns};
 use polyserve_bench::bench::mode::search::SearchTurns;
 use polyserve_bench::bench::mode::trial::TrialTurns;
@@ -38,7 +39,7 @@ use polyserve_load::data::Data;
 use serde_json::json;
 
 use super::cores::{CLIENT_CORES, CoresArgs};
-use super::entrants::{LIMIT, Pair, ServerLaunches, left_out, reference_contestant};
+use super::entrants::{ACCEPT_LIMIT, LIMIT, Pair, ServerLaunches, left_out, reference_contestant};
 use super::foreign::ContestantsArgs;
 use super::seed::SeedArgs;
 use super::service::{RequestedService, ServiceArgs};
@@ -171,7 +172,7 @@ fn run_servers(
     };
     let entries = cells.iter().map(entries).collect();
     let turns: Box<dyn Turns> = match &definition.mode {
-        Mode::Search(mode) => Box::new(SearchTurns::new(cells, mode.clone(), reference_contestant(LIMIT))),
+        Mode::Search(mode) => Box::new(SearchTurns::new(cells, mode.clone(), limit_contestant(definition))),
         Mode::Hold(mode) => Box::new(HoldTurns::new(entrants.crowds(mode, cells)?, mode)),
         Mode::Trial(mode) => {
             let (mode, environment, stop) = (mode.clone(), environment.clone(), session.stop.clone());
@@ -180,7 +181,10 @@ fn run_servers(
         Mode::Closed(ClosedMode { requests: Some(requests), .. }) => {
             Box::new(CountedTurns::new(entrants.counted(cells)?, *requests))
         }
-        _ => Box::new(RequestTurns::new(cells)),
+        _ => {
+            let has_percents = definition.sweep.contains_key(&SweepAxis::RatePercent);
+            Box::new(RequestTurns::new(cells, has_percents.then(|| NullServer::new(limit_contestant(definition)))))
+        }
     };
     let mut experiment = DefinedExperiment { plan, cells: entries, absent, turns };
     session.run_named(&args.record, environment, &definition.name, &mut experiment)
@@ -221,6 +225,11 @@ fn plan(
         definition: serde_json::to_value(&definition.table)?,
         settings: args.config.given()?,
     })
+}
+
+/// The null server that is the limit for the use of connections.
+fn limit_contestant(definition: &Definition) -> Contestant {
+    reference_contestant(if definition.workload.close { ACCEPT_LIMIT } else { LIMIT })
 }
 
 /// Whether `--only` leaves the contestant in.

@@ -128,7 +128,7 @@ const QUICK_REPOS: usize = 2;
 /// The limit of kept connections. A reference that the catalog lacks is left out.
 pub(crate) const LIMIT: &str = "null_epoll";
 /// The limit of connections for one request each.
-const ACCEPT_LIMIT: &str = "null_accept";
+pub(crate) const ACCEPT_LIMIT: &str = "null_accept";
 
 /// The contestants of a comparison.
 pub(crate) struct Entered {
@@ -320,16 +320,6 @@ fn reference_launch(name: &str) -> Launch {
     serve(name, UNUSED_REPO, &[], cleared)
 }
 
-/// Returns the null server that is the limit for kept connections.
-pub(crate) fn limit_launch() -> Launch {
-    reference_launch(LIMIT)
-}
-
-/// Returns the name and the process of the null server that is the limit for a connection for each request.
-pub(crate) fn accept_limit() -> (&'static str, Launch) {
-    (ACCEPT_LIMIT, reference_launch(ACCEPT_LIMIT))
-}
-
 /// Returns a cell that cannot be measured. `excused`: it was not asked for by name.
 pub(crate) fn left_out<K>(key: K, why: impl Into<String>, excused: bool) -> Absent<K> {
     Absent { key, absence: Absence::not_available(why), excused }
@@ -347,22 +337,8 @@ pub(crate) struct ServerLaunches<'a> {
 }
 
 impl ServerLaunches<'_> {
-    /// Returns the process of a server over a repo, with this number of workers if one is given; or why it cannot serve this
-    /// number of connections.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the server is unknown.
-    pub(crate) fn launch(
-        &self,
-        [server, repo]: [&str; 2],
-        connections: usize,
-        workers: Option<usize>,
-    ) -> anyhow::Result<Result<Launch, String>> {
-        Ok(self.contestant([server, repo], connections, workers)?.map(|contestant| contestant.launch))
-    }
-
-    /// Returns the contestant with the process of [`launch`](Self::launch).
+    /// Returns a server over a repo, with this number of workers if one is given; or why it cannot serve this number of
+    /// connections.
     ///
     /// # Errors
     ///

@@ -2,10 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use polyserve::Shutdown;
 use polyserve_bench::Misuse;
-use polyserve_bench::contestants::{self, ALL, GO, PEER, Program, Registry};
-use polyserve_bench::launch::Launch;
+use polyserve_bench::contestants::{ALL, GO, PEER, Program, Registry};
 
 /// The arguments of a command with programs from outside the catalog.
 #[derive(Debug, clap::Args)]
@@ -68,38 +66,4 @@ pub(crate) fn selected(named: &[Program], is_all: bool, registry: &Registry) -> 
     let by_name = |server: &&Program| named.contains(server);
     let is_default = |server: &Program| is_all && registry.servers().any(|other| other == server);
     registry.programs().filter(|server| by_name(server) || is_default(server)).cloned().collect()
-}
-
-/// A server of a flag, after its build.
-pub(crate) struct BuiltServer {
-    pub(crate) name: String,
-    /// Its process, or why it cannot take part.
-    pub(crate) launch: Result<Launch, String>,
-    /// Whether a missing one is no error: it was not asked for by name, or is not installed.
-    pub(crate) is_excused: bool,
-}
-
-/// Builds the servers of a flag that keep entities. `connections` is the number that each must serve at a time, if
-/// connections are kept.
-pub(crate) fn built(
-    args: &PeerArgs,
-    workers: Option<usize>,
-    connections: Option<usize>,
-    allocator: &str,
-    stop: &Shutdown,
-) -> Result<Vec<BuiltServer>, Misuse> {
-    let registry = args.contestants.registry()?;
-    let (named, is_all) = foreign_servers(&args.peers, &registry)?;
-    let built = contestants::build(&selected(&named, is_all, &registry), allocator, stop).into_iter().map(|built| {
-        let server = &built.program;
-        let launch =
-            match server.max_concurrent(workers).zip(connections).filter(|(max, connections)| max < connections) {
-                Some((max, _)) => Err(format!("it serves {max} connections at a time")),
-                None if !server.keeps_entities() => Err(String::from("it stores no entities")),
-                None => built.launch(workers),
-            };
-        let is_excused = built.is_absent || !named.contains(server);
-        BuiltServer { name: server.name().to_owned(), launch, is_excused }
-    });
-    Ok(built.collect())
 }

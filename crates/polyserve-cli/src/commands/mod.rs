@@ -19,7 +19,6 @@ pub(crate) mod names;
 pub(crate) mod recommend;
 pub(crate) mod report;
 pub(crate) mod room;
-pub(crate) mod scale;
 mod seed;
 pub(crate) mod serve;
 pub(crate) mod service;

@@ -73,14 +73,6 @@ pub(crate) fn default_names<M>(entries: &[Entry<M>], builtin: &[Entry<M>], quick
     places.into_iter().map(|place| entries[place].name.clone()).collect()
 }
 
-/// Returns the names of the entries with this tag, and of a program's own entries. Returns all names if there are none.
-pub(crate) fn tagged_or_own<M>(entries: &[Entry<M>], builtin: &[Entry<M>], tag: Tag) -> Vec<String> {
-    let is_own = |entry: &Entry<M>| builtin.iter().all(|builtin| builtin.name != entry.name);
-    let name = |entry: &Entry<M>| entry.name.clone();
-    let chosen: Vec<String> = entries.iter().filter(|entry| entry.has(tag) || is_own(entry)).map(name).collect();
-    if chosen.is_empty() { entries.iter().map(name).collect() } else { chosen }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

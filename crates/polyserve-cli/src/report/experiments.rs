@@ -8,7 +8,6 @@ use polyserve_bench::experiment::{KnownExperiment, known::Recorded};
 use polyserve_bench::ladder;
 use polyserve_bench::recommend;
 use polyserve_bench::report::Summary;
-use polyserve_bench::scale::{Scale, bench::ScaleBench};
 use serde_json::Value;
 
 use super::benches;
@@ -19,7 +18,6 @@ const D: Option<&str> = Some("D. Gleb Pomykalov: Let's overtake go/fasthttp with
 /// All known experiments.
 pub(crate) static ALL: &[KnownExperiment] = &[
     KnownExperiment::new::<ladder::Ladder>("Welcome!, one optimisation at a time", D),
-    KnownExperiment::new::<Scale<ScaleBench>>("How cost grows", None),
     KnownExperiment::new::<Comparison>("Strategies side by side", None),
     KnownExperiment::new::<DefinedExperiment>("Experiments from definitions", None),
     KnownExperiment::of_lines("benches", "Benchmarks in one process", benches::recorded),

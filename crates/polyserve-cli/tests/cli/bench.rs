@@ -69,7 +69,7 @@ fn a_definition_makes_rows() {
 /// At a fixed rate there is no closed loop, and the cost is that of the rate.
 #[test]
 fn a_rate_has_latencies_and_a_cost() {
-    let changes = "--set sweep.rate=[200,400] --set mode.slice=300ms --set rounds=1 --set workload.keys=20";
+    let changes = "--set sweep={rate=[200,400]} --set mode.slice=300ms --set rounds=1 --set workload.keys=20";
     let report = json(&format!("bench rates --only=pool_server {changes}"));
     let rows = array(&report["rows"]);
     assert_eq!((rows.len(), &report["compared"]), (4, &"p99_us".into()), "{report}");
@@ -79,6 +79,41 @@ fn a_rate_has_latencies_and_a_cost() {
     }
     // On a busy machine, a short time may have no answer.
     assert!(rows.iter().any(|row| row["figures"]["cpu_us_at_rate"].as_f64() > Some(0.0)), "{report}");
+}
+
+/// A rate in per cent is a share of the null server's throughput, which is measured once for all rates. With a connection for
+/// each request it is another null server.
+#[test]
+fn a_rate_is_a_share_of_the_null_servers_throughput() {
+    let tiny = "--set sweep.rate_percent=[5,20] --set mode.slice=100ms --set rounds=1 --set workload.keys=20";
+    for (close, name) in [("false", "null_epoll"), ("true", "null_accept")] {
+        let close = format!("--set workload.connections=3 --set workload.close={close}");
+        let report = json(&format!("bench rates --only=pool_server {tiny} {close}"));
+        let [limit] = array(&report["limits"]) else { panic!("{report}") };
+        assert_eq!((&limit["name"], &limit["cell"]), (&name.into(), &serde_json::json!({})));
+        let rows = array(&report["rows"]);
+        assert_eq!((rows.len(), array(&report["failed"]).len()), (4, 0), "{report}");
+        for row in rows {
+            let share = row["figures"]["rate_per_s"].as_f64().unwrap() / limit["per_s"].as_f64().unwrap();
+            assert!((share * 100.0 / row["cell"]["rate_percent"].as_f64().unwrap() - 1.0).abs() < 1e-6, "{row}");
+        }
+    }
+}
+
+/// Each axis of growth is a definition. A server without such a setting is left out at these cells, with the reason.
+#[test]
+fn each_axis_of_growth_is_a_definition() {
+    for (axis, values) in [("keys", "[10,30]"), ("workers", "[1,2]"), ("payload", "[15,2000]")] {
+        let tiny = "--set mode.slice=50ms --set mode.latency=false --set rounds=1 --set workload.connections=3";
+        let servers = r#"--set contestants=["catalog:tokio_tcp/sharded","catalog:leader_followers/sharded"]"#;
+        let keys = if axis == "keys" { "" } else { "--set workload.keys=20" };
+        let report = json(&format!("bench {axis} {tiny} {servers} {keys} --set sweep.{axis}={values}"));
+        let rows = array(&report["rows"]);
+        assert!(rows.iter().all(|row| row["figures"]["loaded_bytes"].as_f64() > Some(0.0)), "{report}");
+        let not_run = array(&report["not_run"]);
+        assert_eq!((rows.len(), not_run.len()), if axis == "workers" { (4, 2) } else { (6, 0) }, "{report}");
+        assert!(not_run.iter().all(|one| one["why"].as_str().unwrap().contains("workers")), "{not_run:?}");
+    }
 }
 
 /// Every rate meets a goal of an hour unless requests cannot be sent, so the search takes seconds.

@@ -7,7 +7,6 @@ use polyserve_bench::bench::DefinedExperiment;
 use polyserve_bench::compare::Comparison;
 use polyserve_bench::experiment::{Experiment, Records};
 use polyserve_bench::journal;
-use polyserve_bench::scale::{Scale, bench::ScaleBench};
 use serde_json::Value;
 
 use super::{Dir, has, interrupted, parsed, run, text};
@@ -109,9 +108,9 @@ fn page() {
 }
 
 #[test]
-fn scale() {
-    let line = "scale --servers=pool_server --axis=payload --points=15,99 --rounds=4 --slice=50ms";
-    resumes::<Scale<ScaleBench>>(line);
+fn rates() {
+    let changes = "--set sweep.rate_percent=[10,20] --set rounds=4 --set mode.slice=50ms --set workload.keys=20";
+    resumes::<DefinedExperiment>(&format!("bench rates --only=pool_server {changes}"));
 }
 
 #[test]

@@ -23,7 +23,6 @@ mod recommend;
 #[cfg(target_os = "linux")]
 mod reference;
 mod report;
-mod scale;
 mod scenario;
 mod serve;
 mod stores;

@@ -123,7 +123,7 @@ fn threadpool(catalog: Catalog) -> Catalog {
                 None,
                 polyserve::threadpool::LeaderFollowers
             )
-            .with_tags(&[Tag::Quick, Tag::Scale, Tag::Recommended]),
+            .with_tags(&[Tag::Quick, Tag::Recommended]),
         )
         .with_executor(
             executor!(
@@ -133,7 +133,7 @@ fn threadpool(catalog: Catalog) -> Catalog {
                 None,
                 MpscPool
             )
-            .with_tags(&[Tag::Quick, Tag::Scale, Tag::QuickScale, Tag::Recommended]),
+            .with_tags(&[Tag::Quick, Tag::Recommended]),
         )
         .with_executor(executor!(
             "crossbeam_pool",
@@ -167,7 +167,7 @@ fn tokio(catalog: Catalog) -> Catalog {
                 feature,
                 TokioTcp
             )
-            .with_tags(&[Tag::Quick, Tag::Scale, Tag::QuickScale, Tag::Recommended]),
+            .with_tags(&[Tag::Quick, Tag::Recommended]),
         )
         .with_server(
             server!(
@@ -177,7 +177,7 @@ fn tokio(catalog: Catalog) -> Catalog {
                 feature,
                 TokioPerCore
             )
-            .with_tags(&[Tag::Quick, Tag::Scale, Tag::Recommended]),
+            .with_tags(&[Tag::Quick, Tag::Recommended]),
         )
         .with_executor(executor!(
             "tokio_tasks",
@@ -311,8 +311,7 @@ repos! {
             usual: false,
         });
     "sharded", "tables in shards, each behind a readers-writer lock", REPO, Sharded
-        => .with_tags(&[Tag::Scale])
-        .with_suits(Suits {
+        => .with_suits(Suits {
             when: |_| true,
             why: "it is among the first with reads and writes, unless most ids are new",
             overhead: 92,

@@ -9,10 +9,6 @@ use std::fmt;
 pub enum Tag {
     /// `compare --quick` takes this server: one of each kind.
     Quick,
-    /// `scale` takes it.
-    Scale,
-    /// `scale --quick` takes this server.
-    QuickScale,
     /// `recommend` measures this server.
     Recommended,
 }
@@ -21,8 +17,6 @@ impl fmt::Display for Tag {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Quick => f.write_str("quick"),
-            Self::Scale => f.write_str("scale"),
-            Self::QuickScale => f.write_str("quick scale"),
             Self::Recommended => f.write_str("recommended"),
         }
     }

@@ -181,11 +181,10 @@ fn every_tag_is_on_an_entry() {
     let catalog = Catalog::builtin();
     let servers = |tag| catalog.servers().iter().filter(|entry| entry.has(tag)).count();
     let repos = |tag| catalog.repos().iter().filter(|entry| entry.has(tag)).count();
-    for tag in [Tag::Quick, Tag::Scale, Tag::QuickScale, Tag::Recommended] {
+    for tag in [Tag::Quick, Tag::Recommended] {
         assert_ne!(servers(tag), 0, "{tag}");
     }
     assert_eq!(repos(Tag::Quick), 0);
-    assert_ne!(repos(Tag::Scale), 0);
 }
 
 #[test]
@@ -196,7 +195,7 @@ fn a_programs_own_entry_has_no_tags_and_no_code() {
     assert!(mine.promises(Promise::Other("my own words")) && !mine.promises(Promise::AnswersNow));
     assert_eq!(mine.promises[0].to_string(), "my own words");
     let tagged = mine.with_tags(&[Tag::Quick]).with_code(BuildCode::new(None, "Mine"));
-    assert!(tagged.has(Tag::Quick) && !tagged.has(Tag::Scale) && tagged.code.is_some());
+    assert!(tagged.has(Tag::Quick) && !tagged.has(Tag::Recommended) && tagged.code.is_some());
 }
 
 /// A program is built without some features: the error names the feature, and not a list of other repos.

@@ -48,7 +48,8 @@ impl ClosedMode {
         if self.requests == Some(0) {
             return Err(definition.misuse("requests", "it must be at least 1"));
         }
-        if definition.sweep.contains_key(&SweepAxis::Rate) && self.requests.is_some() {
+        let has_rate = [SweepAxis::Rate, SweepAxis::RatePercent].iter().any(|axis| definition.sweep.contains_key(axis));
+        if has_rate && self.requests.is_some() {
             return Err(definition.misuse("requests", "a number of requests has no rate"));
         }
         check_rate(definition, self.rate)?;

@@ -6,6 +6,7 @@
 pub mod closed;
 pub mod counted;
 pub mod hold;
+pub mod limit;
 pub mod page;
 pub mod rate;
 pub mod requests;
@@ -325,8 +326,18 @@ fn check_times<const N: usize>(definition: &Definition, times: [(&str, Duration)
     }
 }
 
-/// Checks a fixed rate, if there is one.
+/// Checks a fixed rate, if there is one, and rates in per cent.
 fn check_rate(definition: &Definition, rate: Option<f64>) -> Result<(), Misuse> {
+    let percents = definition.sweep.get(&SweepAxis::RatePercent);
+    let why_wrong = match percents {
+        Some(all) if all.iter().any(|one| one.number() > Some(100)) => Some("it must be from 1 to 100 per cent"),
+        Some(_) if rate.is_some() || definition.sweep.contains_key(&SweepAxis::Rate) => Some("there is a `rate`, too"),
+        Some(_) if definition.workload.service.is_some() => Some("the null server does not have the service"),
+        _ => None,
+    };
+    if let Some(why) = why_wrong {
+        return Err(definition.misuse("rate_percent", why));
+    }
     match rate.filter(|rate| !(1.0..=1e7).contains(rate)) {
         Some(_) => Err(definition.misuse("rate", "it must be from 1 to 10000000 requests a second")),
         None => Ok(()),

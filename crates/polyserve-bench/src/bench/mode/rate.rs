@@ -20,7 +20,7 @@ pub struct RateMode {
     /// The time for verification and warm-up.
     #[serde(deserialize_with = "time")]
     pub warm_up: Duration,
-    /// The rate, in requests a second, unless the sweep has it.
+    /// The rate, in requests a second, unless the sweep has a rate.
     pub rate: Option<f64>,
 }
 
@@ -38,8 +38,10 @@ impl RateMode {
     }
 
     pub(super) fn check(&self, definition: &Definition) -> Result<(), Misuse> {
-        if self.rate.is_none() && !definition.sweep.contains_key(&SweepAxis::Rate) {
-            return Err(definition.misuse("kind", "a rate needs `rate` in the mode or in the sweep"));
+        let axes = [SweepAxis::Rate, SweepAxis::RatePercent];
+        if self.rate.is_none() && !axes.iter().any(|axis| definition.sweep.contains_key(axis)) {
+            let why = "a rate needs `rate` in the mode or in the sweep, or `rate_percent` in the sweep";
+            return Err(definition.misuse("kind", why));
         }
         check_rate(definition, self.rate)?;
         check_times(definition, [("slice", self.slice), ("warm_up", self.warm_up)])

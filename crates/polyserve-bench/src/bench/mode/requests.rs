@@ -6,11 +6,12 @@ use std::time::Duration;
 use polyserve::Shape;
 use serde::{Deserialize, Serialize};
 
+use super::limit::NullServer;
 use super::{ReadKeys, Turns};
 use crate::bench::experiment::{DefinedExperiment, Key, Sample};
 use crate::bench::figures;
 use crate::bench::pattern::ContestantOrigin;
-use crate::bench::sweep::{SweepAxis, SweepCell};
+use crate::bench::sweep::{CellValue, SweepAxis, SweepCell};
 use crate::compare::contract::{self, Contract};
 use crate::compare::sample::Rate;
 use crate::compare::{CONTRACT, Contestant, Instrument, Role, half_of_slowest, round};
@@ -30,6 +31,7 @@ pub(super) const READS: ReadKeys = ReadKeys {
         SweepAxis::Payload,
         SweepAxis::Pipeline,
         SweepAxis::Rate,
+        SweepAxis::RatePercent,
         SweepAxis::ServerCores,
         SweepAxis::Dist,
         SweepAxis::Method,
@@ -70,6 +72,8 @@ pub struct RequestTurns {
     cells: Vec<CellPlan>,
     /// The fixed rates that are known.
     rates: Vec<CellRate>,
+    /// The null server, if the rates are in per cent of its throughput.
+    null_server: Option<NullServer>,
 }
 
 /// A cell, and what is measured there.
@@ -98,9 +102,18 @@ pub struct CellRate {
 }
 
 impl RequestTurns {
-    /// The turns at these cells.
-    pub fn new(cells: Vec<CellPlan>) -> Self {
-        Self { cells, rates: Vec::new() }
+    /// The turns at these cells. Rates in per cent need the null server.
+    pub fn new(cells: Vec<CellPlan>, null_server: Option<NullServer>) -> Self {
+        Self { cells, rates: Vec::new(), null_server }
+    }
+
+    /// The rate of a cell; `None` if the closed loop finds it.
+    fn given_rate(&self, plan: &CellPlan) -> Result<Option<f64>, Absence> {
+        let percent = plan.cell.get(&SweepAxis::RatePercent).and_then(CellValue::number);
+        match percent.zip(self.null_server.as_ref()) {
+            Some((percent, null_server)) => Ok(Some(null_server.at(&plan.cell)? * percent as f64 / 100.0)),
+            None => Ok(plan.rate),
+        }
     }
 }
 
@@ -143,7 +156,8 @@ pub(super) fn check_contracts<'a>(
 impl Turns for RequestTurns {
     fn prepare(&mut self, notebook: &mut Notebook<'_, DefinedExperiment>) -> anyhow::Result<()> {
         self.rates = notebook.records().facts(RATE)?;
-        check_contracts(&self.cells, notebook)
+        check_contracts(&self.cells, notebook)?;
+        self.null_server.as_mut().map_or(Ok(()), |null_server| null_server.measure(&self.cells, notebook))
     }
 
     fn measure(
@@ -155,11 +169,15 @@ impl Turns for RequestTurns {
         let Some(plan) = self.cells.iter().find(|plan| plan.cell == *cell) else {
             return keys.iter().map(|key| Err(Absence::failed(format!("{key} is not planned")))).collect();
         };
+        let given = match self.given_rate(plan) {
+            Ok(given) => given,
+            Err(absence) => return keys.iter().map(|_| Err(absence.clone())).collect(),
+        };
         let is_asked = |one: &&Contestant| keys.iter().any(|key| key.contestant == one.name);
         let contestants: Vec<&Contestant> = plan.contestants.iter().filter(is_asked).collect();
         let recorded = self.rates.iter().find(|rate| rate.cell == *cell).map(|known| known.rate.requests_per_s);
         let mut found = None;
-        let rate = |throughputs: &[Option<f64>]| match plan.rate.or(recorded) {
+        let rate = |throughputs: &[Option<f64>]| match given.or(recorded) {
             _ if !plan.latency => None,
             Some(rate) => Some(rate),
             None => {

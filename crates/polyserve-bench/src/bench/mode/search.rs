@@ -16,6 +16,7 @@ use std::time::Duration;
 use polyserve_load::{CpuSource, Pace, Report as LoadReport, RunLength};
 use serde::{Deserialize, Serialize};
 
+use super::limit::{NullServer, RAMP};
 use super::requests::{self, CellPlan, RequestSettings};
 use super::{ReadKeys, Turns, check_times};
 use crate::Misuse;
@@ -23,13 +24,10 @@ use crate::bench::definition::{Definition, optional_time, time};
 use crate::bench::experiment::{DefinedExperiment, Key, Sample};
 use crate::bench::figures::{self, NamedFigures};
 use crate::bench::sweep::{CellValue, SweepAxis, SweepCell};
-use crate::compare::measure::run;
 use crate::compare::sample::{MAX_BEHIND, microseconds};
 use crate::compare::{Contestant, Instrument};
 use crate::experiment::{Absence, Notebook};
-use crate::launch::process::{Failure, Process};
 use crate::output::is_client_late;
-use crate::statistics::median;
 
 /// The steps of a bisection: each halves the interval, which ends at 4 % of a rate.
 pub const STEPS: u32 = 7;
@@ -37,18 +35,12 @@ pub const STEPS: u32 = 7;
 pub const MAX_RATES: u32 = 3 * STEPS;
 /// The lowest rate of a search, as a share of the null server's throughput.
 pub const MIN_RATE_SHARE: f64 = 0.01;
-/// The `kind` of a [`CellLimit`]'s line.
-pub const LIMIT: &str = "limit";
-/// The median of this number of loads is the throughput of the null server.
-const LIMIT_LOADS: usize = 3;
 /// The min number of requests of a load: the p99 of fewer is nearly their maximum.
 const MIN_REQUESTS: f64 = 1000.0;
 /// The max time to which a load is extended for these requests, in seconds: at fewer than a hundred a second it has fewer.
 const MAX_EXTENSION: f64 = 10.0;
 /// The max number of times that a missed load is repeated because the client was late.
 const LATE_LOADS: usize = 2;
-/// The start of a load that does not count.
-const RAMP: Duration = Duration::from_millis(50);
 
 /// A search finds the rate itself.
 pub(super) const READS: ReadKeys = ReadKeys {
@@ -141,31 +133,18 @@ struct Probe {
     lateness_p99_us: f64,
 }
 
-/// The throughput of the null server with the workload of a cell.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct CellLimit {
-    /// The cell without its goal.
-    pub cell: SweepCell,
-    /// The name of the null server.
-    pub name: String,
-    /// Requests a second, in closed loop.
-    pub per_s: f64,
-}
-
 /// The searches at all cells.
 #[derive(Debug)]
 pub struct SearchTurns {
     cells: Vec<CellPlan>,
     mode: SearchMode,
-    /// The null server.
-    limit: Contestant,
-    limits: Vec<CellLimit>,
+    null_server: NullServer,
 }
 
 impl SearchTurns {
     /// Searches at these cells. `limit` is the null server.
     pub fn new(cells: Vec<CellPlan>, mode: SearchMode, limit: Contestant) -> Self {
-        Self { cells, mode, limit, limits: Vec::new() }
+        Self { cells, mode, null_server: NullServer::new(limit) }
     }
 
     /// The goal at a cell, in microseconds.
@@ -173,49 +152,20 @@ impl SearchTurns {
         let of_cell = cell.get(&SweepAxis::GoalUs).and_then(CellValue::number).map(|goal| goal as f64);
         of_cell.or(self.mode.p99.map(|p99| p99.as_secs_f64() * 1e6)).unwrap_or_default()
     }
-
-    /// The limits of all workloads that are not known yet.
-    fn measure_limits(&mut self, notebook: &mut Notebook<'_, DefinedExperiment>) -> anyhow::Result<()> {
-        for CellPlan { cell, instrument, .. } in &self.cells {
-            let cell = without_goal(cell);
-            if notebook.is_stopped() || self.limits.iter().any(|limit| limit.cell == cell) {
-                continue;
-            }
-            let name = self.limit.name.clone();
-            notebook.progress.begin(format!("calibration: {name}"));
-            let per_s = limit(instrument, &self.limit);
-            if notebook.is_stopped() {
-                return Ok(());
-            }
-            let per_s = per_s.map_err(|absence| anyhow::anyhow!("{name}: {}", absence.why))?;
-            let limit = CellLimit { cell, name, per_s };
-            notebook.fact(LIMIT, &limit)?;
-            self.limits.push(limit);
-        }
-        Ok(())
-    }
-}
-
-fn without_goal(cell: &SweepCell) -> SweepCell {
-    let rest = cell.iter().filter(|(axis, _)| **axis != SweepAxis::GoalUs);
-    rest.map(|(axis, value)| (*axis, value.clone())).collect()
 }
 
 impl Turns for SearchTurns {
     fn prepare(&mut self, notebook: &mut Notebook<'_, DefinedExperiment>) -> anyhow::Result<()> {
-        self.limits = notebook.records().facts(LIMIT)?;
         requests::check_contracts(&self.cells, notebook)?;
-        self.measure_limits(notebook)
+        self.null_server.measure(&self.cells, notebook)
     }
 
     fn measure_one(&mut self, key: &Key, _: &mut Notebook<'_, DefinedExperiment>) -> Result<Sample, Absence> {
         let Key { cell, round, .. } = key;
         let (CellPlan { instrument, .. }, contestant) = requests::planned(&self.cells, key)?;
-        let workload = without_goal(cell);
-        let limit = self.limits.iter().find(|limit| limit.cell == workload);
-        let limit = limit.ok_or_else(|| Absence::failed("the null server was not measured"))?;
-        let found = search(instrument, contestant, self.goal_us(cell), *round, limit.per_s)?;
-        Ok(Sample { role: contestant.role, figures: found.figures(limit.per_s) })
+        let limit_per_s = self.null_server.at(cell)?;
+        let found = search(instrument, contestant, self.goal_us(cell), *round, limit_per_s)?;
+        Ok(Sample { role: contestant.role, figures: found.figures(limit_per_s) })
     }
 }
 
@@ -232,17 +182,6 @@ impl Probe {
         ];
         figures::known(all).collect()
     }
-}
-
-/// The throughput of the null server.
-fn limit(instrument: &Instrument, limit: &Contestant) -> Result<f64, Absence> {
-    let process = Process::start(&limit.launch, &instrument.server_cores)?;
-    let load = instrument.load(limit, &process).with(|load| {
-        (load.warm_up, load.length) = (RAMP, RunLength::Time(instrument.slice));
-    });
-    let measured: Result<Vec<f64>, Absence> = (0..LIMIT_LOADS).map(|_| Ok(run(&load)?.per_second())).collect();
-    process.end().map_err(|Failure(why)| Absence::wrong(why))?;
-    Ok(median(&mut measured?))
 }
 
 /// Starts a contestant, and searches its capacity for a goal. The load that verifies it warms it up.

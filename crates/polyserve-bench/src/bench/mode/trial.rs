@@ -20,7 +20,7 @@ use crate::bench::definition::{Definition, time};
 use crate::bench::experiment::{BenchPlan, DefinedExperiment, Key, Sample};
 use crate::bench::figures::{self, NamedFigures};
 use crate::bench::pattern::{ContestantOrigin, Pattern};
-use crate::bench::sweep::SweepCell;
+use crate::bench::sweep::{SweepAxis, SweepCell};
 use crate::compare::{Comparison, Contestant, Role};
 use crate::experiment::{Absence, Experiment as _, Notebook, Records, again, distinct, run_with};
 use crate::journal::{Header, Journal};
@@ -79,6 +79,9 @@ impl TrialMode {
     }
 
     pub(super) fn check(&self, definition: &Definition) -> Result<(), Misuse> {
+        if definition.sweep.contains_key(&SweepAxis::RatePercent) {
+            return Err(definition.misuse("rate_percent", "a trial does not measure the null server"));
+        }
         if self.comparison_rounds < MIN_ROUNDS {
             let why = format!("a comparison needs {MIN_ROUNDS} or more: fewer decide nothing");
             return Err(definition.misuse("comparison_rounds", why));
