@@ -29,20 +29,13 @@ step ci/msrv.sh
 # 15 seconds. ci/deep.sh package also builds each package alone, which takes minutes.
 step cargo package --workspace --no-verify --allow-dirty -q
 
-# Each feature alone, and the command with the allocator that it has not with all features, are built with the minimum Rust.
-version=$(sed -n 's/^rust-version = "\(.*\)"$/\1/p' Cargo.toml)
-oldest=()
-if command -v rustup >/dev/null && timeout 300 rustup toolchain install "$version" --profile minimal --no-self-update >/dev/null 2>&1; then
-    oldest=("+$version")
-else
-    echo "not run: builds with Rust $version: it cannot be installed" >&2
-fi
+# Each feature alone, and the command with the allocator that it has not with all features.
 for features in "" threadpool queue-waits memory copy-on-write dashmap packed papaya scc durable etcd redis postgres env signals metrics access-log threadpool,dashmap tokio hyper http2 tower smol futures async tls tls,threadpool tls,async; do
-    step cargo "${oldest[@]}" check -q -p polyserve --no-default-features --features "$features"
+    step cargo check -q -p polyserve --no-default-features --features "$features"
 done
-step cargo "${oldest[@]}" check -q -p polyserve-memory --no-default-features
+step cargo check -q -p polyserve-memory --no-default-features
 for feature in tokio axum durable postgres kit command rank; do
-    step cargo "${oldest[@]}" check -q -p polyserve-examples --examples --features "$feature"
+    step cargo check -q -p polyserve-examples --examples --features "$feature"
 done
 for features in "" tokio hyper http2 tower tokio,tower hyper,tower smol futures tls,hyper; do
     step cargo clippy -q -p polyserve-async --no-default-features --features "$features" -- -D warnings
@@ -50,7 +43,15 @@ done
 for features in "" etcd redis postgres; do
     step cargo clippy -q -p polyserve-cluster --all-targets --no-default-features --features "$features" -- -D warnings
 done
-step cargo "${oldest[@]}" check -q -p polyserve-cli --features mimalloc
+step cargo check -q -p polyserve-cli --features mimalloc
+
+# Everything is built with the minimum Rust: the libraries, the command and the examples.
+version=$(sed -n 's/^rust-version = "\(.*\)"$/\1/p' Cargo.toml)
+if command -v rustup >/dev/null && timeout 300 rustup toolchain install "$version" --profile minimal --no-self-update >/dev/null 2>&1; then
+    step cargo "+$version" check -q --workspace --lib --bins --examples --all-features
+else
+    echo "not run: a build with Rust $version: it cannot be installed" >&2
+fi
 
 # profile FILE: prints the settings of its release profile.
 profile() { awk '/^\[/ { inside = $0 == "[profile.release]"; next } inside && NF' "$1" | grep -v '^#'; }
