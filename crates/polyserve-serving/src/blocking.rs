@@ -140,6 +140,10 @@ impl<T: Transport> Drive<'_, T> {
                 }
                 Step::Wait(_) => connection.next(&mut self.turn), // a read and a write wait themselves
                 Step::Linger => return true,
+                Step::Leave => {
+                    self.transport.end_output();
+                    return false;
+                }
                 Step::Close => return false,
             };
         }
@@ -191,8 +195,7 @@ impl<T: Transport> Drive<'_, T> {
     fn read(&mut self, connection: &mut Connection) -> Step {
         let (phase, deadline) = (connection.phase(), connection.input_deadline(&self.turn));
         let read = self.read_or_shrink(connection, phase, deadline);
-        let gives_up = matches!(read, Ok(Read::Leave | Read::TimedOut));
-        let step = match read {
+        match read {
             Ok(Read::Bytes(count)) => {
                 if phase == Phase::FirstByte {
                     // The time in the queue counts towards the timeout of the head, but not the time until its first byte.
@@ -209,11 +212,7 @@ impl<T: Transport> Drive<'_, T> {
             Ok(Read::TimedOut | Read::Leave) => connection.on_deadline(&mut self.turn),
             Ok(Read::Evicted) => connection.leave(&mut self.turn, true),
             Err(_) => connection.on_error(&mut self.turn),
-        };
-        if gives_up && matches!(step, Step::Close) {
-            self.transport.end_output();
         }
-        step
     }
 
     /// Reads once. If nothing comes for a while, releases large buffers, and waits again.

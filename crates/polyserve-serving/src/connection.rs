@@ -10,7 +10,7 @@
 //!   Read ── on_bytes ──► Write ── on_written ──► Await ── on_answer ──► ...  Yield
 //!    │ on_empty            │ on_blocked            │ on_pending
 //!    v                     v                       v
-//!   Wait (bytes)          Wait (room)             Wait (answer)      Linger ──► Read ──► Close
+//!   Wait (bytes)          Wait (room)             Wait (answer)      Linger ──► Read ──► Close   Leave
 //! ```
 //!
 //! After a wait, whatever ended it, the driver calls [`Connection::next`], or [`Connection::begin_turn`] for a new turn.
@@ -21,7 +21,7 @@
 //! * When a deadline passes, the socket is tried once more before it is judged. So a process that was paused loses no request that
 //!   came in time.
 //! * While the connection may close, a drain or an eviction closes it as soon as its socket is found empty.
-//! * After [`Step::Close`], nothing is left to be done.
+//! * After [`Step::Close`] and [`Step::Leave`], nothing is left to be done.
 //!
 //! Cost: nothing is allocated. The clock is read once for each new wait.
 
@@ -97,6 +97,9 @@ pub enum Step {
     Yield,
     /// Close the writing side, and call [`Connection::on_lingering`]; or close the connection, if too many linger.
     Linger,
+    /// Close the writing side, discard what has arrived, and close the connection. It was idle, and a request may be on its way: its
+    /// client reads the end, not a reset, and may repeat the request.
+    Leave,
     /// Close the connection.
     Close,
 }
@@ -146,6 +149,8 @@ pub struct Connection {
     /// The deadline has passed, and the socket is tried once more.
     is_late: bool,
     is_lingering: bool,
+    /// The connection is closed while it is idle.
+    is_leaving: bool,
     /// A request that had begun was dropped at the deadline of a shutdown.
     is_cut: bool,
     /// The number of the first request of the present turn.
@@ -178,6 +183,7 @@ impl Connection {
             limit: Duration::ZERO,
             is_late: false,
             is_lingering: false,
+            is_leaving: false,
             is_cut: false,
             first_request: 0,
             reads: 0,
@@ -238,6 +244,7 @@ impl Connection {
     fn end_output(&mut self, turn: &mut Turn<'_>) -> Step {
         match self.want {
             Want::Close { linger: true } => Step::Linger,
+            Want::Close { linger: false } if self.is_leaving => Step::Leave,
             Want::Close { linger: false } => Step::Close,
             Want::Yield => Step::Yield,
             Want::Answer => Step::Await,
@@ -301,6 +308,7 @@ impl Connection {
     /// close, in a drain or for another one.
     pub fn leave(&mut self, turn: &mut Turn<'_>, linger: bool) -> Step {
         self.want = Want::Close { linger };
+        self.is_leaving = true;
         self.advance(turn)
     }
 
@@ -536,6 +544,7 @@ impl Connection {
         }
         turn.buffers.refresh(turn.server, false);
         self.want = self.session.time_out(&mut turn.server.env.turn(&mut turn.buffers.scratch));
+        self.is_leaving = true; // or it is refused, and lingers
         self.advance(turn)
     }
 

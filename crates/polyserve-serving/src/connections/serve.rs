@@ -114,6 +114,12 @@ impl<H: ConnectionHandle> ConnectionTable<H> {
                         Step::Close
                     }
                 }
+                Step::Leave => {
+                    if socket.close_writing().is_ok() {
+                        socket.discard(&mut turn.buffers.input);
+                    }
+                    return TurnEnd::Close;
+                }
                 Step::Close => return TurnEnd::Close,
             };
         }

@@ -1,12 +1,13 @@
-use std::io::{Read as _, Write as _};
+use std::io::{self, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::channel;
-use std::task::Waker;
+use std::task::{Context, Poll, Waker};
 
 use polyserve_core::{Echo, ServerConfig};
 
 use super::*;
+use crate::with_buffers;
 
 /// A connection without a socket.
 #[derive(Default)]
@@ -243,6 +244,46 @@ fn a_rejected_client_reads_its_503_past_the_bound() {
         }
         kept.push((client, admitted));
     }
+}
+
+/// A socket of which the client sends a request just after a read has found nothing.
+struct LateRequest<'a>(&'a EventSocket, &'a TcpStream);
+
+impl TurnSocket for LateRequest<'_> {
+    fn poll_read(&mut self, _: &mut Context<'_>, _: &mut [u8], _: bool) -> Poll<io::Result<usize>> {
+        self.1.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+        Poll::Pending
+    }
+
+    fn poll_write(&mut self, cx: &mut Context<'_>, bytes: &[u8], how: WriteKind) -> Poll<io::Result<usize>> {
+        self.0.poll_write(cx, bytes, how)
+    }
+
+    fn close_writing(&mut self) -> io::Result<()> {
+        self.0.close_writing()
+    }
+
+    fn discard(&mut self, buffer: &mut [u8]) {
+        self.0.discard(buffer);
+    }
+}
+
+/// Regression test: a request that came while its idle connection was closed was answered with a reset.
+#[test]
+fn a_request_that_comes_as_an_idle_connection_closes_is_not_reset() {
+    let table = ConnectionTable::multiplexed(server(1), 0);
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let socket = EventSocket { stream: listener.accept().unwrap().0, waker: Waker::noop().clone() };
+    let (entry, mut connection) = table.admit_or_reject(socket, 0).unwrap();
+    table.server.shutdown.begin(Instant::now() + Duration::from_secs(3600));
+    let socket = &mut LateRequest(entry.handle(), &client);
+    let cx = &mut Context::from_waker(Waker::noop());
+    assert_eq!(with_buffers(|buffers| table.serve(&entry, &mut connection, socket, cx, buffers)), TurnEnd::Close);
+    table.close(&entry, &mut connection);
+    drop(entry);
+    assert_eq!(client.read_to_string(&mut String::new()).unwrap(), 0);
+    assert!(client.take_error().unwrap().is_none(), "the connection is reset");
 }
 
 /// A drain wakes what is idle, and at its deadline shuts down what is left.

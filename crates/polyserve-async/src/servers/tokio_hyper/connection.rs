@@ -75,6 +75,8 @@ enum StepResult {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Close {
     AtOnce,
+    /// It was idle. The writing side is closed first: a request may be on its way, and its client then reads the end, not a reset.
+    Leave,
     /// The writing side is closed first. Bytes that the client still sends are discarded for a while.
     Linger,
 }
@@ -256,7 +258,7 @@ impl HyperConnection {
                     self.hyper = None;
                     self.close_connection(Close::Linger)
                 }
-                true => self.close_connection(Close::AtOnce),
+                true => self.close_connection(Close::Leave),
                 false => StepResult::Continue,
             },
             stage => self.wait_for(WaitReason::Stage(requests, stage)),
@@ -458,17 +460,17 @@ impl HyperConnection {
                 StepResult::Continue
             }
             Stage::Body | Stage::Answer => self.abandon(), // the service has not answered since
-            _ => self.close_connection(Close::AtOnce),
+            _ => self.close_connection(Close::Leave),
         }
     }
 
     fn close_connection(&mut self, close: Close) -> StepResult {
         self.send(true); // the end of TLS, which is not waited for
-        if close != Close::Linger || self.entry().with_socket(|socket| net::shutdown(socket, Shutdown::Write)).is_err()
+        if close == Close::AtOnce || self.entry().with_socket(|socket| net::shutdown(socket, Shutdown::Write)).is_err()
         {
             return StepResult::End;
         }
-        if !self.shared().registry.begin_linger(self.entry()) {
+        if close == Close::Leave || !self.shared().registry.begin_linger(self.entry()) {
             with_buffers(|buffers| self.entry().handle().discard(&mut buffers.input));
             return StepResult::End;
         }

@@ -148,7 +148,7 @@ fn run(seed: u64, ends: &mut Ends) {
                     let step = driver.empty();
                     let is_new = reading.wait.is_some_and(|(_, since, _)| since == now());
                     match step {
-                        _ if reading.is_idle() && is_draining => assert_eq!(step, Step::Close, "seed {seed}"),
+                        _ if reading.is_idle() && is_draining => assert_eq!(step, Step::Leave, "seed {seed}"),
                         _ if reading.is_idle() && driver.is_evicted => assert_eq!(step, Step::Linger, "seed {seed}"),
                         Step::Wait(_) => assert!(!is_late || is_new, "seed {seed}: no wait after its deadline"),
                         Step::Read { past_report: again } => {
@@ -202,7 +202,7 @@ fn run(seed: u64, ends: &mut Ends) {
                 driver.begin()
             }
             Step::Yield => driver.begin(),
-            Step::Linger | Step::Close => break,
+            Step::Linger | Step::Leave | Step::Close => break,
         };
     }
     let seen = answers(&sent);
@@ -225,7 +225,7 @@ fn run(seed: u64, ends: &mut Ends) {
         _ if driver.is_evicted && reading.is_idle() => ends.evicted += 1,
         _ if is_late && room => ends.slow_reader += 1,
         _ => {
-            assert!(is_late && reading.is_idle() && step == Step::Close, "seed {seed}: {step:?} in {:?}", reading.wait);
+            assert!(is_late && reading.is_idle() && step == Step::Leave, "seed {seed}: {step:?} in {:?}", reading.wait);
             ends.silent += 1;
         }
     }

@@ -114,7 +114,8 @@ impl PoolConnection {
                 }
                 Step::Wait(_) => return TurnEnd::Wait,
                 Step::Yield => return TurnEnd::Yield,
-                Step::Linger => {
+                Step::Linger | Step::Leave => {
+                    let _ = stream.shutdown(Shutdown::Write); // an error: the client is gone
                     discard(&**stream, &mut turn.buffers.input);
                     return TurnEnd::Close;
                 }
