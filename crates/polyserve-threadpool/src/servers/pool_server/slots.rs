@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 use polyserve_core::sync::lock;
 use polyserve_serving::http1::Session;
-use polyserve_serving::{Connection, IdleSince, net};
+use polyserve_serving::{Connection, IdleSince, MAX_LINGERING, net};
 
 use super::connection::PoolConnection;
 use super::slot_state::{FREE, PARKED, QUEUED, SlotState};
@@ -89,13 +89,10 @@ impl Free {
 
 const SEGMENT_SIZE: usize = 256;
 
-/// The max number of connections that linger at the same time. Others are closed at once.
-const MAX_LINGERING_SLOTS: usize = 8192;
-
 impl Slots {
     /// Creates slots for at most `max_connections`, and for those that linger. Allocates no slot.
     pub(super) fn new(max_connections: usize) -> Self {
-        let segments = max_connections.saturating_add(MAX_LINGERING_SLOTS).div_ceil(SEGMENT_SIZE);
+        let segments = max_connections.saturating_add(MAX_LINGERING).div_ceil(SEGMENT_SIZE);
         Self { segments: (0..segments).map(|_| OnceLock::new()).collect(), max_connections, free: Mutex::default() }
     }
 
@@ -128,7 +125,7 @@ impl Slots {
     /// Returns the stream if the limit on connections, or on those that linger, is reached.
     pub(super) fn admit(&self, stream: TcpStream, lingers: bool, now: u64, deadline: u64) -> Result<usize, TcpStream> {
         let mut free = lock(&self.free);
-        let is_full = if lingers { free.lingering >= MAX_LINGERING_SLOTS } else { free.open >= self.max_connections };
+        let is_full = if lingers { free.lingering >= MAX_LINGERING } else { free.open >= self.max_connections };
         if is_full {
             return Err(stream);
         }
@@ -155,7 +152,7 @@ impl Slots {
     /// Counts the connection of `slot` as lingering from now on. Returns false if too many linger.
     pub(super) fn begin_linger(&self, slot: &Slot) -> bool {
         let mut free = lock(&self.free);
-        let may_linger = free.lingering < MAX_LINGERING_SLOTS;
+        let may_linger = free.lingering < MAX_LINGERING;
         if may_linger {
             free.open -= 1;
             free.lingering += 1;
