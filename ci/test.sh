@@ -140,6 +140,7 @@ whole() {
     # With these features, the kit also runs over TLS, and polyserve-cluster tests its stores over etcd, Redis Cluster and
     # PostgreSQL, on loopback.
     step cargo test --workspace --features "$features" --no-run
+    FEATURES=$features step ci/conformance.sh --check
     step ci/registry.sh
     TEST_ENGINES=required RUST_TEST_THREADS=$threads step tests
 }

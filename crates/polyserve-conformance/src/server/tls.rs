@@ -139,6 +139,7 @@ fn expect_end(mut socket: &TcpStream) {
     assert!(!bytes.starts_with(b"HTTP"), "{}", String::from_utf8_lossy(&bytes));
 }
 
+/// A handshake in single bytes succeeds, with TLS 1.2 and 1.3.
 fn a_handshake_may_arrive_byte_by_byte(subject: &ServerSubject) -> Outcome {
     let secure = Secure::new(subject, |_| {});
     for version in VERSIONS {
@@ -153,6 +154,7 @@ fn a_handshake_may_arrive_byte_by_byte(subject: &ServerSubject) -> Outcome {
     Outcome::Held
 }
 
+/// ALPN chooses `http/1.1`.
 fn http_1_1_is_negotiated(subject: &ServerSubject) -> Outcome {
     let secure = Secure::new(subject, |_| {});
     for version in VERSIONS {
@@ -168,6 +170,7 @@ fn http_1_1_is_negotiated(subject: &ServerSubject) -> Outcome {
     Outcome::Held
 }
 
+/// Bodies and answers of many records arrive whole.
 fn large_messages_come_through(subject: &ServerSubject) -> Outcome {
     let secure = Secure::new(subject, |config| config.max_body = 4 << 20);
     for version in VERSIONS {
@@ -187,6 +190,7 @@ fn large_messages_come_through(subject: &ServerSubject) -> Outcome {
     Outcome::Held
 }
 
+/// A client with a ticket resumes its session.
 fn sessions_are_resumed(subject: &ServerSubject) -> Outcome {
     let secure = Secure::new(subject, |_| {});
     for version in VERSIONS {
@@ -201,6 +205,7 @@ fn sessions_are_resumed(subject: &ServerSubject) -> Outcome {
     Outcome::Held
 }
 
+/// A key update of the client is followed.
 fn a_client_may_change_its_keys(subject: &ServerSubject) -> Outcome {
     let secure = Secure::new(subject, |_| {});
     let stream = secure.connect(&secure.client(&TLS13));
@@ -211,6 +216,7 @@ fn a_client_may_change_its_keys(subject: &ServerSubject) -> Outcome {
     Outcome::Held
 }
 
+/// With an authority for clients, only a client with its certificate is served.
 fn a_client_certificate_is_required(subject: &ServerSubject) -> Outcome {
     let clients = TestAuthority::new();
     let (known, foreign) = (clients.issue(), TestAuthority::new().issue());
@@ -230,6 +236,7 @@ fn a_client_certificate_is_required(subject: &ServerSubject) -> Outcome {
     Outcome::Held
 }
 
+/// The server sends `close_notify` before it closes.
 fn the_end_is_announced(subject: &ServerSubject) -> Outcome {
     let timeout = Duration::from_millis(500);
     let secure = Secure::new(subject, |config| {
@@ -250,6 +257,7 @@ fn the_end_is_announced(subject: &ServerSubject) -> Outcome {
     Outcome::Held
 }
 
+/// A client that closes without `close_notify` ends its connection, and no other.
 fn an_end_that_is_not_announced_is_an_end(subject: &ServerSubject) -> Outcome {
     let secure = Secure::new(subject, |config| config.drain_grace = subject.patience);
     let whole = with_body("POST", "/", "", b"abc");
@@ -280,6 +288,7 @@ fn an_end_that_is_not_announced_is_an_end(subject: &ServerSubject) -> Outcome {
     Outcome::Held
 }
 
+/// Bytes that are no TLS end the connection, before and after the handshake.
 fn garbage_ends_the_connection(subject: &ServerSubject) -> Outcome {
     let secure = Secure::new(subject, |_| {});
     let hello = secure.open(&secure.client(&TLS13)).take_output();
@@ -309,6 +318,7 @@ fn garbage_ends_the_connection(subject: &ServerSubject) -> Outcome {
     Outcome::Held
 }
 
+/// A request without TLS gets a 400.
 fn http_without_tls_is_a_400(subject: &ServerSubject) -> Outcome {
     let secure = Secure::new(subject, |_| {});
     let mut client = Client::connect(secure.live.addr, subject.patience).expect("the server accepts connections");
@@ -318,6 +328,7 @@ fn http_without_tls_is_a_400(subject: &ServerSubject) -> Outcome {
     Outcome::Held
 }
 
+/// A handshake that does not go on is closed after the head timeout.
 fn a_stalled_handshake_times_out(subject: &ServerSubject) -> Outcome {
     let secure = Secure::new(subject, |config| config.head_timeout = Duration::from_millis(100));
     for version in VERSIONS {
@@ -333,6 +344,7 @@ fn a_stalled_handshake_times_out(subject: &ServerSubject) -> Outcome {
     Outcome::Held
 }
 
+/// Handshakes that do not go on count towards `max_connections`.
 fn stalled_handshakes_keep_to_the_limit(subject: &ServerSubject) -> Outcome {
     if subject.shape() == Shape::One {
         return Outcome::NotRun("a server of one connection has one handshake".into());
@@ -365,6 +377,7 @@ fn stalled_handshakes_keep_to_the_limit(subject: &ServerSubject) -> Outcome {
     Outcome::Held
 }
 
+/// A handshake that has begun is served by the drain.
 fn a_handshake_outlives_the_shutdown(subject: &ServerSubject) -> Outcome {
     for version in VERSIONS {
         let secure = Secure::new(subject, |config| config.drain_grace = subject.patience * 10);
@@ -388,6 +401,7 @@ fn a_handshake_outlives_the_shutdown(subject: &ServerSubject) -> Outcome {
     Outcome::Held
 }
 
+/// A drain closes a connection without a request, and announces the end.
 fn a_shutdown_does_not_wait_for_silent_clients(subject: &ServerSubject) -> Outcome {
     for version in VERSIONS {
         let secure = Secure::new(subject, |_| {});
@@ -401,6 +415,7 @@ fn a_shutdown_does_not_wait_for_silent_clients(subject: &ServerSubject) -> Outco
     Outcome::Held
 }
 
+/// New connections get a new certificate, and open ones go on.
 fn a_new_certificate_drops_no_connection(subject: &ServerSubject) -> Outcome {
     let directory = std::env::temp_dir().join(format!("polyserve-tls-{}-{:p}", std::process::id(), subject));
     fs::create_dir_all(&directory).expect("the temporary directory is writable");
