@@ -69,10 +69,13 @@ page() {
 
 ladder() {
     # The published differences are a few per cent, and thirty rounds leave most of them undecided.
-    polyserve ladder --rounds 100
+    polyserve bench ladder --set rounds=100
     # These differences are large, so ten rounds are enough.
-    polyserve ladder --pipeline 16 --rungs lto,jemalloc,pipeline-flush,date-cache --rounds 10 --name ladder-16
-    polyserve ladder --pipeline 1,2,4,8,16,32,64 --rungs pipeline-flush --against none --rounds 10 --connections 64 --name ladder-depths
+    local large=(--set claim=[] --set rounds=10)
+    polyserve bench ladder "${large[@]}" --set 'sweep={connections=[1000],pipeline=[16]}' --set mode.slice=320ms --name ladder-16
+    local flush='["peer:ladder/warp+lto+jemalloc","peer:ladder/warp+lto+jemalloc+pipeline-flush"]'
+    polyserve bench ladder "${large[@]}" --set "contestants=$flush" --set controls=[] \
+        --set 'sweep={connections=[64],pipeline=[1,2,4,8,16,32,64]}' --name ladder-depths
 }
 
 # A server of each kind.

@@ -15,7 +15,7 @@
 //! * [`journal`]: the record of a run. [`benches`]: the lines of `cargo bench -p polyserve-benches`.
 //! * [`claim`]: published claims as data, and their verdicts.
 //! * [`statistics`]: ratios, intervals and verdicts; `anytime`: intervals that hold after any number of rounds.
-//! * [`tasks`], [`ladder`], [`scenario`]: the published experiments. [`services`]: their services, for the catalog. [`published`]: their figures, as CSV.
+//! * [`tasks`], [`scenario`]: the published experiments. [`services`]: their services, for the catalog. [`published`]: their figures, as CSV.
 //! * [`report`]: tables, claims, charts, and how they are drawn.
 //! * [`fixtures`]: made-up values for tests of experiments.
 //! * [`allocator`], [`limits`], [`output`], [`progress`], [`spin`], [`Misuse`]: shared parts of the commands.
@@ -36,7 +36,6 @@ pub mod delayed;
 pub mod experiment;
 pub mod fixtures;
 pub mod journal;
-pub mod ladder;
 pub mod launch;
 pub mod limits;
 pub mod machine;

@@ -47,8 +47,7 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 use commands::session::{Context, signal_code};
 use commands::{
     bench::BenchArgs, bench::tasks::RunnerArgs, check::CheckArgs, compare::CompareArgs, data::DataArgs,
-    durable::DurableArgs, ladder::LadderArgs, load::LoadArgs, recommend::RecommendArgs, report::ReportArgs,
-    serve::ServeArgs,
+    durable::DurableArgs, load::LoadArgs, recommend::RecommendArgs, report::ReportArgs, serve::ServeArgs,
 };
 use config_file::ConfigFile;
 
@@ -93,8 +92,6 @@ enum Command {
     Bench(BenchArgs),
     /// Ask for a workload, measure it here, and print the server and the repo to use, with the Rust code.
     Recommend(RecommendArgs),
-    /// Add one optimisation after the other, and measure the gain of each, on servers of the catalog and on warp.
-    Ladder(LadderArgs),
     /// Run the tasks that standard input requests: a contestant of a definition.
     #[command(hide = true)]
     TaskRunner(RunnerArgs),
@@ -221,7 +218,6 @@ fn run(cli: &Cli, catalog: &Catalog, allocator: &'static str) -> anyhow::Result<
         Command::Compare(args) => commands::compare::run(context, args),
         Command::Bench(args) => commands::bench::run(context, args),
         Command::Recommend(args) => commands::recommend::run(context, args),
-        Command::Ladder(args) => commands::ladder::run(context, args),
         Command::TaskRunner(args) => commands::bench::tasks::run_tasks(catalog, args),
         Command::Report(args) => commands::report::run(args, json),
     }

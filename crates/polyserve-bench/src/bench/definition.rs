@@ -53,6 +53,7 @@ const BUILTIN: &[(&str, &str)] = &[
     ("crowd-slow.toml", include_str!("../../defs/crowd-slow.toml")),
     ("connections.toml", include_str!("../../defs/connections.toml")),
     ("keys.toml", include_str!("../../defs/keys.toml")),
+    ("ladder.toml", include_str!("../../defs/ladder.toml")),
     ("matrix.toml", include_str!("../../defs/matrix.toml")),
     ("page.toml", include_str!("../../defs/page.toml")),
     ("page-workers.toml", include_str!("../../defs/page-workers.toml")),
@@ -290,7 +291,7 @@ impl Definition {
     /// Checks what the types of the keys do not.
     fn check(&self) -> Result<(), Misuse> {
         file_name(&self.name).map_err(|why| self.misuse("name", why))?;
-        let BenchWorkload { service, requests, connections, pipeline, keys, .. } = &self.workload;
+        let BenchWorkload { service, requests, welcome, connections, pipeline, keys, .. } = &self.workload;
         let positive =
             [("rounds", self.rounds), ("connections", *connections), ("pipeline", *pipeline), ("keys", *keys as usize)];
         if let Some((key, _)) = positive.iter().find(|(_, number)| *number == 0) {
@@ -317,10 +318,18 @@ impl Definition {
         if service.is_some() != requests.is_some() {
             return Err(self.misuse("service", "a service and its requests belong together"));
         }
+        if *welcome && service.is_some() {
+            return Err(self.misuse("welcome", "it is a service, and there is another one"));
+        }
         let of_entities = ["mix", "keys", "dist", "payload"];
         let given = |key: &&str| self.table.get("workload").is_some_and(|workload| workload.get(*key).is_some());
-        if let Some(key) = of_entities.iter().find(|key| service.is_some() && given(key)) {
-            return Err(self.misuse(key, "the requests to the service are in their file"));
+        if let Some(key) = of_entities.iter().find(|key| (service.is_some() || *welcome) && given(key)) {
+            let why = if *welcome {
+                "it is about entities, and the service has none"
+            } else {
+                "the requests to the service are in their file"
+            };
+            return Err(self.misuse(key, why));
         }
         self.mode.check(self)?;
         if self.charts.iter().any(|chart| chart.kind == ChartKind::Lines && chart.x.is_none()) {

@@ -18,6 +18,8 @@ pub struct BenchWorkload {
     pub service: Option<String>,
     /// The file of the requests to the service, relative to the definition.
     pub requests: Option<PathBuf>,
+    /// Whether the request is `GET /welcome`, with the answer `Welcome!`, in place of the entities.
+    pub welcome: bool,
     /// Entities: the weights of reading and writing.
     #[serde(deserialize_with = "from_text")]
     pub mix: Mix,
@@ -45,6 +47,7 @@ impl Default for BenchWorkload {
         Self {
             service: None,
             requests: None,
+            welcome: false,
             mix: Mix { get: 95, put: 5 },
             keys: 10_000,
             dist: Dist::Uniform,
@@ -106,6 +109,7 @@ pub(super) fn mix_of(method: &str) -> Option<Mix> {
 impl fmt::Display for BenchWorkload {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (&self.service, &self.requests) {
+            _ if self.welcome => f.write_str("GET /welcome")?,
             (Some(service), Some(file)) => write!(f, "the requests of {} to the service {service}", file.display())?,
             _ => write!(f, "{} of {} entities, {}", self.mix, count(self.keys as f64), self.dist)?,
         }

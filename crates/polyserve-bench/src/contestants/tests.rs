@@ -54,6 +54,28 @@ fn each_has_a_name_of_its_own_and_sources() {
     assert_eq!(named("twin/welcome").serves(), Serves::Welcome);
 }
 
+/// The rungs of the ladder have their published names, and build directories with their settings.
+#[test]
+fn the_published_rungs_are_contestants() {
+    for line in crate::published::LADDER.lines().filter(|line| line.starts_with("warp") && !line.contains("waker")) {
+        let name = line.split(',').next().unwrap();
+        let rung = named(&format!("ladder/{name}"));
+        let target = rung.0.target.rsplit('/').next().unwrap();
+        assert_eq!((rung.serves(), rung.0.source.as_str()), (Serves::Welcome, "warp"));
+        let of_build = name.replacen("+pipeline-flush", "", 1);
+        assert_eq!(of_build.strip_prefix("warp+").unwrap_or("base"), target, "{name}");
+        assert_eq!(name.contains("+pipeline-flush"), rung.0.options.is_empty(), "{name}");
+    }
+}
+
+/// A rung is never measured without its patch.
+#[test]
+fn every_patch_of_the_ladder_applies() {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../benches/ladder/build.sh");
+    let output = std::process::Command::new(script).arg("--check").output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
 /// The listings of the entity server: the same program, quiet or printing, in a release or a debug build.
 #[test]
 fn the_listings_of_the_entity_server() {

@@ -34,6 +34,7 @@ use polyserve_bench::machine::cores::Cores;
 use polyserve_bench::output::{print, print_json};
 use polyserve_bench::recommend::budget::{LATENCY_WAITS, WARM_UP_WAITS};
 use polyserve_bench::report::Table;
+use polyserve_bench::services::Welcome;
 use polyserve_load::Traffic;
 use polyserve_load::data::Data;
 use serde_json::json;
@@ -275,6 +276,7 @@ fn programs(
     let is_peer = |pattern: &&Pattern| pattern.origin == ContestantOrigin::Peer;
     let patterns: Vec<&Pattern> = definition.contestants.iter().chain(&definition.baseline).filter(is_peer).collect();
     let is_of_mode = |program: &Program| match definition.mode.kind() {
+        _ if definition.workload.welcome => program.serves() == Serves::Welcome,
         ModeKind::Tasks => program.serves() == Serves::Tasks,
         ModeKind::Page => program.serves() == Serves::Page,
         ModeKind::Scenario => program.keeps_entities(),
@@ -450,6 +452,7 @@ impl BenchEntrants<'_> {
                 let mut flags = self.args.config.flags();
                 flags.extend(self.idle_flags());
                 flags.extend(self.service.map(|service| format!("--service={}", service.name)));
+                flags.extend(workload.welcome.then(|| String::from("--service=welcome")));
                 let launches = ServerLaunches { catalog, settings, flags: &flags, connection_each: workload.close };
                 let workers = workload.workers.or(settings.config.workers);
                 let entrant = |pair: &Pair| {
@@ -458,7 +461,10 @@ impl BenchEntrants<'_> {
                     let is_excused = pattern.has_star() || !self.definition.sweep.is_empty();
                     Ok(CellEntrant { name: pair.name(), contestant, is_excused })
                 };
-                pairs(self.definition, pattern, catalog, self.service.is_none())?.iter().map(entrant).collect()
+                pairs(self.definition, pattern, catalog, self.service.is_none() && !workload.welcome)?
+                    .iter()
+                    .map(entrant)
+                    .collect()
             }
             ContestantOrigin::Peer => {
                 let programs = self.programs.iter().filter(|built| pattern.matches(built.program.short_name()));
@@ -477,7 +483,7 @@ impl BenchEntrants<'_> {
                     catalog.reference(&pattern.name)?;
                 }
                 // A null server has neither the answers of a service nor their sizes.
-                Ok(if self.service.is_some() { Vec::new() } else { entrants })
+                Ok(if self.service.is_some() || workload.welcome { Vec::new() } else { entrants })
             }
             // The check of the mode refuses contestants that are no servers.
             _ => Ok(Vec::new()),
@@ -490,12 +496,12 @@ impl BenchEntrants<'_> {
         let launch = match max {
             Some(max) => Err(format!("it serves {max} connections at a time")),
             None if self.service.is_some() => Err(String::from("a foreign server does not have the service")),
-            None if !server.keeps_entities() => Err(String::from("it stores no entities")),
+            None if !workload.welcome && !server.keeps_entities() => Err(String::from("it stores no entities")),
             None => built.launch(workload.workers),
         };
         let contestant = launch.map(|launch| {
             let contestant = Contestant::new(server.name(), Role::Ranked, launch);
-            contestant.with(|one| (one.checks_contract, one.shape) = (true, Some(server.shape())))
+            contestant.with(|one| (one.checks_contract, one.shape) = (!workload.welcome, Some(server.shape())))
         });
         let is_excused = built.is_absent || pattern.has_star() || !self.definition.sweep.is_empty();
         CellEntrant { name: server.name().to_owned(), contestant, is_excused }
@@ -519,6 +525,7 @@ impl BenchEntrants<'_> {
         let key = (keys, payload, workload.dist.to_string(), mix.to_string());
         let traffic = match (self.service, traffics.get(&key)) {
             (Some(service), _) => service.traffic(seed)?,
+            (None, _) if workload.welcome => Welcome::traffic().map_err(misuse)?,
             (None, Some(traffic)) => traffic.clone(),
             (None, None) => {
                 let data = Data::new(seed).with_description(payload);

@@ -11,7 +11,6 @@ pub(crate) mod durable;
 pub(crate) mod entrants;
 mod foreign;
 mod handover;
-pub(crate) mod ladder;
 pub(crate) mod list;
 pub(crate) mod load;
 mod memory;

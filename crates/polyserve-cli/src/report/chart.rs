@@ -98,41 +98,40 @@ mod tests {
     use serde_json::json;
 
     fn ladder() -> Record {
+        let [low, high] = ["a<b>", "a<b>+lto"];
+        let plan = json!({
+            "name": "ladder", "about": "", "workload": "", "mode": "closed", "compared": "requests_per_s", "axes": [],
+            "contestants": [low, high], "baseline": low, "charts": [{"kind": "ratios", "y": "requests_per_s"}],
+            "quick": false, "rounds": 10, "definition": {}, "settings": {}
+        });
         let header = json!({
-            "kind": "environment", "experiment": "ladder", "format": 3, "plan": {}, "cpu": "", "cores": 1, "server_cores": "",
+            "kind": "environment", "experiment": "bench", "format": 3, "plan": plan, "cpu": "", "cores": 1, "server_cores": "",
             "client_cores": "", "kernel": "", "rustc": "", "profile": "", "allocator": "", "commit": "", "seed": 0,
             "command": [], "date": ""
         });
-        let contestant = |name: &str, below: Option<&str>| {
+        let row = |contestant: &str, role: &str, round: u32, requests_per_s: f64| {
+            let figures = json!({"requests_per_s": requests_per_s});
             json!({
-                "kind": "contestant", "name": name, "role": "rung", "subject": "a<b>", "step": below.map(|_| "lto"),
-                "below": below, "aside": false, "settings": null, "program_bytes": 1, "program_hash": "",
-                "answer_bytes": 1
+                "kind": "row", "contestant": contestant, "cell": {}, "round": round, "role": role, "figures": figures
             })
         };
-        let cell = |name: &str, requests_per_s: f64| {
-            json!({
-                "kind": "cell", "name": name, "round": 1, "requests_per_s": requests_per_s, "transfer_MB_s": 1.0,
-                "answered": 1, "elapsed_s": 1.0, "client_cpu_s": 1.0
-            })
-        };
-        let [low, high] = ["a<b>", "a<b>+lto"];
-        let lines = vec![header, contestant(low, None), contestant(high, Some(low)), cell(low, 1.0), cell(high, 2.0)];
-        Record::new(Path::new("results/2026-11-22/ladder x.jsonl"), "ladder", lines)
+        let rows = |round| [row(low, "baseline", round, 1.0), row(high, "ranked", round, 2.0)];
+        let lines = [header].into_iter().chain((1..=10).flat_map(rows)).collect();
+        Record::new(Path::new("results/2026-11-22/ladder x.jsonl"), "bench", lines)
     }
 
     #[test]
     fn a_chart_is_found_by_its_name() {
-        let chart = ChartFile::of(&ladder(), &ladder().path, " steps ", &[]).unwrap();
-        assert_eq!(chart.file, "2026-11-22-ladder-x-steps.svg");
+        let chart = ChartFile::of(&ladder(), &ladder().path, " req/s ", &[]).unwrap();
+        assert_eq!(chart.file, "2026-11-22-ladder-x-req-s.svg");
         assert!(chart.svg.contains(">a&lt;b&gt;+lto</text>"), "{}", chart.svg);
         assert_eq!(chart.markdown(), format!("![{}](charts/{})", in_markdown(&chart.about), chart.file));
-        assert_eq!(ChartFile::of(&ladder(), &ladder().path, "steps", &[]).unwrap(), chart);
-        let error = ChartFile::of(&ladder(), &ladder().path, "steps", &["a"]).unwrap_err();
+        assert_eq!(ChartFile::of(&ladder(), &ladder().path, "req/s", &[]).unwrap(), chart);
+        let error = ChartFile::of(&ladder(), &ladder().path, "req/s", &["a"]).unwrap_err();
         assert!(error.to_string().ends_with("its chart has no lines to choose from"), "{error:#}");
         let error = ChartFile::of(&ladder(), &ladder().path, "keys read", &[]).unwrap_err();
         assert!(error.is::<Misuse>(), "{error:#}");
-        let expected = "there is no chart \"keys read\" of results/2026-11-22/ladder x.jsonl; there are: steps";
+        let expected = "there is no chart \"keys read\" of results/2026-11-22/ladder x.jsonl; there are: req/s";
         assert_eq!(error.to_string(), expected);
     }
 

@@ -5,19 +5,14 @@
 use polyserve_bench::bench::DefinedExperiment;
 use polyserve_bench::compare::Comparison;
 use polyserve_bench::experiment::{KnownExperiment, known::Recorded};
-use polyserve_bench::ladder;
 use polyserve_bench::recommend;
 use polyserve_bench::report::Summary;
 use serde_json::Value;
 
 use super::benches;
 
-/// The published comparison D, with its author.
-const D: Option<&str> = Some("D. Gleb Pomykalov: Let's overtake go/fasthttp with rust/warp");
-
 /// All known experiments.
 pub(crate) static ALL: &[KnownExperiment] = &[
-    KnownExperiment::new::<ladder::Ladder>("Welcome!, one optimisation at a time", D),
     KnownExperiment::new::<Comparison>("Strategies side by side", None),
     KnownExperiment::new::<DefinedExperiment>("Experiments from definitions", None),
     KnownExperiment::of_lines("benches", "Benchmarks in one process", benches::recorded),

@@ -1,6 +1,6 @@
 //! `polyserve bench`: experiments from definitions, of the command and of a user.
 
-use super::{Dir, array, has, json, misused, printed, texts};
+use super::{Dir, array, ended, has, json, misused, parsed, printed, texts};
 
 const TINY: &str = r#"
 name = "tiny"
@@ -98,6 +98,40 @@ fn a_rate_is_a_share_of_the_null_servers_throughput() {
             assert!((share * 100.0 / row["cell"]["rate_percent"].as_f64().unwrap() - 1.0).abs() < 1e-6, "{row}");
         }
     }
+}
+
+/// The ladder measures programs with the answer `Welcome!`, and servers of the catalog with that service. A program with another
+/// answer has no figures, and one that cannot be built is named with the reason.
+#[test]
+fn the_ladder_measures_one_answer() {
+    let dir = Dir::new("bench-ladder");
+    let entry = |name: &str, keys: &str| {
+        let args = r#"args = ["serve", "--json", "--until-stdin-ends", "--listen=127.0.0.1:0", "--server=tokio_tcp", "#;
+        let program = env!("CARGO_BIN_EXE_polyserve");
+        format!(
+            "[[contestant]]\nname = \"{name}\"\nserves = \"welcome\"\nready = \"json\"\nprogram = \"{program}\"\n{args}{keys}\n"
+        )
+    };
+    let entries = [
+        entry("low", "\"--service=welcome\"]"),
+        entry("wrong", "\"--service=page\"]"),
+        entry("unbuilt", "]\nbuild = [\"sh\", \"-c\", \"echo error: no patch >&2; exit 1\"]"),
+    ];
+    dir.write("mine.toml", entries.concat());
+    let tiny = "--set sweep={connections=[2],pipeline=[1,2]} --set mode.slice=30ms --set rounds=2 --set claim=[]";
+    let contestants = r#"--set contestants=["peer:low","peer:wrong","peer:unbuilt","catalog:tokio_tcp"] --set controls=["tokio_tcp"]"#;
+    let line =
+        format!("bench ladder {tiny} {contestants} --set baseline=peer:low --contestants={dir}/mine.toml --json");
+    let report = parsed(&ended(1, &line));
+    let rows = array(&report["rows"]);
+    assert_eq!(texts(rows, "contestant").iter().filter(|name| **name == "low").count(), 2, "{report}");
+    assert!(texts(rows, "contestant").contains(&"tokio_tcp (again)"), "{report}");
+    assert!(rows.iter().all(|row| row["figures"]["requests_per_s"].as_f64() > Some(0.0)), "{report}");
+    let failed = [array(&report["failed"]), array(&report["not_run"])].concat();
+    let why = |name: &str| failed.iter().find(|one| one["contestant"] == name).map(|one| one["why"].clone());
+    assert_eq!(why("unbuilt"), Some("error: no patch".into()), "{report}");
+    assert!(why("wrong").is_some() && !texts(rows, "contestant").contains(&"wrong"), "{report}");
+    has(&misused("bench ladder --set workload.keys=5"), &["keys: it is about entities, and the service has none"]);
 }
 
 /// Each axis of growth is a definition. A server without such a setting is left out at these cells, with the reason.

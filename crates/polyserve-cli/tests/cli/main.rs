@@ -13,7 +13,6 @@ mod durable;
 mod experiments;
 mod go;
 mod handover;
-mod ladder;
 mod list;
 mod load;
 mod matrix;

@@ -39,6 +39,7 @@ pub(super) const READS: ReadKeys = ReadKeys {
     workload: &[
         "service",
         "requests",
+        "welcome",
         "mix",
         "keys",
         "dist",
