@@ -3,6 +3,7 @@
 
 mod answers;
 mod drain;
+mod hostile;
 mod limits;
 mod support;
 mod timeouts;

@@ -8,6 +8,12 @@
 //! connections. An answer counts once its last byte is in the kernel. If a client
 //! does not take a waiting answer within the limit of a write, its connection is closed.
 //!
+//! Bounds: the streams of a connection together hold at most [`MAX_BODIES`] of request bodies, or one body of the largest
+//! size if that is more. A body waits for its share in the order of arrival, and its time limit goes on. Unread bytes of
+//! bodies lie in h2's buffers, at most [`STREAM_WINDOW`] for each stream, so at most [`CONNECTION_WINDOW`]. A stream that
+//! waits never takes the window of another stream. h2 itself closes a connection that floods it with resets or CONTINUATION
+//! frames, refuses streams beyond [`MAX_STREAMS`], and stops reading while its answers to SETTINGS and PING are not taken.
+//!
 //! Cost: a task and two allocations for each stream, a clock read for each frame of an answer.
 //!
 //! Source: RFC 9113, as hyper implements it.
@@ -46,6 +52,17 @@ use crate::types::head::too_many_fields;
 /// The maximum number of concurrent requests of a connection.
 const MAX_STREAMS: u32 = 128;
 
+/// The request bodies that the streams of a connection may hold together, in bytes.
+const MAX_BODIES: usize = 8 << 20;
+
+/// The unread bytes of a request body that a client may send, in bytes. On a long way, a stream transfers one window in each
+/// round trip.
+const STREAM_WINDOW: u32 = 64 << 10;
+
+/// The unread bytes of a connection's bodies, in bytes. It has room for all streams: otherwise bodies that wait for memory
+/// would stop those that have it.
+const CONNECTION_WINDOW: u32 = MAX_STREAMS * STREAM_WINDOW;
+
 /// The maximum number of polls of hyper in one poll of the task, so that other tasks get their turn.
 const MAX_POLLS: usize = 8;
 
@@ -64,13 +81,15 @@ pub(super) fn serve(runtime: &Handle, config: &ServerConfig) -> Http2 {
     let mut builder = http2::Builder::new(SpawnOnRuntime(runtime.clone()));
     builder
         .max_concurrent_streams(MAX_STREAMS)
+        .initial_stream_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW)
         .max_header_list_size(u32::try_from(config.max_head).unwrap_or(u32::MAX))
         .max_send_buf_size(OUTPUT_BOUND);
     Box::new(move |connection| {
         let mut state = connection.state();
         (state.stage, state.events) = (Stage::Http2, PollEvents::default());
         drop(state);
-        let streams = Streams::new(Arc::clone(&connection));
+        let streams = Streams::new(Arc::clone(&connection), MAX_BODIES);
         let service = StreamService { streams: Arc::clone(&streams) };
         let hyper = builder.serve_connection(HyperIo::new(Arc::clone(&connection)), service);
         let (is_blocked, state) = (false, Http2State::Open);
@@ -266,7 +285,12 @@ async fn answer(streams: &Arc<Streams>, request: Request<Incoming>) -> Result<Re
     let has_body = !body.is_end_stream();
     let note = |bytes: usize| received.store(bytes as u64, Ordering::Relaxed);
     let deadline = || begun + TimeLimit::Body { received: received.load(Ordering::Relaxed) }.of(&server.config);
-    let (body, reservation) = match within(deadline, service.read(&parts, body, note)).await {
+    let read = async {
+        let length = if has_body { body.size_hint().upper().unwrap_or(u64::MAX) } else { 0 };
+        let share = streams.body_share(length).await;
+        service.read(&parts, body, note).await.map(|(body, reservation)| (body, (reservation, share)))
+    };
+    let (body, reservation) = match within(deadline, read).await {
         Some(Ok(read)) => read,
         Some(Err(reply)) => return Err(reply),
         None => return Err(reply_to(LATE_BODY)),

@@ -30,6 +30,9 @@ use crate::tower::ReplyBody;
 /// The number of streams that may call the service between two looks at the turn's budget.
 const PERMITS: usize = 4;
 
+/// The unit in which memory for bodies is shared out, in bytes.
+const SHARE_UNIT: usize = 1 << 10;
+
 /// The turn of a connection's streams. A stream needs a permit when its head has arrived, and if it has a body, another one for the
 /// call of the service. If the turn is over, streams wait in
 /// the order in which they came. Waking a turn begins the next one.
@@ -140,6 +143,8 @@ pub(super) struct Streams {
     /// The number of threads that run the service's code.
     pub(super) calls: AtomicUsize,
     pub(super) turn: Arc<StreamTurn>,
+    /// The memory that is left for request bodies, in units of [`SHARE_UNIT`].
+    bodies: Semaphore,
     held: Mutex<UntakenAnswers>,
 }
 
@@ -155,9 +160,20 @@ struct UntakenAnswers {
 }
 
 impl Streams {
-    pub(super) fn new(connection: Arc<ConnectionState>) -> Arc<Self> {
+    /// `max_bodies`: the request bodies that the streams may hold together, in bytes. One body of the largest size always fits.
+    pub(super) fn new(connection: Arc<ConnectionState>, max_bodies: usize) -> Arc<Self> {
         let (open, calls) = (AtomicUsize::new(0), AtomicUsize::new(0));
-        Arc::new(Self { connection, open, calls, turn: StreamTurn::new(), held: Mutex::default() })
+        let max_bodies = max_bodies.max(connection.server().config.max_body);
+        let bodies = Semaphore::new(max_bodies.div_ceil(SHARE_UNIT));
+        Arc::new(Self { connection, open, calls, turn: StreamTurn::new(), bodies, held: Mutex::default() })
+    }
+
+    /// Waits until a body of at most `length` bytes has its share of the memory for bodies. A body beyond the server's limit
+    /// takes the share of the largest, and is refused when it is read. The share is free again when it is dropped.
+    pub(super) async fn body_share(&self, length: u64) -> Option<SemaphorePermit<'_>> {
+        let length = usize::try_from(length).unwrap_or(usize::MAX).min(self.connection.server().config.max_body);
+        let units = u32::try_from(length.div_ceil(SHARE_UNIT)).unwrap_or(u32::MAX);
+        self.bodies.acquire_many(units).await.ok() // the semaphore is never closed
     }
 
     /// Returns the time by which the client must have taken an answer that waits, or `None` if no answer waits. Its limit
