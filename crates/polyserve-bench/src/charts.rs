@@ -23,7 +23,7 @@ pub(crate) fn ratios(
 ) -> Option<Chart> {
     let row = |(name, Estimate { ratio, interval: Interval { low, high }, .. }): (String, Estimate)| {
         let is_drawn = low > 0.0 && high.is_finite();
-        is_drawn.then_some(IntervalRow { name, colour: COLOURS[2], ratio, low, high, published: None })
+        is_drawn.then_some(IntervalRow { name, colour: COLOURS[2], ratio, low, high })
     };
     let rows: Vec<IntervalRow> = rows.into_iter().filter_map(row).collect();
     let about = format!("Chart: {title}, {}", counted(rows.len() as u64, "contestant"));

@@ -34,8 +34,6 @@ pub struct IntervalRow {
     pub low: f64,
     /// The upper end of its interval.
     pub high: f64,
-    /// The published ratio, drawn as a hollow diamond.
-    pub published: Option<f64>,
 }
 
 /// The width of the plot.
@@ -61,9 +59,8 @@ pub(super) fn to_svg(chart: &IntervalChart) -> String {
     let width = right + widest(&mut texts.iter());
     let bottom = TOP_MARGIN + rows.len() as f64 * ROW_HEIGHT;
     let height = bottom + BOTTOM_MARGIN;
-    let published = || rows.iter().filter_map(|row| row.published);
-    let low = rows.iter().map(|row| row.low).chain(published()).fold(1.0, f64::min) / 1.05;
-    let high = rows.iter().map(|row| row.high).chain(published()).fold(1.0, f64::max) * 1.05;
+    let low = rows.iter().map(|row| row.low).fold(1.0, f64::min) / 1.05;
+    let high = rows.iter().map(|row| row.high).fold(1.0, f64::max) * 1.05;
     let x = |figure: f64| left + (figure / low).ln() / (high / low).ln() * PLOT_WIDTH;
 
     let mut svg = head((width, height), about, title, GAP);
@@ -89,9 +86,6 @@ pub(super) fn to_svg(chart: &IntervalChart) -> String {
             y - 4.0
         );
         let _ = writeln!(svg, r#"<circle cx="{ratio_x:.1}" cy="{y:.1}" r="3.2"/>"#);
-        if let Some(published_x) = row.published.map(x) {
-            let _ = writeln!(svg, r#"<path d="M{published_x:.1} {:.1}l6 6l-6 6l-6 -6z" fill="none"/>"#, y - 6.0);
-        }
         let (name, name_x, text_x) = (escaped(&row.name), left - GAP, right + GAP);
         let style = "fill=\"#222\" stroke=\"none\"";
         let _ = writeln!(svg, "<text x=\"{name_x:.1}\" y=\"{text_y:.1}\" text-anchor=\"end\" {style}>{name}</text>");
@@ -116,7 +110,7 @@ mod tests {
     use super::*;
 
     fn row(name: &str, ratio: f64, low: f64, high: f64) -> IntervalRow {
-        IntervalRow { name: name.into(), colour: "#0072B2", ratio, low, high, published: None }
+        IntervalRow { name: name.into(), colour: "#0072B2", ratio, low, high }
     }
 
     #[test]
@@ -141,16 +135,6 @@ mod tests {
         let svg = to_svg(&IntervalChart { title, about, axis, band: None, rows: vec![row("a", 1.05, 1.02, 1.09)] });
         assert!(svg.contains(">1.00</text>") && svg.contains(">1.10</text>"), "{svg}");
         assert_eq!(svg.matches(r##"stroke="#555""##).count(), 1, "the line at 1: {svg}");
-    }
-
-    /// The axis reaches the published ratio.
-    #[test]
-    fn a_published_ratio_has_a_mark() {
-        let rows = vec![IntervalRow { published: Some(8.0), ..row("a", 1.1, 1.0, 1.2) }, row("b", 1.1, 1.0, 1.2)];
-        let (title, about, axis) = (String::new(), String::new(), String::new());
-        let svg = to_svg(&IntervalChart { title, about, axis, band: None, rows });
-        assert_eq!(svg.matches("l6 6l-6 6l-6 -6z").count(), 1, "{svg}");
-        assert!(svg.contains(">5</text>"), "{svg}");
     }
 
     #[test]
