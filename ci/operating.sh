@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Runs the configurations of docs/OPERATING.md: a server scraped by Prometheus, behind nginx and behind Caddy, with TLS and a user; a server
-# with a configuration file that hands over; and one with TLS of its own.
+# with a configuration file that hands over; one with TLS of its own; and one with tokens.
 # ci/operating.sh [PROGRAM]   PROGRAM is the command, target/release/polyserve by default
 # A program that cannot be installed is reported as not run.
 set -euo pipefail
@@ -132,3 +132,15 @@ for _ in $(seq 100); do [ "$(as_alice)" != 404 ] || break; sleep 0.1; done
 [ "$(as_alice)" = 404 ] || { echo "the new certificate is not used" >&2; cat "$tmp/proxy.log" >&2; exit 1; }
 stop
 echo "TLS: ok"
+
+# Users with tokens.
+block tokens.sh >"$certs/tokens.sh"
+(cd "$certs" && PATH=$(dirname "$program"):$PATH bash -e tokens.sh) 2>"$tmp/shown"
+token_of() { sed -n "s/^the token of $1, .*: //p" "$tmp/shown"; }
+start "$program" serve --listen 127.0.0.1:0 --tls-cert "$certs/server.pem" --tls-key "$certs/server-key.pem" --tokens "$certs/tokens"
+answered 401 "$url/1"
+answered 404 -H "Authorization: Bearer $(token_of probe)" "$url/1"
+answered 403 -H "Authorization: Bearer $(token_of probe)" -X DELETE "$url/1"
+answered 404 -H "Authorization: Bearer $(token_of alice)" -X DELETE "$url/1"
+stop
+echo "tokens: ok"

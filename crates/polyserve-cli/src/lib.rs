@@ -48,6 +48,7 @@ use commands::session::{Context, signal_code};
 use commands::{
     bench::BenchArgs, bench::tasks::RunnerArgs, check::CheckArgs, compare::CompareArgs, data::DataArgs,
     durable::DurableArgs, load::LoadArgs, recommend::RecommendArgs, report::ReportArgs, serve::ServeArgs,
+    token::TokenArgs,
 };
 use config_file::ConfigFile;
 
@@ -69,8 +70,10 @@ struct Cli {
 enum Command {
     /// List every server, repo, executor, service and reference, with its promises.
     List,
-    /// Run a server until SIGINT, SIGTERM or SIGHUP, then drain it. With TLS, SIGHUP reads the certificate again.
+    /// Run a server until SIGINT, SIGTERM or SIGHUP, then drain it. With TLS or users, SIGHUP reads their files again.
     Serve(ServeArgs),
+    /// Make a new random token, and print its line for the file of `serve --tokens`.
+    Token(TokenArgs),
     /// Check, repair or back up a durable store.
     Durable(DurableArgs),
     /// Write entity test data as CSV.
@@ -211,6 +214,7 @@ fn run(cli: &Cli, catalog: &Catalog, allocator: &'static str) -> anyhow::Result<
     match &cli.command {
         Command::List => commands::list::run(catalog, json),
         Command::Serve(args) => commands::serve::run(catalog, args, json),
+        Command::Token(args) => commands::token::run(args, json),
         Command::Durable(args) => commands::durable::run(args, json),
         Command::Data(args) => commands::data::run(args, json),
         Command::Load(args) => commands::load::run(args, json),

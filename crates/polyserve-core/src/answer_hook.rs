@@ -24,6 +24,8 @@ pub struct AnswerReport<'a> {
     pub elapsed: Option<Duration>,
     /// The address of the connection's other end, if it is known.
     pub peer: Option<SocketAddr>,
+    /// The user that the service has found for the request.
+    pub user: Option<&'a str>,
     /// The request line. `None` if the server could not decode the head of the request, or has not read it.
     pub request: Option<ReportedRequest<'a>>,
 }
@@ -41,7 +43,21 @@ impl<'a> AnswerReport<'a> {
     /// Creates the report of an answer that is made now, for the author of a server. `begun` is the time at which the first
     /// byte of the request was read.
     pub fn new(status: StatusCode, bytes: usize, begun: Option<Instant>, peer: Option<SocketAddr>) -> Self {
-        Self { status, bytes: bytes as u64, elapsed: begun.map(|begun| begun.elapsed()), peer, request: None }
+        Self {
+            status,
+            bytes: bytes as u64,
+            elapsed: begun.map(|begun| begun.elapsed()),
+            peer,
+            user: None,
+            request: None,
+        }
+    }
+
+    /// Sets the user, for the author of a server.
+    #[must_use]
+    pub fn by(mut self, user: Option<&'a str>) -> Self {
+        self.user = user;
+        self
     }
 
     /// Sets the request line, for the author of a server.

@@ -28,11 +28,11 @@ pub const MAX_WAITING: usize = 4096;
 /// The form of a line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LogFormat {
-    /// An object: `time`, `peer`, `method`, `target`, `status`, `bytes`, and `duration_us`, the microseconds since the first byte of
+    /// An object: `time`, `peer`, `user`, `method`, `target`, `status`, `bytes`, and `duration_us`, the microseconds since the first byte of
     /// the request. What is not known is `null`.
     #[default]
     Json,
-    /// The common log format: `PEER - - [TIME] "METHOD TARGET" STATUS BYTES`. What is not known is `-`.
+    /// The common log format: `PEER - USER [TIME] "METHOD TARGET" STATUS BYTES`. What is not known is `-`.
     Common,
 }
 
@@ -206,6 +206,7 @@ fn line(format: LogFormat, time: SystemTime, report: &AnswerReport<'_>) -> Strin
             let line = json!({
                 "time": humantime::format_rfc3339_millis(time).to_string(),
                 "peer": report.peer.map(|peer| peer.to_string()),
+                "user": report.user,
                 "method": request.map(|request| request.method.as_str()),
                 "target": request.map(|request| cut(request.target)),
                 "status": status,
@@ -220,9 +221,15 @@ fn line(format: LogFormat, time: SystemTime, report: &AnswerReport<'_>) -> Strin
                 || String::from("-"),
                 |request| format!("{} {}", request.method, cut(request.target).escape_default()),
             );
-            format!("{peer} - - [{}] \"{request}\" {status} {}\n", common_time(time), report.bytes)
+            let user = report.user.map_or_else(|| String::from("-"), |user| user.replace(is_unsafe, "_"));
+            format!("{peer} - {user} [{}] \"{request}\" {status} {}\n", common_time(time), report.bytes)
         }
     }
+}
+
+/// Whether a reader could take a character for the end of the name that it is in.
+fn is_unsafe(character: char) -> bool {
+    !character.is_ascii_graphic() || character == '"'
 }
 
 /// The target, or its start if it is long.
@@ -325,20 +332,20 @@ mod tests {
     #[test]
     fn a_line_has_what_is_known() {
         let time = SystemTime::UNIX_EPOCH + Duration::from_millis(1_795_808_511_913);
-        let known = report(StatusCode::OK, "/1?\"a");
+        let known = report(StatusCode::OK, "/1?\"a").by(Some("alice"));
         let unknown = AnswerReport::new(StatusCode::BAD_REQUEST, 7, None, None);
         let of = |format, report| line(format, time, report);
         assert_eq!(
             of(LogFormat::Json, &known),
             "{\"bytes\":166,\"duration_us\":12,\"method\":\"GET\",\"peer\":\"127.0.0.1:4000\",\"status\":200,\
-             \"target\":\"/1?\\\"a\",\"time\":\"2026-11-27T19:41:51.913Z\"}\n"
+             \"target\":\"/1?\\\"a\",\"time\":\"2026-11-27T19:41:51.913Z\",\"user\":\"alice\"}\n"
         );
         assert_eq!(
             of(LogFormat::Json, &unknown),
             "{\"bytes\":7,\"duration_us\":null,\"method\":null,\"peer\":null,\"status\":400,\"target\":null,\
-             \"time\":\"2026-11-27T19:41:51.913Z\"}\n"
+             \"time\":\"2026-11-27T19:41:51.913Z\",\"user\":null}\n"
         );
-        let common = "127.0.0.1 - - [27/Nov/2026:19:41:51 +0000] \"GET /1?\\\"a\" 200 166\n";
+        let common = "127.0.0.1 - alice [27/Nov/2026:19:41:51 +0000] \"GET /1?\\\"a\" 200 166\n";
         assert_eq!(of(LogFormat::Common, &known), common);
         assert_eq!(of(LogFormat::Common, &unknown), "- - - [27/Nov/2026:19:41:51 +0000] \"-\" 400 7\n");
     }

@@ -97,6 +97,7 @@
 //! | `durable` | a log on the disk under any store in memory |
 //! | `etcd`, `redis`, `postgres` | a store over that engine; `etcd` is built with `protoc` |
 //! | `metrics` | durations, counters, health and readiness on an admin address, for Prometheus |
+//! | `access` | users with bearer tokens, and a list of hosts, on every server |
 //! | `access-log` | a line for each answer, as JSON or in the common log format |
 //! | `tls` | TLS on every server: `ServerConfig::tls` |
 //! | `queue-waits` | how long the jobs of a thread pool wait, in `PoolStats::waits` |
@@ -111,6 +112,8 @@ mod readme {}
 // The catalog's constructors are also printed as code for other crates, so they use this crate's name.
 extern crate self as polyserve;
 
+#[cfg(feature = "access")]
+pub mod access;
 #[cfg(feature = "access-log")]
 pub mod access_log;
 #[cfg(feature = "metrics")]

@@ -10,6 +10,7 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use polyserve::access::Refusals;
 use polyserve::access_log::{AccessLog, LogFormat, Sampling};
 use polyserve::admin::{Admin, Readiness};
 use polyserve::env::{ACCESS_LOG, ACCESS_LOG_FORMAT, ACCESS_LOG_RATE, ACCESS_LOG_SAMPLE, ADMIN, LAME_DUCK};
@@ -185,6 +186,11 @@ impl ServeOperation {
         let url = format!("http://{}", running.local_addr());
         self.admin = Some(running);
         Ok(Some(url))
+    }
+
+    /// The counts of refused requests in the metrics.
+    pub(crate) fn refusals(&self) -> Refusals {
+        self.metrics.refusals()
     }
 
     /// Shows the counters of the server in the metrics.

@@ -1,6 +1,7 @@
 //! The commands, one for each module, and their shared parts: `names` of strategies, `entrants` of a comparison, the flags
 //! of a `workload` and of `cores`, the bounds of `times`, `room` for all connections, and the `session` of a measurement.
 
+mod access;
 mod admin;
 pub(crate) mod bench;
 pub(crate) mod check;
@@ -16,6 +17,7 @@ pub(crate) mod load;
 mod memory;
 pub(crate) mod names;
 pub(crate) mod recommend;
+mod reload;
 pub(crate) mod report;
 pub(crate) mod room;
 mod seed;
@@ -25,4 +27,5 @@ pub(crate) mod session;
 mod systemd;
 pub(crate) mod times;
 mod tls;
+pub(crate) mod token;
 pub(crate) mod workload;

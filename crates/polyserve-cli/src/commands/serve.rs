@@ -24,8 +24,10 @@ use polyserve_bench::spin::{BlockingWait, Spin};
 use rustix::process::{Signal, getpid, kill_process};
 use serde_json::json;
 
+use super::access::AccessArgs;
 use super::admin::{AdminArgs, given};
 use super::handover::Listeners;
+use super::reload;
 use super::systemd;
 use super::tls::TlsArgs;
 use crate::config_args::ConfigArgs;
@@ -58,7 +60,7 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "NAME", default_value = "entity")]
     service: String,
     /// The address to listen on, HOST:PORT. Port 0 takes a free port. A socket that systemd passes takes its place. Beyond loopback,
-    /// it needs client certificates or --trust-network.
+    /// it needs TLS with --tokens or client certificates, or --trust-network.
     /// [env: POLYSERVE_LISTEN, then TCP_ADDRESS] [default: 127.0.0.1:8001]
     #[arg(long, value_name = "ADDR")]
     listen: Option<String>,
@@ -103,6 +105,8 @@ pub(crate) struct ServeArgs {
     #[command(flatten)]
     tls: TlsArgs,
     #[command(flatten)]
+    access: AccessArgs,
+    #[command(flatten)]
     admin: AdminArgs,
     #[command(flatten)]
     settings: ConfigArgs,
@@ -115,7 +119,8 @@ const ENTITY: &str = "entity";
 const LONGEST_DELAY: Duration = Duration::from_secs(3600);
 
 pub(crate) fn run(catalog: &Catalog, args: &ServeArgs, json: bool) -> anyhow::Result<ExitCode> {
-    let tls = args.tls.config()?; // before the other signals, so that SIGHUP reads the files again
+    let (tls, access) = (args.tls.config()?, args.access.access()?);
+    reload::watch(tls.as_ref(), access.tokens.as_ref())?; // before the other signals, so that SIGHUP reads the files again
     let mut signals = Signals::register().context("the signals cannot be taken over")?;
     let catalog = with_entity_options(with_page(catalog, args)?, args)?;
     let ready_path = ready_path(args)?;
@@ -123,11 +128,17 @@ pub(crate) fn run(catalog: &Catalog, args: &ServeArgs, json: bool) -> anyhow::Re
     let listener = systemd::passed_listener(args.listen.is_some())?;
     let mut settings = args.settings.settings(args.listen.as_deref())?;
     settings.config.tls = tls;
-    args.tls.check_address(listener.as_ref().map_or(Ok(settings.listen), TcpListener::local_addr)?)?;
+    let addr = listener.as_ref().map_or(Ok(settings.listen), TcpListener::local_addr)?;
+    access.check_address(addr, settings.config.tls.is_some(), args.tls.has_client_ca()?)?;
     // The error for an unknown name lists the servers.
     let entry = catalog.server(&args.server).or_else(|unknown| catalog.reference(&args.server).map_err(|_| unknown))?;
-    if settings.config.tls.is_some() && catalog.server(&args.server).is_err() {
-        return Err(Misuse(format!("the reference {} does not speak TLS: leave --tls-cert out", args.server)).into());
+    if catalog.server(&args.server).is_err() {
+        access.check_reference(&args.server)?;
+        if settings.config.tls.is_some() {
+            return Err(
+                Misuse(format!("the reference {} does not speak TLS: leave --tls-cert out", args.server)).into()
+            );
+        }
     }
     let server = settings.make(|config| entry.build(&operation.observe(config)))?;
     for (flag, time) in [("--repo-delay", args.repo_delay), ("--blocking-wait", args.blocking_wait)] {
@@ -173,9 +184,9 @@ pub(crate) fn run(catalog: &Catalog, args: &ServeArgs, json: bool) -> anyhow::Re
     let repo = operation.observe_store(repo);
     let store = Arc::clone(&repo);
     let mut service = service.build(repo);
-    if let Some(path) = ready_path {
+    if let Some(path) = &ready_path {
         let ready = Routes::new().ready(path.as_str(), Arc::clone(&store))?;
-        service = operation.ready(&path, ready.otherwise(service));
+        service = operation.ready(path, ready.otherwise(service));
     }
     if let Some(nanoseconds) = args.spin {
         service = Arc::new(Spin::new(service, Duration::from_nanos(nanoseconds)));
@@ -183,6 +194,7 @@ pub(crate) fn run(catalog: &Catalog, args: &ServeArgs, json: bool) -> anyhow::Re
     if let Some(time) = args.blocking_wait {
         service = Arc::new(BlockingWait::new(service, time));
     }
+    service = access.over(service, ready_path.as_deref(), &operation.refusals())?;
     warn_of_descriptors(&settings.config);
     if args.until_stdin_ends {
         end_with_stdin()?;

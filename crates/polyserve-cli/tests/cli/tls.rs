@@ -140,18 +140,29 @@ fn what_cannot_be_served_is_refused() {
     has(&text(&output.stderr), &["POLYSERVE_TLS_KEY also needs --tls-cert"]);
 }
 
-/// Other machines reach the server only if clients have certificates, or if the network is trusted.
+/// Other machines reach the server only over TLS and if its users are known, or if the network is trusted.
 #[test]
 fn an_open_network_must_be_trusted() {
     let (dir, authority) = (Dir::new("tls-network"), TestAuthority::new());
     let args = write(&dir, &authority.issue());
     dir.write("ca.pem", authority.pem());
-    for args in ["--listen 0.0.0.0:0".to_owned(), "--listen [::]:0".to_owned(), format!("--listen 0.0.0.0:0 {args}")] {
-        has(&misused(&format!("serve {args}")), &["from other machines", "--tls-client-ca", "--trust-network"]);
+    dir.write("tokens", super::text(&ended(0, "token alice").stdout));
+    let tokens = format!("--tokens {dir}/tokens");
+    for args in [
+        "--listen 0.0.0.0:0".to_owned(),
+        "--listen [::]:0".to_owned(),
+        format!("--listen 0.0.0.0:0 {args}"),
+        format!("--listen 0.0.0.0:0 {tokens}"),
+    ] {
+        has(
+            &misused(&format!("serve {args}")),
+            &["from other machines", "--tokens", "--tls-client-ca", "--trust-network"],
+        );
     }
     let any = "serve --listen 0.0.0.0:0";
     drop(Serving::start(polyserve(&format!("{any} --trust-network"))));
     drop(Serving::start(polyserve(&format!("{any} {args} --tls-client-ca {dir}/ca.pem"))));
+    drop(Serving::start(polyserve(&format!("{any} {args} {tokens}"))));
     let mut trusting = polyserve(any);
     trusting.env("POLYSERVE_TRUST_NETWORK", "true");
     drop(Serving::start(trusting));

@@ -15,6 +15,7 @@ mod ready;
 mod reply;
 mod request;
 mod routes;
+mod user_slot;
 
 use std::sync::Arc;
 
@@ -26,6 +27,7 @@ pub use problem::{Problem, reason_phrase};
 pub use reply::{Body, Reply};
 pub use request::{Head, Header, Headers, Request, is_token, known_method};
 pub use routes::{InvalidRoute, Routes};
+pub use user_slot::UserSlot;
 
 use crate::answer::Answer;
 

@@ -2,8 +2,11 @@
 
 use std::fmt;
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use http::{Method, Version};
+
+use super::UserSlot;
 
 /// Whether a byte may stand in a token (RFC 9110, 5.6.2): a method, a field name, a part of a media type.
 ///
@@ -183,13 +186,15 @@ pub struct Request<'a> {
     pub peer: Option<SocketAddr>,
     /// Whether the server is shutting down. A health check answers 503 then, so that a load balancer sends no more requests.
     pub draining: bool,
+    /// `None` unless the server reports its answers.
+    user: Option<&'a UserSlot>,
 }
 
 impl<'a> Request<'a> {
     /// A request that did not come from a socket.
     #[inline]
     pub fn new(head: Head<'a>, body: &'a [u8]) -> Self {
-        Self { head, body, peer: None, draining: false }
+        Self { head, body, peer: None, draining: false, user: None }
     }
 
     /// Sets whether the server is shutting down.
@@ -197,6 +202,24 @@ impl<'a> Request<'a> {
     #[must_use]
     pub fn with_draining(self, draining: bool) -> Self {
         Self { draining, ..self }
+    }
+
+    /// Sets the place in which a service notes the user. For the author of a server.
+    #[inline]
+    #[must_use]
+    pub fn with_user_slot(self, user: Option<&'a UserSlot>) -> Self {
+        Self { user, ..self }
+    }
+
+    /// Notes the user that has sent the request, for the access log and other hooks of answers: [`AnswerReport::user`]. A service calls
+    /// it before it returns.
+    ///
+    /// [`AnswerReport::user`]: crate::AnswerReport::user
+    #[inline]
+    pub fn note_user(&self, user: &Arc<str>) {
+        if let Some(slot) = self.user {
+            slot.set(user);
+        }
     }
 
     /// Sets the address of the connection's other end.

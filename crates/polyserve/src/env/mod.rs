@@ -80,8 +80,15 @@ pub const TLS_KEY: &str = "POLYSERVE_TLS_KEY";
 /// The variable with the file of the authorities of clients, in PEM form. With it, a client without a certificate is not served.
 pub const TLS_CLIENT_CA: &str = "POLYSERVE_TLS_CLIENT_CA";
 
-/// The variable that lets the command serve beyond loopback without client certificates. Its value is that of a [`switch`].
+/// The variable that lets the command serve beyond loopback although it does not know its users, or without TLS. Its value is that of
+/// a [`switch`].
 pub const TRUST_NETWORK: &str = "POLYSERVE_TRUST_NETWORK";
+
+/// The variable with the file of users and their tokens. Without it, requests need no token.
+pub const TOKENS: &str = "POLYSERVE_TOKENS";
+
+/// The variable with the hosts that requests may name, with a comma between them. Without it, they may name any.
+pub const HOSTS: &str = "POLYSERVE_HOSTS";
 
 /// The variable with the address of health checks and metrics, `HOST:PORT`. Without it there is none.
 pub const ADMIN: &str = "POLYSERVE_ADMIN";
@@ -328,6 +335,8 @@ const OTHER_SETTINGS: &[&str] = &[
     TLS_KEY,
     TLS_CLIENT_CA,
     TRUST_NETWORK,
+    TOKENS,
+    HOSTS,
     ADMIN,
     LAME_DUCK,
     ACCESS_LOG,

@@ -28,6 +28,9 @@ use prometheus_client::registry::{Registry, Unit};
 use durations::{Durations, Histogram, Kind};
 pub use store::ObservedStore;
 
+#[cfg(feature = "access")]
+use crate::access::Refusals;
+
 /// A handle to the metrics of one or more servers. A clone shares them. It outlives the servers, and keeps their last figures.
 ///
 #[cfg_attr(all(feature = "threadpool", feature = "memory"), doc = "```")]
@@ -49,6 +52,8 @@ pub struct Metrics {
     registry: Arc<Registry>,
     durations: Arc<Durations>,
     servers: Arc<Servers>,
+    #[cfg(feature = "access")]
+    refusals: Refusals,
 }
 
 /// The servers that are watched, with their names.
@@ -59,8 +64,21 @@ impl Metrics {
     pub fn new() -> Self {
         let (durations, servers) = (Durations::new(), Arc::<Servers>::default());
         let mut registry = Registry::default();
-        registry.register_collector(Box::new(Figures { durations: durations.clone(), servers: servers.clone() }));
-        Self { registry: Arc::new(registry), durations, servers }
+        #[cfg(feature = "access")]
+        let refusals = Refusals::default();
+        registry.register_collector(Box::new(Figures {
+            durations: durations.clone(),
+            servers: servers.clone(),
+            #[cfg(feature = "access")]
+            refusals: refusals.clone(),
+        }));
+        Self {
+            registry: Arc::new(registry),
+            durations,
+            servers,
+            #[cfg(feature = "access")]
+            refusals,
+        }
     }
 
     /// Returns the configuration with a hook that counts every answer and its duration. A hook that the configuration has is called
@@ -92,6 +110,15 @@ impl Metrics {
             Some(known) => known.1 = source,
             None => servers.push((name, source)),
         }
+    }
+
+    /// The counts of refused requests, for [`Authenticated`] and [`AllowedHosts`].
+    ///
+    /// [`Authenticated`]: crate::access::Authenticated
+    /// [`AllowedHosts`]: crate::access::AllowedHosts
+    #[cfg(feature = "access")]
+    pub fn refusals(&self) -> Refusals {
+        self.refusals.clone()
     }
 
     /// Returns all metrics in the text format of OpenMetrics 1.0. Its media type is [`MEDIA_TYPE`].
@@ -126,6 +153,8 @@ pub const MEDIA_TYPE: &str = "application/openmetrics-text; version=1.0.0; chars
 struct Figures {
     durations: Arc<Durations>,
     servers: Arc<Servers>,
+    #[cfg(feature = "access")]
+    refusals: Refusals,
 }
 
 /// No labels.
@@ -166,6 +195,16 @@ impl Collector for Figures {
             for (server, counters) in &servers {
                 let labels = [("server", server.as_str())];
                 family.encode_family(&labels)?.encode_counter::<NoLabels, u64, f64>(&value(counters), None)?;
+            }
+        }
+        #[cfg(feature = "access")]
+        {
+            let (name, help) =
+                ("polyserve_refused_requests", "Requests without a user, the scope or the host that they need");
+            let mut family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+            for (reason, count) in self.refusals.all() {
+                let labels = [("reason", reason.name())];
+                family.encode_family(&labels)?.encode_counter::<NoLabels, u64, f64>(&count, None)?;
             }
         }
         Ok(())

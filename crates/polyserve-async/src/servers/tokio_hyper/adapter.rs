@@ -21,7 +21,7 @@ use http::{HeaderMap, Method, Response, StatusCode};
 use http_body::Body as _;
 use hyper::body::Incoming;
 use hyper::ext::ReasonPhrase;
-use polyserve_core::{Answer, Body, BoxFuture, Head, Headers, Reply, Request, reason_phrase};
+use polyserve_core::{Answer, Body, BoxFuture, Head, Headers, Reply, Request, UserSlot, reason_phrase};
 use polyserve_serving::http1::decode::RequestLine;
 use polyserve_serving::memory::{MethodClass, out_of_memory_reply};
 
@@ -191,7 +191,15 @@ impl Adapter {
         }
         let (service, draining) = (&server.env.service, server.shutdown.is_begun());
         let request = request.with_peer(self.connection.peer).with_draining(draining);
-        self.connection.calling(|| service.call(request, in_place)).unwrap_or_else(Answer::Now)
+        let mut call =
+            |request| self.connection.calling(|| service.call(request, in_place)).unwrap_or_else(Answer::Now);
+        if server.env.on_answer.is_none() {
+            return call(request);
+        }
+        let mut user = UserSlot::new();
+        let answer = call(request.with_user_slot(Some(&user)));
+        self.connection.state().report.user = user.take();
+        answer
     }
 
     /// Waits for a deferred answer.

@@ -172,6 +172,8 @@ pub(super) struct PendingReport {
     pub(super) bytes: usize,
     /// The method and the target of the request. `None` without a hook.
     line: Option<Box<(Method, String)>>,
+    /// The user that the service has found.
+    pub(super) user: Option<Arc<str>>,
 }
 
 impl PendingReport {
@@ -197,7 +199,7 @@ impl PendingReport {
     /// Returns the report of an answer with this status and this number of bytes.
     pub(super) fn answer(&self, status: StatusCode, bytes: usize, peer: Option<SocketAddr>) -> AnswerReport<'_> {
         let line = self.line.as_deref().map(|(method, target)| ReportedRequest { method, target });
-        AnswerReport::new(status, bytes, self.begun, peer).to(line)
+        AnswerReport::new(status, bytes, self.begun, peer).by(self.user.as_deref()).to(line)
     }
 
     /// Returns the report, and begins a new one.

@@ -33,7 +33,10 @@ use http::{Method, Request, Response};
 use http_body::Body as _;
 use hyper::body::Incoming;
 use hyper::server::conn::http2;
-use polyserve_core::{Answer, AnswerReport, BoxFuture, Head, Reply, ReportedRequest, ServerConfig, Service, timer};
+use polyserve_core::sync::{Mutex, lock};
+use polyserve_core::{
+    Answer, AnswerReport, BoxFuture, Head, Reply, ReportedRequest, ServerConfig, Service, UserSlot, timer,
+};
 use polyserve_serving::ConnectionHandle as _;
 use polyserve_serving::http1::{OUTPUT_BOUND, TimeLimit};
 use polyserve_serving::memory::{MethodClass, Reservation, out_of_memory_reply};
@@ -252,7 +255,8 @@ impl hyper::service::Service<Request<Incoming>> for StreamService {
         Box::pin(async move {
             let connection = Arc::clone(open.connection());
             let (method, uri) = (request.method().clone(), request.uri().clone());
-            let answered = answer(open.streams(), request).await;
+            let mut user = None;
+            let answered = answer(open.streams(), request, &mut user).await;
             let mut response = answered.unwrap_or_else(|reply| response(reply, Vec::new(), &method));
             if method == Method::HEAD {
                 *response.body_mut() = ReplyBody::default();
@@ -266,21 +270,29 @@ impl hyper::service::Service<Request<Incoming>> for StreamService {
             let target = uri.path_and_query().map_or("", |target| target.as_str());
             let line = Some(ReportedRequest { method: &method, target });
             let (status, bytes) = (response.status(), response.body().len());
-            connection.report_answer(|| AnswerReport::new(status, bytes, Some(begun), connection.peer).to(line));
+            connection.report_answer(|| {
+                AnswerReport::new(status, bytes, Some(begun), connection.peer).by(user.as_deref()).to(line)
+            });
             Ok(response.map(|body| CountedBody::new(body, open, reservation)))
         })
     }
 }
 
 /// Returns the response of the service. An answer that comes later, or in place of the service's, is returned as an error.
-async fn answer(streams: &Arc<Streams>, request: Request<Incoming>) -> Result<Response<ReplyBody>, Reply> {
+/// Sets the user that the service has found.
+async fn answer(
+    streams: &Arc<Streams>,
+    request: Request<Incoming>,
+    user: &mut Option<Arc<str>>,
+) -> Result<Response<ReplyBody>, Reply> {
     let server = streams.connection.server();
     let (parts, body) = request.into_parts();
     streams.turn.admitted().await;
     if parts.headers.len() > server.env.limits.max_headers {
         return Err(too_many_fields());
     }
-    let service = AsTower::of_server(Arc::new(TrackedService(Arc::clone(streams))), &server.env);
+    let tracked = Arc::new(TrackedService { streams: Arc::clone(streams), user: Mutex::default() });
+    let service = AsTower::of_server(Arc::clone(&tracked) as Arc<dyn Service>, &server.env);
     let (begun, received) = (Instant::now(), AtomicU64::new(0));
     let has_body = !body.is_end_stream();
     let note = |bytes: usize| received.store(bytes as u64, Ordering::Relaxed);
@@ -302,6 +314,7 @@ async fn answer(streams: &Arc<Streams>, request: Request<Incoming>) -> Result<Re
         return Err(out_of_memory_reply());
     }
     let called = service.call_with(&parts, &body);
+    *user = lock(&tracked.user).take();
     drop((body, reservation)); // the answer may come much later
     let later = match called {
         Ok(response) => return Ok(response),
@@ -335,7 +348,11 @@ async fn within<T>(deadline: impl Fn() -> Instant, future: impl Future<Output = 
 }
 
 /// The service, which counts the threads that run its code.
-struct TrackedService(Arc<Streams>);
+struct TrackedService {
+    streams: Arc<Streams>,
+    /// What the service has found out about the user of the request.
+    user: Mutex<UserSlot>,
+}
 
 struct ServiceCallCount<'a> {
     streams: &'a Streams,
@@ -361,17 +378,20 @@ impl Drop for ServiceCallCount<'_> {
 
 impl Service for TrackedService {
     fn call(&self, request: polyserve_core::Request<'_>, body: &mut Vec<u8>) -> Answer<Reply> {
-        let _call = ServiceCallCount::new(&self.0);
-        let connection = &self.0.connection;
+        let _call = ServiceCallCount::new(&self.streams);
+        let connection = &self.streams.connection;
         let draining = connection.server().shutdown.is_begun();
         let request = request.with_peer(connection.peer).with_draining(draining);
-        let called = catch_unwind(AssertUnwindSafe(|| connection.server().env.service.call(request, body)));
+        let user = UserSlot::new();
+        let call = || connection.server().env.service.call(request.with_user_slot(Some(&user)), body);
+        let called = catch_unwind(AssertUnwindSafe(call));
+        *lock(&self.user) = user;
         called.unwrap_or_else(|panic| Answer::Now(connection.panicked(panic)))
     }
 
     fn head(&self, head: &Head<'_>) -> Option<Reply> {
-        let _call = ServiceCallCount::new(&self.0);
-        let connection = &self.0.connection;
+        let _call = ServiceCallCount::new(&self.streams);
+        let connection = &self.streams.connection;
         let asked = catch_unwind(AssertUnwindSafe(|| connection.server().env.service.head(head)));
         asked.unwrap_or_else(|panic| Some(connection.panicked(panic)))
     }

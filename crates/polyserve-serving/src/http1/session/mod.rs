@@ -44,7 +44,7 @@ use polyserve_core::http::header::RETRY_AFTER;
 use polyserve_core::http::{HeaderValue, Method, StatusCode, Version};
 use polyserve_core::log::LogThrottles;
 use polyserve_core::panics::text_of;
-use polyserve_core::{BoxFuture, Head, Reply, isolated};
+use polyserve_core::{BoxFuture, Head, Reply, UserSlot, isolated};
 use unsent::Unsent;
 
 use super::decode::{EmptyLines, Parsed, Refusal};
@@ -135,11 +135,13 @@ struct PresentRequest {
     /// `None` until the head is decoded.
     method: Option<Method>,
     target: String,
+    /// The user that the service has found.
+    user: UserSlot,
 }
 
 impl PresentRequest {
     fn read_at(last_read: Instant) -> Self {
-        Self { last_read, begun: None, method: None, target: String::new() }
+        Self { last_read, begun: None, method: None, target: String::new(), user: UserSlot::new() }
     }
 
     #[cold]

@@ -1,0 +1,256 @@
+//! `polyserve serve --tokens` and `--hosts`, on every server, and `polyserve token`.
+
+use std::io::{BufRead as _, BufReader};
+use std::os::unix::fs::PermissionsExt as _;
+use std::process::Stdio;
+use std::time::Instant;
+
+use polyserve_conformance::client::{Client, Response};
+use rustix::process::Signal;
+use serde_json::Value;
+
+use super::{Dir, PATIENCE, Serving, ask, ended, has, json, misused, polyserve, text};
+
+/// A user of a test.
+struct User {
+    token: String,
+    line: String,
+}
+
+impl User {
+    fn new(name: &str, scopes: &str) -> Self {
+        let made = json(&format!("token {name} --scopes {scopes}"));
+        let text = |key: &str| made[key].as_str().expect("it is text").to_owned();
+        Self { token: text("token"), line: text("line") }
+    }
+}
+
+fn write(dir: &Dir, users: &[&User]) {
+    let lines: Vec<&str> = users.iter().map(|user| user.line.as_str()).collect();
+    dir.write("tokens", lines.join("\n"));
+    let mode = std::fs::Permissions::from_mode(0o600);
+    std::fs::set_permissions(dir.path("tokens"), mode).expect("it is ours");
+}
+
+fn servers() -> Vec<String> {
+    let list = json("list");
+    let servers = list["servers"].as_array().expect("a list").iter();
+    let names: Vec<_> = servers.map(|server| server["name"].as_str().expect("a name").to_owned()).collect();
+    assert!(names.len() > 8, "{names:?}");
+    names
+}
+
+fn connect(serving: &Serving) -> Client {
+    Client::connect(serving.addr, PATIENCE).expect("the server listens")
+}
+
+/// Sends a request with these fields, and returns the answer.
+fn exchange(client: &mut Client, line: &str, fields: &str, body: &str) -> Response {
+    let length = if body.is_empty() { String::new() } else { format!("Content-Length: {}\r\n", body.len()) };
+    client.send(format!("{line} HTTP/1.1\r\nHost: a\r\n{fields}{length}\r\n{body}").as_bytes()).expect("it reads");
+    let answer = if line.starts_with("HEAD") { client.receive_head() } else { client.receive() };
+    answer.unwrap_or_else(|error| panic!("{line} {fields}: {error}"))
+}
+
+fn bearer(token: &str) -> String {
+    format!("Authorization: Bearer {token}\r\n")
+}
+
+const ENTITY: &str = r#"{"id":1,"description":"a","value":1.5}"#;
+
+#[test]
+fn every_server_asks_for_a_token() {
+    let dir = Dir::new("access-tokens");
+    let (alice, reader, writer) =
+        (User::new("alice", "read,write"), User::new("reader", "read"), User::new("writer", "write"));
+    write(&dir, &[&alice, &reader, &writer]);
+    for server in servers() {
+        dir.write("log", "");
+        let serving = Serving::start(polyserve(&format!(
+            "serve --listen 127.0.0.1:0 --server {server} --tokens {dir}/tokens --ready /readyz --access-log {dir}/log"
+        )));
+        let mut client = connect(&serving);
+        let (alice, reader, writer) = (bearer(&alice.token), bearer(&reader.token), bearer(&writer.token));
+        let wrong = bearer(&"0".repeat(64));
+        let realm = r#"Bearer realm="polyserve""#;
+        let with = |error: &str| format!(r#"{realm}, error="{error}""#);
+        for (line, fields, body, status, challenge) in [
+            ("GET /1", "", "", 401, Some(realm.to_owned())),
+            ("HEAD /1", "", "", 401, Some(realm.to_owned())),
+            ("PUT /", "", ENTITY, 401, Some(realm.to_owned())),
+            ("GET /1", "Authorization: Basic YTpi\r\n", "", 401, Some(realm.to_owned())),
+            ("GET /1", &wrong, "", 401, Some(with("invalid_token"))),
+            ("GET /1", "Authorization: Bearer\r\n", "", 400, Some(with("invalid_request"))),
+            ("GET /1", "Authorization: Bearer a b\r\n", "", 400, Some(with("invalid_request"))),
+            ("GET /1", &format!("{alice}{alice}"), "", 400, Some(with("invalid_request"))),
+            ("PUT /", &reader, ENTITY, 403, Some(with("insufficient_scope") + r#", scope="write""#)),
+            ("DELETE /1", &reader, "", 403, Some(with("insufficient_scope") + r#", scope="write""#)),
+            ("GET /1", &writer, "", 403, Some(with("insufficient_scope") + r#", scope="read""#)),
+            ("PUT /", &alice, ENTITY, 201, None),
+            ("PUT /", &writer, ENTITY, 200, None),
+            ("GET /1", &reader, "", 200, None),
+            ("GET /1", &reader.replace("Bearer", "bearer"), "", 200, None),
+            ("HEAD /1", &reader, "", 200, None),
+            ("OPTIONS /1", &reader, "", 204, None),
+            ("OPTIONS *", "", "", 401, Some(realm.to_owned())),
+            ("GET /readyz?verbose", "", "", 200, None),
+            ("GET /readyz/", "", "", 401, Some(realm.to_owned())),
+        ] {
+            let answer = exchange(&mut client, line, fields, body);
+            let seen = (answer.status, answer.header("WWW-Authenticate").map(str::to_owned));
+            assert_eq!(seen, (status, challenge), "{server}: {line} {fields}");
+            assert!(!answer.closes(), "{server}: {line} {fields}: the connection stays");
+        }
+        // The body of a refused request is no request.
+        for expect in ["", "Expect: 100-continue\r\n"] {
+            let mut client = connect(&serving);
+            let hidden = "GET /1 HTTP/1.1\r\nHost: a\r\n\r\n";
+            let head = format!("PUT / HTTP/1.1\r\nHost: a\r\n{expect}Content-Length: {}\r\n\r\n", hidden.len());
+            client.send(head.as_bytes()).expect("it reads");
+            let refused = client.receive().expect("it is refused without its body");
+            assert_eq!(refused.status, 401, "{server}");
+            let next = format!("{hidden}GET /1 HTTP/1.1\r\nHost: a\r\n{reader}Connection: close\r\n\r\n");
+            let _ = client.send(next.as_bytes()); // the server may have closed
+            let mut rest = Vec::new();
+            while let Ok(answer) = client.receive() {
+                rest.push(answer.status);
+            }
+            assert!(rest.is_empty() || rest == [200], "{server}: {rest:?}");
+        }
+        drop(client);
+        serving.signal(Signal::TERM);
+        assert!(serving.end().0.success(), "{server}");
+        let logged = dir.read("log");
+        let logged: Vec<Value> = logged.lines().map(|line| serde_json::from_str(line).expect("it is JSON")).collect();
+        let of = |user: &str, status: u16| {
+            logged.iter().filter(|line| line["user"] == user && line["status"] == status).count()
+        };
+        assert!(of("alice", 201) == 1 && of("writer", 200) == 1 && of("reader", 200) >= 3, "{server}: {logged:?}");
+        assert!(of("reader", 403) >= 1 && of("writer", 403) == 1, "{server}: {logged:?}");
+        let unknown = logged.iter().filter(|line| line["status"] == 401).all(|line| line["user"].is_null());
+        assert!(unknown, "{server}: {logged:?}");
+    }
+}
+
+/// DNS rebinding: a page of another site reaches the server by a name of its own.
+#[test]
+fn every_server_answers_for_its_hosts_only() {
+    for server in servers() {
+        let serving = Serving::start(polyserve(&format!(
+            "serve --listen 127.0.0.1:0 --server {server} --hosts example.org,[::1]:9 --ready /readyz"
+        )));
+        for (target, host, status) in [
+            ("/1", "example.org", 404),
+            ("/1", "EXAMPLE.ORG:8001", 404),
+            ("/1", "[::1]:9", 404),
+            ("/1", "[::1]:8", 421),
+            ("/1", "evil.example", 421),
+            ("/1", "", 421),
+            ("http://example.org/1", "evil.example", 404),
+            ("http://evil.example/1", "example.org", 421),
+            ("/readyz", "10.0.0.1:8001", 200),
+        ] {
+            let answer =
+                ask(serving.addr, &format!("GET {target} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n"));
+            assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{server}: {target} {host}: {answer}");
+        }
+        let unnamed = ask(serving.addr, "GET /1 HTTP/1.0\r\n\r\n");
+        assert!(unnamed.starts_with("HTTP/1.") && unnamed[8..].starts_with(" 421 "), "{server}: {unnamed}");
+    }
+}
+
+/// New users are served on SIGHUP, and if the file changes. A file with a mistake changes nothing.
+#[test]
+fn the_users_change_without_a_restart() {
+    let dir = Dir::new("access-reload");
+    let [first, second, third] = [(); 3].map(|()| User::new("alice", "read"));
+    write(&dir, &[&first]);
+    let mut command = polyserve(&format!("serve --listen 127.0.0.1:0 --tokens {dir}/tokens"));
+    command.stderr(Stdio::piped());
+    let mut serving = Serving::start(command);
+    let mut log = BufReader::new(serving.child.stderr.take().expect("it was piped"));
+    let mut client = connect(&serving);
+    let mut is_served = |user: &User| exchange(&mut client, "GET /1", &bearer(&user.token), "").status == 404;
+    assert!(is_served(&first) && !is_served(&second));
+    let mut until = |user: &User| {
+        let deadline = Instant::now() + PATIENCE;
+        while !is_served(user) {
+            assert!(Instant::now() < deadline, "the new file is not read");
+        }
+    };
+
+    write(&dir, &[&second]);
+    serving.signal(Signal::HUP);
+    until(&second);
+
+    dir.write("tokens", format!("{}\nbob secret-of-bob", second.line));
+    serving.signal(Signal::HUP);
+    let mut line = String::new();
+    log.read_line(&mut line).expect("it logs text");
+    has(&line, &["ERROR", "the old one stays in use", "line 2"]);
+    assert!(!line.contains("secret-of-bob"), "{line}");
+    until(&second);
+
+    write(&dir, &[&second, &third]);
+    until(&third);
+    until(&second);
+    serving.signal(Signal::TERM);
+    assert!(serving.end().0.success());
+}
+
+#[test]
+fn a_token_is_shown_once_and_its_line_has_none() {
+    let made = ended(0, "token alice --scopes read,write");
+    let (line, shown) = (text(&made.stdout), text(&made.stderr));
+    let token = shown.trim().rsplit(' ').next().expect("it is at the end");
+    assert!(token.len() == 64 && !line.contains(token), "{line} {shown}");
+    assert!(line.starts_with("alice read,write sha256:") && line.lines().count() == 1, "{line}");
+    assert_ne!(made.stdout, ended(0, "token alice --scopes read,write").stdout, "it is random");
+    has(&misused("token a,b"), &["\"a,b\"", "letters"]);
+    ended(2, "token alice --scopes admin");
+}
+
+#[test]
+fn what_cannot_be_judged_is_refused() {
+    let dir = Dir::new("access-misuse");
+    dir.write("empty", "# nothing\n");
+    let alice = User::new("alice", "read");
+    write(&dir, &[&alice]);
+    for (args, why) in [
+        (format!("--tokens {dir}/none"), "none"),
+        (format!("--tokens {dir}/empty"), "there is no user"),
+        ("--hosts a,,b".to_owned(), "\"\" is not a host"),
+        (format!("--server null_epoll --tokens {dir}/tokens"), "the reference null_epoll serves all clients"),
+        ("--server null_epoll --hosts a".to_owned(), "the reference null_epoll serves all clients"),
+    ] {
+        has(&misused(&format!("serve --listen 127.0.0.1:0 {args}")), &[why]);
+    }
+    std::fs::set_permissions(dir.path("tokens"), std::fs::Permissions::from_mode(0o644)).expect("it is ours");
+    let warned = ended(0, &format!("serve --check-config --listen 127.0.0.1:0 --tokens {dir}/tokens"));
+    has(&text(&warned.stderr), &["WARN", "may read or change the file of tokens", "644"]);
+}
+
+/// The metrics count what was refused, by reason.
+#[test]
+fn the_metrics_count_refused_requests() {
+    let dir = Dir::new("access-metrics");
+    let reader = User::new("reader", "read");
+    write(&dir, &[&reader]);
+    let mut serving = Serving::start(polyserve(&format!(
+        "serve --listen 127.0.0.1:0 --admin 127.0.0.1:0 --tokens {dir}/tokens --hosts a"
+    )));
+    let mut line = String::new();
+    serving.out.as_mut().expect("it was piped").read_line(&mut line).expect("it prints text");
+    let admin =
+        line.trim_end().strip_prefix("admin on http://").expect("the admin address").parse().expect("it is one");
+    let mut client = connect(&serving);
+    assert_eq!(exchange(&mut client, "GET /1", "", "").status, 401);
+    assert_eq!(exchange(&mut client, "GET /1", &bearer("a"), "").status, 401);
+    assert_eq!(exchange(&mut client, "GET /1", "Authorization: Bearer ,\r\n", "").status, 400);
+    assert_eq!(exchange(&mut client, "DELETE /1", &bearer(&reader.token), "").status, 403);
+    assert_eq!(exchange(&mut client, "GET http://b/1", &bearer(&reader.token), "").status, 421);
+    let metrics = ask(admin, "GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+    for reason in ["no_credentials", "invalid_token", "invalid_request", "insufficient_scope", "wrong_host"] {
+        has(&metrics, &[&format!("polyserve_refused_requests_total{{reason=\"{reason}\"}} 1")]);
+    }
+}
