@@ -16,7 +16,8 @@ use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::pem::PemObject as _;
-use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::{ClientConfig, ClientConnection, DigitallySignedStruct, RootCertStore, SignatureScheme};
 
 use crate::error::LoadError;
@@ -57,6 +58,26 @@ impl ClientTls {
         let provider = Arc::new(ring::default_provider());
         let verifier = Arc::new(AnyServer(Arc::clone(&provider)));
         Self::with_verifier(host, provider, verifier)
+    }
+
+    /// The same, with a certificate for servers that ask for one: `chain` and the `key` of its first certificate, in PEM form.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`LoadError::Setting`] if there is no such content, or if the key does not belong to the certificate.
+    pub fn with_certificate(self, chain: &[u8], key: &[u8]) -> Result<Self, LoadError> {
+        let wrong =
+            |why: &dyn fmt::Display| LoadError::Setting(format!("the client certificate cannot be used: {why}"));
+        let chain: Vec<_> =
+            CertificateDer::pem_slice_iter(chain).collect::<Result<_, _>>().map_err(|error| wrong(&error))?;
+        if chain.is_empty() {
+            return Err(wrong(&"it is not in PEM form"));
+        }
+        let key = PrivateKeyDer::from_pem_slice(key).map_err(|error| wrong(&error))?;
+        let mut config = (*self.config).clone();
+        let certified = CertifiedKey::from_der(chain, key, config.crypto_provider()).map_err(|error| wrong(&error))?;
+        config.client_auth_cert_resolver = Arc::new(SingleCertAndKey::from(certified));
+        Ok(Self { config: Arc::new(config), ..self })
     }
 
     fn with_verifier(

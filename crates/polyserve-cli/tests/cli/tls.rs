@@ -186,6 +186,17 @@ fn a_load_speaks_tls() {
         let refused = text(&ended(1, &line.replace("ca.pem", "other.pem")).stderr);
         has(&refused, &["entities could be stored first"]);
     }
+    // A server that asks for certificates serves the load with one.
+    let alice = authority.issue();
+    dir.write("alice.pem", &alice.certificate);
+    dir.write("alice-key.pem", &alice.key);
+    let serving = serve(&format!("{args} --tls-client-ca {dir}/ca.pem"));
+    let line = format!("load https://{}/ --ca {dir}/ca.pem -n 100 --keys 20 --mix get=95,put=5", serving.addr);
+    let report = json(&format!("{line} --cert {dir}/alice.pem --key {dir}/alice-key.pem"));
+    assert_eq!(report["answered"], 100, "{report}");
+    ended(1, &line);
+    has(&misused(&format!("{line} --cert {dir}/alice.pem --key {dir}/key.pem")), &["client certificate", "key"]);
+    has(&misused(&format!("load http://{}/ --cert a --key b -n 1", serving.addr)), &["--cert and --key are for https"]);
     // The answer is discovered first.
     let serving = serve(&format!("--service welcome {args}"));
     let report = json(&format!("load https://localhost:{}/welcome --insecure -n 50", serving.addr.port()));

@@ -4,7 +4,7 @@ mod report;
 pub(crate) mod requests;
 pub(crate) mod url;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -87,6 +87,12 @@ pub(crate) struct LoadArgs {
     /// Accept any certificate of an https server: for tests.
     #[arg(long)]
     insecure: bool,
+    /// The file of a certificate, in PEM form, for an https server that asks clients for one.
+    #[arg(long, value_name = "FILE", requires = "key")]
+    cert: Option<PathBuf>,
+    /// The file of the certificate's key, in PEM form.
+    #[arg(long, value_name = "FILE", requires = "cert")]
+    key: Option<PathBuf>,
     /// The process id of the server. The report then has its CPU time.
     #[arg(long, value_name = "PID")]
     server_pid: Option<u32>,
@@ -147,22 +153,28 @@ fn load(args: &LoadArgs) -> anyhow::Result<(Load, String)> {
 }
 
 /// The TLS of the load, if its server is one of https.
+fn read(flag: &str, file: &Path) -> Result<Vec<u8>, Misuse> {
+    std::fs::read(file).map_err(|error| Misuse(format!("{flag} {} cannot be read: {error}", file.display())))
+}
+
 fn tls(args: &LoadArgs, server: &Url) -> anyhow::Result<Option<ClientTls>> {
     let made = match (&args.ca, args.insecure) {
         (None, false) if server.is_https() => {
             return Err(Misuse(format!("{server} is https: add --ca FILE, or --insecure for a test")).into());
+        }
+        (None, false) if args.cert.is_some() => {
+            return Err(Misuse(format!("--cert and --key are for https, and {server} is not")).into());
         }
         (None, false) => return Ok(None),
         _ if !server.is_https() => {
             return Err(Misuse(format!("--ca and --insecure are for https, and {server} is not")).into());
         }
         (None, true) => ClientTls::insecure(server.name()),
-        (Some(file), _) => {
-            let wrong = |error| Misuse(format!("--ca {} cannot be read: {error}", file.display()));
-            ClientTls::new(server.name(), &std::fs::read(file).map_err(wrong)?)
-        }
+        (Some(file), _) => ClientTls::new(server.name(), &read("--ca", file)?),
     };
-    Ok(Some(made.map_err(misuse)?))
+    let tls = made.map_err(misuse)?;
+    let (Some(certificate), Some(key)) = (&args.cert, &args.key) else { return Ok(Some(tls)) };
+    Ok(Some(tls.with_certificate(&read("--cert", certificate)?, &read("--key", key)?).map_err(misuse)?))
 }
 
 /// The parts of the body, and the duration, whether given by their long flags or by `-d`.
