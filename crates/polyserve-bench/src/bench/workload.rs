@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::PathBuf;
 
-use polyserve_load::{Arrivals, Dist, Mix, Usage};
+use polyserve_load::{Arrivals, Dist, Exchange, LoadError, Mix, Traffic, Usage};
 use serde::Deserialize;
 
 use super::definition::from_text;
@@ -98,6 +98,16 @@ impl BenchWorkload {
     pub fn usage(&self) -> Usage {
         if self.close { Usage::Close } else { Usage::KeepAlive { pipeline: self.pipeline } }
     }
+}
+
+/// The request of a workload with `welcome`, and its answer.
+///
+/// # Errors
+///
+/// Returns an error if the request is not valid, which never happens.
+pub fn welcome() -> Result<Traffic, LoadError> {
+    let exchange = Exchange::new("GET", "/welcome").with(|welcome| welcome.answers = vec![b"Welcome!".to_vec()]);
+    Traffic::expecting(vec![exchange])
 }
 
 /// The mix of requests with this method alone.

@@ -19,6 +19,7 @@ use polyserve_bench::bench::mode::search::SearchTurns;
 use polyserve_bench::bench::mode::trial::TrialTurns;
 use polyserve_bench::bench::mode::{ClosedMode, HoldMode};
 use polyserve_bench::bench::pattern::matches;
+use polyserve_bench::bench::workload::welcome;
 use polyserve_bench::bench::{
     BenchPlan, BenchWorkload, CellEntries, CellValue, ContestantOrigin, DefinedExperiment, Definition, Key, Mode,
     ModeKind, Pattern, SweepAxis, SweepCell,
@@ -34,7 +35,6 @@ use polyserve_bench::machine::cores::Cores;
 use polyserve_bench::output::{print, print_json};
 use polyserve_bench::recommend::budget::{LATENCY_WAITS, WARM_UP_WAITS};
 use polyserve_bench::report::Table;
-use polyserve_bench::services::Welcome;
 use polyserve_load::Traffic;
 use polyserve_load::data::Data;
 use serde_json::json;
@@ -525,7 +525,7 @@ impl BenchEntrants<'_> {
         let key = (keys, payload, workload.dist.to_string(), mix.to_string());
         let traffic = match (self.service, traffics.get(&key)) {
             (Some(service), _) => service.traffic(seed)?,
-            (None, _) if workload.welcome => Welcome::traffic().map_err(misuse)?,
+            (None, _) if workload.welcome => welcome().map_err(misuse)?,
             (None, Some(traffic)) => traffic.clone(),
             (None, None) => {
                 let data = Data::new(seed).with_description(payload);
