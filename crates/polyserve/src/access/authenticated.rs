@@ -30,7 +30,8 @@ use super::{RefusalReason, Refusals, Users};
 /// use polyserve::prelude::*;
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let line = token_line("alice", Scopes { read: true, write: true }, "a random token")?;
-/// let service = Authenticated::new(EntityService::new(Sharded::new()), Users::parse(&line)?).with_open_path("/readyz");
+/// let service = Authenticated::new(EntityService::new(Sharded::new()), Users::parse(&line)?);
+/// let service = service.with_open_path(String::from("/readyz"));
 /// let running = PoolServer::mpsc(ServerConfig::default())?.serve("127.0.0.1:0", service)?;
 /// # running.shutdown()?;
 /// # Ok(())
