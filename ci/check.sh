@@ -16,12 +16,14 @@ step cargo fmt --check --manifest-path benches/peers/rust/Cargo.toml
 step cargo fmt --check --manifest-path benches/twins/Cargo.toml
 step cargo fmt --check --manifest-path benches/ladder/Cargo.toml
 step cargo fmt --check --manifest-path benches/engines/Cargo.toml
+step cargo fmt --check --manifest-path fuzz/Cargo.toml
 # These packages are built with --locked: a new dependency of the workspace must be in their lock files too.
 locked() { cargo metadata --locked --format-version 1 --manifest-path "$1/Cargo.toml" >/dev/null; }
 step locked benches/peers/rust
 step locked benches/twins
 step locked benches/ladder
 step locked benches/engines
+step locked fuzz
 step cargo check -q --locked --manifest-path benches/ladder/Cargo.toml --target-dir target/ladder/check --bin serve --features serve
 step cargo clippy --workspace --all-targets --all-features -- -D warnings
 RUSTDOCFLAGS="-D warnings" step cargo doc --no-deps --workspace --all-features

@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
 # Runs the tests that are too long for every change. They take hours on 2 cores:
 # * the long form of every seeded test, and 50 rounds of the drain test;
+# * the codec, fuzzed for 20 minutes with coverage as the guide;
 # * the stress scenario and a checked history with a million requests, for each server and repo;
 # * the models with a deeper search, and with mistakes that they must catch;
 # * conditional increments while engines fail over, restart, and stand behind PgBouncer;
 # * third-party frameworks, and every package as users get it, built alone.
-# ci/deep.sh [random] [durable] [disk] [drain] [ab] [jmeter] [models] [peers] [engines] [clusters] [faults] [pgbouncer] [stress]
+# ci/deep.sh [random] [fuzz] [durable] [disk] [drain] [ab] [jmeter] [models] [peers] [engines] [clusters] [faults] [pgbouncer] [stress]
 #            [check] [package]
 set -euo pipefail
 trap 'exit 130' INT TERM # an interrupted command ends by itself, so the script must too
@@ -16,6 +17,8 @@ random() {
     POLYSERVE_CASES=1000000 cargo test -q --release -p polyserve-serving --test random
     POLYSERVE_CASES=1000000 cargo test -q --release -p polyserve-conformance --lib brute
 }
+
+fuzz() { ci/fuzz.sh session 1200; }
 
 durable() {
     POLYSERVE_SEEDS=2000 cargo test -q --release -p polyserve-durable --lib
@@ -89,7 +92,7 @@ check() {
 # Takes 4 minutes if the dependencies are built.
 package() { cargo package -q --workspace --allow-dirty; }
 
-[ $# -gt 0 ] || set -- random durable disk drain ab jmeter models peers engines clusters faults pgbouncer stress check package
+[ $# -gt 0 ] || set -- random fuzz durable disk drain ab jmeter models peers engines clusters faults pgbouncer stress check package
 for part in "$@"; do
     echo; echo "== $part"
     "$part"
