@@ -117,7 +117,9 @@ impl Service for Admin {
         Answer::Now(match request.head.path() {
             HEALTH => Reply::text("healthy"),
             METRICS => Reply::new(StatusCode::OK, MEDIA_TYPE, self.metrics.text()),
-            OPENAPI if let Some(document) = self.openapi => Reply::new(StatusCode::OK, "application/json", document),
+            OPENAPI if self.openapi.is_some() => {
+                Reply::new(StatusCode::OK, "application/json", self.openapi.unwrap_or_default())
+            }
             _ => return self.ready.call(request, body),
         })
     }
