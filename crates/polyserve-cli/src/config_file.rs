@@ -100,7 +100,9 @@ impl ConfigFile {
     /// The error of the server's start, with the line of the key that caused it, if one did.
     pub(crate) fn explain(&self, error: anyhow::Error) -> anyhow::Error {
         let text = format!("{error:#}");
-        match self.key(text.split_whitespace().next().unwrap_or_default()) {
+        let named = text.split_whitespace().find(|word| word.starts_with("--"));
+        let first = text.split_whitespace().next().unwrap_or_default();
+        match self.key(first).or_else(|| self.key(named.unwrap_or_default())) {
             Some(key) => self.misuse(key.line, text).into(),
             None => error,
         }

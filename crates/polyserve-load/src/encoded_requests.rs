@@ -31,6 +31,7 @@ impl EncodedRequests {
     /// Encodes `traffic` for `host`. With `closes`, every request has `Connection: close`.
     pub(crate) fn new(traffic: &Traffic, host: &str, closes: bool) -> Self {
         let close = if closes { "Connection: close\r\n" } else { "" };
+        let fields = &*traffic.fields;
         let fixed = match &*traffic.plan {
             TrafficPlan::Exchanges(Exchanges { all, .. }) => {
                 all.iter().map(|exchange| encode(exchange, host, close)).collect()
@@ -39,10 +40,10 @@ impl EncodedRequests {
         };
         Self {
             traffic: traffic.clone(),
-            get_tail: format!(" HTTP/1.1\r\nHost: {host}\r\n{close}\r\n").into(),
+            get_tail: format!(" HTTP/1.1\r\nHost: {host}\r\n{fields}{close}\r\n").into(),
             put_head: format!("PUT / HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/json\r\nContent-Length: ")
                 .into(),
-            put_tail: format!("\r\n{close}\r\n").into(),
+            put_tail: format!("\r\n{fields}{close}\r\n").into(),
             fixed,
             updated: updates(traffic),
         }

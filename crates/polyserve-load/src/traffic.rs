@@ -21,6 +21,8 @@ pub struct Traffic {
     pub(crate) part: u64,
     pub(crate) seed: u64,
     pub(crate) is_filling: bool,
+    /// The header fields of each request for an entity, as they are sent.
+    pub(crate) fields: Arc<str>,
 }
 
 #[derive(Debug)]
@@ -58,6 +60,10 @@ impl ExchangeGroup {
     pub(crate) fn places(&self) -> std::ops::Range<usize> {
         self.first as usize..(self.first + self.count) as usize
     }
+}
+
+fn is_one_of(name: &str, names: &[&str]) -> bool {
+    names.iter().any(|other| name.eq_ignore_ascii_case(other))
 }
 
 /// The part of a target or a body that an id replaces.
@@ -211,11 +217,14 @@ impl Traffic {
     /// Returns these requests, which are `exchanges`, with the discovered answers.
     pub(crate) fn with_answers(&self, Exchanges { groups, order, .. }: &Exchanges, all: Vec<Exchange>) -> Self {
         let (groups, order) = (Arc::clone(groups), Arc::clone(order));
-        Self { plan: Arc::new(TrafficPlan::Exchanges(Exchanges { all, groups, order, is_known: true })), ..*self }
+        Self {
+            plan: Arc::new(TrafficPlan::Exchanges(Exchanges { all, groups, order, is_known: true })),
+            ..self.clone()
+        }
     }
 
     fn of(plan: TrafficPlan) -> Self {
-        Self { plan: Arc::new(plan), part: 0, seed: 0, is_filling: false }
+        Self { plan: Arc::new(plan), part: 0, seed: 0, is_filling: false, fields: Arc::from("") }
     }
 
     /// Returns the same entities in the order of another part of the random sequence; part 0 by default. Each load begins at
@@ -230,6 +239,21 @@ impl Traffic {
     #[must_use]
     pub fn seed(&self, seed: u64) -> Self {
         Self { seed, ..self.clone() }
+    }
+
+    /// Adds header fields to each request for an entity, such as a token. An exchange has fields of its own.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`LoadError::Setting`] if a field is malformed, or is one of the load's own: `Content-Length`, `Content-Type`,
+    /// `Transfer-Encoding`, `Connection` or `Host`.
+    pub fn with_entity_fields(self, fields: &[(String, String)]) -> Result<Self, LoadError> {
+        if let Some((name, _)) = fields.iter().find(|(name, _)| is_one_of(name, &["host", "content-type"])) {
+            return Err(LoadError::setting(format!("the header field {name} is the load's own")));
+        }
+        Exchange::new("GET", "/").with(|request| request.headers = fields.to_vec()).validate(false)?;
+        let fields: String = fields.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
+        Ok(Self { fields: fields.into(), ..self })
     }
 
     /// For entities: returns PUTs of the first row of every key, in turn, and the number of keys.
@@ -321,7 +345,6 @@ impl Exchange {
             return reject(format!("{name:?}: {value:?} is no header field"));
         }
         const RESERVED: [&str; 3] = ["content-length", "transfer-encoding", "connection"];
-        let is_one_of = |name: &str, names: &[&str]| names.iter().any(|other| name.eq_ignore_ascii_case(other));
         if let Some((name, _)) = headers.iter().find(|(name, _)| is_one_of(name, &RESERVED)) {
             return reject(format!("the header field {name} is the load's own"));
         }

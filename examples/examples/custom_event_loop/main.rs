@@ -69,9 +69,8 @@ impl Server for EventLoop {
         let threads = threads.inspect_err(|_| shutdown.begin(Instant::now()))?; // it ends the loops that have begun
         Running::start("event-loop-main", local_addr, grace, shutdown, table.counters(), move || {
             let drain = table.supervise();
-            for thread in threads.into_iter().filter(|thread| drain.stuck == 0 || thread.is_finished()) {
-                let _ = thread.join();
-            }
+            let ended = threads.into_iter().filter(|thread| drain.stuck == 0 || thread.is_finished());
+            table.server.join(ended.collect());
             drain
         })
     }

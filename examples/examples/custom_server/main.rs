@@ -82,9 +82,8 @@ impl Run {
             self.start(stream);
         }
         let stuck = self.connections.finish(|| self.incoming.sweep());
-        for thread in self.threads.into_iter().filter(|thread| stuck == 0 || thread.is_finished()) {
-            let _ = thread.join();
-        }
+        let ended = self.threads.into_iter().filter(|thread| stuck == 0 || thread.is_finished());
+        self.connections.server.join(ended.collect());
         self.incoming.finish();
         self.connections.server.drained(stuck)
     }

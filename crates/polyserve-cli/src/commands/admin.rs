@@ -5,7 +5,6 @@ use std::fs::OpenOptions;
 use std::io::{self, Write};
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -20,6 +19,7 @@ use polyserve::threadpool::PoolServer;
 use polyserve::{Drain, EntityRepo, ListenOn, Running, ServerConfig, ServerExt as _, Service, resolve_address};
 use polyserve_bench::Misuse;
 
+use super::handover::Offer;
 use super::systemd;
 
 /// The arguments about the admin address and the end of a server.
@@ -56,7 +56,6 @@ const LONGEST_LAME_DUCK: Duration = Duration::from_secs(3600);
 pub(crate) struct ServeOperation {
     address: Option<String>,
     lame_duck: Duration,
-    is_handed_over: Arc<AtomicBool>,
     metrics: Metrics,
     readiness: Readiness,
     admin: Option<Running>,
@@ -64,8 +63,8 @@ pub(crate) struct ServeOperation {
 }
 
 impl AdminArgs {
-    /// What the flags ask for, or else the environment.
-    pub(crate) fn operation(&self) -> anyhow::Result<ServeOperation> {
+    /// What the flags ask for, or else the environment. If it `is_check`, no file is made.
+    pub(crate) fn operation(&self, is_check: bool) -> anyhow::Result<ServeOperation> {
         let address = given("--admin", self.admin.as_deref(), ADMIN)?.map(|(_, address)| address);
         let lame_duck = match given("--lame-duck", self.lame_duck.as_deref(), LAME_DUCK)? {
             None => Duration::ZERO,
@@ -78,12 +77,11 @@ impl AdminArgs {
             },
         };
         let (metrics, readiness) = (Metrics::new(), Readiness::default());
-        let is_handed_over = Arc::default();
-        Ok(ServeOperation { address, lame_duck, is_handed_over, metrics, readiness, admin: None, log: self.log()? })
+        Ok(ServeOperation { address, lame_duck, metrics, readiness, admin: None, log: self.log(is_check)? })
     }
 
     /// The access log, if there is one.
-    fn log(&self) -> anyhow::Result<Option<AccessLog>> {
+    fn log(&self, is_check: bool) -> anyhow::Result<Option<AccessLog>> {
         let format = given("--access-log-format", self.access_log_format.as_deref(), ACCESS_LOG_FORMAT)?;
         let format = match format.as_ref().map(|(source, text)| (source, text.as_str())) {
             None | Some((_, "json")) => LogFormat::Json,
@@ -100,6 +98,9 @@ impl AdminArgs {
         let Some((source, path)) = given("--access-log", self.access_log.as_deref(), ACCESS_LOG)? else {
             return Ok(None);
         };
+        if is_check {
+            return Ok(None);
+        }
         let writer: Box<dyn Write + Send> = if path == "-" {
             Box::new(io::stderr())
         } else {
@@ -160,11 +161,6 @@ impl ServeOperation {
         resolve_address(address).map(Some).with_context(|| format!("cannot serve on the admin address {address}"))
     }
 
-    /// Set if the next process takes over: the drain then begins at once.
-    pub(crate) fn handover(&self) -> Arc<AtomicBool> {
-        Arc::clone(&self.is_handed_over)
-    }
-
     /// Starts the server of the admin address, if there is one, on `listener` if it is bound already. Returns its URL.
     pub(crate) fn start(
         &mut self,
@@ -198,13 +194,22 @@ impl ServeOperation {
         self.metrics.watch(name, running);
     }
 
-    /// Waits for the first signal, then for the time until the drain, and drains. The admin address ends last.
-    pub(crate) fn drain(self, signals: Signals, running: Running) -> io::Result<Drain> {
+    /// Waits for the first signal, or until the next process takes over. Drains then: after a signal, when the time until the drain has
+    /// passed. The admin address ends last.
+    pub(crate) fn drain(self, mut signals: Signals, running: Running, offer: Option<Offer>) -> io::Result<Drain> {
         systemd::notify_ready();
-        signals.wait()?;
+        let is_taken_over = match offer.clone() {
+            Some(offer) => signals.unless_signalled(move || offer.wait())?.is_some(),
+            None => false,
+        };
+        // A signal after a handover is the first one, and must not end the process: so `signals` lives until the end.
+        let _signals = if is_taken_over { Some(signals) } else { signals.wait().map(|_| None)? };
         systemd::notify_stopping();
         self.readiness.end();
-        if !self.is_handed_over.load(Ordering::Acquire) {
+        if !is_taken_over {
+            if let Some(offer) = offer {
+                offer.withdraw();
+            }
             thread::sleep(self.lame_duck); // a second signal ends the process
         }
         let drain = running.shutdown()?;

@@ -2,34 +2,35 @@
 //!
 //! The next process connects to the socket when all its settings are checked. The present one sends its listeners, waits for the answer
 //! [`GO`], and drains. Meanwhile clients wait in the queues of the listeners, which no process closes. The present process holds the
-//! connection until it ends, so the next one knows when the repo is free, and opens it.
+//! connection until it ends, so the next one knows when it has ended.
 //!
-//! Invariant: a process serves until the next one has said [`GO`]. Cost: one waiting thread.
+//! Invariant: a process serves until the next one has said [`GO`], or until a signal. From a signal on, nothing is handed over. Cost:
+//! one waiting thread.
 
 use std::fs;
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut, Read as _, Write as _};
-use std::iter;
-use std::mem::{self, MaybeUninit};
+use std::mem::MaybeUninit;
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::AsFd as _;
 use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::Path;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
 use polyserve::ServerConfig;
+use polyserve::serving::ACCEPT_BACKOFF;
 use polyserve::serving::net::listen;
+use polyserve::sync::lock;
 use polyserve_bench::Misuse;
 use rustix::net::sockopt::socket_peercred;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
     recvmsg, sendmsg,
 };
-use rustix::process::{Signal, geteuid, getpid, kill_process};
+use rustix::process::geteuid;
 
 /// The answer of the next process: it takes over.
 const GO: u8 = b'!';
@@ -51,34 +52,26 @@ pub(crate) struct Listeners {
 }
 
 impl Listeners {
-    /// Takes the listeners of the process at the socket `path`, if there is one, and waits for its end. An address that it does not
-    /// have is bound before it drains.
+    /// Takes the listeners of the process at the socket `path`, if there is one, and binds an address that it does not have. That process
+    /// goes on until [`PresentProcess::drain`].
     ///
     /// # Errors
     ///
-    /// Returns an error if an address cannot be bound, and if the process does not hand over or does not end.
-    pub(crate) fn take_over(
+    /// Returns an error if an address cannot be bound, or if the process does not hand over.
+    pub(crate) fn take(
         path: &Path,
         entities: SocketAddr,
         admin: Option<SocketAddr>,
         config: &ServerConfig,
-    ) -> anyhow::Result<Self> {
-        let mut present = Present::connect(path)?;
-        let mut taken = present.as_mut().map(|present| mem::take(&mut present.listeners)).unwrap_or_default();
-        let mut take_or_bind = |addr: SocketAddr| {
-            let has_address = |listener: &mut TcpListener| {
-                let is_same = |actual: SocketAddr| addr == actual || (addr.port() == 0 && addr.ip() == actual.ip());
-                listener.local_addr().is_ok_and(is_same)
-            };
-            let taken = taken.extract_if(.., has_address).next();
-            let listener = taken.map_or_else(|| listen(addr.into(), config), Ok);
-            listener.with_context(|| format!("cannot serve on {addr}"))
+    ) -> anyhow::Result<(Self, Option<PresentProcess>)> {
+        let (taken, present) = PresentProcess::connect(path)?.unzip();
+        let (old_entities, old_admin) = match taken {
+            Some(taken) => (Some(taken.entities), taken.admin),
+            None => (None, None),
         };
-        let listeners = Self { entities: take_or_bind(entities)?, admin: admin.map(take_or_bind).transpose()? };
-        if let Some(present) = present {
-            present.drain()?;
-        }
-        Ok(listeners)
+        let entities = or_bound(old_entities, entities, config)?;
+        let admin = admin.map(|addr| or_bound(old_admin, addr, config)).transpose()?;
+        Ok((Self { entities, admin }, present))
     }
 
     pub(crate) fn try_clone(&self) -> io::Result<Self> {
@@ -86,78 +79,122 @@ impl Listeners {
         Ok(Self { entities: self.entities.try_clone()?, admin })
     }
 
-    /// Waits at the socket `path` for the next process, in a thread. When that takes over, sets `has_begun`, and sends this process a
-    /// SIGTERM.
-    pub(crate) fn offer(self, path: &Path, drain_grace: Duration, has_begun: Arc<AtomicBool>) -> anyhow::Result<()> {
-        let socket = bind(path).with_context(|| format!("cannot hand over at {}", path.display()))?;
-        let wait = move || {
-            for connection in socket.incoming() {
-                match connection.and_then(|connection| self.send(connection, drain_grace)) {
-                    Ok(Some(connection)) => return end(&connection, &has_begun),
-                    Ok(None) => tracing::warn!("a process asked for the listeners, and ended before it took over"),
-                    Err(error) => tracing::warn!(%error, "the listeners cannot be handed over"),
-                }
-            }
-        };
-        thread::Builder::new().name("polyserve-handover".into()).spawn(wait).context("no thread for the handover")?;
-        Ok(())
-    }
-
-    /// Sends the listeners. Returns the connection if the other process takes over.
-    fn send(&self, connection: UnixStream, drain_grace: Duration) -> io::Result<Option<UnixStream>> {
-        let peer = socket_peercred(&connection)?.uid;
+    /// Sends the listeners. Returns whether the other process takes over.
+    fn send(&self, connection: &UnixStream, drain_grace: Duration) -> io::Result<bool> {
+        let peer = socket_peercred(connection)?.uid;
         if peer != geteuid() && !peer.is_root() {
             return Err(io::Error::new(ErrorKind::PermissionDenied, "the process belongs to another user"));
         }
-        connection.set_read_timeout(Some(PATIENCE))?;
         let grace = u64::try_from(drain_grace.as_millis()).unwrap_or(u64::MAX);
         let mut message = [VERSION; MESSAGE];
         message[1..].copy_from_slice(&grace.to_be_bytes());
-        let listeners = iter::once(&self.entities).chain(&self.admin);
-        let descriptors: Vec<_> = listeners.map(TcpListener::as_fd).collect();
+        let listeners = [Some(&self.entities), self.admin.as_ref()];
+        let descriptors: Vec<_> = listeners.iter().flatten().map(|listener| listener.as_fd()).collect();
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(LISTENERS))];
         let mut rights = SendAncillaryBuffer::new(&mut space);
         rights.push(SendAncillaryMessage::ScmRights(&descriptors));
-        sendmsg(&connection, &[IoSlice::new(&message)], &mut rights, SendFlags::NOSIGNAL)?;
-        let mut answer = [0];
-        let read = (&connection).read(&mut answer)?;
-        Ok((answer[..read] == [GO]).then_some(connection))
+        sendmsg(connection, &[IoSlice::new(&message)], &mut rights, SendFlags::NOSIGNAL)?;
+        Ok(read_byte(connection, PATIENCE)? == Some(GO))
     }
 }
 
-/// Binds the socket, in place of that of a process that has ended.
-fn bind(path: &Path) -> io::Result<UnixListener> {
-    match fs::remove_file(path) {
-        Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
-    let socket = UnixListener::bind(path)?;
-    fs::set_permissions(path, fs::Permissions::from_mode(0o600))?;
-    Ok(socket)
+/// Returns a listener that was taken, if it has the address; port 0 is any port. Otherwise binds the address.
+fn or_bound(taken: Option<TcpListener>, addr: SocketAddr, config: &ServerConfig) -> anyhow::Result<TcpListener> {
+    let is_same = |actual: SocketAddr| addr == actual || (addr.port() == 0 && addr.ip() == actual.ip());
+    let taken = taken.filter(|listener| listener.local_addr().is_ok_and(is_same));
+    taken.map_or_else(|| listen(addr.into(), config), Ok).with_context(|| format!("cannot serve on {addr}"))
 }
 
-/// Starts the drain. The connection is open until the process has ended.
-fn end(_connection: &UnixStream, has_begun: &AtomicBool) {
-    has_begun.store(true, Ordering::Release);
-    if let Err(error) = kill_process(getpid(), Signal::TERM) {
-        tracing::error!(%error, "the drain cannot be started");
-    }
+/// Reads a byte; `None` is the end. A signal does not end the wait.
+fn read_byte(mut connection: &UnixStream, limit: Duration) -> io::Result<Option<u8>> {
+    let deadline = Instant::now() + limit;
     loop {
-        thread::park();
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(ErrorKind::TimedOut.into());
+        }
+        connection.set_read_timeout(Some(left))?;
+        let mut byte = [0];
+        match connection.read(&mut byte) {
+            Ok(0) => return Ok(None),
+            Ok(_) => return Ok(Some(byte[0])),
+            Err(error) if error.kind() == ErrorKind::ConnectionReset => return Ok(None),
+            Err(error) if matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::WouldBlock) => {}
+            Err(error) => return Err(error),
+        }
     }
 }
 
-/// The process that serves, and its listeners.
+/// The listeners of this process, which the next one can take at a socket.
+#[derive(Clone, Debug)]
+pub(crate) struct Offer {
+    path: PathBuf,
+    socket: Arc<UnixListener>,
+    /// `None` once they are withdrawn.
+    listeners: Arc<Mutex<Option<Listeners>>>,
+    drain_grace: Duration,
+}
+
+impl Offer {
+    /// Binds the socket, in place of that of a process that has ended.
+    pub(crate) fn new(path: &Path, listeners: Listeners, drain_grace: Duration) -> anyhow::Result<Self> {
+        let bind = || {
+            match fs::remove_file(path) {
+                Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
+            let socket = UnixListener::bind(path)?;
+            fs::set_permissions(path, fs::Permissions::from_mode(0o600))?;
+            Ok(socket)
+        };
+        let socket = bind().with_context(|| format!("cannot hand over at {}", path.display()))?;
+        let listeners = Arc::new(Mutex::new(Some(listeners)));
+        Ok(Self { path: path.to_owned(), socket: Arc::new(socket), listeners, drain_grace })
+    }
+
+    /// Waits until the next process takes over. It waits for the end of this one. After [`withdraw`](Self::withdraw), this does
+    /// not return.
+    pub(crate) fn wait(&self) {
+        loop {
+            let taken = self.socket.accept().and_then(|(connection, _)| {
+                // The listeners stay open for a process that has them, whatever happens here.
+                let listeners = lock(&self.listeners).as_ref().map(Listeners::try_clone).transpose()?;
+                let Some(listeners) = listeners else { return Ok(false) };
+                let is_taken = listeners.send(&connection, self.drain_grace)?;
+                if is_taken {
+                    Box::leak(Box::new(connection)); // its end is that of the process
+                }
+                Ok(is_taken)
+            });
+            match taken {
+                Ok(true) if lock(&self.listeners).is_some() => return,
+                Ok(true) => {} // a signal was first
+                Ok(false) => tracing::warn!("a process asked for the listeners, and ended before it took over"),
+                Err(error) => {
+                    tracing::warn!(%error, "the listeners cannot be handed over");
+                    thread::sleep(ACCEPT_BACKOFF);
+                }
+            }
+        }
+    }
+
+    /// Hands nothing over any more: this process ends, and closes its listeners.
+    pub(crate) fn withdraw(&self) {
+        *lock(&self.listeners) = None;
+        let _ = fs::remove_file(&self.path); // an error: it is gone
+    }
+}
+
+/// The process that serves, until [`drain`](Self::drain).
 #[derive(Debug)]
-struct Present {
-    listeners: Vec<TcpListener>,
+pub(crate) struct PresentProcess {
     connection: UnixStream,
     drain_grace: Duration,
 }
 
-impl Present {
+impl PresentProcess {
     /// Asks the process at `path` for its listeners; `None` if there is no process.
-    fn connect(path: &Path) -> anyhow::Result<Option<Self>> {
+    fn connect(path: &Path) -> anyhow::Result<Option<(Listeners, Self)>> {
         match fs::symlink_metadata(path) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
             Ok(found) if !found.file_type().is_socket() => {
@@ -174,34 +211,39 @@ impl Present {
         received.map(Some).with_context(|| format!("the process at {} does not hand over", path.display()))
     }
 
-    fn receive(connection: UnixStream) -> anyhow::Result<Self> {
+    fn receive(connection: UnixStream) -> anyhow::Result<(Listeners, Self)> {
         connection.set_read_timeout(Some(PATIENCE))?;
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(LISTENERS))];
         let mut rights = RecvAncillaryBuffer::new(&mut space);
         let mut message = [0; MESSAGE];
-        let received =
-            recvmsg(&connection, &mut [IoSliceMut::new(&mut message)], &mut rights, RecvFlags::CMSG_CLOEXEC)?;
+        let received = loop {
+            let mut parts = [IoSliceMut::new(&mut message)];
+            match recvmsg(&connection, &mut parts, &mut rights, RecvFlags::CMSG_CLOEXEC) {
+                Err(rustix::io::Errno::INTR) => {}
+                received => break received?,
+            }
+        };
         let mut listeners = Vec::new();
         for part in rights.drain() {
             if let RecvAncillaryMessage::ScmRights(descriptors) = part {
                 listeners.extend(descriptors.map(TcpListener::from));
             }
         }
+        let mut listeners = listeners.into_iter();
+        let (MESSAGE, Some(entities)) = (received.bytes, listeners.next()) else { bail!("it ended the connection") };
         let [VERSION, grace @ ..] = message else { bail!("it speaks another version of this") };
-        if received.bytes != MESSAGE || listeners.is_empty() {
-            bail!("its message is not whole");
-        }
-        Ok(Self { listeners, connection, drain_grace: Duration::from_millis(u64::from_be_bytes(grace)) })
+        let drain_grace = Duration::from_millis(u64::from_be_bytes(grace));
+        Ok((Listeners { entities, admin: listeners.next() }, Self { connection, drain_grace }))
     }
 
     /// Makes the process drain, and waits for its end.
-    fn drain(mut self) -> anyhow::Result<()> {
-        self.connection.write_all(&[GO]).context("the process ended before it handed over")?;
-        self.connection.set_read_timeout(Some(self.drain_grace.saturating_add(PATIENCE)))?;
-        match self.connection.read(&mut [0]) {
-            Ok(_) => Ok(()),
-            Err(error) if error.kind() == ErrorKind::ConnectionReset => Ok(()),
-            Err(error) => Err(error).context("the process that hands over does not end"),
-        }
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the process does not end.
+    pub(crate) fn drain(&self) -> anyhow::Result<()> {
+        (&self.connection).write_all(&[GO]).context("the process ended before it handed over")?;
+        let end = read_byte(&self.connection, self.drain_grace.saturating_add(PATIENCE));
+        end.map(drop).context("the process that hands over does not end")
     }
 }

@@ -26,7 +26,7 @@ use serde_json::json;
 
 use super::access::AccessArgs;
 use super::admin::{AdminArgs, given};
-use super::handover::Listeners;
+use super::handover::{Listeners, Offer};
 use super::reload;
 use super::systemd;
 use super::tls::TlsArgs;
@@ -124,7 +124,7 @@ pub(crate) fn run(catalog: &Catalog, args: &ServeArgs, json: bool) -> anyhow::Re
     let mut signals = Signals::register().context("the signals cannot be taken over")?;
     let catalog = with_entity_options(with_page(catalog, args)?, args)?;
     let ready_path = ready_path(args)?;
-    let mut operation = args.admin.operation()?;
+    let mut operation = args.admin.operation(args.check_config)?;
     let listener = systemd::passed_listener(args.listen.is_some())?;
     let mut settings = args.settings.settings(args.listen.as_deref())?;
     settings.config.tls = tls;
@@ -158,23 +158,38 @@ pub(crate) fn run(catalog: &Catalog, args: &ServeArgs, json: bool) -> anyhow::Re
         return Ok(ExitCode::SUCCESS);
     }
     let mut on = listener.map_or(ListenOn::Addr(settings.listen), ListenOn::Listener);
-    let (mut admin_listener, mut offer) = (None, None);
+    let (mut admin_listener, mut present, mut offered) = (None, None, None);
     if let Some((_, path)) = handover {
         let (path, admin) = (PathBuf::from(path), operation.address()?);
-        let listeners = Listeners::take_over(&path, settings.listen, admin, &settings.config)?;
-        offer = Some((listeners.try_clone()?, path));
-        (on, admin_listener) = (ListenOn::Listener(listeners.entities), listeners.admin);
+        let (listeners, process) = Listeners::take(&path, settings.listen, admin, &settings.config)?;
+        offered = Some((listeners.try_clone()?, path));
+        (on, admin_listener, present) = (ListenOn::Listener(listeners.entities), listeners.admin, process);
     }
     // The location may have a password, so the message does not show it.
     let kind = args.repo.split(':').next().unwrap_or_default();
     let cannot_open = || format!("the repo {kind} cannot be opened");
     // The load of a large store takes seconds, and there is nothing to drain before its end. A temporary repo is empty, and must
     // be removed.
-    let opened = match args.temporary_repo {
+    let mut open = || match args.temporary_repo {
         true => Ok(Some(entry.build())),
-        false => signals.unless_signalled(move || entry.open()),
+        false => signals.unless_signalled({
+            let entry = entry.clone();
+            move || entry.open()
+        }),
     };
-    let Some(opened) = opened.with_context(cannot_open)? else {
+    let mut opened = open().with_context(cannot_open)?;
+    if let Some(process) = &present {
+        let is_in_use = |error: &io::Error| error.kind() == io::ErrorKind::ResourceBusy;
+        // A repo that one process can have is free when the present process has ended.
+        let must_wait = matches!(&opened, Some(Err(error)) if is_in_use(error));
+        if must_wait || matches!(opened, Some(Ok(_))) {
+            process.drain()?;
+        }
+        if must_wait {
+            opened = open().with_context(cannot_open)?;
+        }
+    }
+    let Some(opened) = opened else {
         return ended(&Drain::default(), None, json);
     };
     let mut repo = opened.with_context(cannot_open)?;
@@ -206,9 +221,15 @@ pub(crate) fn run(catalog: &Catalog, args: &ServeArgs, json: bool) -> anyhow::Re
     let scheme = if settings.config.tls.is_some() { "https" } else { "http" };
     let url = format!("{scheme}://{}", running.local_addr());
     operation.watch(&args.server, &running);
-    if let Some((listeners, path)) = offer {
-        listeners.offer(&path, settings.config.drain_grace, operation.handover())?;
-    }
+    let offer = offered.map(|(listeners, path)| Offer::new(&path, listeners, settings.config.drain_grace));
+    let offer = match offer.transpose() {
+        // The process before has ended, so this one must serve.
+        Err(error) if present.is_some() => {
+            tracing::error!("{error:#}");
+            None
+        }
+        offer => offer?,
+    };
     match (json, admin) {
         (true, None) => print_json(&json!({ "listening": url })),
         (true, Some(admin)) => print_json(&json!({ "listening": url, "admin": admin })),
@@ -216,7 +237,7 @@ pub(crate) fn run(catalog: &Catalog, args: &ServeArgs, json: bool) -> anyhow::Re
         (false, Some(admin)) => print(&format!("listening on {url}\nadmin on {admin}\n")),
     }?;
 
-    let drain = operation.drain(signals, running)?;
+    let drain = operation.drain(signals, running, offer)?;
     ended(&drain, store.len().wait().ok().filter(|_| args.service == ENTITY), json)
 }
 

@@ -1,15 +1,18 @@
 //! `polyserve serve --handover SOCKET`.
 
-use std::io::{self, ErrorKind, Read as _, Write as _};
+use std::io::{self, BufRead as _, ErrorKind, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
+use std::time::Instant;
 
-use super::{Dir, PATIENCE, Serving, ended, has, misused, polyserve, text};
+use rustix::process::Signal;
 
-/// A client that keeps its connection. A request on a connection that the server closes before any byte of an answer is sent once
-/// more, on a new connection; every other failure is counted.
+use super::{Dir, PATIENCE, Serving, ask, ended, has, misused, polyserve, text};
+
+/// A client that keeps its connection. A request is sent again, on a new connection, if the server closes before any byte of an answer:
+/// a drain closes a connection on which no request has arrived. Every other failure is an error.
 struct Client {
     addr: SocketAddr,
     stream: Option<TcpStream>,
@@ -18,22 +21,24 @@ struct Client {
 impl Client {
     /// Sends a request, and returns its answer.
     fn send(&mut self, request: &str) -> io::Result<String> {
-        if let Some(mut stream) = self.stream.take() {
-            match answer(&mut stream, request) {
-                Err(error)
-                    if [ErrorKind::UnexpectedEof, ErrorKind::ConnectionReset, ErrorKind::BrokenPipe]
-                        .contains(&error.kind()) => {}
-                answered => {
+        let mut tries = 0;
+        loop {
+            let mut stream = match self.stream.take() {
+                Some(stream) => stream,
+                None => TcpStream::connect(self.addr)?,
+            };
+            stream.set_read_timeout(Some(PATIENCE))?;
+            tries += 1;
+            match answer(&mut stream, request).map_err(|error| (error.kind(), error)) {
+                Err((ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset | ErrorKind::BrokenPipe, _))
+                    if tries < 5 => {}
+                Err((_, error)) => return Err(error),
+                Ok(answered) => {
                     self.stream = Some(stream);
-                    return answered;
+                    return Ok(answered);
                 }
             }
         }
-        let mut stream = TcpStream::connect(self.addr)?;
-        stream.set_read_timeout(Some(PATIENCE))?;
-        let answer = answer(&mut stream, request);
-        self.stream = Some(stream);
-        answer
     }
 }
 
@@ -137,6 +142,7 @@ fn a_process_that_cannot_start_takes_nothing_over() {
     misused(&format!("{args} --server nothing"));
     misused(&format!("{args} --service nothing"));
     misused(&format!("{args} --ready nothing"));
+    ended(1, &format!("{args} --repo durable:{dir}/file"));
     is_served(&mut client);
     let taken = TcpListener::bind("127.0.0.1:0").expect("a port is free");
     let output =
@@ -144,4 +150,61 @@ fn a_process_that_cannot_start_takes_nothing_over() {
     has(&text(&output.stderr), &["cannot serve on 127.0.0.1:"]);
     is_served(&mut client);
     has(&misused(&format!("serve --handover {dir}/file")), &["the file is no socket"]);
+}
+
+#[test]
+fn a_process_that_ends_hands_nothing_over() {
+    let dir = Dir::new("handover-end");
+    dir.write("file", "text");
+    let args = format!("--lame-duck 1h --handover {dir}/handover.sock");
+    let serving = Serving::start(polyserve(&format!("serve --listen 127.0.0.1:0 {args}")));
+    let socket = dir.path("handover.sock");
+    let deadline = Instant::now() + PATIENCE;
+    serving.signal(Signal::TERM);
+    while socket.exists() {
+        assert!(Instant::now() < deadline, "the offer is not withdrawn");
+        thread::yield_now();
+    }
+    let output = ended(1, &format!("serve --listen {} {args}", serving.addr));
+    has(&text(&output.stderr), &["cannot serve on 127.0.0.1:"]);
+    let mut client = Client { addr: serving.addr, stream: None };
+    let answer = client.send("GET /1 HTTP/1.1\r\nHost: a\r\n\r\n").expect("it serves until its drain");
+    has(&answer, &["HTTP/1.1 404 "]);
+}
+
+/// The next process waits for the end of the one before, however long that drains, and a first signal does not cut that.
+#[test]
+fn the_drain_of_a_handover_is_not_cut() {
+    let dir = Dir::new("handover-drain");
+    dir.write("file", "text");
+    let args = format!(
+        "serve --listen 127.0.0.1:0 --admin 127.0.0.1:0 --drain-grace 1h --body-timeout 1h --min-body-rate 0 --handover {dir}/handover.sock"
+    );
+    let mut serving = Serving::start(polyserve(&args));
+    let mut line = String::new();
+    serving.out.as_mut().expect("it runs").read_line(&mut line).expect("it prints text");
+    let admin =
+        line.trim_end().strip_prefix("admin on http://").and_then(|addr| addr.parse().ok()).expect("an address");
+    let mut begun = TcpStream::connect(serving.addr).expect("it listens");
+    begun.set_read_timeout(Some(PATIENCE)).expect("a timeout can be set");
+    begun
+        .write_all(b"PUT / HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 38\r\n\r\n")
+        .expect("it reads");
+    let mut continued = [0; 25];
+    begun.read_exact(&mut continued).expect("it asks for the body");
+    let next = thread::spawn({
+        let args = args.clone();
+        move || Serving::start(polyserve(&args))
+    });
+    let deadline = Instant::now() + PATIENCE;
+    while !ask(admin, "GET /readyz HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").starts_with("HTTP/1.1 503 ") {
+        assert!(Instant::now() < deadline, "the process is not taken over");
+    }
+    serving.signal(Signal::TERM);
+    let answered = answer(&mut begun, r#"{"id":1,"description":"a","value":1.5}"#).expect("the request is served");
+    has(&answered, &["HTTP/1.1 201 ", "onnection: close"]);
+    drop(begun);
+    let addr = serving.addr;
+    assert_eq!(serving.end().0.code(), Some(0));
+    assert_eq!(next.join().expect("it starts").addr, addr);
 }

@@ -29,16 +29,43 @@ impl<R> ObservedStore<R> {
                 Answer::Now(Err(error))
             }
             later @ Answer::Later(_) => {
-                let (durations, begin) = (Arc::clone(&self.durations), Instant::now());
+                let pending = Pending {
+                    durations: Arc::clone(&self.durations),
+                    operation,
+                    begin: Instant::now(),
+                    error_type: ABANDONED,
+                };
                 later.map(move |result| {
-                    let error_type = result.as_ref().err().map_or(NO_ERROR, error_type);
-                    durations.add(Kind::Store(operation, error_type), begin.elapsed());
+                    pending.end(result.as_ref().err().map_or(NO_ERROR, error_type));
                     result
                 })
             }
         }
     }
 }
+
+/// An operation without an answer yet. Its end is counted, also if nobody waits for the answer any more.
+struct Pending {
+    durations: Arc<Durations>,
+    operation: &'static str,
+    begin: Instant,
+    error_type: &'static str,
+}
+
+impl Pending {
+    fn end(mut self, error_type: &'static str) {
+        self.error_type = error_type;
+    }
+}
+
+impl Drop for Pending {
+    fn drop(&mut self) {
+        self.durations.add(Kind::Store(self.operation, self.error_type), self.begin.elapsed());
+    }
+}
+
+/// The caller has given the answer up: its time is over, or its client is gone.
+const ABANDONED: &str = "abandoned";
 
 /// For Prometheus, an empty label is an absent one.
 const NO_ERROR: &str = "";
@@ -131,9 +158,11 @@ mod tests {
         store.put(Entity::new(1, "a", 0.5)).wait().unwrap_err();
         store.remove(&1).wait().unwrap_err();
         assert_eq!(store.len().wait().unwrap(), 0);
+        drop(store.get(&1, Visit::new(&mut |_| {})));
         let text = metrics.text();
         for (labels, count) in [
             (r#"db_operation_name="get",error_type="""#, 2),
+            (r#"db_operation_name="get",error_type="abandoned""#, 1),
             (r#"db_operation_name="put",error_type="full""#, 1),
             (r#"db_operation_name="remove",error_type="unavailable""#, 1),
         ] {

@@ -35,7 +35,8 @@ pub(crate) struct LoadArgs {
     #[arg(long, short = 'X', value_name = "METHOD", value_parser = requests::method, conflicts_with_all = ["mix", "keys", "put", "file"])]
     method: Option<String>,
     /// A header field of each request: 'NAME: VALUE', or 'NAME;' without a value. Can be repeated. A Host replaces that of the URL.
-    #[arg(long, short = 'H', value_name = "FIELD", value_parser = requests::header, conflicts_with_all = ["mix", "keys", "file"])]
+    /// A request of --file keeps the fields that it has. With --keys and --mix, there is no Host and no Content-Type of your own.
+    #[arg(long, short = 'H', value_name = "FIELD", value_parser = requests::header)]
     header: Vec<(String, String)>,
     /// The body of each request; @FILE for the content of a file, @- for standard input. Several are joined by &. No Content-Type
     /// is added.
@@ -227,7 +228,12 @@ fn traffic(args: &LoadArgs, data: &[String]) -> anyhow::Result<(Url, Traffic)> {
             [url] if url.path() == "/" => Some(url.clone()),
             _ => return Err(Misuse("with --file, there is at most one URL, and its path is /".into()).into()),
         };
-        let requests = requests::of_file(file, FileServer::Named(&mut server))?;
+        let mut requests = requests::of_file(file, FileServer::Named(&mut server))?;
+        for request in &mut requests {
+            let has = |name: &str| request.headers.iter().any(|(own, _)| own.eq_ignore_ascii_case(name));
+            let added: Vec<_> = args.header.iter().filter(|(name, _)| !has(name)).cloned().collect();
+            request.headers.extend(added);
+        }
         let Some(server) = server else {
             let why = format!("{} has no request with http://HOST:PORT: add the URL of the server", file.display());
             return Err(Misuse(why).into());
@@ -245,7 +251,8 @@ fn traffic(args: &LoadArgs, data: &[String]) -> anyhow::Result<(Url, Traffic)> {
                 format!("--keys and --mix request entities at /{{id}}: the path must be /, not {path}, of one URL");
             return Err(Misuse(why).into());
         }
-        return Ok((url.clone(), args.workload.entities(10_000, Mix { get: 1, put: 0 }).map_err(misuse)?));
+        let entities = args.workload.entities(10_000, Mix { get: 1, put: 0 }).map_err(misuse)?;
+        return Ok((url.clone(), entities.with_entity_fields(&args.header).map_err(misuse)?));
     }
     let (mut method, mut headers) = (args.method.as_deref(), args.header.clone());
     let body = match &args.put {
