@@ -44,7 +44,7 @@ impl<R> ObservedStore<R> {
     }
 }
 
-/// An operation without an answer yet. Its end is counted, also if nobody waits for the answer any more.
+/// An operation without an answer yet. Its end is counted, also if the caller has dropped the answer.
 struct Pending {
     durations: Arc<Durations>,
     operation: &'static str,
