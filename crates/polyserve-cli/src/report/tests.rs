@@ -40,7 +40,8 @@ fn a_record_is_named_by_what_it_says_or_by_its_file() {
         fs::write(&path, text).unwrap();
         path
     };
-    let named = write("a.jsonl", "{\"kind\":\"environment\",\"experiment\":\"recommend\"}\n{\"kind\":\"cell\"}\n{\"cut");
+    let named =
+        write("a.jsonl", "{\"kind\":\"environment\",\"experiment\":\"recommend\"}\n{\"kind\":\"cell\"}\n{\"cut");
     let unnamed = write("compare-put.jsonl", "{\"kind\":\"environment\"}\n");
     write("notes.txt", "nothing");
     assert_eq!(Record::read(&named).unwrap().lines.len(), 2, "what was cut off is no line");
