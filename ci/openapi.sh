@@ -32,7 +32,7 @@ checks.use_after_free.enabled = false
 END
 for server in pool_server tokio_hyper; do
     start "$program" serve --server $server --listen 127.0.0.1:0 --admin 127.0.0.1:0 --etags on
-    for _ in $(seq 100); do admin=$(sed -n 's/^admin on //p' "$tmp/out"); [ -z "$admin" ] || break; sleep 0.1; done
+    admin_address
     (cd "$tmp" && "$OLDPWD/$tools/bin/st" run "$admin/openapi.json" --url "$url" --seed 1 --max-examples 100 --no-color) >"$tmp/report" 2>&1 || { cat "$tmp/report" >&2; exit 1; }
     grep -A1 'Test cases:' "$tmp/report" | tail -n 1 | sed "s/^ */$server: /"
     stop

@@ -51,7 +51,7 @@ openssl req -x509 -newkey rsa:2048 -nodes -days 1 -subj /CN=127.0.0.1 -addext su
 printf 'alice:%s\n' "$(openssl passwd -apr1 secret)" >"$tmp/users"
 chmod 755 "$tmp" && chmod 644 "$tmp"/*
 start "$program" serve --listen 127.0.0.1:0 --admin 127.0.0.1:0
-for _ in $(seq 100); do admin=$(sed -n 's/^admin on //p' "$tmp/out"); [ -z "$admin" ] || break; sleep 0.1; done
+admin_address
 server=${url#http://}
 
 prometheus=$(command -v prometheus || { apt_install --no-install-recommends prometheus && command -v prometheus; } || true)

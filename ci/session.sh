@@ -18,6 +18,17 @@ start() {
     return 1
 }
 
+# admin_address: waits until the server has printed its admin address, and sets $admin.
+admin_address() {
+    for _ in $(seq 100); do
+        admin=$(sed -n 's/^admin on //p' "$tmp/out")
+        [ -z "$admin" ] || return 0
+        sleep 0.1
+    done
+    echo "it prints no admin address" >&2
+    return 1
+}
+
 # stop: ends the server if it runs. The server must drain. A background job of a script ignores SIGINT.
 stop() {
     local stopped=$pid

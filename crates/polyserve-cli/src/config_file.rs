@@ -120,9 +120,10 @@ impl ConfigFile {
     }
 }
 
-/// The key of a flag.
+/// The key of a flag; `None` if a file cannot have it.
 fn key_of(arg: &Arg) -> Option<String> {
-    arg.get_long().filter(|_| !arg.is_hide_set()).map(|long| long.replace('-', "_"))
+    let key = arg.get_long().filter(|_| !arg.is_hide_set())?.replace('-', "_");
+    (!ABOUT_THE_COMMAND.contains(&key.as_str())).then_some(key)
 }
 
 /// The variable of a flag.
@@ -133,13 +134,13 @@ fn variable_of(arg: &Arg) -> String {
 /// The flag of a key.
 fn flag_of<'a>(command: &'a clap::Command, key: &str) -> Result<&'a Arg, String> {
     let flags = || command.get_arguments().filter_map(|arg| Some((key_of(arg)?, arg)));
-    let keys = || flags().map(|(key, _)| key).filter(|key| !ABOUT_THE_COMMAND.contains(&key.as_str()));
-    let found = flags().find(|(name, _)| name == key).filter(|(name, _)| keys().any(|known| known == *name));
-    found.map(|(_, arg)| arg).ok_or_else(|| format!("the key {key} is unknown; the keys are {}", list(keys())))
-}
-
-fn list(names: impl Iterator<Item = String>) -> String {
-    names.collect::<Vec<_>>().join(", ")
+    let found = flags().find(|(name, _)| name == key).map(|(_, arg)| arg);
+    found.ok_or_else(|| {
+        format!(
+            "the key {key} is unknown; the keys are {}",
+            flags().map(|(name, _)| name).collect::<Vec<_>>().join(", ")
+        )
+    })
 }
 
 /// The arguments of a flag with a value.

@@ -31,6 +31,7 @@ mod report;
 use std::io::{IsTerminal as _, Write as _};
 use std::process::ExitCode;
 
+use clap::error::ErrorKind;
 use clap::{CommandFactory as _, FromArgMatches as _, Parser};
 use polyserve::ConfigError;
 use polyserve::catalog::{Catalog, Entry, UnknownName};
@@ -128,11 +129,7 @@ pub fn main_with_allocator(catalog: Catalog, allocator: &'static str) -> ExitCod
     let catalog = services::with_services(catalog);
     let mut command = with_names(Cli::command(), &catalog);
     let (cli, file) = match arguments(&mut command) {
-        Ok(Ok(read)) => read,
-        Ok(Err(misuse)) => {
-            let _ = writeln!(std::io::stderr(), "error: {misuse}");
-            return ExitCode::from(2);
-        }
+        Ok(read) => read,
         Err(error) => {
             // Help and version go to standard output. A reader that closes its end is no error.
             let _ = error.print();
@@ -155,26 +152,20 @@ pub fn main_with_allocator(catalog: Catalog, allocator: &'static str) -> ExitCod
     }
 }
 
-/// Reads the arguments of this process; those of `serve` also from its configuration file. An error of the command line is outside, one
-/// of the file inside.
-fn arguments(command: &mut clap::Command) -> Result<Result<(Cli, Option<ConfigFile>), Misuse>, clap::Error> {
+/// Reads the arguments of this process; those of `serve` also from its configuration file.
+fn arguments(command: &mut clap::Command) -> Result<(Cli, Option<ConfigFile>), clap::Error> {
+    let of_file = |misuse: Misuse| clap::Error::raw(ErrorKind::ValueValidation, format!("{misuse}\n"));
     let given = command.try_get_matches_from_mut(std::env::args_os())?;
     let file = match given.subcommand().zip(command.find_subcommand("serve")) {
-        Some((("serve", given), serve)) => ConfigFile::of(serve, given),
-        _ => Ok(None),
-    };
-    let file = match file {
-        Ok(file) => file,
-        Err(misuse) => return Ok(Err(misuse)),
+        Some((("serve", given), serve)) => ConfigFile::of(serve, given).map_err(of_file)?,
+        _ => None,
     };
     let Some(file) = file else {
-        return Cli::from_arg_matches(&given).map(|cli| Ok((cli, None))).map_err(|error| error.format(command));
+        return Cli::from_arg_matches(&given).map(|cli| (cli, None)).map_err(|error| error.format(command));
     };
     let all = command.try_get_matches_from_mut(std::env::args_os().chain(file.arguments()));
-    Ok(match all.and_then(|all| Cli::from_arg_matches(&all)) {
-        Ok(cli) => Ok((cli, Some(file))),
-        Err(error) => Err(file.error(&error)),
-    })
+    let cli = all.and_then(|all| Cli::from_arg_matches(&all)).map_err(|error| of_file(file.error(&error)))?;
+    Ok((cli, Some(file)))
 }
 
 /// The commit and the profile, from the build script.

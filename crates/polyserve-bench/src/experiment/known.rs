@@ -22,15 +22,13 @@ pub struct KnownExperiment {
     pub name: &'static str,
     /// Its title.
     pub title: &'static str,
-    /// The published comparison that it reproduces; `None` for ours.
-    pub article: Option<&'static str>,
     read: fn(&[Value]) -> anyhow::Result<Recorded>,
 }
 
 impl KnownExperiment {
     /// An experiment under its title.
-    pub const fn new<E: Experiment>(title: &'static str, article: Option<&'static str>) -> Self {
-        Self { name: E::NAME, title, article, read: recorded::<E> }
+    pub const fn new<E: Experiment>(title: &'static str) -> Self {
+        Self { name: E::NAME, title, read: recorded::<E> }
     }
 
     /// An experiment outside the framework: `read` summarizes its lines.
@@ -39,7 +37,7 @@ impl KnownExperiment {
         title: &'static str,
         read: fn(&[Value]) -> anyhow::Result<Recorded>,
     ) -> Self {
-        Self { name, title, article: None, read }
+        Self { name, title, read }
     }
 
     /// Summarizes the lines of a record.

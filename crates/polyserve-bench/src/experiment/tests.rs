@@ -320,7 +320,7 @@ fn an_essential_failure_ends_the_run() {
 #[test]
 fn an_incomplete_record_says_what_is_missing() {
     let dir = TestDir::new("experiment-incomplete");
-    let read = || KnownExperiment::new::<Fake>("A fake", None).read(&read(&dir.join("fake.jsonl")).unwrap()).unwrap();
+    let read = || KnownExperiment::new::<Fake>("A fake").read(&read(&dir.join("fake.jsonl")).unwrap()).unwrap();
     run_in(&dir, Fake { stop_after: Some(3), ..Fake::default() }).unwrap();
     assert_eq!(read().incomplete.unwrap(), "4 of 6 planned measurements are missing");
     drop(Journal::open(Some(&dir), &header()).unwrap()); // a run that was killed at once

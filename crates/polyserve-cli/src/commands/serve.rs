@@ -10,11 +10,11 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use polyserve::admin::ENTITY_OPENAPI;
-use polyserve::catalog::{Catalog, Entry};
+use polyserve::catalog::{Catalog, Entry, RepoEntry};
 use polyserve::env::{ETAGS, HANDOVER, READY, STRICT_MEDIA_TYPE, switch};
 use polyserve::memory::StdMutex;
 use polyserve::signals::Signals;
-use polyserve::{Drain, Entity, Identifiable as _, ListenOn, Routes, ServerConfig, ServerExt as _};
+use polyserve::{Drain, Entity, EntityRepo, Identifiable as _, ListenOn, Routes, ServerConfig, ServerExt as _};
 use polyserve_bench::Misuse;
 use polyserve_bench::delayed::Delayed;
 use polyserve_bench::limits::raise_descriptors;
@@ -26,7 +26,7 @@ use serde_json::json;
 
 use super::access::AccessArgs;
 use super::admin::{AdminArgs, given};
-use super::handover::{Listeners, Offer};
+use super::handover::{Listeners, Offer, PresentProcess};
 use super::reload;
 use super::systemd;
 use super::tls::TlsArgs;
@@ -165,34 +165,9 @@ pub(crate) fn run(catalog: &Catalog, args: &ServeArgs, json: bool) -> anyhow::Re
         offered = Some((listeners.try_clone()?, path));
         (on, admin_listener, present) = (ListenOn::Listener(listeners.entities), listeners.admin, process);
     }
-    // The location may have a password, so the message does not show it.
-    let kind = args.repo.split(':').next().unwrap_or_default();
-    let cannot_open = || format!("the repo {kind} cannot be opened");
-    // The load of a large store takes seconds, and there is nothing to drain before its end. A temporary repo is empty, and must
-    // be removed.
-    let mut open = || match args.temporary_repo {
-        true => Ok(Some(entry.build())),
-        false => signals.unless_signalled({
-            let entry = entry.clone();
-            move || entry.open()
-        }),
-    };
-    let mut opened = open().with_context(cannot_open)?;
-    if let Some(process) = &present {
-        let is_in_use = |error: &io::Error| error.kind() == io::ErrorKind::ResourceBusy;
-        // A repo that one process can have is free when the present process has ended.
-        let must_wait = matches!(&opened, Some(Err(error)) if is_in_use(error));
-        if must_wait || matches!(opened, Some(Ok(_))) {
-            process.drain()?;
-        }
-        if must_wait {
-            opened = open().with_context(cannot_open)?;
-        }
-    }
-    let Some(opened) = opened else {
+    let Some(mut repo) = open_repo(&entry, args, &mut signals, present.as_ref())? else {
         return ended(&Drain::default(), None, json);
     };
-    let mut repo = opened.with_context(cannot_open)?;
     if let Some(delay) = args.repo_delay {
         repo = Arc::new(Delayed::new(repo, delay));
     }
@@ -239,6 +214,40 @@ pub(crate) fn run(catalog: &Catalog, args: &ServeArgs, json: bool) -> anyhow::Re
 
     let drain = operation.drain(signals, running, offer)?;
     ended(&drain, store.len().wait().ok().filter(|_| args.service == ENTITY), json)
+}
+
+/// Opens the repo, and then makes the `present` process drain; in the other order if only one process can have the repo. Returns `None`
+/// after a signal.
+fn open_repo(
+    entry: &RepoEntry,
+    args: &ServeArgs,
+    signals: &mut Signals,
+    present: Option<&PresentProcess>,
+) -> anyhow::Result<Option<Arc<dyn EntityRepo>>> {
+    // The location may have a password, so the message does not show it.
+    let kind = args.repo.split(':').next().unwrap_or_default();
+    let cannot_open = || format!("the repo {kind} cannot be opened");
+    // The load of a large store takes seconds, and there is nothing to drain before its end. A temporary repo is empty, and must
+    // be removed.
+    let mut open = || match args.temporary_repo {
+        true => Ok(Some(entry.build())),
+        false => signals.unless_signalled({
+            let entry = entry.clone();
+            move || entry.open()
+        }),
+    };
+    let mut opened = open().with_context(cannot_open)?;
+    if let Some(present) = present {
+        match &opened {
+            Some(Ok(_)) => present.drain()?,
+            Some(Err(error)) if error.kind() == io::ErrorKind::ResourceBusy => {
+                present.drain()?;
+                opened = open().with_context(cannot_open)?;
+            }
+            _ => {}
+        }
+    }
+    opened.transpose().with_context(cannot_open)
 }
 
 /// Prints what was answered.

@@ -13,8 +13,8 @@ use super::benches;
 
 /// All known experiments.
 pub(crate) static ALL: &[KnownExperiment] = &[
-    KnownExperiment::new::<Comparison>("Strategies side by side", None),
-    KnownExperiment::new::<DefinedExperiment>("Experiments from definitions", None),
+    KnownExperiment::new::<Comparison>("Strategies side by side"),
+    KnownExperiment::new::<DefinedExperiment>("Experiments from definitions"),
     KnownExperiment::of_lines("benches", "Benchmarks in one process", benches::recorded),
     KnownExperiment::of_lines("executors", "Jobs on executors, in one process", benches::dispatched),
     KnownExperiment::of_lines("recommend", "Recommended for a workload", recommendation),

@@ -130,9 +130,6 @@ fn without_figures(record: &Record) -> String {
 /// The command, the machine, and all else that the headers say.
 fn origin(record: &Record) -> String {
     let mut html = String::new();
-    if let Some(article) = record.experiment.article {
-        let _ = writeln!(html, "<p class=\"origin\">published: {}</p>", escaped(article));
-    }
     let _ = writeln!(html, "<p class=\"origin\">record: {}</p>", escaped(&short_path(&record.path)));
     for header in record.headers() {
         let command = escaped(&shown_command(header));

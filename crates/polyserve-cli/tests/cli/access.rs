@@ -132,6 +132,27 @@ fn every_server_asks_for_a_token() {
     }
 }
 
+#[test]
+fn a_load_sends_a_token_with_every_request() {
+    let (dir, alice) = (Dir::new("access-load"), User::new("alice", "read,write"));
+    write(&dir, &[&alice]);
+    dir.write("requests", "{\"url\": \"/1\"}\n{\"url\": \"/2\"}\n");
+    let serving = Serving::start(polyserve(&format!("serve --listen 127.0.0.1:0 --tokens {dir}/tokens")));
+    let url = format!("http://{}/", serving.addr);
+    for traffic in ["--keys 10 --mix get=1,put=1".to_owned(), format!("--file {dir}/requests")] {
+        let load = |token: &str| {
+            let mut load = polyserve(&format!("load {url} {traffic} --requests 200 --connections 2"));
+            load.arg("--header").arg(bearer(token).trim_end()).output().expect("it runs")
+        };
+        let output = load(&alice.token);
+        assert!(output.status.success(), "{traffic}: {}", text(&output.stderr));
+        assert!(!load("unknown").status.success(), "{traffic}");
+    }
+    let mut load = polyserve(&format!("load {url} --keys 10 --requests 10"));
+    let output = load.args(["--header", "Host: a"]).output().expect("it runs");
+    has(&text(&output.stderr), &["the header field Host is the load's own"]);
+}
+
 /// DNS rebinding: a page of another site reaches the server by a name of its own.
 #[test]
 fn every_server_answers_for_its_hosts_only() {
