@@ -32,7 +32,7 @@ step ci/msrv.sh
 step cargo package --workspace --no-verify --allow-dirty -q
 
 # Each feature alone, and the command with the allocator that it has not with all features.
-for features in "" threadpool queue-waits memory copy-on-write dashmap packed papaya scc durable etcd redis postgres env signals metrics access-log threadpool,dashmap tokio hyper http2 tower smol futures async tls tls,threadpool tls,async; do
+for features in "" threadpool queue-waits memory copy-on-write dashmap packed papaya scc durable etcd redis postgres env signals metrics access-log threadpool,dashmap tokio hyper http2 tower smol futures async percore tls tls,threadpool tls,async; do
     step cargo check -q -p polyserve --no-default-features --features "$features"
 done
 step cargo check -q -p polyserve-memory --no-default-features
@@ -76,7 +76,7 @@ never() {
 echo; echo "== the arrows between crates are these"
 arrows() {
     cat <<'END'
-polyserve: polyserve-async polyserve-cluster polyserve-core polyserve-durable polyserve-memory polyserve-serving polyserve-sys polyserve-threadpool
+polyserve: polyserve-async polyserve-cluster polyserve-core polyserve-durable polyserve-memory polyserve-percore polyserve-serving polyserve-sys polyserve-threadpool
 polyserve-async: polyserve-core polyserve-serving
 polyserve-bench: polyserve polyserve-conformance polyserve-load
 polyserve-benches: polyserve
@@ -89,6 +89,7 @@ polyserve-engines: polyserve-sys
 polyserve-examples: polyserve polyserve-cli polyserve-conformance
 polyserve-load: polyserve-core
 polyserve-memory: polyserve-core polyserve-sys
+polyserve-percore: polyserve-core polyserve-serving
 polyserve-serving: polyserve-core polyserve-sys
 polyserve-sys:
 polyserve-threadpool: polyserve-core polyserve-serving
@@ -120,7 +121,7 @@ never polyserve-cluster 'etcd-client|tokio-postgres' --no-default-features --fea
 never polyserve-cluster 'etcd-client|redis' --no-default-features --features postgres
 never polyserve-load 'tokio|hyper|mio'
 never polyserve-conformance 'tokio'
-never polyserve 'polyserve-(async|memory|cluster|durable|threadpool)|dashmap|papaya|scc|mio|humantime|signal-hook' --no-default-features
+never polyserve 'polyserve-(async|memory|cluster|durable|percore|threadpool)|dashmap|papaya|scc|mio|humantime|signal-hook' --no-default-features
 never polyserve 'polyserve-async|tokio|hyper|hdrhistogram' --no-default-features --features threadpool,dashmap
 never polyserve 'clap|criterion' --all-features
 # The build of the first command in the README.

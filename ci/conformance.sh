@@ -8,7 +8,7 @@ cd "$(dirname "$0")/.."
 case ${1-} in
     # With the features of the other tests, so that nothing is built anew for it.
     --check) mode=check log=$(mktemp) && cargo test -q --workspace --features "${FEATURES-polyserve/tls}" --test kit -- --list >"$log" ;;
-    '') mode=write log=$(mktemp) && cargo test -q -p polyserve --features tls,async --test kit -- --logfile "$log" >/dev/null ;;
+    '') mode=write log=$(mktemp) && cargo test -q -p polyserve --features tls,async,percore --test kit -- --logfile "$log" >/dev/null ;;
     *) mode=write log=$(realpath "$1") ;;
 esac
 python3 - "$mode" "$log" <<'PY'
@@ -95,7 +95,7 @@ over = sorted({server for row in results["server_over_tls"].values() for family 
 head = f"""# Conformance
 
 What each server of the catalog was seen to do by the conformance kit: {len(results['server'])} properties of a server and {len(results['tls'])} of TLS. `ci/conformance.sh` runs
-the kit and writes this page; `cargo test -p polyserve --features tls,async --test kit` runs it alone. **yes**: it held, on every server of the
+the kit and writes this page; `cargo test -p polyserve --features tls,async,percore --test kit` runs it alone. **yes**: it held, on every server of the
 column. A number: it was not run, for the reason below. A property that fails fails CI, so no cell says no.
 
 A column is a server, or {' and '.join(several)}. *Over TLS*: {', '.join(f'`{server}`' for server in over)}.

@@ -9,7 +9,8 @@ use polyserve_core::sync::{Mutex, lock};
 /// The numbers of the connections that an event loop has to serve, because their answers are there, or because the table of
 /// connections has woken them. Clones share the list.
 ///
-/// Cost: an uncontended lock and a wake-up of the event loop for each entry; an allocation for each waker.
+/// Cost: an uncontended lock for each entry; a wake-up of the event loop for the first entry since it took the list; an allocation for
+/// each waker.
 #[derive(Clone, Debug)]
 pub struct WokenList(Arc<WakeState>);
 
@@ -44,10 +45,16 @@ impl WokenList {
         Self(Arc::new(WakeState { woken: Mutex::default(), wake: Box::new(wake) }))
     }
 
-    /// Adds a connection, and wakes the event loop.
+    /// Adds a connection, and wakes the event loop unless it is woken already.
     pub fn wake(&self, number: usize) {
-        lock(&self.0.woken).push(number);
-        (self.0.wake)();
+        let is_first = {
+            let mut woken = lock(&self.0.woken);
+            woken.push(number);
+            woken.len() == 1
+        };
+        if is_first {
+            (self.0.wake)();
+        }
     }
 
     /// Returns a waker that adds a connection.
@@ -55,7 +62,7 @@ impl WokenList {
         Waker::from(Arc::new(NumberedWaker(self.clone(), number)))
     }
 
-    /// Moves the connections to `ready`.
+    /// Moves the connections to `ready`. To be called after each wake-up.
     pub fn take(&self, ready: &mut impl Extend<usize>) {
         ready.extend(lock(&self.0.woken).drain(..));
     }

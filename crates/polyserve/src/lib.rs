@@ -66,7 +66,7 @@
 //!   `custom_repo`, `custom_server`, `custom_event_loop`; a ranking of your own handler `rank_service`.
 //! * **The seams**: [`EntityRepo`], [`Service`], [`Executor`], [`Server`], and [`Answer`], the type that joins them. The types that
 //!   most programs use are in the [`prelude`], too. An item has one other path: the root, or the module that is named with it.
-//! * **The strategies**: [`memory`], [`threadpool`], `durable`, `cluster`, `async_`; the [`catalog`] has all of them by name.
+//! * **The strategies**: [`memory`], [`threadpool`], `durable`, `cluster`, `async_`, `percore`; the [`catalog`] has all of them by name.
 //! * **Settings**: [`ServerConfig`]; from flags and variables, [`mod@env`].
 //! * **For authors of servers, executors and stores**: [`serving`], the toolkit, [`panics`], [`sync`], [`mailbox`] and [`stack`]. They
 //!   are unstable.
@@ -94,6 +94,7 @@
 //! | `futures` | an executor on the thread pool of the futures crate, and a server on it |
 //! | `async` | `tokio`, `hyper`, `smol` and `futures` |
 //! | `tower` | a service as a `tower::Service`; with `tokio` or `hyper`, a `tower::Service` or an axum `Router` on the servers |
+//! | `percore` | servers with an event loop on each core (Linux) |
 //! | `durable` | a log on the disk under any store in memory |
 //! | `etcd`, `redis`, `postgres` | a store over that engine; `etcd` is built with `protoc` |
 //! | `metrics` | durations, counters, health and readiness on an admin address, for Prometheus |
@@ -176,4 +177,10 @@ pub mod threadpool {
 #[cfg(any(feature = "tokio", feature = "tower", feature = "smol", feature = "futures"))]
 pub mod async_ {
     pub use polyserve_async::*;
+}
+
+/// Servers with an event loop on each core.
+#[cfg(all(feature = "percore", target_os = "linux"))]
+pub mod percore {
+    pub use polyserve_percore::*;
 }

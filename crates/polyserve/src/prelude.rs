@@ -27,3 +27,5 @@ pub use polyserve_async::TokioHyper;
 #[cfg(feature = "tokio")]
 pub use polyserve_async::{TokioPerCore, TokioTcp};
 pub use polyserve_core::http::StatusCode;
+#[cfg(all(feature = "percore", target_os = "linux"))]
+pub use polyserve_percore::Epoll;

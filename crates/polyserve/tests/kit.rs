@@ -79,10 +79,11 @@ fn kit<M: Clone + Send + 'static, S: 'static>(
     properties.iter().map(trial).collect()
 }
 
-/// The servers that are tested over TLS too, one of each kind: over a poller, over a runtime, and with a thread for each connection.
+/// The servers that are tested over TLS too, one of each kind: over a poller, over a runtime, with a thread for each connection, and
+/// with a loop for each core.
 /// All servers on the codec have the same TLS, in the state machine of a connection. `tokio_hyper` has a connection of its own.
 #[cfg(feature = "tls")]
-const OVER_TLS: [&str; 4] = ["pool_server/mpsc_pool", "tokio_tcp", "thread_per_connection", "tokio_hyper"];
+const OVER_TLS: [&str; 5] = ["pool_server/mpsc_pool", "tokio_tcp", "thread_per_connection", "tokio_hyper", "epoll"];
 
 /// Properties that say nothing over TLS, and why.
 #[cfg(feature = "tls")]

@@ -207,7 +207,7 @@ fn the_published_pool_size_suits_every_server() {
 /// Regression test: servers without a queue ignored `--queue`.
 #[test]
 fn a_flag_that_the_server_does_not_have_is_refused() {
-    for server in ["sequential", "leader_followers", "tokio_tcp", "tokio_per_core", "tokio_hyper", "smol"] {
+    for server in ["sequential", "leader_followers", "tokio_tcp", "tokio_per_core", "tokio_hyper", "smol", "epoll"] {
         let error = misused(&format!("serve --server {server} --queue 5"));
         has(&error, &[&format!("queue must be left out for {server}")]);
     }

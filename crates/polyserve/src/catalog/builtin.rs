@@ -8,7 +8,7 @@ pub(super) mod located;
 use polyserve::prelude::*;
 use polyserve_core::Echo;
 
-#[cfg(any(feature = "threadpool", feature = "memory", feature = "tokio", feature = "smol"))]
+#[cfg(any(feature = "threadpool", feature = "memory", feature = "tokio", feature = "smol", feature = "percore"))]
 use super::BuildCode;
 #[cfg(feature = "memory")]
 use super::Suits;
@@ -19,7 +19,7 @@ use super::{Entry, Promise};
 use super::{ExecutorEntry, ServerEntry};
 
 /// Creates the entry of a server that is built from a configuration alone.
-#[cfg(any(feature = "threadpool", feature = "tokio", feature = "smol"))]
+#[cfg(any(feature = "threadpool", feature = "tokio", feature = "smol", feature = "percore"))]
 macro_rules! server {
     ($name:literal, $summary:literal, $promises:expr, $feature:expr, $server:ty) => {
         Entry::server($name, $summary, $promises, |config| Ok(Box::new(<$server>::new(config.clone())?)))
@@ -90,6 +90,8 @@ pub(super) fn catalog() -> Catalog {
     let catalog = smol(catalog);
     #[cfg(feature = "futures")]
     let catalog = futures(catalog);
+    #[cfg(all(feature = "percore", target_os = "linux"))]
+    let catalog = percore(catalog);
     #[cfg(feature = "memory")]
     let catalog = memory(catalog);
     services(located::all().into_iter().fold(catalog, Catalog::with_located_repo))
@@ -151,8 +153,8 @@ fn threadpool(catalog: Catalog) -> Catalog {
         ))
 }
 
-/// The promises of every server on an async runtime.
-#[cfg(any(feature = "tokio", feature = "smol"))]
+/// The promises of every server on an async runtime, and of those with an event loop on each core.
+#[cfg(any(feature = "tokio", feature = "smol", feature = "percore"))]
 const ASYNC: &[Promise] = &[Promise::Shape(Shape::Multiplexed), Promise::LaterHoldsNoThread, Promise::Drains];
 
 #[cfg(feature = "tokio")]
@@ -242,6 +244,17 @@ fn futures(catalog: Catalog) -> Catalog {
             Some("futures"),
             polyserve::async_::FuturesTasks
         ))
+}
+
+#[cfg(all(feature = "percore", target_os = "linux"))]
+fn percore(catalog: Catalog) -> Catalog {
+    catalog.with_server(server!(
+        "epoll",
+        "an epoll loop for each core, with its own listener: no runtime, nothing shared",
+        ASYNC,
+        Some("percore"),
+        Epoll
+    ))
 }
 
 /// The promises of a server that runs each connection as one job of a pool.

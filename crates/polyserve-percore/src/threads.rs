@@ -1,0 +1,63 @@
+//! The threads of a run: one for each listener.
+
+use std::io;
+use std::net::TcpListener;
+use std::sync::{Arc, mpsc};
+use std::thread;
+use std::time::Instant;
+
+use polyserve_core::{ListenOn, Running, ServerConfig, Service};
+use polyserve_serving::{ConnectionHandle, ConnectionTable, ServerState, net};
+
+/// The event loop of a thread.
+pub(crate) trait EventLoop: Sized + 'static {
+    /// What the table keeps for each connection.
+    type Handle: ConnectionHandle;
+
+    /// Prepares the loop, on its thread. `shard`: the number of the thread.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the system lacks what the loop waits with.
+    fn new(table: &Arc<ConnectionTable<Self::Handle>>, listener: TcpListener, shard: usize) -> io::Result<Self>;
+
+    /// Serves until a drain has ended. Reports the end of its accept loop to the table.
+    fn run(self);
+}
+
+/// Starts a run called `name`, with a thread for each worker. Returns once all loops are ready.
+pub(crate) fn start<L: EventLoop>(
+    name: &'static str,
+    on: ListenOn,
+    config: &ServerConfig,
+    service: Arc<dyn Service>,
+) -> io::Result<Running> {
+    let listeners = net::listen_together(on, config.workers_or(1), config)?;
+    let local_addr = listeners[0].local_addr()?;
+    let server = Arc::new(ServerState::new(service, config));
+    let table = ConnectionTable::<L::Handle>::multiplexed(server, listeners.len());
+    let (grace, shutdown) = (config.drain_grace, table.server.shutdown.clone());
+    let threads = listeners.into_iter().enumerate().map(|(shard, listener)| {
+        listener.set_nonblocking(true)?;
+        let (table, (report, reports)) = (Arc::clone(&table), mpsc::channel());
+        let thread = thread::Builder::new().name(format!("{name}-{shard}")).spawn(move || {
+            match L::new(&table, listener, shard) {
+                Ok(events) => {
+                    let _ = report.send(Ok(())); // an error: the start has failed
+                    events.run();
+                }
+                Err(error) => drop(report.send(Err(error))),
+            }
+        })?;
+        reports.recv().unwrap_or_else(|_| Err(io::Error::other("the thread of an event loop has panicked")))?;
+        Ok(thread)
+    });
+    let threads: io::Result<Vec<_>> = threads.collect();
+    let threads = threads.inspect_err(|_| shutdown.begin(Instant::now()))?; // it ends the loops that have begun
+    Running::start(&format!("{name}-main"), local_addr, grace, shutdown, table.counters(), move || {
+        let drain = table.supervise();
+        let ended = threads.into_iter().filter(|thread| drain.stuck == 0 || thread.is_finished());
+        table.server.join(ended.collect());
+        drain
+    })
+}
