@@ -31,7 +31,7 @@ include-method = "OPTIONS"
 checks.use_after_free.enabled = false
 END
 for server in pool_server tokio_hyper; do
-    start "$program" serve --server $server --listen 127.0.0.1:0 --admin 127.0.0.1:0 --etags on
+    start "$program" serve --server $server --repo ordered --listen 127.0.0.1:0 --admin 127.0.0.1:0 --etags on
     admin_address
     (cd "$tmp" && "$OLDPWD/$tools/bin/st" run "$admin/openapi.json" --url "$url" --seed 1 --max-examples 100 --no-color) >"$tmp/report" 2>&1 || { cat "$tmp/report" >&2; exit 1; }
     grep -A1 'Test cases:' "$tmp/report" | tail -n 1 | sed "s/^ */$server: /"

@@ -16,11 +16,11 @@ use polyserve_conformance::repo::{self, RepoSubject};
 
 /// Entities in the order of their ids, behind one lock.
 #[derive(Debug, Default)]
-struct Ordered {
+struct Sorted {
     entities: RwLock<BTreeMap<i64, Entity>>,
 }
 
-impl EntityRepo for Ordered {
+impl EntityRepo for Sorted {
     fn get(&self, &id: &i64, visit: Visit<'_>) -> RepoAnswer<Lookup> {
         // `read` recovers from a poisoned lock: a visit that panics changes no data.
         let entities = read(&self.entities);
@@ -57,13 +57,13 @@ impl EntityRepo for Ordered {
 
 fn main() -> anyhow::Result<()> {
     // The kit runs first: a property that needs its own process starts this program again.
-    // A test file needs one line: `repo_conformance!(ordered, RepoSubject::new(Ordered::default));`
-    let report = property::check("ordered", &RepoSubject::new(Ordered::default), repo::PROPERTIES);
+    // A test file needs one line: `repo_conformance!(ordered, RepoSubject::new(Sorted::default));`
+    let report = property::check("ordered", &RepoSubject::new(Sorted::default), repo::PROPERTIES);
     print!("{report}");
     anyhow::ensure!(report.conforms(), "the repo does not keep the contract");
 
     // Every server can serve a conforming repo. An `Arc` of a repo is a repo, so the program can use the store too.
-    let repo = Arc::new(Ordered::default());
+    let repo = Arc::new(Sorted::default());
     let _ = repo.put(Entity::new(7, "stored in process", 0.5)).wait()?;
     let signals = Signals::register()?;
     let server = PoolServer::mpsc(ServerConfig::default())?;

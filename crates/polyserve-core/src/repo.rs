@@ -2,6 +2,7 @@
 
 use std::error::Error;
 use std::fmt;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -123,6 +124,28 @@ pub trait EntityRepo<E: Identifiable = Entity>: fmt::Debug + Send + Sync + 'stat
         None
     }
 
+    /// Returns whether the repo can [`scan`](Self::scan). It cannot by default.
+    fn can_scan(&self) -> bool {
+        false
+    }
+
+    /// Reads a page: at most `limit` of the entities with an id after `after`, or of all, in an order of the ids that the repo
+    /// keeps. If they are in memory, the repo shows each to `visit`, with its id, until `visit` breaks; else it answers later with
+    /// [`ScanPage::entities`], which have at most [`MAX_PAGE_BYTES`] unless there is only one.
+    ///
+    /// A scan is a sequence of pages, each after the last id of the page before. It is no snapshot: an entity that is stored during the
+    /// whole scan is seen exactly once, as it was put. One that is stored or removed meanwhile is seen once, or not at all.
+    ///
+    /// Cost: that of `limit` gets, however many entities there are.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`RepoError::Other`] if the repo cannot scan, which is the default.
+    fn scan(&self, after: Option<&E::Id>, limit: usize, visit: ScanVisit<'_, E>) -> RepoAnswer<ScanPage<E>> {
+        let _ = (after, limit, visit);
+        Answer::Now(Err(RepoError::Other("the repo cannot scan".into())))
+    }
+
     /// Returns whether the repo takes writes now, for a health check: the error is the one that a write would get. It changes
     /// nothing. A repo in memory always takes writes, which is the default.
     fn status(&self) -> RepoAnswer<()> {
@@ -194,6 +217,21 @@ impl<E: Identifiable> fmt::Debug for Visit<'_, E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Visit(..)")
     }
+}
+
+/// The callback of [`EntityRepo::scan`]. It sees an id and its entity, and breaks if the page is full.
+pub type ScanVisit<'a, E> = &'a mut dyn FnMut(&<E as Identifiable>::Id, Shown<'_, E>) -> ControlFlow<()>;
+
+/// The max bytes of the entities in a page: 1 MiB. An entity that alone has more is a page by itself.
+pub const MAX_PAGE_BYTES: usize = 1 << 20;
+
+/// The result of [`EntityRepo::scan`].
+#[derive(Debug)]
+pub struct ScanPage<E> {
+    /// The entities, if no visit has seen them.
+    pub entities: Vec<E>,
+    /// Whether there may be more entities after the last one of the page.
+    pub has_more: bool,
 }
 
 /// The result of [`EntityRepo::put`].
@@ -309,6 +347,19 @@ macro_rules! forward {
             #[inline]
             fn version(&self, id: &E::Id) -> Option<u64> {
                 (**self).version(id)
+            }
+            #[inline]
+            fn can_scan(&self) -> bool {
+                (**self).can_scan()
+            }
+            #[inline]
+            fn scan(
+                &self,
+                after: Option<&E::Id>,
+                limit: usize,
+                visit: ScanVisit<'_, E>,
+            ) -> RepoAnswer<ScanPage<E>> {
+                (**self).scan(after, limit, visit)
             }
             #[inline]
             fn status(&self) -> RepoAnswer<()> {

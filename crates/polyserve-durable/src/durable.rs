@@ -14,7 +14,7 @@ use polyserve_core::mailbox::{Mailbox, Refused};
 use polyserve_core::stack::FOR_ANY_VALUE;
 use polyserve_core::{
     Answer, Condition, Conditional, Entity, EntityRepo, Identifiable, Lookup, Put, Removed, RepoAnswer, RepoError,
-    Visit, promise,
+    ScanPage, ScanVisit, Visit, promise,
 };
 
 use crate::commit::{CommitCounts, Committer, Shared, VERIFY_EACH, Write, WriteReply};
@@ -276,6 +276,14 @@ impl<R: EntityRepo<E>, E: Identifiable> EntityRepo<E> for Durable<R, E> {
 
     fn len(&self) -> RepoAnswer<u64> {
         self.memory.len()
+    }
+
+    fn can_scan(&self) -> bool {
+        self.memory.can_scan()
+    }
+
+    fn scan(&self, after: Option<&E::Id>, limit: usize, visit: ScanVisit<'_, E>) -> RepoAnswer<ScanPage<E>> {
+        self.memory.scan(after, limit, visit)
     }
 
     /// At most once a second, the thread of the log looks at the directory: it must still be the store's. If the last write found

@@ -5,6 +5,7 @@
 use std::fmt;
 use std::future::{pending, poll_fn};
 use std::mem;
+use std::ops::ControlFlow;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, RwLock, TryLockError};
@@ -14,11 +15,14 @@ use std::time::Duration;
 
 use polyserve_core::sync::{lock, read, write};
 use polyserve_core::{
-    Answer, Condition, Conditional, Entity, EntityRepo, Lookup, Put, Removed, RepoAnswer, RepoError, Visit, promise,
+    Answer, Condition, Conditional, Entity, EntityRepo, Lookup, Put, Removed, RepoAnswer, RepoError, ScanPage,
+    ScanVisit, Shown, Visit, promise,
 };
 
 use super::flaws;
-use crate::repo::{EntityMap, LaterReference, Reference, RepoSubject, put_if, put_over, remove_if, removed_of};
+use crate::repo::{
+    EntityMap, LaterReference, Reference, RepoSubject, page_of, put_if, put_over, remove_if, removed_of,
+};
 
 flaws! {
     /// A mistake of a repo, caught by properties.
@@ -110,6 +114,12 @@ flaws! {
     StaleCache, caught by linearizable;
     /// Shows a put to gets before it is stored, and withdraws it for a moment.
     DirtyRead, caught by linearizable;
+    /// Begins a page with the last entity of the page before.
+    RepeatsLast, caught by a_scan_shows_each_entity_once;
+    /// Shows a page whole, whatever its visit answers.
+    IgnoresBreaks, caught by a_page_is_bounded;
+    /// Begins a page at the number of entities that were before it, which removes change.
+    CountsToThePage, caught by a_scan_misses_nothing_that_stays;
 }
 
 impl RepoFlaw {
@@ -552,6 +562,33 @@ impl EntityRepo for FlawedRepo {
             RepoFlaw::PoisonedLock => self.poisoned(|map| map.len() as u64),
             RepoFlaw::LostCopy => now(lock(&self.shared).len() as u64),
             _ => self.inner.len(),
+        }
+    }
+
+    fn can_scan(&self) -> bool {
+        self.inner.can_scan() && !self.flaw.is_late()
+    }
+
+    fn scan(&self, after: Option<&i64>, limit: usize, visit: ScanVisit<'_, Entity>) -> RepoAnswer<ScanPage<Entity>> {
+        match self.flaw {
+            RepoFlaw::RepeatsLast => self.inner.scan(after.map(|id| id.saturating_sub(1)).as_ref(), limit, visit),
+            RepoFlaw::IgnoresBreaks => self.inner.scan(after, limit, &mut |id, entity| {
+                let _ = visit(id, entity);
+                ControlFlow::Continue(())
+            }),
+            RepoFlaw::CountsToThePage => {
+                // The number of the page's first entity, as it was when the page before was read.
+                let first = if after.is_none() { 0 } else { self.count.load(SeqCst) as usize };
+                let map = self.inner.map();
+                let (all, _) = page_of(&map, None, usize::MAX);
+                let page = all.iter().skip(first).take(limit);
+                self.count.store((first + page.len()) as u64, SeqCst);
+                for entity in page {
+                    let _ = visit(&entity.id, Shown::from(*entity));
+                }
+                now(ScanPage { entities: Vec::new(), has_more: first + limit < all.len() })
+            }
+            _ => self.inner.scan(after, limit, visit),
         }
     }
 

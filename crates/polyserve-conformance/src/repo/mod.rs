@@ -52,6 +52,7 @@ mod one_thread;
 mod race;
 mod racing;
 mod reference;
+mod scan;
 mod store;
 
 use std::sync::Arc;
@@ -68,8 +69,9 @@ pub use self::one_thread::*;
 pub(crate) use self::race::lockstep_within;
 pub use self::racing::*;
 pub(crate) use self::reference::PANICS;
-pub(crate) use self::reference::{EntityMap, put_if, put_over, remove_if, removed_of};
+pub(crate) use self::reference::{EntityMap, page_of, put_if, put_over, remove_if, removed_of};
 pub use self::reference::{LaterReference, Reference};
+pub use self::scan::*;
 pub(crate) use self::store::outcome;
 use self::store::{Answers, Store};
 use crate::property::{Opaque, Outcome, kit, within};
@@ -122,6 +124,11 @@ kit!($ repo::repo_conformance for RepoSubject, from "[`RepoSubject`](crate::repo
         racing_creations_create_once,
         no_increment_is_lost,
         a_conditional_remove_takes_what_was_seen,
+    }
+    scan {
+        a_scan_shows_each_entity_once,
+        a_page_is_bounded,
+        a_scan_misses_nothing_that_stays,
     }
 });
 

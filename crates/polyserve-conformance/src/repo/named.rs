@@ -2,8 +2,8 @@
 
 use crate::NamedEntity;
 use polyserve_core::{
-    Condition, Conditional, ETag, Entity, EntityRepo, EntityRepoExt as _, Lookup, Put, Removed, RepoAnswer, Shown,
-    Tags, Visit,
+    Condition, Conditional, ETag, Entity, EntityRepo, EntityRepoExt as _, Lookup, Put, Removed, RepoAnswer, ScanPage,
+    ScanVisit, Shown, Tags, Visit,
 };
 
 /// The repo under test. The id `7` is stored as a text that a path would have to encode, the other fields in a nested
@@ -102,5 +102,22 @@ impl<R: EntityRepo<NamedEntity>> EntityRepo for Named<R> {
 
     fn len(&self) -> RepoAnswer<u64> {
         self.0.len()
+    }
+
+    fn can_scan(&self) -> bool {
+        self.0.can_scan()
+    }
+
+    fn scan(&self, after: Option<&i64>, limit: usize, visit: ScanVisit<'_, Entity>) -> RepoAnswer<ScanPage<Entity>> {
+        let after = after.map(|&id| name(id));
+        let page = self.0.scan(after.as_ref(), limit, &mut |name, named| {
+            let entity = published(named.to_owned());
+            visit(&shown_id(name), Shown::from(&entity))
+        });
+        page.map(|page| {
+            let page = page?;
+            let entities = page.entities.into_iter().map(published).collect();
+            Ok(ScanPage { entities, has_more: page.has_more })
+        })
     }
 }

@@ -11,8 +11,8 @@ use std::thread::{self, JoinHandle};
 use polyserve_core::stack::FOR_ANY_VALUE;
 use polyserve_core::sync::lock;
 use polyserve_core::{
-    Answer, Condition, Conditional, Entity, EntityRepo, Identifiable, Lookup, Put, Removed, RepoAnswer, RepoError,
-    Visit, promise,
+    Answer, Condition, Conditional, Entity, EntityRepo, Identifiable, Lookup, MAX_PAGE_BYTES, Put, Removed, RepoAnswer,
+    RepoError, ScanPage, ScanVisit, Shown, Visit, promise,
 };
 
 pub(crate) type EntityMap<E = Entity> = HashMap<<E as Identifiable>::Id, E>;
@@ -63,6 +63,17 @@ impl<E: Identifiable> EntityRepo<E> for Reference<E> {
 
     fn len(&self) -> RepoAnswer<u64> {
         Answer::Now(Ok(self.map().len() as u64))
+    }
+
+    fn can_scan(&self) -> bool {
+        true
+    }
+
+    fn scan(&self, after: Option<&E::Id>, limit: usize, visit: ScanVisit<'_, E>) -> RepoAnswer<ScanPage<E>> {
+        let map = self.map();
+        let (entities, has_more) = page_of(&map, after, limit);
+        let broken = entities.into_iter().find(|entity| visit(entity.id(), Shown::from(*entity)).is_break());
+        Answer::Now(Ok(ScanPage { entities: Vec::new(), has_more: has_more || broken.is_some() }))
     }
 
     fn version(&self, _: &E::Id) -> Option<u64> {
@@ -146,12 +157,48 @@ impl<E: Identifiable> EntityRepo<E> for LaterReference<E> {
     fn len(&self) -> RepoAnswer<u64> {
         self.ask(|map| map.len() as u64)
     }
+
+    fn can_scan(&self) -> bool {
+        true
+    }
+
+    /// The size of an entity is that of its JSON.
+    fn scan(&self, after: Option<&E::Id>, limit: usize, _visit: ScanVisit<'_, E>) -> RepoAnswer<ScanPage<E>> {
+        let after = after.cloned();
+        self.ask(move |map| {
+            let (found, has_more) = page_of(map, after.as_ref(), limit);
+            let (mut bytes, mut json) = (0, Vec::new());
+            let fits = |entity: &&E| {
+                json.clear();
+                let _ = entity.write_json(&mut json);
+                let is_first = bytes == 0;
+                bytes += json.len();
+                is_first || bytes <= MAX_PAGE_BYTES
+            };
+            let number = found.len();
+            let entities: Vec<E> = found.into_iter().take_while(fits).cloned().collect();
+            ScanPage { has_more: has_more || entities.len() < number, entities }
+        })
+    }
 }
 
 impl<E: Identifiable> fmt::Debug for LaterReference<E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LaterReference").finish_non_exhaustive()
     }
+}
+
+/// Returns at most `limit` of the entities with an id above `after`, in the order of their ids, and whether there are more.
+pub(crate) fn page_of<'a, E: Identifiable>(
+    map: &'a EntityMap<E>,
+    after: Option<&E::Id>,
+    limit: usize,
+) -> (Vec<&'a E>, bool) {
+    let mut entities: Vec<&E> = map.values().filter(|entity| after.is_none_or(|after| entity.id() > after)).collect();
+    entities.sort_unstable_by_key(|entity| entity.id());
+    let has_more = entities.len() > limit;
+    entities.truncate(limit);
+    (entities, has_more)
 }
 
 /// Puts `entity` into `map` if `condition` allows it.

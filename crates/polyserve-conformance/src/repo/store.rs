@@ -1,6 +1,7 @@
 //! A repo under test, as the properties use it: every wait for an answer is bounded, and errors are failures.
 
 use std::fmt;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -52,6 +53,37 @@ impl Store {
 
     pub(super) fn remove_if(&self, id: i64, condition: &Condition) -> Conditional<Removed> {
         self.settle("remove_if", self.repo.remove_if(&id, condition))
+    }
+
+    /// The entities of a page, and whether there may be more.
+    pub(super) fn page(&self, after: Option<i64>, limit: usize) -> (Vec<Entity>, bool) {
+        let mut entities = Vec::new();
+        let page = self.repo.scan(after.as_ref(), limit, &mut |id, entity| {
+            let entity = entity.to_owned();
+            assert_eq!(entity.id, *id, "a scan shows an entity under another id");
+            entities.push(entity);
+            ControlFlow::Continue(())
+        });
+        let page = self.settle("scan", page);
+        assert!(entities.is_empty() || page.entities.is_empty(), "a page was shown and returned");
+        entities.extend(page.entities);
+        assert!(entities.len() <= limit, "a page of {limit} has {} entities", entities.len());
+        (entities, page.has_more)
+    }
+
+    /// All entities, read in pages.
+    pub(super) fn scan(&self, limit: usize) -> Vec<Entity> {
+        let (mut all, mut after) = (Vec::new(), None);
+        loop {
+            let (page, has_more) = self.page(after, limit);
+            let last = page.last().map(|entity| entity.id);
+            all.extend(page);
+            match last {
+                Some(last) if has_more => after = Some(last),
+                None if has_more => panic!("an empty page says that there is more"),
+                _ => return all,
+            }
+        }
     }
 
     pub(super) fn len(&self) -> u64 {

@@ -118,6 +118,8 @@ kit! {
         delete_removes_once,
         options_say_what_is_allowed,
         other_methods_are_not_allowed,
+        entities_are_listed_in_pages,
+        ids_of_texts_are_listed,
         the_published_client_is_served,
         the_published_test_plan_is_served,
         a_later_repo_answers_the_same,

@@ -15,6 +15,7 @@ use super::entity_reply::{
 };
 use super::known_forms::{KnownForm, KnownForms};
 use super::media_type::MediaType;
+use super::page::{self, PageQuery};
 use super::patch;
 use super::path;
 use super::preconditions;
@@ -390,6 +391,10 @@ impl<R: EntityRepo<E>, E: Identifiable> EntityService<R, E> {
             Route::Put(id) => self.put(id.as_ref(), condition, request.body, body),
             Route::Remove(id) => self.remove(id, condition),
             Route::Patch(id) => self.patch(id.clone(), condition.clone(), request.body),
+            Route::Page(query) => match refusal(None, condition) {
+                Some(reply) => Answer::Now(reply),
+                None => page::page(&self.repo, query, &self.failures, body),
+            },
         }
     }
 
@@ -453,6 +458,11 @@ impl<R: EntityRepo<E>, E: Identifiable> EntityService<R, E> {
             }
             (&Method::OPTIONS, Some(_)) => return Err(patch::accept_patch(options(head.method, ALLOW_ENTITY))),
             (method, Some(_)) => return Err(options(method, ALLOW_ENTITY)),
+            (&Method::GET | &Method::HEAD, None) if self.repo.can_scan() => {
+                Route::Page(PageQuery::read::<E>(head.query())?)
+            }
+            (&Method::GET | &Method::HEAD, None) => return Err(page::cannot_scan()),
+            (method, None) if self.repo.can_scan() => return Err(options(method, ALLOW_LIST)),
             (method, None) => return Err(options(method, ALLOW_ROOT)),
         };
         Ok(route)
@@ -494,9 +504,11 @@ enum Route<I> {
     Put(Option<I>),
     Remove(I),
     Patch(I),
+    Page(PageQuery<I>),
 }
 
 const ALLOW_ROOT: &str = "PUT, OPTIONS";
+const ALLOW_LIST: &str = "GET, HEAD, PUT, OPTIONS";
 const ALLOW_ENTITY: &str = "GET, HEAD, PUT, PATCH, DELETE, OPTIONS";
 const ALLOW_SERVER: &str = "GET, HEAD, PUT, PATCH, DELETE, OPTIONS";
 

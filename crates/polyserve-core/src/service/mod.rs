@@ -7,6 +7,7 @@ mod get_only;
 mod invalid_header;
 mod known_forms;
 mod media_type;
+mod page;
 mod patch;
 mod path;
 mod preconditions;

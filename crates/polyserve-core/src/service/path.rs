@@ -86,7 +86,7 @@ impl Write for MeasuredText {
 }
 
 /// Returns the decoded text, or `None` if it is not UTF-8 or a `%` is not followed by two hexadecimal digits.
-fn decode(segment: &str) -> Option<String> {
+pub(super) fn decode(segment: &str) -> Option<String> {
     let mut bytes = segment.bytes();
     let mut decoded = Vec::with_capacity(segment.len());
     while let Some(byte) = bytes.next() {

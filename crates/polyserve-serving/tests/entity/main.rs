@@ -121,6 +121,42 @@ fn answers_byte_for_byte() {
     }
 }
 
+/// A repo that cannot scan has no pages, and the root then has no GET.
+#[test]
+fn a_repo_that_cannot_scan_lists_nothing() {
+    let env = with_one();
+    for target in ["/", "/?limit=1", "/?limit=0"] {
+        get(&env, target).check_problem(501);
+    }
+    let options = ask(&env, &request("OPTIONS", "/", "", b""));
+    assert_eq!((options.status, options.field("Allow")), (204, Some("PUT, OPTIONS")));
+    assert_eq!(put(&env, "/", ONE).status, 200, "the connection and the service go on");
+}
+
+/// A page has at most 1 MiB, unless its first entity alone has more, and the next page goes on after it.
+#[test]
+fn a_page_has_at_most_a_mebibyte() {
+    let repo = polyserve_memory::Ordered::new(StdMutex::new());
+    let large = [1, 2, 3, 4, 5, 6].map(|id| Entity::new(id, "x".repeat(400_000 + usize::from(id == 4) * 900_000), 1.0));
+    for entity in large {
+        assert!(repo.put(entity).is_now());
+    }
+    let env = serve(repo);
+    let mut pages = Vec::new();
+    let mut target = "/".to_owned();
+    loop {
+        let page = get(&env, &target);
+        assert_eq!(page.status, 200);
+        let json: serde_json::Value = serde_json::from_str(&page.body).unwrap();
+        let ids: Vec<i64> = json["items"].as_array().unwrap().iter().map(|item| item["id"].as_i64().unwrap()).collect();
+        assert!(page.body.len() <= 1 << 20 || ids.len() == 1, "{ids:?} have {} bytes", page.body.len());
+        pages.push(ids);
+        let Some(next) = json["next"].as_str() else { break };
+        target = format!("/?after={next}");
+    }
+    assert_eq!(pages, [vec![1, 2], vec![3], vec![4], vec![5, 6]]);
+}
+
 /// The service does not decode content codings, so it refuses them in either mode.
 #[test]
 fn content_codings() {

@@ -72,6 +72,8 @@ macro_rules! repos {
         pub(super) fn repo_of<E: Identifiable>(name: &str) -> Option<std::sync::Arc<dyn EntityRepo<E>>> {
             Some(match name {
                 $($(#[$cfg])* $name => std::sync::Arc::new(<$repo>::of::<E>()),)*
+                #[cfg(feature = "ordered")]
+                "ordered" => std::sync::Arc::new(polyserve::memory::Ordered::new(Sharded::of::<E>())),
                 _ => return None,
             })
         }
@@ -94,6 +96,11 @@ pub(super) fn catalog() -> Catalog {
     let catalog = percore(catalog);
     #[cfg(feature = "memory")]
     let catalog = memory(catalog);
+    #[cfg(feature = "ordered")]
+    let catalog = match catalog.repo("sharded") {
+        Ok(sharded) => catalog.with_repo(ordered("ordered", &sharded)),
+        Err(_) => catalog,
+    };
     services(located::all().into_iter().fold(catalog, Catalog::with_located_repo))
 }
 
@@ -365,6 +372,21 @@ repos! {
             overhead: 101,
             usual: false,
         });
+}
+
+/// Creates the entry of an index of ids over another repo.
+#[cfg(feature = "ordered")]
+pub(super) fn ordered(name: &str, over: &super::RepoEntry) -> super::RepoEntry {
+    const PROMISES: &[Promise] = &[Promise::Linearizable, Promise::AnswersNow, Promise::Scans, Promise::Volatile];
+    let below = over.clone();
+    let entry = Entry::repo(name, "an index of ids over a store, for scans", PROMISES, move || {
+        Ok(std::sync::Arc::new(polyserve::memory::Ordered::new(below.build()?)))
+    });
+    let code = over
+        .code
+        .as_ref()
+        .map(|code| BuildCode::new(code.feature, format!("polyserve::memory::Ordered::new({})", code.expression)));
+    super::RepoEntry { code, ..entry }
 }
 
 /// Builds the repo in memory with this name for entities of any type.

@@ -188,7 +188,7 @@ impl Catalog {
         known.map_err(|error| if self.servers.iter().any(|entry| entry.name == full) { error.or(short) } else { error })
     }
 
-    /// Returns the repo with this name. `NAME:LOCATION` names a repo at a location, and `NAME/REPO:LOCATION` one that stands
+    /// Returns the repo with this name. `ordered/REPO` is one that can be scanned, over another one. `NAME:LOCATION` names a repo at a location, and `NAME/REPO:LOCATION` one that stands
     /// on another repo in memory than its usual one.
     ///
     /// # Errors
@@ -201,6 +201,8 @@ impl Catalog {
     ///
     /// let catalog = Catalog::builtin();
     /// assert_eq!(catalog.repo("durable/packed:data")?.name, "durable/packed:data");
+    /// # #[cfg(feature = "ordered")]
+    /// assert_eq!(catalog.repo("durable/ordered/packed:data")?.name, "durable/ordered/packed:data");
     /// assert!(catalog.repo("durable").unwrap_err().to_string().contains("durable:PATH"));
     /// # }
     /// # Ok::<(), polyserve::catalog::UnknownName>(())
@@ -214,16 +216,16 @@ impl Catalog {
                 if location.is_empty() {
                     return Err(UnknownName::without(head, format!("a location: {head}:{}", located.location)));
                 }
-                let over = over.map(|over| find("repo", &self.repos, over)).transpose()?;
-                Ok(located.at(location, over))
+                let over = over.map(|over| self.repo_in_memory(over)).transpose()?;
+                Ok(located.at(location, over.as_ref()))
             }
             _ => {
                 if let Some((_, feature)) = self.repos_not_built().find(|(name, _)| *name == kind) {
                     let missing = format!("the feature `{feature}`, which this program is built without");
                     return Err(UnknownName::without(head, missing));
                 }
-                if let Some(entry) = self.repos.iter().find(|entry| entry.name == name) {
-                    return Ok(entry.clone());
+                if let Ok(entry) = self.repo_in_memory(name) {
+                    return Ok(entry);
                 }
                 if self.repos.iter().any(|entry| entry.name == head) {
                     let durable = self.located_repos.iter().find(|located| located.over_repos);
@@ -233,11 +235,22 @@ impl Catalog {
                 }
                 let forms = self.located_repos.iter().map(LocatedRepo::form);
                 // A location may have a password, so the error does not show it.
-                find("repo", &self.repos, head)
-                    .cloned()
-                    .map_err(|error| forms.fold(error, |error, form| error.or(&form)))
+                self.repo_in_memory(head).map_err(|error| forms.fold(error, |error, form| error.or(&form)))
             }
         }
+    }
+
+    /// Returns the repo with this name, which has no location: `REPO`, or `ordered/REPO`.
+    fn repo_in_memory(&self, name: &str) -> Result<RepoEntry, UnknownName> {
+        #[cfg(feature = "ordered")]
+        if let Some(over) = name.strip_prefix("ordered/") {
+            let over = find("repo", &self.repos, over)?;
+            if !over.promises(Promise::AnswersNow) {
+                return Err(UnknownName::without(name, "a repo that answers now, such as ordered/sharded".to_owned()));
+            }
+            return Ok(builtin::ordered(name, over));
+        }
+        find("repo", &self.repos, name).cloned()
     }
 
     /// Builds the server with this name.

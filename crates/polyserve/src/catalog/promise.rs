@@ -34,6 +34,8 @@ pub enum Promise {
     AnswersNowOrLater,
     /// The mailboxes of a repo have limits. A full mailbox refuses an operation.
     BoundedMailboxes,
+    /// A repo can be scanned: its entities can be read in pages.
+    Scans,
     /// A repo loses its entities when the process ends.
     Volatile,
     /// A repo answers a write after it is on the disk. No crash takes back an answered write, or a value that a read has shown.
@@ -66,6 +68,7 @@ impl fmt::Display for Promise {
             Self::AnswersAsRepo => "answers as its repo does",
             Self::AnswersNowOrLater => "answers now, or later",
             Self::BoundedMailboxes => "bounded mailboxes",
+            Self::Scans => "scans",
             Self::Volatile => "volatile",
             Self::Durable => "durable",
             Self::Shared => "shared by processes",

@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use polyserve_core::{
-    Answer, Condition, Conditional, EntityRepo, Identifiable, Lookup, Put, Removed, RepoAnswer, RepoError, Visit,
+    Answer, Condition, Conditional, EntityRepo, Identifiable, Lookup, Put, Removed, RepoAnswer, RepoError, ScanPage,
+    ScanVisit, Visit,
 };
 
 use super::durations::{Durations, Kind};
@@ -111,6 +112,14 @@ impl<E: Identifiable, R: EntityRepo<E>> EntityRepo<E> for ObservedStore<R> {
 
     fn version(&self, id: &E::Id) -> Option<u64> {
         self.repo.version(id)
+    }
+
+    fn can_scan(&self) -> bool {
+        self.repo.can_scan()
+    }
+
+    fn scan(&self, after: Option<&E::Id>, limit: usize, visit: ScanVisit<'_, E>) -> RepoAnswer<ScanPage<E>> {
+        self.observe("scan", self.repo.scan(after, limit, visit))
     }
 
     fn status(&self) -> RepoAnswer<()> {
