@@ -10,6 +10,7 @@
 //!   sent to the next member. If the member does not answer, or has no leader, later requests go to the next member.
 //!   After a leader fails, etcd answers again when it has elected another one: after about a second with its default
 //!   settings.
+//! * A scan is in the order of the ids' texts.
 //!
 //! Limits of etcd: a request has at most 1.5 MiB, and a database a few GiB.
 //!
@@ -25,13 +26,13 @@ use etcd_client::{
     Client, Compare, CompareOp, ConnectOptions, DeleteOptions, Error, GetOptions, KvClient, PutOptions, Txn, TxnOp,
 };
 use polyserve_core::log::with_causes;
-use polyserve_core::{Entity, Identifiable, Put, Removed};
+use polyserve_core::{Entity, Identifiable, MAX_PAGE_BYTES, Put, Removed};
 use tokio::time::timeout;
 use tonic::{Code, ConnectError as TonicConnectError, Status};
 
 use crate::error::{ConnectError, EngineFailure, Source, in_one_line};
 use crate::limits::StoreLimits;
-use crate::remote::{Engine, Held, Remote, Renewed, Stored, first_open, unique_name};
+use crate::remote::{Engine, Held, Remote, Renewed, Stored, StoredPage, first_open, unique_name};
 use crate::urls;
 
 /// A store in an etcd cluster.
@@ -281,8 +282,27 @@ fn text(error: &Error) -> String {
     with_causes(&message, StdError::source(status))
 }
 
+/// The max number of values in the first range of a page.
+const FIRST_RANGE: usize = 8;
+
+/// The client takes answers of at most 4 MiB. A range that was larger is repeated with this part of its values, so two of the max size
+/// are left.
+const RANGE_PART: usize = 4;
+
+/// Returns the first key after all that begin with a prefix. The text has no byte 255.
+fn end_of(prefix: &str) -> Vec<u8> {
+    let mut end = prefix.as_bytes().to_vec();
+    match end.last_mut() {
+        Some(last) => *last += 1,
+        // All keys.
+        None => end.push(0),
+    }
+    end
+}
+
 impl Engine for Members {
     const NAME: &'static str = "etcd";
+    const HAS_PAGES: bool = true;
     type Connection = Held<KvClient>;
     /// The revision of the last write to the key.
     type Version = i64;
@@ -347,6 +367,48 @@ impl Engine for Members {
     /// A transaction with a condition that never holds. A member that would refuse its put refuses the transaction.
     async fn try_write(&self, connection: &Held<KvClient>, prefix: &str) -> Result<(), EngineFailure> {
         self.transact(connection, prefix, -1, TxnOp::put(prefix, "", None)).await.map(drop)
+    }
+
+    /// The number of values in a range is limited, and not their bytes. So a page is a few ranges: a short one first, and then as
+    /// many values as have room if they are as large as the largest one so far.
+    async fn page(
+        &self,
+        connection: &Held<KvClient>,
+        prefix: &str,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<StoredPage, EngineFailure> {
+        let end = end_of(prefix);
+        // The key after a key has a zero byte more.
+        let mut start = after.map_or_else(|| prefix.as_bytes().to_vec(), |key| format!("{key}\0").into_bytes());
+        let (mut page, mut bytes, mut largest) = (StoredPage::default(), 0, 1);
+        let mut max_values = FIRST_RANGE;
+        loop {
+            let count = max_values.min(limit - page.values.len());
+            let options = GetOptions::new().with_range(end.clone()).with_limit(count as i64);
+            let mut found = match connection.connection.clone().get(start.clone(), Some(options)).await {
+                Err(Error::GRpcStatus(status)) if status.code() == Code::OutOfRange && count > 1 => {
+                    max_values = count / RANGE_PART;
+                    continue;
+                }
+                found => found.map_err(|error| self.failed(connection, error))?,
+            };
+            page.has_more = found.more();
+            for pair in found.take_kvs() {
+                let (key, value) = pair.into_key_value();
+                if bytes + value.len() > MAX_PAGE_BYTES && !page.values.is_empty() {
+                    page.has_more = true;
+                    return Ok(page);
+                }
+                (bytes, largest) = (bytes + value.len(), largest.max(value.len()));
+                start = [&key[..], b"\0"].concat();
+                page.values.push(value);
+            }
+            if !page.has_more || page.values.len() >= limit || bytes >= MAX_PAGE_BYTES {
+                return Ok(page);
+            }
+            max_values = ((MAX_PAGE_BYTES - bytes) / largest).max(1);
+        }
     }
 
     async fn len(&self, connection: &Held<KvClient>, prefix: &str) -> Result<u64, EngineFailure> {

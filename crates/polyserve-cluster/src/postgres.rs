@@ -22,6 +22,7 @@
 //!   full: a put fails there, and is not done.
 //! * An id is stored with each NUL as `\0` and each backslash as `\\`, because `text` has no NUL. The index limits an id to
 //!   about 2,700 bytes.
+//! * A scan is in the order of the ids' texts in the collation of the column, by the index of the key.
 //!
 //! *Wins when* PostgreSQL is there already, and its queries, backups and replicas are of use. *Loses when* one machine
 //! cannot take all writes.

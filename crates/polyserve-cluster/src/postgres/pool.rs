@@ -25,7 +25,7 @@ use super::session::{PoolSession, QUERIES, Query, Ran, is_direct, queries};
 use super::table;
 use crate::error::{EngineFailure, Source};
 use crate::limits::StoreLimits;
-use crate::remote::{Engine, Held, Renewed, Stored, first_open};
+use crate::remote::{Engine, Held, Renewed, Stored, StoredPage, first_open};
 
 /// A fixed number of connections.
 pub(super) struct SessionPool {
@@ -243,6 +243,7 @@ fn text(value: &[u8]) -> Result<&str, EngineFailure> {
 
 impl Engine for SessionPool {
     const NAME: &'static str = "postgres";
+    const HAS_PAGES: bool = true;
     type Connection = PoolTurn;
     /// The text of a value tells it from another one.
     type Version = ();
@@ -311,6 +312,23 @@ impl Engine for SessionPool {
 
     async fn try_write(&self, turn: &PoolTurn, _prefix: &str) -> Result<(), EngineFailure> {
         self.run(turn, Query::TryWrite, &[]).await.map(drop)
+    }
+
+    async fn page(
+        &self,
+        turn: &PoolTurn,
+        _prefix: &str,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<StoredPage, EngineFailure> {
+        let rows = limit.saturating_add(1).min(u32::MAX as usize).to_string();
+        let (query, after) = after.map_or((Query::FirstPage, String::new()), |id| (Query::Page, escaped(id)));
+        let read = self.run(turn, query, &[&after, &rows]).await?;
+        let Some(row) = read.first_row else { return Ok(StoredPage::default()) };
+        let page = row.try_get(0).and_then(|values: Vec<String>| Ok((values, row.try_get::<_, i64>(1)?)));
+        let (values, found) = page.map_err(|error| EngineFailure::Rejected(error.into()))?;
+        let values: Vec<_> = values.into_iter().take(limit).map(String::into_bytes).collect();
+        Ok(StoredPage { has_more: found.unsigned_abs() > values.len() as u64, values })
     }
 
     async fn len(&self, turn: &PoolTurn, _prefix: &str) -> Result<u64, EngineFailure> {

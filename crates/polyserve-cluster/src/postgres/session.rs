@@ -5,6 +5,7 @@ use std::pin::pin;
 use std::time::Duration;
 
 use futures_lite::StreamExt as _;
+use polyserve_core::MAX_PAGE_BYTES;
 use tokio::io::{AsyncReadExt as _, duplex};
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Error, NoTls, Row, SimpleQueryMessage, Statement};
@@ -22,13 +23,25 @@ pub(super) enum Query {
     RemoveSeen,
     TryWrite,
     Len,
+    FirstPage,
+    Page,
 }
 
 /// The number of statements.
-pub(super) const QUERIES: usize = Query::Len as usize + 1;
+pub(super) const QUERIES: usize = Query::Page as usize + 1;
 
 /// The texts of the statements, in the order of [`Query`]. All parameters are texts.
 pub(super) fn queries(table: &str) -> [String; QUERIES] {
+    // The rows of a page, after one row or from the first on, and one more, as long as their values have room.
+    let page = |comparison: &str| {
+        format!(
+            "SELECT coalesce(array_agg(value ORDER BY id), '{{}}'), coalesce(max(found), 0) FROM (
+                SELECT id, value, row_number() OVER by_id AS row, sum(octet_length(value)) OVER by_id AS bytes, count(*) OVER () AS found
+                FROM (SELECT id, value FROM {table} WHERE id {comparison} $1 ORDER BY id LIMIT $2::bigint) AS next
+                WINDOW by_id AS (ORDER BY id)
+            ) AS page WHERE bytes <= {MAX_PAGE_BYTES} OR row = 1"
+        )
+    };
     let upsert = "ON CONFLICT (id) DO UPDATE SET value = EXCLUDED.value RETURNING xmax = 0";
     [
         format!("SELECT value FROM {table} WHERE id = $1"),
@@ -40,6 +53,9 @@ pub(super) fn queries(table: &str) -> [String; QUERIES] {
         format!("DELETE FROM {table} WHERE id = $1 AND value = $2"),
         format!("INSERT INTO {table} (id, value) SELECT '', '' WHERE false"),
         format!("SELECT count(*) FROM {table}"),
+        // The empty text is before all others.
+        page(">="),
+        page(">"),
     ]
 }
 
@@ -47,7 +63,7 @@ pub(super) fn queries(table: &str) -> [String; QUERIES] {
 const LOCK_PART: u32 = 10;
 
 /// The number of parameters of each statement.
-const PARAMETERS: [usize; QUERIES] = [1, 2, 1, 2, 3, 2, 0, 0];
+const PARAMETERS: [usize; QUERIES] = [1, 2, 1, 2, 3, 2, 0, 0, 2, 2];
 
 /// A connection. Its statements are prepared while it serves, unless a pooler stands between: see the module's documentation.
 pub(super) struct PoolSession {
@@ -102,7 +118,7 @@ impl PoolSession {
             let query = query as usize;
             self.client.prepare_typed(&queries[query], &[const { Type::TEXT }; 3][..PARAMETERS[query]]).await
         };
-        let (set, get, put, remove, create, put_over, remove_seen, try_write, len) = tokio::join!(
+        let (set, get, put, remove, create, put_over, remove_seen, try_write, len, first_page, page) = tokio::join!(
             self.client.batch_execute(&set),
             prepare(Query::Get),
             prepare(Query::Put),
@@ -112,9 +128,12 @@ impl PoolSession {
             prepare(Query::RemoveSeen),
             prepare(Query::TryWrite),
             prepare(Query::Len),
+            prepare(Query::FirstPage),
+            prepare(Query::Page),
         );
         set?;
-        let _ = self.prepared.set(vec![get?, put?, remove?, create?, put_over?, remove_seen?, try_write?, len?]);
+        let writes = [put?, remove?, create?, put_over?, remove_seen?, try_write?];
+        let _ = self.prepared.set([get?].into_iter().chain(writes).chain([len?, first_page?, page?]).collect());
         Ok(())
     }
 }

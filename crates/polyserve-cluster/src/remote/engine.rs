@@ -16,6 +16,15 @@ pub(crate) struct Stored<V> {
     pub(crate) version: V,
 }
 
+/// A page of stored values.
+#[derive(Debug, Default)]
+pub(crate) struct StoredPage {
+    /// The JSON of each entity.
+    pub(crate) values: Vec<Vec<u8>>,
+    /// Whether there may be more after them.
+    pub(crate) has_more: bool,
+}
+
 /// An engine, with the connections to it. It lives on the I/O thread.
 ///
 /// Each operation is one attempt: it sends its request at most once. The caller bounds its time, and repeats it if that is
@@ -23,6 +32,9 @@ pub(crate) struct Stored<V> {
 pub(crate) trait Engine: 'static {
     /// The name in messages.
     const NAME: &'static str;
+
+    /// Whether the engine reads [pages](Self::page).
+    const HAS_PAGES: bool = false;
 
     /// What an attempt uses.
     type Connection;
@@ -81,6 +93,18 @@ pub(crate) trait Engine: 'static {
 
     /// Asks for a write that changes nothing. The failure is the one that a write would get. `key` is the prefix.
     async fn try_write(&self, connection: &Self::Connection, key: &str) -> Result<(), EngineFailure>;
+
+    /// Reads a page of the keys that begin with `prefix`, in an order that the engine keeps: at most `limit`, after the key `after`, with
+    /// values of at most [`MAX_PAGE_BYTES`](polyserve_core::MAX_PAGE_BYTES) unless there is only one.
+    async fn page(
+        &self,
+        _connection: &Self::Connection,
+        _prefix: &str,
+        _after: Option<&str>,
+        _limit: usize,
+    ) -> Result<StoredPage, EngineFailure> {
+        Err(EngineFailure::Rejected("the engine has no order of keys".into()))
+    }
 
     /// Returns the number of keys that begin with `prefix`.
     async fn len(&self, connection: &Self::Connection, prefix: &str) -> Result<u64, EngineFailure>;

@@ -30,10 +30,12 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use polyserve_core::panics::isolate;
-use polyserve_core::{Answer, Condition, Conditional, Identifiable, Lookup, Put, Removed, RepoAnswer, RepoError};
+use polyserve_core::{
+    Answer, Condition, Conditional, Identifiable, Lookup, Put, Removed, RepoAnswer, RepoError, ScanPage,
+};
 
 use self::attempt::Attempts;
-pub(crate) use self::engine::{Engine, Stored};
+pub(crate) use self::engine::{Engine, Stored, StoredPage};
 use self::io_thread::{Fetched, IoThread};
 #[cfg(any(feature = "etcd", feature = "postgres"))]
 pub(crate) use self::race::first_open;
@@ -139,6 +141,28 @@ impl<E: Identifiable, N: Engine> Remote<E, N> {
         self.run_read(key_bytes, read).map(|found| match found? {
             None => Ok(Lookup::Absent),
             Some((_held, value)) => decoded(&value).map(Lookup::Fetched),
+        })
+    }
+
+    pub(crate) fn can_scan(&self) -> bool {
+        N::HAS_PAGES
+    }
+
+    pub(crate) fn scan(&self, after: Option<&E::Id>, limit: usize) -> RepoAnswer<ScanPage<E>> {
+        if !N::HAS_PAGES {
+            return Answer::Now(Err(RepoError::Other(format!("{} cannot scan", N::NAME).into())));
+        }
+        let (prefix, after) = (self.prefix.clone(), after.map(|id| self.key(id)));
+        let key_bytes = prefix.len() + after.as_ref().map_or(0, String::len);
+        let read = async move |engine: &Rc<N>, attempts: &Attempts, fetched: &Fetched| {
+            let page = async |connection: &_| engine.page(connection, &prefix, after.as_deref(), limit).await;
+            let page = attempts.read(engine, page).await?;
+            Ok((fetched.hold(page.values.iter().map(Vec::capacity).sum()), page))
+        };
+        self.run_read(key_bytes, read).map(|found| {
+            let (_held, page) = found?;
+            let entities = page.values.iter().map(|value| decoded(value)).collect::<Result<_, _>>()?;
+            Ok(ScanPage { entities, has_more: page.has_more })
         })
     }
 
@@ -356,6 +380,20 @@ macro_rules! repo {
 
             fn len(&self) -> ::polyserve_core::RepoAnswer<u64> {
                 self.remote.len()
+            }
+
+            fn can_scan(&self) -> bool {
+                self.remote.can_scan()
+            }
+
+            /// The order is that of the engine. Answers [`ScanPage::entities`](::polyserve_core::ScanPage::entities).
+            fn scan(
+                &self,
+                after: Option<&E::Id>,
+                limit: usize,
+                _visit: ::polyserve_core::ScanVisit<'_, E>,
+            ) -> ::polyserve_core::RepoAnswer<::polyserve_core::ScanPage<E>> {
+                self.remote.scan(after, limit)
             }
 
             /// Asks the engine for a write that changes nothing. It is answered within a fifth of the timeout, and

@@ -26,7 +26,7 @@ pub(super) fn all() -> Vec<LocatedRepo> {
             "etcd",
             "a key for each entity in an etcd cluster",
             "URL,...",
-            &[Promise::Linearizable, Promise::AnswersLater, Promise::Durable, Promise::Shared],
+            &[Promise::Linearizable, Promise::AnswersLater, Promise::Scans, Promise::Durable, Promise::Shared],
             "etcd",
             polyserve::cluster::Etcd,
             || -> io::Result<_> {
@@ -59,7 +59,7 @@ pub(super) fn all() -> Vec<LocatedRepo> {
             "postgres",
             "a row for each entity in a table of PostgreSQL",
             "URL",
-            &[Promise::Linearizable, Promise::AnswersLater, Promise::Durable, Promise::Shared],
+            &[Promise::Linearizable, Promise::AnswersLater, Promise::Scans, Promise::Durable, Promise::Shared],
             "postgres",
             polyserve::cluster::Postgres,
             || -> io::Result<_> {
