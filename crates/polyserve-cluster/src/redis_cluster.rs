@@ -23,7 +23,7 @@
 //!
 //! Source: the [Redis Cluster specification](https://redis.io/docs/latest/operate/oss_and_stack/reference/cluster-spec/).
 //!
-//! It cannot scan: `SCAN` has no order of keys, so a page of it could not end at its limit.
+//! It cannot scan: `SCAN` has no order of keys, so a page could not end at its limit.
 //!
 //! *Wins when* throughput must grow with machines, and a failover may lose the last moment's writes. *Loses when* a lost
 //! write matters.
