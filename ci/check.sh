@@ -89,7 +89,7 @@ polyserve-engines: polyserve-sys
 polyserve-examples: polyserve polyserve-cli polyserve-conformance
 polyserve-load: polyserve-core
 polyserve-memory: polyserve-core polyserve-sys
-polyserve-percore: polyserve-core polyserve-serving
+polyserve-percore: polyserve-core polyserve-serving polyserve-sys
 polyserve-serving: polyserve-core polyserve-sys
 polyserve-sys:
 polyserve-threadpool: polyserve-core polyserve-serving

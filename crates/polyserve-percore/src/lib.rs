@@ -5,18 +5,24 @@
 //! | server | waits with | a request costs |
 //! |---|---|---|
 //! | `Epoll` | `epoll(7)`, at the edge | a read, a write, and its share of one `epoll_wait` |
+//! | `IoUring` | `io_uring(7)`, with receives that go on and buffers that the kernel selects | a write, and its share of one `io_uring_enter` |
 //!
 //! # Layout
 //!
-//! * `epoll`: the server and its event loop.
+//! * `epoll`, `io_uring`: the servers and their event loops. The ring is [`polyserve_sys::ring`].
 //! * `threads`: starts the threads of a run, and joins them.
+//! * `per_core`: which of them runs here.
 //! * `slots`: the connections of a loop, by numbers that are not used twice.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![cfg(target_os = "linux")]
 #![forbid(unsafe_code)]
 
 mod epoll;
+mod io_uring;
+mod per_core;
 mod slots;
 mod threads;
 
 pub use epoll::Epoll;
+pub use io_uring::IoUring;
+pub use per_core::available;

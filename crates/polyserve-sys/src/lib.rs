@@ -2,6 +2,9 @@
 //! This is the only crate of the workspace with `unsafe` code. Every block states why it is sound.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
+#[cfg(all(feature = "io-uring", target_os = "linux"))]
+pub mod ring;
+
 use std::io;
 use std::net::TcpListener;
 use std::os::fd::AsFd;

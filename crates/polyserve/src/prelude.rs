@@ -28,4 +28,4 @@ pub use polyserve_async::TokioHyper;
 pub use polyserve_async::{TokioPerCore, TokioTcp};
 pub use polyserve_core::http::StatusCode;
 #[cfg(all(feature = "percore", target_os = "linux"))]
-pub use polyserve_percore::Epoll;
+pub use polyserve_percore::{Epoll, IoUring};

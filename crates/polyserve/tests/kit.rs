@@ -83,7 +83,8 @@ fn kit<M: Clone + Send + 'static, S: 'static>(
 /// with a loop for each core.
 /// All servers on the codec have the same TLS, in the state machine of a connection. `tokio_hyper` has a connection of its own.
 #[cfg(feature = "tls")]
-const OVER_TLS: [&str; 5] = ["pool_server/mpsc_pool", "tokio_tcp", "thread_per_connection", "tokio_hyper", "epoll"];
+const OVER_TLS: [&str; 6] =
+    ["pool_server/mpsc_pool", "tokio_tcp", "thread_per_connection", "tokio_hyper", "epoll", "io_uring"];
 
 /// Properties that say nothing over TLS, and why.
 #[cfg(feature = "tls")]

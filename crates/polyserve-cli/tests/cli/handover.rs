@@ -95,7 +95,9 @@ const RESTARTS: usize = 20;
 
 #[test]
 fn a_restart_loses_no_request() {
-    for server in ["pool_server", "tokio_tcp", "thread_per_connection", "tokio_per_core", "tokio_hyper", "epoll"] {
+    for server in
+        ["pool_server", "tokio_tcp", "thread_per_connection", "tokio_per_core", "tokio_hyper", "epoll", "io_uring"]
+    {
         let dir = Dir::new(&format!("handover-{server}"));
         let args = format!(
             "serve --server {server} --repo durable:{dir}/store --listen 127.0.0.1:0 --admin 127.0.0.1:0 --lame-duck 1h \

@@ -2,6 +2,7 @@
 
 use std::io::{self, ErrorKind};
 use std::net::{Shutdown, TcpStream};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
@@ -165,6 +166,12 @@ pub struct EventSocket {
     pub stream: TcpStream,
     /// Wakes the event loop for this connection.
     pub waker: Waker,
+}
+
+impl AsFd for EventSocket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.stream.as_fd()
+    }
 }
 
 impl ConnectionHandle for EventSocket {

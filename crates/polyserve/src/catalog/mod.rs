@@ -177,12 +177,15 @@ impl Catalog {
         &self.references
     }
 
-    /// Returns the server with this name. `pool_server` is short for `pool_server/mpsc_pool`.
+    /// Returns the server with this name. `pool_server` is short for `pool_server/mpsc_pool`. `per_core` is `io_uring` if the system
+    /// allows it, and else `epoll`; then it logs why.
     ///
     /// # Errors
     ///
     /// Returns [`UnknownName`] with the known names if the name is unknown.
     pub fn server(&self, name: &str) -> Result<&ServerEntry, UnknownName> {
+        #[cfg(all(feature = "percore", target_os = "linux"))]
+        let name = if name == "per_core" { polyserve_percore::available() } else { name };
         let (short, full) = ALIAS;
         let known = find("server", &self.servers, if name == short { full } else { name });
         known.map_err(|error| if self.servers.iter().any(|entry| entry.name == full) { error.or(short) } else { error })

@@ -236,3 +236,11 @@ fn a_store_in_memory_takes_no_location() {
     let entry = Entry::repo("mine:here", "a test", &[], || Ok(Arc::new(polyserve_memory::Sharded::new())));
     assert_eq!(Catalog::builtin().with_repo(entry).repo("mine:here").unwrap().name, "mine:here");
 }
+
+#[cfg(all(feature = "percore", target_os = "linux"))]
+#[test]
+fn per_core_is_the_server_that_runs_here() {
+    let catalog = Catalog::builtin();
+    let name = if polyserve_percore::IoUring::check().is_ok() { "io_uring" } else { "epoll" };
+    assert_eq!(catalog.server("per_core").unwrap().name, name);
+}

@@ -1,0 +1,514 @@
+//! `io_uring`: one thread for each core, with its own listener and its own `io_uring(7)`. A thread serves the connections that it has
+//! accepted.
+//!
+//! ```text
+//!   io_uring_enter ──► completions: connections, bytes in buffers that the kernel selects, ends
+//!       ▲              each connection that has one has a turn: read all, call the service, answer all with one write
+//!       └──────────────┘
+//!   main thread: deadlines and shutdown of all connections
+//! ```
+//!
+//! Connections are accepted, and bytes are received, by operations that go on until they are cancelled. The first turn of a connection
+//! reads its socket, because usually its first request has arrived when it is accepted. So a connection that is answered and closed at
+//! once is never given to the ring. Answers are written by plain system calls: a socket usually takes them at once, and what it does not
+//! take stays with the connection, which waits for room.
+//!
+//! Invariants:
+//!
+//! * A connection is served only by the thread that accepted it.
+//! * The buffers of the ring are given back in the round in which they were filled. If a connection leaves bytes unread, because it has to
+//!   wait for its answer or its client, they are copied, and its receive is cancelled. So no connection keeps buffers from others. If
+//!   all are in use, a receive ends, and the turn of its connection reads the socket.
+//! * Completions come from `io_uring_enter` only. So what is in a socket after the completions were taken comes after their bytes, and
+//!   a turn that must know whether the socket is empty reads it.
+//! * A connection that waits has no buffer, unless its client is late with a request or with reading an answer.
+//!
+//! Cost: for a request on a kept connection a write, and its share of one `io_uring_enter`; for a connection its share of an accept, a
+//! read, a close, and two allocations. The buffers of a thread have 1 MiB. A connection that leaves bytes unread keeps at most these.
+//!
+//! Source: `io_uring_multishot(7)`, `io_uring_provided_buffers(7)`.
+//!
+//! *Wins when* many connections are busy at once, because one system call receives for all of them. *Loses when* connections are few,
+//! and if a container or a setting forbids io_uring: then the start fails with an error. No record measures it yet.
+
+use std::io::{self, ErrorKind};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::thread;
+use std::time::Duration;
+
+use polyserve_core::{ConfigError, ListenOn, Running, Server, ServerConfig, Service, Shape, Supports};
+use polyserve_serving::{
+    ACCEPT_BACKOFF, Connection, ConnectionTable, EventListener, EventSocket, TableEntry, ThreadBuffers, TurnEnd,
+    TurnSocket, WokenList, WriteKind, discard, net,
+};
+use polyserve_sys::ring::{Completion, ReceivedBytes, Ring, RingOperation, RingResult, SocketKey};
+use rustix::event::{EventfdFlags, eventfd};
+
+use crate::slots::Slots;
+use crate::threads::{self, EventLoop};
+
+/// A server with an `io_uring(7)` for each core. It needs Linux 6.1.
+///
+/// ```no_run
+/// use polyserve_core::{Reply, Request, ServerConfig, ServerExt};
+/// use polyserve_percore::IoUring;
+///
+/// let server = IoUring::new(ServerConfig::default().workers(1))?;
+/// let running = server.serve("127.0.0.1:0", |_: Request<'_>| Reply::text("hello"))?;
+/// assert_eq!(running.shutdown()?.answered, 0);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct IoUring {
+    config: ServerConfig,
+}
+
+const SUPPORTS: Supports = Supports::new("io_uring");
+
+impl IoUring {
+    /// A server within the limits of `config`. `workers` is the number of its threads, by default the number of available cores. If the
+    /// kernel lacks or forbids io_uring, [`serve`](polyserve_core::ServerExt::serve) returns an error that says so.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if a limit is zero or out of range.
+    pub fn new(config: ServerConfig) -> Result<Self, ConfigError> {
+        SUPPORTS.check(&config)?;
+        Ok(Self { config })
+    }
+
+    /// Finds out whether this process may use io_uring as the server does.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error that names what is missing or forbidden.
+    pub fn check() -> io::Result<()> {
+        Ring::<RingSocket>::new(BUFFERS, BUFFER_SIZE).map(drop)
+    }
+}
+
+impl Server for IoUring {
+    fn shape(&self) -> Shape {
+        Shape::Multiplexed
+    }
+
+    fn start(&self, on: ListenOn, service: Arc<dyn Service>) -> io::Result<Running> {
+        threads::start::<UringLoop>("io_uring", on, &self.config, service)
+    }
+}
+
+/// The tag of a completion: one of these, or the number of a connection.
+const LISTENER: usize = usize::MAX;
+const WAKE: usize = usize::MAX - 1;
+
+/// The number of buffers of a thread, and their size in bytes.
+const BUFFERS: u16 = 256;
+const BUFFER_SIZE: u32 = 4096;
+
+/// The max number of connections that are accepted without the ring before the others have a turn.
+const MAX_ACCEPTED: usize = 64;
+
+/// How long a thread waits at its end, at most, until nothing is in flight.
+const END_ROUND: Duration = Duration::from_millis(1);
+const MAX_END_ROUNDS: u32 = 100;
+
+/// The loop of a thread.
+struct UringLoop {
+    table: Arc<ConnectionTable<EventSocket>>,
+    shard: usize,
+    ring: Ring<RingSocket>,
+    /// Accepts without the ring: after an error, and in a drain.
+    acceptor: EventListener,
+    listener: SocketKey,
+    wake: SocketKey,
+    /// The connections that have been woken for an answer, a deadline or a shutdown.
+    woken: WokenList,
+    clients: Slots<UringClient>,
+    /// The connections that the ring has accepted in this round.
+    accepted: Vec<TcpStream>,
+    /// The connections that have a turn in this round.
+    ready: Vec<usize>,
+    /// The connections that have a turn in the next round.
+    yielded: Vec<usize>,
+    buffers: ThreadBuffers,
+}
+
+/// A socket of the ring.
+enum RingSocket {
+    Listener(Arc<TcpListener>),
+    Wake(Arc<OwnedFd>),
+    Connection(Arc<TableEntry<EventSocket>>),
+}
+
+impl AsFd for RingSocket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Listener(listener) => listener.as_fd(),
+            Self::Wake(wake) => wake.as_fd(),
+            Self::Connection(entry) => entry.stream.as_fd(),
+        }
+    }
+}
+
+/// A connection of a loop.
+struct UringClient {
+    entry: Arc<TableEntry<EventSocket>>,
+    connection: Connection,
+    /// `None` until it has to wait.
+    key: Option<SocketKey>,
+    input: Input,
+    /// It is among those that have a turn in this round, or in the next.
+    has_turn: bool,
+}
+
+/// What is known about the input of a connection.
+#[derive(Default)]
+struct Input {
+    /// What the ring has received in this round. The first of these bytes were read.
+    received: Vec<ReceivedBytes>,
+    /// Bytes that were left unread in an earlier round. They come before the others.
+    kept: Vec<u8>,
+    /// The number of bytes of the first of these that were read.
+    read: usize,
+    /// A receive of the ring is in flight: new bytes are reported.
+    is_armed: bool,
+    /// The socket was found empty.
+    is_empty: bool,
+    has_ended: bool,
+}
+
+impl EventLoop for UringLoop {
+    type Handle = EventSocket;
+
+    fn new(table: &Arc<ConnectionTable<EventSocket>>, listener: TcpListener, shard: usize) -> io::Result<Self> {
+        let (table, listener) = (Arc::clone(table), Arc::new(listener));
+        let mut ring = Ring::new(BUFFERS, BUFFER_SIZE)?;
+        let event = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
+        let wake = ring.add(RingSocket::Wake(Arc::clone(&event)), WAKE);
+        ring.arm(wake, RingOperation::AwaitInput);
+        // Each write is reported, whatever the counter is, so it is never read. It cannot overflow within the age of the universe.
+        let woken = WokenList::new(move || {
+            let _ = rustix::io::write(&event, &1_u64.to_ne_bytes());
+        });
+        table.register_listener(&listener);
+        let of_shutdown = woken.clone();
+        table.server.shutdown.on_begin(move || of_shutdown.wake(LISTENER));
+        let acceptor = EventListener::new(Arc::clone(&listener), table.server.config.backlog);
+        let listener = ring.add(RingSocket::Listener(listener), LISTENER);
+        let (clients, buffers) = (Slots::new(), ThreadBuffers::new());
+        let (accepted, ready, yielded) = (Vec::new(), Vec::new(), Vec::new());
+        Ok(Self { table, shard, ring, acceptor, listener, wake, woken, clients, accepted, ready, yielded, buffers })
+    }
+
+    fn run(mut self) {
+        let (mut completions, mut woken) = (Vec::new(), Vec::new());
+        while self.acceptor.is_open() || !self.clients.is_empty() {
+            self.wait();
+            self.ring.completions(&mut completions);
+            // Those that have yielded come before those that have an event, and have one turn.
+            std::mem::swap(&mut self.ready, &mut self.yielded);
+            let mut is_woken = false;
+            for completion in completions.drain(..) {
+                is_woken |= self.note(completion);
+            }
+            if is_woken {
+                self.woken.take(&mut woken);
+                woken.drain(..).for_each(|number| self.note_woken(number));
+            }
+            let mut ready = std::mem::take(&mut self.ready);
+            for number in ready.drain(..) {
+                self.serve(number);
+            }
+            self.ready = ready;
+            self.accept();
+        }
+        self.end();
+        self.table.accept_loop_ended();
+    }
+}
+
+impl UringLoop {
+    /// Waits for completions, unless a connection has more to do.
+    fn wait(&mut self) {
+        let timeout = if self.yielded.is_empty() { self.acceptor.until_attempt() } else { Some(Duration::ZERO) };
+        self.buffers.shrink();
+        if let Err(error) = self.ring.enter(true, timeout) {
+            polyserve_core::throttled!(warn, %error, "io_uring_enter has failed");
+            thread::park_timeout(ACCEPT_BACKOFF);
+        }
+    }
+
+    /// Notes what the ring reports. Returns whether other threads have woken connections.
+    fn note(&mut self, completion: Completion) -> bool {
+        let Completion { tag, outcome, is_last } = completion;
+        match outcome {
+            RingResult::Accepted(socket) => self.accepted.push(socket.into()),
+            RingResult::Ready if tag == WAKE => {
+                if is_last {
+                    self.ring.arm(self.wake, RingOperation::AwaitInput);
+                }
+                return true;
+            }
+            _ if tag == LISTENER => {}
+            outcome => self.note_input(tag, outcome, is_last),
+        }
+        if tag == LISTENER && is_last {
+            self.acceptor.notify(); // it finds out what has ended the operation
+        }
+        false
+    }
+
+    /// Notes what the ring reports about a connection. Its turn follows.
+    #[inline]
+    fn note_input(&mut self, number: usize, outcome: RingResult, is_last: bool) {
+        let Some(client) = self.clients.get_mut(number) else {
+            if let RingResult::Received(bytes) = outcome {
+                self.ring.release(bytes);
+            }
+            return;
+        };
+        let input = &mut client.input;
+        match outcome {
+            RingResult::Received(bytes) => {
+                input.received.push(bytes);
+                (input.is_armed, input.is_empty) = (!is_last, false);
+            }
+            RingResult::Ended => (input.is_armed, input.has_ended) = (false, true),
+            // No buffer is left, or it was cancelled, or the connection is lost: the turn reads the socket.
+            RingResult::Failed(RingOperation::Receive, _) => (input.is_armed, input.is_empty) = (false, false),
+            _ => {}
+        }
+        if !client.has_turn {
+            client.has_turn = true;
+            self.ready.push(number);
+        }
+    }
+
+    fn note_woken(&mut self, number: usize) {
+        if number == LISTENER {
+            self.acceptor.notify();
+        } else if let Some(client) = self.clients.get_mut(number).filter(|client| !client.has_turn) {
+            client.has_turn = true;
+            self.ready.push(number);
+        }
+    }
+
+    /// Waits until the last sockets are closed, which takes the kernel a moment.
+    fn end(&mut self) {
+        self.ring.remove(self.wake);
+        let mut rounds = 0;
+        while self.ring.in_flight() > 0 && rounds < MAX_END_ROUNDS {
+            let _ = self.ring.enter(true, Some(END_ROUND)); // an error: dropping the ring does the same
+            self.ring.completions(&mut Vec::new());
+            rounds += 1;
+        }
+    }
+
+    /// Serves the connections that the ring has accepted. The others come first: a request that has arrived protects its connection from
+    /// eviction.
+    /// Accepts without the ring after an error and in a drain.
+    fn accept(&mut self) {
+        let mut accepted = std::mem::take(&mut self.accepted);
+        accepted.drain(..).for_each(|stream| self.add(stream));
+        self.accepted = accepted;
+        let is_armed = self.ring.is_armed(self.listener, RingOperation::Accept);
+        if self.table.server.shutdown.is_begun() && is_armed {
+            self.ring.cancel(self.listener, RingOperation::Accept);
+            return; // what it has accepted is reported before it ends
+        }
+        if self.acceptor.until_attempt().is_none() {
+            return;
+        }
+        for _ in 0..MAX_ACCEPTED {
+            let Some(stream) = self.acceptor.accept(&self.table.server) else { break };
+            self.add(stream);
+        }
+        if !self.acceptor.is_open() {
+            self.ring.remove(self.listener); // which closes it
+        } else if self.acceptor.until_attempt().is_none() {
+            self.ring.arm(self.listener, RingOperation::Accept);
+        }
+    }
+
+    /// Adds a connection. Its first turn follows in this round.
+    fn add(&mut self, stream: TcpStream) {
+        let Some(number) = self.clients.next_number() else { return }; // there are no numbers left
+        let socket = EventSocket { stream, waker: self.woken.waker(number) };
+        if let Some((entry, connection)) = self.table.admit_or_reject(socket, self.shard) {
+            let client = UringClient { entry, connection, key: None, input: Input::default(), has_turn: false };
+            self.clients.insert(number, client);
+            self.serve(number);
+        }
+    }
+
+    /// Serves a turn of a connection.
+    fn serve(&mut self, number: usize) {
+        let Some(client) = self.clients.get_mut(number) else { return };
+        client.has_turn = false;
+        let UringClient { entry, connection, input, .. } = client;
+        let mut cx = Context::from_waker(&entry.waker);
+        let mut socket = UringSocket { stream: &entry.stream, input, ring: &mut self.ring };
+        let end = self.table.serve(entry, connection, &mut socket, &mut cx, &mut self.buffers);
+        match end {
+            TurnEnd::Wait => client.watch(&mut self.ring, number),
+            TurnEnd::Yield => {
+                client.has_turn = true;
+                self.yielded.push(number);
+            }
+            TurnEnd::Close => return self.close(number),
+        }
+        client.keep_input(&mut self.ring);
+    }
+
+    fn close(&mut self, number: usize) {
+        if let Some(mut client) = self.clients.remove(number) {
+            client.input.release(&mut self.ring);
+            self.table.close(&client.entry, &mut client.connection);
+            if let Some(key) = client.key {
+                self.ring.remove(key);
+            }
+        }
+    }
+}
+
+impl UringClient {
+    /// Makes the ring report what the connection waits for.
+    #[inline]
+    fn watch(&mut self, ring: &mut Ring<RingSocket>, number: usize) {
+        let awaits_room = !self.connection.is_new_output();
+        if self.input.is_armed && !awaits_room || self.connection.awaits_answer() {
+            return;
+        }
+        let entry = &self.entry;
+        let key = *self.key.get_or_insert_with(|| ring.add(RingSocket::Connection(Arc::clone(entry)), number));
+        if awaits_room {
+            ring.arm(key, RingOperation::AwaitRoom);
+        } else {
+            ring.arm(key, RingOperation::Receive);
+            self.input.is_armed = true;
+        }
+    }
+
+    /// Gives the buffers of the ring back, and receives no more until what is there was read.
+    #[inline]
+    fn keep_input(&mut self, ring: &mut Ring<RingSocket>) {
+        if !self.input.received.is_empty() {
+            self.input.keep(ring);
+            if let Some(key) = self.key {
+                ring.cancel(key, RingOperation::Receive);
+            }
+        }
+    }
+}
+
+impl Input {
+    /// Reads into `buffer` what was received, as much as there is room for. Returns 0 if nothing was.
+    fn read(&mut self, ring: &mut Ring<RingSocket>, buffer: &mut [u8]) -> usize {
+        let mut count = self.read_kept(buffer);
+        if !self.kept.is_empty() {
+            return count;
+        }
+        let mut released = 0;
+        for received in &self.received {
+            let bytes = ring.bytes(received).get(self.read..).unwrap_or_default();
+            let length = copy(bytes, buffer.get_mut(count..).unwrap_or_default());
+            count += length;
+            if length < bytes.len() {
+                self.read += length;
+                break;
+            }
+            (self.read, released) = (0, released + 1);
+        }
+        self.received.drain(..released).for_each(|received| ring.release(received));
+        count
+    }
+
+    fn read_kept(&mut self, buffer: &mut [u8]) -> usize {
+        let length = copy(self.kept.get(self.read..).unwrap_or_default(), buffer);
+        self.read += length;
+        if self.read == self.kept.len() && length > 0 {
+            (self.kept, self.read) = (Vec::new(), 0);
+        }
+        length
+    }
+
+    /// Copies what the ring has received, and gives its buffers back.
+    #[inline(never)]
+    fn keep(&mut self, ring: &mut Ring<RingSocket>) {
+        if self.kept.is_empty() {
+            let unread = self.received.first().map(|first| ring.bytes(first).get(self.read..).unwrap_or_default());
+            self.kept.extend_from_slice(unread.unwrap_or_default());
+            self.read = 0;
+        } else if let Some(first) = self.received.first() {
+            self.kept.extend_from_slice(ring.bytes(first));
+        }
+        for received in self.received.get(1..).unwrap_or_default() {
+            self.kept.extend_from_slice(ring.bytes(received));
+        }
+        self.release(ring);
+    }
+
+    fn release(&mut self, ring: &mut Ring<RingSocket>) {
+        self.received.drain(..).for_each(|received| ring.release(received));
+    }
+}
+
+/// Copies as many bytes as there is room for. Returns their number.
+fn copy(from: &[u8], to: &mut [u8]) -> usize {
+    let length = from.len().min(to.len());
+    if let (Some(from), Some(to)) = (from.get(..length), to.get_mut(..length)) {
+        to.copy_from_slice(from);
+    }
+    length
+}
+
+/// The socket of a connection in a turn.
+struct UringSocket<'a> {
+    stream: &'a TcpStream,
+    input: &'a mut Input,
+    ring: &'a mut Ring<RingSocket>,
+}
+
+impl TurnSocket for UringSocket<'_> {
+    #[inline]
+    fn poll_read(&mut self, _: &mut Context<'_>, buffer: &mut [u8], past_report: bool) -> Poll<io::Result<usize>> {
+        let input = &mut *self.input;
+        let count = input.read(self.ring, buffer);
+        if count > 0 || input.has_ended {
+            return Poll::Ready(Ok(count));
+        }
+        if (input.is_armed || input.is_empty) && !past_report {
+            return Poll::Pending;
+        }
+        match net::receive(self.stream, buffer) {
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                input.is_empty = true;
+                Poll::Pending
+            }
+            result => {
+                // The ring reports what comes later.
+                input.is_empty = result.as_ref().is_ok_and(|count| *count < buffer.len());
+                Poll::Ready(result)
+            }
+        }
+    }
+
+    #[inline]
+    fn poll_write(&mut self, _: &mut Context<'_>, bytes: &[u8], how: WriteKind) -> Poll<io::Result<usize>> {
+        match net::send(self.stream, bytes, how.last) {
+            Err(error) if error.kind() == ErrorKind::WouldBlock => Poll::Pending,
+            result => Poll::Ready(result),
+        }
+    }
+
+    fn close_writing(&mut self) -> io::Result<()> {
+        self.stream.shutdown(Shutdown::Write)
+    }
+
+    fn discard(&mut self, buffer: &mut [u8]) {
+        discard(self.stream, buffer);
+    }
+}
