@@ -19,6 +19,7 @@ pub use supports::Supports;
 pub use tls::{PemSource, TlsConfig, TlsError};
 
 use crate::answer_hook::{AnswerHook, AnswerReport};
+use crate::overload::Overload;
 use crate::text::shortened;
 
 /// The limits of a server. All servers take the same type. A server's constructor refuses a setting that it cannot honour.
@@ -83,6 +84,9 @@ pub struct ServerConfig {
     pub drain_grace: Duration,
     /// The value of the `Server` header. Default none.
     pub server_header: Option<String>,
+    /// Which requests are refused with 503 if there is more work than the server can do. `None`, the default, is none. See
+    /// [`overload`](crate::overload).
+    pub overload: Option<Overload>,
     /// A hook that sees every answer, also those that the server gives itself. Default none.
     pub on_answer: Option<AnswerHook>,
     /// The certificate and the key if the server speaks TLS. A handshake counts as the begun head of a request: it has the
@@ -115,6 +119,7 @@ impl Default for ServerConfig {
             defer_accept: false,
             drain_grace: Duration::from_secs(10),
             server_header: None,
+            overload: None,
             on_answer: None,
             #[cfg(feature = "tls")]
             tls: None,
@@ -177,6 +182,7 @@ setters! {
     requests_per_connection: impl Into<Option<u64>>;
     defer_accept: bool;
     drain_grace: Duration;
+    overload: impl Into<Option<Overload>>;
 }
 
 impl ServerConfig {
@@ -319,6 +325,9 @@ impl ServerConfig {
                 return Err(ConfigError::new(name, format_args!("{value:?}"), "at most 24 h"));
             }
         }
+        if let Some((overload, expected)) = self.overload.as_ref().and_then(|it| Some((it, it.expected()?))) {
+            return Err(ConfigError::new("overload", overload, expected));
+        }
         match &self.server_header {
             Some(text) if !text.bytes().all(|b| (b' '..=b'~').contains(&b)) || text.trim() != text => {
                 let text = format!("{text:?}");
@@ -429,6 +438,7 @@ mod tests {
             ("head_timeout", "0ns", config().head_timeout(Duration::ZERO)),
             ("drain_grace", "18446744073709551615.999999999s", config().drain_grace(Duration::MAX)),
             ("server_header", "\"a\\r\\nb\"", config().server_header("a\r\nb")),
+            ("overload", "static:0", config().overload(Overload::static_limit(0))),
         ];
         for (setting, value, config) in wrong {
             let error = config.validate().unwrap_err();

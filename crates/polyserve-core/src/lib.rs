@@ -35,6 +35,7 @@ pub mod mailbox;
 mod merge_patch;
 #[cfg(all(test, any(polyserve_loom, polyserve_shuttle)))]
 mod models;
+pub mod overload;
 pub mod panics;
 mod repo;
 mod server;
@@ -60,6 +61,7 @@ pub use executor::{Executor, Job, Rejected, RejectedReason, isolated};
 pub use http;
 pub use json::InvalidEntity;
 pub use listen_on::{IntoListenOn, ListenOn, resolve_address, resolve_addresses};
+pub use overload::{Overload, OverloadPolicy, OverloadReason};
 pub use repo::{
     EntityRepo, EntityRepoExt, Lookup, MAX_PAGE_BYTES, MAX_STATUS_WAIT, Put, Removed, RepoAnswer, RepoError, ScanPage,
     ScanVisit, Visit, Visited,

@@ -46,6 +46,8 @@ pub struct Turn<'a> {
     /// When the first request of this turn arrived, if it had to wait for a thread. The time since then counts towards the timeout
     /// of its head, and the time since the connection was accepted towards that of its first byte.
     pub queued_since: Option<QueuedSince<'a>>,
+    /// When the connection became ready for this turn, if the driver knows it otherwise. For an overload policy.
+    pub ready_since: Option<Instant>,
     /// A shutdown had begun when the turn began. A shutdown that begins later is seen in the next turn: the driver may have found
     /// the socket empty before, without a read.
     pub is_draining: bool,
@@ -57,8 +59,17 @@ impl<'a> Turn<'a> {
     /// A turn of a connection for which no other one waits.
     pub fn new(server: &'a ServerState, buffers: &'a mut ThreadBuffers) -> Self {
         let is_draining = server.shutdown.is_begun();
-        let (others_wait, is_evicted, queued_since) = (false, false, None);
-        Self { server, buffers, others_wait, is_evicted, queued_since, is_draining, clock: Instant::now }
+        let (others_wait, is_evicted, queued_since, ready_since) = (false, false, None, None);
+        Self { server, buffers, others_wait, is_evicted, queued_since, ready_since, is_draining, clock: Instant::now }
+    }
+
+    /// Notes the time since which the connection could have been served, for the overload policy. `is_start`: it has read at most once in
+    /// this turn.
+    #[cold]
+    fn note_arrival(&mut self, is_start: bool) {
+        let since = || self.ready_since.or_else(|| self.queued_since?.instant());
+        let arrived = if is_start { since() } else { None };
+        self.buffers.scratch.set_arrived(arrived.unwrap_or_else(self.clock));
     }
 
     /// Whether the connection is to close for another one.
@@ -200,6 +211,9 @@ impl Connection {
     pub fn begin_turn(&mut self, turn: &mut Turn<'_>) -> Step {
         (self.first_request, _) = self.session.stage();
         self.reads = 0;
+        if turn.server.env.admission.is_some() {
+            turn.note_arrival(true); // for requests that were received before
+        }
         if self.want == Want::Yield {
             self.want = Want::Write; // this is the next turn
         }
@@ -283,6 +297,9 @@ impl Connection {
         if turn.server.shutdown.is_begun() && turn.server.is_over() {
             self.is_cut |= self.want != Want::Read(Phase::Skip); // a body that is skipped belongs to a request that is answered
             return self.on_error(turn);
+        }
+        if turn.server.env.admission.is_some() {
+            turn.note_arrival(self.reads == 1);
         }
         if turn.server.has_tls() {
             return self.on_sealed(turn, count);

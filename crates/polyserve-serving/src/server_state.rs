@@ -102,6 +102,7 @@ impl ServerState {
         counters.rejected = self.rejected.load(Ordering::Relaxed);
         counters.panics = self.panics.load(Ordering::Relaxed);
         counters.reserved_bytes = self.env.memory.reserved() as u64;
+        counters.overload_refused = self.env.admission.as_ref().map_or([0; 2], |admission| admission.refused());
         counters
     }
 

@@ -136,16 +136,17 @@ pub use polyserve_core::{
     Answer, AnswerFuture, AnswerHook, AnswerReport, Body, BoxFuture, Completer, Condition, Conditional, ConfigError,
     CounterSource, Counters, Drain, ETag, Echo, Entity, EntityId, EntityRef, EntityRepo, EntityRepoExt, EntityService,
     Executor, Head, Header, Headers, Identifiable, IntoListenOn, InvalidEntity, InvalidHeader, InvalidRoute, Job,
-    ListenOn, Lookup, MAX_STATUS_WAIT, Problem, Put, Rejected, RejectedReason, Removed, Reply, RepoAnswer, RepoError,
-    ReportedRequest, Request, Routes, Running, Server, ServerConfig, ServerExt, ServerFailed, Service, Shape, Shown,
-    Shutdown, ShutdownBegun, StoredForm, Supports, Tags, ThreadRegistration, Visit, Visited, cores, get_only,
-    identifiable, isolated, known_method, park_until, promise, reason_phrase, resolve_address, resolve_addresses,
+    ListenOn, Lookup, MAX_STATUS_WAIT, Overload, OverloadPolicy, OverloadReason, Problem, Put, Rejected,
+    RejectedReason, Removed, Reply, RepoAnswer, RepoError, ReportedRequest, Request, Routes, Running, Server,
+    ServerConfig, ServerExt, ServerFailed, Service, Shape, Shown, Shutdown, ShutdownBegun, StoredForm, Supports, Tags,
+    ThreadRegistration, Visit, Visited, cores, get_only, identifiable, isolated, known_method, park_until, promise,
+    reason_phrase, resolve_address, resolve_addresses,
 };
 #[cfg(feature = "tls")]
 #[cfg_attr(docsrs, doc(cfg(feature = "tls")))]
 pub use polyserve_core::{PemSource, TlsConfig, TlsError};
 #[doc(inline)]
-pub use polyserve_core::{mailbox, panics, stack, sync, timer};
+pub use polyserve_core::{mailbox, overload, panics, stack, sync, timer};
 #[doc(inline)]
 pub use polyserve_serving as serving;
 

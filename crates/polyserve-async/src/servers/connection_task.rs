@@ -21,7 +21,8 @@ use std::io::{self, ErrorKind};
 use std::net::{Shutdown, TcpStream};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
+use std::time::Instant;
 
 use polyserve_serving::http1::Session;
 use polyserve_serving::net;
@@ -30,14 +31,16 @@ use polyserve_serving::{
     with_buffers,
 };
 
-use super::toolkit::{AsyncConnection, AsyncSocket, Direction, Transfer};
+use super::toolkit::{AsyncConnection, AsyncSocket, Direction, TaskWaker, Transfer};
 
 /// A connection that was accepted. Polling it serves the connection.
 pub(crate) struct ConnectionTask<S: AsyncSocket> {
     registry: Arc<ConnectionTable<AsyncConnection<S>>>,
     entry: Arc<TableEntry<AsyncConnection<S>>>,
     connection: Connection,
-    waker: Option<Waker>,
+    waker: TaskWaker,
+    /// When the connection was accepted, until its first turn.
+    accepted: Option<Instant>,
 }
 
 impl<S: AsyncSocket> ConnectionTask<S> {
@@ -51,7 +54,9 @@ impl<S: AsyncSocket> ConnectionTask<S> {
         match registry.admit(AsyncConnection::new(stream), shard) {
             Ok(entry) => {
                 let connection = Connection::new(Session::from_peer(entry.peer()));
-                Some(Self { registry: Arc::clone(registry), entry, connection, waker: None })
+                let accepted = registry.server.env.admission.as_ref().map(|_| Instant::now());
+                let (registry, waker) = (Arc::clone(registry), TaskWaker::default());
+                Some(Self { registry, entry, connection, waker, accepted })
             }
             Err(rejected) => Self::reject(registry, rejected, shard),
         }
@@ -74,17 +79,20 @@ impl<S: AsyncSocket> ConnectionTask<S> {
         registry: Arc<ConnectionTable<AsyncConnection<S>>>,
         entry: Arc<TableEntry<AsyncConnection<S>>>,
     ) -> Self {
-        Self { registry, entry, connection: Connection::lingering(), waker: None }
+        Self { registry, entry, connection: Connection::lingering(), waker: TaskWaker::default(), accepted: None }
     }
 
     /// Serves a turn.
     fn run(&mut self, cx: &mut Context<'_>, buffers: &mut ThreadBuffers) -> Poll<()> {
-        let Self { registry, entry, connection, waker } = self;
-        if waker.as_ref().is_none_or(|waker| !waker.will_wake(cx.waker())) {
-            entry.set_waker(cx.waker());
-            *waker = Some(cx.waker().clone());
+        let Self { registry, entry, connection, waker, accepted } = self;
+        let is_new = waker.renew(cx.waker(), registry.server.env.admission.is_some());
+        let ready_since = accepted.take().or_else(|| waker.woken());
+        let waker = waker.waker().unwrap_or(cx.waker());
+        if is_new {
+            entry.set_waker(waker);
         }
-        match registry.serve(entry, connection, &mut entry.handle(), cx, buffers) {
+        let cx = &mut Context::from_waker(waker);
+        match registry.serve_since(ready_since, entry, connection, &mut entry.handle(), cx, buffers) {
             TurnEnd::Wait => Poll::Pending,
             TurnEnd::Yield => {
                 S::yield_turn(cx);

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::process::ExitCode;
 
-use polyserve::catalog::{Catalog, Entry, LocatedRepo};
+use polyserve::catalog::{Catalog, Entry, LocatedRepo, OVERLOAD_POLICIES};
 use polyserve_bench::output::{print, print_json};
 use polyserve_bench::report::wrapped;
 use serde::Serialize;
@@ -21,6 +21,7 @@ struct Listing<'a> {
     executors: Vec<ListEntry<'a>>,
     services: Vec<ListEntry<'a>>,
     references: Vec<ListEntry<'a>>,
+    overload_policies: Vec<ListEntry<'a>>,
 }
 
 #[derive(Serialize)]
@@ -71,15 +72,15 @@ fn words(values: &[impl ToString]) -> String {
 }
 
 pub(crate) fn run(catalog: &Catalog, json: bool) -> anyhow::Result<ExitCode> {
-    let hints: Vec<_> = catalog.repos_not_built().map(|(name, feature)| (name, build_hint(feature))).collect();
-    let not_built = hints.iter().map(|(name, hint)| ListEntry {
-        name: (*name).into(),
-        summary: hint,
+    let plain = |(name, summary)| ListEntry {
+        name: Cow::Borrowed(name),
+        summary,
         promises: String::new(),
         tags: String::new(),
         code: None,
-    });
-    let not_built = not_built.collect();
+    };
+    let hints: Vec<_> = catalog.repos_not_built().map(|(name, feature)| (name, build_hint(feature))).collect();
+    let not_built = hints.iter().map(|(name, hint)| plain((*name, hint.as_str()))).collect();
     let listing = Listing {
         servers: list_entries(catalog.servers()),
         repos: list_entries(catalog.repos()),
@@ -88,6 +89,7 @@ pub(crate) fn run(catalog: &Catalog, json: bool) -> anyhow::Result<ExitCode> {
         executors: list_entries(catalog.executors()),
         services: list_entries(catalog.services()),
         references: list_entries(catalog.references()),
+        overload_policies: OVERLOAD_POLICIES.into_iter().map(plain).collect(),
     };
     if json { print_json(&listing) } else { print(&text(&listing)) }?;
     Ok(ExitCode::SUCCESS)
@@ -103,6 +105,7 @@ fn text(listing: &Listing<'_>) -> String {
         ("executors", &listing.executors),
         ("services", &listing.services),
         ("references", &listing.references),
+        ("overload policies", &listing.overload_policies),
     ];
     let widths = kinds.iter().flat_map(|(_, entries)| entries.iter()).map(|entry| entry.name.chars().count());
     let indent = widths.max().unwrap_or(0) + 2;

@@ -128,6 +128,9 @@ pub(crate) fn run(catalog: &Catalog, args: &ServeArgs, json: bool) -> anyhow::Re
     let listener = systemd::passed_listener(args.listen.is_some())?;
     let mut settings = args.settings.settings(args.listen.as_deref())?;
     settings.config.tls = tls;
+    if let Some(path) = &ready_path {
+        settings.config.overload = settings.config.overload.map(|overload| overload.open_path(path.as_str()));
+    }
     let addr = listener.as_ref().map_or(Ok(settings.listen), TcpListener::local_addr)?;
     access.check_address(addr, settings.config.tls.is_some(), args.tls.has_client_ca()?)?;
     // The error for an unknown name lists the servers.

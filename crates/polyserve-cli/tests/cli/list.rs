@@ -4,7 +4,10 @@ use super::{array, ended, has, json, misused, printed, text, texts};
 fn as_json() {
     let listing = json("list");
     let kinds: Vec<&String> = listing.as_object().unwrap().keys().collect();
-    assert_eq!(kinds, ["executors", "located_repos", "references", "repos", "servers", "services"]);
+    assert_eq!(
+        kinds,
+        ["executors", "located_repos", "overload_policies", "references", "repos", "servers", "services"]
+    );
     for entry in listing.as_object().unwrap().values().flat_map(array) {
         assert_eq!(entry.as_object().unwrap().len(), 5, "{entry:?}");
         assert!(["name", "summary", "promises", "tags"].iter().all(|field| entry[*field].is_string()), "{entry:?}");

@@ -18,6 +18,7 @@ mod list;
 mod load;
 mod matrix;
 mod misuse;
+mod overload;
 mod page;
 mod recommend;
 #[cfg(target_os = "linux")]

@@ -40,7 +40,7 @@
 //!   `linearizable`.
 //! * Requests: `corpus`, which sends the [wire corpus](crate::wire), `splits`, `expect`.
 //! * One connection: `keep_alive`, `pipeline`, `tcp`, `timeouts`, `panics`, `freeze`.
-//! * Many connections: `limits`, `eviction`, `shape`, `fairness`, `turns`, `queued`.
+//! * Many connections: `limits`, `eviction`, `overload`, `shape`, `fairness`, `turns`, `queued`.
 //! * Start and end: `construction`, `counters`, `drain`, `ending`, `resources`, `memory`.
 //! * With the feature `tls`: `tls`, a list of its own.
 //! * Shared parts: `subject`; `live`, a running server that always ends; `wire`, requests as bytes; `services`, which
@@ -65,6 +65,7 @@ mod live;
 mod memory;
 mod named;
 mod nested;
+mod overload;
 mod panics;
 mod patch;
 mod pipeline;
@@ -218,6 +219,9 @@ kit! {
             incomplete_bodies_keep_to_the_memory_budget,
             unread_answers_keep_to_the_memory_budget,
             unread_answers_of_writes_keep_to_the_memory_budget,
+        }
+        overload {
+            a_request_past_the_overload_limit_is_refused,
         }
         shape {
             idle_connections_do_not_delay_others,

@@ -4,6 +4,7 @@
 //! They are in the crate because they run private code, for instance a timer that ends. The checker is loom: the code waits
 //! with locks and parking alone and is small, and loom leaves no order out.
 
+mod overload;
 mod promise;
 mod shutdown;
 mod timer;

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Instant;
 
 use http::{Method, Version};
 
@@ -188,13 +189,15 @@ pub struct Request<'a> {
     pub draining: bool,
     /// `None` unless the server reports its answers.
     user: Option<&'a UserSlot>,
+    /// `None` unless the server has an overload policy.
+    arrived: Option<Instant>,
 }
 
 impl<'a> Request<'a> {
     /// A request that did not come from a socket.
     #[inline]
     pub fn new(head: Head<'a>, body: &'a [u8]) -> Self {
-        Self { head, body, peer: None, draining: false, user: None }
+        Self { head, body, peer: None, draining: false, user: None, arrived: None }
     }
 
     /// Sets whether the server is shutting down.
@@ -209,6 +212,20 @@ impl<'a> Request<'a> {
     #[must_use]
     pub fn with_user_slot(self, user: Option<&'a UserSlot>) -> Self {
         Self { user, ..self }
+    }
+
+    /// Sets the time since which the server could have begun with the request. For the author of a server.
+    #[inline]
+    #[must_use]
+    pub fn with_arrived(self, arrived: Option<Instant>) -> Self {
+        Self { arrived, ..self }
+    }
+
+    /// Returns the time since which the server could have begun with the request: when its socket was readable, or its connection was
+    /// accepted. `None` if the server does not know, or has no overload policy.
+    #[inline]
+    pub fn arrived(&self) -> Option<Instant> {
+        self.arrived
     }
 
     /// Notes the user that has sent the request, for the access log and other hooks of answers: [`AnswerReport::user`]. A service calls

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use polyserve_core::http::StatusCode;
 use polyserve_core::sync::lock;
-use polyserve_core::{Answer, Body, Completer, Echo, Reply, Request, ServerConfig, Service, promise};
+use polyserve_core::{Answer, Body, Completer, Echo, Overload, Reply, Request, ServerConfig, Service, promise};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
@@ -341,4 +341,38 @@ fn any_order_of_events_gives_the_same_bytes() {
         assert!(answers.is_empty(), "seed {seed}: {} bytes too many", answers.len());
         assert_eq!(driver.server.drained(0).answered, sizes.len() as u64, "seed {seed}");
     }
+}
+
+/// Since when a request has waited, for an overload policy: since its connection became ready, or was queued. A request that is read
+/// later in the same turn has not waited since then. Without a policy, no time is noted.
+#[test]
+fn an_overload_policy_learns_since_when_a_request_has_waited() {
+    let arrivals = Arc::new(Mutex::new(Vec::new()));
+    let noted = Arc::clone(&arrivals);
+    let service = move |request: Request<'_>| {
+        lock(&noted).push(request.arrived());
+        Reply::empty(StatusCode::OK)
+    };
+    let service: Arc<dyn Service> = Arc::new(service);
+    let config = ServerConfig::default().overload(Overload::static_limit(8));
+    let mut driver = Driver::new(Arc::clone(&service), &config);
+    let queued = now();
+    driver.queued_since = Some(queued);
+    let_pass(Duration::from_secs(1));
+    let later = now();
+    let _ = (driver.begin(), driver.receive(&[GET, GET].concat()), driver.write());
+    let _ = (driver.receive(GET), driver.write());
+    driver.queued_since = None;
+    let _ = (driver.begin(), driver.receive(GET), driver.write());
+    let ready = Some(queued);
+    let _ = driver.with(|connection, turn| {
+        turn.ready_since = ready;
+        let _ = connection.begin_turn(turn);
+        turn.buffers.input[..GET.len()].copy_from_slice(GET);
+        connection.on_bytes(turn, GET.len())
+    });
+    let mut driver = Driver::new(service, &ServerConfig::default());
+    let _ = (driver.begin(), driver.receive(GET));
+    let (queued, later) = (Some(queued), Some(later));
+    assert_eq!(*lock(&arrivals), [queued, queued, later, later, queued, None]);
 }

@@ -5,6 +5,7 @@ use std::net::{Shutdown, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
+use std::time::Instant;
 
 use super::{ConnectionHandle, ConnectionTable, TableEntry};
 use crate::http1::Session;
@@ -68,8 +69,23 @@ impl<H: ConnectionHandle> ConnectionTable<H> {
         cx: &mut Context<'_>,
         buffers: &mut ThreadBuffers,
     ) -> TurnEnd {
+        self.serve_since(None, entry, connection, socket, cx, buffers)
+    }
+
+    /// Serves a turn, as [`serve`](Self::serve) does, of a connection that was ready at `ready_since`. An overload policy counts the time
+    /// since then. If the driver does not know it, it counts none.
+    #[inline]
+    pub fn serve_since(
+        &self,
+        ready_since: Option<Instant>,
+        entry: &TableEntry<H>,
+        connection: &mut Connection,
+        socket: &mut impl TurnSocket,
+        cx: &mut Context<'_>,
+        buffers: &mut ThreadBuffers,
+    ) -> TurnEnd {
         buffers.begin_turn();
-        let mut turn = Turn { is_evicted: entry.is_evicted(), ..Turn::new(&self.server, buffers) };
+        let mut turn = Turn { is_evicted: entry.is_evicted(), ready_since, ..Turn::new(&self.server, buffers) };
         let mut step = entry.calling(|| connection.begin_turn(&mut turn));
         loop {
             step = match step {

@@ -2,9 +2,10 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Instant, SystemTime};
 
 use polyserve_core::log::LogThrottles;
+use polyserve_core::overload::RequestAdmission;
 use polyserve_core::{AnswerHook, ServerConfig, Service};
 
 use super::date::Date;
@@ -25,6 +26,8 @@ pub struct Env {
     pub memory: MemoryBudget,
     /// Sees every answer.
     pub on_answer: Option<AnswerHook>,
+    /// Admits requests. It stands in front of [`service`](Self::service). `None` without an overload policy.
+    pub admission: Option<Arc<RequestAdmission>>,
     /// Limits what is logged about the service.
     pub failures: Arc<LogThrottles>,
 }
@@ -32,13 +35,15 @@ pub struct Env {
 impl Env {
     /// Creates the environment of a server that serves `service` within the limits of `config`.
     pub fn new(service: Arc<dyn Service>, config: &ServerConfig) -> Self {
+        let admission = config.overload.as_ref().map(RequestAdmission::new);
         Self {
-            service,
+            service: admission.as_ref().map_or(Arc::clone(&service), |admission| admission.over(service)),
             limits: Limits::from(config),
             server_header: config.server_header.as_deref().map(Box::from),
             requests_per_connection: config.requests_per_connection.unwrap_or(u64::MAX),
             memory: MemoryBudget::new(config.memory_or_default()),
             on_answer: config.on_answer.clone(),
+            admission,
             failures: Arc::default(),
         }
     }
@@ -87,6 +92,8 @@ pub struct Scratch {
     pub(super) last_head: Option<Box<LastHead>>,
     pub(super) draining: bool,
     pub(super) others_wait: bool,
+    /// The time since which the present connection has input. Set for a server with an overload policy only.
+    pub(super) arrived: Option<Instant>,
     /// `None` if the work of one connection is not limited.
     turn: Option<TurnBudget>,
     /// The budget of the server that the output belongs to.
@@ -104,6 +111,7 @@ impl Scratch {
             last_head: None,
             draining: false,
             others_wait: false,
+            arrived: None,
             turn: None,
             memory: None,
         }
@@ -182,6 +190,11 @@ impl Scratch {
     /// client repeats requests that are not answered before a `Connection: close` (RFC 9112, 9.6).
     pub fn set_others_wait(&mut self, others_wait: bool) {
         self.others_wait = others_wait;
+    }
+
+    /// Sets the time since which the connection that is served next has input, for a server with an overload policy.
+    pub fn set_arrived(&mut self, arrived: Instant) {
+        self.arrived = Some(arrived);
     }
 
     /// Returns the bytes to write for the connection that was served last.

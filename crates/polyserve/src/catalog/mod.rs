@@ -50,6 +50,14 @@ pub use promise::Promise;
 pub use suits::{RepoChoice, RepoCriteria, Suits};
 pub use tag::Tag;
 
+/// The overload policies of [`ServerConfig::overload`](polyserve_core::ServerConfig), as the command line names them, with what each does.
+pub const OVERLOAD_POLICIES: [(&str, &str); 4] = [
+    ("none", "takes every request"),
+    ("static:N", "refuses requests while N are in work"),
+    ("codel:TIME", "refuses requests that have waited for long, while a queue stands that is longer than TIME"),
+    ("gradient", "refuses requests beyond a number that follows from measured times"),
+];
+
 /// Strategies of every kind, in the order in which they were added.
 ///
 /// ```

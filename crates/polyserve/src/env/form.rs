@@ -141,10 +141,42 @@ pub(super) mod text {
     }
 }
 
+/// An overload policy. The default is none.
+pub(super) mod overload {
+    use polyserve_core::Overload;
+
+    pub(crate) const NAME: &str = "POLICY";
+    pub(crate) const FORM: &str = "none, static:N, codel:TIME or gradient";
+
+    pub(crate) fn parse(text: &str) -> Option<Option<Overload>> {
+        Some(match text.split_once(':') {
+            None if text == "none" => None,
+            None if text == "gradient" => Some(Overload::gradient()),
+            Some(("static", requests)) => Some(Overload::static_limit(super::count::parse(requests)?)),
+            Some(("codel", target)) => Some(Overload::codel(super::time::parse(target)?)),
+            _ => return None,
+        })
+    }
+
+    pub(crate) fn show(value: &Option<Overload>) -> String {
+        value.as_ref().map_or("none".into(), ToString::to_string)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::time::Duration;
+
+    #[test]
+    fn overload_policies() {
+        for text in ["none", "static:1", "codel:5ms", "codel:1500us", "gradient"] {
+            assert_eq!(overload::show(&overload::parse(text).unwrap()), text);
+        }
+        for wrong in ["", "static", "static:", "static:-1", "static:x", "codel", "codel:5", "gradient:3", "Static:1"] {
+            assert_eq!(overload::parse(wrong), None, "{wrong}");
+        }
+    }
 
     #[test]
     fn counts_are_digits_within_their_type() {

@@ -130,4 +130,5 @@ settings! {
     defer_accept: switch, "The kernel hands a connection over only when its first byte is there (Linux)";
     drain_grace: time, "Max time that a shutdown waits for requests that have begun";
     server_header: text, "The value of the Server header";
+    overload: overload, "Which requests are answered 503 if there is more work than can be done: beyond N at once, after a wait, or by itself";
 }

@@ -40,6 +40,7 @@ fn every_setting_sets_its_own_field_and_shows_it() {
             form::bytes::FORM => "2MiB",
             form::time::FORM => "1m 3s",
             form::switch::FORM => "true",
+            form::overload::FORM => "static:7",
             _ => "me",
         };
         let settings = read(&[], &[(&setting.variable(), text)]).unwrap();

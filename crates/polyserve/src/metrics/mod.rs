@@ -19,7 +19,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex};
 
 use polyserve_core::sync::lock;
-use polyserve_core::{AnswerHook, AnswerReport, CounterSource, Counters, Running, ServerConfig};
+use polyserve_core::{AnswerHook, AnswerReport, CounterSource, Counters, OverloadReason, Running, ServerConfig};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, text};
 use prometheus_client::metrics::MetricType;
@@ -195,6 +195,14 @@ impl Collector for Figures {
             for (server, counters) in &servers {
                 let labels = [("server", server.as_str())];
                 family.encode_family(&labels)?.encode_counter::<NoLabels, u64, f64>(&value(counters), None)?;
+            }
+        }
+        let (name, help) = ("polyserve_overload_refusals", "Requests that the overload policy has refused with 503");
+        let mut family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+        for (server, counters) in &servers {
+            for (reason, count) in OverloadReason::ALL.iter().zip(counters.overload_refused) {
+                let labels = [("server", server.as_str()), ("reason", reason.name())];
+                family.encode_family(&labels)?.encode_counter::<NoLabels, u64, f64>(&count, None)?;
             }
         }
         #[cfg(feature = "access")]

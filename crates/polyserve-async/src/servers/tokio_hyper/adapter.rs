@@ -21,6 +21,7 @@ use http::{HeaderMap, Method, Response, StatusCode};
 use http_body::Body as _;
 use hyper::body::Incoming;
 use hyper::ext::ReasonPhrase;
+use polyserve_core::overload::AdmittedRequest;
 use polyserve_core::{Answer, Body, BoxFuture, Head, Headers, Reply, Request, UserSlot, reason_phrase};
 use polyserve_serving::http1::decode::RequestLine;
 use polyserve_serving::memory::{MethodClass, out_of_memory_reply};
@@ -190,7 +191,10 @@ impl Adapter {
             return Answer::Now(out_of_memory_reply());
         }
         let (service, draining) = (&server.env.service, server.shutdown.is_begun());
-        let request = request.with_peer(self.connection.peer).with_draining(draining);
+        let mut request = request.with_peer(self.connection.peer).with_draining(draining);
+        if server.env.admission.is_some() {
+            request = request.with_arrived(self.connection.state().arrived);
+        }
         let mut call =
             |request| self.connection.calling(|| service.call(request, in_place)).unwrap_or_else(Answer::Now);
         if server.env.on_answer.is_none() {
@@ -213,10 +217,23 @@ impl Adapter {
         self.respond_to(parts, reply, Vec::new())
     }
 
+    /// Admits a request to a `tower::Service`. Any other service is called behind its admission.
+    fn admit(&self, parts: &Parts) -> Result<Option<AdmittedRequest>, Reply> {
+        let Some(admission) = &self.connection.server().env.admission else { return Ok(None) };
+        let arrived = self.connection.state().arrived;
+        head::convert(parts, |line, headers| admission.admit(&complete_head(parts, &line, headers), arrived))?.map(Some)
+    }
+
     /// Calls a `tower::Service`, and waits for the head of its answer.
     async fn answer_tower(self, call: TowerCall, parts: Parts, incoming: Incoming) -> Response<AnswerBody> {
         let (env, method) = (&self.connection.server().env, MethodClass::of(&parts.method));
+        let has_body = !incoming.is_end_stream();
         let (_, body) = self.request_body(&parts, incoming);
+        let _permit = match self.admit(&parts) {
+            Ok(permit) => permit,
+            Err(reply) if has_body => return self.refuse(reply, parts.headers),
+            Err(reply) => return self.respond(reply, Vec::new(), parts.headers, None),
+        };
         let body = match body {
             Ok(_) if !env.memory.admits(method) => return self.refuse(out_of_memory_reply(), parts.headers),
             Ok(body) => body,

@@ -31,7 +31,7 @@ use super::io::HyperIo;
 use super::output::Output;
 use super::poll_waker::PollWaker;
 use crate::servers::connection_task::ConnectionTask;
-use crate::servers::toolkit::{AsyncConnection, AsyncSocket as _, TokioSocket};
+use crate::servers::toolkit::{AsyncConnection, AsyncSocket as _, TaskWaker, TokioSocket};
 
 /// A connection over HTTP/1.
 pub(crate) struct HyperConnection {
@@ -39,6 +39,8 @@ pub(crate) struct HyperConnection {
     service: Adapter,
     /// `None` after a longer idle time, and after the end.
     hyper: Option<http1::Connection<HyperIo, Adapter>>,
+    /// The waker of the task.
+    task: TaskWaker,
     /// The waker of hyper's polls. `None` before the first one.
     waker: Option<(Arc<PollWaker>, Waker)>,
     /// The output waits for the client.
@@ -118,6 +120,7 @@ impl HyperConnection {
             state: Arc::clone(&service.connection),
             service,
             hyper: None,
+            task: TaskWaker::default(),
             waker: None,
             is_blocked: false,
             body_is_awaited: true,
@@ -145,11 +148,17 @@ impl HyperConnection {
 
     /// Notes the waker of the task.
     fn set_waker(&mut self, cx: &Context<'_>) {
-        if self.waker.as_ref().is_none_or(|(waker, _)| !waker.will_wake(cx.waker())) {
-            self.entry().set_waker(cx.waker());
-            self.state.state().task = Some(cx.waker().clone());
-            let waker = PollWaker::new(cx.waker().clone());
+        let is_stamped = self.server().env.admission.is_some();
+        if self.task.renew(cx.waker(), is_stamped) {
+            let task = self.task.waker().unwrap_or(cx.waker()).clone();
+            self.entry().set_waker(&task);
+            let waker = PollWaker::new(task.clone());
             self.waker = Some((Arc::clone(&waker), waker.into()));
+            self.state.state().task = Some(task);
+        }
+        if is_stamped {
+            let accepted = (self.state.state().stage == Stage::FirstByte).then_some(self.since);
+            self.state.state().arrived = self.task.woken().or(accepted);
         }
     }
 
@@ -498,7 +507,11 @@ impl Future for HyperConnection {
         connection.set_waker(cx);
         match &mut connection.successor {
             Some(successor) => successor.as_mut().poll(cx),
-            None => connection.run(cx),
+            // A yield is to be stamped too.
+            None => match connection.task.waker().filter(|_| connection.server().env.admission.is_some()).cloned() {
+                Some(waker) => connection.run(&mut Context::from_waker(&waker)),
+                None => connection.run(cx),
+            },
         }
     }
 }

@@ -94,6 +94,8 @@ pub(crate) struct ConnectionState {
 pub(super) struct RequestState {
     /// The waker of the connection's task, which the socket wakes.
     pub(super) task: Option<Waker>,
+    /// Since when the task has waited for this turn. For an overload policy, if it is known.
+    pub(super) arrived: Option<Instant>,
     pub(super) output: Output,
     pub(super) events: PollEvents,
     /// `None` before the first turn.

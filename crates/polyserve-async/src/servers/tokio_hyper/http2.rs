@@ -287,11 +287,12 @@ async fn answer(
 ) -> Result<Response<ReplyBody>, Reply> {
     let server = streams.connection.server();
     let (parts, body) = request.into_parts();
+    let arrived = server.env.admission.as_ref().map(|_| Instant::now());
     streams.turn.admitted().await;
     if parts.headers.len() > server.env.limits.max_headers {
         return Err(too_many_fields());
     }
-    let tracked = Arc::new(TrackedService { streams: Arc::clone(streams), user: Mutex::default() });
+    let tracked = Arc::new(TrackedService { streams: Arc::clone(streams), user: Mutex::default(), arrived });
     let service = AsTower::of_server(Arc::clone(&tracked) as Arc<dyn Service>, &server.env);
     let (begun, received) = (Instant::now(), AtomicU64::new(0));
     let has_body = !body.is_end_stream();
@@ -352,6 +353,8 @@ struct TrackedService {
     streams: Arc<Streams>,
     /// What the service has found out about the user of the request.
     user: Mutex<UserSlot>,
+    /// When the stream began, for an overload policy.
+    arrived: Option<Instant>,
 }
 
 struct ServiceCallCount<'a> {
@@ -381,7 +384,7 @@ impl Service for TrackedService {
         let _call = ServiceCallCount::new(&self.streams);
         let connection = &self.streams.connection;
         let draining = connection.server().shutdown.is_begun();
-        let request = request.with_peer(connection.peer).with_draining(draining);
+        let request = request.with_peer(connection.peer).with_draining(draining).with_arrived(self.arrived);
         let user = UserSlot::new();
         let call = || connection.server().env.service.call(request.with_user_slot(Some(&user)), body);
         let called = catch_unwind(AssertUnwindSafe(call));

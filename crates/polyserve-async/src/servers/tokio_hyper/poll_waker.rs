@@ -30,11 +30,6 @@ impl PollWaker {
         Arc::new(Self { task, state: AtomicU8::new(0) })
     }
 
-    /// Whether a wake still wakes the task of `waker`.
-    pub(super) fn will_wake(&self, waker: &Waker) -> bool {
-        self.task.will_wake(waker)
-    }
-
     /// Notes that a poll begins. The caller then polls with this waker.
     pub(super) fn begin_poll(&self) {
         self.state.store(POLLING, Ordering::Release);

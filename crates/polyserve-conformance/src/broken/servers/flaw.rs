@@ -237,6 +237,8 @@ flaws! {
         closes_under_load_are_announced;
     /// Closes a connection for another one without reading what has arrived.
     EvictsBeforeReading, caught by a_request_that_has_arrived_is_not_evicted;
+    /// Takes every request, whatever the overload policy admits.
+    HasNoOverloadPolicy, caught by a_request_past_the_overload_limit_is_refused;
     /// Keeps incomplete bodies and unsent answers beyond the memory budget.
     HasNoMemoryBudget, caught by incomplete_bodies_keep_to_the_memory_budget,
         unread_answers_keep_to_the_memory_budget,
@@ -267,6 +269,7 @@ impl Flaw {
             Self::TakesBodiesAtAnyRate => config.min_body_rate = 0,
             Self::TakesAnyBody => config.max_body = usize::MAX / 2,
             Self::HasNoMemoryBudget => config.memory = Some(usize::MAX / 2),
+            Self::HasNoOverloadPolicy => config.overload = None,
             Self::HasNoConnectionLimit => config.max_connections *= 100,
             Self::MiscountsRequests => {
                 config.requests_per_connection = config.requests_per_connection.map(|max| max + 1);

@@ -48,6 +48,9 @@ impl Session {
         if let Some(reported) = &self.reported {
             request = request.with_user_slot(Some(&reported.user));
         }
+        if turn.env.admission.is_some() {
+            request = request.with_arrived(turn.scratch.arrived);
+        }
         let answer = turn.env.service.call(request, &mut turn.scratch.body);
         progress.call = None;
         match answer {

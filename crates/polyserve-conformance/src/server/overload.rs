@@ -1,0 +1,41 @@
+//! Requests that a server refuses because it has more work than its policy admits.
+
+use polyserve_core::{Overload, Shape};
+
+use super::services::HeldAnswers;
+use super::subject::ServerSubject;
+use super::wire::{get, with_body};
+use crate::property::Outcome;
+
+/// At the limit of the overload policy, each further request reads a 503 with `Retry-After`, on a connection that stays open. The request
+/// in work gets its answer, and afterwards all are served.
+///
+/// The property does not apply to a server of one connection: it has one request in work.
+pub(super) fn a_request_past_the_overload_limit_is_refused(subject: &ServerSubject) -> Outcome {
+    if subject.shape() == Shape::One {
+        return Outcome::NotRun("a server of one connection has one request in work".into());
+    }
+    let service = HeldAnswers::new();
+    let live = subject.live(service.clone(), |config| config.overload = Some(Overload::static_limit(1)));
+    let mut first = live.sending(&get("/hold"));
+    service.wait_for(1, subject.patience);
+    let mut second = live.client();
+    for request in [get("/"), with_body("POST", "/", "", b"hello"), [get("/"), get("/")].concat()] {
+        second.send(&request).expect("the connection is open");
+        let count = request.windows(4).filter(|bytes| *bytes == b"HTTP").count();
+        for _ in 0..count {
+            let response = second.expect(503);
+            let seconds = response.header("Retry-After").and_then(|value| value.parse::<u32>().ok());
+            assert!(seconds.is_some_and(|seconds| (1..=3).contains(&seconds)), "{seconds:?}\n{}", second.show());
+            assert!(!response.closes(), "a refused request does not close its connection\n{}", second.show());
+        }
+    }
+    let refused = live.counters_when(|counters| counters.overload_refused == [4, 0]).overload_refused;
+    assert_eq!(refused, [4, 0], "the counters of refused requests");
+    assert_eq!(service.release_all(), 1);
+    assert_eq!(first.expect(200).text(), "/hold");
+    for _ in 0..3 {
+        assert_eq!(second.ask(&with_body("POST", "/", "", b"hello"), 200).text(), "hello");
+    }
+    Outcome::Held
+}
