@@ -14,9 +14,9 @@ use super::figures::NamedFigures;
 use super::mode::{ModeKind, Turns, scenario};
 use super::report::Report;
 use super::sweep::{SweepAxis, SweepCell};
-use crate::compare::Role;
 use crate::experiment::{Absence, Absent, Batch, Experiment, Notebook, Plan, Records, interleaved};
 use crate::tasks;
+use crate::turn::Role;
 
 /// An experiment.
 #[derive(Debug)]

@@ -6,7 +6,7 @@ use crate::report::figures::{bytes, count, time_us};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::compare::Measurement;
+use crate::turn::Measurement;
 
 /// The figures of a sample, by their names.
 pub type NamedFigures = BTreeMap<String, f64>;
@@ -369,7 +369,7 @@ pub(crate) fn known<'a>(all: impl IntoIterator<Item = (&'a str, Option<f64>)>) -
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::compare::sample::tests::latency;
+    use crate::turn::latency;
 
     #[test]
     fn each_figure_of_a_measurement_is_registered() {

@@ -1,9 +1,9 @@
 //! Experiments from definitions: contestants, a sweep, a mode and a number of rounds make rows.
 //!
 //! A [`Definition`] is a TOML file. Each combination of the sweep's values is a cell. In every round each contestant has a new
-//! process at each cell. The processes of a cell run at once and are measured in turn, as in a [comparison](crate::compare): a
-//! turn is the same code. The mode is the part in the middle: a closed loop, a fixed rate, a search
-//! of the capacity, connections that are held, groups of requests, or a comparison of a contestant with itself.
+//! process at each cell. The processes of a cell run at once and are measured in [turns](crate::turn). The mode is the part in the
+//! middle: a closed loop, a fixed rate, a search of the capacity, connections that are held, groups of requests, or a comparison
+//! of a contestant with itself.
 //!
 //! The baseline takes part twice at each cell. The difference of the two entries is the noise.
 //!

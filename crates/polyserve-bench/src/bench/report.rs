@@ -26,16 +26,16 @@ use super::published::{self, PublishedFigures};
 use super::sweep::{CellValue, SweepAxis, SweepCell};
 use crate::charts;
 use crate::claim::{ClaimDefinition, ClaimRow, ClaimSet};
-use crate::compare::contract::Contract;
 use crate::compare::ranking::{BUSY, is_server_full};
-use crate::compare::sample::MAX_BEHIND;
-use crate::compare::{CONTRACT, Role};
 use crate::contestants::GO;
 use crate::experiment::{Failed, Reason, Records, again, csv, distinct, first_of, with_short_floats};
 use crate::output::{LATE_NOTE, is_client_late, rate_text};
 use crate::statistics::{Compared, Estimate, Interval, MIN_ROUNDS, median_of, shared_ranks, tie_band};
 use crate::stores::bare::PREFIX;
 use crate::tasks;
+use crate::turn::Contract;
+use crate::turn::MAX_BEHIND;
+use crate::turn::{CONTRACT, Role};
 
 /// A contestant at a cell.
 #[derive(Clone, Debug, Serialize)]

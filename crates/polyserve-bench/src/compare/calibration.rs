@@ -1,52 +1,23 @@
-//! The rate of the latencies, from the throughputs of the first round; and the calibrations: measurements of the baseline before
-//! the first round, from which a slowed contestant gets its CPU time.
+//! The calibrations: measurements of the baseline before the first round, from which a slowed contestant gets its CPU time.
 //!
 //! Invariant: once a round is recorded, its calibrations are not repeated, and its rate is that of all rounds. Cost: at most
 //! [`MAX_ATTEMPTS`] measurements of the baseline.
 
 use anyhow::bail;
-use polyserve::Shape;
 use polyserve_load::Arrivals;
 
 use super::Comparison;
-use super::contestant::{Contestant, Role};
-use super::lines::{Key, RATE};
-use super::sample::{Measurement, Rate, Sample};
+use super::lines::{Key, RATE, Sample};
 use crate::experiment::{Absence, Notebook, Records};
 use crate::statistics::median_of;
+use crate::turn::{Contestant, Measurement, Rate, Role};
 
-/// The latency is measured at this share of the slowest contestant's throughput.
-const RATE_SHARE: f64 = 0.5;
-/// A contestant with less than this share of the best throughput does not determine the rate.
-const MIN_OF_BEST: f64 = 0.25;
 /// The median of this number of calibrations counts.
 const CALIBRATIONS: usize = 3;
 /// The max number of attempts. A calibration in which the machine had no time for the server does not count.
 const MAX_ATTEMPTS: usize = 5;
 /// The flag of `polyserve serve` that wastes CPU time.
 const SPIN_FLAG: &str = "--spin=";
-
-/// Returns the rate at which all contestants but the slowest few have time left. `throughputs` are those of `contestants`.
-/// `None` if nothing was answered.
-pub(crate) fn half_of_slowest(
-    contestants: &[&Contestant],
-    throughputs: &[Option<f64>],
-    arrivals: Arrivals,
-) -> Option<Rate> {
-    let ranked =
-        contestants.iter().zip(throughputs).filter(|(one, _)| matches!(one.role, Role::Baseline | Role::Ranked));
-    let measured =
-        ranked.filter_map(|(one, throughput)| Some((*one, (*throughput)?))).filter(|(_, per_s)| *per_s > 0.0);
-    let measured: Vec<(&Contestant, f64)> = measured.collect();
-    // The latency of a server that cannot serve all connections at once is not shown.
-    let has_latency = |one: &Contestant| one.bound.is_none() && one.shape != Some(Shape::One);
-    let only_bounded = !measured.iter().any(|(one, _)| has_latency(one));
-    let counted = || measured.iter().filter(|(one, _)| only_bounded || has_latency(one));
-    let best = counted().map(|(_, per_s)| *per_s).fold(0.0, f64::max);
-    let fast_enough = counted().filter(|(_, per_s)| *per_s >= best * MIN_OF_BEST);
-    let (slowest, per_s) = fast_enough.min_by(|(_, a), (_, b)| a.total_cmp(b))?;
-    Some(Rate { requests_per_s: per_s * RATE_SHARE, half_of: Some(slowest.name.clone()), arrivals })
-}
 
 /// Returns true if a calibration counts.
 fn counts(measurement: &Measurement) -> bool {
@@ -159,36 +130,4 @@ pub(super) fn rate(records: &Records<Comparison>, contestants: &[(String, Role)]
     let given = plan["rate"].as_f64().map(|requests_per_s| Rate { requests_per_s, half_of: None, arrivals });
     let has_latency = !plan["latency_slice_s"].is_null();
     Ok(given.or(recorded).or_else(|| measured.map(of_limit)).filter(|_| has_latency))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::fixtures;
-
-    /// Regression test: the rate was half of a null server's throughput, at which every server of a slow service was overloaded.
-    #[test]
-    fn the_rate_is_for_the_slowest_that_is_not_far_behind() {
-        let contestant = |name, role| Contestant::new(name, role, fixtures::launch());
-        let mut all = vec![
-            contestant("base", Role::Baseline),
-            contestant("base again", Role::Same),
-            contestant("slow", Role::Ranked),
-            contestant("far behind", Role::Ranked),
-            contestant("broken", Role::Ranked),
-            contestant("null", Role::Limit),
-        ];
-        let throughputs = [Some(1000.0), Some(100.0), Some(260.0), Some(240.0), None, Some(9000.0)];
-        let rate = |all: &[Contestant], throughputs: &[Option<f64>]| {
-            let all: Vec<&Contestant> = all.iter().collect();
-            half_of_slowest(&all, throughputs, Arrivals::Poisson)
-                .map(|rate| (rate.half_of.unwrap(), rate.requests_per_s))
-        };
-        assert_eq!(rate(&all, &throughputs), Some(("slow".into(), 130.0)));
-        all[2].bound = Some("10s x 4".into());
-        assert_eq!(rate(&all, &throughputs), Some(("base".into(), 500.0)), "a bound replaces its latency");
-        all[0].shape = Some(Shape::One);
-        assert_eq!(rate(&all, &throughputs), Some(("far behind".into(), 120.0)));
-        assert_eq!(rate(&all, &[Some(0.0), None, None, None, None, Some(9000.0)]), None);
-    }
 }

@@ -11,15 +11,14 @@ use anyhow::{anyhow, bail};
 use polyserve_load::Usage;
 use serde_json::{Value, json};
 
-use super::contestant::{Contestant, Role};
-use super::lines::{BOUND, BoundFact, CONTRACT, Key, OTHERS, OtherProcesses, RATE};
+use super::lines::{BOUND, BoundFact, Key, OTHERS, OtherProcesses, RATE, Sample};
 use super::ranking::{self, GOAL, Ranking, STOPS_WHEN_SURE};
-use super::sample::{Rate, Sample};
-use super::{Comparison, calibration, contract, round, table};
+use super::{Comparison, calibration, table};
 use crate::contestants;
 use crate::experiment::{Absence, Absent, Batch, Experiment, Notebook, Plan, Records};
 use crate::machine::Cores;
 use crate::machine::proc::Spent;
+use crate::turn::{Contestant, Rate, Role, check_contracts, half_of_slowest, measure_round};
 
 /// The name of the experiment, its command and its record.
 pub const NAME: &str = "compare";
@@ -87,22 +86,8 @@ impl Comparison {
                 notebook.fact(BOUND, &BoundFact { name: name.clone(), bound })?;
             }
         }
-        let contracts: Vec<contract::Contract> = notebook.records().facts(CONTRACT)?;
-        let is_checked = |one: &&Contestant| one.checks_contract && matches!(one.role, Role::Baseline | Role::Ranked);
-        for contestant in self.state.contestants.iter().filter(is_checked) {
-            if notebook.is_stopped() {
-                break;
-            }
-            if contracts.iter().any(|known| known.name == contestant.name) {
-                continue;
-            }
-            notebook.progress.begin(format!("contract: {}", contestant.name));
-            // A contestant that cannot be started fails in its first round.
-            if let Ok(contract) = contract::check(contestant, &self.instrument.server_cores) {
-                notebook.fact(CONTRACT, &contract)?;
-            }
-        }
-        Ok(())
+        let server_cores = &self.instrument.server_cores;
+        check_contracts(self.state.contestants.iter().map(|one| (one, server_cores)), notebook)
     }
 
     /// Measures these contestants in a round.
@@ -119,11 +104,11 @@ impl Comparison {
             _ if number == 0 || !self.latency => None,
             Some(rate) => Some(rate),
             None => {
-                found = calibration::half_of_slowest(contestants, throughputs, self.instrument.arrivals);
+                found = half_of_slowest(contestants, throughputs, self.instrument.arrivals);
                 Some(found.as_ref()?.requests_per_s)
             }
         };
-        let results = round::measure(&self.instrument, contestants, number, rate, begin);
+        let results = measure_round(&self.instrument, contestants, number, rate, begin);
         if let Some(rate) = found.filter(|_| !notebook.is_stopped()) {
             self.state.rate = Some(rate.requests_per_s);
             self.state.found_rate = Some(rate);
@@ -144,7 +129,7 @@ impl Experiment for Comparison {
     type Report = Ranking;
 
     fn describe(&self) -> Value {
-        let super::Instrument { connections, usage, arrivals, asked, warm_up, slice, latency_slice, .. } =
+        let crate::turn::Instrument { connections, usage, arrivals, asked, warm_up, slice, latency_slice, .. } =
             &self.instrument;
         let contestants = self.contestants.iter().map(|one| json!({"name": one.name, "role": one.role}));
         let mut description = json!({
@@ -178,7 +163,7 @@ impl Experiment for Comparison {
         self.state = State { contestants: self.contestants.clone(), ..State::default() };
         self.build()?;
         self.notes.iter().for_each(|note| notebook.progress.print_line(note));
-        let super::Instrument { server_cores, client_cores, .. } = &self.instrument;
+        let crate::turn::Instrument { server_cores, client_cores, .. } = &self.instrument;
         if server_cores.share_one_with(client_cores) {
             notebook.progress.print_line("client and server share a core, and compete for its time");
         }

@@ -1,4 +1,4 @@
-//! The keys of a comparison, and the lines of its record that are neither samples nor absences.
+//! The keys and samples of a comparison, and the other lines of its record.
 //!
 //! Cost: one line for each fact.
 
@@ -6,14 +6,24 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// The `kind` of a [`Contract`](super::contract::Contract)'s line.
-pub(crate) const CONTRACT: &str = "contract";
+use crate::turn::{Measurement, Role};
+
 /// The `kind` of a [`BoundFact`]'s line.
 pub(super) const BOUND: &str = "bound";
-/// The `kind` of the line of a [`Rate`](super::sample::Rate) that is not given.
+/// The `kind` of the line of a [`Rate`](crate::turn::Rate) that is not given.
 pub(super) const RATE: &str = "rate";
 /// The `kind` of the line of [`OtherProcesses`].
 pub(super) const OTHERS: &str = "other_processes";
+
+/// The sample of a cell: the contestant's role and its figures.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Sample {
+    /// The contestant's role.
+    pub role: Role,
+    /// Its figures.
+    #[serde(flatten)]
+    pub measurement: Measurement,
+}
 
 /// A contestant in a round.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]

@@ -1,9 +1,8 @@
 //! Strategies side by side on this machine: every contestant in its own process, in turn, round by round, with an interval for
 //! every ratio.
 //!
-//! Every contestant has a new process in each round, because the speed of a process depends on its memory layout. The
-//! processes of a round run at once and are measured in turn, in slices of about 50 ms. So a longer disturbance by the machine
-//! affects all contestants alike. A process that is not being measured is idle, without connections.
+//! Every contestant has a new process in each round, because the speed of a process depends on its memory layout. A round is
+//! measured in [turns](crate::turn).
 //!
 //! The baseline takes part twice. A difference is real only if it is larger than the difference between the baseline's two
 //! entries. The limits (null servers) take part in every round too.
@@ -13,38 +12,25 @@
 //!
 //! # Layout
 //!
-//! * [`contestant`]: contestants and their roles. [`contract`]: the rules that foreign contestants keep.
-//! * [`measure`]: measures one contestant in a round; [`round`]: all contestants of a round; `calibration`: the rate of the
-//!   latencies, and what precedes the first round. [`sample`]: the figures.
-//! * [`rehearsal`]: the answers of a service, before all contestants.
+//! * `calibration`: what precedes the first round.
 //! * [`experiment`]: the experiment in the framework; `lines`: the lines of its record. [`ranking`]: the result; [`table`]: for
 //!   people.
 
 mod calibration;
-pub mod contestant;
-pub mod contract;
 pub mod experiment;
 mod lines;
-pub mod measure;
 pub mod ranking;
-pub mod rehearsal;
-pub mod round;
-pub mod sample;
 pub mod table;
 
 use serde_json::Value;
 
-pub(crate) use calibration::half_of_slowest;
-pub use contestant::{Contestant, Role};
 pub use experiment::NAME;
-pub(crate) use lines::CONTRACT;
 pub use lines::Key;
-pub use measure::{ContestantSession, Instrument};
 pub use ranking::Ranking;
-pub use sample::Measurement;
 
 use crate::contestants::Program;
 use crate::experiment::Absent;
+use crate::turn::{Contestant, Instrument};
 
 /// A comparison.
 #[derive(Debug)]

@@ -5,10 +5,10 @@ use std::fmt::{self, Write as _};
 use crate::report::figures::{bytes, count, counted, time_us};
 use crate::report::{EMPTY_CELL, Table, Tone, WIDTH, or_empty, wrapped};
 
-use super::contestant::{Role, bound_in_words};
 use super::ranking::{BUSY, MAX_LATENCY, MIN_THROUGHPUT, Ranking, RankingRow, Share, Side, Void};
 use crate::output::{INDENT, LATE_NOTE, MAX_LITTLES_LAW_ERROR, latency_text, rate_text};
 use crate::statistics::{Compared, Interval, MAX_TIE, MIN_ROUNDS, Verdict};
+use crate::turn::{Role, bound_in_words};
 
 impl fmt::Display for Ranking {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

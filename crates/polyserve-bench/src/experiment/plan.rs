@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use super::Absence;
-use crate::compare::Role;
+use crate::turn::Role;
 
 /// The plan of a measurement.
 #[derive(Clone, Debug)]

@@ -14,10 +14,11 @@ use super::workload::Workload;
 use crate::bench::mode::search::SearchEnd;
 use crate::bench::{self, CellValue, Sample, SweepAxis, figures};
 use crate::compare::Key;
-use crate::compare::ranking::{Latencies, Ranking, RankingRow, Rate, inverted, symmetric_band};
+use crate::compare::ranking::{Latencies, Ranking, RankingRow, inverted, symmetric_band};
 use crate::experiment::{Failed, distinct};
 use crate::machine::Cores;
 use crate::statistics::{Estimate, Interval, MIN_ROUNDS, Verdict, median_of};
+use crate::turn::Rate;
 
 /// The recommendation, and all that it is based on.
 #[derive(Clone, Debug, Serialize, Deserialize)]

@@ -10,12 +10,13 @@ use serde_json::Value;
 use super::choice::{CapacityFigure, Choice, Margin, Ranked, Recommendation};
 use crate::bench::mode::search::SearchEnd;
 use crate::charts;
-use crate::compare::ranking::{Rate, SERVER_FULL};
+use crate::compare::ranking::SERVER_FULL;
 use crate::compare::table::{met, verdict_note};
 use crate::experiment::distinct;
 use crate::journal::of_kind;
 use crate::output::{LATE_NOTE, latency_text};
 use crate::statistics::{Compared, Interval, MIN_ROUNDS};
+use crate::turn::Rate;
 
 /// Returns the last recommendation of a record.
 ///

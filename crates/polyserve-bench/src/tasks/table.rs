@@ -185,7 +185,7 @@ pub(crate) fn schedule_chart(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::compare::Role;
+    use crate::turn::Role;
 
     /// The second entry of the baseline was named as the best contestant.
     #[test]

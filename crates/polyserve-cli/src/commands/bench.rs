@@ -25,8 +25,6 @@ use polyserve_bench::bench::{
     ModeKind, Pattern, SweepAxis, SweepCell,
 };
 use polyserve_bench::claim::ClaimDefinition;
-use polyserve_bench::compare::rehearsal::Rehearsal;
-use polyserve_bench::compare::{Contestant, Instrument, Role};
 use polyserve_bench::contestants::{self, BuiltProgram, Program, Serves};
 use polyserve_bench::crowd::CrowdKind;
 use polyserve_bench::experiment::{Absent, RecordArgs, distinct, with_second_entries};
@@ -35,6 +33,8 @@ use polyserve_bench::machine::cores::Cores;
 use polyserve_bench::output::{print, print_json};
 use polyserve_bench::recommend::budget::{LATENCY_WAITS, WARM_UP_WAITS};
 use polyserve_bench::report::Table;
+use polyserve_bench::turn::Rehearsal;
+use polyserve_bench::turn::{Contestant, Instrument, Role};
 use polyserve_load::Traffic;
 use polyserve_load::data::Data;
 use serde_json::json;

@@ -6,14 +6,15 @@ use std::time::Duration;
 
 use polyserve::catalog::{Catalog, Promise, RepoCriteria, ServerEntry};
 use polyserve_bench::Misuse;
-use polyserve_bench::compare::rehearsal::Rehearsal;
-use polyserve_bench::compare::{Comparison, Instrument, Peers};
+use polyserve_bench::compare::{Comparison, Peers};
 use polyserve_bench::contestants::{Program, Registry, Serves};
 use polyserve_bench::experiment::RecordArgs;
 use polyserve_bench::limits;
 use polyserve_bench::machine::cores::Cores;
 use polyserve_bench::recommend::budget::{LATENCY_WAITS, WARM_UP_WAITS};
 use polyserve_bench::recommend::workload;
+use polyserve_bench::turn::Instrument;
+use polyserve_bench::turn::Rehearsal;
 use polyserve_load::Mix;
 
 use super::cores::CoresArgs;

@@ -8,12 +8,12 @@ use anyhow::anyhow;
 use polyserve::catalog::{Catalog, Entry, RepoChoice, RepoCriteria, RepoEntry, Tag};
 use polyserve::env::{SETTINGS, Settings};
 use polyserve_bench::Misuse;
-use polyserve_bench::compare::contestant::{Contestant, Role, bound, bound_of};
 use polyserve_bench::compare::{Key, Peers};
 use polyserve_bench::contestants::{GO, PEER, Program, Registry};
 use polyserve_bench::experiment::{Absence, Absent, distinct, with_second_entries};
 use polyserve_bench::launch::{AddressFrom, Launch};
 use polyserve_bench::recommend::left_out;
+use polyserve_bench::turn::{Contestant, Role, bound, bound_of};
 use polyserve_load::{Mix, Usage};
 use serde::Serialize;
 

@@ -7,8 +7,8 @@ use anyhow::{Context as _, anyhow};
 use polyserve::catalog::Catalog;
 use polyserve_bench::Misuse;
 use polyserve_bench::bench::{BenchWorkload, Definition};
-use polyserve_bench::compare::rehearsal::Rehearsal;
-use polyserve_bench::compare::{Contestant, Instrument};
+use polyserve_bench::turn::Rehearsal;
+use polyserve_bench::turn::{Contestant, Instrument};
 use polyserve_load::{AnswerCheck, ChangingAnswer, Exchange, Traffic};
 use serde_json::{Value, json};
 

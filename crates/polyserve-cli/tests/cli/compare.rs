@@ -9,14 +9,15 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use polyserve::Shutdown;
-use polyserve_bench::compare::contestant::{Contestant, Role};
-use polyserve_bench::compare::{Comparison, Instrument, Ranking};
+use polyserve_bench::compare::{Comparison, Ranking};
 use polyserve_bench::data::Data;
 use polyserve_bench::experiment::{self, Experiment as _};
 use polyserve_bench::journal::{Header, Journal};
 use polyserve_bench::launch::{AddressFrom, Launch};
 use polyserve_bench::machine::Environment;
 use polyserve_bench::machine::cores::Cores;
+use polyserve_bench::turn::Instrument;
+use polyserve_bench::turn::{Contestant, Role};
 use polyserve_load::{Arrivals, Dist, Mix, Traffic, Usage};
 use rustix::process::Signal;
 use serde_json::Value;

@@ -15,7 +15,6 @@ use polyserve_bench::bench::mode::scenario::{ScenarioConnections, ScenarioServer
 use polyserve_bench::bench::{
     BenchPlan, CellEntries, DefinedExperiment, Definition, ModeKind, NAME, Report, ScenarioMode, SweepCell,
 };
-use polyserve_bench::compare::Role;
 use polyserve_bench::data::Data;
 use polyserve_bench::delayed::Delayed;
 use polyserve_bench::experiment::{self, Experiment as _};
@@ -23,6 +22,7 @@ use polyserve_bench::journal::{Header, Journal};
 use polyserve_bench::launch::{AddressFrom, Launch};
 use polyserve_bench::machine::{Cores, Environment};
 use polyserve_bench::scenario::Subject;
+use polyserve_bench::turn::Role;
 use polyserve_conformance::broken::repos::RepoFlaw;
 use serde_json::{Value, json};
 

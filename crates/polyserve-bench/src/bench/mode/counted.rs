@@ -18,14 +18,14 @@ use super::requests::{self, CellPlan};
 use crate::bench::experiment::{DefinedExperiment, Key, Sample};
 use crate::bench::figures::{self, NamedFigures};
 use crate::bench::workload::BenchWorkload;
-use crate::compare::measure::run_watched;
-use crate::compare::sample::microseconds;
-use crate::compare::{Contestant, Instrument};
 use crate::experiment::{Absence, Notebook};
 use crate::launch::drain::check_count;
 use crate::launch::process::{Failure, Process};
 use crate::launch::{AddressFrom, Launch};
 use crate::machine::proc::{self, Resident};
+use crate::turn::microseconds;
+use crate::turn::run_watched;
+use crate::turn::{Contestant, Instrument};
 
 /// Servers that get a number of requests.
 #[derive(Debug)]
@@ -103,7 +103,7 @@ impl AsRef<CellPlan> for CountedCell {
 
 impl Turns for CountedTurns {
     fn prepare(&mut self, notebook: &mut Notebook<'_, DefinedExperiment>) -> anyhow::Result<()> {
-        requests::check_contracts(self.cells.iter().map(|cell| &cell.plan), notebook)
+        requests::check_cells(self.cells.iter().map(|cell| &cell.plan), notebook)
     }
 
     fn measure_one(&mut self, key: &Key, _: &mut Notebook<'_, DefinedExperiment>) -> Result<Sample, Absence> {

@@ -28,14 +28,14 @@ use crate::bench::experiment::{DefinedExperiment, Key, Sample};
 use crate::bench::figures::{self, NamedFigures};
 use crate::bench::sweep::{CellValue, SweepAxis, SweepCell};
 use crate::bench::workload::BenchWorkload;
-use crate::compare::measure::run;
-use crate::compare::sample::microseconds;
-use crate::compare::{Contestant, ContestantSession, Instrument};
 use crate::crowd::{Crowd, CrowdCounts, CrowdKind, CrowdPlan, LARGE_ID, SMALL_ID};
 use crate::experiment::{Absence, Notebook, order};
 use crate::limits;
 use crate::machine::proc;
 use crate::statistics::median_of;
+use crate::turn::microseconds;
+use crate::turn::run;
+use crate::turn::{Contestant, ContestantSession, Instrument};
 
 /// The throughput next to an idle crowd, as a share of that of a process without one.
 const KEPT_SHARE: &str = "kept_share";
@@ -257,7 +257,7 @@ impl HoldTurns {
 
 impl Turns for HoldTurns {
     fn prepare(&mut self, notebook: &mut Notebook<'_, DefinedExperiment>) -> anyhow::Result<()> {
-        requests::check_contracts(self.cells.iter().map(|cell| &cell.plan), notebook)
+        requests::check_cells(self.cells.iter().map(|cell| &cell.plan), notebook)
     }
 
     fn measure_one(&mut self, key: &Key, notebook: &mut Notebook<'_, DefinedExperiment>) -> Result<Sample, Absence> {

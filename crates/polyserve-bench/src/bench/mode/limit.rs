@@ -10,11 +10,11 @@ use serde::{Deserialize, Serialize};
 use super::requests::CellPlan;
 use crate::bench::experiment::DefinedExperiment;
 use crate::bench::sweep::{SweepAxis, SweepCell};
-use crate::compare::measure::run;
-use crate::compare::{Contestant, Instrument};
 use crate::experiment::{Absence, Notebook};
 use crate::launch::process::{Failure, Process};
 use crate::statistics::median;
+use crate::turn::run;
+use crate::turn::{Contestant, Instrument};
 
 /// The `kind` of a [`CellLimit`]'s line.
 pub const LIMIT: &str = "limit";

@@ -25,8 +25,6 @@ use crate::bench::figures::{self, NamedFigures};
 use crate::bench::pattern::ContestantOrigin;
 use crate::bench::sweep::{SweepAxis, SweepCell};
 use crate::bench::workload::BenchWorkload;
-use crate::compare::Role;
-use crate::compare::sample::microseconds;
 use crate::experiment::{Absence, Notebook};
 use crate::launch::Launch;
 use crate::launch::drain::{check_answered, check_count};
@@ -35,6 +33,8 @@ use crate::machine::cores::Cores;
 use crate::machine::proc;
 use crate::report::figures::count;
 use crate::services::Page;
+use crate::turn::Role;
+use crate::turn::microseconds;
 
 /// A number of requests to a page that sometimes waits.
 #[derive(Clone, Debug, Deserialize)]

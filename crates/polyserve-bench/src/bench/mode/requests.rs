@@ -12,10 +12,8 @@ use crate::bench::experiment::{DefinedExperiment, Key, Sample};
 use crate::bench::figures;
 use crate::bench::pattern::ContestantOrigin;
 use crate::bench::sweep::{CellValue, SweepAxis, SweepCell};
-use crate::compare::contract::{self, Contract};
-use crate::compare::sample::Rate;
-use crate::compare::{CONTRACT, Contestant, Instrument, Role, half_of_slowest, round};
 use crate::experiment::{Absence, Notebook};
+use crate::turn::{Contestant, Instrument, Rate, check_contracts, half_of_slowest, measure_round};
 
 /// The `kind` of a [`CellRate`]'s line.
 pub const RATE: &str = "rate";
@@ -131,33 +129,19 @@ pub(super) fn planned<'a, C: AsRef<CellPlan>>(cells: &'a [C], key: &Key) -> Resu
     cell.and_then(find).ok_or_else(|| Absence::failed(format!("{key} is not planned")))
 }
 
-/// Checks the foreign contestants against the contract, each once.
-pub(super) fn check_contracts<'a>(
+/// Checks the foreign contestants of all cells against the contract.
+pub(super) fn check_cells<'a>(
     cells: impl IntoIterator<Item = &'a CellPlan>,
     notebook: &mut Notebook<'_, DefinedExperiment>,
 ) -> anyhow::Result<()> {
-    let mut known: Vec<String> =
-        notebook.records().facts::<Contract>(CONTRACT)?.into_iter().map(|contract| contract.name).collect();
-    for CellPlan { contestants, instrument, .. } in cells {
-        for contestant in contestants.iter().filter(|one| one.checks_contract && one.role != Role::Same) {
-            if known.contains(&contestant.name) || notebook.is_stopped() {
-                continue;
-            }
-            known.push(contestant.name.clone());
-            notebook.progress.begin(format!("contract: {}", contestant.name));
-            // A contestant that cannot be started fails in its first round.
-            if let Ok(contract) = contract::check(contestant, &instrument.server_cores) {
-                notebook.fact(CONTRACT, &contract)?;
-            }
-        }
-    }
-    Ok(())
+    let of_cell = |cell: &'a CellPlan| cell.contestants.iter().map(|one| (one, &cell.instrument.server_cores));
+    check_contracts(cells.into_iter().flat_map(of_cell), notebook)
 }
 
 impl Turns for RequestTurns {
     fn prepare(&mut self, notebook: &mut Notebook<'_, DefinedExperiment>) -> anyhow::Result<()> {
         self.rates = notebook.records().facts(RATE)?;
-        check_contracts(&self.cells, notebook)?;
+        check_cells(&self.cells, notebook)?;
         self.null_server.as_mut().map_or(Ok(()), |null_server| null_server.measure(&self.cells, notebook))
     }
 
@@ -190,7 +174,7 @@ impl Turns for RequestTurns {
             let key = Key { contestant: one.name.clone(), cell: cell.clone(), round: *round };
             notebook.progress.begin(key.to_string());
         };
-        let results = round::measure(&plan.instrument, &contestants, *round, rate, begin);
+        let results = measure_round(&plan.instrument, &contestants, *round, rate, begin);
         let results = iter::zip(&contestants, results).map(|(one, result)| {
             let measurement = result?;
             if one.shape == Some(Shape::One) && plan.instrument.slice.is_zero() {

@@ -24,12 +24,12 @@ use crate::bench::figures::{self, NamedFigures};
 use crate::bench::pattern::ContestantOrigin;
 use crate::bench::sweep::{SweepAxis, SweepCell};
 use crate::claim::ClaimRow;
-use crate::compare::Role;
 use crate::data::Data;
 use crate::experiment::{Absence, Notebook, Records, distinct};
 use crate::report::figures::{count, counted};
 use crate::scenario::outcome::{DrainCounts, FinalState, GroupOutcome, RoundOutcome};
 use crate::scenario::{ConnectionMode, ConnectionPolicy, Scenario, Subject, round};
+use crate::turn::Role;
 
 pub mod table;
 #[cfg(test)]

@@ -24,10 +24,10 @@ use crate::bench::definition::{Definition, optional_time, time};
 use crate::bench::experiment::{DefinedExperiment, Key, Sample};
 use crate::bench::figures::{self, NamedFigures};
 use crate::bench::sweep::{CellValue, SweepAxis, SweepCell};
-use crate::compare::sample::{MAX_BEHIND, microseconds};
-use crate::compare::{Contestant, Instrument};
 use crate::experiment::{Absence, Notebook};
 use crate::output::is_client_late;
+use crate::turn::{Contestant, Instrument};
+use crate::turn::{MAX_BEHIND, microseconds};
 
 /// The steps of a bisection: each halves the interval, which ends at 4 % of a rate.
 pub const STEPS: u32 = 7;
@@ -156,7 +156,7 @@ impl SearchTurns {
 
 impl Turns for SearchTurns {
     fn prepare(&mut self, notebook: &mut Notebook<'_, DefinedExperiment>) -> anyhow::Result<()> {
-        requests::check_contracts(&self.cells, notebook)?;
+        requests::check_cells(&self.cells, notebook)?;
         self.null_server.measure(&self.cells, notebook)
     }
 

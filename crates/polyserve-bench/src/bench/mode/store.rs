@@ -16,10 +16,10 @@ use crate::bench::figures::{FILLED_BYTES, OPERATIONS_PER_S};
 use crate::bench::pattern::ContestantOrigin;
 use crate::bench::sweep::{CellValue, SweepAxis, SweepCell};
 use crate::bench::workload::BenchWorkload;
-use crate::compare::Role;
 use crate::experiment::{Absence, Notebook, order};
 use crate::launch::Launch;
 use crate::stores::{StoreOperation, StoreRun, process};
+use crate::turn::Role;
 
 /// Threads use a store in their process.
 #[derive(Clone, Debug, Deserialize)]

@@ -24,7 +24,6 @@ use crate::bench::definition::{Definition, time};
 use crate::bench::experiment::{DefinedExperiment, Key, Sample};
 use crate::bench::pattern::ContestantOrigin;
 use crate::bench::sweep::{CellValue, SweepAxis, SweepCell};
-use crate::compare::Role;
 use crate::contestants::GO;
 use crate::experiment::{Absence, Notebook, Records, distinct};
 use crate::launch::Launch;
@@ -36,6 +35,7 @@ use crate::tasks::contestant::{TaskAnswer, TaskContestant};
 use crate::tasks::figures::{self, Alone, Scheduled, TaskFigures, round};
 use crate::tasks::protocol::RunRequest;
 use crate::tasks::sequence::{SequenceLimit, TermOrder, Terms, compute, starts};
+use crate::turn::Role;
 
 /// Tasks run at once.
 #[derive(Clone, Debug, Deserialize)]

@@ -9,10 +9,10 @@ use serde_json::{Value, json};
 use super::*;
 use crate::bench::experiment::{BenchPlan, CellEntries};
 use crate::bench::sweep::SweepCell;
-use crate::compare::Role;
 use crate::experiment::{order, run};
 use crate::fixtures;
 use crate::journal::Journal;
+use crate::turn::Role;
 
 /// Notes the contestants in the order in which they are measured.
 #[derive(Debug, Default)]

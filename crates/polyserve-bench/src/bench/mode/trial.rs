@@ -21,13 +21,14 @@ use crate::bench::experiment::{BenchPlan, DefinedExperiment, Key, Sample};
 use crate::bench::figures::{self, NamedFigures};
 use crate::bench::pattern::{ContestantOrigin, Pattern};
 use crate::bench::sweep::{SweepAxis, SweepCell};
-use crate::compare::{Comparison, Contestant, Role};
+use crate::compare::Comparison;
 use crate::experiment::{Absence, Experiment as _, Notebook, Records, again, distinct, run_with};
 use crate::journal::{Header, Journal};
 use crate::machine::Environment;
 use crate::progress::Progress;
 use crate::report::{Table, or_empty};
 use crate::statistics::{Compared, MIN_ROUNDS, Verdict, median_of};
+use crate::turn::{Contestant, Role};
 
 #[cfg(test)]
 mod tests;

@@ -5,8 +5,8 @@
 //! because the ratio contains the noise of both entries. See `docs/decisions/029-stop-when-sure.md`.
 
 use super::{Figure, RankingEntry, Role, ratios, throughput};
-use crate::compare::Measurement;
 use crate::statistics::{Estimate, Interval, MAX_RATIO, tie_band};
+use crate::turn::Measurement;
 
 /// How the rounds of a comparison are judged.
 #[derive(Clone, Copy, Debug)]

@@ -14,15 +14,12 @@ use crate::report::svg::Chart;
 use anyhow::Context as _;
 use serde::{Deserialize, Serialize};
 
-use super::contestant::Role;
-use super::contract::Contract;
-use super::lines::{BOUND, BoundFact, CONTRACT, Key, OTHERS, OtherProcesses};
-pub use super::sample::Rate;
-use super::sample::{Latency, MAX_BEHIND, Measurement};
+use super::lines::{BOUND, BoundFact, Key, OTHERS, OtherProcesses};
 use super::{Comparison, calibration};
 use crate::charts;
 use crate::experiment::{Failed, Records};
 use crate::statistics::{Compared, Estimate, Interval, median_of, tie_band};
+use crate::turn::{CONTRACT, Contract, Latency, MAX_BEHIND, Measurement, Rate, Role};
 
 mod intervals;
 mod row;

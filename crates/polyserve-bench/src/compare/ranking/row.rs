@@ -2,9 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::compare::contestant::Role;
 use crate::output;
 use crate::statistics::{Compared, Estimate, Interval};
+use crate::turn::Role;
 
 /// The min share of its time at which a server or client is busy.
 pub const BUSY: f64 = 0.95;

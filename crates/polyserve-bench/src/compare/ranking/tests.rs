@@ -1,6 +1,6 @@
 use super::*;
-use crate::compare::sample::tests::latency;
 use crate::statistics::Verdict;
+use crate::turn::latency;
 
 const FIXED: Intervals = Intervals::FixedRounds { seed: 1 };
 

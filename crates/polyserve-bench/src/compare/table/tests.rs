@@ -1,10 +1,10 @@
 use super::*;
 use crate::compare::Key;
-use crate::compare::contract::Contract;
 use crate::compare::ranking::{Bands, Latencies};
-use crate::compare::sample::Rate;
 use crate::experiment::Failed;
 use crate::statistics::Estimate;
+use crate::turn::Contract;
+use crate::turn::Rate;
 use polyserve_conformance::address::{AddressReport, FailedProperty, Group};
 use polyserve_load::Arrivals;
 

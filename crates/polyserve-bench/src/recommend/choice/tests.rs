@@ -3,11 +3,11 @@ use super::super::workload::tests::workload;
 use super::*;
 use crate::bench::SweepCell;
 use crate::compare::ranking::{Intervals, RankingEntry};
-use crate::compare::sample::tests::latency;
-use crate::compare::{Measurement, Role};
 use crate::experiment::again;
 use crate::output::INDENT;
 use crate::report::{WIDTH, wrapped};
+use crate::turn::latency;
+use crate::turn::{Measurement, Role};
 use polyserve_load::Arrivals;
 
 /// A measurement with this throughput, which varies by 10 % from round to round, and this p99.

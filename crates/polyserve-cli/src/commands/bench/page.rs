@@ -11,9 +11,9 @@ use polyserve_bench::bench::{
     CellEntries, CellValue, ContestantOrigin, DefinedExperiment, Definition, Key, PageMode, Pattern, SweepAxis,
     SweepCell,
 };
-use polyserve_bench::compare::Role;
 use polyserve_bench::contestants::BuiltProgram;
 use polyserve_bench::experiment::{Absent, distinct, with_second_entries};
+use polyserve_bench::turn::Role;
 
 use super::super::entrants::{left_out, serve};
 use super::super::room::{self, roomy};

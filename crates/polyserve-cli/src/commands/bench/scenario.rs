@@ -9,12 +9,12 @@ use polyserve_bench::bench::mode::scenario::{ScenarioConnections, ScenarioServer
 use polyserve_bench::bench::{
     CellEntries, ContestantOrigin, DefinedExperiment, Definition, Key, Pattern, ScenarioMode, SweepCell,
 };
-use polyserve_bench::compare::Role;
 use polyserve_bench::contestants::BuiltProgram;
 use polyserve_bench::data::Data;
 use polyserve_bench::experiment::{Absent, distinct};
 use polyserve_bench::limits;
 use polyserve_bench::scenario::Subject;
+use polyserve_bench::turn::Role;
 
 use super::super::entrants::{Pair, left_out, serve};
 use super::super::room;

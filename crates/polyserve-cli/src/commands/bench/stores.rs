@@ -7,12 +7,12 @@ use polyserve_bench::Misuse;
 use polyserve_bench::bench::mode::StoreMode;
 use polyserve_bench::bench::mode::store::{StoreCell, StoreContestant, StoreTurns};
 use polyserve_bench::bench::{CellEntries, ContestantOrigin, DefinedExperiment, Definition, Key, Pattern};
-use polyserve_bench::compare::Role;
 use polyserve_bench::experiment::{Absent, distinct, with_second_entries};
 use polyserve_bench::machine::proc;
 use polyserve_bench::output::print;
 use polyserve_bench::stores::StoreRun;
 use polyserve_bench::stores::bare::{HASH_MAP, NAMES, PREFIX, TYPED, TYPED_PREFIX};
+use polyserve_bench::turn::Role;
 
 use super::super::entrants::{left_out, part_of};
 use super::super::session::MeasurementSession;

@@ -10,11 +10,11 @@ use polyserve_bench::bench::{
     CellEntries, CellValue, ContestantOrigin, DefinedExperiment, Definition, Key, Pattern, SweepAxis, SweepCell,
     TasksMode,
 };
-use polyserve_bench::compare::Role;
 use polyserve_bench::contestants::BuiltProgram;
 use polyserve_bench::experiment::{Absent, distinct, with_second_entries};
 use polyserve_bench::launch::{AddressFrom, Launch};
 use polyserve_bench::tasks::runner::{self, OTHERS, Runner};
+use polyserve_bench::turn::Role;
 
 use super::super::entrants::{left_out, this_program};
 use super::super::session::MeasurementSession;

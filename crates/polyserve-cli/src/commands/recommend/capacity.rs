@@ -6,11 +6,11 @@ use std::time::Duration;
 use polyserve_bench::bench::mode::requests::CellPlan;
 use polyserve_bench::bench::mode::search::{SearchMode, SearchTurns};
 use polyserve_bench::bench::{self, BenchPlan, CellEntries, DefinedExperiment, Mode, ModeKind, SweepAxis, SweepCell};
-use polyserve_bench::compare::{Contestant, Instrument};
 use polyserve_bench::experiment::{self, Experiment as _, with_second_entries};
 use polyserve_bench::journal::{Header, Journal};
 use polyserve_bench::recommend::choice::CapacityFigure;
 use polyserve_bench::recommend::{Recommendation, Workload};
+use polyserve_bench::turn::{Contestant, Instrument};
 
 use super::super::entrants::{LIMIT, reference_contestant};
 use super::RecommendArgs;

@@ -10,7 +10,7 @@ use crate::experiment::{Absence, interleaved, order};
 /// Measures these contestants in round `number`. `rate` returns the rate of the latencies, in requests per second, from the
 /// throughputs of the contestants in this round; without a rate, no latencies are measured. Returns one result for each
 /// contestant, in the order of `contestants`. The results mean nothing once the instrument's stop has begun.
-pub fn measure(
+pub(crate) fn measure_round(
     instrument: &Instrument,
     contestants: &[&Contestant],
     number: usize,

@@ -4,20 +4,8 @@
 //! histogram of about 100 KB for each measurement with a latency.
 
 use hdrhistogram::Histogram;
-use polyserve_load::{Arrivals, Report};
+use polyserve_load::Report;
 use serde::{Deserialize, Serialize};
-
-use super::contestant::Role;
-
-/// The sample of a cell: the contestant's role and its figures.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Sample {
-    /// The contestant's role.
-    pub role: Role,
-    /// Its figures.
-    #[serde(flatten)]
-    pub measurement: Measurement,
-}
 
 /// The figures of a contestant in one round.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -104,24 +92,6 @@ pub(crate) fn behind_share(behind: u64, latencies: &Histogram<u64>) -> f64 {
     if latencies.is_empty() { 1.0 } else { behind as f64 / latencies.len() as f64 }
 }
 
-/// The rate of the latencies: as given, or half of a contestant's throughput.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Rate {
-    /// Requests per second.
-    pub requests_per_s: f64,
-    /// The contestant; `None` for a given rate.
-    pub half_of: Option<String>,
-    /// The spacing of the requests.
-    pub arrivals: Arrivals,
-}
-
-impl Rate {
-    /// The origin of the rate: `as given`, or `half of null_epoll's throughput`.
-    pub fn origin(&self) -> String {
-        self.half_of.as_ref().map_or_else(|| String::from("as given"), |name| format!("half of {name}'s throughput"))
-    }
-}
-
 /// A quantile in microseconds.
 pub fn microseconds(histogram: &Histogram<u64>, quantile: f64) -> f64 {
     histogram.value_at_quantile(quantile) as f64 / 1000.0
@@ -139,7 +109,7 @@ fn empty() -> Histogram<u64> {
 }
 
 /// `histogram` to two digits: each value within 1 %.
-pub fn coarse(histogram: &Histogram<u64>) -> Histogram<u64> {
+pub(super) fn coarse(histogram: &Histogram<u64>) -> Histogram<u64> {
     let mut coarse = empty();
     for bucket in histogram.iter_recorded() {
         coarse.saturating_record_n(bucket.value_iterated_to(), bucket.count_at_value());

@@ -9,9 +9,13 @@ use std::time::Duration;
 use polyserve_conformance::address::{self, AddressReport};
 use serde::{Deserialize, Serialize};
 
-use super::contestant::Contestant;
+use super::contestant::{Contestant, Role};
+use crate::experiment::{Experiment, Notebook};
 use crate::launch::process::{Failure, Process};
 use crate::machine::cores::Cores;
+
+/// The `kind` of a [`Contract`]'s line.
+pub(crate) const CONTRACT: &str = "contract";
 
 /// The result of a check.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -34,12 +38,38 @@ impl fmt::Display for Contract {
 /// The longest wait for an answer.
 const PATIENCE: Duration = Duration::from_secs(2);
 
+/// Checks the foreign contestants, each once, on the cores next to it. Records the results.
+///
+/// # Errors
+///
+/// Returns an error if the record cannot be read or written.
+pub(crate) fn check_contracts<'a, E: Experiment>(
+    contestants: impl IntoIterator<Item = (&'a Contestant, &'a Cores)>,
+    notebook: &mut Notebook<'_, E>,
+) -> anyhow::Result<()> {
+    let recorded = notebook.records().facts::<Contract>(CONTRACT)?;
+    let mut known: Vec<String> = recorded.into_iter().map(|contract| contract.name).collect();
+    for (contestant, cores) in contestants {
+        let is_foreign = contestant.checks_contract && contestant.role != Role::Same;
+        if !is_foreign || known.contains(&contestant.name) || notebook.is_stopped() {
+            continue;
+        }
+        known.push(contestant.name.clone());
+        notebook.progress.begin(format!("contract: {}", contestant.name));
+        // A contestant that cannot be started fails in its first round.
+        if let Ok(contract) = check(contestant, cores) {
+            notebook.fact(CONTRACT, &contract)?;
+        }
+    }
+    Ok(())
+}
+
 /// Starts `contestant` on `cores`, checks it, and ends it.
 ///
 /// # Errors
 ///
 /// Returns an error if the contestant cannot be started.
-pub fn check(contestant: &Contestant, cores: &Cores) -> Result<Contract, Failure> {
+fn check(contestant: &Contestant, cores: &Cores) -> Result<Contract, Failure> {
     let process = Process::start(&contestant.launch, cores)?;
     let report = address::check(process.addr(), PATIENCE);
     // If the process has died, the checks without an answer have failed already.

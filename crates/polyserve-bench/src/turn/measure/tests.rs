@@ -8,8 +8,8 @@ use polyserve_load::Dist;
 use polyserve_load::data::Data;
 
 use super::*;
-use crate::compare::contestant::Role;
 use crate::fixtures;
+use crate::turn::Role;
 
 /// A server that closes kept connections makes its clients repeat requests, and avoids the work of many connections.
 #[test]
