@@ -45,6 +45,7 @@ struct Shared {
 
 #[derive(Default)]
 struct ShutdownState {
+    begun_at: Option<Instant>,
     deadline: Option<Instant>,
     hooks: Vec<Arc<dyn Fn() + Send + Sync>>,
     /// Those of threads and of futures.
@@ -68,6 +69,7 @@ impl Shutdown {
     /// Begins the shutdown: work may go on until `deadline`. If it has begun already, the earlier deadline holds.
     pub fn begin(&self, deadline: Instant) {
         let mut state = lock(&self.shared.state);
+        state.begun_at.get_or_insert_with(Instant::now);
         state.deadline = Some(state.deadline.map_or(deadline, |earlier| earlier.min(deadline)));
         self.shared.begun.store(true, Ordering::SeqCst);
         let hooks = state.hooks.clone();
@@ -93,6 +95,11 @@ impl Shutdown {
     /// The time at which work is cut; `None` if the shutdown has not begun.
     pub fn deadline(&self) -> Option<Instant> {
         if self.is_begun() { lock(&self.shared.state).deadline } else { None }
+    }
+
+    /// The time at which the shutdown began; `None` if it has not begun.
+    pub fn begun_at(&self) -> Option<Instant> {
+        if self.is_begun() { lock(&self.shared.state).begun_at } else { None }
     }
 
     /// Calls `hook` at every [`begin`](Self::begin) from now on, and at once if the shutdown has begun. The hook must be
@@ -250,11 +257,15 @@ mod tests {
     #[test]
     fn the_deadline_only_moves_closer() {
         let (shutdown, now) = (Shutdown::new(), Instant::now());
-        assert_eq!((shutdown.is_begun(), shutdown.deadline()), (false, None));
-        for seconds in [10, 5, 20] {
+        assert_eq!((shutdown.is_begun(), shutdown.begun_at(), shutdown.deadline()), (false, None, None));
+        shutdown.begin(now + Duration::from_secs(10));
+        let begun_at = shutdown.begun_at();
+        for seconds in [5, 20] {
             shutdown.begin(now + Duration::from_secs(seconds));
         }
         assert_eq!(shutdown.deadline(), Some(now + Duration::from_secs(5)));
+        assert_eq!(shutdown.begun_at(), begun_at, "it begins once");
+        assert!(begun_at.is_some_and(|begun_at| begun_at >= now));
     }
 
     #[test]

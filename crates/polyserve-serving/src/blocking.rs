@@ -16,23 +16,31 @@ use std::time::{Duration, Instant};
 use polyserve_core::panics::isolate;
 
 use super::{Connection, QueuedSince, ServerState, Step, ThreadBuffers, Turn, WaitOutcome, wait_for_answer};
-use crate::http1::{Phase, Session, TimeLimit};
+use crate::http1::{Phase, Session};
 use crate::memory::Reservation;
 pub use pooled::{PoolConnections, PoolEntry, PoolRole, PooledConnection, Served};
 pub use thread_socket::{ThreadConnection, ThreadRole, ThreadSocket, serve, serve_until_linger};
 
 /// A socket, as a thread that may block uses it.
 pub trait Transport {
-    /// Reads some bytes, waiting until `deadline` at the latest.
+    /// Reads some bytes, and waits for them. Returns [`Read::Empty`] if none have come by the end of the wait.
     ///
-    /// Bytes in the socket are read before a timeout is reported, even if the deadline passed long ago. So a request that
-    /// arrived in time is served after a pause of the whole process. While the phase [may close](Phase::may_close), the
-    /// connection may be evicted, and a drain closes it as soon as the socket is empty.
+    /// While the phase [may close](Phase::may_close), the connection may be evicted, which ends the wait.
     ///
     /// # Errors
     ///
     /// Returns an error if the connection is lost.
-    fn read(&mut self, buffer: &mut [u8], phase: Phase, deadline: Instant) -> io::Result<Read>;
+    fn read(&mut self, buffer: &mut [u8], wait: ReadWait) -> io::Result<Read>;
+
+    /// Reads the bytes that have arrived, without waiting.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the connection is lost.
+    fn read_now(&mut self, buffer: &mut [u8]) -> io::Result<Read>;
+
+    /// Whether the connection was evicted.
+    fn is_evicted(&self) -> bool;
 
     /// Writes until all is written, the deadline has passed or the client is gone. Returns the number of bytes written.
     ///
@@ -48,12 +56,22 @@ pub trait Transport {
         false
     }
 
-    /// Closes the writing side of a connection that is idle and is closed next. If a request comes meanwhile, the kernel resets the
-    /// connection, but its client reads the end first.
-    fn end_output(&mut self) {}
+    /// Ends a connection that is idle: see [`net::leave`](crate::net::leave). It is closed next.
+    fn leave(&mut self, buffer: &mut [u8]);
 
     /// Called before the thread waits for an answer that comes later.
     fn about_to_wait(&mut self) {}
+}
+
+/// A wait for bytes.
+#[derive(Clone, Copy, Debug)]
+pub struct ReadWait {
+    /// What is awaited.
+    pub phase: Phase,
+    /// The wait ends then.
+    pub until: Instant,
+    /// The wait ends if a shutdown has begun, because the connection may close.
+    pub ends_with_drain: bool,
 }
 
 /// The result of a read.
@@ -63,12 +81,10 @@ pub enum Read {
     Bytes(usize),
     /// The client sends no more.
     End,
-    /// The deadline has passed, and the socket is empty.
-    TimedOut,
-    /// The connection was idle, or a body was skipped, and the connection is to be closed.
+    /// There is nothing to read for now.
+    Empty,
+    /// The server wants the thread back: the connection has sent nothing.
     Leave,
-    /// The connection was idle, and is to be closed for another. It lingers, because a request may be on its way.
-    Evicted,
 }
 
 /// A thread that has waited for this long for bytes releases large buffers.
@@ -119,7 +135,7 @@ impl<T: Transport> Drive<'_, T> {
         let mut step = connection.begin_turn(&mut self.turn);
         loop {
             step = match step {
-                Step::Read { .. } => self.read(connection),
+                Step::Read { past_report } => self.read(connection, past_report),
                 Step::Write { last, .. } => self.write(connection, last),
                 Step::Await => {
                     self.transport.about_to_wait();
@@ -138,10 +154,15 @@ impl<T: Transport> Drive<'_, T> {
                     self.turn.buffers.begin_thread_turn();
                     connection.begin_turn(&mut self.turn)
                 }
-                Step::Wait(_) => connection.next(&mut self.turn), // a read and a write wait themselves
+                Step::Wait(_) => {
+                    // A read and a write wait themselves. An eviction or a shutdown may have ended the wait.
+                    self.turn.note_shutdown();
+                    self.turn.is_evicted = self.transport.is_evicted();
+                    connection.next(&mut self.turn)
+                }
                 Step::Linger => return true,
                 Step::Leave => {
-                    self.transport.end_output();
+                    self.transport.leave(&mut self.turn.buffers.input);
                     return false;
                 }
                 Step::Close => return false,
@@ -179,10 +200,7 @@ impl<T: Transport> Drive<'_, T> {
         self.reserve_buffers(connection);
         let output = connection.output(self.turn.buffers);
         let length = output.len();
-        let config = &self.turn.server.config;
-        let is_waited_for = !connection.has_only_end(); // the client has time to read its answers, and none for the end of TLS
-        let limit = |unsent| if is_waited_for { TimeLimit::Write { unsent }.of(config) } else { Duration::ZERO };
-        let deadline = |unsent| Instant::now() + limit(unsent);
+        let deadline = |unsent| connection.write_deadline(self.turn.server, unsent);
         let written = self.transport.write(output, last, &deadline);
         if connection.has_more() {
             self.begin_turn();
@@ -191,10 +209,14 @@ impl<T: Transport> Drive<'_, T> {
         if written == length { step } else { connection.on_error(&mut self.turn) }
     }
 
-    /// Reads once, and waits for the bytes.
-    fn read(&mut self, connection: &mut Connection) -> Step {
-        let (phase, deadline) = (connection.phase(), connection.input_deadline(&self.turn));
-        let read = self.read_or_shrink(connection, phase, deadline);
+    /// Reads once. `past_report`: does not wait for the bytes.
+    fn read(&mut self, connection: &mut Connection, past_report: bool) -> Step {
+        let phase = connection.phase();
+        let read = if past_report {
+            self.transport.read_now(&mut self.turn.buffers.input)
+        } else {
+            self.read_or_shrink(connection, phase)
+        };
         match read {
             Ok(Read::Bytes(count)) => {
                 if phase == Phase::FirstByte {
@@ -207,26 +229,26 @@ impl<T: Transport> Drive<'_, T> {
                 connection.on_bytes(&mut self.turn, count)
             }
             Ok(Read::End) => connection.on_end(&mut self.turn),
-            // The client may still be sending a body that is skipped, so the connection lingers.
-            Ok(Read::Leave) if phase != Phase::Skip => connection.leave(&mut self.turn, false),
-            Ok(Read::TimedOut | Read::Leave) => connection.on_deadline(&mut self.turn),
-            Ok(Read::Evicted) => connection.leave(&mut self.turn, true),
+            Ok(Read::Empty) => connection.on_empty(&mut self.turn),
+            Ok(Read::Leave) => connection.leave(&mut self.turn, false),
             Err(_) => connection.on_error(&mut self.turn),
         }
     }
 
     /// Reads once. If nothing comes for a while, releases large buffers, and waits again.
-    fn read_or_shrink(&mut self, connection: &Connection, phase: Phase, deadline: Instant) -> io::Result<Read> {
+    fn read_or_shrink(&mut self, connection: &mut Connection, phase: Phase) -> io::Result<Read> {
+        let until = connection.input_deadline(&self.turn);
+        let wait = ReadWait { phase, until, ends_with_drain: phase.may_close() && !self.turn.is_draining };
         let shrink_at = Instant::now() + SHRINK_AFTER;
-        if shrink_at < deadline && self.turn.buffers.is_large() {
+        if shrink_at < until && self.turn.buffers.is_large() {
             self.reserve_buffers(connection);
-            match self.transport.read(&mut self.turn.buffers.input, phase, shrink_at)? {
-                Read::TimedOut => self.turn.buffers.shrink(),
+            match self.transport.read(&mut self.turn.buffers.input, ReadWait { until: shrink_at, ..wait })? {
+                Read::Empty => self.turn.buffers.shrink(),
                 read => return Ok(read),
             }
         }
         self.reserve_buffers(connection);
-        self.transport.read(&mut self.turn.buffers.input, phase, deadline)
+        self.transport.read(&mut self.turn.buffers.input, wait)
     }
 }
 

@@ -20,7 +20,8 @@
 //! * A wait has one deadline. It moves only if the body that is awaited has grown.
 //! * When a deadline passes, the socket is tried once more before it is judged. So a process that was paused loses no request that
 //!   came in time.
-//! * While the connection may close, a drain or an eviction closes it as soon as its socket is found empty.
+//! * While the connection may close, a drain or an eviction closes it as soon as its socket is found empty. If it has not sent a byte,
+//!   a drain waits for it until [`ServerState::silent_until`].
 //! * After [`Step::Close`] and [`Step::Leave`], nothing is left to be done.
 //!
 //! Cost: nothing is allocated. The clock is read once for each new wait.
@@ -51,6 +52,9 @@ pub struct Turn<'a> {
     /// A shutdown had begun when the turn began. A shutdown that begins later is seen in the next turn: the driver may have found
     /// the socket empty before, without a read.
     pub is_draining: bool,
+    /// The shutdown had begun [long enough](ServerState::closes_silent) ago when the turn began: a connection that has not sent a byte
+    /// closes too.
+    pub closes_silent: bool,
     /// The clock of deadlines.
     pub clock: fn() -> Instant,
 }
@@ -59,8 +63,24 @@ impl<'a> Turn<'a> {
     /// A turn of a connection for which no other one waits.
     pub fn new(server: &'a ServerState, buffers: &'a mut ThreadBuffers) -> Self {
         let is_draining = server.shutdown.is_begun();
-        let (others_wait, is_evicted, queued_since, ready_since) = (false, false, None, None);
-        Self { server, buffers, others_wait, is_evicted, queued_since, ready_since, is_draining, clock: Instant::now }
+        let closes_silent = is_draining && server.closes_silent();
+        Self {
+            server,
+            buffers,
+            others_wait: false,
+            is_evicted: false,
+            queued_since: None,
+            ready_since: None,
+            is_draining,
+            closes_silent,
+            clock: Instant::now,
+        }
+    }
+
+    /// Looks again whether a shutdown has begun. For a driver of which the turn goes on after a wait.
+    pub(crate) fn note_shutdown(&mut self) {
+        self.is_draining = self.server.shutdown.is_begun();
+        self.closes_silent = self.is_draining && self.server.closes_silent();
     }
 
     /// Notes the time since which the connection could have been served, for the overload policy. `is_start`: it has read at most once in
@@ -282,8 +302,11 @@ impl Connection {
     /// Whether the connection is closed once its socket is empty.
     #[inline]
     fn leaves(&self, turn: &Turn<'_>) -> bool {
-        let may_close = matches!(self.want, Want::Read(_)) && self.phase().may_close() && !self.is_lingering;
-        may_close && (turn.is_evicted || turn.is_draining)
+        if !turn.is_evicted && !turn.is_draining || !matches!(self.want, Want::Read(_)) || self.is_lingering {
+            return false;
+        }
+        let phase = self.phase();
+        phase.may_close() && (turn.is_evicted || phase != Phase::FirstByte || turn.closes_silent)
     }
 
     /// The driver has read `count` bytes into the buffers of the turn.
@@ -322,19 +345,33 @@ impl Connection {
     }
 
     /// Closes a connection between two requests, without an answer. For a driver that finds out by itself that its connection is to
-    /// close, in a drain or for another one.
+    /// close for another one.
     pub fn leave(&mut self, turn: &mut Turn<'_>, linger: bool) -> Step {
         self.want = Want::Close { linger };
         self.is_leaving = true;
         self.advance(turn)
     }
 
-    /// Returns the deadline of the wait for input, for a driver that waits as it reads. If the deadline passes, and the socket is
-    /// empty, [`on_deadline`](Self::on_deadline) follows.
+    /// Returns the deadline of the wait for input, for a driver that waits as it reads. The deadline of a shutdown ends the wait too.
+    /// If nothing has come by then, [`on_empty`](Self::on_empty) follows.
     #[inline]
     pub fn input_deadline(&mut self, turn: &Turn<'_>) -> Instant {
         self.enter_wait(turn, WaitKind::Session, (turn.clock)());
-        turn.server.within(self.deadline())
+        let drained = if turn.is_draining { self.drain_deadline(turn.server) } else { None };
+        turn.server.within(drained.map_or(self.deadline(), |drained| drained.min(self.deadline())))
+    }
+
+    /// Returns the deadline of the wait for the kernel to take output, which begins now with this number of unsent bytes. For a driver
+    /// that keeps the output while it waits. Others call [`on_blocked`](Self::on_blocked).
+    pub fn write_deadline(&self, server: &ServerState, unsent: usize) -> Instant {
+        // The client has time to read its answers, and none for the end of TLS.
+        let limit = if self.has_only_end() { Duration::ZERO } else { TimeLimit::Write { unsent }.of(&server.config) };
+        Instant::now() + limit
+    }
+
+    /// When a shutdown ends a wait of this connection; `None` if none has begun.
+    pub(crate) fn drain_deadline(&self, server: &ServerState) -> Option<Instant> {
+        if self.idle() == Some(HasSent(false)) { server.silent_until() } else { server.shutdown.deadline() }
     }
 
     /// The phase of the present request.
@@ -541,7 +578,7 @@ impl Connection {
         self.since + self.limit
     }
 
-    /// The present wait in the times of `clock`. Costs one conversion.
+    /// The present wait in the times of `clock`. A shutdown may end the wait before. Costs one conversion.
     #[inline]
     pub fn wait_times(&self, clock: &DeadlineClock) -> WaitTimes {
         let began = clock.time_at(self.since);

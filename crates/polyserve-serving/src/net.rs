@@ -8,6 +8,8 @@ use polyserve_core::{ListenOn, ServerConfig};
 use rustix::net::{RecvFlags, SendFlags};
 use socket2::{Domain, Protocol, Socket, Type};
 
+use crate::discard;
+
 /// Returns a listener within the limits of `config`: binds an address, or prepares a listener that is bound. Connections
 /// inherit `TCP_NODELAY` on Linux; elsewhere [`accept`] and [`prepare`] set it.
 ///
@@ -197,6 +199,14 @@ pub fn set_receive_low_water(stream: impl AsFd, bytes: usize) -> io::Result<()> 
 /// Returns an error if the client is gone.
 pub fn shutdown(stream: impl AsFd, how: Shutdown) -> io::Result<()> {
     socket2::SockRef::from(&stream).shutdown(how)
+}
+
+/// Ends a connection that is idle, and that the caller closes next: closes the writing side, and discards what has arrived. A request
+/// may be on its way: its client reads the end, not a reset, and may repeat the request.
+pub fn leave(stream: impl AsFd, buffer: &mut [u8]) {
+    if shutdown(&stream, Shutdown::Write).is_ok() {
+        discard(stream, buffer);
+    }
 }
 
 /// Sends what the kernel takes, without waiting. `last`: as in [`send_flags`].

@@ -16,7 +16,7 @@ use polyserve_core::sync::{Mutex, lock};
 use polyserve_core::{Counters, Drain, ServerConfig, Service, Shutdown, ThreadRegistration, park_until};
 
 use crate::http1::{Env, Session, TimeLimit};
-use crate::join_until;
+use crate::{EVICTION_GRACE, join_until};
 
 /// The time after the shutdown's deadline within which all threads end that are not in the service's code.
 pub const SHUTDOWN_SLACK: Duration = Duration::from_millis(500);
@@ -135,6 +135,17 @@ impl ServerState {
     /// Whether the shutdown's deadline has passed, so that work is to be cut.
     pub fn is_over(&self) -> bool {
         self.shutdown.deadline().is_some_and(|deadline| deadline <= Instant::now())
+    }
+
+    /// The time from which a drain closes connections that have not sent a byte: [`EVICTION_GRACE`] after its begin, or the
+    /// shutdown's deadline if that is earlier. Returns `None` if no shutdown has begun.
+    pub fn silent_until(&self) -> Option<Instant> {
+        Some(self.within(self.shutdown.begun_at()? + EVICTION_GRACE))
+    }
+
+    /// Whether a drain closes connections that have not sent a byte.
+    pub fn closes_silent(&self) -> bool {
+        self.silent_until().is_some_and(|until| until <= Instant::now())
     }
 
     /// Returns `deadline`, or the shutdown's deadline if that is earlier.

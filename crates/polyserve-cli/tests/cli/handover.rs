@@ -11,8 +11,8 @@ use rustix::process::Signal;
 
 use super::{Dir, PATIENCE, Serving, ask, ended, has, misused, polyserve, text};
 
-/// A client that keeps its connection. A request is sent again, on a new connection, if the server closes before any byte of an answer:
-/// a drain closes a connection on which no request has arrived. Every other failure is an error.
+/// A client that keeps its connection. A drain closes a kept connection, so a request is sent again, once and on a new connection, if the
+/// server closes before any byte of an answer. Every other failure is an error, and so is any failure of a new connection.
 struct Client {
     addr: SocketAddr,
     stream: Option<TcpStream>,
@@ -21,24 +21,21 @@ struct Client {
 impl Client {
     /// Sends a request, and returns its answer.
     fn send(&mut self, request: &str) -> io::Result<String> {
-        let mut tries = 0;
-        loop {
-            let mut stream = match self.stream.take() {
-                Some(stream) => stream,
-                None => TcpStream::connect(self.addr)?,
-            };
-            stream.set_read_timeout(Some(PATIENCE))?;
-            tries += 1;
-            match answer(&mut stream, request).map_err(|error| (error.kind(), error)) {
-                Err((ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset | ErrorKind::BrokenPipe, _))
-                    if tries < 5 => {}
-                Err((_, error)) => return Err(error),
+        if let Some(mut kept) = self.stream.take() {
+            match answer(&mut kept, request).map_err(|error| (error.kind(), error)) {
                 Ok(answered) => {
-                    self.stream = Some(stream);
+                    self.stream = Some(kept);
                     return Ok(answered);
                 }
+                Err((ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset | ErrorKind::BrokenPipe, _)) => {}
+                Err((_, error)) => return Err(error),
             }
         }
+        let mut new = TcpStream::connect(self.addr)?;
+        new.set_read_timeout(Some(PATIENCE))?;
+        let answered = answer(&mut new, request)?;
+        self.stream = Some(new);
+        Ok(answered)
     }
 }
 

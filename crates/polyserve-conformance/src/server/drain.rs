@@ -4,16 +4,18 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use polyserve_core::{Echo, Entity, EntityService, Reply, Request, Shape};
+use polyserve_serving::EVICTION_GRACE;
 
 use super::keep_alive::echo;
 use super::live::{BODY_AWAITED, check_counts, eventually, joined, without_body_timeout};
-use super::services::{HeldAnswers, Large};
+use super::services::{HeldAnswers, Large, let_pass};
 use super::subject::ServerSubject;
 use super::wire::{get, pattern, request, with_body};
 use crate::client::{Client, Ending};
+use crate::property::Outcome;
 use crate::repo::Reference;
 
 /// How a client of the load uses its connections.
@@ -156,6 +158,34 @@ pub(super) fn a_request_in_the_queue_is_served_by_the_drain(subject: &ServerSubj
         client.expect_end();
     }
     check_counts(draining.wait(), 20, 0);
+}
+
+/// A connection that has not sent a byte is closed 50 ms after the shutdown has begun. Until then its first request is answered, so a
+/// client that has just connected loses nothing.
+pub(super) fn a_request_that_follows_the_shutdown_is_served(subject: &ServerSubject) -> Outcome {
+    const ATTEMPTS: usize = 20;
+    for _ in 0..ATTEMPTS {
+        let live = subject.long_drain(Arc::new(Echo), |_| ());
+        live.ask(&get("/"), 200); // it accepts
+        let mut clients = live.clients(3);
+        let before = Instant::now();
+        let draining = live.begin_drain();
+        let_pass(EVICTION_GRACE / 4);
+        let sent: Vec<_> = clients.iter_mut().map(|client| client.send(&get("/"))).collect();
+        // On a busy machine an attempt may show nothing.
+        if before.elapsed() >= EVICTION_GRACE {
+            drop(clients);
+            let _ = draining.wait();
+            continue;
+        }
+        for (client, sent) in clients.iter_mut().zip(sent) {
+            sent.expect("the connection is open");
+            client.expect_last(200);
+        }
+        check_counts(draining.wait(), 4, 0);
+        return Outcome::Held;
+    }
+    Outcome::NotRun(format!("in {ATTEMPTS} attempts, no request followed its shutdown within {EVICTION_GRACE:?}"))
 }
 
 /// If the head of a request arrived before the shutdown, the drain reads and serves the request. The answer has

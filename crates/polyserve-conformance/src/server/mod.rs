@@ -247,6 +247,7 @@ kit! {
             every_answer_is_counted,
             a_shutdown_closes_idle_connections,
             a_request_in_the_queue_is_served_by_the_drain,
+            a_request_that_follows_the_shutdown_is_served,
             a_request_in_mid_body_outlives_the_shutdown,
             half_a_head_outlives_the_shutdown,
             a_request_in_the_drain_says_so,

@@ -31,7 +31,7 @@ use std::time::{Duration, Instant};
 use polyserve_core::sync::{Mutex, MutexGuard, lock};
 use rustix::event::PollFlags;
 
-use super::{Read, Transport, drive, isolate_logged};
+use super::{Read, ReadWait, Transport, drive, isolate_logged};
 use crate::connections::{ConnectionHandle, ConnectionTable, TableEntry, into_stream};
 use crate::http1::Phase;
 use crate::{EVICTION_GRACE, READ_RETRY, ServerState, net, wait, with_buffers};
@@ -376,10 +376,10 @@ impl<'a, R: PoolRole> PoolSocket<'a, R> {
         Self { entry, pool, role, pipe, silent_until, is_silent: false, has_looked: Cell::new(false) }
     }
 
-    /// Waits for the socket, and for an eviction or a drain if `is_idle`.
-    fn wait(&self, flags: PollFlags, is_idle: bool, is_old: bool, deadline: Instant) -> io::Result<()> {
+    /// Waits for the socket, and for an eviction or a drain if `is_woken`.
+    fn wait(&self, flags: PollFlags, is_woken: bool, is_old: bool, deadline: Instant) -> io::Result<()> {
         let socket = (self.entry.stream.as_fd(), flags);
-        let found = match self.pipe.filter(|_| is_idle) {
+        let found = match self.pipe.filter(|_| is_woken) {
             Some(pipe) => self.role.wait(&[socket, (pipe.reader.as_fd(), PollFlags::IN)], is_old, deadline),
             None => self.role.wait(&[socket], is_old, deadline),
         }?;
@@ -408,8 +408,8 @@ impl<R: PoolRole> Transport for PoolSocket<'_, R> {
         net::peer(&self.entry.stream)
     }
 
-    fn read(&mut self, buffer: &mut [u8], phase: Phase, deadline: Instant) -> io::Result<Read> {
-        let (server, may_close) = (&self.pool.table.server, phase.may_close());
+    fn read(&mut self, buffer: &mut [u8], wait: ReadWait) -> io::Result<Read> {
+        let (server, may_close) = (&self.pool.table.server, wait.phase.may_close());
         let mut old_at = None; // once the connection is noted as idle: when it is old enough to leave for others
         // A client that waited for an answer has sent nothing since, so a read right after the answer would find nothing.
         let mut waits_first = may_close && self.silent_until.is_none();
@@ -417,38 +417,29 @@ impl<R: PoolRole> Transport for PoolSocket<'_, R> {
             // A connection that has not sent a byte is not evicted from its thread, but a drain closes it.
             if may_close && old_at.is_none() && (self.silent_until.is_none() || self.is_draining()) {
                 let now = Instant::now();
-                self.entry.set_idle(|| self.pool.table.idle_since(now, phase != Phase::FirstByte));
+                self.entry.set_idle(|| self.pool.table.idle_since(now, wait.phase != Phase::FirstByte));
                 old_at = Some(now + OLD_AFTER);
             }
             // The checks come after the store: either the drain sees that this connection is idle, or this thread sees the
             // drain. The same holds for an eviction.
             let is_idle = old_at.is_some();
-            let leaves = is_idle && (self.is_draining() || self.entry.is_evicted());
-            if leaves || !std::mem::take(&mut waits_first) {
-                match net::receive(&self.entry.stream, buffer) {
-                    Ok(0) if self.is_read_closed() && may_close => return Ok(Read::Leave),
-                    Ok(0) if self.is_read_closed() && Instant::now() < server.within(deadline) => {
+            if is_idle && (self.entry.is_evicted() || wait.ends_with_drain && self.is_draining()) {
+                return Ok(Read::Empty);
+            }
+            if !std::mem::take(&mut waits_first) {
+                match self.read_now(buffer)? {
+                    Read::Empty if Instant::now() >= server.within(wait.until) => return Ok(Read::Empty),
+                    Read::Empty if self.is_read_closed() => {
                         // A request began to arrive at the same time. Its rest can still be read.
                         thread::park_timeout(READ_RETRY);
                         continue;
                     }
-                    Ok(0) => return Ok(Read::End),
-                    Ok(count) => {
-                        self.pool.note_bytes(self.entry);
-                        self.silent_until = None;
-                        return Ok(Read::Bytes(count));
+                    Read::Empty if self.gives_up() => {
+                        self.is_silent = true;
+                        return Ok(Read::Leave);
                     }
-                    Err(error) if error.kind() == ErrorKind::Interrupted => continue,
-                    Err(error) if error.kind() != ErrorKind::WouldBlock => return Err(error),
-                    Err(_) if leaves => return Ok(if self.is_draining() { Read::Leave } else { Read::Evicted }),
-                    Err(_) => {}
-                }
-                if self.gives_up() {
-                    self.is_silent = true;
-                    return Ok(Read::Leave);
-                }
-                if Instant::now() >= deadline {
-                    return Ok(Read::TimedOut);
+                    Read::Empty => {}
+                    read => return Ok(read),
                 }
             }
             let is_old = old_at.is_some_and(|old_at| Instant::now() >= old_at);
@@ -456,8 +447,31 @@ impl<R: PoolRole> Transport for PoolSocket<'_, R> {
                 continue;
             }
             let until = if is_old { None } else { old_at.or(self.silent_until) };
-            self.wait(PollFlags::IN, is_idle, is_old, until.map_or(deadline, |until| until.min(deadline)))?;
+            let until = until.map_or(wait.until, |until| until.min(wait.until));
+            self.wait(PollFlags::IN, is_idle && wait.ends_with_drain, is_old, until)?;
         }
+    }
+
+    /// Returns [`Read::Empty`] too if another thread has closed the reading side.
+    fn read_now(&mut self, buffer: &mut [u8]) -> io::Result<Read> {
+        loop {
+            return match net::receive(&self.entry.stream, buffer) {
+                Ok(0) if self.is_read_closed() => Ok(Read::Empty),
+                Ok(0) => Ok(Read::End),
+                Ok(count) => {
+                    self.pool.note_bytes(self.entry);
+                    self.silent_until = None;
+                    Ok(Read::Bytes(count))
+                }
+                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(Read::Empty),
+                Err(error) => Err(error),
+            };
+        }
+    }
+
+    fn is_evicted(&self) -> bool {
+        self.entry.is_evicted()
     }
 
     fn write(&mut self, bytes: &[u8], last: bool, deadline: &dyn Fn(usize) -> Instant) -> usize {
@@ -480,9 +494,9 @@ impl<R: PoolRole> Transport for PoolSocket<'_, R> {
         written
     }
 
-    fn end_output(&mut self) {
+    fn leave(&mut self, buffer: &mut [u8]) {
         if !self.is_silent {
-            let _ = self.entry.stream.shutdown(Shutdown::Write); // an error: the client is gone
+            net::leave(&self.entry.stream, buffer);
         }
     }
 

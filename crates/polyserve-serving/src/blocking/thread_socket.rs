@@ -25,10 +25,10 @@ use rustix::event::PollFlags;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};
 
-use super::{Read, Transport, drive, isolate_logged};
+use super::{Read, ReadWait, Transport, drive, isolate_logged};
 use crate::connections::{ConnectionHandle, ConnectionTable, TableEntry, into_stream};
 use crate::http1::Phase;
-use crate::{EVICTION_GRACE, READ_RETRY, discard, linger, net, wait, with_buffers};
+use crate::{EVICTION_GRACE, READ_RETRY, discard, linger, net, with_buffers};
 
 /// A connection that holds a thread, as other threads use it.
 #[derive(Debug)]
@@ -187,21 +187,6 @@ impl<'a, R: ThreadRole> ThreadSocket<'a, R> {
         self.entry.read_closed.load(Ordering::SeqCst)
     }
 
-    /// Reads the bytes that have arrived, without waiting. Returns [`Read::Leave`] if there are none, and if another thread has
-    /// closed the reading side.
-    fn read_now(&mut self, buffer: &mut [u8]) -> io::Result<Read> {
-        loop {
-            return match rustix::net::recv(&self.entry.stream, &mut *buffer, RecvFlags::DONTWAIT) {
-                Ok((0, _)) if self.is_read_closed() => Ok(Read::Leave),
-                Ok((0, _)) => Ok(Read::End),
-                Ok((count, _)) => Ok(self.received(count)),
-                Err(Errno::INTR) => continue,
-                Err(Errno::AGAIN) => Ok(Read::Leave),
-                Err(error) => Err(error.into()),
-            };
-        }
-    }
-
     fn received(&mut self, count: usize) -> Read {
         self.table.note_bytes(self.entry);
         Read::Bytes(count)
@@ -226,16 +211,16 @@ impl<'a, R: ThreadRole> ThreadSocket<'a, R> {
         Ok(true)
     }
 
-    /// Waits until the socket is ready, a shutdown has begun or `deadline` has passed.
-    fn wait_for_long(&self, deadline: Instant) -> io::Result<()> {
+    /// Waits until the socket is ready or the wait ends.
+    fn wait_for_long(&self, wait: ReadWait) -> io::Result<()> {
         self.role.about_to_wait();
-        let (server, mut until) = (&self.table.server, self.table.server.within(deadline));
-        let drain = server.drain_fd();
+        let mut until = self.table.server.within(wait.until);
+        let drain = if wait.ends_with_drain { self.table.server.drain_fd() } else { None };
         if drain.is_none() {
             until = until.min(Instant::now() + LOOK_AFTER); // the thread must look for the shutdown itself
         }
         let sockets = [Some(self.entry.stream.as_fd()), drain].into_iter().flatten();
-        wait(sockets.map(|socket| (socket, PollFlags::IN)), Some(until), &mut Vec::new())
+        crate::wait(sockets.map(|socket| (socket, PollFlags::IN)), Some(until), &mut Vec::new())
     }
 
     fn block(&mut self) -> io::Result<()> {
@@ -262,43 +247,35 @@ impl<R: ThreadRole> Transport for ThreadSocket<'_, R> {
         net::peer(&self.entry.stream)
     }
 
-    fn read(&mut self, buffer: &mut [u8], phase: Phase, deadline: Instant) -> io::Result<Read> {
+    fn read(&mut self, buffer: &mut [u8], wait: ReadWait) -> io::Result<Read> {
         if self.is_new && !self.is_blocking {
             // Usually the first request has arrived.
             match self.read_now(buffer)? {
-                Read::Leave => {}
+                Read::Empty => {}
                 read => return Ok(read),
             }
         }
-        let is_idle = phase.may_close();
+        let is_idle = wait.phase.may_close();
         let mut looks_itself = is_idle;
         loop {
             if is_idle {
                 if looks_itself {
                     self.set_must_be_woken(false);
-                    self.entry.set_idle(|| self.table.idle_since(Instant::now(), phase != Phase::FirstByte));
+                    self.entry.set_idle(|| self.table.idle_since(Instant::now(), wait.phase != Phase::FirstByte));
                 } else {
                     self.set_must_be_woken(true);
                     self.times_crowded = self.table.times_crowded();
                 }
                 // The checks come after the stores: either the drain sees that this connection is idle, or this thread sees
                 // the drain. The same holds for an eviction.
-                if self.table.server.shutdown.is_begun() {
-                    return self.read_now(buffer);
-                }
-                if self.entry.is_evicted() && !self.is_read_closed() {
-                    return Ok(match self.read_now(buffer)? {
-                        Read::Leave => Read::Evicted,
-                        read => read,
-                    });
+                if self.entry.is_evicted() || wait.ends_with_drain && self.table.server.shutdown.is_begun() {
+                    return Ok(Read::Empty);
                 }
             }
             if is_idle && !looks_itself {
-                self.wait_for_long(deadline)?;
+                self.wait_for_long(wait)?;
                 match self.read_now(buffer)? {
-                    Read::Leave if self.is_read_closed() => return Ok(Read::Leave),
-                    Read::Leave if self.table.server.within(deadline) <= Instant::now() => return Ok(Read::TimedOut),
-                    Read::Leave => continue,
+                    Read::Empty if Instant::now() < self.table.server.within(wait.until) => continue,
                     read => return Ok(read),
                 }
             }
@@ -306,15 +283,12 @@ impl<R: ThreadRole> Transport for ThreadSocket<'_, R> {
             let is_first = std::mem::take(&mut self.is_new);
             let short = if is_first { self.role.begin_first_read() } else { None };
             let began = is_first.then(Instant::now);
-            let prepared = self.prepare_read(deadline, short, longest);
+            let prepared = self.prepare_read(wait.until, short, longest);
             if is_first && !matches!(prepared, Ok(true)) {
                 self.role.end_first_read(None);
             }
             if !prepared? {
-                return Ok(match self.read_now(buffer)? {
-                    Read::Leave => Read::TimedOut,
-                    read => read,
-                });
+                return self.read_now(buffer);
             }
             let result =
                 rustix::net::recv(&self.entry.stream, &mut *buffer, RecvFlags::empty()).map(|(count, _)| count);
@@ -322,7 +296,7 @@ impl<R: ThreadRole> Transport for ThreadSocket<'_, R> {
                 self.role.end_first_read(result.is_ok().then(|| began.elapsed()));
             }
             match result {
-                Ok(0) if self.is_read_closed() && is_idle => return Ok(Read::Leave),
+                Ok(0) if self.is_read_closed() && is_idle => return Ok(Read::Empty),
                 Ok(0) if self.is_read_closed() => {
                     // A request had begun to arrive before the reading side was closed. The rest can still be read.
                     self.role.about_to_wait();
@@ -335,6 +309,24 @@ impl<R: ThreadRole> Transport for ThreadSocket<'_, R> {
                 Err(error) => return Err(error.into()),
             }
         }
+    }
+
+    /// Returns [`Read::Empty`] too if an eviction has closed the reading side.
+    fn read_now(&mut self, buffer: &mut [u8]) -> io::Result<Read> {
+        loop {
+            return match rustix::net::recv(&self.entry.stream, &mut *buffer, RecvFlags::DONTWAIT) {
+                Ok((0, _)) if self.is_read_closed() => Ok(Read::Empty),
+                Ok((0, _)) => Ok(Read::End),
+                Ok((count, _)) => Ok(self.received(count)),
+                Err(Errno::INTR) => continue,
+                Err(Errno::AGAIN) => Ok(Read::Empty),
+                Err(error) => Err(error.into()),
+            };
+        }
+    }
+
+    fn is_evicted(&self) -> bool {
+        self.entry.is_evicted()
     }
 
     fn write(&mut self, bytes: &[u8], last: bool, deadline: &dyn Fn(usize) -> Instant) -> usize {
@@ -370,8 +362,8 @@ impl<R: ThreadRole> Transport for ThreadSocket<'_, R> {
         self.table.must_announce_close(self.entry) || self.table.times_crowded() != self.times_crowded
     }
 
-    fn end_output(&mut self) {
-        let _ = self.entry.stream.shutdown(Shutdown::Write); // an error: the client is gone
+    fn leave(&mut self, buffer: &mut [u8]) {
+        net::leave(&self.entry.stream, buffer);
     }
 
     fn about_to_wait(&mut self) {

@@ -37,6 +37,7 @@ struct Driver {
     buffers: ThreadBuffers,
     connection: Connection,
     is_evicted: bool,
+    closes_silent: bool,
     queued_since: Option<Instant>,
 }
 
@@ -44,14 +45,16 @@ impl Driver {
     fn new(service: Arc<dyn Service>, config: &ServerConfig) -> Self {
         let server = Arc::new(ServerState::new(service, config));
         let connection = Connection::new(Session::new());
-        Self { server, buffers: ThreadBuffers::new(), connection, is_evicted: false, queued_since: None }
+        let (is_evicted, closes_silent, queued_since) = (false, false, None);
+        Self { server, buffers: ThreadBuffers::new(), connection, is_evicted, closes_silent, queued_since }
     }
 
     /// Calls `act` within a turn.
     fn with<T>(&mut self, act: impl FnOnce(&mut Connection, &mut Turn<'_>) -> T) -> T {
         let turn = Turn::new(&self.server, &mut self.buffers);
         let (is_evicted, queued_since) = (self.is_evicted, self.queued_since.map(QueuedSince::Instant));
-        act(&mut self.connection, &mut Turn { is_evicted, queued_since, clock: now, ..turn })
+        let closes_silent = self.closes_silent || self.server.is_over();
+        act(&mut self.connection, &mut Turn { is_evicted, closes_silent, queued_since, clock: now, ..turn })
     }
 
     fn begin(&mut self) -> Step {
@@ -180,14 +183,28 @@ fn an_evicted_connection_serves_what_has_come() {
     }
 }
 
-/// A drain closes an idle connection, and answers a request that has begun. At its deadline the request is cut.
+/// A drain closes an idle connection, and answers a request that has begun. At its deadline the request is cut. A connection that has
+/// not sent a byte is closed later.
 #[test]
 fn a_drain_ends_a_connection() {
     let config = ServerConfig::default();
-    let mut idle = Driver::new(Arc::new(Echo), &config);
-    assert_eq!((idle.begin(), idle.empty()), (READ, INPUT));
-    idle.server.shutdown.begin(Instant::now() + Duration::from_secs(60));
-    assert_eq!((idle.begin(), idle.empty()), (READ_AGAIN, Step::Leave));
+    for has_sent in [true, false] {
+        let mut idle = Driver::new(Arc::new(Echo), &config);
+        assert_eq!((idle.begin(), idle.empty()), (READ, INPUT));
+        if has_sent {
+            let _ = idle.receive(GET);
+            assert_eq!((idle.write().1, idle.empty()), (READ, INPUT));
+        }
+        idle.server.shutdown.begin(Instant::now() + Duration::from_secs(60));
+        if !has_sent {
+            assert_eq!((idle.begin(), idle.empty()), (READ, INPUT), "its first request may be on its way");
+            let until = idle.server.silent_until().unwrap();
+            assert_eq!(idle.connection.drain_deadline(&idle.server), Some(until));
+            assert!(until < Instant::now() + Duration::from_secs(1));
+            idle.closes_silent = true;
+        }
+        assert_eq!((idle.begin(), idle.empty()), (READ_AGAIN, Step::Leave));
+    }
     let mut busy = Driver::new(Arc::new(Echo), &config);
     let _ = busy.begin();
     assert_eq!((busy.receive(&GET[..5]), busy.empty()), (READ, INPUT));
@@ -251,6 +268,7 @@ fn a_drain_begins_with_the_next_turn() {
         server.shutdown.begin(Instant::now() + Duration::from_secs(60));
         connection.on_empty(turn)
     });
+    driver.closes_silent = true;
     assert_eq!((step, driver.begin()), (INPUT, READ_AGAIN));
 }
 

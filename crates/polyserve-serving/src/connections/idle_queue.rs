@@ -28,6 +28,7 @@ impl IdleSince {
     /// ```
     /// use polyserve_serving::IdleSince;
     /// assert!(IdleSince::new(9, false) < IdleSince::new(7, true));
+    /// assert!(IdleSince::new(7, true).has_sent());
     /// ```
     #[inline]
     pub fn new(millis: u64, has_sent: bool) -> Self {
@@ -44,6 +45,11 @@ impl IdleSince {
     /// The time of [`bits`](Self::bits).
     pub fn from_bits(bits: u64) -> Self {
         Self(bits)
+    }
+
+    /// Whether the connection has ever sent anything.
+    pub fn has_sent(self) -> bool {
+        self.0 & HAS_SENT != 0
     }
 
     fn millis(self) -> u64 {

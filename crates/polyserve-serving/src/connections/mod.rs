@@ -284,7 +284,7 @@ impl<H: ConnectionHandle> ConnectionTable<H> {
             None if connection.is_lingering() => {} // it is quiet
             None => self.set_busy(entry),
         }
-        let cut = self.server.shutdown.deadline().map(|cut| self.clock.millis_at(cut));
+        let cut = connection.drain_deadline(&self.server).map(|cut| self.clock.millis_at(cut));
         self.set_deadline_millis(entry, cut.map_or(times.deadline, |cut| cut.min(times.deadline)));
     }
 

@@ -277,6 +277,9 @@ fn a_request_that_comes_as_an_idle_connection_closes_is_not_reset() {
     let socket = EventSocket { stream: listener.accept().unwrap().0, waker: Waker::noop().clone() };
     let (entry, mut connection) = table.admit_or_reject(socket, 0).unwrap();
     table.server.shutdown.begin(Instant::now() + Duration::from_secs(3600));
+    while !table.server.closes_silent() {
+        std::thread::yield_now();
+    }
     let socket = &mut LateRequest(entry.handle(), &client);
     let cx = &mut Context::from_waker(Waker::noop());
     assert_eq!(with_buffers(|buffers| table.serve(&entry, &mut connection, socket, cx, buffers)), TurnEnd::Close);

@@ -246,6 +246,7 @@ impl ClassicMainThread {
             self.accept(stream);
         }
         let left = table.finish(|| {
+            while silent.await_first_bytes(connections, |entry| self.queue(entry)) {}
             self.take_lingering();
             silent.drain(connections, |entry| self.queue(entry));
             self.incoming.sweep()

@@ -47,7 +47,7 @@ use polyserve_core::{
     ConfigError, Drain, ListenOn, Running, Server, ServerConfig, Service, Shape, Supports, park_until,
 };
 use polyserve_serving::blocking::{PoolConnections, PoolEntry, PoolRole, Served};
-use polyserve_serving::{ACCEPT_BACKOFF, Bound, EVICTION_GRACE, Incoming, bind, net};
+use polyserve_serving::{ACCEPT_BACKOFF, Bound, EVICTION_GRACE, Incoming, ServerState, bind, net};
 use rustix::event::PollFlags;
 
 use super::silent_connections::{FIRST_BYTE_WAIT, SilentConnections};
@@ -140,15 +140,25 @@ impl SequentialState {
         }
         loop {
             self.silent.drain(&self.pool, |entry| self.queue(entry));
-            if !self.serve_next() {
-                let Some(stream) = lock(&self.incoming).accept_waiting() else { break };
-                self.admit(stream, &mut lock(&self.incoming));
+            if self.serve_next() {
+                continue;
+            }
+            let next = lock(&self.incoming).accept_waiting();
+            match next {
+                Some(stream) => drop(self.admit(stream, &mut lock(&self.incoming))),
+                None if self.silent.await_first_bytes(&self.pool, |entry| self.queue(entry)) => {}
+                None if self.silent.oldest().is_some() => {} // the drain closes them
+                None => break,
             }
         }
     }
 
+    fn server(&self) -> &ServerState {
+        &self.pool.table.server
+    }
+
     fn is_draining(&self) -> bool {
-        self.pool.table.server.shutdown.is_begun()
+        self.server().shutdown.is_begun()
     }
 
     /// When the oldest silent connection may be closed: at the limit for a new connection, and at the timeout of its first byte.

@@ -19,7 +19,8 @@ use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll, Registry, Token, Waker};
 use polyserve_core::sync::lock;
 use polyserve_serving::blocking::{PoolConnections, PoolEntry};
-use polyserve_serving::{ConnectionHandle as _, EVICTION_GRACE};
+use polyserve_serving::{ConnectionHandle as _, EVICTION_GRACE, wait};
+use rustix::event::PollFlags;
 
 /// The token of the waker. Connections are numbered from 0.
 const WAKER: Token = Token(usize::MAX);
@@ -140,9 +141,24 @@ impl SilentConnections {
         evicted
     }
 
-    /// In a drain, passes the connections with a first byte to `queue`, and closes the others. Past the shutdown's
-    /// deadline, closes all of them and those that wait for a thread, and counts their requests as cut.
+    /// Waits for first bytes while a drain waits for them: see [`ServerState::silent_until`](polyserve_serving::ServerState::silent_until).
+    /// Passes the connections that have sent something to `queue`. Returns false if there is nothing to wait for any more.
+    pub(super) fn await_first_bytes(&self, pool: &PoolConnections, queue: impl FnMut(PoolEntry)) -> bool {
+        let server = &pool.table.server;
+        if server.closes_silent() || self.oldest().is_none() {
+            return false;
+        }
+        let _ = wait([(self.as_fd(), PollFlags::IN)], server.silent_until(), &mut Vec::new()); // an error: no memory
+        self.take_ready().into_iter().for_each(queue);
+        true
+    }
+
+    /// Once a drain waits for first bytes no more, passes the connections with a first byte to `queue`, and closes the others. Past
+    /// the shutdown's deadline, closes all of them and those that wait for a thread, and counts their requests as cut.
     pub(super) fn drain(&self, pool: &PoolConnections, mut queue: impl FnMut(PoolEntry)) {
+        if !pool.table.server.closes_silent() {
+            return;
+        }
         let is_over = pool.table.server.is_over();
         while let Some(entry) = self.take_older(Duration::ZERO) {
             match entry.has_input() {
@@ -170,9 +186,6 @@ mod tests {
     use super::*;
     use std::io::Write as _;
     use std::net::TcpListener;
-
-    use polyserve_serving::wait;
-    use rustix::event::PollFlags;
 
     fn is_readable(silent: &SilentConnections<TcpStream>) -> bool {
         let mut ready = Vec::new();

@@ -262,7 +262,7 @@ impl HyperConnection {
         }
         match stage {
             // If the shutdown or the eviction came after the last read, the socket is read once more.
-            Stage::FirstByte | Stage::Idle if self.state.must_leave() => match events.may_close {
+            Stage::FirstByte | Stage::Idle if self.state.must_leave(stage) => match events.may_close {
                 true if self.entry().is_evicted() => {
                     self.hyper = None;
                     self.close_connection(Close::Linger)
@@ -402,6 +402,11 @@ impl HyperConnection {
             } else {
                 wake_at = wake_at.min(park_at);
             }
+        }
+        if let WaitReason::Stage(_, Stage::FirstByte) = waiting
+            && let Some(silent_until) = self.server().silent_until()
+        {
+            wake_at = wake_at.min(silent_until);
         }
         self.shared().registry.set_deadline(self.entry(), wake_at);
         if waiting.is_busy() {

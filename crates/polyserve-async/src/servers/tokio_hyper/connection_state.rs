@@ -233,9 +233,10 @@ impl ConnectionState {
         state.present.is_last || self.entry.is_evicted() || drains() || has_worn_keys()
     }
 
-    /// Whether the connection is to be closed once it is idle and its socket is empty.
-    pub(super) fn must_leave(&self) -> bool {
-        self.entry.is_evicted() || self.server().shutdown.is_begun()
+    /// Whether the connection is to be closed once it is idle, in this stage, and its socket is empty.
+    pub(super) fn must_leave(&self, stage: Stage) -> bool {
+        let server = self.server();
+        self.entry.is_evicted() || server.shutdown.is_begun() && (stage != Stage::FirstByte || server.closes_silent())
     }
 
     /// Calls code of the service, without a lock.

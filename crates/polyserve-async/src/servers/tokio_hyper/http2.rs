@@ -159,7 +159,7 @@ impl Http2Connection {
             if self.state == Http2State::Over {
                 return Poll::Ready(());
             }
-            if self.state == Http2State::Open && connection.must_leave() {
+            if self.state == Http2State::Open && connection.must_leave(Stage::Http2) {
                 self.leave();
             }
             if Pin::new(&mut self.hyper).poll(cx).is_ready() {

@@ -73,7 +73,7 @@ impl Read for HyperIo {
                     return Poll::Ready(Ok(()));
                 }
                 let is_at_rest = !state.stage.is_busy() && !state.present.body_is_open && !state.has_tls_part();
-                let closes_if_empty = is_at_rest && connection.must_leave();
+                let closes_if_empty = is_at_rest && connection.must_leave(state.stage);
                 let must_read = state.must_read || closes_if_empty;
                 let task = state.task.take();
                 let mut cx = Context::from_waker(task.as_ref().unwrap_or(cx.waker()));

@@ -122,6 +122,8 @@ flaws! {
     DrainsOneAnswer, caught by pipelined_requests_are_served_by_the_drain;
     /// Reads a refused body to its end, also in a drain.
     DrainsRefusedBodies, caught by a_refused_body_does_not_hold_the_drain;
+    /// Closes a connection that has not sent a byte as soon as a drain begins.
+    DrainsWithoutAGrace, caught by a_request_that_follows_the_shutdown_is_served;
     /// Does not say `Connection: close` in a drain.
     DrainsWithoutConnectionClose, caught by a_request_in_mid_body_outlives_the_shutdown;
     /// Counts one answer too few.

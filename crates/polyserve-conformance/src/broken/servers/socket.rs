@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use polyserve_core::sync::lock;
-use polyserve_serving::blocking::{Read, ThreadConnection, ThreadSocket, Transport};
+use polyserve_serving::blocking::{Read, ReadWait, ThreadConnection, ThreadSocket, Transport};
 use polyserve_serving::http1::Phase;
 use polyserve_serving::{TableEntry, net};
 
@@ -23,6 +23,8 @@ pub(super) struct FlawedSocket<'a> {
     has_answered: bool,
     /// Bytes that count as sent.
     buffered: Vec<u8>,
+    /// The last wait for bytes.
+    waited: Option<ReadWait>,
     /// When the first body began.
     first_body: Option<Instant>,
     /// While it is locked, no other connection is served.
@@ -32,8 +34,8 @@ pub(super) struct FlawedSocket<'a> {
 impl<'a> FlawedSocket<'a> {
     pub(super) fn new(entry: &'a TableEntry<ThreadConnection>, run: &'a FlawedRun, flaw: Flaw) -> Self {
         let inner = ThreadSocket::new(entry, &run.table, &());
-        let (has_answered, buffered, first_body, exclusive) = (false, Vec::new(), None, None);
-        Self { inner, entry, run, flaw, has_answered, buffered, first_body, exclusive }
+        let (has_answered, buffered, waited, first_body, exclusive) = (false, Vec::new(), None, None, None);
+        Self { inner, entry, run, flaw, has_answered, buffered, waited, first_body, exclusive }
     }
 
     fn is_draining(&self) -> bool {
@@ -62,40 +64,21 @@ impl<'a> FlawedSocket<'a> {
             thread::sleep(TICK);
         }
     }
-}
 
-impl Transport for FlawedSocket<'_> {
-    fn read(&mut self, buffer: &mut [u8], phase: Phase, deadline: Instant) -> io::Result<Read> {
-        let (is_idle, deadline) = (phase.may_close(), self.deadline(phase, deadline));
-        if is_idle {
-            self.exclusive = None;
-        }
-        match self.flaw {
-            Flaw::ClosesAfterEveryAnswer if self.has_answered => return Ok(Read::Leave),
-            Flaw::DrainsRefusedBodies if phase == Phase::Skip => loop {
-                match net::receive(self.entry.handle().as_ref(), buffer) {
-                    Ok(0) => return Ok(Read::End),
-                    Ok(count) => return Ok(Read::Bytes(count)),
-                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => thread::sleep(TICK),
-                    Err(error) => return Err(error),
-                }
-            },
-            Flaw::BuffersWithoutLimit => {
-                let buffered = std::mem::take(&mut self.buffered);
-                self.inner.write(&buffered, false, &|_| Instant::now() + Duration::from_secs(60));
-            }
-            _ => {}
-        }
-        let read = self.inner.read(buffer, phase, deadline)?;
+    /// Returns what the flaw makes of a read.
+    fn after_read(&mut self, buffer: &mut [u8], read: Read) -> io::Result<Read> {
+        let Some(ReadWait { phase, until, .. }) = self.waited else { return Ok(read) };
+        let (is_idle, is_late) = (phase.may_close(), Instant::now() >= until);
         match (self.flaw, &read) {
-            (Flaw::ChecksTimeoutsBeforeReading, Read::Bytes(_)) if Instant::now() >= deadline => {
-                return Ok(Read::TimedOut);
-            }
+            (Flaw::ChecksTimeoutsBeforeReading, Read::Bytes(_)) if is_late => return Ok(Read::Empty),
             (Flaw::StopsAcceptingAfterAnEmptyConnection, Read::End) if phase == Phase::FirstByte => {
                 self.run.is_stopped.store(true, Ordering::SeqCst);
             }
-            (Flaw::AnswersIdleTimeouts, Read::TimedOut) if is_idle => {
+            (Flaw::AnswersIdleTimeouts, Read::Empty) if is_idle && is_late => {
                 let _ = net::send(self.entry.handle().as_ref(), b"HTTP/1.1 408 Request Timeout\r\n\r\n", false);
+            }
+            (Flaw::TimesAllBodiesTogether, Read::Empty) if phase == Phase::Body => {
+                return Err(io::ErrorKind::TimedOut.into());
             }
             (Flaw::DoesNotDrain, _) if self.is_draining() => return Err(io::ErrorKind::ConnectionAborted.into()),
             (Flaw::EvictsBeforeReading, Read::Bytes(_)) if is_idle && self.has_answered => self.wait_until_evicted(),
@@ -111,6 +94,55 @@ impl Transport for FlawedSocket<'_> {
         let count = bytes.len().min(buffer.len());
         buffer[..count].copy_from_slice(&bytes[..count]);
         Ok(Read::Bytes(count))
+    }
+}
+
+impl Transport for FlawedSocket<'_> {
+    fn read(&mut self, buffer: &mut [u8], wait: ReadWait) -> io::Result<Read> {
+        let phase = wait.phase;
+        let wait = ReadWait { until: self.deadline(phase, wait.until), ..wait };
+        self.waited = Some(wait);
+        if phase.may_close() {
+            self.exclusive = None;
+        }
+        match self.flaw {
+            Flaw::ClosesAfterEveryAnswer if self.has_answered => return Ok(Read::Leave),
+            Flaw::DrainsRefusedBodies if phase == Phase::Skip => loop {
+                match net::receive(self.entry.handle().as_ref(), buffer) {
+                    Ok(0) => return Ok(Read::End),
+                    Ok(count) => return Ok(Read::Bytes(count)),
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => thread::sleep(TICK),
+                    Err(error) => return Err(error),
+                }
+            },
+            Flaw::DrainsWithoutAGrace if phase == Phase::FirstByte => loop {
+                match self.inner.read_now(buffer)? {
+                    Read::Empty if self.is_draining() => return Ok(Read::Leave),
+                    Read::Empty if Instant::now() < wait.until => thread::sleep(TICK / 20),
+                    read => return Ok(read),
+                }
+            },
+            Flaw::BuffersWithoutLimit => {
+                let buffered = std::mem::take(&mut self.buffered);
+                self.inner.write(&buffered, false, &|_| Instant::now() + Duration::from_secs(60));
+            }
+            _ => {}
+        }
+        let read = self.inner.read(buffer, wait)?;
+        self.after_read(buffer, read)
+    }
+
+    fn read_now(&mut self, buffer: &mut [u8]) -> io::Result<Read> {
+        let read = self.inner.read_now(buffer)?;
+        self.after_read(buffer, read)
+    }
+
+    fn is_evicted(&self) -> bool {
+        self.inner.is_evicted()
+    }
+
+    fn leave(&mut self, buffer: &mut [u8]) {
+        self.inner.leave(buffer);
     }
 
     fn write(&mut self, bytes: &[u8], last: bool, deadline: &dyn Fn(usize) -> Instant) -> usize {

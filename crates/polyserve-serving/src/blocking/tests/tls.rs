@@ -11,7 +11,7 @@ use polyserve_conformance::tls::{TestAuthority, TlsStream};
 use polyserve_core::{Echo, ServerConfig};
 
 use super::{Fixture, GET, PATIENCE, ago};
-use crate::blocking::{Phase, Read, Transport, drive};
+use crate::blocking::{Phase, Read, ReadWait, Transport, drive};
 use crate::{ServerState, ThreadBuffers};
 
 const HOUR: Duration = Duration::from_secs(3600);
@@ -49,13 +49,23 @@ fn the_end_of_a_session_is_not_waited_for() {
 struct ReportingSocket(TcpStream, Sender<(Phase, Duration)>);
 
 impl Transport for ReportingSocket {
-    fn read(&mut self, buffer: &mut [u8], phase: Phase, deadline: Instant) -> io::Result<Read> {
-        let _ = self.1.send((phase, deadline.saturating_duration_since(Instant::now()))); // the test may have ended
+    fn read(&mut self, buffer: &mut [u8], wait: ReadWait) -> io::Result<Read> {
+        let _ = self.1.send((wait.phase, wait.until.saturating_duration_since(Instant::now()))); // the test may have ended
         Ok(match self.0.read(buffer)? {
             0 => Read::End,
             count => Read::Bytes(count),
         })
     }
+
+    fn read_now(&mut self, _: &mut [u8]) -> io::Result<Read> {
+        Ok(Read::Empty)
+    }
+
+    fn is_evicted(&self) -> bool {
+        false
+    }
+
+    fn leave(&mut self, _: &mut [u8]) {}
 
     fn write(&mut self, bytes: &[u8], _: bool, _: &dyn Fn(usize) -> Instant) -> usize {
         self.0.write_all(bytes).map_or(0, |()| bytes.len())

@@ -150,10 +150,11 @@ impl Supervisor {
         if poller.acceptor.is_open() {
             shared.accept(&mut poller.acceptor, &mut poller.batch, false, usize::MAX);
         }
-        let now = shared.clock.now();
+        let (now, closes_silent) = (shared.clock.now(), shared.server.closes_silent());
         for (id, slot) in shared.slots.iter() {
             // A worker reads once more, and closes the connection if nothing has arrived.
-            if slot.idle_since().is_some() && slot.state.advance(PARKED, QUEUED) {
+            let closes = slot.idle_since().is_some_and(|since| closes_silent || since.has_sent());
+            if closes && slot.state.advance(PARKED, QUEUED) {
                 shared.begin_queue_wait(slot, now);
                 poller.batch.push(ReadyEntry { id, is_new: false });
             }
