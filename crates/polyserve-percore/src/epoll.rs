@@ -28,7 +28,7 @@
 //! connection of that core waits. No record measures it yet.
 
 use std::io::{self, ErrorKind};
-use std::net::{Shutdown, TcpListener, TcpStream};
+use std::net::{TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -37,7 +37,7 @@ use std::time::Duration;
 use polyserve_core::{ConfigError, ListenOn, Running, Server, ServerConfig, Service, Shape, Supports};
 use polyserve_serving::{
     Connection, ConnectionTable, EventListener, EventSocket, TableEntry, ThreadBuffers, TurnEnd, TurnSocket, WokenList,
-    WriteKind, discard, net,
+    WriteKind, net,
 };
 use rustix::buffer::spare_capacity;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
@@ -325,13 +325,5 @@ impl TurnSocket for EpollSocket<'_> {
             Err(error) if error.kind() == ErrorKind::WouldBlock => Poll::Pending,
             result => Poll::Ready(result),
         }
-    }
-
-    fn close_writing(&mut self) -> io::Result<()> {
-        self.stream.shutdown(Shutdown::Write)
-    }
-
-    fn discard(&mut self, buffer: &mut [u8]) {
-        discard(self.stream, buffer);
     }
 }

@@ -32,7 +32,7 @@
 //! and if a container or a setting forbids io_uring: then the start fails with an error. No record measures it yet.
 
 use std::io::{self, ErrorKind};
-use std::net::{Shutdown, TcpListener, TcpStream};
+use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -42,7 +42,7 @@ use std::time::Duration;
 use polyserve_core::{ConfigError, ListenOn, Running, Server, ServerConfig, Service, Shape, Supports};
 use polyserve_serving::{
     ACCEPT_BACKOFF, Connection, ConnectionTable, EventListener, EventSocket, TableEntry, ThreadBuffers, TurnEnd,
-    TurnSocket, WokenList, WriteKind, discard, net,
+    TurnSocket, WokenList, WriteKind, net,
 };
 use polyserve_sys::ring::{Completion, ReceivedBytes, Ring, RingOperation, RingResult, SocketKey};
 use rustix::event::{EventfdFlags, eventfd};
@@ -502,13 +502,5 @@ impl TurnSocket for UringSocket<'_> {
             Err(error) if error.kind() == ErrorKind::WouldBlock => Poll::Pending,
             result => Poll::Ready(result),
         }
-    }
-
-    fn close_writing(&mut self) -> io::Result<()> {
-        self.stream.shutdown(Shutdown::Write)
-    }
-
-    fn discard(&mut self, buffer: &mut [u8]) {
-        discard(self.stream, buffer);
     }
 }

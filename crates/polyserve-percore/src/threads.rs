@@ -32,9 +32,9 @@ pub(crate) fn start<L: EventLoop>(
     config: &ServerConfig,
     service: Arc<dyn Service>,
 ) -> io::Result<Running> {
+    let server = Arc::new(ServerState::new(service, config).listening_on(&on));
     let listeners = net::listen_together(on, config.workers_or(1), config)?;
     let local_addr = listeners[0].local_addr()?;
-    let server = Arc::new(ServerState::new(service, config));
     let table = ConnectionTable::<L::Handle>::multiplexed(server, listeners.len());
     let (grace, shutdown) = (config.drain_grace, table.server.shutdown.clone());
     let threads = listeners.into_iter().enumerate().map(|(shard, listener)| {

@@ -26,10 +26,11 @@ pub struct Bound {
 ///
 /// Returns the error of [`net::listen`].
 pub fn bind(on: ListenOn, config: &ServerConfig, service: Arc<dyn Service>) -> io::Result<Bound> {
+    let server = ServerState::new(service, config).listening_on(&on);
     let listener = net::listen(on, config)?;
     listener.set_nonblocking(true)?;
     let local_addr = listener.local_addr()?;
-    Ok(Bound { listener, local_addr, server: ServerState::new(service, config) })
+    Ok(Bound { listener, local_addr, server })
 }
 
 impl ServerState {

@@ -56,7 +56,7 @@ pub trait Transport {
         false
     }
 
-    /// Ends a connection that is idle: see [`net::leave`](crate::net::leave). It is closed next.
+    /// Ends a connection that is idle, and that is closed next: see [`net::leave`](crate::net::leave).
     fn leave(&mut self, buffer: &mut [u8]);
 
     /// Called before the thread waits for an answer that comes later.

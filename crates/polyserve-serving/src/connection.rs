@@ -30,8 +30,9 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use crate::http1::{Phase, Session, TimeLimit, Want};
+use crate::lingering::lingers_on;
 use crate::tls::TlsSession;
-use crate::{DeadlineClock, ServerState, ThreadBuffers, millis};
+use crate::{DeadlineClock, Discarded, ServerState, ThreadBuffers, millis};
 
 /// What a thread lends a connection for a turn.
 #[derive(Debug)]
@@ -512,7 +513,7 @@ impl Connection {
     fn linger_on(&mut self, turn: &Turn<'_>) -> Step {
         let now = (turn.clock)();
         self.enter_wait(turn, WaitKind::Linger, now);
-        if self.is_in_time(now) { self.read(turn) } else { Step::Close }
+        if lingers_on(Discarded::More, now, self.deadline()) { self.read(turn) } else { Step::Close }
     }
 
     /// Waits. If the deadline has passed, the socket is tried once more, and then the wait has timed out.

@@ -13,7 +13,7 @@
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind};
-use std::net::{Shutdown, TcpStream};
+use std::net::TcpStream;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
@@ -56,7 +56,7 @@ impl LingeringSet {
 
     /// Closes the writing side of `stream`, and lets it linger.
     pub fn add(&mut self, stream: TcpStream) {
-        if stream.shutdown(Shutdown::Write).is_ok() {
+        if net::end_output(&stream).is_ok() {
             self.push(stream);
         }
     }
@@ -97,7 +97,8 @@ impl LingeringSet {
         let mut ready = self.ready.iter();
         self.connections.retain_mut(|(stream, deadline)| {
             let is_ready = ready.next().copied().unwrap_or(false);
-            (!is_ready || discard_input(&*stream, &mut buffer, reads) != Discarded::End) && *deadline > now
+            let left = if is_ready { discard_input(&*stream, &mut buffer, reads) } else { Discarded::Empty };
+            lingers_on(left, now, *deadline)
         });
         // Counted from the end of this sweep, so that sweeping does not take all of the thread's time.
         self.next_sweep = Instant::now() + SWEEP_PAUSE;
@@ -145,8 +146,7 @@ pub fn reject(server: &ServerState, socket: impl AsFd) -> io::Result<()> {
         if connection.take_cut() {
             server.count_cut();
         }
-        net::shutdown(&socket, Shutdown::Write)?;
-        discard(&socket, &mut turn.buffers.input);
+        net::leave(&socket, &mut turn.buffers.input)?;
         sent.map(drop)
     })
 }
@@ -155,15 +155,20 @@ pub fn reject(server: &ServerState, socket: impl AsFd) -> io::Result<()> {
 /// timeout has passed.
 pub fn linger(stream: &TcpStream, server: &ServerState, buffer: &mut [u8]) {
     let timeout = Instant::now() + server.config.linger_timeout;
-    if stream.shutdown(Shutdown::Write).is_err() {
+    if net::end_output(stream).is_err() {
         return;
     }
-    while discard(stream, buffer) != Discarded::End && Instant::now() < server.within(timeout) {
+    while lingers_on(discard(stream, buffer), Instant::now(), server.within(timeout)) {
         let socket = (stream.as_fd(), PollFlags::IN);
         if wait([socket], Some(server.within(timeout)), &mut Vec::new()).is_err() {
             return; // no memory
         }
     }
+}
+
+/// Whether a connection goes on lingering at `now`, after what had come was discarded.
+pub(crate) fn lingers_on(left: Discarded, now: Instant, until: Instant) -> bool {
+    left != Discarded::End && now < until
 }
 
 /// What is left after some input was discarded.

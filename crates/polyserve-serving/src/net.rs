@@ -201,12 +201,25 @@ pub fn shutdown(stream: impl AsFd, how: Shutdown) -> io::Result<()> {
     socket2::SockRef::from(&stream).shutdown(how)
 }
 
-/// Ends a connection that is idle, and that the caller closes next: closes the writing side, and discards what has arrived. A request
-/// may be on its way: its client reads the end, not a reset, and may repeat the request.
-pub fn leave(stream: impl AsFd, buffer: &mut [u8]) {
-    if shutdown(&stream, Shutdown::Write).is_ok() {
-        discard(stream, buffer);
-    }
+/// Closes the writing side of a connection. Its client reads the end of the output.
+///
+/// # Errors
+///
+/// Returns an error if the client is gone.
+pub fn end_output(stream: impl AsFd) -> io::Result<()> {
+    shutdown(stream, Shutdown::Write)
+}
+
+/// Ends a connection that is idle, or that cannot linger, and that the caller closes next: closes the writing side, and discards what
+/// has arrived. A request may be on its way: its client reads the end, not a reset, and may repeat the request.
+///
+/// # Errors
+///
+/// Returns an error if the client is gone.
+pub fn leave(stream: impl AsFd, buffer: &mut [u8]) -> io::Result<()> {
+    end_output(&stream)?;
+    discard(stream, buffer);
+    Ok(())
 }
 
 /// Sends what the kernel takes, without waiting. `last`: as in [`send_flags`].

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use polyserve_core::sync::thread::JoinHandle;
 use polyserve_core::sync::{Mutex, lock};
-use polyserve_core::{Counters, Drain, ServerConfig, Service, Shutdown, ThreadRegistration, park_until};
+use polyserve_core::{Counters, Drain, ListenOn, ServerConfig, Service, Shutdown, ThreadRegistration, park_until};
 
 use crate::http1::{Env, Session, TimeLimit};
 use crate::{EVICTION_GRACE, join_until};
@@ -30,6 +30,8 @@ pub struct ServerState {
     pub config: ServerConfig,
     /// The shutdown of the run.
     pub shutdown: Shutdown,
+    /// The server was given its listener, which other processes may share.
+    shares_listener: bool,
     answered: AtomicU64,
     cut: AtomicU64,
     rejected: AtomicU64,
@@ -45,6 +47,7 @@ impl ServerState {
             env: Env::new(service, config),
             config: config.clone(),
             shutdown: Shutdown::new(),
+            shares_listener: false,
             answered: AtomicU64::new(0),
             cut: AtomicU64::new(0),
             rejected: AtomicU64::new(0),
@@ -52,6 +55,16 @@ impl ServerState {
             drain_pipe: OnceLock::new(),
             making_drain_pipe: Mutex::new(()),
         }
+    }
+
+    /// Notes what the server listens on. A listener that was given is never shut down, because other processes may share it.
+    #[must_use]
+    pub fn listening_on(self, on: &ListenOn) -> Self {
+        Self { shares_listener: matches!(on, ListenOn::Listener(_)), ..self }
+    }
+
+    pub(crate) fn shares_listener(&self) -> bool {
+        self.shares_listener
     }
 
     /// Returns a descriptor that is readable once a shutdown has begun. All threads share it. Returns `None` if the process has no

@@ -57,9 +57,10 @@ impl Server for EventLoop {
     }
 
     fn start(&self, on: ListenOn, service: Arc<dyn Service>) -> io::Result<Running> {
+        let server = Arc::new(ServerState::new(service, &self.config).listening_on(&on));
         let listeners = net::listen_together(on, self.config.workers_or(1), &self.config)?;
         let local_addr = listeners[0].local_addr()?;
-        let table = ConnectionTable::multiplexed(Arc::new(ServerState::new(service, &self.config)), listeners.len());
+        let table = ConnectionTable::multiplexed(server, listeners.len());
         let loops =
             listeners.into_iter().enumerate().map(|(shard, listener)| EventThread::new(&table, listener, shard));
         let loops = loops.collect::<io::Result<Vec<_>>>()?;

@@ -18,16 +18,15 @@
 
 use std::future::Future;
 use std::io::{self, ErrorKind};
-use std::net::{Shutdown, TcpStream};
+use std::net::TcpStream;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Instant;
 
-use polyserve_serving::http1::Session;
 use polyserve_serving::net;
 use polyserve_serving::{
-    Connection, ConnectionTable, TableEntry, ThreadBuffers, TurnEnd, TurnSocket, WriteKind, discard, reject,
+    Connection, ConnectionHandle as _, ConnectionTable, TableEntry, ThreadBuffers, TurnEnd, TurnSocket, WriteKind,
     with_buffers,
 };
 
@@ -44,42 +43,25 @@ pub(crate) struct ConnectionTask<S: AsyncSocket> {
 }
 
 impl<S: AsyncSocket> ConnectionTask<S> {
-    /// Adds an accepted connection to the registry, and returns its task. Past `max_connections` the connection is
-    /// [rejected](Self::reject).
+    /// The task of a connection that is in the registry.
+    pub(crate) fn new(
+        registry: Arc<ConnectionTable<AsyncConnection<S>>>,
+        entry: Arc<TableEntry<AsyncConnection<S>>>,
+        connection: Connection,
+    ) -> Self {
+        Self { registry, entry, connection, waker: TaskWaker::default(), accepted: None }
+    }
+
+    /// Adds an accepted connection to the registry, and returns its task: see [`ConnectionTable::admit_or_reject`].
     pub(crate) fn admit(
         registry: &Arc<ConnectionTable<AsyncConnection<S>>>,
         stream: TcpStream,
         shard: usize,
     ) -> Option<Self> {
-        match registry.admit(AsyncConnection::new(stream), shard) {
-            Ok(entry) => {
-                let connection = Connection::new(Session::from_peer(entry.peer()));
-                let accepted = registry.server.env.admission.as_ref().map(|_| Instant::now());
-                let (registry, waker) = (Arc::clone(registry), TaskWaker::default());
-                Some(Self { registry, entry, connection, waker, accepted })
-            }
-            Err(rejected) => Self::reject(registry, rejected, shard),
-        }
-    }
-
-    /// [Rejects](reject) a connection that is not to be served. Returns a task that lets it linger, or `None` if the connection is
-    /// closed because its client is gone, or too many linger.
-    pub(crate) fn reject(
-        registry: &Arc<ConnectionTable<AsyncConnection<S>>>,
-        rejected: AsyncConnection<S>,
-        shard: usize,
-    ) -> Option<Self> {
-        rejected.with_socket(|socket| reject(&registry.server, socket)).ok()?;
-        let entry = registry.admit_rejected(rejected, shard).ok()?;
-        Some(Self::lingering(Arc::clone(registry), entry))
-    }
-
-    /// The task of a connection that has sent its last answer, and that counts as lingering.
-    pub(crate) fn lingering(
-        registry: Arc<ConnectionTable<AsyncConnection<S>>>,
-        entry: Arc<TableEntry<AsyncConnection<S>>>,
-    ) -> Self {
-        Self { registry, entry, connection: Connection::lingering(), waker: TaskWaker::default(), accepted: None }
+        let (entry, connection) = registry.admit_or_reject(AsyncConnection::new(stream), shard)?;
+        let mut task = Self::new(Arc::clone(registry), entry, connection);
+        task.accepted = registry.server.env.admission.as_ref().map(|_| Instant::now());
+        Some(task)
     }
 
     /// Serves a turn.
@@ -107,7 +89,7 @@ impl<S: AsyncSocket> TurnSocket for &AsyncConnection<S> {
     /// Reads once. If nothing is there, the socket is registered with the runtime.
     fn poll_read(&mut self, cx: &mut Context<'_>, buffer: &mut [u8], past_report: bool) -> Poll<io::Result<usize>> {
         let mut attempt = || {
-            let count = self.with_socket(|socket| net::receive(socket, buffer))?;
+            let count = self.with_fd(|socket| net::receive(socket, buffer))?;
             Ok(Transfer { count, drained: count < buffer.len() && count > 0 })
         };
         if past_report || self.socket().is_none() {
@@ -127,7 +109,7 @@ impl<S: AsyncSocket> TurnSocket for &AsyncConnection<S> {
     /// the runtime is not asked.
     fn poll_write(&mut self, cx: &mut Context<'_>, bytes: &[u8], how: WriteKind) -> Poll<io::Result<usize>> {
         let attempt = || {
-            let count = self.with_socket(|socket| net::send(socket, bytes, how.last))?;
+            let count = self.with_fd(|socket| net::send(socket, bytes, how.last))?;
             Ok(Transfer { count, drained: count < bytes.len() })
         };
         if how.is_new || how.past_report {
@@ -141,14 +123,6 @@ impl<S: AsyncSocket> TurnSocket for &AsyncConnection<S> {
             Some(socket) => socket.poll_io(cx, Direction::Write, attempt),
             None => Poll::Ready(Err(ErrorKind::NotConnected.into())),
         }
-    }
-
-    fn close_writing(&mut self) -> io::Result<()> {
-        self.with_socket(|socket| net::shutdown(socket, Shutdown::Write))
-    }
-
-    fn discard(&mut self, buffer: &mut [u8]) {
-        let _ = self.with_socket(|socket| Ok(discard(socket, buffer))); // an error: the socket could not be registered
     }
 }
 

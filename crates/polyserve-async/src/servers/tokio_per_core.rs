@@ -75,9 +75,9 @@ impl Server for TokioPerCore {
     }
 
     fn start(&self, on: ListenOn, service: Arc<dyn Service>) -> io::Result<Running> {
+        let server = Arc::new(ServerState::new(service, &self.config).listening_on(&on));
         let listeners = net::listen_together(on, self.config.workers_or(1), &self.config)?;
         let local_addr = listeners[0].local_addr()?;
-        let server = Arc::new(ServerState::new(service, &self.config));
         let registry = ConnectionTable::multiplexed(server, listeners.len());
         let threads = start(&registry, listeners).inspect_err(|_| registry.server.shutdown.begin(Instant::now()))?;
         start_main("per-core-main", local_addr, registry, |drain| threads.join(drain.stuck))

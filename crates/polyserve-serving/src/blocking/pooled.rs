@@ -78,8 +78,8 @@ impl From<PooledConnection> for TcpStream {
 }
 
 impl ConnectionHandle for PooledConnection {
-    fn has_input(&self) -> bool {
-        net::has_input(&self.stream)
+    fn with_fd<T>(&self, act: impl FnOnce(BorrowedFd<'_>) -> io::Result<T>) -> io::Result<T> {
+        act(self.stream.as_fd())
     }
 
     fn wake(&self) {
@@ -89,10 +89,6 @@ impl ConnectionHandle for PooledConnection {
             self.read_closed.store(true, Ordering::SeqCst);
             let _ = self.stream.shutdown(Shutdown::Read); // an error: the client is gone
         }
-    }
-
-    fn shut_down(&self) {
-        let _ = self.stream.shutdown(Shutdown::Both);
     }
 }
 
@@ -496,7 +492,7 @@ impl<R: PoolRole> Transport for PoolSocket<'_, R> {
 
     fn leave(&mut self, buffer: &mut [u8]) {
         if !self.is_silent {
-            net::leave(&self.entry.stream, buffer);
+            let _ = net::leave(&self.entry.stream, buffer); // an error: the client is gone
         }
     }
 

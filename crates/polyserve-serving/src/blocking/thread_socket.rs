@@ -15,7 +15,7 @@
 
 use std::io;
 use std::net::{Shutdown, SocketAddr, TcpStream};
-use std::os::fd::AsFd as _;
+use std::os::fd::{AsFd as _, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -28,7 +28,7 @@ use rustix::net::{RecvFlags, SendFlags};
 use super::{Read, ReadWait, Transport, drive, isolate_logged};
 use crate::connections::{ConnectionHandle, ConnectionTable, TableEntry, into_stream};
 use crate::http1::Phase;
-use crate::{EVICTION_GRACE, READ_RETRY, discard, linger, net, with_buffers};
+use crate::{EVICTION_GRACE, READ_RETRY, linger, net, with_buffers};
 
 /// A connection that holds a thread, as other threads use it.
 #[derive(Debug)]
@@ -69,8 +69,8 @@ impl From<ThreadConnection> for TcpStream {
 }
 
 impl ConnectionHandle for ThreadConnection {
-    fn has_input(&self) -> bool {
-        net::has_input(&self.stream)
+    fn with_fd<T>(&self, act: impl FnOnce(BorrowedFd<'_>) -> io::Result<T>) -> io::Result<T> {
+        act(self.stream.as_fd())
     }
 
     /// The thread waits for the shutdown itself, or looks for it soon.
@@ -81,10 +81,6 @@ impl ConnectionHandle for ThreadConnection {
             self.read_closed.store(true, Ordering::SeqCst);
             let _ = self.stream.shutdown(Shutdown::Read); // an error: the client is gone
         }
-    }
-
-    fn shut_down(&self) {
-        let _ = self.stream.shutdown(Shutdown::Both);
     }
 }
 
@@ -122,7 +118,7 @@ pub fn serve(entry: Arc<TableEntry<ThreadConnection>>, table: &ConnectionTable<T
                 if table.begin_linger(&entry) || !entry.lingers() {
                     linger(&entry.stream, &table.server, &mut buffers.input);
                 } else {
-                    discard(&entry.stream, &mut buffers.input);
+                    let _ = net::leave(&entry.stream, &mut buffers.input); // an error: the client is gone
                 }
             }
         });
@@ -363,7 +359,7 @@ impl<R: ThreadRole> Transport for ThreadSocket<'_, R> {
     }
 
     fn leave(&mut self, buffer: &mut [u8]) {
-        net::leave(&self.entry.stream, buffer);
+        let _ = net::leave(&self.entry.stream, buffer); // an error: the client is gone
     }
 
     fn about_to_wait(&mut self) {

@@ -1,17 +1,24 @@
 //! One connection of a [`ConnectionTable`](super::ConnectionTable): what it does, and how other threads wake it.
 
-use std::net::TcpStream;
+use std::io;
+use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::ops::Deref;
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use super::IdleSince;
 use super::deadline_clock::NEVER;
+use crate::net;
 
 /// A connection, as other threads use it: the thread that admits a new one, and the server's main thread.
 pub trait ConnectionHandle: Send + Sync + 'static {
-    /// Whether bytes have arrived that were not read yet.
-    fn has_input(&self) -> bool;
+    /// Calls `act`, which does not block, with the socket.
+    ///
+    /// # Errors
+    ///
+    /// Returns the error of `act`, or that of the runtime to which the socket belongs.
+    fn with_fd<T>(&self, act: impl FnOnce(BorrowedFd<'_>) -> io::Result<T>) -> io::Result<T>;
 
     /// Makes the driver take the next step of the connection: its deadline has passed, or a shutdown has begun. A connection
     /// that holds a thread is woken only if it is idle.
@@ -22,8 +29,20 @@ pub trait ConnectionHandle: Send + Sync + 'static {
         self.wake();
     }
 
+    /// Returns the address of the connection's other end.
+    fn peer(&self) -> Option<SocketAddr> {
+        self.with_fd(|socket| Ok(net::peer(socket))).ok().flatten()
+    }
+
+    /// Whether bytes have arrived that were not read yet.
+    fn has_input(&self) -> bool {
+        self.with_fd(|socket| Ok(net::has_input(socket))).unwrap_or(false)
+    }
+
     /// Shuts the socket down in both directions.
-    fn shut_down(&self);
+    fn shut_down(&self) {
+        let _ = self.with_fd(|socket| net::shutdown(socket, Shutdown::Both)); // an error: the client is gone
+    }
 
     /// The connection was removed from the table. It is woken no more.
     fn removed(&self) {}

@@ -445,9 +445,13 @@ impl<H: ConnectionHandle> ConnectionTable<H> {
         self.accept_loops.load(Ordering::SeqCst) == 0 && self.is_empty()
     }
 
-    /// Adds the listener of an accept loop. It is shut down at the end of the run if the loop has not dropped it. An accept loop over
-    /// [`Incoming`](crate::Incoming) needs no such call: it serves nothing, so it ends with the shutdown.
+    /// Adds the listener of an accept loop. It is shut down at the end of the run if the loop has not dropped it, unless the server was
+    /// [given](ServerState::listening_on) it. An accept loop over [`Incoming`](crate::Incoming) needs no such call: it serves nothing, so
+    /// it ends with the shutdown.
     pub fn register_listener<L: AsFd + Send + Sync + 'static>(&self, listener: &Arc<L>) {
+        if self.server.shares_listener() {
+            return;
+        }
         let listener = Arc::downgrade(listener);
         lock(&self.close_listeners).push(CloseListener(Box::new(move || {
             if let Some(listener) = listener.upgrade() {
@@ -491,7 +495,7 @@ impl<H: ConnectionHandle> ConnectionTable<H> {
 
     /// Runs on the main thread of a multiplexed server: wakes connections for their deadlines. Returns the counts of the run
     /// when a shutdown has begun and all connections and accept loops have ended, or when the shutdown's deadline has passed.
-    /// Then the sockets and the listeners that are left are shut down, and their requests are counted.
+    /// Then the sockets and the own listeners that are left are shut down, and their requests are counted.
     ///
     /// After it, join the threads of the server: all if [`stuck`](Drain::stuck) is 0, and otherwise those that have ended.
     pub fn supervise(&self) -> Drain {

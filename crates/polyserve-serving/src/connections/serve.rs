@@ -1,7 +1,7 @@
 //! A turn of a connection of a multiplexed server: the driver of [`Connection`] that such servers share.
 
 use std::io::{self, ErrorKind};
-use std::net::{Shutdown, TcpStream};
+use std::net::TcpStream;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use super::{ConnectionHandle, ConnectionTable, TableEntry};
 use crate::http1::Session;
-use crate::{Connection, Step, ThreadBuffers, Turn, discard, net, reject};
+use crate::{Connection, Step, ThreadBuffers, Turn, net, reject};
 
 /// A socket that never blocks its thread.
 pub trait TurnSocket {
@@ -20,16 +20,6 @@ pub trait TurnSocket {
 
     /// Writes once. Returns `Pending` if the kernel takes nothing; then the connection is to be served again as soon as it does.
     fn poll_write(&mut self, cx: &mut Context<'_>, bytes: &[u8], how: WriteKind) -> Poll<io::Result<usize>>;
-
-    /// Closes the writing side.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the client is gone.
-    fn close_writing(&mut self) -> io::Result<()>;
-
-    /// Discards what has arrived, before the close of a connection that cannot linger.
-    fn discard(&mut self, buffer: &mut [u8]);
 }
 
 /// How the bytes of [`TurnSocket::poll_write`] are written.
@@ -122,19 +112,11 @@ impl<H: ConnectionHandle> ConnectionTable<H> {
                     return TurnEnd::Wait;
                 }
                 Step::Yield => return TurnEnd::Yield,
-                Step::Linger => {
-                    let lingers = socket.close_writing().is_ok() && self.begin_linger(entry);
-                    if lingers {
-                        connection.on_lingering(&mut turn)
-                    } else {
-                        socket.discard(&mut turn.buffers.input);
-                        Step::Close
-                    }
+                Step::Linger if entry.with_fd(|socket| net::end_output(socket)).is_ok() && self.begin_linger(entry) => {
+                    connection.on_lingering(&mut turn)
                 }
-                Step::Leave => {
-                    if socket.close_writing().is_ok() {
-                        socket.discard(&mut turn.buffers.input);
-                    }
+                Step::Linger | Step::Leave => {
+                    let _ = entry.with_fd(|socket| net::leave(socket, &mut turn.buffers.input)); // an error: it is lost
                     return TurnEnd::Close;
                 }
                 Step::Close => return TurnEnd::Close,
@@ -150,27 +132,24 @@ impl<H: ConnectionHandle> ConnectionTable<H> {
         }
         self.remove(entry);
     }
-}
 
-impl ConnectionTable<EventSocket> {
-    /// Adds a connection that was accepted, or [rejects](reject) it at the limit. A rejected connection lingers. Returns what an
-    /// event loop is to serve before it waits for the first event of the socket; `None` if the connection is closed because its
-    /// client is gone, or too many linger.
-    pub fn admit_or_reject(
-        &self,
-        socket: EventSocket,
-        shard: usize,
-    ) -> Option<(Arc<TableEntry<EventSocket>>, Connection)> {
-        match self.admit(socket, shard) {
+    /// Adds a connection that was accepted, or [rejects](Self::reject) it at the limit. Returns what the driver is to serve before it
+    /// waits for the socket for the first time; `None` if the connection is closed.
+    pub fn admit_or_reject(&self, handle: H, shard: usize) -> Option<(Arc<TableEntry<H>>, Connection)> {
+        match self.admit(handle, shard) {
             Ok(entry) => {
-                let connection = Connection::new(Session::from_peer(net::peer(&entry.stream)));
+                let connection = Connection::new(Session::from_peer(entry.peer()));
                 Some((entry, connection))
             }
-            Err(rejected) => {
-                reject(&self.server, &rejected.stream).ok()?;
-                Some((self.admit_rejected(rejected, shard).ok()?, Connection::lingering()))
-            }
+            Err(rejected) => self.reject(rejected, shard),
         }
+    }
+
+    /// [Rejects](reject) a connection, which then lingers. Returns `None` if the connection is closed because its client is gone, or
+    /// too many linger.
+    pub fn reject(&self, handle: H, shard: usize) -> Option<(Arc<TableEntry<H>>, Connection)> {
+        handle.with_fd(|socket| reject(&self.server, socket)).ok()?;
+        Some((self.admit_rejected(handle, shard).ok()?, Connection::lingering()))
     }
 }
 
@@ -191,16 +170,12 @@ impl AsFd for EventSocket {
 }
 
 impl ConnectionHandle for EventSocket {
-    fn has_input(&self) -> bool {
-        net::has_input(&self.stream)
+    fn with_fd<T>(&self, act: impl FnOnce(BorrowedFd<'_>) -> io::Result<T>) -> io::Result<T> {
+        act(self.stream.as_fd())
     }
 
     fn wake(&self) {
         self.waker.wake_by_ref();
-    }
-
-    fn shut_down(&self) {
-        let _ = self.stream.shutdown(Shutdown::Both); // an error: the client is gone
     }
 }
 
@@ -211,14 +186,6 @@ impl TurnSocket for &EventSocket {
 
     fn poll_write(&mut self, _: &mut Context<'_>, bytes: &[u8], how: WriteKind) -> Poll<io::Result<usize>> {
         poll(net::send(&self.stream, bytes, how.last))
-    }
-
-    fn close_writing(&mut self) -> io::Result<()> {
-        self.stream.shutdown(Shutdown::Write)
-    }
-
-    fn discard(&mut self, buffer: &mut [u8]) {
-        discard(&self.stream, buffer);
     }
 }
 

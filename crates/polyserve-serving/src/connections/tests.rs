@@ -1,10 +1,11 @@
 use std::io::{self, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
+use std::os::fd::BorrowedFd;
 use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::channel;
 use std::task::{Context, Poll, Waker};
 
-use polyserve_core::{Echo, ServerConfig};
+use polyserve_core::{Echo, ListenOn, ServerConfig};
 
 use super::*;
 use crate::with_buffers;
@@ -20,6 +21,10 @@ struct Fake {
 }
 
 impl ConnectionHandle for Fake {
+    fn with_fd<T>(&self, _: impl FnOnce(BorrowedFd<'_>) -> io::Result<T>) -> io::Result<T> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
     fn has_input(&self) -> bool {
         self.has_input.load(Ordering::SeqCst)
     }
@@ -258,14 +263,6 @@ impl TurnSocket for LateRequest<'_> {
     fn poll_write(&mut self, cx: &mut Context<'_>, bytes: &[u8], how: WriteKind) -> Poll<io::Result<usize>> {
         self.0.poll_write(cx, bytes, how)
     }
-
-    fn close_writing(&mut self) -> io::Result<()> {
-        self.0.close_writing()
-    }
-
-    fn discard(&mut self, buffer: &mut [u8]) {
-        self.0.discard(buffer);
-    }
 }
 
 /// Regression test: a request that came while its idle connection was closed was answered with a reset.
@@ -350,4 +347,18 @@ fn a_request_that_is_left_is_stuck_or_cut() {
     table.count_cut(&cut);
     assert_eq!(table.server.drained(0).cut, 1, "a request is cut once");
     assert!(std::net::TcpStream::connect(listener.local_addr().unwrap()).is_err(), "the listener is shut down");
+}
+
+/// Regression test: a server with a stuck thread shut down the listener that it had been given. After a hand-over, the next process
+/// listened there in vain.
+#[test]
+fn a_listener_that_was_given_stays_open() {
+    let listener = Arc::new(std::net::TcpListener::bind("127.0.0.1:0").unwrap());
+    let on = ListenOn::Listener(listener.try_clone().unwrap());
+    let server = ServerState::new(Arc::new(Echo), &ServerConfig::default()).listening_on(&on);
+    let table = ConnectionTable::<Fake>::multiplexed(Arc::new(server), 1);
+    table.register_listener(&listener);
+    table.server.shutdown.begin(Instant::now());
+    assert_eq!(table.supervise(), Drain::new(0, 0, 0), "its accept loop has not ended");
+    std::net::TcpStream::connect(listener.local_addr().unwrap()).expect("another process listens there");
 }

@@ -53,7 +53,7 @@ fn a_client_that_goes_on_sending_is_not_read_for_ever() {
         cx.waker().wake_by_ref(); // no main thread sweeps the registry here
         polled
     }));
-    let rest = entry.with_socket(|socket| net::receive(socket, &mut [0; 16]));
+    let rest = entry.with_fd(|socket| net::receive(socket, &mut [0; 16]));
     assert!(rest.is_ok_and(|count| count > 0), "all that was sent was read");
 }
 
@@ -89,7 +89,7 @@ fn what_is_in_the_socket_is_read_before_a_timeout_is_judged() {
     runtime.block_on(poll_fn(|cx| {
         assert!(Pin::new(&mut connection).poll(cx).is_pending(), "the idle connection waits");
         client.write_all(b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").unwrap();
-        let socket = TcpStream::from(entry.with_socket(|socket| socket.try_clone_to_owned()).unwrap());
+        let socket = TcpStream::from(entry.with_fd(|socket| socket.try_clone_to_owned()).unwrap());
         while socket.peek(&mut [0]).is_err() {
             std::thread::yield_now();
         }

@@ -11,7 +11,7 @@
 //! drops hyper's connection and its buffers.
 
 use std::future::Future;
-use std::net::Shutdown;
+use std::os::fd::BorrowedFd;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -21,7 +21,7 @@ use hyper::server::conn::http1;
 use polyserve_core::BoxFuture;
 use polyserve_serving::http1::TimeLimit;
 use polyserve_serving::tls::TlsSession;
-use polyserve_serving::{ServerState, TableEntry, TurnSocket as _, net, with_buffers};
+use polyserve_serving::{Connection, ConnectionHandle as _, ServerState, TableEntry, net, with_buffers};
 
 use super::adapter::Adapter;
 use super::connection_state::{ConnectionState, HyperShared, Stage};
@@ -358,7 +358,7 @@ impl HyperConnection {
     fn set_low_water(&mut self, missing: u64) {
         let mark = missing.clamp(1, MAX_LOW_WATER);
         // It fails only if the socket is closed. hyper's next read then returns an error.
-        let set = || self.entry().with_socket(|socket| net::set_receive_low_water(socket, mark as usize));
+        let set = || self.entry().with_fd(|socket| net::set_receive_low_water(socket, mark as usize));
         if self.low_water != mark && set().is_ok() {
             self.low_water = mark;
         }
@@ -480,16 +480,16 @@ impl HyperConnection {
 
     fn close_connection(&mut self, close: Close) -> StepResult {
         self.send(true); // the end of TLS, which is not waited for
-        if close == Close::AtOnce || self.entry().with_socket(|socket| net::shutdown(socket, Shutdown::Write)).is_err()
-        {
+        if close == Close::AtOnce || self.entry().with_fd(|socket| net::end_output(socket)).is_err() {
             return StepResult::End;
         }
         if close == Close::Leave || !self.shared().registry.begin_linger(self.entry()) {
-            with_buffers(|buffers| self.entry().handle().discard(&mut buffers.input));
+            let leave = |socket: BorrowedFd<'_>| with_buffers(|buffers| net::leave(socket, &mut buffers.input));
+            let _ = self.entry().with_fd(leave); // an error: the client is gone
             return StepResult::End;
         }
         let (registry, entry) = (Arc::clone(&self.shared().registry), Arc::clone(&self.state.entry));
-        self.successor = Some(Box::pin(ConnectionTask::lingering(registry, entry)));
+        self.successor = Some(Box::pin(ConnectionTask::new(registry, entry, Connection::lingering())));
         StepResult::Continue
     }
 

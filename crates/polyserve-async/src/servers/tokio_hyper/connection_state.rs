@@ -28,7 +28,7 @@ use polyserve_serving::http1::decode::{Fields, Framing, Parsed, Refusal};
 use polyserve_serving::http1::turn::TurnBudget;
 use polyserve_serving::http1::{OUTPUT_BOUND, panicked};
 use polyserve_serving::tls::TlsSession;
-use polyserve_serving::{ConnectionTable, ServerState, TableEntry};
+use polyserve_serving::{ConnectionHandle as _, ConnectionTable, ServerState, TableEntry};
 
 use super::input::{Input, Next};
 use super::output::Output;

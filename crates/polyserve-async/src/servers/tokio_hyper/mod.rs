@@ -277,8 +277,8 @@ async fn accept_loop(
                 drop(runtime.spawn(HyperConnection::new(Adapter { connection, tower })));
             }
             Err(rejected) => {
-                if let Some(rejected) = ConnectionTask::reject(&shared.registry, rejected, 0) {
-                    drop(runtime.spawn(rejected));
+                if let Some((entry, connection)) = shared.registry.reject(rejected, 0) {
+                    drop(runtime.spawn(ConnectionTask::new(Arc::clone(&shared.registry), entry, connection)));
                 }
             }
         }

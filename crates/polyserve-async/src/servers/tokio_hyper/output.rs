@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 use polyserve_serving::http1::encode::CONTINUE;
 use polyserve_serving::memory::Reservation;
 use polyserve_serving::tls::TlsSession;
-use polyserve_serving::{ServerState, TableEntry, TurnSocket as _, WriteKind, net};
+use polyserve_serving::{ConnectionHandle as _, ServerState, TableEntry, TurnSocket as _, WriteKind, net};
 
 use super::tls::with_buffers;
 use crate::servers::toolkit::{AsyncConnection, TokioSocket};
@@ -122,7 +122,7 @@ impl Output {
         if self.unsent() == 0 {
             return;
         }
-        if let Ok(count) = entry.with_socket(|socket| net::send(socket, self.next_bytes(), last)) {
+        if let Ok(count) = entry.with_fd(|socket| net::send(socket, self.next_bytes(), last)) {
             server.count_answered(self.written(count, server));
         }
         if !self.bytes.is_empty() {

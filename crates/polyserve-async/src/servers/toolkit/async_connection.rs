@@ -1,14 +1,14 @@
 //! The socket of a connection and the waker of its task, in the table of connections.
 
 use std::io;
-use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::task::Waker;
 
 use polyserve_core::sync::lock;
 use polyserve_core::{Drain, Running};
-use polyserve_serving::{ConnectionHandle, ConnectionTable, net};
+use polyserve_serving::{ConnectionHandle, ConnectionTable};
 
 use super::async_socket::AsyncSocket;
 
@@ -43,29 +43,6 @@ impl<S: AsyncSocket> AsyncConnection<S> {
         Self { unregistered: Mutex::new(Some(socket)), registered: OnceLock::new(), waker: Mutex::new(None) }
     }
 
-    /// Calls `act`, which must not block, with the socket.
-    ///
-    /// # Errors
-    ///
-    /// Returns the error of `act`. Returns [`NotConnected`](io::ErrorKind::NotConnected) if registering the socket has
-    /// failed.
-    pub(crate) fn with_socket<T>(&self, act: impl FnOnce(BorrowedFd<'_>) -> io::Result<T>) -> io::Result<T> {
-        if let Some(socket) = self.registered.get() {
-            return act(socket.as_fd());
-        }
-        let unregistered = lock(&self.unregistered); // waits for a registration in progress
-        match (&*unregistered, self.registered.get()) {
-            (Some(socket), _) => act(socket.as_fd()),
-            (None, Some(socket)) => act(socket.as_fd()),
-            (None, None) => Err(io::ErrorKind::NotConnected.into()),
-        }
-    }
-
-    /// Returns the address of the connection's other end.
-    pub(crate) fn peer(&self) -> Option<SocketAddr> {
-        self.with_socket(|socket| Ok(net::peer(socket))).ok().flatten()
-    }
-
     /// Registers the socket with the runtime, unless it is registered. Logs an error, unless another was logged a short time
     /// ago. Must be called inside the runtime.
     pub(crate) fn register(&self) -> io::Result<()> {
@@ -93,8 +70,17 @@ impl<S: AsyncSocket> AsyncConnection<S> {
 }
 
 impl<S: AsyncSocket> ConnectionHandle for AsyncConnection<S> {
-    fn has_input(&self) -> bool {
-        self.with_socket(|socket| Ok(net::has_input(socket))).unwrap_or(false)
+    /// Returns [`NotConnected`](io::ErrorKind::NotConnected) if registering the socket has failed.
+    fn with_fd<T>(&self, act: impl FnOnce(BorrowedFd<'_>) -> io::Result<T>) -> io::Result<T> {
+        if let Some(socket) = self.registered.get() {
+            return act(socket.as_fd());
+        }
+        let unregistered = lock(&self.unregistered); // waits for a registration in progress
+        match (&*unregistered, self.registered.get()) {
+            (Some(socket), _) => act(socket.as_fd()),
+            (None, Some(socket)) => act(socket.as_fd()),
+            (None, None) => Err(io::ErrorKind::NotConnected.into()),
+        }
     }
 
     fn wake(&self) {
@@ -102,10 +88,6 @@ impl<S: AsyncSocket> ConnectionHandle for AsyncConnection<S> {
         if let Some(waker) = waker {
             waker.wake();
         }
-    }
-
-    fn shut_down(&self) {
-        let _ = self.with_socket(|socket| net::shutdown(socket, Shutdown::Both)); // fails if the client is gone
     }
 
     /// Drops the waker, because a waker keeps the memory of its task.
@@ -172,7 +154,7 @@ mod tests {
             let registered = scope.spawn(|| connection.register());
             REGISTERS.wait();
             IS_ASKED.store(true, Ordering::SeqCst);
-            connection.with_socket(|_| Ok(())).unwrap();
+            connection.with_fd(|_| Ok(())).unwrap();
             registered.join().unwrap().unwrap();
         });
     }

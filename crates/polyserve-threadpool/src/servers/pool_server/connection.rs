@@ -4,7 +4,7 @@
 //! while other connections wait, before a second deferred answer.
 
 use std::io::{self, ErrorKind};
-use std::net::{Shutdown, TcpStream};
+use std::net::TcpStream;
 use std::os::fd::AsRawFd as _;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -12,8 +12,7 @@ use std::sync::atomic::Ordering;
 use mio::unix::SourceFd;
 use mio::{Interest, Registry, Token};
 use polyserve_serving::{
-    Connection, HasSent, IdleSince, QueuedSince, Step, ThreadBuffers, Turn, TurnEnd, WaitOutcome, discard, net,
-    with_buffers,
+    Connection, HasSent, IdleSince, QueuedSince, Step, ThreadBuffers, Turn, TurnEnd, WaitOutcome, net, with_buffers,
 };
 
 use super::slots::Slot;
@@ -109,14 +108,13 @@ impl PoolConnection {
                         WaitOutcome::Cut => connection.on_error(turn),
                     }
                 }
-                Step::Linger if stream.shutdown(Shutdown::Write).is_ok() && shared.slots.begin_linger(slot) => {
+                Step::Linger if net::end_output(&**stream).is_ok() && shared.slots.begin_linger(slot) => {
                     connection.on_lingering(turn)
                 }
                 Step::Wait(_) => return TurnEnd::Wait,
                 Step::Yield => return TurnEnd::Yield,
                 Step::Linger | Step::Leave => {
-                    let _ = stream.shutdown(Shutdown::Write); // an error: the client is gone
-                    discard(&**stream, &mut turn.buffers.input);
+                    let _ = net::leave(&**stream, &mut turn.buffers.input); // an error: the client is gone
                     return TurnEnd::Close;
                 }
                 Step::Close => return TurnEnd::Close,
