@@ -63,8 +63,8 @@ pub use json::InvalidEntity;
 pub use listen_on::{IntoListenOn, ListenOn, resolve_address, resolve_addresses};
 pub use overload::{Overload, OverloadPolicy, OverloadReason};
 pub use repo::{
-    EntityRepo, EntityRepoExt, Lookup, MAX_PAGE_BYTES, MAX_STATUS_WAIT, Put, Removed, RepoAnswer, RepoError, ScanPage,
-    ScanVisit, Visit, Visited,
+    EntityRepo, EntityRepoExt, Lookup, MAX_PAGE_BYTES, MAX_STATUS_WAIT, ManyVisit, Put, Removed, RepoAnswer, RepoError,
+    ScanPage, ScanVisit, Visit, Visited,
 };
 pub use server::{CounterSource, Counters, Drain, Running, Server, ServerExt, ServerFailed, Shape};
 pub use service::{

@@ -91,6 +91,15 @@ pub trait EntityRepo<E: Identifiable = Entity>: fmt::Debug + Send + Sync + 'stat
     /// `visit`.
     fn get(&self, id: &E::Id, visit: Visit<'_, E>) -> RepoAnswer<Lookup<E>>;
 
+    /// Looks up each of `ids`, as that many [gets](Self::get) in this order would. An entity in memory is shown to `visit` with its place in
+    /// `ids`. The answer has the others, each with its place. An id that is not stored is in neither.
+    ///
+    /// A repo may do better than the default, which calls [`get`](Self::get): `sharded` waits for memory once for several ids. No lock is
+    /// held from one visit to the next.
+    fn get_many(&self, ids: &[E::Id], visit: ManyVisit<'_, E>) -> RepoAnswer<Vec<(usize, E)>> {
+        get_each(self, ids, visit)
+    }
+
     /// Stores `entity` under its id and replaces the entity that was there, if `condition` [allows](Condition::allows) it.
     /// The replaced entity, or the refused one, is dropped outside any lock.
     fn put_if(&self, entity: E, condition: &Condition) -> RepoAnswer<Conditional<Put>>;
@@ -219,6 +228,37 @@ impl<E: Identifiable> fmt::Debug for Visit<'_, E> {
     }
 }
 
+/// The callback of [`EntityRepo::get_many`]. It sees the place of an id, and its entity.
+pub type ManyVisit<'a, E> = &'a mut dyn FnMut(usize, Shown<'_, E>);
+
+/// Gets each id by itself. Answers that come later are awaited together: their operations have begun.
+fn get_each<E: Identifiable>(
+    repo: &(impl EntityRepo<E> + ?Sized),
+    ids: &[E::Id],
+    visit: ManyVisit<'_, E>,
+) -> RepoAnswer<Vec<(usize, E)>> {
+    let mut found = Vec::new();
+    for (place, id) in ids.iter().enumerate() {
+        match repo.get(id, Visit::new(&mut |entity| visit(place, entity))) {
+            Answer::Now(Err(error)) => return Answer::Now(Err(error)),
+            Answer::Now(Ok(Lookup::Absent | Lookup::Visited(_))) => {}
+            answer => found.push((place, answer)),
+        }
+    }
+    if found.is_empty() {
+        return Answer::Now(Ok(Vec::new()));
+    }
+    Answer::later(async move {
+        let mut entities = Vec::with_capacity(found.len());
+        for (place, answer) in found {
+            if let Lookup::Fetched(entity) = answer.await? {
+                entities.push((place, entity));
+            }
+        }
+        Ok(entities)
+    })
+}
+
 /// The callback of [`EntityRepo::scan`]. It sees an id and its entity, and breaks if the page is full.
 pub type ScanVisit<'a, E> = &'a mut dyn FnMut(&<E as Identifiable>::Id, Shown<'_, E>) -> ControlFlow<()>;
 
@@ -319,6 +359,14 @@ macro_rules! forward {
             #[inline]
             fn get(&self, id: &E::Id, visit: Visit<'_, E>) -> RepoAnswer<Lookup<E>> {
                 (**self).get(id, visit)
+            }
+            #[inline]
+            fn get_many(
+                &self,
+                ids: &[E::Id],
+                visit: ManyVisit<'_, E>,
+            ) -> RepoAnswer<Vec<(usize, E)>> {
+                (**self).get_many(ids, visit)
             }
             #[inline]
             fn put_if(&self, entity: E, condition: &Condition) -> RepoAnswer<Conditional<Put>> {

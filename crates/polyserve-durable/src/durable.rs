@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 use polyserve_core::mailbox::{Mailbox, Refused};
 use polyserve_core::stack::FOR_ANY_VALUE;
 use polyserve_core::{
-    Answer, Condition, Conditional, Entity, EntityRepo, Identifiable, Lookup, Put, Removed, RepoAnswer, RepoError,
-    ScanPage, ScanVisit, Visit, promise,
+    Answer, Condition, Conditional, Entity, EntityRepo, Identifiable, Lookup, ManyVisit, Put, Removed, RepoAnswer,
+    RepoError, ScanPage, ScanVisit, Visit, promise,
 };
 
 use crate::commit::{CommitCounts, Committer, Shared, VERIFY_EACH, Write, WriteReply};
@@ -256,6 +256,10 @@ impl<R: EntityRepo<E>, E: Identifiable> EntityRepo<E> for Durable<R, E> {
     #[inline]
     fn get(&self, id: &E::Id, visit: Visit<'_, E>) -> RepoAnswer<Lookup<E>> {
         self.memory.get(id, visit)
+    }
+
+    fn get_many(&self, ids: &[E::Id], visit: ManyVisit<'_, E>) -> RepoAnswer<Vec<(usize, E)>> {
+        self.memory.get_many(ids, visit)
     }
 
     fn put_if(&self, entity: E, condition: &Condition) -> RepoAnswer<Conditional<Put>> {

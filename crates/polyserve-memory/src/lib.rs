@@ -34,7 +34,7 @@
 //! * [`Scc`]: the `scc` crate's map, with a lock for each bucket. Feature `scc`, on by default.
 //! * [`CopyOnWrite`]: immutable chunks behind pointers; readers never wait. Feature `copy-on-write`, on by default.
 //! * [`Actor`]: each shard belongs to one thread, and operations are messages to it.
-//! * [`Ordered`]: an index of ids over one of these repos, for scans in the order of the ids. Feature `ordered`, on by default.
+//! * [`Ordered`]: an index of ids over one of these repos, for scans in the order of the ids.
 //! * [`hash`]: the hasher of all of them.
 //!
 //! # What a call costs
@@ -60,7 +60,6 @@ mod dashmap;
 pub mod hash;
 #[cfg(all(test, any(polyserve_loom, polyserve_shuttle)))]
 mod models;
-#[cfg(feature = "ordered")]
 mod ordered;
 #[cfg(feature = "packed")]
 mod packed;
@@ -82,7 +81,6 @@ pub use self::actor::Actor;
 pub use self::copy_on_write::CopyOnWrite;
 #[cfg(feature = "dashmap")]
 pub use self::dashmap::Dashmap;
-#[cfg(feature = "ordered")]
 pub use self::ordered::Ordered;
 #[cfg(feature = "packed")]
 pub use self::packed::Packed;

@@ -1,34 +1,36 @@
 //! `ordered`: an index of ids over another repo, so that it can be scanned in the order of the ids.
 //!
-//! Invariant: the index has the id of each stored entity. A put adds its id before it stores, and only a write that has seen its
+//! Invariant: the index has the id of each stored entity. A put of a new id adds it before it stores, and only a write that has seen its
 //! entity absent, while no other write of that id was in progress, removes it again. So a scan misses no entity that is stored
 //! during the whole scan; for an id that is not stored, it finds nothing and goes on. No lock is held while the repo writes: two
 //! writes of an id may overlap, and then the last one to end looks up what they have left.
 //!
-//! Cost: a get is that of the repo. A write has two locks of a stripe and one search in a skip list more, a new id a node in it. A
-//! page costs a search and a get for each of its entities.
+//! Cost: a get is that of the repo. A write has two locks of a stripe more, and a put one get. A new id and a removed one take the
+//! lock of the index, which is one for all: O(log n) under it. A page copies its ids under that lock, some at a time, and gets each.
 //!
-//! Source: an ordered set next to a hash table, as databases index a table. The set is the `crossbeam-skiplist` crate's lock-free
-//! skip list (Fraser 2004).
+//! Source: an ordered set next to a hash table, as databases index a table.
 //!
-//! *Wins when* entities are exported, or listed for people. *Loses when* they are only looked up and written: each write pays for the
-//! index. Record: none yet.
+//! *Wins when* entities are exported, or listed for people. *Loses when* many ids are new or removed: these writes take turns. Record:
+//! none yet.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::hash::BuildHasher;
 use std::ops::{Bound, ControlFlow};
 
-use crossbeam_skiplist::SkipSet;
-use polyserve_core::sync::{Mutex, lock};
+use polyserve_core::sync::{Mutex, RwLock, lock, read, write};
 use polyserve_core::{
-    Answer, Condition, Conditional, Entity, EntityRepo, Identifiable, Lookup, Put, Removed, RepoAnswer, RepoError,
-    ScanPage, ScanVisit, Shown, Visit,
+    Answer, Condition, Conditional, Entity, EntityRepo, Identifiable, Lookup, ManyVisit, Put, Removed, RepoAnswer,
+    RepoError, ScanPage, ScanVisit, Shown, Visit,
 };
 
 use crate::hash::IdState;
 
 /// The number of stripes. Two writes at the same time seldom meet in one.
 const STRIPES: usize = 64;
+
+/// The number of ids that a page copies under the lock of the index.
+const AT_A_TIME: usize = 64;
 
 /// A repo that can [`scan`](EntityRepo::scan), over one that answers now.
 ///
@@ -56,7 +58,7 @@ const STRIPES: usize = 64;
 /// ```
 pub struct Ordered<R, E: Identifiable = Entity> {
     repo: R,
-    ids: SkipSet<E::Id>,
+    ids: RwLock<BTreeSet<E::Id>>,
     stripes: Box<[WriteStripe<E::Id>]>,
     hash: IdState,
 }
@@ -76,7 +78,7 @@ impl<R: EntityRepo<E>, E: Identifiable> Ordered<R, E> {
     /// Creates the index of an empty repo.
     pub fn new(repo: R) -> Self {
         let stripes = (0..STRIPES).map(|_| Mutex::default()).collect();
-        Self { repo, ids: SkipSet::new(), stripes, hash: IdState::default() }
+        Self { repo, ids: RwLock::default(), stripes, hash: IdState::default() }
     }
 
     /// Returns the repo below. A write to it is not in the index.
@@ -92,15 +94,17 @@ impl<R: EntityRepo<E>, E: Identifiable> Ordered<R, E> {
     /// Begins a write.
     fn begin(&self, id: E::Id, may_add: bool) -> WriteInProgress<'_, R, E> {
         let mut stripe = lock(self.stripe(&id));
-        if may_add && !self.ids.contains(&id) {
-            self.ids.insert(id.clone());
-        }
         match stripe.iter_mut().find(|writes| writes.id == id) {
             Some(writes) => {
                 writes.count += 1;
                 writes.is_uncertain = true;
             }
             None => stripe.push(WritesOfId { id: id.clone(), count: 1, is_uncertain: false }),
+        }
+        // The id of a stored entity is in the index, and stays there as long as a write is in progress.
+        let found = may_add.then(|| self.repo.get(&id, Visit::new(&mut |_| ())).wait());
+        if found.as_ref().is_some_and(|found| matches!(found, Ok(Lookup::Absent) | Err(_))) {
+            write(&self.ids).insert(id.clone());
         }
         drop(stripe);
         WriteInProgress { index: self, id: Some(id) }
@@ -121,7 +125,7 @@ impl<R: EntityRepo<E>, E: Identifiable> Ordered<R, E> {
         let found = (is_uncertain && left != Left::Panicked).then(|| self.repo.get(id, Visit::new(&mut |_| ())).wait());
         let is_absent = found.as_ref().map_or(left == Left::Absent, |found| matches!(found, Ok(Lookup::Absent)));
         if is_absent {
-            self.ids.remove(id);
+            write(&self.ids).remove(id);
         }
         drop(stripe);
     }
@@ -166,6 +170,10 @@ impl<R: EntityRepo<E>, E: Identifiable> EntityRepo<E> for Ordered<R, E> {
     #[inline]
     fn get(&self, id: &E::Id, visit: Visit<'_, E>) -> RepoAnswer<Lookup<E>> {
         self.repo.get(id, visit)
+    }
+
+    fn get_many(&self, ids: &[E::Id], visit: ManyVisit<'_, E>) -> RepoAnswer<Vec<(usize, E)>> {
+        self.repo.get_many(ids, visit)
     }
 
     fn put_if(&self, entity: E, condition: &Condition) -> RepoAnswer<Conditional<Put>> {
@@ -219,26 +227,32 @@ impl<R: EntityRepo<E>, E: Identifiable> EntityRepo<E> for Ordered<R, E> {
 impl<R: EntityRepo<E>, E: Identifiable> Ordered<R, E> {
     /// Shows a page, and returns whether there may be more.
     fn page(&self, after: Option<&E::Id>, limit: usize, visit: ScanVisit<'_, E>) -> Result<bool, RepoError> {
-        let begin = after.map_or(Bound::Unbounded, Bound::Excluded);
-        let mut seen = 0;
-        for entry in self.ids.range::<E::Id, _>((begin, Bound::Unbounded)) {
-            if seen == limit {
-                return Ok(true);
+        let (mut after, mut seen) = (after.cloned(), 0);
+        loop {
+            let begin = after.as_ref().map_or(Bound::Unbounded, Bound::Excluded);
+            let ids: Vec<E::Id> =
+                read(&self.ids).range::<E::Id, _>((begin, Bound::Unbounded)).take(AT_A_TIME).cloned().collect();
+            for id in &ids {
+                if seen == limit {
+                    return Ok(true);
+                }
+                let mut flow = ControlFlow::Continue(());
+                let found = self.repo.get(id, Visit::new(&mut |entity| flow = visit(id, entity))).wait()?;
+                match found {
+                    Lookup::Absent => continue,
+                    Lookup::Visited(_) => {}
+                    Lookup::Fetched(entity) => flow = visit(id, Shown::from(&entity)),
+                }
+                if flow.is_break() {
+                    return Ok(true);
+                }
+                seen += 1;
             }
-            let id = entry.value();
-            let mut flow = ControlFlow::Continue(());
-            let found = self.repo.get(id, Visit::new(&mut |entity| flow = visit(id, entity))).wait()?;
-            match found {
-                Lookup::Absent => continue,
-                Lookup::Visited(_) => {}
-                Lookup::Fetched(entity) => flow = visit(id, Shown::from(&entity)),
+            if ids.len() < AT_A_TIME {
+                return Ok(false);
             }
-            if flow.is_break() {
-                return Ok(true);
-            }
-            seen += 1;
+            after = ids.into_iter().next_back();
         }
-        Ok(false)
     }
 }
 

@@ -61,6 +61,11 @@ impl<T> Shards<T> {
         self.state.hash_one(id)
     }
 
+    /// Returns the number of shards.
+    pub(crate) fn len(&self) -> usize {
+        self.shards.len()
+    }
+
     /// Returns all shards in turn. A caller holds at most one shard's lock at a time.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &RwLock<T>> {
         self.shards.iter().map(|shard| &**shard)

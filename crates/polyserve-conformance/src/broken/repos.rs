@@ -15,8 +15,8 @@ use std::time::Duration;
 
 use polyserve_core::sync::{lock, read, write};
 use polyserve_core::{
-    Answer, Condition, Conditional, Entity, EntityRepo, Lookup, Put, Removed, RepoAnswer, RepoError, ScanPage,
-    ScanVisit, Shown, Visit, promise,
+    Answer, Condition, Conditional, Entity, EntityRepo, Lookup, ManyVisit, Put, Removed, RepoAnswer, RepoError,
+    ScanPage, ScanVisit, Shown, Visit, promise,
 };
 
 use super::flaws;
@@ -114,6 +114,8 @@ flaws! {
     StaleCache, caught by linearizable;
     /// Shows a put to gets before it is stored, and withdraws it for a moment.
     DirtyRead, caught by linearizable;
+    /// Looks up an id once, if it is asked for several times.
+    GetsOnce, caught by many_gets_show_what_is_stored;
     /// Begins a page with the last entity of the page before.
     RepeatsLast, caught by a_scan_shows_each_entity_once;
     /// Shows a page whole, whatever its visit answers.
@@ -328,6 +330,22 @@ impl EntityRepo for FlawedRepo {
             }
             _ => self.inner.get(&id, visit),
         }
+    }
+
+    fn get_many(&self, ids: &[i64], visit: ManyVisit<'_, Entity>) -> RepoAnswer<Vec<(usize, Entity)>> {
+        let mut seen = Vec::new();
+        for (place, id) in ids.iter().enumerate() {
+            if self.flaw == RepoFlaw::GetsOnce && seen.contains(id) {
+                continue;
+            }
+            seen.push(*id);
+            match self.get(id, Visit::new(&mut |entity| visit(place, entity))).wait() {
+                Ok(Lookup::Fetched(entity)) => visit(place, Shown::from(&entity)),
+                Ok(_) => {}
+                Err(error) => return Answer::Now(Err(error)),
+            }
+        }
+        now(Vec::new())
     }
 
     fn put(&self, entity: Entity) -> RepoAnswer<Put> {

@@ -80,6 +80,7 @@ kit!($ repo::repo_conformance for RepoSubject, from "[`RepoSubject`](crate::repo
     one_thread {
         absent_is_absent,
         get_after_put_shows_it,
+        many_gets_show_what_is_stored,
         first_put_is_created,
         second_put_is_replaced,
         replaced_entity_is_the_new_one,

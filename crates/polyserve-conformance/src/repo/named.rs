@@ -2,8 +2,8 @@
 
 use crate::NamedEntity;
 use polyserve_core::{
-    Condition, Conditional, ETag, Entity, EntityRepo, EntityRepoExt as _, Lookup, Put, Removed, RepoAnswer, ScanPage,
-    ScanVisit, Shown, Tags, Visit,
+    Condition, Conditional, ETag, Entity, EntityRepo, EntityRepoExt as _, Lookup, ManyVisit, Put, Removed, RepoAnswer,
+    ScanPage, ScanVisit, Shown, Tags, Visit,
 };
 
 /// The repo under test. The id `7` is stored as a text that a path would have to encode, the other fields in a nested
@@ -77,6 +77,14 @@ impl<R: EntityRepo<NamedEntity>> EntityRepo for Named<R> {
                 Lookup::Fetched(named) => Lookup::Fetched(published(named)),
             })
         })
+    }
+
+    fn get_many(&self, ids: &[i64], visit: ManyVisit<'_, Entity>) -> RepoAnswer<Vec<(usize, Entity)>> {
+        let names: Vec<String> = ids.iter().map(|&id| name(id)).collect();
+        let found = self.0.get_many(&names, &mut |place, named| {
+            visit(place, Shown::from(&published(named.to_owned())));
+        });
+        found.map(|found| Ok(found?.into_iter().map(|(place, named)| (place, published(named))).collect()))
     }
 
     fn put(&self, entity: Entity) -> RepoAnswer<Put> {

@@ -133,6 +133,11 @@ impl<E: Identifiable> ShardTable<E> {
         self.len
     }
 
+    /// Returns the size of the table.
+    pub(super) fn bytes(&self) -> usize {
+        size_of_val(&*self.buckets)
+    }
+
     /// Returns the number of entities in `buckets` buckets if 7/8 of the slots are in use.
     fn capacity(buckets: usize) -> usize {
         buckets * SLOTS * 7 / 8
@@ -161,6 +166,15 @@ impl<E: Identifiable> ShardTable<E> {
             }
         }
         None
+    }
+
+    /// Fetches the first bucket of a hash from memory, and does not wait for it.
+    #[inline]
+    pub(super) fn fetch(&self, hash: u64) {
+        if let Some(bucket) = self.buckets.get(self.number(hash, 0)) {
+            prefetch(bucket);
+            prefetch(&raw const bucket.slots[SLOTS - 1]);
+        }
     }
 
     /// The entity of `id`.

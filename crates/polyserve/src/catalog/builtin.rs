@@ -72,7 +72,6 @@ macro_rules! repos {
         pub(super) fn repo_of<E: Identifiable>(name: &str) -> Option<std::sync::Arc<dyn EntityRepo<E>>> {
             Some(match name {
                 $($(#[$cfg])* $name => std::sync::Arc::new(<$repo>::of::<E>()),)*
-                #[cfg(feature = "ordered")]
                 "ordered" => std::sync::Arc::new(polyserve::memory::Ordered::new(Sharded::of::<E>())),
                 _ => return None,
             })
@@ -96,7 +95,7 @@ pub(super) fn catalog() -> Catalog {
     let catalog = percore(catalog);
     #[cfg(feature = "memory")]
     let catalog = memory(catalog);
-    #[cfg(feature = "ordered")]
+    #[cfg(feature = "memory")]
     let catalog = match catalog.repo("sharded") {
         Ok(sharded) => catalog.with_repo(ordered("ordered", &sharded)),
         Err(_) => catalog,
@@ -383,7 +382,7 @@ repos! {
 }
 
 /// Creates the entry of an index of ids over another repo.
-#[cfg(feature = "ordered")]
+#[cfg(feature = "memory")]
 pub(super) fn ordered(name: &str, over: &super::RepoEntry) -> super::RepoEntry {
     const PROMISES: &[Promise] = &[Promise::Linearizable, Promise::AnswersNow, Promise::Scans, Promise::Volatile];
     let below = over.clone();

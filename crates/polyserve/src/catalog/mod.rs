@@ -212,7 +212,6 @@ impl Catalog {
     ///
     /// let catalog = Catalog::builtin();
     /// assert_eq!(catalog.repo("durable/packed:data")?.name, "durable/packed:data");
-    /// # #[cfg(feature = "ordered")]
     /// assert_eq!(catalog.repo("durable/ordered/packed:data")?.name, "durable/ordered/packed:data");
     /// assert!(catalog.repo("durable").unwrap_err().to_string().contains("durable:PATH"));
     /// # }
@@ -253,7 +252,7 @@ impl Catalog {
 
     /// Returns the repo with this name, which has no location: `REPO`, or `ordered/REPO`.
     fn repo_in_memory(&self, name: &str) -> Result<RepoEntry, UnknownName> {
-        #[cfg(feature = "ordered")]
+        #[cfg(feature = "memory")]
         if let Some(over) = name.strip_prefix("ordered/") {
             let over = find("repo", &self.repos, over)?;
             if !over.promises(Promise::AnswersNow) {

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use polyserve_core::{
-    Answer, Condition, Conditional, EntityRepo, Identifiable, Lookup, Put, Removed, RepoAnswer, RepoError, ScanPage,
-    ScanVisit, Visit,
+    Answer, Condition, Conditional, EntityRepo, Identifiable, Lookup, ManyVisit, Put, Removed, RepoAnswer, RepoError,
+    ScanPage, ScanVisit, Visit,
 };
 
 use super::durations::{Durations, Kind};
@@ -88,6 +88,10 @@ fn error_type(error: &RepoError) -> &'static str {
 impl<E: Identifiable, R: EntityRepo<E>> EntityRepo<E> for ObservedStore<R> {
     fn get(&self, id: &E::Id, visit: Visit<'_, E>) -> RepoAnswer<Lookup<E>> {
         self.observe("get", self.repo.get(id, visit))
+    }
+
+    fn get_many(&self, ids: &[E::Id], visit: ManyVisit<'_, E>) -> RepoAnswer<Vec<(usize, E)>> {
+        self.observe("get_many", self.repo.get_many(ids, visit))
     }
 
     fn put_if(&self, entity: E, condition: &Condition) -> RepoAnswer<Conditional<Put>> {
