@@ -1,26 +1,33 @@
 //! A line for each answer of a server: as JSON, or in the common log format of web servers.
 //!
 //! The log has every answer, also those that the server gives itself, such as 400, 408, and 503 at a limit. A thread of its
-//! own writes the lines, so a slow disk delays no answer.
+//! own writes the lines, so a slow disk delays no answer. It writes all lines of some milliseconds together.
 //!
-//! Invariants: memory is bounded by a queue of [`MAX_WAITING`] lines, each with at most 2 KiB of a target. A line that finds the
-//! queue full, or the rate of the log reached, is dropped and counted. A client cannot begin a line: every byte that is not
+//! Invariants: memory is bounded by [`MAX_WAITING`] lines, each with at most 2 KiB of a target. A line that finds this number of
+//! others, or the rate of the log reached, is dropped and counted. A client cannot begin a line: every byte that is not
 //! printable ASCII is escaped.
 //!
-//! Cost of an answer: that of an [`AnswerHook`], the formatting of a line in a new string, and the lock of a queue. An answer
-//! that is not sampled costs an addition.
+//! Cost of an answer: that of an [`AnswerHook`], the formatting of a line in a buffer of the thread, a clock read, a lock that is held
+//! for a copy of the line, and a wake-up of the log's thread every [`BATCH_TIME`]. No allocation. An answer that is not sampled costs an
+//! addition.
+//!
+//! # Layout
+//!
+//! * `line`: the text of a line.
 
-use std::borrow::Cow;
-use std::fmt::Write as _;
-use std::io::{self, BufWriter, Write};
-use std::sync::Arc;
+mod line;
+
+use std::io::{self, Write};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, TrySendError, sync_channel};
+use std::sync::mpsc::{Receiver, sync_channel};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
+use polyserve_core::sync::lock;
 use polyserve_core::{AnswerHook, AnswerReport, ServerConfig};
-use serde_json::json;
+
+use line::with_line;
 
 /// The max number of lines that wait to be written.
 pub const MAX_WAITING: usize = 4096;
@@ -51,8 +58,14 @@ impl Default for Sampling {
     }
 }
 
-/// The max number of bytes of a target in a line. A longer one is cut, and ends with `...`.
-const MAX_TARGET: usize = 2048;
+/// The time for which the log's thread collects lines before it writes them.
+pub const BATCH_TIME: Duration = Duration::from_millis(5);
+
+/// The thread writes at once if this number of lines waits.
+const FULL_BATCH: usize = MAX_WAITING / 2;
+
+/// The capacity that a buffer of lines keeps, in bytes.
+const KEPT_CAPACITY: usize = 1024 * 1024;
 
 /// The max time in which a log writes its last lines. A disk or a pipe may be stuck, and a program must still end.
 const MAX_END: Duration = Duration::from_secs(2);
@@ -84,8 +97,8 @@ pub struct AccessLog {
 struct Shared {
     format: LogFormat,
     sampling: Sampling,
-    /// `None` is the end of the log.
-    lines: SyncSender<Option<String>>,
+    waiting: Mutex<WaitingLines>,
+    changed: Condvar,
     start: Instant,
     sampled: AtomicU64,
     /// The present second since the start, in the upper half, and its number of lines, in the lower half.
@@ -93,18 +106,28 @@ struct Shared {
     dropped: AtomicU64,
 }
 
+/// The lines that wait to be written.
+#[derive(Debug, Default)]
+struct WaitingLines {
+    bytes: Vec<u8>,
+    count: usize,
+    /// The thread of the log sleeps until there is a line.
+    is_awaited: bool,
+    has_ended: bool,
+}
+
 impl AccessLog {
-    /// Starts a log that `writer` takes. The lines of a burst are written together.
+    /// Starts a log that `writer` takes, which gets all lines of some milliseconds in one call.
     ///
     /// # Errors
     ///
-    /// Returns an error if the thread cannot be started. An error of `writer` is logged, and the line is dropped.
+    /// Returns an error if the thread cannot be started. An error of `writer` is logged, and the lines of the call are dropped.
     pub fn start(writer: impl Write + Send + 'static, format: LogFormat, sampling: Sampling) -> io::Result<Self> {
-        let (lines, waiting) = sync_channel(MAX_WAITING);
         let shared = Arc::new(Shared {
             format,
             sampling,
-            lines,
+            waiting: Mutex::default(),
+            changed: Condvar::new(),
             start: Instant::now(),
             sampled: AtomicU64::new(0),
             rate: AtomicU64::new(0),
@@ -112,7 +135,7 @@ impl AccessLog {
         });
         let (work, (end, ended)) = (Arc::clone(&shared), sync_channel(1));
         thread::Builder::new().name("polyserve-access-log".into()).spawn(move || {
-            write_lines(&waiting, BufWriter::new(writer), &work.dropped);
+            work.write_lines(writer);
             let _ = end.send(()); // an error: nothing waits for it
         })?;
         Ok(Self { shared, ended })
@@ -134,14 +157,9 @@ impl AccessLog {
 
 impl Drop for AccessLog {
     fn drop(&mut self) {
-        let deadline = Instant::now() + MAX_END;
-        while let Err(TrySendError::Full(_)) = self.shared.lines.try_send(None) {
-            if Instant::now() >= deadline {
-                return;
-            }
-            thread::sleep(Duration::from_millis(10));
-        }
-        let _ = self.ended.recv_timeout(deadline.saturating_duration_since(Instant::now()));
+        lock(&self.shared.waiting).has_ended = true;
+        self.shared.changed.notify_one();
+        let _ = self.ended.recv_timeout(MAX_END);
     }
 }
 
@@ -153,10 +171,60 @@ impl Shared {
                 return;
             }
         }
-        let has_room = self.has_room(self.start.elapsed());
-        if !has_room || self.lines.try_send(Some(line(self.format, SystemTime::now(), report))).is_err() {
+        let is_taken = (self.sampling.max_per_s == u64::MAX || self.has_room(self.start.elapsed()))
+            && with_line(self.format, SystemTime::now(), report, |line| self.append(line));
+        if !is_taken {
             self.dropped.fetch_add(1, Ordering::Relaxed);
         }
+    }
+
+    /// Adds a line to those that wait, unless there are too many.
+    fn append(&self, line: &[u8]) -> bool {
+        let mut waiting = lock(&self.waiting);
+        if waiting.count >= MAX_WAITING {
+            return false;
+        }
+        waiting.bytes.extend_from_slice(line);
+        waiting.count += 1;
+        let is_full = waiting.count == FULL_BATCH;
+        let wakes = std::mem::take(&mut waiting.is_awaited) || is_full;
+        drop(waiting);
+        if wakes {
+            self.changed.notify_one();
+        }
+        true
+    }
+
+    /// Writes the lines until the end of the log.
+    fn write_lines(&self, mut writer: impl Write) {
+        let mut batch = WaitingLines::default();
+        while self.take_lines(&mut batch) {
+            if let Err(error) = writer.write_all(&batch.bytes).and_then(|()| writer.flush()) {
+                self.dropped.fetch_add(batch.count as u64, Ordering::Relaxed);
+                polyserve_core::throttled!(warn, %error, "the access log cannot be written");
+            }
+            batch.bytes.clear();
+            batch.bytes.shrink_to(KEPT_CAPACITY);
+        }
+    }
+
+    /// Waits for a line, and for those of the next moment. Exchanges them for the empty `batch`. Returns false if the log has ended, and
+    /// no line is left.
+    fn take_lines(&self, batch: &mut WaitingLines) -> bool {
+        let mut waiting = lock(&self.waiting);
+        while waiting.count == 0 {
+            if waiting.has_ended {
+                return false;
+            }
+            waiting.is_awaited = true;
+            waiting = self.changed.wait(waiting).unwrap_or_else(PoisonError::into_inner);
+        }
+        let grows = |waiting: &mut WaitingLines| waiting.count < FULL_BATCH && !waiting.has_ended;
+        let waited = self.changed.wait_timeout_while(waiting, BATCH_TIME, grows);
+        let (mut waiting, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        std::mem::swap(&mut waiting.bytes, &mut batch.bytes);
+        batch.count = std::mem::take(&mut waiting.count);
+        true
     }
 
     /// Whether the present second has room for a line, which is then counted.
@@ -173,104 +241,6 @@ impl Shared {
         };
         self.sampling.max_per_s > 0 && self.rate.fetch_update(Ordering::Relaxed, Ordering::Relaxed, count).is_ok()
     }
-}
-
-/// Writes the lines until the end of the log.
-fn write_lines(waiting: &Receiver<Option<String>>, mut writer: impl Write, dropped: &AtomicU64) {
-    let mut next = waiting.recv().ok().flatten();
-    while let Some(line) = next {
-        let mut written = writer.write_all(line.as_bytes());
-        next = match waiting.try_recv() {
-            Ok(next) => next,
-            Err(TryRecvError::Disconnected) => None,
-            Err(TryRecvError::Empty) => {
-                written = written.and_then(|()| writer.flush());
-                waiting.recv().ok().flatten()
-            }
-        };
-        if let Err(error) = written {
-            dropped.fetch_add(1, Ordering::Relaxed);
-            polyserve_core::throttled!(warn, %error, "the access log cannot be written");
-        }
-    }
-    if let Err(error) = writer.flush() {
-        polyserve_core::throttled!(warn, %error, "the access log cannot be written");
-    }
-}
-
-/// The line of an answer that was made at `time`.
-fn line(format: LogFormat, time: SystemTime, report: &AnswerReport<'_>) -> String {
-    let (request, status) = (report.request, report.status.as_u16());
-    match format {
-        LogFormat::Json => {
-            let line = json!({
-                "time": humantime::format_rfc3339_millis(time).to_string(),
-                "peer": report.peer.map(|peer| peer.to_string()),
-                "user": report.user,
-                "method": request.map(|request| request.method.as_str()),
-                "target": request.map(|request| cut(request.target)),
-                "status": status,
-                "bytes": report.bytes,
-                "duration_us": report.elapsed.map(|elapsed| elapsed.as_micros() as u64),
-            });
-            format!("{}\n", in_ascii(&line.to_string()))
-        }
-        LogFormat::Common => {
-            let peer = report.peer.map_or_else(|| String::from("-"), |peer| peer.ip().to_string());
-            let request = request.map_or_else(
-                || String::from("-"),
-                |request| format!("{} {}", request.method, cut(request.target).escape_default()),
-            );
-            let user = report.user.map_or_else(|| String::from("-"), |user| user.replace(is_unsafe, "_"));
-            format!("{peer} - {user} [{}] \"{request}\" {status} {}\n", common_time(time), report.bytes)
-        }
-    }
-}
-
-/// Whether a reader could take a character for the end of the name that it is in.
-fn is_unsafe(character: char) -> bool {
-    !character.is_ascii_graphic() || character == '"'
-}
-
-/// The target, or its start if it is long.
-fn cut(target: &str) -> Cow<'_, str> {
-    if target.len() <= MAX_TARGET {
-        return target.into();
-    }
-    let end = (0..=MAX_TARGET).rev().find(|at| target.is_char_boundary(*at)).unwrap_or_default();
-    format!("{}...", &target[..end]).into()
-}
-
-/// The JSON in ASCII. Other characters may end a line for a reader, or control a terminal.
-fn in_ascii(json: &str) -> Cow<'_, str> {
-    if json.is_ascii() {
-        return json.into();
-    }
-    let mut ascii = String::with_capacity(json.len());
-    for character in json.chars() {
-        if character.is_ascii() {
-            ascii.push(character);
-        } else {
-            for unit in character.encode_utf16(&mut [0; 2]) {
-                let _ = write!(ascii, "\\u{unit:04x}"); // a string takes all that is written
-            }
-        }
-    }
-    ascii.into()
-}
-
-/// The time in the common log format: `27/Nov/2026:19:41:51 +0000`.
-fn common_time(time: SystemTime) -> String {
-    const MONTHS: [&str; 12] = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
-    let rfc3339 = humantime::format_rfc3339_seconds(time).to_string(); // 2026-11-27T19:41:51Z
-    let mut common = String::new();
-    if let (Some((date, clock)), Some(month)) =
-        (rfc3339.trim_end_matches('Z').split_once('T'), rfc3339.get(5..7).and_then(|month| month.parse::<usize>().ok()))
-        && let (Some(year), Some(day), Some(month)) = (date.get(..4), date.get(8..), MONTHS.get(month.wrapping_sub(1)))
-    {
-        let _ = write!(common, "{day}/{month}/{year}:{clock} +0000"); // a string takes all that is written
-    }
-    common
 }
 
 #[cfg(test)]
@@ -327,44 +297,6 @@ mod tests {
     /// The hook of a log.
     fn hook(log: &AccessLog) -> AnswerHook {
         log.observe(ServerConfig::default()).on_answer.expect("it was set")
-    }
-
-    #[test]
-    fn a_line_has_what_is_known() {
-        let time = SystemTime::UNIX_EPOCH + Duration::from_millis(1_795_808_511_913);
-        let known = report(StatusCode::OK, "/1?\"a").by(Some("alice"));
-        let unknown = AnswerReport::new(StatusCode::BAD_REQUEST, 7, None, None);
-        let of = |format, report| line(format, time, report);
-        assert_eq!(
-            of(LogFormat::Json, &known),
-            "{\"bytes\":166,\"duration_us\":12,\"method\":\"GET\",\"peer\":\"127.0.0.1:4000\",\"status\":200,\
-             \"target\":\"/1?\\\"a\",\"time\":\"2026-11-27T19:41:51.913Z\",\"user\":\"alice\"}\n"
-        );
-        assert_eq!(
-            of(LogFormat::Json, &unknown),
-            "{\"bytes\":7,\"duration_us\":null,\"method\":null,\"peer\":null,\"status\":400,\"target\":null,\
-             \"time\":\"2026-11-27T19:41:51.913Z\",\"user\":null}\n"
-        );
-        let common = "127.0.0.1 - alice [27/Nov/2026:19:41:51 +0000] \"GET /1?\\\"a\" 200 166\n";
-        assert_eq!(of(LogFormat::Common, &known), common);
-        assert_eq!(of(LogFormat::Common, &unknown), "- - - [27/Nov/2026:19:41:51 +0000] \"-\" 400 7\n");
-    }
-
-    /// Regression test: a reader that takes U+0085 for the end of a line saw a line that a client had made up.
-    #[test]
-    fn a_client_cannot_begin_a_line() {
-        let target = format!("/?\u{85}\u{1f600}{}", "x".repeat(20_000));
-        for format in [LogFormat::Json, LogFormat::Common] {
-            let line = line(format, SystemTime::UNIX_EPOCH, &report(StatusCode::OK, &target));
-            assert!(
-                line.trim_end().chars().all(|character| character.is_ascii_graphic() || character == ' '),
-                "{line}"
-            );
-            assert!(line.len() < MAX_TARGET + 300 && line.contains("xxx..."), "{line}");
-        }
-        let line = line(LogFormat::Json, SystemTime::UNIX_EPOCH, &report(StatusCode::OK, "/?\u{85}\u{1f600}"));
-        let read: serde_json::Value = serde_json::from_str(&line).expect("it is JSON");
-        assert_eq!(read["target"], "/?\u{85}\u{1f600}");
     }
 
     /// Regression test: a program with a log on a stuck pipe did not end.
