@@ -32,7 +32,7 @@ use std::net::{TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use polyserve_core::{ConfigError, ListenOn, Running, Server, ServerConfig, Service, Shape, Supports};
 use polyserve_serving::{
@@ -116,6 +116,8 @@ struct EpollLoop {
     clients: Slots<EpollClient>,
     /// The connections that have yielded.
     yielded: Vec<usize>,
+    /// When the last wait has ended. Noted for an overload policy only.
+    round_began: Option<Instant>,
     buffers: ThreadBuffers,
 }
 
@@ -155,7 +157,7 @@ impl EventLoop for EpollLoop {
         table.server.shutdown.on_begin(move || of_shutdown.wake(LISTENER));
         let acceptor = EventListener::new(listener, table.server.config.backlog);
         let (clients, yielded, buffers) = (Slots::new(), Vec::new(), ThreadBuffers::new());
-        Ok(Self { table, shard, acceptor, epoll, woken, clients, yielded, buffers })
+        Ok(Self { table, shard, acceptor, epoll, woken, clients, yielded, round_began: None, buffers })
     }
 
     fn run(mut self) {
@@ -197,6 +199,7 @@ impl EpollLoop {
         self.buffers.shrink();
         // An error: a signal has interrupted it.
         let _ = epoll::wait(&self.epoll, spare_capacity(events), timeout.as_ref());
+        self.round_began = self.table.server.env.admission.as_ref().map(|_| Instant::now());
     }
 
     /// Serves a turn of a connection that has an event, unless its next turn follows anyway.
@@ -246,7 +249,7 @@ impl EpollLoop {
         let EpollClient { entry, connection, reported, .. } = client;
         let mut cx = Context::from_waker(&entry.waker);
         let mut socket = EpollSocket { stream: &entry.stream, reported };
-        let end = self.table.serve(entry, connection, &mut socket, &mut cx, &mut self.buffers);
+        let end = self.table.serve_since(self.round_began, entry, connection, &mut socket, &mut cx, &mut self.buffers);
         match end {
             TurnEnd::Wait if client.watch(&self.epoll, number).is_ok() => {}
             TurnEnd::Yield => {

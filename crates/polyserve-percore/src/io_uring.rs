@@ -37,7 +37,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use polyserve_core::{ConfigError, ListenOn, Running, Server, ServerConfig, Service, Shape, Supports};
 use polyserve_serving::{
@@ -133,6 +133,8 @@ struct UringLoop {
     ready: Vec<usize>,
     /// The connections that have a turn in the next round.
     yielded: Vec<usize>,
+    /// When the last wait has ended. Noted for an overload policy only.
+    round_began: Option<Instant>,
     buffers: ThreadBuffers,
 }
 
@@ -200,7 +202,22 @@ impl EventLoop for UringLoop {
         let listener = ring.add(RingSocket::Listener(listener), LISTENER);
         let (clients, buffers) = (Slots::new(), ThreadBuffers::new());
         let (accepted, ready, yielded) = (Vec::new(), Vec::new(), Vec::new());
-        Ok(Self { table, shard, ring, acceptor, listener, wake, woken, clients, accepted, ready, yielded, buffers })
+        let round_began = None;
+        Ok(Self {
+            table,
+            shard,
+            ring,
+            acceptor,
+            listener,
+            wake,
+            woken,
+            clients,
+            accepted,
+            ready,
+            yielded,
+            round_began,
+            buffers,
+        })
     }
 
     fn run(mut self) {
@@ -239,6 +256,7 @@ impl UringLoop {
             polyserve_core::throttled!(warn, %error, "io_uring_enter has failed");
             thread::park_timeout(ACCEPT_BACKOFF);
         }
+        self.round_began = self.table.server.env.admission.as_ref().map(|_| Instant::now());
     }
 
     /// Notes what the ring reports. Returns whether other threads have woken connections.
@@ -351,7 +369,7 @@ impl UringLoop {
         let UringClient { entry, connection, input, .. } = client;
         let mut cx = Context::from_waker(&entry.waker);
         let mut socket = UringSocket { stream: &entry.stream, input, ring: &mut self.ring };
-        let end = self.table.serve(entry, connection, &mut socket, &mut cx, &mut self.buffers);
+        let end = self.table.serve_since(self.round_began, entry, connection, &mut socket, &mut cx, &mut self.buffers);
         match end {
             TurnEnd::Wait => client.watch(&mut self.ring, number),
             TurnEnd::Yield => {
