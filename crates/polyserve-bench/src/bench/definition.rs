@@ -58,6 +58,7 @@ const BUILTIN: &[(&str, &str)] = &[
     ("page.toml", include_str!("../../defs/page.toml")),
     ("page-workers.toml", include_str!("../../defs/page-workers.toml")),
     ("payload.toml", include_str!("../../defs/payload.toml")),
+    ("percore.toml", include_str!("../../defs/percore.toml")),
     ("rates.toml", include_str!("../../defs/rates.toml")),
     ("seam.toml", include_str!("../../defs/seam.toml")),
     ("stores.toml", include_str!("../../defs/stores.toml")),
