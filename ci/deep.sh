@@ -4,9 +4,10 @@
 # * the codec, fuzzed for 20 minutes with coverage as the guide;
 # * the stress scenario and a checked history with a million requests, for each server and repo;
 # * the models with a deeper search, and with mistakes that they must catch;
+# * the ring of io_uring, and its server, with the address sanitizer;
 # * conditional increments while engines fail over, restart, and stand behind PgBouncer;
 # * third-party frameworks, and every package as users get it, built alone.
-# ci/deep.sh [random] [fuzz] [durable] [disk] [drain] [ab] [jmeter] [models] [peers] [engines] [clusters] [faults] [pgbouncer] [stress]
+# ci/deep.sh [random] [fuzz] [durable] [disk] [drain] [ab] [jmeter] [models] [peers] [engines] [clusters] [faults] [pgbouncer] [ring] [stress]
 #            [check] [package]
 set -euo pipefail
 trap 'exit 130' INT TERM # an interrupted command ends by itself, so the script must too
@@ -65,6 +66,14 @@ pgbouncer() {
     increments 10 increments::pgbouncer
 }
 
+# The ring of io_uring, and the kit of its server, with the address sanitizer: no buffer is used that the kernel has. What a ring leaves
+# behind on purpose is no leak. Needs the nightly toolchain.
+ring() {
+    local asan=(env RUSTFLAGS=-Zsanitizer=address ASAN_OPTIONS=detect_leaks=0 CARGO_TARGET_DIR=target/sanitizer)
+    "${asan[@]}" cargo +nightly test -q -p polyserve-sys --lib --target x86_64-unknown-linux-gnu -- ring
+    "${asan[@]}" cargo +nightly test -q -p polyserve --features percore,tls --test kit --target x86_64-unknown-linux-gnu -- io_uring
+}
+
 # names KIND: prints the names of one kind in the catalog.
 names() { target/release/polyserve list --json | grep -oE "\"$1\":\[[^]]*\]" | grep -oE '"name":"[^"]*"' | cut -d'"' -f4; }
 
@@ -92,7 +101,7 @@ check() {
 # Takes 4 minutes if the dependencies are built.
 package() { cargo package -q --workspace --allow-dirty; }
 
-[ $# -gt 0 ] || set -- random fuzz durable disk drain ab jmeter models peers engines clusters faults pgbouncer stress check package
+[ $# -gt 0 ] || set -- random fuzz durable disk drain ab jmeter models peers engines clusters faults pgbouncer ring stress check package
 for part in "$@"; do
     echo; echo "== $part"
     "$part"
