@@ -236,7 +236,7 @@ impl Identifiable for Entity {
     }
 
     fn read_json(body: &[u8]) -> Result<Self, InvalidEntity> {
-        json::read_flat(body)
+        json::usual::read(body).map_or_else(|| json::read_flat(body), Ok)
     }
 }
 

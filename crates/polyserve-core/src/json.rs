@@ -10,6 +10,7 @@
 
 mod level_counter;
 mod number;
+pub(crate) mod usual;
 
 use std::borrow::Cow;
 use std::cell::Cell;
