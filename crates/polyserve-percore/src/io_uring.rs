@@ -34,7 +34,7 @@
 use std::io::{self, ErrorKind};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -85,8 +85,15 @@ impl IoUring {
     /// # Errors
     ///
     /// Returns an error that names what is missing or forbidden.
+    ///
+    /// # Cost
+    ///
+    /// The first call of the process makes a ring, and drops it.
     pub fn check() -> io::Result<()> {
-        Ring::<RingSocket>::new(BUFFERS, BUFFER_SIZE).map(drop)
+        static CHECKED: OnceLock<Result<(), (ErrorKind, String)>> = OnceLock::new();
+        let ring = || Ring::<RingSocket>::new(BUFFERS, BUFFER_SIZE);
+        let checked = CHECKED.get_or_init(|| ring().map(drop).map_err(|error| (error.kind(), error.to_string())));
+        checked.clone().map_err(|(kind, text)| io::Error::new(kind, text))
     }
 }
 

@@ -1,6 +1,6 @@
 //! Which of the servers runs here.
 
-use std::sync::OnceLock;
+use std::sync::Once;
 
 use crate::IoUring;
 
@@ -9,14 +9,10 @@ use crate::IoUring;
 ///
 /// # Cost
 ///
-/// The first call makes a ring, and drops it.
+/// That of [`IoUring::check`].
 pub fn available() -> &'static str {
-    static NAME: OnceLock<&str> = OnceLock::new();
-    NAME.get_or_init(|| match IoUring::check() {
-        Ok(()) => "io_uring",
-        Err(error) => {
-            tracing::warn!(%error, "per_core is epoll, not io_uring");
-            "epoll"
-        }
-    })
+    static LOGGED: Once = Once::new();
+    let Err(error) = IoUring::check() else { return "io_uring" };
+    LOGGED.call_once(|| tracing::warn!(%error, "per_core is epoll, not io_uring"));
+    "epoll"
 }

@@ -254,21 +254,24 @@ fn futures(catalog: Catalog) -> Catalog {
 
 #[cfg(all(feature = "percore", target_os = "linux"))]
 fn percore(catalog: Catalog) -> Catalog {
-    catalog
-        .with_server(server!(
-            "epoll",
-            "an epoll loop for each core, with its own listener: no runtime, nothing shared",
-            ASYNC,
-            Some("percore"),
-            Epoll
-        ))
-        .with_server(server!(
-            "io_uring",
-            "an io_uring for each core, with its own listener and buffers (Linux 6.1)",
-            ASYNC,
-            Some("percore"),
-            IoUring
-        ))
+    let catalog = catalog.with_server(server!(
+        "epoll",
+        "an epoll loop for each core, with its own listener: no runtime, nothing shared",
+        ASYNC,
+        Some("percore"),
+        Epoll
+    ));
+    // Look-ups say what is missing.
+    if IoUring::check().is_err() {
+        return catalog;
+    }
+    catalog.with_server(server!(
+        "io_uring",
+        "an io_uring for each core, with its own listener and buffers (Linux 6.1)",
+        ASYNC,
+        Some("percore"),
+        IoUring
+    ))
 }
 
 /// The promises of a server that runs each connection as one job of a pool.

@@ -190,10 +190,17 @@ impl Catalog {
     ///
     /// # Errors
     ///
-    /// Returns [`UnknownName`] with the known names if the name is unknown.
+    /// Returns [`UnknownName`] with the known names if the name is unknown, or with what is missing if the system does not allow
+    /// `io_uring`.
     pub fn server(&self, name: &str) -> Result<&ServerEntry, UnknownName> {
         #[cfg(all(feature = "percore", target_os = "linux"))]
         let name = if name == "per_core" { polyserve_percore::available() } else { name };
+        #[cfg(all(feature = "percore", target_os = "linux"))]
+        if name == "io_uring"
+            && let Err(error) = polyserve_percore::IoUring::check()
+        {
+            return Err(UnknownName::without("server", name, format!("what the system does not allow: {error}")));
+        }
         let (short, full) = ALIAS;
         let known = find("server", &self.servers, if name == short { full } else { name });
         known.map_err(|error| if self.servers.iter().any(|entry| entry.name == full) { error.or(short) } else { error })
@@ -224,7 +231,7 @@ impl Catalog {
         match located {
             Some(located) if over.is_none() || located.over_repos => {
                 if location.is_empty() {
-                    return Err(UnknownName::without(head, format!("a location: {head}:{}", located.location)));
+                    return Err(UnknownName::without("repo", head, format!("a location: {head}:{}", located.location)));
                 }
                 let over = over.map(|over| self.repo_in_memory(over)).transpose()?;
                 Ok(located.at(location, over.as_ref()))
@@ -232,7 +239,7 @@ impl Catalog {
             _ => {
                 if let Some((_, feature)) = self.repos_not_built().find(|(name, _)| *name == kind) {
                     let missing = format!("the feature `{feature}`, which this program is built without");
-                    return Err(UnknownName::without(head, missing));
+                    return Err(UnknownName::without("repo", head, missing));
                 }
                 if let Ok(entry) = self.repo_in_memory(name) {
                     return Ok(entry);
@@ -241,7 +248,7 @@ impl Catalog {
                     let durable = self.located_repos.iter().find(|located| located.over_repos);
                     let form = durable.map_or_else(String::new, |located| format!(": {}/{head}:PATH", located.name));
                     let missing = format!("no location, or a store that keeps its entities{form}");
-                    return Err(UnknownName::without(head, missing));
+                    return Err(UnknownName::without("repo", head, missing));
                 }
                 let forms = self.located_repos.iter().map(LocatedRepo::form);
                 // A location may have a password, so the error does not show it.
@@ -256,7 +263,11 @@ impl Catalog {
         if let Some(over) = name.strip_prefix("ordered/") {
             let over = find("repo", &self.repos, over)?;
             if !over.promises(Promise::AnswersNow) {
-                return Err(UnknownName::without(name, "a repo that answers now, such as ordered/sharded".to_owned()));
+                return Err(UnknownName::without(
+                    "repo",
+                    name,
+                    "a repo that answers now, such as ordered/sharded".to_owned(),
+                ));
             }
             return Ok(builtin::ordered(name, over));
         }

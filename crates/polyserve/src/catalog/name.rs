@@ -29,9 +29,9 @@ impl UnknownName {
         Self { kind, name: name.to_owned(), known, missing: None }
     }
 
-    /// Creates the error of a repo without what it needs: a location, or a feature.
-    pub(super) fn without(name: &str, missing: String) -> Self {
-        Self { missing: Some(missing), ..Self::new("repo", name, Vec::new()) }
+    /// Creates the error of a strategy without what it needs: a location, a feature, or a part of the system.
+    pub(super) fn without(kind: &'static str, name: &str, missing: String) -> Self {
+        Self { missing: Some(missing), ..Self::new(kind, name, Vec::new()) }
     }
 
     /// Adds `name` to the known names.

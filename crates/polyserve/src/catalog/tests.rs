@@ -243,4 +243,8 @@ fn per_core_is_the_server_that_runs_here() {
     let catalog = Catalog::builtin();
     let name = if polyserve_percore::IoUring::check().is_ok() { "io_uring" } else { "epoll" };
     assert_eq!(catalog.server("per_core").unwrap().name, name);
+    match catalog.server("io_uring") {
+        Ok(entry) => assert_eq!(entry.name, name),
+        Err(error) => assert!(error.to_string().contains("does not allow"), "{error}"),
+    }
 }
