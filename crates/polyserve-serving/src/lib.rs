@@ -51,7 +51,6 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![forbid(unsafe_code)]
 
-mod bind;
 pub mod blocking;
 mod connection;
 mod connections;
@@ -71,7 +70,6 @@ mod woken_list;
 
 use std::time::Duration;
 
-pub use bind::{Bound, bind};
 pub use connection::{Connection, HasSent, QueuedSince, Step, Turn, WaitFor, WaitTimes};
 pub use connections::{
     ConnectionHandle, ConnectionTable, DeadlineClock, EventSocket, FoundConnections, IdleQueue, IdleSince, TableEntry,
@@ -81,7 +79,7 @@ pub use event_listener::{ACCEPT_BACKOFF, AcceptRules, AfterAccept, EventListener
 pub use incoming::{Accepted, Incoming};
 pub use join::join_until;
 pub use lingering::{Discarded, LingeringSet, MAX_LINGERING, discard, linger, reject};
-pub use server_state::{SHUTDOWN_SLACK, ServerState, WaitOutcome, wait_for_answer};
+pub use server_state::{Bound, SHUTDOWN_SLACK, ServerState, WaitOutcome, bind, wait_for_answer};
 pub use thread_buffers::{ThreadBuffers, with_buffers};
 pub use waiting::{millis, wait};
 pub use woken_list::WokenList;

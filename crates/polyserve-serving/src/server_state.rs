@@ -1,9 +1,10 @@
-//! The state that all threads of one run of a server share, and the wait for an answer.
+//! The opening of a server, the state that all threads of one run share, and the wait for an answer.
 //!
 //! Cost: an addition for each batch of answers. [`ServerState::is_over`] is one load until a shutdown has begun.
 
 use std::cell::RefCell;
-use std::io::PipeReader;
+use std::io::{self, PipeReader, Write as _};
+use std::net::{SocketAddr, TcpListener};
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -16,7 +17,7 @@ use polyserve_core::sync::{Mutex, lock};
 use polyserve_core::{Counters, Drain, ListenOn, ServerConfig, Service, Shutdown, ThreadRegistration, park_until};
 
 use crate::http1::{Env, Session, TimeLimit};
-use crate::{EVICTION_GRACE, join_until};
+use crate::{EVICTION_GRACE, join_until, net};
 
 /// The time after the shutdown's deadline within which all threads end that are not in the service's code.
 pub const SHUTDOWN_SLACK: Duration = Duration::from_millis(500);
@@ -65,6 +66,21 @@ impl ServerState {
 
     pub(crate) fn shares_listener(&self) -> bool {
         self.shares_listener
+    }
+
+    /// Returns a pipe that becomes readable when the shutdown begins, and stays readable. A thread that waits with
+    /// `poll(2)` adds it to the sockets that it waits for.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the process has no descriptor left.
+    pub fn wake_pipe(&self) -> io::Result<PipeReader> {
+        let (reader, writer) = io::pipe()?;
+        self.shutdown.on_begin(move || {
+            // A pipe that is full is readable already.
+            let _ = (&writer).write(&[1]);
+        });
+        Ok(reader)
     }
 
     /// Returns a descriptor that is readable once a shutdown has begun. All threads share it. Returns `None` if the process has no
@@ -165,6 +181,30 @@ impl ServerState {
     pub fn within(&self, deadline: Instant) -> Instant {
         self.shutdown.deadline().map_or(deadline, |cut| cut.min(deadline))
     }
+}
+
+/// A server that is bound and does not serve yet.
+#[derive(Debug)]
+pub struct Bound {
+    /// The listener. It does not block.
+    pub listener: TcpListener,
+    /// The bound address, with the real port.
+    pub local_addr: SocketAddr,
+    /// The state that all threads of the run share.
+    pub server: ServerState,
+}
+
+/// Listens within the limits of `config`, and creates the state of a run that serves `service`.
+///
+/// # Errors
+///
+/// Returns the error of [`net::listen`].
+pub fn bind(on: ListenOn, config: &ServerConfig, service: Arc<dyn Service>) -> io::Result<Bound> {
+    let server = ServerState::new(service, config).listening_on(&on);
+    let listener = net::listen(on, config)?;
+    listener.set_nonblocking(true)?;
+    let local_addr = listener.local_addr()?;
+    Ok(Bound { listener, local_addr, server })
 }
 
 /// How a wait for an answer ended.

@@ -21,15 +21,11 @@
 //!
 //! * `read`: from bytes to requests.
 //! * `respond`: from requests to answers.
-//! * `buffered_input`: bytes that were received and not yet used.
-//! * `pending_body`: a request with an incomplete body.
-//! * `unsent`: answers that the kernel has not accepted yet.
+//! * `buffers`: what it keeps between two turns: unused bytes, an incomplete body, and answers that the kernel has not accepted.
 
-mod buffered_input;
-mod pending_body;
+mod buffers;
 mod read;
 mod respond;
-mod unsent;
 
 use std::any::Any;
 use std::fmt;
@@ -38,14 +34,12 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::task::{Context, Poll};
 use std::time::Instant;
 
-use buffered_input::BufferedInput;
-use pending_body::PendingBody;
+use buffers::{BufferedInput, PendingBody, Unsent};
 use polyserve_core::http::header::RETRY_AFTER;
 use polyserve_core::http::{HeaderValue, Method, StatusCode, Version};
 use polyserve_core::log::LogThrottles;
 use polyserve_core::panics::text_of;
 use polyserve_core::{BoxFuture, Head, Reply, UserSlot, isolated};
-use unsent::Unsent;
 
 use super::decode::{EmptyLines, Parsed, Refusal};
 use super::scratch::{Scratch, SessionTurn};

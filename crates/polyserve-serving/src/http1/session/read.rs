@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use polyserve_core::Reply;
 use polyserve_core::http::StatusCode;
 
-use super::pending_body::PendingBody;
+use super::buffers::PendingBody;
 use super::{AnswerContext, OUTPUT_BOUND, Phase, Session, SessionState, SessionTurn, Want};
 use super::{Following, answer_context, is_head};
 use crate::http1::decode::{self, Decoded, EmptyLines, Framing, Limits, Parsed};

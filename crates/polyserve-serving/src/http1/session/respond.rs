@@ -6,7 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use polyserve_core::http::{StatusCode, Version};
 use polyserve_core::{Answer, AnswerHook, AnswerReport, Reply, ReportedRequest, Request};
 
-use super::buffered_input::BufferedInput;
+use super::buffers::BufferedInput;
 use super::read::{RunProgress, must_flush};
 use super::{
     AnswerContext, CaughtPanics, Following, OUTPUT_BOUND, Phase, Session, SessionState, SessionTurn, Want,

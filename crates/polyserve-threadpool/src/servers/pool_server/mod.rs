@@ -25,8 +25,8 @@
 //! A connection goes from accept to park in two files: `worker.rs` has the job, and `connection.rs` a turn of a connection.
 //! `supervisor.rs` is the server's main thread.
 //!
-//! Data structures: `ready_list.rs` decides which thread does what, `slots.rs` has the connections and their deadlines, and
-//! `slot_state.rs` says which thread owns each. `wakeups.rs` is how threads wake each other.
+//! Data structures: `ready_list.rs` decides which thread does what, the slots in `connection.rs` have the connections and their
+//! deadlines, and `slot_state.rs` says which thread owns each. `wakeups.rs` is how threads wake each other.
 //!
 //! Invariant: a connection is touched only by the thread that moved its slot's state to `RUNNING`. An event that arrives
 //! meanwhile is noted in the state and never lost. A turn ends after a bounded number of requests if another connection
@@ -44,7 +44,6 @@
 mod connection;
 mod ready_list;
 mod slot_state;
-mod slots;
 mod supervisor;
 mod wakeups;
 mod worker;

@@ -19,10 +19,9 @@ use polyserve_core::Drain;
 use polyserve_core::sync::lock;
 use polyserve_serving::{Connection, SHUTDOWN_SLACK, TurnEnd, net};
 
-use super::connection::PoolConnection;
+use super::connection::{PoolConnection, Slot};
 use super::ready_list::{ReadyEntry, SupervisorAction, WATCH_INTERVAL};
 use super::slot_state::{AGAIN, FREE, PARKED, QUEUED, RUNNING};
-use super::slots::Slot;
 use super::worker::{Poller, PoolServerState, Settled};
 
 /// The timeout of a connection that waits for a worker is checked this many milliseconds after its deadline: a worker may be

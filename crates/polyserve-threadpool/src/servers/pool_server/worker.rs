@@ -28,10 +28,9 @@ use polyserve_serving::{
     WaitOutcome, millis, net, reject, wait_for_answer, with_buffers,
 };
 
-use super::connection::PoolConnection;
+use super::connection::{PoolConnection, Slot, Slots};
 use super::ready_list::{Actions, Next, ReadyEntry, ReadyList};
 use super::slot_state::{PARKED, QUEUED, RUNNING};
-use super::slots::{Slot, Slots};
 use super::wakeups::Wakeups;
 
 /// The token under which the listener is registered.
