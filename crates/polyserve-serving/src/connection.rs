@@ -358,8 +358,8 @@ impl Connection {
     #[inline]
     pub fn input_deadline(&mut self, turn: &Turn<'_>) -> Instant {
         self.enter_wait(turn, WaitKind::Session, (turn.clock)());
-        let drained = if turn.is_draining { self.drain_deadline(turn.server) } else { None };
-        turn.server.within(drained.map_or(self.deadline(), |drained| drained.min(self.deadline())))
+        let drained = self.drain_deadline(turn.server);
+        drained.map_or(self.deadline(), |drained| drained.min(self.deadline()))
     }
 
     /// Returns the deadline of the wait for the kernel to take output, which begins now with this number of unsent bytes. For a driver
@@ -371,7 +371,13 @@ impl Connection {
     }
 
     /// When a shutdown ends a wait of this connection; `None` if none has begun.
+    #[inline]
     pub(crate) fn drain_deadline(&self, server: &ServerState) -> Option<Instant> {
+        if server.shutdown.is_begun() { self.drain_deadline_of(server) } else { None }
+    }
+
+    #[cold]
+    fn drain_deadline_of(&self, server: &ServerState) -> Option<Instant> {
         if self.idle() == Some(HasSent(false)) { server.silent_until() } else { server.shutdown.deadline() }
     }
 

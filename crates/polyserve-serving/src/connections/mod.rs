@@ -41,7 +41,6 @@
 //! store; for an idle wait two atomic exchanges. A sweep of n connections costs n loads, at most 100 times a second. While no
 //! deadline passes, the main thread sleeps. An eviction costs O(1) amortised.
 
-mod counts;
 mod deadline_clock;
 mod entry;
 mod idle_queue;
@@ -59,10 +58,10 @@ use polyserve_core::sync::{Mutex, lock};
 use polyserve_core::{Counters, Drain};
 
 use crate::{CROWDED_AFTER, Connection, HasSent, MAX_LINGERING, SHUTDOWN_SLACK, ServerState, net};
-use counts::{CountedAs, Counts};
 pub use deadline_clock::DeadlineClock;
 use deadline_clock::NEVER;
 pub use entry::{ConnectionHandle, TableEntry, into_stream};
+use entry::{CountedAs, Counts};
 pub use idle_queue::{FoundConnections, IdleQueue, IdleSince};
 pub use serve::{EventSocket, TurnEnd, TurnSocket, WriteKind};
 

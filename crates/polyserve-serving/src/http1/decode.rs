@@ -20,7 +20,6 @@ use arrayvec::ArrayVec;
 use polyserve_core::http::{Method, StatusCode, Version};
 use polyserve_core::{Head, Header, Headers, ServerConfig, is_token, known_method};
 
-use super::authority::{self, Authority};
 use super::connection_fields::ConnectionFields;
 pub use super::connection_fields::Framing;
 pub use super::refusal::Refusal;
@@ -290,7 +289,7 @@ fn validate_head<'a>(length: usize, line: &RequestLine<'a>, headers: Headers<'a>
     let connection = ConnectionFields::read(headers)?;
     match connection.host {
         None if line.version == Version::HTTP_11 => return Err(bad_request("The Host header field is missing.")),
-        Some(host) if !authority::is_valid(host) => return Err(bad_request("The Host header field is not valid.")),
+        Some(host) if !syntax::is_authority(host) => return Err(bad_request("The Host header field is not valid.")),
         _ => {}
     }
     let framing = connection.framing(line.version)?;
@@ -313,7 +312,7 @@ fn check_target(method: &Method, target: &str) -> Result<(), Refusal> {
     let absolute = target.split_once("://").is_some_and(|(scheme, rest)| {
         let known = scheme.eq_ignore_ascii_case("http") || scheme.eq_ignore_ascii_case("https");
         let authority = rest.split(['/', '?']).next().unwrap_or_default();
-        known && authority::read(authority.as_bytes()) == Some(Authority::Host)
+        known && syntax::read_authority(authority.as_bytes()) == Some(syntax::Authority::Host)
     });
     if absolute { Ok(()) } else { Err(bad_request("The request target is neither a path nor an http URL.")) }
 }

@@ -4,8 +4,7 @@
 //!
 //! * [`Session`]: one connection. It uses the modules below, calls the service, and returns what it needs next.
 //! * [`decode`]: the head of a request, strictly by RFC 9112. `httparse` finds the parts, and this module validates
-//!   them, with `connection_fields` (framing, persistence, expectations), `authority` (hosts) and `syntax` (classes of
-//!   bytes). `refusal` is the result of a failed check.
+//!   them, with `connection_fields` (framing, persistence, expectations) and `syntax` (hosts, targets, classes of bytes). `refusal` is the result of a failed check.
 //! * [`chunked`]: a chunked body, byte by byte.
 //! * [`encode`]: the bytes of an answer.
 //! * [`date`]: the value of the `Date` header, formatted once a second.
@@ -15,7 +14,6 @@
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects, clippy::panic)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects, clippy::panic))]
 
-mod authority;
 pub mod chunked;
 mod connection_fields;
 pub mod date;
