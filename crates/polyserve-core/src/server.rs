@@ -177,6 +177,8 @@ pub struct Counters {
     pub panics: u64,
     /// The bytes of the memory budget that connections use now: received bytes of unfinished bodies, and unsent answers.
     pub reserved_bytes: u64,
+    /// The number of TLS handshakes since the start that have succeeded.
+    pub handshakes: u64,
     /// The number of requests since the start that the overload policy has refused, by [`OverloadReason`](crate::OverloadReason).
     pub overload_refused: [u64; 2],
 }

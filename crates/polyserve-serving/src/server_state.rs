@@ -37,6 +37,7 @@ pub struct ServerState {
     cut: AtomicU64,
     rejected: AtomicU64,
     panics: AtomicU64,
+    handshakes: AtomicU64,
     drain_pipe: OnceLock<PipeReader>,
     making_drain_pipe: Mutex<()>,
 }
@@ -53,6 +54,7 @@ impl ServerState {
             cut: AtomicU64::new(0),
             rejected: AtomicU64::new(0),
             panics: AtomicU64::new(0),
+            handshakes: AtomicU64::new(0),
             drain_pipe: OnceLock::new(),
             making_drain_pipe: Mutex::new(()),
         }
@@ -123,6 +125,11 @@ impl ServerState {
         self.panics.fetch_add(1, Ordering::Relaxed);
     }
 
+    /// Counts a TLS handshake that has succeeded.
+    pub fn count_handshake(&self) {
+        self.handshakes.fetch_add(1, Ordering::Relaxed);
+    }
+
     /// Returns the counters of a run with `open` open connections, for [`Running::start`](polyserve_core::Running::start).
     pub fn counters(&self, open: usize) -> Counters {
         let mut counters = Counters::default();
@@ -131,6 +138,7 @@ impl ServerState {
         counters.rejected = self.rejected.load(Ordering::Relaxed);
         counters.panics = self.panics.load(Ordering::Relaxed);
         counters.reserved_bytes = self.env.memory.reserved() as u64;
+        counters.handshakes = self.handshakes.load(Ordering::Relaxed);
         counters.overload_refused = self.env.admission.as_ref().map_or([0; 2], |admission| admission.refused());
         counters
     }

@@ -139,7 +139,7 @@ fn expect_end(mut socket: &TcpStream) {
     assert!(!bytes.starts_with(b"HTTP"), "{}", String::from_utf8_lossy(&bytes));
 }
 
-/// A handshake in single bytes succeeds, with TLS 1.2 and 1.3.
+/// A handshake in single bytes succeeds, with TLS 1.2 and 1.3, and is counted.
 fn a_handshake_may_arrive_byte_by_byte(subject: &ServerSubject) -> Outcome {
     let secure = Secure::new(subject, |_| {});
     for version in VERSIONS {
@@ -151,6 +151,8 @@ fn a_handshake_may_arrive_byte_by_byte(subject: &ServerSubject) -> Outcome {
         let answer = secure.ask(&stream, &get("/"));
         assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
     }
+    let count = VERSIONS.len() as u64;
+    assert_eq!(secure.live.counters_when(|counters| counters.handshakes == count).handshakes, count);
     Outcome::Held
 }
 

@@ -23,6 +23,7 @@ impl Connection {
         let received = tls.receive(bytes, &mut buffers.tls, &server.env.memory);
         buffers.note_read(count);
         if received.handshake_ended {
+            server.count_handshake();
             turn.queued_since = None; // the first byte of a request has a timeout of its own
             tls.await_request(server.shutdown.is_begun());
         }

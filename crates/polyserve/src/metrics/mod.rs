@@ -237,10 +237,11 @@ const GAUGES: [NamedGauge; 2] = [
 /// A counter of a server: its name, its meaning, and its value.
 type NamedCounter = (&'static str, &'static str, fn(&Counters) -> u64);
 
-const COUNTERS: [NamedCounter; 3] = [
+const COUNTERS: [NamedCounter; 4] = [
     ("polyserve_answers", "Answers that the kernel has accepted", |counters| counters.answered),
     ("polyserve_rejected_connections", "Connections that were answered 503 because the server was full", |counters| {
         counters.rejected
     }),
+    ("polyserve_tls_handshakes", "TLS handshakes that have succeeded", |counters| counters.handshakes),
     ("polyserve_service_panics", "Panics of the service that were answered 500", |counters| counters.panics),
 ];

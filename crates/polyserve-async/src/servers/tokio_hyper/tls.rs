@@ -63,6 +63,7 @@ impl RequestState {
         let plain = with_buffers(|buffers| {
             let received = tls.receive(sealed, buffers, &server.env.memory);
             if received.handshake_ended {
+                server.count_handshake();
                 tls.await_request(server.shutdown.is_begun());
             }
             if !buffers.plain.is_empty() {
