@@ -247,6 +247,11 @@ impl Definition {
         Ok(definition)
     }
 
+    /// The text as it was read, without changes.
+    pub fn text(&self) -> &str {
+        &self.source.text
+    }
+
     /// An error about a key.
     pub fn misuse(&self, key: &str, why: impl fmt::Display) -> Misuse {
         self.source.misuse(key, why)

@@ -31,7 +31,7 @@ pub mod workload;
 
 pub use definition::Definition;
 pub use experiment::{BenchPlan, CellEntries, DefinedExperiment, Key, Sample};
-pub use mode::{Mode, ModeKind, PageMode, ScenarioMode, TasksMode, TrialMode};
+pub use mode::{CompareMode, Mode, ModeKind, PageMode, ScenarioMode, TasksMode, TrialMode};
 pub use pattern::{ContestantOrigin, Pattern};
 pub use report::Report;
 pub use sweep::{CellValue, SweepAxis, SweepCell};

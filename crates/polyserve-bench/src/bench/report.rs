@@ -33,9 +33,7 @@ use crate::output::{LATE_NOTE, is_client_late, rate_text};
 use crate::statistics::{Compared, Estimate, Interval, MIN_ROUNDS, median_of, shared_ranks, tie_band};
 use crate::stores::bare::PREFIX;
 use crate::tasks;
-use crate::turn::Contract;
-use crate::turn::MAX_BEHIND;
-use crate::turn::{CONTRACT, Role};
+use crate::turn::{CONTRACT, Contract, MAX_BEHIND, Role};
 
 /// A contestant at a cell.
 #[derive(Clone, Debug, Serialize)]

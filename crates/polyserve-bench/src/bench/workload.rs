@@ -94,9 +94,26 @@ impl BenchWorkload {
         workload
     }
 
+    /// The entities in words.
+    fn entities(&self) -> String {
+        match self.keys {
+            1 => String::from("one entity"),
+            keys => format!("{} entities, {}", count(keys as f64), self.dist),
+        }
+    }
+
     /// How the connections are used.
     pub fn usage(&self) -> Usage {
         if self.close { Usage::Close } else { Usage::KeepAlive { pipeline: self.pipeline } }
+    }
+}
+
+/// A mix in words: `95 GET to 5 PUT`.
+fn in_words(mix: Mix) -> String {
+    match mix {
+        Mix { put: 0, .. } => String::from("GET"),
+        Mix { get: 0, .. } => String::from("PUT"),
+        Mix { get, put } => format!("{get} GET to {put} PUT"),
     }
 }
 
@@ -121,7 +138,7 @@ impl fmt::Display for BenchWorkload {
         match (&self.service, &self.requests) {
             _ if self.welcome => f.write_str("GET /welcome")?,
             (Some(service), Some(file)) => write!(f, "the requests of {} to the service {service}", file.display())?,
-            _ => write!(f, "{} of {} entities, {}", self.mix, count(self.keys as f64), self.dist)?,
+            _ => write!(f, "{} of {}", in_words(self.mix), self.entities())?,
         }
         write!(f, "; {} connections, ", self.connections)?;
         match self.usage() {

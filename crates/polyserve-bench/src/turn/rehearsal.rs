@@ -16,6 +16,7 @@ use super::contestant::Contestant;
 use super::measure::{Instrument, run};
 use crate::experiment::Absence;
 use crate::launch::process::{Failure, Process};
+use crate::recommend::budget::{LATENCY_WAITS, WARM_UP_WAITS};
 
 /// A request that takes less counts as one without a wait.
 const MIN_WAIT: Duration = Duration::from_millis(1);
@@ -37,6 +38,19 @@ pub struct Rehearsal {
     pub wait: Duration,
     /// The bound of the connections, if they are the bound.
     pub bound: Option<ConnectionBound>,
+}
+
+impl Rehearsal {
+    /// Gives `contestants` the right answers, and slices that are long enough for the requests.
+    pub fn apply<'a>(&self, instrument: &mut Instrument, contestants: impl IntoIterator<Item = &'a mut Contestant>) {
+        instrument.traffic = self.traffic.clone();
+        instrument.warm_up = instrument.warm_up.max(self.wait * WARM_UP_WAITS);
+        instrument.latency_slice = instrument.latency_slice.max(self.wait * LATENCY_WAITS);
+        if !instrument.slice.is_zero() {
+            instrument.slice = instrument.slice.max(instrument.shortest_slice(self.wait));
+        }
+        contestants.into_iter().for_each(|one| one.wait = self.wait);
+    }
 }
 
 /// The throughput that the number of connections allows.

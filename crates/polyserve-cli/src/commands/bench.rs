@@ -7,7 +7,6 @@ pub(crate) mod tasks;
 use std::collections::HashMap;
 use std::process::ExitCode;
 
-use polyserve::catalog::Catalog;
 use polyserve::env::Settings;
 use polyserve_bench::Misuse;
 use polyserve_bench::bench::mode::Turns;
@@ -17,9 +16,8 @@ use polyserve_bench::bench::mode::limit::NullServer;
 use polyserve_bench::bench::mode::requests::{CellPlan, RequestSettings, RequestTurns};
 use polyserve_bench::bench::mode::search::SearchTurns;
 use polyserve_bench::bench::mode::trial::TrialTurns;
-use polyserve_bench::bench::mode::{ClosedMode, HoldMode};
+use polyserve_bench::bench::mode::{ClosedMode, CompareMode, HoldMode};
 use polyserve_bench::bench::pattern::matches;
-use polyserve_bench::bench::workload::welcome;
 use polyserve_bench::bench::{
     BenchPlan, BenchWorkload, CellEntries, CellValue, ContestantOrigin, DefinedExperiment, Definition, Key, Mode,
     ModeKind, Pattern, SweepAxis, SweepCell,
@@ -31,21 +29,20 @@ use polyserve_bench::experiment::{Absent, RecordArgs, distinct, with_second_entr
 use polyserve_bench::limits;
 use polyserve_bench::machine::cores::Cores;
 use polyserve_bench::output::{print, print_json};
-use polyserve_bench::recommend::budget::{LATENCY_WAITS, WARM_UP_WAITS};
 use polyserve_bench::report::Table;
-use polyserve_bench::turn::Rehearsal;
 use polyserve_bench::turn::{Contestant, Instrument, Role};
 use polyserve_load::Traffic;
 use polyserve_load::data::Data;
 use serde_json::json;
 
+use super::compare::{ComparisonInputs, cores_of};
 use super::cores::{CLIENT_CORES, CoresArgs};
-use super::entrants::{ACCEPT_LIMIT, LIMIT, Pair, ServerLaunches, left_out, reference_contestant};
+use super::entrants::{ACCEPT_LIMIT, LIMIT, Pair, ServerLaunches, left_out, pairs, reference_contestant};
 use super::foreign::ContestantsArgs;
 use super::seed::SeedArgs;
 use super::service::{RequestedService, ServiceArgs};
 use super::session::{Context, MeasurementSession};
-use super::workload::{checked, misuse, reference_traffic};
+use super::workload::{instrument, misuse, traffic};
 use crate::config_args::ConfigArgs;
 
 mod stores;
@@ -102,6 +99,9 @@ pub(crate) fn run(context: Context<'_>, args: &BenchArgs) -> anyhow::Result<Exit
         }
     }
     let session = context.start()?;
+    if let Mode::Compare(mode) = &definition.mode {
+        return run_comparison(context, &session, args, (&definition, mode));
+    }
     let programs = programs(&definition, &args.contestants, context.allocator, &session)?;
     match &definition.mode {
         Mode::Tasks(mode) => tasks::run(&session, args, &definition, mode, &programs),
@@ -113,7 +113,23 @@ pub(crate) fn run(context: Context<'_>, args: &BenchArgs) -> anyhow::Result<Exit
         Mode::Search(mode) => run_servers(context, &session, args, (&definition, mode.requests()), &programs),
         Mode::Hold(mode) => run_servers(context, &session, args, (&definition, mode.requests()), &programs),
         Mode::Trial(mode) => run_servers(context, &session, args, (&definition, mode.requests()), &programs),
+        Mode::Compare(_) => unreachable!("it has no programs of its own"),
     }
+}
+
+/// Runs a comparison, as `polyserve compare` does.
+fn run_comparison(
+    context: Context<'_>,
+    session: &MeasurementSession<'_>,
+    args: &BenchArgs,
+    (definition, mode): (&Definition, &CompareMode),
+) -> anyhow::Result<ExitCode> {
+    let (registry, seed) = (args.contestants.registry()?, args.random.seed);
+    let (cores, config) = (&args.cores, &args.config);
+    let inputs = ComparisonInputs { definition, mode, registry: &registry, cores, config, seed };
+    let mut comparison = inputs.comparison(session, context.allocator)?;
+    let environment = session.environment(cores_of(&comparison), seed);
+    session.run_named(&args.record, environment, &definition.name, &mut comparison)
 }
 
 /// Returns an error if a flag is given that the mode does not read: stores and tasks have no servers.
@@ -125,6 +141,7 @@ fn check_flags(args: &BenchArgs, mode: ModeKind) -> Result<(), Misuse> {
         ModeKind::Store => setting.or(cores.next()).or(contestants),
         ModeKind::Tasks => setting.or(cores.find(|flag| *flag == CLIENT_CORES)),
         ModeKind::Scenario => cores.next(),
+        ModeKind::Compare => args.only.as_ref().map(|_| "--only"),
         _ => None,
     };
     match unread {
@@ -280,9 +297,13 @@ fn programs(
         ModeKind::Tasks => program.serves() == Serves::Tasks,
         ModeKind::Page => program.serves() == Serves::Page,
         ModeKind::Scenario => program.keeps_entities(),
-        ModeKind::Closed | ModeKind::Rate | ModeKind::Search | ModeKind::Hold | ModeKind::Store | ModeKind::Trial => {
-            program.is_server()
-        }
+        ModeKind::Closed
+        | ModeKind::Rate
+        | ModeKind::Search
+        | ModeKind::Hold
+        | ModeKind::Store
+        | ModeKind::Trial
+        | ModeKind::Compare => program.is_server(),
     };
     // A star stands for the servers that do not ask to be named.
     let is_asked = |program: &Program, pattern: &Pattern| {
@@ -312,17 +333,9 @@ fn rehearse(cells: &mut [CellPlan], service: &RequestedService) -> anyhow::Resul
     else {
         return Ok(());
     };
-    let (Rehearsal { traffic, wait, .. }, notes) = service.rehearse(instrument, contestant)?;
+    let (rehearsal, notes) = service.rehearse(instrument, contestant)?;
     notes.iter().for_each(|note| eprintln!("{note}"));
-    for CellPlan { instrument, contestants, .. } in cells {
-        instrument.traffic = traffic.clone();
-        instrument.warm_up = instrument.warm_up.max(wait * WARM_UP_WAITS);
-        instrument.latency_slice = instrument.latency_slice.max(wait * LATENCY_WAITS);
-        if !instrument.slice.is_zero() {
-            instrument.slice = instrument.slice.max(instrument.shortest_slice(wait));
-        }
-        contestants.iter_mut().for_each(|one| one.wait = wait);
-    }
+    cells.iter_mut().for_each(|cell| rehearsal.apply(&mut cell.instrument, &mut cell.contestants));
     Ok(())
 }
 
@@ -521,61 +534,14 @@ impl BenchEntrants<'_> {
             let why = format!("the servers may use {} cores: see --server-cores", servers.count());
             return Ok(Err(why));
         };
-        let (keys, payload, mix, seed) = (workload.keys, workload.payload, workload.mix, self.args.random.seed);
-        let key = (keys, payload, workload.dist.to_string(), mix.to_string());
-        let traffic = match (self.service, traffics.get(&key)) {
-            (Some(service), _) => service.traffic(seed)?,
-            (None, _) if workload.welcome => welcome().map_err(misuse)?,
-            (None, Some(traffic)) => traffic.clone(),
-            (None, None) => {
-                let data = Data::new(seed).with_description(payload);
-                Traffic::entities(&data, keys, workload.dist, mix, seed).map_err(misuse)?
-            }
+        let BenchWorkload { keys, payload, mix, ref dist, .. } = *workload;
+        let key = (keys, payload, dist.to_string(), mix.to_string());
+        let traffic = match traffics.get(&key) {
+            Some(traffic) => traffic.clone(),
+            None => traffic(workload, self.service, self.args.random.seed)?,
         };
-        let traffic = checked(Ok(traffic), workload.connections, workload.usage())?;
         traffics.insert(key, traffic.clone());
-        let RequestSettings { warm_up, slice, latency_slice, .. } = self.requests;
-        Ok(Ok(Instrument {
-            server_cores: Cores::from(chosen),
-            client_cores: clients.clone(),
-            connections: workload.connections,
-            usage: workload.usage(),
-            arrivals: workload.arrivals,
-            traffic,
-            limit_traffic: reference_traffic(keys, mix).map_err(misuse)?,
-            asked: workload.to_string(),
-            warm_up,
-            slice,
-            latency_slice,
-            stop: self.session.stop.clone(),
-        }))
+        let cores = [Cores::from(chosen), clients.clone()];
+        instrument(workload, traffic, cores, self.requests, &self.session.stop).map(Ok)
     }
-}
-
-/// The pairs of the catalog that a pattern stands for. A service that uses no repo has servers only.
-fn pairs(definition: &Definition, pattern: &Pattern, catalog: &Catalog, has_repos: bool) -> anyhow::Result<Vec<Pair>> {
-    let name = &pattern.name;
-    let parsed = || name.parse::<Pair>().map_err(|why| definition.misuse("contestants", why));
-    if !pattern.has_star() {
-        if !has_repos {
-            let server = catalog.server(name)?.name.clone();
-            return Ok(vec![Pair { server, repo: String::new() }]);
-        }
-        let pair = parsed()?;
-        let (server, repo) = (catalog.server(&pair.server)?.name.clone(), catalog.repo(&pair.repo)?.name.clone());
-        return Ok(vec![Pair { server, repo }]);
-    }
-    let repos: Vec<String> = match has_repos {
-        false => vec![String::new()],
-        true if name.contains(':') => vec![catalog.repo(&parsed()?.repo)?.name.clone()], // a repo at a location
-        true => catalog.repos().iter().map(|entry| entry.name.clone()).collect(),
-    };
-    let pair = |server: &str, repo: &String| Pair { server: server.to_owned(), repo: repo.clone() };
-    let all = catalog.servers().iter().flat_map(|entry| repos.iter().map(|repo| pair(&entry.name, repo)));
-    let found: Vec<Pair> = all.filter(|pair| pattern.matches(&pair.name())).collect();
-    if found.is_empty() {
-        let why = format!("nothing in the catalog matches catalog:{name}; see `polyserve list`");
-        return Err(definition.misuse("contestants", why).into());
-    }
-    Ok(found)
 }

@@ -1,30 +1,30 @@
 //! `polyserve compare`: servers and stores side by side, each pair in its own process.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
 use polyserve::catalog::{Catalog, Promise, RepoCriteria, ServerEntry};
 use polyserve_bench::Misuse;
+use polyserve_bench::bench::{BenchWorkload, CompareMode, ContestantOrigin, Definition, Mode, ModeKind, Pattern};
 use polyserve_bench::compare::{Comparison, Peers};
 use polyserve_bench::contestants::{Program, Registry, Serves};
-use polyserve_bench::experiment::RecordArgs;
+use polyserve_bench::experiment::{Experiment as _, RecordArgs, distinct};
 use polyserve_bench::limits;
 use polyserve_bench::machine::cores::Cores;
-use polyserve_bench::recommend::budget::{LATENCY_WAITS, WARM_UP_WAITS};
+use polyserve_bench::output::print;
 use polyserve_bench::recommend::workload;
-use polyserve_bench::turn::Instrument;
-use polyserve_bench::turn::Rehearsal;
 use polyserve_load::Mix;
+use toml::{Table, Value};
 
 use super::cores::CoresArgs;
-use super::entrants::{Baseline, Entered, Entrants};
-use super::foreign::{PeerArgs, foreign_servers, selected, with_sources};
+use super::entrants::{Baseline, CompareSelection, Entered, Entrants, Selected};
+use super::foreign::{PeerArgs, foreign_servers, unknown, with_sources};
 use super::memory::MemoryArgs;
 use super::service::{RequestedService, ServiceArgs, goal};
-use super::session::{Context, MeasurementSession};
+use super::session::{Context, MeasurementSession, available_cores};
 use super::times::{SLICES, within};
-use super::workload::{WorkloadArgs, checked, misuse, reference_traffic};
+use super::workload::{WorkloadArgs, instrument, traffic};
 use crate::config_args::ConfigArgs;
 
 /// The arguments of `polyserve compare`.
@@ -47,19 +47,19 @@ pub(crate) struct CompareArgs {
     /// The sources of the servers in Go. [default: benches/peers/go of this command's sources]
     #[arg(long, value_name = "DIR")]
     go_dir: Option<PathBuf>,
+    /// Print the comparison as a definition for `polyserve bench`, and end.
+    #[arg(long)]
+    print_definition: bool,
     #[command(flatten)]
     record: RecordArgs,
 }
 
 /// The arguments of a comparison.
-#[derive(Clone, Debug, clap::Args)]
-pub(crate) struct PlanArgs {
+#[derive(Debug, clap::Args)]
+struct PlanArgs {
     /// The servers, separated by commas; also servers from outside the catalog, as in --peers. [default: all]
     #[arg(long, value_name = "S,...", value_delimiter = ',')]
     servers: Vec<String>,
-    /// Whether --servers names servers from outside the catalog only.
-    #[arg(skip)]
-    only_peers: bool,
     /// The repos, separated by commas. [default: all]
     #[arg(long, value_name = "R,...", value_delimiter = ',')]
     repos: Vec<String>,
@@ -109,19 +109,100 @@ pub(crate) struct PlanArgs {
 }
 
 pub(crate) fn run(context: Context<'_>, args: &CompareArgs) -> anyhow::Result<ExitCode> {
-    let session = context.start()?;
-    let mut plan = args.plan.clone();
-    let peers = args.peers(&mut plan, context.catalog, context.allocator)?;
-    let mut comparison = plan.comparison(&session, &peers)?;
-    comparison.details.push(("settings", plan.config.given()?));
-    if let Some(variant) = &args.variant {
-        comparison.details.push(("variant", variant.as_str().into()));
-        comparison.notes.push(format!("all programs are built as the variant {variant}, if their entry has it"));
+    let registry = args.registry()?;
+    let (definition, notes) = args.definition(context.catalog, &registry)?;
+    if args.print_definition {
+        print(definition.text())?;
+        return Ok(ExitCode::SUCCESS);
     }
-    comparison.peers = Some(peers);
+    let Mode::Compare(mode) = &definition.mode else { unreachable!("the flags are those of the mode compare") };
+    let PlanArgs { cores, config, workload, .. } = &args.plan;
+    let seed = workload.random.seed;
+    let session = context.start()?;
+    let inputs = ComparisonInputs { definition: &definition, mode, registry: &registry, cores, config, seed };
+    let mut comparison = inputs.comparison(&session, context.allocator)?;
+    comparison.notes.splice(..0, notes);
     comparison.wide = args.wide;
-    let environment = session.environment(cores_of(&comparison), args.plan.seed());
+    let environment = session.environment(cores_of(&comparison), seed);
     session.run(&args.record, environment, &mut comparison)
+}
+
+/// What a comparison is made from.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ComparisonInputs<'a> {
+    pub(crate) definition: &'a Definition,
+    pub(crate) mode: &'a CompareMode,
+    pub(crate) registry: &'a Registry,
+    pub(crate) cores: &'a CoresArgs,
+    pub(crate) config: &'a ConfigArgs,
+    pub(crate) seed: u64,
+}
+
+impl ComparisonInputs<'_> {
+    /// The comparison of the definition. The foreign servers are not built yet.
+    pub(crate) fn comparison(&self, session: &MeasurementSession<'_>, allocator: &str) -> anyhow::Result<Comparison> {
+        let Self { definition, mode, config, .. } = *self;
+        let BenchWorkload { connections, .. } = definition.workload;
+        let (catalog, settings) = (session.catalog, config.settings(None)?);
+        let service = ServiceArgs::of(definition).read(catalog)?;
+        let peers = self.peers(catalog, allocator)?;
+        let requests = traffic(&definition.workload, service.as_ref(), self.seed)?;
+        let [server_cores, client_cores] = self.cores.of(&session.available)?;
+        let cores = [server_cores, client_cores];
+        let instrument = instrument(&definition.workload, requests, cores, mode.requests(), &session.stop)?;
+        let entrants = Entrants {
+            catalog,
+            definition,
+            slowed: mode.slowed,
+            peers: &peers,
+            service: service.as_ref().map(|service| service.name.as_str()),
+            settings: &settings,
+            flags: config.flags(),
+        };
+        let Entered { contestants, absent } = entrants.enter()?;
+        // This process has the client's end of each connection; each server has the same limit for its own ends.
+        limits::check_connections(connections, limits::connections(0))?;
+        let mut comparison = Comparison::new(contestants, instrument, definition.rounds);
+        (comparison.latency, comparison.stops_when_sure) = (mode.latency, mode.stops_when_sure);
+        (comparison.absent, comparison.peers) = (absent, Some(peers));
+        comparison.rate = mode.rate;
+        comparison.goal_us = mode.p99.map(|goal| goal.as_secs_f64() * 1e6);
+        if let Some(service) = service {
+            rehearse(catalog, &mut comparison, &service)?;
+        }
+        comparison.details.push(("settings", config.given()?));
+        if let Some(variant) = &mode.variant {
+            comparison.details.push(("variant", variant.as_str().into()));
+            comparison.notes.push(format!("all programs are built as the variant {variant}, if their entry has it"));
+        }
+        Ok(comparison)
+    }
+
+    /// The servers from outside the catalog that the definition names.
+    fn peers(&self, catalog: &Catalog, allocator: &str) -> anyhow::Result<Peers> {
+        let Self { definition, mode, registry, .. } = *self;
+        let (contestants, baseline) = (&definition.contestants, &definition.baseline);
+        let is_peer = |pattern: &&Pattern| pattern.origin == ContestantOrigin::Peer;
+        let (stars, names): (Vec<&Pattern>, Vec<&Pattern>) =
+            contestants.iter().filter(is_peer).partition(|pattern| pattern.has_star());
+        let program = |pattern: &Pattern| match registry.named(&pattern.name).filter(|program| program.is_server()) {
+            Some(program) => Ok(program.clone()),
+            None => Err(definition.misuse("contestants", unknown(&pattern.name, registry))),
+        };
+        let named = names.into_iter().map(program).collect::<Result<Vec<Program>, Misuse>>()?;
+        let baseline = baseline.iter().filter(is_peer).map(program).collect::<Result<Vec<Program>, Misuse>>()?;
+        let is_asked = |server: &&Program| {
+            let is_meant = registry.servers().any(|other| other == *server);
+            named.contains(server)
+                || baseline.contains(server)
+                || (is_meant && stars.iter().any(|pattern| pattern.matches(server.short_name())))
+        };
+        let asked = registry.programs().filter(is_asked).cloned().collect();
+        let workers = self.config.settings(None)?.config.workers;
+        let own = mode.variant.as_ref().map(|variant| own(variant, registry, catalog)).transpose()?;
+        let variant = mode.variant.clone().unwrap_or_else(|| allocator.to_owned());
+        Ok(Peers { asked, named, variant, own, workers })
+    }
 }
 
 /// The cores of the servers and of the load generator.
@@ -139,41 +220,66 @@ fn rehearse(catalog: &Catalog, comparison: &mut Comparison, service: &RequestedS
     let contestants = &comparison.contestants;
     let suited = contestants.iter().find(|one| free.iter().any(|entry| is_of(&one.name, entry)));
     let Some(contestant) = suited.or(contestants.first()) else { return Ok(()) };
-    let (Rehearsal { traffic, wait, .. }, notes) = service.rehearse(&comparison.instrument, contestant)?;
-    let instrument = &mut comparison.instrument;
-    instrument.traffic = traffic;
-    instrument.warm_up = instrument.warm_up.max(wait * WARM_UP_WAITS);
-    instrument.slice = instrument.slice.max(instrument.shortest_slice(wait));
-    instrument.latency_slice = instrument.latency_slice.max(wait * LATENCY_WAITS);
-    comparison.contestants.iter_mut().for_each(|one| one.wait = wait);
+    let (rehearsal, notes) = service.rehearse(&comparison.instrument, contestant)?;
+    rehearsal.apply(&mut comparison.instrument, &mut comparison.contestants);
     comparison.notes.extend(notes);
     comparison.details.push(("requests", service.described()));
     Ok(())
 }
 
 impl CompareArgs {
-    /// The servers from outside the catalog: those of both flags and the baseline, each once. Removes them from the servers of
-    /// `plan`.
-    fn peers(&self, plan: &mut PlanArgs, catalog: &Catalog, allocator: &str) -> anyhow::Result<Peers> {
-        let registry =
-            with_sources(self.peers.contestants.registry()?, self.peers_dir.as_deref(), self.go_dir.as_deref());
-        let is_peer = |name: &String| catalog.server(name).is_err() && registry.named(name).is_some();
-        let (foreign, ours): (Vec<String>, Vec<String>) = plan.servers.drain(..).partition(is_peer);
-        plan.only_peers = ours.is_empty() && !foreign.is_empty();
-        plan.servers = ours;
-        let (named, is_all) = foreign_servers(&[self.peers.peers.clone(), foreign].concat(), &registry)?;
-        let mut selection = named.clone();
-        if let Some(baseline) = &plan.baseline
-            && let Some(server) = registry.named(&baseline.name()).filter(|server| server.name() == baseline.name())
-        {
-            selection.push(server.clone());
-            plan.baseline = Some(Baseline::Foreign(server.clone()));
+    /// The programs from outside the catalog.
+    fn registry(&self) -> Result<Registry, Misuse> {
+        let registry = self.peers.contestants.registry()?;
+        Ok(with_sources(registry, self.peers_dir.as_deref(), self.go_dir.as_deref()))
+    }
+
+    /// The definition of the flags, and the reasons for its repos.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if a flag has an impossible value, or a name is unknown.
+    fn definition(&self, catalog: &Catalog, registry: &Registry) -> anyhow::Result<(Definition, Vec<String>)> {
+        let plan = &self.plan;
+        plan.check()?;
+        let is_peer = |name: &&String| catalog.server(name).is_err() && registry.named(name).is_some();
+        let (foreign, ours): (Vec<&String>, Vec<&String>) = plan.servers.iter().partition(is_peer);
+        let (foreign, ours): (Vec<String>, Vec<String>) =
+            (foreign.into_iter().cloned().collect(), ours.into_iter().cloned().collect());
+        let only_peers = ours.is_empty() && !foreign.is_empty();
+        let (named, is_all) = foreign_servers(&[self.peers.peers.clone(), foreign].concat(), registry)?;
+        let own_baseline = plan.baseline.as_ref().map(Baseline::name);
+        let own_baseline = own_baseline.and_then(|name| registry.named(&name).filter(|server| server.name() == name));
+        let own_baseline = own_baseline.map(|server| Baseline::Foreign(server.clone()));
+        let (keys, mix) = plan.keys_and_mix();
+        let selection = CompareSelection {
+            catalog,
+            servers: &ours,
+            peers: (&distinct(named), is_all),
+            only_peers,
+            repos: &plan.repos,
+            baseline: own_baseline.as_ref().or(plan.baseline.as_ref()),
+            has_service: plan.service.is_given(),
+            quick: plan.quick,
+            usage: plan.workload.usage(),
+            criteria: RepoCriteria {
+                reads_pct: mix.reads_pct(),
+                keys,
+                payload_bytes: workload::PAYLOAD as u64,
+                cores: plan.cores.of(&available_cores()?)?[0].count(),
+                waits: false,
+                memory_limit: plan.memory.store_memory,
+            },
+        };
+        let Selected { contestants, baseline, because } = selection.select()?;
+        let contestants: String = contestants.into_iter().map(|name| format!("    {},\n", Value::from(name))).collect();
+        let mut text = format!("name = {}\nrounds = {}\n", Value::from(Comparison::NAME), plan.rounds());
+        text.extend(baseline.map(|baseline| format!("baseline = {}\n", Value::from(baseline))));
+        text += &format!("contestants = [\n{contestants}]\n");
+        for (key, table) in [("workload", plan.workload()), ("mode", plan.mode(self.variant.as_deref()))] {
+            text += &format!("\n[{key}]\n{table}");
         }
-        let asked = selected(&selection, is_all, &registry);
-        let workers = plan.config.settings(None)?.config.workers;
-        let own = self.variant.as_ref().map(|variant| own(variant, &registry, catalog)).transpose()?;
-        let variant = self.variant.clone().unwrap_or_else(|| allocator.to_owned());
-        Ok(Peers { asked, named, variant, own, workers })
+        Ok((Definition::parse(Path::new("the comparison"), &text, &[])?, because))
     }
 }
 
@@ -200,70 +306,22 @@ const PUBLISHED: (u64, Mix) = (1, Mix { get: 1, put: 0 });
 const QUICK: (u64, Mix) = (workload::KEYS, Mix { get: workload::READS_PCT, put: 100 - workload::READS_PCT });
 
 impl PlanArgs {
-    /// The comparison, with these foreign servers. They are not built yet.
-    pub(crate) fn comparison(&self, session: &MeasurementSession<'_>, peers: &Peers) -> anyhow::Result<Comparison> {
-        let settings = self.config.settings(None)?;
+    /// Rejects impossible values, so that the error names the flag.
+    fn check(&self) -> Result<(), Misuse> {
+        within("--slice", self.slice, SLICES)?;
+        within("--warm-up", self.warm_up, SLICES)?;
         if let Some(percent) = self.slowed
             && !(percent > 0.0 && percent <= 1000.0)
         {
-            return Err(Misuse(format!("--slowed {percent} is not above 0 and at most 1000 per cent")).into());
+            return Err(Misuse(format!("--slowed {percent} is not above 0 and at most 1000 per cent")));
         }
         if self.memory.store_memory.is_some() && !(self.quick && self.repos.is_empty()) {
-            return Err(Misuse("--store-memory is for the choice of repos by --quick without --repos".into()).into());
+            return Err(Misuse("--store-memory is for the choice of repos by --quick without --repos".into()));
         }
-        let service = self.service.read(session.catalog)?;
-        self.check_service(service.as_ref(), peers)?;
-        let instrument = self.instrument(session, service.as_ref())?;
-        let (keys, mix) = self.keys_and_mix();
-        let entrants = Entrants {
-            catalog: session.catalog,
-            servers: &self.servers,
-            only_peers: self.only_peers,
-            repos: &self.repos,
-            peers,
-            baseline: self.baseline.as_ref(),
-            service: service.as_ref().map(|service| service.name.as_str()),
-            quick: self.quick,
-            slowed: self.slowed,
-            settings: &settings,
-            flags: self.config.flags(),
-            connections: self.workload.connections,
-            usage: self.workload.usage(),
-            mix,
-            criteria: RepoCriteria {
-                reads_pct: mix.reads_pct(),
-                keys,
-                payload_bytes: workload::PAYLOAD as u64,
-                cores: instrument.server_cores.count(),
-                waits: false,
-                memory_limit: self.memory.store_memory,
-            },
-        };
-        let Entered { contestants, absent, because } = entrants.enter()?;
-        // This process has the client's end of each connection; each server has the same limit for its own ends.
-        limits::check_connections(self.workload.connections, limits::connections(0))?;
-        let mut comparison = Comparison::new(contestants, instrument, self.rounds());
-        (comparison.latency, comparison.absent, comparison.notes) = (!self.no_latency, absent, because);
-        comparison.stops_when_sure = self.stop_when_sure;
-        comparison.rate = self.rate.map(f64::from);
-        comparison.goal_us = self.goal.map(|goal| goal.as_secs_f64() * 1e6);
-        if let Some(service) = service {
-            rehearse(session.catalog, &mut comparison, &service)?;
-        }
-        Ok(comparison)
-    }
-
-    /// Rejects what a service of one's own does not have.
-    fn check_service(&self, service: Option<&RequestedService>, peers: &Peers) -> Result<(), Misuse> {
-        let Some(RequestedService { name, .. }) = service else { return Ok(()) };
         let WorkloadArgs { mix, keys, dist, .. } = &self.workload;
-        if mix.is_some() || keys.is_some() || dist.is_some() {
-            return Err(Misuse(format!(
-                "--keys, --mix and --dist are for entities, and the service {name} has --requests"
-            )));
-        }
-        if !peers.asked.is_empty() {
-            return Err(Misuse(format!("a foreign server does not have the service {name}")));
+        if self.service.is_given() && (mix.is_some() || keys.is_some() || dist.is_some()) {
+            let why = "--keys, --mix and --dist are for entities, and the service has --requests";
+            return Err(Misuse(String::from(why)));
         }
         Ok(())
     }
@@ -275,44 +333,40 @@ impl PlanArgs {
     }
 
     /// The number of rounds.
-    pub(crate) fn rounds(&self) -> usize {
-        self.rounds.unwrap_or(if self.quick && !self.stop_when_sure { 10 } else { 50 }) as usize
+    fn rounds(&self) -> u32 {
+        self.rounds.unwrap_or(if self.quick && !self.stop_when_sure { 10 } else { 50 })
     }
 
-    /// The seed of data, draws and resamples.
-    pub(crate) fn seed(&self) -> u64 {
-        self.workload.random.seed
+    /// The key `workload` of the definition.
+    fn workload(&self) -> Table {
+        let mut table = Table::new();
+        if let Some((service, requests)) = self.service.names() {
+            table.insert("service".into(), service.into());
+            table.insert("requests".into(), requests.into());
+        } else {
+            let (keys, mix) = self.keys_and_mix();
+            table.insert("keys".into(), i64::try_from(keys).unwrap_or(i64::MAX).into());
+            table.insert("mix".into(), mix.to_string().into());
+            table.insert("dist".into(), self.workload.dist.unwrap_or_default().to_string().into());
+        }
+        self.workload.write_connections(&mut table);
+        table
     }
 
-    fn instrument(
-        &self,
-        session: &MeasurementSession<'_>,
-        service: Option<&RequestedService>,
-    ) -> anyhow::Result<Instrument> {
-        let (slice, warm_up) = (self.slice, self.warm_up);
-        within("--slice", slice, SLICES)?;
-        within("--warm-up", warm_up, SLICES)?;
-        let [server_cores, client_cores] = self.cores.of(&session.available)?;
-        let (connections, usage) = (self.workload.connections, self.workload.usage());
-        let (keys, mix) = self.keys_and_mix();
-        let traffic = match service {
-            Some(service) => checked(Ok(service.traffic(self.workload.random.seed)?), connections, usage)?,
-            None => checked(self.workload.entities(keys, mix), connections, usage)?,
-        };
-        let requests = service.map_or_else(|| self.workload.requests_in_words(keys, mix), RequestedService::in_words);
-        Ok(Instrument {
-            server_cores,
-            client_cores,
-            connections,
-            usage,
-            arrivals: self.workload.arrivals.unwrap_or_default(),
-            traffic,
-            limit_traffic: reference_traffic(keys, mix).map_err(misuse)?,
-            asked: format!("{requests}; {}", self.workload.connections_in_words()),
-            warm_up,
-            slice,
-            latency_slice: slice / 2,
-            stop: session.stop.clone(),
-        })
+    /// The key `mode` of the definition.
+    fn mode(&self, variant: Option<&str>) -> Table {
+        let time = |time: Duration| Value::from(humantime::format_duration(time).to_string());
+        let given = [
+            ("kind", Some(ModeKind::Compare.to_string().into())),
+            ("slice", Some(time(self.slice))),
+            ("warm_up", Some(time(self.warm_up))),
+            ("latency", Some((!self.no_latency).into())),
+            ("rate", self.rate.map(|rate| f64::from(rate).into())),
+            ("p99", self.goal.map(time)),
+            ("slowed", self.slowed.map(Value::from)),
+            ("stops_when_sure", Some(self.stop_when_sure.into())),
+            ("variant", variant.map(Value::from)),
+        ];
+        given.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?))).collect()
     }
 }

@@ -8,13 +8,14 @@ use anyhow::anyhow;
 use polyserve::catalog::{Catalog, Entry, RepoChoice, RepoCriteria, RepoEntry, Tag};
 use polyserve::env::{SETTINGS, Settings};
 use polyserve_bench::Misuse;
+use polyserve_bench::bench::{BenchWorkload, ContestantOrigin, Definition, Pattern};
 use polyserve_bench::compare::{Key, Peers};
 use polyserve_bench::contestants::{GO, PEER, Program, Registry};
 use polyserve_bench::experiment::{Absence, Absent, distinct, with_second_entries};
 use polyserve_bench::launch::{AddressFrom, Launch};
 use polyserve_bench::recommend::left_out;
 use polyserve_bench::turn::{Contestant, Role, bound, bound_of};
-use polyserve_load::{Mix, Usage};
+use polyserve_load::Usage;
 use serde::Serialize;
 
 use super::foreign::unknown;
@@ -95,30 +96,6 @@ impl Pair {
     }
 }
 
-/// The inputs that determine the contestants.
-#[derive(Debug)]
-pub(crate) struct Entrants<'a> {
-    pub(crate) catalog: &'a Catalog,
-    pub(crate) servers: &'a [String],
-    /// Whether only servers from outside the catalog take part.
-    pub(crate) only_peers: bool,
-    pub(crate) repos: &'a [String],
-    /// The foreign servers, the baseline among them if it is foreign.
-    pub(crate) peers: &'a Peers,
-    pub(crate) baseline: Option<&'a Baseline>,
-    /// The service, if it is not the entity store with the default requests.
-    pub(crate) service: Option<&'a str>,
-    pub(crate) quick: bool,
-    pub(crate) slowed: Option<f64>,
-    pub(crate) settings: &'a Settings,
-    pub(crate) flags: Vec<String>,
-    pub(crate) connections: usize,
-    pub(crate) usage: Usage,
-    pub(crate) mix: Mix,
-    /// The criteria for the repos of a quick comparison.
-    pub(crate) criteria: RepoCriteria,
-}
-
 /// The repo of a reference, which does not use it.
 const UNUSED_REPO: &str = "two_level";
 
@@ -130,95 +107,106 @@ pub(crate) const LIMIT: &str = "null_epoll";
 /// The limit of connections for one request each.
 pub(crate) const ACCEPT_LIMIT: &str = "null_accept";
 
-/// The contestants of a comparison.
-pub(crate) struct Entered {
-    /// The contestants, the baseline first.
-    pub(crate) contestants: Vec<Contestant>,
-    /// The servers that reject the settings.
-    pub(crate) absent: Vec<Absent<Key>>,
+/// The flags of `compare` that select its contestants.
+#[derive(Debug)]
+pub(crate) struct CompareSelection<'a> {
+    pub(crate) catalog: &'a Catalog,
+    /// The servers of the catalog.
+    pub(crate) servers: &'a [String],
+    /// The servers from outside the catalog, and whether all of them take part.
+    pub(crate) peers: (&'a [Program], bool),
+    /// Whether only servers from outside the catalog take part.
+    pub(crate) only_peers: bool,
+    pub(crate) repos: &'a [String],
+    pub(crate) baseline: Option<&'a Baseline>,
+    /// Whether the service is another one than the entities.
+    pub(crate) has_service: bool,
+    pub(crate) quick: bool,
+    pub(crate) usage: Usage,
+    /// The criteria for the repos of a quick comparison.
+    pub(crate) criteria: RepoCriteria,
+}
+
+/// The contestants of a definition.
+pub(crate) struct Selected {
+    /// Their names, with the origin.
+    pub(crate) contestants: Vec<String>,
+    /// The contestant that the others are compared with; by default the first one.
+    pub(crate) baseline: Option<String>,
     /// Why a quick comparison has these repos. Empty if the repos were named.
     pub(crate) because: Vec<String>,
 }
 
-impl Entrants<'_> {
-    /// Returns the contestants.
-    pub(crate) fn enter(&self) -> anyhow::Result<Entered> {
-        let (pairs, because) = self.pairs()?;
-        room::check_flags(self.settings, self.catalog, pairs.iter().map(|pair| pair.server.as_str()))?;
-        let is_named = !self.servers.is_empty();
-        let mut contestants: Vec<Contestant> = self.reference()?.into_iter().chain(self.foreign_baseline()?).collect();
-        let mut absent = Vec::new();
-        let leave_out = |name: &str, why: String, excused| left_out(Key::new(0, name), why, excused);
-        for (place, pair) in pairs.iter().enumerate() {
-            match self.catalog.server(&pair.server)?.build_with_supported(&self.settings.with_pool_size()) {
-                Ok((server, config)) => {
-                    let shape = Some(server.shape());
-                    let bound = bound(&server, &config, self.connections);
-                    let mut flags = room::honoured(&config, &self.flags);
-                    flags.extend(self.service.map(|name| format!("--service={name}")));
-                    let launch = serve(&pair.server, &pair.repo, &flags, Vec::new());
-                    let contestant = Contestant::new(&pair.name(), Role::Ranked, launch);
-                    contestants.push(contestant.with(|one| (one.shape, one.bound) = (shape, bound)));
-                }
-                Err(error) if is_named || (place == 0 && matches!(self.baseline, Some(Baseline::Pair(_)))) => {
-                    return Err(error.into());
-                }
-                Err(error) => absent.push(leave_out(&pair.name(), error.to_string(), false)),
-            }
-        }
-        for server in self.peers.asked.iter().filter(|server| self.foreign_in_baseline() != Some(*server)) {
-            match self.foreign(server) {
-                Ok(contestant) => contestants.push(contestant),
-                Err(why) => absent.push(leave_out(server.name(), why, self.peers.excuses(server, false))),
-            }
-        }
-        let Some(baseline) = contestants.first_mut() else {
-            return Err(Misuse(String::from("no server takes these settings, so there is nothing to compare")).into());
-        };
-        baseline.role = Role::Baseline;
-        let baseline = baseline.clone();
-        let mut contestants =
-            with_second_entries(contestants, &baseline.name, &[], |one| (&mut one.name, &mut one.role));
-        if let Some(percent) = self.slowed {
-            let name = format!("{} (slowed {percent} %)", baseline.name);
-            contestants.push(Contestant { name, role: Role::Slowed(percent), ..baseline.clone() });
-        }
+impl CompareSelection<'_> {
+    /// The contestants of the flags.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if a name is unknown, or if no repo suits a quick comparison.
+    pub(crate) fn select(&self) -> anyhow::Result<Selected> {
+        let (mut contestants, because) = self.pairs()?;
+        let (peers, is_all) = self.peers;
+        contestants.extend(peers.iter().map(named_peer));
+        contestants.extend(is_all.then(|| format!("{}*", ContestantOrigin::Peer)));
         // A null server has neither the answers of a service nor their sizes.
-        let limits = if self.service.is_some() { Vec::new() } else { self.limit_contestants() };
-        contestants.extend(limits.into_iter().filter(|limit| limit.name != baseline.name));
-        Ok(Entered { contestants, absent, because })
+        let limits: &[&str] = match self.usage {
+            _ if self.has_service => &[],
+            Usage::KeepAlive { .. } => &[LIMIT],
+            Usage::Close => &[LIMIT, ACCEPT_LIMIT],
+        };
+        let limits = limits.iter().filter_map(|name| self.catalog.reference(name).ok());
+        contestants.extend(limits.map(|Entry { name, .. }| format!("{}{name}", ContestantOrigin::Reference)));
+        let baseline = self.baseline.map(|baseline| self.baseline_name(baseline)).transpose()?;
+        Ok(Selected { contestants, baseline, because })
     }
 
-    /// Returns the pairs, and the reasons for the repos of a quick comparison. The baseline is first, then server by server.
-    fn pairs(&self) -> anyhow::Result<(Vec<Pair>, Vec<String>)> {
+    fn baseline_name(&self, baseline: &Baseline) -> anyhow::Result<String> {
+        let catalog = self.catalog;
+        let of_catalog = |name: String| format!("{}{name}", ContestantOrigin::Catalog);
+        Ok(match baseline {
+            baseline if self.has_service && self.repos.is_empty() => {
+                of_catalog(catalog.server(&baseline.name())?.name.clone())
+            }
+            Baseline::Pair(Pair { server, repo }) => {
+                let (server, repo) = (catalog.server(server)?.name.clone(), catalog.repo(repo)?.name.clone());
+                of_catalog(Pair { server, repo }.name())
+            }
+            Baseline::Foreign(server) if !server.keeps_entities() => {
+                let why = "has a fixed answer, and a baseline runs twice and keeps what is put";
+                return Err(Misuse(format!("--baseline {}: it {why}", server.name())).into());
+            }
+            Baseline::Foreign(server) => named_peer(server),
+            Baseline::Reference(name) => match catalog.reference(name) {
+                Ok(Entry { name, .. }) => format!("{}{name}", ContestantOrigin::Reference),
+                Err(_) => {
+                    let what = "is neither SERVER/REPO such as leader_followers/two_level nor a reference such as";
+                    return Err(Misuse(format!("--baseline {name:?} {what} {LIMIT}")).into());
+                }
+            },
+        })
+    }
+
+    /// Returns the pairs server by server, and the reasons for the repos of a quick comparison. A star stands for all servers.
+    fn pairs(&self) -> anyhow::Result<(Vec<String>, Vec<String>)> {
         let (catalog, builtin) = (self.catalog, Catalog::builtin());
-        let quick = self.quick.then(|| tagged(builtin.servers(), Tag::Quick));
         let mut servers = full_names(self.servers, |name| catalog.server(name))?;
-        let mut repos = repo_names(catalog, self.repos)?;
-        if servers.is_empty() && !self.only_peers {
-            servers = default_names(catalog.servers(), builtin.servers(), quick.as_deref());
+        let (mut repos, mut because) = (repo_names(catalog, self.repos)?, Vec::new());
+        if servers.is_empty() && self.quick && !self.only_peers {
+            let quick = tagged(builtin.servers(), Tag::Quick);
+            servers = default_names(catalog.servers(), builtin.servers(), Some(&quick));
+        } else if servers.is_empty() && !self.only_peers {
+            servers.push(String::from("*"));
         }
-        let mut because = Vec::new();
-        if repos.is_empty() && self.service.is_some() {
+        if repos.is_empty() && self.has_service {
             repos.push(String::new());
         } else if repos.is_empty() && self.quick {
             (repos, because) = self.quick_repos(&builtin)?;
         } else if repos.is_empty() {
             repos = default_names(catalog.repos(), builtin.repos(), None);
         }
-        let baseline = match self.baseline {
-            Some(baseline) if self.service.is_some() && self.repos.is_empty() => {
-                let server = catalog.server(&baseline.name())?.name.clone();
-                Some(Pair { server, repo: String::new() })
-            }
-            Some(Baseline::Pair(Pair { server, repo })) => {
-                Some(Pair { server: catalog.server(server)?.name.clone(), repo: catalog.repo(repo)?.name.clone() })
-            }
-            _ => None,
-        };
         let pair = |server: &String, repo: &String| Pair { server: server.clone(), repo: repo.clone() };
-        let pairs = servers.iter().flat_map(|server| repos.iter().map(move |repo| pair(server, repo)));
-        Ok((distinct(baseline.into_iter().chain(pairs)), because))
+        let pairs = servers.iter().flat_map(|server| repos.iter().map(move |repo| pair(server, repo).name()));
+        Ok((distinct(pairs.map(|name| format!("{}{name}", ContestantOrigin::Catalog))), because))
     }
 
     /// Returns two repos for a quick comparison, and the reasons. The program's own repos come first, the last added
@@ -240,26 +228,156 @@ impl Entrants<'_> {
         let because = suited.into_iter().filter(is_chosen).map(|(_, why)| why).chain(reasons).collect();
         Ok((names, because))
     }
+}
 
-    /// The baseline if it is foreign.
-    fn foreign_in_baseline(&self) -> Option<&Program> {
-        match self.baseline {
-            Some(Baseline::Foreign(server)) => Some(server),
-            _ => None,
+/// The pairs of the catalog that a pattern stands for. A service that uses no repo has servers only.
+pub(crate) fn pairs(
+    definition: &Definition,
+    pattern: &Pattern,
+    catalog: &Catalog,
+    has_repos: bool,
+) -> anyhow::Result<Vec<Pair>> {
+    let name = &pattern.name;
+    let parsed = || name.parse::<Pair>().map_err(|why| definition.misuse("contestants", why));
+    if !pattern.has_star() {
+        // A service may use a repo.
+        if !has_repos && (catalog.server(name).is_ok() || name.parse::<Pair>().is_err()) {
+            let server = catalog.server(name)?.name.clone();
+            return Ok(vec![Pair { server, repo: String::new() }]);
         }
+        let pair = parsed()?;
+        let (server, repo) = (catalog.server(&pair.server)?.name.clone(), catalog.repo(&pair.repo)?.name.clone());
+        return Ok(vec![Pair { server, repo }]);
+    }
+    let repos: Vec<String> = match has_repos {
+        false => vec![String::new()],
+        true if name.contains(':') => vec![catalog.repo(&parsed()?.repo)?.name.clone()], // a repo at a location
+        true => catalog.repos().iter().map(|entry| entry.name.clone()).collect(),
+    };
+    let pair = |server: &str, repo: &String| Pair { server: server.to_owned(), repo: repo.clone() };
+    let all = catalog.servers().iter().flat_map(|entry| repos.iter().map(|repo| pair(&entry.name, repo)));
+    let found: Vec<Pair> = all.filter(|pair| pattern.matches(&pair.name())).collect();
+    if found.is_empty() {
+        let why = format!("nothing in the catalog matches catalog:{name}; see `polyserve list`");
+        return Err(definition.misuse("contestants", why).into());
+    }
+    Ok(found)
+}
+
+/// The name of a program in a definition.
+fn named_peer(program: &Program) -> String {
+    format!("{}{}", ContestantOrigin::Peer, program.short_name())
+}
+
+/// Makes the contestants of a comparison from its definition.
+#[derive(Debug)]
+pub(crate) struct Entrants<'a> {
+    pub(crate) catalog: &'a Catalog,
+    pub(crate) definition: &'a Definition,
+    /// The percentage of CPU time that a further copy of the baseline wastes.
+    pub(crate) slowed: Option<f64>,
+    /// The foreign servers, the baseline among them if it is foreign.
+    pub(crate) peers: &'a Peers,
+    /// The service, if it is not the entity store with the default requests.
+    pub(crate) service: Option<&'a str>,
+    pub(crate) settings: &'a Settings,
+    /// The flags of the settings.
+    pub(crate) flags: Vec<String>,
+}
+
+/// The contestants of a comparison.
+pub(crate) struct Entered {
+    /// The contestants, the baseline first.
+    pub(crate) contestants: Vec<Contestant>,
+    /// The servers that reject the settings.
+    pub(crate) absent: Vec<Absent<Key>>,
+}
+
+impl Entrants<'_> {
+    /// Returns the contestants.
+    pub(crate) fn enter(&self) -> anyhow::Result<Entered> {
+        let pairs = self.pairs()?;
+        room::check_flags(self.settings, self.catalog, pairs.iter().map(|(pair, _)| pair.server.as_str()))?;
+        let mut contestants: Vec<Contestant> = self.reference()?.into_iter().chain(self.foreign_baseline()?).collect();
+        let mut absent = Vec::new();
+        let leave_out = |name: &str, why: String, excused| left_out(Key::new(0, name), why, excused);
+        for (pair, is_named) in &pairs {
+            match self.catalog.server(&pair.server)?.build_with_supported(&self.settings.with_pool_size()) {
+                Ok((server, config)) => {
+                    let shape = Some(server.shape());
+                    let bound = bound(&server, &config, self.definition.workload.connections);
+                    let mut flags = room::honoured(&config, &self.flags);
+                    flags.extend(self.service.map(|name| format!("--service={name}")));
+                    let launch = serve(&pair.server, &pair.repo, &flags, Vec::new());
+                    let contestant = Contestant::new(&pair.name(), Role::Ranked, launch);
+                    contestants.push(contestant.with(|one| (one.shape, one.bound) = (shape, bound)));
+                }
+                Err(error) if *is_named => return Err(error.into()),
+                Err(error) => absent.push(leave_out(&pair.name(), error.to_string(), false)),
+            }
+        }
+        for server in self.peers.asked.iter().filter(|server| !self.is_baseline(server)) {
+            match self.foreign(server) {
+                Ok(contestant) => contestants.push(contestant),
+                Err(why) => absent.push(leave_out(server.name(), why, self.peers.excuses(server, false))),
+            }
+        }
+        let Some(baseline) = contestants.first_mut() else {
+            return Err(Misuse(String::from("no server takes these settings, so there is nothing to compare")).into());
+        };
+        baseline.role = Role::Baseline;
+        let baseline = baseline.clone();
+        let mut contestants =
+            with_second_entries(contestants, &baseline.name, &[], |one| (&mut one.name, &mut one.role));
+        if let Some(percent) = self.slowed {
+            let name = format!("{} (slowed {percent} %)", baseline.name);
+            contestants.push(Contestant { name, role: Role::Slowed(percent), ..baseline.clone() });
+        }
+        contestants.extend(self.limits()?.into_iter().filter(|limit| limit.name != baseline.name));
+        Ok(Entered { contestants, absent })
+    }
+
+    /// The patterns of this origin, that of the baseline first.
+    fn patterns(&self, origin: ContestantOrigin) -> impl Iterator<Item = &Pattern> {
+        let Definition { baseline, contestants, .. } = self.definition;
+        baseline.iter().chain(contestants).filter(move |pattern| pattern.origin == origin)
+    }
+
+    /// The pairs, each once, and whether the definition names it. The baseline is first.
+    fn pairs(&self) -> anyhow::Result<Vec<(Pair, bool)>> {
+        let mut all: Vec<(Pair, bool)> = Vec::new();
+        for pattern in self.patterns(ContestantOrigin::Catalog) {
+            for pair in pairs(self.definition, pattern, self.catalog, self.service.is_none())? {
+                if all.iter().all(|(known, _)| *known != pair) {
+                    all.push((pair, !pattern.has_star()));
+                }
+            }
+        }
+        Ok(all)
+    }
+
+    /// The baseline if it is of this origin.
+    fn baseline(&self, origin: ContestantOrigin) -> Option<&Pattern> {
+        self.definition.baseline.as_ref().filter(|pattern| pattern.origin == origin)
+    }
+
+    /// Whether a foreign server is the baseline.
+    fn is_baseline(&self, server: &Program) -> bool {
+        self.baseline(ContestantOrigin::Peer).is_some_and(|pattern| pattern.matches(server.short_name()))
     }
 
     /// Returns a foreign server as a contestant, not built yet; or why it cannot take part.
     fn foreign(&self, server: &Program) -> Result<Contestant, String> {
         let workers = self.settings.config.workers;
-        if self.mix.put > 0 && !server.keeps_entities() {
+        let BenchWorkload { mix, connections, .. } = self.definition.workload;
+        if mix.put > 0 && !server.keeps_entities() {
             return Err(format!("{} has a fixed answer, and keeps nothing that is put", server.name()));
         }
         let launch = server.unbuilt(workers)?;
-        let max = server.max_concurrent(workers).filter(|max| *max < self.connections);
-        let bound = max.zip(server.head_timeout()).and_then(|(max, time)| bound_of(max, time, self.connections));
-        if let (Some(max), None, Usage::KeepAlive { .. }) = (max, &bound, self.usage) {
-            return Err(format!("it serves {max} of {} kept connections, and the others never", self.connections));
+        let max = server.max_concurrent(workers).filter(|max| *max < connections);
+        let bound = max.zip(server.head_timeout()).and_then(|(max, time)| bound_of(max, time, connections));
+        if let (Some(max), None, false) = (max, &bound, self.definition.workload.close) {
+            return Err(format!("it serves {max} of {connections} kept connections, and the others never"));
         }
         Ok(Contestant::new(server.name(), Role::Ranked, launch).with(|one| {
             // The contract of a server with a fixed answer is not checked.
@@ -270,43 +388,34 @@ impl Entrants<'_> {
 
     /// Returns the baseline if it is foreign.
     fn foreign_baseline(&self) -> anyhow::Result<Option<Contestant>> {
-        let Some(server) = self.foreign_in_baseline() else { return Ok(None) };
+        let Some(server) = self.peers.asked.iter().find(|server| self.is_baseline(server)) else { return Ok(None) };
         let title = server.name();
         if !server.keeps_entities() {
-            let why = "has a fixed answer, and a baseline runs twice and keeps what is put";
-            return Err(Misuse(format!("--baseline {title}: it {why}")).into());
+            let why = format!("{title} has a fixed answer, and a baseline runs twice and keeps what is put");
+            return Err(self.definition.misuse("baseline", why).into());
         }
-        if self.slowed.is_some() {
-            return Err(
-                Misuse(format!("--slowed needs a server of ours as the baseline, and {title} is not one")).into()
-            );
-        }
-        let contestant = self.foreign(server).map_err(|why| anyhow!("the baseline {title}: {why}"))?;
-        Ok(Some(contestant))
+        Ok(Some(self.foreign(server).map_err(|why| anyhow!("the baseline {title}: {why}"))?))
     }
 
     /// Returns the baseline if it is a reference.
     fn reference(&self) -> anyhow::Result<Option<Contestant>> {
-        let Some(Baseline::Reference(name)) = self.baseline.filter(|_| self.service.is_none()) else { return Ok(None) };
-        let Ok(Entry { name, .. }) = self.catalog.reference(name) else {
-            let what = "is neither SERVER/REPO such as leader_followers/two_level nor a reference such as";
-            return Err(Misuse(format!("--baseline {name:?} {what} {LIMIT}")).into());
-        };
-        if self.slowed.is_some() {
-            return Err(
-                Misuse(format!("--slowed needs a server as the baseline: {name} has no service to slow down")).into()
-            );
-        }
+        let Some(pattern) = self.baseline(ContestantOrigin::Reference) else { return Ok(None) };
+        let name = &self.catalog.reference(&pattern.name)?.name;
         Ok(Some(reference_contestant(name)))
     }
 
-    fn limit_contestants(&self) -> Vec<Contestant> {
-        let names: &[&str] = match self.usage {
-            Usage::KeepAlive { .. } => &[LIMIT],
-            Usage::Close => &[LIMIT, ACCEPT_LIMIT],
-        };
-        let entries = names.iter().filter_map(|name| self.catalog.reference(name).ok());
-        entries.map(|Entry { name, .. }| reference_contestant(name)).collect()
+    /// The null servers. They have neither the answers of a service nor their sizes.
+    fn limits(&self) -> anyhow::Result<Vec<Contestant>> {
+        let mut names: Vec<&str> = Vec::new();
+        for pattern in self.patterns(ContestantOrigin::Reference).filter(|_| self.service.is_none()) {
+            let known = self.catalog.references().iter().filter(|entry| pattern.matches(&entry.name));
+            let before = names.len();
+            names.extend(known.map(|entry| entry.name.as_str()));
+            if names.len() == before {
+                self.catalog.reference(&pattern.name)?;
+            }
+        }
+        Ok(distinct(names).into_iter().map(reference_contestant).collect())
     }
 }
 

@@ -60,10 +60,3 @@ pub(crate) fn foreign_servers(names: &[String], registry: &Registry) -> Result<(
     }
     Ok((named, is_all))
 }
-
-/// The servers that a flag selects, each once, in the order of the registry.
-pub(crate) fn selected(named: &[Program], is_all: bool, registry: &Registry) -> Vec<Program> {
-    let by_name = |server: &&Program| named.contains(server);
-    let is_default = |server: &Program| is_all && registry.servers().any(|other| other == server);
-    registry.programs().filter(|server| by_name(server) || is_default(server)).cloned().collect()
-}

@@ -1,5 +1,6 @@
 //! The flags of a service of one's own, and its requests. `compare` and `recommend` share them.
 
+use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -7,8 +8,7 @@ use anyhow::{Context as _, anyhow};
 use polyserve::catalog::Catalog;
 use polyserve_bench::Misuse;
 use polyserve_bench::bench::{BenchWorkload, Definition};
-use polyserve_bench::turn::Rehearsal;
-use polyserve_bench::turn::{Contestant, Instrument};
+use polyserve_bench::turn::{Contestant, Instrument, Rehearsal};
 use polyserve_load::{AnswerCheck, ChangingAnswer, Exchange, Traffic};
 use serde_json::{Value, json};
 
@@ -54,6 +54,16 @@ impl ServiceArgs {
         Self { service: service.clone(), requests: requests.as_ref().map(|file| definition.path(file)) }
     }
 
+    /// Whether a service is given.
+    pub(crate) fn is_given(&self) -> bool {
+        self.service.is_some()
+    }
+
+    /// The service and the file of its requests.
+    pub(crate) fn names(&self) -> Option<(String, String)> {
+        Some((self.service.clone()?, self.requests.as_ref()?.display().to_string()))
+    }
+
     /// Reads the file of the requests; `None` without a service.
     ///
     /// # Errors
@@ -67,6 +77,13 @@ impl ServiceArgs {
     }
 }
 
+/// The requests in words.
+impl fmt::Display for RequestedService {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the requests of {} to the service {}", self.file.display(), self.name)
+    }
+}
+
 impl RequestedService {
     /// The requests. Their answers are not known yet.
     pub(crate) fn traffic(&self, seed: u64) -> anyhow::Result<Traffic> {
@@ -75,11 +92,6 @@ impl RequestedService {
             .map_err(misuse)
             .with_context(|| self.file.display().to_string())
             .map_err(|error| Misuse(format!("{error:#}")).into())
-    }
-
-    /// The requests in words.
-    pub(crate) fn in_words(&self) -> String {
-        format!("the requests of {} to the service {}", self.file.display(), self.name)
     }
 
     /// The requests, for the description of the run.

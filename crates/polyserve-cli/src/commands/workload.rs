@@ -2,13 +2,20 @@
 
 use std::iter::repeat_n;
 
+use polyserve::Shutdown;
 use polyserve_bench::Misuse;
+use polyserve_bench::bench::BenchWorkload;
+use polyserve_bench::bench::mode::requests::RequestSettings;
+use polyserve_bench::bench::workload::welcome;
+use polyserve_bench::machine::cores::Cores;
 use polyserve_bench::reference::BODY;
-use polyserve_bench::report::figures::count;
+use polyserve_bench::turn::Instrument;
 use polyserve_load::data::Data;
 use polyserve_load::{Arrivals, Dist, Exchange, Load, LoadError, Mix, Traffic, Usage};
+use toml::{Table, Value};
 
 use super::seed::SeedArgs;
+use super::service::RequestedService;
 
 /// A workload.
 #[derive(Clone, Debug, clap::Args)]
@@ -49,28 +56,16 @@ impl WorkloadArgs {
         (self.keys.unwrap_or(keys), self.mix.unwrap_or(mix))
     }
 
-    /// Describes the requests for entities. `keys` and `mix` are the defaults.
-    pub(crate) fn requests_in_words(&self, keys: u64, mix: Mix) -> String {
-        let (keys, Mix { get, put }) = self.keys_and_mix(keys, mix);
-        let requests = match (get, put) {
-            (_, 0) => String::from("GET"),
-            (0, _) => String::from("PUT"),
-            _ => format!("{get} GET to {put} PUT"),
-        };
-        let dist = self.dist.unwrap_or_default();
-        let entities =
-            if keys == 1 { String::from("one entity") } else { format!("{} entities, {dist}", count(keys as f64)) };
-        format!("{requests} of {entities}")
-    }
-
-    /// Describes the connections.
-    pub(crate) fn connections_in_words(&self) -> String {
-        let usage = match self.usage() {
-            Usage::Close => String::from("a connection for each request"),
-            Usage::KeepAlive { pipeline: 1 } => String::from("kept alive"),
-            Usage::KeepAlive { pipeline } => format!("kept alive, {pipeline} requests at once"),
-        };
-        format!("{} connections, {usage}", self.connections)
+    /// Writes the connections into the key `workload` of a definition.
+    pub(crate) fn write_connections(&self, table: &mut Table) {
+        let number = |number: usize| Value::from(i64::try_from(number).unwrap_or(i64::MAX));
+        table.insert("connections".into(), number(self.connections));
+        if self.no_keepalive {
+            table.insert("close".into(), true.into());
+        } else {
+            table.insert("pipeline".into(), number(self.pipeline));
+        }
+        table.insert("arrivals".into(), self.arrivals.unwrap_or_default().to_string().into());
     }
 
     /// Returns the requests for entities. `keys` and `mix` are the defaults.
@@ -107,6 +102,46 @@ fn request_counts(Mix { get, put }: Mix) -> (usize, usize) {
         weight => (weight * MAX_REQUESTS / sum).max(1) as usize,
     };
     (part(get), part(put))
+}
+
+/// The requests of a workload.
+pub(crate) fn traffic(
+    workload: &BenchWorkload,
+    service: Option<&RequestedService>,
+    seed: u64,
+) -> anyhow::Result<Traffic> {
+    match service {
+        Some(service) => service.traffic(seed),
+        None if workload.welcome => welcome().map_err(misuse),
+        None => {
+            let data = Data::new(seed).with_description(workload.payload);
+            Traffic::entities(&data, workload.keys, workload.dist, workload.mix, seed).map_err(misuse)
+        }
+    }
+}
+
+/// How contestants are measured with a workload and its requests, on the cores of the servers and of the load generator.
+pub(crate) fn instrument(
+    workload: &BenchWorkload,
+    traffic: Traffic,
+    [server_cores, client_cores]: [Cores; 2],
+    RequestSettings { warm_up, slice, latency_slice, .. }: RequestSettings,
+    stop: &Shutdown,
+) -> anyhow::Result<Instrument> {
+    Ok(Instrument {
+        server_cores,
+        client_cores,
+        connections: workload.connections,
+        usage: workload.usage(),
+        arrivals: workload.arrivals,
+        traffic: checked(Ok(traffic), workload.connections, workload.usage())?,
+        limit_traffic: reference_traffic(workload.keys, workload.mix).map_err(misuse)?,
+        asked: workload.to_string(),
+        warm_up,
+        slice,
+        latency_slice,
+        stop: stop.clone(),
+    })
 }
 
 /// Returns the traffic, or an error if it cannot use connections in this way.

@@ -54,7 +54,7 @@ fn a_definition_makes_rows() {
         &[
             "Nothing is decided: the run has 2 rounds",
             "tiny: Does it run",
-            "get=3,put=1",
+            "3 GET to 1 PUT of 20 entities",
             "varied: connections",
             "A/A",
             "not run: sequential/sharded",

@@ -16,8 +16,7 @@ use polyserve_bench::journal::{Header, Journal};
 use polyserve_bench::launch::{AddressFrom, Launch};
 use polyserve_bench::machine::Environment;
 use polyserve_bench::machine::cores::Cores;
-use polyserve_bench::turn::Instrument;
-use polyserve_bench::turn::{Contestant, Role};
+use polyserve_bench::turn::{Contestant, Instrument, Role};
 use polyserve_load::{Arrivals, Dist, Mix, Traffic, Usage};
 use rustix::process::Signal;
 use serde_json::Value;
@@ -83,6 +82,26 @@ fn a_tiny_comparison_decides_nothing_and_records_every_sample() {
     assert!(dir.read(RECORD).starts_with(&recorded), "lines are added only");
     let kinds: Vec<Value> = dir.lines(RECORD)[lines.len()..].iter().map(|line| line["kind"].clone()).collect();
     assert_eq!(kinds, ["environment", "end"].repeat(2), "nothing was measured again");
+}
+
+/// The definition is what is measured: `bench` runs the printed one with the same contestants, requests and goal.
+#[test]
+fn the_definition_of_a_comparison_runs() {
+    let default = printed("compare --print-definition");
+    has(&default, &["keys = 1\n", r#"mix = "get=1,put=0""#, "connections = 64", "rounds = 50", "reference:null_epoll"]);
+    let dir = Dir::new("definition");
+    let flags =
+        "--servers=tokio_tcp --repos=std_mutex,sharded --baseline=tokio_tcp/sharded --mix=get=95,put=5 --rate=100";
+    let definition = printed(&format!("compare {flags} {TINY} --rounds=1 --goal=p99=1h --print-definition"));
+    has(&definition, &[r#"kind = "compare""#, "rounds = 1", "keys = 50", r#"p99 = "1h""#, "rate = 100.0"]);
+    dir.write("own.toml", definition);
+    let ranking = json(&format!("bench {dir}/own.toml --seed=7"));
+    assert_eq!(ranking["asked"], "95 GET to 5 PUT of 50 entities, uniform; 4 connections, kept alive");
+    assert_eq!((&ranking["baseline"], &ranking["failed"]), (&"tokio_tcp/sharded".into(), &Value::Array(Vec::new())));
+    let names = BTreeSet::from_iter(texts(array(&ranking["rows"]), "name"));
+    let pair = ["tokio_tcp/sharded", "tokio_tcp/sharded (again)", "tokio_tcp/std_mutex", "null_epoll"];
+    assert_eq!(names, BTreeSet::from(pair));
+    assert_eq!((&ranking["goal_us"], &ranking["rate"]["requests_per_s"]), (&3.6e9.into(), &100.0.into()));
 }
 
 /// A quick comparison takes two repos that suit the workload, and says why.

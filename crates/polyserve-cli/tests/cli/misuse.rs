@@ -87,7 +87,7 @@ const REFUSED: &[(&str, &str)] = &[
     ("compare --baseline=go/gin", "go/fasthttp"),
     ("compare --baseline=peer/nope", "no peer \"peer/nope\""),
     ("compare --baseline=nginx", "a baseline runs twice"),
-    ("compare --baseline=peer/hyper --slowed=5", "--slowed needs a server of ours"),
+    ("compare --baseline=peer/hyper --slowed=5", "slowed needs a server of ours"),
     ("bench trial-same --set rounds=0", "rounds: it must be at least 1"),
     ("bench trial-slowed --set mode.slowed=0.0", "slowed: it must be above 0"),
     ("bench trial-same --set mode.comparison_rounds=9", "needs 10 or more: fewer decide nothing"),

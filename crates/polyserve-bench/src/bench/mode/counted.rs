@@ -23,9 +23,7 @@ use crate::launch::drain::check_count;
 use crate::launch::process::{Failure, Process};
 use crate::launch::{AddressFrom, Launch};
 use crate::machine::proc::{self, Resident};
-use crate::turn::microseconds;
-use crate::turn::run_watched;
-use crate::turn::{Contestant, Instrument};
+use crate::turn::{Contestant, Instrument, microseconds, run_watched};
 
 /// Servers that get a number of requests.
 #[derive(Debug)]

@@ -33,9 +33,7 @@ use crate::experiment::{Absence, Notebook, order};
 use crate::limits;
 use crate::machine::proc;
 use crate::statistics::median_of;
-use crate::turn::microseconds;
-use crate::turn::run;
-use crate::turn::{Contestant, ContestantSession, Instrument};
+use crate::turn::{Contestant, ContestantSession, Instrument, microseconds, run};
 
 /// The throughput next to an idle crowd, as a share of that of a process without one.
 const KEPT_SHARE: &str = "kept_share";

@@ -13,8 +13,7 @@ use crate::bench::sweep::{SweepAxis, SweepCell};
 use crate::experiment::{Absence, Notebook};
 use crate::launch::process::{Failure, Process};
 use crate::statistics::median;
-use crate::turn::run;
-use crate::turn::{Contestant, Instrument};
+use crate::turn::{Contestant, Instrument, run};
 
 /// The `kind` of a [`CellLimit`]'s line.
 pub const LIMIT: &str = "limit";

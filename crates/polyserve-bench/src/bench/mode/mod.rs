@@ -4,6 +4,7 @@
 //! kind is such a file and a line in [`Mode`] and its functions.
 
 pub mod closed;
+pub mod compare;
 pub mod counted;
 pub mod hold;
 pub mod limit;
@@ -37,6 +38,7 @@ use crate::report::figures::count;
 use crate::statistics::MIN_ROUNDS;
 
 pub use closed::ClosedMode;
+pub use compare::CompareMode;
 pub use hold::HoldMode;
 pub use page::PageMode;
 pub use rate::RateMode;
@@ -67,6 +69,8 @@ pub enum Mode {
     Scenario(ScenarioMode),
     /// A contestant is compared with itself, again and again.
     Trial(TrialMode),
+    /// Contestants are ranked at one cell.
+    Compare(CompareMode),
 }
 
 /// The kind of a mode.
@@ -92,6 +96,8 @@ pub enum ModeKind {
     Scenario,
     /// [`Mode::Trial`].
     Trial,
+    /// [`Mode::Compare`].
+    Compare,
 }
 
 /// As in a definition.
@@ -231,13 +237,14 @@ impl Mode {
             Self::Hold(_) => ModeKind::Hold,
             Self::Scenario(_) => ModeKind::Scenario,
             Self::Trial(_) => ModeKind::Trial,
+            Self::Compare(_) => ModeKind::Compare,
         }
     }
 
     /// The name of the figure that is compared.
     pub fn compared(&self) -> &'static str {
         match self {
-            Self::Closed(_) | Self::Page(_) => figures::REQUESTS_PER_S,
+            Self::Closed(_) | Self::Page(_) | Self::Compare(_) => figures::REQUESTS_PER_S,
             Self::Rate(_) => figures::P99_US,
             Self::Store(mode) => mode.compared(),
             Self::Tasks(_) => figures::TOTAL_DURATION_MS,
@@ -254,7 +261,9 @@ impl Mode {
             Self::Closed(ClosedMode { requests: Some(requests), .. }) => {
                 format!("{} requests; {workload}", count(*requests as f64))
             }
-            Self::Closed(_) | Self::Rate(_) | Self::Search(_) | Self::Hold(_) | Self::Trial(_) => workload.to_string(),
+            Self::Closed(_) | Self::Rate(_) | Self::Search(_) | Self::Hold(_) | Self::Trial(_) | Self::Compare(_) => {
+                workload.to_string()
+            }
             Self::Tasks(mode) => mode.to_string(),
             Self::Page(mode) => mode.load(workload),
             Self::Scenario(mode) => mode.to_string(),
@@ -275,6 +284,7 @@ impl Mode {
             Self::Scenario(_) => scenario::READS,
             Self::Search(_) => search::READS,
             Self::Hold(mode) => mode.reads(),
+            Self::Compare(_) => compare::READS,
         };
         reads.check(definition)?;
         match self {
@@ -287,6 +297,7 @@ impl Mode {
             Self::Hold(mode) => mode.check(definition),
             Self::Scenario(mode) => mode.check(definition),
             Self::Trial(mode) => mode.check(definition),
+            Self::Compare(mode) => mode.check(definition),
         }
     }
 }
@@ -312,6 +323,7 @@ impl<'de> Deserialize<'de> for Mode {
             ModeKind::Hold => settings.try_into().map(Self::Hold),
             ModeKind::Scenario => settings.try_into().map(Self::Scenario),
             ModeKind::Trial => settings.try_into().map(Self::Trial),
+            ModeKind::Compare => settings.try_into().map(Self::Compare),
         });
         mode.map_err(|error: toml::de::Error| D::Error::custom(error.message()))
     }
@@ -322,6 +334,14 @@ fn check_times<const N: usize>(definition: &Definition, times: [(&str, Duration)
     let allowed = Duration::from_millis(10)..=Duration::from_secs(3600);
     match times.into_iter().find(|(_, time)| !allowed.contains(time)) {
         Some((key, _)) => Err(definition.misuse(key, "it must be from 10ms to 1h")),
+        None => Ok(()),
+    }
+}
+
+/// Checks the percentage of CPU time that a slowed contestant wastes.
+fn check_slowed(definition: &Definition, slowed: Option<f64>) -> Result<(), Misuse> {
+    match slowed.filter(|percent| !(*percent > 0.0 && *percent <= 1000.0)) {
+        Some(_) => Err(definition.misuse("slowed", "it must be above 0 and at most 1000 per cent")),
         None => Ok(()),
     }
 }

@@ -33,8 +33,7 @@ use crate::machine::cores::Cores;
 use crate::machine::proc;
 use crate::report::figures::count;
 use crate::services::Page;
-use crate::turn::Role;
-use crate::turn::microseconds;
+use crate::turn::{Role, microseconds};
 
 /// A number of requests to a page that sometimes waits.
 #[derive(Clone, Debug, Deserialize)]

@@ -26,8 +26,7 @@ use crate::bench::figures::{self, NamedFigures};
 use crate::bench::sweep::{CellValue, SweepAxis, SweepCell};
 use crate::experiment::{Absence, Notebook};
 use crate::output::is_client_late;
-use crate::turn::{Contestant, Instrument};
-use crate::turn::{MAX_BEHIND, microseconds};
+use crate::turn::{Contestant, Instrument, MAX_BEHIND, microseconds};
 
 /// The steps of a bisection: each halves the interval, which ends at 4 % of a rate.
 pub const STEPS: u32 = 7;

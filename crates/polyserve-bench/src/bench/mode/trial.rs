@@ -14,7 +14,7 @@ use polyserve::Shutdown;
 use serde::{Deserialize, Serialize};
 
 use super::requests::{CellPlan, RequestSettings};
-use super::{Turns, check_times};
+use super::{Turns, check_slowed, check_times};
 use crate::Misuse;
 use crate::bench::definition::{Definition, time};
 use crate::bench::experiment::{BenchPlan, DefinedExperiment, Key, Sample};
@@ -87,9 +87,7 @@ impl TrialMode {
             let why = format!("a comparison needs {MIN_ROUNDS} or more: fewer decide nothing");
             return Err(definition.misuse("comparison_rounds", why));
         }
-        if self.slowed.is_some_and(|percent| !(percent > 0.0 && percent <= 1000.0)) {
-            return Err(definition.misuse("slowed", "it must be above 0 and at most 1000 per cent"));
-        }
+        check_slowed(definition, self.slowed)?;
         let is_of_catalog = |pattern: &Pattern| pattern.origin == ContestantOrigin::Catalog;
         if self.slowed.is_some() && !definition.contestants.iter().all(is_of_catalog) {
             return Err(definition.misuse("slowed", "only a server of the catalog can be slowed"));

@@ -3,8 +3,7 @@ use crate::compare::Key;
 use crate::compare::ranking::{Bands, Latencies};
 use crate::experiment::Failed;
 use crate::statistics::Estimate;
-use crate::turn::Contract;
-use crate::turn::Rate;
+use crate::turn::{Contract, Rate};
 use polyserve_conformance::address::{AddressReport, FailedProperty, Group};
 use polyserve_load::Arrivals;
 

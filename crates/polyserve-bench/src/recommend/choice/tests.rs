@@ -6,8 +6,7 @@ use crate::compare::ranking::{Intervals, RankingEntry};
 use crate::experiment::again;
 use crate::output::INDENT;
 use crate::report::{WIDTH, wrapped};
-use crate::turn::latency;
-use crate::turn::{Measurement, Role};
+use crate::turn::{Measurement, Role, latency};
 use polyserve_load::Arrivals;
 
 /// A measurement with this throughput, which varies by 10 % from round to round, and this p99.

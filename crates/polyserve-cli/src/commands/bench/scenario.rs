@@ -16,10 +16,10 @@ use polyserve_bench::limits;
 use polyserve_bench::scenario::Subject;
 use polyserve_bench::turn::Role;
 
-use super::super::entrants::{Pair, left_out, serve};
+use super::super::entrants::{Pair, left_out, pairs, serve};
 use super::super::room;
 use super::super::session::MeasurementSession;
-use super::{BenchArgs, is_wanted, pairs, plan};
+use super::{BenchArgs, is_wanted, plan};
 
 /// Checks the arguments before anything is built.
 pub(super) fn check(args: &BenchArgs, definition: &Definition, mode: &ScenarioMode) -> Result<(), Misuse> {

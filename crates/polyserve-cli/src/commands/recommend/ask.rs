@@ -122,7 +122,7 @@ pub(super) fn workload(
     let to_usize =
         |number: u64, flag: &str| usize::try_from(number).map_err(|_| Misuse(format!("{flag} {number} is too many")));
     let workload = Workload {
-        service: service.map(|service| (service.name.clone(), service.in_words())),
+        service: service.map(|service| (service.name.clone(), service.to_string())),
         reads_pct: u32::try_from(reads)
             .ok()
             .filter(|reads| *reads <= 100)

@@ -25,9 +25,7 @@ use polyserve_bench::recommend::candidates::DURABLE_DIRECTORY;
 use polyserve_bench::recommend::choice::Basis;
 use polyserve_bench::recommend::workload::LONGEST_WAIT;
 use polyserve_bench::recommend::{Budget, Candidate, CandidateSet, Recommendation, Workload};
-use polyserve_bench::turn::Rehearsal;
-use polyserve_bench::turn::bound;
-use polyserve_bench::turn::{Contestant, Instrument, Role};
+use polyserve_bench::turn::{Contestant, Instrument, Rehearsal, Role, bound};
 use polyserve_load::{Arrivals, Mix, Traffic};
 use serde_json::json;
 
