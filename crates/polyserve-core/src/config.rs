@@ -44,6 +44,9 @@ pub struct ServerConfig {
     /// Max number of open connections. Beyond it, the connection that has been idle for longest, and for 50 ms at least, is
     /// closed for the new one; if none is idle, the new one gets 503 and is closed. Default 10 000.
     pub max_connections: usize,
+    /// Max number of open connections of one client address; of one /64 network for IPv6. A new one beyond it gets 503 and is
+    /// closed. A connection counts until its socket is closed. `None`, the default, is no limit.
+    pub max_connections_per_peer: Option<u64>,
     /// Max length of the kernel's queue of connections that wait to be accepted. The kernel has a limit of its own. Default
     /// 4 096.
     pub backlog: u32,
@@ -102,6 +105,7 @@ impl Default for ServerConfig {
             workers: None,
             queue: None,
             max_connections: 10_000,
+            max_connections_per_peer: None,
             backlog: 4096,
             first_byte_timeout: Duration::from_secs(10),
             head_timeout: Duration::from_secs(10),
@@ -166,6 +170,7 @@ setters! {
     workers: impl Into<Option<usize>>;
     queue: impl Into<Option<usize>>;
     max_connections: usize;
+    max_connections_per_peer: impl Into<Option<u64>>;
     backlog: u32;
     first_byte_timeout: Duration;
     head_timeout: Duration;
@@ -281,7 +286,6 @@ impl ServerConfig {
     /// assert_eq!(ServerConfig::default().max_head(1).validate().unwrap_err().expected(), "from 64 to 16777216 bytes");
     /// ```
     pub fn validate(&self) -> Result<(), ConfigError> {
-        let requests = self.requests_per_connection.unwrap_or(1);
         let counts = [
             ("workers", self.workers.unwrap_or(1), Self::MAX_WORKERS),
             ("queue", self.queue.unwrap_or(1), Self::MAX_CONNECTIONS),
@@ -294,8 +298,13 @@ impl ServerConfig {
                 return Err(ConfigError::new(name, value, format!("from 1 to {max}")));
             }
         }
-        if requests == 0 {
-            return Err(ConfigError::new("requests_per_connection", requests, "at least 1"));
+        for (name, limit) in [
+            ("max_connections_per_peer", self.max_connections_per_peer),
+            ("requests_per_connection", self.requests_per_connection),
+        ] {
+            if limit == Some(0) {
+                return Err(ConfigError::new(name, 0, "at least 1"));
+            }
         }
         let memory = self.memory.unwrap_or(Self::MIN_MEMORY);
         for (name, value, min, max) in [
@@ -433,6 +442,7 @@ mod tests {
             ("queue", "0", config().queue(0)),
             ("max_connections", "18446744073709551615", config().max_connections(usize::MAX)),
             ("max_headers", "101", config().max_headers(101)),
+            ("max_connections_per_peer", "0", config().max_connections_per_peer(0)),
             ("requests_per_connection", "0", config().requests_per_connection(0)),
             ("max_head", "10", config().max_head(10)),
             ("head_timeout", "0ns", config().head_timeout(Duration::ZERO)),

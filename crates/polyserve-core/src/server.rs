@@ -171,8 +171,10 @@ pub struct Counters {
     pub open: u64,
     /// The number of answers of any status since the start, as in [`Drain::answered`].
     pub answered: u64,
-    /// The number of connections since the start that were answered 503 because the server was full.
+    /// The number of connections since the start that were answered 503 because the server was full, or their client had too many.
     pub rejected: u64,
+    /// The part of `rejected` in which the client had `max_connections_per_peer` open.
+    pub rejected_peers: u64,
     /// The number of panics of the service since the start, each caught by the server.
     pub panics: u64,
     /// The bytes of the memory budget that connections use now: received bytes of unfinished bodies, and unsent answers.

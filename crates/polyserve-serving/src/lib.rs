@@ -62,6 +62,7 @@ mod join;
 mod lingering;
 pub mod memory;
 pub mod net;
+mod peer_limit;
 mod server_state;
 mod thread_buffers;
 pub mod tls;
@@ -79,6 +80,7 @@ pub use event_listener::{ACCEPT_BACKOFF, AcceptRules, AfterAccept, EventListener
 pub use incoming::{Accepted, Incoming};
 pub use join::join_until;
 pub use lingering::{Discarded, LingeringSet, MAX_LINGERING, discard, linger, reject};
+pub use peer_limit::{PeerLimit, PeerPlace};
 pub use server_state::{Bound, SHUTDOWN_SLACK, ServerState, WaitOutcome, bind, wait_for_answer};
 pub use thread_buffers::{ThreadBuffers, with_buffers};
 pub use waiting::{millis, wait};

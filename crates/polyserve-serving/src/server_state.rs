@@ -17,7 +17,7 @@ use polyserve_core::sync::{Mutex, lock};
 use polyserve_core::{Counters, Drain, ListenOn, ServerConfig, Service, Shutdown, ThreadRegistration, park_until};
 
 use crate::http1::{Env, Session, TimeLimit};
-use crate::{EVICTION_GRACE, join_until, net};
+use crate::{EVICTION_GRACE, PeerLimit, join_until, net};
 
 /// The time after the shutdown's deadline within which all threads end that are not in the service's code.
 pub const SHUTDOWN_SLACK: Duration = Duration::from_millis(500);
@@ -33,6 +33,8 @@ pub struct ServerState {
     pub shutdown: Shutdown,
     /// The server was given its listener, which other processes may share.
     shares_listener: bool,
+    /// The open connections of each client address.
+    pub peers: Arc<PeerLimit>,
     answered: AtomicU64,
     cut: AtomicU64,
     rejected: AtomicU64,
@@ -50,6 +52,7 @@ impl ServerState {
             config: config.clone(),
             shutdown: Shutdown::new(),
             shares_listener: false,
+            peers: PeerLimit::new(config),
             answered: AtomicU64::new(0),
             cut: AtomicU64::new(0),
             rejected: AtomicU64::new(0),
@@ -136,6 +139,7 @@ impl ServerState {
         counters.open = open as u64;
         counters.answered = self.answered.load(Ordering::Relaxed);
         counters.rejected = self.rejected.load(Ordering::Relaxed);
+        counters.rejected_peers = self.peers.refused();
         counters.panics = self.panics.load(Ordering::Relaxed);
         counters.reserved_bytes = self.env.memory.reserved() as u64;
         counters.handshakes = self.handshakes.load(Ordering::Relaxed);

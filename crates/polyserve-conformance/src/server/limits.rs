@@ -55,6 +55,29 @@ pub(super) fn connections_past_the_limit_are_rejected(subject: &ServerSubject) -
     if subject.shape() == Shape::One { Outcome::NotRun(ONE_WAITS.into()) } else { Outcome::Held }
 }
 
+/// If a client address has `max_connections_per_peer` connections open, the next one reads a 503 with `Retry-After` and the end of its
+/// connection. Those that are open go on, and once they have closed, the client is served again.
+pub(super) fn connections_past_the_limit_of_a_client_are_rejected(subject: &ServerSubject) -> Outcome {
+    let limit = if subject.shape() == Shape::One { 1 } else { 2 };
+    let live = subject.live(Arc::new(Echo), |config| {
+        config.max_connections_per_peer = Some(limit as u64);
+        without_body_timeout(config);
+    });
+    let busy = live.in_mid_request(limit);
+    for silent in [false, true, false] {
+        let mut client = live.client();
+        let sent = if silent { Ok(()) } else { client.send(&get("/")) };
+        let response = client.receive().unwrap_or_else(|failure| panic!("{failure}"));
+        check_rejected(&mut client, &response);
+        drop(sent); // the server may have refused the client before
+    }
+    let counters = live.counters_when(|counters| counters.rejected_peers == 3);
+    assert_eq!((counters.rejected, counters.rejected_peers), (3, 3));
+    finish(busy);
+    live.ask_until_served(&get("/"));
+    Outcome::Held
+}
+
 /// 1 024 connections past the limit at once can each read a 503 with `Retry-After`, and end without a reset.
 ///
 /// A server of one connection lets them wait, and is not tested.

@@ -203,6 +203,7 @@ kit! {
             a_rejection_survives_unread_input,
             silent_connections_keep_to_the_limit,
             rejected_connections_leave_room,
+            connections_past_the_limit_of_a_client_are_rejected,
             a_burst_is_served_or_rejected,
             room_comes_back,
             deferred_accept_serves_the_same,

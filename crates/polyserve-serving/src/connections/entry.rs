@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use super::IdleSince;
 use super::deadline_clock::NEVER;
-use crate::net;
+use crate::{PeerPlace, net};
 
 /// A connection, as other threads use it: the thread that admits a new one, and the server's main thread.
 pub trait ConnectionHandle: Send + Sync + 'static {
@@ -66,6 +66,8 @@ pub struct TableEntry<H> {
     pub(super) shard: usize,
     /// The position in the shard. Changed under the shard's lock.
     pub(super) index: AtomicUsize,
+    /// Frees the place when the entry and its socket are dropped.
+    _place: PeerPlace,
     handle: H,
 }
 
@@ -79,7 +81,7 @@ const QUIET: u64 = u64::MAX;
 const EVICTED: u64 = u64::MAX - 1;
 
 impl<H> TableEntry<H> {
-    pub(super) fn new(handle: H, shard: usize, index: usize, lingers: bool) -> Self {
+    pub(super) fn new(handle: H, shard: usize, index: usize, lingers: bool, place: PeerPlace) -> Self {
         Self {
             activity: AtomicU64::new(QUIET),
             deadline: AtomicU64::new(NEVER),
@@ -89,6 +91,7 @@ impl<H> TableEntry<H> {
             counted: AtomicBool::new(false),
             shard,
             index: AtomicUsize::new(index),
+            _place: place,
             handle,
         }
     }

@@ -21,7 +21,7 @@
 //!
 //! # Invariants
 //!
-//! * A connection is admitted only if fewer than `max_connections` count as open. At the limit, the one that has been idle for longest
+//! * A connection is admitted only if its client has fewer than `max_connections_per_peer` in the table, and if fewer than `max_connections` count as open. At the limit, the one that has been idle for longest
 //!   (see [`IdleQueue`]) is evicted for it. If none is idle, the new connection is to be rejected.
 //! * A connection that is evicted, or that has sent its last answer, counts as lingering from then on. If an evicted connection
 //!   then receives bytes, it counts as open again until its last answer. Only so can more than `max_connections` count as open.
@@ -57,7 +57,7 @@ use std::time::{Duration, Instant};
 use polyserve_core::sync::{Mutex, lock};
 use polyserve_core::{Counters, Drain};
 
-use crate::{CROWDED_AFTER, Connection, HasSent, MAX_LINGERING, SHUTDOWN_SLACK, ServerState, net};
+use crate::{CROWDED_AFTER, Connection, HasSent, MAX_LINGERING, PeerPlace, SHUTDOWN_SLACK, ServerState, net};
 pub use deadline_clock::DeadlineClock;
 use deadline_clock::NEVER;
 pub use entry::{ConnectionHandle, TableEntry, into_stream};
@@ -163,7 +163,8 @@ impl<H: ConnectionHandle> ConnectionTable<H> {
     ///
     /// # Errors
     ///
-    /// Returns the handle if `max_connections` are open and none is idle. The caller then rejects the connection.
+    /// Returns the handle if `max_connections` are open and none is idle, or if its client has `max_connections_per_peer`. The caller
+    /// then rejects the connection.
     pub fn admit(&self, handle: H, shard: usize) -> Result<Arc<TableEntry<H>>, H> {
         self.admit_evicting(handle, shard, || self.evict().is_some())
     }
@@ -176,29 +177,31 @@ impl<H: ConnectionHandle> ConnectionTable<H> {
         shard: usize,
         mut evict: impl FnMut() -> bool,
     ) -> Result<Arc<TableEntry<H>>, H> {
+        // Before the eviction: a client past its own limit takes no place of others.
+        let Some(place) = self.server.peers.admit(|| Some(handle.peer()?.ip())) else { return Err(handle) };
         while !self.counts.add_below(CountedAs::Open, self.server.config.max_connections) {
             if !evict() {
                 self.set_crowded();
                 return Err(handle);
             }
         }
-        Ok(self.insert(handle, shard, false))
+        Ok(self.insert(handle, shard, Some(place)))
     }
 
-    /// Adds a connection that is rejected and then lingers.
+    /// Adds a connection that is rejected and then lingers. It takes no place of its client.
     ///
     /// # Errors
     ///
     /// Returns the handle if too many linger.
     pub fn admit_rejected(&self, handle: H, shard: usize) -> Result<Arc<TableEntry<H>>, H> {
         let may_linger = self.counts.add_below(CountedAs::Lingering, self.max_lingering);
-        if may_linger { Ok(self.insert(handle, shard, true)) } else { Err(handle) }
+        if may_linger { Ok(self.insert(handle, shard, None)) } else { Err(handle) }
     }
 
-    fn insert(&self, handle: H, shard: usize, lingers: bool) -> Arc<TableEntry<H>> {
-        let shard = shard % self.shards.len();
+    fn insert(&self, handle: H, shard: usize, place: Option<PeerPlace>) -> Arc<TableEntry<H>> {
+        let (shard, lingers) = (shard % self.shards.len(), place.is_none());
         let mut entries = lock(&self.shards[shard]);
-        let entry = Arc::new(TableEntry::new(handle, shard, entries.len(), lingers));
+        let entry = Arc::new(TableEntry::new(handle, shard, entries.len(), lingers, place.unwrap_or_default()));
         entries.push(Arc::clone(&entry));
         entry
     }

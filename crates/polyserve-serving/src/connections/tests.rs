@@ -1,5 +1,5 @@
 use std::io::{self, Read as _, Write as _};
-use std::net::{TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::channel;
@@ -13,6 +13,7 @@ use crate::with_buffers;
 /// A connection without a socket.
 #[derive(Default)]
 struct Fake {
+    peer: Option<SocketAddr>,
     has_input: AtomicBool,
     woken: AtomicUsize,
     is_shut_down: AtomicBool,
@@ -27,6 +28,10 @@ impl ConnectionHandle for Fake {
 
     fn has_input(&self) -> bool {
         self.has_input.load(Ordering::SeqCst)
+    }
+
+    fn peer(&self) -> Option<SocketAddr> {
+        self.peer
     }
 
     fn wake(&self) {
@@ -224,6 +229,26 @@ fn rejected_connections_linger_up_to_a_bound() {
     assert_eq!((table.open(), table.len()), (0, 1));
     table.remove(&rejected);
     assert!(table.is_empty());
+}
+
+/// A client past its own limit is rejected before another connection is closed for it, and has its place again once its socket closes.
+#[test]
+fn a_client_past_its_own_limit_takes_no_place_of_others() {
+    let config = ServerConfig::default().max_connections(2).max_connections_per_peer(1);
+    let table = ConnectionTable::new(Arc::new(ServerState::new(Arc::new(Echo), &config)), 1);
+    let from = |peer: [u8; 4]| Fake { peer: Some((peer, 1).into()), ..Fake::default() };
+    let [greedy, other] = [[192, 0, 2, 1], [192, 0, 2, 2]].map(|peer| table.admit(from(peer), 0).ok().unwrap());
+    other.set_idle(|| long_ago(1));
+    assert!(table.admit(from([192, 0, 2, 1]), 0).is_err());
+    assert!(!other.is_evicted());
+    assert_eq!((table.server.peers.refused(), table.times_crowded()), (1, 0));
+    let rejected = table.admit_rejected(from([192, 0, 2, 1]), 0).ok().unwrap();
+    table.remove(&greedy);
+    drop(greedy);
+    let again = table.admit(from([192, 0, 2, 1]), 0);
+    assert!(again.is_ok(), "a rejected connection has no place");
+    drop(rejected);
+    assert!(table.admit(from([192, 0, 2, 1]), 0).is_err());
 }
 
 /// Regression test: past the bound of lingering connections, a rejected connection was closed with unread bytes, and its client

@@ -205,6 +205,16 @@ impl Collector for Figures {
                 family.encode_family(&labels)?.encode_counter::<NoLabels, u64, f64>(&count, None)?;
             }
         }
+        let (name, help) =
+            ("polyserve_rejected_connections", "Connections that were answered 503 when they were opened");
+        let mut family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+        for (server, counters) in &servers {
+            let peers = counters.rejected_peers;
+            for (reason, count) in [("server_full", counters.rejected.saturating_sub(peers)), ("peer_limit", peers)] {
+                let labels = [("server", server.as_str()), ("reason", reason)];
+                family.encode_family(&labels)?.encode_counter::<NoLabels, u64, f64>(&count, None)?;
+            }
+        }
         #[cfg(feature = "access")]
         {
             let (name, help) =
@@ -237,11 +247,8 @@ const GAUGES: [NamedGauge; 2] = [
 /// A counter of a server: its name, its meaning, and its value.
 type NamedCounter = (&'static str, &'static str, fn(&Counters) -> u64);
 
-const COUNTERS: [NamedCounter; 4] = [
+const COUNTERS: [NamedCounter; 3] = [
     ("polyserve_answers", "Answers that the kernel has accepted", |counters| counters.answered),
-    ("polyserve_rejected_connections", "Connections that were answered 503 because the server was full", |counters| {
-        counters.rejected
-    }),
     ("polyserve_tls_handshakes", "TLS handshakes that have succeeded", |counters| counters.handshakes),
     ("polyserve_service_panics", "Panics of the service that were answered 500", |counters| counters.panics),
 ];

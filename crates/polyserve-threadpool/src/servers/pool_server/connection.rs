@@ -19,8 +19,8 @@ use mio::{Interest, Registry, Token};
 use polyserve_core::sync::lock;
 use polyserve_serving::http1::Session;
 use polyserve_serving::{
-    Connection, HasSent, IdleSince, MAX_LINGERING, QueuedSince, Step, ThreadBuffers, Turn, TurnEnd, WaitOutcome, net,
-    with_buffers,
+    Connection, HasSent, IdleSince, MAX_LINGERING, PeerPlace, QueuedSince, Step, ThreadBuffers, Turn, TurnEnd,
+    WaitOutcome, net, with_buffers,
 };
 
 use super::slot_state::{FREE, PARKED, QUEUED, SlotState};
@@ -47,6 +47,8 @@ pub(super) struct Slot {
     pub(super) connection: Mutex<Option<PoolConnection>>,
     /// The connection's socket, for the supervisor: it can cut the socket while a worker serves the connection.
     socket: Mutex<Option<Arc<TcpStream>>>,
+    /// The place among the connections of the client.
+    place: Mutex<PeerPlace>,
 }
 
 impl Slot {
@@ -157,6 +159,13 @@ impl Slots {
         Ok(id)
     }
 
+    /// Keeps the place of connection `id` among those of its client, until the socket is closed.
+    pub(super) fn keep_place(&self, id: usize, place: PeerPlace) {
+        if let Some(slot) = self.get(id) {
+            *lock(&slot.place) = place;
+        }
+    }
+
     /// Counts the connection of `slot` as lingering from now on. Returns false if too many linger.
     pub(super) fn begin_linger(&self, slot: &Slot) -> bool {
         let mut free = lock(&self.free);
@@ -174,6 +183,7 @@ impl Slots {
         let Some(slot) = self.get(id) else { return };
         *lock(&slot.socket) = None;
         *connection = None; // the last handle: the socket closes
+        drop(std::mem::take(&mut *lock(&slot.place)));
         slot.state.set(FREE);
         let mut free = lock(&self.free);
         free.ids.push(id);

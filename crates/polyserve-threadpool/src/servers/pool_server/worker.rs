@@ -222,13 +222,20 @@ impl PoolServerState {
             }
             let Some(stream) = acceptor.accept(&self.server) else { break };
             accepted += 1;
+            let Some(place) = self.server.peers.admit(|| Some(net::peer(&stream)?.ip())) else {
+                self.reject(stream);
+                continue;
+            };
             let admit = |stream| self.slots.admit(stream, false, now, deadline);
             let admitted = match if is_full { Err(stream) } else { admit(stream) } {
                 Err(stream) if !is_full && self.evict_one(now) => admit(stream),
                 admitted => admitted,
             };
             match admitted {
-                Ok(id) => batch.push(ReadyEntry { id, is_new: true }),
+                Ok(id) => {
+                    self.slots.keep_place(id, place);
+                    batch.push(ReadyEntry { id, is_new: true });
+                }
                 Err(stream) => self.reject(stream),
             }
         }
