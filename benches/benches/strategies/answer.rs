@@ -39,7 +39,13 @@ fn repo_with_entity() -> Sharded {
 /// Sends one GET to the service. This function is not inlined, like the call in a server's loop.
 #[inline(never)]
 fn ask<S: Service + ?Sized>(service: &S, fields: &[Header<'_>], body: &mut Vec<u8>) {
-    let head = Head { method: &Method::GET, target: "/1", version: Version::HTTP_11, headers: Headers::new(fields) };
+    let head = Head {
+        method: &Method::GET,
+        target: "/1",
+        version: Version::HTTP_11,
+        headers: Headers::new(fields),
+        certificate: None,
+    };
     body.clear();
     let answer = service.call(Request::new(black_box(head), b""), body);
     assert!(matches!(&answer, Answer::Now(reply) if reply.status() == StatusCode::OK) && body == ENTITY.as_bytes());

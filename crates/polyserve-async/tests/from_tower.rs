@@ -30,7 +30,7 @@ use polyserve_core::{Answer, Echo, Head, Header, Headers, Reply, Request, Server
 use tokio::runtime::{Builder, Handle};
 
 fn head<'a>(method: &'a Method, target: &'a str) -> Head<'a> {
-    Head { method, target, version: Version::HTTP_11, headers: Headers::new(&[]) }
+    Head { method, target, version: Version::HTTP_11, headers: Headers::new(&[]), certificate: None }
 }
 
 fn ask(service: &FromTower, target: &str) -> Answer<Reply> {
@@ -268,6 +268,7 @@ fn a_request_is_passed_on_whole() {
         target: "/a%20b?c=d&e",
         version: Version::HTTP_10,
         headers: Headers::new(&fields),
+        certificate: None,
     };
     let peer = SocketAddr::from(([127, 0, 0, 1], 40_000));
     let request = Request::new(head, b"hello").with_peer(Some(peer)).with_draining(true);

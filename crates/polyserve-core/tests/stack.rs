@@ -97,7 +97,7 @@ fn service<E: Identifiable>() -> EntityService<Map<E>, E> {
 }
 
 fn ask<E: Identifiable>(service: &EntityService<Map<E>, E>, method: &Method, target: &str, body: &str) -> StatusCode {
-    let head = Head { method, target, version: Version::HTTP_11, headers: Headers::new(&[]) };
+    let head = Head { method, target, version: Version::HTTP_11, headers: Headers::new(&[]), certificate: None };
     service.call(Request::new(head, body.as_bytes()), &mut Vec::new()).wait().status()
 }
 

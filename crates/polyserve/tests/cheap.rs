@@ -67,7 +67,7 @@ fn a_tag_names_the_bytes_of_a_get_that_races_with_writes() {
         let ask = |method, body: &[u8]| {
             let mut in_place = Vec::new();
             let request = Request::new(
-                Head { method, target: "/1", version: Version::HTTP_11, headers: Headers::new(&[]) },
+                Head { method, target: "/1", version: Version::HTTP_11, headers: Headers::new(&[]), certificate: None },
                 body,
             );
             let reply = service.call(request, &mut in_place).wait();

@@ -60,7 +60,8 @@ fn failures_of_one_kind_are_one_warning() {
                 1 => (&Method::PUT, r#"{"id":1,"description":"secret","value":0.5}"#),
                 _ => (&Method::DELETE, ""),
             };
-            let head = Head { method, target: "/1", version: Version::HTTP_11, headers: Headers::new(&[]) };
+            let head =
+                Head { method, target: "/1", version: Version::HTTP_11, headers: Headers::new(&[]), certificate: None };
             let reply = service.call(Request::new(head, body.as_bytes()), &mut Vec::new()).wait();
             assert!(reply.status().as_u16() >= 500, "{message}");
         }

@@ -258,7 +258,13 @@ impl AsTower {
     /// Calls the service with the head. A panic becomes an answer, and so do more fields than a service may get.
     fn ask(&self, parts: &Parts, ask: impl FnOnce(&dyn Service, Head<'_>) -> Answer<Reply>) -> Answer<Reply> {
         let asked = head::convert(parts, |line, headers| {
-            let head = Head { method: &parts.method, target: line.target, version: line.version, headers };
+            let head = Head {
+                method: &parts.method,
+                target: line.target,
+                version: line.version,
+                headers,
+                certificate: parts.extensions.get(),
+            };
             let asked = catch_unwind(AssertUnwindSafe(|| ask(self.service.as_ref(), head)));
             asked.unwrap_or_else(|panic| Answer::Now(panicked(&self.failures, panic)))
         });

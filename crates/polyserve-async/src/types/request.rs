@@ -27,6 +27,9 @@ pub(crate) fn convert(request: &Request<'_>) -> Result<http::Request<Full<Bytes>
     if let Some(peer) = request.peer {
         converted.extensions_mut().insert(peer);
     }
+    if let Some(certificate) = head.certificate {
+        converted.extensions_mut().insert(certificate.clone());
+    }
     if request.draining {
         converted.extensions_mut().insert(DrainBegun);
     }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use polyserve_async::TokioHyper;
 use polyserve_conformance::tls::{TestAuthority, TlsStream};
-use polyserve_core::{Echo, ServerConfig, ServerExt as _};
+use polyserve_core::{Answer, Echo, Reply, Request, ServerConfig, ServerExt as _, Service};
 
 /// The preface of a client, with empty settings.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
@@ -42,4 +42,40 @@ fn alpn_negotiates_http2() {
         }
         running.shutdown().unwrap();
     }
+}
+
+/// A GET of `/` on the first stream.
+const GET: &[u8] = b"\0\0\x06\x01\x05\0\0\0\x01\x82\x87\x84\x41\x01a";
+
+/// Answers with the names of the client's certificate.
+struct CertificateNames;
+
+impl Service for CertificateNames {
+    fn call(&self, request: Request<'_>, _: &mut Vec<u8>) -> Answer<Reply> {
+        let names: Vec<_> = request.head.certificate.iter().flat_map(|certificate| certificate.names()).collect();
+        Reply::text(names.join(" ")).into()
+    }
+}
+
+#[test]
+fn a_stream_has_its_clients_certificate() {
+    let (authority, names) = (TestAuthority::new(), ["one.example.org", "spiffe://example.org/one"]);
+    let tls = authority.issue().server().with_client_ca(authority.pem().as_str()).unwrap();
+    let server = TokioHyper::new(ServerConfig::default().workers(1).tls(tls)).unwrap().with_http2();
+    let running = server.serve("127.0.0.1:0", CertificateNames).unwrap();
+    let mut client = (*authority.client(rustls::DEFAULT_VERSIONS, Some(&authority.issue_to(&names)))).clone();
+    client.alpn_protocols = vec![b"h2".to_vec()];
+    let stream = TlsStream::new(TcpStream::connect(running.local_addr()).unwrap(), Arc::new(client));
+    let deadline = Instant::now() + Duration::from_secs(60);
+    stream.shake_hands(deadline).unwrap();
+    stream.send(&[PREFACE, GET].concat(), deadline).unwrap();
+    let (mut read, names) = (Vec::new(), names.join(" "));
+    while !read.windows(names.len()).any(|part| part == names.as_bytes()) {
+        let mut buffer = [0; 1024];
+        let length = stream.read(&mut buffer, deadline).unwrap();
+        assert!(length > 0, "the answer has the names: {}", String::from_utf8_lossy(&read));
+        read.extend_from_slice(&buffer[..length]);
+    }
+    drop(stream);
+    running.shutdown().unwrap();
 }

@@ -17,7 +17,8 @@ use super::admin::given;
 #[derive(Debug, clap::Args)]
 pub(crate) struct AccessArgs {
     /// A file with a line for each token: NAME SCOPES sha256:HASH. `polyserve token` prints such a line. Requests need the token of a
-    /// user: `Authorization: Bearer TOKEN`. GET, HEAD and OPTIONS need the scope `read`, all others `write`. The path of --ready
+    /// user: `Authorization: Bearer TOKEN`. With --tls-client-ca, a line NAME SCOPES san:NAME is the user of a client certificate that
+    /// has this subject alternative name, a DNS name or a URI; it needs no token. GET, HEAD and OPTIONS need the scope `read`, all others `write`. The path of --ready
     /// needs none. On SIGHUP, and if it changes, the file is read again. A file with a mistake is logged, and the old users stay.
     /// [env: POLYSERVE_TOKENS] [default: none]
     #[arg(long, value_name = "FILE")]
@@ -68,6 +69,17 @@ impl Access {
             "{addr} can be reached from other machines: it needs --tls-cert and --tls-key, with --tokens or --tls-client-ca; or \
              --trust-network, for example behind a proxy"
         )))
+    }
+
+    /// Checks that clients show certificates if users have some.
+    pub(crate) fn check_certificates(&self, has_client_ca: bool) -> Result<(), Misuse> {
+        match &self.tokens {
+            Some(tokens) if !has_client_ca && tokens.users.have_certificates() => Err(Misuse(format!(
+                "{} has users with certificates (san:NAME): it needs --tls-client-ca",
+                tokens.path.display()
+            ))),
+            _ => Ok(()),
+        }
     }
 
     /// Checks that the server `name`, which asks no service, is not to judge its clients.

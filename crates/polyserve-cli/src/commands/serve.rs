@@ -132,7 +132,9 @@ pub(crate) fn run(catalog: &Catalog, args: &ServeArgs, json: bool) -> anyhow::Re
         settings.config.overload = settings.config.overload.map(|overload| overload.open_path(path.as_str()));
     }
     let addr = listener.as_ref().map_or(Ok(settings.listen), TcpListener::local_addr)?;
-    access.check_address(addr, settings.config.tls.is_some(), args.tls.has_client_ca()?)?;
+    let has_client_ca = args.tls.has_client_ca()?;
+    access.check_address(addr, settings.config.tls.is_some(), has_client_ca)?;
+    access.check_certificates(has_client_ca)?;
     // The error for an unknown name lists the servers.
     let entry = catalog.server(&args.server).or_else(|unknown| catalog.reference(&args.server).map_err(|_| unknown))?;
     if catalog.server(&args.server).is_err() {

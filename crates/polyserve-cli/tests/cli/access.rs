@@ -1,11 +1,13 @@
 //! `polyserve serve --tokens` and `--hosts`, on every server, and `polyserve token`.
 
 use std::io::{BufRead as _, BufReader};
+use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt as _;
 use std::process::Stdio;
 use std::time::Instant;
 
 use polyserve_conformance::client::{Client, Response};
+use polyserve_conformance::tls::{Issued, TestAuthority, TlsStream};
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -130,6 +132,67 @@ fn every_server_asks_for_a_token() {
         let unknown = logged.iter().filter(|line| line["status"] == 401).all(|line| line["user"].is_null());
         assert!(unknown, "{server}: {logged:?}");
     }
+}
+
+/// The status of the answer to a request over a new connection of the client with this certificate.
+fn asked_over_tls(serving: &Serving, authority: &TestAuthority, identity: &Issued, request: &str) -> String {
+    let deadline = Instant::now() + PATIENCE;
+    let socket = TcpStream::connect(serving.addr).expect("the server listens");
+    let stream = TlsStream::new(socket, authority.client(rustls::DEFAULT_VERSIONS, Some(identity)));
+    stream.shake_hands(deadline).expect("the certificate is of the authority");
+    stream.send(request.as_bytes(), deadline).expect("the server reads");
+    let mut answer = [0; 4096];
+    let length = stream.read(&mut answer, deadline).expect("the server answers");
+    String::from_utf8_lossy(&answer[9..length.min(12)]).into_owned()
+}
+
+#[test]
+fn a_certificate_is_a_user_on_every_server() {
+    let (dir, authority, alice) = (Dir::new("access-certificates"), TestAuthority::new(), User::new("alice", "read"));
+    let Issued { certificate, key } = authority.issue();
+    dir.write("cert.pem", certificate);
+    dir.write("key.pem", key);
+    dir.write("ca.pem", authority.pem());
+    let lines = [alice.line.as_str(), "shop read san:shop.example.org", "ops read,write san:spiffe://example.org/ops"];
+    dir.write("tokens", lines.join("\n"));
+    let shop = authority.issue_to(&["a.example.org", "SHOP.example.org"]);
+    let ops = authority.issue_to(&["spiffe://example.org/ops"]);
+    let unknown = authority.issue_to(&["example.org", "spiffe://example.org/ops/x"]);
+    let (get, put) = (
+        "GET /1 HTTP/1.1\r\nHost: a\r\n",
+        format!("PUT / HTTP/1.1\r\nHost: a\r\nContent-Length: {}\r\n", ENTITY.len()),
+    );
+    let (get, put) = (format!("{get}\r\n"), format!("{put}\r\n{ENTITY}"));
+    let with = |token: &str| get.replace("Host", &format!("{}Host", bearer(token)));
+    for server in servers() {
+        dir.write("log", "");
+        let serving = Serving::start(polyserve(&format!(
+            "serve --listen 127.0.0.1:0 --server {server} --tls-cert {dir}/cert.pem --tls-key {dir}/key.pem \
+             --tls-client-ca {dir}/ca.pem --tokens {dir}/tokens --access-log {dir}/log"
+        )));
+        for (identity, request, status) in [
+            (&shop, &get, "404"),
+            (&shop, &put, "403"),
+            (&ops, &put, "201"),
+            (&shop, &get, "200"),
+            (&unknown, &get, "403"),
+            (&unknown, &put, "403"),
+            (&unknown, &with(&alice.token), "200"),
+            (&ops, &with("0"), "401"), // the token counts
+        ] {
+            assert_eq!(asked_over_tls(&serving, &authority, identity, request), status, "{server}: {request}");
+        }
+        serving.signal(Signal::TERM);
+        assert!(serving.end().0.success(), "{server}");
+        let log = std::fs::read_to_string(dir.path("log")).expect("it is written");
+        let users: Vec<_> =
+            log.lines().map(|line| serde_json::from_str::<Value>(line).expect("JSON")["user"].clone()).collect();
+        let expected = [Some("shop"), Some("shop"), Some("ops"), Some("shop"), None, None, Some("alice"), None];
+        assert_eq!(users, expected.map(|user| user.map_or(Value::Null, Value::from)), "{server}: {log}");
+    }
+    let args =
+        format!("serve --listen 127.0.0.1:0 --tls-cert {dir}/cert.pem --tls-key {dir}/key.pem --tokens {dir}/tokens");
+    has(&misused(&args), &["has users with certificates", "--tls-client-ca"]);
 }
 
 #[test]

@@ -8,7 +8,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use polyserve_core::{Echo, Shape, TlsConfig};
+use polyserve_core::http::Method;
+use polyserve_core::{Answer, Echo, Head, Reply, Request, Service, Shape, TlsConfig};
 use rustls::version::{TLS12, TLS13};
 use rustls::{ClientConfig, SupportedProtocolVersion};
 
@@ -27,6 +28,7 @@ pub static TLS_PROPERTIES: &[Property<ServerSubject>] = &[
     Property { name: "sessions_are_resumed", run: sessions_are_resumed },
     Property { name: "a_client_may_change_its_keys", run: a_client_may_change_its_keys },
     Property { name: "a_client_certificate_is_required", run: a_client_certificate_is_required },
+    Property { name: "a_request_has_its_clients_certificate", run: a_request_has_its_clients_certificate },
     Property { name: "the_end_is_announced", run: the_end_is_announced },
     Property { name: "an_end_that_is_not_announced_is_an_end", run: an_end_that_is_not_announced_is_an_end },
     Property { name: "garbage_ends_the_connection", run: garbage_ends_the_connection },
@@ -233,6 +235,56 @@ fn a_client_certificate_is_required(subject: &ServerSubject) -> Outcome {
             let asked = stream.shake_hands(secure.deadline()).and_then(|()| stream.send(&get("/"), secure.deadline()));
             let served = asked.and_then(|()| stream.read(&mut [0; 1024], secure.deadline()));
             assert_eq!(served.as_ref().is_ok_and(|count| *count > 0), is_served, "{version:?} {served:?}");
+        }
+    }
+    Outcome::Held
+}
+
+/// Answers with the names of the client's certificate. Refuses a POST by its head, with the same names.
+struct CertificateNames;
+
+impl CertificateNames {
+    fn names(head: &Head<'_>) -> Reply {
+        let names: Vec<&str> = head.certificate.iter().flat_map(|certificate| certificate.names()).collect();
+        Reply::text(names.join(" "))
+    }
+}
+
+impl Service for CertificateNames {
+    fn call(&self, request: Request<'_>, _: &mut Vec<u8>) -> Answer<Reply> {
+        Self::names(&request.head).into()
+    }
+
+    fn head(&self, head: &Head<'_>) -> Option<Reply> {
+        (*head.method == Method::POST).then(|| Self::names(head))
+    }
+}
+
+/// A service knows the names of its client's certificate: in each request and by its head alone, also if the session was resumed. Two
+/// clients are not mixed up, and a server that asks for no certificate shows none.
+fn a_request_has_its_clients_certificate(subject: &ServerSubject) -> Outcome {
+    let clients = TestAuthority::new();
+    let named = [["one.example.org", "spiffe://example.org/one"], ["two.example.org", "spiffe://example.org/two"]];
+    for (asks, version) in [(true, VERSIONS[0]), (true, VERSIONS[1]), (false, VERSIONS[1])] {
+        let authority = TestAuthority::new();
+        let mut tls = authority.issue().server();
+        if asks {
+            tls = tls.with_client_ca(clients.pem().as_str()).expect("it is an authority");
+        }
+        let live = subject.live(Arc::new(CertificateNames), |config| config.tls = Some(tls));
+        let secure = Secure { live, authority, patience: subject.patience };
+        let configs = named.map(|names| secure.authority.client(&[version], Some(&clients.issue_to(&names))));
+        for is_resumed in [false, true] {
+            for (config, names) in configs.iter().zip(named) {
+                let stream = secure.connect(config);
+                assert!(!is_resumed || stream.negotiated().0, "the session is resumed");
+                let expected = if asks { names.join(" ") } else { String::new() };
+                let by_head = request("POST", "/", "Content-Length: 3\r\nExpect: 100-continue\r\n");
+                for request in [get("/"), get("/"), by_head] {
+                    let answer = secure.ask(&stream, &request);
+                    assert!(answer.ends_with(&format!("\r\n\r\n{expected}")), "{version:?}: {answer}");
+                }
+            }
         }
     }
     Outcome::Held

@@ -10,7 +10,7 @@ use std::sync::{Arc, OnceLock};
 
 use polyserve_core::sync::{Mutex, lock};
 use polyserve_core::{ServerConfig, TlsConfig};
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, ExtendedKeyUsagePurpose, IsCa, KeyPair};
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, ExtendedKeyUsagePurpose, IsCa, KeyPair, SanType};
 use rustls::crypto::ring;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -57,8 +57,20 @@ impl TestAuthority {
     ///
     /// Panics if the system has no random numbers.
     pub fn issue(&self) -> Issued {
-        let names = ["localhost".to_owned(), "127.0.0.1".to_owned()];
+        self.issue_to(&["localhost", "127.0.0.1"])
+    }
+
+    /// Issues a certificate for these DNS names, addresses and URIs, of a server or a client.
+    ///
+    /// # Panics
+    ///
+    /// Panics if a name is malformed, or if the system has no random numbers.
+    pub fn issue_to(&self, names: &[&str]) -> Issued {
+        let (uris, names): (Vec<_>, Vec<_>) =
+            names.iter().map(|name| (*name).to_owned()).partition(|name| name.contains("://"));
         let mut params = CertificateParams::new(names).expect("the names are valid");
+        let uris = uris.into_iter().map(|uri| SanType::URI(uri.try_into().expect("a URI is ASCII")));
+        params.subject_alt_names.extend(uris);
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
         let key = KeyPair::generate().expect("the system has random numbers");
         let certificate = params.signed_by(&key, &self.0).expect("the parameters are valid");

@@ -161,7 +161,7 @@ mod tests {
     use crate::{Completer, promise};
 
     fn head<'a>(method: &'a Method, target: &'a str) -> Head<'a> {
-        Head { method, target, version: Version::HTTP_11, headers: Headers::new(&[]) }
+        Head { method, target, version: Version::HTTP_11, headers: Headers::new(&[]), certificate: None }
     }
 
     /// Sends the completer of each answer. Panics for `/panic`.

@@ -12,7 +12,7 @@ use super::{Head, Reply};
 /// use polyserve_core::{Head, Headers, get_only};
 /// use polyserve_core::http::{Method, StatusCode, Version};
 ///
-/// let head = |method| Head { method, target: "/clock", version: Version::HTTP_11, headers: Headers::new(&[]) };
+/// let head = |method| Head { method, target: "/clock", version: Version::HTTP_11, headers: Headers::new(&[]), certificate: None };
 /// assert!(get_only(&head(&Method::GET), "/clock").is_none());
 /// assert_eq!(get_only(&head(&Method::PUT), "/clock").map(|reply| reply.status()), Some(StatusCode::METHOD_NOT_ALLOWED));
 /// ```

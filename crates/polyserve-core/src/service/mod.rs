@@ -1,5 +1,6 @@
 //! The [`Service`] trait, its requests and replies, and the services that every server is tested with.
 
+mod client_certificate;
 mod echo;
 mod entity_reply;
 mod entity_service;
@@ -20,6 +21,7 @@ mod user_slot;
 
 use std::sync::Arc;
 
+pub use client_certificate::ClientCertificate;
 pub use echo::Echo;
 pub use entity_service::EntityService;
 pub use get_only::get_only;

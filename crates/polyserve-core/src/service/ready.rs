@@ -216,7 +216,8 @@ mod tests {
     }
 
     fn ask(routes: &Routes, method: &Method, path: &str, draining: bool) -> Answer<Reply> {
-        let head = Head { method, target: path, version: Version::HTTP_11, headers: Headers::new(&[]) };
+        let head =
+            Head { method, target: path, version: Version::HTTP_11, headers: Headers::new(&[]), certificate: None };
         routes.call(Request::new(head, b"").with_draining(draining), &mut Vec::new())
     }
 

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use http::{Method, Version};
 
-use super::UserSlot;
+use super::{ClientCertificate, UserSlot};
 
 /// Whether a byte may stand in a token (RFC 9110, 5.6.2): a method, a field name, a part of a media type.
 ///
@@ -113,7 +113,7 @@ impl fmt::Debug for Headers<'_> {
 /// ```
 /// use polyserve_core::{Head, Headers};
 /// use polyserve_core::http::{Method, Version};
-/// let head = Head { method: &Method::GET, target: "/a?b=c", version: Version::HTTP_11, headers: Headers::new(&[]) };
+/// let head = Head { method: &Method::GET, target: "/a?b=c", version: Version::HTTP_11, headers: Headers::new(&[]), certificate: None };
 /// assert_eq!((head.path(), head.query()), ("/a", Some("b=c")));
 /// ```
 #[derive(Clone, Copy, Debug)]
@@ -127,6 +127,8 @@ pub struct Head<'a> {
     pub version: Version,
     /// The header fields.
     pub headers: Headers<'a>,
+    /// The certificate of the client, if the server asks for one.
+    pub certificate: Option<&'a ClientCertificate>,
 }
 
 impl<'a> Head<'a> {
@@ -171,7 +173,7 @@ fn after_authority<'a>(target: &'a str, method: &Method) -> &'a str {
 /// ```
 /// use polyserve_core::{Head, Headers, Request};
 /// use polyserve_core::http::{Method, Version};
-/// let head = Head { method: &Method::GET, target: "/", version: Version::HTTP_11, headers: Headers::new(&[]) };
+/// let head = Head { method: &Method::GET, target: "/", version: Version::HTTP_11, headers: Headers::new(&[]), certificate: None };
 /// let request = Request::new(head, b"").with_peer(Some(([127, 0, 0, 1], 40_000).into()));
 /// assert_eq!(request.peer.map(|peer| peer.to_string()), Some(String::from("127.0.0.1:40000")));
 /// ```
@@ -254,7 +256,7 @@ mod tests {
     use super::*;
 
     fn head(target: &str) -> Head<'_> {
-        Head { method: &Method::GET, target, version: Version::HTTP_11, headers: Headers::new(&[]) }
+        Head { method: &Method::GET, target, version: Version::HTTP_11, headers: Headers::new(&[]), certificate: None }
     }
 
     #[test]

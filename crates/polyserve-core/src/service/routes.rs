@@ -248,7 +248,7 @@ mod tests {
     }
 
     fn head<'a>(method: &'a Method, target: &'a str) -> Head<'a> {
-        Head { method, target, version: Version::HTTP_11, headers: Headers::new(&[]) }
+        Head { method, target, version: Version::HTTP_11, headers: Headers::new(&[]), certificate: None }
     }
 
     /// Returns the answer and the bytes in the buffer.

@@ -26,6 +26,7 @@ impl Connection {
             server.count_handshake();
             turn.queued_since = None; // the first byte of a request has a timeout of its own
             tls.await_request(server.shutdown.is_begun());
+            self.session.set_certificate(tls.client_certificate());
         }
         if !buffers.tls.plain.is_empty() {
             tls.await_request(false);

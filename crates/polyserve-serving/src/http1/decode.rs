@@ -299,7 +299,7 @@ fn validate_head<'a>(length: usize, line: &RequestLine<'a>, headers: Headers<'a>
     check_target(method, line.target)?;
     let expects_continue = connection.expects_continue(line.version)?;
     let keep_alive = connection.keeps_alive(line.version);
-    let head = Head { method, target: line.target, version: line.version, headers };
+    let head = Head { method, target: line.target, version: line.version, headers, certificate: None };
     Ok(Parsed { head, length, framing, keep_alive, expects_continue })
 }
 

@@ -138,7 +138,7 @@ impl LastHead {
         let target = ascii_text(target).filter(|target| target.starts_with('/'))?;
         let length = input.len().saturating_sub(after.len());
         let parsed = Parsed {
-            head: Head { method, target, version: self.version, headers: Headers::new(&[]) },
+            head: Head { method, target, version: self.version, headers: Headers::new(&[]), certificate: None },
             length,
             framing: self.framing,
             keep_alive: self.keep_alive,

@@ -3,6 +3,8 @@
 
 use std::time::Instant;
 
+use polyserve_core::ClientCertificate;
+
 use crate::ServerState;
 use crate::http1::Phase;
 use crate::memory::MemoryBudget;
@@ -36,6 +38,10 @@ impl TlsSession {
     }
 
     pub fn is_handshaking(&self) -> bool {
+        match *self {}
+    }
+
+    pub fn client_certificate(&self) -> Option<ClientCertificate> {
         match *self {}
     }
 

@@ -5,10 +5,11 @@
 use std::fmt;
 use std::time::Instant;
 
-use polyserve_core::TlsConfig;
+use polyserve_core::{ClientCertificate, TlsConfig};
 use rustls::server::UnbufferedServerConnection;
 use rustls::unbuffered::{ConnectionState, EncodeError, EncodeTlsData, EncryptError, UnbufferedStatus, WriteTraffic};
 use rustls::{Error, SupportedCipherSuite};
+use webpki::EndEntityCert;
 
 use crate::ServerState;
 use crate::http1::{OUTPUT_BOUND, Phase};
@@ -113,6 +114,14 @@ impl TlsSession {
     /// Whether the handshake has not ended.
     pub fn is_handshaking(&self) -> bool {
         self.0.connection.is_handshaking() && !self.0.has_ended
+    }
+
+    /// The certificate that the client has shown in the handshake, or in that of the session that it resumes. `None` if the server does
+    /// not ask for one, or before the end of the handshake.
+    pub fn client_certificate(&self) -> Option<ClientCertificate> {
+        let shown = self.0.connection.peer_certificates()?.first()?;
+        let certificate = EndEntityCert::try_from(shown).ok()?;
+        Some(ClientCertificate::new(certificate.valid_dns_names().chain(certificate.valid_uri_names())))
     }
 
     /// Whether the client has begun what may become a request: a handshake, or a record.

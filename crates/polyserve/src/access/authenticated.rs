@@ -1,11 +1,14 @@
-//! Bearer tokens (RFC 6750) in front of a service.
+//! Bearer tokens (RFC 6750), and client certificates, in front of a service.
 //!
 //! | request | answer |
 //! |---|---|
-//! | without `Authorization`, or with another scheme than `Bearer` | 401, `WWW-Authenticate: Bearer realm="polyserve"` |
+//! | without a certificate, and without `Authorization` or with another scheme than `Bearer` | 401, `WWW-Authenticate: Bearer realm="polyserve"` |
 //! | with a token of no user | 401, `error="invalid_token"` |
 //! | with several `Authorization` fields, or one that is malformed | 400, `error="invalid_request"` |
+//! | without a token, over a connection with the certificate of no user | 403 |
 //! | of a user without the scope of its method | 403, `error="insufficient_scope"` |
+//!
+//! A token, if there is one, counts before the certificate.
 //!
 //! GET, HEAD and OPTIONS need the scope `read`; all other methods need `write`. `write` does not include `read`. A request is refused by
 //! its head: a client that waits for `100 Continue` sends no body, and a body that comes anyway is skipped or ends the
@@ -22,7 +25,7 @@ use polyserve_core::{Answer, Head, Reply, Request, Service};
 
 use super::{RefusalReason, Refusals, Users};
 
-/// A service for users only.
+/// A service for users only: those of [`Users`], with a token or a client certificate.
 ///
 #[cfg_attr(all(feature = "threadpool", feature = "memory"), doc = "```")]
 #[cfg_attr(not(all(feature = "threadpool", feature = "memory")), doc = "```ignore")]
@@ -68,12 +71,16 @@ impl Authenticated {
         if self.open_path.as_deref() == Some(head.path()) {
             return (None, None);
         }
-        let token = match bearer_token(head) {
-            Ok(token) => token,
-            Err(reason) => return (None, Some(reason)),
+        let found = match (bearer_token(head), head.certificate) {
+            (Ok(token), _) => self.users.with_token(token).ok_or(RefusalReason::InvalidToken),
+            (Err(RefusalReason::NoCredentials), Some(certificate)) => {
+                self.users.with_certificate(certificate).ok_or(RefusalReason::UnknownCertificate)
+            }
+            (Err(reason), _) => Err(reason),
         };
-        let Some((name, scopes)) = self.users.with_token(token) else {
-            return (None, Some(RefusalReason::InvalidToken));
+        let (name, scopes) = match found {
+            Ok(user) => user,
+            Err(reason) => return (None, Some(reason)),
         };
         let is_allowed = if is_read(head.method) { scopes.read } else { scopes.write };
         (Some(name), (!is_allowed).then_some(RefusalReason::InsufficientScope))
@@ -151,6 +158,9 @@ fn refusal(reason: RefusalReason, method: &Method) -> Reply {
             "There must be one Authorization field, with the form: Bearer TOKEN.",
             challenge(r#"Bearer realm="polyserve", error="invalid_request""#),
         ),
+        RefusalReason::UnknownCertificate => {
+            return Reply::problem(StatusCode::FORBIDDEN, "No user has a name of the certificate of this client.");
+        }
         RefusalReason::InsufficientScope if is_read(method) => (
             StatusCode::FORBIDDEN,
             "This user may not read.",

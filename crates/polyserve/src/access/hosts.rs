@@ -146,7 +146,7 @@ mod tests {
         let status = |target: &str, host: Option<&str>| {
             let fields: Vec<_> = host.iter().map(|host| Header { name: "host", value: host.as_bytes() }).collect();
             let headers = Headers::new(&fields);
-            let head = Head { method: &Method::GET, target, version: Version::HTTP_11, headers };
+            let head = Head { method: &Method::GET, target, version: Version::HTTP_11, headers, certificate: None };
             let called = service.call(Request::new(head, b""), &mut Vec::new()).wait().status().as_u16();
             assert_eq!(service.head(&head).map_or(200, |reply| reply.status().as_u16()), called, "{target} {host:?}");
             called

@@ -12,6 +12,8 @@ pub enum RefusalReason {
     InvalidToken,
     /// 400: its `Authorization` is malformed, or there are several.
     InvalidRequest,
+    /// 403: it has no token, and no user has its certificate.
+    UnknownCertificate,
     /// 403: its user may not do it.
     InsufficientScope,
     /// 421: it names a host that is not in the list.
@@ -19,8 +21,14 @@ pub enum RefusalReason {
 }
 
 impl RefusalReason {
-    const ALL: [Self; 5] =
-        [Self::NoCredentials, Self::InvalidToken, Self::InvalidRequest, Self::InsufficientScope, Self::WrongHost];
+    const ALL: [Self; 6] = [
+        Self::NoCredentials,
+        Self::InvalidToken,
+        Self::InvalidRequest,
+        Self::UnknownCertificate,
+        Self::InsufficientScope,
+        Self::WrongHost,
+    ];
 
     /// The name, as metrics show it.
     pub fn name(self) -> &'static str {
@@ -28,6 +36,7 @@ impl RefusalReason {
             Self::NoCredentials => "no_credentials",
             Self::InvalidToken => "invalid_token",
             Self::InvalidRequest => "invalid_request",
+            Self::UnknownCertificate => "unknown_certificate",
             Self::InsufficientScope => "insufficient_scope",
             Self::WrongHost => "wrong_host",
         }

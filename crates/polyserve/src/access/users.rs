@@ -1,22 +1,28 @@
-//! The users of a server, from a file: a line for each token.
+//! The users of a server, from a file: a line for each token, or for each name of a client certificate.
 //!
 //! ```text
 //! # name scopes credential
 //! alice read,write sha256:2bb80d537b1da3e38bd30361aa855686bde0eacd7162fef6a25fe97bf527a25b
 //! probe read       sha256:ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad
+//! shop  read       san:shop.example.org
 //! ```
 //!
 //! The file has SHA-256 of each token, so it does not tell a token. A token must be random: a short or a chosen one can be found by
 //! trying. [`token_line`] writes a line. A name may have several lines, so a new token is added before an old one is removed. Empty lines, and
 //! lines that begin with `#`, say nothing.
 //!
-//! Cost of a lookup: SHA-256 of the token, the shared side of a lock, and a comparison with the hash of every user. It takes the same time
+//! A line with `san:NAME` is the user of a client certificate with this subject alternative name: a DNS name, compared without regard to
+//! case, or a URI such as `spiffe://example.org/shop`, compared byte by byte. The server verifies the certificate in the handshake, with
+//! [`TlsConfig::with_client_ca`](polyserve_core::TlsConfig::with_client_ca). If several lines fit, the first one counts.
+//!
+//! Cost of a lookup of a certificate: the shared side of a lock, and comparisons with the names of all lines. Of a token: SHA-256 of the token, the shared side of a lock, and a comparison with the hash of every user. It takes the same time
 //! whichever user is found, and how much of a hash agrees.
 
 use std::error::Error;
 use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock};
 
+use polyserve_core::ClientCertificate;
 use sha2::{Digest as _, Sha256};
 use subtle::ConstantTimeEq as _;
 
@@ -73,6 +79,8 @@ struct User {
 enum Credential {
     /// SHA-256 of a token.
     Token([u8; 32]),
+    /// A name of a client certificate. A DNS name is in lower case.
+    Name(Box<str>),
 }
 
 impl fmt::Debug for Credential {
@@ -80,6 +88,7 @@ impl fmt::Debug for Credential {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Token(_) => f.write_str("Token"),
+            Self::Name(name) => f.debug_tuple("Name").field(name).finish(),
         }
     }
 }
@@ -121,19 +130,46 @@ impl Users {
         Ok(())
     }
 
+    /// Whether a user has a certificate.
+    pub fn have_certificates(&self) -> bool {
+        let users = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        users.iter().any(|user| matches!(user.credential, Credential::Name(_)))
+    }
+
     /// The name and the scopes of the user with this token.
     pub(super) fn with_token(&self, token: &[u8]) -> Option<(Arc<str>, Scopes)> {
         let hash: [u8; 32] = Sha256::digest(token).into();
         let users = self.0.read().unwrap_or_else(PoisonError::into_inner);
         let mut found = None;
         for user in &*users {
-            let Credential::Token(known) = &user.credential;
-            if known.ct_eq(&hash).into() {
+            if let Credential::Token(known) = &user.credential
+                && known.ct_eq(&hash).into()
+            {
                 found = Some(user); // and no return: the time tells nothing
             }
         }
         found.map(|user| (Arc::clone(&user.name), user.scopes))
     }
+
+    /// The name and the scopes of the user with this certificate.
+    pub(super) fn with_certificate(&self, certificate: &ClientCertificate) -> Option<(Arc<str>, Scopes)> {
+        let users = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let is_known = |user: &&User| match &user.credential {
+            Credential::Token(_) => false,
+            Credential::Name(known) => certificate.names().any(|name| is_same_name(known, name)),
+        };
+        users.iter().find(is_known).map(|user| (Arc::clone(&user.name), user.scopes))
+    }
+}
+
+/// Whether a certificate has the name of a line. Only DNS names are compared without regard to case.
+fn is_same_name(known: &str, name: &str) -> bool {
+    if is_uri(known) { known == name } else { known.eq_ignore_ascii_case(name) }
+}
+
+/// Whether a name of a certificate is a URI. A DNS name has no colon.
+fn is_uri(name: &str) -> bool {
+    name.contains(':')
 }
 
 /// Returns the line of a file for a user with this token.
@@ -171,7 +207,7 @@ fn user(line: &str) -> Result<User, &'static str> {
     let mut parts = line.split_ascii_whitespace();
     let (Some(name), Some(scopes), Some(credential), None) = (parts.next(), parts.next(), parts.next(), parts.next())
     else {
-        return Err("a line is NAME SCOPES sha256:HASH");
+        return Err("a line is NAME SCOPES sha256:HASH or NAME SCOPES san:NAME");
     };
     if name.len() > MAX_NAME || !name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._@/:-".contains(&byte)) {
         return Err("a name is 1 to 64 letters, digits, or characters of ._@/:-");
@@ -179,7 +215,10 @@ fn user(line: &str) -> Result<User, &'static str> {
     let scopes = Scopes::parse(scopes).ok_or("the scopes are read, write, or read,write")?;
     let credential = match credential.split_once(':') {
         Some(("sha256", hash)) => Credential::Token(bytes(hash).ok_or("the SHA-256 is not 64 hexadecimal digits")?),
-        _ => return Err("a credential is sha256:HASH"),
+        Some(("san", "")) => return Err("the name of a certificate is empty"),
+        Some(("san", name)) if is_uri(name) => Credential::Name(name.into()),
+        Some(("san", name)) => Credential::Name(name.to_ascii_lowercase().into()),
+        _ => return Err("a credential is sha256:HASH or san:NAME"),
     };
     Ok(User { name: name.into(), scopes, credential })
 }
@@ -242,6 +281,29 @@ mod tests {
     }
 
     #[test]
+    fn a_certificate_finds_its_user() {
+        let users = Users::parse(
+            "shop read san:Shop.example.org\nboth read,write san:spiffe://example.org/Both\nlate write san:*.example.org",
+        )
+        .unwrap();
+        let found = |names: &[&str]| {
+            let user = users.with_certificate(&ClientCertificate::new(names.iter().copied()));
+            user.map(|(name, scopes)| format!("{name} {scopes}"))
+        };
+        assert_eq!(found(&["shop.EXAMPLE.org"]).as_deref(), Some("shop read"));
+        assert_eq!(found(&["x.org", "spiffe://example.org/Both"]).as_deref(), Some("both read,write"));
+        assert_eq!(found(&["*.example.org"]).as_deref(), Some("late write"));
+        // The first line counts, whatever the order of the names.
+        assert_eq!(found(&["spiffe://example.org/Both", "shop.example.org"]).as_deref(), Some("shop read"));
+        for names in
+            [&[][..], &["a.example.org"], &["shop.example.org."], &["spiffe://example.org/both"], &["example.org"]]
+        {
+            assert_eq!(found(names), None, "{names:?}");
+        }
+        assert!(users.with_token(b"san:shop.example.org").is_none());
+    }
+
+    #[test]
     fn a_malformed_file_changes_nothing() {
         let good = token_line("alice", BOTH, "secret-token").unwrap();
         let users = Users::parse(&good).unwrap();
@@ -259,6 +321,8 @@ mod tests {
             (format!("bob read {hash}0"), "line 1: the SHA-256"),
             ("bob read sha256:+1".into(), "line 1: the SHA-256"),
             (format!("{good}\nbob read {hash}"), "line 2: another line"),
+            ("bob read san:".into(), "line 1: the name of a certificate"),
+            ("bob read san:a.b\nalice read san:A.b".into(), "line 2: another line"),
         ] {
             let error = users.replace(&text).expect_err(&text).to_string();
             assert!(error.starts_with(why) && !error.contains("secret-token"), "{text}: {error}");

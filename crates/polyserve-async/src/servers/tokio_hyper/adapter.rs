@@ -162,7 +162,7 @@ impl Adapter {
     fn show_head(&self, parts: &Parts) -> Result<(), Reply> {
         let service = &self.connection.server().env.service;
         let refused = head::convert(parts, |line, headers| {
-            let head = complete_head(parts, &line, headers);
+            let head = self.complete_head(parts, &line, headers);
             self.connection.calling(|| service.head(&head)).unwrap_or_else(Some)
         })?;
         refused.map_or(Ok(()), Err)
@@ -172,7 +172,7 @@ impl Adapter {
     fn call(&self, parts: &mut Parts, body: &[u8]) -> Result<Response<AnswerBody>, BoxFuture<Reply>> {
         let mut in_place = take_spare();
         let asked = head::convert(parts, |line, headers| {
-            self.ask(Request::new(complete_head(parts, &line, headers), body), &mut in_place)
+            self.ask(Request::new(self.complete_head(parts, &line, headers), body), &mut in_place)
         });
         match asked.unwrap_or_else(Answer::Now) {
             Answer::Now(reply) => Ok(self.respond_to(parts, reply, in_place)),
@@ -221,7 +221,8 @@ impl Adapter {
     fn admit(&self, parts: &Parts) -> Result<Option<AdmittedRequest>, Reply> {
         let Some(admission) = &self.connection.server().env.admission else { return Ok(None) };
         let arrived = self.connection.state().arrived;
-        head::convert(parts, |line, headers| admission.admit(&complete_head(parts, &line, headers), arrived))?.map(Some)
+        head::convert(parts, |line, headers| admission.admit(&self.complete_head(parts, &line, headers), arrived))?
+            .map(Some)
     }
 
     /// Calls a `tower::Service`, and waits for the head of its answer.
@@ -305,6 +306,11 @@ impl Adapter {
         response
     }
 
+    fn complete_head<'a>(&'a self, parts: &'a Parts, line: &RequestLine<'a>, headers: Headers<'a>) -> Head<'a> {
+        let certificate = self.connection.certificate.get();
+        Head { method: &parts.method, target: line.target, version: line.version, headers, certificate }
+    }
+
     /// Makes the response of a `tower::Service`.
     fn respond_stream(&self, response: Response<BoxBody>, method: MethodClass) -> Response<AnswerBody> {
         let (mut parts, body) = response.into_parts();
@@ -328,10 +334,6 @@ impl Adapter {
             self.connection.state().begin_sending(response.status(), body.is_large());
         }
     }
-}
-
-fn complete_head<'a>(parts: &'a Parts, line: &RequestLine<'a>, headers: Headers<'a>) -> Head<'a> {
-    Head { method: &parts.method, target: line.target, version: line.version, headers }
 }
 
 /// A future of the service. A panic becomes an answer, also one of its destructor. So does the end of its time.

@@ -13,7 +13,7 @@ use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::task::{Context, Poll, Waker};
 use std::time::{Instant, SystemTime};
 
@@ -23,7 +23,7 @@ use hyper::server::conn::http1;
 use polyserve_core::http::Method;
 use polyserve_core::panics::text_of;
 use polyserve_core::sync::lock;
-use polyserve_core::{AnswerReport, BoxFuture, Head, Reply, ReportedRequest};
+use polyserve_core::{AnswerReport, BoxFuture, ClientCertificate, Head, Reply, ReportedRequest};
 use polyserve_serving::http1::decode::{Fields, Framing, Parsed, Refusal};
 use polyserve_serving::http1::turn::TurnBudget;
 use polyserve_serving::http1::{OUTPUT_BOUND, panicked};
@@ -83,6 +83,8 @@ pub(crate) struct ConnectionState {
     pub(super) shared: Arc<HyperShared>,
     pub(super) entry: Arc<TableEntry<AsyncConnection<TokioSocket>>>,
     pub(super) peer: Option<SocketAddr>,
+    /// Set at the end of a handshake in which the client has shown one.
+    pub(super) certificate: OnceLock<ClientCertificate>,
     /// The number of answers that hyper has in full, with ends that are not yet marked in the output. It has no lock, because a
     /// pipelined request would take two more.
     unmarked_ends: AtomicU32,
@@ -213,7 +215,8 @@ impl PendingReport {
 impl ConnectionState {
     pub(super) fn new(shared: Arc<HyperShared>, entry: Arc<TableEntry<AsyncConnection<TokioSocket>>>) -> Arc<Self> {
         let peer = entry.peer();
-        Arc::new(Self { shared, entry, peer, unmarked_ends: AtomicU32::new(0), state: Mutex::default() })
+        let certificate = OnceLock::new();
+        Arc::new(Self { shared, entry, peer, certificate, unmarked_ends: AtomicU32::new(0), state: Mutex::default() })
     }
 
     pub(super) fn state(&self) -> MutexGuard<'_, RequestState> {

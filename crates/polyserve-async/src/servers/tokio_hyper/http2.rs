@@ -384,7 +384,8 @@ impl Service for TrackedService {
         let _call = ServiceCallCount::new(&self.streams);
         let connection = &self.streams.connection;
         let draining = connection.server().shutdown.is_begun();
-        let request = request.with_peer(connection.peer).with_draining(draining).with_arrived(self.arrived);
+        let mut request = request.with_peer(connection.peer).with_draining(draining).with_arrived(self.arrived);
+        request.head.certificate = connection.certificate.get();
         let user = UserSlot::new();
         let call = || connection.server().env.service.call(request.with_user_slot(Some(&user)), body);
         let called = catch_unwind(AssertUnwindSafe(call));
@@ -395,7 +396,8 @@ impl Service for TrackedService {
     fn head(&self, head: &Head<'_>) -> Option<Reply> {
         let _call = ServiceCallCount::new(&self.streams);
         let connection = &self.streams.connection;
-        let asked = catch_unwind(AssertUnwindSafe(|| connection.server().env.service.head(head)));
+        let shown = Head { certificate: connection.certificate.get(), ..*head };
+        let asked = catch_unwind(AssertUnwindSafe(|| connection.server().env.service.head(&shown)));
         asked.unwrap_or_else(|panic| Some(connection.panicked(panic)))
     }
 }

@@ -65,6 +65,9 @@ impl RequestState {
             if received.handshake_ended {
                 server.count_handshake();
                 tls.await_request(server.shutdown.is_begun());
+                if let Some(certificate) = tls.client_certificate() {
+                    let _ = connection.certificate.set(certificate); // a connection has one handshake
+                }
             }
             if !buffers.plain.is_empty() {
                 tls.await_request(false);

@@ -39,7 +39,7 @@ use polyserve_core::http::header::RETRY_AFTER;
 use polyserve_core::http::{HeaderValue, Method, StatusCode, Version};
 use polyserve_core::log::LogThrottles;
 use polyserve_core::panics::text_of;
-use polyserve_core::{BoxFuture, Head, Reply, UserSlot, isolated};
+use polyserve_core::{BoxFuture, ClientCertificate, Head, Reply, UserSlot, isolated};
 
 use super::decode::{EmptyLines, Parsed, Refusal};
 use super::scratch::{Scratch, SessionTurn};
@@ -113,6 +113,7 @@ pub struct Session {
     /// The connection was rejected, and that was not taken yet.
     rejected: bool,
     peer: Option<SocketAddr>,
+    certificate: Option<ClientCertificate>,
     /// `None` unless a hook sees the answers.
     reported: Option<Box<PresentRequest>>,
     unsent: Option<Box<Unsent>>,
@@ -205,10 +206,16 @@ impl Session {
             panics: None,
             rejected: false,
             peer,
+            certificate: None,
             reported: None,
             unsent: None,
             reservation: Reservation::default(),
         }
+    }
+
+    /// Sets the certificate that the client has shown.
+    pub fn set_certificate(&mut self, certificate: Option<ClientCertificate>) {
+        self.certificate = certificate;
     }
 
     /// Returns the server's next step, after it has written the output.

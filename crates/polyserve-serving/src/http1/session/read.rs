@@ -2,8 +2,8 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
-use polyserve_core::Reply;
 use polyserve_core::http::StatusCode;
+use polyserve_core::{Head, Reply};
 
 use super::buffers::PendingBody;
 use super::{AnswerContext, OUTPUT_BOUND, Phase, Session, SessionState, SessionTurn, Want};
@@ -210,7 +210,8 @@ impl Session {
         turn.scratch.body.clear();
         let is_too_large =
             matches!(parsed.framing, Framing::Length(length) if length > turn.env.limits.max_body as u64);
-        let result = catch_unwind(AssertUnwindSafe(|| turn.env.service.head(&parsed.head)));
+        let shown = Head { certificate: self.certificate.as_ref(), ..parsed.head };
+        let result = catch_unwind(AssertUnwindSafe(|| turn.env.service.head(&shown)));
         let early_reply = match result {
             Ok(None) if is_too_large => Some(too_large_reply()),
             Ok(early_reply) => early_reply,

@@ -44,6 +44,7 @@ impl Session {
         turn.scratch.body.clear();
         progress.call = Some((context, following));
         let mut request = Request::new(parsed.head, body);
+        request.head.certificate = self.certificate.as_ref();
         (request.peer, request.draining) = (self.peer, turn.scratch.draining);
         if let Some(reported) = &self.reported {
             request = request.with_user_slot(Some(&reported.user));
