@@ -4,6 +4,7 @@ mod memory;
 mod supports;
 #[cfg(feature = "tls")]
 mod tls;
+mod trusted_proxies;
 
 use std::borrow::Cow;
 use std::error::Error;
@@ -17,6 +18,7 @@ use memory::default_memory;
 pub use supports::Supports;
 #[cfg(feature = "tls")]
 pub use tls::{PemSource, TlsConfig, TlsError};
+pub use trusted_proxies::{InvalidProxies, TrustedProxies};
 
 use crate::answer_hook::{AnswerHook, AnswerReport};
 use crate::overload::Overload;
@@ -47,6 +49,9 @@ pub struct ServerConfig {
     /// Max number of open connections of one client address; of one /64 network for IPv6. A new one beyond it gets 503 and is
     /// closed. A connection counts until its socket is closed. `None`, the default, is no limit.
     pub max_connections_per_peer: Option<u64>,
+    /// The proxies that name the client of a request in `Forwarded` or `X-Forwarded-For`, for [`Request::peer`](crate::Request::peer)
+    /// and for reports of answers. `max_connections_per_peer` does not limit them. Default none.
+    pub trusted_proxies: TrustedProxies,
     /// Max length of the kernel's queue of connections that wait to be accepted. The kernel has a limit of its own. Default
     /// 4 096.
     pub backlog: u32,
@@ -106,6 +111,7 @@ impl Default for ServerConfig {
             queue: None,
             max_connections: 10_000,
             max_connections_per_peer: None,
+            trusted_proxies: TrustedProxies::default(),
             backlog: 4096,
             first_byte_timeout: Duration::from_secs(10),
             head_timeout: Duration::from_secs(10),
@@ -171,6 +177,7 @@ setters! {
     queue: impl Into<Option<usize>>;
     max_connections: usize;
     max_connections_per_peer: impl Into<Option<u64>>;
+    trusted_proxies: TrustedProxies;
     backlog: u32;
     first_byte_timeout: Duration;
     head_timeout: Duration;

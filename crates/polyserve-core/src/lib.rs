@@ -52,7 +52,7 @@ pub mod timer;
 pub use answer::{Answer, AnswerFuture, BoxFuture, Completer, park_until, promise};
 pub use answer_hook::{AnswerHook, AnswerReport, ReportedRequest};
 pub use condition::{Condition, Conditional, ETag, Tags};
-pub use config::{ConfigError, ServerConfig, Supports, cores};
+pub use config::{ConfigError, InvalidProxies, ServerConfig, Supports, TrustedProxies, cores};
 #[cfg(feature = "tls")]
 pub use config::{PemSource, TlsConfig, TlsError};
 pub use entity::{Entity, EntityId, EntityRef, Identifiable};

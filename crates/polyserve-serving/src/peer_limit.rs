@@ -15,13 +15,14 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use polyserve_core::ServerConfig;
 use polyserve_core::sync::{Mutex, lock};
+use polyserve_core::{ServerConfig, TrustedProxies};
 
 /// The number of open connections of each client address, and the limit on it.
 #[derive(Debug)]
 pub struct PeerLimit {
     max: Option<u64>,
+    exempt: TrustedProxies,
     open: Mutex<HashMap<IpAddr, NonZeroU64>>,
     refused: AtomicU64,
 }
@@ -33,17 +34,20 @@ pub struct PeerPlace(Option<(Arc<PeerLimit>, IpAddr)>);
 impl PeerLimit {
     /// The limit of a server without connections.
     pub fn new(config: &ServerConfig) -> Arc<Self> {
-        let max = config.max_connections_per_peer;
-        Arc::new(Self { max, open: Mutex::default(), refused: AtomicU64::new(0) })
+        let (max, exempt) = (config.max_connections_per_peer, config.trusted_proxies.clone());
+        Arc::new(Self { max, exempt, open: Mutex::default(), refused: AtomicU64::new(0) })
     }
 
-    /// Takes the place of a new connection. `peer` returns the address of its client. A connection without an address is not limited.
+    /// Takes the place of a new connection. `peer` returns the address of its client. A connection without an
+    /// address, or of a trusted proxy, is not limited.
     ///
     /// Returns `None`, and counts that, if the address has as many open connections as it may have. The caller then rejects the
     /// connection.
     pub fn admit(self: &Arc<Self>, peer: impl FnOnce() -> Option<IpAddr>) -> Option<PeerPlace> {
         let Some(max) = self.max else { return Some(PeerPlace::default()) };
-        let Some(client) = peer().map(client) else { return Some(PeerPlace::default()) };
+        let Some(client) = peer().filter(|peer| !self.exempt.contains(*peer)).map(client) else {
+            return Some(PeerPlace::default());
+        };
         let mut open = lock(&self.open);
         let count = open.get(&client).map_or(0, |count| count.get());
         if count >= max {
@@ -114,6 +118,16 @@ mod tests {
         let _open = admit(&limit, "2001:db8:0:1::1");
         assert!(admit(&limit, "2001:db8:0:1:ffff::2").is_none());
         assert!(admit(&limit, "2001:db8:0:2::1").is_some());
+    }
+
+    #[test]
+    fn a_trusted_proxy_is_not_limited() {
+        let config = ServerConfig::default().max_connections_per_peer(1);
+        let limit = PeerLimit::new(&config.trusted_proxies("192.0.2.0/28".parse().expect("it is a network")));
+        let places = ["192.0.2.1", "192.0.2.1", "::ffff:192.0.2.1"].map(|peer| admit(&limit, peer));
+        assert!(places.iter().all(Option::is_some));
+        let _open = admit(&limit, "192.0.2.16");
+        assert!(admit(&limit, "192.0.2.16").is_none());
     }
 
     #[test]

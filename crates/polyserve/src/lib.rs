@@ -132,14 +132,14 @@ pub mod signals;
 
 pub use polyserve_core::http;
 pub use polyserve_core::{
-    Answer, AnswerFuture, AnswerHook, AnswerReport, Body, BoxFuture, Completer, Condition, Conditional, ConfigError,
-    CounterSource, Counters, Drain, ETag, Echo, Entity, EntityId, EntityRef, EntityRepo, EntityRepoExt, EntityService,
-    Executor, Head, Header, Headers, Identifiable, IntoListenOn, InvalidEntity, InvalidHeader, InvalidRoute, Job,
-    ListenOn, Lookup, MAX_STATUS_WAIT, Overload, OverloadPolicy, OverloadReason, Problem, Put, Rejected,
-    RejectedReason, Removed, Reply, RepoAnswer, RepoError, ReportedRequest, Request, Routes, Running, Server,
-    ServerConfig, ServerExt, ServerFailed, Service, Shape, Shown, Shutdown, ShutdownBegun, StoredForm, Supports, Tags,
-    ThreadRegistration, Visit, Visited, cores, get_only, identifiable, isolated, known_method, park_until, promise,
-    reason_phrase, resolve_address, resolve_addresses,
+    Answer, AnswerFuture, AnswerHook, AnswerReport, Body, BoxFuture, ClientCertificate, Completer, Condition,
+    Conditional, ConfigError, CounterSource, Counters, Drain, ETag, Echo, Entity, EntityId, EntityRef, EntityRepo,
+    EntityRepoExt, EntityService, Executor, Head, Header, Headers, Identifiable, IntoListenOn, InvalidEntity,
+    InvalidHeader, InvalidProxies, InvalidRoute, Job, ListenOn, Lookup, MAX_STATUS_WAIT, Overload, OverloadPolicy,
+    OverloadReason, Problem, Put, Rejected, RejectedReason, Removed, Reply, RepoAnswer, RepoError, ReportedRequest,
+    Request, Routes, Running, Server, ServerConfig, ServerExt, ServerFailed, Service, Shape, Shown, Shutdown,
+    ShutdownBegun, StoredForm, Supports, Tags, ThreadRegistration, TrustedProxies, Visit, Visited, cores, get_only,
+    identifiable, isolated, known_method, park_until, promise, reason_phrase, resolve_address, resolve_addresses,
 };
 #[cfg(feature = "tls")]
 #[cfg_attr(docsrs, doc(cfg(feature = "tls")))]

@@ -1,6 +1,7 @@
 //! What a server shows of its connections: the client's address to the service, and counters to its owner.
 
 use std::net::SocketAddr;
+use std::sync::mpsc::channel;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
@@ -34,6 +35,48 @@ pub(super) fn a_request_has_its_clients_address(subject: &ServerSubject) {
         client.ask(&request("POST", "/", BODY_AWAITED), 100);
         assert_eq!(client.ask(b"hello", 200).text(), address);
     }
+}
+
+/// A trusted proxy names the client, for the service and for the hook, and it may open any number of connections. Other fields, and the
+/// fields of a proxy that is not trusted, change nothing.
+pub(super) fn a_trusted_proxy_names_the_client(subject: &ServerSubject) {
+    let (sender, reports) = channel();
+    let config = |config: &mut ServerConfig, trusted: &str| {
+        config.trusted_proxies = trusted.parse().expect("they are networks");
+        config.max_connections_per_peer = Some(1);
+        let sender = sender.clone();
+        config.on_answer = Some(AnswerHook::new(move |report| {
+            let _ = sender.send(report.peer.map(|peer| peer.to_string())); // an error: the test has ended
+        }));
+    };
+    let live = subject.live(Arc::new(ShowPeer), |own| config(own, "127.0.0.0/8, fd00::/8"));
+    // A server that serves one connection has its client close the first one.
+    let count = if subject.shape() == Shape::One { 1 } else { 3 };
+    for mut client in live.clients(count) {
+        let own = client.local_addr().expect("the connection stands").to_string();
+        for (fields, expected) in [
+            ("X-Forwarded-For: 203.0.113.9, 192.0.2.1\r\n", "192.0.2.1:0"),
+            ("X-Forwarded-For: 203.0.113.9\r\nX-Forwarded-For: 192.0.2.2:99, 127.0.0.2\r\n", "192.0.2.2:99"),
+            ("Forwarded: for=203.0.113.9, for=\"[2001:db8::1]:4711\", For=\"[fd00::2]\"\r\n", "[2001:db8::1]:4711"),
+            ("Forwarded: for=unknown\r\n", &own),
+            ("X-Forwarded-For: 192.0.2.1, \"\r\n", &own),
+            ("", &own),
+        ] {
+            let length = format!("{fields}Content-Length: 5\r\n");
+            for ask in [vec![request("GET", "/", fields)], vec![request("POST", "/", &length), b"hello".to_vec()]] {
+                for part in ask {
+                    client.send(&part).expect("the server reads");
+                }
+                assert_eq!(client.receive().expect("an answer").text(), expected, "{fields}");
+                let reported = reports.recv_timeout(subject.patience).expect("the answer is reported");
+                assert_eq!(reported.as_deref(), Some(expected), "{fields}");
+            }
+        }
+    }
+    let live = subject.live(Arc::new(ShowPeer), |own| config(own, "192.0.2.0/24"));
+    let mut client = live.client();
+    let own = client.local_addr().expect("the connection stands").to_string();
+    assert_eq!(client.ask(&request("GET", "/", "X-Forwarded-For: 203.0.113.9\r\n"), 200).text(), own);
 }
 
 /// The counters of a running server follow its connections: the open ones, the answers, the rejections and the panics of the

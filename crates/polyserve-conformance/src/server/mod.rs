@@ -261,6 +261,7 @@ kit! {
             the_counters_are_live,
             the_hook_sees_every_answer,
             a_request_has_its_clients_address,
+            a_trusted_proxy_names_the_client,
         }
         ending {
             the_deadline_cuts_what_has_not_ended,

@@ -1,12 +1,13 @@
 //! The state that connections share: the environment of a server, and the buffers of a thread.
 
 use std::fmt;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
 use polyserve_core::log::LogThrottles;
 use polyserve_core::overload::RequestAdmission;
-use polyserve_core::{AnswerHook, ServerConfig, Service};
+use polyserve_core::{AnswerHook, Headers, ServerConfig, Service, TrustedProxies};
 
 use super::date::Date;
 use super::decode::Limits;
@@ -24,6 +25,8 @@ pub struct Env {
     pub(super) requests_per_connection: u64,
     /// The memory that all connections share.
     pub memory: MemoryBudget,
+    /// The proxies that name the clients of requests.
+    pub proxies: TrustedProxies,
     /// Sees every answer.
     pub on_answer: Option<AnswerHook>,
     /// Admits requests. It stands in front of [`service`](Self::service). `None` without an overload policy.
@@ -42,10 +45,17 @@ impl Env {
             server_header: config.server_header.as_deref().map(Box::from),
             requests_per_connection: config.requests_per_connection.unwrap_or(u64::MAX),
             memory: MemoryBudget::new(config.memory_or_default()),
+            proxies: config.trusted_proxies.clone(),
             on_answer: config.on_answer.clone(),
             admission,
             failures: Arc::default(),
         }
+    }
+
+    /// Returns the address of the client of a request on a connection with `peer`: see [`TrustedProxies::client`].
+    #[inline]
+    pub fn client(&self, peer: Option<SocketAddr>, headers: Headers<'_>) -> Option<SocketAddr> {
+        if self.proxies.is_empty() { peer } else { self.proxies.client(peer, |name| headers.all(name)) }
     }
 
     /// Lends `scratch` to a connection of this server.

@@ -163,6 +163,22 @@ pub(super) mod overload {
     }
 }
 
+/// Networks of proxies. The default is none.
+pub(super) mod proxies {
+    use polyserve_core::TrustedProxies;
+
+    pub(crate) const NAME: &str = "CIDR,...";
+    pub(crate) const FORM: &str = "none, or networks and addresses with commas between them, such as 10.0.0.0/8,::1";
+
+    pub(crate) fn parse(text: &str) -> Option<TrustedProxies> {
+        if text == "none" { Some(TrustedProxies::default()) } else { text.parse().ok() }
+    }
+
+    pub(crate) fn show(value: &TrustedProxies) -> String {
+        if value.is_empty() { "none".into() } else { value.to_string() }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

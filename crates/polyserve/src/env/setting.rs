@@ -114,6 +114,7 @@ settings! {
     queue: queue, "Max jobs that wait for a worker, if the server has a queue; more are answered 503";
     max_connections: count, "Max open connections; beyond it, an idle one is closed, or the new one is answered 503";
     max_connections_per_peer: limit, "Max open connections of one address (of an IPv6 /64); a new one is answered 503; 0 is no limit";
+    trusted_proxies: proxies, "Proxies that name the client in Forwarded or X-Forwarded-For; they may open any number of connections";
     backlog: count, "The kernel's queue of connections that wait to be accepted";
     first_byte_timeout: time, "Max time from accept to the first byte of a connection; then the connection is closed";
     head_timeout: time, "Max time from a request's first byte to the end of its head; then 408";

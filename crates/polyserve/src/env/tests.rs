@@ -41,6 +41,7 @@ fn every_setting_sets_its_own_field_and_shows_it() {
             form::time::FORM => "1m 3s",
             form::switch::FORM => "true",
             form::overload::FORM => "static:7",
+            form::proxies::FORM => "10.0.0.0/8,::1/128",
             _ => "me",
         };
         let settings = read(&[], &[(&setting.variable(), text)]).unwrap();

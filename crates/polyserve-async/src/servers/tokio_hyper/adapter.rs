@@ -191,7 +191,8 @@ impl Adapter {
             return Answer::Now(out_of_memory_reply());
         }
         let (service, draining) = (&server.env.service, server.shutdown.is_begun());
-        let mut request = request.with_peer(self.connection.peer).with_draining(draining);
+        let client = server.env.client(self.connection.peer, request.head.headers);
+        let mut request = request.with_peer(client).with_draining(draining);
         if server.env.admission.is_some() {
             request = request.with_arrived(self.connection.state().arrived);
         }

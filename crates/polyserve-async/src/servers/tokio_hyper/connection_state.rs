@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::task::{Context, Poll, Waker};
 use std::time::{Instant, SystemTime};
 
-use http::{HeaderValue, StatusCode};
+use http::{HeaderMap, HeaderValue, StatusCode};
 use hyper::rt::ReadBufCursor;
 use hyper::server::conn::http1;
 use polyserve_core::http::Method;
@@ -176,6 +176,8 @@ pub(super) struct PendingReport {
     pub(super) bytes: usize,
     /// The method and the target of the request. `None` without a hook.
     line: Option<Box<(Method, String)>>,
+    /// The client that the head names, or the connection's other end. `None` until the head is decoded.
+    client: Option<SocketAddr>,
     /// The user that the service has found.
     pub(super) user: Option<Arc<str>>,
 }
@@ -203,13 +205,22 @@ impl PendingReport {
     /// Returns the report of an answer with this status and this number of bytes.
     pub(super) fn answer(&self, status: StatusCode, bytes: usize, peer: Option<SocketAddr>) -> AnswerReport<'_> {
         let line = self.line.as_deref().map(|(method, target)| ReportedRequest { method, target });
-        AnswerReport::new(status, bytes, self.begun, peer).by(self.user.as_deref()).to(line)
+        AnswerReport::new(status, bytes, self.begun, self.client.or(peer)).by(self.user.as_deref()).to(line)
     }
 
     /// Returns the report, and begins a new one.
     pub(super) fn take(&mut self) -> Self {
         std::mem::replace(self, Self { last_read: self.last_read, ..Self::default() })
     }
+}
+
+/// Returns the address of the client of a request with these fields, on a connection with `peer`.
+pub(super) fn client(server: &ServerState, peer: Option<SocketAddr>, fields: &HeaderMap) -> Option<SocketAddr> {
+    let proxies = &server.env.proxies;
+    if proxies.is_empty() {
+        return peer;
+    }
+    proxies.client(peer, |name| fields.get_all(name).iter().map(HeaderValue::as_bytes))
 }
 
 impl ConnectionState {
@@ -225,6 +236,11 @@ impl ConnectionState {
 
     pub(super) fn server(&self) -> &ServerState {
         &self.shared.registry.server
+    }
+
+    /// Returns the address of the client of a request with these fields.
+    pub(super) fn client(&self, fields: &HeaderMap) -> Option<SocketAddr> {
+        client(self.server(), self.peer, fields)
     }
 
     /// Whether the present request's answer is the last one: its request requires that, the connection was evicted, or a shutdown
@@ -328,12 +344,12 @@ impl ConnectionState {
 
 impl RequestState {
     /// Begins a request, of which hyper may read the head.
-    fn begin_request(&mut self, parsed: &Parsed<'_>, max_requests: u64) {
+    fn begin_request(&mut self, parsed: &Parsed<'_>, connection: &ConnectionState) {
         self.requests += 1;
         let body_is_open = parsed.framing != Framing::Length(0);
         self.present = PresentRequest {
             // hyper misses a `close` in a value with bytes that are no text.
-            is_last: self.requests >= max_requests || !parsed.keep_alive,
+            is_last: self.requests >= connection.shared.max_requests || !parsed.keep_alive,
             is_close_expected: !parsed.keep_alive,
             is_head: parsed.head.method == Method::HEAD,
             expects_continue: parsed.expects_continue,
@@ -344,6 +360,7 @@ impl RequestState {
         };
         self.report.begin();
         self.report.set_line(&parsed.head);
+        self.report.client = connection.server().env.client(connection.peer, parsed.head.headers);
         self.stage = if body_is_open { Stage::Body } else { Stage::Answer };
         if let Some(turn) = &mut self.turn {
             turn.count_request();
@@ -428,7 +445,7 @@ impl RequestState {
         let (skipped, next) = self.input.next(bytes, &connection.server().env.limits, &mut fields);
         match next {
             Next::Part => {}
-            Next::Head(parsed) => self.begin_request(&parsed, connection.shared.max_requests),
+            Next::Head(parsed) => self.begin_request(&parsed, connection),
             Next::More | Next::Refused => {
                 if self.is_answered() && skipped < bytes.len() {
                     self.stage = Stage::Head;

@@ -255,6 +255,7 @@ impl hyper::service::Service<Request<Incoming>> for StreamService {
         Box::pin(async move {
             let connection = Arc::clone(open.connection());
             let (method, uri) = (request.method().clone(), request.uri().clone());
+            let client = connection.client(request.headers());
             let mut user = None;
             let answered = answer(open.streams(), request, &mut user).await;
             let mut response = answered.unwrap_or_else(|reply| response(reply, Vec::new(), &method));
@@ -270,9 +271,8 @@ impl hyper::service::Service<Request<Incoming>> for StreamService {
             let target = uri.path_and_query().map_or("", |target| target.as_str());
             let line = Some(ReportedRequest { method: &method, target });
             let (status, bytes) = (response.status(), response.body().len());
-            connection.report_answer(|| {
-                AnswerReport::new(status, bytes, Some(begun), connection.peer).by(user.as_deref()).to(line)
-            });
+            connection
+                .report_answer(|| AnswerReport::new(status, bytes, Some(begun), client).by(user.as_deref()).to(line));
             Ok(response.map(|body| CountedBody::new(body, open, reservation)))
         })
     }
@@ -384,7 +384,8 @@ impl Service for TrackedService {
         let _call = ServiceCallCount::new(&self.streams);
         let connection = &self.streams.connection;
         let draining = connection.server().shutdown.is_begun();
-        let mut request = request.with_peer(connection.peer).with_draining(draining).with_arrived(self.arrived);
+        let client = connection.server().env.client(connection.peer, request.head.headers);
+        let mut request = request.with_peer(client).with_draining(draining).with_arrived(self.arrived);
         request.head.certificate = connection.certificate.get();
         let user = UserSlot::new();
         let call = || connection.server().env.service.call(request.with_user_slot(Some(&user)), body);

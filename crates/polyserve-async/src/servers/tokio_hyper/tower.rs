@@ -9,7 +9,7 @@ use tower_service::Service as _;
 
 use super::adapter::TowerCall;
 use super::answer_body::BoxBody;
-use super::connection_state::ConnectionState;
+use super::connection_state::{ConnectionState, client};
 use super::request_body::RequestBody;
 use crate::tower::{DrainBegun, TowerTarget};
 
@@ -21,10 +21,11 @@ where
     let (peer, server) = (connection.peer, Arc::clone(&connection.shared.registry.server));
     let service = target.for_peer(peer);
     Arc::new(move |mut request: Request<RequestBody>| {
+        let client = client(&server, peer, request.headers());
         let extensions = request.extensions_mut();
         extensions.remove::<hyper::upgrade::OnUpgrade>();
-        if let Some(peer) = peer {
-            extensions.insert(peer);
+        if let Some(client) = client {
+            extensions.insert(client);
         }
         if server.shutdown.is_begun() {
             extensions.insert(DrainBegun);

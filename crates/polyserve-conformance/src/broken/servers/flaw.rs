@@ -103,6 +103,8 @@ flaws! {
     KeepsIdleConnections, caught by idle_connections_do_not_delay_others;
     /// Ignores the limit on connections.
     HasNoConnectionLimit, caught by silent_connections_keep_to_the_limit;
+    /// Takes the address of a proxy for that of its client.
+    TrustsNoProxy, caught by a_trusted_proxy_names_the_client;
     /// Ignores the limit on the connections of a client.
     HasNoPeerLimit, caught by connections_past_the_limit_of_a_client_are_rejected;
     /// Counts rejected connections that have not closed towards the limit.
@@ -275,6 +277,7 @@ impl Flaw {
             Self::HasNoMemoryBudget => config.memory = Some(usize::MAX / 2),
             Self::HasNoOverloadPolicy => config.overload = None,
             Self::HasNoConnectionLimit => config.max_connections *= 100,
+            Self::TrustsNoProxy => config.trusted_proxies = polyserve_core::TrustedProxies::default(),
             Self::HasNoPeerLimit => config.max_connections_per_peer = None,
             Self::MiscountsRequests => {
                 config.requests_per_connection = config.requests_per_connection.map(|max| max + 1);

@@ -123,6 +123,8 @@ pub struct Session {
 
 /// The present request, for the report of its answer.
 struct PresentRequest {
+    /// The client that the head names, or the connection's other end. `None` until the head is decoded.
+    client: Option<SocketAddr>,
     /// When bytes were read last.
     last_read: Instant,
     /// When the first byte of the request was read.
@@ -136,7 +138,7 @@ struct PresentRequest {
 
 impl PresentRequest {
     fn read_at(last_read: Instant) -> Self {
-        Self { last_read, begun: None, method: None, target: String::new(), user: UserSlot::new() }
+        Self { last_read, begun: None, method: None, target: String::new(), user: UserSlot::new(), client: None }
     }
 
     #[cold]

@@ -185,6 +185,7 @@ impl Session {
         self.empty_lines = EmptyLines::default();
         if let Some(request) = &mut self.reported {
             request.set_line(&parsed.head);
+            request.client = turn.env.client(self.peer, parsed.head.headers);
         }
         let input = progress.rest;
         progress.skip(parsed.length);

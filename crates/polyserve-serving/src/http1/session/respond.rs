@@ -45,7 +45,7 @@ impl Session {
         progress.call = Some((context, following));
         let mut request = Request::new(parsed.head, body);
         request.head.certificate = self.certificate.as_ref();
-        (request.peer, request.draining) = (self.peer, turn.scratch.draining);
+        (request.peer, request.draining) = (turn.env.client(self.peer, parsed.head.headers), turn.scratch.draining);
         if let Some(reported) = &self.reported {
             request = request.with_user_slot(Some(&reported.user));
         }
@@ -183,13 +183,14 @@ impl Session {
     /// Passes a report of the answer to the present request to `hook`.
     #[cold]
     fn report(&mut self, hook: &AnswerHook, status: StatusCode, length: usize) {
-        let (mut begun, mut method, mut user) = (None, None, None);
+        let (mut begun, mut method, mut user, mut client) = (None, None, None, None);
         if let Some(request) = &mut self.reported {
-            (begun, method, user) = (request.begun.take(), request.method.take(), request.user.take());
+            (begun, method) = (request.begun.take(), request.method.take());
+            (user, client) = (request.user.take(), request.client.take());
         }
         let target = self.reported.as_ref().map_or("", |request| &request.target);
         let line = method.as_ref().map(|method| ReportedRequest { method, target });
-        hook.call(&AnswerReport::new(status, length, begun, self.peer).by(user.as_deref()).to(line));
+        hook.call(&AnswerReport::new(status, length, begun, client.or(self.peer)).by(user.as_deref()).to(line));
         if let Some(request) = self.reported.as_mut().filter(|request| request.target.capacity() > KEPT_TARGET) {
             request.target = String::new();
         }
