@@ -111,6 +111,34 @@ fn rapid_resets_end_the_connection() {
     serves_others(&running);
 }
 
+/// A head of 3 KiB that the table of HPACK makes 33 KiB of. Its size counts as it is decoded.
+#[test]
+fn a_head_that_grows_past_its_limit_is_refused() {
+    const NAMES_LAST_FIELD: u8 = 0x80 | 62;
+    let calls = Arc::new(CallCount::default());
+    let running = serve(calls.clone(), |_| ());
+    let mut client = greeted(&running);
+    for (stream, repeated, is_served) in [(1, 0, true), (3, 10, false)] {
+        let before = calls.0.load(Ordering::SeqCst);
+        let value = [b'v'; 3000];
+        // A field `x` that enters the table, with the length 3000 as an integer of three bytes.
+        let field = [&b"\x40\x01x\x7f\xb9\x16"[..], &value].concat();
+        let head = [GET_FIELDS, &field, &vec![NAMES_LAST_FIELD; repeated]].concat();
+        client.write_all(&frame(HEADERS, END_STREAM | END_HEADERS, stream, &head)).expect("it takes it");
+        loop {
+            let (kind, on, _) = next_frame(&mut client).expect("the connection stays");
+            assert_ne!(kind, GOAWAY, "the connection ends");
+            if on == stream && (kind == HEADERS || kind == RST_STREAM) {
+                break;
+            }
+        }
+        assert_eq!(calls.0.load(Ordering::SeqCst) - before, usize::from(is_served), "{repeated} repeated fields");
+    }
+    drop(client);
+    serves_others(&running);
+    running.shutdown().unwrap();
+}
+
 /// CVE-2024-27316: a head of CONTINUATION frames without an end.
 #[test]
 fn a_continuation_flood_ends_the_connection() {
