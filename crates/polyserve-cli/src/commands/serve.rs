@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use polyserve::admin::ENTITY_OPENAPI;
@@ -14,7 +14,9 @@ use polyserve::catalog::{Catalog, Entry, RepoEntry};
 use polyserve::env::{ETAGS, HANDOVER, READY, STRICT_MEDIA_TYPE, switch};
 use polyserve::memory::StdMutex;
 use polyserve::signals::Signals;
-use polyserve::{Drain, Entity, EntityRepo, Identifiable as _, ListenOn, Routes, ServerConfig, ServerExt as _};
+use polyserve::{
+    Drain, Entity, EntityRepo, Identifiable as _, ListenOn, MAX_STATUS_WAIT, Routes, ServerConfig, ServerExt as _,
+};
 use polyserve_bench::Misuse;
 use polyserve_bench::delayed::Delayed;
 use polyserve_bench::limits::raise_descriptors;
@@ -218,7 +220,10 @@ pub(crate) fn run(catalog: &Catalog, args: &ServeArgs, json: bool) -> anyhow::Re
     }?;
 
     let drain = operation.drain(signals, running, offer)?;
-    ended(&drain, store.len().wait().ok().filter(|_| args.service == ENTITY), json)
+    // An engine that is away must not hold the end.
+    let counted = (args.service == ENTITY).then(|| store.len().wait_until(Instant::now() + MAX_STATUS_WAIT));
+    let entities = counted.and_then(Result::ok).and_then(Result::ok);
+    ended(&drain, entities, json)
 }
 
 /// Opens the repo, and then makes the `present` process drain; in the other order if only one process can have the repo. Returns `None`

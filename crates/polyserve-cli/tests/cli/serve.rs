@@ -125,6 +125,15 @@ fn a_second_signal_exits_at_once() {
     assert_eq!((status.code(), rest.as_str()), (Some(128 + 15), ""));
 }
 
+/// Regression test: after the drain, the process waited for the number of entities for as long as the repo took.
+#[test]
+fn a_repo_that_does_not_answer_does_not_hold_the_end() {
+    let serving = serve("--repo-delay 100h --drain-grace 0s");
+    serving.signal(Signal::TERM);
+    let (status, rest) = serving.end();
+    assert_eq!((status.code(), rest.as_str()), (Some(0), "answered 0, cut 0, stuck 0\n"));
+}
+
 /// Regression test: `timeout` signals a program and then its process group, and the second signal cut a request.
 #[test]
 fn signals_at_once_are_one_signal() {

@@ -35,7 +35,9 @@ use polyserve_core::{
 };
 
 use self::attempt::Attempts;
-pub(crate) use self::engine::{Engine, Stored, StoredPage};
+#[cfg(any(feature = "etcd", feature = "postgres"))]
+pub(crate) use self::engine::StoredPage;
+pub(crate) use self::engine::{Engine, Stored};
 use self::io_thread::{Fetched, IoThread};
 #[cfg(any(feature = "etcd", feature = "postgres"))]
 pub(crate) use self::race::first_open;

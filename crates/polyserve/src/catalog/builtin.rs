@@ -12,7 +12,7 @@ use polyserve_core::Echo;
 use super::BuildCode;
 #[cfg(feature = "memory")]
 use super::Suits;
-#[cfg(any(feature = "threadpool", feature = "memory", feature = "tokio"))]
+#[cfg(any(feature = "threadpool", feature = "tokio"))]
 use super::Tag;
 use super::{Entry, Promise};
 #[cfg(feature = "threadpool")]

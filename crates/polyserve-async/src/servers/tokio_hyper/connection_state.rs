@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::task::{Context, Poll, Waker};
 use std::time::{Instant, SystemTime};
 
-use http::{HeaderMap, HeaderValue, StatusCode};
+use http::{HeaderValue, StatusCode};
 use hyper::rt::ReadBufCursor;
 use hyper::server::conn::http1;
 use polyserve_core::http::Method;
@@ -215,7 +215,8 @@ impl PendingReport {
 }
 
 /// Returns the address of the client of a request with these fields, on a connection with `peer`.
-pub(super) fn client(server: &ServerState, peer: Option<SocketAddr>, fields: &HeaderMap) -> Option<SocketAddr> {
+#[cfg(any(feature = "http2", feature = "tower"))]
+pub(super) fn client(server: &ServerState, peer: Option<SocketAddr>, fields: &http::HeaderMap) -> Option<SocketAddr> {
     let proxies = &server.env.proxies;
     if proxies.is_empty() {
         return peer;
@@ -239,7 +240,8 @@ impl ConnectionState {
     }
 
     /// Returns the address of the client of a request with these fields.
-    pub(super) fn client(&self, fields: &HeaderMap) -> Option<SocketAddr> {
+    #[cfg(feature = "http2")]
+    pub(super) fn client(&self, fields: &http::HeaderMap) -> Option<SocketAddr> {
         client(self.server(), self.peer, fields)
     }
 
