@@ -93,7 +93,7 @@ impl IoUring {
     /// The first call of the process makes a ring, and drops it.
     pub fn check() -> io::Result<()> {
         static CHECKED: OnceLock<Result<(), (ErrorKind, String)>> = OnceLock::new();
-        let ring = || Ring::<RingSocket>::new(BUFFERS, BUFFER_SIZE);
+        let ring = || Ring::<RingSocket>::new(1, BUFFER_SIZE);
         let checked = CHECKED.get_or_init(|| ring().map(drop).map_err(|error| (error.kind(), error.to_string())));
         checked.clone().map_err(|(kind, text)| io::Error::new(kind, text))
     }
