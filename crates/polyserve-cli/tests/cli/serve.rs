@@ -128,7 +128,7 @@ fn a_second_signal_exits_at_once() {
 /// Regression test: after the drain, the process waited for the number of entities for as long as the repo took.
 #[test]
 fn a_repo_that_does_not_answer_does_not_hold_the_end() {
-    let serving = serve("--repo-delay 100h --drain-grace 0s");
+    let serving = serve("--repo-delay 1h --drain-grace 0s");
     serving.signal(Signal::TERM);
     let (status, rest) = serving.end();
     assert_eq!((status.code(), rest.as_str()), (Some(0), "answered 0, cut 0, stuck 0\n"));
