@@ -141,7 +141,7 @@ done
 # An item of a library that users depend on has one path in its crate: a public module does not also export its items from the
 # parent. sync/model.rs is built for model checkers only.
 echo; echo "== an item has one path, and no public module is hidden"
-paths=$(find crates/polyserve{,-async,-cluster,-conformance,-core,-durable,-engines,-load,-memory,-serving,-sys,-threadpool}/src -name '*.rs' ! -path '*/sync/model.rs' \
+paths=$(find crates/polyserve{,-async,-cluster,-conformance,-core,-durable,-engines,-load,-memory,-percore,-serving,-sys,-threadpool}/src -name '*.rs' ! -path '*/sync/model.rs' \
     -exec perl -0ne 'while (/^\s*pub mod (\w+)\s*[;{]/mg) { my $name = $1;
         print "$ARGV: the items of the public module $name are exported twice\n" if /^\s*pub use (?:self::|crate::)?$name(?:::|;)/m;
     }

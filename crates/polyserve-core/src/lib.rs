@@ -61,7 +61,6 @@ pub use executor::{Executor, Job, Rejected, RejectedReason, isolated};
 pub use http;
 pub use json::InvalidEntity;
 pub use listen_on::{IntoListenOn, ListenOn, resolve_address, resolve_addresses};
-pub use overload::{Overload, OverloadPolicy, OverloadReason};
 pub use repo::{
     EntityRepo, EntityRepoExt, Lookup, MAX_PAGE_BYTES, MAX_STATUS_WAIT, ManyVisit, Put, Removed, RepoAnswer, RepoError,
     ScanPage, ScanVisit, Visit, Visited,

@@ -181,7 +181,7 @@ pub struct Counters {
     pub reserved_bytes: u64,
     /// The number of TLS handshakes since the start that have succeeded.
     pub handshakes: u64,
-    /// The number of requests since the start that the overload policy has refused, by [`OverloadReason`](crate::OverloadReason).
+    /// The number of requests since the start that the overload policy has refused, by [`OverloadReason`](crate::overload::OverloadReason).
     pub overload_refused: [u64; 2],
 }
 

@@ -1,6 +1,7 @@
 //! Requests that a server refuses because it has more work than its policy admits.
 
-use polyserve_core::{Overload, Shape};
+use polyserve_core::Shape;
+use polyserve_core::overload::Overload;
 
 use super::services::HeldAnswers;
 use super::subject::ServerSubject;

@@ -5,11 +5,11 @@ use std::time::Instant;
 
 use http::{Method, Version};
 
+use crate::overload::{Overload, RequestAdmission};
 use crate::service::{Head, Headers};
 use crate::sync::atomic::{AtomicUsize, Ordering};
 use crate::sync::model::{Bounds, check};
 use crate::sync::thread;
-use crate::{Overload, overload::RequestAdmission};
 
 /// Asks for admission, and leaves. Returns whether it was admitted.
 fn pass(admission: &Arc<RequestAdmission>, inside: &AtomicUsize, limit: usize) -> bool {

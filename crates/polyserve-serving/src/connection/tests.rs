@@ -6,8 +6,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use polyserve_core::http::StatusCode;
+use polyserve_core::overload::Overload;
 use polyserve_core::sync::lock;
-use polyserve_core::{Answer, Body, Completer, Echo, Overload, Reply, Request, ServerConfig, Service, promise};
+use polyserve_core::{Answer, Body, Completer, Echo, Reply, Request, ServerConfig, Service, promise};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 

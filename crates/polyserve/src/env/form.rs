@@ -143,7 +143,7 @@ pub(super) mod text {
 
 /// An overload policy. The default is none.
 pub(super) mod overload {
-    use polyserve_core::Overload;
+    use polyserve_core::overload::Overload;
 
     pub(crate) const NAME: &str = "POLICY";
     pub(crate) const FORM: &str = "none, static:N, codel:TIME or gradient";

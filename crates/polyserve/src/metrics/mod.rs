@@ -18,8 +18,9 @@ mod store;
 use std::fmt;
 use std::sync::{Arc, Mutex};
 
+use polyserve_core::overload::OverloadReason;
 use polyserve_core::sync::lock;
-use polyserve_core::{AnswerHook, AnswerReport, CounterSource, Counters, OverloadReason, Running, ServerConfig};
+use polyserve_core::{AnswerHook, AnswerReport, CounterSource, Counters, Running, ServerConfig};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, text};
 use prometheus_client::metrics::MetricType;
