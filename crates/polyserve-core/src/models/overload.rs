@@ -14,7 +14,7 @@ use crate::sync::thread;
 /// Asks for admission, and leaves. Returns whether it was admitted.
 fn pass(admission: &Arc<RequestAdmission>, inside: &AtomicUsize, limit: usize) -> bool {
     let (method, headers) = (Method::GET, Headers::new(&[]));
-    let head = Head { method: &method, target: "/", version: Version::HTTP_11, headers };
+    let head = Head { method: &method, target: "/", version: Version::HTTP_11, headers, certificate: None };
     let Ok(permit) = admission.admit(&head, None::<Instant>) else { return false };
     assert!(inside.fetch_add(1, Ordering::SeqCst) < limit, "more are in work than the limit");
     inside.fetch_sub(1, Ordering::SeqCst);
