@@ -127,7 +127,8 @@ fn share(limit: usize, is_write: bool) -> usize {
 /// a policy of its own.
 ///
 /// ```
-/// use polyserve_core::{Overload, ServerConfig};
+/// use polyserve_core::ServerConfig;
+/// use polyserve_core::overload::Overload;
 /// let config = ServerConfig::default().overload(Overload::static_limit(64).open_path("/readyz"));
 /// assert!(config.validate().is_ok());
 /// assert_eq!(config.overload.unwrap().to_string(), "static:64");
