@@ -15,6 +15,6 @@ fn the_sizes_are_what_the_docs_say() {
     assert_eq!(size_of::<RepoAnswer<Lookup>>(), 40);
     println!("Answer<Reply>: {} bytes, Session: {} bytes", size_of::<Answer<Reply>>(), size_of::<Session>());
     // An idle connection is a session and a socket.
-    assert_eq!(size_of::<Session>(), 248);
+    assert_eq!(size_of::<Session>(), 264);
     assert_eq!(size_of::<Answer<Reply>>(), 112);
 }
