@@ -101,13 +101,14 @@ impl<R: EntityRepo<E>, E: Identifiable> Ordered<R, E> {
             }
             None => stripe.push(WritesOfId { id: id.clone(), count: 1, is_uncertain: false }),
         }
-        // The id of a stored entity is in the index, and stays there as long as a write is in progress.
-        let found = may_add.then(|| self.repo.get(&id, Visit::new(&mut |_| ())).wait());
-        if found.as_ref().is_some_and(|found| matches!(found, Ok(Lookup::Absent) | Err(_))) {
-            write(&self.ids).insert(id.clone());
-        }
         drop(stripe);
-        WriteInProgress { index: self, id: Some(id) }
+        let in_progress = WriteInProgress { index: self, id: Some(id.clone()) };
+        // The id of a stored entity is in the index, and stays there as long as a write is in progress.
+        let is_stored = || !matches!(self.repo.get(&id, Visit::new(&mut |_| ())).wait(), Ok(Lookup::Absent) | Err(_));
+        if may_add && !is_stored() {
+            write(&self.ids).insert(id);
+        }
+        in_progress
     }
 
     /// Ends a write. `left` is what its result tells about the entity.

@@ -335,8 +335,7 @@ impl UringLoop {
     }
 
     /// Serves the connections that the ring has accepted. The others come first: a request that has arrived protects its connection from
-    /// eviction.
-    /// Accepts without the ring after an error and in a drain.
+    /// eviction. Accepts without the ring after an error and in a drain.
     fn accept(&mut self) {
         let mut accepted = std::mem::take(&mut self.accepted);
         accepted.drain(..).for_each(|stream| self.add(stream));

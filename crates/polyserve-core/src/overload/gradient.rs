@@ -16,7 +16,7 @@
 //! Source: the idea of Netflix's concurrency limits (`Gradient2`), and TCP Vegas (Brakmo and Peterson, 1995). Envoy's adaptive
 //! concurrency measures the time without a queue by a pause of the load instead.
 //!
-//! Invariant: the limit is from 2 to 10 000, and grows only while half of it is used. Writes use nine tenths. Cost: an
+//! Invariant: the limit is from 2 to 10 000, and grows only while at least half is used. Writes use nine tenths. Cost: an
 //! uncontended lock at the start and at the end of a request.
 //!
 //! *Wins when* neither the capacity nor a good delay is known, or both change: other requests, other machines.
