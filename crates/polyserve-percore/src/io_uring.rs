@@ -90,11 +90,15 @@ impl IoUring {
     ///
     /// # Cost
     ///
-    /// The first call of the process makes a ring, and drops it.
+    /// The first call of the process makes a ring on a thread of its own, and drops it.
     pub fn check() -> io::Result<()> {
         static CHECKED: OnceLock<Result<(), (ErrorKind, String)>> = OnceLock::new();
-        let ring = || Ring::<RingSocket>::new(1, BUFFER_SIZE);
-        let checked = CHECKED.get_or_init(|| ring().map(drop).map_err(|error| (error.kind(), error.to_string())));
+        // The kernel ends a ring a moment later, on the thread that made it, and interrupts the system call in which that thread waits then.
+        let ring = || thread::spawn(|| Ring::<RingSocket>::new(1, BUFFER_SIZE).map(drop)).join();
+        let checked = CHECKED.get_or_init(|| {
+            let made = ring().unwrap_or_else(|_| Err(io::Error::other("making a ring has panicked")));
+            made.map_err(|error| (error.kind(), error.to_string()))
+        });
         checked.clone().map_err(|(kind, text)| io::Error::new(kind, text))
     }
 }
