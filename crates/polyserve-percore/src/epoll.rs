@@ -44,7 +44,7 @@ use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::event::{EventfdFlags, Timespec, eventfd};
 
 use crate::slots::Slots;
-use crate::threads::{self, EventLoop};
+use crate::threads::{self, EventLoop, LISTENER, MAX_ACCEPTED, WAKE};
 
 /// A server with an `epoll(7)` loop for each core.
 ///
@@ -86,15 +86,8 @@ impl Server for Epoll {
     }
 }
 
-/// The data of an event: one of these, or the number of a connection.
-const LISTENER: usize = usize::MAX;
-const WAKE: usize = usize::MAX - 1;
-
 /// The max number of events of one round.
 const MAX_EVENTS: usize = 1024;
-
-/// The max number of connections that are accepted before the others have a turn.
-const MAX_ACCEPTED: usize = 64;
 
 /// The events of a connection that waits for bytes.
 const READABLE: EventFlags = EventFlags::IN.union(EventFlags::RDHUP).union(EventFlags::ET);
@@ -140,22 +133,13 @@ struct Reported {
 }
 
 impl EventLoop for EpollLoop {
-    type Handle = EventSocket;
-
     fn new(table: &Arc<ConnectionTable<EventSocket>>, listener: TcpListener, shard: usize) -> io::Result<Self> {
         let (table, listener) = (Arc::clone(table), Arc::new(listener));
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         epoll::add(&epoll, &listener, data(LISTENER), EventFlags::IN | EventFlags::ET)?;
         epoll::add(&epoll, &wake, data(WAKE), EventFlags::IN | EventFlags::ET)?;
-        // Each write is an edge, whatever the counter is, so it is never read. It cannot overflow within the age of the universe.
-        let woken = WokenList::new(move || {
-            let _ = rustix::io::write(&wake, &1_u64.to_ne_bytes());
-        });
-        table.register_listener(&listener);
-        let of_shutdown = woken.clone();
-        table.server.shutdown.on_begin(move || of_shutdown.wake(LISTENER));
-        let acceptor = EventListener::new(listener, table.server.config.backlog);
+        let (acceptor, woken) = threads::listen(&table, listener, wake);
         let (clients, yielded, buffers) = (Slots::new(), Vec::new(), ThreadBuffers::new());
         Ok(Self { table, shard, acceptor, epoll, woken, clients, yielded, round_began: None, buffers })
     }

@@ -50,7 +50,7 @@ use polyserve_sys::ring::{Completion, ReceivedBytes, Ring, RingOperation, RingRe
 use rustix::event::{EventfdFlags, eventfd};
 
 use crate::slots::Slots;
-use crate::threads::{self, EventLoop};
+use crate::threads::{self, EventLoop, LISTENER, MAX_ACCEPTED, WAKE};
 
 /// A server with an `io_uring(7)` for each core. It needs Linux 6.1.
 ///
@@ -113,16 +113,9 @@ impl Server for IoUring {
     }
 }
 
-/// The tag of a completion: one of these, or the number of a connection.
-const LISTENER: usize = usize::MAX;
-const WAKE: usize = usize::MAX - 1;
-
 /// The number of buffers of a thread, and their size in bytes.
 const BUFFERS: u16 = 256;
 const BUFFER_SIZE: u32 = 4096;
-
-/// The max number of connections that are accepted without the ring before the others have a turn.
-const MAX_ACCEPTED: usize = 64;
 
 /// How long a thread waits at its end, at most, until nothing is in flight.
 const END_ROUND: Duration = Duration::from_millis(1);
@@ -196,22 +189,13 @@ struct Input {
 }
 
 impl EventLoop for UringLoop {
-    type Handle = EventSocket;
-
     fn new(table: &Arc<ConnectionTable<EventSocket>>, listener: TcpListener, shard: usize) -> io::Result<Self> {
         let (table, listener) = (Arc::clone(table), Arc::new(listener));
         let mut ring = Ring::new(BUFFERS, BUFFER_SIZE)?;
         let event = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         let wake = ring.add(RingSocket::Wake(Arc::clone(&event)), WAKE);
         ring.arm(wake, RingOperation::AwaitInput);
-        // Each write is reported, whatever the counter is, so it is never read. It cannot overflow within the age of the universe.
-        let woken = WokenList::new(move || {
-            let _ = rustix::io::write(&event, &1_u64.to_ne_bytes());
-        });
-        table.register_listener(&listener);
-        let of_shutdown = woken.clone();
-        table.server.shutdown.on_begin(move || of_shutdown.wake(LISTENER));
-        let acceptor = EventListener::new(Arc::clone(&listener), table.server.config.backlog);
+        let (acceptor, woken) = threads::listen(&table, Arc::clone(&listener), event);
         let listener = ring.add(RingSocket::Listener(listener), LISTENER);
         let (clients, buffers) = (Slots::new(), ThreadBuffers::new());
         let (accepted, ready, yielded) = (Vec::new(), Vec::new(), Vec::new());

@@ -2,27 +2,49 @@
 
 use std::io;
 use std::net::TcpListener;
+use std::os::fd::AsFd;
 use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Instant;
 
 use polyserve_core::{ListenOn, Running, ServerConfig, Service};
-use polyserve_serving::{ConnectionHandle, ConnectionTable, ServerState, net};
+use polyserve_serving::{ConnectionTable, EventListener, EventSocket, ServerState, WokenList, net};
+
+/// What an event is about: one of these, or the number of a connection.
+pub(crate) const LISTENER: usize = usize::MAX;
+pub(crate) const WAKE: usize = usize::MAX - 1;
+
+/// The max number of connections that a loop accepts by calls before the others have a turn.
+pub(crate) const MAX_ACCEPTED: usize = 64;
 
 /// The event loop of a thread.
 pub(crate) trait EventLoop: Sized + 'static {
-    /// What the table keeps for each connection.
-    type Handle: ConnectionHandle;
-
     /// Prepares the loop, on its thread. `shard`: the number of the thread.
     ///
     /// # Errors
     ///
     /// Returns an error if the system lacks what the loop waits with.
-    fn new(table: &Arc<ConnectionTable<Self::Handle>>, listener: TcpListener, shard: usize) -> io::Result<Self>;
+    fn new(table: &Arc<ConnectionTable<EventSocket>>, listener: TcpListener, shard: usize) -> io::Result<Self>;
 
     /// Serves until a drain has ended. Reports the end of its accept loop to the table.
     fn run(self);
+}
+
+/// Returns what accepts from the listener of a loop, and what wakes the loop by `event`, an eventfd(2). A shutdown wakes it with the
+/// number [`LISTENER`].
+pub(crate) fn listen(
+    table: &ConnectionTable<EventSocket>,
+    listener: Arc<TcpListener>,
+    event: impl AsFd + Send + Sync + 'static,
+) -> (EventListener, WokenList) {
+    // Each write is reported, whatever the counter is, so it is never read. It cannot overflow within the age of the universe.
+    let woken = WokenList::new(move || {
+        let _ = rustix::io::write(&event, &1_u64.to_ne_bytes());
+    });
+    table.register_listener(&listener);
+    let of_shutdown = woken.clone();
+    table.server.shutdown.on_begin(move || of_shutdown.wake(LISTENER));
+    (EventListener::new(listener, table.server.config.backlog), woken)
 }
 
 /// Starts a run called `name`, with a thread for each worker. Returns once all loops are ready.
@@ -35,7 +57,7 @@ pub(crate) fn start<L: EventLoop>(
     let server = Arc::new(ServerState::new(service, config).listening_on(&on));
     let listeners = net::listen_together(on, config.workers_or(1), config)?;
     let local_addr = listeners[0].local_addr()?;
-    let table = ConnectionTable::<L::Handle>::multiplexed(server, listeners.len());
+    let table = ConnectionTable::<EventSocket>::multiplexed(server, listeners.len());
     let (grace, shutdown) = (config.drain_grace, table.server.shutdown.clone());
     let threads = listeners.into_iter().enumerate().map(|(shard, listener)| {
         listener.set_nonblocking(true)?;
