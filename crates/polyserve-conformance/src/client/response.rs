@@ -2,6 +2,9 @@
 
 use super::date;
 
+/// The max length of a body. No server of the kit sends a longer one.
+const MAX_BODY: usize = 1 << 30;
+
 /// An answer as it arrived: header fields in their order and case.
 ///
 /// A [`Client`](super::Client) returns an answer only if it is well-formed:
@@ -45,6 +48,11 @@ impl Response {
     /// Whether the answer says `Connection: close`.
     pub fn closes(&self) -> bool {
         self.lists("Connection", "close")
+    }
+
+    /// Whether the answer says both `Connection: close` and `Connection: keep-alive`. A client of HTTP/1.0 may believe the latter.
+    pub(crate) fn contradicts_itself(&self) -> bool {
+        self.closes() && self.lists("Connection", "keep-alive")
     }
 
     /// Whether another answer to the same request follows.
@@ -110,9 +118,11 @@ impl Response {
         let length = match lengths.as_slice() {
             [] if bodiless || to_head || self.status == 304 => 0,
             [_, ..] if bodiless => return Err(format!("a {} has a Content-Length", self.status)),
-            [length] if !length.is_empty() && length.bytes().all(|b| b.is_ascii_digit()) => {
-                length.parse().map_err(|_| "its Content-Length is beyond counting")?
-            }
+            [length] if !length.is_empty() && length.bytes().all(|b| b.is_ascii_digit()) => length
+                .parse()
+                .ok()
+                .filter(|length| *length <= MAX_BODY)
+                .ok_or("its Content-Length is beyond counting")?,
             lengths => return Err(format!("its Content-Length is {lengths:?}")),
         };
         Ok(if self.status == 304 { 0 } else { length })
@@ -196,6 +206,8 @@ mod tests {
             (format!("HTTP/1.1 200 OK\r\n{DATE}\r\n"), "Content-Length is []"),
             (format!("HTTP/1.1 200 OK\r\n{DATE}Content-Length: 1\r\nContent-Length: 1\r\n\r\n"), "Content-Length is"),
             (format!("HTTP/1.1 200 OK\r\n{DATE}Content-Length: +1\r\n\r\n"), "Content-Length is"),
+            (format!("HTTP/1.1 200 OK\r\n{DATE}Content-Length: {}\r\n\r\n", u64::MAX), "beyond counting"),
+            (format!("HTTP/1.1 200 OK\r\n{DATE}Content-Length: {}0\r\n\r\n", u64::MAX), "beyond counting"),
             (format!("HTTP/1.1 204 No Content\r\n{DATE}Content-Length: 0\r\n\r\n"), "204 has"),
             (format!("HTTP/1.1 200 OK\r\n{DATE}Transfer-Encoding: chunked\r\n\r\n"), "Transfer-Encoding"),
             (format!("HTTP/1.1 200 OK\r\n{DATE}{DATE}Content-Length: 0\r\n\r\n"), "Date"),
