@@ -39,6 +39,9 @@ fn check_case(subject: &ServerSubject, live: &Live, case: &Case) {
             _ => subject.check_early_problem(&response),
         }
     }
+    // An answer has the version of the server, whatever that of the request (RFC 9110, 2.5).
+    assert_eq!(response.minor, 1, "the version of the answer\n{case}\n{}", client.show());
+    assert!(!response.contradicts_itself(), "the answer says close and keep-alive\n{case}\n{}", client.show());
     let closes = response.closes();
     let end = match expected.end {
         CaseEnd::Keep if case.is_chunked() && subject.deviations.chunked_bodies_are_last => CaseEnd::Unfinished,

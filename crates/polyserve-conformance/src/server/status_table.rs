@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use polyserve_core::{EntityRepo, EntityService};
+use polyserve_core::{Echo, EntityRepo, EntityService};
 
 use super::live::Live;
 use super::subject::ServerSubject;
@@ -51,6 +51,11 @@ pub(super) fn head_is_get_without_the_body(subject: &ServerSubject) {
             assert_eq!(client.ask(&get("/1"), 200).text(), ONE, "what follows a HEAD of {path} is the next answer");
         }
     }
+    let live = subject.live(Arc::new(Echo), |_| {});
+    let got = live.ask(&get("/"), 200);
+    let head = live.sending(&request("HEAD", "/", "")).receive_head().unwrap_or_else(|failure| panic!("{failure}"));
+    let lengths = [got.header("Content-Length"), head.header("Content-Length")];
+    assert_eq!(lengths, [Some("0"); 2], "the length of an empty body, for GET and HEAD");
 }
 
 /// The body of a request that is refused by its head is never served as a request: it is skipped, or the connection

@@ -16,8 +16,9 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
+use http::header::CONTENT_LENGTH;
 use http::request::Parts;
-use http::{HeaderMap, Method, Response, StatusCode};
+use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, Version};
 use http_body::Body as _;
 use hyper::body::Incoming;
 use hyper::ext::ReasonPhrase;
@@ -264,8 +265,16 @@ impl Adapter {
 
     /// Makes the response of the service.
     fn respond_to(&self, parts: &mut Parts, reply: Reply, in_place: Vec<u8>) -> Response<AnswerBody> {
-        let reply = reply.correction(parts.method == Method::HEAD).unwrap_or(reply);
-        self.respond(reply, in_place, std::mem::take(&mut parts.headers), Some(MethodClass::of(&parts.method)))
+        let is_head = parts.method == Method::HEAD;
+        let reply = reply.correction(is_head).unwrap_or(reply);
+        let has_length = is_head && !reply.is_bodiless() && !matches!(reply.body(), Body::Omitted(_));
+        let method = Some(MethodClass::of(&parts.method));
+        let mut response = self.respond(reply, in_place, std::mem::take(&mut parts.headers), method);
+        if has_length && response.body().is_end_stream() {
+            // hyper says the length of an empty body to GET only.
+            response.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from_static("0"));
+        }
+        response
     }
 
     /// Makes a response that is the last one of its connection, because the end of its request is not known.
@@ -294,8 +303,10 @@ impl Adapter {
         let Some(body) = AnswerBody::new(&self.connection, bytes, None, method) else {
             return self.respond(out_of_memory_reply(), Vec::new(), HeaderMap::new(), None);
         };
-        finish(&self.connection.shared, &mut headers, self.connection.is_last());
+        let close = self.connection.is_last();
+        finish(&self.connection.shared, &mut headers, close);
         let mut response = Response::new(body);
+        *response.version_mut() = self.version(close);
         *response.status_mut() = status;
         *response.headers_mut() = headers;
         let reason = reason_phrase(status);
@@ -322,10 +333,18 @@ impl Adapter {
         let Some(body) = AnswerBody::new(&self.connection, BodyPiece::EMPTY, Some(stream), Some(method)) else {
             return self.respond(out_of_memory_reply(), Vec::new(), HeaderMap::new(), None);
         };
-        finish(&self.connection.shared, &mut parts.headers, self.connection.is_last());
+        let close = self.connection.is_last();
+        finish(&self.connection.shared, &mut parts.headers, close);
+        parts.version = self.version(close);
         let response = Response::from_parts(parts, body);
         self.begin_sending(&response);
         response
+    }
+
+    /// The version of an answer for hyper. To a client of HTTP/1.0 that asked to keep its connection, hyper says `keep-alive` also in
+    /// an answer with `close`, unless the answer is of HTTP/1.0 too.
+    fn version(&self, close: bool) -> Version {
+        if close && self.connection.state().present.is_1_0 { Version::HTTP_10 } else { Version::HTTP_11 }
     }
 
     /// Notes that hyper gets the head of an answer. Not needed for an answer in one piece, unless a hook sees it.

@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::task::{Context, Poll, Waker};
 use std::time::{Instant, SystemTime};
 
-use http::{HeaderValue, StatusCode};
+use http::{HeaderValue, StatusCode, Version};
 use hyper::rt::ReadBufCursor;
 use hyper::server::conn::http1;
 use polyserve_core::http::Method;
@@ -134,6 +134,8 @@ pub(super) struct PresentRequest {
     pub(super) is_close_expected: bool,
     /// The method is HEAD.
     pub(super) is_head: bool,
+    /// The version is HTTP/1.0.
+    pub(super) is_1_0: bool,
     /// The client waits for `100 Continue`.
     pub(super) expects_continue: bool,
     /// The present stage has timed out. The adapter answers at its next poll.
@@ -354,6 +356,7 @@ impl RequestState {
             is_last: self.requests >= connection.shared.max_requests || !parsed.keep_alive,
             is_close_expected: !parsed.keep_alive,
             is_head: parsed.head.method == Method::HEAD,
+            is_1_0: parsed.head.version == Version::HTTP_10,
             expects_continue: parsed.expects_continue,
             body_length: if let Framing::Length(length) = parsed.framing { length } else { 0 },
             body_has_arrived: self.input.has_whole_request(),

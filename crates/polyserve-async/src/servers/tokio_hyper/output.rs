@@ -16,6 +16,13 @@ use crate::servers::toolkit::{AsyncConnection, TokioSocket};
 /// A buffer with a larger capacity is freed after use.
 const KEPT_CAPACITY: usize = 16 * 1024;
 
+/// Names HTTP/1.1 in a status line in which hyper names the version of the client. A server names its own (RFC 9110, 2.5).
+fn name_own_version(status_line: &mut [u8]) {
+    if let [b'H', b'T', b'T', b'P', b'/', b'1', b'.', minor @ b'0', b' ', ..] = status_line {
+        *minor = b'1';
+    }
+}
+
 /// The output of a connection.
 #[derive(Debug, Default)]
 pub(super) struct Output {
@@ -40,6 +47,9 @@ impl Output {
         let interim = if !is_begun && bytes.starts_with(CONTINUE) { CONTINUE.len() } else { 0 };
         self.bytes.extend_from_slice(bytes);
         self.start += interim;
+        if !is_begun && let Some(status_line) = self.bytes.get_mut(self.start..) {
+            name_own_version(status_line);
+        }
         bytes.len() - interim
     }
 
