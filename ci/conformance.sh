@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Writes docs/CONFORMANCE.md from a run of the kit: a row for each property, a column for each server. About five minutes on 2 cores.
+# Writes docs/CONFORMANCE.md from a run of the kit: a row for each property, a column for each server. About four minutes on 2 cores.
 # ci/conformance.sh [LOG]     takes the results from LOG, which the kit has written with --logfile, and runs nothing
 # ci/conformance.sh --check   runs nothing, and fails if the page lacks a property of the kit, or has one that the kit has not
 set -euo pipefail
@@ -96,7 +96,8 @@ head = f"""# Conformance
 
 What each server of the catalog was seen to do by the conformance kit: {len(results['server'])} properties of a server and {len(results['tls'])} of TLS. `ci/conformance.sh` runs
 the kit and writes this page; `cargo test -p polyserve --features tls,async,percore --test kit` runs it alone. **yes**: it held, on every server of the
-column. A number: it was not run, for the reason below. A property that fails fails CI, so no cell says no.
+column. A number: it was not run, for the reason below. A property that fails fails CI, so no cell says no. *Over TLS* is empty if TLS
+cannot change the property: `crates/polyserve/tests/kit.rs` says why.
 
 A column is a server, or {' and '.join(several)}. *Over TLS*: {', '.join(f'`{server}`' for server in over)}.
 What `tokio_hyper` answers otherwise than the codec is declared, and the kit tests what is declared:

@@ -29,11 +29,16 @@ impl From<()> for Outcome {
     }
 }
 
+/// A part of the message of each panic that a property provokes, so that a test's panic hook can leave it out.
+pub const DELIBERATE_PANIC: &str = "as the test asked";
+
 /// A named property of subjects `S`.
 #[derive(Debug)]
 pub struct Property<S> {
     /// The name of its test.
     pub name: &'static str,
+    /// The module of the kit that tests it. `corpus` if it is a property of the [wire corpus](crate::wire).
+    pub module: &'static str,
     /// Tests the property. Panics if it does not hold.
     pub run: fn(&S) -> Outcome,
 }
@@ -437,10 +442,12 @@ macro_rules! kit {
         pub const PROPERTIES: &[$crate::property::Property<$subject>] = &[
             $($($crate::property::Property {
                 name: stringify!($property),
+                module: stringify!($module),
                 run: |subject| $module::$property(subject).into(),
             },)*)*
             $($($crate::property::Property {
                 name: stringify!($case),
+                module: "corpus",
                 run: |subject| corpus::check(subject, stringify!($case)).into(),
             },)*)?
         ];

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::slice;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -66,8 +67,7 @@ fn what_is_declared_is_expected() {
         // With the default patience, which a busy machine does not reach.
         let sound = || ServerSubject::new(PlainServer::new);
         let verdict = |subject: ServerSubject| {
-            let run = [Property { name: property.name, run: property.run }];
-            property::check("declared", &subject, &run).verdicts.pop().map(|(_, verdict)| verdict)
+            property::check("declared", &subject, slice::from_ref(property)).verdicts.pop().map(|(_, verdict)| verdict)
         };
         let flawed = || flaw.subject();
         assert_eq!(verdict(flawed().deviating(declare)), Some(PropertyVerdict::Held), "{flaw:?}, declared");
@@ -107,8 +107,7 @@ fn a_declared_pool_has_a_size() {
     let property = named("a_worker_count_is_honoured_or_refused");
     let sound = || ServerSubject::new(PlainServer::new).with_patience(PATIENCE);
     for (subject, holds) in [(sound(), true), (sound().pooled(), false)] {
-        let run = [Property { name: property.name, run: property.run }];
-        let verdict = property::check("pooled", &subject, &run).verdicts.pop().map(|(_, verdict)| verdict);
+        let verdict = property::check("pooled", &subject, slice::from_ref(property)).verdicts.pop().map(|(_, verdict)| verdict);
         assert_eq!(verdict == Some(PropertyVerdict::Held), holds, "{verdict:?}");
     }
 }

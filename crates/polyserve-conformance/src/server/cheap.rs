@@ -48,7 +48,7 @@ impl Identifiable for Counted {
 }
 
 /// The number of requests of each kind.
-const REQUESTS: usize = 20;
+const REQUESTS: usize = 10;
 
 /// HEAD, a GET that is answered with 304, and a write that is answered with 412 write the JSON of a large entity at most once for
 /// each version.

@@ -10,7 +10,7 @@ use crate::history::{EntityForm, History, RecordingControl, RecordingWorkload, o
 use crate::property::Outcome;
 use crate::repo::{LaterReference, Reference};
 
-const OPERATIONS: u64 = 2_000;
+const OPERATIONS: u64 = 1_000;
 const CLIENTS: u32 = 4;
 
 /// The number of recordings after which a history without overlaps is reported as not run.

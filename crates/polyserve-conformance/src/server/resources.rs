@@ -40,7 +40,7 @@ pub(super) const NO_PROC: &str = "threads and descriptors are counted in /proc, 
 /// Starts a server, ends its connections in different ways, and ends it.
 fn serve_and_end(subject: &ServerSubject) {
     let live = echo(subject);
-    for _ in 0..50 {
+    for _ in 0..20 {
         live.ask(&with_body("POST", "/", "Connection: close\r\n", b"hello"), 200);
         live.ask(&get("/"), 200);
         drop(live.client());

@@ -17,7 +17,7 @@ use crate::property::{Outcome, in_child_with_descriptors};
 
 /// Idle connections do not delay others.
 ///
-/// * Multiplexed: two workers serve 1 000 idle connections twice each (fewer if descriptors are few).
+/// * Multiplexed: two workers serve 500 idle connections twice each (fewer if descriptors are few).
 /// * Other shapes, at `max_connections`: if a connection waits, an idle one is closed without a byte.
 /// * A pool in which connections hold threads: the same below `max_connections`, if no thread is free.
 pub(super) fn idle_connections_do_not_delay_others(subject: &ServerSubject) {
@@ -30,7 +30,7 @@ pub(super) fn idle_connections_do_not_delay_others(subject: &ServerSubject) {
                 config.first_byte_timeout = Duration::from_secs(3600);
                 config.idle_timeout = Duration::from_secs(3600);
             });
-            let count = 1000.min(descriptor_limit() / 8);
+            let count = 500.min(descriptor_limit() / 8);
             let mut clients = live.clients(count);
             for round in 0..2 {
                 for (n, client) in clients.iter_mut().enumerate() {
@@ -263,10 +263,10 @@ pub(super) fn stalled_clients_do_not_stop_the_rest(subject: &ServerSubject) -> O
     Outcome::Held
 }
 
-/// With 2 000 silent connections, another client is still served, with deferred accept and without. A multiplexed server
+/// With 1 000 silent connections, another client is still served, with deferred accept and without. A multiplexed server
 /// then serves each of the silent connections too.
 pub(super) fn silent_connections_do_not_stop_the_rest(subject: &ServerSubject) -> Outcome {
-    const SILENT: usize = 2000;
+    const SILENT: usize = 1000;
     in_child_with_descriptors(2 * SILENT + 1000, || {
         for defer_accept in [false, true] {
             let config = ServerConfig::default().workers(subject.workers_or_pool(2)).defer_accept(defer_accept);
@@ -286,7 +286,7 @@ pub(super) fn silent_connections_do_not_stop_the_rest(subject: &ServerSubject) -
                 }
             }
             drop(silent);
-            // With a grace: on a busy machine it takes some time to end 2 000 threads.
+            // With a grace: on a busy machine it takes some time to end 1 000 threads.
             live.shutdown();
         }
     })

@@ -16,7 +16,7 @@ use crate::client::Client;
 use crate::property::Outcome;
 
 /// The timeout under test. All others keep their defaults, so that a busy machine does not reach them.
-const SHORT: Duration = Duration::from_millis(300);
+const SHORT: Duration = Duration::from_millis(200);
 
 impl ServerSubject {
     /// Checks that the client reads a 408 and the end. A server with the deviation closes without an answer.

@@ -20,24 +20,28 @@ use crate::client::Client;
 use crate::property::{Outcome, Property};
 use crate::tls::{Issued, TestAuthority, TlsStream, is_rejection};
 
+macro_rules! properties {
+    ($($name:ident,)*) => { &[$(Property { name: stringify!($name), module: "tls", run: $name },)*] };
+}
+
 /// The properties of servers that speak TLS. Each makes its own certificates.
-pub static TLS_PROPERTIES: &[Property<ServerSubject>] = &[
-    Property { name: "a_handshake_may_arrive_byte_by_byte", run: a_handshake_may_arrive_byte_by_byte },
-    Property { name: "http_1_1_is_negotiated", run: http_1_1_is_negotiated },
-    Property { name: "large_messages_come_through", run: large_messages_come_through },
-    Property { name: "sessions_are_resumed", run: sessions_are_resumed },
-    Property { name: "a_client_may_change_its_keys", run: a_client_may_change_its_keys },
-    Property { name: "a_client_certificate_is_required", run: a_client_certificate_is_required },
-    Property { name: "a_request_has_its_clients_certificate", run: a_request_has_its_clients_certificate },
-    Property { name: "the_end_is_announced", run: the_end_is_announced },
-    Property { name: "an_end_that_is_not_announced_is_an_end", run: an_end_that_is_not_announced_is_an_end },
-    Property { name: "garbage_ends_the_connection", run: garbage_ends_the_connection },
-    Property { name: "http_without_tls_is_a_400", run: http_without_tls_is_a_400 },
-    Property { name: "a_stalled_handshake_times_out", run: a_stalled_handshake_times_out },
-    Property { name: "stalled_handshakes_keep_to_the_limit", run: stalled_handshakes_keep_to_the_limit },
-    Property { name: "a_handshake_outlives_the_shutdown", run: a_handshake_outlives_the_shutdown },
-    Property { name: "a_shutdown_does_not_wait_for_silent_clients", run: a_shutdown_does_not_wait_for_silent_clients },
-    Property { name: "a_new_certificate_drops_no_connection", run: a_new_certificate_drops_no_connection },
+pub static TLS_PROPERTIES: &[Property<ServerSubject>] = properties![
+    a_handshake_may_arrive_byte_by_byte,
+    http_1_1_is_negotiated,
+    large_messages_come_through,
+    sessions_are_resumed,
+    a_client_may_change_its_keys,
+    a_client_certificate_is_required,
+    a_request_has_its_clients_certificate,
+    the_end_is_announced,
+    an_end_that_is_not_announced_is_an_end,
+    garbage_ends_the_connection,
+    http_without_tls_is_a_400,
+    a_stalled_handshake_times_out,
+    stalled_handshakes_keep_to_the_limit,
+    a_handshake_outlives_the_shutdown,
+    a_shutdown_does_not_wait_for_silent_clients,
+    a_new_certificate_drops_no_connection,
 ];
 
 const VERSIONS: [&SupportedProtocolVersion; 2] = [&TLS12, &TLS13];
