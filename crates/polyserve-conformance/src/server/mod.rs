@@ -31,7 +31,7 @@
 //! ```
 //! # use polyserve_conformance::broken::servers::PlainServer as HyperServer;
 //! # use polyserve_conformance::server::ServerSubject;
-//! let subject = ServerSubject::new(|config| HyperServer::new(config)).deviating(|d| d.bare_lf_ends_a_line = true);
+//! let subject = ServerSubject::new(|config| HyperServer::new(config)).deviating(|d| d.urls_without_a_path_get_a_slash = true);
 //! ```
 //!
 //! # Layout

@@ -109,49 +109,8 @@ impl ServerSubject {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Deviations {
-    /// A line of the head may end with a bare LF.
-    pub bare_lf_ends_a_line: bool,
-    /// A `Content-Length` together with `Transfer-Encoding: chunked` is ignored. The contract requires 400.
-    pub chunked_overrides_length: bool,
-    /// A chunk size is not checked in advance. A chunk larger than any body is refused once too many of its bytes have come,
-    /// or at the body timeout. The contract requires 400 or 413 at once.
-    pub chunk_sizes_are_believed: bool,
-    /// Any byte in a chunk extension is skipped, and the end of a chunked body is judged leniently. The contract requires 400.
-    /// The connection must close after such a body.
-    pub chunk_extensions_hold_anything: bool,
-    /// The connection is closed after a request with a chunked body. The contract keeps it open.
-    pub chunked_bodies_are_last: bool,
-    /// A target is cut off at `#`. The contract requires 400.
-    pub fragments_are_dropped: bool,
-    /// An unknown transfer coding is answered with 400. The contract requires 501.
-    pub unknown_coding_is_400: bool,
-    /// An unknown method is answered with 400. The contract requires 501.
-    pub unknown_method_is_400: bool,
-    /// A later version of HTTP is answered with 400. The contract requires 505.
-    pub later_version_is_400: bool,
     /// A URL without a path gets the path `/`. Then OPTIONS does not name the server, which the contract requires.
     pub urls_without_a_path_get_a_slash: bool,
-    /// The connection is closed without an answer if a head or a body takes too long. The contract requires 408.
-    pub timeouts_close_silently: bool,
-    /// Errors before the service is called have no body.
-    pub early_errors_are_empty: bool,
     /// A deferred answer blocks a worker.
     pub later_answers_hold_a_worker: bool,
-}
-
-impl Deviations {
-    /// Whether the deviation of this name, which is one of the wire corpus, is declared.
-    pub(super) fn declares(&self, name: &str) -> bool {
-        match name {
-            "bare_lf_ends_a_line" => self.bare_lf_ends_a_line,
-            "chunked_overrides_length" => self.chunked_overrides_length,
-            "chunk_sizes_are_believed" => self.chunk_sizes_are_believed,
-            "chunk_extensions_hold_anything" => self.chunk_extensions_hold_anything,
-            "fragments_are_dropped" => self.fragments_are_dropped,
-            "unknown_coding_is_400" => self.unknown_coding_is_400,
-            "unknown_method_is_400" => self.unknown_method_is_400,
-            "later_version_is_400" => self.later_version_is_400,
-            unknown => panic!("the corpus has an unknown deviation: {unknown}"),
-        }
-    }
 }

@@ -6,7 +6,7 @@ use super::keep_alive::echo;
 use super::live::Live;
 use super::services::{DelayedAnswers, Large, let_pass};
 use super::subject::ServerSubject;
-use super::wire::{check_pattern, get, pattern, request, with_body};
+use super::wire::{check_pattern, check_problem, get, pattern, request, with_body};
 use crate::client::Ending;
 use polyserve_core::Echo;
 use std::time::Duration;
@@ -121,7 +121,7 @@ pub(super) fn a_refusal_survives_unread_input(subject: &ServerSubject) {
             scope.spawn(|| {
                 let _ = sender.send(&upload);
             });
-            subject.check_early_problem(&client.expect_last(413));
+            check_problem(&client.expect_last(413));
         });
     }
     for _ in 0..5 {

@@ -19,17 +19,6 @@ use crate::property::Outcome;
 const SHORT: Duration = Duration::from_millis(200);
 
 impl ServerSubject {
-    /// Checks that the client reads a 408 and the end. A server with the deviation closes without an answer.
-    #[track_caller]
-    fn expect_timeout(&self, client: &mut Client) {
-        if self.deviations.timeouts_close_silently {
-            client.expect_end();
-        } else {
-            let response = client.expect_last(408);
-            self.check_early_problem(&response);
-        }
-    }
-
     /// Sends a byte every 20 ms until the server sends something or closes.
     #[track_caller]
     fn send_slowly(&self, client: &mut Client, byte: u8) {
@@ -41,6 +30,12 @@ impl ServerSubject {
     }
 }
 
+/// Checks that the client reads a 408 and the end.
+#[track_caller]
+fn expect_timeout(client: &mut Client) {
+    check_problem(&client.expect_last(408));
+}
+
 /// Sends each of these beginnings of a request, and then drips if `dripping`. Checks that the server times out.
 #[track_caller]
 fn check_timeouts(subject: &ServerSubject, live: &Live, beginnings: &[&[u8]], dripping: bool) {
@@ -49,7 +44,7 @@ fn check_timeouts(subject: &ServerSubject, live: &Live, beginnings: &[&[u8]], dr
         if dripping {
             subject.send_slowly(&mut client, b'x');
         }
-        subject.expect_timeout(&mut client);
+        expect_timeout(&mut client);
     }
 }
 
@@ -60,7 +55,7 @@ pub(super) fn a_slow_head_times_out(subject: &ServerSubject) {
     check_timeouts(subject, &live, &[b"G", b"GET / HTTP/1.1", b"GET / HTTP/1.1\r\nHost: a\r\n"], false);
     let mut client = live.sending(&[get("/").as_slice(), b"GET / HT"].concat());
     client.expect(200);
-    subject.expect_timeout(&mut client);
+    expect_timeout(&mut client);
 }
 
 /// A body that is not complete in time is answered with 408, and the connection ends.
@@ -98,7 +93,7 @@ pub(super) fn a_body_below_the_minimum_rate_times_out(subject: &ServerSubject) {
     }
     let mut slow = live.sending(&head);
     subject.send_slowly(&mut slow, b'x');
-    subject.expect_timeout(&mut slow);
+    expect_timeout(&mut slow);
     if let Some(mut quick) = quick {
         quick.send(rest).expect("the server takes the body");
         check_pattern(&quick.expect(200).body, LENGTH);

@@ -5,7 +5,6 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::live::Live;
-use super::subject::ServerSubject;
 use crate::client::{Client, Response, shown};
 
 /// The bytes of a `GET` of `path`.
@@ -78,40 +77,17 @@ pub(crate) fn check_problem(response: &Response) {
     assert!(!detail.contains('\n'), "the detail is one sentence: {text}");
 }
 
-impl ServerSubject {
-    /// Checks the body of an error that the server returns without calling the service.
-    #[track_caller]
-    pub(super) fn check_early_problem(&self, response: &Response) {
-        if self.deviations.early_errors_are_empty {
-            assert_eq!(response.text(), "", "errors before the service are declared to be empty");
-        } else {
-            check_problem(response);
-        }
-    }
-
-    /// Continues after `response` to a request with a chunked body. If the server is declared to close then, checks that it
-    /// does, and connects again.
-    #[track_caller]
-    pub(super) fn after_chunked(&self, live: &Live, client: &mut Client, response: &Response) {
-        if self.deviations.chunked_bodies_are_last {
-            assert!(response.closes(), "the chunked body is not the last\n{}", client.show());
-            client.expect_end();
-            *client = live.client();
-        }
-    }
-
-    /// Checks that `bytes`, a request that does not end, are refused with one of `statuses`, and that the connection ends: the
-    /// server does not wait for the rest.
-    #[track_caller]
-    pub(super) fn refused_unfinished(&self, live: &Live, bytes: &[u8], statuses: &[u16]) {
-        let mut client = live.client();
-        let sent = client.send(bytes);
-        let response = client.expect_one_of(statuses);
-        self.check_early_problem(&response);
-        assert!(response.closes(), "{} does not end the connection\n{}", shown(bytes), client.show());
-        client.expect_end();
-        drop(sent);
-    }
+/// Checks that `bytes`, a request that does not end, are refused with one of `statuses`, and that the connection ends: the
+/// server does not wait for the rest.
+#[track_caller]
+pub(super) fn refused_unfinished(live: &Live, bytes: &[u8], statuses: &[u16]) {
+    let mut client = live.client();
+    let sent = client.send(bytes);
+    let response = client.expect_one_of(statuses);
+    check_problem(&response);
+    assert!(response.closes(), "{} does not end the connection\n{}", shown(bytes), client.show());
+    client.expect_end();
+    drop(sent);
 }
 
 /// Sends `parts` with a pause between them, so that the server is likely to read each part alone. No result depends on

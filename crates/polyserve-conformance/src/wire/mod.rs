@@ -32,8 +32,6 @@ pub struct Case {
     pub bytes: Vec<u8>,
     /// What a server does.
     pub expected: ExpectedAnswer,
-    /// The name of a deviation, and what a server does that declares it.
-    pub deviation: Option<(&'static str, ExpectedAnswer)>,
     limits: &'static str,
 }
 
@@ -158,11 +156,6 @@ impl Case {
     pub fn is_1_0(&self) -> bool {
         self.bytes.split(|byte| *byte == b'\n').next().is_some_and(|line| line.ends_with(b" HTTP/1.0\r"))
     }
-
-    /// Whether the body of the request comes in chunks.
-    pub fn is_chunked(&self) -> bool {
-        self.bytes.to_ascii_lowercase().windows(17).any(|window| window == b"transfer-encoding")
-    }
 }
 
 impl fmt::Display for Case {
@@ -179,7 +172,7 @@ impl fmt::Display for Case {
 pub fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
     let (mut property, mut scope, mut limits) = ("", CaseScope::Server, "");
-    let (mut templates, mut templates_end, mut deviation) = (Vec::new(), false, None);
+    let (mut templates, mut templates_end) = (Vec::new(), false);
     for (line, text) in (1..).zip(CORPUS.lines()) {
         if text.is_empty() || text.starts_with('#') {
             continue;
@@ -192,18 +185,14 @@ pub fn cases() -> Vec<Case> {
         ];
         let section = sections.iter().find_map(|&(open, close, scope)| Some((enclosed(text, open, close)?, scope)));
         if let Some(section) = section {
-            ((property, scope), limits, deviation) = (section, "", None);
+            ((property, scope), limits) = (section, "");
         } else if let Some(given) = text.strip_prefix("config ") {
             limits = given;
         } else if let Some(template) = text.strip_prefix("in ") {
             if std::mem::take(&mut templates_end) {
                 templates.clear();
             }
-            (templates_end, deviation) = (false, None);
             templates.push(template);
-        } else if let Some(declared) = text.strip_prefix("deviation ") {
-            let (name, expected) = declared.split_once(' ').unwrap_or_else(|| panic!("line {line}: no case"));
-            deviation = Some((name, parse_expected(expected, line)));
         } else {
             templates_end = true;
             let (expected, value) =
@@ -216,7 +205,6 @@ pub fn cases() -> Vec<Case> {
                     line,
                     bytes: unescaped(&template.replace("{}", value)),
                     expected: parse_expected(expected, line),
-                    deviation: deviation.clone(),
                     limits,
                 });
             }
@@ -330,8 +318,6 @@ mod tests {
         let fields = cases_of("broken_fields_are_refused");
         assert_eq!(fields[0].bytes, b"GET / HTTP/1.1\r\nHost: a\r\nX : y\r\n\r\n");
         assert_eq!(fields[1].bytes, b"GET / HTTP/1.1\r\nX : y\r\nHost: a\r\n\r\n");
-        let lf = cases_of("a_bare_lf_ends_no_line");
-        assert!(lf.iter().all(|case| case.deviation.as_ref().is_some_and(|(name, _)| *name == "bare_lf_ends_a_line")));
         let fields = cases_of("more_fields_than_the_limit_are_too_many");
         assert!(fields[0].has_limits_of(&fields[1]) && !fields[1].has_limits_of(&fields[2]));
         assert_eq!(unescaped(r"X: y\r\n\L(a\*2(b))"), b"X: y\r\nContent-Length: 3\r\n\r\nabb");

@@ -85,7 +85,6 @@ impl Service for FlawedService {
             Flaw::KeepsTagsByTarget => self.keep_tags(request, body),
             Flaw::LosesPatches => self.lose_patches(request, body),
             Flaw::LimitsNesting if levels() > 64 => refused("The body has too many levels."),
-            Flaw::TakesOnlyOneLine if request.body.contains(&b'\n') => refused("The body has a line break."),
             Flaw::HidesTheDrain => self.inner.call(request.with_draining(false), body),
             Flaw::ShowsItsOwnAddress => {
                 let own = SocketAddr::from(([127, 0, 0, 1], 1));
