@@ -269,9 +269,17 @@ pub(super) fn a_pipeline_that_is_not_read_is_not_buffered(subject: &ServerSubjec
         let before = resident().expect("/proc is there");
         let mut client = live.sending(&get(&format!("/{LENGTH}")).repeat(COUNT));
         client.peek().expect("the first answer begins");
-        let_pass(Duration::from_millis(300));
-        let grown = resident().expect("/proc is there").saturating_sub(before);
-        assert!(grown < 48 << 10, "{grown} KiB of memory hold answers that the client does not read");
+        let mut held = 0;
+        loop {
+            let_pass(Duration::from_millis(200));
+            let grown = resident().expect("/proc is there").saturating_sub(before);
+            assert!(grown < 48 << 10, "{grown} KiB of memory hold answers that the client does not read");
+            // On a busy machine a server without a bound needs several of these pauses.
+            if grown <= held + 64 {
+                break;
+            }
+            held = grown;
+        }
         for _ in 0..COUNT {
             check_pattern(&client.expect(200).body, LENGTH);
         }
