@@ -28,7 +28,7 @@ pub(crate) fn of_name(name: &str) -> String {
 
 /// The name in an answer.
 #[track_caller]
-pub(super) fn name_in(body: &str) -> String {
+pub(crate) fn name_in(body: &str) -> String {
     let body: Value = serde_json::from_str(body).unwrap_or_else(|error| panic!("{error}: {body}"));
     body["name"].as_str().unwrap_or_default().to_owned()
 }

@@ -36,7 +36,7 @@
 //!
 //! # Layout
 //!
-//! * Answers: `status_table`, `conditions`, `cheap`; of a second entity type: `ids`, `named`, `nested`; to concurrent clients:
+//! * Answers: `status_table`, `conditions`; of a second entity type: `ids`, `named`, `nested`; to concurrent clients:
 //!   `linearizable`.
 //! * Requests: `corpus`, which sends the [wire corpus](crate::wire), `splits`, `expect`.
 //! * One connection: `keep_alive`, `pipeline`, `tcp`, `timeouts`, `panics`, `freeze`.
@@ -46,7 +46,6 @@
 //! * Shared parts: `subject`; `live`, a running server that always ends; `wire`, requests as bytes; `services`, which
 //!   wait, fail or write much.
 
-mod cheap;
 pub(crate) mod conditions;
 mod construction;
 mod corpus;
@@ -85,7 +84,6 @@ pub(crate) mod wire;
 
 use crate::property::kit;
 
-pub use cheap::{Counted, cheap_requests_do_no_expensive_work_over};
 pub use conditions::no_increment_is_lost_over;
 pub(crate) use ids::named_service;
 pub use named::no_increment_is_lost_of_named_entities_over;
@@ -111,14 +109,10 @@ kit! {
             conditional_writes_are_linearizable_over_http,
         }
         named {
-            a_condition_holds_for_every_spelling_of_an_id,
             no_increment_is_lost_of_a_named_entity,
         }
         conditions {
             no_increment_is_lost_over_http,
-        }
-        cheap {
-            cheap_requests_do_no_expensive_work,
         }
         nested {
             a_nested_body_overflows_no_stack,

@@ -3,6 +3,7 @@
 //! What does not depend on a server is tested here once. The [server kit](crate::server) tests what a server has to pass to the
 //! service, and what a client sees.
 
+mod cheap;
 mod conditions;
 mod values;
 
@@ -12,6 +13,7 @@ use std::time::{Duration, Instant, SystemTime};
 use polyserve_core::{Echo, ServerConfig, Service, park_until};
 use polyserve_serving::http1::{Env, Scratch, Session, Want};
 
+pub use self::cheap::{Counted, cheap_requests_do_no_expensive_work_over};
 use crate::client::Response;
 use crate::property::{Outcome, kit};
 use crate::server::status_table::ONE;
@@ -105,6 +107,10 @@ kit! {
             a_later_repo_evaluates_conditions,
             a_malformed_condition_is_a_bad_request,
             conditions_on_named_entities_are_evaluated,
+            a_condition_holds_for_every_spelling_of_an_id,
+        }
+        cheap {
+            cheap_requests_do_no_expensive_work,
         }
         values {
             a_value_comes_back_bit_for_bit,

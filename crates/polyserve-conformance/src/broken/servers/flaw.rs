@@ -29,7 +29,7 @@ flaws! {
     /// Keeps a connection of HTTP/1.0 and does not say so.
     OmitsKeepAliveOnHttp10, caught by a_connection_of_1_0_is_kept_on_request;
     /// Answers HEAD with a body.
-    AnswersHeadWithABody, caught by head_is_get_without_the_body, cheap_requests_do_no_expensive_work;
+    AnswersHeadWithABody, caught by head_is_get_without_the_body;
     /// Answers a HEAD that it refuses with a body.
     RefusesHeadWithABody, caught by a_refused_head_gets_no_body;
     /// Expects the whole body in the same read as its head.
@@ -185,8 +185,6 @@ flaws! {
     LimitsNesting, caught by a_nested_body_overflows_no_stack;
     /// Passes its own address to the service in place of the client's.
     ShowsItsOwnAddress, caught by a_request_has_its_clients_address;
-    /// Keeps the tag that each target showed last, until a write to the same target. Compares `If-None-Match` with it.
-    KeepsTagsByTarget, caught by a_condition_holds_for_every_spelling_of_an_id;
     /// Does not count open connections.
     CountsNoOpenConnections, caught by the_counters_are_live;
     /// Does not count panics.

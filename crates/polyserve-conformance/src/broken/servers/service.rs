@@ -8,10 +8,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::Poll;
 
-use polyserve_core::http::header::IF_NONE_MATCH;
 use polyserve_core::http::{Method, StatusCode};
 use polyserve_core::sync::lock;
-use polyserve_core::{Answer, Body, ETag, Head, Reply, Request, Service};
+use polyserve_core::{Answer, Body, Head, Reply, Request, Service};
 
 use super::Flaw;
 
@@ -21,14 +20,12 @@ pub(super) struct FlawedService {
     pub(super) flaw: Flaw,
     /// The last answer to a GET of each target.
     bodies: Mutex<HashMap<String, Vec<u8>>>,
-    /// The tag that a GET of each target showed last.
-    tags: Mutex<HashMap<String, ETag>>,
     patches: AtomicUsize,
 }
 
 impl FlawedService {
     pub(super) fn new(inner: Arc<dyn Service>, flaw: Flaw) -> Self {
-        Self { inner, flaw, bodies: Mutex::default(), tags: Mutex::default(), patches: AtomicUsize::new(0) }
+        Self { inner, flaw, bodies: Mutex::default(), patches: AtomicUsize::new(0) }
     }
 
     fn repeat(&self, request: Request<'_>, body: &mut Vec<u8>) -> Answer<Reply> {
@@ -44,23 +41,6 @@ impl FlawedService {
             lock(&self.bodies).insert(target.to_owned(), body.clone());
         }
         answer
-    }
-
-    /// Answers a GET from the tag that its target showed last. Any other method removes the tag of its target.
-    fn keep_tags(&self, request: Request<'_>, body: &mut Vec<u8>) -> Answer<Reply> {
-        let Head { method, target, headers, .. } = request.head;
-        if let Some(tag) = lock(&self.tags).get(target).filter(|_| method == Method::GET) {
-            let is_shown = |value: &[u8]| value.trim_ascii() == tag.to_string().as_bytes();
-            if headers.all(&IF_NONE_MATCH).any(is_shown) {
-                return Answer::Now(Reply::empty(StatusCode::NOT_MODIFIED).with_etag(*tag));
-            }
-        }
-        let reply = self.inner.call(request, body).wait();
-        match reply.etag().filter(|_| method == Method::GET) {
-            Some(tag) => lock(&self.tags).insert(target.to_owned(), tag),
-            None => lock(&self.tags).remove(target),
-        };
-        Answer::Now(reply)
     }
 
     fn lose_patches(&self, request: Request<'_>, body: &mut Vec<u8>) -> Answer<Reply> {
@@ -82,7 +62,6 @@ impl Service for FlawedService {
         let levels = || request.body.iter().filter(|byte| b"[{".contains(byte)).count();
         match self.flaw {
             Flaw::RepeatsThePreviousAnswer => self.repeat(request, body),
-            Flaw::KeepsTagsByTarget => self.keep_tags(request, body),
             Flaw::LosesPatches => self.lose_patches(request, body),
             Flaw::LimitsNesting if levels() > 64 => refused("The body has too many levels."),
             Flaw::HidesTheDrain => self.inner.call(request.with_draining(false), body),

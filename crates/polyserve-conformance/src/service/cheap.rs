@@ -1,19 +1,16 @@
 //! Requests of a few bytes that ask for a large entity: its JSON is written, and so hashed, once for each version.
 
 use std::error::Error;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use polyserve_core::{EntityRepo, EntityService, Identifiable, Visit};
 use serde::{Deserialize, Serialize};
 
-use super::conditions::tag_of;
-use super::live::Live;
-use super::subject::ServerSubject;
-use super::wire::{get, put, request, with_body};
-use crate::property::Outcome;
+use super::Unconnected;
 use crate::repo::Reference;
+use crate::server::conditions::tag_of;
+use crate::server::wire::{get, put, request, with_body};
 
 /// An entity of which a counter notes how often its JSON is written. The counter is found by its id, so that it outlives each
 /// version, in whatever form a repo keeps the entity.
@@ -25,7 +22,7 @@ pub struct Counted {
     pub text: String,
 }
 
-/// The counters: one for each [`Live`] server or repo under test.
+/// The counters: one for each service under test.
 static WRITINGS: [AtomicUsize; 4096] = [const { AtomicUsize::new(0) }; 4096];
 static NEXT: AtomicUsize = AtomicUsize::new(0);
 
@@ -52,9 +49,9 @@ const REQUESTS: usize = 10;
 
 /// HEAD, a GET that is answered with 304, and a write that is answered with 412 write the JSON of a large entity at most once for
 /// each version.
-pub(super) fn cheap_requests_do_no_expensive_work(subject: &ServerSubject) {
-    ask_cheaply(subject, Reference::default(), true);
-    ask_cheaply(subject, Reference::default(), false);
+pub(super) fn cheap_requests_do_no_expensive_work(_: &Unconnected) {
+    ask_cheaply(Reference::default(), true);
+    ask_cheaply(Reference::default(), false);
 }
 
 /// Does the same over this repo, which is empty and gives versions. If it commits its writes on a thread that is named `log`, that
@@ -63,12 +60,11 @@ pub(super) fn cheap_requests_do_no_expensive_work(subject: &ServerSubject) {
 /// # Panics
 ///
 /// Panics if a cheap request does expensive work, or is answered wrongly.
-pub fn cheap_requests_do_no_expensive_work_over(subject: &ServerSubject, repo: impl EntityRepo<Counted>) -> Outcome {
+pub fn cheap_requests_do_no_expensive_work_over(repo: impl EntityRepo<Counted>) {
     let max = if repo.get(&1, Visit::new(&mut |_| ())).is_now() { 0 } else { VERSIONS.len() };
-    let counter = ask_cheaply(subject, repo, true);
+    let counter = ask_cheaply(repo, true);
     let by_committers = BY_COMMITTERS[counter].load(Ordering::SeqCst);
     assert!(by_committers <= max, "a thread that commits has written JSON {by_committers} times, at most {max}");
-    Outcome::Held
 }
 
 /// The texts of the versions, of which each is repeated.
@@ -76,10 +72,9 @@ const VERSIONS: [&str; 2] = ["a", "b"];
 
 /// Returns the counter.
 #[track_caller]
-fn ask_cheaply(subject: &ServerSubject, repo: impl EntityRepo<Counted>, etags: bool) -> usize {
+fn ask_cheaply(repo: impl EntityRepo<Counted>, etags: bool) -> usize {
     let counter = NEXT.fetch_add(1, Ordering::SeqCst);
-    let service = EntityService::<_, Counted>::new(repo).etags(etags);
-    let live = subject.live(Arc::new(service), |_| ());
+    let live = Unconnected::new(EntityService::<_, Counted>::new(repo).etags(etags));
     let writings = || WRITINGS[counter].load(Ordering::SeqCst);
     for version in VERSIONS {
         let body = format!(r#"{{"counter":{counter},"text":"{}"}}"#, version.repeat(100_000));
@@ -106,13 +101,8 @@ fn ask_cheaply(subject: &ServerSubject, repo: impl EntityRepo<Counted>, etags: b
 const OTHER_TAG: &str = "If-Match: \"00000000000000000000000000000000\"\r\n";
 
 #[track_caller]
-fn ask_for_little(live: &Live, body: &str, etags: bool) {
-    let head = |fields: &str, status: u16| {
-        let mut client = live.sending(&request("HEAD", "/1", fields));
-        let response = client.receive_head().expect("HEAD is answered");
-        assert_eq!(response.status, status, "HEAD with {fields:?}");
-        response
-    };
+fn ask_for_little(live: &Unconnected, body: &str, etags: bool) {
+    let head = |fields: &str, status: u16| live.ask(&request("HEAD", "/1", fields), status);
     let write = |fields: &str| {
         live.ask(&with_body("PUT", "/1", fields, br#"{"counter":4095,"text":""}"#), 412);
         live.ask(&with_body("PATCH", "/1", fields, b"{}"), 412);
