@@ -19,6 +19,10 @@ const PATIENCE: Duration = Duration::from_secs(4);
 /// The number of races that may hold before a property counts as failing to catch a flaw of a repo.
 const RACES: usize = 20;
 
+/// The number of times that a property of servers may hold before it counts as failing to catch a flaw. Whether a thread has ended when
+/// a server looks is a race.
+const ATTEMPTS: usize = 3;
+
 /// What the failure has to say, for a flaw that may make its property fail in other ways.
 const REASONS: [(&str, &str); 2] =
     [("executor::LeaksThreads::", "threads are left after"), ("server::AnswersAnotherStatus::", "299")];
@@ -39,7 +43,7 @@ fn main() {
             Flaw::AnswersAnotherStatus => of_corpus.map(|property| property.name).collect(),
             _ => flaw.caught_by().to_vec(),
         };
-        trials.extend(trials_of("server", flaw, &caught_by, server::PROPERTIES, 1, subject));
+        trials.extend(trials_of("server", flaw, &caught_by, server::PROPERTIES, ATTEMPTS, subject));
     }
     for &flaw in EngineFlaw::ALL {
         let subject = move || PlainEngine::subject(Some(flaw)).patience(engine_patience(flaw));
