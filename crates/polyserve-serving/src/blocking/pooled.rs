@@ -174,8 +174,8 @@ pub trait PoolRole {
         wait(sockets.iter().copied(), Some(deadline), &mut Vec::new()).map(|()| None)
     }
 
-    /// Queues the connections that have come. Returns whether some had to be left waiting.
-    fn accept(&self) -> bool {
+    /// Queues the connections that have come. Returns whether some had to be left waiting. `is_old`: as in [`wait`](Self::wait).
+    fn accept(&self, _is_old: bool) -> bool {
         false
     }
 }
@@ -194,20 +194,16 @@ impl PoolConnections {
         }
     }
 
-    /// Adds a connection that was accepted and does not block. At the limit, the connection that has been idle for longest leaves
-    /// for it.
+    /// Adds a connection that was accepted and does not block. At the limit, calls `make_room`, which closes a connection that is
+    /// silent, or returns false. If none is, the connection that has been idle for longest leaves.
     ///
     /// # Errors
     ///
-    /// Returns the stream if `max_connections` are open and none is idle. The caller then rejects the connection.
-    pub fn admit(&self, stream: TcpStream) -> Result<PoolEntry, TcpStream> {
-        let evict = || self.evict(&mut lock(&self.state));
+    /// Returns the stream if `max_connections` are open and none is silent or idle, or if its client has `max_connections_per_peer`.
+    /// The caller then rejects the connection.
+    pub fn admit(&self, stream: TcpStream, mut make_room: impl FnMut() -> bool) -> Result<PoolEntry, TcpStream> {
+        let evict = || make_room() || self.evict(&mut lock(&self.state));
         self.table.admit_evicting(PooledConnection::new(stream), 0, evict).map_err(|connection| connection.stream)
-    }
-
-    /// Whether fewer than `max_connections` are open, if need be because the connection that has been idle for longest leaves.
-    pub fn make_room(&self) -> bool {
-        !self.table.is_full() || self.evict(&mut lock(&self.state))
     }
 
     /// Adds a connection to those that wait for a thread. `since`: when it began to wait. A call of
@@ -380,7 +376,7 @@ impl<'a, R: PoolRole> PoolSocket<'a, R> {
             None => self.role.wait(&[socket], is_old, deadline),
         }?;
         let must_accept = found == Some(true);
-        self.has_looked.set(found.is_some() && !(must_accept && self.role.accept()));
+        self.has_looked.set(found.is_some() && !(must_accept && self.role.accept(is_old)));
         Ok(())
     }
 
@@ -497,7 +493,7 @@ impl<R: PoolRole> Transport for PoolSocket<'_, R> {
     }
 
     fn others_wait(&self) -> bool {
-        let are_left = !self.has_looked.take() && self.role.accept();
+        let are_left = !self.has_looked.take() && self.role.accept(false);
         are_left || self.pool.lacks_threads() || self.pool.table.must_announce_close(self.entry)
     }
 }

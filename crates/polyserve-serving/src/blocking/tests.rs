@@ -40,7 +40,7 @@ impl Fixture {
     fn queue(&self, since: Instant) {
         let stream = self.listener.accept().unwrap().0;
         stream.set_nonblocking(true).unwrap();
-        let entry = self.pool.admit(stream).unwrap();
+        let entry = self.pool.admit(stream, || false).unwrap();
         self.pool.queue(entry, since);
     }
 
@@ -226,7 +226,7 @@ fn silent_connections_count_towards_the_limit() {
         silent.push(entry);
     }
     let mut third = fixture.listener.accept().unwrap().0;
-    let mut is_rejected = |why| third = fixture.pool.admit(third.try_clone().unwrap()).expect_err(why);
+    let mut is_rejected = |why| third = fixture.pool.admit(third.try_clone().unwrap(), || false).expect_err(why);
     is_rejected("two are silent");
     let first = silent.remove(0);
     fixture.pool.queue(first, Instant::now());
@@ -234,7 +234,7 @@ fn silent_connections_count_towards_the_limit() {
     clients[0].write_all(b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").unwrap();
     clients[0].shutdown(Shutdown::Write).unwrap();
     let _ = fixture.pool.serve_next(PATIENCE, &());
-    assert!(fixture.pool.admit(third).is_ok(), "one is silent");
+    assert!(fixture.pool.admit(third, || false).is_ok(), "one is silent");
 }
 
 /// Regression test: answers announced the close only while a connection waited. A moment later they did not, although

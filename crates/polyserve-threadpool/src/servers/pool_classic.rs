@@ -208,13 +208,13 @@ impl ClassicMainThread {
     fn accept(&mut self, stream: TcpStream) {
         let shared = Arc::clone(&self.shared);
         let ClassicState { connections, silent, .. } = &*shared;
-        if connections.table.is_full() {
+        let make_room = || {
             self.take_lingering();
-            // Silent connections come first: the others are evicted below.
             let evicted = silent.make_room(connections, |entry| self.queue(entry));
             evicted.into_iter().for_each(|stream| self.incoming.linger(stream));
-        }
-        match connections.admit(stream) {
+            !connections.table.is_full()
+        };
+        match connections.admit(stream, make_room) {
             Ok(entry) => self.queue(entry),
             Err(stream) => self.incoming.reject(stream),
         }

@@ -136,7 +136,7 @@ impl SequentialState {
                 polyserve_core::throttled!(warn, %error, "cannot wait for connections");
                 thread::park_timeout(ACCEPT_BACKOFF);
             }
-            self.accept();
+            self.accept(false);
         }
         loop {
             self.silent.drain(&self.pool, |entry| self.queue(entry));
@@ -194,9 +194,15 @@ impl SequentialState {
         self.pool.queue(entry, Instant::now());
     }
 
-    /// Queues the connection, or rejects it. Returns whether it is queued.
+    /// Queues the connection, or rejects it. At the limit, it takes the place of one that is silent or idle. Returns whether it is
+    /// queued.
     fn admit(&self, stream: TcpStream, incoming: &mut Incoming) -> bool {
-        match self.pool.admit(stream) {
+        let make_room = || {
+            let evicted = self.silent.make_room(&self.pool, |entry| self.queue(entry));
+            evicted.into_iter().for_each(|stream| incoming.linger(stream));
+            !self.pool.table.is_full()
+        };
+        match self.pool.admit(stream, make_room) {
             Ok(entry) => {
                 self.queue(entry);
                 true
@@ -208,6 +214,12 @@ impl SequentialState {
         }
     }
 
+    /// Whether there is room for a new connection, or a connection may be closed for it. `is_old`: the connection of this thread may.
+    fn has_room(&self, is_old: bool) -> bool {
+        let is_old_silent = || self.silent.oldest().is_some_and(|since| since.elapsed() >= EVICTION_GRACE);
+        !self.pool.table.is_full() || is_old || is_old_silent()
+    }
+
     /// Waits for one of `sockets`, the shutdown, the silent connections and their deadline, and, if there can be room for it, a new
     /// connection.
     fn wait_for(
@@ -216,8 +228,7 @@ impl SequentialState {
         is_old: bool,
         deadline: Option<Instant>,
     ) -> io::Result<Option<bool>> {
-        let is_old_silent = || self.silent.oldest().is_some_and(|since| since.elapsed() >= EVICTION_GRACE);
-        let accepts = !self.pool.table.is_full() || is_old || is_old_silent();
+        let accepts = self.has_room(is_old);
         let sockets = sockets.iter().copied().chain([(self.silent.as_fd(), PollFlags::IN)]);
         let silent_until = self.silent_deadline();
         let until = [deadline, silent_until].into_iter().flatten().min();
@@ -271,22 +282,15 @@ impl PoolRole for SequentialState {
         }
     }
 
-    fn accept(&self) -> bool {
+    fn accept(&self, is_old: bool) -> bool {
         let mut incoming = lock(&self.incoming);
         incoming.sweep();
         if self.silent.oldest().is_some() {
             self.silent.queue_ready(&self.pool, |entry| self.queue(entry));
         }
         while !self.is_draining() {
-            if self.pool.table.is_full() {
-                if !incoming.has_waiting() {
-                    return false;
-                }
-                let evicted = self.silent.make_room(&self.pool, |entry| self.queue(entry));
-                evicted.into_iter().for_each(|stream| incoming.linger(stream));
-                if !self.pool.make_room() {
-                    return true;
-                }
+            if !self.has_room(is_old) {
+                return incoming.has_waiting();
             }
             let Some(stream) = incoming.try_accept() else { return false };
             // One for each look: an attempt that finds none costs more than the next look.

@@ -18,7 +18,7 @@ fn a_request_that_comes_with_the_eviction_is_served() {
     let mut clients = Vec::new();
     let mut admit = || {
         clients.push(TcpStream::connect(listener.local_addr().unwrap()).unwrap());
-        pool.admit(listener.accept().unwrap().0).unwrap()
+        pool.admit(listener.accept().unwrap().0, || false).unwrap()
     };
     let (first, second) = (admit(), admit());
     lock(&pool.state).serving = 2; // both have a thread
@@ -54,7 +54,7 @@ fn connections_that_leave_for_a_new_one_count_as_leaving() {
         clients.push(TcpStream::connect(listener.local_addr().unwrap()).unwrap());
         let mut stream = listener.accept().unwrap().0;
         loop {
-            stream = match pool.admit(stream) {
+            stream = match pool.admit(stream, || false) {
                 Ok(entry) => return entry,
                 Err(stream) => stream,
             };
@@ -85,7 +85,7 @@ fn a_request_that_comes_after_the_last_read_finds_an_end() {
     let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     let stream = listener.accept().unwrap().0;
     stream.set_nonblocking(true).unwrap();
-    let open = pool.admit(stream).unwrap(); // it keeps the socket open
+    let open = pool.admit(stream, || false).unwrap(); // it keeps the socket open
     pool.queue(Arc::clone(&open), Instant::now());
     pool.table.server.shutdown.begin(Instant::now() + Duration::from_secs(60));
     assert!(matches!(pool.serve_next(Duration::ZERO, &()), Some(Served::Closed)));
@@ -104,7 +104,7 @@ fn a_read_ends_at_the_deadline_of_a_drain() {
     let _client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     let stream = listener.accept().unwrap().0;
     stream.set_nonblocking(true).unwrap();
-    let entry = pool.admit(stream).unwrap();
+    let entry = pool.admit(stream, || false).unwrap();
     entry.wake(); // without a pipe, it closes the reading side
     pool.table.server.shutdown.begin(Instant::now());
     let (sender, read) = channel();

@@ -30,7 +30,7 @@ fn the_end_of_a_session_is_not_waited_for() {
     let stream = fixture.listener.accept().unwrap().0;
     stream.set_nonblocking(true).unwrap();
     let mut server_side = stream.try_clone().unwrap();
-    let entry = fixture.pool.admit(stream).unwrap();
+    let entry = fixture.pool.admit(stream, || false).unwrap();
     fixture.pool.queue(entry, Instant::now());
     let (pool, (sender, served)) = (Arc::clone(&fixture.pool), channel());
     thread::spawn(move || sender.send(pool.serve_next(PATIENCE, &()).is_some()));
