@@ -100,7 +100,7 @@ pub fn drive(
     buffers: &mut ThreadBuffers,
     accepted: Instant,
 ) -> bool {
-    let mut connection = Connection::new(Session::from_peer(transport.peer()));
+    let mut connection = Connection::accepted(Session::from_peer(transport.peer()), accepted);
     let queued = accepted.elapsed();
     let turn = Turn { queued_since: Some(QueuedSince::Instant(accepted)), ..Turn::new(server, buffers) };
     let lingers = Drive { transport, turn, queued, reservation: Reservation::default() }.run(&mut connection);
@@ -238,7 +238,7 @@ impl<T: Transport> Drive<'_, T> {
     /// Reads once. If nothing comes for a while, releases large buffers, and waits again.
     fn read_or_shrink(&mut self, connection: &mut Connection, phase: Phase) -> io::Result<Read> {
         let until = connection.input_deadline(&self.turn);
-        let wait = ReadWait { phase, until, ends_with_drain: phase.may_close() && !self.turn.is_draining };
+        let wait = ReadWait { phase, until, ends_with_drain: phase.may_close() && self.turn.draining_at.is_none() };
         let shrink_at = Instant::now() + SHRINK_AFTER;
         if shrink_at < until && self.turn.buffers.is_large() {
             self.reserve_buffers(connection);

@@ -21,7 +21,7 @@
 //! * When a deadline passes, the socket is tried once more before it is judged. So a process that was paused loses no request that
 //!   came in time.
 //! * While the connection may close, a drain or an eviction closes it as soon as its socket is found empty. If it has not sent a byte,
-//!   a drain waits for it until [`ServerState::silent_until`].
+//!   a drain waits for it until [`ServerState::silent_until`] of its accept.
 //! * After [`Step::Close`] and [`Step::Leave`], nothing is left to be done.
 //!
 //! Cost: nothing is allocated. The clock is read once for each new wait.
@@ -50,12 +50,9 @@ pub struct Turn<'a> {
     pub queued_since: Option<QueuedSince<'a>>,
     /// When the connection became ready for this turn, if the driver knows it otherwise. For an overload policy.
     pub ready_since: Option<Instant>,
-    /// A shutdown had begun when the turn began. A shutdown that begins later is seen in the next turn: the driver may have found
-    /// the socket empty before, without a read.
-    pub is_draining: bool,
-    /// The shutdown had begun [long enough](ServerState::closes_silent) ago when the turn began: a connection that has not sent a byte
-    /// closes too.
-    pub closes_silent: bool,
+    /// When the turn began, if a shutdown had begun by then. A shutdown that begins later is seen in the next turn: the driver may
+    /// have found the socket empty before, without a read.
+    pub draining_at: Option<Instant>,
     /// The clock of deadlines.
     pub clock: fn() -> Instant,
 }
@@ -63,8 +60,6 @@ pub struct Turn<'a> {
 impl<'a> Turn<'a> {
     /// A turn of a connection for which no other one waits.
     pub fn new(server: &'a ServerState, buffers: &'a mut ThreadBuffers) -> Self {
-        let is_draining = server.shutdown.is_begun();
-        let closes_silent = is_draining && server.closes_silent();
         Self {
             server,
             buffers,
@@ -72,16 +67,14 @@ impl<'a> Turn<'a> {
             is_evicted: false,
             queued_since: None,
             ready_since: None,
-            is_draining,
-            closes_silent,
+            draining_at: server.shutdown.is_begun().then(Instant::now),
             clock: Instant::now,
         }
     }
 
     /// Looks again whether a shutdown has begun. For a driver of which the turn goes on after a wait.
     pub(crate) fn note_shutdown(&mut self) {
-        self.is_draining = self.server.shutdown.is_begun();
-        self.closes_silent = self.is_draining && self.server.closes_silent();
+        self.draining_at = self.server.shutdown.is_begun().then(self.clock);
     }
 
     /// Notes the time since which the connection could have been served, for the overload policy. `is_start`: it has read at most once in
@@ -175,7 +168,7 @@ pub struct Connection {
     /// The kind of the present wait, and the stage of the session in it. A new wait begins only if one of them changes.
     waiting: WaitKind,
     stage: (u64, Phase),
-    /// The start of the present wait, and its max time.
+    /// The start of the present wait, and its max time. At first, when the connection was accepted.
     since: Instant,
     limit: Duration,
     /// The deadline has passed, and the socket is tried once more.
@@ -202,16 +195,21 @@ enum WaitKind {
 }
 
 impl Connection {
-    /// The connection of `session`, from which nothing was read.
+    /// The connection of `session`, which has just been accepted.
     pub fn new(session: Session) -> Self {
-        let (want, stage, now) = (session.want(), session.stage(), Instant::now());
+        Self::accepted(session, Instant::now())
+    }
+
+    /// The connection of `session`, from which nothing was read since it was accepted.
+    pub fn accepted(session: Session, accepted: Instant) -> Self {
+        let (want, stage) = (session.want(), session.stage());
         Self {
             session,
             tls: None,
             want,
             waiting: WaitKind::None,
             stage,
-            since: now,
+            since: accepted,
             limit: Duration::ZERO,
             is_late: false,
             is_lingering: false,
@@ -303,11 +301,17 @@ impl Connection {
     /// Whether the connection is closed once its socket is empty.
     #[inline]
     fn leaves(&self, turn: &Turn<'_>) -> bool {
-        if !turn.is_evicted && !turn.is_draining || !matches!(self.want, Want::Read(_)) || self.is_lingering {
+        if !turn.is_evicted && turn.draining_at.is_none() || !matches!(self.want, Want::Read(_)) || self.is_lingering {
             return false;
         }
         let phase = self.phase();
-        phase.may_close() && (turn.is_evicted || phase != Phase::FirstByte || turn.closes_silent)
+        phase.may_close() && (turn.is_evicted || phase != Phase::FirstByte || self.is_silent_too_long(turn))
+    }
+
+    /// Whether a drain closes the connection, which has not sent a byte.
+    #[cold]
+    fn is_silent_too_long(&self, turn: &Turn<'_>) -> bool {
+        turn.draining_at >= turn.server.silent_until(self.since)
     }
 
     /// The driver has read `count` bytes into the buffers of the turn.
@@ -378,7 +382,7 @@ impl Connection {
 
     #[cold]
     fn drain_deadline_of(&self, server: &ServerState) -> Option<Instant> {
-        if self.idle() == Some(HasSent(false)) { server.silent_until() } else { server.shutdown.deadline() }
+        if self.idle() == Some(HasSent(false)) { server.silent_until(self.since) } else { server.shutdown.deadline() }
     }
 
     /// The phase of the present request.

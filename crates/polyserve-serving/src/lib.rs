@@ -93,8 +93,8 @@ pub const CROWDED_AFTER: Duration = Duration::from_millis(100);
 /// A connection that is evicted goes on waiting until it has been idle for this long. A client that sends its next request at
 /// once gets an answer that says `Connection: close`, and not an end without an announcement.
 ///
-/// A drain gives the same time, from its begin, to a connection that has not sent a byte: the first request of a client that has just
-/// connected is answered.
+/// A drain gives the same time, from its begin or from the connection's accept, to a connection that has not sent a byte: the first
+/// request of a client that has just connected is answered.
 pub const EVICTION_GRACE: Duration = Duration::from_millis(50);
 
 /// The pause between two reads of a socket if its reading side was closed while a request was arriving.

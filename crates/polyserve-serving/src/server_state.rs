@@ -178,15 +178,16 @@ impl ServerState {
         self.shutdown.deadline().is_some_and(|deadline| deadline <= Instant::now())
     }
 
-    /// The time from which a drain closes connections that have not sent a byte: [`EVICTION_GRACE`] after its begin, or the
-    /// shutdown's deadline if that is earlier. Returns `None` if no shutdown has begun.
-    pub fn silent_until(&self) -> Option<Instant> {
-        Some(self.within(self.shutdown.begun_at()? + EVICTION_GRACE))
+    /// The time from which a drain closes a connection that was accepted at `accepted` and has not sent a byte: [`EVICTION_GRACE`] after
+    /// the drain has begun and the connection was accepted, or the shutdown's deadline if that is earlier. Returns `None` if no
+    /// shutdown has begun.
+    pub fn silent_until(&self, accepted: Instant) -> Option<Instant> {
+        Some(self.within(self.shutdown.begun_at()?.max(accepted) + EVICTION_GRACE))
     }
 
-    /// Whether a drain closes connections that have not sent a byte.
-    pub fn closes_silent(&self) -> bool {
-        self.silent_until().is_some_and(|until| until <= Instant::now())
+    /// Whether a drain closes a connection that was accepted at `accepted` and has not sent a byte.
+    pub fn closes_silent(&self, accepted: Instant) -> bool {
+        self.silent_until(accepted).is_some_and(|until| until <= Instant::now())
     }
 
     /// Returns `deadline`, or the shutdown's deadline if that is earlier.

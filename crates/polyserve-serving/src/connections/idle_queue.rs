@@ -52,7 +52,8 @@ impl IdleSince {
         self.0 & HAS_SENT != 0
     }
 
-    fn millis(self) -> u64 {
+    /// The time since which the connection is idle, in milliseconds.
+    pub fn millis(self) -> u64 {
         (self.0 & !HAS_SENT).saturating_sub(1)
     }
 

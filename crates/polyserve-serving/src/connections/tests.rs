@@ -298,8 +298,9 @@ fn a_request_that_comes_as_an_idle_connection_closes_is_not_reset() {
     let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     let socket = EventSocket { stream: listener.accept().unwrap().0, waker: Waker::noop().clone() };
     let (entry, mut connection) = table.admit_or_reject(socket, 0).unwrap();
-    table.server.shutdown.begin(Instant::now() + Duration::from_secs(3600));
-    while !table.server.closes_silent() {
+    let accepted = Instant::now();
+    table.server.shutdown.begin(accepted + Duration::from_secs(3600));
+    while !table.server.closes_silent(accepted) {
         std::thread::yield_now();
     }
     let socket = &mut LateRequest(entry.handle(), &client);

@@ -246,9 +246,11 @@ impl ClassicMainThread {
             self.accept(stream);
         }
         let left = table.finish(|| {
-            while silent.await_first_bytes(connections, |entry| self.queue(entry)) {}
-            self.take_lingering();
             silent.drain(connections, |entry| self.queue(entry));
+            while silent.await_first_bytes(connections, |entry| self.queue(entry)) {
+                silent.drain(connections, |entry| self.queue(entry));
+            }
+            self.take_lingering();
             self.incoming.sweep()
         });
         let deadline = table.server.shutdown.deadline().unwrap_or_else(Instant::now);

@@ -147,7 +147,6 @@ impl SequentialState {
             match next {
                 Some(stream) => drop(self.admit(stream, &mut lock(&self.incoming))),
                 None if self.silent.await_first_bytes(&self.pool, |entry| self.queue(entry)) => {}
-                None if self.silent.oldest().is_some() => {} // the drain closes them
                 None => break,
             }
         }

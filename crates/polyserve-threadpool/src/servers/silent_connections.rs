@@ -96,10 +96,15 @@ impl<C: AsFd> SilentConnections<C> {
     }
 
     /// Takes the oldest connection, if it has been silent for `age`.
-    pub(super) fn take_older(&self, age: Duration) -> Option<C> {
+    fn take_older(&self, age: Duration) -> Option<C> {
+        self.take_if(|since| since.elapsed() >= age)
+    }
+
+    /// Takes the oldest connection, if the time since which it has been silent meets `condition`.
+    fn take_if(&self, condition: impl FnOnce(Instant) -> bool) -> Option<C> {
         let mut set = lock(&self.set);
         let (number, (_, since)) = set.connections.first_key_value()?;
-        let number = (since.elapsed() >= age).then_some(*number)?;
+        let number = condition(*since).then_some(*number)?;
         self.remove(&mut set.connections, number)
     }
 
@@ -142,25 +147,22 @@ impl SilentConnections {
     }
 
     /// Waits for first bytes while a drain waits for them: see [`ServerState::silent_until`](polyserve_serving::ServerState::silent_until).
-    /// Passes the connections that have sent something to `queue`. Returns false if there is nothing to wait for any more.
+    /// Passes the connections that have sent something to `queue`. Returns false if no connection is silent. To be called after
+    /// [`drain`](Self::drain).
     pub(super) fn await_first_bytes(&self, pool: &PoolConnections, queue: impl FnMut(PoolEntry)) -> bool {
         let server = &pool.table.server;
-        if server.closes_silent() || self.oldest().is_none() {
-            return false;
-        }
-        let _ = wait([(self.as_fd(), PollFlags::IN)], server.silent_until(), &mut Vec::new()); // an error: no memory
+        let Some(oldest) = self.oldest() else { return false };
+        let _ = wait([(self.as_fd(), PollFlags::IN)], server.silent_until(oldest), &mut Vec::new()); // an error: no memory
         self.take_ready().into_iter().for_each(queue);
         true
     }
 
-    /// Once a drain waits for first bytes no more, passes the connections with a first byte to `queue`, and closes the others. Past
-    /// the shutdown's deadline, closes all of them and those that wait for a thread, and counts their requests as cut.
+    /// Takes the connections that a drain waits for no more. Passes those with a first byte to `queue`, and closes the others. Past the
+    /// shutdown's deadline, closes all connections and those that wait for a thread, and counts their requests as cut.
     pub(super) fn drain(&self, pool: &PoolConnections, mut queue: impl FnMut(PoolEntry)) {
-        if !pool.table.server.closes_silent() {
-            return;
-        }
-        let is_over = pool.table.server.is_over();
-        while let Some(entry) = self.take_older(Duration::ZERO) {
+        let server = &pool.table.server;
+        let is_over = server.is_over();
+        while let Some(entry) = self.take_if(|since| server.closes_silent(since)) {
             match entry.has_input() {
                 true if !is_over => queue(entry),
                 has_input => {
@@ -229,6 +231,6 @@ mod tests {
         client.write_all(b"G").unwrap();
         silent.add(listener.accept().unwrap().0, Instant::now()).unwrap();
         assert_eq!(silent.take_ready().len(), 1);
-        assert!(silent.take_older(Duration::ZERO).is_none());
+        assert!(silent.oldest().is_none());
     }
 }

@@ -404,7 +404,7 @@ impl HyperConnection {
             }
         }
         if let WaitReason::Stage(_, Stage::FirstByte) = waiting
-            && let Some(silent_until) = self.server().silent_until()
+            && let Some(silent_until) = self.server().silent_until(self.state.accepted)
         {
             wake_at = wake_at.min(silent_until);
         }

@@ -83,6 +83,7 @@ pub(crate) struct ConnectionState {
     pub(super) shared: Arc<HyperShared>,
     pub(super) entry: Arc<TableEntry<AsyncConnection<TokioSocket>>>,
     pub(super) peer: Option<SocketAddr>,
+    pub(super) accepted: Instant,
     /// Set at the end of a handshake in which the client has shown one.
     pub(super) certificate: OnceLock<ClientCertificate>,
     /// The number of answers that hyper has in full, with ends that are not yet marked in the output. It has no lock, because a
@@ -228,9 +229,9 @@ pub(super) fn client(server: &ServerState, peer: Option<SocketAddr>, fields: &ht
 
 impl ConnectionState {
     pub(super) fn new(shared: Arc<HyperShared>, entry: Arc<TableEntry<AsyncConnection<TokioSocket>>>) -> Arc<Self> {
-        let peer = entry.peer();
-        let certificate = OnceLock::new();
-        Arc::new(Self { shared, entry, peer, certificate, unmarked_ends: AtomicU32::new(0), state: Mutex::default() })
+        let (peer, accepted, certificate) = (entry.peer(), Instant::now(), OnceLock::new());
+        let (unmarked_ends, state) = (AtomicU32::new(0), Mutex::default());
+        Arc::new(Self { shared, entry, peer, accepted, certificate, unmarked_ends, state })
     }
 
     pub(super) fn state(&self) -> MutexGuard<'_, RequestState> {
@@ -259,7 +260,8 @@ impl ConnectionState {
     /// Whether the connection is to be closed once it is idle, in this stage, and its socket is empty.
     pub(super) fn must_leave(&self, stage: Stage) -> bool {
         let server = self.server();
-        self.entry.is_evicted() || server.shutdown.is_begun() && (stage != Stage::FirstByte || server.closes_silent())
+        self.entry.is_evicted()
+            || server.shutdown.is_begun() && (stage != Stage::FirstByte || server.closes_silent(self.accepted))
     }
 
     /// Calls code of the service, without a lock.

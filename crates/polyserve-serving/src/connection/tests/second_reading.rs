@@ -68,7 +68,11 @@ impl Reading {
 
     /// Whether a drain closes the connection if its socket is empty.
     fn leaves(&self, driver: &Driver) -> bool {
-        self.is_idle() && (driver.closes_silent || !matches!(self.wait, Some((Stage::FirstByte, ..))))
+        let Some(begun) = driver.server.shutdown.begun_at() else { return false };
+        match self.wait {
+            Some((Stage::FirstByte, since, _)) => now() >= begun.max(since) + EVICTION_GRACE,
+            _ => self.is_idle(),
+        }
     }
 
     fn is_idle(&self) -> bool {
@@ -154,7 +158,7 @@ fn run(seed: u64, ends: &mut Ends) {
                     let is_new = reading.wait.is_some_and(|(_, since, _)| since == now());
                     match step {
                         _ if reading.is_idle() && driver.is_evicted => assert_eq!(step, Step::Linger, "seed {seed}"),
-                        _ if reading.leaves(&driver) && is_draining => assert_eq!(step, Step::Leave, "seed {seed}"),
+                        _ if reading.leaves(&driver) => assert_eq!(step, Step::Leave, "seed {seed}"),
                         Step::Wait(_) => assert!(!is_late || is_new, "seed {seed}: no wait after its deadline"),
                         Step::Read { past_report: again } => {
                             assert!(is_late && again && !past_report, "seed {seed}: tried again at a deadline");
@@ -200,7 +204,6 @@ fn run(seed: u64, ends: &mut Ends) {
                     is_draining = true;
                     driver.server.shutdown.begin(Instant::now() + Duration::from_secs(600));
                 }
-                driver.closes_silent |= is_draining && random.random_bool(0.3);
                 if random.random_bool(0.03) && driver.connection.idle().is_some() {
                     driver.is_evicted = true;
                 }
@@ -227,7 +230,7 @@ fn run(seed: u64, ends: &mut Ends) {
         }
         (503, true) => ends.no_answer += 1,
         (200, true) => assert!(is_draining || driver.is_evicted, "seed {seed}: closed without a reason"),
-        _ if is_draining && reading.leaves(&driver) => ends.drained += 1,
+        _ if reading.leaves(&driver) => ends.drained += 1,
         _ if driver.is_evicted && reading.is_idle() => ends.evicted += 1,
         _ if is_late && room => ends.slow_reader += 1,
         _ => {

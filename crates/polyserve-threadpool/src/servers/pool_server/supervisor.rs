@@ -149,10 +149,11 @@ impl Supervisor {
         if poller.acceptor.is_open() {
             shared.accept(&mut poller.acceptor, &mut poller.batch, false, usize::MAX);
         }
-        let (now, closes_silent) = (shared.clock.now(), shared.server.closes_silent());
+        let now = shared.clock.now();
+        let closes_silent = |since: u64| shared.clock.instant(since).is_some_and(|at| shared.server.closes_silent(at));
         for (id, slot) in shared.slots.iter() {
             // A worker reads once more, and closes the connection if nothing has arrived.
-            let closes = slot.idle_since().is_some_and(|since| closes_silent || since.has_sent());
+            let closes = slot.idle_since().is_some_and(|since| since.has_sent() || closes_silent(since.millis()));
             if closes && slot.state.advance(PARKED, QUEUED) {
                 shared.begin_queue_wait(slot, now);
                 poller.batch.push(ReadyEntry { id, is_new: false });
