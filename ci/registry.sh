@@ -47,7 +47,7 @@ printf '\nmod dummy_server;\npub use dummy_server::DummyServer;\n' >>$servers/mo
 sed -i '0,/^        \.with_server(server!(/s||        .with_server(server!(\
             "dummy_server",\
             "a server of this test",\
-            \&[Promise::Shape(Shape::One), Promise::LaterHoldsWorker, Promise::Drains],\
+            \&[Promise::LaterHoldsWorker, Promise::Drains],\
             None,\
             polyserve::threadpool::DummyServer\
         ))\

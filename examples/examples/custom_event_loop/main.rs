@@ -166,7 +166,7 @@ impl EventThread {
 
 fn main() -> anyhow::Result<ExitCode> {
     if std::env::args_os().len() > 1 {
-        let promises = &[Promise::Shape(Shape::Multiplexed), Promise::LaterHoldsNoThread, Promise::Drains];
+        let promises = &[Promise::LaterHoldsNoThread, Promise::Drains];
         return Ok(polyserve_cli::main(Catalog::builtin().with_server(Entry::server(
             "event_loop",
             "an event loop with mio on each thread",

@@ -129,7 +129,7 @@ fn main() -> anyhow::Result<ExitCode> {
 
 /// The strategies of polyserve and this server.
 fn catalog() -> Catalog {
-    let promises = &[Promise::Shape(Shape::OnePerThread), Promise::LaterHoldsWorker, Promise::Drains];
+    let promises = &[Promise::LaterHoldsWorker, Promise::Drains];
     Catalog::builtin().with_server(Entry::server("custom", "a thread for each connection", promises, |config| {
         Ok(Box::new(PerThread::new(config.clone())?))
     }))

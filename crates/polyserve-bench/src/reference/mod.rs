@@ -22,7 +22,7 @@ mod null_accept;
 mod null_epoll;
 
 use polyserve::catalog::{Catalog, Entry, Promise, ServerEntry};
-use polyserve::{ConfigError, ServerConfig, Shape, Supports};
+use polyserve::{ConfigError, ServerConfig, Supports};
 
 pub use null_accept::NullAccept;
 pub use null_epoll::NullEpoll;
@@ -44,13 +44,13 @@ fn entries() -> [ServerEntry; 2] {
         Entry::server(
             "null_epoll",
             "one edge-triggered epoll loop, one recv and one send a readiness, no parsing: the limit of an event loop",
-            &[Promise::Shape(Shape::Multiplexed), Promise::FixedAnswer],
+            &[Promise::FixedAnswer],
             |config| Ok(Box::new(NullEpoll::new(config.clone())?)),
         ),
         Entry::server(
             "null_accept",
             "blocking accept, recv, send, close: the limit of a connection for each request",
-            &[Promise::Shape(Shape::One), Promise::FixedAnswer, Promise::ClosesAfterAnswer],
+            &[Promise::FixedAnswer, Promise::ClosesAfterAnswer],
             |config| Ok(Box::new(NullAccept::new(config.clone())?)),
         ),
     ]

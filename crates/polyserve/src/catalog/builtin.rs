@@ -105,14 +105,13 @@ pub(super) fn catalog() -> Catalog {
 
 #[cfg(feature = "threadpool")]
 fn threadpool(catalog: Catalog) -> Catalog {
-    const CONNECTION_PER_THREAD: &[Promise] =
-        &[Promise::Shape(Shape::OnePerThread), Promise::LaterHoldsWorker, Promise::Drains];
+    const CONNECTION_PER_THREAD: &[Promise] = &[Promise::LaterHoldsWorker, Promise::Drains];
 
     catalog
         .with_server(server!(
             "sequential",
             "one thread, one connection at a time: the baseline",
-            &[Promise::Shape(Shape::One), Promise::LaterHoldsWorker, Promise::Drains],
+            &[Promise::LaterHoldsWorker, Promise::Drains],
             None,
             polyserve::threadpool::Sequential
         ))
@@ -161,7 +160,7 @@ fn threadpool(catalog: Catalog) -> Catalog {
 
 /// The promises of every server on an async runtime, and of those with an event loop on each core.
 #[cfg(any(feature = "tokio", feature = "smol", feature = "percore"))]
-const ASYNC: &[Promise] = &[Promise::Shape(Shape::Multiplexed), Promise::LaterHoldsNoThread, Promise::Drains];
+const ASYNC: &[Promise] = &[Promise::LaterHoldsNoThread, Promise::Drains];
 
 #[cfg(feature = "tokio")]
 fn tokio(catalog: Catalog) -> Catalog {
@@ -276,8 +275,7 @@ fn percore(catalog: Catalog) -> Catalog {
 
 /// The promises of a server that runs each connection as one job of a pool.
 #[cfg(feature = "threadpool")]
-const CLASSIC: &[Promise] =
-    &[Promise::Shape(Shape::OnePerThread), Promise::LaterHoldsWorker, Promise::BoundedQueue, Promise::Drains];
+const CLASSIC: &[Promise] = &[Promise::LaterHoldsWorker, Promise::BoundedQueue, Promise::Drains];
 
 /// Returns the classic pool server over an executor of the catalog.
 #[cfg(feature = "threadpool")]
@@ -305,7 +303,7 @@ pub(super) fn pool_server(executor: &ExecutorEntry) -> ServerEntry {
     let entry = Entry::server(
         &format!("pool_server/{}", executor.name),
         &format!("workers of {} share the connections; an idle connection holds no worker", executor.name),
-        &[Promise::Shape(Shape::Multiplexed), Promise::LaterHoldsWorker, Promise::BoundedQueue, Promise::Drains],
+        &[Promise::LaterHoldsWorker, Promise::BoundedQueue, Promise::Drains],
         move |config| {
             let factory = factory.clone();
             Ok(Box::new(PoolServer::with_factory(config.clone(), move |config| factory.build(config))?))

@@ -104,7 +104,8 @@ impl<M> Entry<M> {
 }
 
 impl Entry<MakeServer> {
-    /// Creates the entry of a server or a reference.
+    /// Creates the entry of a server or a reference. Its first promise is the [shape](Server::shape) of the server that `make` returns
+    /// for the default configuration. If `make` fails, the entry promises no shape.
     ///
     /// ```
     /// # #[cfg(feature = "threadpool")] {
@@ -114,6 +115,7 @@ impl Entry<MakeServer> {
     /// let mine = Entry::server("mine", "one connection at a time", &[Promise::Drains], |config| {
     ///     Ok(Box::new(Sequential::new(config.clone())?))
     /// });
+    /// assert!(mine.promises(Promise::Shape(polyserve::Shape::One)));
     /// assert!(Catalog::builtin().with_server(mine).server("mine").is_ok());
     /// # }
     /// ```
@@ -123,11 +125,11 @@ impl Entry<MakeServer> {
         promises: &[Promise],
         make: impl Fn(&ServerConfig) -> Result<Box<dyn Server>, ConfigError> + Send + Sync + 'static,
     ) -> Self {
-        Self::new(name, summary, promises, Arc::new(make))
+        let shape = make(&ServerConfig::default()).map(|server| Promise::Shape(server.shape()));
+        let promises: Vec<_> = shape.into_iter().chain(promises.iter().copied()).collect();
+        Self::new(name, summary, &promises, Arc::new(make))
     }
-}
 
-impl Entry<MakeServer> {
     /// Builds the server.
     ///
     /// # Errors

@@ -8,7 +8,7 @@ use polyserve_core::Shape;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Promise {
-    /// A server's shape.
+    /// A server's shape. Entries have the shape that their servers declare.
     Shape(Shape),
     /// A server blocks a worker for each deferred answer: at most as many deferred answers are pending as there are workers.
     LaterHoldsWorker,
