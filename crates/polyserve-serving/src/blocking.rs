@@ -9,7 +9,7 @@
 mod pooled;
 mod thread_socket;
 
-use std::io;
+use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
@@ -42,11 +42,36 @@ pub trait Transport {
     /// Whether the connection was evicted.
     fn is_evicted(&self) -> bool;
 
+    /// Writes some bytes. `last`: the connection is closed next. `until`: waits until the kernel takes some, but not after this time;
+    /// if it is `None`, does not wait.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`WouldBlock`](ErrorKind::WouldBlock) if the kernel takes nothing for now, and another error if the connection is lost
+    /// or a shutdown cuts it.
+    fn write_some(&mut self, bytes: &[u8], last: bool, until: Option<Instant>) -> io::Result<usize>;
+
     /// Writes until all is written, the deadline has passed or the client is gone. Returns the number of bytes written.
     ///
-    /// `last`: the connection is closed next. `deadline`: if the kernel does not take all bytes at once, it returns the
-    /// deadline of the wait that begins, given the number of unsent bytes. It is called at most once.
-    fn write(&mut self, bytes: &[u8], last: bool, deadline: &dyn Fn(usize) -> Instant) -> usize;
+    /// `deadline`: if the kernel does not take all bytes at once, it returns the deadline of the wait that begins, given the number
+    /// of unsent bytes. It is called at most once.
+    fn write(&mut self, bytes: &[u8], last: bool, deadline: &dyn Fn(usize) -> Instant) -> usize {
+        let (mut written, mut until) = (0_usize, None);
+        while let Some(rest) = bytes.get(written..).filter(|rest| !rest.is_empty()) {
+            match self.write_some(rest, last, until) {
+                Ok(0) => break,
+                Ok(count) => written = written.saturating_add(count),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    if *until.get_or_insert_with(|| deadline(rest.len())) <= Instant::now() {
+                        break;
+                    }
+                }
+                Err(_) => break,
+            }
+        }
+        written
+    }
 
     /// Returns the address of the connection's other end.
     fn peer(&self) -> Option<SocketAddr>;

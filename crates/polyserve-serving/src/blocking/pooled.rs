@@ -466,24 +466,15 @@ impl<R: PoolRole> Transport for PoolSocket<'_, R> {
         self.entry.is_evicted()
     }
 
-    fn write(&mut self, bytes: &[u8], last: bool, deadline: &dyn Fn(usize) -> Instant) -> usize {
-        let mut written = 0_usize;
-        let mut until = None;
-        while let Some(rest) = bytes.get(written..).filter(|rest| !rest.is_empty()) {
-            match net::send(&self.entry.stream, rest, last) {
-                Ok(0) => break,
-                Ok(count) => written = written.saturating_add(count),
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                    let deadline = self.pool.table.server.within(*until.get_or_insert_with(|| deadline(rest.len())));
-                    if Instant::now() >= deadline || self.wait(PollFlags::OUT, false, false, deadline).is_err() {
-                        break;
-                    }
-                }
-                Err(_) => break,
+    fn write_some(&mut self, bytes: &[u8], last: bool, until: Option<Instant>) -> io::Result<usize> {
+        if let Some(until) = until {
+            let until = self.pool.table.server.within(until);
+            if Instant::now() >= until {
+                return Err(ErrorKind::TimedOut.into());
             }
+            self.wait(PollFlags::OUT, false, false, until)?;
         }
-        written
+        net::send(&self.entry.stream, bytes, last)
     }
 
     fn leave(&mut self, buffer: &mut [u8]) {

@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::PollFlags;
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendFlags};
+use rustix::net::RecvFlags;
 
 use super::{Read, ReadWait, Transport, drive, isolate_logged};
 use crate::connections::{ConnectionHandle, ConnectionTable, TableEntry, into_stream};
@@ -225,10 +225,6 @@ impl<'a, R: ThreadRole> ThreadSocket<'a, R> {
         }
         Ok(())
     }
-
-    fn send(&self, bytes: &[u8], flags: SendFlags) -> Result<usize, Errno> {
-        rustix::net::send(&self.entry.stream, bytes, flags)
-    }
 }
 
 /// Rounds `remaining` up by at most an eighth, so that a slow connection seldom sets its timeout again.
@@ -325,32 +321,16 @@ impl<R: ThreadRole> Transport for ThreadSocket<'_, R> {
         self.entry.is_evicted()
     }
 
-    fn write(&mut self, bytes: &[u8], last: bool, deadline: &dyn Fn(usize) -> Instant) -> usize {
-        let mut written = self.send(bytes, net::send_flags(last) | SendFlags::DONTWAIT).unwrap_or(0);
-        if written == bytes.len() {
-            return written;
-        }
+    fn write_some(&mut self, bytes: &[u8], last: bool, until: Option<Instant>) -> io::Result<usize> {
+        let Some(until) = until else { return net::send(&self.entry.stream, bytes, last) };
         self.role.about_to_wait();
-        let deadline = deadline(bytes.len().saturating_sub(written));
-        while let Some(rest) = bytes.get(written..).filter(|rest| !rest.is_empty()) {
-            let remaining = deadline.saturating_duration_since(Instant::now());
-            if remaining.is_zero() || self.block().is_err() {
-                break;
-            }
-            if self.write_timeout != Some(remaining) {
-                if self.entry.stream.set_write_timeout(Some(remaining.max(Duration::from_millis(1)))).is_err() {
-                    break;
-                }
-                self.write_timeout = Some(remaining);
-            }
-            match self.send(rest, net::send_flags(last)) {
-                Ok(0) => break,
-                Ok(count) => written = written.saturating_add(count),
-                Err(Errno::INTR | Errno::AGAIN) => {}
-                Err(_) => break,
-            }
+        self.block()?;
+        let timeout = until.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
+        if self.write_timeout != Some(timeout) {
+            self.entry.stream.set_write_timeout(Some(timeout))?;
+            self.write_timeout = Some(timeout);
         }
-        written
+        Ok(rustix::net::send(&self.entry.stream, bytes, net::send_flags(last))?)
     }
 
     /// A client that reads slowly may take longer than the table stays crowded.

@@ -145,6 +145,10 @@ impl Transport for FlawedSocket<'_> {
         self.inner.leave(buffer);
     }
 
+    fn write_some(&mut self, bytes: &[u8], last: bool, until: Option<Instant>) -> io::Result<usize> {
+        self.inner.write_some(bytes, last, until)
+    }
+
     fn write(&mut self, bytes: &[u8], last: bool, deadline: &dyn Fn(usize) -> Instant) -> usize {
         let draining = self.is_draining();
         self.has_answered |= !bytes.starts_with(b"HTTP/1.1 100");

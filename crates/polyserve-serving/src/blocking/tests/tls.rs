@@ -67,8 +67,8 @@ impl Transport for ReportingSocket {
 
     fn leave(&mut self, _: &mut [u8]) {}
 
-    fn write(&mut self, bytes: &[u8], _: bool, _: &dyn Fn(usize) -> Instant) -> usize {
-        self.0.write_all(bytes).map_or(0, |()| bytes.len())
+    fn write_some(&mut self, bytes: &[u8], _: bool, _: Option<Instant>) -> io::Result<usize> {
+        self.0.write(bytes)
     }
 
     fn peer(&self) -> Option<SocketAddr> {
