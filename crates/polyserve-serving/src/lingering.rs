@@ -17,10 +17,11 @@ use std::net::TcpStream;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
+use polyserve_core::ServerConfig;
 use rustix::event::PollFlags;
 
 use super::{Connection, ServerState, Turn, net, wait, with_buffers};
-use crate::http1::Session;
+use crate::http1::{Session, TimeLimit};
 
 /// Max connections that linger at once. Up to this number, each rejected client can read its 503. Beyond it, a [`LingeringSet`]
 /// closes the oldest, and a [`ConnectionTable`](crate::ConnectionTable) closes the new one: its client reads the 503 unless it goes
@@ -48,10 +49,10 @@ pub struct LingeringSet {
 }
 
 impl LingeringSet {
-    /// Creates an empty set. Its connections linger for `timeout`.
-    pub fn new(timeout: Duration) -> Self {
+    /// Creates an empty set. Its connections linger for the time that `config` sets.
+    pub fn new(config: &ServerConfig) -> Self {
         let (connections, ready) = (VecDeque::new(), Vec::new());
-        Self { connections, timeout, next_sweep: Instant::now(), ready }
+        Self { connections, timeout: TimeLimit::Linger.of(config), next_sweep: Instant::now(), ready }
     }
 
     /// Closes the writing side of `stream`, and lets it linger.
@@ -154,13 +155,13 @@ pub fn reject(server: &ServerState, socket: impl AsFd) -> io::Result<()> {
 /// Lets a connection linger on the calling thread: closes the writing side, and waits until the client closes or the linger
 /// timeout has passed.
 pub fn linger(stream: &TcpStream, server: &ServerState, buffer: &mut [u8]) {
-    let timeout = Instant::now() + server.config.linger_timeout;
+    let until = Instant::now() + TimeLimit::Linger.of(&server.config);
     if net::end_output(stream).is_err() {
         return;
     }
-    while lingers_on(discard(stream, buffer), Instant::now(), server.within(timeout)) {
+    while lingers_on(discard(stream, buffer), Instant::now(), server.within(until)) {
         let socket = (stream.as_fd(), PollFlags::IN);
-        if wait([socket], Some(server.within(timeout)), &mut Vec::new()).is_err() {
+        if wait([socket], Some(server.within(until)), &mut Vec::new()).is_err() {
             return; // no memory
         }
     }
@@ -207,7 +208,7 @@ mod tests {
     use std::net::TcpListener;
     use std::sync::Arc;
 
-    use polyserve_core::{Echo, ServerConfig};
+    use polyserve_core::Echo;
 
     use super::*;
 
@@ -219,7 +220,7 @@ mod tests {
         let config = ServerConfig::default();
         let server = ServerState::new(Arc::new(Echo), &config);
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let mut lingering = LingeringSet::new(Duration::from_secs(60));
+        let mut lingering = LingeringSet::new(&ServerConfig::default().linger_timeout(Duration::from_secs(60)));
         let mut clients = Vec::new();
         for _ in 0..CLIENTS {
             let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -244,7 +245,7 @@ mod tests {
     fn a_rejection_does_not_sweep() {
         let server = ServerState::new(Arc::new(Echo), &ServerConfig::default());
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let mut lingering = LingeringSet::new(Duration::from_secs(60));
+        let mut lingering = LingeringSet::new(&ServerConfig::default().linger_timeout(Duration::from_secs(60)));
         let clients: Vec<_> = (0..3)
             .map(|_| {
                 let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();

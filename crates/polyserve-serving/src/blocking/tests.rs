@@ -167,7 +167,7 @@ fn a_connection_that_is_evicted_between_two_requests_announces_its_close() {
 fn a_connection_that_is_evicted_from_a_pool_lingers() {
     let fixture = Fixture::new(|_| {});
     let (mut client, stream) = fixture.evict();
-    let mut lingering = LingeringSet::new(PATIENCE);
+    let mut lingering = LingeringSet::new(&ServerConfig::default().linger_timeout(PATIENCE));
     lingering.add(stream);
     assert_eq!(client.read(&mut [0]).unwrap(), 0);
     client.write_all(GET).unwrap();

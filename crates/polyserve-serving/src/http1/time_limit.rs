@@ -36,6 +36,8 @@ pub enum TimeLimit {
         /// Number of bytes that were unsent when the wait began.
         unsent: usize,
     },
+    /// From the last answer until the client closes.
+    Linger,
 }
 
 impl TimeLimit {
@@ -64,6 +66,7 @@ impl TimeLimit {
                 limit.map_or(config.body_timeout, |limit| limit.min(config.body_timeout))
             }
             Self::Answer => config.answer_timeout,
+            Self::Linger => config.linger_timeout,
             Self::Write { unsent } => {
                 let millis = (unsent as u64).saturating_mul(1000).checked_div(WRITE_PIECE as u64).unwrap_or(0);
                 config.write_timeout.saturating_add(Duration::from_millis(millis))

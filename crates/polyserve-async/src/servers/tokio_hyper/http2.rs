@@ -222,7 +222,7 @@ impl Http2Connection {
         let config = &self.connection.server().config;
         match waiting {
             Http2Wait::Idle => config.idle_timeout,
-            Http2Wait::Left => config.linger_timeout,
+            Http2Wait::Left => TimeLimit::Linger.of(config),
             Http2Wait::Written => {
                 let unsent = self.connection.state().output.unsent();
                 TimeLimit::Write { unsent }.of(config)

@@ -62,7 +62,7 @@ pub(super) fn serve(
     let counted = Arc::clone(&run);
     let counters = move || counted.counters();
     Running::start("plain-server", local_addr, config.drain_grace, shutdown, counters, move || {
-        let lingering = LingeringSet::new(run.table.server.config.linger_timeout);
+        let lingering = LingeringSet::new(&run.table.server.config);
         let mut acceptor = Acceptor { run, threads: Vec::new(), lingering, rejected: 0 };
         acceptor.accept(&listener);
         let kept = acceptor.close(listener);
