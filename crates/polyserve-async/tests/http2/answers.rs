@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use http::{Method, StatusCode};
+use http::{HeaderValue, Method, StatusCode};
 use hyper::client::conn::http2::handshake;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use polyserve_async::TokioHyper;
@@ -42,6 +42,44 @@ fn entities_are_put_and_got() {
     old.ask(b"GET /1 HTTP/1.1\r\nHost: a\r\n\r\n", 404);
     drop(old);
     assert_eq!(running.shutdown().expect("it ends well"), Drain::new(8, 0, 0));
+}
+
+/// Regression test: hyper took two hosts, a host other than the authority, any expectation and any target.
+#[test]
+fn a_head_is_judged_as_over_http1() {
+    let running = serve(Arc::new(Echo), |_| {});
+    client_runtime().block_on(async {
+        let (mut sender, _connection) = connect(running.local_addr()).await;
+        let mut ask = async |method: Method, uri: &str, fields: &[(&'static str, &'static str)]| {
+            let mut request = request(method, "/", "");
+            *request.uri_mut() = uri.parse().expect("a URI");
+            for &(name, value) in fields {
+                request.headers_mut().append(name, HeaderValue::from_static(value));
+            }
+            sender.send_request(request).await.expect("an answer").status().as_u16()
+        };
+        for (uri, fields, status) in [
+            ("http://a/1", &[][..], 200),
+            ("http://a/1", &[("host", "A")], 200),
+            ("http://a/?{}|^`\\", &[], 200),
+            ("/1", &[("host", "a")], 200),
+            ("http://a/1", &[("expect", "100-continue")], 200),
+            ("http://a/1", &[("host", "b")], 400),
+            ("http://a/1", &[("host", "a"), ("host", "a")], 400),
+            ("/1", &[("host", "a"), ("host", "b")], 400),
+            ("/1", &[("host", "a b")], 400),
+            ("/1", &[], 400),
+            ("http://user@a/1", &[], 400),
+            ("http://a/%zz", &[], 400),
+            ("http://a/{", &[], 400),
+            ("ftp://a/1", &[], 400),
+            ("http://a/1", &[("expect", "200-ok")], 417),
+        ] {
+            assert_eq!(ask(Method::GET, uri, fields).await, status, "{uri} {fields:?}");
+        }
+        assert_eq!(ask(Method::from_bytes(b"FOO").unwrap(), "http://a/1", &[]).await, 501);
+    });
+    running.shutdown().expect("it ends well");
 }
 
 /// Regression test: from the second HEAD of a large entity on, the length was 0, because the body was not written.

@@ -303,6 +303,15 @@ fn validate_head<'a>(length: usize, line: &RequestLine<'a>, headers: Headers<'a>
     Ok(Parsed { head, length, framing, keep_alive, expects_continue })
 }
 
+/// Applies the rules for a head of HTTP/1.1 to one that was split into its parts by another decoder, such as one of HTTP/2.
+///
+/// # Errors
+///
+/// Returns the [`Refusal`] that [`head`] returns for such a head.
+pub fn check_parts(line: &RequestLine<'_>, headers: Headers<'_>) -> Result<(), Refusal> {
+    validate_head(0, line, headers).map(drop)
+}
+
 /// Checks the form of a target (RFC 9112, 3.2): origin form, absolute form, or `*` for OPTIONS. The service interprets
 /// the path.
 fn check_target(method: &Method, target: &str) -> Result<(), Refusal> {

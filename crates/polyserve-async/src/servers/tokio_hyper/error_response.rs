@@ -27,6 +27,16 @@ pub(super) const LATE_BODY: Refusal =
 pub(super) const INVALID_BODY: Refusal =
     Refusal { status: StatusCode::BAD_REQUEST, detail: "The body is not valid, or not whole." };
 
+/// The refusal of a request over HTTP/2 that names no host.
+#[cfg(feature = "http2")]
+pub(super) const NO_HOST: Refusal =
+    Refusal { status: StatusCode::BAD_REQUEST, detail: "There is neither :authority nor Host." };
+
+/// The refusal of a request over HTTP/2 that names two hosts.
+#[cfg(feature = "http2")]
+pub(super) const OTHER_HOST: Refusal =
+    Refusal { status: StatusCode::BAD_REQUEST, detail: "The Host header field is not the :authority." };
+
 /// The refusal of a body for which there is no memory.
 pub(super) const OUT_OF_MEMORY: Refusal =
     Refusal { status: StatusCode::SERVICE_UNAVAILABLE, detail: "The memory of this server is used up for now." };

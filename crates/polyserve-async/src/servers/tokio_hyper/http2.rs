@@ -29,6 +29,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
+use http::header::HOST;
+use http::request::Parts;
 use http::{Method, Request, Response};
 use http_body::Body as _;
 use hyper::body::Incoming;
@@ -38,7 +40,7 @@ use polyserve_core::{
     Answer, AnswerReport, BoxFuture, Head, Reply, ReportedRequest, ServerConfig, Service, UserSlot, timer,
 };
 use polyserve_serving::ConnectionHandle as _;
-use polyserve_serving::http1::{OUTPUT_BOUND, TimeLimit};
+use polyserve_serving::http1::{OUTPUT_BOUND, TimeLimit, decode};
 use polyserve_serving::memory::{MethodClass, Reservation, out_of_memory_reply};
 use tokio::runtime::Handle;
 
@@ -46,11 +48,11 @@ use self::streams::{CountedBody, OpenStream, Streams};
 use super::answer_body::{finish, reserve};
 use super::connection::NO_TIMEOUT;
 use super::connection_state::{ConnectionState, Http2, PollEvents, Stage};
-use super::error_response::{LATE_BODY, late_answer, reply_to};
+use super::error_response::{LATE_BODY, NO_HOST, OTHER_HOST, late_answer, reply_to};
 use super::io::HyperIo;
 use crate::servers::toolkit::{AsyncSocket as _, TokioSocket};
 use crate::tower::{AsTower, ReplyBody, caught, response};
-use crate::types::head::too_many_fields;
+use crate::types::head::{convert, too_many_fields};
 
 /// The maximum number of concurrent requests of a connection.
 const MAX_STREAMS: u32 = 128;
@@ -292,6 +294,7 @@ async fn answer(
     if parts.headers.len() > server.env.limits.max_headers {
         return Err(too_many_fields());
     }
+    check_head(&parts)?;
     let tracked = Arc::new(TrackedService { streams: Arc::clone(streams), user: Mutex::default(), arrived });
     let service = AsTower::of_server(Arc::clone(&tracked) as Arc<dyn Service>, &server.env);
     let (begun, received) = (Instant::now(), AtomicU64::new(0));
@@ -324,6 +327,22 @@ async fn answer(
     let deadline = Instant::now() + TimeLimit::Answer.of(&server.config);
     let reply = within(|| deadline, caught(later, |panic| streams.connection.panicked(panic))).await;
     Err(reply.unwrap_or_else(late_answer))
+}
+
+/// Applies the rules for a head of HTTP/1.1, and those for its authority (RFC 9113, 8.3.1). h2 and hyper take any target, any `Host`
+/// and any expectation.
+///
+/// # Errors
+///
+/// Returns the answer to a request that is refused.
+fn check_head(parts: &Parts) -> Result<(), Reply> {
+    convert(parts, |line, headers| decode::check_parts(&line, headers))?.map_err(reply_to)?;
+    let authority = parts.uri.authority().map(|authority| authority.as_str().as_bytes());
+    match (authority, parts.headers.get(HOST)) {
+        (None, None) => Err(reply_to(NO_HOST)),
+        (Some(authority), Some(host)) if !authority.eq_ignore_ascii_case(host.as_bytes()) => Err(reply_to(OTHER_HOST)),
+        _ => Ok(()),
+    }
 }
 
 /// Returns the output of `future`, or `None` if it is not ready at `deadline`, which may move to a later time.
