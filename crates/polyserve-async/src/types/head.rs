@@ -48,6 +48,8 @@ fn fields<'a, 'r: 'a>(headers: &'r HeaderMap, buffer: &'a mut [Header<'r>]) -> H
 
 fn target(uri: &Uri) -> Cow<'_, str> {
     match (uri.scheme(), uri.authority()) {
+        // Over HTTP/2, `*` comes with a scheme and an authority, which would run into it.
+        (Some(_), _) if uri.path() == "*" => Cow::Borrowed("*"),
         (None, None) => Cow::Borrowed(uri.path_and_query().map_or("", |path| path.as_str())),
         (None, Some(authority)) => Cow::Borrowed(authority.as_str()),
         (Some(_), _) => Cow::Owned(uri.to_string()),
@@ -63,5 +65,7 @@ mod tests {
         for sent in ["/", "/1?a=b", "*", "http://a/", "http://a:80/x?y", "a:80"] {
             assert_eq!(target(&sent.parse().unwrap()), sent);
         }
+        let asterisk = Uri::builder().scheme("http").authority("a").path_and_query("*").build().unwrap();
+        assert_eq!(target(&asterisk), "*");
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use http::{HeaderValue, Method, StatusCode};
+use http::{HeaderValue, Method, StatusCode, Uri};
 use hyper::client::conn::http2::handshake;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use polyserve_async::TokioHyper;
@@ -78,6 +78,13 @@ fn a_head_is_judged_as_over_http1() {
             assert_eq!(ask(Method::GET, uri, fields).await, status, "{uri} {fields:?}");
         }
         assert_eq!(ask(Method::from_bytes(b"FOO").unwrap(), "http://a/1", &[]).await, 501);
+        // `*` was the root path of a host `a*`.
+        for (method, status) in [(Method::OPTIONS, StatusCode::OK), (Method::PUT, StatusCode::BAD_REQUEST)] {
+            let asterisk = Uri::builder().scheme("http").authority("a").path_and_query("*").build().expect("a URI");
+            let mut request = request(method, "/", "");
+            *request.uri_mut() = asterisk;
+            assert_eq!(sender.send_request(request).await.expect("an answer").status(), status);
+        }
     });
     running.shutdown().expect("it ends well");
 }
