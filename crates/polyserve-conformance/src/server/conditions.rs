@@ -1,17 +1,8 @@
 //! Conditional requests (RFC 9110, section 13) to the entity service with tags.
 
-use std::sync::Arc;
-use std::thread;
-
-use polyserve_core::{EntityRepo, EntityService};
 use serde_json::Value;
 
-use super::live::Live;
-use super::subject::ServerSubject;
-use super::wire::{get, put, with_body};
-use crate::client::Response;
-use crate::property::Outcome;
-use crate::repo::Reference;
+use super::prelude::*;
 
 /// Another entity 1.
 pub(crate) const OTHER: &str = r#"{"id":1,"description":"another","value":2.0}"#;
@@ -19,7 +10,7 @@ pub(crate) const OTHER: &str = r#"{"id":1,"description":"another","value":2.0}"#
 /// A server of an empty store, with tags.
 #[track_caller]
 pub(super) fn tagged(subject: &ServerSubject, repo: impl EntityRepo) -> Live {
-    subject.live(Arc::new(EntityService::new(repo).etags(true)), |_| ())
+    subject.live(EntityService::new(repo).etags(true), |_| ())
 }
 
 #[track_caller]

@@ -1,15 +1,8 @@
 //! Configurations that a server refuses before it serves.
 
-use std::net::{SocketAddr, TcpListener};
-use std::sync::Arc;
-use std::time::Duration;
+use std::net::TcpListener;
 
-use polyserve_core::{Echo, ServerConfig, Shape};
-
-use super::live::eventually;
-use super::subject::ServerSubject;
-use super::wire::get;
-use crate::property::within;
+use super::prelude::*;
 
 /// An invalid limit is refused at construction, and the error names the setting.
 pub(super) fn a_wrong_limit_is_refused_by_name(subject: &ServerSubject) {
@@ -49,7 +42,7 @@ pub(super) fn a_worker_count_is_honoured_or_refused(subject: &ServerSubject) {
         Ok(server) => {
             let has_workers = subject.pooled || subject.shape() == Shape::Multiplexed;
             assert!(has_workers, "{server:?}, {:?}, has three workers", subject.shape());
-            let live = subject.serve(&Arc::from(server), Arc::new(Echo));
+            let live = subject.serve(&Arc::from(server), Echo);
             live.ask(&get("/"), 200);
         }
         Err(error) => {
@@ -64,8 +57,8 @@ pub(super) fn a_taken_address_is_an_error(subject: &ServerSubject) {
     let taken = TcpListener::bind(SocketAddr::from(([127, 0, 0, 1], 0))).expect("a free port");
     let addr = taken.local_addr().expect("it is bound");
     let server = subject.default_server();
-    assert!(subject.try_serve(&server, addr, Arc::new(Echo)).is_err(), "two listen on {addr}");
-    subject.serve(&server, Arc::new(Echo)).ask(&get("/"), 200);
+    assert!(subject.try_serve(&server, addr, Echo).is_err(), "two listen on {addr}");
+    subject.serve(&server, Echo).ask(&get("/"), 200);
 }
 
 /// A server serves on a listener that is bound already, and closes it at its end.
@@ -73,7 +66,7 @@ pub(super) fn a_bound_listener_is_served(subject: &ServerSubject) {
     let listener = TcpListener::bind(SocketAddr::from(([127, 0, 0, 1], 0))).expect("a free port");
     let addr = listener.local_addr().expect("it is bound");
     let server = subject.default_server();
-    let live = subject.try_serve(&server, listener, Arc::new(Echo)).expect("a bound listener can be served on");
+    let live = subject.try_serve(&server, listener, Echo).expect("a bound listener can be served on");
     assert_eq!(live.addr, addr, "the address is not that of the listener");
     for _ in 0..20 {
         live.ask(&get("/"), 200);
@@ -86,7 +79,7 @@ pub(super) fn a_bound_listener_is_served(subject: &ServerSubject) {
 /// A client can connect as soon as `serve` has returned, at the returned address.
 pub(super) fn it_serves_when_serve_returns(subject: &ServerSubject) {
     for _ in 0..10 {
-        let live = subject.live(Arc::new(Echo), |_| ());
+        let live = subject.live(Echo, |_| ());
         assert_ne!(live.addr.port(), 0, "the address has the real port");
         live.ask(&get("/"), 200);
         within(subject.patience, "the end of a server", move || drop(live));

@@ -1,9 +1,6 @@
 //! The wire corpus over sockets.
 
-use super::live::Live;
-use super::status_table::ONE;
-use super::subject::ServerSubject;
-use super::wire::{check_problem, get, put};
+use super::prelude::*;
 use crate::wire::{Case, CaseEnd, CaseScope, cases_of};
 
 /// Sends each case of the property, on a connection of its own.

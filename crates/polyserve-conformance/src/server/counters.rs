@@ -1,32 +1,21 @@
 //! What a server shows of its connections: the client's address to the service, and counters to its owner.
 
-use std::net::SocketAddr;
+use std::sync::mpsc;
 use std::sync::mpsc::channel;
-use std::sync::{Arc, mpsc};
-use std::time::Duration;
 
-use polyserve_core::http::StatusCode;
-use polyserve_core::{Answer, AnswerHook, Counters, Reply, Request, ServerConfig, Service, Shape};
+use polyserve_core::{AnswerHook, Counters};
 
-use super::live::{BODY_AWAITED, Live, without_body_timeout};
-use super::services::PanickingService;
-use super::subject::ServerSubject;
-use super::wire::{get, request, with_body};
-use crate::client::Client;
+use super::prelude::*;
 
 /// Answers with the address of the request's peer.
-struct ShowPeer;
-
-impl Service for ShowPeer {
-    fn call(&self, request: Request<'_>, _: &mut Vec<u8>) -> Answer<Reply> {
-        Reply::text(request.peer.map_or_else(|| String::from("none"), |peer| peer.to_string())).into()
-    }
+fn show_peer(request: Request<'_>) -> Reply {
+    Reply::text(request.peer.map_or_else(|| String::from("none"), |peer| peer.to_string()))
 }
 
 /// A request has the address of its client: the first request of a connection, a later one, and one with a body that comes
 /// after its head.
 pub(super) fn a_request_has_its_clients_address(subject: &ServerSubject) {
-    let live = subject.live(Arc::new(ShowPeer), |_| ());
+    let live = subject.live(show_peer, |_| ());
     for _ in 0..2 {
         let mut client = live.client();
         let address = client.local_addr().expect("the connection stands").to_string();
@@ -49,7 +38,7 @@ pub(super) fn a_trusted_proxy_names_the_client(subject: &ServerSubject) {
             let _ = sender.send(report.peer.map(|peer| peer.to_string())); // an error: the test has ended
         }));
     };
-    let live = subject.live(Arc::new(ShowPeer), |own| config(own, "127.0.0.0/8, fd00::/8"));
+    let live = subject.live(show_peer, |own| config(own, "127.0.0.0/8, fd00::/8"));
     // A server that serves one connection has its client close the first one.
     let count = if subject.shape() == Shape::One { 1 } else { 3 };
     for mut client in live.clients(count) {
@@ -73,7 +62,7 @@ pub(super) fn a_trusted_proxy_names_the_client(subject: &ServerSubject) {
             }
         }
     }
-    let live = subject.live(Arc::new(ShowPeer), |own| config(own, "192.0.2.0/24"));
+    let live = subject.live(show_peer, |own| config(own, "192.0.2.0/24"));
     let mut client = live.client();
     let own = client.local_addr().expect("the connection stands").to_string();
     assert_eq!(client.ask(&request("GET", "/", "X-Forwarded-For: 203.0.113.9\r\n"), 200).text(), own);

@@ -1,22 +1,6 @@
 //! The drain without a deadline: what has begun is served, and nothing is lost.
 
-use std::net::{SocketAddr, TcpStream};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::thread;
-use std::time::{Duration, Instant};
-
-use polyserve_core::{Echo, Entity, EntityService, Reply, Request, Shape};
-use polyserve_serving::EVICTION_GRACE;
-
-use super::keep_alive::echo;
-use super::live::{BODY_AWAITED, check_counts, eventually, joined, without_body_timeout};
-use super::services::{HeldAnswers, Large, let_pass};
-use super::subject::ServerSubject;
-use super::wire::{get, pattern, request, with_body};
-use crate::client::{Client, Ending};
-use crate::property::Outcome;
-use crate::repo::Reference;
+use super::prelude::*;
 
 /// How a client of the load uses its connections.
 #[derive(Clone, Copy, Debug)]
@@ -146,7 +130,7 @@ pub(super) fn a_shutdown_closes_idle_connections(subject: &ServerSubject) {
 
 /// The drain serves requests that wait to be accepted when the shutdown begins.
 pub(super) fn a_request_in_the_queue_is_served_by_the_drain(subject: &ServerSubject) {
-    let live = subject.long_drain(Arc::new(Echo), |_| ());
+    let live = subject.long_drain(Echo, |_| ());
     let mut clients = live.clients(20);
     for client in &mut clients {
         client.send(&with_body("POST", "/", "", b"hello")).expect("the kernel takes the request");
@@ -165,7 +149,7 @@ pub(super) fn a_request_in_the_queue_is_served_by_the_drain(subject: &ServerSubj
 pub(super) fn a_request_that_follows_the_shutdown_is_served(subject: &ServerSubject) -> Outcome {
     const ATTEMPTS: usize = 20;
     for _ in 0..ATTEMPTS {
-        let live = subject.long_drain(Arc::new(Echo), |_| ());
+        let live = subject.long_drain(Echo, |_| ());
         live.ask(&get("/"), 200); // it accepts
         let mut clients = live.clients(3);
         let before = Instant::now();
@@ -191,7 +175,7 @@ pub(super) fn a_request_that_follows_the_shutdown_is_served(subject: &ServerSubj
 /// If the head of a request arrived before the shutdown, the drain reads and serves the request. The answer has
 /// `Connection: close`.
 pub(super) fn a_request_in_mid_body_outlives_the_shutdown(subject: &ServerSubject) {
-    let live = subject.long_drain(Arc::new(Echo), without_body_timeout);
+    let live = subject.long_drain(Echo, without_body_timeout);
     let mut client = live.client();
     client.ask(&request("POST", "/", BODY_AWAITED), 100);
     client.send(b"he").expect("the server takes the body");
@@ -204,7 +188,7 @@ pub(super) fn a_request_in_mid_body_outlives_the_shutdown(subject: &ServerSubjec
 /// If only a part of a head arrived before the shutdown, the drain reads the rest and serves the request.
 pub(super) fn half_a_head_outlives_the_shutdown(subject: &ServerSubject) {
     for used in [false, true] {
-        let live = subject.long_drain(Arc::new(Echo), |_| ());
+        let live = subject.long_drain(Echo, |_| ());
         let mut client = live.client();
         if used {
             client.ask(&get("/"), 200);
@@ -220,7 +204,7 @@ pub(super) fn half_a_head_outlives_the_shutdown(subject: &ServerSubject) {
 /// A request says whether the server drains, so that a health check can fail before the listener closes.
 pub(super) fn a_request_in_the_drain_says_so(subject: &ServerSubject) {
     let service = |request: Request<'_>| Reply::text(request.draining.to_string());
-    let live = subject.long_drain(Arc::new(service), |_| ());
+    let live = subject.long_drain(service, |_| ());
     let mut client = live.client();
     assert_eq!(client.ask(&get("/"), 200).text(), "false");
     client.send(b"GET / HT").expect("the server takes the request");
@@ -263,7 +247,7 @@ pub(super) fn pipelined_requests_are_served_by_the_drain(subject: &ServerSubject
 /// A large answer that is being sent when the shutdown begins arrives whole.
 pub(super) fn a_large_answer_outlives_the_shutdown(subject: &ServerSubject) {
     const LENGTH: usize = 20_000_000;
-    let live = subject.long_drain(Arc::new(Large), |_| ());
+    let live = subject.long_drain(large, |_| ());
     let mut client = live.sending(&get(&format!("/{LENGTH}")));
     client.peek().expect("the answer begins");
     live.drain(1, move || {
@@ -274,7 +258,7 @@ pub(super) fn a_large_answer_outlives_the_shutdown(subject: &ServerSubject) {
 
 /// The drain does not wait for the rest of a refused body. The request with that body was answered before the shutdown.
 pub(super) fn a_refused_body_does_not_hold_the_drain(subject: &ServerSubject) {
-    let service = Arc::new(EntityService::new(Reference::<Entity>::default()));
+    let service = EntityService::new(Reference::<Entity>::default());
     let live = subject.long_drain(service, without_body_timeout);
     let refused = "Content-Encoding: gzip\r\nContent-Length: 1000\r\n";
     let mut client = live.sending(&[&request("PUT", "/", refused)[..], b"0123456789"].concat());

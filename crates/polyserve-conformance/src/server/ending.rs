@@ -1,21 +1,10 @@
 //! The end of a server with unfinished work: what is cut, what is left behind, and what is free afterwards.
 
 use std::cell::Cell;
-use std::net::{SocketAddr, TcpStream};
-use std::sync::Arc;
-use std::thread;
-use std::time::{Duration, Instant};
 
-use polyserve_core::http::StatusCode;
-use polyserve_core::{Drain, Echo, Reply, Request};
+use polyserve_core::Drain;
 
-use super::keep_alive::echo;
-use super::live::{BODY_AWAITED, check_counts, eventually};
-use super::services::{Blocking, HeldAnswers, Latch, OpenOnDrop};
-use super::subject::ServerSubject;
-use super::wire::{get, request};
-use crate::client::{Client, Ending};
-use crate::property::{Outcome, within};
+use super::prelude::*;
 
 /// A grace that is short enough to end during a property.
 const SHORT: Duration = Duration::from_millis(200);
@@ -144,7 +133,7 @@ pub(super) fn a_thread_that_never_ends_does_not_hold_the_shutdown(subject: &Serv
         Reply::empty(StatusCode::OK)
     };
     let workers = subject.workers_or_pool(2);
-    let live = subject.live(Arc::new(service), |config| config.workers = workers);
+    let live = subject.live(service, |config| config.workers = workers);
     live.ask(&request("GET", "/", "Connection: close\r\n"), 200);
     let drain = live.shutdown_within(Duration::ZERO);
     assert_eq!((drain.answered, drain.cut), (1, 0), "{drain}");
@@ -153,7 +142,7 @@ pub(super) fn a_thread_that_never_ends_does_not_hold_the_shutdown(subject: &Serv
 /// The port is free after the end: another run of the same server binds it at once.
 pub(super) fn the_port_is_free_after_the_end(subject: &ServerSubject) {
     let server = subject.default_server();
-    let live = subject.serve(&server, Arc::new(Echo));
+    let live = subject.serve(&server, Echo);
     let addr = live.addr;
     live.ask(&get("/"), 200);
     check_counts(live.shutdown(), 1, 0);
@@ -167,7 +156,7 @@ pub(super) fn the_port_is_free_after_the_end(subject: &ServerSubject) {
 /// One server value serves several times, also at the same time. Each run has its own counts and its own end.
 pub(super) fn one_server_serves_several_times(subject: &ServerSubject) {
     let server = subject.default_server();
-    let (first, second) = (subject.serve(&server, Arc::new(Echo)), subject.serve(&server, Arc::new(Echo)));
+    let (first, second) = (subject.serve(&server, Echo), subject.serve(&server, Echo));
     for _ in 0..3 {
         first.ask(&get("/"), 200);
     }
@@ -176,7 +165,7 @@ pub(super) fn one_server_serves_several_times(subject: &ServerSubject) {
     check_counts(first.shutdown(), 3, 0);
     client.ask(&get("/"), 200);
     drop(client);
-    let third = subject.serve(&server, Arc::new(Echo));
+    let third = subject.serve(&server, Echo);
     third.ask(&get("/"), 200);
     check_counts(second.shutdown(), 2, 0);
     check_counts(third.shutdown(), 1, 0);

@@ -1,17 +1,6 @@
 //! At the limit on connections, an idle connection is closed for a new one.
 
-use std::sync::Arc;
-use std::time::{Duration, Instant};
-
-use polyserve_core::{Echo, ServerConfig, Shape};
-use polyserve_serving::EVICTION_GRACE;
-
-use super::live::{BODY_AWAITED, Live, eventually};
-use super::services::let_pass;
-use super::subject::ServerSubject;
-use super::wire::{get, request};
-use crate::client::Client;
-use crate::property::{ChildSide, Outcome, with_serving_child};
+use super::prelude::*;
 
 /// Longer than any property takes. So no timeout closes an idle connection.
 const NEVER: Duration = Duration::from_secs(3600);
@@ -27,7 +16,7 @@ fn limit(config: &mut ServerConfig, max_connections: usize) {
 }
 
 fn serve(subject: &ServerSubject, max_connections: usize) -> Live {
-    subject.live(Arc::new(Echo), |config| limit(config, max_connections))
+    subject.live(Echo, |config| limit(config, max_connections))
 }
 
 /// If `max_connections` connections are open and some of them are idle, each new client is served. Tested with connections

@@ -1,16 +1,7 @@
 //! `Expect: 100-continue`: a client that waits before it sends its body.
 
-use std::sync::Arc;
-
-use polyserve_core::{Entity, EntityService};
-
-use super::keep_alive::echo;
-use super::live::without_body_timeout;
+use super::prelude::*;
 use super::status_table::entities;
-use super::subject::ServerSubject;
-use super::wire::{check_problem, get, refused_unfinished, request};
-use crate::client::Client;
-use crate::repo::Reference;
 
 /// A body of five bytes that is announced and held back.
 const EXPECT: &str = "Expect: 100-continue\r\nContent-Length: 5\r\n";
@@ -64,7 +55,7 @@ const REFUSED: [(&str, &str, &str, u16); 4] = [
 
 /// If the head alone decides the answer, the server sends it although the body does not come.
 pub(super) fn a_refusal_by_the_head_needs_no_body(subject: &ServerSubject) {
-    let service = Arc::new(EntityService::new(Reference::<Entity>::default()));
+    let service = EntityService::new(Reference::<Entity>::default());
     let live = subject.live(service, without_body_timeout);
     for (method, path, fields, status) in REFUSED {
         for (framing, start) in [
@@ -97,8 +88,7 @@ pub(super) fn a_refusal_comes_instead_of_continue(subject: &ServerSubject) {
 
 /// A body with a length above the limit is refused at once, without a 100.
 pub(super) fn too_large_a_body_is_not_asked_for(subject: &ServerSubject) {
-    let live =
-        subject.live(Arc::new(EntityService::new(Reference::<Entity>::default())), |config| config.max_body = 1000);
+    let live = subject.live(EntityService::new(Reference::<Entity>::default()), |config| config.max_body = 1000);
     let bytes = request("PUT", "/1", "Expect: 100-continue\r\nContent-Length: 1001\r\n");
     refused_unfinished(&live, &bytes, &[413]);
 }

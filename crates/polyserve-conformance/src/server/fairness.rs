@@ -1,18 +1,6 @@
 //! Fairness: how much of a server one client may take while another client waits.
 
-use std::net::SocketAddr;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::thread;
-use std::time::{Duration, Instant};
-
-use polyserve_core::{Echo, ServerConfig, Shape};
-
-use super::live::{StopOnDrop, eventually};
-use super::services::DelayedAnswers;
-use super::subject::ServerSubject;
-use super::wire::{get, request};
-use crate::client::Client;
+use super::prelude::*;
 
 impl ServerSubject {
     /// The smallest queue length if these servers have a queue, else `None` for the default.
@@ -59,7 +47,7 @@ fn pipeline_without_pause(addr: SocketAddr, patience: Duration, done: &AtomicBoo
 /// a `Connection: close` answer when the second client waits for its thread.
 pub(super) fn a_pipelining_client_leaves_room_at_a_full_queue(subject: &ServerSubject) {
     let (workers, queue, patience) = (subject.workers_or_pool(1), subject.smallest_queue(), subject.patience);
-    let live = subject.live(Arc::new(Echo), |config| {
+    let live = subject.live(Echo, |config| {
         config.workers = workers;
         config.queue = queue;
     });
@@ -82,7 +70,7 @@ pub(super) fn a_pipelining_client_leaves_room_at_a_full_queue(subject: &ServerSu
 pub(super) fn pipelined_deferred_answers_leave_room(subject: &ServerSubject) {
     const REQUESTS: usize = 100;
     let workers = subject.workers_or_pool(2);
-    let live = subject.live(Arc::new(DelayedAnswers), |config| config.workers = workers);
+    let live = subject.live(delayed, |config| config.workers = workers);
     let mut clients = live.clients(2);
     for client in &mut clients {
         client.send(&get("/500").repeat(REQUESTS)).expect("the server takes the requests");
@@ -107,7 +95,7 @@ pub(super) fn pipelined_deferred_answers_leave_room(subject: &ServerSubject) {
 pub(super) fn a_client_with_half_a_head_leaves_room(subject: &ServerSubject) {
     let workers = subject.workers_or_pool(1);
     let patience = subject.patience;
-    let live = subject.live(Arc::new(Echo), |config| config.workers = workers);
+    let live = subject.live(Echo, |config| config.workers = workers);
     let (addr, done, answers) = (live.addr, AtomicBool::new(false), AtomicU64::new(0));
     let (start, rest) = (&get("/")[..8], &get("/")[8..]);
     let next = [rest, start].concat();
@@ -137,7 +125,7 @@ pub(super) fn a_client_with_half_a_head_leaves_room(subject: &ServerSubject) {
 pub(super) fn a_dripping_head_leaves_room(subject: &ServerSubject) {
     const HEAD_TIMEOUT: Duration = Duration::from_millis(300);
     let workers = subject.workers_or_pool(1);
-    let live = subject.live(Arc::new(Echo), |config| {
+    let live = subject.live(Echo, |config| {
         config.workers = workers;
         config.head_timeout = HEAD_TIMEOUT;
     });

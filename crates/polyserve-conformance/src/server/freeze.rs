@@ -1,15 +1,7 @@
 //! A process that is stopped for a while loses no request that arrived in time.
 
-use std::sync::Arc;
-use std::time::{Duration, Instant};
-
-use polyserve_core::{Echo, Shape};
-
-use super::services::let_pass;
-use super::subject::ServerSubject;
-use super::wire::get;
-use crate::client::Client;
-use crate::property::{ChildSide, Outcome, ServingChild, with_serving_child};
+use super::prelude::*;
+use crate::property::ServingChild;
 
 /// Each timeout of the server under test.
 const TIMEOUT: Duration = Duration::from_millis(600);
@@ -24,7 +16,7 @@ pub(super) fn a_stopped_process_loses_no_request(subject: &ServerSubject) -> Out
         return Outcome::NotRun("stopping a process is tested on Linux only".into());
     }
     let serve = |parent: &ChildSide| {
-        let live = subject.live(Arc::new(Echo), |config| {
+        let live = subject.live(Echo, |config| {
             config.first_byte_timeout = TIMEOUT;
             config.head_timeout = TIMEOUT;
             config.body_timeout = TIMEOUT;

@@ -1,13 +1,8 @@
 //! Servers of entities with a text as their id, at a prefix.
 
-use std::sync::Arc;
-
-use crate::NamedEntity;
-use polyserve_core::{EntityRepo, EntityService, Service};
 use serde_json::Value;
 
-use super::live::Live;
-use super::subject::ServerSubject;
+use super::prelude::*;
 
 /// A server of this store; its entities are at `/named/{id}`, and have tags.
 #[track_caller]

@@ -1,19 +1,12 @@
 //! The life and the end of a kept connection, and the fields of every answer.
 
-use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
-use polyserve_core::Echo;
-
-use super::live::Live;
-use super::services::let_pass;
-use super::subject::ServerSubject;
-use super::wire::{get, with_body};
-use crate::client::Client;
+use super::prelude::*;
 
 #[track_caller]
 pub(super) fn echo(subject: &ServerSubject) -> Live {
-    subject.live(Arc::new(Echo), |_| ())
+    subject.live(Echo, |_| ())
 }
 
 /// A connection of HTTP/1.1 is kept, and no answer has `Connection: close`.
@@ -31,7 +24,7 @@ pub(super) fn a_connection_is_kept_by_default(subject: &ServerSubject) {
 /// With `requests_per_connection`, the last answer says `Connection: close`, and later requests are not answered. The same holds for a
 /// client of HTTP/1.0 that asks to keep its connection.
 pub(super) fn requests_per_connection_are_counted(subject: &ServerSubject) {
-    let live = subject.live(Arc::new(Echo), |config| config.requests_per_connection = Some(3));
+    let live = subject.live(Echo, |config| config.requests_per_connection = Some(3));
     let one_by_one = |client: &mut Client, request: &[u8]| {
         for _ in 0..2 {
             assert!(!client.ask(request, 200).closes(), "it closes too early\n{}", client.show());
@@ -72,6 +65,6 @@ pub(super) fn the_date_is_the_time(subject: &ServerSubject) {
 /// Answers have no `Server` field, unless one is configured.
 pub(super) fn a_server_field_is_sent_if_configured(subject: &ServerSubject) {
     assert_eq!(echo(subject).ask(&get("/"), 200).header("Server"), None);
-    let live = subject.live(Arc::new(Echo), |config| config.server_header = Some("kit/1".into()));
+    let live = subject.live(Echo, |config| config.server_header = Some("kit/1".into()));
     assert_eq!(live.ask(&get("/"), 200).header("Server"), Some("kit/1"));
 }

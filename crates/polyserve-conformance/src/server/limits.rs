@@ -1,17 +1,6 @@
 //! The limit on connections, and the connections that exceed it.
 
-use std::sync::Arc;
-use std::time::{Duration, Instant};
-
-use polyserve_core::{Echo, ServerConfig, Shape};
-
-use super::keep_alive::echo;
-use super::live::{eventually, finish, without_body_timeout};
-use super::services::{DelayedAnswers, HeldAnswers, let_pass};
-use super::subject::ServerSubject;
-use super::wire::{get, pattern, request, with_body};
-use crate::client::{Client, Ending, Response};
-use crate::property::{Outcome, in_child_with_descriptors};
+use super::prelude::*;
 
 const ONE_WAITS: &str = "a server of one connection lets the others wait";
 
@@ -29,7 +18,7 @@ fn check_rejected(client: &mut Client, response: &Response) {
 /// The property does not apply to a server of one connection: it lets the other clients wait, and has to serve them.
 pub(super) fn connections_past_the_limit_are_rejected(subject: &ServerSubject) -> Outcome {
     let limit = if subject.shape() == Shape::One { 1 } else { 2 };
-    let live = subject.live(Arc::new(Echo), |config| {
+    let live = subject.live(Echo, |config| {
         config.max_connections = limit;
         without_body_timeout(config);
     });
@@ -59,7 +48,7 @@ pub(super) fn connections_past_the_limit_are_rejected(subject: &ServerSubject) -
 /// connection. Those that are open go on, and once they have closed, the client is served again.
 pub(super) fn connections_past_the_limit_of_a_client_are_rejected(subject: &ServerSubject) -> Outcome {
     let limit = if subject.shape() == Shape::One { 1 } else { 2 };
-    let live = subject.live(Arc::new(Echo), |config| {
+    let live = subject.live(Echo, |config| {
         config.max_connections_per_peer = Some(limit as u64);
         without_body_timeout(config);
     });
@@ -87,7 +76,7 @@ pub(super) fn every_refused_connection_reads_a_503(subject: &ServerSubject) -> O
         return Outcome::NotRun(ONE_WAITS.into());
     }
     in_child_with_descriptors(4096, || {
-        let live = subject.live(Arc::new(Echo), |config| {
+        let live = subject.live(Echo, |config| {
             config.max_connections = 2;
             without_body_timeout(config);
         });
@@ -114,7 +103,7 @@ pub(super) fn a_rejection_survives_unread_input(subject: &ServerSubject) -> Outc
         return Outcome::NotRun(ONE_WAITS.into());
     }
     let patience = subject.patience;
-    let live = subject.live(Arc::new(Echo), |config| {
+    let live = subject.live(Echo, |config| {
         config.max_connections = 1;
         config.linger_timeout = patience;
         without_body_timeout(config);
@@ -137,7 +126,7 @@ pub(super) fn rejected_connections_leave_room(subject: &ServerSubject) -> Outcom
     if subject.shape() == Shape::One {
         return Outcome::NotRun(ONE_WAITS.into());
     }
-    let live = subject.live(Arc::new(Echo), |config| {
+    let live = subject.live(Echo, |config| {
         config.max_connections = LIMIT;
         config.linger_timeout = subject.patience * 4;
         without_body_timeout(config);
@@ -170,7 +159,7 @@ pub(super) fn rejected_connections_leave_room(subject: &ServerSubject) -> Outcom
 /// without a reset.
 pub(super) fn silent_connections_keep_to_the_limit(subject: &ServerSubject) {
     const LIMIT: usize = 50;
-    let live = subject.live(Arc::new(Echo), |config| {
+    let live = subject.live(Echo, |config| {
         config.max_connections = LIMIT;
         config.first_byte_timeout = Duration::from_secs(3600);
         config.head_timeout = Duration::from_secs(3600);
@@ -195,7 +184,7 @@ pub(super) fn silent_connections_keep_to_the_limit(subject: &ServerSubject) {
 pub(super) fn a_burst_is_served_or_rejected(subject: &ServerSubject) {
     let workers = subject.workers_or_pool(1);
     let queue = subject.smallest_queue();
-    let live = subject.live(Arc::new(DelayedAnswers), |config| {
+    let live = subject.live(delayed, |config| {
         config.workers = workers;
         config.queue = queue;
         config.max_connections = 12;
@@ -223,7 +212,7 @@ pub(super) fn a_burst_is_served_or_rejected(subject: &ServerSubject) {
 
 /// A connection that ends makes room at once: many more connections than the limit are served one after the other.
 pub(super) fn room_comes_back(subject: &ServerSubject) {
-    let live = subject.live(Arc::new(Echo), |config| config.max_connections = 1);
+    let live = subject.live(Echo, |config| config.max_connections = 1);
     let deadline = Instant::now() + subject.patience;
     for _ in 0..30 {
         live.ask_until_served(&get("/"));
@@ -241,7 +230,7 @@ pub(super) fn deferred_accept_serves_the_same(subject: &ServerSubject) -> Outcom
     if !cfg!(target_os = "linux") {
         return Outcome::NotRun("deferred accept needs Linux".into());
     }
-    let live = subject.live(Arc::new(Echo), |c| *c = config);
+    let live = subject.live(Echo, |c| *c = config);
     let silent = live.clients(20);
     let mut client = live.client();
     for _ in 0..3 {

@@ -1,14 +1,9 @@
 //! Concurrent clients of one store over HTTP: their history is linearizable.
 
-use std::sync::Arc;
+use polyserve_core::Identifiable;
 
-use crate::NamedEntity;
-use polyserve_core::{Entity, EntityRepo, EntityService, Identifiable};
-
-use super::subject::ServerSubject;
+use super::prelude::*;
 use crate::history::{EntityForm, History, RecordingControl, RecordingWorkload, outcome_of, record_http};
-use crate::property::Outcome;
-use crate::repo::{LaterReference, Reference};
 
 const OPERATIONS: u64 = 1_000;
 const CLIENTS: u32 = 4;
@@ -65,7 +60,7 @@ fn record<E: Identifiable>(
 ) -> Outcome {
     let service =
         EntityService::new(repo).at(form.prefix()).expect("the prefixes of the kit are valid").etags(conditions);
-    let live = subject.live(Arc::new(service), |_| ());
+    let live = subject.live(service, |_| ());
     let workload = RecordingWorkload { operations: OPERATIONS, keys: 3, first_key: 1, seed: 0, conditions };
     let recording = record_http(live.addr, form, &workload, CLIENTS, subject.patience, &RecordingControl::default());
     if let Some(wrong) = recording.wrong.first() {

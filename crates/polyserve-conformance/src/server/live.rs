@@ -35,7 +35,7 @@ pub(super) struct Live {
 impl ServerSubject {
     /// Starts a server with the default configuration after `change`.
     #[track_caller]
-    pub(super) fn live(&self, service: Arc<dyn Service>, change: impl FnOnce(&mut ServerConfig)) -> Live {
+    pub(super) fn live(&self, service: impl Service, change: impl FnOnce(&mut ServerConfig)) -> Live {
         let mut config = ServerConfig::default();
         change(&mut config);
         match self.make(config.clone()) {
@@ -46,7 +46,7 @@ impl ServerSubject {
 
     /// Starts a server. Its drains may take longer than the patience.
     #[track_caller]
-    pub(super) fn long_drain(&self, service: Arc<dyn Service>, change: impl FnOnce(&mut ServerConfig)) -> Live {
+    pub(super) fn long_drain(&self, service: impl Service, change: impl FnOnce(&mut ServerConfig)) -> Live {
         self.live(service, |config| {
             config.drain_grace = self.patience * 10;
             change(config);
@@ -60,7 +60,7 @@ impl ServerSubject {
 
     /// Starts a run of `server` on a free port.
     #[track_caller]
-    pub(super) fn serve(&self, server: &Arc<dyn Server>, service: Arc<dyn Service>) -> Live {
+    pub(super) fn serve(&self, server: &Arc<dyn Server>, service: impl Service) -> Live {
         let any_port = SocketAddr::from(([127, 0, 0, 1], 0));
         self.try_serve(server, any_port, service).expect("a free port can be served on")
     }
@@ -69,10 +69,10 @@ impl ServerSubject {
         &self,
         server: &Arc<dyn Server>,
         listen_on: impl Into<ListenOn>,
-        service: Arc<dyn Service>,
+        service: impl Service,
     ) -> io::Result<Live> {
         let (server, listen_on) = (Arc::clone(server), listen_on.into());
-        let held = Arc::new(service);
+        let held = Arc::new(service.into_shared());
         let service = Arc::downgrade(&held);
         let running = within(self.patience, "serve", move || server.start(listen_on, held))?;
         let addr = running.local_addr();
@@ -86,7 +86,7 @@ impl ServerSubject {
     pub(super) fn serve_again(&self, server: &Arc<dyn Server>, addr: SocketAddr) -> Live {
         let mut live = None;
         eventually(self.patience, || {
-            live = Some(self.try_serve(server, addr, Arc::new(Echo)));
+            live = Some(self.try_serve(server, addr, Echo));
             matches!(live, Some(Ok(_)))
         });
         live.expect("it was tried").expect("the port is free")

@@ -1,19 +1,11 @@
 //! The memory budget of a server.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::sync::atomic::AtomicUsize;
 
-use polyserve_core::http::StatusCode;
-use polyserve_core::{Answer, Body, Echo, Reply, Request, ServerConfig, Service, Shape};
+use polyserve_core::Body;
 
-use super::live::{Live, eventually};
+use super::prelude::*;
 use super::resources::{NO_PROC, resident};
-use super::services::let_pass;
-use super::subject::ServerSubject;
-use super::wire::{get, request, with_body};
-use crate::client::Client;
-use crate::property::{Outcome, in_child_with_descriptors};
 
 /// What a server may use in addition: the buffers of its threads and connections, and what its allocator keeps.
 const FIXED: u64 = 32 << 20;
@@ -57,6 +49,15 @@ fn check(subject: &ServerSubject, live: &Live, before: u64, budget: usize, metho
     client.ask(b"hello", 200);
 }
 
+/// A new connection that has sent `requests`. The kernel takes little for it before it reads.
+#[track_caller]
+fn client_that_reads_late(live: &Live, requests: &[u8]) -> Client {
+    let mut client = live.client();
+    client.limit_receive_buffer(64 << 10).expect("the system takes the size of a buffer");
+    client.send(requests).expect("the server takes the requests");
+    client
+}
+
 /// Answers `/n` with n bytes of its own. Counts its calls with a larger answer than a MiB.
 #[derive(Default)]
 struct LargeBodies {
@@ -65,7 +66,7 @@ struct LargeBodies {
 
 impl Service for LargeBodies {
     fn call(&self, request: Request<'_>, _: &mut Vec<u8>) -> Answer<Reply> {
-        let length = request.head.path().trim_start_matches('/').parse().unwrap_or(0);
+        let length = number(&request);
         self.large.fetch_add(usize::from(length > 1 << 20), Ordering::SeqCst);
         Answer::Now(Reply::new(StatusCode::OK, "text/plain", Body::Owned(vec![b'x'; length])))
     }
@@ -83,7 +84,7 @@ pub(super) fn incomplete_bodies_keep_to_the_memory_budget(subject: &ServerSubjec
         return not_run;
     }
     in_child_with_descriptors(2 * CLIENTS + 500, || {
-        let live = subject.live(Arc::new(Echo), |it| config(it, subject, CLIENTS, BUDGET));
+        let live = subject.live(Echo, |it| config(it, subject, CLIENTS, BUDGET));
         live.ask(&get("/"), 200);
         let body = with_body("POST", "/", "", &vec![b'x'; LENGTH]);
         let before = resident().expect("/proc is there");
@@ -116,24 +117,20 @@ pub(super) fn unread_answers_keep_to_the_memory_budget(subject: &ServerSubject) 
     const CLIENTS: usize = 60;
     // Two such answers exceed the budget, even after the kernel has taken what it takes for a client that does not read.
     const LENGTH: usize = 12 << 20;
-    const RECEIVE_BUFFER: usize = 64 << 10;
     if let Some(not_run) = not_run(subject) {
         return not_run;
     }
     in_child_with_descriptors(2 * CLIENTS + 500, || {
-        let live = subject.live(Arc::new(LargeBodies::default()), |it| config(it, subject, CLIENTS, BUDGET));
+        let live = subject.live(LargeBodies::default(), |it| config(it, subject, CLIENTS, BUDGET));
         live.ask(&get("/10"), 200);
         let before = resident().expect("/proc is there");
-        let mut clients = live.clients(CLIENTS);
-        for client in &mut clients {
-            client.limit_receive_buffer(RECEIVE_BUFFER).expect("the system takes the size of a buffer");
-            client.send(&get(&format!("/{LENGTH}"))).expect("the server takes the request");
-        }
+        let large = get(&format!("/{LENGTH}"));
+        let mut clients: Vec<Client> = (0..CLIENTS).map(|_| client_that_reads_late(&live, &large)).collect();
         for client in &mut clients {
             client.peek().expect("every request is answered");
         }
         let mut refused = live.client();
-        let response = refused.ask(&get(&format!("/{LENGTH}")), 503);
+        let response = refused.ask(&large, 503);
         assert!(response.header("Retry-After").is_some(), "a 503 has Retry-After\n{}", refused.show());
         check(subject, &live, before, BUDGET, "POST", "unread answers");
         let is_whole = |client: &mut Client| client.expect_one_of(&[200, 503]).body.len() == LENGTH;
@@ -156,7 +153,6 @@ pub(super) fn unread_answers_of_writes_keep_to_the_memory_budget(subject: &Serve
     const CLIENTS: usize = 30;
     // Two such answers exceed the budget, as above.
     const LENGTH: usize = 12 << 20;
-    const RECEIVE_BUFFER: usize = 64 << 10;
     if let Some(not_run) = not_run(subject) {
         return not_run;
     }
@@ -166,14 +162,14 @@ pub(super) fn unread_answers_of_writes_keep_to_the_memory_budget(subject: &Serve
             let live = subject.live(service.clone(), |it| config(it, subject, CLIENTS, BUDGET));
             live.ask(&get("/10"), 200);
             let before = resident().expect("/proc is there");
-            let mut clients = live.clients(CLIENTS);
-            let path = format!("/{LENGTH}");
-            for client in &mut clients {
-                client.limit_receive_buffer(RECEIVE_BUFFER).expect("the system takes the size of a buffer");
-                // Each may be followed by others, which are not served before it is read.
-                client.send(&with_body(method, &path, "", b"{}").repeat(3)).expect("the server takes the requests");
+            // Each may be followed by others, which are not served before it is read.
+            let requests = with_body(method, &format!("/{LENGTH}"), "", b"{}").repeat(3);
+            let ask = |_| {
+                let mut client = client_that_reads_late(&live, &requests);
                 client.peek().expect("every request is answered");
-            }
+                client
+            };
+            let mut clients: Vec<Client> = (0..CLIENTS).map(ask).collect();
             check(subject, &live, before, BUDGET + LENGTH, other, "unread answers to unsafe methods");
             let called = service.large.load(Ordering::SeqCst);
             let mut whole = 0;

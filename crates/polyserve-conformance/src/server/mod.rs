@@ -43,7 +43,7 @@
 //! * Many connections: `limits`, `eviction`, `overload`, `shape`, `fairness`, `turns`, `queued`.
 //! * Start and end: `construction`, `counters`, `drain`, `ending`, `resources`, `memory`.
 //! * With the feature `tls`: `tls`, a list of its own.
-//! * Shared parts: `subject`; `live`, a running server that always ends; `wire`, requests as bytes; `services`, which
+//! * Shared parts, which `prelude` imports: `subject`; `live`, a running server that always ends; `wire`, requests as bytes; `services`, which
 //!   wait, fail or write much.
 
 pub(crate) mod conditions;
@@ -68,6 +68,7 @@ mod overload;
 mod panics;
 mod patch;
 mod pipeline;
+mod prelude;
 mod queued;
 mod resources;
 mod services;

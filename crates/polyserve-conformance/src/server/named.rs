@@ -1,14 +1,8 @@
 //! Entities with a text as their id and a nested field: conditional writes of concurrent clients.
 
-use crate::NamedEntity;
-use polyserve_core::EntityRepo;
-
 use super::conditions::{ROUNDS, count_together};
 use super::ids::{named_over, of_name};
-use super::live::Live;
-use super::subject::ServerSubject;
-use crate::property::Outcome;
-use crate::repo::LaterReference;
+use super::prelude::*;
 
 /// Eight clients add to a nested number of an entity with a percent-encoded path. No increment is lost.
 pub(super) fn no_increment_is_lost_of_a_named_entity(subject: &ServerSubject) {

@@ -3,18 +3,13 @@
 
 use std::cell::Cell;
 use std::hint::black_box;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::AtomicUsize;
 
-use polyserve_core::{Answer, EntityRepo, EntityService, Identifiable, Reply, Request, Service, identifiable};
+use polyserve_core::{Identifiable, identifiable};
 use serde::{Deserialize, Serialize, Serializer};
 use serde_json::Value;
 
-use super::live::Live;
-use super::subject::ServerSubject;
-use super::wire::{check_problem, get, put, request, with_body};
-use crate::property::{Outcome, in_child};
-use crate::repo::{LaterReference, Reference};
+use super::prelude::*;
 
 /// The maximum number of levels in a body.
 const MAX_DEPTH: usize = 128;
@@ -170,7 +165,7 @@ impl<S: Service> Service for Noting<S> {
 pub(super) fn an_ordinary_entity_needs_no_new_stack(subject: &ServerSubject) -> Outcome {
     in_child(|| {
         let service = EntityService::<_, Account>::new(Reference::default());
-        let live = subject.live(Arc::new(Noting(service)), |_| ());
+        let live = subject.live(Noting(service), |_| ());
         let body = r#"{"name":"a","owner":{"address":{"city":"b"}}}"#;
         let ignored = format!(r#"{{"x":{}{},{}"#, "[".repeat(127), "]".repeat(127), &body[1..]);
         for (put_body, status) in [(body, 201), (&ignored, 200)] {
@@ -196,7 +191,7 @@ pub fn nested_entities_are_kept_over<E: Identifiable>(subject: &ServerSubject, r
 }
 
 fn live<E: Identifiable>(subject: &ServerSubject, repo: impl EntityRepo<E>) -> Live {
-    subject.live(Arc::new(EntityService::<_, E>::new(repo).etags(true)), |_| ())
+    subject.live(EntityService::<_, E>::new(repo).etags(true), |_| ())
 }
 
 #[track_caller]

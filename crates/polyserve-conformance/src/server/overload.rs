@@ -1,12 +1,8 @@
 //! Requests that a server refuses because it has more work than its policy admits.
 
-use polyserve_core::Shape;
 use polyserve_core::overload::Overload;
 
-use super::services::HeldAnswers;
-use super::subject::ServerSubject;
-use super::wire::{get, with_body};
-use crate::property::Outcome;
+use super::prelude::*;
 
 /// At the limit of the overload policy, each further request reads a 503 with `Retry-After`, on a connection that stays open. The request
 /// in work gets its answer, and afterwards all are served.

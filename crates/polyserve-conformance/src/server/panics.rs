@@ -1,13 +1,8 @@
 //! Panics in the service: a 500 for that client, and no effect on others.
 
-use std::time::Duration;
-
-use super::live::Live;
-use super::services::{HeldAnswers, PanickingService};
-use super::status_table::{ONE, over};
-use super::subject::ServerSubject;
-use super::wire::{check_problem, get, put, request, with_body};
-use crate::repo::{LaterReference, PANICS};
+use super::prelude::*;
+use super::status_table::over;
+use crate::repo::PANICS;
 
 fn panicky(subject: &ServerSubject) -> Live {
     let workers = subject.workers_or_pool(2);

@@ -2,22 +2,15 @@
 //! conditions are in the properties of conditions.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
-use std::thread;
 
-use crate::NamedEntity;
-use polyserve_core::{EntityRepo, EntityService, identifiable};
+use polyserve_core::identifiable;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::conditions::ROUNDS;
 use super::ids::{named_over, of_name};
-use super::live::Live;
-use super::status_table::{ONE, over};
-use super::subject::ServerSubject;
-use super::wire::{get, put, with_body};
-use crate::property::Outcome;
-use crate::repo::{LaterReference, Reference};
+use super::prelude::*;
+use super::status_table::over;
 
 const MERGE_PATCH: &str = "Content-Type: application/merge-patch+json\r\n";
 
@@ -44,7 +37,7 @@ pub(super) fn a_merge_patch_loses_no_update(subject: &ServerSubject) {
     let stored = serde_json::to_string(&counters()).expect("it has a JSON form");
     let now = EntityService::<_, ClientCounters>::new(Reference::default());
     let later = EntityService::<_, ClientCounters>::new(LaterReference::default());
-    for live in [subject.live(Arc::new(now), |_| ()), subject.live(Arc::new(later), |_| ())] {
+    for live in [subject.live(now, |_| ()), subject.live(later, |_| ())] {
         live.ask(&put("/one", &stored), 201);
         let members = names.map(|name| Patched {
             pointer: format!("/counters/{name}"),

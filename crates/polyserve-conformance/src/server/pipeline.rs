@@ -1,13 +1,6 @@
 //! Pipelined requests: sent before the answers to earlier requests have come.
 
-use std::sync::Arc;
-
-use polyserve_core::Shape;
-
-use super::keep_alive::echo;
-use super::services::{DelayedAnswers, Large, SelfWakingAnswers};
-use super::subject::ServerSubject;
-use super::wire::{check_pattern, chunked, get, request, with_body};
+use super::prelude::*;
 
 /// Requests that arrive together are answered in order, each with its own answer.
 pub(super) fn pipelined_requests_are_answered_in_order(subject: &ServerSubject) {
@@ -72,7 +65,7 @@ pub(super) fn what_arrives_together_leaves_together(subject: &ServerSubject) {
 
 /// Deferred answers are sent in the order of the requests, also if the first one completes last.
 pub(super) fn later_answers_leave_in_order(subject: &ServerSubject) {
-    let live = subject.live(Arc::new(DelayedAnswers), |_| ());
+    let live = subject.live(delayed, |_| ());
     let mut client = live.client();
     let pauses = [60, 45, 30, 15, 0, 1];
     let bytes: Vec<u8> = pauses.iter().flat_map(|pause| get(&format!("/{pause}"))).collect();
@@ -86,7 +79,7 @@ pub(super) fn later_answers_leave_in_order(subject: &ServerSubject) {
 /// the server serves several at once. A server of one connection may close a connection after an answer, because others
 /// wait.
 pub(super) fn a_later_answer_may_need_many_polls(subject: &ServerSubject) {
-    let live = subject.live(Arc::new(SelfWakingAnswers), |_| ());
+    let live = subject.live(self_waking, |_| ());
     let count = if subject.shape() == Shape::One { 1 } else { 3 };
     let mut clients = live.clients(count);
     for client in &mut clients {
@@ -126,7 +119,7 @@ pub(super) fn mixed_answers_keep_their_places(subject: &ServerSubject) {
 
 /// Pipelined answers that are larger than any buffer all arrive in order.
 pub(super) fn large_pipelined_answers_arrive_whole(subject: &ServerSubject) {
-    let live = subject.live(Arc::new(Large), |_| ());
+    let live = subject.live(large, |_| ());
     let mut client = live.client();
     let lengths = [3_000_000, 1, 0, 2_000_001, 70_000];
     let bytes: Vec<u8> = lengths.iter().flat_map(|length| get(&format!("/{length}"))).collect();

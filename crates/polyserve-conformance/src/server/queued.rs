@@ -1,18 +1,6 @@
 //! Connections that wait in a queue: their timeouts, their drain, and the connections that are closed for them.
 
-use std::net::SocketAddr;
-use std::sync::Arc;
-use std::thread;
-use std::time::{Duration, Instant};
-
-use polyserve_core::{Echo, Shape};
-
-use super::live::{Live, check_counts, eventually};
-use super::services::{HeldAnswers, let_pass};
-use super::subject::ServerSubject;
-use super::wire::{get, request, with_body};
-use crate::client::{Client, Ending};
-use crate::property::Outcome;
+use super::prelude::*;
 
 /// The time for which a connection has to be idle before a server may close it for another one.
 const MIN_IDLE: Duration = Duration::from_millis(50);
@@ -87,7 +75,7 @@ pub(super) fn stalled_heads_end_together(subject: &ServerSubject) -> Outcome {
     let workers = subject.workers_or_pool(1);
     let mut delay = Duration::ZERO;
     for _ in 0..3 {
-        let live = subject.live(Arc::new(Echo), |config| {
+        let live = subject.live(Echo, |config| {
             config.workers = workers;
             config.head_timeout = HEAD_TIMEOUT;
         });
@@ -143,7 +131,7 @@ pub(super) fn an_answer_says_close_if_others_wait(subject: &ServerSubject) -> Ou
 pub(super) fn an_evicted_connection_is_not_reset(subject: &ServerSubject) {
     let has_own_limit = subject.pooled || subject.shape() == Shape::One;
     let workers = subject.workers_or_pool(1);
-    let live = subject.live(Arc::new(Echo), |config| {
+    let live = subject.live(Echo, |config| {
         if !has_own_limit {
             config.max_connections = 1;
         }
@@ -183,7 +171,7 @@ pub(super) fn closes_under_load_are_announced(subject: &ServerSubject) -> Outcom
     let workers = subject.workers_or_pool(MAX_SERVED);
     let mut closes = Closes::default();
     for _ in 0..3 {
-        let live = subject.live(Arc::new(Echo), |config| {
+        let live = subject.live(Echo, |config| {
             config.workers = workers;
             if has_own_threads {
                 config.max_connections = MAX_SERVED;
@@ -284,7 +272,7 @@ pub(super) fn a_body_timeout_begins_with_its_body(subject: &ServerSubject) -> Ou
     let mut seen = String::new();
     for path in ["/", "/refused"] {
         let served = (0..3).any(|_| {
-            let live = subject.live(Arc::new(RefusesByHead), |config| config.body_timeout = BODY_TIMEOUT);
+            let live = subject.live(RefusesByHead, |config| config.body_timeout = BODY_TIMEOUT);
             let mut client = live.client();
             let head = request("POST", path, "Content-Length: 10\r\n");
             client.send(&[&head[..], b"01234"].concat()).expect("the server takes the request");

@@ -1,20 +1,12 @@
 //! Resources of a server: threads, descriptors, memory and processor time, counted in a child process.
 
-use std::fs;
-use std::io::{self, Read as _, Seek as _};
+use std::io::{Read as _, Seek as _};
 use std::path::Path;
-use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::{fs, io};
 
-use polyserve_core::{Echo, Shape, timer};
+use polyserve_core::timer;
 
-use super::keep_alive::echo;
-use super::live::{check_counts, eventually};
-use super::services::{HeldAnswers, Large, let_pass};
-use super::subject::ServerSubject;
-use super::wire::{check_pattern, get, request, with_body};
-use crate::client::Client;
-use crate::property::{ChildSide, Outcome, in_child, in_child_with_descriptors, with_serving_child};
+use super::prelude::*;
 
 /// The max number of descriptors of this process. A low guess if the system reports no limit.
 pub(super) fn descriptor_limit() -> usize {
@@ -58,7 +50,7 @@ fn serve_and_end(subject: &ServerSubject) {
     held_answers.wait_for(1, subject.patience);
     live.shutdown_within(Duration::from_millis(20));
 
-    let live = subject.live(Arc::new(Large), |config| config.write_timeout = Duration::from_millis(50));
+    let live = subject.live(large, |config| config.write_timeout = Duration::from_millis(50));
     let mut non_reader = live.sending(&get("/30000000"));
     non_reader.peek().expect("the answer begins");
     live.drop_it();
@@ -125,7 +117,7 @@ pub(super) fn running_out_of_descriptors_ends_nothing(subject: &ServerSubject) -
         return Outcome::NotRun(NO_PROC.into());
     }
     in_child_with_descriptors(DESCRIPTOR_LIMIT, || {
-        let live = subject.live(Arc::new(Echo), |config| config.first_byte_timeout = Duration::from_secs(3600));
+        let live = subject.live(Echo, |config| config.first_byte_timeout = Duration::from_secs(3600));
         let mut open = live.client();
         open.ask(&get("/"), 200);
         let mut clock = CpuClock::new();
@@ -152,7 +144,7 @@ pub(super) fn the_drain_serves_what_waited_for_descriptors(subject: &ServerSubje
     const WAITING: usize = 3;
     let patience = subject.patience;
     let serve = |parent: &ChildSide| {
-        let live = subject.live(Arc::new(Echo), |config| config.drain_grace = patience * 10);
+        let live = subject.live(Echo, |config| config.drain_grace = patience * 10);
         live.ask(&request("GET", "/", "Connection: close\r\n"), 200);
         let files = use_up_descriptors(0);
         parent.announce(live.addr);
@@ -189,7 +181,7 @@ pub(super) fn waiting_costs_no_time(subject: &ServerSubject) -> Outcome {
     in_counted_child(|| {
         let held_answers = HeldAnswers::new();
         let held = || subject.live(held_answers.clone(), |config| config.linger_timeout = subject.patience);
-        let large = subject.live(Arc::new(Large), |_| ());
+        let large = subject.live(large, |_| ());
         let mut clock = CpuClock::new();
         for (live, bytes, half_close, what) in [
             (&held(), &b""[..], false, "an idle connection"),
@@ -264,7 +256,7 @@ pub(super) fn a_pipeline_that_is_not_read_is_not_buffered(subject: &ServerSubjec
         return Outcome::NotRun("memory is counted in /proc, which this system does not have".into());
     }
     in_child(|| {
-        let live = subject.live(Arc::new(Large), |_| ());
+        let live = subject.live(large, |_| ());
         live.ask(&get("/1000"), 200);
         let before = resident().expect("/proc is there");
         let mut client = live.sending(&get(&format!("/{LENGTH}")).repeat(COUNT));
@@ -296,7 +288,7 @@ pub(super) fn resident() -> Option<u64> {
 /// A server serves more connections in sequence than its process has descriptors.
 pub(super) fn many_connections_come_and_go(subject: &ServerSubject) -> Outcome {
     in_child_with_descriptors(DESCRIPTOR_LIMIT, || {
-        let live = subject.live(Arc::new(Echo), |_| ());
+        let live = subject.live(Echo, |_| ());
         for _ in 0..2 * DESCRIPTOR_LIMIT {
             live.ask(&request("GET", "/", "Connection: close\r\n"), 200);
         }

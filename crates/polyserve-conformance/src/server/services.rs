@@ -127,47 +127,33 @@ impl Service for Blocking {
     }
 }
 
-/// Answers `/n` after n milliseconds with its path.
-pub(super) struct DelayedAnswers;
+/// Returns the number n of the path `/n`, or 0.
+pub(super) fn number(request: &Request<'_>) -> usize {
+    request.head.path().trim_start_matches('/').parse().unwrap_or(0)
+}
 
-impl Service for DelayedAnswers {
-    fn call(&self, request: Request<'_>, _: &mut Vec<u8>) -> Answer<Reply> {
-        let path = request.head.path().to_owned();
-        let pause = path.trim_start_matches('/').parse().unwrap_or(0);
-        timer::after(Duration::from_millis(pause)).map(move |()| text(path))
-    }
+/// Answers `/n` after n milliseconds with its path.
+pub(super) fn delayed(request: Request<'_>) -> Answer<Reply> {
+    let path = request.head.path().to_owned();
+    timer::after(Duration::from_millis(number(&request) as u64)).map(move |()| text(path))
 }
 
 /// Answers `/n` once it has been polled n more times. Each poll wakes its waker before it returns, as a future may.
-pub(super) struct SelfWakingAnswers;
-
-impl Service for SelfWakingAnswers {
-    fn call(&self, request: Request<'_>, _: &mut Vec<u8>) -> Answer<Reply> {
-        let path = request.head.path().to_owned();
-        let mut remaining: u32 = path.trim_start_matches('/').parse().unwrap_or(0);
-        let polled = poll_fn(move |cx| match remaining.checked_sub(1) {
-            None => Poll::Ready(()),
-            Some(fewer) => {
-                remaining = fewer;
-                cx.waker().wake_by_ref();
-                Poll::Pending
-            }
-        });
-        Answer::later(async move {
-            polled.await;
-            text(path)
-        })
-    }
+pub(super) fn self_waking(request: Request<'_>) -> Answer<Reply> {
+    let (path, mut remaining) = (request.head.path().to_owned(), number(&request));
+    Answer::later(poll_fn(move |cx| match remaining.checked_sub(1) {
+        None => Poll::Ready(text(path.clone())),
+        Some(fewer) => {
+            remaining = fewer;
+            cx.waker().wake_by_ref();
+            Poll::Pending
+        }
+    }))
 }
 
 /// Answers `/n` with n bytes of the pattern.
-pub(super) struct Large;
-
-impl Service for Large {
-    fn call(&self, request: Request<'_>, _: &mut Vec<u8>) -> Answer<Reply> {
-        let length = request.head.path().trim_start_matches('/').parse().unwrap_or(0);
-        Answer::Now(text(pattern(length)))
-    }
+pub(super) fn large(request: Request<'_>) -> Reply {
+    text(pattern(number(&request)))
 }
 
 /// Panics at the point that the path names. Echoes the body for every other path.

@@ -1,19 +1,7 @@
 //! The promises of a server's shape: connections that wait while others work.
 
-use std::net::SocketAddr;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
-
-use polyserve_core::{Echo, ServerConfig, Shape};
-
-use super::live::{StopOnDrop, eventually, joined};
+use super::prelude::*;
 use super::resources::descriptor_limit;
-use super::services::HeldAnswers;
-use super::subject::ServerSubject;
-use super::wire::{get, request, with_body};
-use crate::client::{Client, Ending};
-use crate::property::{Outcome, in_child_with_descriptors};
 
 /// Idle connections do not delay others.
 ///
@@ -24,7 +12,7 @@ pub(super) fn idle_connections_do_not_delay_others(subject: &ServerSubject) {
     let workers = subject.workers(2);
     match subject.shape() {
         Shape::Multiplexed => {
-            let live = subject.live(Arc::new(Echo), |config| {
+            let live = subject.live(Echo, |config| {
                 config.workers = workers;
                 // The last client is asked only after all others.
                 config.first_byte_timeout = Duration::from_secs(3600);
@@ -55,7 +43,7 @@ pub(super) fn idle_connections_do_not_delay_others(subject: &ServerSubject) {
 /// `limit` limits the configuration to `max_connections` connections.
 #[track_caller]
 fn idle_makes_room(subject: &ServerSubject, max_connections: usize, limit: impl FnOnce(&mut ServerConfig)) {
-    let live = subject.live(Arc::new(Echo), |config| {
+    let live = subject.live(Echo, |config| {
         limit(config);
         config.idle_timeout = Duration::from_secs(3600);
     });
@@ -149,7 +137,7 @@ fn send_until_done(addr: SocketAddr, patience: Duration, done: &AtomicBool, answ
 pub(super) fn busy_connections_leave_room_for_others(subject: &ServerSubject) {
     let (workers, patience) = (subject.workers(2), subject.patience);
     let is_single = subject.shape() == Shape::One;
-    let live = subject.live(Arc::new(Echo), |config| config.workers = workers);
+    let live = subject.live(Echo, |config| config.workers = workers);
     let (addr, done, answers) = (live.addr, AtomicBool::new(false), AtomicU64::new(0));
     std::thread::scope(|scope| {
         let (run_client, done, answers) = (if is_single { send_until_done } else { flood }, &done, &answers);
@@ -180,7 +168,7 @@ pub(super) fn answers_do_not_get_mixed_up(subject: &ServerSubject) {
     const CLIENTS: usize = 12;
     const ROUNDS: usize = 40;
     let workers = subject.workers_or_pool(4);
-    let live = subject.live(Arc::new(Echo), |config| config.workers = workers);
+    let live = subject.live(Echo, |config| config.workers = workers);
     let (addr, patience) = (live.addr, subject.patience);
     let run_client = move |number: usize| {
         let mut remaining = (0..ROUNDS).rev().collect::<Vec<_>>();
@@ -217,7 +205,7 @@ pub(super) fn answers_do_not_get_mixed_up(subject: &ServerSubject) {
 /// ones have timed out. The property does not apply to a server of one connection beyond that.
 pub(super) fn stalled_clients_do_not_stop_the_rest(subject: &ServerSubject) -> Outcome {
     if subject.shape() == Shape::One || subject.pooled {
-        let live = subject.live(Arc::new(Echo), |config| {
+        let live = subject.live(Echo, |config| {
             config.workers = subject.pooled.then_some(2);
             config.head_timeout = Duration::from_millis(100);
         });
@@ -236,7 +224,7 @@ pub(super) fn stalled_clients_do_not_stop_the_rest(subject: &ServerSubject) -> O
         );
     }
     let workers = subject.workers(2).or(subject.pooled.then_some(16));
-    let live = subject.live(Arc::new(Echo), |config| {
+    let live = subject.live(Echo, |config| {
         config.workers = workers;
         config.head_timeout = Duration::from_secs(3600);
         config.body_timeout = Duration::from_secs(3600);
@@ -275,7 +263,7 @@ pub(super) fn silent_connections_do_not_stop_the_rest(subject: &ServerSubject) -
             }
             // On a busy machine the silent connections may be silent for long.
             let config = config.first_byte_timeout(Duration::from_secs(3600));
-            let live = subject.live(Arc::new(Echo), |c| *c = config);
+            let live = subject.live(Echo, |c| *c = config);
             let mut silent = live.clients(SILENT);
             for _ in 0..3 {
                 live.ask(&request("GET", "/", "Connection: close\r\n"), 200);

@@ -1,8 +1,6 @@
 //! A request may be split at any byte, and its body may have any size.
 
-use super::keep_alive::echo;
-use super::subject::ServerSubject;
-use super::wire::{check_pattern, chunked, pattern, send_parts, with_body};
+use super::prelude::*;
 use crate::client::shown;
 
 /// Requests in every framing, and the bodies of their echoes.

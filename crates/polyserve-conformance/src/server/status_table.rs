@@ -1,13 +1,6 @@
 //! The entity service over the wire. Most rows of the table of its statuses are cases of the wire corpus.
 
-use std::sync::Arc;
-
-use polyserve_core::{Echo, EntityRepo, EntityService};
-
-use super::live::Live;
-use super::subject::ServerSubject;
-use super::wire::{get, put, request, send_parts, with_body};
-use crate::repo::Reference;
+use super::prelude::*;
 
 /// Entity 1, as it is stored and returned.
 pub(crate) const ONE: &str = r#"{"id":1,"description":"aZ09","value":60.750847}"#;
@@ -20,7 +13,7 @@ pub(super) fn entities(subject: &ServerSubject) -> Live {
 
 #[track_caller]
 pub(super) fn over(subject: &ServerSubject, repo: impl EntityRepo) -> Live {
-    subject.live(Arc::new(EntityService::new(repo)), |_| ())
+    subject.live(EntityService::new(repo), |_| ())
 }
 
 /// A server of a store with entity 1.
@@ -51,7 +44,7 @@ pub(super) fn head_is_get_without_the_body(subject: &ServerSubject) {
             assert_eq!(client.ask(&get("/1"), 200).text(), ONE, "what follows a HEAD of {path} is the next answer");
         }
     }
-    let live = subject.live(Arc::new(Echo), |_| {});
+    let live = subject.live(Echo, |_| {});
     let got = live.ask(&get("/"), 200);
     let head = live.sending(&request("HEAD", "/", "")).receive_head().unwrap_or_else(|failure| panic!("{failure}"));
     let lengths = [got.header("Content-Length"), head.header("Content-Length")];

@@ -1,15 +1,6 @@
 //! What a client may do to its connection without any effect on other clients.
 
-use std::sync::Arc;
-
-use super::keep_alive::echo;
-use super::live::Live;
-use super::services::{DelayedAnswers, Large, let_pass};
-use super::subject::ServerSubject;
-use super::wire::{check_pattern, check_problem, get, pattern, request, with_body};
-use crate::client::Ending;
-use polyserve_core::Echo;
-use std::time::Duration;
+use super::prelude::*;
 
 /// A client that half-closes after its requests gets every answer, also large and late ones. Then the connection ends.
 pub(super) fn a_half_closed_client_gets_its_answers(subject: &ServerSubject) {
@@ -20,13 +11,13 @@ pub(super) fn a_half_closed_client_gets_its_answers(subject: &ServerSubject) {
     assert_eq!(client.expect(200).text(), "hello");
     client.expect_end();
 
-    let live = subject.live(Arc::new(Large), |_| ());
+    let live = subject.live(large, |_| ());
     let mut client = live.sending(&get("/4000000"));
     client.half_close().expect("the connection stands");
     check_pattern(&client.expect(200).body, 4_000_000);
     client.expect_end();
 
-    let live = subject.live(Arc::new(DelayedAnswers), |_| ());
+    let live = subject.live(delayed, |_| ());
     let mut client = live.sending(&get("/50"));
     client.half_close().expect("the connection stands");
     assert_eq!(client.expect(200).text(), "/50");
@@ -83,7 +74,7 @@ pub(super) fn resets_do_not_affect_others(subject: &ServerSubject) {
         reset(&live, &with_body("POST", "/", "", &pattern(200_000)), b"");
     }
     live.ask(&get("/"), 200);
-    let live = subject.live(Arc::new(Large), |_| ());
+    let live = subject.live(large, |_| ());
     for _ in 0..5 {
         reset(&live, &get("/3000000").repeat(3), b"");
     }
@@ -93,7 +84,7 @@ pub(super) fn resets_do_not_affect_others(subject: &ServerSubject) {
 /// A large answer reaches a slow reader whole: a short write loses and repeats no byte.
 pub(super) fn a_slow_reader_gets_a_large_answer_whole(subject: &ServerSubject) {
     const LENGTH: usize = 12_000_000;
-    let live = subject.live(Arc::new(Large), |_| ());
+    let live = subject.live(large, |_| ());
     let mut client = live.client();
     for _ in 0..2 {
         client.send(&get(&format!("/{LENGTH}"))).expect("the server takes the request");
@@ -108,7 +99,7 @@ pub(super) fn a_slow_reader_gets_a_large_answer_whole(subject: &ServerSubject) {
 /// reads it.
 pub(super) fn a_refusal_survives_unread_input(subject: &ServerSubject) {
     let patience = subject.patience;
-    let live = subject.live(Arc::new(Echo), |config| {
+    let live = subject.live(Echo, |config| {
         config.max_body = 1000;
         config.linger_timeout = patience;
     });

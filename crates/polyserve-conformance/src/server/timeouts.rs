@@ -1,19 +1,8 @@
 //! Timeouts: how long each step may take, and how the connection ends.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
-use std::time::{Duration, Instant};
-
-use polyserve_core::{Echo, Shape};
 use polyserve_serving::http1::BODY_GRACE;
 
-use super::live::{Live, StopOnDrop, eventually};
-use super::services::{DelayedAnswers, HeldAnswers, Large, let_pass};
-use super::subject::ServerSubject;
-use super::wire::{check_pattern, check_problem, get, pattern, request};
-use crate::client::Client;
-use crate::property::Outcome;
+use super::prelude::*;
 
 /// The timeout under test. All others keep their defaults, so that a busy machine does not reach them.
 const SHORT: Duration = Duration::from_millis(200);
@@ -51,7 +40,7 @@ fn check_timeouts(subject: &ServerSubject, live: &Live, beginnings: &[&[u8]], dr
 /// A head that is not complete in time is answered with 408, and the connection ends. Tested with the first and with a
 /// later request of a connection.
 pub(super) fn a_slow_head_times_out(subject: &ServerSubject) {
-    let live = subject.live(Arc::new(Echo), |config| config.head_timeout = SHORT);
+    let live = subject.live(Echo, |config| config.head_timeout = SHORT);
     check_timeouts(subject, &live, &[b"G", b"GET / HTTP/1.1", b"GET / HTTP/1.1\r\nHost: a\r\n"], false);
     let mut client = live.sending(&[get("/").as_slice(), b"GET / HT"].concat());
     client.expect(200);
@@ -60,7 +49,7 @@ pub(super) fn a_slow_head_times_out(subject: &ServerSubject) {
 
 /// A body that is not complete in time is answered with 408, and the connection ends.
 pub(super) fn a_slow_body_times_out(subject: &ServerSubject) {
-    let live = subject.live(Arc::new(Echo), |config| config.body_timeout = SHORT);
+    let live = subject.live(Echo, |config| config.body_timeout = SHORT);
     let length = request("POST", "/", "Content-Length: 10\r\n");
     let chunks = request("POST", "/", "Transfer-Encoding: chunked\r\n");
     let (half, chunk) = ([&length[..], b"hello"].concat(), [&chunks[..], b"5\r\nhello\r\n"].concat());
@@ -69,13 +58,13 @@ pub(super) fn a_slow_body_times_out(subject: &ServerSubject) {
 
 /// A head that arrives one byte at a time is answered with 408 at the head timeout.
 pub(super) fn a_dripping_head_times_out(subject: &ServerSubject) {
-    let live = subject.live(Arc::new(Echo), |config| config.head_timeout = SHORT);
+    let live = subject.live(Echo, |config| config.head_timeout = SHORT);
     check_timeouts(subject, &live, &[b"GET / HTTP/1.1\r\nHost: a\r\nX: "], true);
 }
 
 /// A body that arrives one byte at a time is answered with 408 at the body timeout.
 pub(super) fn a_dripping_body_times_out(subject: &ServerSubject) {
-    let live = subject.live(Arc::new(Echo), |config| config.body_timeout = SHORT);
+    let live = subject.live(Echo, |config| config.body_timeout = SHORT);
     check_timeouts(subject, &live, &[&request("POST", "/", "Content-Length: 100000\r\n")], true);
 }
 
@@ -83,7 +72,7 @@ pub(super) fn a_dripping_body_times_out(subject: &ServerSubject) {
 /// brought enough bytes may pause.
 pub(super) fn a_body_below_the_minimum_rate_times_out(subject: &ServerSubject) {
     const LENGTH: usize = 100_000;
-    let live = subject.live(Arc::new(Echo), |config| config.body_timeout = Duration::from_secs(3600));
+    let live = subject.live(Echo, |config| config.body_timeout = Duration::from_secs(3600));
     let body = pattern(LENGTH);
     let head = request("POST", "/", &format!("Content-Length: {LENGTH}\r\n"));
     let (begun, rest) = body.split_at(LENGTH / 2);
@@ -102,13 +91,13 @@ pub(super) fn a_body_below_the_minimum_rate_times_out(subject: &ServerSubject) {
 
 /// After its timeout, a connection that has not sent a byte is closed, and no byte is sent.
 pub(super) fn a_silent_connection_is_closed_silently(subject: &ServerSubject) {
-    let live = subject.live(Arc::new(Echo), |config| config.first_byte_timeout = SHORT);
+    let live = subject.live(Echo, |config| config.first_byte_timeout = SHORT);
     live.client().expect_end();
 }
 
 /// After the idle timeout, a connection that has had an answer is closed, and no byte is sent.
 pub(super) fn an_idle_connection_is_closed_silently(subject: &ServerSubject) -> Outcome {
-    let live = subject.live(Arc::new(Echo), |config| config.idle_timeout = SHORT);
+    let live = subject.live(Echo, |config| config.idle_timeout = SHORT);
     // On a busy machine a connection may be idle for too long before its first request.
     for _ in 0..20 {
         let mut client = live.client();
@@ -139,7 +128,7 @@ pub(super) fn a_slow_answer_times_out(subject: &ServerSubject) {
 
 /// The time that the service takes does not count towards the timeouts of idle connections, heads, bodies and writes.
 pub(super) fn a_slow_answer_is_no_slow_client(subject: &ServerSubject) -> Outcome {
-    let live = subject.live(Arc::new(DelayedAnswers), |config| {
+    let live = subject.live(delayed, |config| {
         config.first_byte_timeout = SHORT;
         config.head_timeout = SHORT;
         config.body_timeout = SHORT;
@@ -172,7 +161,7 @@ const UNREAD_ANSWERS: usize = 200;
 /// Starts a server of one connection at a time, and a client that does not read. Waits until the server sends it no more answers: a
 /// server that still sends closes the connection for others that wait, whatever its limits are.
 fn blocked(subject: &ServerSubject) -> (Live, Client) {
-    let live = subject.live(Arc::new(Large), |config| {
+    let live = subject.live(large, |config| {
         config.write_timeout = SHORT;
         config.max_connections = 1;
     });

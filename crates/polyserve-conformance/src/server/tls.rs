@@ -3,21 +3,16 @@
 
 use std::fs;
 use std::io::{ErrorKind, Read as _, Write as _};
-use std::net::{Shutdown, TcpStream};
+use std::net::Shutdown;
 use std::path::Path;
-use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use polyserve_core::http::Method;
-use polyserve_core::{Answer, Echo, Head, Reply, Request, Service, Shape, TlsConfig};
+use polyserve_core::{Head, TlsConfig};
 use rustls::version::{TLS12, TLS13};
 use rustls::{ClientConfig, SupportedProtocolVersion};
 
-use super::live::{Live, eventually};
-use super::subject::ServerSubject;
-use super::wire::{get, request, with_body};
-use crate::client::Client;
-use crate::property::{Outcome, Property};
+use super::prelude::*;
+use crate::property::Property;
 use crate::tls::{Issued, TestAuthority, TlsStream, is_rejection};
 
 macro_rules! properties {
@@ -58,7 +53,7 @@ impl Secure {
     fn new(subject: &ServerSubject, change: impl FnOnce(&mut polyserve_core::ServerConfig)) -> Self {
         let authority = TestAuthority::new();
         let tls = authority.issue().server();
-        let live = subject.live(Arc::new(Echo), |config| {
+        let live = subject.live(Echo, |config| {
             config.tls = Some(tls);
             change(config);
         });
@@ -230,7 +225,7 @@ fn a_client_certificate_is_required(subject: &ServerSubject) -> Outcome {
     let (known, foreign) = (clients.issue(), TestAuthority::new().issue());
     let authority = TestAuthority::new();
     let tls = authority.issue().server().with_client_ca(clients.pem().as_str()).expect("it is an authority");
-    let live = subject.live(Arc::new(Echo), |config| config.tls = Some(tls));
+    let live = subject.live(Echo, |config| config.tls = Some(tls));
     let secure = Secure { live, authority, patience: subject.patience };
     for version in VERSIONS {
         for (identity, is_served) in [(None, false), (Some(&foreign), false), (Some(&known), true)] {
@@ -275,7 +270,7 @@ fn a_request_has_its_clients_certificate(subject: &ServerSubject) -> Outcome {
         if asks {
             tls = tls.with_client_ca(clients.pem().as_str()).expect("it is an authority");
         }
-        let live = subject.live(Arc::new(CertificateNames), |config| config.tls = Some(tls));
+        let live = subject.live(CertificateNames, |config| config.tls = Some(tls));
         let secure = Secure { live, authority, patience: subject.patience };
         let configs = named.map(|names| secure.authority.client(&[version], Some(&clients.issue_to(&names))));
         for is_resumed in [false, true] {
@@ -486,7 +481,7 @@ fn a_new_certificate_drops_no_connection(subject: &ServerSubject) -> Outcome {
     let [old, new] = [TestAuthority::new(), TestAuthority::new()];
     write(&old.issue());
     let tls = TlsConfig::new(&*certificate, Path::new(&key)).expect("the certificate was issued for the key");
-    let live = subject.live(Arc::new(Echo), |config| config.tls = Some(tls.clone()));
+    let live = subject.live(Echo, |config| config.tls = Some(tls.clone()));
     let mut secure = Secure { live, authority: old, patience: subject.patience };
     let open = secure.connect(&secure.client(&TLS13));
     assert!(secure.ask(&open, &get("/")).starts_with("HTTP/1.1 200 "));

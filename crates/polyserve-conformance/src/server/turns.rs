@@ -1,22 +1,14 @@
 //! Turns: how many requests of other connections a server answers before mine.
 
 use std::collections::HashMap;
-use std::net::{Shutdown, SocketAddr};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::net::Shutdown;
+use std::sync::Mutex;
 
-use polyserve_core::http::StatusCode;
+use polyserve_core::Body;
 use polyserve_core::sync::lock;
-use polyserve_core::{Answer, Body, Reply, Request, Service, Shape};
 
-use super::live::{Live, StopOnDrop, eventually};
-use super::services::{Latch, OpenOnDrop, let_pass};
-use super::subject::ServerSubject;
-use super::wire::{get, request};
-use crate::client::{Client, Stream};
-use crate::property::Outcome;
+use super::prelude::*;
+use crate::client::Stream;
 
 /// Max answers to each other connection between the arrival of a request and its answer: the turn that is under way, and one
 /// that began before the server looked at its sockets.
