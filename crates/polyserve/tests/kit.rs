@@ -101,16 +101,27 @@ const OVER_TLS: [&str; 6] =
 
 /// The modules of properties that TLS can change: how bytes come and go, what waits and for how long, and how a connection ends.
 /// TLS stands between the socket and the session, so what a session answers to its bytes is tested over TCP alone: the wire corpus,
-/// the answers of a service and of a store, and panics.
+/// the answers of a service and of a store, and most panics.
 #[cfg(feature = "tls")]
 const MODULES_OVER_TLS: [&str; 16] = [
     "pipeline", "splits", "expect", "tcp", "timeouts", "queued", "limits", "eviction", "memory", "overload", "shape",
     "fairness", "turns", "drain", "counters", "ending",
 ];
 
-/// Properties of other modules that TLS can change: a session that waits, and one with output that no client reads.
+/// Properties of other modules that TLS can change: a session that waits, one with output that no client reads, and one that the server
+/// ends after a refusal or a panic.
 #[cfg(feature = "tls")]
-const ALSO_OVER_TLS: [&str; 2] = ["waiting_costs_no_time", "a_pipeline_that_is_not_read_is_not_buffered"];
+const ALSO_OVER_TLS: [&str; 9] = [
+    "waiting_costs_no_time",
+    "a_pipeline_that_is_not_read_is_not_buffered",
+    "nothing_follows_a_doubtful_message",
+    "length_with_chunked_is_refused",
+    "broken_chunks_are_refused",
+    "what_chunks_carry_is_bounded",
+    "max_body_is_exact",
+    "a_head_past_its_limit_is_too_large",
+    "a_panic_in_call_is_a_500",
+];
 
 /// Properties that say nothing over TLS, and why.
 #[cfg(feature = "tls")]
@@ -142,6 +153,8 @@ const MANY_HANDSHAKES: &str =
 /// one executor for each server: an executor runs the same connection.
 #[cfg(feature = "tls")]
 fn over_tls(catalog: &Catalog) -> Vec<Trial> {
+    let names = ALSO_OVER_TLS.into_iter().chain(NOT_OVER_TLS.map(|(name, _)| name));
+    names.for_each(|name| _ = property::named(server::PROPERTIES, name)); // panics if there is none
     let can_change = |property: &&Property<ServerSubject>| {
         MODULES_OVER_TLS.contains(&property.module) || ALSO_OVER_TLS.contains(&property.name)
     };
