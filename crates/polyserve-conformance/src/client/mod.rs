@@ -101,6 +101,13 @@ impl Client {
         Ok(Self { stream, patience, unread: Vec::new(), transcript: Transcript::default(), wants_dates: true })
     }
 
+    /// The client's end of a connection after its handshake.
+    #[cfg(feature = "tls")]
+    pub(crate) fn on(stream: crate::tls::TlsStream, patience: Duration) -> Self {
+        let stream = Stream::Tls(stream);
+        Self { stream, patience, unread: Vec::new(), transcript: Transcript::default(), wants_dates: true }
+    }
+
     /// Limits what the kernel receives for this client before it is read to about `bytes`. By default it may be tens of MiB.
     ///
     /// # Errors

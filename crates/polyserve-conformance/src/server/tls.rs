@@ -88,11 +88,15 @@ impl Secure {
         stream
     }
 
-    /// Sends `request` and returns the answer.
+    /// The client's end of a connection after its handshake.
+    fn on(&self, stream: &TlsStream) -> Client {
+        Client::on(stream.clone(), self.patience)
+    }
+
+    /// Sends `request` and returns the answer, which has this status.
     #[track_caller]
-    fn ask(&self, stream: &TlsStream, request: &[u8]) -> String {
-        stream.send(request, self.deadline()).expect("the server takes the request");
-        read_answer(stream, self.deadline())
+    fn ask(&self, stream: &TlsStream, request: &[u8], status: u16) -> Response {
+        self.on(stream).ask(request, status)
     }
 
     /// The server still serves. On a busy machine, a short timeout may cut a handshake.
@@ -105,27 +109,6 @@ impl Secure {
             sent.is_ok() && stream.peek(self.deadline()).is_ok_and(|count| count > 0)
         };
         assert!(eventually(self.patience, is_served), "the server does not serve any more");
-    }
-}
-
-/// Reads an answer with a `Content-Length`.
-#[track_caller]
-fn read_answer(stream: &TlsStream, deadline: Instant) -> String {
-    let mut answer = Vec::new();
-    loop {
-        let text = String::from_utf8_lossy(&answer);
-        if let Some((head, body)) = text.split_once("\r\n\r\n") {
-            let mut fields = head.lines().filter_map(|line| line.split_once(": "));
-            let length = fields.find(|(name, _)| name.eq_ignore_ascii_case("Content-Length"));
-            if length.is_none_or(|(_, length)| body.len() >= length.parse().unwrap_or(0)) {
-                return text.into_owned();
-            }
-        }
-        let mut buffer = [0; 16 * 1024];
-        match stream.read(&mut buffer, deadline) {
-            Ok(count) if count > 0 => answer.extend_from_slice(&buffer[..count]),
-            end => panic!("the connection ended with {end:?} after {} bytes: {text}", answer.len()),
-        }
     }
 }
 
@@ -149,8 +132,7 @@ fn a_handshake_may_arrive_byte_by_byte(subject: &ServerSubject) -> Outcome {
             stream.socket().write_all(&[byte]).expect("the server takes the byte");
         }
         stream.shake_hands(secure.deadline()).expect("the handshake succeeds");
-        let answer = secure.ask(&stream, &get("/"));
-        assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+        secure.ask(&stream, &get("/"), 200);
     }
     let count = VERSIONS.len() as u64;
     assert_eq!(secure.live.counters_when(|counters| counters.handshakes == count).handshakes, count);
@@ -179,16 +161,14 @@ fn large_messages_come_through(subject: &ServerSubject) -> Outcome {
     for version in VERSIONS {
         let stream = secure.connect(&secure.client(version));
         let body: Vec<u8> = (0..3_000_001).map(|index| b'a' + (index % 23) as u8).collect();
-        let writer = stream.clone();
-        let deadline = secure.deadline();
-        let answer = std::thread::scope(|scope| {
+        let (mut client, writer, deadline) = (secure.on(&stream), stream.clone(), secure.deadline());
+        let answer = thread::scope(|scope| {
             let request = with_body("POST", "/", "", &body);
             scope.spawn(move || writer.send(&request, deadline));
-            read_answer(&stream, deadline)
+            client.expect(200)
         });
-        let (_, echoed) = answer.split_once("\r\n\r\n").expect("the head ends");
-        assert!(echoed.as_bytes() == body, "{} bytes came back of {}", echoed.len(), body.len());
-        assert!(secure.ask(&stream, &get("/")).starts_with("HTTP/1.1 200 "), "the connection is kept");
+        assert!(answer.body == body, "{} bytes came back of {}", answer.body.len(), body.len());
+        client.ask(&get("/"), 200);
     }
     Outcome::Held
 }
@@ -201,8 +181,7 @@ fn sessions_are_resumed(subject: &ServerSubject) -> Outcome {
         for resumed in [false, true, true] {
             let stream = secure.connect(&config);
             assert_eq!(stream.negotiated().0, resumed, "{version:?}");
-            let answer = secure.ask(&stream, &request("GET", "/", "Connection: close\r\n"));
-            assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+            secure.ask(&stream, &request("GET", "/", "Connection: close\r\n"), 200);
         }
     }
     Outcome::Held
@@ -213,7 +192,7 @@ fn a_client_may_change_its_keys(subject: &ServerSubject) -> Outcome {
     let secure = Secure::new(subject, |_| {});
     let stream = secure.connect(&secure.client(&TLS13));
     for _ in 0..5 {
-        assert!(secure.ask(&stream, &get("/")).starts_with("HTTP/1.1 200 "));
+        secure.ask(&stream, &get("/"), 200);
         stream.change_keys();
     }
     Outcome::Held
@@ -280,8 +259,7 @@ fn a_request_has_its_clients_certificate(subject: &ServerSubject) -> Outcome {
                 let expected = if asks { names.join(" ") } else { String::new() };
                 let by_head = request("POST", "/", "Content-Length: 3\r\nExpect: 100-continue\r\n");
                 for request in [get("/"), get("/"), by_head] {
-                    let answer = secure.ask(&stream, &request);
-                    assert!(answer.ends_with(&format!("\r\n\r\n{expected}")), "{version:?}: {answer}");
+                    assert_eq!(secure.ask(&stream, &request, 200).text(), expected, "{version:?}");
                 }
             }
         }
@@ -298,13 +276,12 @@ fn the_end_is_announced(subject: &ServerSubject) -> Outcome {
     for version in VERSIONS {
         let config = secure.client(version);
         let last = request("GET", "/", "Connection: close\r\n");
-        for request in [&b""[..], &get("/"), &last, b"GET\r\n\r\n"] {
+        for (request, status) in [(&b""[..], 0), (&get("/"), 200), (&last, 200), (b"GET\r\n\r\n", 400)] {
             let stream = secure.connect(&config);
             if !request.is_empty() {
-                secure.ask(&stream, request);
+                secure.ask(&stream, request, status);
             }
-            let end = stream.read(&mut [0], secure.deadline());
-            assert!(matches!(end, Ok(0)), "the end is announced by close_notify: {end:?} after {request:?}");
+            secure.on(&stream).expect_end(); // by close_notify
         }
     }
     Outcome::Held
@@ -320,12 +297,11 @@ fn an_end_that_is_not_announced_is_an_end(subject: &ServerSubject) -> Outcome {
             let stream = secure.connect(&config);
             stream.send(&whole[..sent], secure.deadline()).expect("the server takes the bytes");
             stream.socket().shutdown(Shutdown::Write).expect("the socket is open");
+            let mut client = secure.on(&stream);
             if sent == whole.len() {
-                let answer = read_answer(&stream, secure.deadline());
-                assert!(answer.starts_with("HTTP/1.1 200 ") && answer.ends_with("abc"), "{answer}");
+                assert_eq!(client.expect(200).text(), "abc");
             }
-            let end = stream.read(&mut [0], secure.deadline());
-            assert!(matches!(end, Ok(0)), "{sent} bytes were sent: {end:?}");
+            client.expect_end();
         }
         // The last bytes of a record are missing.
         let stream = secure.connect(&config);
@@ -333,11 +309,9 @@ fn an_end_that_is_not_announced_is_an_end(subject: &ServerSubject) -> Outcome {
         let record = stream.take_output();
         stream.socket().write_all(&record[..record.len() - 1]).expect("the server takes the bytes");
         stream.socket().shutdown(Shutdown::Write).expect("the socket is open");
-        let end = stream.read(&mut [0], secure.deadline());
-        assert!(matches!(end, Ok(0)), "a request that was cut off is served: {end:?}");
+        secure.on(&stream).expect_end();
     }
-    let drain = secure.live.shutdown();
-    assert_eq!((drain.answered, drain.cut, drain.stuck), (2, 0, 0), "{drain}");
+    check_counts(secure.live.shutdown(), 2, 0);
     Outcome::Held
 }
 
@@ -362,7 +336,7 @@ fn garbage_ends_the_connection(subject: &ServerSubject) -> Outcome {
     }
     for version in VERSIONS {
         let stream = secure.connect(&secure.client(version));
-        assert!(secure.ask(&stream, &get("/")).starts_with("HTTP/1.1 200 "));
+        secure.ask(&stream, &get("/"), 200);
         stream.socket().write_all(b"\x17\x03\x03\x00\x20garbage that was never encrypted").expect("it is open");
         let end = stream.read(&mut [0; 100], secure.deadline());
         assert!(end.is_err(), "a record that is not authentic ends the connection by an alert: {end:?}");
@@ -444,12 +418,8 @@ fn a_handshake_outlives_the_shutdown(subject: &ServerSubject) -> Outcome {
         stream.socket().write_all(&hello[20..]).expect("the server takes the bytes");
         stream.shake_hands(deadline).expect("the handshake succeeds");
         stream.send(&get("/"), deadline).expect("the server takes the request");
-        let answer = read_answer(&stream, deadline);
-        let closes = answer.to_ascii_lowercase().contains("\r\nconnection: close\r\n");
-        assert!(answer.starts_with("HTTP/1.1 200 ") && closes, "{answer}");
-        assert!(matches!(stream.read(&mut [0], deadline), Ok(0)), "the end is announced");
-        let drain = drain.wait();
-        assert_eq!((drain.answered, drain.cut, drain.stuck), (1, 0, 0), "{drain}");
+        Client::on(stream, subject.patience).expect_last(200);
+        check_counts(drain.wait(), 1, 0);
     }
     Outcome::Held
 }
@@ -459,11 +429,9 @@ fn a_shutdown_does_not_wait_for_silent_clients(subject: &ServerSubject) -> Outco
     for version in VERSIONS {
         let secure = Secure::new(subject, |_| {});
         let config = secure.client(version);
-        let stream = secure.connect(&config);
-        let deadline = secure.deadline();
-        let drain = secure.live.shutdown();
-        assert_eq!((drain.answered, drain.cut, drain.stuck), (0, 0, 0), "{drain}");
-        assert!(matches!(stream.read(&mut [0], deadline), Ok(0)), "the end is announced");
+        let mut client = secure.on(&secure.connect(&config));
+        check_counts(secure.live.shutdown(), 0, 0);
+        client.expect_end();
     }
     Outcome::Held
 }
@@ -484,7 +452,7 @@ fn a_new_certificate_drops_no_connection(subject: &ServerSubject) -> Outcome {
     let live = subject.live(Echo, |config| config.tls = Some(tls.clone()));
     let mut secure = Secure { live, authority: old, patience: subject.patience };
     let open = secure.connect(&secure.client(&TLS13));
-    assert!(secure.ask(&open, &get("/")).starts_with("HTTP/1.1 200 "));
+    secure.ask(&open, &get("/"), 200);
     fs::write(&certificate, new.issue().certificate).expect("it is writable"); // of another key
     let refused = tls.reload().expect_err("the key does not belong to the certificate").to_string();
     assert!(refused.contains("certificate.pem") && refused.contains("key.pem"), "{refused}");
@@ -493,7 +461,7 @@ fn a_new_certificate_drops_no_connection(subject: &ServerSubject) -> Outcome {
     }
     write(&new.issue());
     tls.reload().expect("the certificate was issued for the key");
-    assert!(secure.ask(&open, &get("/")).starts_with("HTTP/1.1 200 "), "an open connection stays");
+    secure.ask(&open, &get("/"), 200); // an open connection stays
     drop(open);
     let fails = secure.open(&secure.client(&TLS13)).shake_hands(secure.deadline());
     assert!(fails.is_err(), "the old authority has not issued the new certificate");
