@@ -2,6 +2,7 @@
 //!
 //! Invariant: a history is read back as it was written. Cost: one line at a time, of at most [`MAX_LINE`] bytes.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::io::{self, BufRead, Read as _, Write};
 
@@ -14,7 +15,7 @@ use super::{Call, CallAnswer, History, MAX_OPERATIONS, Operation, Precondition};
 #[derive(Serialize, Deserialize)]
 struct OperationLine {
     process: u32,
-    op: OpField,
+    op: Cow<'static, str>,
     key: i64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     value: Option<u64>,
@@ -23,27 +24,7 @@ struct OperationLine {
     call: u64,
     #[serde(default, rename = "return", skip_serializing_if = "Option::is_none")]
     returned: Option<u64>,
-    outcome: OutcomeField,
-}
-
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-enum OpField {
-    Get,
-    Put,
-    Remove,
-}
-
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-enum OutcomeField {
-    Created,
-    Replaced,
-    Found,
-    Absent,
-    Removed,
-    Refused,
-    Unknown,
+    outcome: Cow<'static, str>,
 }
 
 /// The longest line, in bytes. A header may be long.
@@ -166,42 +147,33 @@ fn is_header(line: &[u8]) -> Result<bool, String> {
 impl OperationLine {
     fn of(operation: &Operation) -> Self {
         let &Operation { process, key, call, condition, answer, called, returned } = operation;
-        let (op, put) = match call {
-            Call::Get => (OpField::Get, None),
-            Call::Put(value) => (OpField::Put, Some(value)),
-            Call::Remove => (OpField::Remove, None),
-        };
-        let (outcome, found) = match answer {
-            Some(CallAnswer::Found(value)) => (OutcomeField::Found, Some(value)),
-            Some(CallAnswer::Absent) => (OutcomeField::Absent, None),
-            Some(CallAnswer::Created) => (OutcomeField::Created, None),
-            Some(CallAnswer::Replaced) => (OutcomeField::Replaced, None),
-            Some(CallAnswer::Removed) => (OutcomeField::Removed, None),
-            Some(CallAnswer::Refused) => (OutcomeField::Refused, None),
-            None => (OutcomeField::Unknown, None),
-        };
-        let returned = answer.map(|_| returned);
-        Self { process, op, key, value: put.or(found), condition, call: called, returned, outcome }
+        let found = if let Some(CallAnswer::Found(value)) = answer { Some(value) } else { None };
+        let (value, returned) = (operation.put_value().or(found), answer.map(|_| returned));
+        let (op, outcome) = (call.word().into(), answer.map_or("unknown", CallAnswer::word).into());
+        Self { process, op, key, value, condition, call: called, returned, outcome }
     }
 
     /// Returns the operation. [`History::new`] checks whether its answer fits its call.
     fn operation(self) -> Result<Operation, String> {
         let Self { process, op, key, value, condition, call: called, returned, outcome } = self;
-        let about = || format!("a {op:?} that was {outcome:?}").to_lowercase();
+        let about = || format!("a {op} that was {outcome}");
+        let unknown = |word: &str| Err(format!("unknown variant `{word}`"));
         let needed = || value.ok_or_else(|| format!("{} needs a value", about()));
-        let answer = match outcome {
-            OutcomeField::Found => Some(CallAnswer::Found(needed()?)),
-            OutcomeField::Absent => Some(CallAnswer::Absent),
-            OutcomeField::Created => Some(CallAnswer::Created),
-            OutcomeField::Replaced => Some(CallAnswer::Replaced),
-            OutcomeField::Removed => Some(CallAnswer::Removed),
-            OutcomeField::Refused => Some(CallAnswer::Refused),
-            OutcomeField::Unknown => None,
+        let answer = match &*outcome {
+            "found" => Some(CallAnswer::Found(needed()?)),
+            "absent" => Some(CallAnswer::Absent),
+            "created" => Some(CallAnswer::Created),
+            "replaced" => Some(CallAnswer::Replaced),
+            "removed" => Some(CallAnswer::Removed),
+            "refused" => Some(CallAnswer::Refused),
+            "unknown" => None,
+            word => return unknown(word),
         };
-        let call = match op {
-            OpField::Get => Call::Get,
-            OpField::Put => Call::Put(needed()?),
-            OpField::Remove => Call::Remove,
+        let call = match &*op {
+            "get" => Call::Get,
+            "put" => Call::Put(needed()?),
+            "remove" => Call::Remove,
+            word => return unknown(word),
         };
         if value.is_some() && !matches!((call, answer), (Call::Put(_), _) | (_, Some(CallAnswer::Found(_)))) {
             return Err(format!("{} has no value", about()));
