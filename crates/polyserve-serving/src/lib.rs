@@ -16,7 +16,7 @@
 //! | count open connections, evict idle ones at the limit, wake those that are late, drain | [`ConnectionTable`] |
 //! | count the bytes that waiting connections keep | [`memory`] |
 //! | choose the idle connection to close, without the table | [`IdleQueue`], [`IdleSince`] |
-//! | wait for sockets with `poll(2)` | [`wait`] |
+//! | wait for sockets with `poll(2)` | [`net::wait`] |
 //! | keep deadlines as numbers, and a lower bound of them | [`DeadlineClock`] |
 //! | run jobs in a bounded, closable executor | [`executor`]: [`Pool`](executor::Pool) over a [`Backend`](executor::Backend) |
 //! | isolate a panic of foreign code | [`polyserve_core::panics`] |
@@ -58,7 +58,6 @@ mod event_listener;
 pub mod executor;
 pub mod http1;
 mod incoming;
-mod join;
 mod lingering;
 pub mod memory;
 pub mod net;
@@ -66,24 +65,23 @@ mod peer_limit;
 mod server_state;
 mod thread_buffers;
 pub mod tls;
-mod waiting;
 mod woken_list;
 
 use std::time::Duration;
 
+use net::wait;
+
 pub use connection::{Connection, HasSent, QueuedSince, Step, Turn, WaitFor, WaitTimes};
 pub use connections::{
     ConnectionHandle, ConnectionTable, DeadlineClock, EventSocket, FoundConnections, IdleQueue, IdleSince, TableEntry,
-    TurnEnd, TurnSocket, WriteKind, into_stream,
+    TurnEnd, TurnSocket, WriteKind, into_stream, millis,
 };
 pub use event_listener::{ACCEPT_BACKOFF, AcceptRules, AfterAccept, EventListener};
 pub use incoming::{Accepted, Incoming};
-pub use join::join_until;
 pub use lingering::{Discarded, LingeringSet, MAX_LINGERING, discard, linger, reject};
 pub use peer_limit::{PeerLimit, PeerPlace};
-pub use server_state::{Bound, SHUTDOWN_SLACK, ServerState, WaitOutcome, bind, wait_for_answer};
+pub use server_state::{Bound, SHUTDOWN_SLACK, ServerState, WaitOutcome, bind, join_until, wait_for_answer};
 pub use thread_buffers::{ThreadBuffers, with_buffers};
-pub use waiting::{millis, wait};
 pub use woken_list::WokenList;
 
 /// How long answers say `Connection: close` after there were more active connections than threads or than the limit. The next

@@ -1,10 +1,12 @@
-//! Sockets: listeners, and what servers do with connections.
+//! Sockets: listeners, what servers do with connections, and a wait for them.
 
 use std::io;
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::Instant;
 
 use polyserve_core::{ListenOn, ServerConfig};
+use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::net::{RecvFlags, SendFlags};
 use socket2::{Domain, Protocol, Socket, Type};
 
@@ -257,6 +259,36 @@ pub fn is_connection_error(error: &io::Error) -> bool {
     )
 }
 
+/// Waits until one of `sockets` is ready for its flags, or `deadline` has passed. Stores in `ready`, for each socket, whether
+/// it is ready. If a signal interrupts the wait, none is.
+///
+/// # Cost
+///
+/// Two allocations, and a check of each socket by `poll(2)`.
+///
+/// # Errors
+///
+/// Returns the error of `poll(2)` if the system has no memory for it.
+pub fn wait<'fd>(
+    sockets: impl IntoIterator<Item = (BorrowedFd<'fd>, PollFlags)>,
+    deadline: Option<Instant>,
+    ready: &mut Vec<bool>,
+) -> io::Result<()> {
+    let mut polled: Vec<_> = sockets.into_iter().map(|(fd, flags)| PollFd::from_borrowed_fd(fd, flags)).collect();
+    match rustix::event::poll(&mut polled, deadline.and_then(timeout).as_ref()) {
+        Ok(_) | Err(rustix::io::Errno::INTR) => {}
+        Err(error) => return Err(error.into()),
+    }
+    ready.clear();
+    ready.extend(polled.iter().map(|fd| !fd.revents().is_empty()));
+    Ok(())
+}
+
+/// Returns the time until `deadline`, or `None` if it is too long for the system. A timeout of zero does not wait.
+fn timeout(deadline: Instant) -> Option<Timespec> {
+    deadline.saturating_duration_since(Instant::now()).try_into().ok()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -288,5 +320,12 @@ mod tests {
             prepare(&stream).unwrap();
             assert!(stream.nodelay().unwrap());
         }
+    }
+
+    /// Regression test: a poll with a deadline that has passed waited for a millisecond. This happened for each answer of the
+    /// sequential server.
+    #[test]
+    fn a_deadline_that_has_passed_is_a_timeout_of_zero() {
+        assert_eq!(timeout(Instant::now()), Some(Timespec { tv_sec: 0, tv_nsec: 0 }));
     }
 }

@@ -17,7 +17,7 @@ use polyserve_core::sync::{Mutex, lock};
 use polyserve_core::{Counters, Drain, ListenOn, ServerConfig, Service, Shutdown, ThreadRegistration, park_until};
 
 use crate::http1::{Env, Session, TimeLimit};
-use crate::{EVICTION_GRACE, PeerLimit, join_until, net};
+use crate::{EVICTION_GRACE, PeerLimit, net};
 
 /// The time after the shutdown's deadline within which all threads end that are not in the service's code.
 pub const SHUTDOWN_SLACK: Duration = Duration::from_millis(500);
@@ -194,6 +194,34 @@ impl ServerState {
     pub fn within(&self, deadline: Instant) -> Instant {
         self.shutdown.deadline().map_or(deadline, |cut| cut.min(deadline))
     }
+}
+
+/// Joins threads, at the latest until `deadline`. Leaves the others behind. Returns the results of the threads that were joined.
+///
+/// After its work, a thread still runs the destructors of its thread-locals. A service may have such a thread-local, and its destructor
+/// may take any time. std joins without a limit, so another thread joins.
+///
+/// Cost: starts and ends a thread. If the system cannot start it, all threads are left behind.
+#[cfg(not(any(polyserve_loom, polyserve_shuttle)))]
+pub fn join_until(threads: Vec<JoinHandle<()>>, deadline: Instant) -> Vec<thread::Result<()>> {
+    let (count, (sender, results)) = (threads.len(), std::sync::mpsc::channel());
+    let joining = thread::Builder::new().name("join".into()).spawn(move || {
+        for thread in threads {
+            let _ = sender.send(thread.join()); // an error: the deadline has passed
+        }
+    });
+    let left = || deadline.saturating_duration_since(Instant::now());
+    let results: Vec<_> = (0..count).map_while(|_| results.recv_timeout(left()).ok()).collect();
+    if results.len() == count {
+        let _ = joining.map(JoinHandle::join); // it has nothing left to do
+    }
+    results
+}
+
+/// Joins threads. A model checker has no thread that does not end.
+#[cfg(any(polyserve_loom, polyserve_shuttle))]
+pub fn join_until(threads: Vec<JoinHandle<()>>, _deadline: Instant) -> Vec<thread::Result<()>> {
+    threads.into_iter().map(JoinHandle::join).collect()
 }
 
 /// A server that is bound and does not serve yet.

@@ -15,8 +15,6 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::millis;
-
 /// The number that stands for no deadline.
 pub(super) const NEVER: u64 = u64::MAX;
 
@@ -76,5 +74,26 @@ impl DeadlineClock {
     /// end.
     pub fn begin_sweep(&self) {
         self.earliest.store(NEVER, Ordering::SeqCst);
+    }
+}
+
+/// The milliseconds of `duration`, rounded up.
+#[inline]
+pub fn millis(duration: Duration) -> u64 {
+    // Divides numbers of 32 bits only: each request rounds a deadline.
+    duration.as_secs().saturating_mul(1000).saturating_add(u64::from(duration.subsec_nanos().div_ceil(1_000_000)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn milliseconds_are_rounded_up() {
+        let parts = [(0, 0, 0), (0, 1, 1), (2, 1_000_000, 2001), (2, 1_000_001, 2002), (2, 999_999_999, 3000)];
+        for (seconds, nanos, rounded) in parts {
+            assert_eq!(millis(Duration::new(seconds, nanos)), rounded);
+        }
+        assert_eq!(millis(Duration::MAX), u64::MAX);
     }
 }

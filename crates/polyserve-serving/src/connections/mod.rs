@@ -58,8 +58,8 @@ use polyserve_core::sync::{Mutex, lock};
 use polyserve_core::{Counters, Drain};
 
 use crate::{CROWDED_AFTER, Connection, HasSent, MAX_LINGERING, PeerPlace, SHUTDOWN_SLACK, ServerState, net};
-pub use deadline_clock::DeadlineClock;
 use deadline_clock::NEVER;
+pub use deadline_clock::{DeadlineClock, millis};
 pub use entry::{ConnectionHandle, TableEntry, into_stream};
 use entry::{CountedAs, Counts};
 pub use idle_queue::{FoundConnections, IdleQueue, IdleSince};

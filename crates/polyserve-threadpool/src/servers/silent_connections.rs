@@ -19,7 +19,8 @@ use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll, Registry, Token, Waker};
 use polyserve_core::sync::lock;
 use polyserve_serving::blocking::{PoolConnections, PoolEntry};
-use polyserve_serving::{ConnectionHandle as _, EVICTION_GRACE, wait};
+use polyserve_serving::net::wait;
+use polyserve_serving::{ConnectionHandle as _, EVICTION_GRACE};
 use rustix::event::PollFlags;
 
 /// The token of the waker. Connections are numbered from 0.

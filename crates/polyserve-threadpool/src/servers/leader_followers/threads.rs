@@ -15,10 +15,10 @@ use std::time::{Duration, Instant};
 use polyserve_core::sync::{lock, read};
 use polyserve_core::{ServerConfig, cores};
 use polyserve_serving::blocking::{ThreadConnection, ThreadRole, serve_until_linger};
-use polyserve_serving::net;
+use polyserve_serving::net::{self, wait};
 use polyserve_serving::{
     ACCEPT_BACKOFF, AcceptRules, AfterAccept, Bound, ConnectionTable, LingeringSet, ServerState, TableEntry,
-    into_stream, wait,
+    into_stream,
 };
 use rustix::event::{PollFd, PollFlags};
 

@@ -26,7 +26,10 @@
 //! `supervisor.rs` is the server's main thread.
 //!
 //! Data structures: `ready_list.rs` decides which thread does what, the slots in `connection.rs` have the connections and their
-//! deadlines, and `slot_state.rs` says which thread owns each. `wakeups.rs` is how threads wake each other.
+//! deadlines, and `slot_state.rs` says which thread owns each.
+//!
+//! The slots stand in place of a [`ConnectionTable`](polyserve_serving::ConnectionTable): its entry is marked as busy and as idle in each
+//! turn, by two atomic exchanges next to those of the slot's state, and tried out, that cost more instructions for each request.
 //!
 //! Invariant: a connection is touched only by the thread that moved its slot's state to `RUNNING`. An event that arrives
 //! meanwhile is noted in the state and never lost. A turn ends after a bounded number of requests if another connection
@@ -45,7 +48,6 @@ mod connection;
 mod ready_list;
 mod slot_state;
 mod supervisor;
-mod wakeups;
 mod worker;
 
 use std::io;
