@@ -5,7 +5,7 @@
 use crate::report::figures::counted;
 use crate::report::svg::{COLOURS, Chart, IntervalChart, IntervalRow, LineChart, Series, Style};
 
-use crate::compare::ranking::Latencies;
+use crate::bench::ranking::Latencies;
 use crate::statistics::{Estimate, Interval};
 
 /// Those of the charts that have figures, with their names.

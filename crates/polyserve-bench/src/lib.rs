@@ -7,7 +7,7 @@
 //! * [`crowd`]: many connections that do nothing useful.
 //! * [`bench`](mod@bench): experiments from definitions, which are TOML files.
 //! * [`data`]: the entities that all measurements use.
-//! * [`turn`]: one turn of a measurement. [`compare`]: strategies side by side, with an interval for every ratio. [`bench::mode::trial`]: checks that comparisons can be trusted.
+//! * [`turn`]: one turn of a measurement. [`bench::ranking`]: strategies side by side, with an interval for every ratio. [`bench::mode::trial`]: checks that comparisons can be trusted.
 //! * [`recommend`]: a server and a store for a workload. [`delayed`]: a store that answers after a delay.
 //! * [`reference`](mod@reference): null servers, the limits that servers are measured against. Linux only.
 //! * [`stores`]: repos and bare maps, without a server.
@@ -29,7 +29,6 @@ pub mod benches;
 mod charts;
 pub mod check;
 pub mod claim;
-pub mod compare;
 pub mod contestants;
 pub mod crowd;
 pub mod delayed;

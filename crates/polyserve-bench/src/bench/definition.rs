@@ -327,7 +327,7 @@ impl Definition {
         if *welcome && service.is_some() {
             return Err(self.misuse("welcome", "it is a service, and there is another one"));
         }
-        let of_entities = ["mix", "keys", "dist", "payload"];
+        let of_entities = ["mix", "keys", "dist", "payload", "wait", "blocking_wait", "cpu"];
         let given = |key: &&str| self.table.get("workload").is_some_and(|workload| workload.get(*key).is_some());
         if let Some(key) = of_entities.iter().find(|key| (service.is_some() || *welcome) && given(key)) {
             let why = if *welcome {
@@ -514,6 +514,22 @@ mod tests {
             let text = TEXT.replace(old, new);
             let error = parsed(&text, &[]).unwrap_err();
             assert!(why.iter().all(|part| error.contains(part)), "{error}");
+        }
+    }
+
+    /// Regression test: a goal below 10 ms was refused, as if it were a time to measure for.
+    #[test]
+    fn a_goal_may_be_short() {
+        let with = |mode: &str| {
+            let text = format!("name = \"tiny\"\ncontestants = [\"catalog:tokio_tcp/sharded\"]\nmode = {{ {mode} }}\n");
+            parsed(&text, &[]).map(|definition| definition.mode)
+        };
+        for kind in ["compare", "search"] {
+            for goal in ["1ns", "5ms", "1h"] {
+                with(&format!("kind = \"{kind}\", p99 = \"{goal}\"")).unwrap();
+            }
+            let error = with(&format!("kind = \"{kind}\", p99 = \"0s\"")).unwrap_err();
+            assert!(error.contains("tiny.toml:3: p99: it must be above 0"), "{error}");
         }
     }
 

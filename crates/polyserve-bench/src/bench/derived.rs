@@ -19,16 +19,16 @@ use crate::experiment::{Records, distinct};
 use crate::tasks::growth::{MeanGrowth, SPLIT, TotalGrowth};
 
 /// The axes that a claim may name in addition to those of the sweep.
-pub const AXES: [&str; 1] = ["growth"];
+pub(crate) const AXES: [&str; 1] = ["growth"];
 
 /// The min duration of a task. A shorter task has too few time slices of the scheduler to show how they are divided.
-pub const MIN_TASK_MS: f64 = 100.0;
+pub(crate) const MIN_TASK_MS: f64 = 100.0;
 /// The min share of its time that a task alone works. Below this share, other programs use its core.
-pub const MIN_WORK_PCT: f64 = 90.0;
+pub(crate) const MIN_WORK_PCT: f64 = 90.0;
 /// The max drift of a task alone. A larger drift measures changes of the machine.
-pub const MAX_DRIFT_PCT: f64 = 10.0;
+pub(crate) const MAX_DRIFT_PCT: f64 = 10.0;
 /// The max share of the cores' time for other processes. A larger share changes the durations.
-pub const MAX_OTHERS_PCT: f64 = 10.0;
+pub(crate) const MAX_OTHERS_PCT: f64 = 10.0;
 /// The share of the scatter of the mean durations up to [`SPLIT`] tasks that a growing line must explain. Otherwise there is
 /// no growth that could flatten.
 const MIN_EXPLAINED: f64 = 0.9;

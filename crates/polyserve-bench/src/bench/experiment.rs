@@ -4,7 +4,8 @@
 
 use std::fmt;
 
-use crate::report::Summary;
+use anyhow::bail;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -12,9 +13,13 @@ use super::NAME;
 use super::definition::ChartDefinition;
 use super::figures::NamedFigures;
 use super::mode::{ModeKind, Turns, scenario};
+use super::ranking::Ranking;
 use super::report::Report;
 use super::sweep::{SweepAxis, SweepCell};
+use super::workload::BenchWorkload;
 use crate::experiment::{Absence, Absent, Batch, Experiment, Notebook, Plan, Records, interleaved};
+use crate::output::{INDENT, is_coloured};
+use crate::report::{Summary, wrapped};
 use crate::tasks;
 use crate::turn::Role;
 
@@ -29,6 +34,25 @@ pub struct DefinedExperiment {
     pub absent: Vec<Absent<Key>>,
     /// Measures the contestants of a cell.
     pub turns: Box<dyn Turns>,
+    /// Whether a ranking is printed with all columns.
+    pub wide: bool,
+}
+
+impl DefinedExperiment {
+    /// The experiment of a plan at these cells.
+    pub fn new(plan: BenchPlan, cells: Vec<CellEntries>, absent: Vec<Absent<Key>>, turns: Box<dyn Turns>) -> Self {
+        Self { plan, cells, absent, turns, wide: false }
+    }
+}
+
+/// The result of an experiment.
+#[derive(Clone, Debug, Serialize)]
+#[serde(untagged)]
+pub enum BenchResult {
+    /// In the mode `compare`.
+    Ranking(Box<Ranking>),
+    /// In the other modes.
+    Report(Box<Report>),
 }
 
 /// A cell and the names of its contestants.
@@ -55,7 +79,7 @@ impl CellEntries {
 }
 
 /// The description of a run, in its record's header.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct BenchPlan {
     /// The definition's name.
     pub name: String,
@@ -83,6 +107,46 @@ pub struct BenchPlan {
     pub definition: Value,
     /// The given settings of servers.
     pub settings: Value,
+    /// The requests to a service; null without one.
+    #[serde(default, skip_serializing_if = "Value::is_null")]
+    pub requests: Value,
+}
+
+impl BenchPlan {
+    /// The settings of the mode in the definition.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if they are of another mode.
+    pub fn mode_settings<T: DeserializeOwned>(&self) -> anyhow::Result<T> {
+        let mut settings = self.definition["mode"].as_object().cloned().unwrap_or_default();
+        settings.remove("kind");
+        Ok(serde_json::from_value(Value::Object(settings))?)
+    }
+
+    /// The workload of the definition.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if a key is wrong.
+    pub fn workload_settings(&self) -> anyhow::Result<BenchWorkload> {
+        let settings = self.definition["workload"].as_object().cloned().unwrap_or_default();
+        Ok(serde_json::from_value(Value::Object(settings))?)
+    }
+
+    /// Whether the result is a ranking.
+    fn is_comparison(&self) -> bool {
+        self.mode == ModeKind::Compare
+    }
+}
+
+impl fmt::Display for BenchResult {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Ranking(ranking) => ranking.fmt(f),
+            Self::Report(report) => report.fmt(f),
+        }
+    }
 }
 
 /// A contestant at a cell, in a round.
@@ -121,14 +185,30 @@ impl Experiment for DefinedExperiment {
     const UNITS: &'static str = "measurements";
     type Key = Key;
     type Sample = Sample;
-    type Report = Report;
+    type Report = BenchResult;
 
     fn describe(&self) -> Value {
         serde_json::to_value(&self.plan).unwrap_or_default()
     }
 
+    /// Returns an error if the baseline of a comparison did wrong in an earlier run.
     fn prepare(&mut self, notebook: &mut Notebook<'_, Self>) -> anyhow::Result<()> {
+        let baseline = &self.plan.baseline;
+        for CellEntries { cell, .. } in self.cells.iter().filter(|_| self.plan.is_comparison()) {
+            let key = Key { contestant: baseline.clone(), cell: cell.clone(), round: 1 };
+            if let Some(absence) = notebook.records().absence(&key) {
+                bail!("the baseline {baseline} failed, so nothing can be compared with it: {absence}");
+            }
+        }
         self.turns.prepare(notebook)
+    }
+
+    fn is_essential(&self, key: &Key) -> bool {
+        self.plan.is_comparison() && key.contestant == self.plan.baseline
+    }
+
+    fn is_decided(&self, records: &Records<Self>) -> bool {
+        self.turns.is_decided(records, &self.plan.contestants)
     }
 
     fn finish(&mut self, notebook: &mut Notebook<'_, Self>) -> anyhow::Result<()> {
@@ -166,11 +246,26 @@ impl Experiment for DefinedExperiment {
         of.contestant == key.contestant && (absence.is_wrong() || of.cell == key.cell || of.cell.is_empty())
     }
 
-    fn report(records: &Records<Self>) -> anyhow::Result<Report> {
-        Report::of(records)
+    fn report(records: &Records<Self>) -> anyhow::Result<BenchResult> {
+        let plan: BenchPlan = serde_json::from_value(records.header.plan.clone())?;
+        Ok(match plan.is_comparison() {
+            true => BenchResult::Ranking(Box::new(Ranking::of(records)?)),
+            false => BenchResult::Report(Box::new(Report::of(records)?)),
+        })
     }
 
-    fn summarize(records: &Records<Self>, report: &Report) -> anyhow::Result<Summary> {
+    fn text(&self, outcome: &BenchResult) -> String {
+        match outcome {
+            BenchResult::Ranking(ranking) => ranking.text(self.wide, is_coloured()),
+            BenchResult::Report(report) => wrapped(&report.to_string(), INDENT),
+        }
+    }
+
+    fn summarize(records: &Records<Self>, outcome: &BenchResult) -> anyhow::Result<Summary> {
+        let report = match outcome {
+            BenchResult::Report(report) => report,
+            BenchResult::Ranking(ranking) => return Ok(ranking.summary()),
+        };
         let mut csv = vec![(String::new(), report.csv(records)?)];
         if report.plan.mode == ModeKind::Tasks {
             csv.push((String::from("_schedule"), tasks::table::schedules_csv(records)?));
@@ -182,7 +277,7 @@ impl Experiment for DefinedExperiment {
         Ok(Summary { answer, tables: report.tables(), charts: report.charts(), claims: report.claims.clone(), csv })
     }
 
-    fn is_passed(report: &Report) -> bool {
-        report.passed != Some(false)
+    fn is_passed(outcome: &BenchResult) -> bool {
+        !matches!(outcome, BenchResult::Report(report) if report.passed == Some(false))
     }
 }

@@ -118,6 +118,24 @@ pub const MEAN_DURATION_MS: &str = "mean_duration_ms";
 pub const SERVER_BUSY: &str = "server_busy";
 /// The client's CPU time as a share of its threads' time.
 pub const CLIENT_BUSY: &str = "client_busy";
+/// The server's CPU time in closed loop, in seconds.
+pub const SERVER_CPU_S: &str = "server_cpu_s";
+/// The client's CPU time in closed loop, in seconds.
+pub const CLIENT_CPU_S: &str = "client_cpu_s";
+/// The idle time of the server's cores in closed loop, in seconds.
+pub const SERVER_IDLE_S: &str = "server_idle_s";
+/// The idle time of the client's cores in closed loop, in seconds.
+pub const CLIENT_IDLE_S: &str = "client_idle_s";
+/// Resident memory before the first connection, with the entities.
+pub const FILLED_MEMORY: &str = "filled_bytes";
+/// Resident memory with all connections open.
+pub const LOADED_MEMORY: &str = "loaded_bytes";
+/// Context switches of the server's threads for each request, while the load warms it up.
+pub const SWITCHES: &str = "switches_per_request";
+/// The requests under way by Little's law, as a share of the connections.
+pub const UNDER_WAY: &str = "under_way";
+/// Right answers in closed loop.
+pub const ANSWERED: &str = "answered";
 /// 1 if the client had no time left, so that all servers seem alike; else 0.
 pub const CLIENT_FULL: &str = "client_full";
 
@@ -183,8 +201,8 @@ pub const ALL: &[NamedFigure] = &[
     figure("clock_us", Unit::Microseconds, Better::Neither, None),
     figure(LATENESS_P99_US, Unit::Microseconds, Better::Neither, None),
     figure(BEHIND, Unit::Share, Better::Lower, None),
-    figure("loaded_bytes", Unit::Bytes, Better::Lower, Some("memory")),
-    figure("filled_bytes", Unit::Bytes, Better::Lower, None),
+    figure(LOADED_MEMORY, Unit::Bytes, Better::Lower, Some("memory")),
+    figure(FILLED_MEMORY, Unit::Bytes, Better::Lower, None),
     figure(SERVER_BUSY, Unit::Share, Better::Neither, Some("server CPU")),
     figure(CLIENT_BUSY, Unit::Share, Better::Neither, Some("client CPU")),
     figure(TOTAL_DURATION_MS, Unit::Milliseconds, Better::Lower, Some("total (ms)")),
@@ -274,12 +292,16 @@ pub const ALL: &[NamedFigure] = &[
     figure("connections", Unit::Number, Better::Neither, None),
     figure("every", Unit::Number, Better::Neither, None),
     figure("wait_s", Unit::Seconds, Better::Neither, None),
-    figure("switches_per_request", Unit::Count, Better::Lower, None),
-    figure("under_way", Unit::Share, Better::Neither, None),
+    figure(SWITCHES, Unit::Count, Better::Lower, None),
+    figure(UNDER_WAY, Unit::Share, Better::Neither, None),
     figure("retried", Unit::Count, Better::Neither, None),
     figure("reconnects", Unit::Count, Better::Neither, None),
-    figure("answered", Unit::Count, Better::Neither, None),
+    figure(ANSWERED, Unit::Count, Better::Neither, None),
     figure("elapsed_s", Unit::Seconds, Better::Neither, None),
+    figure(SERVER_CPU_S, Unit::Seconds, Better::Neither, None),
+    figure(CLIENT_CPU_S, Unit::Seconds, Better::Neither, None),
+    figure(SERVER_IDLE_S, Unit::Seconds, Better::Neither, None),
+    figure(CLIENT_IDLE_S, Unit::Seconds, Better::Neither, None),
 ];
 
 const fn figure(name: &'static str, unit: Unit, better: Better, column: Option<&'static str>) -> NamedFigure {
@@ -329,9 +351,9 @@ impl<'de> Deserialize<'de> for NamedFigure {
 pub fn of(measurement: &Measurement) -> NamedFigures {
     let number = |count: u64| Some(count as f64);
     let mut all: Vec<(&str, Option<f64>)> = vec![
-        ("filled_bytes", measurement.resident_bytes.and_then(number)),
-        ("loaded_bytes", measurement.loaded_bytes.and_then(number)),
-        ("switches_per_request", measurement.switches_per_request),
+        (FILLED_MEMORY, measurement.resident_bytes.and_then(number)),
+        (LOADED_MEMORY, measurement.loaded_bytes.and_then(number)),
+        (SWITCHES, measurement.switches_per_request),
         ("retried", number(measurement.retried)),
         ("reconnects", number(measurement.reconnects)),
     ];
@@ -341,18 +363,24 @@ pub fn of(measurement: &Measurement) -> NamedFigures {
             (CPU_US, measurement.requests_per_cpu_s.map(|per_s| 1e6 / per_s)),
             (SERVER_BUSY, measurement.server_busy),
             (CLIENT_BUSY, Some(measurement.client_busy)),
-            ("under_way", measurement.under_way),
-            ("answered", number(measurement.answered)),
+            (UNDER_WAY, measurement.under_way),
+            (ANSWERED, number(measurement.answered)),
             ("elapsed_s", Some(measurement.elapsed_s)),
+            (SERVER_CPU_S, measurement.server_cpu_s),
+            (CLIENT_CPU_S, Some(measurement.client_cpu_s)),
+            (SERVER_IDLE_S, measurement.server_idle_s),
+            (CLIENT_IDLE_S, measurement.client_idle_s),
         ]);
     }
     if let Some(latency) = &measurement.latency {
+        // Without an answer, no quantile is known: each is the worst.
+        let quantile = |us: f64| Some(us).filter(|_| latency.answered > 0);
         all.extend([
             (RATE_PER_S, Some(latency.rate)),
             (CPU_US_AT_RATE, latency.cpu_us),
-            (P50_US, Some(latency.unless_empty(latency.p50_us))),
-            (P99_US, Some(latency.unless_empty(latency.p99_us))),
-            (P999_US, Some(latency.unless_empty(latency.p999_us))),
+            (P50_US, quantile(latency.p50_us)),
+            (P99_US, quantile(latency.p99_us)),
+            (P999_US, quantile(latency.p999_us)),
             (LATENESS_P99_US, Some(latency.lateness_p99_us)),
             (BEHIND, Some(latency.behind_share())),
         ]);

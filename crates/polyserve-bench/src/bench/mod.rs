@@ -12,30 +12,32 @@
 //!
 //! # Layout
 //!
-//! * [`definition`]: the file. [`workload`]: its requests; [`sweep`]: its cells; [`pattern`]: names of contestants.
-//! * [`derived`]: figures of several cells, for claims. [`published`]: published figures, next to measured ones.
+//! * `definition`: the file. `workload`: its requests; `sweep`: its cells; `pattern`: names of contestants.
+//! * `derived`: figures of several cells, for claims. `published`: published figures, next to measured ones.
 //! * [`mode`]: what is measured in a turn. [`figures`]: the names, units and directions of all figures.
-//! * [`experiment`]: the experiment in the framework. [`report`]: rows, ranks, tables and charts.
+//! * `experiment`: the experiment in the framework. `report`: rows, ranks, tables and charts;
+//!   [`ranking`]: the result of a comparison.
 
-pub mod definition;
-pub mod derived;
-pub mod experiment;
+pub(crate) mod definition;
+pub(crate) mod derived;
+pub(crate) mod experiment;
 pub mod figures;
 mod heat_map;
 pub mod mode;
-pub mod pattern;
-pub mod published;
-pub mod report;
-pub mod sweep;
-pub mod workload;
+pub(crate) mod pattern;
+pub(crate) mod published;
+pub mod ranking;
+pub(crate) mod report;
+pub(crate) mod sweep;
+pub(crate) mod workload;
 
-pub use definition::Definition;
-pub use experiment::{BenchPlan, CellEntries, DefinedExperiment, Key, Sample};
-pub use mode::{CompareMode, Mode, ModeKind, PageMode, ScenarioMode, TasksMode, TrialMode};
-pub use pattern::{ContestantOrigin, Pattern};
-pub use report::Report;
+pub use definition::{ChartDefinition, ChartKind, Definition, Quick};
+pub use experiment::{BenchPlan, BenchResult, CellEntries, DefinedExperiment, Key, Sample};
+pub use pattern::{ContestantOrigin, Pattern, matches};
+pub use published::PublishedFigures;
+pub use report::{BenchRow, Report};
 pub use sweep::{CellValue, SweepAxis, SweepCell};
-pub use workload::BenchWorkload;
+pub use workload::{BenchWorkload, welcome};
 
 /// The name of the experiment and of its command.
 pub const NAME: &str = "bench";

@@ -63,6 +63,14 @@ impl Pattern {
         self.name.contains('*')
     }
 
+    /// The name of a contestant in tables: with the number of workers, if the pattern has one.
+    pub fn sized(&self, name: String) -> String {
+        match self.workers {
+            Some(workers) => format!("{name}@{workers}"),
+            None => name,
+        }
+    }
+
     /// Whether it stands for this name.
     pub fn matches(&self, name: &str) -> bool {
         matches(&self.name, name)

@@ -2,11 +2,12 @@
 
 use std::fmt;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use polyserve_load::{Arrivals, Dist, Exchange, LoadError, Mix, Traffic, Usage};
 use serde::Deserialize;
 
-use super::definition::from_text;
+use super::definition::{from_text, time};
 use super::sweep::{SweepAxis, SweepCell};
 use crate::report::figures::count;
 
@@ -40,6 +41,15 @@ pub struct BenchWorkload {
     pub workers: Option<usize>,
     /// The spacing of the requests at a fixed rate.
     pub arrivals: Arrivals,
+    /// Entities: how long a request waits, without a thread of the server.
+    #[serde(deserialize_with = "time")]
+    pub wait: Duration,
+    /// Entities: the time for which a request blocks its thread.
+    #[serde(deserialize_with = "time")]
+    pub blocking_wait: Duration,
+    /// Entities: the CPU time that a request takes in addition to the server's.
+    #[serde(deserialize_with = "time")]
+    pub cpu: Duration,
 }
 
 impl Default for BenchWorkload {
@@ -57,6 +67,9 @@ impl Default for BenchWorkload {
             close: false,
             workers: None,
             arrivals: Arrivals::default(),
+            wait: Duration::ZERO,
+            blocking_wait: Duration::ZERO,
+            cpu: Duration::ZERO,
         }
     }
 }
@@ -102,6 +115,29 @@ impl BenchWorkload {
         }
     }
 
+    /// Whether a request takes time besides that of the server.
+    pub fn takes_time(&self) -> bool {
+        self.wait + self.blocking_wait + self.cpu > Duration::ZERO
+    }
+
+    /// The flags of `polyserve serve` for the time that a request takes.
+    pub fn time_flags(&self) -> impl Iterator<Item = String> {
+        let time = |time: Duration| humantime::format_duration(time).to_string().replace(' ', "");
+        let flags = [
+            (self.wait, format!("--repo-delay={}", time(self.wait))),
+            (self.blocking_wait, format!("--blocking-wait={}", time(self.blocking_wait))),
+            (self.cpu, format!("--spin={}", self.cpu.as_nanos())),
+        ];
+        flags.into_iter().filter(|(time, _)| !time.is_zero()).map(|(_, flag)| flag)
+    }
+
+    /// The longest time of a request on a server with this number of cores: its waits, and the CPU time of the requests before it. A
+    /// server has a worker for each request that blocks.
+    pub fn longest_request(&self, cores: usize) -> Duration {
+        let before = (self.connections as f64 / cores.max(1) as f64).max(1.0);
+        self.wait + self.blocking_wait + self.cpu.mul_f64(before)
+    }
+
     /// How the connections are used.
     pub fn usage(&self) -> Usage {
         if self.close { Usage::Close } else { Usage::KeepAlive { pipeline: self.pipeline } }
@@ -142,9 +178,15 @@ impl fmt::Display for BenchWorkload {
         }
         write!(f, "; {} connections, ", self.connections)?;
         match self.usage() {
-            Usage::Close => f.write_str("a connection for each request"),
-            Usage::KeepAlive { pipeline: 1 } => f.write_str("kept alive"),
-            Usage::KeepAlive { pipeline } => write!(f, "kept alive, {pipeline} requests at once"),
+            Usage::Close => f.write_str("a connection for each request")?,
+            Usage::KeepAlive { pipeline: 1 } => f.write_str("kept alive")?,
+            Usage::KeepAlive { pipeline } => write!(f, "kept alive, {pipeline} requests at once")?,
         }
+        let times =
+            [("waits", self.wait), ("blocks its thread for", self.blocking_wait), ("takes CPU time of", self.cpu)];
+        times
+            .into_iter()
+            .filter(|(_, time)| !time.is_zero())
+            .try_for_each(|(what, time)| write!(f, "; each request {what} {}", humantime::format_duration(time)))
     }
 }

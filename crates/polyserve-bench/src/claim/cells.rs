@@ -18,7 +18,7 @@ use serde::Deserialize;
 use self::votes::{Band, Decision, MIN_RATIOS, SeriesGrowth, Votes, decide, median_interval, trend};
 use super::{AxisValue, ClaimDefinition, ClaimRow, ClaimSet, Rule};
 use crate::bench::figures::{CLIENT_FULL, NamedFigure, SERVER_BUSY};
-use crate::compare::ranking::BUSY;
+use crate::bench::ranking::BUSY;
 use crate::experiment::{again, distinct};
 use crate::report::figures::counted;
 use crate::statistics::{LinearFit, median_of};

@@ -36,7 +36,7 @@ pub use self::row::{AxisValue, ClaimRow};
 use self::rule::Found;
 pub use self::rule::Rule;
 use crate::bench::figures::{CLIENT_BUSY, SERVER_BUSY};
-use crate::compare::ranking::BUSY;
+use crate::bench::ranking::BUSY;
 use crate::experiment::{again, distinct, first_of};
 use crate::statistics::{Compared, ERROR_PROBABILITY, Estimate, Interval, MIN_ROUNDS, Resampled, median_of, tie_band};
 

@@ -17,17 +17,17 @@
 //!
 //! # Layout
 //!
-//! * [`plan`]: cells, batches and their order. [`absence`]: why a cell has no sample. [`record`]: what is recorded.
-//! * [`runner`]: the one measuring loop. [`command`]: the shared flags, and how a command runs an experiment.
-//! * [`rows`]: samples with their keys, and CSV. [`known`]: experiments without their types, for reports of recorded files.
+//! * `plan`: cells, batches and their order. `absence`: why a cell has no sample. `record`: what is recorded.
+//! * `runner`: the one measuring loop. `command`: the shared flags, and how a command runs an experiment.
+//! * `rows`: samples with their keys, and CSV. `known`: experiments without their types, for reports of recorded files.
 
-pub mod absence;
-pub mod command;
-pub mod known;
-pub mod plan;
-pub mod record;
-pub mod rows;
-pub mod runner;
+mod absence;
+mod command;
+mod known;
+mod plan;
+mod record;
+mod rows;
+mod runner;
 #[cfg(test)]
 mod tests;
 
@@ -44,9 +44,9 @@ use crate::output::INDENT;
 
 pub use absence::{Absence, Failed, Reason};
 pub use command::{Execution, RecordArgs};
-pub use known::KnownExperiment;
+pub use known::{KnownExperiment, Recorded};
 pub use plan::{Absent, Batch, Plan, again, distinct, first_of, interleaved, order, with_second_entries};
-pub use record::Records;
+pub use record::{End, Records};
 pub use rows::{RecordRow, csv, with_short_floats};
 pub use runner::{Notebook, run, run_with};
 

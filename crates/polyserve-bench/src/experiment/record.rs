@@ -22,9 +22,9 @@ use super::{Absence, Experiment, Failed, Reason, RecordRow};
 use crate::journal::{Header, first_header, of_kind};
 
 /// The kind of an absence's line.
-pub const FAILURE: &str = "failure";
+pub(super) const FAILURE: &str = "failure";
 /// The kind of an [`End`]'s line.
-pub const END: &str = "end";
+pub(super) const END: &str = "end";
 /// How a run ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct End {

@@ -42,11 +42,11 @@ const MIN_SLICE: Duration = Duration::from_millis(100);
 /// The longest closed loop, unless requests wait.
 const MAX_SLICE: Duration = Duration::from_millis(400);
 /// The min warm-up in waits of a request.
-pub const WARM_UP_WAITS: u32 = 2;
+pub(crate) const WARM_UP_WAITS: u32 = 2;
 /// The min closed loop in waits of a request.
 const SLICE_WAITS: u32 = 5;
 /// The min part at a fixed rate in waits of a request.
-pub const LATENCY_WAITS: u32 = 4;
+pub(crate) const LATENCY_WAITS: u32 = 4;
 /// The min number of requests that are due in a part at a fixed rate: of fewer, a p99 is the slowest request.
 const LATENCY_REQUESTS: f64 = 200.0;
 /// The start and end of both parts, which do not count, in waits of a request.

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::left_out;
 use super::workload::Workload;
 use crate::Misuse;
+use crate::bench::pattern::ContestantOrigin;
 
 /// A server over a repo.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -54,6 +55,16 @@ impl Candidate {
     /// Its name in tables.
     pub fn name(&self) -> String {
         if self.repo.is_empty() { self.server.clone() } else { format!("{}/{}", self.server, self.repo) }
+    }
+
+    /// Its name as a contestant: with the number of workers, if the workload needs another number than the default.
+    pub fn contestant(&self) -> String {
+        self.workers.map_or_else(|| self.name(), |workers| format!("{}@{workers}", self.name()))
+    }
+
+    /// The pattern of a definition that stands for it.
+    pub fn pattern(&self) -> String {
+        format!("{}{}", ContestantOrigin::Catalog, self.contestant())
     }
 }
 

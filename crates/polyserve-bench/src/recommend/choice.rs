@@ -12,10 +12,9 @@ use super::candidates::Candidate;
 use super::lines::Lines;
 use super::workload::Workload;
 use crate::bench::mode::search::SearchEnd;
+use crate::bench::ranking::{Latencies, NotRanked, Ranking, RankingRow, inverted, symmetric_band};
 use crate::bench::{self, CellValue, Sample, SweepAxis, figures};
-use crate::compare::Key;
-use crate::compare::ranking::{Latencies, Ranking, RankingRow, inverted, symmetric_band};
-use crate::experiment::{Failed, distinct};
+use crate::experiment::distinct;
 use crate::machine::Cores;
 use crate::statistics::{Estimate, Interval, MIN_ROUNDS, Verdict, median_of};
 use crate::turn::Rate;
@@ -57,7 +56,7 @@ pub struct Recommendation {
     #[serde(default)]
     pub client_full: bool,
     /// The candidates without figures, and why.
-    pub failed: Vec<Failed<Key>>,
+    pub failed: Vec<NotRanked>,
     /// The share of the cores' time that other processes used, if it is known.
     pub others: Option<f64>,
     /// Whether the time was up before the last round.
@@ -179,7 +178,7 @@ pub struct Basis<'a> {
     pub defaulted: &'a [String],
     /// The candidates.
     pub candidates: &'a [Candidate],
-    /// The settings of the candidates by name, as flags.
+    /// The settings of the candidates by their names as contestants, as flags.
     pub settings: &'a [(String, Vec<String>)],
     /// Why these candidates.
     pub because: &'a [String],
@@ -237,7 +236,7 @@ impl Recommendation {
 impl Ranked {
     /// The candidate of a row; `None` if the row is not ranked.
     fn of(basis: &Basis<'_>, row: &RankingRow) -> Option<Self> {
-        let candidate = basis.candidates.iter().find(|one| one.name() == row.name)?;
+        let candidate = basis.candidates.iter().find(|one| one.contestant() == row.name)?;
         let settings = basis.settings.iter().find(|(name, _)| *name == row.name);
         Some(Self {
             rank: row.rank?,

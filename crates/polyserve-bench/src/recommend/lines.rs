@@ -115,8 +115,9 @@ fn tidy(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::CandidateSet;
+    use super::super::workload::Workload;
     use super::super::workload::tests::workload;
-    use super::super::{CandidateSet, Workload};
     use super::*;
 
     fn of(server: &str, repo: &str, workers: Option<usize>) -> Lines {

@@ -1,6 +1,7 @@
 //! A server and a store for a workload, measured on this machine under that workload, with the lines of Rust that use them.
 //!
-//! The measurement is a [comparison](mod@crate::compare) of a few candidates that suit the workload. The winner has the highest
+//! The rules of the catalog choose a few candidates that suit the workload. A definition of the mode
+//! [`compare`](crate::bench::mode::closed) measures them, and its [ranking](crate::bench::ranking) is the answer. The winner has the highest
 //! throughput among the candidates that meet the latency goal. Candidates with a difference within the noise
 //! are ties.
 //!
@@ -8,18 +9,18 @@
 //!
 //! # Layout
 //!
-//! * [`workload`]: the workload. [`candidates`]: the candidates, with reasons. [`budget`]: the division of the time.
-//! * [`choice`]: the result. [`lines`]: the code for it. [`table`]: tables for people.
+//! * [`workload`]: the workload. `candidates`: the candidates, with reasons. `budget`: the division of the time.
+//! * `choice`: the result. `lines`: the code for it. [`table`]: tables for people.
 
-pub mod budget;
-pub mod candidates;
-pub mod choice;
+pub(crate) mod budget;
+mod candidates;
+mod choice;
 pub mod left_out;
-pub mod lines;
+mod lines;
 pub mod table;
 pub mod workload;
 
 pub use budget::Budget;
-pub use candidates::{Candidate, CandidateSet};
-pub use choice::Recommendation;
-pub use workload::Workload;
+pub use candidates::{Candidate, CandidateSet, DURABLE_DIRECTORY};
+pub use choice::{Basis, CapacityFigure, Choice, Margin, Ranked, Recommendation};
+pub use lines::Lines;

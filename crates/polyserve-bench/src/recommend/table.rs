@@ -9,9 +9,9 @@ use serde_json::Value;
 
 use super::choice::{CapacityFigure, Choice, Margin, Ranked, Recommendation};
 use crate::bench::mode::search::SearchEnd;
+use crate::bench::ranking::SERVER_FULL;
+use crate::bench::ranking::table::{met, verdict_note};
 use crate::charts;
-use crate::compare::ranking::SERVER_FULL;
-use crate::compare::table::{met, verdict_note};
 use crate::experiment::distinct;
 use crate::journal::of_kind;
 use crate::output::{LATE_NOTE, latency_text};
@@ -157,7 +157,7 @@ impl Recommendation {
         if self.ranked.iter().any(|one| one.candidate.workers.is_none()) {
             writeln!(f, "a server without --workers above has its default number of workers, if it has workers")?;
         }
-        self.failed.iter().try_for_each(|failed| writeln!(f, "not run: {}: {}", failed.key.name, failed.why))?;
+        self.failed.iter().try_for_each(|failed| writeln!(f, "not run: {}: {}", failed.name, failed.why))?;
         let rounds = counted(self.rounds as u64, "round");
         if self.time_was_up {
             writeln!(f, "the time was up after {rounds}")?;

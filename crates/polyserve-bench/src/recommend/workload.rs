@@ -5,9 +5,8 @@ use std::time::Duration;
 
 use crate::report::figures::{bytes, count};
 use polyserve::catalog::RepoCriteria;
-use polyserve_load::data::Data;
-use polyserve_load::{Dist, LoadError, Mix, Traffic, Usage};
 use serde::{Deserialize, Serialize};
+use toml::{Table, Value};
 
 /// A workload.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -92,20 +91,21 @@ impl Workload {
         }
     }
 
-    /// Returns how connections are used.
-    pub fn usage(&self) -> Usage {
-        if self.keep_alive { Usage::KeepAlive { pipeline: 1 } } else { Usage::Close }
-    }
-
-    /// Returns the requests, in an order that `seed` determines.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if there are no entities, or more than fit the memory.
-    pub fn traffic(&self, seed: u64) -> Result<Traffic, LoadError> {
-        let mix = Mix { get: self.reads_pct, put: 100 - self.reads_pct };
-        let data = Data::new(seed).with_description(self.payload_bytes);
-        Traffic::entities(&data, self.keys, Dist::default(), mix, seed)
+    /// The key `workload` of a definition. Those of a service are its connections only.
+    pub fn table(&self) -> Table {
+        let number = |number: u64| Value::from(i64::try_from(number).unwrap_or(i64::MAX));
+        let time = |ms: f64| humantime::format_duration(Duration::from_secs_f64(ms / 1000.0)).to_string().into();
+        let connections = [("connections", number(self.connections as u64)), ("close", Value::from(!self.keep_alive))];
+        let entities = [
+            ("mix", Value::from(format!("get={},put={}", self.reads_pct, 100 - self.reads_pct))),
+            ("keys", number(self.keys)),
+            ("payload", number(self.payload_bytes as u64)),
+            ("wait", time(self.wait_ms)),
+            ("blocking_wait", time(self.blocking_wait_ms)),
+            ("cpu", time(self.cpu_ms)),
+        ];
+        let entities = entities.into_iter().filter(|_| self.service.is_none());
+        connections.into_iter().chain(entities).map(|(key, value)| (key.to_owned(), value)).collect()
     }
 }
 
@@ -149,7 +149,10 @@ impl fmt::Display for Workload {
 
 #[cfg(test)]
 pub(super) mod tests {
+    use std::path::Path;
+
     use super::*;
+    use crate::bench::{BenchWorkload, Definition};
 
     pub(in super::super) fn workload() -> Workload {
         Workload {
@@ -192,9 +195,23 @@ pub(super) mod tests {
 
     #[test]
     fn every_percentage_of_reads_is_possible() {
+        let defined = |workload: Workload| {
+            let contestants = vec![String::from("catalog:tokio_tcp/sharded")];
+            let parts =
+                [("name", "any".into()), ("contestants", contestants.into()), ("workload", workload.table().into())];
+            let table: Table = parts.into_iter().map(|(key, value): (&str, Value)| (key.to_owned(), value)).collect();
+            Definition::parse(Path::new("any"), &table.to_string(), &[])
+        };
         for reads_pct in [0, 1, 50, 100] {
-            Workload { reads_pct, keys: 3, ..workload() }.traffic(1).unwrap();
+            let BenchWorkload { mix, keys, .. } =
+                defined(Workload { reads_pct, keys: 3, ..workload() }).unwrap().workload;
+            assert_eq!((mix.get, mix.put, keys), (reads_pct, 100 - reads_pct, 3));
         }
-        Workload { keys: 0, ..workload() }.traffic(1).unwrap_err();
+        defined(Workload { keys: 0, ..workload() }).unwrap_err();
+        let waiting = Workload { wait_ms: 2.5, blocking_wait_ms: 1.0, cpu_ms: 0.5, cores: 2, ..workload() };
+        let defined = defined(waiting.clone()).unwrap().workload;
+        assert_eq!(defined.longest_request(2), waiting.longest_request());
+        let flags: Vec<String> = defined.time_flags().collect();
+        assert_eq!(flags, ["--repo-delay=2ms500us", "--blocking-wait=1ms", "--spin=500000"]);
     }
 }

@@ -5,7 +5,6 @@ use std::time::Duration;
 use polyserve::{Server, ServerConfig, Shape};
 use serde::{Deserialize, Serialize};
 
-use crate::contestants::Program;
 use crate::launch::Launch;
 
 /// A server and a store that take part in a measurement.
@@ -17,8 +16,6 @@ pub struct Contestant {
     pub role: Role,
     /// Its process.
     pub launch: Launch,
-    /// Its program from outside the catalog, if it must be built first.
-    pub peer: Option<Program>,
     /// Whether the contestant is checked against the contract first. The ranking names the rules that it breaks.
     pub checks_contract: bool,
     /// Whether the contestant stores entities. A reference stores none.
@@ -55,7 +52,6 @@ impl Contestant {
             name: name.to_owned(),
             role,
             launch,
-            peer: None,
             checks_contract: false,
             keeps_entities,
             shape: None,

@@ -15,7 +15,7 @@ use polyserve::{Shape, Shutdown};
 use polyserve_load::{Arrivals, CpuSource, Load, LoadProgress, Pace, Report, RunLength, Traffic, Usage, prefill_for};
 
 use super::contestant::Contestant;
-use super::sample::{Latency, Measurement, Sum, behind_share, coarse, microseconds};
+use super::sample::{Latency, Measurement, Sum, behind_share, microseconds};
 use crate::experiment::Absence;
 use crate::launch::AddressFrom;
 use crate::launch::drain::check_drain;
@@ -312,6 +312,7 @@ impl Instrument {
         counts.add(&report);
         Ok(Latency {
             rate,
+            answered: report.latency.len(),
             behind: self.behind(&report),
             p50_us: microseconds(&report.latency, 0.5),
             p99_us: microseconds(&report.latency, 0.99),
@@ -321,7 +322,6 @@ impl Instrument {
                 .server_cpu
                 .map(|cpu| cpu.as_secs_f64() * 1e6 / report.answered as f64)
                 .filter(|cpu_us| cpu_us.is_finite()),
-            histogram: coarse(&report.latency),
         })
     }
 
@@ -334,7 +334,7 @@ impl Instrument {
 
     /// Returns [`behind`](Self::behind) as a share of the requests that were due.
     pub(crate) fn behind_share(&self, report: &Report) -> f64 {
-        behind_share(self.behind(report), &report.latency)
+        behind_share(self.behind(report), report.latency.len())
     }
 
     /// Runs `load`, and probes the process twice meanwhile.

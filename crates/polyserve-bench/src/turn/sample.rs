@@ -1,14 +1,12 @@
 //! The figures of a contestant in one round.
 //!
-//! Invariant: a figure covers only the measured slices, unless its description names the whole measurement. Cost: a
-//! histogram of about 100 KB for each measurement with a latency.
+//! Invariant: a figure covers only the measured slices, unless its description names the whole measurement. Cost: none.
 
 use hdrhistogram::Histogram;
 use polyserve_load::Report;
-use serde::{Deserialize, Serialize};
 
 /// The figures of a contestant in one round.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default)]
 pub struct Measurement {
     /// Right answers in closed loop.
     pub answered: u64,
@@ -38,7 +36,6 @@ pub struct Measurement {
     pub loaded_bytes: Option<u64>,
     /// The requests under way by Little's law, as a share of the connections: 1 in a closed loop. `None` if requests are
     /// pipelined, or have a connection each.
-    #[serde(default)]
     pub under_way: Option<f64>,
     /// Requests of the whole measurement that were sent again: their kept connection closed before a byte of the answer.
     pub retried: u64,
@@ -49,10 +46,12 @@ pub struct Measurement {
 }
 
 /// Latencies from the intended start, at a fixed rate.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug)]
 pub struct Latency {
     /// Requests per second that were due.
     pub rate: f64,
+    /// Requests with an answer.
+    pub answered: u64,
     /// Requests that were due in the slice and not sent in it, because no connection was free.
     pub behind: u64,
     /// Median, in microseconds.
@@ -64,22 +63,13 @@ pub struct Latency {
     /// The delay of the load generator itself, 99 %, in microseconds.
     pub lateness_p99_us: f64,
     /// CPU time of the server for each request at that rate, in microseconds.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu_us: Option<f64>,
-    /// All latencies, in nanoseconds, to two digits. The record has the same, so a later run computes the same figures.
-    #[serde(with = "counts")]
-    pub histogram: Histogram<u64>,
 }
 
 impl Latency {
     /// The requests that were not sent in time, as a share of those that were due.
     pub(crate) fn behind_share(&self) -> f64 {
-        behind_share(self.behind, &self.histogram)
-    }
-
-    /// Returns `figure`, a quantile of these latencies; infinity if no request was answered.
-    pub(crate) fn unless_empty(&self, figure: f64) -> f64 {
-        if self.histogram.is_empty() { f64::INFINITY } else { figure }
+        behind_share(self.behind, self.answered)
     }
 }
 
@@ -88,52 +78,13 @@ pub(crate) const MAX_BEHIND: f64 = 0.01;
 
 /// `behind` requests as a share of those that were due: 1 if none was answered. The latencies are of all requests that were due,
 /// also of those that were not sent.
-pub(crate) fn behind_share(behind: u64, latencies: &Histogram<u64>) -> f64 {
-    if latencies.is_empty() { 1.0 } else { behind as f64 / latencies.len() as f64 }
+pub(crate) fn behind_share(behind: u64, answered: u64) -> f64 {
+    if answered == 0 { 1.0 } else { behind as f64 / answered as f64 }
 }
 
 /// A quantile in microseconds.
 pub fn microseconds(histogram: &Histogram<u64>, quantile: f64) -> f64 {
     histogram.value_at_quantile(quantile) as f64 / 1000.0
-}
-
-/// The longest latency of a histogram, in nanoseconds: ten minutes.
-const MAX_LATENCY_NS: u64 = 600_000_000_000;
-/// The precision of a histogram, in digits.
-const PRECISION_DIGITS: u8 = 2;
-
-/// An empty histogram of latencies, as records have them. The bounds are constants within the library's limits, so this
-/// does not panic.
-fn empty() -> Histogram<u64> {
-    Histogram::new_with_bounds(1, MAX_LATENCY_NS, PRECISION_DIGITS).expect("the bounds are constants within the limits")
-}
-
-/// `histogram` to two digits: each value within 1 %.
-pub(super) fn coarse(histogram: &Histogram<u64>) -> Histogram<u64> {
-    let mut coarse = empty();
-    for bucket in histogram.iter_recorded() {
-        coarse.saturating_record_n(bucket.value_iterated_to(), bucket.count_at_value());
-    }
-    coarse
-}
-
-/// A histogram in a record: a list of `[nanoseconds, count]`.
-mod counts {
-    use hdrhistogram::Histogram;
-    use serde::{Deserialize as _, Deserializer, Serializer};
-
-    pub(super) fn serialize<S: Serializer>(histogram: &Histogram<u64>, serializer: S) -> Result<S::Ok, S::Error> {
-        let buckets = histogram.iter_recorded();
-        serializer.collect_seq(buckets.map(|bucket| (bucket.value_iterated_to(), bucket.count_at_value())))
-    }
-
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Histogram<u64>, D::Error> {
-        let mut histogram = super::empty();
-        for (value, count) in Vec::<(u64, u64)>::deserialize(deserializer)? {
-            histogram.saturating_record_n(value, count);
-        }
-        Ok(histogram)
-    }
 }
 
 /// The sum of the measured slices.
@@ -169,33 +120,15 @@ pub(crate) mod tests {
 
     /// A thousand latencies of this length, in microseconds.
     pub(crate) fn latency(us: f64) -> Latency {
-        let mut histogram = Histogram::new_with_bounds(1, MAX_LATENCY_NS, 3).unwrap();
-        histogram.record_n((us * 1000.0) as u64, 1000).unwrap();
         Latency {
             rate: 100.0,
+            answered: 1000,
             behind: 0,
             p50_us: us,
             p99_us: us,
             p999_us: us,
             lateness_p99_us: 0.0,
             cpu_us: None,
-            histogram,
         }
-    }
-
-    /// A record read back must give the ranking of the run that wrote it.
-    #[test]
-    fn a_latency_is_read_back_as_it_was_recorded() {
-        let mut fine = Histogram::new_with_bounds(1, MAX_LATENCY_NS, 3).unwrap();
-        (1..5000_u64).for_each(|step| fine.record(step * 1777).unwrap());
-        let histogram = coarse(&fine);
-        let latency = Latency { behind: 3, histogram, ..latency(1.0) };
-        let read: Latency = serde_json::from_str(&serde_json::to_string(&latency).unwrap()).unwrap();
-        assert_eq!((&read.histogram, read.behind), (&latency.histogram, 3));
-        for quantile in [0.1, 0.5, 0.99, 0.999] {
-            let of = |histogram: &Histogram<u64>| microseconds(histogram, quantile);
-            assert!((of(&read.histogram) / of(&fine) - 1.0).abs() < 0.01, "{quantile}");
-        }
-        assert_eq!(read.histogram.len(), fine.len());
     }
 }

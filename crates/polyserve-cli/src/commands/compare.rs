@@ -4,27 +4,27 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use polyserve::catalog::{Catalog, Promise, RepoCriteria, ServerEntry};
+use polyserve::catalog::{Catalog, RepoCriteria};
 use polyserve_bench::Misuse;
-use polyserve_bench::bench::{BenchWorkload, CompareMode, ContestantOrigin, Definition, Mode, ModeKind, Pattern};
-use polyserve_bench::compare::{Comparison, Peers};
-use polyserve_bench::contestants::{Program, Registry, Serves};
-use polyserve_bench::experiment::{Experiment as _, RecordArgs, distinct};
-use polyserve_bench::limits;
-use polyserve_bench::machine::cores::Cores;
+use polyserve_bench::bench::Definition;
+use polyserve_bench::bench::mode::{Mode, ModeKind};
+use polyserve_bench::contestants::Registry;
+use polyserve_bench::experiment::{RecordArgs, distinct};
 use polyserve_bench::output::print;
 use polyserve_bench::recommend::workload;
 use polyserve_load::Mix;
 use toml::{Table, Value};
 
+use super::bench::Run;
+use super::bench::servers::Servers;
 use super::cores::CoresArgs;
-use super::entrants::{Baseline, CompareSelection, Entered, Entrants, Selected};
-use super::foreign::{PeerArgs, foreign_servers, unknown, with_sources};
+use super::entrants::{Baseline, CompareSelection, NamedContestants};
+use super::foreign::{PeerArgs, foreign_servers, with_sources};
 use super::memory::MemoryArgs;
-use super::service::{RequestedService, ServiceArgs, goal};
-use super::session::{Context, MeasurementSession, available_cores};
+use super::service::{ServiceArgs, goal};
+use super::session::{Context, available_cores};
 use super::times::{SLICES, within};
-use super::workload::{WorkloadArgs, instrument, traffic};
+use super::workload::WorkloadArgs;
 use crate::config_args::ConfigArgs;
 
 /// The arguments of `polyserve compare`.
@@ -116,115 +116,24 @@ pub(crate) fn run(context: Context<'_>, args: &CompareArgs) -> anyhow::Result<Ex
         return Ok(ExitCode::SUCCESS);
     }
     let Mode::Compare(mode) = &definition.mode else { unreachable!("the flags are those of the mode compare") };
+    Run::check_connections(&definition)?;
+    notes.iter().for_each(|note| eprintln!("{note}"));
     let PlanArgs { cores, config, workload, .. } = &args.plan;
-    let seed = workload.random.seed;
     let session = context.start()?;
-    let inputs = ComparisonInputs { definition: &definition, mode, registry: &registry, cores, config, seed };
-    let mut comparison = inputs.comparison(&session, context.allocator)?;
-    comparison.notes.splice(..0, notes);
-    comparison.wide = args.wide;
-    let environment = session.environment(cores_of(&comparison), seed);
-    session.run(&args.record, environment, &mut comparison)
-}
-
-/// What a comparison is made from.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct ComparisonInputs<'a> {
-    pub(crate) definition: &'a Definition,
-    pub(crate) mode: &'a CompareMode,
-    pub(crate) registry: &'a Registry,
-    pub(crate) cores: &'a CoresArgs,
-    pub(crate) config: &'a ConfigArgs,
-    pub(crate) seed: u64,
-}
-
-impl ComparisonInputs<'_> {
-    /// The comparison of the definition. The foreign servers are not built yet.
-    pub(crate) fn comparison(&self, session: &MeasurementSession<'_>, allocator: &str) -> anyhow::Result<Comparison> {
-        let Self { definition, mode, config, .. } = *self;
-        let BenchWorkload { connections, .. } = definition.workload;
-        let (catalog, settings) = (session.catalog, config.settings(None)?);
-        let service = ServiceArgs::of(definition).read(catalog)?;
-        let peers = self.peers(catalog, allocator)?;
-        let requests = traffic(&definition.workload, service.as_ref(), self.seed)?;
-        let [server_cores, client_cores] = self.cores.of(&session.available)?;
-        let cores = [server_cores, client_cores];
-        let instrument = instrument(&definition.workload, requests, cores, mode.requests(), &session.stop)?;
-        let entrants = Entrants {
-            catalog,
-            definition,
-            slowed: mode.slowed,
-            peers: &peers,
-            service: service.as_ref().map(|service| service.name.as_str()),
-            settings: &settings,
-            flags: config.flags(),
-        };
-        let Entered { contestants, absent } = entrants.enter()?;
-        // This process has the client's end of each connection; each server has the same limit for its own ends.
-        limits::check_connections(connections, limits::connections(0))?;
-        let mut comparison = Comparison::new(contestants, instrument, definition.rounds);
-        (comparison.latency, comparison.stops_when_sure) = (mode.latency, mode.stops_when_sure);
-        (comparison.absent, comparison.peers) = (absent, Some(peers));
-        comparison.rate = mode.rate;
-        comparison.goal_us = mode.p99.map(|goal| goal.as_secs_f64() * 1e6);
-        if let Some(service) = service {
-            rehearse(catalog, &mut comparison, &service)?;
-        }
-        comparison.details.push(("settings", config.given()?));
-        if let Some(variant) = &mode.variant {
-            comparison.details.push(("variant", variant.as_str().into()));
-            comparison.notes.push(format!("all programs are built as the variant {variant}, if their entry has it"));
-        }
-        Ok(comparison)
-    }
-
-    /// The servers from outside the catalog that the definition names.
-    fn peers(&self, catalog: &Catalog, allocator: &str) -> anyhow::Result<Peers> {
-        let Self { definition, mode, registry, .. } = *self;
-        let (contestants, baseline) = (&definition.contestants, &definition.baseline);
-        let is_peer = |pattern: &&Pattern| pattern.origin == ContestantOrigin::Peer;
-        let (stars, names): (Vec<&Pattern>, Vec<&Pattern>) =
-            contestants.iter().filter(is_peer).partition(|pattern| pattern.has_star());
-        let program = |pattern: &Pattern| match registry.named(&pattern.name).filter(|program| program.is_server()) {
-            Some(program) => Ok(program.clone()),
-            None => Err(definition.misuse("contestants", unknown(&pattern.name, registry))),
-        };
-        let named = names.into_iter().map(program).collect::<Result<Vec<Program>, Misuse>>()?;
-        let baseline = baseline.iter().filter(is_peer).map(program).collect::<Result<Vec<Program>, Misuse>>()?;
-        let is_asked = |server: &&Program| {
-            let is_meant = registry.servers().any(|other| other == *server);
-            named.contains(server)
-                || baseline.contains(server)
-                || (is_meant && stars.iter().any(|pattern| pattern.matches(server.short_name())))
-        };
-        let asked = registry.programs().filter(is_asked).cloned().collect();
-        let workers = self.config.settings(None)?.config.workers;
-        let own = mode.variant.as_ref().map(|variant| own(variant, registry, catalog)).transpose()?;
-        let variant = mode.variant.clone().unwrap_or_else(|| allocator.to_owned());
-        Ok(Peers { asked, named, variant, own, workers })
-    }
-}
-
-/// The cores of the servers and of the load generator.
-pub(crate) fn cores_of(comparison: &Comparison) -> [&Cores; 2] {
-    [&comparison.instrument.server_cores, &comparison.instrument.client_cores]
-}
-
-/// Discovers the answers of a service. Makes the slices long enough for its requests.
-fn rehearse(catalog: &Catalog, comparison: &mut Comparison, service: &RequestedService) -> anyhow::Result<()> {
-    // If the threads of the server do not wait, the connections are the first bound.
-    let is_free = |entry: &&ServerEntry| entry.promises(Promise::LaterHoldsNoThread);
-    let free: Vec<&ServerEntry> = catalog.servers().iter().filter(is_free).collect();
-    let is_of =
-        |name: &str, entry: &ServerEntry| name.strip_prefix(&entry.name).is_some_and(|rest| !rest.contains(' '));
-    let contestants = &comparison.contestants;
-    let suited = contestants.iter().find(|one| free.iter().any(|entry| is_of(&one.name, entry)));
-    let Some(contestant) = suited.or(contestants.first()) else { return Ok(()) };
-    let (rehearsal, notes) = service.rehearse(&comparison.instrument, contestant)?;
-    rehearsal.apply(&mut comparison.instrument, &mut comparison.contestants);
-    comparison.notes.extend(notes);
-    comparison.details.push(("requests", service.described()));
-    Ok(())
+    let run = Run {
+        session: &session,
+        definition: &definition,
+        registry: &registry,
+        cores,
+        config,
+        seed: workload.random.seed,
+        record: &args.record,
+        only: None,
+        quick: false,
+    };
+    let (mut experiment, environment) = Servers::new(run, mode.requests())?.plan(None)?.experiment()?;
+    experiment.wide = args.wide;
+    session.run_named(&args.record, environment, &definition.name, &mut experiment)
 }
 
 impl CompareArgs {
@@ -271,9 +180,9 @@ impl CompareArgs {
                 memory_limit: plan.memory.store_memory,
             },
         };
-        let Selected { contestants, baseline, because } = selection.select()?;
+        let NamedContestants { contestants, baseline, because } = selection.select()?;
         let contestants: String = contestants.into_iter().map(|name| format!("    {},\n", Value::from(name))).collect();
-        let mut text = format!("name = {}\nrounds = {}\n", Value::from(Comparison::NAME), plan.rounds());
+        let mut text = format!("name = {}\nrounds = {}\n", Value::from(NAME), plan.rounds());
         text.extend(baseline.map(|baseline| format!("baseline = {}\n", Value::from(baseline))));
         text += &format!("contestants = [\n{contestants}]\n");
         for (key, table) in [("workload", plan.workload()), ("mode", plan.mode(self.variant.as_deref()))] {
@@ -283,23 +192,8 @@ impl CompareArgs {
     }
 }
 
-/// The program with our own servers, to be built as `variant`.
-fn own(variant: &str, registry: &Registry, catalog: &Catalog) -> Result<Program, Misuse> {
-    let entries = Catalog::builtin();
-    if catalog.servers().iter().any(|entry| entries.server(&entry.name).is_err()) {
-        return Err(Misuse(String::from("--variant builds the built-in servers, and this program has others")));
-    }
-    let own = registry.programs().find(|program| program.serves() == Serves::Catalog);
-    let own = own.ok_or_else(|| Misuse(String::from("--variant: no contestant serves the catalog")))?;
-    match own.variants().any(|known| known == variant) {
-        true => Ok(own.clone()),
-        false => {
-            let known = own.variants().collect::<Vec<_>>().join(", ");
-            Err(Misuse(format!("--variant {variant}: there is no such variant, only {known}")))
-        }
-    }
-}
-
+/// The name of the definition and of its record.
+const NAME: &str = "compare";
 /// The default number of entities and mix of requests, as published.
 const PUBLISHED: (u64, Mix) = (1, Mix { get: 1, put: 0 });
 /// The defaults in a quick comparison, as in `polyserve recommend`.

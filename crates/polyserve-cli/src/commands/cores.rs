@@ -20,6 +20,11 @@ pub(crate) struct CoresArgs {
 }
 
 impl CoresArgs {
+    /// The flags for these cores.
+    pub(crate) fn chosen(servers: Cores, clients: Cores) -> Self {
+        Self { server_cores: Some(servers), client_cores: Some(clients) }
+    }
+
     /// Returns the servers' cores and the clients' cores. Without flags, each has its own core if two are `available`.
     pub(crate) fn of(&self, available: &Cores) -> anyhow::Result<[Cores; 2]> {
         let (server, client) = (self.server_cores.as_ref(), self.client_cores.as_ref());

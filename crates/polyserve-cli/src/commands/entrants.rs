@@ -1,26 +1,23 @@
-//! The contestants of a comparison: pairs of a catalog's servers and repos, the baseline once more, and the limits.
+//! The contestants that the flags of `compare` name, and how servers of the catalog are started.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use anyhow::anyhow;
 use polyserve::catalog::{Catalog, Entry, RepoChoice, RepoCriteria, RepoEntry, Tag};
-use polyserve::env::{SETTINGS, Settings};
+use polyserve::env::SETTINGS;
 use polyserve_bench::Misuse;
-use polyserve_bench::bench::{BenchWorkload, ContestantOrigin, Definition, Pattern};
-use polyserve_bench::compare::{Key, Peers};
+use polyserve_bench::bench::ContestantOrigin;
 use polyserve_bench::contestants::{GO, PEER, Program, Registry};
-use polyserve_bench::experiment::{Absence, Absent, distinct, with_second_entries};
+use polyserve_bench::experiment::distinct;
 use polyserve_bench::launch::{AddressFrom, Launch};
 use polyserve_bench::recommend::left_out;
-use polyserve_bench::turn::{Contestant, Role, bound, bound_of};
+use polyserve_bench::turn::{Contestant, Role};
 use polyserve_load::Usage;
 use serde::Serialize;
 
 use super::foreign::unknown;
 use super::names::{default_names, full_names, repo_names, tagged};
-use super::room;
 
 /// A server and a repo: `pool_server/mpsc_pool/two_level`. A service that needs no repo has the server only.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,14 +28,21 @@ pub(crate) struct Pair {
     pub(crate) repo: String,
 }
 
+/// With the stores of the built-in catalog.
 impl FromStr for Pair {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
+        Self::parse(text, &Catalog::builtin())
+    }
+}
+
+impl Pair {
+    /// Parses a name. `catalog` has the kinds of stores that stand over another store.
+    pub(crate) fn parse(text: &str, catalog: &Catalog) -> Result<Self, String> {
         // The location of a repo may have slashes, and a repo over another one has a slash before its location.
         let name = text.split(':').next().unwrap_or(text);
         let stands_on_repos = |kind: &str| {
-            let catalog = Catalog::builtin();
             name.len() < text.len()
                 && catalog.located_repos().iter().any(|known| known.over_repos && known.name == kind)
         };
@@ -128,7 +132,7 @@ pub(crate) struct CompareSelection<'a> {
 }
 
 /// The contestants of a definition.
-pub(crate) struct Selected {
+pub(crate) struct NamedContestants {
     /// Their names, with the origin.
     pub(crate) contestants: Vec<String>,
     /// The contestant that the others are compared with; by default the first one.
@@ -143,7 +147,7 @@ impl CompareSelection<'_> {
     /// # Errors
     ///
     /// Returns an error if a name is unknown, or if no repo suits a quick comparison.
-    pub(crate) fn select(&self) -> anyhow::Result<Selected> {
+    pub(crate) fn select(&self) -> anyhow::Result<NamedContestants> {
         let (mut contestants, because) = self.pairs()?;
         let (peers, is_all) = self.peers;
         contestants.extend(peers.iter().map(named_peer));
@@ -157,7 +161,7 @@ impl CompareSelection<'_> {
         let limits = limits.iter().filter_map(|name| self.catalog.reference(name).ok());
         contestants.extend(limits.map(|Entry { name, .. }| format!("{}{name}", ContestantOrigin::Reference)));
         let baseline = self.baseline.map(|baseline| self.baseline_name(baseline)).transpose()?;
-        Ok(Selected { contestants, baseline, because })
+        Ok(NamedContestants { contestants, baseline, because })
     }
 
     fn baseline_name(&self, baseline: &Baseline) -> anyhow::Result<String> {
@@ -230,193 +234,9 @@ impl CompareSelection<'_> {
     }
 }
 
-/// The pairs of the catalog that a pattern stands for. A service that uses no repo has servers only.
-pub(crate) fn pairs(
-    definition: &Definition,
-    pattern: &Pattern,
-    catalog: &Catalog,
-    has_repos: bool,
-) -> anyhow::Result<Vec<Pair>> {
-    let name = &pattern.name;
-    let parsed = || name.parse::<Pair>().map_err(|why| definition.misuse("contestants", why));
-    if !pattern.has_star() {
-        // A service may use a repo.
-        if !has_repos && (catalog.server(name).is_ok() || name.parse::<Pair>().is_err()) {
-            let server = catalog.server(name)?.name.clone();
-            return Ok(vec![Pair { server, repo: String::new() }]);
-        }
-        let pair = parsed()?;
-        let (server, repo) = (catalog.server(&pair.server)?.name.clone(), catalog.repo(&pair.repo)?.name.clone());
-        return Ok(vec![Pair { server, repo }]);
-    }
-    let repos: Vec<String> = match has_repos {
-        false => vec![String::new()],
-        true if name.contains(':') => vec![catalog.repo(&parsed()?.repo)?.name.clone()], // a repo at a location
-        true => catalog.repos().iter().map(|entry| entry.name.clone()).collect(),
-    };
-    let pair = |server: &str, repo: &String| Pair { server: server.to_owned(), repo: repo.clone() };
-    let all = catalog.servers().iter().flat_map(|entry| repos.iter().map(|repo| pair(&entry.name, repo)));
-    let found: Vec<Pair> = all.filter(|pair| pattern.matches(&pair.name())).collect();
-    if found.is_empty() {
-        let why = format!("nothing in the catalog matches catalog:{name}; see `polyserve list`");
-        return Err(definition.misuse("contestants", why).into());
-    }
-    Ok(found)
-}
-
 /// The name of a program in a definition.
 fn named_peer(program: &Program) -> String {
     format!("{}{}", ContestantOrigin::Peer, program.short_name())
-}
-
-/// Makes the contestants of a comparison from its definition.
-#[derive(Debug)]
-pub(crate) struct Entrants<'a> {
-    pub(crate) catalog: &'a Catalog,
-    pub(crate) definition: &'a Definition,
-    /// The percentage of CPU time that a further copy of the baseline wastes.
-    pub(crate) slowed: Option<f64>,
-    /// The foreign servers, the baseline among them if it is foreign.
-    pub(crate) peers: &'a Peers,
-    /// The service, if it is not the entity store with the default requests.
-    pub(crate) service: Option<&'a str>,
-    pub(crate) settings: &'a Settings,
-    /// The flags of the settings.
-    pub(crate) flags: Vec<String>,
-}
-
-/// The contestants of a comparison.
-pub(crate) struct Entered {
-    /// The contestants, the baseline first.
-    pub(crate) contestants: Vec<Contestant>,
-    /// The servers that reject the settings.
-    pub(crate) absent: Vec<Absent<Key>>,
-}
-
-impl Entrants<'_> {
-    /// Returns the contestants.
-    pub(crate) fn enter(&self) -> anyhow::Result<Entered> {
-        let pairs = self.pairs()?;
-        room::check_flags(self.settings, self.catalog, pairs.iter().map(|(pair, _)| pair.server.as_str()))?;
-        let mut contestants: Vec<Contestant> = self.reference()?.into_iter().chain(self.foreign_baseline()?).collect();
-        let mut absent = Vec::new();
-        let leave_out = |name: &str, why: String, excused| left_out(Key::new(0, name), why, excused);
-        for (pair, is_named) in &pairs {
-            match self.catalog.server(&pair.server)?.build_with_supported(&self.settings.with_pool_size()) {
-                Ok((server, config)) => {
-                    let shape = Some(server.shape());
-                    let bound = bound(&server, &config, self.definition.workload.connections);
-                    let mut flags = room::honoured(&config, &self.flags);
-                    flags.extend(self.service.map(|name| format!("--service={name}")));
-                    let launch = serve(&pair.server, &pair.repo, &flags, Vec::new());
-                    let contestant = Contestant::new(&pair.name(), Role::Ranked, launch);
-                    contestants.push(contestant.with(|one| (one.shape, one.bound) = (shape, bound)));
-                }
-                Err(error) if *is_named => return Err(error.into()),
-                Err(error) => absent.push(leave_out(&pair.name(), error.to_string(), false)),
-            }
-        }
-        for server in self.peers.asked.iter().filter(|server| !self.is_baseline(server)) {
-            match self.foreign(server) {
-                Ok(contestant) => contestants.push(contestant),
-                Err(why) => absent.push(leave_out(server.name(), why, self.peers.excuses(server, false))),
-            }
-        }
-        let Some(baseline) = contestants.first_mut() else {
-            return Err(Misuse(String::from("no server takes these settings, so there is nothing to compare")).into());
-        };
-        baseline.role = Role::Baseline;
-        let baseline = baseline.clone();
-        let mut contestants =
-            with_second_entries(contestants, &baseline.name, &[], |one| (&mut one.name, &mut one.role));
-        if let Some(percent) = self.slowed {
-            let name = format!("{} (slowed {percent} %)", baseline.name);
-            contestants.push(Contestant { name, role: Role::Slowed(percent), ..baseline.clone() });
-        }
-        contestants.extend(self.limits()?.into_iter().filter(|limit| limit.name != baseline.name));
-        Ok(Entered { contestants, absent })
-    }
-
-    /// The patterns of this origin, that of the baseline first.
-    fn patterns(&self, origin: ContestantOrigin) -> impl Iterator<Item = &Pattern> {
-        let Definition { baseline, contestants, .. } = self.definition;
-        baseline.iter().chain(contestants).filter(move |pattern| pattern.origin == origin)
-    }
-
-    /// The pairs, each once, and whether the definition names it. The baseline is first.
-    fn pairs(&self) -> anyhow::Result<Vec<(Pair, bool)>> {
-        let mut all: Vec<(Pair, bool)> = Vec::new();
-        for pattern in self.patterns(ContestantOrigin::Catalog) {
-            for pair in pairs(self.definition, pattern, self.catalog, self.service.is_none())? {
-                if all.iter().all(|(known, _)| *known != pair) {
-                    all.push((pair, !pattern.has_star()));
-                }
-            }
-        }
-        Ok(all)
-    }
-
-    /// The baseline if it is of this origin.
-    fn baseline(&self, origin: ContestantOrigin) -> Option<&Pattern> {
-        self.definition.baseline.as_ref().filter(|pattern| pattern.origin == origin)
-    }
-
-    /// Whether a foreign server is the baseline.
-    fn is_baseline(&self, server: &Program) -> bool {
-        self.baseline(ContestantOrigin::Peer).is_some_and(|pattern| pattern.matches(server.short_name()))
-    }
-
-    /// Returns a foreign server as a contestant, not built yet; or why it cannot take part.
-    fn foreign(&self, server: &Program) -> Result<Contestant, String> {
-        let workers = self.settings.config.workers;
-        let BenchWorkload { mix, connections, .. } = self.definition.workload;
-        if mix.put > 0 && !server.keeps_entities() {
-            return Err(format!("{} has a fixed answer, and keeps nothing that is put", server.name()));
-        }
-        let launch = server.unbuilt(workers)?;
-        let max = server.max_concurrent(workers).filter(|max| *max < connections);
-        let bound = max.zip(server.head_timeout()).and_then(|(max, time)| bound_of(max, time, connections));
-        if let (Some(max), None, false) = (max, &bound, self.definition.workload.close) {
-            return Err(format!("it serves {max} of {connections} kept connections, and the others never"));
-        }
-        Ok(Contestant::new(server.name(), Role::Ranked, launch).with(|one| {
-            // The contract of a server with a fixed answer is not checked.
-            (one.checks_contract, one.keeps_entities) = (server.keeps_entities(), server.keeps_entities());
-            (one.peer, one.shape, one.bound) = (Some(server.clone()), Some(server.shape()), bound);
-        }))
-    }
-
-    /// Returns the baseline if it is foreign.
-    fn foreign_baseline(&self) -> anyhow::Result<Option<Contestant>> {
-        let Some(server) = self.peers.asked.iter().find(|server| self.is_baseline(server)) else { return Ok(None) };
-        let title = server.name();
-        if !server.keeps_entities() {
-            let why = format!("{title} has a fixed answer, and a baseline runs twice and keeps what is put");
-            return Err(self.definition.misuse("baseline", why).into());
-        }
-        Ok(Some(self.foreign(server).map_err(|why| anyhow!("the baseline {title}: {why}"))?))
-    }
-
-    /// Returns the baseline if it is a reference.
-    fn reference(&self) -> anyhow::Result<Option<Contestant>> {
-        let Some(pattern) = self.baseline(ContestantOrigin::Reference) else { return Ok(None) };
-        let name = &self.catalog.reference(&pattern.name)?.name;
-        Ok(Some(reference_contestant(name)))
-    }
-
-    /// The null servers. They have neither the answers of a service nor their sizes.
-    fn limits(&self) -> anyhow::Result<Vec<Contestant>> {
-        let mut names: Vec<&str> = Vec::new();
-        for pattern in self.patterns(ContestantOrigin::Reference).filter(|_| self.service.is_none()) {
-            let known = self.catalog.references().iter().filter(|entry| pattern.matches(&entry.name));
-            let before = names.len();
-            names.extend(known.map(|entry| entry.name.as_str()));
-            if names.len() == before {
-                self.catalog.reference(&pattern.name)?;
-            }
-        }
-        Ok(distinct(names).into_iter().map(reference_contestant).collect())
-    }
 }
 
 /// A reference. It takes no settings, neither as flags nor from the environment.
@@ -427,55 +247,6 @@ pub(crate) fn reference_contestant(name: &str) -> Contestant {
 fn reference_launch(name: &str) -> Launch {
     let cleared = SETTINGS.iter().map(|setting| (setting.variable().into(), OsString::new())).collect();
     serve(name, UNUSED_REPO, &[], cleared)
-}
-
-/// Returns a cell that cannot be measured. `excused`: it was not asked for by name.
-pub(crate) fn left_out<K>(key: K, why: impl Into<String>, excused: bool) -> Absent<K> {
-    Absent { key, absence: Absence::not_available(why), excused }
-}
-
-/// Starts servers of the catalog, with settings under which each serves all its connections.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct ServerLaunches<'a> {
-    pub(crate) catalog: &'a Catalog,
-    pub(crate) settings: &'a Settings,
-    /// The flags of the given settings.
-    pub(crate) flags: &'a [String],
-    /// Whether each request has its own connection. If so, a server may serve fewer connections at a time.
-    pub(crate) connection_each: bool,
-}
-
-impl ServerLaunches<'_> {
-    /// Returns a server over a repo, with this number of workers if one is given; or why it cannot serve this number of
-    /// connections.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the server is unknown.
-    pub(crate) fn contestant(
-        &self,
-        [server, repo]: [&str; 2],
-        connections: usize,
-        workers: Option<usize>,
-    ) -> anyhow::Result<Result<Contestant, String>> {
-        let entry = self.catalog.server(server)?;
-        let roomy_config = room::roomy(self.settings, &self.settings.with_pool_size(), connections);
-        // A number of workers from a flag applies only to servers with that setting.
-        let swept = workers.filter(|_| workers != self.settings.config.workers);
-        let (instance, config) = match room::fitted(entry, &roomy_config, swept) {
-            Ok(fitted) => fitted,
-            Err(error) => return Ok(Err(error.to_string())),
-        };
-        let bound = bound(&instance, &config, connections);
-        if let Some(bound) = bound.as_ref().filter(|_| !self.connection_each) {
-            return Ok(Err(format!("it serves fewer connections at a time; another connection may wait {bound}")));
-        }
-        let also: &[&str] = if workers.is_some() { &["workers"] } else { &[] };
-        let flags = room::flags(&config, self.flags, also);
-        let name = if repo.is_empty() { server.to_owned() } else { format!("{server}/{repo}") };
-        let contestant = Contestant::new(&name, Role::Ranked, serve(server, repo, &flags, Vec::new()));
-        Ok(Ok(contestant.with(|one| (one.shape, one.bound) = (Some(instance.shape()), bound))))
-    }
 }
 
 /// Returns the path of the running program. A later build is not measured.

@@ -56,17 +56,12 @@ impl MeasurementSession<'_> {
         Environment::of(&self.available, cores, seed, self.context.allocator)
     }
 
-    /// Runs the experiment, records it, prints its report.
-    pub(crate) fn run<E: Experiment>(
-        &self,
-        record: &RecordArgs,
-        environment: Environment,
-        experiment: &mut E,
-    ) -> anyhow::Result<ExitCode> {
-        self.run_named(record, environment, E::NAME, experiment)
+    /// The name of the program's allocator.
+    pub(crate) fn allocator(&self) -> &'static str {
+        self.context.allocator
     }
 
-    /// [`run`](Self::run) with another default name of the record.
+    /// Runs the experiment, records it, prints its report. `name` is the default name of the record.
     pub(crate) fn run_named<E: Experiment>(
         &self,
         record: &RecordArgs,

@@ -6,7 +6,7 @@ use polyserve::Shutdown;
 use polyserve_bench::Misuse;
 use polyserve_bench::bench::BenchWorkload;
 use polyserve_bench::bench::mode::requests::RequestSettings;
-use polyserve_bench::bench::workload::welcome;
+use polyserve_bench::bench::welcome;
 use polyserve_bench::machine::cores::Cores;
 use polyserve_bench::reference::BODY;
 use polyserve_bench::turn::Instrument;

@@ -2,8 +2,8 @@
 //! process, and for the executors.
 
 use polyserve_bench::benches::BenchLine;
+use polyserve_bench::experiment::Recorded;
 use polyserve_bench::experiment::distinct;
-use polyserve_bench::experiment::known::Recorded;
 use polyserve_bench::journal::of_kind;
 use polyserve_bench::report::figures::count;
 use polyserve_bench::report::{Summary, Table};

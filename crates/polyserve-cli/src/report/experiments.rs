@@ -3,8 +3,7 @@
 //! Invariant: every name is in the list once.
 
 use polyserve_bench::bench::DefinedExperiment;
-use polyserve_bench::compare::Comparison;
-use polyserve_bench::experiment::{KnownExperiment, known::Recorded};
+use polyserve_bench::experiment::{KnownExperiment, Recorded};
 use polyserve_bench::recommend;
 use polyserve_bench::report::Summary;
 use serde_json::Value;
@@ -13,7 +12,6 @@ use super::benches;
 
 /// All known experiments.
 pub(crate) static ALL: &[KnownExperiment] = &[
-    KnownExperiment::new::<Comparison>("Strategies side by side"),
     KnownExperiment::new::<DefinedExperiment>("Experiments from definitions"),
     KnownExperiment::of_lines("benches", "Benchmarks in one process", benches::recorded),
     KnownExperiment::of_lines("executors", "Jobs on executors, in one process", benches::dispatched),

@@ -22,7 +22,7 @@ use serde_json::Value;
 
 use polyserve_bench::Misuse;
 use polyserve_bench::experiment::KnownExperiment;
-use polyserve_bench::experiment::known::Recorded;
+use polyserve_bench::experiment::Recorded;
 use polyserve_bench::journal::{self, EXTENSION, Header};
 use polyserve_bench::report::Table;
 

@@ -42,12 +42,12 @@ fn a_record_is_named_by_what_it_says_or_by_its_file() {
     };
     let named =
         write("a.jsonl", "{\"kind\":\"environment\",\"experiment\":\"recommend\"}\n{\"kind\":\"cell\"}\n{\"cut");
-    let unnamed = write("compare-put.jsonl", "{\"kind\":\"environment\"}\n");
+    let unnamed = write("bench-put.jsonl", "{\"kind\":\"environment\"}\n");
     write("notes.txt", "nothing");
     assert_eq!(Record::read(&named).unwrap().lines.len(), 2, "what was cut off is no line");
     // Records are in the order of the experiments, not of the files.
     let names: Vec<String> = read(&[unnamed, dir.clone()]).unwrap().into_iter().map(|record| record.name).collect();
-    assert_eq!(names, ["compare", "compare", "recommend"]);
+    assert_eq!(names, ["bench", "bench", "recommend"]);
     fs::create_dir(dir.join("day")).unwrap();
     write("day/tasks.jsonl", "{\"kind\":\"environment\"}\n");
     let found = read(std::slice::from_ref(&dir)).unwrap();

@@ -9,7 +9,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use polyserve::Shutdown;
-use polyserve_bench::compare::{Comparison, Ranking};
+use polyserve_bench::bench::mode::ModeKind;
+use polyserve_bench::bench::mode::requests::{CellPlan, RequestTurns};
+use polyserve_bench::bench::ranking::Ranking;
+use polyserve_bench::bench::{BenchPlan, CellEntries, DefinedExperiment, SweepCell};
 use polyserve_bench::data::Data;
 use polyserve_bench::experiment::{self, Experiment as _};
 use polyserve_bench::journal::{Header, Journal};
@@ -49,23 +52,28 @@ fn a_tiny_comparison_decides_nothing_and_records_every_sample() {
     has(&printed_first, &["too few rounds", "A/A", "baseline", "null_epoll", "slowed 50 %", "2 rounds"]);
     let lines = dir.lines(RECORD);
     let [environment, measured @ .., others, end] = lines.as_slice() else { panic!("{lines:?}") };
-    let (rates, samples): (Vec<&Value>, Vec<&Value>) = measured.iter().partition(|line| line["kind"] == "rate");
+    let (rates, measured): (Vec<&Value>, Vec<&Value>) = measured.iter().partition(|line| line["kind"] == "rate");
+    let (calibrations, samples): (Vec<&Value>, Vec<&Value>) =
+        measured.into_iter().partition(|line| line["kind"] == "calibration");
     // The slowest of both determines the rate, once for all rounds.
     assert!(rates.len() == 1 && rates[0]["half_of"].as_str().unwrap().starts_with("leader_followers/"), "{rates:?}");
     assert_eq!((&environment["kind"], environment["seed"].as_u64()), (&"environment".into(), Some(7)));
     for known in ["rustc", "profile", "kernel", "command"] {
         assert!(!environment[known].is_null() && environment[known] != "unknown", "{known}: {environment}");
     }
-    // Round 0 has at least three calibrations of the baseline. The other rounds have the pair, the baseline again, the slowed
-    // contestant and the limit.
+    // At least three calibrations of the baseline come first. The rounds have the pair, the baseline again, the slowed contestant
+    // and the limit.
     let of_round = |round: u64| samples.iter().filter(|sample| sample["round"] == round).count();
-    assert!(of_round(0) >= 3 && (of_round(1), of_round(2)) == (5, 5), "{samples:?}");
+    assert!(calibrations.len() >= 3 && (of_round(1), of_round(2)) == (5, 5), "{samples:?}");
+    for calibration in calibrations {
+        assert_eq!(calibration["contestant"], "leader_followers/two_level");
+        assert!(calibration["requests_per_s"].is_f64() && calibration["round"].is_null(), "{calibration}");
+    }
     for sample in &samples {
-        assert_eq!(sample["kind"], "turn");
-        assert!(sample["retried"].is_u64() && sample["reconnects"].is_u64(), "{sample}");
-        assert!(sample["answered"].is_u64() && sample["server_busy"].as_f64().is_some(), "{sample}");
-        assert!(sample["latency"].is_null() || sample["round"] != 0, "{sample}");
-        assert_eq!(sample["attempt"].is_u64(), sample["round"] == 0, "{sample}");
+        assert_eq!((&sample["kind"], sample["round"].as_u64() >= Some(1)), (&"row".into(), true));
+        let is_known = |figure: &&str| sample["figures"][figure].is_f64();
+        let figures = ["retried", "reconnects", "answered", "server_busy"];
+        assert!(figures.iter().all(is_known), "{sample}");
     }
     assert_eq!((&others["kind"], others["share"].is_f64()), (&"other_processes".into(), true));
     assert_eq!((&end["kind"], &end["interrupted"], &end["missing"]), (&"end".into(), &false.into(), &0.into()));
@@ -150,10 +158,10 @@ fn a_comparison_resumes_after_its_last_whole_round() {
     let line = format!("{line} {TINY}");
     printed(&line);
     let all = dir.lines("get-1.jsonl");
-    let is_of = |line: &&Value, round: u64| line["kind"] == "turn" && line["round"] == round;
+    let is_of = |line: &&Value, round: u64| line["kind"] == "row" && line["round"] == round;
     let first = all.iter().position(|line| is_of(&line, 2)).unwrap();
     let kept: String = dir.read("get-1.jsonl").split_inclusive('\n').take(first + 1).collect();
-    dir.write("get-1.jsonl", format!("{kept}{{\"kind\":\"turn\",\"rou"));
+    dir.write("get-1.jsonl", format!("{kept}{{\"kind\":\"row\",\"rou"));
     let ranking = json(&line);
     assert_eq!((&ranking["rounds"], &ranking["interrupted"]), (&2.into(), &false.into()));
     assert!(array(&ranking["rows"]).iter().all(|row| row["throughput"]["rounds"] == 2), "{ranking}");
@@ -163,7 +171,7 @@ fn a_comparison_resumes_after_its_last_whole_round() {
     let of = |round: u64| added.iter().filter(|line| is_of(line, round)).count();
     assert_eq!((of(0), of(1), of(2)), (0, 0, 4), "{added:?}");
     let second = all[first..].iter().chain(added).filter(|line| is_of(line, 2));
-    let rates: Vec<_> = second.map(|line| &line["latency"]["rate"]).collect();
+    let rates: Vec<_> = second.map(|line| &line["figures"]["rate_per_s"]).collect();
     assert!(rates[0].is_f64() && rates.iter().all(|rate| *rate == rates[0]), "{rates:?}");
 }
 
@@ -203,7 +211,7 @@ fn an_absent_contestant_is_recorded() {
     let args = "--servers=pool_server --peers=nginx --mix=put=1 --repos=std_mutex --rounds=1 --no-latency --json";
     let ranking = parsed(&ended(1, &format!("compare {args} {TINY} --out={dir}")));
     let absent = &dir.recorded(RECORD, "failure")[0]; // nginx has a fixed answer
-    assert_eq!((&absent["name"], &absent["reason"]), (&"nginx".into(), &"not_available".into()));
+    assert_eq!((&absent["contestant"], &absent["reason"]), (&"nginx".into(), &"not_available".into()));
     let failed = &ranking["failed"][0];
     assert!(failed["name"] == "nginx" && failed["why"].as_str().unwrap().contains("keeps nothing that is put"));
 }
@@ -273,7 +281,7 @@ fn a_comparison_that_stops_when_it_is_sure_says_so() {
     let shown = printed(&format!("compare {TINY} {args} --out={dir}"));
     has(&shown, &["2 rounds, until sure", "geometric mean of the baseline's two entries", "too few rounds"]);
     let lines = dir.lines(RECORD);
-    assert_eq!(lines[0]["plan"]["stops_when_sure"], true);
+    assert_eq!(lines[0]["plan"]["definition"]["mode"]["stops_when_sure"], true);
     let end = lines.last().unwrap();
     assert_eq!((&end["missing"], &end["planned"]), (&0.into(), &8.into()), "{end}");
 }
@@ -328,9 +336,14 @@ fn compared(dir: Option<&Dir>, contestants: Vec<Contestant>) -> anyhow::Result<R
         latency_slice: Duration::from_millis(20),
         stop: stop.clone(),
     };
-    let mut comparison = Comparison::new(contestants, instrument, 2);
-    comparison.latency = false;
-    let header = Header::new("compare", comparison.describe(), environment);
+    let (names, cell): (Vec<String>, _) = (contestants.iter().map(|one| one.name.clone()).collect(), SweepCell::new());
+    let entries = vec![CellEntries { cell: cell.clone(), contestants: names.clone() }];
+    let cell = CellPlan { cell, contestants, instrument, rate: None, latency: false };
+    let (baseline, mode) = (names[0].clone(), ModeKind::Compare);
+    let plan = BenchPlan { mode, contestants: names, baseline, rounds: 2, ..BenchPlan::default() };
+    let turns = RequestTurns::new(vec![cell], None);
+    let mut comparison = DefinedExperiment::new(plan, entries, Vec::new(), Box::new(turns));
+    let header = Header::new("bench", comparison.describe(), environment);
     let mut journal = Journal::named(dir.map(|dir| dir.path("")).as_deref(), "compare", &header)?;
     Ranking::of(&experiment::run(&mut comparison, &header, &mut journal, &stop)?)
 }
@@ -351,13 +364,12 @@ fn a_contestant_that_fails_is_named_and_not_ranked() {
     let ranking = compared(Some(&dir), contestants).unwrap();
     let rows: BTreeSet<_> = ranking.rows.iter().map(|row| row.name.as_str()).collect();
     assert_eq!(rows, BTreeSet::from(["base", "base again", "good"]));
-    let why =
-        |name: &str| ranking.failed.iter().find(|failed| failed.key.name == name).map(|failed| failed.why.clone());
+    let why = |name: &str| ranking.failed.iter().find(|failed| failed.name == name).map(|failed| failed.why.clone());
     assert!(why("dies").unwrap().contains("exit status: 3: no memory"), "{:?}", ranking.failed);
     assert!(why("leaves").unwrap().contains("ended by itself"), "{:?}", ranking.failed);
     assert!(why("wrong").is_some() && ranking.failed.len() == 3, "{:?}", ranking.failed);
     let lines = dir.lines(RECORD);
-    assert_eq!((count(&lines, "turn"), count(&lines, "failure")), (2 * 3, 3), "what failed is not measured again");
+    assert_eq!((count(&lines, "row"), count(&lines, "failure")), (2 * 3, 3), "what failed is not measured again");
 }
 
 #[test]

@@ -4,7 +4,6 @@ use std::collections::HashSet;
 use std::fs;
 
 use polyserve_bench::bench::DefinedExperiment;
-use polyserve_bench::compare::Comparison;
 use polyserve_bench::experiment::{Experiment, Records};
 use polyserve_bench::journal;
 use serde_json::Value;
@@ -69,7 +68,7 @@ pub(crate) fn resumes<E: Experiment>(line: &str) {
 #[test]
 fn compare() {
     let times = "--rounds=6 --slice=50ms --warm-up=50ms --no-latency";
-    resumes::<Comparison>(&format!("compare --servers=pool_server --repos=two_level --connections=4 {times}"));
+    resumes::<DefinedExperiment>(&format!("compare --servers=pool_server --repos=two_level --connections=4 {times}"));
 }
 
 /// An interrupted trial has not passed.

@@ -42,10 +42,10 @@ fn a_workload_is_measured_and_answered_with_lines_that_use_the_winner() {
     let (goal_met, interrupted, time_was_up) = (&report["goal_met"], &report["interrupted"], &report["time_was_up"]);
     assert_eq!((goal_met, interrupted, time_was_up), (&Value::Null, &false.into(), &false.into()));
     // A second run measures nothing. Another workload does not resume the record.
-    let turns = dir.recorded(TURNS, "turn");
+    let turns = dir.recorded(TURNS, "row");
     assert_eq!(turns.iter().filter(|turn| turn["round"] == 1).count(), 3, "two candidates, and the first once more");
     assert_eq!(json(&line)["ranked"], report["ranked"]);
-    assert_eq!(dir.recorded(TURNS, "turn"), turns);
+    assert_eq!(dir.recorded(TURNS, "row"), turns);
     assert_eq!(dir.recorded(RECORD, "recommendation").len(), runs + 1);
     has(&misused(&format!("{TINY} --servers=tokio_tcp --reads=40 --out={dir}")), &["not overwritten"]);
 }
@@ -72,7 +72,7 @@ fn a_signal_ends_it_with_a_report() {
     let args = "--rounds=1000 --time=30m --keys=10 --connections=4";
     let line = format!("recommend {args} --servers=tokio_tcp,leader_followers --repos=two_level --json --out={dir}");
     let turns = || fs::read_to_string(dir.path(TURNS)).unwrap_or_default();
-    let output = interrupted(&line, |_| turns().contains("\"kind\":\"turn\",\"round\":1,"));
+    let output = interrupted(&line, |_| turns().contains("\"kind\":\"row\""));
     let report = parsed(&output);
     assert_eq!((&report["interrupted"], &report["time_was_up"]), (&true.into(), &false.into()));
     assert_eq!((&report["failed"], array(&report["ranked"]).len()), (&Value::Array(Vec::new()), 2));

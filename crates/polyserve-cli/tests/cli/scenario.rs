@@ -11,9 +11,11 @@ use polyserve::{
     Answer, Condition, Conditional, Drain, Entity, EntityRepo, EntityService, Lookup, Put, Removed, RepoAnswer,
     ServerConfig, ServerExt as _, Shutdown, Visit,
 };
+use polyserve_bench::bench::mode::ModeKind;
+use polyserve_bench::bench::mode::scenario::ScenarioMode;
 use polyserve_bench::bench::mode::scenario::{ScenarioConnections, ScenarioServer, ScenarioTurns};
 use polyserve_bench::bench::{
-    BenchPlan, CellEntries, DefinedExperiment, Definition, ModeKind, NAME, Report, ScenarioMode, SweepCell,
+    BenchPlan, BenchResult, CellEntries, DefinedExperiment, Definition, NAME, Report, SweepCell,
 };
 use polyserve_bench::data::Data;
 use polyserve_bench::delayed::Delayed;
@@ -215,21 +217,18 @@ fn stressed(case: &str, connection_use: ScenarioConnections, connections: usize)
         workload: turns.mode.to_string(),
         mode: ModeKind::Scenario,
         compared: "errors".into(),
-        axes: Vec::new(),
         contestants: vec![name.clone()],
         baseline: name,
-        charts: Vec::new(),
-        quick: false,
         rounds: 1,
-        definition: json!({}),
-        settings: Value::Null,
+        ..BenchPlan::default()
     };
-    let mut stress = DefinedExperiment { plan, cells: vec![entries], absent: Vec::new(), turns: Box::new(turns) };
+    let mut stress = DefinedExperiment::new(plan, vec![entries], Vec::new(), Box::new(turns));
     let header = Header::new(NAME, stress.describe(), Environment::of(&core, [&core; 2], 1, "any"));
     let records = experiment::run(&mut stress, &header, &mut Journal::none(), &stop).unwrap();
-    let report = DefinedExperiment::report(&records).unwrap();
-    let is_passed = !records.is_failed() && DefinedExperiment::is_passed(&report);
-    (report, is_passed)
+    let outcome = DefinedExperiment::report(&records).unwrap();
+    let is_passed = !records.is_failed() && DefinedExperiment::is_passed(&outcome);
+    let BenchResult::Report(report) = outcome else { panic!("{outcome}") };
+    (*report, is_passed)
 }
 
 /// A burst fills a small server. It rejects requests, which then have no effect. That is right.

@@ -3,8 +3,8 @@
 //! A kind is a file with the struct of its settings, their check, and the part of the turn that it measures: a [`Turns`]. A new
 //! kind is such a file and a line in [`Mode`] and its functions.
 
+mod calibration;
 pub mod closed;
-pub mod compare;
 pub mod counted;
 pub mod hold;
 pub mod limit;
@@ -33,20 +33,19 @@ use super::pattern::ContestantOrigin;
 use super::sweep::SweepAxis;
 use super::workload::BenchWorkload;
 use crate::Misuse;
-use crate::experiment::{Absence, Notebook, order};
+use crate::experiment::{Absence, Notebook, Records, order};
 use crate::report::figures::count;
 use crate::statistics::MIN_ROUNDS;
 
-pub use closed::ClosedMode;
-pub use compare::CompareMode;
-pub use hold::HoldMode;
-pub use page::PageMode;
-pub use rate::RateMode;
-pub use scenario::ScenarioMode;
-pub use search::SearchMode;
-pub use store::StoreMode;
-pub use tasks::TasksMode;
-pub use trial::TrialMode;
+use closed::ClosedMode;
+use hold::HoldMode;
+use page::PageMode;
+use rate::RateMode;
+use scenario::ScenarioMode;
+use search::SearchMode;
+use store::StoreMode;
+use tasks::TasksMode;
+use trial::TrialMode;
 
 /// The settings of a turn, by its kind.
 #[derive(Clone, Debug)]
@@ -70,7 +69,7 @@ pub enum Mode {
     /// A contestant is compared with itself, again and again.
     Trial(TrialMode),
     /// Contestants are ranked at one cell.
-    Compare(CompareMode),
+    Compare(ClosedMode),
 }
 
 /// The kind of a mode.
@@ -207,6 +206,13 @@ pub trait Turns: fmt::Debug {
         results
     }
 
+    /// Returns true if the samples so far answer the question, so that no further round is needed. `contestants` are those of the
+    /// plan. By default false.
+    fn is_decided(&self, records: &Records<DefinedExperiment>, contestants: &[String]) -> bool {
+        let _ = (records, contestants);
+        false
+    }
+
     /// The share of the run's time that a cell takes. By default 1.
     fn weight(&self, key: &Key) -> usize {
         let _ = key;
@@ -284,7 +290,7 @@ impl Mode {
             Self::Scenario(_) => scenario::READS,
             Self::Search(_) => search::READS,
             Self::Hold(mode) => mode.reads(),
-            Self::Compare(_) => compare::READS,
+            Self::Compare(_) => closed::COMPARE_READS,
         };
         reads.check(definition)?;
         match self {
@@ -297,7 +303,7 @@ impl Mode {
             Self::Hold(mode) => mode.check(definition),
             Self::Scenario(mode) => mode.check(definition),
             Self::Trial(mode) => mode.check(definition),
-            Self::Compare(mode) => mode.check(definition),
+            Self::Compare(mode) => mode.check_comparison(definition),
         }
     }
 }
@@ -334,6 +340,14 @@ fn check_times<const N: usize>(definition: &Definition, times: [(&str, Duration)
     let allowed = Duration::from_millis(10)..=Duration::from_secs(3600);
     match times.into_iter().find(|(_, time)| !allowed.contains(time)) {
         Some((key, _)) => Err(definition.misuse(key, "it must be from 10ms to 1h")),
+        None => Ok(()),
+    }
+}
+
+/// Checks the goal for the p99.
+fn check_goal(definition: &Definition, p99: Option<Duration>) -> Result<(), Misuse> {
+    match p99.filter(Duration::is_zero) {
+        Some(_) => Err(definition.misuse("p99", "it must be above 0")),
         None => Ok(()),
     }
 }

@@ -1,4 +1,7 @@
 //! The turns of the modes that send requests to servers.
+//!
+//! The first round at a cell determines the rate of the latencies, if it is not given. If a contestant is slowed, the baseline is
+//! measured a few times before: see [`calibration`].
 
 use std::iter;
 use std::time::Duration;
@@ -6,17 +9,24 @@ use std::time::Duration;
 use polyserve::Shape;
 use serde::{Deserialize, Serialize};
 
+use super::calibration;
 use super::limit::NullServer;
 use super::{ReadKeys, Turns};
 use crate::bench::experiment::{DefinedExperiment, Key, Sample};
 use crate::bench::figures;
 use crate::bench::pattern::ContestantOrigin;
+use crate::bench::ranking;
 use crate::bench::sweep::{CellValue, SweepAxis, SweepCell};
-use crate::experiment::{Absence, Notebook};
+use crate::experiment::{Absence, Notebook, Records};
+use crate::machine::proc::Spent;
 use crate::turn::{Contestant, Instrument, Rate, check_contracts, half_of_slowest, measure_round};
 
 /// The `kind` of a [`CellRate`]'s line.
 pub const RATE: &str = "rate";
+/// The `kind` of a [`CellBound`]'s line.
+pub(crate) const BOUND: &str = "bound";
+/// The `kind` of the line of [`OtherProcesses`].
+pub(crate) const OTHERS: &str = "other_processes";
 
 /// What a mode of requests reads of a definition.
 pub(super) const READS: ReadKeys = ReadKeys {
@@ -47,6 +57,9 @@ pub(super) const READS: ReadKeys = ReadKeys {
         "close",
         "workers",
         "arrivals",
+        "wait",
+        "blocking_wait",
+        "cpu",
     ],
 };
 
@@ -73,6 +86,12 @@ pub struct RequestTurns {
     rates: Vec<CellRate>,
     /// The null server, if the rates are in per cent of its throughput.
     null_server: Option<NullServer>,
+    /// Whether the run ends as soon as each contestant differs from the baseline at each cell.
+    stops_when_sure: bool,
+    /// The times of all cores at the start of the run.
+    spent: Option<Spent>,
+    /// Whether this run measured a cell.
+    has_measured: bool,
 }
 
 /// A cell, and what is measured there.
@@ -100,10 +119,50 @@ pub struct CellRate {
     pub rate: Rate,
 }
 
+/// The bound that the shape of a contestant sets on the wait of a connection at a cell.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct CellBound {
+    pub(crate) contestant: String,
+    pub(crate) cell: SweepCell,
+    pub(crate) bound: String,
+}
+
+/// The share of the cores' time that other processes used.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(crate) struct OtherProcesses {
+    pub(crate) share: f64,
+}
+
 impl RequestTurns {
     /// The turns at these cells. Rates in per cent need the null server.
     pub fn new(cells: Vec<CellPlan>, null_server: Option<NullServer>) -> Self {
-        Self { cells, rates: Vec::new(), null_server }
+        Self { cells, null_server, ..Self::default() }
+    }
+
+    /// The same turns, of a run that ends as soon as each contestant differs from the baseline, if `stops` is true.
+    #[must_use]
+    pub fn stopping_when_sure(self, stops: bool) -> Self {
+        Self { stops_when_sure: stops, ..self }
+    }
+
+    /// The times that all processes spent on the cores of the first cell.
+    fn spent(&self) -> Option<Spent> {
+        Spent::on(&self.cells.first()?.instrument.cores())
+    }
+
+    /// Records the bounds of shapes.
+    fn record_bounds(&self, notebook: &mut Notebook<'_, DefinedExperiment>) -> anyhow::Result<()> {
+        let known: Vec<CellBound> = notebook.records().facts(BOUND)?;
+        for CellPlan { cell, contestants, .. } in &self.cells {
+            for one in contestants {
+                let Some(bound) = one.bound.clone() else { continue };
+                let bound = CellBound { contestant: one.name.clone(), cell: cell.clone(), bound };
+                if !known.contains(&bound) {
+                    notebook.fact(BOUND, &bound)?;
+                }
+            }
+        }
+        Ok(())
     }
 
     /// The rate of a cell; `None` if the closed loop finds it.
@@ -141,8 +200,26 @@ pub(super) fn check_cells<'a>(
 impl Turns for RequestTurns {
     fn prepare(&mut self, notebook: &mut Notebook<'_, DefinedExperiment>) -> anyhow::Result<()> {
         self.rates = notebook.records().facts(RATE)?;
+        self.spent = self.spent();
+        self.record_bounds(notebook)?;
         check_cells(&self.cells, notebook)?;
-        self.null_server.as_mut().map_or(Ok(()), |null_server| null_server.measure(&self.cells, notebook))
+        if let Some(null_server) = &mut self.null_server {
+            null_server.measure(&self.cells, notebook)?;
+        }
+        self.cells.iter_mut().try_for_each(|plan| calibration::calibrate(plan, notebook))
+    }
+
+    fn is_decided(&self, records: &Records<DefinedExperiment>, contestants: &[String]) -> bool {
+        let entries = |plan: &CellPlan| ranking::entries(records, contestants, &plan.cell);
+        self.stops_when_sure && self.cells.iter().all(|plan| entries(plan).is_ok_and(|all| ranking::is_sure(&all)))
+    }
+
+    fn finish(&mut self, notebook: &mut Notebook<'_, DefinedExperiment>) -> anyhow::Result<()> {
+        let spent = self.spent.take().zip(self.spent());
+        if let Some((before, after)) = spent.filter(|_| self.has_measured) {
+            notebook.fact(OTHERS, &OtherProcesses { share: after.others_since(&before) })?;
+        }
+        Ok(())
     }
 
     fn measure(
@@ -151,6 +228,7 @@ impl Turns for RequestTurns {
         notebook: &mut Notebook<'_, DefinedExperiment>,
     ) -> Vec<Result<Sample, Absence>> {
         let Some(Key { cell, round, .. }) = keys.first() else { return Vec::new() };
+        self.has_measured = true;
         let Some(plan) = self.cells.iter().find(|plan| plan.cell == *cell) else {
             return keys.iter().map(|key| Err(Absence::failed(format!("{key} is not planned")))).collect();
         };

@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 
 use super::limit::{NullServer, RAMP};
 use super::requests::{self, CellPlan, RequestSettings};
-use super::{ReadKeys, Turns, check_times};
+use super::{ReadKeys, Turns, check_goal, check_times};
 use crate::Misuse;
 use crate::bench::definition::{Definition, optional_time, time};
 use crate::bench::experiment::{DefinedExperiment, Key, Sample};
@@ -43,6 +43,7 @@ const LATE_LOADS: usize = 2;
 
 /// A search finds the rate itself.
 pub(super) const READS: ReadKeys = ReadKeys {
+    has_sizes: true,
     axes: &[
         SweepAxis::Connections,
         SweepAxis::Keys,
@@ -92,7 +93,8 @@ impl SearchMode {
                 definition.misuse("kind", "a search needs the goal `p99` in the mode or `goal_us` in the sweep")
             );
         }
-        check_times(definition, [("slice", self.slice), ("p99", self.p99.unwrap_or(self.slice))])
+        check_goal(definition, self.p99)?;
+        check_times(definition, [("slice", self.slice)])
     }
 }
 

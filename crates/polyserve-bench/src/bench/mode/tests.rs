@@ -4,7 +4,6 @@ use std::rc::Rc;
 use std::time::Instant;
 
 use polyserve::Shutdown;
-use serde_json::{Value, json};
 
 use super::*;
 use crate::bench::experiment::{BenchPlan, CellEntries};
@@ -39,22 +38,16 @@ fn measured(turns: Noted) -> (Vec<Key>, Vec<(String, f64)>) {
     let contestants: Vec<String> = ["a", "bb", "ccc"].map(String::from).to_vec();
     let plan = BenchPlan {
         name: "noted".into(),
-        about: String::new(),
-        workload: String::new(),
         mode: ModeKind::Page,
         compared: figures::REQUESTS_PER_S.into(),
-        axes: Vec::new(),
         contestants: contestants.clone(),
         baseline: "a".into(),
-        charts: Vec::new(),
-        quick: false,
         rounds: 4,
-        definition: Value::Null,
-        settings: json!({}),
+        ..BenchPlan::default()
     };
     let cells = vec![CellEntries { cell: SweepCell::new(), contestants }];
     let header = fixtures::header("bench", serde_json::to_value(&plan).unwrap());
-    let mut experiment = DefinedExperiment { plan, cells, absent: Vec::new(), turns: Box::new(turns) };
+    let mut experiment = DefinedExperiment::new(plan, cells, Vec::new(), Box::new(turns));
     let records = run(&mut experiment, &header, &mut Journal::none(), &stop).unwrap();
     let samples = records.samples().map(|(key, sample)| (key.contestant.clone(), sample.figures["requests_per_s"]));
     let samples = samples.collect();

@@ -1,7 +1,7 @@
 //! The mode `trial`: repeated comparisons of a contestant with itself. A server compared with itself must seldom be different, and a
 //! server that is slowed on purpose must be slower.
 //!
-//! A turn is a whole [comparison](crate::compare): its own rounds, with the contestant as the baseline, again as the control,
+//! A turn is a whole [comparison](crate::bench::ranking): its own rounds, with the contestant as the baseline, again as the control,
 //! and once more as the one that is judged. Comparisons that stop when they are sure must also be quick: half of the planned
 //! rounds must be enough for most of them.
 //!
@@ -13,15 +13,16 @@ use std::time::Duration;
 use polyserve::Shutdown;
 use serde::{Deserialize, Serialize};
 
-use super::requests::{CellPlan, RequestSettings};
-use super::{Turns, check_slowed, check_times};
+use super::requests::{CellPlan, RequestSettings, RequestTurns};
+use super::{ModeKind, Turns, check_slowed, check_times};
 use crate::Misuse;
+use crate::bench::NAME;
 use crate::bench::definition::{Definition, time};
-use crate::bench::experiment::{BenchPlan, DefinedExperiment, Key, Sample};
+use crate::bench::experiment::{BenchPlan, CellEntries, DefinedExperiment, Key, Sample};
 use crate::bench::figures::{self, NamedFigures};
 use crate::bench::pattern::{ContestantOrigin, Pattern};
+use crate::bench::ranking::{self, Intervals, Ranking};
 use crate::bench::sweep::{SweepAxis, SweepCell};
-use crate::compare::Comparison;
 use crate::experiment::{Absence, Experiment as _, Notebook, Records, again, distinct, run_with};
 use crate::journal::{Header, Journal};
 use crate::machine::Environment;
@@ -96,7 +97,7 @@ impl TrialMode {
     }
 
     /// The comparison of a contestant with itself.
-    fn comparison(&self, contestant: &Contestant, plan: &CellPlan) -> Comparison {
+    fn comparison(&self, contestant: &Contestant, plan: &CellPlan) -> DefinedExperiment {
         let name = &contestant.name;
         let (judged, role) = match self.slowed {
             Some(percent) => (format!("{name} (slowed {percent} %)"), Role::Slowed(percent)),
@@ -104,9 +105,26 @@ impl TrialMode {
         };
         let entries = [(name.clone(), Role::Baseline), (again(name), Role::Same), (judged, role)];
         let entries = entries.map(|(name, role)| Contestant { name, role, ..contestant.clone() });
-        let mut comparison = Comparison::new(entries.into(), plan.instrument.clone(), self.comparison_rounds);
-        (comparison.latency, comparison.stops_when_sure) = (false, self.stops_when_sure);
-        comparison
+        let contestants: Vec<String> = entries.iter().map(|one| one.name.clone()).collect();
+        let (cell, instrument) = (SweepCell::new(), plan.instrument.clone());
+        let cells = vec![CellEntries { cell: cell.clone(), contestants: contestants.clone() }];
+        let plan = CellPlan { cell, contestants: entries.into(), instrument, rate: None, latency: false };
+        let turns = RequestTurns::new(vec![plan], None).stopping_when_sure(self.stops_when_sure);
+        let plan = BenchPlan {
+            name: name.clone(),
+            mode: ModeKind::Compare,
+            compared: figures::REQUESTS_PER_S.to_owned(),
+            contestants,
+            baseline: name.clone(),
+            rounds: self.comparison_rounds,
+            ..BenchPlan::default()
+        };
+        DefinedExperiment::new(plan, cells, Vec::new(), Box::new(turns))
+    }
+
+    /// How the rounds of a comparison are judged.
+    fn intervals(&self, seed: u64) -> Intervals {
+        if self.stops_when_sure { Intervals::AnyRounds } else { Intervals::FixedRounds { seed } }
     }
 }
 
@@ -133,14 +151,16 @@ impl Turns for TrialTurns {
         // Each comparison has its own resamples.
         let seed = self.environment.seed.wrapping_add(key.round as u64);
         let environment = Environment { seed, ..self.environment.clone() };
-        let header = Header::new(Comparison::NAME, comparison.describe(), environment);
+        let header = Header::new(NAME, comparison.describe(), environment);
         let (mut journal, mut progress) = (Journal::none(), Progress::hidden());
         let records = run_with(&mut comparison, &header, &mut journal, &mut progress, &self.stop);
-        let ranking = records.and_then(|records| Comparison::report(&records));
-        let ranking = ranking.map_err(|error| Absence::failed(error.to_string()))?;
-        if let Some(failed) = ranking.failed.first() {
-            return Err(Absence::new(format!("{}: {}", failed.key.name, failed.why), failed.wrong));
+        let failed = |error: anyhow::Error| Absence::failed(error.to_string());
+        let records = records.map_err(failed)?;
+        if let Some((key, Absence { reason, why })) = records.absences().next() {
+            return Err(Absence { reason: *reason, why: format!("{}: {why}", key.contestant) });
         }
+        let entries = ranking::entries(&records, &comparison.plan.contestants, &SweepCell::new()).map_err(failed)?;
+        let ranking = Ranking::new(&entries, None, self.mode.intervals(seed), None);
         let row = ranking.rows.iter().find(|row| matches!(row.role, Role::Ranked | Role::Slowed(_)));
         let (throughput, cost) = row.map_or((None, None), |row| (row.throughput, row.cost));
         if let (Some(Compared { estimate, verdict, .. }), Some(band)) = (throughput, ranking.bands.throughput) {
@@ -251,11 +271,7 @@ impl TrialResult {
     ///
     /// Returns an error if the definition has no such mode.
     pub(crate) fn of(plan: &BenchPlan, records: &Records<DefinedExperiment>) -> anyhow::Result<Self> {
-        let mut settings = plan.definition["mode"].clone();
-        if let Some(table) = settings.as_object_mut() {
-            table.remove("kind");
-        }
-        let mode: TrialMode = serde_json::from_value(settings)?;
+        let mode: TrialMode = plan.mode_settings()?;
         let trial = |(contestant, cell): (&String, &SweepCell)| {
             let own = || records.samples().filter(|(key, _)| key.contestant == *contestant && key.cell == *cell);
             let (mut throughput, mut cost) = (TrialTally::default(), TrialTally::default());

@@ -2,7 +2,8 @@ use super::super::table;
 use super::super::workload::tests::workload;
 use super::*;
 use crate::bench::SweepCell;
-use crate::compare::ranking::{Intervals, RankingEntry};
+use crate::bench::figures::NamedFigures;
+use crate::bench::ranking::{Intervals, RankingEntry};
 use crate::experiment::again;
 use crate::output::INDENT;
 use crate::report::{WIDTH, wrapped};
@@ -10,13 +11,12 @@ use crate::turn::{Measurement, Role, latency};
 use polyserve_load::Arrivals;
 
 /// A measurement with this throughput, which varies by 10 % from round to round, and this p99.
-fn measurement(round: usize, per_second: f64, p99_ms: f64) -> Measurement {
+fn measurement(round: usize, per_second: f64, p99_ms: f64) -> NamedFigures {
     let drift = 1.0 + 0.1 * (round % 3) as f64;
-    Measurement {
-        requests_per_s: per_second * drift,
-        latency: Some(latency(p99_ms * 1000.0)),
-        ..Measurement::default()
-    }
+    let latency = Some(latency(p99_ms * 1000.0));
+    let measurement =
+        Measurement { elapsed_s: 1.0, requests_per_s: per_second * drift, latency, ..Measurement::default() };
+    figures::of(&measurement)
 }
 
 /// The recommendation for candidates of these throughputs and p99s, and with this goal. The first is the baseline.
@@ -33,10 +33,10 @@ fn of_rounds(
 ) -> Recommendation {
     let candidate = |name: &str| Candidate { server: name.into(), repo: "two_level".into(), workers: None };
     let candidates: Vec<Candidate> = of.iter().map(|(name, ..)| candidate(name)).collect();
-    let figures = |per_second: f64, p99_ms: f64| -> Vec<Measurement> {
+    let figures = |per_second: f64, p99_ms: f64| -> Vec<NamedFigures> {
         (0..rounds).map(|round| measurement(round, per_second, p99_in(round, p99_ms))).collect()
     };
-    let mut contestants: Vec<(String, Role, Vec<Measurement>)> = (of.iter().enumerate())
+    let mut contestants: Vec<(String, Role, Vec<NamedFigures>)> = (of.iter().enumerate())
         .map(|(place, (name, per_second, p99_ms))| {
             let role = if place == 0 { Role::Baseline } else { Role::Ranked };
             (candidate(name).name(), role, figures(*per_second, *p99_ms))

@@ -6,52 +6,45 @@ use anyhow::Context as _;
 use polyserve::Shape;
 use polyserve::catalog::{Promise, ServerEntry};
 use polyserve::env::Settings;
+use polyserve_bench::bench::mode::page::PageMode;
 use polyserve_bench::bench::mode::page::{PageFile, PageServer, PageSource, PageTurns};
 use polyserve_bench::bench::{
-    CellEntries, CellValue, ContestantOrigin, DefinedExperiment, Definition, Key, PageMode, Pattern, SweepAxis,
-    SweepCell,
+    CellEntries, CellValue, ContestantOrigin, DefinedExperiment, Key, Pattern, SweepAxis, SweepCell,
 };
 use polyserve_bench::contestants::BuiltProgram;
 use polyserve_bench::experiment::{Absent, distinct, with_second_entries};
 use polyserve_bench::turn::Role;
 
-use super::super::entrants::{left_out, serve};
+use super::super::entrants::serve;
 use super::super::room::{self, roomy};
-use super::super::session::MeasurementSession;
-use super::{BenchArgs, is_wanted, plan};
+use super::Run;
+use super::run::absent;
+use super::select::Selected;
 
-pub(super) fn run(
-    session: &MeasurementSession<'_>,
-    args: &BenchArgs,
-    definition: &Definition,
-    mode: &PageMode,
-    programs: &[BuiltProgram],
-) -> anyhow::Result<ExitCode> {
-    let [server_cores, client_cores] = args.cores.of(&session.available)?;
-    let settings = args.config.settings(None)?;
-    let flags = args.config.flags();
+pub(super) fn run(run: Run<'_>, mode: &PageMode) -> anyhow::Result<ExitCode> {
+    let (session, definition) = (run.session, run.definition);
+    let programs = run.programs()?;
+    let [server_cores, client_cores] = run.cores.of(&session.available)?;
+    let settings = run.config.settings(None)?;
+    let flags = run.config.flags();
     let file = PageFile::new().context("the file of the page cannot be written")?;
-    let entrants =
-        PageSelection { session, definition, mode, settings: &settings, flags: &flags, programs, file: &file };
+    let entrants = PageSelection { run, mode, settings: &settings, flags: &flags, programs: &programs, file: &file };
     let baseline = definition.baseline.as_ref().or(definition.contestants.first());
     let baseline =
         baseline.map(|pattern| entrants.names(pattern)).transpose()?.and_then(|names| names.into_iter().next());
     let baseline = baseline.ok_or_else(|| definition.misuse("baseline", "there is no such server"))?;
-    let (mut servers, mut absent): (Vec<PageServer>, Vec<Absent<Key>>) = (Vec::new(), Vec::new());
+    let (mut servers, mut left_out): (Vec<PageServer>, Vec<Absent<Key>>) = (Vec::new(), Vec::new());
     for cell in definition.cells() {
         let mut here: Vec<PageServer> = Vec::new();
-        for pattern in definition.contestants.iter().chain(&definition.baseline) {
+        for pattern in run.patterns() {
             for name in entrants.names(pattern)? {
                 let is_known = here.iter().any(|one| one.name == name);
-                if is_known || (name != baseline && !is_wanted(args, &name)) || !entrants.is_at(pattern, &name, &cell) {
+                if is_known || (name != baseline && !run.wants(&name)) || !entrants.is_at(pattern, &name, &cell) {
                     continue;
                 }
                 match entrants.server(pattern, &name, &cell) {
                     Ok(server) => here.push(server),
-                    Err((why, is_excused)) => {
-                        let key = Key { contestant: name, cell: cell.clone(), round: 0 };
-                        absent.push(left_out(key, why, is_excused));
-                    }
+                    Err((why, is_excused)) => left_out.push(absent(&name, &cell, why, is_excused)),
                 }
             }
         }
@@ -59,19 +52,17 @@ pub(super) fn run(
         servers.extend(with_second_entries(here, &baseline, controls, |one| (&mut one.name, &mut one.role)));
     }
     let names = distinct(servers.iter().map(|one| one.name.clone()));
-    let plan = plan(args, definition, (names, baseline), &absent)?;
+    let plan = run.plan((names, baseline), &left_out)?;
     let cells = CellEntries::of(servers.iter().map(|one| (&one.cell, one.name.as_str())));
-    let environment = session.environment([&server_cores, &client_cores], args.random.seed);
+    let environment = session.environment([&server_cores, &client_cores], run.seed);
     let (mode, stop) = (mode.clone(), session.stop.clone());
     let turns = PageTurns { mode, servers, server_cores, client_cores, stop, file };
-    let mut experiment = DefinedExperiment { plan, cells, absent, turns: Box::new(turns) };
-    session.run_named(&args.record, environment, &definition.name, &mut experiment)
+    run.report(environment, &mut DefinedExperiment::new(plan, cells, left_out, Box::new(turns)))
 }
 
 /// Finds the servers that patterns stand for.
 struct PageSelection<'a> {
-    session: &'a MeasurementSession<'a>,
-    definition: &'a Definition,
+    run: Run<'a>,
     mode: &'a PageMode,
     settings: &'a Settings,
     /// The given settings.
@@ -83,23 +74,12 @@ struct PageSelection<'a> {
 impl PageSelection<'_> {
     /// The names that a pattern stands for. A number of workers is a part of a name.
     fn names(&self, pattern: &Pattern) -> anyhow::Result<Vec<String>> {
-        let names: Vec<String> = match pattern.origin {
-            ContestantOrigin::Catalog if pattern.has_star() => {
-                let all = self.session.catalog.servers().iter().map(|entry| entry.name.clone());
-                all.filter(|name| pattern.matches(name)).collect()
-            }
-            ContestantOrigin::Catalog => vec![self.session.catalog.server(&pattern.name)?.name.clone()],
-            _ => {
-                let own = self.programs.iter().filter(|built| pattern.matches(built.program.short_name()));
-                own.map(|built| built.program.name().to_owned()).collect()
-            }
+        let name = |selected: Selected<'_>| match selected {
+            Selected::Pair(pair) => Some(pattern.sized(pair.name())),
+            Selected::Program(built) => Some(pattern.sized(built.program.name().to_owned())),
+            _ => None,
         };
-        if names.is_empty() {
-            let why = format!("nothing matches {:?}; see `polyserve list`", pattern.name);
-            return Err(self.definition.misuse("contestants", why).into());
-        }
-        let sized = |name: String| pattern.workers.map_or_else(|| name.clone(), |workers| format!("{name}@{workers}"));
-        Ok(names.into_iter().map(sized).collect())
+        Ok(self.run.select(pattern, self.programs, false)?.into_iter().filter_map(name).collect())
     }
 
     /// Whether a server takes part at a cell. A twin reads its page from a file. A server that does not let its number of workers
@@ -109,12 +89,12 @@ impl PageSelection<'_> {
         if is_twin && cell.get(&SweepAxis::Source).is_some_and(|source| source.word() != "file") {
             return false;
         }
-        let first = self.definition.sweep.get(&SweepAxis::Workers).and_then(|workers| workers.first());
+        let first = self.run.definition.sweep.get(&SweepAxis::Workers).and_then(|workers| workers.first());
         let Some(workers) = cell.get(&SweepAxis::Workers).filter(|workers| Some(*workers) != first) else {
             return true;
         };
         let workers = workers.number().unwrap_or_default() as usize;
-        match (is_twin, self.session.catalog.server(name)) {
+        match (is_twin, self.run.session.catalog.server(name)) {
             (false, Ok(entry)) => room::fitted(entry, &self.settings.config, Some(workers)).is_ok(),
             _ => self.built(name).is_some_and(|built| built.program.unbuilt(Some(workers)).is_ok()),
         }
@@ -128,8 +108,8 @@ impl PageSelection<'_> {
     /// A server at a cell; or why it cannot take part, and whether the run succeeds without it.
     fn server(&self, pattern: &Pattern, name: &str, cell: &SweepCell) -> Result<PageServer, (String, bool)> {
         let chosen = cell.get(&SweepAxis::Workers).and_then(CellValue::number).map(|workers| workers as usize);
-        let chosen = pattern.workers.or(chosen).or(self.definition.workload.workers);
-        let connections = self.definition.workload.at(cell).connections;
+        let chosen = pattern.workers.or(chosen).or(self.run.definition.workload.workers);
+        let connections = self.run.definition.workload.at(cell).connections;
         match pattern.origin {
             ContestantOrigin::Peer => {
                 let built = self.built(name).ok_or_else(|| (String::from("it was not built"), false))?;
@@ -144,7 +124,7 @@ impl PageSelection<'_> {
             _ => {
                 let own = name.split('@').next().unwrap_or(name);
                 let failed = |error: anyhow::Error| (error.to_string(), pattern.has_star());
-                let entry = self.session.catalog.server(own).map_err(|error| failed(error.into()))?;
+                let entry = self.run.session.catalog.server(own).map_err(|error| failed(error.into()))?;
                 self.of_catalog(entry, pattern, (name, cell), chosen, connections).map_err(failed)
             }
         }
@@ -177,7 +157,7 @@ impl PageSelection<'_> {
                 Some(server.max_concurrent().map_or(connections, |max| max.min(connections)))
             }
         };
-        if pattern.has_star() && !is_pool && self.definition.sweep.contains_key(&SweepAxis::Workers) {
+        if pattern.has_star() && !is_pool && self.run.definition.sweep.contains_key(&SweepAxis::Workers) {
             let bound = mode.bound(waiting.unwrap_or(connections));
             anyhow::bail!(
                 "its shape is no pool, and has one bound: {bound:.1} requests a second; it takes part by its name"

@@ -5,10 +5,9 @@ use std::process::ExitCode;
 use polyserve::Shape;
 use polyserve::env::Settings;
 use polyserve_bench::Misuse;
+use polyserve_bench::bench::mode::scenario::ScenarioMode;
 use polyserve_bench::bench::mode::scenario::{ScenarioConnections, ScenarioServer, ScenarioTurns};
-use polyserve_bench::bench::{
-    CellEntries, ContestantOrigin, DefinedExperiment, Definition, Key, Pattern, ScenarioMode, SweepCell,
-};
+use polyserve_bench::bench::{CellEntries, ContestantOrigin, DefinedExperiment, Definition, Key, Pattern, SweepCell};
 use polyserve_bench::contestants::BuiltProgram;
 use polyserve_bench::data::Data;
 use polyserve_bench::experiment::{Absent, distinct};
@@ -16,14 +15,16 @@ use polyserve_bench::limits;
 use polyserve_bench::scenario::Subject;
 use polyserve_bench::turn::Role;
 
-use super::super::entrants::{Pair, left_out, pairs, serve};
+use super::super::entrants::{Pair, serve};
 use super::super::room;
-use super::super::session::MeasurementSession;
-use super::{BenchArgs, is_wanted, plan};
+use super::Run;
+use super::run::absent;
+use super::select::Selected;
+use crate::config_args::ConfigArgs;
 
 /// Checks the arguments before anything is built.
-pub(super) fn check(args: &BenchArgs, definition: &Definition, mode: &ScenarioMode) -> Result<(), Misuse> {
-    let other = args.config.flags().into_iter().find(|flag| !flag.starts_with("--workers="));
+pub(super) fn check(config: &ConfigArgs, definition: &Definition, mode: &ScenarioMode) -> Result<(), Misuse> {
+    let other = config.flags().into_iter().find(|flag| !flag.starts_with("--workers="));
     if let Some(flag) = other.filter(|_| definition.contestants.iter().all(|one| one.origin == ContestantOrigin::Peer))
     {
         return Err(Misuse(format!("{flag}: a server from outside the catalog takes --workers, and no other setting")));
@@ -44,52 +45,47 @@ pub(super) fn check(args: &BenchArgs, definition: &Definition, mode: &ScenarioMo
     Ok(())
 }
 
-pub(super) fn run(
-    session: &MeasurementSession<'_>,
-    args: &BenchArgs,
-    definition: &Definition,
-    mode: &ScenarioMode,
-    programs: &[BuiltProgram],
-) -> anyhow::Result<ExitCode> {
-    let settings = args.config.settings(None)?;
+pub(super) fn run(run: Run<'_>, mode: &ScenarioMode) -> anyhow::Result<ExitCode> {
+    let (session, definition) = (run.session, run.definition);
+    let settings = run.config.settings(None)?;
     settings.check(session.catalog.servers())?;
-    let selection = Selection { session, args, definition, mode, settings: &settings, programs };
-    let (mut servers, mut absent): (Vec<ScenarioServer>, Vec<Absent<Key>>) = (Vec::new(), Vec::new());
+    let programs = run.programs()?;
+    let selection = Selection { run, mode, settings: &settings, programs: &programs };
+    let (mut servers, mut left_out): (Vec<ScenarioServer>, Vec<Absent<Key>>) = (Vec::new(), Vec::new());
     for cell in definition.cells() {
-        for pattern in definition.contestants.iter().chain(&definition.baseline) {
+        for pattern in run.patterns() {
             for found in selection.of(pattern, &cell)? {
                 let name = match &found {
                     Ok(server) => &server.name,
                     Err(absent) => &absent.key.contestant,
                 };
-                if servers.iter().any(|one| one.cell == cell && one.name == *name) || !is_wanted(args, name) {
+                if servers.iter().any(|one| one.cell == cell && one.name == *name) || !run.wants(name) {
                     continue;
                 }
                 match found {
                     Ok(server) => servers.push(server),
-                    Err(why) if absent.iter().any(|known| known.key == why.key) => {}
-                    Err(why) => absent.push(why),
+                    Err(why) if left_out.iter().any(|known| known.key == why.key) => {}
+                    Err(why) => left_out.push(why),
                 }
             }
         }
     }
-    let first = servers.first().map(|one| &one.name).or(absent.first().map(|absent| &absent.key.contestant));
+    let first = servers.first().map(|one| &one.name).or(left_out.first().map(|absent| &absent.key.contestant));
     let Some(baseline) = first.cloned() else {
         return Err(definition.misuse("contestants", "no contestant has such a name").into());
     };
     let names = distinct(servers.iter().map(|one| one.name.clone()));
-    let plan = plan(args, definition, (names, baseline), &absent)?;
+    let plan = run.plan((names, baseline), &left_out)?;
     let cells = CellEntries::of(servers.iter().map(|one| (&one.cell, one.name.as_str())));
-    let environment = session.environment([&session.available; 2], args.random.seed);
+    let environment = session.environment([&session.available; 2], run.seed);
     let turns = ScenarioTurns {
         mode: mode.clone(),
         servers,
-        data: Data::new(args.random.seed),
+        data: Data::new(run.seed),
         max_connections: limits::connections(0),
         stop: session.stop.clone(),
     };
-    let mut experiment = DefinedExperiment { plan, cells, absent, turns: Box::new(turns) };
-    session.run_named(&args.record, environment, &definition.name, &mut experiment)
+    run.report(environment, &mut DefinedExperiment::new(plan, cells, left_out, Box::new(turns)))
 }
 
 /// A server at a cell, or why it cannot take part.
@@ -97,9 +93,7 @@ type Found = Result<ScenarioServer, Absent<Key>>;
 
 /// Finds the servers that patterns stand for.
 struct Selection<'a> {
-    session: &'a MeasurementSession<'a>,
-    args: &'a BenchArgs,
-    definition: &'a Definition,
+    run: Run<'a>,
     mode: &'a ScenarioMode,
     settings: &'a Settings,
     programs: &'a [BuiltProgram],
@@ -107,17 +101,20 @@ struct Selection<'a> {
 
 impl Selection<'_> {
     fn of(&self, pattern: &Pattern, cell: &SweepCell) -> anyhow::Result<Vec<Found>> {
-        if pattern.origin == ContestantOrigin::Catalog {
-            let pairs = pairs(self.definition, pattern, self.session.catalog, true)?;
-            return pairs.iter().map(|pair| self.of_catalog(pair, pattern, cell)).collect();
+        let mut all = Vec::new();
+        for selected in self.run.select(pattern, self.programs, true)? {
+            match selected {
+                Selected::Pair(pair) => all.push(self.of_catalog(&pair, pattern, cell)?),
+                Selected::Program(built) => all.push(self.foreign(built, pattern, cell)),
+                _ => {}
+            }
         }
-        let own = self.programs.iter().filter(|built| pattern.matches(built.program.short_name()));
-        Ok(own.map(|built| self.foreign(built, pattern, cell)).collect())
+        Ok(all)
     }
 
     fn of_catalog(&self, pair: &Pair, pattern: &Pattern, cell: &SweepCell) -> anyhow::Result<Found> {
-        let entry = self.session.catalog.server(&pair.server)?;
-        let workload = self.definition.workload.at(cell);
+        let entry = self.run.session.catalog.server(&pair.server)?;
+        let workload = self.run.definition.workload.at(cell);
         if !pattern.has_star() {
             self.settings.make(|config| entry.build(config).map(drop))?;
         }
@@ -132,12 +129,12 @@ impl Selection<'_> {
         let (instance, config) = match room::fitted(entry, &config, pattern.workers.or(workload.workers)) {
             Ok(fitted) => fitted,
             Err(error) if pattern.has_star() => {
-                return Ok(Err(left_out(key(pair.name(), cell), error.to_string(), true)));
+                return Ok(Err(absent(&pair.name(), cell, error.to_string(), true)));
             }
             Err(error) => return Err(error.into()),
         };
         let chosen: &[&str] = if config.workers.is_some() { &["workers"] } else { &[] };
-        let flags = room::flags(&config, &self.args.config.flags(), chosen);
+        let flags = room::flags(&config, &self.run.config.flags(), chosen);
         let launch = serve(&pair.server, &pair.repo, &flags, Vec::new());
         let is_single = instance.shape() == Shape::One;
         Ok(Ok(self.server(pair.name(), cell, false, Subject { server: pair.name(), launch, is_single })))
@@ -145,25 +142,22 @@ impl Selection<'_> {
 
     fn foreign(&self, built: &BuiltProgram, pattern: &Pattern, cell: &SweepCell) -> Found {
         let name = built.program.name().to_owned();
-        let workers = pattern.workers.or(self.definition.workload.at(cell).workers).or(self.settings.config.workers);
+        let workers =
+            pattern.workers.or(self.run.definition.workload.at(cell).workers).or(self.settings.config.workers);
         match built.launch(workers) {
             Ok(launch) => {
                 let subject = Subject { server: name.clone(), launch, is_single: false };
                 Ok(self.server(name, cell, built.program.is_without_date(), subject))
             }
             Err(why) => {
-                let excused = built.is_absent && self.definition.contestants.len() > 1;
-                Err(left_out(key(name, &SweepCell::new()), why, excused)) // at no cell
+                let excused = built.is_absent && self.run.definition.contestants.len() > 1;
+                Err(absent(&name, &SweepCell::new(), why, excused)) // at no cell
             }
         }
     }
 
     fn server(&self, name: String, cell: &SweepCell, without_date: bool, subject: Subject) -> ScenarioServer {
-        let connections = self.definition.workload.at(cell).connections;
+        let connections = self.run.definition.workload.at(cell).connections;
         ScenarioServer { name, role: Role::Ranked, cell: cell.clone(), connections, without_date, subject }
     }
-}
-
-fn key(contestant: String, cell: &SweepCell) -> Key {
-    Key { contestant, cell: cell.clone(), round: 0 }
 }

@@ -7,8 +7,9 @@ use anyhow::Context as _;
 use dialoguer::{Confirm, Input};
 use polyserve_bench::Misuse;
 use polyserve_bench::machine::cores::Cores;
-use polyserve_bench::recommend::Workload;
-use polyserve_bench::recommend::workload::{CONNECTIONS, KEEP_ALIVE, KEYS, LARGEST_PAYLOAD, PAYLOAD, READS_PCT};
+use polyserve_bench::recommend::workload::{
+    CONNECTIONS, KEEP_ALIVE, KEYS, LARGEST_PAYLOAD, PAYLOAD, READS_PCT, Workload,
+};
 
 use super::args::RecommendArgs;
 use crate::commands::memory::bytes;

@@ -1,4 +1,7 @@
 //! `polyserve recommend`: a server and a store for a workload, by measurement, and the code that uses them.
+//!
+//! The rules of the catalog choose the candidates. Two definitions measure them: a comparison, and a search of the capacity of the
+//! choice.
 
 mod args;
 mod ask;
@@ -10,34 +13,31 @@ use std::process::ExitCode;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use polyserve::ConfigError;
-use polyserve::catalog::Catalog;
-use polyserve::env::Settings;
+use polyserve::Shutdown;
 use polyserve_bench::Misuse;
-use polyserve_bench::compare::ranking::Ranking;
-use polyserve_bench::compare::{Comparison, Key};
-use polyserve_bench::experiment::{self, Experiment as _, with_second_entries};
+use polyserve_bench::bench::mode::{Mode, ModeKind};
+use polyserve_bench::bench::ranking::Ranking;
+use polyserve_bench::bench::{self, DefinedExperiment, Definition};
+use polyserve_bench::contestants::Registry;
+use polyserve_bench::experiment::{self, Experiment as _, RecordArgs, Records};
 use polyserve_bench::journal::{Header, Journal};
 use polyserve_bench::limits;
 use polyserve_bench::machine::cores::Cores;
 use polyserve_bench::output::print_report;
-use polyserve_bench::recommend::candidates::DURABLE_DIRECTORY;
-use polyserve_bench::recommend::choice::Basis;
-use polyserve_bench::recommend::workload::LONGEST_WAIT;
-use polyserve_bench::recommend::{Budget, Candidate, CandidateSet, Recommendation, Workload};
-use polyserve_bench::turn::{Contestant, Instrument, Rehearsal, Role, bound};
-use polyserve_load::{Arrivals, Mix, Traffic};
+use polyserve_bench::recommend::workload::{LONGEST_WAIT, Workload};
+use polyserve_bench::recommend::{
+    Basis, Budget, CandidateSet, CapacityFigure, Choice, DURABLE_DIRECTORY, Recommendation,
+};
+use polyserve_bench::turn::{Contestant, Rehearsal};
 use serde_json::json;
+use toml::{Table, Value};
 
-use super::compare::cores_of;
-use super::cores::chosen_cores;
-use super::entrants::{left_out, serve};
+use super::bench::Run;
+use super::bench::servers::Servers;
+use super::cores::{CoresArgs, chosen_cores};
 use super::names::joined;
-use super::room::{self, roomy};
-use super::service::RequestedService;
 use super::session::{Context, MeasurementSession, available_cores, stop_after};
 use super::times::within;
-use super::workload::{checked, misuse, reference_traffic};
 use crate::config_args::ConfigArgs;
 
 pub(crate) use args::RecommendArgs;
@@ -60,39 +60,27 @@ pub(crate) fn run(context: Context<'_>, args: &RecommendArgs) -> anyhow::Result<
     // During the questions, Ctrl-C belongs to the prompt.
     let session = context.start()?;
     let time_was_up = stop_after(args.time, &session.stop)?;
-    let mut rehearsed = None;
-    if let Some(service) = &service {
-        let (rehearsal, notes) = args.rehearse(&session, &workload, &set, service)?;
+    let inputs = Inputs::new(&session, &workload, args.random.seed)?;
+    let mut rehearsal = None;
+    if service.is_some() {
+        let definition = args.definition(&workload, &set, &REHEARSAL)?;
+        rehearsal = inputs.servers(&definition)?.rehearsal()?;
         // A pool then has workers for the requests that wait, and a slice is long enough for them.
-        workload.wait_ms = rehearsal.wait.as_secs_f64() * 1000.0;
+        workload.wait_ms = rehearsal.as_ref().map_or(0.0, |rehearsal| rehearsal.wait.as_secs_f64() * 1000.0);
         set = candidates(&workload)?;
         check_workload(&workload, &available)?;
-        rehearsed = Some((rehearsal.traffic, notes));
     }
-    let (traffic, notes) = rehearsed.unzip();
-    // The capacity is searched if the comparison leaves time for it.
-    let rest = args.time.saturating_sub(capacity::time(&workload));
-    let comparison = |time| args.comparison(&session, &workload, traffic.as_ref(), &set, time);
-    let (mut comparison, has_capacity) = match comparison(rest) {
-        Ok(comparison) => (comparison, true),
-        Err(_) => (comparison(args.time)?, false),
-    };
-    comparison.notes = notes.unwrap_or_default();
-    let environment = session.environment(cores_of(&comparison), args.random.seed);
-    comparison.goal_us = workload.p99_goal_ms.map(|goal| goal * 1000.0);
-    comparison.details = vec![
-        ("settings", ConfigArgs::default().given()?),
-        ("workload", serde_json::to_value(&workload)?),
-        ("workers", json!(set.candidates.iter().map(|candidate| candidate.workers).collect::<Vec<_>>())),
-    ];
-    comparison.details.extend(service.as_ref().map(|service| ("requests", service.described())));
-    let header = Header::new(EXPERIMENT, comparison.describe(), environment);
-    let mut journal = Journal::open(args.out.as_deref(), &header)?;
-    let comparison_header = Header { experiment: Comparison::NAME.to_owned(), ..header.clone() };
-    let mut comparison_journal = Journal::named(args.out.as_deref(), COMPARISON, &comparison_header)?;
-    let records = experiment::run(&mut comparison, &comparison_header, &mut comparison_journal, &session.stop)?;
+    let (budget, has_capacity) = args.budget(&workload, &set)?;
+    let definition = args.definition(&workload, &set, &budget)?;
+    let plan = inputs.servers(&definition)?.plan(rehearsal.as_ref())?;
     let settings: Vec<(String, Vec<String>)> =
-        comparison.contestants.iter().map(|contestant| (contestant.name.clone(), flags_of(contestant))).collect();
+        plan.cells.iter().flat_map(|cell| &cell.contestants).map(|one| (one.name.clone(), flags_of(one))).collect();
+    let cores = plan.cores().map(Cores::clone);
+    let (mut comparison, environment) = plan.experiment()?;
+    let described = json!({"workload": workload, "comparison": comparison.describe()});
+    let header = Header::new(EXPERIMENT, described, environment);
+    let mut journal = Journal::open(args.out.as_deref(), &header)?;
+    let records = run_part(&mut comparison, &definition.name, &header, args, &session.stop)?;
     let basis = Basis {
         catalog,
         settings: &settings,
@@ -100,21 +88,91 @@ pub(crate) fn run(context: Context<'_>, args: &RecommendArgs) -> anyhow::Result<
         defaulted: &defaulted,
         candidates: &set.candidates,
         because: &set.because,
-        cores: [&comparison.instrument.server_cores, &comparison.instrument.client_cores].map(Cores::clone),
+        cores,
         time_up: time_was_up.load(Ordering::Acquire).then_some(args.time),
     };
     let mut recommendation = Recommendation::of(&basis, &Ranking::of(&records)?);
-    let chosen = recommendation.choice.as_ref().map(|choice| choice.candidate.name());
-    let chosen = comparison.contestants.iter().find(|one| Some(&one.name) == chosen.as_ref());
     recommendation.no_capacity = capacity::not_searched(&workload, args.time, has_capacity);
-    if let Some(chosen) = chosen.filter(|_| recommendation.no_capacity.is_none() && !session.stop.is_begun()) {
-        capacity::add(&mut recommendation, &comparison.instrument, chosen, &header, args);
+    let is_searched = recommendation.no_capacity.is_none() && !session.stop.is_begun();
+    if let Some(Choice { candidate, .. }) = recommendation.choice.clone().filter(|_| is_searched) {
+        let definition = capacity::definition(&workload, &args.workload_table(&workload), &candidate)?;
+        match capacity_of(&inputs, &definition, rehearsal.as_ref(), &header, args) {
+            Ok(figures) => recommendation.capacity = figures,
+            Err(error) => tracing::warn!("the capacity is not known: {error:#}"),
+        }
     }
     journal.line(Recommendation::KIND, &recommendation)?;
     print_report(json, &header.environment, &recommendation)?;
     // A run that was ended early fails only after a wrong answer: a rerun measures the other candidates again.
     let is_failure = recommendation.failed.iter().any(|failed| failed.wrong || !recommendation.interrupted);
     Ok(if is_failure { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+/// Runs an experiment of the recommendation. Its record has the experiment's name.
+fn run_part(
+    experiment: &mut DefinedExperiment,
+    name: &str,
+    header: &Header,
+    args: &RecommendArgs,
+    stop: &Shutdown,
+) -> anyhow::Result<Records<DefinedExperiment>> {
+    let header = Header { experiment: bench::NAME.to_owned(), plan: experiment.describe(), ..header.clone() };
+    let mut journal = Journal::named(args.out.as_deref(), name, &header)?;
+    experiment::run(experiment, &header, &mut journal, stop)
+}
+
+/// Searches the capacity of the choice.
+fn capacity_of(
+    inputs: &Inputs<'_>,
+    definition: &Definition,
+    rehearsal: Option<&Rehearsal>,
+    header: &Header,
+    args: &RecommendArgs,
+) -> anyhow::Result<Vec<CapacityFigure>> {
+    let (mut search, _) = inputs.servers(definition)?.plan(rehearsal)?.experiment()?;
+    let records = run_part(&mut search, &definition.name, header, args, &inputs.session.stop)?;
+    Ok(CapacityFigure::of(records.samples()))
+}
+
+/// What the experiments of a recommendation are made from, besides their definitions.
+struct Inputs<'a> {
+    session: &'a MeasurementSession<'a>,
+    cores: CoresArgs,
+    config: ConfigArgs,
+    seed: u64,
+    record: RecordArgs,
+}
+
+impl<'a> Inputs<'a> {
+    fn new(session: &'a MeasurementSession<'a>, workload: &Workload, seed: u64) -> anyhow::Result<Self> {
+        let (servers, rest) = session.available.numbers().split_at(workload.cores);
+        let servers = Cores::from(servers);
+        let clients = match rest {
+            [] => chosen_cores("--cores", None, Some(&servers), &session.available)?,
+            rest => Cores::from(rest),
+        };
+        let (config, record) = (ConfigArgs::default(), RecordArgs::default());
+        Ok(Self { session, cores: CoresArgs::chosen(servers, clients), config, seed, record })
+    }
+
+    fn servers<'b>(&'b self, definition: &'b Definition) -> anyhow::Result<Servers<'b>> {
+        let run = Run {
+            session: self.session,
+            definition,
+            registry: Registry::repository(),
+            cores: &self.cores,
+            config: &self.config,
+            seed: self.seed,
+            record: &self.record,
+            only: None,
+            quick: false,
+        };
+        match &definition.mode {
+            Mode::Compare(mode) => Servers::new(run, mode.requests()),
+            Mode::Search(mode) => Servers::new(run, mode.requests()),
+            _ => unreachable!("a recommendation compares and searches"),
+        }
+    }
 }
 
 /// The directory below which durable stores are measured. It is removed at the end, unless it was there before.
@@ -142,6 +200,9 @@ fn check_workload(workload: &Workload, available: &Cores) -> anyhow::Result<()> 
     let misuse = |why: String| Err(Misuse(why).into());
     if connections == 0 {
         return misuse("--connections must be at least 1".into());
+    }
+    if workload.keys == 0 {
+        return misuse("--keys 0: there must be at least one entity".into());
     }
     limits::check_connections(connections, limits::connections(0))?;
     if cores == 0 || cores > core_count {
@@ -171,105 +232,63 @@ fn check_workload(workload: &Workload, available: &Cores) -> anyhow::Result<()> 
 }
 
 impl RecommendArgs {
-    /// The comparison, with the budget `time`.
-    fn comparison(
-        &self,
-        session: &MeasurementSession<'_>,
-        workload: &Workload,
-        traffic: Option<&Traffic>,
-        set: &CandidateSet,
-        time: Duration,
-    ) -> anyhow::Result<Comparison> {
-        let settings = ConfigArgs::default().settings(None)?;
-        let (mut contestants, mut absent) = (Vec::new(), Vec::new());
-        for candidate in &set.candidates {
-            match contestant(session.catalog, workload, &settings, candidate) {
-                Ok(contestant) => contestants.push(contestant),
-                Err(error) if error.is::<ConfigError>() && self.servers.is_empty() => {
-                    absent.push(left_out(Key::new(0, &candidate.name()), error.to_string(), false));
-                }
-                Err(error) => return Err(error),
-            }
+    /// Divides the time, and returns whether there is time for the search of the capacity, too.
+    fn budget(&self, workload: &Workload, set: &CandidateSet) -> Result<(Budget, bool), Misuse> {
+        // The first candidate takes part twice.
+        let (count, rounds) = (set.candidates.len(), self.rounds.map(|rounds| rounds as usize));
+        let of = |time: Duration| Budget::of(time, count + 1, workload, rounds);
+        if let Ok(budget) = of(self.time.saturating_sub(capacity::time(workload))) {
+            return Ok((budget, true));
         }
-        let Some(baseline) = contestants.first() else {
-            return Err(Misuse(String::from("there is no server and repo for this workload")).into());
+        let too_little = |needed: Duration| {
+            let needed = humantime::format_duration(needed);
+            Misuse(format!("--time {:?} is too little for {count} candidates: it takes {needed}", self.time))
         };
-        let name = baseline.name.clone();
-        let contestants = with_second_entries(contestants, &name, &[], |one| (&mut one.name, &mut one.role));
-        let budget = Budget::of(time, contestants.len(), workload, self.rounds.map(|rounds| rounds as usize)).map_err(
-            |needed| {
-                let needed = humantime::format_duration(needed);
-                Misuse(format!(
-                    "--time {:?} is too little for {} candidates: it takes {needed}",
-                    self.time,
-                    set.candidates.len()
-                ))
-            },
-        )?;
-        let traffic = match traffic {
-            Some(traffic) => traffic.clone(),
-            None => workload.traffic(self.random.seed).map_err(misuse)?,
-        };
-        let instrument = self.instrument(session, workload, traffic, &budget)?;
-        let mut comparison = Comparison::new(contestants, instrument, budget.rounds);
-        comparison.rate = workload.rate_per_s;
-        comparison.absent = absent;
-        Ok(comparison)
+        Ok((of(self.time).map_err(too_little)?, false))
     }
 
-    /// Discovers the right answers of a service on the first candidate that can be started.
-    fn rehearse(
-        &self,
-        session: &MeasurementSession<'_>,
-        workload: &Workload,
-        set: &CandidateSet,
-        service: &RequestedService,
-    ) -> anyhow::Result<(Rehearsal, Vec<String>)> {
-        let settings = ConfigArgs::default().settings(None)?;
-        let made = set.candidates.iter().map(|one| contestant(session.catalog, workload, &settings, one));
-        let first = made.reduce(|first, next| if first.is_ok() { first } else { next });
-        let first = first.unwrap_or_else(|| Err(Misuse(String::from("there is no server for this service")).into()))?;
-        let time = Duration::from_millis(100);
-        let budget = Budget { rounds: 1, warm_up: time, slice: time, latency_slice: time };
-        let instrument = self.instrument(session, workload, service.traffic(self.random.seed)?, &budget)?;
-        service.rehearse(&instrument, &first)
+    /// The key `workload` of the definitions.
+    fn workload_table(&self, workload: &Workload) -> Table {
+        let mut table = workload.table();
+        if let Some((service, requests)) = self.service.names() {
+            table.insert("service".into(), service.into());
+            table.insert("requests".into(), requests.into());
+        }
+        table
     }
 
-    fn instrument(
-        &self,
-        session: &MeasurementSession<'_>,
-        workload: &Workload,
-        traffic: Traffic,
-        budget: &Budget,
-    ) -> anyhow::Result<Instrument> {
-        let available = &session.available;
-        let numbers = available.numbers();
-        let server_cores = Cores::from(&numbers[..workload.cores]);
-        let rest = &numbers[workload.cores..];
-        let client_cores = if rest.is_empty() {
-            chosen_cores("--cores", None, Some(&server_cores), available)?
-        } else {
-            Cores::from(rest)
-        };
-        let mix = Mix { get: workload.reads_pct, put: 100 - workload.reads_pct };
-        let (connections, usage) = (workload.connections, workload.usage());
-        let traffic = checked(Ok(traffic), connections, usage)?;
-        Ok(Instrument {
-            server_cores,
-            client_cores,
-            connections,
-            usage,
-            arrivals: Arrivals::default(),
-            traffic,
-            limit_traffic: reference_traffic(workload.keys, mix).map_err(misuse)?,
-            asked: workload.to_string(),
-            warm_up: budget.warm_up,
-            slice: budget.slice,
-            latency_slice: budget.latency_slice,
-            stop: session.stop.clone(),
-        })
+    /// The comparison of the candidates.
+    fn definition(&self, workload: &Workload, set: &CandidateSet, budget: &Budget) -> Result<Definition, Misuse> {
+        let time = |time: Duration| Value::from(humantime::format_duration(time).to_string());
+        let goal = workload.p99_goal_ms.map(|goal| time(Duration::from_secs_f64(goal / 1000.0)));
+        let mode = [
+            ("kind", Some(ModeKind::Compare.to_string().into())),
+            ("warm_up", Some(time(budget.warm_up))),
+            ("slice", Some(time(budget.slice))),
+            ("latency_slice", Some(time(budget.latency_slice))),
+            ("rate", workload.rate_per_s.map(Value::from)),
+            ("p99", goal),
+        ];
+        let mode: Table = mode.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?))).collect();
+        let contestants: Vec<Value> = set.candidates.iter().map(|one| one.pattern().into()).collect();
+        let table = Table::from_iter([
+            ("name".to_owned(), COMPARISON.into()),
+            ("rounds".to_owned(), i64::try_from(budget.rounds).unwrap_or(i64::MAX).into()),
+            ("contestants".to_owned(), contestants.into()),
+            ("workload".to_owned(), self.workload_table(workload).into()),
+            ("mode".to_owned(), mode.into()),
+        ]);
+        Definition::parse(Path::new("the comparison of the candidates"), &table.to_string(), &[])
     }
 }
+
+/// The times of a rehearsal, which measures nothing.
+const REHEARSAL: Budget = Budget {
+    rounds: 1,
+    warm_up: Duration::from_millis(100),
+    slice: Duration::from_millis(100),
+    latency_slice: Duration::from_millis(100),
+};
 
 /// The flags with which a contestant is started, other than its server and repo.
 fn flags_of(contestant: &Contestant) -> Vec<String> {
@@ -280,35 +299,4 @@ fn flags_of(contestant: &Contestant) -> Vec<String> {
         arg.starts_with("--") && !fixed.iter().any(|fixed| arg.starts_with(fixed))
     };
     args.filter(is_setting).collect()
-}
-
-/// Returns a candidate as a contestant, with settings under which no connection is rejected because it waited.
-fn contestant(
-    catalog: &Catalog,
-    workload: &Workload,
-    settings: &Settings,
-    candidate: &Candidate,
-) -> anyhow::Result<Contestant> {
-    let Workload { connections, wait_ms, .. } = *workload;
-    let room = roomy(settings, &settings.config, connections);
-    let (server, config) = room::fitted(catalog.server(&candidate.server)?, &room, candidate.workers)?;
-    let mut flags = room::flags(&config, &[], &[]);
-    flags.extend(workload.service.iter().map(|(name, _)| format!("--service={name}")));
-    flags.extend(candidate.workers.map(|workers| format!("--workers={workers}")));
-    if wait_ms > 0.0 && workload.service.is_none() {
-        flags.push(format!("--repo-delay={}", humantime::format_duration(workload.wait())));
-    }
-    if workload.blocking_wait_ms > 0.0 {
-        let time = Duration::from_secs_f64(workload.blocking_wait_ms / 1000.0);
-        flags.push(format!("--blocking-wait={}", humantime::format_duration(time)));
-    }
-    if workload.cpu_ms > 0.0 {
-        flags.push(format!("--spin={:.0}", workload.cpu_ms * 1e6));
-    }
-    let launch = serve(&candidate.server, &candidate.repo, &flags, Vec::new());
-    Ok(Contestant::new(&candidate.name(), Role::Ranked, launch).with(|one| {
-        one.shape = Some(server.shape());
-        one.bound = bound(server.as_ref(), &config, connections);
-        one.wait = workload.longest_request();
-    }))
 }

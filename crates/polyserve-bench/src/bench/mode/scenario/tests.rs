@@ -1,7 +1,7 @@
 use serde_json::{Value, json};
 
 use super::*;
-use crate::bench::{Definition, NAME, Report};
+use crate::bench::{BenchResult, Definition, NAME, Report};
 use crate::experiment::Experiment as _;
 use crate::fixtures;
 use crate::report::{Claim, ClaimVerdict};
@@ -60,6 +60,11 @@ fn verdicts(lines: &[[Value; 2]]) -> [ClaimVerdict; 2] {
     [claims[0].verdict, claims[1].verdict]
 }
 
+/// Whether the command succeeds with this report.
+fn is_passed(report: &Report) -> bool {
+    DefinedExperiment::is_passed(&BenchResult::Report(Box::new(report.clone())))
+}
+
 #[test]
 fn rounds_of_the_published_size_decide() {
     let (undecided, confirmed, refuted) = (ClaimVerdict::Undecided, ClaimVerdict::Confirmed, ClaimVerdict::Refuted);
@@ -102,7 +107,7 @@ fn a_contestant_with_errors_has_not_passed() {
     let both = [lines("a/any", "close", 40, 0, 0), lines("b/any", "close", 40, 2, 0)];
     let records = records(&["a/any", "b/any"], both.as_flattened());
     let report = Report::of(&records).unwrap();
-    assert!(!DefinedExperiment::is_passed(&report));
+    assert!(!is_passed(&report));
     assert_eq!(report.answer, "1 of 2 contestants failed: `b/any`.");
     assert_eq!(
         (report.errors.len(), report.errors[0].key.contestant.as_str(), report.errors[0].count),
@@ -114,7 +119,7 @@ fn a_contestant_with_errors_has_not_passed() {
     assert!(report.rows.iter().all(|row| row.figures.contains_key(figures::REQUESTS_PER_S)), "{report:?}");
     let good = records_of(&both[..1]);
     let report = Report::of(&good).unwrap();
-    assert!(DefinedExperiment::is_passed(&report) && report.answer.starts_with("No request had a wrong answer"));
+    assert!(is_passed(&report) && report.answer.starts_with("No request had a wrong answer"));
 }
 
 fn records_of(lines: &[[Value; 2]]) -> Records<DefinedExperiment> {
@@ -125,7 +130,7 @@ fn records_of(lines: &[[Value; 2]]) -> Records<DefinedExperiment> {
 #[test]
 fn a_contestant_without_a_verified_answer_has_not_passed() {
     let report = Report::of(&records_of(&[lines("a/any", "burst", 40, 0, 40)])).unwrap();
-    assert!(!DefinedExperiment::is_passed(&report));
+    assert!(!is_passed(&report));
     assert!(report.to_string().contains("a/any, connection_use burst: no answer was verified"), "{report}");
 }
 

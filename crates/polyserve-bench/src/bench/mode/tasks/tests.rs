@@ -4,7 +4,8 @@ use std::path::Path;
 use std::time::Instant;
 
 use super::*;
-use crate::bench::{BenchPlan, CellEntries, ModeKind};
+use crate::bench::mode::ModeKind;
+use crate::bench::{BenchPlan, CellEntries};
 use crate::experiment::{Absent, Experiment as _, run};
 use crate::fixtures::{self, TestDir};
 use crate::journal::{Header, Journal, read};
@@ -37,24 +38,19 @@ fn recorded(entrants: &[TaskEntrant], dir: Option<&Path>, stop: &Shutdown) -> an
     };
     let plan = BenchPlan {
         name: "tasks".into(),
-        about: String::new(),
-        workload: String::new(),
         mode: ModeKind::Tasks,
         compared: "total_duration_ms".into(),
         axes: vec![SweepAxis::Tasks],
         contestants: names.clone(),
         baseline: names[0].clone(),
-        charts: Vec::new(),
-        quick: false,
         rounds: 1,
-        definition: serde_json::json!({}),
-        settings: serde_json::json!({}),
+        ..BenchPlan::default()
     };
     let mode = TasksMode { task: Duration::from_millis(1), ..TasksMode::default() };
     let absence = Absence::not_available("it is not there");
     let absent = vec![Absent { key: no_cell("missing"), absence, excused: false }];
     let turns = TaskTurns::new(mode, entrants.to_vec(), 2, 0, cores, stop.clone());
-    let mut experiment = DefinedExperiment { plan, cells: vec![cell(1), cell(2)], absent, turns: Box::new(turns) };
+    let mut experiment = DefinedExperiment::new(plan, vec![cell(1), cell(2)], absent, Box::new(turns));
     let header = Header::new("bench", experiment.describe(), environment);
     let mut journal = Journal::open(dir, &header)?;
     run(&mut experiment, &header, &mut journal, stop)

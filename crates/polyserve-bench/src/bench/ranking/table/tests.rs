@@ -1,7 +1,5 @@
 use super::*;
-use crate::compare::Key;
-use crate::compare::ranking::{Bands, Latencies};
-use crate::experiment::Failed;
+use crate::bench::ranking::{Bands, Latencies, NotRanked};
 use crate::statistics::Estimate;
 use crate::turn::{Contract, Rate};
 use polyserve_conformance::address::{AddressReport, FailedProperty, Group};
@@ -71,7 +69,7 @@ fn a_table() {
     let ranking = Ranking {
         rate: Some(Rate { requests_per_s: 500.0, half_of: Some("null_epoll".into()), arrivals: Arrivals::Even }),
         contracts: vec![Contract { name: "peer/theirs".into(), keeps_framing: false, report: theirs }],
-        failed: vec![Failed { key: Key::new(1, "broken"), why: "it ended by itself".into(), wrong: true }],
+        failed: vec![NotRanked { round: 1, name: "broken".into(), why: "it ended by itself".into(), wrong: true }],
         others: Some(0.25),
         ..ranking(rows)
     };

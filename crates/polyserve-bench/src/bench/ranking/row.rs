@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::bench::experiment::Key;
+use crate::experiment::Absence;
 use crate::output;
 use crate::statistics::{Compared, Estimate, Interval};
 use crate::turn::Role;
@@ -119,6 +121,27 @@ pub struct RankingRow {
     pub client_busy: Option<f64>,
     /// The busy side: `server`, `client`, `both` or `neither`.
     pub saturated: String,
+}
+
+/// A contestant without a row.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NotRanked {
+    /// The round in which it failed; 0 if it was not started.
+    pub round: usize,
+    /// Its name.
+    pub name: String,
+    /// Why.
+    pub why: String,
+    /// Whether it did wrong.
+    pub wrong: bool,
+}
+
+impl NotRanked {
+    /// A contestant and its absence.
+    pub(super) fn new((key, absence): (&Key, &Absence)) -> Self {
+        let (round, name) = (key.round, key.contestant.clone());
+        Self { round, name, why: absence.why.clone(), wrong: absence.is_wrong() }
+    }
 }
 
 /// One of the two contestants that are compared.

@@ -1,6 +1,11 @@
+use std::path::Path;
+
+use serde_json::json;
+
 use super::*;
+use crate::journal::read;
 use crate::statistics::Verdict;
-use crate::turn::latency;
+use crate::turn::{Measurement, latency};
 
 const FIXED: Intervals = Intervals::FixedRounds { seed: 1 };
 
@@ -26,15 +31,32 @@ fn measurement(speed: f64, p99: u64) -> Measurement {
     }
 }
 
-/// An entry for these figures. The figures live as long as the test process.
+/// An entry for these measurements. The figures live as long as the test process.
 fn entry((name, role): (&str, Role), rounds: impl IntoIterator<Item = Measurement>) -> RankingEntry<'static> {
-    let leaked = rounds.into_iter().map(|one| Some(&*Box::leak(Box::new(one))));
+    let leaked = rounds.into_iter().map(|one| Some(&*Box::leak(Box::new(figures::of(&one)))));
     RankingEntry { name: name.into(), role, bound: None, rounds: leaked.collect() }
 }
 
 /// Throughputs that vary together by a tenth of a per cent from round to round.
 fn speeds(speed: f64) -> impl Iterator<Item = f64> {
     (0..12).map(move |round| speed * (1.0 + 0.001 * f64::from(round % 3)))
+}
+
+const RECORDED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../polyserve-cli/tests/fixtures/records/compare.jsonl");
+
+#[test]
+fn a_contestant_that_failed_has_no_row() {
+    let mut lines = read(Path::new(RECORDED)).unwrap();
+    lines.retain(|line| line["round"] != 2);
+    let (ours, limit) = ("tokio_tcp/std_rwlock", "null_epoll");
+    let failure =
+        json!({"kind": "failure", "round": 2, "contestant": ours, "cell": {}, "reason": "failed", "why": "status 500"});
+    lines.push(failure);
+    let ranking = Ranking::of(&Records::of(&lines).unwrap()).unwrap();
+    let failed: Vec<_> = ranking.failed.iter().map(|one| (one.round, one.name.as_str())).collect();
+    assert_eq!(failed, [(2, ours), (0, "peer/bare_pool")]);
+    let names: Vec<_> = ranking.rows.iter().map(|row| row.name.as_str()).collect();
+    assert!(!names.contains(&ours) && names.contains(&limit), "{names:?}");
 }
 
 #[test]
@@ -218,8 +240,9 @@ fn rounds_without_an_answer_are_the_worst() {
     let silent = (0..12).map(|round| {
         let mut one = measurement(if round == 0 { 2000.0 } else { 0.0 }, 50);
         if one.requests_per_s == 0.0 {
-            one.requests_per_cpu_s = None; // as it is recorded: nothing was answered
-            one.latency.as_mut().unwrap().histogram.reset();
+            // As it is recorded: nothing was answered.
+            (one.answered, one.requests_per_cpu_s) = (0, None);
+            one.latency.as_mut().unwrap().answered = 0;
         }
         one
     });
@@ -262,7 +285,7 @@ fn one_disturbed_round_is_not_the_p99() {
 fn a_round_without_an_answer_has_no_good_p99() {
     let all = [0, 0, 0].map(|_| {
         let mut one = measurement(1000.0, 0);
-        one.latency.as_mut().unwrap().histogram.reset();
+        one.latency.as_mut().unwrap().answered = 0;
         one
     });
     let latencies = entry(("any", Role::Ranked), all).usual_latencies().unwrap();
@@ -299,14 +322,14 @@ fn a_cost_with_a_saturated_client_is_marked_and_kept() {
 fn a_server_is_busy_if_it_used_all_that_others_left() {
     let mut one = measurement(1000.0, 100);
     (one.server_cpu_s, one.server_busy, one.server_idle_s) = (Some(0.5), Some(0.5), Some(0.0));
-    let share = |one: &Measurement| busy(&[one], |one| (one.server_cpu_s, one.server_idle_s, one.server_busy));
+    let share = |one: &Measurement| busy(&[&figures::of(one)], OF_SERVER);
     assert_eq!(share(&one), Some(1.0));
     one.server_idle_s = Some(0.5);
     assert_eq!(share(&one), Some(0.5));
     one.server_idle_s = None;
     assert_eq!(share(&one), Some(0.5), "the time of other processes is not known");
     one.server_cpu_s = None;
-    assert_eq!((share(&one), busy(&[], |_| (None, None, None))), (None, None));
+    assert_eq!((share(&one), busy(&[], OF_SERVER)), (None, None));
 }
 
 #[test]

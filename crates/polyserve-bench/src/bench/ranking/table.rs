@@ -5,7 +5,7 @@ use std::fmt::{self, Write as _};
 use crate::report::figures::{bytes, count, counted, time_us};
 use crate::report::{EMPTY_CELL, Table, Tone, WIDTH, or_empty, wrapped};
 
-use super::ranking::{BUSY, MAX_LATENCY, MIN_THROUGHPUT, Ranking, RankingRow, Share, Side, Void};
+use super::{BUSY, MAX_LATENCY, MIN_THROUGHPUT, Ranking, RankingRow, Share, Side, Void};
 use crate::output::{INDENT, LATE_NOTE, MAX_LITTLES_LAW_ERROR, latency_text, rate_text};
 use crate::statistics::{Compared, Interval, MAX_TIE, MIN_ROUNDS, Verdict};
 use crate::turn::{Role, bound_in_words};
@@ -59,7 +59,7 @@ impl Ranking {
             writeln!(f, "other processes had {:.0} % of the cores' time: the intervals are wider", others * 100.0)?;
         }
         contracts.iter().try_for_each(|contract| writeln!(f, "{contract}"))?;
-        failed.iter().try_for_each(|failed| writeln!(f, "not ranked: {}: {}", failed.key.name, failed.why))
+        failed.iter().try_for_each(|failed| writeln!(f, "not ranked: {}: {}", failed.name, failed.why))
     }
 }
 

@@ -9,36 +9,38 @@
 //!
 //! Invariant: a ratio is of two figures of the same round. Cost: a few estimates for each row.
 
-use crate::report::figures::count;
-use crate::report::svg::Chart;
-use anyhow::Context as _;
 use serde::{Deserialize, Serialize};
 
-use super::lines::{BOUND, BoundFact, Key, OTHERS, OtherProcesses};
-use super::{Comparison, calibration};
+use super::experiment::{BenchPlan, DefinedExperiment, Key};
+use super::figures::{self, NamedFigures};
+use super::mode::closed::ClosedMode;
+use super::mode::requests::{BOUND, CellBound, CellRate, OTHERS, OtherProcesses, RATE};
+use super::sweep::SweepCell;
+use super::workload::BenchWorkload;
 use crate::charts;
-use crate::experiment::{Failed, Records};
+use crate::experiment::Records;
+use crate::report::Summary;
+use crate::report::figures::count;
+use crate::report::svg::Chart;
 use crate::statistics::{Compared, Estimate, Interval, median_of, tie_band};
-use crate::turn::{CONTRACT, Contract, Latency, MAX_BEHIND, Measurement, Rate, Role};
+use crate::turn::{CONTRACT, Contract, MAX_BEHIND, Rate, Role};
 
 mod intervals;
 mod row;
 mod standing;
+pub mod table;
 mod void;
 
 pub use intervals::Intervals;
 pub(super) use intervals::is_sure;
-pub use row::{BUSY, Latencies, RankingRow, Share, Side, Void, is_server_full};
+pub use row::{BUSY, Latencies, NotRanked, RankingRow, Share, Side, Void, is_server_full};
 pub(crate) use standing::{inverted, symmetric_band};
-use void::Pair;
 pub use void::{MAX_LATENCY, MIN_THROUGHPUT};
+
+use void::Pair;
 
 /// The busy side of a comparison in which costs count.
 pub(crate) const SERVER_FULL: &str = "server";
-/// The field of the description of a run that may end after any round.
-pub(crate) const STOPS_WHEN_SURE: &str = "stops_when_sure";
-/// The field of the description with the goal for the p99, in microseconds.
-pub(crate) const GOAL: &str = "goal_p99_us";
 
 /// The result of a comparison.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -64,7 +66,7 @@ pub struct Ranking {
     /// The rules of the contract that foreign contestants keep.
     pub contracts: Vec<Contract>,
     /// The contestants without a row.
-    pub failed: Vec<Failed<Key>>,
+    pub failed: Vec<NotRanked>,
     /// The share of the cores' time that other processes used, if it is known.
     pub others: Option<f64>,
     /// Whether the run was ended early.
@@ -80,8 +82,14 @@ fn is_false(flag: &bool) -> bool {
 }
 
 impl Ranking {
+    /// The answer, the tables and the charts.
+    pub(super) fn summary(&self) -> Summary {
+        let (answer, tables) = (vec![self.answer()], table::tables(self));
+        Summary { answer, tables, charts: self.charts(), ..Summary::default() }
+    }
+
     /// The charts: throughput and cost relative to the baseline, and the latencies.
-    pub(super) fn charts(&self) -> Vec<(String, Chart)> {
+    fn charts(&self) -> Vec<(String, Chart)> {
         let rows = || self.rows.iter();
         let ratios = |figure: &str, band: Option<Interval>, of: fn(&RankingRow) -> Option<Compared>| {
             let rows = rows().filter_map(|row| Some((row.name.clone(), of(row)?.estimate)));
@@ -118,56 +126,52 @@ pub struct RankingEntry<'a> {
     /// The bound that replaces its latency.
     pub bound: Option<String>,
     /// Its figures by round; `None` for a round without a sample.
-    pub rounds: Vec<Option<&'a Measurement>>,
+    pub rounds: Vec<Option<&'a NamedFigures>>,
 }
 
 impl RankingEntry<'_> {
     /// Returns the medians of the rounds' own latencies: a round in which another process took the machine counts as one. In
     /// the latencies of all rounds together, the requests of that round alone may determine the p99.
     pub fn usual_latencies(&self) -> Option<Latencies> {
-        let all: Vec<&Measurement> = self.rounds.iter().flatten().copied().collect();
-        let of_rounds =
-            |figure: fn(&Latency) -> f64| median_of(all.iter().filter_map(|one| one.latency.as_ref()).map(figure));
+        let all: Vec<&NamedFigures> = self.rounds.iter().flatten().copied().collect();
+        let of_rounds = |figure: Figure| median_of(all.iter().filter_map(|one| figure(one)));
         Some(Latencies {
-            p50_us: of_rounds(|latency| latency.unless_empty(latency.p50_us))?,
-            p99_us: of_rounds(|latency| latency.unless_empty(latency.p99_us))?,
-            p999_us: of_rounds(|latency| latency.unless_empty(latency.p999_us))?,
-            lateness_p99_us: of_rounds(|latency| latency.lateness_p99_us)?,
+            p50_us: of_rounds(|one| latency(one, figures::P50_US))?,
+            p99_us: of_rounds(p99)?,
+            p999_us: of_rounds(|one| latency(one, figures::P999_US))?,
+            lateness_p99_us: of_rounds(|one| one.get(figures::LATENESS_P99_US).copied())?,
             overloaded: is_overloaded(&all),
         })
     }
 }
 
-/// The contestants of the description and their roles.
-fn planned(records: &Records<Comparison>) -> anyhow::Result<Vec<(String, Role)>> {
-    #[derive(Deserialize)]
-    struct PlannedContestant {
-        name: String,
-        role: Role,
-    }
-    let planned = serde_json::from_value(records.header.plan["contestants"].clone());
-    let planned: Vec<PlannedContestant> = planned.context("the description has no contestants")?;
-    Ok(planned.into_iter().map(|PlannedContestant { name, role }| (name, role)).collect())
-}
-
-/// The contestants that have a row: those with a sample and without an absence.
+/// The contestants of a cell that have a row: those with a sample and without an absence. They have the order of `contestants`.
 ///
 /// # Errors
 ///
-/// Returns an error if the record is not of a comparison.
-pub fn entries(records: &Records<Comparison>) -> anyhow::Result<Vec<RankingEntry<'_>>> {
-    let bounds: Vec<BoundFact> = records.facts(BOUND)?;
-    let rounds = records.samples().map(|(key, _)| key.round).max().unwrap_or(0);
-    let entry = |(name, role): (String, Role)| {
-        let sample = |round| records.sample(&Key::new(round, &name)).map(|sample| &sample.measurement);
-        let rounds: Vec<_> = (1..=rounds).map(sample).collect();
-        let bound = bounds.iter().find(|known| known.name == name).map(|known| known.bound.clone());
-        RankingEntry { name, role, bound, rounds }
+/// Returns an error if a fact of the record does not have its fields.
+pub fn entries<'a>(
+    records: &'a Records<DefinedExperiment>,
+    contestants: &[String],
+    cell: &SweepCell,
+) -> anyhow::Result<Vec<RankingEntry<'a>>> {
+    let bounds: Vec<CellBound> = records.facts(BOUND)?;
+    let is_here = |key: &Key| key.cell == *cell;
+    let rounds = records.samples().filter(|(key, _)| is_here(key)).map(|(key, _)| key.round).max().unwrap_or(0);
+    let entry = |name: &String| {
+        let key = |round| Key { contestant: name.clone(), cell: cell.clone(), round };
+        let samples: Vec<_> = (1..=rounds).map(|round| records.sample(&key(round))).collect();
+        let role = samples.iter().flatten().next()?.role;
+        let bound = bounds.iter().find(|known| known.contestant == *name && known.cell == *cell);
+        let is_ranked = records.absence(&key(1)).is_none();
+        is_ranked.then(|| RankingEntry {
+            name: name.clone(),
+            role,
+            bound: bound.map(|known| known.bound.clone()),
+            rounds: samples.into_iter().map(|sample| sample.map(|sample| &sample.figures)).collect(),
+        })
     };
-    let is_ranked = |entry: &RankingEntry<'_>| {
-        entry.rounds.iter().any(Option::is_some) && records.absence(&Key::new(1, &entry.name)).is_none()
-    };
-    Ok(planned(records)?.into_iter().map(entry).filter(is_ranked).collect())
+    Ok(contestants.iter().filter_map(entry).collect())
 }
 
 impl Ranking {
@@ -175,31 +179,35 @@ impl Ranking {
     ///
     /// # Errors
     ///
-    /// Returns an error if the record is not of a comparison.
-    pub fn of(records: &Records<Comparison>) -> anyhow::Result<Self> {
-        let plan = &records.header.plan;
-        let contestants = planned(records)?;
+    /// Returns an error if the record is not of the mode `compare`.
+    pub fn of(records: &Records<DefinedExperiment>) -> anyhow::Result<Self> {
+        let plan: BenchPlan = serde_json::from_value(records.header.plan.clone())?;
+        let mode: ClosedMode = plan.mode_settings()?;
+        let BenchWorkload { connections, close, arrivals, .. } = plan.workload_settings()?;
         // Connections of one request each do not make the memory grow.
-        let connections = plan["connections"].as_u64().filter(|_| !plan["pipeline"].is_null());
-        let connections = connections.and_then(|connections| usize::try_from(connections).ok());
-        let baseline = contestants.iter().find(|(_, role)| *role == Role::Baseline);
-        let place = |name: &str| contestants.iter().position(|(known, _)| known == name).unwrap_or(contestants.len());
-        let mut failed: Vec<Failed<Key>> = records.absences().map(Failed::new).collect();
-        failed.sort_by_key(|failed| place(&failed.key.name));
-        let others = records.facts::<OtherProcesses>(OTHERS)?.pop();
+        let connections = (!close).then_some(connections);
+        let place = |name: &str| plan.contestants.iter().position(|known| known == name);
+        let place = |name: &str| place(name).unwrap_or(plan.contestants.len());
+        let mut failed: Vec<NotRanked> = records.absences().map(NotRanked::new).collect();
+        failed.sort_by_key(|failed| place(&failed.name));
         let seed = records.header.environment.seed;
-        let stops_when_sure = plan[STOPS_WHEN_SURE] == true;
-        let intervals = if stops_when_sure { Intervals::AnyRounds } else { Intervals::FixedRounds { seed } };
+        let given = mode.rate.map(|requests_per_s| Rate { requests_per_s, half_of: None, arrivals });
+        let found = records.facts::<CellRate>(RATE)?.pop().map(|found| found.rate);
         Ok(Self {
-            baseline: baseline.map_or_else(String::new, |(name, _)| name.clone()),
-            asked: plan["asked"].as_str().unwrap_or_default().to_owned(),
-            rate: calibration::rate(records, &contestants)?,
+            baseline: plan.baseline,
+            asked: plan.workload,
+            rate: given.or(found).filter(|_| mode.latency),
             contracts: records.facts(CONTRACT)?,
             failed,
-            others: others.map(|others| others.share),
+            others: records.facts::<OtherProcesses>(OTHERS)?.pop().map(|others| others.share),
             interrupted: records.is_interrupted(),
-            stops_when_sure,
-            ..Self::new(&entries(records)?, connections, intervals, plan[GOAL].as_f64())
+            stops_when_sure: mode.stops_when_sure,
+            ..Self::new(
+                &entries(records, &plan.contestants, &SweepCell::new())?,
+                connections,
+                if mode.stops_when_sure { Intervals::AnyRounds } else { Intervals::FixedRounds { seed } },
+                mode.p99.map(|goal| goal.as_secs_f64() * 1e6),
+            )
         })
     }
 
@@ -271,20 +279,27 @@ impl Ranking {
     }
 }
 
-type Figure = fn(&Measurement) -> Option<f64>;
+type Figure = fn(&NamedFigures) -> Option<f64>;
 
-fn throughput(figures: &Measurement) -> Option<f64> {
-    Some(figures.requests_per_s)
+fn throughput(own: &NamedFigures) -> Option<f64> {
+    own.get(figures::REQUESTS_PER_S).copied()
 }
 
 /// The requests per CPU second; 0 if CPU time was used without an answer.
-fn cost(figures: &Measurement) -> Option<f64> {
-    figures.requests_per_cpu_s.or_else(|| (figures.answered == 0 && figures.server_cpu_s.is_some()).then_some(0.0))
+fn cost(own: &NamedFigures) -> Option<f64> {
+    let is_silent = own.get(figures::ANSWERED) == Some(&0.0) && own.contains_key(figures::SERVER_CPU_S);
+    own.get(figures::CPU_US).map(|cpu_us| 1e6 / cpu_us).or(is_silent.then_some(0.0))
 }
 
 /// The p99; infinite without an answer.
-pub(crate) fn p99(figures: &Measurement) -> Option<f64> {
-    figures.latency.as_ref().map(|latency| latency.unless_empty(latency.p99_us))
+pub(crate) fn p99(own: &NamedFigures) -> Option<f64> {
+    latency(own, figures::P99_US)
+}
+
+/// A quantile of the latencies; `None` if none were measured, infinite without an answer.
+fn latency(own: &NamedFigures, quantile: &str) -> Option<f64> {
+    let us = own.get(quantile).copied().unwrap_or(f64::INFINITY);
+    own.contains_key(figures::RATE_PER_S).then_some(us)
 }
 
 /// Returns the ratios in the rounds that both have.
@@ -302,15 +317,17 @@ fn table_part(row: &RankingRow) -> u8 {
     }
 }
 
-/// Returns CPU time as a share of the sum of CPU time and idle time, over all measurements: the clock of idle times is too coarse
-/// for one. Without idle times, returns the median of the shares of the cores' time.
-fn busy(
-    measurements: &[&Measurement],
-    figures: impl Fn(&Measurement) -> (Option<f64>, Option<f64>, Option<f64>),
-) -> Option<f64> {
+/// The figures of the server's CPU time, its cores' idle time, and the share of the cores' time.
+const OF_SERVER: [&str; 3] = [figures::SERVER_CPU_S, figures::SERVER_IDLE_S, figures::SERVER_BUSY];
+/// The same figures of the client.
+const OF_CLIENT: [&str; 3] = [figures::CLIENT_CPU_S, figures::CLIENT_IDLE_S, figures::CLIENT_BUSY];
+
+/// Returns CPU time as a share of the sum of CPU time and idle time, over all rounds: the clock of idle times is too coarse
+/// for one. Without idle times, returns the median of the shares of the cores' time. `names` are the figures of one side.
+fn busy(all: &[&NamedFigures], names: [&str; 3]) -> Option<f64> {
     let (mut cpu, mut idle, mut shares) = (0.0, Some(0.0), Vec::new());
-    for measurement in measurements {
-        let (cpu_s, idle_s, share) = figures(measurement);
+    for own in all {
+        let [cpu_s, idle_s, share] = names.map(|name| own.get(name).copied());
         cpu += cpu_s?;
         idle = idle.zip(idle_s).map(|(sum, idle_s)| sum + idle_s);
         shares.extend(share);
@@ -324,11 +341,11 @@ fn busy(
 impl RankingRow {
     fn new(entry: &RankingEntry<'_>, connections: Option<usize>) -> Self {
         let RankingEntry { name, role, bound, rounds } = entry;
-        let all: Vec<&Measurement> = rounds.iter().flatten().copied().collect();
+        let all: Vec<&NamedFigures> = rounds.iter().flatten().copied().collect();
         let of_rounds =
-            |figure: &dyn Fn(&Measurement) -> Option<f64>| median_of(all.iter().filter_map(|one| figure(one)));
-        let server_busy = busy(&all, |one| (one.server_cpu_s, one.server_idle_s, one.server_busy));
-        let client_busy = busy(&all, |one| (Some(one.client_cpu_s), one.client_idle_s, Some(one.client_busy)));
+            |figure: &dyn Fn(&NamedFigures) -> Option<f64>| median_of(all.iter().filter_map(|one| figure(one)));
+        let median = |name: &str| of_rounds(&|one| one.get(name).copied());
+        let (server_busy, client_busy) = (busy(&all, OF_SERVER), busy(&all, OF_CLIENT));
         Self {
             name: name.clone(),
             role: *role,
@@ -346,12 +363,12 @@ impl RankingRow {
             p99_interval: None,
             meets_goal: None,
             bound: bound.clone(),
-            switches_per_request: of_rounds(&|one| one.switches_per_request),
-            under_way: of_rounds(&|one| one.under_way),
-            loaded_bytes: of_rounds(&|one| one.loaded_bytes.map(|bytes| bytes as f64)),
+            switches_per_request: median(figures::SWITCHES),
+            under_way: median(figures::UNDER_WAY),
+            loaded_bytes: median(figures::LOADED_MEMORY),
             bytes_per_connection: of_rounds(&|one| {
-                let (before, loaded) = one.resident_bytes.zip(one.loaded_bytes)?;
-                Some(loaded.saturating_sub(before) as f64 / connections? as f64)
+                let (before, loaded) = (one.get(figures::FILLED_MEMORY)?, one.get(figures::LOADED_MEMORY)?);
+                Some((loaded - before).max(0.0) / connections? as f64)
             }),
             server_busy,
             client_busy,
@@ -375,10 +392,9 @@ fn saturated(server: f64, client: f64) -> &'static str {
 }
 
 /// Returns true if the rate was too high in most rounds.
-fn is_overloaded(all: &[&Measurement]) -> bool {
-    let latencies = || all.iter().filter_map(|one| one.latency.as_ref());
-    let too_high = latencies().filter(|latency| latency.behind_share() > MAX_BEHIND);
-    too_high.count() * 2 > latencies().count()
+fn is_overloaded(all: &[&NamedFigures]) -> bool {
+    let behind = || all.iter().filter_map(|one| one.get(figures::BEHIND));
+    behind().filter(|behind| **behind > MAX_BEHIND).count() * 2 > behind().count()
 }
 
 #[cfg(test)]

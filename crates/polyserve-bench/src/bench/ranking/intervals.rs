@@ -4,9 +4,8 @@
 //! difference needs an interval without 1, and an interval of the second entry that contains 1. There is no further band,
 //! because the ratio contains the noise of both entries. See `docs/decisions/029-stop-when-sure.md`.
 
-use super::{Figure, RankingEntry, Role, ratios, throughput};
+use super::{Figure, NamedFigures, RankingEntry, Role, ratios, throughput};
 use crate::statistics::{Estimate, Interval, MAX_RATIO, tie_band};
-use crate::turn::Measurement;
 
 /// How the rounds of a comparison are judged.
 #[derive(Clone, Copy, Debug)]
@@ -40,7 +39,7 @@ impl Intervals {
         let Some(same) = same.filter(|_| matches!(self, Self::AnyRounds)) else {
             return ratios(own, base, figure);
         };
-        let of = |round: &Option<&Measurement>| figure((*round)?);
+        let of = |round: &Option<&NamedFigures>| figure((*round)?);
         let rounds = own.rounds.iter().zip(base.rounds.iter().zip(&same.rounds));
         rounds.filter_map(|(own, (base, same))| Some(of(own)? / (of(base)? * of(same)?).sqrt())).collect()
     }
@@ -57,7 +56,7 @@ impl Intervals {
 }
 
 /// Returns true if the throughput of each contestant that is ranked differs from the baseline's, after any number of rounds.
-pub(in crate::compare) fn is_sure(entries: &[RankingEntry<'_>]) -> bool {
+pub(in crate::bench) fn is_sure(entries: &[RankingEntry<'_>]) -> bool {
     let entry_of = |role: Role| entries.iter().find(|entry| entry.role == role);
     let Some((base, same)) = entry_of(Role::Baseline).zip(entry_of(Role::Same)) else { return false };
     let intervals = Intervals::AnyRounds;

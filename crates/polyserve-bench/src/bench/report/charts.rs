@@ -1,0 +1,128 @@
+//! The charts of a definition.
+
+use super::definition_key;
+use super::row::BenchRow;
+use crate::bench::definition::{ChartDefinition, ChartKind};
+use crate::bench::experiment::{BenchPlan, DefinedExperiment};
+use crate::bench::figures::NamedFigure;
+use crate::bench::heat_map;
+use crate::bench::published::PublishedFigures;
+use crate::bench::sweep::{SweepAxis, SweepCell};
+use crate::charts;
+use crate::experiment::{Records, again, distinct};
+use crate::report::svg::{Chart, DASHES, GREY, Marker, Series, Style};
+use crate::statistics::tie_band;
+use crate::tasks;
+use crate::turn::Role;
+
+/// The charts of the definition.
+pub(super) fn charts_of_all(
+    plan: &BenchPlan,
+    rows: &[BenchRow],
+    records: &Records<DefinedExperiment>,
+) -> anyhow::Result<Vec<(String, Chart)>> {
+    let published: Vec<PublishedFigures> = definition_key(plan, "published")?;
+    let mut charts = Vec::new();
+    for chart in &plan.charts {
+        let at = |row: &&BenchRow| chart.at.iter().all(|(axis, value)| row.cell.get(axis) == Some(value));
+        let rows: Vec<&BenchRow> = rows.iter().filter(at).collect();
+        match chart.kind {
+            ChartKind::Schedule => charts.extend(tasks::table::schedule_chart(records, chart)?),
+            ChartKind::Heat => charts.extend(heat_map::charts(&rows, chart, &published)?),
+            ChartKind::Lines | ChartKind::Ratios => charts.extend(charts_of(plan, &rows, chart, &published)?),
+        }
+    }
+    Ok(charts)
+}
+
+/// The charts of one entry: one for each combination of the other axes.
+fn charts_of(
+    plan: &BenchPlan,
+    rows: &[&BenchRow],
+    chart: &ChartDefinition,
+    published: &[PublishedFigures],
+) -> anyhow::Result<Vec<(String, Chart)>> {
+    let Some(y) = chart.y else { return Ok(Vec::new()) };
+    let x = chart.x.filter(|_| chart.kind == ChartKind::Lines);
+    let rest = |cell: &SweepCell| -> SweepCell {
+        cell.iter().filter(|(axis, _)| Some(**axis) != x).map(|(axis, value)| (*axis, value.clone())).collect()
+    };
+    let mut charts = Vec::new();
+    for part in distinct(rows.iter().map(|row| rest(&row.cell))) {
+        let own: Vec<&BenchRow> = rows.iter().copied().filter(|row| rest(&row.cell) == part).collect();
+        let place: String = part.iter().map(|(axis, value)| format!(", {axis} {value}")).collect();
+        let title = format!("{}{place}", y.column.unwrap_or(y.name));
+        let drawn = match x {
+            Some(axis) => {
+                let grey = published_lines(published, axis, y, &part)?;
+                line_chart(&title, axis, y, &own).map(|lines| with_grey_lines(lines, chart.bound, axis, &own, grey))
+            }
+            None => {
+                let ratio = |row: &&BenchRow| Some((row.contestant.clone(), row.compared?.estimate));
+                let control = again(&plan.baseline);
+                let same = own.iter().find(|row| row.contestant == control).and_then(|row| row.compared);
+                let band = same.map(|same| tie_band(Some(&same.estimate)));
+                let axis = format!("relative to {}", plan.baseline);
+                charts::ratios(title.clone(), axis, band, own.iter().filter(|row| row.is_ranked()).filter_map(ratio))
+            }
+        };
+        charts.extend(drawn.map(|chart| (title, chart)));
+    }
+    Ok(charts)
+}
+
+/// The figure of a row along an axis.
+fn point(row: &BenchRow, axis: SweepAxis, figure: NamedFigure) -> Option<(u64, f64)> {
+    Some((row.cell.get(&axis)?.number()?, row.figure(figure.name)?))
+}
+
+/// A line for each contestant.
+fn line_chart(title: &str, axis: SweepAxis, y: NamedFigure, own: &[&BenchRow]) -> Option<Chart> {
+    let line = |name: &str| {
+        let points = own.iter().filter(|row| row.contestant == name && !row.is_overloaded());
+        (name.to_owned(), points.filter_map(|row| point(row, axis, y)).collect())
+    };
+    let names = distinct(own.iter().filter(|row| row.role != Role::Same).map(|row| row.contestant.as_str()));
+    charts::lines(title.to_owned(), axis.to_string(), names.into_iter().map(line))
+}
+
+/// The chart with the published lines above the others, and the bound below them.
+fn with_grey_lines(
+    chart: Chart,
+    bound: Option<NamedFigure>,
+    axis: SweepAxis,
+    own: &[&BenchRow],
+    published: Vec<Series>,
+) -> Chart {
+    let Chart::Lines(mut chart) = chart else { return chart };
+    if let Some(bound) = bound {
+        let mut points: Vec<(u64, f64)> = own.iter().filter_map(|row| point(row, axis, bound)).collect();
+        points.sort_by_key(|(x, _)| *x);
+        points.dedup_by_key(|(x, _)| *x);
+        let style = Style { colour: GREY, dashes: Some(DASHES[0]), mark: Marker::Circle, is_hollow: true };
+        let name = String::from("bound of a pool");
+        chart.lines.splice(0..0, (!points.is_empty()).then_some(Series { name, style, points }));
+    }
+    chart.lines.extend(published);
+    Chart::Lines(chart)
+}
+
+/// The published figures at these values of the other axes, as grey lines.
+fn published_lines(
+    all: &[PublishedFigures],
+    axis: SweepAxis,
+    y: NamedFigure,
+    rest: &SweepCell,
+) -> anyhow::Result<Vec<Series>> {
+    let mut lines = Vec::new();
+    for (one, mark) in all.iter().zip(Marker::ALL.into_iter().cycle()) {
+        let rows = one.rows()?;
+        let is_here = |cell: &SweepCell| cell.iter().all(|(axis, x)| rest.get(axis).is_none_or(|own| own == x));
+        let here = rows.iter().filter(|row| is_here(&row.cell));
+        let points = here.filter_map(|row| Some((row.cell.get(&axis)?.number()?, *row.figures.get(y.name)?)));
+        let points: Vec<(u64, f64)> = points.filter(|(_, figure)| *figure > 0.0).collect();
+        let style = Style { colour: GREY, dashes: None, mark, is_hollow: true };
+        lines.extend((!points.is_empty()).then(|| Series { name: format!("published: {}", one.name), style, points }));
+    }
+    Ok(lines)
+}

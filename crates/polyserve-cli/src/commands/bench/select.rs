@@ -1,0 +1,128 @@
+//! The contestants that a pattern of a definition stands for.
+
+use polyserve::catalog::Catalog;
+use polyserve_bench::bench::{ContestantOrigin, Definition, Pattern};
+use polyserve_bench::contestants::BuiltProgram;
+use polyserve_bench::experiment::distinct;
+use polyserve_bench::stores::bare::{NAMES, PREFIX, TYPED, TYPED_PREFIX};
+use polyserve_bench::tasks::runner::OTHERS;
+
+use super::super::entrants::Pair;
+use super::Run;
+
+/// What a pattern stands for.
+pub(super) enum Selected<'a> {
+    /// A server over a repo of the catalog. A service that uses no repo has servers only.
+    Pair(Pair),
+    /// A program from outside the catalog.
+    Program(&'a BuiltProgram),
+    /// A null server, by its name.
+    Reference(String),
+    /// An executor, or another way to run tasks, by its name.
+    Executor(String),
+    /// A repo or a bare map, by its name in the mode `store`.
+    Store(String),
+}
+
+impl Run<'_> {
+    /// The contestants of a pattern, in the order of the catalog or of the file of contestants. `has_repos` is false if servers take
+    /// part without a repo.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if a name is unknown. Of programs, all names are known.
+    pub(super) fn select<'a>(
+        &self,
+        pattern: &Pattern,
+        programs: &'a [BuiltProgram],
+        has_repos: bool,
+    ) -> anyhow::Result<Vec<Selected<'a>>> {
+        let (catalog, definition) = (self.session.catalog, self.definition);
+        Ok(match pattern.origin {
+            ContestantOrigin::Catalog => {
+                let pairs = pairs(definition, pattern, catalog, has_repos)?;
+                pairs.into_iter().map(Selected::Pair).collect()
+            }
+            ContestantOrigin::Peer => {
+                let own = programs.iter().filter(|built| pattern.matches(built.program.short_name()));
+                own.map(Selected::Program).collect()
+            }
+            ContestantOrigin::Reference if pattern.has_star() => {
+                let all = catalog.references().iter().map(|entry| entry.name.clone());
+                all.filter(|name| pattern.matches(name)).map(Selected::Reference).collect()
+            }
+            ContestantOrigin::Reference => {
+                vec![Selected::Reference(catalog.reference(&pattern.name)?.name.clone())]
+            }
+            ContestantOrigin::Executor => {
+                executors(definition, pattern, catalog)?.into_iter().map(Selected::Executor).collect()
+            }
+            ContestantOrigin::Repo | ContestantOrigin::Typed | ContestantOrigin::Bare => {
+                stores(definition, pattern, catalog)?.into_iter().map(Selected::Store).collect()
+            }
+        })
+    }
+}
+
+/// The pairs of the catalog that a pattern stands for.
+fn pairs(definition: &Definition, pattern: &Pattern, catalog: &Catalog, has_repos: bool) -> anyhow::Result<Vec<Pair>> {
+    let name = &pattern.name;
+    let parsed = || Pair::parse(name, catalog).map_err(|why| definition.misuse("contestants", why));
+    if !pattern.has_star() {
+        // A service may use a repo.
+        if !has_repos && (catalog.server(name).is_ok() || Pair::parse(name, catalog).is_err()) {
+            let server = catalog.server(name)?.name.clone();
+            return Ok(vec![Pair { server, repo: String::new() }]);
+        }
+        let pair = parsed()?;
+        let (server, repo) = (catalog.server(&pair.server)?.name.clone(), catalog.repo(&pair.repo)?.name.clone());
+        return Ok(vec![Pair { server, repo }]);
+    }
+    let repos: Vec<String> = match has_repos {
+        false => vec![String::new()],
+        true if name.contains(':') => vec![catalog.repo(&parsed()?.repo)?.name.clone()], // a repo at a location
+        true => catalog.repos().iter().map(|entry| entry.name.clone()).collect(),
+    };
+    let pair = |server: &str, repo: &String| Pair { server: server.to_owned(), repo: repo.clone() };
+    let all = catalog.servers().iter().flat_map(|entry| repos.iter().map(|repo| pair(&entry.name, repo)));
+    let found: Vec<Pair> = all.filter(|pair| pattern.matches(&pair.name())).collect();
+    if found.is_empty() {
+        let why = format!("nothing in the catalog matches catalog:{name}; see `polyserve list`");
+        return Err(definition.misuse("contestants", why).into());
+    }
+    Ok(found)
+}
+
+/// The executors of the catalog and the other ways to run tasks. An executor takes precedence over another of its name.
+fn executors(definition: &Definition, pattern: &Pattern, catalog: &Catalog) -> anyhow::Result<Vec<String>> {
+    if !pattern.has_star() && !OTHERS.contains(&pattern.name.as_str()) {
+        return Ok(vec![catalog.executor(&pattern.name)?.name.clone()]);
+    }
+    let executors = catalog.executors().iter().map(|entry| entry.name.clone());
+    let all = distinct(executors.chain(OTHERS.map(String::from)));
+    let found: Vec<String> = all.into_iter().filter(|name| pattern.matches(name)).collect();
+    if found.is_empty() {
+        let why = format!("no executor matches executor:{}; see `polyserve list`", pattern.name);
+        return Err(definition.misuse("contestants", why).into());
+    }
+    Ok(found)
+}
+
+/// The repos of the catalog, or the maps in another form. Their names in the mode `store` begin with the form.
+fn stores(definition: &Definition, pattern: &Pattern, catalog: &Catalog) -> anyhow::Result<Vec<String>> {
+    let (prefix, names) = match pattern.origin {
+        ContestantOrigin::Bare => (PREFIX, NAMES.map(String::from).to_vec()),
+        ContestantOrigin::Typed => (TYPED_PREFIX, TYPED.map(String::from).to_vec()),
+        _ if pattern.has_star() => ("", catalog.repos().iter().map(|entry| entry.name.clone()).collect()),
+        // A name of the catalog has short forms.
+        _ => return Ok(vec![catalog.repo(&pattern.name)?.name.clone()]),
+    };
+    let is_meant = |name: &&String| pattern.matches(name.strip_prefix(prefix).unwrap_or(name));
+    let found: Vec<String> = names.iter().filter(is_meant).cloned().collect();
+    if found.is_empty() {
+        let known = names.join(", ");
+        let why = format!("there is no {prefix}{}; there are {known}", pattern.name);
+        return Err(definition.misuse("contestants", why).into());
+    }
+    Ok(found)
+}
