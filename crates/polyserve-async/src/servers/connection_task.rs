@@ -74,7 +74,8 @@ impl<S: AsyncSocket> ConnectionTask<S> {
             entry.set_waker(waker);
         }
         let cx = &mut Context::from_waker(waker);
-        match registry.serve_since(ready_since, entry, connection, &mut entry.handle(), cx, buffers) {
+        let mut socket = TaskSocket { connection: entry.handle(), was_drained: false };
+        match registry.serve_since(ready_since, entry, connection, &mut socket, cx, buffers) {
             TurnEnd::Wait => Poll::Pending,
             TurnEnd::Yield => {
                 S::yield_turn(cx);
@@ -85,12 +86,50 @@ impl<S: AsyncSocket> ConnectionTask<S> {
     }
 }
 
-impl<S: AsyncSocket> TurnSocket for &AsyncConnection<S> {
-    /// Reads once. If nothing is there, the socket is registered with the runtime.
+/// The socket of a task in a turn.
+struct TaskSocket<'a, S> {
+    connection: &'a AsyncConnection<S>,
+    /// The last read has emptied the socket. So the next one asks the runtime first.
+    was_drained: bool,
+}
+
+impl<S: AsyncSocket> TurnSocket for TaskSocket<'_, S> {
+    #[inline]
     fn poll_read(&mut self, cx: &mut Context<'_>, buffer: &mut [u8], past_report: bool) -> Poll<io::Result<usize>> {
+        self.connection.read(cx, buffer, past_report, &mut self.was_drained)
+    }
+
+    #[inline]
+    fn poll_write(&mut self, cx: &mut Context<'_>, bytes: &[u8], how: WriteKind) -> Poll<io::Result<usize>> {
+        self.connection.write(cx, bytes, how)
+    }
+}
+
+impl<S: AsyncSocket> TurnSocket for &AsyncConnection<S> {
+    fn poll_read(&mut self, cx: &mut Context<'_>, buffer: &mut [u8], past_report: bool) -> Poll<io::Result<usize>> {
+        self.read(cx, buffer, past_report, &mut false)
+    }
+
+    fn poll_write(&mut self, cx: &mut Context<'_>, bytes: &[u8], how: WriteKind) -> Poll<io::Result<usize>> {
+        self.write(cx, bytes, how)
+    }
+}
+
+impl<S: AsyncSocket> AsyncConnection<S> {
+    /// Reads once. If nothing is there, the socket is registered with the runtime. `drained`: the last read has emptied the socket.
+    #[inline]
+    fn read(
+        &self,
+        cx: &mut Context<'_>,
+        buffer: &mut [u8],
+        past_report: bool,
+        drained: &mut bool,
+    ) -> Poll<io::Result<usize>> {
+        let was_drained = *drained;
         let mut attempt = || {
             let count = self.with_fd(|socket| net::receive(socket, buffer))?;
-            Ok(Transfer { count, drained: count < buffer.len() && count > 0 })
+            *drained = count < buffer.len() && count > 0;
+            Ok(Transfer { count, drained: *drained })
         };
         if past_report || self.socket().is_none() {
             let tried = try_once(&mut attempt);
@@ -100,14 +139,15 @@ impl<S: AsyncSocket> TurnSocket for &AsyncConnection<S> {
             self.register()?;
         }
         match self.socket() {
-            Some(socket) => socket.poll_io(cx, Direction::Read, attempt),
+            Some(socket) => socket.poll_io(cx, Direction::Read, was_drained, attempt),
             None => Poll::Ready(Err(ErrorKind::NotConnected.into())),
         }
     }
 
     /// Writes once. If the kernel takes nothing, the socket is registered with the runtime. A socket usually takes new output, so
     /// the runtime is not asked.
-    fn poll_write(&mut self, cx: &mut Context<'_>, bytes: &[u8], how: WriteKind) -> Poll<io::Result<usize>> {
+    #[inline]
+    fn write(&self, cx: &mut Context<'_>, bytes: &[u8], how: WriteKind) -> Poll<io::Result<usize>> {
         let attempt = || {
             let count = self.with_fd(|socket| net::send(socket, bytes, how.last))?;
             Ok(Transfer { count, drained: count < bytes.len() })
@@ -120,7 +160,7 @@ impl<S: AsyncSocket> TurnSocket for &AsyncConnection<S> {
         }
         self.register()?;
         match self.socket() {
-            Some(socket) => socket.poll_io(cx, Direction::Write, attempt),
+            Some(socket) => socket.poll_io(cx, Direction::Write, false, attempt),
             None => Poll::Ready(Err(ErrorKind::NotConnected.into())),
         }
     }

@@ -133,6 +133,7 @@ mod tests {
             &self,
             _: &mut Context<'_>,
             _: Direction,
+            _: bool,
             mut attempt: impl FnMut() -> io::Result<Transfer>,
         ) -> Poll<io::Result<usize>> {
             Poll::Ready(attempt().map(|transfer| transfer.count))

@@ -81,7 +81,7 @@ impl<S: AsyncSocket> AsyncListener<S> {
         };
         if self.accepted >= MAX_BATCH {
             S::yield_turn(cx);
-        } else if let Poll::Ready(result) = socket.poll_io(cx, Direction::Read, attempt) {
+        } else if let Poll::Ready(result) = socket.poll_io(cx, Direction::Read, false, attempt) {
             self.accepted += 1;
             let result = result.and_then(|_| accepted.ok_or_else(|| ErrorKind::WouldBlock.into()));
             return Poll::Ready(rules.attempt(&registry.server, || result));

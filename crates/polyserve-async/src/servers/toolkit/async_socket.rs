@@ -26,12 +26,15 @@ pub(crate) trait AsyncSocket: AsFd + Debug + Send + Sync + Unpin + Sized + 'stat
 
     /// Calls `attempt` as soon as the socket may be ready. If `attempt` would block, waits again.
     ///
+    /// `was_drained`: the last attempt in this direction left nothing, in the same poll. The socket is then most likely not ready.
+    ///
     /// Returns the attempt's count. Returns `Pending` while it waits: the task of `cx` is woken when the socket becomes
     /// ready.
     fn poll_io(
         &self,
         cx: &mut Context<'_>,
         direction: Direction,
+        was_drained: bool,
         attempt: impl FnMut() -> io::Result<Transfer>,
     ) -> Poll<io::Result<usize>>;
 
@@ -77,12 +80,20 @@ impl AsyncSocket for TokioSocket {
         &self,
         cx: &mut Context<'_>,
         direction: Direction,
+        was_drained: bool,
         mut attempt: impl FnMut() -> io::Result<Transfer>,
     ) -> Poll<io::Result<usize>> {
         let interest = match direction {
             Direction::Read => tokio::io::Interest::READABLE,
             Direction::Write => tokio::io::Interest::WRITABLE,
         };
+        let poll_ready = |cx: &mut Context<'_>| match direction {
+            Direction::Read => self.poll_read_ready(cx),
+            Direction::Write => self.poll_write_ready(cx),
+        };
+        if was_drained {
+            ready!(poll_ready(cx))?;
+        }
         loop {
             // Makes the attempt only if the socket was reported as ready. That costs less than the question whether it is, which also
             // stores the waker. So the question is left for the wait.
@@ -99,10 +110,7 @@ impl AsyncSocket for TokioSocket {
                 (None, Err(error)) if !is_transient(&error) => return Poll::Ready(Err(error)),
                 (None, _) => {}
             }
-            match direction {
-                Direction::Read => ready!(self.poll_read_ready(cx))?,
-                Direction::Write => ready!(self.poll_write_ready(cx))?,
-            }
+            ready!(poll_ready(cx))?;
         }
     }
 
@@ -153,6 +161,7 @@ mod smol {
             &self,
             cx: &mut Context<'_>,
             direction: Direction,
+            _: bool, // noted for both directions, from one poll to the next
             mut attempt: impl FnMut() -> io::Result<Transfer>,
         ) -> Poll<io::Result<usize>> {
             // Relaxed is enough: only the socket's own task uses this flag.
