@@ -180,10 +180,13 @@ impl EpollLoop {
         events.clear();
         let timeout = if self.yielded.is_empty() { self.acceptor.until_attempt() } else { Some(Duration::ZERO) };
         let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
+        self.buffers.end_round();
         self.buffers.shrink();
         // An error: a signal has interrupted it.
         let _ = epoll::wait(&self.epoll, spare_capacity(events), timeout.as_ref());
-        self.round_began = self.table.server.env.admission.as_ref().map(|_| Instant::now());
+        let now = Instant::now();
+        self.buffers.begin_round(now);
+        self.round_began = self.table.server.env.admission.as_ref().map(|_| now);
     }
 
     /// Serves a turn of a connection that has an event, unless its next turn follows anyway.

@@ -248,12 +248,15 @@ impl UringLoop {
     /// Waits for completions, unless a connection has more to do.
     fn wait(&mut self) {
         let timeout = if self.yielded.is_empty() { self.acceptor.until_attempt() } else { Some(Duration::ZERO) };
+        self.buffers.end_round();
         self.buffers.shrink();
         if let Err(error) = self.ring.enter(true, timeout) {
             polyserve_core::throttled!(warn, %error, "io_uring_enter has failed");
             thread::park_timeout(ACCEPT_BACKOFF);
         }
-        self.round_began = self.table.server.env.admission.as_ref().map(|_| Instant::now());
+        let now = Instant::now();
+        self.buffers.begin_round(now);
+        self.round_began = self.table.server.env.admission.as_ref().map(|_| now);
     }
 
     /// Notes what the ring reports. Returns whether other threads have woken connections.

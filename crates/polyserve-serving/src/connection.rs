@@ -413,6 +413,7 @@ impl Connection {
     #[inline]
     fn wait(&mut self, turn: &mut Turn<'_>, kind: WaitKind, reason: WaitFor) -> Step {
         let now = (turn.clock)();
+        turn.buffers.note_end(now);
         self.enter_wait(turn, kind, now);
         // A wait that begins now is a wait, however short.
         if self.since == now || self.is_in_time(now) { Step::Wait(reason) } else { self.end_wait(turn, reason) }

@@ -3,7 +3,7 @@
 //! Invariant: a waiting thread keeps at most [`MAX_IDLE_BYTES`] bytes, and with TLS the same once more. Cost: no allocation for small requests.
 
 use std::cell::Cell;
-use std::time::SystemTime;
+use std::time::Instant;
 
 use super::ServerState;
 use crate::http1::{Scratch, Session, Want};
@@ -18,6 +18,14 @@ pub struct ThreadBuffers {
     pub scratch: Scratch,
     /// The buffers between the two, of a connection with TLS.
     pub(crate) tls: TlsBuffers,
+    round: Option<Round>,
+}
+
+/// The turns of a thread between two waits.
+#[derive(Debug)]
+struct Round {
+    /// The time at which the last turn has ended, or the round began. `None` in a turn, and after one that read no clock at its end.
+    now: Option<Instant>,
 }
 
 /// The max number of bytes that the buffers of a waiting thread keep.
@@ -47,6 +55,7 @@ pub fn with_buffers<T>(work: impl FnOnce(&mut ThreadBuffers) -> T) -> T {
     let mut buffers = BUFFERS.try_with(Cell::take).ok().flatten().unwrap_or_default();
     let result = work(&mut buffers);
     buffers.scratch.end_turn();
+    buffers.end_round();
     buffers.shrink();
     let _ = BUFFERS.try_with(|cell| cell.set(Some(buffers)));
     result
@@ -65,20 +74,41 @@ impl Default for ThreadBuffers {
 impl ThreadBuffers {
     /// Fresh buffers: 4 KiB to read into.
     pub fn new() -> Self {
-        Self { input: zeroed(SMALL_INPUT), scratch: Scratch::new(), tls: TlsBuffers::default() }
+        Self { input: zeroed(SMALL_INPUT), scratch: Scratch::new(), tls: TlsBuffers::default(), round: None }
     }
 
     /// Begins a connection's turn: the session yields after a bounded number of requests, and a bounded time. See
     /// [`Scratch::begin_turn`]. In [`with_buffers`], the turn ends with the call.
     #[inline]
     pub fn begin_turn(&mut self) {
-        self.scratch.begin_turn(SystemTime::now);
+        self.scratch.begin_turn(Instant::now);
     }
 
     /// Begins a turn of the connection that this thread serves. See [`Scratch::begin_thread_turn`].
     #[inline]
     pub fn begin_thread_turn(&mut self) {
-        self.scratch.begin_thread_turn(SystemTime::now);
+        self.scratch.begin_thread_turn(Instant::now);
+    }
+
+    /// Begins a round: until [`end_round`](Self::end_round), this thread serves one turn after the other, and waits for nothing between
+    /// them. So a turn starts when the one before it has ended, and the clock is read once for both. `now`: the time since the last wait.
+    #[inline]
+    pub fn begin_round(&mut self, now: Instant) {
+        self.round = Some(Round { now: Some(now) });
+    }
+
+    /// Ends a round. To be called before a wait.
+    #[inline]
+    pub fn end_round(&mut self) {
+        self.round = None;
+    }
+
+    /// Notes that a turn ends now.
+    #[inline]
+    pub(crate) fn note_end(&mut self, now: Instant) {
+        if let Some(round) = &mut self.round {
+            round.now = Some(now);
+        }
     }
 
     /// Sets the time for the `Date` header, and whether answers carry `Connection: close`: while the server is draining, and if
@@ -87,7 +117,9 @@ impl ThreadBuffers {
     #[inline]
     pub fn refresh(&mut self, server: &ServerState, others_wait: bool) {
         let draining = server.shutdown.is_begun();
-        self.scratch.refresh(SystemTime::now(), draining);
+        // A time is used once: what follows it may have taken long.
+        let known = self.round.as_mut().and_then(|round| round.now.take());
+        self.scratch.refresh_at(known.unwrap_or_else(Instant::now), draining);
         // A drain answers every request that has begun.
         self.scratch.set_others_wait(others_wait && !draining);
     }

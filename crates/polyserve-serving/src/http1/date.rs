@@ -3,15 +3,17 @@
 //! Invariant: the text is always the date of one second. Each thread formats its own text, so no thread reads a text that
 //! another thread is writing.
 //!
-//! Cost: two comparisons for each refresh, and one formatting a second.
+//! Cost: a comparison for each refresh by the monotonic clock, two for one by the system's; one formatting a second.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// An IMF-fixdate (RFC 9110, 5.6.7). It is formatted again only when its second has passed.
 #[derive(Clone, Debug)]
 pub struct Date {
     /// The text is that of the times from the first to the second.
     second: [SystemTime; 2],
+    /// The end of that second by the monotonic clock. `None` if it is not known.
+    until: Option<Instant>,
     /// The line, and what stands before and after it if it is the last line of a head.
     end: [u8; Self::END],
 }
@@ -22,7 +24,8 @@ impl Date {
 
     /// Creates the date of `now`.
     pub fn new(now: SystemTime) -> Self {
-        let mut date = Self { second: [UNIX_EPOCH; 2], end: *b"\r\nDate: Thu, 01 Jan 1970 00:00:00 GMT\r\n\r\n" };
+        let mut date =
+            Self { second: [UNIX_EPOCH; 2], until: None, end: *b"\r\nDate: Thu, 01 Jan 1970 00:00:00 GMT\r\n\r\n" };
         date.refresh(now);
         date
     }
@@ -30,10 +33,28 @@ impl Date {
     /// Updates the date to `now`.
     #[inline]
     pub fn refresh(&mut self, now: SystemTime) {
+        self.until = None;
         let [begin, end] = self.second;
         if now < begin || now >= end {
             self.format(now);
         }
+    }
+
+    /// Updates the date to `now` of the monotonic clock. Reads the clock of the system at the end of a second only, so that
+    /// a caller that needs the monotonic time reads one clock. If the clock of the system is set, the date follows within a second.
+    #[inline]
+    pub fn refresh_at(&mut self, now: Instant) {
+        if self.until.is_none_or(|until| now >= until) {
+            self.read_clock(now);
+        }
+    }
+
+    #[inline(never)]
+    fn read_clock(&mut self, now: Instant) {
+        let wall = SystemTime::now();
+        self.refresh(wall);
+        let left = self.second[1].duration_since(wall).unwrap_or_default().min(Duration::from_secs(1));
+        self.until = now.checked_add(left);
     }
 
     #[inline(never)]
@@ -59,3 +80,35 @@ impl Date {
 
 /// The last second that the format can express: the end of the year 9999.
 const MAX_SECOND: u64 = 253_402_300_799;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn is_current(date: &Date, before: SystemTime) -> bool {
+        let texts = [before, SystemTime::now()].map(|time| format!("Date: {}", httpdate::fmt_http_date(time)));
+        texts.iter().any(|text| date.line().trim_end() == text)
+    }
+
+    /// By the monotonic clock, the date is read at the end of its second, and not before.
+    #[test]
+    fn the_monotonic_clock_tells_when_the_second_ends() {
+        let mut date = Date::new(UNIX_EPOCH);
+        let (before, now) = (SystemTime::now(), Instant::now());
+        date.refresh_at(now);
+        assert!(is_current(&date, before), "{}", date.line());
+        let until = date.until.unwrap();
+        assert!(now < until && until <= now + Duration::from_secs(1));
+        date.end[8] = b'x';
+        date.refresh_at(now);
+        assert!(date.line().starts_with("Date: x"), "its second has not passed");
+        date.second = [UNIX_EPOCH; 2]; // the clock of the system may not have reached the next second
+        let before = SystemTime::now();
+        date.refresh_at(until);
+        assert!(is_current(&date, before), "{}", date.line());
+        date.refresh(UNIX_EPOCH + Duration::from_secs(5));
+        let before = SystemTime::now();
+        date.refresh_at(until);
+        assert!(is_current(&date, before), "a date that was set is not kept: {}", date.line());
+    }
+}

@@ -134,32 +134,44 @@ impl Scratch {
     /// If `draining`, the session closes after the last request of which bytes have arrived: the answer to that request
     /// carries `Connection: close`, and the session's next step is [`Want::Close`](super::Want::Close). An idle session
     /// does not close by itself: closing it is the server's decision.
-    #[inline]
     pub fn refresh(&mut self, now: SystemTime, draining: bool) {
         self.date.refresh(now);
-        self.draining = draining;
-        self.others_wait = false;
+        self.set_draining(draining);
+    }
+
+    /// Like [`refresh`](Self::refresh), for a server that has read the monotonic clock. The time counts for the turn too, which starts
+    /// with the first call. The clock of the system is read once a second.
+    #[inline]
+    pub fn refresh_at(&mut self, now: Instant, draining: bool) {
+        self.date.refresh_at(now);
+        self.set_draining(draining);
         if let Some(turn) = &mut self.turn {
             turn.note_time(now);
         }
     }
 
+    #[inline]
+    fn set_draining(&mut self, draining: bool) {
+        self.draining = draining;
+        self.others_wait = false;
+    }
+
     /// Begins a turn of a connection. After [`MAX_TURN_REQUESTS`](super::turn::MAX_TURN_REQUESTS) requests, or if `clock`
     /// shows that the turn has taken [`MAX_TURN_TIME`](super::turn::MAX_TURN_TIME), the session's next step is
     /// [`Want::Yield`](super::Want::Yield) before a further request. The turn starts with the next
-    /// [`refresh`](Self::refresh).
+    /// [`refresh_at`](Self::refresh_at).
     ///
     /// # Cost
     ///
     /// `clock` is called for every fourth request that follows another one in the same turn, and for one that follows a large one.
     #[inline]
-    pub fn begin_turn(&mut self, clock: fn() -> SystemTime) {
+    pub fn begin_turn(&mut self, clock: fn() -> Instant) {
         self.turn = Some(TurnBudget::new(clock));
     }
 
     /// Like [`begin_turn`](Self::begin_turn), for a thread that serves one connection: the turn is bounded by its time only.
     #[inline]
-    pub fn begin_thread_turn(&mut self, clock: fn() -> SystemTime) {
+    pub fn begin_thread_turn(&mut self, clock: fn() -> Instant) {
         self.turn = Some(TurnBudget::of_thread(clock));
     }
 

@@ -1,6 +1,7 @@
 //! A turn of a session is bounded in requests and in time, and each of its waits in time.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::sync::LazyLock;
+use std::time::{Duration, Instant};
 
 use polyserve_serving::http1::turn::{MAX_TURN_REQUESTS, MAX_TURN_TIME};
 use polyserve_serving::http1::{Phase, Scratch, Session, TimeLimit, Want};
@@ -9,25 +10,25 @@ use super::support::*;
 
 const GET: &[u8] = b"GET /1 HTTP/1.1\r\nHost: a\r\n\r\n";
 
-const NOW: SystemTime = UNIX_EPOCH;
+static NOW: LazyLock<Instant> = LazyLock::new(Instant::now);
 
-fn stopped_clock() -> SystemTime {
-    NOW
+fn stopped_clock() -> Instant {
+    *NOW
 }
 
-fn late_clock() -> SystemTime {
-    NOW + MAX_TURN_TIME
+fn late_clock() -> Instant {
+    *NOW + MAX_TURN_TIME
 }
 
 /// Serves `bytes`, each turn with `clock`. Returns the number of answers of each turn, and the step after the last one.
-fn turns(bytes: &[u8], clock: fn() -> SystemTime) -> (Vec<u64>, Want) {
+fn turns(bytes: &[u8], clock: fn() -> Instant) -> (Vec<u64>, Want) {
     let env = env();
     let (mut session, mut scratch) = (Session::new(), Scratch::new());
     let mut answers = Vec::new();
     let mut want = Want::Yield;
     while want == Want::Yield {
         scratch.begin_turn(clock);
-        scratch.refresh(NOW, false);
+        scratch.refresh_at(*NOW, false);
         want = match answers.is_empty() {
             true => session.receive(bytes, &mut env.turn(&mut scratch)),
             false => session.resume(&mut env.turn(&mut scratch)),
@@ -69,8 +70,8 @@ fn a_late_turn_serves_one_request() {
     let env = env();
     let (mut session, mut scratch) = (Session::new(), Scratch::new());
     scratch.begin_turn(stopped_clock);
-    scratch.refresh(NOW, false);
-    scratch.refresh(NOW + MAX_TURN_TIME + Duration::from_millis(1), false);
+    scratch.refresh_at(*NOW, false);
+    scratch.refresh_at(*NOW + MAX_TURN_TIME + Duration::from_millis(1), false);
     assert_eq!(session.receive(&GET.repeat(3), &mut env.turn(&mut scratch)), Want::Yield);
     let length = scratch.out().len();
     session.written(length, &mut scratch);

@@ -15,7 +15,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::task::{Context, Poll, Waker};
-use std::time::{Instant, SystemTime};
+use std::time::Instant;
 
 use http::{HeaderValue, StatusCode, Version};
 use hyper::rt::ReadBufCursor;
@@ -376,7 +376,7 @@ impl RequestState {
 
     /// Begins a turn of the connection.
     pub(super) fn begin_turn(&mut self) {
-        (self.turn, self.events) = (Some(TurnBudget::new(SystemTime::now)), PollEvents::default());
+        (self.turn, self.events) = (Some(TurnBudget::new(Instant::now)), PollEvents::default());
     }
 
     /// Notes that hyper gets the head of an answer with this status. Not needed for an answer in one piece, unless a hook sees
