@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::panics::isolate;
-use http::{Method, StatusCode};
+use http::{Method, StatusCode, Version};
 
 /// One answer of a server, as an [`AnswerHook`] sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,13 +30,15 @@ pub struct AnswerReport<'a> {
     pub request: Option<ReportedRequest<'a>>,
 }
 
-/// The method and the target of a request.
+/// The request line of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReportedRequest<'a> {
     /// The method.
     pub method: &'a Method,
     /// The target as the client sent it, with the query.
     pub target: &'a str,
+    /// The version.
+    pub version: Version,
 }
 
 impl<'a> AnswerReport<'a> {

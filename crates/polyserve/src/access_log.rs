@@ -39,7 +39,7 @@ pub enum LogFormat {
     /// the request. What is not known is `null`.
     #[default]
     Json,
-    /// The common log format: `PEER - USER [TIME] "METHOD TARGET" STATUS BYTES`. What is not known is `-`.
+    /// The common log format: `PEER - USER [TIME] "METHOD TARGET VERSION" STATUS BYTES`. What is not known is `-`.
     Common,
 }
 
@@ -248,7 +248,7 @@ mod tests {
     use std::sync::{Condvar, Mutex};
 
     use polyserve_core::ReportedRequest;
-    use polyserve_core::http::{Method, StatusCode};
+    use polyserve_core::http::{Method, StatusCode, Version};
     use polyserve_core::sync::lock;
 
     use super::*;
@@ -291,7 +291,7 @@ mod tests {
         let peer = "127.0.0.1:4000".parse().ok();
         let mut report = AnswerReport::new(status, 166, None, peer);
         report.elapsed = Some(Duration::from_micros(12));
-        report.to(Some(ReportedRequest { method: &Method::GET, target }))
+        report.to(Some(ReportedRequest { method: &Method::GET, target, version: Version::HTTP_11 }))
     }
 
     /// The hook of a log.
@@ -326,7 +326,7 @@ mod tests {
         drop(log);
         let lines = seen.lines();
         assert_eq!(lines.len(), 3, "{lines:?}");
-        assert!(lines[2].contains("\"GET /2\" 404"), "{lines:?}");
+        assert!(lines[2].contains("\"GET /2 HTTP/1.1\" 404"), "{lines:?}");
     }
 
     #[test]

@@ -175,6 +175,7 @@ fn write_common(line: &mut Vec<u8>, report: &AnswerReport<'_>, time: &[u8]) {
             if target.len() < request.target.len() {
                 line.extend_from_slice(b"...");
             }
+            let _ = write!(line, " {:?}", request.version); // a vector takes all
         }
         None => line.push(b'-'),
     }
@@ -266,7 +267,7 @@ mod tests {
     use std::time::Duration;
 
     use polyserve_core::ReportedRequest;
-    use polyserve_core::http::{Method, StatusCode};
+    use polyserve_core::http::{Method, StatusCode, Version};
 
     use super::*;
 
@@ -283,7 +284,7 @@ mod tests {
         let peer = "127.0.0.1:4000".parse().ok();
         let mut report = AnswerReport::new(status, 166, None, peer);
         report.elapsed = Some(Duration::from_micros(12));
-        report.to(Some(ReportedRequest { method: &Method::GET, target }))
+        report.to(Some(ReportedRequest { method: &Method::GET, target, version: Version::HTTP_11 }))
     }
 
     #[test]
@@ -302,7 +303,7 @@ mod tests {
             "{\"bytes\":7,\"duration_us\":null,\"method\":null,\"peer\":null,\"status\":400,\"target\":null,\
              \"time\":\"2026-11-27T19:41:51.913Z\",\"user\":null}\n"
         );
-        let common = "127.0.0.1 - alice [27/Nov/2026:19:41:51 +0000] \"GET /1?\\\"a\" 200 166\n";
+        let common = "127.0.0.1 - alice [27/Nov/2026:19:41:51 +0000] \"GET /1?\\\"a HTTP/1.1\" 200 166\n";
         assert_eq!(of(LogFormat::Common, &known), common);
         assert_eq!(of(LogFormat::Common, &unknown), "- - - [27/Nov/2026:19:41:51 +0000] \"-\" 400 7\n");
     }

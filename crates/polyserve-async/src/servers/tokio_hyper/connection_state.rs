@@ -177,8 +177,8 @@ pub(super) struct PendingReport {
     status: Option<StatusCode>,
     /// The number of bytes of the answer that hyper has written.
     pub(super) bytes: usize,
-    /// The method and the target of the request. `None` without a hook.
-    line: Option<Box<(Method, String)>>,
+    /// The request line. `None` without a hook.
+    line: Option<Box<(Method, String, Version)>>,
     /// The client that the head names, or the connection's other end. `None` until the head is decoded.
     client: Option<SocketAddr>,
     /// The user that the service has found.
@@ -201,13 +201,14 @@ impl PendingReport {
     /// Notes the head of the request.
     fn set_line(&mut self, head: &Head<'_>) {
         if self.last_read.is_some() {
-            self.line = Some(Box::new((head.method.clone(), head.target.to_owned())));
+            self.line = Some(Box::new((head.method.clone(), head.target.to_owned(), head.version)));
         }
     }
 
     /// Returns the report of an answer with this status and this number of bytes.
     pub(super) fn answer(&self, status: StatusCode, bytes: usize, peer: Option<SocketAddr>) -> AnswerReport<'_> {
-        let line = self.line.as_deref().map(|(method, target)| ReportedRequest { method, target });
+        let line = self.line.as_deref();
+        let line = line.map(|&(ref method, ref target, version)| ReportedRequest { method, target, version });
         AnswerReport::new(status, bytes, self.begun, self.client.or(peer)).by(self.user.as_deref()).to(line)
     }
 

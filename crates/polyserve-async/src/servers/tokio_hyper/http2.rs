@@ -31,7 +31,7 @@ use std::time::{Duration, Instant};
 
 use http::header::HOST;
 use http::request::Parts;
-use http::{Method, Request, Response};
+use http::{Method, Request, Response, Version};
 use http_body::Body as _;
 use hyper::body::Incoming;
 use hyper::server::conn::http2;
@@ -271,7 +271,7 @@ impl hyper::service::Service<Request<Incoming>> for StreamService {
             });
             finish(&connection.shared, response.headers_mut(), false);
             let target = uri.path_and_query().map_or("", |target| target.as_str());
-            let line = Some(ReportedRequest { method: &method, target });
+            let line = Some(ReportedRequest { method: &method, target, version: Version::HTTP_2 });
             let (status, bytes) = (response.status(), response.body().len());
             connection
                 .report_answer(|| AnswerReport::new(status, bytes, Some(begun), client).by(user.as_deref()).to(line));

@@ -132,18 +132,20 @@ struct PresentRequest {
     /// `None` until the head is decoded.
     method: Option<Method>,
     target: String,
+    version: Version,
     /// The user that the service has found.
     user: UserSlot,
 }
 
 impl PresentRequest {
     fn read_at(last_read: Instant) -> Self {
-        Self { last_read, begun: None, method: None, target: String::new(), user: UserSlot::new(), client: None }
+        let (target, version) = (String::new(), Version::HTTP_11);
+        Self { last_read, begun: None, method: None, target, version, user: UserSlot::new(), client: None }
     }
 
     #[cold]
     fn set_line(&mut self, head: &Head<'_>) {
-        self.method = Some(head.method.clone());
+        (self.method, self.version) = (Some(head.method.clone()), head.version);
         self.target.clear();
         self.target.push_str(head.target);
     }

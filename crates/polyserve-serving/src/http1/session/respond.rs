@@ -188,8 +188,12 @@ impl Session {
             (begun, method) = (request.begun.take(), request.method.take());
             (user, client) = (request.user.take(), request.client.take());
         }
-        let target = self.reported.as_ref().map_or("", |request| &request.target);
-        let line = method.as_ref().map(|method| ReportedRequest { method, target });
+        let known = self.reported.as_ref().zip(method.as_ref());
+        let line = known.map(|(request, method)| ReportedRequest {
+            method,
+            target: &request.target,
+            version: request.version,
+        });
         hook.call(&AnswerReport::new(status, length, begun, client.or(self.peer)).by(user.as_deref()).to(line));
         if let Some(request) = self.reported.as_mut().filter(|request| request.target.capacity() > KEPT_TARGET) {
             request.target = String::new();
