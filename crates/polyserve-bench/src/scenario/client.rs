@@ -1,20 +1,28 @@
 //! The clients: threads with blocking sockets. They send requests, verify the answers and count.
+//!
+//! A connection is a [`Client`] of the conformance kit, which parses answers strictly and shares no code with the servers' codec.
 
 use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::channel;
+use std::sync::{Mutex, RwLock};
 use std::time::{Duration, Instant};
 use std::{io, thread};
 
+use anyhow::{Context as _, bail};
 use polyserve::Shutdown;
-use polyserve::sync::lock;
+use polyserve::sync::{lock, read, write};
+use polyserve_conformance::client::{Client, Ending, ReceiveFailure, Response};
+use rustix::io::Errno;
 
-use super::connection::{ByteCounts, Lost, PATIENCE, StressAnswer, StressConnection};
 use super::requests::{RequestGroup, Scenario, StressRequest};
-use super::threads::STACK;
 use super::verify::{self, Fate, Ledger};
+
+/// The time limit of a connect, a read and a write.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+/// The stack of a client's thread, which formats requests and parses answers only.
+const STACK: usize = 256 * 1024;
 
 /// How connections are used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -124,8 +132,10 @@ pub struct ClientTally {
     pub connections: u64,
     /// The number of kept-alive connections that the server closed while they were idle. Their next request was sent again.
     pub reconnects: u64,
-    /// The bytes in both directions.
-    pub traffic: ByteCounts,
+    /// The bytes of the requests.
+    pub sent: u64,
+    /// The bytes of the answers.
+    pub received: u64,
     /// The time from the start to the last answer.
     pub took: Duration,
 }
@@ -139,8 +149,8 @@ impl ClientTally {
         self.answers += other.answers;
         self.connections += other.connections;
         self.reconnects += other.reconnects;
-        self.traffic.sent += other.traffic.sent;
-        self.traffic.received += other.traffic.received;
+        self.sent += other.sent;
+        self.received += other.received;
         self.took = self.took.max(other.took);
     }
 
@@ -179,9 +189,13 @@ pub fn run(
         }
         let planned = shared.scenario.planned(phase, index);
         let request = shared.scenario.request(&planned, shared.addr, connections == ConnectionPolicy::KeepAlive);
-        let check = |response: &StressAnswer<'_>| verify::answer(shared.scenario, &planned, response);
+        let check = |response: &Response| verify::answer(shared.scenario, &planned, response);
         let result = match connections {
-            ConnectionPolicy::Close => once(shared.addr, &request, &mut tally, check),
+            ConnectionPolicy::Close => {
+                let mut open = None;
+                let result = ask(shared.addr, &mut open, &request, &mut tally, check);
+                open.map_or(Ok(()), ended).and(result) // the server closes, even if it does not announce that
+            }
             ConnectionPolicy::KeepAlive => ask(shared.addr, &mut reused, &request, &mut tally, check),
         };
         tally.settle(shared, &planned, result);
@@ -190,22 +204,7 @@ pub fn run(
     tally
 }
 
-/// Sends a request on a new connection, which the server closes after the answer.
-fn once<T>(
-    addr: SocketAddr,
-    request: &[u8],
-    tally: &mut ClientTally,
-    check: impl FnOnce(&StressAnswer<'_>) -> Result<T, String>,
-) -> Result<T, String> {
-    let mut connection = open(addr, None, tally)?;
-    connection.send(request, &mut tally.traffic);
-    let checked = check(&connection.receive(&mut tally.traffic).map_err(|lost| lost.to_string())?);
-    tally.answers += 1;
-    connection.end(&mut tally.traffic).map_err(|lost| lost.to_string())?;
-    checked
-}
-
-/// Sends a request on the connection in `reused`, or on a new connection. It stores a connection that stays open there.
+/// Sends a request on the connection in `reused`, or on a new connection. Stores a connection that stays open there.
 ///
 /// A server can close an idle connection at any time, so a request can meet a closed connection. It is sent again only if
 /// the connection had been idle and no byte of an answer was received.
@@ -215,34 +214,62 @@ fn once<T>(
 /// Returns the reason if the answer is wrong or missing.
 pub fn ask<T>(
     addr: SocketAddr,
-    reused: &mut Option<StressConnection>,
+    reused: &mut Option<Client>,
     request: &[u8],
     tally: &mut ClientTally,
-    check: impl FnOnce(&StressAnswer<'_>) -> Result<T, String>,
+    check: impl FnOnce(&Response) -> Result<T, String>,
 ) -> Result<T, String> {
     let deadline = Instant::now() + PATIENCE;
     loop {
-        let mut connection = match reused.take() {
-            Some(connection) => connection,
-            None => open(addr, None, tally)?,
-        };
-        let was_idle = connection.has_answered;
-        connection.send(request, &mut tally.traffic);
-        let (checked, closes) = match connection.receive(&mut tally.traffic) {
-            Ok(response) => (check(&response), response.closes()),
-            Err(Lost::Unanswered(_)) if was_idle && Instant::now() < deadline => {
-                tally.reconnects += 1;
-                continue;
+        let kept = reused.take();
+        let was_idle = kept.is_some();
+        let mut client = kept.map_or_else(|| open(addr, None, tally), Ok)?;
+        send(&mut client, request, tally);
+        match client.receive() {
+            Err(failure) if was_idle && failure.is_clean() && Instant::now() < deadline => tally.reconnects += 1,
+            received => {
+                let response = whole(received, &client, tally)?;
+                let checked = check(&response);
+                if !response.closes() {
+                    *reused = Some(client);
+                    return checked;
+                }
+                return ended(client).and(checked);
             }
-            Err(lost) => return Err(lost.to_string()),
-        };
-        tally.answers += 1;
-        if closes {
-            connection.end(&mut tally.traffic).map_err(|lost| lost.to_string())?;
-        } else {
-            *reused = Some(connection);
         }
-        return checked;
+    }
+}
+
+/// Waits until the server closes the connection, as the request asked.
+fn ended(mut client: Client) -> Result<(), String> {
+    match client.end() {
+        (rest, Ending::Closed) if rest.is_empty() => Ok(()),
+        (rest, ending) => Err(format!("after the answer: {} bytes, then {ending:?}", rest.len())),
+    }
+}
+
+/// Sends a request. If that fails, the receive has the reason, unless there is an answer.
+fn send(client: &mut Client, request: &[u8], tally: &mut ClientTally) {
+    if client.send(request).is_ok() {
+        tally.sent += request.len() as u64;
+    }
+}
+
+/// Counts an answer. It must be whole, and the last one.
+fn whole(
+    received: Result<Response, ReceiveFailure>,
+    client: &Client,
+    tally: &mut ClientTally,
+) -> Result<Response, String> {
+    // The rest of the text of a failure has the bytes that were exchanged.
+    let response = received.map_err(|failure| failure.to_string().lines().next().unwrap_or_default().to_owned())?;
+    tally.received += response.length as u64;
+    match client.unread().len() {
+        0 => {
+            tally.answers += 1;
+            Ok(response)
+        }
+        more => Err(format!("{more} bytes follow the answer")),
     }
 }
 
@@ -267,10 +294,10 @@ pub fn burst(
             }
             let planned = shared.scenario.planned(phase, index);
             match open(shared.addr, Some(source(index, shared.ports)), &mut tally) {
-                Ok(mut connection) => {
+                Ok(mut client) => {
                     let request = shared.scenario.request(&planned, shared.addr, false);
-                    connection.send(&request, &mut tally.traffic);
-                    if sender.send((planned, connection)).is_err() {
+                    send(&mut client, &request, &mut tally);
+                    if sender.send((planned, client)).is_err() {
                         break; // the reader has stopped
                     }
                 }
@@ -280,17 +307,12 @@ pub fn burst(
         tally
     };
     let read = |tally: &mut ClientTally| {
-        for (planned, mut connection) in sent {
+        for (planned, mut client) in sent {
             if shared.errors.is_hopeless() {
                 break;
             }
-            let result = match connection.receive(&mut tally.traffic) {
-                Ok(response) => {
-                    tally.answers += 1;
-                    verify::answer(shared.scenario, &planned, &response)
-                }
-                Err(lost) => Err(lost.to_string()),
-            };
+            let response = whole(client.receive(), &client, tally);
+            let result = response.and_then(|response| verify::answer(shared.scenario, &planned, &response));
             tally.settle(shared, &planned, result);
             tally.took = start.elapsed();
         }
@@ -314,8 +336,70 @@ fn source(index: u64, ports: u64) -> IpAddr {
     IpAddr::from([127, 0, 0, 1 + place as u8])
 }
 
-fn open(addr: SocketAddr, source: Option<IpAddr>, tally: &mut ClientTally) -> Result<StressConnection, String> {
-    let connection = StressConnection::open(addr, source).map_err(|error| format!("cannot connect: {error}"))?;
-    tally.connections += 1;
-    Ok(connection)
+/// Connects, from `source` if it is given. If the server's queue is full, the kernel waits. If this client has no port or
+/// descriptor left, waits until one is free.
+fn open(addr: SocketAddr, source: Option<IpAddr>, tally: &mut ClientTally) -> Result<Client, String> {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        match Client::connect_from(source, addr, PATIENCE) {
+            Err(error) if is_shortage(&error) && Instant::now() < deadline => {
+                thread::sleep(Duration::from_millis(1));
+            }
+            Err(error) => return Err(format!("cannot connect: {error}")),
+            Ok(client) => {
+                tally.connections += 1;
+                return Ok(client.without_dates()); // the verification checks them
+            }
+        }
+    }
+}
+
+/// Returns true if this client's machine lacks a port or a descriptor. That is no error of the server.
+fn is_shortage(error: &io::Error) -> bool {
+    let shortages = [Errno::MFILE, Errno::NFILE, Errno::ADDRNOTAVAIL, Errno::ADDRINUSE];
+    Errno::from_io_error(error).is_some_and(|code| shortages.contains(&code))
+}
+
+/// Runs each of `works` on a thread of its own. All start at the same instant.
+pub(super) fn together<T, W>(works: impl Iterator<Item = W>) -> anyhow::Result<Vec<T>>
+where
+    W: FnOnce(Instant) -> T + Send,
+    T: Send,
+{
+    // Locked for writing until all threads are started. `None` if one could not be started: then no thread works.
+    let gate = RwLock::new(None);
+    thread::scope(|scope| {
+        let mut closed = write(&gate);
+        let mut threads = Vec::new();
+        let mut failed = None;
+        for work in works {
+            let gate = &gate;
+            let body = move || {
+                let start = *read(gate);
+                start.map(work)
+            };
+            match thread::Builder::new().name("client".into()).stack_size(STACK).spawn_scoped(scope, body) {
+                Ok(thread) => threads.push(thread),
+                Err(error) => {
+                    failed = Some(error);
+                    break;
+                }
+            }
+        }
+        let count = threads.len();
+        if let Some(error) = failed {
+            drop(closed);
+            return Err(error).with_context(|| format!("no more than {count} client threads can be started"));
+        }
+        *closed = Some(Instant::now());
+        drop(closed);
+        let mut results = Vec::with_capacity(count);
+        for thread in threads {
+            match thread.join() {
+                Ok(result) => results.extend(result),
+                Err(panic) => bail!("a client panicked: {}", polyserve::panics::panic_text(panic.as_ref())),
+            }
+        }
+        Ok(results)
+    })
 }

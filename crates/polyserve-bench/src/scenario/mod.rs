@@ -5,18 +5,14 @@
 //!
 //! # Layout
 //!
-//! * [`requests`]: the requests. [`verify`]: whether an answer is right. [`subject`]: the server's process.
-//! * [`connection`], [`client`], `threads`: the clients. [`round`]: one run against a new server. [`outcome`]: its outcome.
+//! * [`requests`]: the requests. [`verify`]: whether an answer is right. [`client`]: the clients, which are those of the kit.
+//! * [`round`]: one run against a new server. [`outcome`]: its outcome.
 
 pub mod client;
-pub mod connection;
 pub mod outcome;
 pub mod requests;
 pub mod round;
-pub mod subject;
-mod threads;
 pub mod verify;
 
 pub use client::{ConnectionMode, ConnectionPolicy};
 pub use requests::Scenario;
-pub use subject::Subject;

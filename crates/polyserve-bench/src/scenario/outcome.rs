@@ -131,8 +131,8 @@ impl GroupOutcome {
             error_pct: if tally.samples == 0 { 0.0 } else { tally.errors as f64 / tally.samples as f64 * 100.0 },
             refused: tally.refused,
             requests_per_s: per_second(tally.samples),
-            received_kb_s: per_second(tally.traffic.received) / 1024.0,
-            sent_kb_s: per_second(tally.traffic.sent) / 1024.0,
+            received_kb_s: per_second(tally.received) / 1024.0,
+            sent_kb_s: per_second(tally.sent) / 1024.0,
         }
     }
 }

@@ -5,31 +5,50 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::limits;
 use anyhow::{Context as _, bail};
 use polyserve::Shutdown;
+use polyserve_conformance::client::{Client, Response};
+use serde::Deserialize;
 
-use super::client::{self, ClientTally, ConnectionMode, ConnectionPolicy, Errors, RoundShared};
-use super::connection::{PATIENCE, StressAnswer, StressConnection};
+use crate::data::EntityVersion;
+use crate::launch::Launch;
+use crate::launch::process::Process;
+use crate::limits;
+use crate::machine::Cores;
+
+use super::client::{
+    self, ClientTally, ConnectionMode, ConnectionPolicy, Errors, PATIENCE, RoundShared, ask, together,
+};
 use super::outcome::{DrainCounts, FinalState, RoundOutcome};
-use super::requests::{RequestGroup, Scenario};
-use super::subject::{Subject, end, fill};
-use super::threads::{CHECK_CONNECTIONS, together};
-use super::verify::Ledger;
+use super::requests::{RequestGroup, Scenario, StressRequest};
+use super::verify::{self, Ledger};
 
-/// Runs one round.
+/// The number of connections that check the final state, or fill a store.
+const CHECK_CONNECTIONS: usize = 8;
+
+/// The last line of a server's output: its counts, and its store's count of entities. A count that a server does not print is not
+/// known.
+#[derive(Clone, Copy, Debug, Deserialize)]
+struct LastLine {
+    #[serde(flatten)]
+    counts: DrainCounts,
+    entities: Option<u64>,
+}
+
+/// Runs one round against a server. `is_single`: it serves one connection at a time.
 ///
 /// # Errors
 ///
 /// Returns an error if the round cannot be run at all, or if `stop` begins before its end. The outcome has the errors of
 /// the server.
 pub fn run(
-    subject: &Subject,
+    (launch, is_single): (&Launch, bool),
     scenario: &Scenario,
     mode: ConnectionMode,
     stop: &Shutdown,
 ) -> anyhow::Result<RoundOutcome> {
-    let process = subject.start()?;
+    let cores = Cores::available().context("the cores of this machine are not known")?;
+    let process = Process::start(launch, &cores).context("it cannot be started")?;
     let (ledger, errors) = (Ledger::new(scenario), Errors::until(stop.clone()));
     let may_refuse = matches!(mode, ConnectionMode::Burst(..));
     let shared = RoundShared {
@@ -40,7 +59,7 @@ pub fn run(
         ports: limits::ports(),
         errors: &errors,
     };
-    let checkers = if may_refuse || subject.is_single { 1 } else { CHECK_CONNECTIONS };
+    let checkers = if may_refuse || is_single { 1 } else { CHECK_CONNECTIONS };
     let fill_answers = fill(&shared, checkers)?;
     let groups = match mode {
         ConnectionMode::Groups(connections, clients) => grouped(&shared, connections, clients)?,
@@ -48,7 +67,13 @@ pub fn run(
     };
     let (final_state, check_tally) =
         if errors.is_hopeless() { Default::default() } else { check_final_state(&shared, checkers)? };
-    let last_line = end(process, &shared);
+    let last_line: Option<LastLine> = match process.end() {
+        Ok(last) => last.and_then(|line| serde_json::from_str(&line).ok()),
+        Err(failure) => {
+            errors.note(|| failure.to_string());
+            None
+        }
+    };
     if stop.is_begun() {
         bail!("the round was interrupted"); // and the server's counts can be incomplete
     }
@@ -67,6 +92,28 @@ pub fn run(
         }
     }
     Ok(RoundOutcome::new(mode, groups, final_state, store_count, drain, answers, &errors))
+}
+
+/// Fills the store over HTTP, on this number of connections. Returns the number of answers.
+fn fill(shared: &RoundShared<'_>, connections: usize) -> anyhow::Result<u64> {
+    let next = AtomicU64::new(0);
+    let worker = |_start| {
+        let (mut tally, mut kept) = (ClientTally::default(), None);
+        loop {
+            let id = next.fetch_add(1, Ordering::Relaxed);
+            if id >= shared.scenario.ids() || shared.errors.is_hopeless() {
+                return tally.answers;
+            }
+            let planned =
+                StressRequest { phase: RequestGroup::PutNew, id: id.cast_signed(), version: EntityVersion::New };
+            let request = shared.scenario.request(&planned, shared.addr, true);
+            let check = |response: &Response| verify::answer(shared.scenario, &planned, response);
+            if let Err(why) = ask(shared.addr, &mut kept, &request, &mut tally, check) {
+                shared.errors.note(|| format!("before the start, PUT of {id}: {why}"));
+            }
+        }
+    };
+    Ok(together((0..connections).map(|_| worker))?.iter().sum())
 }
 
 /// Runs the three groups at the same time.
@@ -147,7 +194,7 @@ fn check_final_state(shared: &RoundShared<'_>, checkers: usize) -> anyhow::Resul
 fn check_id(
     shared: &RoundShared<'_>,
     id: i64,
-    connection: &mut Option<StressConnection>,
+    connection: &mut Option<Client>,
     tally: &mut ClientTally,
 ) -> Result<bool, String> {
     const RETRY_DELAY: Duration = Duration::from_millis(50);
@@ -155,11 +202,11 @@ fn check_id(
     let request = format!("GET /{id} HTTP/1.1\r\nHost: {}\r\n\r\n", shared.addr);
     loop {
         let full = Cell::new(false);
-        let check = |response: &StressAnswer<'_>| {
+        let check = |response: &Response| {
             full.set(response.status == 503);
             shared.ledger.check(shared.scenario, id, response)
         };
-        let result = client::ask(shared.addr, connection, request.as_bytes(), tally, check);
+        let result = ask(shared.addr, connection, request.as_bytes(), tally, check);
         if !(full.get() && shared.may_refuse && Instant::now() < deadline) {
             return result;
         }

@@ -3,9 +3,9 @@
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use crate::data::{Data, EntityVersion};
+use polyserve_conformance::client::Response;
 use serde::Deserialize;
 
-use super::connection::StressAnswer;
 use super::requests::{RequestGroup, Scenario, StressRequest};
 
 /// The fate of a request, by its right answer.
@@ -22,11 +22,11 @@ pub enum Fate {
 /// # Errors
 ///
 /// Returns the reason if the answer is wrong.
-pub fn answer(scenario: &Scenario, planned: &StressRequest, response: &StressAnswer<'_>) -> Result<Fate, String> {
+pub fn answer(scenario: &Scenario, planned: &StressRequest, response: &Response) -> Result<Fate, String> {
     check_date(scenario, response)?;
     let (status, id) = (response.status, planned.id);
     if status == 503 {
-        return match response.field("retry-after")? {
+        return match field(response, "retry-after")? {
             Some(after) if after.parse::<u32>().is_ok() => Ok(Fate::Refused),
             other => Err(format!("a 503 with the Retry-After {other:?}")),
         };
@@ -36,7 +36,7 @@ pub fn answer(scenario: &Scenario, planned: &StressRequest, response: &StressAns
         RequestGroup::Get | RequestGroup::PutUpdate => 200,
     };
     if status != expected {
-        return Err(format!("status {status} in place of {expected}: {}", String::from_utf8_lossy(response.body)));
+        return Err(format!("status {status} in place of {expected}: {}", response.text()));
     }
     match planned.phase {
         RequestGroup::Get => shown_version(scenario.data, id, &ALL_VERSIONS, response).map(drop)?,
@@ -44,7 +44,7 @@ pub fn answer(scenario: &Scenario, planned: &StressRequest, response: &StressAns
             return Err("a PUT's answer has a body".into());
         }
         RequestGroup::PutNew => {
-            let location = response.field("location")?;
+            let location = field(response, "location")?;
             if location != Some(format!("/{id}").as_str()) {
                 return Err(format!("the Location of the new id {id} is {location:?}"));
             }
@@ -57,10 +57,17 @@ pub fn answer(scenario: &Scenario, planned: &StressRequest, response: &StressAns
 /// The values that a GET can see while updates run.
 const ALL_VERSIONS: [EntityVersion; 3] = [EntityVersion::New, EntityVersion::FirstUpdate, EntityVersion::SecondUpdate];
 
-fn check_date(scenario: &Scenario, response: &StressAnswer<'_>) -> Result<(), String> {
-    match response.field("date")? {
+/// The value of a field, which may not occur twice.
+fn field<'a>(response: &'a Response, name: &str) -> Result<Option<&'a str>, String> {
+    let mut values = response.all(name);
+    let value = values.next();
+    if values.next().is_some() { Err(format!("the header {name} occurs twice")) } else { Ok(value) }
+}
+
+fn check_date(scenario: &Scenario, response: &Response) -> Result<(), String> {
+    match field(response, "date")? {
         None if scenario.without_date => Ok(()),
-        Some(date) if date.len() == 29 && date.ends_with(" GMT") => Ok(()),
+        Some(_) if response.date().is_some() => Ok(()),
         other => Err(format!("the answer's Date is {other:?}")),
     }
 }
@@ -74,18 +81,13 @@ struct ShownEntity {
 }
 
 /// Returns which of the `allowed` rows of `id` the answer shows. The row must be equal bit for bit.
-fn shown_version(
-    data: Data,
-    id: i64,
-    allowed: &[EntityVersion],
-    response: &StressAnswer<'_>,
-) -> Result<EntityVersion, String> {
-    let media_type = response.field("content-type")?;
+fn shown_version(data: Data, id: i64, allowed: &[EntityVersion], response: &Response) -> Result<EntityVersion, String> {
+    let media_type = field(response, "content-type")?;
     if media_type != Some("application/json") {
         return Err(format!("the entity's Content-Type is {media_type:?}"));
     }
-    let body = || String::from_utf8_lossy(response.body);
-    let shown: ShownEntity = serde_json::from_slice(response.body).map_err(|error| format!("{error}: {}", body()))?;
+    let body = || response.text();
+    let shown: ShownEntity = serde_json::from_slice(&response.body).map_err(|error| format!("{error}: {}", body()))?;
     let found = allowed.iter().find(|version| {
         let row = data.row(id, **version).entity;
         (shown.id, shown.description.as_str(), shown.value.to_bits())
@@ -149,14 +151,14 @@ impl Ledger {
     /// # Errors
     ///
     /// Returns an error if the value is not of a last PUT, or if the id is absent and must be present.
-    pub fn check(&self, scenario: &Scenario, id: i64, response: &StressAnswer<'_>) -> Result<bool, String> {
+    pub fn check(&self, scenario: &Scenario, id: i64, response: &Response) -> Result<bool, String> {
         check_date(scenario, response)?;
         let (allowed, may_be_absent) = self.allowed(scenario, id);
         match response.status {
             200 => shown_version(scenario.data, id, &allowed, response).map(|_| true),
             404 if may_be_absent => Ok(false),
             404 => Err(format!("{id} was lost")),
-            status => Err(format!("status {status}: {}", String::from_utf8_lossy(response.body))),
+            status => Err(format!("status {status}: {}", response.text())),
         }
     }
 }
@@ -168,8 +170,11 @@ mod tests {
     const DATE: &str = "Date: Sun, 06 Nov 1994 08:49:37 GMT\r\n";
 
     fn verified(planned: &StressRequest, scenario: &Scenario, head: &str, body: &str) -> Result<Fate, String> {
-        let head = format!("HTTP/1.1 {head}\r\n\r\n");
-        answer(scenario, planned, &StressAnswer::parse(head.as_bytes(), body.as_bytes()).unwrap())
+        let mut lines = head.split("\r\n").filter(|line| !line.is_empty());
+        let (status, reason) = lines.next().unwrap().split_once(' ').unwrap();
+        let headers = lines.map(|line| line.split_once(": ").unwrap()).map(|(name, value)| (name.into(), value.into()));
+        let (status, headers, body) = (status.parse().unwrap(), headers.collect(), body.into());
+        answer(scenario, planned, &Response { minor: 1, status, reason: reason.into(), headers, body, length: 0 })
     }
 
     #[test]

@@ -23,7 +23,6 @@ use polyserve_bench::experiment::{self, Experiment as _};
 use polyserve_bench::journal::{Header, Journal};
 use polyserve_bench::launch::{AddressFrom, Launch};
 use polyserve_bench::machine::{Cores, Environment};
-use polyserve_bench::scenario::Subject;
 use polyserve_bench::turn::Role;
 use polyserve_conformance::broken::repos::RepoFlaw;
 use serde_json::{Value, json};
@@ -198,11 +197,11 @@ fn stressed(case: &str, connection_use: ScenarioConnections, connections: usize)
         files: Vec::new(),
     };
     let name = String::from("pool_server/broken");
-    let subject = Subject { server: name.clone(), launch, is_single: false };
     let (core, stop) = (Cores::from(0), Shutdown::new());
     let (cell, role) = (SweepCell::new(), Role::Ranked);
     let entries = CellEntries { cell: cell.clone(), contestants: vec![name.clone()] };
-    let server = ScenarioServer { name: name.clone(), role, cell, connections, without_date: false, subject };
+    let server =
+        ScenarioServer { name: name.clone(), role, cell, connections, without_date: false, launch, is_single: false };
     let turns = ScenarioTurns {
         mode: ScenarioMode { ids: 50, connection_use },
         servers: vec![server],

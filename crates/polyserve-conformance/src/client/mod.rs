@@ -30,7 +30,7 @@ mod transcript;
 
 use std::fmt;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
 pub(crate) use date::imf_fixdate;
@@ -97,7 +97,16 @@ impl Client {
     ///
     /// Returns an error if the connection is refused, or is not made within `patience`.
     pub fn connect(addr: SocketAddr, patience: Duration) -> io::Result<Self> {
-        let stream = Stream::connect(addr, patience)?;
+        Self::connect_from(None, addr, patience)
+    }
+
+    /// [`connect`](Self::connect) from this address of the machine, if one is given: each has ports of its own.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error as [`connect`](Self::connect) does, and if the address has no free port.
+    pub fn connect_from(source: Option<IpAddr>, addr: SocketAddr, patience: Duration) -> io::Result<Self> {
+        let stream = Stream::connect(source, addr, patience)?;
         Ok(Self { stream, patience, unread: Vec::new(), transcript: Transcript::default(), wants_dates: true })
     }
 

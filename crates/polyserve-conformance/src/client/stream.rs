@@ -1,8 +1,10 @@
 //! The connection of a [`Client`](super::Client): a socket, or TLS over one.
 
 use std::io::{self, ErrorKind, Read as _, Write as _};
-use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::net::{IpAddr, Shutdown, SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
+
+use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect, socket_with};
 
 #[cfg(feature = "tls")]
 use crate::tls::{self, TlsStream};
@@ -33,8 +35,11 @@ fn rejection() -> Vec<u8> {
 
 impl Stream {
     /// Connects. If the server speaks TLS, the handshake ends before this returns; if it fails, the next call finds that out.
-    pub(crate) fn connect(addr: SocketAddr, patience: Duration) -> io::Result<Self> {
-        let socket = TcpStream::connect_timeout(&addr, patience)?;
+    pub(crate) fn connect(source: Option<IpAddr>, addr: SocketAddr, patience: Duration) -> io::Result<Self> {
+        let socket = match source {
+            None => TcpStream::connect_timeout(&addr, patience)?,
+            Some(source) => connect_from(source, addr)?,
+        };
         socket.set_nodelay(true)?;
         #[cfg(feature = "tls")]
         if let Some(config) = tls::client_of(addr) {
@@ -142,6 +147,15 @@ impl Stream {
             Self::Rejected(_, left) => Ok(lock(left).len()),
         }
     }
+}
+
+/// Connects from an address of this machine. The system limits the time.
+fn connect_from(source: IpAddr, addr: SocketAddr) -> io::Result<TcpStream> {
+    let family = if addr.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let socket = socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    bind(&socket, &SocketAddr::new(source, 0))?;
+    connect(&socket, &addr)?;
+    Ok(socket.into())
 }
 
 /// The time until `deadline`. A timeout below a microsecond would mean no timeout.

@@ -58,7 +58,7 @@ impl Service for CountedCalls {
 
 /// Sends HEAD requests to `path` without a pause, and discards the answers, until `done` or until the server closes.
 fn flood(addr: SocketAddr, path: &str, done: &AtomicBool, patience: Duration) {
-    let Ok(stream) = Stream::connect(addr, patience) else { return };
+    let Ok(stream) = Stream::connect(None, addr, patience) else { return };
     let until = Instant::now() + patience;
     let batch = request("HEAD", path, "").repeat(1000);
     thread::scope(|scope| {

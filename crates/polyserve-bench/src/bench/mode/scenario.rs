@@ -26,9 +26,10 @@ use crate::bench::sweep::{SweepAxis, SweepCell};
 use crate::claim::ClaimRow;
 use crate::data::Data;
 use crate::experiment::{Absence, Notebook, Records, distinct};
+use crate::launch::Launch;
 use crate::report::figures::{count, counted};
 use crate::scenario::outcome::{DrainCounts, FinalState, GroupOutcome, RoundOutcome};
-use crate::scenario::{ConnectionMode, ConnectionPolicy, Scenario, Subject, round};
+use crate::scenario::{ConnectionMode, ConnectionPolicy, Scenario, round};
 use crate::turn::Role;
 
 pub mod table;
@@ -121,7 +122,9 @@ pub struct ScenarioServer {
     /// Whether its answers may lack a `Date`, as those of a published listing do.
     pub without_date: bool,
     /// Its process.
-    pub subject: Subject,
+    pub launch: Launch,
+    /// Whether it serves one connection at a time.
+    pub is_single: bool,
 }
 
 /// Servers that run the scenario.
@@ -177,7 +180,7 @@ impl Turns for ScenarioTurns {
             ScenarioConnections::Close => ConnectionMode::Groups(ConnectionPolicy::Close, server.connections),
             ScenarioConnections::KeepAlive => ConnectionMode::Groups(ConnectionPolicy::KeepAlive, server.connections),
         };
-        let outcome = round::run(&server.subject, &scenario, connections, &self.stop);
+        let outcome = round::run((&server.launch, server.is_single), &scenario, connections, &self.stop);
         let outcome = outcome.map_err(|error| Absence::failed(format!("{error:#}")))?;
         let figures = figures_of(&outcome);
         let round = ScenarioRound { key: key.clone(), groups: outcome.groups, errors: outcome.errors };

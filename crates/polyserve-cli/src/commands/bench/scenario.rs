@@ -11,8 +11,8 @@ use polyserve_bench::bench::{CellEntries, ContestantOrigin, DefinedExperiment, D
 use polyserve_bench::contestants::BuiltProgram;
 use polyserve_bench::data::Data;
 use polyserve_bench::experiment::{Absent, distinct};
+use polyserve_bench::launch::Launch;
 use polyserve_bench::limits;
-use polyserve_bench::scenario::Subject;
 use polyserve_bench::turn::Role;
 
 use super::super::entrants::{Pair, serve};
@@ -137,7 +137,7 @@ impl Selection<'_> {
         let flags = room::flags(&config, &self.run.config.flags(), chosen);
         let launch = serve(&pair.server, &pair.repo, &flags, Vec::new());
         let is_single = instance.shape() == Shape::One;
-        Ok(Ok(self.server(pair.name(), cell, false, Subject { server: pair.name(), launch, is_single })))
+        Ok(Ok(self.server(pair.name(), cell, false, (launch, is_single))))
     }
 
     fn foreign(&self, built: &BuiltProgram, pattern: &Pattern, cell: &SweepCell) -> Found {
@@ -145,10 +145,7 @@ impl Selection<'_> {
         let workers =
             pattern.workers.or(self.run.definition.workload.at(cell).workers).or(self.settings.config.workers);
         match built.launch(workers) {
-            Ok(launch) => {
-                let subject = Subject { server: name.clone(), launch, is_single: false };
-                Ok(self.server(name, cell, built.program.is_without_date(), subject))
-            }
+            Ok(launch) => Ok(self.server(name, cell, built.program.is_without_date(), (launch, false))),
             Err(why) => {
                 let excused = built.is_absent && self.run.definition.contestants.len() > 1;
                 Err(absent(&name, &SweepCell::new(), why, excused)) // at no cell
@@ -156,8 +153,14 @@ impl Selection<'_> {
         }
     }
 
-    fn server(&self, name: String, cell: &SweepCell, without_date: bool, subject: Subject) -> ScenarioServer {
+    fn server(
+        &self,
+        name: String,
+        cell: &SweepCell,
+        without_date: bool,
+        (launch, is_single): (Launch, bool),
+    ) -> ScenarioServer {
         let connections = self.run.definition.workload.at(cell).connections;
-        ScenarioServer { name, role: Role::Ranked, cell: cell.clone(), connections, without_date, subject }
+        ScenarioServer { name, role: Role::Ranked, cell: cell.clone(), connections, without_date, launch, is_single }
     }
 }
