@@ -1,44 +1,20 @@
-//! One connection of a crowd: a non-blocking socket, and the state of its steps.
+//! One place of a crowd: a connection, and those that take its place after it.
 //!
 //! Invariant: a connection is closed by a reset, so that its port is free at once; it keeps at most
-//! [`MAX_KEPT_BYTES`] bytes of its answers. Cost: a system call for each step.
+//! [`MAX_KEPT_BYTES`] bytes of its answers. Cost: a task, and a system call for each turn.
 
-use std::io::{self, ErrorKind, Read as _};
-use std::net::{IpAddr, SocketAddr};
-use std::os::fd::AsFd as _;
-use std::time::Duration;
+use std::io::{self, ErrorKind};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::time::{Duration, Instant};
 
-use rustix::event::epoll::{self, EventData, EventFlags};
-use rustix::io::Errno;
 use socket2::{Domain, Protocol, Socket, Type};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpSocket, TcpStream};
+use tokio::select;
+use tokio::time::{Interval, MissedTickBehavior, interval_at};
 
-use super::steps::{ConnectionSteps, Then};
-
-/// An open connection of a crowd.
-#[derive(Debug)]
-pub(super) struct CrowdConnection {
-    socket: Socket,
-    is_connected: bool,
-    /// The number of sent bytes of the first step.
-    sent: usize,
-    /// The received bytes, at most [`MAX_KEPT_BYTES`].
-    received: Vec<u8>,
-    /// Whether `Begun` or `Answered` was returned.
-    has_begun: bool,
-}
-
-/// The result of a step.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum StepResult {
-    /// No change.
-    Nothing,
-    /// The first bytes are sent, or there is something to read. The connection takes turns from now on.
-    Begun,
-    /// The answer has arrived. The connection is idle from now on.
-    Answered,
-    /// The connection has ended.
-    Ended(ConnectionEnd),
-}
+use super::steps::Then;
+use super::{CrowdShared, Event};
 
 /// How a connection has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,6 +25,8 @@ pub(super) enum ConnectionEnd {
     TimedOut,
     /// Closed by the server without an answer, or with another status.
     Cut,
+    /// Closed by the crowd, to be opened again.
+    Left,
     /// The connection was never established.
     Unreachable,
 }
@@ -64,125 +42,168 @@ const RECEIVE_BUFFER_SIZE: usize = 4096;
 /// each connection, and the server would not notice that the client does not read.
 const MAX_SEGMENT_SIZE: u32 = 1460;
 
-impl CrowdConnection {
-    /// Begins to connect, from `source` if it is given. Events of the socket are reported by `epoll` with `data`.
-    pub(super) fn open(
-        target: SocketAddr,
-        source: Option<IpAddr>,
-        steps: &ConnectionSteps,
-        epoll: impl std::os::fd::AsFd,
-        data: EventData,
-    ) -> io::Result<Self> {
-        let socket = Socket::new(Domain::for_address(target), Type::STREAM, Some(Protocol::TCP))?;
-        socket.set_nonblocking(true)?;
-        socket.set_linger(Some(Duration::ZERO))?;
-        socket.set_tcp_nodelay(true)?;
-        if matches!(steps.then, Then::Read) {
-            socket.set_recv_buffer_size(RECEIVE_BUFFER_SIZE)?;
-            socket.set_tcp_mss(MAX_SEGMENT_SIZE)?;
+/// Opens the connections of a place, one after the other. An idle connection is opened once. Others are opened again at the turn
+/// after their end.
+pub(super) async fn hold(shared: &CrowdShared, place: usize) {
+    let mut turns = turns(shared.plan.interval, place, shared.plan.connections);
+    loop {
+        let end = connect_and_stay(shared, place, &mut turns).await;
+        shared.note(place, Event::Ended(end));
+        if matches!(shared.steps.then, Then::Idle(_)) {
+            return;
         }
-        if let Some(source) = source {
-            socket.bind(&SocketAddr::new(source, 0).into())?;
-        }
-        match socket.connect(&target.into()) {
-            Err(error) if Errno::from_io_error(&error) != Some(Errno::INPROGRESS) => return Err(error),
-            _ => {}
-        }
-        let flags = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
-        epoll::add(epoll, socket.as_fd(), data, flags)?;
-        Ok(Self { socket, is_connected: false, sent: 0, received: Vec::new(), has_begun: false })
+        turns.tick().await;
     }
+}
 
-    /// Handles an event with these flags.
-    pub(super) fn ready(&mut self, flags: EventFlags, steps: &ConnectionSteps) -> StepResult {
-        let mut step = StepResult::Nothing;
-        if !self.is_connected {
-            if flags.intersects(EventFlags::ERR | EventFlags::HUP) {
-                return StepResult::Ended(ConnectionEnd::Unreachable);
-            }
-            if !flags.contains(EventFlags::OUT) {
-                return StepResult::Nothing;
-            }
-            self.is_connected = true;
-            match self.socket.send(&steps.first) {
-                Ok(sent) if sent == steps.first.len() => {
-                    if matches!(steps.then, Then::Write(_)) {
-                        step = StepResult::Begun;
-                    }
-                }
-                // A send buffer holds more than the first bytes. An error means that the server has closed already.
-                Ok(_) => return StepResult::Ended(ConnectionEnd::Cut),
-                Err(_) => return self.closed(),
-            }
+/// The turns of a place. The turns of all places are spread evenly over the interval; late turns are skipped.
+fn turns(interval: Duration, place: usize, places: usize) -> Interval {
+    let own = interval.mul_f64((place + 1) as f64 / places as f64);
+    let mut turns = interval_at(tokio::time::Instant::now() + own, interval.max(Duration::from_millis(1)));
+    turns.set_missed_tick_behavior(MissedTickBehavior::Skip);
+    turns
+}
+
+async fn connect_and_stay(shared: &CrowdShared, place: usize, turns: &mut Interval) -> ConnectionEnd {
+    // Held until the connection has begun. The semaphore is never closed.
+    let opening = shared.opening.acquire().await;
+    shared.note(place, Event::Opened);
+    let connected = match socket(shared, place) {
+        Ok(socket) => socket.connect(shared.plan.target).await,
+        Err(error) => Err(error),
+    };
+    let stream = match connected {
+        Ok(stream) => stream,
+        Err(error) => {
+            tracing::debug!(%error, "a connection of the crowd cannot be opened");
+            return ConnectionEnd::Unreachable;
         }
-        let is_over = flags.intersects(EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR);
-        match &steps.then {
-            Then::Read if is_over => self.closed(),
+    };
+    let mut connection = CrowdConnection { stream, received: Vec::new() };
+    // A send buffer holds more than the first bytes. An error means that the server has closed already.
+    if connection.stream.write_all(&shared.steps.first).await.is_err() {
+        return connection.closed().await;
+    }
+    let begin = || {
+        drop(opening);
+        shared.note(place, Event::Begun);
+        Instant::now()
+    };
+    match &shared.steps.then {
+        Then::Idle(body) => connection.idle(body, begin).await,
+        Then::Write(text) => {
+            begin();
+            connection.write(text, turns).await
+        }
+        Then::Read => {
             // The first bytes of an answer: the server has accepted the connection.
-            Then::Read if flags.contains(EventFlags::IN) && !self.has_begun => {
-                self.has_begun = true;
-                StepResult::Begun
+            if connection.stream.readable().await.is_err() {
+                return connection.closed().await;
             }
-            Then::Read => step,
-            Then::Idle(_) | Then::Write(_) if flags.contains(EventFlags::IN) || is_over => {
-                let received = self.receive(steps);
-                if received == StepResult::Nothing { step } else { received }
-            }
-            Then::Idle(_) | Then::Write(_) => step,
+            let begun = begin();
+            let is_over = || shared.plan.stay.is_some_and(|stay| begun.elapsed() >= stay);
+            connection.read(turns, is_over).await
         }
     }
+}
 
-    /// Takes a turn. Only for a connection that has begun.
-    pub(super) fn turn(&mut self, steps: &ConnectionSteps) -> StepResult {
-        let result = match &steps.then {
-            Then::Idle(_) => return StepResult::Nothing,
-            Then::Write(text) => {
-                let at = self.sent.min(text.len().saturating_sub(1));
-                self.socket.send(&text[at..(at + 1).min(text.len())]).inspect(|count| self.sent += count)
-            }
-            Then::Read => match self.read_some() {
-                Ok(0) => return StepResult::Ended(self.end()),
-                result => result,
-            },
-        };
-        match result {
-            Err(error) if !is_temporary(&error) => self.closed(),
-            _ => StepResult::Nothing,
+/// A socket for a place, which is not connected yet.
+fn socket(shared: &CrowdShared, place: usize) -> io::Result<TcpSocket> {
+    let target = shared.plan.target;
+    let socket = Socket::new(Domain::for_address(target), Type::STREAM, Some(Protocol::TCP))?;
+    socket.set_nonblocking(true)?;
+    socket.set_linger(Some(Duration::ZERO))?;
+    socket.set_tcp_nodelay(true)?;
+    if matches!(shared.steps.then, Then::Read) {
+        socket.set_recv_buffer_size(RECEIVE_BUFFER_SIZE)?;
+        socket.set_tcp_mss(MAX_SEGMENT_SIZE)?;
+    }
+    if let Some(source) = source(place / shared.plan.ports.max(1), target.ip()) {
+        socket.bind(&SocketAddr::new(source, 0).into())?;
+    }
+    Ok(TcpSocket::from_std_stream(socket.into()))
+}
+
+/// The `nth` source address; the loopback has many. `None` is the default address.
+fn source(nth: usize, target: IpAddr) -> Option<IpAddr> {
+    match target {
+        IpAddr::V4(target) if target.is_loopback() && nth > 0 => {
+            let first = u32::from(Ipv4Addr::LOCALHOST);
+            Some(Ipv4Addr::from(first + u32::try_from(nth).ok().filter(|nth| *nth < 1 << 16)?).into())
         }
+        _ => None,
+    }
+}
+
+/// An open connection.
+struct CrowdConnection {
+    stream: TcpStream,
+    /// The received bytes, at most [`MAX_KEPT_BYTES`].
+    received: Vec<u8>,
+}
+
+impl CrowdConnection {
+    /// Waits for an answer with status 200 that ends with `body`, then for the end.
+    async fn idle(&mut self, body: &[u8], begin: impl FnOnce() -> Instant) -> ConnectionEnd {
+        let mut begin = Some(begin);
+        while self.receive::<MAX_KEPT_BYTES>().await {
+            if status(&self.received) == Some(200)
+                && self.received.ends_with(body)
+                && let Some(begin) = begin.take()
+            {
+                begin();
+                self.received = Vec::new();
+            }
+        }
+        self.end()
     }
 
-    /// Reads all available bytes.
-    fn receive(&mut self, steps: &ConnectionSteps) -> StepResult {
-        let mut bytes = [0; MAX_KEPT_BYTES];
+    /// Sends a byte of `text` at each turn, and its last byte again after its end.
+    async fn write(&mut self, text: &[u8], turns: &mut Interval) -> ConnectionEnd {
+        let mut next = 0;
         loop {
-            match self.socket.read(&mut bytes) {
-                Ok(0) => return StepResult::Ended(self.end()),
-                Ok(count) => self.keep(&bytes[..count]),
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) if is_temporary(&error) => break,
-                Err(_) => return StepResult::Ended(self.end()),
+            select! {
+                is_open = self.receive::<MAX_KEPT_BYTES>() => if !is_open {
+                    return self.end();
+                },
+                _ = turns.tick() => match self.stream.try_write(&text[next..=next]) {
+                    Ok(sent) => next = (next + sent).min(text.len() - 1),
+                    Err(error) if is_temporary(&error) => {}
+                    Err(_) => return self.closed().await,
+                },
             }
         }
-        let Then::Idle(body) = &steps.then else { return StepResult::Nothing };
-        if !self.has_begun && status(&self.received) == Some(200) && self.received.ends_with(body) {
-            self.has_begun = true;
-            self.received = Vec::new();
-            return StepResult::Answered;
+    }
+
+    /// Reads a few bytes at each turn, until the connection stays no longer.
+    async fn read(&mut self, turns: &mut Interval, is_over: impl Fn() -> bool) -> ConnectionEnd {
+        loop {
+            turns.tick().await;
+            if is_over() {
+                return ConnectionEnd::Left;
+            }
+            let mut bytes = [0; READ_SIZE];
+            match self.stream.try_read(&mut bytes) {
+                Ok(0) => return self.end(),
+                Ok(count) => self.keep(&bytes[..count]),
+                Err(error) if is_temporary(&error) => {}
+                Err(_) => return self.end(),
+            }
         }
-        StepResult::Nothing
+    }
+
+    /// Receives bytes. Returns false at the end. It may be dropped while it waits.
+    async fn receive<const SIZE: usize>(&mut self) -> bool {
+        let mut bytes = [0; SIZE];
+        let count = self.stream.read(&mut bytes).await.unwrap_or(0);
+        self.keep(&bytes[..count]);
+        count > 0
     }
 
     /// Reads the last bytes of a server that has closed.
-    fn closed(&mut self) -> StepResult {
-        while self.received.len() < READ_SIZE && self.read_some().is_ok_and(|count| count > 0) {}
-        StepResult::Ended(self.end())
-    }
-
-    fn read_some(&mut self) -> io::Result<usize> {
-        let mut bytes = [0; READ_SIZE];
-        let count = self.socket.read(&mut bytes)?;
-        self.keep(&bytes[..count]);
-        Ok(count)
+    async fn closed(&mut self) -> ConnectionEnd {
+        while self.received.len() < READ_SIZE && self.receive::<READ_SIZE>().await {}
+        self.end()
     }
 
     fn keep(&mut self, bytes: &[u8]) {
