@@ -3,14 +3,15 @@
 //! Invariant: no build is part of a measurement. All builds end before the measurements begin.
 
 use std::collections::VecDeque;
-use std::io::{self, BufRead as _, BufReader, IsTerminal as _, Read, Write as _};
+use std::io::{self, IsTerminal as _, Write as _};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
-use std::thread;
 use std::time::Duration;
 
 use indicatif::ProgressBar;
 use polyserve::Shutdown;
+
+use super::line_process::reader;
 
 /// The interval at which the stop signal is checked.
 const STOP_CHECK: Duration = Duration::from_millis(100);
@@ -32,8 +33,13 @@ pub fn run(mut command: Command, notice: &str, stop: &Shutdown) -> Result<(), St
     if !std::io::stderr().is_terminal() {
         let _ = writeln!(std::io::stderr(), "{notice}"); // standard error may be closed
     }
-    let lines = child.stderr.take().map(lines);
-    let output = lines.map(|lines| collect(&lines, &mut child, &spinner, notice, stop)).unwrap_or_default();
+    let (sender, lines) = channel();
+    match child.stderr.take() {
+        // If no thread can be started, the channel closes at once and no line is received.
+        Some(err) => drop(reader("build", err, move |line| drop(sender.send(line)))),
+        None => drop(sender),
+    }
+    let output = collect(&lines, &mut child, &spinner, notice, stop);
     let status = child.wait().map_err(|error| format!("it cannot be waited for: {error}"))?;
     spinner.finish_and_clear();
     match status.success() {
@@ -84,17 +90,6 @@ fn collect(
         }
         spinner.tick();
     }
-}
-
-fn lines(out: impl Read + Send + 'static) -> Receiver<String> {
-    let (sender, receiver) = channel();
-    let read = move || {
-        // Input that is not UTF-8 ends the loop. The pipe closes then, and the command's further output is lost.
-        BufReader::new(out).lines().map_while(Result::ok).try_for_each(|line| sender.send(line))
-    };
-    // If no thread can be started, the channel closes at once and no line is received.
-    let _ = thread::Builder::new().name("build".into()).spawn(read);
-    receiver
 }
 
 /// Returns the first line that begins with `error`, or else the last line. The last line of the causes is appended.

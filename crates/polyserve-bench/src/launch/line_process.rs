@@ -1,30 +1,48 @@
-//! A process that reads commands as lines on its standard input, and writes answers as lines on its standard output.
+//! A process, pinned to its cores, that reads lines on its standard input, and writes lines on its standard output.
 //!
 //! Invariant: no process outlives its [`LineProcess`]: drop kills the process and waits for it. The process has a
-//! process group of its own, so a Ctrl-C at the terminal does not reach it. If this program is killed, a process that
-//! exits at the end of its standard input still ends.
+//! process group of its own, so a Ctrl-C at the terminal does not reach it. This program holds its standard input; if this
+//! program is killed, a process that exits at the end of its standard input still ends.
 //!
 //! Cost: two threads, one for standard output and one for standard error.
 
+use std::collections::VecDeque;
 use std::fmt;
-use std::io::Write as _;
-use std::process::{Child, ChildStdin};
+use std::io::{self, BufRead as _, BufReader, Read, Take, Write as _};
+use std::os::unix::process::CommandExt as _;
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
-use std::time::Duration;
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use polyserve::sync::lock;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use super::Launch;
-use super::process::{Failure, Tail, reader, send, spawn, wait_for};
 use crate::machine::cores::Cores;
+
+/// The reason why a contestant is disqualified, in one line or a few.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure(pub String);
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Failure {}
 
 /// The time that a process may take to end after it has closed its outputs.
 const EXIT_GRACE: Duration = Duration::from_secs(1);
 
 /// A process that exchanges lines with this program.
 pub struct LineProcess {
-    child: Child,
-    stdin: ChildStdin,
-    lines: Receiver<String>,
-    errors: Tail,
+    pub(super) child: Child,
+    pub(super) lines: Receiver<String>,
+    pub(super) errors: Tail,
     /// Disconnected when the standard error has ended.
     all_errors: Receiver<()>,
 }
@@ -37,19 +55,18 @@ impl LineProcess {
     /// Returns [`Failure`] if the process cannot be started.
     pub fn start(launch: &Launch, cores: &Cores) -> Result<Self, Failure> {
         let mut child = spawn(launch, cores)?;
-        let outputs = (child.stdin.take(), child.stdout.take(), child.stderr.take());
-        let (Some(stdin), Some(out), Some(err)) = outputs else {
-            return Err(Failure(String::from("it has no standard input and outputs")));
-        };
+        let outputs = child.stdout.take().zip(child.stderr.take());
+        let (out, err) = outputs.ok_or_else(|| Failure(String::from("it has no outputs")))?;
         let (sender, lines) = channel();
         let (errors_open, all_errors) = channel();
         let errors = Tail::default();
-        let process = Self { child, stdin, lines, errors: errors.clone(), all_errors };
+        let process = Self { child, lines, errors: errors.clone(), all_errors };
         let keep = move |line| {
             let _open: &std::sync::mpsc::Sender<()> = &errors_open;
             errors.push(line);
         };
-        reader("stdout", out, move |line| send(&sender, line))
+        // The receiver is gone if the process is being dropped.
+        reader("stdout", out, move |line| drop(sender.send(line)))
             .and_then(|()| reader("stderr", err, keep))
             .map_err(|error| Failure(format!("its output cannot be read: {error}")))?;
         Ok(process)
@@ -66,7 +83,10 @@ impl LineProcess {
     ///
     /// Returns [`Failure`] if the process has ended or has closed its standard input.
     pub fn send_line(&mut self, line: &str) -> Result<(), Failure> {
-        let result = self.stdin.write_all(format!("{line}\n").as_bytes()).and_then(|()| self.stdin.flush());
+        let result = match &mut self.child.stdin {
+            Some(stdin) => stdin.write_all(format!("{line}\n").as_bytes()).and_then(|()| stdin.flush()),
+            None => Err(io::ErrorKind::BrokenPipe.into()),
+        };
         result.map_err(|error| match self.exit_failure() {
             Some(failure) => failure,
             None => Failure(format!("it does not listen: {error}")),
@@ -90,11 +110,36 @@ impl LineProcess {
 
     /// Returns the failure of a process that has ended or ends within [`EXIT_GRACE`].
     fn exit_failure(&mut self) -> Option<Failure> {
-        // The last lines may still be in the pipe. A child of the process may hold its standard error open.
-        let _ = self.all_errors.recv_timeout(EXIT_GRACE);
         // The outputs close a moment before the exit status is available.
-        let status = wait_for(&mut self.child, EXIT_GRACE)?;
-        Some(Failure(format!("it ended by itself: {status}{}", self.errors)))
+        let status = self.wait(EXIT_GRACE)?;
+        Some(self.ended_with(status, EXIT_GRACE))
+    }
+
+    /// The failure of a process that has ended. Waits at most `grace` for the rest of its standard error: the last lines may still
+    /// be in the pipe, and a child of the process may hold it open.
+    pub(super) fn ended_with(&self, status: ExitStatus, grace: Duration) -> Failure {
+        let _ = self.all_errors.recv_timeout(grace);
+        Failure(format!("it ended by itself: {status}{}", self.errors))
+    }
+
+    /// Returns the exit status, or `None` if the process does not end within `patience`.
+    pub(super) fn wait(&mut self, patience: Duration) -> Option<ExitStatus> {
+        let ended = |child: &mut Child| child.try_wait().ok().flatten();
+        let child = &mut self.child;
+        if let Some(status) = ended(child) {
+            return Some(status);
+        }
+        let pidfd = pidfd_open(Pid::from_child(child), PidfdFlags::empty()).ok()?;
+        let deadline = Instant::now() + patience;
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let timeout = Timespec { tv_sec: left.as_secs().cast_signed(), tv_nsec: left.subsec_nanos().into() };
+            let _ = poll(&mut [PollFd::new(&pidfd, PollFlags::IN)], Some(&timeout)); // if interrupted, the loop tries again
+            match ended(child) {
+                None if Instant::now() < deadline => {}
+                ended => return ended,
+            }
+        }
     }
 }
 
@@ -108,6 +153,72 @@ impl Drop for LineProcess {
 impl fmt::Debug for LineProcess {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LineProcess").field("pid", &self.pid()).finish_non_exhaustive()
+    }
+}
+
+/// Starts the program from a thread that is already pinned to the cores, so the program never runs on another core.
+fn spawn(launch: &Launch, cores: &Cores) -> Result<Child, Failure> {
+    let program = launch.program.display();
+    let start = || {
+        cores.pin().map_err(|error| Failure(format!("it cannot be pinned to the cores {cores}: {error}")))?;
+        let mut command = Command::new(&launch.program);
+        command.args(&launch.args).envs(launch.env.iter().map(|(name, value)| (name, value))).process_group(0);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.spawn().map_err(|error| Failure(format!("{program} cannot be started: {error}")))
+    };
+    thread::scope(|scope| {
+        let thread = thread::Builder::new().name("start".into()).spawn_scoped(scope, start);
+        let thread = thread.map_err(|error| Failure(format!("no thread to start it from: {error}")))?;
+        thread.join().unwrap_or_else(|_| Err(Failure(String::from("starting it panicked"))))
+    })
+}
+
+/// The maximum length of a line in bytes. The rest of a longer line counts as the next line.
+const MAX_LINE_BYTES: u64 = 4096;
+
+/// Starts a thread that passes each line of `out` to `on_line`, until `out` ends.
+pub(super) fn reader(
+    name: &str,
+    out: impl Read + Send + 'static,
+    mut on_line: impl FnMut(String) + Send + 'static,
+) -> io::Result<()> {
+    let mut out = BufReader::new(out);
+    let body = move || {
+        let mut line = Vec::new();
+        loop {
+            line.clear();
+            let mut bounded: Take<_> = out.by_ref().take(MAX_LINE_BYTES);
+            match bounded.read_until(b'\n', &mut line) {
+                Ok(count) if count > 0 => on_line(String::from_utf8_lossy(&line).trim_end().to_owned()),
+                _ => return,
+            }
+        }
+    };
+    thread::Builder::new().name(name.into()).spawn(body).map(drop)
+}
+
+/// The last lines of the standard error.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Tail(Arc<Mutex<VecDeque<String>>>);
+
+impl Tail {
+    const MAX_LINES: usize = 5;
+
+    fn push(&self, line: String) {
+        let mut lines = lock(&self.0);
+        if lines.len() == Self::MAX_LINES {
+            lines.pop_front();
+        }
+        lines.push_back(line);
+    }
+}
+
+impl fmt::Display for Tail {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        lock(&self.0)
+            .iter()
+            .enumerate()
+            .try_for_each(|(i, line)| write!(f, "{}{line}", if i == 0 { ": " } else { " | " }))
     }
 }
 

@@ -1,53 +1,30 @@
-//! The process of a contestant: pinned to its cores, and ended within a deadline.
+//! The process of a server: a [`LineProcess`] that listens on an address, and ends within a deadline.
 //!
-//! Invariant: no process outlives its [`Process`]. It is interrupted, then killed, and always waited for. The process
-//! has a process group of its own, so a Ctrl-C at the terminal reaches it only through this program. This program holds
-//! its standard input; if this program is killed, a process that exits at the end of its standard input still ends.
-//!
-//! Cost: two threads, one for standard output and one for standard error.
+//! Invariant: no process outlives its [`Process`]. It is interrupted, then killed, and always waited for.
 
-use std::collections::VecDeque;
 use std::fmt;
-use std::io::{BufRead as _, BufReader, Read, Take};
 use std::net::{SocketAddr, TcpStream};
-use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
-use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::sync::{Arc, Mutex};
-use std::thread;
+use std::os::unix::process::ExitStatusExt as _;
+use std::process::ExitStatus;
+use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};
 
-use polyserve::sync::lock;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
+use rustix::process::{Pid, Signal, kill_process};
 
-use crate::launch::{AddressFrom, Launch, StartResources};
+use super::line_process::LineProcess;
+use super::{AddressFrom, Launch, StartResources};
 use crate::machine::cores::Cores;
+
+pub use super::line_process::Failure;
 
 /// The process of a server.
 pub struct Process {
-    child: Child,
+    process: LineProcess,
     addr: SocketAddr,
-    lines: Receiver<String>,
-    errors: Tail,
-    /// Disconnected when the standard error has ended.
-    all_errors: Receiver<()>,
     /// Whether the process may end by the signal that interrupts it.
     may_end_by_signal: bool,
     resources: StartResources,
 }
-
-/// The reason why a contestant is disqualified, in one line or a few.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Failure(pub String);
-
-impl fmt::Display for Failure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for Failure {}
 
 /// The time that a process may take to start, and to end.
 pub const PATIENCE: Duration = Duration::from_secs(15);
@@ -64,28 +41,9 @@ impl Process {
     pub fn start(launch: &Launch, cores: &Cores) -> Result<Self, Failure> {
         let prepared = launch.prepared().map_err(|error| Failure(format!("it has no port or no directory: {error}")));
         let (launch, resources) = prepared?;
-        let mut child = spawn(&launch, cores)?;
-        let (sender, lines) = channel();
-        let errors = Tail::default();
-        let (errors_open, all_errors) = channel();
-        let readers = [
-            child.stdout.take().map(|out| reader("stdout", out, move |line| send(&sender, line))),
-            child.stderr.take().map(|err| {
-                reader("stderr", err, {
-                    let errors = errors.clone();
-                    move |line| {
-                        let _open = &errors_open;
-                        errors.push(line);
-                    }
-                })
-            }),
-        ];
         let addr = SocketAddr::from(([0, 0, 0, 0], 0));
         let may_end_by_signal = launch.address != AddressFrom::Json;
-        let mut process = Self { child, addr, lines, errors, all_errors, may_end_by_signal, resources };
-        for started in readers.into_iter().flatten() {
-            started.map_err(|error| Failure(format!("its output cannot be read: {error}")))?;
-        }
+        let mut process = Self { process: LineProcess::start(&launch, cores)?, addr, may_end_by_signal, resources };
         process.addr = match launch.address {
             AddressFrom::Port => process.wait_for_port()?,
             _ => process.wait_for_address(&launch)?,
@@ -100,7 +58,7 @@ impl Process {
 
     /// The process ID.
     pub fn pid(&self) -> u32 {
-        self.child.id()
+        self.process.pid()
     }
 
     /// Interrupts the process, and waits for its end. Returns its last line of output.
@@ -137,19 +95,19 @@ impl Process {
         let deadline = Instant::now() + PATIENCE;
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
-            match self.lines.recv_timeout(left) {
+            match self.process.lines.recv_timeout(left) {
                 Ok(line) => match launch.address(&line, self.resources.addr) {
                     Some(Ok(addr)) => return Ok(addr),
                     Some(Err(wrong)) => return Err(Failure(wrong)),
                     None => {}
                 },
                 Err(RecvTimeoutError::Timeout) => {
-                    return Err(Failure(format!("it printed no address within {PATIENCE:?}{}", self.errors)));
+                    return Err(Failure(format!("it printed no address within {PATIENCE:?}{}", self.process.errors)));
                 }
                 Err(RecvTimeoutError::Disconnected) => {
                     let ended = self.wait(PATIENCE);
                     return Err(ended.map_or_else(
-                        || Failure(format!("it closed its output before it printed an address{}", self.errors)),
+                        || Failure(format!("it closed its output before it printed an address{}", self.process.errors)),
                         |status| self.exit_failure(status),
                     ));
                 }
@@ -171,29 +129,30 @@ impl Process {
                 return Ok(addr);
             }
             if Instant::now() > deadline {
-                return Err(Failure(format!("{addr} accepted no connection within {PATIENCE:?}{}", self.errors)));
+                return Err(Failure(format!(
+                    "{addr} accepted no connection within {PATIENCE:?}{}",
+                    self.process.errors
+                )));
             }
         }
     }
 
     /// Sends SIGTERM. SIGINT is ignored if this program was started with SIGINT ignored, as a background job of a script is.
     fn interrupt(&self) -> rustix::io::Result<()> {
-        kill_process(Pid::from_child(&self.child), Signal::TERM)
+        kill_process(Pid::from_child(&self.process.child), Signal::TERM)
     }
 
     fn has_ended(&mut self) -> Option<ExitStatus> {
-        self.child.try_wait().ok().flatten()
+        self.process.child.try_wait().ok().flatten()
     }
 
     /// Waits at most `patience` for the end of the process.
     fn wait(&mut self, patience: Duration) -> Option<ExitStatus> {
-        wait_for(&mut self.child, patience)
+        self.process.wait(patience)
     }
 
     fn exit_failure(&self, status: ExitStatus) -> Failure {
-        // The last lines may still be in the pipe. A child of the process may hold its standard error open.
-        let _ = self.all_errors.recv_timeout(PATIENCE);
-        Failure(format!("it ended by itself: {status}{}", self.errors))
+        self.process.ended_with(status, PATIENCE)
     }
 
     /// The remaining lines of output.
@@ -201,7 +160,7 @@ impl Process {
         let mut rest = Vec::new();
         // The output ends with the process, unless a child of the process holds it open.
         let deadline = Instant::now() + PATIENCE;
-        while let Ok(line) = self.lines.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+        while let Ok(line) = self.process.lines.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
             rest.push(line);
         }
         rest
@@ -209,110 +168,18 @@ impl Process {
 }
 
 impl Drop for Process {
-    /// Interrupts the process, so that it removes what it has stored elsewhere, and kills it after a while.
+    /// Interrupts the process, so that it removes what it has stored elsewhere. It is killed after a while.
     fn drop(&mut self) {
         if self.has_ended().is_none() {
             let _ = self.interrupt();
             self.wait(PATIENCE);
         }
-        let _ = self.child.kill(); // fails if the process was waited for
-        let _ = self.child.wait();
     }
 }
 
 impl fmt::Debug for Process {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Process").field("pid", &self.pid()).field("addr", &self.addr).finish_non_exhaustive()
-    }
-}
-
-/// Starts the program from a thread that is already pinned to the cores, so the program never runs on another core.
-pub(super) fn spawn(launch: &Launch, cores: &Cores) -> Result<Child, Failure> {
-    let program = launch.program.display();
-    let start = || {
-        cores.pin().map_err(|error| Failure(format!("it cannot be pinned to the cores {cores}: {error}")))?;
-        let mut command = Command::new(&launch.program);
-        command.args(&launch.args).envs(launch.env.iter().map(|(name, value)| (name, value))).process_group(0);
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        command.spawn().map_err(|error| Failure(format!("{program} cannot be started: {error}")))
-    };
-    thread::scope(|scope| {
-        let thread = thread::Builder::new().name("start".into()).spawn_scoped(scope, start);
-        let thread = thread.map_err(|error| Failure(format!("no thread to start it from: {error}")))?;
-        thread.join().unwrap_or_else(|_| Err(Failure(String::from("starting it panicked"))))
-    })
-}
-
-/// The maximum length of a line in bytes. The rest of a longer line counts as the next line.
-const MAX_LINE_BYTES: u64 = 4096;
-
-/// Starts a thread that passes each line of `out` to `on_line`, until `out` ends.
-pub(super) fn reader(
-    name: &str,
-    out: impl Read + Send + 'static,
-    mut on_line: impl FnMut(String) + Send + 'static,
-) -> std::io::Result<()> {
-    let mut out = BufReader::new(out);
-    let body = move || {
-        let mut line = Vec::new();
-        loop {
-            line.clear();
-            let mut bounded: Take<_> = out.by_ref().take(MAX_LINE_BYTES);
-            match bounded.read_until(b'\n', &mut line) {
-                Ok(count) if count > 0 => on_line(String::from_utf8_lossy(&line).trim_end().to_owned()),
-                _ => return,
-            }
-        }
-    };
-    thread::Builder::new().name(name.into()).spawn(body).map(drop)
-}
-
-/// Sends a line. The receiver is gone if the process is being dropped.
-pub(super) fn send(sender: &Sender<String>, line: String) {
-    let _ = sender.send(line);
-}
-
-/// The last lines of the standard error.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Tail(Arc<Mutex<VecDeque<String>>>);
-
-impl Tail {
-    const MAX_LINES: usize = 5;
-
-    pub(super) fn push(&self, line: String) {
-        let mut lines = lock(&self.0);
-        if lines.len() == Self::MAX_LINES {
-            lines.pop_front();
-        }
-        lines.push_back(line);
-    }
-}
-
-impl fmt::Display for Tail {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        lock(&self.0)
-            .iter()
-            .enumerate()
-            .try_for_each(|(i, line)| write!(f, "{}{line}", if i == 0 { ": " } else { " | " }))
-    }
-}
-
-/// Returns the exit status of `child`, or `None` if it does not end within `patience`.
-pub(super) fn wait_for(child: &mut Child, patience: Duration) -> Option<ExitStatus> {
-    let ended = |child: &mut Child| child.try_wait().ok().flatten();
-    if let Some(status) = ended(child) {
-        return Some(status);
-    }
-    let pidfd = pidfd_open(Pid::from_child(child), PidfdFlags::empty()).ok()?;
-    let deadline = Instant::now() + patience;
-    loop {
-        let left = deadline.saturating_duration_since(Instant::now());
-        let timeout = Timespec { tv_sec: left.as_secs().cast_signed(), tv_nsec: left.subsec_nanos().into() };
-        let _ = poll(&mut [PollFd::new(&pidfd, PollFlags::IN)], Some(&timeout)); // if interrupted, the loop tries again
-        match ended(child) {
-            None if Instant::now() < deadline => {}
-            ended => return ended,
-        }
     }
 }
 
@@ -394,7 +261,7 @@ mod tests {
     fn one_that_ends_before_its_turn_is_over_has_failed() {
         let process = start("echo at 127.0.0.1:7; read line; echo gone >&2; exit 0").unwrap();
         let mut process = process;
-        drop(process.child.stdin.take());
+        drop(process.process.child.stdin.take());
         let status = process.wait(PATIENCE).expect("its input has ended");
         assert!(status.success());
         let Failure(why) = process.end().unwrap_err();
