@@ -3,7 +3,7 @@
 //! Invariant: a figure without a logarithm is left out, and a chart without figures is `None`. Cost: a pass over the rows.
 
 use crate::report::figures::counted;
-use crate::report::svg::{COLOURS, Chart, IntervalChart, IntervalRow, LineChart, Series, Style};
+use crate::report::svg::{COLOURS, Chart, IntervalRow, Marks, Series, Style};
 
 use crate::bench::ranking::Latencies;
 use crate::statistics::{Estimate, Interval};
@@ -28,7 +28,7 @@ pub(crate) fn ratios(
     let rows: Vec<IntervalRow> = rows.into_iter().filter_map(row).collect();
     let about = format!("Chart: {title}, {}", counted(rows.len() as u64, "contestant"));
     let band = band.map(|Interval { low, high }| (low, high)).filter(|(low, _)| *low > 0.0);
-    (!rows.is_empty()).then_some(Chart::Intervals(IntervalChart { title, about, axis, band, rows }))
+    (!rows.is_empty()).then_some(Chart { title, about, axis, marks: Marks::Intervals { band, rows } })
 }
 
 /// The p50, p99 and p99.9 of contestants, without those that could not keep the rate.
@@ -60,5 +60,5 @@ pub(crate) fn lines(
         .map(|(place, (name, points))| Series { name, style: Style::nth(place), points })
         .collect();
     let about = format!("Chart: {title} by {axis}, {}", counted(lines.len() as u64, "contestant"));
-    (!lines.is_empty()).then_some(Chart::Lines(LineChart { title, about, axis, lines }))
+    (!lines.is_empty()).then_some(Chart { title, about, axis, marks: Marks::Lines(lines) })
 }

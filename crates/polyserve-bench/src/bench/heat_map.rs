@@ -9,7 +9,7 @@ use super::figures::{NamedFigure, NamedFigures};
 use super::published::PublishedFigures;
 use super::report::BenchRow;
 use super::sweep::{CellValue, SweepAxis, SweepCell};
-use crate::report::svg::{Chart, Grid, HeatMap};
+use crate::report::svg::{Chart, Grid, Marks};
 
 /// The chart of an entry; none without figures. The published grids stand before that of the contestant.
 pub(super) fn charts(
@@ -40,7 +40,7 @@ pub(super) fn charts(
     let about =
         format!("Heat maps: {title}, by {x} and {by}, published and here, of {}", chart.contestants.join(" and "));
     let axis = format!("columns: {x}; rows: {by}; each grid has its own shades");
-    Ok(vec![(format!("heat {title}"), Chart::HeatMap(HeatMap { title, about, axis, grids }))])
+    Ok(vec![(format!("heat {title}"), Chart { title, about, axis, marks: Marks::Grids(grids) })])
 }
 
 /// The grid of a contestant; `None` without figures above 0.

@@ -15,7 +15,7 @@ use crate::bench::report::BenchRow;
 use crate::bench::sweep::{CellValue, SweepAxis};
 use crate::experiment::{self, Records, distinct};
 use crate::report::figures::count;
-use crate::report::svg::{Chart, Panel, ScheduleChart};
+use crate::report::svg::{Chart, Marks, Panel};
 use crate::report::{EMPTY_CELL, Table, or_empty};
 
 /// The columns of the schedules, the published ones first.
@@ -179,7 +179,7 @@ pub(crate) fn schedule_chart(
     let names: Vec<&str> = panels.iter().map(|panel| panel.name.as_str()).collect();
     let about = format!("Chart: a bar from the start to the end of each task, {}: {}", at.join(", "), names.join("; "));
     let axis = String::from("ms from the first start");
-    Ok((!panels.is_empty()).then_some((name, Chart::Schedule(ScheduleChart { title, about, axis, panels }))))
+    Ok((!panels.is_empty()).then_some((name, Chart { title, about, axis, marks: Marks::Schedules(panels) })))
 }
 
 #[cfg(test)]

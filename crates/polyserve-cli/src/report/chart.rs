@@ -40,11 +40,11 @@ impl ChartFile {
             return Err(Misuse(format!("there is no chart {name:?} of {path}; there are: {names}")).into());
         };
         if lines.is_empty() {
-            return Ok(Self { file: file(path_in_page, &name), about: chart.about().to_owned(), svg: chart.to_svg() });
+            return Ok(Self { file: file(path_in_page, &name), about: chart.about.clone(), svg: chart.to_svg() });
         }
         let chart = chart.clone().only(lines).map_err(|why| Misuse(format!("{name:?} of {path}: {why}")))?;
         let file = file(path_in_page, &format!("{name} chosen"));
-        Ok(Self { file, about: chart.about().to_owned(), svg: chart.to_svg() })
+        Ok(Self { file, about: chart.about.clone(), svg: chart.to_svg() })
     }
 
     /// The path from the page that shows the chart.

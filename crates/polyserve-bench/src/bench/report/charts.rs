@@ -10,7 +10,7 @@ use crate::bench::published::PublishedFigures;
 use crate::bench::sweep::{SweepAxis, SweepCell};
 use crate::charts;
 use crate::experiment::{Records, again, distinct};
-use crate::report::svg::{Chart, DASHES, GREY, Marker, Series, Style};
+use crate::report::svg::{Chart, DASHES, GREY, Marker, Marks, Series, Style};
 use crate::statistics::tie_band;
 use crate::tasks;
 use crate::turn::Role;
@@ -88,23 +88,23 @@ fn line_chart(title: &str, axis: SweepAxis, y: NamedFigure, own: &[&BenchRow]) -
 
 /// The chart with the published lines above the others, and the bound below them.
 fn with_grey_lines(
-    chart: Chart,
+    mut chart: Chart,
     bound: Option<NamedFigure>,
     axis: SweepAxis,
     own: &[&BenchRow],
     published: Vec<Series>,
 ) -> Chart {
-    let Chart::Lines(mut chart) = chart else { return chart };
+    let Marks::Lines(lines) = &mut chart.marks else { return chart };
     if let Some(bound) = bound {
         let mut points: Vec<(u64, f64)> = own.iter().filter_map(|row| point(row, axis, bound)).collect();
         points.sort_by_key(|(x, _)| *x);
         points.dedup_by_key(|(x, _)| *x);
         let style = Style { colour: GREY, dashes: Some(DASHES[0]), mark: Marker::Circle, is_hollow: true };
         let name = String::from("bound of a pool");
-        chart.lines.splice(0..0, (!points.is_empty()).then_some(Series { name, style, points }));
+        lines.splice(0..0, (!points.is_empty()).then_some(Series { name, style, points }));
     }
-    chart.lines.extend(published);
-    Chart::Lines(chart)
+    lines.extend(published);
+    chart
 }
 
 /// The published figures at these values of the other axes, as grey lines.

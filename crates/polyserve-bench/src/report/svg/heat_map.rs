@@ -5,20 +5,8 @@
 
 use std::fmt::Write as _;
 
+use super::Chart;
 use super::scale::{LETTER_WIDTH, axis_name, escaped, head};
-
-/// Grids of shaded cells. All figures are above 0.
-#[derive(Clone, Debug)]
-pub struct HeatMap {
-    /// The title.
-    pub title: String,
-    /// A description for screen readers.
-    pub about: String,
-    /// The name of the axis of the columns.
-    pub axis: String,
-    /// The grids, from left to right and from top to bottom.
-    pub grids: Vec<Grid>,
-}
 
 /// A grid.
 #[derive(Clone, Debug, PartialEq)]
@@ -46,9 +34,8 @@ const DARK: [f64; 3] = [8.0, 81.0, 156.0];
 /// The min ratio of the largest to the smallest figure that uses all colours. So noise alone stays pale.
 const MIN_SPAN: f64 = 2.0;
 
-/// The chart as a file.
-pub(super) fn to_svg(chart: &HeatMap) -> String {
-    let HeatMap { title, about, axis, grids } = chart;
+/// The chart without the end of its file.
+pub(super) fn drawn(chart: &Chart, grids: &[Grid]) -> String {
     let letters = grids.iter().flat_map(|grid| &grid.rows).map(|(name, _)| name.chars().count()).max().unwrap_or(0);
     let left = letters as f64 * LETTER_WIDTH + 8.0;
     let max_count = |count: &dyn Fn(&Grid) -> usize| grids.iter().map(count).max().unwrap_or(0) as f64;
@@ -57,14 +44,13 @@ pub(super) fn to_svg(chart: &HeatMap) -> String {
     let grid_rows = grids.len().div_ceil(2) as f64;
     let size = (2.0 * grid_width + SIDE_MARGIN, TOP_MARGIN + grid_rows * grid_height + BOTTOM_MARGIN);
 
-    let mut svg = head(size, about, title, SIDE_MARGIN);
+    let mut svg = head(size, chart, SIDE_MARGIN);
     for (index, grid) in grids.iter().enumerate() {
         let x = SIDE_MARGIN + (index % 2) as f64 * grid_width;
         let y = TOP_MARGIN + (index / 2) as f64 * grid_height;
         svg.push_str(&drawn_grid(grid, (x, y), left));
     }
-    svg.push_str(&axis_name((size.0 / 2.0, size.1 - 12.0), axis));
-    svg.push_str("</svg>\n");
+    svg.push_str(&axis_name((size.0 / 2.0, size.1 - 12.0), &chart.axis));
     svg
 }
 
@@ -126,13 +112,13 @@ fn digits(figure: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::report::svg::Marks;
 
     fn map(figures: &[f64]) -> String {
         let rows = vec![("r<1>".into(), figures.iter().copied().map(Some).chain([None]).collect())];
         let columns = (0..=figures.len()).map(|column| format!("c{column}")).collect();
         let grid = Grid { name: "a&b".into(), columns, rows };
-        let (title, about, axis) = ("T".into(), "about".into(), "size".into());
-        to_svg(&HeatMap { title, about, axis, grids: vec![grid.clone(), grid] })
+        Chart { marks: Marks::Grids(vec![grid.clone(), grid]), ..Chart::default() }.to_svg()
     }
 
     #[test]
@@ -158,8 +144,7 @@ mod tests {
 
     #[test]
     fn nothing_to_draw_is_no_reason_to_panic() {
-        let (title, about, axis) = (String::new(), String::new(), String::new());
-        assert!(to_svg(&HeatMap { title, about, axis, grids: Vec::new() }).ends_with("</svg>\n"));
+        assert!(Chart { marks: Marks::Grids(Vec::new()), ..Chart::default() }.to_svg().ends_with("</svg>\n"));
         assert!(map(&[]).ends_with("</svg>\n"));
     }
 }

@@ -4,22 +4,8 @@
 
 use std::fmt::Write as _;
 
+use super::Chart;
 use super::scale::{LETTER_WIDTH, axis_name, escaped, head, round_figures, rules, short, ticks};
-
-/// Ratios with their intervals. All figures are above 0.
-#[derive(Clone, Debug)]
-pub struct IntervalChart {
-    /// The title.
-    pub title: String,
-    /// A description for screen readers.
-    pub about: String,
-    /// The name of the axis.
-    pub axis: String,
-    /// A grey band of ratios that are no difference.
-    pub band: Option<(f64, f64)>,
-    /// The rows, from top to bottom.
-    pub rows: Vec<IntervalRow>,
-}
 
 /// A row.
 #[derive(Clone, Debug, PartialEq)]
@@ -46,9 +32,8 @@ const BOTTOM_MARGIN: f64 = 54.0;
 /// From the plot to a text.
 const GAP: f64 = 12.0;
 
-/// The chart as a file.
-pub(super) fn to_svg(chart: &IntervalChart) -> String {
-    let IntervalChart { title, about, axis, band, rows } = chart;
+/// The chart without the end of its file.
+pub(super) fn drawn(chart: &Chart, band: Option<(f64, f64)>, rows: &[IntervalRow]) -> String {
     let texts: Vec<String> =
         rows.iter().map(|row| format!("{:.3} [{:.3}, {:.3}]", row.ratio, row.low, row.high)).collect();
     let widest = |texts: &mut dyn Iterator<Item = &String>| {
@@ -63,8 +48,8 @@ pub(super) fn to_svg(chart: &IntervalChart) -> String {
     let high = rows.iter().map(|row| row.high).fold(1.0, f64::max) * 1.05;
     let x = |figure: f64| left + (figure / low).ln() / (high / low).ln() * PLOT_WIDTH;
 
-    let mut svg = head((width, height), about, title, GAP);
-    svg.push_str(&axis_name(((left + right) / 2.0, height - 12.0), axis));
+    let mut svg = head((width, height), chart, GAP);
+    svg.push_str(&axis_name(((left + right) / 2.0, height - 12.0), &chart.axis));
     if let Some((from, to)) = band.map(|(from, to)| (x(from.max(low)), x(to.min(high)))) {
         let (width, height) = (to - from, bottom - TOP_MARGIN);
         svg.push_str(&format!(
@@ -91,7 +76,6 @@ pub(super) fn to_svg(chart: &IntervalChart) -> String {
         let _ = writeln!(svg, "<text x=\"{name_x:.1}\" y=\"{text_y:.1}\" text-anchor=\"end\" {style}>{name}</text>");
         let _ = writeln!(svg, "<text x=\"{text_x:.1}\" y=\"{text_y:.1}\" {style}>{text}</text>\n</g>");
     }
-    svg.push_str("</svg>\n");
     svg
 }
 
@@ -108,6 +92,11 @@ fn axis_ticks(low: f64, high: f64) -> Vec<(f64, String)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::report::svg::Marks;
+
+    fn svg(band: Option<(f64, f64)>, rows: Vec<IntervalRow>) -> String {
+        Chart { marks: Marks::Intervals { band, rows }, ..Chart::default() }.to_svg()
+    }
 
     fn row(name: &str, ratio: f64, low: f64, high: f64) -> IntervalRow {
         IntervalRow { name: name.into(), colour: "#0072B2", ratio, low, high }
@@ -116,8 +105,7 @@ mod tests {
     #[test]
     fn a_row_has_its_interval_and_its_text() {
         let rows = vec![row("a + lto", 1.05, 1.02, 1.09), row("b<c>", 4.0, 3.5, 4.5)];
-        let (title, about, axis) = ("T".into(), "about".into(), "ratio".into());
-        let svg = to_svg(&IntervalChart { title, about, axis, band: Some((0.98, 1.03)), rows });
+        let svg = svg(Some((0.98, 1.03)), rows);
         assert_eq!(svg.matches("<circle ").count(), 2, "{svg}");
         for text in [">a + lto</text>", ">b&lt;c&gt;</text>", ">1.050 [1.020, 1.090]</text>", ">1</text>", ">2</text>"]
         {
@@ -131,15 +119,13 @@ mod tests {
 
     #[test]
     fn an_axis_of_small_differences_has_several_figures() {
-        let (title, about, axis) = (String::new(), String::new(), String::new());
-        let svg = to_svg(&IntervalChart { title, about, axis, band: None, rows: vec![row("a", 1.05, 1.02, 1.09)] });
+        let svg = svg(None, vec![row("a", 1.05, 1.02, 1.09)]);
         assert!(svg.contains(">1.00</text>") && svg.contains(">1.10</text>"), "{svg}");
         assert_eq!(svg.matches(r##"stroke="#555""##).count(), 1, "the line at 1: {svg}");
     }
 
     #[test]
     fn no_rows_are_no_reason_to_panic() {
-        let (title, about, axis) = (String::new(), String::new(), String::new());
-        assert!(to_svg(&IntervalChart { title, about, axis, band: None, rows: Vec::new() }).ends_with("</svg>\n"));
+        assert!(svg(None, Vec::new()).ends_with("</svg>\n"));
     }
 }

@@ -9,21 +9,9 @@
 
 use std::fmt::Write as _;
 
+use super::Chart;
 use super::scale::{LETTER_WIDTH, axis_name, escaped, head, round_figures, short, tick_label, ticks};
 use super::style::{Marker, Style};
-
-/// Lines over an axis. All figures are above 0, and every line has a point.
-#[derive(Clone, Debug)]
-pub struct LineChart {
-    /// The title.
-    pub title: String,
-    /// A description for screen readers.
-    pub about: String,
-    /// The name of the axis.
-    pub axis: String,
-    /// The lines.
-    pub lines: Vec<Series>,
-}
 
 /// A line.
 #[derive(Clone, Debug)]
@@ -54,17 +42,16 @@ const GAP: f64 = 15.0;
 /// The ratio of the largest to the smallest figure from which figures are drawn as logarithms.
 const MAX_LINEAR: f64 = 10.0;
 
-/// The chart as a file.
-pub(super) fn to_svg(chart: &LineChart) -> String {
-    let frame = Frame::around(&chart.lines);
-    let mut svg = head((frame.width, frame.height), &chart.about, &chart.title, LEFT_MARGIN);
+/// The chart without the end of its file.
+pub(super) fn drawn(chart: &Chart, lines: &[Series]) -> String {
+    let frame = Frame::around(lines);
+    let mut svg = head((frame.width, frame.height), chart, LEFT_MARGIN);
     svg.push_str(&axis_name(((LEFT_MARGIN + frame.right) / 2.0, frame.height - 12.0), &chart.axis));
     svg.push_str(&horizontal_rules(&frame));
     svg.push_str(&vertical_rules(&frame));
-    for (line, label) in chart.lines.iter().zip(label_heights(&chart.lines, &frame)) {
+    for (line, label) in lines.iter().zip(label_heights(lines, &frame)) {
         svg.push_str(&frame.line(line, label));
     }
-    svg.push_str("</svg>\n");
     svg
 }
 

@@ -13,59 +13,75 @@ mod scale;
 mod schedule;
 mod style;
 
-pub use heat_map::{Grid, HeatMap};
-pub use intervals::{IntervalChart, IntervalRow};
-pub use lines::{LineChart, Series};
+pub use heat_map::Grid;
+pub use intervals::IntervalRow;
+pub use lines::Series;
 pub use scale::{escaped, tick_label};
-pub use schedule::{Panel, ScheduleChart};
+pub use schedule::Panel;
 pub use style::{COLOURS, DASHES, GREY, Marker, Style};
 
 /// A chart.
+#[derive(Clone, Debug, Default)]
+pub struct Chart {
+    /// The title.
+    pub title: String,
+    /// A description for screen readers.
+    pub about: String,
+    /// The name of the axis.
+    pub axis: String,
+    /// What is drawn.
+    pub marks: Marks,
+}
+
+/// What a chart draws.
 #[derive(Clone, Debug)]
-pub enum Chart {
-    /// Lines over an axis.
-    Lines(LineChart),
-    /// A ratio with its interval in each row.
-    Intervals(IntervalChart),
-    /// Grids of shaded cells.
-    HeatMap(HeatMap),
-    /// Bars from the start to the end of tasks.
-    Schedule(ScheduleChart),
+pub enum Marks {
+    /// Lines over an axis. All figures are above 0, and every line has a point.
+    Lines(Vec<Series>),
+    /// A ratio with its interval in each row, from top to bottom, and a grey band of ratios that are no difference. All figures are
+    /// above 0.
+    Intervals {
+        /// The band.
+        band: Option<(f64, f64)>,
+        /// The rows.
+        rows: Vec<IntervalRow>,
+    },
+    /// Grids of shaded cells, from left to right and from top to bottom, with the axis of their columns. All figures are above 0.
+    Grids(Vec<Grid>),
+    /// Bars from the start to the end of tasks: a panel below the other.
+    Schedules(Vec<Panel>),
+}
+
+impl Default for Marks {
+    fn default() -> Self {
+        Self::Lines(Vec::new())
+    }
 }
 
 impl Chart {
-    /// A description for screen readers.
-    pub fn about(&self) -> &str {
-        match self {
-            Self::Lines(chart) => &chart.about,
-            Self::Intervals(chart) => &chart.about,
-            Self::HeatMap(chart) => &chart.about,
-            Self::Schedule(chart) => &chart.about,
-        }
-    }
-
     /// The chart with the lines of these names only.
     ///
     /// # Errors
     ///
     /// Returns an error if the chart has no lines, or none of such a name.
     pub fn only(self, names: &[&str]) -> Result<Self, String> {
-        let Self::Lines(chart) = self else { return Err("its chart has no lines to choose from".into()) };
-        if let Some(unknown) = names.iter().find(|name| chart.lines.iter().all(|line| line.name != **name)) {
+        let Marks::Lines(mut lines) = self.marks else { return Err("its chart has no lines to choose from".into()) };
+        if let Some(unknown) = names.iter().find(|name| lines.iter().all(|line| line.name != **name)) {
             return Err(format!("its chart has no line {unknown:?}"));
         }
-        let lines = chart.lines.into_iter().filter(|line| names.contains(&line.name.as_str())).collect();
-        let about = format!("Chart: {}, of {}", chart.title, names.join(", "));
-        Ok(Self::Lines(LineChart { about, lines, ..chart }))
+        lines.retain(|line| names.contains(&line.name.as_str()));
+        let about = format!("Chart: {}, of {}", self.title, names.join(", "));
+        Ok(Self { about, marks: Marks::Lines(lines), ..self })
     }
 
     /// The chart as a file.
     pub fn to_svg(&self) -> String {
-        match self {
-            Self::Lines(chart) => lines::to_svg(chart),
-            Self::Intervals(chart) => intervals::to_svg(chart),
-            Self::HeatMap(chart) => heat_map::to_svg(chart),
-            Self::Schedule(chart) => schedule::to_svg(chart),
-        }
+        let drawn = match &self.marks {
+            Marks::Lines(lines) => lines::drawn(self, lines),
+            Marks::Intervals { band, rows } => intervals::drawn(self, *band, rows),
+            Marks::Grids(grids) => heat_map::drawn(self, grids),
+            Marks::Schedules(panels) => schedule::drawn(self, panels),
+        };
+        drawn + "</svg>\n"
     }
 }

@@ -1,5 +1,7 @@
 //! Figures, texts and the start of charts.
 
+use super::Chart;
+
 /// An upper estimate of a letter's width.
 pub(super) const LETTER_WIDTH: f64 = 7.6;
 
@@ -19,8 +21,8 @@ pub(super) fn round_figures(low: f64, high: f64) -> Vec<f64> {
 }
 
 /// The start of a file: the white ground, and the title at `left`.
-pub(super) fn head((width, height): (f64, f64), about: &str, title: &str, left: f64) -> String {
-    let (about, title) = (escaped(about), escaped(title));
+pub(super) fn head((width, height): (f64, f64), chart: &Chart, left: f64) -> String {
+    let (about, title) = (escaped(&chart.about), escaped(&chart.title));
     format!(
         r##"<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0}" height="{height:.0}" viewBox="0 0 {width:.0} {height:.0}" role="img" font-family="system-ui, sans-serif" font-size="12" fill="#222">
 <title>{about}</title>

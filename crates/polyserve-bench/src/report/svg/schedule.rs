@@ -4,21 +4,9 @@
 
 use std::fmt::Write as _;
 
+use super::Chart;
 use super::scale::{axis_name, escaped, head, rules, ticks};
 use super::style::COLOURS;
-
-/// Schedules, a panel below the other.
-#[derive(Clone, Debug)]
-pub struct ScheduleChart {
-    /// The title.
-    pub title: String,
-    /// A description for screen readers.
-    pub about: String,
-    /// The name of the axis.
-    pub axis: String,
-    /// The panels, from top to bottom.
-    pub panels: Vec<Panel>,
-}
 
 /// The schedule of a contestant.
 #[derive(Clone, Debug, PartialEq)]
@@ -42,16 +30,15 @@ const NAME_SPACE: f64 = 24.0;
 const TOP_MARGIN: f64 = 36.0;
 const BOTTOM_MARGIN: f64 = 54.0;
 
-/// The chart as a file.
-pub(super) fn to_svg(chart: &ScheduleChart) -> String {
-    let ScheduleChart { title, about, axis, panels } = chart;
+/// The chart without the end of its file.
+pub(super) fn drawn(chart: &Chart, panels: &[Panel]) -> String {
     let end = panels.iter().flat_map(|panel| &panel.tasks).map(|(_, end)| *end).fold(0.0, f64::max);
     let span = if end > 0.0 { end * 1.02 } else { 1.0 };
     let x = |time: f64| LEFT_MARGIN + time.max(0.0) / span * PLOT_WIDTH;
     let bottom =
         TOP_MARGIN + panels.iter().map(|panel| NAME_SPACE + panel.tasks.len() as f64 * TASK_HEIGHT).sum::<f64>() + 8.0;
 
-    let mut svg = head((LEFT_MARGIN + PLOT_WIDTH + 40.0, bottom + BOTTOM_MARGIN), about, title, TITLE_X);
+    let mut svg = head((LEFT_MARGIN + PLOT_WIDTH + 40.0, bottom + BOTTOM_MARGIN), chart, TITLE_X);
     svg.push_str(&rules(ticks(0.0, span).into_iter().map(|(tick, name)| (x(tick), name, "#ddd")), TOP_MARGIN, bottom));
     let mut y = TOP_MARGIN;
     for (panel, index) in panels.iter().zip(0..) {
@@ -71,21 +58,20 @@ pub(super) fn to_svg(chart: &ScheduleChart) -> String {
         }
         svg.push_str("</g>\n");
     }
-    svg.push_str(&axis_name((LEFT_MARGIN + PLOT_WIDTH / 2.0, bottom + BOTTOM_MARGIN - 12.0), axis));
-    svg.push_str("</svg>\n");
+    svg.push_str(&axis_name((LEFT_MARGIN + PLOT_WIDTH / 2.0, bottom + BOTTOM_MARGIN - 12.0), &chart.axis));
     svg
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::report::svg::Marks;
 
     #[test]
     fn a_task_is_a_bar_from_its_start_to_its_end() {
         let panel = |name: &str, tasks: &[(f64, f64)]| Panel { name: name.into(), tasks: tasks.to_vec() };
         let panels = vec![panel("a<b>", &[(0.0, 300.0), (300.0, 600.0)]), panel("c", &[(0.0, 600.0)])];
-        let (title, about, axis) = ("T".into(), "about".into(), "ms".into());
-        let svg = to_svg(&ScheduleChart { title, about, axis, panels });
+        let svg = Chart { marks: Marks::Schedules(panels), ..Chart::default() }.to_svg();
         assert_eq!(svg.matches("<rect x=").count(), 3, "{svg}");
         for bar in [r#"x="30.0" y="60.0" width="372.5""#, r#"x="402.5" y="69.0" width="372.5""#, r#"width="745.1""#] {
             assert!(svg.contains(bar), "{bar}: {svg}");
@@ -95,7 +81,6 @@ mod tests {
 
     #[test]
     fn nothing_to_draw_is_no_reason_to_panic() {
-        let (title, about, axis) = (String::new(), String::new(), String::new());
-        assert!(to_svg(&ScheduleChart { title, about, axis, panels: Vec::new() }).ends_with("</svg>\n"));
+        assert!(Chart { marks: Marks::Schedules(Vec::new()), ..Chart::default() }.to_svg().ends_with("</svg>\n"));
     }
 }

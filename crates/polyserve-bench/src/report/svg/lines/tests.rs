@@ -1,4 +1,4 @@
-use super::super::Chart;
+use super::super::Marks;
 use super::*;
 
 const STYLE: Style = Style { colour: "#0072B2", dashes: None, mark: Marker::Circle, is_hollow: false };
@@ -7,8 +7,8 @@ fn line(name: &str, points: &[(u64, f64)]) -> Series {
     Series { name: name.into(), style: STYLE, points: points.to_vec() }
 }
 
-fn chart(lines: Vec<Series>) -> LineChart {
-    LineChart { title: "T".into(), about: "about".into(), axis: "threads".into(), lines }
+fn chart(lines: Vec<Series>) -> Chart {
+    Chart { title: "T".into(), about: "about".into(), axis: "threads".into(), marks: Marks::Lines(lines) }
 }
 
 /// The values of an attribute of each element of this name.
@@ -22,7 +22,7 @@ fn values<'a>(svg: &'a str, element: &str, attribute: &str) -> Vec<&'a str> {
 fn there_is_one_polyline_a_line_with_a_mark_at_each_point() {
     let mut dashed = line("b", &[(1, 2e6), (2, 3e6), (4, 1e6)]);
     dashed.style.dashes = Some("7 4");
-    let svg = to_svg(&chart(vec![line("a", &[(1, 1e6), (2, 1e6), (4, 5e6)]), dashed]));
+    let svg = chart(vec![line("a", &[(1, 1e6), (2, 1e6), (4, 5e6)]), dashed]).to_svg();
     let polylines: Vec<&str> = svg.lines().filter(|line| line.starts_with("<polyline ")).collect();
     assert_eq!(polylines.len(), 2, "{svg}");
     assert!(!polylines[0].contains("dasharray") && polylines[1].contains("stroke-dasharray=\"7 4\""), "{svg}");
@@ -50,7 +50,7 @@ fn there_is_one_polyline_a_line_with_a_mark_at_each_point() {
 fn names_do_not_lie_on_each_other() {
     // All end at about the same place.
     let lines: Vec<Series> = (0..16).map(|n| line(&format!("s{n}"), &[(1, 1e6), (8, 1e6 + f64::from(n))])).collect();
-    let svg = to_svg(&chart(lines));
+    let svg = chart(lines).to_svg();
     let is_name = |text: &&str| text.contains("stroke=\"none\">s");
     let names: Vec<&str> = svg.lines().filter(is_name).collect();
     let mut heights: Vec<f64> = names.iter().map(|text| values(text, "text", "y")[0].parse().unwrap()).collect();
@@ -79,7 +79,7 @@ fn names_stand_as_near_as_they_can() {
 
 #[test]
 fn names_are_text() {
-    let svg = to_svg(&chart(vec![line("<script>&\"\u{1b}", &[(1, 1.0)])]));
+    let svg = chart(vec![line("<script>&\"\u{1b}", &[(1, 1.0)])]).to_svg();
     assert!(svg.contains(">&lt;script&gt;&amp;&quot;\u{fffd}</text>"), "{svg}");
     assert!(!svg.contains("<script"), "{svg}");
 }
@@ -87,14 +87,15 @@ fn names_are_text() {
 /// A line may end early, such as a map for one thread. A size may be zero.
 #[test]
 fn lines_may_end_early_and_places_be_zero() {
-    let svg = to_svg(&chart(vec![
+    let svg = chart(vec![
         line("a", &[(0, 1.0), (2, 3.0), (4, 2.0)]),
         line("b", &[(0, 9.0)]),
         line("c", &[(0, 5.0), (2, 5.0)]),
-    ]));
+    ])
+    .to_svg();
     assert!(svg.contains(">a</text>") && svg.contains(">b (at 0)</text>") && svg.contains(">c (to 2)</text>"), "{svg}");
-    let alone = to_svg(&chart(vec![line("a", &[(1, 7.0)])]));
-    for svg in [svg, alone, to_svg(&chart(Vec::new()))] {
+    let alone = chart(vec![line("a", &[(1, 7.0)])]).to_svg();
+    for svg in [svg, alone, chart(Vec::new()).to_svg()] {
         assert!(!svg.contains("NaN") && !svg.contains("inf"), "{svg}");
     }
 }
@@ -115,7 +116,7 @@ fn figures_at_the_side_are_round() {
 #[test]
 fn a_chart_shows_the_chosen_lines() {
     let lines = ["a", "b", "c"].map(|name| line(name, &[(1, 1.0)]));
-    let all = Chart::Lines(chart(lines.into()));
+    let all = chart(lines.into());
     let svg = all.clone().only(&["a", "c"]).unwrap().to_svg();
     assert!(svg.contains("<title>Chart: T, of a, c</title>"), "{svg}");
     assert_eq!([">a</text>", ">b</text>", ">c</text>"].map(|name| svg.contains(name)), [true, false, true]);
