@@ -17,6 +17,9 @@
 //! left = "peer/hyper"
 //! right = "pool_server/mpsc_pool/sharded"
 //! rule = "every above 1"
+//!
+//! [variant.connections-close] # `polyserve bench connections-close`
+//! workload = { close = true }
 //! ```
 //!
 //! Invariant: an error names the file, the line and the key; an unknown key is an error. Cost: one parse of the file.
@@ -49,6 +52,7 @@ use crate::journal::file_name;
 /// The definitions that the command contains.
 const BUILTIN: &[(&str, &str)] = &[
     ("capacity.toml", include_str!("../../defs/capacity.toml")),
+    ("compare-get.toml", include_str!("../../defs/compare-get.toml")),
     ("crowd.toml", include_str!("../../defs/crowd.toml")),
     ("crowd-slow.toml", include_str!("../../defs/crowd-slow.toml")),
     ("connections.toml", include_str!("../../defs/connections.toml")),
@@ -61,6 +65,7 @@ const BUILTIN: &[(&str, &str)] = &[
     ("percore.toml", include_str!("../../defs/percore.toml")),
     ("rates.toml", include_str!("../../defs/rates.toml")),
     ("seam.toml", include_str!("../../defs/seam.toml")),
+    ("servers-kept.toml", include_str!("../../defs/servers-kept.toml")),
     ("stores.toml", include_str!("../../defs/stores.toml")),
     ("stores-memory.toml", include_str!("../../defs/stores-memory.toml")),
     ("stores-typed.toml", include_str!("../../defs/stores-typed.toml")),
@@ -118,6 +123,10 @@ pub struct Definition {
     /// The part that `--quick` measures.
     #[serde(default)]
     pub quick: Quick,
+    /// Other forms of the experiment, by their names: the keys that differ. The keys of `workload` and `mode` are changed one by one,
+    /// others are replaced.
+    #[serde(default, rename = "variant")]
+    variants: BTreeMap<String, toml::Table>,
     /// The keys as they were given.
     #[serde(skip)]
     pub table: toml::Table,
@@ -193,35 +202,48 @@ fn default_rounds() -> usize {
 }
 
 impl Definition {
-    /// All definitions that the command contains.
+    /// All definitions that the command contains, each followed by its variants.
     ///
     /// # Errors
     ///
     /// Returns an error if one of them is wrong.
     pub fn builtin() -> Result<Vec<Self>, Misuse> {
-        BUILTIN.iter().map(|(file, text)| Self::parse(Path::new(file), text, &[])).collect()
+        let with_variants = |(file, text): &(&str, &str)| -> Result<Vec<Self>, Misuse> {
+            let definition = Self::parse(Path::new(file), text, &[])?;
+            let variant = |name: &String| Self::parse_variant(Path::new(file), text, Some(name), &[]);
+            let variants = definition.variants.keys().map(variant).collect::<Result<Vec<_>, _>>()?;
+            Ok([vec![definition], variants].concat())
+        };
+        Ok(BUILTIN.iter().map(with_variants).collect::<Result<Vec<_>, _>>()?.concat())
     }
 
-    /// Reads the definition of this name, or in this file if the name ends with `.toml`. `changes` are `KEY=VALUE`, as in
-    /// `workload.keys=100`.
+    /// Reads the definition or the variant of this name, or a file: `NAME.toml`, or `NAME.toml:VARIANT`. `changes` are `KEY=VALUE`,
+    /// as in `workload.keys=100`.
     ///
     /// # Errors
     ///
     /// Returns an error if there is no such definition, or if a key, a value or a change is wrong.
     pub fn read(name: &str, changes: &[String]) -> Result<Self, Misuse> {
-        if name.ends_with(EXTENSION) {
-            let text = fs::read_to_string(name).map_err(|error| Misuse(format!("{name}: {error}")))?;
-            return Self::parse(Path::new(name), &text, changes);
-        }
-        let known = |(file, _): &&(&str, &str)| file.strip_suffix(EXTENSION) == Some(name);
-        let Some((file, text)) = BUILTIN.iter().find(known) else {
-            let names: Vec<&str> = BUILTIN.iter().filter_map(|(file, _)| file.strip_suffix(EXTENSION)).collect();
-            let names = names.join(", ");
-            return Err(Misuse(format!(
-                "there is no definition {name:?}; there are {names}, or a file NAME{EXTENSION}"
-            )));
+        let (file, variant) = match name.rsplit_once(':') {
+            Some((file, variant)) if file.ends_with(EXTENSION) => (file, Some(variant)),
+            _ => (name, None),
         };
-        Self::parse(Path::new(file), text, changes)
+        if file.ends_with(EXTENSION) {
+            let text = fs::read_to_string(file).map_err(|error| Misuse(format!("{file}: {error}")))?;
+            return Self::parse_variant(Path::new(file), &text, variant, changes);
+        }
+        if let Some((file, text)) = BUILTIN.iter().find(|(file, _)| file.strip_suffix(EXTENSION) == Some(name)) {
+            return Self::parse(Path::new(file), text, changes);
+        }
+        let has_variant = |text: &str| {
+            let table: Option<toml::Table> = toml::from_str(text).ok();
+            table.is_some_and(|table| table.get("variant").is_some_and(|variants| variants.get(name).is_some()))
+        };
+        if let Some((file, text)) = BUILTIN.iter().find(|(_, text)| has_variant(text)) {
+            return Self::parse_variant(Path::new(file), text, Some(name), changes);
+        }
+        let names = Self::builtin()?.into_iter().map(|one| one.name).collect::<Vec<_>>().join(", ");
+        Err(Misuse(format!("there is no definition {name:?}; there are {names}, or a file NAME{EXTENSION}")))
     }
 
     /// Parses the `text` of a `file`.
@@ -230,9 +252,23 @@ impl Definition {
     ///
     /// Returns the errors of [`read`](Self::read).
     pub fn parse(file: &Path, text: &str, changes: &[String]) -> Result<Self, Misuse> {
+        Self::parse_variant(file, text, None, changes)
+    }
+
+    fn parse_variant(file: &Path, text: &str, variant: Option<&str>, changes: &[String]) -> Result<Self, Misuse> {
         let source = Source { file: file.to_owned(), text: text.to_owned() };
         let mut definition: Self = toml::from_str(text).map_err(|error| source.error(&error))?;
         let mut table: toml::Table = toml::from_str(text).map_err(|error| source.error(&error))?;
+        table.remove("variant");
+        let (name, variants) = (definition.name.clone(), std::mem::take(&mut definition.variants));
+        if let Some(variant) = variant {
+            let known = || variants.keys().cloned().collect::<Vec<_>>().join(", ");
+            let none = || Misuse(format!("{}: {name} has no variant {variant:?}, only {}", file.display(), known()));
+            apply(&mut table, variant, variants.get(variant).ok_or_else(none)?);
+            let changed = table.clone().try_into();
+            definition = changed.map_err(|error: toml::de::Error| source.misuse(variant, error.message()))?;
+        }
+        definition.variants = variants;
         for change in changes {
             let misuse = |why: &str| Misuse(format!("--set {change}: {why}"));
             set(&mut table, change).map_err(misuse)?;
@@ -241,7 +277,7 @@ impl Definition {
         definition.table = table;
         definition.source = source;
         definition.check()?;
-        if changes.is_empty() {
+        if changes.is_empty() && variant.is_none() {
             definition.check_axes()?;
         }
         Ok(definition)
@@ -416,11 +452,22 @@ impl Source {
             line.match_indices(key).any(|(place, _)| {
                 let (before, after) = (&line[..place], &line[place + key.len()..]);
                 let is_part = before.ends_with(|c: char| c.is_alphanumeric() || c == '_');
-                !is_part && (after.trim_start().starts_with('=') || (before.ends_with('[') && after.starts_with(']')))
+                !is_part && (after.trim_start().starts_with('=') || (line.starts_with('[') && after.starts_with(']')))
             })
         };
         let line = text.lines().position(sets_key).map_or_else(String::new, |line| format!(":{}", line + 1));
         Misuse(format!("{}{line}: {key}: {why}", file.display()))
+    }
+}
+
+/// Makes a definition one of its variants.
+fn apply(table: &mut toml::Table, name: &str, changes: &toml::Table) {
+    table.insert(String::from("name"), name.into());
+    for (key, value) in changes {
+        match (key.as_str(), table.get_mut(key), value) {
+            ("workload" | "mode", Some(toml::Value::Table(own)), toml::Value::Table(new)) => own.extend(new.clone()),
+            _ => drop(table.insert(key.clone(), value.clone())),
+        }
     }
 }
 
@@ -567,11 +614,39 @@ mod tests {
     }
 
     #[test]
+    fn a_variant_changes_keys() {
+        let variant = "[variant.tiny-close]\nworkload = { close = true }\nsweep = { keys = [1] }\nrounds = 3\n";
+        let text = format!("{TEXT}{variant}");
+        let of = |text: &str, name, changes: &[String]| {
+            let definition = Definition::parse_variant(Path::new("tiny.toml"), text, Some(name), changes);
+            definition.map_err(|Misuse(why)| why)
+        };
+        let changed = of(&text, "tiny-close", &[String::from("rounds=4")]).unwrap();
+        let BenchWorkload { close, keys, .. } = changed.workload;
+        assert_eq!((changed.name.as_str(), changed.rounds, close, keys), ("tiny-close", 4, true, 5));
+        assert_eq!((changed.cells().len(), changed.table.contains_key("variant")), (1, false));
+        assert_eq!(parsed(&text, &[]).unwrap().cells().len(), 6, "the definition stays");
+        for (text, name, why) in [
+            (text.clone(), "tiny-open", "tiny.toml: tiny has no variant \"tiny-open\", only tiny-close"),
+            (
+                text.replace("close = true", "clos = true"),
+                "tiny-close",
+                "tiny.toml:7: tiny-close: unknown field `clos`",
+            ),
+            (text.replace("keys = [1]", "tasks = [1]"), "tiny-close", "tiny.toml:9: tasks: the mode closed does not"),
+        ] {
+            let error = of(&text, name, &[]).unwrap_err();
+            assert!(error.starts_with(why), "{error}");
+        }
+    }
+
+    #[test]
     fn the_definitions_of_the_command_are_right() {
         let all = Definition::builtin().unwrap();
-        for ((file, _), definition) in BUILTIN.iter().zip(&all) {
-            assert_eq!(file.strip_suffix(EXTENSION), Some(definition.name.as_str()));
-            assert!(!definition.about.is_empty());
-        }
+        let names: Vec<&str> = all.iter().map(|one| one.name.as_str()).collect();
+        assert_eq!(names.len(), names.iter().collect::<std::collections::BTreeSet<_>>().len(), "{names:?}");
+        assert!(BUILTIN.iter().all(|(file, _)| names.contains(&file.trim_end_matches(EXTENSION))), "{names:?}");
+        assert!(all.iter().all(|one| !one.about.is_empty()));
+        assert_eq!(Definition::read("tasks-200ms", &[]).unwrap().name, "tasks-200ms");
     }
 }
