@@ -2,7 +2,6 @@
 //!
 //! Invariant: a program's own service of the same name stays in its catalog.
 
-mod file_readers;
 mod page;
 mod welcome;
 

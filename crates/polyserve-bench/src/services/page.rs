@@ -2,19 +2,20 @@
 //! servers.
 //!
 //! The delay is an [`Answer::Later`]. It blocks a worker of a thread pool, but not an async server. The page comes from memory,
-//! or is read from a file for each request, as published: then every answer is `Later`.
+//! or is read from a file for each request, as published, by a pool of threads: then every answer is `Later`.
 
 use std::fs;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Once};
 use std::time::Duration;
 
 use polyserve::http::header::RETRY_AFTER;
 use polyserve::http::{HeaderValue, StatusCode};
-use polyserve::{Answer, Body, Head, Reply, Request, Service, get_only, timer};
-
-use super::file_readers::{FileRead, FileReaders};
+use polyserve::serving::executor::PoolConfig;
+use polyserve::threadpool::MpscPool;
+use polyserve::{Answer, Body, Executor, Head, Job, Reply, Request, Service, get_only, promise, timer};
 
 /// The service that answers `GET /` with a page of 176 bytes, or with a file. Every n-th request of the service is delayed.
 ///
@@ -38,7 +39,7 @@ pub struct Page {
 #[derive(Clone, Debug)]
 enum PageContent {
     Memory,
-    File(FileReaders),
+    File(Arc<MpscPool>, Arc<Path>),
 }
 
 impl Page {
@@ -75,8 +76,8 @@ impl Page {
     pub fn from_file(self, path: impl Into<PathBuf>) -> io::Result<Self> {
         let path = path.into();
         fs::read(&path)?;
-        let readers = FileReaders::start(Self::READERS, Self::READ_QUEUE, move || fs::read(&path))?;
-        Ok(Self { source: PageContent::File(readers), ..self })
+        let readers = PoolConfig::new(Self::READERS).queue(Self::READ_QUEUE).name("polyserve-read");
+        Ok(Self { source: PageContent::File(Arc::new(MpscPool::new(readers)?), path.into()), ..self })
     }
 }
 
@@ -116,20 +117,42 @@ impl PageContent {
     fn page(&self) -> Answer<Reply> {
         match self {
             Self::Memory => Answer::Now(Reply::new(StatusCode::OK, MEDIA_TYPE, Body::Static(PAGE))),
-            Self::File(readers) => readers.read().map(reply),
+            Self::File(readers, path) => {
+                let (completer, answer) = promise(unread());
+                let path = Arc::clone(path);
+                let read = Job::new(move || {
+                    if !completer.is_abandoned() {
+                        let _ = completer.complete(read(&path)); // the answer may have been abandoned
+                    }
+                });
+                if readers.execute(read).is_ok() { answer } else { Answer::Now(full()) }
+            }
         }
     }
 }
 
-fn reply(read: FileRead) -> Reply {
-    match read {
-        FileRead::Content(content) => Reply::new(StatusCode::OK, MEDIA_TYPE, Body::Owned(content)),
-        FileRead::Full => {
-            Reply::problem(StatusCode::SERVICE_UNAVAILABLE, "Too many requests wait for the file to be read.")
-                .with_field(RETRY_AFTER, HeaderValue::from_static("1"))
+/// The first failed read is logged. A line for each would fill a disk.
+static FAILED: Once = Once::new();
+
+/// The answer with the content of a file.
+fn read(path: &Path) -> Reply {
+    match fs::read(path) {
+        Ok(content) => Reply::new(StatusCode::OK, MEDIA_TYPE, Body::Owned(content)),
+        Err(error) => {
+            FAILED.call_once(|| tracing::warn!(%error, "the file of the page cannot be read"));
+            unread()
         }
-        FileRead::Failed => Reply::problem(StatusCode::INTERNAL_SERVER_ERROR, "The file of the page cannot be read."),
     }
+}
+
+fn unread() -> Reply {
+    Reply::problem(StatusCode::INTERNAL_SERVER_ERROR, "The file of the page cannot be read.")
+}
+
+/// The answer if the queue of the reading threads is full.
+fn full() -> Reply {
+    Reply::problem(StatusCode::SERVICE_UNAVAILABLE, "Too many requests wait for the file to be read.")
+        .with_field(RETRY_AFTER, HeaderValue::from_static("1"))
 }
 
 #[cfg(test)]
@@ -156,7 +179,22 @@ mod tests {
 
     #[test]
     fn a_full_queue_is_a_503_with_a_time_to_come_back() {
-        let full = reply(FileRead::Full);
+        // Its one thread runs a job, and its queue is full.
+        let readers = MpscPool::new(PoolConfig::new(1).queue(1)).unwrap();
+        let (running, has_begun) = std::sync::mpsc::channel();
+        let (go_on, may_go_on) = std::sync::mpsc::channel::<()>();
+        let wait = Job::new(move || {
+            running.send(()).unwrap();
+            let _ = may_go_on.recv();
+        });
+        readers.execute(wait).unwrap();
+        has_begun.recv().unwrap();
+        readers.execute(Job::new(|| {})).unwrap();
+        let source = PageContent::File(Arc::new(readers), Path::new("any").into());
+        let answer = source.page();
+        assert!(answer.is_now());
+        let full = answer.wait();
+        drop(go_on);
         let retry_after = HeaderValue::from_static("1");
         assert_eq!(full.status(), StatusCode::SERVICE_UNAVAILABLE);
         assert_eq!(full.headers().next(), Some((&RETRY_AFTER, &retry_after)));
