@@ -122,7 +122,7 @@ impl RecordSummary {
             short_of: record.incomplete_reason(),
             // The page has the error of a record that has no result.
             claims: record.recorded().map(|recorded| recorded.summary.claims.clone()).unwrap_or_default(),
-            tables: record.tables().unwrap_or_default().into_iter().map(|(name, _)| name).collect(),
+            tables: record.tables().unwrap_or_default().iter().map(|(name, _)| name.clone()).collect(),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Reports of recorded runs: one HTML page with charts, and tables and charts spliced into Markdown.
 //!
-//! A record may be of an older program, of a run that was ended early, or of an unknown experiment. Unknown lines are shown
-//! as plain tables, missing cells as gaps. Texts of a record are always shown as text.
+//! A record may be of a run that was ended early, or of an unknown experiment, which has no tables. Missing cells are shown as gaps.
+//! Texts of a record are always shown as text.
 //!
 //! Invariant: nothing is measured here. The same records make the same page, byte for byte. Cost: all records in memory, at
 //! most [`MAX_BYTES`].
@@ -10,7 +10,6 @@ mod benches;
 pub(crate) mod chart;
 pub(crate) mod experiments;
 pub(crate) mod html;
-pub(crate) mod plain;
 pub(crate) mod splice;
 
 use std::fs::{self, DirEntry};
@@ -87,10 +86,10 @@ impl Record {
         recorded.as_ref().map_err(|error| anyhow::Error::msg(error.clone()))
     }
 
-    /// All tables, by their names: the experiment's own, then one for each kind of line.
-    pub(crate) fn tables(&self) -> anyhow::Result<Vec<(String, Table)>> {
+    /// All tables, by their names.
+    pub(crate) fn tables(&self) -> anyhow::Result<&[(String, Table)]> {
         let recorded = self.recorded().with_context(|| self.path.display().to_string())?;
-        Ok(plain::with_plain_tables(recorded.summary.tables.clone(), &self.lines))
+        Ok(&recorded.summary.tables)
     }
 }
 

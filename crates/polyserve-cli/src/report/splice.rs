@@ -337,10 +337,10 @@ fn record(page_dir: &Path, path: &str, cache: &mut ReadRecords) -> anyhow::Resul
 
 fn table(record: &Record, name: &str) -> anyhow::Result<Table> {
     let tables = record.tables()?;
-    let names: Vec<String> = tables.iter().map(|(name, _)| name.clone()).collect();
-    let found = tables.into_iter().find(|(other, _)| other == name);
-    found.map(|(_, table)| table).ok_or_else(|| {
+    let found = tables.iter().find(|(other, _)| other == name);
+    found.map(|(_, table)| table.clone()).ok_or_else(|| {
         let path = record.path.display();
+        let names: Vec<&str> = tables.iter().map(|(name, _)| name.as_str()).collect();
         Misuse(format!("there is no table {name:?} of {path}; there are: {}", names.join(", "))).into()
     })
 }

@@ -96,13 +96,14 @@ fn below_a_table_stands_what_made_it() {
         "kind": "environment", "command": ["/a/polyserve", "page", "--out=x", "`"], "date": "2026-11-21T18:00:00Z",
         "cpu": "One|Two", "cores": 1, "kernel": "6.1", "commit": "abc"
     });
-    let lines = vec![header, json!({"kind": "cell", "server": "a", "n": 1.5})];
-    let record = |lines| Record::new(Path::new("x.jsonl"), "x", lines);
+    let bench = json!({"kind": "bench", "group": "cell", "bench": "a", "ns": 1.5, "low_ns": 1.0, "high_ns": 2.0});
+    let lines = vec![header, bench];
+    let record = |lines| Record::new(Path::new("x.jsonl"), "benches", lines);
     let whole = record(lines.clone());
     assert_eq!(origin(&whole), r"`` polyserve page '`' ``, 2026-11-21, One\|Two, 1 core, Linux 6.1, commit abc");
     let bare = record(lines[1..].to_vec());
     assert!(origin(&bare).ends_with("; not complete: it has no header with the machine and the command"));
-    assert_eq!(table(&whole, "cell").unwrap().rows()[1], ["a", "1.5"]);
+    assert_eq!(table(&whole, "cell").unwrap().rows()[1], ["a", "1.50", "[1.00, 2.00]"]);
     let message = table(&whole, "pools").unwrap_err().to_string();
     assert_eq!(message, "there is no table \"pools\" of x.jsonl; there are: cell");
     assert!(claims(&[Rc::new(whole)], "").unwrap_err().to_string().contains("nothing was published"));
