@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Runs the published load on every server, unchanged. There must be 0 failed and 0 non-2xx answers.
-# ci/ab.sh [REQUESTS]   10000 by default
+# ci/ab.sh [REQUESTS]   10000 by default; PROFILE=release for optimised servers
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . ci/setup.sh
@@ -10,8 +10,9 @@ command -v ab >/dev/null || apt_install apache2-utils || {
     echo "not run: ab.sh: ApacheBench is not here and cannot be installed" >&2
     exit 0
 }
-cargo build -q --release --workspace --examples --bins --features polyserve-cli/etcd,polyserve-examples/all # the same build as in ci/test.sh, so that nothing is rebuilt
-polyserve=target/release/polyserve
+. ci/programs.sh
+build_programs
+polyserve=$programs/polyserve
 tmp=$(mktemp -d)
 server=
 trap '[ -z "$server" ] || kill "$server" 2>/dev/null || true; rm -rf "$tmp"' EXIT

@@ -17,8 +17,9 @@ records=("$@")
 [ $# -gt 0 ] || records=(crates/polyserve-cli/tests/fixtures/records)
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
-cargo build -q --release --workspace --examples --bins --features polyserve-cli/etcd,polyserve-examples/all # the same build as in ci/test.sh, so that nothing is rebuilt
-target/release/polyserve report "${records[@]}" --html "$tmp/report.html" >/dev/null
+. ci/programs.sh
+build_programs
+"$programs/polyserve" report "${records[@]}" --html "$tmp/report.html" >/dev/null
 
 # The check runs in the page. Its policy must permit only the page's own script, so the check has that script's nonce.
 nonce=$(grep -o 'script nonce="[0-9a-f]*"' "$tmp/report.html" | cut -d'"' -f2)

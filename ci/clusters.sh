@@ -11,9 +11,9 @@ cd "$(dirname "$0")/.."
 ids=${1:-100}
 [ $# = 0 ] || shift
 [ $# -gt 0 ] || set -- durable etcd redis_cluster postgres
-# The same build as in ci/test.sh.
-cargo build -q --release --workspace --examples --bins --features polyserve-cli/etcd,polyserve-examples/all
-bin=target/release/polyserve
+. ci/programs.sh
+build_programs
+bin=$programs/polyserve
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
 
@@ -61,7 +61,7 @@ for repo in "$@"; do
 done
 [ ${#engines[@]} -gt 0 ] || exit 0
 # The engines end when their input ends.
-coproc ENGINES { target/release/polyserve-engines "${engines[@]}"; }
+coproc ENGINES { "$programs/polyserve-engines" "${engines[@]}"; }
 names=()
 for repo in "${engines[@]}"; do
     read -r name <&"${ENGINES[0]}" || { echo "$repo does not start" >&2; exit 1; }

@@ -30,7 +30,7 @@ disk() { TEST_ENGINES=required ci/disk.sh; }
 
 drain() { POLYSERVE_DRAIN_ROUNDS=50 cargo test -q --release -p polyserve-cli --test cli drain; }
 
-ab() { ci/ab.sh 100000; }
+ab() { PROFILE=release ci/ab.sh 100000; }
 
 jmeter() { ci/jmeter.sh; }
 
@@ -44,7 +44,7 @@ peers() { ci/peers.sh; }
 engines() { ci/engines.sh; }
 
 # 40 000 requests to each server over the durable store and over each engine.
-clusters() { ci/clusters.sh 10000; }
+clusters() { PROFILE=release ci/clusters.sh 10000; }
 
 # increments FAULTS TEST...: 8 clients increment over HTTP while an engine is disturbed. No increment may be lost, and no
 # answer may be a 500.

@@ -1,14 +1,16 @@
 #!/usr/bin/env bash
-# ci/examples.sh DIRECTORY        runs every example, built in DIRECTORY, such as target/release/examples
-# ci/examples.sh DIRECTORY NAME   runs one of them
+# ci/examples.sh          runs every example
+# ci/examples.sh [NAME]   runs one of them
 # All examples must succeed. An example is a server if its last comment has curl requests: the server must give the
 # answers in the comment. Then it is interrupted and must drain. An example with the URL of a database gets its own
 # database. Any other example runs to its end.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-[ $# -ge 1 ] || { echo "usage: ci/examples.sh DIRECTORY [NAME]" >&2; exit 2; }
-directory=$1 only=${2-}
+only=${1-}
 . ci/setup.sh
+. ci/programs.sh
+build_programs
+directory=$programs/examples
 . ci/session.sh
 tmp=$(mktemp -d)
 trap '[ -z "$pid" ] || kill "$pid" 2>/dev/null || true; rm -rf "$tmp"' EXIT

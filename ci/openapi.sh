@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
 # Checks the answers of a server on its own codec and of one on hyper against /openapi.json, with requests that schemathesis derives from
 # that document.
-# ci/openapi.sh [PROGRAM]   PROGRAM is the command, target/release/polyserve by default
 # If schemathesis cannot be installed, this is reported as not run.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . ci/setup.sh
 . ci/session.sh
-program=$(realpath "${1-target/release/polyserve}")
+. ci/programs.sh
+build_programs
+program=$(realpath "$programs/polyserve")
 tmp=$(mktemp -d)
 trap '[ -z "$pid" ] || kill "$pid" 2>/dev/null || true; rm -rf "$tmp"' EXIT
 

@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
 # Runs the configurations of docs/OPERATING.md: a server scraped by Prometheus, behind nginx and behind Caddy, with TLS and a user; a server
 # with a configuration file that hands over; one with TLS of its own; and one with tokens.
-# ci/operating.sh [PROGRAM]   PROGRAM is the command, target/release/polyserve by default
 # A program that cannot be installed is reported as not run.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . ci/setup.sh
 . ci/session.sh
-program=$(realpath "${1-target/release/polyserve}")
+. ci/programs.sh
+build_programs
+program=$(realpath "$programs/polyserve")
 tmp=$(mktemp -d)
 proxy=
 trap 'for p in $proxy $pid; do kill "$p" 2>/dev/null || true; done; rm -rf "$tmp"' EXIT

@@ -1,17 +1,20 @@
 #!/usr/bin/env bash
-# ci/test.sh         tests everything that the README promises
-# ci/test.sh quick   runs the unit tests of every crate, and the kit for some strategies; no release build
+# ci/test.sh           tests everything that the README promises
+# ci/test.sh quick     runs the unit tests of every crate, and the kit for some strategies
+# ci/test.sh checked   tests everything, and runs ci/check.sh beside the tests, at a lower priority: most tests wait
 # The last lines are those of the test runner.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 case ${1-} in
-    '') minutes=30 list=whole ;;
+    '') minutes=25 list=whole ;;
     quick) minutes=6 list=quick ;;
-    *) echo "usage: ci/test.sh [quick]" >&2; exit 2 ;;
+    checked) minutes=30 list=whole ;;
+    *) echo "usage: ci/test.sh [quick|checked]" >&2; exit 2 ;;
 esac
 echo "About $minutes minutes on 2 cores with an empty target directory, less with a full one."
 . ci/setup.sh
 . ci/step.sh
+. ci/programs.sh
 
 # Each recorded published experiment must have its verdicts in a page. Without this, the check of the pages would pass
 # for pages without tables.
@@ -53,8 +56,9 @@ kit() {
     done
 }
 
-# The tests of these two programs take a third of the time, and they mostly wait.
-beside=(engines flaws)
+# Programs of tests that take most of the time, and mostly wait: the tests run in three parts at a time.
+longest=(kit)
+long=(engines flaws)
 
 # others: prints the names of the other programs of tests, each once.
 others() {
@@ -64,21 +68,46 @@ import json, sys
 targets = [target for package in json.load(sys.stdin)["packages"] for target in package["targets"]]
 names = {target["name"] for target in targets if "test" in target["kind"]}
 print(*sorted(names - set(sys.argv[1:])), sep="\n")
-' "${beside[@]}"
+' "${longest[@]}" "${long[@]}"
 }
 
-# Tests everything in the workspace. Two halves run at a time, and the examples of the documentation after them. A test that
-# fails is run again, alone: other work on a machine with few cores can make a correct server late. A test that fails twice
-# fails, as do more than five tests, and all failures are printed.
-tests() {
-    local output=target/tests.log second=target/tests-beside.log failures=0 name target ran
-    local test=(cargo test --workspace --features "$features" --no-fail-fast) rest=()
+# The static checks have a directory of their own for what they build, so that the two do not wait for each other. A process group of its
+# own, so that all of it ends with this script, and the same session, in which priorities count.
+checks=
+start_checks() {
     mkdir -p target
+    set -m
+    CARGO_TARGET_DIR=target/check nice -n 15 ci/check.sh >target/check.log 2>&1 </dev/null &
+    checks=$!
+    set +m
+    trap 'kill -- -$checks 2>/dev/null || true' EXIT
+}
+
+# Waits for the static checks, and prints what they printed.
+checked() {
+    local passed=yes
+    wait "$checks" || passed=
+    trap - EXIT
+    cat target/check.log
+    [ "$passed" ]
+}
+
+# Tests everything in the workspace, and the examples of the documentation after the rest. A test that fails is run again, alone: other
+# work on a machine with few cores can make a correct server late. A test that fails twice fails, as do more than five tests, and all
+# failures are printed.
+tests() {
+    local logs=target/tests output=target/tests/all.log failures=0 name target ran part rest=() parts=()
+    local test=(cargo test --workspace --features "$features" --no-fail-fast)
+    mkdir -p "$logs"
     mapfile -t rest < <(others)
-    "${test[@]}" "${beside[@]/#/--test=}" >"$second" 2>&1 &
+    "${test[@]}" "${longest[@]/#/--test=}" >"$logs/longest.log" 2>&1 &
+    parts+=($!)
+    "${test[@]}" "${long[@]/#/--test=}" >"$logs/long.log" 2>&1 &
+    parts+=($!)
     "${test[@]}" --lib --bins --examples "${rest[@]/#/--test=}" 2>&1 | tee "$output" || failures=1
-    wait $! || failures=1
-    tee -a "$output" <"$second"
+    for part in "${parts[@]}"; do wait "$part" || failures=1; done
+    cat "$logs/longest.log" "$logs/long.log" | tee -a "$output"
+    [ -z "$checks" ] || checked || return 1
     "${test[@]}" --doc 2>&1 | tee -a "$output" || failures=1
     [ $failures = 1 ] || return 0
     local failed targets
@@ -101,47 +130,57 @@ tests() {
     [ ${#has_run[@]} = ${#targets[@]} ] || { echo "a program of tests ended without naming a test" >&2; return 1; }
 }
 
+# The first command of the README: in the release profile, with no other features.
+first_command() (
+    tmp=$(mktemp -d)
+    trap 'rm -rf "$tmp"' EXIT
+    . ci/session.sh
+    cargo build -q --release --example threadpool_server
+    TCP_ADDRESS=127.0.0.1:0 start cargo run -q --release --example threadpool_server
+    curl -sSf --max-time 20 -X PUT "$url/" -H 'Content-Type: application/json' -d '{"id":1,"description":"a first entity","value":60.750847}'
+    curl -sSf --max-time 20 "$url/1"
+    stop
+)
+
 # Most server tests wait for a timeout or a drain: half of the time with two tests for each core. So more run at a time.
 threads=${RUST_TEST_THREADS:-$((4 * $(nproc)))}
-features=polyserve/tls,polyserve-cluster/etcd,polyserve-cluster/redis,polyserve-cluster/postgres
 
 whole() {
     step tools_installed
-    # The steps below run these binaries directly, and the benches have the same features. With other features, dependencies
-    # would be built again.
-    step cargo build --release --workspace --examples --bins --features polyserve-cli/etcd,polyserve-examples/all
-    step ci/scratch.sh
-    step ci/tutorial.sh
-    step ci/ab.sh
-    step ci/operating.sh
-    step ci/openapi.sh
-    step cargo bench -q --workspace --bench strategies --features polyserve-cli/etcd,polyserve-examples/all -- --test
-    step ci/examples.sh target/release/examples
-    step target/release/examples/custom_server
-    step target/release/examples/custom_event_loop
-    step target/release/examples/custom_server bench stress --set 'contestants=["catalog:custom/two_level"]' \
-        --set 'sweep.connection_use=["close","keep-alive"]'
-    step target/release/examples/custom_server check --server custom --ops 20000
-    # Histories of concurrent clients must be linearizable: short ones for every pair, longer ones for every server and
-    # every repo.
-    step target/release/polyserve check --servers all --repos all --ops 2000
-    step target/release/polyserve check --servers all --repo two_level --ops 20000
-    step target/release/polyserve check --server tokio_tcp --repos all --ops 20000
-    # A few rounds are too few to compare servers. They show that a server of another program is started, verified,
-    # measured and listed.
-    step target/release/examples/custom_server compare --servers custom,sequential,pool_server --repos two_level \
-        --rounds 3 --connections 8 --no-latency
-    step target/release/polyserve report --splice docs/*.md --check
-    step verdicts
-    step model
-    step ci/clusters.sh
-    step ci/browser.sh
-    step ci/models.sh short
-    # With these features, the kit also runs over TLS, and polyserve-cluster tests its stores over etcd, Redis Cluster and
-    # PostgreSQL, on loopback.
+    step first_command
+    # All programs, and all tests.
     step cargo test --workspace --features "$features" --no-run
     FEATURES=$features step ci/conformance.sh --check
+    step ci/examples.sh
+    step "$programs/examples/custom_server"
+    step "$programs/examples/custom_event_loop"
+    step "$programs/examples/custom_server" bench stress --set 'contestants=["catalog:custom/two_level"]' \
+        --set 'sweep.connection_use=["close","keep-alive"]'
+    step "$programs/examples/custom_server" check --server custom --ops 20000
+    # Histories of concurrent clients must be linearizable: short ones for every pair, longer ones for every server and
+    # every repo.
+    step "$programs/polyserve" check --servers all --repos all --ops 2000
+    step "$programs/polyserve" check --servers all --repo two_level --ops 20000
+    step "$programs/polyserve" check --server tokio_tcp --repos all --ops 20000
+    # A few rounds are too few to compare servers. They show that a server of another program is started, verified,
+    # measured and listed.
+    step "$programs/examples/custom_server" compare --servers custom,sequential,pool_server --repos two_level \
+        --rounds 3 --connections 8 --no-latency
+    step "$programs/polyserve" report --splice docs/*.md --check
+    step cargo test -q --workspace --features "$features" --bench strategies
+    step verdicts
+    step model
+    step ci/ab.sh 2000
+    step ci/operating.sh
+    step ci/openapi.sh
+    step ci/clusters.sh
+    step ci/browser.sh
+    step ci/scratch.sh
+    step ci/tutorial.sh
+    step ci/models.sh short
     step ci/registry.sh
+    # With these features, the kit also runs over TLS, and polyserve-cluster tests its stores over etcd, Redis Cluster and
+    # PostgreSQL, on loopback.
     TEST_ENGINES=required RUST_TEST_THREADS=$threads step tests
 }
 
@@ -151,4 +190,5 @@ quick() {
     RUST_TEST_THREADS=$threads step cargo test --workspace --lib --bins --no-fail-fast
 }
 
+[ "${1-}" != checked ] || start_checks
 steps "$list"
