@@ -1,7 +1,7 @@
 //! The turns of the modes that send requests to servers.
 //!
 //! The first round at a cell determines the rate of the latencies, if it is not given. If a contestant is slowed, the baseline is
-//! measured a few times before: see [`calibration`].
+//! measured a few times before: see the module `calibration`.
 
 use std::iter;
 use std::time::Duration;
