@@ -143,7 +143,7 @@ first_command() (
 )
 
 # Most server tests wait for a timeout or a drain: half of the time with two tests for each core. So more run at a time.
-threads=${RUST_TEST_THREADS:-$((4 * $(nproc)))}
+threads=${RUST_TEST_THREADS:-$((3 * $(nproc)))}
 
 whole() {
     step tools_installed

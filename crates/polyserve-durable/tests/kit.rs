@@ -15,7 +15,8 @@ fn durable<R: EntityRepo>(make: impl Fn() -> R + Send + Sync + 'static) -> RepoS
 
 repo_conformance!(sharded, durable(Sharded::new));
 repo_conformance!(packed, durable(Packed::new));
-repo_conformance!(actor, durable(Actor::new).answers_later());
+// Each of its puts wakes a thread and waits for the disk.
+repo_conformance!(actor, durable(Actor::new).answers_later().many_keys(2_000));
 repo_conformance!(
     named,
     RepoSubject::named(|| Durable::temporary(temp_dir(), Sharded::of::<NamedEntity>()).unwrap()).answers_now_or_later()
