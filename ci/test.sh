@@ -76,6 +76,7 @@ print(*sorted(names - set(sys.argv[1:])), sep="\n")
 checks=
 start_checks() {
     mkdir -p target
+    cargo --version >/dev/null # the pinned toolchain is installed by one process
     set -m
     CARGO_TARGET_DIR=target/check nice -n 15 ci/check.sh >target/check.log 2>&1 </dev/null &
     checks=$!
