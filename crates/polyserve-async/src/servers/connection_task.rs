@@ -105,20 +105,10 @@ impl<S: AsyncSocket> TurnSocket for TaskSocket<'_, S> {
     }
 }
 
-impl<S: AsyncSocket> TurnSocket for &AsyncConnection<S> {
-    fn poll_read(&mut self, cx: &mut Context<'_>, buffer: &mut [u8], past_report: bool) -> Poll<io::Result<usize>> {
-        self.read(cx, buffer, past_report, &mut false)
-    }
-
-    fn poll_write(&mut self, cx: &mut Context<'_>, bytes: &[u8], how: WriteKind) -> Poll<io::Result<usize>> {
-        self.write(cx, bytes, how)
-    }
-}
-
 impl<S: AsyncSocket> AsyncConnection<S> {
     /// Reads once. If nothing is there, the socket is registered with the runtime. `drained`: the last read has emptied the socket.
     #[inline]
-    fn read(
+    pub(super) fn read(
         &self,
         cx: &mut Context<'_>,
         buffer: &mut [u8],
@@ -147,7 +137,7 @@ impl<S: AsyncSocket> AsyncConnection<S> {
     /// Writes once. If the kernel takes nothing, the socket is registered with the runtime. A socket usually takes new output, so
     /// the runtime is not asked.
     #[inline]
-    fn write(&self, cx: &mut Context<'_>, bytes: &[u8], how: WriteKind) -> Poll<io::Result<usize>> {
+    pub(super) fn write(&self, cx: &mut Context<'_>, bytes: &[u8], how: WriteKind) -> Poll<io::Result<usize>> {
         let attempt = || {
             let count = self.with_fd(|socket| net::send(socket, bytes, how.last))?;
             Ok(Transfer { count, drained: count < bytes.len() })

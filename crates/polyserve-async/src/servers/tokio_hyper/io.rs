@@ -12,7 +12,6 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use hyper::rt::{Read, ReadBufCursor, Write};
-use polyserve_serving::TurnSocket as _;
 use polyserve_serving::http1::OUTPUT_BOUND;
 
 use super::connection_state::ConnectionState;
@@ -44,10 +43,10 @@ impl HyperIo {
         must_read: bool,
         closes_if_empty: bool,
     ) -> Poll<io::Result<usize>> {
-        let mut socket = self.connection.entry.handle();
+        let socket = self.connection.entry.handle();
         let mut past_report = must_read;
         loop {
-            match socket.poll_read(cx, input, past_report) {
+            match socket.read(cx, input, past_report, &mut false) {
                 Poll::Ready(Err(error)) if error.kind() == ErrorKind::Interrupted => {}
                 Poll::Pending if past_report && !closes_if_empty => past_report = false,
                 polled => return polled,

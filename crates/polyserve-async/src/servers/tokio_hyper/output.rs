@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 use polyserve_serving::http1::encode::CONTINUE;
 use polyserve_serving::memory::Reservation;
 use polyserve_serving::tls::TlsSession;
-use polyserve_serving::{ConnectionHandle as _, ServerState, TableEntry, TurnSocket as _, WriteKind, net};
+use polyserve_serving::{ConnectionHandle as _, ServerState, TableEntry, WriteKind, net};
 
 use super::tls::with_buffers;
 use crate::servers::toolkit::{AsyncConnection, TokioSocket};
@@ -151,7 +151,7 @@ impl Output {
         let how = WriteKind { is_new: false, last, past_report: false };
         self.seal(server, last);
         while self.unsent() > 0 {
-            match entry.handle().poll_write(cx, self.next_bytes(), how) {
+            match entry.handle().write(cx, self.next_bytes(), how) {
                 Poll::Pending => return Poll::Pending,
                 Poll::Ready(Ok(count)) if count > 0 => server.count_answered(self.written(count, server)),
                 Poll::Ready(_) => return Poll::Ready(false),
