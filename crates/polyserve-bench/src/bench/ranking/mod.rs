@@ -43,7 +43,7 @@ use void::Pair;
 pub(crate) const SERVER_FULL: &str = "server";
 
 /// The result of a comparison.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Ranking {
     /// The baseline's name.
     pub baseline: String,
@@ -108,7 +108,7 @@ impl Ranking {
 }
 
 /// The bands of ties; none without the baseline's second entry.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub struct Bands {
     /// Of requests per second.
     pub throughput: Option<Interval>,
@@ -262,17 +262,10 @@ impl Ranking {
         let mut ranking = Self {
             baseline: baseline.map_or_else(String::new, |base| entries[base].name.clone()),
             rounds: entries.iter().map(|entry| entry.rounds.len()).max().unwrap_or(0),
-            asked: String::new(),
-            rate: None,
             bands,
             goal_us,
-            goal_met: None,
             rows,
-            contracts: Vec::new(),
-            failed: Vec::new(),
-            others: None,
-            interrupted: false,
-            stops_when_sure: false,
+            ..Self::default()
         };
         ranking.place(entries, intervals, p99_band);
         ranking

@@ -119,14 +119,8 @@ fn ranking(mut rows: Vec<RankingRow>) -> Ranking {
         asked: "GET of one entity".into(),
         rate: Some(Rate { requests_per_s: 50_000.0, half_of: Some("null_epoll".into()), arrivals: Arrivals::Poisson }),
         bands: Bands { throughput: band, cost: band },
-        goal_us: None,
-        goal_met: None,
         rows,
-        contracts: Vec::new(),
-        failed: Vec::new(),
-        others: None,
-        interrupted: false,
-        stops_when_sure: false,
+        ..Ranking::default()
     }
 }
 
