@@ -48,7 +48,7 @@ const MAX_BATCH: usize = 8 << 20;
 const PAUSES: (Duration, Duration) = (Duration::from_micros(50), Duration::from_millis(5));
 
 /// The pause between two looks at whether the path of the store still names its directory, and the names in it its files. A store
-/// that was moved goes on for as long, and its writes go to the moved directory or file.
+/// that was moved goes on for as long, and its writes go to the moved directory. That its log still has a name is seen at each fsync.
 pub(crate) const VERIFY_EACH: Duration = Duration::from_secs(1);
 
 /// The pause between two tries to see whether writes succeed again. Clients choose how often they ask.
@@ -358,6 +358,7 @@ impl<R: EntityRepo<E>, E: Identifiable> Committer<R, E> {
         if matches!(end, FrameEnd::Stored) {
             // A store that takes the lock from now on reads the frame. One that has taken it before may have missed the frame.
             self.verify_lock();
+            self.verify_log();
             if self.shared.stopped.get().is_some() {
                 return FrameEnd::Unknown;
             }
@@ -377,6 +378,13 @@ impl<R: EntityRepo<E>, E: Identifiable> Committer<R, E> {
     /// Stops all writes if another process may have locked the directory.
     fn verify_lock(&self) {
         self.stop_if_moved(self.disk.verify_lock());
+    }
+
+    /// Stops all writes if the log was removed, for example with its directory: the next start would not find the frame.
+    fn verify_log(&self) {
+        if self.log.is_removed() {
+            self.stop_if_moved(Err(format!("the file {} was removed or replaced", self.log.named().0)));
+        }
     }
 
     fn stop_if_moved(&self, verified: Result<(), String>) {

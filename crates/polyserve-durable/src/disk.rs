@@ -85,6 +85,9 @@ pub trait DiskFile: fmt::Debug + Send {
     /// Returns the number of bytes.
     fn len(&self) -> io::Result<u64>;
 
+    /// Returns whether the file has a name. Without one, no later start finds it.
+    fn has_name(&self) -> io::Result<bool>;
+
     /// Returns what tells the file from all others.
     fn id(&self) -> io::Result<FileId>;
 
@@ -451,6 +454,10 @@ impl Disk for Directory {
 impl DiskFile for File {
     fn len(&self) -> io::Result<u64> {
         Ok(self.metadata()?.len())
+    }
+
+    fn has_name(&self) -> io::Result<bool> {
+        Ok(fstat(self)?.st_nlink > 0)
     }
 
     fn id(&self) -> io::Result<FileId> {

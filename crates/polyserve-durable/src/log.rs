@@ -78,6 +78,11 @@ impl Log {
         (Kind::Log.file_name(self.number()), self.id)
     }
 
+    /// Returns whether it is known that the file has lost its name: the next start cannot find it. One system call.
+    pub(crate) fn is_removed(&self) -> bool {
+        self.file.has_name().is_ok_and(|has_name| !has_name)
+    }
+
     /// Returns the length in bytes.
     pub(crate) fn len(&self) -> u64 {
         self.end

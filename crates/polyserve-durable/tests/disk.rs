@@ -320,6 +320,10 @@ impl DiskFile for FaultyFile {
         self.file.len()
     }
 
+    fn has_name(&self) -> io::Result<bool> {
+        self.file.has_name()
+    }
+
     fn id(&self) -> io::Result<FileId> {
         self.file.id()
     }

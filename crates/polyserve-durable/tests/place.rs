@@ -47,7 +47,8 @@ fn write_until_stopped(store: &Durable<Sharded>) -> i64 {
     for id in 0.. {
         match put(store, id) {
             Ok(()) => assert!(Instant::now() < deadline, "the store does not stop"),
-            Err(RepoError::ReadOnly(reason)) => {
+            // The first write that finds no log may have been done, for all that the store knows.
+            Err(RepoError::Unavailable(reason) | RepoError::ReadOnly(reason)) => {
                 assert!(reason.to_string().contains("moved, removed or replaced"), "{reason}");
                 return id;
             }
@@ -144,6 +145,40 @@ fn a_store_that_has_lost_a_file_stops() {
             drop(store);
             assert!(replaced || open(&path).is_err(), "{}", lost.display());
         }
+    }
+}
+
+/// Regression test: writes were answered for up to a second after the directory of a store was deleted, or another file had got the
+/// name of its log. They were lost.
+#[test]
+fn no_write_is_answered_that_the_next_start_cannot_find() {
+    let dir = TestDir::new("log-unlinked");
+    let log = |path: &Path| path.join("log-0000000000000001");
+    type Loss = fn(path: &Path, log: &Path);
+    let losses: [(&str, Loss); 4] = [
+        ("the directory is deleted", |path, _| fs::remove_dir_all(path).unwrap()),
+        ("another directory has its path", |path, _| {
+            fs::remove_dir_all(path).unwrap();
+            fs::create_dir(path).unwrap();
+        }),
+        ("the log is deleted", |_, log| fs::remove_file(log).unwrap()),
+        ("another file has its name", |_, log| {
+            let copy = log.with_extension("copy");
+            fs::copy(log, &copy).unwrap();
+            fs::rename(copy, log).unwrap();
+        }),
+    ];
+    for (number, (story, lose)) in losses.into_iter().enumerate() {
+        let path = dir.join(format!("store-{number}"));
+        let store = open(&path).unwrap();
+        put(&store, 0).unwrap();
+        lose(&path, &log(&path));
+        let error = put(&store, 1).expect_err(story);
+        assert!(matches!(error, RepoError::Unavailable(_) | RepoError::ReadOnly(_)), "{story}: {error:?}");
+        assert!(matches!(put(&store, 2), Err(RepoError::ReadOnly(_))), "{story}");
+        assert!(matches!(store.status().wait(), Err(RepoError::ReadOnly(_))), "{story}");
+        assert_eq!(store.fetch(&1).wait().unwrap(), None, "{story}");
+        assert!(store.fetch(&0).wait().unwrap().is_some(), "{story}: reads go on");
     }
 }
 

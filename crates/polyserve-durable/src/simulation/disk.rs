@@ -406,6 +406,10 @@ impl DiskFile for SimulatedFile {
         self.call(|content, _, _| Ok(content.live.len() as u64))
     }
 
+    fn has_name(&self) -> io::Result<bool> {
+        Ok(lock(&self.0.0).live.values().any(|content| *content == self.1))
+    }
+
     fn id(&self) -> io::Result<FileId> {
         Ok(id_of(self.1))
     }
