@@ -278,19 +278,41 @@ impl LinearFit {
 }
 
 /// The medians of resamples, the smallest first. `values` is not empty.
+///
+/// A resample is the number of times that each value was drawn, in the order of the values: its median needs no sorting.
 fn bootstrap(values: &[f64], seed: u64, resamples: usize) -> Vec<f64> {
+    let count = values.len();
+    let mut order: Vec<usize> = (0..count).collect();
+    order.sort_unstable_by(|one, other| values[*one].total_cmp(&values[*other]));
+    let mut ranks = vec![0; count];
+    for (rank, place) in order.iter().enumerate() {
+        ranks[*place] = rank;
+    }
     let mut draws = Draws::new(seed);
-    let mut drawn = vec![0.0; values.len()];
+    let mut times = vec![0; count];
     let mut medians: Vec<f64> = (0..resamples)
         .map(|_| {
-            for place in &mut drawn {
-                *place = values[draws.below(values.len())];
+            times.fill(0);
+            for _ in 0..count {
+                times[ranks[draws.below(count)]] += 1;
             }
-            median(&mut drawn)
+            let upper = order[rank_at(&times, count / 2)];
+            let lower = if count % 2 == 1 { upper } else { order[rank_at(&times, count / 2 - 1)] };
+            f64::midpoint(values[lower], values[upper])
         })
         .collect();
     medians.sort_unstable_by(f64::total_cmp);
     medians
+}
+
+/// The rank of the value at this place of a sorted resample, if the value of each rank was drawn so many `times`.
+fn rank_at(times: &[usize], place: usize) -> usize {
+    let mut passed = 0;
+    let is_there = |times: &usize| {
+        passed += times;
+        passed > place
+    };
+    times.iter().position(is_there).unwrap_or(times.len() - 1)
 }
 
 /// The random numbers of resamples.
