@@ -8,6 +8,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . ci/setup.sh
+. ci/programs.sh
 root=$PWD
 copy=$root/target/registry/source
 export CARGO_TARGET_DIR=$root/target/registry/target
@@ -66,8 +67,7 @@ if [ ! -d "$bin" ] && [ -d "$root/target/debug/.fingerprint" ]; then
 fi
 # The build has the features of the tests in ci/test.sh, so that their dependencies are not built again. Other crates also
 # have tests with the name `kit`; the kit over the catalog is in `polyserve`.
-features=(--features polyserve-cluster/etcd,polyserve-cluster/redis,polyserve-cluster/postgres)
-kit=$(cargo build -q --workspace "${features[@]}" --bin polyserve --test kit --message-format=json |
+kit=$(cargo build -q --workspace --features "$features" --bin polyserve --test kit --message-format=json |
     grep -F 'crates/polyserve/tests/kit.rs"' | grep -o '"executable":"[^"]*"' | cut -d'"' -f4)
 [ -x "$kit" ] || { echo "not one executable of the kit's tests: $kit" >&2; exit 1; }
 
@@ -103,5 +103,5 @@ test=crates/polyserve/tests/printed_code.rs
 # The code of an executor reads the configuration from the variable c.
 awk '{ if (NR == 1) print "//! The code of every strategy."; printf "#[allow(dead_code, unused_variables)]\nfn strategy_%d(c: &polyserve::ServerConfig) -> Result<(), Box<dyn std::error::Error>> {\n", NR
        printf "    use polyserve::prelude::*;\n    drop(%s);\n    Ok(())\n}\n", $0 }' "$CARGO_TARGET_DIR/code" >$test
-cargo test -q --workspace "${features[@]}" --test printed_code --no-run
+cargo test -q --workspace --features "$features" --test printed_code --no-run
 echo "== a new store and a new server changed three files each, and take part everywhere (after $SECONDS s)"

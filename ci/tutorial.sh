@@ -13,8 +13,8 @@ cd "$(dirname "$0")/.."
 root=$PWD
 tmp=$(mktemp -d)
 trap '[ -z "$pid" ] || kill "$pid" 2>/dev/null || true; rm -rf "$tmp"' EXIT
-# Dependencies that are built for the tests of the workspace are used here too.
-export CARGO_TARGET_DIR=$root/target
+# Dependencies that are built for the tests of the workspace are used here too: like there, they are without debug information.
+export CARGO_TARGET_DIR=$root/target CARGO_PROFILE_DEV_DEBUG=0
 project=$tmp/shop
 
 # Splits the text: the first line and the content of block N are in $tmp/N.head and $tmp/N.block.
