@@ -26,7 +26,7 @@ parts=(
     'seam 19|seam'
     'stores 80|stores --name stores-workers|stores-skew|stores-keys|stores-typed|stores-typed-keys|stores-ten-million|stores-payload|stores-memory'
     'compare 9|servers-kept|servers-close|pool-kept --workers 8|pool-close --workers 8'
-    'peers 9|compare-get --workers 1|compare-put --workers 1|compare-pipeline --workers 1|compare-close --workers 1'
+    'peers 24|compare-get --workers 1|compare-best --workers 1|compare-put --workers 1|compare-pipeline --workers 1|compare-close --workers 1'
     'crowd 55|crowd-idle|crowd-slow --set mode.phase=3s'
     'dispatch 5'
     'benches 14'
