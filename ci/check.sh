@@ -78,7 +78,7 @@ arrows() {
     cat <<'END'
 polyserve: polyserve-async polyserve-cluster polyserve-core polyserve-durable polyserve-memory polyserve-percore polyserve-serving polyserve-sys polyserve-threadpool
 polyserve-async: polyserve-core polyserve-serving
-polyserve-bench: polyserve polyserve-conformance polyserve-load
+polyserve-bench: polyserve polyserve-conformance polyserve-load polyserve-sys
 polyserve-benches: polyserve
 polyserve-cli: polyserve polyserve-bench polyserve-conformance polyserve-load
 polyserve-cluster: polyserve-core

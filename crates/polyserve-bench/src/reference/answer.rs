@@ -7,6 +7,7 @@
 use std::io;
 use std::ops::Range;
 use std::pin::Pin;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
@@ -54,7 +55,8 @@ fn since_epoch() -> Duration {
 /// Copies of the answer in a row.
 #[derive(Debug)]
 pub(super) struct Answers {
-    bytes: Vec<u8>,
+    /// A send of `null_uring` has a share of them while it is in flight.
+    bytes: Rc<Vec<u8>>,
     /// One copy's length.
     length: usize,
     /// The range of the date's line in a copy.
@@ -77,20 +79,36 @@ impl Answers {
         let date = start..bytes.len();
         bytes.extend_from_slice(b"\r\n");
         bytes.extend_from_slice(BODY.as_bytes());
-        Self { length: bytes.len(), bytes, date, second, clock }
+        Self { length: bytes.len(), bytes: Rc::new(bytes), date, second, clock }
     }
 
     /// Returns `count` copies. Copies are made once, and stay.
     pub(super) fn take(&mut self, count: usize) -> &[u8] {
+        let length = self.prepare(count);
+        &self.bytes[..length]
+    }
+
+    /// Returns at least `count` copies, and the length of `count`. If they have to change while they are shared, the others keep them as
+    /// they are.
+    pub(super) fn share(&mut self, count: usize) -> (Rc<Vec<u8>>, usize) {
+        let length = self.prepare(count);
+        (Rc::clone(&self.bytes), length)
+    }
+
+    /// Makes `count` copies with the present second. Returns their length.
+    fn prepare(&mut self, count: usize) -> usize {
         let second = self.clock.second();
         if second != self.second {
             self.renew(second);
         }
         let total_len = count * self.length;
-        while self.bytes.len() < total_len {
-            self.bytes.extend_from_within(..self.length);
+        if self.bytes.len() < total_len {
+            let bytes = Rc::make_mut(&mut self.bytes);
+            while bytes.len() < total_len {
+                bytes.extend_from_within(..self.length);
+            }
         }
-        &self.bytes[..total_len]
+        total_len
     }
 
     /// Returns the number of answers that are not completely sent if `unsent` bytes are left.
@@ -101,7 +119,7 @@ impl Answers {
     #[cold]
     fn renew(&mut self, second: u64) {
         let date = date(second);
-        for copy in self.bytes.chunks_exact_mut(self.length) {
+        for copy in Rc::make_mut(&mut self.bytes).chunks_exact_mut(self.length) {
             copy[self.date.clone()].copy_from_slice(date.line().as_bytes());
         }
         self.second = second;
@@ -129,14 +147,19 @@ mod tests {
         assert_eq!(answers.take(3).len(), 3 * answers.length);
         for second in [784_111_777, 784_111_778] {
             answers.renew(second);
-            let text = String::from_utf8(answers.bytes.clone()).unwrap();
+            let text = String::from_utf8(answers.bytes.to_vec()).unwrap();
             let expected = format!("Connection: close\r\n{}\r\n{BODY}", date(second).line());
             assert_eq!(text.matches(&expected).count(), 3, "{text}");
         }
         // The next send has the clock's second in every copy.
         let text = String::from_utf8(answers.take(1).to_vec()).unwrap();
         assert!(text.contains(date(answers.second).line()) && answers.second > 784_111_778, "{text}");
-        assert_eq!(answers.bytes, text.repeat(3).as_bytes());
+        assert_eq!(*answers.bytes, text.repeat(3).as_bytes());
+        // What is shared stays as it is.
+        let (shared, length) = answers.share(2);
+        assert_eq!(shared[..length], *text.repeat(2).as_bytes());
+        answers.renew(784_111_777);
+        assert_eq!(shared[..length], *text.repeat(2).as_bytes());
         assert_eq!((answers.owed(0), answers.owed(1), answers.owed(answers.length + 1)), (0, 1, 2));
         shutdown.begin(Instant::now());
         answers.end();

@@ -9,7 +9,8 @@
 //!
 //! # Layout
 //!
-//! * [`NullEpoll`]: edge-triggered `epoll`, for kept connections and for one a request.
+//! * [`NullEpoll`]: edge-triggered `epoll`, for kept connections and for one a request; with deferred accept, `null_deferred`.
+//! * [`NullUring`]: `io_uring`, for both too.
 //! * [`NullAccept`]: blocking `accept`, `recv`, `send`, `close`, for a connection a request.
 //! * `answer`: the one answer, with a current `Date`; `heads`: how requests are counted.
 //!
@@ -20,12 +21,14 @@ mod answer;
 mod heads;
 mod null_accept;
 mod null_epoll;
+mod null_uring;
 
 use polyserve::catalog::{Catalog, Entry, Promise, ServerEntry};
 use polyserve::{ConfigError, ServerConfig, Supports};
 
 pub use null_accept::NullAccept;
 pub use null_epoll::NullEpoll;
+pub use null_uring::NullUring;
 
 /// The body of every answer: entity 1, as the entity service writes it.
 pub const BODY: &str = r#"{"id":1,"description":"a1B2c3D4e5F6g7H","value":60.750847}"#;
@@ -39,7 +42,7 @@ pub fn with_references(catalog: Catalog) -> Catalog {
     })
 }
 
-fn entries() -> [ServerEntry; 2] {
+fn entries() -> [ServerEntry; 4] {
     [
         Entry::server(
             "null_epoll",
@@ -48,8 +51,20 @@ fn entries() -> [ServerEntry; 2] {
             |config| Ok(Box::new(NullEpoll::new(config.clone())?)),
         ),
         Entry::server(
+            "null_deferred",
+            "null_epoll with deferred accept, and a first turn before the registration: the limit of a connection for each request",
+            &[Promise::FixedAnswer],
+            |config| Ok(Box::new(NullEpoll::deferred(config.clone())?)),
+        ),
+        Entry::server(
+            "null_uring",
+            "one io_uring that accepts, receives and sends, no parsing: the limit of an event loop on io_uring (Linux 6.1)",
+            &[Promise::FixedAnswer],
+            |config| Ok(Box::new(NullUring::new(config.clone())?)),
+        ),
+        Entry::server(
             "null_accept",
-            "blocking accept, recv, send, close: the limit of a connection for each request",
+            "blocking accept, recv, send, close: the limit of a connection for each request without an event loop",
             &[Promise::FixedAnswer, Promise::ClosesAfterAnswer],
             |config| Ok(Box::new(NullAccept::new(config.clone())?)),
         ),

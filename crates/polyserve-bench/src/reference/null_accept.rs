@@ -54,10 +54,10 @@ impl Server for NullAccept {
         let sockets = Arc::new(Sockets { listener: listen(on, &self.config)?, connection: RwLock::default() });
         let local_addr = sockets.listener.local_addr()?;
         let shutdown = Shutdown::new();
-        let answers = Answers::new(true, Clock::start(&shutdown)?);
+        let clock = Clock::start(&shutdown)?;
         let (closed, ends) = (Arc::downgrade(&sockets), shutdown.clone());
         shutdown.on_begin(move || closed.upgrade().iter().for_each(|sockets| sockets.close()));
-        let (grace, main) = (self.config.drain_grace, move || run(&sockets, answers, &ends));
+        let (grace, main) = (self.config.drain_grace, move || run(&sockets, clock, &ends));
         let running = Running::start("null_accept", local_addr, grace, shutdown.clone(), Counters::default, main);
         running.inspect_err(|_| shutdown.begin(Instant::now())) // the clock ends with it
     }
@@ -79,7 +79,8 @@ impl Sockets {
     }
 }
 
-fn run(sockets: &Sockets, mut answers: Answers, shutdown: &Shutdown) -> Drain {
+fn run(sockets: &Sockets, clock: Clock, shutdown: &Shutdown) -> Drain {
+    let mut answers = Answers::new(true, clock);
     let mut input = vec![0; 64 * 1024];
     let mut answered = 0;
     while !shutdown.is_begun() {

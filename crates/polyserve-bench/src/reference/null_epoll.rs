@@ -5,6 +5,9 @@
 //! the server closes a connection after its answer, without lingering; otherwise the client closes it. A connection above
 //! `max_connections` is closed at once. `workers` must be 1. The timeouts and the limits on sizes are ignored.
 //!
+//! `null_deferred` is the same with `TCP_DEFER_ACCEPT`: a connection is accepted once its first request is there. So its first turn comes
+//! before the registration, and a connection that closes after one answer is never registered.
+//!
 //! A shutdown closes all connections after the present round of events; answers that a client has not received are cut.
 //!
 //! Cost: one `epoll_wait` for each round of ready sockets; one `recvfrom` and `sendto` for each ready socket; one `accept4`,
@@ -33,6 +36,7 @@ use super::validate;
 /// The limit of an event loop. It ignores its service.
 #[derive(Clone, Debug)]
 pub struct NullEpoll {
+    name: &'static str,
     config: ServerConfig,
 }
 
@@ -44,8 +48,20 @@ impl NullEpoll {
     /// Returns [`ConfigError`] if `config` is invalid or has a queue, if `workers` is not 1, or if `requests_per_connection` is
     /// above 1.
     pub fn new(config: ServerConfig) -> Result<Self, ConfigError> {
-        validate("null_epoll", &config)?;
-        Ok(Self { config })
+        let name = "null_epoll";
+        validate(name, &config)?;
+        Ok(Self { name, config })
+    }
+
+    /// The same with deferred accept: `null_deferred`.
+    ///
+    /// # Errors
+    ///
+    /// As [`new`](Self::new).
+    pub fn deferred(config: ServerConfig) -> Result<Self, ConfigError> {
+        let name = "null_deferred";
+        validate(name, &config)?;
+        Ok(Self { name, config: config.defer_accept(true) })
     }
 }
 
@@ -63,19 +79,13 @@ impl Server for NullEpoll {
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
         epoll::add(&epoll, &listener, EventData::new_u64(LISTENER), EventFlags::IN | EventFlags::ET)?;
         epoll::add(&epoll, &wake, EventData::new_u64(WAKE), EventFlags::IN)?;
-        let answers = Answers::new(self.config.requests_per_connection == Some(1), Clock::start(&shutdown)?);
-        let events = Loop::new(epoll, listener, wake, answers, &self.config);
+        let (clock, config) = (Clock::start(&shutdown)?, self.config.clone());
         shutdown.on_begin(move || {
             let _ = (&wakes).write(&[1]); // a pipe that is full wakes too
         });
-        let running = Running::start(
-            "null_epoll",
-            local_addr,
-            self.config.drain_grace,
-            shutdown.clone(),
-            Counters::default,
-            || events.run(),
-        );
+        let main = move || Loop::new(epoll, listener, wake, clock, &config).run();
+        let (grace, begun) = (self.config.drain_grace, shutdown.clone());
+        let running = Running::start(self.name, local_addr, grace, begun, Counters::default, main);
         running.inspect_err(|_| shutdown.begin(Instant::now())) // the clock ends with it
     }
 }
@@ -83,6 +93,10 @@ impl Server for NullEpoll {
 /// The data of an event: one of these, or else a connection's descriptor.
 const LISTENER: u64 = u64::MAX;
 const WAKE: u64 = u64::MAX - 1;
+
+/// The events of a connection; and if it has answers that its client has not taken.
+const READABLE: EventFlags = EventFlags::IN.union(EventFlags::RDHUP).union(EventFlags::ET);
+const WRITABLE: EventFlags = READABLE.union(EventFlags::OUT);
 
 /// The max number of bytes of one `recv`.
 const INPUT_BYTES: usize = 64 * 1024;
@@ -103,6 +117,8 @@ struct Loop {
     max_connections: usize,
     /// A connection closes after one answer.
     once: bool,
+    /// A request is there when its connection is accepted.
+    is_deferred: bool,
     /// The system had no descriptor or memory left for the next connection.
     starved: bool,
     answered: u64,
@@ -123,18 +139,20 @@ enum TurnOutcome {
 }
 
 impl Loop {
-    fn new(epoll: OwnedFd, listener: TcpListener, wake: PipeReader, answers: Answers, config: &ServerConfig) -> Self {
+    fn new(epoll: OwnedFd, listener: TcpListener, wake: PipeReader, clock: Clock, config: &ServerConfig) -> Self {
+        let once = config.requests_per_connection == Some(1);
         Self {
             epoll,
             listener,
             _wake: wake,
-            answers,
+            answers: Answers::new(once, clock),
             ends: Ends::new(),
             input: vec![0; INPUT_BYTES].into_boxed_slice(),
             connections: Vec::new(),
             open: 0,
             max_connections: config.max_connections,
-            once: config.requests_per_connection == Some(1),
+            once,
+            is_deferred: config.defer_accept,
             starved: false,
             answered: 0,
         }
@@ -185,24 +203,33 @@ impl Loop {
     }
 
     fn admit(&mut self, socket: OwnedFd) {
-        let Ok(descriptor) = usize::try_from(socket.as_raw_fd()) else { return };
-        let flags = EventFlags::IN | EventFlags::RDHUP | EventFlags::ET;
-        if let Err(error) = epoll::add(&self.epoll, &socket, EventData::new_u64(descriptor as u64), flags) {
+        let Ok(index) = usize::try_from(socket.as_raw_fd()) else { return };
+        let descriptor = index as u64;
+        let mut connection = EpollConnection { socket, heads: Heads::default(), unsent: Vec::new() };
+        if self.is_deferred {
+            let Self { epoll, answers, answered, .. } = self;
+            let mut turn = ConnectionTurn { epoll, answers, answered, descriptor, is_watched: false };
+            if turn.serve(&mut connection, &self.ends, &mut self.input, self.once) == TurnOutcome::Close {
+                return;
+            }
+        }
+        let flags = if connection.unsent.is_empty() { READABLE } else { WRITABLE };
+        if let Err(error) = epoll::add(&self.epoll, &connection.socket, EventData::new_u64(descriptor), flags) {
             tracing::warn!(%error, "cannot watch a connection");
             return;
         }
-        if self.connections.len() <= descriptor {
-            self.connections.resize_with(descriptor + 1, || None);
+        if self.connections.len() <= index {
+            self.connections.resize_with(index + 1, || None);
         }
-        self.connections[descriptor] = Some(EpollConnection { socket, heads: Heads::default(), unsent: Vec::new() });
+        self.connections[index] = Some(connection);
         self.open += 1;
     }
 
     fn turn(&mut self, descriptor: u64, flags: EventFlags) {
         let Ok(index) = usize::try_from(descriptor) else { return };
         let Some(Some(connection)) = self.connections.get_mut(index) else { return };
-        let mut turn =
-            ConnectionTurn { epoll: &self.epoll, answers: &mut self.answers, answered: &mut self.answered, descriptor };
+        let Self { epoll, answers, answered, .. } = self;
+        let mut turn = ConnectionTurn { epoll, answers, answered, descriptor, is_watched: true };
         let outcome = turn.serve(connection, &self.ends, &mut self.input, self.once);
         let ended = flags.intersects(EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR);
         // The bytes before the end have been read: the last read did not fill the buffer.
@@ -219,6 +246,7 @@ struct ConnectionTurn<'a> {
     answers: &'a mut Answers,
     answered: &'a mut u64,
     descriptor: u64,
+    is_watched: bool,
 }
 
 impl ConnectionTurn<'_> {
@@ -264,9 +292,10 @@ impl ConnectionTurn<'_> {
         }
         connection.unsent = bytes[sent..].to_vec();
         *self.answered += count as u64 - self.answers.owed(connection.unsent.len());
-        // From now on, the loop gets an event if the socket has room. If it has room already, the event comes at once.
-        let flags = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
-        epoll::modify(self.epoll, &connection.socket, EventData::new_u64(self.descriptor), flags)?;
+        if self.is_watched {
+            // From now on, the loop gets an event if the socket has room. If it has room already, the event comes at once.
+            epoll::modify(self.epoll, &connection.socket, EventData::new_u64(self.descriptor), WRITABLE)?;
+        }
         Ok(false)
     }
 

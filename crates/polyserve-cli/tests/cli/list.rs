@@ -28,7 +28,8 @@ fn as_json() {
     for name in ["durable[/REPO]:PATH", "redis_cluster:URL,...", "postgres:URL"] {
         assert!(located.contains(&name), "{located:?}");
     }
-    let references: &[&str] = if cfg!(target_os = "linux") { &["null_epoll", "null_accept"] } else { &[] };
+    let references: &[&str] =
+        if cfg!(target_os = "linux") { &["null_epoll", "null_deferred", "null_uring", "null_accept"] } else { &[] };
     assert_eq!(names("references"), references);
 }
 

@@ -50,7 +50,7 @@ fn it_serves_drains_and_says_what_it_did() {
 #[cfg(target_os = "linux")]
 #[test]
 fn a_reference_is_served_by_its_name() {
-    for name in ["null_epoll", "null_accept"] {
+    for name in ["null_epoll", "null_deferred", "null_accept"] {
         let serving = serve(&format!("--server {name} --requests-per-connection 1"));
         let answer = ask(serving.addr, "GET /1 HTTP/1.1\r\nHost: a\r\n\r\n");
         assert!(answer.starts_with("HTTP/1.1 200 ") && answer.ends_with(polyserve_bench::reference::BODY), "{answer}");

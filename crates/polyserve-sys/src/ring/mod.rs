@@ -1,8 +1,10 @@
-//! An io_uring behind a safe API: connections are accepted, bytes are received into buffers of the ring, and descriptors are polled.
+//! An io_uring behind a safe API: connections are accepted, bytes are received into buffers of the ring, bytes that are shared with the
+//! ring are sent, and descriptors are polled.
 //!
 //! The ring owns each socket that it was [given](Ring::add) until no operation on the socket is in flight. So an operation never
 //! reaches another file that has got the same descriptor, and a completion never belongs to another socket. The kernel writes only to
-//! the buffers of the ring, which the ring frees only if no operation may still write to them.
+//! the buffers of the ring, which the ring frees only if no operation may still write to them. It reads only bytes that the ring shares
+//! with their owner until the send has ended, so that nobody can change or free them.
 //!
 //! Completions come from [`Ring::enter`] only: the kernel does its deferred work there.
 //!
@@ -18,7 +20,9 @@ mod tests;
 use std::collections::VecDeque;
 use std::fmt;
 use std::io;
+use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd as _, FromRawFd as _, OwnedFd, RawFd};
+use std::rc::Rc;
 use std::time::Duration;
 
 use buffers::Buffers;
@@ -31,6 +35,10 @@ const SUBMISSIONS: u32 = 1024;
 
 /// The number of completions that the kernel stores before it has to allocate memory.
 const COMPLETIONS: u32 = 4096;
+
+/// How long [`Ring::end`] waits at most: rounds of this time.
+const END_ROUND: Duration = Duration::from_millis(1);
+const MAX_END_ROUNDS: u32 = 100;
 
 /// A ring of one thread. `S`: the sockets.
 pub struct Ring<S> {
@@ -59,6 +67,8 @@ pub enum RingOperation {
     AwaitRoom = 2,
     /// Reports each time that the descriptor becomes readable.
     AwaitInput = 3,
+    /// Sends bytes. It begins by [`Ring::send`] only.
+    Send = 4,
 }
 
 /// Not an operation that is reported: it cancels another.
@@ -78,6 +88,8 @@ struct Slot<S> {
     generation: u32,
     /// The operations in flight, as bits.
     in_flight: u8,
+    /// What is being sent.
+    output: Option<Rc<Vec<u8>>>,
     tag: usize,
     /// `None`: the slot is free.
     socket: Option<S>,
@@ -107,6 +119,8 @@ pub enum RingResult {
     Ended,
     /// The descriptor is ready.
     Ready,
+    /// This number of bytes was sent, which may be less than was given.
+    Sent(usize),
     /// The operation has failed.
     Failed(RingOperation, io::Error),
 }
@@ -150,7 +164,14 @@ impl<S: AsFd> Ring<S> {
     /// Adds a socket. `tag` is in its completions.
     pub fn add(&mut self, socket: S, tag: usize) -> SocketKey {
         let index = self.free.pop().unwrap_or_else(|| {
-            self.sockets.push(Slot { generation: 0, in_flight: 0, tag: 0, socket: None, is_removed: false });
+            self.sockets.push(Slot {
+                generation: 0,
+                in_flight: 0,
+                output: None,
+                tag: 0,
+                socket: None,
+                is_removed: false,
+            });
             u32::try_from(self.sockets.len() - 1).expect("a process has less than 2^32 descriptors")
         });
         let slot = &mut self.sockets[index as usize];
@@ -168,16 +189,13 @@ impl<S: AsFd> Ring<S> {
         self.slot(key).is_some_and(|slot| slot.in_flight & operation.bit() != 0)
     }
 
-    /// Begins `operation`, at the next [`enter`](Self::enter). Does nothing if it is in flight, or if the socket was removed.
+    /// Begins `operation`, at the next [`enter`](Self::enter). Does nothing if it is in flight, if the socket was removed, or if it is a
+    /// send.
     pub fn arm(&mut self, key: SocketKey, operation: RingOperation) {
-        let Some(slot) = self.slot(key) else { return };
-        if slot.in_flight & operation.bit() != 0 {
+        if operation == RingOperation::Send {
             return;
         }
-        let Some(socket) = &slot.socket else { return };
-        let fd = Fd(socket.as_fd().as_raw_fd());
-        slot.in_flight |= operation.bit();
-        self.in_flight += 1;
+        let Some(fd) = self.begin(key, operation) else { return };
         let entry = match operation {
             RingOperation::Accept => {
                 opcode::AcceptMulti::new(fd).flags(libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC).build()
@@ -185,8 +203,38 @@ impl<S: AsFd> Ring<S> {
             RingOperation::Receive => opcode::RecvMulti::new(fd, Buffers::GROUP).build(),
             RingOperation::AwaitRoom => opcode::PollAdd::new(fd, libc::POLLOUT as u32).build(),
             RingOperation::AwaitInput => opcode::PollAdd::new(fd, libc::POLLIN as u32).multi(true).build(),
+            RingOperation::Send => return, // see above
         };
         self.push(entry.user_data(key.user_data(operation as u8)));
+    }
+
+    /// Sends `range` of `bytes`, from the next [`enter`](Self::enter) on. Its completion says how many bytes the socket took; until then
+    /// the ring shares `bytes`. A client that is gone raises no signal. `more`: as `MSG_MORE` of `send(2)`, more bytes or the close follow.
+    /// Does nothing, and returns false, if a send of the socket is in flight, if the socket was removed, or if `range` is not in `bytes`.
+    pub fn send(&mut self, key: SocketKey, bytes: Rc<Vec<u8>>, range: Range<usize>, more: bool) -> bool {
+        let Some((start, length)) = bytes.get(range).map(|part| (part.as_ptr(), part.len())) else { return false };
+        let Some(fd) = self.begin(key, RingOperation::Send) else { return false };
+        if let Some(slot) = self.slot(key) {
+            slot.output = Some(bytes);
+        }
+        let flags = libc::MSG_NOSIGNAL | if more { libc::MSG_MORE } else { 0 };
+        // What exceeds this number stays unsent.
+        let entry = opcode::Send::new(fd, start, u32::try_from(length).unwrap_or(u32::MAX)).flags(flags).build();
+        self.push(entry.user_data(key.user_data(RingOperation::Send as u8)));
+        true
+    }
+
+    /// Notes that `operation` is in flight, and returns the descriptor of its socket; `None` if it was in flight, or if the socket was
+    /// removed.
+    fn begin(&mut self, key: SocketKey, operation: RingOperation) -> Option<Fd> {
+        let slot = self.slot(key)?;
+        if slot.in_flight & operation.bit() != 0 {
+            return None;
+        }
+        let fd = Fd(slot.socket.as_ref()?.as_fd().as_raw_fd());
+        slot.in_flight |= operation.bit();
+        self.in_flight += 1;
+        Some(fd)
     }
 
     /// Ends `operation`, soon after the next [`enter`](Self::enter). Its last completion follows.
@@ -231,8 +279,10 @@ impl<S: AsFd> Ring<S> {
     }
 
     fn try_push(&mut self, entry: &squeue::Entry) -> bool {
-        // SAFETY: an entry has no pointer of ours. Its descriptor belongs to a socket of `sockets`, which is dropped only after the last
-        // completion of the operation. The kernel selects the memory to write to from `buffers`, which outlives each receive.
+        // SAFETY: the descriptor of an entry belongs to a socket of `sockets`, which is dropped only after the last completion of the
+        // operation. The kernel selects the memory to write to from `buffers`, which outlives each receive. The only pointer of ours is
+        // that of a send: it lies in a `Vec` of which the socket's slot has a share until the completion of the send. Nobody can change or
+        // drop the `Vec` until then, because a shared `Rc` gives no mutable access, and the kernel only reads it.
         unsafe { self.ring.submission().push(entry) }.is_ok()
     }
 
@@ -287,6 +337,9 @@ impl<S: AsFd> Ring<S> {
         if is_last {
             slot.in_flight &= !operation.bit();
             self.in_flight -= 1;
+            if operation == RingOperation::Send {
+                slot.output = None;
+            }
         }
         let (tag, is_removed) = (slot.tag, slot.is_removed);
         let outcome = match (operation, entry.result()) {
@@ -295,6 +348,7 @@ impl<S: AsFd> Ring<S> {
             (_, error @ ..0) => RingResult::Failed(operation, io::Error::from_raw_os_error(-error)),
             (RingOperation::Receive, _) => RingResult::Ended, // or bytes, see below
             (RingOperation::AwaitRoom | RingOperation::AwaitInput, _) => RingResult::Ready,
+            (RingOperation::Send, count) => RingResult::Sent(count as usize),
         };
         let outcome = match bytes {
             Some(bytes) if entry.result() > 0 && !is_removed => RingResult::Received(bytes),
@@ -309,6 +363,21 @@ impl<S: AsFd> Ring<S> {
             return None;
         }
         Some(Completion { tag, outcome, is_last })
+    }
+
+    /// Removes all sockets, and waits until they are closed, which takes the kernel a moment; at most 100 ms. Dropping the ring does the
+    /// same later.
+    pub fn end(&mut self) {
+        for index in 0..self.sockets.len() {
+            let generation = self.sockets[index].generation;
+            self.remove(SocketKey { index: index as u32, generation });
+        }
+        let mut rounds = 0;
+        while self.in_flight > 0 && rounds < MAX_END_ROUNDS {
+            let _ = self.enter(true, Some(END_ROUND)); // an error: the next round or the drop goes on
+            self.completions(&mut Vec::new());
+            rounds += 1;
+        }
     }
 
     /// The number of operations in flight.
@@ -330,13 +399,15 @@ impl<S: AsFd> Ring<S> {
 impl<S> Drop for Ring<S> {
     fn drop(&mut self) {
         if self.in_flight > 0 {
-            self.buffers.leak(); // the kernel may write to them until it has cancelled what is in flight, after the ring is closed
+            // The kernel may use them until it has cancelled what is in flight, after the ring is closed.
+            self.buffers.leak();
+            self.sockets.iter_mut().filter_map(|slot| slot.output.take()).for_each(std::mem::forget);
         }
     }
 }
 
 impl RingOperation {
-    const ALL: [Self; 4] = [Self::Accept, Self::Receive, Self::AwaitRoom, Self::AwaitInput];
+    const ALL: [Self; 5] = [Self::Accept, Self::Receive, Self::AwaitRoom, Self::AwaitInput, Self::Send];
 
     const fn bit(self) -> u8 {
         1 << self as u8

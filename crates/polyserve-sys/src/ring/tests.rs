@@ -190,3 +190,66 @@ fn errors_name_what_is_missing() {
     }
     assert_eq!(Ring::<TcpStream>::new(3, 8).unwrap_err().kind(), io::ErrorKind::InvalidInput);
 }
+
+/// A socket takes a part of what it has room for. What is sent in parts arrives in order, and is shared until a send has ended.
+#[test]
+fn bytes_are_sent_in_parts() {
+    let mut ring = Ring::new(2, 8).unwrap();
+    let (mut client, server) = pair();
+    let key = ring.add(server, 3);
+    let bytes: Rc<Vec<u8>> = Rc::new((0..20_000_000_u32).map(|place| place as u8).collect());
+    let reader = std::thread::spawn(move || {
+        let mut read = Vec::new();
+        client.read_to_end(&mut read).unwrap();
+        read
+    });
+    let (mut sent, mut parts) = (0, 0);
+    while sent < bytes.len() {
+        assert!(ring.send(key, Rc::clone(&bytes), sent..bytes.len(), false));
+        assert!(!ring.send(key, Rc::clone(&bytes), 0..1, false), "one is in flight");
+        assert_eq!(Rc::strong_count(&bytes), 2);
+        let completion = wait(&mut ring, 1).pop().unwrap();
+        let Completion { tag: 3, outcome: RingResult::Sent(count), is_last: true } = completion else {
+            panic!("{completion:?}")
+        };
+        (sent, parts) = (sent + count, parts + 1);
+        assert_eq!(Rc::strong_count(&bytes), 1);
+    }
+    assert!(parts > 1);
+    assert!(!ring.send(key, Rc::clone(&bytes), 1..bytes.len() + 1, false), "not in the bytes");
+    ring.end();
+    assert!(!ring.send(key, Rc::clone(&bytes), 0..1, false), "the socket was removed");
+    assert_eq!(reader.join().unwrap(), *bytes);
+}
+
+/// The client does not read, and its connection is dropped: the kernel reads the bytes until it has cancelled the send.
+#[test]
+fn a_send_in_flight_keeps_its_bytes() {
+    let mut ring = Ring::new(2, 8).unwrap();
+    let (_client, server) = pair();
+    let server = Arc::new(server);
+    let key = ring.add(Arc::clone(&server), 0);
+    let bytes = Rc::new(vec![b'x'; 1 << 20]);
+    // Fills the socket, so that the last send waits for room.
+    while Arc::strong_count(&server) == 2 && ring.send(key, Rc::clone(&bytes), 0..bytes.len(), false) {
+        ring.enter(true, Some(Duration::from_millis(100))).unwrap();
+        ring.completions(&mut Vec::new());
+    }
+    assert_eq!(Rc::strong_count(&bytes), 2, "a send is in flight");
+    ring.remove(key);
+    assert_eq!((Rc::strong_count(&bytes), Arc::strong_count(&server)), (2, 2), "it is not cancelled yet");
+    ring.end();
+    assert_eq!((ring.in_flight(), Rc::strong_count(&bytes), Arc::strong_count(&server)), (0, 1, 1));
+}
+
+/// A ring that is dropped with a send in flight does not free its bytes.
+#[test]
+fn the_bytes_outlive_the_ring() {
+    let mut ring = Ring::new(2, 8).unwrap();
+    let (_client, server) = pair();
+    let key = ring.add(server, 0);
+    let bytes = Rc::new(b"x".to_vec());
+    ring.send(key, Rc::clone(&bytes), 0..1, false);
+    drop(ring);
+    assert_eq!(Rc::strong_count(&bytes), 2);
+}

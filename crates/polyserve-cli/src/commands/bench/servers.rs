@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{anyhow, bail};
+use polyserve::ServerConfig;
 use polyserve::catalog::{Promise, ServerEntry};
 use polyserve::env::Settings;
 use polyserve_bench::Misuse;
@@ -289,7 +290,9 @@ impl<'a> Servers<'a> {
                     continue;
                 }
                 Selected::Reference(name) => {
-                    let contestant = Ok(reference_contestant(&name));
+                    // It may need what the system does not allow.
+                    let made = self.run.session.catalog.reference(&name)?.build(&ServerConfig::default());
+                    let contestant = made.map(|_| reference_contestant(&name)).map_err(|error| error.to_string());
                     CellEntrant { name, contestant, is_excused: true }
                 }
                 // The check of the mode refuses contestants that are no servers.

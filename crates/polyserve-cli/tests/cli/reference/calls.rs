@@ -62,6 +62,41 @@ fn null_epoll_accepts_and_closes_once_for_each_connection() {
     calls.nothing_else(&["epoll_pwait", "recvfrom", "sendto", "accept4", "epoll_ctl", "close"]);
 }
 
+/// A connection is there with its request, so it is served and closed without a registration.
+#[test]
+fn null_deferred_registers_no_connection_that_closes() {
+    let calls = traced("null_deferred", &["--requests-per-connection", "1"], one_each);
+    let Some(calls) = calls else { return };
+    for name in ["accept4", "recvfrom", "sendto"] {
+        assert_eq!(calls.good(name), REQUESTS, "{name}: {calls:?}");
+    }
+    assert!(calls.good("epoll_pwait") <= REQUESTS, "a connection has at most one wake-up: {calls:?}");
+    calls.nothing_else(&["epoll_pwait", "recvfrom", "sendto", "accept4", "close"]);
+}
+
+/// The ring accepts, receives and sends. The kernel is entered at most once for each of these.
+#[test]
+fn null_uring_makes_no_call_but_enters_and_closes() {
+    if let Err(error) = polyserve::percore::IoUring::check() {
+        let _ = writeln!(std::io::stderr(), "not run: {error}");
+        return;
+    }
+    let kept = traced("null_uring", &[], |addr| {
+        let mut stream = connect(addr);
+        for _ in 0..REQUESTS {
+            exchange(&mut stream, GET);
+        }
+    });
+    let Some(kept) = kept else { return };
+    kept.nothing_else(&["io_uring_enter", "close"]);
+    // A request is one wait and its send another. The connection and the shutdown have some more.
+    let count = kept.good("io_uring_enter");
+    assert!((REQUESTS..=2 * REQUESTS + 100).contains(&count), "{kept:?}");
+    assert!(kept.good("close") < 10, "{kept:?}");
+    let Some(once) = traced("null_uring", &["--requests-per-connection", "1"], one_each) else { return };
+    once.nothing_else(&["io_uring_enter", "close"]);
+}
+
 #[test]
 fn null_accept_makes_four_calls_for_each_connection() {
     let calls = traced("null_accept", &[], one_each);
@@ -145,12 +180,14 @@ fn process(logs: &Dir) -> Pid {
 /// The system calls of the thread that accepts, from its first wait to its last answer. The shutdown is not counted.
 fn thread(logs: &Dir) -> Calls {
     let logs = thread_logs(logs);
-    let (_, log) = logs.iter().find(|(_, log)| log.contains("accept4(")).expect("a thread accepts");
+    let log = logs.iter().find(|(_, log)| ["accept4(", "io_uring_enter("].iter().any(|call| log.contains(call)));
+    let (_, log) = log.expect("a thread accepts");
     let lines = log.lines().take_while(|line| !line.starts_with("--- SIGTERM"));
     // In a debug build the standard library asks before each close whether the descriptor is open.
     let lines: Vec<&str> = lines.filter(|line| !(cfg!(debug_assertions) && line.starts_with("fcntl("))).collect();
-    let first = lines.iter().position(|line| line.starts_with("epoll_pwait(") || line.starts_with("accept4("));
-    let last = lines.iter().rposition(|line| line.starts_with("sendto("));
+    let (waits, answers) = (["epoll_pwait(", "accept4(", "io_uring_enter("], ["sendto(", "io_uring_enter("]);
+    let first = lines.iter().position(|line| waits.iter().any(|call| line.starts_with(call)));
+    let last = lines.iter().rposition(|line| answers.iter().any(|call| line.starts_with(call)));
     let mut calls = Calls::default();
     for line in &lines[first.expect("it waits")..=last.expect("it answers")] {
         let (name, rest) = line.split_once('(').unwrap_or_else(|| panic!("no call: {line}"));

@@ -13,7 +13,26 @@ use super::PATIENCE;
 
 const GET: &str = "GET /1 HTTP/1.1\r\nHost: a\r\n\r\n";
 
-const NAMES: [&str; 2] = ["null_epoll", "null_accept"];
+const NAMES: [&str; 4] = ["null_epoll", "null_deferred", "null_uring", "null_accept"];
+
+/// The references that can run here. The others are printed with the reason.
+fn runnable() -> impl Iterator<Item = &'static str> {
+    let catalog = with_references(Catalog::new());
+    NAMES.into_iter().filter(move |name| match catalog.reference(name).unwrap().build(&ServerConfig::default()) {
+        Ok(_) => true,
+        Err(error) => {
+            // Past the harness's capture.
+            let _ = writeln!(std::io::stderr(), "not run: {name}: {error}");
+            assert!(*name == "null_uring" && error.to_string().contains("io_uring"), "{error}");
+            false
+        }
+    })
+}
+
+/// Those that serve many connections at a time.
+fn event_loops() -> impl Iterator<Item = &'static str> {
+    runnable().filter(|name| *name != "null_accept")
+}
 
 fn start(name: &str, config: &ServerConfig) -> Running {
     let catalog = with_references(Catalog::new());
