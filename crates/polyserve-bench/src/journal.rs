@@ -12,6 +12,7 @@ use std::io::{Read as _, Write as _};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
+use polyserve::files::{MAX_CONTENT, read_text};
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use serde::de::DeserializeOwned;
@@ -223,7 +224,7 @@ pub fn as_line(kind: &str, value: &impl Serialize) -> anyhow::Result<Value> {
 /// Returns an error if the file cannot be read, a line is not JSON, or the format is not [`FORMAT`].
 pub fn read(path: &Path) -> anyhow::Result<Vec<Value>> {
     let path_text = || path.display().to_string();
-    let text = fs::read_to_string(path).with_context(path_text)?;
+    let text = read_text(path, MAX_CONTENT).with_context(path_text)?;
     let lines = parse(&text[..text.rfind('\n').map_or(0, |end| end + 1)]).with_context(path_text)?;
     let format = lines.first().map_or(u64::from(FORMAT), |line| line["format"].as_u64().unwrap_or(FORMAT.into()));
     anyhow::ensure!(format == u64::from(FORMAT), "{}: the record's format is {format}, not {FORMAT}", path_text());

@@ -15,7 +15,6 @@
 
 use std::ffi::OsString;
 use std::fmt;
-use std::fs;
 use std::path::PathBuf;
 
 use clap::ArgMatches;
@@ -23,6 +22,7 @@ use clap::builder::Arg;
 use clap::error::{ContextKind, ContextValue};
 use clap::parser::ValueSource;
 use polyserve::env::CONFIG;
+use polyserve::files::{MAX_SETTINGS, read_text};
 use polyserve_bench::Misuse;
 use toml::de::{DeTable, DeValue};
 
@@ -55,7 +55,7 @@ impl ConfigFile {
         let flag = given.get_one::<PathBuf>("config").cloned();
         let variable = || std::env::var_os(CONFIG).filter(|path| !path.is_empty()).map(PathBuf::from);
         let Some(path) = flag.or_else(variable) else { return Ok(None) };
-        let text = fs::read_to_string(&path)
+        let text = read_text(&path, MAX_SETTINGS)
             .map_err(|error| Misuse(format!("the configuration file {} cannot be read: {error}", path.display())))?;
         let is_given = |arg: &Arg| {
             given.value_source(arg.get_id().as_str()) == Some(ValueSource::CommandLine)

@@ -17,8 +17,8 @@
 //! # Paths
 //!
 //! An item has one path. The root has the main items; a public module has only items that are not at the root, and they
-//! are named with their module: `timer::after`, `panics::isolate`. The modules [`log`], [`mailbox`], [`panics`], [`stack`] and
-//! [`sync`] are for authors of servers, executors and stores. They are unstable.
+//! are named with their module: `timer::after`, `panics::isolate`. The modules [`files`], [`log`], [`mailbox`], [`panics`],
+//! [`stack`] and [`sync`] are for authors of servers, executors and stores. They are unstable.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![forbid(unsafe_code)]
 
@@ -28,6 +28,7 @@ mod condition;
 mod config;
 mod entity;
 mod executor;
+pub mod files;
 mod json;
 mod listen_on;
 pub mod log;

@@ -12,7 +12,7 @@
 
 use std::fmt;
 use std::fs::{DirBuilder, File};
-use std::io::{self, ErrorKind, Seek};
+use std::io::{self, ErrorKind, Read, Seek};
 use std::os::unix::fs::{DirBuilderExt, FileExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -138,6 +138,9 @@ pub(crate) const LOCK: &str = "lock";
 
 /// The line of the lock file of a directory that had a log. The line before it is the number of the process.
 const HAS_LOG: &str = "has a log";
+
+/// The bytes of a lock file that are read. Another program may have written more.
+const MAX_LOCK_TEXT: u64 = 4096;
 
 /// A file is for its owner alone: it holds the entities of clients.
 const FILE_MODE: u32 = 0o600;
@@ -284,7 +287,7 @@ impl LockText {
     fn read(file: &File) -> io::Result<Self> {
         let mut reader = file;
         let _ = reader.rewind(); // a pipe cannot
-        let text = io::read_to_string(reader)?;
+        let text = io::read_to_string(reader.take(MAX_LOCK_TEXT))?;
         let process = text.lines().next().and_then(|line| line.trim().parse().ok());
         let has_log = process.is_some() && text.lines().any(|line| line == HAS_LOG);
         Ok(Self { process, has_log, is_own: process.is_some() || text.trim().is_empty() })

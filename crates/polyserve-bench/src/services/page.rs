@@ -4,13 +4,13 @@
 //! The delay is an [`Answer::Later`]. It blocks a worker of a thread pool, but not an async server. The page comes from memory,
 //! or is read from a file for each request, as published, by a pool of threads: then every answer is `Later`.
 
-use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Once};
 use std::time::Duration;
 
+use polyserve::files::{MAX_CONTENT, read_bounded};
 use polyserve::http::header::RETRY_AFTER;
 use polyserve::http::{HeaderValue, StatusCode};
 use polyserve::serving::executor::PoolConfig;
@@ -75,7 +75,7 @@ impl Page {
     /// ```
     pub fn from_file(self, path: impl Into<PathBuf>) -> io::Result<Self> {
         let path = path.into();
-        fs::read(&path)?;
+        read_bounded(&path, MAX_CONTENT)?;
         let readers = PoolConfig::new(Self::READERS).queue(Self::READ_QUEUE).name("polyserve-read");
         Ok(Self { source: PageContent::File(Arc::new(MpscPool::new(readers)?), path.into()), ..self })
     }
@@ -136,7 +136,7 @@ static FAILED: Once = Once::new();
 
 /// The answer with the content of a file.
 fn read(path: &Path) -> Reply {
-    match fs::read(path) {
+    match read_bounded(path, MAX_CONTENT) {
         Ok(content) => Reply::new(StatusCode::OK, MEDIA_TYPE, Body::Owned(content)),
         Err(error) => {
             FAILED.call_once(|| tracing::warn!(%error, "the file of the page cannot be read"));
@@ -157,6 +157,8 @@ fn full() -> Reply {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use polyserve::access::{AllowedHosts, Authenticated, InvalidHost, Refusals, Users};
 use polyserve::env::{HOSTS, TOKENS, TRUST_NETWORK, switch};
+use polyserve::files::{MAX_SETTINGS, read_text};
 use polyserve::{Echo, Service};
 use polyserve_bench::Misuse;
 
@@ -128,7 +129,7 @@ pub(crate) struct TokensFile {
 impl TokensFile {
     fn open(source: &str, path: PathBuf) -> Result<Self, Misuse> {
         let wrong = |error: &dyn std::fmt::Display| Misuse(format!("{source} {}: {error}", path.display()));
-        let judged = fs::read_to_string(&path).map_err(|error| wrong(&error))?;
+        let judged = read_text(&path, MAX_SETTINGS).map_err(|error| wrong(&error))?;
         let users = Users::parse(&judged).map_err(|error| wrong(&error))?;
         warn_of_mode(&path);
         Ok(Self { path, users, judged, changed: None })
@@ -141,7 +142,7 @@ impl TokensFile {
     /// Returns what is wrong with the file. Then the old users stay.
     pub(crate) fn reload(&mut self, is_asked: bool) -> Result<bool, String> {
         let wrong = |error: &dyn std::fmt::Display| format!("{}: {error}", self.path.display());
-        let text = fs::read_to_string(&self.path).map_err(|error| wrong(&error))?;
+        let text = read_text(&self.path, MAX_SETTINGS).map_err(|error| wrong(&error))?;
         if !is_asked {
             if text == self.judged {
                 self.changed = None;

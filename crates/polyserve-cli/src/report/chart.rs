@@ -8,6 +8,7 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
+use polyserve::files::{MAX_CONTENT, read_bounded};
 use polyserve_bench::Misuse;
 use polyserve_bench::report::in_markdown;
 
@@ -65,7 +66,7 @@ impl ChartFile {
     /// Returns the content of the existing file; `None` if there is no file.
     pub(crate) fn existing(&self, page_dir: &Path) -> anyhow::Result<Option<Vec<u8>>> {
         let path = self.path(page_dir);
-        match fs::read(&path) {
+        match read_bounded(&path, MAX_CONTENT) {
             Ok(bytes) => Ok(Some(bytes)),
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error).with_context(|| path.display().to_string()),

@@ -28,6 +28,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use anyhow::Context as _;
+use polyserve::files::{MAX_CONTENT, read_text};
 use polyserve_bench::Misuse;
 use polyserve_bench::report::figures::counted;
 use polyserve_bench::report::{Claim, Table, counted_verdicts, in_markdown};
@@ -150,7 +151,7 @@ pub(crate) fn spliced(paths: &[PathBuf]) -> anyhow::Result<Vec<SplicedPage>> {
 }
 
 fn page(path: &Path, records: &mut ReadRecords) -> anyhow::Result<SplicedPage> {
-    let text = fs::read_to_string(path).map_err(|error| Misuse(format!("{}: {error}", path.display())))?;
+    let text = read_text(path, MAX_CONTENT).map_err(|error| Misuse(format!("{}: {error}", path.display())))?;
     let mut page = SplicedPage { path: path.to_owned(), ..SplicedPage::default() };
     let (mut tables, mut charts, mut origins) = (0, Vec::new(), BTreeSet::new());
     let mut content = |marker: &PageMarker<'_>| {

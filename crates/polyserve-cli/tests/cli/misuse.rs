@@ -22,6 +22,17 @@ const REFUSED: &[(&str, &str)] = &[
     ("serve --page-wait x --service page", "--page-wait"),
     ("serve --page-file any", "--service page"),
     ("serve --service page --page-file /no/such/file", "--page-file /no/such/file cannot be read: No such file"),
+    // A file without an end.
+    ("serve --config /dev/zero", "/dev/zero cannot be read: it is larger than the limit of 16 MiB"),
+    ("serve --tokens /dev/zero", "--tokens /dev/zero: it is larger than the limit of 16 MiB"),
+    ("serve --tls-cert /dev/zero --tls-key /dev/zero", "/dev/zero: it is larger than the limit of 16 MiB"),
+    ("serve --service page --page-file /dev/zero", "--page-file /dev/zero cannot be read: it is larger than the limit"),
+    ("load http://127.0.0.1:1/ --put /dev/zero", "/dev/zero: it is larger than the limit of 256 MiB"),
+    ("load http://127.0.0.1:1/ --file /dev/zero", "/dev/zero: it is larger than the limit of 256 MiB"),
+    (
+        "load https://127.0.0.1:1/ --ca /dev/zero",
+        "--ca /dev/zero cannot be read: it is larger than the limit of 16 MiB",
+    ),
     ("serve --no-such-flag", "--no-such-flag"),
     ("serve --server sequential --workers 3", "workers must be 1 for sequential"),
     ("serve --service echo --strict-media-type", "--service entity"),

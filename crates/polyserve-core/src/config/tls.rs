@@ -20,6 +20,7 @@ use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::ClientCertVerifier;
 use rustls::{RootCertStore, ServerConfig};
 
+use crate::files::{MAX_SETTINGS, read_bounded};
 use crate::sync::{Mutex, lock};
 
 /// The certificate and the key of a server, for [`ServerConfig::tls`](crate::ServerConfig::tls). Clones share them.
@@ -105,7 +106,7 @@ impl PemSource {
     fn read(&self, what: &'static str) -> Result<Arc<[u8]>, TlsError> {
         match self {
             Self::Bytes(bytes) => Ok(Arc::clone(bytes)),
-            Self::File(path) => fs::read(path)
+            Self::File(path) => read_bounded(path, MAX_SETTINGS)
                 .map(Arc::from)
                 .map_err(|error| format!("cannot read the {what} {}: {error}", path.display()))
                 .map_err(|text| TlsError { text, is_unread: true }),

@@ -9,6 +9,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use indicatif::{HumanDuration, ProgressBar, ProgressStyle};
+use polyserve::files::{MAX_CONTENT, MAX_SETTINGS, read_bounded};
 use polyserve_load::{
     ClientTls, CpuSource, Load, LoadProgress, Mix, Pace, RunLength, Traffic, prefill_for, run as run_load,
 };
@@ -155,7 +156,8 @@ fn load(args: &LoadArgs) -> anyhow::Result<(Load, String)> {
 
 /// The TLS of the load, if its server is one of https.
 fn read(flag: &str, file: &Path) -> Result<Vec<u8>, Misuse> {
-    std::fs::read(file).map_err(|error| Misuse(format!("{flag} {} cannot be read: {error}", file.display())))
+    read_bounded(file, MAX_SETTINGS)
+        .map_err(|error| Misuse(format!("{flag} {} cannot be read: {error}", file.display())))
 }
 
 fn tls(args: &LoadArgs, server: &Url) -> anyhow::Result<Option<ClientTls>> {
@@ -261,7 +263,7 @@ fn traffic(args: &LoadArgs, data: &[String]) -> anyhow::Result<(Url, Traffic)> {
             if !headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("content-type")) {
                 headers.push(("Content-Type".into(), "application/json".into()));
             }
-            Some(std::fs::read(file).map_err(|error| Misuse(format!("{}: {error}", file.display())))?)
+            Some(read_bounded(file, MAX_CONTENT).map_err(|error| Misuse(format!("{}: {error}", file.display())))?)
         }
         None => requests::body(data)?,
     };

@@ -17,11 +17,11 @@
 //! are skipped.
 
 use std::fmt;
-use std::fs;
-use std::io::{self, Read as _};
+use std::io;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
+use polyserve::files::{MAX_CONTENT, read_all, read_bounded, read_text};
 use polyserve_bench::Misuse;
 use polyserve_load::{AnswerCheck, Exchange, Traffic};
 use serde::Deserialize;
@@ -142,7 +142,7 @@ pub(crate) enum FileServer<'a> {
 ///
 /// Returns [`Misuse`], which names the file and the line.
 pub(crate) fn of_file(path: &Path, mut server: FileServer<'_>) -> Result<Vec<Exchange>, Misuse> {
-    let text = fs::read_to_string(path).map_err(|error| Misuse(format!("{}: {error}", path.display())))?;
+    let text = read_text(path, MAX_CONTENT).map_err(|error| Misuse(format!("{}: {error}", path.display())))?;
     let mut requests = Vec::new();
     for (line, number) in text.strip_prefix('\u{feff}').unwrap_or(&text).lines().zip(1..) {
         if line.trim().is_empty() || line.trim_start().starts_with('#') {
@@ -181,7 +181,7 @@ fn request(line: &str, path: &Path, server: &mut FileServer<'_>) -> Result<Excha
         (body, None) => body.map(String::into_bytes),
         (None, Some(file)) => {
             let file = path.parent().unwrap_or(Path::new("")).join(file);
-            Some(fs::read(&file).map_err(|error| format!("{}: {error}", file.display()))?)
+            Some(read_bounded(&file, MAX_CONTENT).map_err(|error| format!("{}: {error}", file.display()))?)
         }
     };
     let ids = line.id.as_deref().map(range).transpose()?;
@@ -259,12 +259,10 @@ pub(super) fn header(text: &str) -> Result<(String, String), String> {
 pub(super) fn body(parts: &[String]) -> Result<Option<Vec<u8>>, Misuse> {
     let part = |text: &String| match text.strip_prefix('@') {
         Some("-") => {
-            let mut body = Vec::new();
-            let read = io::stdin().lock().read_to_end(&mut body);
-            read.map_err(|error| Misuse(format!("--data @-: standard input: {error}")))?;
-            Ok(body)
+            let read = read_all(io::stdin().lock(), MAX_CONTENT);
+            read.map_err(|error| Misuse(format!("--data @-: standard input: {error}")))
         }
-        Some(file) => fs::read(file).map_err(|error| Misuse(format!("--data @{file}: {error}"))),
+        Some(file) => read_bounded(file, MAX_CONTENT).map_err(|error| Misuse(format!("--data @{file}: {error}"))),
         None => Ok(text.as_bytes().to_vec()),
     };
     let parts = parts.iter().map(part).collect::<Result<Vec<_>, _>>()?;

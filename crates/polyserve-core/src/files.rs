@@ -1,0 +1,68 @@
+//! Whole files in memory, up to a limit: a device such as `/dev/zero` has no end.
+//!
+//! Cost: the file is read once, and at most one byte behind the limit.
+
+use std::fs::File;
+use std::io::{self, ErrorKind, Read};
+use std::path::Path;
+
+/// The max size of a file of settings, such as a configuration, a definition or a certificate, in bytes: 16 MiB.
+pub const MAX_SETTINGS: u64 = 16 << 20;
+
+/// The max size of a file with the content of requests and answers, or with results, in bytes: 256 MiB.
+pub const MAX_CONTENT: u64 = 256 << 20;
+
+/// Returns the content of a file of at most `limit` bytes.
+///
+/// # Errors
+///
+/// Returns an error if the file cannot be read, and one of the kind [`FileTooLarge`](ErrorKind::FileTooLarge) if it has more bytes. Its
+/// text has the limit, and not the path.
+pub fn read_bounded(path: impl AsRef<Path>, limit: u64) -> io::Result<Vec<u8>> {
+    read_all(File::open(path)?, limit)
+}
+
+/// Returns the text of a file of at most `limit` bytes.
+///
+/// # Errors
+///
+/// Returns the errors of [`read_bounded`], and one of the kind [`InvalidData`](ErrorKind::InvalidData) if the content is not UTF-8.
+pub fn read_text(path: impl AsRef<Path>, limit: u64) -> io::Result<String> {
+    String::from_utf8(read_bounded(path, limit)?)
+        .map_err(|_| io::Error::new(ErrorKind::InvalidData, "the content is not UTF-8 text"))
+}
+
+/// Returns all bytes of `source`, which are at most `limit`.
+///
+/// # Errors
+///
+/// Returns the errors of [`read_bounded`].
+pub fn read_all(source: impl Read, limit: u64) -> io::Result<Vec<u8>> {
+    let mut content = Vec::new();
+    source.take(limit.saturating_add(1)).read_to_end(&mut content)?;
+    if content.len() as u64 > limit {
+        let size = if limit >= 1 << 20 { format!("{} MiB", limit >> 20) } else { format!("{limit} bytes") };
+        return Err(io::Error::new(ErrorKind::FileTooLarge, format!("it is larger than the limit of {size}")));
+    }
+    Ok(content)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_source_is_read_up_to_its_limit() {
+        assert_eq!(read_all(&b"abc"[..], 3).unwrap(), b"abc");
+        let error = read_all(&b"abcd"[..], 3).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::FileTooLarge);
+        assert_eq!(error.to_string(), "it is larger than the limit of 3 bytes");
+    }
+
+    /// Regression test: a file without an end filled the memory.
+    #[test]
+    fn a_file_without_an_end_is_refused() {
+        let error = read_text("/dev/zero", 1 << 20).unwrap_err();
+        assert_eq!(error.to_string(), "it is larger than the limit of 1 MiB");
+    }
+}
