@@ -28,7 +28,8 @@ pub(crate) struct AccessArgs {
     /// another host gets a 421. The path of --ready is for all. [env: POLYSERVE_HOSTS] [default: any]
     #[arg(long, value_name = "HOST,...")]
     hosts: Option<String>,
-    /// Serve beyond loopback without TLS, or without knowing the users: every client that reaches the address is trusted.
+    /// Serve beyond loopback without TLS, or without knowing the users, or with an --admin address: every client that reaches the address
+    /// is trusted.
     /// [env: POLYSERVE_TRUST_NETWORK] [default: false]
     #[arg(long)]
     trust_network: bool,
@@ -69,6 +70,17 @@ impl Access {
         Err(Misuse(format!(
             "{addr} can be reached from other machines: it needs --tls-cert and --tls-key, with --tokens or --tls-client-ca; or \
              --trust-network, for example behind a proxy"
+        )))
+    }
+
+    /// Checks that other machines reach the admin address only if the network is trusted: it has no authentication.
+    pub(crate) fn check_admin(&self, addr: SocketAddr) -> Result<(), Misuse> {
+        if addr.ip().to_canonical().is_loopback() || self.trusts_network {
+            return Ok(());
+        }
+        Err(Misuse(format!(
+            "the admin address {addr} can be reached from other machines and knows no users: it must be an address of loopback; or \
+             --trust-network, for example for the probes of Kubernetes behind a network policy"
         )))
     }
 

@@ -26,7 +26,8 @@ use super::systemd;
 #[derive(Debug, clap::Args)]
 pub(crate) struct AdminArgs {
     /// The address of health checks and metrics, HOST:PORT: /healthz, /readyz, /metrics (OpenMetrics), and
-    /// /openapi.json with `--service entity`. It has no authentication. [env: POLYSERVE_ADMIN] [default: none]
+    /// /openapi.json with `--service entity`. It has no authentication, so beyond loopback it needs
+    /// --trust-network. [env: POLYSERVE_ADMIN] [default: none]
     #[arg(long, value_name = "ADDR")]
     admin: Option<String>,
     /// The time from the first signal to the drain. Meanwhile /readyz answers 503 and requests are served, so a load balancer

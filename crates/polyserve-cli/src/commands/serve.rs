@@ -136,6 +136,9 @@ pub(crate) fn run(catalog: &Catalog, args: &ServeArgs, json: bool) -> anyhow::Re
     let addr = listener.as_ref().map_or(Ok(settings.listen), TcpListener::local_addr)?;
     let has_client_ca = args.tls.has_client_ca()?;
     access.check_address(addr, settings.config.tls.is_some(), has_client_ca)?;
+    if let Some(admin) = operation.address()? {
+        access.check_admin(admin)?;
+    }
     access.check_certificates(has_client_ca)?;
     // The error for an unknown name lists the servers.
     let entry = catalog.server(&args.server).or_else(|unknown| catalog.reference(&args.server).map_err(|_| unknown))?;
