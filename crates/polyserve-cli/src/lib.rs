@@ -42,6 +42,7 @@ use polyserve_bench::machine::Build;
 use polyserve_bench::reference;
 use polyserve_bench::services;
 use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing_subscriber::fmt::format::FmtSpan;
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 
@@ -237,6 +238,8 @@ fn start_log(flag: Option<LevelFilter>) -> Result<(), Misuse> {
     let redis_level = if level == LevelFilter::WARN { LevelFilter::ERROR } else { level };
     let targets = Targets::new().with_default(level).with_target("redis", redis_level);
     let log = tracing_subscriber::fmt().with_max_level(level).with_ansi(std::io::stderr().is_terminal());
+    // A request is a span, which has a line at its end.
+    let log = log.with_span_events(FmtSpan::CLOSE);
     // The report of a line that cannot be written panics: a full disk under the log would end threads.
     let log = log.log_internal_errors(false);
     // A program that has started its own log before it calls `main` keeps that log.

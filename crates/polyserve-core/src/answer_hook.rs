@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::panics::isolate;
+use crate::service::{RequestNotes, TraceId};
 use http::{Method, StatusCode, Version};
 
 /// One answer of a server, as an [`AnswerHook`] sees it.
@@ -26,6 +27,8 @@ pub struct AnswerReport<'a> {
     pub peer: Option<SocketAddr>,
     /// The user that the service has found for the request.
     pub user: Option<&'a str>,
+    /// The trace that the service has found for the request.
+    pub trace: Option<TraceId>,
     /// The request line. `None` if the server could not decode the head of the request, or has not read it.
     pub request: Option<ReportedRequest<'a>>,
 }
@@ -51,14 +54,15 @@ impl<'a> AnswerReport<'a> {
             elapsed: begun.map(|begun| begun.elapsed()),
             peer,
             user: None,
+            trace: None,
             request: None,
         }
     }
 
-    /// Sets the user, for the author of a server.
+    /// Sets what the service has noted, for the author of a server.
     #[must_use]
-    pub fn by(mut self, user: Option<&'a str>) -> Self {
-        self.user = user;
+    pub fn noted(mut self, notes: &'a RequestNotes) -> Self {
+        (self.user, self.trace) = (notes.user(), notes.trace());
         self
     }
 

@@ -35,7 +35,7 @@ pub const MAX_WAITING: usize = 4096;
 /// The form of a line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LogFormat {
-    /// An object: `time`, `peer`, `user`, `method`, `target`, `status`, `bytes`, and `duration_us`, the microseconds since the first byte of
+    /// An object: `time`, `trace_id`, `peer`, `user`, `method`, `target`, `status`, `bytes`, and `duration_us`, the microseconds since the first byte of
     /// the request. What is not known is `null`.
     #[default]
     Json,

@@ -129,6 +129,8 @@ pub mod metrics;
 pub mod prelude;
 #[cfg(feature = "signals")]
 pub mod signals;
+#[cfg(feature = "trace")]
+pub mod trace;
 
 pub use polyserve_core::http;
 pub use polyserve_core::{
@@ -138,8 +140,9 @@ pub use polyserve_core::{
     InvalidHeader, InvalidProxies, InvalidRoute, Job, ListenOn, Lookup, MAX_PAGE_BYTES, MAX_STATUS_WAIT, ManyVisit,
     Problem, Put, Rejected, RejectedReason, Removed, Reply, RepoAnswer, RepoError, ReportedRequest, Request, Routes,
     Running, ScanPage, ScanVisit, Server, ServerConfig, ServerExt, ServerFailed, Service, Shape, Shown, Shutdown,
-    ShutdownBegun, StoredForm, Supports, Tags, ThreadRegistration, TrustedProxies, Visit, Visited, cores, get_only,
-    identifiable, isolated, known_method, park_until, promise, reason_phrase, resolve_address, resolve_addresses,
+    ShutdownBegun, StoredForm, Supports, Tags, ThreadRegistration, TraceId, TrustedProxies, Visit, Visited, cores,
+    get_only, identifiable, isolated, known_method, park_until, promise, reason_phrase, resolve_address,
+    resolve_addresses,
 };
 #[cfg(feature = "tls")]
 #[cfg_attr(docsrs, doc(cfg(feature = "tls")))]

@@ -146,6 +146,11 @@ impl ServeOperation {
         }
     }
 
+    /// Whether requests need traces: for the access log, or for the spans in the log of the program.
+    pub(crate) fn needs_traces(&self) -> bool {
+        self.log.is_some() || tracing::span_enabled!(target: "polyserve::trace", tracing::Level::DEBUG)
+    }
+
     /// The service, of which the health check at `path` answers 503 from the first signal on.
     pub(crate) fn ready(&self, path: &str, service: impl Service) -> Arc<dyn Service> {
         self.readiness.over(path, service)

@@ -14,6 +14,7 @@ use polyserve::catalog::{Catalog, Entry, RepoEntry};
 use polyserve::env::{ETAGS, HANDOVER, READY, STRICT_MEDIA_TYPE, switch};
 use polyserve::memory::StdMutex;
 use polyserve::signals::Signals;
+use polyserve::trace::Traced;
 use polyserve::{
     Drain, Entity, EntityRepo, Identifiable as _, ListenOn, MAX_STATUS_WAIT, Routes, ServerConfig, ServerExt as _,
 };
@@ -195,6 +196,10 @@ pub(crate) fn run(catalog: &Catalog, args: &ServeArgs, json: bool) -> anyhow::Re
         service = Arc::new(BlockingWait::new(service, time));
     }
     service = access.over(service, ready_path.as_deref(), &operation.refusals())?;
+    if operation.needs_traces() {
+        let entity_paths = if args.service == ENTITY { ["/", "/{id}"].as_slice() } else { &["/"] };
+        service = Arc::new(Traced::new(service, ready_path.as_deref().into_iter().chain(entity_paths.iter().copied())));
+    }
     warn_of_descriptors(&settings.config);
     if args.until_stdin_ends {
         end_with_stdin()?;

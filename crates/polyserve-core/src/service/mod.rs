@@ -16,8 +16,8 @@ mod problem;
 mod ready;
 mod reply;
 mod request;
+mod request_notes;
 mod routes;
-mod user_slot;
 
 use std::sync::Arc;
 
@@ -29,8 +29,8 @@ pub use invalid_header::InvalidHeader;
 pub use problem::{Problem, reason_phrase};
 pub use reply::{Body, Reply};
 pub use request::{Head, Header, Headers, Request, is_token, known_method};
+pub use request_notes::{RequestNotes, TraceId};
 pub use routes::{InvalidRoute, Routes};
-pub use user_slot::UserSlot;
 
 use crate::answer::Answer;
 

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use http::{Method, Version};
 
-use super::{ClientCertificate, UserSlot};
+use super::{ClientCertificate, RequestNotes, TraceId};
 
 /// Whether a byte may stand in a token (RFC 9110, 5.6.2): a method, a field name, a part of a media type.
 ///
@@ -190,7 +190,7 @@ pub struct Request<'a> {
     /// Whether the server is shutting down. A health check answers 503 then, so that a load balancer sends no more requests.
     pub draining: bool,
     /// `None` unless the server reports its answers.
-    user: Option<&'a UserSlot>,
+    notes: Option<&'a RequestNotes>,
     /// `None` unless the server has an overload policy.
     arrived: Option<Instant>,
 }
@@ -199,7 +199,7 @@ impl<'a> Request<'a> {
     /// A request that did not come from a socket.
     #[inline]
     pub fn new(head: Head<'a>, body: &'a [u8]) -> Self {
-        Self { head, body, peer: None, draining: false, user: None, arrived: None }
+        Self { head, body, peer: None, draining: false, notes: None, arrived: None }
     }
 
     /// Sets whether the server is shutting down.
@@ -209,11 +209,11 @@ impl<'a> Request<'a> {
         Self { draining, ..self }
     }
 
-    /// Sets the place in which a service notes the user. For the author of a server.
+    /// Sets the place in which a service notes what it finds out. For the author of a server.
     #[inline]
     #[must_use]
-    pub fn with_user_slot(self, user: Option<&'a UserSlot>) -> Self {
-        Self { user, ..self }
+    pub fn with_notes(self, notes: Option<&'a RequestNotes>) -> Self {
+        Self { notes, ..self }
     }
 
     /// Sets the time since which the server could have begun with the request. For the author of a server.
@@ -236,9 +236,26 @@ impl<'a> Request<'a> {
     /// [`AnswerReport::user`]: crate::AnswerReport::user
     #[inline]
     pub fn note_user(&self, user: &Arc<str>) {
-        if let Some(slot) = self.user {
-            slot.set(user);
+        if let Some(notes) = self.notes {
+            notes.set_user(user);
         }
+    }
+
+    /// Notes the trace that the request belongs to, for the access log and other hooks of answers: [`AnswerReport::trace`]. A service
+    /// calls it before it returns.
+    ///
+    /// [`AnswerReport::trace`]: crate::AnswerReport::trace
+    #[inline]
+    pub fn note_trace(&self, trace: TraceId) {
+        if let Some(notes) = self.notes {
+            notes.set_trace(trace);
+        }
+    }
+
+    /// Whether the server reports its answers, so that notes are read.
+    #[inline]
+    pub fn is_reported(&self) -> bool {
+        self.notes.is_some()
     }
 
     /// Sets the address of the connection's other end.

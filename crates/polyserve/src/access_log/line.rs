@@ -8,7 +8,7 @@ use std::io::Write as _;
 use std::net::{IpAddr, SocketAddr};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use polyserve_core::AnswerReport;
+use polyserve_core::{AnswerReport, TraceId};
 
 use super::LogFormat;
 
@@ -115,9 +115,24 @@ fn write_json(line: &mut Vec<u8>, report: &AnswerReport<'_>, time: &[u8]) {
     write_text(line, target, is_cut);
     line.extend_from_slice(b",\"time\":\"");
     line.extend_from_slice(time);
-    line.extend_from_slice(b"\",\"user\":");
+    line.extend_from_slice(b"\",\"trace_id\":");
+    match report.trace {
+        Some(trace) => write_trace(line, trace),
+        None => line.extend_from_slice(NULL),
+    }
+    line.extend_from_slice(b",\"user\":");
     write_text(line, report.user, false);
     line.extend_from_slice(b"}\n");
+}
+
+/// Appends 32 hexadecimal digits in quotes.
+fn write_trace(line: &mut Vec<u8>, trace: TraceId) {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    let mut text = [b'"'; 34];
+    for (pair, byte) in text[1..33].chunks_exact_mut(2).zip(trace.0.to_be_bytes()) {
+        pair.copy_from_slice(&[DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]]);
+    }
+    line.extend_from_slice(&text);
 }
 
 const NULL: &[u8] = b"null";
@@ -290,18 +305,20 @@ mod tests {
     #[test]
     fn a_line_has_what_is_known() {
         let time = SystemTime::UNIX_EPOCH + Duration::from_millis(1_795_808_511_913);
-        let known = report(StatusCode::OK, "/1?\"a").by(Some("alice"));
+        let mut known = report(StatusCode::OK, "/1?\"a");
+        (known.user, known.trace) = (Some("alice"), Some(TraceId(0x0af7_6519_16cd_43dd_8448_eb21_1c80_319c)));
         let unknown = AnswerReport::new(StatusCode::BAD_REQUEST, 7, None, None);
         let of = |format, report| line(format, time, report);
         assert_eq!(
             of(LogFormat::Json, &known),
             "{\"bytes\":166,\"duration_us\":12,\"method\":\"GET\",\"peer\":\"127.0.0.1:4000\",\"status\":200,\
-             \"target\":\"/1?\\\"a\",\"time\":\"2026-11-27T19:41:51.913Z\",\"user\":\"alice\"}\n"
+             \"target\":\"/1?\\\"a\",\"time\":\"2026-11-27T19:41:51.913Z\",\
+             \"trace_id\":\"0af7651916cd43dd8448eb211c80319c\",\"user\":\"alice\"}\n"
         );
         assert_eq!(
             of(LogFormat::Json, &unknown),
             "{\"bytes\":7,\"duration_us\":null,\"method\":null,\"peer\":null,\"status\":400,\"target\":null,\
-             \"time\":\"2026-11-27T19:41:51.913Z\",\"user\":null}\n"
+             \"time\":\"2026-11-27T19:41:51.913Z\",\"trace_id\":null,\"user\":null}\n"
         );
         let common = "127.0.0.1 - alice [27/Nov/2026:19:41:51 +0000] \"GET /1?\\\"a HTTP/1.1\" 200 166\n";
         assert_eq!(of(LogFormat::Common, &known), common);
@@ -330,14 +347,14 @@ mod tests {
     fn a_reader_of_json_sees_what_the_client_sent() {
         for target in ["/1", "/?q=\"\\", "/\u{7f}\n\t\u{0}", "/\u{2028}\u{e9}\u{1f600}", ""] {
             for (peer, bytes) in [("10.20.30.255:65535", 0), ("[::1]:1", u64::MAX)] {
-                let mut answer = report(StatusCode::OK, target).by(Some(target));
-                (answer.peer, answer.bytes) = (peer.parse().ok(), bytes);
+                let mut answer = report(StatusCode::OK, target);
+                (answer.user, answer.peer, answer.bytes) = (Some(target), peer.parse().ok(), bytes);
                 let time = UNIX_EPOCH + Duration::from_millis(1_795_808_511_003);
                 let line = line(LogFormat::Json, time, &answer);
                 let read: serde_json::Value = serde_json::from_str(&line).expect("it is JSON");
                 let expected = serde_json::json!({
                     "time": "2026-11-27T19:41:51.003Z", "peer": peer, "user": target, "method": "GET", "target": target,
-                    "status": 200, "bytes": bytes, "duration_us": 12,
+                    "status": 200, "bytes": bytes, "duration_us": 12, "trace_id": null,
                 });
                 assert_eq!(read, expected);
                 assert!(line.trim_end().bytes().all(|byte| matches!(byte, b' '..=b'~')), "{line}");

@@ -23,7 +23,7 @@ use http_body::Body as _;
 use hyper::body::Incoming;
 use hyper::ext::ReasonPhrase;
 use polyserve_core::overload::AdmittedRequest;
-use polyserve_core::{Answer, Body, BoxFuture, Head, Headers, Reply, Request, UserSlot, reason_phrase};
+use polyserve_core::{Answer, Body, BoxFuture, Head, Headers, Reply, Request, RequestNotes, reason_phrase};
 use polyserve_serving::http1::decode::RequestLine;
 use polyserve_serving::memory::{MethodClass, out_of_memory_reply};
 
@@ -202,9 +202,9 @@ impl Adapter {
         if server.env.on_answer.is_none() {
             return call(request);
         }
-        let mut user = UserSlot::new();
-        let answer = call(request.with_user_slot(Some(&user)));
-        self.connection.state().report.user = user.take();
+        let notes = RequestNotes::new();
+        let answer = call(request.with_notes(Some(&notes)));
+        self.connection.state().report.notes = notes;
         answer
     }
 

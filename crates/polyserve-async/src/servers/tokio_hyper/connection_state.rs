@@ -23,7 +23,7 @@ use hyper::server::conn::http1;
 use polyserve_core::http::Method;
 use polyserve_core::panics::text_of;
 use polyserve_core::sync::lock;
-use polyserve_core::{AnswerReport, BoxFuture, ClientCertificate, Head, Reply, ReportedRequest};
+use polyserve_core::{AnswerReport, BoxFuture, ClientCertificate, Head, Reply, ReportedRequest, RequestNotes};
 use polyserve_serving::http1::decode::{Fields, Framing, Parsed, Refusal};
 use polyserve_serving::http1::turn::TurnBudget;
 use polyserve_serving::http1::{OUTPUT_BOUND, panicked};
@@ -181,8 +181,8 @@ pub(super) struct PendingReport {
     line: Option<Box<(Method, String, Version)>>,
     /// The client that the head names, or the connection's other end. `None` until the head is decoded.
     client: Option<SocketAddr>,
-    /// The user that the service has found.
-    pub(super) user: Option<Arc<str>>,
+    /// What the service has noted.
+    pub(super) notes: RequestNotes,
 }
 
 impl PendingReport {
@@ -209,7 +209,7 @@ impl PendingReport {
     pub(super) fn answer(&self, status: StatusCode, bytes: usize, peer: Option<SocketAddr>) -> AnswerReport<'_> {
         let line = self.line.as_deref();
         let line = line.map(|&(ref method, ref target, version)| ReportedRequest { method, target, version });
-        AnswerReport::new(status, bytes, self.begun, self.client.or(peer)).by(self.user.as_deref()).to(line)
+        AnswerReport::new(status, bytes, self.begun, self.client.or(peer)).noted(&self.notes).to(line)
     }
 
     /// Returns the report, and begins a new one.

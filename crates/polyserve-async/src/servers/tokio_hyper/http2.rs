@@ -37,7 +37,7 @@ use hyper::body::Incoming;
 use hyper::server::conn::http2;
 use polyserve_core::sync::{Mutex, lock};
 use polyserve_core::{
-    Answer, AnswerReport, BoxFuture, Head, Reply, ReportedRequest, ServerConfig, Service, UserSlot, timer,
+    Answer, AnswerReport, BoxFuture, Head, Reply, ReportedRequest, RequestNotes, ServerConfig, Service, timer,
 };
 use polyserve_serving::ConnectionHandle as _;
 use polyserve_serving::http1::{OUTPUT_BOUND, TimeLimit, decode};
@@ -258,8 +258,8 @@ impl hyper::service::Service<Request<Incoming>> for StreamService {
             let connection = Arc::clone(open.connection());
             let (method, uri) = (request.method().clone(), request.uri().clone());
             let client = connection.client(request.headers());
-            let mut user = None;
-            let answered = answer(open.streams(), request, &mut user).await;
+            let mut notes = RequestNotes::new();
+            let answered = answer(open.streams(), request, &mut notes).await;
             let mut response = answered.unwrap_or_else(|reply| response(reply, Vec::new(), &method));
             if method == Method::HEAD {
                 *response.body_mut() = ReplyBody::default();
@@ -273,19 +273,18 @@ impl hyper::service::Service<Request<Incoming>> for StreamService {
             let target = uri.path_and_query().map_or("", |target| target.as_str());
             let line = Some(ReportedRequest { method: &method, target, version: Version::HTTP_2 });
             let (status, bytes) = (response.status(), response.body().len());
-            connection
-                .report_answer(|| AnswerReport::new(status, bytes, Some(begun), client).by(user.as_deref()).to(line));
+            connection.report_answer(|| AnswerReport::new(status, bytes, Some(begun), client).noted(&notes).to(line));
             Ok(response.map(|body| CountedBody::new(body, open, reservation)))
         })
     }
 }
 
 /// Returns the response of the service. An answer that comes later, or in place of the service's, is returned as an error.
-/// Sets the user that the service has found.
+/// Sets what the service has noted.
 async fn answer(
     streams: &Arc<Streams>,
     request: Request<Incoming>,
-    user: &mut Option<Arc<str>>,
+    notes: &mut RequestNotes,
 ) -> Result<Response<ReplyBody>, Reply> {
     let server = streams.connection.server();
     let (parts, body) = request.into_parts();
@@ -295,7 +294,7 @@ async fn answer(
         return Err(too_many_fields());
     }
     check_head(&parts)?;
-    let tracked = Arc::new(TrackedService { streams: Arc::clone(streams), user: Mutex::default(), arrived });
+    let tracked = Arc::new(TrackedService { streams: Arc::clone(streams), notes: Mutex::default(), arrived });
     let service = AsTower::of_server(Arc::clone(&tracked) as Arc<dyn Service>, &server.env);
     let (begun, received) = (Instant::now(), AtomicU64::new(0));
     let has_body = !body.is_end_stream();
@@ -318,7 +317,7 @@ async fn answer(
         return Err(out_of_memory_reply());
     }
     let called = service.call_with(&parts, &body);
-    *user = lock(&tracked.user).take();
+    *notes = lock(&tracked.notes).take();
     drop((body, reservation)); // the answer may come much later
     let later = match called {
         Ok(response) => return Ok(response),
@@ -370,8 +369,8 @@ async fn within<T>(deadline: impl Fn() -> Instant, future: impl Future<Output = 
 /// The service, which counts the threads that run its code.
 struct TrackedService {
     streams: Arc<Streams>,
-    /// What the service has found out about the user of the request.
-    user: Mutex<UserSlot>,
+    /// What the service has noted.
+    notes: Mutex<RequestNotes>,
     /// When the stream began, for an overload policy.
     arrived: Option<Instant>,
 }
@@ -406,10 +405,10 @@ impl Service for TrackedService {
         let client = connection.server().env.client(connection.peer, request.head.headers);
         let mut request = request.with_peer(client).with_draining(draining).with_arrived(self.arrived);
         request.head.certificate = connection.certificate.get();
-        let user = UserSlot::new();
-        let call = || connection.server().env.service.call(request.with_user_slot(Some(&user)), body);
+        let notes = RequestNotes::new();
+        let call = || connection.server().env.service.call(request.with_notes(Some(&notes)), body);
         let called = catch_unwind(AssertUnwindSafe(call));
-        *lock(&self.user) = user;
+        *lock(&self.notes) = notes;
         called.unwrap_or_else(|panic| Answer::Now(connection.panicked(panic)))
     }
 

@@ -39,7 +39,7 @@ use polyserve_core::http::header::RETRY_AFTER;
 use polyserve_core::http::{HeaderValue, Method, StatusCode, Version};
 use polyserve_core::log::LogThrottles;
 use polyserve_core::panics::text_of;
-use polyserve_core::{BoxFuture, ClientCertificate, Head, Reply, UserSlot, isolated};
+use polyserve_core::{BoxFuture, ClientCertificate, Head, Reply, RequestNotes, isolated};
 
 use super::decode::{EmptyLines, Parsed, Refusal};
 use super::scratch::{Scratch, SessionTurn};
@@ -133,14 +133,14 @@ struct PresentRequest {
     method: Option<Method>,
     target: String,
     version: Version,
-    /// The user that the service has found.
-    user: UserSlot,
+    /// What the service has noted.
+    notes: RequestNotes,
 }
 
 impl PresentRequest {
     fn read_at(last_read: Instant) -> Self {
         let (target, version) = (String::new(), Version::HTTP_11);
-        Self { last_read, begun: None, method: None, target, version, user: UserSlot::new(), client: None }
+        Self { last_read, begun: None, method: None, target, version, notes: RequestNotes::new(), client: None }
     }
 
     #[cold]

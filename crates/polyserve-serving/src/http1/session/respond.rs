@@ -4,7 +4,7 @@ use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use polyserve_core::http::{StatusCode, Version};
-use polyserve_core::{Answer, AnswerHook, AnswerReport, Reply, ReportedRequest, Request};
+use polyserve_core::{Answer, AnswerHook, AnswerReport, Reply, ReportedRequest, Request, RequestNotes};
 
 use super::buffers::BufferedInput;
 use super::read::{RunProgress, must_flush};
@@ -47,7 +47,7 @@ impl Session {
         request.head.certificate = self.certificate.as_ref();
         (request.peer, request.draining) = (turn.env.client(self.peer, parsed.head.headers), turn.scratch.draining);
         if let Some(reported) = &self.reported {
-            request = request.with_user_slot(Some(&reported.user));
+            request = request.with_notes(Some(&reported.notes));
         }
         if turn.env.admission.is_some() {
             request = request.with_arrived(turn.scratch.arrived);
@@ -183,10 +183,10 @@ impl Session {
     /// Passes a report of the answer to the present request to `hook`.
     #[cold]
     fn report(&mut self, hook: &AnswerHook, status: StatusCode, length: usize) {
-        let (mut begun, mut method, mut user, mut client) = (None, None, None, None);
+        let (mut begun, mut method, mut client, mut notes) = (None, None, None, RequestNotes::new());
         if let Some(request) = &mut self.reported {
             (begun, method) = (request.begun.take(), request.method.take());
-            (user, client) = (request.user.take(), request.client.take());
+            (client, notes) = (request.client.take(), request.notes.take());
         }
         let known = self.reported.as_ref().zip(method.as_ref());
         let line = known.map(|(request, method)| ReportedRequest {
@@ -194,7 +194,7 @@ impl Session {
             target: &request.target,
             version: request.version,
         });
-        hook.call(&AnswerReport::new(status, length, begun, client.or(self.peer)).by(user.as_deref()).to(line));
+        hook.call(&AnswerReport::new(status, length, begun, client.or(self.peer)).noted(&notes).to(line));
         if let Some(request) = self.reported.as_mut().filter(|request| request.target.capacity() > KEPT_TARGET) {
             request.target = String::new();
         }
