@@ -41,7 +41,11 @@ impl FromStr for Arrivals {
 
 /// An interval of a Poisson process with this mean.
 pub(crate) fn interval(random: &mut ChaCha8Rng, mean: f64) -> f64 {
-    // 53 bits, above 0 and at most 1: the logarithm is finite.
-    let uniform = ((random.next_u64() >> 11) + 1) as f64 / (1_u64 << 53) as f64;
-    -uniform.ln() * mean
+    // The logarithm is finite.
+    -unit(random).ln() * mean
+}
+
+/// A number above 0 and at most 1, with 53 bits.
+pub(crate) fn unit(random: &mut ChaCha8Rng) -> f64 {
+    ((random.next_u64() >> 11) + 1) as f64 / (1_u64 << 53) as f64
 }

@@ -16,6 +16,7 @@
 //! * `encoded_requests`: requests as bytes, and the expected answers. `discover`: an answer that is not known yet.
 //! * `answer`: compares an answer with the expected one while it arrives, at any split.
 //! * `client`: one thread's loop over its connections. `tls`: the session between a socket and the bytes of HTTP.
+//! * `retry`: clients that send a request again.
 //! * `run`, `prefill`: the threads of a load, and its preparation.
 //! * `report`, `error`: the results.
 #![cfg_attr(docsrs, feature(doc_cfg))]
@@ -35,6 +36,7 @@ mod mix;
 mod prefill;
 mod report;
 mod request_stream;
+mod retry;
 mod rows;
 mod run;
 mod tls;
@@ -49,6 +51,7 @@ pub use load::{CpuSource, Load, Pace, RunLength, Usage};
 pub use mix::Mix;
 pub use prefill::{prefill, prefill_for};
 pub use report::{ChangingAnswer, Failures, LoadProgress, Report, RequestPhases};
+pub use retry::{Retry, RetryReport};
 pub use run::run;
 pub use tls::ClientTls;
 pub use traffic::{AnswerCheck, Exchange, Traffic};

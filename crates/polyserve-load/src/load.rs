@@ -7,6 +7,7 @@ use polyserve_core::Shutdown;
 
 use crate::arrivals::Arrivals;
 use crate::error::LoadError;
+use crate::retry::Retry;
 use crate::tls::ClientTls;
 use crate::traffic::Traffic;
 
@@ -29,6 +30,9 @@ pub struct Load {
     pub pace: Pace,
     /// The spacing of an open loop's requests. Default: Poisson.
     pub arrivals: Arrivals,
+    /// Open loop: the clients send refused and unanswered requests again. Such requests are no failures. Needs kept connections with one
+    /// request at a time, and a time as the length. Default none.
+    pub retry: Option<Retry>,
     /// How connections are used. Default: kept connections, one request at a time.
     pub usage: Usage,
     /// Whether the answer to `Connection: close` must announce the close, and the server must close. An answer without the
@@ -115,6 +119,7 @@ impl Load {
             cores: Vec::new(),
             pace: Pace::Closed,
             arrivals: Arrivals::default(),
+            retry: None,
             usage: Usage::KeepAlive { pipeline: 1 },
             must_close: false,
             tls: None,
@@ -153,6 +158,14 @@ impl Load {
         }
         if let Usage::KeepAlive { pipeline } = self.usage {
             within("pipeline", pipeline, MAX_PIPELINED)?;
+        }
+        if let Some(retry) = &self.retry {
+            let is_suited = matches!(self.pace, Pace::Rate(_))
+                && self.usage == Usage::KeepAlive { pipeline: 1 }
+                && matches!(self.length, RunLength::Time(_));
+            let misuse = "clients that retry need a rate, kept connections without pipelining, and a time";
+            let misuse = if is_suited { retry.misuse() } else { Some(misuse.into()) };
+            misuse.map_or(Ok(()), reject)?;
         }
         match self.length {
             RunLength::Time(time) if time.is_zero() || time > MAX_TIME => {
@@ -203,6 +216,10 @@ mod tests {
         refused("65 threads", |l| l.threads = 65);
         refused("rate", |l| l.pace = Pace::Rate(f64::NAN));
         refused("rate", |l| l.pace = Pace::Rate(0.0));
+        refused("retry", |l| l.retry = Some(Retry::default()));
+        refused("attempts", |l| {
+            (l.pace, l.retry) = (Pace::Rate(1.0), Some(Retry::default().with(|retry| retry.attempts = 0)));
+        });
         refused("pipeline", |l| l.usage = Usage::KeepAlive { pipeline: 0 });
         refused("pipeline", |l| l.usage = Usage::KeepAlive { pipeline: 1025 });
         refused("run length", |l| l.length = RunLength::Time(Duration::ZERO));

@@ -8,6 +8,7 @@ use hdrhistogram::Histogram;
 use serde::ser::SerializeStruct;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use crate::retry::RetryReport;
 use crate::traffic::AnswerCheck;
 
 /// The progress of a load.
@@ -62,6 +63,8 @@ pub struct Report {
     pub latency: Histogram<u64>,
     /// `closed loop` or `intended start`.
     pub latency_kind: &'static str,
+    /// What clients that retry have measured; `None` if they do not.
+    pub retry: Option<RetryReport>,
     /// Open loop: the delay of due requests that the client itself caused, in nanoseconds, if a connection was free. A
     /// connection counts as free once its answer may have arrived, even if the client has not read it yet.
     #[serde(serialize_with = "maybe_quantiles")]
@@ -220,7 +223,7 @@ fn maybe_seconds<S: Serializer>(time: &Option<Duration>, serializer: S) -> Resul
     time.map(|time| time.as_secs_f64()).serialize(serializer)
 }
 
-fn quantiles<S: Serializer>(histogram: &Histogram<u64>, serializer: S) -> Result<S::Ok, S::Error> {
+pub(crate) fn quantiles<S: Serializer>(histogram: &Histogram<u64>, serializer: S) -> Result<S::Ok, S::Error> {
     Quantiles(histogram).serialize(serializer)
 }
 

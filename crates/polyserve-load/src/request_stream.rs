@@ -87,6 +87,11 @@ impl Traffic {
         self.random(4, thread)
     }
 
+    /// Returns the random numbers of the pauses before further attempts of a thread.
+    pub(crate) fn pause_stream(&self, thread: usize) -> ChaCha8Rng {
+        self.random(6, thread)
+    }
+
     /// Returns the random numbers of a thread in this part, for one use. `data` has the uses 0, 1 and 2.
     fn random(&self, usage: u8, thread: usize) -> ChaCha8Rng {
         let mut key = [0; 32];

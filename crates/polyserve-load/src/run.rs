@@ -16,6 +16,7 @@ use crate::encoded_requests::EncodedRequests;
 use crate::error::LoadError;
 use crate::load::{CpuSource, Load, Pace, RunLength, Usage};
 use crate::report::{Failures, LoadProgress, Report, RequestPhases, histogram};
+use crate::retry::RetryReport;
 
 /// Runs `load`: opens the connections, warms up, measures. Calls `on_progress` about ten times a second.
 ///
@@ -202,6 +203,7 @@ impl Monitor<'_> {
             latency: histogram(),
             latency_kind: kind,
             lateness,
+            retry: self.load.retry.map(|_| RetryReport::new()),
             phases: (self.load.usage == Usage::Close).then(RequestPhases::new),
             unsent: 0,
             unfinished: 0,
@@ -250,6 +252,9 @@ fn add(report: &mut Report, tally: &Tally) {
     report.latency.add(&tally.latency).expect("equal bounds");
     if let (Some(sum), Some(lateness)) = (&mut report.lateness, &tally.lateness) {
         sum.add(lateness).expect("equal bounds");
+    }
+    if let (Some(sum), Some(retry)) = (&mut report.retry, &tally.retry) {
+        sum.add(retry);
     }
     if let (Some(sum), Some(phases)) = (&mut report.phases, &tally.phases) {
         sum.connect.add(&phases.connect).expect("equal bounds");

@@ -13,6 +13,8 @@ pub(crate) struct AnswerFields {
     pub(crate) framing: Framing,
     /// Whether the server closes the connection after this answer.
     pub(crate) closes: bool,
+    /// The seconds of `Retry-After`, if it has a number.
+    pub(crate) retry_after: Option<u32>,
 }
 
 /// How the end of the body is found.
@@ -154,7 +156,7 @@ fn parse(bytes: &[u8]) -> Result<Option<FoundHead>, Wrong> {
     let is_http_1_0 = response.version == Some(0);
     let (mut content_length, mut is_chunked, mut is_encoded, mut close, mut keep_alive) =
         (None, false, false, false, false);
-    let mut date = None;
+    let (mut date, mut retry_after) = (None, None);
     for httparse::Header { name, value } in response.headers.iter() {
         if name.eq_ignore_ascii_case("content-length") {
             let size = size(value).filter(|size| content_length.is_none_or(|other| other == *size));
@@ -166,6 +168,8 @@ fn parse(bytes: &[u8]) -> Result<Option<FoundHead>, Wrong> {
             let tokens = || value.split(|&byte| byte == b',').map(<[u8]>::trim_ascii);
             close |= tokens().any(|token| token.eq_ignore_ascii_case(b"close"));
             keep_alive |= tokens().any(|token| token.eq_ignore_ascii_case(b"keep-alive"));
+        } else if name.eq_ignore_ascii_case("retry-after") {
+            retry_after = size(value).and_then(|seconds| seconds.try_into().ok());
         } else if name.eq_ignore_ascii_case("date") && is_date(value) {
             date = Some((value.as_ptr() as usize).wrapping_sub(bytes.as_ptr() as usize));
         }
@@ -180,6 +184,7 @@ fn parse(bytes: &[u8]) -> Result<Option<FoundHead>, Wrong> {
         status: response.code.unwrap_or_default(),
         framing,
         closes: close || (is_http_1_0 && !keep_alive),
+        retry_after,
     };
     Ok(Some((parsed, length, date)))
 }
@@ -211,7 +216,10 @@ mod tests {
     fn a_head_is_known_again_whatever_its_date() {
         let mut heads = Heads::default();
         let first = heads.find(HEAD).unwrap().unwrap();
-        assert_eq!(first, (AnswerFields { status: 200, framing: Framing::Length(5), closes: false }, HEAD.len() - 5));
+        assert_eq!(
+            first,
+            (AnswerFields { status: 200, framing: Framing::Length(5), ..AnswerFields::default() }, HEAD.len() - 5)
+        );
         let later = String::from_utf8_lossy(HEAD).replace("Sun, 06 Nov 1994 08:49:37", "Mon, 07 Dec 2026 00:00:00");
         assert_eq!(heads.find(later.as_bytes()).unwrap().unwrap(), first);
         assert_eq!(heads.cached.len(), 1);

@@ -23,6 +23,10 @@ pub(crate) struct Pending {
     pub(crate) planned: PlannedRequest,
     /// The start of its latency.
     pub(crate) from: u64,
+    /// The time at which this attempt was due: the same, unless it was sent before.
+    pub(crate) due: u64,
+    /// The number of this attempt, from 1.
+    pub(crate) attempt: u32,
     /// Whether it was begun in the measured period.
     pub(crate) counts: bool,
     /// The number of times that the server closed the connection before an answer, without an announcement.

@@ -215,6 +215,9 @@ impl WorkerState {
                 self.resume(connection, index);
             }
             State::Busy => {
+                if self.attempts_timed_out(connection, index) {
+                    return;
+                }
                 let Some(&pending) = connection.pending.get(connection.next) else { return };
                 let count = connection.waiting().len();
                 self.record_waits(connection);
@@ -241,6 +244,9 @@ impl WorkerState {
         let Some(&pending) = connection.waiting().first() else { return };
         let (count, seconds) = (connection.waiting().len(), self.schedule.grace as f64 / 1e9);
         self.record_waits(connection);
+        if self.retrying.is_some() {
+            return; // nobody waits for these answers
+        }
         if self.schedule.is_stopped() && self.now.saturating_sub(connection.since) <= self.patience {
             self.tally.unfinished += connection.waiting().iter().filter(|pending| pending.counts).count() as u64;
         } else if connection.is_connecting || connection.has_shortage {

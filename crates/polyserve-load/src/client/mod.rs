@@ -14,6 +14,7 @@
 mod connection;
 mod failing;
 mod receiving;
+mod retrying;
 mod schedule;
 mod tally;
 mod worker_state;
@@ -31,6 +32,7 @@ use crate::encoded_requests::EncodedRequests;
 use crate::error::LoadError;
 use crate::load::{Load, Pace, Usage};
 use connection::{ClientConnection, EndHint, State, read_token};
+use retrying::Retrying;
 pub(crate) use schedule::{Schedule, Times, share};
 pub(crate) use tally::Tally;
 use worker_state::WorkerState;
@@ -189,6 +191,8 @@ impl ClientThread {
         (worker.tally.cpu, worker.tally.server) = (cpu.end(), cpu.server);
         self.connections.iter().for_each(|connection| worker.abandon(connection));
         worker.abandon_unsent();
+        let unsent = worker.tally.unsent;
+        worker.tally.retry = worker.retrying.take().map(|retrying| retrying.into_report(unsent));
         Ok(FinishedClient { tally: self.worker.tally, _connections: self.connections })
     }
 
@@ -226,6 +230,9 @@ impl ClientThread {
             && !worker.schedule.is_over(worker.now)
             && let Some(due) = worker.schedule.due()
         {
+            wake = wake.min(due);
+        }
+        if let Some(due) = worker.retrying.as_ref().filter(|_| !worker.free.is_empty()).and_then(Retrying::due) {
             wake = wake.min(due);
         }
         for phase in [counted, end, worker.schedule.abandons_at()] {

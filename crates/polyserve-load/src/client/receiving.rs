@@ -5,6 +5,7 @@
 use rustix::io::Errno;
 
 use super::connection::{ClientConnection, EndHint, Pending, State};
+use super::retrying::FailedAttempt;
 use super::worker_state::WorkerState;
 use crate::answer::ReadStep;
 use crate::clock;
@@ -92,8 +93,10 @@ impl WorkerState {
                 }
                 Ok((used, ReadStep::Done { closes, unexpected })) => {
                     rest = rest.get(used..).unwrap_or_default();
+                    let retry_after = connection.reader.retry_after();
                     match unexpected {
                         None => self.right(&pending, &mut equal_latencies),
+                        Some(503) if self.attempt_failed(&pending, FailedAttempt::Rejected(retry_after)) => {}
                         Some(status) => self.fail_status(connection, &pending, status),
                     }
                     self.settled(connection, index, closes, unexpected.is_none());
@@ -115,6 +118,9 @@ impl WorkerState {
         self.right += 1;
         self.requests.acknowledged(pending.planned);
         let is_late = self.now >= self.schedule.times.end;
+        if let Some(retrying) = self.retrying.as_mut().filter(|_| self.is_counting) {
+            retrying.answered(pending, self.now);
+        }
         if pending.counts {
             let latency = self.now.saturating_sub(pending.from);
             if equal_latencies.0 != latency {

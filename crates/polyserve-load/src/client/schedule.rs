@@ -29,7 +29,7 @@ pub(crate) struct Schedule {
     pub(crate) times: Times,
     /// How long the client waits for answers after the end of the measured period.
     pub(crate) grace: u64,
-    /// No request is sent from this time on: the end of the measured period, or in an open loop the end of the grace.
+    /// No request is sent from this time on: the end of the measured period, or in an open loop without retries the end of the grace.
     until: u64,
     /// Open loop: the time of the last send.
     pub(crate) last_sent: u64,
@@ -79,7 +79,7 @@ impl Schedule {
             }
         };
         let grace = clock::nanos(load.patience).min(MAX_GRACE);
-        let until = if open.is_some() { times.end.saturating_add(grace) } else { times.end };
+        let until = if open.is_some() && load.retry.is_none() { times.end.saturating_add(grace) } else { times.end };
         Self { times, grace, until, last_sent: 0, is_stopped: false, left, open }
     }
 

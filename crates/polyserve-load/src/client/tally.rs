@@ -5,6 +5,7 @@ use hdrhistogram::Histogram;
 use crate::clock::Reading;
 use crate::load::{Load, Pace, Usage};
 use crate::report::{Failures, RequestPhases, histogram};
+use crate::retry::RetryReport;
 
 /// The counts of a client thread.
 #[derive(Debug)]
@@ -22,6 +23,8 @@ pub(crate) struct Tally {
     pub(crate) latency: Histogram<u64>,
     pub(crate) lateness: Option<Histogram<u64>>,
     pub(crate) phases: Option<RequestPhases>,
+    /// The counts of clients that retry.
+    pub(crate) retry: Option<RetryReport>,
     pub(crate) unsent: u64,
     pub(crate) unfinished: u64,
     /// The time at which the last counted request was settled.
@@ -59,6 +62,7 @@ impl Tally {
             latency: histogram(),
             lateness: matches!(load.pace, Pace::Rate(_)).then(histogram),
             phases: (load.usage == Usage::Close).then(RequestPhases::new),
+            retry: None,
             unsent: 0,
             unfinished: 0,
             last: 0,

@@ -9,13 +9,14 @@ use rustix::event::epoll::EventFlags;
 use rustix::io::Errno;
 
 use super::connection::{ClientConnection, EndHint, Pending, State};
+use super::retrying::Retrying;
 use super::schedule::{Schedule, Times};
 use super::tally::Tally;
 use crate::answer::Heads;
 use crate::clock;
 use crate::encoded_requests::EncodedRequests;
 use crate::load::{Load, Pace, Usage};
-use crate::request_stream::RequestStream;
+use crate::request_stream::{PlannedRequest, RequestStream};
 use crate::tls::ClientTls;
 
 /// The state that the connections of a thread share.
@@ -34,6 +35,8 @@ pub(crate) struct WorkerState {
     pub(super) requests: EncodedRequests,
     stream: RequestStream,
     pub(super) schedule: Schedule,
+    /// The requests that wait for their next attempt; `None` if the clients do not retry.
+    pub(super) retrying: Option<Retrying>,
     pub(super) heads: Heads,
     pub(super) tally: Tally,
     pub(super) epoll: OwnedFd,
@@ -90,6 +93,7 @@ impl WorkerState {
             stream: load.traffic.request_stream(thread, load.threads),
             requests,
             schedule: Schedule::new(load, thread, Times { start: 0, counted: 0, end: 0 }),
+            retrying: Retrying::new(load, thread),
             heads: Heads::default(),
             tally: Tally::new(load),
             epoll,
@@ -142,31 +146,36 @@ impl WorkerState {
             self.dispatched = self.now;
         }
         while let Some(&index) = self.free.front() {
-            if self.schedule.peek(self.now).is_none() {
-                return;
-            }
+            let Some(first) = self.take_due() else { return };
             self.free.pop_front();
             if self.is_open_loop {
                 (self.dispatched, self.schedule.last_sent) = (u64::MAX, self.now);
             }
-            self.begin(&mut connections[index as usize], index as usize);
+            self.begin(&mut connections[index as usize], index as usize, first);
         }
     }
 
-    /// Takes a batch of requests from the stream for a free connection, and sends it.
-    fn begin(&mut self, connection: &mut ClientConnection, index: usize) {
+    /// The next request of the stream.
+    pub(super) fn next_planned(&mut self) -> PlannedRequest {
+        self.stream.next()
+    }
+
+    /// Takes a batch of requests for a free connection, `first` and those that are due after it, and sends it.
+    fn begin(&mut self, connection: &mut ClientConnection, index: usize, first: Pending) {
         connection.pending.clear();
         connection.next = 0;
         self.out.clear();
-        while connection.pending.len() < self.depth {
-            let Some(from) = self.schedule.peek(self.now) else { break };
-            let (counts, planned) = (self.schedule.take(from), self.requests.sent_now(self.stream.next()));
-            self.requests.write(planned, &mut self.out);
-            if counts && let Some(lateness) = &mut self.tally.lateness {
+        let mut next = Some(first);
+        while let Some(pending) = next {
+            self.requests.write(pending.planned, &mut self.out);
+            if pending.counts
+                && let Some(lateness) = &mut self.tally.lateness
+            {
                 // No connection was free earlier than this one: the server caused the wait until `free_since`.
-                lateness.saturating_record(self.now.saturating_sub(from.max(connection.free_since)));
+                lateness.saturating_record(self.now.saturating_sub(pending.due.max(connection.free_since)));
             }
-            connection.pending.push(Pending { planned, from, counts, retries: 0 });
+            connection.pending.push(pending);
+            next = if connection.pending.len() < self.depth { self.take_due() } else { None };
         }
         connection.since = self.now;
         connection.state = State::Busy;

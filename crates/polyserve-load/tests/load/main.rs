@@ -6,6 +6,7 @@ mod lost_updates;
 mod modes;
 mod open_loop;
 mod preparing;
+mod retries;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
