@@ -109,8 +109,9 @@ struct EpollLoop {
     clients: Slots<EpollClient>,
     /// The connections that have yielded.
     yielded: Vec<usize>,
-    /// When the last wait has ended. Noted for an overload policy only.
-    round_began: Option<Instant>,
+    /// When the last wait has ended, and since when what it has reported was ready. Noted for an overload policy only.
+    waited_until: Option<Instant>,
+    ready_since: Option<Instant>,
     buffers: ThreadBuffers,
 }
 
@@ -141,7 +142,18 @@ impl EventLoop for EpollLoop {
         epoll::add(&epoll, &wake, data(WAKE), EventFlags::IN | EventFlags::ET)?;
         let (acceptor, woken) = threads::listen(&table, listener, wake);
         let (clients, yielded, buffers) = (Slots::new(), Vec::new(), ThreadBuffers::new());
-        Ok(Self { table, shard, acceptor, epoll, woken, clients, yielded, round_began: None, buffers })
+        Ok(Self {
+            table,
+            shard,
+            acceptor,
+            epoll,
+            woken,
+            clients,
+            yielded,
+            waited_until: None,
+            ready_since: None,
+            buffers,
+        })
     }
 
     fn run(mut self) {
@@ -182,11 +194,15 @@ impl EpollLoop {
         let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
         self.buffers.end_round();
         self.buffers.shrink();
+        let began = self.table.server.env.admission.as_ref().map(|_| Instant::now());
         // An error: a signal has interrupted it.
         let _ = epoll::wait(&self.epoll, spare_capacity(events), timeout.as_ref());
         let now = Instant::now();
         self.buffers.begin_round(now);
-        self.round_began = self.table.server.env.admission.as_ref().map(|_| now);
+        if let Some(began) = began {
+            self.ready_since = Some(threads::ready_since(self.waited_until, [began, now]));
+            self.waited_until = Some(now);
+        }
     }
 
     /// Serves a turn of a connection that has an event, unless its next turn follows anyway.
@@ -236,7 +252,7 @@ impl EpollLoop {
         let EpollClient { entry, connection, reported, .. } = client;
         let mut cx = Context::from_waker(&entry.waker);
         let mut socket = EpollSocket { stream: &entry.stream, reported };
-        let end = self.table.serve_since(self.round_began, entry, connection, &mut socket, &mut cx, &mut self.buffers);
+        let end = self.table.serve_since(self.ready_since, entry, connection, &mut socket, &mut cx, &mut self.buffers);
         match end {
             TurnEnd::Wait if client.watch(&self.epoll, number).is_ok() => {}
             TurnEnd::Yield => {

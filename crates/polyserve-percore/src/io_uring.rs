@@ -139,8 +139,9 @@ struct UringLoop {
     ready: Vec<usize>,
     /// The connections that have a turn in the next round.
     yielded: Vec<usize>,
-    /// When the last wait has ended. Noted for an overload policy only.
-    round_began: Option<Instant>,
+    /// When the last wait has ended, and since when what it has reported was ready. Noted for an overload policy only.
+    waited_until: Option<Instant>,
+    ready_since: Option<Instant>,
     buffers: ThreadBuffers,
 }
 
@@ -199,7 +200,7 @@ impl EventLoop for UringLoop {
         let listener = ring.add(RingSocket::Listener(listener), LISTENER);
         let (clients, buffers) = (Slots::new(), ThreadBuffers::new());
         let (accepted, ready, yielded) = (Vec::new(), Vec::new(), Vec::new());
-        let round_began = None;
+        let (waited_until, ready_since) = (None, None);
         Ok(Self {
             table,
             shard,
@@ -212,7 +213,8 @@ impl EventLoop for UringLoop {
             accepted,
             ready,
             yielded,
-            round_began,
+            waited_until,
+            ready_since,
             buffers,
         })
     }
@@ -250,13 +252,17 @@ impl UringLoop {
         let timeout = if self.yielded.is_empty() { self.acceptor.until_attempt() } else { Some(Duration::ZERO) };
         self.buffers.end_round();
         self.buffers.shrink();
+        let began = self.table.server.env.admission.as_ref().map(|_| Instant::now());
         if let Err(error) = self.ring.enter(true, timeout) {
             polyserve_core::throttled!(warn, %error, "io_uring_enter has failed");
             thread::park_timeout(ACCEPT_BACKOFF);
         }
         let now = Instant::now();
         self.buffers.begin_round(now);
-        self.round_began = self.table.server.env.admission.as_ref().map(|_| now);
+        if let Some(began) = began {
+            self.ready_since = Some(threads::ready_since(self.waited_until, [began, now]));
+            self.waited_until = Some(now);
+        }
     }
 
     /// Notes what the ring reports. Returns whether other threads have woken connections.
@@ -368,7 +374,7 @@ impl UringLoop {
         let UringClient { entry, connection, input, .. } = client;
         let mut cx = Context::from_waker(&entry.waker);
         let mut socket = UringSocket { stream: &entry.stream, input, ring: &mut self.ring };
-        let end = self.table.serve_since(self.round_began, entry, connection, &mut socket, &mut cx, &mut self.buffers);
+        let end = self.table.serve_since(self.ready_since, entry, connection, &mut socket, &mut cx, &mut self.buffers);
         match end {
             TurnEnd::Wait => client.watch(&mut self.ring, number),
             TurnEnd::Yield => {

@@ -5,7 +5,7 @@ use std::net::TcpListener;
 use std::os::fd::AsFd;
 use std::sync::{Arc, mpsc};
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use polyserve_core::{ListenOn, Running, ServerConfig, Service};
 use polyserve_serving::{ConnectionTable, EventListener, EventSocket, ServerState, WokenList, net};
@@ -16,6 +16,9 @@ pub(crate) const WAKE: usize = usize::MAX - 1;
 
 /// The max number of connections that a loop accepts by calls before the others have a turn.
 pub(crate) const MAX_ACCEPTED: usize = 64;
+
+/// A wait that takes less time has not blocked.
+const MIN_WAIT: Duration = Duration::from_micros(50);
 
 /// The event loop of a thread.
 pub(crate) trait EventLoop: Sized + 'static {
@@ -82,4 +85,31 @@ pub(crate) fn start<L: EventLoop>(
         table.server.join(ended.collect());
         drain
     })
+}
+
+/// Since when what a wait has reported was ready. `last`: the end of the wait before.
+///
+/// What a wait has blocked for is ready at its end. What was there already has become ready at some time since the wait before, while the
+/// loop served others: in the mean at half of it.
+pub(crate) fn ready_since(last: Option<Instant>, [began, ended]: [Instant; 2]) -> Instant {
+    let has_blocked = ended.saturating_duration_since(began) >= MIN_WAIT;
+    match last.filter(|_| !has_blocked) {
+        Some(last) => last + ended.saturating_duration_since(last) / 2,
+        None => ended,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What arrived while the loop served others had waited for no time.
+    #[test]
+    fn what_arrived_while_the_loop_was_busy_has_waited() {
+        let start = Instant::now();
+        let at = |millis| start + Duration::from_millis(millis);
+        assert_eq!(ready_since(None, [at(0), at(0)]), at(0));
+        assert_eq!(ready_since(Some(at(0)), [at(8), at(8)]), at(4));
+        assert_eq!(ready_since(Some(at(0)), [at(8), at(9)]), at(9), "it has blocked");
+    }
 }

@@ -71,6 +71,9 @@ impl Runtime for TokioRuntime {
         let workers = shared.config.workers;
         let mut builder = Builder::new_multi_thread();
         builder.worker_threads(workers).enable_all();
+        if shared.config.polls_after_each_job {
+            builder.event_interval(1);
+        }
         let runtime = CountedRuntime::start(builder, shared)?;
         let (handle, watched) = (runtime.handle.clone(), Arc::clone(shared));
         let wake = move || drop(handle.spawn(async {}));

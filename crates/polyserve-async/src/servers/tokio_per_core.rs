@@ -92,7 +92,12 @@ fn start(
     let mut threads = ThreadGroup::new("per-core");
     for (shard, listener) in listeners.into_iter().enumerate() {
         listener.set_nonblocking(true)?;
-        let (runtime, handle) = OwnedRuntime::build(Builder::new_current_thread().enable_all())?;
+        let mut builder = Builder::new_current_thread();
+        builder.enable_all();
+        if registry.server.env.admission.is_some() {
+            builder.event_interval(1); // by default 61 tasks, in which nothing says since when the others wait
+        }
+        let (runtime, handle) = OwnedRuntime::build(&mut builder)?;
         let listener = listen_on(&handle, registry, listener)?;
         let registry = Arc::clone(registry);
         threads.spawn(move |end_signal| {

@@ -20,6 +20,9 @@ pub struct PoolConfig {
     pub queue: Queue,
     /// What `execute` does if the queue is full. Default `Reject`.
     pub on_full: OnFull,
+    /// A runtime looks for events after each job, rather than after many. An overload policy then knows how long requests have waited;
+    /// costs a system call for each job. Thread pools do not read it. Default false.
+    pub polls_after_each_job: bool,
     /// The prefix of the thread names `{name}-0`, `{name}-1` and so on. Linux shows the first 15 bytes. Default `pool`.
     pub name: String,
 }
@@ -78,7 +81,8 @@ impl PoolConfig {
 
     /// The settings of a pool with `workers` threads and defaults for the rest.
     pub fn new(workers: usize) -> Self {
-        Self { workers, queue: Queue::Bounded(1024), on_full: OnFull::Reject, name: String::from("pool") }
+        let (queue, on_full, name) = (Queue::Bounded(1024), OnFull::Reject, String::from("pool"));
+        Self { workers, queue, on_full, polls_after_each_job: false, name }
     }
 
     /// Sets [`queue`](field@Self::queue).
@@ -92,6 +96,13 @@ impl PoolConfig {
     #[must_use]
     pub fn on_full(mut self, on_full: OnFull) -> Self {
         self.on_full = on_full;
+        self
+    }
+
+    /// Sets [`polls_after_each_job`](field@Self::polls_after_each_job).
+    #[must_use]
+    pub fn polls_after_each_job(mut self, polls: bool) -> Self {
+        self.polls_after_each_job = polls;
         self
     }
 
@@ -125,9 +136,11 @@ impl PoolConfig {
 }
 
 impl From<&ServerConfig> for PoolConfig {
-    /// The pool of a server: its workers and its queue. If `workers` is not set, four for each core.
+    /// The pool of a server: its workers and its queue. If `workers` is not set, four for each core. It looks for events after each job
+    /// if the server has an overload policy.
     fn from(config: &ServerConfig) -> Self {
-        Self::new(config.workers_or(Self::WORKERS_PER_CORE)).queue(config.queue_or_default())
+        let pool = Self::new(config.workers_or(Self::WORKERS_PER_CORE)).queue(config.queue_or_default());
+        pool.polls_after_each_job(config.overload.is_some())
     }
 }
 
@@ -155,6 +168,8 @@ mod tests {
         let server = ServerConfig::default().workers(3).queue(7);
         let expected = PoolConfig::new(3).queue(Queue::Bounded(7));
         assert_eq!(PoolConfig::from(&server), expected);
+        let overload = polyserve_core::overload::Overload::gradient();
+        assert_eq!(PoolConfig::from(&server.overload(overload)), expected.polls_after_each_job(true));
         assert_eq!(PoolConfig::from(&ServerConfig::default()).workers, polyserve_core::cores() * 4);
     }
 }
