@@ -1,19 +1,58 @@
 //! Services that take time before they answer: [`Spin`] takes CPU time, and [`BlockingWait`] blocks its thread.
 //!
 //! Both simulate the work of an application. `Spin` is also the positive control of a comparison: a comparison that does not
-//! find this slowdown cannot be trusted.
+//! find this slowdown cannot be trusted. All requests take the same time, or [`ServiceTimes`] that vary: a queue then stands now
+//! and then also below the capacity, as in an application.
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use polyserve::{Answer, Head, Reply, Request, Service};
 use rustix::time::{ClockId, clock_gettime};
 
+/// The times that the requests of a service take. Cost of a time that varies: an addition to a shared counter, and a logarithm.
+#[derive(Debug)]
+pub struct ServiceTimes {
+    mean: Duration,
+    /// The number of requests so far, if the times vary.
+    requests: Option<AtomicU64>,
+}
+
+impl ServiceTimes {
+    /// Times with an exponential distribution. The time of the n-th request is the same in each run.
+    pub fn exponential(mean: Duration) -> Self {
+        Self { mean, requests: Some(AtomicU64::new(0)) }
+    }
+
+    /// The time of the next request.
+    fn next(&self) -> Duration {
+        let Some(requests) = &self.requests else { return self.mean };
+        let share = unit(requests.fetch_add(1, Ordering::Relaxed));
+        self.mean.mul_f64(-(1.0 - share).ln())
+    }
+}
+
+impl From<Duration> for ServiceTimes {
+    /// The same time for all requests.
+    fn from(time: Duration) -> Self {
+        Self { mean: time, requests: None }
+    }
+}
+
+/// A number from 0 to 1, without 1, that looks random. Source: the finalizer of SplitMix64 (Steele, Lea and Flood, 2014).
+fn unit(number: u64) -> f64 {
+    let mut bits = number.wrapping_add(1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    bits = (bits ^ (bits >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    bits = (bits ^ (bits >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    ((bits ^ (bits >> 31)) >> 11) as f64 / (1_u64 << 53) as f64
+}
+
 /// A wrapped service that takes CPU time before each answer. Cost: that time, and at most one more reading of the clock.
 pub struct Spin {
     service: Arc<dyn Service>,
-    time: Duration,
+    times: ServiceTimes,
 }
 
 /// The min time that is measured by the thread's CPU clock. Reading this clock is a system call, so shorter times are
@@ -21,21 +60,22 @@ pub struct Spin {
 const MIN_CPU_CLOCK_TIME: Duration = Duration::from_micros(20);
 
 impl Spin {
-    /// `service`, slowed by `time` a request.
-    pub fn new(service: Arc<dyn Service>, time: Duration) -> Self {
-        Self { service, time }
+    /// `service`, slowed by these times.
+    pub fn new(service: Arc<dyn Service>, times: impl Into<ServiceTimes>) -> Self {
+        Self { service, times: times.into() }
     }
 
     fn spin(&self) {
-        if self.time < MIN_CPU_CLOCK_TIME {
+        let time = self.times.next();
+        if time < MIN_CPU_CLOCK_TIME {
             let start = Instant::now();
-            while start.elapsed() < self.time {
+            while start.elapsed() < time {
                 std::hint::spin_loop();
             }
             return;
         }
         let start = thread_cpu_time();
-        while thread_cpu_time().saturating_sub(start) < self.time {
+        while thread_cpu_time().saturating_sub(start) < time {
             std::hint::spin_loop();
         }
     }
@@ -48,7 +88,7 @@ fn thread_cpu_time() -> Duration {
 
 impl fmt::Debug for Spin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Spin").field("time", &self.time).finish_non_exhaustive()
+        f.debug_struct("Spin").field("times", &self.times).finish_non_exhaustive()
     }
 }
 
@@ -67,25 +107,25 @@ impl Service for Spin {
 /// should not block: on an asynchronous server, all connections of the thread wait. Cost: the time, and a sleep.
 pub struct BlockingWait {
     service: Arc<dyn Service>,
-    time: Duration,
+    times: ServiceTimes,
 }
 
 impl BlockingWait {
-    /// `service`, with a thread that is blocked for `time` in each request.
-    pub fn new(service: Arc<dyn Service>, time: Duration) -> Self {
-        Self { service, time }
+    /// `service`, with a thread that is blocked for these times.
+    pub fn new(service: Arc<dyn Service>, times: impl Into<ServiceTimes>) -> Self {
+        Self { service, times: times.into() }
     }
 }
 
 impl fmt::Debug for BlockingWait {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("BlockingWait").field("time", &self.time).finish_non_exhaustive()
+        f.debug_struct("BlockingWait").field("times", &self.times).finish_non_exhaustive()
     }
 }
 
 impl Service for BlockingWait {
     fn call(&self, request: Request<'_>, body: &mut Vec<u8>) -> Answer<Reply> {
-        std::thread::sleep(self.time);
+        std::thread::sleep(self.times.next());
         self.service.call(request, body)
     }
 
@@ -98,6 +138,24 @@ impl Service for BlockingWait {
 mod tests {
     use super::*;
     use polyserve::Echo;
+
+    #[test]
+    fn times_that_vary_have_their_mean_and_repeat() {
+        let mean = Duration::from_millis(1);
+        let drawn = || {
+            let times = ServiceTimes::exponential(mean);
+            (0..100_000).map(|_| times.next()).collect::<Vec<_>>()
+        };
+        let mut all = drawn();
+        assert_eq!(all, drawn());
+        let ratio = |time: Duration| time.as_secs_f64() / mean.as_secs_f64();
+        let sum: Duration = all.iter().sum();
+        all.sort_unstable();
+        let (median, p99) = (ratio(all[50_000]), ratio(all[99_000]));
+        assert!((ratio(sum / 100_000) - 1.0).abs() < 0.02, "{sum:?}");
+        assert!((median - 2.0_f64.ln()).abs() < 0.02 && (p99 - 100.0_f64.ln()).abs() < 0.1, "{median}, {p99}");
+        assert_eq!(ServiceTimes::from(mean).next(), mean);
+    }
 
     /// Regression test: four threads on one core each took a quarter of the CPU time.
     #[test]

@@ -1,4 +1,4 @@
-//! Clients that send a request again, after a refusal or without an answer in time: what they do, and what came of it.
+//! Clients that send a request again, after a refusal or without an answer in time: what they do, and the results.
 
 use std::time::Duration;
 
@@ -76,7 +76,7 @@ pub struct RetryReport {
     pub rejected: u64,
     /// Attempts without an answer within the patience of the client.
     pub timeouts: u64,
-    /// Requests whose last attempt has failed.
+    /// Requests without a further attempt: the last one has failed.
     pub given_up: u64,
     /// The times of right answers from the due time of their attempt on, in nanoseconds.
     #[serde(serialize_with = "quantiles")]

@@ -38,6 +38,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use super::derived;
 use super::figures::NamedFigure;
 use super::mode::Mode;
+use super::mode::overload;
 use super::mode::page::PageSource;
 use super::mode::scenario::ScenarioConnections;
 use super::pattern::Pattern;
@@ -59,6 +60,7 @@ const BUILTIN: &[(&str, &str)] = &[
     ("keys.toml", include_str!("../../defs/keys.toml")),
     ("ladder.toml", include_str!("../../defs/ladder.toml")),
     ("matrix.toml", include_str!("../../defs/matrix.toml")),
+    ("overload.toml", include_str!("../../defs/overload.toml")),
     ("page.toml", include_str!("../../defs/page.toml")),
     ("page-workers.toml", include_str!("../../defs/page-workers.toml")),
     ("payload.toml", include_str!("../../defs/payload.toml")),
@@ -147,6 +149,8 @@ pub struct ChartDefinition {
     pub y: Option<NamedFigure>,
     /// A figure that bounds `y`. It is a line of its own.
     pub bound: Option<NamedFigure>,
+    /// An axis: each of its values is a line, in a chart for each contestant. Without it, the contestants are the lines.
+    pub lines: Option<SweepAxis>,
     /// The cells: those with these values. All if it is empty.
     #[serde(default)]
     pub at: SweepCell,
@@ -345,6 +349,7 @@ impl Definition {
                 (SweepAxis::Dist, CellValue::Word(word)) => word.parse::<Dist>().is_ok(),
                 (SweepAxis::Source, CellValue::Word(word)) => PageSource::named(word).is_some(),
                 (SweepAxis::Behaviour, CellValue::Word(word)) => CrowdKind::named(word).is_some(),
+                (SweepAxis::Overload, CellValue::Word(word)) => overload::is_policy(word),
                 (SweepAxis::ConnectionUse, CellValue::Word(word)) => ScenarioConnections::named(word).is_some(),
                 (_, CellValue::Word(_)) => axis.has_words(),
                 (_, CellValue::Number(number)) => !axis.has_words() && *number >= axis.least(),
@@ -363,7 +368,7 @@ impl Definition {
         if *welcome && service.is_some() {
             return Err(self.misuse("welcome", "it is a service, and there is another one"));
         }
-        let of_entities = ["mix", "keys", "dist", "payload", "wait", "blocking_wait", "cpu"];
+        let of_entities = ["mix", "keys", "dist", "payload", "wait", "blocking_wait", "cpu", "times_vary"];
         let given = |key: &&str| self.table.get("workload").is_some_and(|workload| workload.get(*key).is_some());
         if let Some(key) = of_entities.iter().find(|key| (service.is_some() || *welcome) && given(key)) {
             let why = if *welcome {
@@ -393,7 +398,7 @@ impl Definition {
 
     /// Checks that the axes of charts and of the quick part vary. A change of the sweep may leave them out.
     fn check_axes(&self) -> Result<(), Misuse> {
-        let of_charts = self.charts.iter().flat_map(|chart| chart.at.keys().chain(&chart.x));
+        let of_charts = self.charts.iter().flat_map(|chart| chart.at.keys().chain(&chart.x).chain(&chart.lines));
         let of_quick = self.quick.sweep.keys();
         let mut axes = of_quick.map(|axis| ("quick", axis)).chain(of_charts.map(|axis| ("chart", axis)));
         match axes.find(|(_, axis)| !self.sweep.contains_key(axis)) {

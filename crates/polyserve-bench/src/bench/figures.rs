@@ -74,6 +74,8 @@ pub const BYTES_PER_CONNECTION: &str = "bytes_per_connection";
 pub const HELD: &str = "crowd_held";
 /// The ratio that a comparison of a contestant with itself found.
 pub const THROUGHPUT_RATIO: &str = "throughput_ratio";
+/// The answers in time a second under overload, as a share of the capacity.
+pub const GOODPUT_SHARE: &str = "goodput_share";
 /// Errors: requests without a right answer, and in the mode `scenario` a wrong final state.
 pub const ERRORS: &str = "errors";
 /// The requests of a scenario.
@@ -158,6 +160,19 @@ pub const ALL: &[NamedFigure] = &[
     figure("idle_cpu_ms_per_s", Unit::CpuMilliseconds, Better::Lower, Some("idle CPU (ms/s)")),
     figure("free_requests_per_s", Unit::PerSecond, Better::Neither, Some("without (req/s)")),
     figure("kept_share", Unit::Share, Better::Higher, Some("kept")),
+    figure(GOODPUT_SHARE, Unit::Share, Better::Higher, Some("goodput")),
+    figure("goodput_per_s", Unit::PerSecond, Better::Higher, None),
+    figure("closed_capacity_per_s", Unit::PerSecond, Better::Neither, Some("capacity (req/s)")),
+    figure("offered_per_s", Unit::PerSecond, Better::Neither, Some("offered (req/s)")),
+    figure("admitted_p99_us", Unit::Microseconds, Better::Lower, Some("p99 of the admitted")),
+    figure("admitted_p99_to_unloaded", Unit::Count, Better::Lower, Some("to unloaded")),
+    figure("unloaded_p99_us", Unit::Microseconds, Better::Neither, None),
+    figure("recovery_ms", Unit::Milliseconds, Better::Lower, Some("recovery (ms)")),
+    figure("retries_per_s", Unit::PerSecond, Better::Neither, Some("retries/s")),
+    figure("rejected_per_s", Unit::PerSecond, Better::Neither, Some("rejected/s")),
+    figure("timeouts_per_s", Unit::PerSecond, Better::Lower, Some("timeouts/s")),
+    figure("late_per_s", Unit::PerSecond, Better::Lower, None),
+    figure("given_up_share", Unit::Share, Better::Lower, Some("given up")),
     figure(ERRORS, Unit::Count, Better::Lower, Some("errors")),
     figure(THROUGHPUT_RATIO, Unit::Count, Better::Neither, Some("throughput ratio")),
     figure("throughput_verdict", Unit::Count, Better::Neither, None),

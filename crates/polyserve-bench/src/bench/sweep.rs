@@ -47,6 +47,10 @@ pub enum SweepAxis {
     Held,
     /// The use of connections, in the mode `scenario`: `burst`, `close` or `keep-alive`.
     ConnectionUse,
+    /// The offered load in per cent of the server's capacity, in the mode `overload`.
+    LoadPercent,
+    /// The overload policy, in the mode `overload`: `none`, or a word of `serve --overload`.
+    Overload,
 }
 
 /// A value of an axis.
@@ -83,6 +87,8 @@ impl fmt::Display for SweepAxis {
             Self::Behaviour => "behaviour",
             Self::Held => "held",
             Self::ConnectionUse => "connection_use",
+            Self::LoadPercent => "load_percent",
+            Self::Overload => "overload",
         })
     }
 }
@@ -102,7 +108,13 @@ impl SweepAxis {
     pub fn has_words(self) -> bool {
         matches!(
             self,
-            Self::Method | Self::Dist | Self::Operation | Self::Source | Self::Behaviour | Self::ConnectionUse
+            Self::Method
+                | Self::Dist
+                | Self::Operation
+                | Self::Source
+                | Self::Behaviour
+                | Self::ConnectionUse
+                | Self::Overload
         )
     }
 }

@@ -50,6 +50,8 @@ pub struct BenchWorkload {
     /// Entities: the CPU time that a request takes in addition to the server's.
     #[serde(deserialize_with = "time")]
     pub cpu: Duration,
+    /// Entities: whether `blocking_wait` and `cpu` vary, with an exponential distribution. They are then the means.
+    pub times_vary: bool,
 }
 
 impl Default for BenchWorkload {
@@ -70,6 +72,7 @@ impl Default for BenchWorkload {
             wait: Duration::ZERO,
             blocking_wait: Duration::ZERO,
             cpu: Duration::ZERO,
+            times_vary: false,
         }
     }
 }
@@ -101,7 +104,9 @@ impl BenchWorkload {
                 | SweepAxis::GoalUs
                 | SweepAxis::Behaviour
                 | SweepAxis::Held
-                | SweepAxis::ConnectionUse => {}
+                | SweepAxis::ConnectionUse
+                | SweepAxis::LoadPercent
+                | SweepAxis::Overload => {}
             }
         }
         workload
@@ -128,7 +133,8 @@ impl BenchWorkload {
             (self.blocking_wait, format!("--blocking-wait={}", time(self.blocking_wait))),
             (self.cpu, format!("--spin={}", self.cpu.as_nanos())),
         ];
-        flags.into_iter().filter(|(time, _)| !time.is_zero()).map(|(_, flag)| flag)
+        let varying = self.times_vary.then(|| String::from("--times-vary"));
+        flags.into_iter().filter(|(time, _)| !time.is_zero()).map(|(_, flag)| flag).chain(varying)
     }
 
     /// The longest time of a request on a server with this number of cores: its waits, and the CPU time of the requests before it. A
@@ -187,6 +193,7 @@ impl fmt::Display for BenchWorkload {
         times
             .into_iter()
             .filter(|(_, time)| !time.is_zero())
-            .try_for_each(|(what, time)| write!(f, "; each request {what} {}", humantime::format_duration(time)))
+            .try_for_each(|(what, time)| write!(f, "; each request {what} {}", humantime::format_duration(time)))?;
+        f.write_str(if self.times_vary { " in the mean, with an exponential distribution" } else { "" })
     }
 }

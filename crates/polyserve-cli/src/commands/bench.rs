@@ -97,6 +97,7 @@ pub(crate) fn run(context: Context<'_>, args: &BenchArgs) -> anyhow::Result<Exit
         Mode::Search(mode) => servers::run(run, mode.requests()),
         Mode::Hold(mode) => servers::run(run, mode.requests()),
         Mode::Trial(mode) => servers::run(run, mode.requests()),
+        Mode::Overload(mode) => servers::run(run, mode.requests()),
     }
 }
 

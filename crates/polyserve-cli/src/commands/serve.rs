@@ -23,7 +23,7 @@ use polyserve_bench::delayed::Delayed;
 use polyserve_bench::limits::raise_descriptors;
 use polyserve_bench::output::{print, print_json};
 use polyserve_bench::services::Page;
-use polyserve_bench::spin::{BlockingWait, Spin};
+use polyserve_bench::spin::{BlockingWait, ServiceTimes, Spin};
 use rustix::process::{Signal, getpid, kill_process};
 use serde_json::json;
 
@@ -102,6 +102,9 @@ pub(crate) struct ServeArgs {
     /// Waste this number of nanoseconds of CPU time in each request: the positive control of a comparison.
     #[arg(long, value_name = "NS", hide = true)]
     spin: Option<u64>,
+    /// The times of --blocking-wait and --spin vary, with an exponential distribution. The given ones are their means.
+    #[arg(long, hide = true)]
+    times_vary: bool,
     /// Drain when standard input ends too: the server then ends with the process that started it.
     #[arg(long, hide = true)]
     until_stdin_ends: bool,
@@ -189,11 +192,15 @@ pub(crate) fn run(catalog: &Catalog, args: &ServeArgs, json: bool) -> anyhow::Re
         let ready = Routes::new().ready(path.as_str(), Arc::clone(&store))?;
         service = operation.ready(path, ready.otherwise(service));
     }
+    let times = |mean: Duration| match args.times_vary {
+        true => ServiceTimes::exponential(mean),
+        false => mean.into(),
+    };
     if let Some(nanoseconds) = args.spin {
-        service = Arc::new(Spin::new(service, Duration::from_nanos(nanoseconds)));
+        service = Arc::new(Spin::new(service, times(Duration::from_nanos(nanoseconds))));
     }
     if let Some(time) = args.blocking_wait {
-        service = Arc::new(BlockingWait::new(service, time));
+        service = Arc::new(BlockingWait::new(service, times(time)));
     }
     service = access.over(service, ready_path.as_deref(), &operation.refusals())?;
     if operation.needs_traces() {

@@ -245,7 +245,7 @@ impl WorkerState {
         let (count, seconds) = (connection.waiting().len(), self.schedule.grace as f64 / 1e9);
         self.record_waits(connection);
         if self.retrying.is_some() {
-            return; // nobody waits for these answers
+            return; // no client waits for these answers
         }
         if self.schedule.is_stopped() && self.now.saturating_sub(connection.since) <= self.patience {
             self.tally.unfinished += connection.waiting().iter().filter(|pending| pending.counts).count() as u64;

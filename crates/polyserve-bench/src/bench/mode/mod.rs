@@ -8,6 +8,7 @@ pub mod closed;
 pub mod counted;
 pub mod hold;
 pub mod limit;
+pub mod overload;
 pub mod page;
 pub mod rate;
 pub mod requests;
@@ -39,6 +40,7 @@ use crate::statistics::MIN_ROUNDS;
 
 use closed::ClosedMode;
 use hold::HoldMode;
+use overload::OverloadMode;
 use page::PageMode;
 use rate::RateMode;
 use scenario::ScenarioMode;
@@ -68,6 +70,8 @@ pub enum Mode {
     Scenario(ScenarioMode),
     /// A contestant is compared with itself, again and again.
     Trial(TrialMode),
+    /// More requests than a server can answer, from clients that retry.
+    Overload(OverloadMode),
     /// Contestants are ranked at one cell.
     Compare(ClosedMode),
 }
@@ -95,6 +99,8 @@ pub enum ModeKind {
     Scenario,
     /// [`Mode::Trial`].
     Trial,
+    /// [`Mode::Overload`].
+    Overload,
     /// [`Mode::Compare`].
     Compare,
 }
@@ -115,7 +121,7 @@ impl ModeKind {
 
     /// Whether the contestants of a cell are measured one by one, and recorded so. They are not compared with each other.
     pub fn is_of_single_turns(self) -> bool {
-        matches!(self, Self::Scenario | Self::Trial)
+        matches!(self, Self::Scenario | Self::Trial | Self::Overload)
     }
 }
 
@@ -243,6 +249,7 @@ impl Mode {
             Self::Hold(_) => ModeKind::Hold,
             Self::Scenario(_) => ModeKind::Scenario,
             Self::Trial(_) => ModeKind::Trial,
+            Self::Overload(_) => ModeKind::Overload,
             Self::Compare(_) => ModeKind::Compare,
         }
     }
@@ -258,6 +265,7 @@ impl Mode {
             Self::Hold(mode) => mode.compared(),
             Self::Scenario(_) => figures::ERRORS,
             Self::Trial(_) => figures::THROUGHPUT_RATIO,
+            Self::Overload(_) => figures::GOODPUT_SHARE,
         }
     }
 
@@ -270,6 +278,7 @@ impl Mode {
             Self::Closed(_) | Self::Rate(_) | Self::Search(_) | Self::Hold(_) | Self::Trial(_) | Self::Compare(_) => {
                 workload.to_string()
             }
+            Self::Overload(mode) => format!("{workload}; {}", mode.in_words()),
             Self::Tasks(mode) => mode.to_string(),
             Self::Page(mode) => mode.load(workload),
             Self::Scenario(mode) => mode.to_string(),
@@ -290,6 +299,7 @@ impl Mode {
             Self::Scenario(_) => scenario::READS,
             Self::Search(_) => search::READS,
             Self::Hold(mode) => mode.reads(),
+            Self::Overload(_) => overload::READS,
             Self::Compare(_) => closed::COMPARE_READS,
         };
         reads.check(definition)?;
@@ -303,6 +313,7 @@ impl Mode {
             Self::Hold(mode) => mode.check(definition),
             Self::Scenario(mode) => mode.check(definition),
             Self::Trial(mode) => mode.check(definition),
+            Self::Overload(mode) => mode.check(definition),
             Self::Compare(mode) => mode.check_comparison(definition),
         }
     }
@@ -329,6 +340,7 @@ impl<'de> Deserialize<'de> for Mode {
             ModeKind::Hold => settings.try_into().map(Self::Hold),
             ModeKind::Scenario => settings.try_into().map(Self::Scenario),
             ModeKind::Trial => settings.try_into().map(Self::Trial),
+            ModeKind::Overload => settings.try_into().map(Self::Overload),
             ModeKind::Compare => settings.try_into().map(Self::Compare),
         });
         mode.map_err(|error: toml::de::Error| D::Error::custom(error.message()))

@@ -60,6 +60,7 @@ pub(super) const READS: ReadKeys = ReadKeys {
         "wait",
         "blocking_wait",
         "cpu",
+        "times_vary",
     ],
 };
 

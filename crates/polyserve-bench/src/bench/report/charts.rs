@@ -7,7 +7,7 @@ use crate::bench::experiment::{BenchPlan, DefinedExperiment};
 use crate::bench::figures::NamedFigure;
 use crate::bench::heat_map;
 use crate::bench::published::PublishedFigures;
-use crate::bench::sweep::{SweepAxis, SweepCell};
+use crate::bench::sweep::{CellValue, SweepAxis, SweepCell};
 use crate::charts;
 use crate::experiment::{Records, again, distinct};
 use crate::report::svg::{Chart, DASHES, GREY, Marker, Marks, Series, Style};
@@ -44,6 +44,9 @@ fn charts_of(
 ) -> anyhow::Result<Vec<(String, Chart)>> {
     let Some(y) = chart.y else { return Ok(Vec::new()) };
     let x = chart.x.filter(|_| chart.kind == ChartKind::Lines);
+    if let (Some(x), Some(axis)) = (x, chart.lines) {
+        return Ok(lines_of_axis(rows, x, axis, y));
+    }
     let rest = |cell: &SweepCell| -> SweepCell {
         cell.iter().filter(|(axis, _)| Some(**axis) != x).map(|(axis, value)| (*axis, value.clone())).collect()
     };
@@ -74,6 +77,24 @@ fn charts_of(
 /// The figure of a row along an axis.
 fn point(row: &BenchRow, axis: SweepAxis, figure: NamedFigure) -> Option<(u64, f64)> {
     Some((row.cell.get(&axis)?.number()?, row.figure(figure.name)?))
+}
+
+/// A chart for each contestant, with a line for each value of `axis`.
+fn lines_of_axis(rows: &[&BenchRow], x: SweepAxis, axis: SweepAxis, y: NamedFigure) -> Vec<(String, Chart)> {
+    let chart = |name: &str| {
+        let own = || rows.iter().filter(|row| row.contestant == name);
+        let line = |value: &CellValue| {
+            let points = own().filter(|row| row.cell.get(&axis) == Some(value));
+            let mut points: Vec<(u64, f64)> = points.filter_map(|row| point(row, x, y)).collect();
+            points.sort_by_key(|(x, _)| *x);
+            (value.to_string(), points)
+        };
+        let values = distinct(own().filter_map(|row| row.cell.get(&axis)));
+        let title = format!("{}, {name}", y.column.unwrap_or(y.name));
+        Some((title.clone(), charts::lines(title, x.to_string(), values.into_iter().map(line))?))
+    };
+    let names = distinct(rows.iter().filter(|row| row.role != Role::Same).map(|row| row.contestant.as_str()));
+    names.into_iter().filter_map(chart).collect()
 }
 
 /// A line for each contestant.

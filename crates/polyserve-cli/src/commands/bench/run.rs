@@ -126,6 +126,7 @@ impl Run<'_> {
             | ModeKind::Hold
             | ModeKind::Store
             | ModeKind::Trial
+            | ModeKind::Overload
             | ModeKind::Compare => program.is_server(),
         };
         // A star stands for the servers that do not ask to be named.

@@ -17,6 +17,7 @@ use polyserve_bench::bench::mode::closed::ClosedMode;
 use polyserve_bench::bench::mode::counted::{CountedCell, CountedTurns};
 use polyserve_bench::bench::mode::hold::{HoldCell, HoldMode, HoldTurns};
 use polyserve_bench::bench::mode::limit::NullServer;
+use polyserve_bench::bench::mode::overload::{NO_POLICY, OverloadTurns};
 use polyserve_bench::bench::mode::requests::{CellPlan, RequestSettings, RequestTurns};
 use polyserve_bench::bench::mode::search::SearchTurns;
 use polyserve_bench::bench::mode::trial::TrialTurns;
@@ -134,8 +135,8 @@ impl<'a> Servers<'a> {
     /// Returns an error if a name is unknown, or if nothing can be measured.
     pub(crate) fn plan(self, rehearsed: Option<&Rehearsal>) -> anyhow::Result<ServerPlan<'a>> {
         let (mut cells, absent) = self.cells()?;
-        if let Mode::Trial(_) = &self.run.definition.mode {
-            // A comparison makes a second entry of each contestant itself.
+        if let Mode::Trial(_) | Mode::Overload(_) = &self.run.definition.mode {
+            // A comparison makes a second entry of each contestant itself, and an overload compares each with itself without load.
             cells.iter_mut().for_each(|cell| cell.contestants.retain(|one| one.role != Role::Same));
         }
         let names = cells.iter().flat_map(|cell| &cell.contestants).map(|contestant| contestant.name.clone());
@@ -200,6 +201,7 @@ impl<'a> Servers<'a> {
                 if name != baseline && !self.run.wants(&name) {
                     continue;
                 }
+                let contestant = contestant.map(|one| with_policy(one, &cell));
                 let possible = instrument.as_ref().map_err(Clone::clone);
                 match possible.and(contestant) {
                     Ok(contestant) => contestants.push(contestant),
@@ -431,6 +433,12 @@ impl<'a> Servers<'a> {
     }
 }
 
+/// The contestant with the overload policy of a cell.
+fn with_policy(contestant: Contestant, cell: &SweepCell) -> Contestant {
+    let policy = cell.get(&SweepAxis::Overload).map(CellValue::word).filter(|policy| *policy != NO_POLICY);
+    contestant.with(|one| one.launch.args.extend(policy.map(|policy| format!("--overload={policy}").into())))
+}
+
 impl ServerPlan<'_> {
     /// The cores of the servers and of the load generator.
     pub(crate) fn cores(&self) -> [&Cores; 2] {
@@ -456,6 +464,7 @@ impl ServerPlan<'_> {
         let limit = || reference_contestant(if definition.workload.close { ACCEPT_LIMIT } else { LIMIT });
         let turns: Box<dyn Turns> = match &definition.mode {
             Mode::Search(mode) => Box::new(SearchTurns::new(cells, mode.clone(), limit())),
+            Mode::Overload(mode) => Box::new(OverloadTurns::new(cells, *mode)),
             Mode::Hold(mode) => Box::new(HoldTurns::new(servers.crowds(mode, cells)?, mode)),
             Mode::Trial(mode) => {
                 let (mode, environment, stop) = (mode.clone(), environment.clone(), session.stop.clone());
