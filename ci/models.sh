@@ -36,7 +36,7 @@ models() {
     local -n packages=$checker
     log=$(mktemp)
     if ! RUSTFLAGS="--cfg polyserve_$checker" cargo test -q "${packages[@]}" --no-default-features \
-        --features polyserve-memory/copy-on-write --lib -- --nocapture \
+        --features polyserve-memory/copy-on-write,polyserve-memory/seqlock --lib -- --nocapture \
         "${2:-models::}" > "$log" 2>&1; then
         why="models failed, or do not build"
     elif grep -q '^warning' "$log"; then
@@ -65,7 +65,7 @@ limit=${POLYSERVE_MODEL_LIMIT:-300}
 judge() {
     local -x RUSTFLAGS="--cfg polyserve_$2"
     local run=(cargo test -q -p "$1" --no-default-features --lib) status=0 start
-    [ "$1" != polyserve-memory ] || run+=(--features copy-on-write)
+    [ "$1" != polyserve-memory ] || run+=(--features copy-on-write,seqlock)
     "${run[@]}" --no-run > "$log" 2>&1 || { echo unbuilt; return; }
     start=$SECONDS
     timeout --kill-after=10 "$limit" "${run[@]}" "$3" > "$log" 2>&1 || status=$?

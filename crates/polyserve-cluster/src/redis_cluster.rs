@@ -23,7 +23,8 @@
 //!
 //! Source: the [Redis Cluster specification](https://redis.io/docs/latest/operate/oss_and_stack/reference/cluster-spec/).
 //!
-//! It cannot scan: `SCAN` has no order of keys, so a page could not end at its limit.
+//! It cannot scan: `SCAN` has no order of keys, so a page could not end at its limit, and the last id of a page is no place to go on from.
+//! docs/decisions/027-cluster-clients.md has the order that a scan could have instead.
 //!
 //! *Wins when* throughput must grow with machines, and a failover may lose the last moment's writes. *Loses when* a lost
 //! write matters.

@@ -1,5 +1,6 @@
 //! What a visit sees: [`Shown`].
 
+use std::any::{Any, TypeId};
 use std::error::Error;
 use std::fmt;
 
@@ -20,6 +21,8 @@ pub struct Shown<'a, E: Identifiable = Entity>(Form<'a, E>);
 
 enum Form<'a, E> {
     Entity(&'a E),
+    /// Only of the published entity.
+    Fields(EntityRef<'a>),
     Stored(&'a dyn StoredForm<E>),
 }
 
@@ -48,12 +51,18 @@ impl<'a, E: Identifiable> Shown<'a, E> {
         Self(Form::Stored(form))
     }
 
+    /// Shows the published entity with these fields; `None` if `E` is another type. It costs less than a [`StoredForm`].
+    #[inline]
+    pub fn of_fields(fields: EntityRef<'a>) -> Option<Self> {
+        (TypeId::of::<E>() == TypeId::of::<Entity>()).then_some(Self(Form::Fields(fields)))
+    }
+
     /// Returns the entity, if the repo holds it as it is.
     #[inline]
     pub fn entity(&self) -> Option<&'a E> {
         match self.0 {
             Form::Entity(entity) => Some(entity),
-            Form::Stored(_) => None,
+            Form::Fields(_) | Form::Stored(_) => None,
         }
     }
 
@@ -63,6 +72,7 @@ impl<'a, E: Identifiable> Shown<'a, E> {
     pub fn to_owned(&self) -> E {
         match self.0 {
             Form::Entity(entity) => entity.clone(),
+            Form::Fields(fields) => built(fields),
             Form::Stored(form) => form.to_entity(),
         }
     }
@@ -76,9 +86,20 @@ impl<'a, E: Identifiable> Shown<'a, E> {
     pub fn write_json(&self, out: &mut Vec<u8>) -> Result<(), Box<dyn Error + Send + Sync>> {
         match self.0 {
             Form::Entity(entity) => entity.write_json(out),
+            Form::Fields(fields) => {
+                fields.write_json(out);
+                Ok(())
+            }
             Form::Stored(form) => form.write_json(out),
         }
     }
+}
+
+/// Builds the published entity, which is an `E`.
+fn built<E: Identifiable>(fields: EntityRef<'_>) -> E {
+    let mut entity = Some(fields.to_entity());
+    let entity = (&mut entity as &mut dyn Any).downcast_mut::<Option<E>>().and_then(Option::take);
+    entity.expect("only a shown published entity is made of fields")
 }
 
 impl<'a> Shown<'a> {
@@ -88,6 +109,7 @@ impl<'a> Shown<'a> {
     pub fn fields(&self) -> Option<EntityRef<'a>> {
         match self.0 {
             Form::Entity(entity) => Some(entity.as_ref()),
+            Form::Fields(fields) => Some(fields),
             Form::Stored(form) => form.fields(),
         }
     }
@@ -120,6 +142,7 @@ impl<E: Identifiable> fmt::Debug for Shown<'_, E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
             Form::Entity(entity) => f.debug_tuple("Shown").field(entity).finish(),
+            Form::Fields(fields) => f.debug_tuple("Shown").field(&fields.to_entity()).finish(),
             Form::Stored(form) => f.debug_tuple("Shown").field(&form.to_entity()).finish(),
         }
     }

@@ -32,6 +32,7 @@
 //!   default.
 //! * [`Papaya`]: the `papaya` crate's lock-free map. Feature `papaya`, on by default.
 //! * [`Scc`]: the `scc` crate's map, with a lock for each bucket. Feature `scc`, on by default.
+//! * [`Seqlock`]: packed entities behind a version for each bucket; readers write nothing. Feature `seqlock`, on by default.
 //! * [`CopyOnWrite`]: immutable chunks behind pointers; readers never wait. Feature `copy-on-write`, on by default.
 //! * [`Actor`]: each shard belongs to one thread, and operations are messages to it.
 //! * [`Ordered`]: an index of ids over one of these repos, for scans in the order of the ids.
@@ -61,6 +62,8 @@ pub mod hash;
 #[cfg(all(test, any(polyserve_loom, polyserve_shuttle)))]
 mod models;
 mod ordered;
+#[cfg(any(feature = "packed", feature = "seqlock"))]
+mod pack;
 #[cfg(feature = "packed")]
 mod packed;
 #[cfg(feature = "papaya")]
@@ -69,6 +72,8 @@ mod published;
 mod result;
 #[cfg(feature = "scc")]
 mod scc;
+#[cfg(feature = "seqlock")]
+mod seqlock;
 mod sharded;
 mod shards;
 mod std_mutex;
@@ -89,6 +94,8 @@ pub use self::papaya::Papaya;
 pub use self::published::IsPublished;
 #[cfg(feature = "scc")]
 pub use self::scc::Scc;
+#[cfg(feature = "seqlock")]
+pub use self::seqlock::Seqlock;
 pub use self::sharded::Sharded;
 pub use self::std_mutex::StdMutex;
 pub use self::std_rwlock::StdRwlock;

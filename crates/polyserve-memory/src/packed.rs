@@ -46,10 +46,8 @@
 //! long, because each get checks them (`stores-payload`); and when ids are new, where `scc` is ahead
 //! (`stores-workers`). Records: `docs/results/2026-11-25`, on two cores.
 
-mod pack;
 mod pages;
 
-use std::cell::Cell;
 use std::fmt;
 use std::mem;
 
@@ -59,14 +57,11 @@ use polyserve_core::{
     Visit,
 };
 
-use self::pack::{pack, packed_id};
-use self::pages::{Address, Full, MAX_COPIED, Pages, ToStore};
+use self::pages::{Address, Full, MAX_COPIED, Pages};
+use crate::pack::{LONGEST_PACKED, PackBuffer, ToStore, packed_id};
 use crate::published::IsPublished;
 use crate::shards::{Shards, shrunk};
 use crate::versions::Versions;
-
-/// The maximum length, in bytes, of a description that is copied into a page.
-const LONGEST_COPIED: usize = 512;
 
 /// Entities packed in pages, in shards.
 ///
@@ -103,7 +98,7 @@ impl<E: Identifiable> Packed<E> {
 impl Packed {
     /// The maximum length, in bytes, of a published entity's description that is copied into a page. An entity with a longer
     /// one is moved in.
-    pub const LONGEST_COPIED: usize = LONGEST_COPIED;
+    pub const LONGEST_COPIED: usize = LONGEST_PACKED;
 
     /// Creates an empty repo of entities of another type: `Packed::of::<Account>()`.
     pub fn of<E: Identifiable>() -> Packed<E> {
@@ -117,14 +112,6 @@ impl<E: Identifiable> Default for Packed<E> {
     }
 }
 
-thread_local! {
-    /// The buffer in which a thread packs entities. It keeps at most [`KEPT_BUFFER`] bytes.
-    static BUFFER: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
-}
-
-/// The largest buffer that a thread keeps, in bytes.
-const KEPT_BUFFER: usize = 4096;
-
 impl<E: Identifiable> EntityRepo<E> for Packed<E> {
     #[allow(clippy::inline_always)] // if the caller knows the type, neither `get` nor the visit is a call
     #[inline(always)]
@@ -137,18 +124,13 @@ impl<E: Identifiable> EntityRepo<E> for Packed<E> {
 
     fn put_if(&self, entity: E, condition: &Condition) -> RepoAnswer<Conditional<Put>> {
         let _write = self.versions.write(entity.id());
-        let mut buffer = BUFFER.take();
-        buffer.clear();
-        let packed = (pack(&entity, &mut buffer) && buffer.len() <= MAX_COPIED).then_some(buffer.as_slice());
+        let buffer = PackBuffer::of(&entity);
         let id = entity.id().clone();
         let mut entity = Some(entity);
         let (hash, shard) = self.shards.of(&id);
-        let new = ToStore { entity: &mut entity, packed };
+        let new = ToStore { entity: &mut entity, packed: buffer.packed(MAX_COPIED) };
         // The guard is dropped at the end of the statement; the copied and the replaced entity are dropped later.
         let done = shard.write().put(hash, &id, new, condition, |id| self.shards.hash(id));
-        if buffer.capacity() <= KEPT_BUFFER {
-            BUFFER.set(buffer);
-        }
         Answer::Now(done.map(|done| done.map(|(put, _replaced)| put)).map_err(|full| RepoError::Other(Box::new(full))))
     }
 

@@ -11,6 +11,8 @@ use polyserve_memory::Packed;
 use polyserve_memory::Papaya;
 #[cfg(feature = "scc")]
 use polyserve_memory::Scc;
+#[cfg(feature = "seqlock")]
+use polyserve_memory::Seqlock;
 use polyserve_memory::{Actor, Sharded, StdMutex, StdRwlock, TwoLevel};
 
 /// Returns the repos that answer now.
@@ -28,6 +30,8 @@ fn all() -> Vec<Box<dyn EntityRepo>> {
         Box::new(Papaya::new()),
         #[cfg(feature = "scc")]
         Box::new(Scc::new()),
+        #[cfg(feature = "seqlock")]
+        Box::new(Seqlock::new()),
         #[cfg(feature = "copy-on-write")]
         Box::new(CopyOnWrite::new()),
     ]
@@ -48,6 +52,8 @@ fn shown_at(repo: &dyn EntityRepo, id: i64) -> *const u8 {
 const COPYING: &[(&str, usize)] = &[
     #[cfg(feature = "packed")]
     ("Packed { .. }", Packed::LONGEST_COPIED),
+    #[cfg(feature = "seqlock")]
+    ("Seqlock { .. }", Seqlock::LONGEST_COPIED),
 ];
 
 #[test]

@@ -28,6 +28,8 @@ use polyserve_memory::Packed;
 use polyserve_memory::Papaya;
 #[cfg(feature = "scc")]
 use polyserve_memory::Scc;
+#[cfg(feature = "seqlock")]
+use polyserve_memory::Seqlock;
 use polyserve_memory::{Actor, Sharded, StdMutex, StdRwlock, TwoLevel};
 use serde::{Deserialize, Serialize};
 
@@ -242,4 +244,5 @@ stores! {
     dashmap: Dashmap "dashmap",
     papaya: Papaya "papaya",
     scc: Scc "scc",
+    seqlock: Seqlock "seqlock",
 }

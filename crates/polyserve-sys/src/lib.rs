@@ -88,6 +88,68 @@ pub fn ascii_text(bytes: &[u8]) -> Option<&str> {
     is_ascii.then(|| unsafe { str::from_utf8_unchecked(bytes) })
 }
 
+/// Bytes that are stored as words, with a text from word `TEXT` on.
+///
+/// The words of the text are checked to be ASCII while they are stored. A check of the stored bytes would read them in other units, and a
+/// core that reads in other units what it has just stored waits for the stores, and for all earlier loads.
+///
+/// ```
+/// use polyserve_sys::WordBytes;
+///
+/// let mut bytes = WordBytes::<4, 1>::default();
+/// bytes.store([u64::MAX, u64::from_le_bytes(*b"eight le"), u64::from_le_bytes(*b"tters\0\0\0")]);
+/// assert_eq!(bytes.text(13), Some("eight letters"));
+/// assert_eq!(bytes.bytes()[..9], *b"\xff\xff\xff\xff\xff\xff\xff\xffe");
+/// bytes.store([7, u64::MAX]);
+/// assert_eq!(bytes.text(8), None); // no UTF-8
+/// ```
+#[derive(Debug)]
+pub struct WordBytes<const N: usize, const TEXT: usize> {
+    words: [[u8; 8]; N],
+    /// All words that were ever stored from `TEXT` on, by a bitwise or.
+    text: u64,
+}
+
+impl<const N: usize, const TEXT: usize> Default for WordBytes<N, TEXT> {
+    fn default() -> Self {
+        Self { words: [[0; 8]; N], text: 0 }
+    }
+}
+
+impl<const N: usize, const TEXT: usize> WordBytes<N, TEXT> {
+    /// Stores words from the first on, in little-endian order, over those that were there. Ignores more than `N`.
+    #[inline]
+    pub fn store(&mut self, words: impl IntoIterator<Item = u64>) {
+        let mut words = words.into_iter();
+        let (head, text) = self.words.split_at_mut(TEXT);
+        for (bytes, word) in head.iter_mut().zip(words.by_ref()) {
+            *bytes = word.to_le_bytes();
+        }
+        for (bytes, word) in text.iter_mut().zip(words) {
+            *bytes = word.to_le_bytes();
+            self.text |= word;
+        }
+    }
+
+    /// Returns the bytes.
+    #[inline]
+    pub fn bytes(&self) -> &[u8] {
+        self.words.as_flattened()
+    }
+
+    /// Returns `length` bytes from word `TEXT` on; `None` if they are not UTF-8, or if there are fewer.
+    #[inline]
+    pub fn text(&self, length: usize) -> Option<&str> {
+        let bytes = self.words[TEXT..].as_flattened().get(..length)?;
+        if self.text & 0x8080_8080_8080_8080 != 0 {
+            return str::from_utf8(bytes).ok();
+        }
+        // SAFETY: ASCII is UTF-8. All bytes from word `TEXT` on are ASCII: they were 0 when the value was created, and `store`, the only
+        // function that changes them, keeps the upper bit of each byte in `text`.
+        Some(unsafe { str::from_utf8_unchecked(bytes) })
+    }
+}
+
 /// What a process does when a signal arrives. See [`signal_disposition`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SignalDisposition {

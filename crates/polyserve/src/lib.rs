@@ -78,9 +78,10 @@
 //! | feature | adds |
 //! |---|---|
 //! | `threadpool` | servers on threads and on thread pools |
-//! | `memory` | stores in memory; each of the next five adds one more, and this feature |
+//! | `memory` | stores in memory; each of the next six adds one more, and this feature |
 //! | `dashmap`, `papaya`, `scc` | the store over the map of that crate |
 //! | `packed` | the store that takes the least memory |
+//! | `seqlock` | the store of packed entities with a version for each bucket: readers write nothing |
 //! | `copy-on-write` | the store of immutable chunks: readers never wait |
 //! | `env` | settings from environment variables |
 //! | `signals` | drain on Ctrl-C, SIGTERM and SIGHUP (Unix) |

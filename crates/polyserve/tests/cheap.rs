@@ -27,6 +27,8 @@ fn cheap_requests_do_no_expensive_work_in_memory() {
     cheap_requests_do_no_expensive_work_over(polyserve::memory::Papaya::of::<Counted>());
     #[cfg(feature = "scc")]
     cheap_requests_do_no_expensive_work_over(polyserve::memory::Scc::of::<Counted>());
+    #[cfg(feature = "seqlock")]
+    cheap_requests_do_no_expensive_work_over(polyserve::memory::Seqlock::of::<Counted>());
 }
 
 /// Regression test: an `If-Match` that did not hold made the thread of the log hash the entity.

@@ -29,6 +29,8 @@ fn repos_in_memory_keep_nested_entities() {
     keeps(polyserve::memory::Papaya::of::<Nested>());
     #[cfg(feature = "scc")]
     keeps(polyserve::memory::Scc::of::<Nested>());
+    #[cfg(feature = "seqlock")]
+    keeps(polyserve::memory::Seqlock::of::<Nested>());
 }
 
 /// The store is opened again as well: it reads the entities of its log on the caller's thread.

@@ -16,7 +16,7 @@ use std::sync::{PoisonError, RwLock};
 use dashmap::DashMap;
 use polyserve::catalog::Catalog;
 use polyserve::memory::hash::IdState;
-use polyserve::memory::{Dashmap, Packed, Papaya, Scc, Sharded, StdMutex, StdRwlock};
+use polyserve::memory::{Dashmap, Packed, Papaya, Scc, Seqlock, Sharded, StdMutex, StdRwlock};
 use polyserve::{Entity, EntityRef, Put, Removed, RepoError};
 
 use super::erased::{Erased, ErasedStore};
@@ -33,7 +33,7 @@ pub const NAMES: [&str; 6] =
 /// The prefix of the name of a repo of a known type.
 pub const TYPED_PREFIX: &str = "typed/";
 /// All of them.
-pub const TYPED: [&str; 7] = [
+pub const TYPED: [&str; 8] = [
     "typed/std_mutex",
     "typed/std_rwlock",
     "typed/sharded",
@@ -41,6 +41,7 @@ pub const TYPED: [&str; 7] = [
     "typed/dashmap",
     "typed/papaya",
     "typed/scc",
+    "typed/seqlock",
 ];
 
 /// Makes a new, empty store at each call.
@@ -69,6 +70,7 @@ pub fn maker(catalog: &Catalog, name: &str) -> anyhow::Result<StoreMaker> {
         "typed/dashmap" => of(|| Ok(RepoStore(Dashmap::new()))),
         "typed/papaya" => of(|| Ok(RepoStore(Papaya::new()))),
         "typed/scc" => of(|| Ok(RepoStore(Scc::new()))),
+        "typed/seqlock" => of(|| Ok(RepoStore(Seqlock::new()))),
         _ => {
             let entry = catalog.repo(name)?.clone();
             let is_checked = Cell::new(false);

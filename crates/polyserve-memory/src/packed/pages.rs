@@ -15,7 +15,7 @@ use std::mem;
 use polyserve_core::{Identifiable, Shown};
 use slab::Slab;
 
-use super::pack::{has_packed_id, packed_id, show_packed};
+use crate::pack::{ToStore, has_packed_id, packed_id, show_packed};
 
 /// The size of a page in bytes.
 pub(super) const PAGE: usize = 1 << 14;
@@ -83,13 +83,6 @@ enum RecordPage<E> {
     Records { bytes: Vec<u8>, dead: usize },
     /// An entity that is not packed.
     Whole(E),
-}
-
-/// An entity to store, and its packed form if it has one.
-pub(super) struct ToStore<'a, E> {
-    /// It is taken if it is stored whole.
-    pub(super) entity: &'a mut Option<E>,
-    pub(super) packed: Option<&'a [u8]>,
 }
 
 /// The pages of a shard.

@@ -16,8 +16,9 @@ fn put(
     entity: &mut Option<Entity>,
     hash_of: impl Fn(&i64) -> u64,
 ) -> Result<(Put, Option<Entity>), Full> {
-    let (mut buffer, original) = (Vec::new(), entity.clone().expect("it is there"));
-    let packed = pack(&original, &mut buffer).then_some(buffer.as_slice());
+    let original = entity.clone().expect("it is there");
+    let buffer = PackBuffer::of(&original);
+    let packed = buffer.packed(MAX_COPIED);
     let put = shard.put(hash, &original.id, ToStore { entity, packed }, &Condition::ALWAYS, hash_of)?;
     Ok(put.done().expect("the condition always holds"))
 }
@@ -65,12 +66,12 @@ impl Fixture {
                 assert_eq!((shown.id, shown.description, shown.value.to_bits()), (id, description.as_str(), *value));
             });
         }
-        let packed = self.expected.values().filter(|(description, _)| description.len() <= LONGEST_COPIED);
+        let packed = self.expected.values().filter(|(description, _)| description.len() <= LONGEST_PACKED);
         let large = self.expected.len() - packed.clone().count();
         // At most twice the size of each record, as many dead bytes, and the unused end of each page.
         let needed: usize = packed.map(|(description, _)| 4 + 2 * (16 + description.len().next_multiple_of(4))).sum();
         let pages = self.shard.pages.check();
-        assert!(pages <= large + 1 + needed * 2 / (PAGE - LONGEST_COPIED - 20) + 1, "{pages} pages for {needed} bytes");
+        assert!(pages <= large + 1 + needed * 2 / (PAGE - LONGEST_PACKED - 20) + 1, "{pages} pages for {needed} bytes");
     }
 }
 
@@ -78,7 +79,7 @@ impl Fixture {
 fn a_shard_agrees_with_a_map() {
     // The maximum length, the number of ids, and the number of puts among a hundred operations.
     for (max_length, ids, puts) in
-        [(30, 3000, 60), (30, 3000, 40), (LONGEST_COPIED as u64, 200, 60), (3 * LONGEST_COPIED as u64, 100, 70)]
+        [(30, 3000, 60), (30, 3000, 40), (LONGEST_PACKED as u64, 200, 60), (3 * LONGEST_PACKED as u64, 100, 70)]
     {
         let mut random = Random(max_length + puts);
         let mut tested = Fixture::new(Pages::default());
@@ -109,7 +110,7 @@ fn a_shard_agrees_with_a_map() {
 fn a_slab_that_was_large_shrinks() {
     const IDS: i64 = 2000;
     let mut tested = Fixture::new(Pages::default());
-    let fill = |tested: &mut Fixture| (0..IDS).for_each(|id| assert!(tested.put(id, LONGEST_COPIED + 1, 0.0).is_ok()));
+    let fill = |tested: &mut Fixture| (0..IDS).for_each(|id| assert!(tested.put(id, LONGEST_PACKED + 1, 0.0).is_ok()));
     fill(&mut tested);
     assert!(tested.shard.pages.capacity() >= IDS as usize);
     for id in (10..IDS).rev() {
@@ -151,10 +152,10 @@ fn a_record_that_fits_is_written_over() {
     tested.check();
     assert_ne!(address(&tested), first, "16 bytes leave more than half of 36 unused");
     tested.put(7, 21, 4.0).unwrap();
-    tested.put(7, LONGEST_COPIED + 1, 5.0).unwrap();
+    tested.put(7, LONGEST_PACKED + 1, 5.0).unwrap();
     tested.check();
     let first = address(&tested);
-    tested.put(7, 10 * LONGEST_COPIED, 6.0).unwrap();
+    tested.put(7, 10 * LONGEST_PACKED, 6.0).unwrap();
     tested.check();
     assert_eq!(address(&tested), first, "a long description takes the address of another");
     tested.put(7, 0, 7.0).unwrap();
@@ -194,7 +195,7 @@ fn a_full_shard_reports_it_and_loses_nothing() {
     assert!(full as usize > (PAGES - 3) * (PAGE / 36), "{full} entities in {PAGES} pages");
     assert!(Full.to_string().contains("full"));
     tested.check();
-    assert_eq!(tested.put(full, LONGEST_COPIED + 1, 0.0), Err(Full));
+    assert_eq!(tested.put(full, LONGEST_PACKED + 1, 0.0), Err(Full));
     assert_eq!(tested.put(1, 16, 1.0), Ok(Put::Replaced), "an entity that fits into its old record needs no new page");
     assert_eq!(tested.put(1, 200, 1.0), Err(Full), "one that does not fit is refused, and the old one stays");
     tested.check();
@@ -216,7 +217,7 @@ fn a_full_shard_reports_it_and_loses_nothing() {
 #[test]
 fn a_long_description_is_dropped_outside_the_locks() {
     let repo = Packed::new();
-    let long = |value| Entity::new(7, "d".repeat(LONGEST_COPIED + 1), value);
+    let long = |value| Entity::new(7, "d".repeat(LONGEST_PACKED + 1), value);
     let stored = |entity: Entity| {
         let (hash, shard) = repo.shards.of(&7_i64);
         let mut entity = Some(entity);

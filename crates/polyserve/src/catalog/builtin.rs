@@ -356,6 +356,8 @@ repos! {
             overhead: 30,
             usual: false,
         });
+    #[cfg(feature = "seqlock")]
+    "seqlock", "packed entities behind a version for each bucket: readers write nothing", REPO, polyserve::memory::Seqlock;
     #[cfg(feature = "copy-on-write")]
     "copy_on_write", "immutable chunks behind pointers: readers never wait", REPO, polyserve::memory::CopyOnWrite;
     "actor", "a thread for each shard, messages instead of locks", ACTOR, polyserve::memory::Actor, start;
