@@ -1,11 +1,12 @@
 //! Restarts without loss, by `serve --handover SOCKET`: the next process takes the listeners of the present one.
 //!
-//! The next process connects to the socket when all its settings are checked. The present one sends its listeners, waits for the answer
-//! [`GO`], and drains. Meanwhile clients wait in the queues of the listeners, which no process closes. The present process holds the
+//! The next process connects to the socket when all its settings are checked, and sends [`HELLO`]. The present one sends its listeners,
+//! waits for the answer [`GO`], and drains. Meanwhile clients wait in the queues of the listeners, which no process closes. The present process holds the
 //! connection until it ends, so the next one knows when it has ended.
 //!
-//! Invariant: a process serves until the next one has said [`GO`], or until a signal. From a signal on, nothing is handed over. Cost:
-//! one waiting thread.
+//! Invariant: a process serves until the next one has said [`GO`], or until a signal. From a signal on, nothing is handed over. A
+//! connection that sends no [`HELLO`] holds up no other one, and is closed after [`HELLO_LIMIT`]. Cost: a waiting thread, and one for each
+//! connection without its first byte, at most [`MAX_SILENT`].
 
 use std::fs;
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut, Read as _, Write as _};
@@ -15,6 +16,7 @@ use std::os::fd::AsFd as _;
 use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -32,6 +34,12 @@ use rustix::net::{
 };
 use rustix::process::geteuid;
 
+/// The first byte of the next process.
+const HELLO: u8 = b'?';
+/// The time limit for the first byte, which the next process sends at once.
+const HELLO_LIMIT: Duration = Duration::from_secs(5);
+/// The max number of connections that have not sent their first byte. Others wait in the queue of the socket.
+const MAX_SILENT: usize = 64;
 /// The answer of the next process: it takes over.
 const GO: u8 = b'!';
 /// The first byte of the message with the listeners. Then comes the grace of the drain, in milliseconds.
@@ -155,8 +163,10 @@ impl Offer {
     /// Waits until the next process takes over. It waits for the end of this one. After [`withdraw`](Self::withdraw), this does
     /// not return.
     pub(crate) fn wait(&self) {
+        let connections = self.greeted();
         loop {
-            let taken = self.socket.accept().and_then(|(connection, _)| {
+            let taken = connections.recv().map_err(io::Error::other).and_then(|connection| {
+                let connection = connection?;
                 // The listeners stay open for a process that has them, whatever happens here.
                 let listeners = lock(&self.listeners).as_ref().map(Listeners::try_clone).transpose()?;
                 let Some(listeners) = listeners else { return Ok(false) };
@@ -176,6 +186,45 @@ impl Offer {
                 }
             }
         }
+    }
+
+    /// Accepts connections on a thread, and returns those that have sent [`HELLO`].
+    fn greeted(&self) -> Receiver<io::Result<UnixStream>> {
+        let (greeted, connections) = channel();
+        let (socket, silent) = (Arc::clone(&self.socket), Arc::new(()));
+        thread::spawn(move || {
+            loop {
+                // A thread holds a share of `silent`, and this one holds the first. The pause is short next to the patience of the next
+                // process.
+                while Arc::strong_count(&silent) > MAX_SILENT {
+                    thread::sleep(ACCEPT_BACKOFF);
+                }
+                let connection = match socket.accept() {
+                    Ok((connection, _)) => connection,
+                    Err(error) => {
+                        if greeted.send(Err(error)).is_err() {
+                            return; // this process is handed over
+                        }
+                        thread::sleep(ACCEPT_BACKOFF);
+                        continue;
+                    }
+                };
+                let (greeted, share) = (greeted.clone(), Arc::clone(&silent));
+                thread::spawn(move || {
+                    let first = read_byte(&connection, HELLO_LIMIT);
+                    drop(share);
+                    match first {
+                        Ok(Some(HELLO)) => drop(greeted.send(Ok(connection))), // an error: this process is handed over
+                        _ => {
+                            tracing::warn!(
+                                "a connection to the socket of the handover has not asked for the listeners"
+                            );
+                        }
+                    }
+                });
+            }
+        });
+        connections
     }
 
     /// Hands nothing over any more: this process ends, and closes its listeners.
@@ -212,6 +261,7 @@ impl PresentProcess {
     }
 
     fn receive(connection: UnixStream) -> anyhow::Result<(Listeners, Self)> {
+        (&connection).write_all(&[HELLO])?;
         connection.set_read_timeout(Some(PATIENCE))?;
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(LISTENERS))];
         let mut rights = RecvAncillaryBuffer::new(&mut space);

@@ -2,6 +2,7 @@
 
 use std::io::{self, BufRead as _, ErrorKind, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -149,6 +150,22 @@ fn a_process_that_cannot_start_takes_nothing_over() {
     has(&text(&output.stderr), &["cannot serve on 127.0.0.1:"]);
     is_served(&mut client);
     has(&misused(&format!("serve --handover {dir}/file")), &["the file is no socket"]);
+}
+
+/// Regression test: each connection that sent nothing held the socket for 30 s, and the next process gave up.
+#[test]
+fn silent_connections_do_not_keep_the_next_process_out() {
+    let dir = Dir::new("handover-silent");
+    let args = format!("serve --listen 127.0.0.1:0 --repo durable:{dir}/store --handover {dir}.sock");
+    let serving = Serving::start(polyserve(&args));
+    let socket = std::path::Path::new(super::HERE).join(format!("{dir}.sock"));
+    let silent: Vec<_> = (0..33).map(|_| UnixStream::connect(&socket).expect("the socket is there")).collect();
+    let next = Serving::start(polyserve(&args.replace("127.0.0.1:0", &serving.addr.to_string())));
+    assert_eq!(next.addr, serving.addr);
+    assert!(serving.end().0.success(), "it was handed over");
+    let answer = ask(next.addr, "GET /1 HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+    has(&answer, &["HTTP/1.1 404"]);
+    drop(silent);
 }
 
 #[test]
