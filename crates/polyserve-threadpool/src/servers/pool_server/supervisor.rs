@@ -220,7 +220,8 @@ fn time_out_parked(shared: &PoolServerState, slot: &Slot, open: &mut PoolConnect
     if reads_first { TurnEnd::Yield } else { time_out(shared, slot, open) }
 }
 
-/// Ends a connection that no worker has taken from the queue in time.
+/// Ends a connection that no worker has taken from the queue in time. If it lies in the batch of the thread that polls, and not yet in
+/// the list, it may get two entries. That is harmless: a worker takes it only in the state `QUEUED`, and skips the entry that is left.
 fn time_out_queued(shared: &PoolServerState, id: usize, slot: &Slot, open: &mut PoolConnection) -> TurnEnd {
     shared.ready.remove(id);
     if !is_late(shared, slot) {
