@@ -12,8 +12,10 @@ use std::sync::Arc;
 
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
-use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::client::{Resumption, WebPkiServerVerifier};
+use rustls::crypto::ring::cipher_suite::TLS13_AES_128_GCM_SHA256;
+use rustls::crypto::ring::kx_group::X25519;
 use rustls::crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
@@ -39,12 +41,31 @@ impl ClientTls {
     ///
     /// Returns [`LoadError::Setting`] if `host` is no name, or if `ca` has no certificate that can be used.
     pub fn new(host: &str, ca: &[u8]) -> Result<Self, LoadError> {
+        Self::with_provider(host, ca, ring::default_provider())
+    }
+
+    /// [`new`](Self::new) for measurements: only TLS 1.3 with TLS_AES_128_GCM_SHA256 and X25519, so that servers with different
+    /// libraries do the same work, and no resumption, so that each connection is a whole handshake.
+    ///
+    /// # Errors
+    ///
+    /// As [`new`](Self::new).
+    pub fn for_measurements(host: &str, ca: &[u8]) -> Result<Self, LoadError> {
+        let (cipher_suites, kx_groups) = (vec![TLS13_AES_128_GCM_SHA256], vec![X25519]);
+        let tls =
+            Self::with_provider(host, ca, CryptoProvider { cipher_suites, kx_groups, ..ring::default_provider() })?;
+        let mut config = (*tls.config).clone();
+        config.resumption = Resumption::disabled();
+        Ok(Self { config: Arc::new(config), ..tls })
+    }
+
+    fn with_provider(host: &str, ca: &[u8], provider: CryptoProvider) -> Result<Self, LoadError> {
         let wrong = |why: &dyn fmt::Display| LoadError::Setting(format!("the authorities cannot be used: {why}"));
         let mut roots = RootCertStore::empty();
         for authority in CertificateDer::pem_slice_iter(ca) {
             roots.add(authority.map_err(|error| wrong(&error))?).map_err(|error| wrong(&error))?;
         }
-        let provider = Arc::new(ring::default_provider());
+        let provider = Arc::new(provider);
         let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider)).build();
         Self::with_verifier(host, provider, verifier.map_err(|error| wrong(&error))?)
     }
@@ -93,6 +114,16 @@ impl ClientTls {
         let mut config = builder.dangerous().with_custom_certificate_verifier(verifier).with_no_client_auth();
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
         Ok(Self { config: Arc::new(config), name })
+    }
+
+    /// The configuration of a client, for one that is not a [`Load`](crate::Load).
+    pub fn config(&self) -> &Arc<ClientConfig> {
+        &self.config
+    }
+
+    /// The name or the address that the server's certificate must have.
+    pub fn server_name(&self) -> &ServerName<'static> {
+        &self.name
     }
 
     /// A new session, which has a handshake to send.

@@ -2,10 +2,14 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, anyhow};
 use polyserve::EntityRepo;
 use polyserve::catalog::RepoEntry;
+use polyserve_conformance::history::{EntityForm, first_answer};
+use polyserve_conformance::tls::trust;
+use polyserve_load::ClientTls;
 
 use crate::launch::Launch;
 use crate::launch::process::Process;
@@ -31,8 +35,13 @@ pub enum CheckSubject {
         name: String,
         /// Its address.
         addr: SocketAddr,
+        /// How it speaks TLS, if it does.
+        tls: Option<ClientTls>,
     },
 }
+
+/// The time that a server which runs already has for each of its first connection, handshake and answer.
+const FIRST_ANSWER: Duration = Duration::from_secs(3);
 
 /// A subject that accepts operations.
 pub(super) enum Stage {
@@ -77,7 +86,14 @@ impl CheckSubject {
                 let repo = repo.build().context("the repo cannot be made")?;
                 Ok(Stage::There(CheckTarget::Repo(repo)))
             }
-            Self::Address { addr, .. } => Ok(Stage::There(CheckTarget::Addr(*addr))),
+            Self::Address { addr, tls, .. } => {
+                if let Some(tls) = tls {
+                    trust(*addr, Arc::clone(tls.config()), tls.server_name().clone());
+                }
+                let answered = first_answer(*addr, EntityForm::Published, self.first_key(), FIRST_ANSWER);
+                answered.map_err(|why| anyhow!("{addr} cannot be checked: {why}"))?;
+                Ok(Stage::There(CheckTarget::Addr(*addr)))
+            }
         }
     }
 }

@@ -12,6 +12,7 @@ use polyserve_bench::output::{print_json, print_text};
 use polyserve_bench::progress::Progress;
 use polyserve_conformance::history::MAX_OPERATIONS;
 
+use super::client_tls::ClientTlsArgs;
 use super::entrants::serve;
 use super::load::url::Url;
 use super::names::{ALL, repo_names};
@@ -44,21 +45,24 @@ pub(crate) struct CheckArgs {
     /// Check the repos in this process, without a server.
     #[arg(long, conflicts_with = "server")]
     in_process: bool,
-    /// Check the server that listens at http://HOST:PORT instead; its entities with keys from -9000 on are removed.
+    /// Check the server that listens at http://HOST:PORT or https://HOST:PORT instead; its entities with keys from -9000 on are
+    /// removed.
     #[arg(long, value_name = "URL", conflicts_with_all = ["server", "repo", "in_process"])]
     url: Option<Url>,
     /// Check the recorded operations in this file, one line of JSON for each. No server is started.
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["server", "repo", "in_process", "url", "ops", "clients", "keys", "seed", "out"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["server", "repo", "in_process", "url", "ops", "clients", "keys", "seed", "out", "ca", "insecure", "cert"])]
     history: Option<PathBuf>,
     /// Write the operations to this file, for --history. Only for one server over one repo.
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
     #[command(flatten)]
+    tls: ClientTlsArgs,
+    #[command(flatten)]
     config: ConfigArgs,
 }
 
 /// The max time of a try to connect to one of several addresses.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 
 pub(crate) fn run(catalog: &Catalog, args: &CheckArgs, json: bool) -> anyhow::Result<ExitCode> {
     let report = match &args.history {
@@ -102,17 +106,18 @@ impl CheckArgs {
     fn subjects(&self, catalog: &Catalog) -> anyhow::Result<Vec<CheckSubject>> {
         if let Some(url) = &self.url {
             self.takes_no_settings("--url")?;
-            if url.is_https() {
-                return Err(Misuse(format!("{url}: the check does not speak TLS")).into());
-            }
             if url.path() != "/" {
                 return Err(Misuse(format!(
                     "{url}: the URL must have no path, because the check uses the paths of the entity service"
                 ))
                 .into());
             }
+            let tls = self.tls.client(url)?;
             let addr = url.reach(CONNECT_TIMEOUT)?;
-            return Ok(vec![CheckSubject::Address { name: url.to_string(), addr }]);
+            return Ok(vec![CheckSubject::Address { name: url.to_string(), addr, tls }]);
+        }
+        if let Some(flag) = self.tls.given() {
+            return Err(Misuse(format!("{flag}: it is for --url https://HOST:PORT")).into());
         }
         let repos = repo_names(catalog, &self.repo)?;
         let repos = repos.iter().map(|name| catalog.repo(name)).collect::<Result<Vec<_>, _>>()?;

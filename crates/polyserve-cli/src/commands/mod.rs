@@ -5,6 +5,7 @@ mod access;
 mod admin;
 pub(crate) mod bench;
 pub(crate) mod check;
+mod client_tls;
 pub(crate) mod compare;
 pub(crate) mod cores;
 pub(crate) mod data;

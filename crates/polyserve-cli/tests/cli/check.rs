@@ -1,3 +1,4 @@
+use std::net::TcpListener;
 use std::sync::Arc;
 
 use polyserve::catalog::{Catalog, Entry, RepoEntry};
@@ -92,6 +93,20 @@ fn a_foreign_server_is_checked() {
     }
 }
 
+/// Regression test: the check of a silent server ended after 45 s.
+#[test]
+fn a_server_that_is_silent_is_an_error_at_once() {
+    let silent = TcpListener::bind("127.0.0.1:0").expect("a port is free"); // the kernel accepts
+    let addr = silent.local_addr().expect("it is bound");
+    for (url, why) in [
+        (format!("http://{addr}"), "it does not answer one GET within 3s"),
+        (format!("https://{addr} --insecure"), "no TLS handshake within 3s"),
+    ] {
+        let output = text(&ended(1, &format!("check --url {url} --ops 500")).stdout);
+        has(&output, &["FAILED", &format!("{addr} cannot be checked: {why}")]);
+    }
+}
+
 /// What was recorded until then is checked.
 #[test]
 fn a_signal_ends_it() {
@@ -181,7 +196,7 @@ fn broken_repos_are_found_out_over_http() {
     let over = |repo: Arc<dyn EntityRepo>| {
         let server = Catalog::builtin().server("pool_server").unwrap().build(&ServerConfig::default()).unwrap();
         let running = server.serve(([127, 0, 0, 1], 0), EntityService::new(repo)).unwrap();
-        let run = recorded(&CheckSubject::Address { name: "broken".into(), addr: running.local_addr() });
+        let run = recorded(&CheckSubject::Address { name: "broken".into(), addr: running.local_addr(), tls: None });
         let _ = running.shutdown().unwrap();
         run
     };

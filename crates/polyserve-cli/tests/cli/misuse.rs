@@ -45,7 +45,10 @@ const REFUSED: &[(&str, &str)] = &[
     // The load generator.
     ("load https://localhost/", "add --ca FILE, or --insecure"),
     ("load http://localhost/ --insecure", "--ca and --insecure are for https"),
-    ("check --url https://localhost/", "the check does not speak TLS"),
+    ("check --url https://localhost/", "add --ca FILE, or --insecure"),
+    ("check --url http://localhost/ --insecure", "--ca and --insecure are for https"),
+    ("check --ca any.pem", "--ca: it is for --url https://HOST:PORT"),
+    ("check --history any --insecure", "--insecure"),
     ("load nonsense", "no URL"),
     ("load http://no-such-host.invalid/", "cannot be reached"),
     ("load http://127.0.0.1:1/x --keys 5", "the path must be /, not /x"),

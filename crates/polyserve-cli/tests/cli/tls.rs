@@ -8,7 +8,7 @@ use std::time::Instant;
 use polyserve_conformance::tls::{Issued, TestAuthority, TlsStream};
 use rustix::process::Signal;
 
-use super::{Dir, PATIENCE, Serving, ask, ended, has, json, misused, polyserve, text};
+use super::{Dir, PATIENCE, Serving, ask, ended, has, json, misused, polyserve, printed, text};
 
 const GET: &[u8] = b"GET /1 HTTP/1.1\r\nHost: a\r\n\r\n";
 
@@ -209,4 +209,36 @@ fn a_load_speaks_tls() {
     assert_eq!(report["answered"], 50, "{report}");
     let other = format!("load https://{}/welcome --ca {dir}/other.pem -n 50", serving.addr);
     has(&text(&ended(1, &other).stderr), &["invalid peer certificate"]);
+}
+
+/// The answers of a server over TLS have an order, and one that is not trusted is named at once.
+#[test]
+fn a_check_speaks_tls() {
+    let (dir, authority) = (Dir::new("tls-check"), TestAuthority::new());
+    let args = write(&dir, &authority.issue());
+    dir.write("ca.pem", authority.pem());
+    dir.write("other.pem", TestAuthority::new().pem());
+    for server in ["pool_server", "tokio_hyper"] {
+        let serving = serve(&format!("--server {server} {args}"));
+        let url = format!("https://localhost:{}", serving.addr.port());
+        for trust in [format!("--ca {dir}/ca.pem"), "--insecure".to_owned()] {
+            let report = json(&format!("check --url {url} {trust} --ops 500"));
+            let figures = (&report["passed"], &report["runs"][0]["operations"], &report["runs"][0]["unknown"]);
+            assert_eq!(figures, (&true.into(), &500.into(), &0.into()), "{server}: {report}");
+        }
+        let refused = text(&ended(1, &format!("check --url {url} --ca {dir}/other.pem --ops 500")).stdout);
+        has(&refused, &["cannot be checked: the TLS handshake fails", "invalid peer certificate"]);
+    }
+    // The name must be one of the certificate.
+    let serving = serve(&write(&dir, &authority.issue_to(&["example.org"])));
+    let refused = text(&ended(1, &format!("check --url https://{} --ca {dir}/ca.pem --ops 500", serving.addr)).stdout);
+    has(&refused, &["invalid peer certificate", "not valid for name"]);
+    // A server that asks for certificates answers a client with one.
+    let alice = authority.issue();
+    dir.write("alice.pem", &alice.certificate);
+    dir.write("alice-key.pem", &alice.key);
+    let serving = serve(&format!("{} --tls-client-ca {dir}/ca.pem", write(&dir, &authority.issue())));
+    let line = format!("check --url https://{} --ca {dir}/ca.pem --ops 300", serving.addr);
+    printed(&format!("{line} --cert {dir}/alice.pem --key {dir}/alice-key.pem"));
+    has(&text(&ended(1, &line).stdout), &["the TLS handshake fails", "fatal alert"]);
 }

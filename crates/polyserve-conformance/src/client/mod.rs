@@ -37,7 +37,7 @@ pub(crate) use date::imf_fixdate;
 pub use response::Response;
 use response::head_end;
 pub(crate) use stream::Stream;
-use stream::is_timeout;
+pub(crate) use stream::is_timeout;
 use transcript::Transcript;
 pub(crate) use transcript::shown;
 

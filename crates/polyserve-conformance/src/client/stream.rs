@@ -42,8 +42,8 @@ impl Stream {
         };
         socket.set_nodelay(true)?;
         #[cfg(feature = "tls")]
-        if let Some(config) = tls::client_of(addr) {
-            let stream = TlsStream::new(socket, config);
+        if let Some((config, name)) = tls::trust_of(addr) {
+            let stream = TlsStream::to(socket, config, name);
             let result = stream.shake_hands(Instant::now() + patience);
             if result.is_err_and(|error| tls::is_rejection(&error)) {
                 return Ok(Self::Rejected(stream.socket().try_clone()?, Arc::new(Mutex::new(rejection()))));
@@ -164,6 +164,6 @@ fn left(deadline: Instant) -> io::Result<Duration> {
     if left.is_zero() { Err(ErrorKind::TimedOut.into()) } else { Ok(left.max(Duration::from_millis(1))) }
 }
 
-pub(super) fn is_timeout(error: &io::Error) -> bool {
+pub(crate) fn is_timeout(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted)
 }

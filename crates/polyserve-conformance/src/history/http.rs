@@ -7,6 +7,8 @@
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
+#[cfg(feature = "tls")]
+use std::net::TcpStream;
 use std::sync::RwLock;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread;
@@ -17,6 +19,8 @@ use polyserve_core::sync::write;
 use super::entity_form::EntityForm;
 use super::record::{CallCondition, Losses, Recording, RecordingControl, RecordingWorkload, WrongAnswer, nanos};
 use super::{Call, CallAnswer, Operation, Precondition};
+#[cfg(feature = "tls")]
+use crate::client::is_timeout;
 use crate::client::{Client, Ending, Response};
 
 /// Records `clients` clients of the server at `addr`, which stores entities of this form. Each client keeps its connection
@@ -106,6 +110,41 @@ pub fn record_http_across(
     });
     recording.took = start.elapsed();
     recording
+}
+
+/// Asks the server at `addr` for one entity, so that a server that cannot be checked is found before a recording: one that does not
+/// listen, is silent, or shows a certificate that is not trusted. Any status will do.
+///
+/// # Errors
+///
+/// Returns the reason, after `patience` for each of the connection, the handshake and the answer at the latest.
+pub fn first_answer(addr: SocketAddr, form: EntityForm, key: i64, patience: Duration) -> Result<(), String> {
+    #[cfg(feature = "tls")]
+    if let Some((config, name)) = crate::tls::trust_of(addr) {
+        let socket = TcpStream::connect_timeout(&addr, patience).map_err(|error| format!("no connection: {error}"))?;
+        let stream = crate::tls::TlsStream::to(socket, config, name);
+        // With TLS 1.3, the server judges the client's certificate after the client has ended its handshake.
+        let judged =
+            || stream.peek_now().map_or_else(|error| if is_timeout(&error) { Ok(()) } else { Err(error) }, |_| Ok(()));
+        match stream.shake_hands(Instant::now() + patience).map(|()| judged()) {
+            Err(error) if is_timeout(&error) => return Err(format!("no TLS handshake within {patience:?}")),
+            Err(error) | Ok(Err(error)) if !crate::tls::is_rejection(&error) => {
+                return Err(format!("the TLS handshake fails: {error}"));
+            }
+            _ => {}
+        }
+    }
+    let client = Client::connect(addr, patience).map_err(|error| format!("no connection: {error}"))?;
+    let mut client = client.without_dates();
+    // The answer counts, also if the server closes before it reads the request.
+    let _ = client.send(format!("GET {} HTTP/1.1\r\nHost: history\r\n\r\n", form.path(key)).as_bytes());
+    match client.receive() {
+        Ok(_) => Ok(()),
+        Err(failure) if failure.ending == Some(Ending::Silent) => {
+            Err(format!("it does not answer one GET within {patience:?}"))
+        }
+        Err(failure) => Err(failure.to_string()),
+    }
 }
 
 /// A client of a server.

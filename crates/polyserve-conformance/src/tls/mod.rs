@@ -4,16 +4,16 @@
 
 mod stream;
 
-use std::collections::HashMap;
-use std::net::SocketAddr;
-use std::sync::{Arc, OnceLock};
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::{Arc, LazyLock};
 
 use polyserve_core::sync::{Mutex, lock};
 use polyserve_core::{ServerConfig, TlsConfig};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, ExtendedKeyUsagePurpose, IsCa, KeyPair, SanType};
 use rustls::crypto::ring;
 use rustls::pki_types::pem::PemObject as _;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, RootCertStore, SupportedProtocolVersion};
 
 pub use stream::TlsStream;
@@ -121,31 +121,50 @@ impl Issued {
 struct ProcessTls {
     server: TlsConfig,
     client: Arc<ClientConfig>,
-    /// Whether the server at an address speaks TLS.
-    addresses: Mutex<HashMap<SocketAddr, bool>>,
 }
 
-fn shared() -> &'static ProcessTls {
-    static SHARED: OnceLock<ProcessTls> = OnceLock::new();
-    SHARED.get_or_init(|| {
-        let authority = TestAuthority::new();
-        let client = authority.client(rustls::DEFAULT_VERSIONS, None);
-        ProcessTls { server: authority.issue().server(), client, addresses: Mutex::default() }
-    })
-}
+/// What a client needs to speak TLS to a server: its configuration, and the name that the certificate must have.
+pub(crate) type ServerTrust = (Arc<ClientConfig>, ServerName<'static>);
+
+/// The servers of this process' clients that speak TLS.
+static ADDRESSES: LazyLock<Mutex<BTreeMap<SocketAddr, ServerTrust>>> = LazyLock::new(Mutex::default);
+
+static SHARED: LazyLock<ProcessTls> = LazyLock::new(|| {
+    let authority = TestAuthority::new();
+    let client = authority.client(rustls::DEFAULT_VERSIONS, None);
+    ProcessTls { server: authority.issue().server(), client }
+});
 
 /// Adds the TLS of this process to `config`.
 pub(crate) fn configured(config: ServerConfig) -> ServerConfig {
-    config.tls(shared().server.clone())
+    config.tls(SHARED.server.clone())
 }
 
 /// Notes whether the server that listens at `addr` speaks TLS, so that clients do.
 pub(crate) fn note_server(addr: SocketAddr, has_tls: bool) {
-    lock(&shared().addresses).insert(addr, has_tls);
+    match has_tls {
+        true => trust(addr, Arc::clone(&SHARED.client), loopback()),
+        false => forget(addr),
+    }
 }
 
-/// The configuration of a client of the server at `addr`, if that speaks TLS.
-pub(crate) fn client_of(addr: SocketAddr) -> Option<Arc<ClientConfig>> {
-    let shared = shared();
-    lock(&shared.addresses).get(&addr).is_some_and(|has_tls| *has_tls).then(|| Arc::clone(&shared.client))
+/// The name in the certificates of the kit's own servers.
+fn loopback() -> ServerName<'static> {
+    IpAddr::V4(Ipv4Addr::LOCALHOST).into()
+}
+
+/// From now on, every [`Client`](crate::client::Client) of this process that connects to `addr` speaks TLS. It trusts a server
+/// with a certificate for `name`, by the rules of `config`.
+pub fn trust(addr: SocketAddr, config: Arc<ClientConfig>, name: ServerName<'static>) {
+    lock(&ADDRESSES).insert(addr, (config, name));
+}
+
+/// From now on, clients that connect to `addr` do not speak TLS: another server may have the address.
+pub fn forget(addr: SocketAddr) {
+    lock(&ADDRESSES).remove(&addr);
+}
+
+/// What a client of the server at `addr` needs, if that speaks TLS.
+pub(crate) fn trust_of(addr: SocketAddr) -> Option<ServerTrust> {
+    lock(&ADDRESSES).get(&addr).cloned()
 }

@@ -28,13 +28,21 @@ struct ClientSession {
 }
 
 impl TlsStream {
-    /// The TLS of a socket on which nothing was sent.
+    /// The TLS of a socket on which nothing was sent, to a server at 127.0.0.1.
     ///
     /// # Panics
     ///
     /// Panics if `config` has no cipher.
     pub fn new(socket: TcpStream, config: Arc<ClientConfig>) -> Self {
-        let name = ServerName::from(std::net::IpAddr::from([127, 0, 0, 1]));
+        Self::to(socket, config, super::loopback())
+    }
+
+    /// [`new`](Self::new), to a server with this name.
+    ///
+    /// # Panics
+    ///
+    /// Panics if `config` has no cipher.
+    pub fn to(socket: TcpStream, config: Arc<ClientConfig>, name: ServerName<'static>) -> Self {
         let tls = ClientConnection::new(config, name).expect("the configuration has ciphers");
         let session = Arc::new(Mutex::new(ClientSession { tls, plain: Vec::new() }));
         Self { socket: Arc::new(socket), session, unsent: Arc::default() }

@@ -4,16 +4,15 @@ mod report;
 pub(crate) mod requests;
 pub(crate) mod url;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use indicatif::{HumanDuration, ProgressBar, ProgressStyle};
-use polyserve::files::{MAX_CONTENT, MAX_SETTINGS, read_bounded};
-use polyserve_load::{
-    ClientTls, CpuSource, Load, LoadProgress, Mix, Pace, RunLength, Traffic, prefill_for, run as run_load,
-};
+use polyserve::files::{MAX_CONTENT, read_bounded};
+use polyserve_load::{CpuSource, Load, LoadProgress, Mix, Pace, RunLength, Traffic, prefill_for, run as run_load};
 
+use super::client_tls::ClientTlsArgs;
 use super::session::on_signal;
 use super::times::within;
 use super::workload::{WorkloadArgs, misuse};
@@ -83,18 +82,8 @@ pub(crate) struct LoadArgs {
     /// The cores of the client threads, which are pinned to them in turn: 1, or 0-3,6. [default: none]
     #[arg(long, value_name = "CORES")]
     cores: Option<Cores>,
-    /// The file of authorities, in PEM form, that may have issued the certificate of an https server.
-    #[arg(long, value_name = "FILE", conflicts_with = "insecure")]
-    ca: Option<PathBuf>,
-    /// Accept any certificate of an https server: for tests.
-    #[arg(long)]
-    insecure: bool,
-    /// The file of a certificate, in PEM form, for an https server that asks clients for one.
-    #[arg(long, value_name = "FILE", requires = "key")]
-    cert: Option<PathBuf>,
-    /// The file of the certificate's key, in PEM form.
-    #[arg(long, value_name = "FILE", requires = "cert")]
-    key: Option<PathBuf>,
+    #[command(flatten)]
+    tls: ClientTlsArgs,
     /// The process id of the server. The report then has its CPU time.
     #[arg(long, value_name = "PID")]
     server_pid: Option<u32>,
@@ -133,7 +122,7 @@ fn load(args: &LoadArgs) -> anyhow::Result<(Load, String)> {
         Some(file) => format!("{}, requests of {}", server.origin(), file.display()),
         None => args.urls.iter().map(Url::to_string).collect::<Vec<_>>().join(" "),
     };
-    let tls = tls(args, &server)?;
+    let tls = args.tls.client(&server)?;
     let mut load = Load::new(server.reach(args.timeout)?, traffic);
     load.host = server.host().to_owned();
     load.tls = tls;
@@ -152,32 +141,6 @@ fn load(args: &LoadArgs) -> anyhow::Result<(Load, String)> {
     (load.warm_up, load.patience) = (args.warm_up, args.timeout);
     load.cpu = args.server_pid.map_or(CpuSource::Unknown, CpuSource::Process);
     Ok((load, name))
-}
-
-/// The TLS of the load, if its server is one of https.
-fn read(flag: &str, file: &Path) -> Result<Vec<u8>, Misuse> {
-    read_bounded(file, MAX_SETTINGS)
-        .map_err(|error| Misuse(format!("{flag} {} cannot be read: {error}", file.display())))
-}
-
-fn tls(args: &LoadArgs, server: &Url) -> anyhow::Result<Option<ClientTls>> {
-    let made = match (&args.ca, args.insecure) {
-        (None, false) if server.is_https() => {
-            return Err(Misuse(format!("{server} is https: add --ca FILE, or --insecure for a test")).into());
-        }
-        (None, false) if args.cert.is_some() => {
-            return Err(Misuse(format!("--cert and --key are for https, and {server} is not")).into());
-        }
-        (None, false) => return Ok(None),
-        _ if !server.is_https() => {
-            return Err(Misuse(format!("--ca and --insecure are for https, and {server} is not")).into());
-        }
-        (None, true) => ClientTls::insecure(server.name()),
-        (Some(file), _) => ClientTls::new(server.name(), &read("--ca", file)?),
-    };
-    let tls = made.map_err(misuse)?;
-    let (Some(certificate), Some(key)) = (&args.cert, &args.key) else { return Ok(Some(tls)) };
-    Ok(Some(tls.with_certificate(&read("--cert", certificate)?, &read("--key", key)?).map_err(misuse)?))
 }
 
 /// The parts of the body, and the duration, whether given by their long flags or by `-d`.
