@@ -11,7 +11,8 @@ use std::collections::HashMap;
 use std::future::Future;
 use std::io::{self, Read as _, Write as _};
 use std::net::SocketAddr;
-use std::sync::{PoisonError, RwLock};
+use std::path::PathBuf;
+use std::sync::{Arc, PoisonError, RwLock};
 use std::thread;
 
 use serde::{Deserialize, Serialize};
@@ -19,6 +20,10 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use tokio::net::TcpListener;
 use tokio::runtime::Builder;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::ServerConfig;
+use tokio_rustls::rustls::pki_types::pem::PemObject as _;
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
 #[cfg(feature = "jemalloc")]
 #[global_allocator]
@@ -87,9 +92,11 @@ pub struct Args {
     pub workers: usize,
     /// The address to listen on. Port 0 selects a free port.
     pub listen: SocketAddr,
+    /// The files of a certificate and of its key. Without one, the peer does not speak TLS.
+    pub tls: [Option<PathBuf>; 2],
 }
 
-const USAGE: &str = "usage: [--workers N] [--listen 127.0.0.1:0] [--until-stdin-ends]";
+const USAGE: &str = "usage: [--workers N] [--listen 127.0.0.1:0] [--tls-cert FILE --tls-key FILE] [--until-stdin-ends]";
 
 impl Args {
     /// Reads the command line. From then on, a SIGINT or SIGTERM ends the process with exit code 0. With
@@ -117,7 +124,7 @@ impl Args {
 
     fn parse(words: impl Iterator<Item = String>) -> Result<(Self, bool), String> {
         let workers = thread::available_parallelism().map_or(1, usize::from);
-        let mut args = Self { workers, listen: SocketAddr::from(([127, 0, 0, 1], 0)) };
+        let mut args = Self { workers, listen: SocketAddr::from(([127, 0, 0, 1], 0)), tls: [None, None] };
         let mut until_stdin_ends = false;
         let mut words = words.flat_map(|word| match word.split_once('=') {
             Some((flag, value)) => vec![flag.to_owned(), value.to_owned()],
@@ -144,6 +151,10 @@ impl Args {
                     }
                     Err(_) => false,
                 },
+                "--tls-cert" | "--tls-key" => {
+                    args.tls[usize::from(flag == "--tls-key")] = Some(value.clone().into());
+                    true
+                }
                 _ => return Err(format!("{flag:?} is not known")),
             };
             if !is_valid {
@@ -154,14 +165,33 @@ impl Args {
     }
 }
 
+/// The TLS of a peer with the certificate and the key in these files: HTTP/1.1 by rustls with ring.
+///
+/// # Errors
+///
+/// Returns an error if a file cannot be read, or if the key does not belong to the certificate.
+fn acceptor([certificate, key]: [Option<PathBuf>; 2]) -> io::Result<Option<TlsAcceptor>> {
+    let Some((certificate, key)) = certificate.zip(key) else { return Ok(None) };
+    let chain: Result<Vec<_>, _> = CertificateDer::pem_file_iter(certificate).map_err(io::Error::other)?.collect();
+    let key = PrivateKeyDer::from_pem_file(key).map_err(io::Error::other)?;
+    let builder = ServerConfig::builder().with_no_client_auth();
+    let mut config = builder.with_single_cert(chain.map_err(io::Error::other)?, key).map_err(io::Error::other)?;
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    Ok(Some(TlsAcceptor::from(Arc::new(config))))
+}
+
 /// Prints that the server listens on `addr`.
 ///
 /// # Errors
 ///
 /// Returns an error if standard output cannot be written.
 pub fn announce(addr: SocketAddr) -> io::Result<()> {
+    announce_as("http", addr)
+}
+
+fn announce_as(scheme: &str, addr: SocketAddr) -> io::Result<()> {
     let mut out = io::stdout().lock();
-    writeln!(out, "listening on http://{addr}")?;
+    writeln!(out, "listening on {scheme}://{addr}")?;
     out.flush()
 }
 
@@ -172,16 +202,17 @@ pub fn announce(addr: SocketAddr) -> io::Result<()> {
 ///
 /// Returns an error if the command line is invalid, if the runtime or the listener cannot be created, or if `serve`
 /// fails.
-pub fn on_tokio<F>(serve: impl FnOnce(TcpListener) -> F) -> io::Result<()>
+pub fn on_tokio<F>(serve: impl FnOnce(TcpListener, Option<TlsAcceptor>) -> F) -> io::Result<()>
 where
     F: Future<Output = io::Result<()>> + Send + 'static,
 {
-    let Args { workers, listen } = Args::read()?;
+    let Args { workers, listen, tls } = Args::read()?;
+    let tls = acceptor(tls)?;
     let mut builder = if workers == 1 { Builder::new_current_thread() } else { Builder::new_multi_thread() };
     builder.worker_threads(workers).enable_all().build()?.block_on(async {
         let listener = TcpListener::bind(listen).await?;
-        announce(listener.local_addr()?)?;
-        tokio::spawn(serve(listener)).await?
+        announce_as(if tls.is_some() { "https" } else { "http" }, listener.local_addr()?)?;
+        tokio::spawn(serve(listener, tls)).await?
     })
 }
 

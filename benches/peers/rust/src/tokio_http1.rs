@@ -11,6 +11,7 @@ use hyper::service::Service;
 use hyper::{Request, Response};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::TcpListener;
+use tokio_rustls::TlsAcceptor;
 
 /// hyper's default, which it applies only if a timer is set.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
@@ -21,7 +22,7 @@ const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
 /// # Errors
 ///
 /// Never returns an error. If `accept` fails, it is retried.
-pub async fn serve<S, B>(listener: TcpListener, service: S) -> io::Result<()>
+pub async fn serve<S, B>(listener: TcpListener, tls: Option<TlsAcceptor>, service: S) -> io::Result<()>
 where
     S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible> + Clone + Send + 'static,
     S::Future: Send,
@@ -35,7 +36,16 @@ where
             continue;
         };
         let _ = stream.set_nodelay(true); // fails if the client has disconnected
-        let connection = http1.serve_connection(TokioIo::new(stream), service.clone());
-        tokio::spawn(async move { drop(connection.await) }); // errors concern only this client
+        let (http1, service, tls) = (http1.clone(), service.clone(), tls.clone());
+        // Errors concern only this client.
+        tokio::spawn(async move {
+            match tls {
+                None => drop(http1.serve_connection(TokioIo::new(stream), service).await),
+                Some(tls) => match tls.accept(stream).await {
+                    Ok(stream) => drop(http1.serve_connection(TokioIo::new(stream), service).await),
+                    Err(_) => {}
+                },
+            }
+        });
     }
 }

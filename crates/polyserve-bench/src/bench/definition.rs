@@ -73,6 +73,7 @@ const BUILTIN: &[(&str, &str)] = &[
     ("stores-typed.toml", include_str!("../../defs/stores-typed.toml")),
     ("stress.toml", include_str!("../../defs/stress.toml")),
     ("tasks.toml", include_str!("../../defs/tasks.toml")),
+    ("tls.toml", include_str!("../../defs/tls.toml")),
     ("trial-same.toml", include_str!("../../defs/trial-same.toml")),
     ("trial-slowed.toml", include_str!("../../defs/trial-slowed.toml")),
     ("workers.toml", include_str!("../../defs/workers.toml")),

@@ -37,6 +37,8 @@ pub struct BenchWorkload {
     pub pipeline: usize,
     /// Whether each request has a connection of its own.
     pub close: bool,
+    /// Whether the servers speak TLS, with a certificate that is made for the run. References do not take part.
+    pub tls: bool,
     /// Workers of the servers, `None` for their default; threads at a store, `None` for all cores.
     pub workers: Option<usize>,
     /// The spacing of the requests at a fixed rate.
@@ -67,6 +69,7 @@ impl Default for BenchWorkload {
             connections: 64,
             pipeline: 1,
             close: false,
+            tls: false,
             workers: None,
             arrivals: Arrivals::default(),
             wait: Duration::ZERO,
@@ -188,6 +191,7 @@ impl fmt::Display for BenchWorkload {
             Usage::KeepAlive { pipeline: 1 } => f.write_str("kept alive")?,
             Usage::KeepAlive { pipeline } => write!(f, "kept alive, {pipeline} requests at once")?,
         }
+        f.write_str(if self.tls { ", over TLS" } else { "" })?;
         let times =
             [("waits", self.wait), ("blocks its thread for", self.blocking_wait), ("takes CPU time of", self.cpu)];
         times

@@ -27,6 +27,8 @@ pub(super) struct Keys {
     pub(super) program: String,
     pub(super) args: Vec<String>,
     pub(super) options: Vec<String>,
+    pub(super) tls_args: Vec<String>,
+    pub(super) tls_files: BTreeMap<String, String>,
     pub(super) workers_arg: Option<String>,
     pub(super) workers: Option<usize>,
     pub(super) max_workers: Option<usize>,
@@ -193,7 +195,8 @@ impl Keys {
         let one =
             [("program", &self.program)].into_iter().chain(self.workers_arg.iter().map(|text| ("workers_arg", text)));
         let args = self.args.iter().map(|text| ("args", text)).chain(self.options.iter().map(|text| ("options", text)));
-        let files = self.files.values().map(|text| ("files", text));
+        let args = args.chain(self.tls_args.iter().map(|text| ("tls_args", text)));
+        let files = self.files.values().chain(self.tls_files.values()).map(|text| ("files", text));
         one.chain(args).chain(self.env.values().map(|text| ("env", text))).chain(files)
     }
 }

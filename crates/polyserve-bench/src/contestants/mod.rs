@@ -183,6 +183,23 @@ impl Program {
         self.0.without_date
     }
 
+    /// Whether the program can speak TLS: its entry has a key `tls_args` or `tls_files`.
+    pub fn speaks_tls(&self) -> bool {
+        !self.0.tls_args.is_empty() || !self.0.tls_files.is_empty()
+    }
+
+    /// `launch` of this program, with the arguments and files with which it speaks TLS.
+    #[must_use]
+    pub fn over_tls(&self, mut launch: Launch) -> Launch {
+        let fill = |text: &String| self.fill(text).replace("{answer}", BODY);
+        launch.args.extend(self.0.tls_args.iter().map(|arg| fill(arg).into()));
+        for (name, text) in &self.0.tls_files {
+            launch.files.retain(|(known, _)| known != name);
+            launch.files.push((name.clone(), fill(text)));
+        }
+        launch
+    }
+
     /// The names of the variants of the build.
     pub fn variants(&self) -> impl Iterator<Item = &str> {
         self.0.variants.keys().map(String::as_str)

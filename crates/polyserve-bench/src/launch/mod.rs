@@ -43,7 +43,7 @@ pub enum AddressFrom {
     /// The JSON of `polyserve serve --json`: `{"listening":"http://127.0.0.1:8001"}`.
     Json,
     /// The first line with this prefix. Unless the launch has a `{port}`, the rest of the line is the address, with or
-    /// without `http://`.
+    /// without `http://` or `https://`.
     Line(String),
     /// The process listens on the `{port}` of the launch. It is ready once it accepts a connection.
     Port,
@@ -117,7 +117,8 @@ impl Launch {
             (AddressFrom::Line(start), None) => line.strip_prefix(start.as_str())?.trim().to_owned(),
             (AddressFrom::Port, _) => return None,
         };
-        let addr = reported.strip_prefix("http://").unwrap_or(&reported).trim_end_matches('/');
+        let bare = ["http://", "https://"].into_iter().find_map(|scheme| reported.strip_prefix(scheme));
+        let addr = bare.unwrap_or(&reported).trim_end_matches('/');
         Some(addr.parse().map_err(|_| format!("it reports that it listens on {reported:?}, which is not an address")))
     }
 }
@@ -132,6 +133,7 @@ mod tests {
         let addr: SocketAddr = "127.0.0.1:8001".parse().unwrap();
         let json = launch(AddressFrom::Json);
         assert_eq!(json.address(r#"{"listening":"http://127.0.0.1:8001"}"#, None), Some(Ok(addr)));
+        assert_eq!(json.address(r#"{"listening":"https://127.0.0.1:8001"}"#, None), Some(Ok(addr)));
         assert_eq!(json.address("listening on http://127.0.0.1:8001", None), None);
         assert!(json.address(r#"{"listening":"here"}"#, None).unwrap().unwrap_err().contains("\"here\""));
         let line = launch(AddressFrom::Line("listening on ".into()));

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use polyserve::{Server, ServerConfig, Shape};
+use polyserve_load::ClientTls;
 use serde::{Deserialize, Serialize};
 
 use crate::launch::Launch;
@@ -24,6 +25,8 @@ pub struct Contestant {
     pub shape: Option<Shape>,
     /// The bound on a connection's wait for other connections, if the shape has a bound. It replaces the latency.
     pub bound: Option<String>,
+    /// How it speaks TLS, if it does.
+    pub tls: Option<ClientTls>,
     /// The min duration of each of its answers. Slices are long compared with it.
     pub wait: Duration,
 }
@@ -56,6 +59,7 @@ impl Contestant {
             keeps_entities,
             shape: None,
             bound: None,
+            tls: None,
             wait: Duration::ZERO,
         }
     }

@@ -4,9 +4,11 @@
 //! Cost: one process for each contestant before the first round, and at most 15 s.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use polyserve_conformance::address::{self, AddressReport};
+use polyserve_conformance::tls::{forget, trust};
 use serde::{Deserialize, Serialize};
 
 use super::contestant::{Contestant, Role};
@@ -71,7 +73,12 @@ pub(crate) fn check_contracts<'a, E: Experiment>(
 /// Returns an error if the contestant cannot be started.
 fn check(contestant: &Contestant, cores: &Cores) -> Result<Contract, Failure> {
     let process = Process::start(&contestant.launch, cores)?;
-    let report = address::check(process.addr(), PATIENCE);
+    let addr = process.addr();
+    if let Some(tls) = &contestant.tls {
+        trust(addr, Arc::clone(tls.config()), tls.server_name().clone());
+    }
+    let report = address::check(addr, PATIENCE);
+    forget(addr); // another process may get the port
     // If the process has died, the checks without an answer have failed already.
     let _ = process.end();
     Ok(Contract { name: contestant.name.clone(), keeps_framing: report.keeps_framing(), report })

@@ -300,6 +300,7 @@ impl Instrument {
             // A reference never closes a connection: the load generator closes it.
             load.must_close = contestant.keeps_entities;
             load.stop = self.stop.clone();
+            load.tls.clone_from(&contestant.tls);
         })
     }
 

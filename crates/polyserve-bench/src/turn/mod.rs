@@ -11,7 +11,7 @@
 //! * `contestant`: contestants and their roles. `contract`: the rules that foreign contestants keep.
 //! * `measure`: one contestant in a round; `round`: all contestants of a round. `rate`: the rate of the latencies. `sample`: the
 //!   figures.
-//! * `rehearsal`: the answers of a service, before all contestants.
+//! * `tls`: the certificate of a run over TLS. `rehearsal`: the answers of a service, before all contestants.
 
 mod contestant;
 mod contract;
@@ -20,6 +20,7 @@ mod rate;
 mod rehearsal;
 mod round;
 mod sample;
+mod tls;
 
 pub(crate) use contestant::bound_in_words;
 pub use contestant::{Contestant, Role, bound, bound_of};
@@ -35,3 +36,4 @@ pub(crate) use sample::MAX_BEHIND;
 #[cfg(test)]
 pub(crate) use sample::tests::latency;
 pub use sample::{Latency, Measurement, microseconds};
+pub use tls::RunTls;

@@ -92,6 +92,10 @@ struct PlanArgs {
     /// A goal: p99=TIME is the max latency of 99 % of the requests at the rate. Contestants that meet it come first.
     #[arg(long, value_name = "p99=10ms", conflicts_with = "no_latency", value_parser = goal)]
     goal: Option<Duration>,
+    /// All contestants speak TLS, with a certificate that is made for the run and that the load generator verifies: TLS 1.3,
+    /// TLS_AES_128_GCM_SHA256, X25519. With --no-keepalive, each request has a handshake. Peers that do not speak TLS are left out.
+    #[arg(long)]
+    tls: bool,
     /// Measure no latencies. The verdicts then ignore the CPU cost.
     #[arg(long)]
     no_latency: bool,
@@ -244,6 +248,9 @@ impl PlanArgs {
             table.insert("dist".into(), self.workload.dist.unwrap_or_default().to_string().into());
         }
         self.workload.write_connections(&mut table);
+        if self.tls {
+            table.insert("tls".into(), true.into());
+        }
         table
     }
 

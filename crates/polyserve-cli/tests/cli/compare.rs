@@ -43,6 +43,19 @@ fn count(lines: &[Value], kind: &str) -> usize {
     lines.iter().filter(|line| line["kind"] == kind).count()
 }
 
+/// Every contestant shows a certificate that is made for the run, which the load generator verifies. What does not speak TLS is named.
+#[test]
+fn contestants_speak_tls() {
+    let dir = Dir::new("compare-tls");
+    let line = format!("compare --tls {TINY} --servers=pool_server,tokio_hyper --repos=sharded --rounds=1 --out={dir}");
+    has(&printed(&line), &["over TLS", "null_epoll", "a reference does not speak TLS"]);
+    let lines = dir.lines(RECORD);
+    // The baseline twice. Without TLS, or with a certificate that is not trusted, a contestant has no row.
+    assert_eq!(count(&lines, "row"), 3, "{lines:?}");
+    let definition = printed("compare --tls --print-definition");
+    has(&definition, &["tls = true"]);
+}
+
 #[test]
 fn a_tiny_comparison_decides_nothing_and_records_every_sample() {
     let dir = Dir::new("tiny");

@@ -7,6 +7,7 @@ package run
 
 import (
 	"bufio"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"flag"
@@ -47,6 +48,8 @@ type Options struct {
 	Workers        int // 0 if not set
 	JSON           bool
 	UntilStdinEnds bool
+	TLSCert        string // the file of a certificate; without one, the server does not speak TLS
+	TLSKey         string
 }
 
 // Parse parses a command line. extra adds the server's own flags. If a flag is missing, the environment variables of
@@ -62,6 +65,8 @@ func Parse(name string, words []string, env func(string) string, extra func(*fla
 	flags.IntVar(&options.Workers, "workers", 0, "how many serve; 0 is the server's own choice")
 	flags.BoolVar(&options.JSON, "json", false, "say the two lines as JSON")
 	flags.BoolVar(&options.UntilStdinEnds, "until-stdin-ends", false, "drain when standard input ends too")
+	flags.StringVar(&options.TLSCert, "tls-cert", "", "speak TLS with the certificate in this file")
+	flags.StringVar(&options.TLSKey, "tls-key", "", "the file of the certificate's key")
 	if extra != nil {
 		extra(flags)
 	}
@@ -121,6 +126,14 @@ func serve(server Server, options Options, signals <-chan os.Signal, out io.Writ
 		return err
 	}
 	url := "http://" + listener.Addr().String()
+	if options.TLSCert != "" {
+		certificate, err := tls.LoadX509KeyPair(options.TLSCert, options.TLSKey)
+		if err != nil {
+			return err
+		}
+		listener = tls.NewListener(listener, &tls.Config{Certificates: []tls.Certificate{certificate}, NextProtos: []string{"http/1.1"}})
+		url = "https://" + listener.Addr().String()
+	}
 	said := any(struct {
 		Listening string `json:"listening"`
 	}{url})

@@ -26,7 +26,7 @@ func parse(line, size string) (Options, string, error) {
 
 func TestCommandLines(t *testing.T) {
 	options, kind, err := parse("-workers 3 --listen=127.0.0.1:8001 -until-stdin-ends -json -store=syncmap", "8")
-	if want := (Options{"127.0.0.1:8001", 3, true, true}); err != nil || options != want || kind != "syncmap" {
+	if want := (Options{"127.0.0.1:8001", 3, true, true, "", ""}); err != nil || options != want || kind != "syncmap" {
 		t.Error(options, kind, err)
 	}
 	options, kind, err = parse("", "8")

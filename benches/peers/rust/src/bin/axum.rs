@@ -15,7 +15,7 @@ use polyserve_peers::{Entities, Put, on_tokio};
 fn main() -> io::Result<()> {
     let app =
         Router::new().route("/", routing::put(put)).route("/{id}", routing::get(get)).with_state(Entities::shared());
-    on_tokio(|listener| async {
+    on_tokio(|listener, _| async {
         let listener = listener.tap_io(|stream| {
             let _ = stream.set_nodelay(true); // fails if the client has disconnected
         });

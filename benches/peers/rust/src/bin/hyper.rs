@@ -12,7 +12,7 @@ use polyserve_peers::{Entities, Put, on_tokio, tokio_http1};
 
 fn main() -> io::Result<()> {
     let entities = Entities::shared();
-    on_tokio(|listener| tokio_http1::serve(listener, service_fn(|request| answer(entities, request))))
+    on_tokio(|listener, tls| tokio_http1::serve(listener, tls, service_fn(|request| answer(entities, request))))
 }
 
 async fn answer(entities: &Entities, request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Infallible> {

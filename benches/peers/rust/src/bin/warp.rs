@@ -15,7 +15,7 @@ fn main() -> io::Result<()> {
     let get = warp::path!(i64).and(warp::get().or(warp::head()).unify()).map(|id| get(entities, id));
     let put = warp::path::end().and(warp::put()).and(warp::body::bytes()).map(|body| put(entities, &body));
     let service = TowerToHyperService::new(warp::service(get.or(put).unify()));
-    on_tokio(|listener| tokio_http1::serve(listener, service))
+    on_tokio(|listener, tls| tokio_http1::serve(listener, tls, service))
 }
 
 fn get(entities: &Entities, id: i64) -> Response {

@@ -55,6 +55,7 @@ pub(super) const READS: ReadKeys = ReadKeys {
         "connections",
         "pipeline",
         "close",
+        "tls",
         "workers",
         "arrivals",
         "wait",

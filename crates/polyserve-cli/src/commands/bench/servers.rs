@@ -31,7 +31,7 @@ use polyserve_bench::crowd::CrowdKind;
 use polyserve_bench::experiment::{Absent, distinct, with_second_entries};
 use polyserve_bench::machine::Environment;
 use polyserve_bench::machine::cores::Cores;
-use polyserve_bench::turn::{Contestant, Instrument, Rehearsal, Role, bound, bound_of};
+use polyserve_bench::turn::{Contestant, Instrument, Rehearsal, Role, RunTls, bound, bound_of};
 use polyserve_load::Traffic;
 use polyserve_load::data::Data;
 
@@ -63,6 +63,8 @@ pub(crate) struct Servers<'a> {
     /// The program with our own servers, if it was built as a variant.
     own: Option<PathBuf>,
     requests: RequestSettings,
+    /// The certificate of the run, if the workload is over TLS.
+    tls: Option<RunTls>,
 }
 
 /// The contestants and the description of a run.
@@ -92,7 +94,8 @@ impl<'a> Servers<'a> {
         let cores = run.cores.of(&run.session.available)?;
         let settings = run.config.settings(None)?;
         let service = ServiceArgs::of(run.definition).read(run.session.catalog)?;
-        let mut servers = Self { run, settings, service, cores, programs: Vec::new(), own: None, requests };
+        let tls = run.definition.workload.tls.then(RunTls::new).transpose()?;
+        let mut servers = Self { run, settings, service, cores, programs: Vec::new(), own: None, requests, tls };
         servers.check_flags()?;
         servers.programs = run.programs()?;
         if let Some(variant) = run.closed_mode().and_then(|mode| mode.variant.as_ref()) {
@@ -291,6 +294,10 @@ impl<'a> Servers<'a> {
                 Selected::Reference(_) if self.service.is_some() || workload.welcome || workload.takes_time() => {
                     continue;
                 }
+                Selected::Reference(name) if self.tls.is_some() => {
+                    let contestant = Err(String::from("a reference does not speak TLS"));
+                    CellEntrant { name, contestant, is_excused: true }
+                }
                 Selected::Reference(name) => {
                     // It may need what the system does not allow.
                     let made = self.run.session.catalog.reference(&name)?.build(&ServerConfig::default());
@@ -330,12 +337,14 @@ impl<'a> Servers<'a> {
         flags.extend(self.service.iter().map(|service| format!("--service={}", service.name)));
         flags.extend(workload.welcome.then(|| String::from("--service=welcome")));
         flags.extend(workload.time_flags());
+        flags.extend(self.tls.iter().flat_map(|_| RunTls::flags()));
         let also: &[&str] = if workers.is_some() { &["workers"] } else { &[] };
         let flags = room::flags(&config, &flags, also);
         let launch = serve(&pair.server, &pair.repo, &flags, Vec::new());
         let contestant = Contestant::new(&name, Role::Ranked, launch).with(|one| {
             (one.shape, one.bound) = (Some(server.shape()), bound);
             one.wait = workload.longest_request(self.cores[0].count());
+            self.tls.iter().for_each(|tls| tls.apply(one));
         });
         Ok(CellEntrant { name, contestant: Ok(contestant), is_excused })
     }
@@ -359,6 +368,9 @@ impl<'a> Servers<'a> {
         let bound = max.zip(server.head_timeout()).and_then(|(max, time)| bound_of(max, time, connections));
         let refused = match (max, &bound) {
             _ if self.service.is_some() => Some(String::from("a foreign server does not have the service")),
+            _ if self.tls.is_some() && !server.speaks_tls() => Some(String::from(
+                "its entry in contestants.toml has no key tls_args or tls_files, so it does not speak TLS",
+            )),
             _ if workload.takes_time() => Some(String::from("a foreign server does not take the time of a request")),
             _ if is_fixed && workload.mix.put > 0 => {
                 Some(format!("{} has a fixed answer, and keeps nothing that is put", server.name()))
@@ -371,6 +383,7 @@ impl<'a> Servers<'a> {
             _ => None,
         };
         let launch = refused.map_or_else(|| built.launch(workers), Err);
+        let launch = launch.map(|launch| if self.tls.is_some() { server.over_tls(launch) } else { launch });
         let name = pattern.sized(server.name().to_owned());
         let contestant = launch.map(|launch| {
             Contestant::new(&name, Role::Ranked, launch).with(|one| {
@@ -378,6 +391,7 @@ impl<'a> Servers<'a> {
                 // The contract of a server with a fixed answer is not checked.
                 one.checks_contract = !workload.welcome && server.keeps_entities();
                 (one.shape, one.bound) = (Some(server.shape()), bound);
+                self.tls.iter().for_each(|tls| tls.apply(one));
             })
         });
         let is_excused = match self.is_comparison() {
