@@ -6,9 +6,10 @@
 # * the models with a deeper search, and with mistakes that they must catch;
 # * the ring of io_uring, and its server, with the address sanitizer;
 # * conditional increments while engines fail over, restart, and stand behind PgBouncer;
+# * real clients over TLS, to a server of each kind;
 # * third-party frameworks, and every package as users get it, built alone.
 # ci/deep.sh [random] [fuzz] [durable] [disk] [drain] [ab] [jmeter] [models] [peers] [engines] [clusters] [faults] [pgbouncer] [ring] [stress]
-#            [check] [package]
+#            [check] [clients] [package]
 set -euo pipefail
 trap 'exit 130' INT TERM # an interrupted command ends by itself, so the script must too
 cd "$(dirname "$0")/.."
@@ -99,10 +100,13 @@ check() {
     done
 }
 
+# curl, openssl, Python, Node, Go, Java and nginx. Takes a minute after a build.
+clients() { PROFILE=release ci/clients.sh; }
+
 # Takes 4 minutes if the dependencies are built.
 package() { cargo package -q --workspace --allow-dirty; }
 
-[ $# -gt 0 ] || set -- random fuzz durable disk drain ab jmeter models peers engines clusters faults pgbouncer ring stress check package
+[ $# -gt 0 ] || set -- random fuzz durable disk drain ab jmeter models peers engines clusters faults pgbouncer ring stress check clients package
 for part in "$@"; do
     echo; echo "== $part"
     "$part"
