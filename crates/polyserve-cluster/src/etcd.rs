@@ -23,7 +23,8 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use etcd_client::{
-    Client, Compare, CompareOp, ConnectOptions, DeleteOptions, Error, GetOptions, KvClient, PutOptions, Txn, TxnOp,
+    Certificate, Client, Compare, CompareOp, ConnectOptions, DeleteOptions, Error, GetOptions, Identity, KvClient,
+    PutOptions, TlsOptions, Txn, TxnOp,
 };
 use polyserve_core::log::with_causes;
 use polyserve_core::{Entity, Identifiable, MAX_PAGE_BYTES, Put, Removed};
@@ -33,6 +34,7 @@ use tonic::{Code, ConnectError as TonicConnectError, Status};
 use crate::error::{ConnectError, EngineFailure, Source, in_one_line};
 use crate::limits::StoreLimits;
 use crate::remote::{Engine, Held, Remote, Renewed, Stored, StoredPage, first_open, unique_name};
+use crate::tls::{EngineTls, is_untrusted};
 use crate::urls;
 
 /// A store in an etcd cluster.
@@ -61,13 +63,15 @@ pub struct EtcdOptions {
     /// The name and the password, if the cluster has users. The user needs to read and write the keys with the prefix,
     /// and no others. Default: none.
     pub user: Option<(String, String)>,
+    /// The authorities that may have issued the members' certificates, and the certificate of the store: for `https` URLs. Default: none.
+    pub tls: Option<EngineTls>,
     /// How long to wait, and how much to hold.
     pub limits: StoreLimits,
 }
 
 impl Default for EtcdOptions {
     fn default() -> Self {
-        Self { prefix: "polyserve/".into(), user: None, limits: StoreLimits::default() }
+        Self { prefix: "polyserve/".into(), user: None, tls: None, limits: StoreLimits::default() }
     }
 }
 
@@ -84,6 +88,12 @@ impl EtcdOptions {
         Self { user: Some((name.into(), password.into())), ..self }
     }
 
+    /// Sets the authorities and the certificate of the store, for `https` URLs.
+    #[must_use]
+    pub fn tls(self, tls: EngineTls) -> Self {
+        Self { tls: Some(tls), ..self }
+    }
+
     /// Sets how long to wait, and how much to hold.
     #[must_use]
     pub fn limits(self, limits: StoreLimits) -> Self {
@@ -92,7 +102,8 @@ impl EtcdOptions {
 }
 
 impl<E: Identifiable> Etcd<E> {
-    /// Connects to the members at `urls`, which are separated by commas: `http://HOST:PORT,...`.
+    /// Connects to the members at `urls`, which are separated by commas: `http://HOST:PORT,...`, or
+    /// `https://HOST:PORT,...` with [`EtcdOptions::tls`].
     ///
     /// It blocks this thread until a member has answered.
     ///
@@ -102,7 +113,7 @@ impl<E: Identifiable> Etcd<E> {
     /// as a wrong password, fails at once.
     pub fn connect(urls: &str, options: EtcdOptions) -> Result<Self, ConnectError> {
         let urls = urls::split(urls).into_iter().map(checked).collect::<Result<Vec<_>, _>>()?;
-        let EtcdOptions { prefix, user, limits } = options;
+        let EtcdOptions { prefix, user, tls, limits } = options;
         let mut settings = ConnectOptions::new()
             .with_connect_timeout(limits.timeout / 3)
             // etcd closes a connection that is probed more often than each 5 seconds.
@@ -111,6 +122,20 @@ impl<E: Identifiable> Etcd<E> {
             .with_require_leader(true);
         if let Some((name, password)) = user {
             settings = settings.with_user(name, password).with_auto_token_refresh(true);
+        }
+        if urls.iter().any(|url| url.starts_with("https:")) {
+            let tls = tls.unwrap_or_default();
+            let Some(ca) = &tls.ca else {
+                let what = "the etcd URL is https, and needs the authorities of the members: EtcdOptions::tls, or the file of \
+                            ETCDCTL_CACERT for a command";
+                return Err(ConnectError::new(what));
+            };
+            tls.check("etcd")?;
+            let mut client = TlsOptions::new().ca_certificate(Certificate::from_pem(ca));
+            if let Some((chain, key)) = &tls.identity {
+                client = client.identity(Identity::from_pem(chain, key));
+            }
+            settings = settings.with_tls(client);
         }
         let probe = prefix.clone();
         let (timeout, max_opening) = (limits.timeout, limits.max_opening());
@@ -139,11 +164,8 @@ fn checked(url: &str) -> Result<String, ConnectError> {
     let invalid =
         |why: &str| Err(ConnectError::new(format!("the etcd URL{shown} {why}; an example: http://127.0.0.1:2379")));
     let Some((scheme, address)) = url.split_once("://") else { return invalid("has no scheme") };
-    if scheme == "https" {
-        return invalid("needs TLS, which this store does not support");
-    }
-    if scheme != "http" {
-        return invalid("has another scheme than http");
+    if !["http", "https"].contains(&scheme) {
+        return invalid("has another scheme than http and https");
     }
     if address.contains('@') {
         return invalid("has a user; set it in the options");
@@ -204,6 +226,7 @@ impl Members {
         });
         match connected.await {
             Ok(Ok(client)) => Ok(client),
+            Ok(Err(error)) if is_untrusted(&text(&error)) => Err(EngineFailure::Rejected(text(&error).into())),
             Ok(Err(error)) => Err(classify(error).of_read()),
             Err(_) => Err(EngineFailure::NotDone(format!("{url} does not answer within {patience:?}").into())),
         }

@@ -34,13 +34,15 @@
 //!   rejected with [`RepoError::Other`](polyserve_core::RepoError::Other).
 //! * Dropping a repo answers what is outstanding with [`RepoError::Closed`](polyserve_core::RepoError::Closed).
 //!
-//! Connections are not encrypted: keep the engine in a private network.
+//! Connections are encrypted if the URL asks for it (`https`, `rediss`, `sslmode=verify-full`), and are not otherwise: keep such an
+//! engine in a private network. With TLS, a store trusts the authorities of [`EngineTls`] only, and no connection falls back to one
+//! without TLS. A certificate that is not trusted is an error at once.
 //!
 //! # Layout
 //!
 //! * `etcd`, `redis_cluster`, `postgres`: the operations of each engine. Features `etcd`, `redis`, `postgres`.
 //! * `remote`: what they share: the I/O thread, deadlines, attempts, conditions.
-//! * `limits`, `error`: [`StoreLimits`] and [`ConnectError`]. `urls`: lists of URLs.
+//! * `limits`, `error`, `tls`: [`StoreLimits`], [`ConnectError`] and [`EngineTls`]. `urls`: lists of URLs.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![forbid(unsafe_code)]
 #![cfg_attr(
@@ -57,6 +59,8 @@ mod postgres;
 #[cfg(feature = "redis")]
 mod redis_cluster;
 mod remote;
+#[cfg(any(feature = "etcd", feature = "redis", feature = "postgres"))]
+mod tls;
 #[cfg(any(feature = "etcd", feature = "redis"))]
 mod urls;
 
@@ -68,3 +72,5 @@ pub use self::limits::StoreLimits;
 pub use self::postgres::{Postgres, PostgresOptions};
 #[cfg(feature = "redis")]
 pub use self::redis_cluster::{RedisCluster, RedisOptions};
+#[cfg(any(feature = "etcd", feature = "redis", feature = "postgres"))]
+pub use self::tls::EngineTls;

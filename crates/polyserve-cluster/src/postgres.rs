@@ -31,18 +31,21 @@ mod failure;
 mod pool;
 mod session;
 mod table;
+mod url;
 
 use std::num::NonZeroUsize;
 use std::time::Duration;
 
 use polyserve_core::{Entity, Identifiable};
 use tokio_postgres::Config;
-use tokio_postgres::config::{Host, SslMode, TargetSessionAttrs};
+use tokio_postgres::config::Host;
 
 use self::pool::SessionPool;
+use self::url::{DatabaseUrl, parsed};
 use crate::error::ConnectError;
 use crate::limits::StoreLimits;
 use crate::remote::{Remote, unique_name};
+use crate::tls::EngineTls;
 
 /// A store in a table of PostgreSQL.
 ///
@@ -72,6 +75,8 @@ pub struct PostgresOptions {
     pub connections: NonZeroUsize,
     /// The password, if the URL has none. Default: none.
     pub password: Option<String>,
+    /// The authorities and the certificate of the store, if the URL has an `sslmode` that needs them, and no files. Default: none.
+    pub tls: Option<EngineTls>,
     /// How long to wait, and how much to hold.
     pub limits: StoreLimits,
 }
@@ -79,7 +84,7 @@ pub struct PostgresOptions {
 impl Default for PostgresOptions {
     fn default() -> Self {
         let connections = const { NonZeroUsize::new(4).unwrap() };
-        Self { table: "polyserve".into(), connections, password: None, limits: StoreLimits::default() }
+        Self { table: "polyserve".into(), connections, password: None, tls: None, limits: StoreLimits::default() }
     }
 }
 
@@ -102,6 +107,12 @@ impl PostgresOptions {
         Self { password: Some(password.into()), ..self }
     }
 
+    /// Sets the authorities and the certificate of the store.
+    #[must_use]
+    pub fn tls(self, tls: EngineTls) -> Self {
+        Self { tls: Some(tls), ..self }
+    }
+
     /// Sets how long to wait, and how much to hold.
     #[must_use]
     pub fn limits(self, limits: StoreLimits) -> Self {
@@ -113,6 +124,10 @@ impl<E: Identifiable> Postgres<E> {
     /// Connects to the database at `url`: `postgres://USER:PASSWORD@HOST:PORT/DATABASE`. A URL may name several hosts: the
     /// primary among them is used, as with `target_session_attrs=read-write`. A standby may have an old value.
     ///
+    /// With `?sslmode=verify-full&sslrootcert=FILE`, connections are encrypted, and the server shows a certificate of an authority of the
+    /// file for its host. `verify-ca` does not look at the host, and `require` without a file takes any certificate. `sslcert` and
+    /// `sslkey` are the files of the store's certificate. Without `sslmode`, with `prefer` and with `allow`, nothing is encrypted.
+    ///
     /// It blocks this thread until the database has answered.
     ///
     /// # Errors
@@ -121,8 +136,8 @@ impl<E: Identifiable> Postgres<E> {
     /// timeout, if the table cannot be created, or if its columns, its key or the database's encoding are unfit. What can
     /// never succeed, such as a wrong password, fails at once.
     pub fn connect(url: &str, options: PostgresOptions) -> Result<Self, ConnectError> {
-        let PostgresOptions { table, connections, password, limits } = options;
-        let mut config = parsed(url)?;
+        let PostgresOptions { table, connections, password, tls, limits } = options;
+        let DatabaseUrl { mut config, tls } = parsed(url, tls)?;
         if !is_table(&table) {
             let what =
                 format!("the table {table:?} is no name of at most 63 letters, digits and `_`; an example: polyserve");
@@ -134,7 +149,7 @@ impl<E: Identifiable> Postgres<E> {
         let timeout = limits.timeout;
         config.connect_timeout(timeout / 3).tcp_user_timeout(timeout).keepalives_idle(Duration::from_secs(10));
         let (hosts, pool_limits) = (one_by_one(&config)?, limits.clone());
-        let open = move || SessionPool::new(hosts, quoted(&table), connections, &pool_limits);
+        let open = move || SessionPool::new((hosts, tls), quoted(&table), connections, &pool_limits);
         Ok(Self { remote: Remote::connect(limits, String::new(), open)? })
     }
 
@@ -150,31 +165,6 @@ impl<E: Identifiable> Postgres<E> {
         store.remote.make_temporary();
         Ok(store)
     }
-}
-
-/// The settings in a URL. Of several hosts, the primary is used: a standby may have an old value.
-fn parsed(url: &str) -> Result<Config, ConnectError> {
-    // The URL may have a password, so messages do not show it.
-    let invalid = |error| {
-        ConnectError::caused(
-            "the PostgreSQL URL is invalid; an example: postgres://user@127.0.0.1:5432/database",
-            error,
-        )
-    };
-    let mut config: Config = url.parse().map_err(invalid)?;
-    if config.get_ssl_mode() == SslMode::Require {
-        return Err(ConnectError::new("sslmode=require needs TLS, which this store does not support"));
-    }
-    if config.get_hosts().is_empty() && config.get_hostaddrs().is_empty() {
-        return Err(ConnectError::new(
-            "the PostgreSQL URL has no host; an example: postgres://user@127.0.0.1:5432/database",
-        ));
-    }
-    let addresses = config.get_hosts().len().max(config.get_hostaddrs().len());
-    if addresses > 1 && config.get_target_session_attrs() == TargetSessionAttrs::Any {
-        config.target_session_attrs(TargetSessionAttrs::ReadWrite);
-    }
-    Ok(config)
 }
 
 /// The settings of each host. The client would wait for one that is silent, before it tries the next.
@@ -264,15 +254,5 @@ mod tests {
         ] {
             assert!(hosts(url).expect_err(url).to_string().contains(why));
         }
-    }
-
-    #[test]
-    fn the_primary_of_several_hosts_is_used() {
-        let session = |url: &str| parsed(url).expect("the URL is valid").get_target_session_attrs();
-        assert_eq!(session("postgres://user@one,two/database"), TargetSessionAttrs::ReadWrite);
-        assert_eq!(session("postgres://user@/database?hostaddr=127.0.0.1,127.0.0.2"), TargetSessionAttrs::ReadWrite);
-        assert_eq!(session("postgres://user@one/database"), TargetSessionAttrs::Any);
-        let chosen = "postgres://user@one,two/database?target_session_attrs=read-only";
-        assert_eq!(session(chosen), TargetSessionAttrs::ReadOnly);
     }
 }

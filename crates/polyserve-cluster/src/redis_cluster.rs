@@ -35,12 +35,15 @@ mod reply;
 
 use polyserve_core::{Entity, Identifiable};
 use redis::cluster::ClusterClientBuilder;
-use redis::{ConnectionAddr, IntoConnectionInfo as _, ProtocolVersion};
+use redis::{
+    ClientTlsConfig, ConnectionAddr, ConnectionInfo, IntoConnectionInfo as _, ProtocolVersion, TlsCertificates,
+};
 
 use self::cluster::Cluster;
 use crate::error::ConnectError;
 use crate::limits::StoreLimits;
 use crate::remote::{Remote, unique_name};
+use crate::tls::EngineTls;
 use crate::urls;
 
 /// A store in a Redis Cluster.
@@ -70,13 +73,15 @@ pub struct RedisOptions {
     pub replicas: u32,
     /// The password of all nodes, if the URLs have none. Default: none.
     pub password: Option<String>,
+    /// The authorities that may have issued the nodes' certificates, and the certificate of the store: for `rediss` URLs. Default: none.
+    pub tls: Option<EngineTls>,
     /// How long to wait, and how much to hold.
     pub limits: StoreLimits,
 }
 
 impl Default for RedisOptions {
     fn default() -> Self {
-        Self { prefix: "polyserve:".into(), replicas: 0, password: None, limits: StoreLimits::default() }
+        Self { prefix: "polyserve:".into(), replicas: 0, password: None, tls: None, limits: StoreLimits::default() }
     }
 }
 
@@ -99,6 +104,12 @@ impl RedisOptions {
         Self { password: Some(password.into()), ..self }
     }
 
+    /// Sets the authorities and the certificate of the store, for `rediss` URLs.
+    #[must_use]
+    pub fn tls(self, tls: EngineTls) -> Self {
+        Self { tls: Some(tls), ..self }
+    }
+
     /// Sets how long to wait, and how much to hold.
     #[must_use]
     pub fn limits(self, limits: StoreLimits) -> Self {
@@ -107,8 +118,9 @@ impl RedisOptions {
 }
 
 impl<E: Identifiable> RedisCluster<E> {
-    /// Connects to the cluster of the nodes at `urls`, which are separated by commas: `redis://HOST:PORT,...`. The other
-    /// nodes of the cluster are found through these. All URLs have the same user and password.
+    /// Connects to the cluster of the nodes at `urls`, which are separated by commas: `redis://HOST:PORT,...`, or
+    /// `rediss://HOST:PORT,...` with [`RedisOptions::tls`]. The other nodes of the cluster are found through these. All URLs have the same
+    /// user and password. With `rediss`, every node is asked over TLS.
     ///
     /// It blocks this thread until the cluster has answered.
     ///
@@ -117,21 +129,16 @@ impl<E: Identifiable> RedisCluster<E> {
     /// Returns an error if a URL is invalid, or if the cluster does not answer within the connect timeout. What can never
     /// succeed, such as a wrong password or a server that is no cluster, fails at once.
     pub fn connect(urls: &str, options: RedisOptions) -> Result<Self, ConnectError> {
-        let RedisOptions { prefix, replicas, password, limits } = options;
+        let RedisOptions { prefix, replicas, password, tls, limits } = options;
         let mut nodes = Vec::new();
         for (url, number) in urls::split(urls).into_iter().zip(1..) {
             let example = "an example: redis://127.0.0.1:6379";
-            if url.starts_with("rediss:") {
-                let what =
-                    format!("the Redis URL number {number} needs TLS, which this store does not support; {example}");
-                return Err(ConnectError::new(what));
-            }
             let node = url.into_connection_info();
             // The URL may have a password, so the message does not show it.
             let invalid =
                 |error| ConnectError::caused(format!("the Redis URL number {number} is invalid; {example}"), error);
             let node = node.map_err(invalid)?;
-            if let ConnectionAddr::Tcp(host, _) = node.addr()
+            if let ConnectionAddr::Tcp(host, _) | ConnectionAddr::TcpTls { host, .. } = node.addr()
                 && host.contains([',', ' ', '%'])
             {
                 let what =
@@ -144,9 +151,24 @@ impl<E: Identifiable> RedisCluster<E> {
         // timeout: that would be two more timers for each request.
         let patience = limits.timeout / 3;
         let has_password = nodes.iter().any(|node| node.redis_settings().password().is_some());
+        let is_secure = |node: &ConnectionInfo| match node.addr() {
+            // The fragment #insecure of a URL makes the client take any certificate.
+            ConnectionAddr::TcpTls { insecure: true, .. } => {
+                Err(ConnectError::new("a Redis URL ends with #insecure, so that any certificate would be taken"))
+            }
+            addr => Ok(matches!(addr, ConnectionAddr::TcpTls { .. })),
+        };
+        let secure = nodes.iter().map(is_secure).collect::<Result<Vec<_>, _>>()?;
+        let has_tls = secure.contains(&true);
+        if has_tls && secure.contains(&false) {
+            return Err(ConnectError::new("the Redis URLs are redis:// and rediss://, and a cluster has one of them"));
+        }
         let mut client = ClusterClientBuilder::new(nodes);
         if let (false, Some(password)) = (has_password, password) {
             client = client.password(password);
+        }
+        if has_tls {
+            client = client.certs(certificates(tls.unwrap_or_default())?);
         }
         let client = client
             .retries(0)
@@ -172,6 +194,18 @@ impl<E: Identifiable> RedisCluster<E> {
         store.remote.make_temporary();
         Ok(store)
     }
+}
+
+/// The authorities and the certificate in the form of the client library.
+fn certificates(tls: EngineTls) -> Result<TlsCertificates, ConnectError> {
+    if tls.ca.is_none() {
+        let what = "the Redis URL is rediss, and needs the authorities of the nodes: RedisOptions::tls, or the file of \
+                    REDISCLI_CACERT for a command";
+        return Err(ConnectError::new(what));
+    }
+    tls.check("Redis")?;
+    let client_tls = tls.identity.map(|(client_cert, client_key)| ClientTlsConfig { client_cert, client_key });
+    Ok(TlsCertificates { client_tls, root_cert: tls.ca })
 }
 
 crate::remote::repo!(RedisCluster);

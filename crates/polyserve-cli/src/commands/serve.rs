@@ -56,7 +56,8 @@ pub(crate) struct ServeArgs {
     server: String,
     /// The repo: how data is shared. `durable:PATH` keeps the entities in the directory PATH, which may begin with `~/`; `etcd:URL,...`,
     /// `redis_cluster:URL,...` and `postgres:URL` keep them in an engine, with the password in ETCDCTL_USER (NAME:PASSWORD),
-    /// REDISCLI_AUTH or PGPASSWORD. See `polyserve list`.
+    /// REDISCLI_AUTH or PGPASSWORD. https://, rediss:// and ?sslmode=verify-full&sslrootcert=FILE speak TLS, with the authorities in the
+    /// file of ETCDCTL_CACERT or REDISCLI_CACERT, and a certificate in those of ..._CERT and ..._KEY. See `polyserve list`.
     #[arg(long, value_name = "R", default_value = "sharded")]
     repo: String,
     /// The service: how requests are answered.

@@ -5,7 +5,8 @@ use std::io;
 use tokio_postgres::Error;
 use tokio_postgres::error::{DbError, Severity, SqlState};
 
-use crate::error::{EngineFailure, Source};
+use crate::error::{EngineFailure, Source, in_one_line};
+use crate::tls::is_untrusted;
 
 /// Whether a session has lost a prepared statement, or the statement's result has changed its type.
 pub(super) fn is_forgotten(error: &Error) -> bool {
@@ -86,6 +87,9 @@ fn failure_of(code: &str, severity: Option<Severity>, is_complete: bool) -> fn(S
 pub(super) fn not_open(error: Error) -> EngineFailure {
     // The client has no code for these: settings without a host or a password, a method that it does not know.
     if ["invalid configuration", "authentication error"].contains(&&*error.to_string()) {
+        return EngineFailure::Rejected(error.into());
+    }
+    if is_untrusted(&in_one_line(&error)) {
         return EngineFailure::Rejected(error.into());
     }
     match classify(error, false).of_read() {

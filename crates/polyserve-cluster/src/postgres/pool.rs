@@ -9,16 +9,18 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::hash::{BuildHasher as _, RandomState};
 use std::num::NonZeroUsize;
+use std::pin::Pin;
 use std::rc::Rc;
 use std::time::Duration;
 
 use polyserve_core::{Put, Removed};
+use rustls::ClientConfig;
 use tokio::net::lookup_host;
 use tokio::task::spawn_local;
 use tokio_postgres::config::Host;
 use tokio_postgres::error::{Severity, SqlState};
-use tokio_postgres::tls::NoTlsStream;
-use tokio_postgres::{Client, Config, Connection, Error, NoTls, Socket};
+use tokio_postgres::{Client, Config, Error, NoTls};
+use tokio_postgres_rustls::MakeRustlsConnect;
 
 use super::failure::{classify, has_no_server, is_forgotten, not_open, severity};
 use super::session::{PoolSession, QUERIES, Query, Ran, is_direct, queries};
@@ -31,6 +33,8 @@ use crate::remote::{Engine, Held, Renewed, Stored, StoredPage, first_open};
 pub(super) struct SessionPool {
     /// The settings of each host of the URL.
     hosts: Vec<Config>,
+    /// How connections speak TLS, if they do.
+    tls: Option<MakeRustlsConnect>,
     /// In quotes.
     table: String,
     /// Whether the table was found fit.
@@ -54,11 +58,17 @@ struct Slot {
 
 impl SessionPool {
     /// `table` is in quotes. Nothing is connected yet.
-    pub(super) fn new(hosts: Vec<Config>, table: String, connections: NonZeroUsize, limits: &StoreLimits) -> Self {
+    pub(super) fn new(
+        (hosts, tls): (Vec<Config>, Option<ClientConfig>),
+        table: String,
+        connections: NonZeroUsize,
+        limits: &StoreLimits,
+    ) -> Self {
         let new_slot = |_| Slot { session: Renewed::new(limits.max_opening()), in_flight: Cell::new(0) };
         Self {
             queries: Rc::new(queries(&table)),
             hosts,
+            tls: tls.map(MakeRustlsConnect::new),
             table,
             is_checked: Cell::new(false),
             timeout: limits.timeout,
@@ -82,7 +92,7 @@ impl SessionPool {
     }
 
     async fn open(self: Rc<Self>) -> Result<Rc<PoolSession>, EngineFailure> {
-        let hosts = self.hosts.iter().map(|host| connect_host(host, self.timeout));
+        let hosts = self.hosts.iter().map(|host| connect_host(host, self.tls.as_ref(), self.timeout));
         let (client, connection) = first_open(hosts, self.timeout).await?;
         // Reads and writes the socket, until the client is dropped or the connection fails.
         spawn_local(async move {
@@ -111,7 +121,7 @@ impl SessionPool {
         let mut ran = Ran::default();
         let (is_fit, is_direct, found) = tokio::join!(
             self.check_table(&session.client),
-            is_direct(&session.client),
+            is_direct(&session.client, self.tls.is_some()),
             session.run(query, &self.queries[query as usize], &[""], &mut ran)
         );
         is_fit?;
@@ -169,12 +179,27 @@ impl SessionPool {
     }
 }
 
+/// What reads and writes the socket of a client, with TLS or without.
+type PoolConnection = Pin<Box<dyn Future<Output = Result<(), Error>>>>;
+
 /// Connects to one of the addresses of a host.
 async fn connect_host(
     host: &Config,
+    tls: Option<&MakeRustlsConnect>,
     timeout: Duration,
-) -> Result<(Client, Connection<Socket, NoTlsStream>), EngineFailure> {
-    let connect = async |config: Config| config.connect(NoTls).await.map_err(not_open);
+) -> Result<(Client, PoolConnection), EngineFailure> {
+    let connect = async |config: Config| -> Result<(Client, PoolConnection), EngineFailure> {
+        match tls {
+            None => {
+                let (client, connection) = config.connect(NoTls).await.map_err(not_open)?;
+                Ok((client, Box::pin(connection) as PoolConnection))
+            }
+            Some(tls) => {
+                let (client, connection) = config.connect(tls.clone()).await.map_err(not_open)?;
+                Ok((client, Box::pin(connection) as PoolConnection))
+            }
+        }
+    };
     let ([Host::Tcp(name)], []) = (host.get_hosts(), host.get_hostaddrs()) else { return connect(host.clone()).await };
     let port = host.get_ports().first().copied().unwrap_or(5_432);
     let addresses = lookup_host((&**name, port)).await.map_err(|error| EngineFailure::NotDone(error.into()))?;

@@ -1,14 +1,18 @@
 //! One connection, and the statements that run on it.
 
 use std::cell::OnceCell;
-use std::pin::pin;
+use std::future::{Ready, ready};
+use std::io;
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures_lite::StreamExt as _;
 use polyserve_core::MAX_PAGE_BYTES;
-use tokio::io::{AsyncReadExt as _, duplex};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, DuplexStream, ReadBuf, duplex};
+use tokio_postgres::tls::{ChannelBinding, TlsConnect, TlsStream};
 use tokio_postgres::types::Type;
-use tokio_postgres::{Client, Error, NoTls, Row, SimpleQueryMessage, Statement};
+use tokio_postgres::{Client, Error, Row, SimpleQueryMessage, Statement};
 
 use crate::error::EngineFailure;
 
@@ -140,7 +144,7 @@ impl PoolSession {
 
 /// Whether the client is connected to the server itself, and not to a pooler, which gives its clients other process ids than those
 /// of its servers.
-pub(super) async fn is_direct(client: &Client) -> Result<bool, Error> {
+pub(super) async fn is_direct(client: &Client, has_tls: bool) -> Result<bool, Error> {
     let messages = client.simple_query("SELECT pg_backend_pid()").await?;
     let backend: Option<i32> = messages.iter().find_map(|message| match message {
         SimpleQueryMessage::Row(row) => row.get(0)?.parse().ok(),
@@ -148,9 +152,60 @@ pub(super) async fn is_direct(client: &Client) -> Result<bool, Error> {
     });
     // The client shows the process id that it was given in a request to cancel only: length, code, process id, key.
     let (mut ours, theirs) = duplex(64);
-    client.cancel_token().cancel_query_raw(theirs, NoTls).await?;
-    let mut request = [0; 12];
-    let is_read = ours.read_exact(&mut request).await.is_ok();
-    let [.., a, b, c, d] = request;
-    Ok(is_read && backend == Some(i32::from_be_bytes([a, b, c, d])))
+    let request = async {
+        if has_tls {
+            // The client asks for TLS first. It goes on without it if it is told that there is some.
+            ours.read_exact(&mut [0; 8]).await?;
+            ours.write_all(b"S").await?;
+        }
+        let mut request = [0; 12];
+        ours.read_exact(&mut request).await?;
+        Ok::<_, io::Error>(request)
+    };
+    let token = client.cancel_token();
+    let (sent, request) = tokio::join!(token.cancel_query_raw(theirs, WithinProcess), request);
+    sent?;
+    let [.., a, b, c, d] = request.unwrap_or_default();
+    Ok(backend == Some(i32::from_be_bytes([a, b, c, d])))
+}
+
+/// The TLS of a stream that does not leave this process: none.
+struct WithinProcess;
+
+struct BareStream(DuplexStream);
+
+impl TlsConnect<DuplexStream> for WithinProcess {
+    type Stream = BareStream;
+    type Error = io::Error;
+    type Future = Ready<io::Result<BareStream>>;
+
+    fn connect(self, stream: DuplexStream) -> Self::Future {
+        ready(Ok(BareStream(stream)))
+    }
+}
+
+impl TlsStream for BareStream {
+    fn channel_binding(&self) -> ChannelBinding {
+        ChannelBinding::none()
+    }
+}
+
+impl AsyncRead for BareStream {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_read(cx, buffer)
+    }
+}
+
+impl AsyncWrite for BareStream {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.0).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_shutdown(cx)
+    }
 }

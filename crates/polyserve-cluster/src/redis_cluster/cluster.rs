@@ -17,6 +17,7 @@ use super::link::{Link, sent};
 use super::reply::{ReplyForm, Scanned, classify, lasts, read};
 use crate::error::{EngineFailure, Source};
 use crate::remote::{Engine, Held, Renewed, Stored, next_ended};
+use crate::tls::is_untrusted;
 
 /// Stores the second argument under the key, if the key's value is the first.
 const PUT_OVER: &str =
@@ -212,7 +213,7 @@ const NEVER_OPEN: [&str; 8] = [
 /// The client makes one error of all nodes' errors, which has their texts and not their kinds.
 fn not_open(error: RedisError) -> EngineFailure {
     let text = error.to_string();
-    if NEVER_OPEN.iter().any(|never| text.contains(never)) {
+    if NEVER_OPEN.iter().any(|never| text.contains(never)) || is_untrusted(&text) {
         EngineFailure::Rejected(error.into())
     } else {
         EngineFailure::NotDone(error.into())

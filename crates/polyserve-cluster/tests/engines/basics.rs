@@ -112,7 +112,7 @@ fn a_bad_url_is_an_error(kind: Kind) {
             "redis://::1:6379",
         ],
         Kind::Postgres => {
-            &["nonsense", "postgres://127.0.0.1:x", "postgres://127.0.0.1/?sslmode=require", "postgres:///a"]
+            &["nonsense", "postgres://127.0.0.1:x", "postgres://127.0.0.1/?sslmode=verify-full", "postgres:///a"]
         }
     };
     for url in urls {

@@ -13,6 +13,7 @@ mod outages;
 mod partitions;
 mod refusals;
 mod starts;
+mod tls;
 
 use std::env;
 use std::io::Write as _;
@@ -140,6 +141,7 @@ fn tests(kind: Kind) -> Vec<Test> {
     tests.extend(partitions::tests(kind));
     tests.extend(refusals::tests(kind));
     tests.extend(starts::tests(kind));
+    tests.extend(tls::tests(kind));
     tests
 }
 

@@ -32,12 +32,12 @@ pub(crate) fn tests(kind: Kind) -> Vec<Test> {
 }
 
 /// Limits of a store that retries for longer than a test waits.
-fn patient() -> StoreLimits {
+pub(crate) fn patient() -> StoreLimits {
     StoreLimits::default().connect_timeout(PATIENCE * 100)
 }
 
 /// Expects that a store is not constructed, and not tried again. The error has all of `texts`.
-fn refused<R>(connect: impl FnOnce() -> Result<R, ConnectError> + Send + 'static, texts: &[&str]) {
+pub(crate) fn refused<R>(connect: impl FnOnce() -> Result<R, ConnectError> + Send + 'static, texts: &[&str]) {
     let (sender, failed) = channel();
     thread::spawn(move || sender.send(connect().err().map(|error| error.to_string())));
     let error = failed.recv_timeout(PATIENCE).unwrap_or_else(|_| panic!("{texts:?}: it is tried again"));

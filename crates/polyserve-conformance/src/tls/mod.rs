@@ -10,7 +10,9 @@ use std::sync::{Arc, LazyLock};
 
 use polyserve_core::sync::{Mutex, lock};
 use polyserve_core::{ServerConfig, TlsConfig};
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, ExtendedKeyUsagePurpose, IsCa, KeyPair, SanType};
+use rcgen::{
+    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair, SanType,
+};
 use rustls::crypto::ring;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
@@ -42,6 +44,8 @@ impl TestAuthority {
     pub fn new() -> Self {
         let mut params = CertificateParams::new(Vec::new()).expect("no name is malformed");
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        // OpenSSL takes a certificate with the name of its issuer for one that is signed by itself.
+        params.distinguished_name.push(DnType::CommonName, "authority of a test");
         let key = KeyPair::generate().expect("the system has random numbers");
         Self(CertifiedIssuer::self_signed(params, key).expect("the parameters are valid"))
     }

@@ -32,6 +32,7 @@ pub(super) fn all() -> Vec<LocatedRepo> {
             || -> io::Result<_> {
                 let mut options = polyserve::cluster::EtcdOptions::default();
                 options.user = variable("ETCDCTL_USER")?.as_deref().map(etcd_user).transpose()?;
+                options.tls = tls(["ETCDCTL_CACERT", "ETCDCTL_CERT", "ETCDCTL_KEY"])?;
                 Ok(options)
             }
         ),
@@ -51,6 +52,7 @@ pub(super) fn all() -> Vec<LocatedRepo> {
             || -> io::Result<_> {
                 let mut options = polyserve::cluster::RedisOptions::default();
                 options.password = variable("REDISCLI_AUTH")?;
+                options.tls = tls(["REDISCLI_CACERT", "REDISCLI_CERT", "REDISCLI_KEY"])?;
                 Ok(options)
             }
         ),
@@ -65,6 +67,7 @@ pub(super) fn all() -> Vec<LocatedRepo> {
             || -> io::Result<_> {
                 let mut options = polyserve::cluster::PostgresOptions::default();
                 options.password = variable("PGPASSWORD")?;
+                options.tls = tls(["PGSSLROOTCERT", "PGSSLCERT", "PGSSLKEY"])?;
                 Ok(options)
             }
         ),
@@ -80,6 +83,18 @@ fn variable(name: &str) -> io::Result<Option<String>> {
         Err(std::env::VarError::NotPresent) => Ok(None),
         Err(std::env::VarError::NotUnicode(_)) => Err(io::Error::other(format!("{name} is not UTF-8"))),
     }
+}
+
+/// Reads the files that variables name: of the authorities, of a certificate and of its key.
+#[cfg(any(feature = "etcd", feature = "redis", feature = "postgres"))]
+fn tls(names: [&str; 3]) -> io::Result<Option<polyserve_cluster::EngineTls>> {
+    let mut paths = [const { None }; 3];
+    for (path, name) in paths.iter_mut().zip(names) {
+        *path = variable(name)?.map(std::path::PathBuf::from);
+    }
+    let [ca, chain, key] = &paths;
+    let tls = polyserve_cluster::EngineTls::from_files(ca.as_deref(), chain.as_deref(), key.as_deref());
+    tls.map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", names.join(", "))))
 }
 
 /// Returns the name and the password in the value of ETCDCTL_USER.
