@@ -88,6 +88,12 @@ pub struct ServerConfig {
     pub requests_per_connection: Option<u64>,
     /// Whether the kernel hands a connection over only when its first byte is there (Linux). Default off.
     pub defer_accept: bool,
+    /// Whether each thread of an event loop stays on one core, the next of those that the process may use (Linux, servers with a loop for
+    /// each core). Default off.
+    pub pin: bool,
+    /// Whether an event loop hands a new connection to the loop that has the fewest (servers with a loop for each core). Otherwise the kernel
+    /// decides by the client's address and port, which can be uneven if connections are few. Default off.
+    pub spread: bool,
     /// Max time that a shutdown waits for requests that have begun. Default 10 s.
     pub drain_grace: Duration,
     /// The value of the `Server` header. Default none.
@@ -127,6 +133,8 @@ impl Default for ServerConfig {
             memory: None,
             requests_per_connection: None,
             defer_accept: false,
+            pin: false,
+            spread: false,
             drain_grace: Duration::from_secs(10),
             server_header: None,
             overload: None,
@@ -193,6 +201,8 @@ setters! {
     memory: impl Into<Option<usize>>;
     requests_per_connection: impl Into<Option<u64>>;
     defer_accept: bool;
+    pin: bool;
+    spread: bool;
     drain_grace: Duration;
     overload: impl Into<Option<Overload>>;
 }
@@ -277,6 +287,8 @@ impl ServerConfig {
         match name {
             "workers" => self.workers.take().is_some(),
             "queue" => self.queue.take().is_some(),
+            "pin" => std::mem::take(&mut self.pin),
+            "spread" => std::mem::take(&mut self.spread),
             _ => false,
         }
     }

@@ -24,8 +24,8 @@
 //! Source: `SO_REUSEPORT` as in `socket(7)`; the loop is that of nginx and of libreactor.
 //!
 //! *Wins when* requests are short and connections many, because no task, queue or lock is between a socket and its answer. *Loses when*
-//! connections are few, because the kernel may give most of them to one core; and if a service blocks inside `call`, because every
-//! connection of that core waits. No record measures it yet.
+//! connections are few, because the kernel may give most of them to one core, unless `spread` is set; and if a service blocks inside `call`,
+//! because every connection of that core waits. Records: `percore`, `percore-rate`, `percore-hold`.
 
 use std::io::{self, ErrorKind};
 use std::net::{TcpListener, TcpStream};
@@ -44,6 +44,7 @@ use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::event::{EventfdFlags, Timespec, eventfd};
 
 use crate::slots::Slots;
+use crate::spread::{GIVEN, NewConnection, Spread};
 use crate::threads::{self, EventLoop, LISTENER, MAX_ACCEPTED, WAKE};
 
 /// A server with an `epoll(7)` loop for each core.
@@ -62,7 +63,7 @@ pub struct Epoll {
     config: ServerConfig,
 }
 
-const SUPPORTS: Supports = Supports::new("epoll");
+const SUPPORTS: Supports = Supports::new("epoll").loops();
 
 impl Epoll {
     /// A server within the limits of `config`. `workers` is the number of its threads, by default the number of available cores.
@@ -102,6 +103,7 @@ const ENDED: EventFlags = EventFlags::RDHUP.union(EventFlags::HUP).union(EventFl
 struct EpollLoop {
     table: Arc<ConnectionTable<EventSocket>>,
     shard: usize,
+    spread: Option<Arc<Spread>>,
     acceptor: EventListener,
     epoll: OwnedFd,
     /// The connections that have been woken for an answer, a deadline or a shutdown.
@@ -134,17 +136,24 @@ struct Reported {
 }
 
 impl EventLoop for EpollLoop {
-    fn new(table: &Arc<ConnectionTable<EventSocket>>, listener: TcpListener, shard: usize) -> io::Result<Self> {
+    fn new(
+        table: &Arc<ConnectionTable<EventSocket>>,
+        listener: TcpListener,
+        shard: usize,
+        spread: Option<Arc<Spread>>,
+    ) -> io::Result<Self> {
         let (table, listener) = (Arc::clone(table), Arc::new(listener));
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         epoll::add(&epoll, &listener, data(LISTENER), EventFlags::IN | EventFlags::ET)?;
         epoll::add(&epoll, &wake, data(WAKE), EventFlags::IN | EventFlags::ET)?;
         let (acceptor, woken) = threads::listen(&table, listener, wake);
+        spread.iter().for_each(|spread| spread.begin(shard, &woken));
         let (clients, yielded, buffers) = (Slots::new(), Vec::new(), ThreadBuffers::new());
         Ok(Self {
             table,
             shard,
+            spread,
             acceptor,
             epoll,
             woken,
@@ -159,7 +168,7 @@ impl EventLoop for EpollLoop {
     fn run(mut self) {
         let mut events: Vec<Event> = Vec::with_capacity(MAX_EVENTS);
         let (mut woken, mut yielded) = (Vec::new(), Vec::new());
-        while self.acceptor.is_open() || !self.clients.is_empty() {
+        while self.acceptor.is_open() || !self.clients.is_empty() || self.has_given() {
             self.wait(&mut events);
             let mut is_woken = false;
             for event in &events {
@@ -219,6 +228,8 @@ impl EpollLoop {
     fn serve_woken(&mut self, number: usize) {
         if number == LISTENER {
             self.acceptor.notify();
+        } else if number == GIVEN {
+            self.add_given();
         } else if self.clients.get_mut(number).is_some_and(|client| !client.has_yielded) {
             self.serve(number);
         }
@@ -230,19 +241,46 @@ impl EpollLoop {
             return;
         }
         for _ in 0..MAX_ACCEPTED {
-            let Some(stream) = self.acceptor.accept(&self.table.server) else { return };
-            self.add(stream);
+            let Some(accepted) = self.acceptor.accept_from(&self.table.server) else { return };
+            self.add_accepted(accepted);
         }
     }
 
-    fn add(&mut self, stream: TcpStream) {
-        let Some(number) = self.clients.next_number() else { return }; // there are no numbers left
-        let socket = EventSocket { stream, waker: self.woken.waker(number) };
+    /// Adds a connection that this loop has accepted, unless another loop gets it.
+    fn add_accepted(&mut self, accepted: NewConnection) {
+        let kept = match &self.spread {
+            Some(spread) => spread.keep(self.shard, accepted),
+            None => Some(accepted),
+        };
+        kept.into_iter().for_each(|accepted| self.add(accepted));
+    }
+
+    /// Adds the connections that other loops have given to this one.
+    fn add_given(&mut self) {
+        let given = self.spread.as_ref().map(|spread| spread.take(self.shard));
+        given.into_iter().flatten().for_each(|accepted| self.add(accepted));
+    }
+
+    /// Whether other loops have given connections to this one. If not, they give none any more.
+    fn has_given(&self) -> bool {
+        self.spread.as_ref().is_some_and(|spread| !spread.end(self.shard))
+    }
+
+    /// A connection that was added, or was to be added, has ended.
+    fn forget(&self) {
+        self.spread.iter().for_each(|spread| spread.close(self.shard));
+    }
+
+    fn add(&mut self, (stream, peer): NewConnection) {
+        let Some(number) = self.clients.next_number() else { return self.forget() }; // there are no numbers left
+        let socket = EventSocket { stream, peer, waker: self.woken.waker(number) };
         if let Some((entry, connection)) = self.table.admit_or_reject(socket, self.shard) {
             let reported = Reported { is_readable: true, has_ended: false };
             let client = EpollClient { entry, connection, reported, watched: EventFlags::empty(), has_yielded: false };
             self.clients.insert(number, client);
             self.serve(number);
+        } else {
+            self.forget();
         }
     }
 
@@ -266,6 +304,7 @@ impl EpollLoop {
     fn close(&mut self, number: usize) {
         if let Some(mut client) = self.clients.remove(number) {
             self.table.close(&client.entry, &mut client.connection);
+            self.forget();
         }
     }
 }

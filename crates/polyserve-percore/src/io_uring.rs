@@ -28,10 +28,9 @@
 //!
 //! Source: `io_uring_multishot(7)`, `io_uring_provided_buffers(7)`.
 //!
-//! *Wins when* each request has a connection of its own and accept is deferred, as `epoll` does: connections are accepted in batches.
-//! *Loses when* connections stay open: a request takes more processor time than on `epoll`, because the answer is a system call of its
-//! own, and a receive through the ring costs about as much as the call that it saves. And if a container or a setting forbids io_uring:
-//! then the start fails with an error. No record measures it yet.
+//! *Wins when* connections are many, or each request has a connection of its own: receives and accepts come in batches. *Loses when* the
+//! server is hardly used: then a receive through the ring costs as much as the call that it saves. And if a container or a setting forbids
+//! io_uring: then the start fails with an error. Records: `percore`, `percore-rate`, `percore-hold`.
 
 use std::io::{self, ErrorKind};
 use std::net::{TcpListener, TcpStream};
@@ -50,6 +49,7 @@ use polyserve_sys::ring::{Completion, ReceivedBytes, Ring, RingOperation, RingRe
 use rustix::event::{EventfdFlags, eventfd};
 
 use crate::slots::Slots;
+use crate::spread::{GIVEN, NewConnection, Spread};
 use crate::threads::{self, EventLoop, LISTENER, MAX_ACCEPTED, WAKE};
 
 /// A server with an `io_uring(7)` for each core. It needs Linux 6.1.
@@ -68,7 +68,7 @@ pub struct IoUring {
     config: ServerConfig,
 }
 
-const SUPPORTS: Supports = Supports::new("io_uring");
+const SUPPORTS: Supports = Supports::new("io_uring").loops();
 
 impl IoUring {
     /// A server within the limits of `config`. `workers` is the number of its threads, by default the number of available cores. If the
@@ -117,14 +117,11 @@ impl Server for IoUring {
 const BUFFERS: u16 = 256;
 const BUFFER_SIZE: u32 = 4096;
 
-/// How long a thread waits at its end, at most, until nothing is in flight.
-const END_ROUND: Duration = Duration::from_millis(1);
-const MAX_END_ROUNDS: u32 = 100;
-
 /// The loop of a thread.
 struct UringLoop {
     table: Arc<ConnectionTable<EventSocket>>,
     shard: usize,
+    spread: Option<Arc<Spread>>,
     ring: Ring<RingSocket>,
     /// Accepts without the ring: after an error, and in a drain.
     acceptor: EventListener,
@@ -135,6 +132,8 @@ struct UringLoop {
     clients: Slots<UringClient>,
     /// The connections that the ring has accepted in this round.
     accepted: Vec<TcpStream>,
+    /// Other loops have given connections to this one in this round.
+    has_been_given: bool,
     /// The connections that have a turn in this round.
     ready: Vec<usize>,
     /// The connections that have a turn in the next round.
@@ -190,7 +189,12 @@ struct Input {
 }
 
 impl EventLoop for UringLoop {
-    fn new(table: &Arc<ConnectionTable<EventSocket>>, listener: TcpListener, shard: usize) -> io::Result<Self> {
+    fn new(
+        table: &Arc<ConnectionTable<EventSocket>>,
+        listener: TcpListener,
+        shard: usize,
+        spread: Option<Arc<Spread>>,
+    ) -> io::Result<Self> {
         let (table, listener) = (Arc::clone(table), Arc::new(listener));
         let mut ring = Ring::new(BUFFERS, BUFFER_SIZE)?;
         let event = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
@@ -198,12 +202,14 @@ impl EventLoop for UringLoop {
         ring.arm(wake, RingOperation::AwaitInput);
         let (acceptor, woken) = threads::listen(&table, Arc::clone(&listener), event);
         let listener = ring.add(RingSocket::Listener(listener), LISTENER);
+        spread.iter().for_each(|spread| spread.begin(shard, &woken));
         let (clients, buffers) = (Slots::new(), ThreadBuffers::new());
         let (accepted, ready, yielded) = (Vec::new(), Vec::new(), Vec::new());
         let (waited_until, ready_since) = (None, None);
         Ok(Self {
             table,
             shard,
+            spread,
             ring,
             acceptor,
             listener,
@@ -211,6 +217,7 @@ impl EventLoop for UringLoop {
             woken,
             clients,
             accepted,
+            has_been_given: false,
             ready,
             yielded,
             waited_until,
@@ -221,7 +228,7 @@ impl EventLoop for UringLoop {
 
     fn run(mut self) {
         let (mut completions, mut woken) = (Vec::new(), Vec::new());
-        while self.acceptor.is_open() || !self.clients.is_empty() {
+        while self.acceptor.is_open() || !self.clients.is_empty() || self.has_given() {
             self.wait();
             self.ring.completions(&mut completions);
             // Those that have yielded come before those that have an event, and have one turn.
@@ -241,7 +248,7 @@ impl EventLoop for UringLoop {
             self.ready = ready;
             self.accept();
         }
-        self.end();
+        self.ring.end();
         self.table.accept_loop_ended();
     }
 }
@@ -314,20 +321,11 @@ impl UringLoop {
     fn note_woken(&mut self, number: usize) {
         if number == LISTENER {
             self.acceptor.notify();
+        } else if number == GIVEN {
+            self.has_been_given = true;
         } else if let Some(client) = self.clients.get_mut(number).filter(|client| !client.has_turn) {
             client.has_turn = true;
             self.ready.push(number);
-        }
-    }
-
-    /// Waits until the last sockets are closed, which takes the kernel a moment.
-    fn end(&mut self) {
-        self.ring.remove(self.wake);
-        let mut rounds = 0;
-        while self.ring.in_flight() > 0 && rounds < MAX_END_ROUNDS {
-            let _ = self.ring.enter(true, Some(END_ROUND)); // an error: dropping the ring does the same
-            self.ring.completions(&mut Vec::new());
-            rounds += 1;
         }
     }
 
@@ -335,8 +333,14 @@ impl UringLoop {
     /// eviction. Accepts without the ring after an error and in a drain.
     fn accept(&mut self) {
         let mut accepted = std::mem::take(&mut self.accepted);
-        accepted.drain(..).for_each(|stream| self.add(stream));
+        for stream in accepted.drain(..) {
+            let peer = net::peer(&stream); // an accept that goes on has no room for it
+            self.add_accepted((stream, peer));
+        }
         self.accepted = accepted;
+        if std::mem::take(&mut self.has_been_given) {
+            self.add_given();
+        }
         let is_armed = self.ring.is_armed(self.listener, RingOperation::Accept);
         if self.table.server.shutdown.is_begun() && is_armed {
             self.ring.cancel(self.listener, RingOperation::Accept);
@@ -346,8 +350,8 @@ impl UringLoop {
             return;
         }
         for _ in 0..MAX_ACCEPTED {
-            let Some(stream) = self.acceptor.accept(&self.table.server) else { break };
-            self.add(stream);
+            let Some(accepted) = self.acceptor.accept_from(&self.table.server) else { break };
+            self.add_accepted(accepted);
         }
         if !self.acceptor.is_open() {
             self.ring.remove(self.listener); // which closes it
@@ -356,14 +360,41 @@ impl UringLoop {
         }
     }
 
+    /// Adds a connection that this loop has accepted, unless another loop gets it.
+    fn add_accepted(&mut self, accepted: NewConnection) {
+        let kept = match &self.spread {
+            Some(spread) => spread.keep(self.shard, accepted),
+            None => Some(accepted),
+        };
+        kept.into_iter().for_each(|accepted| self.add(accepted));
+    }
+
+    /// Adds the connections that other loops have given to this one.
+    fn add_given(&mut self) {
+        let given = self.spread.as_ref().map(|spread| spread.take(self.shard));
+        given.into_iter().flatten().for_each(|accepted| self.add(accepted));
+    }
+
+    /// Whether other loops have given connections to this one. If not, they give none any more.
+    fn has_given(&self) -> bool {
+        self.spread.as_ref().is_some_and(|spread| !spread.end(self.shard))
+    }
+
+    /// A connection that was added, or was to be added, has ended.
+    fn forget(&self) {
+        self.spread.iter().for_each(|spread| spread.close(self.shard));
+    }
+
     /// Adds a connection. Its first turn follows in this round.
-    fn add(&mut self, stream: TcpStream) {
-        let Some(number) = self.clients.next_number() else { return }; // there are no numbers left
-        let socket = EventSocket { stream, waker: self.woken.waker(number) };
+    fn add(&mut self, (stream, peer): NewConnection) {
+        let Some(number) = self.clients.next_number() else { return self.forget() }; // there are no numbers left
+        let socket = EventSocket { stream, peer, waker: self.woken.waker(number) };
         if let Some((entry, connection)) = self.table.admit_or_reject(socket, self.shard) {
             let client = UringClient { entry, connection, key: None, input: Input::default(), has_turn: false };
             self.clients.insert(number, client);
             self.serve(number);
+        } else {
+            self.forget();
         }
     }
 
@@ -390,6 +421,7 @@ impl UringLoop {
         if let Some(mut client) = self.clients.remove(number) {
             client.input.release(&mut self.ring);
             self.table.close(&client.entry, &mut client.connection);
+            self.forget();
             if let Some(key) = client.key {
                 self.ring.remove(key);
             }

@@ -12,6 +12,7 @@
 //! * `epoll`, `io_uring`: the servers and their event loops. The ring is [`polyserve_sys::ring`].
 //! * `threads`: starts the threads of a run, and joins them.
 //! * `per_core`: which of them runs here.
+//! * `spread`: how loops hand new connections to each other.
 //! * `slots`: the connections of a loop, by numbers that are not used twice.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![cfg(target_os = "linux")]
@@ -21,6 +22,7 @@ mod epoll;
 mod io_uring;
 mod per_core;
 mod slots;
+mod spread;
 mod threads;
 
 pub use epoll::Epoll;

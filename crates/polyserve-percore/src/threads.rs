@@ -9,6 +9,9 @@ use std::time::{Duration, Instant};
 
 use polyserve_core::{ListenOn, Running, ServerConfig, Service};
 use polyserve_serving::{ConnectionTable, EventListener, EventSocket, ServerState, WokenList, net};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
+use crate::spread::Spread;
 
 /// What an event is about: one of these, or the number of a connection.
 pub(crate) const LISTENER: usize = usize::MAX;
@@ -22,12 +25,18 @@ const MIN_WAIT: Duration = Duration::from_micros(50);
 
 /// The event loop of a thread.
 pub(crate) trait EventLoop: Sized + 'static {
-    /// Prepares the loop, on its thread. `shard`: the number of the thread.
+    /// Prepares the loop, on its thread. `shard`: the number of the thread. `spread`: if the loops of the
+    /// run hand connections to each other.
     ///
     /// # Errors
     ///
     /// Returns an error if the system lacks what the loop waits with.
-    fn new(table: &Arc<ConnectionTable<EventSocket>>, listener: TcpListener, shard: usize) -> io::Result<Self>;
+    fn new(
+        table: &Arc<ConnectionTable<EventSocket>>,
+        listener: TcpListener,
+        shard: usize,
+        spread: Option<Arc<Spread>>,
+    ) -> io::Result<Self>;
 
     /// Serves until a drain has ended. Reports the end of its accept loop to the table.
     fn run(self);
@@ -62,11 +71,15 @@ pub(crate) fn start<L: EventLoop>(
     let local_addr = listeners[0].local_addr()?;
     let table = ConnectionTable::<EventSocket>::multiplexed(server, listeners.len());
     let (grace, shutdown) = (config.drain_grace, table.server.shutdown.clone());
+    let cores = config.pin.then(cores).transpose()?;
+    let spread = config.spread.then(|| Arc::new(Spread::new(listeners.len())));
     let threads = listeners.into_iter().enumerate().map(|(shard, listener)| {
         listener.set_nonblocking(true)?;
         let (table, (report, reports)) = (Arc::clone(&table), mpsc::channel());
+        let spread = spread.clone();
+        let core = cores.as_ref().and_then(|cores| cores.get(shard % cores.len()).copied());
         let thread = thread::Builder::new().name(format!("{name}-{shard}")).spawn(move || {
-            match L::new(&table, listener, shard) {
+            match core.map_or(Ok(()), pin).and_then(|()| L::new(&table, listener, shard, spread)) {
                 Ok(events) => {
                     let _ = report.send(Ok(())); // an error: the start has failed
                     events.run();
@@ -99,9 +112,93 @@ pub(crate) fn ready_since(last: Option<Instant>, [began, ended]: [Instant; 2]) -
     }
 }
 
+/// The cores that this process may use.
+fn cores() -> io::Result<Vec<usize>> {
+    let allowed = sched_getaffinity(None)?;
+    Ok((0..CpuSet::MAX_CPU).filter(|core| allowed.is_set(*core)).collect())
+}
+
+/// Keeps the calling thread on a core.
+fn pin(core: usize) -> io::Result<()> {
+    let mut set = CpuSet::new();
+    set.set(core);
+    Ok(sched_setaffinity(None, &set)?)
+}
+
 #[cfg(test)]
 mod tests {
+    use std::io::{Read as _, Write as _};
+    use std::net::TcpStream;
+
+    use polyserve_core::{Reply, Request, Server, ServerExt as _};
+
     use super::*;
+    use crate::{Epoll, IoUring};
+
+    /// The cores of the thread that answers.
+    fn answered_on(server: &dyn Server) -> Vec<usize> {
+        let (send, seen) = mpsc::channel();
+        let service = move |_: Request<'_>| {
+            let _ = send.send(cores().unwrap());
+            Reply::text("")
+        };
+        let running = server.serve("127.0.0.1:0", service).unwrap();
+        let mut client = TcpStream::connect(running.local_addr()).unwrap();
+        client.write_all(b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").unwrap();
+        client.read_to_end(&mut Vec::new()).unwrap();
+        running.shutdown().unwrap();
+        seen.recv().unwrap()
+    }
+
+    fn servers(config: &ServerConfig) -> Vec<Box<dyn Server>> {
+        let mut servers: Vec<Box<dyn Server>> = vec![Box::new(Epoll::new(config.clone()).unwrap())];
+        if IoUring::check().is_ok() {
+            servers.push(Box::new(IoUring::new(config.clone()).unwrap()));
+        }
+        servers
+    }
+
+    /// Each loop gets as many connections as the others, whatever the kernel does. A drain answers all.
+    #[test]
+    fn loops_hand_connections_to_each_other() {
+        const CLIENTS: usize = 30;
+        for server in servers(&ServerConfig::default().workers(3).spread(true)) {
+            let (send, seen) = mpsc::channel();
+            let service = move |_: Request<'_>| {
+                let _ = send.send(thread::current().name().unwrap().to_owned());
+                Reply::text("")
+            };
+            let running = server.serve("127.0.0.1:0", service).unwrap();
+            let mut clients = Vec::new();
+            for _ in 0..CLIENTS {
+                let mut client = TcpStream::connect(running.local_addr()).unwrap();
+                client.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+                client.read_exact(&mut [0; 20]).unwrap();
+                clients.push(client);
+            }
+            let threads: Vec<String> = seen.try_iter().collect();
+            for thread in &threads {
+                assert_eq!(threads.iter().filter(|other| *other == thread).count(), CLIENTS / 3, "{threads:?}");
+            }
+            assert_eq!(running.counters().open, CLIENTS as u64);
+            let drain = running.shutdown().unwrap();
+            assert_eq!((drain.answered, drain.cut, drain.stuck), (CLIENTS as u64, 0, 0));
+        }
+    }
+
+    #[test]
+    fn a_pinned_loop_stays_on_a_core() {
+        let allowed = cores().unwrap();
+        let config = ServerConfig::default().workers(allowed.len() + 1);
+        for server in servers(&config) {
+            assert_eq!(answered_on(&*server), allowed);
+        }
+        for server in servers(&config.pin(true)) {
+            let core = answered_on(&*server);
+            assert!(core.len() == 1 && allowed.contains(&core[0]), "{core:?} of {allowed:?}");
+        }
+        assert_eq!(cores().unwrap(), allowed, "the thread that starts a server stays as it is");
+    }
 
     /// What arrived while the loop served others had waited for no time.
     #[test]

@@ -7,7 +7,7 @@
 //! Cost: one system call for each connection, and one for each batch.
 
 use std::io::{self, ErrorKind};
-use std::net::{TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::thread;
@@ -106,14 +106,19 @@ impl EventListener {
     /// Accepts a connection, which does not block. Returns `None` if there is none, or if the system has no descriptor left. In a
     /// drain, closes the listener once its backlog is empty.
     pub fn accept(&mut self, server: &ServerState) -> Option<TcpStream> {
-        self.accept_by(server, |listener| net::accept(listener))
+        Some(self.accept_from(server)?.0)
     }
 
-    fn accept_by(
+    /// Like [`accept`](Self::accept), with the address of the connection's other end.
+    pub fn accept_from(&mut self, server: &ServerState) -> Option<(TcpStream, Option<SocketAddr>)> {
+        self.accept_by(server, |listener| net::accept_from(listener))
+    }
+
+    fn accept_by<T>(
         &mut self,
         server: &ServerState,
-        mut accept: impl FnMut(&TcpListener) -> io::Result<TcpStream>,
-    ) -> Option<TcpStream> {
+        mut accept: impl FnMut(&TcpListener) -> io::Result<T>,
+    ) -> Option<T> {
         self.is_pending |= server.shutdown.is_begun();
         if self.paused_until.is_some_and(|until| Instant::now() < until) && !server.is_over() {
             return None;
@@ -188,14 +193,14 @@ mod tests {
         let _client = TcpStream::connect(bound.local_addr().unwrap()).unwrap();
         let mut listener = EventListener::new(Arc::clone(&bound), 2);
         for _ in 0..2 {
-            let out_of_descriptors = |_: &_| Err(io::Error::from_raw_os_error(24));
+            let out_of_descriptors = |_: &_| Err::<(), _>(io::Error::from_raw_os_error(24));
             assert!(listener.accept_by(&server, out_of_descriptors).is_none() && listener.is_open());
             assert!(listener.accept(&server).is_none(), "it pauses");
             listener.paused_until = None;
         }
         assert!(listener.accept(&server).is_some());
         let mut listener = EventListener::new(bound, 2);
-        let aborted = |_: &_| Err(ErrorKind::ConnectionAborted.into());
+        let aborted = |_: &_| Err::<(), _>(ErrorKind::ConnectionAborted.into());
         assert!(listener.accept_by(&server, aborted).is_none());
         assert!(!listener.is_open(), "the backlog's length bounds a drain");
     }

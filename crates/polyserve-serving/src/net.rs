@@ -143,16 +143,27 @@ pub fn prepare(stream: &std::net::TcpStream) -> io::Result<()> {
 ///
 /// Returns the error of `accept(2)`; [`io::ErrorKind::WouldBlock`] if no connection waits.
 pub fn accept(listener: impl AsFd) -> io::Result<TcpStream> {
+    Ok(accept_from(listener)?.0)
+}
+
+/// Like [`accept`], with the address of the connection's other end, which costs less than [`peer`].
+///
+/// # Errors
+///
+/// Those of [`accept`].
+pub fn accept_from(listener: impl AsFd) -> io::Result<(TcpStream, Option<SocketAddr>)> {
     #[cfg(target_os = "linux")]
     {
         use rustix::net::SocketFlags;
-        Ok(rustix::net::accept_with(listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)?.into())
+        let (stream, peer) = rustix::net::acceptfrom_with(listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)?;
+        Ok((stream.into(), peer.and_then(|peer| peer.try_into().ok())))
     }
     #[cfg(not(target_os = "linux"))]
     {
-        let stream = TcpStream::from(rustix::net::accept(listener)?);
+        let (stream, peer) = rustix::net::acceptfrom(listener)?;
+        let stream = TcpStream::from(stream);
         match stream.set_nonblocking(true).and_then(|()| prepare(&stream)) {
-            Ok(()) => Ok(stream),
+            Ok(()) => Ok((stream, peer.and_then(|peer| peer.try_into().ok()))),
             Err(_) => Err(io::ErrorKind::ConnectionAborted.into()), // the client is gone
         }
     }
@@ -314,11 +325,16 @@ mod tests {
         let bound = TcpListener::bind("127.0.0.1:0").unwrap();
         for on in [SocketAddr::from(([127, 0, 0, 1], 0)).into(), ListenOn::Listener(bound)] {
             let listener = listen(on, &config).unwrap();
+            listener.set_nonblocking(true).unwrap();
+            let silent = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+            assert_eq!(accept(&listener).is_err(), config.defer_accept, "a silent client is accepted later");
+            listener.set_nonblocking(false).unwrap();
             let client = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
             std::io::Write::write_all(&mut &client, b"x").unwrap();
-            let (stream, _) = listener.accept().unwrap();
-            prepare(&stream).unwrap();
+            let (stream, peer) = accept_from(&listener).unwrap();
+            assert_eq!(peer, Some(client.local_addr().unwrap()));
             assert!(stream.nodelay().unwrap());
+            drop(silent);
         }
     }
 

@@ -17,7 +17,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::io;
-use std::net::{TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsRawFd as _;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -124,8 +124,8 @@ impl EventThread {
                 self.acceptor.notify();
             }
             for _ in 0..MAX_ACCEPTED {
-                let Some(stream) = self.acceptor.accept(&self.table.server) else { break };
-                self.add(stream);
+                let Some((stream, peer)) = self.acceptor.accept_from(&self.table.server) else { break };
+                self.add(stream, peer);
             }
             for number in std::mem::take(&mut self.ready) {
                 self.serve(number);
@@ -135,13 +135,13 @@ impl EventThread {
     }
 
     /// Adds a connection. It reads before its first event is awaited.
-    fn add(&mut self, stream: TcpStream) {
+    fn add(&mut self, stream: TcpStream, peer: Option<SocketAddr>) {
         let number = self.accepted;
         let interest = Interest::READABLE | Interest::WRITABLE;
         if self.poll.registry().register(&mut SourceFd(&stream.as_raw_fd()), Token(number), interest).is_err() {
             return; // the system has no memory left, and the connection is closed
         }
-        let socket = EventSocket { stream, waker: self.woken.waker(number) };
+        let socket = EventSocket { stream, peer, waker: self.woken.waker(number) };
         if let Some(client) = self.table.admit_or_reject(socket, self.shard) {
             self.clients.insert(number, client);
             self.ready.insert(number);

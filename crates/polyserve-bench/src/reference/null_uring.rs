@@ -66,10 +66,10 @@ impl Server for NullUring {
         // Only the thread that makes a ring may use it.
         let (config, (report, reports)) = (self.config.clone(), mpsc::channel());
         let main = move || {
-            let made = Loop::new(listener, wake, clock, &config);
+            let made = UringLoop::new(listener, wake, clock, &config);
             let _ =
                 report.send(made.as_ref().map(|_| ()).map_err(|error| io::Error::new(error.kind(), error.to_string())));
-            made.map_or_else(|_| Drain::default(), Loop::run)
+            made.map_or_else(|_| Drain::default(), UringLoop::run)
         };
         let running = Running::start(
             "null_uring",
@@ -98,7 +98,7 @@ const BUFFER_SIZE: u32 = 4096;
 /// The max number of answers of one send.
 const MAX_ANSWERS: usize = 1024;
 
-struct Loop {
+struct UringLoop {
     ring: Ring<RingSocket>,
     listener: SocketKey,
     answers: Answers,
@@ -138,7 +138,7 @@ struct UringConnection {
     has_ended: bool,
 }
 
-impl Loop {
+impl UringLoop {
     fn new(listener: TcpListener, wake: PipeReader, clock: Clock, config: &ServerConfig) -> io::Result<Self> {
         let once = config.requests_per_connection == Some(1);
         let answers = Answers::new(once, clock);

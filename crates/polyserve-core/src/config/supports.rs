@@ -2,7 +2,7 @@
 
 use super::{ConfigError, ServerConfig};
 
-/// The settings that a server has, of those that not all servers have: workers and a queue. The constructor of a server checks
+/// The settings that a server has, of those that not all servers have: workers, a queue, and loops. The constructor of a server checks
 /// its configuration with such a constant.
 ///
 /// ```
@@ -19,6 +19,7 @@ pub struct Supports {
     server: &'static str,
     workers: Workers,
     has_queue: bool,
+    has_loops: bool,
 }
 
 /// The numbers of workers that a server can have.
@@ -31,15 +32,21 @@ enum Workers {
 }
 
 impl Supports {
-    /// The settings of a server with this name. It has any number of workers, and no queue.
+    /// The settings of a server with this name. It has any number of workers, no queue, and no event loops.
     pub const fn new(server: &'static str) -> Self {
-        Self { server, workers: Workers::Any, has_queue: false }
+        Self { server, workers: Workers::Any, has_queue: false, has_loops: false }
     }
 
     /// The server has a queue.
     #[must_use]
     pub const fn queue(self) -> Self {
         Self { has_queue: true, ..self }
+    }
+
+    /// Each worker of the server is an event loop, with connections of its own: it has `pin` and `spread`.
+    #[must_use]
+    pub const fn loops(self) -> Self {
+        Self { has_loops: true, ..self }
     }
 
     /// The server has one worker.
@@ -58,12 +65,18 @@ impl Supports {
     ///
     /// # Errors
     ///
-    /// Returns the error of [`ServerConfig::validate`], or an [unsupported](ConfigError::unsupported) `queue` or `workers`.
+    /// Returns the error of [`ServerConfig::validate`], or an [unsupported](ConfigError::unsupported) `queue`, `pin`, `spread` or `workers`.
     pub fn check(&self, config: &ServerConfig) -> Result<(), ConfigError> {
         config.validate()?;
         let server = self.server;
         if let Some(jobs) = config.queue.filter(|_| !self.has_queue) {
             return Err(ConfigError::unsupported("queue", jobs, format!("left out for {server} (it has no queue)")));
+        }
+        for (name, is_set) in [("pin", config.pin), ("spread", config.spread)] {
+            if is_set && !self.has_loops {
+                let expected = format!("left out for {server} (it has no event loop for each core)");
+                return Err(ConfigError::unsupported(name, true, expected));
+            }
         }
         match (config.workers, self.workers) {
             (None, _) | (_, Workers::Any) | (Some(1), Workers::One) => Ok(()),

@@ -1,7 +1,7 @@
 //! A turn of a connection of a multiplexed server: the driver of [`Connection`] that such servers share.
 
 use std::io::{self, ErrorKind};
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -159,6 +159,8 @@ impl<H: ConnectionHandle> ConnectionTable<H> {
 pub struct EventSocket {
     /// The socket. It does not block.
     pub stream: TcpStream,
+    /// The address of its other end.
+    pub peer: Option<SocketAddr>,
     /// Wakes the event loop for this connection.
     pub waker: Waker,
 }
@@ -176,6 +178,10 @@ impl ConnectionHandle for EventSocket {
 
     fn wake(&self) {
         self.waker.wake_by_ref();
+    }
+
+    fn peer(&self) -> Option<SocketAddr> {
+        self.peer
     }
 }
 

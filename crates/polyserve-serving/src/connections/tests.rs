@@ -263,7 +263,7 @@ fn a_rejected_client_reads_its_503_past_the_bound() {
         client.write_all(b"PUT / HTTP/1.1\r\nHost: a\r\nContent-Length: 99999\r\n\r\n").unwrap();
         client.write_all(&[b'x'; 40_000]).unwrap();
         let stream = listener.accept().unwrap().0;
-        let admitted = table.admit_or_reject(EventSocket { stream, waker: Waker::noop().clone() }, 0);
+        let admitted = table.admit_or_reject(EventSocket { stream, peer: None, waker: Waker::noop().clone() }, 0);
         if let Some(lingers) = expected {
             assert_eq!(admitted.is_some(), lingers);
             let mut answer = String::new();
@@ -296,7 +296,7 @@ fn a_request_that_comes_as_an_idle_connection_closes_is_not_reset() {
     let table = ConnectionTable::multiplexed(server(1), 0);
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-    let socket = EventSocket { stream: listener.accept().unwrap().0, waker: Waker::noop().clone() };
+    let socket = EventSocket { stream: listener.accept().unwrap().0, peer: None, waker: Waker::noop().clone() };
     let (entry, mut connection) = table.admit_or_reject(socket, 0).unwrap();
     let accepted = Instant::now();
     table.server.shutdown.begin(accepted + Duration::from_secs(3600));

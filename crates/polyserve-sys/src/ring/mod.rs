@@ -4,7 +4,7 @@
 //! The ring owns each socket that it was [given](Ring::add) until no operation on the socket is in flight. So an operation never
 //! reaches another file that has got the same descriptor, and a completion never belongs to another socket. The kernel writes only to
 //! the buffers of the ring, which the ring frees only if no operation may still write to them. It reads only bytes that the ring shares
-//! with their owner until the send has ended, so that nobody can change or free them.
+//! with their owner until the send has ended, so that they are neither changed nor freed.
 //!
 //! Completions come from [`Ring::enter`] only: the kernel does its deferred work there.
 //!
@@ -281,8 +281,8 @@ impl<S: AsFd> Ring<S> {
     fn try_push(&mut self, entry: &squeue::Entry) -> bool {
         // SAFETY: the descriptor of an entry belongs to a socket of `sockets`, which is dropped only after the last completion of the
         // operation. The kernel selects the memory to write to from `buffers`, which outlives each receive. The only pointer of ours is
-        // that of a send: it lies in a `Vec` of which the socket's slot has a share until the completion of the send. Nobody can change or
-        // drop the `Vec` until then, because a shared `Rc` gives no mutable access, and the kernel only reads it.
+        // that of a send: it lies in a `Vec` of which the socket's slot has a share until the completion of the send. Until
+        // then, the `Vec` is neither changed nor dropped, because a shared `Rc` gives no mutable access. The kernel only reads it.
         unsafe { self.ring.submission().push(entry) }.is_ok()
     }
 

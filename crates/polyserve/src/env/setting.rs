@@ -130,6 +130,8 @@ settings! {
     memory: memory, "Max memory of incomplete bodies and unsent answers of all connections; more is answered 503";
     requests_per_connection: limit, "Max requests on one connection; then it is closed; 0 is no limit";
     defer_accept: switch, "The kernel hands a connection over only when its first byte is there (Linux)";
+    pin: switch, "Each event loop stays on one core (epoll and io_uring)";
+    spread: switch, "An event loop hands a new connection to the loop with the fewest (epoll and io_uring)";
     drain_grace: time, "Max time that a shutdown waits for requests that have begun";
     server_header: text, "The value of the Server header";
     overload: overload, "Which requests are answered 503 if there is more work than can be done: beyond N at once, after a wait, or by itself";
