@@ -305,7 +305,7 @@ fn bootstrap(values: &[f64], seed: u64, resamples: usize) -> Vec<f64> {
     medians
 }
 
-/// The rank of the value at this place of a sorted resample, if the value of each rank was drawn so many `times`.
+/// The rank of the value at this place of a sorted resample. `times` says how often the value of each rank was drawn.
 fn rank_at(times: &[usize], place: usize) -> usize {
     let mut passed = 0;
     let is_there = |times: &usize| {
