@@ -12,7 +12,8 @@
 //!
 //! Invariants:
 //!
-//! * A connection is served only by the thread that accepted it, and has at most one turn in each round of the loop.
+//! * A connection is served by one thread: the one that accepted it, or with `spread` the one with the fewest connections. It has at most
+//!   one turn in each round of the loop.
 //! * Sockets are watched at the edge. A read that did not fill the buffer has emptied the socket, unless its end was reported: bytes
 //!   that come later cause an edge. So a request costs one read.
 //! * A connection that waits has no buffer, unless its client is late with a request or with reading an answer.
@@ -25,7 +26,7 @@
 //!
 //! *Wins when* requests are short and connections many, because no task, queue or lock is between a socket and its answer. *Loses when*
 //! connections are few, because the kernel may give most of them to one core, unless `spread` is set; and if a service blocks inside `call`,
-//! because every connection of that core waits. Records: `percore`, `percore-rate`, `percore-hold`.
+//! because every connection of that core waits. Records: `percore`, `percore-hold`.
 
 use std::io::{self, ErrorKind};
 use std::net::{TcpListener, TcpStream};

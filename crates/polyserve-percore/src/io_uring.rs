@@ -15,7 +15,7 @@
 //!
 //! Invariants:
 //!
-//! * A connection is served only by the thread that accepted it.
+//! * A connection is served by one thread: the one that accepted it, or with `spread` the one with the fewest connections.
 //! * The buffers of the ring are given back in the round in which they were filled. If a connection leaves bytes unread, because it has to
 //!   wait for its answer or its client, they are copied, and its receive is cancelled. So no connection keeps buffers from others. If
 //!   all are in use, a receive ends, and the turn of its connection reads the socket.
@@ -30,7 +30,7 @@
 //!
 //! *Wins when* connections are many, or each request has a connection of its own: receives and accepts come in batches. *Loses when* the
 //! server is hardly used: then a receive through the ring costs as much as the call that it saves. And if a container or a setting forbids
-//! io_uring: then the start fails with an error. Records: `percore`, `percore-rate`, `percore-hold`.
+//! io_uring: then the start fails with an error. Records: `percore`, `percore-hold`.
 
 use std::io::{self, ErrorKind};
 use std::net::{TcpListener, TcpStream};
