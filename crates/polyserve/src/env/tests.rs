@@ -193,7 +193,7 @@ fn an_unknown_variable_is_an_error_with_a_suggestion() {
         ("POLYSERVE_QUEU", "POLYSERVE_QUEUE"),
         ("POLYSERVE_HEADTIMEOUT", "POLYSERVE_HEAD_TIMEOUT"),
         ("POLYSERVE_BANNER", "POLYSERVE_SERVER_HEADER"),
-        ("POLYSERVE_MIN", "POLYSERVE_MINE"),
+        ("POLYSERVE_MIE", "POLYSERVE_MINE"),
         ("POLYSERVE_PORT", "POLYSERVE_LISTEN"),
     ] {
         let error = check(&[(variable, "5")]).unwrap_err().to_string();
