@@ -6,7 +6,7 @@
 //! clients, are those of the definition.
 //!
 //! Invariant: each answer is checked, and none but 503 and a right one is allowed. Cost: the slice and up to
-//! [`PROBES`] probes for each contestant, cell and round.
+//! `PROBES` probes for each contestant, cell and round.
 
 use std::iter;
 use std::time::{Duration, Instant};
