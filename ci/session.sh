@@ -6,6 +6,7 @@ pid= url=
 
 # start COMMAND...: starts a server in the background, and waits until its address is in $tmp/out. Sets $pid and $url.
 start() {
+    : >"$tmp/out" # the child opens it later, and until then it has the address of the server before
     "$@" >"$tmp/out" 2>&1 &
     pid=$! url=
     for _ in $(seq 600); do

@@ -13,6 +13,7 @@ mod outages;
 mod partitions;
 mod refusals;
 mod starts;
+#[cfg(any(feature = "etcd", feature = "redis", feature = "postgres"))]
 mod tls;
 
 use std::env;
@@ -141,6 +142,7 @@ fn tests(kind: Kind) -> Vec<Test> {
     tests.extend(partitions::tests(kind));
     tests.extend(refusals::tests(kind));
     tests.extend(starts::tests(kind));
+    #[cfg(any(feature = "etcd", feature = "redis", feature = "postgres"))]
     tests.extend(tls::tests(kind));
     tests
 }
