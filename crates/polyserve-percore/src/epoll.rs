@@ -45,7 +45,7 @@ use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::event::{EventfdFlags, Timespec, eventfd};
 
 use crate::slots::Slots;
-use crate::spread::{GIVEN, NewConnection, Spread};
+use crate::spread::{GIVEN, LoopShare, NewConnection};
 use crate::threads::{self, EventLoop, LISTENER, MAX_ACCEPTED, WAKE};
 
 /// A server with an `epoll(7)` loop for each core.
@@ -103,8 +103,7 @@ const ENDED: EventFlags = EventFlags::RDHUP.union(EventFlags::HUP).union(EventFl
 /// The loop of a thread.
 struct EpollLoop {
     table: Arc<ConnectionTable<EventSocket>>,
-    shard: usize,
-    spread: Option<Arc<Spread>>,
+    share: LoopShare,
     acceptor: EventListener,
     epoll: OwnedFd,
     /// The connections that have been woken for an answer, a deadline or a shutdown.
@@ -137,24 +136,18 @@ struct Reported {
 }
 
 impl EventLoop for EpollLoop {
-    fn new(
-        table: &Arc<ConnectionTable<EventSocket>>,
-        listener: TcpListener,
-        shard: usize,
-        spread: Option<Arc<Spread>>,
-    ) -> io::Result<Self> {
+    fn new(table: &Arc<ConnectionTable<EventSocket>>, listener: TcpListener, share: LoopShare) -> io::Result<Self> {
         let (table, listener) = (Arc::clone(table), Arc::new(listener));
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         epoll::add(&epoll, &listener, data(LISTENER), EventFlags::IN | EventFlags::ET)?;
         epoll::add(&epoll, &wake, data(WAKE), EventFlags::IN | EventFlags::ET)?;
         let (acceptor, woken) = threads::listen(&table, listener, wake);
-        spread.iter().for_each(|spread| spread.begin(shard, &woken));
+        share.begin(&woken);
         let (clients, yielded, buffers) = (Slots::new(), Vec::new(), ThreadBuffers::new());
         Ok(Self {
             table,
-            shard,
-            spread,
+            share,
             acceptor,
             epoll,
             woken,
@@ -169,7 +162,7 @@ impl EventLoop for EpollLoop {
     fn run(mut self) {
         let mut events: Vec<Event> = Vec::with_capacity(MAX_EVENTS);
         let (mut woken, mut yielded) = (Vec::new(), Vec::new());
-        while self.acceptor.is_open() || !self.clients.is_empty() || self.has_given() {
+        while self.acceptor.is_open() || !self.clients.is_empty() || self.share.has_given() {
             self.wait(&mut events);
             let mut is_woken = false;
             for event in &events {
@@ -249,39 +242,26 @@ impl EpollLoop {
 
     /// Adds a connection that this loop has accepted, unless another loop gets it.
     fn add_accepted(&mut self, accepted: NewConnection) {
-        let kept = match &self.spread {
-            Some(spread) => spread.keep(self.shard, accepted),
-            None => Some(accepted),
-        };
-        kept.into_iter().for_each(|accepted| self.add(accepted));
+        if let Some(accepted) = self.share.keep(accepted) {
+            self.add(accepted);
+        }
     }
 
     /// Adds the connections that other loops have given to this one.
     fn add_given(&mut self) {
-        let given = self.spread.as_ref().map(|spread| spread.take(self.shard));
-        given.into_iter().flatten().for_each(|accepted| self.add(accepted));
-    }
-
-    /// Whether other loops have given connections to this one. If not, they give none any more.
-    fn has_given(&self) -> bool {
-        self.spread.as_ref().is_some_and(|spread| !spread.end(self.shard))
-    }
-
-    /// A connection that was added, or was to be added, has ended.
-    fn forget(&self) {
-        self.spread.iter().for_each(|spread| spread.close(self.shard));
+        self.share.take().into_iter().for_each(|accepted| self.add(accepted));
     }
 
     fn add(&mut self, (stream, peer): NewConnection) {
-        let Some(number) = self.clients.next_number() else { return self.forget() }; // there are no numbers left
+        let Some(number) = self.clients.next_number() else { return self.share.close() }; // there are no numbers left
         let socket = EventSocket { stream, peer, waker: self.woken.waker(number) };
-        if let Some((entry, connection)) = self.table.admit_or_reject(socket, self.shard) {
+        if let Some((entry, connection)) = self.table.admit_or_reject(socket, self.share.shard) {
             let reported = Reported { is_readable: true, has_ended: false };
             let client = EpollClient { entry, connection, reported, watched: EventFlags::empty(), has_yielded: false };
             self.clients.insert(number, client);
             self.serve(number);
         } else {
-            self.forget();
+            self.share.close();
         }
     }
 
@@ -305,7 +285,7 @@ impl EpollLoop {
     fn close(&mut self, number: usize) {
         if let Some(mut client) = self.clients.remove(number) {
             self.table.close(&client.entry, &mut client.connection);
-            self.forget();
+            self.share.close();
         }
     }
 }

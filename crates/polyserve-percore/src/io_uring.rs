@@ -49,7 +49,7 @@ use polyserve_sys::ring::{Completion, ReceivedBytes, Ring, RingOperation, RingRe
 use rustix::event::{EventfdFlags, eventfd};
 
 use crate::slots::Slots;
-use crate::spread::{GIVEN, NewConnection, Spread};
+use crate::spread::{GIVEN, LoopShare, NewConnection};
 use crate::threads::{self, EventLoop, LISTENER, MAX_ACCEPTED, WAKE};
 
 /// A server with an `io_uring(7)` for each core. It needs Linux 6.1.
@@ -120,8 +120,7 @@ const BUFFER_SIZE: u32 = 4096;
 /// The loop of a thread.
 struct UringLoop {
     table: Arc<ConnectionTable<EventSocket>>,
-    shard: usize,
-    spread: Option<Arc<Spread>>,
+    share: LoopShare,
     ring: Ring<RingSocket>,
     /// Accepts without the ring: after an error, and in a drain.
     acceptor: EventListener,
@@ -189,12 +188,7 @@ struct Input {
 }
 
 impl EventLoop for UringLoop {
-    fn new(
-        table: &Arc<ConnectionTable<EventSocket>>,
-        listener: TcpListener,
-        shard: usize,
-        spread: Option<Arc<Spread>>,
-    ) -> io::Result<Self> {
+    fn new(table: &Arc<ConnectionTable<EventSocket>>, listener: TcpListener, share: LoopShare) -> io::Result<Self> {
         let (table, listener) = (Arc::clone(table), Arc::new(listener));
         let mut ring = Ring::new(BUFFERS, BUFFER_SIZE)?;
         let event = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
@@ -202,14 +196,13 @@ impl EventLoop for UringLoop {
         ring.arm(wake, RingOperation::AwaitInput);
         let (acceptor, woken) = threads::listen(&table, Arc::clone(&listener), event);
         let listener = ring.add(RingSocket::Listener(listener), LISTENER);
-        spread.iter().for_each(|spread| spread.begin(shard, &woken));
+        share.begin(&woken);
         let (clients, buffers) = (Slots::new(), ThreadBuffers::new());
         let (accepted, ready, yielded) = (Vec::new(), Vec::new(), Vec::new());
         let (waited_until, ready_since) = (None, None);
         Ok(Self {
             table,
-            shard,
-            spread,
+            share,
             ring,
             acceptor,
             listener,
@@ -228,7 +221,7 @@ impl EventLoop for UringLoop {
 
     fn run(mut self) {
         let (mut completions, mut woken) = (Vec::new(), Vec::new());
-        while self.acceptor.is_open() || !self.clients.is_empty() || self.has_given() {
+        while self.acceptor.is_open() || !self.clients.is_empty() || self.share.has_given() {
             self.wait();
             self.ring.completions(&mut completions);
             // Those that have yielded come before those that have an event, and have one turn.
@@ -362,39 +355,26 @@ impl UringLoop {
 
     /// Adds a connection that this loop has accepted, unless another loop gets it.
     fn add_accepted(&mut self, accepted: NewConnection) {
-        let kept = match &self.spread {
-            Some(spread) => spread.keep(self.shard, accepted),
-            None => Some(accepted),
-        };
-        kept.into_iter().for_each(|accepted| self.add(accepted));
+        if let Some(accepted) = self.share.keep(accepted) {
+            self.add(accepted);
+        }
     }
 
     /// Adds the connections that other loops have given to this one.
     fn add_given(&mut self) {
-        let given = self.spread.as_ref().map(|spread| spread.take(self.shard));
-        given.into_iter().flatten().for_each(|accepted| self.add(accepted));
-    }
-
-    /// Whether other loops have given connections to this one. If not, they give none any more.
-    fn has_given(&self) -> bool {
-        self.spread.as_ref().is_some_and(|spread| !spread.end(self.shard))
-    }
-
-    /// A connection that was added, or was to be added, has ended.
-    fn forget(&self) {
-        self.spread.iter().for_each(|spread| spread.close(self.shard));
+        self.share.take().into_iter().for_each(|accepted| self.add(accepted));
     }
 
     /// Adds a connection. Its first turn follows in this round.
     fn add(&mut self, (stream, peer): NewConnection) {
-        let Some(number) = self.clients.next_number() else { return self.forget() }; // there are no numbers left
+        let Some(number) = self.clients.next_number() else { return self.share.close() }; // there are no numbers left
         let socket = EventSocket { stream, peer, waker: self.woken.waker(number) };
-        if let Some((entry, connection)) = self.table.admit_or_reject(socket, self.shard) {
+        if let Some((entry, connection)) = self.table.admit_or_reject(socket, self.share.shard) {
             let client = UringClient { entry, connection, key: None, input: Input::default(), has_turn: false };
             self.clients.insert(number, client);
             self.serve(number);
         } else {
-            self.forget();
+            self.share.close();
         }
     }
 
@@ -421,7 +401,7 @@ impl UringLoop {
         if let Some(mut client) = self.clients.remove(number) {
             client.input.release(&mut self.ring);
             self.table.close(&client.entry, &mut client.connection);
-            self.forget();
+            self.share.close();
             if let Some(key) = client.key {
                 self.ring.remove(key);
             }

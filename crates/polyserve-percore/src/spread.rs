@@ -7,8 +7,8 @@
 //! Cost: for each connection a look at the count of each loop; for one that is handed over, a lock and a wake-up. Nothing for a request.
 
 use std::net::{SocketAddr, TcpStream};
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use polyserve_core::sync::{Mutex, lock};
 use polyserve_serving::WokenList;
@@ -36,24 +36,42 @@ struct Inbox {
     woken: OnceLock<WokenList>,
 }
 
+/// The part of one loop. If the run does not spread its connections, a loop keeps those that it accepts.
+#[derive(Debug)]
+pub(crate) struct LoopShare {
+    /// The number of the loop.
+    pub(crate) shard: usize,
+    spread: Option<Arc<Spread>>,
+}
+
 impl Spread {
     pub(crate) fn new(loops: usize) -> Self {
         Self { loops: (0..loops).map(|_| Inbox::default()).collect() }
     }
+}
 
-    /// A loop begins: it can be given connections.
-    pub(crate) fn begin(&self, shard: usize, woken: &WokenList) {
-        if let Some(inbox) = self.loops.get(shard) {
+impl LoopShare {
+    pub(crate) fn new(shard: usize, spread: Option<Arc<Spread>>) -> Self {
+        Self { shard, spread }
+    }
+
+    fn inbox(&self) -> Option<&Inbox> {
+        self.spread.as_ref()?.loops.get(self.shard)
+    }
+
+    /// The loop begins: it can be given connections.
+    pub(crate) fn begin(&self, woken: &WokenList) {
+        if let Some(inbox) = self.inbox() {
             let _ = inbox.woken.set(woken.clone());
             *lock(&inbox.given) = Some(Vec::new());
         }
     }
 
-    /// Counts a connection that the loop `shard` has accepted, and returns it unless a loop with fewer connections gets it.
-    pub(crate) fn keep(&self, shard: usize, accepted: NewConnection) -> Option<NewConnection> {
-        let own = self.loops.get(shard)?;
+    /// Counts a connection that the loop has accepted, and returns it unless a loop with fewer connections gets it.
+    pub(crate) fn keep(&self, accepted: NewConnection) -> Option<NewConnection> {
+        let (Some(spread), Some(own)) = (&self.spread, self.inbox()) else { return Some(accepted) };
         let (other, open) =
-            self.loops.iter().map(|inbox| (inbox, inbox.open.load(Ordering::Relaxed))).min_by_key(|it| it.1)?;
+            spread.loops.iter().map(|inbox| (inbox, inbox.open.load(Ordering::Relaxed))).min_by_key(|it| it.1)?;
         if open < own.open.load(Ordering::Relaxed)
             && let Some(given) = lock(&other.given).as_mut()
             && let Some(woken) = other.woken.get()
@@ -67,27 +85,26 @@ impl Spread {
         Some(accepted)
     }
 
-    /// The connections that a loop was given since the last call.
-    pub(crate) fn take(&self, shard: usize) -> Vec<NewConnection> {
-        let inbox = self.loops.get(shard);
-        inbox.and_then(|inbox| lock(&inbox.given).as_mut().map(std::mem::take)).unwrap_or_default()
+    /// The connections that the loop was given since the last call.
+    pub(crate) fn take(&self) -> Vec<NewConnection> {
+        self.inbox().and_then(|inbox| lock(&inbox.given).as_mut().map(std::mem::take)).unwrap_or_default()
     }
 
-    /// A connection of a loop has ended.
-    pub(crate) fn close(&self, shard: usize) {
-        if let Some(inbox) = self.loops.get(shard) {
+    /// A connection of the loop has ended, or was not added.
+    pub(crate) fn close(&self) {
+        if let Some(inbox) = self.inbox() {
             inbox.open.fetch_sub(1, Ordering::Relaxed);
         }
     }
 
-    /// Ends a loop, unless it was given connections that it has not taken. Returns whether it has ended.
-    pub(crate) fn end(&self, shard: usize) -> bool {
-        let Some(inbox) = self.loops.get(shard) else { return true };
+    /// Whether the loop was given connections that it has not taken. If not, it is given none any more.
+    pub(crate) fn has_given(&self) -> bool {
+        let Some(inbox) = self.inbox() else { return false };
         let mut given = lock(&inbox.given);
-        let has_ended = given.as_ref().is_none_or(Vec::is_empty);
-        if has_ended {
+        let has_given = given.as_ref().is_some_and(|given| !given.is_empty());
+        if !has_given {
             *given = None;
         }
-        has_ended
+        has_given
     }
 }

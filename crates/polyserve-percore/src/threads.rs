@@ -11,7 +11,7 @@ use polyserve_core::{ListenOn, Running, ServerConfig, Service};
 use polyserve_serving::{ConnectionTable, EventListener, EventSocket, ServerState, WokenList, net};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-use crate::spread::Spread;
+use crate::spread::{LoopShare, Spread};
 
 /// What an event is about: one of these, or the number of a connection.
 pub(crate) const LISTENER: usize = usize::MAX;
@@ -25,18 +25,12 @@ const MIN_WAIT: Duration = Duration::from_micros(50);
 
 /// The event loop of a thread.
 pub(crate) trait EventLoop: Sized + 'static {
-    /// Prepares the loop, on its thread. `shard`: the number of the thread. `spread`: if the loops of the
-    /// run hand connections to each other.
+    /// Prepares the loop, on its thread. `share`: its part in the spreading of connections.
     ///
     /// # Errors
     ///
     /// Returns an error if the system lacks what the loop waits with.
-    fn new(
-        table: &Arc<ConnectionTable<EventSocket>>,
-        listener: TcpListener,
-        shard: usize,
-        spread: Option<Arc<Spread>>,
-    ) -> io::Result<Self>;
+    fn new(table: &Arc<ConnectionTable<EventSocket>>, listener: TcpListener, share: LoopShare) -> io::Result<Self>;
 
     /// Serves until a drain has ended. Reports the end of its accept loop to the table.
     fn run(self);
@@ -76,10 +70,10 @@ pub(crate) fn start<L: EventLoop>(
     let threads = listeners.into_iter().enumerate().map(|(shard, listener)| {
         listener.set_nonblocking(true)?;
         let (table, (report, reports)) = (Arc::clone(&table), mpsc::channel());
-        let spread = spread.clone();
+        let share = LoopShare::new(shard, spread.clone());
         let core = cores.as_ref().and_then(|cores| cores.get(shard % cores.len()).copied());
         let thread = thread::Builder::new().name(format!("{name}-{shard}")).spawn(move || {
-            match core.map_or(Ok(()), pin).and_then(|()| L::new(&table, listener, shard, spread)) {
+            match core.map_or(Ok(()), pin).and_then(|()| L::new(&table, listener, share)) {
                 Ok(events) => {
                     let _ = report.send(Ok(())); // an error: the start has failed
                     events.run();
@@ -102,8 +96,8 @@ pub(crate) fn start<L: EventLoop>(
 
 /// Since when what a wait has reported was ready. `last`: the end of the wait before.
 ///
-/// What a wait has blocked for is ready at its end. What was there already has become ready at some time since the wait before, while the
-/// loop served others: in the mean at half of it.
+/// What a wait has blocked for is ready at its end. What was there already has become ready since the wait before, while the loop served
+/// others: half of that time is the mean.
 pub(crate) fn ready_since(last: Option<Instant>, [began, ended]: [Instant; 2]) -> Instant {
     let has_blocked = ended.saturating_duration_since(began) >= MIN_WAIT;
     match last.filter(|_| !has_blocked) {
