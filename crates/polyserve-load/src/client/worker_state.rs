@@ -229,8 +229,9 @@ impl WorkerState {
     }
 
     fn open(&mut self, connection: &mut ClientConnection) -> Result<(), Errno> {
-        // A single small request on a new connection is never delayed.
-        connection.open(self.target, self.tls.as_ref(), !self.closes || self.out.len() > 1024)?;
+        // A short request on a new connection is one packet. The end of a handshake is one more, which it must not wait for.
+        let no_delay = !self.closes || self.tls.is_some() || self.out.len() > 1024;
+        connection.open(self.target, self.tls.as_ref(), no_delay)?;
         self.tally.opened += 1;
         self.tally.reconnects += u64::from(std::mem::take(&mut connection.was_closed));
         Ok(())

@@ -36,6 +36,9 @@ const SUBMISSIONS: u32 = 1024;
 /// The number of completions that the kernel stores before it has to allocate memory.
 const COMPLETIONS: u32 = 4096;
 
+/// The number of completions from which on no more are asked for, so that the buffers suffice for them.
+const MAX_GATHERED: usize = 128;
+
 /// How long [`Ring::end`] waits at most: rounds of this time.
 const END_ROUND: Duration = Duration::from_millis(1);
 const MAX_END_ROUNDS: u32 = 100;
@@ -314,18 +317,25 @@ impl<S: AsFd> Ring<S> {
         }
     }
 
-    /// Takes the completions that are there, and appends them to `completions`. No other ones come before the next
-    /// [`enter`](Self::enter): until then, what a socket receives stays in the socket, and may be read from there.
+    /// Takes the completions that are there, and appends them to `completions`: all that the kernel has, or at least 128. No other ones
+    /// come before the next [`enter`](Self::enter): until then, what a socket receives stays in the socket, and may be read from there.
     pub fn completions(&mut self, completions: &mut Vec<Completion>) {
         let mut queue = std::mem::take(&mut self.taken);
         queue.extend(self.ring.completion());
-        while self.ring.submission().cq_overflow() && self.ring.submit().is_ok() {
+        while self.has_more(queue.len()) && self.ring.submit().is_ok() {
             queue.extend(self.ring.completion());
         }
         for entry in queue.drain(..) {
             completions.extend(self.completion(&entry));
         }
         self.taken = queue;
+    }
+
+    /// Returns whether the kernel holds completions back: it has found no room for them, or has more work than it does in one call, which
+    /// is 20 operations since Linux 6.13.
+    fn has_more(&mut self, gathered: usize) -> bool {
+        let submission = self.ring.submission();
+        submission.cq_overflow() || submission.taskrun() && gathered < MAX_GATHERED
     }
 
     fn completion(&mut self, entry: &cqueue::Entry) -> Option<Completion> {

@@ -77,6 +77,30 @@ fn a_receive_without_buffers_ends() {
     assert!(starved >= 2, "{starved}");
 }
 
+/// The kernel does 20 operations in one call. A loop that served only these did not know for how long the others had waited, so an
+/// overload policy admitted requests that no client awaited any more.
+#[test]
+fn all_that_has_arrived_is_reported_at_once() {
+    const CONNECTIONS: usize = 100;
+    let mut ring = Ring::new(128, 8).unwrap();
+    let (mut clients, mut seen) = (Vec::new(), Vec::new());
+    for tag in 0..CONNECTIONS {
+        let (client, server) = pair();
+        let key = ring.add(server, tag);
+        ring.arm(key, RingOperation::Receive);
+        clients.push(client);
+    }
+    ring.enter(false, None).unwrap();
+    for client in &mut clients {
+        client.write_all(b"x").unwrap();
+    }
+    ring.enter(true, PATIENCE).unwrap();
+    ring.completions(&mut seen);
+    let mut tags: Vec<usize> = seen.iter().map(|completion| completion.tag).collect();
+    tags.sort_unstable();
+    assert_eq!(tags, (0..CONNECTIONS).collect::<Vec<_>>());
+}
+
 /// A socket that is removed has no more completions, and its place serves another socket only after its operation has ended.
 #[test]
 fn a_removed_socket_is_closed_once_nothing_is_in_flight() {
