@@ -42,9 +42,9 @@ impl Stream {
         };
         socket.set_nodelay(true)?;
         #[cfg(feature = "tls")]
-        if let Some((config, name)) = tls::trust_of(addr) {
-            let stream = TlsStream::to(socket, config, name);
-            let result = stream.shake_hands(Instant::now() + patience);
+        if let Some(trust) = tls::trust_of(addr) {
+            let stream = trust.stream(socket);
+            let result = trust.shake_hands(&stream, Instant::now() + patience);
             if result.is_err_and(|error| tls::is_rejection(&error)) {
                 return Ok(Self::Rejected(stream.socket().try_clone()?, Arc::new(Mutex::new(rejection()))));
             }

@@ -120,13 +120,13 @@ pub fn record_http_across(
 /// Returns the reason, after `patience` for each of the connection, the handshake and the answer at the latest.
 pub fn first_answer(addr: SocketAddr, form: EntityForm, key: i64, patience: Duration) -> Result<(), String> {
     #[cfg(feature = "tls")]
-    if let Some((config, name)) = crate::tls::trust_of(addr) {
+    if let Some(trust) = crate::tls::trust_of(addr) {
         let socket = TcpStream::connect_timeout(&addr, patience).map_err(|error| format!("no connection: {error}"))?;
-        let stream = crate::tls::TlsStream::to(socket, config, name);
+        let stream = trust.stream(socket);
         // With TLS 1.3, the server judges the client's certificate after the client has ended its handshake.
         let judged =
             || stream.peek_now().map_or_else(|error| if is_timeout(&error) { Ok(()) } else { Err(error) }, |_| Ok(()));
-        match stream.shake_hands(Instant::now() + patience).map(|()| judged()) {
+        match trust.shake_hands(&stream, Instant::now() + patience).map(|()| judged()) {
             Err(error) if is_timeout(&error) => return Err(format!("no TLS handshake within {patience:?}")),
             Err(error) | Ok(Err(error)) if !crate::tls::is_rejection(&error) => {
                 return Err(format!("the TLS handshake fails: {error}"));

@@ -5,8 +5,11 @@
 mod stream;
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock};
+use std::time::Instant;
 
 use polyserve_core::sync::{Mutex, lock};
 use polyserve_core::{ServerConfig, TlsConfig};
@@ -127,8 +130,35 @@ struct ProcessTls {
     client: Arc<ClientConfig>,
 }
 
-/// What a client needs to speak TLS to a server: its configuration, and the name that the certificate must have.
-pub(crate) type ServerTrust = (Arc<ClientConfig>, ServerName<'static>);
+/// What a client needs to speak TLS to a server.
+#[derive(Clone)]
+pub(crate) struct ServerTrust {
+    config: Arc<ClientConfig>,
+    /// The name that the certificate must have.
+    name: ServerName<'static>,
+    /// The server has sent nothing at the end of a handshake: no tickets.
+    is_quiet: Arc<AtomicBool>,
+}
+
+impl ServerTrust {
+    /// The TLS of a socket on which nothing was sent.
+    pub(crate) fn stream(&self, socket: TcpStream) -> TlsStream {
+        TlsStream::to(socket, Arc::clone(&self.config), self.name.clone())
+    }
+
+    /// [`TlsStream::shake_hands`], which waits for a server without tickets only once.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the handshake fails, or has not ended at `deadline`.
+    pub(crate) fn shake_hands(&self, stream: &TlsStream, deadline: Instant) -> io::Result<()> {
+        stream.end_handshake(deadline)?;
+        if !self.is_quiet.load(Ordering::Relaxed) && !stream.await_server(deadline)? {
+            self.is_quiet.store(true, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+}
 
 /// The servers of this process' clients that speak TLS.
 static ADDRESSES: LazyLock<Mutex<BTreeMap<SocketAddr, ServerTrust>>> = LazyLock::new(Mutex::default);
@@ -160,7 +190,7 @@ fn loopback() -> ServerName<'static> {
 /// From now on, every [`Client`](crate::client::Client) of this process that connects to `addr` speaks TLS. It trusts a server
 /// with a certificate for `name`, by the rules of `config`.
 pub fn trust(addr: SocketAddr, config: Arc<ClientConfig>, name: ServerName<'static>) {
-    lock(&ADDRESSES).insert(addr, (config, name));
+    lock(&ADDRESSES).insert(addr, ServerTrust { config, name, is_quiet: Arc::default() });
 }
 
 /// From now on, clients that connect to `addr` do not speak TLS: another server may have the address.
@@ -172,3 +202,6 @@ pub fn forget(addr: SocketAddr) {
 pub(crate) fn trust_of(addr: SocketAddr) -> Option<ServerTrust> {
     lock(&ADDRESSES).get(&addr).cloned()
 }
+
+#[cfg(test)]
+mod tests;

@@ -59,18 +59,29 @@ impl TlsStream {
     ///
     /// Returns an error if it fails, or has not ended at `deadline`.
     pub fn shake_hands(&self, deadline: Instant) -> io::Result<()> {
+        self.end_handshake(deadline)?;
+        self.await_server(deadline).map(drop)
+    }
+
+    /// Ends the client's part of the handshake.
+    pub(super) fn end_handshake(&self, deadline: Instant) -> io::Result<()> {
         self.flush(deadline)?;
         while lock(&self.session).tls.is_handshaking() {
             self.receive(deadline)?;
             self.flush(deadline)?;
         }
-        self.flush(deadline)?;
-        // With TLS 1.3 the client ends first. The server sends tickets, or an alert, when it has read the client's end.
-        if lock(&self.session).tls.protocol_version() == Some(ProtocolVersion::TLSv1_3) {
-            self.socket.set_read_timeout(Some(left(deadline)?))?;
-            let _ = self.socket.peek(&mut [0]); // an error: the next read returns it too
+        self.flush(deadline)
+    }
+
+    /// Waits until the server has ended its part. With TLS 1.3 the client ends first, and the server sends tickets, or an alert, when it
+    /// has read the client's end. Returns false if nothing came until `deadline`.
+    pub(super) fn await_server(&self, deadline: Instant) -> io::Result<bool> {
+        if lock(&self.session).tls.protocol_version() != Some(ProtocolVersion::TLSv1_3) {
+            return Ok(true);
         }
-        Ok(())
+        self.socket.set_read_timeout(Some(left(deadline)?))?;
+        // The next read returns another error too.
+        Ok(!self.socket.peek(&mut [0]).is_err_and(|error| is_timeout(&error)))
     }
 
     /// Whether the handshake resumed an earlier session, and the protocol that was negotiated.
