@@ -46,7 +46,7 @@ pub(super) struct Keys {
 }
 
 /// What a program serves.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Serves {
     /// Entities, by the contract.
@@ -62,6 +62,8 @@ pub enum Serves {
     Catalog,
     /// CPU tasks, which it reads from its standard input.
     Tasks,
+    /// The requests to the service of this name, of the catalog of a user's program.
+    Service(String),
 }
 
 /// When a program is ready, and how its address is known.

@@ -145,8 +145,18 @@ impl Program {
     }
 
     /// What the program serves.
-    pub fn serves(&self) -> Serves {
-        self.0.serves
+    pub fn serves(&self) -> &Serves {
+        &self.0.serves
+    }
+
+    /// Whether the program answers the requests to this service of a user's program.
+    pub fn answers(&self, service: &str) -> bool {
+        matches!(self.serves(), Serves::Service(name) if name == service)
+    }
+
+    /// Whether a comparison can name the program: it serves entities, a fixed answer, or a service.
+    pub fn can_be_compared(&self) -> bool {
+        self.is_server() || matches!(self.serves(), Serves::Service(_))
     }
 
     /// Whether the program is a server of entities, or of a fixed answer in their place.
@@ -156,7 +166,7 @@ impl Program {
 
     /// Whether the program stores entities.
     pub fn keeps_entities(&self) -> bool {
-        self.serves() == Serves::Entities
+        *self.serves() == Serves::Entities
     }
 
     /// How the program handles connections.

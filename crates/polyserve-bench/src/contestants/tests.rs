@@ -51,7 +51,7 @@ fn each_has_a_name_of_its_own_and_sources() {
     assert_eq!(servers, [&peers[..], &others[..]].concat());
     assert_eq!(named("go/twin-syncmap").shape(), Shape::OnePerThread);
     assert_eq!(named("go/fasthttp").shape(), Shape::Multiplexed);
-    assert_eq!(named("twin/welcome").serves(), Serves::Welcome);
+    assert_eq!(named("twin/welcome").serves(), &Serves::Welcome);
 }
 
 /// The rungs of the ladder have their published names, and build directories with their settings.
@@ -61,7 +61,7 @@ fn the_published_rungs_are_contestants() {
         let name = line.split(',').next().unwrap();
         let rung = named(&format!("ladder/{name}"));
         let target = rung.0.target.rsplit('/').next().unwrap();
-        assert_eq!((rung.serves(), rung.0.source.as_str()), (Serves::Welcome, "warp"));
+        assert_eq!((rung.serves(), rung.0.source.as_str()), (&Serves::Welcome, "warp"));
         let of_build = name.replacen("+pipeline-flush", "", 1);
         assert_eq!(of_build.strip_prefix("warp+").unwrap_or("base"), target, "{name}");
         assert_eq!(name.contains("+pipeline-flush"), rung.0.options.is_empty(), "{name}");

@@ -168,6 +168,7 @@ impl CompareSelection<'_> {
         let catalog = self.catalog;
         let of_catalog = |name: String| format!("{}{name}", ContestantOrigin::Catalog);
         Ok(match baseline {
+            Baseline::Foreign(server) if self.has_service => named_peer(server),
             baseline if self.has_service && self.repos.is_empty() => {
                 of_catalog(catalog.server(&baseline.name())?.name.clone())
             }

@@ -52,7 +52,7 @@ pub(crate) fn unknown(name: &str, registry: &Registry) -> String {
 pub(crate) fn foreign_servers(names: &[String], registry: &Registry) -> Result<(Vec<Program>, bool), Misuse> {
     let (mut named, mut is_all) = (Vec::new(), false);
     for name in names {
-        match registry.named(name).filter(|program| program.is_server()) {
+        match registry.named(name).filter(|program| program.can_be_compared()) {
             Some(server) => named.push(server.clone()),
             None if name == ALL => is_all = true,
             None => return Err(Misuse(unknown(name, registry))),

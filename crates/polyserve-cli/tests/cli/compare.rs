@@ -482,7 +482,10 @@ fn what_is_wrong_with_the_requests_of_a_service_is_named() {
         (String::from("--service=echo"), "--requests <FILE>"),
         (format!("--requests={file}"), "--service <NAME>"),
         (format!("--service=echo --requests={file} --keys=5"), "--keys, --mix and --dist are for entities"),
-        (format!("--service=echo --requests={file} --peers=hyper"), "a foreign server does not have the service echo"),
+        (
+            format!("--service=echo --requests={file} --peers=hyper"),
+            "the entry of peer:hyper has no serves = { service = \"echo\" }",
+        ),
         (format!("--service=echo --requests={file} --goal=10ms"), "a goal is p99=TIME"),
         (String::from("--service=echo --requests=/nowhere"), "/nowhere"),
     ] {

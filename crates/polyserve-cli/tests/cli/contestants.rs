@@ -63,6 +63,79 @@ fn a_definition_names_a_server_of_ones_own() {
     has(&text(&output.stderr), &["python-bench.toml:7: contestants: there is no peer:python"]);
 }
 
+/// The service `echo` in Python. Its second argument ends each body: with one, all answers are wrong.
+const ECHO: &str = r#"
+import sys
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+class Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+    wbufsize = -1
+
+    def do_GET(self):
+        body = self.rfile.read(int(self.headers.get("Content-Length", 0))) + sys.argv[2].encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    do_POST = do_GET
+
+    def log_message(self, *_):
+        pass
+
+ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
+"#;
+
+/// A server in Python that answers the requests to a service of the program's own is ranked, by `compare` and by a definition. One
+/// with other answers is not.
+#[test]
+fn a_server_in_another_language_answers_the_requests_to_a_service() {
+    if !has_python("a_server_in_another_language_answers_the_requests_to_a_service") {
+        return;
+    }
+    let dir = Dir::new("contestants-service");
+    dir.write("echo.py", ECHO);
+    dir.write(
+        "echo.requests",
+        "{\"url\": \"/a\"}\n{\"url\": \"/b\", \"method\": \"POST\", \"body\": \"x{id}\", \"id\": \"1-9\"}\n",
+    );
+    let entry = |name: &str, end: &str| {
+        format!(
+            "[[contestant]]\nname = \"{name}\"\nprogram = \"python3\"\nargs = [\"{{directory}}/echo.py\", \"{{port}}\", \"{end}\"]\n\
+             ready = \"port\"\nserves = {{ service = \"echo\" }}\n"
+        )
+    };
+    dir.write("mine.toml", entry("right", "") + &entry("wrong", "!"));
+    let (file, requests) = (format!("{dir}/mine.toml"), format!("{dir}/echo.requests"));
+    let tiny = "--rounds=1 --slice=50ms --warm-up=20ms --connections=2 --no-latency";
+    let line = format!(
+        "compare --contestants={file} --service=echo --requests={requests} --servers=pool_server,right,wrong {tiny}"
+    );
+    let ranking = parsed(&ended(1, &format!("{line} --json")));
+    let rows = array(&ranking["rows"]);
+    let row = |name: &str| rows.iter().find(|row| row["name"] == name).unwrap_or_else(|| panic!("{name}: {ranking}"));
+    assert!(row("right")["requests_per_s"].as_f64() > Some(0.0), "{ranking}");
+    let failed = array(&ranking["failed"]);
+    assert!(failed.iter().any(|failed| failed["name"] == "wrong") && failed.len() == 1, "{ranking}");
+    let definition = "name = \"echoes\"\nrounds = 1\nworkload = { service = \"echo\", requests = \"echo.requests\", connections = 2 }\n\
+         contestants = [\"catalog:pool_server\", \"peer:right\"]\nmode = { slice = \"50ms\", warm_up = \"20ms\", latency = false }\n";
+    dir.write("echoes.toml", definition);
+    let report = json(&format!("bench {dir}/echoes.toml --contestants={file}"));
+    let names = texts(array(&report["rows"]), "contestant");
+    assert!(names.contains(&"right") && names.contains(&"pool_server/mpsc_pool"), "{report}");
+    // Its requests are not those of the entities, and of no other service.
+    let entities = format!("compare --contestants={file} --servers=right,sequential {TINY}");
+    has(&text(&ended(2, &entities).stderr), &["peer:right does not serve what this mode measures"]);
+    dir.write("echoes.toml", definition.replace("peer:right", "peer:hyper"));
+    let hyper = ended(2, &format!("bench {dir}/echoes.toml --contestants={file}"));
+    has(
+        &text(&hyper.stderr),
+        &["echoes.toml:4: contestants", "no serves = { service = \"echo\" }", "there are right, wrong"],
+    );
+}
+
 /// A server that cannot start is listed with the reason, and the others are measured.
 #[test]
 fn a_server_that_does_not_run_is_listed() {

@@ -120,7 +120,7 @@ impl ClosedMode {
 
     /// Checks the mode `compare`.
     pub(super) fn check_comparison(&self, definition: &Definition) -> Result<(), Misuse> {
-        let Definition { controls, charts, columns, published, claims, workload, .. } = definition;
+        let Definition { controls, charts, columns, published, claims, .. } = definition;
         let unread = [
             ("controls", controls.is_empty()),
             ("chart", charts.is_empty()),
@@ -131,13 +131,6 @@ impl ClosedMode {
         ];
         if let Some((key, _)) = unread.into_iter().find(|(_, is_empty)| !is_empty) {
             return Err(definition.misuse(key, "the mode compare does not read it; the mode closed does"));
-        }
-        let is_peer = |origin| origin == ContestantOrigin::Peer;
-        if let Some(service) = &workload.service
-            && definition.contestants.iter().chain(&definition.baseline).any(|pattern| is_peer(pattern.origin))
-        {
-            let why = format!("a foreign server does not have the service {service}");
-            return Err(definition.misuse("contestants", why));
         }
         check_goal(definition, self.p99)?;
         self.check_common(definition)

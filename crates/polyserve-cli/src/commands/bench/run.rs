@@ -115,10 +115,12 @@ impl Run<'_> {
         let Self { definition, registry, session, .. } = self;
         let is_peer = |pattern: &&Pattern| pattern.origin == ContestantOrigin::Peer;
         let patterns: Vec<&Pattern> = self.patterns().filter(is_peer).collect();
+        let service = definition.workload.service.as_deref();
         let is_of_mode = |program: &Program| match definition.mode.kind() {
-            _ if definition.workload.welcome => program.serves() == Serves::Welcome,
-            ModeKind::Tasks => program.serves() == Serves::Tasks,
-            ModeKind::Page => program.serves() == Serves::Page,
+            _ if service.is_some() => service.is_some_and(|service| program.answers(service)),
+            _ if definition.workload.welcome => *program.serves() == Serves::Welcome,
+            ModeKind::Tasks => *program.serves() == Serves::Tasks,
+            ModeKind::Page => *program.serves() == Serves::Page,
             ModeKind::Scenario => program.keeps_entities(),
             ModeKind::Closed
             | ModeKind::Rate
@@ -140,11 +142,20 @@ impl Run<'_> {
         if let Some(unknown) = patterns.iter().find(|pattern| asked.iter().all(|program| !is_asked(program, pattern))) {
             let names: Vec<&str> =
                 registry.programs().filter(|program| is_of_mode(program)).map(Program::short_name).collect();
-            let fault = match registry.named(&unknown.name) {
-                Some(_) => format!("peer:{} does not serve what this mode measures", unknown.name),
-                None => format!("there is no peer:{}", unknown.name),
+            let fault = match (registry.named(&unknown.name), service) {
+                (Some(_), Some(service)) => format!(
+                    "the entry of peer:{} has no serves = {{ service = {service:?} }}, so it does not answer the requests to the service {service}",
+                    unknown.name
+                ),
+                (Some(_), None) => format!("peer:{} does not serve what this mode measures", unknown.name),
+                (None, _) => format!("there is no peer:{}", unknown.name),
             };
-            let why = format!("{fault}; there are {}", names.join(", "));
+            let there_are = if names.is_empty() {
+                String::from("there is none")
+            } else {
+                format!("there are {}", names.join(", "))
+            };
+            let why = format!("{fault}; {there_are}");
             return Err(definition.misuse("contestants", why));
         }
         let variant = self.closed_mode().and_then(|mode| mode.variant.as_deref()).unwrap_or(session.allocator());
@@ -177,7 +188,7 @@ pub(super) fn own_program(variant: &str, registry: &Registry, catalog: &Catalog)
     if catalog.servers().iter().any(|entry| entries.server(&entry.name).is_err()) {
         return Err(Misuse(String::from("--variant builds the built-in servers, and this program has others")));
     }
-    let own = registry.programs().find(|program| program.serves() == Serves::Catalog);
+    let own = registry.programs().find(|program| *program.serves() == Serves::Catalog);
     let own = own.ok_or_else(|| Misuse(String::from("--variant: no contestant serves the catalog")))?;
     match own.variants().any(|known| known == variant) {
         true => Ok(own.clone()),

@@ -356,7 +356,7 @@ impl<'a> Servers<'a> {
         workload: &BenchWorkload,
     ) -> anyhow::Result<CellEntrant> {
         let (server, run, connections) = (&built.program, &self.run, workload.connections);
-        let is_fixed = !workload.welcome && !server.keeps_entities();
+        let is_fixed = !workload.welcome && self.service.is_none() && !server.keeps_entities();
         if is_fixed && run.definition.baseline.as_ref() == Some(pattern) {
             let why = format!("{} has a fixed answer, and a baseline runs twice and keeps what is put", server.name());
             return Err(run.definition.misuse("baseline", why).into());
@@ -367,7 +367,6 @@ impl<'a> Servers<'a> {
         let max = server.max_concurrent(workers).filter(|max| *max < connections);
         let bound = max.zip(server.head_timeout()).and_then(|(max, time)| bound_of(max, time, connections));
         let refused = match (max, &bound) {
-            _ if self.service.is_some() => Some(String::from("a foreign server does not have the service")),
             _ if self.tls.is_some() && !server.speaks_tls() => Some(String::from(
                 "its entry in contestants.toml has no key tls_args or tls_files, so it does not speak TLS",
             )),
