@@ -21,6 +21,7 @@ use clap::ArgMatches;
 use clap::builder::Arg;
 use clap::error::{ContextKind, ContextValue};
 use clap::parser::ValueSource;
+use polyserve::catalog::UnknownName;
 use polyserve::env::CONFIG;
 use polyserve::files::{MAX_SETTINGS, read_text};
 use polyserve_bench::Misuse;
@@ -102,7 +103,8 @@ impl ConfigFile {
         let text = format!("{error:#}");
         let named = text.split_whitespace().find(|word| word.starts_with("--"));
         let first = text.split_whitespace().next().unwrap_or_default();
-        match self.key(first).or_else(|| self.key(named.unwrap_or_default())) {
+        let kind = error.downcast_ref::<UnknownName>().map(UnknownName::kind).unwrap_or_default();
+        match self.key(first).or_else(|| self.key(kind)).or_else(|| self.key(named.unwrap_or_default())) {
             Some(key) => self.misuse(key.line, text).into(),
             None => error,
         }

@@ -267,7 +267,8 @@ impl CopyPath {
         // Without a slash at the end.
         let (path, incomplete) = (parent.join(name), parent.join(incomplete));
         if fs::symlink_metadata(&path).is_ok() {
-            return Err(failed(io::ErrorKind::AlreadyExists.into()));
+            let reason = "it exists already, and a backup makes a new directory";
+            return Err(failed(io::Error::new(io::ErrorKind::AlreadyExists, reason)));
         }
         let above = parent.ancestors().find(|above| above.exists()).unwrap_or(Path::new("/")).to_owned();
         // The new directories would make the rest of the path lead elsewhere, into the store for example.

@@ -79,8 +79,8 @@ impl Access {
             return Ok(());
         }
         Err(Misuse(format!(
-            "the admin address {addr} can be reached from other machines and knows no users: it must be an address of loopback; or \
-             --trust-network, for example for the probes of Kubernetes behind a network policy"
+            "--admin {addr} can be reached from other machines, and the admin address knows no users: it must be an address of \
+             loopback; or --trust-network, for example for the probes of Kubernetes behind a network policy"
         )))
     }
 

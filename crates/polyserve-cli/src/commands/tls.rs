@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
+use polyserve::TlsConfig;
 use polyserve::env::{TLS_CERT, TLS_CLIENT_CA, TLS_KEY};
-use polyserve::{TlsConfig, TlsError};
 use polyserve_bench::Misuse;
 
 use super::admin::given;
@@ -31,7 +31,7 @@ impl TlsArgs {
         let certificate = given("--tls-cert", self.tls_cert.as_deref(), TLS_CERT)?;
         let key = given("--tls-key", self.tls_key.as_deref(), TLS_KEY)?;
         let client_ca = given("--tls-client-ca", self.tls_client_ca.as_deref(), TLS_CLIENT_CA)?;
-        let ((_, certificate), (_, key)) = match (certificate, key, &client_ca) {
+        let ((cert_source, certificate), (key_source, key)) = match (certificate, key, &client_ca) {
             (Some(certificate), Some(key), _) => (certificate, key),
             (None, None, None) => return Ok(None),
             (Some((source, _)), None, _) => return Err(Misuse(format!("{source} also needs --tls-key")).into()),
@@ -40,9 +40,10 @@ impl TlsArgs {
                 return Err(Misuse(format!("{source} also needs --tls-cert and --tls-key")).into());
             }
         };
-        let wrong = |error: TlsError| Misuse(error.to_string());
-        let mut tls = TlsConfig::new(PathBuf::from(certificate), PathBuf::from(key)).map_err(wrong)?;
-        if let Some((_, client_ca)) = client_ca {
+        let mut tls = TlsConfig::new(PathBuf::from(certificate), PathBuf::from(key))
+            .map_err(|error| Misuse(format!("{cert_source} and {key_source}: {error}")))?;
+        if let Some((source, client_ca)) = client_ca {
+            let wrong = |error| Misuse(format!("{source}: {error}"));
             tls = tls.with_client_ca(PathBuf::from(client_ca)).map_err(wrong)?;
         }
         Ok(Some(tls))

@@ -63,6 +63,10 @@ fn an_error_names_the_file_the_line_and_the_key() {
     refused(&dir, "strict_media_type = 'yes'\n", &[":1: strict_media_type: it must be true or false"]);
     refused(&dir, "tls_key = '/nowhere/key.pem'\n", &[":1: ", "--tls-cert"]);
     refused(&dir, "listen = 'nowhere'\n", &[":1: ", "listen"]);
+    refused(&dir, "etags = true\ntls_key = 'key'\ntls_cert = '/nowhere'\n", &[":3: ", "--tls-cert", "/nowhere"]);
+    refused(&dir, "etags = true\nadmin = '0.0.0.0:0'\n", &[":2: ", "--admin"]);
+    refused(&dir, "etags = true\nrepo = 'durabel:data'\n", &[":2: ", "no repo \"durabel\""]);
+    refused(&dir, "etags = true\nserver = 'pool'\n", &[":2: ", "no server \"pool\""]);
     refused(&dir, "max_connections = 0x10\n", &[":1: max_connections: the number must be decimal"]);
     refused(&dir, "config = 'other.toml'\n", &[":1: the key config is unknown"]);
     refused(&dir, "spin = 5\n", &[":1: the key spin is unknown"]);

@@ -162,7 +162,7 @@ fn an_open_network_must_be_trusted() {
     // The admin address knows no users, whatever the other address asks for.
     for args in ["", &tokens, &format!("{args} {tokens}")] {
         let refused = misused(&format!("serve --listen 127.0.0.1:0 --admin 0.0.0.0:0 {args}"));
-        has(&refused, &["the admin address 0.0.0.0:0 can be reached from other machines", "--trust-network"]);
+        has(&refused, &["--admin 0.0.0.0:0 can be reached from other machines", "--trust-network"]);
     }
     drop(Serving::start(polyserve("serve --listen 127.0.0.1:0 --admin 0.0.0.0:0 --trust-network")));
     let any = "serve --listen 0.0.0.0:0";

@@ -40,6 +40,11 @@ impl UnknownName {
         self
     }
 
+    /// Returns what has no such name: `server`, `repo`, `executor` or `service`.
+    pub fn kind(&self) -> &'static str {
+        self.kind
+    }
+
     /// Returns the known names.
     pub fn known(&self) -> &[String] {
         &self.known

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use polyserve_bench::output::MAX_LITTLES_LAW_ERROR;
 use polyserve_bench::report::Table;
-use polyserve_bench::report::figures::count;
+use polyserve_bench::report::figures::{count, counted};
 use polyserve_load::{AnswerCheck, Arrivals, ChangingAnswer, Load, Pace, Report, Usage};
 use serde::Serialize;
 
@@ -193,8 +193,9 @@ impl fmt::Display for LoadSummary<'_> {
         let per_second = |bytes: u64| if seconds > 0.0 { bytes as f64 / 1024.0 / seconds } else { 0.0 };
         let (received, sent) = (per_second(report.bytes_received), per_second(report.bytes_sent));
         writeln!(f, "received {received:.1} KiB/s, sent {sent:.1} KiB/s")?;
-        let (opened, reconnects, retried) = (report.connections_opened, report.reconnects, report.retried);
-        writeln!(f, "connections: {opened} opened, {reconnects} reconnects, {retried} requests sent again")?;
+        let (opened, reconnects) = (report.connections_opened, report.reconnects);
+        let again = counted(report.retried, "request");
+        writeln!(f, "connections: {opened} opened, {reconnects} reconnects, {again} sent again")?;
         writeln!(f, "client: {:.1} % busy", report.client_busy * 100.0)?;
         if let (Some(busy), Some(per_second)) = (report.server_busy, self.requests_per_server_cpu_s) {
             writeln!(
