@@ -156,8 +156,8 @@ impl EventListener {
         None
     }
 
-    /// The descriptor, unless the listener is closed.
-    pub(crate) fn as_fd(&self) -> Option<BorrowedFd<'_>> {
+    /// The descriptor, for a loop that names its sockets at each wait. `None` once the listener is closed.
+    pub fn as_fd(&self) -> Option<BorrowedFd<'_>> {
         self.listener.as_ref().map(AsFd::as_fd)
     }
 

@@ -6,11 +6,16 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Instant;
 
 use polyserve_core::{ListenOn, ServerConfig};
-use rustix::event::{PollFd, PollFlags, Timespec};
-use rustix::net::{RecvFlags, SendFlags};
+use rustix::event::{PollFd, Timespec};
+use rustix::net::RecvFlags;
 use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::discard;
+
+/// What [`wait`] waits for.
+pub use rustix::event::PollFlags;
+/// The flags of [`send_flags`].
+pub use rustix::net::SendFlags;
 
 /// Returns a listener within the limits of `config`: binds an address, or prepares a listener that is bound. Connections
 /// inherit `TCP_NODELAY` on Linux; elsewhere [`accept`] and [`prepare`] set it.
