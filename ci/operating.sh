@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Runs the configurations of docs/OPERATING.md: a server scraped by Prometheus, behind nginx and behind Caddy, with TLS and a user; a server
-# with a configuration file that hands over; one with TLS of its own; and one with tokens.
+# with a configuration file that hands over; one with TLS of its own; one with tokens; and the steps from the sources to a server.
 # A program that cannot be installed is reported as not run.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -145,3 +145,21 @@ answered 403 -H "Authorization: Bearer $(token_of probe)" -X DELETE "$url/1"
 answered 404 -H "Authorization: Bearer $(token_of alice)" -X DELETE "$url/1"
 stop
 echo "tokens: ok"
+
+# The steps from the sources to a server, in one shell as the page asks, with free ports.
+walk=$tmp/walk port=$(free_port) admin_port=$(free_port)
+mkdir "$walk"
+block certificates.sh >"$walk/certificates.sh"
+steps() { for name in "$@"; do block "$name"; done | sed "s/8443/$port/; s/9001/$admin_port/"; }
+steps first.toml >"$walk/first.toml"
+{ steps first.sh restart.sh restore.sh; echo 'kill $! && wait $!'; } >"$walk/steps.sh"
+(
+    cd "$walk"
+    export PATH=$(dirname "$program"):$PATH
+    bash -e certificates.sh
+    bash -e "$certs/tokens.sh"
+) >"$tmp/proxy.log" 2>"$tmp/shown" || { cat "$tmp/shown" >&2; exit 1; }
+(cd "$walk" && PATH=$(dirname "$program"):$PATH TOKEN=$(token_of alice) exec bash -e steps.sh) >"$tmp/proxy.log" 2>&1 ||
+    { cat "$tmp/proxy.log" >&2; exit 1; }
+[ "$(grep -c '"a first entity"' "$tmp/proxy.log")" = 2 ] || { echo "the entity is not in the copy" >&2; cat "$tmp/proxy.log" >&2; exit 1; }
+echo "from the sources to a server: ok"
