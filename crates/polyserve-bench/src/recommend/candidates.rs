@@ -217,7 +217,7 @@ mod tests {
     fn the_workload_decides() {
         let names = |set: &CandidateSet| set.candidates.iter().map(Candidate::name).collect::<Vec<_>>();
         let one_core = of(&workload());
-        assert_eq!((one_core.candidates.len(), names(&one_core)[0].as_str()), (8, "tokio_tcp/sharded"));
+        assert_eq!((one_core.candidates.len(), names(&one_core)[0].as_str()), (10, "tokio_tcp/sharded"));
         assert!(one_core.candidates.iter().all(|one| one.workers.is_none()));
         assert_eq!(names(&of(&Workload { cores: 2, ..workload() }))[..2], ["tokio_tcp/sharded", "tokio_tcp/scc"]);
         let small = of(&Workload { memory_limit_bytes: Some(1 << 20), ..workload() });
@@ -237,7 +237,8 @@ mod tests {
         let waiting = of(&Workload { wait_ms: 5.0, ..workload() });
         let workers: Vec<_> = waiting.candidates.iter().map(|one| (one.server.as_str(), one.workers)).collect();
         let pool = ("pool_server/mpsc_pool", Some(64));
-        assert_eq!(workers, [("tokio_tcp", None), ("tokio_per_core", None), pool, ("leader_followers", None)]);
+        let [tcp, per_core, epoll] = ["tokio_tcp", "tokio_per_core", "epoll"].map(|name| (name, None));
+        assert_eq!(workers, [tcp, per_core, epoll, pool, ("leader_followers", None)]);
         let few = |connections| {
             let pool = [String::from("pool_server")];
             let workload = Workload { wait_ms: 5.0, connections, ..workload() };
@@ -302,7 +303,7 @@ mod tests {
     fn a_programs_own_take_part_and_unknown_names_do_not() {
         let mine = Entry::repo("mine", "", &[], || Ok(Arc::new(Sharded::new())));
         let set = CandidateSet::of(&Catalog::builtin().with_repo(mine), &workload(), &[], &[]).unwrap();
-        assert_eq!(set.candidates.iter().filter(|one| one.repo == "mine").count(), 4);
+        assert_eq!(set.candidates.iter().filter(|one| one.repo == "mine").count(), 5);
         let error = CandidateSet::of(&Catalog::builtin(), &workload(), &["unknown".into()], &[]).unwrap_err();
         assert!(error.to_string().contains("no server \"unknown\""), "{error}");
     }

@@ -253,13 +253,14 @@ fn futures(catalog: Catalog) -> Catalog {
 
 #[cfg(all(feature = "percore", target_os = "linux"))]
 fn percore(catalog: Catalog) -> Catalog {
-    let catalog = catalog.with_server(server!(
+    let epoll = server!(
         "epoll",
         "an epoll loop for each core, with its own listener: no runtime, nothing shared",
         ASYNC,
         Some("percore"),
         Epoll
-    ));
+    );
+    let catalog = catalog.with_server(epoll.with_tags(&[Tag::Recommended]));
     // Look-ups say what is missing.
     if IoUring::check().is_err() {
         return catalog;
