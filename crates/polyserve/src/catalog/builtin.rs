@@ -12,7 +12,7 @@ use polyserve_core::Echo;
 use super::BuildCode;
 #[cfg(feature = "memory")]
 use super::Suits;
-#[cfg(any(feature = "threadpool", feature = "tokio"))]
+#[cfg(any(feature = "threadpool", feature = "tokio", feature = "percore"))]
 use super::Tag;
 use super::{Entry, Promise};
 #[cfg(feature = "threadpool")]
