@@ -1,8 +1,9 @@
 //! The hosts that requests may name: a page of another site must not reach a server by a name that it points at it (DNS rebinding).
 //!
 //! A request names a host by its target if that has one (`http://HOST/`; over HTTP/2, `:authority`), or else by `Host` (RFC 9112, 3.3).
-//! A name is compared without regard to case. The port counts only if the list has one: a proxy or a published container port changes it. A
-//! request that names another host gets a 421 (RFC 9110, 15.5.20).
+//! A name is compared without regard to case. The port counts only if the list has one: a proxy or a published container port changes it.
+//! A client leaves out port 80 of http and 443 of https, so a request without a port is one for these. The dot that may end a name does
+//! not count. A request that names another host gets a 421 (RFC 9110, 15.5.20).
 //!
 //! Cost of a request: a comparison with each name.
 
@@ -76,12 +77,19 @@ impl AllowedHosts {
 
     fn allows(&self, named: &[u8]) -> bool {
         let Ok(named) = Authority::try_from(named) else { return false };
-        let is_named = |host: &Authority| {
-            host.host().eq_ignore_ascii_case(named.host())
-                && (host.port().is_none() || host.port_u16() == named.port_u16())
-        };
+        let is_port = |port: u16| named.port_u16().map_or(DEFAULT_PORTS.contains(&port), |named| named == port);
+        let is_named =
+            |host: &Authority| name(host).eq_ignore_ascii_case(name(&named)) && host.port_u16().is_none_or(is_port);
         !named.as_str().contains('@') && self.hosts.iter().any(is_named)
     }
+}
+
+/// The ports that clients leave out: those of http and https.
+const DEFAULT_PORTS: [u16; 2] = [80, 443];
+
+/// The host without the dot that may end a name.
+fn name(authority: &Authority) -> &str {
+    authority.host().strip_suffix('.').unwrap_or(authority.host())
 }
 
 /// Whether the port is absent or a number.
@@ -162,6 +170,12 @@ mod tests {
             assert_eq!(status("/1", Some(host)), 421, "{host}");
         }
         assert_eq!(status("/1", None), 421);
+        for host in ["example.org.", "example.org.:80"] {
+            assert_eq!(status("/1", Some(host)), 200, "{host}");
+        }
+        for host in [".", "example.org..", "localhost.:80"] {
+            assert_eq!(status("/1", Some(host)), 421, "{host}");
+        }
         // The target counts, and not `Host`.
         assert_eq!(status("http://example.org/1", Some("evil.org")), 200);
         assert_eq!(status("https://evil.org?http://example.org/", Some("example.org")), 421);
@@ -169,6 +183,24 @@ mod tests {
         for host in ["", "a b", "a@b", "a:x", "http://a", "a/b", "a:"] {
             let error = AllowedHosts::new(Echo, [host]).expect_err(host);
             assert!(error.to_string().contains("is not a host"), "{host}");
+        }
+    }
+
+    /// Regression test: a browser leaves out the port of https, and was refused although the list had it.
+    #[test]
+    fn a_default_port_may_be_left_out() {
+        let service = AllowedHosts::new(Echo, ["a.org:443", "b.org:80", "c.org:8001"]).expect("they are hosts");
+        for (host, is_allowed) in [
+            ("a.org", true),
+            ("a.org:", true),
+            ("a.org:443", true),
+            ("a.org:80", false),
+            ("b.org", true),
+            ("b.org:443", false),
+            ("c.org", false),
+            ("c.org:8001", true),
+        ] {
+            assert_eq!(service.allows(host.as_bytes()), is_allowed, "{host}");
         }
     }
 }
