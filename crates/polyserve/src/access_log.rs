@@ -198,11 +198,20 @@ impl Shared {
     /// Writes the lines until the end of the log.
     fn write_lines(&self, mut writer: impl Write) {
         let mut batch = WaitingLines::default();
+        let mut is_torn = false; // an error has left the last line without its end, and the next one must not join it
         while self.take_lines(&mut batch) {
-            if let Err(error) = writer.write_all(&batch.bytes).and_then(|()| writer.flush()) {
-                self.dropped.fetch_add(batch.count as u64, Ordering::Relaxed);
+            if is_torn {
+                batch.bytes.insert(0, b'\n');
+            }
+            let (written, result) = write_counted(&mut writer, &batch.bytes);
+            let written = batch.bytes.get(..written).unwrap_or_default();
+            if let Err(error) = result {
+                let ends = written.iter().filter(|byte| **byte == b'\n').count();
+                let whole = ends.saturating_sub(usize::from(is_torn));
+                self.dropped.fetch_add(batch.count.saturating_sub(whole) as u64, Ordering::Relaxed);
                 polyserve_core::throttled!(warn, %error, "the access log cannot be written");
             }
+            is_torn = written.last().map_or(is_torn, |last| *last != b'\n');
             batch.bytes.clear();
             batch.bytes.shrink_to(KEPT_CAPACITY);
         }
@@ -241,6 +250,20 @@ impl Shared {
         };
         self.sampling.max_per_s > 0 && self.rate.fetch_update(Ordering::Relaxed, Ordering::Relaxed, count).is_ok()
     }
+}
+
+/// Writes all bytes. Returns the number of those that were written, also if an error came then.
+fn write_counted(writer: &mut impl Write, bytes: &[u8]) -> (usize, io::Result<()>) {
+    let mut written = 0;
+    while let Some(rest) = bytes.get(written..).filter(|rest| !rest.is_empty()) {
+        match writer.write(rest) {
+            Ok(0) => return (written, Err(io::ErrorKind::WriteZero.into())),
+            Ok(count) => written += count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return (written, Err(error)),
+        }
+    }
+    (written, writer.flush())
 }
 
 #[cfg(test)]
@@ -311,6 +334,56 @@ mod tests {
         }
         drop(log);
         seen.block(false); // its thread ends too
+    }
+
+    /// A disk with room for this number of bytes, and then for none until it has more.
+    #[derive(Clone)]
+    struct FullDisk(Arc<Mutex<(Vec<u8>, usize)>>);
+
+    impl Write for FullDisk {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            let (content, room) = &mut *lock(&self.0);
+            let count = bytes.len().min(*room);
+            if count == 0 {
+                return Err(io::ErrorKind::StorageFull.into());
+            }
+            content.extend_from_slice(&bytes[..count]);
+            *room -= count;
+            Ok(count)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    /// Regression test: the line that a full disk has cut and the first one after it were one line, and lines that were written counted as
+    /// dropped.
+    #[test]
+    fn a_line_that_was_cut_spoils_no_other() {
+        let mut line = Vec::new();
+        with_line(LogFormat::Common, SystemTime::now(), &report(StatusCode::OK, "/1"), |text| {
+            line.extend_from_slice(text);
+            true
+        });
+        let disk = FullDisk(Arc::new(Mutex::new((Vec::new(), 2 * line.len() + 10))));
+        let log = AccessLog::start(disk.clone(), LogFormat::Common, Sampling::default()).expect("a thread starts");
+        let hook = hook(&log);
+        for dropped in [3, 8] {
+            (0..5).for_each(|_| hook.call(&report(StatusCode::OK, "/1")));
+            while log.dropped() < dropped {
+                thread::yield_now();
+            }
+            assert_eq!(log.dropped(), dropped);
+        }
+        lock(&disk.0).1 = usize::MAX;
+        hook.call(&report(StatusCode::OK, "/2"));
+        drop(log);
+        let content = String::from_utf8(lock(&disk.0).0.clone()).expect("it is text");
+        let lines: Vec<_> = content.lines().collect();
+        assert_eq!(lines.len(), 4, "{content}");
+        assert!([0, 1, 3].iter().all(|at| lines[*at].ends_with("HTTP/1.1\" 200 166")), "{content}");
+        assert_eq!(lines[2].len(), 10, "{content}");
     }
 
     #[test]
