@@ -1,9 +1,10 @@
 //! What an operator asks of `polyserve serve`: the admin address, the access log, and the time between the first signal and the drain.
 
 use std::env::VarError;
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::net::{SocketAddr, TcpListener};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
@@ -18,6 +19,8 @@ use polyserve::signals::Signals;
 use polyserve::threadpool::PoolServer;
 use polyserve::{Drain, EntityRepo, ListenOn, Running, ServerConfig, ServerExt as _, Service, resolve_address};
 use polyserve_bench::Misuse;
+use rustix::fs::OFlags;
+use rustix::io::{Errno, ioctl_fionbio};
 
 use super::handover::Offer;
 use super::systemd;
@@ -105,11 +108,21 @@ impl AdminArgs {
         let writer: Box<dyn Write + Send> = if path == "-" {
             Box::new(io::stderr())
         } else {
-            let opened = OpenOptions::new().create(true).append(true).open(&path);
-            Box::new(opened.map_err(|error| Misuse(format!("{source} {path} cannot be opened: {error}")))?)
+            Box::new(opened(&path).map_err(|error| Misuse(format!("{source} {path} cannot be opened: {error}")))?)
         };
         Ok(Some(AccessLog::start(writer, format, sampling)?))
     }
+}
+
+/// Opens the file of the access log. A named pipe needs a process that reads it: the open would wait for one, without an end.
+fn opened(path: &str) -> io::Result<File> {
+    const NO_WAIT: i32 = OFlags::NONBLOCK.bits().cast_signed();
+    let file = OpenOptions::new().create(true).append(true).custom_flags(NO_WAIT).open(path).map_err(|error| {
+        let is_unread = error.raw_os_error() == Some(Errno::NXIO.raw_os_error());
+        if is_unread { io::Error::new(error.kind(), "no process reads from the pipe") } else { error }
+    })?;
+    ioctl_fionbio(&file, false)?; // the log's thread waits for its reader
+    Ok(file)
 }
 
 /// The number of a flag or of its variable, at least 1.

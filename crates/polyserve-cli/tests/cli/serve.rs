@@ -404,6 +404,30 @@ fn the_access_log_has_every_answer() {
     }
 }
 
+/// Regression test: a start with a pipe that nothing reads did not end, and a SIGTERM did not end it either.
+#[test]
+fn an_access_log_may_be_a_pipe_with_a_reader() {
+    let dir = Dir::new("serve-access-log-pipe");
+    dir.write("notes", ""); // it makes the directory
+    let path = dir.path("pipe");
+    assert!(Command::new("mkfifo").arg(&path).status().expect("mkfifo runs").success());
+    let flags = format!("--access-log {}", path.display());
+    has(
+        &misused(&format!("serve --listen 127.0.0.1:0 {flags}")),
+        &["cannot be opened: no process reads from the pipe"],
+    );
+    let reader = path.clone();
+    let read = thread::spawn(move || std::fs::read_to_string(reader).expect("it is read"));
+    // The pipe has a reader when the thread has opened it.
+    let writer = std::fs::OpenOptions::new().write(true).open(&path).expect("it waits for the reader");
+    let serving = serve(&flags);
+    drop(writer);
+    assert!(ask(serving.addr, GET).starts_with("HTTP/1.1 404 "));
+    serving.signal(Signal::TERM);
+    assert!(serving.end().0.success());
+    has(&read.join().expect("it has read"), &["\"status\":404"]);
+}
+
 #[test]
 fn the_settings_of_the_access_log_are_checked() {
     for (args, why) in [
@@ -443,6 +467,28 @@ fn a_passed_socket_outlives_the_process() {
     let output = with_socket(&listener, "--listen 127.0.0.1:0").output().expect("the command runs");
     has(&text(&output.stderr), &["leave --listen out"]);
     assert_eq!(output.status.code(), Some(2));
+}
+
+/// Regression test: a limit of zero, which is none, took a core for messages.
+#[test]
+fn a_watchdog_without_a_time_is_none() {
+    let path = std::env::temp_dir().join(format!("polyserve-{}.watchdog", std::process::id()));
+    let _ = std::fs::remove_file(&path);
+    let told = UnixDatagram::bind(&path).expect("a socket is made");
+    told.set_read_timeout(Some(PATIENCE)).expect("a timeout can be set");
+    let next = || {
+        let mut buffer = [0; 100];
+        let length = told.recv(&mut buffer).expect("it tells something");
+        String::from_utf8_lossy(&buffer[..length]).trim().to_owned()
+    };
+    let mut command = polyserve(ANY);
+    command.env("NOTIFY_SOCKET", &path).env("WATCHDOG_USEC", "0");
+    let serving = Serving::start(command);
+    assert_eq!(next(), "READY=1");
+    serving.signal(Signal::TERM);
+    assert_eq!(next(), "STOPPING=1");
+    assert!(serving.end().0.success());
+    let _ = std::fs::remove_file(&path);
 }
 
 /// systemd is told when requests are answered, that the process is alive, and when the end begins.
