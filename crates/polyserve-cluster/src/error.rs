@@ -80,9 +80,23 @@ impl EngineFailure {
         match self {
             Self::NotDone(source) => RepoError::NotDone(error("did not do it", source)),
             Self::Unknown(source) => RepoError::Unavailable(error("may have done it or not", source)),
+            // The engine is away until one side has another certificate.
+            Self::Rejected(source) if is_untrusted(&in_one_line(&*source)) => {
+                RepoError::NotDone(error("is not trusted, or does not trust the store", source))
+            }
             Self::Rejected(source) => RepoError::Other(error("rejected it", source)),
         }
     }
+}
+
+/// Whether a text is that of a handshake that fails each time: one side does not trust the certificate of the other, or the server does
+/// not speak TLS.
+pub(crate) fn is_untrusted(text: &str) -> bool {
+    const ALERTS: [&str; 4] = ["Certificate", "UnknownCA", "AccessDenied", "UnsupportedCertificate"];
+    let alert = text.split_once("received fatal alert: ").map(|(_, alert)| alert);
+    text.contains("invalid peer certificate")
+        || text.contains("server does not support TLS")
+        || alert.is_some_and(|alert| ALERTS.iter().any(|known| alert.contains(known)))
 }
 
 #[cfg(test)]
@@ -139,6 +153,22 @@ mod tests {
             assert_eq!(printed(&repo), format!("{start}: {expected}"));
         }
     }
+
+    /// Regression test: a certificate that was not trusted any more was an error of the store, and not an engine that is away.
+    #[test]
+    fn an_engine_that_is_not_trusted_is_away() {
+        for (text, is_away) in [
+            ("error connecting: invalid peer certificate: Expired", true),
+            ("transport error: received fatal alert: UnknownCA", true),
+            ("received fatal alert: HandshakeFailure", false),
+            ("permission denied for table polyserve", false),
+        ] {
+            let error = EngineFailure::Rejected(text.into()).into_repo_error("postgres");
+            assert_eq!(matches!(error, RepoError::NotDone(_)), is_away, "{error:?}");
+            assert!(printed(&error).ends_with(text), "{error:?}");
+        }
+    }
+
     /// Regression test: the log had the entity that a request sent, or that the engine stored.
     #[test]
     fn a_text_has_no_data() {

@@ -31,10 +31,10 @@ use polyserve_core::{Entity, Identifiable, MAX_PAGE_BYTES, Put, Removed};
 use tokio::time::timeout;
 use tonic::{Code, ConnectError as TonicConnectError, Status};
 
-use crate::error::{ConnectError, EngineFailure, Source, in_one_line};
+use crate::error::{ConnectError, EngineFailure, Source, in_one_line, is_untrusted};
 use crate::limits::StoreLimits;
 use crate::remote::{Engine, Held, Remote, Renewed, Stored, StoredPage, first_open, unique_name};
-use crate::tls::{EngineTls, is_untrusted};
+use crate::tls::EngineTls;
 use crate::urls;
 
 /// A store in an etcd cluster.

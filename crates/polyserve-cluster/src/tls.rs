@@ -107,16 +107,6 @@ pub(crate) enum NameCheck {
     Any,
 }
 
-/// Whether a text is that of a handshake that fails each time: one side does not trust the certificate of the other, or the server does
-/// not speak TLS.
-pub(crate) fn is_untrusted(text: &str) -> bool {
-    const ALERTS: [&str; 4] = ["Certificate", "UnknownCA", "AccessDenied", "UnsupportedCertificate"];
-    let alert = text.split_once("received fatal alert: ").map(|(_, alert)| alert);
-    text.contains("invalid peer certificate")
-        || text.contains("server does not support TLS")
-        || alert.is_some_and(|alert| ALERTS.iter().any(|known| alert.contains(known)))
-}
-
 /// Accepts a certificate with any name, if an authority has issued it; without authorities, any certificate. A server still proves that
 /// it has the key.
 #[derive(Debug)]

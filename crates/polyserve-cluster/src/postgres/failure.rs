@@ -5,8 +5,7 @@ use std::io;
 use tokio_postgres::Error;
 use tokio_postgres::error::{DbError, Severity, SqlState};
 
-use crate::error::{EngineFailure, Source, in_one_line};
-use crate::tls::is_untrusted;
+use crate::error::{EngineFailure, Source, in_one_line, is_untrusted};
 
 /// Whether a session has lost a prepared statement, or the statement's result has changed its type.
 pub(super) fn is_forgotten(error: &Error) -> bool {

@@ -15,9 +15,8 @@ use tokio::task::spawn_local;
 
 use super::link::{Link, sent};
 use super::reply::{ReplyForm, Scanned, classify, lasts, read};
-use crate::error::{EngineFailure, Source};
+use crate::error::{EngineFailure, Source, is_untrusted};
 use crate::remote::{Engine, Held, Renewed, Stored, next_ended};
-use crate::tls::is_untrusted;
 
 /// Stores the second argument under the key, if the key's value is the first.
 const PUT_OVER: &str =

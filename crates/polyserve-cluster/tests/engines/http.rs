@@ -78,10 +78,10 @@ fn put(id: usize) -> Vec<u8> {
 fn four_processes_are_one_store(kind: Kind, urls: &str) {
     let name_space = name_space();
     let servers: Vec<_> = (0..4).map(|_| ServerProcess::start(kind, urls, &name_space)).collect();
-    let addrs: Vec<SocketAddr> = servers.iter().map(|server| server.addr).collect();
+    let targets: Vec<_> = servers.iter().map(|server| server.addr.into()).collect();
     let workload = RecordingWorkload { operations: 4_000, keys: 4, first_key: 1, seed: 7, conditions: false };
     let control = RecordingControl::default();
-    let recording = record_http_across(&addrs, EntityForm::Published, &workload, 8, PATIENCE, &control);
+    let recording = record_http_across(&targets, EntityForm::Published, &workload, 8, PATIENCE, &control);
     assert_eq!(recording.wrong, []);
     let history = History::new(recording.operations).unwrap_or_else(|invalid| panic!("{invalid}"));
     assert_eq!((history.unknown(), history.shows_nothing()), (0, None));
