@@ -188,16 +188,16 @@ fn exchange_once(
         None => Box::new(socket),
         Some(tls) => Box::new(StreamOwned::new(tls.connect().map_err(|error| error.to_string())?, socket)),
     };
-    let may_go_on = || match started.elapsed() >= load.patience {
+    let may_go_on = |received: u64| match started.elapsed() >= load.patience {
         _ if load.stop.is_begun() => Err(DiscoveryError::Stopped),
-        true => Err(format!("no answer within {} s", load.patience.as_secs_f64()).into()),
+        true => Err(late_answer(received, load.patience).into()),
         false => Ok(()),
     };
     let mut request = Vec::new();
     requests.write(planned, &mut request);
     let mut unsent = request.as_slice();
     while !unsent.is_empty() {
-        may_go_on()?;
+        may_go_on(0)?;
         match stream.write(unsent) {
             Ok(sent) => unsent = unsent.get(sent..).unwrap_or_default(),
             Err(error) if is_pause(&error) => {}
@@ -205,9 +205,9 @@ fn exchange_once(
         }
     }
     let (expected, mut reader, mut heads) = (requests.expected(planned), Reader::default(), Heads::default());
-    let (mut partial, mut buffer) = (Vec::new(), vec![0; 64 << 10]);
+    let (mut partial, mut buffer, mut total) = (Vec::new(), vec![0; 64 << 10], 0);
     loop {
-        may_go_on()?;
+        may_go_on(total)?;
         let received = match stream.read(&mut buffer) {
             Err(error) if error.kind() == ErrorKind::UnexpectedEof => Ok(0), // TLS without an announced end
             received => received,
@@ -215,6 +215,7 @@ fn exchange_once(
         let step = match received {
             Ok(0) => reader.end(&expected).map_err(|wrong| wrong.0)?.ok_or("the connection ended before the answer")?,
             Ok(received) => {
+                total += received as u64;
                 partial.extend_from_slice(buffer.get(..received).unwrap_or_default());
                 let (used, step) = reader.feed(&partial, &expected, &mut heads).map_err(|wrong| wrong.0)?;
                 partial.drain(..used);
@@ -230,6 +231,15 @@ fn exchange_once(
             }
             ReadStep::Done { unexpected: None, .. } => return Ok(reader.take_discovered()),
         }
+    }
+}
+
+/// The reason why an answer is not there, of which this number of bytes is.
+fn late_answer(received: u64, patience: Duration) -> String {
+    let patience = patience.as_secs_f64();
+    match received {
+        0 => format!("no answer within {patience} s"),
+        _ => format!("no end of the answer within {patience} s: {received} bytes have come"),
     }
 }
 

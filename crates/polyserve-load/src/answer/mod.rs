@@ -169,7 +169,8 @@ impl Reader {
             self.excerpt.clear();
             self.excerpt.extend_from_slice(rest.get(..MAX_EXCERPT + 1).unwrap_or(rest));
         }
-        let has_no_body = expected.is_head || head.status == 204 || head.status == 304;
+        // What follows a 101 is another protocol.
+        let has_no_body = expected.is_head || [101, 204, 304].contains(&head.status);
         self.stage = match head.framing {
             _ if has_no_body => AnswerStage::Sized(0),
             Framing::Length(length) => AnswerStage::Sized(length),

@@ -170,3 +170,12 @@ fn interim_heads_are_bounded() {
     let torn = Ok((Vec::new(), b"torn".to_vec()));
     assert_eq!(whole(&get, "HTTP/1.1 100 Continue\r\n\r\n"), torn, "an answer has begun");
 }
+
+/// Regression test: the body of a 101 was awaited until the end of the connection.
+#[test]
+fn a_101_is_complete_with_its_head() {
+    let get = encoded("GET", &[200], &[BODY]);
+    let switched = ReadStep::Done { closes: true, unexpected: Some(101) };
+    let answer = "HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\n\r\n";
+    assert_eq!(whole(&get, answer), Ok((vec![switched], Vec::new())));
+}
