@@ -1,9 +1,11 @@
 //! Recorded histories: what is sent, lost answers, and the end of a recording.
 
 use std::collections::HashSet;
-use std::net::{SocketAddr, TcpListener};
+use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::thread;
 use std::time::Duration;
 
 use polyserve_conformance::broken::repos::RepoFlaw;
@@ -247,4 +249,38 @@ fn a_server_that_is_not_there_ends_the_recording() {
         &RecordingControl::default(),
     );
     assert!(recording.wrong[0].to_string().contains("no connection within 50ms"), "{:?}", recording.wrong);
+}
+
+/// Answers each request as a server without entities, with a 103 before. Stores nothing.
+fn answer_with_hints(stream: &TcpStream) -> io::Result<()> {
+    let (mut input, mut output) = (BufReader::new(stream), stream);
+    loop {
+        let (mut head, mut length) = (String::new(), 0);
+        while !head.ends_with("\r\n\r\n") {
+            if input.read_line(&mut head)? == 0 {
+                return Ok(());
+            }
+        }
+        if let Some(field) = head.lines().find_map(|line| line.strip_prefix("Content-Length: ")) {
+            length = field.parse().map_err(io::Error::other)?;
+        }
+        input.read_exact(&mut vec![0; length])?;
+        let status = if head.starts_with("PUT ") { "201 Created" } else { "404 Not Found" };
+        write!(output, "HTTP/1.1 103 Early Hints\r\n\r\nHTTP/1.1 {status}\r\nContent-Length: 0\r\n\r\n")?;
+    }
+}
+
+/// Regression test: an interim answer was taken for the final one, and ended the recording.
+#[test]
+fn an_interim_answer_is_not_the_final_one() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let addr = listener.local_addr().unwrap();
+    thread::spawn(move || {
+        for stream in listener.incoming().map_while(Result::ok) {
+            thread::spawn(move || answer_with_hints(&stream));
+        }
+    });
+    let control = RecordingControl::default();
+    let recording = record_http(addr, EntityForm::Published, &workload(50), 2, PATIENCE, &control);
+    assert_eq!((recording.operations.len(), recording.wrong), (50, Vec::new()));
 }

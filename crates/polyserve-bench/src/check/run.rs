@@ -112,7 +112,9 @@ fn record_watched(
     let target = stage.target();
     let record = || match &target {
         CheckTarget::Repo(repo) => record_in_process(repo, workload, clients, &watch),
-        CheckTarget::Addr(addr) => record_http(*addr, EntityForm::Published, workload, clients, PATIENCE, &watch),
+        CheckTarget::Http(target) => {
+            record_http(target.clone(), EntityForm::Published, workload, clients, PATIENCE, &watch)
+        }
     };
     thread::scope(|scope| {
         let (over, wait) = channel::<()>();

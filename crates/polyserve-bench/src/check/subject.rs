@@ -1,13 +1,12 @@
 //! The server or repo under test.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
 use polyserve::EntityRepo;
 use polyserve::catalog::RepoEntry;
-use polyserve_conformance::history::{EntityForm, first_answer};
+use polyserve_conformance::history::{EntityForm, HttpTarget, first_answer};
 use polyserve_conformance::tls::trust;
 use polyserve_load::ClientTls;
 
@@ -33,8 +32,8 @@ pub enum CheckSubject {
     Address {
         /// Its name in the report.
         name: String,
-        /// Its address.
-        addr: SocketAddr,
+        /// Its address, and the host that requests name.
+        target: HttpTarget,
         /// How it speaks TLS, if it does.
         tls: Option<ClientTls>,
     },
@@ -52,7 +51,7 @@ pub(super) enum Stage {
 /// A subject as clients use it.
 #[derive(Clone)]
 pub(super) enum CheckTarget {
-    Addr(SocketAddr),
+    Http(HttpTarget),
     Repo(Arc<dyn EntityRepo>),
 }
 
@@ -86,13 +85,13 @@ impl CheckSubject {
                 let repo = repo.build().context("the repo cannot be made")?;
                 Ok(Stage::There(CheckTarget::Repo(repo)))
             }
-            Self::Address { addr, tls, .. } => {
+            Self::Address { target, tls, .. } => {
                 if let Some(tls) = tls {
-                    trust(*addr, Arc::clone(tls.config()), tls.server_name().clone());
+                    trust(target.addr, Arc::clone(tls.config()), tls.server_name().clone());
                 }
-                let answered = first_answer(*addr, EntityForm::Published, self.first_key(), FIRST_ANSWER);
-                answered.map_err(|why| anyhow!("{addr} cannot be checked: {why}"))?;
-                Ok(Stage::There(CheckTarget::Addr(*addr)))
+                let answered = first_answer(target, EntityForm::Published, self.first_key(), FIRST_ANSWER);
+                answered.map_err(|why| anyhow!("{} cannot be checked: {why}", target.addr))?;
+                Ok(Stage::There(CheckTarget::Http(target.clone())))
             }
         }
     }
@@ -101,7 +100,7 @@ impl CheckSubject {
 impl Stage {
     pub(super) fn target(&self) -> CheckTarget {
         match self {
-            Self::Process(process) => CheckTarget::Addr(process.addr()),
+            Self::Process(process) => CheckTarget::Http(process.addr().into()),
             Self::There(target) => target.clone(),
         }
     }

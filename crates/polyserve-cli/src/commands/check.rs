@@ -10,7 +10,7 @@ use polyserve_bench::Misuse;
 use polyserve_bench::check::{CheckPlan, CheckReport, CheckSubject, check_file, run as record};
 use polyserve_bench::output::{print_json, print_text};
 use polyserve_bench::progress::Progress;
-use polyserve_conformance::history::MAX_OPERATIONS;
+use polyserve_conformance::history::{HttpTarget, MAX_OPERATIONS};
 
 use super::client_tls::ClientTlsArgs;
 use super::entrants::serve;
@@ -113,8 +113,8 @@ impl CheckArgs {
                 .into());
             }
             let tls = self.tls.client(url)?;
-            let addr = url.reach(CONNECT_TIMEOUT)?;
-            return Ok(vec![CheckSubject::Address { name: url.to_string(), addr, tls }]);
+            let target = HttpTarget { addr: url.reach(CONNECT_TIMEOUT)?, host: url.host().to_owned() };
+            return Ok(vec![CheckSubject::Address { name: url.to_string(), target, tls }]);
         }
         if let Some(flag) = self.tls.given() {
             return Err(Misuse(format!("{flag}: it is for --url https://HOST:PORT")).into());

@@ -93,6 +93,17 @@ fn a_foreign_server_is_checked() {
     }
 }
 
+/// Regression test: requests named the host `history`, so a server that answers for its own hosts only refused them all.
+#[test]
+fn a_server_that_knows_its_hosts_is_checked() {
+    let serving = Serving::start(polyserve("serve --listen 127.0.0.1:0 --hosts localhost"));
+    let port = serving.addr.port();
+    let report = json(&format!("check --url http://localhost:{port} --ops 500"));
+    assert_eq!((&report["passed"], &report["runs"][0]["unknown"]), (&true.into(), &0.into()), "{report}");
+    let output = text(&ended(1, &format!("check --url http://{} --ops 500", serving.addr)).stdout);
+    has(&output, &["421"]);
+}
+
 /// Regression test: the check of a silent server ended after 45 s.
 #[test]
 fn a_server_that_is_silent_is_an_error_at_once() {
@@ -196,7 +207,8 @@ fn broken_repos_are_found_out_over_http() {
     let over = |repo: Arc<dyn EntityRepo>| {
         let server = Catalog::builtin().server("pool_server").unwrap().build(&ServerConfig::default()).unwrap();
         let running = server.serve(([127, 0, 0, 1], 0), EntityService::new(repo)).unwrap();
-        let run = recorded(&CheckSubject::Address { name: "broken".into(), addr: running.local_addr(), tls: None });
+        let run =
+            recorded(&CheckSubject::Address { name: "broken".into(), target: running.local_addr().into(), tls: None });
         let _ = running.shutdown().unwrap();
         run
     };

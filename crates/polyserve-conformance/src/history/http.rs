@@ -21,40 +21,55 @@ use super::record::{CallCondition, Losses, Recording, RecordingControl, Recordin
 use super::{Call, CallAnswer, Operation, Precondition};
 #[cfg(feature = "tls")]
 use crate::client::is_timeout;
-use crate::client::{Client, Ending, Response};
+use crate::client::{Client, Ending, ReceiveFailure, Response};
 
-/// Records `clients` clients of the server at `addr`, which stores entities of this form. Each client keeps its connection
+/// A server that is asked over HTTP.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HttpTarget {
+    /// Its address.
+    pub addr: SocketAddr,
+    /// The value of `Host`: a server may answer for some hosts only.
+    pub host: String,
+}
+
+impl From<SocketAddr> for HttpTarget {
+    fn from(addr: SocketAddr) -> Self {
+        Self { addr, host: addr.to_string() }
+    }
+}
+
+/// Records `clients` clients of the server `target`, which stores entities of this form. Each client keeps its connection
 /// for as long as the server does.
 ///
 /// Every key of the workload is removed first. If the answer to a removal was lost, the removal may take effect later. So
 /// the recording has it as an operation of a process of its own, from number `clients` on.
 pub fn record_http(
-    addr: SocketAddr,
+    target: impl Into<HttpTarget>,
     form: EntityForm,
     workload: &RecordingWorkload,
     clients: u32,
     patience: Duration,
     control: &RecordingControl,
 ) -> Recording {
-    record_http_across(&[addr], form, workload, clients, patience, control)
+    record_http_across(&[target.into()], form, workload, clients, patience, control)
 }
 
 /// Does the same as [`record_http`] with several servers that share their entities. The clients take the servers in turn.
 ///
 /// # Panics
 ///
-/// Panics if `addrs` is empty.
+/// Panics if `targets` is empty.
 pub fn record_http_across(
-    addrs: &[SocketAddr],
+    targets: &[HttpTarget],
     form: EntityForm,
     workload: &RecordingWorkload,
     clients: u32,
     patience: Duration,
     control: &RecordingControl,
 ) -> Recording {
-    assert!(!addrs.is_empty(), "a recording needs a server");
+    assert!(!targets.is_empty(), "a recording needs a server");
     let mut recording = Recording::default();
-    let mut cleaner = HttpClient::new(addrs[0], form, patience);
+    let mut cleaner = HttpClient::new(&targets[0], form, patience);
     for key in 0..workload.keys {
         if control.is_stopped() {
             return recording;
@@ -77,8 +92,8 @@ pub fn record_http_across(
     let (next_number, start_lock) = (AtomicU64::new(0), RwLock::new(()));
     let start = Instant::now();
     let run = |process: u32| {
-        let addr = addrs[process as usize % addrs.len()];
-        let (mut client, mut operations) = (HttpClient::new(addr, form, patience), Vec::new());
+        let target = &targets[process as usize % targets.len()];
+        let (mut client, mut operations) = (HttpClient::new(target, form, patience), Vec::new());
         if start_lock.read().is_err() {
             return (operations, None); // a client's thread could not be started
         }
@@ -112,13 +127,14 @@ pub fn record_http_across(
     recording
 }
 
-/// Asks the server at `addr` for one entity, so that a server that cannot be checked is found before a recording: one that does not
+/// Asks a server for one entity, so that a server that cannot be checked is found before a recording: one that does not
 /// listen, is silent, or shows a certificate that is not trusted. Any status will do.
 ///
 /// # Errors
 ///
 /// Returns the reason, after `patience` for each of the connection, the handshake and the answer at the latest.
-pub fn first_answer(addr: SocketAddr, form: EntityForm, key: i64, patience: Duration) -> Result<(), String> {
+pub fn first_answer(target: &HttpTarget, form: EntityForm, key: i64, patience: Duration) -> Result<(), String> {
+    let (addr, host) = (target.addr, &target.host);
     #[cfg(feature = "tls")]
     if let Some(trust) = crate::tls::trust_of(addr) {
         let socket = TcpStream::connect_timeout(&addr, patience).map_err(|error| format!("no connection: {error}"))?;
@@ -137,8 +153,8 @@ pub fn first_answer(addr: SocketAddr, form: EntityForm, key: i64, patience: Dura
     let client = Client::connect(addr, patience).map_err(|error| format!("no connection: {error}"))?;
     let mut client = client.without_dates();
     // The answer counts, also if the server closes before it reads the request.
-    let _ = client.send(format!("GET {} HTTP/1.1\r\nHost: history\r\n\r\n", form.path(key)).as_bytes());
-    match client.receive() {
+    let _ = client.send(format!("GET {} HTTP/1.1\r\nHost: {host}\r\n\r\n", form.path(key)).as_bytes());
+    match final_answer(&mut client) {
         Ok(_) => Ok(()),
         Err(failure) if failure.ending == Some(Ending::Silent) => {
             Err(format!("it does not answer one GET within {patience:?}"))
@@ -147,9 +163,23 @@ pub fn first_answer(addr: SocketAddr, form: EntityForm, key: i64, patience: Dura
     }
 }
 
+/// The max number of interim answers, such as a 103, before the final one.
+const MAX_INTERIM: usize = 8;
+
+/// Returns the next answer that is none of the interim ones, or the last of those if there are too many.
+fn final_answer(client: &mut Client) -> Result<Response, ReceiveFailure> {
+    for _ in 0..MAX_INTERIM {
+        let response = client.receive()?;
+        if !response.is_interim() {
+            return Ok(response);
+        }
+    }
+    client.receive()
+}
+
 /// A client of a server.
-struct HttpClient {
-    addr: SocketAddr,
+struct HttpClient<'a> {
+    target: &'a HttpTarget,
     form: EntityForm,
     patience: Duration,
     /// The open connection, if any.
@@ -162,10 +192,10 @@ struct HttpClient {
     seen: HashMap<i64, (u64, String)>,
 }
 
-impl HttpClient {
-    fn new(addr: SocketAddr, form: EntityForm, patience: Duration) -> Self {
+impl<'a> HttpClient<'a> {
+    fn new(target: &'a HttpTarget, form: EntityForm, patience: Duration) -> Self {
         let (losses, seen) = (Losses::default(), HashMap::new());
-        Self { addr, form, patience, connection: None, checks_connection: false, losses, seen }
+        Self { target, form, patience, connection: None, checks_connection: false, losses, seen }
     }
 
     /// Removes a key. Returns the number of removals without an answer.
@@ -202,11 +232,12 @@ impl HttpClient {
             {
                 return Ok(client);
             }
-            match Client::connect(self.addr, self.patience) {
+            match Client::connect(self.target.addr, self.patience) {
                 Ok(client) => self.connection = Some(client.without_dates()),
                 Err(error) if Instant::now() >= deadline => {
                     return Err(WrongAnswer(format!("no connection within {:?}: {error}", self.patience)));
                 }
+                // The next try may succeed, and the error of the last one is returned.
                 Err(_) => thread::yield_now(),
             }
         }
@@ -216,7 +247,7 @@ impl HttpClient {
     fn ask(&mut self, mut client: Client, asked: Operation) -> Result<Option<CallAnswer>, WrongAnswer> {
         // A refusal may come before the whole request is sent. What counts is the answer.
         let sent = client.send(&self.request(&asked));
-        let response = match client.receive() {
+        let response = match final_answer(&mut client) {
             Ok(response) if response.status < 500 => response,
             Ok(response) => {
                 self.losses.add(&format!("it answers {}", response.status), false)?;
@@ -226,7 +257,7 @@ impl HttpClient {
                 return Ok(None);
             }
             Err(failure) if failure.ending.is_some() => {
-                drop(sent);
+                drop(sent); // why the request could not be sent says less than why no answer came
                 self.checks_connection |= failure.is_clean();
                 self.losses.add(&failure.to_string(), failure.ending == Some(Ending::Silent))?;
                 return Ok(None);
@@ -258,8 +289,8 @@ impl HttpClient {
             Some(Precondition::Present) => String::from("If-Match: *\r\n"),
             Some(Precondition::Value(_)) => format!("If-Match: {}\r\n", self.seen[&asked.key].1),
         };
-        let path = self.form.path(asked.key);
-        let head = format!("{method} {path} HTTP/1.1\r\nHost: history\r\n{fields}");
+        let (path, host) = (self.form.path(asked.key), &self.target.host);
+        let head = format!("{method} {path} HTTP/1.1\r\nHost: {host}\r\n{fields}");
         match body {
             None => format!("{head}\r\n"),
             Some(body) => {

@@ -84,7 +84,7 @@ use serde::{Deserialize, Serialize};
 
 pub use self::check::{CheckVerdict, check, check_within};
 pub use self::entity_form::EntityForm;
-pub use self::http::{first_answer, record_http, record_http_across};
+pub use self::http::{HttpTarget, first_answer, record_http, record_http_across};
 pub use self::json::ReadError;
 pub use self::limits::{LimitExceeded, SearchLimits};
 pub(crate) use self::outcome::outcome_of;
