@@ -40,7 +40,7 @@ fail() { echo "$server: $*" >&2; cat "$tmp/log" "$tmp/out" >&2 || true; exit 1; 
 not_run() { echo "not run: $1 is not installed"; }
 
 # handshakes: prints the number of TLS handshakes of the server.
-handshakes() { curl -sS "$admin/metrics" | sed -n 's/^polyserve_tls_handshakes_total //p'; }
+handshakes() { curl -sS "$admin/metrics" | sed -n 's/^polyserve_tls_handshakes_total{.*} //p'; }
 
 # answered STATUS ARGUMENTS...: one request of curl has this status.
 answered() {

@@ -72,6 +72,12 @@ if [ -x "$prometheus" ]; then
     kill "$proxy"
     wait "$proxy" 2>/dev/null || true
     proxy=
+    # Its linter reads the older format, and Prometheus itself has read OpenMetrics.
+    curl -sS "$admin/metrics" >"$tmp/metrics"
+    "$(dirname "$prometheus")/promtool" check metrics <"$tmp/metrics" || { cat "$tmp/metrics" >&2; exit 1; }
+    curl -sS -o "$tmp/metrics" -w '%{content_type}' -H 'Accept: application/openmetrics-text;version=1.0.0,*/*;q=0.1' "$admin/metrics" |
+        grep -q '^application/openmetrics-text; version=1.0.0' || { cat "$tmp/metrics" >&2; exit 1; }
+    [ "$(tail -n 1 "$tmp/metrics")" = '# EOF' ] || { cat "$tmp/metrics" >&2; exit 1; }
     echo "Prometheus: ok"
 else
     echo "Prometheus: not run: it cannot be installed"

@@ -9,6 +9,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use polyserve::figures::StoreFigures;
 use polyserve::{Answer, Condition, Conditional, Entity, EntityRepo, Lookup, Put, Removed, RepoAnswer, Visit, timer};
 
 /// A wrapped repo, with delayed answers.
@@ -72,6 +73,10 @@ impl EntityRepo for Delayed {
 
     fn status(&self) -> RepoAnswer<()> {
         self.later(self.repo.status())
+    }
+
+    fn figures(&self) -> Option<Arc<dyn StoreFigures>> {
+        self.repo.figures()
     }
 }
 

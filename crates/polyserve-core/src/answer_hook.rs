@@ -23,6 +23,9 @@ pub struct AnswerReport<'a> {
     /// The time since the server read the first byte of the request. `None` if it has read none, as with the 503 of a full
     /// server.
     pub elapsed: Option<Duration>,
+    /// The time for which the connection has waited for its thread before the request. `None` if it has not waited since the answer
+    /// before, or if the server has no queue of its own.
+    pub queued: Option<Duration>,
     /// The address of the connection's other end, if it is known.
     pub peer: Option<SocketAddr>,
     /// The user that the service has found for the request.
@@ -52,6 +55,7 @@ impl<'a> AnswerReport<'a> {
             status,
             bytes: bytes as u64,
             elapsed: begun.map(|begun| begun.elapsed()),
+            queued: None,
             peer,
             user: None,
             trace: None,

@@ -28,6 +28,7 @@ mod condition;
 mod config;
 mod entity;
 mod executor;
+pub mod figures;
 pub mod files;
 mod json;
 mod listen_on;

@@ -9,6 +9,7 @@ use std::time::Duration;
 use crate::answer::Answer;
 use crate::condition::{Condition, Conditional};
 use crate::entity::{Entity, Identifiable};
+use crate::figures::StoreFigures;
 use crate::shown::Shown;
 use crate::stack;
 
@@ -159,6 +160,12 @@ pub trait EntityRepo<E: Identifiable = Entity>: fmt::Debug + Send + Sync + 'stat
     /// nothing. A repo in memory always takes writes, which is the default.
     fn status(&self) -> RepoAnswer<()> {
         Answer::Now(Ok(()))
+    }
+
+    /// Returns what the repo counts itself, for metrics; `None` if that is nothing, which is the default. The figures outlive the
+    /// repo, and keep none of its files and connections.
+    fn figures(&self) -> Option<Arc<dyn StoreFigures>> {
+        None
     }
 }
 
@@ -412,6 +419,10 @@ macro_rules! forward {
             #[inline]
             fn status(&self) -> RepoAnswer<()> {
                 (**self).status()
+            }
+            #[inline]
+            fn figures(&self) -> Option<Arc<dyn StoreFigures>> {
+                (**self).figures()
             }
         }
     )*};

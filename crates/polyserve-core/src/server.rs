@@ -175,10 +175,18 @@ pub struct Counters {
     pub rejected: u64,
     /// The part of `rejected` in which the client had `max_connections_per_peer` open.
     pub rejected_peers: u64,
+    /// The part of `rejected` in which the queue of the server was full.
+    pub rejected_queue: u64,
+    /// The number of connections that wait for a thread now. 0 for a server without a queue of its own.
+    pub queued: u64,
     /// The number of panics of the service since the start, each caught by the server.
     pub panics: u64,
     /// The bytes of the memory budget that connections use now: received bytes of unfinished bodies, and unsent answers.
     pub reserved_bytes: u64,
+    /// The memory budget.
+    pub memory_limit: u64,
+    /// The number of requests since the start that were refused because the memory budget was used up.
+    pub memory_refused: u64,
     /// The number of TLS handshakes since the start that have succeeded.
     pub handshakes: u64,
     /// The number of requests since the start that the overload policy has refused, by [`OverloadReason`](crate::overload::OverloadReason).

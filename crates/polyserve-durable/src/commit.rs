@@ -26,6 +26,7 @@ use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use polyserve_core::figures::{DURATION_BOUNDS, FigureValue, Histogram, StoreFigure, StoreFigures};
 use polyserve_core::log::LogThrottles;
 use polyserve_core::mailbox::Mailbox;
 use polyserve_core::panics::drop_payload;
@@ -126,7 +127,7 @@ impl<E: Identifiable> Decided<E> {
 }
 
 /// What the thread of the log shares with the callers.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Shared {
     /// The reason why writes have stopped.
     pub(crate) stopped: OnceLock<WritesStopped>,
@@ -136,10 +137,14 @@ pub(crate) struct Shared {
     pub(crate) queued: AtomicU64,
     /// The throttles of what the store logs.
     failures: LogThrottles,
-    syncs: AtomicU64,
-    writes: AtomicU64,
-    sync_nanos: AtomicU64,
+    /// The nanoseconds that each batch has taken, with its fsync.
+    sync_times: Histogram,
+    /// The number of writes of each batch.
+    batch_sizes: Histogram,
 }
+
+/// The bounds of the sizes of batches.
+const SIZE_BOUNDS: [u64; 15] = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1_024, 2_048, 4_096, 8_192, 16_384];
 
 /// Counts of what a store has written since it was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -154,10 +159,39 @@ pub struct CommitCounts {
 }
 
 impl Shared {
+    pub(crate) fn new() -> Self {
+        Self {
+            stopped: OnceLock::new(),
+            is_rejecting: AtomicBool::new(false),
+            queued: AtomicU64::new(0),
+            failures: LogThrottles::default(),
+            sync_times: Histogram::new(&DURATION_BOUNDS),
+            batch_sizes: Histogram::new(&SIZE_BOUNDS),
+        }
+    }
+
     pub(crate) fn counts(&self) -> CommitCounts {
-        let [syncs, writes, sync_nanos] =
-            [&self.syncs, &self.writes, &self.sync_nanos].map(|count| count.load(Ordering::Relaxed));
-        CommitCounts { syncs, writes, sync_nanos }
+        let (times, sizes) = (self.sync_times.read(), self.batch_sizes.read());
+        CommitCounts { syncs: times.count(), writes: sizes.sum, sync_nanos: times.sum }
+    }
+}
+
+impl StoreFigures for Shared {
+    fn read(&self) -> Vec<StoreFigure> {
+        let queued = FigureValue::Bytes(self.queued.load(Ordering::Relaxed));
+        vec![
+            StoreFigure::new(
+                "polyserve_durable_sync_duration",
+                "From the start of a batch to the end of its fsync",
+                FigureValue::Durations(self.sync_times.read()),
+            ),
+            StoreFigure::new(
+                "polyserve_durable_batch_writes",
+                "Writes of a batch, which share an fsync",
+                FigureValue::Sizes(self.batch_sizes.read()),
+            ),
+            StoreFigure::new("polyserve_durable_queued", "Bytes of the writes that wait for the log", queued),
+        ]
     }
 }
 
@@ -363,9 +397,8 @@ impl<R: EntityRepo<E>, E: Identifiable> Committer<R, E> {
                 return FrameEnd::Unknown;
             }
             let nanos = u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX);
-            self.shared.syncs.fetch_add(1, Ordering::Relaxed);
-            self.shared.writes.fetch_add(u64::from(self.frame.records()), Ordering::Relaxed);
-            self.shared.sync_nanos.fetch_add(nanos, Ordering::Relaxed);
+            self.shared.sync_times.add(nanos);
+            self.shared.batch_sizes.add(u64::from(self.frame.records()));
         }
         end
     }

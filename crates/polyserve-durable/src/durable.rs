@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use polyserve_core::figures::StoreFigures;
 use polyserve_core::mailbox::{Mailbox, Refused};
 use polyserve_core::stack::FOR_ANY_VALUE;
 use polyserve_core::{
@@ -247,7 +248,7 @@ pub(crate) fn load<R: EntityRepo<E>, E: Identifiable>(
     }
     let compactor = Compactor::new(disk, options.compact_from, &recovered);
     let recovery = Recovery { records, entities, torn: recovered.torn, elapsed: start.elapsed() };
-    let (memory, shared) = (Arc::new(memory), Arc::new(Shared::default()));
+    let (memory, shared) = (Arc::new(memory), Arc::new(Shared::new()));
     let committer = Committer::new(disk, Arc::clone(&memory), recovered.log, compactor, Arc::clone(&shared));
     Ok((committer, memory, shared, recovery))
 }
@@ -316,6 +317,10 @@ impl<R: EntityRepo<E>, E: Identifiable> EntityRepo<E> for Durable<R, E> {
 
     fn version(&self, id: &E::Id) -> Option<u64> {
         self.memory.version(id)
+    }
+
+    fn figures(&self) -> Option<Arc<dyn StoreFigures>> {
+        Some(Arc::clone(&self.shared) as _)
     }
 }
 

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 
+use polyserve_core::figures::FigureValue;
 use polyserve_core::{
     Answer, Condition, Conditional, Entity, EntityRepo, EntityRepoExt, Identifiable, Lookup, Put, Removed, RepoAnswer,
     RepoError, Visit,
@@ -98,6 +99,25 @@ fn ids<R: EntityRepo>(store: &Durable<R>) -> Vec<i64> {
 }
 
 /// Regression test: the repo in memory was overloaded, and the store stopped all writes, although the write was on the disk.
+#[test]
+fn figures_have_each_batch_and_outlive_the_store() {
+    let directory = TestDir::new("figures");
+    let store = Durable::open(&*directory, StdMutex::new()).unwrap();
+    let figures = store.figures().expect("a durable store counts");
+    for id in 0..3 {
+        store.put(Entity::new(id, "one after the other", 0.5)).wait().unwrap();
+    }
+    drop(store);
+    let read = figures.read();
+    let value = |name| &read.iter().find(|figure| figure.name == name).expect("it is counted").value;
+    let FigureValue::Durations(times) = value("polyserve_durable_sync_duration") else { panic!("{read:?}") };
+    let FigureValue::Sizes(sizes) = value("polyserve_durable_batch_writes") else { panic!("{read:?}") };
+    assert_eq!((times.count(), sizes.count(), sizes.sum), (3, 3, 3));
+    assert!(times.sum > 0);
+    assert_eq!(value("polyserve_durable_queued"), &FigureValue::Bytes(0));
+    Durable::open(&*directory, StdMutex::<Entity>::new()).expect("the figures hold no lock");
+}
+
 #[test]
 fn an_overloaded_memory_delays_a_write() {
     let dir = TestDir::new("overloaded");

@@ -17,7 +17,9 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::hash::BuildHasher;
 use std::ops::{Bound, ControlFlow};
+use std::sync::Arc;
 
+use polyserve_core::figures::StoreFigures;
 use polyserve_core::sync::{Mutex, RwLock, lock, read, write};
 use polyserve_core::{
     Answer, Condition, Conditional, Entity, EntityRepo, Identifiable, Lookup, ManyVisit, Put, Removed, RepoAnswer,
@@ -222,6 +224,10 @@ impl<R: EntityRepo<E>, E: Identifiable> EntityRepo<E> for Ordered<R, E> {
 
     fn status(&self) -> RepoAnswer<()> {
         self.repo.status()
+    }
+
+    fn figures(&self) -> Option<Arc<dyn StoreFigures>> {
+        self.repo.figures()
     }
 }
 

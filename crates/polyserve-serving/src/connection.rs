@@ -209,7 +209,7 @@ impl Connection {
             self.is_cut |= self.want != Want::Read(Phase::Skip); // a body that is skipped belongs to a request that is answered
             return self.on_error(turn);
         }
-        if turn.server.env.admission.is_some() {
+        if turn.server.env.notes_arrivals {
             turn.note_arrival(self.reads == 1);
         }
         if turn.server.has_tls() {

@@ -18,7 +18,7 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 
 use polyserve_core::Reply;
 use polyserve_core::http::header::RETRY_AFTER;
@@ -61,6 +61,7 @@ pub struct MemoryBudget(Arc<BudgetState>);
 
 struct BudgetState {
     limit: usize,
+    refused: AtomicU64,
     /// A bit for each unsafe method of which an answer did not fit.
     overrun: AtomicU8,
     reserved: Counter,
@@ -73,8 +74,8 @@ struct Counter(AtomicUsize);
 impl MemoryBudget {
     /// A budget of `limit` bytes, of which nothing is reserved.
     pub fn new(limit: usize) -> Self {
-        let (overrun, reserved) = (AtomicU8::new(0), Counter(AtomicUsize::new(0)));
-        Self(Arc::new(BudgetState { limit, overrun, reserved }))
+        let (refused, overrun, reserved) = (AtomicU64::new(0), AtomicU8::new(0), Counter(AtomicUsize::new(0)));
+        Self(Arc::new(BudgetState { limit, refused, overrun, reserved }))
     }
 
     /// Whether a connection may keep `bytes` more bytes. Cost: at most one load.
@@ -98,7 +99,24 @@ impl MemoryBudget {
         self.0.reserved.0.load(Ordering::Relaxed)
     }
 
-    /// Whether a request of `method` may be passed to the service. If not, it is answered with [`out_of_memory_reply`]: the budget is
+    /// The number of bytes that may be reserved.
+    pub fn limit(&self) -> usize {
+        self.0.limit
+    }
+
+    /// Counts a request that is refused because of the budget, and returns the answer.
+    #[cold]
+    pub fn refuse(&self) -> Reply {
+        self.0.refused.fetch_add(1, Ordering::Relaxed);
+        out_of_memory_reply()
+    }
+
+    /// The number of requests that were refused.
+    pub fn refused(&self) -> u64 {
+        self.0.refused.load(Ordering::Relaxed)
+    }
+
+    /// Whether a request of `method` may be passed to the service. If not, it is to be [refused](Self::refuse): the budget is
     /// exceeded, and the answer to such a request, which cannot be refused, did not fit before.
     ///
     /// # Cost

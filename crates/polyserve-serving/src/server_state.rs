@@ -38,6 +38,7 @@ pub struct ServerState {
     answered: AtomicU64,
     cut: AtomicU64,
     rejected: AtomicU64,
+    rejected_queue: AtomicU64,
     panics: AtomicU64,
     handshakes: AtomicU64,
     drain_pipe: OnceLock<PipeReader>,
@@ -56,6 +57,7 @@ impl ServerState {
             answered: AtomicU64::new(0),
             cut: AtomicU64::new(0),
             rejected: AtomicU64::new(0),
+            rejected_queue: AtomicU64::new(0),
             panics: AtomicU64::new(0),
             handshakes: AtomicU64::new(0),
             drain_pipe: OnceLock::new(),
@@ -128,6 +130,11 @@ impl ServerState {
         self.panics.fetch_add(1, Ordering::Relaxed);
     }
 
+    /// Counts a connection that is rejected because the queue of the server is full, next to what [`reject`](crate::reject) counts.
+    pub fn count_full_queue(&self) {
+        self.rejected_queue.fetch_add(1, Ordering::Relaxed);
+    }
+
     /// Counts a TLS handshake that has succeeded.
     pub fn count_handshake(&self) {
         self.handshakes.fetch_add(1, Ordering::Relaxed);
@@ -140,8 +147,11 @@ impl ServerState {
         counters.answered = self.answered.load(Ordering::Relaxed);
         counters.rejected = self.rejected.load(Ordering::Relaxed);
         counters.rejected_peers = self.peers.refused();
+        counters.rejected_queue = self.rejected_queue.load(Ordering::Relaxed);
         counters.panics = self.panics.load(Ordering::Relaxed);
-        counters.reserved_bytes = self.env.memory.reserved() as u64;
+        let memory = &self.env.memory;
+        (counters.reserved_bytes, counters.memory_limit) = (memory.reserved() as u64, memory.limit() as u64);
+        counters.memory_refused = memory.refused();
         counters.handshakes = self.handshakes.load(Ordering::Relaxed);
         counters.overload_refused = self.env.admission.as_ref().map_or([0; 2], |admission| admission.refused());
         counters

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `/healthz` | 200 while the process answers. It never asks the store: a full disk is no reason to restart a process |
 //! | `/readyz` | 200 if the server takes requests and its store takes writes, else 503 with the reason |
-//! | `/metrics` | the [`Metrics`] as text |
+//! | `/metrics` | the [`Metrics`], as OpenMetrics if the client asks for it, as Prometheus does, else in the older text format |
 //! | `/openapi.json` | the document of [`Admin::openapi`], else 404 |
 //!
 //! The admin address needs a server of its own, for example a `PoolServer` with two workers, that ends after the server that it is
@@ -15,11 +15,11 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use polyserve_core::http::header::CACHE_CONTROL;
+use polyserve_core::http::header::{ACCEPT, CACHE_CONTROL};
 use polyserve_core::http::{HeaderValue, StatusCode};
 use polyserve_core::{Answer, EntityRepo, Head, Identifiable, Reply, Request, Routes, Service, get_only};
 
-use crate::metrics::{MEDIA_TYPE, Metrics};
+use crate::metrics::Metrics;
 
 const HEALTH: &str = "/healthz";
 const READY: &str = "/readyz";
@@ -116,7 +116,10 @@ impl Service for Admin {
         }
         Answer::Now(match request.head.path() {
             HEALTH => Reply::text("healthy"),
-            METRICS => Reply::new(StatusCode::OK, MEDIA_TYPE, self.metrics.text()),
+            METRICS => {
+                let (media_type, text) = self.metrics.negotiated(&accepted(&request.head));
+                Reply::new(StatusCode::OK, media_type, text)
+            }
             OPENAPI if self.openapi.is_some() => {
                 Reply::new(StatusCode::OK, "application/json", self.openapi.unwrap_or_default())
             }
@@ -131,6 +134,12 @@ impl Service for Admin {
             _ => self.ready.head(head),
         }
     }
+}
+
+/// The fields `Accept` of a request, as one.
+fn accepted(head: &Head<'_>) -> String {
+    let values: Vec<_> = head.headers.all(ACCEPT.as_str()).map(String::from_utf8_lossy).collect();
+    values.join(",")
 }
 
 impl fmt::Debug for Admin {
@@ -150,8 +159,13 @@ mod tests {
     use super::*;
 
     fn get(addr: SocketAddr, method: &str, path: &str) -> String {
+        get_with(addr, method, path, "")
+    }
+
+    /// Sends a request with more fields.
+    fn get_with(addr: SocketAddr, method: &str, path: &str, fields: &str) -> String {
         let mut stream = TcpStream::connect(addr).expect("it listens");
-        write!(stream, "{method} {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").expect("it reads");
+        write!(stream, "{method} {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n{fields}\r\n").expect("it reads");
         let mut text = String::new();
         stream.read_to_string(&mut text).expect("it answers");
         text
@@ -178,7 +192,10 @@ mod tests {
         for path in ["/1", "/openapi.json"] {
             assert!(get(addr, "GET", path).starts_with("HTTP/1.1 404"), "{path}");
         }
-        let text = get(addr, "GET", "/metrics");
+        let text = get(addr, "GET", "/metrics").to_lowercase();
+        assert!(text.contains("\r\ncontent-type: text/plain; version=0.0.4; charset=utf-8\r\n"), "{text}");
+        let text =
+            get_with(addr, "GET", "/metrics", "Accept: text/plain;q=0.5\r\nAccept: application/openmetrics-text\r\n");
         for line in [
             "content-type: application/openmetrics-text; version=1.0.0; charset=utf-8",
             r#"http_server_request_duration_seconds_count{http_request_method="GET",http_response_status_code="404"} 2"#,

@@ -149,7 +149,7 @@ pub use polyserve_core::{
 #[cfg_attr(docsrs, doc(cfg(feature = "tls")))]
 pub use polyserve_core::{PemSource, TlsConfig, TlsError};
 #[doc(inline)]
-pub use polyserve_core::{files, mailbox, overload, panics, stack, sync, timer};
+pub use polyserve_core::{figures, files, mailbox, overload, panics, stack, sync, timer};
 #[doc(inline)]
 pub use polyserve_serving as serving;
 

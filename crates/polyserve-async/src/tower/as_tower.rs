@@ -246,7 +246,10 @@ impl AsTower {
         };
         let bytes = collect(body, self.max_body, reserve).await.map_err(|error| match error {
             CollectError::TooLarge => too_large(),
-            CollectError::OutOfMemory => out_of_memory_reply(),
+            CollectError::OutOfMemory => match &self.memory {
+                Some(memory) => memory.refuse(),
+                None => out_of_memory_reply(),
+            },
             CollectError::Body(error) => match is_past_a_limit(&*error.into()) {
                 true => too_large(),
                 false => Reply::problem(StatusCode::BAD_REQUEST, "The body is not valid, or not whole."),

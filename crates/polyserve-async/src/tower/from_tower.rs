@@ -19,7 +19,7 @@ use http_body::Body;
 use http_body_util::Full;
 use polyserve_core::log::LogThrottles;
 use polyserve_core::{Answer, BoxFuture, Reply, Request, ServerConfig, Service};
-use polyserve_serving::memory::{MemoryBudget, Reservation, out_of_memory_reply};
+use polyserve_serving::memory::{MemoryBudget, Reservation};
 use tokio::runtime::{Builder, Handle};
 
 use super::target::TowerTarget;
@@ -240,7 +240,7 @@ where
     let reply = match collect(body, max_body, reserve).await {
         Ok(bytes) => response::convert(parts, bytes, is_head),
         Err(CollectError::Body(error)) => Err(error.into()),
-        Err(CollectError::OutOfMemory) => return out_of_memory_reply(),
+        Err(CollectError::OutOfMemory) => return memory.refuse(),
         Err(CollectError::TooLarge) => {
             polyserve_core::throttled!(of failures, warn, max_body, "the body of an answer is past the limit of FromTower");
             return Reply::problem(

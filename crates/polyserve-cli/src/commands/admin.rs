@@ -28,7 +28,7 @@ use super::systemd;
 /// The arguments about the admin address and the end of a server.
 #[derive(Debug, clap::Args)]
 pub(crate) struct AdminArgs {
-    /// The address of health checks and metrics, HOST:PORT: /healthz, /readyz, /metrics (OpenMetrics), and
+    /// The address of health checks and metrics, HOST:PORT: /healthz, /readyz, /metrics (for Prometheus), and
     /// /openapi.json with `--service entity`. It has no authentication, so beyond loopback it needs
     /// --trust-network. [env: POLYSERVE_ADMIN] [default: none]
     #[arg(long, value_name = "ADDR")]

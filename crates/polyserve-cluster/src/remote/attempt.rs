@@ -19,6 +19,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until, timeout_at};
 
+use super::counts::count_retry;
 use super::engine::Engine;
 use crate::error::{EngineFailure, Source};
 
@@ -232,6 +233,7 @@ impl Attempts {
         if next + least >= self.deadline {
             return Err(failure);
         }
+        count_retry();
         sleep_until(next).await;
         *pause = (*pause * 2).min(MAX_PAUSE);
         Ok(())

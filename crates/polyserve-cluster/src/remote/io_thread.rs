@@ -16,6 +16,7 @@ use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::task::spawn_local;
 
+use super::counts::EngineCounts;
 use crate::error::ConnectError;
 use crate::limits::StoreLimits;
 
@@ -33,6 +34,7 @@ pub(crate) struct IoThread<N> {
     /// The number of bytes of entities that were fetched: those that no caller has taken, and those of writes with a condition.
     fetched: Arc<AtomicUsize>,
     max_bytes: usize,
+    counts: Arc<EngineCounts>,
     /// Dropping it ends the thread.
     stop: Option<oneshot::Sender<Infallible>>,
     thread: Option<JoinHandle<()>>,
@@ -53,6 +55,8 @@ impl<N: 'static> IoThread<N> {
         let (stop, stopped) = oneshot::channel();
         let (started, start) = std::sync::mpsc::channel();
         let max_in_flight = limits.max_in_flight.get();
+        let counts = Arc::<EngineCounts>::default();
+        let of_thread = Arc::clone(&counts);
         let thread =
             thread::Builder::new().name(format!("polyserve-{name}")).stack_size(FOR_ANY_VALUE).spawn(move || {
                 // A local runtime cannot be sent to another thread: it is made here.
@@ -61,6 +65,7 @@ impl<N: 'static> IoThread<N> {
                     Err(error) => return drop(started.send(error)),
                 };
                 drop(started);
+                of_thread.count_this_thread();
                 let queue = Drained(queue);
                 runtime.block_on(async {
                     spawn_local(serve(Rc::new(open()), queue, max_in_flight));
@@ -74,9 +79,14 @@ impl<N: 'static> IoThread<N> {
             Ok(error) => Err(cannot(error)),
             Err(_) => {
                 let (bytes, fetched, max_bytes) = (Arc::default(), Arc::default(), limits.max_bytes.get());
-                Ok(Self { jobs, bytes, fetched, max_bytes, stop: Some(stop), thread: Some(thread) })
+                Ok(Self { jobs, bytes, fetched, max_bytes, counts, stop: Some(stop), thread: Some(thread) })
             }
         }
+    }
+
+    /// Returns what happens to the connections of the thread.
+    pub(crate) fn counts(&self) -> &Arc<EngineCounts> {
+        &self.counts
     }
 
     /// Runs `operation`, which has this number of bytes, on the I/O thread. The answer is always later, also if there is no room.

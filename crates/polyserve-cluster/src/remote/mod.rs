@@ -19,6 +19,7 @@
 //! share its wake, and their requests share a write to the socket.
 
 mod attempt;
+mod counts;
 mod engine;
 mod io_thread;
 mod race;
@@ -27,8 +28,10 @@ mod renewed;
 use std::hash::{BuildHasher as _, RandomState};
 use std::marker::PhantomData;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
+use polyserve_core::figures::StoreFigures;
 use polyserve_core::panics::isolate;
 use polyserve_core::{
     Answer, Condition, Conditional, Identifiable, Lookup, Put, Removed, RepoAnswer, RepoError, ScanPage,
@@ -251,6 +254,10 @@ impl<E: Identifiable, N: Engine> Remote<E, N> {
         })
     }
 
+    pub(crate) fn figures(&self) -> Arc<dyn StoreFigures> {
+        Arc::clone(self.io.counts()) as _
+    }
+
     pub(crate) fn len(&self) -> RepoAnswer<u64> {
         let prefix = self.prefix.clone();
         self.run(self.limits.timeout, prefix.len(), async move |engine: &Rc<N>, attempts: &Attempts| {
@@ -402,6 +409,10 @@ macro_rules! repo {
             /// within half a second.
             fn status(&self) -> ::polyserve_core::RepoAnswer<()> {
                 self.remote.status()
+            }
+
+            fn figures(&self) -> ::std::option::Option<::std::sync::Arc<dyn ::polyserve_core::figures::StoreFigures>> {
+                Some(self.remote.figures())
             }
         }
 

@@ -10,6 +10,7 @@ use tokio::sync::SetOnce;
 use tokio::task::spawn_local;
 use tokio::time::timeout;
 
+use super::counts::count_opening;
 use crate::error::{EngineFailure, in_one_line};
 
 /// After a connection could not be opened, operations fail for this time without a try of their own.
@@ -126,6 +127,7 @@ impl<C: Clone + 'static> Renewed<C> {
             Ok(Err(_)) => Err(EngineFailure::NotDone(format!("no connection within {:?}", self.max_time).into())),
             Err(panic) => Err(EngineFailure::NotDone(panic.into())),
         };
+        count_opening(opened.is_ok());
         let opened = opened.map_err(|failure| FailedOpen::new(&failure));
         if let Err(failed) = &opened {
             *self.failed.borrow_mut() = Some(failed.clone());

@@ -232,6 +232,11 @@ impl PoolConnections {
         true
     }
 
+    /// The number of connections that wait for a thread.
+    pub fn waiting(&self) -> usize {
+        lock(&self.state).waiting.len()
+    }
+
     fn take(&self, pop: fn(&mut VecDeque<QueuedEntry>) -> Option<QueuedEntry>) -> Option<QueuedEntry> {
         let mut state = lock(&self.state);
         let taken = pop(&mut state.waiting);

@@ -1,6 +1,6 @@
 //! What a driver and a [`Connection`] pass to each other: a [`Turn`], and a [`Step`].
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 #[cfg(doc)]
 use super::Connection;
@@ -51,13 +51,16 @@ impl<'a> Turn<'a> {
         self.draining_at = self.server.shutdown.is_begun().then(self.clock);
     }
 
-    /// Notes the time since which the connection could have been served, for the overload policy. `is_start`: it has read at most once in
-    /// this turn.
+    /// Notes the time since which the connection could have been served, for the overload policy and for the reports of answers.
+    /// `is_start`: it has read at most once in this turn.
     #[cold]
     pub(super) fn note_arrival(&mut self, is_start: bool) {
         let since = || self.ready_since.or_else(|| self.queued_since?.instant());
         let arrived = if is_start { since() } else { None };
-        self.buffers.scratch.set_arrived(arrived.unwrap_or_else(self.clock));
+        self.buffers.scratch.queued_since = arrived;
+        if self.server.env.admission.is_some() {
+            self.buffers.scratch.set_arrived(arrived.unwrap_or_else(self.clock));
+        }
     }
 
     /// Whether the connection is to close for another one.
@@ -105,15 +108,15 @@ pub enum Step {
 pub enum QueuedSince<'a> {
     /// Since this time.
     Instant(Instant),
-    /// Since this time of a clock, in milliseconds. Most turns do not need it, so it is converted only if one does.
-    Millis(&'a DeadlineClock, u64),
+    /// Since this number of nanoseconds after the start of a clock. Most turns do not need it, so it is converted only if one does.
+    Nanos(&'a DeadlineClock, u64),
 }
 
 impl QueuedSince<'_> {
     pub(super) fn instant(self) -> Option<Instant> {
         match self {
             Self::Instant(instant) => Some(instant),
-            Self::Millis(clock, millis) => clock.instant(millis),
+            Self::Nanos(clock, nanos) => clock.instant_after(Duration::from_nanos(nanos)),
         }
     }
 }

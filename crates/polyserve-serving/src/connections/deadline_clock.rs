@@ -55,6 +55,12 @@ impl DeadlineClock {
         self.start.checked_add(Duration::from_millis(millis))
     }
 
+    /// The time that is this much after the start.
+    #[inline]
+    pub fn instant_after(&self, time: Duration) -> Option<Instant> {
+        self.start.checked_add(time)
+    }
+
     /// A lower bound of all deadlines; `None` if there is none.
     pub fn earliest(&self) -> Option<Instant> {
         let millis = self.earliest.load(Ordering::SeqCst);

@@ -31,6 +31,8 @@ pub struct Env {
     pub on_answer: Option<AnswerHook>,
     /// Admits requests. It stands in front of [`service`](Self::service). `None` without an overload policy.
     pub admission: Option<Arc<RequestAdmission>>,
+    /// The time since which a connection waits is noted: an overload policy or a hook needs it.
+    pub(crate) notes_arrivals: bool,
     /// Limits what is logged about the service.
     pub failures: Arc<LogThrottles>,
 }
@@ -47,6 +49,7 @@ impl Env {
             memory: MemoryBudget::new(config.memory_or_default()),
             proxies: config.trusted_proxies.clone(),
             on_answer: config.on_answer.clone(),
+            notes_arrivals: admission.is_some() || config.on_answer.is_some(),
             admission,
             failures: Arc::default(),
         }
@@ -104,6 +107,11 @@ pub struct Scratch {
     pub(super) others_wait: bool,
     /// The time since which the present connection has input. Set for a server with an overload policy only.
     pub(super) arrived: Option<Instant>,
+    /// The time since which the connection waited for this turn. Set before a read if an overload policy or a hook needs it, and the
+    /// server knows it.
+    pub(crate) queued_since: Option<Instant>,
+    /// When the present batch began, if the server has read the clock.
+    pub(super) now: Option<Instant>,
     /// `None` if the work of one connection is not limited.
     turn: Option<TurnBudget>,
     /// The budget of the server that the output belongs to.
@@ -122,6 +130,8 @@ impl Scratch {
             draining: false,
             others_wait: false,
             arrived: None,
+            queued_since: None,
+            now: None,
             turn: None,
             memory: None,
         }
@@ -135,6 +145,7 @@ impl Scratch {
     /// carries `Connection: close`, and the session's next step is [`Want::Close`](super::Want::Close). An idle session
     /// does not close by itself: closing it is the server's decision.
     pub fn refresh(&mut self, now: SystemTime, draining: bool) {
+        self.now = None;
         self.date.refresh(now);
         self.set_draining(draining);
     }
@@ -143,6 +154,7 @@ impl Scratch {
     /// with the first call. The clock of the system is read once a second.
     #[inline]
     pub fn refresh_at(&mut self, now: Instant, draining: bool) {
+        self.now = Some(now);
         self.date.refresh_at(now);
         self.set_draining(draining);
         if let Some(turn) = &mut self.turn {

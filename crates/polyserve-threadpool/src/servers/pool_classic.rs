@@ -90,7 +90,12 @@ impl ExecutorStrategy for Classic {
             lingering: Mutex::default(),
         });
         let main = ClassicMainThread { shared: Arc::clone(&shared), executor, is_own, incoming };
-        let counters = shared.connections.table.counters();
+        let (counters, connections) = (shared.connections.table.counters(), Arc::clone(&shared));
+        let counters = move || {
+            let mut counters = counters();
+            counters.queued = connections.connections.waiting() as u64;
+            counters
+        };
         Running::start("pool-classic", local_addr, grace, shutdown, counters, move || main.run())
     }
 }
@@ -231,6 +236,7 @@ impl ClassicMainThread {
         // Each job takes one connection from the front, so the last connections have no job.
         for _ in 0..LOST_JOBS.take().unwrap_or(0) {
             if let Some(stream) = connections.take_last() {
+                connections.table.server.count_full_queue();
                 self.incoming.reject(stream);
             }
         }

@@ -5,28 +5,32 @@
 //! begins with `polyserve_`.
 //!
 //! Invariant: the labels come from a fixed set, so a client cannot make a series. Cost of an answer: that of an
-//! [`AnswerHook`], an uncontended lock and three additions. Threads share nothing until the metrics are read.
+//! [`AnswerHook`], and an addition to a histogram of the thread. Threads share nothing until the metrics are read.
 //!
 //! # Layout
 //!
 //! * `durations`: histograms of each thread, and their sum.
 //! * `store`: a repo with the durations of its operations.
+//! * `families`: each metric with its name, its meaning, its labels and its value.
+//! * `format`: the two formats, and which of them a client asks for.
 
 mod durations;
+mod families;
+mod format;
 mod store;
 
 use std::fmt;
 use std::sync::{Arc, Mutex};
 
-use polyserve_core::overload::OverloadReason;
+use polyserve_core::figures::StoreFigures;
 use polyserve_core::sync::lock;
-use polyserve_core::{AnswerHook, AnswerReport, CounterSource, Counters, Running, ServerConfig};
-use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, text};
-use prometheus_client::metrics::MetricType;
-use prometheus_client::registry::{Registry, Unit};
+use polyserve_core::{AnswerHook, AnswerReport, CounterSource, EntityRepo, Identifiable, Running, ServerConfig};
+use prometheus_client::encoding::text;
+use prometheus_client::registry::Registry;
 
-use durations::{Durations, Histogram, Kind};
+use durations::{Durations, Kind};
+use families::Families;
+pub use format::{MEDIA_TYPE, TEXT_MEDIA_TYPE};
 pub use store::ObservedStore;
 
 #[cfg(feature = "access")]
@@ -53,6 +57,7 @@ pub struct Metrics {
     registry: Arc<Registry>,
     durations: Arc<Durations>,
     servers: Arc<Servers>,
+    stores: Arc<Stores>,
     #[cfg(feature = "access")]
     refusals: Refusals,
 }
@@ -60,16 +65,20 @@ pub struct Metrics {
 /// The servers that are watched, with their names.
 type Servers = Mutex<Vec<(String, CounterSource)>>;
 
+/// What the observed stores count themselves.
+type Stores = Mutex<Vec<Arc<dyn StoreFigures>>>;
+
 impl Metrics {
     /// Creates metrics without a server.
     pub fn new() -> Self {
-        let (durations, servers) = (Durations::new(), Arc::<Servers>::default());
+        let (durations, servers, stores) = (Durations::new(), Arc::<Servers>::default(), Arc::<Stores>::default());
         let mut registry = Registry::default();
         #[cfg(feature = "access")]
         let refusals = Refusals::default();
-        registry.register_collector(Box::new(Figures {
+        registry.register_collector(Box::new(Families {
             durations: durations.clone(),
             servers: servers.clone(),
+            stores: stores.clone(),
             #[cfg(feature = "access")]
             refusals: refusals.clone(),
         }));
@@ -77,6 +86,7 @@ impl Metrics {
             registry: Arc::new(registry),
             durations,
             servers,
+            stores,
             #[cfg(feature = "access")]
             refusals,
         }
@@ -91,6 +101,9 @@ impl Metrics {
             if let Some(elapsed) = report.elapsed {
                 durations.add(Kind::of(report), elapsed);
             }
+            if let Some(queued) = report.queued {
+                durations.add(Kind::Queue, queued);
+            }
         };
         config.on_answer = Some(AnswerHook::new(observe).then(config.on_answer.take()));
         config
@@ -99,7 +112,11 @@ impl Metrics {
     /// Returns the repo with the durations of its operations: of those that it answers later, such as an engine behind the network and
     /// a log on a disk, and of errors. An answer that is there at once is not measured. Cost: a comparison; and for a later answer two looks at the
     /// clock, an allocation, and the addition.
-    pub fn observe_store<R>(&self, repo: R) -> ObservedStore<R> {
+    ///
+    /// What the repo [counts itself](EntityRepo::figures) is shown too, also after the repo has ended. Figures of several stores that have
+    /// the same name are added.
+    pub fn observe_store<E: Identifiable, R: EntityRepo<E>>(&self, repo: R) -> ObservedStore<R> {
+        lock(&self.stores).extend(repo.figures());
         ObservedStore::new(repo, Arc::clone(&self.durations))
     }
 
@@ -120,6 +137,23 @@ impl Metrics {
     #[cfg(feature = "access")]
     pub fn refusals(&self) -> Refusals {
         self.refusals.clone()
+    }
+
+    /// Returns the media type and the text that a scraper gets with this field `Accept`: OpenMetrics 1.0 if it is preferred, as
+    /// Prometheus does, else the older text format of Prometheus. Cost: that of [`text`](Self::text).
+    ///
+    /// ```
+    /// use polyserve::metrics::{MEDIA_TYPE, Metrics, TEXT_MEDIA_TYPE};
+    /// let metrics = Metrics::new();
+    /// assert_eq!(metrics.negotiated("application/openmetrics-text;version=1.0.0,text/plain;q=0.3").0, MEDIA_TYPE);
+    /// assert_eq!(metrics.negotiated("*/*").0, TEXT_MEDIA_TYPE);
+    /// ```
+    pub fn negotiated(&self, accept: &str) -> (&'static str, String) {
+        if format::prefers_openmetrics(accept) {
+            (MEDIA_TYPE, self.text())
+        } else {
+            (TEXT_MEDIA_TYPE, format::to_text(&self.text()))
+        }
     }
 
     /// Returns all metrics in the text format of OpenMetrics 1.0. Its media type is [`MEDIA_TYPE`].
@@ -146,110 +180,65 @@ impl fmt::Debug for Metrics {
     }
 }
 
-/// The media type of [`Metrics::text`].
-pub const MEDIA_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+#[cfg(all(test, feature = "threadpool", feature = "memory"))]
+mod tests {
+    use std::io::{Read as _, Write as _};
+    use std::net::TcpStream;
+    use std::sync::Barrier;
+    use std::sync::mpsc::channel;
 
-/// What the metrics are read from.
-#[derive(Debug)]
-struct Figures {
-    durations: Arc<Durations>,
-    servers: Arc<Servers>,
-    #[cfg(feature = "access")]
-    refusals: Refusals,
-}
+    use polyserve_core::{Request, Server};
 
-/// No labels.
-type NoLabels = [(&'static str, &'static str); 0];
+    use crate::prelude::*;
+    use crate::threadpool::PoolClassic;
 
-impl Collector for Figures {
-    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let durations = self.durations.all();
-        let name = "http_server_request_duration";
-        let help = "From the first byte of a request to its answer";
-        let mut family = encoder.encode_descriptor(name, help, Some(&Unit::Seconds), MetricType::Histogram)?;
-        for (kind, histogram) in &durations {
-            if let Kind::Request(method, status) = kind {
-                let labels = [("http_request_method", *method), ("http_response_status_code", status.as_str())];
-                encode(family.encode_family(&labels)?, histogram)?;
+    use super::*;
+
+    /// A connection that finds all threads at work is in the queue, and its wait is counted once.
+    #[test]
+    fn a_connection_in_the_queue_is_seen() {
+        type Make = fn(ServerConfig) -> Box<dyn Server>;
+        let servers: [Make; 2] = [
+            |config| Box::new(PoolServer::mpsc(config).expect("it is valid")),
+            |config| Box::new(PoolClassic::mpsc(config).expect("it is valid")),
+        ];
+        for make in servers {
+            let (metrics, barrier) = (Metrics::new(), Arc::new(Barrier::new(2)));
+            let (called, calls) = channel();
+            let (called, held) = (Mutex::new(called), Arc::clone(&barrier));
+            let service = move |_: Request<'_>| {
+                lock(&called).send(()).expect("the test receives it");
+                held.wait();
+                Reply::text("done")
+            };
+            let server = make(metrics.observe(ServerConfig::default().workers(1)));
+            let running = server.serve("127.0.0.1:0", service).expect("it serves");
+            metrics.watch("queue", &running);
+            let ask = || {
+                let mut client = TcpStream::connect(running.local_addr()).expect("it listens");
+                client.write_all(b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").expect("it reads");
+                client
+            };
+            let mut clients = vec![ask()];
+            calls.recv().expect("the first request is called");
+            clients.push(ask());
+            let source = running.counter_source();
+            while source.get().queued != 1 {
+                std::thread::yield_now();
             }
-        }
-        let name = "db_client_operation_duration";
-        let help = "Of the store's operations that were not answered at once, and of errors";
-        let mut family = encoder.encode_descriptor(name, help, Some(&Unit::Seconds), MetricType::Histogram)?;
-        for (kind, histogram) in &durations {
-            if let Kind::Store(operation, error_type) = kind {
-                let labels = [("db_operation_name", *operation), ("error_type", *error_type)];
-                encode(family.encode_family(&labels)?, histogram)?;
+            assert!(metrics.text().contains("polyserve_queued_connections{server=\"queue\"} 1\n"));
+            barrier.wait();
+            calls.recv().expect("the second request is called");
+            barrier.wait();
+            for client in &mut clients {
+                let mut answer = String::new();
+                client.read_to_string(&mut answer).expect("it answers");
+                assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
             }
+            running.shutdown().expect("it ends");
+            let text = metrics.text();
+            assert!(text.contains("polyserve_queue_wait_seconds_count 2\n"), "{text}");
+            assert!(text.contains("polyserve_queued_connections{server=\"queue\"} 0\n"), "{text}");
         }
-        // The counters of all servers are of one moment, and a lock is not held while they are written.
-        let servers: Vec<(String, Counters)> =
-            lock(&self.servers).iter().map(|(name, source)| (name.clone(), source.get())).collect();
-        for (name, help, unit, value) in GAUGES {
-            let mut family = encoder.encode_descriptor(name, help, unit.as_ref(), MetricType::Gauge)?;
-            for (server, counters) in &servers {
-                family.encode_family(&[("server", server.as_str())])?.encode_gauge(&value(counters))?;
-            }
-        }
-        for (name, help, value) in COUNTERS {
-            let mut family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
-            for (server, counters) in &servers {
-                let labels = [("server", server.as_str())];
-                family.encode_family(&labels)?.encode_counter::<NoLabels, u64, f64>(&value(counters), None)?;
-            }
-        }
-        let (name, help) = ("polyserve_overload_refusals", "Requests that the overload policy has refused with 503");
-        let mut family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
-        for (server, counters) in &servers {
-            for (reason, count) in OverloadReason::ALL.iter().zip(counters.overload_refused) {
-                let labels = [("server", server.as_str()), ("reason", reason.name())];
-                family.encode_family(&labels)?.encode_counter::<NoLabels, u64, f64>(&count, None)?;
-            }
-        }
-        let (name, help) =
-            ("polyserve_rejected_connections", "Connections that were answered 503 when they were opened");
-        let mut family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
-        for (server, counters) in &servers {
-            let peers = counters.rejected_peers;
-            for (reason, count) in [("server_full", counters.rejected.saturating_sub(peers)), ("peer_limit", peers)] {
-                let labels = [("server", server.as_str()), ("reason", reason)];
-                family.encode_family(&labels)?.encode_counter::<NoLabels, u64, f64>(&count, None)?;
-            }
-        }
-        #[cfg(feature = "access")]
-        {
-            let (name, help) =
-                ("polyserve_refused_requests", "Requests without a user, the scope or the host that they need");
-            let mut family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
-            for (reason, count) in self.refusals.all() {
-                let labels = [("reason", reason.name())];
-                family.encode_family(&labels)?.encode_counter::<NoLabels, u64, f64>(&count, None)?;
-            }
-        }
-        Ok(())
     }
 }
-
-fn encode(mut encoder: MetricEncoder<'_>, histogram: &Histogram) -> fmt::Result {
-    let (sum, count, buckets) = (histogram.sum(), histogram.count(), histogram.buckets());
-    encoder.encode_histogram::<NoLabels>(sum, count, &buckets, None)
-}
-
-/// A gauge of a server: its name, its meaning, its unit, and its value.
-type NamedGauge = (&'static str, &'static str, Option<Unit>, fn(&Counters) -> u64);
-
-const GAUGES: [NamedGauge; 2] = [
-    ("http_server_open_connections", "Open connections", None, |counters| counters.open),
-    ("polyserve_memory_reserved", "Bytes of the memory budget that are in use", Some(Unit::Bytes), |counters| {
-        counters.reserved_bytes
-    }),
-];
-
-/// A counter of a server: its name, its meaning, and its value.
-type NamedCounter = (&'static str, &'static str, fn(&Counters) -> u64);
-
-const COUNTERS: [NamedCounter; 3] = [
-    ("polyserve_answers", "Answers that the kernel has accepted", |counters| counters.answered),
-    ("polyserve_tls_handshakes", "TLS handshakes that have succeeded", |counters| counters.handshakes),
-    ("polyserve_service_panics", "Panics of the service that were answered 500", |counters| counters.panics),
-];

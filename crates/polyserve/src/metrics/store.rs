@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use polyserve_core::figures::StoreFigures;
 use polyserve_core::{
     Answer, Condition, Conditional, EntityRepo, Identifiable, Lookup, ManyVisit, Put, Removed, RepoAnswer, RepoError,
     ScanPage, ScanVisit, Visit,
@@ -129,10 +130,15 @@ impl<E: Identifiable, R: EntityRepo<E>> EntityRepo<E> for ObservedStore<R> {
     fn status(&self) -> RepoAnswer<()> {
         self.observe("status", self.repo.status())
     }
+
+    fn figures(&self) -> Option<Arc<dyn StoreFigures>> {
+        self.repo.figures()
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use polyserve_core::figures::{FigureValue, Histogram, StoreFigure};
     use polyserve_core::{Entity, EntityRepoExt as _};
 
     use crate::metrics::Metrics;
@@ -158,6 +164,46 @@ mod tests {
 
         fn len(&self) -> RepoAnswer<u64> {
             Answer::Now(Ok(0))
+        }
+
+        fn figures(&self) -> Option<Arc<dyn StoreFigures>> {
+            Some(Arc::new(Rotations))
+        }
+    }
+
+    /// The figures of a store.
+    #[derive(Debug)]
+    struct Rotations;
+
+    impl StoreFigures for Rotations {
+        fn read(&self) -> Vec<StoreFigure> {
+            let sizes = Histogram::new(&[1, 10]);
+            sizes.add(2);
+            vec![
+                StoreFigure::new("polyserve_tree_rotations", "Rotations", FigureValue::Count(3)),
+                StoreFigure::new("polyserve_tree_cached", "Nodes in memory", FigureValue::Bytes(4096)),
+                StoreFigure::new("polyserve_tree_depth", "Depths of leaves", FigureValue::Sizes(sizes.read())),
+                StoreFigure::new("polyserve_tree_write", "Of a node", FigureValue::Durations(sizes.read())),
+            ]
+        }
+    }
+
+    #[test]
+    fn what_stores_count_is_shown_after_their_end() {
+        let metrics = Metrics::new();
+        for _ in 0..2 {
+            drop(metrics.observe_store(Remote));
+        }
+        let text = metrics.text();
+        for line in [
+            "# TYPE polyserve_tree_rotations counter",
+            "polyserve_tree_rotations_total 6",
+            "polyserve_tree_cached_bytes 8192",
+            r#"polyserve_tree_depth_bucket{le="10.0"} 2"#,
+            "polyserve_tree_depth_sum 4.0",
+            r#"polyserve_tree_write_seconds_bucket{le="1e-8"} 2"#,
+        ] {
+            assert!(text.lines().any(|one| one == line), "no line {line} in {text}");
         }
     }
 

@@ -25,7 +25,7 @@ use hyper::ext::ReasonPhrase;
 use polyserve_core::overload::AdmittedRequest;
 use polyserve_core::{Answer, Body, BoxFuture, Head, Headers, Reply, Request, RequestNotes, reason_phrase};
 use polyserve_serving::http1::decode::RequestLine;
-use polyserve_serving::memory::{MethodClass, out_of_memory_reply};
+use polyserve_serving::memory::MethodClass;
 
 use super::answer_body::{AnswerBody, BodyPiece, BoxBody, Stream, finish, keep_spare, take_spare};
 use super::connection_state::{ConnectionState, Stage};
@@ -144,7 +144,7 @@ impl Adapter {
                 Ok(frame) => frame.into_data().into_iter().for_each(|data| body.push(data)),
                 Err(_) => {
                     let refusal = self.connection.state().present.body_refusal.take();
-                    return Err(reply_to(refusal.unwrap_or(LATE_BODY)));
+                    return Err(reply_to(refusal.unwrap_or(LATE_BODY), self.connection.server()));
                 }
             }
         }
@@ -156,7 +156,7 @@ impl Adapter {
         let state = self.connection.state();
         let fits = state.present.body_length <= self.connection.server().env.limits.max_body as u64;
         let body = || RequestBody::new(&self.connection, &state, parts, incoming);
-        (state.present.body_has_arrived, fits.then(body).ok_or_else(|| reply_to(TOO_LARGE)))
+        (state.present.body_has_arrived, fits.then(body).ok_or_else(|| reply_to(TOO_LARGE, self.connection.server())))
     }
 
     /// Calls `Service::head`. Returns its answer as an error if it refuses the request.
@@ -189,7 +189,7 @@ impl Adapter {
     fn ask(&self, request: Request<'_>, in_place: &mut Vec<u8>) -> Answer<Reply> {
         let server = self.connection.server();
         if !server.env.memory.admits(MethodClass::of(request.head.method)) {
-            return Answer::Now(out_of_memory_reply());
+            return Answer::Now(server.env.memory.refuse());
         }
         let (service, draining) = (&server.env.service, server.shutdown.is_begun());
         let client = server.env.client(self.connection.peer, request.head.headers);
@@ -238,7 +238,7 @@ impl Adapter {
             Err(reply) => return self.respond(reply, Vec::new(), parts.headers, None),
         };
         let body = match body {
-            Ok(_) if !env.memory.admits(method) => return self.refuse(out_of_memory_reply(), parts.headers),
+            Ok(_) if !env.memory.admits(method) => return self.refuse(env.memory.refuse(), parts.headers),
             Ok(body) => body,
             Err(reply) => return self.refuse(reply, parts.headers),
         };
@@ -247,7 +247,7 @@ impl Adapter {
         let refusal = self.connection.state().present.body_refusal.take();
         if let Some(refusal) = refusal {
             self.connection.abandon(answered);
-            return self.refuse(reply_to(refusal), HeaderMap::new());
+            return self.refuse(reply_to(refusal, self.connection.server()), HeaderMap::new());
         }
         let reply = match answered {
             Ok(Ok(response)) if response.status() == StatusCode::SWITCHING_PROTOCOLS => {
@@ -301,7 +301,7 @@ impl Adapter {
             }
         };
         let Some(body) = AnswerBody::new(&self.connection, bytes, None, method) else {
-            return self.respond(out_of_memory_reply(), Vec::new(), HeaderMap::new(), None);
+            return self.respond(self.connection.server().env.memory.refuse(), Vec::new(), HeaderMap::new(), None);
         };
         let close = self.connection.is_last();
         finish(&self.connection.shared, &mut headers, close);
@@ -331,7 +331,7 @@ impl Adapter {
             Err(reply) => return self.respond(reply, Vec::new(), HeaderMap::new(), None),
         };
         let Some(body) = AnswerBody::new(&self.connection, BodyPiece::EMPTY, Some(stream), Some(method)) else {
-            return self.respond(out_of_memory_reply(), Vec::new(), HeaderMap::new(), None);
+            return self.respond(self.connection.server().env.memory.refuse(), Vec::new(), HeaderMap::new(), None);
         };
         let close = self.connection.is_last();
         finish(&self.connection.shared, &mut parts.headers, close);
@@ -378,7 +378,8 @@ impl<T> Future for ServiceFuture<T> {
         if state.present.timed_out {
             let is_reading = state.stage == Stage::Body && !state.input.is_between_requests();
             state.refuse();
-            return Poll::Ready(Err(if is_reading { reply_to(LATE_BODY) } else { late_answer() }));
+            let late = if is_reading { reply_to(LATE_BODY, connection.server()) } else { late_answer() };
+            return Poll::Ready(Err(late));
         }
         drop(state);
         let Some(future) = future else { return Poll::Pending };

@@ -4,10 +4,10 @@ use std::time::SystemTime;
 
 use http::{StatusCode, Version};
 use polyserve_core::Reply;
+use polyserve_serving::ServerState;
 use polyserve_serving::http1::date::Date;
 use polyserve_serving::http1::decode::Refusal;
 use polyserve_serving::http1::encode::{self, AnswerHead};
-use polyserve_serving::memory::out_of_memory_reply;
 
 use super::connection_state::{ConnectionState, RequestState, Stage};
 
@@ -47,9 +47,9 @@ pub(super) fn late_answer() -> Reply {
 }
 
 /// The answer to a refused request.
-pub(super) fn reply_to(refusal: Refusal) -> Reply {
+pub(super) fn reply_to(refusal: Refusal, server: &ServerState) -> Reply {
     match refusal.status {
-        StatusCode::SERVICE_UNAVAILABLE => out_of_memory_reply(),
+        StatusCode::SERVICE_UNAVAILABLE => server.env.memory.refuse(),
         status => Reply::problem(status, refusal.detail),
     }
 }
@@ -71,7 +71,7 @@ pub(super) fn replace(state: &mut RequestState, connection: &ConnectionState) {
 /// Writes an error to the output, in place of an answer that has begun, of which no byte was sent. `head_only`: the method is HEAD.
 pub(super) fn refuse(state: &mut RequestState, connection: &ConnectionState, refusal: Refusal, head_only: bool) {
     state.output.discard_present();
-    let reply = reply_to(refusal);
+    let reply = reply_to(refusal, connection.server());
     let report = state.report.take();
     let server_header = connection.server().config.server_header.as_deref();
     let date = Date::new(SystemTime::now());

@@ -39,9 +39,9 @@ use polyserve_core::sync::{Mutex, lock};
 use polyserve_core::{
     Answer, AnswerReport, BoxFuture, Head, Reply, ReportedRequest, RequestNotes, ServerConfig, Service, timer,
 };
-use polyserve_serving::ConnectionHandle as _;
 use polyserve_serving::http1::{OUTPUT_BOUND, TimeLimit, decode};
-use polyserve_serving::memory::{MethodClass, Reservation, out_of_memory_reply};
+use polyserve_serving::memory::{MethodClass, Reservation};
+use polyserve_serving::{ConnectionHandle as _, ServerState};
 use tokio::runtime::Handle;
 
 use self::streams::{CountedBody, OpenStream, Streams};
@@ -266,7 +266,7 @@ impl hyper::service::Service<Request<Incoming>> for StreamService {
             }
             let (class, length) = (Some(MethodClass::of(&method)), response.body().len() as u64);
             let reservation = reserve(&connection, class, length).unwrap_or_else(|| {
-                response = crate::tower::response(out_of_memory_reply(), Vec::new(), &method);
+                response = crate::tower::response(connection.server().env.memory.refuse(), Vec::new(), &method);
                 Reservation::default()
             });
             finish(&connection.shared, response.headers_mut(), false);
@@ -293,7 +293,7 @@ async fn answer(
     if parts.headers.len() > server.env.limits.max_headers {
         return Err(too_many_fields());
     }
-    check_head(&parts)?;
+    check_head(&parts, server)?;
     let tracked = Arc::new(TrackedService { streams: Arc::clone(streams), notes: Mutex::default(), arrived });
     let service = AsTower::of_server(Arc::clone(&tracked) as Arc<dyn Service>, &server.env);
     let (begun, received) = (Instant::now(), AtomicU64::new(0));
@@ -308,13 +308,13 @@ async fn answer(
     let (body, reservation) = match within(deadline, read).await {
         Some(Ok(read)) => read,
         Some(Err(reply)) => return Err(reply),
-        None => return Err(reply_to(LATE_BODY)),
+        None => return Err(reply_to(LATE_BODY, server)),
     };
     if has_body {
         streams.turn.admitted().await;
     }
     if !server.env.memory.admits(MethodClass::of(&parts.method)) {
-        return Err(out_of_memory_reply());
+        return Err(server.env.memory.refuse());
     }
     let called = service.call_with(&parts, &body);
     *notes = lock(&tracked.notes).take();
@@ -334,12 +334,15 @@ async fn answer(
 /// # Errors
 ///
 /// Returns the answer to a request that is refused.
-fn check_head(parts: &Parts) -> Result<(), Reply> {
-    convert(parts, |line, headers| decode::check_parts(&line, headers))?.map_err(reply_to)?;
+fn check_head(parts: &Parts, server: &ServerState) -> Result<(), Reply> {
+    convert(parts, |line, headers| decode::check_parts(&line, headers))?
+        .map_err(|refusal| reply_to(refusal, server))?;
     let authority = parts.uri.authority().map(|authority| authority.as_str().as_bytes());
     match (authority, parts.headers.get(HOST)) {
-        (None, None) => Err(reply_to(NO_HOST)),
-        (Some(authority), Some(host)) if !authority.eq_ignore_ascii_case(host.as_bytes()) => Err(reply_to(OTHER_HOST)),
+        (None, None) => Err(reply_to(NO_HOST, server)),
+        (Some(authority), Some(host)) if !authority.eq_ignore_ascii_case(host.as_bytes()) => {
+            Err(reply_to(OTHER_HOST, server))
+        }
         _ => Ok(()),
     }
 }

@@ -32,7 +32,7 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::task::{Context, Poll};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use buffers::{BufferedInput, PendingBody, Unsent};
 use polyserve_core::http::header::RETRY_AFTER;
@@ -125,8 +125,10 @@ pub struct Session {
 struct PresentRequest {
     /// The client that the head names, or the connection's other end. `None` until the head is decoded.
     client: Option<SocketAddr>,
-    /// When bytes were read last.
+    /// When the turn began in which bytes were read last.
     last_read: Instant,
+    /// How long the connection has waited for that turn, until an answer has it.
+    queued: Option<Duration>,
     /// When the first byte of the request was read.
     begun: Option<Instant>,
     /// `None` until the head is decoded.
@@ -140,7 +142,8 @@ struct PresentRequest {
 impl PresentRequest {
     fn read_at(last_read: Instant) -> Self {
         let (target, version) = (String::new(), Version::HTTP_11);
-        Self { last_read, begun: None, method: None, target, version, notes: RequestNotes::new(), client: None }
+        let notes = RequestNotes::new();
+        Self { last_read, queued: None, begun: None, method: None, target, version, notes, client: None }
     }
 
     #[cold]
@@ -289,7 +292,7 @@ impl Session {
     #[inline]
     pub fn receive(&mut self, bytes: &[u8], turn: &mut SessionTurn<'_>) -> Want {
         if turn.env.on_answer.is_some() {
-            self.note_read();
+            self.note_read(turn.scratch);
         }
         if self.buffered.is_empty() {
             let used = self.run(bytes, turn);
@@ -308,11 +311,12 @@ impl Session {
 
     /// Notes the time of a read, for the reports of answers.
     #[cold]
-    fn note_read(&mut self) {
-        let last_read = Instant::now();
-        match &mut self.reported {
-            Some(request) => request.last_read = last_read,
-            none => *none = Some(Box::new(PresentRequest::read_at(last_read))),
+    fn note_read(&mut self, scratch: &mut Scratch) {
+        let last_read = scratch.now.unwrap_or_else(Instant::now);
+        let request = self.reported.get_or_insert_with(|| Box::new(PresentRequest::read_at(last_read)));
+        request.last_read = last_read;
+        if let Some(since) = scratch.queued_since.take() {
+            request.queued = Some(last_read.saturating_duration_since(since));
         }
     }
 

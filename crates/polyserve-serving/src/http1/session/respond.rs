@@ -15,7 +15,7 @@ use super::{
 use crate::http1::decode::{Parsed, Refusal};
 use crate::http1::encode::{self, AnswerHead};
 use crate::http1::turn::MAX_TURN_REQUESTS;
-use crate::memory::{FREE_BYTES, out_of_memory_reply};
+use crate::memory::FREE_BYTES;
 
 /// The room for the target of a reported request that an idle connection keeps, in bytes.
 const KEPT_TARGET: usize = 128;
@@ -38,7 +38,7 @@ impl Session {
     ) {
         let context = answer_context(parsed);
         if context.method.is_some_and(|method| !turn.env.memory.admits(method)) {
-            return self.finish(context, &out_of_memory_reply(), following, turn);
+            return self.finish(context, &turn.env.memory.refuse(), following, turn);
         }
         turn.scratch.note_body(body.len());
         turn.scratch.body.clear();
@@ -151,7 +151,7 @@ impl Session {
         let body = reply.body_bytes(&turn.scratch.body).len();
         let length = turn.scratch.out.len().saturating_add(body);
         let other = if length > FREE_BYTES && self.lacks_memory(context, body, length, turn) {
-            Some(out_of_memory_reply())
+            Some(turn.env.memory.refuse())
         } else {
             reply.correction(context.head_only)
         };
@@ -183,9 +183,10 @@ impl Session {
     /// Passes a report of the answer to the present request to `hook`.
     #[cold]
     fn report(&mut self, hook: &AnswerHook, status: StatusCode, length: usize) {
-        let (mut begun, mut method, mut client, mut notes) = (None, None, None, RequestNotes::new());
+        let (mut begun, mut queued, mut method, mut client) = (None, None, None, None);
+        let mut notes = RequestNotes::new();
         if let Some(request) = &mut self.reported {
-            (begun, method) = (request.begun.take(), request.method.take());
+            (begun, queued, method) = (request.begun.take(), request.queued.take(), request.method.take());
             (client, notes) = (request.client.take(), request.notes.take());
         }
         let known = self.reported.as_ref().zip(method.as_ref());
@@ -194,7 +195,9 @@ impl Session {
             target: &request.target,
             version: request.version,
         });
-        hook.call(&AnswerReport::new(status, length, begun, client.or(self.peer)).noted(&notes).to(line));
+        let mut report = AnswerReport::new(status, length, begun, client.or(self.peer)).noted(&notes).to(line);
+        report.queued = queued;
+        hook.call(&report);
         if let Some(request) = self.reported.as_mut().filter(|request| request.target.capacity() > KEPT_TARGET) {
             request.target = String::new();
         }
@@ -229,7 +232,7 @@ impl Session {
     /// Refuses a body because there is no memory for it.
     pub(super) fn refuse_for_memory(&mut self, head_only: bool, turn: &mut SessionTurn<'_>) {
         let context = AnswerContext { version: Version::HTTP_11, head_only, keep_alive: false, method: None };
-        self.encode(context, &out_of_memory_reply(), Following::Nothing, turn);
+        self.encode(context, &turn.env.memory.refuse(), Following::Nothing, turn);
         self.close(true);
     }
 

@@ -36,7 +36,7 @@ pub(super) struct Slot {
     pub(super) idle_since: AtomicU64,
     /// The deadline holds while the connection is queued too.
     pub(super) keeps_deadline: AtomicBool,
-    /// When the connection was last put into the ready list.
+    /// When the connection was last put into the ready list, in nanoseconds.
     pub(super) queued_at: AtomicU64,
     /// While queued or parked: the deadline.
     pub(super) deadline: AtomicU64,
@@ -127,7 +127,7 @@ impl Slots {
         lock(&self.free).open
     }
 
-    /// Takes a free slot for `stream`. Its state is `QUEUED`, since `now` and with `deadline`. `lingers`: the connection was
+    /// Takes a free slot for `stream`. Its state is `QUEUED`, since `now` in nanoseconds, and with `deadline`. `lingers`: the connection was
     /// rejected.
     ///
     /// # Errors
@@ -224,7 +224,7 @@ impl PoolConnection {
     /// Serves one turn.
     pub(super) fn serve(&mut self, shared: &PoolServerState, slot: &Slot, buffers: &mut ThreadBuffers) -> TurnEnd {
         buffers.begin_turn();
-        let queued_since = QueuedSince::Millis(&shared.clock, slot.queued_at.load(Ordering::Relaxed));
+        let queued_since = QueuedSince::Nanos(&shared.clock, slot.queued_at.load(Ordering::Relaxed));
         let mut turn = Turn { queued_since: Some(queued_since), ..Turn::new(&shared.server, buffers) };
         let step = self.connection.begin_turn(&mut turn);
         self.carry_out(step, &mut turn, shared, slot)

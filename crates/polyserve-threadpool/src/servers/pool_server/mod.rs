@@ -92,7 +92,11 @@ impl ExecutorStrategy for MultiplexedJobs {
             }
         });
         let supervisor = Supervisor::new(Arc::clone(&shared));
-        let counters = move || shared.server.counters(shared.slots.open());
+        let counters = move || {
+            let mut counters = shared.server.counters(shared.slots.open());
+            counters.queued = shared.ready.len() as u64;
+            counters
+        };
         Running::start("pool-server", local_addr, grace, shutdown, counters, move || supervisor.run())
     }
 }

@@ -350,9 +350,14 @@ impl ReadyList {
         }
     }
 
+    /// The number of connections that wait for a worker.
+    pub(super) fn len(&self) -> usize {
+        lock(&self.state).list.len()
+    }
+
     /// Whether connections wait for a worker.
     pub(super) fn is_empty(&self) -> bool {
-        lock(&self.state).list.is_empty()
+        self.len() == 0
     }
 
     /// Returns the number of new connections that may still be added.

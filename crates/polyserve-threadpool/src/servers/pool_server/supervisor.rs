@@ -149,7 +149,7 @@ impl Supervisor {
         if poller.acceptor.is_open() {
             shared.accept(&mut poller.acceptor, &mut poller.batch, false, usize::MAX);
         }
-        let now = shared.clock.now();
+        let now = shared.clock.time_at(Instant::now());
         let closes_silent = |since: u64| shared.clock.instant(since).is_some_and(|at| shared.server.closes_silent(at));
         for (id, slot) in shared.slots.iter() {
             // A worker reads once more, and closes the connection if nothing has arrived.

@@ -197,7 +197,7 @@ impl PoolServerState {
                 LISTENER => acceptor.notify(),
                 WAKE => {}
                 Token(id) => {
-                    let now = *event_time.get_or_insert_with(|| self.clock.now());
+                    let now = *event_time.get_or_insert_with(|| self.clock.time_at(Instant::now()));
                     self.handle_event(id, event.is_read_closed() || event.is_error(), now, batch);
                 }
             }
@@ -210,7 +210,8 @@ impl PoolServerState {
 
     /// Accepts at most `max` connections into `batch`. `rejects`: as in [`poll`](Self::poll).
     pub(super) fn accept(&self, acceptor: &mut EventListener, batch: &mut Vec<ReadyEntry>, rejects: bool, max: usize) {
-        let now = self.clock.now();
+        let time = self.clock.time_at(Instant::now());
+        let now = millis(time);
         let deadline = self.queue_deadline(now);
         let free = self.ready.free_places();
         let mut accepted = 0;
@@ -225,7 +226,7 @@ impl PoolServerState {
                 self.reject(stream);
                 continue;
             };
-            let admit = |stream| self.slots.admit(stream, false, now, deadline);
+            let admit = |stream| self.slots.admit(stream, false, nanos(time), deadline);
             let admitted = match if is_full { Err(stream) } else { admit(stream) } {
                 Err(stream) if !is_full && self.evict_one(now) => admit(stream),
                 admitted => admitted,
@@ -235,7 +236,12 @@ impl PoolServerState {
                     self.slots.keep_place(id, place);
                     batch.push(ReadyEntry { id, is_new: true });
                 }
-                Err(stream) => self.reject(stream),
+                Err(stream) => {
+                    if is_full {
+                        self.server.count_full_queue();
+                    }
+                    self.reject(stream);
+                }
             }
         }
         if accepted > 0 {
@@ -280,7 +286,7 @@ impl PoolServerState {
 
     /// Handles an event of connection `id`. `ended`: the client has closed its writing side. A connection that lingers needs no
     /// worker.
-    fn handle_event(&self, id: usize, ended: bool, now: u64, batch: &mut Vec<ReadyEntry>) {
+    fn handle_event(&self, id: usize, ended: bool, now: Duration, batch: &mut Vec<ReadyEntry>) {
         let Some(slot) = self.slots.get(id) else { return };
         if ended {
             slot.ended.store(true, Ordering::Relaxed);
@@ -297,10 +303,10 @@ impl PoolServerState {
 
     /// Records that a connection waits for a worker from `now` on. The timeout of its head or body is checked after a worker
     /// has read what arrived. Until then the connection has the answer timeout.
-    pub(super) fn begin_queue_wait(&self, slot: &Slot, now: u64) {
-        slot.queued_at.store(now, Ordering::Relaxed);
+    pub(super) fn begin_queue_wait(&self, slot: &Slot, now: Duration) {
+        slot.queued_at.store(nanos(now), Ordering::Relaxed);
         if !slot.keeps_deadline.load(Ordering::Relaxed) {
-            self.set_deadline(slot, self.queue_deadline(now));
+            self.set_deadline(slot, self.queue_deadline(millis(now)));
         }
     }
 
@@ -336,7 +342,9 @@ impl PoolServerState {
             let Some(open) = connection.as_mut() else { return Settled::Closed };
             let end = work(slot, open);
             match self.settle(id, slot, &mut connection, end) {
-                Settled::Again => slot.queued_at.store(self.clock.now(), Ordering::Relaxed),
+                Settled::Again => {
+                    slot.queued_at.store(nanos(self.clock.time_at(Instant::now())), Ordering::Relaxed);
+                }
                 settled => return settled,
             }
         }
@@ -357,7 +365,7 @@ impl PoolServerState {
         }
         match end {
             TurnEnd::Yield => {
-                self.begin_queue_wait(slot, self.clock.now());
+                self.begin_queue_wait(slot, self.clock.time_at(Instant::now()));
                 slot.state.requeue();
                 self.ready.requeue(id);
                 return Settled::Requeued;
@@ -407,6 +415,11 @@ impl PoolServerState {
         self.ready.end_wait();
         outcome
     }
+}
+
+/// A time of the clock in nanoseconds, which fit for centuries.
+fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// A job on its way through an executor, which may reject it, drop it, or run it on the submitting thread.
