@@ -1,15 +1,16 @@
 #!/usr/bin/env bash
 # Runs the tests that are too long for every change. They take hours on 2 cores:
 # * the long form of every seeded test, and 50 rounds of the drain test;
-# * the codec, fuzzed for 20 minutes with coverage as the guide;
+# * the targets of fuzz/, with coverage as the guide: the codec for 20 minutes, each other one for 5. FUZZ_SECONDS changes the 20 minutes;
 # * the stress scenario and a checked history with a million requests, for each server and repo;
 # * the models with a deeper search, and with mistakes that they must catch;
 # * the ring of io_uring, and its server, with the address sanitizer;
 # * conditional increments while engines fail over, restart, and stand behind PgBouncer;
 # * real clients over TLS, to a server of each kind;
+# * a mixed load with hostile clients on each server for SOAK_SECONDS (1800), and slow attacks for SLOW_SECONDS (60) in each mode;
 # * third-party frameworks, and every package as users get it, built alone.
 # ci/deep.sh [random] [fuzz] [durable] [disk] [drain] [ab] [jmeter] [models] [peers] [engines] [clusters] [faults] [pgbouncer] [ring] [stress]
-#            [check] [clients] [package]
+#            [check] [clients] [soak] [slow] [package]
 set -euo pipefail
 trap 'exit 130' INT TERM # an interrupted command ends by itself, so the script must too
 cd "$(dirname "$0")/.."
@@ -20,7 +21,13 @@ random() {
     POLYSERVE_CASES=1000000 cargo test -q --release -p polyserve-conformance --lib brute
 }
 
-fuzz() { ci/fuzz.sh session 1200; }
+fuzz() {
+    local seconds=${FUZZ_SECONDS:-1200} target
+    ci/fuzz.sh session "$seconds"
+    for target in chunked conditions entity log path tls; do
+        ci/fuzz.sh "$target" $((seconds / 4))
+    done
+}
 
 durable() {
     POLYSERVE_SEEDS=2000 cargo test -q --release -p polyserve-durable --lib
@@ -103,10 +110,16 @@ check() {
 # curl, openssl, Python, Node, Go, Java and nginx. Takes a minute after a build.
 clients() { PROFILE=release ci/clients.sh; }
 
+# No growth in memory, descriptors or threads. Takes half an hour for each server.
+soak() { PROFILE=release ci/soak.sh "${SOAK_SECONDS:-1800}"; }
+
+# slowhttptest in all modes. Takes 4 minutes for each server.
+slow() { PROFILE=release ci/slow.sh "${SLOW_SECONDS:-60}"; }
+
 # Takes 4 minutes if the dependencies are built.
 package() { cargo package -q --workspace --allow-dirty; }
 
-[ $# -gt 0 ] || set -- random fuzz durable disk drain ab jmeter models peers engines clusters faults pgbouncer ring stress check clients package
+[ $# -gt 0 ] || set -- random fuzz durable disk drain ab jmeter models peers engines clusters faults pgbouncer ring stress check clients soak slow package
 for part in "$@"; do
     echo; echo "== $part"
     "$part"
