@@ -116,6 +116,8 @@ flaws! {
     DirtyRead, caught by linearizable;
     /// Looks up an id once, if it is asked for several times.
     GetsOnce, caught by many_gets_show_what_is_stored;
+    /// Looks up many ids from the last to the first, and shows what it has found from the first to the last.
+    GetsBackwards, caught by many_gets_race_with_writes;
     /// Begins a page with the last entity of the page before.
     RepeatsLast, caught by a_scan_shows_each_entity_once;
     /// Shows a page whole, whatever its visit answers.
@@ -333,6 +335,15 @@ impl EntityRepo for FlawedRepo {
     }
 
     fn get_many(&self, ids: &[i64], visit: ManyVisit<'_, Entity>) -> RepoAnswer<Vec<(usize, Entity)>> {
+        if self.flaw == RepoFlaw::GetsBackwards {
+            let mut found = Vec::new();
+            for (place, id) in ids.iter().enumerate().rev() {
+                yield_now();
+                found.extend(self.inner.map().get(id).map(|entity| (place, entity.clone())));
+            }
+            found.iter().rev().for_each(|(place, entity)| visit(*place, Shown::from(entity)));
+            return now(Vec::new());
+        }
         let mut seen = Vec::new();
         for (place, id) in ids.iter().enumerate() {
             if self.flaw == RepoFlaw::GetsOnce && seen.contains(id) {

@@ -110,6 +110,7 @@ kit!($ repo::repo_conformance for RepoSubject, from "[`RepoSubject`](crate::repo
         reads_never_go_backwards,
         a_version_names_what_is_stored,
         no_torn_read,
+        many_gets_race_with_writes,
         removes_and_puts_balance,
         put_is_not_lost_to_a_racing_remove,
         a_growing_store_loses_nothing,

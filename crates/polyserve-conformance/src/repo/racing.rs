@@ -1,12 +1,13 @@
 //! Properties of racing threads.
 
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
 use polyserve_core::{Put, Removed};
 
 use super::RepoSubject;
 use super::race::{RACERS, lockstep, race, stamp, stamped};
-use super::store::Store;
+use super::store::{Answers, Store};
 use crate::property::Outcome;
 
 /// Of racing first puts of an id, one answers `Created` and the others answer `Replaced`.
@@ -181,6 +182,56 @@ pub fn no_torn_read(subject: &RepoSubject) -> Outcome {
             }
         });
     })
+}
+
+/// Many gets show whole entities while other threads put and remove. Each shows a put that has returned before, or a later one, and known
+/// ids stay. If an id is there several times, a later place shows no earlier put, as that many gets one after the other would.
+pub fn many_gets_race_with_writes(subject: &RepoSubject) -> Outcome {
+    const WRITTEN: i64 = -1;
+    const KNOWN: Range<i64> = 0..12;
+    subject.run(|store| {
+        KNOWN.for_each(|id| _ = store.put(stamped(id, 1)));
+        store.put(stamped(WRITTEN, 0));
+        // The written id is first and last, and twice between others. Those from 100 on come and go.
+        let groups = [-1..0, 0..4, -1..0, 4..12, -1..0, 100..104, -1..0];
+        let ids: Vec<i64> = groups.into_iter().flatten().collect();
+        let latest = AtomicU64::new(0);
+        race(RACERS, |racer, race| {
+            for turn in 1..=20_000_u64 {
+                let changed = turn as i64 / 2;
+                match racer {
+                    0 => {
+                        store.put(stamped(WRITTEN, turn));
+                        latest.store(turn, SeqCst);
+                    }
+                    // The store grows too.
+                    1 if turn % 2 == 0 => _ = store.put(stamped(100 + changed, turn)),
+                    1 => _ = store.remove(100 + changed % 4),
+                    _ => check_many(&store, &ids, KNOWN, WRITTEN, latest.load(SeqCst)),
+                }
+                if !race.goes_on() {
+                    break;
+                }
+            }
+            race.end();
+        });
+    })
+}
+
+/// Looks up many ids. Those in `known` stay with the stamp 1, and `written` has at least the stamp `bound`.
+fn check_many(store: &Store, ids: &[i64], mut known: Range<i64>, written: i64, bound: u64) {
+    let seen = store.get_many(ids);
+    let stamps: Vec<(i64, u64)> = seen.iter().map(|(_, entity)| (entity.id, stamp(entity))).collect();
+    let stamps_of = |id: i64| stamps.iter().filter(move |(of, _)| *of == id).map(|(_, stamp)| *stamp);
+    assert!(known.all(|id| stamps_of(id).eq([1])), "many gets do not show each id that stays once: {stamps:?}");
+    let written_stamps: Vec<_> = stamps_of(written).collect();
+    let places = ids.iter().filter(|id| **id == written).count();
+    assert_eq!(written_stamps.len(), places, "many gets miss an id that stays: {written_stamps:?}");
+    let is_recent = written_stamps.iter().all(|stamp| *stamp >= bound);
+    assert!(is_recent, "put {bound} has returned, and then many gets show {written_stamps:?}");
+    // Answers that come later are those of gets that overlap.
+    let is_in_order = written_stamps.is_sorted() || store.answers != Answers::Now;
+    assert!(is_in_order, "many gets go backwards: {written_stamps:?}");
 }
 
 /// Creations minus removals is the number of entities. Between two steps of racing puts and removes, this is 0 or 1 for each

@@ -39,6 +39,20 @@ impl Store {
         found
     }
 
+    /// The stored entities of `ids`, each with its place there, in the order of the places.
+    pub(super) fn get_many(&self, ids: &[i64]) -> Vec<(usize, Entity)> {
+        let mut seen = Vec::new();
+        let answer = self.repo.get_many(ids, &mut |place, entity| seen.push((place, entity.to_owned())));
+        let visited: Vec<usize> = seen.iter().map(|(place, _)| *place).collect();
+        assert!(visited.is_sorted(), "the visits of many gets are in the order of the ids: {visited:?}");
+        seen.extend(self.settle("get_many", answer));
+        seen.sort_by_key(|(place, _)| *place);
+        for (place, entity) in &seen {
+            assert_eq!(ids.get(*place), Some(&entity.id), "many gets show {} at the place {place}", entity.id);
+        }
+        seen
+    }
+
     pub(super) fn put(&self, entity: Entity) -> Put {
         self.settle("put", self.repo.put(entity))
     }
