@@ -35,7 +35,7 @@ use polyserve_core::{
     Visit,
 };
 
-use self::table::ShardTable;
+use self::table::{ShardTable, TableAddress};
 use crate::published::IsPublished;
 use crate::result::{put_result, remove_result};
 use crate::shards::Shards;
@@ -66,6 +66,8 @@ const CACHED: usize = 2 << 20;
 /// ```
 pub struct Sharded<E: Identifiable = Entity> {
     entities: Shards<ShardTable<E>>,
+    /// The address of the table of each shard.
+    addresses: Box<[TableAddress<E>]>,
     versions: Versions,
 }
 
@@ -88,7 +90,9 @@ impl Sharded {
 
 impl<E: Identifiable> Default for Sharded<E> {
     fn default() -> Self {
-        Self { entities: Shards::default(), versions: Versions::default() }
+        let entities = Shards::default();
+        let addresses = (0..entities.len()).map(|_| TableAddress::default()).collect();
+        Self { entities, addresses, versions: Versions::default() }
     }
 }
 
@@ -101,7 +105,9 @@ impl<E: Identifiable> Sharded<E> {
         if !condition.is_always() && !condition.allows(table.find(hash, entity.id())) {
             return Err(entity);
         }
-        Ok(table.insert(hash, entity, |id| self.entities.hash(id)))
+        let replaced = table.insert(hash, entity, |id| self.entities.hash(id));
+        self.addresses[self.entities.number(hash)].update(&mut table);
+        Ok(replaced)
     }
 
     /// Removes the entity of `id` and returns it. No lock is held when it returns.
@@ -111,7 +117,9 @@ impl<E: Identifiable> Sharded<E> {
         if !condition.is_always() && table.find(hash, id).is_some_and(|entity| !condition.allows(Some(entity))) {
             return Conditional::Refused;
         }
-        Conditional::Done(table.remove(hash, id, |id| self.entities.hash(id)))
+        let removed = table.remove(hash, id, |id| self.entities.hash(id));
+        self.addresses[self.entities.number(hash)].update(&mut table);
+        Conditional::Done(removed)
     }
 }
 
@@ -125,20 +133,20 @@ impl<E: Identifiable> EntityRepo<E> for Sharded<E> {
         Answer::Now(Ok(visit.show(entity)))
     }
 
-    /// The buckets of the next ids are on their way from memory while the first of them are shown.
+    /// The buckets of sixteen ids are on their way from memory while the first of them are shown. A lock is taken once for each id.
     fn get_many(&self, ids: &[E::Id], visit: ManyVisit<'_, E>) -> RepoAnswer<Vec<(usize, E)>> {
         // The shards are about as large as each other.
-        let bytes = ids.first().map_or(0, |id| self.entities.of(id).1.read().bytes() * self.entities.len());
+        let is_large = self.addresses[0].bytes() * self.addresses.len() > CACHED;
+        let mut hashes = [0; AT_A_TIME];
         for (group, ids) in ids.chunks(AT_A_TIME).enumerate() {
-            if bytes > CACHED {
-                for id in ids {
-                    let (hash, shard) = self.entities.of(id);
-                    shard.read().fetch(hash);
+            for (id, hash) in ids.iter().zip(&mut hashes) {
+                *hash = self.entities.hash(id);
+                if is_large {
+                    self.addresses[self.entities.number(*hash)].fetch(*hash);
                 }
             }
-            for (place, id) in ids.iter().enumerate() {
-                let (hash, shard) = self.entities.of(id);
-                if let Some(entity) = shard.read().find(hash, id) {
+            for (place, (id, &hash)) in ids.iter().zip(&hashes).enumerate() {
+                if let Some(entity) = self.entities.of_hash(hash).read().find(hash, id) {
                     visit(group * AT_A_TIME + place, entity.into());
                 }
             }

@@ -53,7 +53,19 @@ impl<T> Shards<T> {
     #[inline]
     pub(crate) fn of(&self, id: &impl Hash) -> (u64, &RwLock<T>) {
         let hash = self.hash(id);
-        (hash, &self.shards[(hash << 7 >> self.shift) as usize])
+        (hash, self.of_hash(hash))
+    }
+
+    /// Returns the shard of a hash.
+    #[inline]
+    pub(crate) fn of_hash(&self, hash: u64) -> &RwLock<T> {
+        &self.shards[self.number(hash)]
+    }
+
+    /// Returns the number of the shard of a hash.
+    #[inline]
+    pub(crate) fn number(&self, hash: u64) -> usize {
+        (hash << 7 >> self.shift) as usize
     }
 
     #[inline]

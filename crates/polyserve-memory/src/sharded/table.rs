@@ -20,6 +20,7 @@
 //! growth it reads hardly more than one.
 
 use std::mem;
+use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
 use polyserve_core::Identifiable;
 use polyserve_sys::prefetch;
@@ -121,6 +122,57 @@ fn tag(hash: u64) -> u32 {
     (hash >> 57) as u32 | 0x80
 }
 
+/// Returns the number of a hash's bucket after `step` steps in a table of `buckets`. The stride is odd, so the steps reach every bucket.
+#[inline]
+fn bucket_number(buckets: usize, hash: u64, step: usize) -> usize {
+    let stride = 2 * tag(hash) as usize + 1;
+    (hash as usize).wrapping_add(step.wrapping_mul(stride)) & buckets.wrapping_sub(1)
+}
+
+/// The address of a table after its last change: enough to fetch its buckets from memory without its lock.
+///
+/// The two parts are loaded one after the other, and the table may have moved since. So an address may be wrong, and nothing is read
+/// there: a fetch of any address is harmless.
+pub(super) struct TableAddress<E> {
+    first: AtomicPtr<Bucket<E>>,
+    buckets: AtomicUsize,
+}
+
+impl<E> Default for TableAddress<E> {
+    fn default() -> Self {
+        Self { first: AtomicPtr::default(), buckets: AtomicUsize::new(0) }
+    }
+}
+
+impl<E> TableAddress<E> {
+    /// Notes the address of the table. The caller holds its lock.
+    #[inline]
+    pub(super) fn update(&self, table: &mut ShardTable<E>) {
+        let first = table.buckets.as_mut_ptr();
+        if self.first.load(Ordering::Relaxed) != first || self.buckets.load(Ordering::Relaxed) != table.buckets.len() {
+            self.first.store(first, Ordering::Relaxed);
+            self.buckets.store(table.buckets.len(), Ordering::Relaxed);
+        }
+    }
+
+    /// Returns the size of the table in bytes.
+    #[inline]
+    pub(super) fn bytes(&self) -> usize {
+        self.buckets.load(Ordering::Relaxed) * size_of::<Bucket<E>>()
+    }
+
+    /// Fetches the first two buckets of a hash from memory, and does not wait for them.
+    #[inline]
+    pub(super) fn fetch(&self, hash: u64) {
+        let (first, buckets) = (self.first.load(Ordering::Relaxed), self.buckets.load(Ordering::Relaxed));
+        for step in 0..2 {
+            let bucket = first.wrapping_add(bucket_number(buckets, hash, step)).cast::<u8>();
+            prefetch(bucket);
+            prefetch(bucket.wrapping_add(size_of::<Bucket<E>>() / 2));
+        }
+    }
+}
+
 impl<E> Default for ShardTable<E> {
     fn default() -> Self {
         Self { buckets: Box::default(), len: 0 }
@@ -133,22 +185,15 @@ impl<E: Identifiable> ShardTable<E> {
         self.len
     }
 
-    /// Returns the size of the table.
-    pub(super) fn bytes(&self) -> usize {
-        size_of_val(&*self.buckets)
-    }
-
     /// Returns the number of entities in `buckets` buckets if 7/8 of the slots are in use.
     fn capacity(buckets: usize) -> usize {
         buckets * SLOTS * 7 / 8
     }
 
-    /// Returns the number of a hash's bucket after `step` steps. It names no bucket if there are none. The stride is
-    /// odd, so the steps reach every bucket.
+    /// Returns the number of a hash's bucket after `step` steps. It names no bucket if there are none.
     #[inline]
     fn number(&self, hash: u64, step: usize) -> usize {
-        let stride = 2 * tag(hash) as usize + 1;
-        (hash as usize).wrapping_add(step.wrapping_mul(stride)) & self.buckets.len().wrapping_sub(1)
+        bucket_number(self.buckets.len(), hash, step)
     }
 
     /// Returns the position of `id`.
@@ -166,15 +211,6 @@ impl<E: Identifiable> ShardTable<E> {
             }
         }
         None
-    }
-
-    /// Fetches the first bucket of a hash from memory, and does not wait for it.
-    #[inline]
-    pub(super) fn fetch(&self, hash: u64) {
-        if let Some(bucket) = self.buckets.get(self.number(hash, 0)) {
-            prefetch(bucket);
-            prefetch(&raw const bucket.slots[SLOTS - 1]);
-        }
     }
 
     /// The entity of `id`.
