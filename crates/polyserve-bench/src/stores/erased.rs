@@ -27,6 +27,8 @@ pub enum Gets {
     Dependent(Duration),
     /// To measure for this time.
     Independent(Duration),
+    /// To measure for this time, with [`AT_A_TIME`] ids in each call.
+    Many(Duration),
 }
 
 /// The size of a store's content.
@@ -37,6 +39,9 @@ pub struct StoreContent {
     /// Bytes of a description.
     pub payload_bytes: usize,
 }
+
+/// The number of ids in one call for many.
+const AT_A_TIME: usize = 16;
 
 /// Gets of each thread between two readings of the clock.
 const GETS_PER_CHECK: usize = 4096;
@@ -143,6 +148,9 @@ impl<S: MeasuredStore> ErasedStore for Erased<S> {
                 Gets::Independent(time) => {
                     repeated(&lane.ids, time, |ids| independent(store, ids, |id, found| check.is_like(id, found)))
                 }
+                Gets::Many(time) => {
+                    repeated(&lane.ids, time, |ids| many(store, ids, |id, found| check.is_like(id, found)))
+                }
                 Gets::Dependent(time) => {
                     repeated(&lane.ids, time, |ids| dependent(store, ids, |id, found| check.is_like(id, found)))
                 }
@@ -198,6 +206,23 @@ fn independent<S: MeasuredStore>(
         store.get(asked.get(), &mut see)?;
     }
     Ok(seen.1.get())
+}
+
+/// [`independent`], but [`AT_A_TIME`] ids are in one call.
+#[inline(never)]
+fn many<S: MeasuredStore>(
+    store: &S,
+    ids: &[u32],
+    check: impl Fn(i64, EntityRef<'_>) -> bool,
+) -> Result<u64, RepoError> {
+    let mut right = 0;
+    for ids in ids.chunks(AT_A_TIME) {
+        let mut asked = [0; AT_A_TIME];
+        let asked = &mut asked[..ids.len()];
+        asked.iter_mut().zip(ids).for_each(|(asked, id)| *asked = i64::from(*id));
+        store.get_many(asked, &mut |place, found| right += u64::from(check(asked[place], found)))?;
+    }
+    Ok(right)
 }
 
 /// [`independent`], but the id of each get depends on the entity of the previous get, so that it cannot begin earlier.

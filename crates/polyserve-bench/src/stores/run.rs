@@ -179,6 +179,7 @@ impl StoreRun {
         filled.store.get_all(ids, &check, Gets::Whole)?;
         let gets = match self.operation {
             StoreOperation::DependentGets => Gets::Dependent(self.slice),
+            StoreOperation::ManyGets => Gets::Many(self.slice),
             _ => Gets::Independent(self.slice),
         };
         Ok(NamedFigures::from([(OPERATIONS_PER_S.to_owned(), filled.store.get_all(ids, &check, gets)?)]))

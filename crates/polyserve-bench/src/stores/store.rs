@@ -25,6 +25,16 @@ pub trait MeasuredStore {
     /// Returns the errors of the repo. A bare map has no errors.
     fn get(&self, id: i64, see: &mut impl FnMut(EntityRef<'_>)) -> Result<(), RepoError>;
 
+    /// Shows the entities of `ids` to `see`, each with its place there. A bare map has its gets.
+    ///
+    /// # Errors
+    ///
+    /// Returns the errors of [`get`](Self::get).
+    #[inline]
+    fn get_many(&self, ids: &[i64], see: &mut impl FnMut(usize, EntityRef<'_>)) -> Result<(), RepoError> {
+        ids.iter().enumerate().try_for_each(|(place, id)| self.get(*id, &mut |found| see(place, found)))
+    }
+
     /// Stores `entity`.
     ///
     /// # Errors
@@ -147,6 +157,15 @@ impl<R: EntityRepo> MeasuredStore for RepoStore<R> {
             Answer::Now(Ok(Lookup::Visited(_) | Lookup::Absent)) => Ok(()),
             later => fetched(later, see),
         }
+    }
+
+    #[inline]
+    fn get_many(&self, ids: &[i64], see: &mut impl FnMut(usize, EntityRef<'_>)) -> Result<(), RepoError> {
+        let answer = self.0.get_many(ids, &mut |place, shown| see(place, fields(&shown)));
+        for (place, entity) in answer.wait()? {
+            see(place, entity.as_ref());
+        }
+        Ok(())
     }
 
     #[inline]

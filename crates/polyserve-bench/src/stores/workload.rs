@@ -8,10 +8,11 @@
 //! | `churn` | in turn: the removal of an id, the put of a new id | removed; created |
 //! | `dependent_gets` | gets that each depend on the entity of the previous one, as requests do: each writes its answer first | the entity |
 //! | `independent_gets` | gets of known ids in a loop: a core begins the next ones while it waits for memory | the entity |
+//! | `many_gets` | the same gets, sixteen in each call of `get_many` | the entity |
 //! | `memory` | none: the memory with all entities, and after their removal | |
 //!
 //! The gets, `read`, `95/5` and `50/50` draw their ids: uniformly, by Zipf's law, or always the same one. The others use every
-//! id once. The loops of the two kinds of gets do nothing else, so that they show the cost of the trait.
+//! id once. The loops of these kinds of gets do nothing else, so that they show the cost of the trait.
 //!
 //! Invariant: the operations of a lane are a function of the seed and its number. Two lanes never insert or remove the
 //! same id. Cost: 8 bytes an operation and the entities of the puts, at most [`CHUNK_BYTES`] a chunk.
@@ -47,13 +48,15 @@ pub enum StoreOperation {
     DependentGets,
     /// Gets that do not wait for each other.
     IndependentGets,
+    /// Gets of sixteen ids in one call.
+    ManyGets,
     /// Memory alone.
     Memory,
 }
 
 impl StoreOperation {
     /// All operations.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Read,
         Self::MostlyRead,
         Self::Half,
@@ -61,6 +64,7 @@ impl StoreOperation {
         Self::Churn,
         Self::DependentGets,
         Self::IndependentGets,
+        Self::ManyGets,
         Self::Memory,
     ];
 
@@ -71,13 +75,13 @@ impl StoreOperation {
 
     /// Whether it is a loop of gets that shows the cost of the trait.
     pub(super) fn is_loop_of_gets(self) -> bool {
-        matches!(self, Self::DependentGets | Self::IndependentGets)
+        matches!(self, Self::DependentGets | Self::IndependentGets | Self::ManyGets)
     }
 
     /// The percentage of puts.
     fn put_percentage(self) -> u64 {
         match self {
-            Self::Read | Self::DependentGets | Self::IndependentGets | Self::Memory => 0,
+            Self::Read | Self::DependentGets | Self::IndependentGets | Self::ManyGets | Self::Memory => 0,
             Self::MostlyRead => 5,
             Self::Half | Self::Churn => 50,
             Self::Insert => 100,
