@@ -325,7 +325,6 @@ fn end_of(prefix: &str) -> Vec<u8> {
 
 impl Engine for Members {
     const NAME: &'static str = "etcd";
-    const HAS_PAGES: bool = true;
     type Connection = Held<KvClient>;
     /// The revision of the last write to the key.
     type Version = i64;

@@ -23,14 +23,16 @@
 //!
 //! Source: the [Redis Cluster specification](https://redis.io/docs/latest/operate/oss_and_stack/reference/cluster-spec/).
 //!
-//! It cannot scan: `SCAN` has no order of keys, so a page could not end at its limit, and the last id of a page is no place to go on from.
-//! docs/decisions/027-cluster-clients.md has the order that a scan could have instead.
+//! A scan shows entities in the order of the slots of their keys. An entity that stays is shown once, also if its slot moves meanwhile.
+//! A page costs the names of all keys of the slots that it reads. If there are fewer entities than slots, that is a command for each of
+//! up to 16,384 slots. The user of an `ACL` needs the right to `EVAL` and `CLUSTER GETKEYSINSLOT`.
 //!
 //! *Wins when* throughput must grow with machines, and a failover may lose the last moment's writes. *Loses when* a lost
 //! write matters.
 
 mod cluster;
 mod link;
+mod pages;
 mod reply;
 
 use polyserve_core::{Entity, Identifiable};

@@ -268,7 +268,6 @@ fn text(value: &[u8]) -> Result<&str, EngineFailure> {
 
 impl Engine for SessionPool {
     const NAME: &'static str = "postgres";
-    const HAS_PAGES: bool = true;
     type Connection = PoolTurn;
     /// The text of a value tells it from another one.
     type Version = ();

@@ -1,6 +1,6 @@
 //! The engine: the requests of a store to the nodes of a cluster, and what their answers mean.
 
-use std::cell::Cell;
+use std::cell::{Cell, OnceCell};
 use std::collections::HashSet;
 use std::rc::Rc;
 use std::time::Duration;
@@ -14,9 +14,10 @@ use redis::{Cmd, ErrorKind, Pipeline, RedisError, ServerErrorKind, Value, cmd};
 use tokio::task::spawn_local;
 
 use super::link::{Link, sent};
+use super::pages::SlotProbes;
 use super::reply::{ReplyForm, Scanned, classify, lasts, read};
 use crate::error::{EngineFailure, Source, is_untrusted};
-use crate::remote::{Engine, Held, Renewed, Stored, next_ended};
+use crate::remote::{Engine, Held, Renewed, Stored, StoredPage, in_order};
 
 /// Stores the second argument under the key, if the key's value is the first.
 const PUT_OVER: &str =
@@ -29,7 +30,7 @@ const SPREAD_TAGS: [&str; 16] =
     ["18", "249", "83", "223", "105", "2", "95", "235", "265", "34", "218", "155", "273", "129", "219", "48"];
 
 /// The connections to the nodes, by the layout of the cluster.
-type Nodes = ClusterConnection<Link>;
+pub(super) type Nodes = ClusterConnection<Link>;
 
 /// The connections to the nodes of a cluster.
 pub(super) struct Cluster {
@@ -39,13 +40,16 @@ pub(super) struct Cluster {
     patience: Duration,
     /// Whether the masters were asked what they evict.
     is_checked: Cell<bool>,
+    /// A key for each slot. It is made by the first page.
+    pub(super) probes: OnceCell<SlotProbes>,
     current: Rc<Renewed<Nodes>>,
 }
 
 impl Cluster {
     /// `patience` is the max wait for replicas.
     pub(super) fn new(client: ClusterClient, replicas: u32, patience: Duration, max_opening: Duration) -> Self {
-        Self { client, replicas, patience, is_checked: Cell::new(false), current: Renewed::new(max_opening) }
+        let (is_checked, probes) = (Cell::new(false), OnceCell::new());
+        Self { client, replicas, patience, is_checked, probes, current: Renewed::new(max_opening) }
     }
 
     async fn open(self: Rc<Self>) -> Result<Nodes, EngineFailure> {
@@ -186,7 +190,7 @@ fn missing() -> EngineFailure {
 }
 
 /// The node that an `ASK` names.
-fn asked_node(error: &RedisError) -> Option<SingleNodeRoutingInfo> {
+pub(super) fn asked_node(error: &RedisError) -> Option<SingleNodeRoutingInfo> {
     if error.kind() != ErrorKind::Server(ServerErrorKind::Ask) {
         return None;
     }
@@ -312,12 +316,17 @@ impl Engine for Cluster {
                 answer => answer.map(drop),
             }
         };
-        let mut asked =
-            SPREAD_TAGS.iter().map(|tag| Box::pin(try_to_set(format!("{prefix}{{{tag}}}")))).collect::<Vec<_>>();
-        while !asked.is_empty() {
-            next_ended(&mut asked).await?;
-        }
-        Ok(())
+        in_order(SPREAD_TAGS.iter().map(|tag| try_to_set(format!("{prefix}{{{tag}}}")))).await.map(drop)
+    }
+
+    async fn page(
+        &self,
+        connection: &Held<Nodes>,
+        prefix: &str,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<StoredPage, EngineFailure> {
+        self.read_page(connection, prefix, after, limit).await
     }
 
     /// Counts keys in a set: `SCAN` may show a key more than once.

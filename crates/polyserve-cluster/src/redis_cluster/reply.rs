@@ -43,6 +43,15 @@ impl ReplyForm for bool {
     }
 }
 
+/// Names of keys.
+impl ReplyForm for Vec<Vec<u8>> {
+    fn of(value: Value) -> Option<Self> {
+        let Value::Array(names) = value else { return None };
+        let name = |value| if let Value::BulkString(name) = value { Some(name) } else { None };
+        names.into_iter().map(name).collect()
+    }
+}
+
 /// The reply to `SCAN`: the next cursor, and keys.
 pub(super) type Scanned = (u64, Vec<Vec<u8>>);
 
@@ -200,6 +209,7 @@ mod tests {
         assert_eq!(accepted(|form| read::<Option<Vec<u8>>>(form).is_ok()), forms[..2]);
         assert_eq!(accepted(|form| read::<u64>(form).is_ok()), forms[2..5]);
         assert_eq!(accepted(|form| read::<bool>(form).is_ok()), forms[2..4]);
+        assert_eq!(accepted(|form| read::<Vec<Vec<u8>>>(form).is_ok()), forms[7..8]);
         assert!(matches!(failure("+OK\r\n"), EngineFailure::Unknown(_)));
     }
 }

@@ -263,7 +263,7 @@ mod tests {
     use polyserve_core::{Put, Removed};
     use tokio::time::sleep;
 
-    use super::super::engine::Stored;
+    use super::super::engine::{Stored, StoredPage};
     use super::super::renewed::{Held, Renewed};
     use super::*;
 
@@ -383,6 +383,10 @@ mod tests {
         }
 
         async fn try_write(&self, _: &Held<usize>, _: &str) -> Result<(), EngineFailure> {
+            unreachable!()
+        }
+
+        async fn page(&self, _: &Held<usize>, _: &str, _: Option<&str>, _: usize) -> Result<StoredPage, EngineFailure> {
             unreachable!()
         }
 

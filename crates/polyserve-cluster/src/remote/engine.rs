@@ -33,9 +33,6 @@ pub(crate) trait Engine: 'static {
     /// The name in messages.
     const NAME: &'static str;
 
-    /// Whether the engine reads [pages](Self::page).
-    const HAS_PAGES: bool = false;
-
     /// What an attempt uses.
     type Connection;
 
@@ -98,13 +95,11 @@ pub(crate) trait Engine: 'static {
     /// values of at most [`MAX_PAGE_BYTES`](polyserve_core::MAX_PAGE_BYTES) unless there is only one.
     async fn page(
         &self,
-        _connection: &Self::Connection,
-        _prefix: &str,
-        _after: Option<&str>,
-        _limit: usize,
-    ) -> Result<StoredPage, EngineFailure> {
-        Err(EngineFailure::Rejected("the engine has no order of keys".into()))
-    }
+        connection: &Self::Connection,
+        prefix: &str,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<StoredPage, EngineFailure>;
 
     /// Returns the number of keys that begin with `prefix`.
     async fn len(&self, connection: &Self::Connection, prefix: &str) -> Result<u64, EngineFailure>;

@@ -38,14 +38,14 @@ use polyserve_core::{
 };
 
 use self::attempt::Attempts;
-#[cfg(any(feature = "etcd", feature = "postgres"))]
+#[cfg(any(feature = "etcd", feature = "redis", feature = "postgres"))]
 pub(crate) use self::engine::StoredPage;
 pub(crate) use self::engine::{Engine, Stored};
 use self::io_thread::{Fetched, IoThread};
 #[cfg(any(feature = "etcd", feature = "postgres"))]
 pub(crate) use self::race::first_open;
 #[cfg(feature = "redis")]
-pub(crate) use self::race::next_ended;
+pub(crate) use self::race::in_order;
 pub(crate) use self::renewed::{Held, Renewed};
 use crate::error::{ConnectError, EngineFailure};
 use crate::limits::StoreLimits;
@@ -149,14 +149,7 @@ impl<E: Identifiable, N: Engine> Remote<E, N> {
         })
     }
 
-    pub(crate) fn can_scan(&self) -> bool {
-        N::HAS_PAGES
-    }
-
     pub(crate) fn scan(&self, after: Option<&E::Id>, limit: usize) -> RepoAnswer<ScanPage<E>> {
-        if !N::HAS_PAGES {
-            return Answer::Now(Err(RepoError::Other(format!("{} cannot scan", N::NAME).into())));
-        }
         let (prefix, after) = (self.prefix.clone(), after.map(|id| self.key(id)));
         let key_bytes = prefix.len() + after.as_ref().map_or(0, String::len);
         let read = async move |engine: &Rc<N>, attempts: &Attempts, fetched: &Fetched| {
@@ -392,7 +385,7 @@ macro_rules! repo {
             }
 
             fn can_scan(&self) -> bool {
-                self.remote.can_scan()
+                true
             }
 
             /// The order is that of the engine. Answers [`ScanPage::entities`](::polyserve_core::ScanPage::entities).

@@ -48,7 +48,7 @@ pub(crate) async fn first_open<T, F: Future<Output = Result<T, EngineFailure>>>(
 }
 
 /// Waits until one of `running` has ended, and removes it. If there is none, it never ends.
-pub(crate) async fn next_ended<F: Future>(running: &mut Vec<Pin<Box<F>>>) -> F::Output {
+async fn next_ended<F: Future>(running: &mut Vec<Pin<Box<F>>>) -> F::Output {
     poll_fn(|context| {
         for index in 0..running.len() {
             if let Poll::Ready(output) = running[index].as_mut().poll(context) {
@@ -59,6 +59,22 @@ pub(crate) async fn next_ended<F: Future>(running: &mut Vec<Pin<Box<F>>>) -> F::
         Poll::Pending
     })
     .await
+}
+
+/// Runs futures at the same time. Returns their results in their order, or the first failure.
+#[cfg_attr(not(feature = "redis"), allow(dead_code, reason = "only Redis has several nodes to ask"))]
+pub(crate) async fn in_order<T>(
+    futures: impl Iterator<Item = impl Future<Output = Result<T, EngineFailure>>>,
+) -> Result<Vec<T>, EngineFailure> {
+    let numbered = futures.enumerate().map(|(number, future)| Box::pin(async move { (number, future.await) }));
+    let mut running: Vec<_> = numbered.collect();
+    let mut results = Vec::with_capacity(running.len());
+    while !running.is_empty() {
+        let (number, result) = next_ended(&mut running).await;
+        results.push((number, result?));
+    }
+    results.sort_unstable_by_key(|(number, _)| *number);
+    Ok(results.into_iter().map(|(_, result)| result).collect())
 }
 
 #[cfg(test)]
@@ -101,6 +117,16 @@ mod tests {
     async fn the_first_host_is_preferred_for_a_while() {
         let (opened, millis) = raced(&[(900, Ok(0)), (0, Ok(1))]).await;
         assert_eq!((opened.ok(), millis), (Some(0), 900));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn results_are_in_order() {
+        let after = async |millis: u64| {
+            sleep(Duration::from_millis(millis)).await;
+            if millis == 0 { Err(EngineFailure::NotDone("it fails".into())) } else { Ok(millis) }
+        };
+        assert_eq!(in_order([3, 1, 2].into_iter().map(after)).await.ok(), Some(vec![3, 1, 2]));
+        assert!(in_order([3, 0, 2].into_iter().map(after)).await.is_err());
     }
 
     #[tokio::test(start_paused = true)]

@@ -10,6 +10,7 @@ use polyserve_core::{Entity, InvalidEntity};
 use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
 
+use super::engine::StoredPage;
 use super::*;
 
 /// An engine that counts three entities, when it is notified, and removes none.
@@ -47,6 +48,10 @@ impl Engine for StubbornEngine {
     }
 
     async fn try_write(&self, (): &(), _: &str) -> Result<(), EngineFailure> {
+        unreachable!()
+    }
+
+    async fn page(&self, (): &(), _: &str, _: Option<&str>, _: usize) -> Result<StoredPage, EngineFailure> {
         unreachable!()
     }
 
@@ -151,6 +156,10 @@ impl Engine for LargeEngine {
     }
 
     async fn try_write(&self, (): &(), _: &str) -> Result<(), EngineFailure> {
+        unreachable!()
+    }
+
+    async fn page(&self, (): &(), _: &str, _: Option<&str>, _: usize) -> Result<StoredPage, EngineFailure> {
         unreachable!()
     }
 

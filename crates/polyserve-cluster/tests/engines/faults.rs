@@ -1,6 +1,7 @@
 //! Nodes that are killed or paused while clients are recorded.
 
 use std::collections::BTreeMap;
+use std::ops::{ControlFlow, Range};
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -30,6 +31,7 @@ pub(crate) fn tests(kind: Kind) -> Vec<Test> {
             Test::own(kind, "a_temporary_store_is_removed_in_batches", a_temporary_store_is_removed_in_batches),
             Test::own(kind, "slots_move_under_load", || slots_move_under_load(0)),
             Test::own(kind, "slots_move_under_load_that_waits_for_replicas", || slots_move_under_load(1)),
+            Test::own(kind, "a_scan_sees_a_slot_that_moves", a_scan_sees_a_slot_that_moves),
             Test::own(kind, "a_killed_master_loses_what_it_did_not_send", || a_lost_master(0, kill)),
             Test::own(kind, "a_killed_master_loses_nothing_that_its_replica_has", || a_lost_master(1, kill)),
             Test::own(kind, "a_paused_master_loses_what_it_did_not_send", || a_lost_master(0, pause)),
@@ -190,6 +192,39 @@ fn slots_move_under_load(replicas: u32) -> Result<(), Missing> {
         }
         println!("redis_cluster: {moved} slots moved");
     });
+    Ok(())
+}
+
+/// A scan shows each entity once while their slot moves, also if some of them are at each of two nodes.
+fn a_scan_sees_a_slot_that_moves() -> Result<(), Missing> {
+    let redis = RedisNodes::start()?;
+    // The hash tag keeps all keys in one slot.
+    let prefix = "{moves}:";
+    let store = connect_redis(&redis.urls(), prefix, 0, None, limits()).expect("it connects");
+    let put =
+        |ids: Range<i64>| ids.for_each(|id| _ = store.put(Entity::new(id, "stays", 0.5)).wait().expect("it is stored"));
+    let scanned = || {
+        let (mut ids, mut after) = (Vec::new(), None);
+        loop {
+            let page = store.scan(after.as_ref(), 7, &mut |_, _| ControlFlow::Continue(())).wait().expect("it scans");
+            ids.extend(page.entities.iter().map(|entity| entity.id));
+            after = ids.last().copied();
+            if !page.has_more {
+                ids.sort_unstable();
+                return ids;
+            }
+        }
+    };
+    put(0..30);
+    let keys: Vec<_> = (0..30).map(|id| format!("{prefix}{id}")).collect();
+    let mut steps = 0;
+    redis.move_slot(redis.slot(prefix), &keys, || {
+        // New keys are put at the node that the slot moves to: ten more at each step.
+        put(30 + 10 * steps..40 + 10 * steps);
+        steps += 1;
+        assert_eq!(scanned(), (0..30 + 10 * steps).collect::<Vec<_>>(), "at step {steps}");
+    });
+    assert_eq!(steps, 3);
     Ok(())
 }
 

@@ -44,6 +44,7 @@ pub(super) fn all() -> Vec<LocatedRepo> {
             &[
                 Promise::Linearizable,
                 Promise::AnswersLater,
+                Promise::Scans,
                 Promise::Shared,
                 Promise::Other("a failover may lose writes"),
             ],
