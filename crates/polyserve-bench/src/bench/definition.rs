@@ -69,6 +69,7 @@ const BUILTIN: &[(&str, &str)] = &[
     ("seam.toml", include_str!("../../defs/seam.toml")),
     ("servers-kept.toml", include_str!("../../defs/servers-kept.toml")),
     ("stores.toml", include_str!("../../defs/stores.toml")),
+    ("stores-many.toml", include_str!("../../defs/stores-many.toml")),
     ("stores-memory.toml", include_str!("../../defs/stores-memory.toml")),
     ("stores-typed.toml", include_str!("../../defs/stores-typed.toml")),
     ("stress.toml", include_str!("../../defs/stress.toml")),
