@@ -50,6 +50,7 @@ impl Execution<'_> {
     pub fn run<E: Experiment>(self, experiment: &mut E) -> anyhow::Result<ExitCode> {
         let Self { environment, record, name, json, stop } = self;
         let environment = if record.out.is_some() { environment.with_toolchains() } else { environment };
+        let is_recorded = record.out.is_some();
         let header = Header::new(E::NAME, experiment.describe(), environment);
         let name = record.name.as_deref().unwrap_or(name);
         let mut journal = Journal::named(record.out.as_deref(), name, &header)?;
@@ -64,7 +65,7 @@ impl Execution<'_> {
         if json {
             print_json(&WithEnvironment { environment: &header.environment, report: &report })?;
         } else {
-            print(&(experiment.text(&report) + &ending(records.end)))?;
+            print(&(experiment.text(&report) + &ending(records.end, is_recorded)))?;
         }
         let is_good = !records.is_failed() && E::is_passed(&report);
         Ok(if is_good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
@@ -72,11 +73,16 @@ impl Execution<'_> {
 }
 
 /// The last line of a run that is not complete.
-fn ending(end: Option<End>) -> String {
+fn ending(end: Option<End>, is_recorded: bool) -> String {
+    let then = if is_recorded {
+        "the same command measures them"
+    } else {
+        "with --out, the same command would go on from here"
+    };
     match end {
-        Some(End { missing, planned, .. }) if missing > 0 => format!(
-            "ended early: {missing} of {planned} measurements are missing; with --out a later run resumes with them\n"
-        ),
+        Some(End { missing, planned, .. }) if missing > 0 => {
+            format!("ended early: {missing} of {planned} measurements are missing; {then}\n")
+        }
         _ => String::new(),
     }
 }

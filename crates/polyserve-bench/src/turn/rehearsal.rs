@@ -90,7 +90,7 @@ impl fmt::Display for ConnectionBound {
         )?;
         write!(
             f,
-            "most {max} requests/s, and the cores are {:.0} % busy. About -c {enough:.0} fills them.",
+            "most {max} requests/s, and the cores are {:.0} % busy. About {enough:.0} fill them (-c, or connections in a definition).",
             busy * 100.0
         )
     }
@@ -150,7 +150,7 @@ mod tests {
     fn connections_that_wait_are_the_bound_and_the_right_number_is_named() {
         let bound = ConnectionBound::of(64, [MS * 20, MS * 21], 0.04).unwrap();
         let said = "the 64 connections are the bound, not the servers: a request takes 20.0 ms, so they send at most 3,200 \
-                    requests/s, and the cores are 4 % busy. About -c 1600 fills them.";
+                    requests/s, and the cores are 4 % busy. About 1600 fill them (-c, or connections in a definition).";
         assert_eq!(bound.to_string(), said);
         assert_eq!(ConnectionBound { busy: 0.037, ..bound }.enough(), 1800.0);
         assert_eq!(

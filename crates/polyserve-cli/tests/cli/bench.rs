@@ -66,6 +66,12 @@ fn a_definition_makes_rows() {
     has(&dir.read("page.html"), &["Chart: ", "tokio_tcp/std_rwlock"]);
 }
 
+/// A part without a contestant is an error before anything is measured. It was a run of the baseline alone.
+#[test]
+fn a_part_without_a_contestant_is_a_misuse() {
+    has(&misused("bench rates --only=nothing"), &["--only nothing: no contestant has this text in its name"]);
+}
+
 /// At a fixed rate there is no closed loop, and the cost is that of the rate.
 #[test]
 fn a_rate_has_latencies_and_a_cost() {

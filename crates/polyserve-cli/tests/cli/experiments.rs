@@ -46,7 +46,7 @@ pub(crate) fn resumes<E: Experiment>(line: &str) {
     assert!(end.interrupted && (1..end.planned).contains(&end.missing), "{end:?}");
     let (missing, planned) = (end.missing, end.planned);
     let message =
-        format!("ended early: {missing} of {planned} measurements are missing; with --out a later run resumes");
+        format!("ended early: {missing} of {planned} measurements are missing; the same command measures them");
     has(&text(&output.stdout), &[&message]);
     let files = dir.files();
 

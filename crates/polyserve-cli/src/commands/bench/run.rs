@@ -79,6 +79,13 @@ impl Run<'_> {
         absent: &[Absent<Key>],
     ) -> anyhow::Result<BenchPlan> {
         let definition = self.definition;
+        let mut names = contestants.iter().chain(absent.iter().map(|absent| &absent.key.contestant));
+        if let Some(only) = self.only
+            && !names.any(|name| self.wants(name))
+        {
+            let why = "no contestant has this text in its name; without --only, the table names all of them";
+            return Err(Misuse(format!("--only {only}: {why}")).into());
+        }
         // A scenario lists what could not take part.
         if contestants.is_empty() && definition.mode.kind() != ModeKind::Scenario {
             let why = absent.first().map_or("no contestant has such a name", |absent| absent.absence.why.as_str());
@@ -148,7 +155,9 @@ impl Run<'_> {
                     unknown.name
                 ),
                 (Some(_), None) => format!("peer:{} does not serve what this mode measures", unknown.name),
-                (None, _) => format!("there is no peer:{}", unknown.name),
+                (None, _) => {
+                    format!("there is no peer:{}; --contestants FILE adds servers of your own", unknown.name)
+                }
             };
             let there_are = if names.is_empty() {
                 String::from("there is none")
