@@ -111,6 +111,15 @@ impl Connection {
     /// Begins a turn. Call [`ThreadBuffers::begin_turn`] before, if the requests of a turn are to be bounded.
     #[inline]
     pub fn begin_turn(&mut self, turn: &mut Turn<'_>) -> Step {
+        if self.is_at_rest() & turn.server.env.admission.is_none() & !turn.server.shutdown.is_begun() {
+            (self.first_request, self.reads) = (self.session.requests(), 0);
+            return Step::Read { past_report: self.is_late | turn.is_evicted };
+        }
+        self.begin_any_turn(turn)
+    }
+
+    #[inline(never)]
+    fn begin_any_turn(&mut self, turn: &mut Turn<'_>) -> Step {
         (self.first_request, _) = self.session.stage();
         self.reads = 0;
         if turn.server.env.admission.is_some() {
@@ -223,6 +232,15 @@ impl Connection {
     /// The socket has nothing to read for now.
     #[inline]
     pub fn on_empty(&mut self, turn: &mut Turn<'_>) -> Step {
+        let is_new_wait = self.waiting != WaitKind::Session || self.stage.0 != self.session.requests();
+        if self.is_at_rest() & is_new_wait & !turn.is_evicted & turn.draining_at.is_none() {
+            return self.rest(turn);
+        }
+        self.on_empty_in_any_state(turn)
+    }
+
+    #[inline(never)]
+    fn on_empty_in_any_state(&mut self, turn: &mut Turn<'_>) -> Step {
         if self.leaves(turn) {
             // The client may still be sending a refused body. The request for which an eviction comes too late may be on its way.
             let lingers = turn.is_evicted || matches!(self.want, Want::Read(Phase::Skip));
@@ -409,6 +427,24 @@ impl Connection {
         if lingers_on(Discarded::More, now, self.deadline()) { self.read(turn) } else { Step::Close }
     }
 
+    /// Whether the connection waits for its next request, and nothing else is to be done. It is so at the start and at the end of most
+    /// turns, which then need no other look at the state.
+    #[inline]
+    fn is_at_rest(&self) -> bool {
+        let is_idle = matches!(self.want, Want::Read(Phase::Idle)) & !self.is_lingering;
+        is_idle & !self.session.has_unsent() & self.tls.is_none()
+    }
+
+    /// Begins to [wait](Self::wait) for the next request.
+    #[inline]
+    fn rest(&mut self, turn: &mut Turn<'_>) -> Step {
+        let now = (turn.clock)();
+        turn.buffers.note_end(now);
+        (self.waiting, self.stage, self.is_late) = (WaitKind::Session, (self.session.requests(), Phase::Idle), false);
+        (self.since, self.limit) = (now, TimeLimit::Idle.of(&turn.server.config));
+        Step::Wait(WaitFor::Input)
+    }
+
     /// Waits. If the deadline has passed, the socket is tried once more, and then the wait has timed out.
     #[inline]
     fn wait(&mut self, turn: &mut Turn<'_>, kind: WaitKind, reason: WaitFor) -> Step {
@@ -468,6 +504,12 @@ impl Connection {
     /// The deadline of the present wait. The driver also ends the wait at the deadline of a shutdown.
     pub fn deadline(&self) -> Instant {
         self.since + self.limit
+    }
+
+    /// When the present wait began, and its max time.
+    #[inline]
+    pub(crate) fn present_wait(&self) -> (Instant, Duration) {
+        (self.since, self.limit)
     }
 
     /// The present wait in the times of `clock`. A shutdown may end the wait before. Costs one conversion.
@@ -534,6 +576,9 @@ impl Connection {
     /// client has ever sent anything.
     #[inline]
     pub fn idle(&self) -> Option<HasSent> {
+        if self.is_at_rest() {
+            return Some(HasSent(self.session.requests() > 0));
+        }
         let (requests, phase) = self.session.stage();
         let is_idle = !self.is_busy() && !self.is_lingering;
         is_idle.then_some(HasSent(requests > 0 || phase == Phase::Skip))

@@ -6,6 +6,7 @@ use std::cell::Cell;
 use std::time::Instant;
 
 use super::ServerState;
+use crate::connections::LastMillis;
 use crate::http1::{Scratch, Session, Want};
 use crate::tls::TlsBuffers;
 
@@ -18,6 +19,7 @@ pub struct ThreadBuffers {
     pub scratch: Scratch,
     /// The buffers between the two, of a connection with TLS.
     pub(crate) tls: TlsBuffers,
+    pub(crate) last_millis: LastMillis,
     round: Option<Round>,
 }
 
@@ -74,7 +76,13 @@ impl Default for ThreadBuffers {
 impl ThreadBuffers {
     /// Fresh buffers: 4 KiB to read into.
     pub fn new() -> Self {
-        Self { input: zeroed(SMALL_INPUT), scratch: Scratch::new(), tls: TlsBuffers::default(), round: None }
+        Self {
+            input: zeroed(SMALL_INPUT),
+            scratch: Scratch::new(),
+            tls: TlsBuffers::default(),
+            last_millis: LastMillis::default(),
+            round: None,
+        }
     }
 
     /// Begins a connection's turn: the session yields after a bounded number of requests, and a bounded time. See

@@ -418,6 +418,14 @@ impl<R: EntityRepo<E>, E: Identifiable> EntityService<R, E> {
         if !is_plain | rest.bytes().any(|b| b == b'?') { None } else { path::parse_number::<E>(rest) }
     }
 
+    /// Whether a request is a PUT to `/` of which the head has nothing to be checked.
+    #[inline]
+    fn is_plain_put(&self, head: &Head<'_>) -> bool {
+        let is_root = head.target == "/" && head.method == Method::PUT;
+        let is_plain = self.prefix.is_empty() & !self.etags & !self.strict_media_type;
+        is_root && is_plain & preconditions::are_absent_from_put(head)
+    }
+
     /// Decides by the head alone: returns the operation, or a refusal.
     fn route(&self, head: &Head<'_>) -> Result<Route<E::Id>, Reply> {
         let path = head.path();
@@ -481,6 +489,9 @@ impl<R: EntityRepo<E>, E: Identifiable> Service for EntityService<R, E> {
             && stack::is_enough_for_values()
         {
             return self.get_json(&id, body);
+        }
+        if self.is_plain_put(&request.head) && stack::is_enough_for_values() {
+            return self.put(None, &ALWAYS, request.body, body);
         }
         self.call_any(&request, body)
     }

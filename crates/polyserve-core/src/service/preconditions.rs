@@ -3,14 +3,22 @@
 use http::header::{IF_MATCH, IF_NONE_MATCH};
 use http::{Method, StatusCode};
 
+use super::request::name_length_bit;
 use super::{Head, Reply};
 use crate::condition::{Condition, ETag, Tags};
 
 /// Whether a request has no condition, by the lengths of its fields' names. They decide for almost every request.
 #[inline]
 pub(super) fn are_absent(head: &Head<'_>) -> bool {
-    const LENGTHS: [usize; 2] = ["if-match".len(), "if-none-match".len()];
-    !head.headers.iter().any(|(name, _)| LENGTHS.contains(&name.len()))
+    const LENGTHS: u64 = name_length_bit("if-match") | name_length_bit("if-none-match");
+    head.headers.name_lengths() & LENGTHS == 0
+}
+
+/// Whether a PUT has neither a condition, a `Content-Range` nor a `Content-Encoding`, in the same way.
+#[inline]
+pub(super) fn are_absent_from_put(head: &Head<'_>) -> bool {
+    const LENGTHS: u64 = name_length_bit("content-range") | name_length_bit("content-encoding");
+    are_absent(head) && head.headers.name_lengths() & LENGTHS == 0
 }
 
 /// Reads the condition of a request from `If-Match` and `If-None-Match`. Dates are not compared, because a service without

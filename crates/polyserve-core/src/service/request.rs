@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use http::{Method, Version};
 
-use super::{ClientCertificate, RequestNotes, TraceId};
+use super::{ClientCertificate, KeptFields, RequestNotes, TraceId};
 
 /// Whether a byte may stand in a token (RFC 9110, 5.6.2): a method, a field name, a part of a media type.
 ///
@@ -69,15 +69,25 @@ impl fmt::Debug for Header<'_> {
 /// assert_eq!((headers.all(&ACCEPT).count(), headers.get("X-Request-Id")), (2, None));
 /// ```
 #[derive(Clone, Copy)]
-pub struct Headers<'a> {
-    fields: &'a [Header<'a>],
+pub struct Headers<'a>(HeaderList<'a>);
+
+#[derive(Clone, Copy)]
+enum HeaderList<'a> {
+    Fields(&'a [Header<'a>]),
+    Kept(&'a KeptFields),
 }
 
 impl<'a> Headers<'a> {
     /// Wraps `fields`. Their names must be tokens.
     #[inline]
     pub fn new(fields: &'a [Header<'a>]) -> Self {
-        Self { fields }
+        Self(HeaderList::Fields(fields))
+    }
+
+    /// Wraps fields that were kept. Their names must be tokens.
+    #[inline]
+    pub fn kept(fields: &'a KeptFields) -> Self {
+        Self(HeaderList::Kept(fields))
     }
 
     /// Returns the first value of the field `name`: a [`HeaderName`](http::HeaderName), or a text in any case.
@@ -92,14 +102,41 @@ impl<'a> Headers<'a> {
     #[inline]
     pub fn all(self, name: &(impl AsRef<str> + ?Sized)) -> impl Iterator<Item = &'a [u8]> {
         let name = name.as_ref();
-        self.fields.iter().filter(move |field| field.name.eq_ignore_ascii_case(name)).map(|field| field.value)
+        self.iter().filter(move |(known, _)| known.eq_ignore_ascii_case(name)).map(|(_, value)| value)
     }
 
     /// Returns the names and values of all fields.
     #[inline]
     pub fn iter(self) -> impl Iterator<Item = (&'a str, &'a [u8])> {
-        self.fields.iter().map(|field| (field.name, field.value))
+        let (fields, kept): (&[_], _) = match self.0 {
+            HeaderList::Fields(fields) => (fields, None),
+            HeaderList::Kept(kept) => (&[], Some(kept)),
+        };
+        fields.iter().map(|field| (field.name, field.value)).chain(kept.into_iter().flat_map(KeptFields::iter))
     }
+
+    /// Returns the lengths of all names as bits: the bit of the number n is set if a name has n bytes, and bit 63 if one has more than 62.
+    ///
+    /// For a look at once whether fields that are seldom sent may be there. Cost: none if the fields were kept.
+    ///
+    /// ```
+    /// use polyserve_core::{Header, Headers};
+    /// assert_eq!(Headers::new(&[Header { name: "Host", value: b"a" }]).name_lengths(), 1 << 4);
+    /// ```
+    #[inline]
+    pub fn name_lengths(self) -> u64 {
+        match self.0 {
+            HeaderList::Fields(fields) => fields.iter().fold(0, |bits, field| bits | name_length_bit(field.name)),
+            HeaderList::Kept(kept) => kept.name_lengths,
+        }
+    }
+}
+
+/// The bit of a name in [`Headers::name_lengths`].
+#[inline]
+pub(super) const fn name_length_bit(name: &str) -> u64 {
+    let length = name.len();
+    1 << if length < 63 { length } else { 63 }
 }
 
 impl fmt::Debug for Headers<'_> {

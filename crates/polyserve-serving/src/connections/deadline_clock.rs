@@ -83,6 +83,40 @@ impl DeadlineClock {
     }
 }
 
+/// The millisecond of a [`DeadlineClock`] that a thread has asked for last. Many connections begin to wait in the same one, and its
+/// limits are compared faster than a time is converted.
+#[derive(Debug, Default)]
+pub(crate) struct LastMillis(Option<KnownMillis>);
+
+#[derive(Debug)]
+struct KnownMillis {
+    clock_start: Instant,
+    after: Instant,
+    until: Instant,
+    millis: u64,
+}
+
+impl LastMillis {
+    /// Returns [`DeadlineClock::millis_at`] of `clock` and `instant`.
+    #[inline]
+    pub(crate) fn at(&mut self, clock: &DeadlineClock, instant: Instant) -> u64 {
+        match &self.0 {
+            Some(known) if instant > known.after && instant <= known.until && clock.start == known.clock_start => {
+                known.millis
+            }
+            _ => self.convert(clock, instant),
+        }
+    }
+
+    #[inline(never)]
+    fn convert(&mut self, clock: &DeadlineClock, instant: Instant) -> u64 {
+        let millis = clock.millis_at(instant);
+        let limits = millis.checked_sub(1).and_then(|before| clock.instant(before)).zip(clock.instant(millis));
+        self.0 = limits.map(|(after, until)| KnownMillis { clock_start: clock.start, after, until, millis });
+        millis
+    }
+}
+
 /// The milliseconds of `duration`, rounded up.
 #[inline]
 pub fn millis(duration: Duration) -> u64 {
@@ -93,6 +127,18 @@ pub fn millis(duration: Duration) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_last_millisecond_is_that_of_the_clock() {
+        let (clock, mut last) = (DeadlineClock::default(), LastMillis::default());
+        let other = DeadlineClock { start: clock.start + Duration::from_micros(500), ..DeadlineClock::default() };
+        for micros in [0, 1, 999, 1000, 1001, 1999, 2000, 2001, 1, 0, 1_000_000] {
+            let instant = clock.start + Duration::from_micros(micros);
+            for clock in [&clock, &clock, &other] {
+                assert_eq!(last.at(clock, instant), clock.millis_at(instant), "{micros}");
+            }
+        }
+    }
 
     #[test]
     fn milliseconds_are_rounded_up() {

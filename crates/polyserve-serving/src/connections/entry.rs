@@ -148,6 +148,16 @@ impl<H> TableEntry<H> {
         }
     }
 
+    /// Like [`set_idle`](Self::set_idle), for a connection of a multiplexed server: a shutdown wakes it in any state, so nothing depends
+    /// on the order of this store and a load that follows. Only the driver changes an activity that is busy or quiet, so none is lost.
+    #[inline]
+    pub(super) fn note_idle(&self, since: IdleSince) {
+        let activity = self.activity.load(Ordering::Relaxed);
+        if activity == BUSY || activity == QUIET {
+            self.activity.store(since.bits(), Ordering::Release);
+        }
+    }
+
     /// Notes that the connection is about to end, so that it is not evicted. Returns whether it was evicted before.
     pub fn set_quiet(&self) -> bool {
         if self.activity.swap(QUIET, Ordering::SeqCst) == EVICTED {

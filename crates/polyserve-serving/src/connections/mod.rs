@@ -38,7 +38,7 @@
 //! # Cost
 //!
 //! Two uncontended locks and an allocation for a connection. For a wait of a multiplexed server, one sequentially consistent
-//! store, unless its deadline falls into the same 8 ms as the last one; for an idle wait two atomic exchanges. A sweep of n connections costs n loads, at most 100 times a second. While no
+//! store, unless its deadline falls into the same 8 ms as the last one; for an idle wait an atomic exchange at its end. A sweep of n connections costs n loads, at most 100 times a second. While no
 //! deadline passes, the main thread sleeps. An eviction costs O(1) amortised.
 
 mod deadline_clock;
@@ -57,7 +57,10 @@ use std::time::{Duration, Instant};
 use polyserve_core::sync::{Mutex, lock};
 use polyserve_core::{Counters, Drain};
 
-use crate::{CROWDED_AFTER, Connection, HasSent, MAX_LINGERING, PeerPlace, SHUTDOWN_SLACK, ServerState, net};
+use crate::{
+    CROWDED_AFTER, Connection, HasSent, MAX_LINGERING, PeerPlace, SHUTDOWN_SLACK, ServerState, ThreadBuffers, net,
+};
+pub(crate) use deadline_clock::LastMillis;
 use deadline_clock::NEVER;
 pub use deadline_clock::{DeadlineClock, millis};
 pub use entry::{ConnectionHandle, TableEntry, into_stream};
@@ -287,15 +290,16 @@ impl<H: ConnectionHandle> ConnectionTable<H> {
 
     /// Notes what `connection` waits for, and until when. For a multiplexed server, before the connection waits: it is woken at
     /// its deadline, and may be evicted while it is idle.
-    pub fn note_wait(&self, entry: &TableEntry<H>, connection: &Connection) {
-        let times = connection.wait_times(&self.clock);
+    pub fn note_wait(&self, entry: &TableEntry<H>, connection: &Connection, buffers: &mut ThreadBuffers) {
+        let (began, limit) = connection.present_wait();
+        let since = buffers.last_millis.at(&self.clock, began);
         match connection.idle() {
-            Some(HasSent(has_sent)) => entry.set_idle(|| IdleSince::new(times.since, has_sent)),
+            Some(HasSent(has_sent)) => entry.note_idle(IdleSince::new(since, has_sent)),
             None if connection.is_lingering() => {} // it is quiet
             None => self.set_busy(entry),
         }
         let cut = connection.drain_deadline(&self.server).map(|cut| self.clock.millis_at(cut));
-        let deadline = rounded_up(times.deadline);
+        let deadline = rounded_up(since.saturating_add(millis(limit)));
         self.set_deadline_millis(entry, cut.map_or(deadline, |cut| cut.min(deadline)));
     }
 

@@ -14,18 +14,26 @@ pub struct Date {
     second: [SystemTime; 2],
     /// The end of that second by the monotonic clock. `None` if it is not known.
     until: Option<Instant>,
-    /// The line, and what stands before and after it if it is the last line of a head.
-    end: [u8; Self::END],
+    /// A whole head with this date: that of JSON with two digits of length, which are zero. Its end is that of each head.
+    json_head: [u8; Self::JSON_HEAD],
 }
+
+/// What precedes the length in the head of JSON.
+pub(super) const JSON_START: &[u8; 65] = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: ";
 
 impl Date {
     /// The length of [`end_of_head`](Self::end_of_head). A copy of a known length needs no call.
     pub const END: usize = 41;
 
+    /// The length of [`json_head`](Self::json_head).
+    pub(super) const JSON_HEAD: usize = JSON_START.len() + 2 + Self::END;
+
     /// Creates the date of `now`.
     pub fn new(now: SystemTime) -> Self {
-        let mut date =
-            Self { second: [UNIX_EPOCH; 2], until: None, end: *b"\r\nDate: Thu, 01 Jan 1970 00:00:00 GMT\r\n\r\n" };
+        let mut json_head = [b'0'; Self::JSON_HEAD];
+        let parts = JSON_START.iter().chain(b"00\r\nDate: Thu, 01 Jan 1970 00:00:00 GMT\r\n\r\n");
+        json_head.iter_mut().zip(parts).for_each(|(byte, part)| *byte = *part);
+        let mut date = Self { second: [UNIX_EPOCH; 2], until: None, json_head };
         date.refresh(now);
         date
     }
@@ -63,18 +71,25 @@ impl Date {
         let begin = UNIX_EPOCH.checked_add(Duration::from_secs(second)).unwrap_or(UNIX_EPOCH);
         self.second = [begin, begin.checked_add(Duration::from_secs(1)).unwrap_or(begin)];
         let text = httpdate::fmt_http_date(begin);
-        self.end.iter_mut().skip("\r\nDate: ".len()).zip(text.bytes()).for_each(|(end, byte)| *end = byte);
+        let start = JSON_START.len().saturating_add("00\r\nDate: ".len());
+        self.json_head.iter_mut().skip(start).zip(text.bytes()).for_each(|(head, byte)| *head = byte);
     }
 
     /// Returns the whole line: the name, a text of 29 bytes, and the end of the line.
     pub fn line(&self) -> &str {
-        str::from_utf8(self.end.get(2..Self::END.saturating_sub(2)).unwrap_or_default()).unwrap_or_default()
+        str::from_utf8(self.end_of_head().get(2..Self::END.saturating_sub(2)).unwrap_or_default()).unwrap_or_default()
     }
 
     /// Returns the last line of a head, with the end of the line before it and the end of the head.
     #[inline]
     pub fn end_of_head(&self) -> &[u8; Self::END] {
-        &self.end
+        self.json_head.last_chunk().unwrap_or(&[0; Self::END]) // it is longer
+    }
+
+    /// Returns the head of an answer with JSON, which is copied as a whole. The two digits after [`JSON_START`] are zero.
+    #[inline]
+    pub(super) fn json_head(&self) -> &[u8; Self::JSON_HEAD] {
+        &self.json_head
     }
 }
 
@@ -99,7 +114,7 @@ mod tests {
         assert!(is_current(&date, before), "{}", date.line());
         let until = date.until.unwrap();
         assert!(now < until && until <= now + Duration::from_secs(1));
-        date.end[8] = b'x';
+        date.json_head[JSON_START.len() + 10] = b'x';
         date.refresh_at(now);
         assert!(date.line().starts_with("Date: x"), "its second has not passed");
         date.second = [UNIX_EPOCH; 2]; // the clock of the system may not have reached the next second

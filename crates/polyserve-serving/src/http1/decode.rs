@@ -11,8 +11,8 @@
 //! If there are several faults, the first one is reported. Faults of a line come first, in the order of the lines. Then
 //! come the faults that only the whole head shows, in the order in which `validate_head` checks them.
 //!
-//! Cost: one pass of `httparse`, one over the ends of the lines, two over the fields; no allocation. A head that differs from the last
-//! one of the thread only in its method and target costs less (`repeated`).
+//! Cost: one pass of `httparse`, one over the ends of the lines, two over the fields; no allocation. A session reads a head that differs
+//! from the last one of its thread only in its method and target by `repeated`, which costs less.
 
 use std::mem::MaybeUninit;
 
@@ -24,7 +24,7 @@ use super::connection_fields::ConnectionFields;
 pub use super::connection_fields::Framing;
 pub use super::refusal::Refusal;
 use super::refusal::{bad_request, refusal};
-use super::{repeated, syntax};
+use super::syntax;
 
 /// The limits of a request's size.
 #[derive(Clone, Copy, Debug)]
@@ -116,11 +116,6 @@ impl EmptyLines {
 
 /// Decodes the head at the start of `input`, which begins with the request line. The caller skips empty lines before it.
 pub fn head<'b: 'a, 'a>(input: &'b [u8], limits: &Limits, fields: &'a mut Fields<'b>) -> Decoded<'a> {
-    repeated::head(input, limits, fields)
-}
-
-/// Decodes a head without a look at earlier ones.
-pub(super) fn new_head<'b: 'a, 'a>(input: &'b [u8], limits: &Limits, fields: &'a mut Fields<'b>) -> Decoded<'a> {
     let within = input.get(..limits.max_head).unwrap_or(input);
     if matches!(within.first(), Some(b'\r' | b'\n')) {
         return Decoded::Refused(bad_request(

@@ -1,18 +1,17 @@
 //! The head that a thread has decoded last, without its method and target: clients repeat the rest.
 //!
-//! Invariant: [`KnownHead::read`] returns what [`decode::new_head`] would, or nothing. What is remembered was found valid, and does
+//! Invariant: [`LastHead::read`] returns what [`decode::head`] would, or nothing. What is remembered was found valid, and does
 //! not depend on the method, on the target or on limits that are not checked again.
 //!
-//! Cost: one pass over the target and a comparison of the rest, in place of several passes over the head. The fields are listed once
-//! for all requests of a batch. A head that is not like the last one costs about a fiftieth more, and one in [`REMEMBER_EVERY`] of
-//! these is copied: clients may take turns.
+//! Cost: one pass over the target and a comparison of the rest, in place of several passes over the head. A head that is not like the
+//! last one costs about a fiftieth more, and one in [`REMEMBER_EVERY`] of these is copied: clients may take turns.
 
-use std::cell::RefCell;
 use std::fmt;
+use std::ops::Range;
 
-use arrayvec::ArrayString;
+use arrayvec::ArrayVec;
 use polyserve_core::http::{Method, Version};
-use polyserve_core::{Head, Header, Headers};
+use polyserve_core::{Head, Headers, KeptFields};
 use polyserve_sys::ascii_text;
 
 use super::connection_fields::Framing;
@@ -28,26 +27,10 @@ const MAX_FIELDS: usize = 16;
 /// One in this number of heads that are not like the last one takes its place.
 const REMEMBER_EVERY: u8 = 8;
 
-thread_local! {
-    /// The last head of [`head`]. Sessions have one in the buffers of their thread.
-    static LAST: RefCell<LastHead> = const { RefCell::new(LastHead::none()) };
-}
-
-/// Decodes a head, for a caller without the buffers of a session.
-pub(super) fn head<'b: 'a, 'a>(input: &'b [u8], limits: &Limits, fields: &'a mut Fields<'b>) -> Decoded<'a> {
-    LAST.with_borrow_mut(|last| match last.read_into(input, limits, fields) {
-        Some(parsed) => Decoded::Head(Parsed { head: Head { headers: Headers::new(fields), ..parsed.head }, ..parsed }),
-        None => last.decode(input, limits, fields),
-    })
-}
-
 /// What follows the target of a head: the version and the header fields.
 pub(super) struct LastHead {
-    /// From the space before the version to the end of the head. Empty if there is none.
-    rest: ArrayString<MAX_BYTES>,
-    /// Where the name and the value of each field begin and end in `rest`.
-    fields: [[u16; 4]; MAX_FIELDS],
-    field_count: usize,
+    /// The fields, in the text from the space before the version to the end of the head.
+    rest: KeptFields,
     version: Version,
     framing: Framing,
     keep_alive: bool,
@@ -56,29 +39,11 @@ pub(super) struct LastHead {
     others: u8,
 }
 
-/// A last head and its fields. They are the fields of every head that ends like it, so several requests share them.
-pub(super) struct KnownHead<'a> {
-    last: &'a LastHead,
-    headers: Headers<'a>,
-}
-
-impl<'a> KnownHead<'a> {
-    /// Reads a head that ends like the last one. If it does not, [`LastHead::decode`] must follow.
-    #[allow(clippy::inline_always)] // the head is then never stored and moved, which stalls the processor
-    #[inline(always)]
-    pub(super) fn read(&self, input: &'a [u8], limits: &Limits) -> Option<Parsed<'a>> {
-        let (parsed, _) = self.last.read(input, limits)?;
-        Some(Parsed { head: Head { headers: self.headers, ..parsed.head }, ..parsed })
-    }
-}
-
 impl LastHead {
     /// Nothing is remembered.
-    pub(super) const fn none() -> Self {
+    pub(super) fn none() -> Self {
         Self {
-            rest: ArrayString::new_const(),
-            fields: [[0; 4]; MAX_FIELDS],
-            field_count: 0,
+            rest: KeptFields::default(),
             version: Version::HTTP_11,
             framing: Framing::Length(0),
             keep_alive: true,
@@ -94,57 +59,35 @@ impl LastHead {
         limits: &Limits,
         fields: &'a mut Fields<'b>,
     ) -> Decoded<'a> {
-        let decoded = decode::new_head(input, limits, fields);
+        let decoded = decode::head(input, limits, fields);
         if let Decoded::Head(parsed) = &decoded {
             self.remember(input.get(..parsed.length).unwrap_or_default(), parsed);
         }
         decoded
     }
 
-    /// Returns this head with its fields, which are written to `fields`. `None` if nothing is remembered within the limits.
-    #[inline]
-    pub(super) fn known<'k: 'a, 'a>(&'k self, limits: &Limits, fields: &'a mut Fields<'k>) -> Option<KnownHead<'a>> {
-        self.list_fields(&self.rest, limits, fields)?;
-        Some(KnownHead { last: self, headers: Headers::new(fields) })
-    }
-
-    /// Reads a head that ends like this one. Its fields are those of `input`, and are in `fields` only.
-    fn read_into<'b>(&self, input: &'b [u8], limits: &Limits, fields: &mut Fields<'b>) -> Option<Parsed<'b>> {
-        let (parsed, rest) = self.read(input, limits)?;
-        self.list_fields(ascii_text(rest)?, limits, fields)?;
-        Some(parsed)
-    }
-
-    /// Writes the fields of `rest`, which is equal to that of this head. `None` if there are none, or too many.
-    fn list_fields<'b>(&self, rest: &'b str, limits: &Limits, fields: &mut Fields<'b>) -> Option<()> {
-        if self.rest.is_empty() || self.field_count > limits.max_headers {
-            return None;
-        }
-        fields.clear();
-        for &[name, name_end, value, value_end] in self.fields.get(..self.field_count)? {
-            let name = rest.get(usize::from(name)..usize::from(name_end))?;
-            fields.push(Header { name, value: rest.as_bytes().get(usize::from(value)..usize::from(value_end))? });
-        }
-        Some(())
-    }
-
-    /// Reads a head that ends like this one, without its fields. Returns the part of `input` that is equal, too.
-    #[allow(clippy::inline_always)]
+    /// Reads a head that ends like this one. If it does not, [`decode`](Self::decode) must follow.
+    #[allow(clippy::inline_always)] // the head is then never stored and moved, which stalls the processor
     #[inline(always)]
-    fn read<'b>(&self, input: &'b [u8], limits: &Limits) -> Option<(Parsed<'b>, &'b [u8])> {
+    pub(super) fn read<'a>(&'a self, input: &'a [u8], limits: &Limits) -> Option<Parsed<'a>> {
+        let known = self.rest.text().as_bytes();
         let (method, after) = method(input)?;
         let (target, rest) = after.split_at_checked(uri_len(after)?)?;
-        let (rest, after) = rest.split_at_checked(self.rest.len()).filter(|(rest, _)| *rest == self.rest.as_bytes())?;
+        let (rest, after) = rest.split_at_checked(known.len())?;
+        if rest != known || known.is_empty() || self.rest.count() > limits.max_headers {
+            return None;
+        }
         let target = ascii_text(target).filter(|target| target.starts_with('/'))?;
         let length = input.len().saturating_sub(after.len());
+        let headers = Headers::kept(&self.rest);
         let parsed = Parsed {
-            head: Head { method, target, version: self.version, headers: Headers::new(&[]), certificate: None },
+            head: Head { method, target, version: self.version, headers, certificate: None },
             length,
             framing: self.framing,
             keep_alive: self.keep_alive,
             expects_continue: self.expects_continue,
         };
-        (length <= limits.max_head).then_some((parsed, rest))
+        (length <= limits.max_head).then_some(parsed)
     }
 
     /// Remembers a head that is valid. `bytes` are the whole head.
@@ -162,15 +105,15 @@ impl LastHead {
     fn set(&mut self, bytes: &[u8], parsed: &Parsed<'_>) -> Option<()> {
         let target_end = parsed.head.target.as_bytes().as_ptr_range().end.addr();
         let rest = bytes.get(target_end.checked_sub(bytes.as_ptr().addr())?..)?;
-        self.rest.clear();
-        self.rest.try_push_str(ascii_text(rest)?).ok()?;
-        let position = |at: *const u8| u16::try_from(at.addr().checked_sub(target_end)?).ok();
-        self.field_count = 0;
+        let place = |part: Range<*const u8>| {
+            Some(part.start.addr().checked_sub(target_end)?..part.end.addr().checked_sub(target_end)?)
+        };
+        let mut places = ArrayVec::<_, MAX_FIELDS>::new();
         for (name, value) in parsed.head.headers.iter() {
-            let (name, value) = (name.as_bytes().as_ptr_range(), value.as_ptr_range());
-            *self.fields.get_mut(self.field_count)? =
-                [position(name.start)?, position(name.end)?, position(value.start)?, position(value.end)?];
-            self.field_count = self.field_count.saturating_add(1);
+            places.try_push([place(name.as_bytes().as_ptr_range())?, place(value.as_ptr_range())?]).ok()?;
+        }
+        if rest.len() > MAX_BYTES || !self.rest.set(ascii_text(rest)?, places) {
+            return None;
         }
         self.version = parsed.head.version;
         self.framing = parsed.framing;
@@ -182,7 +125,7 @@ impl LastHead {
 
 impl fmt::Debug for LastHead {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LastHead").field("length", &self.rest.len()).finish_non_exhaustive()
+        f.debug_struct("LastHead").field("length", &self.rest.text().len()).finish_non_exhaustive()
     }
 }
 
@@ -211,8 +154,7 @@ mod tests {
 
     /// The head as it is read by comparison with the last one.
     fn known(last: &LastHead, input: &str, limits: &Limits) -> Option<String> {
-        let mut fields = Fields::new();
-        let parsed = last.known(limits, &mut fields)?.read(input.as_bytes(), limits)?;
+        let parsed = last.read(input.as_bytes(), limits)?;
         Some(format!("{:?}", Decoded::Head(parsed)))
     }
 
@@ -267,7 +209,7 @@ mod tests {
             .map(|head| {
                 [&LIMITS, &small].map(|limits| {
                     let mut fields = Fields::new();
-                    format!("{:?}", decode::new_head(head.as_bytes(), limits, &mut fields))
+                    format!("{:?}", decode::head(head.as_bytes(), limits, &mut fields))
                 })
             })
             .collect();

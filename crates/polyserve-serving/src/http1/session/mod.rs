@@ -266,6 +266,18 @@ impl Session {
         self.unsent.is_some() || !(at_rest || matches!(self.state, SessionState::Skip(_)))
     }
 
+    /// Whether a part of the output is kept, because the kernel has not accepted it.
+    #[inline]
+    pub(crate) fn has_unsent(&self) -> bool {
+        self.unsent.is_some()
+    }
+
+    /// The number of requests that were answered.
+    #[inline]
+    pub(crate) fn requests(&self) -> u64 {
+        self.requests
+    }
+
     /// Whether there are panics or a rejection that were not taken yet.
     #[inline]
     pub(crate) fn has_failures(&self) -> bool {

@@ -10,7 +10,7 @@ use super::{AnswerContext, OUTPUT_BOUND, Phase, Session, SessionState, SessionTu
 use super::{Following, answer_context, is_head};
 use crate::http1::decode::{self, Decoded, EmptyLines, Framing, Limits, Parsed};
 use crate::http1::encode;
-use crate::http1::repeated::{KnownHead, LastHead};
+use crate::http1::repeated::LastHead;
 use crate::memory::{FREE_BYTES, MemoryBudget};
 
 /// How far a session has come with its input.
@@ -71,12 +71,7 @@ impl Session {
     /// answered, and this be called again.
     fn serve(&mut self, progress: &mut RunProgress<'_>, last_head: &mut LastHead, turn: &mut SessionTurn<'_>) {
         loop {
-            let is_head = {
-                let mut fields = decode::Fields::new();
-                let known = last_head.known(&turn.env.limits, &mut fields);
-                self.serve_like(known.as_ref(), progress, turn)
-            };
-            if !is_head {
+            if !self.serve_like(last_head, progress, turn) {
                 return;
             }
             self.read_head(progress, last_head, turn);
@@ -86,16 +81,11 @@ impl Session {
         }
     }
 
-    /// Serves requests until the turn is over, nothing more is complete, or a head is not like `known`. Returns whether there is such a
-    /// head.
+    /// Serves requests until the turn is over, nothing more is complete, or a head is not like the last one. Returns whether there is
+    /// such a head.
     #[allow(clippy::inline_always)] // called once
     #[inline(always)]
-    fn serve_like(
-        &mut self,
-        known: Option<&KnownHead<'_>>,
-        progress: &mut RunProgress<'_>,
-        turn: &mut SessionTurn<'_>,
-    ) -> bool {
+    fn serve_like(&mut self, last_head: &LastHead, progress: &mut RunProgress<'_>, turn: &mut SessionTurn<'_>) -> bool {
         loop {
             if must_flush(turn.scratch.out.len(), &turn.env.memory) && !matches!(self.state, SessionState::Closed) {
                 self.want = Want::Write;
@@ -124,7 +114,7 @@ impl Session {
                 self.want = Want::Yield;
                 return false;
             }
-            match known.and_then(|known| known.read(rest, &turn.env.limits)) {
+            match last_head.read(rest, &turn.env.limits) {
                 Some(parsed) => self.begin(&parsed, progress, turn),
                 None => return true,
             }
@@ -184,7 +174,8 @@ impl Session {
     fn begin(&mut self, parsed: &Parsed<'_>, progress: &mut RunProgress<'_>, turn: &mut SessionTurn<'_>) {
         self.empty_lines = EmptyLines::default();
         if let Some(request) = &mut self.reported {
-            request.set_line(&parsed.head);
+            let head = parsed.head; // as below
+            request.set_line(&head);
             request.client = turn.env.client(self.peer, parsed.head.headers);
         }
         let input = progress.rest;

@@ -45,7 +45,10 @@ impl Session {
         progress.call = Some((context, following));
         let mut request = Request::new(parsed.head, body);
         request.head.certificate = self.certificate.as_ref();
-        (request.peer, request.draining) = (turn.env.client(self.peer, parsed.head.headers), turn.scratch.draining);
+        (request.peer, request.draining) = (self.peer, turn.scratch.draining);
+        if !turn.env.proxies.is_empty() {
+            request.peer = turn.env.client(self.peer, parsed.head.headers);
+        }
         if let Some(reported) = &self.reported {
             request = request.with_notes(Some(&reported.notes));
         }
@@ -122,7 +125,7 @@ impl Session {
         // One branch: the compiler takes code behind many branches for cold, and inlines nothing there.
         let is_usual = !close & !context.head_only & (context.version == Version::HTTP_11);
         let status = if is_usual & reply.is_json_in_place() & turn.has_usual_head() {
-            encode::json(&mut turn.scratch.out, &turn.scratch.body, turn.scratch.date.end_of_head());
+            encode::json(&mut turn.scratch.out, &turn.scratch.body, &turn.scratch.date);
             StatusCode::OK
         } else if is_usual & reply.is_done() & turn.has_usual_head() {
             encode::done(&mut turn.scratch.out, turn.scratch.date.end_of_head());
