@@ -39,7 +39,7 @@ use self::table::{ShardTable, TableAddress};
 use crate::published::IsPublished;
 use crate::result::{put_result, remove_result};
 use crate::shards::Shards;
-use crate::versions::Versions;
+use crate::versions::LockedVersions;
 
 /// The number of ids that [`get_many`](EntityRepo::get_many) fetches from memory together: a processor waits for ten to twenty lines at
 /// a time.
@@ -68,7 +68,7 @@ pub struct Sharded<E: Identifiable = Entity> {
     entities: Shards<ShardTable<E>>,
     /// The address of the table of each shard.
     addresses: Box<[TableAddress<E>]>,
-    versions: Versions,
+    versions: LockedVersions,
 }
 
 impl<E: Identifiable> Sharded<E> {
@@ -90,9 +90,10 @@ impl Sharded {
 
 impl<E: Identifiable> Default for Sharded<E> {
     fn default() -> Self {
-        let entities = Shards::default();
+        let entities: Shards<_> = Shards::default();
         let addresses = (0..entities.len()).map(|_| TableAddress::default()).collect();
-        Self { entities, addresses, versions: Versions::default() }
+        let versions = LockedVersions::new(entities.len());
+        Self { entities, addresses, versions }
     }
 }
 
@@ -105,6 +106,7 @@ impl<E: Identifiable> Sharded<E> {
         if !condition.is_always() && !condition.allows(table.find(hash, entity.id())) {
             return Err(entity);
         }
+        self.versions.count(hash);
         let replaced = table.insert(hash, entity, |id| self.entities.hash(id));
         self.addresses[self.entities.number(hash)].update(&mut table);
         Ok(replaced)
@@ -117,6 +119,7 @@ impl<E: Identifiable> Sharded<E> {
         if !condition.is_always() && table.find(hash, id).is_some_and(|entity| !condition.allows(Some(entity))) {
             return Conditional::Refused;
         }
+        self.versions.count(hash);
         let removed = table.remove(hash, id, |id| self.entities.hash(id));
         self.addresses[self.entities.number(hash)].update(&mut table);
         Conditional::Done(removed)
@@ -155,12 +158,16 @@ impl<E: Identifiable> EntityRepo<E> for Sharded<E> {
     }
 
     fn put_if(&self, entity: E, condition: &Condition) -> RepoAnswer<Conditional<Put>> {
-        let _write = self.versions.write(entity.id());
         Answer::Now(Ok(put_result(&self.replace(entity, condition))))
     }
 
+    #[inline]
+    fn put(&self, entity: E) -> RepoAnswer<Put> {
+        let replaced = self.replace(entity, &Condition::ALWAYS);
+        Answer::Now(Ok(if matches!(replaced, Ok(Some(_))) { Put::Replaced } else { Put::Created }))
+    }
+
     fn remove_if(&self, id: &E::Id, condition: &Condition) -> RepoAnswer<Conditional<Removed>> {
-        let _write = self.versions.write(id);
         Answer::Now(Ok(remove_result(&self.take(id, condition))))
     }
 
@@ -169,7 +176,7 @@ impl<E: Identifiable> EntityRepo<E> for Sharded<E> {
     }
 
     fn version(&self, id: &E::Id) -> Option<u64> {
-        self.versions.version(id)
+        Some(self.versions.version(self.entities.hash(id)))
     }
 }
 

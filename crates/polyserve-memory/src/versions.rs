@@ -53,6 +53,41 @@ impl Versions {
     }
 }
 
+/// The counts of writes to a store in shards. A shard is written under its lock, so a count needs no exchange.
+///
+/// A write is counted before it changes anything. A reader that finds the new count waits for the lock in its get, and so reads what was
+/// written. So there is a version during a write too.
+pub(crate) struct LockedVersions {
+    stripes: Box<[AtomicU64]>,
+    /// The shift that turns a hash without its tag bits into the number of a stripe.
+    shift: u32,
+}
+
+impl LockedVersions {
+    /// `shards`: a power of two. The ids of a stripe are in one shard, because the bits that choose the shard are the first of those that
+    /// choose the stripe: see [`Shards`](crate::shards::Shards).
+    pub(crate) fn new(shards: usize) -> Self {
+        let count = STRIPES.max(shards);
+        Self { stripes: (0..count).map(|_| AtomicU64::new(0)).collect(), shift: u64::BITS - count.ilog2() }
+    }
+
+    fn stripe(&self, hash: u64) -> &AtomicU64 {
+        &self.stripes[(hash << 7 >> self.shift) as usize]
+    }
+
+    /// Counts a write to the ids of a hash. The caller holds the lock of their shard, and has not changed it yet.
+    #[inline]
+    pub(crate) fn count(&self, hash: u64) {
+        let count = self.stripe(hash);
+        count.store(count.load(Ordering::Relaxed).wrapping_add(1), Ordering::Release);
+    }
+
+    /// Returns the version of the ids of a hash.
+    pub(crate) fn version(&self, hash: u64) -> u64 {
+        self.stripe(hash).load(Ordering::Acquire)
+    }
+}
+
 impl Default for Versions {
     fn default() -> Self {
         Self { stripes: (0..STRIPES).map(|_| Stripe::default()).collect(), state: IdState::default() }

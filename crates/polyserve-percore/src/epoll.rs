@@ -283,9 +283,10 @@ impl EpollLoop {
     }
 
     fn close(&mut self, number: usize) {
-        if let Some(mut client) = self.clients.remove(number) {
+        if let Some(client) = self.clients.get_mut(number) {
             self.table.close(&client.entry, &mut client.connection);
             self.share.close();
+            self.clients.remove(number);
         }
     }
 }

@@ -398,11 +398,13 @@ impl UringLoop {
     }
 
     fn close(&mut self, number: usize) {
-        if let Some(mut client) = self.clients.remove(number) {
+        if let Some(client) = self.clients.get_mut(number) {
             client.input.release(&mut self.ring);
             self.table.close(&client.entry, &mut client.connection);
             self.share.close();
-            if let Some(key) = client.key {
+            let key = client.key;
+            self.clients.remove(number);
+            if let Some(key) = key {
                 self.ring.remove(key);
             }
         }

@@ -79,11 +79,13 @@ enum WaitKind {
 
 impl Connection {
     /// The connection of `session`, which has just been accepted.
+    #[inline]
     pub fn new(session: Session) -> Self {
         Self::accepted(session, Instant::now())
     }
 
     /// The connection of `session`, from which nothing was read since it was accepted.
+    #[inline]
     pub fn accepted(session: Session, accepted: Instant) -> Self {
         let (want, stage) = (session.want(), session.stage());
         Self {

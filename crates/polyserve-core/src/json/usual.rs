@@ -79,16 +79,30 @@ fn digits(text: &[u8], mut number: u64) -> (u64, usize, &[u8]) {
 
 /// Returns the number of bytes before the first one that is not plain: that ends a text, begins an escape, or is no printable ASCII.
 fn plain_length(text: &[u8]) -> usize {
-    const BLOCK: usize = 16;
-    // A block is looked at as a whole, by instructions for several bytes.
-    let blocks = text.chunks_exact(BLOCK);
-    let start = BLOCK * blocks.take_while(|block| block.iter().fold(true, |all, byte| all & is_plain(*byte))).count();
-    let rest = text.get(start..).unwrap_or_default();
-    start + rest.iter().position(|byte| !is_plain(*byte)).unwrap_or(rest.len())
+    let (words, rest) = text.as_chunks::<WORD>();
+    for (index, word) in words.iter().enumerate() {
+        let found = not_plain(u64::from_le_bytes(*word));
+        if found != 0 {
+            return WORD * index + found.trailing_zeros() as usize / 8;
+        }
+    }
+    let is_plain = |byte: &u8| not_plain(u64::from(*byte) | PADDING) == 0;
+    WORD * words.len() + rest.iter().position(|byte| !is_plain(byte)).unwrap_or(rest.len())
 }
 
-fn is_plain(byte: u8) -> bool {
-    (b' '..0x7f).contains(&byte) & (byte != b'"') & (byte != b'\\')
+const WORD: usize = size_of::<u64>();
+
+/// Seven spaces after a byte.
+const PADDING: u64 = u64::from_le_bytes(*b"\0       ");
+
+/// Returns a word with the highest bit of the first byte that is not plain. Later bytes may have theirs wrongly, because a subtraction
+/// borrows from the next byte (Warren, *Hacker's Delight*, 6-1).
+#[inline]
+fn not_plain(word: u64) -> u64 {
+    const ONES: u64 = u64::MAX / 0xff;
+    let is_below = |bytes: u64, limit: u8| bytes.wrapping_sub(ONES * u64::from(limit)) & !bytes;
+    let is = |byte: u8| is_below(word ^ (ONES * u64::from(byte)), 1);
+    (word | is_below(word, b' ') | is(b'"') | is(b'\\') | is(0x7f)) & (ONES << 7)
 }
 
 #[cfg(test)]

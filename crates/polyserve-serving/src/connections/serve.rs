@@ -139,6 +139,7 @@ impl<H: ConnectionHandle> ConnectionTable<H> {
 
     /// Adds a connection that was accepted, or [rejects](Self::reject) it at the limit. Returns what the driver is to serve before it
     /// waits for the socket for the first time; `None` if the connection is closed.
+    #[inline]
     pub fn admit_or_reject(&self, handle: H, shard: usize) -> Option<(Arc<TableEntry<H>>, Connection)> {
         match self.admit(handle, shard) {
             Ok(entry) => {

@@ -61,7 +61,7 @@ pub fn answer(out: &mut Vec<u8>, reply: &Reply, body: &[u8], head: &AnswerHead<'
         out.extend_from_slice(server_header.as_bytes());
     }
     if head.close {
-        out.extend_from_slice(b"\r\nConnection: close");
+        out.extend_from_slice(CLOSE);
     } else if head.version == Version::HTTP_10 {
         out.extend_from_slice(b"\r\nConnection: keep-alive");
     }
@@ -71,14 +71,16 @@ pub fn answer(out: &mut Vec<u8>, reply: &Reply, body: &[u8], head: &AnswerHead<'
     }
 }
 
+const CLOSE: &[u8] = b"\r\nConnection: close";
+
 /// Appends what [`answer`] does for [JSON in place](Reply::is_json_in_place) and a request without anything special: most answers,
 /// in two copies. A copy of a known length needs no call.
 #[allow(clippy::inline_always)] // for each request
 #[inline(always)]
-pub(super) fn json(out: &mut Vec<u8>, body: &[u8], date: &Date) {
+pub(super) fn json(out: &mut Vec<u8>, body: &[u8], close: bool, date: &Date) {
     let length = body.len();
     out.reserve(HEAD_ESTIMATE.saturating_add(length));
-    if matches!(length, 10..100) {
+    if matches!(length, 10..100) & !close {
         let start = out.len().saturating_add(JSON_START.len());
         out.extend_from_slice(date.json_head());
         if let Some([tens, ones, ..]) = out.get_mut(start..) {
@@ -87,6 +89,9 @@ pub(super) fn json(out: &mut Vec<u8>, body: &[u8], date: &Date) {
     } else {
         out.extend_from_slice(JSON_START);
         write_number(out, length);
+        if close {
+            out.extend_from_slice(CLOSE);
+        }
         out.extend_from_slice(date.end_of_head());
     }
     out.extend_from_slice(body);
@@ -164,10 +169,12 @@ mod tests {
     fn json_in_place_has_the_bytes_of_any_answer() {
         for length in [0, 1, 9, 10, 99, 100, 999, 1000, 123_456] {
             let body = vec![b'x'; length];
-            let (mut expected, mut found) = (Vec::new(), Vec::new());
-            answer(&mut expected, &Reply::json_in_place(), &body, &HEAD);
-            json(&mut found, &body, &Date::new(std::time::UNIX_EPOCH));
-            assert_eq!(found, expected);
+            for close in [false, true] {
+                let (mut expected, mut found) = (Vec::new(), Vec::new());
+                answer(&mut expected, &Reply::json_in_place(), &body, &AnswerHead { close, ..HEAD });
+                json(&mut found, &body, close, &Date::new(std::time::UNIX_EPOCH));
+                assert_eq!(found, expected);
+            }
         }
     }
 

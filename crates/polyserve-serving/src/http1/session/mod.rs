@@ -200,6 +200,7 @@ impl Session {
     }
 
     /// Creates the state of a connection that has just been accepted. `peer` is the address of its other end.
+    #[inline]
     pub fn from_peer(peer: Option<SocketAddr>) -> Self {
         Self {
             state: SessionState::Head,

@@ -123,11 +123,11 @@ impl Session {
             || (turn.scratch.others_wait && self.gives_way(reply, following, turn));
         let start = turn.scratch.out.len();
         // One branch: the compiler takes code behind many branches for cold, and inlines nothing there.
-        let is_usual = !close & !context.head_only & (context.version == Version::HTTP_11);
+        let is_usual = !context.head_only & (context.version == Version::HTTP_11);
         let status = if is_usual & reply.is_json_in_place() & turn.has_usual_head() {
-            encode::json(&mut turn.scratch.out, &turn.scratch.body, &turn.scratch.date);
+            encode::json(&mut turn.scratch.out, &turn.scratch.body, close, &turn.scratch.date);
             StatusCode::OK
-        } else if is_usual & reply.is_done() & turn.has_usual_head() {
+        } else if is_usual & !close & reply.is_done() & turn.has_usual_head() {
             encode::done(&mut turn.scratch.out, turn.scratch.date.end_of_head());
             StatusCode::OK
         } else {
@@ -272,11 +272,18 @@ impl Session {
     }
 
     /// Changes the state. The old state may hold a service's future. Dropping it runs foreign code, which may panic.
+    #[inline]
     pub(super) fn set_state(&mut self, state: SessionState) {
-        let old = std::mem::replace(&mut self.state, state);
-        if let SessionState::Answer(_, future) = old
-            && let Err(panic) = catch_unwind(AssertUnwindSafe(|| drop(future)))
-        {
+        if matches!(self.state, SessionState::Answer(..)) {
+            self.drop_answer();
+        }
+        self.state = state;
+    }
+
+    #[inline(never)]
+    fn drop_answer(&mut self) {
+        let old = std::mem::replace(&mut self.state, SessionState::Closed);
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| drop(old))) {
             self.note_panic(panic, "an answer panicked as it was dropped");
         }
     }
