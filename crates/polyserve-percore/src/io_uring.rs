@@ -327,7 +327,8 @@ impl UringLoop {
     fn accept(&mut self) {
         let mut accepted = std::mem::take(&mut self.accepted);
         for stream in accepted.drain(..) {
-            let peer = net::peer(&stream); // an accept that goes on has no room for it
+            // An accept that goes on has no room for it.
+            let peer = if self.table.server.env.needs_peers { net::peer(&stream) } else { None };
             self.add_accepted((stream, peer));
         }
         self.accepted = accepted;

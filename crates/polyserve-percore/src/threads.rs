@@ -124,7 +124,7 @@ mod tests {
     use std::io::{Read as _, Write as _};
     use std::net::TcpStream;
 
-    use polyserve_core::{Reply, Request, Server, ServerExt as _};
+    use polyserve_core::{Answer, Reply, Request, Server, ServerExt as _};
 
     use super::*;
     use crate::{Epoll, IoUring};
@@ -192,6 +192,35 @@ mod tests {
             assert!(core.len() == 1 && allowed.contains(&core[0]), "{core:?} of {allowed:?}");
         }
         assert_eq!(cores().unwrap(), allowed, "the thread that starts a server stays as it is");
+    }
+
+    /// A service that does not look at addresses.
+    struct Blind;
+
+    impl Service for Blind {
+        fn call(&self, _: Request<'_>, _: &mut Vec<u8>) -> Answer<Reply> {
+            Answer::Now(Reply::text(""))
+        }
+
+        fn sees_peers(&self) -> bool {
+            false
+        }
+    }
+
+    #[test]
+    fn a_hook_sees_the_addresses_that_the_service_does_not() {
+        let (send, seen) = mpsc::channel();
+        let config = ServerConfig::default().workers(1).on_answer(move |report| {
+            let _ = send.send(report.peer);
+        });
+        for server in servers(&config) {
+            let running = server.serve("127.0.0.1:0", Blind).unwrap();
+            let mut client = TcpStream::connect(running.local_addr()).unwrap();
+            client.write_all(b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").unwrap();
+            client.read_to_end(&mut Vec::new()).unwrap();
+            assert_eq!(seen.recv().unwrap(), Some(client.local_addr().unwrap()));
+            running.shutdown().unwrap();
+        }
     }
 
     /// What arrived while the loop served others had waited for no time.

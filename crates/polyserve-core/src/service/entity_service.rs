@@ -499,6 +499,10 @@ impl<R: EntityRepo<E>, E: Identifiable> Service for EntityService<R, E> {
     fn head(&self, head: &Head<'_>) -> Option<Reply> {
         self.route(head).and_then(|_| preconditions::condition(head, self.etags)).err()
     }
+
+    fn sees_peers(&self) -> bool {
+        false
+    }
 }
 
 impl<R: fmt::Debug, E: Identifiable> fmt::Debug for EntityService<R, E> {

@@ -103,6 +103,12 @@ pub trait Service: Send + Sync + 'static {
         None
     }
 
+    /// Whether the service may look at [`Request::peer`]. If it does not, a server may leave the address out, which saves some servers a
+    /// system call for each connection.
+    fn sees_peers(&self) -> bool {
+        true
+    }
+
     /// Moves the service into an `Arc`, as servers keep it. An `Arc` returns itself. There is no need to implement this.
     fn into_shared(self) -> Arc<dyn Service>
     where
@@ -121,6 +127,9 @@ macro_rules! forward {
             }
             fn head(&self, head: &Head<'_>) -> Option<Reply> {
                 (**self).head(head)
+            }
+            fn sees_peers(&self) -> bool {
+                (**self).sees_peers()
             }
             fn into_shared(self) -> Arc<dyn Service> {
                 self

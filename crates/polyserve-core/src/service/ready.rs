@@ -155,6 +155,10 @@ impl Service for Ready {
     fn head(&self, head: &Head<'_>) -> Option<Reply> {
         get_only(head, &self.path)
     }
+
+    fn sees_peers(&self) -> bool {
+        false
+    }
 }
 
 /// What is wrong with a store that takes no writes, in one sentence.

@@ -222,7 +222,8 @@ pub struct Request<'a> {
     /// The body; empty if there is none.
     pub body: &'a [u8],
     /// The address of the connection's other end: the client, or a proxy in front of this server. `None` if the client had
-    /// left when the server looked, or if the request did not come from a socket.
+    /// left when the server looked, if the request did not come from a socket, or if the service does not
+    /// [see it](super::Service::sees_peers).
     pub peer: Option<SocketAddr>,
     /// Whether the server is shutting down. A health check answers 503 then, so that a load balancer sends no more requests.
     pub draining: bool,

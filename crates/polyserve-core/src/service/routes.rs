@@ -177,6 +177,10 @@ impl Service for Routes {
             Err(reply) => Some(reply),
         }
     }
+
+    fn sees_peers(&self) -> bool {
+        self.routes.iter().map(|(_, service)| service).chain(&self.otherwise).any(|service| service.sees_peers())
+    }
 }
 
 impl fmt::Debug for Routes {

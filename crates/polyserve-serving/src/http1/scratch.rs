@@ -29,6 +29,8 @@ pub struct Env {
     pub proxies: TrustedProxies,
     /// Sees every answer.
     pub on_answer: Option<AnswerHook>,
+    /// Whether the address of a connection's other end is used: by the service, for the hook, or for the limit of a client's connections.
+    pub needs_peers: bool,
     /// Admits requests. It stands in front of [`service`](Self::service). `None` without an overload policy.
     pub admission: Option<Arc<RequestAdmission>>,
     /// The time since which a connection waits is noted: an overload policy or a hook needs it.
@@ -41,7 +43,9 @@ impl Env {
     /// Creates the environment of a server that serves `service` within the limits of `config`.
     pub fn new(service: Arc<dyn Service>, config: &ServerConfig) -> Self {
         let admission = config.overload.as_ref().map(RequestAdmission::new);
+        let is_asked_for = config.on_answer.is_some() || config.max_connections_per_peer.is_some();
         Self {
+            needs_peers: service.sees_peers() || is_asked_for,
             service: admission.as_ref().map_or(Arc::clone(&service), |admission| admission.over(service)),
             limits: Limits::from(config),
             server_header: config.server_header.as_deref().map(Box::from),
