@@ -323,7 +323,11 @@ impl<S: AsFd> Ring<S> {
         let mut queue = std::mem::take(&mut self.taken);
         queue.extend(self.ring.completion());
         while self.has_more(queue.len()) && self.ring.submit().is_ok() {
+            let gathered = queue.len();
             queue.extend(self.ring.completion());
+            if queue.len() == gathered {
+                break; // the flag is late: another core sets it for work that was done meanwhile, and then nothing resets it
+            }
         }
         for entry in queue.drain(..) {
             completions.extend(self.completion(&entry));
