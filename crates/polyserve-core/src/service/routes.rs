@@ -179,7 +179,7 @@ impl Service for Routes {
     }
 
     fn sees_peers(&self) -> bool {
-        self.routes.iter().map(|(_, service)| service).chain(&self.otherwise).any(|service| service.sees_peers())
+        self.routes.iter().map(|(_, service)| service).chain(&self.otherwise).any(Service::sees_peers)
     }
 }
 
