@@ -9,7 +9,8 @@
 //!
 //! Cost:
 //!
-//! * **A get** is one hash, a bucket of one cache line, and a record: two lines if it is short. It loads the version of the bucket before
+//! * **A get** is one hash and a bucket of two cache lines that are fetched together. A short record, of at most 32 bytes (a description
+//!   of 16), lies in its bucket if there is room; other records are one more miss. A get loads the version of the bucket before
 //!   and after it copies the record, and a copied text is checked to be UTF-8, as in `packed`. It repeats if a write to the bucket has
 //!   come in between. After eight repetitions it takes the shard's readers-writer lock, as gets of entities that are not packed do.
 //! * **A put packs the entity**, as in `packed`, and takes the shard's lock. A put of a known id overwrites the record, if the new
@@ -17,24 +18,25 @@
 //! * An entity of more than 512 packed bytes (a description longer than [`Seqlock::LONGEST_COPIED`]), or that postcard cannot express, is
 //!   moved in. Its gets run under the shard's lock.
 //! * An entity of another type is built from its bytes for each get, and for most puts and removes, as in `packed`.
-//! * The table grows by two buckets for each seven new ids. That hashes the ids of one bucket. Now and then a put also creates
-//!   an eighth of the buckets that the shard had, or of its pages, without entities in them.
+//! * The table grows by a bucket for each three new ids with short records, or five others. That hashes the ids of one bucket. Now and then
+//!   a put also creates an eighth of the buckets that the shard had, or of its pages, without entities in them.
 //!
-//! Memory: a record is the packed entity, rounded up to 8 bytes: 16 bytes and the description, if the entity is a published one. Its part
-//! of the table is 18 bytes, and about two more for links. Words do not move, and readers are not counted, so no memory is
-//! freed before the store is dropped: that of removed entities serves later ones of any length. An empty store takes 8 KiB for each
-//! shard, 128 KiB for each core. The first records of a length take a page of 4 KiB in their shard.
+//! Memory: 43 bytes of the table for an entity with a short record, and for one in five also a record apart. For another entity 26 bytes of
+//! the table, and a record: the packed entity, which is 16 bytes and the description if it is a published one, rounded up to 8 bytes. Words
+//! do not move, and readers are not counted, so no memory is freed before the store is dropped: that of removed entities serves
+//! later ones. An empty store takes 8 KiB for each shard, 130 KiB for each core. The first records of a length take a page of 4 KiB
+//! in their shard.
 //!
 //! Source: the sequence locks of Linux (`seqlock.h`), with the orderings of Boehm, "Can seqlocks get along with programming language
 //! memory models?" (MSPC 2012); a version and a few entries in a cache line as in MICA (Lim et al., NSDI 2014) and in the optimistic
 //! locks of Leis et al. ("The ART of practical synchronization", DaMoN 2016); linear hashing (Litwin, VLDB 1980).
 //!
-//! *Wins when* memory counts, and several threads read one id or a few: readers write nothing that others read, as in `papaya`, and an
-//! entity takes about as much memory as in `packed`. A slow visit delays no writer. *Loses when* entities are read that are in no cache,
-//! because bucket and record are a miss each: `sharded` waits once. It loses when all reads are in the caches of several cores: `papaya`
-//! shows its entity in place, and this store copies and decodes it. It loses when a store must give memory back. Figures:
-//! `docs/decisions/035-seqlock.md`; no record has this store yet.
+//! *Wins when* memory counts and descriptions are short, and several threads read one id or a few: readers write nothing that others read,
+//! as in `papaya`. A slow visit delays no writer. *Loses when* entities are read that are in no cache: `sharded` copies and decodes
+//! nothing. It loses to `papaya` when the record of a busy id lies apart, or when all reads are in the caches of several cores. It
+//! loses when a store must give memory back. Figures: `docs/decisions/035-seqlock.md`; no record has this store yet.
 
+mod bucket;
 mod records;
 mod segments;
 pub(crate) mod shard;
@@ -132,7 +134,7 @@ impl<E: Identifiable> EntityRepo<E> for Seqlock<E> {
         Answer::Now(Ok(found.unwrap_or(Lookup::Absent)))
     }
 
-    /// The buckets of the next ids, and then their records, are on their way from memory before the first of them is shown.
+    /// The buckets of the next ids, and then the records that lie apart, are on their way from memory before the first of them is shown.
     fn get_many(&self, ids: &[E::Id], visit: ManyVisit<'_, E>) -> RepoAnswer<Vec<(usize, E)>> {
         for (group, ids) in ids.chunks(AT_A_TIME).enumerate() {
             ids.iter().map(|id| self.of_id(id)).for_each(|(hash, shard)| shard.fetch_bucket(hash));

@@ -1,12 +1,13 @@
 use std::collections::HashMap;
 use std::hash::BuildHasher;
 
-use polyserve_core::Entity;
+use polyserve_core::sync::write;
+use polyserve_core::{Conditional, Entity, Put, Removed};
 
 use super::*;
 use crate::hash::IdState;
 use crate::hash::tests::Random;
-use crate::pack::PackBuffer;
+use crate::pack::{PackBuffer, ToStore};
 
 fn put(shard: &VersionedShard<Entity>, hash: u64, entity: Entity, hash_of: impl Fn(&i64) -> u64) -> Put {
     let buffer = PackBuffer::of(&entity);
@@ -69,6 +70,25 @@ fn removed_records_serve_entities_of_any_length() {
     assert!(all == most && empty >= all - 1, "{empty} of {all} pages are empty; one may have links");
     (0..1000).for_each(|id| _ = put(&shard, hash_of(&id), Entity::new(id, "d".repeat(392), 0.5), hash_of));
     assert!(pages(&shard)[0] <= most + 1);
+}
+
+/// A record that is short lies in its bucket, if there is a slot after a split, whatever it was before.
+#[test]
+fn records_change_between_short_and_long() {
+    let (shard, mut expected) = (VersionedShard::default(), HashMap::new());
+    // All ids are in one bucket until the table grows.
+    for (step, length) in [3, 40, 700, 16, 0, 17, 600, 5].into_iter().enumerate() {
+        for id in 0..40 {
+            let entity = Entity::new(id, "d".repeat(length), step as f64);
+            put(&shard, id as u64, entity.clone(), |id| *id as u64);
+            expected.insert(id, entity);
+        }
+        check(&shard, &expected, 50, |id| *id as u64);
+        assert_eq!(remove(&shard, 7, 7), Removed::Removed);
+        put(&shard, 7, expected[&7].clone(), |id| *id as u64);
+    }
+    let short = (0..40).filter(|id| matches!(shard.find(&read(&shard.locked), *id as u64, id), Some(Place::Short(..))));
+    assert!(short.count() > 20);
 }
 
 /// A version grows with each write to an id, also if a growth moves the id to another bucket.
