@@ -106,7 +106,7 @@ impl<E: Identifiable> VersionedShard<E> {
         Conditional::Done((Removed::Removed, removed))
     }
 
-    /// Stores an entity whose id is not stored. The caller is in a write section of the bucket.
+    /// Stores an entity with a new id. The caller is in a write section of the bucket.
     fn add(
         &self,
         locked: &mut LockedShard<E>,
