@@ -25,6 +25,7 @@ pub(crate) fn tests(kind: Kind) -> Vec<Test> {
     vec![
         Test::shared(kind, "connections_start_no_threads", move |urls| connections_start_no_threads(kind, urls)),
         Test::shared(kind, "four_processes_are_one_store", move |urls| four_processes_are_one_store(kind, urls)),
+        Test::shared(kind, "pages_list_all_entities", move |urls| pages_list_all_entities(kind, urls)),
         Test::shared(kind, "nested_entities_are_kept", move |urls| nested_entities_are_kept(kind, urls)),
         Test::shared(kind, "a_merge_patch_loses_no_update", move |urls| a_merge_patch_loses_no_update(kind, urls)),
     ]
@@ -72,6 +73,34 @@ fn put(id: usize) -> Vec<u8> {
     let body = format!(r#"{{"id":{id},"description":"number {id}","value":0.5}}"#);
     let length = body.len();
     format!("PUT / HTTP/1.1\r\nHost: test\r\nContent-Length: {length}\r\n\r\n{body}").into_bytes()
+}
+
+/// The pages of a list, each after the last entity of the page before, have each entity once.
+fn pages_list_all_entities(kind: Kind, urls: &str) {
+    const ENTITIES: usize = 25;
+    let server = ServerProcess::start(kind, urls, &name_space());
+    let mut client = Client::connect(server.addr, PATIENCE).expect("it connects");
+    (0..ENTITIES).for_each(|id| _ = client.ask(&put(id), 201));
+    let (mut listed, mut after) = (Vec::new(), String::new());
+    loop {
+        let request = format!("GET /?limit=10{after} HTTP/1.1\r\nHost: test\r\n\r\n");
+        let page = client.ask(request.as_bytes(), 200).text().to_string();
+        let ids: Vec<usize> = page.split("\"id\":").skip(1).map(|rest| number(rest)).collect();
+        assert!(ids.len() <= 10, "{page}");
+        listed.extend(ids);
+        match page.split_once("\"next\":\"") {
+            Some((_, next)) => after = format!("&after={}", number(next)),
+            None => break,
+        }
+    }
+    listed.sort_unstable();
+    assert_eq!(listed, (0..ENTITIES).collect::<Vec<_>>());
+}
+
+/// Returns the number at the beginning of a text.
+fn number(text: &str) -> usize {
+    let end = text.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(text.len());
+    text[..end].parse().expect("it begins with a number")
 }
 
 /// Clients of four server processes over one engine see one linearizable store.
