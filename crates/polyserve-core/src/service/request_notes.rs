@@ -1,6 +1,7 @@
 //! What a service finds out about a request, for the report of its answer.
 
 use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 /// What a service notes of a request, such as [its user](super::Request::note_user) and [its trace](super::Request::note_trace). For
@@ -8,13 +9,14 @@ use std::sync::{Arc, OnceLock};
 #[derive(Debug, Default)]
 pub struct RequestNotes {
     user: OnceLock<Arc<str>>,
-    trace: OnceLock<TraceId>,
+    /// The halves of the trace, of which the number is not 0. One service notes it, so the halves are of one trace.
+    trace: [AtomicU64; 2],
 }
 
 impl RequestNotes {
     /// Creates empty notes.
     pub const fn new() -> Self {
-        Self { user: OnceLock::new(), trace: OnceLock::new() }
+        Self { user: OnceLock::new(), trace: [const { AtomicU64::new(0) }; 2] }
     }
 
     /// Notes the user. Only the first one is kept.
@@ -24,7 +26,10 @@ impl RequestNotes {
 
     /// Notes the trace. Only the first one is kept.
     pub(super) fn set_trace(&self, trace: TraceId) {
-        let _ = self.trace.set(trace); // an error: there is one
+        if self.trace().is_none() {
+            let halves = [(trace.0 >> 64) as u64, trace.0 as u64];
+            self.trace.iter().zip(halves).for_each(|(half, value)| half.store(value, Ordering::Relaxed));
+        }
     }
 
     /// Returns the user.
@@ -34,7 +39,8 @@ impl RequestNotes {
 
     /// Returns the trace.
     pub fn trace(&self) -> Option<TraceId> {
-        self.trace.get().copied()
+        let [high, low] = [&self.trace[0], &self.trace[1]].map(|half| u128::from(half.load(Ordering::Relaxed)));
+        Some(TraceId(high << 64 | low)).filter(|trace| trace.0 != 0)
     }
 
     /// Returns the notes, and leaves none.

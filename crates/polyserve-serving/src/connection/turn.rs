@@ -53,8 +53,15 @@ impl<'a> Turn<'a> {
 
     /// Notes the time since which the connection could have been served, for the overload policy and for the reports of answers.
     /// `is_start`: it has read at most once in this turn.
-    #[cold]
+    #[inline]
     pub(super) fn note_arrival(&mut self, is_start: bool) {
+        if self.ready_since.is_some() || self.queued_since.is_some() || self.server.env.admission.is_some() {
+            self.note_known_arrival(is_start);
+        }
+    }
+
+    #[inline(never)]
+    fn note_known_arrival(&mut self, is_start: bool) {
         let since = || self.ready_since.or_else(|| self.queued_since?.instant());
         let arrived = if is_start { since() } else { None };
         self.buffers.scratch.queued_since = arrived;

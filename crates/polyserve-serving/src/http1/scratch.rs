@@ -35,6 +35,8 @@ pub struct Env {
     pub admission: Option<Arc<RequestAdmission>>,
     /// The time since which a connection waits is noted: an overload policy or a hook needs it.
     pub(crate) notes_arrivals: bool,
+    /// A hook needs the clients and the targets of requests.
+    pub(super) reports_clients: bool,
     /// Limits what is logged about the service.
     pub failures: Arc<LogThrottles>,
 }
@@ -43,9 +45,9 @@ impl Env {
     /// Creates the environment of a server that serves `service` within the limits of `config`.
     pub fn new(service: Arc<dyn Service>, config: &ServerConfig) -> Self {
         let admission = config.overload.as_ref().map(RequestAdmission::new);
-        let is_asked_for = config.on_answer.is_some() || config.max_connections_per_peer.is_some();
+        let reports_clients = config.on_answer.as_ref().is_some_and(AnswerHook::sees_clients);
         Self {
-            needs_peers: service.sees_peers() || is_asked_for,
+            needs_peers: service.sees_peers() || reports_clients || config.max_connections_per_peer.is_some(),
             service: admission.as_ref().map_or(Arc::clone(&service), |admission| admission.over(service)),
             limits: Limits::from(config),
             server_header: config.server_header.as_deref().map(Box::from),
@@ -53,6 +55,7 @@ impl Env {
             memory: MemoryBudget::new(config.memory_or_default()),
             proxies: config.trusted_proxies.clone(),
             on_answer: config.on_answer.clone(),
+            reports_clients,
             notes_arrivals: admission.is_some() || config.on_answer.is_some(),
             admission,
             failures: Arc::default(),

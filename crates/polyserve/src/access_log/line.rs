@@ -1,10 +1,11 @@
 //! The text of a line.
 //!
 //! Cost: no allocation. A thread keeps a buffer, and the text of the present second. Other libraries' formatters are not used for the
-//! usual parts: they took as long as the rest of a small request.
+//! usual parts: they took as long as the rest of a small request. So did checks of the buffer's room for each part: a line has its room
+//! before it is written.
 
 use std::cell::RefCell;
-use std::io::Write as _;
+use std::fmt::{self, Write as _};
 use std::net::{IpAddr, SocketAddr};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -15,8 +16,14 @@ use super::LogFormat;
 /// The max number of bytes of a target in a line. A longer one is cut, and ends with `...`.
 const MAX_TARGET: usize = 2048;
 
-/// The capacity that a thread's buffer keeps, in bytes.
-const KEPT_CAPACITY: usize = 4096;
+/// The room of a line without its texts, in bytes: names of fields, numbers, a time, an address and a trace.
+const FIXED_ROOM: usize = 512;
+
+/// A byte of a text takes at most this number of bytes, as in `\u007f`.
+const MAX_ESCAPED: usize = 6;
+
+/// The room that a thread's buffer keeps, in bytes.
+const KEPT_ROOM: usize = 4096;
 
 /// The buffer of a thread.
 #[derive(Debug)]
@@ -25,14 +32,14 @@ struct LineBuffer {
     /// The second of the times below, since the epoch.
     second: u64,
     /// As `2026-11-27T19:41:51`.
-    rfc3339: Vec<u8>,
+    rfc3339: [u8; SECONDS_LENGTH],
     /// As `27/Nov/2026:19:41:51 +0000`.
     common: Vec<u8>,
 }
 
 thread_local! {
     static LINE: RefCell<LineBuffer> = const {
-        RefCell::new(LineBuffer { bytes: Vec::new(), second: u64::MAX, rfc3339: Vec::new(), common: Vec::new() })
+        RefCell::new(LineBuffer { bytes: Vec::new(), second: u64::MAX, rfc3339: [0; SECONDS_LENGTH], common: Vec::new() })
     };
 }
 
@@ -45,160 +52,236 @@ pub(super) fn with_line(
 ) -> bool {
     let acted = LINE.try_with(|line| {
         let line = &mut *line.borrow_mut();
-        line.write(format, time, report);
-        let result = act(&line.bytes);
-        line.bytes.clear();
-        line.bytes.shrink_to(KEPT_CAPACITY);
+        let length = line.write(format, time, report);
+        let result = act(line.bytes.get(..length).unwrap_or_default());
+        if line.bytes.len() > KEPT_ROOM {
+            line.bytes = Vec::new();
+        }
         result
     });
     acted.unwrap_or(false)
 }
 
 impl LineBuffer {
-    fn write(&mut self, format: LogFormat, time: SystemTime, report: &AnswerReport<'_>) {
+    /// Writes a line. Returns its length.
+    fn write(&mut self, format: LogFormat, time: SystemTime, report: &AnswerReport<'_>) -> usize {
         let since_epoch = time.duration_since(UNIX_EPOCH).unwrap_or_default();
-        self.set_second(since_epoch.as_secs());
-        let Self { bytes, rfc3339, common, .. } = self;
-        match format {
-            LogFormat::Json => {
-                rfc3339.truncate(SECONDS_LENGTH);
-                rfc3339.extend_from_slice(&[b'.', 0, 0, 0, b'Z']);
-                put_digits(&mut rfc3339[SECONDS_LENGTH + 1..][..3], since_epoch.subsec_millis());
-                write_json(bytes, report, rfc3339);
-            }
-            LogFormat::Common => write_common(bytes, report, common),
+        if self.second != since_epoch.as_secs() {
+            self.set_second(since_epoch.as_secs());
         }
+        let method = report.request.map_or(0, |request| request.method.as_str().len());
+        let target = report.request.map_or(0, |request| request.target.len().min(MAX_TARGET));
+        let texts = method + target + report.user.map_or(0, str::len);
+        let room = FIXED_ROOM + MAX_ESCAPED * texts;
+        if self.bytes.len() < room {
+            self.bytes.resize(room.max(KEPT_ROOM), 0);
+        }
+        let mut line = LineWriter { room: &mut self.bytes, at: 0 };
+        match format {
+            LogFormat::Json => write_json(&mut line, report, &self.rfc3339, since_epoch.subsec_millis()),
+            LogFormat::Common => write_common(&mut line, report, &self.common),
+        }
+        line.at
     }
 
+    #[cold]
     fn set_second(&mut self, second: u64) {
-        if self.second == second {
-            return;
-        }
         self.second = second;
         let time = UNIX_EPOCH + std::time::Duration::from_secs(second);
-        self.rfc3339.clear();
-        let _ = write!(self.rfc3339, "{}", humantime::format_rfc3339_seconds(time)); // a vector takes all
+        let text = humantime::format_rfc3339_seconds(time).to_string();
+        if let Some(seconds) = text.as_bytes().first_chunk() {
+            self.rfc3339 = *seconds;
+        }
         self.common.clear();
-        write_common_time(&mut self.common, &self.rfc3339);
+        write_common_time(&mut self.common, &text);
     }
 }
 
 /// The length of `2026-11-27T19:41:51`.
 const SECONDS_LENGTH: usize = 19;
 
-fn write_json(line: &mut Vec<u8>, report: &AnswerReport<'_>, time: &[u8]) {
-    line.extend_from_slice(b"{\"bytes\":");
-    write_number(line, report.bytes);
-    line.extend_from_slice(b",\"duration_us\":");
-    match report.elapsed {
-        Some(elapsed) => write_number(line, u64::try_from(elapsed.as_micros()).unwrap_or(u64::MAX)),
-        None => line.extend_from_slice(NULL),
+/// The bytes of a line. What finds no room is left out, and a line has room for all.
+struct LineWriter<'a> {
+    room: &'a mut [u8],
+    at: usize,
+}
+
+impl LineWriter<'_> {
+    /// Appends a text of which the length is known when the program is compiled: a few moves of registers.
+    #[inline]
+    fn put<const N: usize>(&mut self, text: &[u8; N]) {
+        if let Some(place) = self.room.get_mut(self.at..).and_then(|rest| rest.first_chunk_mut::<N>()) {
+            *place = *text;
+            self.at += N;
+        }
     }
-    line.extend_from_slice(b",\"method\":");
-    write_text(line, report.request.map(|request| request.method.as_str()), false);
-    line.extend_from_slice(b",\"peer\":");
+
+    fn put_text(&mut self, text: &[u8]) {
+        if let Some(place) = self.room.get_mut(self.at..).and_then(|rest| rest.get_mut(..text.len())) {
+            place.copy_from_slice(text);
+            self.at += text.len();
+        }
+    }
+
+    fn put_number(&mut self, number: u64) {
+        match number {
+            ..10 => self.put(&[b'0' + number as u8]),
+            10..100 => self.put(&pair(number)),
+            100..1_000 => {
+                self.put(&[b'0' + (number / 100) as u8]);
+                self.put(&pair(number % 100));
+            }
+            1_000..10_000 => {
+                self.put(&pair(number / 100));
+                self.put(&pair(number % 100));
+            }
+            _ => {
+                self.put_number(number / 10_000);
+                self.put(&pair(number / 100 % 100));
+                self.put(&pair(number % 100));
+            }
+        }
+    }
+}
+
+/// The two digits of a number below 100.
+#[inline]
+fn pair(number: u64) -> [u8; 2] {
+    [b'0' + (number / 10) as u8, b'0' + (number % 10) as u8]
+}
+
+impl fmt::Write for LineWriter<'_> {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        self.put_text(text.as_bytes());
+        Ok(())
+    }
+}
+
+fn write_json(line: &mut LineWriter<'_>, report: &AnswerReport<'_>, seconds: &[u8; SECONDS_LENGTH], millis: u32) {
+    line.put(b"{\"bytes\":");
+    line.put_number(report.bytes);
+    line.put(b",\"duration_us\":");
+    match report.elapsed {
+        Some(elapsed) => line.put_number(u64::try_from(elapsed.as_micros()).unwrap_or(u64::MAX)),
+        None => line.put(NULL),
+    }
+    line.put(b",\"method\":");
+    match report.request {
+        Some(request) => {
+            line.put(b"\"");
+            line.put_text(request.method.as_str().as_bytes()); // a token, which needs no escape
+            line.put(b"\"");
+        }
+        None => line.put(NULL),
+    }
+    line.put(b",\"peer\":");
     match report.peer {
         Some(peer) => {
-            line.push(b'"');
+            line.put(b"\"");
             write_peer(line, peer);
-            line.push(b'"');
+            line.put(b"\"");
         }
-        None => line.extend_from_slice(NULL),
+        None => line.put(NULL),
     }
-    line.extend_from_slice(b",\"status\":");
-    write_number(line, report.status.as_u16().into());
-    line.extend_from_slice(b",\"target\":");
+    line.put(b",\"status\":");
+    line.put_number(report.status.as_u16().into());
+    line.put(b",\"target\":");
     let (target, is_cut) = report.request.map_or((None, false), |request| {
         let start = cut(request.target);
         (Some(start), start.len() < request.target.len())
     });
     write_text(line, target, is_cut);
-    line.extend_from_slice(b",\"time\":\"");
-    line.extend_from_slice(time);
-    line.extend_from_slice(b"\",\"trace_id\":");
+    line.put(b",\"time\":\"");
+    line.put(seconds);
+    line.put(&[b'.', b'0' + (millis / 100) as u8]);
+    line.put(&pair((millis % 100).into()));
+    line.put(b"Z\",\"trace_id\":");
     match report.trace {
         Some(trace) => write_trace(line, trace),
-        None => line.extend_from_slice(NULL),
+        None => line.put(NULL),
     }
-    line.extend_from_slice(b",\"user\":");
+    line.put(b",\"user\":");
     write_text(line, report.user, false);
-    line.extend_from_slice(b"}\n");
+    line.put(b"}\n");
 }
 
 /// Appends 32 hexadecimal digits in quotes.
-fn write_trace(line: &mut Vec<u8>, trace: TraceId) {
+fn write_trace(line: &mut LineWriter<'_>, trace: TraceId) {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     let mut text = [b'"'; 34];
     for (pair, byte) in text[1..33].chunks_exact_mut(2).zip(trace.0.to_be_bytes()) {
         pair.copy_from_slice(&[DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]]);
     }
-    line.extend_from_slice(&text);
+    line.put(&text);
 }
 
-const NULL: &[u8] = b"null";
+const NULL: &[u8; 4] = b"null";
 
 /// Appends a text as JSON in ASCII. Other characters may end a line for a reader, or control a terminal. `is_cut`: dots follow it.
-fn write_text(line: &mut Vec<u8>, text: Option<&str>, is_cut: bool) {
-    let Some(text) = text else { return line.extend_from_slice(NULL) };
-    line.push(b'"');
+fn write_text(line: &mut LineWriter<'_>, text: Option<&str>, is_cut: bool) {
+    let Some(text) = text else { return line.put(NULL) };
+    line.put(b"\"");
     if text.bytes().all(|byte| matches!(byte, b' '..=b'~') && byte != b'"' && byte != b'\\') {
-        line.extend_from_slice(text.as_bytes());
+        line.put_text(text.as_bytes());
     } else {
         text.chars().for_each(|character| write_escaped(line, character));
     }
-    line.extend_from_slice(if is_cut { b"...\"" } else { b"\"" });
+    if is_cut {
+        line.put(b"...");
+    }
+    line.put(b"\"");
 }
 
-fn write_escaped(line: &mut Vec<u8>, character: char) {
+fn write_escaped(line: &mut LineWriter<'_>, character: char) {
     match character {
-        '"' | '\\' => line.extend_from_slice(&[b'\\', character as u8]),
-        ' '..='~' => line.push(character as u8),
+        '"' | '\\' => line.put(&[b'\\', character as u8]),
+        ' '..='~' => line.put(&[character as u8]),
         _ => {
             for unit in character.encode_utf16(&mut [0; 2]) {
-                let _ = write!(line, "\\u{unit:04x}"); // a vector takes all
+                let _ = write!(line, "\\u{unit:04x}"); // it takes all
             }
         }
     }
 }
 
-fn write_common(line: &mut Vec<u8>, report: &AnswerReport<'_>, time: &[u8]) {
+fn write_common(line: &mut LineWriter<'_>, report: &AnswerReport<'_>, time: &[u8]) {
     match report.peer {
         Some(peer) => write_ip(line, peer.ip()),
-        None => line.push(b'-'),
+        None => line.put(b"-"),
     }
-    line.extend_from_slice(b" - ");
+    line.put(b" - ");
     match report.user {
         Some(user) => {
             let shown = |character: char| if is_unsafe(character) { b'_' } else { character as u8 };
-            line.extend(user.chars().map(shown));
+            user.chars().for_each(|character| line.put(&[shown(character)]));
         }
-        None => line.push(b'-'),
+        None => line.put(b"-"),
     }
-    line.extend_from_slice(b" [");
-    line.extend_from_slice(time);
-    line.extend_from_slice(b"] \"");
+    line.put(b" [");
+    line.put_text(time);
+    line.put(b"] \"");
     match report.request {
         Some(request) => {
-            line.extend_from_slice(request.method.as_str().as_bytes());
-            line.push(b' ');
+            line.put_text(request.method.as_str().as_bytes());
+            line.put(b" ");
             let target = cut(request.target);
             if target.bytes().all(|byte| matches!(byte, b'!'..=b'~') && !matches!(byte, b'"' | b'\'' | b'\\')) {
-                line.extend_from_slice(target.as_bytes());
+                line.put_text(target.as_bytes());
             } else {
-                let _ = write!(line, "{}", target.escape_default()); // a vector takes all
+                let _ = write!(line, "{}", target.escape_default()); // it takes all
             }
             if target.len() < request.target.len() {
-                line.extend_from_slice(b"...");
+                line.put(b"...");
             }
-            let _ = write!(line, " {:?}", request.version); // a vector takes all
+            let _ = write!(line, " {:?}", request.version); // it takes all
         }
-        None => line.push(b'-'),
+        None => line.put(b"-"),
     }
-    line.extend_from_slice(b"\" ");
-    write_number(line, report.status.as_u16().into());
-    line.push(b' ');
-    write_number(line, report.bytes);
-    line.push(b'\n');
+    line.put(b"\" ");
+    line.put_number(report.status.as_u16().into());
+    line.put(b" ");
+    line.put_number(report.bytes);
+    line.put(b"\n");
 }
 
 /// Whether a reader could take a character for the end of the name that it is in.
@@ -215,65 +298,43 @@ fn cut(target: &str) -> &str {
     target.get(..end).unwrap_or_default()
 }
 
-fn write_peer(line: &mut Vec<u8>, peer: SocketAddr) {
+fn write_peer(line: &mut LineWriter<'_>, peer: SocketAddr) {
     match peer {
         SocketAddr::V4(_) => {
             write_ip(line, peer.ip());
-            line.push(b':');
-            write_number(line, peer.port().into());
+            line.put(b":");
+            line.put_number(peer.port().into());
         }
         SocketAddr::V6(peer) => {
-            let _ = write!(line, "{peer}"); // a vector takes all
+            let _ = write!(line, "{peer}"); // it takes all
         }
     }
 }
 
-fn write_ip(line: &mut Vec<u8>, ip: IpAddr) {
+fn write_ip(line: &mut LineWriter<'_>, ip: IpAddr) {
     match ip {
         IpAddr::V4(ip) => {
             let [first, rest @ ..] = ip.octets();
-            write_number(line, first.into());
+            line.put_number(first.into());
             for octet in rest {
-                line.push(b'.');
-                write_number(line, octet.into());
+                line.put(b".");
+                line.put_number(octet.into());
             }
         }
         IpAddr::V6(ip) => {
-            let _ = write!(line, "{ip}"); // a vector takes all
+            let _ = write!(line, "{ip}"); // it takes all
         }
-    }
-}
-
-fn write_number(line: &mut Vec<u8>, number: u64) {
-    const MAX_DIGITS: usize = 20;
-    let (mut digits, mut rest, mut start) = ([0; MAX_DIGITS], number, MAX_DIGITS);
-    loop {
-        start -= 1;
-        digits[start] = b'0' + (rest % 10) as u8;
-        rest /= 10;
-        if rest == 0 {
-            return line.extend_from_slice(&digits[start..]);
-        }
-    }
-}
-
-/// Writes a number with leading zeros.
-fn put_digits(digits: &mut [u8], mut number: u32) {
-    for digit in digits.iter_mut().rev() {
-        *digit = b'0' + (number % 10) as u8;
-        number /= 10;
     }
 }
 
 /// Appends a time in the common log format, `27/Nov/2026:19:41:51 +0000`, from `2026-11-27T19:41:51Z`.
-fn write_common_time(common: &mut Vec<u8>, rfc3339: &[u8]) {
+fn write_common_time(common: &mut Vec<u8>, text: &str) {
     const MONTHS: [&str; 12] = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
-    let text = std::str::from_utf8(rfc3339).unwrap_or_default();
     if let (Some(year), Some(month), Some(day), Some(clock)) =
         (text.get(..4), text.get(5..7), text.get(8..10), text.get(11..19))
         && let Some(month) = month.parse::<usize>().ok().and_then(|month| MONTHS.get(month.wrapping_sub(1)))
     {
-        let _ = write!(common, "{day}/{month}/{year}:{clock} +0000"); // a vector takes all
+        common.extend_from_slice(format!("{day}/{month}/{year}:{clock} +0000").as_bytes());
     }
 }
 
@@ -340,6 +401,35 @@ mod tests {
         let line = line(LogFormat::Json, SystemTime::UNIX_EPOCH, &report(StatusCode::OK, "/?\u{85}\u{1f600}"));
         let read: serde_json::Value = serde_json::from_str(&line).expect("it is JSON");
         assert_eq!(read["target"], "/?\u{85}\u{1f600}");
+    }
+
+    /// A line ends as it must, however many bytes its texts take.
+    #[test]
+    fn a_line_has_room_for_its_texts() {
+        for text in ["\u{7f}", "\u{85}", "\u{1f600}", "\"", "x"] {
+            let text = text.repeat(MAX_TARGET);
+            for length in [0, 3, 300, MAX_TARGET, text.len()] {
+                let length = (0..=length).rev().find(|at| text.is_char_boundary(*at)).unwrap_or_default();
+                let mut answer = report(StatusCode::OK, &text[..length]);
+                (answer.user, answer.bytes, answer.elapsed) = (Some(&text[..length]), u64::MAX, Some(Duration::MAX));
+                answer.peer = "[1111:2222:3333:4444:5555:6666:7777:8888%4294967295]:65535".parse().ok();
+                let json = line(LogFormat::Json, UNIX_EPOCH, &answer);
+                let read: serde_json::Value = serde_json::from_str(&json).expect("it is JSON");
+                assert_eq!((read["user"].as_str(), json.ends_with("}\n")), (answer.user, true));
+                assert!(line(LogFormat::Common, UNIX_EPOCH, &answer).ends_with(" 200 18446744073709551615\n"));
+            }
+        }
+    }
+
+    #[test]
+    fn numbers_are_written_as_the_standard_library_writes_them() {
+        for number in (0..12_000).chain([99_999, 100_000, 12_345_678, u64::MAX]) {
+            let (mut room, expected) = ([0; 20], number.to_string());
+            let mut writer = LineWriter { room: &mut room, at: 0 };
+            writer.put_number(number);
+            let length = writer.at;
+            assert_eq!(&room[..length], expected.as_bytes());
+        }
     }
 
     /// Each line is read back with what was put in, whatever the text is, and as a JSON library writes it if the text is ASCII.

@@ -6,6 +6,7 @@
 //!
 //! Invariant: the labels come from a fixed set, so a client cannot make a series. Cost of an answer: that of an
 //! [`AnswerHook`], and an addition to a histogram of the thread. Threads share nothing until the metrics are read.
+//! `docs/decisions/037-cost-of-metrics.md` has figures.
 //!
 //! # Layout
 //!
@@ -105,7 +106,7 @@ impl Metrics {
                 durations.add(Kind::Queue, queued);
             }
         };
-        config.on_answer = Some(AnswerHook::new(observe).then(config.on_answer.take()));
+        config.on_answer = Some(AnswerHook::of_times(observe).then(config.on_answer.take()));
         config
     }
 

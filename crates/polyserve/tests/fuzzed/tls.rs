@@ -7,18 +7,25 @@ use std::sync::{Arc, LazyLock};
 
 use polyserve::serving::http1::Session;
 use polyserve::serving::{Connection, ServerState, Step, ThreadBuffers, Turn};
-use polyserve::{Echo, ServerConfig};
-use polyserve_conformance::tls::TestAuthority;
-use rustls::{ClientConfig, ClientConnection};
+use polyserve::{Echo, ServerConfig, TlsConfig};
+use rustls::crypto::ring::default_provider;
+use rustls::{ClientConfig, ClientConnection, RootCertStore};
 
 /// What a connection without a request may keep, in bytes.
 const MAX_KEPT: usize = 80 * 1024 + 16 * 1024;
 
 /// A server with TLS, and the settings of its clients.
 static TLS: LazyLock<(ServerState, Arc<ClientConfig>)> = LazyLock::new(|| {
-    let authority = TestAuthority::new();
-    let config = ServerConfig::default().tls(authority.issue().server());
-    (ServerState::new(Arc::new(Echo), &config), authority.client(rustls::ALL_VERSIONS, None))
+    let issued =
+        rcgen::generate_simple_self_signed([String::from("localhost")]).expect("the system has random numbers");
+    let tls = TlsConfig::new(issued.cert.pem().as_str(), issued.signing_key.serialize_pem().as_str())
+        .expect("they belong together");
+    let mut roots = RootCertStore::empty();
+    roots.add(issued.cert.der().clone()).expect("it is a certificate");
+    let client = ClientConfig::builder_with_provider(Arc::new(default_provider()));
+    let client = client.with_safe_default_protocol_versions().expect("ring has them").with_root_certificates(roots);
+    let config = ServerConfig::default().tls(tls);
+    (ServerState::new(Arc::new(Echo), &config), Arc::new(client.with_no_client_auth()))
 });
 
 static PLAIN: LazyLock<ServerState> = LazyLock::new(|| ServerState::new(Arc::new(Echo), &ServerConfig::default()));

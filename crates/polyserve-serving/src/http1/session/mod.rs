@@ -146,11 +146,15 @@ impl PresentRequest {
         Self { last_read, queued: None, begun: None, method: None, target, version, notes, client: None }
     }
 
-    #[cold]
-    fn set_line(&mut self, head: &Head<'_>) {
+    /// Notes the head of the request. `client`: the client, if the hook needs more than the method.
+    #[inline(never)]
+    fn set_line(&mut self, head: &Head<'_>, client: Option<Option<SocketAddr>>) {
         (self.method, self.version) = (Some(head.method.clone()), head.version);
-        self.target.clear();
-        self.target.push_str(head.target);
+        if let Some(client) = client {
+            self.client = client;
+            self.target.clear();
+            self.target.push_str(head.target);
+        }
     }
 }
 

@@ -175,8 +175,8 @@ impl Session {
         self.empty_lines = EmptyLines::default();
         if let Some(request) = &mut self.reported {
             let head = parsed.head; // as below
-            request.set_line(&head);
-            request.client = turn.env.client(self.peer, parsed.head.headers);
+            let client = turn.env.reports_clients.then(|| turn.env.client(self.peer, parsed.head.headers));
+            request.set_line(&head, client);
         }
         let input = progress.rest;
         progress.skip(parsed.length);

@@ -49,7 +49,7 @@ impl Session {
         if !turn.env.proxies.is_empty() {
             request.peer = turn.env.client(self.peer, parsed.head.headers);
         }
-        if let Some(reported) = &self.reported {
+        if let Some(reported) = self.reported.as_ref().filter(|_| turn.env.reports_clients) {
             request = request.with_notes(Some(&reported.notes));
         }
         if turn.env.admission.is_some() {
@@ -178,9 +178,26 @@ impl Session {
         turn.scratch.ends.push(end);
         let length = end.saturating_sub(start);
         if let Some(hook) = &turn.env.on_answer {
-            self.report(hook, status, length);
+            if turn.env.reports_clients {
+                self.report(hook, status, length);
+            } else {
+                self.report_times(hook, status, length);
+            }
         }
         turn.scratch.count_request(length);
+    }
+
+    /// Passes a report to a hook that needs the times and the method only.
+    #[inline(never)]
+    fn report_times(&mut self, hook: &AnswerHook, status: StatusCode, length: usize) {
+        let Some(request) = &mut self.reported else {
+            return hook.call(&AnswerReport::new(status, length, None, None));
+        };
+        let (method, version) = (request.method.take(), request.version);
+        let line = method.as_ref().map(|method| ReportedRequest { method, target: "", version });
+        let mut report = AnswerReport::new(status, length, request.begun.take(), None).to(line);
+        report.queued = request.queued.take();
+        hook.call(&report);
     }
 
     /// Passes a report of the answer to the present request to `hook`.
