@@ -63,13 +63,13 @@ impl Ranking {
     }
 }
 
-/// The table of at most [`WIDTH`] characters: without the memory, then without the share of the limit, and with shortened names,
-/// if it is wider.
+/// The table of at most [`WIDTH`] characters: without the memory, then without the share of the limit, without the p50, and with
+/// shortened names, if it is wider.
 fn terminal_table(ranking: &Ranking) -> Table {
     let rows = &ranking.rows;
     // The notes below name the rates that break Little's law.
     let mut table = narrow_table(ranking, |row| count(row.requests_per_s));
-    for column in ["memory", OF_LIMIT] {
+    for column in ["memory", OF_LIMIT, "p50"] {
         if table.width() > WIDTH {
             table = table.without(column);
         }

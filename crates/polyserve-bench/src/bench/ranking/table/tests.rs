@@ -183,11 +183,15 @@ fn a_narrow_table_ranks_in_120_columns() {
         "{text}"
     );
     let mut longer = rows();
-    longer[0].name = "pool_classic/crossbeam_pool/copy_on_write (again)".into();
+    longer[0].name = "pool_classic/crossbeam_pool/an_index_over_copy_on_write (again)".into();
     longer[0].latency.as_mut().unwrap().overloaded = true;
     longer[2].throughput.as_mut().unwrap().verdict = Verdict::TooFewRounds;
     let text = ranking(longer).to_string();
     assert!(text.contains(" pool_classic/") && text.contains("_write (again) "), "{text}");
+    assert!(
+        text.contains(" p99\n") && !text.contains(" p50 "),
+        "the median is left out before a name is shortened: {text}"
+    );
     assert_eq!(text.lines().map(|line| line.chars().count()).max(), Some(WIDTH), "{text}");
 }
 
