@@ -42,8 +42,8 @@
 //!
 //! If a program names the type of its repo, as in `EntityService::new(Dashmap::new())`, the compiler inlines `get` and
 //! the visit into the program. If gets wait for each other, a get then takes as long as a get of the same map used bare;
-//! otherwise somewhat longer. Behind an `Arc<dyn EntityRepo>`, a get has some twenty instructions more. The command
-//! `polyserve seam` measures both; the record is `docs/results/2026-11-25/seam.jsonl`.
+//! otherwise somewhat longer. Behind an `Arc<dyn EntityRepo>`, a get has some sixty instructions more. The command
+//! `polyserve bench seam` measures both; the record is `docs/results/2026-11-25/seam.jsonl`.
 //!
 //! # Hashing
 //!

@@ -85,7 +85,7 @@ fn pages_list_all_entities(kind: Kind, urls: &str) {
     loop {
         let request = format!("GET /?limit=10{after} HTTP/1.1\r\nHost: test\r\n\r\n");
         let page = client.ask(request.as_bytes(), 200).text().to_string();
-        let ids: Vec<usize> = page.split("\"id\":").skip(1).map(|rest| number(rest)).collect();
+        let ids: Vec<usize> = page.split("\"id\":").skip(1).map(number).collect();
         assert!(ids.len() <= 10, "{page}");
         listed.extend(ids);
         match page.split_once("\"next\":\"") {
