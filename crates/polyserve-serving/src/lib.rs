@@ -16,7 +16,7 @@
 //! | count open connections, evict idle ones at the limit, wake those that are late, drain | [`ConnectionTable`] |
 //! | count the bytes that waiting connections keep | [`memory`] |
 //! | choose the idle connection to close, without the table | [`IdleQueue`], [`IdleSince`] |
-//! | wait for sockets with `poll(2)` | [`net::wait`] |
+//! | wait for sockets with `poll(2)` | [`net::wait`]; with [`EventListener::as_fd`], and a [`TurnSocket`] that notes what was pending last |
 //! | keep deadlines as numbers, and a lower bound of them | [`DeadlineClock`] |
 //! | run jobs in a bounded, closable executor | [`executor`]: [`Pool`](executor::Pool) over a [`Backend`](executor::Backend) |
 //! | isolate a panic of foreign code | [`polyserve_core::panics`] |
