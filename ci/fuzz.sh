@@ -2,6 +2,7 @@
 # Fuzzes a target of fuzz/ with libFuzzer, guided by coverage, from the committed seeds. It needs a C++ compiler, and no unstable
 # option of rustc. A failure is written to fuzz/artifacts; the same command with that file as an argument runs it again.
 # ci/fuzz.sh TARGET [SECONDS] [FILE...]
+# 10^8 executions: ci/fuzz.sh session 0 -runs=100000000 fuzz/corpus/session fuzz/seeds/session
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . ci/setup.sh
