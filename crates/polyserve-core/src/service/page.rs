@@ -55,8 +55,8 @@ impl<I> PageQuery<I> {
 }
 
 fn read_limit(value: &str) -> Result<usize, Reply> {
-    let is_number = value.bytes().all(|byte| byte.is_ascii_digit());
-    let limit = value.parse().ok().filter(|limit| is_number && (1..=MAX_LIMIT).contains(limit));
+    let value = decode(value).filter(|value| value.bytes().all(|byte| byte.is_ascii_digit()));
+    let limit = value.and_then(|value| value.parse().ok()).filter(|limit| (1..=MAX_LIMIT).contains(limit));
     limit.ok_or_else(|| bad_request(format_args!("The parameter limit is not a whole number from 1 to {MAX_LIMIT}.")))
 }
 

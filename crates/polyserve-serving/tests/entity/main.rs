@@ -133,6 +133,17 @@ fn a_repo_that_cannot_scan_lists_nothing() {
     assert_eq!(put(&env, "/", ONE).status, 200, "the connection and the service go on");
 }
 
+/// Regression test: `%35` is the digit 5 in any part of a URL (RFC 3986, 6.2.2.2), and was no limit.
+#[test]
+fn a_limit_may_be_encoded() {
+    let env = serve(polyserve_memory::Ordered::new(StdMutex::new()));
+    for (limit, status) in
+        [("%35", 200), ("1%30", 200), ("%2B5", 400), ("%", 400), ("%3", 400), ("%FF", 400), ("%205", 400)]
+    {
+        assert_eq!(get(&env, &format!("/?limit={limit}")).status, status, "{limit}");
+    }
+}
+
 /// A page has at most 1 MiB, unless its first entity alone has more, and the next page goes on after it.
 #[test]
 fn a_page_has_at_most_a_mebibyte() {
