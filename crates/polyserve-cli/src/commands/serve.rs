@@ -215,7 +215,7 @@ pub(crate) fn run(catalog: &Catalog, args: &ServeArgs, json: bool) -> anyhow::Re
 
     let admin =
         operation.start(Arc::clone(&store), admin_listener, (args.service == ENTITY).then_some(ENTITY_OPENAPI))?;
-    let running = server.serve(on, service).with_context(|| format!("cannot serve on {}", settings.listen))?;
+    let running = server.serve(on, service).with_context(|| format!("cannot serve on {addr}"))?;
     let scheme = if settings.config.tls.is_some() { "https" } else { "http" };
     let url = format!("{scheme}://{}", running.local_addr());
     operation.watch(&args.server, &running);

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use listenfd::ListenFd;
 use polyserve_bench::Misuse;
+use rustix::net::getpeername;
 use sd_notify::NotifyState;
 
 /// Returns the socket that the process was given (`LISTEN_FDS`), if there is one.
@@ -23,6 +24,10 @@ pub(crate) fn passed_listener(is_listen_given: bool) -> Result<Option<TcpListene
     }
     let listener = passed.take_tcp_listener(0);
     let listener = listener.map_err(|error| Misuse(format!("the socket that the process was given: {error}")))?;
+    if listener.as_ref().is_some_and(|listener| getpeername(listener).is_ok_and(|peer| peer.is_some())) {
+        let why = "the socket that the process was given is a connection, and none that listens: a socket unit needs Accept=no";
+        return Err(Misuse(why.into()));
+    }
     if listener.is_some() && is_listen_given {
         return Err(Misuse("the process was given a socket to listen on: leave --listen out".into()));
     }

@@ -469,6 +469,16 @@ fn a_passed_socket_outlives_the_process() {
     assert_eq!(output.status.code(), Some(2));
 }
 
+/// Regression test: a socket unit with `Accept=yes` passes a connection, and the error was that another address cannot be served.
+#[test]
+fn a_passed_connection_is_a_misuse() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
+    let connection = TcpStream::connect(listener.local_addr().expect("it is bound")).expect("it listens");
+    let output = with_socket(&TcpListener::from(OwnedFd::from(connection)), "").output().expect("the command runs");
+    has(&text(&output.stderr), &["is a connection", "Accept=no"]);
+    assert_eq!(output.status.code(), Some(2));
+}
+
 /// Regression test: a limit of zero, which is none, took a core for messages.
 #[test]
 fn a_watchdog_without_a_time_is_none() {
