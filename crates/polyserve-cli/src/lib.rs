@@ -28,7 +28,7 @@ mod config_args;
 mod config_file;
 mod report;
 
-use std::io::{IsTerminal as _, Write as _};
+use std::io::{self, IsTerminal as _, Write as _};
 use std::process::ExitCode;
 
 use clap::error::ErrorKind;
@@ -131,11 +131,7 @@ pub fn main_with_allocator(catalog: Catalog, allocator: &'static str) -> ExitCod
     let mut command = with_names(Cli::command(), &catalog);
     let (cli, file) = match arguments(&mut command) {
         Ok(read) => read,
-        Err(error) => {
-            // Help and version go to standard output. A reader that closes its end is no error.
-            let _ = error.print();
-            return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
-        }
+        Err(error) => return printed(&error),
     };
     #[cfg(target_os = "linux")]
     let catalog = reference::with_references(catalog);
@@ -147,9 +143,21 @@ pub fn main_with_allocator(catalog: Catalog, allocator: &'static str) -> ExitCod
     match result {
         Ok(code) => signal_code.filter(|_| code == ExitCode::SUCCESS).map_or(code, ExitCode::from),
         Err(error) => {
-            let _ = writeln!(std::io::stderr(), "error: {error:#}");
+            let _ = writeln!(io::stderr(), "error: {error:#}");
             ExitCode::from(signal_code.unwrap_or(if is_misuse(&error) { 2 } else { 1 }))
         }
+    }
+}
+
+/// Prints the help or the version that the arguments ask for, or what is wrong with them. Returns the exit code.
+fn printed(error: &clap::Error) -> ExitCode {
+    match error.print() {
+        // A reader that closes its end is no error.
+        Err(unwritten) if !error.use_stderr() && unwritten.kind() != io::ErrorKind::BrokenPipe => {
+            let _ = writeln!(io::stderr(), "error: {unwritten}");
+            ExitCode::FAILURE
+        }
+        _ => ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2)),
     }
 }
 
@@ -237,12 +245,12 @@ fn start_log(flag: Option<LevelFilter>) -> Result<(), Misuse> {
     // The Redis client warns of each node that it cannot reach, at each try. The error of the store names the reason.
     let redis_level = if level == LevelFilter::WARN { LevelFilter::ERROR } else { level };
     let targets = Targets::new().with_default(level).with_target("redis", redis_level);
-    let log = tracing_subscriber::fmt().with_max_level(level).with_ansi(std::io::stderr().is_terminal());
+    let log = tracing_subscriber::fmt().with_max_level(level).with_ansi(io::stderr().is_terminal());
     // A request is a span, which has a line at its end.
     let log = log.with_span_events(FmtSpan::CLOSE);
     // The report of a line that cannot be written panics: a full disk under the log would end threads.
     let log = log.log_internal_errors(false);
     // A program that has started its own log before it calls `main` keeps that log.
-    let _ = log.with_writer(std::io::stderr).finish().with(targets).try_init();
+    let _ = log.with_writer(io::stderr).finish().with(targets).try_init();
     Ok(())
 }

@@ -1,4 +1,6 @@
-use super::{array, ended, has, json, misused, printed, text, texts};
+use std::fs::File;
+
+use super::{array, ended, has, json, misused, polyserve, printed, text, texts};
 
 #[test]
 fn as_json() {
@@ -80,4 +82,16 @@ fn help_and_version() {
     has(&printed("--version"), &[env!("CARGO_PKG_VERSION")]);
     let settings = ["--max-connections", "POLYSERVE_MAX_CONNECTIONS", "--head-timeout", "--defer-accept"];
     has(&printed("serve --help"), &[&settings[..], &["TCP_ADDRESS", "THREAD_POOL_SIZE"]].concat());
+}
+
+/// Regression test: the help and the version that could not be written were a success.
+#[test]
+fn what_cannot_be_written_is_an_error() {
+    for line in ["--version", "serve --help", "list", "list --json"] {
+        let mut command = polyserve(line);
+        command.stdout(File::options().write(true).open("/dev/full").expect("the system has it"));
+        let output = command.output().expect("the command runs");
+        assert_eq!(output.status.code(), Some(1), "{line}");
+        has(&text(&output.stderr), &["error: No space left on device"]);
+    }
 }
