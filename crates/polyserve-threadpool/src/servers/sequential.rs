@@ -25,6 +25,9 @@
 //! Invariant: a connection is served only by the worker thread. At most `max_connections` are open, those in the queue and the
 //! silent ones included; others wait in the kernel's backlog.
 //!
+//! At `max_connections`, a new connection is accepted only if one that is silent or idle may be closed for it. If that one sends a request
+//! at this moment, it stays, and the new connection is answered 503, as on every other server.
+//!
 //! Cost: a poll, a read and a write for each request; for a silent connection three more system calls. No contended lock, no
 //! thread switch.
 //!

@@ -39,6 +39,9 @@
 //! Deviation from RFC 9110, 10.1.1: over HTTP/2, `Expect: 100-continue` gets no 100, because hyper has no call to send one. A service
 //! that refuses by the head answers at once; otherwise a client that waits for the 100 sends its body after a time of its own choice.
 //!
+//! Deviations from RFC 9113, 8.3.1 and 8.1: h2 drops a fragment of `:path` (`/1#a` is `/1`) and pseudo-fields in trailers, and tells
+//! nothing of them. Neither reaches a service.
+//!
 //! Differences that the contract allows: a request that is refused before its body is complete closes the connection, while servers
 //! on the codec skip the body; an answer to HTTP/1.0 begins with `HTTP/1.0`; a body that hyper cannot count is answered before the
 //! service sees the head; a target of 64 KiB is 414 whatever `max_head` is; chunk extensions of 16 KiB in all are 400 whatever `max_head`
