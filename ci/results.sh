@@ -28,6 +28,8 @@ parts=(
     'compare 9|servers-kept|servers-close|pool-kept --workers 8|pool-close --workers 8'
     'peers 24|compare-get --workers 1|compare-best --workers 1|compare-put --workers 1|compare-pipeline --workers 1|compare-close --workers 1'
     'percore 25|percore|percore-put|percore-rate|percore-close --defer-accept|percore-hold'
+    'tls 6|tls|tls-handshakes'
+    'overload 10|overload-sleep'
     'crowd 55|crowd-idle|crowd-slow --set mode.phase=3s'
     'dispatch 5'
     'benches 14'
