@@ -122,6 +122,19 @@ impl Args {
         Ok(args)
     }
 
+    /// [`read`](Self::read) for a peer that does not speak TLS.
+    ///
+    /// # Errors
+    ///
+    /// As [`read`](Self::read), and if there is a certificate or a key.
+    pub fn without_tls() -> io::Result<Self> {
+        let args = Self::read()?;
+        match args.tls {
+            [None, None] => Ok(args),
+            _ => Err(io::Error::new(io::ErrorKind::InvalidInput, "this peer does not speak TLS")),
+        }
+    }
+
     fn parse(words: impl Iterator<Item = String>) -> Result<(Self, bool), String> {
         let workers = thread::available_parallelism().map_or(1, usize::from);
         let mut args = Self { workers, listen: SocketAddr::from(([127, 0, 0, 1], 0)), tls: [None, None] };

@@ -8,7 +8,7 @@ use polyserve_peers::{Args, Entities, Put, announce};
 
 #[actix_web::main]
 async fn main() -> io::Result<()> {
-    let Args { workers, listen } = Args::read()?;
+    let Args { workers, listen, .. } = Args::without_tls()?;
     let entities = Data::new(Entities::shared());
     let app = move || {
         App::new()

@@ -11,7 +11,7 @@ use std::thread;
 use polyserve_peers::{Args, Entities, Put, announce};
 
 fn main() -> io::Result<()> {
-    let Args { workers, listen } = Args::read()?;
+    let Args { workers, listen, .. } = Args::without_tls()?;
     let entities = Entities::shared();
     let listener = TcpListener::bind(listen)?;
     let (connections, receiver) = mpsc::channel();

@@ -43,7 +43,7 @@ fn status(response: &mut Response<'_>, code: usize, reason: &'static str) {
 const TRIES: usize = 10;
 
 fn main() -> io::Result<()> {
-    let Args { workers, listen } = Args::read()?;
+    let Args { workers, listen, .. } = Args::without_tls()?;
     may::config().set_workers(workers);
     let peer = Peer(Entities::shared());
     let mut tries = 0;

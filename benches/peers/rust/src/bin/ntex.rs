@@ -12,7 +12,7 @@ use socket2::SockRef;
 
 #[ntex::main]
 async fn main() -> io::Result<()> {
-    let Args { workers, listen } = Args::read()?;
+    let Args { workers, listen, .. } = Args::without_tls()?;
     let entities = Entities::shared();
     let listener = TcpListener::bind(listen)?;
     SockRef::from(&listener).set_tcp_nodelay(true)?;
