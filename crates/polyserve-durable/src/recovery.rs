@@ -290,7 +290,9 @@ fn read_file(
             tolerance.accept(damage(offset, &format!("{reason}; {bytes} bytes and {frames} frames are lost")))?;
             continue;
         }
-        if may_be_torn {
+        // Nothing is written behind the end, so no crash has left these bytes. A start that dropped them would not cut them either: it
+        // goes on with the next log, and with a frame in that one they would be damage.
+        if may_be_torn && end_at.is_none() {
             torn = Some(TornTail { file: name.to_owned(), offset, bytes: reader.len() - offset });
         } else {
             let bytes = reader.len() - offset;
