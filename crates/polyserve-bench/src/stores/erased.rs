@@ -27,7 +27,7 @@ pub enum Gets {
     Dependent(Duration),
     /// To measure for this time.
     Independent(Duration),
-    /// To measure for this time, with [`AT_A_TIME`] ids in each call.
+    /// To measure for this time, with `AT_A_TIME` ids in each call.
     Many(Duration),
 }
 
