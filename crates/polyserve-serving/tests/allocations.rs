@@ -37,7 +37,9 @@ fn the_hot_path() {
         // The description.
         ("PUT of a known id", put.as_bytes(), b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n", 1, 1),
     ] {
-        serve_once(&mut session, &mut scratch, &env, bytes, status); // warm
+        for _ in 0..8 {
+            serve_once(&mut session, &mut scratch, &env, bytes, status); // warm: of heads that differ, the eighth is kept
+        }
         session.take_answered();
         let counted = measure(|| {
             for _ in 0..100 {
