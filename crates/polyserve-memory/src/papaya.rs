@@ -166,7 +166,7 @@ impl<E: Identifiable> EntityRepo<E> for Papaya<E> {
         Answer::Now(Ok(visit.show(entity)))
     }
 
-    /// One pin serves [`AT_A_TIME`] ids. A pin is an exchange, after which a core begins no load before the earlier ones have ended; so
+    /// One pin serves `AT_A_TIME` ids. A pin is an exchange, after which a core begins no load before the earlier ones have ended; so
     /// the misses of gets with a pin each do not overlap.
     fn get_many(&self, ids: &[E::Id], visit: ManyVisit<'_, E>) -> RepoAnswer<Vec<(usize, E)>> {
         for (group, ids) in ids.chunks(AT_A_TIME).enumerate() {
