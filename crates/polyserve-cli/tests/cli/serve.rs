@@ -482,30 +482,20 @@ fn a_passed_connection_is_a_misuse() {
 /// Regression test: a limit of zero, which is none, took a core for messages.
 #[test]
 fn a_watchdog_without_a_time_is_none() {
-    let path = std::env::temp_dir().join(format!("polyserve-{}.watchdog", std::process::id()));
-    let _ = std::fs::remove_file(&path);
-    let told = UnixDatagram::bind(&path).expect("a socket is made");
-    told.set_read_timeout(Some(PATIENCE)).expect("a timeout can be set");
-    let next = || {
-        let mut buffer = [0; 100];
-        let length = told.recv(&mut buffer).expect("it tells something");
-        String::from_utf8_lossy(&buffer[..length]).trim().to_owned()
-    };
-    let mut command = polyserve(ANY);
-    command.env("NOTIFY_SOCKET", &path).env("WATCHDOG_USEC", "0");
-    let serving = Serving::start(command);
-    assert_eq!(next(), "READY=1");
-    serving.signal(Signal::TERM);
-    assert_eq!(next(), "STOPPING=1");
-    assert!(serving.end().0.success());
-    let _ = std::fs::remove_file(&path);
+    tells_systemd("0", &["READY=1"]);
 }
 
 /// systemd is told when requests are answered, that the process is alive, and when the end begins.
 #[test]
 fn systemd_is_told_the_state() {
-    let path = std::env::temp_dir().join(format!("polyserve-{}.notify", std::process::id())); // a socket's path must be short
-    let _ = std::fs::remove_file(&path);
+    tells_systemd("60000000", &["READY=1", "WATCHDOG=1"]);
+}
+
+/// Starts a server with this limit of its watchdog, in microseconds, and ends it. It must tell systemd `at_start`, and then its end.
+fn tells_systemd(watchdog: &str, at_start: &[&str]) {
+    let name = format!("polyserve-{}.{watchdog}", std::process::id()); // a socket's path must be short
+    let path = std::env::temp_dir().join(name);
+    let _ = std::fs::remove_file(&path); // it is seldom there
     let told = UnixDatagram::bind(&path).expect("a socket is made");
     told.set_read_timeout(Some(PATIENCE)).expect("a timeout can be set");
     let next = || {
@@ -514,11 +504,11 @@ fn systemd_is_told_the_state() {
         String::from_utf8_lossy(&buffer[..length]).trim().to_owned()
     };
     let mut command = polyserve(ANY);
-    command.env("NOTIFY_SOCKET", &path).env("WATCHDOG_USEC", "60000000");
+    command.env("NOTIFY_SOCKET", &path).env("WATCHDOG_USEC", watchdog);
     let serving = Serving::start(command);
-    assert_eq!((next(), next()), ("READY=1".to_owned(), "WATCHDOG=1".to_owned()));
+    at_start.iter().for_each(|expected| assert_eq!(next(), *expected));
     serving.signal(Signal::TERM);
     assert_eq!(next(), "STOPPING=1");
     assert!(serving.end().0.success());
-    let _ = std::fs::remove_file(&path);
+    let _ = std::fs::remove_file(&path); // an error leaves an empty socket in the directory of temporary files
 }
