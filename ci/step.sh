@@ -1,5 +1,6 @@
 # Source this file in the scripts of CI. Do not source it in ci/setup.sh, which users source into their shells.
-# step COMMAND...   prints the number of the step, the command and the time since the script began, and runs the command
+# step COMMAND...   prints the number of the step, the command, the time since the script began and the processor time since
+#                   then of all that has ended, and runs the command
 # steps FUNCTION    counts the steps of a function that only calls `step`, and runs them
 step_number=0 step_count=0 counting=
 step() {
@@ -11,7 +12,7 @@ step() {
     local of=
     [ "$step_count" = 0 ] || of=" of $step_count"
     echo
-    echo "== $step_number$of: $* (after $SECONDS s)"
+    echo "== $step_number$of: $* (after $SECONDS s, with $(times | awk -F'[ms ]+' 'NR == 2 { print int(60 * ($1 + $3) + $2 + $4) }') s of processor time)"
     "$@"
 }
 steps() {
