@@ -8,10 +8,12 @@ as_root() {
     if [ "$(id -u)" = 0 ]; then "$@"; elif command -v sudo >/dev/null; then sudo -n "$@"; else return 1; fi
 }
 
-# apt_install PACKAGE...: installs Debian packages quietly.
+# apt_install PACKAGE...: installs Debian packages quietly. Waits for another apt, such as that of a machine that has just started.
 apt_install() {
     command -v apt-get >/dev/null || return 1
-    as_root apt-get update -qq >/dev/null && as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq "$@" >/dev/null
+    local apt=(apt-get -qq -o DPkg::Lock::Timeout=300)
+    as_root "${apt[@]}" update >/dev/null &&
+        as_root env DEBIAN_FRONTEND=noninteractive "${apt[@]}" install -y "$@" >/dev/null
 }
 
 command -v cc >/dev/null || apt_install gcc libc6-dev || echo "a C compiler is needed: see the README" >&2
