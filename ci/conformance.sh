@@ -43,10 +43,16 @@ kit = (SOURCES / "mod.rs").read_text()
 modules = re.findall(r"^        (\w+) \{\n((?:            \w+,\n)+)        \}", kit, re.M)
 modules = [(module, re.findall(r"\w+", names)) for module, names in modules]
 about = {}
+def describe(name, comment):
+    text = " ".join(re.sub(r"^ *(///|#) ?", "", one) for one in comment.splitlines())
+    about.setdefault(name, re.split(r"(?<=[.:]) ", text)[0].rstrip(":.").replace("|", "\\|"))
+
 for path in SOURCES.rglob("*.rs"):
     for comment, name in re.findall(r"((?:^ *///.*\n)+)(?: *#\[.*\]\n)*^ *(?:pub(?:\([a-z]+\))? )?fn (\w+)\(", path.read_text(), re.M):
-        text = " ".join(re.sub(r"^ */// ?", "", one) for one in comment.splitlines())
-        about[name] = re.split(r"(?<=[.:]) ", text)[0].rstrip(":.").replace("|", "\\|")
+        describe(name, comment)
+corpus = (SOURCES.parent / "wire/corpus.txt").read_text()
+for name, comment in re.findall(r'^["<\[](\w+)[">\]]\n((?:# .*\n)+)', corpus, re.M):
+    describe(name, comment)
 
 families = list(dict.fromkeys(family for row in results["server"].values() for family in row))
 reasons = []

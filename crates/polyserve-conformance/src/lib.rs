@@ -20,7 +20,7 @@
 //! * [`wire`]: the corpus of requests, as data.
 //! * [`history`]: recorded operations of concurrent clients, and the check for linearizability.
 //! * [`log`]: the messages of the process of a test.
-//! * [`client`]: a plain HTTP client that shows every byte. It shares no code with the servers' codec.
+//! * [`client`]: a plain HTTP client that shows every byte. It parses with code of its own.
 //! * `tls`, a feature: certificates for tests, and the kit over TLS.
 //! * [`broken`]: strategies with one flaw each. The kit's own tests show that a named property catches each flaw.
 #![cfg_attr(docsrs, feature(doc_cfg))]

@@ -184,7 +184,7 @@ pub fn is_in_child() -> bool {
 ///
 /// Panics with the child's message if `body` panics, and if the child process cannot be started.
 pub fn in_child(body: impl FnOnce()) -> Outcome {
-    run_in_child(None, body)
+    with_child(None, |_| body(), NO_PARENT)
 }
 
 /// Runs `body` in a child process with a limit of `descriptors` descriptors.
@@ -195,19 +195,15 @@ pub fn in_child(body: impl FnOnce()) -> Outcome {
 ///
 /// As [`in_child`].
 pub fn in_child_with_descriptors(descriptors: usize, body: impl FnOnce()) -> Outcome {
-    if is_child(&context()) {
-        return run_in_child(None, body);
-    }
-    if can_limit_descriptors(descriptors) { run_in_child(Some(descriptors), body) } else { no_such_limit(descriptors) }
+    with_child(Some(descriptors), |_| body(), NO_PARENT)
 }
+
+/// The parent of a child that serves nothing.
+const NO_PARENT: Option<fn(&mut ServingChild) -> Outcome> = None;
 
 fn can_limit_descriptors(limit: usize) -> bool {
     let shell = Command::new("/bin/sh").args(["-c", &format!("ulimit -n {limit}")]).output();
     shell.is_ok_and(|output| output.status.success())
-}
-
-fn no_such_limit(limit: usize) -> Outcome {
-    Outcome::NotRun(format!("a child process cannot be given a limit of {limit} descriptors here"))
 }
 
 fn context() -> PropertyContext {
@@ -237,23 +233,6 @@ fn child_command(context: &PropertyContext, descriptors: Option<usize>) -> Comma
     // By default glibc keeps freed blocks of many MiB in each of its arenas, so that memory could not be measured.
     command.env("MALLOC_MMAP_THRESHOLD_", "131072");
     command
-}
-
-fn run_in_child(descriptors: Option<usize>, body: impl FnOnce()) -> Outcome {
-    let context = context();
-    if is_child(&context) {
-        body();
-        return Outcome::Held;
-    }
-    let mut command = child_command(&context, descriptors);
-    let output = command.stdin(Stdio::null()).output().expect("the program can be started again");
-    let stderr = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "in a child process: {}\n{stderr}", output.status);
-    if matches!(context.harness, Harness::Test) {
-        let ran = String::from_utf8_lossy(&output.stdout).contains("1 passed");
-        assert!(ran, "the child process ran no test called {}", context.path);
-    }
-    Outcome::Held
 }
 
 /// Marks the line on which a serving child prints its address.
@@ -301,13 +280,22 @@ pub fn with_serving_child(
     serve: impl FnOnce(&ChildSide),
     body: impl FnOnce(&mut ServingChild) -> Outcome,
 ) -> Outcome {
+    with_child(descriptors, serve, Some(body))
+}
+
+/// Runs `body` in a child process. If there is a `parent`, runs it in this process, once the child has announced its address.
+fn with_child(
+    descriptors: Option<usize>,
+    body: impl FnOnce(&ChildSide),
+    parent: Option<impl FnOnce(&mut ServingChild) -> Outcome>,
+) -> Outcome {
     let context = context();
     if is_child(&context) {
-        serve(&ChildSide(()));
+        body(&ChildSide(()));
         return Outcome::Held;
     }
     if let Some(limit) = descriptors.filter(|limit| !can_limit_descriptors(*limit)) {
-        return no_such_limit(limit);
+        return Outcome::NotRun(format!("a child process cannot be given a limit of {limit} descriptors here"));
     }
     let mut command = child_command(&context, descriptors);
     let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
@@ -320,15 +308,21 @@ pub fn with_serving_child(
         let _ = err.read_to_end(&mut text);
         String::from_utf8_lossy(&text).into_owned()
     });
+    // Without an address, this is all that the child prints.
+    let mut has_passed = matches!(context.harness, Harness::Main);
     let addr = out.by_ref().lines().map_while(Result::ok).find_map(|line| {
+        has_passed |= line.contains("1 passed");
         let (_, addr) = line.split_once(ADDRESS_MARK)?;
         addr.trim().parse().ok()
     });
-    let announced = addr.is_some();
+    let has_run = if parent.is_some() { addr.is_some() } else { has_passed };
     serving.addr = addr.unwrap_or(serving.addr);
     // The rest of the output is read as well, so that the child never waits for a reader.
     let drainer = std::thread::spawn(move || drop(std::io::copy(&mut out, &mut std::io::sink())));
-    let outcome = catch_unwind(AssertUnwindSafe(|| if announced { body(&mut serving) } else { Outcome::Held }));
+    let outcome = catch_unwind(AssertUnwindSafe(|| match parent {
+        Some(parent) if has_run => parent(&mut serving),
+        _ => Outcome::Held,
+    }));
     drop(serving.child.stdin.take());
     if outcome.is_err() {
         let _ = serving.child.kill();
@@ -336,13 +330,10 @@ pub fn with_serving_child(
     let status = serving.child.wait().expect("the child process can be waited for");
     let stderr = messages.join().unwrap_or_default();
     let _ = drainer.join();
-    match outcome {
-        Ok(outcome) => {
-            assert!(status.success() && announced, "in a child process: {status}\n{stderr}");
-            outcome
-        }
-        Err(panic) => resume_unwind(panic),
-    }
+    let outcome = outcome.unwrap_or_else(|panic| resume_unwind(panic));
+    assert!(status.success(), "in a child process: {status}\n{stderr}");
+    assert!(has_run, "the child process ran no test called {}, or has announced no address", context.path);
+    outcome
 }
 
 impl ServingChild {

@@ -9,14 +9,14 @@ use std::time::Duration;
 use polyserve_conformance::address::{self, AddressReport, Group, PROPERTIES};
 use polyserve_conformance::broken::servers::{Flaw, PlainServer};
 use polyserve_conformance::repo::Reference;
-use polyserve_core::{EntityService, ServerConfig, ServerExt as _};
+use polyserve_core::{EntityService, Running, ServerConfig, ServerExt as _};
 
 /// The longest wait of a sound server.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// The longest check. A busy machine does not reach it.
 const TOTAL: Duration = Duration::from_secs(600);
 
-fn report(flaw: Option<Flaw>, patience: Duration) -> AddressReport {
+fn serve(flaw: Option<Flaw>) -> Running {
     let config = ServerConfig::default();
     let server = match flaw {
         Some(flaw) => PlainServer::flawed(config, flaw),
@@ -24,16 +24,16 @@ fn report(flaw: Option<Flaw>, patience: Duration) -> AddressReport {
     };
     let local = SocketAddr::from(([127, 0, 0, 1], 0));
     let service = EntityService::<_>::new(Reference::default());
-    let running = server.expect("the defaults are sound").serve(local, service).expect("a port is free");
-    address::check_within(running.local_addr(), patience, TOTAL)
+    server.expect("the defaults are sound").serve(local, service).expect("a port is free")
+}
+
+fn report(flaw: Flaw, patience: Duration) -> AddressReport {
+    address::check_within(serve(Some(flaw)).local_addr(), patience, TOTAL)
 }
 
 #[test]
 fn the_plain_server_holds_all_again_and_again() {
-    let running = PlainServer::new(ServerConfig::default())
-        .expect("the defaults are sound")
-        .serve(([127, 0, 0, 1], 0), EntityService::<_>::new(Reference::default()))
-        .expect("a port is free");
+    let running = serve(None);
     for _ in 0..2 {
         let report = address::check_within(running.local_addr(), PATIENCE, TOTAL);
         assert!(report.failed.is_empty() && report.not_run.is_empty(), "{:#?}", report.failed);
@@ -54,7 +54,7 @@ const SHORT: Duration = Duration::from_millis(500);
 
 /// The flaw fails this property. `keeps_framing` is false exactly if the property is in that group.
 fn fails(flaw: Flaw, property: &str, group: Group) {
-    let report = report(Some(flaw), SHORT);
+    let report = report(flaw, SHORT);
     let failed = report.failed.iter().find(|failed| failed.property == property);
     let failed = failed.unwrap_or_else(|| panic!("{flaw:?} does not fail {property}: {report}"));
     assert_eq!(failed.group, group);
@@ -96,7 +96,7 @@ fails! {
 #[test]
 fn a_choice_that_the_rfc_leaves_is_no_broken_framing() {
     // One property waits as long as this, because the flaw leaves its request without an answer.
-    let lenient = report(Some(Flaw::GoesOnAfterABareLf), Duration::from_secs(10));
+    let lenient = report(Flaw::GoesOnAfterABareLf, Duration::from_secs(10));
     assert!(lenient.keeps_framing(), "{:#?}", lenient.failed);
 }
 

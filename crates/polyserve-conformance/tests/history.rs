@@ -33,15 +33,17 @@ fn serving(service: impl Service, flaw: Option<Flaw>) -> Running {
     server.unwrap().serve(SocketAddr::from(([127, 0, 0, 1], 0)), Arc::new(service)).unwrap()
 }
 
-fn recorded(running: &Running, operations: u64, patience: Duration) -> Recording {
-    record_http(
-        running.local_addr(),
-        EntityForm::Published,
-        &workload(operations),
-        4,
-        patience,
-        &RecordingControl::default(),
-    )
+fn recorded(running: &Running, operations: u64) -> Recording {
+    record(running.local_addr(), &workload(operations), PATIENCE)
+}
+
+/// Records four clients of the server at `addr`.
+fn record(addr: SocketAddr, workload: &RecordingWorkload, patience: Duration) -> Recording {
+    record_http(addr, EntityForm::Published, workload, 4, patience, &RecordingControl::default())
+}
+
+fn entities() -> EntityService<Reference> {
+    EntityService::new(Reference::default())
 }
 
 /// The history of a recording without a wrong answer. It has an order.
@@ -88,11 +90,11 @@ fn every_operation_is_recorded() {
         assert_eq!((history.operations().len(), history.unknown(), control.done()), (1_003, 0, 1_003));
         assert_eq!(history.keys().values().sum::<usize>(), 1_003);
     }
-    let running = serving(EntityService::<_>::new(Reference::default()), None);
-    let history = in_order(recorded(&running, 1_003, PATIENCE));
+    let running = serving(entities(), None);
+    let history = in_order(recorded(&running, 1_003));
     assert_eq!((history.operations().len(), history.unknown()), (1_003, 0));
     // The next recording does not contain the entities that the first one left.
-    let _ = in_order(recorded(&running, 100, PATIENCE));
+    let _ = in_order(recorded(&running, 100));
 }
 
 /// Each condition decides some writes: it holds for some of them and refuses others.
@@ -102,9 +104,8 @@ fn conditions_hold_and_are_refused() {
     let control = RecordingControl::default();
     let repo: Arc<dyn EntityRepo> = Arc::new(Reference::default());
     let in_process = in_order(record_in_process(&repo, &workload, 3, &control));
-    let running = serving(EntityService::<_>::new(Reference::default()).etags(true), None);
-    let form = EntityForm::Published;
-    let over_http = in_order(record_http(running.local_addr(), form, &workload, 3, PATIENCE, &control));
+    let running = serving(entities().etags(true), None);
+    let over_http = in_order(record(running.local_addr(), &workload, PATIENCE));
     for history in [in_process, over_http] {
         let mut counts = [[0; 2]; 3];
         for operation in history.operations() {
@@ -126,8 +127,7 @@ fn a_store_that_checks_then_writes_is_caught_over_http() {
     let running = serving(EntityService::<_>::new(RepoFlaw::ChecksThenWrites.repo()).etags(true), None);
     let caught = (0..20).find_map(|seed| {
         let workload = RecordingWorkload { conditions: true, keys: 1, seed, ..workload(4_000) };
-        let control = RecordingControl::default();
-        let recording = record_http(running.local_addr(), EntityForm::Published, &workload, 4, PATIENCE, &control);
+        let recording = record(running.local_addr(), &workload, PATIENCE);
         assert_eq!(recording.wrong, []);
         match check(&History::new(recording.operations).unwrap()) {
             CheckVerdict::NotLinearizable(violation) => Some(violation),
@@ -145,7 +145,7 @@ fn a_recording_that_is_stopped_ends() {
     control.stop();
     let repo: Arc<dyn EntityRepo> = Arc::new(Reference::default());
     assert!(record_in_process(&repo, &workload(1_000_000), 3, &control).operations.is_empty());
-    let running = serving(EntityService::<_>::new(Reference::default()), None);
+    let running = serving(entities(), None);
     let recording =
         record_http(running.local_addr(), EntityForm::Published, &workload(1_000_000), 3, PATIENCE, &control);
     assert_eq!((recording.operations, recording.wrong), (Vec::new(), Vec::new()));
@@ -174,17 +174,17 @@ impl Service for Lossy {
 
 #[test]
 fn lost_answers_are_unknown_whether_or_not_they_had_an_effect() {
-    let lossy = Lossy { entities: EntityService::<_>::new(Reference::default()), asked: AtomicU64::new(0) };
+    let lossy = Lossy { entities: entities(), asked: AtomicU64::new(0) };
     let running = serving(lossy, None);
-    let history = in_order(recorded(&running, 2_000, PATIENCE));
+    let history = in_order(recorded(&running, 2_000));
     assert!((150..250).contains(&history.unknown()), "{} of 2 000", history.unknown());
 }
 
 /// A connection that is closed without a byte costs one answer, not the recording.
 #[test]
 fn closed_connections_are_opened_again() {
-    let running = serving(EntityService::<_>::new(Reference::default()), Some(Flaw::ClosesAfterEveryAnswer));
-    let history = in_order(recorded(&running, 500, PATIENCE));
+    let running = serving(entities(), Some(Flaw::ClosesAfterEveryAnswer));
+    let history = in_order(recorded(&running, 500));
     assert_eq!(history.operations().iter().filter(|operation| operation.process < 4).count(), 500);
 }
 
@@ -208,8 +208,8 @@ impl Service for LateRemove {
 
 #[test]
 fn a_removal_that_was_lost_before_the_recording_may_come_in_it() {
-    let late = LateRemove { entities: EntityService::<_>::new(Reference::default()), asked: AtomicU64::new(0) };
-    let history = in_order(recorded(&serving(late, None), 500, PATIENCE));
+    let late = LateRemove { entities: entities(), asked: AtomicU64::new(0) };
+    let history = in_order(recorded(&serving(late, None), 500));
     let lost: Vec<_> = history.operations().iter().filter(|operation| operation.process >= 4).copied().collect();
     let (call, condition, answer) = (Call::Remove, None, None);
     assert_eq!(lost, [Operation { process: 4, key: -1, call, condition, answer, called: 0, returned: u64::MAX }]);
@@ -231,8 +231,8 @@ impl Service for AnswersOtherId {
 
 #[test]
 fn an_answer_that_cannot_be_ends_the_recording() {
-    let running = serving(AnswersOtherId(EntityService::<_>::new(Reference::default())), None);
-    let recording = recorded(&running, 1_000_000, PATIENCE);
+    let running = serving(AnswersOtherId(entities()), None);
+    let recording = recorded(&running, 1_000_000);
     assert!(recording.operations.len() < 1_000_000);
     assert!(recording.wrong[0].to_string().contains("has the id 77"), "{:?}", recording.wrong);
 }
@@ -240,14 +240,7 @@ fn an_answer_that_cannot_be_ends_the_recording() {
 #[test]
 fn a_server_that_is_not_there_ends_the_recording() {
     let closed_addr = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let recording = record_http(
-        closed_addr,
-        EntityForm::Published,
-        &workload(10),
-        2,
-        Duration::from_millis(50),
-        &RecordingControl::default(),
-    );
+    let recording = record(closed_addr, &workload(10), Duration::from_millis(50));
     assert!(recording.wrong[0].to_string().contains("no connection within 50ms"), "{:?}", recording.wrong);
 }
 
@@ -280,7 +273,6 @@ fn an_interim_answer_is_not_the_final_one() {
             thread::spawn(move || answer_with_hints(&stream));
         }
     });
-    let control = RecordingControl::default();
-    let recording = record_http(addr, EntityForm::Published, &workload(50), 2, PATIENCE, &control);
+    let recording = record(addr, &workload(50), PATIENCE);
     assert_eq!((recording.operations.len(), recording.wrong), (50, Vec::new()));
 }

@@ -22,12 +22,6 @@ impl EntityRepo for NowAndLater {
     fn get(&self, &id: &i64, visit: Visit<'_>) -> RepoAnswer<Lookup> {
         self.0.get(&id, visit)
     }
-    fn put(&self, entity: Entity) -> RepoAnswer<Put> {
-        Answer::later(self.0.put(entity).into_future())
-    }
-    fn remove(&self, &id: &i64) -> RepoAnswer<Removed> {
-        Answer::later(self.0.remove(&id).into_future())
-    }
     fn put_if(&self, entity: Entity, condition: &Condition) -> RepoAnswer<Conditional<Put>> {
         Answer::later(self.0.put_if(entity, condition).into_future())
     }
@@ -74,12 +68,6 @@ fn a_hanging_operation_is_given_up() {
             loop {
                 std::thread::park();
             }
-        }
-        fn put(&self, entity: Entity) -> RepoAnswer<Put> {
-            self.0.put(entity)
-        }
-        fn remove(&self, &id: &i64) -> RepoAnswer<Removed> {
-            self.0.remove(&id)
         }
         fn put_if(&self, entity: Entity, condition: &Condition) -> RepoAnswer<Conditional<Put>> {
             self.0.put_if(entity, condition)

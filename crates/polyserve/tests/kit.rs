@@ -103,15 +103,15 @@ const OVER_TLS: [&str; 6] =
 /// TLS stands between the socket and the session, so what a session answers to its bytes is tested over TCP alone: the wire corpus,
 /// the answers of a service and of a store, and most panics.
 #[cfg(feature = "tls")]
-const MODULES_OVER_TLS: [&str; 16] = [
-    "pipeline", "splits", "expect", "tcp", "timeouts", "queued", "limits", "eviction", "memory", "overload", "shape",
+const MODULES_OVER_TLS: [&str; 15] = [
+    "pipeline", "splits", "tcp", "timeouts", "queued", "limits", "eviction", "memory", "overload", "shape",
     "fairness", "turns", "drain", "counters", "ending",
 ];
 
-/// Properties of other modules that TLS can change: a session that waits, one with output that no client reads, and one that the server
-/// ends after a refusal or a panic.
+/// Properties of other modules that TLS can change: a session that waits, one with output that no client reads, one that the server
+/// ends after a refusal or a panic, and one whose client waits for a 100.
 #[cfg(feature = "tls")]
-const ALSO_OVER_TLS: [&str; 9] = [
+const ALSO_OVER_TLS: [&str; 16] = [
     "waiting_costs_no_time",
     "a_pipeline_that_is_not_read_is_not_buffered",
     "nothing_follows_a_doubtful_message",
@@ -121,6 +121,13 @@ const ALSO_OVER_TLS: [&str; 9] = [
     "max_body_is_exact",
     "a_head_past_its_limit_is_too_large",
     "a_panic_in_call_is_a_500",
+    "a_slow_head_times_out",
+    "a_slow_body_times_out",
+    "an_expected_continue_comes_before_the_body",
+    "a_client_need_not_wait_for_continue",
+    "a_refusal_comes_instead_of_continue",
+    "a_refusal_by_the_head_needs_no_body",
+    "too_large_a_body_is_not_asked_for",
 ];
 
 /// Properties that say nothing over TLS, and why.

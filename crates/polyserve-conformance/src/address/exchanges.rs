@@ -51,16 +51,6 @@ pub(super) fn pipelined_requests_are_answered_in_order(probe: &Probe) -> Result<
     Ok(())
 }
 
-/// An answer arrives, though the request after it is refused.
-pub(super) fn an_answer_arrives_though_what_follows_is_refused(probe: &Probe) -> Result<(), String> {
-    stored(probe)?;
-    let ProbeResult { statuses, ending } = probe.all(&[get(PATH), b"hello\r\n\r\n".to_vec()].concat())?;
-    match statuses.first() {
-        Some(200) => Ok(()),
-        _ => Err(format!("{statuses:?}, {ending:?} to a good request with garbage behind it")),
-    }
-}
-
 /// A request may be split anywhere. The pause makes it likely that the server reads a byte alone; no result depends on
 /// it.
 pub(super) fn a_request_may_arrive_byte_by_byte(probe: &Probe) -> Result<(), String> {
@@ -80,16 +70,6 @@ pub(super) fn a_half_closed_client_gets_its_answer(probe: &Probe) -> Result<(), 
     client.send(&get(PATH)).and_then(|()| client.half_close()).map_err(|error| error.to_string())?;
     let answer = client.receive().map_err(|failure| format!("{} to a half-closed client", first_line(&failure)))?;
     has_status(&get(PATH), &answer, &[200])
-}
-
-/// A client that sends `Expect: 100-continue` gets a 100, or a final status, before its body.
-pub(super) fn an_expected_continue_comes_before_the_body(probe: &Probe) -> Result<(), String> {
-    let fields = format!("Content-Length: {}\r\nExpect: 100-continue\r\n", ENTITY.len());
-    let head = put_with(&fields, "");
-    let mut client = probe.client()?;
-    has_status(&head, &ask(&mut client, &head)?, &[100])?;
-    let answer = ask(&mut client, ENTITY.as_bytes())?;
-    has_status(ENTITY.as_bytes(), &answer, &[200, 201])
 }
 
 /// Every answer has one `Date`, which is the current time.

@@ -111,12 +111,12 @@ properties! {
     Connection {
         exchanges {
             pipelined_requests_are_answered_in_order,
-            an_answer_arrives_though_what_follows_is_refused,
             a_request_may_arrive_byte_by_byte,
             a_half_closed_client_gets_its_answer,
-            an_expected_continue_comes_before_the_body,
         }
         corpus {
+            an_answer_arrives_though_what_follows_is_refused,
+            an_expected_continue_comes_before_the_body,
             a_connection_is_kept_by_default,
             a_client_may_ask_to_close,
             a_connection_of_1_0_closes_by_default,

@@ -1,7 +1,7 @@
 //! A plain blocking HTTP/1.1 client that shows every byte.
 //!
-//! It shares no code with the servers' codec, so that both cannot be wrong in the same way. It sends exactly the bytes
-//! that it gets, and parses answers strictly: see [`Response`].
+//! It shares no code with the servers' codec but the format of dates, so that both cannot be wrong in the same way. It sends exactly the
+//! bytes that it gets, and parses answers strictly: see [`Response`].
 //!
 //! Invariant: no call lasts longer than the client's patience. [`Ending`] distinguishes a closed connection, a reset and
 //! silence.
@@ -37,7 +37,8 @@ pub(crate) use date::imf_fixdate;
 pub use response::Response;
 use response::head_end;
 pub(crate) use stream::Stream;
-pub(crate) use stream::is_timeout;
+#[cfg(feature = "tls")]
+pub(crate) use stream::{is_timeout, left};
 use transcript::Transcript;
 pub(crate) use transcript::shown;
 
@@ -240,6 +241,18 @@ impl Client {
         self.next(true)
     }
 
+    /// Sends `request`, and reads its answer. A refusal may come before all is sent: what counts is the answer.
+    ///
+    /// # Errors
+    ///
+    /// As [`receive`](Self::receive).
+    pub fn exchange(&mut self, request: &[u8]) -> Result<Response, ReceiveFailure> {
+        let sent = self.send(request);
+        let response = if request.starts_with(b"HEAD ") { self.receive_head() } else { self.receive() };
+        drop(sent);
+        response
+    }
+
     fn next(&mut self, to_head: bool) -> Result<Response, ReceiveFailure> {
         let deadline = Instant::now() + self.patience;
         let head = loop {
@@ -401,11 +414,8 @@ impl Client {
     /// As [`expect`](Self::expect).
     #[track_caller]
     pub fn ask(&mut self, request: &[u8], status: u16) -> Response {
-        // A refusal may come before the whole request is sent. What counts is the answer.
-        let sent = self.send(request);
-        let response = self.expect(status);
-        drop(sent);
-        response
+        let _ = self.send(request); // an error: a refusal came before all was sent
+        self.expect(status)
     }
 }
 

@@ -27,8 +27,7 @@ pub(crate) enum Stream {
 /// What a client reads after the alert of a rejection, so that properties of rejections need not know of TLS.
 #[cfg(feature = "tls")]
 fn rejection() -> Vec<u8> {
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    let date = super::imf_fixdate(now.as_secs());
+    let date = super::imf_fixdate(SystemTime::now());
     let fields = "Retry-After: 1\r\nContent-Type: application/problem+json\r\nContent-Length: 2\r\nConnection: close";
     format!("HTTP/1.1 503 Service Unavailable\r\n{fields}\r\nDate: {date}\r\n\r\n{{}}").into_bytes()
 }
@@ -159,7 +158,7 @@ fn connect_from(source: IpAddr, addr: SocketAddr) -> io::Result<TcpStream> {
 }
 
 /// The time until `deadline`. A timeout below a microsecond would mean no timeout.
-fn left(deadline: Instant) -> io::Result<Duration> {
+pub(crate) fn left(deadline: Instant) -> io::Result<Duration> {
     let left = deadline.saturating_duration_since(Instant::now());
     if left.is_zero() { Err(ErrorKind::TimedOut.into()) } else { Ok(left.max(Duration::from_millis(1))) }
 }

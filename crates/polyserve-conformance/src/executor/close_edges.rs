@@ -40,8 +40,7 @@ pub(super) fn a_drop_does_not_wait_for_what_a_deadline_left_behind(subject: &Exe
 
 /// After a close has left threads behind, a later close may wait for them.
 pub(super) fn a_later_close_may_wait_longer(subject: &ExecutorSubject) {
-    let (pool, go_on) = (subject.pool(2, 4), subject.count());
-    occupy(subject, &*pool.handle(), 2, &go_on);
+    let (pool, go_on) = subject.occupied(2, 4);
     assert_eq!(pool.close(Some(Instant::now())), 2, "threads left behind with 2 jobs stuck");
     go_on.add();
     assert_eq!(pool.close(None), 0, "threads left behind by a later close without a deadline");
@@ -77,8 +76,7 @@ pub(super) fn what_is_queued_behind_a_workers_close_still_runs(subject: &Executo
     if let Some(not_run) = needs_workers(subject) {
         return not_run;
     }
-    let (pool, go_on, done) = (subject.pool(1, 16), subject.count(), subject.count());
-    occupy(subject, &*pool.handle(), 1, &go_on);
+    let ((pool, go_on), done) = (subject.occupied(1, 16), subject.count());
     let (sender, events) = mpsc::channel();
     let (handle, its_sender, its_done) = (pool.handle(), sender.clone(), done.clone());
     pool.run(move || {
@@ -197,8 +195,7 @@ pub(super) fn captured_values_that_panic_when_a_deadline_drops_them_are_harmless
     if let Some(not_run) = needs_workers(subject) {
         return not_run;
     }
-    let (pool, go_on) = (subject.pool(1, 64), subject.count());
-    occupy(subject, &*pool.handle(), 1, &go_on);
+    let (pool, go_on) = subject.occupied(1, 64);
     for _ in 0..8 {
         let bomb = Bomb;
         pool.run(move || std::mem::forget(bomb));
@@ -220,9 +217,8 @@ pub(super) fn a_worker_that_comes_free_after_the_deadline_runs_nothing_more(subj
     if let Some(not_run) = needs_workers(subject) {
         return not_run;
     }
-    let (pool, go_on) = (subject.pool(1, 64), subject.count());
+    let (pool, go_on) = subject.occupied(1, 64);
     let (ran, dropped) = (subject.count(), subject.count());
-    occupy(subject, &*pool.handle(), 1, &go_on);
     // The close usually drops this job first. The destructor frees the worker, and waits so that the worker could take the
     // next job.
     let its_dropped = dropped.clone();

@@ -14,12 +14,8 @@ use crate::property::{Outcome, in_child};
 
 /// A close without a deadline returns after every queued job has run.
 pub(super) fn close_runs_what_was_queued(subject: &ExecutorSubject) {
-    let (pool, go_on, ran) = (subject.pool(2, 64), subject.count(), subject.count());
-    occupy(subject, &*pool.handle(), 2, &go_on);
-    for _ in 0..50 {
-        let ran = ran.clone();
-        pool.run(move || ran.add());
-    }
+    let ((pool, go_on), ran) = (subject.occupied(2, 64), subject.count());
+    pool.run_counted(50, &ran);
     let closing = pool.handle();
     let closer = thread::spawn(move || closing.close(None));
     wait_until_closed(subject, &pool);
@@ -42,8 +38,7 @@ fn wait_until_closed(subject: &ExecutorSubject, pool: &TestedPool) {
 
 /// Dropping an executor is closing it without a deadline.
 pub(super) fn drop_runs_what_was_queued(subject: &ExecutorSubject) {
-    let (pool, go_on, ran) = (subject.pool(1, 64), subject.count(), subject.count());
-    occupy(subject, &*pool.handle(), 1, &go_on);
+    let ((pool, go_on), ran) = (subject.occupied(1, 64), subject.count());
     for _ in 0..50 {
         let (go_on, ran) = (go_on.clone(), ran.clone());
         pool.run(move || {
@@ -76,10 +71,7 @@ pub(super) fn close_rejects_later_jobs(subject: &ExecutorSubject) {
 /// Further closes, with and without a deadline, change nothing. Neither does the drop after them.
 pub(super) fn close_twice_is_harmless(subject: &ExecutorSubject) {
     let (pool, ran) = (subject.pool(2, 16), subject.count());
-    for _ in 0..10 {
-        let ran = ran.clone();
-        pool.run(move || ran.add());
-    }
+    pool.run_counted(10, &ran);
     for deadline in [None, None, Some(Instant::now()), Some(subject.deadline())] {
         assert_eq!(pool.close(deadline), 0, "threads left behind although no job is stuck");
         assert_eq!(ran.get(), 10, "how often 10 jobs ran");
@@ -156,9 +148,8 @@ pub(super) fn close_with_a_deadline_drops_what_is_queued(subject: &ExecutorSubje
     if subject.has_unbounded_workers() {
         return Outcome::NotRun(String::from("its workers are declared unbounded, so that no job is ever queued"));
     }
-    let (pool, go_on) = (subject.pool(2, 16), subject.count());
+    let (pool, go_on) = subject.occupied(2, 16);
     let (ran, dropped) = (subject.count(), subject.count());
-    occupy(subject, &*pool.handle(), 2, &go_on);
     for _ in 0..10 {
         let (ran, token) = (ran.clone(), dropped.token());
         pool.run(move || {

@@ -9,6 +9,7 @@ use polyserve_core::sync::lock;
 use polyserve_core::{Executor, Job, Rejected, RejectedReason};
 
 use super::ExecutorSubject;
+use super::running::occupy;
 use crate::property::within;
 
 /// An executor. If a property fails, it is left behind with its threads, because it may hang.
@@ -21,6 +22,13 @@ impl ExecutorSubject {
     /// Creates an executor of this size.
     pub(super) fn pool(&self, workers: usize, queue: usize) -> TestedPool {
         TestedPool { executor: Some(Arc::from((self.make.0)(workers, queue))), patience: self.patience }
+    }
+
+    /// Creates an executor of this size. All its workers run a job that waits for the count.
+    pub(super) fn occupied(&self, workers: usize, queue: usize) -> (TestedPool, EventCount) {
+        let (pool, go_on) = (self.pool(workers, queue), self.count());
+        occupy(self, &*pool.handle(), workers, &go_on);
+        (pool, go_on)
     }
 
     /// Creates a count at zero.
@@ -73,6 +81,14 @@ impl TestedPool {
     pub(super) fn run(&self, work: impl FnOnce() + Send + 'static) {
         if let Err(rejected) = self.execute(Job::new(work)) {
             panic!("a job was rejected although there is room for it: {rejected}");
+        }
+    }
+
+    /// Submits jobs that each count once.
+    pub(super) fn run_counted(&self, jobs: usize, ran: &EventCount) {
+        for _ in 0..jobs {
+            let ran = ran.clone();
+            self.run(move || ran.add());
         }
     }
 

@@ -12,8 +12,7 @@ const QUEUE: usize = 5;
 /// If all workers are busy, an executor accepts jobs until its queue is full. It rejects the next job with a reason, and
 /// the submitter can still run that job. An executor without a bound accepts many more jobs.
 pub(super) fn a_full_queue_hands_the_job_back(subject: &ExecutorSubject) {
-    let (pool, go_on, ran) = (subject.pool(2, QUEUE), subject.count(), subject.count());
-    occupy(subject, &*pool.handle(), 2, &go_on);
+    let ((pool, go_on), ran) = (subject.occupied(2, QUEUE), subject.count());
     if subject.refuses() {
         let taken = fill(subject, &pool, &ran);
         assert_eq!(taken, QUEUE, "jobs that wait in a queue for {QUEUE}");
@@ -21,10 +20,7 @@ pub(super) fn a_full_queue_hands_the_job_back(subject: &ExecutorSubject) {
         assert!(ran.reaches(taken), "{} of {taken} jobs that were taken ran", ran.get());
     } else {
         let count = 4 * QUEUE;
-        for _ in 0..count {
-            let ran = ran.clone();
-            pool.run(move || ran.add());
-        }
+        pool.run_counted(count, &ran);
         go_on.add();
         assert!(ran.reaches(count), "{} of {count} jobs that were taken ran", ran.get());
     }

@@ -4,14 +4,13 @@
 //! weakens the conditions of some operations. A put stays if other operations depend on it.
 //!
 //! The search uses the values of later gets, so it may get stuck before the answers that prove a violation. The
-//! minimiser works in three steps:
+//! minimiser works in two steps:
 //!
 //! * A window around that moment grows until it has no order. Of operations that ended before the window, only their
 //!   existence is known, and the key may have any value at its begin.
-//! * The window's end and its begin are moved together by bisection.
 //! * The answers of a half, a quarter, an eighth of the rest are ignored, as long as what remains has no order.
 //!
-//! Cost: a search for each step, of windows up to twice as large as necessary. All searches together examine at most
+//! Cost: a search for each step, of windows up to twice as large as necessary at each side. All searches together examine at most
 //! [`MAX_EXAMINED`] operations, and take at most the steps of one search's limits. After that the remaining operations
 //! are shown.
 
@@ -44,8 +43,6 @@ struct Minimiser<'a> {
 pub(super) fn minimise(register: &Register<'_>, stuck: usize, at: u64, limits: &SearchLimits) -> Core {
     let mut minimiser = Minimiser { register, limits: *limits, budget: MAX_EXAMINED };
     let window = minimiser.around(at);
-    let window = minimiser.earliest_end(window);
-    let window = minimiser.latest_begin(window);
     // Operations that overlap the begin are known better if the window begins with them.
     let inside = register.operations.iter().filter(|op| window.meets(op) && !op.is_unknown());
     let window = Window { from: window.from.and(inside.map(|op| op.called).min()), ..window };
@@ -114,32 +111,6 @@ impl Minimiser<'_> {
         }
     }
 
-    /// Moves the end of a window to the earliest moment that leaves no order.
-    fn earliest_end(&mut self, window: Window) -> Window {
-        let inside = self.register.operations.iter().filter(|op| window.meets(op) && !op.is_unknown());
-        let mut ends: Vec<u64> = inside.map(|op| op.returned).filter(|end| *end < window.until).collect();
-        ends.sort_unstable();
-        let end = |place: usize| Window { until: ends.get(place).copied().unwrap_or(window.until), ..window };
-        let size = ends.len();
-        let place = lowest_index(ends.len(), |place| self.has_no_order(&end(place), &[], size));
-        end(place)
-    }
-
-    /// Moves the begin of a window to the latest moment that leaves no order.
-    fn latest_begin(&mut self, window: Window) -> Window {
-        let inside = self.register.operations.iter().map(|op| op.called);
-        let begins: Vec<u64> =
-            inside.filter(|begin| *begin <= window.until && window.from.is_none_or(|from| from < *begin)).collect();
-        // Counts backwards from the last begin. The number after the first one stands for the window's own begin.
-        let last = begins.len();
-        let begin = |place: usize| match last.checked_sub(place + 1) {
-            Some(place) => Window { from: Some(begins[place]), ..window },
-            None => window,
-        };
-        let place = lowest_index(last, |place| self.has_no_order(&begin(place), &[], last));
-        begin(place)
-    }
-
     /// Returns whether there is certainly no order. `size` is about the number of operations that the search examines.
     fn has_no_order(&mut self, window: &Window, weak: &[bool], size: usize) -> bool {
         let Some(budget) = self.budget.checked_sub(size).filter(|_| self.limits.steps > 0) else { return false };
@@ -147,15 +118,4 @@ impl Minimiser<'_> {
         let plan = self.register.plan(window, |place| weak.get(place).copied().unwrap_or(false));
         matches!(search(&plan, &mut self.limits), SearchResult::Stuck(_))
     }
-}
-
-/// The least number below `limit` for which `holds` returns true, if it does so for all larger numbers. Otherwise
-/// `limit`.
-fn lowest_index(limit: usize, mut holds: impl FnMut(usize) -> bool) -> usize {
-    let (mut low, mut high) = (0, limit);
-    while low < high {
-        let mid = low + (high - low) / 2;
-        if holds(mid) { high = mid } else { low = mid + 1 }
-    }
-    low
 }

@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use super::ids::{named_over, of_name};
 use super::prelude::*;
 
 /// Another entity 1.
@@ -44,9 +45,33 @@ fn count_entity(live: &Live, rounds: u64) {
     count_together(live, rounds, "/1", counter, |shown| &shown["value"]);
 }
 
+/// Eight clients add to a nested number of an entity with a percent-encoded path. No increment is lost.
+pub(super) fn no_increment_is_lost_of_a_named_entity(subject: &ServerSubject) {
+    count_named(&named_over(subject, LaterReference::default()), 12);
+}
+
+/// Does the same over this repo, which is empty, with a few increments of each client.
+///
+/// # Panics
+///
+/// Panics if an increment is lost, or a request fails.
+pub fn no_increment_is_lost_of_named_entities_over(
+    subject: &ServerSubject,
+    repo: impl EntityRepo<NamedEntity>,
+) -> Outcome {
+    count_named(&named_over(subject, repo), ROUNDS);
+    Outcome::Held
+}
+
+#[track_caller]
+fn count_named(live: &Live, rounds: u64) {
+    let counter = |value: u64| of_name("a b").replace("1.5", &format!("{value}.0"));
+    count_together(live, rounds, "/named/a%20b", counter, |shown| &shown["content"]["value"]);
+}
+
 /// Eight clients add to the number in the entity at `path`, which does not exist, `rounds` times each. `json`
 /// makes the entity of a number, and `number` finds the number in an entity.
-pub(super) fn count_together(
+fn count_together(
     live: &Live,
     rounds: u64,
     path: &str,

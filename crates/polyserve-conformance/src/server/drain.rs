@@ -2,58 +2,30 @@
 
 use super::prelude::*;
 
-/// How a client of the load uses its connections.
-#[derive(Clone, Copy, Debug)]
-enum ConnectionUse {
-    /// One connection for each request.
-    Once,
-    /// One connection, one request at a time.
-    Kept,
-    /// One connection, requests in batches of this size.
-    Pipelined(usize),
-}
-
-/// A client of the load. It sends requests until the server ends, and panics if an answer is torn.
-fn ask_until_the_end(
-    addr: SocketAddr,
-    patience: Duration,
-    connection_use: ConnectionUse,
-    answered: &AtomicU64,
-    ending: &AtomicBool,
-) {
-    let (fields, batch) = match connection_use {
-        ConnectionUse::Once => ("Connection: close\r\n", 1),
-        ConnectionUse::Kept => ("", 1),
-        ConnectionUse::Pipelined(batch) => ("", batch),
-    };
+/// A client of the load. It sends batches of requests until the server ends, and panics if an answer is torn.
+fn ask_until_the_end(addr: SocketAddr, patience: Duration, (fields, batch): (&str, usize), answered: &AtomicU64) {
     let body = pattern(3_000);
     let bytes = with_body("POST", "/", fields, &body).repeat(batch);
-    'connections: while let Ok(mut client) = Client::connect(addr, patience) {
-        loop {
-            let sent = client.send(&bytes);
-            for _ in 0..batch {
-                match client.receive() {
-                    Ok(response) => {
-                        assert!(response.status == 200 && response.body == body, "{}", client.show());
-                        answered.fetch_add(1, Ordering::SeqCst);
-                        if response.closes() {
-                            continue 'connections;
-                        }
-                    }
-                    // The connection was idle, or still in the kernel's queue when the server ended. No byte was lost.
-                    Err(failure) if failure.is_clean() && ending.load(Ordering::SeqCst) => {
-                        if TcpStream::connect(addr).is_err() {
-                            return;
-                        }
-                        continue 'connections;
-                    }
-                    Err(failure) if failure.is_clean() => continue 'connections,
-                    Err(failure) => panic!("an answer was torn: {failure}"),
-                }
+    let always = || true;
+    let exchanged = reconnecting(addr, patience, always, |client| {
+        let _ = client.send(&bytes); // an error: the server has closed an idle connection
+        let mut answer = || {
+            let received = client.receive();
+            if let Ok(response) = &received {
+                assert!(response.status == 200 && response.body == body, "{}", client.show());
+                answered.fetch_add(1, Ordering::SeqCst);
             }
-            drop(sent);
+            received
+        };
+        let mut last = answer()?;
+        for _ in 1..batch {
+            if !last.closes() {
+                last = answer()?;
+            }
         }
-    }
+        Ok(last)
+    });
+    exchanged.expect_err("only its end ends the loop");
 }
 
 /// A shutdown under load loses and tears no answer. The clients receive as many whole answers as the server reports, and no
@@ -61,22 +33,15 @@ fn ask_until_the_end(
 pub(super) fn a_shutdown_under_load_loses_nothing(subject: &ServerSubject) {
     let live = echo(subject);
     let (addr, patience) = (live.addr, subject.patience);
-    let (answered, ending) = (AtomicU64::new(0), AtomicBool::new(false));
-    let connection_uses = [
-        ConnectionUse::Kept,
-        ConnectionUse::Kept,
-        ConnectionUse::Once,
-        ConnectionUse::Once,
-        ConnectionUse::Pipelined(5),
-        ConnectionUse::Pipelined(30),
-    ];
+    let answered = AtomicU64::new(0);
+    // The fields and the number of the requests that each client sends at once.
+    let (kept, once) = (("", 1), ("Connection: close\r\n", 1));
+    let loads = [kept, kept, once, once, ("", 5), ("", 30)];
     thread::scope(|scope| {
-        let (answered, ending) = (&answered, &ending);
-        let client =
-            |connection_use| scope.spawn(move || ask_until_the_end(addr, patience, connection_use, answered, ending));
-        let clients: Vec<_> = connection_uses.into_iter().map(client).collect();
+        let answered = &answered;
+        let client = |load| scope.spawn(move || ask_until_the_end(addr, patience, load, answered));
+        let clients: Vec<_> = loads.into_iter().map(client).collect();
         let warm = eventually(patience, || answered.load(Ordering::SeqCst) >= 500);
-        ending.store(true, Ordering::SeqCst);
         let drain = live.shutdown();
         for client in clients {
             joined(client);
@@ -131,10 +96,7 @@ pub(super) fn a_shutdown_closes_idle_connections(subject: &ServerSubject) {
 /// The drain serves requests that wait to be accepted when the shutdown begins.
 pub(super) fn a_request_in_the_queue_is_served_by_the_drain(subject: &ServerSubject) {
     let live = subject.long_drain(Echo, |_| ());
-    let mut clients = live.clients(20);
-    for client in &mut clients {
-        client.send(&with_body("POST", "/", "", b"hello")).expect("the kernel takes the request");
-    }
+    let clients = live.senders(20, &with_body("POST", "/", "", b"hello"));
     // Without a pause: the server is to accept what waits after it has begun to drain.
     let draining = live.begin_drain();
     for mut client in clients {
@@ -216,10 +178,7 @@ pub(super) fn a_request_in_the_drain_says_so(subject: &ServerSubject) {
 
 /// The drain waits for a deferred answer. The answer has `Connection: close`.
 pub(super) fn a_waiting_answer_outlives_the_shutdown(subject: &ServerSubject) {
-    let held_answers = HeldAnswers::new();
-    let live = subject.long_drain(held_answers.clone(), |_| ());
-    let mut client = live.sending(&get("/hold"));
-    held_answers.wait_for(1, subject.patience);
+    let (live, held_answers, mut client) = hold_one(subject, |config| config.drain_grace = subject.patience * 10);
     live.drain(1, move || {
         assert_eq!(held_answers.release_all(), 1, "the answer is still wanted");
         assert_eq!(client.expect_last(200).text(), "/hold");

@@ -37,8 +37,7 @@ fn check_is_closed(subject: &ServerSubject, addr: SocketAddr) {
 /// Requests that have not ended at the deadline are cut and counted, and get no part of an answer. Tested with a
 /// request without its body, and with a request that the service never answers.
 pub(super) fn the_deadline_cuts_what_has_not_ended(subject: &ServerSubject) {
-    let held_answers = HeldAnswers::new();
-    let live = subject.live(held_answers.clone(), |_| ());
+    let live = echo(subject);
     let mut reading = live.client();
     reading.ask(&request("POST", "/", BODY_AWAITED), 100);
     let drain = live.cut_within(SHORT);
@@ -46,9 +45,7 @@ pub(super) fn the_deadline_cuts_what_has_not_ended(subject: &ServerSubject) {
     assert!(bytes.is_empty() && ending != Ending::Silent, "{ending:?}\n{}", reading.show());
     check_counts(drain, 0, 1);
 
-    let live = subject.live(held_answers.clone(), |_| ());
-    let mut waiting = live.sending(&get("/hold"));
-    held_answers.wait_for(1, subject.patience);
+    let (live, held_answers, mut waiting) = hold_one(subject, |_| ());
     let drain = live.cut_within(SHORT);
     let (bytes, ending) = waiting.end();
     assert!(bytes.is_empty() && ending != Ending::Silent, "{ending:?}\n{}", waiting.show());
@@ -88,15 +85,11 @@ pub(super) fn what_waits_for_a_stuck_thread_ends_too(subject: &ServerSubject) ->
 
 fn end_what_waits(subject: &ServerSubject) -> Drain {
     let service = Arc::new(Blocking::default());
-    let workers = subject.workers_or_pool(1);
-    let live = subject.live(service.clone(), |config| config.workers = workers);
+    let live = subject.live(service.clone(), |config| config.workers = subject.workers_or_pool(1));
     let _opened = OpenOnDrop(service.open.clone());
     let _stuck = live.sending(&get("/block"));
     assert!(service.inside.wait(subject.patience), "the request reaches the service");
-    let mut waiting = live.clients(3);
-    for client in &mut waiting {
-        client.send(&get("/")).expect("the kernel takes the request");
-    }
+    let mut waiting = live.senders(3, &get("/"));
     let drain = live.shutdown_within(SHORT);
     let mut answered = 0;
     for client in &mut waiting {
@@ -115,7 +108,7 @@ struct Endless(Arc<Latch>);
 
 impl Drop for Endless {
     fn drop(&mut self) {
-        self.0.wait(Duration::from_secs(3600));
+        self.0.wait(NEVER);
     }
 }
 
@@ -132,8 +125,7 @@ pub(super) fn a_thread_that_never_ends_does_not_hold_the_shutdown(subject: &Serv
         ENDLESS.set(Some(Endless(latch.clone())));
         Reply::empty(StatusCode::OK)
     };
-    let workers = subject.workers_or_pool(2);
-    let live = subject.live(service, |config| config.workers = workers);
+    let live = subject.live(service, |config| config.workers = subject.workers_or_pool(2));
     live.ask(&request("GET", "/", "Connection: close\r\n"), 200);
     let drain = live.shutdown_within(Duration::ZERO);
     assert_eq!((drain.answered, drain.cut), (1, 0), "{drain}");
@@ -174,11 +166,8 @@ pub(super) fn one_server_serves_several_times(subject: &ServerSubject) {
 /// Dropping a running server is a shutdown with no grace. The drop does not wait for a deferred answer, and it closes the
 /// listener.
 pub(super) fn dropping_it_ends_it(subject: &ServerSubject) {
-    let held_answers = HeldAnswers::new();
-    let live = subject.live(held_answers.clone(), |_| ());
+    let (live, _held_answers, mut client) = hold_one(subject, |_| ());
     let addr = live.addr;
-    let mut client = live.sending(&get("/hold"));
-    held_answers.wait_for(1, subject.patience);
     live.drop_it();
     assert_ne!(client.end().1, Ending::Silent, "the connection does not end\n{}", client.show());
     check_is_closed(subject, addr);
@@ -199,8 +188,7 @@ pub(super) fn connecting_during_the_end_ends_too(subject: &ServerSubject) {
     let connecting = thread::spawn(move || {
         let mut answered = Vec::new();
         while let Ok(mut client) = Client::connect(addr, patience) {
-            let _ = client.send(&get("/"));
-            match client.receive() {
+            match client.exchange(&get("/")) {
                 Ok(_) => answered.push(client),
                 Err(failure) => assert!(failure.is_clean(), "{failure}"),
             }
@@ -217,9 +205,6 @@ pub(super) fn connecting_during_the_end_ends_too(subject: &ServerSubject) {
     live.ask_until_served(&get("/"));
     let drain = live.shutdown();
     assert_eq!((drain.cut, drain.stuck), (0, 0), "{drain}");
-    within(patience, "the clients that connect during the shutdown", move || connecting.join()).unwrap_or_else(
-        |panic| {
-            std::panic::resume_unwind(panic);
-        },
-    );
+    let connected = within(patience, "the clients that connect during the shutdown", move || connecting.join());
+    connected.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
 }

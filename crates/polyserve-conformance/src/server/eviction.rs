@@ -2,9 +2,6 @@
 
 use super::prelude::*;
 
-/// Longer than any property takes. So no timeout closes an idle connection.
-const NEVER: Duration = Duration::from_secs(3600);
-
 const ONE_CONNECTION: &str = "a server of one connection closes it for any other";
 
 fn limit(config: &mut ServerConfig, max_connections: usize) {
@@ -93,8 +90,7 @@ pub(super) fn a_young_connection_is_not_closed_for_another(subject: &ServerSubje
         let idle_since = Instant::now();
         let are_closed = kept.each_mut().map(|client| client.ask(&get("/"), 200).closes());
         let mut new = live.client();
-        let _ = new.send(&get("/")); // an error: the server has refused this client already
-        let response = new.receive().unwrap_or_else(|failure| panic!("{failure}"));
+        let response = new.exchange(&get("/")).unwrap_or_else(|failure| panic!("{failure}"));
         let is_refused = response.status == 503;
         let was_young = idle_since.elapsed() < EVICTION_GRACE;
         let sent = kept.each_mut().map(|client| client.send(&get("/")));

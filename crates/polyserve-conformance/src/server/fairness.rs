@@ -10,37 +10,6 @@ impl ServerSubject {
     }
 }
 
-/// Pipelines requests without a pause until `done`, and connects again if the server closes. Counts answers.
-fn pipeline_without_pause(addr: SocketAddr, patience: Duration, done: &AtomicBool, answers: &AtomicU64) {
-    // Long heads cost the server more than the client: the server always finds more to read.
-    let batch =
-        request("GET", "/", &"X-Name: any value, of which the server reads every byte\r\n".repeat(90)).repeat(50);
-    while !done.load(Ordering::SeqCst) {
-        let Ok(mut client) = Client::connect(addr, patience) else { continue };
-        let Ok(mut sender) = client.write_half() else { continue };
-        let ended = AtomicBool::new(false);
-        thread::scope(|scope| {
-            let sending = scope.spawn(|| {
-                while !done.load(Ordering::SeqCst) && !ended.load(Ordering::SeqCst) && sender.send(&batch).is_ok() {}
-            });
-            while !sending.is_finished() {
-                if client.has_input_within(Duration::from_millis(20)) {
-                    match client.receive() {
-                        Ok(response) if !response.closes() => {
-                            answers.fetch_add(1, Ordering::SeqCst);
-                        }
-                        _ => {
-                            ended.store(true, Ordering::SeqCst);
-                            // The sender may wait for a server that reads no more.
-                            let _ = client.half_close();
-                        }
-                    }
-                }
-            }
-        });
-    }
-}
-
 /// If one client pipelines without a pause, a second client is still served. Tested with one worker and a queue of one too.
 ///
 /// A multiplexed server serves the two in turn. If connections hold threads, the server ends the first connection with
@@ -54,7 +23,7 @@ pub(super) fn a_pipelining_client_leaves_room_at_a_full_queue(subject: &ServerSu
     let (addr, done, answers) = (live.addr, AtomicBool::new(false), AtomicU64::new(0));
     thread::scope(|scope| {
         let stop = StopOnDrop(&done);
-        scope.spawn(|| pipeline_without_pause(addr, patience, &done, &answers));
+        scope.spawn(|| pipeline_without_pause(addr, patience, true, &done, &answers));
         assert!(eventually(patience, || answers.load(Ordering::SeqCst) >= 20), "the pipelining client is not served");
         for _ in 0..5 {
             live.ask_until_served(&request("GET", "/", "Connection: close\r\n"));
@@ -69,12 +38,8 @@ pub(super) fn a_pipelining_client_leaves_room_at_a_full_queue(subject: &ServerSu
 /// Tested with two workers, two clients that send 100 requests each in one write, and half a second for each answer.
 pub(super) fn pipelined_deferred_answers_leave_room(subject: &ServerSubject) {
     const REQUESTS: usize = 100;
-    let workers = subject.workers_or_pool(2);
-    let live = subject.live(delayed, |config| config.workers = workers);
-    let mut clients = live.clients(2);
-    for client in &mut clients {
-        client.send(&get("/500").repeat(REQUESTS)).expect("the server takes the requests");
-    }
+    let live = subject.live(delayed, |config| config.workers = subject.workers_or_pool(2));
+    let mut clients = live.senders(2, &get("/500").repeat(REQUESTS));
     for client in clients.iter().take(if subject.shape() == Shape::One { 1 } else { 2 }) {
         assert!(eventually(subject.patience, || client.has_input()), "the pipelining clients are not served");
     }
@@ -93,9 +58,8 @@ pub(super) fn pipelined_deferred_answers_leave_room(subject: &ServerSubject) {
 /// The first client completes each head in time, and sends the start of the next head with it. If the second client
 /// needs the first client's thread, the next answer says `Connection: close`.
 pub(super) fn a_client_with_half_a_head_leaves_room(subject: &ServerSubject) {
-    let workers = subject.workers_or_pool(1);
     let patience = subject.patience;
-    let live = subject.live(Echo, |config| config.workers = workers);
+    let live = subject.live(Echo, |config| config.workers = subject.workers_or_pool(1));
     let (addr, done, answers) = (live.addr, AtomicBool::new(false), AtomicU64::new(0));
     let (start, rest) = (&get("/")[..8], &get("/")[8..]);
     let next = [rest, start].concat();
@@ -124,9 +88,8 @@ pub(super) fn a_client_with_half_a_head_leaves_room(subject: &ServerSubject) {
 /// served.
 pub(super) fn a_dripping_head_leaves_room(subject: &ServerSubject) {
     const HEAD_TIMEOUT: Duration = Duration::from_millis(300);
-    let workers = subject.workers_or_pool(1);
     let live = subject.live(Echo, |config| {
-        config.workers = workers;
+        config.workers = subject.workers_or_pool(1);
         config.head_timeout = HEAD_TIMEOUT;
     });
     let (addr, patience, done) = (live.addr, subject.patience, AtomicBool::new(false));

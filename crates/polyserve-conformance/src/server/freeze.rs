@@ -58,12 +58,11 @@ fn stop_and_ask(subject: &ServerSubject, child: &ServingChild) -> Stopped {
         let mut clients: Vec<Client> = cases.iter().map(|_| connect()).collect();
         for client in &mut clients {
             // The timeouts may have ended a connection, if the machine is busy.
-            let sent = client.send(&get("/"));
-            match client.receive() {
+            match client.exchange(&get("/")) {
                 Ok(response) if response.status == 200 => {}
                 Ok(response) if response.status == 408 && is_late() => return Stopped::TooLate,
                 Err(failure) if failure.is_clean() && is_late() => return Stopped::TooLate,
-                answer => panic!("{sent:?}, {answer:?}\n{}", client.show()),
+                answer => panic!("{answer:?}\n{}", client.show()),
             }
         }
         for (client, (first, _)) in clients.iter_mut().zip(cases) {

@@ -21,27 +21,6 @@ pub(super) fn a_connection_is_kept_by_default(subject: &ServerSubject) {
     }
 }
 
-/// With `requests_per_connection`, the last answer says `Connection: close`, and later requests are not answered. The same holds for a
-/// client of HTTP/1.0 that asks to keep its connection.
-pub(super) fn requests_per_connection_are_counted(subject: &ServerSubject) {
-    let live = subject.live(Echo, |config| config.requests_per_connection = Some(3));
-    let one_by_one = |client: &mut Client, request: &[u8]| {
-        for _ in 0..2 {
-            assert!(!client.ask(request, 200).closes(), "it closes too early\n{}", client.show());
-        }
-        client.send(request).expect("the server takes the request");
-        client.expect_last(200);
-    };
-    one_by_one(&mut live.client(), &get("/"));
-    one_by_one(&mut live.client(), b"GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n");
-    let mut client = live.sending(&get("/").repeat(5));
-    for _ in 0..2 {
-        assert!(!client.expect(200).closes(), "it closes too early\n{}", client.show());
-    }
-    client.expect_last(200);
-    one_by_one(&mut live.client(), &get("/"));
-}
-
 fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }

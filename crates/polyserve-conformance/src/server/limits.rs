@@ -4,12 +4,23 @@ use super::prelude::*;
 
 const ONE_WAITS: &str = "a server of one connection lets the others wait";
 
+/// The next answer is a 503 with `Retry-After`, and the last one.
 #[track_caller]
-fn check_rejected(client: &mut Client, response: &Response) {
-    assert_eq!(response.status, 503, "{}", client.show());
+fn expect_rejection(client: &mut Client) {
+    let response = client.expect_last(503);
     assert!(response.header("Retry-After").is_some(), "a 503 has Retry-After\n{}", client.show());
-    assert!(response.closes(), "a rejected connection is closed\n{}", client.show());
-    client.expect_end();
+}
+
+/// Starts a server, and this number of clients that are in mid-request: see [`finish`]. It is the limit on connections.
+#[track_caller]
+fn full(subject: &ServerSubject, limit: usize, change: impl FnOnce(&mut ServerConfig)) -> (Live, Vec<Client>) {
+    let live = subject.live(Echo, |config| {
+        config.max_connections = limit;
+        without_body_timeout(config);
+        change(config);
+    });
+    let busy = live.in_mid_request(limit);
+    (live, busy)
 }
 
 /// If `max_connections` clients are in mid-request, another client reads a 503 with `Retry-After` and the end of its
@@ -18,19 +29,14 @@ fn check_rejected(client: &mut Client, response: &Response) {
 /// The property does not apply to a server of one connection: it lets the other clients wait, and has to serve them.
 pub(super) fn connections_past_the_limit_are_rejected(subject: &ServerSubject) -> Outcome {
     let limit = if subject.shape() == Shape::One { 1 } else { 2 };
-    let live = subject.live(Echo, |config| {
-        config.max_connections = limit;
-        without_body_timeout(config);
-    });
-    let busy = live.in_mid_request(limit);
+    let (live, busy) = full(subject, limit, |_| ());
     let mut waiting = Vec::new();
     for silent in [false, false, true, false] {
         let mut client = live.client();
         // The client can read the refusal whether it sends or not.
         let sent = if silent { Ok(()) } else { client.send(&get("/")) };
         if subject.shape() != Shape::One {
-            let response = client.receive().unwrap_or_else(|failure| panic!("{failure}"));
-            check_rejected(&mut client, &response);
+            expect_rejection(&mut client);
         } else if !silent {
             waiting.push(client);
         }
@@ -56,8 +62,7 @@ pub(super) fn connections_past_the_limit_of_a_client_are_rejected(subject: &Serv
     for silent in [false, true, false] {
         let mut client = live.client();
         let sent = if silent { Ok(()) } else { client.send(&get("/")) };
-        let response = client.receive().unwrap_or_else(|failure| panic!("{failure}"));
-        check_rejected(&mut client, &response);
+        expect_rejection(&mut client);
         drop(sent); // the server may have refused the client before
     }
     let counters = live.counters_when(|counters| counters.rejected_peers == 3);
@@ -76,21 +81,13 @@ pub(super) fn every_refused_connection_reads_a_503(subject: &ServerSubject) -> O
         return Outcome::NotRun(ONE_WAITS.into());
     }
     in_child_with_descriptors(4096, || {
-        let live = subject.live(Echo, |config| {
-            config.max_connections = 2;
-            without_body_timeout(config);
-        });
-        let busy = live.in_mid_request(2);
+        let (live, busy) = full(subject, 2, |_| ());
         let mut refused = live.clients(REFUSED);
         for client in &mut refused {
             // The server may have refused this client already. What counts is what the client reads.
             let _ = client.send(&get("/"));
         }
-        for (number, client) in refused.iter_mut().enumerate() {
-            let response = client.receive();
-            let response = response.unwrap_or_else(|failure| panic!("of refused connection {number}: {failure}"));
-            check_rejected(client, &response);
-        }
+        refused.iter_mut().for_each(expect_rejection);
         finish(busy);
     })
 }
@@ -102,18 +99,10 @@ pub(super) fn a_rejection_survives_unread_input(subject: &ServerSubject) -> Outc
     if subject.shape() == Shape::One {
         return Outcome::NotRun(ONE_WAITS.into());
     }
-    let patience = subject.patience;
-    let live = subject.live(Echo, |config| {
-        config.max_connections = 1;
-        config.linger_timeout = patience;
-        without_body_timeout(config);
-    });
-    let busy = live.in_mid_request(1);
+    let (live, busy) = full(subject, 1, |config| config.linger_timeout = subject.patience);
     let upload = with_body("POST", "/", "", &pattern(512 * 1024));
     for _ in 0..5 {
-        let mut client = live.sending(&upload);
-        let response = client.receive().unwrap_or_else(|failure| panic!("{failure}"));
-        check_rejected(&mut client, &response);
+        expect_rejection(&mut live.sending(&upload));
     }
     finish(busy);
     Outcome::Held
@@ -126,16 +115,10 @@ pub(super) fn rejected_connections_leave_room(subject: &ServerSubject) -> Outcom
     if subject.shape() == Shape::One {
         return Outcome::NotRun(ONE_WAITS.into());
     }
-    let live = subject.live(Echo, |config| {
-        config.max_connections = LIMIT;
-        config.linger_timeout = subject.patience * 4;
-        without_body_timeout(config);
-    });
-    let busy = live.in_mid_request(LIMIT);
+    let (live, busy) = full(subject, LIMIT, |config| config.linger_timeout = subject.patience * 4);
     let try_one = || {
         let mut client = live.client();
-        let _ = client.send(&get("/")); // an error: the server has rejected this client already
-        let response = client.receive().unwrap_or_else(|failure| panic!("{failure}"));
+        let response = client.exchange(&get("/")).unwrap_or_else(|failure| panic!("{failure}"));
         (client, response.status)
     };
     let mut rejected = Vec::new();
@@ -161,8 +144,8 @@ pub(super) fn silent_connections_keep_to_the_limit(subject: &ServerSubject) {
     const LIMIT: usize = 50;
     let live = subject.live(Echo, |config| {
         config.max_connections = LIMIT;
-        config.first_byte_timeout = Duration::from_secs(3600);
-        config.head_timeout = Duration::from_secs(3600);
+        config.first_byte_timeout = NEVER;
+        config.head_timeout = NEVER;
     });
     let mut open = live.clients(2 * LIMIT);
     let mut closed = Vec::new();
@@ -182,10 +165,9 @@ pub(super) fn silent_connections_keep_to_the_limit(subject: &ServerSubject) {
 
 /// Each request of a burst that exceeds workers and queue is served, or refused with a 503 and `Retry-After`.
 pub(super) fn a_burst_is_served_or_rejected(subject: &ServerSubject) {
-    let workers = subject.workers_or_pool(1);
     let queue = subject.smallest_queue();
     let live = subject.live(delayed, |config| {
-        config.workers = workers;
+        config.workers = subject.workers_or_pool(1);
         config.queue = queue;
         config.max_connections = 12;
     });
@@ -198,13 +180,10 @@ pub(super) fn a_burst_is_served_or_rejected(subject: &ServerSubject) {
     }
     let mut served = 0;
     for mut client in clients {
-        let response = client.receive().unwrap_or_else(|failure| panic!("neither served nor rejected: {failure}"));
-        if response.status == 200 {
-            served += 1;
-            client.expect_end();
-        } else {
-            check_rejected(&mut client, &response);
-        }
+        let response = client.expect_one_of(&[200, 503]);
+        assert!(response.closes() && (response.status == 200 || response.header("Retry-After").is_some()));
+        client.expect_end();
+        served += usize::from(response.status == 200);
     }
     assert!(served > 0, "no request was served");
     live.ask_until_served(&get("/0"));
@@ -246,17 +225,13 @@ pub(super) fn deferred_accept_serves_the_same(subject: &ServerSubject) -> Outcom
 /// The request has reached the service before the next client connects. Otherwise a server with several accepting
 /// threads may take the other client first.
 pub(super) fn a_waiting_request_is_not_idle(subject: &ServerSubject) {
-    let held_answers = HeldAnswers::new();
-    let live = subject.live(held_answers.clone(), |config| config.max_connections = 1);
-    let mut slow = live.sending(&get("/hold"));
-    held_answers.wait_for(1, subject.patience);
+    let (live, held_answers, mut slow) = hold_one(subject, |config| config.max_connections = 1);
     let mut other = live.client();
     let _ = other.send(&get("/"));
     if subject.shape() == Shape::One {
         let_pass(Duration::from_millis(60));
     } else {
-        let response = other.receive().unwrap_or_else(|failure| panic!("{failure}"));
-        check_rejected(&mut other, &response);
+        expect_rejection(&mut other);
     }
     assert_eq!(held_answers.release_all(), 1, "the answer is still wanted");
     assert_eq!(slow.expect(200).text(), "/hold");

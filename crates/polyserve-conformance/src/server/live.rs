@@ -125,6 +125,14 @@ impl Live {
         client
     }
 
+    /// New connections, on each of which `bytes` have been sent.
+    #[track_caller]
+    pub(super) fn senders(&self, count: usize, bytes: &[u8]) -> Vec<Client> {
+        let mut clients = self.clients(count);
+        clients.iter_mut().for_each(|client| client.send(bytes).expect("the server takes the request"));
+        clients
+    }
+
     /// New connections, each with a request that has begun and lacks its body: see [`finish`].
     #[track_caller]
     pub(super) fn in_mid_request(&self, count: usize) -> Vec<Client> {
@@ -167,11 +175,10 @@ impl Live {
         let deadline = Instant::now() + self.patience;
         loop {
             let mut client = self.client();
-            let sent = client.send(request);
-            match client.receive() {
+            match client.exchange(request) {
                 Ok(response) if response.status != 503 => return (client, response),
                 Err(failure) if !failure.is_clean() => panic!("{failure}"),
-                Ok(_) | Err(_) => drop(sent),
+                Ok(_) | Err(_) => {}
             }
             assert!(Instant::now() < deadline, "no room within the patience\n{}", client.show());
             thread::yield_now();
@@ -246,9 +253,12 @@ impl Drop for Live {
 /// The fields of a request with a body of five bytes that the server has to wait for.
 pub(super) const BODY_AWAITED: &str = "Expect: 100-continue\r\nContent-Length: 5\r\n";
 
+/// Longer than any property takes.
+pub(super) const NEVER: Duration = Duration::from_secs(3600);
+
 /// Lets bodies take an hour, so that no client that occupies a place by [`BODY_AWAITED`] loses it.
 pub(super) fn without_body_timeout(config: &mut ServerConfig) {
-    config.body_timeout = Duration::from_secs(3600);
+    config.body_timeout = NEVER;
     config.min_body_rate = 0;
 }
 

@@ -36,15 +36,15 @@
 //!
 //! # Layout
 //!
-//! * Answers: `status_table`, `conditions`; of a second entity type: `ids`, `named`, `nested`; to concurrent clients:
+//! * Answers: `status_table`, `conditions`; of a second entity type: `ids`, `nested`; to concurrent clients:
 //!   `linearizable`.
-//! * Requests: `corpus`, which sends the [wire corpus](crate::wire), `splits`, `expect`.
+//! * Requests: `corpus`, which sends the [wire corpus](crate::wire) with its dialogues, `splits`.
 //! * One connection: `keep_alive`, `pipeline`, `tcp`, `timeouts`, `panics`, `freeze`.
 //! * Many connections: `limits`, `eviction`, `overload`, `shape`, `fairness`, `turns`, `queued`.
 //! * Start and end: `construction`, `counters`, `drain`, `ending`, `resources`, `memory`.
 //! * With the feature `tls`: `tls`, a list of its own.
 //! * Shared parts, which `prelude` imports: `subject`; `live`, a running server that always ends; `wire`, requests as bytes; `services`, which
-//!   wait, fail or write much.
+//!   wait, fail or write much; `loops`, clients that ask in a loop.
 
 pub(crate) mod conditions;
 mod construction;
@@ -53,7 +53,6 @@ mod counters;
 mod drain;
 mod ending;
 mod eviction;
-mod expect;
 mod fairness;
 mod freeze;
 pub(crate) mod ids;
@@ -61,8 +60,8 @@ mod keep_alive;
 mod limits;
 mod linearizable;
 mod live;
+mod loops;
 mod memory;
-mod named;
 mod nested;
 mod overload;
 mod panics;
@@ -85,11 +84,11 @@ pub(crate) mod wire;
 
 use crate::property::kit;
 
-pub use conditions::no_increment_is_lost_over;
+pub use conditions::{no_increment_is_lost_of_named_entities_over, no_increment_is_lost_over};
 pub(crate) use ids::named_service;
-pub use named::no_increment_is_lost_of_named_entities_over;
 pub use nested::{Nested, nested_entities_are_kept_over};
 pub use patch::{a_merge_patch_loses_no_update_of_named_entities_over, a_merge_patch_loses_no_update_over};
+pub(crate) use services::PanickingService;
 pub use subject::{Deviations, ServerSubject};
 #[cfg(feature = "tls")]
 pub use tls::TLS_PROPERTIES;
@@ -109,10 +108,8 @@ kit! {
             named_entities_are_linearizable,
             conditional_writes_are_linearizable_over_http,
         }
-        named {
-            no_increment_is_lost_of_a_named_entity,
-        }
         conditions {
+            no_increment_is_lost_of_a_named_entity,
             no_increment_is_lost_over_http,
         }
         nested {
@@ -121,7 +118,6 @@ kit! {
         }
         keep_alive {
             a_connection_is_kept_by_default,
-            requests_per_connection_are_counted,
             the_date_is_the_time,
             a_server_field_is_sent_if_configured,
         }
@@ -140,13 +136,6 @@ kit! {
             a_piece_may_end_inside_the_next_request,
             bodies_of_every_size_come_through,
         }
-        expect {
-            an_expected_continue_comes_before_the_body,
-            a_client_need_not_wait_for_continue,
-            a_refusal_comes_instead_of_continue,
-            a_refusal_by_the_head_needs_no_body,
-            too_large_a_body_is_not_asked_for,
-        }
         tcp {
             a_half_closed_client_gets_its_answers,
             half_a_request_ends_the_connection,
@@ -156,8 +145,6 @@ kit! {
             a_refusal_survives_unread_input,
         }
         timeouts {
-            a_slow_head_times_out,
-            a_slow_body_times_out,
             a_dripping_head_times_out,
             a_dripping_body_times_out,
             a_body_below_the_minimum_rate_times_out,
@@ -181,16 +168,9 @@ kit! {
             a_stopped_process_loses_no_request,
         }
         panics {
-            a_panic_in_call_is_a_500,
-            a_panic_in_head_is_a_500,
-            a_panic_in_a_later_answer_is_a_500,
-            a_panic_in_a_given_up_answer_is_a_503,
-            a_panic_in_a_visit_is_a_500,
             a_panic_in_the_repos_thread_is_a_503,
             a_dropped_completer_answers,
             more_panics_than_workers_leave_a_serving_server,
-            a_panic_payload_that_panics_is_a_500,
-            an_omitted_body_is_a_500,
         }
         limits {
             connections_past_the_limit_are_rejected,
@@ -342,5 +322,20 @@ kit! {
         more_fields_than_the_limit_are_too_many,
         other_expectations_fail,
         a_client_of_1_0_gets_no_continue,
+        an_expected_continue_comes_before_the_body,
+        a_client_need_not_wait_for_continue,
+        a_refusal_comes_instead_of_continue,
+        a_refusal_by_the_head_needs_no_body,
+        too_large_a_body_is_not_asked_for,
+        requests_per_connection_are_counted,
+        a_slow_head_times_out,
+        a_slow_body_times_out,
+        a_panic_in_call_is_a_500,
+        a_panic_in_head_is_a_500,
+        a_panic_in_a_later_answer_is_a_500,
+        a_panic_in_a_given_up_answer_is_a_503,
+        a_panic_in_a_visit_is_a_500,
+        a_panic_payload_that_panics_is_a_500,
+        an_omitted_body_is_a_500,
     }
 }

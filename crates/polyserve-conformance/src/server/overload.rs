@@ -12,10 +12,8 @@ pub(super) fn a_request_past_the_overload_limit_is_refused(subject: &ServerSubje
     if subject.shape() == Shape::One {
         return Outcome::NotRun("a server of one connection has one request in work".into());
     }
-    let service = HeldAnswers::new();
-    let live = subject.live(service.clone(), |config| config.overload = Some(Overload::static_limit(1)));
-    let mut first = live.sending(&get("/hold"));
-    service.wait_for(1, subject.patience);
+    let one_request = |config: &mut ServerConfig| config.overload = Some(Overload::static_limit(1));
+    let (live, held_answers, mut first) = hold_one(subject, one_request);
     let mut second = live.client();
     for request in [get("/"), with_body("POST", "/", "", b"hello"), [get("/"), get("/")].concat()] {
         second.send(&request).expect("the connection is open");
@@ -29,7 +27,7 @@ pub(super) fn a_request_past_the_overload_limit_is_refused(subject: &ServerSubje
     }
     let refused = live.counters_when(|counters| counters.overload_refused == [4, 0]).overload_refused;
     assert_eq!(refused, [4, 0], "the counters of refused requests");
-    assert_eq!(service.release_all(), 1);
+    assert_eq!(held_answers.release_all(), 1);
     assert_eq!(first.expect(200).text(), "/hold");
     for _ in 0..3 {
         assert_eq!(second.ask(&with_body("POST", "/", "", b"hello"), 200).text(), "hello");

@@ -14,6 +14,7 @@ pub(super) use polyserve_serving::EVICTION_GRACE;
 
 pub(super) use super::keep_alive::echo;
 pub(super) use super::live::*;
+pub(super) use super::loops::*;
 pub(super) use super::services::*;
 pub(super) use super::status_table::ONE;
 pub(super) use super::subject::ServerSubject;

@@ -13,17 +13,6 @@ fn holders(subject: &ServerSubject, threads: usize) -> usize {
     if subject.shape() == Shape::One { 1 } else { threads }
 }
 
-/// Opens `count` connections, and returns once the answer of each is held back by the service.
-#[track_caller]
-fn hold(live: &Live, held_answers: &HeldAnswers, count: usize, patience: Duration) -> Vec<Client> {
-    let mut clients = live.clients(count);
-    for client in &mut clients {
-        client.send(&get("/hold")).expect("the server takes the request");
-    }
-    held_answers.wait_for(count, patience);
-    clients
-}
-
 /// Time in a queue counts towards the head timeout.
 ///
 /// Half a head that has waited longer than the timeout is refused when a worker takes its connection. It does not get
@@ -38,12 +27,10 @@ pub(super) fn time_in_the_queue_counts_towards_the_head_timeout(subject: &Server
     let workers = subject.workers_or_pool(1);
     let mut delay = Duration::ZERO;
     for _ in 0..ATTEMPTS {
-        let held_answers = HeldAnswers::new();
-        let live = subject.live(held_answers.clone(), |config| {
+        let (live, held_answers, held) = hold_one(subject, |config| {
             config.workers = workers;
             config.head_timeout = HEAD_TIMEOUT;
         });
-        let held = hold(&live, &held_answers, 1, subject.patience);
         let mut whole = live.sending(&request("GET", "/", "Connection: close\r\n"));
         let mut half = live.sending(b"GET / HT");
         let_pass(HEAD_TIMEOUT + QUEUED);
@@ -98,12 +85,10 @@ pub(super) fn stalled_heads_end_together(subject: &ServerSubject) -> Outcome {
 /// A multiplexed server keeps the connection.
 pub(super) fn an_answer_says_close_if_others_wait(subject: &ServerSubject) -> Outcome {
     let holds_threads = subject.shape() == Shape::One || subject.pooled;
-    let workers = subject.workers_or_pool(1);
     let mut seen = String::new();
     for pause in [QUEUED, QUEUED * 4, QUEUED * 16, QUEUED * 64] {
-        let held_answers = HeldAnswers::new();
-        let live = subject.live(held_answers.clone(), |config| config.workers = workers);
-        let mut first = hold(&live, &held_answers, 1, subject.patience).remove(0);
+        let one_worker = |config: &mut ServerConfig| config.workers = subject.workers_or_pool(1);
+        let (live, held_answers, mut first) = hold_one(subject, one_worker);
         let mut second = live.sending(&request("GET", "/", "Connection: close\r\n"));
         // The server may need a moment to see the second connection, and on a busy machine a longer one.
         let_pass(pause);
@@ -130,13 +115,12 @@ pub(super) fn an_answer_says_close_if_others_wait(subject: &ServerSubject) -> Ou
 /// Tested with one worker of a pool in which connections hold threads, and at a limit of one connection on other servers.
 pub(super) fn an_evicted_connection_is_not_reset(subject: &ServerSubject) {
     let has_own_limit = subject.pooled || subject.shape() == Shape::One;
-    let workers = subject.workers_or_pool(1);
     let live = subject.live(Echo, |config| {
         if !has_own_limit {
             config.max_connections = 1;
         }
-        config.workers = workers;
-        config.idle_timeout = Duration::from_secs(3600);
+        config.workers = subject.workers_or_pool(1);
+        config.idle_timeout = NEVER;
         config.linger_timeout = Duration::from_secs(60);
     });
     let mut first = live.client();
@@ -238,16 +222,13 @@ fn ask_in_a_loop(addr: SocketAddr, patience: Duration) -> Closes {
 pub(super) fn requests_behind_busy_workers_are_served_by_the_drain(subject: &ServerSubject) {
     const WAITING: usize = 20;
     let (patience, held_answers) = (subject.patience, HeldAnswers::new());
-    let workers = subject.workers_or_pool(2);
     let live = subject.live(held_answers.clone(), |config| {
-        config.workers = workers;
+        config.workers = subject.workers_or_pool(2);
         config.drain_grace = patience * 10;
     });
-    let mut busy = hold(&live, &held_answers, holders(subject, 2), patience);
-    let mut waiting = live.clients(WAITING);
-    for client in &mut waiting {
-        client.send(&with_body("POST", "/", "", b"hello")).expect("the kernel takes the request");
-    }
+    let mut busy = live.senders(holders(subject, 2), &get("/hold"));
+    held_answers.wait_for(busy.len(), patience);
+    let mut waiting = live.senders(WAITING, &with_body("POST", "/", "", b"hello"));
     let_pass(QUEUED);
     let draining = live.begin_drain();
     let_pass(QUEUED);

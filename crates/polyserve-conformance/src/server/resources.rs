@@ -44,10 +44,7 @@ fn serve_and_end(subject: &ServerSubject) {
     live.shutdown();
     drop(idle);
 
-    let held_answers = HeldAnswers::new();
-    let live = subject.live(held_answers.clone(), |_| ());
-    let _waiting = live.sending(&get("/hold"));
-    held_answers.wait_for(1, subject.patience);
+    let (live, _held_answers, _waiting) = hold_one(subject, |_| ());
     live.shutdown_within(Duration::from_millis(20));
 
     let live = subject.live(large, |config| config.write_timeout = Duration::from_millis(50));
@@ -117,7 +114,7 @@ pub(super) fn running_out_of_descriptors_ends_nothing(subject: &ServerSubject) -
         return Outcome::NotRun(NO_PROC.into());
     }
     in_child_with_descriptors(DESCRIPTOR_LIMIT, || {
-        let live = subject.live(Echo, |config| config.first_byte_timeout = Duration::from_secs(3600));
+        let live = subject.live(Echo, |config| config.first_byte_timeout = NEVER);
         let mut open = live.client();
         open.ask(&get("/"), 200);
         let mut clock = CpuClock::new();

@@ -10,10 +10,13 @@ use std::time::{Duration, Instant};
 use polyserve_core::http::StatusCode;
 use polyserve_core::sync::lock;
 use polyserve_core::{
-    Answer, Body, Completer, Entity, EntityRepo, Head, Reply, Request, Service, Visit, promise, timer,
+    Answer, Body, Completer, Entity, EntityRepo, Head, Reply, Request, ServerConfig, Service, Visit, promise, timer,
 };
 
-use super::wire::pattern;
+use super::live::Live;
+use super::subject::ServerSubject;
+use super::wire::{get, pattern};
+use crate::client::Client;
 use crate::repo::Reference;
 
 /// A latch that opens once.
@@ -107,6 +110,19 @@ impl Service for HeldAnswers {
     }
 }
 
+/// Starts a server, and a client whose answer the service holds back.
+#[track_caller]
+pub(super) fn hold_one(
+    subject: &ServerSubject,
+    change: impl FnOnce(&mut ServerConfig),
+) -> (Live, Arc<HeldAnswers>, Client) {
+    let held_answers = HeldAnswers::new();
+    let live = subject.live(held_answers.clone(), change);
+    let client = live.sending(&get("/hold"));
+    held_answers.wait_for(1, subject.patience);
+    (live, held_answers, client)
+}
+
 /// Blocks the caller's thread on `/block`. No real service should do that. Echoes every other body.
 #[derive(Default)]
 pub(super) struct Blocking {
@@ -157,12 +173,12 @@ pub(super) fn large(request: Request<'_>) -> Reply {
 }
 
 /// Panics at the point that the path names. Echoes the body for every other path.
-pub(super) struct PanickingService {
+pub(crate) struct PanickingService {
     repo: Reference<Entity>,
 }
 
 impl PanickingService {
-    pub(super) fn shared() -> Arc<dyn Service> {
+    pub(crate) fn shared() -> Arc<dyn Service> {
         let repo = Reference::default();
         let _ = repo.put(Entity::new(1, "one", 1.0)).wait();
         Arc::new(Self { repo })

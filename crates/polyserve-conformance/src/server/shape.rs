@@ -1,5 +1,7 @@
 //! The promises of a server's shape: connections that wait while others work.
 
+use std::sync::atomic::AtomicUsize;
+
 use super::prelude::*;
 use super::resources::descriptor_limit;
 
@@ -15,8 +17,8 @@ pub(super) fn idle_connections_do_not_delay_others(subject: &ServerSubject) {
             let live = subject.live(Echo, |config| {
                 config.workers = workers;
                 // The last client is asked only after all others.
-                config.first_byte_timeout = Duration::from_secs(3600);
-                config.idle_timeout = Duration::from_secs(3600);
+                config.first_byte_timeout = NEVER;
+                config.idle_timeout = NEVER;
             });
             let count = 500.min(descriptor_limit() / 8);
             let mut clients = live.clients(count);
@@ -45,7 +47,7 @@ pub(super) fn idle_connections_do_not_delay_others(subject: &ServerSubject) {
 fn idle_makes_room(subject: &ServerSubject, max_connections: usize, limit: impl FnOnce(&mut ServerConfig)) {
     let live = subject.live(Echo, |config| {
         limit(config);
-        config.idle_timeout = Duration::from_secs(3600);
+        config.idle_timeout = NEVER;
     });
     let mut idle = live.clients(max_connections);
     for client in &mut idle {
@@ -73,13 +75,11 @@ fn idle_makes_room(subject: &ServerSubject, max_connections: usize, limit: impl 
     // After an announced close, a connection that was chosen before may end only now.
     let mut open = 0;
     for mut client in idle {
-        let sent = client.send(&get("/"));
-        match client.receive() {
+        match client.exchange(&get("/")) {
             Ok(response) => assert_eq!(response.status, 200, "{}", client.show()),
             Err(failure) if failure.is_clean() => continue,
             Err(failure) => panic!("{failure}"),
         }
-        drop(sent);
         open += 1;
     }
     assert!(
@@ -88,46 +88,21 @@ fn idle_makes_room(subject: &ServerSubject, max_connections: usize, limit: impl 
     );
 }
 
-/// Sends without waiting for answers until `done`, so that the server always finds more to read. Counts answers.
-fn flood(addr: SocketAddr, patience: Duration, done: &AtomicBool, answers: &AtomicU64) {
-    let mut client = Client::connect(addr, patience).expect("the server accepts connections");
-    let mut sender = client.write_half().expect("a second handle");
-    std::thread::scope(|scope| {
-        let sending = scope.spawn(move || {
-            // Long heads cost the server more than the client, so the server is always behind.
-            let batch = request("GET", "/", &"X-Name: any value, of which the server reads every byte\r\n".repeat(90))
-                .repeat(400);
-            while !done.load(Ordering::SeqCst) {
-                sender.send(&batch).expect("the server takes what is sent");
-            }
-        });
-        // Reads for as long as the other thread sends, so that the server never waits for this client.
-        while !sending.is_finished() {
-            if client.has_input_within(Duration::from_millis(20)) {
-                client.expect(200);
-                answers.fetch_add(1, Ordering::SeqCst);
-            }
-        }
+/// Sends requests until `done`. The server may close the connection between answers. Counts answers.
+fn send_until_done(addr: SocketAddr, patience: Duration, done: &AtomicBool, answers: &AtomicU64) {
+    let goes_on = || !done.load(Ordering::SeqCst);
+    let exchanged = reconnecting(addr, patience, goes_on, |client| {
+        let response = client.exchange(&get("/"))?;
+        assert_eq!(response.status, 200, "{}", client.show());
+        answers.fetch_add(1, Ordering::SeqCst);
+        Ok(response)
     });
+    exchanged.expect("the server accepts connections");
 }
 
-/// Sends requests until `done`, and connects again if the connection ends between answers. Counts answers.
-fn send_until_done(addr: SocketAddr, patience: Duration, done: &AtomicBool, answers: &AtomicU64) {
-    while !done.load(Ordering::SeqCst) {
-        let mut client = Client::connect(addr, patience).expect("the server accepts connections");
-        while !done.load(Ordering::SeqCst) {
-            let sent = client.send(&get("/"));
-            match client.receive() {
-                Ok(response) => assert_eq!(response.status, 200, "{}", client.show()),
-                Err(failure) => {
-                    assert!(failure.is_clean(), "{failure}");
-                    break;
-                }
-            }
-            answers.fetch_add(1, Ordering::SeqCst);
-            drop(sent);
-        }
-    }
+/// Sends without waiting for answers until `done`, on a connection that is kept. Counts answers.
+fn flood(addr: SocketAddr, patience: Duration, done: &AtomicBool, answers: &AtomicU64) {
+    pipeline_without_pause(addr, patience, false, done, answers);
 }
 
 /// Connections that send faster than the server reads do not keep other connections from being served.
@@ -167,29 +142,24 @@ pub(super) fn busy_connections_leave_room_for_others(subject: &ServerSubject) {
 pub(super) fn answers_do_not_get_mixed_up(subject: &ServerSubject) {
     const CLIENTS: usize = 12;
     const ROUNDS: usize = 40;
-    let workers = subject.workers_or_pool(4);
-    let live = subject.live(Echo, |config| config.workers = workers);
+    let live = subject.live(Echo, |config| config.workers = subject.workers_or_pool(4));
     let (addr, patience) = (live.addr, subject.patience);
     let run_client = move |number: usize| {
-        let mut remaining = (0..ROUNDS).rev().collect::<Vec<_>>();
+        let served = AtomicUsize::new(0);
         let deadline = Instant::now() + patience;
-        'connections: while !remaining.is_empty() {
+        let goes_on = || served.load(Ordering::SeqCst) < ROUNDS;
+        // A server of one connection closes an idle connection if another waits.
+        let exchanged = reconnecting(addr, patience, goes_on, |client| {
             assert!(Instant::now() < deadline, "client {number} is not served");
-            let mut client = Client::connect(addr, patience).expect("the server accepts connections");
-            while let Some(&round) = remaining.last() {
-                let length = (number * 7919 + round * 104_729) % 30_000;
-                let body = format!("{number}, {round}; ").repeat(length / 8 + 1);
-                let sent = client.send(&with_body("POST", "/", "", body.as_bytes()));
-                match client.receive() {
-                    Ok(response) => assert!(response.text() == body, "another body came\n{}", client.show()),
-                    // A server of one connection closes an idle connection if another waits.
-                    Err(failure) if failure.is_clean() => continue 'connections,
-                    Err(failure) => panic!("{failure}"),
-                }
-                remaining.pop();
-                drop(sent);
-            }
-        }
+            let round = served.load(Ordering::SeqCst);
+            let length = (number * 7919 + round * 104_729) % 30_000;
+            let body = format!("{number}, {round}; ").repeat(length / 8 + 1);
+            let response = client.exchange(&with_body("POST", "/", "", body.as_bytes()))?;
+            assert!(response.text() == body, "another body came\n{}", client.show());
+            served.fetch_add(1, Ordering::SeqCst);
+            Ok(response)
+        });
+        exchanged.expect("the server accepts connections");
     };
     std::thread::scope(|scope| {
         let clients: Vec<_> = (0..CLIENTS).map(|number| scope.spawn(move || run_client(number))).collect();
@@ -209,10 +179,7 @@ pub(super) fn stalled_clients_do_not_stop_the_rest(subject: &ServerSubject) -> O
             config.workers = subject.pooled.then_some(2);
             config.head_timeout = Duration::from_millis(100);
         });
-        let mut stalled = live.clients(3);
-        for client in &mut stalled {
-            client.send(b"GET / HT").expect("the server takes the request");
-        }
+        let stalled = live.senders(3, b"GET / HT");
         live.ask(&get("/"), 200);
         for mut client in stalled {
             client.expect_last(408);
@@ -226,8 +193,8 @@ pub(super) fn stalled_clients_do_not_stop_the_rest(subject: &ServerSubject) -> O
     let workers = subject.workers(2).or(subject.pooled.then_some(16));
     let live = subject.live(Echo, |config| {
         config.workers = workers;
-        config.head_timeout = Duration::from_secs(3600);
-        config.body_timeout = Duration::from_secs(3600);
+        config.head_timeout = NEVER;
+        config.body_timeout = NEVER;
         config.min_body_rate = 0;
     });
     let (head, body) = (get("/"), with_body("POST", "/", "", b"hello"));
@@ -262,7 +229,7 @@ pub(super) fn silent_connections_do_not_stop_the_rest(subject: &ServerSubject) -
                 continue; // `deferred_accept_serves_the_same` reports that this server refuses the setting.
             }
             // On a busy machine the silent connections may be silent for long.
-            let config = config.first_byte_timeout(Duration::from_secs(3600));
+            let config = config.first_byte_timeout(NEVER);
             let live = subject.live(Echo, |c| *c = config);
             let mut silent = live.clients(SILENT);
             for _ in 0..3 {
@@ -286,13 +253,9 @@ pub(super) fn silent_connections_do_not_stop_the_rest(subject: &ServerSubject) -
 /// one connection. Then all requests have to be answered in the end.
 pub(super) fn later_answers_hold_no_worker(subject: &ServerSubject) -> Outcome {
     const HELD: usize = 10;
-    let workers = subject.workers_or_pool(2);
     let held_answers = HeldAnswers::new();
-    let live = subject.live(held_answers.clone(), |config| config.workers = workers);
-    let mut clients = live.clients(HELD);
-    for client in &mut clients {
-        client.send(&request("GET", "/hold", "Connection: close\r\n")).expect("the server takes the request");
-    }
+    let live = subject.live(held_answers.clone(), |config| config.workers = subject.workers_or_pool(2));
+    let clients = live.senders(HELD, &request("GET", "/hold", "Connection: close\r\n"));
     let holds_a_worker = subject.deviations.later_answers_hold_a_worker || subject.pooled;
     let waits = subject.shape() == Shape::One || holds_a_worker;
     let mut released = 0;

@@ -7,72 +7,35 @@ use super::prelude::*;
 /// The timeout under test. All others keep their defaults, so that a busy machine does not reach them.
 const SHORT: Duration = Duration::from_millis(200);
 
-impl ServerSubject {
-    /// Sends a byte every 20 ms until the server sends something or closes.
-    #[track_caller]
-    fn send_slowly(&self, client: &mut Client, byte: u8) {
-        let deadline = Instant::now() + self.patience + BODY_GRACE;
-        while !client.has_input_within(Duration::from_millis(20)) {
-            assert!(Instant::now() < deadline, "drips keep the request alive\n{}", client.show());
-            let _ = client.send(&[byte]);
-        }
-    }
-}
-
-/// Checks that the client reads a 408 and the end.
+/// Sends the beginning of a request, and then a byte every 20 ms until the server sends something or closes. Checks that it times out.
 #[track_caller]
-fn expect_timeout(client: &mut Client) {
+fn drip(subject: &ServerSubject, live: &Live, beginning: &[u8]) {
+    let mut client = live.sending(beginning);
+    let deadline = Instant::now() + subject.patience + BODY_GRACE;
+    while !client.has_input_within(Duration::from_millis(20)) {
+        assert!(Instant::now() < deadline, "drips keep the request alive\n{}", client.show());
+        let _ = client.send(b"x");
+    }
     check_problem(&client.expect_last(408));
-}
-
-/// Sends each of these beginnings of a request, and then drips if `dripping`. Checks that the server times out.
-#[track_caller]
-fn check_timeouts(subject: &ServerSubject, live: &Live, beginnings: &[&[u8]], dripping: bool) {
-    for bytes in beginnings {
-        let mut client = live.sending(bytes);
-        if dripping {
-            subject.send_slowly(&mut client, b'x');
-        }
-        expect_timeout(&mut client);
-    }
-}
-
-/// A head that is not complete in time is answered with 408, and the connection ends. Tested with the first and with a
-/// later request of a connection.
-pub(super) fn a_slow_head_times_out(subject: &ServerSubject) {
-    let live = subject.live(Echo, |config| config.head_timeout = SHORT);
-    check_timeouts(subject, &live, &[b"G", b"GET / HTTP/1.1", b"GET / HTTP/1.1\r\nHost: a\r\n"], false);
-    let mut client = live.sending(&[get("/").as_slice(), b"GET / HT"].concat());
-    client.expect(200);
-    expect_timeout(&mut client);
-}
-
-/// A body that is not complete in time is answered with 408, and the connection ends.
-pub(super) fn a_slow_body_times_out(subject: &ServerSubject) {
-    let live = subject.live(Echo, |config| config.body_timeout = SHORT);
-    let length = request("POST", "/", "Content-Length: 10\r\n");
-    let chunks = request("POST", "/", "Transfer-Encoding: chunked\r\n");
-    let (half, chunk) = ([&length[..], b"hello"].concat(), [&chunks[..], b"5\r\nhello\r\n"].concat());
-    check_timeouts(subject, &live, &[&length, &half, &chunk], false);
 }
 
 /// A head that arrives one byte at a time is answered with 408 at the head timeout.
 pub(super) fn a_dripping_head_times_out(subject: &ServerSubject) {
     let live = subject.live(Echo, |config| config.head_timeout = SHORT);
-    check_timeouts(subject, &live, &[b"GET / HTTP/1.1\r\nHost: a\r\nX: "], true);
+    drip(subject, &live, b"GET / HTTP/1.1\r\nHost: a\r\nX: ");
 }
 
 /// A body that arrives one byte at a time is answered with 408 at the body timeout.
 pub(super) fn a_dripping_body_times_out(subject: &ServerSubject) {
     let live = subject.live(Echo, |config| config.body_timeout = SHORT);
-    check_timeouts(subject, &live, &[&request("POST", "/", "Content-Length: 100000\r\n")], true);
+    drip(subject, &live, &request("POST", "/", "Content-Length: 100000\r\n"));
 }
 
 /// A body that arrives more slowly than the minimum rate is answered with 408, long before the body timeout. A body that has
 /// brought enough bytes may pause.
 pub(super) fn a_body_below_the_minimum_rate_times_out(subject: &ServerSubject) {
     const LENGTH: usize = 100_000;
-    let live = subject.live(Echo, |config| config.body_timeout = Duration::from_secs(3600));
+    let live = subject.live(Echo, |config| config.body_timeout = NEVER);
     let body = pattern(LENGTH);
     let head = request("POST", "/", &format!("Content-Length: {LENGTH}\r\n"));
     let (begun, rest) = body.split_at(LENGTH / 2);
@@ -80,9 +43,7 @@ pub(super) fn a_body_below_the_minimum_rate_times_out(subject: &ServerSubject) {
     if let Some(quick) = &mut quick {
         quick.send(&[&head[..], begun].concat()).expect("the server takes the request");
     }
-    let mut slow = live.sending(&head);
-    subject.send_slowly(&mut slow, b'x');
-    expect_timeout(&mut slow);
+    drip(subject, &live, &head);
     if let Some(mut quick) = quick {
         quick.send(rest).expect("the server takes the body");
         check_pattern(&quick.expect(200).body, LENGTH);
@@ -101,15 +62,13 @@ pub(super) fn an_idle_connection_is_closed_silently(subject: &ServerSubject) -> 
     // On a busy machine a connection may be idle for too long before its first request.
     for _ in 0..20 {
         let mut client = live.client();
-        let sent = client.send(&get("/"));
-        match client.receive() {
+        match client.exchange(&get("/")) {
             Ok(response) => {
                 assert!(response.status == 200 && !response.closes(), "{}", client.show());
                 client.expect_end();
                 return Outcome::Held;
             }
-            Err(failure) if failure.is_clean() => drop(sent),
-            Err(failure) => panic!("{failure}"),
+            Err(failure) => assert!(failure.is_clean(), "{failure}"),
         }
     }
     panic!("of 20 connections each was idle for {SHORT:?} before its first request");
@@ -117,9 +76,7 @@ pub(super) fn an_idle_connection_is_closed_silently(subject: &ServerSubject) -> 
 
 /// An answer that does not come in time is replaced by a 503, the connection ends, and the server drops the service's answer.
 pub(super) fn a_slow_answer_times_out(subject: &ServerSubject) {
-    let held_answers = HeldAnswers::new();
-    let live = subject.live(held_answers.clone(), |config| config.answer_timeout = SHORT);
-    let mut client = live.sending(&get("/hold"));
+    let (live, held_answers, mut client) = hold_one(subject, |config| config.answer_timeout = SHORT);
     check_problem(&client.expect_last(503));
     assert!(eventually(subject.patience, || held_answers.all_abandoned()), "the server still holds the answer");
     assert_eq!(held_answers.release_all(), 0, "the server still waits for an answer that timed out");
@@ -137,15 +94,13 @@ pub(super) fn a_slow_answer_is_no_slow_client(subject: &ServerSubject) -> Outcom
     });
     for _ in 0..20 {
         let mut client = live.client();
-        let sent = client.send(&[get("/700"), get("/0")].concat());
-        match client.receive() {
+        match client.exchange(&[get("/700"), get("/0")].concat()) {
             Ok(response) => {
                 assert_eq!((response.status, response.text().as_str()), (200, "/700"), "{}", client.show());
                 assert_eq!(client.expect(200).text(), "/0");
                 return Outcome::Held;
             }
-            Err(failure) if failure.is_clean() => drop(sent),
-            Err(failure) => panic!("{failure}"),
+            Err(failure) => assert!(failure.is_clean(), "{failure}"),
         }
     }
     panic!("of 20 connections each was idle for {SHORT:?} before its first request");

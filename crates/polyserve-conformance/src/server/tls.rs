@@ -16,7 +16,9 @@ use crate::property::Property;
 use crate::tls::{Issued, TestAuthority, TlsStream, is_rejection};
 
 macro_rules! properties {
-    ($($name:ident,)*) => { &[$(Property { name: stringify!($name), module: "tls", run: $name },)*] };
+    ($($name:ident,)*) => {
+        &[$(Property { name: stringify!($name), module: "tls", run: |subject| $name(subject).into() },)*]
+    };
 }
 
 /// The properties of servers that speak TLS. Each makes its own certificates.
@@ -124,7 +126,7 @@ fn expect_end(mut socket: &TcpStream) {
 }
 
 /// A handshake in single bytes succeeds, with TLS 1.2 and 1.3, and is counted.
-fn a_handshake_may_arrive_byte_by_byte(subject: &ServerSubject) -> Outcome {
+fn a_handshake_may_arrive_byte_by_byte(subject: &ServerSubject) {
     let secure = Secure::new(subject, |_| {});
     for version in VERSIONS {
         let stream = secure.open(&secure.client(version));
@@ -136,11 +138,10 @@ fn a_handshake_may_arrive_byte_by_byte(subject: &ServerSubject) -> Outcome {
     }
     let count = VERSIONS.len() as u64;
     assert_eq!(secure.live.counters_when(|counters| counters.handshakes == count).handshakes, count);
-    Outcome::Held
 }
 
 /// ALPN chooses `http/1.1`.
-fn http_1_1_is_negotiated(subject: &ServerSubject) -> Outcome {
+fn http_1_1_is_negotiated(subject: &ServerSubject) {
     let secure = Secure::new(subject, |_| {});
     for version in VERSIONS {
         let config = secure.client(version);
@@ -152,11 +153,10 @@ fn http_1_1_is_negotiated(subject: &ServerSubject) -> Outcome {
         assert!(result.is_err(), "a client that speaks another protocol is refused (RFC 7301)");
     }
     secure.check();
-    Outcome::Held
 }
 
 /// Bodies and answers of many records arrive whole.
-fn large_messages_come_through(subject: &ServerSubject) -> Outcome {
+fn large_messages_come_through(subject: &ServerSubject) {
     let secure = Secure::new(subject, |config| config.max_body = 4 << 20);
     for version in VERSIONS {
         let stream = secure.connect(&secure.client(version));
@@ -170,11 +170,10 @@ fn large_messages_come_through(subject: &ServerSubject) -> Outcome {
         assert!(answer.body == body, "{} bytes came back of {}", answer.body.len(), body.len());
         client.ask(&get("/"), 200);
     }
-    Outcome::Held
 }
 
 /// A client with a ticket resumes its session.
-fn sessions_are_resumed(subject: &ServerSubject) -> Outcome {
+fn sessions_are_resumed(subject: &ServerSubject) {
     let secure = Secure::new(subject, |_| {});
     for version in VERSIONS {
         let config = secure.client(version);
@@ -184,22 +183,20 @@ fn sessions_are_resumed(subject: &ServerSubject) -> Outcome {
             secure.ask(&stream, &request("GET", "/", "Connection: close\r\n"), 200);
         }
     }
-    Outcome::Held
 }
 
 /// A key update of the client is followed.
-fn a_client_may_change_its_keys(subject: &ServerSubject) -> Outcome {
+fn a_client_may_change_its_keys(subject: &ServerSubject) {
     let secure = Secure::new(subject, |_| {});
     let stream = secure.connect(&secure.client(&TLS13));
     for _ in 0..5 {
         secure.ask(&stream, &get("/"), 200);
         stream.change_keys();
     }
-    Outcome::Held
 }
 
 /// With an authority for clients, only a client with its certificate is served.
-fn a_client_certificate_is_required(subject: &ServerSubject) -> Outcome {
+fn a_client_certificate_is_required(subject: &ServerSubject) {
     let clients = TestAuthority::new();
     let (known, foreign) = (clients.issue(), TestAuthority::new().issue());
     let authority = TestAuthority::new();
@@ -215,7 +212,6 @@ fn a_client_certificate_is_required(subject: &ServerSubject) -> Outcome {
             assert_eq!(served.as_ref().is_ok_and(|count| *count > 0), is_served, "{version:?} {served:?}");
         }
     }
-    Outcome::Held
 }
 
 /// Answers with the names of the client's certificate. Refuses a POST by its head, with the same names.
@@ -240,7 +236,7 @@ impl Service for CertificateNames {
 
 /// A service knows the names of its client's certificate: in each request and by its head alone, also if the session was resumed. Two
 /// clients are not mixed up, and a server that asks for no certificate shows none.
-fn a_request_has_its_clients_certificate(subject: &ServerSubject) -> Outcome {
+fn a_request_has_its_clients_certificate(subject: &ServerSubject) {
     let clients = TestAuthority::new();
     let named = [["one.example.org", "spiffe://example.org/one"], ["two.example.org", "spiffe://example.org/two"]];
     for (asks, version) in [(true, VERSIONS[0]), (true, VERSIONS[1]), (false, VERSIONS[1])] {
@@ -264,11 +260,10 @@ fn a_request_has_its_clients_certificate(subject: &ServerSubject) -> Outcome {
             }
         }
     }
-    Outcome::Held
 }
 
 /// The server sends `close_notify` before it closes.
-fn the_end_is_announced(subject: &ServerSubject) -> Outcome {
+fn the_end_is_announced(subject: &ServerSubject) {
     let timeout = Duration::from_millis(500);
     let secure = Secure::new(subject, |config| {
         (config.idle_timeout, config.first_byte_timeout) = (timeout, timeout);
@@ -284,11 +279,10 @@ fn the_end_is_announced(subject: &ServerSubject) -> Outcome {
             secure.on(&stream).expect_end(); // by close_notify
         }
     }
-    Outcome::Held
 }
 
 /// A client that closes without `close_notify` ends its connection, and no other.
-fn an_end_that_is_not_announced_is_an_end(subject: &ServerSubject) -> Outcome {
+fn an_end_that_is_not_announced_is_an_end(subject: &ServerSubject) {
     let secure = Secure::new(subject, |config| config.drain_grace = subject.patience);
     let whole = with_body("POST", "/", "", b"abc");
     for version in VERSIONS {
@@ -312,11 +306,10 @@ fn an_end_that_is_not_announced_is_an_end(subject: &ServerSubject) -> Outcome {
         secure.on(&stream).expect_end();
     }
     check_counts(secure.live.shutdown(), 2, 0);
-    Outcome::Held
 }
 
 /// Bytes that are no TLS end the connection, before and after the handshake.
-fn garbage_ends_the_connection(subject: &ServerSubject) -> Outcome {
+fn garbage_ends_the_connection(subject: &ServerSubject) {
     let secure = Secure::new(subject, |_| {});
     let hello = secure.open(&secure.client(&TLS13)).take_output();
     let mut flipped = hello.clone();
@@ -342,21 +335,19 @@ fn garbage_ends_the_connection(subject: &ServerSubject) -> Outcome {
         assert!(end.is_err(), "a record that is not authentic ends the connection by an alert: {end:?}");
     }
     secure.check();
-    Outcome::Held
 }
 
 /// A request without TLS gets a 400.
-fn http_without_tls_is_a_400(subject: &ServerSubject) -> Outcome {
+fn http_without_tls_is_a_400(subject: &ServerSubject) {
     let secure = Secure::new(subject, |_| {});
     let mut client = Client::connect(secure.live.addr, subject.patience).expect("the server accepts connections");
     client.send(&get("/")).expect("the server takes the request");
     client.expect_last(400);
     secure.check();
-    Outcome::Held
 }
 
 /// A handshake that does not go on is closed after the head timeout.
-fn a_stalled_handshake_times_out(subject: &ServerSubject) -> Outcome {
+fn a_stalled_handshake_times_out(subject: &ServerSubject) {
     let secure = Secure::new(subject, |config| config.head_timeout = Duration::from_millis(100));
     for version in VERSIONS {
         let config = secure.client(version);
@@ -368,7 +359,6 @@ fn a_stalled_handshake_times_out(subject: &ServerSubject) -> Outcome {
         }
     }
     secure.check();
-    Outcome::Held
 }
 
 /// Handshakes that do not go on count towards `max_connections`.
@@ -405,7 +395,7 @@ fn stalled_handshakes_keep_to_the_limit(subject: &ServerSubject) -> Outcome {
 }
 
 /// A handshake that has begun is served by the drain.
-fn a_handshake_outlives_the_shutdown(subject: &ServerSubject) -> Outcome {
+fn a_handshake_outlives_the_shutdown(subject: &ServerSubject) {
     for version in VERSIONS {
         let secure = Secure::new(subject, |config| config.drain_grace = subject.patience * 10);
         let stream = secure.open(&secure.client(version));
@@ -421,11 +411,10 @@ fn a_handshake_outlives_the_shutdown(subject: &ServerSubject) -> Outcome {
         Client::on(stream, subject.patience).expect_last(200);
         check_counts(drain.wait(), 1, 0);
     }
-    Outcome::Held
 }
 
 /// A drain closes a connection without a request, and announces the end.
-fn a_shutdown_does_not_wait_for_silent_clients(subject: &ServerSubject) -> Outcome {
+fn a_shutdown_does_not_wait_for_silent_clients(subject: &ServerSubject) {
     for version in VERSIONS {
         let secure = Secure::new(subject, |_| {});
         let config = secure.client(version);
@@ -433,11 +422,10 @@ fn a_shutdown_does_not_wait_for_silent_clients(subject: &ServerSubject) -> Outco
         check_counts(secure.live.shutdown(), 0, 0);
         client.expect_end();
     }
-    Outcome::Held
 }
 
 /// New connections get a new certificate, and open ones go on.
-fn a_new_certificate_drops_no_connection(subject: &ServerSubject) -> Outcome {
+fn a_new_certificate_drops_no_connection(subject: &ServerSubject) {
     let directory = std::env::temp_dir().join(format!("polyserve-tls-{}-{:p}", std::process::id(), subject));
     fs::create_dir_all(&directory).expect("the temporary directory is writable");
     let [certificate, key] = ["certificate.pem", "key.pem"].map(|name| directory.join(name));
@@ -469,5 +457,4 @@ fn a_new_certificate_drops_no_connection(subject: &ServerSubject) -> Outcome {
     secure.check();
     drop(secure);
     let _ = fs::remove_dir_all(directory);
-    Outcome::Held
 }

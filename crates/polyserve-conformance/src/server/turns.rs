@@ -181,14 +181,13 @@ pub(super) fn a_pipelining_client_gives_its_thread_up(subject: &ServerSubject) -
         return Outcome::NotRun("pipelining_clients_do_not_starve_others tests multiplexed servers".into());
     }
     let has_own_threads = subject.shape() == Shape::OnePerThread && !subject.pooled;
-    let workers = subject.workers_or_pool(1);
     for (length, max_answers) in [(5, MAX_ANSWERS), (100 << 10, 4)] {
         let mut answers = 0;
         for attempt in 1..=ATTEMPTS {
             let open = Arc::new(Latch::default());
             let service = Arc::new(HeldFirst { inside: Latch::default(), open: Arc::clone(&open), length });
             let live = subject.live(service.clone(), |config| {
-                config.workers = workers;
+                config.workers = subject.workers_or_pool(1);
                 if has_own_threads {
                     config.max_connections = 1;
                 }

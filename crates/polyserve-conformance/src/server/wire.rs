@@ -4,8 +4,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::live::Live;
-use crate::client::{Client, Response, shown};
+use crate::client::{Client, Response};
 
 /// The bytes of a `GET` of `path`.
 pub(crate) fn get(path: &str) -> Vec<u8> {
@@ -75,19 +74,6 @@ pub(crate) fn check_problem(response: &Response) {
     assert!(is_text("type") && is_text("title") && is_text("detail"), "type, title and detail are there: {text}");
     assert_eq!(body["status"].as_u64(), Some(response.status.into()), "the body repeats the status: {text}");
     assert!(!detail.contains('\n'), "the detail is one sentence: {text}");
-}
-
-/// Checks that `bytes`, a request that does not end, are refused with one of `statuses`, and that the connection ends: the
-/// server does not wait for the rest.
-#[track_caller]
-pub(super) fn refused_unfinished(live: &Live, bytes: &[u8], statuses: &[u16]) {
-    let mut client = live.client();
-    let sent = client.send(bytes);
-    let response = client.expect_one_of(statuses);
-    check_problem(&response);
-    assert!(response.closes(), "{} does not end the connection\n{}", shown(bytes), client.show());
-    client.expect_end();
-    drop(sent);
 }
 
 /// Sends `parts` with a pause between them, so that the server is likely to read each part alone. No result depends on

@@ -3,11 +3,13 @@
 use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::net::{Shutdown, TcpStream};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use polyserve_core::sync::{Mutex, lock};
 use rustls::pki_types::ServerName;
 use rustls::{AlertDescription, ClientConfig, ClientConnection, ProtocolVersion};
+
+use crate::client::{is_timeout, left};
 
 /// A connection over TLS. Clones share it: one may read while another writes.
 ///
@@ -244,16 +246,6 @@ impl ClientSession {
     fn has_ended(&mut self) -> bool {
         matches!(self.tls.reader().read(&mut [0]), Ok(0))
     }
-}
-
-/// The time until `deadline`. A timeout below a microsecond would mean no timeout.
-fn left(deadline: Instant) -> io::Result<Duration> {
-    let left = deadline.saturating_duration_since(Instant::now());
-    if left.is_zero() { Err(ErrorKind::TimedOut.into()) } else { Ok(left.max(Duration::from_millis(1))) }
-}
-
-fn is_timeout(error: &io::Error) -> bool {
-    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted)
 }
 
 /// Whether a handshake has failed because the server is full.

@@ -13,9 +13,13 @@ use polyserve_core::{Echo, Entity, EntityService, ServerConfig, Service};
 use crate::NamedEntity;
 use crate::client::{Response, shown};
 use crate::repo::{LaterReference, Reference};
+use crate::server::PanickingService;
 
 /// The limit of cases that are sent to a store that answers later.
 const LATER: &str = "answers=later";
+
+/// The service of cases that are not sent to an echo or to a store.
+const SERVICE: &str = "service=panicking";
 
 const CORPUS: &str = include_str!("corpus.txt");
 
@@ -46,12 +50,14 @@ pub enum CaseScope {
     Entities,
     /// A server of entities at an address. The cases of its properties depend on those before them.
     Address,
+    /// Every server, over time and by its service. The cases of its properties are dialogues.
+    Dialogue,
 }
 
 /// What a server does.
 #[derive(Clone, Debug)]
 pub struct ExpectedAnswer {
-    /// The statuses that may be the answer. The codec answers with the first.
+    /// The statuses that may be the answer. The codec answers with the first. None if nothing is to be answered.
     pub statuses: Vec<u16>,
     /// How the connection goes on.
     pub end: CaseEnd,
@@ -97,6 +103,10 @@ pub enum CaseEnd {
     Free,
     /// As [`Last`](Self::Last). The request does not end, and the server does not wait for the rest.
     Unfinished,
+    /// It is kept, and the next case goes on with it.
+    Then,
+    /// As [`Then`](Self::Then), or its end is announced, and the next case is left out.
+    Maybe,
 }
 
 impl Case {
@@ -106,26 +116,37 @@ impl Case {
     ///
     /// Panics if the corpus names an unknown limit.
     pub fn configure(&self, config: &mut ServerConfig) {
-        for limit in self.limits.split_whitespace().filter(|limit| !limit.starts_with("store=") && *limit != LATER) {
+        let of_services = ["store=", SERVICE, LATER];
+        let is_limit = |limit: &&str| !of_services.iter().any(|start| limit.starts_with(start));
+        for limit in self.limits.split_whitespace().filter(is_limit) {
             let (name, value) = limit.split_once('=').expect("a limit is NAME=N");
             let value: usize = value.parse().expect("a limit is a number");
+            let time = Duration::from_millis(value as u64);
             match name {
                 "max_head" => config.max_head = value,
                 "max_headers" => config.max_headers = value,
                 "max_body" => config.max_body = value,
-                "body_timeout_ms" => config.body_timeout = Duration::from_millis(value as u64),
+                "min_body_rate" => config.min_body_rate = value as u32,
+                "requests_per_connection" => config.requests_per_connection = Some(value as u64),
+                "head_timeout_ms" => config.head_timeout = time,
+                "body_timeout_ms" => config.body_timeout = time,
+                "answer_timeout_ms" => config.answer_timeout = time,
                 unknown => panic!("the corpus has an unknown limit: {unknown}"),
             }
         }
     }
 
-    /// Makes the service that answers: an echo, or the entity service over a new store, which answers later if `later`.
+    /// Makes the service that answers: an echo, one that panics, or the entity service over a new store, which answers later if
+    /// `later`.
     ///
     /// # Panics
     ///
     /// Panics if the corpus names an unknown store.
     pub fn service(&self, later: bool) -> Arc<dyn Service> {
-        if self.scope != CaseScope::Entities {
+        if self.limits.contains(SERVICE) {
+            return PanickingService::shared();
+        }
+        if !self.is_of_entities() {
             return Arc::new(Echo);
         }
         let later = later || self.limits.contains(LATER);
@@ -135,6 +156,11 @@ impl Case {
             (false, false) => Arc::new(EntityService::new(Reference::<Entity>::default())),
             (false, true) => Arc::new(EntityService::new(LaterReference::<Entity>::default())),
         }
+    }
+
+    /// Whether the entity service answers.
+    pub(crate) fn is_of_entities(&self) -> bool {
+        self.scope == CaseScope::Entities || self.limits.contains("store=")
     }
 
     /// Whether entity 1 is stored before the first case.
@@ -182,6 +208,7 @@ pub fn cases() -> Vec<Case> {
             ('(', ')', CaseScope::Codec),
             ('<', '>', CaseScope::Entities),
             ('{', '}', CaseScope::Address),
+            ('"', '"', CaseScope::Dialogue),
         ];
         let section = sections.iter().find_map(|&(open, close, scope)| Some((enclosed(text, open, close)?, scope)));
         if let Some(section) = section {
@@ -242,11 +269,13 @@ fn parse_expected(text: &str, line: usize) -> ExpectedAnswer {
         "ends" => CaseEnd::Ends,
         "free" | "" => CaseEnd::Free,
         "unfinished" => CaseEnd::Unfinished,
+        "then" => CaseEnd::Then,
+        "maybe" => CaseEnd::Maybe,
         unknown => panic!("line {line}: an unknown end: {unknown}"),
     };
     let status = |status: &str| status.parse().unwrap_or_else(|_| panic!("line {line}: no status: {status}"));
     ExpectedAnswer {
-        statuses: statuses.split(',').map(status).collect(),
+        statuses: statuses.split(',').filter(|status| *status != "-").map(status).collect(),
         end,
         body: detail.strip_prefix('=').map(unescaped),
         text: detail.strip_prefix(['~', '!']).map(|text| String::from_utf8(unescaped(text)).expect("it is a text")),
@@ -348,11 +377,10 @@ mod tests {
     #[test]
     fn a_wrong_answer_is_a_fault() {
         let canned = |status: u16| {
-            let head =
-                format!("HTTP/1.1 {status} \r\nDate: Sun, 06 Nov 1994 08:49:37 GMT\r\nContent-Length: 0\r\n\r\n");
+            let head = format!("HTTP/1.1 {status} \r\nDate: Sun, 06 Nov 1994 08:49:37 GMT\r\n\r\n");
             Response::read(head.as_bytes(), true).expect("it is an answer")
         };
-        for case in cases() {
+        for case in cases().into_iter().filter(|case| !case.expected.statuses.is_empty()) {
             let expected = &case.expected;
             assert!(expected.fault(&case, &canned(299)).is_some(), "{case}");
             let has_more = expected.body.as_ref().is_some_and(|body| !body.is_empty())

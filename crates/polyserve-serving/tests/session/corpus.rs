@@ -35,7 +35,7 @@ fn fault(case: &Case) -> Option<String> {
     let is_right = match case.expected.end {
         CaseEnd::Keep => codes == [status, 200] && closes == 0 && want == Want::Read(Phase::Idle),
         CaseEnd::Last | CaseEnd::Ends | CaseEnd::Unfinished => codes == [status] && closes == 1 && want == LINGER,
-        CaseEnd::Free => codes == [status],
+        CaseEnd::Free | CaseEnd::Then | CaseEnd::Maybe => codes == [status],
     };
     let answer = output.split("HTTP/1.1 ").nth(1).unwrap_or_default();
     let (head, body) = answer.split_once("\r\n\r\n").unwrap_or_default();

@@ -5,7 +5,7 @@ use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime};
 
 use polyserve_core::panics::isolate;
 use polyserve_core::sync::lock;
@@ -50,14 +50,13 @@ pub(super) fn serve(
 ) -> io::Result<Running> {
     let Bound { listener, local_addr, server } = bind(on, config, service)?;
     let shutdown = server.shutdown.clone();
-    let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let run = Arc::new(FlawedRun {
         flaw,
         table: ConnectionTable::new(Arc::new(server), 1),
         is_stopped: AtomicBool::new(false),
         one_at_a_time: Mutex::new(()),
         makes_room: AtomicBool::new(false),
-        start_date: imf_fixdate(since_1970.as_secs()),
+        start_date: imf_fixdate(SystemTime::now()),
     });
     let counted = Arc::clone(&run);
     let counters = move || counted.counters();

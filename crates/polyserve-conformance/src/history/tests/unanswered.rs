@@ -25,17 +25,11 @@ impl<F: Fn() -> RepoAnswer<()> + Send + Sync + 'static> EntityRepo for FixedAnsw
     fn get(&self, &_id: &i64, _visit: Visit<'_>) -> RepoAnswer<Lookup> {
         self.0().map(|result| result.map(|()| Lookup::Absent))
     }
-    fn put(&self, _entity: Entity) -> RepoAnswer<Put> {
-        self.0().map(|result| result.map(|()| Put::Created))
-    }
-    fn remove(&self, &_id: &i64) -> RepoAnswer<Removed> {
-        self.0().map(|result| result.map(|()| Removed::Absent))
-    }
     fn put_if(&self, _entity: Entity, _condition: &Condition) -> RepoAnswer<Conditional<Put>> {
-        self.0().map(|result| result.map(|()| Conditional::Refused))
+        self.0().map(|result| result.map(|()| Conditional::Done(Put::Created)))
     }
     fn remove_if(&self, &_id: &i64, _condition: &Condition) -> RepoAnswer<Conditional<Removed>> {
-        self.0().map(|result| result.map(|()| Conditional::Refused))
+        self.0().map(|result| result.map(|()| Conditional::Done(Removed::Absent)))
     }
     fn len(&self) -> RepoAnswer<u64> {
         self.0().map(|result| result.map(|()| 0))
