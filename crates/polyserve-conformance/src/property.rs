@@ -43,6 +43,17 @@ pub struct Property<S> {
     pub run: fn(&S) -> Outcome,
 }
 
+impl<S> Property<S> {
+    /// Tests the property, and returns the verdict. A property that needs a child process is tested by [`check`].
+    pub fn verdict(&self, subject: &S) -> PropertyVerdict {
+        match catch_unwind(AssertUnwindSafe(|| (self.run)(subject))) {
+            Ok(Outcome::Held) => PropertyVerdict::Held,
+            Ok(Outcome::NotRun(why)) => PropertyVerdict::NotRun(why),
+            Err(panic) => PropertyVerdict::Broken(panic_text(panic.as_ref())),
+        }
+    }
+}
+
 /// The verdict on one property.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PropertyVerdict {
@@ -104,11 +115,7 @@ pub fn check<S>(name: &str, subject: &S, properties: &[Property<S>]) -> Conforma
             continue;
         }
         let context = PropertyContext { path, harness: Harness::Main };
-        let verdict = match catch_unwind(AssertUnwindSafe(|| with_context(context, || (property.run)(subject)))) {
-            Ok(Outcome::Held) => PropertyVerdict::Held,
-            Ok(Outcome::NotRun(why)) => PropertyVerdict::NotRun(why),
-            Err(panic) => PropertyVerdict::Broken(panic_text(panic.as_ref())),
-        };
+        let verdict = with_context(context, || property.verdict(subject));
         if child.is_some() {
             if let PropertyVerdict::Broken(why) = &verdict {
                 let _ = writeln!(std::io::stderr(), "{why}");

@@ -33,11 +33,12 @@ impl EntityRepo for NowAndLater {
     }
 }
 
-/// Runs the named property. Returns its message if it fails.
-fn caught(name: &str, subject: &RepoSubject) -> Option<String> {
-    match check("broken", subject, std::slice::from_ref(named(PROPERTIES, name))).verdicts.pop() {
-        Some((_, PropertyVerdict::Broken(why))) => Some(why),
-        _ => None,
+/// Returns the message of the named property, which is broken.
+#[track_caller]
+fn caught(name: &str, subject: &RepoSubject) -> String {
+    match named(PROPERTIES, name).verdict(subject) {
+        PropertyVerdict::Broken(why) => why,
+        verdict => panic!("{name}: {verdict:?}"),
     }
 }
 
@@ -45,9 +46,9 @@ fn caught(name: &str, subject: &RepoSubject) -> Option<String> {
 #[test]
 fn a_false_declaration_is_caught() {
     let json = RepoFlaw::TextValue.subject().stores_json();
-    assert!(caught("values_keep_their_bits", &json).is_some());
-    assert!(caught("now_means_now", &RepoSubject::new(LaterReference::default)).is_some());
-    assert!(caught("now_means_now", &RepoSubject::new(Reference::default).answers_later()).is_some());
+    caught("values_keep_their_bits", &json);
+    caught("now_means_now", &RepoSubject::new(LaterReference::default));
+    caught("now_means_now", &RepoSubject::new(Reference::default).answers_later());
 }
 
 #[test]
@@ -79,8 +80,8 @@ fn a_hanging_operation_is_given_up() {
             self.0.len()
         }
     }
-    let why = caught("get_after_put_shows_it", &RepoSubject::new(Hangs::default).patience(Duration::from_millis(100)))
-        .expect("it never ends");
+    let subject = RepoSubject::new(Hangs::default).patience(Duration::from_millis(100));
+    let why = caught("get_after_put_shows_it", &subject);
     assert!(why.contains("hangs"), "{why}");
 }
 

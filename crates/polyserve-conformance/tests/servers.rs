@@ -2,7 +2,6 @@
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::slice;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -53,14 +52,11 @@ fn what_is_declared_is_expected() {
     // With the default patience, which a busy machine does not reach.
     let (flawed, sound) = (|| Flaw::AddsASlashToUrls.subject(), || ServerSubject::new(PlainServer::new));
     let declared = |subject: ServerSubject| subject.deviating(|d| d.urls_without_a_path_get_a_slash = true);
-    let verdict = |subject: ServerSubject| {
-        property::check("declared", &subject, slice::from_ref(property)).verdicts.pop().map(|(_, verdict)| verdict)
-    };
-    assert_eq!(verdict(declared(flawed())), Some(PropertyVerdict::Held), "declared");
-    assert_eq!(verdict(sound()), Some(PropertyVerdict::Held), "a sound server");
+    assert_eq!(property.verdict(&declared(flawed())), PropertyVerdict::Held, "declared");
+    assert_eq!(property.verdict(&sound()), PropertyVerdict::Held, "a sound server");
     for subject in [flawed(), declared(sound())] {
-        let broken = verdict(subject.with_patience(PATIENCE));
-        assert!(matches!(broken, Some(PropertyVerdict::Broken(_))), "{broken:?}");
+        let broken = property.verdict(&subject.with_patience(PATIENCE));
+        assert!(matches!(broken, PropertyVerdict::Broken(_)), "{broken:?}");
     }
 }
 
@@ -83,9 +79,8 @@ fn a_declared_pool_has_a_size() {
     let property = named("a_worker_count_is_honoured_or_refused");
     let sound = || ServerSubject::new(PlainServer::new).with_patience(PATIENCE);
     for (subject, holds) in [(sound(), true), (sound().pooled(), false)] {
-        let verdict =
-            property::check("pooled", &subject, slice::from_ref(property)).verdicts.pop().map(|(_, verdict)| verdict);
-        assert_eq!(verdict == Some(PropertyVerdict::Held), holds, "{verdict:?}");
+        let verdict = property.verdict(&subject);
+        assert_eq!(verdict == PropertyVerdict::Held, holds, "{verdict:?}");
     }
 }
 

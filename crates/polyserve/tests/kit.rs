@@ -104,12 +104,12 @@ const OVER_TLS: [&str; 6] =
 /// the answers of a service and of a store, and most panics.
 #[cfg(feature = "tls")]
 const MODULES_OVER_TLS: [&str; 15] = [
-    "pipeline", "splits", "tcp", "timeouts", "queued", "limits", "eviction", "memory", "overload", "shape",
-    "fairness", "turns", "drain", "counters", "ending",
+    "pipeline", "splits", "tcp", "timeouts", "queued", "limits", "eviction", "memory", "overload", "shape", "fairness",
+    "turns", "drain", "counters", "ending",
 ];
 
 /// Properties of other modules that TLS can change: a session that waits, one with output that no client reads, one that the server
-/// ends after a refusal or a panic, and one whose client waits for a 100.
+/// ends after a refusal or a panic, and one with a client that waits for a 100.
 #[cfg(feature = "tls")]
 const ALSO_OVER_TLS: [&str; 16] = [
     "waiting_costs_no_time",

@@ -41,14 +41,9 @@ impl Probe {
         Ok(client.without_dates())
     }
 
-    /// Sends `request` on a new connection and returns the answer.
-    pub(super) fn ask(&self, request: &[u8]) -> Result<Response, String> {
-        ask(&mut self.client()?, request)
-    }
-
     /// Sends `request` on a new connection and returns the answer, which has one of these statuses.
     pub(super) fn expect(&self, request: &[u8], statuses: &[u16]) -> Result<Response, String> {
-        let response = self.ask(request)?;
+        let response = ask(&mut self.client()?, request)?;
         has_status(request, &response, statuses)?;
         Ok(response)
     }
@@ -79,11 +74,7 @@ impl Probe {
 
 /// Sends `request`, and reads its answer.
 pub(super) fn ask(client: &mut Client, request: &[u8]) -> Result<Response, String> {
-    let sent = client.send(request);
-    let answer = if request.starts_with(b"HEAD ") { client.receive_head() } else { client.receive() };
-    let answer = answer.map_err(|failure| format!("{} to {}", first_line(&failure), brief(request)));
-    drop(sent); // a refusal may come before all is sent
-    answer
+    client.exchange(request).map_err(|failure| format!("{} to {}", first_line(&failure), brief(request)))
 }
 
 /// Returns an error unless `response` has one of these statuses.

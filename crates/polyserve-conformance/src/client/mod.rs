@@ -179,11 +179,7 @@ impl Client {
     ///
     /// Returns how the connection ended if it ended before.
     pub fn peek(&mut self) -> Result<(), Ending> {
-        match self.stream.peek(Instant::now() + self.patience) {
-            Ok(0) => Err(Ending::Closed),
-            Ok(_) => Ok(()),
-            Err(error) => Err(ending(&error)),
-        }
+        came(self.stream.peek(Instant::now() + self.patience))
     }
 
     /// Reads at most `count` bytes from the socket, and discards them.
@@ -192,11 +188,7 @@ impl Client {
     ///
     /// Returns how the connection ended, or that no byte came.
     pub fn skip(&mut self, count: usize) -> Result<(), Ending> {
-        match self.stream.read(&mut vec![0; count], Instant::now() + self.patience) {
-            Ok(0) => Err(Ending::Closed),
-            Ok(_) => Ok(()),
-            Err(error) => Err(ending(&error)),
-        }
+        came(self.stream.read(&mut vec![0; count], Instant::now() + self.patience))
     }
 
     /// Whether a byte or the end of the connection can be read now. Does not wait.
@@ -434,6 +426,15 @@ impl WriteHalf {
     /// Returns an error if the server does not read them in time or has closed.
     pub fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.stream.send(bytes, Instant::now() + self.patience)
+    }
+}
+
+/// Whether bytes came, or how the connection ended.
+fn came(count: io::Result<usize>) -> Result<(), Ending> {
+    match count {
+        Ok(0) => Err(Ending::Closed),
+        Ok(_) => Ok(()),
+        Err(error) => Err(ending(&error)),
     }
 }
 

@@ -38,18 +38,19 @@ const SHORT_TIMEOUT: Duration = Duration::from_secs(1);
 /// The connect timeout if there is nothing to connect to.
 const ABSENT_TIMEOUT: Duration = Duration::from_millis(200);
 
+/// The limits of a store that holds more than a property calls at a time, and that connects within the patience.
+fn limits(declared: Declarations, timeout: Duration) -> EngineLimits {
+    EngineLimits { timeout, connect_timeout: declared.patience, operations: MAX_HELD, bytes: MAX_BYTES }
+}
+
 /// A store holds a bounded number of operations. While its engine answers nothing, one more is answered with `Overloaded`, and
 /// no call blocks. Once the engine goes on, the held operations are done, and the store serves again.
 pub fn too_many_operations_are_overload(subject: &EngineSubject) -> Outcome {
     subject.run(|engine, declared| {
         let (first, second) = (Entity::new(1, "first", 0.5), Entity::new(2, "second", 0.5));
-        let limits = EngineLimits {
-            // No operation ends by its timeout.
-            timeout: declared.patience.saturating_mul(12),
-            connect_timeout: declared.patience,
-            operations: MAX_HELD_IF_FULL,
-            bytes: MAX_BYTES,
-        };
+        // No operation ends by its timeout.
+        let limits =
+            EngineLimits { operations: MAX_HELD_IF_FULL, ..limits(declared, declared.patience.saturating_mul(12)) };
         let store = ConnectedStore::connect_with(&engine.connector(), declared, "overload", limits);
         assert_eq!(store.put(&first).unwrap(), Put::Created);
         let pause = Pause::begin(engine);
@@ -60,13 +61,7 @@ pub fn too_many_operations_are_overload(subject: &EngineSubject) -> Outcome {
         } else {
             answers.extend(gets);
         }
-        let (rejected, held) = store.answered_but(MAX_HELD_IF_FULL.get(), answers);
-        for result in &rejected {
-            assert!(
-                matches!(result, Err(RepoError::Overloaded)),
-                "the engine is paused, and an operation got {result:?}"
-            );
-        }
+        let held = store.rejects_but(MAX_HELD_IF_FULL.get(), answers);
         drop(pause);
         let mut done = 0;
         for answer in held {
@@ -94,22 +89,15 @@ pub fn too_many_bytes_are_overload(subject: &EngineSubject) -> Outcome {
         if declared.reads_from_memory {
             return Err("a store that reads from memory holds all its entities".into());
         }
-        let limits = EngineLimits {
-            // No operation ends by its timeout.
-            timeout: declared.patience.saturating_mul(12),
-            connect_timeout: declared.patience,
-            operations: MAX_HELD_IF_LARGE,
-            bytes: MAX_BYTES,
-        };
+        // No operation ends by its timeout.
+        let limits =
+            EngineLimits { operations: MAX_HELD_IF_LARGE, ..limits(declared, declared.patience.saturating_mul(12)) };
         let store = ConnectedStore::connect_with(&engine.connector(), declared, "bytes", limits);
         let large = Entity::new(1, "x".repeat(LARGE), 0.5);
         assert_eq!(store.put(&large).unwrap(), Put::Created);
         let pause = Pause::begin(engine);
         let puts: Vec<_> = (0..MAX_HELD_IF_LARGE.get() / 2).map(|_| unit(store.repo.put(large.clone()))).collect();
-        let (rejected, held) = store.answered_but(MAX_BYTES.get() / LARGE + 1, puts);
-        for result in &rejected {
-            assert!(matches!(result, Err(RepoError::Overloaded)), "the engine is paused, and a put got {result:?}");
-        }
+        let held = store.rejects_but(MAX_BYTES.get() / LARGE + 1, puts);
         drop(pause);
         assert!(!held.is_empty(), "the store held no large entity");
         for answer in held {
@@ -241,13 +229,8 @@ pub fn a_stopped_engine_comes_back(subject: &EngineSubject) -> Outcome {
 /// statuses alone make the store healthy again.
 pub fn statuses_alone_connect_past_a_silent_host(subject: &EngineSubject) -> Outcome {
     subject.run_if(|engine, declared| {
-        let limits = EngineLimits {
-            timeout: MEDIUM_TIMEOUT,
-            connect_timeout: declared.patience,
-            operations: MAX_HELD,
-            bytes: MAX_BYTES,
-        };
-        let store = ConnectedStore::connect_with(&engine.connector_past_a_silent_host()?, declared, "silent", limits);
+        let (connector, limits) = (engine.connector_past_a_silent_host()?, limits(declared, MEDIUM_TIMEOUT));
+        let store = ConnectedStore::connect_with(&connector, declared, "silent", limits);
         store.eventually("a status", || store.status());
         let pause = Pause::begin(engine);
         // The store gives up the connections that it has.
@@ -346,13 +329,8 @@ pub fn a_connection_that_ended_loses_no_write(subject: &EngineSubject) -> Outcom
 /// Connecting to a place without an engine ends with an error that names the engine.
 pub fn an_absent_engine_is_an_error(subject: &EngineSubject) -> Outcome {
     let (connector, text) = ((subject.absent.0)(), subject.absent_error.clone());
+    let limits = EngineLimits { connect_timeout: ABSENT_TIMEOUT, ..limits(subject.declared, SHORT_TIMEOUT) };
     within(subject.declared.patience, "connecting", move || {
-        let limits = EngineLimits {
-            timeout: SHORT_TIMEOUT,
-            connect_timeout: ABSENT_TIMEOUT,
-            operations: MAX_HELD,
-            bytes: MAX_BYTES,
-        };
         match connector("absent", &limits) {
             Ok(_) => panic!("a store has connected, and there is no engine"),
             Err(error) => assert!(error.to_string().contains(&text), "the error lacks {text:?}: {error}"),
@@ -386,9 +364,7 @@ struct ConnectedStore {
 
 impl ConnectedStore {
     fn connect(engine: &dyn EngineControl, declared: Declarations, name_space: &str, timeout: Duration) -> Self {
-        let limits =
-            EngineLimits { timeout, connect_timeout: declared.patience, operations: MAX_HELD, bytes: MAX_BYTES };
-        Self::connect_with(&engine.connector(), declared, name_space, limits)
+        Self::connect_with(&engine.connector(), declared, name_space, limits(declared, timeout))
     }
 
     fn connect_with(connector: &Connector, declared: Declarations, name_space: &str, limits: EngineLimits) -> Self {
@@ -453,22 +429,20 @@ impl ConnectedStore {
         }
     }
 
-    /// Waits within the patience until at most `max` operations are not answered. Returns the results of the others.
-    fn answered_but(&self, max: usize, answers: Vec<RepoAnswer<()>>) -> Answered {
+    /// Waits within the patience until at most `max` operations are not answered, and returns these. Asserts that the others are
+    /// rejected as overload.
+    fn rejects_but(&self, max: usize, answers: Vec<RepoAnswer<()>>) -> Vec<RepoAnswer<()>> {
         let deadline = Instant::now() + self.declared.patience;
         let waker = Waker::from(Arc::new(Unpark(thread::current())));
         let mut waiting: Vec<_> = answers.into_iter().map(IntoFuture::into_future).collect();
-        let mut results = Vec::new();
         loop {
             waiting.retain_mut(|future| match Pin::new(future).poll(&mut Context::from_waker(&waker)) {
-                Poll::Ready(result) => {
-                    results.push(result);
-                    false
-                }
                 Poll::Pending => true,
+                Poll::Ready(Err(RepoError::Overloaded)) => false,
+                Poll::Ready(result) => panic!("the engine is paused, and an operation got {result:?}"),
             });
             if waiting.len() <= max {
-                return (results, waiting.into_iter().map(|future| Answer::Later(Box::pin(future))).collect());
+                return waiting.into_iter().map(|future| Answer::Later(Box::pin(future))).collect();
             }
             let left = deadline.saturating_duration_since(Instant::now());
             assert!(!left.is_zero(), "the store holds {} operations, which is more than {max}", waiting.len());
@@ -503,9 +477,6 @@ impl ConnectedStore {
         }
     }
 }
-
-/// The results of operations, and the answers that have not come.
-type Answered = (Vec<Result<(), RepoError>>, Vec<RepoAnswer<()>>);
 
 /// Wakes a thread.
 struct Unpark(Thread);

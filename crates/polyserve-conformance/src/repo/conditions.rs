@@ -96,16 +96,7 @@ fn incremented(store: &Store, id: i64) -> bool {
 pub fn no_increment_is_lost(subject: &RepoSubject) -> Outcome {
     subject.run(|store| {
         store.put(stamped(7, 0));
-        let done = race(RACERS, |_, race| {
-            let mut done = 0_u64;
-            for _ in 0..500 {
-                done += u64::from(incremented(&store, 7));
-                if !race.goes_on() {
-                    break;
-                }
-            }
-            done
-        });
+        let done = race(RACERS, |_, race| race.turns(0..500).map(|_| u64::from(incremented(&store, 7))).sum::<u64>());
         let counter = stamp(&store.get(7).expect("the counter is stored"));
         assert_eq!(counter, done.iter().sum::<u64>(), "the counter, after these increments by each thread: {done:?}");
     })

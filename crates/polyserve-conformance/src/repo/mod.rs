@@ -68,7 +68,6 @@ pub(crate) use self::named::{id_of, name};
 pub use self::one_thread::*;
 pub(crate) use self::race::lockstep_within;
 pub use self::racing::*;
-pub(crate) use self::reference::PANICS;
 pub(crate) use self::reference::{EntityMap, page_of, put_if, put_over, remove_if, removed_of};
 pub use self::reference::{LaterReference, Reference};
 pub use self::scan::*;

@@ -1,5 +1,6 @@
 //! Racing threads: in step, and for a limited time.
 
+use std::ops::Range;
 use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::thread;
@@ -32,6 +33,12 @@ impl Race {
             self.end();
         }
         !self.over.load(SeqCst)
+    }
+
+    /// The numbers of `turns`, until the race is over. The first is always taken.
+    pub(super) fn turns(&self, turns: Range<u64>) -> impl Iterator<Item = u64> {
+        let first = turns.start;
+        turns.take_while(move |turn| *turn == first || self.goes_on())
     }
 
     /// Ends the race for all threads.

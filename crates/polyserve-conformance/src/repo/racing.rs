@@ -52,16 +52,13 @@ pub fn no_lost_update(subject: &RepoSubject) -> Outcome {
         let last = race(RACERS, |racer, race| {
             let mine = |n: i64| n * RACERS as i64 + racer as i64; // neighbours belong to different threads
             let mut last = 0;
-            for turn in 1..=1_000 {
+            for turn in race.turns(1..1_001) {
                 for n in 0..IDS_PER_RACER {
                     store.put(stamped(mine(n), turn));
                     store.expect(mine(n), Some(&stamped(mine(n), turn)));
                 }
                 (0..IDS_PER_RACER).for_each(|n| store.expect(mine(n), Some(&stamped(mine(n), turn))));
                 last = turn;
-                if !race.goes_on() {
-                    break;
-                }
             }
             last
         });
@@ -98,13 +95,10 @@ fn follow(store: &Store, floor: Floor) {
     let latest = AtomicU64::new(0);
     race(RACERS, |racer, race| {
         if racer == 0 {
-            for turn in 1..=20_000 {
+            for turn in race.turns(1..20_001) {
                 store.put(stamped(7, turn));
                 if floor == Floor::Returned {
                     latest.store(turn, SeqCst);
-                }
-                if !race.goes_on() {
-                    break;
                 }
             }
             race.end();
@@ -143,7 +137,7 @@ pub fn a_version_names_what_is_stored(subject: &RepoSubject) -> Outcome {
         assert!(version(7) != Some(first) && version(7) != removed, "the version after the same entity was put again");
         let latest = AtomicU64::new(0);
         race(RACERS, |racer, race| {
-            for turn in 1..=20_000 {
+            for turn in race.turns(1..20_001) {
                 if racer == 0 {
                     store.put(stamped(7, turn));
                     latest.store(turn, SeqCst);
@@ -156,9 +150,6 @@ pub fn a_version_names_what_is_stored(subject: &RepoSubject) -> Outcome {
                         assert!(returned <= seen, "put {returned} has returned, and the version is that of {seen}");
                     }
                 }
-                if !race.goes_on() {
-                    break;
-                }
             }
             race.end();
         });
@@ -170,14 +161,11 @@ pub fn a_version_names_what_is_stored(subject: &RepoSubject) -> Outcome {
 pub fn no_torn_read(subject: &RepoSubject) -> Outcome {
     subject.run(|store| {
         race(RACERS, |racer, race| {
-            for turn in 0..20_000 {
+            for turn in race.turns(0..20_000) {
                 match racer {
                     0 if turn % 16 == 15 => _ = store.remove(7),
                     0 | 1 => _ = store.put(stamped(7, turn * 2 + racer as u64)),
                     _ => _ = store.get(7).map(|entity| stamp(&entity)),
-                }
-                if !race.goes_on() {
-                    break;
                 }
             }
         });
@@ -197,7 +185,7 @@ pub fn many_gets_race_with_writes(subject: &RepoSubject) -> Outcome {
         let ids: Vec<i64> = groups.into_iter().flatten().collect();
         let latest = AtomicU64::new(0);
         race(RACERS, |racer, race| {
-            for turn in 1..=20_000_u64 {
+            for turn in race.turns(1..20_001) {
                 let changed = turn as i64 / 2;
                 match racer {
                     0 => {
@@ -208,9 +196,6 @@ pub fn many_gets_race_with_writes(subject: &RepoSubject) -> Outcome {
                     1 if turn % 2 == 0 => _ = store.put(stamped(100 + changed, turn)),
                     1 => _ = store.remove(100 + changed % 4),
                     _ => check_many(&store, &ids, KNOWN, WRITTEN, latest.load(SeqCst)),
-                }
-                if !race.goes_on() {
-                    break;
                 }
             }
             race.end();
@@ -312,15 +297,12 @@ pub fn a_growing_store_loses_nothing(subject: &RepoSubject) -> Outcome {
         (0..KNOWN_IDS).for_each(|id| _ = store.put(stamped(id, 1)));
         let added = race(RACERS, |racer, race| {
             let mut added = 0;
-            for turn in 0..5_000 {
+            for turn in race.turns(0..5_000).map(|turn| turn as i64) {
                 if racer < 2 {
                     store.put(stamped(KNOWN_IDS + turn * 2 + racer as i64, 2));
                     added += 1;
                 } else {
                     store.expect(turn % KNOWN_IDS, Some(&stamped(turn % KNOWN_IDS, 1)));
-                }
-                if !race.goes_on() {
-                    break;
                 }
             }
             added

@@ -96,8 +96,8 @@ pub struct LaterReference<E: Identifiable = Entity> {
 
 type MapOperation<E> = Box<dyn FnOnce(&mut EntityMap<E>) + Send>;
 
-/// A `get` of this id panics on the thread of a [`LaterReference`]. The thread goes on.
-pub(crate) const PANICS: &str = "-500";
+/// A `get` of this id panics on the thread of a [`LaterReference`]. The thread goes on. The wire corpus asks for it.
+const PANICS: &str = "-500";
 
 impl<E: Identifiable> LaterReference<E> {
     fn ask<T: Send + 'static>(&self, operation: impl FnOnce(&mut EntityMap<E>) -> T + Send + 'static) -> RepoAnswer<T> {

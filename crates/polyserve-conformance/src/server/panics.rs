@@ -2,18 +2,6 @@
 //! [wire corpus](crate::wire).
 
 use super::prelude::*;
-use super::status_table::over;
-use crate::repo::PANICS;
-
-/// A panic on the repo's own thread is answered with 503 and `Retry-After`.
-pub(super) fn a_panic_in_the_repos_thread_is_a_503(subject: &ServerSubject) {
-    let live = over(subject, LaterReference::default());
-    live.ask(&put("/", ONE), 201);
-    let response = live.ask(&get(&format!("/{PANICS}")), 503);
-    check_problem(&response);
-    assert!(response.header("Retry-After").is_some(), "{:?}", response.headers);
-    assert_eq!(live.ask(&get("/1"), 200).text(), ONE);
-}
 
 /// If a completer is dropped, the answer is the default of its promise.
 pub(super) fn a_dropped_completer_answers(subject: &ServerSubject) {

@@ -110,7 +110,7 @@ impl Service for HeldAnswers {
     }
 }
 
-/// Starts a server, and a client whose answer the service holds back.
+/// Starts a server and a client. The service holds back the client's answer.
 #[track_caller]
 pub(super) fn hold_one(
     subject: &ServerSubject,
@@ -128,6 +128,8 @@ pub(super) fn hold_one(
 pub(super) struct Blocking {
     pub(super) inside: Latch,
     pub(super) open: Arc<Latch>,
+    /// If set, the length of each answer, except that to `/mine`.
+    pub(super) length: Option<usize>,
 }
 
 /// The longest time that a thread stays blocked if its latch never opens.
@@ -139,7 +141,13 @@ impl Service for Blocking {
             self.inside.open();
             self.open.wait(MAX_BLOCKED);
         }
-        echo(&request, body)
+        match self.length.filter(|_| request.head.path() != "/mine") {
+            Some(length) => {
+                body.resize(length, b'x');
+                Answer::Now(Reply::new(StatusCode::OK, "text/plain", Body::InPlace))
+            }
+            None => echo(&request, body),
+        }
     }
 }
 

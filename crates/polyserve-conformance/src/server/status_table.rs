@@ -24,33 +24,6 @@ fn with_one(subject: &ServerSubject) -> Live {
     live
 }
 
-/// HEAD has the head of GET, `Content-Length` included, and no body. The connection goes on after it.
-pub(super) fn head_is_get_without_the_body(subject: &ServerSubject) {
-    let live = with_one(subject);
-    for (path, status) in [("/1", 200), ("/2", 404), ("/x", 400), ("/1/2", 404), ("/", 200), ("/?limit=0", 400)] {
-        let got = live.ask(&get(path), status);
-        let mut client = live.sending(&request("HEAD", path, ""));
-        let head = client.receive_head().unwrap_or_else(|failure| panic!("HEAD {path}: {failure}"));
-        assert_eq!(head.status, status, "HEAD {path}");
-        for name in ["Content-Type", "Allow"] {
-            assert_eq!(head.header(name), got.header(name), "{name} of HEAD {path}");
-        }
-        // A problem may name the method, so the lengths are equal only for a 200.
-        let same = status != 200 || head.header("Content-Length") == got.header("Content-Length");
-        assert!(same, "HEAD {path} says {:?}, GET {:?}", head.headers, got.headers);
-        if head.closes() {
-            client.expect_end();
-        } else {
-            assert_eq!(client.ask(&get("/1"), 200).text(), ONE, "what follows a HEAD of {path} is the next answer");
-        }
-    }
-    let live = subject.live(Echo, |_| {});
-    let got = live.ask(&get("/"), 200);
-    let head = live.sending(&request("HEAD", "/", "")).receive_head().unwrap_or_else(|failure| panic!("{failure}"));
-    let lengths = [got.header("Content-Length"), head.header("Content-Length")];
-    assert_eq!(lengths, [Some("0"); 2], "the length of an empty body, for GET and HEAD");
-}
-
 /// The body of a request that is refused by its head is never served as a request: it is skipped, or the connection
 /// ends.
 pub(super) fn a_refused_body_is_no_request(subject: &ServerSubject) {

@@ -4,7 +4,6 @@ use std::collections::HashMap;
 use std::net::Shutdown;
 use std::sync::Mutex;
 
-use polyserve_core::Body;
 use polyserve_core::sync::lock;
 
 use super::prelude::*;
@@ -139,31 +138,6 @@ pub(super) fn pipelining_clients_do_not_starve_others(subject: &ServerSubject) -
     Outcome::Held
 }
 
-/// The answer to each request is `length` bytes long, except that to `/mine`. `/held` is answered once `open` is.
-struct HeldFirst {
-    inside: Latch,
-    open: Arc<Latch>,
-    length: usize,
-}
-
-impl Service for HeldFirst {
-    fn call(&self, request: Request<'_>, body: &mut Vec<u8>) -> Answer<Reply> {
-        match request.head.path() {
-            "/mine" => return Answer::Now(Reply::empty(StatusCode::OK)),
-            "/held" => {
-                self.inside.open();
-                self.open.wait(MAX_HELD);
-            }
-            _ => {}
-        }
-        body.resize(self.length, b'x');
-        Answer::Now(Reply::new(StatusCode::OK, "text/plain", Body::InPlace))
-    }
-}
-
-/// The longest time that a request is held.
-const MAX_HELD: Duration = Duration::from_secs(120);
-
 /// Long enough for a server to accept a connection and to queue it.
 const QUEUED: Duration = Duration::from_millis(100);
 
@@ -184,16 +158,15 @@ pub(super) fn a_pipelining_client_gives_its_thread_up(subject: &ServerSubject) -
     for (length, max_answers) in [(5, MAX_ANSWERS), (100 << 10, 4)] {
         let mut answers = 0;
         for attempt in 1..=ATTEMPTS {
-            let open = Arc::new(Latch::default());
-            let service = Arc::new(HeldFirst { inside: Latch::default(), open: Arc::clone(&open), length });
+            let service = Arc::new(Blocking { length: Some(length), ..Blocking::default() });
             let live = subject.live(service.clone(), |config| {
                 config.workers = subject.workers_or_pool(1);
                 if has_own_threads {
                     config.max_connections = 1;
                 }
             });
-            let open = OpenOnDrop(open);
-            let mut flood = live.sending(&[get("/held"), get("/").repeat(REQUESTS - 1)].concat());
+            let open = OpenOnDrop(service.open.clone());
+            let mut flood = live.sending(&[get("/block"), get("/").repeat(REQUESTS - 1)].concat());
             assert!(service.inside.wait(subject.patience), "the first request is not served");
             let mut mine = live.sending(&request("GET", "/mine", "Connection: close\r\n"));
             if has_own_threads {
