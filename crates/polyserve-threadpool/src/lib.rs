@@ -25,7 +25,7 @@
 //! All that [`polyserve_serving::executor`] promises, and:
 //!
 //! * A job costs its queue's operations and two stores to a cache line of its worker. With the feature `queue-waits`, every
-//!   61st job has a stamp.
+//!   61st job is sampled.
 //! * An idle pool costs nothing: its workers are parked.
 //! * If `execute` overlaps a `close`, and the workers of [`MpscPool`] or [`CrossbeamPool`] have ended by then, the job runs
 //!   on a submitter's thread, inside `execute`, and counts as executed. If another submitter runs it, it may still be

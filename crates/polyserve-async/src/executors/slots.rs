@@ -16,11 +16,11 @@
 use std::sync::Mutex;
 use std::thread;
 
+use polyserve_core::Job;
 use polyserve_core::sync::lock;
-use polyserve_serving::executor::QueuedJob;
 
 /// The slots of one executor.
-pub(super) struct Slots(Box<[Mutex<Option<QueuedJob>>]>);
+pub(super) struct Slots(Box<[Mutex<Option<Job>>]>);
 
 impl Slots {
     /// Free slots: `capacity`, at least one.
@@ -32,7 +32,7 @@ impl Slots {
     ///
     /// Jobs try the slots in turn, so the first slot that a job tries has usually been free for longest.
     #[inline]
-    pub(super) fn put(&self, admitted: u64, queued: QueuedJob) -> usize {
+    pub(super) fn put(&self, admitted: u64, job: Job) -> usize {
         let count = self.0.len();
         let first = usize::try_from(admitted % count as u64).expect("less than the number of slots");
         loop {
@@ -41,7 +41,7 @@ impl Slots {
                 if let Ok(mut slot) = self.0[slot_index].try_lock()
                     && slot.is_none()
                 {
-                    *slot = Some(queued);
+                    *slot = Some(job);
                     return slot_index;
                 }
             }
@@ -51,12 +51,12 @@ impl Slots {
 
     /// Takes a job out of its slot. The job must then be run, discarded, or withdrawn.
     #[inline]
-    pub(super) fn take(&self, slot_index: usize) -> Option<QueuedJob> {
+    pub(super) fn take(&self, slot_index: usize) -> Option<Job> {
         lock(&self.0[slot_index]).take()
     }
 
     /// Takes all jobs out of their slots.
-    pub(super) fn take_all(&self) -> impl Iterator<Item = QueuedJob> {
+    pub(super) fn take_all(&self) -> impl Iterator<Item = Job> {
         (0..self.0.len()).filter_map(|slot_index| self.take(slot_index))
     }
 }
@@ -65,7 +65,7 @@ impl Slots {
 mod tests {
     use std::sync::{Arc, mpsc};
 
-    use polyserve_core::{Job, RejectedReason};
+    use polyserve_core::RejectedReason;
     use polyserve_serving::executor::{JobCounts, PoolConfig, PoolShared};
 
     use super::*;
@@ -77,7 +77,7 @@ mod tests {
     /// Queues a job that calls `work`. Returns the index of its slot.
     fn waits(slots: &Slots, shared: &PoolShared, work: impl FnOnce() + Send + 'static) -> usize {
         let admitted = shared.admit().unwrap();
-        slots.put(admitted, shared.queued(Job::new(work)))
+        slots.put(admitted, Job::new(work))
     }
 
     fn counts(counts: JobCounts) -> (u64, u64) {
@@ -124,7 +124,7 @@ mod tests {
         shared.close_queue();
         assert_eq!(shared.admit(), Err(RejectedReason::Closed));
         let job = Job::new(move || sender.send(counts(its_shared.counts())).unwrap());
-        let slot_index = slots.put(admitted, shared.queued(job));
+        let slot_index = slots.put(admitted, job);
         assert_eq!((shared.is_closed(), shared.waiting()), (true, 1));
         shared.run_shared(slots.take(slot_index).unwrap());
         assert_eq!(receiver.recv(), Ok((0, 1)));
@@ -137,7 +137,7 @@ mod tests {
         for _ in 0..4 {
             waits(&slots, &shared, || {});
         }
-        assert_eq!(slots.take_all().map(|queued| shared.discard(queued)).count(), 4);
+        assert_eq!(slots.take_all().map(|job| shared.discard(job)).count(), 4);
         assert_eq!(shared.waiting(), 0);
     }
 }

@@ -12,8 +12,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use polyserve_core::{ConfigError, RejectedReason};
-use polyserve_serving::executor::{Backend, OfferError, PoolConfig, PoolInner, PoolShared, QueuedJob};
+use polyserve_core::{ConfigError, Job, Rejected, RejectedReason};
+use polyserve_serving::executor::{Backend, PoolConfig, PoolInner, PoolShared};
 
 use super::slots::Slots;
 
@@ -69,8 +69,8 @@ impl<R: Runtime> Task<R> {
     #[inline]
     pub(super) fn run(self) {
         let PoolInner { shared, backend } = &*self.pool;
-        let Some(queued) = backend.slots.take(self.slot) else { return };
-        shared.run_shared(queued);
+        let Some(job) = backend.slots.take(self.slot) else { return };
+        shared.run_shared(job);
         backend.settle(shared);
     }
 }
@@ -124,13 +124,13 @@ impl<R: Runtime> Backend for Tasks<R> {
     }
 
     #[inline]
-    fn offer(pool: &Arc<PoolInner<Self>>, queued: QueuedJob) -> Result<(), OfferError> {
+    fn offer(pool: &Arc<PoolInner<Self>>, job: Job) -> Result<(), Rejected> {
         let PoolInner { shared, backend: Self { slots, runtime, .. } } = &**pool;
         let admitted = match shared.admit() {
             Ok(admitted) => admitted,
-            Err(reason) => return Err(OfferError { queued, reason }),
+            Err(reason) => return Err(Rejected { job, reason }),
         };
-        let slot = slots.put(admitted, queued);
+        let slot = slots.put(admitted, job);
         let reason = if shared.is_cut() {
             RejectedReason::Closed
         } else if runtime.spawn(Task { pool: Arc::clone(pool), slot }) {
@@ -139,10 +139,10 @@ impl<R: Runtime> Backend for Tasks<R> {
             RejectedReason::Full
         };
         // The job is handed back, unless another thread has taken it meanwhile.
-        let Some(queued) = slots.take(slot) else { return Ok(()) };
+        let Some(job) = slots.take(slot) else { return Ok(()) };
         shared.withdraw();
         pool.backend.settle(shared);
-        Err(OfferError { queued, reason })
+        Err(Rejected { job, reason })
     }
 
     fn work(&self, _: &PoolShared, _: usize, (): ()) {
@@ -154,7 +154,7 @@ impl<R: Runtime> Backend for Tasks<R> {
     }
 
     fn discard(&self, shared: &PoolShared) {
-        self.slots.take_all().for_each(|queued| shared.discard(queued));
+        self.slots.take_all().for_each(|job| shared.discard(job));
         self.stop(false);
         shared.threads.notify();
     }

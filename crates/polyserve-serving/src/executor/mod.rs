@@ -12,7 +12,7 @@
 //!
 //! All that [`Executor`] requires, and:
 //!
-//! * `execute` allocates nothing, except what a runtime allocates for a task.
+//! * `execute` allocates nothing, except what a runtime allocates for a task, and what a sampled job costs ([`PoolStats`]).
 //! * A job may call `close` on its own executor, or drop the last handle. That close neither waits for the job's thread nor
 //!   joins it, so it cannot deadlock. The thread counts as left behind. Jobs that are still queued run on the other
 //!   threads, or on that thread once its job returns.
@@ -24,7 +24,8 @@
 
 mod admission;
 mod pool_config;
-mod queued_job;
+#[cfg(feature = "queue-waits")]
+mod sampled_waits;
 mod shared;
 mod space_waiters;
 mod stats;
@@ -39,10 +40,9 @@ use polyserve_core::sync::now;
 use polyserve_core::{Executor, Job, Rejected, ServerConfig};
 
 pub use pool_config::{OnFull, PoolConfig, Queue};
-pub use queued_job::{OfferError, QueuedJob};
-pub use shared::{JobCounts, PoolShared};
 #[cfg(feature = "queue-waits")]
-pub use stats::Histogram;
+pub use sampled_waits::Histogram;
+pub use shared::{JobCounts, PoolShared};
 pub use stats::PoolStats;
 pub use threads::ThreadRegistry;
 
@@ -75,7 +75,7 @@ pub trait Backend: Send + Sync + Sized + 'static {
     /// # Errors
     ///
     /// Returns the job if the queue is full or closed.
-    fn offer(pool: &Arc<PoolInner<Self>>, queued: QueuedJob) -> Result<(), OfferError>;
+    fn offer(pool: &Arc<PoolInner<Self>>, job: Job) -> Result<(), Rejected>;
 
     /// The main function of the thread that the shell started as number `thread`. Must not panic.
     fn work(&self, shared: &PoolShared, thread: usize, own: Self::Own);
@@ -195,7 +195,7 @@ impl<B: Backend> Pool<B> {
 impl<B: Backend> Executor for Pool<B> {
     fn execute(&self, job: Job) -> Result<(), Rejected> {
         let inner = &self.inner;
-        inner.shared.submit(job, |queued| B::offer(inner, queued))
+        inner.shared.submit(job, |job| B::offer(inner, job))
     }
 
     fn workers(&self) -> Option<usize> {

@@ -2,22 +2,16 @@
 //! job before and after it is in a queue.
 
 use std::io;
-use std::num::NonZeroU64;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::time::Instant;
 
 use crossbeam_utils::CachePadded;
 use polyserve_core::panics::drop_payload;
 use polyserve_core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-#[cfg(feature = "queue-waits")]
-use polyserve_core::sync::lock;
-use polyserve_core::sync::now;
 use polyserve_core::{Job, Rejected, RejectedReason};
 
 use super::admission::Admission;
 use super::pool_config::{OnFull, PoolConfig};
-use super::queued_job::{OfferError, QueuedJob};
 use super::space_waiters::SpaceWaiters;
 use super::stats::{JobCounter, PoolStats, add_one_alone, add_one_shared};
 use super::threads::ThreadRegistry;
@@ -37,8 +31,9 @@ pub struct PoolShared {
     space_waiters: SpaceWaiters,
     /// The deadline of a close has passed. From then on, jobs taken from the queue are dropped and not run.
     cut: AtomicBool,
-    /// The time at which stamps are zero.
-    epoch: Instant,
+    /// How long sampled jobs have waited.
+    #[cfg(feature = "queue-waits")]
+    pub(super) waits: super::sampled_waits::SampledWaits,
 }
 
 /// The counts of an executor's jobs at one moment. If they are unchanged later, no job was submitted, begun or ended in between.
@@ -70,7 +65,8 @@ impl PoolShared {
             rejected: AtomicU64::new(0),
             space_waiters: SpaceWaiters::default(),
             cut: AtomicBool::new(false),
-            epoch: now(),
+            #[cfg(feature = "queue-waits")]
+            waits: super::sampled_waits::SampledWaits::default(),
         }))
     }
 
@@ -119,55 +115,46 @@ impl PoolShared {
         JobCounts { waiting, running: self.running(), ended: self.ended() }
     }
 
-    /// Prepares `job` for a queue, with a stamp if it is sampled.
-    #[inline]
-    pub fn queued(&self, job: Job) -> QueuedJob {
-        QueuedJob::new(job, || self.now())
-    }
-
-    fn now(&self) -> u64 {
-        u64::try_from(now().saturating_duration_since(self.epoch).as_nanos()).unwrap_or(u64::MAX)
-    }
-
     /// Offers `job` to the queue. If the queue is full, follows [`OnFull`].
     #[inline]
-    pub(super) fn submit(&self, job: Job, offer: impl Fn(QueuedJob) -> Result<(), OfferError>) -> Result<(), Rejected> {
-        match offer(self.queued(job)) {
-            Ok(()) => Ok(()),
-            Err(error) => self.rejected(error, &offer),
-        }
+    pub(super) fn submit(
+        self: &Arc<Self>,
+        job: Job,
+        offer: impl Fn(Job) -> Result<(), Rejected>,
+    ) -> Result<(), Rejected> {
+        #[cfg(feature = "queue-waits")]
+        let job = super::sampled_waits::sampled(self, job);
+        offer(job).or_else(|rejected| self.rejected(rejected, &offer))
     }
 
     #[cold]
-    fn rejected(&self, error: OfferError, offer: &dyn Fn(QueuedJob) -> Result<(), OfferError>) -> Result<(), Rejected> {
-        let OfferError { queued, reason } = error;
-        let error = match (reason, self.config.on_full) {
+    fn rejected(&self, rejected: Rejected, offer: &dyn Fn(Job) -> Result<(), Rejected>) -> Result<(), Rejected> {
+        let Rejected { job, reason } = rejected;
+        let rejected = match (reason, self.config.on_full) {
             (RejectedReason::Full, OnFull::CallerRuns) => {
-                self.run_on_caller(queued);
+                self.run_on_caller(job);
                 return Ok(());
             }
             (RejectedReason::Full, OnFull::Wait(limit)) => {
                 self.space_waiters.freed(); // the offer may have been admitted and withdrawn, and others found the queue full
-                match self.space_waiters.wait(limit, queued, offer) {
-                    Ok(()) => return Ok(()),
-                    Err(error) => error,
-                }
+                self.space_waiters.wait(limit, job, offer)
             }
-            (reason, _) => OfferError { queued, reason },
+            (reason, _) => Err(Rejected { job, reason }),
         };
-        self.rejected.fetch_add(1, Ordering::Relaxed);
-        Err(Rejected { job: error.queued.job, reason: error.reason })
+        if rejected.is_err() {
+            self.rejected.fetch_add(1, Ordering::Relaxed);
+        }
+        rejected
     }
 
     /// Runs a job that was taken from the queue, on the only thread that uses counter `worker`. Drops it if the deadline of
     /// a close has passed.
     #[inline]
-    pub fn run(&self, worker: usize, queued: QueuedJob) {
+    pub fn run(&self, worker: usize, job: Job) {
         if self.cut.load(Ordering::Relaxed) {
-            return self.discard(queued);
+            return self.discard(job);
         }
-        let counter = &self.workers[worker];
-        counter.run(queued.job, add_one_alone, || self.on_taken(counter, queued.stamp));
+        self.workers[worker].run(job, add_one_alone, || self.on_taken());
     }
 
     /// As [`run`](Self::run), on any thread.
@@ -176,47 +163,40 @@ impl PoolShared {
     ///
     /// Two atomic exchanges on a cache line that all threads of the executor share.
     #[inline]
-    pub fn run_shared(&self, queued: QueuedJob) {
+    pub fn run_shared(&self, job: Job) {
         if self.is_cut() {
-            return self.discard(queued);
+            return self.discard(job);
         }
-        let counter = &self.workers[0];
-        counter.run(queued.job, add_one_shared, || self.on_taken(counter, queued.stamp));
+        self.workers[0].run(job, add_one_shared, || self.on_taken());
     }
 
-    /// Wakes a submitter that waits for space, after a job has left the queue. Records how long the job was in it.
+    /// Wakes a submitter that waits for space, after a job has left the queue.
     #[inline]
-    #[cfg_attr(not(feature = "queue-waits"), expect(unused_variables))]
-    fn on_taken(&self, counter: &JobCounter, stamp: Option<NonZeroU64>) {
+    fn on_taken(&self) {
         if self.config.may_wait() {
             self.space_waiters.freed();
-        }
-        #[cfg(feature = "queue-waits")]
-        if let Some(stamp) = stamp {
-            let waited = self.now().saturating_sub(stamp.get());
-            let _ = lock(&counter.waits).record(waited); // it resizes, so no value is out of range
         }
     }
 
     /// Runs a job on a thread that is not one of the executor's, or is in another job.
-    fn run_on_caller(&self, queued: QueuedJob) {
-        self.callers.run(queued.job, add_one_shared, || {});
+    fn run_on_caller(&self, job: Job) {
+        self.callers.run(job, add_one_shared, || {});
     }
 
     /// Handles a job that was submitted during the close and that no thread will take. Runs it on this thread, or drops it
     /// if the deadline has passed.
-    pub fn run_after_close(&self, queued: QueuedJob) {
+    pub fn run_after_close(&self, job: Job) {
         if self.is_cut() {
-            self.discard(queued);
+            self.discard(job);
         } else {
-            self.run_on_caller(queued);
+            self.run_on_caller(job);
         }
     }
 
     /// Drops a job that was taken from the queue, without running it.
-    pub fn discard(&self, queued: QueuedJob) {
+    pub fn discard(&self, job: Job) {
         // A captured value may panic in its `drop`.
-        let _ = catch_unwind(AssertUnwindSafe(|| drop(queued))).map_err(drop_payload);
+        let _ = catch_unwind(AssertUnwindSafe(|| drop(job))).map_err(drop_payload);
         self.withdraw();
     }
 
@@ -269,19 +249,13 @@ impl PoolShared {
 
     /// The counts of the executor. `queued` is the number of jobs that wait.
     pub(super) fn stats(&self, queued: u64) -> PoolStats {
-        #[cfg(feature = "queue-waits")]
-        let mut waits = super::stats::histogram();
-        #[cfg(feature = "queue-waits")]
-        for counter in &self.workers {
-            let _ = waits.add(&*lock(&counter.waits)); // it resizes too
-        }
         PoolStats {
             executed: self.ended() + self.callers.ended.load(Ordering::Relaxed),
             panicked: self.panicked(),
             rejected: self.rejected.load(Ordering::Relaxed),
             queued,
             #[cfg(feature = "queue-waits")]
-            waits,
+            waits: self.waits.get(),
         }
     }
 }

@@ -10,11 +10,9 @@ use std::sync::PoisonError;
 use std::time::Duration;
 
 use crossbeam_utils::CachePadded;
-use polyserve_core::RejectedReason;
 use polyserve_core::sync::atomic::{AtomicUsize, Ordering, fence};
 use polyserve_core::sync::{Condvar, Mutex, lock, now};
-
-use super::queued_job::{OfferError, QueuedJob};
+use polyserve_core::{Job, Rejected, RejectedReason};
 
 /// The submitters of one executor that wait for space.
 #[derive(Default)]
@@ -25,7 +23,7 @@ pub(super) struct SpaceWaiters {
 }
 
 impl SpaceWaiters {
-    /// Offers `queued` each time there may be space, until it is accepted, the executor is closed, or `limit` has passed.
+    /// Offers `job` each time there may be space, until it is accepted, the executor is closed, or `limit` has passed.
     ///
     /// # Errors
     ///
@@ -33,25 +31,24 @@ impl SpaceWaiters {
     pub(super) fn wait(
         &self,
         limit: Duration,
-        queued: QueuedJob,
-        offer: &dyn Fn(QueuedJob) -> Result<(), OfferError>,
-    ) -> Result<(), OfferError> {
+        mut job: Job,
+        offer: &dyn Fn(Job) -> Result<(), Rejected>,
+    ) -> Result<(), Rejected> {
         let deadline = now().checked_add(limit);
         let mut guard = lock(&self.lock);
         self.waiting.fetch_add(1, Ordering::SeqCst);
         let _count_guard = CountGuard(&self.waiting);
-        let mut queued = queued;
         loop {
             fence(Ordering::SeqCst);
             let remaining = deadline.map(|deadline| deadline.saturating_duration_since(now()));
-            queued = match offer(queued) {
-                Err(OfferError { queued, reason: RejectedReason::Full }) => queued,
+            job = match offer(job) {
+                Err(Rejected { job, reason: RejectedReason::Full }) => job,
                 settled => return settled,
             };
             // The last try comes after the deadline: a notification at the deadline may have woken this waiter and no
             // other, so this waiter must use the space.
             guard = match remaining {
-                Some(Duration::ZERO) => return Err(OfferError { queued, reason: RejectedReason::Full }),
+                Some(Duration::ZERO) => return Err(Rejected { job, reason: RejectedReason::Full }),
                 Some(remaining) => self.freed.wait_timeout(guard, remaining).unwrap_or_else(PoisonError::into_inner).0,
                 None => self.freed.wait(guard).unwrap_or_else(PoisonError::into_inner),
             };

@@ -4,10 +4,6 @@
 //! its own, and a reader adds up all workers. The threads of a runtime have no numbers. They share one counter, and
 //! exchange its values. A sum is exact once the executor is closed. Before that it may miss jobs that are just ending.
 
-#[cfg(feature = "queue-waits")]
-pub use hdrhistogram::Histogram;
-#[cfg(feature = "queue-waits")]
-use polyserve_core::sync::Mutex;
 use polyserve_core::sync::atomic::{AtomicU64, Ordering};
 use polyserve_core::{Job, isolated};
 
@@ -23,15 +19,14 @@ pub struct PoolStats {
     pub rejected: u64,
     /// The number of jobs that wait for a worker now.
     pub queued: u64,
-    /// The time from `execute` to the start of a job, in nanoseconds with two significant digits. It is sampled.
+    /// The time from `execute` to the start of a job on a worker, in nanoseconds with two significant digits. It is sampled.
     /// Only with the feature `queue-waits`.
     ///
-    /// Of each submitting thread's jobs the first is stamped, and every 61st after it, over all executors. 61 is a prime,
-    /// so no pattern of powers of two is missed. A stamped job costs two clock reads and a lock. Only the `stats` of an
-    /// executor contends for that lock, and on a runtime other threads with a stamped job. Other jobs cost a thread-local
-    /// countdown.
+    /// Of each submitting thread's jobs the first is sampled, and every 61st after it, over all executors. 61 is a prime,
+    /// so no pattern of powers of two is missed. A sampled job costs two clock reads, an allocation and a lock, which sampled
+    /// jobs of the same executor share. Other jobs cost a thread-local countdown.
     #[cfg(feature = "queue-waits")]
-    pub waits: Histogram<u64>,
+    pub waits: super::Histogram<u64>,
 }
 
 /// The jobs that one worker, or several threads, have run.
@@ -40,22 +35,12 @@ pub(super) struct JobCounter {
     pub(super) taken: AtomicU64,
     pub(super) ended: AtomicU64,
     pub(super) panicked: AtomicU64,
-    #[cfg(feature = "queue-waits")]
-    pub(super) waits: Mutex<Histogram<u64>>,
 }
 
 impl JobCounter {
     pub(super) fn new() -> Self {
         let [taken, ended, panicked] = [0; 3].map(AtomicU64::new);
-        #[cfg(feature = "queue-waits")]
-        let waits = Mutex::new(histogram());
-        Self {
-            taken,
-            ended,
-            panicked,
-            #[cfg(feature = "queue-waits")]
-            waits,
-        }
+        Self { taken, ended, panicked }
     }
 
     /// Runs a job, and counts it with `add_one`. Calls `on_taken` once the job counts as taken.
@@ -80,9 +65,4 @@ pub(super) fn add_one_alone(counter: &AtomicU64) {
 #[inline]
 pub(super) fn add_one_shared(counter: &AtomicU64) {
     counter.fetch_add(1, Ordering::SeqCst);
-}
-
-#[cfg(feature = "queue-waits")]
-pub(super) fn histogram() -> Histogram<u64> {
-    Histogram::new(2).expect("two significant digits are allowed")
 }

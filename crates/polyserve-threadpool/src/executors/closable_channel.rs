@@ -30,10 +30,13 @@
 use std::io;
 use std::sync::Arc;
 
-use polyserve_core::RejectedReason;
 use polyserve_core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use polyserve_core::sync::{Mutex, lock};
-use polyserve_serving::executor::{Backend, OfferError, PoolConfig, PoolInner, PoolShared, QueuedJob};
+use polyserve_core::{Job, Rejected, RejectedReason};
+use polyserve_serving::executor::{Backend, PoolConfig, PoolInner, PoolShared};
+
+/// An item of a channel. `None` wakes a worker, and is no job.
+pub(super) type Item = Option<Job>;
 
 /// Both ends of a channel. A send must be a sequentially consistent exchange.
 pub(super) trait Channel: Send + Sync + Sized + 'static {
@@ -43,11 +46,11 @@ pub(super) trait Channel: Send + Sync + Sized + 'static {
     /// Creates an empty channel with room for the jobs of `config`.
     fn new(config: &PoolConfig) -> Self;
 
-    /// Sends without waiting. Hands the job back if there is no space.
-    fn try_send(&self, queued: QueuedJob) -> Result<(), QueuedJob>;
+    /// Sends without waiting. Hands the item back if there is no space.
+    fn try_send(&self, item: Item) -> Result<(), Item>;
 
-    /// Receives a job. Waits if the channel is empty and not `closed`.
-    fn receive(&self, closed: &AtomicBool) -> Option<QueuedJob>;
+    /// Receives an item. Waits if the channel is empty and not `closed`.
+    fn receive(&self, closed: &AtomicBool) -> Option<Item>;
 
     /// The number of items in the channel.
     fn len(&self) -> u64;
@@ -68,15 +71,11 @@ pub struct ClosableChannel<C> {
 impl<C: Channel> ClosableChannel<C> {
     /// The next job of a worker. On `None` the worker must end.
     #[inline]
-    fn next(&self) -> Option<QueuedJob> {
+    fn next(&self) -> Option<Job> {
         loop {
-            match self.inner.receive(&self.closed) {
-                Some(queued) if queued.is_wake_up() => self.wake_up_received(),
-                Some(queued) => return Some(queued),
-                None => match self.final_check() {
-                    Some(queued) if queued.is_wake_up() => self.wake_up_received(),
-                    last => return last,
-                },
+            match self.inner.receive(&self.closed).or_else(|| self.final_check())? {
+                Some(job) => return Some(job),
+                None => self.wake_up_received(),
             }
         }
     }
@@ -84,10 +83,10 @@ impl<C: Channel> ClosableChannel<C> {
     /// Receives once more, under the lock, after a worker found the channel closed and empty. On `None` the worker counts
     /// as ended.
     #[cold]
-    fn final_check(&self) -> Option<QueuedJob> {
+    fn final_check(&self) -> Option<Item> {
         let mut working = lock(&self.working);
-        let queued = self.inner.receive(&self.closed);
-        if queued.is_none() {
+        let last = self.inner.receive(&self.closed);
+        if last.is_none() {
             *working -= 1;
             let others = *working > 0;
             drop(working);
@@ -95,7 +94,7 @@ impl<C: Channel> ClosableChannel<C> {
                 self.send_wake_up();
             }
         }
-        queued
+        last
     }
 
     /// Handles a job that was sent to a closed channel.
@@ -117,7 +116,7 @@ impl<C: Channel> ClosableChannel<C> {
 
     fn send_wake_up(&self) {
         self.wake_ups.fetch_add(1, Ordering::Relaxed);
-        if self.inner.try_send(QueuedJob::wake_up()).is_err() {
+        if self.inner.try_send(None).is_err() {
             self.wake_up_received();
         }
     }
@@ -142,12 +141,14 @@ impl<C: Channel> Backend for ClosableChannel<C> {
     /// Sends a job if the channel is open. If the channel closes during the send and all workers have ended, the job runs
     /// on this thread.
     #[inline]
-    fn offer(pool: &Arc<PoolInner<Self>>, queued: QueuedJob) -> Result<(), OfferError> {
+    fn offer(pool: &Arc<PoolInner<Self>>, job: Job) -> Result<(), Rejected> {
         let channel = &pool.backend;
         if channel.closed.load(Ordering::Relaxed) {
-            return Err(OfferError { queued, reason: RejectedReason::Closed });
+            return Err(Rejected { job, reason: RejectedReason::Closed });
         }
-        channel.inner.try_send(queued).map_err(|queued| OfferError { queued, reason: RejectedReason::Full })?;
+        if let Err(Some(job)) = channel.inner.try_send(Some(job)) {
+            return Err(Rejected { job, reason: RejectedReason::Full });
+        }
         if channel.closed.load(Ordering::SeqCst) {
             channel.sent_after_close(&pool.shared);
         }
@@ -155,8 +156,8 @@ impl<C: Channel> Backend for ClosableChannel<C> {
     }
 
     fn work(&self, shared: &PoolShared, worker: usize, (): ()) {
-        while let Some(queued) = self.next() {
-            shared.run(worker, queued);
+        while let Some(job) = self.next() {
+            shared.run(worker, job);
         }
     }
 
@@ -169,11 +170,10 @@ impl<C: Channel> Backend for ClosableChannel<C> {
 
     /// Takes everything out of the closed channel: after a deadline, or after the last worker's end.
     fn discard(&self, shared: &PoolShared) {
-        while let Some(queued) = self.inner.receive(&self.closed) {
-            if queued.is_wake_up() {
-                self.wake_up_received();
-            } else {
-                shared.run_after_close(queued);
+        while let Some(item) = self.inner.receive(&self.closed) {
+            match item {
+                Some(job) => shared.run_after_close(job),
+                None => self.wake_up_received(),
             }
         }
         if self.has_workers() {
@@ -191,15 +191,13 @@ mod tests {
     use std::sync::OnceLock;
     use std::sync::atomic::AtomicU32;
 
-    use crossbeam_channel::{Receiver, Sender, unbounded};
-    use polyserve_core::Job;
-
     use super::*;
+    use crossbeam_channel::{Receiver, Sender, unbounded};
 
     /// A channel that runs `meanwhile` before its first send.
     struct HeldUp {
-        sender: Sender<QueuedJob>,
-        receiver: Receiver<QueuedJob>,
+        sender: Sender<Item>,
+        receiver: Receiver<Item>,
         meanwhile: OnceLock<Box<dyn Fn() + Send + Sync>>,
         held: AtomicBool,
     }
@@ -216,14 +214,14 @@ mod tests {
             self.receiver.len() as u64
         }
 
-        fn try_send(&self, queued: QueuedJob) -> Result<(), QueuedJob> {
+        fn try_send(&self, item: Item) -> Result<(), Item> {
             if !self.held.swap(true, Ordering::SeqCst) {
                 self.meanwhile.get().expect("it was set")();
             }
-            self.sender.try_send(queued).map_err(crossbeam_channel::TrySendError::into_inner)
+            self.sender.try_send(item).map_err(crossbeam_channel::TrySendError::into_inner)
         }
 
-        fn receive(&self, closed: &AtomicBool) -> Option<QueuedJob> {
+        fn receive(&self, closed: &AtomicBool) -> Option<Item> {
             if closed.load(Ordering::SeqCst) { self.receiver.try_recv().ok() } else { self.receiver.recv().ok() }
         }
     }
@@ -251,7 +249,7 @@ mod tests {
         let job = Job::new(move || {
             on_drop.0[0].fetch_add(1, Ordering::SeqCst);
         });
-        assert!(Backend::offer(&pool, pool.shared.queued(job)).is_ok());
+        assert!(Backend::offer(&pool, job).is_ok());
         (pool, counts)
     }
 

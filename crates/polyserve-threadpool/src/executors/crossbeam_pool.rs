@@ -19,9 +19,9 @@
 //! `docs/STRATEGIES.md`, "Executors for CPU work".
 
 use polyserve_core::sync::atomic::{AtomicBool, Ordering};
-use polyserve_serving::executor::{Pool, PoolConfig, QueuedJob};
+use polyserve_serving::executor::{Pool, PoolConfig};
 
-use super::closable_channel::{Channel, ClosableChannel};
+use super::closable_channel::{Channel, ClosableChannel, Item};
 use crate::sync::channel::{self, Receiver, Sender, TrySendError};
 
 /// A pool with a fixed number of threads, which receive jobs from one crossbeam channel.
@@ -31,8 +31,8 @@ pub type CrossbeamPool = Pool<ClosableChannel<CrossbeamChannel>>;
 
 /// A channel of crossbeam.
 pub struct CrossbeamChannel {
-    sender: Sender<QueuedJob>,
-    receiver: Receiver<QueuedJob>,
+    sender: Sender<Item>,
+    receiver: Receiver<Item>,
 }
 
 impl Channel for CrossbeamChannel {
@@ -47,12 +47,12 @@ impl Channel for CrossbeamChannel {
     }
 
     #[inline]
-    fn try_send(&self, queued: QueuedJob) -> Result<(), QueuedJob> {
-        self.sender.try_send(queued).map_err(TrySendError::into_inner)
+    fn try_send(&self, item: Item) -> Result<(), Item> {
+        self.sender.try_send(item).map_err(TrySendError::into_inner)
     }
 
     #[inline]
-    fn receive(&self, closed: &AtomicBool) -> Option<QueuedJob> {
+    fn receive(&self, closed: &AtomicBool) -> Option<Item> {
         if closed.load(Ordering::SeqCst) {
             return self.receiver.try_recv().ok();
         }

@@ -23,9 +23,9 @@
 use crossbeam_utils::CachePadded;
 use polyserve_core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use polyserve_core::sync::{Mutex, lock};
-use polyserve_serving::executor::{Pool, PoolConfig, QueuedJob};
+use polyserve_serving::executor::{Pool, PoolConfig};
 
-use super::closable_channel::{Channel, ClosableChannel};
+use super::closable_channel::{Channel, ClosableChannel, Item};
 use crate::sync::mpsc::{self, Receiver, Sender, SyncSender, TrySendError};
 
 /// A pool with a fixed number of threads, which receive jobs from one std channel.
@@ -42,14 +42,14 @@ pub struct MpscChannel {
 }
 
 struct ReceiveHalf {
-    receiver: Mutex<Receiver<QueuedJob>>,
+    receiver: Mutex<Receiver<Item>>,
     /// The number of items received. Written only by the thread that holds the lock.
     received: AtomicU64,
 }
 
 enum SendHalf {
-    Bounded(SyncSender<QueuedJob>),
-    Unbounded(Sender<QueuedJob>),
+    Bounded(SyncSender<Item>),
+    Unbounded(Sender<Item>),
 }
 
 impl Channel for MpscChannel {
@@ -71,26 +71,26 @@ impl Channel for MpscChannel {
     }
 
     #[inline]
-    fn try_send(&self, queued: QueuedJob) -> Result<(), QueuedJob> {
+    fn try_send(&self, item: Item) -> Result<(), Item> {
         match &self.sending {
-            SendHalf::Bounded(sender) => sender.try_send(queued).map_err(|error| match error {
-                TrySendError::Full(queued) | TrySendError::Disconnected(queued) => queued,
+            SendHalf::Bounded(sender) => sender.try_send(item).map_err(|error| match error {
+                TrySendError::Full(item) | TrySendError::Disconnected(item) => item,
             })?,
-            SendHalf::Unbounded(sender) => sender.send(queued).map_err(|error| error.0)?,
+            SendHalf::Unbounded(sender) => sender.send(item).map_err(|error| error.0)?,
         }
         self.sent.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }
 
     #[inline]
-    fn receive(&self, closed: &AtomicBool) -> Option<QueuedJob> {
+    fn receive(&self, closed: &AtomicBool) -> Option<Item> {
         let ReceiveHalf { receiver, received } = &*self.receiving;
         let receiver = lock(receiver);
         // The flag is read under the lock. A worker that gets the lock after a wake-up was received then reads *closed*.
         // It does not wait in the channel while it holds the lock that others need to find the channel empty.
-        let queued = if closed.load(Ordering::SeqCst) { receiver.try_recv().ok() } else { receiver.recv().ok() };
-        received.store(received.load(Ordering::Relaxed) + u64::from(queued.is_some()), Ordering::Relaxed);
-        queued
+        let item = if closed.load(Ordering::SeqCst) { receiver.try_recv().ok() } else { receiver.recv().ok() };
+        received.store(received.load(Ordering::Relaxed) + u64::from(item.is_some()), Ordering::Relaxed);
+        item
     }
 
     fn len(&self) -> u64 {

@@ -51,7 +51,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use polyserve_core::sync::{thread, thread_local};
-use polyserve_serving::executor::{Backend, OfferError, Pool, PoolInner, PoolShared, QueuedJob};
+use polyserve_core::{Job, Rejected};
+use polyserve_serving::executor::{Backend, Pool, PoolInner, PoolShared};
 
 use super::sleep::Sleep;
 use crate::sync::deque::{Injector, Steal, Stealer, Worker};
@@ -65,9 +66,9 @@ pub type StealingPool = Pool<StealingQueues>;
 /// The queues of all workers, and that of jobs from outside.
 pub struct StealingQueues {
     sleep: Sleep,
-    injector: Injector<QueuedJob>,
+    injector: Injector<Job>,
     /// The stealing ends of the workers' queues.
-    stealers: Box<[Stealer<QueuedJob>]>,
+    stealers: Box<[Stealer<Job>]>,
 }
 
 /// How many times a worker without a job yields its core before it sleeps.
@@ -78,13 +79,13 @@ const INJECTOR_INTERVAL: u32 = 4;
 
 thread_local! {
     /// The queue of this worker thread.
-    static LOCAL: RefCell<Option<Rc<Worker<QueuedJob>>>> = const { RefCell::new(None) };
+    static LOCAL: RefCell<Option<Rc<Worker<Job>>>> = const { RefCell::new(None) };
 }
 
 impl Backend for StealingQueues {
     const NAME: &'static str = "StealingPool";
 
-    type Own = Worker<QueuedJob>;
+    type Own = Worker<Job>;
 
     fn new(shared: &Arc<PoolShared>) -> io::Result<(Self, Vec<Self::Own>)> {
         let locals: Vec<Self::Own> = (0..shared.config.workers).map(|_| Worker::new_fifo()).collect();
@@ -98,7 +99,7 @@ impl Backend for StealingQueues {
         let mut searching = true; // `Sleep::new` counts it so
         let (mut yields, mut job_count) = (0, 0);
         loop {
-            if let Some(queued) = self.next(worker, &local, &mut job_count) {
+            if let Some(job) = self.next(worker, &local, &mut job_count) {
                 if searching {
                     (searching, yields) = (false, 0);
                     // This worker's job is not counted as taken yet, so more than one must be waiting.
@@ -106,7 +107,7 @@ impl Backend for StealingQueues {
                         self.sleep.wake_one();
                     }
                 }
-                shared.run(worker, queued);
+                shared.run(worker, job);
                 continue;
             }
             if !searching {
@@ -128,18 +129,18 @@ impl Backend for StealingQueues {
     }
 
     #[inline]
-    fn offer(pool: &Arc<PoolInner<Self>>, queued: QueuedJob) -> Result<(), OfferError> {
+    fn offer(pool: &Arc<PoolInner<Self>>, job: Job) -> Result<(), Rejected> {
         let PoolInner { shared, backend: Self { sleep, injector, .. } } = &**pool;
         if let Err(reason) = shared.admit() {
-            return Err(OfferError { queued, reason });
+            return Err(Rejected { job, reason });
         }
         if shared.threads.is_own() {
             LOCAL.with(|local| match &*local.borrow() {
-                Some(local) => local.push(queued),
-                None => injector.push(queued),
+                Some(local) => local.push(job),
+                None => injector.push(job),
             });
         } else {
-            injector.push(queued);
+            injector.push(job);
         }
         sleep.job_queued();
         Ok(())
@@ -153,10 +154,10 @@ impl Backend for StealingQueues {
     fn discard(&self, shared: &PoolShared) {
         // A submitter that was admitted just before the close may not have pushed yet.
         while shared.waiting() > 0 {
-            let queued =
+            let job =
                 retry_steal(|| self.injector.steal().or_else(|| self.stealers.iter().map(Stealer::steal).collect()));
-            match queued {
-                Some(queued) => shared.discard(queued),
+            match job {
+                Some(job) => shared.discard(job),
                 None => thread::yield_now(),
             }
         }
@@ -166,7 +167,7 @@ impl Backend for StealingQueues {
 impl StealingQueues {
     /// The next job of a worker.
     #[inline]
-    fn next(&self, worker: usize, local: &Worker<QueuedJob>, job_count: &mut u32) -> Option<QueuedJob> {
+    fn next(&self, worker: usize, local: &Worker<Job>, job_count: &mut u32) -> Option<Job> {
         *job_count += 1;
         if *job_count == INJECTOR_INTERVAL {
             *job_count = 0;
@@ -179,7 +180,7 @@ impl StealingQueues {
 
     /// Steals from the injector, then from the other workers, until a theft succeeds.
     #[cold]
-    fn steal(&self, worker: usize, local: &Worker<QueuedJob>) -> Option<QueuedJob> {
+    fn steal(&self, worker: usize, local: &Worker<Job>) -> Option<Job> {
         let (before, after) = (&self.stealers[..worker], &self.stealers[worker + 1..]);
         retry_steal(|| {
             self.injector
@@ -190,10 +191,10 @@ impl StealingQueues {
 }
 
 /// Repeats `steal` while it returns `Retry`, which means that another thief interfered.
-fn retry_steal(steal: impl Fn() -> Steal<QueuedJob>) -> Option<QueuedJob> {
+fn retry_steal(steal: impl Fn() -> Steal<Job>) -> Option<Job> {
     loop {
         match steal() {
-            Steal::Success(queued) => return Some(queued),
+            Steal::Success(job) => return Some(job),
             Steal::Empty => return None,
             Steal::Retry => std::hint::spin_loop(),
         }

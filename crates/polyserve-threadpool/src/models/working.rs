@@ -8,10 +8,8 @@ use std::time::Duration;
 use polyserve_core::sync::atomic::{AtomicUsize, Ordering};
 use polyserve_core::sync::model::PrimitiveFault;
 use polyserve_core::sync::{Condvar, Mutex, lock, thread};
-use polyserve_core::{Completer, RejectedReason, promise};
-use polyserve_serving::executor::{
-    Backend, OfferError, OnFull, Pool, PoolConfig, PoolInner, PoolShared, Queue, QueuedJob,
-};
+use polyserve_core::{Completer, Job, Rejected, RejectedReason, promise};
+use polyserve_serving::executor::{Backend, OnFull, Pool, PoolConfig, PoolInner, PoolShared, Queue};
 
 use super::{ModelPool, Ran, WORKERS, bounds, for_pools, scenario};
 
@@ -70,9 +68,9 @@ fn a_job_of_a_job<P: ModelPool>() {
     let pool = Arc::new(P::make(PoolConfig::new(2)));
     let (done, answer) = promise(false);
     let inner = Arc::clone(&pool);
-    let outer = polyserve_core::Job::new(move || {
+    let outer = Job::new(move || {
         let (inner_done, inner_ran) = promise(false);
-        assert!(inner.execute(polyserve_core::Job::new(complete(inner_done))).is_ok());
+        assert!(inner.execute(Job::new(complete(inner_done))).is_ok());
         drop(inner);
         let _ = done.complete(inner_ran.wait());
     });
@@ -100,12 +98,12 @@ fn two_that_meet<P: ModelPool>() {
         let _ = first_done.complete(true);
         let _ = done.complete(second_ran.wait());
     };
-    assert!(pool.execute(polyserve_core::Job::new(meets)).is_ok());
+    assert!(pool.execute(Job::new(meets)).is_ok());
     let meets = move || {
         first_ran.wait();
         let _ = second_done.complete(true);
     };
-    assert!(pool.execute(polyserve_core::Job::new(meets)).is_ok());
+    assert!(pool.execute(Job::new(meets)).is_ok());
     assert!(answer.wait(), "a job was dropped");
 }
 #[cfg(polyserve_shuttle)]
@@ -147,7 +145,7 @@ for_pools!(
 /// A queue that admits a job, and then cannot start a thread for it: it withdraws the first two jobs, as an executor on a
 /// runtime does if the system has no more threads.
 struct WithdrawingQueue {
-    jobs: Mutex<VecDeque<QueuedJob>>,
+    jobs: Mutex<VecDeque<Job>>,
     changed: Condvar,
     withdrawn: AtomicUsize,
 }
@@ -170,17 +168,17 @@ impl Backend for WithdrawingQueue {
         Ok((Self { jobs, changed, withdrawn }, vec![()]))
     }
 
-    fn offer(pool: &Arc<PoolInner<Self>>, queued: QueuedJob) -> Result<(), OfferError> {
+    fn offer(pool: &Arc<PoolInner<Self>>, job: Job) -> Result<(), Rejected> {
         let PoolInner { shared, backend } = &**pool;
         if let Err(reason) = shared.admit() {
-            return Err(OfferError { queued, reason });
+            return Err(Rejected { job, reason });
         }
         if backend.withdrawn.fetch_add(1, Ordering::SeqCst) < 2 {
             shared.withdraw();
             backend.notify();
-            return Err(OfferError { queued, reason: RejectedReason::Full });
+            return Err(Rejected { job, reason: RejectedReason::Full });
         }
-        lock(&backend.jobs).push_back(queued);
+        lock(&backend.jobs).push_back(job);
         backend.changed.notify_one();
         Ok(())
     }
@@ -188,9 +186,9 @@ impl Backend for WithdrawingQueue {
     fn work(&self, shared: &PoolShared, worker: usize, (): ()) {
         let mut jobs = lock(&self.jobs);
         while !shared.is_closed_and_empty() {
-            if let Some(queued) = jobs.pop_front() {
+            if let Some(job) = jobs.pop_front() {
                 drop(jobs);
-                shared.run(worker, queued);
+                shared.run(worker, job);
                 jobs = lock(&self.jobs);
             } else {
                 jobs = self.changed.wait(jobs).unwrap();
@@ -203,7 +201,7 @@ impl Backend for WithdrawingQueue {
     }
 
     fn discard(&self, shared: &PoolShared) {
-        lock(&self.jobs).drain(..).for_each(|queued| shared.discard(queued));
+        lock(&self.jobs).drain(..).for_each(|job| shared.discard(job));
         self.notify();
     }
 }
