@@ -1,11 +1,12 @@
-//! The servers over an executor, and the executor of a run: created for the run, or shared with other work.
+//! The servers over an executor, their jobs, and the executor of a run: created for the run, or shared with other work.
 
+use std::cell::Cell;
 use std::fmt;
 use std::io;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use polyserve_core::{ConfigError, Executor, ListenOn, Running, Server, ServerConfig, Service, Shape};
+use polyserve_core::{ConfigError, Executor, Job, ListenOn, Running, Server, ServerConfig, Service, Shape};
 use polyserve_serving::executor::PoolConfig;
 use polyserve_serving::{Bound, bind};
 
@@ -26,6 +27,51 @@ pub(super) trait ExecutorStrategy: Send + Sync + 'static {
 
     /// Serves the connections of a listener. `is_own`: the executor is to be closed at the end of the run.
     fn start(bound: Bound, executor: Arc<dyn Executor>, is_own: bool) -> io::Result<Running>;
+}
+
+/// The work of a job.
+pub(super) trait ServerJob: Send + 'static {
+    /// Does the work, on a thread of the executor.
+    fn run(self);
+
+    /// Handles the loss of the job. `in_submit`: it was lost in a call of [`submit`] on this thread.
+    fn lost(self, in_submit: bool);
+}
+
+thread_local! {
+    static IS_SUBMITTING: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Submits a job. If the executor rejects the job, drops it, or calls it on this thread within the submission, the job is lost: this
+/// thread owns a connection, or must not serve any.
+pub(super) fn submit(executor: &dyn Executor, job: impl ServerJob) {
+    let mut job = SubmittedJob(Some(job));
+    let outer = IS_SUBMITTING.replace(true);
+    let _ = executor.execute(Job::new(move || job.run())); // a job that is returned is dropped, and is lost
+    IS_SUBMITTING.set(outer);
+}
+
+/// A job on its way through an executor.
+///
+/// Invariant: either [`ServerJob::run`] or [`ServerJob::lost`] is called once for it.
+struct SubmittedJob<J: ServerJob>(Option<J>);
+
+impl<J: ServerJob> SubmittedJob<J> {
+    fn run(&mut self) {
+        if !IS_SUBMITTING.get()
+            && let Some(job) = self.0.take()
+        {
+            job.run();
+        }
+    }
+}
+
+impl<J: ServerJob> Drop for SubmittedJob<J> {
+    fn drop(&mut self) {
+        if let Some(job) = self.0.take() {
+            job.lost(IS_SUBMITTING.get());
+        }
+    }
 }
 
 /// A server over an executor: [`PoolServer`](crate::PoolServer) or [`PoolClassic`](crate::PoolClassic).

@@ -32,20 +32,20 @@
 //! ones are closed so that others get a worker, and it answers by far fewer requests than `tokio_tcp` (`servers-kept`).
 //! Records: `docs/results/2026-11-25`.
 
-use std::cell::Cell;
 use std::io;
 use std::net::TcpStream;
 use std::os::fd::AsFd as _;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use polyserve_core::sync::lock;
-use polyserve_core::{Drain, Executor, Job, Running, ServerConfig, Shape};
+use polyserve_core::{Drain, Executor, Running, ServerConfig, Shape};
 use polyserve_serving::blocking::{PoolConnections, PoolEntry, Served};
 use polyserve_serving::executor::PoolConfig;
 use polyserve_serving::{Accepted, Bound, Incoming, SHUTDOWN_SLACK};
 
-use super::executor_server::{ExecutorServer, ExecutorStrategy};
+use super::executor_server::{ExecutorServer, ExecutorStrategy, ServerJob, submit};
 use super::silent_connections::{FIRST_BYTE_WAIT, SilentConnections};
 
 /// The server that runs each connection as one job of an executor.
@@ -88,6 +88,7 @@ impl ExecutorStrategy for Classic {
             connections: PoolConnections::new(server, threads),
             silent: SilentConnections::new()?,
             lingering: Mutex::default(),
+            lost_jobs: AtomicUsize::new(0),
         });
         let main = ClassicMainThread { shared: Arc::clone(&shared), executor, is_own, incoming };
         let (counters, connections) = (shared.connections.table.counters(), Arc::clone(&shared));
@@ -107,6 +108,8 @@ struct ClassicState {
     silent: SilentConnections,
     /// The connections that have sent their last answers, until the main thread lets them linger. They are in the table until then.
     lingering: Mutex<Vec<PoolEntry>>,
+    /// The number of jobs that were lost as they were submitted. Each of them leaves a connection without a job.
+    lost_jobs: AtomicUsize,
 }
 
 impl ClassicState {
@@ -138,38 +141,17 @@ impl ClassicState {
     }
 }
 
-thread_local! {
-    /// The number of jobs that the executor has run or dropped on this thread within a call of `execute`; `None` outside
-    /// such a call. This thread may not serve connections, so each of these jobs leaves a connection without a job.
-    static LOST_JOBS: Cell<Option<usize>> = const { Cell::new(None) };
-}
-
-/// Returns whether this thread is in a call of `execute`. If so, counts a lost job.
-fn count_if_lost() -> bool {
-    let lost = LOST_JOBS.get().map(|count| count + 1);
-    LOST_JOBS.set(lost);
-    lost.is_some()
-}
-
-/// The job of a connection. If an executor drops it without running it, a connection that waits is closed.
-struct ConnectionJob {
-    shared: Arc<ClassicState>,
-    has_run: bool,
-}
-
-impl ConnectionJob {
-    fn run(mut self) {
-        self.has_run = true;
-        if !count_if_lost() {
-            self.shared.serve_next();
-        }
+/// The job of a connection. If an executor drops it later without running it, a connection that waits is closed.
+impl ServerJob for Arc<ClassicState> {
+    fn run(self) {
+        self.serve_next();
     }
-}
 
-impl Drop for ConnectionJob {
-    fn drop(&mut self) {
-        if !self.has_run && !count_if_lost() {
-            self.shared.connections.close_next();
+    fn lost(self, in_submit: bool) {
+        if in_submit {
+            self.lost_jobs.fetch_add(1, Ordering::Relaxed); // on the main thread, which reads it
+        } else {
+            self.connections.close_next();
         }
     }
 }
@@ -230,11 +212,9 @@ impl ClassicMainThread {
     fn queue(&mut self, entry: PoolEntry) {
         let connections = &self.shared.connections;
         connections.queue(entry, Instant::now());
-        let job = ConnectionJob { shared: Arc::clone(&self.shared), has_run: false };
-        LOST_JOBS.set(Some(0));
-        drop(self.executor.execute(Job::new(move || job.run()))); // a rejected job is dropped here, so it is lost
+        submit(&*self.executor, Arc::clone(&self.shared));
         // Each job takes one connection from the front, so the last connections have no job.
-        for _ in 0..LOST_JOBS.take().unwrap_or(0) {
+        for _ in 0..self.shared.lost_jobs.swap(0, Ordering::Relaxed) {
             if let Some(stream) = connections.take_last() {
                 connections.table.server.count_full_queue();
                 self.incoming.reject(stream);

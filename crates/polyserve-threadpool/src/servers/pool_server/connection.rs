@@ -47,8 +47,6 @@ pub(super) struct Slot {
     pub(super) connection: Mutex<Option<PoolConnection>>,
     /// The connection's socket, for the supervisor: it can cut the socket while a worker serves the connection.
     socket: Mutex<Option<Arc<TcpStream>>>,
-    /// The place among the connections of the client.
-    place: Mutex<PeerPlace>,
 }
 
 impl Slot {
@@ -127,22 +125,29 @@ impl Slots {
         lock(&self.free).open
     }
 
-    /// Takes a free slot for `stream`. Its state is `QUEUED`, since `now` in nanoseconds, and with `deadline`. `lingers`: the connection was
-    /// rejected.
+    /// Takes a free slot for `stream`. Its state is `QUEUED`, since `now` in nanoseconds, and with `deadline`. `place`: the connection's place
+    /// among those of its client; `None` if the connection was rejected, and lingers.
     ///
     /// # Errors
     ///
-    /// Returns the stream if the limit on connections, or on those that linger, is reached.
-    pub(super) fn admit(&self, stream: TcpStream, lingers: bool, now: u64, deadline: u64) -> Result<usize, TcpStream> {
+    /// Returns the connection if the limit on connections, or on those that linger, is reached.
+    pub(super) fn admit(
+        &self,
+        stream: TcpStream,
+        place: Option<PeerPlace>,
+        now: u64,
+        deadline: u64,
+    ) -> Result<usize, (TcpStream, Option<PeerPlace>)> {
+        let lingers = place.is_none();
         let mut free = lock(&self.free);
         let is_full = if lingers { free.lingering >= MAX_LINGERING } else { free.open >= self.max_connections };
         if is_full {
-            return Err(stream);
+            return Err((stream, place));
         }
         let id = free.ids.pop().unwrap_or(free.first_unused);
-        let Some(segment) = self.segments.get(id / SEGMENT_SIZE) else { return Err(stream) };
+        let Some(segment) = self.segments.get(id / SEGMENT_SIZE) else { return Err((stream, place)) };
         let segment = segment.get_or_init(|| (0..SEGMENT_SIZE).map(|_| Slot::default()).collect());
-        let Some(slot) = segment.get(id % SEGMENT_SIZE) else { return Err(stream) };
+        let Some(slot) = segment.get(id % SEGMENT_SIZE) else { return Err((stream, place)) };
         free.first_unused = free.first_unused.max(id + 1);
         *free.count(lingers) += 1;
         slot.lingers.store(lingers, Ordering::Relaxed);
@@ -151,19 +156,13 @@ impl Slots {
             if lingers { Connection::lingering() } else { Connection::new(Session::from_peer(net::peer(&stream))) };
         let stream = Arc::new(stream);
         *lock(&slot.socket) = Some(Arc::clone(&stream));
-        *lock(&slot.connection) = Some(PoolConnection::new(stream, connection));
+        *lock(&slot.connection) =
+            Some(PoolConnection { stream, connection, watched_for: None, _place: place.unwrap_or_default() });
         slot.ended.store(false, Ordering::Relaxed);
         slot.queued_at.store(now, Ordering::Relaxed);
         slot.deadline.store(deadline, Ordering::Relaxed); // the state publishes it
         slot.state.set(QUEUED);
         Ok(id)
-    }
-
-    /// Keeps the place of connection `id` among those of its client, until the socket is closed.
-    pub(super) fn keep_place(&self, id: usize, place: PeerPlace) {
-        if let Some(slot) = self.get(id) {
-            *lock(&slot.place) = place;
-        }
     }
 
     /// Counts the connection of `slot` as lingering from now on. Returns false if too many linger.
@@ -183,7 +182,6 @@ impl Slots {
         let Some(slot) = self.get(id) else { return };
         *lock(&slot.socket) = None;
         *connection = None; // the last handle: the socket closes
-        drop(std::mem::take(&mut *lock(&slot.place)));
         slot.state.set(FREE);
         let mut free = lock(&self.free);
         free.ids.push(id);
@@ -198,13 +196,11 @@ pub(super) struct PoolConnection {
     pub(super) connection: Connection,
     /// What the poller watches the socket for.
     watched_for: Option<Interest>,
+    /// The place among the connections of the client. Freed after the socket is closed.
+    _place: PeerPlace,
 }
 
 impl PoolConnection {
-    pub(super) fn new(stream: Arc<TcpStream>, connection: Connection) -> Self {
-        Self { stream, connection, watched_for: None }
-    }
-
     /// Whether the connection waits for its client to read.
     pub(super) fn is_writing(&self) -> bool {
         !self.connection.is_new_output()

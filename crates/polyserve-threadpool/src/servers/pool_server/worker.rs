@@ -8,7 +8,6 @@
 //! 4. `settle` parks it, adds it to the ready list again, or closes it. A connection that lingers is parked.
 //! 5. `poll` finds that bytes have arrived for a parked connection, and `handle_event` adds it to the ready list again.
 
-use std::cell::Cell;
 use std::io::{self, ErrorKind};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsRawFd as _;
@@ -21,13 +20,14 @@ use std::time::{Duration, Instant};
 
 use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll, Registry, Token, Waker};
+use polyserve_core::Executor;
 use polyserve_core::sync::lock;
-use polyserve_core::{Executor, Job};
 use polyserve_serving::{
     ACCEPT_BACKOFF, Connection, DeadlineClock, EventListener, FoundConnections, IdleQueue, ServerState, TurnEnd,
     WaitOutcome, millis, net, reject, wait_for_answer, with_buffers,
 };
 
+use super::super::executor_server::{ServerJob, submit};
 use super::connection::{PoolConnection, Slot, Slots};
 use super::ready_list::{Actions, Next, ReadyEntry, ReadyList};
 use super::slot_state::{PARKED, QUEUED, RUNNING};
@@ -160,7 +160,7 @@ impl PoolServerState {
     /// Carries out the actions that the ready list returned: submits jobs, and wakes threads.
     pub(super) fn carry_out(&self, actions: Actions) {
         for _ in 0..actions.submit_jobs {
-            self.submit(); // the ready list counts it already
+            submit(&*self.executor, self.this.clone()); // the ready list counts it already
         }
         if actions.wake_supervisor {
             self.wakeups.wake_supervisor();
@@ -168,15 +168,6 @@ impl PoolServerState {
         if actions.wake_poller {
             self.wakeups.wake_poller();
         }
-    }
-
-    /// Submits a job. If the executor calls the job on this thread, the job is lost: the thread owns a connection, or must not
-    /// serve any.
-    fn submit(&self) {
-        let mut job = SubmittedJob { server: self.this.clone(), has_begun: false };
-        let outer = IS_SUBMITTING.replace(true);
-        let _ = self.executor.execute(Job::new(move || job.run())); // a job that is returned is dropped, and is lost
-        IS_SUBMITTING.set(outer);
     }
 
     /// Waits for events, accepts, and leaves the connections that are ready in `poller.batch`. If the ready list has no
@@ -226,17 +217,15 @@ impl PoolServerState {
                 self.reject(stream);
                 continue;
             };
-            let admit = |stream| self.slots.admit(stream, false, nanos(time), deadline);
-            let admitted = match if is_full { Err(stream) } else { admit(stream) } {
-                Err(stream) if !is_full && self.evict_one(now) => admit(stream),
+            let admit = |(stream, place)| self.slots.admit(stream, place, nanos(time), deadline);
+            let accepted = (stream, Some(place));
+            let admitted = match if is_full { Err(accepted) } else { admit(accepted) } {
+                Err(accepted) if !is_full && self.evict_one(now) => admit(accepted),
                 admitted => admitted,
             };
             match admitted {
-                Ok(id) => {
-                    self.slots.keep_place(id, place);
-                    batch.push(ReadyEntry { id, is_new: true });
-                }
-                Err(stream) => {
+                Ok(id) => batch.push(ReadyEntry { id, is_new: true }),
+                Err((stream, _)) => {
                     if is_full {
                         self.server.count_full_queue();
                     }
@@ -278,7 +267,7 @@ impl PoolServerState {
     /// closed.
     fn reject(&self, stream: TcpStream) {
         if reject(&self.server, &stream).is_ok()
-            && let Ok(id) = self.slots.admit(stream, true, 0, u64::MAX)
+            && let Ok(id) = self.slots.admit(stream, None, 0, u64::MAX)
         {
             self.run(id);
         }
@@ -422,35 +411,16 @@ fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// A job on its way through an executor, which may reject it, drop it, or run it on the submitting thread.
-///
-/// Invariant: either [`PoolServerState::work`] or [`ReadyList::job_lost`] is called once for it, as long as the state exists.
-struct SubmittedJob {
-    server: Weak<PoolServerState>,
-    has_begun: bool,
-}
-
-thread_local! {
-    static IS_SUBMITTING: Cell<bool> = const { Cell::new(false) };
-}
-
-impl SubmittedJob {
-    fn run(&mut self) {
-        if IS_SUBMITTING.get() {
-            return;
-        }
-        if let Some(server) = self.server.upgrade() {
-            self.has_begun = true;
+/// A job of the server, which exists only while the server runs.
+impl ServerJob for Weak<PoolServerState> {
+    fn run(self) {
+        if let Some(server) = self.upgrade() {
             server.work();
         }
     }
-}
 
-impl Drop for SubmittedJob {
-    fn drop(&mut self) {
-        if !self.has_begun
-            && let Some(server) = self.server.upgrade()
-        {
+    fn lost(self, _: bool) {
+        if let Some(server) = self.upgrade() {
             server.ready.job_lost();
             server.wakeups.wake_supervisor();
         }
