@@ -4,7 +4,7 @@
 //!
 //! * [`Session`]: one connection. It uses the modules below, calls the service, and returns what it needs next.
 //! * [`decode`]: the head of a request, strictly by RFC 9112. `httparse` finds the parts, and this module validates
-//!   them, with `connection_fields` (framing, persistence, expectations) and `syntax` (hosts, targets, classes of bytes). `refusal` is the result of a failed check.
+//!   them, with `connection_fields` (framing, persistence, expectations) and `syntax` (hosts, targets, classes of bytes). [`refusal`] is the result of a failed check.
 //! * [`chunked`]: a chunked body, byte by byte.
 //! * [`encode`]: the bytes of an answer.
 //! * [`date`]: the value of the `Date` header, formatted once a second.
@@ -19,7 +19,7 @@ mod connection_fields;
 pub mod date;
 pub mod decode;
 pub mod encode;
-mod refusal;
+pub mod refusal;
 mod repeated;
 mod scratch;
 mod session;

@@ -25,11 +25,12 @@ use hyper::ext::ReasonPhrase;
 use polyserve_core::overload::AdmittedRequest;
 use polyserve_core::{Answer, Body, BoxFuture, Head, Headers, Reply, Request, RequestNotes, reason_phrase};
 use polyserve_serving::http1::decode::RequestLine;
+use polyserve_serving::http1::refusal::{LATE_BODY, TOO_LARGE, late_answer};
 use polyserve_serving::memory::MethodClass;
 
 use super::answer_body::{AnswerBody, BodyPiece, BoxBody, Stream, finish, keep_spare, take_spare};
 use super::connection_state::{ConnectionState, Stage};
-use super::error_response::{LATE_BODY, TOO_LARGE, late_answer, reply_to};
+use super::error_response::reply_to;
 use super::request_body::RequestBody;
 use crate::types::{BoxError, head, service_failed, upgrade_refused};
 
@@ -303,10 +304,7 @@ impl Adapter {
         let Some(body) = AnswerBody::new(&self.connection, bytes, None, method) else {
             return self.respond(self.connection.server().env.memory.refuse(), Vec::new(), HeaderMap::new(), None);
         };
-        let close = self.connection.is_last();
-        finish(&self.connection.shared, &mut headers, close);
         let mut response = Response::new(body);
-        *response.version_mut() = self.version(close);
         *response.status_mut() = status;
         *response.headers_mut() = headers;
         let reason = reason_phrase(status);
@@ -314,8 +312,7 @@ impl Adapter {
             // The http crate has the names of older RFCs.
             response.extensions_mut().insert(ReasonPhrase::from_static(reason.as_bytes()));
         }
-        self.begin_sending(&response);
-        response
+        self.finish(response)
     }
 
     fn complete_head<'a>(&'a self, parts: &'a Parts, line: &RequestLine<'a>, headers: Headers<'a>) -> Head<'a> {
@@ -325,7 +322,7 @@ impl Adapter {
 
     /// Makes the response of a `tower::Service`.
     fn respond_stream(&self, response: Response<BoxBody>, method: MethodClass) -> Response<AnswerBody> {
-        let (mut parts, body) = response.into_parts();
+        let (parts, body) = response.into_parts();
         let stream = match Stream::new(&self.connection, body) {
             Ok(stream) => stream,
             Err(reply) => return self.respond(reply, Vec::new(), HeaderMap::new(), None),
@@ -333,26 +330,22 @@ impl Adapter {
         let Some(body) = AnswerBody::new(&self.connection, BodyPiece::EMPTY, Some(stream), Some(method)) else {
             return self.respond(self.connection.server().env.memory.refuse(), Vec::new(), HeaderMap::new(), None);
         };
+        self.finish(Response::from_parts(parts, body))
+    }
+
+    /// Completes the head of an answer, which hyper gets next.
+    fn finish(&self, mut response: Response<AnswerBody>) -> Response<AnswerBody> {
         let close = self.connection.is_last();
-        finish(&self.connection.shared, &mut parts.headers, close);
-        parts.version = self.version(close);
-        let response = Response::from_parts(parts, body);
-        self.begin_sending(&response);
-        response
-    }
-
-    /// The version of an answer for hyper. To a client of HTTP/1.0 that asked to keep its connection, hyper says `keep-alive` also in
-    /// an answer with `close`, unless the answer is of HTTP/1.0 too.
-    fn version(&self, close: bool) -> Version {
-        if close && self.connection.state().present.is_1_0 { Version::HTTP_10 } else { Version::HTTP_11 }
-    }
-
-    /// Notes that hyper gets the head of an answer. Not needed for an answer in one piece, unless a hook sees it.
-    fn begin_sending(&self, response: &Response<AnswerBody>) {
+        finish(&self.connection.shared, response.headers_mut(), close);
+        // To a client of HTTP/1.0 that asked to keep its connection, hyper says `keep-alive` also in an answer with `close`, unless
+        // the answer is of HTTP/1.0 too.
+        let is_1_0 = close && self.connection.state().present.is_1_0;
+        *response.version_mut() = if is_1_0 { Version::HTTP_10 } else { Version::HTTP_11 };
         let body = response.body();
         if !body.is_one_piece() || self.connection.server().env.on_answer.is_some() {
             self.connection.state().begin_sending(response.status(), body.is_large());
         }
+        response
     }
 }
 

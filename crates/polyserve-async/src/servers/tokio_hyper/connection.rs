@@ -20,12 +20,13 @@ use std::time::{Duration, Instant};
 use hyper::server::conn::http1;
 use polyserve_core::BoxFuture;
 use polyserve_serving::http1::TimeLimit;
+use polyserve_serving::http1::refusal::LATE_HEAD;
 use polyserve_serving::tls::TlsSession;
 use polyserve_serving::{Connection, ConnectionHandle as _, ServerState, TableEntry, net, with_buffers};
 
 use super::adapter::Adapter;
 use super::connection_state::{ConnectionState, HyperShared, Stage};
-use super::error_response::{self, INVALID_BODY, LATE_HEAD};
+use super::error_response::{self, INVALID_BODY};
 use super::input::Input;
 use super::io::HyperIo;
 use super::output::Output;

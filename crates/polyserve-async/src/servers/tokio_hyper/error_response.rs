@@ -8,20 +8,9 @@ use polyserve_serving::ServerState;
 use polyserve_serving::http1::date::Date;
 use polyserve_serving::http1::decode::Refusal;
 use polyserve_serving::http1::encode::{self, AnswerHead};
+use polyserve_serving::http1::refusal::TOO_LARGE;
 
 use super::connection_state::{ConnectionState, RequestState, Stage};
-
-/// The refusal of a body that is longer than the limit.
-pub(super) const TOO_LARGE: Refusal =
-    Refusal { status: StatusCode::PAYLOAD_TOO_LARGE, detail: "The body is larger than this server takes." };
-
-/// The refusal of a head that is not complete in time.
-pub(super) const LATE_HEAD: Refusal =
-    Refusal { status: StatusCode::REQUEST_TIMEOUT, detail: "The head did not come in time." };
-
-/// The refusal of a body that is not complete in time.
-pub(super) const LATE_BODY: Refusal =
-    Refusal { status: StatusCode::REQUEST_TIMEOUT, detail: "The body did not come in time." };
 
 /// The refusal of a body that hyper cannot read.
 pub(super) const INVALID_BODY: Refusal =
@@ -40,11 +29,6 @@ pub(super) const OTHER_HOST: Refusal =
 /// The refusal of a body for which there is no memory.
 pub(super) const OUT_OF_MEMORY: Refusal =
     Refusal { status: StatusCode::SERVICE_UNAVAILABLE, detail: "The memory of this server is used up for now." };
-
-/// The answer in place of one that is not made in time.
-pub(super) fn late_answer() -> Reply {
-    Reply::problem(StatusCode::SERVICE_UNAVAILABLE, "The answer did not come in time.")
-}
 
 /// The answer to a refused request.
 pub(super) fn reply_to(refusal: Refusal, server: &ServerState) -> Reply {

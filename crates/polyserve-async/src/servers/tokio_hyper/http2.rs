@@ -39,6 +39,7 @@ use polyserve_core::sync::{Mutex, lock};
 use polyserve_core::{
     Answer, AnswerReport, BoxFuture, Head, Reply, ReportedRequest, RequestNotes, ServerConfig, Service, timer,
 };
+use polyserve_serving::http1::refusal::{LATE_BODY, late_answer};
 use polyserve_serving::http1::{OUTPUT_BOUND, TimeLimit, decode};
 use polyserve_serving::memory::{MethodClass, Reservation};
 use polyserve_serving::{ConnectionHandle as _, ServerState};
@@ -48,7 +49,7 @@ use self::streams::{CountedBody, OpenStream, Streams};
 use super::answer_body::{finish, reserve};
 use super::connection::NO_TIMEOUT;
 use super::connection_state::{ConnectionState, Http2, PollEvents, Stage};
-use super::error_response::{LATE_BODY, NO_HOST, OTHER_HOST, late_answer, reply_to};
+use super::error_response::{NO_HOST, OTHER_HOST, reply_to};
 use super::io::HyperIo;
 use crate::servers::toolkit::{AsyncSocket as _, TokioSocket};
 use crate::tower::{AsTower, ReplyBody, caught, response};

@@ -14,10 +14,11 @@ use http::request::Parts;
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use polyserve_serving::http1::encode::CONTINUE;
+use polyserve_serving::http1::refusal::TOO_LARGE;
 use polyserve_serving::memory::Reservation;
 
 use super::connection_state::{ConnectionState, RequestState, Stage};
-use super::error_response::{INVALID_BODY, OUT_OF_MEMORY, TOO_LARGE};
+use super::error_response::{INVALID_BODY, OUT_OF_MEMORY};
 use crate::types::BoxError;
 
 /// A request's body, as `TokioHyper::serve_tower` passes it to a `tower::Service`. It ends with an error if it is larger than

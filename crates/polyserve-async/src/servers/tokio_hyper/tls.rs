@@ -8,17 +8,12 @@ use std::io::{self, ErrorKind};
 use std::task::Poll;
 use std::time::Instant;
 
-use http::StatusCode;
 use hyper::rt::ReadBufCursor;
-use polyserve_serving::http1::decode::Refusal;
+use polyserve_serving::http1::refusal::PLAIN_HTTP;
 use polyserve_serving::http1::{OUTPUT_BOUND, Phase};
 use polyserve_serving::tls::{TlsBuffers, TlsSession, is_plain_http};
 
 use super::connection_state::{ConnectionState, RequestState, Stage};
-
-/// The refusal of HTTP without TLS.
-const PLAIN_HTTP: Refusal =
-    Refusal { status: StatusCode::BAD_REQUEST, detail: "This address speaks HTTPS, and the request came without TLS." };
 
 thread_local! {
     /// The buffers that the sessions of a thread share. They are empty between two calls.

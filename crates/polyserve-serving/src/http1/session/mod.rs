@@ -41,7 +41,8 @@ use polyserve_core::log::LogThrottles;
 use polyserve_core::panics::text_of;
 use polyserve_core::{BoxFuture, ClientCertificate, Head, Reply, RequestNotes, isolated};
 
-use super::decode::{EmptyLines, Parsed, Refusal};
+use super::decode::{EmptyLines, Parsed};
+use super::refusal::{LATE_BODY, LATE_HEAD, PLAIN_HTTP, late_answer};
 use super::scratch::{Scratch, SessionTurn};
 use super::time_limit::TimeLimit;
 use crate::memory::{MemoryBudget, MethodClass, Reservation};
@@ -411,22 +412,20 @@ impl Session {
 
     /// Ends the present [`Phase`]. Call it if the timeout of the phase has passed.
     pub fn time_out(&mut self, turn: &mut SessionTurn<'_>) -> Want {
-        let late = |detail| Refusal { status: StatusCode::REQUEST_TIMEOUT, detail };
         match (&self.state, self.want) {
             (SessionState::Answer(context, _), _) => {
                 let context = AnswerContext { keep_alive: false, ..*context };
-                let reply = Reply::problem(StatusCode::SERVICE_UNAVAILABLE, "The answer did not come in time.");
-                self.encode(context, &reply, Following::Nothing, turn);
+                self.encode(context, &late_answer(), Following::Nothing, turn);
                 self.close(true);
             }
             (SessionState::Skip(_), Want::Read(_)) => self.close(true), // answered already
             (SessionState::Body(pending), Want::Read(Phase::Body)) => {
                 let head_only = is_head(&pending.head);
-                self.refuse(late("The body did not come in time."), head_only, turn);
+                self.refuse(LATE_BODY, head_only, turn);
             }
             (_, Want::Read(Phase::Head)) => {
                 let head_only = is_head(self.buffered.unused());
-                self.refuse(late("The head did not come in time."), head_only, turn);
+                self.refuse(LATE_HEAD, head_only, turn);
             }
             _ => self.close(false),
         }
@@ -461,8 +460,7 @@ impl Session {
 
     /// Answers 400 to a client that speaks HTTP without TLS, to a server that speaks TLS.
     pub(crate) fn refuse_plain_http(&mut self, turn: &mut SessionTurn<'_>) -> Want {
-        let detail = "This address speaks HTTPS, and the request came without TLS.";
-        self.refuse(Refusal { status: StatusCode::BAD_REQUEST, detail }, false, turn);
+        self.refuse(PLAIN_HTTP, false, turn);
         self.want
     }
 

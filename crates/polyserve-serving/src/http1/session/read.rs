@@ -2,7 +2,6 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
-use polyserve_core::http::StatusCode;
 use polyserve_core::{Head, Reply};
 
 use super::buffers::PendingBody;
@@ -10,6 +9,7 @@ use super::{AnswerContext, OUTPUT_BOUND, Phase, Session, SessionState, SessionTu
 use super::{Following, answer_context, is_head};
 use crate::http1::decode::{self, Decoded, EmptyLines, Framing, Limits, Parsed};
 use crate::http1::encode;
+use crate::http1::refusal::TOO_LARGE;
 use crate::http1::repeated::LastHead;
 use crate::memory::{FREE_BYTES, MemoryBudget};
 
@@ -205,7 +205,7 @@ impl Session {
         let shown = Head { certificate: self.certificate.as_ref(), ..parsed.head };
         let result = catch_unwind(AssertUnwindSafe(|| turn.env.service.head(&shown)));
         let early_reply = match result {
-            Ok(None) if is_too_large => Some(too_large_reply()),
+            Ok(None) if is_too_large => Some(Reply::problem(TOO_LARGE.status, TOO_LARGE.detail)),
             Ok(early_reply) => early_reply,
             Err(panic) => Some(self.panicked(panic)),
         };
@@ -337,8 +337,4 @@ fn is_blank(rest: &[u8]) -> bool {
         Some(b'\r' | b'\n') => rest.iter().all(|byte| matches!(byte, b'\r' | b'\n')),
         Some(_) => false,
     }
-}
-
-fn too_large_reply() -> Reply {
-    Reply::problem(StatusCode::PAYLOAD_TOO_LARGE, "The body is larger than this server takes.")
 }
