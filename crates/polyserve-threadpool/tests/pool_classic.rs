@@ -4,11 +4,16 @@ use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use polyserve_core::{Drain, Echo, Executor, Job, Rejected, ServerConfig, ServerExt};
+use polyserve_core::{Drain, Echo, Executor as _, Job, ServerConfig, ServerExt};
 use polyserve_serving::executor::PoolConfig;
 use polyserve_threadpool::{MpscPool, PoolClassic};
+
+#[path = "common/wrapped_pool.rs"]
+mod wrapped_pool;
+
+use wrapped_pool::WrappedPool;
 
 /// Only matters if something hangs.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -20,39 +25,6 @@ enum DropTime {
     AtOnce,
     /// When a worker takes it from the queue.
     Queued,
-}
-
-/// An executor that drops the next job without running it, on request.
-#[derive(Debug)]
-struct Dropping {
-    pool: MpscPool,
-    drops_next: AtomicBool,
-    time: DropTime,
-}
-
-impl Executor for Dropping {
-    fn execute(&self, job: Job) -> Result<(), Rejected> {
-        match (self.drops_next.swap(false, Ordering::SeqCst), self.time) {
-            (false, _) => self.pool.execute(job),
-            (true, DropTime::AtOnce) => {
-                drop(job);
-                Ok(())
-            }
-            (true, DropTime::Queued) => self.pool.execute(Job::new(move || drop(job))),
-        }
-    }
-
-    fn workers(&self) -> Option<usize> {
-        self.pool.workers()
-    }
-
-    fn close(&self, deadline: Option<Instant>) -> usize {
-        self.pool.close(deadline)
-    }
-
-    fn panicked(&self) -> u64 {
-        self.pool.panicked()
-    }
 }
 
 /// Returns all that the server sends until it closes or resets the connection.
@@ -71,14 +43,23 @@ fn ask(addr: SocketAddr) -> String {
 /// and the result of the drain.
 fn ask_ten(time: DropTime) -> (Vec<String>, Drain) {
     let pool = MpscPool::new(PoolConfig::new(2)).unwrap();
-    let executor = Arc::new(Dropping { pool, drops_next: AtomicBool::new(false), time });
-    let server =
-        PoolClassic::with_executor(ServerConfig::default(), Arc::clone(&executor) as Arc<dyn Executor>).unwrap();
+    let drops_next = Arc::new(AtomicBool::new(false));
+    let asked = Arc::clone(&drops_next);
+    let execute = move |pool: &MpscPool, job: Job| match (asked.swap(false, Ordering::SeqCst), time) {
+        (false, _) => pool.execute(job),
+        (true, DropTime::AtOnce) => {
+            drop(job);
+            Ok(())
+        }
+        (true, DropTime::Queued) => pool.execute(Job::new(move || drop(job))),
+    };
+    let executor = Arc::new(WrappedPool { pool, execute });
+    let server = PoolClassic::with_executor(ServerConfig::default(), Arc::clone(&executor)).unwrap();
     let running = server.serve("127.0.0.1:0", Echo).unwrap();
     let addr = running.local_addr();
     let mut unserved = Vec::new();
     for _ in 0..5 {
-        executor.drops_next.store(true, Ordering::SeqCst);
+        drops_next.store(true, Ordering::SeqCst);
         unserved.push(ask(addr));
         let served = ask(addr);
         assert!(served.starts_with("HTTP/1.1 200 "), "{served:?}");

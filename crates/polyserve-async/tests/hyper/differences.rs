@@ -109,6 +109,26 @@ fn alike() -> Vec<String> {
         "\r".to_owned(),
         "\0".to_owned(),
     ];
+    // Regression test: hyper reads the bytes after a malformed chunked body as trailers, so the next request was lost, and another
+    // peer could see another one. It also accepts control bytes in chunk extensions and white space after a chunk's size.
+    for end in [
+        "0;a=\"b\"\r\nx: y\r\n\r\n",
+        "0\r\n\n",
+        "0\r\na: b\n\n",
+        "0\r\na: b\n\r\n",
+        "0\n\r\n",
+        "0;a\x01\r\n\r\n",
+        "0 \r\n\r\n",
+    ] {
+        inputs.push(chunked("/", "", &format!("{:x}\r\n{ENTITY}\r\n{end}", ENTITY.len())));
+    }
+    for after_size in [" ", ";\0"] {
+        inputs.push(chunked("/", "", &format!("{:x}{after_size}\r\n{ENTITY}\r\n0\r\n\r\n", ENTITY.len())));
+    }
+    // Regression test: a bare LF ended a line of a head, and the connection was kept.
+    for head in ["GET /1 HTTP/1.1\nHost: a\n\n", "GET /1 HTTP/1.1\r\nHost: a\nX: y\r\n\r\n"] {
+        inputs.push(format!("{GET}{head}"));
+    }
     for count in [1, 31, 32] {
         let lines = "\r\n".repeat(count);
         inputs.push(lines.clone());

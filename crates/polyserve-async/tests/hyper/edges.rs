@@ -63,59 +63,6 @@ fn empty_lines_are_no_request() {
     }
 }
 
-/// Regression test: hyper reads the bytes after a malformed chunked body as trailers, so the next request was lost, and another
-/// peer could see another one. It also accepts control bytes in chunk extensions and white space after a chunk's size. Later, the
-/// connection closed after every chunked body.
-#[test]
-fn a_chunked_body_ends_where_the_grammar_says() {
-    let running = entities(|_| ());
-    let head = "PUT / HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n";
-    let data = format!("{:x}\r\n{ENTITY}\r\n", ENTITY.len());
-    let mut created = 201;
-    for (body, is_valid) in [
-        (format!("{data}0\r\n\r\n"), true),
-        (format!("{data}0;a=\"b\"\r\nx: y\r\n\r\n"), true),
-        (format!("{data}0\r\n\n"), false),
-        (format!("{data}0\r\na: b\n\n"), false),
-        (format!("{data}0\r\na: b\n\r\n"), false),
-        (format!("{data}0\n\r\n"), false),
-        (format!("{data}0;a\x01\r\n\r\n"), false),
-        (format!("{data}0 \r\n\r\n"), false),
-        (format!("{:x} \r\n{ENTITY}\r\n0\r\n\r\n", ENTITY.len()), false),
-        (format!("{:x};\x00\r\n{ENTITY}\r\n0\r\n\r\n", ENTITY.len()), false),
-    ] {
-        // In one piece, the body in a piece of its own, and byte by byte.
-        for size in [usize::MAX, head.len(), 1] {
-            let mut client = client(&running);
-            let sent = format!("{head}{body}{GET}");
-            for piece in sent.as_bytes().chunks(size.min(sent.len())) {
-                if client.send(piece).is_err() {
-                    break; // it has been answered
-                }
-            }
-            if is_valid {
-                client.expect(std::mem::replace(&mut created, 200));
-                assert_eq!(client.expect(200).text(), ENTITY, "{body:?}");
-            } else {
-                client.expect_last(400);
-            }
-        }
-    }
-}
-
-/// Regression test: a bare LF ended a line of a head, and the connection was kept. A peer that takes no bare LF sees another request
-/// there.
-#[test]
-fn nothing_after_a_bare_lf_is_served() {
-    let running = entities(|_| ());
-    for head in ["GET /1 HTTP/1.1\nHost: a\n\n", "GET /1 HTTP/1.1\r\nHost: a\nX: y\r\n\r\n"] {
-        let mut client = client(&running);
-        client.send(format!("{GET}{head}{GET}").as_bytes()).expect("it is taken");
-        client.expect(404);
-        client.expect_last(400);
-    }
-}
-
 /// A head that is not written as most clients do, and a request that comes in the same read as a part of the next one.
 #[test]
 fn a_part_of_a_head_is_told_from_an_idle_connection() {

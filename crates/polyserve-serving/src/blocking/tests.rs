@@ -1,3 +1,6 @@
+//! The loop over the connections of a pool. The kit tests the servers that use it, with sockets: what happens to a client if others wait
+//! for its thread, and in a drain.
+
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::Arc;
@@ -7,8 +10,7 @@ use std::time::{Duration, Instant};
 use polyserve_core::{Echo, ServerConfig};
 
 use super::{PoolConnections, Served};
-use crate::http1::turn::MAX_TURN_REQUESTS;
-use crate::{EVICTION_GRACE, LingeringSet, ServerState};
+use crate::{EVICTION_GRACE, ServerState};
 
 mod tls;
 
@@ -102,42 +104,6 @@ fn a_request_that_is_there_is_served_however_late() {
     assert!(head(&mut client).starts_with("HTTP/1.1 200 "));
 }
 
-#[test]
-fn the_time_in_a_queue_counts_towards_the_head_timeout() {
-    let fixture = Fixture::new(|c| c.head_timeout = PATIENCE);
-    let mut client = fixture.connect();
-    client.write_all(b"GET / HTTP/1.1\r\n").unwrap();
-    assert!(fixture.serve(ago(PATIENCE)).join().unwrap());
-    assert!(head(&mut client).starts_with("HTTP/1.1 408 "));
-}
-
-#[test]
-fn an_answer_says_that_it_closes_if_others_wait() {
-    let fixture = Fixture::new(|_| {});
-    let mut client = fixture.connect();
-    client.write_all(GET).unwrap();
-    let serving = fixture.serve(Instant::now());
-    assert!(!head(&mut client).contains("Connection: close"));
-    client.write_all(b"GET / HTTP/1.1\r\n").unwrap();
-    // The connection reads this line before it can be evicted, or it is busy with the line.
-    let _waiting = fixture.add_waiting();
-    client.write_all(b"Host: a\r\n\r\n").unwrap();
-    assert!(head(&mut client).contains("Connection: close"));
-    assert!(serving.join().unwrap());
-}
-
-#[test]
-fn an_idle_connection_is_closed_silently_if_another_waits() {
-    let fixture = Fixture::new(|_| {});
-    let mut client = fixture.connect();
-    client.write_all(GET).unwrap();
-    let serving = fixture.serve(Instant::now());
-    assert!(head(&mut client).starts_with("HTTP/1.1 200 "));
-    let _waiting = fixture.add_waiting();
-    assert!(serving.join().unwrap(), "it lingers");
-    assert_eq!(client.read(&mut [0]).unwrap(), 0);
-}
-
 /// Regression test: a connection that was evicted between two requests was closed at once. A request that was on its way then
 /// got no answer.
 #[test]
@@ -161,21 +127,6 @@ fn a_connection_that_is_evicted_between_two_requests_announces_its_close() {
     }
 }
 
-/// Regression test: a connection that was evicted from a pool was closed at once. Bytes that its client sent later reset the
-/// connection before the last answer was read.
-#[test]
-fn a_connection_that_is_evicted_from_a_pool_lingers() {
-    let fixture = Fixture::new(|_| {});
-    let (mut client, stream) = fixture.evict();
-    let mut lingering = LingeringSet::new(&ServerConfig::default().linger_timeout(PATIENCE));
-    lingering.add(stream);
-    assert_eq!(client.read(&mut [0]).unwrap(), 0);
-    client.write_all(GET).unwrap();
-    client.write_all(GET).unwrap();
-    assert_eq!(client.take_error().unwrap().map(|error| error.kind()), None);
-    assert_eq!(lingering.len(), 1);
-}
-
 /// A connection that has not sent a byte gives its thread up, and is served again with its first byte.
 #[test]
 fn a_silent_connection_releases_its_thread() {
@@ -191,25 +142,6 @@ fn a_silent_connection_releases_its_thread() {
     assert!(matches!(fixture.pool.serve_next(PATIENCE, &()), Some(Served::Closed)));
     assert!(head(&mut client).starts_with("HTTP/1.1 200 "));
     assert!(fixture.pool.table.is_empty());
-}
-
-/// The thread is woken, and the request that had begun is served.
-#[test]
-fn a_drain_ends_idle_connections_and_serves_requests() {
-    let fixture = Fixture::new(|_| {});
-    let mut client = fixture.connect();
-    client.write_all(GET).unwrap();
-    let serving = fixture.serve(Instant::now());
-    assert!(head(&mut client).starts_with("HTTP/1.1 200 "));
-    client.write_all(b"GET / HTTP/1.1\r\n").unwrap();
-    fixture.pool.table.server.shutdown.begin(Instant::now() + PATIENCE);
-    fixture.pool.table.wake_idle();
-    client.write_all(b"Host: a\r\n\r\n").unwrap();
-    client.shutdown(Shutdown::Write).unwrap();
-    assert!(head(&mut client).contains("Connection: close"));
-    serving.join().unwrap();
-    assert!(fixture.pool.table.is_empty());
-    assert_eq!(fixture.pool.table.server.drained(0).answered, 2);
 }
 
 /// Regression test: connections on their way from a worker to the accept loop did not count: 139 were open at a limit of 100.
@@ -257,22 +189,6 @@ fn answers_announce_the_close_for_a_while_after_others_waited() {
     let answer = head(&mut client);
     assert!(answer.contains("Connection: close") || crowded.elapsed() > crate::CROWDED_AFTER, "{answer}");
     serving.join().unwrap();
-}
-
-/// Regression test: a connection that pipelines looked for other connections only after 64 KiB of answers, and was then served
-/// until all its requests were answered.
-#[test]
-fn a_connection_that_pipelines_gives_its_thread_up() {
-    const REQUESTS: usize = 1000;
-    let fixture = Fixture::new(|_| {});
-    let mut client = fixture.connect();
-    client.write_all(&GET.repeat(REQUESTS)).unwrap();
-    fixture.queue(Instant::now());
-    let _waiting = fixture.add_waiting();
-    let Some(Served::Lingering(_entry)) = fixture.pool.serve_next(PATIENCE, &()) else { panic!("it lingers") };
-    assert_eq!(fixture.pool.table.server.drained(0).answered, u64::from(MAX_TURN_REQUESTS));
-    let last = (0..MAX_TURN_REQUESTS).map(|_| head(&mut client)).last().unwrap();
-    assert!(last.contains("Connection: close"), "{last}");
 }
 
 /// Regression test: an eviction closed the reading side. The kernel then resets the connection if bytes arrive after
