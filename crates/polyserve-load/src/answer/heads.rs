@@ -153,6 +153,13 @@ fn parse(bytes: &[u8]) -> Result<Option<FoundHead>, Wrong> {
         Ok(_) => return Err(Wrong::at("the head is too long", bytes)),
         Err(error) => return Err(Wrong::at(&format!("no head of an HTTP answer ({error})"), bytes)),
     };
+    // httparse also takes an LF without its CR, and skips empty lines before the status line.
+    let head = bytes.get(..length).unwrap_or_default();
+    if head.starts_with(b"\r\n")
+        || memchr::memchr_iter(b'\n', head).any(|at| at == 0 || head.get(at - 1) != Some(&b'\r'))
+    {
+        return Err(Wrong::at("a line of the head is empty, or ends with LF without CR", head));
+    }
     let is_http_1_0 = response.version == Some(0);
     let (mut content_length, mut is_chunked, mut is_encoded, mut close, mut keep_alive) =
         (None, false, false, false, false);
@@ -283,6 +290,19 @@ mod tests {
         ];
         for head in broken {
             assert!(find(head).is_err(), "{head}");
+        }
+        // Regression test: httparse takes these heads.
+        let lines = [
+            "HTTP/1.1 200 OK\nContent-Length: 1\r\n\r\n",
+            "HTTP/1.1 200 OK\r\nContent-Length: 1\n\r\n",
+            "HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\n",
+            "HTTP/1.1 200 OK\nContent-Length: 1\n\n",
+            "\nHTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n",
+            "\r\nHTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n",
+        ];
+        for head in lines {
+            let Wrong(why) = find(head).unwrap_err();
+            assert!(why.starts_with("a line of the head is empty, or ends with LF without CR"), "{head:?}: {why}");
         }
         assert!(find(&format!("HTTP/1.1 200 OK\r\nX: {}", "x".repeat(MAX_HEAD))).is_err());
         assert_eq!(find("HTTP/1.1 2"), Ok(None));

@@ -72,6 +72,18 @@ fn no_http_at_all() {
     assert_eq!((report.failed.wrong, report.answered), (10, 90));
 }
 
+/// Regression test: a head whose lines end with LF alone was counted as right.
+#[test]
+fn a_line_feed_without_its_carriage_return() {
+    let (head, body) = right().split_once("\r\n\r\n").map(|(head, body)| (head.to_owned(), body.to_owned())).unwrap();
+    for answer in [format!("{}\n\n{body}", head.replace("\r\n", "\n")), format!("{head}\r\n\n{body}")] {
+        let target = every_tenth(move |stream| send(stream, &answer));
+        let report =
+            failing(&load(target), "GET /: a line of the head is empty, or ends with LF without CR: \"HTTP/1.1");
+        assert_eq!((report.failed.wrong, report.failed.total(), report.answered), (10, 10, 90));
+    }
+}
+
 #[test]
 fn bytes_without_a_request() {
     let target = every_tenth(|stream| send(stream, &format!("{}extra", right())));
