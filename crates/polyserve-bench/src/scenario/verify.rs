@@ -174,7 +174,9 @@ mod tests {
         let (status, reason) = lines.next().unwrap().split_once(' ').unwrap();
         let headers = lines.map(|line| line.split_once(": ").unwrap()).map(|(name, value)| (name.into(), value.into()));
         let (status, headers, body) = (status.parse().unwrap(), headers.collect(), body.into());
-        answer(scenario, planned, &Response { minor: 1, status, reason: reason.into(), headers, body, length: 0 })
+        let reason = reason.into();
+        let response = Response { minor: 1, status, reason, headers, body, length: 0, lasts_to_end: false };
+        answer(scenario, planned, &response)
     }
 
     #[test]

@@ -38,7 +38,7 @@ impl Probe {
         }
         let client =
             Client::connect(self.addr, self.patience).map_err(|error| format!("it takes no client: {error}"))?;
-        Ok(client.without_dates())
+        Ok(client.of_any_server())
     }
 
     /// Sends `request` on a new connection and returns the answer, which has one of these statuses.

@@ -23,6 +23,7 @@
 //! # Ok::<(), std::io::Error>(())
 //! ```
 
+mod body;
 mod date;
 mod response;
 mod stream;
@@ -33,9 +34,10 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
+use body::BodyEnd;
 pub(crate) use date::imf_fixdate;
 pub use response::Response;
-use response::head_end;
+use response::{MAX_BODY, head_end};
 pub(crate) use stream::Stream;
 #[cfg(feature = "tls")]
 pub(crate) use stream::{is_timeout, left};
@@ -49,7 +51,8 @@ pub struct Client {
     patience: Duration,
     unread: Vec<u8>,
     transcript: Transcript,
-    wants_dates: bool,
+    /// The answers are those of a server of this project: see [`Response`].
+    is_strict: bool,
 }
 
 /// How a connection ended, or that it did not end.
@@ -108,14 +111,14 @@ impl Client {
     /// Returns an error as [`connect`](Self::connect) does, and if the address has no free port.
     pub fn connect_from(source: Option<IpAddr>, addr: SocketAddr, patience: Duration) -> io::Result<Self> {
         let stream = Stream::connect(source, addr, patience)?;
-        Ok(Self { stream, patience, unread: Vec::new(), transcript: Transcript::default(), wants_dates: true })
+        Ok(Self { stream, patience, unread: Vec::new(), transcript: Transcript::default(), is_strict: true })
     }
 
     /// The client's end of a connection after its handshake.
     #[cfg(feature = "tls")]
     pub(crate) fn on(stream: crate::tls::TlsStream, patience: Duration) -> Self {
         let stream = Stream::Tls(stream);
-        Self { stream, patience, unread: Vec::new(), transcript: Transcript::default(), wants_dates: true }
+        Self { stream, patience, unread: Vec::new(), transcript: Transcript::default(), is_strict: true }
     }
 
     /// Limits what the kernel receives for this client before it is read to about `bytes`. By default it may be tens of MiB.
@@ -127,10 +130,11 @@ impl Client {
         Ok(rustix::net::sockopt::set_socket_recv_buffer_size(self.stream.socket(), bytes)?)
     }
 
-    /// The same client, which also accepts answers with a wrong `Date` or none.
+    /// The same client, which reads the answers of any server: the `Date` may be wrong or missing, and the body may be chunked or last
+    /// until the end of the connection, as RFC 9112, section 6.3, allows.
     #[must_use]
-    pub fn without_dates(mut self) -> Self {
-        self.wants_dates = false;
+    pub fn of_any_server(mut self) -> Self {
+        self.is_strict = false;
         self
     }
 
@@ -256,19 +260,50 @@ impl Client {
             }
         };
         let parsed = Response::parse(&self.unread[..head]);
-        let parsed = parsed.and_then(|response| Ok((response.body_length(to_head)?, response)));
-        let (length, mut response) = parsed.map_err(|why| self.malformed(&why))?;
-        if self.wants_dates {
-            response.check_date().map_err(|why| self.malformed(&why))?;
-        }
-        let end = head + if to_head { 0 } else { length };
-        while self.unread.len() < end {
-            self.fill(deadline).map_err(|ending| self.ended(ending))?;
-        }
-        response.body = self.unread[head..end].to_vec();
+        let parsed = parsed.and_then(|response| Ok((self.body_end(&response, to_head)?, response)));
+        let (body_end, mut response) = parsed.map_err(|why| self.malformed(&why))?;
+        let end = match body_end {
+            BodyEnd::Length(length) => {
+                while self.unread.len() < head + length {
+                    self.fill(deadline).map_err(|ending| self.ended(ending))?;
+                }
+                response.body = self.unread[head..head + length].to_vec();
+                head + length
+            }
+            BodyEnd::Chunked(mut chunks) => {
+                while !chunks.read(&self.unread[head..]).map_err(|why| self.malformed(&why))? {
+                    self.fill(deadline).map_err(|ending| self.ended(ending))?;
+                }
+                response.body = chunks.body;
+                head + chunks.end
+            }
+            BodyEnd::Close => {
+                loop {
+                    match self.fill(deadline) {
+                        Ok(()) if self.unread.len() - head <= MAX_BODY => {}
+                        Ok(()) => return Err(self.malformed("its body is beyond counting")),
+                        Err(Ending::Closed) => break,
+                        Err(ending) => return Err(self.ended(ending)),
+                    }
+                }
+                response.body = self.unread[head..].to_vec();
+                response.lasts_to_end = true;
+                self.unread.len()
+            }
+        };
         response.length = end;
         self.unread.drain(..end);
         Ok(response)
+    }
+
+    /// Checks the fields that an answer must have. Returns how its body ends. `to_head`: it answers a HEAD.
+    fn body_end(&self, response: &Response, to_head: bool) -> Result<BodyEnd, String> {
+        if !self.is_strict {
+            return BodyEnd::of(response, to_head);
+        }
+        let length = response.body_length(to_head)?;
+        response.check_date()?;
+        Ok(BodyEnd::Length(if to_head { 0 } else { length }))
     }
 
     /// Reads everything that still comes. Returns it, and how the connection ends.

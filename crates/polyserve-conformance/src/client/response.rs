@@ -3,7 +3,7 @@
 use super::date;
 
 /// The max length of a body. No server of the kit sends a longer one.
-const MAX_BODY: usize = 1 << 30;
+pub(super) const MAX_BODY: usize = 1 << 30;
 
 /// An answer as it arrived: header fields in their order and case.
 ///
@@ -13,6 +13,8 @@ const MAX_BODY: usize = 1 << 30;
 /// * The status line is `HTTP/1.x`, three digits and a reason. Names are tokens and values printable.
 /// * There is exactly one `Content-Length`, of digits (none in a 1xx or 204), and no `Transfer-Encoding`.
 /// * Every answer but a 1xx has exactly one `Date`, an IMF-fixdate with the right weekday.
+///
+/// The last two are for the servers of this project: see [`Client::of_any_server`](super::Client::of_any_server).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Response {
     /// The minor version: 0 or 1.
@@ -27,6 +29,8 @@ pub struct Response {
     pub body: Vec<u8>,
     /// The number of bytes of the head and the body, as they were received.
     pub length: usize,
+    /// Whether the body has lasted until the end of the connection.
+    pub lasts_to_end: bool,
 }
 
 impl Response {
@@ -48,6 +52,13 @@ impl Response {
     /// Whether the answer says `Connection: close`.
     pub fn closes(&self) -> bool {
         self.lists("Connection", "close")
+    }
+
+    /// Whether the server sends no other answer on this connection: it says so, the version is HTTP/1.0 without `keep-alive`, or the
+    /// body has lasted until the end of the connection.
+    pub fn is_last(&self) -> bool {
+        let is_kept = self.minor > 0 || self.lists("Connection", "keep-alive");
+        self.closes() || self.lasts_to_end || !is_kept
     }
 
     /// Whether the answer says both `Connection: close` and `Connection: keep-alive`. A client of HTTP/1.0 may believe the latter.
@@ -104,7 +115,7 @@ impl Response {
             }
             headers.push((name.to_owned(), value.to_owned()));
         }
-        Ok(Self { minor, status, reason: reason.to_owned(), headers, body: Vec::new(), length: 0 })
+        Ok(Self { minor, status, reason: reason.to_owned(), headers, body: Vec::new(), length: 0, lasts_to_end: false })
     }
 
     /// Checks the fields that every answer must have. Returns the length of the body. `to_head`: it answers a HEAD, and may leave out

@@ -151,7 +151,7 @@ pub fn first_answer(target: &HttpTarget, form: EntityForm, key: i64, patience: D
         }
     }
     let client = Client::connect(addr, patience).map_err(|error| format!("no connection: {error}"))?;
-    let mut client = client.without_dates();
+    let mut client = client.of_any_server();
     // The answer counts, also if the server closes before it reads the request.
     let _ = client.send(format!("GET {} HTTP/1.1\r\nHost: {host}\r\n\r\n", form.path(key)).as_bytes());
     match final_answer(&mut client) {
@@ -233,7 +233,7 @@ impl<'a> HttpClient<'a> {
                 return Ok(client);
             }
             match Client::connect(self.target.addr, self.patience) {
-                Ok(client) => self.connection = Some(client.without_dates()),
+                Ok(client) => self.connection = Some(client.of_any_server()),
                 Err(error) if Instant::now() >= deadline => {
                     return Err(WrongAnswer(format!("no connection within {:?}: {error}", self.patience)));
                 }
@@ -251,7 +251,7 @@ impl<'a> HttpClient<'a> {
             Ok(response) if response.status < 500 => response,
             Ok(response) => {
                 self.losses.add(&format!("it answers {}", response.status), false)?;
-                if !response.closes() {
+                if !response.is_last() {
                     self.connection = Some(client);
                 }
                 return Ok(None);
@@ -271,7 +271,7 @@ impl<'a> HttpClient<'a> {
         if let Some((value, tag)) = shown.zip(response.header("ETag")) {
             self.seen.insert(asked.key, (value, tag.to_owned()));
         }
-        if !response.closes() {
+        if !response.is_last() {
             self.connection = Some(client);
         }
         Ok(Some(answer))
