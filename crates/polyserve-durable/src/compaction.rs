@@ -130,7 +130,7 @@ impl Source<'_> {
     fn last_records(self, tolerance: &mut Tolerance<'_>) -> Result<LastRecords, OpenError> {
         let mut last = LastRecords::default();
         let mut base = 0;
-        for StoreFile { kind, number, file, name } in self.files {
+        for StoreFile { kind, number, file, name, .. } in self.files {
             if *kind == Kind::Log {
                 last.bases.push((*number, base));
                 base += file.len().map_err(|source| OpenError::io("look at", Path::new(name), source))?;

@@ -450,7 +450,10 @@ impl Disk for Directory {
     }
 
     fn has_noted_log(&self) -> bool {
-        self.lock_file.as_ref().is_some_and(|file| LockText::read(file).is_ok_and(|text| text.has_log))
+        let has_log = |file: &File| LockText::read(file).is_ok_and(|text| text.has_log);
+        // A directory that is read while its store is in use has no lock. The open of a pipe would wait without the flag.
+        let opened = || self.open_at(LOCK, OFlags::RDONLY | OFlags::NONBLOCK);
+        self.lock_file.as_ref().map_or_else(|| opened().is_ok_and(|file| has_log(&file)), has_log)
     }
 }
 

@@ -243,8 +243,14 @@ pub(crate) fn load<R: EntityRepo<E>, E: Identifiable>(
         applied.map_err(|error| error.unwrap_or_else(|| no_records(file, frame.offset)))
     })?;
     let entities = memory.len().wait().map_err(OpenError::Memory)?;
-    if let Some(torn) = &recovered.torn {
-        tracing::warn!(file = torn.file, offset = torn.offset, bytes = torn.bytes, "dropped the torn end of the log");
+    if let Some(TornTail { file, offset, bytes }) = &recovered.torn {
+        let why = match offset {
+            0 => {
+                "the only log has no header, so the store begins empty: its creation was interrupted, or its content was removed"
+            }
+            _ => "dropped the torn end of the log",
+        };
+        tracing::warn!(file, offset, bytes, "{why}");
     }
     let compactor = Compactor::new(disk, options.compact_from, &recovered);
     let recovery = Recovery { records, entities, torn: recovered.torn, elapsed: start.elapsed() };

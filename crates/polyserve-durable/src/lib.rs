@@ -42,7 +42,8 @@
 //!   names in it still its files. If not, it stops writing. So a moved store goes on for up to a second. What it answers in that time
 //!   is in the moved directory. Never copy a backup into the directory of a store in use.
 //! * **A missing file is an error at the next start.** Each complete log states that another one follows, and the lock file that
-//!   there was a first one. (A directory that has lost all its files is an empty one.)
+//!   there was a first one. An empty file in place of the only log is damage; without the lock file, a crash at the creation of the log
+//!   may have left it, so the store begins empty and logs a warning. (A directory that has lost all its files is an empty one.)
 //!
 //! [`EntityRepo::status`](polyserve_core::EntityRepo::status) is the error that a write would get. After a write without room, it
 //! tries whether there is room again, at most once a second.

@@ -26,7 +26,7 @@ pub struct StoreReport {
     pub bytes: u64,
     /// The number of valid records. Several may be of one entity.
     pub records: u64,
-    /// The torn end of the last log. The next start drops it.
+    /// The torn end of the last log. The next start drops it. Its offset is 0 if the only log has no header: the store is empty then.
     pub torn: Option<TornTail>,
     /// The damage. Each place makes a start fail.
     pub damage: Vec<Damage>,
@@ -102,9 +102,15 @@ pub(crate) fn check_on(disk: &dyn Disk) -> Result<StoreReport, OpenError> {
         }
     }
     report.files = opened.len() as u64;
-    for extent in extents.into_iter().flatten() {
-        report.bytes += extent.end;
-        report.torn = extent.torn.or(report.torn);
+    for (file, extent) in opened.iter().zip(extents) {
+        match extent {
+            Some(extent) => {
+                report.bytes += extent.end;
+                report.torn = extent.torn.or(report.torn);
+            }
+            None if report.damage.is_empty() => report.torn = Some(file.torn()?),
+            None => {} // its damage is listed
+        }
     }
     Ok(report)
 }

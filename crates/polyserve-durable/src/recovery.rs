@@ -4,6 +4,9 @@
 //! before its fsync, so none of its writes was answered, and it is dropped. An invalid frame with a valid one behind it, or in a
 //! file that was complete, is damage: the store refuses to open.
 //!
+//! The first log of a directory may have no header: the crash came while it was created. If the lock file notes that there was a log, its
+//! header was on the disk, so an empty file is damage.
+//!
 //! A log with an end has a successor: if there is none, it was lost. A log without an end is the one to go on with. The next log
 //! may be there already, without a frame, because a crash or a full disk has interrupted the change to it. It is removed.
 
@@ -133,12 +136,20 @@ pub(crate) struct StoreFile {
     pub(crate) kind: Kind,
     pub(crate) number: u64,
     pub(crate) file: Box<dyn DiskFile>,
+    /// Whether a crash may have interrupted the creation of the file: it is the only one, and it is not noted that there was a log.
+    may_be_new: bool,
 }
 
 impl StoreFile {
     /// Returns the error of a call on the file.
     pub(crate) fn failed(&self, action: &'static str) -> impl Fn(io::Error) -> OpenError {
         move |source| OpenError::io(action, Path::new(&self.name), source)
+    }
+
+    /// The end that a crash has torn of a log that was never completely created: all of it.
+    pub(crate) fn torn(&self) -> Result<TornTail, OpenError> {
+        let bytes = self.file.len().map_err(self.failed("look at"))?;
+        Ok(TornTail { file: self.name.clone(), offset: 0, bytes })
     }
 
     /// Whether the file is too short for a frame.
@@ -149,8 +160,10 @@ impl StoreFile {
 
 /// Opens the files of a store, in order.
 pub(crate) fn open_files(disk: &dyn Disk, files: &Files) -> Result<Vec<StoreFile>, OpenError> {
+    // The note is later than the header of the first log, so it is read first.
+    let may_be_new = files.in_order().count() == 1 && !disk.has_noted_log();
     let open = |(name, kind, number): (String, Kind, u64)| match disk.open(&name) {
-        Ok(file) => Ok(StoreFile { name, kind, number, file }),
+        Ok(file) => Ok(StoreFile { name, kind, number, file, may_be_new }),
         Err(source) => Err(OpenError::io("open", Path::new(&name), source)),
     };
     files.in_order().map(open).collect()
@@ -209,8 +222,7 @@ pub(crate) fn read_files(
     let mut extents = Vec::new();
     for (position, store_file) in files.iter().enumerate() {
         let may_be_torn = may_be_torn(files, position, following)?;
-        let is_only = files.len() == 1;
-        let extent = read_file(store_file, (may_be_torn, is_only), tolerance, |frame| on_frame(store_file, frame))?;
+        let extent = read_file(store_file, may_be_torn, tolerance, |frame| on_frame(store_file, frame))?;
         let is_complete = extent.as_ref().map(Extent::is_complete);
         extents.push(extent);
         let is_last = position + 1 == files.len();
@@ -231,8 +243,8 @@ pub(crate) fn read_files(
 /// the salt. Only the first log of a store may be incompletely created: a later one is durable before the store relies on it. Behind
 /// another tolerated damage in the header, the frames are read.
 fn read_file(
-    StoreFile { name, kind, number, file }: &StoreFile,
-    (may_be_torn, is_only): (bool, bool),
+    StoreFile { name, kind, number, file, may_be_new }: &StoreFile,
+    may_be_torn: bool,
     tolerance: &mut Tolerance<'_>,
     mut on_frame: impl FnMut(Frame<'_>) -> Result<(), OpenError>,
 ) -> Result<Option<Extent>, OpenError> {
@@ -243,7 +255,7 @@ fn read_file(
     let mut reader = match Reader::open(file).map_err(failed)? {
         Ok(reader) => reader,
         // The header is synced before the first frame is written.
-        Err(NoFileHeader::Damaged(_)) if may_be_torn && is_only && file.len().map_err(failed)? <= HEADER as u64 => {
+        Err(NoFileHeader::Damaged(_)) if may_be_torn && *may_be_new && file.len().map_err(failed)? <= HEADER as u64 => {
             return Ok(None);
         }
         Err(NoFileHeader::Version(version)) => {
@@ -358,15 +370,16 @@ pub(crate) fn recover(
             (log.map_err(|source| OpenError::io("go on with", Path::new(&name), source))?, extent.torn)
         }
         // A new directory, or a crash at the creation of its first log.
-        _ => {
+        unfinished => {
             let number = files.logs.last().copied().unwrap_or(1);
-            if disk.has_noted_log() {
+            if unfinished.is_none() && disk.has_noted_log() {
                 return Err(lost_log(&Kind::Log.file_name(number)));
             }
+            let torn = unfinished.map(|(file, _)| file.torn()).transpose()?;
             let created = Log::create(disk, number);
             let log =
                 created.map_err(|source| OpenError::io("create", Path::new(&Kind::Log.file_name(number)), source));
-            (log?, None)
+            (log?, torn)
         }
     };
     if files.logs.is_empty() {
@@ -382,9 +395,9 @@ pub(crate) fn recover(
     Ok(Recovered { log, files, complete, snapshot_bytes, complete_bytes, torn })
 }
 
-/// Returns the error of a directory that had a log and has none, or an empty file of its name.
+/// Returns the error of a directory that had a log and has none.
 fn lost_log(name: &str) -> OpenError {
-    let reason = "the directory had a log, and its files were removed or emptied; \
+    let reason = "the directory had a log, and its files were removed; \
                   restore them, or remove the lock file to begin with an empty store";
     OpenError::io("find the records of", Path::new(name), io::Error::new(io::ErrorKind::NotFound, reason))
 }

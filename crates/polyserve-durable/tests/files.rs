@@ -146,12 +146,42 @@ fn the_backup_of_an_empty_store_is_a_store() {
         drop(open(&store));
         if let Some(content) = content {
             fs::write(store.join("log-0000000000000001"), content).unwrap();
+            fs::remove_file(store.join("lock")).unwrap(); // a crash came before its note
         }
         let report = maintenance::backup(&store, &copy).unwrap();
         let checked = maintenance::check(&copy).unwrap();
         assert_eq!((report.files, report.bytes), (1, 28), "{name}");
         assert_eq!((checked.files, checked.bytes), (1, 28), "{name}");
         assert_eq!(open(&copy).recovery().entities, 0);
+    }
+}
+
+/// Regression test: a start refused such a log, but a check and a repair found no damage, and a backup was an empty store.
+#[test]
+fn an_emptied_log_is_damage() {
+    for (name, content) in [("empty", &b""[..]), ("cut", b"polysrv")] {
+        let dir = TestDir::new(&format!("emptied-{name}"));
+        let (store, log) = (dir.join("store"), dir.join("store/log-0000000000000001"));
+        put(&open(&store), 1);
+        fs::write(&log, content).unwrap();
+        let damaged = "damaged: log-0000000000000001 at byte 0: ";
+        let error = Durable::open(&store, Sharded::new()).unwrap_err().to_string();
+        assert!(error.starts_with(damaged), "{error}");
+        let error = maintenance::backup(&store, dir.join("copy")).unwrap_err().to_string();
+        assert!(error.starts_with(damaged) && !dir.join("copy").exists(), "{error}");
+        let report = maintenance::check(&store).unwrap();
+        assert_eq!((report.damage.len(), report.torn, report.bytes), (1, None, 0));
+        let repaired = maintenance::repair(&store).unwrap();
+        assert_eq!((repaired.damage, repaired.renamed.len()), (report.damage, 1));
+        assert_eq!(open(&store).recovery().entities, 0);
+
+        // Without the note in the lock file, a crash may have left it. It is reported.
+        put(&open(&dir.join("other")), 1);
+        fs::write(dir.join("other/log-0000000000000001"), content).unwrap();
+        fs::remove_file(dir.join("other/lock")).unwrap();
+        let torn = maintenance::check(dir.join("other")).unwrap().torn.unwrap();
+        assert_eq!((&*torn.file, torn.offset, torn.bytes), ("log-0000000000000001", 0, content.len() as u64));
+        assert_eq!(open(&dir.join("other")).recovery().torn, Some(torn));
     }
 }
 
