@@ -29,7 +29,7 @@
 //! because every connection of that core waits. Records: `percore`, `percore-hold`.
 
 use std::io::{self, ErrorKind};
-use std::net::{TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -241,8 +241,8 @@ impl EpollLoop {
     }
 
     /// Adds a connection that this loop has accepted, unless another loop gets it.
-    fn add_accepted(&mut self, accepted: NewConnection) {
-        if let Some(accepted) = self.share.keep(accepted) {
+    fn add_accepted(&mut self, accepted: (TcpStream, Option<SocketAddr>)) {
+        if let Some(accepted) = self.share.keep(NewConnection::counted(accepted, &self.table)) {
             self.add(accepted);
         }
     }
@@ -252,10 +252,13 @@ impl EpollLoop {
         self.share.take().into_iter().for_each(|accepted| self.add(accepted));
     }
 
-    fn add(&mut self, (stream, peer): NewConnection) {
-        let Some(number) = self.clients.next_number() else { return self.share.close() }; // there are no numbers left
+    fn add(&mut self, NewConnection { stream, peer, place }: NewConnection) {
+        let Some(number) = self.clients.next_number() else {
+            place.into_iter().for_each(|place| self.table.release(place)); // there are no numbers left
+            return self.share.close();
+        };
         let socket = EventSocket { stream, peer, waker: self.woken.waker(number) };
-        if let Some((entry, connection)) = self.table.admit_or_reject(socket, self.share.shard) {
+        if let Some((entry, connection)) = self.table.admit_at(place, socket, self.share.shard) {
             let reported = Reported { is_readable: true, has_ended: false };
             let client = EpollClient { entry, connection, reported, watched: EventFlags::empty(), has_yielded: false };
             self.clients.insert(number, client);

@@ -33,7 +33,7 @@
 //! io_uring: then the start fails with an error. Records: `percore`, `percore-hold`.
 
 use std::io::{self, ErrorKind};
-use std::net::{TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
@@ -355,8 +355,8 @@ impl UringLoop {
     }
 
     /// Adds a connection that this loop has accepted, unless another loop gets it.
-    fn add_accepted(&mut self, accepted: NewConnection) {
-        if let Some(accepted) = self.share.keep(accepted) {
+    fn add_accepted(&mut self, accepted: (TcpStream, Option<SocketAddr>)) {
+        if let Some(accepted) = self.share.keep(NewConnection::counted(accepted, &self.table)) {
             self.add(accepted);
         }
     }
@@ -367,10 +367,13 @@ impl UringLoop {
     }
 
     /// Adds a connection. Its first turn follows in this round.
-    fn add(&mut self, (stream, peer): NewConnection) {
-        let Some(number) = self.clients.next_number() else { return self.share.close() }; // there are no numbers left
+    fn add(&mut self, NewConnection { stream, peer, place }: NewConnection) {
+        let Some(number) = self.clients.next_number() else {
+            place.into_iter().for_each(|place| self.table.release(place)); // there are no numbers left
+            return self.share.close();
+        };
         let socket = EventSocket { stream, peer, waker: self.woken.waker(number) };
-        if let Some((entry, connection)) = self.table.admit_or_reject(socket, self.share.shard) {
+        if let Some((entry, connection)) = self.table.admit_at(place, socket, self.share.shard) {
             let client = UringClient { entry, connection, key: None, input: Input::default(), has_turn: false };
             self.clients.insert(number, client);
             self.serve(number);

@@ -1,8 +1,8 @@
 //! How loops hand new connections to each other, so that each has as many as the others. Without it, the kernel selects the loop by the
 //! client's address and port: with few connections, one loop may have most of them.
 //!
-//! Invariant: a connection is counted for one loop, from the time that it was accepted until it is closed. A loop that has ended gets
-//! none: then the one that has accepted the connection serves it.
+//! Invariant: a connection is counted for one loop, and in the table, from the time that it was accepted until it is closed. A loop that
+//! has ended gets none: then the one that has accepted the connection serves it.
 //!
 //! Cost: for each connection a look at the count of each loop; for one that is handed over, a lock and a wake-up. Nothing for a request.
 
@@ -11,13 +11,30 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use polyserve_core::sync::{Mutex, lock};
-use polyserve_serving::WokenList;
+use polyserve_serving::{ConnectionTable, EventSocket, ReservedPlace, WokenList};
 
 /// The number in the [`WokenList`] of a loop that has been given connections.
 pub(crate) const GIVEN: usize = usize::MAX - 2;
 
-/// A connection, with the address of its other end.
-pub(crate) type NewConnection = (TcpStream, Option<SocketAddr>);
+/// A connection that was accepted.
+#[derive(Debug)]
+pub(crate) struct NewConnection {
+    pub(crate) stream: TcpStream,
+    /// The address of its other end.
+    pub(crate) peer: Option<SocketAddr>,
+    /// `None` if it is to be rejected.
+    pub(crate) place: Option<ReservedPlace>,
+}
+
+impl NewConnection {
+    /// Counts the connection in `table` at once: a loop that gets it may be blocked for long.
+    pub(crate) fn counted(
+        (stream, peer): (TcpStream, Option<SocketAddr>),
+        table: &ConnectionTable<EventSocket>,
+    ) -> Self {
+        Self { stream, peer, place: table.reserve(|| Some(peer?.ip())) }
+    }
+}
 
 /// What the loops of a run know about each other.
 #[derive(Debug)]
@@ -67,12 +84,14 @@ impl LoopShare {
         }
     }
 
-    /// Counts a connection that the loop has accepted, and returns it unless a loop with fewer connections gets it.
+    /// Counts a connection that the loop has accepted, and returns it unless a loop with fewer connections gets it. The loop keeps those
+    /// that it rejects.
     pub(crate) fn keep(&self, accepted: NewConnection) -> Option<NewConnection> {
         let (Some(spread), Some(own)) = (&self.spread, self.inbox()) else { return Some(accepted) };
         let (other, open) =
             spread.loops.iter().map(|inbox| (inbox, inbox.open.load(Ordering::Relaxed))).min_by_key(|it| it.1)?;
-        if open < own.open.load(Ordering::Relaxed)
+        if accepted.place.is_some()
+            && open < own.open.load(Ordering::Relaxed)
             && let Some(given) = lock(&other.given).as_mut()
             && let Some(woken) = other.woken.get()
         {
@@ -106,5 +125,45 @@ impl LoopShare {
             *given = None;
         }
         has_given
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use polyserve_core::{Reply, Request, ServerConfig};
+    use polyserve_serving::ServerState;
+
+    use super::*;
+
+    /// Regression test: a connection counted when the loop that got it had time for it. With a loop that was blocked, a server had more
+    /// than `max_connections`.
+    #[test]
+    fn a_connection_counts_before_its_loop_takes_it() {
+        let config = ServerConfig::default().max_connections(4);
+        let service = |_: Request<'_>| Reply::text("");
+        let server = Arc::new(ServerState::new(Arc::new(service), &config));
+        let table = ConnectionTable::<EventSocket>::multiplexed(server, 2);
+        let spread = Arc::new(Spread::new(2));
+        let shares = [0, 1].map(|shard| LoopShare::new(shard, Some(Arc::clone(&spread))));
+        let woken = WokenList::new(|| {});
+        shares.iter().for_each(|share| share.begin(&woken));
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut clients = Vec::new();
+        let mut kept = Vec::new();
+        for _ in 0..10 {
+            clients.push(TcpStream::connect(listener.local_addr().unwrap()).unwrap());
+            let (stream, peer) = listener.accept().unwrap();
+            kept.extend(shares[0].keep(NewConnection::counted((stream, Some(peer)), &table)));
+        }
+        assert_eq!(table.open(), 4);
+        let given = shares[1].take();
+        assert!(given.len() == 2 && given.iter().all(|connection| connection.place.is_some()));
+        assert_eq!(kept.iter().filter(|connection| connection.place.is_none()).count(), 6, "they are rejected");
+        for place in given.into_iter().chain(kept).filter_map(|connection| connection.place) {
+            table.release(place);
+        }
+        assert!(table.is_empty());
     }
 }

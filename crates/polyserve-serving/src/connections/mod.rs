@@ -10,8 +10,8 @@
 //! when the earliest deadline may have passed, and wakes the connections that are late. It also wakes all connections if a
 //! shutdown begins.
 //!
-//! The thread that accepts a connection admits it, before it calls [`ConnectionTable::accept_loop_ended`]; another thread may serve
-//! it. A connection that is accepted and not admitted is lost to a drain, which ends when the table is empty and no accept loop is
+//! The thread that accepts a connection admits it, or [reserves](ConnectionTable::reserve) its place, before it calls
+//! [`ConnectionTable::accept_loop_ended`]; another thread may serve it. A connection that is accepted and not admitted is lost to a drain, which ends when the table is empty and no accept loop is
 //! left.
 //!
 //! # Servers in which a connection holds a thread
@@ -47,7 +47,7 @@ mod idle_queue;
 mod serve;
 
 use std::fmt;
-use std::net::Shutdown;
+use std::net::{IpAddr, Shutdown};
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
@@ -89,6 +89,12 @@ pub struct ConnectionTable<H> {
     times_crowded: AtomicU64,
     main: OnceLock<Thread>,
 }
+
+/// The place of a connection that counts as open and is not in the table yet. If it is dropped, the connection counts for ever: to be
+/// passed to [`ConnectionTable::admit_at`] or [`ConnectionTable::release`].
+#[derive(Debug)]
+#[must_use]
+pub struct ReservedPlace(PeerPlace);
 
 /// Shuts a listener down, which refuses the clients that wait there.
 struct CloseListener(Box<dyn Fn() + Send + Sync>);
@@ -186,17 +192,40 @@ impl<H: ConnectionHandle> ConnectionTable<H> {
         &self,
         handle: H,
         shard: usize,
-        mut evict: impl FnMut() -> bool,
+        evict: impl FnMut() -> bool,
     ) -> Result<Arc<TableEntry<H>>, H> {
+        match self.reserve_evicting(|| Some(handle.peer()?.ip()), evict) {
+            Some(place) => Ok(self.insert(handle, shard, Some(place.0))),
+            None => Err(handle),
+        }
+    }
+
+    /// Counts a connection that [`admit_at`](Self::admit_at) adds later, on any thread, under the rules of
+    /// [`admit`](Self::admit). `peer` returns the address of its client. Returns `None` if the connection is to be rejected.
+    pub fn reserve(&self, peer: impl FnOnce() -> Option<IpAddr>) -> Option<ReservedPlace> {
+        self.reserve_evicting(peer, || self.evict().is_some())
+    }
+
+    fn reserve_evicting(
+        &self,
+        peer: impl FnOnce() -> Option<IpAddr>,
+        mut evict: impl FnMut() -> bool,
+    ) -> Option<ReservedPlace> {
         // Before the eviction: a client past its own limit takes no place of others.
-        let Some(place) = self.server.peers.admit(|| Some(handle.peer()?.ip())) else { return Err(handle) };
+        let place = self.server.peers.admit(peer)?;
         while !self.counts.add_below(CountedAs::Open, self.server.config.max_connections) {
             if !evict() {
                 self.set_crowded();
-                return Err(handle);
+                return None;
             }
         }
-        Ok(self.insert(handle, shard, Some(place)))
+        Some(ReservedPlace(place))
+    }
+
+    /// Frees the place of a connection that is not added.
+    pub fn release(&self, place: ReservedPlace) {
+        drop(place);
+        self.subtract(CountedAs::Open);
     }
 
     /// Adds a connection that is rejected and then lingers. It takes no place of its client.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
-use super::{ConnectionHandle, ConnectionTable, TableEntry};
+use super::{ConnectionHandle, ConnectionTable, ReservedPlace, TableEntry};
 use crate::http1::Session;
 use crate::{Connection, Step, ThreadBuffers, Turn, net, reject};
 
@@ -141,13 +141,22 @@ impl<H: ConnectionHandle> ConnectionTable<H> {
     /// waits for the socket for the first time; `None` if the connection is closed.
     #[inline]
     pub fn admit_or_reject(&self, handle: H, shard: usize) -> Option<(Arc<TableEntry<H>>, Connection)> {
-        match self.admit(handle, shard) {
-            Ok(entry) => {
-                let connection = Connection::new(Session::from_peer(entry.peer()));
-                Some((entry, connection))
-            }
-            Err(rejected) => self.reject(rejected, shard),
-        }
+        let place = self.reserve(|| Some(handle.peer()?.ip()));
+        self.admit_at(place, handle, shard)
+    }
+
+    /// Adds a connection with its [reserved](Self::reserve) place, or [rejects](Self::reject) it without one, as
+    /// [`admit_or_reject`](Self::admit_or_reject) does.
+    pub fn admit_at(
+        &self,
+        place: Option<ReservedPlace>,
+        handle: H,
+        shard: usize,
+    ) -> Option<(Arc<TableEntry<H>>, Connection)> {
+        let Some(place) = place else { return self.reject(handle, shard) };
+        let entry = self.insert(handle, shard, Some(place.0));
+        let connection = Connection::new(Session::from_peer(entry.peer()));
+        Some((entry, connection))
     }
 
     /// [Rejects](reject) a connection, which then lingers. Returns `None` if the connection is closed because its client is gone, or
