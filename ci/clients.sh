@@ -6,28 +6,12 @@
 # ci/clients.sh [SERVER...]
 set -euo pipefail
 cd "$(dirname "$0")/.."
-. ci/setup.sh
 . ci/session.sh
-. ci/programs.sh
-build_programs
+build_program
 cargo build -q --profile "${PROFILE:-dev}" -p polyserve-examples --features http2 --example https_http2
-program=$(realpath "$programs/polyserve")
 http2_server=$(realpath "$programs/examples/https_http2")
 clients=$(realpath ci/clients)
-tmp=$(mktemp -d)
-proxy=
-trap 'for p in $proxy $pid; do kill "$p" 2>/dev/null || true; done; rm -rf "$tmp"' EXIT
-command -v openssl >/dev/null || apt_install openssl
-[ $# -gt 0 ] || set -- sequential pool_server pool_classic thread_per_connection leader_followers tokio_tcp tokio_per_core tokio_hyper smol epoll io_uring
-
-# certificate NAME: makes a certificate of the authority.
-certificate() {
-    openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -CA "$tmp/ca.pem" -CAkey "$tmp/ca-key.pem" -subj "/CN=$1" \
-        -addext basicConstraints=critical,CA:FALSE -addext subjectAltName=IP:127.0.0.1,DNS:localhost \
-        -keyout "$tmp/key.pem" -out "$tmp/cert.pem" 2>/dev/null
-}
-openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=authority \
-    -keyout "$tmp/ca-key.pem" -out "$tmp/ca.pem" 2>/dev/null
+[ $# -gt 0 ] || set -- "${every_server[@]}"
 certificate server
 ca=$tmp/ca.pem
 
@@ -132,15 +116,15 @@ http {
 }
 END
     "$nginx" -e "$tmp/log" -p "$tmp" -c "$tmp/nginx.conf" >"$tmp/log" 2>&1 &
-    proxy=$!
+    other=$!
     for _ in $(seq 100); do curl -s -o /dev/null --cacert "$ca" "https://127.0.0.1:$port/1" && break || sleep 0.1; done
     before=$(handshakes)
     with_curl "https://127.0.0.1:$port" 2
     for _ in $(seq 10); do answered 404 "https://127.0.0.1:$port/1"; done
     [ $(($(handshakes) - before)) -le 3 ] || fail "nginx does not keep its connections: $(($(handshakes) - before)) handshakes"
-    kill "$proxy"
-    wait "$proxy" 2>/dev/null || true
-    proxy=
+    kill "$other"
+    wait "$other" 2>/dev/null || true
+    other=
 }
 
 nginx=$(PATH=$PATH:/usr/sbin command -v nginx || true)

@@ -7,13 +7,9 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 only=${1-}
-. ci/setup.sh
-. ci/programs.sh
+. ci/session.sh
 build_programs
 directory=$programs/examples
-. ci/session.sh
-tmp=$(mktemp -d)
-trap '[ -z "$pid" ] || kill "$pid" 2>/dev/null || true; rm -rf "$tmp"' EXIT
 
 # fail NAME: prints the output of an example, and fails.
 fail() { echo "$1: failed. Its output:" >&2; sed 's/^/    /' "$tmp/out" >&2; exit 1; }

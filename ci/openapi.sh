@@ -4,13 +4,8 @@
 # If schemathesis cannot be installed, this is reported as not run.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-. ci/setup.sh
 . ci/session.sh
-. ci/programs.sh
-build_programs
-program=$(realpath "$programs/polyserve")
-tmp=$(mktemp -d)
-trap '[ -z "$pid" ] || kill "$pid" 2>/dev/null || true; rm -rf "$tmp"' EXIT
+build_program
 
 tools=target/schemathesis
 if ! [ -x $tools/bin/st ]; then

@@ -4,14 +4,8 @@
 # A program that cannot be installed is reported as not run.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-. ci/setup.sh
 . ci/session.sh
-. ci/programs.sh
-build_programs
-program=$(realpath "$programs/polyserve")
-tmp=$(mktemp -d)
-proxy=
-trap 'for p in $proxy $pid; do kill "$p" 2>/dev/null || true; done; rm -rf "$tmp"' EXIT
+build_program
 command -v openssl >/dev/null || apt_install openssl
 
 # block FILE: prints the block of the page with this file name.
@@ -33,7 +27,7 @@ through() {
     local name=$1 url=https://127.0.0.1:$2
     shift 2
     (cd "$tmp" && exec "$@") >"$tmp/proxy.log" 2>&1 &
-    proxy=$!
+    other=$!
     for _ in $(seq 100); do curl -sk -o /dev/null "$url" && break || sleep 0.1; done
     answered 401 "$url/1"
     answered 201 -u alice:secret -X PUT "$url/" -d "{\"id\":$RANDOM,\"description\":\"$name\",\"value\":1.5}"
@@ -41,9 +35,9 @@ through() {
     for _ in $(seq 20); do answered 404 -u alice:secret "$url/-1"; done
     open=$(curl -sS "$admin/metrics" | sed -n 's/^http_server_open_connections{.*} //p')
     [ "$open" -ge 1 ] && [ "$open" -le 4 ] || { echo "$name keeps $open connections" >&2; exit 1; }
-    kill "$proxy"
-    wait "$proxy" 2>/dev/null || true
-    proxy=
+    kill "$other"
+    wait "$other" 2>/dev/null || true
+    other=
     echo "$name: ok"
 }
 
@@ -61,7 +55,7 @@ if [ -x "$prometheus" ]; then
     curl -sS "$url/1" >"$tmp/body"
     { echo 'global: { scrape_interval: 1s }'; block prometheus.yml | sed "s|127\.0\.0\.1:9001|${admin#http://}|"; } >"$tmp/prometheus.yml"
     "$prometheus" --config.file="$tmp/prometheus.yml" --storage.tsdb.path="$tmp/tsdb" --web.listen-address="127.0.0.1:$port" >"$tmp/proxy.log" 2>&1 &
-    proxy=$!
+    other=$!
     scraped() {
         curl -sS "http://127.0.0.1:$port/api/v1/query" --data-urlencode "query=$1" 2>/dev/null | grep -qE '"value":\[[0-9.]+,"[1-9]'
     }
@@ -69,9 +63,9 @@ if [ -x "$prometheus" ]; then
         for _ in $(seq 200); do ! scraped "$name" || break; sleep 0.1; done
         scraped "$name" || { echo "Prometheus has no $name" >&2; cat "$tmp/proxy.log" >&2; exit 1; }
     done
-    kill "$proxy"
-    wait "$proxy" 2>/dev/null || true
-    proxy=
+    kill "$other"
+    wait "$other" 2>/dev/null || true
+    other=
     # Its linter reads the older format, and Prometheus itself has read OpenMetrics.
     curl -sS "$admin/metrics" >"$tmp/metrics"
     "$(dirname "$prometheus")/promtool" check metrics <"$tmp/metrics" || { cat "$tmp/metrics" >&2; exit 1; }

@@ -1,8 +1,30 @@
-# Source this file. It has functions for servers that print their address, and for texts with curl requests and their
-# answers. It needs the directory $tmp. The texts have the address 127.0.0.1:8001, and the servers listen on a free
-# port.
+# Source this file. It has functions for servers that print their address, for certificates, and for texts with curl requests and their
+# answers. The texts have the address 127.0.0.1:8001, and the servers listen on a free port. At the end of the script, the directory $tmp is
+# removed, and the server $pid and the process $other are ended.
+. ci/setup.sh
+. ci/programs.sh
 command -v curl >/dev/null || apt_install curl || { echo "curl is needed" >&2; exit 1; }
-pid= url=
+tmp=$(mktemp -d)
+pid= url= other=
+trap 'for p in $other $pid; do kill "$p" 2>/dev/null || true; done; rm -rf "$tmp"' EXIT
+
+# A server of each kind.
+every_server=(sequential pool_server pool_classic thread_per_connection leader_followers tokio_tcp tokio_per_core tokio_hyper smol epoll io_uring)
+
+# build_program: builds the command, unless PROGRAM is one. Sets $program.
+build_program() {
+    [ -n "${PROGRAM-}" ] || build_programs
+    program=$(realpath "${PROGRAM:-$programs/polyserve}")
+}
+
+# certificate NAME: makes $tmp/cert.pem and $tmp/key.pem, of an authority that the first call makes: $tmp/ca.pem.
+certificate() {
+    local new=(openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2)
+    command -v openssl >/dev/null || apt_install openssl
+    [ -e "$tmp/ca.pem" ] || "${new[@]}" -subj /CN=authority -keyout "$tmp/ca-key.pem" -out "$tmp/ca.pem" 2>/dev/null
+    "${new[@]}" -CA "$tmp/ca.pem" -CAkey "$tmp/ca-key.pem" -subj "/CN=$1" -addext basicConstraints=critical,CA:FALSE \
+        -addext subjectAltName=IP:127.0.0.1,DNS:localhost -keyout "$tmp/key.pem" -out "$tmp/cert.pem" 2>/dev/null
+}
 
 # start COMMAND...: starts a server in the background, and waits until its address is in $tmp/out. Sets $pid and $url.
 start() {

@@ -6,18 +6,12 @@
 # ci/slow.sh [SECONDS] [SERVER...]: each mode for this number of seconds (60)
 set -euo pipefail
 cd "$(dirname "$0")/.."
-. ci/setup.sh
 . ci/session.sh
-. ci/programs.sh
 seconds=60
 case ${1-} in [0-9]*) seconds=$1; shift ;; esac
 command -v slowhttptest >/dev/null || apt_install slowhttptest || { echo "slowhttptest: not run: it cannot be installed"; exit 0; }
-[ -n "${PROGRAM-}" ] || build_programs
-program=$(realpath "${PROGRAM:-$programs/polyserve}")
-tmp=$(mktemp -d)
-attack=
-trap 'for p in $attack $pid; do kill "$p" 2>/dev/null || true; done; rm -rf "$tmp"' EXIT
-[ $# -gt 0 ] || set -- sequential pool_server pool_classic thread_per_connection leader_followers tokio_tcp tokio_per_core tokio_hyper smol epoll io_uring
+build_program
+[ $# -gt 0 ] || set -- "${every_server[@]}"
 printf '{"id":2,"description":"%s","value":1.5}' "$(head -c 1000000 /dev/zero | tr '\0' x)" >"$tmp/large"
 
 fail() { echo "$server: $*" >&2; cat "$tmp/out" >&2 || true; exit 1; }
@@ -27,14 +21,14 @@ beside() {
     local name=$1 answered=0 until=$((SECONDS + seconds))
     shift
     slowhttptest -c 1000 -r 500 -l "$seconds" -p 5 "$@" >"$tmp/attack" 2>&1 &
-    attack=$!
+    other=$!
     while [ "$SECONDS" -lt "$until" ]; do
         curl -sS -f -o /dev/null --max-time 10 "$url/1" || fail "$name: the good client is not answered"
         answered=$((answered + 1))
         sleep 0.1
     done
-    wait "$attack" || true # its status tells whether it could open all connections
-    attack=
+    wait "$other" || true # its status tells whether it could open all connections
+    other=
     grep -q 'Exit status' "$tmp/attack" || { cat "$tmp/attack" >&2; fail "$name: slowhttptest has not run"; }
     kill -0 "$pid" 2>/dev/null || fail "$name: it has ended"
     echo "$server: $name: ok, $answered answers"

@@ -5,23 +5,13 @@
 # ci/soak.sh [SECONDS] [SERVER...]: for each server this number of seconds (1800), half of it over TLS.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-. ci/setup.sh
 . ci/session.sh
-. ci/programs.sh
 rounds=6
 seconds=1800
 case ${1-} in [0-9]*) seconds=$1; shift ;; esac
-[ -n "${PROGRAM-}" ] || build_programs
-program=$(realpath "${PROGRAM:-$programs/polyserve}")
-tmp=$(mktemp -d)
-hostile=
-trap 'for p in $hostile $pid; do kill "$p" 2>/dev/null || true; done; rm -rf "$tmp"' EXIT
-command -v openssl >/dev/null || apt_install openssl
-[ $# -gt 0 ] || set -- sequential pool_server pool_classic thread_per_connection leader_followers tokio_tcp tokio_per_core tokio_hyper smol epoll io_uring
-new() { openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 "$@" 2>/dev/null; }
-new -subj /CN=authority -keyout "$tmp/ca-key.pem" -out "$tmp/ca.pem"
-new -CA "$tmp/ca.pem" -CAkey "$tmp/ca-key.pem" -subj /CN=server -addext basicConstraints=critical,CA:FALSE \
-    -addext subjectAltName=IP:127.0.0.1 -keyout "$tmp/key.pem" -out "$tmp/cert.pem"
+build_program
+[ $# -gt 0 ] || set -- "${every_server[@]}"
+certificate server
 
 fail() { echo "$server: $*" >&2; cat "$tmp/out" "$tmp/hostile" >&2 || true; exit 1; }
 
@@ -58,11 +48,11 @@ soak() {
     [ "$each" -ge 2 ] || each=2
     for round in $(seq $rounds); do
         python3 ci/hostile.py 127.0.0.1 "${url##*:}" "$each" ${load[@]:+"$tmp/ca.pem"} >"$tmp/hostile" 2>&1 &
-        hostile=$!
+        other=$!
         "$program" load "$url/100000" "${load[@]}" --connections 4 --duration "${each}s" --json >"$tmp/load" 2>"$tmp/load-errors" ||
             is_evicted || { cat "$tmp/load" "$tmp/load-errors" >&2; fail "a good client failed"; }
-        wait "$hostile" || fail "the hostile clients failed"
-        hostile=
+        wait "$other" || fail "the hostile clients failed"
+        other=
         kill -0 "$pid" 2>/dev/null || fail "it has ended"
         counted=$(count)
         read -r memory fds threads <<<"$counted"

@@ -133,8 +133,6 @@ tests() {
 
 # The first command of the README: in the release profile, with no other features.
 first_command() (
-    tmp=$(mktemp -d)
-    trap 'rm -rf "$tmp"' EXIT
     . ci/session.sh
     cargo build -q --release --example threadpool_server
     TCP_ADDRESS=127.0.0.1:0 start cargo run -q --release --example threadpool_server

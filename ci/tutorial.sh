@@ -8,11 +8,8 @@
 # only their success matters.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-. ci/setup.sh
 . ci/session.sh
 root=$PWD
-tmp=$(mktemp -d)
-trap '[ -z "$pid" ] || kill "$pid" 2>/dev/null || true; rm -rf "$tmp"' EXIT
 # Dependencies that are built for the tests of the workspace are used here too: like there, they are without debug information.
 export CARGO_TARGET_DIR=$root/target CARGO_PROFILE_DEV_DEBUG=0
 project=$tmp/shop
