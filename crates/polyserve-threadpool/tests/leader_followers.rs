@@ -2,12 +2,12 @@
 
 use std::cell::RefCell;
 use std::collections::HashSet;
-use std::io::{Read as _, Write as _};
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 
+use polyserve_conformance::client::Client;
 use polyserve_core::http::StatusCode;
 use polyserve_core::sync::lock;
 use polyserve_core::{Answer, Reply, Request, Running, ServerConfig, ServerExt, Service};
@@ -15,6 +15,8 @@ use polyserve_threadpool::LeaderFollowers;
 
 /// The time limit of each wait. It is reached only if a test fails.
 const PATIENCE: Duration = Duration::from_secs(30);
+
+const GET: &[u8] = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n";
 
 /// Blocks the requests for `/hold` until it is opened. Records the threads that call the service, and how many of them have
 /// ended.
@@ -87,13 +89,14 @@ fn start_with(config: ServerConfig) -> (Running, Arc<Latch>) {
     (server.serve("127.0.0.1:0", service).unwrap(), latch)
 }
 
+fn connect(addr: SocketAddr) -> Client {
+    Client::connect(addr, PATIENCE).unwrap()
+}
+
 fn ask(addr: SocketAddr, target: &str) {
-    let mut stream = TcpStream::connect(addr).unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    write!(stream, "GET {target} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).unwrap();
-    assert!(answer.starts_with("HTTP/1.1 200 "), "{answer:?}");
+    let mut client = connect(addr);
+    client.send(format!("GET {target} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").as_bytes()).unwrap();
+    client.expect_last(200);
 }
 
 fn hold(addr: SocketAddr, count: usize) -> Vec<thread::JoinHandle<()>> {
@@ -160,23 +163,10 @@ fn idle_threads_end() {
 fn kept_and_new_connections_are_served() {
     let (running, _) = start();
     let addr = running.local_addr();
-    let mut streams = Vec::new();
-    for round in 1..=20 {
-        let stream = TcpStream::connect(addr).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        streams.push(stream);
-        for stream in &mut streams {
-            stream.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
-            let mut start = [0; 12];
-            stream.read_exact(&mut start).unwrap();
-            assert_eq!(&start, b"HTTP/1.1 200", "in round {round}");
-            let mut rest = Vec::new();
-            while !rest.ends_with(b"\r\n\r\n") {
-                let mut byte = [0];
-                stream.read_exact(&mut byte).unwrap();
-                rest.extend(byte);
-            }
-        }
+    let mut clients = Vec::new();
+    for _ in 0..20 {
+        clients.push(connect(addr));
+        clients.iter_mut().for_each(|client| drop(client.ask(GET, 200)));
         ask(addr, "/");
     }
     assert_eq!(running.shutdown().unwrap().answered, 230);
@@ -205,25 +195,20 @@ fn a_connection_that_becomes_idle_is_evicted() {
     config.max_connections = 1;
     let (running, latch) = start_with(config);
     let addr = running.local_addr();
-    let status = |target: &str, stream: &mut TcpStream| {
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        write!(stream, "GET {target} HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
-        let mut start = [0; 12];
-        stream.read_exact(&mut start).unwrap();
-        String::from_utf8(start.to_vec()).unwrap()
+    let status = || {
+        let mut client = connect(addr);
+        let _ = client.send(GET); // an error: it is rejected already
+        client.receive().unwrap().status
     };
-    let mut client = TcpStream::connect(addr).unwrap();
-    let holder = thread::spawn(move || (status("/hold", &mut client), client));
+    let mut holder = connect(addr);
+    holder.send(b"GET /hold HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
     latch.wait(|state| state.held == 1);
-    for _ in 0..3 {
-        assert_eq!(status("/", &mut TcpStream::connect(addr).unwrap()), "HTTP/1.1 503");
-    }
+    assert_eq!([(); 3].map(|()| status()), [503; 3]);
     latch.update(|state| state.open = true);
-    let (answer, _client) = holder.join().unwrap();
-    assert_eq!(answer, "HTTP/1.1 200");
+    holder.expect(200);
     // The connection becomes idle a moment after its answer. Until then, new ones are rejected.
     let deadline = Instant::now() + PATIENCE;
-    while status("/", &mut TcpStream::connect(addr).unwrap()) != "HTTP/1.1 200" {
+    while status() != 200 {
         assert!(Instant::now() < deadline, "the idle connection is never evicted");
     }
     running.shutdown().unwrap();

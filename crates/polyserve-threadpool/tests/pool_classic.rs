@@ -1,11 +1,11 @@
 //! `pool_classic` in a drain, and over shared executors that drop jobs. Each test opens with the defect that it shows.
 
-use std::io::{Read as _, Write as _};
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
+use polyserve_conformance::client::{Client, Ending};
 use polyserve_core::{Drain, Echo, Executor as _, Job, ServerConfig, ServerExt};
 use polyserve_serving::executor::PoolConfig;
 use polyserve_threadpool::{MpscPool, PoolClassic};
@@ -29,13 +29,10 @@ enum DropTime {
 
 /// Returns all that the server sends until it closes or resets the connection.
 fn ask(addr: SocketAddr) -> String {
-    let mut stream = TcpStream::connect(addr).unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    stream.write_all(b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").unwrap();
-    let mut answer = Vec::new();
-    if let Err(error) = stream.read_to_end(&mut answer) {
-        assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset, "the connection is left open: {error}");
-    }
+    let mut client = Client::connect(addr, PATIENCE).unwrap();
+    client.send(b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").unwrap();
+    let (answer, ending) = client.end();
+    assert_ne!(ending, Ending::Silent, "the connection is left open");
     String::from_utf8(answer).unwrap()
 }
 
