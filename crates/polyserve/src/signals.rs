@@ -8,6 +8,9 @@
 //! a job with SIGTERM. SIGHUP is left to a program that has its own handler, for example to reload its settings. Such a
 //! handler must be there before [`Signals::register`]; [`on_hangup`] is one.
 //!
+//! A write past the limit of a file's size (`ulimit -f`, `LimitFSIZE=`) sends SIGXFSZ, which would end the program. With a handler, the
+//! write fails: a durable store answers 507, and an access log drops lines.
+//!
 //! Invariant: from [`Signals::register`] on, no signal is lost. A signal that arrives before the server runs takes effect
 //! when [`Signals::drain`] is called, or at once in [`Signals::unless_signalled`]. The kernel may merge two signals of the same kind into one. Cost: one sleeping thread.
 //!
@@ -40,6 +43,7 @@ use std::io::{self, Read as _};
 use std::os::unix::net::UnixStream;
 use std::pin::Pin;
 use std::process;
+use std::sync::Arc;
 use std::task::Poll;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -48,7 +52,8 @@ use polyserve_core::{
     Answer, AnswerFuture, Drain, IntoListenOn, Running, Server, ServerExt, Service, park_until, promise,
 };
 use polyserve_sys::{SignalDisposition, signal_disposition};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
+use signal_hook::flag;
 use signal_hook::iterator::Signals as Arrivals;
 
 /// The handling of SIGINT, SIGTERM and SIGHUP, until the process ends.
@@ -66,13 +71,16 @@ pub struct Signals {
 }
 
 impl Signals {
-    /// Registers the handlers, except for signals that are ignored, and for SIGHUP if it has a handler. If the value is
+    /// Registers the handlers, also one for SIGXFSZ, except for signals that are ignored, and for SIGHUP if it has a handler. If the value is
     /// dropped without a drain, the first signal exits the process.
     ///
     /// # Errors
     ///
     /// Returns an error if the system refuses the handlers or the thread.
     pub fn register() -> io::Result<Self> {
+        if signal_disposition(SIGXFSZ)? == SignalDisposition::Default {
+            flag::register(SIGXFSZ, Arc::default())?; // nothing reads the flag
+        }
         let mut arrivals = Arrivals::new(taken_over()?)?;
         let (completer, first) = promise(None);
         thread::Builder::new().name("polyserve-signals".into()).spawn(move || {

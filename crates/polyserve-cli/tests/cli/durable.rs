@@ -120,6 +120,29 @@ fn a_log_on_a_full_disk_ends_nothing() {
     assert!(serving.end().0.success());
 }
 
+/// Regression test: a write past the limit of a file's size ended the process, by SIGXFSZ. The write fails instead.
+#[test]
+fn a_limit_of_the_size_of_files_ends_nothing() {
+    let dir = Dir::new("durable-file-limit");
+    dir.write("access.log", vec![b'\n'; 8 * 1024]);
+    let mut command = Command::new("sh");
+    // 8 KiB or 4 KiB, by the unit of the shell
+    command.args(["-c", "ulimit -f 8 && exec \"$@\"", "sh", env!("CARGO_BIN_EXE_polyserve"), "serve"]);
+    command.args(["--listen", "127.0.0.1:0", "--access-log"]).arg(dir.path("access.log"));
+    command.arg("--repo").arg(format!("durable:{}", dir.path("store").display()));
+    let serving = Serving::start(command);
+    let put = |id| {
+        let body = format!("{{\"id\":{id},\"description\":\"{}\",\"value\":0.5}}", "x".repeat(200));
+        format!("PUT / HTTP/1.1\r\nHost: a\r\nContent-Length: {}\r\n\r\n{body}", body.len())
+    };
+    let answers = ask_all(&serving, &(0..100).map(put).collect::<Vec<_>>());
+    let done = count(&answers, "201", &["201", "507"]);
+    assert!((1..100).contains(&done), "{done}");
+    assert!(get(&serving, 0).starts_with("HTTP/1.1 200 "));
+    serving.signal(Signal::TERM);
+    assert!(serving.end().0.success());
+}
+
 #[test]
 fn a_path_may_begin_with_the_home_directory() {
     let dir = Dir::new("durable-home");
