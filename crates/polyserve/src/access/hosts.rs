@@ -9,6 +9,7 @@
 
 use std::error::Error;
 use std::fmt;
+use std::net::Ipv6Addr;
 use std::sync::Arc;
 
 use polyserve_core::http::StatusCode;
@@ -43,9 +44,7 @@ impl AllowedHosts {
     /// Returns [`InvalidHost`] for a host that is none, or has a user.
     pub fn new(service: impl Service, hosts: impl IntoIterator<Item = impl AsRef<str>>) -> Result<Self, InvalidHost> {
         let parse = |host: &str| match host.parse::<Authority>() {
-            Ok(authority) if !authority.host().is_empty() && !host.contains('@') && has_valid_port(&authority) => {
-                Ok(authority)
-            }
+            Ok(authority) if is_host(&authority) && has_valid_port(&authority) => Ok(authority),
             _ => Err(InvalidHost { host: host.to_owned() }),
         };
         let hosts = hosts.into_iter().map(|host| parse(host.as_ref())).collect::<Result<_, _>>()?;
@@ -90,6 +89,16 @@ const DEFAULT_PORTS: [u16; 2] = [80, 443];
 /// The host without the dot that may end a name.
 fn name(authority: &Authority) -> &str {
     authority.host().strip_suffix('.').unwrap_or(authority.host())
+}
+
+/// Whether a host of the list is a name, or an address, and has no user. A pattern such as `*.example.org` is none: no request names it.
+fn is_host(authority: &Authority) -> bool {
+    let is_of_name = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
+    !authority.as_str().contains('@')
+        && match authority.host().strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
+            Some(address) => address.parse::<Ipv6Addr>().is_ok(),
+            None => !name(authority).is_empty() && name(authority).bytes().all(is_of_name),
+        }
 }
 
 /// Whether the port is absent or a number.
@@ -180,7 +189,9 @@ mod tests {
         assert_eq!(status("http://example.org/1", Some("evil.org")), 200);
         assert_eq!(status("https://evil.org?http://example.org/", Some("example.org")), 421);
         assert_eq!(status("/x://example.org/", Some("evil.org")), 421);
-        for host in ["", "a b", "a@b", "a:x", "http://a", "a/b", "a:"] {
+        for host in
+            ["", "a b", "a@b", "a:x", "http://a", "a/b", "a:", ".", "*", "*.example.org", "a;b", "[x]", "[1.2.3.4]"]
+        {
             let error = AllowedHosts::new(Echo, [host]).expect_err(host);
             assert!(error.to_string().contains("is not a host"), "{host}");
         }
