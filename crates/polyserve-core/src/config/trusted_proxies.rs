@@ -122,7 +122,8 @@ fn elements_from_the_right(list: &str) -> Option<impl Iterator<Item = &str>> {
 /// The address in an element of `Forwarded`: that of its one parameter `for`.
 fn forwarded_for(element: &str) -> Option<SocketAddr> {
     let mut found = None;
-    for pair in element.split(';').map(str::trim) {
+    // A pair may be empty (RFC 7239, section 4).
+    for pair in element.split(';').map(str::trim).filter(|pair| !pair.is_empty()) {
         let (name, value) = pair.split_once('=')?;
         let value = match value.strip_prefix('"') {
             Some(quoted) => quoted.strip_suffix('"')?,
@@ -252,6 +253,8 @@ mod tests {
             ("Forwarded", "for=192.0.2.1", "192.0.2.1:0"),
             ("Forwarded", "For=\"192.0.2.1:99\";proto=https;by=10.0.0.1", "192.0.2.1:99"),
             ("Forwarded", "for=\"[2001:db8::1]\"", "[2001:db8::1]:0"),
+            ("Forwarded", "for=192.0.2.1;", "192.0.2.1:0"), // regression test: the field was ignored
+            ("Forwarded", ";;for=203.0.113.9, ; for=192.0.2.1 ; proto=http", "192.0.2.1:0"),
             ("Forwarded", "by=x;for=\"[2001:db8::1]:4711\" , for=\"[fd00::2]\"", "[2001:db8::1]:4711"),
             ("Forwarded", "for=203.0.113.9, for=192.0.2.1;host=\"a;b\"", PROXY), // no address is looked for in doubt
             ("Forwarded", "for=203.0.113.9, for=192.0.2.1", "192.0.2.1:0"),
@@ -268,6 +271,7 @@ mod tests {
             "for",
             "for=",
             "for=;",
+            ";",
             "for=unknown",
             "for=_hidden",
             "for=\"192.0.2.1",
