@@ -94,11 +94,11 @@ impl IoUring {
     pub fn check() -> io::Result<()> {
         static CHECKED: OnceLock<Result<(), (ErrorKind, String)>> = OnceLock::new();
         // The kernel ends a ring a moment later, on the thread that made it, and interrupts the system call in which that thread waits then.
-        let ring = || thread::spawn(|| Ring::<RingSocket>::new(1, BUFFER_SIZE).map(drop)).join();
-        let checked = CHECKED.get_or_init(|| {
-            let made = ring().unwrap_or_else(|_| Err(io::Error::other("making a ring has panicked")));
-            made.map_err(|error| (error.kind(), error.to_string()))
-        });
+        let ring = || {
+            let thread = thread::Builder::new().spawn(|| Ring::<RingSocket>::new(1, BUFFER_SIZE).map(drop))?;
+            thread.join().unwrap_or_else(|_| Err(io::Error::other("making a ring has panicked")))
+        };
+        let checked = CHECKED.get_or_init(|| ring().map_err(|error: io::Error| (error.kind(), error.to_string())));
         checked.clone().map_err(|(kind, text)| io::Error::new(kind, text))
     }
 }
