@@ -101,10 +101,10 @@ impl ConfigFile {
     /// The error of the server's start, with the line of the key that caused it, if one did.
     pub(crate) fn explain(&self, error: anyhow::Error) -> anyhow::Error {
         let text = format!("{error:#}");
-        let named = text.split_whitespace().find(|word| word.starts_with("--"));
+        let mut named = text.split_whitespace().filter(|word| word.starts_with("--"));
         let first = text.split_whitespace().next().unwrap_or_default();
         let kind = error.downcast_ref::<UnknownName>().map(UnknownName::kind).unwrap_or_default();
-        match self.key(first).or_else(|| self.key(kind)).or_else(|| self.key(named.unwrap_or_default())) {
+        match self.key(first).or_else(|| self.key(kind)).or_else(|| named.find_map(|flag| self.key(flag))) {
             Some(key) => self.misuse(key.line, text).into(),
             None => error,
         }
@@ -112,7 +112,7 @@ impl ConfigFile {
 
     /// The key of a flag, such as `--workers` or `workers`.
     fn key(&self, flag: &str) -> Option<&Key> {
-        let flag = flag.split([' ', '=']).next().unwrap_or_default();
+        let flag = flag.split([' ', '=', ',', ':']).next().unwrap_or_default();
         let name = flag.trim_start_matches('-').replace('-', "_");
         self.keys.iter().find(|key| key.name == name)
     }

@@ -68,7 +68,7 @@ impl Access {
             return Ok(());
         }
         Err(Misuse(format!(
-            "{addr} can be reached from other machines: it needs --tls-cert and --tls-key, with --tokens or --tls-client-ca; or \
+            "listen: {addr} can be reached from other machines: it needs --tls-cert and --tls-key, with --tokens or --tls-client-ca; or \
              --trust-network, for example behind a proxy"
         )))
     }
@@ -88,7 +88,8 @@ impl Access {
     pub(crate) fn check_certificates(&self, has_client_ca: bool) -> Result<(), Misuse> {
         match &self.tokens {
             Some(tokens) if !has_client_ca && tokens.users.have_certificates() => Err(Misuse(format!(
-                "{} has users with certificates (san:NAME): it needs --tls-client-ca",
+                "{} {} has users with certificates (san:NAME): it needs --tls-client-ca",
+                tokens.source,
                 tokens.path.display()
             ))),
             _ => Ok(()),
@@ -130,6 +131,8 @@ fn allowed(service: impl Service, hosts: &str) -> Result<AllowedHosts, InvalidHo
 /// The users of a server, and the file that they were read from.
 #[derive(Clone, Debug)]
 pub(crate) struct TokensFile {
+    /// The flag or the variable that named it.
+    source: &'static str,
     path: PathBuf,
     users: Users,
     /// The text that is in use, or that was refused last.
@@ -139,12 +142,12 @@ pub(crate) struct TokensFile {
 }
 
 impl TokensFile {
-    fn open(source: &str, path: PathBuf) -> Result<Self, Misuse> {
+    fn open(source: &'static str, path: PathBuf) -> Result<Self, Misuse> {
         let wrong = |error: &dyn std::fmt::Display| Misuse(format!("{source} {}: {error}", path.display()));
         let judged = read_text(&path, MAX_SETTINGS).map_err(|error| wrong(&error))?;
         let users = Users::parse(&judged).map_err(|error| wrong(&error))?;
         warn_of_mode(&path);
-        Ok(Self { path, users, judged, changed: None })
+        Ok(Self { source, path, users, judged, changed: None })
     }
 
     /// Reads the file again. Returns whether it was used. `is_asked`: else only a changed file is judged.

@@ -1,10 +1,11 @@
 //! What an operator asks of `polyserve serve`: the admin address, the access log, and the time between the first signal and the drain.
 
 use std::env::VarError;
-use std::fs::{File, OpenOptions};
-use std::io::{self, Write};
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, ErrorKind, Write};
 use std::net::{SocketAddr, TcpListener};
 use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
@@ -58,7 +59,8 @@ const LONGEST_LAME_DUCK: Duration = Duration::from_secs(3600);
 /// The admin address, the access log and the end of a server.
 #[derive(Debug)]
 pub(crate) struct ServeOperation {
-    address: Option<String>,
+    /// The text, and its flag or variable.
+    address: Option<(&'static str, String)>,
     lame_duck: Duration,
     metrics: Metrics,
     readiness: Readiness,
@@ -69,7 +71,7 @@ pub(crate) struct ServeOperation {
 impl AdminArgs {
     /// What the flags ask for, or else the environment. If it `is_check`, no file is made.
     pub(crate) fn operation(&self, is_check: bool) -> anyhow::Result<ServeOperation> {
-        let address = given("--admin", self.admin.as_deref(), ADMIN)?.map(|(_, address)| address);
+        let address = given("--admin", self.admin.as_deref(), ADMIN)?;
         let lame_duck = match given("--lame-duck", self.lame_duck.as_deref(), LAME_DUCK)? {
             None => Duration::ZERO,
             Some((source, text)) => match humantime::parse_duration(&text) {
@@ -102,16 +104,34 @@ impl AdminArgs {
         let Some((source, path)) = given("--access-log", self.access_log.as_deref(), ACCESS_LOG)? else {
             return Ok(None);
         };
+        let unopened = |error| Misuse(format!("{source} {path} cannot be opened: {error}"));
         if is_check {
+            check_log(&path).map_err(unopened)?;
             return Ok(None);
         }
-        let writer: Box<dyn Write + Send> = if path == "-" {
-            Box::new(io::stderr())
-        } else {
-            Box::new(opened(&path).map_err(|error| Misuse(format!("{source} {path} cannot be opened: {error}")))?)
-        };
+        let writer: Box<dyn Write + Send> =
+            if path == "-" { Box::new(io::stderr()) } else { Box::new(opened(&path).map_err(unopened)?) };
         Ok(Some(AccessLog::start(writer, format, sampling)?))
     }
+}
+
+/// Checks that the file of the access log can be opened, and makes none. A pipe or a device is not opened: that could be noticed.
+fn check_log(path: &str) -> io::Result<()> {
+    match fs::metadata(path) {
+        _ if path == "-" => Ok(()),
+        Ok(found) if found.is_dir() => Err(ErrorKind::IsADirectory.into()),
+        Ok(found) if found.is_file() => OpenOptions::new().append(true).open(path).map(drop),
+        Ok(_) => Ok(()),
+        Err(error) if error.kind() == ErrorKind::NotFound => check_directory_of(path.as_ref()),
+        Err(error) => Err(error),
+    }
+}
+
+/// Checks that the directory exists in which a file is to be made.
+pub(super) fn check_directory_of(path: &Path) -> io::Result<()> {
+    let parent = path.parent().ok_or(ErrorKind::NotFound)?;
+    let directory = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
+    if fs::metadata(directory)?.is_dir() { Ok(()) } else { Err(ErrorKind::NotADirectory.into()) }
 }
 
 /// Opens the file of the access log. A named pipe needs a process that reads it: the open would wait for one, without an end.
@@ -175,9 +195,10 @@ impl ServeOperation {
     }
 
     /// The admin address, if there is one.
-    pub(crate) fn address(&self) -> anyhow::Result<Option<SocketAddr>> {
-        let Some(address) = &self.address else { return Ok(None) };
-        resolve_address(address).map(Some).with_context(|| format!("cannot serve on the admin address {address}"))
+    pub(crate) fn address(&self) -> Result<Option<SocketAddr>, Misuse> {
+        let Some((source, text)) = &self.address else { return Ok(None) };
+        let unusable = |error| Misuse(format!("{source} {text:?} cannot be used: {error}"));
+        resolve_address(text).map(Some).map_err(unusable)
     }
 
     /// Starts the server of the admin address, if there is one, on `listener` if it is bound already. Returns its URL.

@@ -14,7 +14,7 @@ use std::mem::MaybeUninit;
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::AsFd as _;
 use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::{SocketAddr as UnixAddr, UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};
@@ -34,6 +34,8 @@ use rustix::net::{
 };
 use rustix::process::geteuid;
 
+use super::admin::check_directory_of;
+
 /// The first byte of the next process.
 const HELLO: u8 = b'?';
 /// The time limit for the first byte, which the next process sends at once.
@@ -49,6 +51,18 @@ const MESSAGE: usize = 1 + size_of::<u64>();
 const LISTENERS: usize = 2;
 /// The time limit for a message of the other process, which is at its start or waits for this.
 const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Checks that a socket can be at `path`, which `source` has named. It is found before the repo is opened.
+pub(crate) fn check_path(source: &str, path: &Path) -> Result<(), Misuse> {
+    let wrong = |why: &dyn std::fmt::Display| Misuse(format!("{source} {}: {why}", path.display()));
+    match fs::symlink_metadata(path) {
+        Ok(found) if !found.file_type().is_socket() => return Err(wrong(&"the file is no socket")),
+        Err(error) if error.kind() == ErrorKind::NotFound => check_directory_of(path).map_err(|error| wrong(&error))?,
+        Err(error) => return Err(wrong(&error)),
+        Ok(_) => {}
+    }
+    UnixAddr::from_pathname(path).map(drop).map_err(|error| wrong(&error))
+}
 
 /// The listeners of a server.
 #[derive(Debug)]
@@ -244,16 +258,12 @@ pub(crate) struct PresentProcess {
 impl PresentProcess {
     /// Asks the process at `path` for its listeners; `None` if there is no process.
     fn connect(path: &Path) -> anyhow::Result<Option<(Listeners, Self)>> {
-        match fs::symlink_metadata(path) {
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-            Ok(found) if !found.file_type().is_socket() => {
-                return Err(Misuse(format!("--handover {}: the file is no socket", path.display())).into());
-            }
-            _ => {}
-        }
         let connection = match UnixStream::connect(path) {
             Ok(connection) => connection,
-            Err(error) if error.kind() == ErrorKind::ConnectionRefused => return Ok(None), // its process has ended
+            // There is no process, or it has ended.
+            Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::ConnectionRefused) => {
+                return Ok(None);
+            }
             Err(error) => return Err(error).with_context(|| format!("--handover {}", path.display())),
         };
         let received = Self::receive(connection);

@@ -29,7 +29,7 @@ use serde_json::json;
 
 use super::access::AccessArgs;
 use super::admin::{AdminArgs, given};
-use super::handover::{Listeners, Offer, PresentProcess};
+use super::handover::{Listeners, Offer, PresentProcess, check_path};
 use super::reload;
 use super::systemd;
 use super::tls::TlsArgs;
@@ -163,13 +163,16 @@ pub(crate) fn run(catalog: &Catalog, args: &ServeArgs, json: bool) -> anyhow::Re
     }
     let (entry, service) = (catalog.repo(&args.repo)?, catalog.service(&args.service)?);
     let handover = given("--handover", args.handover.as_deref(), HANDOVER)?;
+    if let Some((source, path)) = &handover {
+        check_path(source, path.as_ref())?;
+    }
     if listener.is_some()
         && let Some((source, _)) = &handover
     {
         return Err(Misuse(format!("the process was given a socket to listen on: leave {source} out")).into());
     }
     if args.check_config {
-        print("the configuration can be used\n")?;
+        if json { print_json(&json!({ "usable": true })) } else { print("the configuration can be used\n") }?;
         return Ok(ExitCode::SUCCESS);
     }
     let mut on = listener.map_or(ListenOn::Addr(settings.listen), ListenOn::Listener);

@@ -67,6 +67,14 @@ fn an_error_names_the_file_the_line_and_the_key() {
     refused(&dir, "etags = true\nadmin = '0.0.0.0:0'\n", &[":2: ", "--admin"]);
     refused(&dir, "etags = true\nrepo = 'durabel:data'\n", &[":2: ", "no repo \"durabel\""]);
     refused(&dir, "etags = true\nserver = 'pool'\n", &[":2: ", "no server \"pool\""]);
+    // Regression tests: these errors named neither the file nor the line.
+    refused(&dir, "etags = true\nadmin = 'nowhere'\n", &[":2: ", "--admin"]);
+    refused(&dir, "etags = true\nlisten = '0.0.0.0:0'\n", &[":2: ", "listen"]);
+    refused(&dir, "etags = true\nhosts = []\n", &[":2: ", "--hosts"]);
+    refused(&dir, "etags = true\npage_wait = '1s'\n", &[":2: ", "--page-wait"]);
+    refused(&dir, "etags = true\nhandover = '/'\n", &[":2: ", "--handover"]);
+    dir.write("users", "shop read san:shop.example.org\n");
+    refused(&dir, &format!("etags = true\ntokens = '{dir}/users'\n"), &[":2: ", "--tls-client-ca"]);
     refused(&dir, "max_connections = 0x10\n", &[":1: max_connections: the number must be decimal"]);
     refused(&dir, "config = 'other.toml'\n", &[":1: the key config is unknown"]);
     refused(&dir, "spin = 5\n", &[":1: the key spin is unknown"]);
@@ -82,4 +90,27 @@ fn a_check_opens_no_repo_and_no_address() {
     assert!(!dir.path("store").exists());
     dir.write("serve.toml", "repo = 'nothing'\n");
     has(&misused(&format!("serve --check-config --config {dir}/serve.toml")), &["nothing"]);
+}
+
+/// Regression test: the check printed text with `--json`.
+#[test]
+fn a_check_prints_json() {
+    assert_eq!(text(&ended(0, "serve --check-config --json").stdout), "{\"usable\":true}\n");
+}
+
+/// Regression test: a check found these usable, and the start failed.
+#[test]
+fn a_check_looks_at_the_files_that_are_to_be_made() {
+    let dir = Dir::new("config-files");
+    dir.write("file", "");
+    for key in ["access_log", "handover"] {
+        for path in ["/nowhere/file".to_owned(), format!("{dir}"), format!("{dir}/file/log"), String::new()] {
+            let flag = format!("--{}", key.replace('_', "-"));
+            refused(&dir, &format!("etags = true\n{key} = '{path}'\n"), &[":2: ", &flag]);
+        }
+        dir.write("serve.toml", format!("{key} = '{dir}/new'\n"));
+        ended(0, &format!("serve --check-config --config {dir}/serve.toml"));
+        assert!(!dir.path("new").exists());
+    }
+    refused(&dir, &format!("handover = '{dir}/{}'\n", "x".repeat(200)), &[":1: ", "--handover"]);
 }
