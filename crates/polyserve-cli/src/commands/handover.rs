@@ -177,7 +177,15 @@ impl Offer {
     /// Waits until the next process takes over. It waits for the end of this one. After [`withdraw`](Self::withdraw), this does
     /// not return.
     pub(crate) fn wait(&self) {
-        let connections = self.greeted();
+        let connections = loop {
+            match self.greeted() {
+                Ok(connections) => break connections,
+                Err(error) => {
+                    tracing::error!(%error, "no process can take over for now: no thread can be started");
+                    thread::sleep(HELLO_LIMIT);
+                }
+            }
+        };
         loop {
             let taken = connections.recv().map_err(io::Error::other).and_then(|connection| {
                 let connection = connection?;
@@ -203,10 +211,14 @@ impl Offer {
     }
 
     /// Accepts connections on a thread, and returns those that have sent [`HELLO`].
-    fn greeted(&self) -> Receiver<io::Result<UnixStream>> {
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the system refuses the thread. A connection for which it refuses one is closed.
+    fn greeted(&self) -> io::Result<Receiver<io::Result<UnixStream>>> {
         let (greeted, connections) = channel();
         let (socket, silent) = (Arc::clone(&self.socket), Arc::new(()));
-        thread::spawn(move || {
+        thread::Builder::new().name("polyserve-handover".into()).spawn(move || {
             loop {
                 // A thread holds a share of `silent`, and this one holds the first. The pause is short next to the patience of the next
                 // process.
@@ -224,7 +236,7 @@ impl Offer {
                     }
                 };
                 let (greeted, share) = (greeted.clone(), Arc::clone(&silent));
-                thread::spawn(move || {
+                let greet = move || {
                     let first = read_byte(&connection, HELLO_LIMIT);
                     drop(share);
                     match first {
@@ -235,10 +247,14 @@ impl Offer {
                             );
                         }
                     }
-                });
+                };
+                if let Err(error) = thread::Builder::new().spawn(greet) {
+                    tracing::warn!(%error, "no thread can be started for a connection to the socket of the handover");
+                    thread::sleep(ACCEPT_BACKOFF);
+                }
             }
-        });
-        connections
+        })?;
+        Ok(connections)
     }
 
     /// Hands nothing over any more: this process ends, and closes its listeners.
