@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::{ServerState, net};
+use crate::{EVICTION_GRACE, ServerState, net};
 
 /// The pause of an accept loop if the system has no descriptor or memory left.
 pub const ACCEPT_BACKOFF: Duration = Duration::from_millis(50);
@@ -39,19 +39,29 @@ pub enum AfterAccept<T = TcpStream> {
 pub struct AcceptRules {
     /// The number of connections that a drain may still accept: clients that connect again and again cannot prolong it.
     backlog: u32,
+    /// Of those, the number that has waited since the begin of the drain. `None` before the drain.
+    waiting: Option<u32>,
 }
 
 impl AcceptRules {
     /// The rules of a listener. `backlog`: as in the configuration.
     pub fn new(backlog: u32) -> Self {
-        Self { backlog }
+        Self { backlog, waiting: None }
+    }
+
+    /// Notes how many connections wait, at the first call of a drain. [`EVICTION_GRACE`] after the begin of the drain, no others are
+    /// accepted: a server that serves connections one by one might never see an empty queue. Without this call, the backlog is the only
+    /// bound.
+    pub fn drain(&mut self, listener: impl AsFd) {
+        self.waiting.get_or_insert_with(|| net::waiting_connections(listener).unwrap_or(u32::MAX));
     }
 
     /// Makes an attempt, which does not block, and returns what follows. Logs an error of the system, unless another was logged a
     /// short time ago.
     pub fn attempt<T>(&mut self, server: &ServerState, accept: impl FnOnce() -> io::Result<T>) -> AfterAccept<T> {
         let is_draining = server.shutdown.is_begun(); // before the attempt, which then finds what waits
-        if is_draining && self.backlog == 0 {
+        let is_late = || server.shutdown.begun_at().is_some_and(|begun| begun.elapsed() >= EVICTION_GRACE);
+        if is_draining && (self.backlog == 0 || (self.waiting == Some(0) && is_late())) {
             return AfterAccept::End;
         }
         let after = match accept() {
@@ -64,7 +74,10 @@ impl AcceptRules {
                 return AfterAccept::BackOff;
             }
         };
-        self.backlog -= u32::from(is_draining);
+        if is_draining {
+            self.backlog -= 1;
+            self.waiting = self.waiting.map(|waiting| waiting.saturating_sub(1));
+        }
         after
     }
 }
@@ -104,7 +117,7 @@ impl EventListener {
     }
 
     /// Accepts a connection, which does not block. Returns `None` if there is none, or if the system has no descriptor left. In a
-    /// drain, closes the listener once its backlog is empty.
+    /// drain, closes the listener once its backlog is empty, or has only what came late: see [`AcceptRules::drain`].
     pub fn accept(&mut self, server: &ServerState) -> Option<TcpStream> {
         Some(self.accept_from(server)?.0)
     }
@@ -119,7 +132,10 @@ impl EventListener {
         server: &ServerState,
         mut accept: impl FnMut(&TcpListener) -> io::Result<T>,
     ) -> Option<T> {
-        self.is_pending |= server.shutdown.is_begun();
+        if server.shutdown.is_begun() {
+            self.is_pending = true;
+            self.rules.drain(self.listener.as_ref()?);
+        }
         if self.paused_until.is_some_and(|until| Instant::now() < until) && !server.is_over() {
             return None;
         }
@@ -222,5 +238,26 @@ mod tests {
             assert_eq!(accepted, backlog.min(3) as usize);
             assert!(!acceptor.is_open() && TcpStream::connect(addr).is_err());
         }
+    }
+
+    /// Regression test: clients that connected again and again prolonged the drain of a server of one connection, up to its deadline.
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn a_drain_does_not_accept_what_comes_late() {
+        let server = ServerState::new(Arc::new(Echo), &ServerConfig::default());
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let addr = listener.local_addr().unwrap();
+        let mut acceptor = EventListener::new(Arc::new(listener), 9);
+        let _waiting = [(); 2].map(|()| TcpStream::connect(addr).unwrap());
+        server.shutdown.begin(Instant::now() + Duration::from_secs(60));
+        assert!(acceptor.accept(&server).is_some());
+        let late = TcpStream::connect(addr).unwrap();
+        while server.shutdown.begun_at().unwrap().elapsed() < EVICTION_GRACE {
+            thread::yield_now();
+        }
+        assert!(acceptor.accept(&server).is_some());
+        assert!(acceptor.accept(&server).is_none() && !acceptor.is_open());
+        drop(late);
     }
 }

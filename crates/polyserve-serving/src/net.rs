@@ -264,6 +264,15 @@ pub fn send_flags(last: bool) -> SendFlags {
     if last { SendFlags::NOSIGNAL | MORE } else { SendFlags::NOSIGNAL }
 }
 
+/// Returns the number of connections that wait to be accepted.
+///
+/// # Errors
+///
+/// Returns an error if the system does not tell it.
+pub(crate) fn waiting_connections(listener: impl AsFd) -> io::Result<u32> {
+    polyserve_sys::waiting_connections(listener)
+}
+
 /// Whether an error of `accept` concerns one connection only, so that the next can be accepted at once.
 pub fn is_connection_error(error: &io::Error) -> bool {
     matches!(

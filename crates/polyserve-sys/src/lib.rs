@@ -33,6 +33,51 @@ pub fn defer_accept(_listener: &TcpListener, _timeout: Duration) -> io::Result<(
     Err(io::Error::new(io::ErrorKind::Unsupported, "deferred accept needs Linux"))
 }
 
+/// Returns the number of connections that wait to be accepted from `listener`. Source: `tcp_get_info` of Linux, which tells it of a
+/// listener in `tcpi_unacked` (`TCP_INFO`, `tcp(7)`).
+///
+/// # Errors
+///
+/// Returns an error if the system call fails, or if the system does not tell the number.
+///
+/// ```
+/// use std::net::{TcpListener, TcpStream};
+///
+/// # #[cfg(target_os = "linux")] {
+/// let listener = TcpListener::bind("127.0.0.1:0")?;
+/// assert_eq!(polyserve_sys::waiting_connections(&listener)?, 0);
+/// let _client = TcpStream::connect(listener.local_addr()?)?;
+/// assert_eq!(polyserve_sys::waiting_connections(&listener)?, 1);
+/// # }
+/// # Ok::<(), std::io::Error>(())
+/// ```
+#[cfg(target_os = "linux")]
+pub fn waiting_connections(listener: impl AsFd) -> io::Result<u32> {
+    use std::os::fd::AsRawFd as _;
+    let mut info = std::mem::MaybeUninit::<libc::tcp_info>::zeroed();
+    let mut length = libc::socklen_t::try_from(size_of::<libc::tcp_info>()).map_err(io::Error::other)?;
+    let descriptor = listener.as_fd().as_raw_fd();
+    // SAFETY: `info` is valid for writes of `length` bytes, which is its size, and the kernel writes no more than that.
+    let result = unsafe {
+        libc::getsockopt(descriptor, libc::IPPROTO_TCP, libc::TCP_INFO, info.as_mut_ptr().cast(), &raw mut length)
+    };
+    if result != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: all fields are integers, for which zeros are valid, as is all that the kernel has written over them.
+    Ok(unsafe { info.assume_init() }.tcpi_unacked)
+}
+
+/// Always returns an error: only Linux tells the number.
+///
+/// # Errors
+///
+/// [`io::ErrorKind::Unsupported`].
+#[cfg(not(target_os = "linux"))]
+pub fn waiting_connections(_listener: impl AsFd) -> io::Result<u32> {
+    Err(io::Error::new(io::ErrorKind::Unsupported, "the number of waiting connections needs Linux"))
+}
+
 /// Sets the number of bytes at which `socket` becomes readable. The default is 1; 0 means 1; the kernel limits the value to
 /// half of the max receive buffer. The end of the input, an error, and a full buffer make the socket readable too. If enough
 /// bytes have arrived already, a registered poller gets an event. Source: `socket(7)`, `SO_RCVLOWAT`, which `select`, `poll`
