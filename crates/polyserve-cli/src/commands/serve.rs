@@ -179,9 +179,16 @@ pub(crate) fn run(catalog: &Catalog, args: &ServeArgs, json: bool) -> anyhow::Re
     let (mut admin_listener, mut present, mut offered) = (None, None, None);
     if let Some((_, path)) = handover {
         let (path, admin) = (PathBuf::from(path), operation.address()?);
-        let (listeners, process) = Listeners::take(&path, settings.listen, admin, &settings.config)?;
+        let take = {
+            let (path, addr, config) = (path.clone(), settings.listen, settings.config.clone());
+            move || Listeners::take(&path, addr, admin, &config)
+        };
+        // The process before may be stopped, and answers late or never.
+        let Some(taken) = signals.unless_signalled(take)? else { return ended(&Drain::default(), None, json) };
+        let (listeners, process) = taken?;
         offered = Some((listeners.try_clone()?, path));
-        (on, admin_listener, present) = (ListenOn::Listener(listeners.entities), listeners.admin, process);
+        (on, admin_listener, present) =
+            (ListenOn::Listener(listeners.entities), listeners.admin, process.map(Arc::new));
     }
     let Some(mut repo) = open_repo(&entry, args, &mut signals, present.as_ref())? else {
         return ended(&Drain::default(), None, json);
@@ -251,29 +258,33 @@ fn open_repo(
     entry: &RepoEntry,
     args: &ServeArgs,
     signals: &mut Signals,
-    present: Option<&PresentProcess>,
+    present: Option<&Arc<PresentProcess>>,
 ) -> anyhow::Result<Option<Arc<dyn EntityRepo>>> {
     // The location may have a password, so the message does not show it.
     let kind = args.repo.split(':').next().unwrap_or_default();
     let cannot_open = || format!("the repo {kind} cannot be opened");
     // The load of a large store takes seconds, and there is nothing to drain before its end. A temporary repo is empty, and must
     // be removed.
-    let mut open = || match args.temporary_repo {
+    let open = |signals: &mut Signals| match args.temporary_repo {
         true => Ok(Some(entry.build())),
         false => signals.unless_signalled({
             let entry = entry.clone();
             move || entry.open()
         }),
     };
-    let mut opened = open().with_context(cannot_open)?;
+    let mut opened = open(signals).with_context(cannot_open)?;
     if let Some(present) = present {
-        match &opened {
-            Some(Ok(_)) => present.drain()?,
-            Some(Err(error)) if error.kind() == io::ErrorKind::ResourceBusy => {
-                present.drain()?;
-                opened = open().with_context(cannot_open)?;
+        let drain = {
+            let present = Arc::clone(present);
+            move || present.drain()
+        };
+        let is_busy = |error: &io::Error| error.kind() == io::ErrorKind::ResourceBusy;
+        if opened.as_ref().is_some_and(|opened| opened.as_ref().err().is_none_or(is_busy)) {
+            let Some(drained) = signals.unless_signalled(drain)? else { return Ok(None) };
+            drained?;
+            if matches!(opened, Some(Err(_))) {
+                opened = open(signals).with_context(cannot_open)?;
             }
-            _ => {}
         }
     }
     opened.transpose().with_context(cannot_open)

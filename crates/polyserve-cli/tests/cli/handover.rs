@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use rustix::process::Signal;
 
-use super::{Dir, PATIENCE, Serving, ask, ended, has, misused, polyserve, text};
+use super::{Dir, PATIENCE, Serving, ask, ended, has, misused, polyserve, signalled, text};
 
 /// A client that keeps its connection. A drain closes a kept connection, so a request is sent again, once and on a new connection, if the
 /// server closes before any byte of an answer. Every other failure is an error, and so is any failure of a new connection.
@@ -126,6 +126,56 @@ fn a_restart_loses_no_request() {
         drop(serving);
         std::fs::remove_file(dir.path("").with_extension("sock")).expect("a process offers its listeners");
     }
+}
+
+/// Regression test: a server of one connection never found the queue empty while clients came. It drained up to its grace, accepted what the
+/// next process could have served, and cut it.
+#[test]
+fn a_busy_server_of_one_connection_hands_over() {
+    let dir = Dir::new("handover-busy");
+    let args = format!(
+        "serve --server sequential --blocking-wait 20ms --repo durable:{dir}/store --listen 127.0.0.1:0 --drain-grace 1h \
+         --handover {dir}.sock"
+    );
+    let serving = Serving::start(polyserve(&args));
+    let addr = serving.addr;
+    let is_over = Arc::new(AtomicBool::new(false));
+    let clients = [0, 1, 2, 3].map(|client| {
+        let is_over = Arc::clone(&is_over);
+        thread::spawn(move || load(addr, client, &is_over))
+    });
+    while dir.path("store").read_dir().is_ok_and(|mut files| files.next().is_none()) {
+        thread::yield_now();
+    }
+    let next = Serving::start(polyserve(&args));
+    let (status, rest) = serving.end();
+    assert_eq!(status.code(), Some(0), "{rest}");
+    has(&rest, &["answered ", ", cut 0, stuck 0"]);
+    is_over.store(true, Ordering::Relaxed);
+    clients.into_iter().for_each(|client| assert!(client.join().expect("every answer is right") > 0));
+    drop(next);
+    std::fs::remove_file(dir.path("").with_extension("sock")).expect("a process offers its listeners");
+}
+
+/// Regression test: a process that waited for one that is stopped ended 30 s after a signal.
+#[test]
+fn a_signal_ends_the_wait_for_a_stopped_process() {
+    let dir = Dir::new("handover-stopped");
+    dir.write("file", "");
+    let serving = Serving::start(polyserve(&format!("serve --listen 127.0.0.1:0 --handover {dir}/handover.sock")));
+    serving.signal(Signal::STOP);
+    // A line such as `SigCgt: 0000000180004003`, with a bit for each signal that has a handler.
+    let is_handled = |pid: u32| {
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+        let mask = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).map(str::trim);
+        mask.and_then(|mask| u64::from_str_radix(mask, 16).ok()).is_some_and(|mask| mask & 1 << 14 != 0)
+    };
+    let next = format!("serve --listen {} --handover {dir}/handover.sock", serving.addr);
+    let output = signalled(Signal::TERM, &next, is_handled);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    assert_eq!(text(&output.stdout), "answered 0, cut 0, stuck 0\n");
+    serving.signal(Signal::CONT);
+    assert!(ask(serving.addr, "GET /1 HTTP/1.0\r\n\r\n").contains(" 404 "));
 }
 
 #[test]
