@@ -38,9 +38,9 @@ use body::BodyEnd;
 pub(crate) use date::imf_fixdate;
 pub use response::Response;
 use response::{MAX_BODY, head_end};
-pub(crate) use stream::Stream;
 #[cfg(feature = "tls")]
-pub(crate) use stream::{is_timeout, left};
+pub(crate) use stream::left;
+pub(crate) use stream::{Stream, is_timeout};
 use transcript::Transcript;
 pub(crate) use transcript::shown;
 
