@@ -17,13 +17,11 @@ my @pages = glob '*.md docs/*.md docs/decisions/*.md';
 my %shared_types = (
     Framing => 'How the end of a body is found: of a request in the codec, of an answer in the load, of both in the broken servers.',
     Header => 'A header field of a request in the core, the first line of a journal in the lab.',
-    Key => 'The key of a cell: each experiment has its own, and `Experiment::Key` names it.',
-    Sample => 'One observation of a cell: each experiment has its own, and `Experiment::Sample` names it.',
-    Report => 'The result of a run: each experiment has its own, and `Experiment::Report` names it; the load has the result of one load.',
+    Key => 'The key of a cell of an experiment.',
+    Report => 'The result of an experiment; the load has the result of one load.',
 );
-# The associated types of the experiment framework: the module of each experiment has its own.
 # TLS has one form with the feature and one without, of which one is built.
-my %repeated_types = map { $_ => 1 } qw(Key Sample Report TlsBuffers TlsSession);
+my %repeated_types = map { $_ => 1 } qw(TlsBuffers TlsSession);
 
 my $phrase = qr/\b(who|whoever|whose|whom|somebody|someone|everybody|everyone|nobody|anybody|anyone|so[ ]many|beside|(?<!half[ ])of[ ]it|of[ ]theirs
     |at[ ]the[ ]most|knock(?:s|ed|ing)?|as[ ]many[ ]as[ ]there[ ]are|where[ ](?:there|none|a|an|it|one))\b/xi;

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use crate::experiment::{Experiment, Records};
+use crate::experiment::Records;
 use crate::journal::{Header, as_line};
 use crate::launch::{AddressFrom, Launch};
 use crate::machine::{Cores, Environment};
@@ -48,7 +48,7 @@ pub fn header(experiment: &str, plan: Value) -> Header {
 /// # Errors
 ///
 /// Returns the errors of [`Records::of`].
-pub fn records<E: Experiment>(header: &Header, lines: &[Value]) -> anyhow::Result<Records<E>> {
+pub fn records(header: &Header, lines: &[Value]) -> anyhow::Result<Records> {
     Records::of(&[&[as_line(Header::KIND, header)?], lines].concat())
 }
 

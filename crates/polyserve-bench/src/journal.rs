@@ -150,15 +150,6 @@ impl Journal {
         &self.before
     }
 
-    /// The lines of this kind from earlier runs.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if a line is not a `T`.
-    pub fn before<T: DeserializeOwned>(&self, kind: &str) -> anyhow::Result<Vec<T>> {
-        of_kind(&self.before, kind).with_context(|| self.path.display().to_string())
-    }
-
     /// Adds a line of this kind.
     ///
     /// # Errors

@@ -10,7 +10,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use polyserve::{Answer, Head, Reply, Request, Service};
-use rustix::time::{ClockId, clock_gettime};
+
+use crate::machine::proc::thread_cpu_time;
 
 /// The times that the requests of a service take. Cost of a time that varies: an addition to a shared counter, and a logarithm.
 #[derive(Debug)]
@@ -79,11 +80,6 @@ impl Spin {
             std::hint::spin_loop();
         }
     }
-}
-
-fn thread_cpu_time() -> Duration {
-    let time = clock_gettime(ClockId::ThreadCPUTime);
-    Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0))
 }
 
 impl fmt::Debug for Spin {

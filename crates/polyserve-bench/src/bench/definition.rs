@@ -50,35 +50,19 @@ use crate::claim::{CellConditions, ClaimDefinition, Rule};
 use crate::crowd::CrowdKind;
 use crate::journal::file_name;
 
+/// The files with these names in `defs`, and their texts.
+macro_rules! builtin {
+    ($($name:literal)*) => { &[$((concat!($name, ".toml"), include_str!(concat!("../../defs/", $name, ".toml")))),*] };
+}
+
 /// The definitions that the command contains.
-const BUILTIN: &[(&str, &str)] = &[
-    ("capacity.toml", include_str!("../../defs/capacity.toml")),
-    ("compare-get.toml", include_str!("../../defs/compare-get.toml")),
-    ("crowd.toml", include_str!("../../defs/crowd.toml")),
-    ("crowd-slow.toml", include_str!("../../defs/crowd-slow.toml")),
-    ("connections.toml", include_str!("../../defs/connections.toml")),
-    ("keys.toml", include_str!("../../defs/keys.toml")),
-    ("ladder.toml", include_str!("../../defs/ladder.toml")),
-    ("matrix.toml", include_str!("../../defs/matrix.toml")),
-    ("overload.toml", include_str!("../../defs/overload.toml")),
-    ("page.toml", include_str!("../../defs/page.toml")),
-    ("page-workers.toml", include_str!("../../defs/page-workers.toml")),
-    ("payload.toml", include_str!("../../defs/payload.toml")),
-    ("percore.toml", include_str!("../../defs/percore.toml")),
-    ("rates.toml", include_str!("../../defs/rates.toml")),
-    ("seam.toml", include_str!("../../defs/seam.toml")),
-    ("servers-kept.toml", include_str!("../../defs/servers-kept.toml")),
-    ("stores.toml", include_str!("../../defs/stores.toml")),
-    ("stores-many.toml", include_str!("../../defs/stores-many.toml")),
-    ("stores-memory.toml", include_str!("../../defs/stores-memory.toml")),
-    ("stores-typed.toml", include_str!("../../defs/stores-typed.toml")),
-    ("stress.toml", include_str!("../../defs/stress.toml")),
-    ("tasks.toml", include_str!("../../defs/tasks.toml")),
-    ("tls.toml", include_str!("../../defs/tls.toml")),
-    ("trial-same.toml", include_str!("../../defs/trial-same.toml")),
-    ("trial-slowed.toml", include_str!("../../defs/trial-slowed.toml")),
-    ("workers.toml", include_str!("../../defs/workers.toml")),
-];
+const BUILTIN: &[(&str, &str)] = builtin!(
+    "capacity" "compare-get" "crowd" "crowd-slow" "connections" "keys"
+    "ladder" "matrix" "overload" "page" "page-workers" "payload"
+    "percore" "rates" "seam" "servers-kept" "stores" "stores-many"
+    "stores-memory" "stores-typed" "stress" "tasks" "tls" "trial-same"
+    "trial-slowed" "workers"
+);
 
 /// The ending of a file with a definition.
 const EXTENSION: &str = ".toml";
@@ -347,14 +331,14 @@ impl Definition {
         }
         for (axis, values) in self.sweep.iter().chain(&self.quick.sweep) {
             let is_right = |value: &CellValue| match (axis, value) {
-                (SweepAxis::Method, CellValue::Word(word)) => mix_of(word).is_some(),
-                (SweepAxis::Dist, CellValue::Word(word)) => word.parse::<Dist>().is_ok(),
-                (SweepAxis::Source, CellValue::Word(word)) => PageSource::named(word).is_some(),
-                (SweepAxis::Behaviour, CellValue::Word(word)) => CrowdKind::named(word).is_some(),
-                (SweepAxis::Overload, CellValue::Word(word)) => overload::is_policy(word),
-                (SweepAxis::ConnectionUse, CellValue::Word(word)) => ScenarioConnections::named(word).is_some(),
-                (_, CellValue::Word(_)) => axis.has_words(),
                 (_, CellValue::Number(number)) => !axis.has_words() && *number >= axis.least(),
+                (SweepAxis::Method, value) => mix_of(value.word()).is_some(),
+                (SweepAxis::Dist, value) => value.word().parse::<Dist>().is_ok(),
+                (SweepAxis::Source, value) => value.word_as::<PageSource>().is_some(),
+                (SweepAxis::Behaviour, value) => value.word_as::<CrowdKind>().is_some(),
+                (SweepAxis::Overload, value) => overload::is_policy(value.word()),
+                (SweepAxis::ConnectionUse, value) => value.word_as::<ScenarioConnections>().is_some(),
+                (_, CellValue::Word(_)) => axis.has_words(),
             };
             if values.is_empty() || !values.iter().all(is_right) {
                 let needed = if axis.has_words() { "words that it knows" } else { "values of at least 1" };

@@ -9,7 +9,6 @@
 //! * A task alone took [`MAX_DRIFT_PCT`] more or less at the end than at the start.
 //! * Other processes used more than [`MAX_OTHERS_PCT`] of the cores' time meanwhile.
 
-use super::experiment::DefinedExperiment;
 use super::figures::{CPU_US, MEAN_DURATION_MS, TOTAL_DURATION_MS};
 use super::mode::tasks::{CALIBRATION, Calibration, SINGLE, Single, alone, calibration_of, drift_pct};
 use super::mode::{ModeKind, scenario};
@@ -38,11 +37,7 @@ const MIN_EXPLAINED: f64 = 0.9;
 /// # Errors
 ///
 /// Returns an error if a fact does not have its fields.
-pub(super) fn rows(
-    mode: ModeKind,
-    rows: Vec<ClaimRow>,
-    records: &Records<DefinedExperiment>,
-) -> anyhow::Result<Vec<ClaimRow>> {
+pub(super) fn rows(mode: ModeKind, rows: Vec<ClaimRow>, records: &Records) -> anyhow::Result<Vec<ClaimRow>> {
     match mode {
         ModeKind::Tasks => Ok(of_tasks(&rows, &records.facts(SINGLE)?, &records.facts(CALIBRATION)?)),
         ModeKind::Scenario => Ok(scenario::claim_rows(rows)),

@@ -9,7 +9,6 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::NAME;
 use super::definition::ChartDefinition;
 use super::figures::NamedFigures;
 use super::mode::{ModeKind, Turns, scenario};
@@ -17,7 +16,7 @@ use super::ranking::Ranking;
 use super::report::Report;
 use super::sweep::{SweepAxis, SweepCell};
 use super::workload::BenchWorkload;
-use crate::experiment::{Absence, Absent, Batch, Experiment, Notebook, Plan, Records, interleaved};
+use crate::experiment::{Absent, Notebook, Records, interleaved};
 use crate::output::{INDENT, is_coloured};
 use crate::report::{Summary, wrapped};
 use crate::tasks;
@@ -31,7 +30,7 @@ pub struct DefinedExperiment {
     /// The cells.
     pub cells: Vec<CellEntries>,
     /// The contestants that cannot take part at a cell.
-    pub absent: Vec<Absent<Key>>,
+    pub absent: Vec<Absent>,
     /// Measures the contestants of a cell.
     pub turns: Box<dyn Turns>,
     /// Whether a ranking is printed with all columns.
@@ -40,7 +39,7 @@ pub struct DefinedExperiment {
 
 impl DefinedExperiment {
     /// The experiment of a plan at these cells.
-    pub fn new(plan: BenchPlan, cells: Vec<CellEntries>, absent: Vec<Absent<Key>>, turns: Box<dyn Turns>) -> Self {
+    pub fn new(plan: BenchPlan, cells: Vec<CellEntries>, absent: Vec<Absent>, turns: Box<dyn Turns>) -> Self {
         Self { plan, cells, absent, turns, wide: false }
     }
 }
@@ -179,20 +178,14 @@ impl fmt::Display for Key {
     }
 }
 
-impl Experiment for DefinedExperiment {
-    const NAME: &'static str = NAME;
-    const SAMPLE: &'static str = "row";
-    const UNITS: &'static str = "measurements";
-    type Key = Key;
-    type Sample = Sample;
-    type Report = BenchResult;
-
-    fn describe(&self) -> Value {
+impl DefinedExperiment {
+    /// The description of the run, for the record's header. A record is resumed only under an equal description.
+    pub fn describe(&self) -> Value {
         serde_json::to_value(&self.plan).unwrap_or_default()
     }
 
-    /// Returns an error if the baseline of a comparison did wrong in an earlier run.
-    fn prepare(&mut self, notebook: &mut Notebook<'_, Self>) -> anyhow::Result<()> {
+    /// Prepares the turns. Returns an error if the baseline of a comparison did wrong in an earlier run.
+    pub(crate) fn prepare(&mut self, notebook: &mut Notebook<'_>) -> anyhow::Result<()> {
         let baseline = &self.plan.baseline;
         for CellEntries { cell, .. } in self.cells.iter().filter(|_| self.plan.is_comparison()) {
             let key = Key { contestant: baseline.clone(), cell: cell.clone(), round: 1 };
@@ -203,23 +196,14 @@ impl Experiment for DefinedExperiment {
         self.turns.prepare(notebook)
     }
 
-    fn is_essential(&self, key: &Key) -> bool {
+    /// Whether nothing can be compared without this cell: its absence ends the run with an error.
+    pub(crate) fn is_essential(&self, key: &Key) -> bool {
         self.plan.is_comparison() && key.contestant == self.plan.baseline
     }
 
-    fn is_decided(&self, records: &Records<Self>) -> bool {
-        self.turns.is_decided(records, &self.plan.contestants)
-    }
-
-    fn finish(&mut self, notebook: &mut Notebook<'_, Self>) -> anyhow::Result<()> {
-        self.turns.finish(notebook)
-    }
-
-    fn weight(&self, key: &Key) -> usize {
-        self.turns.weight(key)
-    }
-
-    fn plan(&self) -> Plan<Key> {
+    /// The cells in the order in which they are measured. Those of a batch are comparable only with each other: they are recorded
+    /// once all are measured, and measured again as a whole if one of them is missing.
+    pub(crate) fn batches(&self) -> Vec<Vec<Key>> {
         let keys = |entries: &CellEntries, round: usize| -> Vec<Key> {
             let key = |name: &String| Key { contestant: name.clone(), cell: entries.cell.clone(), round };
             entries.contestants.iter().map(key).collect()
@@ -227,26 +211,21 @@ impl Experiment for DefinedExperiment {
         let places: Vec<usize> = (0..self.cells.len()).collect();
         let batches = (1..=self.plan.rounds).flat_map(|round| {
             let cells = interleaved(round - 1, &places).into_iter().filter_map(|place| self.cells.get(place));
-            let batch = |entries: &CellEntries| match self.plan.mode.is_of_single_turns() {
-                true => Batch::series(interleaved(round - 1, &keys(entries, round))),
-                false => Batch::together(keys(entries, round)),
+            let of_cell = |entries: &CellEntries| match self.plan.mode.is_of_single_turns() {
+                true => interleaved(round - 1, &keys(entries, round)).into_iter().map(|key| vec![key]).collect(),
+                false => vec![keys(entries, round)],
             };
-            cells.map(batch).collect::<Vec<_>>()
+            cells.flat_map(of_cell).collect::<Vec<_>>()
         });
-        Plan { absent: self.absent.clone(), ..Plan::new(batches.collect()) }
+        batches.collect()
     }
 
-    fn measure_together(&mut self, keys: &[Key], notebook: &mut Notebook<'_, Self>) -> Vec<Result<Sample, Absence>> {
-        self.turns.measure(keys, notebook)
-    }
-
-    /// A wrong answer excludes a contestant from all cells, and so does a failure at no cell. Any other failure excludes it
-    /// from its cell.
-    fn excludes(absence: &Absence, of: &Key, key: &Key) -> bool {
-        of.contestant == key.contestant && (absence.is_wrong() || of.cell == key.cell || of.cell.is_empty())
-    }
-
-    fn report(records: &Records<Self>) -> anyhow::Result<BenchResult> {
+    /// Computes the result of the records.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the record is not of an experiment from a definition.
+    pub fn report(records: &Records) -> anyhow::Result<BenchResult> {
         let plan: BenchPlan = serde_json::from_value(records.header.plan.clone())?;
         Ok(match plan.is_comparison() {
             true => BenchResult::Ranking(Box::new(Ranking::of(records)?)),
@@ -254,17 +233,25 @@ impl Experiment for DefinedExperiment {
         })
     }
 
-    fn text(&self, outcome: &BenchResult) -> String {
-        match outcome {
+    /// The result as the command prints it, with the flags that change only that.
+    pub(crate) fn text(&self, result: &BenchResult) -> String {
+        match result {
             BenchResult::Ranking(ranking) => ranking.text(self.wide, is_coloured()),
             BenchResult::Report(report) => wrapped(&report.to_string(), INDENT),
         }
     }
+}
 
-    fn summarize(records: &Records<Self>, outcome: &BenchResult) -> anyhow::Result<Summary> {
-        let report = match outcome {
-            BenchResult::Report(report) => report,
-            BenchResult::Ranking(ranking) => return Ok(ranking.summary()),
+impl BenchResult {
+    /// The tables, claims, charts and CSV files of the result of these records.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if a table cannot be written.
+    pub fn summarize(&self, records: &Records) -> anyhow::Result<Summary> {
+        let report = match self {
+            Self::Report(report) => report,
+            Self::Ranking(ranking) => return Ok(ranking.summary()),
         };
         let mut csv = vec![(String::new(), report.csv(records)?)];
         if report.plan.mode == ModeKind::Tasks {
@@ -277,7 +264,8 @@ impl Experiment for DefinedExperiment {
         Ok(Summary { answer, tables: report.tables(), charts: report.charts(), claims: report.claims.clone(), csv })
     }
 
-    fn is_passed(outcome: &BenchResult) -> bool {
-        !matches!(outcome, BenchResult::Report(report) if report.passed == Some(false))
+    /// Returns false if the result itself makes the command fail. It can be of an interrupted run.
+    pub fn is_passed(&self) -> bool {
+        !matches!(self, Self::Report(report) if report.passed == Some(false))
     }
 }

@@ -12,7 +12,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 
-use super::experiment::{BenchPlan, DefinedExperiment, Key, Sample};
+use super::experiment::{BenchPlan, Key, Sample};
 use super::figures::{self, Better, NamedFigure};
 use super::mode::ModeKind;
 use super::mode::hold::kept;
@@ -62,9 +62,9 @@ pub struct Report {
     /// The contract of each foreign contestant.
     pub contracts: Vec<Contract>,
     /// The contestants that could not take part at a cell.
-    pub not_run: Vec<Failed<Key>>,
+    pub not_run: Vec<Failed>,
     /// The contestants that failed, or took too long.
-    pub failed: Vec<Failed<Key>>,
+    pub failed: Vec<Failed>,
     /// The rounds of a scenario in which something was wrong. They fail the command.
     pub errors: Vec<ScenarioErrors>,
     /// Whether a scenario had no error, or a trial has passed; `None` in other modes, and if a trial was ended early.
@@ -82,7 +82,7 @@ impl Report {
     /// # Errors
     ///
     /// Returns an error if the header or a fact does not have its fields.
-    pub fn of(records: &Records<DefinedExperiment>) -> anyhow::Result<Self> {
+    pub fn of(records: &Records) -> anyhow::Result<Self> {
         let plan: BenchPlan = serde_json::from_value(records.header.plan.clone())?;
         let name = plan.compared.as_str();
         let figure = NamedFigure::named(name).ok_or_else(|| anyhow::anyhow!("there is no figure {name}"))?;
@@ -136,7 +136,7 @@ impl Report {
     }
 
     /// All samples: a column for each axis and each measured figure.
-    pub(super) fn csv(&self, records: &Records<DefinedExperiment>) -> anyhow::Result<String> {
+    pub(super) fn csv(&self, records: &Records) -> anyhow::Result<String> {
         let axes: Vec<String> = self.plan.axes.iter().map(SweepAxis::to_string).collect();
         let is_known = |name: &&str| records.samples().any(|(_, sample)| sample.figures.contains_key(*name));
         let known = figures::ALL.iter().map(|figure| figure.name).filter(is_known);
@@ -170,11 +170,7 @@ fn definition_key<T: DeserializeOwned>(plan: &BenchPlan, key: &str) -> anyhow::R
 }
 
 /// The published figures next to those of the rows, and the tables of the mode.
-fn tables(
-    plan: &BenchPlan,
-    rows: &[BenchRow],
-    records: &Records<DefinedExperiment>,
-) -> anyhow::Result<Vec<(String, Table)>> {
+fn tables(plan: &BenchPlan, rows: &[BenchRow], records: &Records) -> anyhow::Result<Vec<(String, Table)>> {
     let published: Vec<PublishedFigures> = definition_key(plan, "published")?;
     let published = published::table(&published, rows, &plan.axes)?;
     let mut tables: Vec<(String, Table)> =
@@ -196,7 +192,7 @@ fn tables(
 }
 
 /// Whether the run has passed, in the modes that pass or fail.
-fn passed(plan: &BenchPlan, records: &Records<DefinedExperiment>) -> anyhow::Result<Option<bool>> {
+fn passed(plan: &BenchPlan, records: &Records) -> anyhow::Result<Option<bool>> {
     Ok(match plan.mode {
         ModeKind::Scenario => Some(scenario::errors(records)?.is_empty()),
         ModeKind::Trial if !records.is_interrupted() => Some(TrialResult::of(plan, records)?.is_passed()),

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::claim::AxisValue;
@@ -66,30 +67,10 @@ pub enum CellValue {
 /// A combination of the sweep's values. It is empty without a sweep.
 pub type SweepCell = BTreeMap<SweepAxis, CellValue>;
 
+/// As in a definition.
 impl fmt::Display for SweepAxis {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Connections => "connections",
-            Self::Keys => "keys",
-            Self::Workers => "workers",
-            Self::Payload => "payload",
-            Self::Pipeline => "pipeline",
-            Self::Rate => "rate",
-            Self::RatePercent => "rate_percent",
-            Self::ServerCores => "server_cores",
-            Self::Method => "method",
-            Self::Dist => "dist",
-            Self::Operation => "operation",
-            Self::Tasks => "tasks",
-            Self::Series => "series",
-            Self::Source => "source",
-            Self::GoalUs => "goal_us",
-            Self::Behaviour => "behaviour",
-            Self::Held => "held",
-            Self::ConnectionUse => "connection_use",
-            Self::LoadPercent => "load_percent",
-            Self::Overload => "overload",
-        })
+        self.serialize(f)
     }
 }
 
@@ -134,6 +115,11 @@ impl CellValue {
             Self::Number(_) => "",
             Self::Word(word) => word,
         }
+    }
+
+    /// The value that the word stands for; `None` if it stands for none.
+    pub fn word_as<T: DeserializeOwned>(&self) -> Option<T> {
+        serde_json::from_value(self.word().into()).ok()
     }
 }
 

@@ -16,6 +16,7 @@ mod steps;
 #[cfg(test)]
 mod tests;
 
+use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -50,23 +51,10 @@ pub enum CrowdKind {
     SlowReaders,
 }
 
-impl CrowdKind {
-    /// All kinds, the harmless kind first.
-    const ALL: [Self; 4] = [Self::Idle, Self::SlowHeads, Self::SlowBodies, Self::SlowReaders];
-
-    /// The kind of this name.
-    pub fn named(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|kind| kind.name() == name)
-    }
-
-    /// Its name in definitions.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Idle => "idle",
-            Self::SlowHeads => "slow-heads",
-            Self::SlowBodies => "slow-bodies",
-            Self::SlowReaders => "slow-readers",
-        }
+/// Its name in definitions.
+impl fmt::Display for CrowdKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.serialize(f)
     }
 }
 

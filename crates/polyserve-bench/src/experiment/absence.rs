@@ -5,6 +5,7 @@ use std::fmt;
 use polyserve_load::{LoadError, Report};
 use serde::{Deserialize, Serialize};
 
+use crate::bench::Key;
 use crate::launch::process::{Failure, Process};
 
 /// Why a cell has no sample: the reason, and one sentence for people.
@@ -93,19 +94,19 @@ impl Absence {
 
 /// A cell without a sample, as reports list it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Failed<K> {
+pub struct Failed {
     /// The cell.
     #[serde(flatten)]
-    pub key: K,
+    pub key: Key,
     /// Why.
     pub why: String,
     /// Whether the contestant did wrong.
     pub wrong: bool,
 }
 
-impl<K: Clone> Failed<K> {
+impl Failed {
     /// A cell and its absence.
-    pub fn new((key, absence): (&K, &Absence)) -> Self {
+    pub fn new((key, absence): (&Key, &Absence)) -> Self {
         Self { key: key.clone(), why: absence.why.clone(), wrong: absence.is_wrong() }
     }
 }

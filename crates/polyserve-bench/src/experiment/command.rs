@@ -8,7 +8,8 @@ use anyhow::Context as _;
 use polyserve::Shutdown;
 
 use super::record::End;
-use super::{Experiment, run};
+use super::run;
+use crate::bench::{DefinedExperiment, NAME};
 use crate::journal::{Header, Journal, file_name};
 use crate::machine::Environment;
 use crate::output::{WithEnvironment, print, print_json};
@@ -47,17 +48,17 @@ impl Execution<'_> {
     ///
     /// Returns [`Misuse`](crate::Misuse) if the record holds another experiment; returns an error if the record cannot be
     /// written, or the experiment cannot be done at all.
-    pub fn run<E: Experiment>(self, experiment: &mut E) -> anyhow::Result<ExitCode> {
+    pub fn run(self, experiment: &mut DefinedExperiment) -> anyhow::Result<ExitCode> {
         let Self { environment, record, name, json, stop } = self;
         let environment = if record.out.is_some() { environment.with_toolchains() } else { environment };
         let is_recorded = record.out.is_some();
-        let header = Header::new(E::NAME, experiment.describe(), environment);
+        let header = Header::new(NAME, experiment.describe(), environment);
         let name = record.name.as_deref().unwrap_or(name);
         let mut journal = Journal::named(record.out.as_deref(), name, &header)?;
         let records = run(experiment, &header, &mut journal, stop)?;
-        let report = E::report(&records)?;
+        let report = DefinedExperiment::report(&records)?;
         if let Some(dir) = &record.out {
-            for (suffix, text) in E::summarize(&records, &report)?.csv {
+            for (suffix, text) in report.summarize(&records)?.csv {
                 let path = dir.join(format!("{name}{suffix}.csv"));
                 fs::write(&path, text).with_context(|| format!("{} cannot be written", path.display()))?;
             }
@@ -67,7 +68,7 @@ impl Execution<'_> {
         } else {
             print(&(experiment.text(&report) + &ending(records.end, is_recorded)))?;
         }
-        let is_good = !records.is_failed() && E::is_passed(&report);
+        let is_good = !records.is_failed() && report.is_passed();
         Ok(if is_good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
 }

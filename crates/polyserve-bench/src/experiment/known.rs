@@ -1,10 +1,11 @@
-//! Experiments with an erased type, for reports of recorded files.
+//! The experiments of recorded files, for reports.
 
-use crate::report::Summary;
 use serde_json::Value;
 
+use super::Records;
 use super::record::End;
-use super::{Experiment, Records};
+use crate::bench::DefinedExperiment;
+use crate::report::Summary;
 
 /// A recorded file, summarized.
 #[derive(Clone, Debug)]
@@ -22,41 +23,23 @@ pub struct KnownExperiment {
     pub name: &'static str,
     /// Its title.
     pub title: &'static str,
-    read: fn(&[Value]) -> anyhow::Result<Recorded>,
+    /// Summarizes the lines of a record. Returns an error if the record is not of this experiment, or a line does not have the
+    /// fields of its kind.
+    pub read: fn(&[Value]) -> anyhow::Result<Recorded>,
 }
 
-impl KnownExperiment {
-    /// An experiment under its title.
-    pub const fn new<E: Experiment>(title: &'static str) -> Self {
-        Self { name: E::NAME, title, read: recorded::<E> }
-    }
-
-    /// An experiment outside the framework: `read` summarizes its lines.
-    pub const fn of_lines(
-        name: &'static str,
-        title: &'static str,
-        read: fn(&[Value]) -> anyhow::Result<Recorded>,
-    ) -> Self {
-        Self { name, title, read }
-    }
-
-    /// Summarizes the lines of a record.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the record is not of this experiment, or a line does not have the fields of its kind.
-    pub fn read(&self, lines: &[Value]) -> anyhow::Result<Recorded> {
-        (self.read)(lines)
-    }
-}
-
-fn recorded<E: Experiment>(lines: &[Value]) -> anyhow::Result<Recorded> {
-    let records = Records::<E>::of(lines)?;
-    let report = E::report(&records)?;
+/// Summarizes the record of an experiment from a definition.
+///
+/// # Errors
+///
+/// Returns an error if the record is not of such an experiment, or a line does not have the fields of its kind.
+pub fn recorded(lines: &[Value]) -> anyhow::Result<Recorded> {
+    let records = Records::of(lines)?;
+    let result = DefinedExperiment::report(&records)?;
     let incomplete = match records.end {
         Some(End { missing: 0, .. }) => None,
         Some(End { missing, planned, .. }) => Some(format!("{missing} of {planned} planned measurements are missing")),
         None => Some("the run has not ended, or it was killed".to_owned()),
     };
-    Ok(Recorded { summary: E::summarize(&records, &report)?, incomplete })
+    Ok(Recorded { summary: result.summarize(&records)?, incomplete })
 }

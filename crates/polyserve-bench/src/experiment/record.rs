@@ -3,7 +3,7 @@
 //! | line's kind | content |
 //! |---|---|
 //! | `environment` | the [`Header`]; one more for each time that the run was resumed |
-//! | [`SAMPLE`](super::Experiment::SAMPLE) | the fields of a key and of its sample |
+//! | [`SAMPLE`] | the fields of a key and of its sample |
 //! | `failure` | the fields of a key and of its [`Absence`] |
 //! | `end` | how a run ended: the cells that are missing, whether a signal ended it |
 //! | any other | a fact |
@@ -18,9 +18,12 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{Absence, Experiment, Failed, Reason, RecordRow};
+use super::{Absence, Failed, Reason};
+use crate::bench::{Key, Sample};
 use crate::journal::{Header, first_header, of_kind};
 
+/// The kind of a sample's line.
+pub const SAMPLE: &str = "row";
 /// The kind of an absence's line.
 pub(super) const FAILURE: &str = "failure";
 /// The kind of an [`End`]'s line.
@@ -37,19 +40,19 @@ pub struct End {
 }
 
 /// The record of an experiment.
-pub struct Records<E: Experiment> {
+pub struct Records {
     /// The header of the first run.
     pub header: Header,
     /// How the last run ended; `None` if it did not.
     pub end: Option<End>,
-    samples: Vec<(E::Key, E::Sample)>,
-    indexes: HashMap<E::Key, usize>,
-    absences: Vec<(E::Key, Absence)>,
-    pub(super) excused: HashSet<E::Key>,
+    samples: Vec<(Key, Sample)>,
+    indexes: HashMap<Key, usize>,
+    absences: Vec<(Key, Absence)>,
+    pub(super) excused: HashSet<Key>,
     facts: Vec<Value>,
 }
 
-impl<E: Experiment> Records<E> {
+impl Records {
     /// The record of a run that begins.
     pub fn new(header: Header) -> Self {
         let (samples, indexes, absences) = (Vec::new(), HashMap::new(), Vec::new());
@@ -70,7 +73,7 @@ impl<E: Experiment> Records<E> {
                 records.end = None;
             } else if kind == END {
                 records.end = Some(serde_json::from_value(line).with_context(line_kind)?);
-            } else if kind == E::SAMPLE {
+            } else if kind == SAMPLE {
                 let key = serde_json::from_value(line.clone()).with_context(line_kind)?;
                 records.add(key, serde_json::from_value(line).with_context(line_kind)?);
             } else if kind == FAILURE {
@@ -84,33 +87,28 @@ impl<E: Experiment> Records<E> {
     }
 
     /// The samples, in the order in which their cells were measured first.
-    pub fn samples(&self) -> impl Iterator<Item = (&E::Key, &E::Sample)> {
+    pub fn samples(&self) -> impl Iterator<Item = (&Key, &Sample)> {
         self.samples.iter().map(|(key, sample)| (key, sample))
     }
 
-    /// The samples with their keys, as [`samples`](Self::samples).
-    pub fn rows(&self) -> Vec<RecordRow<E::Key, E::Sample>> {
-        self.samples().map(|(key, sample)| RecordRow { key: key.clone(), sample: sample.clone() }).collect()
-    }
-
     /// The sample of a cell.
-    pub fn sample(&self, key: &E::Key) -> Option<&E::Sample> {
+    pub fn sample(&self, key: &Key) -> Option<&Sample> {
         self.indexes.get(key).and_then(|place| self.samples.get(*place)).map(|(_, sample)| sample)
     }
 
     /// The absences, in the order in which they were recorded.
-    pub fn absences(&self) -> impl Iterator<Item = (&E::Key, &Absence)> {
+    pub fn absences(&self) -> impl Iterator<Item = (&Key, &Absence)> {
         self.absences.iter().map(|(key, absence)| (key, absence))
     }
 
     /// The absence that leaves this cell without a sample.
-    pub fn absence(&self, key: &E::Key) -> Option<&Absence> {
-        self.absences().find(|(of, absence)| E::excludes(absence, of, key)).map(|(_, absence)| absence)
+    pub fn absence(&self, key: &Key) -> Option<&Absence> {
+        self.absences().find(|(of, absence)| excludes(absence, of, key)).map(|(_, absence)| absence)
     }
 
     /// The cells that failed or had a wrong answer.
-    pub fn failed(&self) -> Vec<Failed<E::Key>> {
-        let is_failed = |(_, absence): &(&E::Key, &Absence)| matches!(absence.reason, Reason::Failed | Reason::Wrong);
+    pub fn failed(&self) -> Vec<Failed> {
+        let is_failed = |(_, absence): &(&Key, &Absence)| matches!(absence.reason, Reason::Failed | Reason::Wrong);
         self.absences().filter(is_failed).map(Failed::new).collect()
     }
 
@@ -129,14 +127,14 @@ impl<E: Experiment> Records<E> {
     }
 
     /// Returns true if nothing is left to measure: a cell has a sample or an absence.
-    pub fn has(&self, key: &E::Key) -> bool {
+    pub fn has(&self, key: &Key) -> bool {
         self.indexes.contains_key(key) || self.absence(key).is_some()
     }
 
     /// Returns true if the command must fail: a cell was wrong, or a run that was not interrupted has a failure or lacks a
     /// contestant that was asked for by name.
     pub fn is_failed(&self) -> bool {
-        let counts = |(key, absence): (&E::Key, &Absence)| match absence.reason {
+        let counts = |(key, absence): (&Key, &Absence)| match absence.reason {
             Reason::Wrong => true,
             Reason::TimedOut => false,
             Reason::Failed | Reason::NotAvailable => !self.is_interrupted() && !self.excused.contains(key),
@@ -145,7 +143,7 @@ impl<E: Experiment> Records<E> {
     }
 
     /// Adds a sample. It replaces an earlier sample and an earlier absence of its cell, but not a wrong answer.
-    pub(super) fn add(&mut self, key: E::Key, sample: E::Sample) {
+    pub(super) fn add(&mut self, key: Key, sample: Sample) {
         if self.absences().any(|(of, absence)| *of == key && absence.is_wrong()) {
             return;
         }
@@ -160,7 +158,7 @@ impl<E: Experiment> Records<E> {
     }
 
     /// Adds an absence. It replaces an earlier absence of its cell, but not a wrong answer.
-    pub(super) fn leave_out(&mut self, key: E::Key, absence: Absence) {
+    pub(super) fn leave_out(&mut self, key: Key, absence: Absence) {
         if self.absences().any(|(of, absence)| *of == key && absence.is_wrong()) {
             return;
         }
@@ -178,7 +176,13 @@ impl<E: Experiment> Records<E> {
     }
 }
 
-impl<E: Experiment> fmt::Debug for Records<E> {
+/// Whether the absence of cell `of` leaves `key` without a sample too. A wrong answer excludes a contestant from all cells, and so
+/// does a failure at no cell. Any other failure excludes it from its cell.
+fn excludes(absence: &Absence, of: &Key, key: &Key) -> bool {
+    of.contestant == key.contestant && (absence.is_wrong() || of.cell == key.cell || of.cell.is_empty())
+}
+
+impl fmt::Debug for Records {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (samples, absences) = (self.samples.len(), &self.absences);
         f.debug_struct("Records").field("samples", &samples).field("absences", absences).finish_non_exhaustive()

@@ -1,20 +1,9 @@
-//! Samples with their keys, and CSV files of them.
+//! CSV files of samples.
 //!
 //! Cost: each row is converted to JSON once.
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use serde_json::Value;
-
-/// A key and its sample: the fields of a sample's line in the record.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct RecordRow<K, S> {
-    /// The key.
-    #[serde(flatten)]
-    pub key: K,
-    /// The sample.
-    #[serde(flatten)]
-    pub sample: S,
-}
 
 /// The text of a CSV file with this header. A column has the name of its field in the JSON of a row; a field that is null or
 /// absent is empty.

@@ -1,51 +1,29 @@
 use std::cell::RefCell;
 use std::collections::HashMap;
-use std::fmt;
 use std::path::Path;
 use std::rc::Rc;
 use std::time::Instant;
 
 use polyserve::Shutdown;
-use serde::Deserialize;
-use serde_json::json;
+use serde::{Deserialize, Serialize};
 
-use super::plan::Absent;
-use super::record::End;
 use super::*;
+use crate::bench::mode::{ModeKind, Turns};
+use crate::bench::{BenchPlan, CellEntries, DefinedExperiment, Key, NAME, Sample, SweepCell, figures};
 use crate::fixtures::{self, TestDir};
 use crate::journal::{Header, Journal, read};
 use crate::progress::Progress;
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-struct Key {
-    name: String,
-    round: usize,
-}
-
-impl Display for Key {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}, round {}", self.name, self.round)
-    }
-}
+use crate::turn::Role;
 
 fn key(name: &str, round: usize) -> Key {
-    Key { name: name.into(), round }
+    Key { contestant: name.into(), cell: SweepCell::new(), round }
 }
 
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-struct Sample {
-    per_s: f64,
-}
-
-/// An experiment of two contestants in three rounds. It notes the measured keys, and fails for given keys.
-#[derive(Default)]
+/// Turns that note the measured keys, and fail for given keys.
+#[derive(Debug, Default)]
 struct Fake {
     measured: Rc<RefCell<Vec<Key>>>,
     fails: HashMap<Key, Absence>,
-    absent: Vec<Absent<Key>>,
-    together: bool,
-    /// The batches; if empty, the batches of three rounds.
-    batches: Vec<Batch<Key>>,
     weight: usize,
     /// The part of the weight by which a measurement advances the progress bar.
     advances: usize,
@@ -55,96 +33,74 @@ struct Fake {
     stop: Shutdown,
 }
 
-#[derive(Serialize)]
-struct FakeReport {
-    samples: usize,
-    calibrations: Vec<u32>,
-}
-
-impl Display for FakeReport {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} samples", self.samples)
-    }
-}
-
 #[derive(Serialize, Deserialize)]
 struct Calibration {
     steps: u32,
 }
 
-impl Experiment for Fake {
-    const NAME: &'static str = "fake";
-    type Key = Key;
-    type Sample = Sample;
-    type Report = FakeReport;
-
-    fn describe(&self) -> Value {
-        json!({"rounds": 3})
-    }
-
-    fn prepare(&mut self, notebook: &mut Notebook<'_, Self>) -> anyhow::Result<()> {
+impl Turns for Fake {
+    fn prepare(&mut self, notebook: &mut Notebook<'_>) -> anyhow::Result<()> {
         if notebook.records().facts::<Calibration>("calibration")?.is_empty() {
             notebook.fact("calibration", &Calibration { steps: 7 })?;
         }
         Ok(())
     }
 
-    fn plan(&self) -> Plan<Key> {
-        if !self.batches.is_empty() {
-            return Plan::new(self.batches.clone());
-        }
-        let rounds = (1..=3).map(|round| interleaved(round - 1, &["a", "b"].map(|name| key(name, round))));
-        let batch = |keys| Batch { keys, together: self.together };
-        Plan { absent: self.absent.clone(), ..Plan::new(rounds.map(batch).collect()) }
-    }
-
-    fn measure(&mut self, key: &Key, notebook: &mut Notebook<'_, Self>) -> Result<Sample, Absence> {
+    fn measure_one(&mut self, key: &Key, notebook: &mut Notebook<'_>) -> Result<Sample, Absence> {
         notebook.progress.advance(self.advances);
         self.measured.borrow_mut().push(key.clone());
         if Some(self.measured.borrow().len()) == self.stop_after {
             self.stop.begin(Instant::now());
         }
-        self.fails.get(key).map_or(Ok(Sample { per_s: 1.0 }), |absence| Err(absence.clone()))
+        let per_s = key.contestant.len() as f64;
+        let sample = Sample { role: Role::Ranked, figures: [(figures::REQUESTS_PER_S.to_owned(), per_s)].into() };
+        self.fails.get(key).map_or(Ok(sample), |absence| Err(absence.clone()))
     }
 
-    fn excludes(_: &Absence, of: &Key, key: &Key) -> bool {
-        of.name == key.name
-    }
-
-    fn is_essential(&self, key: &Key) -> bool {
-        key.name == "essential"
-    }
-
-    fn is_decided(&self, records: &Records<Self>) -> bool {
+    fn is_decided(&self, records: &Records, _: &[String]) -> bool {
         self.decided_by.is_some_and(|count| records.samples().count() >= count)
     }
 
     fn weight(&self, _: &Key) -> usize {
         self.weight
     }
-
-    fn report(records: &Records<Self>) -> anyhow::Result<FakeReport> {
-        let calibrations: Vec<Calibration> = records.facts("calibration")?;
-        let calibrations = calibrations.iter().map(|calibration| calibration.steps).collect();
-        Ok(FakeReport { samples: records.samples().count(), calibrations })
-    }
-
-    fn summarize(_: &Records<Self>, _: &FakeReport) -> anyhow::Result<Summary> {
-        Ok(Summary::default())
-    }
 }
 
-fn header() -> Header {
-    fixtures::header("fake", json!({"rounds": 3}))
+/// Modes: cells are measured one by one, and the contestants of a round are measured together.
+const SINGLE: ModeKind = ModeKind::Overload;
+const TOGETHER: ModeKind = ModeKind::Page;
+
+/// Runs `fake` with these contestants for three rounds.
+fn run_of(
+    dir: Option<&Path>,
+    (mode, contestants): (ModeKind, &[&str]),
+    absent: Vec<Absent>,
+    fake: Fake,
+) -> anyhow::Result<(Records, Vec<Key>)> {
+    let contestants: Vec<String> = contestants.iter().copied().map(String::from).collect();
+    let plan = BenchPlan {
+        name: "fake".into(),
+        mode,
+        compared: figures::REQUESTS_PER_S.into(),
+        baseline: contestants[0].clone(),
+        contestants: contestants.clone(),
+        rounds: 3,
+        ..BenchPlan::default()
+    };
+    let (stop, measured, weight) = (fake.stop.clone(), Rc::clone(&fake.measured), fake.weight);
+    let cells = vec![CellEntries { cell: SweepCell::new(), contestants }];
+    let mut experiment = DefinedExperiment::new(plan, cells, absent, Box::new(fake));
+    let header = fixtures::header(NAME, experiment.describe());
+    let mut journal = Journal::open(dir, &header)?;
+    let mut progress = Progress::hidden();
+    let records = run_with(&mut experiment, &header, &mut journal, &mut progress, &stop)?;
+    assert_eq!(progress.position(), (weight * 3 * experiment.plan.contestants.len()) as u64);
+    Ok((records, measured.take()))
 }
 
-/// Runs `fake` with its record in `dir`. Returns the records, and the measured keys.
-fn run_in(dir: &Path, mut fake: Fake) -> anyhow::Result<(Records<Fake>, Vec<Key>)> {
-    let (header, stop, measured) = (header(), fake.stop.clone(), fake.measured.clone());
-    let mut journal = Journal::open(Some(dir), &header)?;
-    let records = run(&mut fake, &header, &mut journal, &stop)?;
-    let measured = measured.borrow().clone();
-    Ok((records, measured))
+/// Runs two contestants, measured one by one, with their record in `dir`. Returns the records, and the measured keys.
+fn run_in(dir: &Path, fake: Fake) -> (Records, Vec<Key>) {
+    run_of(Some(dir), (SINGLE, &["a", "b"]), Vec::new(), fake).unwrap()
 }
 
 fn fails(at: Key, absence: Absence) -> Fake {
@@ -152,27 +108,28 @@ fn fails(at: Key, absence: Absence) -> Fake {
 }
 
 /// The record on the disk equals the record in memory, with the facts.
-fn check_recorded(dir: &Path, records: &Records<Fake>) {
-    let lines = read(&dir.join("fake.jsonl")).unwrap();
-    let read = Records::<Fake>::of(&lines).unwrap();
-    assert_eq!(read.samples().collect::<Vec<_>>(), records.samples().collect::<Vec<_>>());
+fn check_recorded(dir: &Path, records: &Records) {
+    let lines = read(&dir.join("bench.jsonl")).unwrap();
+    let read = Records::of(&lines).unwrap();
+    let samples = |records: &Records| format!("{:?}", records.samples().collect::<Vec<_>>());
+    assert_eq!(samples(&read), samples(records));
     assert_eq!(read.end, records.end);
-    assert_eq!(Fake::report(&read).unwrap().calibrations, [7]);
+    assert_eq!(read.facts::<Calibration>("calibration").unwrap().iter().map(|one| one.steps).collect::<Vec<_>>(), [7]);
 }
 
 #[test]
 fn a_later_run_measures_what_is_missing() {
     let dir = TestDir::new("experiment-resume");
-    let (records, measured) = run_in(&dir, Fake { stop_after: Some(3), ..Fake::default() }).unwrap();
+    let (records, measured) = run_in(&dir, Fake { stop_after: Some(3), ..Fake::default() });
     assert_eq!((measured.len(), records.samples().count()), (3, 2), "the cell under way is discarded");
     assert!(records.is_interrupted() && !records.is_failed());
     assert_eq!(records.end.unwrap().missing, 4);
     check_recorded(&dir, &records);
-    let (records, measured) = run_in(&dir, Fake::default()).unwrap();
+    let (records, measured) = run_in(&dir, Fake::default());
     assert_eq!((measured.len(), records.samples().count()), (4, 6));
     assert_eq!(records.end.unwrap().missing, 0);
     check_recorded(&dir, &records);
-    let (_, measured) = run_in(&dir, Fake::default()).unwrap();
+    let (_, measured) = run_in(&dir, Fake::default());
     assert_eq!(measured, []);
 }
 
@@ -181,30 +138,37 @@ fn a_later_run_measures_what_is_missing() {
 fn a_run_ends_once_it_is_decided() {
     let dir = TestDir::new("experiment-decided");
     for measured_now in [4, 0] {
-        let batches = (1..=3).map(|round| Batch::series(["a", "b"].map(|name| key(name, round)))).collect();
-        let (records, measured) = run_in(&dir, Fake { decided_by: Some(3), batches, ..Fake::default() }).unwrap();
+        let fake = Fake { decided_by: Some(3), ..Fake::default() };
+        let (records, measured) = run_of(Some(&dir), (TOGETHER, &["a", "b"]), Vec::new(), fake).unwrap();
         assert_eq!((measured.len(), records.samples().count()), (measured_now, 4));
         assert_eq!(records.end, Some(End { missing: 0, planned: 4, interrupted: false }));
         check_recorded(&dir, &records);
     }
 }
 
+/// The page and the tasks were measured in the same order in every round, so that a slow start of the machine hit the same
+/// contestant each time.
 #[test]
-fn contestants_take_turns() {
-    let dir = TestDir::new("experiment-turns");
-    let (_, measured) = run_in(&dir, Fake::default()).unwrap();
-    let expected = ["a", "b", "b", "a", "b", "a"];
-    assert_eq!(measured.iter().map(|key| &*key.name).collect::<Vec<_>>(), expected);
+fn contestants_take_turns_in_another_order_in_each_round() {
+    let names = ["a", "bb", "ccc"];
+    for mode in [SINGLE, TOGETHER] {
+        let (records, measured) = run_of(None, (mode, &names), Vec::new(), Fake::default()).unwrap();
+        let expected: Vec<Key> =
+            (0..3).flat_map(|pass| order(pass, 3).into_iter().map(move |place| key(names[place], pass + 1))).collect();
+        assert_eq!(measured, expected);
+        let is_own = |(key, sample): (&Key, &Sample)| sample.figures["requests_per_s"] == key.contestant.len() as f64;
+        assert!(records.samples().count() == 9 && records.samples().all(is_own), "each has its own result");
+    }
 }
 
 #[test]
 fn a_failure_excludes_its_contestant_until_the_next_run() {
     let dir = TestDir::new("experiment-failure");
-    let (records, measured) = run_in(&dir, fails(key("b", 2), Absence::failed("no memory"))).unwrap();
-    assert_eq!(measured.iter().filter(|key| key.name == "b").count(), 2, "{measured:?}");
+    let (records, measured) = run_in(&dir, fails(key("b", 2), Absence::failed("no memory")));
+    assert_eq!(measured.iter().filter(|key| key.contestant == "b").count(), 2, "{measured:?}");
     assert_eq!(records.end.unwrap().missing, 0, "a cell with a reason is not missing");
     assert!(records.is_failed());
-    let (records, measured) = run_in(&dir, Fake::default()).unwrap();
+    let (records, measured) = run_in(&dir, Fake::default());
     assert_eq!(measured, [key("b", 2), key("b", 3)]);
     assert!(!records.is_failed() && records.samples().count() == 6);
     check_recorded(&dir, &records);
@@ -214,10 +178,9 @@ fn a_failure_excludes_its_contestant_until_the_next_run() {
 fn a_wrong_answer_is_never_measured_again() {
     for absence in [Absence::wrong("status 500"), Absence::timed_out("60 s")] {
         let dir = TestDir::new("experiment-wrong");
-        let fake = fails(key("b", 2), absence.clone());
-        let (records, _) = run_in(&dir, fake).unwrap();
+        let (records, _) = run_in(&dir, fails(key("b", 2), absence.clone()));
         assert_eq!(records.is_failed(), absence.is_wrong());
-        let (records, measured) = run_in(&dir, Fake::default()).unwrap();
+        let (records, measured) = run_in(&dir, Fake::default());
         assert_eq!(measured, []);
         assert_eq!(records.absence(&key("b", 3)), Some(&absence));
         assert_eq!((records.is_failed(), records.end.unwrap().missing), (absence.is_wrong(), 0));
@@ -229,7 +192,7 @@ fn a_wrong_answer_is_never_measured_again() {
 fn an_interrupted_run_fails_by_a_wrong_answer_only() {
     for (absence, is_failed) in [(Absence::wrong("status 500"), true), (Absence::failed("no memory"), false)] {
         let dir = TestDir::new("experiment-interrupted");
-        let (records, _) = run_in(&dir, Fake { stop_after: Some(3), ..fails(key("a", 1), absence) }).unwrap();
+        let (records, _) = run_in(&dir, Fake { stop_after: Some(3), ..fails(key("a", 1), absence) });
         assert!(records.is_interrupted());
         assert_eq!(records.is_failed(), is_failed);
     }
@@ -240,11 +203,11 @@ fn an_absent_contestant_fails_the_run_if_it_was_asked_for() {
     for excused in [true, false] {
         let dir = TestDir::new("experiment-absent");
         let absence = Absence::not_available("go is not installed");
-        let absent = || vec![Absent { key: key("b", 1), absence: absence.clone(), excused }];
-        let (records, measured) = run_in(&dir, Fake { absent: absent(), ..Fake::default() }).unwrap();
-        assert_eq!(measured, ["a"; 3].into_iter().zip(1..).map(|(name, round)| key(name, round)).collect::<Vec<_>>());
+        let absent = vec![Absent { key: key("b", 1), absence, excused }];
+        let (records, measured) = run_of(Some(&dir), (SINGLE, &["a", "b"]), absent, Fake::default()).unwrap();
+        assert_eq!(measured, [1, 2, 3].map(|round| key("a", round)));
         assert_eq!((records.is_failed(), records.end.unwrap().missing), (!excused, 0));
-        let (records, measured) = run_in(&dir, Fake::default()).unwrap();
+        let (records, measured) = run_in(&dir, Fake::default());
         assert_eq!((measured.len(), records.samples().count()), (3, 6), "it is available now");
     }
 }
@@ -253,88 +216,41 @@ fn an_absent_contestant_fails_the_run_if_it_was_asked_for() {
 #[test]
 fn cells_of_a_round_stay_together() {
     let dir = TestDir::new("experiment-together");
-    let fake = || Fake { together: true, ..Fake::default() };
-    let (records, _) = run_in(&dir, Fake { stop_after: Some(3), ..fake() }).unwrap();
-    assert_eq!(records.samples().count(), 2, "the round that was cut short is discarded");
-    let failing = Fake { together: true, ..fails(key("b", 3), Absence::failed("no memory")) };
-    let (_, measured) = run_in(&dir, failing).unwrap();
+    let run = |fake| run_of(Some(&dir), (TOGETHER, &["a", "b"]), Vec::new(), fake).unwrap();
+    let (records, measured) = run(Fake { stop_after: Some(3), ..Fake::default() });
+    assert_eq!((measured.len(), records.samples().count()), (3, 2), "the round that was cut short is discarded");
+    let (_, measured) = run(fails(key("b", 3), Absence::failed("no memory")));
     assert_eq!(measured.len(), 4);
-    let (records, measured) = run_in(&dir, fake()).unwrap();
+    let (records, measured) = run(Fake::default());
     assert_eq!((measured.len(), records.samples().count()), (2, 6), "{measured:?}");
 }
 
-/// One call that fails is one line of the record, although it has several cells.
-#[test]
-fn an_excluded_cell_of_a_batch_has_no_absence_of_its_own() {
-    struct Visits;
-    impl Experiment for Visits {
-        const NAME: &'static str = "fake";
-        type Key = Key;
-        type Sample = Sample;
-        type Report = FakeReport;
-        fn describe(&self) -> Value {
-            json!({"rounds": 3})
-        }
-        fn plan(&self) -> Plan<Key> {
-            Plan::new(vec![Batch::together([key("a", 1), key("a", 2)]), Batch::series([key("b", 1)])])
-        }
-        fn measure_together(&mut self, keys: &[Key], _: &mut Notebook<'_, Self>) -> Vec<Result<Sample, Absence>> {
-            let result =
-                |key: &Key| if key.name == "a" { Err(Absence::wrong("500")) } else { Ok(Sample { per_s: 1.0 }) };
-            keys.iter().map(result).collect()
-        }
-        fn excludes(_: &Absence, of: &Key, key: &Key) -> bool {
-            of.name == key.name
-        }
-        fn report(_: &Records<Self>) -> anyhow::Result<FakeReport> {
-            anyhow::bail!("nothing to report")
-        }
-        fn summarize(_: &Records<Self>, _: &FakeReport) -> anyhow::Result<Summary> {
-            Ok(Summary::default())
-        }
-    }
-    let records = run(&mut Visits, &header(), &mut Journal::none(), &Shutdown::new()).unwrap();
-    let absent = records.absences().map(|(key, _)| key.clone()).collect::<Vec<_>>();
-    assert_eq!((absent, records.end.unwrap().missing), (vec![key("a", 1)], 0));
-    assert!(records.sample(&key("b", 1)).is_some(), "a series is measured by the same function");
-}
-
-/// A measurement can advance the progress bar by parts of its weight: each cell still counts once.
+/// A measurement can advance the progress bar by parts of its weight: each cell still counts once. [`run_of`] checks it.
 #[test]
 fn a_cell_advances_the_bar_by_its_weight() {
-    let mut progress = Progress::hidden();
-    let mut fake = Fake { weight: 4, advances: 3, ..Fake::default() };
-    fake.batches = vec![Batch::together([key("a", 1), key("a", 2)]), Batch::series([key("b", 1)])];
-    run_with(&mut fake, &header(), &mut Journal::none(), &mut progress, &Shutdown::new()).unwrap();
-    assert_eq!(progress.position(), 3 * 4);
+    for mode in [SINGLE, TOGETHER] {
+        let fake = Fake { weight: 4, advances: 3, ..Fake::default() };
+        run_of(None, (mode, &["a", "b"]), Vec::new(), fake).unwrap();
+    }
 }
 
 #[test]
 fn an_essential_failure_ends_the_run() {
-    let mut fake = fails(key("essential", 1), Absence::failed("no memory"));
-    fake.batches = vec![Batch::series([key("essential", 1), key("a", 1)])];
-    let error = run(&mut fake, &header(), &mut Journal::none(), &Shutdown::new()).unwrap_err();
-    assert!(error.to_string().contains("essential, round 1 failed"), "{error}");
+    let fake = fails(key("a", 1), Absence::failed("no memory"));
+    let error = run_of(None, (ModeKind::Compare, &["a", "b"]), Vec::new(), fake).unwrap_err();
+    assert!(error.to_string().contains("round 1: a failed"), "{error}");
 }
 
 #[test]
 fn an_incomplete_record_says_what_is_missing() {
     let dir = TestDir::new("experiment-incomplete");
-    let read = || KnownExperiment::new::<Fake>("A fake").read(&read(&dir.join("fake.jsonl")).unwrap()).unwrap();
-    run_in(&dir, Fake { stop_after: Some(3), ..Fake::default() }).unwrap();
-    assert_eq!(read().incomplete.unwrap(), "4 of 6 planned measurements are missing");
-    drop(Journal::open(Some(&dir), &header()).unwrap()); // a run that was killed at once
-    assert_eq!(read().incomplete.unwrap(), "the run has not ended, or it was killed");
-    run_in(&dir, Fake::default()).unwrap();
-    assert_eq!(read().incomplete, None);
-}
-
-/// An experiment can print its report in its own format. The caller can pass a progress bar.
-#[test]
-fn a_run_with_a_hidden_bar_is_printed_by_the_experiment() {
-    let (header, stop) = (header(), Shutdown::new());
-    let mut fake = Fake::default();
-    let records = run_with(&mut fake, &header, &mut Journal::none(), &mut Progress::hidden(), &stop).unwrap();
-    let report = Fake::report(&records).unwrap();
-    assert_eq!((fake.text(&report), records.samples().count()), ("6 samples".into(), 6));
+    let lines = || read(&dir.join("bench.jsonl")).unwrap();
+    let incomplete = || recorded(&lines()).unwrap().incomplete;
+    run_in(&dir, Fake { stop_after: Some(3), ..Fake::default() });
+    assert_eq!(incomplete().unwrap(), "4 of 6 planned measurements are missing");
+    let header: Header = serde_json::from_value(lines().remove(0)).unwrap();
+    drop(Journal::open(Some(&dir), &header).unwrap()); // a run that was killed at once
+    assert_eq!(incomplete().unwrap(), "the run has not ended, or it was killed");
+    run_in(&dir, Fake::default());
+    assert_eq!(incomplete(), None);
 }

@@ -27,7 +27,7 @@ fn a_run_goes_on_where_the_last_one_ended() {
     let mut later = header(plan());
     later.environment.date = "another".into();
     let mut second = Journal::open(Some(&dir), &later).unwrap();
-    assert_eq!(second.before::<Cell>("cell").unwrap(), [Cell { size: 1 }]);
+    assert_eq!(of_kind::<Cell>(second.lines_before(), "cell").unwrap(), [Cell { size: 1 }]);
     second.line("cell", &Cell { size: 2 }).unwrap();
     let lines = read(&path).unwrap();
     assert_eq!(of_kind::<Cell>(&lines, "cell").unwrap(), [Cell { size: 1 }, Cell { size: 2 }]);
@@ -136,5 +136,5 @@ fn one_directory_holds_an_experiment_under_several_names() {
 fn without_a_directory_nothing_is_kept() {
     let mut none = Journal::open(None, &header(plan())).unwrap();
     none.line("cell", &Cell { size: 1 }).unwrap();
-    assert_eq!(none.before::<Cell>("cell").unwrap(), []);
+    assert_eq!(of_kind::<Cell>(none.lines_before(), "cell").unwrap(), []);
 }

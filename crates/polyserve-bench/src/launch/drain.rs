@@ -2,16 +2,19 @@
 //!
 //! Cost: none.
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use crate::experiment::Absence;
 
-/// The counts that the server prints at its end.
-#[derive(Deserialize)]
-struct Drained {
-    answered: u64,
-    cut: u64,
-    stuck: u64,
+/// The counts of a [`Drain`](polyserve::Drain), which a server prints at its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+pub struct DrainCounts {
+    /// The number of whole answers.
+    pub answered: u64,
+    /// The number of connections that were cut.
+    pub cut: u64,
+    /// The number of threads that did not end.
+    pub stuck: u64,
 }
 
 /// Checks the server's last line after a drain. The client had no request under way, so the server must not have cut
@@ -22,8 +25,8 @@ struct Drained {
 /// Returns an [`Absence`] that is marked as wrong, if the line cannot be read or its counts contradict the client's.
 pub fn check_drain(last_line: Option<&str>, answers: u64) -> Result<u64, Absence> {
     match last_line.map(serde_json::from_str) {
-        Some(Ok(Drained { answered, cut: 0, stuck: 0 })) if answered >= answers => Ok(answered),
-        Some(Ok(Drained { answered, cut, stuck })) => {
+        Some(Ok(DrainCounts { answered, cut: 0, stuck: 0 })) if answered >= answers => Ok(answered),
+        Some(Ok(DrainCounts { answered, cut, stuck })) => {
             let ended = format!("answered {answered}, cut {cut}, stuck {stuck}");
             Err(Absence::wrong(format!(
                 "its last line reports {ended}, and the client received at least {answers} answers"

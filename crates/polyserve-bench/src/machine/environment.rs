@@ -11,6 +11,7 @@ use std::time::{Duration, Instant, SystemTime};
 use serde::{Deserialize, Serialize};
 
 use super::cores::Cores;
+use super::proc;
 
 /// The environment of a measurement. Unknown values are named as unknown.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -20,7 +21,6 @@ pub struct Environment {
     /// Cores that this process may use.
     pub cores: usize,
     /// The machine's memory, in bytes.
-    #[serde(default)]
     pub memory_bytes: Option<u64>,
     /// The server's cores.
     pub server_cores: String,
@@ -78,7 +78,7 @@ impl Environment {
         Self {
             cpu: model(&cpu).unwrap_or(UNKNOWN).to_owned(),
             cores: available.count(),
-            memory_bytes: memory(&fs::read_to_string("/proc/meminfo").unwrap_or_default()),
+            memory_bytes: proc::memory().ok(),
             server_cores: server.to_string(),
             client_cores: client.to_string(),
             kernel: Some(kernel.trim()).filter(|text| !text.is_empty()).unwrap_or(UNKNOWN).to_owned(),
@@ -122,13 +122,6 @@ impl Environment {
 /// The toolchains of the other languages, each with the argument that prints its version.
 const TOOLCHAINS: [(&str, &str); 3] = [("go", "version"), ("node", "--version"), ("java", "--version")];
 
-/// The machine's memory in bytes, by `/proc/meminfo`.
-fn memory(meminfo: &str) -> Option<u64> {
-    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
-    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
-    kib.checked_mul(1024)
-}
-
 /// The command line, without the directory of the program.
 fn command(args: impl Iterator<Item = String>) -> Vec<String> {
     let mut args: Vec<String> = args.collect();
@@ -153,12 +146,6 @@ mod tests {
     fn the_processors_model() {
         assert_eq!(model("processor\t: 0\nmodel name\t: Some CPU @ 2 GHz\n"), Some("Some CPU @ 2 GHz"));
         assert_eq!((model("model name\t:\n"), model("")), (None, None));
-    }
-
-    #[test]
-    fn the_memory() {
-        assert_eq!(memory("MemTotal:       24593280 kB\nMemFree: 1 kB\n"), Some(24_593_280 * 1024));
-        assert_eq!((memory(""), memory("MemTotal: x kB")), (None, None));
     }
 
     #[test]

@@ -8,8 +8,10 @@
 use std::fs;
 use std::io;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use rustix::param::clock_ticks_per_second;
+use rustix::time::{ClockId, clock_gettime};
 
 /// Memory of a process that is in RAM, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,6 +88,12 @@ pub fn context_switches(pid: u32) -> io::Result<u64> {
 
 fn switches(status: &str) -> Option<u64> {
     Some(field(status, "voluntary_ctxt_switches")? + field(status, "nonvoluntary_ctxt_switches")?)
+}
+
+/// The CPU time of the calling thread.
+pub fn thread_cpu_time() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0))
 }
 
 /// The first number of the line `name: number ...`.

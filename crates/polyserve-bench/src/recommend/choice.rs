@@ -48,7 +48,6 @@ pub struct Recommendation {
     #[serde(default)]
     pub capacity: Vec<CapacityFigure>,
     /// Why the capacity was not searched.
-    #[serde(default)]
     pub no_capacity: Option<String>,
     /// Whether a candidate meets the latency goal; `None` without a goal, and if the p99 is too near to the goal.
     pub goal_met: Option<bool>,
@@ -62,7 +61,6 @@ pub struct Recommendation {
     /// Whether the time was up before the last round.
     pub time_was_up: bool,
     /// The time in seconds that is enough for a verdict, if there was too little.
-    #[serde(default)]
     pub enough_s: Option<u64>,
     /// Whether the run was ended early.
     pub interrupted: bool,
@@ -81,12 +79,11 @@ pub struct Ranked {
     /// The verdict on that; `None` for the winner, and without a ratio.
     pub verdict: Option<Verdict>,
     /// The smallest difference that too few rounds could have shown.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub min_difference: Option<f64>,
     /// Whether the candidate meets the latency goal; `None` without a goal, and if the p99 is too near to the goal.
     pub meets_goal: Option<bool>,
     /// The 95 % interval of its p99 in microseconds; `None` with too few rounds.
-    #[serde(default)]
     pub p99_interval: Option<Interval>,
     /// The settings that it was measured with, as flags.
     #[serde(default)]

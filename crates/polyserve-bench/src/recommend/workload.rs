@@ -12,7 +12,7 @@ use toml::{Table, Value};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Workload {
     /// A service of the program's own, in place of the entities: its name, and its requests in words.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub service: Option<(String, String)>,
     /// The percentage of requests that read; the others write.
     pub reads_pct: u32,
@@ -29,7 +29,6 @@ pub struct Workload {
     #[serde(default)]
     pub cpu_ms: f64,
     /// Requests per second that the latencies are measured at; `None` is half of the first candidate's throughput.
-    #[serde(default)]
     pub rate_per_s: Option<f64>,
     /// Characters of an entity's description.
     pub payload_bytes: usize,
@@ -40,7 +39,6 @@ pub struct Workload {
     /// The max p99, in milliseconds.
     pub p99_goal_ms: Option<f64>,
     /// The max bytes of all entities.
-    #[serde(default)]
     pub memory_limit_bytes: Option<u64>,
     /// Whether an answered write must survive the end of the process.
     #[serde(default)]

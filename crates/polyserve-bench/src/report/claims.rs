@@ -35,11 +35,7 @@ pub enum ClaimVerdict {
 
 impl fmt::Display for ClaimVerdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Confirmed => "confirmed",
-            Self::Refuted => "refuted",
-            Self::Undecided => "undecided",
-        })
+        self.serialize(f)
     }
 }
 

@@ -43,17 +43,6 @@ pub enum ConnectionMode {
     Burst(u64, usize),
 }
 
-impl ConnectionMode {
-    /// The mode's name in reports.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Groups(ConnectionPolicy::Close, _) => "close",
-            Self::Groups(ConnectionPolicy::KeepAlive, _) => "keep-alive",
-            Self::Burst(..) => "burst",
-        }
-    }
-}
-
 /// The state that all clients of a round share.
 #[derive(Debug)]
 pub struct RoundShared<'a> {

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::client::{ClientTally, ConnectionMode, Errors};
 use super::requests::RequestGroup;
+use crate::launch::drain::DrainCounts;
 
 /// The outcome of a round.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -72,17 +73,6 @@ impl FinalState {
         self.present += other.present;
         self.wrong += other.wrong;
     }
-}
-
-/// The counts of a [`Drain`](polyserve::Drain).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
-pub struct DrainCounts {
-    /// The number of whole answers.
-    pub answered: u64,
-    /// The number of connections that were cut.
-    pub cut: u64,
-    /// The number of threads that did not end.
-    pub stuck: u64,
 }
 
 impl RoundOutcome {

@@ -12,6 +12,7 @@ use serde::Deserialize;
 
 use crate::data::EntityVersion;
 use crate::launch::Launch;
+use crate::launch::drain::DrainCounts;
 use crate::launch::process::Process;
 use crate::limits;
 use crate::machine::Cores;
@@ -19,7 +20,7 @@ use crate::machine::Cores;
 use super::client::{
     self, ClientTally, ConnectionMode, ConnectionPolicy, Errors, PATIENCE, RoundShared, ask, together,
 };
-use super::outcome::{DrainCounts, FinalState, RoundOutcome};
+use super::outcome::{FinalState, RoundOutcome};
 use super::requests::{RequestGroup, Scenario, StressRequest};
 use super::verify::{self, Ledger};
 

@@ -15,12 +15,12 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, anyhow};
 use hdrhistogram::Histogram;
 use polyserve::{EntityRepo, Put, Removed};
-use rustix::time::{ClockId, clock_gettime};
 
 use super::entities::Check;
 use super::store::MeasuredStore;
 use super::window::{OperationWindow, WINDOW, expect, wrong};
 use super::workload::{Maker, OperationChunk, OperationKind, OperationPlan};
+use crate::machine::proc::thread_cpu_time;
 
 /// The number of operations between two reads of the clock. The latency of one operation in each batch is measured.
 pub const BATCH: u64 = 64;
@@ -232,12 +232,12 @@ impl PhaseState<'_> {
             let is_empty = lane.chunk.codes.len() == 0;
             let remaining = self.remaining();
             self.barrier.wait();
-            let (before, started) = (cpu(), Instant::now());
+            let (before, started) = (thread_cpu_time(), Instant::now());
             let deadline = remaining.map(|remaining| started + remaining);
             let result = catch_unwind(AssertUnwindSafe(|| leg(lane, deadline)));
             let ended = Instant::now();
             self.over.store(true, Ordering::Relaxed);
-            lane.cpu += cpu().saturating_sub(before);
+            lane.cpu += thread_cpu_time().saturating_sub(before);
             self.record(lane, result, [started, ended], is_empty);
             if self.barrier.wait().is_leader() {
                 self.close();
@@ -397,12 +397,6 @@ fn balance(kind: OperationKind) -> i64 {
         OperationKind::Remove => -1,
         OperationKind::Get | OperationKind::Replace => 0,
     }
-}
-
-/// Processor time of this thread.
-fn cpu() -> Duration {
-    let time = clock_gettime(ClockId::ThreadCPUTime);
-    Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0))
 }
 
 /// Returns the cost of reading the clock, which every latency includes: the median of 10 000 consecutive reads, in

@@ -5,7 +5,6 @@ use serde_json::json;
 use super::figures::round;
 use crate::bench::definition::ChartDefinition;
 use crate::bench::derived::steps_per_s;
-use crate::bench::experiment::DefinedExperiment;
 use crate::bench::figures::TOTAL_DURATION_MS;
 use crate::bench::mode::tasks::{
     CALIBRATION, Calibration, SCHEDULE, SEQUENCE, SINGLE, Sequence, Single, TaskSchedule, alone, calibration_of,
@@ -26,7 +25,7 @@ const SCHEDULE_COLUMNS: &str =
 pub(crate) const STEPS_PER_S: [f64; 2] = [367e6, 44e6];
 
 /// The tables of a record.
-pub(crate) fn tables(records: &Records<DefinedExperiment>, rows: &[BenchRow]) -> anyhow::Result<Vec<(String, Table)>> {
+pub(crate) fn tables(records: &Records, rows: &[BenchRow]) -> anyhow::Result<Vec<(String, Table)>> {
     let tables = [
         ("tasks alone", tasks_alone(&records.facts(SINGLE)?, &records.facts(CALIBRATION)?)),
         ("in batches, and all at once", batches(rows)),
@@ -120,7 +119,7 @@ fn limits(sequences: &[Sequence], calibrations: &[Calibration]) -> Option<Table>
 }
 
 /// The schedules of a record. A cell that was measured again has its last one.
-fn schedules(records: &Records<DefinedExperiment>) -> anyhow::Result<Vec<TaskSchedule>> {
+fn schedules(records: &Records) -> anyhow::Result<Vec<TaskSchedule>> {
     let mut all: Vec<TaskSchedule> = records.facts(SCHEDULE)?;
     all.reverse();
     let mut kept: Vec<TaskSchedule> = Vec::new();
@@ -134,7 +133,7 @@ fn schedules(records: &Records<DefinedExperiment>) -> anyhow::Result<Vec<TaskSch
 }
 
 /// The times of all tasks as CSV.
-pub(crate) fn schedules_csv(records: &Records<DefinedExperiment>) -> anyhow::Result<String> {
+pub(crate) fn schedules_csv(records: &Records) -> anyhow::Result<String> {
     let all = schedules(records)?;
     let rows = all.iter().flat_map(|TaskSchedule { key, schedule }| {
         schedule.iter().map(move |task| {
@@ -149,10 +148,7 @@ pub(crate) fn schedules_csv(records: &Records<DefinedExperiment>) -> anyhow::Res
 }
 
 /// The schedules of the first round at the cells of a chart, in the order of the starts: a panel for each contestant and cell.
-pub(crate) fn schedule_chart(
-    records: &Records<DefinedExperiment>,
-    chart: &ChartDefinition,
-) -> anyhow::Result<Option<(String, Chart)>> {
+pub(crate) fn schedule_chart(records: &Records, chart: &ChartDefinition) -> anyhow::Result<Option<(String, Chart)>> {
     let all = schedules(records)?;
     let is_shown = |one: &&TaskSchedule| {
         let at = |(axis, value): (&SweepAxis, &CellValue)| one.key.cell.get(axis) == Some(value);

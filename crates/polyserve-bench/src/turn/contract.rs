@@ -12,7 +12,7 @@ use polyserve_conformance::tls::{forget, trust};
 use serde::{Deserialize, Serialize};
 
 use super::contestant::{Contestant, Role};
-use crate::experiment::{Experiment, Notebook};
+use crate::experiment::Notebook;
 use crate::launch::process::{Failure, Process};
 use crate::machine::cores::Cores;
 
@@ -45,9 +45,9 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// # Errors
 ///
 /// Returns an error if the record cannot be read or written.
-pub(crate) fn check_contracts<'a, E: Experiment>(
+pub(crate) fn check_contracts<'a>(
     contestants: impl IntoIterator<Item = (&'a Contestant, &'a Cores)>,
-    notebook: &mut Notebook<'_, E>,
+    notebook: &mut Notebook<'_>,
 ) -> anyhow::Result<()> {
     let recorded = notebook.records().facts::<Contract>(CONTRACT)?;
     let mut known: Vec<String> = recorded.into_iter().map(|contract| contract.name).collect();

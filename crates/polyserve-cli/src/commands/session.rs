@@ -13,7 +13,8 @@ use anyhow::Context as _;
 use polyserve::Shutdown;
 use polyserve::catalog::Catalog;
 use polyserve::signals::Signals;
-use polyserve_bench::experiment::{Execution, Experiment, RecordArgs};
+use polyserve_bench::bench::DefinedExperiment;
+use polyserve_bench::experiment::{Execution, RecordArgs};
 use polyserve_bench::machine::Environment;
 use polyserve_bench::machine::cores::Cores;
 
@@ -62,12 +63,12 @@ impl MeasurementSession<'_> {
     }
 
     /// Runs the experiment, records it, prints its report. `name` is the default name of the record.
-    pub(crate) fn run_named<E: Experiment>(
+    pub(crate) fn run_named(
         &self,
         record: &RecordArgs,
         environment: Environment,
         name: &str,
-        experiment: &mut E,
+        experiment: &mut DefinedExperiment,
     ) -> anyhow::Result<ExitCode> {
         let (json, stop) = (self.context.json, &self.stop);
         Execution { environment, record, name, json, stop }.run(experiment)

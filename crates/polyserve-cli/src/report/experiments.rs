@@ -2,8 +2,8 @@
 //!
 //! Invariant: every name is in the list once.
 
-use polyserve_bench::bench::DefinedExperiment;
-use polyserve_bench::experiment::{KnownExperiment, Recorded};
+use polyserve_bench::bench::NAME;
+use polyserve_bench::experiment::{KnownExperiment, Recorded, recorded};
 use polyserve_bench::recommend;
 use polyserve_bench::report::Summary;
 use serde_json::Value;
@@ -12,14 +12,14 @@ use super::benches;
 
 /// All known experiments.
 pub(crate) static ALL: &[KnownExperiment] = &[
-    KnownExperiment::new::<DefinedExperiment>("Experiments from definitions"),
-    KnownExperiment::of_lines("benches", "Benchmarks in one process", benches::recorded),
-    KnownExperiment::of_lines("executors", "Jobs on executors, in one process", benches::dispatched),
-    KnownExperiment::of_lines("recommend", "Recommended for a workload", recommendation),
+    KnownExperiment { name: NAME, title: "Experiments from definitions", read: recorded },
+    KnownExperiment { name: "benches", title: "Benchmarks in one process", read: benches::recorded },
+    KnownExperiment { name: "executors", title: "Jobs on executors, in one process", read: benches::dispatched },
+    KnownExperiment { name: "recommend", title: "Recommended for a workload", read: recommendation },
 ];
 
 /// An experiment that this program does not know.
-static UNKNOWN: KnownExperiment = KnownExperiment::of_lines("", "Another experiment", nothing);
+static UNKNOWN: KnownExperiment = KnownExperiment { name: "", title: "Another experiment", read: nothing };
 
 /// Returns the experiment of this name, or else the unknown experiment, which has neither tables nor claims.
 pub(crate) fn named(name: &str) -> &'static KnownExperiment {
@@ -57,7 +57,7 @@ mod tests {
     #[test]
     fn no_lines_are_no_reason_to_panic() {
         for experiment in ALL {
-            let _ = experiment.read(&[]);
+            let _ = (experiment.read)(&[]);
         }
     }
 }

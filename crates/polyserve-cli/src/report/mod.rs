@@ -82,7 +82,7 @@ impl Record {
     /// Returns the experiment's result. It is computed once.
     pub(crate) fn recorded(&self) -> anyhow::Result<&Recorded> {
         let recorded =
-            self.recorded.get_or_init(|| self.experiment.read(&self.lines).map_err(|error| format!("{error:#}")));
+            self.recorded.get_or_init(|| (self.experiment.read)(&self.lines).map_err(|error| format!("{error:#}")));
         recorded.as_ref().map_err(|error| anyhow::Error::msg(error.clone()))
     }
 

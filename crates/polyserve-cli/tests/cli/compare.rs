@@ -14,7 +14,7 @@ use polyserve_bench::bench::mode::requests::{CellPlan, RequestTurns};
 use polyserve_bench::bench::ranking::Ranking;
 use polyserve_bench::bench::{BenchPlan, CellEntries, DefinedExperiment, SweepCell};
 use polyserve_bench::data::Data;
-use polyserve_bench::experiment::{self, Experiment as _};
+use polyserve_bench::experiment;
 use polyserve_bench::journal::{Header, Journal};
 use polyserve_bench::launch::{AddressFrom, Launch};
 use polyserve_bench::machine::Environment;

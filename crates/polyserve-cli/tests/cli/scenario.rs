@@ -19,7 +19,7 @@ use polyserve_bench::bench::{
 };
 use polyserve_bench::data::Data;
 use polyserve_bench::delayed::Delayed;
-use polyserve_bench::experiment::{self, Experiment as _};
+use polyserve_bench::experiment;
 use polyserve_bench::journal::{Header, Journal};
 use polyserve_bench::launch::{AddressFrom, Launch};
 use polyserve_bench::machine::{Cores, Environment};
@@ -225,7 +225,7 @@ fn stressed(case: &str, connection_use: ScenarioConnections, connections: usize)
     let header = Header::new(NAME, stress.describe(), Environment::of(&core, [&core; 2], 1, "any"));
     let records = experiment::run(&mut stress, &header, &mut Journal::none(), &stop).unwrap();
     let outcome = DefinedExperiment::report(&records).unwrap();
-    let is_passed = !records.is_failed() && DefinedExperiment::is_passed(&outcome);
+    let is_passed = !records.is_failed() && outcome.is_passed();
     let BenchResult::Report(report) = outcome else { panic!("{outcome}") };
     (*report, is_passed)
 }

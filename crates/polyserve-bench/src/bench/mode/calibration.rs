@@ -7,7 +7,7 @@ use anyhow::bail;
 use serde::{Deserialize, Serialize};
 
 use super::requests::CellPlan;
-use crate::bench::experiment::{DefinedExperiment, Key};
+use crate::bench::experiment::Key;
 use crate::bench::sweep::SweepCell;
 use crate::experiment::{Absence, Notebook, Records};
 use crate::statistics::median_of;
@@ -34,7 +34,7 @@ struct CellCalibration {
 }
 
 /// The calibrations of a cell that count, and the number of all.
-fn recorded(records: &Records<DefinedExperiment>, cell: &SweepCell) -> anyhow::Result<(Vec<CellCalibration>, usize)> {
+fn recorded(records: &Records, cell: &SweepCell) -> anyhow::Result<(Vec<CellCalibration>, usize)> {
     let all: Vec<CellCalibration> = records.facts(CALIBRATION)?;
     let mut own: Vec<CellCalibration> = all.into_iter().filter(|one| one.cell == *cell).collect();
     let count = own.len();
@@ -48,7 +48,7 @@ fn recorded(records: &Records<DefinedExperiment>, cell: &SweepCell) -> anyhow::R
 /// # Errors
 ///
 /// Returns an error if the baseline failed.
-pub(super) fn calibrate(plan: &mut CellPlan, notebook: &mut Notebook<'_, DefinedExperiment>) -> anyhow::Result<()> {
+pub(super) fn calibrate(plan: &mut CellPlan, notebook: &mut Notebook<'_>) -> anyhow::Result<()> {
     let is_slowed = plan.contestants.iter().any(|one| matches!(one.role, Role::Slowed(_)));
     let baseline = plan.contestants.iter().find(|one| one.role == Role::Baseline).cloned();
     let Some(baseline) = baseline.filter(|_| is_slowed) else { return Ok(()) };
@@ -70,7 +70,7 @@ pub(super) fn calibrate(plan: &mut CellPlan, notebook: &mut Notebook<'_, Defined
 fn measure(
     CellPlan { cell, instrument, .. }: &CellPlan,
     baseline: &Contestant,
-    notebook: &mut Notebook<'_, DefinedExperiment>,
+    notebook: &mut Notebook<'_>,
 ) -> anyhow::Result<()> {
     let name = &baseline.name;
     notebook.progress.skip_steps(recorded(notebook.records(), cell)?.0.len());
@@ -106,11 +106,7 @@ fn measure(
 }
 
 /// Makes the slowed contestants waste their share of the baseline's CPU time per request.
-fn slow(
-    plan: &mut CellPlan,
-    per_cpu_s: Option<f64>,
-    notebook: &mut Notebook<'_, DefinedExperiment>,
-) -> anyhow::Result<()> {
+fn slow(plan: &mut CellPlan, per_cpu_s: Option<f64>, notebook: &mut Notebook<'_>) -> anyhow::Result<()> {
     for contestant in &mut plan.contestants {
         let Role::Slowed(percent) = contestant.role else { continue };
         if let Some(per_cpu_s) = per_cpu_s {

@@ -15,7 +15,7 @@ use polyserve_load::{CpuSource, Exchange, Load, Report, RunLength, Traffic, Usag
 
 use super::Turns;
 use super::requests::{self, CellPlan};
-use crate::bench::experiment::{DefinedExperiment, Key, Sample};
+use crate::bench::experiment::{Key, Sample};
 use crate::bench::figures::{self, NamedFigures};
 use crate::bench::workload::BenchWorkload;
 use crate::experiment::{Absence, Notebook};
@@ -100,11 +100,11 @@ impl AsRef<CellPlan> for CountedCell {
 }
 
 impl Turns for CountedTurns {
-    fn prepare(&mut self, notebook: &mut Notebook<'_, DefinedExperiment>) -> anyhow::Result<()> {
+    fn prepare(&mut self, notebook: &mut Notebook<'_>) -> anyhow::Result<()> {
         requests::check_cells(self.cells.iter().map(|cell| &cell.plan), notebook)
     }
 
-    fn measure_one(&mut self, key: &Key, _: &mut Notebook<'_, DefinedExperiment>) -> Result<Sample, Absence> {
+    fn measure_one(&mut self, key: &Key, _: &mut Notebook<'_>) -> Result<Sample, Absence> {
         let (CountedCell { plan, last }, contestant) = requests::planned(&self.cells, key)?;
         let turn = CountedTurn { instrument: &plan.instrument, contestant, requests: self.requests };
         Ok(Sample { role: contestant.role, figures: turn.measure(key.round, last.as_ref())? })

@@ -24,7 +24,7 @@ use super::requests::{self, CellPlan, RequestSettings};
 use super::{ReadKeys, Turns, check_rate, check_times};
 use crate::Misuse;
 use crate::bench::definition::{Definition, optional_time, time};
-use crate::bench::experiment::{DefinedExperiment, Key, Sample};
+use crate::bench::experiment::{Key, Sample};
 use crate::bench::figures::{self, NamedFigures};
 use crate::bench::sweep::{CellValue, SweepAxis, SweepCell};
 use crate::bench::workload::BenchWorkload;
@@ -145,7 +145,7 @@ impl HoldMode {
     ///
     /// Returns an error if the limit on descriptors allows no crowd.
     pub fn crowd(&self, cell: &SweepCell, config: &ServerConfig, connections: usize) -> Result<CrowdSpec, Misuse> {
-        let behaviour = cell.get(&SweepAxis::Behaviour).and_then(|value| CrowdKind::named(value.word()));
+        let behaviour = cell.get(&SweepAxis::Behaviour).and_then(CellValue::word_as);
         let kind = behaviour.unwrap_or(self.behaviour);
         let asked = self.asked_at(cell);
         let held = self.held_at(cell, connections);
@@ -154,7 +154,7 @@ impl HoldMode {
         }
         if (held as u64) < asked {
             let why = "the limit on open descriptors allows no more";
-            tracing::warn!("{}: {held} connections in place of {asked}: {why}", kind.name());
+            tracing::warn!("{kind}: {held} connections in place of {asked}: {why}");
         }
         let timeout = match kind {
             CrowdKind::Idle | CrowdKind::SlowHeads => config.head_timeout,
@@ -183,7 +183,7 @@ impl HoldMode {
             return Err(definition.misuse("workload", "the good client gets one entity: mix = \"get=1\", keys = 1"));
         }
         let swept = definition.sweep.get(&SweepAxis::Behaviour).into_iter().flatten();
-        let kinds: Vec<Option<CrowdKind>> = swept.map(|value| CrowdKind::named(value.word())).collect();
+        let kinds: Vec<Option<CrowdKind>> = swept.map(CellValue::word_as).collect();
         if kinds.contains(&None) || kinds.contains(&Some(CrowdKind::Idle)) || self.held == 0 || self.windows == 0 {
             let known =
                 "a sweep of `behaviour` has slow-heads, slow-bodies and slow-readers; `held` and `windows` are not 0";
@@ -254,11 +254,11 @@ impl HoldTurns {
 }
 
 impl Turns for HoldTurns {
-    fn prepare(&mut self, notebook: &mut Notebook<'_, DefinedExperiment>) -> anyhow::Result<()> {
+    fn prepare(&mut self, notebook: &mut Notebook<'_>) -> anyhow::Result<()> {
         requests::check_cells(self.cells.iter().map(|cell| &cell.plan), notebook)
     }
 
-    fn measure_one(&mut self, key: &Key, notebook: &mut Notebook<'_, DefinedExperiment>) -> Result<Sample, Absence> {
+    fn measure_one(&mut self, key: &Key, notebook: &mut Notebook<'_>) -> Result<Sample, Absence> {
         let (cell, contestant) = requests::planned(&self.cells, key)?;
         let HoldCell { plan: CellPlan { instrument, rate, .. }, crowd, entity } = cell;
         let turn = HoldTurn { instrument, contestant, round: key.round, crowd, entity, windows: self.windows };
@@ -419,7 +419,7 @@ impl<'a> HoldTurn<'a> {
 
     fn open_crowd(&self, session: &ContestantSession<'_>, on_step: &mut dyn FnMut(&str)) -> Result<Crowd, Absence> {
         let CrowdSpec { kind, held, interval, stay, .. } = *self.crowd;
-        on_step(&format!("opens {held} connections: {}", kind.name()));
+        on_step(&format!("opens {held} connections: {kind}"));
         let plan = CrowdPlan {
             kind,
             target: session.process().addr(),

@@ -8,7 +8,6 @@ use polyserve_load::RunLength;
 use serde::{Deserialize, Serialize};
 
 use super::requests::CellPlan;
-use crate::bench::experiment::DefinedExperiment;
 use crate::bench::sweep::{SweepAxis, SweepCell};
 use crate::experiment::{Absence, Notebook};
 use crate::launch::process::{Failure, Process};
@@ -50,7 +49,7 @@ impl NullServer {
     pub(super) fn measure<'a>(
         &mut self,
         cells: impl IntoIterator<Item = &'a CellPlan>,
-        notebook: &mut Notebook<'_, DefinedExperiment>,
+        notebook: &mut Notebook<'_>,
     ) -> anyhow::Result<()> {
         self.limits = notebook.records().facts(LIMIT)?;
         for CellPlan { cell, instrument, .. } in cells {

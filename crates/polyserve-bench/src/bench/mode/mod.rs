@@ -21,14 +21,13 @@ mod tests;
 pub mod trial;
 
 use std::fmt;
-use std::slice;
 use std::time::Duration;
 
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
 
 use super::definition::Definition;
-use super::experiment::{DefinedExperiment, Key, Sample};
+use super::experiment::{Key, Sample};
 use super::figures;
 use super::pattern::ContestantOrigin;
 use super::sweep::SweepAxis;
@@ -50,7 +49,8 @@ use tasks::TasksMode;
 use trial::TrialMode;
 
 /// The settings of a turn, by its kind.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Deserialize)]
+#[serde(remote = "Self", tag = "kind", rename_all = "snake_case")]
 pub enum Mode {
     /// Each connection sends its next request after an answer. The latencies at a fixed rate follow.
     Closed(ClosedMode),
@@ -177,7 +177,7 @@ pub trait Turns: fmt::Debug {
     /// # Errors
     ///
     /// Returns an error if the experiment cannot be done at all.
-    fn prepare(&mut self, notebook: &mut Notebook<'_, DefinedExperiment>) -> anyhow::Result<()> {
+    fn prepare(&mut self, notebook: &mut Notebook<'_>) -> anyhow::Result<()> {
         let _ = notebook;
         Ok(())
     }
@@ -187,18 +187,14 @@ pub trait Turns: fmt::Debug {
     /// # Errors
     ///
     /// Returns why the contestant has no sample.
-    fn measure_one(&mut self, key: &Key, notebook: &mut Notebook<'_, DefinedExperiment>) -> Result<Sample, Absence> {
-        let result = self.measure(slice::from_ref(key), notebook).pop();
-        result.unwrap_or_else(|| Err(Absence::failed(format!("{key} was not measured"))))
+    fn measure_one(&mut self, key: &Key, notebook: &mut Notebook<'_>) -> Result<Sample, Absence> {
+        let _ = notebook;
+        Err(Absence::failed(format!("{key} was not measured")))
     }
 
     /// Measures contestants at one cell in one round. Returns a result for each key, in their order. By default, measures one
     /// contestant after the other, in an order that changes from round to round, until the run is stopped.
-    fn measure(
-        &mut self,
-        keys: &[Key],
-        notebook: &mut Notebook<'_, DefinedExperiment>,
-    ) -> Vec<Result<Sample, Absence>> {
+    fn measure(&mut self, keys: &[Key], notebook: &mut Notebook<'_>) -> Vec<Result<Sample, Absence>> {
         let round = keys.first().map_or(1, |key| key.round);
         let mut results: Vec<Result<Sample, Absence>> =
             keys.iter().map(|_| Err(Absence::failed("the run was stopped"))).collect();
@@ -212,14 +208,15 @@ pub trait Turns: fmt::Debug {
         results
     }
 
-    /// Returns true if the samples so far answer the question, so that no further round is needed. `contestants` are those of the
-    /// plan. By default false.
-    fn is_decided(&self, records: &Records<DefinedExperiment>, contestants: &[String]) -> bool {
+    /// Returns true if the samples so far answer the question: no further cell is measured then, and none is missing. It is called
+    /// before each batch. `contestants` are those of the plan. By default false.
+    fn is_decided(&self, records: &Records, contestants: &[String]) -> bool {
         let _ = (records, contestants);
         false
     }
 
-    /// The share of the run's time that a cell takes. By default 1.
+    /// The share of the run's time that a cell takes, by which it advances the progress bar. A measurement can advance the bar by
+    /// parts of its share. By default 1.
     fn weight(&self, key: &Key) -> usize {
         let _ = key;
         1
@@ -230,7 +227,7 @@ pub trait Turns: fmt::Debug {
     /// # Errors
     ///
     /// Returns an error if the record cannot be written.
-    fn finish(&mut self, notebook: &mut Notebook<'_, DefinedExperiment>) -> anyhow::Result<()> {
+    fn finish(&mut self, notebook: &mut Notebook<'_>) -> anyhow::Result<()> {
         let _ = notebook;
         Ok(())
     }
@@ -291,31 +288,20 @@ impl Mode {
 
     /// Checks what the types of the keys do not.
     pub(super) fn check(&self, definition: &Definition) -> Result<(), Misuse> {
-        let reads = match self {
-            Self::Closed(_) | Self::Rate(_) | Self::Trial(_) => requests::READS,
-            Self::Store(_) => store::READS,
-            Self::Tasks(_) => tasks::READS,
-            Self::Page(_) => page::READS,
-            Self::Scenario(_) => scenario::READS,
-            Self::Search(_) => search::READS,
-            Self::Hold(mode) => mode.reads(),
-            Self::Overload(_) => overload::READS,
-            Self::Compare(_) => closed::COMPARE_READS,
+        let (reads, checked) = match self {
+            Self::Closed(mode) => (requests::READS, mode.check(definition)),
+            Self::Rate(mode) => (requests::READS, mode.check(definition)),
+            Self::Trial(mode) => (requests::READS, mode.check(definition)),
+            Self::Store(mode) => (store::READS, mode.check(definition)),
+            Self::Tasks(mode) => (tasks::READS, mode.check(definition)),
+            Self::Page(mode) => (page::READS, mode.check(definition)),
+            Self::Scenario(mode) => (scenario::READS, mode.check(definition)),
+            Self::Search(mode) => (search::READS, mode.check(definition)),
+            Self::Hold(mode) => (mode.reads(), mode.check(definition)),
+            Self::Overload(mode) => (overload::READS, mode.check(definition)),
+            Self::Compare(mode) => (closed::COMPARE_READS, mode.check_comparison(definition)),
         };
-        reads.check(definition)?;
-        match self {
-            Self::Closed(mode) => mode.check(definition),
-            Self::Rate(mode) => mode.check(definition),
-            Self::Store(mode) => mode.check(definition),
-            Self::Tasks(mode) => mode.check(definition),
-            Self::Page(mode) => mode.check(definition),
-            Self::Search(mode) => mode.check(definition),
-            Self::Hold(mode) => mode.check(definition),
-            Self::Scenario(mode) => mode.check(definition),
-            Self::Trial(mode) => mode.check(definition),
-            Self::Overload(mode) => mode.check(definition),
-            Self::Compare(mode) => mode.check_comparison(definition),
-        }
+        reads.check(definition).and(checked)
     }
 }
 
@@ -329,21 +315,8 @@ impl Default for Mode {
 impl<'de> Deserialize<'de> for Mode {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let mut settings = toml::Table::deserialize(deserializer)?;
-        let kind = settings.remove("kind").map_or(Ok(ModeKind::default()), toml::Value::try_into);
-        let mode = kind.and_then(|kind| match kind {
-            ModeKind::Closed => settings.try_into().map(Self::Closed),
-            ModeKind::Rate => settings.try_into().map(Self::Rate),
-            ModeKind::Store => settings.try_into().map(Self::Store),
-            ModeKind::Tasks => settings.try_into().map(Self::Tasks),
-            ModeKind::Page => settings.try_into().map(Self::Page),
-            ModeKind::Search => settings.try_into().map(Self::Search),
-            ModeKind::Hold => settings.try_into().map(Self::Hold),
-            ModeKind::Scenario => settings.try_into().map(Self::Scenario),
-            ModeKind::Trial => settings.try_into().map(Self::Trial),
-            ModeKind::Overload => settings.try_into().map(Self::Overload),
-            ModeKind::Compare => settings.try_into().map(Self::Compare),
-        });
-        mode.map_err(|error: toml::de::Error| D::Error::custom(error.message()))
+        settings.entry("kind").or_insert_with(|| ModeKind::default().to_string().into());
+        Self::deserialize(settings).map_err(|error: toml::de::Error| D::Error::custom(error.message()))
     }
 }
 

@@ -18,7 +18,7 @@ use super::requests::{self, CellPlan, RequestSettings};
 use super::{ReadKeys, Turns, check_times};
 use crate::Misuse;
 use crate::bench::definition::{Definition, time};
-use crate::bench::experiment::{DefinedExperiment, Key, Sample};
+use crate::bench::experiment::{Key, Sample};
 use crate::bench::figures::{self, NamedFigures};
 use crate::bench::sweep::{CellValue, SweepAxis, SweepCell};
 use crate::experiment::{Absence, Notebook};
@@ -170,7 +170,7 @@ fn has_policy(cell: &SweepCell) -> bool {
 }
 
 impl Turns for OverloadTurns {
-    fn prepare(&mut self, notebook: &mut Notebook<'_, DefinedExperiment>) -> anyhow::Result<()> {
+    fn prepare(&mut self, notebook: &mut Notebook<'_>) -> anyhow::Result<()> {
         requests::check_cells(&self.cells, notebook)?;
         self.unloaded = notebook.records().facts(UNLOADED)?;
         for CellPlan { cell, contestants, instrument, .. } in self.cells.iter().filter(|plan| !has_policy(&plan.cell)) {
@@ -195,7 +195,7 @@ impl Turns for OverloadTurns {
         Ok(())
     }
 
-    fn measure_one(&mut self, key: &Key, _: &mut Notebook<'_, DefinedExperiment>) -> Result<Sample, Absence> {
+    fn measure_one(&mut self, key: &Key, _: &mut Notebook<'_>) -> Result<Sample, Absence> {
         let (CellPlan { instrument, .. }, contestant) = requests::planned(&self.cells, key)?;
         let unloaded = self.unloaded(key)?;
         let percent = key.cell.get(&SweepAxis::LoadPercent).and_then(CellValue::number).unwrap_or(100);

@@ -20,7 +20,7 @@ use serde::Deserialize;
 use super::{ReadKeys, Turns, check_times};
 use crate::Misuse;
 use crate::bench::definition::{Definition, time};
-use crate::bench::experiment::{DefinedExperiment, Key, Sample};
+use crate::bench::experiment::{Key, Sample};
 use crate::bench::figures::{self, NamedFigures};
 use crate::bench::pattern::ContestantOrigin;
 use crate::bench::sweep::{SweepAxis, SweepCell};
@@ -67,24 +67,14 @@ pub(super) const READS: ReadKeys = ReadKeys {
 };
 
 /// The source of the page.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum PageSource {
     /// In the server's memory.
     #[default]
     Memory,
     /// In a file that is read for each request, as published.
     File,
-}
-
-impl PageSource {
-    /// The source of this name.
-    pub fn named(name: &str) -> Option<Self> {
-        match name {
-            "memory" => Some(Self::Memory),
-            "file" => Some(Self::File),
-            _ => None,
-        }
-    }
 }
 
 impl PageMode {
@@ -171,7 +161,7 @@ pub struct PageTurns {
 }
 
 impl Turns for PageTurns {
-    fn measure_one(&mut self, key: &Key, _: &mut Notebook<'_, DefinedExperiment>) -> Result<Sample, Absence> {
+    fn measure_one(&mut self, key: &Key, _: &mut Notebook<'_>) -> Result<Sample, Absence> {
         let server = self.servers.iter().find(|one| one.name == key.contestant && one.cell == key.cell);
         self.load(server.ok_or_else(|| Absence::failed(format!("{key} is not planned")))?)
     }

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::calibration;
 use super::limit::NullServer;
 use super::{ReadKeys, Turns};
-use crate::bench::experiment::{DefinedExperiment, Key, Sample};
+use crate::bench::experiment::{Key, Sample};
 use crate::bench::figures;
 use crate::bench::pattern::ContestantOrigin;
 use crate::bench::ranking;
@@ -153,7 +153,7 @@ impl RequestTurns {
     }
 
     /// Records the bounds of shapes.
-    fn record_bounds(&self, notebook: &mut Notebook<'_, DefinedExperiment>) -> anyhow::Result<()> {
+    fn record_bounds(&self, notebook: &mut Notebook<'_>) -> anyhow::Result<()> {
         let known: Vec<CellBound> = notebook.records().facts(BOUND)?;
         for CellPlan { cell, contestants, .. } in &self.cells {
             for one in contestants {
@@ -193,14 +193,14 @@ pub(super) fn planned<'a, C: AsRef<CellPlan>>(cells: &'a [C], key: &Key) -> Resu
 /// Checks the foreign contestants of all cells against the contract.
 pub(super) fn check_cells<'a>(
     cells: impl IntoIterator<Item = &'a CellPlan>,
-    notebook: &mut Notebook<'_, DefinedExperiment>,
+    notebook: &mut Notebook<'_>,
 ) -> anyhow::Result<()> {
     let of_cell = |cell: &'a CellPlan| cell.contestants.iter().map(|one| (one, &cell.instrument.server_cores));
     check_contracts(cells.into_iter().flat_map(of_cell), notebook)
 }
 
 impl Turns for RequestTurns {
-    fn prepare(&mut self, notebook: &mut Notebook<'_, DefinedExperiment>) -> anyhow::Result<()> {
+    fn prepare(&mut self, notebook: &mut Notebook<'_>) -> anyhow::Result<()> {
         self.rates = notebook.records().facts(RATE)?;
         self.spent = self.spent();
         self.record_bounds(notebook)?;
@@ -211,12 +211,12 @@ impl Turns for RequestTurns {
         self.cells.iter_mut().try_for_each(|plan| calibration::calibrate(plan, notebook))
     }
 
-    fn is_decided(&self, records: &Records<DefinedExperiment>, contestants: &[String]) -> bool {
+    fn is_decided(&self, records: &Records, contestants: &[String]) -> bool {
         let entries = |plan: &CellPlan| ranking::entries(records, contestants, &plan.cell);
         self.stops_when_sure && self.cells.iter().all(|plan| entries(plan).is_ok_and(|all| ranking::is_sure(&all)))
     }
 
-    fn finish(&mut self, notebook: &mut Notebook<'_, DefinedExperiment>) -> anyhow::Result<()> {
+    fn finish(&mut self, notebook: &mut Notebook<'_>) -> anyhow::Result<()> {
         let spent = self.spent.take().zip(self.spent());
         if let Some((before, after)) = spent.filter(|_| self.has_measured) {
             notebook.fact(OTHERS, &OtherProcesses { share: after.others_since(&before) })?;
@@ -224,11 +224,7 @@ impl Turns for RequestTurns {
         Ok(())
     }
 
-    fn measure(
-        &mut self,
-        keys: &[Key],
-        notebook: &mut Notebook<'_, DefinedExperiment>,
-    ) -> Vec<Result<Sample, Absence>> {
+    fn measure(&mut self, keys: &[Key], notebook: &mut Notebook<'_>) -> Vec<Result<Sample, Absence>> {
         let Some(Key { cell, round, .. }) = keys.first() else { return Vec::new() };
         self.has_measured = true;
         let Some(plan) = self.cells.iter().find(|plan| plan.cell == *cell) else {

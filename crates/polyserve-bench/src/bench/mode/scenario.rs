@@ -19,16 +19,17 @@ use serde::{Deserialize, Serialize};
 use super::{ReadKeys, Turns};
 use crate::Misuse;
 use crate::bench::definition::Definition;
-use crate::bench::experiment::{DefinedExperiment, Key, Sample};
+use crate::bench::experiment::{Key, Sample};
 use crate::bench::figures::{self, NamedFigures};
 use crate::bench::pattern::ContestantOrigin;
-use crate::bench::sweep::{SweepAxis, SweepCell};
+use crate::bench::sweep::{CellValue, SweepAxis, SweepCell};
 use crate::claim::ClaimRow;
 use crate::data::Data;
 use crate::experiment::{Absence, Notebook, Records, distinct};
 use crate::launch::Launch;
+use crate::launch::drain::DrainCounts;
 use crate::report::figures::{count, counted};
-use crate::scenario::outcome::{DrainCounts, FinalState, GroupOutcome, RoundOutcome};
+use crate::scenario::outcome::{FinalState, GroupOutcome, RoundOutcome};
 use crate::scenario::{ConnectionMode, ConnectionPolicy, Scenario, round};
 use crate::turn::Role;
 
@@ -83,13 +84,6 @@ impl fmt::Display for ScenarioMode {
     }
 }
 
-impl ScenarioConnections {
-    /// The use of this name.
-    pub fn named(name: &str) -> Option<Self> {
-        serde_json::from_value(name.into()).ok()
-    }
-}
-
 impl ScenarioMode {
     /// The max number of ids: their fates are held in memory.
     const MAX_IDS: u64 = 100_000_000;
@@ -103,8 +97,7 @@ impl ScenarioMode {
 
     /// The use of connections at a cell.
     pub fn connection_use(&self, cell: &SweepCell) -> ScenarioConnections {
-        let swept = cell.get(&SweepAxis::ConnectionUse).and_then(|value| ScenarioConnections::named(value.word()));
-        swept.unwrap_or(self.connection_use)
+        cell.get(&SweepAxis::ConnectionUse).and_then(CellValue::word_as).unwrap_or(self.connection_use)
     }
 }
 
@@ -170,7 +163,7 @@ pub struct ScenarioErrors {
 }
 
 impl Turns for ScenarioTurns {
-    fn measure_one(&mut self, key: &Key, notebook: &mut Notebook<'_, DefinedExperiment>) -> Result<Sample, Absence> {
+    fn measure_one(&mut self, key: &Key, notebook: &mut Notebook<'_>) -> Result<Sample, Absence> {
         let server = self.servers.iter().find(|one| one.name == key.contestant && one.cell == key.cell);
         let server = server.ok_or_else(|| Absence::failed(format!("{key} is not planned")))?;
         let mut scenario = Scenario::new(self.mode.ids, self.data);
@@ -222,7 +215,7 @@ fn figures_of(outcome: &RoundOutcome) -> NamedFigures {
 /// # Errors
 ///
 /// Returns an error if a line does not have its fields.
-pub(crate) fn rounds(records: &Records<DefinedExperiment>) -> anyhow::Result<Vec<ScenarioRound>> {
+pub(crate) fn rounds(records: &Records) -> anyhow::Result<Vec<ScenarioRound>> {
     let all: Vec<ScenarioRound> = records.facts(ROUND)?;
     let last = |key: &Key| all.iter().rfind(|round| round.key == *key).cloned();
     Ok(distinct(records.samples().map(|(key, _)| key)).into_iter().filter_map(last).collect())
@@ -233,7 +226,7 @@ pub(crate) fn rounds(records: &Records<DefinedExperiment>) -> anyhow::Result<Vec
 /// # Errors
 ///
 /// Returns an error if a line does not have its fields.
-pub(crate) fn errors(records: &Records<DefinedExperiment>) -> anyhow::Result<Vec<ScenarioErrors>> {
+pub(crate) fn errors(records: &Records) -> anyhow::Result<Vec<ScenarioErrors>> {
     let rounds = rounds(records)?;
     let wrong = records.samples().filter_map(|(key, sample)| {
         let figure = |name: &str| sample.figures.get(name).map(|figure| *figure as u64);
@@ -258,7 +251,7 @@ impl fmt::Display for ScenarioErrors {
 }
 
 /// The answer in a sentence.
-pub(crate) fn answer(records: &Records<DefinedExperiment>) -> anyhow::Result<String> {
+pub(crate) fn answer(records: &Records) -> anyhow::Result<String> {
     let contestants = distinct(records.samples().map(|(key, _)| &key.contestant)).len() as u64;
     let errors = errors(records)?;
     let wrong = distinct(errors.iter().map(|errors| format!("`{}`", errors.key.contestant)));

@@ -21,7 +21,7 @@ use super::requests::{self, CellPlan, RequestSettings};
 use super::{ReadKeys, Turns, check_goal, check_times};
 use crate::Misuse;
 use crate::bench::definition::{Definition, optional_time, time};
-use crate::bench::experiment::{DefinedExperiment, Key, Sample};
+use crate::bench::experiment::{Key, Sample};
 use crate::bench::figures::{self, NamedFigures};
 use crate::bench::sweep::{CellValue, SweepAxis, SweepCell};
 use crate::experiment::{Absence, Notebook};
@@ -156,12 +156,12 @@ impl SearchTurns {
 }
 
 impl Turns for SearchTurns {
-    fn prepare(&mut self, notebook: &mut Notebook<'_, DefinedExperiment>) -> anyhow::Result<()> {
+    fn prepare(&mut self, notebook: &mut Notebook<'_>) -> anyhow::Result<()> {
         requests::check_cells(&self.cells, notebook)?;
         self.null_server.measure(&self.cells, notebook)
     }
 
-    fn measure_one(&mut self, key: &Key, _: &mut Notebook<'_, DefinedExperiment>) -> Result<Sample, Absence> {
+    fn measure_one(&mut self, key: &Key, _: &mut Notebook<'_>) -> Result<Sample, Absence> {
         let Key { cell, round, .. } = key;
         let (CellPlan { instrument, .. }, contestant) = requests::planned(&self.cells, key)?;
         let limit_per_s = self.null_server.at(cell)?;

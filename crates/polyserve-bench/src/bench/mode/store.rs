@@ -11,7 +11,7 @@ use serde::Deserialize;
 use super::{ReadKeys, Turns, check_times};
 use crate::Misuse;
 use crate::bench::definition::{Definition, time};
-use crate::bench::experiment::{DefinedExperiment, Key, Sample};
+use crate::bench::experiment::{Key, Sample};
 use crate::bench::figures::{FILLED_BYTES, OPERATIONS_PER_S};
 use crate::bench::pattern::ContestantOrigin;
 use crate::bench::sweep::{CellValue, SweepAxis, SweepCell};
@@ -175,11 +175,7 @@ impl StoreTurns {
 }
 
 impl Turns for StoreTurns {
-    fn measure(
-        &mut self,
-        keys: &[Key],
-        notebook: &mut Notebook<'_, DefinedExperiment>,
-    ) -> Vec<Result<Sample, Absence>> {
+    fn measure(&mut self, keys: &[Key], notebook: &mut Notebook<'_>) -> Vec<Result<Sample, Absence>> {
         let is_at = |cell: &&StoreCell| keys.first().is_some_and(|key| key.cell == cell.cell);
         let unplanned = || Err(Absence::failed("it is not planned"));
         let mut results: Vec<Result<Sample, Absence>> = keys.iter().map(|_| unplanned()).collect();

@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 use super::{ReadKeys, Turns};
 use crate::Misuse;
 use crate::bench::definition::{Definition, time};
-use crate::bench::experiment::{DefinedExperiment, Key, Sample};
+use crate::bench::experiment::{Key, Sample};
 use crate::bench::pattern::ContestantOrigin;
 use crate::bench::sweep::{CellValue, SweepAxis, SweepCell};
 use crate::contestants::GO;
@@ -225,7 +225,7 @@ pub fn drift_pct(singles: &[Single], contestant: &str) -> Option<f64> {
     Some(100.0 * (after.d1_ms / before.d1_ms - 1.0))
 }
 
-type Notes<'a, 'b> = &'a mut Notebook<'b, DefinedExperiment>;
+type Notes<'a, 'b> = &'a mut Notebook<'b>;
 
 impl TaskTurns {
     /// The turns of these contestants, at most `max_tasks` at once.
@@ -387,7 +387,7 @@ impl TaskTurns {
         &mut self,
         place: usize,
         (tasks, series): (usize, usize),
-        records: &Records<DefinedExperiment>,
+        records: &Records,
     ) -> Result<TaskAnswer, Absence> {
         let calibrations: Vec<Calibration> = facts(records, CALIBRATION)?;
         let calibration = calibration_of(&calibrations, &self.contestants[place].0.name);
@@ -444,7 +444,7 @@ fn no_cell(contestant: &str) -> Key {
     Key { contestant: contestant.to_owned(), cell: SweepCell::new(), round: 0 }
 }
 
-fn facts<T: for<'de> Deserialize<'de>>(records: &Records<DefinedExperiment>, kind: &str) -> Result<Vec<T>, Absence> {
+fn facts<T: for<'de> Deserialize<'de>>(records: &Records, kind: &str) -> Result<Vec<T>, Absence> {
     records.facts(kind).map_err(|error| Absence::failed(error.to_string()))
 }
 

@@ -23,7 +23,7 @@ use crate::bench::figures::{self, NamedFigures};
 use crate::bench::pattern::{ContestantOrigin, Pattern};
 use crate::bench::ranking::{self, Intervals, Ranking};
 use crate::bench::sweep::{SweepAxis, SweepCell};
-use crate::experiment::{Absence, Experiment as _, Notebook, Records, again, distinct, run_with};
+use crate::experiment::{Absence, Notebook, Records, again, distinct, run_with};
 use crate::journal::{Header, Journal};
 use crate::machine::Environment;
 use crate::progress::Progress;
@@ -142,7 +142,7 @@ pub struct TrialTurns {
 }
 
 impl Turns for TrialTurns {
-    fn measure_one(&mut self, key: &Key, notebook: &mut Notebook<'_, DefinedExperiment>) -> Result<Sample, Absence> {
+    fn measure_one(&mut self, key: &Key, notebook: &mut Notebook<'_>) -> Result<Sample, Absence> {
         let plan = self.cells.iter().find(|plan| plan.cell == key.cell);
         let contestant =
             plan.and_then(|plan| Some((plan, plan.contestants.iter().find(|one| one.name == key.contestant)?)));
@@ -270,7 +270,7 @@ impl TrialResult {
     /// # Errors
     ///
     /// Returns an error if the definition has no such mode.
-    pub(crate) fn of(plan: &BenchPlan, records: &Records<DefinedExperiment>) -> anyhow::Result<Self> {
+    pub(crate) fn of(plan: &BenchPlan, records: &Records) -> anyhow::Result<Self> {
         let mode: TrialMode = plan.mode_settings()?;
         let trial = |(contestant, cell): (&String, &SweepCell)| {
             let own = || records.samples().filter(|(key, _)| key.contestant == *contestant && key.cell == *cell);

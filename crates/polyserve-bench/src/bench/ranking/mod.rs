@@ -11,7 +11,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::experiment::{BenchPlan, DefinedExperiment, Key};
+use super::experiment::{BenchPlan, Key};
 use super::figures::{self, NamedFigures};
 use super::mode::closed::ClosedMode;
 use super::mode::requests::{BOUND, CellBound, CellRate, OTHERS, OtherProcesses, RATE};
@@ -56,10 +56,10 @@ pub struct Ranking {
     /// Ratios within are ties.
     pub bands: Bands,
     /// The goal for the p99, in microseconds.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub goal_us: Option<f64>,
     /// Whether a contestant meets the goal; `None` without a goal, and if the best p99 is too near to the goal.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub goal_met: Option<bool>,
     /// The ranked contestants, the best first; then the baseline against itself, then the limits.
     pub rows: Vec<RankingRow>,
@@ -151,7 +151,7 @@ impl RankingEntry<'_> {
 ///
 /// Returns an error if a fact of the record does not have its fields.
 pub fn entries<'a>(
-    records: &'a Records<DefinedExperiment>,
+    records: &'a Records,
     contestants: &[String],
     cell: &SweepCell,
 ) -> anyhow::Result<Vec<RankingEntry<'a>>> {
@@ -180,7 +180,7 @@ impl Ranking {
     /// # Errors
     ///
     /// Returns an error if the record is not of the mode `compare`.
-    pub fn of(records: &Records<DefinedExperiment>) -> anyhow::Result<Self> {
+    pub fn of(records: &Records) -> anyhow::Result<Self> {
         let plan: BenchPlan = serde_json::from_value(records.header.plan.clone())?;
         let mode: ClosedMode = plan.mode_settings()?;
         let BenchWorkload { connections, close, arrivals, .. } = plan.workload_settings()?;

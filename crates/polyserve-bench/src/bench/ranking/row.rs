@@ -74,10 +74,8 @@ pub struct RankingRow {
     /// Its role.
     pub role: Role,
     /// Its rank, from 1, if it is ranked. Contestants without a difference share a rank.
-    #[serde(default)]
     pub rank: Option<usize>,
     /// Requests per second, relative to the first contestant; `None` for the first.
-    #[serde(default)]
     pub of_first: Option<Compared>,
     /// Requests per second, relative to the baseline.
     pub throughput: Option<Compared>,
@@ -96,20 +94,17 @@ pub struct RankingRow {
     /// The p99 at the fixed rate, relative to the baseline.
     pub p99: Option<Estimate>,
     /// The p99 at the fixed rate, relative to the first contestant.
-    #[serde(default)]
     pub p99_of_first: Option<Compared>,
     /// With a goal: the 95 % interval of the p99 in microseconds; `None` with too few rounds.
-    #[serde(default)]
     pub p99_interval: Option<Interval>,
     /// Whether the contestant meets the goal; `None` without a goal, and if the p99 is too near to the goal.
-    #[serde(default)]
     pub meets_goal: Option<bool>,
     /// The bound that replaces the latency, by the shape of the server.
     pub bound: Option<String>,
     /// Context switches per request, of threads that did not end.
     pub switches_per_request: Option<f64>,
     /// The requests under way by Little's law, as a share of the connections.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub under_way: Option<f64>,
     /// Resident memory under load, in bytes.
     pub loaded_bytes: Option<f64>,

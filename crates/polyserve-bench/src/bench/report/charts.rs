@@ -3,7 +3,7 @@
 use super::definition_key;
 use super::row::BenchRow;
 use crate::bench::definition::{ChartDefinition, ChartKind};
-use crate::bench::experiment::{BenchPlan, DefinedExperiment};
+use crate::bench::experiment::BenchPlan;
 use crate::bench::figures::NamedFigure;
 use crate::bench::heat_map;
 use crate::bench::published::PublishedFigures;
@@ -19,7 +19,7 @@ use crate::turn::Role;
 pub(super) fn charts_of_all(
     plan: &BenchPlan,
     rows: &[BenchRow],
-    records: &Records<DefinedExperiment>,
+    records: &Records,
 ) -> anyhow::Result<Vec<(String, Chart)>> {
     let published: Vec<PublishedFigures> = definition_key(plan, "published")?;
     let mut charts = Vec::new();

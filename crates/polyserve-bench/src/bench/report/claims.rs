@@ -2,7 +2,7 @@
 
 use super::definition_key;
 use crate::bench::derived;
-use crate::bench::experiment::{BenchPlan, DefinedExperiment, Key, Sample};
+use crate::bench::experiment::{BenchPlan, Key, Sample};
 use crate::bench::mode::ModeKind;
 use crate::bench::published::PublishedFigures;
 use crate::claim::{ClaimDefinition, ClaimRow, ClaimSet};
@@ -11,7 +11,7 @@ use crate::report::Claim;
 
 /// The verdicts on the definition's claims. A run with too few rounds answers none: its answer says so. A bound of a page is a matter
 /// of seconds, so one round decides a claim that needs no more.
-pub(super) fn claims(plan: &BenchPlan, records: &Records<DefinedExperiment>, seed: u64) -> anyhow::Result<Vec<Claim>> {
+pub(super) fn claims(plan: &BenchPlan, records: &Records, seed: u64) -> anyhow::Result<Vec<Claim>> {
     // A pattern that stands for no contestant of the run has no claim.
     let takes_part = |claim: &ClaimDefinition| plan.contestants.iter().any(|name| claim.left.match_name(name));
     let is_asked = |claim: &ClaimDefinition| claim.contestant_names().next().is_some() || takes_part(claim);

@@ -9,7 +9,7 @@ use polyserve::env::Settings;
 use polyserve_bench::bench::mode::page::PageMode;
 use polyserve_bench::bench::mode::page::{PageFile, PageServer, PageSource, PageTurns};
 use polyserve_bench::bench::{
-    CellEntries, CellValue, ContestantOrigin, DefinedExperiment, Key, Pattern, SweepAxis, SweepCell,
+    CellEntries, CellValue, ContestantOrigin, DefinedExperiment, Pattern, SweepAxis, SweepCell,
 };
 use polyserve_bench::contestants::BuiltProgram;
 use polyserve_bench::experiment::{Absent, distinct, with_second_entries};
@@ -33,7 +33,7 @@ pub(super) fn run(run: Run<'_>, mode: &PageMode) -> anyhow::Result<ExitCode> {
     let baseline =
         baseline.map(|pattern| entrants.names(pattern)).transpose()?.and_then(|names| names.into_iter().next());
     let baseline = baseline.ok_or_else(|| definition.misuse("baseline", "there is no such server"))?;
-    let (mut servers, mut left_out): (Vec<PageServer>, Vec<Absent<Key>>) = (Vec::new(), Vec::new());
+    let (mut servers, mut left_out): (Vec<PageServer>, Vec<Absent>) = (Vec::new(), Vec::new());
     for cell in definition.cells() {
         let mut here: Vec<PageServer> = Vec::new();
         for pattern in run.patterns() {
@@ -165,7 +165,7 @@ impl PageSelection<'_> {
         }
         let mut flags = room::flags(&config, self.flags, &["answer_timeout"]);
         flags.extend(workers.map(|workers| format!("--workers={workers}")));
-        let source = cell.get(&SweepAxis::Source).and_then(|source| PageSource::named(source.word()));
+        let source = cell.get(&SweepAxis::Source).and_then(CellValue::word_as);
         let file = Some(self.file.path()).filter(|_| source == Some(PageSource::File));
         flags.push("--service=page".into());
         flags.extend(mode.flags(file));

@@ -76,7 +76,7 @@ impl Run<'_> {
     pub(super) fn plan(
         &self,
         (contestants, baseline): (Vec<String>, String),
-        absent: &[Absent<Key>],
+        absent: &[Absent],
     ) -> anyhow::Result<BenchPlan> {
         let definition = self.definition;
         let mut names = contestants.iter().chain(absent.iter().map(|absent| &absent.key.contestant));
@@ -173,7 +173,7 @@ impl Run<'_> {
 }
 
 /// Returns a contestant that cannot take part at a cell. `excused`: the run succeeds without it.
-pub(super) fn absent(name: &str, cell: &SweepCell, why: String, excused: bool) -> Absent<Key> {
+pub(super) fn absent(name: &str, cell: &SweepCell, why: String, excused: bool) -> Absent {
     let key = Key { contestant: name.to_owned(), cell: cell.clone(), round: 0 };
     Absent { key, absence: Absence::not_available(why), excused }
 }

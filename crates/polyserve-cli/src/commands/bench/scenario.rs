@@ -7,7 +7,7 @@ use polyserve::env::Settings;
 use polyserve_bench::Misuse;
 use polyserve_bench::bench::mode::scenario::ScenarioMode;
 use polyserve_bench::bench::mode::scenario::{ScenarioConnections, ScenarioServer, ScenarioTurns};
-use polyserve_bench::bench::{CellEntries, ContestantOrigin, DefinedExperiment, Definition, Key, Pattern, SweepCell};
+use polyserve_bench::bench::{CellEntries, ContestantOrigin, DefinedExperiment, Definition, Pattern, SweepCell};
 use polyserve_bench::contestants::BuiltProgram;
 use polyserve_bench::data::Data;
 use polyserve_bench::experiment::{Absent, distinct};
@@ -51,7 +51,7 @@ pub(super) fn run(run: Run<'_>, mode: &ScenarioMode) -> anyhow::Result<ExitCode>
     settings.check(session.catalog.servers())?;
     let programs = run.programs()?;
     let selection = Selection { run, mode, settings: &settings, programs: &programs };
-    let (mut servers, mut left_out): (Vec<ScenarioServer>, Vec<Absent<Key>>) = (Vec::new(), Vec::new());
+    let (mut servers, mut left_out): (Vec<ScenarioServer>, Vec<Absent>) = (Vec::new(), Vec::new());
     for cell in definition.cells() {
         for pattern in run.patterns() {
             for found in selection.of(pattern, &cell)? {
@@ -89,7 +89,7 @@ pub(super) fn run(run: Run<'_>, mode: &ScenarioMode) -> anyhow::Result<ExitCode>
 }
 
 /// A server at a cell, or why it cannot take part.
-type Found = Result<ScenarioServer, Absent<Key>>;
+type Found = Result<ScenarioServer, Absent>;
 
 /// Finds the servers that patterns stand for.
 struct Selection<'a> {

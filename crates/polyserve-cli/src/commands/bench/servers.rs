@@ -23,7 +23,7 @@ use polyserve_bench::bench::mode::search::SearchTurns;
 use polyserve_bench::bench::mode::trial::TrialTurns;
 use polyserve_bench::bench::mode::{Mode, Turns};
 use polyserve_bench::bench::{
-    BenchPlan, BenchWorkload, CellEntries, CellValue, ContestantOrigin, DefinedExperiment, Key, Pattern, SweepAxis,
+    BenchPlan, BenchWorkload, CellEntries, CellValue, ContestantOrigin, DefinedExperiment, Pattern, SweepAxis,
     SweepCell,
 };
 use polyserve_bench::contestants::{self, BuiltProgram, Program};
@@ -73,7 +73,7 @@ pub(crate) struct ServerPlan<'a> {
     description: BenchPlan,
     /// The cells with their contestants.
     pub(crate) cells: Vec<CellPlan>,
-    absent: Vec<Absent<Key>>,
+    absent: Vec<Absent>,
 }
 
 /// A contestant at a cell, or why it cannot take part.
@@ -192,7 +192,7 @@ impl<'a> Servers<'a> {
     }
 
     /// The cells with their contestants, and the contestants that are left out.
-    fn cells(&self) -> anyhow::Result<(Vec<CellPlan>, Vec<Absent<Key>>)> {
+    fn cells(&self) -> anyhow::Result<(Vec<CellPlan>, Vec<Absent>)> {
         let (mut cells, mut left_out, mut traffics) = (Vec::new(), Vec::new(), HashMap::new());
         let (baseline, definition) = (self.baseline()?, self.run.definition);
         for cell in definition.cells() {

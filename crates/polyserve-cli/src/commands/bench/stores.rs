@@ -6,7 +6,7 @@ use polyserve::catalog::Catalog;
 use polyserve_bench::Misuse;
 use polyserve_bench::bench::mode::store::StoreMode;
 use polyserve_bench::bench::mode::store::{StoreCell, StoreContestant, StoreTurns};
-use polyserve_bench::bench::{CellEntries, ContestantOrigin, DefinedExperiment, Key, Pattern};
+use polyserve_bench::bench::{CellEntries, ContestantOrigin, DefinedExperiment, Pattern};
 use polyserve_bench::experiment::{Absent, distinct, with_second_entries};
 use polyserve_bench::machine::proc;
 use polyserve_bench::output::print;
@@ -74,7 +74,7 @@ fn contestants(run: Run<'_>, pattern: &Pattern) -> anyhow::Result<Vec<StoreConte
 }
 
 /// The cells with their contestants, and the contestants that are left out.
-fn cells(run: Run<'_>, mode: &StoreMode, all: &[StoreContestant]) -> (Vec<StoreCell>, Vec<Absent<Key>>) {
+fn cells(run: Run<'_>, mode: &StoreMode, all: &[StoreContestant]) -> (Vec<StoreCell>, Vec<Absent>) {
     let (mut cells, mut left_out) = (Vec::new(), Vec::new());
     for cell in run.definition.cells() {
         let cores = run.session.available.count();

@@ -7,7 +7,7 @@ use polyserve::ServerConfig;
 use polyserve::catalog::Catalog;
 use polyserve_bench::bench::mode::tasks::TasksMode;
 use polyserve_bench::bench::mode::tasks::{TaskEntrant, TaskTurns};
-use polyserve_bench::bench::{CellEntries, CellValue, DefinedExperiment, Key, Pattern, SweepAxis, SweepCell};
+use polyserve_bench::bench::{CellEntries, CellValue, DefinedExperiment, Pattern, SweepAxis, SweepCell};
 use polyserve_bench::contestants::BuiltProgram;
 use polyserve_bench::experiment::{Absent, with_second_entries};
 use polyserve_bench::launch::{AddressFrom, Launch};
@@ -35,7 +35,7 @@ pub(super) fn run(run: Run<'_>, mode: &TasksMode) -> anyhow::Result<ExitCode> {
         None => definition.contestants.iter().map(of).collect::<anyhow::Result<Vec<_>>>()?.into_iter().flatten().next(),
     };
     let (baseline, ..) = baseline.ok_or_else(|| definition.misuse("baseline", "there is no such contestant"))?;
-    let (mut chosen, mut left_out): (Vec<TaskEntrant>, Vec<Absent<Key>>) = (Vec::new(), Vec::new());
+    let (mut chosen, mut left_out): (Vec<TaskEntrant>, Vec<Absent>) = (Vec::new(), Vec::new());
     for pattern in run.patterns() {
         for (name, launch, is_excused) in of(pattern)? {
             let is_known = chosen.iter().any(|one| one.name == name);

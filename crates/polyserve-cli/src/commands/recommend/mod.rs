@@ -19,7 +19,7 @@ use polyserve_bench::bench::mode::{Mode, ModeKind};
 use polyserve_bench::bench::ranking::Ranking;
 use polyserve_bench::bench::{self, DefinedExperiment, Definition};
 use polyserve_bench::contestants::Registry;
-use polyserve_bench::experiment::{self, Experiment as _, RecordArgs, Records};
+use polyserve_bench::experiment::{self, RecordArgs, Records};
 use polyserve_bench::journal::{Header, Journal};
 use polyserve_bench::limits;
 use polyserve_bench::machine::cores::Cores;
@@ -115,7 +115,7 @@ fn run_part(
     header: &Header,
     args: &RecommendArgs,
     stop: &Shutdown,
-) -> anyhow::Result<Records<DefinedExperiment>> {
+) -> anyhow::Result<Records> {
     let header = Header { experiment: bench::NAME.to_owned(), plan: experiment.describe(), ..header.clone() };
     let mut journal = Journal::named(args.out.as_deref(), name, &header)?;
     experiment::run(experiment, &header, &mut journal, stop)

@@ -4,7 +4,6 @@
 //! noise of this server, so a difference needs an interval wholly outside it.
 
 use super::{CONTROL_SHARE, KEPT_SHARE};
-use crate::bench::experiment::DefinedExperiment;
 use crate::bench::report::{BenchRow, ratio_text};
 use crate::bench::sweep::{CellValue, SweepAxis};
 use crate::experiment::Records;
@@ -13,7 +12,7 @@ use crate::statistics::{Compared, Estimate, tie_band};
 
 /// The shares of all servers, with a verdict for each; `None` if no server was measured next to an idle crowd. A record without
 /// the control decides nothing.
-pub(crate) fn table(records: &Records<DefinedExperiment>, rows: &[BenchRow], axes: &[SweepAxis]) -> Option<Table> {
+pub(crate) fn table(records: &Records, rows: &[BenchRow], axes: &[SweepAxis]) -> Option<Table> {
     let seed = records.header.environment.seed;
     let names = axes.iter().map(ToString::to_string);
     let header: Vec<String> =

@@ -3,7 +3,7 @@
 use serde::Deserialize;
 
 use super::{ScenarioRound, rounds};
-use crate::bench::experiment::{DefinedExperiment, Key};
+use crate::bench::experiment::Key;
 use crate::bench::sweep::{SweepAxis, SweepCell};
 use crate::contestants::GO;
 use crate::experiment::{Records, csv, distinct, with_short_floats};
@@ -25,7 +25,7 @@ struct PublishedRow {
 /// # Errors
 ///
 /// Returns an error if a line of the record does not have its fields.
-pub(crate) fn tables(records: &Records<DefinedExperiment>) -> anyhow::Result<Vec<(String, Table)>> {
+pub(crate) fn tables(records: &Records) -> anyhow::Result<Vec<(String, Table)>> {
     let rounds = rounds(records)?;
     let published: Vec<PublishedRow> = published::rows(STRESS)?;
     let table = |cell: &SweepCell| {
@@ -58,7 +58,7 @@ fn cells(name: &str, group: &GroupOutcome) -> Vec<String> {
 /// # Errors
 ///
 /// Returns an error if a line of the record does not have its fields, or a row cannot be written.
-pub(crate) fn groups_csv(records: &Records<DefinedExperiment>) -> anyhow::Result<String> {
+pub(crate) fn groups_csv(records: &Records) -> anyhow::Result<String> {
     const COLUMNS: &str = "lang,phase,samples,error_pct,requests_per_s,received_kB_s,sent_kB_s,contestant,connection_use,\
                            round,errors,refused";
     let row = |Key { contestant, cell, round }: &Key, group: &GroupOutcome| {

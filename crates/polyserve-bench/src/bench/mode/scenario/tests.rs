@@ -2,7 +2,6 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::bench::{BenchResult, Definition, NAME, Report};
-use crate::experiment::Experiment as _;
 use crate::fixtures;
 use crate::report::{Claim, ClaimVerdict};
 
@@ -41,7 +40,7 @@ fn lines(contestant: &str, connection_use: &str, requests: u64, errors: u64, ref
 }
 
 /// The record of these lines. The planned contestants may lack rounds.
-fn records(contestants: &[&str], lines: &[Value]) -> Records<DefinedExperiment> {
+fn records(contestants: &[&str], lines: &[Value]) -> Records {
     let definition = Definition::read("stress", &[]).unwrap();
     let plan = json!({
         "name": "stress", "about": "", "workload": "", "mode": "scenario", "compared": figures::ERRORS,
@@ -62,7 +61,7 @@ fn verdicts(lines: &[[Value; 2]]) -> [ClaimVerdict; 2] {
 
 /// Whether the command succeeds with this report.
 fn is_passed(report: &Report) -> bool {
-    DefinedExperiment::is_passed(&BenchResult::Report(Box::new(report.clone())))
+    BenchResult::Report(Box::new(report.clone())).is_passed()
 }
 
 #[test]
@@ -122,7 +121,7 @@ fn a_contestant_with_errors_has_not_passed() {
     assert!(is_passed(&report) && report.answer.starts_with("No request had a wrong answer"));
 }
 
-fn records_of(lines: &[[Value; 2]]) -> Records<DefinedExperiment> {
+fn records_of(lines: &[[Value; 2]]) -> Records {
     records(&["a/any"], lines.as_flattened())
 }
 

@@ -5,14 +5,12 @@ use std::time::Instant;
 
 use super::*;
 use crate::bench::mode::ModeKind;
-use crate::bench::{BenchPlan, CellEntries};
-use crate::experiment::{Absent, Experiment as _, run};
+use crate::bench::{BenchPlan, CellEntries, DefinedExperiment};
+use crate::experiment::{Absent, run};
 use crate::fixtures::{self, TestDir};
 use crate::journal::{Header, Journal, read};
 use crate::launch::AddressFrom;
 use crate::machine::Environment;
-
-type Recorded = Records<DefinedExperiment>;
 
 fn contestant(name: &str, script: &str) -> TaskEntrant {
     TaskEntrant { name: name.into(), role: Role::Ranked, launch: fixtures::script(script, AddressFrom::Json) }
@@ -28,7 +26,7 @@ const RAN: &str = r#"{"task":1,"submitted_ns":0,"started_ns":0,"finished_ns":100
 const DONE: &str = r#"{"process_cpu_ns":1}"#;
 
 /// Runs the experiment with its record in `dir`, and with a contestant that is not there.
-fn recorded(entrants: &[TaskEntrant], dir: Option<&Path>, stop: &Shutdown) -> anyhow::Result<Recorded> {
+fn recorded(entrants: &[TaskEntrant], dir: Option<&Path>, stop: &Shutdown) -> anyhow::Result<Records> {
     let cores = Cores::available().unwrap();
     let environment = Environment::of(&cores, [&cores; 2], 0, "any");
     let names: Vec<String> = entrants.iter().map(|one| one.name.clone()).collect();
@@ -56,7 +54,7 @@ fn recorded(entrants: &[TaskEntrant], dir: Option<&Path>, stop: &Shutdown) -> an
     run(&mut experiment, &header, &mut journal, stop)
 }
 
-fn failures(recorded: &Recorded) -> Vec<(String, String, bool)> {
+fn failures(recorded: &Records) -> Vec<(String, String, bool)> {
     let absences = recorded.absences();
     absences.map(|(key, absence)| (key.contestant.clone(), absence.why.clone(), absence.is_wrong())).collect()
 }
