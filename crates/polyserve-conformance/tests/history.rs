@@ -1,7 +1,7 @@
 //! Recorded histories: what is sent, lost answers, and the end of a recording.
 
 use std::collections::{HashMap, HashSet};
-use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
+use std::io::{self, BufRead as _, BufReader, Read as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
