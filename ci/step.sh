@@ -12,7 +12,7 @@ step() {
     local of=
     [ "$step_count" = 0 ] || of=" of $step_count"
     echo
-    echo "== $step_number$of: $* (after $SECONDS s, with $(times | awk -F'[ms ]+' 'NR == 2 { print int(60 * ($1 + $3) + $2 + $4) }') s of processor time)"
+    echo "== $step_number$of: $* (after $SECONDS s, with $(awk '{ print int(($16 + $17) / 100) }' "/proc/$$/stat" 2>/dev/null) s of processor time)"
     "$@"
 }
 steps() {
