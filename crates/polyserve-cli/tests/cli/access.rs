@@ -1,9 +1,8 @@
 //! `polyserve serve --tokens` and `--hosts`, on every server, and `polyserve token`.
 
-use std::io::{BufRead as _, BufReader};
+use std::io::BufRead as _;
 use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt as _;
-use std::process::Stdio;
 use std::time::Instant;
 
 use polyserve_conformance::client::{Client, Response};
@@ -11,7 +10,7 @@ use polyserve_conformance::tls::{Issued, TestAuthority, TlsStream};
 use rustix::process::Signal;
 use serde_json::Value;
 
-use super::{Dir, PATIENCE, Serving, ask, ended, has, json, misused, polyserve, text};
+use super::{Dir, PATIENCE, Serving, ask, ended, get, has, json, misused, polyserve, serve, text, until};
 
 /// A user of a test.
 struct User {
@@ -68,9 +67,7 @@ fn every_server_asks_for_a_token() {
     write(&dir, &[&alice, &reader, &writer]);
     for server in servers() {
         dir.write("log", "");
-        let serving = Serving::start(polyserve(&format!(
-            "serve --listen 127.0.0.1:0 --server {server} --tokens {dir}/tokens --ready /readyz --access-log {dir}/log"
-        )));
+        let serving = serve(&format!("--server {server} --tokens {dir}/tokens --ready /readyz --access-log {dir}/log"));
         let mut client = connect(&serving);
         let (alice, reader, writer) = (bearer(&alice.token), bearer(&reader.token), bearer(&writer.token));
         let wrong = bearer(&"0".repeat(64));
@@ -120,8 +117,7 @@ fn every_server_asks_for_a_token() {
             assert!(rest.is_empty() || rest == [200], "{server}: {rest:?}");
         }
         drop(client);
-        serving.signal(Signal::TERM);
-        assert!(serving.end().0.success(), "{server}");
+        serving.drained(Signal::TERM);
         let logged = dir.read("log");
         let logged: Vec<Value> = logged.lines().map(|line| serde_json::from_str(line).expect("it is JSON")).collect();
         let of = |user: &str, status: u16| {
@@ -166,10 +162,10 @@ fn a_certificate_is_a_user_on_every_server() {
     let with = |token: &str| get.replace("Host", &format!("{}Host", bearer(token)));
     for server in servers() {
         dir.write("log", "");
-        let serving = Serving::start(polyserve(&format!(
-            "serve --listen 127.0.0.1:0 --server {server} --tls-cert {dir}/cert.pem --tls-key {dir}/key.pem \
+        let serving = serve(&format!(
+            "--server {server} --tls-cert {dir}/cert.pem --tls-key {dir}/key.pem \
              --tls-client-ca {dir}/ca.pem --tokens {dir}/tokens --access-log {dir}/log"
-        )));
+        ));
         for (identity, request, status) in [
             (&shop, &get, "404"),
             (&shop, &put, "403"),
@@ -182,8 +178,7 @@ fn a_certificate_is_a_user_on_every_server() {
         ] {
             assert_eq!(asked_over_tls(&serving, &authority, identity, request), status, "{server}: {request}");
         }
-        serving.signal(Signal::TERM);
-        assert!(serving.end().0.success(), "{server}");
+        serving.drained(Signal::TERM);
         let log = std::fs::read_to_string(dir.path("log")).expect("it is written");
         let users: Vec<_> =
             log.lines().map(|line| serde_json::from_str::<Value>(line).expect("JSON")["user"].clone()).collect();
@@ -200,7 +195,7 @@ fn a_load_sends_a_token_with_every_request() {
     let (dir, alice) = (Dir::new("access-load"), User::new("alice", "read,write"));
     write(&dir, &[&alice]);
     dir.write("requests", "{\"url\": \"/1\"}\n{\"url\": \"/2\"}\n");
-    let serving = Serving::start(polyserve(&format!("serve --listen 127.0.0.1:0 --tokens {dir}/tokens")));
+    let serving = serve(&format!("--tokens {dir}/tokens"));
     let url = format!("http://{}/", serving.addr);
     for traffic in ["--keys 10 --mix get=1,put=1".to_owned(), format!("--file {dir}/requests")] {
         let load = |token: &str| {
@@ -220,9 +215,7 @@ fn a_load_sends_a_token_with_every_request() {
 #[test]
 fn every_server_answers_for_its_hosts_only() {
     for server in servers() {
-        let serving = Serving::start(polyserve(&format!(
-            "serve --listen 127.0.0.1:0 --server {server} --hosts example.org,[::1]:9 --ready /readyz"
-        )));
+        let serving = serve(&format!("--server {server} --hosts example.org,[::1]:9 --ready /readyz"));
         for (target, host, status) in [
             ("/1", "example.org", 404),
             ("/1", "EXAMPLE.ORG:8001", 404),
@@ -249,19 +242,12 @@ fn the_users_change_without_a_restart() {
     let dir = Dir::new("access-reload");
     let [first, second, third] = [(); 3].map(|()| User::new("alice", "read"));
     write(&dir, &[&first]);
-    let mut command = polyserve(&format!("serve --listen 127.0.0.1:0 --tokens {dir}/tokens"));
-    command.stderr(Stdio::piped());
-    let mut serving = Serving::start(command);
-    let mut log = BufReader::new(serving.child.stderr.take().expect("it was piped"));
+    let command = polyserve(&format!("serve --listen 127.0.0.1:0 --tokens {dir}/tokens"));
+    let (serving, mut log) = Serving::logging(command);
     let mut client = connect(&serving);
     let mut is_served = |user: &User| exchange(&mut client, "GET /1", &bearer(&user.token), "").status == 404;
     assert!(is_served(&first) && !is_served(&second));
-    let mut until = |user: &User| {
-        let deadline = Instant::now() + PATIENCE;
-        while !is_served(user) {
-            assert!(Instant::now() < deadline, "the new file is not read");
-        }
-    };
+    let mut until = |user: &User| until("the new file is not read", || is_served(user));
 
     write(&dir, &[&second]);
     serving.signal(Signal::HUP);
@@ -278,8 +264,7 @@ fn the_users_change_without_a_restart() {
     write(&dir, &[&second, &third]);
     until(&third);
     until(&second);
-    serving.signal(Signal::TERM);
-    assert!(serving.end().0.success());
+    serving.drained(Signal::TERM);
 }
 
 #[test]
@@ -320,20 +305,15 @@ fn the_metrics_count_refused_requests() {
     let dir = Dir::new("access-metrics");
     let reader = User::new("reader", "read");
     write(&dir, &[&reader]);
-    let mut serving = Serving::start(polyserve(&format!(
-        "serve --listen 127.0.0.1:0 --admin 127.0.0.1:0 --tokens {dir}/tokens --hosts a"
-    )));
-    let mut line = String::new();
-    serving.out.as_mut().expect("it was piped").read_line(&mut line).expect("it prints text");
-    let admin =
-        line.trim_end().strip_prefix("admin on http://").expect("the admin address").parse().expect("it is one");
+    let mut serving = serve(&format!("--admin 127.0.0.1:0 --tokens {dir}/tokens --hosts a"));
+    let admin = serving.admin();
     let mut client = connect(&serving);
     assert_eq!(exchange(&mut client, "GET /1", "", "").status, 401);
     assert_eq!(exchange(&mut client, "GET /1", &bearer("a"), "").status, 401);
     assert_eq!(exchange(&mut client, "GET /1", "Authorization: Bearer ,\r\n", "").status, 400);
     assert_eq!(exchange(&mut client, "DELETE /1", &bearer(&reader.token), "").status, 403);
     assert_eq!(exchange(&mut client, "GET http://b/1", &bearer(&reader.token), "").status, 421);
-    let metrics = ask(admin, "GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+    let metrics = ask(admin, &get("/metrics"));
     for reason in ["no_credentials", "invalid_token", "invalid_request", "insufficient_scope", "wrong_host"] {
         has(&metrics, &[&format!("polyserve_refused_requests_total{{reason=\"{reason}\"}} 1")]);
     }

@@ -10,7 +10,7 @@ use polyserve_bench::check::{CheckPlan, CheckReport, CheckRun, CheckSubject, Rec
 use polyserve_bench::progress::Progress;
 use polyserve_conformance::broken::repos::RepoFlaw;
 
-use super::{Dir, Serving, array, ended, has, interrupted, json, misused, parsed, polyserve, printed, sockets, text};
+use super::{Dir, array, ended, has, interrupted, json, misused, parsed, printed, serve, sockets, text};
 
 #[test]
 fn what_clients_see_of_every_shape_has_an_order() {
@@ -85,7 +85,7 @@ fn a_recorded_history_is_checked_again() {
 
 #[test]
 fn a_foreign_server_is_checked() {
-    let serving = Serving::start(polyserve("serve --server tokio_tcp --listen 127.0.0.1:0"));
+    let serving = serve("--server tokio_tcp");
     // The second check must not see the entities of the first.
     for _ in 0..2 {
         let report = json(&format!("check --url http://{} --ops 500", serving.addr));
@@ -96,7 +96,7 @@ fn a_foreign_server_is_checked() {
 /// Regression test: requests named the host `history`, so a server that answers for its own hosts only refused them all.
 #[test]
 fn a_server_that_knows_its_hosts_is_checked() {
-    let serving = Serving::start(polyserve("serve --listen 127.0.0.1:0 --hosts localhost"));
+    let serving = serve("--hosts localhost");
     let port = serving.addr.port();
     let report = json(&format!("check --url http://localhost:{port} --ops 500"));
     assert_eq!((&report["passed"], &report["runs"][0]["unknown"]), (&true.into(), &0.into()), "{report}");

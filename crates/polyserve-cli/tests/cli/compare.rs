@@ -5,8 +5,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 use std::process::Output;
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use polyserve::Shutdown;
 use polyserve_bench::bench::mode::ModeKind;
@@ -25,7 +24,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 
 use super::{
-    Dir, PATIENCE, Serving, array, ended, has, json, misused, parsed, polyserve, printed, run, signalled, text, texts,
+    Dir, PATIENCE, array, ended, failed, has, json, misused, parsed, printed, run, signalled, text, texts, until,
 };
 
 const TINY: &str = "--slice=50ms --warm-up=50ms --connections=4 --keys=50 --seed=7";
@@ -265,8 +264,7 @@ fn peers_without_sources_are_named_as_not_run() {
 #[test]
 fn a_server_of_ours_holds_all_that_can_be_seen_at_an_address() {
     for server in ["sequential", "pool_server"] {
-        let command = format!("serve --server {server} --repo two_level --listen 127.0.0.1:0");
-        let serving = Serving::start(polyserve(&command));
+        let serving = super::serve(&format!("--server {server} --repo two_level"));
         let report = polyserve_conformance::address::check_within(serving.addr, PATIENCE, 10 * PATIENCE);
         assert!(report.failed.is_empty() && report.not_run.is_empty(), "{server} {report}\n{:#?}", report.failed);
     }
@@ -404,11 +402,7 @@ fn signalled_comparison(dir: &Dir, signal: Signal, min_lines: usize) -> Output {
         server.get().is_some() && recorded() >= min_lines
     });
     let server = server.get().expect("a server was running");
-    let deadline = Instant::now() + PATIENCE;
-    while Path::new(&format!("/proc/{server}")).exists() {
-        assert!(Instant::now() < deadline, "the server {server} is still there");
-        thread::yield_now();
-    }
+    until("the server is still there", || !Path::new(&format!("/proc/{server}")).exists());
     output
 }
 
@@ -504,6 +498,6 @@ fn what_is_wrong_with_the_requests_of_a_service_is_named() {
     }
     // The status of the answer is not the expected one.
     dir.write("shop.requests", r#"{"url": "/a", "status": 404}"#);
-    let error = text(&ended(1, &format!("{tiny} --service=echo --requests={file}")).stderr);
+    let error = failed(&format!("{tiny} --service=echo --requests={file}"));
     has(&error, &[&file, "the answers cannot be discovered on tokio_tcp", "GET /a: status 200"]);
 }

@@ -2,7 +2,7 @@
 
 use std::io::Write as _;
 
-use super::{Dir, array, ended, has, json, parsed, text, texts};
+use super::{Dir, array, ended, has, json, misused, one, parsed, text, texts};
 
 pub(super) const EXAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/contestants/python.toml");
 const BENCH: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/contestants/python-bench.toml");
@@ -27,13 +27,12 @@ fn a_server_in_another_language_takes_part() {
     }
     let mix = "--mix=get=3,put=1 --keys=10";
     let ranking = json(&format!("compare --contestants={EXAMPLE} --servers=python,sequential {mix} {TINY}"));
-    let rows = array(&ranking["rows"]);
-    assert_eq!(rows.len(), 4, "with the baseline again and the limit: {ranking}");
-    let row = |name: &str| rows.iter().find(|row| row["name"] == name).unwrap_or_else(|| panic!("{name}: {ranking}"));
+    assert_eq!(array(&ranking["rows"]).len(), 4, "with the baseline again and the limit: {ranking}");
+    let row = |name: &str| one(&ranking["rows"], "name", name);
     assert!(row("python")["requests_per_s"].as_f64() > Some(0.0), "{ranking}");
     assert!(row("sequential/std_mutex")["requests_per_s"].as_f64() > Some(0.0), "{ranking}");
-    let contract = array(&ranking["contracts"]).iter().find(|contract| contract["name"] == "python");
-    assert!(!array(&contract.unwrap()["failed"]).is_empty(), "it has no PATCH: {ranking}");
+    let contract = one(&ranking["contracts"], "name", "python");
+    assert!(!array(&contract["failed"]).is_empty(), "it has no PATCH: {ranking}");
     let alone = json(&format!("compare --contestants={EXAMPLE} --servers=python --baseline=python {TINY}"));
     assert_eq!(texts(array(&alone["rows"]), "name")[..2], ["python", "python (again)"], "{alone}");
 }
@@ -49,18 +48,16 @@ fn a_definition_names_a_server_of_ones_own() {
     let line =
         format!("bench {BENCH} --contestants={EXAMPLE} --set mode.slice=30ms --set mode.warm_up=20ms --out={dir}");
     let report = json(&line);
-    let rows = array(&report["rows"]);
-    let python = rows.iter().find(|row| row["contestant"] == "python").unwrap_or_else(|| panic!("{report}"));
+    let python = one(&report["rows"], "contestant", "python");
     assert!(python["figures"]["requests_per_s"].as_f64() > Some(0.0) && python["rounds"] == 10, "{python}");
-    let contract = array(&report["contracts"]).iter().find(|contract| contract["name"] == "python");
-    assert!(!array(&contract.unwrap()["failed"]).is_empty(), "it has no PATCH: {report}");
+    let contract = one(&report["contracts"], "name", "python");
+    assert!(!array(&contract["failed"]).is_empty(), "it has no PATCH: {report}");
     let [claim] = array(&report["claims"]) else { panic!("{report}") };
     has(claim["figure"].as_str().unwrap(), &["python "]);
     has(&text(&ended(0, &line).stdout), &["the server in Python serves fewer requests", "here: python "]);
     let quick = json(&format!("{line}-quick --quick"));
     assert!(array(&quick["claims"]).is_empty() && quick["answer"].as_str().unwrap().contains("quick part"), "{quick}");
-    let output = ended(2, &format!("bench {BENCH}"));
-    has(&text(&output.stderr), &["python-bench.toml:7: contestants: there is no peer:python"]);
+    has(&misused(&format!("bench {BENCH}")), &["python-bench.toml:7: contestants: there is no peer:python"]);
 }
 
 /// The service `echo` in Python. Its second argument ends each body: with one, all answers are wrong.
@@ -114,8 +111,7 @@ fn a_server_in_another_language_answers_the_requests_to_a_service() {
         "compare --contestants={file} --service=echo --requests={requests} --servers=pool_server,right,wrong {tiny}"
     );
     let ranking = parsed(&ended(1, &format!("{line} --json")));
-    let rows = array(&ranking["rows"]);
-    let row = |name: &str| rows.iter().find(|row| row["name"] == name).unwrap_or_else(|| panic!("{name}: {ranking}"));
+    let row = |name: &str| one(&ranking["rows"], "name", name);
     assert!(row("right")["requests_per_s"].as_f64() > Some(0.0), "{ranking}");
     let failed = array(&ranking["failed"]);
     assert!(failed.iter().any(|failed| failed["name"] == "wrong") && failed.len() == 1, "{ranking}");
@@ -127,11 +123,10 @@ fn a_server_in_another_language_answers_the_requests_to_a_service() {
     assert!(names.contains(&"right") && names.contains(&"pool_server/mpsc_pool"), "{report}");
     // Its requests are not those of the entities, and of no other service.
     let entities = format!("compare --contestants={file} --servers=right,sequential {TINY}");
-    has(&text(&ended(2, &entities).stderr), &["peer:right does not serve what this mode measures"]);
+    has(&misused(&entities), &["peer:right does not serve what this mode measures"]);
     dir.write("echoes.toml", definition.replace("peer:right", "peer:hyper"));
-    let hyper = ended(2, &format!("bench {dir}/echoes.toml --contestants={file}"));
     has(
-        &text(&hyper.stderr),
+        &misused(&format!("bench {dir}/echoes.toml --contestants={file}")),
         &["echoes.toml:4: contestants", "no serves = { service = \"echo\" }", "there are right, wrong"],
     );
 }
@@ -147,14 +142,10 @@ fn a_server_that_does_not_run_is_listed() {
     dir.write("mine.toml", entries);
     let line = format!("compare --contestants={} --servers=sequential,unbuilt,ends --json {TINY}", file.display());
     let ranking = parsed(&ended(1, &line));
-    let why = |name: &str| {
-        let failed = array(&ranking["failed"]).iter().find(|failed| failed["name"] == name);
-        failed.unwrap_or_else(|| panic!("{name}: {ranking}"))["why"].as_str().unwrap().to_owned()
-    };
+    let why = |name: &str| one(&ranking["failed"], "name", name)["why"].as_str().unwrap();
     assert_eq!(why("unbuilt"), "error: no sources");
-    has(&why("ends"), &["exit status: 3", "no port "]);
+    has(why("ends"), &["exit status: 3", "no port "]);
     assert!(texts(array(&ranking["rows"]), "name").contains(&"sequential/std_mutex"));
     dir.write("mine.toml", "[[contestant]]\nname = \"mine\"\nprogramm = \"x\"\n");
-    let output = ended(2, &line);
-    has(&text(&output.stderr), &["mine.toml", "line 3", "`programm`"]);
+    has(&misused(&line), &["mine.toml", "line 3", "`programm`"]);
 }

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::contestants::{EXAMPLE, has_python};
-use super::{Dir, array, descriptors, ended, has, interrupted, json, misused, parsed, printed, texts};
+use super::{Dir, array, descriptors, ended, has, interrupted, json, misused, one, parsed, printed, texts};
 
 const TINY: &str = "--set workload.connections=4 --set rounds=2 --set mode.slice=20ms --set mode.warm_up=20ms \
                     --set mode.phase=300ms --set mode.rate=200.0";
@@ -137,13 +137,11 @@ fn a_wrong_answer_next_to_a_crowd_disqualifies_and_a_refusal_ranks_last() {
     let report = parsed(&ended(1, &line));
     let rows = array(&report["rows"]);
     assert!(rows.iter().all(|row| row["contestant"] != "lies"), "{report}");
-    let failed = array(&report["failed"]).iter().find(|failed| failed["contestant"] == "lies");
-    let failed = failed.unwrap_or_else(|| panic!("{report}"));
-    assert_eq!(failed["wrong"], true, "{failed}");
-    let refuses = rows.iter().find(|row| row["contestant"] == "refuses").unwrap_or_else(|| panic!("{report}"));
+    assert_eq!(one(&report["failed"], "contestant", "lies")["wrong"], true, "{report}");
+    let refuses = one(&report["rows"], "contestant", "refuses");
     assert!(refuses["figures"]["p99_us"].is_null() && figure(refuses, "errors") > 0.0, "{refuses}");
     assert!(refuses["rank"].as_u64() > Some(1), "{report}");
-    let baseline = rows.iter().find(|row| row["role"] == "baseline").unwrap_or_else(|| panic!("{report}"));
+    let baseline = one(&report["rows"], "role", "baseline");
     assert!(figure(baseline, "server_busy") > 0.0, "{baseline}");
 }
 

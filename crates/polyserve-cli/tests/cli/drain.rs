@@ -10,7 +10,7 @@ use std::thread;
 
 use rustix::process::Signal;
 
-use super::{PATIENCE, Serving, array, json, polyserve, texts};
+use super::{PATIENCE, array, json, serve, texts};
 
 /// How a client goes on after an answer.
 #[derive(Clone, Copy)]
@@ -42,7 +42,7 @@ fn no_answer_is_lost_torn_or_miscounted() {
 
 /// Loads `server`, interrupts it after about `answers` answers, and compares the counts.
 fn drain(server: &str, answers: u64) {
-    let serving = Serving::start(polyserve(&format!("serve --server {server} --listen 127.0.0.1:0")));
+    let serving = serve(&format!("--server {server}"));
     let answered = Arc::new(AtomicU64::new(0));
     let clients = CLIENTS.map(|kind| {
         let (addr, answered) = (serving.addr, Arc::clone(&answered));

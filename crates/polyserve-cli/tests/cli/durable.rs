@@ -3,15 +3,12 @@
 use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
-use std::time::Instant;
 
 use rustix::process::Signal;
 
-use super::{Dir, PATIENCE, Serving, array, ask, ended, has, interrupted, json, polyserve, printed, signalled, text};
-
-fn serve(repo: &str, dir: &Dir) -> Serving {
-    Serving::start(polyserve(&format!("serve --listen 127.0.0.1:0 --repo {repo}:{dir}")))
-}
+use super::{
+    Dir, Serving, array, ask, ended, failed, has, interrupted, json, polyserve, printed, serve, signalled, text, until,
+};
 
 fn put(serving: &Serving, id: u32) {
     let body = format!("{{\"id\":{id},\"description\":\"number {id}\",\"value\":0.5}}");
@@ -21,22 +18,20 @@ fn put(serving: &Serving, id: u32) {
 }
 
 fn get(serving: &Serving, id: u32) -> String {
-    ask(serving.addr, &format!("GET /{id} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"))
+    ask(serving.addr, &super::get(&format!("/{id}")))
 }
 
 #[test]
 fn entities_survive_a_kill() {
     let dir = Dir::new("durable-kill");
-    let serving = serve("durable", &dir);
+    let serving = serve(&format!("--repo durable:{dir}"));
     (1..=3).for_each(|id| put(&serving, id));
     serving.signal(Signal::KILL);
     serving.end();
     for repo in ["durable/packed", "durable"] {
-        let serving = serve(repo, &dir);
+        let serving = serve(&format!("--repo {repo}:{dir}"));
         assert!(get(&serving, 2).ends_with("{\"id\":2,\"description\":\"number 2\",\"value\":0.5}"), "{repo}");
-        serving.signal(Signal::TERM);
-        let (status, rest) = serving.end();
-        assert_eq!((status.code(), rest.as_str()), (Some(0), "answered 1, cut 0, stuck 0\n"), "{repo}");
+        assert_eq!(serving.drained(Signal::TERM), "answered 1, cut 0, stuck 0\n", "{repo}");
     }
 }
 
@@ -44,38 +39,26 @@ fn entities_survive_a_kill() {
 #[test]
 fn a_store_that_takes_no_writes_is_not_ready() {
     let (dir, moved) = (Dir::new("durable-ready"), Dir::new("durable-ready-moved"));
-    let serving =
-        Serving::start(polyserve(&format!("serve --listen 127.0.0.1:0 --repo durable:{dir} --ready /readyz")));
-    let ready = || ask(serving.addr, "GET /readyz HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+    let serving = serve(&format!("--repo durable:{dir} --ready /readyz"));
+    let ready = || ask(serving.addr, &super::get("/readyz"));
     put(&serving, 1);
-    let deadline = Instant::now() + PATIENCE;
-    while !ready().starts_with("HTTP/1.1 200 ") {
-        assert!(Instant::now() < deadline, "the store is not ready");
-    }
+    until("the store is not ready", || ready().starts_with("HTTP/1.1 200 "));
     fs::rename(dir.path(""), moved.path("")).unwrap();
     let reason = "The store takes no more writes: the directory or a file of the store was moved, removed or replaced.";
     // The store looks at its directory once a second. On a busy machine a check may be over before it answers, for another reason.
-    let deadline = Instant::now() + PATIENCE;
-    let refused = loop {
+    until("the store goes on", || {
         let answer = ready();
-        if answer.contains(reason) {
-            break answer;
-        }
-        assert!(Instant::now() < deadline, "the store goes on: {answer}");
-    };
-    has(&refused, &["HTTP/1.1 503 "]);
+        answer.contains(reason) && answer.starts_with("HTTP/1.1 503 ")
+    });
     assert!(get(&serving, 1).starts_with("HTTP/1.1 200 "));
 }
 
 #[test]
 fn one_process_uses_a_directory() {
     let dir = Dir::new("durable-lock");
-    let serving = serve("durable", &dir);
+    let serving = serve(&format!("--repo durable:{dir}"));
     for command in ["serve --listen 127.0.0.1:0 --repo durable:", "durable check ", "durable repair "] {
-        has(
-            &text(&ended(1, &format!("{command}{dir}")).stderr),
-            &["in use by process", &serving.child.id().to_string()],
-        );
+        has(&failed(&format!("{command}{dir}")), &["in use by process", &serving.child.id().to_string()]);
     }
 }
 
@@ -103,10 +86,9 @@ fn a_signal_during_a_start_ends_it() {
 #[test]
 fn a_log_on_a_full_disk_ends_nothing() {
     let dir = Dir::new("durable-full-log");
-    let serving = serve("durable", &dir);
+    let serving = serve(&format!("--repo durable:{dir}"));
     put(&serving, 1);
-    serving.signal(Signal::TERM);
-    serving.end();
+    serving.drained(Signal::TERM);
     let log = dir.path("log-0000000000000001");
     let mut bytes = fs::read(&log).unwrap();
     bytes.extend(b"torn"); // a warning at the start
@@ -116,8 +98,7 @@ fn a_log_on_a_full_disk_ends_nothing() {
     let serving = Serving::start(command);
     put(&serving, 2);
     assert!(get(&serving, 1).starts_with("HTTP/1.1 200 "));
-    serving.signal(Signal::TERM);
-    assert!(serving.end().0.success());
+    serving.drained(Signal::TERM);
 }
 
 /// Regression test: a write past the limit of a file's size ended the process, by SIGXFSZ. The write fails instead.
@@ -151,31 +132,29 @@ fn a_path_may_begin_with_the_home_directory() {
     command.env("HOME", dir.path(""));
     let serving = Serving::start(command);
     put(&serving, 1);
-    serving.signal(Signal::TERM);
-    serving.end();
+    serving.drained(Signal::TERM);
     assert!(dir.path("store/log-0000000000000001").exists());
-    has(&text(&ended(1, "serve --repo durable:~no-user/store").stderr), &["~no-user/store", "write it out"]);
+    has(&failed("serve --repo durable:~no-user/store"), &["~no-user/store", "write it out"]);
 }
 
 #[test]
 fn a_store_in_use_is_copied() {
     let (dir, copy) = (Dir::new("durable-source"), Dir::new("durable-copy"));
-    let serving = serve("durable", &dir);
+    let serving = serve(&format!("--repo durable:{dir}"));
     (1..=4).for_each(|id| put(&serving, id));
     has(&printed(&format!("durable backup {dir} {copy}")), &["copied 1 file,"]);
     put(&serving, 5);
-    let copied = serve("durable", &copy);
+    let copied = serve(&format!("--repo durable:{copy}"));
     assert!(get(&copied, 4).starts_with("HTTP/1.1 200 ") && get(&copied, 5).starts_with("HTTP/1.1 404 "));
-    has(&text(&ended(1, &format!("durable backup {dir} {copy}")).stderr), &["exists"]);
+    has(&failed(&format!("durable backup {dir} {copy}")), &["exists"]);
 }
 
 #[test]
 fn damage_is_refused_shown_and_repaired() {
     let dir = Dir::new("durable-damage");
-    let serving = serve("durable", &dir);
+    let serving = serve(&format!("--repo durable:{dir}"));
     (1..=5).for_each(|id| put(&serving, id));
-    serving.signal(Signal::TERM);
-    serving.end();
+    serving.drained(Signal::TERM);
     has(&printed(&format!("durable check {dir}")), &["1 file,", "5 records", "no damage"]);
     let log = dir.path("log-0000000000000001");
     let mut bytes = fs::read(&log).unwrap();
@@ -183,19 +162,16 @@ fn damage_is_refused_shown_and_repaired() {
     bytes[middle] ^= 1;
     fs::write(&log, bytes).unwrap();
 
-    has(
-        &text(&ended(1, &format!("serve --repo durable:{dir}")).stderr),
-        &["damaged", "at byte", "polyserve durable repair"],
-    );
+    has(&failed(&format!("serve --repo durable:{dir}")), &["damaged", "at byte", "polyserve durable repair"]);
     has(&text(&ended(1, &format!("durable check {dir}")).stdout), &["damage: log-0000000000000001 at byte", "repair"]);
     let repaired = json(&format!("durable repair {dir}"));
     assert_eq!(array(&repaired["damage"]).len(), 1, "{repaired}");
     assert!(array(&repaired["renamed"])[0].as_str().unwrap().ends_with("damaged-log-0000000000000001"), "{repaired}");
 
-    let serving = serve("durable", &dir);
+    let serving = serve(&format!("--repo durable:{dir}"));
     let found = (1..=5).filter(|id| get(&serving, *id).starts_with("HTTP/1.1 200 ")).count();
     assert_eq!(found, 4, "one frame of one write is lost");
-    has(&text(&ended(1, "durable check no-such-directory").stderr), &["no-such-directory"]);
+    has(&failed("durable check no-such-directory"), &["no-such-directory"]);
 }
 
 #[test]
@@ -204,7 +180,7 @@ fn a_directory_without_a_store_is_refused_and_left_as_it_is() {
     dir.write("notes", "text of others");
     for task in ["check", "repair"] {
         has(
-            &text(&ended(1, &format!("durable {task} {dir}")).stderr),
+            &failed(&format!("durable {task} {dir}")),
             &["cannot find a store in", "the directory has no log and no snapshot"],
         );
     }
@@ -331,8 +307,7 @@ fn a_small_disk_stops_no_writes() {
             rounds[id]
         );
     }
-    serving.signal(Signal::TERM);
-    serving.end();
+    serving.drained(Signal::TERM);
 
     let remount = Command::new("mount").args(["-o", "remount,ro"]).arg(&disk).status().unwrap();
     assert!(remount.success());

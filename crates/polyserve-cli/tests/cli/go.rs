@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use polyserve_bench::contestants::{GO, Program, Registry};
 use serde_json::Value;
 
-use super::{array, ended, has, json, parsed, polyserve, printed, run, text, texts};
+use super::{array, ended, has, json, one, parsed, polyserve, printed, run, text, texts};
 
 /// Returns true if Go and the modules are available. Otherwise it prints that the test is not run.
 fn is_here(name: &str) -> bool {
@@ -46,10 +46,8 @@ fn they_are_compared_and_what_they_keep_of_the_contract_is_told() {
     let ranking = parsed(&ended(0, &format!("{TINY} --mix=get=3,put=1 --peers={}", names.join(","))));
     for name in names {
         assert!(texts(array(&ranking["rows"]), "name").contains(&name), "{name}: {ranking}");
-        let contract = array(&ranking["contracts"]).iter().find(|contract| contract["name"] == name);
-        assert!(contract.is_some(), "{name}: {ranking}");
-        let twin = name.starts_with("go/twin");
-        assert!(!twin || array(&contract.unwrap()["failed"]).is_empty(), "{name}: {ranking}");
+        let failed = array(&one(&ranking["contracts"], "name", name)["failed"]);
+        assert!(!name.starts_with("go/twin") || failed.is_empty(), "{name}: {ranking}");
     }
 }
 

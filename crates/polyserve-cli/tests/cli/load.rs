@@ -11,18 +11,14 @@ use rustix::process::Signal;
 use serde_json::Value;
 
 use super::{
-    Dir, PATIENCE, Serving, ask, descriptors, ended, has, interrupted, json, misused, parsed, polyserve, printed,
-    signalled, text,
+    Dir, PATIENCE, Serving, ask, descriptors, ended, failed, has, interrupted, json, misused, parsed, polyserve,
+    printed, serve, signalled, text,
 };
-
-fn serving() -> Serving {
-    Serving::start(polyserve("serve --listen 127.0.0.1:0"))
-}
 
 /// Every mode of the entity workload, and the counts of both sides.
 #[test]
 fn entities_in_every_mode() {
-    let server = serving();
+    let server = serve("");
     let allowed = rustix::thread::sched_getaffinity(None).unwrap();
     let core = (0..rustix::thread::CpuSet::MAX_CPU).find(|core| allowed.is_set(*core)).unwrap();
     let modes = [
@@ -46,7 +42,7 @@ fn entities_in_every_mode() {
 
 #[test]
 fn one_path_is_put_and_got() {
-    let (server, dir) = (serving(), Dir::new("load"));
+    let (server, dir) = (serve(""), Dir::new("load"));
     dir.write("seven.json", r#"{"id":7,"description":"seven","value":7}"#);
     let put = json(&format!("load http://{}/7 -n 50 --put {dir}/seven.json", server.addr));
     assert_eq!((&put["answered"], put["bytes_sent"].as_u64() > Some(50 * 40)), (&50.into(), true), "{put}");
@@ -61,17 +57,17 @@ fn one_path_is_put_and_got() {
 
 #[test]
 fn a_failure_is_shown_and_is_the_end_code() {
-    let server = serving();
+    let server = serve("");
     let unused = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     for (addr, why) in [(server.addr, "GET /8: status 404"), (unused, "cannot connect")] {
-        has(&text(&ended(1, &format!("load http://{addr}/8 -n 5")).stderr), &[why]);
+        has(&failed(&format!("load http://{addr}/8 -n 5")), &[why]);
     }
 }
 
 /// The first SIGINT ends the load: what was measured is shown.
 #[test]
 fn a_signal_ends_it_early() {
-    let server = serving();
+    let server = serve("");
     // Its signals are taken over before it prepares anything, which takes one connection; the load has 64.
     let line = format!("load http://{}/ --keys 5 --duration 1h --json", server.addr);
     let report = parsed(&interrupted(&line, |pid| descriptors(pid) >= 64));
@@ -155,12 +151,9 @@ fn a_server_that_is_away_is_named_by_its_addresses() {
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let tried = [format!("127.0.0.1:{port}: "), format!("[::1]:{port}: ")];
     for line in ["load", "check --ops 200 --url"] {
-        has(
-            &text(&ended(1, &format!("{line} http://localhost:{port}/")).stderr),
-            &["cannot be reached", &tried[0], &tried[1]],
-        );
+        has(&failed(&format!("{line} http://localhost:{port}/")), &["cannot be reached", &tried[0], &tried[1]]);
     }
-    let error = text(&ended(1, &format!("load http://127.0.0.1:{port}/")).stderr);
+    let error = failed(&format!("load http://127.0.0.1:{port}/"));
     has(&error, &[&format!("cannot connect to 127.0.0.1:{port}: ")]);
 }
 
@@ -337,7 +330,7 @@ fn requests_that_cannot_be_sent_are_named() {
 /// The goal decides the exit code.
 #[test]
 fn a_goal_for_the_p99() {
-    let server = serving();
+    let server = serve("");
     for rate in ["", "--rate 200"] {
         let line = format!("load http://{}/ --keys 5 -n 50 {rate} --p99", server.addr);
         let met = json(&format!("{line} 1h"));
@@ -388,7 +381,7 @@ fn what_comes_before_the_load_ends_too() {
     for line in [format!("load {url}"), format!("load {url} --keys 5")] {
         let output = interrupted(&line, is_catching);
         has(&text(&output.stderr), &["stopped before the load began"]);
-        has(&text(&ended(1, &format!("{line} --timeout 200ms")).stderr), &["no answer within 0.2 s"]);
+        has(&failed(&format!("{line} --timeout 200ms")), &["no answer within 0.2 s"]);
     }
 }
 

@@ -35,7 +35,7 @@ use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdout, Command, ExitStatus, Output, Stdio};
+use std::process::{Child, ChildStderr, ChildStdout, Command, ExitStatus, Output, Stdio};
 use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -96,6 +96,11 @@ fn json(line: &str) -> Value {
     parsed(&ended(0, &format!("{line} --json")))
 }
 
+/// Runs the command, which must fail. Returns its standard error.
+fn failed(line: &str) -> String {
+    text(&ended(1, line).stderr)
+}
+
 /// Runs the command, which must report a misuse. Returns its standard error.
 fn misused(line: &str) -> String {
     let output = ended(2, line);
@@ -123,6 +128,13 @@ fn array(value: &Value) -> &[Value] {
 /// The texts of a field of objects.
 fn texts<'a>(objects: &'a [Value], field: &str) -> Vec<&'a str> {
     objects.iter().map(|object| object[field].as_str().unwrap_or_else(|| panic!("{field}: {object}"))).collect()
+}
+
+/// The object with this text in a field.
+#[track_caller]
+fn one<'a>(objects: &'a Value, field: &str, value: &str) -> &'a Value {
+    let found = array(objects).iter().find(|object| object[field] == value);
+    found.unwrap_or_else(|| panic!("{value}: {objects}"))
 }
 
 /// A directory of one test. It is removed at the end of the test, and does not exist before a command makes it. It is
@@ -229,6 +241,11 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).expect("the command prints text")
 }
 
+/// A server on a free port, with these arguments.
+fn serve(args: &str) -> Serving {
+    Serving::start(polyserve(&format!("serve --listen 127.0.0.1:0 {args}")))
+}
+
 /// A `polyserve serve` that listens.
 struct Serving {
     child: Child,
@@ -246,6 +263,31 @@ impl Serving {
         let addr = addr.map(|rest| rest.strip_prefix('s').unwrap_or(rest)).and_then(|rest| rest.strip_prefix("://"));
         let addr = addr.and_then(|addr| addr.parse().ok());
         Self { addr: addr.unwrap_or_else(|| panic!("it printed {line:?}")), child, out: Some(out) }
+    }
+
+    /// Starts a server, and returns its log too.
+    fn logging(mut command: Command) -> (Self, BufReader<ChildStderr>) {
+        command.stderr(Stdio::piped());
+        let mut serving = Self::start(command);
+        let log = serving.child.stderr.take().expect("it was piped");
+        (serving, BufReader::new(log))
+    }
+
+    /// The admin address, which is the next line of its output.
+    fn admin(&mut self) -> SocketAddr {
+        let mut line = String::new();
+        self.out.as_mut().expect("it runs").read_line(&mut line).expect("it prints text");
+        let addr = line.trim_end().strip_prefix("admin on http://").and_then(|addr| addr.parse().ok());
+        addr.unwrap_or_else(|| panic!("it printed {line:?}"))
+    }
+
+    /// Ends it with a signal. It must succeed. Returns the rest of its output.
+    #[track_caller]
+    fn drained(self, signal: Signal) -> String {
+        self.signal(signal);
+        let (status, rest) = self.end();
+        assert_eq!(status.code(), Some(0), "{rest}");
+        rest
     }
 
     fn signal(&self, signal: Signal) {
@@ -272,6 +314,21 @@ impl Drop for Serving {
         let _ = self.child.kill(); // fails if it has ended
         let _ = self.child.wait();
     }
+}
+
+/// Waits until `is_so`.
+#[track_caller]
+fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !is_so() {
+        assert!(Instant::now() < deadline, "{what}");
+        thread::yield_now();
+    }
+}
+
+/// A request for a path, which closes the connection.
+fn get(path: &str) -> String {
+    format!("GET {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
 }
 
 /// Sends `request`, and reads until the server closes the connection.

@@ -1,14 +1,10 @@
 //! `polyserve serve --overload`.
 
-use std::io::{BufRead as _, Write as _};
+use std::io::Write as _;
 use std::net::TcpStream;
 use std::time::Instant;
 
-use super::{Dir, PATIENCE, Serving, ask, has, misused, polyserve, printed};
-
-fn get(path: &str) -> String {
-    format!("GET {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
-}
+use super::{Dir, PATIENCE, ask, get, has, misused, printed, serve};
 
 /// At the limit, a request is refused, counted and logged; the health check is served.
 #[test]
@@ -16,14 +12,11 @@ fn a_refused_request_is_counted_and_logged() {
     let dir = Dir::new("serve-overload");
     for server in ["pool_server", "tokio_hyper"] {
         dir.write("access.log", "");
-        let mut serving = Serving::start(polyserve(&format!(
-            "serve --listen 127.0.0.1:0 --server {server} --overload static:1 --repo-delay 1h --ready /readyz \
+        let mut serving = serve(&format!(
+            "--server {server} --overload static:1 --repo-delay 1h --ready /readyz \
              --admin 127.0.0.1:0 --access-log {dir}/access.log"
-        )));
-        let mut line = String::new();
-        serving.out.as_mut().expect("it runs").read_line(&mut line).expect("it prints text");
-        let admin =
-            line.trim_end().strip_prefix("admin on http://").and_then(|addr| addr.parse().ok()).expect("an address");
+        ));
+        let admin = serving.admin();
         // One of the two is in work for an hour.
         let mut clients = [(); 2].map(|()| TcpStream::connect(serving.addr).expect("it listens"));
         for client in &mut clients {

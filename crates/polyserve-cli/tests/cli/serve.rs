@@ -4,17 +4,12 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixDatagram;
 use std::process::{Command, Stdio};
 use std::thread;
-use std::time::Instant;
 
 use rustix::process::Signal;
 
-use super::{Dir, PATIENCE, Serving, ask, ended, has, misused, polyserve, printed, text};
+use super::{Dir, PATIENCE, Serving, ask, ended, failed, get, has, misused, polyserve, printed, serve, text, until};
 
 const ANY: &str = "serve --listen 127.0.0.1:0";
-
-fn serve(args: &str) -> Serving {
-    Serving::start(polyserve(&format!("{ANY} {args}")))
-}
 
 /// [`serve`], with an environment variable.
 fn serve_with(variable: &str, value: &str, args: &str) -> Serving {
@@ -29,8 +24,6 @@ fn put(entity: &str, content_type: &str) -> String {
     format!("{head}\r\nContent-Length: {}\r\n\r\n{entity}", entity.len())
 }
 
-const GET: &str = "GET /1 HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
-
 #[test]
 fn it_serves_drains_and_says_what_it_did() {
     for (server, signal) in
@@ -39,11 +32,9 @@ fn it_serves_drains_and_says_what_it_did() {
         let serving = serve(&format!("--server {server} --repo std_mutex"));
         let body = r#"{"id":1,"description":"one","value":60.750847}"#;
         assert!(ask(serving.addr, &put(body, "application/json")).starts_with("HTTP/1.1 201 "), "{server}");
-        let answer = ask(serving.addr, GET);
+        let answer = ask(serving.addr, &get("/1"));
         assert!(answer.starts_with("HTTP/1.1 200 ") && answer.ends_with(body), "{server}: {answer}");
-        serving.signal(signal);
-        let (status, rest) = serving.end();
-        assert_eq!((status.code(), rest.as_str()), (Some(0), "answered 2, cut 0, stuck 0\n"), "{server}");
+        assert_eq!(serving.drained(signal), "answered 2, cut 0, stuck 0\n", "{server}");
     }
 }
 
@@ -54,9 +45,7 @@ fn a_reference_is_served_by_its_name() {
         let serving = serve(&format!("--server {name} --requests-per-connection 1"));
         let answer = ask(serving.addr, "GET /1 HTTP/1.1\r\nHost: a\r\n\r\n");
         assert!(answer.starts_with("HTTP/1.1 200 ") && answer.ends_with(polyserve_bench::reference::BODY), "{answer}");
-        serving.signal(Signal::INT);
-        let (status, rest) = serving.end();
-        assert_eq!((status.code(), rest.as_str()), (Some(0), "answered 1, cut 0, stuck 0\n"), "{name}");
+        assert_eq!(serving.drained(Signal::INT), "answered 1, cut 0, stuck 0\n", "{name}");
     }
 }
 
@@ -109,18 +98,15 @@ fn json_says_the_same() {
 #[test]
 fn a_second_signal_exits_at_once() {
     let slow = "--service page --page-every 1 --page-wait 10m --answer-timeout 20m";
-    let serving = serve(&format!("{slow} --drain-grace 10m"));
+    let mut serving = serve(&format!("{slow} --drain-grace 10m"));
     let mut waiting = TcpStream::connect(serving.addr).unwrap();
     waiting.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
     serving.signal(Signal::INT);
     // A signal counts as the second from one second after the first on.
-    let deadline = Instant::now() + PATIENCE;
-    let mut serving = serving;
-    while serving.child.try_wait().unwrap().is_none() {
-        assert!(Instant::now() < deadline, "no signal ends it");
+    until("no signal ends it", || {
         serving.signal(Signal::TERM);
-        std::thread::yield_now();
-    }
+        serving.child.try_wait().unwrap().is_some()
+    });
     let (status, rest) = serving.end();
     assert_eq!((status.code(), rest.as_str()), (Some(128 + 15), ""));
 }
@@ -129,9 +115,7 @@ fn a_second_signal_exits_at_once() {
 #[test]
 fn a_repo_that_does_not_answer_does_not_hold_the_end() {
     let serving = serve("--repo-delay 1h --drain-grace 0s");
-    serving.signal(Signal::TERM);
-    let (status, rest) = serving.end();
-    assert_eq!((status.code(), rest.as_str()), (Some(0), "answered 0, cut 0, stuck 0\n"));
+    assert_eq!(serving.drained(Signal::TERM), "answered 0, cut 0, stuck 0\n");
 }
 
 /// Regression test: `timeout` signals a program and then its process group, and the second signal cut a request.
@@ -147,11 +131,7 @@ fn signals_at_once_are_one_signal() {
         serving.signal(signal);
     }
     // The listener closes when the drain has begun.
-    let deadline = Instant::now() + PATIENCE;
-    while TcpStream::connect(serving.addr).is_ok() {
-        assert!(Instant::now() < deadline, "the drain does not begin");
-        std::thread::yield_now();
-    }
+    until("the drain does not begin", || TcpStream::connect(serving.addr).is_err());
     client.write_all(rest.as_bytes()).unwrap();
     let mut answer = String::new();
     client.read_to_string(&mut answer).unwrap();
@@ -183,8 +163,7 @@ fn signals_that_the_parent_ignores_stay_ignored() {
             serving.signal(Signal::HUP);
             assert!(ask(serving.addr, "GET /1 HTTP/1.0\r\n\r\n").starts_with("HTTP/1.1 404 "));
         }
-        serving.signal(Signal::TERM);
-        assert!(serving.end().0.success());
+        serving.drained(Signal::TERM);
     }
 }
 
@@ -236,11 +215,9 @@ fn a_variable_that_does_not_apply_warns() {
         ("--service echo", "POLYSERVE_ETAGS", "on"),
     ] {
         let mut command = polyserve(&format!("{ANY} {args}"));
-        command.env(variable, value).stderr(Stdio::piped());
-        let mut serving = Serving::start(command);
-        let mut stderr = serving.child.stderr.take().unwrap();
-        serving.signal(Signal::INT);
-        assert!(serving.end().0.success());
+        command.env(variable, value);
+        let (serving, mut stderr) = Serving::logging(command);
+        serving.drained(Signal::INT);
         let mut log = String::new();
         stderr.read_to_string(&mut log).unwrap();
         has(&log, &[variable, "WARN"]);
@@ -279,9 +256,7 @@ fn a_health_check_is_answered_if_that_is_asked_for() {
     let mut client = TcpStream::connect(draining.addr).unwrap();
     client.write_all(b"GET /readyz HTTP/1.1\r\n").unwrap();
     draining.signal(Signal::TERM);
-    while TcpStream::connect(draining.addr).is_ok() {
-        thread::yield_now();
-    }
+    until("the drain does not begin", || TcpStream::connect(draining.addr).is_err());
     client.write_all(b"Host: a\r\n\r\n").unwrap();
     let mut answer = String::new();
     client.read_to_string(&mut answer).unwrap();
@@ -334,7 +309,7 @@ fn it_can_end_with_its_standard_input_and_be_slowed() {
     let mut command = polyserve(&format!("{ANY} --until-stdin-ends --spin 1000"));
     command.stdin(Stdio::piped());
     let mut serving = Serving::start(command);
-    assert!(ask(serving.addr, GET).starts_with("HTTP/1.1 404 "));
+    assert!(ask(serving.addr, &get("/1")).starts_with("HTTP/1.1 404 "));
     drop(serving.child.stdin.take());
     let (status, rest) = serving.end();
     assert_eq!((status.code(), rest.as_str()), (Some(0), "answered 1, cut 0, stuck 0\n"));
@@ -344,7 +319,7 @@ fn it_can_end_with_its_standard_input_and_be_slowed() {
 #[cfg(feature = "redis")]
 #[test]
 fn an_engine_that_is_not_there_is_one_line() {
-    let error = text(&ended(1, &format!("{ANY} --repo redis_cluster:redis://127.0.0.1:1")).stderr);
+    let error = failed(&format!("{ANY} --repo redis_cluster:redis://127.0.0.1:1"));
     has(&error, &["error: the repo redis_cluster cannot be opened: cannot connect to redis_cluster: "]);
     assert_eq!((error.lines().count(), error.matches("Connection refused").count()), (1, 1), "{error}");
 }
@@ -353,12 +328,8 @@ fn an_engine_that_is_not_there_is_one_line() {
 #[test]
 fn the_admin_address_outlives_the_drain() {
     let mut serving = serve("--admin 127.0.0.1:0 --lame-duck 60s --ready /ready");
-    let mut line = String::new();
-    serving.out.as_mut().expect("it runs").read_line(&mut line).expect("it prints text");
-    let admin =
-        line.trim_end().strip_prefix("admin on http://").expect("the admin address").parse().expect("it is an address");
-    let get = |path: &str| format!("GET {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
-    assert!(ask(serving.addr, GET).starts_with("HTTP/1.1 404 "));
+    let admin = serving.admin();
+    assert!(ask(serving.addr, &get("/1")).starts_with("HTTP/1.1 404 "));
     for (addr, path) in [(admin, "/healthz"), (admin, "/readyz"), (serving.addr, "/ready")] {
         assert!(ask(addr, &get(path)).starts_with("HTTP/1.1 200 "), "{path}");
     }
@@ -368,12 +339,9 @@ fn the_admin_address_outlives_the_drain() {
         &[r#"_count{http_request_method="GET",http_response_status_code="404"} 1"#, r#"{server="pool_server"}"#],
     );
     serving.signal(Signal::TERM);
-    let start = Instant::now();
-    while ask(admin, &get("/readyz")).starts_with("HTTP/1.1 200 ") {
-        assert!(start.elapsed() < PATIENCE, "it stays ready");
-    }
+    until("it stays ready", || !ask(admin, &get("/readyz")).starts_with("HTTP/1.1 200 "));
     assert!(ask(serving.addr, &get("/ready")).starts_with("HTTP/1.1 503 "));
-    assert!(ask(serving.addr, GET).starts_with("HTTP/1.1 404 "), "requests are served");
+    assert!(ask(serving.addr, &get("/1")).starts_with("HTTP/1.1 404 "), "requests are served");
     assert!(ask(admin, &get("/healthz")).starts_with("HTTP/1.1 200 "));
 }
 
@@ -393,10 +361,9 @@ fn the_access_log_has_every_answer() {
     for server in ["pool_server", "tokio_hyper"] {
         dir.write("access.log", "");
         let serving = serve(&format!("--server {server} --access-log {}", path.display()));
-        assert!(ask(serving.addr, GET).starts_with("HTTP/1.1 404 "));
+        assert!(ask(serving.addr, &get("/1")).starts_with("HTTP/1.1 404 "));
         assert!(ask(serving.addr, "GET / HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 400 "));
-        serving.signal(Signal::TERM);
-        assert!(serving.end().0.success());
+        serving.drained(Signal::TERM);
         let log = std::fs::read_to_string(&path).expect("it was written");
         let lines: Vec<serde_json::Value> = log.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
         let seen: Vec<_> = lines.iter().map(|line| (line["status"].as_u64(), line["target"].as_str())).collect();
@@ -422,9 +389,8 @@ fn an_access_log_may_be_a_pipe_with_a_reader() {
     let writer = std::fs::OpenOptions::new().write(true).open(&path).expect("it waits for the reader");
     let serving = serve(&flags);
     drop(writer);
-    assert!(ask(serving.addr, GET).starts_with("HTTP/1.1 404 "));
-    serving.signal(Signal::TERM);
-    assert!(serving.end().0.success());
+    assert!(ask(serving.addr, &get("/1")).starts_with("HTTP/1.1 404 "));
+    serving.drained(Signal::TERM);
     has(&read.join().expect("it has read"), &["\"status\":404"]);
 }
 
@@ -456,10 +422,9 @@ fn a_passed_socket_outlives_the_process() {
     for server in ["pool_server", "tokio_tcp", "thread_per_connection"] {
         let serving = Serving::start(with_socket(&listener, &format!("--server {server}")));
         assert_eq!(serving.addr, addr);
-        assert!(ask(addr, GET).starts_with("HTTP/1.1 404 "));
-        serving.signal(Signal::TERM);
-        assert!(serving.end().0.success());
-        let waiting = thread::spawn(move || ask(addr, GET)); // no process serves now
+        assert!(ask(addr, &get("/1")).starts_with("HTTP/1.1 404 "));
+        serving.drained(Signal::TERM);
+        let waiting = thread::spawn(move || ask(addr, &get("/1"))); // no process serves now
         let next = Serving::start(with_socket(&listener, &format!("--server {server}")));
         assert!(waiting.join().expect("it is answered").starts_with("HTTP/1.1 404 "), "{server}");
         drop(next);

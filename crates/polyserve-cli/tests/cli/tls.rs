@@ -8,7 +8,7 @@ use std::time::Instant;
 use polyserve_conformance::tls::{Issued, TestAuthority, TlsStream};
 use rustix::process::Signal;
 
-use super::{Dir, PATIENCE, Serving, ask, ended, has, json, misused, polyserve, printed, text};
+use super::{Dir, PATIENCE, Serving, ask, ended, failed, has, json, misused, polyserve, printed, serve, text, until};
 
 const GET: &[u8] = b"GET /1 HTTP/1.1\r\nHost: a\r\n\r\n";
 
@@ -17,10 +17,6 @@ fn write(dir: &Dir, issued: &Issued) -> String {
     dir.write("cert.pem", &issued.certificate);
     dir.write("key.pem", &issued.key);
     format!("--tls-cert {dir}/cert.pem --tls-key {dir}/key.pem")
-}
-
-fn serve(args: &str) -> Serving {
-    Serving::start(polyserve(&format!("serve --listen 127.0.0.1:0 {args}")))
 }
 
 /// A connection after its handshake. `None` if the client or the server refuses it.
@@ -37,13 +33,6 @@ fn is_answered(stream: &TlsStream) -> bool {
     read.is_ok_and(|length| answer[..length].starts_with(b"HTTP/1.1 404 "))
 }
 
-fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
-    while !is_so() {
-        assert!(Instant::now() < deadline, "{what}");
-    }
-}
-
 #[test]
 fn it_serves_https() {
     let (dir, authority) = (Dir::new("tls-serve"), TestAuthority::new());
@@ -53,9 +42,7 @@ fn it_serves_https() {
         let stream = connect(&serving, &authority, None).expect("the certificate is trusted");
         assert!(is_answered(&stream), "{server}");
         assert!(ask(serving.addr, "GET /1 HTTP/1.0\r\n\r\n").starts_with("HTTP/1.1 400 "), "{server}");
-        serving.signal(Signal::TERM);
-        let (status, rest) = serving.end();
-        assert_eq!((status.code(), rest.as_str()), (Some(0), "answered 2, cut 0, stuck 0\n"), "{server}");
+        assert_eq!(serving.drained(Signal::TERM), "answered 2, cut 0, stuck 0\n", "{server}");
     }
 }
 
@@ -93,10 +80,8 @@ fn a_new_certificate_is_used_without_a_restart() {
     let dir = Dir::new("tls-reload");
     let [first, second, third] = [(); 3].map(|()| TestAuthority::new());
     let args = write(&dir, &first.issue());
-    let mut command = polyserve(&format!("serve --listen 127.0.0.1:0 --idle-timeout 10m {args}"));
-    command.stderr(Stdio::piped());
-    let mut serving = Serving::start(command);
-    let mut log = BufReader::new(serving.child.stderr.take().expect("it was piped"));
+    let command = polyserve(&format!("serve --listen 127.0.0.1:0 --idle-timeout 10m {args}"));
+    let (serving, mut log) = Serving::logging(command);
     let open = connect(&serving, &first, None).expect("the certificate is trusted");
     assert!(is_answered(&open));
 
@@ -116,8 +101,7 @@ fn a_new_certificate_is_used_without_a_restart() {
     until("the change is not seen", || connect(&serving, &third, None).is_some());
     assert!(is_answered(&open), "an open connection stays");
     drop(open);
-    serving.signal(Signal::TERM);
-    assert!(serving.end().0.success());
+    serving.drained(Signal::TERM);
 }
 
 #[test]
@@ -164,7 +148,7 @@ fn an_open_network_must_be_trusted() {
         let refused = misused(&format!("serve --listen 127.0.0.1:0 --admin 0.0.0.0:0 {args}"));
         has(&refused, &["--admin 0.0.0.0:0 can be reached from other machines", "--trust-network"]);
     }
-    drop(Serving::start(polyserve("serve --listen 127.0.0.1:0 --admin 0.0.0.0:0 --trust-network")));
+    drop(serve("--admin 0.0.0.0:0 --trust-network"));
     let any = "serve --listen 0.0.0.0:0";
     drop(Serving::start(polyserve(&format!("{any} --trust-network"))));
     drop(Serving::start(polyserve(&format!("{any} {args} --tls-client-ca {dir}/ca.pem"))));
@@ -189,7 +173,7 @@ fn a_load_speaks_tls() {
             let figures = (&report["answered"], &report["first_failure"]);
             assert_eq!(figures, (&500.into(), &serde_json::Value::Null), "{server} {mode}: {report}");
         }
-        let refused = text(&ended(1, &line.replace("ca.pem", "other.pem")).stderr);
+        let refused = failed(&line.replace("ca.pem", "other.pem"));
         has(&refused, &["entities could be stored first"]);
     }
     // A server that asks for certificates serves the load with one.
@@ -208,7 +192,7 @@ fn a_load_speaks_tls() {
     let report = json(&format!("load https://localhost:{}/welcome --insecure -n 50", serving.addr.port()));
     assert_eq!(report["answered"], 50, "{report}");
     let other = format!("load https://{}/welcome --ca {dir}/other.pem -n 50", serving.addr);
-    has(&text(&ended(1, &other).stderr), &["invalid peer certificate"]);
+    has(&failed(&other), &["invalid peer certificate"]);
 }
 
 /// The answers of a server over TLS have an order, and one that is not trusted is named at once.
