@@ -128,8 +128,12 @@ pub fn main(catalog: Catalog) -> ExitCode {
 pub fn main_with_allocator(catalog: Catalog, allocator: &'static str) -> ExitCode {
     BUILD.set();
     let catalog = services::with_services(catalog);
-    let mut command = with_names(Cli::command(), &catalog);
-    let (cli, file) = match arguments(&mut command) {
+    let read = match arguments(&mut Cli::command()) {
+        // The names are found out for the help only: it costs an io_uring.
+        Err(error) if error.kind() == ErrorKind::DisplayHelp => arguments(&mut with_names(Cli::command(), &catalog)),
+        read => read,
+    };
+    let (cli, file) = match read {
         Ok(read) => read,
         Err(error) => return printed(&error),
     };

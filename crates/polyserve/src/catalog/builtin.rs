@@ -260,12 +260,8 @@ fn percore(catalog: Catalog) -> Catalog {
         Some("percore"),
         Epoll
     );
-    let catalog = catalog.with_server(epoll.with_tags(&[Tag::Recommended]));
-    // Look-ups say what is missing.
-    if IoUring::check().is_err() {
-        return catalog;
-    }
-    catalog.with_server(server!(
+    // Whether the system allows it is found out when the servers are listed. Look-ups say what is missing.
+    catalog.with_server(epoll.with_tags(&[Tag::Recommended])).with_server(server!(
         "io_uring",
         "an io_uring for each core, with its own listener and buffers (Linux 6.1)",
         ASYNC,

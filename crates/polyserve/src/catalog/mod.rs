@@ -4,7 +4,7 @@
 //! The commands measure and check the entries that a program adds, as they do the built-in ones:
 //!
 //! ```
-//! use std::sync::Arc;
+//! use std::sync::{Arc, OnceLock};
 //! use polyserve::catalog::{Catalog, Entry, Promise};
 //! # use polyserve::{Answer, Condition, Conditional, Entity, EntityRepo, Lookup, Put, Removed, RepoAnswer, RepoError, Visit};
 //! # #[derive(Debug, Default)] struct MyRepo;
@@ -34,7 +34,7 @@ mod promise;
 mod suits;
 mod tag;
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use polyserve_core::{EntityRepo, Identifiable, Server, ServerConfig};
 
@@ -45,7 +45,7 @@ pub use entry::{
     ServerEntry, ServiceEntry,
 };
 pub use located::LocatedRepo;
-pub use name::UnknownName;
+pub use name::{UnknownName, nearest};
 pub use promise::Promise;
 pub use suits::{RepoChoice, RepoCriteria, Suits};
 pub use tag::Tag;
@@ -71,7 +71,10 @@ pub const OVERLOAD_POLICIES: [(&str, &str); 4] = [
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct Catalog {
+    /// The servers, also those that the system may not allow.
     servers: Vec<ServerEntry>,
+    /// The servers that the system allows, once they are asked for: it costs a ring to find out.
+    allowed_servers: OnceLock<Vec<ServerEntry>>,
     repos: Vec<RepoEntry>,
     located_repos: Vec<LocatedRepo>,
     executors: Vec<ExecutorEntry>,
@@ -93,8 +96,13 @@ impl Catalog {
     /// Adds a server.
     #[must_use]
     pub fn with_server(mut self, entry: ServerEntry) -> Self {
-        add(&mut self.servers, entry);
+        self.add_server(entry);
         self
+    }
+
+    fn add_server(&mut self, entry: ServerEntry) {
+        add(&mut self.servers, entry);
+        self.allowed_servers = OnceLock::new();
     }
 
     /// Adds a repo.
@@ -118,7 +126,7 @@ impl Catalog {
     pub fn with_executor(mut self, entry: ExecutorEntry) -> Self {
         #[cfg(feature = "threadpool")]
         for server in [builtin::pool_server(&entry), builtin::pool_classic(&entry)] {
-            add(&mut self.servers, server);
+            self.add_server(server);
         }
         add(&mut self.executors, entry);
         self
@@ -139,9 +147,15 @@ impl Catalog {
         self
     }
 
-    /// Returns the servers. The name of a server over an executor contains the executor's name: `pool_server/mpsc_pool`.
+    /// Returns the servers that the system allows. The name of a server over an executor contains the executor's name:
+    /// `pool_server/mpsc_pool`.
+    ///
+    /// # Cost
+    ///
+    /// The first call of the process finds out whether it may use `io_uring`, which makes a ring. [`server`](Self::server) does so for
+    /// `io_uring`, `per_core` and an unknown name only.
     pub fn servers(&self) -> &[ServerEntry] {
-        &self.servers
+        self.allowed_servers.get_or_init(|| self.servers.iter().filter(|entry| is_allowed(entry)).cloned().collect())
     }
 
     /// Returns the repos. Those that need a location are not among them.
@@ -202,7 +216,11 @@ impl Catalog {
             return Err(UnknownName::without("server", name, format!("what the system does not allow: {error}")));
         }
         let (short, full) = ALIAS;
-        let known = find("server", &self.servers, if name == short { full } else { name });
+        let name = if name == short { full } else { name };
+        if let Some(entry) = self.servers.iter().find(|entry| entry.name == name) {
+            return Ok(entry);
+        }
+        let known = find("server", self.servers(), name);
         known.map_err(|error| if self.servers.iter().any(|entry| entry.name == full) { error.or(short) } else { error })
     }
 
@@ -357,6 +375,15 @@ pub fn repo_of<E: Identifiable>(name: &str) -> Result<Arc<dyn EntityRepo<E>>, Un
         let name = name.split(':').next().unwrap_or_default(); // a location may have a password
         UnknownName::new("repo", name, catalog.repos.iter().map(|entry| entry.name.clone()).collect())
     })
+}
+
+/// Whether the system allows the server.
+fn is_allowed(entry: &ServerEntry) -> bool {
+    match entry.name.as_str() {
+        #[cfg(all(feature = "percore", target_os = "linux"))]
+        "io_uring" => polyserve_percore::IoUring::check().is_ok(),
+        _ => true,
+    }
 }
 
 /// A short name, and the full name of the server.

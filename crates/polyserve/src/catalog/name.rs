@@ -52,12 +52,28 @@ impl UnknownName {
 
     /// Returns the known name nearest to the unknown one, if any is near.
     pub fn suggestion(&self) -> Option<&str> {
-        let distance_to = |known: &&String| distance(&self.name, known);
-        let nearest = self.known.iter().min_by_key(distance_to).filter(|known| distance_to(known) * 3 <= known.len());
-        // A letter or two are in most names.
-        let containing = || self.known.iter().find(|known| self.name.len() > 2 && known.contains(&self.name));
-        nearest.or_else(containing).map(String::as_str)
+        nearest(&self.name, self.known.iter().map(String::as_str)).first().copied()
     }
+}
+
+/// Returns the names of `known` that `name` may have meant, the nearest first, if any is near.
+///
+/// ```
+/// use polyserve::catalog::nearest;
+///
+/// assert_eq!(nearest("wrokers", ["workers", "queue"]), ["workers"]);
+/// assert_eq!(nearest("grace", ["drain_grace", "queue", "kill_grace"]), ["drain_grace", "kill_grace"]);
+/// assert!(nearest("zebra", ["workers", "queue"]).is_empty());
+/// ```
+pub fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str> + Clone) -> Vec<&'a str> {
+    let near = known.clone().into_iter().map(|known| (distance(name, known), known));
+    let mut near: Vec<_> = near.filter(|(distance, known)| distance * 3 <= known.len()).collect();
+    near.sort_by_key(|(distance, _)| *distance);
+    if near.is_empty() && name.len() > 2 {
+        // A letter or two are in most names.
+        return known.into_iter().filter(|known| known.contains(name)).collect();
+    }
+    near.into_iter().map(|(_, known)| known).collect()
 }
 
 impl fmt::Display for UnknownName {
