@@ -43,7 +43,7 @@ use super::mode::page::PageSource;
 use super::mode::scenario::ScenarioConnections;
 use super::pattern::Pattern;
 use super::published::PublishedFigures;
-use super::sweep::{CellValue, SweepAxis, SweepCell};
+use super::sweep::{CellValue, Sweep, SweepAxis, SweepCell};
 use super::workload::{BenchWorkload, mix_of};
 use crate::Misuse;
 use crate::claim::{CellConditions, ClaimDefinition, Rule};
@@ -89,7 +89,7 @@ pub struct Definition {
     pub controls: Vec<String>,
     /// The settings that vary, with their values. Each combination is a cell.
     #[serde(default)]
-    pub sweep: BTreeMap<SweepAxis, Vec<CellValue>>,
+    pub sweep: Sweep,
     /// What is measured in a turn.
     #[serde(default)]
     pub mode: Mode,
@@ -171,7 +171,7 @@ pub struct Quick {
     /// The contestants; all of the definition if it is empty.
     pub contestants: Vec<Pattern>,
     /// The values of these settings in place of the first and the last ones.
-    pub sweep: BTreeMap<SweepAxis, Vec<CellValue>>,
+    pub sweep: Sweep,
 }
 
 /// The text of a definition.

@@ -36,7 +36,7 @@ pub use experiment::{BenchPlan, BenchResult, CellEntries, DefinedExperiment, Key
 pub use pattern::{ContestantOrigin, Pattern, matches};
 pub use published::PublishedFigures;
 pub use report::{BenchRow, Report};
-pub use sweep::{CellValue, SweepAxis, SweepCell};
+pub use sweep::{CellValue, Sweep, SweepAxis, SweepCell};
 pub use workload::{BenchWorkload, welcome};
 
 /// The name of the experiment and of its command.

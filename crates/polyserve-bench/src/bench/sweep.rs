@@ -7,6 +7,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::claim::AxisValue;
+use crate::report::figures::count;
 
 /// A setting that can vary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -66,6 +67,22 @@ pub enum CellValue {
 
 /// A combination of the sweep's values. It is empty without a sweep.
 pub type SweepCell = BTreeMap<SweepAxis, CellValue>;
+
+/// The axes that vary, and their values.
+pub type Sweep = BTreeMap<SweepAxis, Vec<CellValue>>;
+
+/// The values of an axis in words: `1, 64 or 1,000`. `fixed` is the value of an axis that does not vary.
+pub(super) fn in_words(sweep: &Sweep, axis: SweepAxis, fixed: impl Into<CellValue>) -> String {
+    let fixed = [fixed.into()];
+    let values = sweep.get(&axis).map_or(&fixed[..], Vec::as_slice);
+    let mut words = values.iter().map(|value| match value {
+        CellValue::Number(number) => count(*number as f64),
+        CellValue::Word(word) => word.clone(),
+    });
+    let last = words.next_back().unwrap_or_default();
+    let before = words.collect::<Vec<_>>().join(", ");
+    if before.is_empty() { last } else { format!("{before} or {last}") }
+}
 
 /// As in a definition.
 impl fmt::Display for SweepAxis {

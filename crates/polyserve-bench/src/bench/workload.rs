@@ -8,8 +8,7 @@ use polyserve_load::{Arrivals, Dist, Exchange, LoadError, Mix, Traffic, Usage};
 use serde::Deserialize;
 
 use super::definition::{from_text, time};
-use super::sweep::{SweepAxis, SweepCell};
-use crate::report::figures::count;
+use super::sweep::{Sweep, SweepAxis, SweepCell, in_words};
 
 /// The requests of an experiment.
 #[derive(Clone, Debug, Deserialize)]
@@ -115,11 +114,48 @@ impl BenchWorkload {
         workload
     }
 
+    /// In words, with all values of the settings that vary: `95 GET to 5 PUT of 10,000 entities, uniform; 1 or 64 connections, kept
+    /// alive`.
+    pub fn in_words(&self, sweep: &Sweep) -> String {
+        let values = |axis, fixed: u64| in_words(sweep, axis, fixed);
+        let varies = |axis| sweep.contains_key(&axis);
+        let requests = match (&self.service, &self.requests) {
+            _ if self.welcome => String::from("GET /welcome"),
+            (Some(service), Some(file)) => format!("the requests of {} to the service {service}", file.display()),
+            _ => {
+                let mix = if varies(SweepAxis::Method) {
+                    in_words(sweep, SweepAxis::Method, "").to_uppercase().replace(" OR ", " or ")
+                } else {
+                    mix_in_words(self.mix)
+                };
+                format!("{mix} of {}", self.entities(sweep))
+            }
+        };
+        let mut text = format!("{requests}; {} connections, ", values(SweepAxis::Connections, self.connections as u64));
+        text.push_str(&match self.usage() {
+            Usage::Close => String::from("a connection for each request"),
+            Usage::KeepAlive { pipeline: 1 } if !varies(SweepAxis::Pipeline) => String::from("kept alive"),
+            Usage::KeepAlive { pipeline } => {
+                format!("kept alive, {} requests at once", values(SweepAxis::Pipeline, pipeline as u64))
+            }
+        });
+        text.push_str(if self.tls { ", over TLS" } else { "" });
+        for (what, time) in
+            [("waits", self.wait), ("blocks its thread for", self.blocking_wait), ("takes CPU time of", self.cpu)]
+        {
+            if !time.is_zero() {
+                text.push_str(&format!("; each request {what} {}", humantime::format_duration(time)));
+            }
+        }
+        text.push_str(if self.times_vary { " in the mean, with an exponential distribution" } else { "" });
+        text
+    }
+
     /// The entities in words.
-    fn entities(&self) -> String {
-        match self.keys {
-            1 => String::from("one entity"),
-            keys => format!("{} entities, {}", count(keys as f64), self.dist),
+    fn entities(&self, sweep: &Sweep) -> String {
+        match in_words(sweep, SweepAxis::Keys, self.keys).as_str() {
+            "1" => String::from("one entity"),
+            keys => format!("{keys} entities, {}", in_words(sweep, SweepAxis::Dist, self.dist.to_string().as_str())),
         }
     }
 
@@ -154,7 +190,7 @@ impl BenchWorkload {
 }
 
 /// A mix in words: `95 GET to 5 PUT`.
-fn in_words(mix: Mix) -> String {
+fn mix_in_words(mix: Mix) -> String {
     match mix {
         Mix { put: 0, .. } => String::from("GET"),
         Mix { get: 0, .. } => String::from("PUT"),
@@ -177,27 +213,34 @@ pub(super) fn mix_of(method: &str) -> Option<Mix> {
     format!("{method}=1").parse().ok()
 }
 
-/// In words: `95 GET to 5 PUT of 10,000 entities, uniform; 64 connections, 1 request at once`.
 impl fmt::Display for BenchWorkload {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match (&self.service, &self.requests) {
-            _ if self.welcome => f.write_str("GET /welcome")?,
-            (Some(service), Some(file)) => write!(f, "the requests of {} to the service {service}", file.display())?,
-            _ => write!(f, "{} of {}", in_words(self.mix), self.entities())?,
-        }
-        write!(f, "; {} connections, ", self.connections)?;
-        match self.usage() {
-            Usage::Close => f.write_str("a connection for each request")?,
-            Usage::KeepAlive { pipeline: 1 } => f.write_str("kept alive")?,
-            Usage::KeepAlive { pipeline } => write!(f, "kept alive, {pipeline} requests at once")?,
-        }
-        f.write_str(if self.tls { ", over TLS" } else { "" })?;
-        let times =
-            [("waits", self.wait), ("blocks its thread for", self.blocking_wait), ("takes CPU time of", self.cpu)];
-        times
-            .into_iter()
-            .filter(|(_, time)| !time.is_zero())
-            .try_for_each(|(what, time)| write!(f, "; each request {what} {}", humantime::format_duration(time)))?;
-        f.write_str(if self.times_vary { " in the mean, with an exponential distribution" } else { "" })
+        f.write_str(&self.in_words(&Sweep::new()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::sweep::CellValue;
+
+    /// Regression test: the heading of a sweep over connections had the default of one number.
+    #[test]
+    fn the_workload_has_all_values_that_vary() {
+        let workload = BenchWorkload::default();
+        assert_eq!(workload.to_string(), "95 GET to 5 PUT of 10,000 entities, uniform; 64 connections, kept alive");
+        let numbers = |values: &[u64]| values.iter().copied().map(CellValue::from).collect::<Vec<_>>();
+        let words = |values: &[&str]| values.iter().copied().map(CellValue::from).collect::<Vec<_>>();
+        let sweep = Sweep::from([
+            (SweepAxis::Connections, numbers(&[1, 64, 1000])),
+            (SweepAxis::Keys, numbers(&[1, 10_000])),
+            (SweepAxis::Pipeline, numbers(&[1, 16])),
+            (SweepAxis::Method, words(&["get", "put"])),
+            (SweepAxis::Dist, words(&["uniform", "zipf"])),
+        ]);
+        assert_eq!(
+            workload.in_words(&sweep),
+            "GET or PUT of 1 or 10,000 entities, uniform or zipf; 1, 64 or 1,000 connections, kept alive, 1 or 16 requests at once"
+        );
     }
 }

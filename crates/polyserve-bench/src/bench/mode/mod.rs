@@ -30,7 +30,7 @@ use super::definition::Definition;
 use super::experiment::{Key, Sample};
 use super::figures;
 use super::pattern::ContestantOrigin;
-use super::sweep::SweepAxis;
+use super::sweep::{Sweep, SweepAxis};
 use super::workload::BenchWorkload;
 use crate::Misuse;
 use crate::experiment::{Absence, Notebook, Records, order};
@@ -266,23 +266,21 @@ impl Mode {
         }
     }
 
-    /// The workload in words.
-    pub fn in_words(&self, workload: &BenchWorkload) -> String {
+    /// The workload in words, with all values of the settings that vary.
+    pub fn in_words(&self, workload: &BenchWorkload, sweep: &Sweep) -> String {
+        let in_words = || workload.in_words(sweep);
         match self {
             Self::Closed(ClosedMode { requests: Some(requests), .. }) => {
-                format!("{} requests; {workload}", count(*requests as f64))
+                format!("{} requests; {}", count(*requests as f64), in_words())
             }
             Self::Closed(_) | Self::Rate(_) | Self::Search(_) | Self::Hold(_) | Self::Trial(_) | Self::Compare(_) => {
-                workload.to_string()
+                in_words()
             }
-            Self::Overload(mode) => format!("{workload}; {}", mode.in_words()),
+            Self::Overload(mode) => format!("{}; {}", in_words(), mode.in_words()),
             Self::Tasks(mode) => mode.to_string(),
-            Self::Page(mode) => mode.load(workload),
+            Self::Page(mode) => mode.load(workload, sweep),
             Self::Scenario(mode) => mode.to_string(),
-            Self::Store(_) => {
-                let BenchWorkload { keys, payload, dist, .. } = workload;
-                format!("{} entities of {payload} bytes, {dist}", count(*keys as f64))
-            }
+            Self::Store(_) => store::in_words(workload, sweep),
         }
     }
 

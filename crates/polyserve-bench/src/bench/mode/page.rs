@@ -23,7 +23,7 @@ use crate::bench::definition::{Definition, time};
 use crate::bench::experiment::{Key, Sample};
 use crate::bench::figures::{self, NamedFigures};
 use crate::bench::pattern::ContestantOrigin;
-use crate::bench::sweep::{SweepAxis, SweepCell};
+use crate::bench::sweep::{Sweep, SweepAxis, SweepCell, in_words};
 use crate::bench::workload::BenchWorkload;
 use crate::experiment::{Absence, Notebook};
 use crate::launch::Launch;
@@ -90,9 +90,9 @@ impl PageMode {
     }
 
     /// The load in words.
-    pub fn load(&self, workload: &BenchWorkload) -> String {
+    pub(super) fn load(&self, workload: &BenchWorkload, sweep: &Sweep) -> String {
         let (requests, wait) = (count(self.requests as f64), humantime::format_duration(self.wait));
-        let connections = workload.connections;
+        let connections = in_words(sweep, SweepAxis::Connections, workload.connections as u64);
         format!("{requests} requests over {connections} connections at a time, one in {} waits {wait}", self.every)
     }
 

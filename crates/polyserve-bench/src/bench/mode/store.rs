@@ -14,7 +14,7 @@ use crate::bench::definition::{Definition, time};
 use crate::bench::experiment::{Key, Sample};
 use crate::bench::figures::{FILLED_BYTES, OPERATIONS_PER_S};
 use crate::bench::pattern::ContestantOrigin;
-use crate::bench::sweep::{CellValue, SweepAxis, SweepCell};
+use crate::bench::sweep::{self, CellValue, Sweep, SweepAxis, SweepCell};
 use crate::bench::workload::BenchWorkload;
 use crate::experiment::{Absence, Notebook, order};
 use crate::launch::Launch;
@@ -54,6 +54,17 @@ pub(super) const READS: ReadKeys = ReadKeys {
     axes: &[SweepAxis::Keys, SweepAxis::Workers, SweepAxis::Payload, SweepAxis::Dist, SweepAxis::Operation],
     workload: &["keys", "payload", "dist", "workers"],
 };
+
+/// The entities in words, with all values of the settings that vary.
+pub(super) fn in_words(workload: &BenchWorkload, sweep: &Sweep) -> String {
+    let BenchWorkload { keys, payload, dist, .. } = workload;
+    let keys = sweep::in_words(sweep, SweepAxis::Keys, *keys);
+    let payload = sweep::in_words(sweep, SweepAxis::Payload, *payload as u64);
+    format!(
+        "{keys} entities of {payload} bytes, {}",
+        sweep::in_words(sweep, SweepAxis::Dist, dist.to_string().as_str())
+    )
+}
 
 impl StoreMode {
     pub(super) fn compared(&self) -> &'static str {

@@ -102,7 +102,7 @@ impl Run<'_> {
         Ok(BenchPlan {
             name: definition.name.clone(),
             about: definition.about.clone(),
-            workload: definition.mode.in_words(&definition.workload),
+            workload: definition.mode.in_words(&definition.workload, &definition.sweep),
             mode: definition.mode.kind(),
             compared: definition.mode.compared().to_owned(),
             axes: definition.sweep.keys().copied().collect(),
