@@ -21,7 +21,7 @@ use clap::ArgMatches;
 use clap::builder::Arg;
 use clap::error::{ContextKind, ContextValue};
 use clap::parser::ValueSource;
-use polyserve::catalog::UnknownName;
+use polyserve::catalog::{UnknownName, nearest};
 use polyserve::env::CONFIG;
 use polyserve::files::{MAX_SETTINGS, read_text};
 use polyserve_bench::Misuse;
@@ -138,9 +138,11 @@ fn flag_of<'a>(command: &'a clap::Command, key: &str) -> Result<&'a Arg, String>
     let flags = || command.get_arguments().filter_map(|arg| Some((key_of(arg)?, arg)));
     let found = flags().find(|(name, _)| name == key).map(|(_, arg)| arg);
     found.ok_or_else(|| {
+        let keys: Vec<String> = flags().map(|(name, _)| name).collect();
+        let near = nearest(key, keys.iter().map(String::as_str));
+        let meant = if near.is_empty() { String::new() } else { format!(", did you mean {}?", near.join(", ")) };
         format!(
-            "the key {key} is unknown; the keys are {}",
-            flags().map(|(name, _)| name).collect::<Vec<_>>().join(", ")
+            "the key {key} is unknown{meant}; the keys are the flags of `polyserve serve --help`, with _ in place of -"
         )
     })
 }

@@ -89,7 +89,9 @@ fn check_json(report: &StoreReport) -> Value {
 fn check_text(report: &StoreReport) -> String {
     let StoreReport { files, bytes, records, torn, damage, .. } = report;
     let mut text = format!("{}, {}, {}\n", counted(*files, "file"), size(*bytes), counted(*records, "record"));
-    if let Some(TornTail { file, offset, bytes, .. }) = torn {
+    if let Some(TornTail { file, offset: 0, .. }) = torn {
+        text.push_str(&format!("no header: {file}; the next start begins with an empty store\n"));
+    } else if let Some(TornTail { file, offset, bytes, .. }) = torn {
         text.push_str(&format!("torn end: {file} at byte {offset}, {bytes} bytes; the next start drops it\n"));
     }
     for damage in damage {

@@ -1,6 +1,6 @@
 //! `polyserve serve --config FILE`.
 
-use super::{Dir, Serving, ask, ended, has, misused, polyserve, text};
+use super::{Dir, Serving, ask, ended, get, has, misused, polyserve, text};
 
 /// Runs the check of a file. It must be refused, and the error must name the file and have these parts.
 fn refused(dir: &Dir, file: &str, parts: &[&str]) {
@@ -16,7 +16,7 @@ fn puts_and_gets(serving: &Serving) -> String {
     let entity = r#"{"id":1,"description":"a","value":1.5}"#;
     let put = format!("PUT / HTTP/1.1\r\nHost: a\r\nContent-Length: {}\r\n\r\n{entity}", entity.len());
     assert!(ask(serving.addr, &(put + "GET /1 HTTP/1.0\r\nHost: a\r\n\r\n")).contains("HTTP/1.1 201"));
-    ask(serving.addr, "GET /1 HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").to_lowercase()
+    ask(serving.addr, &get("/1")).to_lowercase()
 }
 
 #[test]
@@ -45,7 +45,7 @@ fn flags_and_variables_take_precedence_over_it() {
     by_variable.env("POLYSERVE_ETAGS", "off").env("TCP_ADDRESS", "not an address");
     assert!(!puts_and_gets(&Serving::start(by_variable)).contains(TAGGED));
     // A wrong key is an error, also if a flag takes its place.
-    refused(&dir, "wrokers = 2\n", &[":1: the key wrokers is unknown; the keys are "]);
+    refused(&dir, "wrokers = 2\n", &[":1: the key wrokers is unknown, did you mean workers?"]);
 }
 
 #[test]
@@ -78,6 +78,13 @@ fn an_error_names_the_file_the_line_and_the_key() {
     refused(&dir, "max_connections = 0x10\n", &[":1: max_connections: the number must be decimal"]);
     refused(&dir, "config = 'other.toml'\n", &[":1: the key config is unknown"]);
     refused(&dir, "spin = 5\n", &[":1: the key spin is unknown"]);
+    // Regression test: the error had all 45 keys.
+    refused(&dir, "zebra = 5\n", &[":1: the key zebra is unknown; the keys are the flags of `polyserve serve --help`"]);
+    refused(
+        &dir,
+        "grace = '5s'\n",
+        &[":1: the key grace is unknown, did you mean drain_grace?; the keys are the flags of"],
+    );
     has(&misused("serve --config /nowhere/serve.toml"), &["/nowhere/serve.toml cannot be read"]);
 }
 
