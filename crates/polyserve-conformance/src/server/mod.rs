@@ -96,7 +96,6 @@ pub use tls::TLS_PROPERTIES;
 kit! {
     $ server::server_conformance for ServerSubject, from "[`ServerSubject`](crate::server::ServerSubject)" {
         status_table {
-            a_refused_body_is_no_request,
             other_forms_of_target_are_taken,
         }
         patch {
@@ -335,6 +334,7 @@ kit! {
         a_panic_in_a_visit_is_a_500,
         a_panic_payload_that_panics_is_a_500,
         an_omitted_body_is_a_500,
+        a_refused_body_is_no_request,
         a_panic_in_the_repos_thread_is_a_503,
         head_is_get_without_the_body,
     }
