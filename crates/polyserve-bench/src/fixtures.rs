@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
+#[cfg(test)]
+use crate::bench::figures::{self, NamedFigures};
 use crate::experiment::Records;
 use crate::journal::{Header, as_line};
 use crate::launch::{AddressFrom, Launch};
@@ -50,6 +52,20 @@ pub fn header(experiment: &str, plan: Value) -> Header {
 /// Returns the errors of [`Records::of`].
 pub fn records(header: &Header, lines: &[Value]) -> anyhow::Result<Records> {
     Records::of(&[&[as_line(Header::KIND, header)?], lines].concat())
+}
+
+/// The figures of a load at a fixed rate with latencies of this length, in microseconds.
+#[cfg(test)]
+pub(crate) fn latencies(us: f64) -> NamedFigures {
+    let all = [
+        (figures::RATE_PER_S, 100.0),
+        (figures::P50_US, us),
+        (figures::P99_US, us),
+        (figures::P999_US, us),
+        (figures::LATENESS_P99_US, 0.0),
+        (figures::BEHIND, 0.0),
+    ];
+    all.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
 /// The launch of a process that no test starts.

@@ -6,8 +6,6 @@ use crate::report::figures::{bytes, count, time_us};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::turn::Measurement;
-
 /// The figures of a sample, by their names.
 pub type NamedFigures = BTreeMap<String, f64>;
 
@@ -362,74 +360,8 @@ impl<'de> Deserialize<'de> for NamedFigure {
     }
 }
 
-/// The figures of a measurement. A figure that is not known, or is infinite, is left out.
-pub fn of(measurement: &Measurement) -> NamedFigures {
-    let number = |count: u64| Some(count as f64);
-    let mut all: Vec<(&str, Option<f64>)> = vec![
-        (FILLED_MEMORY, measurement.resident_bytes.and_then(number)),
-        (LOADED_MEMORY, measurement.loaded_bytes.and_then(number)),
-        (SWITCHES, measurement.switches_per_request),
-        ("retried", number(measurement.retried)),
-        ("reconnects", number(measurement.reconnects)),
-    ];
-    if measurement.elapsed_s > 0.0 {
-        all.extend([
-            (REQUESTS_PER_S, Some(measurement.requests_per_s)),
-            (CPU_US, measurement.requests_per_cpu_s.map(|per_s| 1e6 / per_s)),
-            (SERVER_BUSY, measurement.server_busy),
-            (CLIENT_BUSY, Some(measurement.client_busy)),
-            (UNDER_WAY, measurement.under_way),
-            (ANSWERED, number(measurement.answered)),
-            ("elapsed_s", Some(measurement.elapsed_s)),
-            (SERVER_CPU_S, measurement.server_cpu_s),
-            (CLIENT_CPU_S, Some(measurement.client_cpu_s)),
-            (SERVER_IDLE_S, measurement.server_idle_s),
-            (CLIENT_IDLE_S, measurement.client_idle_s),
-        ]);
-    }
-    if let Some(latency) = &measurement.latency {
-        // Without an answer, no quantile is known: each is the worst.
-        let quantile = |us: f64| Some(us).filter(|_| latency.answered > 0);
-        all.extend([
-            (RATE_PER_S, Some(latency.rate)),
-            (CPU_US_AT_RATE, latency.cpu_us),
-            (P50_US, quantile(latency.p50_us)),
-            (P99_US, quantile(latency.p99_us)),
-            (P999_US, quantile(latency.p999_us)),
-            (LATENESS_P99_US, Some(latency.lateness_p99_us)),
-            (BEHIND, Some(latency.behind_share())),
-        ]);
-    }
-    known(all).collect()
-}
-
 /// The figures that are known. One that is not, or is infinite, is left out.
 pub(crate) fn known<'a>(all: impl IntoIterator<Item = (&'a str, Option<f64>)>) -> impl Iterator<Item = (String, f64)> {
     let named = all.into_iter().map(|(name, value)| Some((name.to_owned(), value.filter(|value| value.is_finite())?)));
     named.flatten()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::turn::latency;
-
-    #[test]
-    fn each_figure_of_a_measurement_is_registered() {
-        let measurement = Measurement {
-            elapsed_s: 1.0,
-            requests_per_cpu_s: Some(50_000.0),
-            server_busy: Some(1.0),
-            switches_per_request: Some(0.5),
-            resident_bytes: Some(1),
-            loaded_bytes: Some(2),
-            under_way: Some(1.0),
-            latency: Some(latency(70.0)),
-            ..Measurement::default()
-        };
-        let figures = of(&measurement);
-        assert_eq!((figures[CPU_US], figures[P99_US], figures[BEHIND]), (20.0, 70.0, 0.0));
-        assert!(figures.keys().all(|name| NamedFigure::named(name).is_some()), "{figures:?}");
-        assert!(!of(&Measurement::default()).contains_key(REQUESTS_PER_S), "without a closed loop");
-    }
 }

@@ -188,17 +188,10 @@ mod tests {
     use std::path::Path;
 
     use super::*;
-    use crate::fixtures::TestDir;
+    use crate::fixtures::{TestDir, script};
 
-    fn shell(script: &str) -> Launch {
-        let args = ["-c", script].map(Into::into).to_vec();
-        Launch {
-            program: "/bin/sh".into(),
-            args,
-            env: Vec::new(),
-            address: AddressFrom::Line("at ".into()),
-            files: Vec::new(),
-        }
+    fn shell(text: &str) -> Launch {
+        script(text, AddressFrom::Line("at ".into()))
     }
 
     fn start(script: &str) -> Result<Process, Failure> {

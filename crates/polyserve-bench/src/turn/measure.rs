@@ -15,7 +15,8 @@ use polyserve::{Shape, Shutdown};
 use polyserve_load::{Arrivals, CpuSource, Load, LoadProgress, Pace, Report, RunLength, Traffic, Usage, prefill_for};
 
 use super::contestant::Contestant;
-use super::sample::{Latency, Measurement, Sum, behind_share, microseconds};
+use super::sample::{Sum, behind_share, microseconds};
+use crate::bench::figures::{self, NamedFigures};
 use crate::experiment::Absence;
 use crate::launch::AddressFrom;
 use crate::launch::drain::check_drain;
@@ -86,7 +87,8 @@ pub struct ContestantSession<'a> {
     resident_bytes: Option<u64>,
     probes: Probes,
     sum: Sum,
-    latency: Option<Latency>,
+    /// The figures at the fixed rate, if it was measured.
+    latency: NamedFigures,
 }
 
 /// The counts of all loads of a measurement.
@@ -180,7 +182,7 @@ impl Instrument {
         let process = Process::start(&contestant.launch, &self.server_cores)?;
         let load = self.load(contestant, &process);
         let (resident_bytes, probes) = (None, Probes::default());
-        let (sum, latency) = (Sum::default(), None);
+        let (sum, latency) = (Sum::default(), NamedFigures::new());
         let counts = LoadCounts::default();
         let part = (round as u64) << PART_BITS;
         let mut session =
@@ -239,7 +241,7 @@ impl Instrument {
         let pid = session.process.pid();
         let load = session.next_load().with(|load| load.cpu = CpuSource::Process(pid));
         let latency = self.latency(load, rate, ramp(session.contestant.wait), &mut session.counts);
-        session.latency = Some(latency.map_err(|absence| absence.explained(&mut session.process))?);
+        session.latency = latency.map_err(|absence| absence.explained(&mut session.process))?;
         Ok(())
     }
 
@@ -248,46 +250,26 @@ impl Instrument {
     /// # Errors
     ///
     /// Returns why the contestant has no figures.
-    pub fn end(&self, session: ContestantSession<'_>) -> Result<Measurement, Absence> {
+    pub fn end(&self, session: ContestantSession<'_>) -> Result<NamedFigures, Absence> {
         let ContestantSession { contestant, process, counts, resident_bytes, probes, sum, latency, .. } = session;
         let last_line = process.end().map_err(|Failure(why)| Absence::wrong(why))?;
         if contestant.launch.address == AddressFrom::Json && !self.stop.is_begun() {
             check_drain(last_line.as_deref(), counts.answers)?;
         }
         check_kept(contestant, counts.retried)?;
-        let Sum {
-            answered,
-            elapsed_s,
-            server_cpu_s,
-            client_cpu_s,
-            client_busy_s,
-            server_idle_s,
-            client_idle_s,
-            latency_s,
-        } = sum;
-        let is_closed_loop = self.usage == Usage::KeepAlive { pipeline: 1 };
-        let under_way = latency_s / elapsed_s / self.connections as f64;
-        let finite = |ratio: f64| Some(ratio).filter(|ratio| ratio.is_finite());
-        let positive = |ratio: f64| finite(ratio).filter(|ratio| *ratio > 0.0);
-        Ok(Measurement {
-            answered,
-            elapsed_s,
-            requests_per_s: positive(answered as f64 / elapsed_s).unwrap_or(0.0),
-            requests_per_cpu_s: server_cpu_s.and_then(|cpu| positive(answered as f64 / cpu)),
-            server_cpu_s,
-            client_cpu_s,
-            server_busy: server_cpu_s.and_then(|cpu| finite(cpu / elapsed_s / self.server_cores.count() as f64)),
-            client_busy: finite(client_busy_s / elapsed_s).unwrap_or(0.0),
-            server_idle_s: finite(server_idle_s),
-            client_idle_s: finite(client_idle_s),
-            switches_per_request: probes.switches_per_request,
-            resident_bytes,
-            loaded_bytes: probes.loaded_bytes,
-            under_way: finite(under_way).filter(|_| is_closed_loop),
-            retried: counts.retried,
-            reconnects: counts.reconnects,
-            latency,
-        })
+        let number = |count: u64| Some(count as f64);
+        let connections = (self.usage == Usage::KeepAlive { pipeline: 1 }).then_some(self.connections);
+        let of_process = [
+            (figures::FILLED_MEMORY, resident_bytes.and_then(number)),
+            (figures::LOADED_MEMORY, probes.loaded_bytes.and_then(number)),
+            (figures::SWITCHES, probes.switches_per_request),
+            // Requests that were sent again: their kept connection closed before a byte of the answer.
+            ("retried", number(counts.retried)),
+            // Connections that replaced one that the server closed between requests.
+            ("reconnects", number(counts.reconnects)),
+        ];
+        let closed_loop = sum.figures(self.server_cores.count(), connections);
+        Ok(figures::known(of_process).chain(closed_loop).chain(latency).collect())
     }
 
     pub(crate) fn load(&self, contestant: &Contestant, process: &Process) -> Load {
@@ -304,26 +286,27 @@ impl Instrument {
         })
     }
 
-    fn latency(&self, load: Load, rate: f64, ramp: Duration, counts: &mut LoadCounts) -> Result<Latency, Absence> {
+    fn latency(&self, load: Load, rate: f64, ramp: Duration, counts: &mut LoadCounts) -> Result<NamedFigures, Absence> {
         let report = run(&load.with(|l| {
             l.pace = Pace::Rate(rate);
             l.warm_up = ramp;
             l.length = RunLength::Time(self.latency_slice);
         }))?;
         counts.add(&report);
-        Ok(Latency {
-            rate,
-            answered: report.latency.len(),
-            behind: self.behind(&report),
-            p50_us: microseconds(&report.latency, 0.5),
-            p99_us: microseconds(&report.latency, 0.99),
-            p999_us: microseconds(&report.latency, 0.999),
-            lateness_p99_us: report.lateness.as_ref().map_or(0.0, |late| microseconds(late, 0.99)),
-            cpu_us: report
-                .server_cpu
-                .map(|cpu| cpu.as_secs_f64() * 1e6 / report.answered as f64)
-                .filter(|cpu_us| cpu_us.is_finite()),
-        })
+        // Without an answer, no quantile is known: each is the worst.
+        let quantile = |quantile: f64| (!report.latency.is_empty()).then(|| microseconds(&report.latency, quantile));
+        let cpu_us = report.server_cpu.map(|cpu| cpu.as_secs_f64() * 1e6 / report.answered as f64);
+        let lateness_us = report.lateness.as_ref().map_or(0.0, |late| microseconds(late, 0.99));
+        let all = [
+            (figures::RATE_PER_S, Some(rate)),
+            (figures::CPU_US_AT_RATE, cpu_us),
+            (figures::P50_US, quantile(0.5)),
+            (figures::P99_US, quantile(0.99)),
+            (figures::P999_US, quantile(0.999)),
+            (figures::LATENESS_P99_US, Some(lateness_us)),
+            (figures::BEHIND, Some(self.behind_share(&report))),
+        ];
+        Ok(figures::known(all).collect())
     }
 
     /// Returns the number of requests that were due in a slice, and not sent by its end because no connection was free. At most

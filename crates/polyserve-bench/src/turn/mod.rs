@@ -9,8 +9,8 @@
 //! # Layout
 //!
 //! * `contestant`: contestants and their roles. `contract`: the rules that foreign contestants keep.
-//! * `measure`: one contestant in a round; `round`: all contestants of a round. `rate`: the rate of the latencies. `sample`: the
-//!   figures.
+//! * `measure`: one contestant in a round; `round`: all contestants of a round. `rate`: the rate of the latencies. `sample`: sums
+//!   and quantiles.
 //! * `tls`: the certificate of a run over TLS. `rehearsal`: the answers of a service, before all contestants.
 
 mod contestant;
@@ -33,7 +33,5 @@ pub(crate) use rate::half_of_slowest;
 pub use rehearsal::{ConnectionBound, Rehearsal};
 pub(crate) use round::measure_round;
 pub(crate) use sample::MAX_BEHIND;
-#[cfg(test)]
-pub(crate) use sample::tests::latency;
-pub use sample::{Latency, Measurement, microseconds};
+pub use sample::microseconds;
 pub use tls::RunTls;

@@ -4,7 +4,7 @@
 
 use super::contestant::Contestant;
 use super::measure::{ContestantSession, Instrument};
-use super::sample::Measurement;
+use crate::bench::figures::NamedFigures;
 use crate::experiment::{Absence, interleaved, order};
 
 /// Measures these contestants in round `number`. `rate` returns the rate of the latencies, in requests per second, from the
@@ -16,7 +16,7 @@ pub(crate) fn measure_round(
     number: usize,
     rate: impl FnOnce(&[Option<f64>]) -> Option<f64>,
     mut begin: impl FnMut(&Contestant),
-) -> Vec<Result<Measurement, Absence>> {
+) -> Vec<Result<NamedFigures, Absence>> {
     let count = contestants.len();
     let is_stopped = || instrument.stop.is_begun();
     let places: Vec<usize> = (0..count).collect();

@@ -1,77 +1,9 @@
-//! The figures of a contestant in one round.
-//!
-//! Invariant: a figure covers only the measured slices, unless its description names the whole measurement. Cost: none.
+//! The sum of a contestant's slices in one round, and the shares and quantiles of loads. Cost: none.
 
 use hdrhistogram::Histogram;
 use polyserve_load::Report;
 
-/// The figures of a contestant in one round.
-#[derive(Clone, Debug, Default)]
-pub struct Measurement {
-    /// Right answers in closed loop.
-    pub answered: u64,
-    /// The duration of the closed loop, in seconds.
-    pub elapsed_s: f64,
-    /// Right answers per second.
-    pub requests_per_s: f64,
-    /// Right answers per second of the server's CPU time.
-    pub requests_per_cpu_s: Option<f64>,
-    /// The server's CPU time, in seconds.
-    pub server_cpu_s: Option<f64>,
-    /// The client's CPU time, in seconds.
-    pub client_cpu_s: f64,
-    /// The server's CPU time as a share of its cores' time.
-    pub server_busy: Option<f64>,
-    /// The client's CPU time as a share of its threads' time.
-    pub client_busy: f64,
-    /// The idle time of the server's cores, in seconds.
-    pub server_idle_s: Option<f64>,
-    /// The idle time of the client's cores, in seconds.
-    pub client_idle_s: Option<f64>,
-    /// Context switches of the server's threads per request, during the verifying load.
-    pub switches_per_request: Option<f64>,
-    /// Resident memory before the first connection, in bytes.
-    pub resident_bytes: Option<u64>,
-    /// Resident memory with all connections open, in bytes.
-    pub loaded_bytes: Option<u64>,
-    /// The requests under way by Little's law, as a share of the connections: 1 in a closed loop. `None` if requests are
-    /// pipelined, or have a connection each.
-    pub under_way: Option<f64>,
-    /// Requests of the whole measurement that were sent again: their kept connection closed before a byte of the answer.
-    pub retried: u64,
-    /// Connections of the whole measurement that replaced one that the server closed between requests.
-    pub reconnects: u64,
-    /// The latency at a fixed rate.
-    pub latency: Option<Latency>,
-}
-
-/// Latencies from the intended start, at a fixed rate.
-#[derive(Clone, Debug)]
-pub struct Latency {
-    /// Requests per second that were due.
-    pub rate: f64,
-    /// Requests with an answer.
-    pub answered: u64,
-    /// Requests that were due in the slice and not sent in it, because no connection was free.
-    pub behind: u64,
-    /// Median, in microseconds.
-    pub p50_us: f64,
-    /// 99 %, in microseconds.
-    pub p99_us: f64,
-    /// 99.9 %, in microseconds.
-    pub p999_us: f64,
-    /// The delay of the load generator itself, 99 %, in microseconds.
-    pub lateness_p99_us: f64,
-    /// CPU time of the server for each request at that rate, in microseconds.
-    pub cpu_us: Option<f64>,
-}
-
-impl Latency {
-    /// The requests that were not sent in time, as a share of those that were due.
-    pub(crate) fn behind_share(&self) -> f64 {
-        behind_share(self.behind, self.answered)
-    }
-}
+use crate::bench::figures::{self, NamedFigures};
 
 /// The max share of requests that were due and not sent in time. Above it, the rate was too high.
 pub(crate) const MAX_BEHIND: f64 = 0.01;
@@ -112,23 +44,44 @@ impl Sum {
         self.client_busy_s += report.client_busy * elapsed_s;
         self.latency_s += report.under_way() * elapsed_s;
     }
+
+    /// The figures of the closed loop, with this number of cores of the server; none without a slice. `connections` is their number
+    /// if each has one request under way, as Little's law has it: then the share under way is 1.
+    pub(super) fn figures(&self, server_cores: usize, connections: Option<usize>) -> NamedFigures {
+        let Self { answered, elapsed_s, server_cpu_s, client_cpu_s, client_busy_s, .. } = *self;
+        if elapsed_s == 0.0 {
+            return NamedFigures::new();
+        }
+        let cpu_us = server_cpu_s.map(|cpu| cpu * 1e6 / answered as f64);
+        figures::known([
+            (figures::REQUESTS_PER_S, Some(answered as f64 / elapsed_s)),
+            (figures::CPU_US, cpu_us.filter(|cpu_us| *cpu_us > 0.0)),
+            (figures::SERVER_BUSY, server_cpu_s.map(|cpu| cpu / elapsed_s / server_cores as f64)),
+            (figures::CLIENT_BUSY, Some(client_busy_s / elapsed_s)),
+            (figures::UNDER_WAY, connections.map(|connections| self.latency_s / elapsed_s / connections as f64)),
+            (figures::ANSWERED, Some(answered as f64)),
+            ("elapsed_s", Some(elapsed_s)),
+            (figures::SERVER_CPU_S, server_cpu_s),
+            (figures::CLIENT_CPU_S, Some(client_cpu_s)),
+            (figures::SERVER_IDLE_S, Some(self.server_idle_s)),
+            (figures::CLIENT_IDLE_S, Some(self.client_idle_s)),
+        ])
+        .collect()
+    }
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
+mod tests {
     use super::*;
+    use crate::bench::figures::NamedFigure;
 
-    /// A thousand latencies of this length, in microseconds.
-    pub(crate) fn latency(us: f64) -> Latency {
-        Latency {
-            rate: 100.0,
-            answered: 1000,
-            behind: 0,
-            p50_us: us,
-            p99_us: us,
-            p999_us: us,
-            lateness_p99_us: 0.0,
-            cpu_us: None,
-        }
+    #[test]
+    fn each_figure_of_a_closed_loop_is_registered() {
+        let sum =
+            Sum { answered: 4, elapsed_s: 2.0, server_cpu_s: Some(0.5), client_idle_s: f64::NAN, ..Sum::default() };
+        let figures = sum.figures(1, Some(1));
+        assert_eq!((figures[figures::REQUESTS_PER_S], figures[figures::CPU_US], figures.len()), (2.0, 125_000.0, 10));
+        assert!(figures.keys().all(|name| NamedFigure::named(name).is_some()), "{figures:?}");
+        assert!(Sum::default().figures(1, None).is_empty(), "without a closed loop");
     }
 }

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::requests::CellPlan;
 use crate::bench::experiment::Key;
+use crate::bench::figures;
 use crate::bench::sweep::SweepCell;
 use crate::experiment::{Absence, Notebook, Records};
 use crate::statistics::median_of;
@@ -89,9 +90,10 @@ fn measure(
         }
         notebook.progress.advance(1);
         match result {
-            Some(Ok(measurement)) => {
+            Some(Ok(found)) => {
                 let (cell, contestant) = (cell.clone(), name.clone());
-                let (requests_per_s, requests_per_cpu_s) = (measurement.requests_per_s, measurement.requests_per_cpu_s);
+                let requests_per_s = found.get(figures::REQUESTS_PER_S).copied().unwrap_or_default();
+                let requests_per_cpu_s = found.get(figures::CPU_US).map(|cpu_us| 1e6 / cpu_us);
                 let calibration = CellCalibration { cell, contestant, requests_per_s, requests_per_cpu_s };
                 notebook.fact(CALIBRATION, &calibration)?;
             }

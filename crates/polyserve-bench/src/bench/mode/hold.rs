@@ -314,8 +314,9 @@ impl<'a> HoldTurn<'a> {
         let per_connection =
             |before: u64, with: u64| (arrived.held > 0).then(|| (with as f64 - before as f64) / arrived.held as f64);
         let anonymous = before.anonymous.zip(with.anonymous);
-        let free_per_s = free.requests_per_s;
-        Ok(with_counts(figures::of(&held), &counts, &arrived)
+        let [held_per_s, free_per_s, control_per_s] =
+            [&held, &free, &control].map(|one| one.get(figures::REQUESTS_PER_S).copied().unwrap_or_default());
+        Ok(with_counts(held, &counts, &arrived)
             .into_iter()
             .chain(figures::known([
                 (figures::BYTES_PER_CONNECTION, per_connection(before.now, with.now)),
@@ -323,8 +324,8 @@ impl<'a> HoldTurn<'a> {
                 ("held_bytes", Some(with.now as f64)),
                 ("idle_cpu_ms_per_s", idle_cpu),
                 ("free_requests_per_s", Some(free_per_s)),
-                (KEPT_SHARE, Some(held.requests_per_s / free_per_s)),
-                (CONTROL_SHARE, Some(control.requests_per_s / free_per_s)),
+                (KEPT_SHARE, Some(held_per_s / free_per_s)),
+                (CONTROL_SHARE, Some(control_per_s / free_per_s)),
             ]))
             .collect())
     }
@@ -382,7 +383,7 @@ impl<'a> HoldTurn<'a> {
         let ended = self.instrument.end(session)?;
         let during = |quantile| Some(quantile_us(&with.latency, refused(&with), quantile));
         let busy = with.server_busy.map(|cores| cores / self.instrument.server_cores.count() as f64);
-        Ok(with_counts(figures::of(&ended), &counts, &arrived)
+        Ok(with_counts(ended, &counts, &arrived)
             .into_iter()
             .chain(figures::known([
                 (figures::RATE_PER_S, Some(rate)),

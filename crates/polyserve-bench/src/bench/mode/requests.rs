@@ -13,7 +13,6 @@ use super::calibration;
 use super::limit::NullServer;
 use super::{ReadKeys, Turns};
 use crate::bench::experiment::{Key, Sample};
-use crate::bench::figures;
 use crate::bench::pattern::ContestantOrigin;
 use crate::bench::ranking;
 use crate::bench::sweep::{CellValue, SweepAxis, SweepCell};
@@ -252,12 +251,12 @@ impl Turns for RequestTurns {
         };
         let results = measure_round(&plan.instrument, &contestants, *round, rate, begin);
         let results = iter::zip(&contestants, results).map(|(one, result)| {
-            let measurement = result?;
+            let figures = result?;
             if one.shape == Some(Shape::One) && plan.instrument.slice.is_zero() {
                 let why = "it serves one connection at a time, so the latency at a fixed rate is that of a queue";
                 return Err(Absence::not_available(why));
             }
-            Ok(Sample { role: one.role, figures: figures::of(&measurement) })
+            Ok(Sample { role: one.role, figures })
         });
         let mut results: Vec<Result<Sample, Absence>> = results.collect();
         if let Some(rate) = found.filter(|_| !notebook.is_stopped()) {

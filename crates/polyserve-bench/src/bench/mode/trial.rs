@@ -13,7 +13,7 @@ use std::time::Duration;
 use polyserve::Shutdown;
 use serde::{Deserialize, Serialize};
 
-use super::requests::{CellPlan, RequestSettings, RequestTurns};
+use super::requests::{self, CellPlan, RequestSettings, RequestTurns};
 use super::{ModeKind, Turns, check_slowed, check_times};
 use crate::Misuse;
 use crate::bench::NAME;
@@ -143,10 +143,7 @@ pub struct TrialTurns {
 
 impl Turns for TrialTurns {
     fn measure_one(&mut self, key: &Key, notebook: &mut Notebook<'_>) -> Result<Sample, Absence> {
-        let plan = self.cells.iter().find(|plan| plan.cell == key.cell);
-        let contestant =
-            plan.and_then(|plan| Some((plan, plan.contestants.iter().find(|one| one.name == key.contestant)?)));
-        let (plan, contestant) = contestant.ok_or_else(|| Absence::failed(format!("{key} is not planned")))?;
+        let (plan, contestant) = requests::planned(&self.cells, key)?;
         let mut comparison = self.mode.comparison(contestant, plan);
         // Each comparison has its own resamples.
         let seed = self.environment.seed.wrapping_add(key.round as u64);

@@ -72,13 +72,8 @@ pub struct Ranking {
     /// Whether the run was ended early.
     pub interrupted: bool,
     /// Whether the run could end after any round.
-    #[serde(default, skip_serializing_if = "is_false")]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub stops_when_sure: bool,
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
-fn is_false(flag: &bool) -> bool {
-    !flag
 }
 
 impl Ranking {

@@ -3,38 +3,57 @@ use std::path::Path;
 use serde_json::json;
 
 use super::*;
+use crate::fixtures::latencies;
 use crate::journal::read;
 use crate::statistics::Verdict;
-use crate::turn::{Measurement, latency};
 
 const FIXED: Intervals = Intervals::FixedRounds { seed: 1 };
 
-/// A measurement with this throughput and this p99 in microseconds.
-fn measurement(speed: f64, p99: u64) -> Measurement {
-    Measurement {
-        answered: speed as u64,
-        elapsed_s: 1.0,
-        requests_per_s: speed,
-        requests_per_cpu_s: Some(speed * 1.25),
-        server_cpu_s: Some(0.8),
-        client_cpu_s: 0.5,
-        server_busy: Some(0.99),
-        client_busy: 0.5,
-        server_idle_s: Some(0.01),
-        client_idle_s: Some(0.5),
-        switches_per_request: Some(0.1),
-        under_way: Some(1.0),
-        resident_bytes: Some(1_000_000),
-        loaded_bytes: Some(1_640_000),
-        latency: Some(latency(p99 as f64)),
-        ..Measurement::default()
-    }
+/// The figures of a round with this throughput and this p99 in microseconds.
+fn measurement(speed: f64, p99: u64) -> NamedFigures {
+    let cpu_us = (speed > 0.0).then(|| 1e6 / (speed * 1.25));
+    let closed_loop = [
+        (figures::ANSWERED, Some(speed.floor())),
+        (figures::REQUESTS_PER_S, Some(speed)),
+        (figures::CPU_US, cpu_us),
+        (figures::SERVER_CPU_S, Some(0.8)),
+        (figures::CLIENT_CPU_S, Some(0.5)),
+        (figures::SERVER_BUSY, Some(0.99)),
+        (figures::CLIENT_BUSY, Some(0.5)),
+        (figures::SERVER_IDLE_S, Some(0.01)),
+        (figures::CLIENT_IDLE_S, Some(0.5)),
+        (figures::SWITCHES, Some(0.1)),
+        (figures::UNDER_WAY, Some(1.0)),
+        (figures::FILLED_MEMORY, Some(1_000_000.0)),
+        (figures::LOADED_MEMORY, Some(1_640_000.0)),
+    ];
+    figures::known(closed_loop).chain(latencies(p99 as f64)).collect()
 }
 
-/// An entry for these measurements. The figures live as long as the test process.
-fn entry((name, role): (&str, Role), rounds: impl IntoIterator<Item = Measurement>) -> RankingEntry<'static> {
-    let leaked = rounds.into_iter().map(|one| Some(&*Box::leak(Box::new(figures::of(&one)))));
+/// An entry for these rounds. The figures live as long as the test process.
+fn entry((name, role): (&str, Role), rounds: impl IntoIterator<Item = NamedFigures>) -> RankingEntry<'static> {
+    let leaked = rounds.into_iter().map(|one| Some(&*Box::leak(Box::new(one))));
     RankingEntry { name: name.into(), role, bound: None, rounds: leaked.collect() }
+}
+
+/// Changes a figure.
+fn set(one: &mut NamedFigures, figure: &str, value: f64) {
+    one.insert(figure.to_owned(), value);
+}
+
+/// Multiplies a figure.
+fn scale(one: &mut NamedFigures, figure: &str, factor: f64) {
+    *one.get_mut(figure).unwrap() *= factor;
+}
+
+/// Changes the latencies to these.
+fn set_p99(one: &mut NamedFigures, p99: u64) {
+    one.extend(latencies(p99 as f64));
+}
+
+/// No request was answered at the rate, as it is recorded.
+fn silence_latency(one: &mut NamedFigures) {
+    one.retain(|name, _| ![figures::P50_US, figures::P99_US, figures::P999_US].contains(&name.as_str()));
 }
 
 /// Throughputs that vary together by a tenth of a per cent from round to round.
@@ -152,9 +171,9 @@ fn a_ranking_that_may_end_early_has_both_entries_of_the_baseline_as_its_baseline
 }
 
 /// The row of "own" compared with "base", each changed.
-fn changed(own: &dyn Fn(&mut Measurement), base: &dyn Fn(&mut Measurement)) -> RankingRow {
+fn changed(own: &dyn Fn(&mut NamedFigures), base: &dyn Fn(&mut NamedFigures)) -> RankingRow {
     let contestants = [("base", Role::Baseline), ("own", Role::Ranked)];
-    let rounds = |change: &dyn Fn(&mut Measurement)| {
+    let rounds = |change: &dyn Fn(&mut NamedFigures)| {
         let rounds = speeds(1000.0).map(|speed| {
             let mut one = measurement(speed, 100);
             change(&mut one);
@@ -167,34 +186,44 @@ fn changed(own: &dyn Fn(&mut Measurement), base: &dyn Fn(&mut Measurement)) -> R
     rows.into_iter().find(|row| row.name == "own").unwrap()
 }
 
-fn cheaper(one: &mut Measurement) {
-    one.requests_per_cpu_s = one.requests_per_cpu_s.map(|cost| cost * 1.5);
+fn cheaper(one: &mut NamedFigures) {
+    scale(one, figures::CPU_US, 1.0 / 1.5);
 }
 
 #[test]
 fn a_cost_counts_only_if_nothing_was_gained_by_waiting() {
-    let void = |change: &dyn Fn(&mut Measurement)| changed(change, &|_| {}).cost_void;
+    let void = |change: &dyn Fn(&mut NamedFigures)| changed(change, &|_| {}).cost_void;
     assert_eq!(void(&|_| {}), None);
-    let idle = void(&|one| one.server_idle_s = Some(0.2));
+    let idle = void(&|one| set(one, figures::SERVER_IDLE_S, 0.2));
     assert!(
         matches!(idle, Some(Void::Idle { side: Side::Own, busy: Some(busy) }) if (busy - 0.8).abs() < 1e-9),
         "{idle:?}"
     );
-    assert_eq!(void(&|one| one.server_cpu_s = None), Some(Void::Idle { side: Side::Own, busy: None }));
-    let slow = void(&|one| one.requests_per_s *= 0.9);
+    assert_eq!(
+        void(&|one| {
+            one.remove(figures::SERVER_CPU_S);
+        }),
+        Some(Void::Idle { side: Side::Own, busy: None })
+    );
+    let slow = void(&|one| scale(one, figures::REQUESTS_PER_S, 0.9));
     assert!(matches!(slow, Some(Void::Throughput { side: Side::Own, low }) if (low - 0.9).abs() < 1e-6), "{slow:?}");
-    assert_eq!(void(&|one| one.latency = None), Some(Void::NoLatency));
+    assert_eq!(
+        void(&|one| {
+            one.remove(figures::RATE_PER_S);
+        }),
+        Some(Void::NoLatency)
+    );
     let overloaded = Some(Void::Overloaded { side: Side::Own });
-    assert_eq!(void(&|one| one.latency.as_mut().unwrap().behind = 100), overloaded);
-    let late = void(&|one| one.latency = measurement(1.0, 130).latency);
+    assert_eq!(void(&|one| set(one, figures::BEHIND, 0.1)), overloaded);
+    let late = void(&|one| set_p99(one, 130));
     assert!(matches!(late, Some(Void::Latency { side: Side::Own, ratio }) if (ratio - 1.3).abs() < 0.01), "{late:?}");
 }
 
 /// A baseline that lets requests pile up, and therefore answers late, makes no other contestant look expensive.
 #[test]
 fn a_baseline_that_gains_by_waiting_makes_no_cost_count() {
-    let void = |change: &dyn Fn(&mut Measurement)| {
-        let base = |one: &mut Measurement| {
+    let void = |change: &dyn Fn(&mut NamedFigures)| {
+        let base = |one: &mut NamedFigures| {
             cheaper(one);
             change(one);
         };
@@ -203,14 +232,14 @@ fn a_baseline_that_gains_by_waiting_makes_no_cost_count() {
         row.cost_void
     };
     assert_eq!(void(&|_| {}), None);
-    let slow = void(&|one| one.requests_per_s *= 0.9);
+    let slow = void(&|one| scale(one, figures::REQUESTS_PER_S, 0.9));
     assert!(matches!(slow, Some(Void::Throughput { side: Side::Other, .. })), "{slow:?}");
-    let late = void(&|one| one.latency = measurement(1.0, 130).latency);
+    let late = void(&|one| set_p99(one, 130));
     assert!(matches!(late, Some(Void::Latency { side: Side::Other, ratio }) if (ratio - 1.3).abs() < 0.01), "{late:?}");
     // The expensive contestant is slower and later. That is no reason to doubt its cost.
-    let both = |one: &mut Measurement| {
-        one.requests_per_s *= 0.5;
-        one.latency = measurement(1.0, 200).latency;
+    let both = |one: &mut NamedFigures| {
+        scale(one, figures::REQUESTS_PER_S, 0.5);
+        set_p99(one, 200);
     };
     assert_eq!(changed(&both, &cheaper).cost_void, None);
 }
@@ -239,10 +268,8 @@ fn rounds_without_an_answer_are_the_worst() {
     let (base, own) = (("base", Role::Baseline), ("own", Role::Ranked));
     let silent = (0..12).map(|round| {
         let mut one = measurement(if round == 0 { 2000.0 } else { 0.0 }, 50);
-        if one.requests_per_s == 0.0 {
-            // As it is recorded: nothing was answered.
-            (one.answered, one.requests_per_cpu_s) = (0, None);
-            one.latency.as_mut().unwrap().answered = 0;
+        if round > 0 {
+            silence_latency(&mut one);
         }
         one
     });
@@ -261,15 +288,15 @@ fn rounds_without_an_answer_are_the_worst() {
 /// A round in which another process had the cores counts as one.
 #[test]
 fn an_overloaded_server_is_so_in_most_rounds() {
-    let overloaded = |behind: [u64; 5]| {
+    let overloaded = |behind: [f64; 5]| {
         let all = behind.map(|behind| {
             let mut one = measurement(1000.0, 100);
-            one.latency.as_mut().unwrap().behind = behind;
+            set(&mut one, figures::BEHIND, behind);
             one
         });
         entry(("any", Role::Ranked), all).usual_latencies().unwrap().overloaded
     };
-    assert!(!overloaded([0, 5000, 0, 5000, 5]) && overloaded([0, 20, 0, 20, 20]));
+    assert!(!overloaded([0.0, 5.0, 0.0, 5.0, 0.005]) && overloaded([0.0, 0.02, 0.0, 0.02, 0.02]));
 }
 
 /// Regression test: the latencies of all rounds together were shown, so one disturbed round was the p99.
@@ -285,7 +312,7 @@ fn one_disturbed_round_is_not_the_p99() {
 fn a_round_without_an_answer_has_no_good_p99() {
     let all = [0, 0, 0].map(|_| {
         let mut one = measurement(1000.0, 0);
-        one.latency.as_mut().unwrap().answered = 0;
+        silence_latency(&mut one);
         one
     });
     let latencies = entry(("any", Role::Ranked), all).usual_latencies().unwrap();
@@ -300,9 +327,14 @@ fn a_cost_with_a_saturated_client_is_marked_and_kept() {
     let rounds = |cheap: f64| {
         speeds(1000.0).map(move |speed| {
             let mut one = measurement(speed, 100);
-            one.requests_per_cpu_s = Some(speed * cheap);
-            (one.server_cpu_s, one.server_idle_s) = (Some(0.6), Some(0.4));
-            (one.client_cpu_s, one.client_idle_s) = (0.98, Some(0.02));
+            let changed = [
+                (figures::CPU_US, 1e6 / (speed * cheap)),
+                (figures::SERVER_CPU_S, 0.6),
+                (figures::SERVER_IDLE_S, 0.4),
+                (figures::CLIENT_CPU_S, 0.98),
+                (figures::CLIENT_IDLE_S, 0.02),
+            ];
+            changed.into_iter().for_each(|(figure, value)| set(&mut one, figure, value));
             one
         })
     };
@@ -321,14 +353,15 @@ fn a_cost_with_a_saturated_client_is_marked_and_kept() {
 #[test]
 fn a_server_is_busy_if_it_used_all_that_others_left() {
     let mut one = measurement(1000.0, 100);
-    (one.server_cpu_s, one.server_busy, one.server_idle_s) = (Some(0.5), Some(0.5), Some(0.0));
-    let share = |one: &Measurement| busy(&[&figures::of(one)], OF_SERVER);
+    let own = [(figures::SERVER_CPU_S, 0.5), (figures::SERVER_BUSY, 0.5), (figures::SERVER_IDLE_S, 0.0)];
+    own.into_iter().for_each(|(figure, value)| set(&mut one, figure, value));
+    let share = |one: &NamedFigures| busy(&[one], OF_SERVER);
     assert_eq!(share(&one), Some(1.0));
-    one.server_idle_s = Some(0.5);
+    set(&mut one, figures::SERVER_IDLE_S, 0.5);
     assert_eq!(share(&one), Some(0.5));
-    one.server_idle_s = None;
+    one.remove(figures::SERVER_IDLE_S);
     assert_eq!(share(&one), Some(0.5), "the time of other processes is not known");
-    one.server_cpu_s = None;
+    one.remove(figures::SERVER_CPU_S);
     assert_eq!((share(&one), busy(&[], OF_SERVER)), (None, None));
 }
 

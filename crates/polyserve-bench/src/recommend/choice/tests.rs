@@ -5,18 +5,18 @@ use crate::bench::SweepCell;
 use crate::bench::figures::NamedFigures;
 use crate::bench::ranking::{Intervals, RankingEntry};
 use crate::experiment::again;
+use crate::fixtures::latencies;
 use crate::output::INDENT;
 use crate::report::{WIDTH, wrapped};
-use crate::turn::{Measurement, Role, latency};
+use crate::turn::Role;
 use polyserve_load::Arrivals;
 
 /// A measurement with this throughput, which varies by 10 % from round to round, and this p99.
 fn measurement(round: usize, per_second: f64, p99_ms: f64) -> NamedFigures {
     let drift = 1.0 + 0.1 * (round % 3) as f64;
-    let latency = Some(latency(p99_ms * 1000.0));
-    let measurement =
-        Measurement { elapsed_s: 1.0, requests_per_s: per_second * drift, latency, ..Measurement::default() };
-    figures::of(&measurement)
+    let mut figures = latencies(p99_ms * 1000.0);
+    figures.insert(figures::REQUESTS_PER_S.to_owned(), per_second * drift);
+    figures
 }
 
 /// The recommendation for candidates of these throughputs and p99s, and with this goal. The first is the baseline.
