@@ -101,6 +101,7 @@
 //! | `metrics` | durations, counters, health and readiness on an admin address, for Prometheus |
 //! | `access` | users with bearer tokens, and a list of hosts, on every server |
 //! | `access-log` | a line for each answer, as JSON or in the common log format |
+//! | `trace` | a span of `tracing` for each request, with the trace of the client |
 //! | `tls` | TLS on every server: `ServerConfig::tls` |
 //! | `queue-waits` | how long the jobs of a thread pool wait, in `PoolStats::waits` |
 #![cfg_attr(docsrs, feature(doc_cfg))]
