@@ -146,7 +146,7 @@ impl StoreFile {
         move |source| OpenError::io(action, Path::new(&self.name), source)
     }
 
-    /// The end that a crash has torn of a log that was never completely created: all of it.
+    /// The end that a crash has torn of a log that was never completely created: the whole log.
     pub(crate) fn torn(&self) -> Result<TornTail, OpenError> {
         let bytes = self.file.len().map_err(self.failed("look at"))?;
         Ok(TornTail { file: self.name.clone(), offset: 0, bytes })

@@ -72,7 +72,7 @@ fn no_http_at_all() {
     assert_eq!((report.failed.wrong, report.answered), (10, 90));
 }
 
-/// Regression test: a head whose lines end with LF alone was counted as right.
+/// Regression test: a head with lines that end with LF alone was counted as right.
 #[test]
 fn a_line_feed_without_its_carriage_return() {
     let (head, body) = right().split_once("\r\n\r\n").map(|(head, body)| (head.to_owned(), body.to_owned())).unwrap();
