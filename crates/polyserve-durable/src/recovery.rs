@@ -351,6 +351,12 @@ pub(crate) fn recover(
             last.file.drop_cache().map_err(last.failed("drop the cache of"))?;
         }
     }
+    if let [only] = &opened[..]
+        && !only.may_be_new
+        && only.file.len().map_err(only.failed("look at"))? == 0
+    {
+        return Err(lost_log(&only.name));
+    }
     let mut extents =
         read_files(&opened, Following::Nothing, &mut Tolerance::None, |file, frame| on_frame(&file.name, frame))?;
     let unused = opened.split_off(extents.len());
@@ -395,9 +401,9 @@ pub(crate) fn recover(
     Ok(Recovered { log, files, complete, snapshot_bytes, complete_bytes, torn })
 }
 
-/// Returns the error of a directory that had a log and has none.
+/// Returns the error of a directory that had a log and has none, or an empty file of its name.
 fn lost_log(name: &str) -> OpenError {
-    let reason = "the directory had a log, and its files were removed; \
+    let reason = "the directory had a log, and its files were removed or emptied; \
                   restore them, or remove the lock file to begin with an empty store";
     OpenError::io("find the records of", Path::new(name), io::Error::new(io::ErrorKind::NotFound, reason))
 }

@@ -165,8 +165,9 @@ fn an_emptied_log_is_damage() {
         put(&open(&store), 1);
         fs::write(&log, content).unwrap();
         let damaged = "damaged: log-0000000000000001 at byte 0: ";
+        let refused = if content.is_empty() { "cannot find the records of log-0000000000000001" } else { damaged };
         let error = Durable::open(&store, Sharded::new()).unwrap_err().to_string();
-        assert!(error.starts_with(damaged), "{error}");
+        assert!(error.starts_with(refused), "{error}");
         let error = maintenance::backup(&store, dir.join("copy")).unwrap_err().to_string();
         assert!(error.starts_with(damaged) && !dir.join("copy").exists(), "{error}");
         let report = maintenance::check(&store).unwrap();
