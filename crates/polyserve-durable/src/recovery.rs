@@ -351,11 +351,13 @@ pub(crate) fn recover(
             last.file.drop_cache().map_err(last.failed("drop the cache of"))?;
         }
     }
-    if let [only] = &opened[..]
-        && !only.may_be_new
-        && only.file.len().map_err(only.failed("look at"))? == 0
-    {
-        return Err(lost_log(&only.name));
+    let is_lost = match &opened[..] {
+        [] => disk.has_noted_log(),
+        [only] => !only.may_be_new && only.file.len().map_err(only.failed("look at"))? == 0,
+        _ => false,
+    };
+    if is_lost {
+        return Err(lost_log(opened.first().map_or(&Kind::Log.file_name(1), |file| &file.name)));
     }
     let mut extents =
         read_files(&opened, Following::Nothing, &mut Tolerance::None, |file, frame| on_frame(&file.name, frame))?;
@@ -378,9 +380,6 @@ pub(crate) fn recover(
         // A new directory, or a crash at the creation of its first log.
         unfinished => {
             let number = files.logs.last().copied().unwrap_or(1);
-            if unfinished.is_none() && disk.has_noted_log() {
-                return Err(lost_log(&Kind::Log.file_name(number)));
-            }
             let torn = unfinished.map(|(file, _)| file.torn()).transpose()?;
             let created = Log::create(disk, number);
             let log =
