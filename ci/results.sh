@@ -27,7 +27,7 @@ parts=(
     'stores 80|stores --name stores-workers|stores-skew|stores-keys|stores-typed|stores-typed-keys|stores-ten-million|stores-payload|stores-memory'
     'compare 9|servers-kept|servers-close|pool-kept --workers 8|pool-close --workers 8'
     'peers 24|compare-get --workers 1|compare-best --workers 1|compare-put --workers 1|compare-pipeline --workers 1|compare-close --workers 1'
-    'percore 25|percore|percore-put|percore-rate|percore-close --defer-accept|percore-hold'
+    'percore 35|percore|percore-put|percore-rate|percore-low|percore-close --defer-accept|percore-hold'
     'tls 6|tls|tls-handshakes'
     'overload 10|overload-sleep'
     'crowd 55|crowd-idle|crowd-slow --set mode.phase=3s'

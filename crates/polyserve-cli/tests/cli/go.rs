@@ -168,6 +168,15 @@ fn nginx_takes_part_in_reads() {
         Ok(_) => {
             assert!(output.status.success(), "{ranking}");
             assert!(texts(array(&ranking["rows"]), "name").contains(&"nginx"), "{ranking}");
+            let bench = |code: i32, keys: u32| {
+                let args = "bench percore --quick --json --only=nginx --set sweep={} --set chart=[]";
+                parsed(&ended(code, &format!("{args} --set workload.keys={keys}")))
+            };
+            let report = bench(0, 1);
+            assert!(texts(array(&report["rows"]), "contestant").contains(&"nginx"), "{report}");
+            let report = bench(1, 2);
+            let why = one(&report["not_run"], "contestant", "nginx")["why"].clone();
+            assert_eq!(why, "it has a fixed answer, and 2 entities are read", "{report}");
         }
         Err(why) => {
             let _ = writeln!(std::io::stderr(), "nginx_takes_part_in_reads: {why}"); // past the harness's capture

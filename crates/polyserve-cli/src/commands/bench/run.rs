@@ -117,7 +117,7 @@ impl Run<'_> {
         })
     }
 
-    /// Builds the programs from outside the catalog that the definition names.
+    /// The programs from outside the catalog that the definition names. Builds those that take part.
     pub(super) fn programs(&self) -> Result<Vec<BuiltProgram>, Misuse> {
         let Self { definition, registry, session, .. } = self;
         let is_peer = |pattern: &&Pattern| pattern.origin == ContestantOrigin::Peer;
@@ -168,7 +168,22 @@ impl Run<'_> {
             return Err(definition.misuse("contestants", why));
         }
         let variant = self.closed_mode().and_then(|mode| mode.variant.as_deref()).unwrap_or(session.allocator());
-        Ok(contestants::build(asked, variant, &session.stop))
+        // What --only leaves out is not built.
+        let baseline = definition.baseline.as_ref().or(definition.contestants.first());
+        let is_wanted = |program: &&Program| {
+            let mut own = patterns.iter().filter(|pattern| is_asked(program, pattern));
+            own.any(|pattern| baseline == Some(pattern) || self.wants(&pattern.sized(program.name().to_owned())))
+        };
+        let built = contestants::build(asked.iter().copied().filter(is_wanted), variant, &session.stop);
+        let of = |program: &Program| {
+            let left_out = || BuiltProgram {
+                program: program.clone(),
+                file: Err(String::from("--only leaves it out")),
+                is_absent: false,
+            };
+            built.iter().find(|one| one.program == *program).cloned().unwrap_or_else(left_out)
+        };
+        Ok(asked.into_iter().map(of).collect())
     }
 }
 

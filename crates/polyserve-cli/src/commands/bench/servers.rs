@@ -374,7 +374,9 @@ impl<'a> Servers<'a> {
             _ if is_fixed && workload.mix.put > 0 => {
                 Some(format!("{} has a fixed answer, and keeps nothing that is put", server.name()))
             }
-            _ if is_fixed && !self.is_comparison() => Some(String::from("it stores no entities")),
+            _ if is_fixed && !self.is_comparison() && workload.keys > 1 => {
+                Some(format!("it has a fixed answer, and {} entities are read", workload.keys))
+            }
             (Some(max), None) if !workload.close => {
                 Some(format!("it serves {max} of {connections} kept connections, and the others never"))
             }
