@@ -221,6 +221,7 @@ impl Members {
         let patience = self.timeout / 2;
         let connected = timeout(patience, async {
             let mut client = Client::connect([url], Some(self.settings.clone())).await?.kv_client();
+            client = client.max_decoding_message_size(MAX_ANSWER_BYTES);
             client.get(&*self.probe, Some(GetOptions::new().with_serializable().with_count_only())).await?;
             Ok(client)
         });
@@ -308,9 +309,15 @@ fn text(error: &Error) -> String {
 /// The max number of values in the first range of a page.
 const FIRST_RANGE: usize = 8;
 
-/// The client takes answers of at most 4 MiB. A range that was larger is repeated with this part of its values, so two of the max size
-/// are left.
+/// A range that was larger than [`MAX_RANGE_BYTES`] is repeated with this part of its values, but with one value at least.
 const RANGE_PART: usize = 4;
+
+/// The max bytes of the answer to a range of several values.
+const MAX_RANGE_BYTES: usize = 4 << 20;
+
+/// The max bytes of another answer, which has one value at most. The client library takes 4 MiB by default. etcd takes what
+/// `--max-request-bytes` says, 1.5 MiB by default, and answers a put with the value that it has replaced.
+const MAX_ANSWER_BYTES: usize = 1 << 30;
 
 /// Returns the first key after all that begin with a prefix. The text has no byte 255.
 fn end_of(prefix: &str) -> Vec<u8> {
@@ -406,9 +413,12 @@ impl Engine for Members {
         let (mut page, mut bytes, mut largest) = (StoredPage::default(), 0, 1);
         let mut max_values = FIRST_RANGE;
         loop {
-            let count = max_values.min(limit - page.values.len());
+            // For etcd, 0 is no limit.
+            let count = max_values.min(limit - page.values.len()).max(1);
             let options = GetOptions::new().with_range(end.clone()).with_limit(count as i64);
-            let mut found = match connection.connection.clone().get(start.clone(), Some(options)).await {
+            let max_bytes = if count > 1 { MAX_RANGE_BYTES } else { MAX_ANSWER_BYTES };
+            let mut client = connection.connection.clone().max_decoding_message_size(max_bytes);
+            let mut found = match client.get(start.clone(), Some(options)).await {
                 Err(Error::GRpcStatus(status)) if status.code() == Code::OutOfRange && count > 1 => {
                     max_values = count / RANGE_PART;
                     continue;

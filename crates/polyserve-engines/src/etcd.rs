@@ -18,6 +18,8 @@ pub struct EtcdCluster {
     uses_jwt: bool,
     /// Whether the members wait for a silent leader only as long as etcd does by default.
     fails_over_soon: bool,
+    /// The max bytes of a request, if it is not that of etcd.
+    max_request_bytes: Option<usize>,
 }
 
 #[derive(Debug)]
@@ -89,7 +91,13 @@ impl EtcdCluster {
             folder: Folder::new("etcd"),
             uses_jwt: false,
             fails_over_soon: false,
+            max_request_bytes: None,
         })
+    }
+
+    /// Makes the members take requests of this number of bytes.
+    pub fn take_requests_of(&mut self, bytes: usize) {
+        self.max_request_bytes = Some(bytes);
     }
 
     /// Makes the members authenticate by JSON Web Tokens. A token is invalid once users or roles change.
@@ -156,6 +164,10 @@ impl EtcdCluster {
         ];
         if !self.fails_over_soon {
             args.extend(["--heartbeat-interval", "500", "--election-timeout", "5000"]);
+        }
+        let max_request_bytes = self.max_request_bytes.map(|bytes| bytes.to_string());
+        if let Some(bytes) = &max_request_bytes {
+            args.extend(["--max-request-bytes", bytes]);
         }
         if self.uses_jwt {
             args.extend(["--auth-token", &token]);

@@ -38,9 +38,7 @@ use polyserve_core::{
 };
 
 use self::attempt::Attempts;
-#[cfg(any(feature = "etcd", feature = "redis", feature = "postgres"))]
-pub(crate) use self::engine::StoredPage;
-pub(crate) use self::engine::{Engine, Stored};
+pub(crate) use self::engine::{Engine, Stored, StoredPage};
 use self::io_thread::{Fetched, IoThread};
 #[cfg(any(feature = "etcd", feature = "postgres"))]
 pub(crate) use self::race::first_open;
@@ -153,8 +151,12 @@ impl<E: Identifiable, N: Engine> Remote<E, N> {
         let (prefix, after) = (self.prefix.clone(), after.map(|id| self.key(id)));
         let key_bytes = prefix.len() + after.as_ref().map_or(0, String::len);
         let read = async move |engine: &Rc<N>, attempts: &Attempts, fetched: &Fetched| {
-            let page = async |connection: &_| engine.page(connection, &prefix, after.as_deref(), limit).await;
-            let page = attempts.read(engine, page).await?;
+            // An empty page tells whether there are entities.
+            let page = async |connection: &_| engine.page(connection, &prefix, after.as_deref(), limit.max(1)).await;
+            let mut page = attempts.read(engine, page).await?;
+            if limit == 0 {
+                page = StoredPage { has_more: !page.values.is_empty(), values: Vec::new() };
+            }
             Ok((fetched.hold(page.values.iter().map(Vec::capacity).sum()), page))
         };
         self.run_read(key_bytes, read).map(|found| {

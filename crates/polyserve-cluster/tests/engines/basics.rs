@@ -3,10 +3,12 @@
 use std::iter::repeat_with;
 use std::net::TcpListener;
 use std::num::NonZeroUsize;
+use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
 use polyserve_cluster::StoreLimits;
 use polyserve_core::{Condition, Entity, EntityRepoExt as _, Put, RepoAnswer, RepoError, Visit};
+use polyserve_engines::etcd::EtcdCluster;
 use polyserve_engines::process::{Missing, PATIENCE};
 use polyserve_engines::slow::SlowPort;
 
@@ -28,6 +30,15 @@ pub(crate) fn tests(kind: Kind) -> Vec<Test> {
             Ok(())
         }),
     ];
+    if kind == Kind::Etcd {
+        tests.push(Test::shared(
+            kind,
+            "a_page_of_large_entities_has_its_limit",
+            a_page_of_large_entities_has_its_limit,
+        ));
+        let run = answers_that_are_larger_than_usual_are_read;
+        tests.push(Test::own(kind, "answers_that_are_larger_than_usual_are_read", run));
+    }
     // The nodes of Redis tell clients their ports, so no port can stand between.
     if kind != Kind::Redis {
         let run = move |urls: &str| a_slow_engine_is_connected(kind, urls);
@@ -88,6 +99,39 @@ fn a_temporary_store_leaves_nothing(kind: Kind, urls: &str) {
     assert!(kind.count_temporary(urls) > 0);
     drop((first, second));
     assert_eq!(kind.count_temporary(urls), 0);
+}
+
+/// Regression test: an answer with three entities was too large, and the next range asked for three quarters of one, which etcd takes
+/// for all entities.
+fn a_page_of_large_entities_has_its_limit(urls: &str) {
+    let store = Kind::Etcd.connect::<Entity>(urls, &name_space(), long_limits()).expect("it connects");
+    for id in 1..=5 {
+        let large = Entity::new(id, "x".repeat(1_450_000), 0.5);
+        assert_eq!(settled(store.put(large)).expect("etcd takes 1.5 MiB"), Put::Created);
+    }
+    for limit in [0, 1, 2, 3, 4, 5, 100] {
+        let page = settled(store.scan(None, limit, &mut |_, _| ControlFlow::Continue(()))).expect("it is read");
+        // Two of them are more than a page has.
+        assert_eq!((page.entities.len(), page.has_more), (limit.min(1), true), "a page of {limit}");
+    }
+}
+
+/// Regression test: a put of a known id was answered as one that was not done, if the answer with the replaced entity was larger than
+/// the client library takes by default. It was done, and no get could read it.
+fn answers_that_are_larger_than_usual_are_read() -> Result<(), Missing> {
+    let mut etcd = EtcdCluster::prepared([None, None, None])?;
+    etcd.take_requests_of(16 << 20);
+    etcd.run();
+    let store = Kind::Etcd.connect::<Entity>(&etcd.urls(), &name_space(), long_limits()).expect("it connects");
+    for round in 0..3 {
+        let large = Entity::new(1, "x".repeat(6 << 20), f64::from(round));
+        let put = settled(store.put(large.clone())).expect("it is stored");
+        assert_eq!(put, if round == 0 { Put::Created } else { Put::Replaced });
+        assert_eq!(store.fetch(&1).wait().expect("it is read"), Some(large));
+    }
+    let page = settled(store.scan(None, 100, &mut |_, _| ControlFlow::Continue(()))).expect("it is read");
+    assert_eq!((page.entities.len(), page.has_more), (1, false));
+    Ok(())
 }
 
 fn a_bad_url_is_an_error(kind: Kind) {

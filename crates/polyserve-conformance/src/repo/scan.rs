@@ -53,7 +53,7 @@ pub fn a_page_is_bounded(subject: &RepoSubject) -> Outcome {
         for id in 0..20 {
             store.put(stamped(id, 1));
         }
-        for limit in [1, 5, 19] {
+        for limit in [0, 1, 5, 19] {
             let (page, has_more) = store.page(None, limit);
             assert_eq!((page.len(), has_more), (limit, true), "the first page of {limit} of 20");
         }
