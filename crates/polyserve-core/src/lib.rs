@@ -34,6 +34,7 @@ mod json;
 mod listen_on;
 pub mod log;
 pub mod mailbox;
+mod many_gets;
 mod merge_patch;
 #[cfg(all(test, any(polyserve_loom, polyserve_shuttle)))]
 mod models;
@@ -63,6 +64,7 @@ pub use executor::{Executor, Job, Rejected, RejectedReason, isolated};
 pub use http;
 pub use json::InvalidEntity;
 pub use listen_on::{IntoListenOn, ListenOn, resolve_address, resolve_addresses};
+pub use many_gets::get_in_turn;
 pub use repo::{
     EntityRepo, EntityRepoExt, Lookup, MAX_PAGE_BYTES, MAX_STATUS_WAIT, ManyVisit, Put, Removed, RepoAnswer, RepoError,
     ScanPage, ScanVisit, Visit, Visited,

@@ -10,6 +10,7 @@ use crate::answer::Answer;
 use crate::condition::{Condition, Conditional};
 use crate::entity::{Entity, Identifiable};
 use crate::figures::StoreFigures;
+use crate::many_gets::get_each;
 use crate::shown::Shown;
 use crate::stack;
 
@@ -237,36 +238,6 @@ impl<E: Identifiable> fmt::Debug for Visit<'_, E> {
 
 /// The callback of [`EntityRepo::get_many`]. It sees the place of an id, and its entity.
 pub type ManyVisit<'a, E> = &'a mut dyn FnMut(usize, Shown<'_, E>);
-
-/// Gets each id by itself. Answers that come later are awaited together: their operations have begun.
-fn get_each<E: Identifiable>(
-    repo: &(impl EntityRepo<E> + ?Sized),
-    ids: &[E::Id],
-    visit: ManyVisit<'_, E>,
-) -> RepoAnswer<Vec<(usize, E)>> {
-    let mut found = Vec::new();
-    for (place, id) in ids.iter().enumerate() {
-        match repo.get(id, Visit::new(&mut |entity| visit(place, entity))) {
-            Answer::Now(Err(error)) => return Answer::Now(Err(error)),
-            // The proof is moved out, so that no destructor of the whole answer runs.
-            Answer::Now(Ok(Lookup::Visited(_visited))) => {}
-            Answer::Now(Ok(Lookup::Absent)) => {}
-            answer => found.push((place, answer)),
-        }
-    }
-    if found.is_empty() {
-        return Answer::Now(Ok(Vec::new()));
-    }
-    Answer::later(async move {
-        let mut entities = Vec::with_capacity(found.len());
-        for (place, answer) in found {
-            if let Lookup::Fetched(entity) = answer.await? {
-                entities.push((place, entity));
-            }
-        }
-        Ok(entities)
-    })
-}
 
 /// The callback of [`EntityRepo::scan`]. It sees an id and its entity, and breaks if the page is full.
 pub type ScanVisit<'a, E> = &'a mut dyn FnMut(&<E as Identifiable>::Id, Shown<'_, E>) -> ControlFlow<()>;
