@@ -50,8 +50,8 @@ use polyserve_core::mailbox::{Mailbox, Refused};
 use polyserve_core::panics::drop_payload;
 use polyserve_core::sync::thread::{self, JoinHandle};
 use polyserve_core::{
-    Answer, Completer, Condition, Conditional, Entity, EntityRepo, Identifiable, Lookup, Put, Removed, RepoAnswer,
-    RepoError, Visit, cores, promise, stack,
+    Answer, Completer, Condition, Conditional, Entity, EntityRepo, Identifiable, Lookup, ManyVisit, Put, Removed,
+    RepoAnswer, RepoError, Visit, cores, get_in_turn, promise, stack,
 };
 
 use crate::hash::IdState;
@@ -154,10 +154,19 @@ impl<E: Identifiable> Actor<E> {
 
     /// Returns the mailbox of the owner of `id`.
     fn mailbox(&self, id: &E::Id) -> &Mailbox<Message<E>> {
-        // The owner's table takes its tags from the upper seven bits, so the owner is chosen by the bits below.
-        let (hash, owners) = (self.hasher.hash_one(id) << 7, self.mailboxes.len());
-        &self.mailboxes[((u128::from(hash) * owners as u128) >> 64) as usize]
+        mailbox_of(&self.hasher, &self.mailboxes, id)
     }
+}
+
+/// Returns the mailbox of the owner of `id`.
+fn mailbox_of<'a, E: Identifiable>(
+    hasher: &IdState,
+    mailboxes: &'a [Arc<Mailbox<Message<E>>>],
+    id: &E::Id,
+) -> &'a Mailbox<Message<E>> {
+    // The owner's table takes its tags from the upper seven bits, so the owner is chosen by the bits below.
+    let (hash, owners) = (hasher.hash_one(id) << 7, mailboxes.len());
+    &mailboxes[((u128::from(hash) * owners as u128) >> 64) as usize]
 }
 
 impl<E: Identifiable> Default for Actor<E> {
@@ -303,6 +312,12 @@ impl<E: Identifiable> EntityRepo<E> for Actor<E> {
     /// Answers [`Lookup::Fetched`] and never calls `visit`.
     fn get(&self, id: &E::Id, _visit: Visit<'_, E>) -> RepoAnswer<Lookup<E>> {
         ask(self.mailbox(id), |reply| Message::Get(id.clone(), reply))
+    }
+
+    /// At most 256 of the gets are in the mailboxes at a time.
+    fn get_many(&self, ids: &[E::Id], _visit: ManyVisit<'_, E>) -> RepoAnswer<Vec<(usize, E)>> {
+        let (hasher, mailboxes) = (self.hasher.clone(), self.mailboxes.clone());
+        get_in_turn(ids, move |id| ask(mailbox_of(&hasher, &mailboxes, id), |reply| Message::Get(id.clone(), reply)))
     }
 
     fn put_if(&self, entity: E, condition: &Condition) -> RepoAnswer<Conditional<Put>> {

@@ -135,3 +135,31 @@ fn an_owner_can_drop_the_repo() {
     dropped_receiver.recv_timeout(PATIENCE).expect("a drop on the owner's thread returns");
     assert_eq!(queued.wait().expect("the put was sent before"), Put::Created);
 }
+
+/// Regression test: if there were more ids than a mailbox holds, many gets were refused, each time.
+#[test]
+fn more_ids_are_got_than_a_mailbox_holds() {
+    let repo = one_owner(3);
+    (0..10).for_each(|id| _ = put(&repo, id).wait().unwrap());
+    let ids: Vec<i64> = (0..100_000).map(|number| number % 20).collect();
+    let found = repo.get_many(&ids, &mut |_, _| unreachable!("an owner shows nothing"));
+    let found = found.wait_until(Instant::now() + PATIENCE).expect("it is answered").expect("nothing else waits");
+    let stored = ids.iter().enumerate().filter(|(_, id)| **id < 10);
+    assert!(found.iter().map(|(place, entity)| (*place, &entity.id)).eq(stored));
+}
+
+/// The owner answers nothing, and its mailbox is full: many gets are refused as each by itself is.
+#[test]
+fn many_gets_of_a_full_mailbox_are_overloaded() {
+    let repo = one_owner(2);
+    let (release, got) = block_owner(&repo);
+    let waiting = [put(&repo, 1), put(&repo, 2)];
+    let found = repo.get_many(&[1, 2, 3], &mut |_, _| unreachable!("an owner shows nothing")).wait();
+    assert!(matches!(found, Err(RepoError::Overloaded)), "{found:?}");
+    drop(release);
+    waiting.into_iter().for_each(|put| _ = put.wait().unwrap());
+    drop(got);
+    let closed = repo.get_many(&vec![1; 10_000], &mut |_, _| unreachable!("an owner shows nothing"));
+    drop(repo);
+    assert!(matches!(closed.wait(), Err(RepoError::Closed)));
+}

@@ -28,16 +28,32 @@ const SMALL: usize = 4 * 1_024;
 
 /// A thread with a tokio runtime. Dropping it ends the thread, and answers all operations with [`RepoError::Closed`].
 pub(crate) struct IoThread<N> {
+    queue: IoQueue<N>,
+    counts: Arc<EngineCounts>,
+    /// Dropping it ends the thread.
+    stop: Option<oneshot::Sender<Infallible>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// The bounded queue to the thread. Clones share it. After the end of the thread, it answers with [`RepoError::Closed`].
+pub(crate) struct IoQueue<N> {
     jobs: mpsc::Sender<IoJob<N>>,
     /// The number of bytes of the operations that are not answered.
     bytes: Arc<AtomicUsize>,
     /// The number of bytes of entities that were fetched: those that no caller has taken, and those of writes with a condition.
     fetched: Arc<AtomicUsize>,
     max_bytes: usize,
-    counts: Arc<EngineCounts>,
-    /// Dropping it ends the thread.
-    stop: Option<oneshot::Sender<Infallible>>,
-    thread: Option<JoinHandle<()>>,
+}
+
+impl<N> Clone for IoQueue<N> {
+    fn clone(&self) -> Self {
+        Self {
+            jobs: self.jobs.clone(),
+            bytes: Arc::clone(&self.bytes),
+            fetched: Arc::clone(&self.fetched),
+            max_bytes: self.max_bytes,
+        }
+    }
 }
 
 impl<N: 'static> IoThread<N> {
@@ -79,7 +95,8 @@ impl<N: 'static> IoThread<N> {
             Ok(error) => Err(cannot(error)),
             Err(_) => {
                 let (bytes, fetched, max_bytes) = (Arc::default(), Arc::default(), limits.max_bytes.get());
-                Ok(Self { jobs, bytes, fetched, max_bytes, counts, stop: Some(stop), thread: Some(thread) })
+                let queue = IoQueue { jobs, bytes, fetched, max_bytes };
+                Ok(Self { queue, counts, stop: Some(stop), thread: Some(thread) })
             }
         }
     }
@@ -89,6 +106,13 @@ impl<N: 'static> IoThread<N> {
         &self.counts
     }
 
+    /// Returns the queue to the thread.
+    pub(crate) fn queue(&self) -> &IoQueue<N> {
+        &self.queue
+    }
+}
+
+impl<N: 'static> IoQueue<N> {
     /// Runs `operation`, which has this number of bytes, on the I/O thread. The answer is always later, also if there is no room.
     pub(crate) fn submit<T: Send + 'static>(
         &self,

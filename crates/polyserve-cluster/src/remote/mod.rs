@@ -34,12 +34,12 @@ use std::time::Duration;
 use polyserve_core::figures::StoreFigures;
 use polyserve_core::panics::isolate;
 use polyserve_core::{
-    Answer, Condition, Conditional, Identifiable, Lookup, Put, Removed, RepoAnswer, RepoError, ScanPage,
+    Answer, Condition, Conditional, Identifiable, Lookup, Put, Removed, RepoAnswer, RepoError, ScanPage, get_in_turn,
 };
 
 use self::attempt::Attempts;
 pub(crate) use self::engine::{Engine, Stored, StoredPage};
-use self::io_thread::{Fetched, IoThread};
+use self::io_thread::{Fetched, IoQueue, IoThread};
 #[cfg(any(feature = "etcd", feature = "postgres"))]
 pub(crate) use self::race::first_open;
 #[cfg(feature = "redis")]
@@ -86,7 +86,7 @@ impl<E: Identifiable, N: Engine> Remote<E, N> {
         let attempts = Attempts::new(limits.connect_timeout);
         let probe = prefix.clone();
         let io = IoThread::start(N::NAME, &limits, open)?;
-        let first = io.submit(0, async move |engine: Rc<N>| {
+        let first = io.queue().submit(0, async move |engine: Rc<N>| {
             let answered = attempts.read(&engine, async |connection| engine.get(connection, &probe).await).await;
             Ok(answered.map(drop))
         });
@@ -117,7 +117,7 @@ impl<E: Identifiable, N: Engine> Remote<E, N> {
         operation: impl AsyncFnOnce(&Rc<N>, &Attempts) -> Result<T, EngineFailure> + Send + 'static,
     ) -> RepoAnswer<T> {
         let attempts = Attempts::new(timeout);
-        self.io.submit(bytes, async move |engine: Rc<N>| {
+        self.io.queue().submit(bytes, async move |engine: Rc<N>| {
             operation(&engine, &attempts).await.map_err(|failure| failure.into_repo_error(N::NAME))
         })
     }
@@ -129,22 +129,19 @@ impl<E: Identifiable, N: Engine> Remote<E, N> {
         operation: impl AsyncFnOnce(&Rc<N>, &Attempts, &Fetched) -> Result<T, EngineFailure> + Send + 'static,
     ) -> RepoAnswer<T> {
         let attempts = Attempts::new(self.limits.timeout);
-        self.io.submit_read(bytes, async move |engine: Rc<N>, fetched: &Fetched| {
+        self.io.queue().submit_read(bytes, async move |engine: Rc<N>, fetched: &Fetched| {
             operation(&engine, &attempts, fetched).await.map_err(|failure| failure.into_repo_error(N::NAME))
         })
     }
 
     pub(crate) fn get(&self, id: &E::Id) -> RepoAnswer<Lookup<E>> {
-        let key = self.key(id);
-        let key_bytes = key.len();
-        let read = async move |engine: &Rc<N>, attempts: &Attempts, fetched: &Fetched| {
-            let stored = attempts.read(engine, async |connection| engine.get(connection, &key).await).await?;
-            Ok(stored.map(|stored| (fetched.hold(stored.value.capacity()), stored.value)))
-        };
-        self.run_read(key_bytes, read).map(|found| match found? {
-            None => Ok(Lookup::Absent),
-            Some((_held, value)) => decoded(&value).map(Lookup::Fetched),
-        })
+        fetch(self.io.queue(), self.limits.timeout, self.key(id))
+    }
+
+    /// The time of each get begins when it is sent.
+    pub(crate) fn get_many(&self, ids: &[E::Id]) -> RepoAnswer<Vec<(usize, E)>> {
+        let (queue, timeout, prefix) = (self.io.queue().clone(), self.limits.timeout, self.prefix.clone());
+        get_in_turn(ids, move |id| fetch(&queue, timeout, format!("{prefix}{id}")))
     }
 
     pub(crate) fn scan(&self, after: Option<&E::Id>, limit: usize) -> RepoAnswer<ScanPage<E>> {
@@ -278,7 +275,7 @@ impl<E, N: Engine> Drop for Remote<E, N> {
         }
         let (attempts, timeout) = (Attempts::new(CLEAR_TIMEOUT), self.limits.timeout);
         let prefix = std::mem::take(&mut self.prefix);
-        let cleared = self.io.submit(0, async move |engine: Rc<N>| {
+        let cleared = self.io.queue().submit(0, async move |engine: Rc<N>| {
             let clear = async |connection: &_| engine.clear(connection, &prefix).await;
             let Err(failure) = attempts.idempotent_write(&engine, clear).await else { return Ok(()) };
             let count = async |connection: &_| engine.len(connection, &prefix).await;
@@ -297,6 +294,20 @@ impl<E, N: Engine> Drop for Remote<E, N> {
             tracing::warn!(error = &error as &dyn std::error::Error, "a temporary store cannot be removed");
         }
     }
+}
+
+/// Reads the entity of a key.
+fn fetch<E: Identifiable, N: Engine>(queue: &IoQueue<N>, timeout: Duration, key: String) -> RepoAnswer<Lookup<E>> {
+    let (attempts, key_bytes) = (Attempts::new(timeout), key.len());
+    let read = async move |engine: Rc<N>, fetched: &Fetched| {
+        let stored = attempts.read(&engine, async |connection| engine.get(connection, &key).await).await;
+        let stored = stored.map_err(|failure| failure.into_repo_error(N::NAME))?;
+        Ok(stored.map(|stored| (fetched.hold(stored.value.capacity()), stored.value)))
+    };
+    queue.submit_read(key_bytes, read).map(|found| match found? {
+        None => Ok(Lookup::Absent),
+        Some((_held, value)) => decoded(&value).map(Lookup::Fetched),
+    })
 }
 
 /// Returns a text that begins the keys of one temporary store. It has letters, digits and `_`.
@@ -356,6 +367,15 @@ macro_rules! repo {
                 _visit: ::polyserve_core::Visit<'_, E>,
             ) -> ::polyserve_core::RepoAnswer<::polyserve_core::Lookup<E>> {
                 self.remote.get(id)
+            }
+
+            /// Answers with all entities and never calls `visit`. At most 256 of the gets are in flight at a time.
+            fn get_many(
+                &self,
+                ids: &[E::Id],
+                _visit: ::polyserve_core::ManyVisit<'_, E>,
+            ) -> ::polyserve_core::RepoAnswer<Vec<(usize, E)>> {
+                self.remote.get_many(ids)
             }
 
             fn put_if(

@@ -45,6 +45,11 @@ pub fn many_gets_show_what_is_stored(subject: &RepoSubject) -> Outcome {
             let expected: Vec<_> = stored.map(|(place, &id)| (place, entity(id))).collect();
             assert_eq!(store.get_many(&ids), expected, "get_many({ids:?})");
         }
+        // More than a repo holds that answers later.
+        let ids: Vec<_> = (0..20_000).map(|place| place % 4).collect();
+        let expected: Vec<_> = (0..ids.len()).step_by(2).collect();
+        let places: Vec<_> = store.get_many(&ids).into_iter().map(|(place, _)| place).collect();
+        assert_eq!(places, expected, "the places of {} ids", ids.len());
     })
 }
 
