@@ -18,8 +18,8 @@
 //!   that come later cause an edge. So a request costs one read.
 //! * A connection that waits has no buffer, unless its client is late with a request or with reading an answer.
 //!
-//! Cost: for a request on a kept connection a read, a write, and its share of one `epoll_wait`; for a connection an accept, a close, two
-//! allocations, and a registration unless it closes before it has to wait. A deferred answer costs a wake-up of the loop, which is one
+//! Cost: for a request on a kept connection a read, a write, and its share of one `epoll_wait`; for a connection an accept, a close, an
+//! allocation, and a registration unless it closes before it has to wait. A deferred answer costs a wake-up of the loop, which is one
 //! write for all answers that arrive together.
 //!
 //! Source: `SO_REUSEPORT` as in `socket(7)`; the loop is that of nginx and of libreactor.
@@ -32,18 +32,19 @@ use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use polyserve_core::{ConfigError, ListenOn, Running, Server, ServerConfig, Service, Shape, Supports};
 use polyserve_serving::{
-    Connection, ConnectionTable, EventListener, EventSocket, TableEntry, ThreadBuffers, TurnEnd, TurnSocket, WokenList,
-    WriteKind, net,
+    Connection, ConnectionTable, EventListener, TableEntry, ThreadBuffers, TurnEnd, TurnSocket, WokenList, WriteKind,
+    net,
 };
 use rustix::buffer::spare_capacity;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::event::{EventfdFlags, Timespec, eventfd};
 
+use crate::loop_socket::{AnswerWaker, LoopSocket};
 use crate::slots::Slots;
 use crate::spread::{GIVEN, LoopShare, NewConnection};
 use crate::threads::{self, EventLoop, LISTENER, MAX_ACCEPTED, WAKE};
@@ -102,7 +103,7 @@ const ENDED: EventFlags = EventFlags::RDHUP.union(EventFlags::HUP).union(EventFl
 
 /// The loop of a thread.
 struct EpollLoop {
-    table: Arc<ConnectionTable<EventSocket>>,
+    table: Arc<ConnectionTable<LoopSocket>>,
     share: LoopShare,
     acceptor: EventListener,
     epoll: OwnedFd,
@@ -119,9 +120,10 @@ struct EpollLoop {
 
 /// A connection of a loop.
 struct EpollClient {
-    entry: Arc<TableEntry<EventSocket>>,
+    entry: Arc<TableEntry<LoopSocket>>,
     connection: Connection,
     reported: Reported,
+    answer_waker: AnswerWaker,
     /// What the socket is watched for; empty until it is registered.
     watched: EventFlags,
     /// The connection is among those that have yielded.
@@ -136,7 +138,7 @@ struct Reported {
 }
 
 impl EventLoop for EpollLoop {
-    fn new(table: &Arc<ConnectionTable<EventSocket>>, listener: TcpListener, share: LoopShare) -> io::Result<Self> {
+    fn new(table: &Arc<ConnectionTable<LoopSocket>>, listener: TcpListener, share: LoopShare) -> io::Result<Self> {
         let (table, listener) = (Arc::clone(table), Arc::new(listener));
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
@@ -257,10 +259,11 @@ impl EpollLoop {
             place.into_iter().for_each(|place| self.table.release(place)); // there are no numbers left
             return self.share.close();
         };
-        let socket = EventSocket { stream, peer, waker: self.woken.waker(number) };
-        if let Some((entry, connection)) = self.table.admit_at(place, socket, self.share.shard) {
+        let socket = LoopSocket { stream, woken: self.woken.clone(), number };
+        if let Some((entry, connection)) = self.table.admit_at(place, peer, socket, self.share.shard) {
             let reported = Reported { is_readable: true, has_ended: false };
-            let client = EpollClient { entry, connection, reported, watched: EventFlags::empty(), has_yielded: false };
+            let (answer_waker, watched) = (AnswerWaker::default(), EventFlags::empty());
+            let client = EpollClient { entry, connection, reported, answer_waker, watched, has_yielded: false };
             self.clients.insert(number, client);
             self.serve(number);
         } else {
@@ -271,9 +274,9 @@ impl EpollLoop {
     /// Serves a turn of a connection.
     fn serve(&mut self, number: usize) {
         let Some(client) = self.clients.get_mut(number) else { return };
-        let EpollClient { entry, connection, reported, .. } = client;
-        let mut cx = Context::from_waker(&entry.waker);
-        let mut socket = EpollSocket { stream: &entry.stream, reported };
+        let EpollClient { entry, connection, reported, answer_waker, .. } = client;
+        let mut cx = Context::from_waker(Waker::noop()); // `poll_answer` has a waker
+        let mut socket = EpollSocket { socket: entry, reported, answer_waker };
         let end = self.table.serve_since(self.ready_since, entry, connection, &mut socket, &mut cx, &mut self.buffers);
         match end {
             TurnEnd::Wait if client.watch(&self.epoll, number).is_ok() => {}
@@ -326,8 +329,9 @@ fn data(number: usize) -> EventData {
 
 /// The socket of a connection in a turn.
 struct EpollSocket<'a> {
-    stream: &'a TcpStream,
+    socket: &'a LoopSocket,
     reported: &'a mut Reported,
+    answer_waker: &'a mut AnswerWaker,
 }
 
 impl TurnSocket for EpollSocket<'_> {
@@ -336,7 +340,7 @@ impl TurnSocket for EpollSocket<'_> {
         if !self.reported.is_readable && !past_report {
             return Poll::Pending;
         }
-        match net::receive(self.stream, buffer) {
+        match net::receive(&self.socket.stream, buffer) {
             Err(error) if error.kind() == ErrorKind::WouldBlock => {
                 self.reported.is_readable = false;
                 Poll::Pending
@@ -351,9 +355,13 @@ impl TurnSocket for EpollSocket<'_> {
 
     #[inline]
     fn poll_write(&mut self, _: &mut Context<'_>, bytes: &[u8], how: WriteKind) -> Poll<io::Result<usize>> {
-        match net::send(self.stream, bytes, how.last) {
+        match net::send(&self.socket.stream, bytes, how.last) {
             Err(error) if error.kind() == ErrorKind::WouldBlock => Poll::Pending,
             result => Poll::Ready(result),
         }
+    }
+
+    fn poll_answer(&mut self, _: &mut Context<'_>, connection: &mut Connection) -> Poll<()> {
+        self.answer_waker.poll_answer(self.socket, connection)
     }
 }

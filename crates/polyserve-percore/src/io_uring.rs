@@ -24,7 +24,7 @@
 //! * A connection that waits has no buffer, unless its client is late with a request or with reading an answer.
 //!
 //! Cost: for a request on a kept connection a write, and its share of one `io_uring_enter`; for a connection its share of an accept, a
-//! read, a close, and two allocations. The buffers of a thread have 1 MiB. A connection that leaves bytes unread keeps at most these.
+//! read, a close, and an allocation. The buffers of a thread have 1 MiB. A connection that leaves bytes unread keeps at most these.
 //!
 //! Source: `io_uring_multishot(7)`, `io_uring_provided_buffers(7)`.
 //!
@@ -36,18 +36,19 @@ use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, OnceLock};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use polyserve_core::{ConfigError, ListenOn, Running, Server, ServerConfig, Service, Shape, Supports};
 use polyserve_serving::{
-    ACCEPT_BACKOFF, Connection, ConnectionTable, EventListener, EventSocket, TableEntry, ThreadBuffers, TurnEnd,
-    TurnSocket, WokenList, WriteKind, net,
+    ACCEPT_BACKOFF, Connection, ConnectionTable, EventListener, TableEntry, ThreadBuffers, TurnEnd, TurnSocket,
+    WokenList, WriteKind, net,
 };
 use polyserve_sys::ring::{Completion, ReceivedBytes, Ring, RingOperation, RingResult, SocketKey};
 use rustix::event::{EventfdFlags, eventfd};
 
+use crate::loop_socket::{AnswerWaker, LoopSocket};
 use crate::slots::Slots;
 use crate::spread::{GIVEN, LoopShare, NewConnection};
 use crate::threads::{self, EventLoop, LISTENER, MAX_ACCEPTED, WAKE};
@@ -119,7 +120,7 @@ const BUFFER_SIZE: u32 = 4096;
 
 /// The loop of a thread.
 struct UringLoop {
-    table: Arc<ConnectionTable<EventSocket>>,
+    table: Arc<ConnectionTable<LoopSocket>>,
     share: LoopShare,
     ring: Ring<RingSocket>,
     /// Accepts without the ring: after an error, and in a drain.
@@ -147,7 +148,7 @@ struct UringLoop {
 enum RingSocket {
     Listener(Arc<TcpListener>),
     Wake(Arc<OwnedFd>),
-    Connection(Arc<TableEntry<EventSocket>>),
+    Connection(Arc<TableEntry<LoopSocket>>),
 }
 
 impl AsFd for RingSocket {
@@ -162,11 +163,12 @@ impl AsFd for RingSocket {
 
 /// A connection of a loop.
 struct UringClient {
-    entry: Arc<TableEntry<EventSocket>>,
+    entry: Arc<TableEntry<LoopSocket>>,
     connection: Connection,
     /// `None` until it has to wait.
     key: Option<SocketKey>,
     input: Input,
+    answer_waker: AnswerWaker,
     /// It is among those that have a turn in this round, or in the next.
     has_turn: bool,
 }
@@ -188,7 +190,7 @@ struct Input {
 }
 
 impl EventLoop for UringLoop {
-    fn new(table: &Arc<ConnectionTable<EventSocket>>, listener: TcpListener, share: LoopShare) -> io::Result<Self> {
+    fn new(table: &Arc<ConnectionTable<LoopSocket>>, listener: TcpListener, share: LoopShare) -> io::Result<Self> {
         let (table, listener) = (Arc::clone(table), Arc::new(listener));
         let mut ring = Ring::new(BUFFERS, BUFFER_SIZE)?;
         let event = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
@@ -372,9 +374,10 @@ impl UringLoop {
             place.into_iter().for_each(|place| self.table.release(place)); // there are no numbers left
             return self.share.close();
         };
-        let socket = EventSocket { stream, peer, waker: self.woken.waker(number) };
-        if let Some((entry, connection)) = self.table.admit_at(place, socket, self.share.shard) {
-            let client = UringClient { entry, connection, key: None, input: Input::default(), has_turn: false };
+        let socket = LoopSocket { stream, woken: self.woken.clone(), number };
+        if let Some((entry, connection)) = self.table.admit_at(place, peer, socket, self.share.shard) {
+            let (input, answer_waker) = (Input::default(), AnswerWaker::default());
+            let client = UringClient { entry, connection, key: None, input, answer_waker, has_turn: false };
             self.clients.insert(number, client);
             self.serve(number);
         } else {
@@ -386,9 +389,9 @@ impl UringLoop {
     fn serve(&mut self, number: usize) {
         let Some(client) = self.clients.get_mut(number) else { return };
         client.has_turn = false;
-        let UringClient { entry, connection, input, .. } = client;
-        let mut cx = Context::from_waker(&entry.waker);
-        let mut socket = UringSocket { stream: &entry.stream, input, ring: &mut self.ring };
+        let UringClient { entry, connection, input, answer_waker, .. } = client;
+        let mut cx = Context::from_waker(Waker::noop()); // `poll_answer` has a waker
+        let mut socket = UringSocket { socket: entry, input, answer_waker, ring: &mut self.ring };
         let end = self.table.serve_since(self.ready_since, entry, connection, &mut socket, &mut cx, &mut self.buffers);
         match end {
             TurnEnd::Wait => client.watch(&mut self.ring, number),
@@ -508,8 +511,9 @@ fn copy(from: &[u8], to: &mut [u8]) -> usize {
 
 /// The socket of a connection in a turn.
 struct UringSocket<'a> {
-    stream: &'a TcpStream,
+    socket: &'a LoopSocket,
     input: &'a mut Input,
+    answer_waker: &'a mut AnswerWaker,
     ring: &'a mut Ring<RingSocket>,
 }
 
@@ -524,7 +528,7 @@ impl TurnSocket for UringSocket<'_> {
         if (input.is_armed || input.is_empty) && !past_report {
             return Poll::Pending;
         }
-        match net::receive(self.stream, buffer) {
+        match net::receive(&self.socket.stream, buffer) {
             Err(error) if error.kind() == ErrorKind::WouldBlock => {
                 input.is_empty = true;
                 Poll::Pending
@@ -539,9 +543,13 @@ impl TurnSocket for UringSocket<'_> {
 
     #[inline]
     fn poll_write(&mut self, _: &mut Context<'_>, bytes: &[u8], how: WriteKind) -> Poll<io::Result<usize>> {
-        match net::send(self.stream, bytes, how.last) {
+        match net::send(&self.socket.stream, bytes, how.last) {
             Err(error) if error.kind() == ErrorKind::WouldBlock => Poll::Pending,
             result => Poll::Ready(result),
         }
+    }
+
+    fn poll_answer(&mut self, _: &mut Context<'_>, connection: &mut Connection) -> Poll<()> {
+        self.answer_waker.poll_answer(self.socket, connection)
     }
 }

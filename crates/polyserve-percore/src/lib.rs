@@ -13,6 +13,7 @@
 //! * `threads`: starts the threads of a run, and joins them.
 //! * `per_core`: which of them runs here.
 //! * `spread`: how loops hand new connections to each other.
+//! * `loop_socket`: the socket of a connection, as other threads use it.
 //! * `slots`: the connections of a loop, by numbers that are not used twice.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![cfg(target_os = "linux")]
@@ -20,6 +21,7 @@
 
 mod epoll;
 mod io_uring;
+mod loop_socket;
 mod per_core;
 mod slots;
 mod spread;

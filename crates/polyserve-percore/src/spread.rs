@@ -11,7 +11,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use polyserve_core::sync::{Mutex, lock};
-use polyserve_serving::{ConnectionTable, EventSocket, ReservedPlace, WokenList};
+use polyserve_serving::{ConnectionTable, ReservedPlace, WokenList};
+
+use crate::loop_socket::LoopSocket;
 
 /// The number in the [`WokenList`] of a loop that has been given connections.
 pub(crate) const GIVEN: usize = usize::MAX - 2;
@@ -30,7 +32,7 @@ impl NewConnection {
     /// Counts the connection in `table` at once: a loop that gets it may be blocked for long.
     pub(crate) fn counted(
         (stream, peer): (TcpStream, Option<SocketAddr>),
-        table: &ConnectionTable<EventSocket>,
+        table: &ConnectionTable<LoopSocket>,
     ) -> Self {
         Self { stream, peer, place: table.reserve(|| Some(peer?.ip())) }
     }
@@ -144,7 +146,7 @@ mod tests {
         let config = ServerConfig::default().max_connections(4);
         let service = |_: Request<'_>| Reply::text("");
         let server = Arc::new(ServerState::new(Arc::new(service), &config));
-        let table = ConnectionTable::<EventSocket>::multiplexed(server, 2);
+        let table = ConnectionTable::<LoopSocket>::multiplexed(server, 2);
         let spread = Arc::new(Spread::new(2));
         let shares = [0, 1].map(|shard| LoopShare::new(shard, Some(Arc::clone(&spread))));
         let woken = WokenList::new(|| {});

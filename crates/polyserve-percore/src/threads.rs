@@ -8,9 +8,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use polyserve_core::{ListenOn, Running, ServerConfig, Service};
-use polyserve_serving::{ConnectionTable, EventListener, EventSocket, ServerState, WokenList, net};
+use polyserve_serving::{ConnectionTable, EventListener, ServerState, WokenList, net};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
+use crate::loop_socket::LoopSocket;
 use crate::spread::{LoopShare, Spread};
 
 /// What an event is about: one of these, or the number of a connection.
@@ -30,7 +31,7 @@ pub(crate) trait EventLoop: Sized + 'static {
     /// # Errors
     ///
     /// Returns an error if the system lacks what the loop waits with.
-    fn new(table: &Arc<ConnectionTable<EventSocket>>, listener: TcpListener, share: LoopShare) -> io::Result<Self>;
+    fn new(table: &Arc<ConnectionTable<LoopSocket>>, listener: TcpListener, share: LoopShare) -> io::Result<Self>;
 
     /// Serves until a drain has ended. Reports the end of its accept loop to the table.
     fn run(self);
@@ -39,7 +40,7 @@ pub(crate) trait EventLoop: Sized + 'static {
 /// Returns what accepts from the listener of a loop, and what wakes the loop by `event`, an eventfd(2). A shutdown wakes it with the
 /// number [`LISTENER`].
 pub(crate) fn listen(
-    table: &ConnectionTable<EventSocket>,
+    table: &ConnectionTable<LoopSocket>,
     listener: Arc<TcpListener>,
     event: impl AsFd + Send + Sync + 'static,
 ) -> (EventListener, WokenList) {
@@ -63,7 +64,7 @@ pub(crate) fn start<L: EventLoop>(
     let server = Arc::new(ServerState::new(service, config).listening_on(&on));
     let listeners = net::listen_together(on, config.workers_or(1), config)?;
     let local_addr = listeners[0].local_addr()?;
-    let table = ConnectionTable::<EventSocket>::multiplexed(server, listeners.len());
+    let table = ConnectionTable::<LoopSocket>::multiplexed(server, listeners.len());
     let (grace, shutdown) = (config.drain_grace, table.server.shutdown.clone());
     let cores = config.pin.then(cores).transpose()?;
     let spread = config.spread.then(|| Arc::new(Spread::new(listeners.len())));

@@ -48,12 +48,14 @@ pub struct Connection {
     /// Of a server that speaks TLS, from the first byte of the connection on.
     tls: Option<TlsSession>,
     want: Want,
-    /// The kind of the present wait, and the stage of the session in it. A new wait begins only if one of them changes.
+    /// The kind of the present wait, and the stage of the session in it: the number of the request, and its phase. A new wait begins
+    /// only if one of them changes.
     waiting: WaitKind,
-    stage: (u64, Phase),
-    /// The start of the present wait, and its max time. At first, when the connection was accepted.
+    phase: Phase,
+    request: u64,
+    /// The start of the present wait, and its max time in nanoseconds. At first, when the connection was accepted.
     since: Instant,
-    limit: Duration,
+    limit: u64,
     /// The deadline has passed, and the socket is tried once more.
     is_late: bool,
     is_lingering: bool,
@@ -87,15 +89,16 @@ impl Connection {
     /// The connection of `session`, from which nothing was read since it was accepted.
     #[inline]
     pub fn accepted(session: Session, accepted: Instant) -> Self {
-        let (want, stage) = (session.want(), session.stage());
+        let (want, (request, phase)) = (session.want(), session.stage());
         Self {
             session,
             tls: None,
             want,
             waiting: WaitKind::None,
-            stage,
+            phase,
+            request,
             since: accepted,
-            limit: Duration::ZERO,
+            limit: 0,
             is_late: false,
             is_lingering: false,
             is_leaving: false,
@@ -234,7 +237,7 @@ impl Connection {
     /// The socket has nothing to read for now.
     #[inline]
     pub fn on_empty(&mut self, turn: &mut Turn<'_>) -> Step {
-        let is_new_wait = self.waiting != WaitKind::Session || self.stage.0 != self.session.requests();
+        let is_new_wait = self.waiting != WaitKind::Session || self.request != self.session.requests();
         if self.is_at_rest() & is_new_wait & !turn.is_evicted & turn.draining_at.is_none() {
             return self.rest(turn);
         }
@@ -442,8 +445,9 @@ impl Connection {
     fn rest(&mut self, turn: &mut Turn<'_>) -> Step {
         let now = (turn.clock)();
         turn.buffers.note_end(now);
-        (self.waiting, self.stage, self.is_late) = (WaitKind::Session, (self.session.requests(), Phase::Idle), false);
-        (self.since, self.limit) = (now, TimeLimit::Idle.of(&turn.server.config));
+        (self.waiting, self.phase, self.is_late) = (WaitKind::Session, Phase::Idle, false);
+        (self.request, self.since) = (self.session.requests(), now);
+        self.limit = nanos(TimeLimit::Idle.of(&turn.server.config));
         Step::Wait(WaitFor::Input)
     }
 
@@ -470,12 +474,13 @@ impl Connection {
     #[inline]
     fn enter_wait(&mut self, turn: &Turn<'_>, kind: WaitKind, now: Instant) {
         let stage = self.stage();
-        let is_running = self.waiting == kind && (self.stage == stage || kind != WaitKind::Session);
+        let is_running = self.waiting == kind && ((self.request, self.phase) == stage || kind != WaitKind::Session);
         if is_running && (kind != WaitKind::Session || !matches!(stage.1, Phase::Body | Phase::Skip)) {
             return;
         }
         if !is_running {
-            (self.waiting, self.stage, self.is_late) = (kind, stage, false);
+            (self.waiting, self.is_late) = (kind, false);
+            (self.request, self.phase) = stage;
             self.since = self.began(turn).unwrap_or(now);
             if let Some(tls) = self.tls.as_mut().filter(|_| kind == WaitKind::Session) {
                 self.since = tls.wait_since(stage, self.since);
@@ -488,30 +493,29 @@ impl Connection {
             (_, Phase::Head) => TimeLimit::Head,
             _ => self.session.time_limit(),
         };
-        self.limit = limit.of(&turn.server.config);
+        self.limit = nanos(limit.of(&turn.server.config));
     }
 
     /// Whether the deadline of the present wait is later than `now`.
     fn is_in_time(&self, now: Instant) -> bool {
-        now.saturating_duration_since(self.since) < self.limit
+        nanos(now.saturating_duration_since(self.since)) < self.limit
     }
 
     /// When the present wait began, if that was before its turn.
     fn began(&self, turn: &Turn<'_>) -> Option<Instant> {
-        let (request, phase) = self.stage;
-        let is_first = request == self.first_request && matches!(phase, Phase::FirstByte | Phase::Head);
+        let is_first = self.request == self.first_request && matches!(self.phase, Phase::FirstByte | Phase::Head);
         turn.queued_since.filter(|_| is_first && self.waiting == WaitKind::Session)?.instant()
     }
 
     /// The deadline of the present wait. The driver also ends the wait at the deadline of a shutdown.
     pub fn deadline(&self) -> Instant {
-        self.since + self.limit
+        self.since + Duration::from_nanos(self.limit)
     }
 
-    /// When the present wait began, and its max time.
+    /// When the present wait began, and its max time in milliseconds.
     #[inline]
-    pub(crate) fn present_wait(&self) -> (Instant, Duration) {
-        (self.since, self.limit)
+    pub(crate) fn present_wait(&self) -> (Instant, u64) {
+        (self.since, self.limit.div_ceil(NANOS_OF_A_MILLI))
     }
 
     /// The present wait in the times of `clock`. A shutdown may end the wait before. Costs one conversion.
@@ -519,7 +523,7 @@ impl Connection {
     pub fn wait_times(&self, clock: &DeadlineClock) -> WaitTimes {
         let began = clock.time_at(self.since);
         let since = millis(began);
-        WaitTimes { began, since, deadline: since.saturating_add(millis(self.limit)) }
+        WaitTimes { began, since, deadline: since.saturating_add(self.limit.div_ceil(NANOS_OF_A_MILLI)) }
     }
 
     /// The deadline of the wait has passed, and the socket was tried since: ends the wait.
@@ -591,6 +595,14 @@ impl Connection {
     fn is_busy(&self) -> bool {
         self.session.is_busy() || self.tls.as_ref().is_some_and(|tls| tls.has_part() || tls.unsent() > 0)
     }
+}
+
+const NANOS_OF_A_MILLI: u64 = 1_000_000;
+
+/// A max time in nanoseconds. One of more than 500 years is as good as none.
+#[inline]
+fn nanos(limit: Duration) -> u64 {
+    limit.as_secs().saturating_mul(1_000_000_000).saturating_add(u64::from(limit.subsec_nanos()))
 }
 
 /// A wait of a [`Connection`] in the times of a [`DeadlineClock`].

@@ -29,7 +29,14 @@ pub struct PeerLimit {
 
 /// The place of a connection among those of its client address. It is free again when this is dropped.
 #[derive(Debug, Default)]
-pub struct PeerPlace(Option<(Arc<PeerLimit>, IpAddr)>);
+pub struct PeerPlace(Option<Box<TakenPlace>>);
+
+/// In a box, because the connections of a server without a limit have none.
+#[derive(Debug)]
+struct TakenPlace {
+    limit: Arc<PeerLimit>,
+    client: IpAddr,
+}
 
 impl PeerLimit {
     /// The limit of a server without connections.
@@ -56,7 +63,7 @@ impl PeerLimit {
             return None;
         }
         open.insert(client, NonZeroU64::MIN.saturating_add(count));
-        Some(PeerPlace(Some((Arc::clone(self), client))))
+        Some(PeerPlace(Some(Box::new(TakenPlace { limit: Arc::clone(self), client }))))
     }
 
     /// The number of connections that were refused.
@@ -67,7 +74,8 @@ impl PeerLimit {
 
 impl Drop for PeerPlace {
     fn drop(&mut self) {
-        let Some((limit, client)) = self.0.take() else { return };
+        let Some(place) = self.0.take() else { return };
+        let TakenPlace { limit, client } = *place;
         let mut open = lock(&limit.open);
         match open.get(&client).and_then(|count| NonZeroU64::new(count.get() - 1)) {
             Some(count) => drop(open.insert(client, count)),

@@ -328,7 +328,7 @@ impl<H: ConnectionHandle> ConnectionTable<H> {
             None => self.set_busy(entry),
         }
         let cut = connection.drain_deadline(&self.server).map(|cut| self.clock.millis_at(cut));
-        let deadline = rounded_up(since.saturating_add(millis(limit)));
+        let deadline = rounded_up(since.saturating_add(limit));
         self.set_deadline_millis(entry, cut.map_or(deadline, |cut| cut.min(deadline)));
     }
 

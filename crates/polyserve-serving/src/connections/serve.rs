@@ -20,6 +20,12 @@ pub trait TurnSocket {
 
     /// Writes once. Returns `Pending` if the kernel takes nothing; then the connection is to be served again as soon as it does.
     fn poll_write(&mut self, cx: &mut Context<'_>, bytes: &[u8], how: WriteKind) -> Poll<io::Result<usize>>;
+
+    /// Polls the answer that `connection` awaits. Returns `Pending` if it is not there yet; then the connection is to be served again as
+    /// soon as it is. To be overridden if `cx` does not wake the connection: a loop need not have a waker before the first such answer.
+    fn poll_answer(&mut self, cx: &mut Context<'_>, connection: &mut Connection) -> Poll<()> {
+        connection.poll_answer(cx)
+    }
 }
 
 /// How the bytes of [`TurnSocket::poll_write`] are written.
@@ -111,7 +117,7 @@ impl<H: ConnectionHandle> ConnectionTable<H> {
             }
             step = match step {
                 Step::Read { .. } | Step::Write { .. } | Step::Wait(_) => continue,
-                Step::Await => match entry.calling(|| connection.poll_answer(cx)) {
+                Step::Await => match entry.calling(|| socket.poll_answer(cx, connection)) {
                     Poll::Ready(()) => entry.calling(|| connection.on_answer(&mut turn)),
                     Poll::Pending => connection.on_pending(&mut turn),
                 },
@@ -141,21 +147,23 @@ impl<H: ConnectionHandle> ConnectionTable<H> {
     /// waits for the socket for the first time; `None` if the connection is closed.
     #[inline]
     pub fn admit_or_reject(&self, handle: H, shard: usize) -> Option<(Arc<TableEntry<H>>, Connection)> {
-        let place = self.reserve(|| Some(handle.peer()?.ip()));
-        self.admit_at(place, handle, shard)
+        let peer = handle.peer();
+        let place = self.reserve(|| Some(peer?.ip()));
+        self.admit_at(place, peer, handle, shard)
     }
 
     /// Adds a connection with its [reserved](Self::reserve) place, or [rejects](Self::reject) it without one, as
-    /// [`admit_or_reject`](Self::admit_or_reject) does.
+    /// [`admit_or_reject`](Self::admit_or_reject) does. `peer`: the address of its other end, for the service.
     pub fn admit_at(
         &self,
         place: Option<ReservedPlace>,
+        peer: Option<SocketAddr>,
         handle: H,
         shard: usize,
     ) -> Option<(Arc<TableEntry<H>>, Connection)> {
         let Some(place) = place else { return self.reject(handle, shard) };
         let entry = self.insert(handle, shard, Some(place.0));
-        let connection = Connection::new(Session::from_peer(entry.peer()));
+        let connection = Connection::new(Session::from_peer(peer));
         Some((entry, connection))
     }
 

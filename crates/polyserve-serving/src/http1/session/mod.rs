@@ -166,8 +166,8 @@ enum SessionState {
     /// The request was answered before its body arrived. The rest of the body is discarded.
     Skip(Box<PendingBody>),
     Answer(AnswerContext, BoxFuture<Reply>),
-    /// The answer has arrived and is not yet encoded.
-    Answered(AnswerContext, Reply),
+    /// The answer has arrived and is not yet encoded. In a box, because every idle connection has room for the largest state.
+    Answered(Box<(AnswerContext, Reply)>),
     Closed,
 }
 

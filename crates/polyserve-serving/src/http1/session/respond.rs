@@ -68,9 +68,10 @@ impl Session {
 
     /// Encodes a deferred answer that has arrived.
     pub(super) fn respond(&mut self, following: Following, turn: &mut SessionTurn<'_>) {
-        if let SessionState::Answered(context, reply) = std::mem::replace(&mut self.state, SessionState::Head) {
+        if let SessionState::Answered(answer) = std::mem::replace(&mut self.state, SessionState::Head) {
+            let (context, reply) = &*answer;
             turn.scratch.body.clear(); // a deferred answer has a body of its own
-            self.finish(context, &reply, following, turn);
+            self.finish(*context, reply, following, turn);
         }
     }
 
@@ -285,7 +286,7 @@ impl Session {
     }
 
     pub(super) fn set_answered(&mut self, context: AnswerContext, reply: Reply) {
-        self.set_state(SessionState::Answered(context, reply));
+        self.set_state(SessionState::Answered(Box::new((context, reply))));
     }
 
     /// Changes the state. The old state may hold a service's future. Dropping it runs foreign code, which may panic.
