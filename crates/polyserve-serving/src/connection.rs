@@ -521,9 +521,9 @@ impl Connection {
     /// The present wait in the times of `clock`. A shutdown may end the wait before. Costs one conversion.
     #[inline]
     pub fn wait_times(&self, clock: &DeadlineClock) -> WaitTimes {
-        let began = clock.time_at(self.since);
+        let (instant, began) = (self.since, clock.time_at(self.since));
         let since = millis(began);
-        WaitTimes { began, since, deadline: since.saturating_add(self.limit.div_ceil(NANOS_OF_A_MILLI)) }
+        WaitTimes { instant, began, since, deadline: since.saturating_add(self.limit.div_ceil(NANOS_OF_A_MILLI)) }
     }
 
     /// The deadline of the wait has passed, and the socket was tried since: ends the wait.
@@ -609,6 +609,8 @@ fn nanos(limit: Duration) -> u64 {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WaitTimes {
     /// When it began, exactly.
+    pub instant: Instant,
+    /// The same.
     pub began: Duration,
     /// When it began, in milliseconds.
     pub since: u64,

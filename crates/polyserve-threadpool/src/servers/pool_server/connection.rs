@@ -246,28 +246,40 @@ impl PoolConnection {
         let Self { stream, connection, .. } = self;
         let (mut is_empty, mut deferred_answers) = (false, 0);
         loop {
-            step = match step {
+            // As in `ConnectionTable::serve`, most turns pass through these branches only.
+            if let Step::Read { past_report } = step {
                 // A read that did not fill the buffer has emptied the socket. Later bytes cause an event. Only the client's end
                 // may have been reported together with the bytes that were read.
-                Step::Read { past_report: false } if is_empty && !slot.ended.load(Ordering::Relaxed) => {
+                let is_known_empty = !past_report && is_empty && !slot.ended.load(Ordering::Relaxed);
+                step = if is_known_empty {
                     connection.on_empty(turn)
-                }
-                Step::Read { .. } => match net::receive(&**stream, &mut turn.buffers.input) {
-                    Ok(0) => connection.on_end(turn),
-                    Ok(count) => {
-                        is_empty = count < turn.buffers.input.len();
-                        connection.on_bytes(turn, count)
+                } else {
+                    match net::receive(&**stream, &mut turn.buffers.input) {
+                        Ok(count) if count > 0 => {
+                            is_empty = count < turn.buffers.input.len();
+                            connection.on_bytes(turn, count)
+                        }
+                        Ok(_) => connection.on_end(turn),
+                        Err(error) if error.kind() == ErrorKind::Interrupted => step,
+                        Err(error) if error.kind() == ErrorKind::WouldBlock => connection.on_empty(turn),
+                        Err(_) => connection.on_error(turn),
                     }
-                    Err(error) if error.kind() == ErrorKind::Interrupted => step,
-                    Err(error) if error.kind() == ErrorKind::WouldBlock => connection.on_empty(turn),
-                    Err(_) => connection.on_error(turn),
-                },
-                Step::Write { last, .. } => match net::send(&**stream, connection.output(turn.buffers), last) {
+                };
+            }
+            if let Step::Write { last, .. } = step {
+                step = match net::send(&**stream, connection.output(turn.buffers), last) {
                     Ok(count) if count > 0 => connection.on_written(turn, count),
                     Err(error) if error.kind() == ErrorKind::Interrupted => step,
                     Err(error) if error.kind() == ErrorKind::WouldBlock => connection.on_blocked(turn),
                     _ => connection.on_error(turn),
-                },
+                };
+                continue;
+            }
+            if let Step::Wait(_) = step {
+                return TurnEnd::Wait;
+            }
+            step = match step {
+                Step::Read { .. } | Step::Write { .. } | Step::Wait(_) => continue,
                 Step::Await if deferred_answers > 0 && !shared.ready.is_empty() => return TurnEnd::Yield,
                 Step::Await => {
                     deferred_answers += 1;
@@ -280,7 +292,6 @@ impl PoolConnection {
                 Step::Linger if net::end_output(&**stream).is_ok() && shared.slots.begin_linger(slot) => {
                     connection.on_lingering(turn)
                 }
-                Step::Wait(_) => return TurnEnd::Wait,
                 Step::Yield => return TurnEnd::Yield,
                 Step::Linger | Step::Leave => {
                     let _ = net::leave(&**stream, &mut turn.buffers.input); // an error: the client is gone

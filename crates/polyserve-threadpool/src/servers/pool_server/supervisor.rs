@@ -82,7 +82,9 @@ impl Supervisor {
                     if draining && self.drain_step(&mut poller) {
                         break;
                     }
-                    shared.wakeups.poll_as_supervisor(timeout, |timeout| shared.poll(&mut poller, timeout, true));
+                    shared.wakeups.poll_as_supervisor(timeout, |timeout| {
+                        let _ = shared.poll(&mut poller, timeout, true);
+                    });
                     let actions = shared.ready.dispatch(&mut poller.batch);
                     drop(poller);
                     shared.carry_out(actions);

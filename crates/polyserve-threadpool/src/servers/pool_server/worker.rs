@@ -75,13 +75,20 @@ pub(super) struct Poller {
     pub(super) batch: Vec<ReadyEntry>,
 }
 
+/// A time, and the same time of the server's clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Moment {
+    instant: Instant,
+    time: Duration,
+}
+
 /// The result of [`PoolServerState::settle`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Settled {
     /// It is closed, or another thread has taken it.
     Closed,
     /// It is parked, since this time of the clock.
-    Parked(Duration),
+    Parked(Moment),
     /// An event came meanwhile: the caller still owns it, and has to serve it again.
     Again,
     /// It is in the ready list again.
@@ -126,26 +133,26 @@ impl PoolServerState {
     pub(super) fn work(&self) {
         let (mut next, mut actions) = self.ready.begin();
         let mut turns = 0;
-        let mut now = self.clock.time_at(Instant::now());
+        let mut now = self.now();
         loop {
             self.carry_out(actions);
             (next, actions) = match next {
                 Next::End => return,
                 Next::Poll { wait } => {
                     let mut poller = lock(&self.poller);
-                    self.poll(&mut poller, if wait { None } else { Some(Duration::ZERO) }, false);
+                    let polled = self.poll(&mut poller, if wait { None } else { Some(Duration::ZERO) }, false);
                     let next = self.ready.polled(&mut poller.batch);
                     drop(poller);
-                    now = self.clock.time_at(Instant::now());
+                    now = polled.unwrap_or_else(|| self.now());
                     next
                 }
                 Next::Run(id) => {
-                    let settled = self.run(id);
+                    let settled = self.run(id, Some(now.instant));
                     let end = match settled {
-                        Settled::Parked(end) if end > now => end, // the clock was read for its wait
-                        _ => self.clock.time_at(Instant::now()),
+                        Settled::Parked(end) if end.time > now.time => end, // the clock was read for its wait
+                        _ => self.now(),
                     };
-                    self.ready.note_turn(end.saturating_sub(now));
+                    self.ready.note_turn(end.time.saturating_sub(now.time));
                     now = end;
                     turns += 1;
                     if self.is_shared && turns == MAX_SHARED_TURNS {
@@ -157,8 +164,21 @@ impl PoolServerState {
         }
     }
 
-    /// Carries out the actions that the ready list returned: submits jobs, and wakes threads.
+    fn now(&self) -> Moment {
+        let instant = Instant::now();
+        Moment { instant, time: self.clock.time_at(instant) }
+    }
+
+    /// Carries out the actions that the ready list returned: submits jobs, and wakes threads. Most turns need none.
+    #[inline]
     pub(super) fn carry_out(&self, actions: Actions) {
+        if actions != Actions::default() {
+            self.carry_out_some(actions);
+        }
+    }
+
+    #[inline(never)]
+    fn carry_out_some(&self, actions: Actions) {
         for _ in 0..actions.submit_jobs {
             submit(&*self.executor, self.this.clone()); // the ready list counts it already
         }
@@ -172,7 +192,9 @@ impl PoolServerState {
 
     /// Waits for events, accepts, and leaves the connections that are ready in `poller.batch`. If the ready list has no
     /// place for a new connection, the connection is rejected if `rejects` is true; otherwise it stays in the backlog.
-    pub(super) fn poll(&self, poller: &mut Poller, timeout: Option<Duration>, rejects: bool) {
+    ///
+    /// Returns the time of the events, unless there are none, or it has accepted since.
+    pub(super) fn poll(&self, poller: &mut Poller, timeout: Option<Duration>, rejects: bool) -> Option<Moment> {
         let Poller { poll, events, acceptor, batch } = poller;
         let attempt = acceptor.until_attempt();
         let timeout = timeout.into_iter().chain(attempt).min();
@@ -188,15 +210,19 @@ impl PoolServerState {
                 LISTENER => acceptor.notify(),
                 WAKE => {}
                 Token(id) => {
-                    let now = *event_time.get_or_insert_with(|| self.clock.time_at(Instant::now()));
-                    self.handle_event(id, event.is_read_closed() || event.is_error(), now, batch);
+                    let now = *event_time.get_or_insert_with(|| self.now());
+                    if self.handle_event(id, event.is_read_closed() || event.is_error(), now.time, batch) {
+                        event_time = None; // time has passed
+                    }
                 }
             }
         }
         events.clear();
         if acceptor.until_attempt().is_some() {
             self.accept(acceptor, batch, rejects, ACCEPT_BATCH);
+            return None;
         }
+        event_time
     }
 
     /// Accepts at most `max` connections into `batch`. `rejects`: as in [`poll`](Self::poll).
@@ -269,25 +295,26 @@ impl PoolServerState {
         if reject(&self.server, &stream).is_ok()
             && let Ok(id) = self.slots.admit(stream, None, 0, u64::MAX)
         {
-            self.run(id);
+            self.run(id, None);
         }
     }
 
     /// Handles an event of connection `id`. `ended`: the client has closed its writing side. A connection that lingers needs no
-    /// worker.
-    fn handle_event(&self, id: usize, ended: bool, now: Duration, batch: &mut Vec<ReadyEntry>) {
-        let Some(slot) = self.slots.get(id) else { return };
+    /// worker, and has its turn at once. Returns whether it had one.
+    fn handle_event(&self, id: usize, ended: bool, now: Duration, batch: &mut Vec<ReadyEntry>) -> bool {
+        let Some(slot) = self.slots.get(id) else { return false };
         if ended {
             slot.ended.store(true, Ordering::Relaxed);
         }
         if slot.state.event() {
             self.begin_queue_wait(slot, now);
             if slot.lingers() {
-                self.run(id);
-            } else {
-                batch.push(ReadyEntry { id, is_new: false });
+                self.run(id, None);
+                return true;
             }
+            batch.push(ReadyEntry { id, is_new: false });
         }
+        false
     }
 
     /// Records that a connection waits for a worker from `now` on. The timeout of its head or body is checked after a worker
@@ -299,9 +326,15 @@ impl PoolServerState {
         }
     }
 
-    /// Serves a turn of connection `id`. Its wait, if it is parked, began at the end of the turn, unless it goes on.
-    fn run(&self, id: usize) -> Settled {
-        let serve = |slot: &Slot, open: &mut PoolConnection| with_buffers(|buffers| open.serve(self, slot, buffers));
+    /// Serves a turn of connection `id`, which begins at `now` if that is known. Its wait, if it is parked, began at the end of the turn,
+    /// unless it goes on.
+    fn run(&self, id: usize, mut now: Option<Instant>) -> Settled {
+        let serve = |slot: &Slot, open: &mut PoolConnection| {
+            with_buffers(|buffers| {
+                now.take().into_iter().for_each(|now| buffers.begin_round(now));
+                open.serve(self, slot, buffers)
+            })
+        };
         let taken = catch_unwind(AssertUnwindSafe(|| self.take(id, QUEUED, MAX_WAKE_UPS, serve)));
         taken.unwrap_or_else(|_| {
             polyserve_core::throttled!(error, "a connection's job panicked; the connection is closed");
@@ -363,7 +396,8 @@ impl PoolServerState {
                 slot.idle_since.store(open.idle_since(times.since), Ordering::Relaxed);
                 if open.watch(&self.registry, Token(id)).is_ok() {
                     let is_parked = slot.state.leave_running(PARKED);
-                    return if is_parked { Settled::Parked(times.began) } else { Settled::Again };
+                    let began = Moment { instant: times.instant, time: times.began };
+                    return if is_parked { Settled::Parked(began) } else { Settled::Again };
                 }
                 let _ = open.connection.abandon(&self.server);
             }
@@ -408,7 +442,7 @@ impl PoolServerState {
 
 /// A time of the clock in nanoseconds, which fit for centuries.
 fn nanos(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+    time.as_secs().saturating_mul(1_000_000_000).saturating_add(u64::from(time.subsec_nanos()))
 }
 
 /// A job of the server, which exists only while the server runs.
