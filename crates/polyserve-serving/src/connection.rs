@@ -165,7 +165,7 @@ impl Connection {
             let last = matches!(self.want, Want::Close { .. });
             return Step::Write { last, past_report: self.is_late };
         }
-        turn.server.count(&mut self.session);
+        turn.server.count_own(&mut self.session, &mut turn.buffers.answers);
         if matches!(self.want, Want::Read(_)) { self.read(turn) } else { self.end_output(turn) }
     }
 
@@ -385,7 +385,7 @@ impl Connection {
         } else if !turn.buffers.scratch.out().is_empty() {
             self.session.written(0, &mut turn.buffers.scratch);
         }
-        turn.server.count(&mut self.session);
+        turn.server.count_own(&mut self.session, &mut turn.buffers.answers);
         self.wait(turn, WaitKind::Write, WaitFor::Room)
     }
 

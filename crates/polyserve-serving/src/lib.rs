@@ -51,6 +51,7 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![forbid(unsafe_code)]
 
+mod answer_count;
 pub mod blocking;
 mod connection;
 mod connections;

@@ -16,6 +16,7 @@ use polyserve_core::sync::thread::JoinHandle;
 use polyserve_core::sync::{Mutex, lock};
 use polyserve_core::{Counters, Drain, ListenOn, ServerConfig, Service, Shutdown, ThreadRegistration, park_until};
 
+use crate::answer_count::{AnswerCount, AnswerCounter};
 use crate::http1::{Env, Session, TimeLimit};
 use crate::{EVICTION_GRACE, PeerLimit, net};
 
@@ -35,7 +36,7 @@ pub struct ServerState {
     shares_listener: bool,
     /// The open connections of each client address.
     pub peers: Arc<PeerLimit>,
-    answered: AtomicU64,
+    answered: AnswerCount,
     cut: AtomicU64,
     rejected: AtomicU64,
     rejected_queue: AtomicU64,
@@ -54,7 +55,7 @@ impl ServerState {
             shutdown: Shutdown::new(),
             shares_listener: false,
             peers: PeerLimit::new(config),
-            answered: AtomicU64::new(0),
+            answered: AnswerCount::default(),
             cut: AtomicU64::new(0),
             rejected: AtomicU64::new(0),
             rejected_queue: AtomicU64::new(0),
@@ -114,6 +115,18 @@ impl ServerState {
         }
     }
 
+    /// Like [`count`](Self::count), for the thread that has this counter.
+    #[inline]
+    pub(crate) fn count_own(&self, session: &mut Session, counter: &mut AnswerCounter) {
+        let answered = session.take_answered();
+        if answered > 0 {
+            self.answered.add_own(answered, counter);
+        }
+        if session.has_failures() {
+            self.count_failures(session);
+        }
+    }
+
     #[cold]
     fn count_failures(&self, session: &mut Session) {
         if session.take_rejected() {
@@ -144,7 +157,7 @@ impl ServerState {
     pub fn counters(&self, open: usize) -> Counters {
         let mut counters = Counters::default();
         counters.open = open as u64;
-        counters.answered = self.answered.load(Ordering::Relaxed);
+        counters.answered = self.answered.sum();
         counters.rejected = self.rejected.load(Ordering::Relaxed);
         counters.rejected_peers = self.peers.refused();
         counters.rejected_queue = self.rejected_queue.load(Ordering::Relaxed);
@@ -161,7 +174,7 @@ impl ServerState {
     #[inline]
     pub fn count_answered(&self, answered: u64) {
         if answered > 0 {
-            self.answered.fetch_add(answered, Ordering::Relaxed);
+            self.answered.add(answered);
         }
     }
 
@@ -172,7 +185,7 @@ impl ServerState {
 
     /// Returns the result of a run, of which `stuck` threads are stuck in the service's code.
     pub fn drained(&self, stuck: usize) -> Drain {
-        Drain::new(self.answered.load(Ordering::Relaxed), self.cut.load(Ordering::Relaxed), stuck as u64)
+        Drain::new(self.answered.sum(), self.cut.load(Ordering::Relaxed), stuck as u64)
     }
 
     /// Joins threads that have no work left, at the end of a run. Leaves those behind that have not ended [`SHUTDOWN_SLACK`] after the

@@ -6,6 +6,7 @@ use std::cell::Cell;
 use std::time::Instant;
 
 use super::ServerState;
+use crate::answer_count::AnswerCounter;
 use crate::connections::LastMillis;
 use crate::http1::{Scratch, Session, Want};
 use crate::tls::TlsBuffers;
@@ -20,6 +21,7 @@ pub struct ThreadBuffers {
     /// The buffers between the two, of a connection with TLS.
     pub(crate) tls: TlsBuffers,
     pub(crate) last_millis: LastMillis,
+    pub(crate) answers: AnswerCounter,
     round: Option<Round>,
 }
 
@@ -81,6 +83,7 @@ impl ThreadBuffers {
             scratch: Scratch::new(),
             tls: TlsBuffers::default(),
             last_millis: LastMillis::default(),
+            answers: AnswerCounter::default(),
             round: None,
         }
     }
