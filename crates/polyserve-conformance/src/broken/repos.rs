@@ -75,32 +75,31 @@ flaws! {
     /// Never completes its answers once it is dropped.
     AbandonsWaiting, caught by a_dropped_repo_still_answers;
     /// Looks up an id under one lock and inserts it under another: two first puts both answer `Created`.
-    LostUpdate, caught by racing_first_puts_create_exactly_one, linearizable;
+    LostUpdate, caught by linearizable;
     /// Changes the version after a write can be seen.
     LateVersion, caught by a_version_names_what_is_stored;
     /// Two copies that racing puts may change in different orders. Reads alternate between them.
-    DivergedReplicas, caught by racing_puts_leave_one_of_them, linearizable;
+    DivergedReplicas, caught by linearizable;
     /// Copies the map, changes the copy, and replaces the map with it, also if the map changed meanwhile.
-    LostCopy, caught by no_lost_update, linearizable;
+    LostCopy, caught by linearizable;
     /// Ignores every condition.
     IgnoresConditions, caught by a_condition_decides_a_write;
     /// Answers `Refused` to a conditional remove, and removes.
     RefusesAndRemoves, caught by a_refused_write_changes_nothing;
     /// Checks a condition and then writes, without a lock around both.
-    ChecksThenWrites, caught by no_increment_is_lost, racing_creations_create_once,
-        conditional_writes_are_linearizable, a_conditional_remove_takes_what_was_seen;
+    ChecksThenWrites, caught by no_increment_is_lost, conditional_writes_are_linearizable;
     /// Answers `Replaced` without an effect if the lock is taken.
-    DroppedPut, caught by no_lost_update, linearizable;
+    DroppedPut, caught by linearizable;
     /// Reads from a copy that a put does not update while it is being read.
-    StaleRead, caught by no_stale_read, linearizable;
+    StaleRead, caught by linearizable;
     /// Two copies that each put changes one after the other. Reads alternate between them.
-    LaggingReplica, caught by reads_never_go_backwards, linearizable;
+    LaggingReplica, caught by linearizable;
     /// Keeps descriptions under one lock and values under another.
-    TornRead, caught by no_torn_read, linearizable;
+    TornRead, caught by linearizable;
     /// Looks up an id under one lock and removes it under another: two removes both answer `Removed`.
-    DoubleRemove, caught by removes_and_puts_balance, linearizable;
+    DoubleRemove, caught by linearizable;
     /// Removes an entity, and a moment later removes its id again. A put between the two removals is lost.
-    LostToRemove, caught by put_is_not_lost_to_a_racing_remove, linearizable;
+    LostToRemove, caught by linearizable;
     /// Empties the map when it grows, and restores it a moment later.
     EmptyWhileGrowing, caught by a_growing_store_loses_nothing, linearizable;
     /// Keeps at most 10 000 entities. A further put removes an entity.

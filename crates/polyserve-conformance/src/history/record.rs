@@ -199,32 +199,62 @@ pub(super) fn record_within(
     clients: u32,
     control: &RecordingControl,
 ) -> Recording {
-    let start = Instant::now();
-    let count = workload.operations;
-    let new_client = |_| Mutex::new(RepoClient { patience, ..RepoClient::new(&**repo, control) });
-    let repo_clients: Vec<Mutex<RepoClient<'_>>> = (0..clients.max(1)).map(new_client).collect();
-    let steps = count.div_ceil(BURST * u64::from(clients.max(1)));
-    let steps = lockstep_within(Duration::MAX, clients.max(1) as usize, steps as usize, |client, step| {
-        if control.is_stopped() {
-            return Ok(Vec::new());
+    let bursts = Bursts { operations: workload.operations, burst: BURST, patience, max_duration: Duration::MAX };
+    bursts.record(&**repo, clients, control, |_| *workload).0
+}
+
+/// The bursts of a recording.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bursts {
+    /// The number of operations of all clients.
+    pub(crate) operations: u64,
+    /// The number of operations of a client between two rendezvous.
+    pub(crate) burst: u64,
+    /// The max wait for an answer.
+    pub(crate) patience: Duration,
+    /// The max time of the recording.
+    pub(crate) max_duration: Duration,
+}
+
+impl Bursts {
+    /// Records clients. `workload` returns the workload of all clients from the operation with this number to the next rendezvous.
+    /// Also returns why the first lost answer of a client was lost.
+    pub(crate) fn record(
+        self,
+        repo: &dyn EntityRepo,
+        clients: u32,
+        control: &RecordingControl,
+        workload: impl Fn(u64) -> RecordingWorkload + Sync,
+    ) -> (Recording, Option<String>) {
+        let Self { operations: count, burst, patience, max_duration } = self;
+        let (start, clients) = (Instant::now(), clients.max(1));
+        let new_client = |_| Mutex::new(RepoClient::new(repo, patience, control));
+        let repo_clients: Vec<Mutex<RepoClient<'_>>> = (0..clients).map(new_client).collect();
+        let of_step = burst * u64::from(clients);
+        let steps = count.div_ceil(of_step) as usize;
+        let steps = lockstep_within(max_duration, clients as usize, steps, |client, step| {
+            if control.is_stopped() {
+                return Ok(Vec::new());
+            }
+            let first_of_step = step as u64 * of_step;
+            let first = first_of_step + client as u64 * burst;
+            let numbers = first..(first + burst).min(count);
+            let done = lock(&repo_clients[client]).burst(&workload(first_of_step), numbers, client as u32, start);
+            match &done {
+                Ok(operations) => control.count(operations.len() as u64),
+                Err(_) => control.stop(),
+            }
+            done
+        });
+        let mut recording = Recording { took: start.elapsed(), ..Recording::default() };
+        for done in steps.into_iter().flatten() {
+            match done {
+                Ok(operations) => recording.operations.extend(operations),
+                Err(wrong) => recording.wrong.push(wrong),
+            }
         }
-        let first = (step as u64 * u64::from(clients) + client as u64) * BURST;
-        let numbers = first..(first + BURST).min(count);
-        let burst = lock(&repo_clients[client]).burst(workload, numbers, client as u32, start);
-        match &burst {
-            Ok(operations) => control.count(operations.len() as u64),
-            Err(_) => control.stop(),
-        }
-        burst
-    });
-    let mut recording = Recording { took: start.elapsed(), ..Recording::default() };
-    for burst in steps.into_iter().flatten() {
-        match burst {
-            Ok(operations) => recording.operations.extend(operations),
-            Err(wrong) => recording.wrong.push(wrong),
-        }
+        (recording, repo_clients.iter().find_map(|client| lock(client).first_loss.take()))
     }
-    recording
 }
 
 /// Nanoseconds since `start`.
@@ -233,10 +263,10 @@ pub(super) fn nanos(start: Instant) -> u64 {
 }
 
 /// The longest wait for a repo's answer.
-const PATIENCE: Duration = Duration::from_secs(10);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A client of a repo.
-pub(crate) struct RepoClient<'a> {
+struct RepoClient<'a> {
     repo: &'a dyn EntityRepo,
     patience: Duration,
     control: &'a RecordingControl,
@@ -249,18 +279,13 @@ pub(crate) struct RepoClient<'a> {
 
 impl<'a> RepoClient<'a> {
     /// Creates a client with no lost answers.
-    pub(crate) fn new(repo: &'a dyn EntityRepo, control: &'a RecordingControl) -> Self {
-        Self { repo, patience: PATIENCE, control, losses: Losses::default(), seen: HashMap::new(), first_loss: None }
-    }
-
-    /// Why the first lost answer was lost; `None` if none was.
-    pub(crate) fn first_loss(&self) -> Option<&str> {
-        self.first_loss.as_deref()
+    fn new(repo: &'a dyn EntityRepo, patience: Duration, control: &'a RecordingControl) -> Self {
+        Self { repo, patience, control, losses: Losses::default(), seen: HashMap::new(), first_loss: None }
     }
 
     /// Runs the operations of these numbers, on a clock that began at `start`. Returns fewer if the recording is
     /// ended.
-    pub(crate) fn burst(
+    fn burst(
         &mut self,
         workload: &RecordingWorkload,
         numbers: Range<u64>,

@@ -3,7 +3,7 @@
 use polyserve_core::{Condition, Conditional, ETag, Entity, Put, Removed, Tags};
 
 use super::RepoSubject;
-use super::race::{RACERS, lockstep, race, stamp, stamped};
+use super::race::{RACERS, race, stamp, stamped};
 use super::store::Store;
 use crate::property::Outcome;
 
@@ -68,22 +68,6 @@ pub fn a_refused_write_changes_nothing(subject: &RepoSubject) -> Outcome {
     })
 }
 
-/// Of racing puts that require an absent id, one is done and the others are refused.
-pub fn racing_creations_create_once(subject: &RepoSubject) -> Outcome {
-    subject.run(|store| {
-        let absent = Condition::absent();
-        let steps = lockstep(RACERS, 500, |racer, step| store.put_if(stamped(step as i64, racer as u64), &absent));
-        for (id, puts) in steps.iter().enumerate() {
-            let winner = puts.iter().position(|put| *put == Conditional::Done(Put::Created));
-            let done = puts.iter().filter(|put| **put != Conditional::Refused).count();
-            assert_eq!(done, 1, "how many of {RACERS} racing creations of {id} were done: {puts:?}");
-            let stored = store.get(id as i64).map(|entity| stamp(&entity) as usize);
-            assert_eq!(stored, winner, "the stored entity of {id}: {puts:?}");
-        }
-        assert_eq!(store.len(), steps.len() as u64, "the length after racing creations");
-    })
-}
-
 /// Adds one to the counter of `id` if it is still as it was read. Returns whether it was.
 fn incremented(store: &Store, id: i64) -> bool {
     let read = store.get(id).expect("the counter is stored");
@@ -99,33 +83,5 @@ pub fn no_increment_is_lost(subject: &RepoSubject) -> Outcome {
         let done = race(RACERS, |_, race| race.turns(0..500).map(|_| u64::from(incremented(&store, 7))).sum::<u64>());
         let counter = stamp(&store.get(7).expect("the counter is stored"));
         assert_eq!(counter, done.iter().sum::<u64>(), "the counter, after these increments by each thread: {done:?}");
-    })
-}
-
-/// A remove that names a tag never takes out an entity that a racing put has stored meanwhile.
-pub fn a_conditional_remove_takes_what_was_seen(subject: &RepoSubject) -> Outcome {
-    subject.run(|store| {
-        let (old, new) = (stamped(7, 1), stamped(7, 2));
-        let condition = Condition::matches(tag(&old));
-        // Three steps: the old entity is stored; a put races with removes of the old entity; what is left is read.
-        let steps = lockstep(RACERS, 600, |racer, step| match (step % 3, racer) {
-            (0, 0) => {
-                store.put(old.clone());
-                None
-            }
-            (1, 0) => {
-                store.put(new.clone());
-                None
-            }
-            (1, _) => {
-                store.remove_if(7, &condition);
-                None
-            }
-            (2, 0) => Some(store.get(7).map(|entity| stamp(&entity))),
-            _ => None,
-        });
-        for (step, seen) in steps.iter().enumerate().skip(2).step_by(3) {
-            assert_eq!(seen[0], Some(Some(2)), "what is stored after step {step}: a remove took the new entity");
-        }
     })
 }

@@ -102,16 +102,8 @@ kit!($ repo::repo_conformance for RepoSubject, from "[`RepoSubject`](crate::repo
         a_dropped_repo_still_answers,
     }
     racing {
-        racing_first_puts_create_exactly_one,
-        racing_puts_leave_one_of_them,
-        no_lost_update,
-        no_stale_read,
-        reads_never_go_backwards,
         a_version_names_what_is_stored,
-        no_torn_read,
         many_gets_race_with_writes,
-        removes_and_puts_balance,
-        put_is_not_lost_to_a_racing_remove,
         a_growing_store_loses_nothing,
         many_keys,
     }
@@ -122,9 +114,7 @@ kit!($ repo::repo_conformance for RepoSubject, from "[`RepoSubject`](crate::repo
     conditions {
         a_condition_decides_a_write,
         a_refused_write_changes_nothing,
-        racing_creations_create_once,
         no_increment_is_lost,
-        a_conditional_remove_takes_what_was_seen,
     }
     scan {
         a_scan_shows_each_entity_once,

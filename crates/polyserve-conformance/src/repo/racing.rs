@@ -1,4 +1,4 @@
-//! Properties of racing threads.
+//! Properties of racing threads that a history of single operations does not show: versions, many gets, growth and many keys.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
@@ -6,118 +6,9 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use polyserve_core::{Put, Removed};
 
 use super::RepoSubject;
-use super::race::{RACERS, lockstep, race, stamp, stamped};
+use super::race::{RACERS, race, stamp, stamped};
 use super::store::{Answers, Store};
 use crate::property::Outcome;
-
-/// Of racing first puts of an id, one answers `Created` and the others answer `Replaced`.
-pub fn racing_first_puts_create_exactly_one(subject: &RepoSubject) -> Outcome {
-    subject.run(|store| {
-        let steps = lockstep(RACERS, 2_000, |racer, step| store.put(stamped(step as i64, racer as u64)));
-        for (id, puts) in steps.iter().enumerate() {
-            let created = puts.iter().filter(|put| **put == Put::Created).count();
-            assert_eq!(created, 1, "how many of {RACERS} racing first puts of {id} said Created: {puts:?}");
-            let stored = store.get(id as i64).map(|entity| stamp(&entity));
-            assert!(stored.is_some_and(|racer| racer < RACERS as u64), "racing first puts of {id} left {stored:?}");
-        }
-        assert_eq!(store.len(), steps.len() as u64, "the length after racing first puts");
-    })
-}
-
-/// After racing puts of one id, every reader sees the same entity, which is one of those that were put.
-pub fn racing_puts_leave_one_of_them(subject: &RepoSubject) -> Outcome {
-    subject.run(|store| {
-        // Puts and reads alternate: step 2n puts, and step 2n + 1 reads the result.
-        let steps = lockstep(RACERS, 2_000, |racer, step| {
-            let id = (step / 2 % 3) as i64;
-            if step % 2 == 0 {
-                store.put(stamped(id, (step * RACERS + racer) as u64));
-                return None;
-            }
-            Some(store.get(id).map(|entity| stamp(&entity)))
-        });
-        for (step, seen) in steps.iter().enumerate().skip(1).step_by(2) {
-            let put = ((step - 1) * RACERS) as u64..(step * RACERS) as u64;
-            assert!(seen.iter().all(|stamp| *stamp == seen[0]), "readers disagree after racing puts: {seen:?}");
-            let one_of_them = seen[0].flatten().is_some_and(|stamp| put.contains(&stamp));
-            assert!(one_of_them, "racing puts of {put:?} left {:?}", seen[0]);
-        }
-    })
-}
-
-/// The entity that a thread put stays until the thread puts again, whatever other threads do to other ids.
-pub fn no_lost_update(subject: &RepoSubject) -> Outcome {
-    const IDS_PER_RACER: i64 = 4;
-    subject.run(|store| {
-        let last = race(RACERS, |racer, race| {
-            let mine = |n: i64| n * RACERS as i64 + racer as i64; // neighbours belong to different threads
-            let mut last = 0;
-            for turn in race.turns(1..1_001) {
-                for n in 0..IDS_PER_RACER {
-                    store.put(stamped(mine(n), turn));
-                    store.expect(mine(n), Some(&stamped(mine(n), turn)));
-                }
-                (0..IDS_PER_RACER).for_each(|n| store.expect(mine(n), Some(&stamped(mine(n), turn))));
-                last = turn;
-            }
-            last
-        });
-        for (racer, last) in last.into_iter().enumerate() {
-            for n in 0..IDS_PER_RACER {
-                let id = n * RACERS as i64 + racer as i64;
-                store.expect(id, Some(&stamped(id, last)));
-            }
-        }
-        assert_eq!(store.len(), RACERS as u64 * IDS_PER_RACER as u64, "the length after all that");
-    })
-}
-
-/// Once a put has returned, every reader on every thread sees it or a later one.
-pub fn no_stale_read(subject: &RepoSubject) -> Outcome {
-    subject.run(|store| follow(&store, Floor::Returned))
-}
-
-/// Once a reader has seen a put, no reader on any thread sees an earlier one, also during later puts.
-pub fn reads_never_go_backwards(subject: &RepoSubject) -> Outcome {
-    subject.run(|store| follow(&store, Floor::Seen))
-}
-
-/// The put that no reader may fall behind: the last one that has returned, or the latest one that was seen.
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Floor {
-    Returned,
-    Seen,
-}
-
-/// One thread puts increasing stamps, and the others read them.
-fn follow(store: &Store, floor: Floor) {
-    store.put(stamped(7, 0));
-    let latest = AtomicU64::new(0);
-    race(RACERS, |racer, race| {
-        if racer == 0 {
-            for turn in race.turns(1..20_001) {
-                store.put(stamped(7, turn));
-                if floor == Floor::Returned {
-                    latest.store(turn, SeqCst);
-                }
-            }
-            race.end();
-        }
-        // Every thread reads once more after the end, also the writer, so that this read comes after the last put.
-        loop {
-            let go_on = race.goes_on();
-            let bound = latest.load(SeqCst);
-            let seen = store.get(7).map(|entity| stamp(&entity));
-            assert!(seen.is_some_and(|seen| seen >= bound), "{floor:?} was {bound}, and then get shows {seen:?}");
-            if floor == Floor::Seen {
-                latest.fetch_max(seen.unwrap_or_default(), SeqCst);
-            }
-            if !go_on {
-                break;
-            }
-        }
-    });
-}
 
 /// As long as an id has the same version, the same entity is stored. A repo that keeps no versions does not take part.
 pub fn a_version_names_what_is_stored(subject: &RepoSubject) -> Outcome {
@@ -154,21 +45,6 @@ pub fn a_version_names_what_is_stored(subject: &RepoSubject) -> Outcome {
             race.end();
         });
         Outcome::Held
-    })
-}
-
-/// A read shows one entity that was put, never parts of two, while its id is put, removed and put again.
-pub fn no_torn_read(subject: &RepoSubject) -> Outcome {
-    subject.run(|store| {
-        race(RACERS, |racer, race| {
-            for turn in race.turns(0..20_000) {
-                match racer {
-                    0 if turn % 16 == 15 => _ = store.remove(7),
-                    0 | 1 => _ = store.put(stamped(7, turn * 2 + racer as u64)),
-                    _ => _ = store.get(7).map(|entity| stamp(&entity)),
-                }
-            }
-        });
     })
 }
 
@@ -217,77 +93,6 @@ fn check_many(store: &Store, ids: &[i64], mut known: Range<i64>, written: i64, b
     // Answers that come later are those of gets that overlap.
     let is_in_order = written_stamps.is_sorted() || store.answers != Answers::Now;
     assert!(is_in_order, "many gets go backwards: {written_stamps:?}");
-}
-
-/// Creations minus removals is the number of entities. Between two steps of racing puts and removes, this is 0 or 1 for each
-/// id, and the length in total.
-pub fn removes_and_puts_balance(subject: &RepoSubject) -> Outcome {
-    const IDS: usize = 3;
-    subject.run(|store| {
-        let steps = lockstep(RACERS, 3_000, |racer, step| {
-            let id = (step % IDS) as i64;
-            if (racer + step / IDS).is_multiple_of(2) {
-                i64::from(store.put(stamped(id, step as u64)) == Put::Created)
-            } else {
-                -i64::from(store.remove(id) == Removed::Removed)
-            }
-        });
-        let mut counts = [0; IDS];
-        for (step, did) in steps.iter().enumerate() {
-            let count = &mut counts[step % IDS];
-            *count += did.iter().sum::<i64>();
-            assert!((0..=1).contains(count), "{count} of one id after a step that did {did:?}");
-        }
-        for (id, count) in (0..).zip(counts) {
-            assert_eq!(
-                i64::from(store.get(id).is_some()),
-                count,
-                "whether {id} is there, by its creations and removals"
-            );
-        }
-        assert_eq!(store.len(), counts.iter().sum::<i64>() as u64, "the length, by creations and removals");
-    })
-}
-
-/// A put that races with a remove comes before it or after it. Before: it replaced an entity, and the id is absent.
-/// After: it created one, and the id is there.
-pub fn put_is_not_lost_to_a_racing_remove(subject: &RepoSubject) -> Outcome {
-    #[derive(Debug, PartialEq)]
-    enum RacedStep {
-        Put(Put),
-        Removed(Removed),
-        Saw(Option<u64>),
-    }
-    subject.run(|store| {
-        // Each round has three steps: one thread stores an entity; one removes it while the other puts; both read.
-        let steps = lockstep(2, 6_000, |racer, step| {
-            let id = (step / 3 % 5) as i64;
-            match (step % 3, racer) {
-                (0, 0) => RacedStep::Put(store.put(stamped(id, 0))),
-                (1, 0) => RacedStep::Removed(store.remove(id)),
-                (1, 1) => RacedStep::Put(store.put(stamped(id, step as u64))),
-                _ => RacedStep::Saw(store.get(id).map(|entity| stamp(&entity))),
-            }
-        });
-        for (round, steps) in steps.chunks_exact(3).enumerate() {
-            let step = round as u64 * 3 + 1;
-            assert_eq!(
-                steps[1][0],
-                RacedStep::Removed(Removed::Removed),
-                "round {round}: the remove of an id that is there"
-            );
-            let expected = match steps[1][1] {
-                RacedStep::Put(Put::Created) => RacedStep::Saw(Some(step)),
-                _ => RacedStep::Saw(None),
-            };
-            let [first, second] = &steps[2][..] else { unreachable!("two racers") };
-            assert!(
-                *first == expected && *second == expected,
-                "round {round}: {:?} left {first:?} and {second:?}",
-                steps[1]
-            );
-        }
-    })
 }
 
 /// Known ids stay while new ids are put.
