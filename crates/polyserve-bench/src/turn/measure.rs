@@ -75,6 +75,10 @@ fn ramp(wait: Duration) -> Duration {
     RAMP.max(wait.mul_f64(RAMP_WAITS))
 }
 
+/// The max number of loads that warm up. On a busy machine the probes of a load may come after its end, and the same load runs
+/// again.
+const PROBED_LOADS: usize = 5;
+
 /// A measurement that is under way: the contestant's process, and the figures so far.
 #[derive(Debug)]
 pub struct ContestantSession<'a> {
@@ -199,9 +203,14 @@ impl Instrument {
         let pid = session.process.pid();
         session.resident_bytes = proc::resident(pid).ok().map(|resident| resident.now);
         let verifying = session.next_load().with(|load| load.length = RunLength::Time(self.warm_up));
-        let (verified, probes) = self.run_probed(&verifying, pid)?;
-        session.probes = probes;
-        session.counts.add(&verified);
+        for _ in 0..PROBED_LOADS {
+            let (verified, probes) = self.run_probed(&verifying, pid)?;
+            session.counts.add(&verified);
+            session.probes = probes;
+            if probes.loaded_bytes.is_some() || self.stop.is_begun() {
+                break;
+            }
+        }
         Ok(())
     }
 

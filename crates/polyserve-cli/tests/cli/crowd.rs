@@ -114,12 +114,13 @@ fn a_wrong_answer_next_to_a_crowd_disqualifies_and_a_refusal_ranks_last() {
     }
     let dir = Dir::new("crowd-wrong");
     let server = std::fs::read_to_string(EXAMPLE.replace("python.toml", "server.py")).expect("the example is there");
-    // A thread for each connection: with a crowd there are more than with the good client alone.
+    // A thread for each connection. The 30 of the crowd start before those of the good client's next connections. Without a crowd
+    // there are a few, also if the threads of closed connections are not over yet.
     let with_crowd = |answer: &str| {
         let get = "    def do_GET(self):\n";
         server.replace(
             get,
-            &format!("{get}        if threading.active_count() > 12:\n            return self.answer({answer})\n"),
+            &format!("{get}        if threading.active_count() > 24:\n            return self.answer({answer})\n"),
         )
     };
     dir.write("lies.py", with_crowd("200, b'{}'"));
@@ -133,7 +134,9 @@ fn a_wrong_answer_next_to_a_crowd_disqualifies_and_a_refusal_ranks_last() {
     dir.write("mine.toml", ["lies", "refuses"].map(entry).concat());
     let servers = r#"--set contestants=["catalog:pool_server/sharded","peer:lies","peer:refuses"]"#;
     let crowd = r#"--set sweep.behaviour=["slow-heads"] --set mode.held=30 --set rounds=1"#;
-    let line = format!("bench crowd-slow {TINY} {servers} {crowd} --contestants={dir}/mine.toml --json");
+    // Requests that a busy machine could not send in time would be errors of the server.
+    let rare = TINY.replace("mode.rate=200.0", "mode.rate=20.0").replace("mode.phase=300ms", "mode.phase=1s");
+    let line = format!("bench crowd-slow {rare} {servers} {crowd} --contestants={dir}/mine.toml --json");
     let report = parsed(&ended(1, &line));
     let rows = array(&report["rows"]);
     assert!(rows.iter().all(|row| row["contestant"] != "lies"), "{report}");
