@@ -89,9 +89,9 @@ fn a_hanging_operation_is_given_up() {
 /// helps no reader.
 #[test]
 fn a_report_names_what_is_wrong() {
-    let report = check("miscounted", &RepoFlaw::ReplacedSaysCreated.subject(), &PROPERTIES[..5]);
-    assert_eq!(report.broken().map(|(name, _)| name).collect::<Vec<_>>(), ["second_put_is_replaced"]);
+    let report = check("miscounted", &RepoFlaw::ReplacedSaysCreated.subject(), &PROPERTIES[..7]);
+    assert_eq!(report.broken().map(|(name, _)| name).collect::<Vec<_>>(), ["agrees_with_a_map"]);
     assert!(!report.conforms());
-    assert!(report.to_string().contains("BROKEN   miscounted::second_put_is_replaced"), "{report}");
-    assert!(report.to_string().contains("held     miscounted::first_put_is_created"), "{report}");
+    assert!(report.to_string().contains("BROKEN   miscounted::agrees_with_a_map"), "{report}");
+    assert!(report.to_string().contains("held     miscounted::absent_is_absent"), "{report}");
 }

@@ -33,19 +33,19 @@ flaws! {
     /// Applies a put at the next operation that changes or counts.
     DelayedPut, caught by get_after_put_shows_it, linearizable;
     /// Answers `Replaced` to every put.
-    AlwaysReplaced, caught by first_put_is_created, linearizable;
+    AlwaysReplaced, caught by agrees_with_a_map, linearizable;
     /// Answers `Created` to every put.
-    ReplacedSaysCreated, caught by second_put_is_replaced, linearizable;
+    ReplacedSaysCreated, caught by agrees_with_a_map, linearizable;
     /// Keeps the entity that was put first.
-    FirstPutStays, caught by replaced_entity_is_the_new_one, linearizable;
+    FirstPutStays, caught by agrees_with_a_map, linearizable;
     /// Answers `Removed` to every remove.
-    AlwaysRemoved, caught by remove_returns_what_it_did, linearizable;
+    AlwaysRemoved, caught by agrees_with_a_map, linearizable;
     /// Answers `Removed`, and keeps the entity.
-    RemoveKeepsEntity, caught by removed_is_absent, linearizable;
+    RemoveKeepsEntity, caught by agrees_with_a_map, linearizable;
     /// Answers `Replaced` to a put of a removed id.
-    Tombstones, caught by put_after_remove_is_created, linearizable;
+    Tombstones, caught by agrees_with_a_map, linearizable;
     /// Counts every put.
-    MiscountedLen, caught by len_counts;
+    MiscountedLen, caught by agrees_with_a_map;
     /// Keeps 32 bits of an id.
     NarrowId, caught by extreme_ids_are_ids;
     /// Keeps a description up to its first NUL.
