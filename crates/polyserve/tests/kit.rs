@@ -1,6 +1,6 @@
 //! The conformance kit on every strategy of the catalog. Each property of each strategy is a test with a name of its own:
 //! `repo::two_level::linearizable`. A new entry of the catalog is tested without a change here. Pairs of a server and a store are
-//! tested together where both take part: `pair::smol/sharded::no_increment_is_lost`.
+//! tested together where both take part: `pair::smol/sharded::no_update_is_lost`.
 //!
 //! The subject of a strategy follows from its promises. Only deviations from the contract are listed here.
 
@@ -11,6 +11,7 @@ use polyserve::catalog::{Catalog, Entry, LocatedRepo, Promise, RepoEntry, Server
 use polyserve::{EntityRepo, ServerConfig, Shape};
 use polyserve_conformance::NamedEntity;
 use polyserve_conformance::executor::{self, ExecutorSubject};
+use polyserve_conformance::history::EntityForm;
 use polyserve_conformance::property::{self, DELIBERATE_PANIC, Outcome, Property};
 use polyserve_conformance::repo::{self, RepoSubject};
 use polyserve_conformance::server::{self, Deviations, ServerSubject};
@@ -196,14 +197,14 @@ const PAIRED_SERVERS: [&str; 3] = ["pool_server/mpsc_pool", "thread_per_connecti
 /// Makes a test of a server over a store: conditional writes and patches of concurrent clients, of both types of entities.
 fn pair(server: &ServerEntry, repo: &RepoEntry) -> Trial {
     let (server, repo) = (server.clone(), repo.clone());
-    Trial::test(format!("pair::{}/{}::no_increment_is_lost", server.name, repo.name), move || {
+    Trial::test(format!("pair::{}/{}::no_update_is_lost", server.name, repo.name), move || {
         let subject = server_subject(&server);
         let store = || repo.build().expect("the repo can be made");
         let named = || named_repo(&repo.name);
         let outcomes = [
-            server::no_increment_is_lost_over(&subject, store()),
+            server::conditional_writes_are_linearizable_over(&subject, EntityForm::Published, store),
             server::a_merge_patch_loses_no_update_over(&subject, store()),
-            server::no_increment_is_lost_of_named_entities_over(&subject, named()),
+            server::conditional_writes_are_linearizable_over(&subject, EntityForm::Named, named),
             server::a_merge_patch_loses_no_update_of_named_entities_over(&subject, named()),
         ];
         assert!(outcomes.iter().all(|outcome| *outcome == Outcome::Held), "{outcomes:?}");

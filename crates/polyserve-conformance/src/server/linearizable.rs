@@ -6,6 +6,8 @@ use super::prelude::*;
 use crate::history::{EntityForm, History, RecordingControl, RecordingWorkload, outcome_of, record_http};
 
 const OPERATIONS: u64 = 1_000;
+/// The operations over each of many pairs of a server and a repo.
+const PAIR_OPERATIONS: u64 = 300;
 const CLIENTS: u32 = 4;
 
 /// The number of recordings after which a history without overlaps is reported as not run.
@@ -25,17 +27,31 @@ pub(super) fn named_entities_are_linearizable(subject: &ServerSubject) -> Outcom
 }
 
 /// The same with conditional puts and removes of both types: `If-None-Match: *`, `If-Match: *`, and `If-Match` with a tag that
-/// the client has seen.
+/// the client has seen. So of two clients that create an entity, or add to the number that both have read, one is refused.
 pub(super) fn conditional_writes_are_linearizable_over_http(subject: &ServerSubject) -> Outcome {
-    let conditions = true;
-    let now = attempts(|| record::<Entity>(subject, EntityForm::Published, conditions, Reference::default()));
-    let later = attempts(|| record::<NamedEntity>(subject, EntityForm::Named, conditions, LaterReference::default()));
+    let (published, named) = (EntityForm::Published, EntityForm::Named);
+    let now = attempts(|| record::<Entity>(subject, published, Some(OPERATIONS), Reference::default()));
+    let later = attempts(|| record::<NamedEntity>(subject, named, Some(OPERATIONS), LaterReference::default()));
     if now == Outcome::Held { later } else { now }
 }
 
+/// Does the same over repos that `new_repo` makes, which are empty: for pairs of a server and a repo. There are few operations,
+/// because there are many pairs.
+///
+/// # Panics
+///
+/// Panics if there is no such order, or an answer is impossible.
+pub fn conditional_writes_are_linearizable_over<E: Identifiable, R: EntityRepo<E>>(
+    subject: &ServerSubject,
+    form: EntityForm,
+    new_repo: impl Fn() -> R,
+) -> Outcome {
+    attempts(|| record::<E>(subject, form, Some(PAIR_OPERATIONS), new_repo()))
+}
+
 fn of_form<E: Identifiable>(subject: &ServerSubject, form: EntityForm) -> Outcome {
-    let now = attempts(|| record::<E>(subject, form, false, Reference::default()));
-    let later = attempts(|| record::<E>(subject, form, false, LaterReference::default()));
+    let now = attempts(|| record::<E>(subject, form, None, Reference::default()));
+    let later = attempts(|| record::<E>(subject, form, None, LaterReference::default()));
     if now == Outcome::Held { later } else { now }
 }
 
@@ -51,17 +67,19 @@ fn attempts(mut recording: impl FnMut() -> Outcome) -> Outcome {
     outcome
 }
 
+/// Records clients over this repo, with this number of operations under conditions if it is given.
 #[track_caller]
 fn record<E: Identifiable>(
     subject: &ServerSubject,
     form: EntityForm,
-    conditions: bool,
+    conditional: Option<u64>,
     repo: impl EntityRepo<E>,
 ) -> Outcome {
+    let (conditions, operations) = (conditional.is_some(), conditional.unwrap_or(OPERATIONS));
     let service =
         EntityService::new(repo).at(form.prefix()).expect("the prefixes of the kit are valid").etags(conditions);
     let live = subject.live(service, |_| ());
-    let workload = RecordingWorkload { operations: OPERATIONS, keys: 3, first_key: 1, seed: 0, conditions };
+    let workload = RecordingWorkload { operations, keys: 3, first_key: 1, seed: 0, conditions };
     let recording = record_http(live.addr, form, &workload, CLIENTS, subject.patience, &RecordingControl::default());
     if let Some(wrong) = recording.wrong.first() {
         panic!("{wrong}");
@@ -69,6 +87,6 @@ fn record<E: Identifiable>(
     let history = History::new(recording.operations).unwrap_or_else(|invalid| panic!("{invalid}"));
     // A server may close an idle connection for a waiting one just as the next request arrives.
     let unknown = history.unknown();
-    assert!(unknown < history.operations().len() / 2, "{unknown} of {OPERATIONS} operations were not answered");
+    assert!(unknown < history.operations().len() / 2, "{unknown} of {operations} operations were not answered");
     outcome_of(&history)
 }

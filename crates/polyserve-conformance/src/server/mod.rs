@@ -36,8 +36,7 @@
 //!
 //! # Layout
 //!
-//! * Answers: `status_table`, `conditions`; of a second entity type: `ids`, `nested`; to concurrent clients:
-//!   `linearizable`.
+//! * Answers: `status_table`; of a second entity type: `ids`, `nested`; to concurrent clients: `linearizable`, `patch`.
 //! * Requests: `corpus`, which sends the [wire corpus](crate::wire) with its dialogues, `splits`.
 //! * One connection: `keep_alive`, `pipeline`, `tcp`, `timeouts`, `panics`, `freeze`.
 //! * Many connections: `limits`, `eviction`, `overload`, `shape`, `fairness`, `turns`, `queued`.
@@ -46,7 +45,6 @@
 //! * Shared parts, which `prelude` imports: `subject`; `live`, a running server that always ends; `wire`, requests as bytes; `services`, which
 //!   wait, fail or write much; `loops`, clients that ask in a loop.
 
-pub(crate) mod conditions;
 mod construction;
 mod corpus;
 mod counters;
@@ -84,8 +82,8 @@ pub(crate) mod wire;
 
 use crate::property::kit;
 
-pub use conditions::{no_increment_is_lost_of_named_entities_over, no_increment_is_lost_over};
 pub(crate) use ids::named_service;
+pub use linearizable::conditional_writes_are_linearizable_over;
 pub use nested::{Nested, nested_entities_are_kept_over};
 pub use patch::{a_merge_patch_loses_no_update_of_named_entities_over, a_merge_patch_loses_no_update_over};
 pub(crate) use services::PanickingService;
@@ -105,10 +103,6 @@ kit! {
             linearizable_over_http,
             named_entities_are_linearizable,
             conditional_writes_are_linearizable_over_http,
-        }
-        conditions {
-            no_increment_is_lost_of_a_named_entity,
-            no_increment_is_lost_over_http,
         }
         nested {
             a_nested_body_overflows_no_stack,

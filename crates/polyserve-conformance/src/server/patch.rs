@@ -7,10 +7,12 @@ use polyserve_core::identifiable;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::conditions::ROUNDS;
 use super::ids::{named_over, of_name};
 use super::prelude::*;
 use super::status_table::over;
+
+/// The patches of each client if there are many pairs.
+const ROUNDS: u64 = 4;
 
 const MERGE_PATCH: &str = "Content-Type: application/merge-patch+json\r\n";
 

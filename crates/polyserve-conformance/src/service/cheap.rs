@@ -8,8 +8,8 @@ use polyserve_core::{EntityRepo, EntityService, Identifiable, Visit};
 use serde::{Deserialize, Serialize};
 
 use super::Unconnected;
+use super::conditions::tag_of;
 use crate::repo::Reference;
-use crate::server::conditions::tag_of;
 use crate::server::wire::{get, put, request, with_body};
 
 /// An entity of which a counter notes how often its JSON is written. The counter is found by its id, so that it outlives each

@@ -4,11 +4,19 @@ use polyserve_core::{EntityRepo, EntityService};
 
 use super::Unconnected;
 use crate::NamedEntity;
+use crate::client::Response;
 use crate::repo::{LaterReference, Reference};
-use crate::server::conditions::{OTHER, tag_of};
 use crate::server::ids::{name_in, named_service, of_name};
 use crate::server::status_table::ONE;
 use crate::server::wire::{check_problem, get, put, request, with_body};
+
+/// Another entity 1.
+const OTHER: &str = r#"{"id":1,"description":"another","value":2.0}"#;
+
+#[track_caller]
+pub(super) fn tag_of(response: &Response) -> String {
+    response.header("ETag").unwrap_or_else(|| panic!("there is no ETag: {:?}", response.headers)).to_owned()
+}
 
 fn tagged(repo: impl EntityRepo) -> Unconnected {
     Unconnected::new(EntityService::new(repo).etags(true))

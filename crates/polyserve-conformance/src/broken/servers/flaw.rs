@@ -62,8 +62,7 @@ flaws! {
         conditional_writes_are_linearizable_over_http;
     /// Ignores the wakes of deferred answers.
     IgnoresWakes, caught by a_later_repo_answers_the_same,
-        a_later_repo_of_named_entities_answers_the_same,
-        no_increment_is_lost_of_a_named_entity;
+        a_later_repo_of_named_entities_answers_the_same;
     /// Waits without a limit for a client to read.
     HasNoWriteTimeout, caught by a_client_that_never_reads_is_cut;
     /// Grants the whole time again if a client has read some bytes.
