@@ -12,7 +12,7 @@ use super::candidates::Candidate;
 use super::lines::Lines;
 use super::workload::Workload;
 use crate::bench::mode::search::SearchEnd;
-use crate::bench::ranking::{Latencies, NotRanked, Ranking, RankingRow, inverted, symmetric_band};
+use crate::bench::ranking::{NotRanked, Ranking, RankingRow, inverted, symmetric_band};
 use crate::bench::{self, CellValue, Sample, SweepAxis, figures};
 use crate::experiment::distinct;
 use crate::machine::Cores;
@@ -69,35 +69,15 @@ pub struct Recommendation {
 /// A ranked candidate.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Ranked {
-    /// Its rank. Candidates without a difference share a rank.
-    pub rank: usize,
     /// The candidate.
     #[serde(flatten)]
     pub candidate: Candidate,
-    /// Requests per second, relative to the winner; `None` for the winner.
-    pub of_winner: Option<Estimate>,
-    /// The verdict on that; `None` for the winner, and without a ratio.
-    pub verdict: Option<Verdict>,
-    /// The smallest difference that too few rounds could have shown.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub min_difference: Option<f64>,
-    /// Whether the candidate meets the latency goal; `None` without a goal, and if the p99 is too near to the goal.
-    pub meets_goal: Option<bool>,
-    /// The 95 % interval of its p99 in microseconds; `None` with too few rounds.
-    pub p99_interval: Option<Interval>,
     /// The settings that it was measured with, as flags.
     #[serde(default)]
     pub settings: Vec<String>,
-    /// Requests per second.
-    pub requests_per_s: f64,
-    /// Requests per second of the server's CPU time.
-    pub requests_per_cpu_s: Option<f64>,
-    /// The latency at the fixed rate: medians over the rounds.
-    pub latency: Option<Latencies>,
-    /// Resident memory under load, in bytes.
-    pub loaded_bytes: Option<f64>,
-    /// The busy side: `server`, `client`, `both` or `neither`.
-    pub saturated: String,
+    /// Its row of the ranking. The first contestant is the winner.
+    #[serde(flatten)]
+    pub row: RankingRow,
 }
 
 /// The winner.
@@ -191,13 +171,14 @@ impl Recommendation {
 
     /// The recommendation that follows from a ranking.
     pub fn of(basis: &Basis<'_>, ranking: &Ranking) -> Self {
-        let ranked: Vec<Ranked> = ranking.rows.iter().filter_map(|row| Ranked::of(basis, row)).collect();
+        let ranked: Vec<Ranked> =
+            ranking.rows.iter().filter(|row| row.rank.is_some()).filter_map(|row| Ranked::of(basis, row)).collect();
         let of_itself = |row: &RankingRow| row.throughput.map(|compared| compared.estimate.rounds);
         let rounds = ranking.rows.iter().filter_map(of_itself).max().unwrap_or(0);
         let decided = rounds >= MIN_ROUNDS;
         let service = basis.workload.service.as_ref().map(|(name, _)| name.as_str());
         let choice = ranked.split_first().map(|(first, others)| {
-            let ties = others.iter().filter(|one| decided && one.rank == 1);
+            let ties = others.iter().filter(|one| decided && one.row.rank == Some(1));
             Choice {
                 candidate: first.candidate.clone(),
                 ties: ties.map(|one| one.candidate.name()).collect(),
@@ -215,7 +196,7 @@ impl Recommendation {
             decided,
             rate: ranking.rate.clone(),
             tie_band: ranking.bands.throughput.map(|band| symmetric_band(Some(band))),
-            client_full: ranked.first().is_some_and(|first| is_client_full(&first.saturated, &basis.cores)),
+            client_full: ranked.first().is_some_and(|first| is_client_full(&first.row.saturated, &basis.cores)),
             ranked,
             choice,
             capacity: Vec::new(),
@@ -231,24 +212,14 @@ impl Recommendation {
 }
 
 impl Ranked {
-    /// The candidate of a row; `None` if the row is not ranked.
+    /// The candidate of a row; `None` if the row is not of a candidate.
     fn of(basis: &Basis<'_>, row: &RankingRow) -> Option<Self> {
         let candidate = basis.candidates.iter().find(|one| one.contestant() == row.name)?;
         let settings = basis.settings.iter().find(|(name, _)| *name == row.name);
         Some(Self {
-            rank: row.rank?,
             candidate: candidate.clone(),
-            of_winner: row.of_first.map(|compared| compared.estimate),
-            verdict: row.of_first.map(|compared| compared.verdict),
-            min_difference: row.of_first.and_then(|compared| compared.min_difference),
-            meets_goal: row.meets_goal,
-            p99_interval: row.p99_interval,
             settings: settings.map_or_else(Vec::new, |(_, settings)| settings.clone()),
-            requests_per_s: row.requests_per_s,
-            requests_per_cpu_s: row.requests_per_cpu_s,
-            latency: row.latency,
-            loaded_bytes: row.loaded_bytes,
-            saturated: row.saturated.clone(),
+            row: row.clone(),
         })
     }
 }
@@ -268,8 +239,9 @@ fn is_client_full(saturated: &str, [server, client]: &[Cores; 2]) -> bool {
 
 /// Returns the ratio of `first` to `other`, if `other` is slower and meets the goal as well.
 fn margin(first: &Ranked, other: &Ranked) -> Option<Margin> {
-    let Estimate { ratio, interval, .. } = inverted(other.of_winner?);
-    let is_slower = other.verdict == Some(Verdict::Slower) && other.meets_goal == first.meets_goal;
+    let of_winner = other.row.of_first?;
+    let Estimate { ratio, interval, .. } = inverted(of_winner.estimate);
+    let is_slower = of_winner.verdict == Verdict::Slower && other.row.meets_goal == first.row.meets_goal;
     is_slower.then(|| Margin { over: other.candidate.name(), ratio, interval })
 }
 

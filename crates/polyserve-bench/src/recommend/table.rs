@@ -4,18 +4,18 @@ use std::fmt::{self, Write as _};
 use std::time::Duration;
 
 use crate::report::figures::{bytes, count, counted, time_us};
-use crate::report::{EMPTY_CELL, MAX_NAME, Summary, Table, or_empty, shortened};
+use crate::report::{MAX_NAME, Summary, Table, or_empty, shortened};
 use serde_json::Value;
 
 use super::choice::{CapacityFigure, Choice, Margin, Ranked, Recommendation};
 use crate::bench::mode::search::SearchEnd;
 use crate::bench::ranking::SERVER_FULL;
-use crate::bench::ranking::table::{met, verdict_note};
+use crate::bench::ranking::table::{latencies, met, verdict_note};
 use crate::charts;
 use crate::experiment::distinct;
 use crate::journal::of_kind;
-use crate::output::{LATE_NOTE, latency_text};
-use crate::statistics::{Compared, Interval, MIN_ROUNDS};
+use crate::output::LATE_NOTE;
+use crate::statistics::{Interval, MIN_ROUNDS};
 use crate::turn::Rate;
 
 /// Returns the last recommendation of a record.
@@ -38,11 +38,11 @@ pub fn summary(recommendation: &Recommendation) -> Summary {
     let mut text = String::new();
     let _ = recommendation.write_answer(&mut text).and_then(|()| recommendation.write_settings(&mut text)); // a string takes all text
     let answer = text.lines().filter(|line| !line.is_empty()).map(String::from).collect();
-    let ratios = ranked.iter().filter_map(|one| Some((one.candidate.name(), one.of_winner?)));
+    let ratios = ranked.iter().filter_map(|one| Some((one.candidate.name(), one.row.of_first?.estimate)));
     let axis = "requests a second, the choice = 1".into();
     let ratios = charts::ratios("Throughput against the choice".into(), axis, *tie_band, ratios);
     let names: Vec<String> = ranked.iter().map(|one| one.candidate.name()).collect();
-    let latencies = names.iter().zip(ranked).filter_map(|(name, one)| Some((name.as_str(), one.latency.as_ref()?)));
+    let latencies = names.iter().zip(ranked).filter_map(|(name, one)| Some((name.as_str(), one.row.latency.as_ref()?)));
     let title = rate.as_ref().map(|rate| format!("Latency (us) at {}", latency_rate(rate)));
     let latencies = title.and_then(|title| charts::latencies(title, latencies));
     let charts = charts::drawn([("ratios", ratios), ("latencies", latencies)]);
@@ -68,25 +68,17 @@ fn ranked(recommendation: &Recommendation) -> Table {
     table
 }
 
-fn cells(row: &Ranked, has_workers: bool, has_goal: bool) -> Vec<String> {
-    let ratio = row.of_winner.map(|estimate| format!("{:.3} {}", estimate.ratio, estimate.interval));
-    let compared = row.of_winner.zip(row.verdict);
-    let compared =
-        compared.map(|(estimate, verdict)| Compared { estimate, verdict, min_difference: row.min_difference });
-    let verdict = compared.map_or_else(String::new, |compared| compared.in_words("more", "fewer"));
-    let mut cells = vec![row.rank.to_string(), row.candidate.name()];
-    cells.extend(has_workers.then(|| or_empty(row.candidate.workers.map(|workers| workers.to_string()))));
+fn cells(Ranked { candidate, row, .. }: &Ranked, has_workers: bool, has_goal: bool) -> Vec<String> {
+    let ratio = row.of_first.map(|compared| format!("{:.3} {}", compared.estimate.ratio, compared.estimate.interval));
+    let verdict = row.of_first.map_or_else(String::new, |compared| compared.in_words("more", "fewer"));
+    let mut cells = vec![or_empty(row.rank.map(|rank| rank.to_string())), candidate.name()];
+    cells.extend(has_workers.then(|| or_empty(candidate.workers.map(|workers| workers.to_string()))));
     cells.extend([count(row.requests_per_s), or_empty(ratio), verdict]);
-    cells.extend(match row.latency {
-        None => [EMPTY_CELL; 2].map(String::from),
-        Some(latency) if latency.overloaded => ["overloaded", ""].map(String::from),
-        Some(latency) => {
-            let interval = row.p99_interval.filter(|_| has_goal);
-            let interval = interval.map(|Interval { low, high }| format!(" [{}, {}]", time_us(low), time_us(high)));
-            let [p50, p99] = [latency.p50_us, latency.p99_us].map(|us| latency_text(us, latency.lateness_p99_us));
-            [p50, p99 + &interval.unwrap_or_default()]
-        }
-    });
+    let [p50, p99, _] = latencies(row);
+    let is_known = has_goal && row.latency.is_some_and(|latency| !latency.overloaded);
+    let interval = row.p99_interval.filter(|_| is_known);
+    let interval = interval.map(|Interval { low, high }| format!(" [{}, {}]", time_us(low), time_us(high)));
+    cells.extend([p50, p99 + &interval.unwrap_or_default()]);
     cells.extend(has_goal.then(|| met(row.meets_goal).to_owned()));
     let doubt = if row.saturated == SERVER_FULL { "" } else { "~" };
     cells.push(or_empty(row.requests_per_cpu_s.map(|per_s| format!("{doubt}{:.2}", 1e6 / per_s))));
@@ -137,7 +129,7 @@ impl Recommendation {
             writeln!(f, "ratio: throughput relative to the first. Candidates without a difference share a rank.")?;
             writeln!(f, "{}", verdict_note(band))?;
         }
-        if self.ranked.iter().any(|one| one.requests_per_cpu_s.is_some() && one.saturated != SERVER_FULL) {
+        if self.ranked.iter().any(|one| one.row.requests_per_cpu_s.is_some() && one.row.saturated != SERVER_FULL) {
             writeln!(
                 f,
                 "~ before a cost: the server's cores were not full, or the client's were, so costs cannot be compared"

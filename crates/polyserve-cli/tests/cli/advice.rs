@@ -25,7 +25,7 @@ fn enough_rounds_are_a_decision() {
         let settings: Vec<&str> = array(&candidate["settings"]).iter().filter_map(Value::as_str).collect();
         assert!(settings.contains(&"--spin=50000") && settings.contains(&"--blocking-wait=100us"), "{candidate}");
         assert!(settings.iter().any(|flag| flag.starts_with("--max-connections=")), "{candidate}");
-        let rounds = &candidate["of_winner"]["rounds"];
+        let rounds = &candidate["of_first"]["rounds"];
         assert!(rounds.is_null() || *rounds == 10, "{candidate}");
         assert!(candidate["p99_interval"]["low"].is_number(), "{candidate}");
     }

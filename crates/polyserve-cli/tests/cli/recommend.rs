@@ -33,8 +33,8 @@ fn a_workload_is_measured_and_answered_with_lines_that_use_the_winner() {
     servers.sort();
     assert_eq!(servers, ["leader_followers", "tokio_tcp"]);
     let (first, second) = (&report["ranked"][0], &report["ranked"][1]);
-    assert_eq!((&first["rank"], &first["of_winner"]), (&1.into(), &Value::Null));
-    assert_eq!(second["verdict"], "too_few_rounds");
+    assert_eq!((&first["rank"], &first["of_first"]), (&1.into(), &Value::Null));
+    assert_eq!(second["of_first"]["verdict"], "too_few_rounds");
     let choice = &report["choice"];
     assert_eq!((&choice["server"], &choice["margin"]), (&first["server"], &Value::Null));
     let lines = array(&choice["lines"]["code"]);

@@ -257,7 +257,8 @@ fn compared(row: &RankingRow, compared: Option<Compared>, digits: usize, [more, 
     [ratio, format!("[{low:.digits$}, {high:.digits$}]"), verdict]
 }
 
-fn latencies(row: &RankingRow) -> [String; 3] {
+/// The p50, the p99 and the p99.9, or what stands in their place.
+pub(crate) fn latencies(row: &RankingRow) -> [String; 3] {
     match (&row.bound, row.latency) {
         (Some(bound), _) => [String::new(), bound_in_words(bound), String::new()],
         (None, None) => [EMPTY_CELL; 3].map(String::from),

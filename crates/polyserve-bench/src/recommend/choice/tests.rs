@@ -71,7 +71,7 @@ fn of_rounds(
 }
 
 fn ranks(recommendation: &Recommendation) -> Vec<(&str, usize)> {
-    recommendation.ranked.iter().map(|one| (one.candidate.server.as_str(), one.rank)).collect()
+    recommendation.ranked.iter().map(|one| (one.candidate.server.as_str(), one.row.rank.unwrap())).collect()
 }
 
 #[test]
@@ -87,7 +87,7 @@ fn the_fastest_wins_and_a_candidate_within_the_noise_is_a_tie() {
     assert_eq!(margin.over, "a/two_level");
     assert!((margin.ratio - 1.5).abs() < 1e-9 && margin.interval.contains(1.5), "{margin:?}");
     assert_eq!(
-        (recommended.goal_met, recommended.decided, recommended.ranked[0].of_winner.is_none()),
+        (recommended.goal_met, recommended.decided, recommended.ranked[0].row.of_first.is_none()),
         (None, true, true)
     );
 }
@@ -96,7 +96,7 @@ fn the_fastest_wins_and_a_candidate_within_the_noise_is_a_tie() {
 fn a_candidate_that_misses_the_goal_is_behind_those_that_meet_it() {
     let recommended = of(Some(5.0), 12, &[("a", 100.0, 1.0), ("b", 150.0, 9.0), ("c", 80.0, 4.9)]);
     assert_eq!(ranks(&recommended), [("a", 1), ("c", 2), ("b", 3)]);
-    assert_eq!((recommended.goal_met, recommended.ranked[2].meets_goal), (Some(true), Some(false)));
+    assert_eq!((recommended.goal_met, recommended.ranked[2].row.meets_goal), (Some(true), Some(false)));
     let choice = recommended.choice.unwrap();
     assert_eq!((choice.margin.unwrap().over.as_str(), choice.ties.len()), ("c/two_level", 0));
 }
@@ -107,7 +107,7 @@ fn a_disturbed_round_does_not_miss_the_goal() {
     let candidates = [("a", 100.0, 1.0), ("b", 150.0, 2.0)];
     let recommended = of_rounds(Some(5.0), 12, &candidates, |round, p99_ms| if round == 3 { 90.0 } else { p99_ms });
     assert_eq!((ranks(&recommended), recommended.goal_met), (vec![("b", 1), ("a", 2)], Some(true)));
-    let p99s: Vec<f64> = recommended.ranked.iter().map(|one| one.latency.unwrap().p99_us).collect();
+    let p99s: Vec<f64> = recommended.ranked.iter().map(|one| one.row.latency.unwrap().p99_us).collect();
     assert_eq!(p99s, [2000.0, 1000.0]);
 }
 
@@ -122,7 +122,10 @@ fn without_a_candidate_that_meets_the_goal_the_lowest_latency_is_first() {
 #[test]
 fn too_few_rounds_are_no_verdict() {
     let recommended = of(None, 9, &[("a", 100.0, 1.0), ("b", 150.0, 1.0)]);
-    assert_eq!((recommended.decided, recommended.ranked[1].verdict), (false, Some(Verdict::TooFewRounds)));
+    assert_eq!(
+        (recommended.decided, recommended.ranked[1].row.of_first.map(|one| one.verdict)),
+        (false, Some(Verdict::TooFewRounds))
+    );
     assert_eq!(recommended.rounds, 9);
     assert!(recommended.to_string().starts_with("undecided; the best so far is b/two_level\n"), "{recommended}");
     let choice = recommended.choice.unwrap();
@@ -154,7 +157,7 @@ fn a_latency_with_a_late_client_is_marked() {
     let mut recommended = of(Some(5.0), 12, &[("a", 100.0, 4.0), ("b", 150.0, 2.0)]);
     let text = recommended.to_string();
     assert!(text.contains(" 2.0 ms [") && !text.contains("~2.0 ms"), "{text}");
-    recommended.ranked[0].latency.as_mut().unwrap().lateness_p99_us = 300.0;
+    recommended.ranked[0].row.latency.as_mut().unwrap().lateness_p99_us = 300.0;
     let text = recommended.to_string();
     assert!(text.contains(" ~2.0 ms [") && !text.contains("~4.0 ms"), "{text}");
 }
@@ -176,7 +179,7 @@ fn a_p99_with_the_goal_in_its_interval_is_too_near_to_tell() {
     let spread = |round: usize, p99_ms: f64| p99_ms * (0.9 + 0.02 * (round % 11) as f64);
     let recommended = of_rounds(Some(5.0), 12, &[("a", 100.0, 5.0), ("b", 150.0, 9.0)], spread);
     assert_eq!((ranks(&recommended), recommended.goal_met), (vec![("a", 1), ("b", 2)], None));
-    assert_eq!((recommended.ranked[0].meets_goal, recommended.ranked[1].meets_goal), (None, Some(false)));
+    assert_eq!((recommended.ranked[0].row.meets_goal, recommended.ranked[1].row.meets_goal), (None, Some(false)));
     let text = recommended.to_string();
     assert!(
         text.starts_with("undecided; the best so far is a/two_level: it is too near to tell whether it keeps 99 %"),
@@ -198,7 +201,7 @@ fn a_recommendation_fits_120_columns() {
     recommended.defaulted = (0..20).map(|n| format!("--flag {n}")).collect();
     recommended.because = vec!["a reason of some words ".repeat(10).trim_end().to_owned()];
     for ranked in &mut recommended.ranked {
-        (ranked.candidate.workers, ranked.loaded_bytes) = (Some(64), Some(4e6));
+        (ranked.candidate.workers, ranked.row.loaded_bytes) = (Some(64), Some(4e6));
     }
     let whole = recommended.to_string();
     let text = wrapped(&whole, INDENT);
