@@ -26,6 +26,7 @@
 mod commands;
 mod config_args;
 mod config_file;
+mod log_filter;
 mod report;
 
 use std::io::{self, IsTerminal as _, Write as _};
@@ -41,7 +42,7 @@ use polyserve_bench::machine::Build;
 #[cfg(target_os = "linux")]
 use polyserve_bench::reference;
 use polyserve_bench::services;
-use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::fmt::format::FmtSpan;
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
@@ -53,6 +54,7 @@ use commands::{
     token::TokenArgs,
 };
 use config_file::ConfigFile;
+use log_filter::log_filter;
 
 /// Interchangeable concurrency strategies for one small HTTP entity server: list, serve and test them.
 #[derive(Debug, Parser)]
@@ -246,15 +248,12 @@ fn start_log(flag: Option<LevelFilter>) -> Result<(), Misuse> {
         }
         (None, _) => LevelFilter::WARN,
     };
-    // The Redis client warns of each node that it cannot reach, at each try. The error of the store names the reason.
-    let redis_level = if level == LevelFilter::WARN { LevelFilter::ERROR } else { level };
-    let targets = Targets::new().with_default(level).with_target("redis", redis_level);
     let log = tracing_subscriber::fmt().with_max_level(level).with_ansi(io::stderr().is_terminal());
     // A request is a span, which has a line at its end.
     let log = log.with_span_events(FmtSpan::CLOSE);
     // The report of a line that cannot be written panics: a full disk under the log would end threads.
     let log = log.log_internal_errors(false);
     // A program that has started its own log before it calls `main` keeps that log.
-    let _ = log.with_writer(io::stderr).finish().with(targets).try_init();
+    let _ = log.with_writer(io::stderr).finish().with(log_filter(level)).try_init();
     Ok(())
 }
