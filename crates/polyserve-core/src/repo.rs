@@ -97,7 +97,8 @@ pub trait EntityRepo<E: Identifiable = Entity>: fmt::Debug + Send + Sync + 'stat
     /// `ids`. The answer has the others, each with its place. An id that is not stored is in neither.
     ///
     /// A repo may do better than the default, which calls [`get`](Self::get): `sharded` waits for memory once for several ids. No lock is
-    /// held from one visit to the next.
+    /// held from one visit to the next. A repo that answers later and has a bounded queue calls [`get_in_turn`](crate::get_in_turn): it
+    /// takes more ids than the queue holds.
     fn get_many(&self, ids: &[E::Id], visit: ManyVisit<'_, E>) -> RepoAnswer<Vec<(usize, E)>> {
         get_each(self, ids, visit)
     }
