@@ -5,6 +5,8 @@ use crate::report::{Claim, ClaimVerdict};
 
 use super::*;
 
+mod published;
+
 /// The rows of a contestant in some rounds. A hash scatters the noise: it differs between contestants.
 fn rows(contestant: &str, rounds: usize, speed: f64, spread: f64) -> Vec<ClaimRow> {
     let row = |round: usize| {

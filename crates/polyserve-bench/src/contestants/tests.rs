@@ -69,6 +69,28 @@ fn the_published_rungs_are_contestants() {
 }
 
 /// A rung is never measured without its patch.
+/// Each rung has one step more than another one of the same server, in the directory of the steps of its build.
+#[test]
+fn each_rung_has_one_step_more_than_another() {
+    let registry = Registry::repository();
+    let is_rung = |one: &&Program| {
+        one.0.name.starts_with("ladder/") && one.0.build.first().is_some_and(|script| script == "./build.sh")
+    };
+    let rungs: Vec<&Program> = registry.programs.iter().filter(is_rung).collect();
+    assert!(rungs.len() > 20, "{}", rungs.len());
+    for rung in rungs {
+        let name = rung.0.name.as_str();
+        let (below, _) = name.rsplit_once('+').unwrap_or((name, ""));
+        assert!(registry.named(below).is_some(), "{name}: there is no {below}");
+        let steps = name.split_once('+').map_or("", |(_, steps)| steps);
+        // warp has flags for two of the steps.
+        let is_built = |step: &&str| rung.0.source == "serve" || !["pipeline-flush", "date-each"].contains(step);
+        let built = steps.split('+').filter(|step| !step.is_empty()).filter(is_built).collect::<Vec<_>>().join("+");
+        let target = rung.0.target.rsplit('/').next().unwrap();
+        assert_eq!(if built.is_empty() { "base" } else { built.as_str() }, target, "{name}");
+    }
+}
+
 #[test]
 fn every_patch_of_the_ladder_applies() {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../benches/ladder/build.sh");

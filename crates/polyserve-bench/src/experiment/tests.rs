@@ -212,6 +212,18 @@ fn an_absent_contestant_fails_the_run_if_it_was_asked_for() {
     }
 }
 
+/// A signal that ends a build leaves no reason in the record: a later run builds the contestant.
+#[test]
+fn an_interrupted_build_is_no_failure() {
+    let fake = Fake::default();
+    fake.stop.begin(Instant::now());
+    let absence = Absence::not_available("it was interrupted while it was built");
+    let absent = vec![Absent { key: key("b", 1), absence, excused: false }];
+    let (records, measured) = run_of(None, (SINGLE, &["a", "b"]), absent, fake).unwrap();
+    assert_eq!((measured.len(), records.absences().count()), (0, 0));
+    assert!(records.is_interrupted() && !records.is_failed());
+}
+
 /// Samples of one round are compared with each other only: a round with a gap is measured again as a whole.
 #[test]
 fn cells_of_a_round_stay_together() {

@@ -392,3 +392,62 @@ where
         Ok(results)
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read as _, Write as _};
+    use std::net::TcpListener;
+
+    use super::*;
+
+    const RIGHT: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi";
+
+    /// Sends requests on one kept connection to a server that gives these answers. It closes the connection after the last answer of
+    /// each list, and the next list is for the next connection. Returns the results, and the number of reconnects.
+    fn answers(connections: &'static [&[&[u8]]]) -> (Vec<Result<u16, String>>, u64) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let addr = listener.local_addr().unwrap();
+        thread::spawn(move || {
+            for answers in connections {
+                let (mut stream, _) = listener.accept().unwrap();
+                for answer in *answers {
+                    let _ = stream.read(&mut [0; 1000]).unwrap();
+                    stream.write_all(answer).unwrap();
+                }
+            }
+        });
+        let (mut reused, mut tally) = (None, ClientTally::default());
+        let requests = connections.iter().map(|answers| answers.len()).sum();
+        let ask = || ask(addr, &mut reused, b"GET /1 HTTP/1.1\r\nHost: a\r\n\r\n", &mut tally, |one| Ok(one.status));
+        let results = std::iter::repeat_with(ask).take(requests).collect();
+        (results, tally.reconnects) // a failure leaves the thread behind, which then waits for a connection
+    }
+
+    /// A server may close an idle connection. A request that met its end is sent again, and no other one is.
+    #[test]
+    fn a_request_that_meets_an_idle_close_is_sent_again() {
+        assert_eq!(answers(&[&[RIGHT, RIGHT], &[RIGHT]]), (vec![Ok(200); 3], 1));
+        let (results, reconnects) = answers(&[&[b""]]);
+        assert!(results[0].is_err() && reconnects == 0, "the connection was new: {results:?}");
+        let (results, reconnects) = answers(&[&[RIGHT, b"HTTP/1.1 200 OK\r\nContent-Le"]]);
+        assert!(results[1].is_err() && reconnects == 0, "it had begun to answer: {results:?}");
+    }
+
+    #[test]
+    fn what_is_not_a_whole_answer_is_an_error() {
+        for (answer, why) in [
+            (
+                &[&[b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nhi" as &[u8]] as &[&[u8]]]
+                    as &'static [&[&[u8]]],
+                "",
+            ),
+            (&[&[b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nhi"]], "1 bytes follow the answer"),
+            (&[&[b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nContent-Length: 1\r\n\r\n"]], "Content-Length"),
+            (&[&[b"HTTP/1.1 200 OK\r\nContent-Length: +0\r\n\r\n"]], "Content-Length"),
+            (&[&[b"nonsense\r\n\r\n"]], ""),
+        ] {
+            let result = &answers(answer).0[0];
+            assert!(matches!(result, Err(text) if text.contains(why)), "{result:?}");
+        }
+    }
+}

@@ -158,6 +158,8 @@ fn full() -> Reply {
 #[cfg(test)]
 mod tests {
     use std::fs;
+    use std::process::Command;
+    use std::sync::mpsc::{Sender, channel};
 
     use super::*;
 
@@ -177,20 +179,47 @@ mod tests {
         fs::remove_file(&path).unwrap();
         assert_eq!(get().status(), StatusCode::INTERNAL_SERVER_ERROR);
         assert_eq!(Page::default().from_file(&path).unwrap_err().kind(), io::ErrorKind::NotFound);
+        fs::write(&path, "three").unwrap();
+        assert_eq!(get().body_bytes(&[]), b"three", "the threads go on after a failed read");
+        fs::remove_file(&path).unwrap();
     }
 
-    #[test]
-    fn a_full_queue_is_a_503_with_a_time_to_come_back() {
-        // Its one thread runs a job, and its queue is full.
-        let readers = MpscPool::new(PoolConfig::new(1).queue(1)).unwrap();
-        let (running, has_begun) = std::sync::mpsc::channel();
-        let (go_on, may_go_on) = std::sync::mpsc::channel::<()>();
+    /// Returns a pool of one thread, which is busy until the sender is dropped.
+    fn busy_readers(queue: usize) -> (MpscPool, Sender<()>) {
+        let readers = MpscPool::new(PoolConfig::new(1).queue(queue)).unwrap();
+        let (running, has_begun) = channel();
+        let (go_on, may_go_on) = channel();
         let wait = Job::new(move || {
             running.send(()).unwrap();
             let _ = may_go_on.recv();
         });
         readers.execute(wait).unwrap();
         has_begun.recv().unwrap();
+        (readers, go_on)
+    }
+
+    #[test]
+    fn no_file_is_read_for_an_abandoned_answer() {
+        // A pipe without a writer: its reader would wait.
+        let path = std::env::temp_dir().join(format!("polyserve-page-pipe-{}", std::process::id()));
+        assert!(Command::new("mkfifo").arg(&path).status().unwrap().success());
+        let (readers, go_on) = busy_readers(2);
+        let readers = Arc::new(readers);
+        drop(PageContent::File(Arc::clone(&readers), path.as_path().into()).page());
+        let (sender, ran) = channel();
+        readers.execute(Job::new(move || sender.send(()).unwrap())).unwrap();
+        drop(go_on);
+        let is_skipped = ran.recv_timeout(Duration::from_secs(10)).is_ok();
+        if !is_skipped {
+            drop(fs::OpenOptions::new().write(true).open(&path)); // so that the thread ends
+        }
+        fs::remove_file(&path).unwrap();
+        assert!(is_skipped, "it is read");
+    }
+
+    #[test]
+    fn a_full_queue_is_a_503_with_a_time_to_come_back() {
+        let (readers, go_on) = busy_readers(1);
         readers.execute(Job::new(|| {})).unwrap();
         let source = PageContent::File(Arc::new(readers), Path::new("any").into());
         let answer = source.page();

@@ -181,7 +181,47 @@ pub(crate) fn schedule_chart(records: &Records, chart: &ChartDefinition) -> anyh
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tasks::figures::Scheduled;
     use crate::turn::Role;
+
+    /// The bars of a panel are those of the record, by their starts. A cell that was measured again has its last ones.
+    #[test]
+    fn a_schedule_has_a_panel_for_each_contestant_and_cell() {
+        let lines = |name: &str, series: usize, starts: [f64; 2]| {
+            let cell = json!({"tasks": 2, "series": series});
+            let times = |(task, start): (usize, f64)| Scheduled {
+                task,
+                submitted_ms: 0.0,
+                started_ms: start,
+                finished_ms: start + 4.0,
+                cpu_ms: None,
+            };
+            let schedule: Vec<_> = [1, 2].into_iter().zip(starts).map(times).collect();
+            [
+                json!({"kind": "row", "contestant": name, "cell": cell, "round": 1, "role": "ranked", "figures": {}}),
+                json!({"kind": "schedule", "contestant": name, "cell": cell, "round": 1, "schedule": schedule}),
+            ]
+        };
+        let all = [
+            lines("b", 0, [0.0, 7.0]),
+            lines("a", 2, [0.0, 1.0]),
+            lines("a", 0, [8.0, 9.0]),
+            lines("other", 0, [0.0, 1.0]),
+            lines("a", 0, [5.0, 0.0]),
+        ];
+        let records = crate::fixtures::records(&crate::fixtures::header("bench", json!({})), &all.concat()).unwrap();
+        let chart = "kind = \"schedule\"\nat = { tasks = 2 }\ncontestants = [\"a\", \"b\"]";
+        let (name, drawn) = schedule_chart(&records, &toml::from_str(chart).unwrap()).unwrap().unwrap();
+        assert_eq!(name, "schedule, tasks 2");
+        let Marks::Schedules(panels) = drawn.marks else { panic!("{drawn:?}") };
+        let panels: Vec<_> = panels.iter().map(|panel| (panel.name.as_str(), panel.tasks.clone())).collect();
+        let expected = [
+            ("a", vec![(0.0, 4.0), (5.0, 9.0)]),
+            ("b", vec![(0.0, 4.0), (7.0, 11.0)]),
+            ("a, in batches of 2", vec![(0.0, 4.0), (1.0, 5.0)]),
+        ];
+        assert_eq!(panels, expected);
+    }
 
     /// The second entry of the baseline was named as the best contestant.
     #[test]

@@ -210,6 +210,27 @@ const MIN_EXCESS: f64 = 1.25;
 const MIN_SHARE: f64 = 0.8;
 
 impl PageMode {
+    /// The bounds of a server with these workers, of which a number may wait at once, and a throughput as shares of them.
+    fn of_bounds(
+        &self,
+        (workers, waiting): (Option<usize>, Option<usize>),
+        connections: usize,
+        per_s: f64,
+    ) -> [(&'static str, Option<f64>); 5] {
+        let of_connections = self.bound(connections);
+        let of_workers = waiting.map(|waiting| self.bound(waiting));
+        // With so few workers that a pool would be far below what the connections ask for.
+        let would_be_bound = |workers: usize| self.bound(workers) * MIN_EXCESS < of_connections * MIN_SHARE;
+        let is_free = waiting.is_none() && workers.is_some_and(would_be_bound);
+        [
+            ("bound_per_s", of_workers.map(|bound| bound.min(of_connections))),
+            ("connections_bound_per_s", Some(of_connections)),
+            ("share_of_bound", Some(per_s / self.least_bound(waiting, connections))),
+            ("share_of_workers_bound", of_workers.filter(|bound| *bound <= of_connections).map(|bound| per_s / bound)),
+            ("share_without_a_bound", is_free.then(|| per_s / of_connections)),
+        ]
+    }
+
     /// The figures of a load, by their names.
     fn figures(
         &self,
@@ -220,11 +241,6 @@ impl PageMode {
     ) -> NamedFigures {
         let busy = loaded.server_busy.map(|busy| busy / cores as f64);
         let per_s = loaded.per_second();
-        let of_connections = self.bound(server.connections);
-        let of_workers = server.waiting.map(|waiting| self.bound(waiting));
-        // With so few workers that a pool would be far below what the connections ask for.
-        let would_be_bound = |workers: usize| self.bound(workers) * MIN_EXCESS < of_connections * MIN_SHARE;
-        let is_free = server.waiting.is_none() && server.workers.is_some_and(would_be_bound);
         let quantile = |quantile: f64| Some(microseconds(&loaded.latency, quantile) / 1000.0);
         let total_s = loaded.elapsed.as_secs_f64();
         let all = vec![
@@ -240,11 +256,6 @@ impl PageMode {
             ("p98_ms", quantile(0.98)),
             ("p99_ms", quantile(0.99)),
             ("max_ms", quantile(1.0)),
-            ("bound_per_s", of_workers.map(|bound| bound.min(of_connections))),
-            ("connections_bound_per_s", Some(of_connections)),
-            ("share_of_bound", Some(per_s / self.least_bound(server.waiting, server.connections))),
-            ("share_of_workers_bound", of_workers.filter(|bound| *bound <= of_connections).map(|bound| per_s / bound)),
-            ("share_without_a_bound", is_free.then(|| per_s / of_connections)),
             ("requests", Some(requests as f64)),
             ("connections", Some(server.connections as f64)),
             ("every", Some(self.every as f64)),
@@ -257,7 +268,8 @@ impl PageMode {
             ("html_bytes", Some(Page::BODY.len() as f64 * requests as f64)),
             ("received_kB_s", Some(loaded.bytes_received as f64 / 1024.0 / total_s)),
         ];
-        let mut figures: NamedFigures = figures::known(all).collect();
+        let of_bounds = self.of_bounds((server.workers, server.waiting), server.connections, per_s);
+        let mut figures: NamedFigures = figures::known(all.into_iter().chain(of_bounds)).collect();
         if let Some(phases) = &loaded.phases {
             figures.extend(phase("connect", &phases.connect));
             figures.extend(phase("waiting", &phases.waiting));
@@ -333,6 +345,23 @@ mod tests {
         let short = PageMode { requests: 40, every: 5, ..mode };
         assert_eq!((short.requests(Some(1), 7), short.requests(None, 5)), (40, 40));
         assert_eq!(short.flags(None), ["--page-every=5", "--page-wait=2000ms"]);
+    }
+
+    #[test]
+    fn a_throughput_is_a_share_of_its_own_bounds() {
+        let of = |workers, waiting, per_s| {
+            PageMode::default().of_bounds((workers, waiting), 100, per_s).map(|(_, figure)| figure)
+        };
+        let pool = |workers, per_s| of(Some(workers), Some(workers), per_s);
+        assert_eq!(pool(8, 39.0), [Some(40.0), Some(500.0), Some(0.975), Some(0.975), None]);
+        assert_eq!(pool(100, 490.0), [Some(500.0), Some(500.0), Some(0.98), Some(0.98), None]);
+        // More workers than connections: the workers are no bound.
+        assert_eq!(pool(128, 490.0), [Some(500.0), Some(500.0), Some(0.98), None, None]);
+        // A wait holds no worker: a pool with as few would have a lower bound.
+        assert_eq!(of(Some(8), None, 490.0), [None, Some(500.0), Some(0.98), None, Some(0.98)]);
+        for workers in [Some(64), Some(128), None] {
+            assert_eq!(of(workers, None, 490.0), [None, Some(500.0), Some(0.98), None, None], "{workers:?}");
+        }
     }
 
     #[test]

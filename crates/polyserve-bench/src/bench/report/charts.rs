@@ -147,3 +147,44 @@ fn published_lines(
     }
     Ok(lines)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The second entry of the baseline was a line. The bound lies below the lines, and what was published above them.
+    #[test]
+    fn a_line_for_each_contestant_one_for_the_bound_and_one_for_what_was_published() {
+        let row = |contestant: &str, role, workers: u64, per_s: f64| BenchRow {
+            contestant: contestant.into(),
+            cell: [(SweepAxis::Workers, workers.into())].into(),
+            role,
+            rank: None,
+            rounds: 1,
+            figures: [("requests_per_s".into(), per_s), ("bound_per_s".into(), workers as f64 * 5.0)].into(),
+            compared: None,
+        };
+        let all = [
+            row("a", Role::Baseline, 1, 2.0),
+            row("a", Role::Baseline, 2, 4.0),
+            row("a (again)", Role::Same, 1, 2.5),
+            row("b", Role::Ranked, 1, 3.0),
+            row("b", Role::Ranked, 2, 3.5),
+        ];
+        let chart = "x = \"workers\"\ny = \"requests_per_s\"\nbound = \"bound_per_s\"";
+        let published = "name = \"thread-pool-100\"\nfiles = [\"page_delay.csv\"]\ncontestants = [\"a\"]\n\
+                         only = { server = \"thread-pool-100\" }\nat = { workers = 100 }";
+        let plan = BenchPlan { baseline: "a".into(), ..BenchPlan::default() };
+        let (chart, published) = (toml::from_str(chart).unwrap(), [toml::from_str(published).unwrap()]);
+        let charts = charts_of(&plan, &all.iter().collect::<Vec<_>>(), &chart, &published).unwrap();
+        let [(_, Chart { marks: Marks::Lines(lines), .. })] = &charts[..] else { panic!("{charts:?}") };
+        let drawn: Vec<_> = lines.iter().map(|line| (line.name.as_str(), line.points.clone())).collect();
+        let expected = [
+            ("bound of a pool", vec![(1, 5.0), (2, 10.0)]),
+            ("a", vec![(1, 2.0), (2, 4.0)]),
+            ("b", vec![(1, 3.0), (2, 3.5)]),
+            ("published: thread-pool-100", vec![(100, 495.72)]),
+        ];
+        assert_eq!(drawn, expected);
+    }
+}

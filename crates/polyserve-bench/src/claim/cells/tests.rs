@@ -380,3 +380,18 @@ fn the_published_tables_are_judged_by_the_same_rules() {
     ];
     assert_eq!(verdicts, [expected, expected].concat());
 }
+
+/// The published columns agree with each other, so they are what they are taken for.
+#[test]
+fn the_published_columns_agree() {
+    let definition = definition();
+    let rows: Vec<ClaimRow> = definition.published.iter().flat_map(|one| one.claim_rows().unwrap()).collect();
+    for row in &rows {
+        let figure = |name: &str| *row.figures.get(name).unwrap_or_else(|| panic!("{name}: {row:?}"));
+        let Some(AxisValue::Number(connections)) = row.cell.get("connections") else { panic!("{row:?}") };
+        let (mean, shown) = (figure("total_s") * 1000.0 * connections / figure("requests"), figure("per_request_ms"));
+        assert!((mean - shown).abs() < 0.01 * mean + 0.001, "{row:?}");
+        // Means: the sum of the parts, each rounded to a millisecond, is the whole.
+        assert!((figure("connect_ms") + figure("processing_ms") - shown).abs() <= 2.0, "{row:?}");
+    }
+}
