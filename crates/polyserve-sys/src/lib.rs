@@ -133,6 +133,21 @@ pub fn ascii_text(bytes: &[u8]) -> Option<&str> {
     is_ascii.then(|| unsafe { str::from_utf8_unchecked(bytes) })
 }
 
+/// Splits `bytes` before the first one that is not in `set`, a set of ASCII bytes: `true` at the index of each of them.
+///
+/// ```
+/// let digits: [bool; 128] = std::array::from_fn(|byte| (byte as u8).is_ascii_digit());
+/// assert_eq!(polyserve_sys::split_ascii(b"42 or 7", &digits), ("42", &b" or 7"[..]));
+/// assert_eq!(polyserve_sys::split_ascii("\u{e9}".as_bytes(), &digits), ("", "\u{e9}".as_bytes()));
+/// ```
+#[inline]
+pub fn split_ascii<'a>(bytes: &'a [u8], set: &[bool; 128]) -> (&'a str, &'a [u8]) {
+    let is_in = |byte: &u8| set.get(usize::from(*byte)) == Some(&true);
+    let (text, rest) = bytes.split_at(bytes.iter().position(|byte| !is_in(byte)).unwrap_or(bytes.len()));
+    // SAFETY: ASCII is UTF-8. Each byte of the text is an index of `set`, so it is below 128.
+    (unsafe { str::from_utf8_unchecked(text) }, rest)
+}
+
 /// Bytes that are stored as words, with a text from word `TEXT` on.
 ///
 /// The words of the text are checked to be ASCII while they are stored. A check of the stored bytes would read them in other units, and a

@@ -16,7 +16,7 @@ use polyserve_sys::ascii_text;
 
 use super::connection_fields::Framing;
 use super::decode::{self, Decoded, Fields, Limits, Parsed};
-use super::syntax::uri_len;
+use super::syntax::split_uri;
 
 /// The length of the longest rest that is remembered, in bytes.
 const MAX_BYTES: usize = 512;
@@ -72,12 +72,12 @@ impl LastHead {
     pub(super) fn read<'a>(&'a self, input: &'a [u8], limits: &Limits) -> Option<Parsed<'a>> {
         let known = self.rest.text().as_bytes();
         let (method, after) = method(input)?;
-        let (target, rest) = after.split_at_checked(uri_len(after)?)?;
+        let (target, rest) = split_uri(after)?;
         let (rest, after) = rest.split_at_checked(known.len())?;
-        if rest != known || known.is_empty() || self.rest.count() > limits.max_headers {
+        let is_known = rest == known && !known.is_empty() && self.rest.count() <= limits.max_headers;
+        if !is_known || !target.starts_with('/') {
             return None;
         }
-        let target = ascii_text(target).filter(|target| target.starts_with('/'))?;
         let length = input.len().saturating_sub(after.len());
         let headers = Headers::kept(&self.rest);
         let parsed = Parsed {

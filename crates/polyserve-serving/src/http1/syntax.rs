@@ -6,8 +6,10 @@
 use std::cell::RefCell;
 use std::net::Ipv6Addr;
 
-/// A set of bytes: `true` at the index of each of its bytes.
-type ByteSet = [bool; 256];
+use polyserve_sys::{ascii_text, split_ascii};
+
+/// A set of ASCII bytes: `true` at the index of each of its bytes.
+type ByteSet = [bool; 128];
 
 /// Defines the set of the bytes for which `$is_in` holds.
 macro_rules! byte_set {
@@ -15,7 +17,7 @@ macro_rules! byte_set {
         $(#[$doc])*
         #[allow(clippy::indexing_slicing, clippy::arithmetic_side_effects)] // an index out of bounds does not compile
         static $name: ByteSet = {
-            let mut set = [false; 256];
+            let mut set = [false; 128];
             let mut byte = 0;
             while byte < set.len() {
                 set[byte] = $is_in(byte as u8);
@@ -54,9 +56,20 @@ fn is_uri(target: &[u8]) -> bool {
 
 /// Returns the number of bytes at the start of `text` that a URI without a fragment may have. `None` if it has a `%` without two
 /// hexadecimal digits.
-#[inline]
-pub(super) fn uri_len(text: &[u8]) -> Option<usize> {
+fn uri_len(text: &[u8]) -> Option<usize> {
     encoded_len(text, &IN_URI)
+}
+
+/// Splits `text` after the bytes that a URI without a fragment may have. `None` if there is a `%` without two hexadecimal digits.
+#[allow(clippy::inline_always)] // for each head
+#[inline(always)]
+pub(super) fn split_uri(text: &[u8]) -> Option<(&str, &[u8])> {
+    let (uri, rest) = split_ascii(text, &IN_URI);
+    if rest.first() != Some(&b'%') {
+        return Some((uri, rest));
+    }
+    let (uri, rest) = text.split_at_checked(percent_encoded_len(text, &IN_URI)?)?;
+    Some((ascii_text(uri)?, rest))
 }
 
 /// Returns the length of the name of a host at the start of `text`: `*( unreserved / pct-encoded / sub-delims )`. `None` if it
