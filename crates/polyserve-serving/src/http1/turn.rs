@@ -38,6 +38,8 @@ pub struct TurnBudget {
     end: Option<Instant>,
     /// Number of requests served.
     served: u32,
+    /// The turn goes on, without a look at the rules, before this number of requests is served.
+    next_look: u32,
     max_requests: u32,
     clock_mask: u32,
     /// A large request was served since the clock was read.
@@ -50,7 +52,8 @@ impl TurnBudget {
     #[inline]
     pub const fn new(clock: fn() -> Instant) -> Self {
         let (max_requests, clock_mask) = (MAX_TURN_REQUESTS, CLOCK_MASK);
-        Self { clock, started: None, end: None, served: 0, max_requests, clock_mask, was_large: false, is_late: false }
+        let (was_large, is_late) = (false, false);
+        Self { clock, started: None, end: None, served: 0, next_look: 1, max_requests, clock_mask, was_large, is_late }
     }
 
     /// Begins a turn of a thread that serves one connection. It ends by its time only, which is looked at less often: a turn of
@@ -72,7 +75,10 @@ impl TurnBudget {
     #[inline(never)]
     fn compare(&mut self, now: Instant, started: Instant) {
         let end = *self.end.get_or_insert_with(|| started.checked_add(MAX_TURN_TIME).unwrap_or(started));
-        self.is_late |= now >= end;
+        if now >= end {
+            self.is_late = true;
+            self.next_look = 1;
+        }
     }
 
     /// Counts a request that is served in this turn.
@@ -84,12 +90,15 @@ impl TurnBudget {
     /// Notes the length of a body or of an answer of this turn.
     #[inline]
     pub fn note_bytes(&mut self, length: usize) {
-        self.was_large |= length >= LARGE_BYTES;
+        if length >= LARGE_BYTES {
+            self.note_large();
+        }
     }
 
     /// Notes a large answer in this turn.
     pub fn note_large(&mut self) {
         self.was_large = true;
+        self.next_look = 1;
     }
 
     /// Whether the turn ends before a further request.
@@ -100,15 +109,25 @@ impl TurnBudget {
     /// not called. In a turn of a thread, every sixteenth in place of every fourth. Without a known start, a large request ends the turn.
     #[inline]
     pub fn is_over(&mut self) -> bool {
-        if self.served == 0 || self.served >= self.max_requests {
-            return self.served > 0;
+        self.served >= self.next_look && self.look()
+    }
+
+    /// Does the same by the rules, if at least one request was served.
+    #[inline(never)]
+    fn look(&mut self) -> bool {
+        if self.served >= self.max_requests {
+            return true;
         }
         let was_large = std::mem::take(&mut self.was_large);
         if self.started.is_none() && was_large {
             return true; // how long it took is not known
         }
+        self.next_look = (self.served | self.clock_mask).saturating_add(1).min(self.max_requests);
         if self.started.is_none() || was_large || self.served & self.clock_mask == 0 {
             self.note_time((self.clock)());
+        }
+        if self.is_late {
+            self.next_look = 1;
         }
         self.is_late
     }
