@@ -79,11 +79,11 @@ const CLOSE: &[u8] = b"\r\nConnection: close";
 #[inline(always)]
 pub(super) fn json(out: &mut Vec<u8>, body: &[u8], close: bool, date: &Date) {
     let length = body.len();
-    out.reserve(HEAD_ESTIMATE.saturating_add(length));
     if matches!(length, 10..100) & !close {
-        let start = out.len().saturating_add(JSON_START.len());
         out.extend_from_slice(date.json_head());
-        if let Some([tens, ones, ..]) = out.get_mut(start..) {
+        // The length of the head is known, so its digits are stored without a test.
+        let head = out.last_chunk_mut::<{ Date::JSON_HEAD }>();
+        if let Some([tens, ones, ..]) = head.and_then(|head| head.get_mut(JSON_START.len()..)) {
             (*tens, *ones) = (last_digit(length / 10), last_digit(length));
         }
     } else {
