@@ -224,12 +224,11 @@ impl Identifiable for Entity {
     /// Reads `-?[0-9]+`, within an i64.
     #[inline]
     fn parse_id(text: &str) -> Option<i64> {
-        if text.starts_with('+') { None } else { text.parse().ok() }
+        short_number(text).or_else(|| if text.starts_with('+') { None } else { text.parse().ok() })
     }
 
     /// Appends `{"id":1,"description":"...","value":60.750847}`, without an allocation of its own.
-    #[allow(clippy::inline_always)] // for each read
-    #[inline(always)]
+    #[inline]
     fn write_json(&self, out: &mut Vec<u8>) -> Result<(), Box<dyn Error + Send + Sync>> {
         self.as_ref().write_json(out);
         Ok(())
@@ -238,6 +237,23 @@ impl Identifiable for Entity {
     fn read_json(body: &[u8]) -> Result<Self, InvalidEntity> {
         json::usual::read(body).map_or_else(|| json::read_flat(body), Ok)
     }
+}
+
+/// Reads a number of 1 to 18 digits. An `i64` holds each of them, so none is checked for an overflow.
+#[inline]
+fn short_number(text: &str) -> Option<i64> {
+    if !(1..=18).contains(&text.len()) {
+        return None;
+    }
+    let mut number = 0;
+    for byte in text.bytes() {
+        let digit = byte.wrapping_sub(b'0');
+        if digit > 9 {
+            return None;
+        }
+        number = number * 10 + i64::from(digit);
+    }
+    Some(number)
 }
 
 /// The borrowed fields of an [`Entity`]. A store that packs its entities has these fields without an [`Entity`].
@@ -264,8 +280,7 @@ impl EntityRef<'_> {
     }
 
     /// Appends the JSON form, without an allocation of its own.
-    #[allow(clippy::inline_always)] // for each read
-    #[inline(always)]
+    #[inline]
     pub fn write_json(self, out: &mut Vec<u8>) {
         json::write_published(self, out);
     }

@@ -10,6 +10,7 @@
 
 mod level_counter;
 mod number;
+mod short;
 pub(crate) mod usual;
 
 use std::borrow::Cow;
@@ -25,19 +26,32 @@ use crate::stack::{self, MAX_DEPTH};
 use crate::text::shortened;
 
 /// Appends `{"id":1,"description":"...","value":60.750847}`.
-#[allow(clippy::inline_always)] // for each read
-#[inline(always)]
+#[inline]
 pub(crate) fn write_published(entity: EntityRef<'_>, out: &mut Vec<u8>) {
+    write_fields(entity.id, entity.description, entity.value, out);
+}
+
+/// Does the same. The fields come in registers: a structure would be copied in memory first.
+#[inline(never)]
+fn write_fields(id: i64, description: &str, value: f64, out: &mut Vec<u8>) {
+    if !short::write(id, description.as_bytes(), value, out) {
+        write_any(id, description, value, out);
+    }
+}
+
+/// Appends an entity of any size.
+#[inline(never)]
+fn write_any(id: i64, description: &str, value: f64, out: &mut Vec<u8>) {
     out.extend_from_slice(b"{\"id\":");
-    number::write_integer(entity.id, out);
+    number::write_integer(id, out);
     out.extend_from_slice(b",\"description\":\"");
-    if needs_escape(entity.description.as_bytes()) {
-        write_escaped(entity.description, out);
+    if needs_escape(description.as_bytes()) {
+        write_escaped(description, out);
     } else {
-        out.extend_from_slice(entity.description.as_bytes());
+        out.extend_from_slice(description.as_bytes());
     }
     out.extend_from_slice(b"\",\"value\":");
-    number::write_float(entity.value, out);
+    number::write_float(value, out);
     out.push(b'}');
 }
 
@@ -50,16 +64,11 @@ fn write_escaped(text: &str, out: &mut Vec<u8>) {
 }
 
 /// Whether a text in JSON has an escape: for a control character, a quotation mark or a backslash.
-#[allow(clippy::inline_always)] // for each read
-#[inline(always)]
 fn needs_escape(text: &[u8]) -> bool {
     // The last block overlaps the one before it. A copy of the rest into a block would be read before it is stored, which stalls.
-    if let Some(last) = text.last_chunk::<16>() {
-        return text.as_chunks::<16>().0.iter().fold(has_escape(last), |found, block| found | has_escape(block));
-    }
-    match (text.first_chunk::<8>(), text.last_chunk::<8>()) {
-        (Some(first), Some(last)) => has_escape(first) | has_escape(last),
-        _ => text.iter().any(|&byte| has_escape(&[byte])),
+    match text.last_chunk::<16>() {
+        Some(last) => text.as_chunks::<16>().0.iter().fold(has_escape(last), |found, block| found | has_escape(block)),
+        None => text.iter().any(|&byte| has_escape(&[byte])),
     }
 }
 

@@ -12,80 +12,110 @@ const SHORT: u64 = 100_000_000;
 /// The number of different fractions with six digits.
 const FRACTIONS: u32 = 1_000_000;
 
+/// The text of a number below [`SHORT`], or of a fraction: at most eight digits.
+#[derive(Clone, Copy)]
+pub(super) struct Digits {
+    /// The digits from the lowest byte on. What follows them is of no meaning.
+    pub(super) text: [u8; 8],
+    pub(super) count: usize,
+}
+
+impl Digits {
+    #[inline]
+    fn append(self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.text);
+        out.truncate(out.len() - (self.text.len() - self.count));
+    }
+}
+
+/// A decimal number with at most six digits after the point.
+pub(super) struct Decimal {
+    pub(super) is_negative: bool,
+    pub(super) whole: Digits,
+    pub(super) fraction: Digits,
+}
+
 /// Appends a whole number.
 #[inline]
 pub(super) fn write_integer(number: i64, out: &mut Vec<u8>) {
-    match u64::try_from(number) {
-        Ok(short @ ..SHORT) => write_short(short as u32, out),
-        _ => write_any_integer(number, out),
+    match short_integer(number) {
+        Some(digits) => digits.append(out),
+        None => out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes()),
     }
-}
-
-#[inline(never)]
-fn write_any_integer(number: i64, out: &mut Vec<u8>) {
-    out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
 }
 
 /// Appends a float, or `null` if it is not finite.
+pub(super) fn write_float(number: f64, out: &mut Vec<u8>) {
+    let Some(decimal) = short_decimal(number) else {
+        let _ = serde_json::to_writer(out, &number); // writing to a `Vec` does not fail
+        return;
+    };
+    if decimal.is_negative {
+        out.push(b'-');
+    }
+    decimal.whole.append(out);
+    out.push(b'.');
+    decimal.fraction.append(out);
+}
+
+/// Returns the text of a whole number, if it has at most eight digits and no sign.
 #[allow(clippy::inline_always)] // for each read
 #[inline(always)]
-pub(super) fn write_float(number: f64, out: &mut Vec<u8>) {
+pub(super) fn short_integer(number: i64) -> Option<Digits> {
+    match u64::try_from(number) {
+        Ok(short @ ..SHORT) => Some(short_text(short as u32)),
+        _ => None,
+    }
+}
+
+/// Returns the text of a float that is short.
+#[allow(clippy::inline_always)] // for each read
+#[inline(always)]
+pub(super) fn short_decimal(number: f64) -> Option<Decimal> {
     let magnitude = number.abs();
     // Within these limits, the text has no exponent.
-    if (0.001..SHORT as f64).contains(&magnitude) {
-        // The sum is rounded to a whole number, which is in its lowest bits.
-        let sum = magnitude * f64::from(FRACTIONS) + WHOLE_NUMBERS;
-        if (sum - WHOLE_NUMBERS) / f64::from(FRACTIONS) == magnitude {
-            if number < 0.0 {
-                out.push(b'-');
-            }
-            return write_millionths(sum.to_bits() - WHOLE_NUMBERS.to_bits(), out);
-        }
+    if !(0.001..SHORT as f64).contains(&magnitude) {
+        return None;
     }
-    write_any_float(number, out);
+    // The sum is rounded to a whole number, which is in its lowest bits.
+    let sum = magnitude * f64::from(FRACTIONS) + WHOLE_NUMBERS;
+    if (sum - WHOLE_NUMBERS) / f64::from(FRACTIONS) != magnitude {
+        return None;
+    }
+    let millionths = sum.to_bits() - WHOLE_NUMBERS.to_bits();
+    let fraction = (millionths % u64::from(FRACTIONS)) as u32;
+    Some(Decimal {
+        is_negative: number < 0.0,
+        whole: short_text((millionths / u64::from(FRACTIONS)) as u32),
+        fraction: fraction_text(fraction),
+    })
 }
 
 /// The floats from this one to its double are the whole numbers. They have the same exponent.
 const WHOLE_NUMBERS: f64 = (1_u64 << 52) as f64;
 
-#[inline(never)]
-fn write_any_float(number: f64, out: &mut Vec<u8>) {
-    let _ = serde_json::to_writer(out, &number); // writing to a `Vec` does not fail
-}
-
-/// Appends a number of less than [`SHORT`] whole units, without zeros at the end of its fraction.
-#[allow(clippy::inline_always)] // for each read
-#[inline(always)]
-fn write_millionths(millionths: u64, out: &mut Vec<u8>) {
-    let fraction = (millionths % u64::from(FRACTIONS)) as u32;
-    match (millionths / u64::from(FRACTIONS)) as u32 {
-        tens @ 10..100 => out.extend_from_slice(&[b'0' + (tens / 10) as u8, b'0' + (tens % 10) as u8, b'.']),
-        whole => {
-            write_short(whole, out);
-            out.push(b'.');
-        }
-    }
-    // The fraction is at the front of eight digits, of which the last two are zero. One digit stays.
-    let digits = digits(fraction * 100);
+/// Returns the text of millionths, without zeros at its end. One digit stays.
+#[inline]
+fn fraction_text(millionths: u32) -> Digits {
+    // They are at the front of eight digits, of which the last two are zero.
+    let digits = digits(millionths * 100);
     let zeros = (digits | 1).leading_zeros() as usize / 8;
-    out.extend_from_slice(&(digits | ZEROS).to_le_bytes());
-    out.truncate(out.len() - zeros);
+    Digits { text: (digits | ZEROS).to_le_bytes(), count: 8 - zeros }
 }
 
-/// Appends a number below [`SHORT`].
-#[allow(clippy::inline_always)] // twice or thrice for each entity
-#[inline(always)]
-fn write_short(number: u32, out: &mut Vec<u8>) {
-    match number {
-        ..10 => out.push(b'0' + number as u8),
-        10..100 => out.extend_from_slice(&[b'0' + (number / 10) as u8, b'0' + (number % 10) as u8]),
+/// Returns the text of a number below [`SHORT`].
+#[inline]
+fn short_text(number: u32) -> Digits {
+    let (text, count) = match number {
+        ..10 => (u64::from(number) | ZEROS, 1),
+        10..100 => (u64::from((number / 10) | ((number % 10) << 8)) | ZEROS, 2),
         _ => {
             let digits = digits(number);
             let zeros = digits.trailing_zeros() as usize / 8; // it is not zero
-            out.extend_from_slice(&((digits | ZEROS) >> (8 * zeros)).to_le_bytes());
-            out.truncate(out.len() - zeros);
+            ((digits | ZEROS) >> (8 * zeros), 8 - zeros)
         }
-    }
+    };
+    Digits { text: text.to_le_bytes(), count }
 }
 
 /// Eight times the digit zero.
