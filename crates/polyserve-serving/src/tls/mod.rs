@@ -1,7 +1,7 @@
 //! TLS between the bytes of a driver and the session.
 //!
 //! A driver reads and writes bytes as ever, and no server has code of its own for TLS. A [`Connection`](crate::Connection) of a server
-//! with a [`TlsConfig`](polyserve_core::TlsConfig) passes what was read through a [`TlsSession`], which returns the bytes of the
+//! with [TLS](polyserve_core::ServerConfig) passes what was read through a [`TlsSession`], which returns the bytes of the
 //! session, and passes the output of the session through it before the driver writes.
 //!
 //! A server with a connection of its own may use a [`TlsSession`] itself, as `tokio_hyper` does. It [keeps](TlsSession::keep) the output,
