@@ -5,7 +5,7 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use polyserve_core::files::{MAX_SETTINGS, read_bounded};
+use polyserve_core::files::{ENCRYPTED_KEY, MAX_SETTINGS, is_encrypted_key, read_bounded};
 use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature};
@@ -86,7 +86,10 @@ impl EngineTls {
         let Some((chain, key)) = &self.identity else { return Ok(builder.with_no_client_auth()) };
         let wrong = |error: &dyn fmt::Display| invalid("the certificate of the store cannot be used", error);
         let chain = CertificateDer::pem_slice_iter(chain).collect::<Result<Vec<_>, _>>();
-        let key = PrivateKeyDer::from_pem_slice(key).map_err(|error| wrong(&error))?;
+        let key = PrivateKeyDer::from_pem_slice(key).map_err(|error| match is_encrypted_key(key) {
+            true => wrong(&format_args!("its key {ENCRYPTED_KEY}")),
+            false => wrong(&error),
+        })?;
         builder.with_client_auth_cert(chain.map_err(|error| wrong(&error))?, key).map_err(|error| wrong(&error))
     }
 }

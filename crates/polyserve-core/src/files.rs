@@ -12,6 +12,23 @@ pub const MAX_SETTINGS: u64 = 16 << 20;
 /// The max size of a file with the content of requests and answers, or with results, in bytes: 256 MiB.
 pub const MAX_CONTENT: u64 = 256 << 20;
 
+/// Why a key that is [encrypted](is_encrypted_key) cannot be used, after its name.
+pub const ENCRYPTED_KEY: &str = "is encrypted, and a password cannot be given: decrypt it with `openssl pkey -in KEY -out NEW`, and let \
+    only the user of this program read the new file";
+
+/// Whether a key in PEM form is encrypted: by PKCS #8, or by the older form with a header.
+///
+/// ```
+/// use polyserve_core::files::is_encrypted_key;
+///
+/// assert!(is_encrypted_key(b"-----BEGIN ENCRYPTED PRIVATE KEY-----"));
+/// assert!(!is_encrypted_key(b"-----BEGIN PRIVATE KEY-----"));
+/// ```
+pub fn is_encrypted_key(pem: &[u8]) -> bool {
+    let has = |text: &str| pem.windows(text.len()).any(|part| part == text.as_bytes());
+    has("-----BEGIN ENCRYPTED PRIVATE KEY-----") || has("Proc-Type: 4,ENCRYPTED")
+}
+
 /// Returns the content of a file of at most `limit` bytes.
 ///
 /// # Errors

@@ -109,16 +109,30 @@ fn what_cannot_be_served_is_refused() {
     let (dir, authority) = (Dir::new("tls-misuse"), TestAuthority::new());
     let args = write(&dir, &authority.issue());
     dir.write("other.pem", authority.issue().key);
+    // Regression test: both read "no items found" or "illegal section start".
+    dir.write("pkcs8.pem", "-----BEGIN ENCRYPTED PRIVATE KEY-----\nMIIB\n-----END ENCRYPTED PRIVATE KEY-----\n");
+    let older = "-----BEGIN RSA PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\nDEK-Info: AES-128-CBC,00\n\nMIIB\n-----END RSA PRIVATE KEY-----\n";
+    dir.write("older.pem", older);
     for (args, why) in [
         (format!("--tls-cert {dir}/cert.pem"), "--tls-cert also needs --tls-key"),
         (format!("--tls-key {dir}/key.pem"), "--tls-key also needs --tls-cert"),
         (format!("--tls-client-ca {dir}/cert.pem"), "--tls-client-ca also needs --tls-cert and --tls-key"),
         (format!("--tls-cert {dir}/no.pem --tls-key {dir}/key.pem"), "no.pem"),
         (format!("--tls-cert {dir}/cert.pem --tls-key {dir}/other.pem"), "other.pem"),
+        (
+            format!("--tls-cert {dir}/cert.pem --tls-key {dir}/pkcs8.pem"),
+            "pkcs8.pem is encrypted, and a password cannot be given",
+        ),
+        (
+            format!("--tls-cert {dir}/cert.pem --tls-key {dir}/older.pem"),
+            "decrypt it with `openssl pkey -in KEY -out NEW`",
+        ),
         (format!("--server null_epoll {args}"), "the reference null_epoll does not speak TLS"),
     ] {
         has(&misused(&format!("serve --listen 127.0.0.1:0 {args}")), &[why]);
     }
+    let load = format!("load https://localhost:1/ --insecure --cert {dir}/cert.pem --key {dir}/pkcs8.pem");
+    has(&misused(&load), &["its key is encrypted, and a password cannot be given"]);
     let mut command = polyserve("serve --listen 127.0.0.1:0");
     let output = command.env("POLYSERVE_TLS_KEY", "key.pem").output().expect("the command runs");
     has(&text(&output.stderr), &["POLYSERVE_TLS_KEY also needs --tls-cert"]);

@@ -20,7 +20,7 @@ use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::ClientCertVerifier;
 use rustls::{RootCertStore, ServerConfig};
 
-use crate::files::{MAX_SETTINGS, read_bounded};
+use crate::files::{ENCRYPTED_KEY, MAX_SETTINGS, is_encrypted_key, read_bounded};
 use crate::sync::{Mutex, lock};
 
 /// The certificate and the key of a server, for [`ServerConfig::tls`](crate::ServerConfig::tls). Clones share them.
@@ -276,8 +276,13 @@ impl Current {
             None => builder.with_no_client_auth(),
             Some(source) => builder.with_client_cert_verifier(verifier(source, provider)?),
         };
-        let private = PrivateKeyDer::from_pem_slice(&key.read("TLS key")?)
-            .map_err(|error| TlsError::new(format!("the TLS key {key} has no private key in PEM form: {error}")))?;
+        let pem = key.read("TLS key")?;
+        let private = PrivateKeyDer::from_pem_slice(&pem).map_err(|error| {
+            TlsError::new(match is_encrypted_key(&pem) {
+                true => format!("the TLS key {key} {ENCRYPTED_KEY}"),
+                false => format!("the TLS key {key} has no private key in PEM form: {error}"),
+            })
+        })?;
         let mut http1 = builder.with_single_cert(chain, private).map_err(|error| {
             TlsError::new(format!("the TLS certificate {certificates} cannot be used with the key {key}: {error}"))
         })?;
