@@ -34,7 +34,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 
 use polyserve_core::{ConfigError, ServerConfig, resolve_address};
 
-use crate::catalog::{ServerEntry, UnknownName};
+use crate::catalog::{ServerEntry, nearest};
 pub use setting::{SETTINGS, Setting};
 
 /// Reads a number of bytes such as 65536, 64KiB, 1MiB or 2GiB, as the settings are read. Returns `None` for other texts.
@@ -404,7 +404,8 @@ const PREFIX: &str = "POLYSERVE_";
 ///
 /// # Errors
 ///
-/// Returns [`SettingError`] for the first unknown variable. It lists the settings, with a suggestion if a name is near.
+/// Returns [`SettingError`] for the first unknown variable. It suggests the settings with the nearest names; if none is near, it lists
+/// all settings.
 ///
 /// ```
 /// use polyserve::env::check_variables;
@@ -431,15 +432,16 @@ pub fn check_variables(
             continue;
         }
         // The prefix says nothing about which setting was meant.
-        let names = settings().map(|known| known.strip_prefix(PREFIX).unwrap_or(&known).to_owned()).collect();
-        let unknown = UnknownName::new("variable", own, names);
+        let names: Vec<String> =
+            settings().map(|known| known.strip_prefix(PREFIX).unwrap_or(&known).to_owned()).collect();
         let other = OTHER_NAMES.iter().find(|(other, _)| *other == own).map(|(_, name)| *name);
-        let suggestion = match other.or_else(|| unknown.suggestion()) {
-            Some(near) => format!("did you mean {PREFIX}{near}? The"),
-            None => String::from("the"),
+        let near = other.map_or_else(|| nearest(own, names.iter().map(String::as_str)), |name| vec![name]);
+        let why = if near.is_empty() {
+            format!("is unknown; the settings are {}", settings().collect::<Vec<_>>().join(", "))
+        } else {
+            let near: Vec<_> = near.iter().map(|name| format!("{PREFIX}{name}")).collect();
+            format!("is unknown, did you mean {}?", near.join(", "))
         };
-        let list: Vec<String> = settings().collect();
-        let why = format!("is unknown; {suggestion} settings are {}", list.join(", "));
         let source = Source::Variable(name.clone().into_owned());
         return Err(Value { source, text: text.into_owned() }.wrong(why));
     }
