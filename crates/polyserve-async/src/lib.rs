@@ -34,6 +34,8 @@
 
 #[cfg(any(feature = "tokio", feature = "smol", feature = "futures"))]
 mod executors;
+#[cfg(feature = "tokio")]
+mod runtime_threads;
 mod servers;
 #[cfg(feature = "tower")]
 mod tower;

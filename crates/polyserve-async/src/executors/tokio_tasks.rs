@@ -36,6 +36,7 @@ use tokio::runtime::Builder;
 use super::counted_runtime::CountedRuntime;
 use super::tasks::{Runtime, Task, Tasks};
 use super::watch::WatchThread;
+use crate::runtime_threads::try_threads;
 
 /// An executor on a tokio runtime. The [crate](crate#what-every-executor-promises) lists its guarantees.
 ///
@@ -69,6 +70,7 @@ impl Runtime for TokioRuntime {
 
     fn new(shared: &Arc<PoolShared>) -> io::Result<Self> {
         let workers = shared.config.workers;
+        try_threads(workers)?;
         let mut builder = Builder::new_multi_thread();
         builder.worker_threads(workers).enable_all();
         if shared.config.polls_after_each_job {

@@ -9,9 +9,11 @@
 use std::fmt;
 use std::future::{Future, poll_fn};
 use std::io;
+use std::num::NonZeroUsize;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::thread;
 
 use bytes::Bytes;
 use http::{Method, Response, StatusCode};
@@ -23,6 +25,7 @@ use polyserve_serving::memory::{MemoryBudget, Reservation};
 use tokio::runtime::{Builder, Handle};
 
 use super::target::TowerTarget;
+use crate::runtime_threads::try_threads;
 use crate::servers::toolkit::OwnedRuntime;
 use crate::types::body::{CollectError, collect};
 use crate::types::{BoxError, request, response, service_failed, upgrade_refused};
@@ -106,6 +109,7 @@ impl FromTower {
     where
         T: TowerTarget<Full<Bytes>, Kind>,
     {
+        try_threads(thread::available_parallelism().map_or(1, NonZeroUsize::get))?;
         let (owned, handle) = OwnedRuntime::build(Builder::new_multi_thread().thread_name("from-tower").enable_all())?;
         Ok(Self::on(target, RuntimeContext { handle, _owned: Some(owned) }))
     }

@@ -24,6 +24,7 @@ use rustix::fs::OFlags;
 use rustix::io::{Errno, ioctl_fionbio};
 
 use super::handover::Offer;
+use super::serve::explained;
 use super::systemd;
 
 /// The arguments about the admin address and the end of a server.
@@ -88,6 +89,18 @@ impl AdminArgs {
 
     /// The access log, if there is one.
     fn log(&self, is_check: bool) -> anyhow::Result<Option<AccessLog>> {
+        let log = given("--access-log", self.access_log.as_deref(), ACCESS_LOG)?;
+        let of_the_log = [
+            ("--access-log-format", &self.access_log_format),
+            ("--access-log-sample", &self.access_log_sample),
+            ("--access-log-rate", &self.access_log_rate),
+        ];
+        // A variable may be meant for another process, so it is no error.
+        if let (None, Some((flag, _))) = (&log, of_the_log.iter().find(|(_, text)| text.is_some())) {
+            let why =
+                format!("{flag} needs an access log: add --access-log PATH, or --access-log - for standard error");
+            return Err(Misuse(why).into());
+        }
         let format = given("--access-log-format", self.access_log_format.as_deref(), ACCESS_LOG_FORMAT)?;
         let format = match format.as_ref().map(|(source, text)| (source, text.as_str())) {
             None | Some((_, "json")) => LogFormat::Json,
@@ -101,9 +114,7 @@ impl AdminArgs {
         if let Some(n) = number(given("--access-log-rate", self.access_log_rate.as_deref(), ACCESS_LOG_RATE)?)? {
             sampling.max_per_s = n;
         }
-        let Some((source, path)) = given("--access-log", self.access_log.as_deref(), ACCESS_LOG)? else {
-            return Ok(None);
-        };
+        let Some((source, path)) = log else { return Ok(None) };
         let unopened = |error| Misuse(format!("{source} {path} cannot be opened: {error}"));
         if is_check {
             check_log(&path).map_err(unopened)?;
@@ -111,7 +122,7 @@ impl AdminArgs {
         }
         let writer: Box<dyn Write + Send> =
             if path == "-" { Box::new(io::stderr()) } else { Box::new(opened(&path).map_err(unopened)?) };
-        Ok(Some(AccessLog::start(writer, format, sampling)?))
+        Ok(Some(AccessLog::start(writer, format, sampling).map_err(explained)?))
     }
 }
 
@@ -218,6 +229,7 @@ impl ServeOperation {
         }
         let running = PoolServer::mpsc(config)?
             .serve(on, admin)
+            .map_err(explained)
             .with_context(|| format!("cannot serve on the admin address {addr}"))?;
         let url = format!("http://{}", running.local_addr());
         self.admin = Some(running);

@@ -24,6 +24,7 @@ use polyserve_bench::limits::raise_descriptors;
 use polyserve_bench::output::{print, print_json};
 use polyserve_bench::services::Page;
 use polyserve_bench::spin::{BlockingWait, ServiceTimes, Spin};
+use rustix::io::Errno;
 use rustix::process::{Signal, getpid, kill_process};
 use serde_json::json;
 
@@ -128,7 +129,7 @@ const LONGEST_DELAY: Duration = Duration::from_secs(3600);
 pub(crate) fn run(catalog: &Catalog, args: &ServeArgs, json: bool) -> anyhow::Result<ExitCode> {
     let (tls, access) = (args.tls.config()?, args.access.access()?);
     reload::watch(tls.as_ref(), access.tokens.as_ref())?; // before the other signals, so that SIGHUP reads the files again
-    let mut signals = Signals::register().context("the signals cannot be taken over")?;
+    let mut signals = Signals::register().map_err(explained).context("the signals cannot be taken over")?;
     let catalog = with_entity_options(with_page(catalog, args)?, args)?;
     let ready_path = ready_path(args)?;
     let mut operation = args.admin.operation(args.check_config)?;
@@ -225,7 +226,7 @@ pub(crate) fn run(catalog: &Catalog, args: &ServeArgs, json: bool) -> anyhow::Re
 
     let admin =
         operation.start(Arc::clone(&store), admin_listener, (args.service == ENTITY).then_some(ENTITY_OPENAPI))?;
-    let running = server.serve(on, service).with_context(|| format!("cannot serve on {addr}"))?;
+    let running = server.serve(on, service).map_err(explained).with_context(|| format!("cannot serve on {addr}"))?;
     let scheme = if settings.config.tls.is_some() { "https" } else { "http" };
     let url = format!("{scheme}://{}", running.local_addr());
     operation.watch(&args.server, &running);
@@ -250,6 +251,18 @@ pub(crate) fn run(catalog: &Catalog, args: &ServeArgs, json: bool) -> anyhow::Re
     let counted = (args.service == ENTITY).then(|| store.len().wait_until(Instant::now() + MAX_STATUS_WAIT));
     let entities = counted.and_then(Result::ok).and_then(Result::ok);
     ended(&drain, entities, json)
+}
+
+/// Names the limits if the system has refused a thread: its own error is "Resource temporarily unavailable".
+pub(super) fn explained(error: io::Error) -> io::Error {
+    if error.raw_os_error() != Some(Errno::AGAIN.raw_os_error()) {
+        return error;
+    }
+    let why = format!(
+        "the system refuses to start a thread ({error}). Use fewer --workers, or raise the limit of threads (`ulimit -u`, or TasksMax= \
+         and pids.max of the cgroup) or of memory (`ulimit -v`)"
+    );
+    io::Error::new(error.kind(), why)
 }
 
 /// Opens the repo, and then makes the `present` process drain; in the other order if only one process can have the repo. Returns `None`

@@ -18,6 +18,8 @@ use polyserve_bench::experiment::{Execution, RecordArgs};
 use polyserve_bench::machine::Environment;
 use polyserve_bench::machine::cores::Cores;
 
+use super::serve::explained;
+
 /// The context of a command.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Context<'a> {
@@ -93,7 +95,7 @@ pub(crate) fn signal_code() -> Option<u8> {
 
 /// Returns a shutdown that the first signal begins.
 pub(crate) fn on_signal() -> anyhow::Result<Shutdown> {
-    let signals = Signals::register().context("the signals cannot be taken over")?;
+    let signals = Signals::register().map_err(explained).context("the signals cannot be taken over")?;
     let stop = Shutdown::new();
     let shutdown = stop.clone();
     let wait = move || {

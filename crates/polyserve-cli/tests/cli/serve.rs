@@ -400,8 +400,34 @@ fn the_settings_of_the_access_log_are_checked() {
         ("--access-log /no/such/directory/log", "--access-log /no/such/directory/log cannot be opened"),
         ("--access-log - --access-log-format xml", "--access-log-format \"xml\" must be json or common"),
         ("--access-log - --access-log-sample 0", "--access-log-sample \"0\" is not a number of at least 1"),
+        // Without a log they were ignored.
+        ("--access-log-format common", "--access-log-format needs an access log: add --access-log PATH"),
+        ("--access-log-sample 2", "--access-log-sample needs an access log: add --access-log PATH"),
+        ("--access-log-rate 2", "--access-log-rate needs an access log: add --access-log PATH"),
     ] {
         has(&misused(&format!("serve {args}")), &[why]);
+    }
+}
+
+/// Regression test: tokio panicked if the system refused one of its threads, and waited for ever for the others. The other servers said
+/// "Resource temporarily unavailable". Root has no limit of threads, so it becomes a user that has nothing else; for another user the
+/// test is not run, because the limit counts all that this user runs.
+#[test]
+fn a_refused_thread_is_an_error_that_names_the_limits() {
+    for server in
+        ["pool_server", "pool_server/tokio_tasks", "tokio_tcp", "tokio_per_core", "tokio_hyper", "smol", "epoll"]
+    {
+        let mut command = Command::new("timeout");
+        command.args(["-s", "KILL", "20", "setpriv", "--reuid=54321", "--regid=54321", "--clear-groups"]);
+        command.args(["prlimit", "--nproc=50", env!("CARGO_BIN_EXE_polyserve"), "serve", "--server", server]);
+        let output = command.args(["--listen", "127.0.0.1:0", "--workers", "200"]).output().expect("it runs");
+        let error = text(&output.stderr);
+        if ["setpriv", "prlimit", "timeout"].iter().any(|program| error.starts_with(program)) {
+            eprintln!("not run: {error}");
+            return;
+        }
+        assert_eq!(output.status.code(), Some(1), "{server}: {error}");
+        has(&error, &["cannot serve on 127.0.0.1:0: the system refuses to start a thread", "ulimit -u", "pids.max"]);
     }
 }
 
