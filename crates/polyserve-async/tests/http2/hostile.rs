@@ -23,6 +23,7 @@ const CONTINUATION: u8 = 9;
 const END_STREAM: u8 = 1;
 const END_HEADERS: u8 = 4;
 
+const FRAME_SIZE_ERROR: u32 = 6;
 const REFUSED_STREAM: u32 = 7;
 const ENHANCE_YOUR_CALM: u32 = 11;
 
@@ -104,7 +105,6 @@ fn rapid_resets_end_the_connection() {
         sent.extend(frame(HEADERS, END_STREAM | END_HEADERS, stream, GET_FIELDS));
         sent.extend(frame(RST_STREAM, 0, stream, &8_u32.to_be_bytes()));
     }
-    // Few enough for one read: a close with unread input would reset the connection, and GOAWAY might be lost.
     client.write_all(&sent).expect("it takes it");
     assert_eq!(goaway(&mut client), ENHANCE_YOUR_CALM);
     assert!(calls.0.load(Ordering::SeqCst) < STREAMS as usize, "each reset request was served");
@@ -137,6 +137,16 @@ fn a_head_that_grows_past_its_limit_is_refused() {
     drop(client);
     serves_others(&running);
     running.shutdown().unwrap();
+}
+
+/// Regression test: a close with unread input reset the connection, and the client did not read GOAWAY.
+#[test]
+fn a_client_that_goes_on_sending_reads_goaway() {
+    let running = serve(Arc::new(Echo), |_| ());
+    let mut client = greeted(&running);
+    client.write_all(&frame(DATA, 0, 1, &vec![0; 256 << 10])).expect("it is taken and thrown away");
+    assert_eq!(goaway(&mut client), FRAME_SIZE_ERROR);
+    serves_others(&running);
 }
 
 /// CVE-2024-27316: a head of CONTINUATION frames without an end.

@@ -44,6 +44,27 @@ fn alpn_negotiates_http2() {
     }
 }
 
+/// Regression test: a client that has negotiated HTTP/2 was answered over HTTP/1.1 if its first bytes were no preface.
+#[test]
+fn after_alpn_only_http2_is_spoken() {
+    let authority = TestAuthority::new();
+    let config = ServerConfig::default().workers(1).tls(authority.issue().server());
+    let running = TokioHyper::new(config).unwrap().with_http2().serve("127.0.0.1:0", Echo).unwrap();
+    let mut client = (*authority.client(rustls::DEFAULT_VERSIONS, None)).clone();
+    client.alpn_protocols = vec![b"h2".to_vec()];
+    let stream = TlsStream::new(TcpStream::connect(running.local_addr()).unwrap(), Arc::new(client));
+    let deadline = Instant::now() + Duration::from_secs(60);
+    stream.shake_hands(deadline).unwrap();
+    stream.send(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n", deadline).unwrap();
+    let (mut read, mut buffer) = (Vec::new(), [0; 1024]);
+    while let Ok(length @ 1..) = stream.read(&mut buffer, deadline) {
+        read.extend_from_slice(&buffer[..length]);
+    }
+    assert!(Instant::now() < deadline, "the connection ends");
+    assert!(!read.windows(4).any(|part| part == b"HTTP"), "{}", read.escape_ascii());
+    running.shutdown().unwrap();
+}
+
 /// A GET of `/` on the first stream.
 const GET: &[u8] = b"\0\0\x06\x01\x05\0\0\0\x01\x82\x87\x84\x41\x01a";
 

@@ -177,7 +177,9 @@ fn compare(inputs: Vec<String>, check: impl Fn(Exchange, Exchange, &str)) {
         let bytes = input.as_bytes();
         let head = input.find("\r\n\r\n").map_or(bytes.len(), |at| at + 4);
         let (single, (head, rest)) = (bytes.chunks(1).collect::<Vec<_>>(), bytes.split_at(head));
-        for pieces in [&[bytes][..], &[head, rest], &single] {
+        // A server closes at once if a client asks for that. What comes later resets the connection, and may take the answer away.
+        let in_pieces: &[&[&[u8]]] = if input.contains("close") { &[] } else { &[&[head, rest], &single] };
+        for pieces in [&[bytes][..]].iter().chain(in_pieces) {
             let excerpt: String = input.escape_debug().take(300).collect();
             check(exchange(&hyper, pieces), exchange(&codec, pieces), &format!("{} pieces: {excerpt}", pieces.len()));
         }

@@ -116,6 +116,11 @@ impl TlsSession {
         self.0.connection.is_handshaking() && !self.0.has_ended
     }
 
+    /// Whether the handshake has negotiated HTTP/2.
+    pub fn is_http2(&self) -> bool {
+        self.0.connection.alpn_protocol() == Some(b"h2")
+    }
+
     /// The certificate that the client has shown in the handshake, or in that of the session that it resumes. `None` if the server does
     /// not ask for one, or before the end of the handshake.
     pub fn client_certificate(&self) -> Option<ClientCertificate> {

@@ -76,12 +76,28 @@ enum StepResult {
 
 /// How a connection is closed after its output is sent.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Close {
+pub(super) enum Close {
     AtOnce,
     /// It was idle. The writing side is closed first: a request may be on its way, and its client then reads the end, not a reset.
     Leave,
     /// The writing side is closed first. Bytes that the client still sends are discarded for a while.
     Linger,
+}
+
+impl ConnectionState {
+    /// Closes the socket. Returns what is to be polled until it is closed, if that takes time.
+    pub(super) fn close_socket(&self, close: Close) -> Option<BoxFuture<()>> {
+        let (registry, entry) = (&self.shared.registry, &self.entry);
+        if close == Close::AtOnce || entry.with_fd(|socket| net::end_output(socket)).is_err() {
+            return None;
+        }
+        if close == Close::Leave || !registry.begin_linger(entry) {
+            let leave = |socket: BorrowedFd<'_>| with_buffers(|buffers| net::leave(socket, &mut buffers.input));
+            let _ = entry.with_fd(leave); // an error: the client is gone
+            return None;
+        }
+        Some(Box::pin(ConnectionTask::new(Arc::clone(registry), Arc::clone(entry), Connection::lingering())))
+    }
 }
 
 /// The reason for a deadline. A new wait begins only if the reason changes.
@@ -228,7 +244,7 @@ impl HyperConnection {
         if state.waits_for_turn {
             return StepResult::Yield;
         }
-        if !events.output_full && state.input.refusal.is_some() {
+        if !events.output_full && (state.input.refusal.is_some() || state.begins_http2()) {
             drop(state);
             self.refuse_input();
             return StepResult::Continue;
@@ -280,8 +296,7 @@ impl HyperConnection {
         self.hyper = None;
         let mut state = self.state.state();
         if let Some(http2) = &self.state.shared.http2
-            && state.requests == 0
-            && state.input.begins_with_preface()
+            && state.begins_http2()
         {
             drop(state);
             self.successor = Some(http2(Arc::clone(&self.state)));
@@ -481,17 +496,8 @@ impl HyperConnection {
 
     fn close_connection(&mut self, close: Close) -> StepResult {
         self.send(true); // the end of TLS, which is not waited for
-        if close == Close::AtOnce || self.entry().with_fd(|socket| net::end_output(socket)).is_err() {
-            return StepResult::End;
-        }
-        if close == Close::Leave || !self.shared().registry.begin_linger(self.entry()) {
-            let leave = |socket: BorrowedFd<'_>| with_buffers(|buffers| net::leave(socket, &mut buffers.input));
-            let _ = self.entry().with_fd(leave); // an error: the client is gone
-            return StepResult::End;
-        }
-        let (registry, entry) = (Arc::clone(&self.shared().registry), Arc::clone(&self.state.entry));
-        self.successor = Some(Box::pin(ConnectionTask::new(registry, entry, Connection::lingering())));
-        StepResult::Continue
+        self.successor = self.state.close_socket(close);
+        if self.successor.is_some() { StepResult::Continue } else { StepResult::End }
     }
 
     fn abandon(&mut self) -> StepResult {

@@ -390,6 +390,14 @@ impl RequestState {
         }
     }
 
+    /// Whether the connection goes on as HTTP/2, which TLS has negotiated or the first bytes say.
+    pub(super) fn begins_http2(&self) -> bool {
+        match self.has_negotiated_http2() {
+            true => self.input.has_unread(),
+            false => self.requests == 0 && self.input.refusal.is_some() && self.input.begins_with_preface(),
+        }
+    }
+
     /// Whether hyper may read more of the socket. A further request is not read before the present one is answered, its answer is
     /// in the output, and the output has room.
     pub(super) fn may_read(&mut self) -> bool {
@@ -444,6 +452,9 @@ impl RequestState {
             let count = bytes.len().min(to.remaining());
             to.put_slice(bytes.get(..count).unwrap_or(bytes));
             return (count, Poll::Ready(Ok(())));
+        }
+        if self.has_negotiated_http2() {
+            return (0, Poll::Pending);
         }
         if self.input.is_between_requests() && self.turn.as_mut().is_some_and(TurnBudget::is_over) {
             self.waits_for_turn = true;

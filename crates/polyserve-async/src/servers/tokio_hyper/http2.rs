@@ -47,7 +47,7 @@ use tokio::runtime::Handle;
 
 use self::streams::{CountedBody, OpenStream, Streams};
 use super::answer_body::{finish, reserve};
-use super::connection::NO_TIMEOUT;
+use super::connection::{Close, NO_TIMEOUT};
 use super::connection_state::{ConnectionState, Http2, PollEvents, Stage};
 use super::error_response::{NO_HOST, OTHER_HOST, reply_to};
 use super::io::HyperIo;
@@ -99,8 +99,8 @@ pub(super) fn serve(runtime: &Handle, config: &ServerConfig) -> Http2 {
         let service = StreamService { streams: Arc::clone(&streams) };
         let hyper = builder.serve_connection(HyperIo::new(Arc::clone(&connection)), service);
         let (is_blocked, state) = (false, Http2State::Open);
-        let (waiting, deadline) = (None, Instant::now() + NO_TIMEOUT);
-        Box::pin(Http2Connection { connection, streams, hyper, is_blocked, state, waiting, deadline })
+        let (lingering, waiting, deadline) = (None, None, Instant::now() + NO_TIMEOUT);
+        Box::pin(Http2Connection { connection, streams, hyper, is_blocked, state, lingering, waiting, deadline })
     })
 }
 
@@ -112,6 +112,8 @@ struct Http2Connection {
     /// The output waits for the client.
     is_blocked: bool,
     state: Http2State,
+    /// The end of the connection, if it takes time.
+    lingering: Option<BoxFuture<()>>,
     /// `None` while requests are open. A request has its own timers until its answer is complete. Then the client must take
     /// the answer within the limit of a write.
     waiting: Option<Http2Wait>,
@@ -125,7 +127,7 @@ enum Http2State {
     /// GOAWAY was sent.
     Leaving,
     /// hyper is done.
-    Over,
+    Over(Close),
 }
 
 /// A wait of the connection itself.
@@ -149,7 +151,7 @@ impl Http2Connection {
                 return Poll::Ready(());
             }
             if self.is_blocked {
-                match connection.poll_send(cx, self.state == Http2State::Over) {
+                match connection.poll_send(cx, self.is_over()) {
                     Poll::Ready(true) => {
                         self.is_blocked = false;
                         // The next output has a wait of its own.
@@ -159,21 +161,23 @@ impl Http2Connection {
                     Poll::Pending => return self.wait_for(Some(Http2Wait::Written)),
                 }
             }
-            if self.state == Http2State::Over {
-                return Poll::Ready(());
+            if let Http2State::Over(close) = self.state {
+                self.lingering = connection.close_socket(close);
+                return self.lingering.as_mut().map_or(Poll::Ready(()), |lingering| lingering.as_mut().poll(cx));
             }
             if self.state == Http2State::Open && connection.must_leave(Stage::Http2) {
                 self.leave();
             }
-            if Pin::new(&mut self.hyper).poll(cx).is_ready() {
-                self.state = Http2State::Over;
+            if let Poll::Ready(result) = Pin::new(&mut self.hyper).poll(cx) {
+                // The client may be sending, and a reset would take GOAWAY from it, and answers.
+                self.state = Http2State::Over(if result.is_ok() { Close::Leave } else { Close::Linger });
             }
             let mut state = connection.state();
             let events = std::mem::take(&mut state.events);
-            state.send(&connection, self.state == Http2State::Over);
+            state.send(&connection, self.is_over());
             self.is_blocked = !state.output.is_empty();
             drop(state);
-            if self.is_blocked || events.output_full || self.state == Http2State::Over {
+            if self.is_blocked || events.output_full || self.is_over() {
                 continue;
             }
             let waiting = match (self.streams.open.load(Ordering::SeqCst), self.state) {
@@ -185,6 +189,10 @@ impl Http2Connection {
         }
         TokioSocket::yield_turn(cx);
         Poll::Pending
+    }
+
+    fn is_over(&self) -> bool {
+        matches!(self.state, Http2State::Over(_))
     }
 
     fn leave(&mut self) {
@@ -238,7 +246,11 @@ impl Future for Http2Connection {
     type Output = ();
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        self.get_mut().run(cx)
+        let connection = self.get_mut();
+        match &mut connection.lingering {
+            Some(lingering) => lingering.as_mut().poll(cx),
+            None => connection.run(cx),
+        }
     }
 }
 

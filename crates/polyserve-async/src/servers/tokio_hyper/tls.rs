@@ -92,6 +92,11 @@ impl RequestState {
         passed
     }
 
+    /// Whether the connection has negotiated HTTP/2, and has not begun it.
+    pub(super) fn has_negotiated_http2(&self) -> bool {
+        self.requests == 0 && self.stage != Stage::Http2 && self.output.tls.as_ref().is_some_and(TlsSession::is_http2)
+    }
+
     /// The stage of the connection: a handshake, and an incomplete record, are the begun head of the next request.
     pub(super) fn stage_over_tls(&self, stage: Stage) -> Stage {
         match stage {
