@@ -41,6 +41,10 @@ impl TlsSession {
         match *self {}
     }
 
+    pub fn is_http2(&self) -> bool {
+        match *self {}
+    }
+
     pub fn client_certificate(&self) -> Option<ClientCertificate> {
         match *self {}
     }
