@@ -1,6 +1,6 @@
-//! Whether the system starts the threads of a tokio runtime.
+//! The start of tokio runtimes with several threads.
 //!
-//! If the system refuses a worker of a multi-thread runtime, tokio panics, and then waits for ever for the workers that it has started. So
+//! If the system refuses a worker of such a runtime, tokio panics, and then waits for ever for the workers that it has started. So
 //! as many threads are tried before.
 //!
 //! Cost: the start and the end of each thread, once for a runtime.
@@ -8,6 +8,20 @@
 use std::io;
 use std::sync::Mutex;
 use std::thread;
+
+use tokio::runtime::Builder;
+
+/// Returns the builder of a runtime with this number of workers, which the system does not refuse.
+///
+/// # Errors
+///
+/// Returns the system's error if it refuses a thread.
+pub(crate) fn multi_thread(workers: usize) -> io::Result<Builder> {
+    try_threads(workers)?;
+    let mut builder = Builder::new_multi_thread();
+    builder.worker_threads(workers).enable_all();
+    Ok(builder)
+}
 
 /// Starts this number of threads, which live at the same time, and ends them.
 ///

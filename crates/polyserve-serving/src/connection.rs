@@ -35,7 +35,7 @@ use std::time::{Duration, Instant};
 use crate::http1::{Phase, Session, TimeLimit, Want};
 use crate::lingering::lingers_on;
 use crate::tls::TlsSession;
-use crate::{DeadlineClock, Discarded, ServerState, ThreadBuffers, millis};
+use crate::{DeadlineClock, Discarded, ServerState, ThreadBuffers, millis, nanos};
 pub use turn::{QueuedSince, Step, Turn, WaitFor};
 
 /// A turn is over after this number of reads. The session bounds the requests of a turn, and this the bytes of bodies.
@@ -599,18 +599,12 @@ impl Connection {
 
 const NANOS_OF_A_MILLI: u64 = 1_000_000;
 
-/// A max time in nanoseconds. One of more than 500 years is as good as none.
-#[inline]
-fn nanos(limit: Duration) -> u64 {
-    limit.as_secs().saturating_mul(1_000_000_000).saturating_add(u64::from(limit.subsec_nanos()))
-}
-
 /// A wait of a [`Connection`] in the times of a [`DeadlineClock`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WaitTimes {
     /// When it began, exactly.
     pub instant: Instant,
-    /// The same.
+    /// The same, as a time of the clock.
     pub began: Duration,
     /// When it began, in milliseconds.
     pub since: u64,

@@ -75,7 +75,7 @@ use net::wait;
 pub use connection::{Connection, HasSent, QueuedSince, Step, Turn, WaitFor, WaitTimes};
 pub use connections::{
     ConnectionHandle, ConnectionTable, DeadlineClock, EventSocket, FoundConnections, IdleQueue, IdleSince,
-    ReservedPlace, TableEntry, TurnEnd, TurnSocket, WriteKind, into_stream, millis,
+    ReservedPlace, TableEntry, TurnEnd, TurnSocket, WriteKind, into_stream, millis, nanos,
 };
 pub use event_listener::{ACCEPT_BACKOFF, AcceptRules, AfterAccept, EventListener};
 pub use incoming::{Accepted, Incoming};

@@ -109,18 +109,20 @@ impl ServerState {
     /// Adds the answers, the panics and the rejection of a session since the last call.
     #[inline]
     pub fn count(&self, session: &mut Session) {
-        self.count_answered(session.take_answered());
-        if session.has_failures() {
-            self.count_failures(session);
-        }
+        self.count_by(session, |answered| self.answered.add(answered));
     }
 
     /// Like [`count`](Self::count), for the thread that has this counter.
     #[inline]
     pub(crate) fn count_own(&self, session: &mut Session, counter: &mut AnswerCounter) {
+        self.count_by(session, |answered| self.answered.add_own(answered, counter));
+    }
+
+    #[inline]
+    fn count_by(&self, session: &mut Session, add: impl FnOnce(u64)) {
         let answered = session.take_answered();
         if answered > 0 {
-            self.answered.add_own(answered, counter);
+            add(answered);
         }
         if session.has_failures() {
             self.count_failures(session);

@@ -31,12 +31,11 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use polyserve_serving::executor::{Pool, PoolShared};
-use tokio::runtime::Builder;
 
 use super::counted_runtime::CountedRuntime;
 use super::tasks::{Runtime, Task, Tasks};
 use super::watch::WatchThread;
-use crate::runtime_threads::try_threads;
+use crate::runtime_threads::multi_thread;
 
 /// An executor on a tokio runtime. The [crate](crate#what-every-executor-promises) lists its guarantees.
 ///
@@ -70,9 +69,7 @@ impl Runtime for TokioRuntime {
 
     fn new(shared: &Arc<PoolShared>) -> io::Result<Self> {
         let workers = shared.config.workers;
-        try_threads(workers)?;
-        let mut builder = Builder::new_multi_thread();
-        builder.worker_threads(workers).enable_all();
+        let mut builder = multi_thread(workers)?;
         if shared.config.polls_after_each_job {
             builder.event_interval(1);
         }

@@ -124,6 +124,12 @@ pub fn millis(duration: Duration) -> u64 {
     duration.as_secs().saturating_mul(1000).saturating_add(u64::from(duration.subsec_nanos().div_ceil(1_000_000)))
 }
 
+/// The nanoseconds of `duration`. They fit for more than 500 years.
+#[inline]
+pub fn nanos(duration: Duration) -> u64 {
+    duration.as_secs().saturating_mul(1_000_000_000).saturating_add(u64::from(duration.subsec_nanos()))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -62,7 +62,7 @@ use crate::{
 };
 pub(crate) use deadline_clock::LastMillis;
 use deadline_clock::NEVER;
-pub use deadline_clock::{DeadlineClock, millis};
+pub use deadline_clock::{DeadlineClock, millis, nanos};
 pub use entry::{ConnectionHandle, TableEntry, into_stream};
 use entry::{CountedAs, Counts};
 pub use idle_queue::{FoundConnections, IdleQueue, IdleSince};

@@ -51,39 +51,32 @@ pub(super) fn is_target(target: &[u8]) -> bool {
 }
 
 fn is_uri(target: &[u8]) -> bool {
-    uri_len(target) == Some(target.len())
-}
-
-/// Returns the number of bytes at the start of `text` that a URI without a fragment may have. `None` if it has a `%` without two
-/// hexadecimal digits.
-fn uri_len(text: &[u8]) -> Option<usize> {
-    encoded_len(text, &IN_URI)
+    split_uri(target).is_some_and(|(_, rest)| rest.is_empty())
 }
 
 /// Splits `text` after the bytes that a URI without a fragment may have. `None` if there is a `%` without two hexadecimal digits.
 #[allow(clippy::inline_always)] // for each head
 #[inline(always)]
 pub(super) fn split_uri(text: &[u8]) -> Option<(&str, &[u8])> {
-    let (uri, rest) = split_ascii(text, &IN_URI);
-    if rest.first() != Some(&b'%') {
-        return Some((uri, rest));
-    }
-    let (uri, rest) = text.split_at_checked(percent_encoded_len(text, &IN_URI)?)?;
-    Some((ascii_text(uri)?, rest))
+    split_encoded(text, &IN_URI)
 }
 
 /// Returns the length of the name of a host at the start of `text`: `*( unreserved / pct-encoded / sub-delims )`. `None` if it
 /// has a `%` without two hexadecimal digits.
 pub(super) fn host_name_len(text: &[u8]) -> Option<usize> {
-    encoded_len(text, &IN_NAME)
+    split_encoded(text, &IN_NAME).map(|(name, _)| name.len())
 }
 
-/// Returns the number of bytes up to the first that is neither one of `bytes` nor a `%`. `None` if two hexadecimal digits do not
-/// follow a `%`.
-#[inline]
-fn encoded_len(text: &[u8], bytes: &ByteSet) -> Option<usize> {
-    let length = text.iter().position(|&byte| !is_in(bytes, byte)).unwrap_or(text.len());
-    if text.get(length) == Some(&b'%') { percent_encoded_len(text, bytes) } else { Some(length) }
+/// Splits `text` before the first byte that is neither one of `bytes` nor a `%`. `None` if two hexadecimal digits do not follow a `%`.
+#[allow(clippy::inline_always)] // for each head
+#[inline(always)]
+fn split_encoded<'a>(text: &'a [u8], bytes: &ByteSet) -> Option<(&'a str, &'a [u8])> {
+    let (encoded, rest) = split_ascii(text, bytes);
+    if rest.first() != Some(&b'%') {
+        return Some((encoded, rest));
+    }
+    let (encoded, rest) = text.split_at_checked(percent_encoded_len(text, bytes)?)?;
+    Some((ascii_text(encoded)?, rest))
 }
 
 #[inline(never)]

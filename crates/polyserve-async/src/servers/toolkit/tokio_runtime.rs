@@ -13,7 +13,7 @@ use tokio::runtime::{Builder, Handle, Runtime};
 use super::async_connection::{AsyncConnection, start_main};
 use super::async_listener::AsyncListener;
 use super::async_socket::TokioSocket;
-use crate::runtime_threads::try_threads;
+use crate::runtime_threads::multi_thread;
 
 /// A runtime that belongs to a server's run.
 ///
@@ -72,11 +72,7 @@ pub(crate) fn start_on<F: Future<Output = ()> + Send + 'static>(
     let (owned, handle) = match given {
         Some(given) => (None, given.clone()),
         None => {
-            let mut builder = Builder::new_multi_thread();
-            let workers = config.workers_or(1);
-            try_threads(workers)?;
-            builder.worker_threads(workers).thread_name(name).enable_all();
-            let (owned, handle) = OwnedRuntime::build(&mut builder)?;
+            let (owned, handle) = OwnedRuntime::build(multi_thread(config.workers_or(1))?.thread_name(name))?;
             (Some(owned), handle)
         }
     };

@@ -83,7 +83,7 @@ impl Supervisor {
                         break;
                     }
                     shared.wakeups.poll_as_supervisor(timeout, |timeout| {
-                        let _ = shared.poll(&mut poller, timeout, true);
+                        shared.poll(&mut poller, timeout, true);
                     });
                     let actions = shared.ready.dispatch(&mut poller.batch);
                     drop(poller);

@@ -24,7 +24,7 @@ use polyserve_core::Executor;
 use polyserve_core::sync::lock;
 use polyserve_serving::{
     ACCEPT_BACKOFF, Connection, DeadlineClock, EventListener, FoundConnections, IdleQueue, ServerState, TurnEnd,
-    WaitOutcome, millis, net, reject, wait_for_answer, with_buffers,
+    WaitOutcome, millis, nanos, net, reject, wait_for_answer, with_buffers,
 };
 
 use super::super::executor_server::{ServerJob, submit};
@@ -331,7 +331,9 @@ impl PoolServerState {
     fn run(&self, id: usize, mut now: Option<Instant>) -> Settled {
         let serve = |slot: &Slot, open: &mut PoolConnection| {
             with_buffers(|buffers| {
-                now.take().into_iter().for_each(|now| buffers.begin_round(now));
+                if let Some(now) = now.take() {
+                    buffers.begin_round(now);
+                }
                 open.serve(self, slot, buffers)
             })
         };
@@ -438,11 +440,6 @@ impl PoolServerState {
         self.ready.end_wait();
         outcome
     }
-}
-
-/// A time of the clock in nanoseconds, which fit for centuries.
-fn nanos(time: Duration) -> u64 {
-    time.as_secs().saturating_mul(1_000_000_000).saturating_add(u64::from(time.subsec_nanos()))
 }
 
 /// A job of the server, which exists only while the server runs.
