@@ -54,6 +54,9 @@ pub(crate) enum EngineFailure {
     NotDone(Source),
     /// It may have been done, or may still be done.
     Unknown(Source),
+    /// It was certainly not done: one side does not accept the password or the certificate of the other. Another try fails too, until
+    /// one of them has been changed.
+    Unauthenticated(Source),
     /// It was certainly not done, and another try fails too.
     Rejected(Source),
 }
@@ -62,8 +65,19 @@ impl EngineFailure {
     /// Makes it a failure after which the operation may have been done.
     #[cfg_attr(not(feature = "redis"), allow(dead_code, reason = "only Redis answers a write in two parts"))]
     pub(crate) fn into_unknown(self) -> Self {
-        let (Self::NotDone(source) | Self::Unknown(source) | Self::Rejected(source)) = self;
-        Self::Unknown(source)
+        Self::Unknown(self.into_source())
+    }
+
+    /// The source of the error.
+    pub(crate) fn into_source(self) -> Source {
+        let (Self::NotDone(source) | Self::Unknown(source) | Self::Unauthenticated(source) | Self::Rejected(source)) =
+            self;
+        source
+    }
+
+    /// Whether another try fails too.
+    pub(crate) fn is_final(&self) -> bool {
+        matches!(self, Self::Unauthenticated(_) | Self::Rejected(_))
     }
 
     /// Makes it the failure of an operation that changes nothing.
@@ -80,9 +94,9 @@ impl EngineFailure {
         match self {
             Self::NotDone(source) => RepoError::NotDone(error("did not do it", source)),
             Self::Unknown(source) => RepoError::Unavailable(error("may have done it or not", source)),
-            // The engine is away until one side has another certificate.
-            Self::Rejected(source) if is_untrusted(&in_one_line(&*source)) => {
-                RepoError::NotDone(error("is not trusted, or does not trust the store", source))
+            // The engine is away until one side has another password or certificate.
+            Self::Unauthenticated(source) => {
+                RepoError::NotDone(error("does not accept the store's login, or is not trusted", source))
             }
             Self::Rejected(source) => RepoError::Other(error("rejected it", source)),
         }
@@ -154,18 +168,26 @@ mod tests {
         }
     }
 
-    /// Regression test: a certificate that was not trusted any more was an error of the store, and not an engine that is away.
+    /// Regression test: a certificate that was not trusted any more was an error of the store, and not an engine that is away. So was
+    /// a password that had been changed.
     #[test]
-    fn an_engine_that_is_not_trusted_is_away() {
+    fn an_engine_that_does_not_accept_the_store_is_away() {
         for (text, is_away) in [
             ("error connecting: invalid peer certificate: Expired", true),
             ("transport error: received fatal alert: UnknownCA", true),
             ("received fatal alert: HandshakeFailure", false),
             ("permission denied for table polyserve", false),
         ] {
-            let error = EngineFailure::Rejected(text.into()).into_repo_error("postgres");
+            assert_eq!(is_untrusted(text), is_away, "{text}");
+        }
+        let text = || Source::from("password authentication failed");
+        for (failure, is_away) in
+            [(EngineFailure::Unauthenticated(text()), true), (EngineFailure::Rejected(text()), false)]
+        {
+            assert!(failure.is_final());
+            let error = failure.into_repo_error("postgres");
             assert_eq!(matches!(error, RepoError::NotDone(_)), is_away, "{error:?}");
-            assert!(printed(&error).ends_with(text), "{error:?}");
+            assert!(printed(&error).ends_with(": password authentication failed"), "{error:?}");
         }
     }
 

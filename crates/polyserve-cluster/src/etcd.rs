@@ -227,7 +227,7 @@ impl Members {
         });
         match connected.await {
             Ok(Ok(client)) => Ok(client),
-            Ok(Err(error)) if is_untrusted(&text(&error)) => Err(EngineFailure::Rejected(text(&error).into())),
+            Ok(Err(error)) if is_untrusted(&text(&error)) => Err(EngineFailure::Unauthenticated(text(&error).into())),
             Ok(Err(error)) => Err(classify(error).of_read()),
             Err(_) => Err(EngineFailure::NotDone(format!("{url} does not answer within {patience:?}").into())),
         }
@@ -239,7 +239,7 @@ impl Members {
         let is_refused =
             matches!(&error, Error::GRpcStatus(status) if [NO_SPACE, TOO_MANY_REQUESTS].contains(&status.message()));
         let failure = classify(error);
-        if !is_refused && !matches!(failure, EngineFailure::Rejected(_)) {
+        if !is_refused && !failure.is_final() {
             self.current.suspect(connection);
         }
         failure
@@ -265,6 +265,12 @@ const NO_SPACE: &str = "etcdserver: mvcc: database space exceeded";
 const TOO_MANY_REQUESTS: &str = "etcdserver: too many requests";
 const NO_LEADER: &str = "etcdserver: no leader";
 const OLD_TOKEN: &str = "etcdserver: revision of auth store is old";
+/// The cluster does not know the user or the password, has got users since the store began, or has none any more.
+const NO_LOGIN: [&str; 3] = [
+    "etcdserver: authentication failed, invalid user ID or password",
+    "etcdserver: user name is empty",
+    "etcdserver: authentication is not enabled",
+];
 /// A member that does not vote yet answers only reads of its own data.
 const LEARNER: &str = "etcdserver: rpc not supported for learner";
 
@@ -275,6 +281,7 @@ fn classify(error: Error) -> EngineFailure {
     match (i32::from(status.code()), status.message()) {
         _ if was_not_sent(&status) => EngineFailure::NotDone(text),
         (_, NO_LEADER | TOO_MANY_REQUESTS | NO_SPACE | OLD_TOKEN | LEARNER) => EngineFailure::NotDone(text),
+        (_, message) if NO_LOGIN.contains(&message) => EngineFailure::Unauthenticated(text),
         // Unauthenticated: the token is invalid.
         (16, _) => EngineFailure::NotDone(text),
         // Cancelled, unknown, deadline exceeded, aborted, internal, unavailable.

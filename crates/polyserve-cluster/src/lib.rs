@@ -18,7 +18,9 @@
 //! * An operation is answered within [`StoreLimits::timeout`]. If the engine has not answered by then, the answer is
 //!   [`RepoError::Unavailable`](polyserve_core::RepoError::Unavailable), over HTTP 503.
 //! * What the engine refuses for now, such as a write without room, and what was not sent, was certainly not done:
-//!   [`RepoError::NotDone`](polyserve_core::RepoError::NotDone), over HTTP 503. A missing permission and an unfit schema are
+//!   [`RepoError::NotDone`](polyserve_core::RepoError::NotDone), over HTTP 503. So is what an engine refuses because the password was
+//!   changed while the store runs, or a certificate is not trusted any more: the store serves again when they fit. A missing
+//!   permission and an unfit schema are
 //!   [`RepoError::Other`](polyserve_core::RepoError::Other), over HTTP 500.
 //! * [`EntityRepo::status`](polyserve_core::EntityRepo::status) asks for a write that changes nothing, for a fifth of the timeout.
 //! * A read is repeated until its deadline. After a third of the timeout without an answer, it is also sent over

@@ -19,7 +19,8 @@
 //! * `MOVED` and `ASK` are followed. A request that the cluster refused, because a slot moves or has no master yet, is
 //!   repeated until its deadline. If a node does not answer, or is cut off from the others, the cluster's layout is read
 //!   anew.
-//! * `len` visits all keys of the database with `SCAN`, and takes some bytes of memory for each.
+//! * `len` visits all keys of the database with `SCAN`, and takes some bytes of memory for each. It fails if a master is not
+//!   connected, or a slot has none.
 //!
 //! Source: the [Redis Cluster specification](https://redis.io/docs/latest/operate/oss_and_stack/reference/cluster-spec/).
 //!

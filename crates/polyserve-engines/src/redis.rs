@@ -353,6 +353,15 @@ impl RedisNodes {
         }
     }
 
+    /// Sends a command to one node.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the node does not answer, or rejects it.
+    pub fn ask_node(&self, number: usize, command: &str) {
+        order(self.nodes[number].0, command);
+    }
+
     /// Sends a command to the nodes in turn until one takes it.
     ///
     /// # Panics

@@ -78,18 +78,20 @@ fn failure_of(code: &str, severity: Option<Severity>, is_complete: bool) -> fn(S
         _ if code.starts_with("53") || code.starts_with("57") => EngineFailure::NotDone,
         // Class 08: a connection failed, perhaps one between a pooler and the server.
         _ if code.starts_with("08") => EngineFailure::Unknown,
+        // Class 28: the server does not accept the user or the password.
+        _ if code.starts_with("28") => EngineFailure::Unauthenticated,
         _ => EngineFailure::Rejected,
     }
 }
 
 /// What an error means for a session that is being opened. Nothing was written.
 pub(super) fn not_open(error: Error) -> EngineFailure {
-    // The client has no code for these: settings without a host or a password, a method that it does not know.
-    if ["invalid configuration", "authentication error"].contains(&&*error.to_string()) {
-        return EngineFailure::Rejected(error.into());
-    }
-    if is_untrusted(&in_one_line(&error)) {
-        return EngineFailure::Rejected(error.into());
+    // The client has no code for these: settings without a host or a password, and a method that it does not know.
+    match &*error.to_string() {
+        "invalid configuration" => return EngineFailure::Rejected(error.into()),
+        "authentication error" => return EngineFailure::Unauthenticated(error.into()),
+        _ if is_untrusted(&in_one_line(&error)) => return EngineFailure::Unauthenticated(error.into()),
+        _ => {}
     }
     match classify(error, false).of_read() {
         // Another process creates the table at the same time.
@@ -121,6 +123,9 @@ mod tests {
         }
         for code in ["23505", "42P01", "42501", "54000", "40002", "0A000", "22021"] {
             assert!(matches!(failure(code, true), EngineFailure::Rejected(_)), "{code}");
+        }
+        for code in ["28000", "28P01"] {
+            assert!(matches!(failure(code, false), EngineFailure::Unauthenticated(_)), "{code}");
         }
     }
 

@@ -13,9 +13,9 @@ use redis::{Cmd, ErrorKind, Pipeline, RedisError, ServerErrorKind, Value, cmd};
 
 use tokio::task::spawn_local;
 
-use super::link::{Link, sent};
+use super::link::{Link, refused_login, sent};
 use super::pages::SlotProbes;
-use super::reply::{ReplyForm, Scanned, classify, lasts, read};
+use super::reply::{ReplyForm, Scanned, ServedSlots, classify, has_lost_all, is_no_login, lasts, read};
 use crate::error::{EngineFailure, Source, is_untrusted};
 use crate::remote::{Engine, Held, Renewed, Stored, StoredPage, in_order};
 
@@ -53,7 +53,7 @@ impl Cluster {
     }
 
     async fn open(self: Rc<Self>) -> Result<Nodes, EngineFailure> {
-        let nodes = self.client.get_async_generic_connection::<Link>().await.map_err(not_open)?;
+        let nodes = self.client.get_async_generic_connection::<Link>().await.map_err(|error| not_open(&error))?;
         if !self.is_checked.replace(true) {
             spawn_local(warn_of_eviction(nodes.clone()));
         }
@@ -68,7 +68,7 @@ impl Cluster {
         command: impl Fn() -> Cmd,
     ) -> Result<T, EngineFailure> {
         let before = sent();
-        self.ask_master(connection, key, command).await.map_err(|failure| failure_if_sent(failure, before))
+        self.ask_master(connection, key, command).await.map_err(|failure| explained(failure_if_sent(failure, before)))
     }
 
     async fn ask_master<T: ReplyForm>(
@@ -104,7 +104,7 @@ impl Cluster {
         }
         let before = sent();
         let written = self.write_and_wait(connection, key, command).await;
-        written.map_err(|failure| failure_if_sent(failure, before))
+        written.map_err(|failure| explained(failure_if_sent(failure, before)))
     }
 
     async fn write_and_wait<T: ReplyForm>(
@@ -142,6 +142,22 @@ fn failure_if_sent(failure: EngineFailure, before: u64) -> EngineFailure {
     match failure {
         EngineFailure::Unknown(source) if sent() == before => EngineFailure::NotDone(source),
         failure => failure,
+    }
+}
+
+/// Names the cause of a request that was not done because there is no connection to its node: the node does not accept the store's
+/// login. The library does not tell it, and passes the request to another node, which knows where the key is.
+fn explained(failure: EngineFailure) -> EngineFailure {
+    let EngineFailure::NotDone(source) = &failure else { return failure };
+    let Some(error) = source.downcast_ref::<RedisError>() else { return failure };
+    let is_of_connection = error.kind() == ErrorKind::ClusterConnectionNotFound
+        || error.kind() == ErrorKind::Server(ServerErrorKind::Moved)
+        || error.is_connection_refusal();
+    match refused_login() {
+        Some(why) if is_of_connection && !has_lost_all(error) => EngineFailure::NotDone(
+            RedisError::from((error.kind(), "a node does not accept the store's login", why)).into(),
+        ),
+        _ => failure,
     }
 }
 
@@ -198,11 +214,9 @@ pub(super) fn asked_node(error: &RedisError) -> Option<SingleNodeRoutingInfo> {
     Some(SingleNodeRoutingInfo::ByAddress { host: host.to_owned(), port: port.parse().ok()? })
 }
 
-/// Texts of errors that no other try mends: a password, a server that is too old, a right, a server that is no cluster, such as a
-/// sentinel, one that is no Redis, another database.
-const NEVER_OPEN: [&str; 8] = [
-    "NOAUTH",
-    "WRONGPASS",
+/// Texts of errors that no other try mends: a server that is too old, a right, a server that is no cluster, such as a sentinel, one
+/// that is no Redis, another database.
+const NEVER_OPEN: [&str; 6] = [
     "doesn't support HELLO",
     "NOPERM",
     "cluster support disabled",
@@ -213,14 +227,19 @@ const NEVER_OPEN: [&str; 8] = [
 
 /// What an error means for a connection that is being opened. Nothing was written.
 ///
-/// The client makes one error of all nodes' errors, which has their texts and not their kinds.
-fn not_open(error: RedisError) -> EngineFailure {
-    let text = error.to_string();
-    if NEVER_OPEN.iter().any(|never| text.contains(never)) || is_untrusted(&text) {
-        EngineFailure::Rejected(error.into())
+/// The client makes one error of all nodes' errors, which has their texts and not their kinds. It quotes the code of a node, and what
+/// is quoted is left out of a message: see [`without_data`](crate::error::without_data). No entity was sent yet.
+fn not_open(error: &RedisError) -> EngineFailure {
+    let text = error.to_string().replace('"', "");
+    let has = |known: &[&str]| known.iter().any(|known| text.contains(known));
+    let kind = if is_no_login(&text) || is_untrusted(&text) {
+        EngineFailure::Unauthenticated
+    } else if has(&NEVER_OPEN) {
+        EngineFailure::Rejected
     } else {
-        EngineFailure::NotDone(error.into())
-    }
+        EngineFailure::NotDone
+    };
+    kind(text.into())
 }
 
 impl Engine for Cluster {
@@ -242,10 +261,11 @@ impl Engine for Cluster {
     }
 
     /// A master that is cut off from the cluster refuses all requests, and tells nothing of its successor. A new connection
-    /// asks some node for the layout.
+    /// asks some node for the layout. If the library has lost its connections to all nodes, it does not tell why they are not opened
+    /// again. A new connection does, for instance that the password was changed.
     fn refused(&self, connection: &Held<Nodes>, why: &Source) {
-        let kind = why.downcast_ref().map(RedisError::kind);
-        if kind == Some(ErrorKind::Server(ServerErrorKind::ClusterDown)) {
+        let Some(why) = why.downcast_ref::<RedisError>() else { return };
+        if why.kind() == ErrorKind::Server(ServerErrorKind::ClusterDown) || has_lost_all(why) {
             self.current.refused(connection);
         }
     }
@@ -326,13 +346,13 @@ impl Engine for Cluster {
         after: Option<&str>,
         limit: usize,
     ) -> Result<StoredPage, EngineFailure> {
-        self.read_page(connection, prefix, after, limit).await
+        self.read_page(connection, prefix, after, limit).await.map_err(explained)
     }
 
     /// Counts keys in a set: `SCAN` may show a key more than once.
     async fn len(&self, connection: &Held<Nodes>, prefix: &str) -> Result<u64, EngineFailure> {
         let mut distinct = HashSet::new();
-        for (_, keys) in keys(connection, prefix).await? {
+        for (_, keys) in keys(connection, prefix).await.map_err(explained)? {
             distinct.extend(keys.into_iter().map(Vec::into_boxed_slice));
         }
         Ok(distinct.len() as u64)
@@ -382,6 +402,26 @@ fn is_syntax_error(why: &Source) -> bool {
 /// The number of keys that a master visits for one `SCAN`, and removes in one piece.
 const SCAN_COUNT: usize = 1_000;
 
+/// The number of slots of a cluster.
+const SLOTS: u64 = 16_384;
+
+/// Checks that a number of masters is that of all masters, and that each slot has one. The library leaves out a master to which it
+/// has no connection.
+async fn check_is_all(nodes: &mut Nodes, asked: usize) -> Result<(), EngineFailure> {
+    let mut slots = cmd("CLUSTER");
+    slots.arg("SLOTS");
+    let answer = nodes.route_command(slots, RoutingInfo::SingleNode(SingleNodeRoutingInfo::Random)).await;
+    let ServedSlots { count, masters } = read(answer.map_err(classify)?)?;
+    if (count, masters.len()) == (SLOTS, asked) {
+        return Ok(());
+    }
+    let masters = masters.len();
+    let login =
+        refused_login().map_or_else(String::new, |why| format!("; a node does not accept the store's login: {why}"));
+    let why = format!("{asked} of {masters} masters are connected, and {count} of {SLOTS} slots have a master{login}");
+    Err(EngineFailure::NotDone(why.into()))
+}
+
 /// Returns the keys of each master that begin with `prefix`. It visits all keys of the database. A key may be there twice.
 async fn keys(
     connection: &Held<Nodes>,
@@ -397,6 +437,7 @@ async fn keys(
     let all_masters = RoutingInfo::MultiNode((MultipleNodeRoutingInfo::AllMasters, None));
     let first = nodes.route_command(scan(0), all_masters).await.map_err(classify)?;
     let first: Vec<(String, Scanned)> = read(first)?;
+    check_is_all(&mut nodes, first.len()).await?;
     let mut masters = Vec::with_capacity(first.len());
     for (address, (mut cursor, mut keys)) in first {
         let (host, port) = address.rsplit_once(':').unwrap_or((&address, ""));

@@ -11,7 +11,8 @@
 //! must not be taken for one that was refused. So the errors of the library's own commands are made those of a connection that
 //! failed.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::future::ready;
 use std::io;
 use std::sync::Arc;
@@ -23,12 +24,29 @@ use redis::{
     Arg, AsyncConnectionConfig, Cmd, IntoConnectionInfo, Pipeline, PushInfo, PushKind, RedisError, RedisFuture, Value,
 };
 
-use super::reply::classify;
+use super::reply::{classify, is_no_login};
 use crate::error::EngineFailure;
 
 thread_local! {
     /// The number of requests of stores that were sent by connections of this thread.
     static SENT: Cell<u64> = const { Cell::new(0) };
+
+    /// The nodes that refused the last connection to them because of its user or its password: for each address, the error. The library
+    /// tells a request only that it has no connection.
+    static NO_LOGIN: RefCell<BTreeMap<String, String>> = const { RefCell::new(BTreeMap::new()) };
+}
+
+/// Returns the error of a node that does not accept the store's login, with the node's address.
+pub(super) fn refused_login() -> Option<String> {
+    NO_LOGIN.with_borrow(|refused| refused.iter().next().map(|(address, why)| format!("{address}: {why}")))
+}
+
+/// Notes what came of a connection to a node.
+fn note_login(address: String, error: Option<&RedisError>) {
+    NO_LOGIN.with_borrow_mut(|refused| match error.map(ToString::to_string) {
+        Some(why) if is_no_login(&why) => _ = refused.insert(address, why.replace('"', "")),
+        _ => _ = refused.remove(&address),
+    });
 }
 
 /// Returns the number of requests that the connections of this thread have sent. All connections of a store are on one thread. If
@@ -62,10 +80,12 @@ fn internal(error: RedisError) -> RedisError {
         EngineFailure::NotDone(source) | EngineFailure::Unknown(source) => {
             io::Error::new(io::ErrorKind::BrokenPipe, source.to_string()).into()
         }
-        EngineFailure::Rejected(source) => match source.downcast::<RedisError>() {
-            Ok(error) => *error,
-            Err(source) => io::Error::other(source).into(),
-        },
+        EngineFailure::Unauthenticated(source) | EngineFailure::Rejected(source) => {
+            match source.downcast::<RedisError>() {
+                Ok(error) => *error,
+                Err(source) => io::Error::other(source).into(),
+            }
+        }
     }
 }
 
@@ -86,7 +106,10 @@ impl Connect for Link {
             Ok::<_, redis::aio::SendError>(())
         });
         Box::pin(async move {
+            let info = info.into_connection_info()?;
+            let address = info.addr().to_string();
             let connected = <MultiplexedConnection as Connect>::connect_with_config(info, config).await;
+            note_login(address, connected.as_ref().err());
             Ok(Self { connection: connected.map_err(internal)?, has_ended })
         })
     }

@@ -1,6 +1,8 @@
 //! What a reply of a node means. The client library returns an error reply as a *value*, so a reply is success only if it has
 //! exactly the form that its command has then: see [`read`].
 
+use std::collections::HashSet;
+
 use redis::{ErrorKind, FromRedisValue as _, RedisError, Value};
 
 use crate::error::EngineFailure;
@@ -75,6 +77,31 @@ impl ReplyForm for Vec<(String, String)> {
     }
 }
 
+/// The reply to `CLUSTER SLOTS`.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct ServedSlots {
+    /// The number of slots that have a master.
+    pub(super) count: u64,
+    /// The ids of the masters.
+    pub(super) masters: HashSet<Vec<u8>>,
+}
+
+impl ReplyForm for ServedSlots {
+    fn of(value: Value) -> Option<Self> {
+        let Value::Array(ranges) = value else { return None };
+        let mut served = Self::default();
+        for range in ranges {
+            // The first slot, the last one, the master, and its replicas.
+            let Value::Array(range) = range else { return None };
+            let [Value::Int(first), Value::Int(last), Value::Array(master), ..] = &range[..] else { return None };
+            let [_host, _port, Value::BulkString(id), ..] = &master[..] else { return None };
+            served.count += u64::try_from(last - first).ok()? + 1;
+            served.masters.insert(id.clone());
+        }
+        Some(served)
+    }
+}
+
 /// Reads a reply. All replies to the store's commands go through this function.
 ///
 /// An error reply is a failure, also within another reply. So is a reply of an unexpected form: the command may have been done.
@@ -98,8 +125,14 @@ const NOT_DONE: [&str; 11] = [
     "TRYAGAIN",
 ];
 
+/// The codes of the errors of a node that does not know the user or the password. It has executed nothing.
+const NO_LOGIN: [&str; 2] = ["NOAUTH", "WRONGPASS"];
+
 /// The start of the client's error for a request to a node to which it has no connection. Nothing was sent.
 const NOT_CONNECTED: &str = "Requested connection not found";
+
+/// The start of the client's error for a request that came when it had no connection to any node.
+const NO_CONNECTIONS: &str = "No connections found";
 
 /// The start of the text of a node that has as many clients as it takes. Its code is only `ERR`. It has read nothing.
 const NO_ROOM_FOR_CLIENT: &str = "max number of clients";
@@ -107,6 +140,16 @@ const NO_ROOM_FOR_CLIENT: &str = "max number of clients";
 /// Whether a refusal is likely to last: there is no room, or replicas are missing.
 pub(super) fn lasts(error: &RedisError) -> bool {
     matches!(code(error), Some("OOM" | "MISCONF" | "NOREPLICAS"))
+}
+
+/// Whether the client has no connection to any node.
+pub(super) fn has_lost_all(error: &RedisError) -> bool {
+    error.kind() == ErrorKind::ClusterConnectionNotFound && error.to_string().starts_with(NO_CONNECTIONS)
+}
+
+/// Whether the text of an error has that of a node that does not know the user or the password.
+pub(super) fn is_no_login(text: &str) -> bool {
+    NO_LOGIN.iter().any(|code| text.contains(code))
 }
 
 /// What an error means for the request.
@@ -123,6 +166,7 @@ pub(super) fn classify(error: RedisError) -> EngineFailure {
         _ if error.detail().is_some_and(|text| text.starts_with(NO_ROOM_FOR_CLIENT)) => {
             EngineFailure::NotDone(error.into())
         }
+        _ if code(&error).is_some_and(|code| NO_LOGIN.contains(&code)) => EngineFailure::Unauthenticated(error.into()),
         _ => EngineFailure::Rejected(error.into()),
     }
 }
@@ -176,13 +220,26 @@ mod tests {
         for text in [
             "-WRONGTYPE x\r\n",
             "-NOPERM x\r\n",
-            "-NOAUTH x\r\n",
             "-NOSCRIPT x\r\n",
             "-ERR unknown command\r\n",
             "-ERR Error running script (call to f_0): @user_script:1: @user_script: 1: -WRONGTYPE x\r\n",
         ] {
             assert!(matches!(failure(text), EngineFailure::Rejected(_)), "{text}: {:?}", failure(text));
         }
+        for text in ["-NOAUTH x\r\n", "-WRONGPASS x\r\n"] {
+            assert!(matches!(failure(text), EngineFailure::Unauthenticated(_)), "{text}: {:?}", failure(text));
+        }
+    }
+
+    #[test]
+    fn the_masters_of_slots_are_counted_once() {
+        let node = |id: &str| format!("*4\r\n$1\r\nh\r\n:1\r\n$1\r\n{id}\r\n*0\r\n");
+        let range = |first, last, id: &str| format!("*4\r\n:{first}\r\n:{last}\r\n{}{}", node(id), node("r"));
+        let slots = ["*3\r\n".to_owned(), range(0, 9, "a"), range(10, 10, "b"), range(12, 13, "a")].concat();
+        let served = read::<ServedSlots>(value(&slots)).unwrap();
+        assert_eq!(served, ServedSlots { count: 13, masters: [b"a".to_vec(), b"b".to_vec()].into() });
+        assert_eq!(read::<ServedSlots>(value("*0\r\n")).unwrap(), ServedSlots::default());
+        assert!(read::<ServedSlots>(value("*1\r\n*2\r\n:0\r\n:1\r\n")).is_err());
     }
 
     /// Regression test: a write that was sent counted as one that was certainly not done, if the client had lost all connections

@@ -75,7 +75,7 @@ impl Attempts {
         engine: &Rc<N>,
         attempt: impl AsyncFn(&N::Connection) -> Result<T, EngineFailure>,
     ) -> Result<T, EngineFailure> {
-        self.repeat(engine, None, attempt, |failure| !matches!(failure, EngineFailure::Rejected(_))).await
+        self.repeat(engine, None, attempt, |failure| !failure.is_final()).await
     }
 
     async fn repeat<N: Engine, T>(
@@ -120,7 +120,7 @@ impl Attempts {
             };
             match answer {
                 Ok(done) => return Ok(done),
-                Err(failure @ EngineFailure::Rejected(_)) => return Err(failure),
+                Err(failure) if failure.is_final() => return Err(failure),
                 Err(failure) => self.pause(&mut pause, Duration::ZERO, failure).await?,
             }
         }

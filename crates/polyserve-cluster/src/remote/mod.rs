@@ -93,9 +93,7 @@ impl<E: Identifiable, N: Engine> Remote<E, N> {
         let unreachable = |source| ConnectError::caused(format!("cannot connect to {}", N::NAME), source);
         match first.wait() {
             Ok(Ok(())) => Ok(Self { io, limits, prefix, is_temporary: false, entity: PhantomData }),
-            Ok(Err(
-                EngineFailure::NotDone(source) | EngineFailure::Unknown(source) | EngineFailure::Rejected(source),
-            )) => Err(unreachable(source)),
+            Ok(Err(failure)) => Err(unreachable(failure.into_source())),
             Err(error) => Err(unreachable(error.into())),
         }
     }

@@ -19,7 +19,7 @@ const HEAD_STARTS_PART: u32 = 3;
 ///
 /// # Errors
 ///
-/// Returns a failure if all attempts fail: a rejection if there is one.
+/// Returns a failure if all attempts fail: one that another try does not mend, if there is one.
 #[cfg_attr(
     not(any(feature = "etcd", feature = "postgres")),
     allow(dead_code, reason = "the client of Redis tries its hosts by itself")
@@ -40,7 +40,7 @@ pub(crate) async fn first_open<T, F: Future<Output = Result<T, EngineFailure>>>(
         match timeout(head_start, next_ended(&mut running)).await {
             Err(_) => {}
             Ok(Ok(opened)) => return Ok(opened),
-            Ok(Err(failed)) if matches!(failure, Some(EngineFailure::Rejected(_))) => drop(failed),
+            Ok(Err(failed)) if failure.as_ref().is_some_and(EngineFailure::is_final) => drop(failed),
             Ok(Err(failed)) => failure = Some(failed),
         }
     }

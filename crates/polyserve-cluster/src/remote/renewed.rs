@@ -11,7 +11,7 @@ use tokio::task::spawn_local;
 use tokio::time::timeout;
 
 use super::counts::count_opening;
-use crate::error::{EngineFailure, in_one_line};
+use crate::error::{EngineFailure, Source, in_one_line};
 
 /// After a connection could not be opened, operations fail for this time without a try of their own.
 const FAILURE_PAUSE: Duration = Duration::from_millis(20);
@@ -36,21 +36,23 @@ pub(crate) struct Renewed<C> {
 struct FailedOpen {
     at: Instant,
     text: String,
-    is_rejected: bool,
+    kind: fn(Source) -> EngineFailure,
 }
 
 impl FailedOpen {
-    fn new(failure: &EngineFailure) -> Self {
-        let (EngineFailure::NotDone(source) | EngineFailure::Unknown(source) | EngineFailure::Rejected(source)) =
-            failure;
-        let is_rejected = matches!(failure, EngineFailure::Rejected(_));
-        Self { at: Instant::now(), text: in_one_line(&**source), is_rejected }
+    fn new(failure: EngineFailure) -> Self {
+        let kind: fn(Source) -> EngineFailure = match failure {
+            // Nothing was sent over a connection that was not opened.
+            EngineFailure::NotDone(_) | EngineFailure::Unknown(_) => EngineFailure::NotDone,
+            EngineFailure::Unauthenticated(_) => EngineFailure::Unauthenticated,
+            EngineFailure::Rejected(_) => EngineFailure::Rejected,
+        };
+        Self { at: Instant::now(), text: in_one_line(&*failure.into_source()), kind }
     }
 
     /// The failure of an operation that needs the connection.
     fn failure(&self) -> EngineFailure {
-        let source = self.text.clone().into();
-        if self.is_rejected { EngineFailure::Rejected(source) } else { EngineFailure::NotDone(source) }
+        (self.kind)(self.text.clone().into())
     }
 }
 
@@ -128,7 +130,7 @@ impl<C: Clone + 'static> Renewed<C> {
             Err(panic) => Err(EngineFailure::NotDone(panic.into())),
         };
         count_opening(opened.is_ok());
-        let opened = opened.map_err(|failure| FailedOpen::new(&failure));
+        let opened = opened.map_err(FailedOpen::new);
         if let Err(failed) = &opened {
             *self.failed.borrow_mut() = Some(failed.clone());
             self.renew(generation.number);
@@ -193,13 +195,14 @@ mod tests {
     /// Regression test: operations that came soon after a connection was rejected for good failed as if it were for now.
     #[tokio::test(flavor = "local")]
     async fn a_failure_keeps_its_kind_during_the_pause() {
-        for kind in [EngineFailure::NotDone as fn(_) -> _, EngineFailure::Rejected] {
+        for kind in [EngineFailure::NotDone as fn(_) -> _, EngineFailure::Unauthenticated, EngineFailure::Rejected] {
             let connections = Renewed::<()>::new(MAX_TIME);
             let first = connections.get(None, async move |_| Err(kind("it is refused".into()))).await;
             // In the pause or after it.
             let second = connections.get(None, async move |_| Err(kind("it is refused".into()))).await;
-            let rejected = |result: &Result<Held<()>, _>| matches!(result, Err(EngineFailure::Rejected(_)));
-            assert_eq!(rejected(&first), rejected(&second));
+            let kind_of = |result: &Result<Held<()>, _>| result.as_ref().err().map(std::mem::discriminant);
+            assert_eq!(kind_of(&first), Some(std::mem::discriminant(&kind("".into()))));
+            assert_eq!(kind_of(&first), kind_of(&second));
             assert!(first.is_err() && second.is_err());
         }
     }

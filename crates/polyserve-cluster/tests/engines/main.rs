@@ -5,6 +5,7 @@
 //! They fail if `TEST_ENGINES` is `required`.
 
 mod basics;
+mod credentials;
 mod faults;
 mod http;
 mod increments;
@@ -136,6 +137,7 @@ fn tests(kind: Kind) -> Vec<Test> {
     }
     tests.extend(outages::tests(kind));
     tests.extend(basics::tests(kind));
+    tests.extend(credentials::tests(kind));
     tests.extend(http::tests(kind));
     tests.extend(increments::tests(kind));
     tests.extend(faults::tests(kind));

@@ -71,12 +71,12 @@ pub(crate) fn tests(kind: Kind) -> Vec<Test> {
 
 /// For operations that are refused for now: they are repeated for three quarters of the timeout. A busy machine still answers in
 /// time.
-fn short_limits() -> StoreLimits {
+pub(crate) fn short_limits() -> StoreLimits {
     StoreLimits::default().timeout(Duration::from_secs(4))
 }
 
 /// Waits for an answer, at most the tests' patience.
-fn settled<T>(answer: RepoAnswer<T>) -> Result<T, RepoError> {
+pub(crate) fn settled<T>(answer: RepoAnswer<T>) -> Result<T, RepoError> {
     answer.wait_until(Instant::now() + PATIENCE).unwrap_or_else(|_| panic!("not answered within {PATIENCE:?}"))
 }
 
@@ -97,7 +97,7 @@ fn wait_until_unfit(store: &dyn EntityRepo) {
     });
 }
 
-fn first() -> Entity {
+pub(crate) fn first() -> Entity {
     Entity::new(1, "first", 0.5)
 }
 
@@ -199,7 +199,7 @@ fn a_role_without_connections_is_refused_for_now() -> Result<(), Missing> {
 }
 
 /// Asserts that each operation is refused for now, and certainly not done. The entity 1 is stored, and no other.
-fn all_operations_are_not_done(store: &dyn EntityRepo) {
+pub(crate) fn all_operations_are_not_done(store: &dyn EntityRepo) {
     let (present, absent) = (Condition::present(), Condition::absent());
     let answers = [
         store.put(Entity::new(1, "lost", 1.0)).map(|put| put.map(drop)),
