@@ -19,6 +19,7 @@ use std::error::Error;
 use std::fmt;
 
 use serde_core::de::{DeserializeOwned, IgnoredAny};
+use serde_path_to_error::Segment;
 
 use self::level_counter::LevelCounter;
 use crate::entity::EntityRef;
@@ -278,7 +279,16 @@ fn wrong_field<E: DeserializeOwned>(text: &str) -> String {
     let Err(error) = serde_path_to_error::deserialize::<_, E>(&mut reader) else {
         return String::from("it has another form");
     };
-    error_text(&error.path().to_string(), error.inner())
+    let mut path = error.path().to_string();
+    // The last part is unknown if it is a name that cannot be read.
+    if matches!(error.path().iter().next_back(), Some(Segment::Unknown)) {
+        path = path.trim_end_matches(['.', '?']).to_owned() + " (the name of a member)";
+    }
+    let text = error_text(path.trim_start(), error.inner());
+    // The body is JSON, so the escape is well-formed. Half of a surrogate pair is no text (RFC 8259, section 8.2).
+    ["unexpected end of hex escape", "lone leading surrogate in hex escape"]
+        .iter()
+        .fold(text, |text, known| text.replacen(known, "half of a surrogate pair in an escape", 1))
 }
 
 /// Returns the text of an error at `path`: the field, what is wrong, and what was expected. It contains at most 100 bytes of the
@@ -605,6 +615,10 @@ mod tests {
             (r#"{"name":7,"owner":{"age":7}}"#, "name: ", "expected a string"),
             (r#"{"name":"a","owner":{}}"#, "owner: ", "missing field `age`"),
             (r#"{"name":"a"}"#, "entity: ", "missing field `owner`"),
+            (r#"{"name":"\ud800"}"#, "entity: name: ", "surrogate"),
+            // Regression test: the path was `?`.
+            (r#"{"\ud800":1,"name":"a"}"#, "entity: (the name of a member): ", "surrogate"),
+            (r#"{"name":"a","owner":{"\udfff":1}}"#, "entity: owner (the name of a member): ", "surrogate"),
         ] {
             let Err(InvalidEntity::NotAnEntity(why)) = read(body) else { panic!("{body}") };
             assert!(why.contains(path) && why.contains(expected), "{body}: {why}");
