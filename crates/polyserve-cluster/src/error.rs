@@ -57,6 +57,8 @@ pub(crate) enum EngineFailure {
     /// It was certainly not done: one side does not accept the password or the certificate of the other. Another try fails too, until
     /// one of them has been changed.
     Unauthenticated(Source),
+    /// It was certainly not done, and another try fails too: the entity or its id is larger than the engine takes.
+    TooLarge(Source),
     /// It was certainly not done, and another try fails too.
     Rejected(Source),
 }
@@ -70,14 +72,17 @@ impl EngineFailure {
 
     /// The source of the error.
     pub(crate) fn into_source(self) -> Source {
-        let (Self::NotDone(source) | Self::Unknown(source) | Self::Unauthenticated(source) | Self::Rejected(source)) =
-            self;
+        let (Self::NotDone(source)
+        | Self::Unknown(source)
+        | Self::Unauthenticated(source)
+        | Self::TooLarge(source)
+        | Self::Rejected(source)) = self;
         source
     }
 
     /// Whether another try fails too.
     pub(crate) fn is_final(&self) -> bool {
-        matches!(self, Self::Unauthenticated(_) | Self::Rejected(_))
+        matches!(self, Self::Unauthenticated(_) | Self::TooLarge(_) | Self::Rejected(_))
     }
 
     /// Makes it the failure of an operation that changes nothing.
@@ -98,6 +103,7 @@ impl EngineFailure {
             Self::Unauthenticated(source) => {
                 RepoError::NotDone(error("does not accept the store's login, or is not trusted", source))
             }
+            Self::TooLarge(source) => RepoError::TooLarge(error("does not take so much", source)),
             Self::Rejected(source) => RepoError::Other(error("rejected it", source)),
         }
     }

@@ -271,6 +271,8 @@ const NO_LOGIN: [&str; 3] = [
     "etcdserver: user name is empty",
     "etcdserver: authentication is not enabled",
 ];
+/// The texts for a request of more bytes than `--max-request-bytes`, of etcd and of its gRPC server.
+const TOO_LARGE: [&str; 2] = ["etcdserver: request is too large", "grpc: received message larger than max"];
 /// A member that does not vote yet answers only reads of its own data.
 const LEARNER: &str = "etcdserver: rpc not supported for learner";
 
@@ -282,6 +284,7 @@ fn classify(error: Error) -> EngineFailure {
         _ if was_not_sent(&status) => EngineFailure::NotDone(text),
         (_, NO_LEADER | TOO_MANY_REQUESTS | NO_SPACE | OLD_TOKEN | LEARNER) => EngineFailure::NotDone(text),
         (_, message) if NO_LOGIN.contains(&message) => EngineFailure::Unauthenticated(text),
+        (_, message) if TOO_LARGE.iter().any(|known| message.starts_with(known)) => EngineFailure::TooLarge(text),
         // Unauthenticated: the token is invalid.
         (16, _) => EngineFailure::NotDone(text),
         // Cancelled, unknown, deadline exceeded, aborted, internal, unavailable.

@@ -21,7 +21,8 @@
 //!   [`RepoError::NotDone`](polyserve_core::RepoError::NotDone), over HTTP 503. So is what an engine refuses because the password was
 //!   changed while the store runs, or a certificate is not trusted any more: the store serves again when they fit. A missing
 //!   permission and an unfit schema are
-//!   [`RepoError::Other`](polyserve_core::RepoError::Other), over HTTP 500.
+//!   [`RepoError::Other`](polyserve_core::RepoError::Other), over HTTP 500. An entity that is larger than the engine takes is
+//!   [`RepoError::TooLarge`](polyserve_core::RepoError::TooLarge), over HTTP 413.
 //! * [`EntityRepo::status`](polyserve_core::EntityRepo::status) asks for a write that changes nothing, for a fifth of the timeout.
 //! * A read is repeated until its deadline. After a third of the timeout without an answer, it is also sent over
 //!   another connection, and the first answer counts. A slow engine gets each read at most three times at once. A write

@@ -17,9 +17,9 @@ use crate::error::ConnectError;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct StoreLimits {
-    /// The max time from the call of an operation to its answer, waiting included. Default: 5 s.
+    /// The max time from the call of an operation to its answer, waiting included. At most a day. Default: 5 s.
     pub timeout: Duration,
-    /// The max time that the constructor waits for the engine. Default: 5 s.
+    /// The max time that the constructor waits for the engine. At most a day. Default: 5 s.
     pub connect_timeout: Duration,
     /// The max number of operations that the engine has not answered. Default: 1,024.
     pub max_in_flight: NonZeroUsize,
@@ -39,6 +39,9 @@ pub struct StoreLimits {
     pub max_bytes: NonZeroUsize,
 }
 
+/// The max time of an operation: a day. PostgreSQL and the system count some times in milliseconds, of 32 bits with a sign.
+const MAX_TIME: Duration = Duration::from_secs(24 * 60 * 60);
+
 impl Default for StoreLimits {
     fn default() -> Self {
         Self {
@@ -52,11 +55,15 @@ impl Default for StoreLimits {
 }
 
 impl StoreLimits {
-    /// Checks that an operation has time.
+    /// Checks that an operation has time, and that a clock can tell when the time is over.
     pub(crate) fn check(&self) -> Result<(), ConnectError> {
         for (name, time) in [("timeout", self.timeout), ("connect_timeout", self.connect_timeout)] {
             if time.is_zero() {
                 return Err(ConnectError::new(format!("the {name} of the store is zero; it has to be longer, as 5 s")));
+            }
+            if time > MAX_TIME {
+                let what = format!("the {name} of the store is {time:?}; it has to be at most {MAX_TIME:?}, as 5 s");
+                return Err(ConnectError::new(what));
             }
         }
         Ok(())
@@ -103,11 +110,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_limit_of_zero_is_named() {
+    fn a_time_that_is_no_limit_is_named() {
         let limits = StoreLimits::default();
         assert!(limits.check().is_ok());
-        let error = |limits: StoreLimits| limits.check().expect_err("a time is zero").to_string();
+        let error = |limits: StoreLimits| limits.check().expect_err("a time is no limit").to_string();
         assert!(error(limits.clone().timeout(Duration::ZERO)).contains("the timeout"));
-        assert!(error(limits.connect_timeout(Duration::ZERO)).contains("the connect_timeout"));
+        assert!(error(limits.clone().connect_timeout(Duration::ZERO)).contains("the connect_timeout"));
+        // Regression test: it panicked, or PostgreSQL's error was "Invalid argument".
+        for time in [Duration::MAX, MAX_TIME + Duration::from_nanos(1)] {
+            assert!(error(limits.clone().timeout(time)).contains("at most 86400s"));
+            assert!(error(limits.clone().connect_timeout(time)).contains("at most 86400s"));
+        }
+        assert!(limits.timeout(MAX_TIME).connect_timeout(MAX_TIME).check().is_ok());
     }
 }

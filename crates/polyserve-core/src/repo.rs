@@ -296,6 +296,8 @@ pub enum RepoError {
     /// The write was not done, because there is no room for it. Reads go on, and writes too if there is room again. Over
     /// HTTP: 507.
     Full(Box<dyn Error + Send + Sync>),
+    /// The write was not done, and never will be: the entity or its id is larger than the repo can store. Over HTTP: 413.
+    TooLarge(Box<dyn Error + Send + Sync>),
     /// The engine behind the repo cannot be reached, or did not answer in time; the source says which. A write may have
     /// been done, or may still be done. Over HTTP: 503.
     Unavailable(Box<dyn Error + Send + Sync>),
@@ -313,6 +315,9 @@ impl fmt::Display for RepoError {
             Self::Overloaded => f.write_str("the repo is overloaded, and the operation was not done"),
             Self::NotDone(_) => f.write_str("the repo is unavailable, and the operation was not done"),
             Self::Full(_) => f.write_str("the repo has no room for the write, which was not done"),
+            Self::TooLarge(_) => {
+                f.write_str("the entity is larger than the repo can store, and the write was not done")
+            }
             Self::Unavailable(_) => f.write_str("the repo is unavailable, and a write may have been done"),
             Self::ReadOnly(_) => f.write_str("the repo takes no more writes"),
             Self::Other(_) => f.write_str("the repo failed"),
@@ -326,6 +331,7 @@ impl Error for RepoError {
             Self::Closed | Self::Overloaded => None,
             Self::NotDone(source)
             | Self::Full(source)
+            | Self::TooLarge(source)
             | Self::Unavailable(source)
             | Self::ReadOnly(source)
             | Self::Other(source) => Some(source.as_ref()),

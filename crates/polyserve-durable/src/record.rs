@@ -13,7 +13,7 @@ use crate::format::{Change, MAX_RECORD, Record};
 ///
 /// # Errors
 ///
-/// Returns [`RepoError::Other`] if neither form can be read back, or if the record is too long.
+/// Returns [`RepoError::Other`] if neither form can be read back, and [`RepoError::TooLarge`] if the record is too long.
 pub(crate) fn put_record<E: Identifiable>(entity: &E) -> Result<Vec<u8>, RepoError> {
     let json = |entity: &E| {
         let mut json = Vec::with_capacity(128);
@@ -61,7 +61,8 @@ fn checked(record: Vec<u8>) -> Result<Vec<u8>, RepoError> {
     if record.len() <= MAX_RECORD {
         return Ok(record);
     }
-    Err(unreadable(format_args!("its record has {} bytes, and the max is {MAX_RECORD}", record.len())))
+    let why = format!("the record of the write has {} bytes, and the max is {MAX_RECORD}", record.len());
+    Err(RepoError::TooLarge(why.into()))
 }
 
 /// Applies a record to the repo in memory.

@@ -118,6 +118,15 @@ fn figures_have_each_batch_and_outlive_the_store() {
     Durable::open(&*directory, StdMutex::<Entity>::new()).expect("the figures hold no lock");
 }
 
+/// Regression test: it was an error of the store, over HTTP 500.
+#[test]
+fn an_entity_that_is_too_large_for_the_log_is_refused() {
+    let store = Durable::temporary(std::env::temp_dir(), StdMutex::new()).unwrap();
+    let put = store.put(Entity::new(1, "x".repeat(65 << 20), 0.5)).wait();
+    assert!(matches!(put, Err(RepoError::TooLarge(_))), "{put:?}");
+    assert_eq!(store.put(Entity::new(1, "x", 0.5)).wait().unwrap(), Put::Created);
+}
+
 #[test]
 fn an_overloaded_memory_delays_a_write() {
     let dir = TestDir::new("overloaded");

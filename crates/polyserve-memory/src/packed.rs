@@ -34,7 +34,7 @@
 //!   `sharded`, and the slab of pages down to the last page that is left. The allocator may keep freed pages in the
 //!   middle of its heap.
 //! * A shard holds at most about a million pages, 16 GiB of records, or a million descriptions that are moved in. A put
-//!   into a full shard is answered with [`RepoError::Other`].
+//!   into a full shard is answered with [`RepoError::Full`].
 //!
 //! Source: the slotted pages of databases, without slots, because the table has the address of each record.
 //!
@@ -131,7 +131,7 @@ impl<E: Identifiable> EntityRepo<E> for Packed<E> {
         let new = ToStore { entity: &mut entity, packed: buffer.packed(MAX_COPIED) };
         // The guard is dropped at the end of the statement; the copied and the replaced entity are dropped later.
         let done = shard.write().put(hash, &id, new, condition, |id| self.shards.hash(id));
-        Answer::Now(done.map(|done| done.map(|(put, _replaced)| put)).map_err(|full| RepoError::Other(Box::new(full))))
+        Answer::Now(done.map(|done| done.map(|(put, _replaced)| put)).map_err(|full| RepoError::Full(Box::new(full))))
     }
 
     fn remove_if(&self, id: &E::Id, condition: &Condition) -> RepoAnswer<Conditional<Removed>> {

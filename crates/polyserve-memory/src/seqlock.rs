@@ -155,7 +155,7 @@ impl<E: Identifiable> EntityRepo<E> for Seqlock<E> {
         let new = ToStore { entity: &mut entity, packed: buffer.packed(MAX_COPIED) };
         // The copied and the replaced entity are dropped here, where no lock is held.
         let done = shard.put(hash, &id, new, condition, |id| self.hasher.hash_one(id));
-        Answer::Now(done.map(|done| done.map(|(put, _replaced)| put)).map_err(|full| RepoError::Other(Box::new(full))))
+        Answer::Now(done.map(|done| done.map(|(put, _replaced)| put)).map_err(|full| RepoError::Full(Box::new(full))))
     }
 
     fn remove_if(&self, id: &E::Id, condition: &Condition) -> RepoAnswer<Conditional<Removed>> {

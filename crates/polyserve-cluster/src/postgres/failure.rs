@@ -78,6 +78,8 @@ fn failure_of(code: &str, severity: Option<Severity>, is_complete: bool) -> fn(S
         _ if code.starts_with("53") || code.starts_with("57") => EngineFailure::NotDone,
         // Class 08: a connection failed, perhaps one between a pooler and the server.
         _ if code.starts_with("08") => EngineFailure::Unknown,
+        // For example, an index holds at most about 2,700 bytes of an id.
+        SqlState::PROGRAM_LIMIT_EXCEEDED => EngineFailure::TooLarge,
         // Class 28: the server does not accept the user or the password.
         _ if code.starts_with("28") => EngineFailure::Unauthenticated,
         _ => EngineFailure::Rejected,
@@ -121,9 +123,10 @@ mod tests {
         {
             assert!(matches!(failure(code, true), EngineFailure::NotDone(_)), "{code}");
         }
-        for code in ["23505", "42P01", "42501", "54000", "40002", "0A000", "22021"] {
+        for code in ["23505", "42P01", "42501", "54001", "40002", "0A000", "22021"] {
             assert!(matches!(failure(code, true), EngineFailure::Rejected(_)), "{code}");
         }
+        assert!(matches!(failure("54000", false), EngineFailure::TooLarge(_)));
         for code in ["28000", "28P01"] {
             assert!(matches!(failure(code, false), EngineFailure::Unauthenticated(_)), "{code}");
         }

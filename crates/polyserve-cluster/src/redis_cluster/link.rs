@@ -80,7 +80,7 @@ fn internal(error: RedisError) -> RedisError {
         EngineFailure::NotDone(source) | EngineFailure::Unknown(source) => {
             io::Error::new(io::ErrorKind::BrokenPipe, source.to_string()).into()
         }
-        EngineFailure::Unauthenticated(source) | EngineFailure::Rejected(source) => {
+        EngineFailure::Unauthenticated(source) | EngineFailure::TooLarge(source) | EngineFailure::Rejected(source) => {
             match source.downcast::<RedisError>() {
                 Ok(error) => *error,
                 Err(source) => io::Error::other(source).into(),

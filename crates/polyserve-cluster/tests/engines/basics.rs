@@ -131,6 +131,14 @@ fn answers_that_are_larger_than_usual_are_read() -> Result<(), Missing> {
     }
     let page = settled(store.scan(None, 100, &mut |_, _| ControlFlow::Continue(()))).expect("it is read");
     assert_eq!((page.entities.len(), page.has_more), (1, false));
+    // Regression test: an entity that is larger than the engine takes was an error of the store, over HTTP 500.
+    for (id, condition) in [(1, Condition::ALWAYS), (1, Condition::present()), (2, Condition::absent())] {
+        for mebibytes in [17, 40] {
+            let put = settled(store.put_if(Entity::new(id, "x".repeat(mebibytes << 20), 1.0), &condition));
+            assert!(matches!(put, Err(RepoError::TooLarge(_))), "{mebibytes} MiB: {put:?}");
+        }
+    }
+    assert_eq!(settled(store.len()).expect("they are counted"), 1);
     Ok(())
 }
 

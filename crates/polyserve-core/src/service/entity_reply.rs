@@ -139,6 +139,11 @@ pub(super) fn error_reply(failures: &LogThrottles, error: &RepoError) -> Reply {
             throttled!(of failures, warn, error = in_one_line(error), "the repo has no room");
             Reply::problem(StatusCode::INSUFFICIENT_STORAGE, "The store has no room: the write was not done.")
         }
+        RepoError::TooLarge(_) => {
+            throttled!(of failures, warn, error = in_one_line(error), "an entity is too large for the repo");
+            let detail = "The entity is larger than the store can hold: the write was not done.";
+            Reply::problem(StatusCode::PAYLOAD_TOO_LARGE, detail)
+        }
         RepoError::ReadOnly(reason) => {
             // The repo has reported it once. A message for each write could fill the disk.
             tracing::debug!(error = in_one_line(error), "the repo takes no more writes");

@@ -79,6 +79,7 @@ fn error_type(error: &RepoError) -> &'static str {
         RepoError::Overloaded => "overloaded",
         RepoError::NotDone(_) => "not_done",
         RepoError::Full(_) => "full",
+        RepoError::TooLarge(_) => "too_large",
         RepoError::Unavailable(_) => "unavailable",
         RepoError::ReadOnly(_) => "read_only",
         _ => "_OTHER",
