@@ -26,6 +26,7 @@
 //!
 //! Cost: nothing is allocated. The clock is read once for each new wait.
 
+mod closing;
 mod sealed;
 mod turn;
 
@@ -33,9 +34,9 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use crate::http1::{Phase, Session, TimeLimit, Want};
-use crate::lingering::lingers_on;
+use crate::net::FIRST_FLIGHT;
 use crate::tls::TlsSession;
-use crate::{DeadlineClock, Discarded, ServerState, ThreadBuffers, millis, nanos};
+use crate::{DeadlineClock, ServerState, ThreadBuffers, millis, nanos};
 pub use turn::{QueuedSince, Step, Turn, WaitFor};
 
 /// A turn is over after this number of reads. The session bounds the requests of a turn, and this the bytes of bodies.
@@ -59,6 +60,8 @@ pub struct Connection {
     /// The deadline has passed, and the socket is tried once more.
     is_late: bool,
     is_lingering: bool,
+    /// An output was larger than the client may have received before the close.
+    has_sent_much: bool,
     /// The connection is closed while it is idle.
     is_leaving: bool,
     /// A request that had begun was dropped at the deadline of a shutdown.
@@ -101,6 +104,7 @@ impl Connection {
             limit: 0,
             is_late: false,
             is_lingering: false,
+            has_sent_much: false,
             is_leaving: false,
             is_cut: false,
             first_request: 0,
@@ -161,7 +165,9 @@ impl Connection {
         if self.tls.is_some() {
             self.seal(turn);
         }
-        if !self.output(turn.buffers).is_empty() {
+        let unsent = self.output(turn.buffers).len();
+        if unsent > 0 {
+            self.has_sent_much |= unsent > FIRST_FLIGHT;
             let last = matches!(self.want, Want::Close { .. });
             return Step::Write { last, past_report: self.is_late };
         }
@@ -175,7 +181,7 @@ impl Connection {
         match self.want {
             Want::Close { linger: true } => Step::Linger,
             Want::Close { linger: false } if self.is_leaving => Step::Leave,
-            Want::Close { linger: false } => Step::Close,
+            Want::Close { linger: false } => self.end_last_answer(),
             Want::Yield => Step::Yield,
             Want::Answer => Step::Await,
             Want::Read(_) => self.read(turn),
@@ -216,8 +222,8 @@ impl Connection {
     pub fn on_bytes(&mut self, turn: &mut Turn<'_>, count: usize) -> Step {
         self.is_late = false;
         self.reads = self.reads.saturating_add(1);
-        if self.is_lingering {
-            return self.linger_on(turn);
+        if self.is_closing() {
+            return self.on_late_bytes(turn);
         }
         if turn.server.shutdown.is_begun() && turn.server.is_over() {
             self.is_cut |= self.want != Want::Read(Phase::Skip); // a body that is skipped belongs to a request that is answered
@@ -246,6 +252,9 @@ impl Connection {
 
     #[inline(never)]
     fn on_empty_in_any_state(&mut self, turn: &mut Turn<'_>) -> Step {
+        if self.is_closing() && !self.is_lingering {
+            return Step::Close; // nothing has come after the last request
+        }
         if self.leaves(turn) {
             // The client may still be sending a refused body. The request for which an eviction comes too late may be on its way.
             let lingers = turn.is_evicted || matches!(self.want, Want::Read(Phase::Skip));
@@ -308,7 +317,7 @@ impl Connection {
 
     /// The client sends no more.
     pub fn on_end(&mut self, turn: &mut Turn<'_>) -> Step {
-        if self.is_lingering {
+        if self.is_closing() {
             return Step::Close;
         }
         if turn.server.is_over() {
@@ -422,14 +431,6 @@ impl Connection {
         turn.buffers.refresh(turn.server, false);
         self.want = self.session.reject(&mut turn.server.env.turn(&mut turn.buffers.scratch));
         self.advance(turn)
-    }
-
-    /// Returns the next step after bytes that came while the connection lingers.
-    #[inline(never)]
-    fn linger_on(&mut self, turn: &Turn<'_>) -> Step {
-        let now = (turn.clock)();
-        self.enter_wait(turn, WaitKind::Linger, now);
-        if lingers_on(Discarded::More, now, self.deadline()) { self.read(turn) } else { Step::Close }
     }
 
     /// Whether the connection waits for its next request, and nothing else is to be done. It is so at the start and at the end of most

@@ -17,6 +17,10 @@ pub use rustix::event::PollFlags;
 /// The flags of [`send_flags`].
 pub use rustix::net::SendFlags;
 
+/// The max length of an output that leaves in one flight with the end of its connection. A longer output may wait in the kernel for the
+/// client, and a reset drops what waits. Source: the upper bound of TCP's initial window, RFC 6928.
+pub const FIRST_FLIGHT: usize = 14_600;
+
 /// Returns a listener within the limits of `config`: binds an address, or prepares a listener that is bound. Connections
 /// inherit `TCP_NODELAY` on Linux; elsewhere [`accept`] and [`prepare`] set it.
 ///

@@ -95,8 +95,8 @@ pub(super) fn a_slow_reader_gets_a_large_answer_whole(subject: &ServerSubject) {
     client.ask(&get("/5"), 200);
 }
 
-/// The refusal of an upload reaches a client that is still sending: the connection is not reset before the client
-/// reads it.
+/// The last answer of a connection reaches a client that is still sending: the connection is not reset before the client
+/// reads it. The answer may refuse an upload, or be the one after which the client has asked for the close.
 pub(super) fn a_refusal_survives_unread_input(subject: &ServerSubject) {
     let patience = subject.patience;
     let live = subject.live(Echo, |config| {
@@ -119,5 +119,23 @@ pub(super) fn a_refusal_survives_unread_input(subject: &ServerSubject) {
         // This client sends everything before it reads.
         let mut client = live.sending(&upload);
         client.expect_last(413);
+    }
+    drop(live);
+    // These clients go on sending after they have asked for the close: at once, byte by byte, or while they read.
+    let live = subject.live(large, |config| config.linger_timeout = patience);
+    for length in [5, 1_500_000] {
+        let last = request("GET", &format!("/{length}"), "Connection: close\r\n");
+        let more = get("/7");
+        let mut client = live.sending(&[&last[..], &more, &vec![b'x'; 100_000]].concat());
+        check_pattern(&client.expect_last(200).body, length);
+        let mut client = live.sending(&last);
+        for byte in more.chunks(1) {
+            let _ = client.send(byte);
+        }
+        check_pattern(&client.expect_last(200).body, length);
+        let mut client = live.sending(&last);
+        client.peek().expect("an answer comes");
+        let _ = client.send(b"\r\n");
+        check_pattern(&client.expect_last(200).body, length);
     }
 }

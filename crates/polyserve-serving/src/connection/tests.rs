@@ -138,6 +138,33 @@ fn a_linger_ends_at_its_deadline() {
     assert_eq!((driver.begin(), driver.receive(GET)), (READ, Step::Close));
 }
 
+/// After a request with `Connection: close` the socket is read once more. The connection lingers if its client goes on sending, or may
+/// not have received a long answer yet.
+#[test]
+fn a_connection_lingers_if_its_last_answer_could_be_lost() {
+    let close = b"POST / HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: 2\r\n\r\nhi";
+    let last = Step::Write { last: true, past_report: false };
+    let closing = || {
+        let mut driver = Driver::new(Arc::new(Echo), &ServerConfig::default());
+        let _ = driver.begin();
+        assert_eq!((driver.receive(close), driver.write().1), (last, READ_AGAIN));
+        driver
+    };
+    assert_eq!(closing().empty(), Step::Close);
+    assert_eq!(closing().with(Connection::on_end), Step::Close);
+    assert_eq!(closing().with(Connection::on_error), Step::Close);
+    let mut sending = closing();
+    assert_eq!((sending.receive(b"G"), sending.with(Connection::on_lingering)), (Step::Linger, READ));
+    assert_eq!((sending.receive(b"E"), sending.with(Connection::on_end)), (READ, Step::Close));
+
+    for (length, end) in [(10_000, READ_AGAIN), (20_000, Step::Linger)] {
+        let service = move |_: Request<'_>| Reply::new(StatusCode::OK, "text/plain", Body::Owned(vec![b'x'; length]));
+        let mut driver = Driver::new(Arc::new(service), &ServerConfig::default());
+        let _ = driver.begin();
+        assert_eq!((driver.receive(close), driver.write().1), (last, end));
+    }
+}
+
 /// A client that takes nothing has the write timeout, and one second for each 64 KiB. Some progress does not prolong it.
 #[test]
 fn a_slow_reader_is_cut_whatever_progress_it_makes() {

@@ -78,6 +78,9 @@ enum StepResult {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Close {
     AtOnce,
+    /// The client has announced that it sends nothing more. It lingers if bytes have come all the same, or if its output may still be on
+    /// its way, as a [connection](polyserve_serving::Connection) of the other servers does.
+    AfterLastAnswer,
     /// It was idle. The writing side is closed first: a request may be on its way, and its client then reads the end, not a reset.
     Leave,
     /// The writing side is closed first. Bytes that the client still sends are discarded for a while.
@@ -88,7 +91,15 @@ impl ConnectionState {
     /// Closes the socket. Returns what is to be polled until it is closed, if that takes time.
     pub(super) fn close_socket(&self, close: Close) -> Option<BoxFuture<()>> {
         let (registry, entry) = (&self.shared.registry, &self.entry);
-        if close == Close::AtOnce || entry.with_fd(|socket| net::end_output(socket)).is_err() {
+        let is_over = match close {
+            Close::AtOnce => true,
+            Close::AfterLastAnswer => {
+                !self.state().output.has_sent_much
+                    && !entry.with_fd(|socket| Ok(net::has_input(socket))).unwrap_or(false)
+            }
+            Close::Leave | Close::Linger => false,
+        };
+        if is_over || entry.with_fd(|socket| net::end_output(socket)).is_err() {
             return None;
         }
         if close == Close::Leave || !registry.begin_linger(entry) {
@@ -317,25 +328,27 @@ impl HyperConnection {
             self.state.count_last_end();
         }
         let mut state = self.state.state();
-        let linger = match result {
-            Ok(()) => !state.input_ended && (!state.present.is_close_expected || state.input.has_unread()),
-            Err(_) if state.tls_events.has_failed => true,
+        let close = match result {
+            Ok(()) if state.input_ended => Close::AtOnce,
+            Ok(()) if state.present.is_close_expected && !state.input.has_unread() => Close::AfterLastAnswer,
+            Ok(()) => Close::Linger,
+            Err(_) if state.tls_events.has_failed => Close::Linger,
             Err(error) if error.is_parse() => {
                 error_response::replace(&mut state, &self.state);
-                true
+                Close::Linger
             }
             Err(_) if !state.output.is_partly_sent && !state.client_left && state.present.body_refusal.is_some() => {
                 let (refusal, is_head) = (state.present.body_refusal.unwrap_or(INVALID_BODY), state.present.is_head);
                 error_response::refuse(&mut state, &self.state, refusal, is_head);
-                true
+                Close::Linger
             }
             Err(error) => {
                 tracing::debug!(%error, "a connection failed");
-                false
+                Close::AtOnce
             }
         };
         drop(state);
-        self.send_last(if linger { Close::Linger } else { Close::AtOnce });
+        self.send_last(close);
     }
 
     /// Sends the last output. What was received after it is not used.

@@ -36,6 +36,8 @@ pub(super) struct Output {
     reservation: Reservation,
     /// Of a server that speaks TLS, from the first byte of the connection on. It has the output that is encrypted.
     pub(super) tls: Option<TlsSession>,
+    /// The output was once larger than the client may have received before a close.
+    pub(super) has_sent_much: bool,
     /// Bytes could not be encrypted, so the connection is closed.
     has_failed: bool,
 }
@@ -86,7 +88,7 @@ impl Output {
 
     /// Frees the buffers of an output that is empty.
     pub(super) fn release(&mut self) {
-        *self = Self { tls: self.tls.take(), ..Self::default() };
+        *self = Self { tls: self.tls.take(), has_sent_much: self.has_sent_much, ..Self::default() };
     }
 
     /// The bytes to write next.
@@ -132,6 +134,7 @@ impl Output {
         if self.unsent() == 0 {
             return;
         }
+        self.has_sent_much |= self.unsent() > net::FIRST_FLIGHT;
         if let Ok(count) = entry.with_fd(|socket| net::send(socket, self.next_bytes(), last)) {
             server.count_answered(self.written(count, server));
         }

@@ -396,6 +396,11 @@ impl Session {
         self.want
     }
 
+    /// Whether the client sends no more.
+    pub(crate) fn input_ended(&self) -> bool {
+        self.input_ended
+    }
+
     /// Polls the answer that [`Want::Answer`] waits for. If it panics, the answer is 500.
     pub fn poll_answer(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let SessionState::Answer(context, future) = &mut self.state else { return Poll::Ready(()) };

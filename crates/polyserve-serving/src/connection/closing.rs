@@ -1,0 +1,47 @@
+//! How a connection closes after its last answer.
+//!
+//! The kernel resets a connection that is closed with unread bytes, and one that receives bytes after its close. A reset drops what the
+//! kernel has not sent yet, and a client that gets it may drop what it has not read yet (RFC 9112, section 9.6). To linger prevents
+//! both, but costs four more system calls and a wait. So a connection lingers if
+//!
+//! * the server decides about the close, and the client may be sending;
+//! * bytes after the last request are in hand, or in the socket, which is read once more for that;
+//! * it has sent an output that may still be on its way, because it does not fit in the [first flight](crate::net::FIRST_FLIGHT).
+//!
+//! Cost of a connection that does not linger: one read, which finds the socket empty.
+
+use super::{Connection, Step, Turn, WaitKind};
+use crate::Discarded;
+use crate::http1::Want;
+use crate::lingering::lingers_on;
+
+impl Connection {
+    /// Whether the last answer is sent.
+    #[inline]
+    pub(super) fn is_closing(&self) -> bool {
+        self.is_lingering | matches!(self.want, Want::Close { .. })
+    }
+
+    /// Returns the step after the last answer, if the client has announced that it sends nothing more.
+    #[inline(never)]
+    pub(super) fn end_last_answer(&mut self) -> Step {
+        if self.session.input_ended() {
+            Step::Close
+        } else if self.has_sent_much {
+            Step::Linger
+        } else {
+            Step::Read { past_report: true }
+        }
+    }
+
+    /// Returns the next step after bytes that came after the last request.
+    #[inline(never)]
+    pub(super) fn on_late_bytes(&mut self, turn: &Turn<'_>) -> Step {
+        if !self.is_lingering {
+            return Step::Linger;
+        }
+        let now = (turn.clock)();
+        self.enter_wait(turn, WaitKind::Linger, now);
+        if lingers_on(Discarded::More, now, self.deadline()) { self.read(turn) } else { Step::Close }
+    }
+}
