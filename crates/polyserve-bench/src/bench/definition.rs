@@ -36,7 +36,7 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
 
 use super::derived;
-use super::figures::NamedFigure;
+use super::figures::{self, NamedFigure};
 use super::mode::Mode;
 use super::mode::overload;
 use super::mode::page::PageSource;
@@ -404,7 +404,7 @@ impl Definition {
         let mut named = [figure].into_iter().chain(&claim.if_full);
         let unknown_figure = || {
             let unknown = named.find(|figure| NamedFigure::named(figure).is_none());
-            unknown.map(|figure| format!("there is no figure {figure:?}"))
+            unknown.map(|figure| figures::unknown(figure))
         };
         let not_swept = || unknown_axis.map(|axis| format!("where: {axis} is no axis of the sweep"));
         let no_trend = || match rule {
@@ -487,7 +487,9 @@ pub(super) fn from_text<'de, D: Deserializer<'de>, T: FromStr<Err: fmt::Display>
 
 /// Reads a time such as `200ms`.
 pub(super) fn time<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
-    humantime::parse_duration(&String::deserialize(deserializer)?).map_err(D::Error::custom)
+    let text = String::deserialize(deserializer);
+    let text = text.map_err(|error| D::Error::custom(format!("{error}, such as \"200ms\"")))?;
+    humantime::parse_duration(&text).map_err(D::Error::custom)
 }
 
 /// [`time`], if there is one.

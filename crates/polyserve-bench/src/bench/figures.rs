@@ -353,11 +353,14 @@ impl Serialize for NamedFigure {
 impl<'de> Deserialize<'de> for NamedFigure {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let name = String::deserialize(deserializer)?;
-        Self::named(&name).ok_or_else(|| {
-            let names: Vec<&str> = ALL.iter().map(|figure| figure.name).collect();
-            D::Error::custom(format!("there is no figure {name:?}; there are {}", names.join(", ")))
-        })
+        Self::named(&name).ok_or_else(|| D::Error::custom(unknown(&name)))
     }
+}
+
+/// Why a name is not the name of a figure.
+pub(crate) fn unknown(name: &str) -> String {
+    let names: Vec<&str> = ALL.iter().map(|figure| figure.name).collect();
+    format!("there is no figure {name:?}; there are {}", names.join(", "))
 }
 
 /// The figures that are known. One that is not, or is infinite, is left out.

@@ -63,6 +63,8 @@ fn a_goal_may_be_short() {
         let text = format!("name = \"tiny\"\ncontestants = [\"catalog:tokio_tcp/sharded\"]\nmode = {{ {mode} }}\n");
         parsed(&text, &[]).map(|definition| definition.mode)
     };
+    let error = with("slice = 200").unwrap_err();
+    assert!(error.contains("tiny.toml:3: ") && error.contains("such as \"200ms\""), "{error}");
     for kind in ["compare", "search"] {
         for goal in ["1ns", "5ms", "1h"] {
             with(&format!("kind = \"{kind}\", p99 = \"{goal}\"")).unwrap();
@@ -79,7 +81,7 @@ fn a_claim_that_nothing_can_judge_is_refused() {
     let text = format!("{TEXT}{claim}");
     assert_eq!(parsed(&text, &[]).unwrap().claims.len(), 1);
     for (old, new, why) in [
-        ("p99_us", "p99", "tiny.toml:9: claim \"more\": there is no figure \"p99\""),
+        ("p99_us", "p99", "tiny.toml:9: claim \"more\": there is no figure \"p99\"; there are capacity_per_s, "),
         ("workers = 2", "keys = 2", "where: keys is no axis of the sweep"),
         ("left = \"a\"\n", "", "the rule needs `figure` and `left`"),
         ("left = \"a\"", "left = \"a\"\nover = [\"keys\"]", "where: keys is no axis of the sweep"),

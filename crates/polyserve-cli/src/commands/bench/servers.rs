@@ -93,6 +93,9 @@ impl<'a> Servers<'a> {
     pub(crate) fn new(run: Run<'a>, requests: RequestSettings) -> anyhow::Result<Self> {
         let cores = run.cores.of(&run.session.available)?;
         let settings = run.config.settings(None)?;
+        if let Some(name) = &run.definition.workload.service {
+            run.session.catalog.service(name).map_err(|why| run.definition.misuse("service", why))?;
+        }
         let service = ServiceArgs::of(run.definition).read(run.session.catalog)?;
         let tls = run.definition.workload.tls.then(RunTls::new).transpose()?;
         let mut servers = Self { run, settings, service, cores, programs: Vec::new(), own: None, requests, tls };
