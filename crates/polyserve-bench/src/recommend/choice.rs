@@ -1,7 +1,6 @@
-//! The result: a ranked choice, its margin, its ties, and whether the latency goal was met.
+//! The result: the comparison of the candidates, and the lines that use its winner.
 //!
 //! The winner is the first contestant of the [`Ranking`]: of the candidates that meet the goal, it has the highest throughput.
-//! Ties are the candidates that share its rank. The margin is its ratio to the first candidate that is slower.
 
 use std::time::Duration;
 
@@ -12,12 +11,11 @@ use super::candidates::Candidate;
 use super::lines::Lines;
 use super::workload::Workload;
 use crate::bench::mode::search::SearchEnd;
-use crate::bench::ranking::{NotRanked, Ranking, RankingRow, inverted, symmetric_band};
+use crate::bench::ranking::{Ranking, RankingRow};
 use crate::bench::{self, CellValue, Sample, SweepAxis, figures};
 use crate::experiment::distinct;
 use crate::machine::Cores;
-use crate::statistics::{Estimate, Interval, MIN_ROUNDS, Verdict, median_of};
-use crate::turn::Rate;
+use crate::statistics::{MIN_ROUNDS, median_of};
 
 /// The recommendation, and all that it is based on.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -32,52 +30,25 @@ pub struct Recommendation {
     pub server_cores: String,
     /// The cores of the client.
     pub client_cores: String,
-    /// The number of whole rounds.
-    pub rounds: usize,
-    /// Whether these are enough for a verdict.
-    pub decided: bool,
-    /// The rate of the latencies.
-    pub rate: Option<Rate>,
-    /// Ratios within are ties.
-    pub tie_band: Option<Interval>,
-    /// The best first.
-    pub ranked: Vec<Ranked>,
+    /// The comparison of the candidates.
+    #[serde(flatten)]
+    pub ranking: Ranking,
+    /// The settings that the servers were measured with, as flags.
+    pub settings: Vec<(String, Vec<String>)>,
     /// The winner; `None` if no candidate was measured.
     pub choice: Option<Choice>,
+    /// Whether the rounds are enough for a verdict.
+    pub decided: bool,
     /// The winner's capacity for each goal; none if it was not searched.
-    #[serde(default)]
     pub capacity: Vec<CapacityFigure>,
     /// Why the capacity was not searched.
     pub no_capacity: Option<String>,
-    /// Whether a candidate meets the latency goal; `None` without a goal, and if the p99 is too near to the goal.
-    pub goal_met: Option<bool>,
     /// Whether the client was busy while it measured the winner. The servers may then be faster than measured.
-    #[serde(default)]
     pub client_full: bool,
-    /// The candidates without figures, and why.
-    pub failed: Vec<NotRanked>,
-    /// The share of the cores' time that other processes used, if it is known.
-    pub others: Option<f64>,
     /// Whether the time was up before the last round.
     pub time_was_up: bool,
     /// The time in seconds that is enough for a verdict, if there was too little.
     pub enough_s: Option<u64>,
-    /// Whether the run was ended early.
-    pub interrupted: bool,
-}
-
-/// A ranked candidate.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Ranked {
-    /// The candidate.
-    #[serde(flatten)]
-    pub candidate: Candidate,
-    /// The settings that it was measured with, as flags.
-    #[serde(default)]
-    pub settings: Vec<String>,
-    /// Its row of the ranking. The first contestant is the winner.
-    #[serde(flatten)]
-    pub row: RankingRow,
 }
 
 /// The winner.
@@ -86,10 +57,6 @@ pub struct Choice {
     /// The candidate.
     #[serde(flatten)]
     pub candidate: Candidate,
-    /// The candidates with a difference to the choice that is within the noise.
-    pub ties: Vec<String>,
-    /// The ratio to the first candidate that is slower, and no tie, and meets the goal as well.
-    pub margin: Option<Margin>,
     /// How to use it.
     pub lines: Lines,
 }
@@ -133,17 +100,6 @@ impl CapacityFigure {
     }
 }
 
-/// The winner's ratio to another candidate.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Margin {
-    /// The other candidate.
-    pub over: String,
-    /// The ratio of requests per second.
-    pub ratio: f64,
-    /// The ends of the ratio's interval.
-    pub interval: Interval,
-}
-
 /// The inputs of a recommendation, in addition to the ranking.
 #[derive(Clone, Debug)]
 pub struct Basis<'a> {
@@ -170,21 +126,21 @@ impl Recommendation {
     pub const KIND: &str = "recommendation";
 
     /// The recommendation that follows from a ranking.
-    pub fn of(basis: &Basis<'_>, ranking: &Ranking) -> Self {
-        let ranked: Vec<Ranked> =
-            ranking.rows.iter().filter(|row| row.rank.is_some()).filter_map(|row| Ranked::of(basis, row)).collect();
+    pub fn of(basis: &Basis<'_>, ranking: Ranking) -> Self {
         let of_itself = |row: &RankingRow| row.throughput.map(|compared| compared.estimate.rounds);
         let rounds = ranking.rows.iter().filter_map(of_itself).max().unwrap_or(0);
         let decided = rounds >= MIN_ROUNDS;
         let service = basis.workload.service.as_ref().map(|(name, _)| name.as_str());
-        let choice = ranked.split_first().map(|(first, others)| {
-            let ties = others.iter().filter(|one| decided && one.row.rank == Some(1));
-            Choice {
-                candidate: first.candidate.clone(),
-                ties: ties.map(|one| one.candidate.name()).collect(),
-                margin: others.iter().filter(|_| ranking.goal_met != Some(false)).find_map(|one| margin(first, one)),
-                lines: Lines::of(basis.catalog, &first.candidate, service),
-            }
+        let first = ranking.rows.iter().find(|row| row.rank.is_some());
+        let candidate = first.and_then(|row| basis.candidates.iter().find(|one| one.contestant() == row.name));
+        let choice = candidate.map(|candidate| Choice {
+            candidate: candidate.clone(),
+            lines: Lines::of(basis.catalog, candidate, service),
+        });
+        let settings = basis.candidates.iter().filter_map(|one| {
+            let (_, settings) =
+                basis.settings.iter().find(|(name, flags)| *name == one.contestant() && !flags.is_empty())?;
+            Some((one.server.clone(), settings.clone()))
         });
         Self {
             workload: basis.workload.clone(),
@@ -192,35 +148,16 @@ impl Recommendation {
             because: basis.because.to_vec(),
             server_cores: basis.cores[0].to_string(),
             client_cores: basis.cores[1].to_string(),
-            rounds,
-            decided,
-            rate: ranking.rate.clone(),
-            tie_band: ranking.bands.throughput.map(|band| symmetric_band(Some(band))),
-            client_full: ranked.first().is_some_and(|first| is_client_full(&first.row.saturated, &basis.cores)),
-            ranked,
+            settings: distinct(settings),
             choice,
+            decided,
             capacity: Vec::new(),
             no_capacity: None,
-            goal_met: ranking.goal_met,
-            failed: ranking.failed.clone(),
-            others: ranking.others,
+            client_full: first.is_some_and(|first| is_client_full(&first.saturated, &basis.cores)),
             time_was_up: basis.time_up.is_some(),
             enough_s: basis.time_up.filter(|_| !decided).map(|time| seconds_for_verdict(time, rounds)),
-            interrupted: ranking.interrupted && basis.time_up.is_none(),
+            ranking: Ranking { interrupted: ranking.interrupted && basis.time_up.is_none(), ..ranking },
         }
-    }
-}
-
-impl Ranked {
-    /// The candidate of a row; `None` if the row is not of a candidate.
-    fn of(basis: &Basis<'_>, row: &RankingRow) -> Option<Self> {
-        let candidate = basis.candidates.iter().find(|one| one.contestant() == row.name)?;
-        let settings = basis.settings.iter().find(|(name, _)| *name == row.name);
-        Some(Self {
-            candidate: candidate.clone(),
-            settings: settings.map_or_else(Vec::new, |(_, settings)| settings.clone()),
-            row: row.clone(),
-        })
     }
 }
 
@@ -235,14 +172,6 @@ fn seconds_for_verdict(time: Duration, rounds: usize) -> u64 {
 /// busy, each took time from the other.
 fn is_client_full(saturated: &str, [server, client]: &[Cores; 2]) -> bool {
     saturated == "client" || saturated == "both" && server.share_one_with(client)
-}
-
-/// Returns the ratio of `first` to `other`, if `other` is slower and meets the goal as well.
-fn margin(first: &Ranked, other: &Ranked) -> Option<Margin> {
-    let of_winner = other.row.of_first?;
-    let Estimate { ratio, interval, .. } = inverted(of_winner.estimate);
-    let is_slower = of_winner.verdict == Verdict::Slower && other.row.meets_goal == first.row.meets_goal;
-    is_slower.then(|| Margin { over: other.candidate.name(), ratio, interval })
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@
 //! # Layout
 //!
 //! * [`workload`]: the workload. `candidates`: the candidates, with reasons. `budget`: the division of the time.
-//! * `choice`: the result. `lines`: the code for it. [`table`]: tables for people.
+//! * `choice`: the result. `lines`: the code for it. [`table`]: the text for people.
 
 pub(crate) mod budget;
 mod candidates;
@@ -22,5 +22,5 @@ pub mod workload;
 
 pub use budget::Budget;
 pub use candidates::{Candidate, CandidateSet, DURABLE_DIRECTORY};
-pub use choice::{Basis, CapacityFigure, Choice, Margin, Ranked, Recommendation};
+pub use choice::{Basis, CapacityFigure, Choice, Recommendation};
 pub use lines::Lines;

@@ -132,6 +132,9 @@ impl fmt::Display for Workload {
         if let Some(rate) = self.rate_per_s {
             write!(f, "{} requests per second; ", count(rate))?;
         }
+        if let Some(goal) = self.p99_goal_ms {
+            write!(f, "99 % of the requests within {:?}; ", Duration::from_secs_f64(goal / 1000.0))?;
+        }
         if let Some(limit) = self.memory_limit_bytes {
             write!(f, "at most {} for the entities; ", bytes(limit as f64))?;
         }
@@ -183,8 +186,15 @@ pub(super) mod tests {
         let text = waiting.to_string();
         assert!(text.contains("one for each request; each request waits 2.5 ms for something else; "), "{text}");
         assert_eq!(waiting.wait(), Duration::from_micros(2500));
-        let held = Workload { blocking_wait_ms: 1.0, cpu_ms: 0.5, rate_per_s: Some(2000.0), ..waiting };
+        let held = Workload {
+            blocking_wait_ms: 1.0,
+            cpu_ms: 0.5,
+            rate_per_s: Some(2000.0),
+            p99_goal_ms: Some(50.0),
+            ..waiting
+        };
         let text = held.to_string();
+        assert!(text.contains("; 99 % of the requests within 50ms; "), "{text}");
         let expected =
             "blocks its thread for 1 ms; each request takes 0.5 ms of additional CPU time; 2,000 requests per second; ";
         assert!(text.contains(expected), "{text}");

@@ -34,13 +34,9 @@ mod void;
 pub use intervals::Intervals;
 pub(super) use intervals::is_sure;
 pub use row::{BUSY, Latencies, NotRanked, RankingRow, Share, Side, Void, is_server_full};
-pub(crate) use standing::{inverted, symmetric_band};
 pub use void::{MAX_LATENCY, MIN_THROUGHPUT};
 
 use void::Pair;
-
-/// The busy side of a comparison in which costs count.
-pub(crate) const SERVER_FULL: &str = "server";
 
 /// The result of a comparison.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -78,7 +74,7 @@ pub struct Ranking {
 
 impl Ranking {
     /// The answer, the tables and the charts.
-    pub(super) fn summary(&self) -> Summary {
+    pub(crate) fn summary(&self) -> Summary {
         let (answer, tables) = (vec![self.answer()], table::tables(self));
         Summary { answer, tables, charts: self.charts(), ..Summary::default() }
     }
@@ -373,7 +369,7 @@ impl RankingRow {
 fn saturated(server: f64, client: f64) -> &'static str {
     match (server >= BUSY, client >= BUSY) {
         (true, true) => "both",
-        (true, false) => SERVER_FULL,
+        (true, false) => "server",
         (false, true) => "client",
         (false, false) => "neither",
     }

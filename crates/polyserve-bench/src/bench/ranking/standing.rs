@@ -101,14 +101,14 @@ impl Ranking {
 }
 
 /// The inverse of a ratio.
-pub(crate) fn inverted(Estimate { ratio, interval, rounds }: Estimate) -> Estimate {
+fn inverted(Estimate { ratio, interval, rounds }: Estimate) -> Estimate {
     let interval = Interval { low: interval.high.recip(), high: interval.low.recip() };
     Estimate { ratio: ratio.recip(), interval, rounds }
 }
 
 /// The band of ties for the ratio of any two contestants: it also contains the inverse ratios. Without a band, no ratio is a
 /// difference.
-pub(crate) fn symmetric_band(band: Option<Interval>) -> Interval {
+fn symmetric_band(band: Option<Interval>) -> Interval {
     let Interval { low, high } = band.unwrap_or_else(|| crate::statistics::tie_band(None));
     Interval { low: low.min(high.recip()), high: high.max(low.recip()) }
 }

@@ -126,7 +126,7 @@ fn narrow_table(Ranking { rows, goal_us, .. }: &Ranking, rate: impl Fn(&RankingR
 const OF_LIMIT: &str = "of limit";
 
 /// Whether a goal is met, in words.
-pub(crate) fn met(meets_goal: Option<bool>) -> &'static str {
+fn met(meets_goal: Option<bool>) -> &'static str {
     match meets_goal {
         Some(true) => "yes",
         Some(false) => "no",
@@ -135,7 +135,7 @@ pub(crate) fn met(meets_goal: Option<bool>) -> &'static str {
 }
 
 /// The three verdicts. `band` is the noise.
-pub(crate) fn verdict_note(band: Interval) -> String {
+fn verdict_note(band: Interval) -> String {
     format!(
         "different: the interval does not meet {band}, the noise; tie: it contains 1, and lies within {:.0} % of 1; \
          else too few rounds, and the difference that they could have shown.",
@@ -258,7 +258,7 @@ fn compared(row: &RankingRow, compared: Option<Compared>, digits: usize, [more, 
 }
 
 /// The p50, the p99 and the p99.9, or what stands in their place.
-pub(crate) fn latencies(row: &RankingRow) -> [String; 3] {
+fn latencies(row: &RankingRow) -> [String; 3] {
     match (&row.bound, row.latency) {
         (Some(bound), _) => [String::new(), bound_in_words(bound), String::new()],
         (None, None) => [EMPTY_CELL; 3].map(String::from),

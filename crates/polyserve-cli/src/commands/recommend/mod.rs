@@ -91,7 +91,7 @@ pub(crate) fn run(context: Context<'_>, args: &RecommendArgs) -> anyhow::Result<
         cores,
         time_up: time_was_up.load(Ordering::Acquire).then_some(args.time),
     };
-    let mut recommendation = Recommendation::of(&basis, &Ranking::of(&records)?);
+    let mut recommendation = Recommendation::of(&basis, Ranking::of(&records)?);
     recommendation.no_capacity = capacity::not_searched(&workload, args.time, has_capacity);
     let is_searched = recommendation.no_capacity.is_none() && !session.stop.is_begun();
     if let Some(Choice { candidate, .. }) = recommendation.choice.clone().filter(|_| is_searched) {
@@ -104,7 +104,8 @@ pub(crate) fn run(context: Context<'_>, args: &RecommendArgs) -> anyhow::Result<
     journal.line(Recommendation::KIND, &recommendation)?;
     print_report(json, &header.environment, &recommendation)?;
     // A run that was ended early fails only after a wrong answer: a rerun measures the other candidates again.
-    let is_failure = recommendation.failed.iter().any(|failed| failed.wrong || !recommendation.interrupted);
+    let Ranking { failed, interrupted, .. } = &recommendation.ranking;
+    let is_failure = failed.iter().any(|failed| failed.wrong || !interrupted);
     Ok(if is_failure { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
