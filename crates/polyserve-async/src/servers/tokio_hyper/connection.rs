@@ -400,7 +400,8 @@ impl HyperConnection {
         if self.waiting != waiting {
             self.waiting = waiting;
             self.since = match waiting {
-                WaitReason::Stage(_, stage) => self.state.state().wait_since(stage, now),
+                // Only TLS has waits that began before: without it, the lock is not worth the question.
+                WaitReason::Stage(_, stage) if self.server().has_tls() => self.state.state().wait_since(stage, now),
                 _ => now,
             };
             self.deadline = self.since + self.timeout(waiting);

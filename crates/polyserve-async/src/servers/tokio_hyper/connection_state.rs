@@ -6,7 +6,8 @@
 //!
 //! Invariant: the end of an answer is marked after hyper has written the answer's last byte to the output.
 //!
-//! Cost: an uncontended lock for each read, each write and each request, and one for the end of an answer.
+//! Cost: an uncontended lock for each read, each write and each request. The end of an answer needs one of its own only if it comes
+//! after the answer's last byte was written.
 
 use std::any::Any;
 use std::io::{self, ErrorKind};
@@ -307,28 +308,14 @@ impl ConnectionState {
         self.unmarked_ends.load(Ordering::Acquire) > 0
     }
 
-    /// Marks the ends of complete answers in the output. Called when hyper flushes, so the output has all their bytes.
+    /// Marks the ends of complete answers in the output. Called when the output has all their bytes: hyper flushes, or it has
+    /// written its whole buffer.
     ///
     /// Over HTTP/2 an answer may be complete on another thread before its frame is written. An end in an empty output
     /// would be lost, so it is marked at the next flush.
     pub(super) fn mark_ends(&self) {
-        if !self.has_unmarked_end() {
-            return;
-        }
-        let mut state = self.state();
-        if state.output.bytes.is_empty() {
-            return;
-        }
-        let ends = self.unmarked_ends.swap(0, Ordering::AcqRel);
-        if state.client_left && ends == 1 {
-            state.output.discard_present();
-            state.report.take();
-        } else {
-            state.output.mark_ends(ends);
-            state.report_answer(self);
-        }
-        if state.stage != Stage::Http2 {
-            state.stage = Stage::Done;
+        if self.has_unmarked_end() {
+            self.state().mark_ends(self);
         }
     }
 
@@ -378,6 +365,24 @@ impl RequestState {
     /// Begins a turn of the connection.
     pub(super) fn begin_turn(&mut self) {
         (self.turn, self.events) = (Some(TurnBudget::new(Instant::now)), PollEvents::default());
+    }
+
+    /// Does what [`ConnectionState::mark_ends`] does, for a caller that has the lock.
+    pub(super) fn mark_ends(&mut self, connection: &ConnectionState) {
+        if !connection.has_unmarked_end() || self.output.bytes.is_empty() {
+            return;
+        }
+        let ends = connection.unmarked_ends.swap(0, Ordering::AcqRel);
+        if self.client_left && ends == 1 {
+            self.output.discard_present();
+            self.report.take();
+        } else {
+            self.output.mark_ends(ends);
+            self.report_answer(connection);
+        }
+        if self.stage != Stage::Http2 {
+            self.stage = Stage::Done;
+        }
     }
 
     /// Notes that hyper gets the head of an answer with this status. Not needed for an answer in one piece, unless a hook sees

@@ -14,7 +14,7 @@ use std::task::{Context, Poll};
 use hyper::rt::{Read, ReadBufCursor, Write};
 use polyserve_serving::http1::OUTPUT_BOUND;
 
-use super::connection_state::ConnectionState;
+use super::connection_state::{ConnectionState, Stage};
 
 /// The number of bytes of one read.
 const INPUT_LENGTH: usize = 32 * 1024;
@@ -122,6 +122,11 @@ impl Write for HyperIo {
         }
         let taken = bytes.get(..OUTPUT_BOUND).unwrap_or(bytes);
         state.report.bytes += state.output.push(taken);
+        // Over HTTP/1, hyper has one buffer, because this type writes no slices. If it is written, every complete answer is in the
+        // output, and the flush that follows needs no lock.
+        if taken.len() == bytes.len() && state.stage != Stage::Http2 {
+            state.mark_ends(connection);
+        }
         Poll::Ready(Ok(taken.len()))
     }
 
