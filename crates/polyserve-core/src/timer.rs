@@ -3,11 +3,16 @@
 //!
 //! Invariants: a promise is completed no earlier than its instant; a waker that panics does not end the thread.
 //!
-//! Cost: a lock and O(log n) for each wait. The thread starts with the first wait, and sleeps while there is none. Abandoned
+//! If the system refuses the thread, a wait looks at the clock itself, each millisecond, on the thread that polls it. The next wait
+//! asks for the timer's thread again.
+//!
+//! Cost: two locks and O(log n) for each wait. The thread starts with the first wait, and sleeps while there is none. Abandoned
 //! waits are removed when the map has doubled, so that it stays within twice the number of live waits.
 
 use std::collections::BTreeMap;
+use std::future::poll_fn;
 use std::sync::{OnceLock, PoisonError};
+use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use crate::answer::{Answer, Completer, promise};
@@ -39,7 +44,28 @@ pub fn at(instant: Instant) -> Answer<()> {
     if instant <= now() {
         return Answer::Now(());
     }
-    timer().at(instant)
+    match timer() {
+        Some(timer) => timer.at(instant),
+        None => without_thread(instant),
+    }
+}
+
+/// How long a wait without the timer's thread sleeps at each poll.
+const LOOK_AFTER: Duration = Duration::from_millis(1);
+
+/// Returns an answer that is ready once `instant` has passed. Each poll sleeps for up to [`LOOK_AFTER`], so that the wait does not take all
+/// of its thread's time, and wakes its task at once.
+fn without_thread(instant: Instant) -> Answer<()> {
+    let poll = move |cx: &mut Context<'_>| {
+        let left = instant.saturating_duration_since(now());
+        if left.is_zero() {
+            return Poll::Ready(());
+        }
+        std::thread::sleep(left.min(LOOK_AFTER));
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    };
+    Answer::later(poll_fn(poll))
 }
 
 pub(crate) struct Timer {
@@ -64,16 +90,25 @@ impl TimerState {
 /// With fewer waits than this, abandoned waits stay until their time comes.
 const SWEEP_FLOOR: usize = 1024;
 
-fn timer() -> &'static Timer {
-    static TIMER: OnceLock<&'static Timer> = OnceLock::new();
-    TIMER.get_or_init(|| {
-        let timer: &'static Timer = Box::leak(Box::new(Timer::new()));
-        thread::Builder::new()
-            .name("polyserve-timer".into())
-            .spawn(|| timer.run())
-            .expect("the timer's thread can be started");
-        timer
-    })
+/// Returns the timer of the process, and starts its thread if it does not run; `None` if the system refuses it.
+fn timer() -> Option<&'static Timer> {
+    static TIMER: OnceLock<Timer> = OnceLock::new();
+    static IS_RUNNING: std::sync::Mutex<bool> = std::sync::Mutex::new(false);
+    let timer = TIMER.get_or_init(Timer::new);
+    let mut is_running = IS_RUNNING.lock().unwrap_or_else(PoisonError::into_inner);
+    if !*is_running {
+        let started = thread::Builder::new().name("polyserve-timer".into()).spawn(|| timer.run());
+        *is_running = started.is_ok();
+        drop(is_running); // the log is foreign code
+        return match started {
+            Ok(_) => Some(timer),
+            Err(error) => {
+                crate::throttled!(warn, %error, "the timer's thread cannot be started; waits look at the clock themselves");
+                None
+            }
+        };
+    }
+    Some(timer)
 }
 
 impl Timer {
@@ -154,12 +189,22 @@ mod tests {
         assert!(at(start).is_now());
     }
 
+    /// Regression test: a wait panicked if the system refused the timer's thread.
+    #[test]
+    fn a_wait_without_the_thread_ends_and_not_early() {
+        let start = Instant::now();
+        without_thread(start + Duration::from_millis(10)).wait();
+        assert!(start.elapsed() >= Duration::from_millis(10));
+        assert!(without_thread(start + Duration::from_secs(60)).wait_until(start + Duration::from_millis(20)).is_err());
+        without_thread(start).wait();
+    }
+
     #[test]
     fn abandoned_waits_are_swept() {
         for _ in 0..5 * SWEEP_FLOOR {
             drop(after(Duration::from_secs(3600)));
         }
-        assert!(lock(&timer().state).waits.len() <= 2 * SWEEP_FLOOR);
+        assert!(lock(&timer().unwrap().state).waits.len() <= 2 * SWEEP_FLOOR);
     }
 
     /// Regression test: a waker that panicked ended the timer thread. No later wait in the process ended.
