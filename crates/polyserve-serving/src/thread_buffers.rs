@@ -140,6 +140,7 @@ impl ThreadBuffers {
     #[inline]
     pub fn receive(&mut self, count: usize, session: &mut Session, server: &ServerState, others_wait: bool) -> Want {
         self.refresh(server, others_wait);
+        self.scratch.input_is_full = count == self.input.len();
         let bytes = self.input.get(..count).unwrap_or_default();
         let want = session.receive(bytes, &mut server.env.turn(&mut self.scratch));
         self.note_read(count);

@@ -33,6 +33,7 @@ impl Connection {
             let is_last = turn.must_give_way() || tls.has_worn_keys();
             turn.buffers.refresh(server, is_last);
             let buffers = &mut *turn.buffers;
+            buffers.scratch.input_is_full = count == buffers.input.len() || tls.has_part();
             self.want = self.session.receive(&buffers.tls.plain, &mut server.env.turn(&mut buffers.scratch));
             buffers.tls.clear_plain();
         }

@@ -138,6 +138,24 @@ fn a_linger_ends_at_its_deadline() {
     assert_eq!((driver.begin(), driver.receive(GET)), (READ, Step::Close));
 }
 
+/// Regression test: in a drain, a read that filled its buffer up to the end of a request closed the connection. The requests that had
+/// arrived behind it were not answered.
+#[test]
+fn a_full_read_is_not_the_last_one_of_a_drain() {
+    let mut driver = Driver::new(Arc::new(Echo), &ServerConfig::default());
+    driver.server.shutdown.begin(now() + Duration::from_secs(600));
+    let _ = driver.begin();
+    let room = driver.buffers.input.len();
+    let (head, end) = ("GET / HTTP/1.1\r\nHost: a\r\nPad: ", "\r\n\r\n");
+    let full = format!("{head}{}{end}", "x".repeat(room - head.len() - end.len()));
+    assert_eq!(driver.receive(full.as_bytes()), Step::Write { last: false, past_report: false });
+    let (answer, step) = driver.write();
+    assert!(!answer.contains("Connection: close"), "{answer}");
+    assert!(matches!(step, Step::Read { .. }), "{step:?}");
+    assert_eq!(driver.receive(GET), Step::Write { last: true, past_report: false });
+    assert!(driver.write().0.contains("Connection: close"));
+}
+
 /// After a request with `Connection: close` the socket is read once more. The connection lingers if its client goes on sending, or may
 /// not have received a long answer yet.
 #[test]

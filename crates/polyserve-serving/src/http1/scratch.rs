@@ -111,6 +111,8 @@ pub struct Scratch {
     /// The head that was decoded last. A session takes it out while it serves a batch. `None` until then.
     pub(super) last_head: Option<Box<LastHead>>,
     pub(super) draining: bool,
+    /// The last read has filled its buffer: the socket has more bytes, as a rule.
+    pub(crate) input_is_full: bool,
     pub(super) others_wait: bool,
     /// The time since which the present connection has input. Set for a server with an overload policy only.
     pub(super) arrived: Option<Instant>,
@@ -135,6 +137,7 @@ impl Scratch {
             date: Date::new(SystemTime::now()),
             last_head: None,
             draining: false,
+            input_is_full: false,
             others_wait: false,
             arrived: None,
             queued_since: None,

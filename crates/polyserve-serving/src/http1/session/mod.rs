@@ -104,6 +104,8 @@ pub struct Session {
     /// The empty lines before the request line that is expected.
     empty_lines: EmptyLines,
     input_ended: bool,
+    /// The last read has filled its buffer. So a drain does not take the last request in the buffer for the last one that has arrived.
+    more_follows: bool,
     /// Number of answers encoded.
     requests: u64,
     /// Number of answers encoded while other connections waited.
@@ -213,6 +215,7 @@ impl Session {
             buffered: BufferedInput::default(),
             empty_lines: EmptyLines::default(),
             input_ended: false,
+            more_follows: false,
             requests: 0,
             crowded_answers: 0,
             answered: 0,
@@ -312,6 +315,7 @@ impl Session {
         if turn.env.on_answer.is_some() {
             self.note_read(turn.scratch);
         }
+        self.more_follows = turn.scratch.input_is_full;
         if self.buffered.is_empty() {
             let used = self.run(bytes, turn);
             if used < bytes.len() {

@@ -120,7 +120,7 @@ impl Session {
         let is_last = self.requests >= turn.env.requests_per_connection;
         let close = !context.keep_alive
             || is_last
-            || (turn.scratch.draining && following == Following::Nothing)
+            || (turn.scratch.draining && following == Following::Nothing && !self.more_follows)
             || (turn.scratch.others_wait && self.gives_way(reply, following, turn));
         let start = turn.scratch.out.len();
         // One branch: the compiler takes code behind many branches for cold, and inlines nothing there.
