@@ -87,20 +87,31 @@ impl AdminArgs {
         Ok(ServeOperation { address, lame_duck, metrics, readiness, admin: None, log: self.log(is_check)? })
     }
 
+    /// Refuses flags of an access log that there is not, and warns of its variables: they may be meant for another process.
+    fn check_without_log(&self) -> Result<(), Misuse> {
+        for (flag, text, variable) in [
+            ("--access-log-format", &self.access_log_format, ACCESS_LOG_FORMAT),
+            ("--access-log-sample", &self.access_log_sample, ACCESS_LOG_SAMPLE),
+            ("--access-log-rate", &self.access_log_rate, ACCESS_LOG_RATE),
+        ] {
+            if text.is_some() {
+                let why =
+                    format!("{flag} needs an access log: add --access-log PATH, or --access-log - for standard error");
+                return Err(Misuse(why));
+            } else if std::env::var_os(variable).is_some_and(|value| !value.is_empty()) {
+                tracing::warn!(variable, why = "there is no access log", "a setting from the environment is left out");
+            }
+        }
+        Ok(())
+    }
+
     /// The access log, if there is one.
     fn log(&self, is_check: bool) -> anyhow::Result<Option<AccessLog>> {
         let log = given("--access-log", self.access_log.as_deref(), ACCESS_LOG)?;
-        let of_the_log = [
-            ("--access-log-format", &self.access_log_format),
-            ("--access-log-sample", &self.access_log_sample),
-            ("--access-log-rate", &self.access_log_rate),
-        ];
-        // A variable may be meant for another process, so it is no error.
-        if let (None, Some((flag, _))) = (&log, of_the_log.iter().find(|(_, text)| text.is_some())) {
-            let why =
-                format!("{flag} needs an access log: add --access-log PATH, or --access-log - for standard error");
-            return Err(Misuse(why).into());
-        }
+        let Some((source, path)) = log else {
+            self.check_without_log()?;
+            return Ok(None);
+        };
         let format = given("--access-log-format", self.access_log_format.as_deref(), ACCESS_LOG_FORMAT)?;
         let format = match format.as_ref().map(|(source, text)| (source, text.as_str())) {
             None | Some((_, "json")) => LogFormat::Json,
@@ -114,7 +125,6 @@ impl AdminArgs {
         if let Some(n) = number(given("--access-log-rate", self.access_log_rate.as_deref(), ACCESS_LOG_RATE)?)? {
             sampling.max_per_s = n;
         }
-        let Some((source, path)) = log else { return Ok(None) };
         let unopened = |error| Misuse(format!("{source} {path} cannot be opened: {error}"));
         if is_check {
             check_log(&path).map_err(unopened)?;

@@ -213,6 +213,9 @@ fn a_variable_that_does_not_apply_warns() {
         ("--server sequential", "THREAD_POOL_SIZE", "3"),
         ("--service echo", "POLYSERVE_STRICT_MEDIA_TYPE", "true"),
         ("--service echo", "POLYSERVE_ETAGS", "on"),
+        ("", "POLYSERVE_ACCESS_LOG_FORMAT", "common"),
+        ("", "POLYSERVE_ACCESS_LOG_SAMPLE", "10"),
+        ("", "POLYSERVE_ACCESS_LOG_RATE", "10"),
     ] {
         let mut command = polyserve(&format!("{ANY} {args}"));
         command.env(variable, value);
