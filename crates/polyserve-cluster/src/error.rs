@@ -58,6 +58,10 @@ pub(crate) enum EngineFailure {
     /// one of them has been changed.
     Unauthenticated(Source),
     /// It was certainly not done, and another try fails too: the entity or its id is larger than the engine takes.
+    #[cfg_attr(
+        not(any(feature = "etcd", feature = "postgres")),
+        allow(dead_code, reason = "Redis takes what a server does")
+    )]
     TooLarge(Source),
     /// It was certainly not done, and another try fails too.
     Rejected(Source),
