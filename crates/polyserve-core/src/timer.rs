@@ -6,12 +6,12 @@
 //! If the system refuses the thread, a wait looks at the clock itself, each millisecond, on the thread that polls it. The next wait
 //! asks for the timer's thread again.
 //!
-//! Cost: two locks and O(log n) for each wait. The thread starts with the first wait, and sleeps while there is none. Abandoned
+//! Cost: a lock and O(log n) for each wait. The thread starts with the first wait, and sleeps while there is none. Abandoned
 //! waits are removed when the map has doubled, so that it stays within twice the number of live waits.
 
 use std::collections::BTreeMap;
 use std::future::poll_fn;
-use std::sync::{OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock, PoisonError};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
@@ -92,23 +92,25 @@ const SWEEP_FLOOR: usize = 1024;
 
 /// Returns the timer of the process, and starts its thread if it does not run; `None` if the system refuses it.
 fn timer() -> Option<&'static Timer> {
-    static TIMER: OnceLock<Timer> = OnceLock::new();
-    static IS_RUNNING: std::sync::Mutex<bool> = std::sync::Mutex::new(false);
-    let timer = TIMER.get_or_init(Timer::new);
-    let mut is_running = IS_RUNNING.lock().unwrap_or_else(PoisonError::into_inner);
-    if !*is_running {
-        let started = thread::Builder::new().name("polyserve-timer".into()).spawn(|| timer.run());
-        *is_running = started.is_ok();
-        drop(is_running); // the log is foreign code
-        return match started {
-            Ok(_) => Some(timer),
-            Err(error) => {
-                crate::throttled!(warn, %error, "the timer's thread cannot be started; waits look at the clock themselves");
-                None
-            }
-        };
+    static RUNNING: OnceLock<Arc<Timer>> = OnceLock::new();
+    static STARTING: std::sync::Mutex<()> = std::sync::Mutex::new(());
+    if let Some(timer) = RUNNING.get() {
+        return Some(timer);
     }
-    Some(timer)
+    let starting = STARTING.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(timer) = RUNNING.get() {
+        return Some(timer); // another thread has started it
+    }
+    let timer = Arc::new(Timer::new());
+    let on_thread = Arc::clone(&timer);
+    match thread::Builder::new().name("polyserve-timer".into()).spawn(move || on_thread.run()) {
+        Ok(_) => Some(RUNNING.get_or_init(|| timer)),
+        Err(error) => {
+            drop(starting); // the log is foreign code
+            crate::throttled!(warn, %error, "the timer's thread cannot be started; waits look at the clock themselves");
+            None
+        }
+    }
 }
 
 impl Timer {
