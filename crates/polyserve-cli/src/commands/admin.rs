@@ -87,42 +87,26 @@ impl AdminArgs {
         Ok(ServeOperation { address, lame_duck, metrics, readiness, admin: None, log: self.log(is_check)? })
     }
 
-    /// Refuses flags of an access log that there is not, and warns of its variables: they may be meant for another process.
-    fn check_without_log(&self) -> Result<(), Misuse> {
-        for (flag, text, variable) in [
-            ("--access-log-format", &self.access_log_format, ACCESS_LOG_FORMAT),
-            ("--access-log-sample", &self.access_log_sample, ACCESS_LOG_SAMPLE),
-            ("--access-log-rate", &self.access_log_rate, ACCESS_LOG_RATE),
-        ] {
-            if text.is_some() {
-                let why =
-                    format!("{flag} needs an access log: add --access-log PATH, or --access-log - for standard error");
-                return Err(Misuse(why));
-            } else if std::env::var_os(variable).is_some_and(|value| !value.is_empty()) {
-                tracing::warn!(variable, why = "there is no access log", "a setting from the environment is left out");
-            }
-        }
-        Ok(())
-    }
-
     /// The access log, if there is one.
     fn log(&self, is_check: bool) -> anyhow::Result<Option<AccessLog>> {
         let log = given("--access-log", self.access_log.as_deref(), ACCESS_LOG)?;
+        let format = given("--access-log-format", self.access_log_format.as_deref(), ACCESS_LOG_FORMAT)?;
+        let sample = given("--access-log-sample", self.access_log_sample.as_deref(), ACCESS_LOG_SAMPLE)?;
+        let rate = given("--access-log-rate", self.access_log_rate.as_deref(), ACCESS_LOG_RATE)?;
         let Some((source, path)) = log else {
-            self.check_without_log()?;
+            [format, sample, rate].into_iter().flatten().try_for_each(|(source, _)| without_log(source))?;
             return Ok(None);
         };
-        let format = given("--access-log-format", self.access_log_format.as_deref(), ACCESS_LOG_FORMAT)?;
         let format = match format.as_ref().map(|(source, text)| (source, text.as_str())) {
             None | Some((_, "json")) => LogFormat::Json,
             Some((_, "common")) => LogFormat::Common,
             Some((source, text)) => return Err(Misuse(format!("{source} {text:?} must be json or common")).into()),
         };
         let mut sampling = Sampling::default();
-        if let Some(n) = number(given("--access-log-sample", self.access_log_sample.as_deref(), ACCESS_LOG_SAMPLE)?)? {
+        if let Some(n) = number(sample)? {
             sampling.one_in = n;
         }
-        if let Some(n) = number(given("--access-log-rate", self.access_log_rate.as_deref(), ACCESS_LOG_RATE)?)? {
+        if let Some(n) = number(rate)? {
             sampling.max_per_s = n;
         }
         let unopened = |error| Misuse(format!("{source} {path} cannot be opened: {error}"));
@@ -134,6 +118,16 @@ impl AdminArgs {
             if path == "-" { Box::new(io::stderr()) } else { Box::new(opened(&path).map_err(unopened)?) };
         Ok(Some(AccessLog::start(writer, format, sampling).map_err(explained)?))
     }
+}
+
+/// Refuses a flag of an access log that there is not, and warns of its variable: it may be meant for another process.
+fn without_log(source: &'static str) -> Result<(), Misuse> {
+    if source.starts_with("--") {
+        let why = format!("{source} needs an access log: add --access-log PATH, or --access-log - for standard error");
+        return Err(Misuse(why));
+    }
+    tracing::warn!(variable = source, why = "there is no access log", "a setting from the environment is left out");
+    Ok(())
 }
 
 /// Checks that the file of the access log can be opened, and makes none. A pipe or a device is not opened: that could be noticed.
