@@ -121,7 +121,8 @@ pub(super) fn a_refusal_survives_unread_input(subject: &ServerSubject) {
         client.expect_last(413);
     }
     drop(live);
-    // These clients go on sending after they have asked for the close: at once, byte by byte, or while they read.
+    // These clients go on sending after they have asked for the close: at once, byte by byte, or while they read. A send fails if the
+    // server has closed already; the answer must be there all the same.
     let live = subject.live(large, |config| config.linger_timeout = patience);
     for length in [5, 1_500_000] {
         let last = request("GET", &format!("/{length}"), "Connection: close\r\n");

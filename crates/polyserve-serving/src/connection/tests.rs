@@ -144,7 +144,7 @@ fn a_linger_ends_at_its_deadline() {
 fn a_full_read_is_not_the_last_one_of_a_drain() {
     let mut driver = Driver::new(Arc::new(Echo), &ServerConfig::default());
     driver.server.shutdown.begin(now() + Duration::from_secs(600));
-    let _ = driver.begin();
+    assert_eq!(driver.begin(), READ);
     let room = driver.buffers.input.len();
     let (head, end) = ("GET / HTTP/1.1\r\nHost: a\r\nPad: ", "\r\n\r\n");
     let full = format!("{head}{}{end}", "x".repeat(room - head.len() - end.len()));
@@ -164,8 +164,7 @@ fn a_connection_lingers_if_its_last_answer_could_be_lost() {
     let last = Step::Write { last: true, past_report: false };
     let closing = || {
         let mut driver = Driver::new(Arc::new(Echo), &ServerConfig::default());
-        let _ = driver.begin();
-        assert_eq!((driver.receive(close), driver.write().1), (last, READ_AGAIN));
+        assert_eq!((driver.begin(), driver.receive(close), driver.write().1), (READ, last, READ_AGAIN));
         driver
     };
     assert_eq!(closing().empty(), Step::Close);
@@ -178,8 +177,7 @@ fn a_connection_lingers_if_its_last_answer_could_be_lost() {
     for (length, end) in [(10_000, READ_AGAIN), (20_000, Step::Linger)] {
         let service = move |_: Request<'_>| Reply::new(StatusCode::OK, "text/plain", Body::Owned(vec![b'x'; length]));
         let mut driver = Driver::new(Arc::new(service), &ServerConfig::default());
-        let _ = driver.begin();
-        assert_eq!((driver.receive(close), driver.write().1), (last, end));
+        assert_eq!((driver.begin(), driver.receive(close), driver.write().1), (READ, last, end));
     }
 }
 
