@@ -5,8 +5,8 @@
 //!
 //! Invariant: a request that is refused before its body is complete closes the connection.
 //!
-//! Cost: nothing is allocated for the answer of a [`Service`](polyserve_core::Service) to a request without a body, unless it is
-//! deferred: it reuses the request's header map. A box for each other request. For a `tower::Service` two more: its future and
+//! Cost: nothing is allocated for the answer of a [`Service`](polyserve_core::Service) to a request that comes in one piece, unless it
+//! is deferred: it reuses the request's header map. A box for each other request. For a `tower::Service` two more: its future and
 //! its answer's body.
 
 use std::convert::Infallible;
@@ -76,10 +76,14 @@ impl hyper::service::Service<http::Request<Incoming>> for Adapter {
         if let Some(call) = self.tower.clone() {
             return ResponseFuture::Later(Box::pin(self.clone().answer_tower(call, parts, incoming)));
         }
-        if !incoming.is_end_stream() {
+        let body = if incoming.is_end_stream() { Some(Vec::new()) } else { self.whole_body() };
+        let Some(body) = body else {
             return ResponseFuture::Later(Box::pin(self.clone().answer(parts, incoming)));
-        }
-        match self.call(&mut parts, &[]) {
+        };
+        drop(incoming); // hyper then skips the body, which it has
+        let answered = self.call(&mut parts, &body);
+        keep_spare(body);
+        match answered {
             Ok(response) => ResponseFuture::Now(Some(response)),
             Err(future) => {
                 let adapter = self.clone();
@@ -112,6 +116,11 @@ impl BodyBuffer {
 }
 
 impl Adapter {
+    /// Takes the body of the present request. `None` if it did not come with the head, or is too large.
+    fn whole_body(&self) -> Option<Vec<u8>> {
+        self.connection.state().take_body(self.connection.server().env.limits.max_body)
+    }
+
     /// Answers a request with a body. This is a block because an `async fn` would keep its arguments twice.
     #[expect(clippy::manual_async_fn)]
     fn answer(self, mut parts: Parts, incoming: Incoming) -> impl Future<Output = Response<AnswerBody>> + Send {

@@ -31,6 +31,7 @@ use polyserve_serving::http1::{OUTPUT_BOUND, panicked};
 use polyserve_serving::tls::TlsSession;
 use polyserve_serving::{ConnectionHandle as _, ConnectionTable, ServerState, TableEntry};
 
+use super::answer_body::take_spare;
 use super::input::{Input, Next};
 use super::output::Output;
 use super::tls::TlsEvents;
@@ -111,6 +112,8 @@ pub(super) struct RequestState {
     pub(super) waits_for_turn: bool,
     pub(super) input: Input,
     pub(super) present: PresentRequest,
+    /// The body of the present request, if hyper got all of it together with the head. Otherwise it is empty.
+    pub(super) whole_body: Vec<u8>,
     /// The next read tries the socket even if the runtime has not reported it as ready.
     pub(super) must_read: bool,
     /// The client sends no more.
@@ -340,6 +343,7 @@ impl RequestState {
     /// Begins a request, of which hyper may read the head.
     fn begin_request(&mut self, parsed: &Parsed<'_>, connection: &ConnectionState) {
         self.requests += 1;
+        self.whole_body = Vec::new();
         let body_is_open = parsed.framing != Framing::Length(0);
         self.present = PresentRequest {
             // hyper misses a `close` in a value with bytes that are no text.
@@ -465,11 +469,14 @@ impl RequestState {
             self.waits_for_turn = true;
             return (0, Poll::Pending);
         }
-        let mut fields = Fields::new();
+        let (mut fields, mut begins_body) = (Fields::new(), false);
         let (skipped, next) = self.input.next(bytes, &connection.server().env.limits, &mut fields);
         match next {
             Next::Part => {}
-            Next::Head(parsed) => self.begin_request(&parsed, connection),
+            Next::Head(parsed) => {
+                self.begin_request(&parsed, connection);
+                begins_body = matches!(parsed.framing, Framing::Length(1..));
+            }
             Next::More | Next::Refused => {
                 if self.is_answered() && skipped < bytes.len() {
                     self.stage = Stage::Head;
@@ -484,8 +491,31 @@ impl RequestState {
                 return (0, Poll::Ready(Err(ErrorKind::InvalidData.into())));
             }
         }
-        let passed = self.input.pass_on(bytes.get(skipped..).unwrap_or_default(), to);
+        let unread = bytes.get(skipped..).unwrap_or_default();
+        let passed = self.input.pass_on(unread, to);
+        if begins_body && self.input.is_between_requests() {
+            self.keep_body(unread.get(..passed).unwrap_or_default());
+        }
         (skipped + passed, Poll::Ready(Ok(())))
+    }
+
+    /// Keeps the body of `request`, of which hyper has got the last byte.
+    fn keep_body(&mut self, request: &[u8]) {
+        let length = usize::try_from(self.present.body_length).unwrap_or(usize::MAX);
+        let head = request.len().saturating_sub(length);
+        self.whole_body = take_spare();
+        self.whole_body.extend_from_slice(request.get(head..).unwrap_or_default());
+    }
+
+    /// Takes the body of the present request, and notes that it is received. `None` if it did not come with the head, or is larger
+    /// than `limit`.
+    pub(super) fn take_body(&mut self, limit: usize) -> Option<Vec<u8>> {
+        if self.whole_body.is_empty() || self.whole_body.len() > limit {
+            return None;
+        }
+        (self.present.body_received, self.present.body_is_open) = (self.present.body_length, false);
+        self.stage = Stage::Answer;
+        Some(std::mem::take(&mut self.whole_body))
     }
 
     /// Notes that the request is answered before its body is complete.
