@@ -112,7 +112,7 @@ pub(super) struct RequestState {
     pub(super) waits_for_turn: bool,
     pub(super) input: Input,
     pub(super) present: PresentRequest,
-    /// The body of the present request, if hyper got all of it together with the head. Otherwise it is empty.
+    /// The body of the present request, if hyper got the whole body with the head. Otherwise it is empty.
     pub(super) whole_body: Vec<u8>,
     /// The next read tries the socket even if the runtime has not reported it as ready.
     pub(super) must_read: bool,
