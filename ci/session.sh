@@ -9,7 +9,7 @@ pid= url= other=
 trap 'for p in $other $pid; do kill "$p" 2>/dev/null || true; done; rm -rf "$tmp"' EXIT
 
 # A server of each kind.
-every_server=(sequential pool_server pool_classic thread_per_connection leader_followers tokio_tcp tokio_per_core tokio_hyper smol epoll io_uring)
+every_server=(sequential pool_server pool_classic/mpsc_pool thread_per_connection leader_followers tokio_tcp tokio_per_core tokio_hyper smol epoll io_uring)
 
 # build_program: builds the command, unless PROGRAM is one. Sets $program.
 build_program() {
