@@ -23,7 +23,7 @@ use clap::error::{ContextKind, ContextValue};
 use clap::parser::ValueSource;
 use polyserve::catalog::{UnknownName, nearest};
 use polyserve::env::CONFIG;
-use polyserve::files::{MAX_SETTINGS, read_text};
+use polyserve::files::read_settings_text;
 use polyserve_bench::Misuse;
 use toml::de::{DeTable, DeValue};
 
@@ -56,7 +56,7 @@ impl ConfigFile {
         let flag = given.get_one::<PathBuf>("config").cloned();
         let variable = || std::env::var_os(CONFIG).filter(|path| !path.is_empty()).map(PathBuf::from);
         let Some(path) = flag.or_else(variable) else { return Ok(None) };
-        let text = read_text(&path, MAX_SETTINGS)
+        let text = read_settings_text(&path)
             .map_err(|error| Misuse(format!("the configuration file {} cannot be read: {error}", path.display())))?;
         let is_given = |arg: &Arg| {
             given.value_source(arg.get_id().as_str()) == Some(ValueSource::CommandLine)

@@ -5,7 +5,7 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use polyserve_core::files::{ENCRYPTED_KEY, MAX_SETTINGS, is_encrypted_key, read_bounded};
+use polyserve_core::files::{read_settings, unreadable_key};
 use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature};
@@ -43,7 +43,7 @@ impl EngineTls {
     /// Returns an error that names the file that cannot be read, or if there is a certificate without a key, or a key without a certificate.
     pub fn from_files(ca: Option<&Path>, chain: Option<&Path>, key: Option<&Path>) -> io::Result<Option<Self>> {
         let read = |path: &Path| {
-            let content = read_bounded(path, MAX_SETTINGS);
+            let content = read_settings(path);
             content.map_err(|error| io::Error::new(error.kind(), format!("{} cannot be read: {error}", path.display())))
         };
         let identity = match (chain, key) {
@@ -86,10 +86,8 @@ impl EngineTls {
         let Some((chain, key)) = &self.identity else { return Ok(builder.with_no_client_auth()) };
         let wrong = |error: &dyn fmt::Display| invalid("the certificate of the store cannot be used", error);
         let chain = CertificateDer::pem_slice_iter(chain).collect::<Result<Vec<_>, _>>();
-        let key = PrivateKeyDer::from_pem_slice(key).map_err(|error| match is_encrypted_key(key) {
-            true => wrong(&format_args!("its key {ENCRYPTED_KEY}")),
-            false => wrong(&error),
-        })?;
+        let key = PrivateKeyDer::from_pem_slice(key)
+            .map_err(|error| wrong(&format_args!("its key {}", unreadable_key(key, &error))))?;
         builder.with_client_auth_cert(chain.map_err(|error| wrong(&error))?, key).map_err(|error| wrong(&error))
     }
 }

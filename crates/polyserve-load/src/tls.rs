@@ -10,7 +10,7 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
-use polyserve_core::files::{ENCRYPTED_KEY, is_encrypted_key};
+use polyserve_core::files::unreadable_key;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
@@ -95,10 +95,8 @@ impl ClientTls {
         if chain.is_empty() {
             return Err(wrong(&"it is not in PEM form"));
         }
-        let key = PrivateKeyDer::from_pem_slice(key).map_err(|error| match is_encrypted_key(key) {
-            true => wrong(&format_args!("its key {ENCRYPTED_KEY}")),
-            false => wrong(&error),
-        })?;
+        let key = PrivateKeyDer::from_pem_slice(key)
+            .map_err(|error| wrong(&format_args!("its key {}", unreadable_key(key, &error))))?;
         let mut config = (*self.config).clone();
         let certified = CertifiedKey::from_der(chain, key, config.crypto_provider()).map_err(|error| wrong(&error))?;
         config.client_auth_cert_resolver = Arc::new(SingleCertAndKey::from(certified));

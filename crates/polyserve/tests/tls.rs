@@ -1,8 +1,13 @@
 //! TLS through the catalog.
 #![cfg(feature = "tls")]
 
-use polyserve::ServerConfig;
+use std::fs::{self, File};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::SystemTime;
+
 use polyserve::catalog::Catalog;
+use polyserve::{ServerConfig, TlsConfig};
 use polyserve_conformance::tls::TestAuthority;
 
 /// Every server has TLS. Regression test: a program that shares one configuration among servers got a server without TLS in place of
@@ -14,4 +19,48 @@ fn no_server_leaves_tls_out() {
         let (_, config) = entry.build_with_supported(&config).unwrap_or_else(|error| panic!("{}: {error}", entry.name));
         assert!(config.tls.is_some(), "{}", entry.name);
     }
+}
+
+/// Regression test: a new pair was not seen if its files had the inodes, the lengths and the times of the old ones, as after an `rsync` in
+/// place that keeps times, or where the file system has no finer time.
+#[test]
+fn a_change_is_seen_by_the_content() {
+    let directory = std::env::temp_dir().join(format!("polyserve-tls-content-{}", std::process::id()));
+    fs::create_dir_all(&directory).unwrap();
+    let [certificate, key] = ["certificate.pem", "key.pem"].map(|name| directory.join(name));
+    let write = |path: &Path, text: &str| {
+        fs::write(path, text).unwrap();
+        File::options().write(true).open(path).unwrap().set_modified(SystemTime::UNIX_EPOCH).unwrap();
+    };
+    let authority = TestAuthority::new();
+    let first = authority.issue();
+    write(&certificate, &first.certificate);
+    write(&key, &first.key);
+    let tls = TlsConfig::new(&*certificate, &*key).unwrap();
+    let old = tls.http1();
+    assert_eq!(tls.reload_if_changed(), Ok(false));
+
+    // The length of a signature differs from one to the next.
+    let mut second = authority.issue();
+    while second.certificate.len() != first.certificate.len() {
+        second = authority.issue();
+    }
+    assert_eq!(second.key.len(), first.key.len());
+    write(&certificate, &second.certificate);
+    write(&key, &second.key);
+    assert_eq!(tls.reload_if_changed(), Ok(false), "the files may still change");
+    assert_eq!(tls.reload_if_changed(), Ok(true));
+    assert!(!Arc::ptr_eq(&old, &tls.http1()), "the new certificate is in use");
+    assert_eq!(tls.reload_if_changed(), Ok(false));
+
+    // A file that is absent while it is replaced is no error, and one that stays absent is.
+    fs::remove_file(&key).unwrap();
+    assert_eq!(tls.reload_if_changed(), Ok(false));
+    write(&key, &second.key);
+    assert_eq!(tls.reload_if_changed(), Ok(false));
+    fs::remove_file(&key).unwrap();
+    assert_eq!(tls.reload_if_changed(), Ok(false));
+    let refused = tls.reload_if_changed().expect_err("it is absent").to_string();
+    assert!(refused.contains("key.pem"), "{refused}");
+    let _ = fs::remove_dir_all(directory);
 }

@@ -30,7 +30,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
-use polyserve::files::{MAX_SETTINGS, read_text};
+use polyserve::files::read_settings_text;
 use polyserve_load::Dist;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
@@ -219,7 +219,7 @@ impl Definition {
             _ => (name, None),
         };
         if file.ends_with(EXTENSION) {
-            let text = read_text(file, MAX_SETTINGS).map_err(|error| Misuse(format!("{file}: {error}")))?;
+            let text = read_settings_text(file).map_err(|error| Misuse(format!("{file}: {error}")))?;
             return Self::parse_variant(Path::new(file), &text, variant, changes);
         }
         if let Some((file, text)) = BUILTIN.iter().find(|(file, _)| file.strip_suffix(EXTENSION) == Some(name)) {

@@ -13,7 +13,7 @@ use std::process::Command;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
-use polyserve::files::{MAX_SETTINGS, read_text};
+use polyserve::files::read_settings_text;
 use polyserve::{Shape, Shutdown, cores};
 
 use self::keys::{Keys, MaxConcurrent, Ready};
@@ -76,7 +76,7 @@ impl Registry {
     pub fn load(file: Option<&Path>) -> Result<Self, Misuse> {
         let mut all = Self::repository().clone();
         let Some(file) = file else { return Ok(all) };
-        let text = read_text(file, MAX_SETTINGS).map_err(|error| Misuse(format!("{}: {error}", file.display())))?;
+        let text = read_settings_text(file).map_err(|error| Misuse(format!("{}: {error}", file.display())))?;
         let own = Self::read(file, &text).map_err(Misuse)?.programs;
         all.programs.retain(|program| !own.contains(program));
         all.programs.extend(own);

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use polyserve::access::{AllowedHosts, Authenticated, InvalidHost, Refusals, Users};
 use polyserve::env::{HOSTS, TOKENS, TRUST_NETWORK, switch};
-use polyserve::files::{MAX_SETTINGS, read_text};
+use polyserve::files::read_settings_text;
 use polyserve::{Echo, Service};
 use polyserve_bench::Misuse;
 
@@ -144,7 +144,7 @@ pub(crate) struct TokensFile {
 impl TokensFile {
     fn open(source: &'static str, path: PathBuf) -> Result<Self, Misuse> {
         let wrong = |error: &dyn std::fmt::Display| Misuse(format!("{source} {}: {error}", path.display()));
-        let judged = read_text(&path, MAX_SETTINGS).map_err(|error| wrong(&error))?;
+        let judged = read_settings_text(&path).map_err(|error| wrong(&error))?;
         let users = Users::parse(&judged).map_err(|error| wrong(&error))?;
         warn_of_mode(&path);
         Ok(Self { source, path, users, judged, changed: None })
@@ -157,7 +157,7 @@ impl TokensFile {
     /// Returns what is wrong with the file. Then the old users stay.
     pub(crate) fn reload(&mut self, is_asked: bool) -> Result<bool, String> {
         let wrong = |error: &dyn std::fmt::Display| format!("{}: {error}", self.path.display());
-        let text = read_text(&self.path, MAX_SETTINGS).map_err(|error| wrong(&error))?;
+        let text = read_settings_text(&self.path).map_err(|error| wrong(&error))?;
         if !is_asked {
             if text == self.judged {
                 self.changed = None;

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use polyserve::files::{MAX_SETTINGS, read_bounded};
+use polyserve::files::read_settings;
 use polyserve_bench::Misuse;
 use polyserve_load::ClientTls;
 
@@ -62,6 +62,5 @@ impl ClientTlsArgs {
 }
 
 fn read(flag: &str, file: &Path) -> Result<Vec<u8>, Misuse> {
-    read_bounded(file, MAX_SETTINGS)
-        .map_err(|error| Misuse(format!("{flag} {} cannot be read: {error}", file.display())))
+    read_settings(file).map_err(|error| Misuse(format!("{flag} {} cannot be read: {error}", file.display())))
 }

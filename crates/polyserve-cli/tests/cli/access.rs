@@ -299,6 +299,45 @@ fn what_cannot_be_judged_is_refused() {
     has(&text(&warned.stderr), &["WARN", "may read or change the file of tokens", "644"]);
 }
 
+/// What a file of tokens may look like: it is read, or refused by an error that tells what to change and has no token.
+#[test]
+fn a_file_of_many_forms_is_read_or_refused() {
+    let (dir, alice) = (Dir::new("access-forms"), User::new("alice", "read"));
+    let (line, hash) = (&alice.line, alice.line.rsplit(' ').next().expect("the hash is last"));
+    let args = format!("--listen 127.0.0.1:0 --tokens {dir}/tokens");
+    for file in [
+        format!("{line}\r\n"),
+        format!("# users\r\n\r\n  {line} \t\r\n\r\n"),
+        format!("alice\tread   {hash}"),
+        // Regression test: a byte order mark was a part of the name, which was refused.
+        format!("\u{feff}{line}\n"),
+        format!("\u{feff}# users\n{line}\n"),
+    ] {
+        dir.write("tokens", &file);
+        ended(0, &format!("serve --check-config {args}"));
+        let serving = serve(&format!("--tokens {dir}/tokens"));
+        assert_eq!(exchange(&mut connect(&serving), "GET /1", &bearer(&alice.token), "").status, 404, "{file:?}");
+    }
+    for (file, why) in [
+        (String::new().into_bytes(), "there is no user"),
+        (b"\r\n\r\n".to_vec(), "there is no user"),
+        (format!("{line}\n\n{line}\n").into_bytes(), "line 3: another line has the same credential"),
+        (format!("{line}\nbob write {hash}\n").into_bytes(), "line 2: another line has the same credential"),
+        (alice.token.clone().into_bytes(), "line 1: a line is NAME SCOPES sha256:HASH"),
+        (format!("alice read {}", alice.token).into_bytes(), "line 1: a credential is sha256:HASH or san:NAME"),
+        // As some shells write it.
+        (
+            format!("\u{feff}{line}").encode_utf16().flat_map(u16::to_le_bytes).collect(),
+            "the content is not UTF-8 text",
+        ),
+    ] {
+        dir.write("tokens", &file);
+        let error = misused(&format!("serve --check-config {args}"));
+        has(&error, &["--tokens", "tokens: ", why]);
+        assert!(!error.contains(&alice.token), "{error}");
+    }
+}
+
 /// The metrics count what was refused, by reason.
 #[test]
 fn the_metrics_count_refused_requests() {

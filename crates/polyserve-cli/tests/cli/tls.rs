@@ -1,11 +1,13 @@
 //! `polyserve serve --tls-cert --tls-key`, and loads of https.
 
+use std::fs::File;
 use std::io::{BufRead as _, BufReader};
 use std::net::TcpStream;
+use std::os::unix::fs::symlink;
 use std::process::Stdio;
-use std::time::Instant;
+use std::time::{Instant, SystemTime};
 
-use polyserve_conformance::tls::{Issued, TestAuthority, TlsStream};
+use polyserve_conformance::tls::{Issued, TestAuthority, TlsStream, Validity};
 use rustix::process::Signal;
 
 use super::{Dir, PATIENCE, Serving, ask, ended, failed, has, json, misused, polyserve, printed, serve, text, until};
@@ -104,6 +106,115 @@ fn a_new_certificate_is_used_without_a_restart() {
     serving.drained(Signal::TERM);
 }
 
+/// A directory with the files of a secret as Kubernetes mounts them: each is a link through `..data`, which is a link to the directory of a
+/// version. A new version is written to a directory of its own, and takes the place of the old one by one rename.
+struct MountedSecret<'a> {
+    dir: &'a Dir,
+    versions: usize,
+}
+
+impl<'a> MountedSecret<'a> {
+    fn new(dir: &'a Dir, issued: &Issued) -> Self {
+        let mut secret = Self { dir, versions: 0 };
+        secret.replace(issued);
+        for file in ["cert.pem", "key.pem"] {
+            symlink(format!("..data/{file}"), dir.path(file)).expect("the directory is ours");
+        }
+        secret
+    }
+
+    fn replace(&mut self, issued: &Issued) {
+        let (old, new) = (format!("..{}", self.versions), format!("..{}", self.versions + 1));
+        self.versions += 1;
+        std::fs::create_dir_all(self.dir.path(&new)).expect("the directory is ours");
+        for (file, text) in [("cert.pem", &issued.certificate), ("key.pem", &issued.key)] {
+            self.dir.write(&format!("{new}/{file}"), text);
+            let written =
+                File::options().write(true).open(self.dir.path(&format!("{new}/{file}"))).expect("it is there");
+            written.set_modified(SystemTime::UNIX_EPOCH).expect("it is ours"); // equal times, as in an image
+        }
+        symlink(&new, self.dir.path("..data_tmp")).expect("the directory is ours");
+        std::fs::rename(self.dir.path("..data_tmp"), self.dir.path("..data")).expect("the directory is ours");
+        let _ = std::fs::remove_dir_all(self.dir.path(&old)); // the first one replaces none
+    }
+}
+
+/// A secret that Kubernetes replaces is served by itself. Meanwhile no handshake fails, and no open connection ends.
+#[test]
+fn a_replaced_secret_is_served_without_a_dropped_connection() {
+    let (dir, first, second) = (Dir::new("tls-secret"), TestAuthority::new(), TestAuthority::new());
+    let mut secret = MountedSecret::new(&dir, &first.issue());
+    let args = format!("--idle-timeout 10m --tls-cert {dir}/cert.pem --tls-key {dir}/key.pem");
+    for server in ["pool_server", "tokio_hyper", "thread_per_connection"] {
+        secret.replace(&first.issue());
+        let serving = serve(&format!("--server {server} {args}"));
+        let open = connect(&serving, &first, None).expect("the certificate is trusted");
+        assert!(is_answered(&open), "{server}");
+        secret.replace(&second.issue());
+        until("the new secret is not served", || {
+            assert!(is_answered(&open), "{server}: an open connection ended");
+            let by_new = connect(&serving, &second, None);
+            let is_new = by_new.is_some();
+            let stream =
+                by_new.or_else(|| connect(&serving, &first, None)).or_else(|| connect(&serving, &second, None));
+            assert!(stream.is_some_and(|stream| is_answered(&stream)), "{server}: a connection was dropped");
+            is_new
+        });
+        assert!(is_answered(&open), "{server}: an open connection ended");
+        drop(open);
+        serving.drained(Signal::TERM);
+    }
+}
+
+/// What the files of an operator may look like: each is served, or refused by an error that tells what to change.
+#[test]
+fn files_of_many_forms_are_served_or_refused() {
+    let (dir, authority) = (Dir::new("tls-forms"), TestAuthority::new());
+    let args = write(&dir, &authority.issue());
+    let (certificate, key) = (dir.read("cert.pem"), dir.read("key.pem"));
+    let check = format!("serve --check-config --listen 127.0.0.1:0 {args}");
+    let parameters = "-----BEGIN EC PARAMETERS-----\nBggqhkjOPQMBBw==\n-----END EC PARAMETERS-----\n";
+    for (certificate, key) in [
+        (format!("Certificate:\n  Issuer: a test\n\n{certificate}\n# the end\n"), format!("Bag Attributes\n{key}")),
+        (certificate.replace('\n', "\r\n"), key.replace('\n', "\r\n")),
+        (certificate.trim_end().to_owned(), key.trim_end().to_owned()),
+        (format!("{certificate}{}", authority.pem()), format!("{parameters}{key}")),
+        (format!("{key}{certificate}"), format!("{certificate}{key}")),
+        // Regression test: a byte order mark hid the first certificate, or the key, from the reader.
+        (format!("\u{feff}{certificate}{}", authority.pem()), format!("\u{feff}{key}")),
+    ] {
+        dir.write("cert.pem", &certificate);
+        dir.write("key.pem", &key);
+        ended(0, &check);
+        let serving = serve(&args);
+        let stream = connect(&serving, &authority, None);
+        assert!(stream.is_some_and(|stream| is_answered(&stream)), "{certificate}{key}");
+    }
+    let other = TestAuthority::new().issue();
+    // A key of a kind that is not supported: that of X25519 in RFC 8410, section 10.3.
+    let x25519 = "-----BEGIN PRIVATE KEY-----\nMC4CAQAwBQYDK2VuBCIEINTuctv5E1hK1bbY8fdp+K06/nwoy/HU++CXqI9EdVhC\n-----END PRIVATE KEY-----\n";
+    for (certificate, key, why) in [
+        // Regression test: the error was `keys may not be consistent: KeyMismatch`.
+        (
+            format!("{}{certificate}", authority.pem()),
+            key.clone(),
+            "certificate 2 of the file, which must be the first",
+        ),
+        (certificate.clone(), other.key, "the key belongs to another certificate"),
+        (certificate.clone(), x25519.to_owned(), "it must be RSA of 2,048 to 4,096 bits, ECDSA with"),
+        (certificate.clone(), certificate.clone(), "key.pem has no private key in PEM form"),
+        (key.clone(), key.clone(), "cert.pem has no certificate in PEM form"),
+        (String::new(), key.clone(), "cert.pem has no certificate in PEM form"),
+        (certificate.clone(), String::new(), "key.pem has no private key in PEM form"),
+        (certificate[..certificate.len() / 2].to_owned(), key.clone(), "cert.pem is not in PEM form"),
+        ("\u{1}\u{2}\u{3}".to_owned(), key.clone(), "cert.pem has no certificate in PEM form"),
+    ] {
+        dir.write("cert.pem", &certificate);
+        dir.write("key.pem", &key);
+        has(&misused(&check), &["--tls-cert and --tls-key", why]);
+    }
+}
+
 #[test]
 fn what_cannot_be_served_is_refused() {
     let (dir, authority) = (Dir::new("tls-misuse"), TestAuthority::new());
@@ -190,6 +301,21 @@ fn a_load_speaks_tls() {
         let refused = failed(&line.replace("ca.pem", "other.pem"));
         has(&refused, &["entities could be stored first"]);
     }
+    // A certificate out of its time is not trusted, and the server goes on.
+    for (validity, why) in
+        [(Validity::Expired, "certificate expired"), (Validity::NotYetValid, "certificate not valid yet")]
+    {
+        let dir = Dir::new("tls-load-time");
+        dir.write("ca.pem", authority.pem());
+        let serving = serve(&write(&dir, &authority.issue_while(validity)));
+        let url = format!("https://{}", serving.addr);
+        let refused = failed(&format!("load {url}/1 --ca {dir}/ca.pem -n 50"));
+        has(&refused, &["invalid peer certificate", why]);
+        let refused = text(&ended(1, &format!("check --url {url} --ca {dir}/ca.pem --ops 500")).stdout);
+        has(&refused, &["the TLS handshake fails", "invalid peer certificate", why]);
+        let report = json(&format!("load {url}/ --insecure -n 50 --keys 20 --mix put=1"));
+        assert_eq!(report["answered"], 50, "{report}");
+    }
     // A server that asks for certificates serves the load with one.
     let alice = authority.issue();
     dir.write("alice.pem", &alice.certificate);
@@ -200,6 +326,12 @@ fn a_load_speaks_tls() {
     assert_eq!(report["answered"], 100, "{report}");
     ended(1, &line);
     has(&misused(&format!("{line} --cert {dir}/alice.pem --key {dir}/key.pem")), &["client certificate", "key"]);
+    let late = authority.issue_while(Validity::Expired);
+    dir.write("late.pem", &late.certificate);
+    dir.write("late-key.pem", &late.key);
+    ended(1, &format!("{line} --cert {dir}/late.pem --key {dir}/late-key.pem"));
+    let report = json(&format!("{line} --cert {dir}/alice.pem --key {dir}/alice-key.pem"));
+    assert_eq!(report["answered"], 100, "{report}");
     has(&misused(&format!("load http://{}/ --cert a --key b -n 1", serving.addr)), &["--cert and --key are for https"]);
     // The answer is discovered first.
     let serving = serve(&format!("--service welcome {args}"));

@@ -1,11 +1,12 @@
 //! Stores that speak TLS to an engine: what is stored is read, and a certificate that is not trusted is an error at once.
 
+use std::net::TcpStream;
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 
 use polyserve_cluster::{ConnectError, EngineTls, StoreLimits};
-use polyserve_conformance::tls::{Issued, TestAuthority};
+use polyserve_conformance::tls::{Issued, TestAuthority, Validity};
 use polyserve_core::{Entity, EntityRepo, EntityRepoExt as _};
 use polyserve_engines::postgres::PostgresServer;
 use polyserve_engines::process::{EngineProcess, Folder, Missing, free_port, output, program, wait_for};
@@ -22,6 +23,11 @@ pub(crate) fn tests(kind: Kind) -> Vec<Test> {
     }
 }
 
+/// A certificate and its key, of an engine or of a store.
+const OWN: [&str; 2] = ["cert.pem", "key.pem"];
+/// The same, expired.
+const LATE: [&str; 2] = ["late.pem", "late-key.pem"];
+
 /// The files of an engine: those of a certificate, of its key and of the authority.
 struct Files {
     folder: Folder,
@@ -36,6 +42,9 @@ impl Files {
         files.write("other.pem", &TestAuthority::new().pem());
         files.write("cert.pem", &certificate);
         files.write("key.pem", &key);
+        let Issued { certificate, key } = files.authority.issue_while(Validity::Expired);
+        files.write(LATE[0], &certificate);
+        files.write(LATE[1], &key);
         files
     }
 
@@ -48,17 +57,16 @@ impl Files {
     }
 
     /// The trust of a store, with a certificate of its own or without.
-    fn tls(&self, ca: &str, has_certificate: bool) -> EngineTls {
-        let [ca, chain, key] = [ca, "cert.pem", "key.pem"].map(|name| self.path(name));
-        let (chain, key) = (Path::new(&chain), Path::new(&key));
-        let tls = EngineTls::from_files(
-            Some(Path::new(&ca)),
-            Some(chain).filter(|_| has_certificate),
-            Some(key).filter(|_| has_certificate),
-        );
+    fn tls(&self, ca: &str, own: Option<[&str; 2]>) -> EngineTls {
+        let [chain, key] = [0, 1].map(|file| own.map(|own| self.path(own[file])));
+        let [chain, key] = [&chain, &key].map(|path| path.as_deref().map(Path::new));
+        let tls = EngineTls::from_files(Some(Path::new(&self.path(ca))), chain, key);
         tls.expect("the files are there").expect("there is an authority")
     }
 }
+
+/// What the error for an engine with an expired certificate has.
+const EXPIRED: &[&str] = &["invalid peer certificate", "expired"];
 
 /// Writes an entity, and reads it.
 fn used(store: &Arc<dyn EntityRepo>) {
@@ -106,25 +114,39 @@ fn untrusted(kind: Kind, urls: &str, tls: Option<EngineTls>, texts: &[&str]) {
     refused(move || connect(kind, &urls, tls, patient()).inspect_err(no_password), texts);
 }
 
-fn etcd() -> Result<(), Missing> {
-    let (files, etcd) = (Files::new("etcd-tls"), program("etcd")?);
+/// Starts a member of its own, with this certificate. Returns it and its URL.
+fn etcd_member(files: &Files, name: &str, certificate: [&str; 2]) -> Result<(EngineProcess, String), Missing> {
+    let etcd = program("etcd")?;
     let [client, peer] = [(); 2].map(|()| free_port());
     let (client, peer) = (format!("https://127.0.0.1:{client}"), format!("http://127.0.0.1:{peer}"));
-    let (data, initial) = (files.path("data"), format!("m0={peer}"));
-    let [ca, certificate, key] = ["ca.pem", "cert.pem", "key.pem"].map(|name| files.path(name));
+    let (data, initial) = (files.path(name), format!("{name}={peer}"));
+    let [ca, certificate, key] = ["ca.pem", certificate[0], certificate[1]].map(|name| files.path(name));
     #[rustfmt::skip]
     let args = [
-        "--name", "m0", "--data-dir", &data, "--listen-client-urls", &client, "--advertise-client-urls", &client,
+        "--name", name, "--data-dir", &data, "--listen-client-urls", &client, "--advertise-client-urls", &client,
         "--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer, "--initial-cluster", &initial,
         "--log-level", "warn", "--client-cert-auth", "--trusted-ca-file", &ca, "--cert-file", &certificate, "--key-file", &key,
     ];
-    let mut process = EngineProcess::start(&etcd, None, &args, &files.folder.path().join("log"));
-    let store = connect(Kind::Etcd, &client, Some(files.tls("ca.pem", true)), long_limits());
+    let log = files.folder.path().join(format!("{name}.log"));
+    Ok((EngineProcess::start(&etcd, None, &args, &log), client))
+}
+
+fn etcd() -> Result<(), Missing> {
+    let files = Files::new("etcd-tls");
+    let (mut process, client) = etcd_member(&files, "m0", OWN)?;
+    let store = connect(Kind::Etcd, &client, Some(files.tls("ca.pem", Some(OWN))), long_limits());
     process.assert_runs();
     used(&store.expect("both certificates are trusted"));
-    untrusted(Kind::Etcd, &client, Some(files.tls("other.pem", true)), &["etcd", "invalid peer certificate"]);
-    untrusted(Kind::Etcd, &client, Some(files.tls("ca.pem", false)), &["etcd", "fatal alert"]);
+    untrusted(Kind::Etcd, &client, Some(files.tls("other.pem", Some(OWN))), &["etcd", "invalid peer certificate"]);
+    untrusted(Kind::Etcd, &client, Some(files.tls("ca.pem", None)), &["etcd", "fatal alert"]);
+    untrusted(Kind::Etcd, &client, Some(files.tls("ca.pem", Some(LATE))), &["etcd", "fatal alert"]);
     untrusted(Kind::Etcd, &client, None, &["etcd URL is https", "EtcdOptions::tls", "ETCDCTL_CACERT"]);
+    let (mut late, url) = etcd_member(&files, "m1", LATE)?;
+    wait_for("a member with an expired certificate listens", || {
+        late.assert_runs();
+        TcpStream::connect(url.trim_start_matches("https://")).ok().map(drop)
+    });
+    untrusted(Kind::Etcd, &url, Some(files.tls("ca.pem", Some(OWN))), EXPIRED);
     Ok(())
 }
 
@@ -143,7 +165,10 @@ fn redis() -> Result<(), Missing> {
     // One node with all slots is a cluster.
     let ask = |words: &[&str]| {
         let mut command = Command::new(&cli);
-        command.args(["-p", &port, "--tls", "--cacert", &ca]).env("REDISCLI_AUTH", "secret").args(words);
+        command
+            .args(["-p", &port, "--tls", "--cacert", &ca, "--cert", &certificate, "--key", &key])
+            .env("REDISCLI_AUTH", "secret")
+            .args(words);
         let output = command.output().expect("redis-cli can be run");
         String::from_utf8_lossy(&output.stdout).into_owned()
     };
@@ -154,15 +179,19 @@ fn redis() -> Result<(), Missing> {
     assert_eq!(ask(&["CLUSTER", "ADDSLOTSRANGE", "0", "16383"]).trim(), "OK");
     wait_for("the cluster serves", || ask(&["CLUSTER", "INFO"]).contains("cluster_state:ok").then_some(()));
     let url = format!("rediss://127.0.0.1:{port}");
-    used(&connect(Kind::Redis, &url, Some(files.tls("ca.pem", false)), long_limits()).expect("the node is trusted"));
+    used(&connect(Kind::Redis, &url, Some(files.tls("ca.pem", None)), long_limits()).expect("the node is trusted"));
     let untrusted = |url: &str, tls, texts: &[&str]| untrusted(Kind::Redis, url, tls, texts);
-    untrusted(&url, Some(files.tls("other.pem", false)), &["redis_cluster", "invalid peer certificate"]);
+    untrusted(&url, Some(files.tls("other.pem", None)), &["redis_cluster", "invalid peer certificate"]);
     untrusted(&url, None, &["Redis URL is rediss", "RedisOptions::tls", "REDISCLI_CACERT"]);
-    untrusted(&format!("{url}/#insecure"), Some(files.tls("ca.pem", false)), &["Redis URL", "#insecure"]);
+    untrusted(&format!("{url}/#insecure"), Some(files.tls("ca.pem", None)), &["Redis URL", "#insecure"]);
     // A node that asks for certificates.
     assert_eq!(ask(&["CONFIG", "SET", "tls-auth-clients", "yes"]).trim(), "OK");
-    used(&connect(Kind::Redis, &url, Some(files.tls("ca.pem", true)), long_limits()).expect("both are trusted"));
-    untrusted(&url, Some(files.tls("ca.pem", false)), &["redis_cluster", "fatal alert"]);
+    used(&connect(Kind::Redis, &url, Some(files.tls("ca.pem", Some(OWN))), long_limits()).expect("both are trusted"));
+    untrusted(&url, Some(files.tls("ca.pem", None)), &["redis_cluster", "fatal alert"]);
+    untrusted(&url, Some(files.tls("ca.pem", Some(LATE))), &["redis_cluster", "fatal alert"]);
+    let [certificate, key] = LATE.map(|name| files.path(name));
+    assert_eq!(ask(&["CONFIG", "SET", "tls-cert-file", &certificate, "tls-key-file", &key]).trim(), "OK");
+    untrusted(&url, Some(files.tls("ca.pem", Some(OWN))), EXPIRED);
     Ok(())
 }
 
@@ -170,7 +199,7 @@ fn postgres() -> Result<(), Missing> {
     let (files, server) = (Files::new("postgres-tls"), PostgresServer::start()?);
     let data = server.run_sql("SHOW data_directory");
     let in_data = |name: &str| Path::new(data.trim()).join(name);
-    for name in ["cert.pem", "key.pem"] {
+    for name in OWN.into_iter().chain(LATE) {
         let place = in_data(name);
         std::fs::copy(files.path(name), &place).expect("the directory of the server is there");
         output(Command::new("chown").arg("--reference").arg(in_data("PG_VERSION")).arg(&place));
@@ -201,7 +230,7 @@ fn postgres() -> Result<(), Missing> {
     let store = connect(
         Kind::Postgres,
         &format!("{plain}?sslmode=verify-full"),
-        Some(files.tls("ca.pem", false)),
+        Some(files.tls("ca.pem", None)),
         long_limits(),
     );
     used(&store.expect("the authority is that of the options"));
@@ -219,5 +248,15 @@ fn postgres() -> Result<(), Missing> {
     };
     untrusted(Kind::Postgres, &foreign("verify-full"), None, &["postgres", "invalid peer certificate", "example.org"]);
     used(&connect(Kind::Postgres, &foreign("verify-ca"), None, long_limits()).expect("the name does not count"));
+    for (setting, file) in [("ssl_cert_file", LATE[0]), ("ssl_key_file", LATE[1])] {
+        server.run_sql(&format!("ALTER SYSTEM SET {setting} = '{file}'"));
+    }
+    server.run_sql("SELECT pg_reload_conf()");
+    wait_for("the server has the expired certificate", || {
+        (server.run_sql("SHOW ssl_key_file").trim() == LATE[1]).then_some(())
+    });
+    for mode in ["verify-full", "verify-ca"] {
+        untrusted(Kind::Postgres, &format!("{plain}?sslmode={mode}&sslrootcert={ca}"), None, EXPIRED);
+    }
     Ok(())
 }

@@ -13,7 +13,7 @@ use rustls::{ClientConfig, SupportedProtocolVersion};
 
 use super::prelude::*;
 use crate::property::Property;
-use crate::tls::{Issued, TestAuthority, TlsStream, is_rejection};
+use crate::tls::{Issued, TestAuthority, TlsStream, Validity, is_rejection};
 
 macro_rules! properties {
     ($($name:ident,)*) => {
@@ -195,16 +195,23 @@ fn a_client_may_change_its_keys(subject: &ServerSubject) {
     }
 }
 
-/// With an authority for clients, only a client with its certificate is served.
+/// With an authority for clients, only a client with its certificate is served, and only while that is valid.
 fn a_client_certificate_is_required(subject: &ServerSubject) {
     let clients = TestAuthority::new();
     let (known, foreign) = (clients.issue(), TestAuthority::new().issue());
+    let [expired, future] = [Validity::Expired, Validity::NotYetValid].map(|validity| clients.issue_while(validity));
     let authority = TestAuthority::new();
     let tls = authority.issue().server().with_client_ca(clients.pem().as_str()).expect("it is an authority");
     let live = subject.live(Echo, |config| config.tls = Some(tls));
     let secure = Secure { live, authority, patience: subject.patience };
     for version in VERSIONS {
-        for (identity, is_served) in [(None, false), (Some(&foreign), false), (Some(&known), true)] {
+        for (identity, is_served) in [
+            (None, false),
+            (Some(&foreign), false),
+            (Some(&expired), false),
+            (Some(&future), false),
+            (Some(&known), true),
+        ] {
             let stream = secure.open(&secure.authority.client(&[version], identity));
             // With TLS 1.3, a client may send its request before it learns of the refusal.
             let asked = stream.shake_hands(secure.deadline()).and_then(|()| stream.send(&get("/"), secure.deadline()));

@@ -15,6 +15,7 @@ use polyserve_core::sync::{Mutex, lock};
 use polyserve_core::{ServerConfig, TlsConfig};
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair, SanType,
+    date_time_ymd,
 };
 use rustls::crypto::ring;
 use rustls::pki_types::pem::PemObject as _;
@@ -27,6 +28,17 @@ pub(crate) use stream::is_rejection;
 /// An authority that issues certificates for a test.
 #[derive(Debug)]
 pub struct TestAuthority(CertifiedIssuer<'static, KeyPair>);
+
+/// When a certificate of a [`TestAuthority`] is valid.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Validity {
+    /// Now.
+    Valid,
+    /// Until a day in the past.
+    Expired,
+    /// From a day in the future on.
+    NotYetValid,
+}
 
 /// A certificate, and its key, in the PEM form.
 #[derive(Clone, Debug)]
@@ -73,12 +85,30 @@ impl TestAuthority {
     ///
     /// Panics if a name is malformed, or if the system has no random numbers.
     pub fn issue_to(&self, names: &[&str]) -> Issued {
+        self.issue_with(names, Validity::Valid)
+    }
+
+    /// [`issue`](Self::issue), with another time in which the certificate is valid.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the system has no random numbers.
+    pub fn issue_while(&self, validity: Validity) -> Issued {
+        self.issue_with(&["localhost", "127.0.0.1"], validity)
+    }
+
+    fn issue_with(&self, names: &[&str], validity: Validity) -> Issued {
         let (uris, names): (Vec<_>, Vec<_>) =
             names.iter().map(|name| (*name).to_owned()).partition(|name| name.contains("://"));
         let mut params = CertificateParams::new(names).expect("the names are valid");
         let uris = uris.into_iter().map(|uri| SanType::URI(uri.try_into().expect("a URI is ASCII")));
         params.subject_alt_names.extend(uris);
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
+        match validity {
+            Validity::Valid => {}
+            Validity::Expired => params.not_after = date_time_ymd(2001, 1, 1),
+            Validity::NotYetValid => params.not_before = date_time_ymd(4000, 1, 1),
+        }
         let key = KeyPair::generate().expect("the system has random numbers");
         let certificate = params.signed_by(&key, &self.0).expect("the parameters are valid");
         Issued { certificate: certificate.pem(), key: key.serialize_pem() }

@@ -3,24 +3,24 @@
 //! A [`TlsConfig`] is shared by the servers that have it, and by the caller that [reloads](TlsConfig::reload) it. A connection takes
 //! the configuration of the moment at which its handshake begins, so a reload drops no connection.
 //!
-//! Cost: a lock for each handshake.
+//! Cost: a lock for each handshake. A look whether the files have changed reads them, because no file system promises that a changed file
+//! has another time or another inode.
 
 use std::error::Error;
 use std::fmt;
-use std::fs;
 use std::io;
-use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rustls::crypto::ring;
+use rustls::crypto::{CryptoProvider, ring};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::ClientCertVerifier;
-use rustls::{RootCertStore, ServerConfig};
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
+use rustls::{InconsistentKeys, RootCertStore, ServerConfig};
 
-use crate::files::{ENCRYPTED_KEY, MAX_SETTINGS, is_encrypted_key, read_bounded};
+use crate::files::{read_settings, unreadable_key};
 use crate::sync::{Mutex, lock};
 
 /// The certificate and the key of a server, for [`ServerConfig::tls`](crate::ServerConfig::tls). Clones share them.
@@ -54,19 +54,36 @@ struct Sources {
     client_ca: Option<PemSource>,
 }
 
-/// What connections use, and the files that it was read from.
-#[derive(Clone)]
+/// What connections use, and the content that it was made from.
 struct Current {
-    http1: Arc<ServerConfig>,
-    http2: Arc<ServerConfig>,
-    stamps: Vec<Option<FileStamp>>,
-    /// The files as they were when a change was seen last. A change is used once it is seen twice, because a certificate and its key
-    /// are not written at the same moment.
-    changed: Option<Vec<Option<FileStamp>>>,
+    configs: Configs,
+    /// The content that is in use, or that was refused last.
+    judged: Contents,
+    /// What was seen when a change was seen last. A change is used once it is seen twice, because a certificate and its key are not
+    /// written at the same moment.
+    changed: Option<Seen>,
 }
 
-/// A version of a file: its device, inode, length, and time of change in seconds and nanoseconds.
-type FileStamp = (u64, u64, u64, i64, i64);
+/// The configurations of new connections.
+struct Configs {
+    http1: Arc<ServerConfig>,
+    http2: Arc<ServerConfig>,
+}
+
+/// The content of the files at one moment.
+#[derive(Clone, PartialEq, Eq)]
+struct Contents {
+    certificates: Arc<[u8]>,
+    key: Arc<[u8]>,
+    client_ca: Option<Arc<[u8]>>,
+}
+
+#[derive(PartialEq, Eq)]
+enum Seen {
+    Contents(Contents),
+    /// A file could not be read. It may be absent for a moment, while it is replaced.
+    Unreadable,
+}
 
 /// The place of certificates or of a key in the PEM form: a file, which a reload reads again, or the bytes themselves.
 #[derive(Clone)]
@@ -106,17 +123,10 @@ impl PemSource {
     fn read(&self, what: &'static str) -> Result<Arc<[u8]>, TlsError> {
         match self {
             Self::Bytes(bytes) => Ok(Arc::clone(bytes)),
-            Self::File(path) => read_bounded(path, MAX_SETTINGS)
+            Self::File(path) => read_settings(path)
                 .map(Arc::from)
-                .map_err(|error| format!("cannot read the {what} {}: {error}", path.display()))
-                .map_err(|text| TlsError { text, is_unread: true }),
+                .map_err(|error| TlsError::new(format!("cannot read the {what} {}: {error}", path.display()))),
         }
-    }
-
-    fn stamp(&self) -> Option<FileStamp> {
-        let Self::File(path) = self else { return None };
-        let file = fs::metadata(path).ok()?;
-        Some((file.dev(), file.ino(), file.len(), file.mtime(), file.mtime_nsec()))
     }
 }
 
@@ -140,13 +150,11 @@ impl fmt::Debug for PemSource {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsError {
     text: String,
-    /// The file was not read. It may be readable later, without a change of the file.
-    is_unread: bool,
 }
 
 impl TlsError {
     fn new(text: String) -> Self {
-        Self { text, is_unread: false }
+        Self { text }
     }
 }
 
@@ -184,7 +192,8 @@ impl TlsConfig {
     }
 
     fn load(sources: Sources) -> Result<Self, TlsError> {
-        let current = Mutex::new(Current::load(&sources)?);
+        let judged = sources.read()?;
+        let current = Mutex::new(Current { configs: Configs::new(&sources, &judged)?, judged, changed: None });
         Ok(Self(Arc::new(SharedTls { sources, current })))
     }
 
@@ -195,46 +204,62 @@ impl TlsConfig {
     ///
     /// As [`new`](Self::new). Then the content that is in use stays in use.
     pub fn reload(&self) -> Result<(), TlsError> {
-        let new = Current::load(&self.0.sources)?;
-        *lock(&self.0.current) = new;
+        let judged = self.0.sources.read()?;
+        let configs = Configs::new(&self.0.sources, &judged)?;
+        *lock(&self.0.current) = Current { configs, judged, changed: None };
         Ok(())
     }
 
-    /// Like [`reload`](Self::reload), if a file has changed since it was read, and has not changed since the last call. Returns
-    /// whether a reload was tried. To be called now and then, for example each second. A version that cannot be used is tried once, and
-    /// one that cannot be read in each call.
+    /// Like [`reload`](Self::reload), if the content of a file has changed since it was read, and has not changed since the last call.
+    /// Returns whether a reload was tried. To be called now and then, for example each second. Content that cannot be used is tried
+    /// once. A file that cannot be read in two calls one after the other is an error in each further call.
     ///
     /// # Errors
     ///
     /// As [`reload`](Self::reload).
     pub fn reload_if_changed(&self) -> Result<bool, TlsError> {
-        let stamps = self.0.sources.stamps();
-        {
+        let read = self.0.sources.read();
+        let contents = {
             let mut current = lock(&self.0.current);
-            if current.stamps == stamps {
-                current.changed = None;
-                return Ok(false);
+            match read {
+                Err(error) => {
+                    return match current.changed {
+                        Some(_) => Err(error),
+                        None => {
+                            current.changed = Some(Seen::Unreadable);
+                            Ok(false)
+                        }
+                    };
+                }
+                Ok(contents) if contents == current.judged => {
+                    current.changed = None;
+                    return Ok(false);
+                }
+                Ok(contents) => {
+                    let seen = Seen::Contents(contents.clone());
+                    if current.changed.as_ref() != Some(&seen) {
+                        current.changed = Some(seen);
+                        return Ok(false);
+                    }
+                    contents
+                }
             }
-            if current.changed.as_ref() != Some(&stamps) {
-                current.changed = Some(stamps);
-                return Ok(false);
-            }
-        }
-        let result = self.reload();
-        if result.as_ref().is_err_and(|error| !error.is_unread) {
-            lock(&self.0.current).stamps = stamps;
-        }
-        result.map(|()| true)
+        };
+        let made = Configs::new(&self.0.sources, &contents);
+        let mut current = lock(&self.0.current);
+        (current.judged, current.changed) = (contents, None);
+        current.configs = made?;
+        Ok(true)
     }
 
     /// The configuration for a new connection of a server that speaks HTTP/1.1. For authors of servers.
     pub fn http1(&self) -> Arc<ServerConfig> {
-        Arc::clone(&lock(&self.0.current).http1)
+        Arc::clone(&lock(&self.0.current).configs.http1)
     }
 
     /// The configuration for a new connection of a server that also speaks HTTP/2. For authors of servers.
     pub fn http2(&self) -> Arc<ServerConfig> {
-        Arc::clone(&lock(&self.0.current).http2)
+        Arc::clone(&lock(&self.0.current).configs.http2)
     }
 }
 
@@ -255,49 +280,89 @@ impl fmt::Debug for TlsConfig {
     }
 }
 
+/// The names of the sources in errors.
+const CERTIFICATE: &str = "TLS certificate";
+const KEY: &str = "TLS key";
+const CLIENT_CA: &str = "certificate of the clients' authority";
+
 impl Sources {
-    fn stamps(&self) -> Vec<Option<FileStamp>> {
-        [Some(&self.certificates), Some(&self.key), self.client_ca.as_ref()]
-            .map(|source| source.and_then(PemSource::stamp))
-            .to_vec()
+    fn read(&self) -> Result<Contents, TlsError> {
+        Ok(Contents {
+            certificates: self.certificates.read(CERTIFICATE)?,
+            key: self.key.read(KEY)?,
+            client_ca: self.client_ca.as_ref().map(|source| source.read(CLIENT_CA)).transpose()?,
+        })
     }
 }
 
-impl Current {
-    fn load(sources: &Sources) -> Result<Self, TlsError> {
-        let Sources { certificates, key, client_ca } = sources;
-        let stamps = sources.stamps(); // before the files are read: a change while they are read is seen later
-        let chain = certificates_of(certificates, "TLS certificate")?;
+impl Configs {
+    /// `contents` is what was read from `sources`.
+    fn new(sources: &Sources, contents: &Contents) -> Result<Self, TlsError> {
+        let Sources { certificates, key, .. } = sources;
+        let chain = certificates_of(certificates, CERTIFICATE, &contents.certificates)?;
         let provider = Arc::new(ring::default_provider());
         let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
             .with_safe_default_protocol_versions()
             .map_err(|error| TlsError::new(error.to_string()))?;
-        let builder = match client_ca {
-            None => builder.with_no_client_auth(),
-            Some(source) => builder.with_client_cert_verifier(verifier(source, provider)?),
+        let builder = match (&sources.client_ca, &contents.client_ca) {
+            (Some(source), Some(pem)) => {
+                builder.with_client_cert_verifier(verifier(source, pem, Arc::clone(&provider))?)
+            }
+            _ => builder.with_no_client_auth(),
         };
-        let pem = key.read("TLS key")?;
-        let private = PrivateKeyDer::from_pem_slice(&pem).map_err(|error| {
-            TlsError::new(match is_encrypted_key(&pem) {
-                true => format!("the TLS key {key} {ENCRYPTED_KEY}"),
-                false => format!("the TLS key {key} has no private key in PEM form: {error}"),
-            })
+        let private = PrivateKeyDer::from_pem_slice(&contents.key)
+            .map_err(|error| TlsError::new(format!("the {KEY} {key} {}", unreadable_key(&contents.key, &error))))?;
+        let certified = certified(chain, private, &provider).map_err(|why| {
+            TlsError::new(format!("the {CERTIFICATE} {certificates} cannot be used with the key {key}: {why}"))
         })?;
-        let mut http1 = builder.with_single_cert(chain, private).map_err(|error| {
-            TlsError::new(format!("the TLS certificate {certificates} cannot be used with the key {key}: {error}"))
-        })?;
+        let mut http1 = builder.with_cert_resolver(Arc::new(SingleCertAndKey::from(certified)));
         http1.ticketer =
             ring::Ticketer::new().map_err(|error| TlsError::new(format!("cannot make tickets: {error}")))?;
         http1.alpn_protocols = vec![b"http/1.1".to_vec()];
         let mut http2 = http1.clone();
         http2.alpn_protocols.insert(0, b"h2".to_vec());
-        Ok(Self { http1: Arc::new(http1), http2: Arc::new(http2), stamps, changed: None })
+        Ok(Self { http1: Arc::new(http1), http2: Arc::new(http2) })
     }
 }
 
-fn certificates_of(source: &PemSource, what: &'static str) -> Result<Vec<CertificateDer<'static>>, TlsError> {
-    let pem = source.read(what)?;
-    let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&pem).collect();
+/// The chain and its key, if they belong together.
+///
+/// # Errors
+///
+/// Returns why they cannot be used.
+fn certified(
+    chain: Vec<CertificateDer<'static>>,
+    key: PrivateKeyDer<'static>,
+    provider: &CryptoProvider,
+) -> Result<CertifiedKey, String> {
+    let key = provider.key_provider.load_private_key(key).map_err(|_| {
+        "the key is malformed, or of a kind that is not supported; it must be RSA of 2,048 to 4,096 bits, ECDSA with the curve P-256 or \
+         P-384, or Ed25519"
+    })?;
+    let certified = CertifiedKey::new(chain, key);
+    let error = match certified.keys_match() {
+        Ok(()) | Err(rustls::Error::InconsistentKeys(InconsistentKeys::Unknown)) => return Ok(certified),
+        Err(rustls::Error::InconsistentKeys(InconsistentKeys::KeyMismatch)) => {
+            String::from("the key belongs to another certificate")
+        }
+        Err(error) => error.to_string(),
+    };
+    let is_of_key = |certificate: &CertificateDer<'static>| {
+        CertifiedKey::new(vec![certificate.clone()], Arc::clone(&certified.key)).keys_match().is_ok()
+    };
+    let Some(place) = certified.cert.iter().position(is_of_key) else { return Err(error) };
+    Err(format!(
+        "the key belongs to certificate {} of the file, which must be the first; those of its issuers follow it",
+        place + 1
+    ))
+}
+
+fn certificates_of(
+    source: &PemSource,
+    what: &'static str,
+    pem: &[u8],
+) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
     match found {
         Ok(found) if !found.is_empty() => Ok(found),
         Ok(_) => Err(TlsError::new(format!("the {what} {source} has no certificate in PEM form"))),
@@ -307,12 +372,12 @@ fn certificates_of(source: &PemSource, what: &'static str) -> Result<Vec<Certifi
 
 fn verifier(
     source: &PemSource,
-    provider: Arc<rustls::crypto::CryptoProvider>,
+    pem: &[u8],
+    provider: Arc<CryptoProvider>,
 ) -> Result<Arc<dyn ClientCertVerifier>, TlsError> {
-    let what = "certificate of the clients' authority";
-    let wrong = |error: &dyn fmt::Display| TlsError::new(format!("the {what} {source} cannot be used: {error}"));
+    let wrong = |error: &dyn fmt::Display| TlsError::new(format!("the {CLIENT_CA} {source} cannot be used: {error}"));
     let mut roots = RootCertStore::empty();
-    for authority in certificates_of(source, what)? {
+    for authority in certificates_of(source, CLIENT_CA, pem)? {
         roots.add(authority).map_err(|error| wrong(&error))?;
     }
     WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).build().map_err(|error| wrong(&error))
