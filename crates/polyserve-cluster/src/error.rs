@@ -63,6 +63,9 @@ pub(crate) enum EngineFailure {
         allow(dead_code, reason = "Redis takes what a server does")
     )]
     TooLarge(Source),
+    /// It was certainly not done, and another try fails too: what is stored under the key is no value of a store.
+    #[cfg_attr(not(feature = "redis"), allow(dead_code, reason = "only Redis has values of several kinds"))]
+    NoValue(Source),
     /// It was certainly not done, and another try fails too.
     Rejected(Source),
 }
@@ -80,13 +83,14 @@ impl EngineFailure {
         | Self::Unknown(source)
         | Self::Unauthenticated(source)
         | Self::TooLarge(source)
+        | Self::NoValue(source)
         | Self::Rejected(source)) = self;
         source
     }
 
     /// Whether another try fails too.
     pub(crate) fn is_final(&self) -> bool {
-        matches!(self, Self::Unauthenticated(_) | Self::TooLarge(_) | Self::Rejected(_))
+        matches!(self, Self::Unauthenticated(_) | Self::TooLarge(_) | Self::NoValue(_) | Self::Rejected(_))
     }
 
     /// Makes it the failure of an operation that changes nothing.
@@ -108,7 +112,7 @@ impl EngineFailure {
                 RepoError::NotDone(error("does not accept the store's login, or is not trusted", source))
             }
             Self::TooLarge(source) => RepoError::TooLarge(error("does not take so much", source)),
-            Self::Rejected(source) => RepoError::Other(error("rejected it", source)),
+            Self::NoValue(source) | Self::Rejected(source) => RepoError::Other(error("rejected it", source)),
         }
     }
 }

@@ -33,7 +33,7 @@ use tonic::{Code, ConnectError as TonicConnectError, Status};
 
 use crate::error::{ConnectError, EngineFailure, Source, in_one_line, is_untrusted};
 use crate::limits::StoreLimits;
-use crate::remote::{Engine, Held, Remote, Renewed, Stored, StoredPage, first_open, unique_name};
+use crate::remote::{Engine, Held, Remote, Renewed, Stored, StoredEntry, StoredPage, first_open, unique_name};
 use crate::tls::EngineTls;
 use crate::urls;
 
@@ -424,7 +424,7 @@ impl Engine for Members {
         let mut max_values = FIRST_RANGE;
         loop {
             // For etcd, 0 is no limit.
-            let count = max_values.min(limit - page.values.len()).max(1);
+            let count = max_values.min(limit - page.entries.len()).max(1);
             let options = GetOptions::new().with_range(end.clone()).with_limit(count as i64);
             let max_bytes = if count > 1 { MAX_RANGE_BYTES } else { MAX_ANSWER_BYTES };
             let mut client = connection.connection.clone().max_decoding_message_size(max_bytes);
@@ -438,15 +438,18 @@ impl Engine for Members {
             page.has_more = found.more();
             for pair in found.take_kvs() {
                 let (key, value) = pair.into_key_value();
-                if bytes + value.len() > MAX_PAGE_BYTES && !page.values.is_empty() {
+                if bytes + value.len() > MAX_PAGE_BYTES && !page.entries.is_empty() {
                     page.has_more = true;
                     return Ok(page);
                 }
                 (bytes, largest) = (bytes + value.len(), largest.max(value.len()));
                 start = [&key[..], b"\0"].concat();
-                page.values.push(value);
+                // A key that is no text is not of this store.
+                if let Ok(key) = String::from_utf8(key) {
+                    page.entries.push(StoredEntry { key, value: Ok(value) });
+                }
             }
-            if !page.has_more || page.values.len() >= limit || bytes >= MAX_PAGE_BYTES {
+            if !page.has_more || page.entries.len() >= limit || bytes >= MAX_PAGE_BYTES {
                 return Ok(page);
             }
             max_values = ((MAX_PAGE_BYTES - bytes) / largest).max(1);

@@ -66,8 +66,8 @@ pub use json::InvalidEntity;
 pub use listen_on::{IntoListenOn, ListenOn, resolve_address, resolve_addresses};
 pub use many_gets::get_in_turn;
 pub use repo::{
-    EntityRepo, EntityRepoExt, Lookup, MAX_PAGE_BYTES, MAX_STATUS_WAIT, ManyVisit, Put, Removed, RepoAnswer, RepoError,
-    ScanPage, ScanVisit, Visit, Visited,
+    EntityRepo, EntityRepoExt, Lookup, MAX_PAGE_BYTES, MAX_STATUS_WAIT, MalformedEntity, ManyVisit, Put, Removed,
+    RepoAnswer, RepoError, ScanPage, ScanVisit, Visit, Visited,
 };
 pub use server::{CounterSource, Counters, Drain, Running, Server, ServerExt, ServerFailed, Shape};
 pub use service::{

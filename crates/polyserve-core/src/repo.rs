@@ -13,6 +13,7 @@ use crate::figures::StoreFigures;
 use crate::many_gets::get_each;
 use crate::shown::Shown;
 use crate::stack;
+use crate::text::shortened;
 
 /// A store of entities by id, shared by all threads. The entities are [`Entity`]s, or of a user's own type.
 ///
@@ -148,11 +149,15 @@ pub trait EntityRepo<E: Identifiable = Entity>: fmt::Debug + Send + Sync + 'stat
     /// A scan is a sequence of pages, each after the last id of the page before. It is no snapshot: an entity that is stored during the
     /// whole scan is seen exactly once, as it was put. One that is stored or removed meanwhile is seen once, or not at all.
     ///
+    /// What is stored and is no entity ends the page before it, and the page that would begin with it is an error, so that it is neither
+    /// left out unseen nor in the way of the others.
+    ///
     /// Cost: that of `limit` gets, however many entities there are.
     ///
     /// # Errors
     ///
-    /// Returns [`RepoError::Other`] if the repo cannot scan, which is the default.
+    /// Returns [`RepoError::Other`] if the repo cannot scan, which is the default. Returns [`RepoError::Malformed`] if what comes first is no
+    /// entity; the scan can go on after its id.
     fn scan(&self, after: Option<&E::Id>, limit: usize, visit: ScanVisit<'_, E>) -> RepoAnswer<ScanPage<E>> {
         let _ = (after, limit, visit);
         Answer::Now(Err(RepoError::Other("the repo cannot scan".into())))
@@ -304,8 +309,20 @@ pub enum RepoError {
     /// The repo takes no more writes, and reads go on. Over HTTP: 500. Clients see the text of the source, so it is the reason
     /// in general words, without names of files or addresses. Clients do not see the sources of the source.
     ReadOnly(Box<dyn Error + Send + Sync>),
+    /// What is stored under the id is no entity, or one with another id: another program has written it. The operation was not done. A
+    /// removal without a condition removes it. Over HTTP: 500, with the id.
+    Malformed(Box<MalformedEntity>),
     /// Any other error; it is the source. Over HTTP: 500.
     Other(Box<dyn Error + Send + Sync>),
+}
+
+/// What is stored in place of an entity: see [`RepoError::Malformed`].
+#[derive(Debug)]
+pub struct MalformedEntity {
+    /// The text of the id.
+    pub id: String,
+    /// What is wrong with it.
+    pub why: Box<dyn Error + Send + Sync>,
 }
 
 impl fmt::Display for RepoError {
@@ -320,6 +337,9 @@ impl fmt::Display for RepoError {
             }
             Self::Unavailable(_) => f.write_str("the repo is unavailable, and a write may have been done"),
             Self::ReadOnly(_) => f.write_str("the repo takes no more writes"),
+            Self::Malformed(what) => {
+                write!(f, "what is stored under the id {} is no entity", shortened(&*what.id, 100))
+            }
             Self::Other(_) => f.write_str("the repo failed"),
         }
     }
@@ -335,6 +355,7 @@ impl Error for RepoError {
             | Self::Unavailable(source)
             | Self::ReadOnly(source)
             | Self::Other(source) => Some(source.as_ref()),
+            Self::Malformed(what) => Some(what.why.as_ref()),
         }
     }
 }

@@ -139,12 +139,12 @@ pub use polyserve_core::{
     Answer, AnswerFuture, AnswerHook, AnswerReport, Body, BoxFuture, ClientCertificate, Completer, Condition,
     Conditional, ConfigError, CounterSource, Counters, Drain, ETag, Echo, Entity, EntityId, EntityRef, EntityRepo,
     EntityRepoExt, EntityService, Executor, Head, Header, Headers, Identifiable, IntoListenOn, InvalidEntity,
-    InvalidHeader, InvalidProxies, InvalidRoute, Job, ListenOn, Lookup, MAX_PAGE_BYTES, MAX_STATUS_WAIT, ManyVisit,
-    Problem, Put, Rejected, RejectedReason, Removed, Reply, RepoAnswer, RepoError, ReportedRequest, Request, Routes,
-    Running, ScanPage, ScanVisit, Server, ServerConfig, ServerExt, ServerFailed, Service, Shape, Shown, Shutdown,
-    ShutdownBegun, StoredForm, Supports, Tags, ThreadRegistration, TraceId, TrustedProxies, Visit, Visited, cores,
-    get_only, identifiable, isolated, known_method, park_until, promise, reason_phrase, resolve_address,
-    resolve_addresses,
+    InvalidHeader, InvalidProxies, InvalidRoute, Job, ListenOn, Lookup, MAX_PAGE_BYTES, MAX_STATUS_WAIT,
+    MalformedEntity, ManyVisit, Problem, Put, Rejected, RejectedReason, Removed, Reply, RepoAnswer, RepoError,
+    ReportedRequest, Request, Routes, Running, ScanPage, ScanVisit, Server, ServerConfig, ServerExt, ServerFailed,
+    Service, Shape, Shown, Shutdown, ShutdownBegun, StoredForm, Supports, Tags, ThreadRegistration, TraceId,
+    TrustedProxies, Visit, Visited, cores, get_only, identifiable, isolated, known_method, park_until, promise,
+    reason_phrase, resolve_address, resolve_addresses,
 };
 #[cfg(feature = "tls")]
 #[cfg_attr(docsrs, doc(cfg(feature = "tls")))]

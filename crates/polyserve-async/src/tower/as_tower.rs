@@ -200,7 +200,8 @@ impl AsTower {
         let peer = (self.peer)(&parts.extensions);
         let draining = parts.extensions.get::<DrainBegun>().is_some();
         let answer = self.ask(parts, |service, head| {
-            service.call(Request::new(head, body).with_peer(peer).with_draining(draining), &mut in_place)
+            let request = Request::new(head, body).with_peer(peer).with_draining(draining);
+            service.call(request.with_max_body(self.max_body), &mut in_place)
         });
         match answer {
             Answer::Now(reply) => Ok(response(reply, in_place, &parts.method)),

@@ -27,7 +27,7 @@ use super::session::{PoolSession, QUERIES, Query, Ran, is_direct, queries};
 use super::table;
 use crate::error::{EngineFailure, Source};
 use crate::limits::StoreLimits;
-use crate::remote::{Engine, Held, Renewed, Stored, StoredPage, first_open};
+use crate::remote::{Engine, Held, Renewed, Stored, StoredEntry, StoredPage, first_open};
 
 /// A fixed number of connections.
 pub(super) struct SessionPool {
@@ -349,10 +349,12 @@ impl Engine for SessionPool {
         let (query, after) = after.map_or((Query::FirstPage, String::new()), |id| (Query::Page, escaped(id)));
         let read = self.run(turn, query, &[&after, &rows]).await?;
         let Some(row) = read.first_row else { return Ok(StoredPage::default()) };
-        let page = row.try_get(0).and_then(|values: Vec<String>| Ok((values, row.try_get::<_, i64>(1)?)));
-        let (values, found) = page.map_err(|error| EngineFailure::Rejected(error.into()))?;
-        let values: Vec<_> = values.into_iter().take(limit).map(String::into_bytes).collect();
-        Ok(StoredPage { has_more: found.unsigned_abs() > values.len() as u64, values })
+        let read = || Ok((row.try_get::<_, Vec<String>>(0)?, row.try_get::<_, Vec<String>>(1)?, row.try_get(2)?));
+        let page: Result<(_, _, i64), tokio_postgres::Error> = read();
+        let (ids, values, found) = page.map_err(|error| EngineFailure::Rejected(error.into()))?;
+        let entry = |(id, value): (String, String)| StoredEntry { key: id, value: Ok(value.into_bytes()) };
+        let entries: Vec<_> = ids.into_iter().zip(values).take(limit).map(entry).collect();
+        Ok(StoredPage { has_more: found.unsigned_abs() > entries.len() as u64, entries })
     }
 
     async fn len(&self, turn: &PoolTurn, _prefix: &str) -> Result<u64, EngineFailure> {

@@ -39,7 +39,7 @@ pub(super) fn queries(table: &str) -> [String; QUERIES] {
     // The rows of a page, after one row or from the first on, and one more, as long as their values have room.
     let page = |comparison: &str| {
         format!(
-            "SELECT coalesce(array_agg(value ORDER BY id), '{{}}'), coalesce(max(found), 0) FROM (
+            "SELECT coalesce(array_agg(id ORDER BY id), '{{}}'), coalesce(array_agg(value ORDER BY id), '{{}}'), coalesce(max(found), 0) FROM (
                 SELECT id, value, row_number() OVER by_id AS row, sum(octet_length(value)) OVER by_id AS bytes, count(*) OVER () AS found
                 FROM (SELECT id, value FROM {table} WHERE id {comparison} $1 ORDER BY id LIMIT $2::bigint) AS next
                 WINDOW by_id AS (ORDER BY id)

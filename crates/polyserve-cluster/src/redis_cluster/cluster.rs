@@ -533,7 +533,7 @@ mod tests {
         assert_eq!(replicated::<u64>(answers(":1\r\n"), 1).unwrap(), 1);
         let refused = replicated::<u64>(answers("-READONLY x\r\n"), 1).expect_err("a replica takes no writes");
         assert!(matches!(refused, EngineFailure::NotDone(_)), "{refused:?}");
-        let rejected = replicated::<u64>(answers("-WRONGTYPE x\r\n"), 1).expect_err("the key has another type");
+        let rejected = replicated::<u64>(answers("-NOPERM x\r\n"), 1).expect_err("it is not allowed");
         assert!(matches!(rejected, EngineFailure::Rejected(_)), "{rejected:?}");
     }
 }

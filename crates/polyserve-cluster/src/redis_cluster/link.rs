@@ -80,12 +80,13 @@ fn internal(error: RedisError) -> RedisError {
         EngineFailure::NotDone(source) | EngineFailure::Unknown(source) => {
             io::Error::new(io::ErrorKind::BrokenPipe, source.to_string()).into()
         }
-        EngineFailure::Unauthenticated(source) | EngineFailure::TooLarge(source) | EngineFailure::Rejected(source) => {
-            match source.downcast::<RedisError>() {
-                Ok(error) => *error,
-                Err(source) => io::Error::other(source).into(),
-            }
-        }
+        EngineFailure::Unauthenticated(source)
+        | EngineFailure::TooLarge(source)
+        | EngineFailure::NoValue(source)
+        | EngineFailure::Rejected(source) => match source.downcast::<RedisError>() {
+            Ok(error) => *error,
+            Err(source) => io::Error::other(source).into(),
+        },
     }
 }
 

@@ -20,7 +20,7 @@ use redis::{Cmd, cmd};
 use super::cluster::{Cluster, Nodes, asked_node};
 use super::reply::{classify, read};
 use crate::error::EngineFailure;
-use crate::remote::{Engine as _, Held, StoredPage, in_order};
+use crate::remote::{Engine as _, Held, StoredEntry, StoredPage, in_order};
 
 /// Lists the keys of a slot.
 const LIST: &str = "return redis.call('CLUSTER','GETKEYSINSLOT',ARGV[1],ARGV[2])";
@@ -92,17 +92,18 @@ impl Cluster {
             }
             let mut keys = &keys[..];
             while !keys.is_empty() {
-                let (group, others) = keys.split_at(keys.len().min(MAX_AT_ONCE).min(limit - page.values.len()));
-                for stored in in_order(group.iter().map(|key| self.get(connection, key))).await? {
-                    let Some(stored) = stored else { continue }; // removed meanwhile
-                    if bytes + stored.value.len() > MAX_PAGE_BYTES && !page.values.is_empty() {
+                let (group, others) = keys.split_at(keys.len().min(MAX_AT_ONCE).min(limit - page.entries.len()));
+                let entries = in_order(group.iter().map(|key| self.entry(connection, key))).await?;
+                for entry in entries.into_iter().flatten() {
+                    let length = entry.value.as_ref().map_or(0, Vec::len);
+                    if bytes + length > MAX_PAGE_BYTES && !page.entries.is_empty() {
                         return Ok(StoredPage { has_more: true, ..page });
                     }
-                    bytes += stored.value.len();
-                    page.values.push(stored.value);
+                    bytes += length;
+                    page.entries.push(entry);
                 }
                 keys = others;
-                if page.values.len() == limit {
+                if page.entries.len() == limit {
                     let has_more = !keys.is_empty() || end < probes.keys.len();
                     return Ok(StoredPage { has_more, ..page });
                 }
@@ -110,6 +111,17 @@ impl Cluster {
             (next, at_once) = (end, (2 * at_once).min(MAX_AT_ONCE));
         }
         Ok(page)
+    }
+
+    /// Reads the entry of a key, unless it was removed meanwhile.
+    async fn entry(&self, connection: &Held<Nodes>, key: &str) -> Result<Option<StoredEntry>, EngineFailure> {
+        let value = match self.get(connection, key).await {
+            Ok(None) => return Ok(None),
+            Ok(Some(stored)) => Ok(stored.value),
+            Err(EngineFailure::NoValue(why)) => Err(why),
+            Err(failure) => return Err(failure),
+        };
+        Ok(Some(StoredEntry { key: key.to_owned(), value }))
     }
 
     /// Returns the keys of a slot in order. `probe` is a key of the slot.

@@ -128,6 +128,9 @@ const NOT_DONE: [&str; 11] = [
 /// The codes of the errors of a node that does not know the user or the password. It has executed nothing.
 const NO_LOGIN: [&str; 2] = ["NOAUTH", "WRONGPASS"];
 
+/// The code of the error of a command for values, on a key that is a list or a set.
+const WRONG_TYPE: &str = "WRONGTYPE";
+
 /// The start of the client's error for a request to a node to which it has no connection. Nothing was sent.
 const NOT_CONNECTED: &str = "Requested connection not found";
 
@@ -167,6 +170,7 @@ pub(super) fn classify(error: RedisError) -> EngineFailure {
             EngineFailure::NotDone(error.into())
         }
         _ if code(&error).is_some_and(|code| NO_LOGIN.contains(&code)) => EngineFailure::Unauthenticated(error.into()),
+        _ if code(&error) == Some(WRONG_TYPE) => EngineFailure::NoValue(error.into()),
         _ => EngineFailure::Rejected(error.into()),
     }
 }
@@ -219,10 +223,15 @@ mod tests {
         }
         for text in [
             "-WRONGTYPE x\r\n",
+            "-ERR Error running script (call to f_0): @user_script:1: @user_script: 1: -WRONGTYPE x\r\n",
+        ] {
+            assert!(matches!(failure(text), EngineFailure::NoValue(_)), "{text}: {:?}", failure(text));
+        }
+        for text in [
             "-NOPERM x\r\n",
             "-NOSCRIPT x\r\n",
             "-ERR unknown command\r\n",
-            "-ERR Error running script (call to f_0): @user_script:1: @user_script: 1: -WRONGTYPE x\r\n",
+            "-ERR Error running script (call to f_0): @user_script:1: @user_script: 1: -NOPERM x\r\n",
         ] {
             assert!(matches!(failure(text), EngineFailure::Rejected(_)), "{text}: {:?}", failure(text));
         }

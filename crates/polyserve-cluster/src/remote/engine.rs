@@ -19,10 +19,18 @@ pub(crate) struct Stored<V> {
 /// A page of stored values.
 #[derive(Debug, Default)]
 pub(crate) struct StoredPage {
-    /// The JSON of each entity.
-    pub(crate) values: Vec<Vec<u8>>,
+    pub(crate) entries: Vec<StoredEntry>,
     /// Whether there may be more after them.
     pub(crate) has_more: bool,
+}
+
+/// A key and its value.
+#[derive(Debug)]
+pub(crate) struct StoredEntry {
+    /// The whole key, with its prefix.
+    pub(crate) key: String,
+    /// The JSON of the entity, or why what is stored is no value at all.
+    pub(crate) value: Result<Vec<u8>, Source>,
 }
 
 /// An engine, with the connections to it. It lives on the I/O thread.

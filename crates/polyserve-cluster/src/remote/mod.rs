@@ -25,6 +25,7 @@ mod io_thread;
 mod race;
 mod renewed;
 
+use std::error::Error as StdError;
 use std::hash::{BuildHasher as _, RandomState};
 use std::marker::PhantomData;
 use std::rc::Rc;
@@ -34,18 +35,19 @@ use std::time::Duration;
 use polyserve_core::figures::StoreFigures;
 use polyserve_core::panics::isolate;
 use polyserve_core::{
-    Answer, Condition, Conditional, Identifiable, Lookup, Put, Removed, RepoAnswer, RepoError, ScanPage, get_in_turn,
+    Answer, Condition, Conditional, Identifiable, Lookup, MalformedEntity, Put, Removed, RepoAnswer, RepoError,
+    ScanPage, get_in_turn,
 };
 
 use self::attempt::Attempts;
-pub(crate) use self::engine::{Engine, Stored, StoredPage};
+pub(crate) use self::engine::{Engine, Stored, StoredEntry, StoredPage};
 use self::io_thread::{Fetched, IoQueue, IoThread};
 #[cfg(any(feature = "etcd", feature = "postgres"))]
 pub(crate) use self::race::first_open;
 #[cfg(feature = "redis")]
 pub(crate) use self::race::in_order;
 pub(crate) use self::renewed::{Held, Renewed};
-use crate::error::{ConnectError, EngineFailure};
+use crate::error::{ConnectError, EngineFailure, Source, without_data};
 use crate::limits::StoreLimits;
 
 /// The max number of times that a write with a condition reads the entity again, because another write came in between.
@@ -133,31 +135,54 @@ impl<E: Identifiable, N: Engine> Remote<E, N> {
     }
 
     pub(crate) fn get(&self, id: &E::Id) -> RepoAnswer<Lookup<E>> {
-        fetch(self.io.queue(), self.limits.timeout, self.key(id))
+        fetch(self.io.queue(), self.limits.timeout, &self.prefix, id)
     }
 
     /// The time of each get begins when it is sent.
     pub(crate) fn get_many(&self, ids: &[E::Id]) -> RepoAnswer<Vec<(usize, E)>> {
         let (queue, timeout, prefix) = (self.io.queue().clone(), self.limits.timeout, self.prefix.clone());
-        get_in_turn(ids, move |id| fetch(&queue, timeout, format!("{prefix}{id}")))
+        get_in_turn(ids, move |id| fetch(&queue, timeout, &prefix, id))
     }
 
     pub(crate) fn scan(&self, after: Option<&E::Id>, limit: usize) -> RepoAnswer<ScanPage<E>> {
-        let (prefix, after) = (self.prefix.clone(), after.map(|id| self.key(id)));
+        let (prefix, mut after) = (self.prefix.clone(), after.map(|id| self.key(id)));
         let key_bytes = prefix.len() + after.as_ref().map_or(0, String::len);
+        let prefix_length = prefix.len();
         let read = async move |engine: &Rc<N>, attempts: &Attempts, fetched: &Fetched| {
-            // An empty page tells whether there are entities.
-            let page = async |connection: &_| engine.page(connection, &prefix, after.as_deref(), limit.max(1)).await;
-            let mut page = attempts.read(engine, page).await?;
+            let mut page = loop {
+                // An empty page tells whether there are entities.
+                let read =
+                    async |connection: &_| engine.page(connection, &prefix, after.as_deref(), limit.max(1)).await;
+                let mut page = attempts.read(engine, read).await?;
+                let last = page.entries.last().map(|entry| entry.key.clone());
+                retain_own::<E>(&mut page, prefix.len())?;
+                if !page.entries.is_empty() || !page.has_more || last.is_none() {
+                    break page;
+                }
+                after = last;
+            };
             if limit == 0 {
-                page = StoredPage { has_more: !page.values.is_empty(), values: Vec::new() };
+                page = StoredPage { has_more: !page.entries.is_empty(), entries: Vec::new() };
             }
-            Ok((fetched.hold(page.values.iter().map(Vec::capacity).sum()), page))
+            let lengths = page.entries.iter().map(|entry| entry.value.as_ref().map_or(0, Vec::capacity));
+            Ok((fetched.hold(lengths.sum()), page))
         };
-        self.run_read(key_bytes, read).map(|found| {
-            let (_held, page) = found?;
-            let entities = page.values.iter().map(|value| decoded(value)).collect::<Result<_, _>>()?;
-            Ok(ScanPage { entities, has_more: page.has_more })
+        self.run_read(key_bytes, read).map(move |found| {
+            let (_held, StoredPage { entries, mut has_more }) = found?;
+            let mut entities = Vec::with_capacity(entries.len());
+            for StoredEntry { key, value } in entries {
+                let id = key.get(prefix_length..).unwrap_or_default();
+                match value.map_err(|why| malformed(id, &*why)).and_then(|value| decoded(id, &value)) {
+                    Ok(entity) => entities.push(entity),
+                    Err(error) if entities.is_empty() => return Err(error),
+                    Err(_) => {
+                        // The next page begins with it.
+                        has_more = true;
+                        break;
+                    }
+                }
+            }
+            Ok(ScanPage { entities, has_more })
         })
     }
 
@@ -166,10 +191,16 @@ impl<E: Identifiable, N: Engine> Remote<E, N> {
             Ok(value) => value,
             Err(error) => return Answer::Later(Box::pin(std::future::ready(Err(error)))),
         };
-        let key = self.key(entity.id());
-        self.run(self.limits.timeout, key.len() + value.capacity(), async move |engine: &Rc<N>, attempts: &Attempts| {
-            attempts.write(engine, &key, async |connection| engine.put(connection, &key, &value).await).await
-        })
+        let (key, id) = (self.key(entity.id()), entity.id().to_string());
+        let bytes = key.len() + value.capacity();
+        let put = self.run(self.limits.timeout, bytes, async move |engine: &Rc<N>, attempts: &Attempts| match attempts
+            .write(engine, &key, async |connection| engine.put(connection, &key, &value).await)
+            .await
+        {
+            Err(EngineFailure::NoValue(why)) => Ok(Err(malformed(&id, &*why))),
+            put => put.map(Ok),
+        });
+        put.map(|put| put?)
     }
 
     pub(crate) fn remove(&self, id: &E::Id) -> RepoAnswer<Removed> {
@@ -187,48 +218,62 @@ impl<E: Identifiable, N: Engine> Remote<E, N> {
             Ok(value) => value,
             Err(error) => return Answer::Later(Box::pin(std::future::ready(Err(error)))),
         };
-        let (key, condition) = (self.key(entity.id()), condition.clone());
-        self.run_read(
+        let (key, id, condition) = (self.key(entity.id()), entity.id().to_string(), condition.clone());
+        let put = self.run_read(
             key.len() + value.capacity(),
             async move |engine: &Rc<N>, attempts: &Attempts, fetched: &Fetched| {
                 for _ in 0..MAX_CONFLICTS {
-                    let stored = attempts.read(engine, async |connection| engine.get(connection, &key).await).await?;
+                    let get = async |connection: &_| engine.get(connection, &key).await;
+                    let stored = match attempts.read(engine, get).await {
+                        Err(EngineFailure::NoValue(why)) => return Ok(Err(malformed(&id, &*why))),
+                        stored => stored?,
+                    };
                     let _held = fetched.hold(stored.as_ref().map_or(0, |stored| stored.value.capacity()));
-                    if !allows::<E, N>(&condition, stored.as_ref())? {
-                        return Ok(Conditional::Refused);
+                    match allows::<E, N>(&condition, &id, stored.as_ref())? {
+                        Ok(true) => {}
+                        Ok(false) => return Ok(Ok(Conditional::Refused)),
+                        Err(malformed) => return Ok(Err(malformed)),
                     }
                     let put = if stored.is_some() { Put::Replaced } else { Put::Created };
                     let replace =
                         async |connection: &_| engine.put_over(connection, &key, stored.as_ref(), &value).await;
                     if attempts.write(engine, &key, replace).await? {
-                        return Ok(Conditional::Done(put));
+                        return Ok(Ok(Conditional::Done(put)));
                     }
                 }
                 Err(conflicts())
             },
-        )
+        );
+        put.map(|put| put?)
     }
 
     pub(crate) fn remove_if(&self, id: &E::Id, condition: &Condition) -> RepoAnswer<Conditional<Removed>> {
         if condition.is_always() {
             return self.remove(id).map(|removed| removed.map(Conditional::Done));
         }
-        let (key, condition) = (self.key(id), condition.clone());
-        self.run_read(key.len(), async move |engine: &Rc<N>, attempts: &Attempts, fetched: &Fetched| {
+        let (key, id, condition) = (self.key(id), id.to_string(), condition.clone());
+        let removed = self.run_read(key.len(), async move |engine: &Rc<N>, attempts: &Attempts, fetched: &Fetched| {
             for _ in 0..MAX_CONFLICTS {
-                let stored = attempts.read(engine, async |connection| engine.get(connection, &key).await).await?;
-                let Some(stored) = stored else { return Ok(Conditional::Done(Removed::Absent)) };
+                let get = async |connection: &_| engine.get(connection, &key).await;
+                let stored = match attempts.read(engine, get).await {
+                    Err(EngineFailure::NoValue(why)) => return Ok(Err(malformed(&id, &*why))),
+                    stored => stored?,
+                };
+                let Some(stored) = stored else { return Ok(Ok(Conditional::Done(Removed::Absent))) };
                 let _held = fetched.hold(stored.value.capacity());
-                if !allows::<E, N>(&condition, Some(&stored))? {
-                    return Ok(Conditional::Refused);
+                match allows::<E, N>(&condition, &id, Some(&stored))? {
+                    Ok(true) => {}
+                    Ok(false) => return Ok(Ok(Conditional::Refused)),
+                    Err(malformed) => return Ok(Err(malformed)),
                 }
                 let remove = async |connection: &_| engine.remove_seen(connection, &key, &stored).await;
                 if attempts.write(engine, &key, remove).await? {
-                    return Ok(Conditional::Done(Removed::Removed));
+                    return Ok(Ok(Conditional::Done(Removed::Removed)));
                 }
             }
             Err(conflicts())
-        })
+        });
+        removed.map(|removed| removed?)
     }
 
     /// Asks for a write that changes nothing. A refusal that lasts is the answer, and is not repeated.
@@ -294,17 +339,27 @@ impl<E, N: Engine> Drop for Remote<E, N> {
     }
 }
 
-/// Reads the entity of a key.
-fn fetch<E: Identifiable, N: Engine>(queue: &IoQueue<N>, timeout: Duration, key: String) -> RepoAnswer<Lookup<E>> {
-    let (attempts, key_bytes) = (Attempts::new(timeout), key.len());
+/// Reads the entity of an id.
+fn fetch<E: Identifiable, N: Engine>(
+    queue: &IoQueue<N>,
+    timeout: Duration,
+    prefix: &str,
+    id: &E::Id,
+) -> RepoAnswer<Lookup<E>> {
+    let (attempts, id) = (Attempts::new(timeout), id.to_string());
+    let key = format!("{prefix}{id}");
+    let key_bytes = key.len();
     let read = async move |engine: Rc<N>, fetched: &Fetched| {
         let stored = attempts.read(&engine, async |connection| engine.get(connection, &key).await).await;
-        let stored = stored.map_err(|failure| failure.into_repo_error(N::NAME))?;
-        Ok(stored.map(|stored| (fetched.hold(stored.value.capacity()), stored.value)))
+        match stored {
+            Ok(stored) => Ok(Ok(stored.map(|stored| (fetched.hold(stored.value.capacity()), stored.value)))),
+            Err(EngineFailure::NoValue(why)) => Ok(Err(why)),
+            Err(failure) => Err(failure.into_repo_error(N::NAME)),
+        }
     };
-    queue.submit_read(key_bytes, read).map(|found| match found? {
+    queue.submit_read(key_bytes, read).map(move |found| match found?.map_err(|why| malformed(&id, &*why))? {
         None => Ok(Lookup::Absent),
-        Some((_held, value)) => decoded(&value).map(Lookup::Fetched),
+        Some((_held, value)) => decoded(&id, &value).map(Lookup::Fetched),
     })
 }
 
@@ -328,30 +383,56 @@ fn conflicts() -> EngineFailure {
 fn encoded<E: Identifiable>(entity: &E) -> Result<Vec<u8>, RepoError> {
     let mut value = Vec::with_capacity(128);
     entity.write_json(&mut value).map_err(RepoError::Other)?;
-    let read: E = decoded(&value)?;
+    let read = E::read_json(&value).map_err(|invalid| RepoError::Other(Box::new(invalid)))?;
     if read.id() == entity.id() {
         return Ok(value);
     }
     Err(RepoError::Other(format!("the JSON of the entity {} has the id {}", entity.id(), read.id()).into()))
 }
 
-fn decoded<E: Identifiable>(value: &[u8]) -> Result<E, RepoError> {
-    E::read_json(value).map_err(|invalid| RepoError::Other(Box::new(invalid)))
+/// Reads what is stored under an id.
+fn decoded<E: Identifiable>(id: &str, value: &[u8]) -> Result<E, RepoError> {
+    let entity = E::read_json(value).map_err(|invalid| malformed(id, &invalid))?;
+    if entity.id().to_string() == id {
+        return Ok(entity);
+    }
+    Err(malformed(id, &*Source::from("its id is another one")))
 }
 
-/// Whether a condition allows a write over what is stored. This runs code of the entity's type, which may panic.
+fn malformed(id: &str, why: &(dyn StdError + 'static)) -> RepoError {
+    let why = without_data(why).into();
+    RepoError::Malformed(Box::new(MalformedEntity { id: id.to_owned(), why }))
+}
+
+/// Removes the entries with a key that has no id of this type after the prefix, as [`Identifiable::parse_id`] reads one: no entity of this store
+/// is ever stored there. This runs code of the entity's type, which may panic.
+fn retain_own<E: Identifiable>(page: &mut StoredPage, prefix_length: usize) -> Result<(), EngineFailure> {
+    let is_own = |entry: &StoredEntry| {
+        let id = entry.key.get(prefix_length..).unwrap_or_default();
+        E::parse_id(id).is_some_and(|parsed| parsed.to_string() == id)
+    };
+    isolate(|| page.entries.retain(is_own)).map_err(|panic| panicked(&panic))
+}
+
+fn panicked(panic: &str) -> EngineFailure {
+    EngineFailure::Rejected(format!("the entity's own code panicked: {panic}").into())
+}
+
+/// Whether a condition allows a write over what is stored under an id. This runs code of the entity's type, which may panic.
+///
+/// # Errors
+///
+/// Returns [`RepoError::Malformed`] within `Ok` if it is no entity.
 fn allows<E: Identifiable, N: Engine>(
     condition: &Condition,
+    id: &str,
     stored: Option<&Stored<N::Version>>,
-) -> Result<bool, EngineFailure> {
-    let allowed = isolate(|| {
-        let stored: Option<E> = stored.map(|stored| decoded(&stored.value)).transpose()?;
-        Ok::<bool, RepoError>(condition.allows(stored.as_ref()))
-    });
-    match allowed {
-        Ok(allowed) => allowed.map_err(|error| EngineFailure::Rejected(error.into())),
-        Err(panic) => Err(EngineFailure::Rejected(format!("the entity's own code panicked: {panic}").into())),
-    }
+) -> Result<Result<bool, RepoError>, EngineFailure> {
+    isolate(|| {
+        let stored: Option<E> = stored.map(|stored| decoded(id, &stored.value)).transpose()?;
+        Ok(condition.allows(stored.as_ref()))
+    })
+    .map_err(|panic| panicked(&panic))
 }
 
 /// Implements `EntityRepo` and `Debug` for a store with a field `remote`.

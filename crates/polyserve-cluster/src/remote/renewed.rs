@@ -45,7 +45,9 @@ impl FailedOpen {
             // Nothing was sent over a connection that was not opened.
             EngineFailure::NotDone(_) | EngineFailure::Unknown(_) => EngineFailure::NotDone,
             EngineFailure::Unauthenticated(_) => EngineFailure::Unauthenticated,
-            EngineFailure::TooLarge(_) | EngineFailure::Rejected(_) => EngineFailure::Rejected,
+            EngineFailure::TooLarge(_) | EngineFailure::NoValue(_) | EngineFailure::Rejected(_) => {
+                EngineFailure::Rejected
+            }
         };
         Self { at: Instant::now(), text: in_one_line(&*failure.into_source()), kind }
     }

@@ -7,6 +7,7 @@
 mod basics;
 mod credentials;
 mod faults;
+mod foreign;
 mod http;
 mod increments;
 mod kind;
@@ -141,6 +142,7 @@ fn tests(kind: Kind) -> Vec<Test> {
     tests.extend(http::tests(kind));
     tests.extend(increments::tests(kind));
     tests.extend(faults::tests(kind));
+    tests.extend(foreign::tests(kind));
     tests.extend(partitions::tests(kind));
     tests.extend(refusals::tests(kind));
     tests.extend(starts::tests(kind));

@@ -253,9 +253,11 @@ fn a_key_of_another_type_is_no_success() -> Result<(), Missing> {
     let redis = RedisNodes::start()?;
     let store = connect_redis(&redis.urls(), "{list}:", 0, None, long_limits()).expect("it connects");
     redis.ask_any("RPUSH {list}:1 x");
-    assert_failed(store.fetch(&1).wait(), is_for_good);
-    assert_failed(settled(store.put(first())), is_for_good);
-    assert_failed(settled(store.put_if(first(), &Condition::present())), is_for_good);
+    let is_named = |error: &RepoError| matches!(error, RepoError::Malformed(what) if what.id == "1");
+    assert_failed(store.fetch(&1).wait(), is_named);
+    assert_failed(settled(store.put(first())), is_named);
+    assert_failed(settled(store.put_if(first(), &Condition::present())), is_named);
+    assert_failed(settled(store.remove_if(&1, &Condition::present())), is_named);
     assert_eq!(settled(store.put(Entity::new(2, "second", 1.0))).expect("it is stored"), Put::Created);
     Ok(())
 }

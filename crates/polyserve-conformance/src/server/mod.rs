@@ -98,6 +98,7 @@ kit! {
         }
         patch {
             a_merge_patch_loses_no_update,
+            patches_keep_to_the_limit_of_bodies,
         }
         linearizable {
             linearizable_over_http,

@@ -49,6 +49,34 @@ pub(super) fn a_merge_patch_loses_no_update(subject: &ServerSubject) {
     }
 }
 
+/// Patches that each fit do not make an entity that no PUT can send: the first one that would is answered with 413 and changes nothing.
+/// An entity of the largest size can be read and stored again.
+pub(super) fn patches_keep_to_the_limit_of_bodies(subject: &ServerSubject) {
+    const LIMIT: usize = 1000;
+    let now = EntityService::<_, ClientCounters>::new(Reference::default());
+    let later = EntityService::<_, ClientCounters>::new(LaterReference::default());
+    let limit = |config: &mut polyserve_core::ServerConfig| config.max_body = LIMIT;
+    for live in [subject.live(now, limit), subject.live(later, limit)] {
+        live.ask(&put("/one", r#"{"name":"one","counters":{}}"#), 201);
+        let (mut client, mut grown) = (live.client(), String::new());
+        for number in 0.. {
+            assert!(number < LIMIT, "an entity grew without a limit: {} bytes", grown.len());
+            let sent = patch("/one", &format!(r#"{{"counters":{{"{number}":1}}}}"#));
+            let answer = client.exchange(&sent).unwrap_or_else(|failure| panic!("{failure}"));
+            if answer.status == 413 {
+                break;
+            }
+            assert_eq!(answer.status, 200, "{}", answer.text());
+            grown = answer.text();
+        }
+        drop(client);
+        assert!((LIMIT - 10..=LIMIT).contains(&grown.len()), "{} bytes", grown.len());
+        assert_eq!(live.ask(&get("/one"), 200).text(), grown, "a refused patch changes nothing");
+        live.ask(&put("/one", &grown), 200);
+        live.ask(&patch("/one", r#"{"counters":{"0":2}}"#), 200); // of the same length
+    }
+}
+
 /// Two clients patch an entity in this repo, which is empty: one the description and one the value. No update is lost. It is for
 /// pairs of a server and a repo.
 ///

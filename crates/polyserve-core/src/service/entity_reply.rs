@@ -29,7 +29,7 @@ pub(super) fn get_reply<E: Identifiable>(
         Ok(Lookup::Fetched(entity)) => {
             let mut json = Vec::with_capacity(128);
             if let Err(error) = entity.write_json(&mut json) {
-                return unwritable(failures, &*error);
+                return unwritable(failures, id, &*error);
             }
             match shown(form(&json), condition) {
                 Ok(etag) => entity_reply(Body::Owned(json), etag),
@@ -120,9 +120,14 @@ pub(super) fn absent_reply(id: &impl fmt::Display) -> Reply {
     Reply::problem(StatusCode::NOT_FOUND, format_args!("There is no entity {}.", shortened(id.to_string(), 100)))
 }
 
-pub(super) fn unwritable(failures: &LogThrottles, error: &(dyn Error + Send + Sync + 'static)) -> Reply {
+pub(super) fn unwritable(
+    failures: &LogThrottles,
+    id: &impl fmt::Display,
+    error: &(dyn Error + Send + Sync + 'static),
+) -> Reply {
     throttled!(of failures, warn, error = in_one_line(error), "an entity could not be written as JSON");
-    Reply::problem(StatusCode::INTERNAL_SERVER_ERROR, "The entity has no JSON form.")
+    let detail = format!("The entity {} has no JSON form.", shortened(id.to_string(), 100));
+    Reply::problem(StatusCode::INTERNAL_SERVER_ERROR, detail)
 }
 
 /// Returns the answer to an operation that the repo has failed, and logs the failure, throttled by `failures`.
@@ -148,6 +153,11 @@ pub(super) fn error_reply(failures: &LogThrottles, error: &RepoError) -> Reply {
             // The repo has reported it once. A message for each write could fill the disk.
             tracing::debug!(error = in_one_line(error), "the repo takes no more writes");
             Reply::problem(StatusCode::INTERNAL_SERVER_ERROR, read_only(reason))
+        }
+        RepoError::Malformed(_) => {
+            throttled!(of failures, warn, error = in_one_line(error), "the repo has something that is no entity");
+            let detail = format!("The store has a fault: {error}.");
+            Reply::problem(StatusCode::INTERNAL_SERVER_ERROR, detail)
         }
         RepoError::Other(_) => {
             throttled!(of failures, warn, error = in_one_line(error), "the repo failed");

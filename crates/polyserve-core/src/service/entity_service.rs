@@ -17,7 +17,7 @@ use super::entity_reply::{
 use super::known_forms::{KnownForm, KnownForms};
 use super::media_type::MediaType;
 use super::page::{self, PageQuery};
-use super::patch;
+use super::patch::{self, Patch};
 use super::path;
 use super::preconditions;
 use super::{Body, Head, InvalidRoute, Reply, Request, Service};
@@ -211,7 +211,7 @@ impl<R: EntityRepo<E>, E: Identifiable> EntityService<R, E> {
     ) -> Answer<Reply> {
         if let Err(error) = written {
             body.clear();
-            return Answer::Now(unwritable(&self.failures, &*error));
+            return Answer::Now(unwritable(&self.failures, id, &*error));
         }
         match found {
             Answer::Now(found) => {
@@ -323,8 +323,8 @@ impl<R: EntityRepo<E>, E: Identifiable> EntityService<R, E> {
         })
     }
 
-    fn patch(&self, id: E::Id, condition: Condition, request: &[u8]) -> Answer<Reply> {
-        let patch = match json::check(request) {
+    fn patch(&self, id: E::Id, condition: Condition, request: &Request<'_>) -> Answer<Reply> {
+        let patch = match json::check(request.body) {
             Ok(patch) => patch,
             Err(why) => return Answer::Now(Reply::problem(StatusCode::BAD_REQUEST, why)),
         };
@@ -336,7 +336,8 @@ impl<R: EntityRepo<E>, E: Identifiable> EntityService<R, E> {
             return self.if_stored(id, precondition_failed());
         }
         let (repo, failures) = (Arc::clone(&self.repo), Arc::clone(&self.failures));
-        patch::patch(repo, id, condition, patch.to_owned(), self.etags, failures)
+        let patch = Patch { json: patch.to_owned(), max_length: request.max_body() };
+        patch::patch(repo, id, condition, patch, self.etags, failures)
     }
 
     fn remove(&self, id: &E::Id, condition: &Condition) -> Answer<Reply> {
@@ -398,7 +399,7 @@ impl<R: EntityRepo<E>, E: Identifiable> EntityService<R, E> {
             Route::Get(id) => self.get(id, condition, request.head.method == Method::HEAD, body),
             Route::Put(id) => self.put(id.as_ref(), condition, request.body, body),
             Route::Remove(id) => self.remove(id, condition),
-            Route::Patch(id) => self.patch(id.clone(), condition.clone(), request.body),
+            Route::Patch(id) => self.patch(id.clone(), condition.clone(), request),
             Route::Page(query) => match refusal(None, condition) {
                 Some(reply) => Answer::Now(reply),
                 None => page::page(&self.repo, query, &self.failures, body),

@@ -1,4 +1,7 @@
 //! `GET /?limit=&after=`: the entities of a repo that can scan, in pages.
+//!
+//! An entity that cannot be shown ends the page before it. If it is the first, the answer is a 500 that names its id, and its `next` is
+//! the `after` of the page that follows, as that of a page is. So a client that exports a store sees each fault, and is stopped by none.
 
 use std::error::Error;
 use std::fmt::Display;
@@ -109,16 +112,33 @@ pub(super) fn page<E: Identifiable>(
 /// The reason why a page has no JSON.
 enum NoPage {
     Repo(RepoError),
-    /// An entity has no JSON form.
-    Unwritable(Box<dyn Error + Send + Sync>),
+    /// The first entity has no JSON form.
+    Unwritable {
+        id: String,
+        why: Box<dyn Error + Send + Sync>,
+    },
 }
 
 fn answered(written: Result<Body, NoPage>, failures: &LogThrottles) -> Reply {
     match written {
         Ok(json) => Reply::of_type(StatusCode::OK, APPLICATION_JSON.clone(), json),
-        Err(NoPage::Repo(error)) => error_reply(failures, &error),
-        Err(NoPage::Unwritable(error)) => unwritable(failures, &*error),
+        Err(NoPage::Repo(error)) => {
+            let reply = error_reply(failures, &error);
+            match error {
+                RepoError::Malformed(what) => with_next(reply, what.id),
+                _ => reply,
+            }
+        }
+        Err(NoPage::Unwritable { id, why }) => with_next(unwritable(failures, &id, &*why), id),
     }
+}
+
+/// Adds the `next` of a page to a problem.
+fn with_next(reply: Reply, id: String) -> Reply {
+    let mut body = reply.body_bytes(&[]).to_vec();
+    let _brace = body.pop();
+    body.extend_from_slice(format!(r#","next":{}}}"#, serde_json::Value::String(id)).as_bytes());
+    reply.with_body(body)
 }
 
 /// A page while it is written: `{"items":[...],"next":"..."}`.
@@ -128,7 +148,7 @@ struct PageJson<'a, I> {
     last: Option<I>,
     /// Whether an entity had no room.
     is_cut: bool,
-    failed: Option<Box<dyn Error + Send + Sync>>,
+    failed: Option<NoPage>,
 }
 
 impl<'a, I: Clone + Display> PageJson<'a, I> {
@@ -138,31 +158,33 @@ impl<'a, I: Clone + Display> PageJson<'a, I> {
         Self { out, last: None, is_cut: false, failed: None }
     }
 
-    /// Adds an entity. Breaks if it had no room, or no JSON form.
+    /// Adds an entity. Breaks if it had no room, or has no JSON form.
     fn add<E: Identifiable<Id = I>>(&mut self, id: &I, entity: &Shown<'_, E>) -> ControlFlow<()> {
         let before = self.out.len();
         if self.last.is_some() {
             self.out.push(b',');
         }
-        if let Err(error) = entity.write_json(self.out) {
-            self.failed = Some(error);
-            return ControlFlow::Break(());
+        let written = entity.write_json(self.out);
+        match written {
+            Ok(()) if self.last.is_none() || self.out.len() <= MAX_PAGE_BYTES - MAX_END => {
+                self.last = Some(id.clone());
+                return ControlFlow::Continue(());
+            }
+            Err(why) if self.last.is_none() => self.failed = Some(NoPage::Unwritable { id: id.to_string(), why }),
+            _ => {
+                self.out.truncate(before);
+                self.is_cut = true;
+            }
         }
-        if self.last.is_some() && self.out.len() > MAX_PAGE_BYTES - MAX_END {
-            self.out.truncate(before);
-            self.is_cut = true;
-            return ControlFlow::Break(());
-        }
-        self.last = Some(id.clone());
-        ControlFlow::Continue(())
+        ControlFlow::Break(())
     }
 
     /// Adds the entities that no visit has seen, and ends the page.
     fn end<E: Identifiable<Id = I>>(mut self, scanned: Result<ScanPage<E>, RepoError>) -> Result<(), NoPage> {
         let page = scanned.map_err(NoPage::Repo)?;
         let _ = page.entities.iter().try_for_each(|entity| self.add(entity.id(), &Shown::from(entity)));
-        if let Some(error) = self.failed {
-            return Err(NoPage::Unwritable(error));
+        if let Some(failed) = self.failed {
+            return Err(failed);
         }
         self.out.extend_from_slice(br#"],"next":"#);
         match self.last.filter(|_| page.has_more || self.is_cut) {

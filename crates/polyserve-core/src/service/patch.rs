@@ -57,12 +57,20 @@ pub(super) fn accept_patch(reply: Reply) -> Reply {
     reply.with_field(HeaderName::from_static("accept-patch"), HeaderValue::from_static(MEDIA_TYPE))
 }
 
-/// Returns the answer to a patch, which is JSON.
+/// A merge patch.
+pub(super) struct Patch {
+    /// Its text, which is JSON.
+    pub(super) json: String,
+    /// The max length of the entity's JSON after it. A patch may make a longer entity shorter.
+    pub(super) max_length: usize,
+}
+
+/// Returns the answer to a patch.
 pub(super) fn patch<E: Identifiable>(
     repo: Arc<impl EntityRepo<E>>,
     id: E::Id,
     condition: Condition,
-    patch: String,
+    patch: Patch,
     etags: bool,
     failures: Arc<LogThrottles>,
 ) -> Answer<Reply> {
@@ -87,13 +95,13 @@ async fn attempt<E: Identifiable>(
     repo: &impl EntityRepo<E>,
     id: &E::Id,
     condition: &Condition,
-    patch: &str,
+    patch: &Patch,
     etags: bool,
     failures: &LogThrottles,
 ) -> Result<Option<Reply>, Reply> {
     let (put, patched) = {
         let stored = match repo.fetch(id).await {
-            Ok(Some(entity)) => stack::for_values(move || json_of(&entity, failures))?,
+            Ok(Some(entity)) => stack::for_values(move || json_of(id, &entity, failures))?,
             Ok(None) => return Err(absent_reply(id)),
             Err(error) => return Err(error_reply(failures, &error)),
         };
@@ -117,9 +125,9 @@ async fn attempt<E: Identifiable>(
     }
 }
 
-fn json_of<E: Identifiable>(entity: &E, failures: &LogThrottles) -> Result<Vec<u8>, Reply> {
+fn json_of<E: Identifiable>(id: &E::Id, entity: &E, failures: &LogThrottles) -> Result<Vec<u8>, Reply> {
     let mut json = Vec::with_capacity(128);
-    entity.write_json(&mut json).map_err(|error| unwritable(failures, &*error))?;
+    entity.write_json(&mut json).map_err(|error| unwritable(failures, id, &*error))?;
     Ok(json)
 }
 
@@ -127,16 +135,17 @@ fn json_of<E: Identifiable>(entity: &E, failures: &LogThrottles) -> Result<Vec<u
 fn patched<E: Identifiable>(
     id: &E::Id,
     stored: &[u8],
-    patch: &str,
+    patch: &Patch,
     failures: &LogThrottles,
 ) -> Result<(E, Vec<u8>), Reply> {
     let unprocessable = |why: String| Reply::problem(StatusCode::UNPROCESSABLE_ENTITY, why);
-    let merged = match str::from_utf8(stored).map_err(|_| Unmergeable::Target).and_then(|json| merge(json, patch)) {
+    let merged = match str::from_utf8(stored).map_err(|_| Unmergeable::Target).and_then(|json| merge(json, &patch.json))
+    {
         Ok(merged) => merged,
         Err(Unmergeable::Patch(why)) => return Err(unprocessable(why)),
         Err(Unmergeable::Target) => {
             let error = Box::<dyn Error + Send + Sync>::from("its JSON cannot be patched");
-            return Err(unwritable(failures, &*error));
+            return Err(unwritable(failures, id, &*error));
         }
     };
     let entity = E::read_json(&merged).map_err(|(InvalidEntity::NotJson(why) | InvalidEntity::NotAnEntity(why))| {
@@ -145,6 +154,14 @@ fn patched<E: Identifiable>(
     if entity.id() != id {
         return Err(Reply::problem(StatusCode::BAD_REQUEST, "The id in the patch is not the one in the path."));
     }
-    let json = json_of(&entity, failures)?;
+    let json = json_of(id, &entity, failures)?;
+    if json.len() > patch.max_length.max(stored.len()) {
+        let detail = format!(
+            "The result of the patch has {} bytes, and a body has at most {}: nothing was changed.",
+            json.len(),
+            patch.max_length
+        );
+        return Err(Reply::problem(StatusCode::PAYLOAD_TOO_LARGE, detail));
+    }
     Ok((entity, json))
 }

@@ -231,13 +231,14 @@ pub struct Request<'a> {
     notes: Option<&'a RequestNotes>,
     /// `None` unless the server has an overload policy.
     arrived: Option<Instant>,
+    max_body: usize,
 }
 
 impl<'a> Request<'a> {
     /// A request that did not come from a socket.
     #[inline]
     pub fn new(head: Head<'a>, body: &'a [u8]) -> Self {
-        Self { head, body, peer: None, draining: false, notes: None, arrived: None }
+        Self { head, body, peer: None, draining: false, notes: None, arrived: None, max_body: usize::MAX }
     }
 
     /// Sets whether the server is shutting down.
@@ -266,6 +267,20 @@ impl<'a> Request<'a> {
     #[inline]
     pub fn arrived(&self) -> Option<Instant> {
         self.arrived
+    }
+
+    /// Sets the limit of the server for the body of a request in bytes. For the author of a server.
+    #[inline]
+    #[must_use]
+    pub fn with_max_body(self, max_body: usize) -> Self {
+        Self { max_body, ..self }
+    }
+
+    /// Returns the limit of the server for the body of a request in bytes: a service that stores what grows by several requests keeps to
+    /// it, so that a client can store it again. It is [`usize::MAX`] if the request did not come from a server.
+    #[inline]
+    pub fn max_body(&self) -> usize {
+        self.max_body
     }
 
     /// Notes the user that has sent the request, for the access log and other hooks of answers: [`AnswerReport::user`]. A service calls

@@ -9,7 +9,9 @@ mod wire;
 use std::error::Error;
 use std::{fmt, io};
 
-use polyserve_core::{Entity, EntityRepo, EntityRepoExt, EntityService, RepoError, ServerConfig};
+use polyserve_core::{
+    Entity, EntityRepo, EntityRepoExt, EntityService, Identifiable, MalformedEntity, RepoError, ServerConfig,
+};
 use polyserve_memory::StdMutex;
 use polyserve_serving::http1::{Env, Want};
 use repos::{FailingRepo, later};
@@ -168,6 +170,56 @@ fn a_page_has_at_most_a_mebibyte() {
     assert_eq!(pages, [vec![1, 2], vec![3], vec![4], vec![5, 6]]);
 }
 
+/// A note. One that is secret has no JSON.
+#[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
+struct Note {
+    name: String,
+    is_secret: bool,
+}
+
+impl Identifiable for Note {
+    type Id = String;
+
+    fn id(&self) -> &String {
+        &self.name
+    }
+
+    fn write_json(&self, out: &mut Vec<u8>) -> Result<(), Box<dyn Error + Send + Sync>> {
+        out.extend_from_slice(format!(r#"{{"name":"{}""#, self.name).as_bytes());
+        if self.is_secret {
+            return Err("it is secret".into());
+        }
+        out.push(b'}');
+        Ok(())
+    }
+}
+
+/// Regression test: one entity without a JSON form made every page with it an error, so no list came past it.
+#[test]
+fn a_list_comes_past_an_entity_without_json() {
+    let repo = polyserve_memory::Ordered::new(StdMutex::of::<Note>());
+    for name in ["a", "b!", "c", "d!", "e!", "f"] {
+        assert!(repo.put(Note { name: name.into(), is_secret: name.ends_with('!') }).is_now());
+    }
+    let env = Env::new(std::sync::Arc::new(EntityService::<_, Note>::new(repo)), &ServerConfig::default());
+    let (mut seen, mut target) = (Vec::new(), "/?limit=2".to_owned());
+    loop {
+        let page = get(&env, &target);
+        let json: serde_json::Value = serde_json::from_str(&page.body).unwrap();
+        if page.status == 500 {
+            page.check_problem(500);
+            assert!(page.body.contains(&format!("The entity {} has no JSON form.", json["next"].as_str().unwrap())));
+        }
+        let names = json["items"].as_array().into_iter().flatten().map(|item| item["name"].as_str().unwrap());
+        seen.push((page.status, names.collect::<String>()));
+        let Some(next) = json["next"].as_str() else { break };
+        target = format!("/?limit=2&after={next}");
+    }
+    let failed = || (500, String::new());
+    assert_eq!(seen, [(200, "a".into()), failed(), (200, "c".into()), failed(), failed(), (200, "f".into())]);
+    get(&env, "/b!").check_problem(500);
+}
+
 /// The service does not decode content codings, so it refuses them in either mode.
 #[test]
 fn content_codings() {
@@ -303,6 +355,12 @@ fn a_failing_repo_is_503_or_500() {
             500,
             false,
             "The store takes no more writes: the disk is full.",
+        ),
+        (
+            || RepoError::Malformed(MalformedEntity { id: "1".into(), why: "a secret of the store".into() }.into()),
+            500,
+            false,
+            "what is stored under the id 1 is no entity.",
         ),
         (|| RepoError::Other("a secret of the store".into()), 500, false, "The store failed."),
     ] {

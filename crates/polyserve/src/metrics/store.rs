@@ -82,6 +82,7 @@ fn error_type(error: &RepoError) -> &'static str {
         RepoError::TooLarge(_) => "too_large",
         RepoError::Unavailable(_) => "unavailable",
         RepoError::ReadOnly(_) => "read_only",
+        RepoError::Malformed(_) => "malformed",
         _ => "_OTHER",
     }
 }

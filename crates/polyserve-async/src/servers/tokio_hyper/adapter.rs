@@ -203,7 +203,7 @@ impl Adapter {
         }
         let (service, draining) = (&server.env.service, server.shutdown.is_begun());
         let client = server.env.client(self.connection.peer, request.head.headers);
-        let mut request = request.with_peer(client).with_draining(draining);
+        let mut request = request.with_peer(client).with_draining(draining).with_max_body(server.env.limits.max_body);
         if server.env.admission.is_some() {
             request = request.with_arrived(self.connection.state().arrived);
         }

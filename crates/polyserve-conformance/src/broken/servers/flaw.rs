@@ -180,6 +180,8 @@ flaws! {
     EvictsWithoutConnectionClose, caught by closes_under_load_are_announced;
     /// Restores what an entity was before every fourth PATCH.
     LosesPatches, caught by a_merge_patch_loses_no_update;
+    /// Does not tell its service the limit of bodies.
+    HidesTheLimitOfBodies, caught by patches_keep_to_the_limit_of_bodies;
     /// Refuses a body with more than 64 levels.
     LimitsNesting, caught by a_nested_body_overflows_no_stack;
     /// Passes its own address to the service in place of the client's.

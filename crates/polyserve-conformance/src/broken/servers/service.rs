@@ -65,6 +65,7 @@ impl Service for FlawedService {
             Flaw::LosesPatches => self.lose_patches(request, body),
             Flaw::LimitsNesting if levels() > 64 => refused("The body has too many levels."),
             Flaw::HidesTheDrain => self.inner.call(request.with_draining(false), body),
+            Flaw::HidesTheLimitOfBodies => self.inner.call(request.with_max_body(usize::MAX), body),
             Flaw::ShowsItsOwnAddress => {
                 let own = SocketAddr::from(([127, 0, 0, 1], 1));
                 self.inner.call(request.with_peer(Some(own)), body)

@@ -43,7 +43,7 @@ impl Session {
         turn.scratch.note_body(body.len());
         turn.scratch.body.clear();
         progress.call = Some((context, following));
-        let mut request = Request::new(parsed.head, body);
+        let mut request = Request::new(parsed.head, body).with_max_body(turn.env.limits.max_body);
         request.head.certificate = self.certificate.as_ref();
         (request.peer, request.draining) = (self.peer, turn.scratch.draining);
         if !turn.env.proxies.is_empty() {

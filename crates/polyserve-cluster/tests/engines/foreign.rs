@@ -1,0 +1,114 @@
+//! What another program has written under the keys of a store: it is named, and no other entity waits for it.
+
+use std::collections::BTreeSet;
+use std::process::Command;
+
+use polyserve_async::TokioTcp;
+use polyserve_conformance::client::Client;
+use polyserve_core::{Entity, EntityRepo, EntityService, ServerConfig, ServerExt as _, identifiable};
+use polyserve_engines::process::{PATIENCE, output, program};
+use serde::{Deserialize, Serialize};
+
+use crate::Test;
+use crate::kind::{Connect as _, Kind, long_limits, name_space};
+
+pub(crate) fn tests(kind: Kind) -> Vec<Test> {
+    vec![Test::shared(kind, "what_is_no_entity_is_named_and_passed", move |urls| {
+        what_is_no_entity_is_named_and_passed(kind, urls);
+    })]
+}
+
+/// A value of another program. Its key is no number, or its JSON is no entity, or that of another id.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Foreign {
+    key: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    id: Option<i64>,
+    description: String,
+    value: f64,
+}
+
+identifiable!(Foreign, key: String);
+
+fn foreign(key: &str, id: Option<i64>) -> Foreign {
+    Foreign { key: key.into(), id, description: "of another program".into(), value: 0.5 }
+}
+
+/// The ids of a list, and those of the errors that it meets. Each page is asked for after the `next` of the one before, or of the error.
+fn listed(client: &mut Client) -> (BTreeSet<String>, BTreeSet<String>) {
+    let (mut shown, mut faults, mut after) = (BTreeSet::new(), BTreeSet::new(), String::new());
+    let text_after = |body: &str, start: &str| {
+        let (_, rest) = body.split_once(start)?;
+        rest.split_once([',', '"', '}']).map(|(text, _)| text.to_owned())
+    };
+    for _ in 0..100 {
+        let request = format!("GET /?limit=2{after} HTTP/1.1\r\nHost: test\r\n\r\n");
+        let page = client.exchange(request.as_bytes()).expect("it answers");
+        let (status, body) = (page.status, page.text());
+        let next = text_after(&body, r#""next":""#);
+        match status {
+            200 => body.split(r#"{"id":"#).skip(1).for_each(|item| {
+                let id = item.split(',').next().unwrap_or_default().to_owned();
+                assert!(shown.insert(id), "{body} has an entity again");
+            }),
+            500 => {
+                let id = next.clone().expect("the error has a way on");
+                assert!(body.contains(&format!("what is stored under the id {id} is no entity")), "{body}");
+                assert!(faults.insert(id), "{body} came again");
+            }
+            _ => panic!("{status}: {body}"),
+        }
+        match next {
+            Some(next) => after = format!("&after={next}"),
+            None => return (shown, faults),
+        }
+    }
+    panic!("the list has no end: {shown:?} {faults:?}");
+}
+
+/// Regression test: one value that was no entity made its page an error, for ever, so no list came past it. A value with the id of
+/// another entity sent a list back to that entity, and a key that is no id ended it. A key of Redis that is a list was an error of its page
+/// too.
+fn what_is_no_entity_is_named_and_passed(kind: Kind, urls: &str) {
+    let name_space = name_space();
+    let store = kind.connect::<Entity>(urls, &name_space, long_limits()).expect("it connects");
+    let other = kind.connect::<Foreign>(urls, &name_space, long_limits()).expect("it connects");
+    for id in [1, 3, 5, 7] {
+        store.put(Entity::new(id, "ours", 0.5)).wait().expect("it is stored");
+    }
+    for value in [foreign("2", None), foreign("6", Some(1)), foreign("x", Some(1)), foreign("007", Some(7))] {
+        other.put(value).wait().expect("it is stored");
+    }
+    let mut expected: Vec<&str> = vec!["2", "6"];
+    if kind == Kind::Redis {
+        let first = urls.split(',').next().expect("there is a URL");
+        let mut push = Command::new(program("redis-cli").expect("it comes with Redis"));
+        output(push.args(["-c", "-u", first, "RPUSH", &format!("{name_space}:8"), "of another program"]));
+        expected.push("8");
+    }
+    let expected: BTreeSet<String> = expected.into_iter().map(str::to_owned).collect();
+    let entities: BTreeSet<String> = ["1", "3", "5", "7"].map(str::to_owned).into();
+
+    let server = TokioTcp::new(ServerConfig::default().workers(1)).expect("the settings are valid");
+    let running = server.serve("127.0.0.1:0", EntityService::new(store)).expect("it listens");
+    let mut client = Client::connect(running.local_addr(), PATIENCE).expect("it connects");
+    assert_eq!(listed(&mut client), (entities, expected.clone()));
+
+    for id in &expected {
+        let named = format!("what is stored under the id {id} is no entity");
+        for request in [
+            format!("GET /{id} HTTP/1.1\r\nHost: test\r\n\r\n"),
+            format!("DELETE /{id} HTTP/1.1\r\nHost: test\r\nIf-Match: *\r\n\r\n"),
+            format!("PATCH /{id} HTTP/1.1\r\nHost: test\r\nContent-Length: 11\r\n\r\n{{\"value\":1}}"),
+        ] {
+            let answer = client.ask(request.as_bytes(), 500).text().to_string();
+            assert!(answer.contains(&named), "{request}: {answer}");
+        }
+        client.ask(format!("DELETE /{id} HTTP/1.1\r\nHost: test\r\n\r\n").as_bytes(), 204);
+    }
+    let body = r#"{"id":2,"description":"ours","value":0.5}"#;
+    let put = format!("PUT /2 HTTP/1.1\r\nHost: test\r\nContent-Length: {}\r\n\r\n{body}", body.len());
+    client.ask(put.as_bytes(), 201);
+    let entities: BTreeSet<String> = ["1", "2", "3", "5", "7"].map(str::to_owned).into();
+    assert_eq!(listed(&mut client), (entities, BTreeSet::new()));
+}
