@@ -109,14 +109,23 @@ impl Actor {
     /// assert!(polyserve_memory::Actor::start().is_ok());
     /// ```
     pub fn start() -> io::Result<Self> {
-        Self::with(NonZeroUsize::new(cores()).unwrap_or(NonZeroUsize::MIN), DEFAULT_CAPACITY)
+        Self::start_of()
+    }
+
+    /// Creates the same repo as [`Actor::of`].
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if a thread cannot be started.
+    pub fn start_of<E: Identifiable>() -> io::Result<Actor<E>> {
+        Actor::with(NonZeroUsize::new(cores()).unwrap_or(NonZeroUsize::MIN), DEFAULT_CAPACITY)
     }
 
     /// Creates an empty repo of entities of another type: `Actor::of::<Account>()`.
     ///
     /// # Panics
     ///
-    /// Panics if a thread cannot be started. [`Actor::with`] returns an error instead.
+    /// Panics if a thread cannot be started. [`Actor::start_of`] returns an error instead.
     pub fn of<E: Identifiable>() -> Actor<E> {
         Actor::default()
     }
@@ -175,10 +184,9 @@ impl<E: Identifiable> Default for Actor<E> {
     ///
     /// # Panics
     ///
-    /// Panics if a thread cannot be started. [`Actor::with`] returns an error instead.
+    /// Panics if a thread cannot be started. [`Actor::start_of`] returns an error instead.
     fn default() -> Self {
-        Self::with(NonZeroUsize::new(cores()).unwrap_or(NonZeroUsize::MIN), DEFAULT_CAPACITY)
-            .expect("the owners' threads can be started")
+        Actor::start_of().expect("the owners' threads can be started")
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use polyserve_conformance::client::{Ending, WriteHalf};
 use polyserve_core::http::StatusCode;
-use polyserve_core::{Answer, Completer, Reply, Request, Service, park_until, promise};
+use polyserve_core::{Answer, Completer, Echo, Reply, Request, Service, park_until, promise};
 use polyserve_serving::http1::turn::MAX_TURN_REQUESTS;
 
 use super::support::{ENTITY, GET, PATIENCE, client, entities, serve};
@@ -116,6 +116,23 @@ fn an_interim_answer_is_no_part_of_the_answer() {
     client.ask(format!("PUT / HTTP/1.1\r\n{fields}\r\n\r\n").as_bytes(), 100);
     client.send(b"1\r\n{\r\nx\r\n").expect("it is taken");
     client.expect_last(400);
+}
+
+/// Regression test: a client that had sent its whole body with the head was asked for it. A body that reads like that question is none.
+#[test]
+fn a_body_that_is_there_is_not_asked_for() {
+    let running = serve(Arc::new(Echo), |_| ());
+    let mut client = client(&running);
+    let body = "HTTP/1.1 100 Continue\r\n\r\n";
+    let fields = format!("Host: a\r\nExpect: 100-continue\r\nContent-Length: {}", body.len());
+    let request = format!("POST / HTTP/1.1\r\n{fields}\r\n\r\n{body}");
+    for _ in 0..3 {
+        assert_eq!(client.ask(request.as_bytes(), 200).text(), body);
+    }
+    client.send([request.as_bytes(); 3].concat().as_slice()).expect("it is taken");
+    (0..3).for_each(|_| assert_eq!(client.expect(200).text(), body));
+    client.ask(request.strip_suffix(body).expect("it ends with the body").as_bytes(), 100);
+    assert_eq!(client.ask(body.as_bytes(), 200).text(), body);
 }
 
 /// Regression test: the time of a request began with an empty line that came long before it.

@@ -50,8 +50,19 @@ macro_rules! repo {
     };
 }
 
+/// Creates a repo of entities of a type by the constructor `of`, or by `start_of` if it can fail.
+#[cfg(feature = "memory")]
+macro_rules! of_type {
+    ($repo:ty, $entity:ty) => {
+        <$repo>::of::<$entity>()
+    };
+    ($repo:ty, $entity:ty, start) => {
+        <$repo>::start_of::<$entity>()?
+    };
+}
+
 /// Defines `memory`, which adds the repos to a catalog, and `repo_of`, which builds one of them for entities of any type. The
-/// entry of a repo is `repo!` of its arguments, and then the calls after `=>`. The type of a repo has a constructor `of` too.
+/// entry of a repo is `repo!` of its arguments, and then the calls after `=>`. The type of a repo has a constructor `of` or `start_of` too.
 #[cfg(feature = "memory")]
 macro_rules! repos {
     ($(
@@ -69,12 +80,14 @@ macro_rules! repos {
         }
 
         /// Builds the repo in memory with this name for entities of any type.
-        pub(super) fn repo_of<E: Identifiable>(name: &str) -> Option<std::sync::Arc<dyn EntityRepo<E>>> {
-            Some(match name {
-                $($(#[$cfg])* $name => std::sync::Arc::new(<$repo>::of::<E>()),)*
+        pub(super) fn repo_of<E: Identifiable>(
+            name: &str,
+        ) -> std::io::Result<Option<std::sync::Arc<dyn EntityRepo<E>>>> {
+            Ok(Some(match name {
+                $($(#[$cfg])* $name => std::sync::Arc::new(of_type!($repo, E $(, $start)?)),)*
                 "ordered" => std::sync::Arc::new(polyserve::memory::Ordered::new(Sharded::of::<E>())),
-                _ => return None,
-            })
+                _ => return Ok(None),
+            }))
         }
     };
 }
@@ -398,8 +411,8 @@ pub(super) fn ordered(name: &str, over: &super::RepoEntry) -> super::RepoEntry {
 
 /// Builds the repo in memory with this name for entities of any type.
 #[cfg(not(feature = "memory"))]
-pub(super) fn repo_of<E: Identifiable>(_name: &str) -> Option<std::sync::Arc<dyn EntityRepo<E>>> {
-    None
+pub(super) fn repo_of<E: Identifiable>(_name: &str) -> std::io::Result<Option<std::sync::Arc<dyn EntityRepo<E>>>> {
+    Ok(None)
 }
 
 /// The promises of the repo with a thread for each shard.

@@ -354,7 +354,8 @@ impl Catalog {
 ///
 /// # Errors
 ///
-/// Returns [`UnknownName`] with the known names if the name is unknown.
+/// Returns [`BuildError::Unknown`] with the known names if the name is unknown, and [`BuildError::Io`] if the system refuses a thread that the
+/// repo needs.
 ///
 /// ```
 /// # #[cfg(feature = "memory")] {
@@ -369,12 +370,12 @@ impl Catalog {
 /// assert_eq!(accounts.len().wait().unwrap(), 0);
 /// # }
 /// ```
-pub fn repo_of<E: Identifiable>(name: &str) -> Result<Arc<dyn EntityRepo<E>>, UnknownName> {
-    builtin::repo_of(name).ok_or_else(|| {
+pub fn repo_of<E: Identifiable>(name: &str) -> Result<Arc<dyn EntityRepo<E>>, BuildError> {
+    Ok(builtin::repo_of(name)?.ok_or_else(|| {
         let catalog = Catalog::builtin();
         let name = name.split(':').next().unwrap_or_default(); // a location may have a password
         UnknownName::new("repo", name, catalog.repos.iter().map(|entry| entry.name.clone()).collect())
-    })
+    })?)
 }
 
 /// Whether the system allows the server.

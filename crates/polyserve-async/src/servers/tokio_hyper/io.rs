@@ -121,7 +121,9 @@ impl Write for HyperIo {
             }
         }
         let taken = bytes.get(..OUTPUT_BOUND).unwrap_or(bytes);
-        state.report.bytes += state.output.push(taken);
+        // hyper does not know that it has the whole body, and asks for it (RFC 9110, 10.1.1: a server may leave that out then).
+        let unneeded = if state.present.body_has_arrived { state.output.interim_length(taken) } else { 0 };
+        state.report.bytes += state.output.push(taken.get(unneeded..).unwrap_or_default());
         // Over HTTP/1, hyper has one buffer, because this type writes no slices. If it is written, every complete answer is in the
         // output, and the flush that follows needs no lock.
         if taken.len() == bytes.len() && state.stage != Stage::Http2 {

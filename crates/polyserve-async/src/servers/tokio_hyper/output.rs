@@ -45,14 +45,23 @@ pub(super) struct Output {
 impl Output {
     /// Appends bytes of the present answer, or an interim answer before it. Returns the number of bytes of the present answer.
     pub(super) fn push(&mut self, bytes: &[u8]) -> usize {
-        let is_begun = self.is_partly_sent || self.bytes.len() > self.start;
-        let interim = if !is_begun && bytes.starts_with(CONTINUE) { CONTINUE.len() } else { 0 };
+        let (is_begun, interim) = (self.is_begun(), self.interim_length(bytes));
         self.bytes.extend_from_slice(bytes);
         self.start += interim;
         if !is_begun && let Some(status_line) = self.bytes.get_mut(self.start..) {
             name_own_version(status_line);
         }
         bytes.len() - interim
+    }
+
+    /// The number of bytes of the interim answer that `bytes` begin with, if they are the next ones.
+    pub(super) fn interim_length(&self, bytes: &[u8]) -> usize {
+        if !self.is_begun() && bytes.starts_with(CONTINUE) { CONTINUE.len() } else { 0 }
+    }
+
+    /// Whether there are bytes of the present answer.
+    fn is_begun(&self) -> bool {
+        self.is_partly_sent || self.bytes.len() > self.start
     }
 
     /// Marks the end of `answers` answers.
@@ -245,6 +254,7 @@ mod tests {
         assert!(output.is_partly_sent);
         // A body may have such bytes.
         output.advance(31);
+        assert_eq!(output.interim_length(CONTINUE), 0);
         assert_eq!(output.push(CONTINUE), CONTINUE.len());
         output.mark_ends(1);
         assert!(!output.is_partly_sent);
