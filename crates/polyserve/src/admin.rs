@@ -15,7 +15,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use polyserve_core::http::header::{ACCEPT, CACHE_CONTROL};
+use polyserve_core::http::header::{ACCEPT, CACHE_CONTROL, VARY};
 use polyserve_core::http::{HeaderValue, StatusCode};
 use polyserve_core::{Answer, EntityRepo, Head, Identifiable, Reply, Request, Routes, Service, get_only};
 
@@ -118,7 +118,7 @@ impl Service for Admin {
             HEALTH => Reply::text("healthy"),
             METRICS => {
                 let (media_type, text) = self.metrics.negotiated(&accepted(&request.head));
-                Reply::new(StatusCode::OK, media_type, text)
+                Reply::new(StatusCode::OK, media_type, text).with_field(VARY, HeaderValue::from_static("Accept"))
             }
             OPENAPI if self.openapi.is_some() => {
                 Reply::new(StatusCode::OK, "application/json", self.openapi.unwrap_or_default())
@@ -198,6 +198,7 @@ mod tests {
             get_with(addr, "GET", "/metrics", "Accept: text/plain;q=0.5\r\nAccept: application/openmetrics-text\r\n");
         for line in [
             "content-type: application/openmetrics-text; version=1.0.0; charset=utf-8",
+            "vary: Accept",
             r#"http_server_request_duration_seconds_count{http_request_method="GET",http_response_status_code="404"} 2"#,
             r#"http_server_request_duration_seconds_count{http_request_method="_OTHER",http_response_status_code="501"} 1"#,
             r#"http_server_request_duration_seconds_bucket{le="+Inf",http_request_method="GET",http_response_status_code="404"} 2"#,

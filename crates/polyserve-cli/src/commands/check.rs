@@ -14,6 +14,7 @@ use polyserve_conformance::history::{HttpTarget, MAX_OPERATIONS};
 
 use super::client_tls::ClientTlsArgs;
 use super::entrants::serve;
+use super::load::requests::header;
 use super::load::url::Url;
 use super::names::{ALL, repo_names};
 use super::room;
@@ -49,6 +50,9 @@ pub(crate) struct CheckArgs {
     /// removed.
     #[arg(long, value_name = "URL", conflicts_with_all = ["server", "repo", "in_process"])]
     url: Option<Url>,
+    /// A header field of each request to --url, such as 'Authorization: Bearer TOKEN'. Can be repeated.
+    #[arg(long, short = 'H', value_name = "FIELD", value_parser = header, requires = "url")]
+    header: Vec<(String, String)>,
     /// Check the recorded operations in this file, one line of JSON for each. No server is started.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["server", "repo", "in_process", "url", "ops", "clients", "keys", "seed", "out", "ca", "insecure", "cert"])]
     history: Option<PathBuf>,
@@ -60,6 +64,9 @@ pub(crate) struct CheckArgs {
     #[command(flatten)]
     config: ConfigArgs,
 }
+
+/// The header fields that --header cannot set.
+const OWN_FIELDS: [&str; 4] = ["Host", "Content-Type", "If-Match", "If-None-Match"];
 
 /// The max time of a try to connect to one of several addresses.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
@@ -112,8 +119,13 @@ impl CheckArgs {
                 ))
                 .into());
             }
+            let own = self.header.iter().find(|(name, _)| OWN_FIELDS.iter().any(|own| name.eq_ignore_ascii_case(own)));
+            if let Some((name, _)) = own {
+                return Err(Misuse(format!("--header {name}: the check sets this field itself")).into());
+            }
             let tls = self.tls.client(url)?;
-            let target = HttpTarget { addr: url.reach(CONNECT_TIMEOUT)?, host: url.host().to_owned() };
+            let fields = self.header.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
+            let target = HttpTarget { addr: url.reach(CONNECT_TIMEOUT)?, host: url.host().to_owned(), fields };
             return Ok(vec![CheckSubject::Address { name: url.to_string(), target, tls }]);
         }
         if let Some(flag) = self.tls.given() {

@@ -103,8 +103,8 @@ impl Listeners {
 
     /// Sends the listeners. Returns whether the other process takes over.
     fn send(&self, connection: &UnixStream, drain_grace: Duration) -> io::Result<bool> {
-        let peer = socket_peercred(connection)?.uid;
-        if peer != geteuid() && !peer.is_root() {
+        let peer = socket_peercred(connection)?;
+        if peer.uid != geteuid() && !peer.uid.is_root() {
             return Err(io::Error::new(ErrorKind::PermissionDenied, "the process belongs to another user"));
         }
         let grace = u64::try_from(drain_grace.as_millis()).unwrap_or(u64::MAX);
@@ -116,7 +116,11 @@ impl Listeners {
         let mut rights = SendAncillaryBuffer::new(&mut space);
         rights.push(SendAncillaryMessage::ScmRights(&descriptors));
         sendmsg(connection, &[IoSlice::new(&message)], &mut rights, SendFlags::NOSIGNAL)?;
-        Ok(read_byte(connection, PATIENCE)? == Some(GO))
+        let is_taken = read_byte(connection, PATIENCE)? == Some(GO);
+        if is_taken {
+            tracing::info!(pid = peer.pid.as_raw_nonzero().get(), "the next process takes over, and this one drains");
+        }
+        Ok(is_taken)
     }
 }
 
@@ -318,8 +322,12 @@ impl PresentProcess {
     ///
     /// Returns an error if the process does not end.
     pub(crate) fn drain(&self) -> anyhow::Result<()> {
+        let begun = Instant::now();
         (&self.connection).write_all(&[GO]).context("the process ended before it handed over")?;
         let end = read_byte(&self.connection, self.drain_grace.saturating_add(PATIENCE));
-        end.map(drop).context("the process that hands over does not end")
+        end.context("the process that hands over does not end")?;
+        let milliseconds = begun.elapsed().as_millis();
+        tracing::info!(milliseconds, "the process before has drained and ended");
+        Ok(())
     }
 }

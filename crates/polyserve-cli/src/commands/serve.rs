@@ -144,6 +144,11 @@ pub(crate) fn run(catalog: &Catalog, args: &ServeArgs, json: bool) -> anyhow::Re
     access.check_address(addr, settings.config.tls.is_some(), has_client_ca)?;
     if let Some(admin) = operation.address()? {
         access.check_admin(admin)?;
+        if admin == addr && addr.port() != 0 {
+            return Err(
+                Misuse(format!("the admin address {admin} is the address to serve on: it needs another port")).into()
+            );
+        }
     }
     access.check_certificates(has_client_ca)?;
     // The error for an unknown name lists the servers.

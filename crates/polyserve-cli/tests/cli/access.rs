@@ -211,6 +211,20 @@ fn a_load_sends_a_token_with_every_request() {
     has(&text(&output.stderr), &["the header field Host is the load's own"]);
 }
 
+#[test]
+fn a_check_sends_a_token_with_every_request() {
+    let (dir, alice) = (Dir::new("access-check"), User::new("alice", "read,write"));
+    write(&dir, &[&alice]);
+    let serving = serve(&format!("--tokens {dir}/tokens"));
+    let check = |token: &str| {
+        let mut check = polyserve(&format!("check --url http://{} --ops 200 -H", serving.addr));
+        check.arg(bearer(token).trim_end()).output().expect("it runs")
+    };
+    let output = check(&alice.token);
+    assert!(output.status.success(), "{}{}", text(&output.stdout), text(&output.stderr));
+    has(&text(&check("unknown").stdout), &["401"]);
+}
+
 /// DNS rebinding: a page of another site reaches the server by a name of its own.
 #[test]
 fn every_server_answers_for_its_hosts_only() {

@@ -62,7 +62,7 @@ pub enum Ending {
     Closed,
     /// The connection was reset.
     Reset,
-    /// Nothing came within the client's patience.
+    /// Nothing came within the client's patience, or it came without end: more than 64 MiB that belong to no answer.
     Silent,
 }
 
@@ -93,6 +93,8 @@ impl std::error::Error for ReceiveFailure {}
 
 /// The largest head of an answer, in bytes.
 const MAX_HEAD: usize = 64 * 1024;
+/// The max number of bytes that wait to be taken. A server that sends without end must not use up the memory.
+const MAX_UNREAD: usize = 64 * 1024 * 1024;
 
 impl Client {
     /// Connects. Every later call lasts at most `patience`.
@@ -328,6 +330,10 @@ impl Client {
     }
 
     fn fill(&mut self, deadline: Instant) -> Result<(), Ending> {
+        if self.unread.len() > MAX_UNREAD {
+            self.transcript.note("(and so on)");
+            return Err(Ending::Silent);
+        }
         let mut buffer = [0; 16 * 1024];
         match self.stream.read(&mut buffer, deadline) {
             Ok(0) => {
@@ -475,4 +481,30 @@ fn came(count: io::Result<usize>) -> Result<(), Ending> {
 
 fn ending(error: &io::Error) -> Ending {
     if is_timeout(error) { Ending::Silent } else { Ending::Reset }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+    use std::net::TcpListener;
+    use std::thread;
+
+    use super::*;
+
+    /// Regression test: what came was kept until the patience was over, which took a gigabyte.
+    #[test]
+    fn a_server_that_sends_without_end_takes_bounded_memory() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let addr = listener.local_addr().expect("it is bound");
+        let sender = thread::spawn(move || {
+            let (mut stream, _) = listener.accept().expect("the client connects");
+            let interim = b"HTTP/1.1 100 Continue\r\n\r\n".repeat(10_000);
+            while stream.write_all(&interim).is_ok() {}
+        });
+        let mut client = Client::connect(addr, Duration::from_secs(60)).expect("it listens");
+        let (bytes, ending) = client.end();
+        assert_eq!((bytes.len() / (1024 * 1024), ending), (64, Ending::Silent));
+        drop(client);
+        sender.join().expect("it ends");
+    }
 }

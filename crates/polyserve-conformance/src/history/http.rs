@@ -30,11 +30,13 @@ pub struct HttpTarget {
     pub addr: SocketAddr,
     /// The value of `Host`: a server may answer for some hosts only.
     pub host: String,
+    /// More header fields of each request, such as `Authorization`: lines with their ends.
+    pub fields: String,
 }
 
 impl From<SocketAddr> for HttpTarget {
     fn from(addr: SocketAddr) -> Self {
-        Self { addr, host: addr.to_string() }
+        Self { addr, host: addr.to_string(), fields: String::new() }
     }
 }
 
@@ -134,7 +136,8 @@ pub fn record_http_across(
 ///
 /// Returns the reason, after `patience` for each of the connection, the handshake and the answer at the latest.
 pub fn first_answer(target: &HttpTarget, form: EntityForm, key: i64, patience: Duration) -> Result<(), String> {
-    let (addr, host) = (target.addr, &target.host);
+    let HttpTarget { addr, host, fields } = target;
+    let addr = *addr;
     #[cfg(feature = "tls")]
     if let Some(trust) = crate::tls::trust_of(addr) {
         let socket = TcpStream::connect_timeout(&addr, patience).map_err(|error| format!("no connection: {error}"))?;
@@ -153,7 +156,7 @@ pub fn first_answer(target: &HttpTarget, form: EntityForm, key: i64, patience: D
     let client = Client::connect(addr, patience).map_err(|error| format!("no connection: {error}"))?;
     let mut client = client.of_any_server();
     // The answer counts, also if the server closes before it reads the request.
-    let _ = client.send(format!("GET {} HTTP/1.1\r\nHost: {host}\r\n\r\n", form.path(key)).as_bytes());
+    let _ = client.send(format!("GET {} HTTP/1.1\r\nHost: {host}\r\n{fields}\r\n", form.path(key)).as_bytes());
     match final_answer(&mut client) {
         Ok(_) => Ok(()),
         Err(failure) if failure.ending == Some(Ending::Silent) => {
@@ -283,14 +286,14 @@ impl<'a> HttpClient<'a> {
             Call::Remove => ("DELETE", None),
             Call::Put(value) => ("PUT", Some(self.form.json(asked.key, value))),
         };
-        let fields = match asked.condition {
+        let condition = match asked.condition {
             None => String::new(),
             Some(Precondition::Absent) => String::from("If-None-Match: *\r\n"),
             Some(Precondition::Present) => String::from("If-Match: *\r\n"),
             Some(Precondition::Value(_)) => format!("If-Match: {}\r\n", self.seen[&asked.key].1),
         };
-        let (path, host) = (self.form.path(asked.key), &self.target.host);
-        let head = format!("{method} {path} HTTP/1.1\r\nHost: {host}\r\n{fields}");
+        let (path, HttpTarget { host, fields, .. }) = (self.form.path(asked.key), self.target);
+        let head = format!("{method} {path} HTTP/1.1\r\nHost: {host}\r\n{fields}{condition}");
         match body {
             None => format!("{head}\r\n"),
             Some(body) => {

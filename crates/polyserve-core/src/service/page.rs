@@ -3,6 +3,7 @@
 //! An entity that cannot be shown ends the page before it. If it is the first, the answer is a 500 that names its id, and its `next` is
 //! the `after` of the page that follows, as that of a page is. So a client that exports a store sees each fault, and is stopped by none.
 
+use std::borrow::Cow;
 use std::error::Error;
 use std::fmt::Display;
 use std::ops::ControlFlow;
@@ -44,7 +45,8 @@ impl<I> PageQuery<I> {
         let (mut limit, mut after) = (None, None);
         for parameter in query.unwrap_or_default().split('&') {
             let (name, value) = parameter.split_once('=').unwrap_or((parameter, ""));
-            let is_repeated = match name {
+            let name = decode(name).map_or(Cow::Borrowed(name), Cow::Owned); // %6cimit is limit (RFC 3986, 6.2.2.2)
+            let is_repeated = match &*name {
                 "limit" => limit.replace(read_limit(value)?).is_some(),
                 "after" => after.replace(read_id::<E>(value)?).is_some(),
                 _ => false,

@@ -239,7 +239,7 @@ pub(super) fn method(text: &str) -> Result<String, String> {
 }
 
 /// Reads a header field of the command line: `Name: value`, or `Name;` for a field without a value.
-pub(super) fn header(text: &str) -> Result<(String, String), String> {
+pub(crate) fn header(text: &str) -> Result<(String, String), String> {
     let (name, value) = match text.split_once(':') {
         Some((name, value)) if value.trim().is_empty() => {
             return Err(format!(
