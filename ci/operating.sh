@@ -69,6 +69,12 @@ if [ -x "$prometheus" ]; then
     # Its linter reads the older format, and Prometheus itself has read OpenMetrics.
     curl -sS "$admin/metrics" >"$tmp/metrics"
     "$(dirname "$prometheus")/promtool" check metrics <"$tmp/metrics" || { cat "$tmp/metrics" >&2; exit 1; }
+    block alarms.yml >"$tmp/alarms.yml"
+    "$(dirname "$prometheus")/promtool" check rules "$tmp/alarms.yml"
+    # Each metric that an alarm names is in the table.
+    for name in $(grep -oE '(polyserve|http_server|db_client)_[a-z_]+' "$tmp/alarms.yml" | sed -E 's/_(bucket|count)$//' | sort -u); do
+        grep -q "^| \`$name\`" docs/OPERATING.md || { echo "no metric of the table is called $name" >&2; exit 1; }
+    done
     curl -sS -o "$tmp/metrics" -w '%{content_type}' -H 'Accept: application/openmetrics-text;version=1.0.0,*/*;q=0.1' "$admin/metrics" |
         grep -q '^application/openmetrics-text; version=1.0.0' || { cat "$tmp/metrics" >&2; exit 1; }
     [ "$(tail -n 1 "$tmp/metrics")" = '# EOF' ] || { cat "$tmp/metrics" >&2; exit 1; }

@@ -4,11 +4,11 @@
 use std::fs::{self, File};
 use std::path::Path;
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use polyserve::catalog::Catalog;
 use polyserve::{ServerConfig, TlsConfig};
-use polyserve_conformance::tls::TestAuthority;
+use polyserve_conformance::tls::{TestAuthority, Validity};
 
 /// Every server has TLS. Regression test: a program that shares one configuration among servers got a server without TLS in place of
 /// an error.
@@ -63,4 +63,56 @@ fn a_change_is_seen_by_the_content() {
     let refused = tls.reload_if_changed().expect_err("it is absent").to_string();
     assert!(refused.contains("key.pem"), "{refused}");
     let _ = fs::remove_dir_all(directory);
+}
+
+/// Regression test: a new certificate that had expired took the place of a valid one.
+#[test]
+fn a_new_certificate_must_be_valid_now() {
+    let directory = std::env::temp_dir().join(format!("polyserve-tls-validity-{}", std::process::id()));
+    fs::create_dir_all(&directory).unwrap();
+    let [certificate, key] = ["certificate.pem", "key.pem"].map(|name| directory.join(name));
+    let authority = TestAuthority::new();
+    let write = |validity| {
+        let issued = authority.issue_while(validity);
+        fs::write(&certificate, issued.certificate).unwrap();
+        fs::write(&key, issued.key).unwrap();
+    };
+    write(Validity::Valid);
+    let tls = TlsConfig::new(&*certificate, &*key).unwrap();
+    assert_eq!(tls.check_time(), Ok(()));
+    assert!(tls.not_after().is_some_and(|end| end > SystemTime::now()));
+    let (old, end) = (tls.http1(), tls.not_after());
+
+    let faults = [(Validity::Expired, "certificate expired"), (Validity::NotYetValid, "certificate not valid yet")];
+    for (validity, fault) in faults {
+        write(validity);
+        for refused in
+            [tls.reload(), tls.reload_if_changed().map(drop).and_then(|()| tls.reload_if_changed().map(drop))]
+        {
+            let refused = refused.expect_err("it is not valid").to_string();
+            assert!(refused.contains(fault) && refused.contains("certificate.pem"), "{refused}");
+        }
+        assert!(Arc::ptr_eq(&old, &tls.http1()), "the old certificate stays in use");
+        assert_eq!(tls.not_after(), end);
+        // The clock of a machine that has just started may be wrong, so a server starts with it.
+        let started = TlsConfig::new(&*certificate, &*key).unwrap();
+        assert!(started.check_time().is_err_and(|error| error.to_string().contains(fault)));
+    }
+    let expired = authority.issue_while(Validity::Expired).server();
+    assert_eq!(expired.not_after(), Some(SystemTime::UNIX_EPOCH + Duration::from_secs(978_307_200)));
+    let _ = fs::remove_dir_all(directory);
+}
+
+#[cfg(feature = "metrics")]
+#[test]
+fn metrics_show_the_end_of_the_certificate() {
+    let metrics = polyserve::metrics::Metrics::new();
+    let line = "\npolyserve_tls_certificate_not_after_timestamp_seconds 978307200\n";
+    assert!(!metrics.text().contains("certificate"));
+    let authority = TestAuthority::new();
+    for validity in [Validity::Valid, Validity::Expired] {
+        let config = ServerConfig::default().tls(authority.issue_while(validity).server());
+        let _ = metrics.observe(config);
+    }
+    assert!(metrics.text().contains(line), "{}", metrics.text());
 }

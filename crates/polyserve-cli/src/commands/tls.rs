@@ -46,6 +46,9 @@ impl TlsArgs {
             let wrong = |error| Misuse(format!("{source}: {error}"));
             tls = tls.with_client_ca(PathBuf::from(client_ca)).map_err(wrong)?;
         }
+        if let Err(error) = tls.check_time() {
+            tracing::warn!(%error, "clients refuse the certificate");
+        }
         Ok(Some(tls))
     }
 

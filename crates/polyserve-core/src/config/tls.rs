@@ -6,11 +6,14 @@
 //! Cost: a lock for each handshake. A look whether the files have changed reads them, because no file system promises that a changed file
 //! has another time or another inode.
 
+mod validity;
+
 use std::error::Error;
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use rustls::crypto::{CryptoProvider, ring};
 use rustls::pki_types::pem::PemObject as _;
@@ -68,6 +71,9 @@ struct Current {
 struct Configs {
     http1: Arc<ServerConfig>,
     http2: Arc<ServerConfig>,
+    /// The certificate of the server itself, and the end of its validity.
+    certificate: CertificateDer<'static>,
+    not_after: Option<SystemTime>,
 }
 
 /// The content of the files at one moment.
@@ -197,15 +203,29 @@ impl TlsConfig {
         Ok(Self(Arc::new(SharedTls { sources, current })))
     }
 
+    /// Returns the end of the validity of the certificate in use; `None` if it has no end.
+    pub fn not_after(&self) -> Option<SystemTime> {
+        lock(&self.0.current).configs.not_after
+    }
+
+    /// Checks that the certificate in use is valid now. [`new`](Self::new) also takes one that is not: the clock may be wrong.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the certificate has expired, or is not valid yet.
+    pub fn check_time(&self) -> Result<(), TlsError> {
+        lock(&self.0.current).configs.check_time(&self.0.sources)
+    }
+
     /// Reads the files again. Handshakes that begin later use the new content, and no session of the old one is resumed. Open
     /// connections stay.
     ///
     /// # Errors
     ///
-    /// As [`new`](Self::new). Then the content that is in use stays in use.
+    /// As [`new`](Self::new), and as [`check_time`](Self::check_time) of the new certificate. Then the content that is in use stays in use.
     pub fn reload(&self) -> Result<(), TlsError> {
         let judged = self.0.sources.read()?;
-        let configs = Configs::new(&self.0.sources, &judged)?;
+        let configs = Configs::valid(&self.0.sources, &judged)?;
         *lock(&self.0.current) = Current { configs, judged, changed: None };
         Ok(())
     }
@@ -245,7 +265,7 @@ impl TlsConfig {
                 }
             }
         };
-        let made = Configs::new(&self.0.sources, &contents);
+        let made = Configs::valid(&self.0.sources, &contents);
         let mut current = lock(&self.0.current);
         (current.judged, current.changed) = (contents, None);
         current.configs = made?;
@@ -296,6 +316,18 @@ impl Sources {
 }
 
 impl Configs {
+    /// Like [`new`](Self::new), with a certificate that is valid now.
+    fn valid(sources: &Sources, contents: &Contents) -> Result<Self, TlsError> {
+        let made = Self::new(sources, contents)?;
+        made.check_time(sources)?;
+        Ok(made)
+    }
+
+    fn check_time(&self, sources: &Sources) -> Result<(), TlsError> {
+        let valid = validity::check_now(&self.certificate, self.http1.crypto_provider());
+        valid.map_err(|why| TlsError::new(format!("the {CERTIFICATE} {}: {why}", sources.certificates)))
+    }
+
     /// `contents` is what was read from `sources`.
     fn new(sources: &Sources, contents: &Contents) -> Result<Self, TlsError> {
         let Sources { certificates, key, .. } = sources;
@@ -315,13 +347,16 @@ impl Configs {
         let certified = certified(chain, private, &provider).map_err(|why| {
             TlsError::new(format!("the {CERTIFICATE} {certificates} cannot be used with the key {key}: {why}"))
         })?;
+        let certificate =
+            certified.end_entity_cert().map_err(|error| TlsError::new(error.to_string()))?.clone().into_owned();
+        let not_after = validity::not_after(&certificate, &provider);
         let mut http1 = builder.with_cert_resolver(Arc::new(SingleCertAndKey::from(certified)));
         http1.ticketer =
             ring::Ticketer::new().map_err(|error| TlsError::new(format!("cannot make tickets: {error}")))?;
         http1.alpn_protocols = vec![b"http/1.1".to_vec()];
         let mut http2 = http1.clone();
         http2.alpn_protocols.insert(0, b"h2".to_vec());
-        Ok(Self { http1: Arc::new(http1), http2: Arc::new(http2) })
+        Ok(Self { http1: Arc::new(http1), http2: Arc::new(http2), certificate, not_after })
     }
 }
 

@@ -3,8 +3,12 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
+#[cfg(feature = "tls")]
+use std::time::SystemTime;
 
 use polyserve_core::Counters;
+#[cfg(feature = "tls")]
+use polyserve_core::TlsConfig;
 use polyserve_core::figures::{FigureValue, HistogramCounts};
 use polyserve_core::overload::OverloadReason;
 use polyserve_core::sync::lock;
@@ -13,6 +17,8 @@ use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Unit;
 
+#[cfg(feature = "tls")]
+use super::Certificates;
 use super::durations::{Durations, Kind};
 use super::{Servers, Stores};
 #[cfg(feature = "access")]
@@ -24,6 +30,8 @@ pub(super) struct Families {
     pub(super) durations: Arc<Durations>,
     pub(super) servers: Arc<Servers>,
     pub(super) stores: Arc<Stores>,
+    #[cfg(feature = "tls")]
+    pub(super) certificates: Arc<Certificates>,
     #[cfg(feature = "access")]
     pub(super) refusals: Refusals,
 }
@@ -59,6 +67,8 @@ impl Collector for Families {
                 }
             }
         }
+        #[cfg(feature = "tls")]
+        self.encode_certificates(&mut encoder)?;
         #[cfg(feature = "access")]
         {
             let (name, help) =
@@ -74,6 +84,16 @@ impl Collector for Families {
 }
 
 impl Families {
+    /// Encodes the end of the certificate that ends first.
+    #[cfg(feature = "tls")]
+    fn encode_certificates(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let ends = lock(&self.certificates).iter().filter_map(TlsConfig::not_after).min();
+        let Some(end) = ends.and_then(|end| end.duration_since(SystemTime::UNIX_EPOCH).ok()) else { return Ok(()) };
+        let (name, help) =
+            ("polyserve_tls_certificate_not_after_timestamp", "The end of the certificate, in Unix time");
+        encoder.encode_descriptor(name, help, Some(&Unit::Seconds), MetricType::Gauge)?.encode_gauge(&end.as_secs())
+    }
+
     /// Encodes what the stores count themselves. A name that several stores have is one figure.
     fn encode_stores(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         let stores = lock(&self.stores).clone();

@@ -23,6 +23,8 @@ mod store;
 use std::fmt;
 use std::sync::{Arc, Mutex};
 
+#[cfg(feature = "tls")]
+use polyserve_core::TlsConfig;
 use polyserve_core::figures::StoreFigures;
 use polyserve_core::sync::lock;
 use polyserve_core::{AnswerHook, AnswerReport, CounterSource, EntityRepo, Identifiable, Running, ServerConfig};
@@ -59,6 +61,8 @@ pub struct Metrics {
     durations: Arc<Durations>,
     servers: Arc<Servers>,
     stores: Arc<Stores>,
+    #[cfg(feature = "tls")]
+    certificates: Arc<Certificates>,
     #[cfg(feature = "access")]
     refusals: Refusals,
 }
@@ -69,17 +73,25 @@ type Servers = Mutex<Vec<(String, CounterSource)>>;
 /// What the observed stores count themselves.
 type Stores = Mutex<Vec<Arc<dyn StoreFigures>>>;
 
+/// The TLS of the observed configurations.
+#[cfg(feature = "tls")]
+type Certificates = Mutex<Vec<TlsConfig>>;
+
 impl Metrics {
     /// Creates metrics without a server.
     pub fn new() -> Self {
         let (durations, servers, stores) = (Durations::new(), Arc::<Servers>::default(), Arc::<Stores>::default());
         let mut registry = Registry::default();
+        #[cfg(feature = "tls")]
+        let certificates = Arc::<Certificates>::default();
         #[cfg(feature = "access")]
         let refusals = Refusals::default();
         registry.register_collector(Box::new(Families {
             durations: durations.clone(),
             servers: servers.clone(),
             stores: stores.clone(),
+            #[cfg(feature = "tls")]
+            certificates: certificates.clone(),
             #[cfg(feature = "access")]
             refusals: refusals.clone(),
         }));
@@ -88,15 +100,19 @@ impl Metrics {
             durations,
             servers,
             stores,
+            #[cfg(feature = "tls")]
+            certificates,
             #[cfg(feature = "access")]
             refusals,
         }
     }
 
     /// Returns the configuration with a hook that counts every answer and its duration. A hook that the configuration has is called
-    /// too.
+    /// too. The end of its certificate is shown.
     #[must_use]
     pub fn observe(&self, mut config: ServerConfig) -> ServerConfig {
+        #[cfg(feature = "tls")]
+        lock(&self.certificates).extend(config.tls.clone());
         let durations = Arc::clone(&self.durations);
         let observe = move |report: &AnswerReport<'_>| {
             if let Some(elapsed) = report.elapsed {
