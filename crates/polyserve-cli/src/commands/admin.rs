@@ -14,7 +14,9 @@ use anyhow::Context as _;
 use polyserve::access::Refusals;
 use polyserve::access_log::{AccessLog, LogFormat, Sampling};
 use polyserve::admin::{Admin, Readiness};
-use polyserve::env::{ACCESS_LOG, ACCESS_LOG_FORMAT, ACCESS_LOG_RATE, ACCESS_LOG_SAMPLE, ADMIN, LAME_DUCK};
+use polyserve::env::{
+    ACCESS_LOG, ACCESS_LOG_FORMAT, ACCESS_LOG_RATE, ACCESS_LOG_SAMPLE, ADMIN, LAME_DUCK, warn_of_left_out,
+};
 use polyserve::metrics::Metrics;
 use polyserve::signals::Signals;
 use polyserve::threadpool::PoolServer;
@@ -126,7 +128,7 @@ fn without_log(source: &'static str) -> Result<(), Misuse> {
         let why = format!("{source} needs an access log: add --access-log PATH, or --access-log - for standard error");
         return Err(Misuse(why));
     }
-    tracing::warn!(variable = source, why = "there is no access log", "a setting from the environment is left out");
+    warn_of_left_out(source, &"there is no access log");
     Ok(())
 }
 

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context as _;
 use polyserve::admin::ENTITY_OPENAPI;
 use polyserve::catalog::{Catalog, Entry, RepoEntry};
-use polyserve::env::{ETAGS, HANDOVER, READY, STRICT_MEDIA_TYPE, switch};
+use polyserve::env::{ETAGS, HANDOVER, READY, STRICT_MEDIA_TYPE, switch, warn_of_left_out};
 use polyserve::memory::StdMutex;
 use polyserve::signals::Signals;
 use polyserve::trace::Traced;
@@ -357,8 +357,7 @@ fn with_entity_options(catalog: Catalog, args: &ServeArgs) -> anyhow::Result<Cat
     let from_environment = |variable: &'static str| -> anyhow::Result<bool> {
         let is_on = switch(variable, std::env::var_os(variable))?;
         if is_on && !is_entity {
-            let why = format!("the service {} does not have this setting", args.service);
-            tracing::warn!(variable, why, "a setting from the environment is left out");
+            warn_of_left_out(variable, &format!("the service {} does not have this setting", args.service));
         }
         Ok(is_on && is_entity)
     };

@@ -116,6 +116,11 @@ pub const STRICT_MEDIA_TYPE: &str = "POLYSERVE_STRICT_MEDIA_TYPE";
 /// whether the entity exists, and a list of tags names no entity. Its value is that of a [`switch`].
 pub const ETAGS: &str = "POLYSERVE_ETAGS";
 
+/// Logs a warning of a variable that has no effect here, and `why`. It is no error: the variable may be meant for another process.
+pub fn warn_of_left_out(variable: &str, why: &dyn fmt::Display) {
+    tracing::warn!(variable, %why, "a setting from the environment is left out");
+}
+
 /// Parses the value of the boolean variable `name`. An absent or empty value is false.
 ///
 /// # Errors
@@ -236,7 +241,7 @@ impl Settings {
             match error.unsupported_setting().filter(|name| !self.by_flag.contains(name)) {
                 Some(name) if config.reset(name) => {
                     let variable = if self.is_given(name) { setting::variable(name) } else { PUBLISHED_WORKERS.into() };
-                    tracing::warn!(%variable, why = %error, "a setting from the environment is left out");
+                    warn_of_left_out(&variable, &error);
                 }
                 _ => return Err(error),
             }
