@@ -38,10 +38,13 @@ pub(crate) fn is_client_late(lateness_p99_us: f64, latency_us: f64) -> bool {
 /// It is infinite without an answer.
 pub(crate) fn latency_text(us: f64, lateness_p99_us: f64) -> String {
     if us.is_infinite() {
-        return String::from("no answer");
+        return NO_ANSWER.to_owned();
     }
     format!("{}{}", if is_client_late(lateness_p99_us, us) { "~" } else { "" }, time_us(us))
 }
+
+/// What stands in the place of a figure that needs an answer, without one.
+pub(crate) const NO_ANSWER: &str = "no answer";
 
 /// The meaning of the mark of [`latency_text`].
 pub(crate) const LATE_NOTE: &str =

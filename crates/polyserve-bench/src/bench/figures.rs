@@ -363,6 +363,23 @@ pub(crate) fn unknown(name: &str) -> String {
     format!("there is no figure {name:?}; there are {}", names.join(", "))
 }
 
+/// A figure of a sample. Without an answer, a latency and the CPU time of a request are not unknown: they are infinite.
+pub(crate) fn value(own: &NamedFigures, name: &str) -> Option<f64> {
+    let is_without_answer = match name {
+        P50_US | P99_US | P999_US => own.contains_key(RATE_PER_S),
+        CPU_US => own.get(ANSWERED) == Some(&0.0) && own.contains_key(SERVER_CPU_S),
+        _ => false,
+    };
+    own.get(name).copied().or(is_without_answer.then_some(f64::INFINITY))
+}
+
+/// All figures of a sample, each as [`value`]. A record has no infinite ones.
+pub(crate) fn complete(own: &NamedFigures) -> NamedFigures {
+    let infinite =
+        [P50_US, P99_US, P999_US, CPU_US].into_iter().filter_map(|name| Some((name.into(), value(own, name)?)));
+    own.clone().into_iter().chain(infinite).collect()
+}
+
 /// The figures that are known. One that is not, or is infinite, is left out.
 pub(crate) fn known<'a>(all: impl IntoIterator<Item = (&'a str, Option<f64>)>) -> impl Iterator<Item = (String, f64)> {
     let named = all.into_iter().map(|(name, value)| Some((name.to_owned(), value.filter(|value| value.is_finite())?)));

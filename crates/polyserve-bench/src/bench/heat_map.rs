@@ -50,7 +50,7 @@ fn grid(name: String, rows: &[(&SweepCell, &NamedFigures)], [x, by]: [SweepAxis;
     let (columns, lines) = (values(x), values(by));
     let figure = |column: &CellValue, line: &CellValue| {
         let (_, figures) = rows.iter().find(|(cell, _)| cell.get(&x) == Some(column) && cell.get(&by) == Some(line))?;
-        figures.get(y.name).copied().filter(|figure| *figure > 0.0)
+        figures.get(y.name).copied().filter(|figure| *figure > 0.0 && figure.is_finite())
     };
     let row =
         |line: &&CellValue| (line.to_string(), columns.iter().map(|column| figure(column, line)).collect::<Vec<_>>());

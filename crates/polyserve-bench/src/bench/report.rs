@@ -21,6 +21,7 @@ use super::mode::requests::{CellRate, RATE};
 use super::mode::scenario::{self, ScenarioErrors};
 use super::mode::trial::TrialResult;
 use super::published::{self, PublishedFigures};
+use super::ranking;
 use super::sweep::SweepAxis;
 use crate::contestants::GO;
 use crate::experiment::{Failed, Reason, Records, csv, distinct, with_short_floats};
@@ -37,7 +38,7 @@ pub(crate) use table::ratio_text;
 
 use charts::charts_of_all;
 use claims::claims;
-use row::CellSamples;
+use row::CellContestants;
 
 /// The result of an experiment.
 #[derive(Clone, Debug, Serialize)]
@@ -86,16 +87,14 @@ impl Report {
         let plan: BenchPlan = serde_json::from_value(records.header.plan.clone())?;
         let name = plan.compared.as_str();
         let figure = NamedFigure::named(name).ok_or_else(|| anyhow::anyhow!("there is no figure {name}"))?;
-        let measured: Vec<(&Key, &Sample)> =
-            records.samples().filter(|(key, _)| records.absence(key).is_none()).collect();
-        let mut cells = distinct(measured.iter().map(|(key, _)| &key.cell));
+        let mut cells = distinct(records.samples().map(|(key, _)| &key.cell));
         cells.sort();
-        let seed = records.header.environment.seed;
-        let rows = cells.into_iter().flat_map(|cell| {
-            let all = measured.iter().copied().filter(|(key, _)| key.cell == *cell).collect();
-            CellSamples { all, figure, baseline: &plan.baseline, seed }.rows()
-        });
-        let rows: Vec<BenchRow> = rows.collect();
+        let (seed, baseline) = (records.header.environment.seed, plan.baseline.as_str());
+        let rows_at = |cell| {
+            let entries = ranking::entries(records, &plan.contestants, cell)?;
+            Ok(CellContestants { entries, cell, figure, baseline, seed }.rows())
+        };
+        let rows = cells.into_iter().map(rows_at).collect::<anyhow::Result<Vec<_>>>()?.concat();
         let (not_run, failed): (Vec<_>, Vec<_>) =
             records.absences().partition(|(_, absence)| absence.reason == Reason::NotAvailable);
         let claims = claims(&plan, records, seed)?;

@@ -37,7 +37,7 @@ pub(crate) fn tables(records: &Records, rows: &[BenchRow]) -> anyhow::Result<Vec
 /// The answer in a sentence: the gain of the largest number of tasks.
 pub(crate) fn answer(rows: &[BenchRow]) -> String {
     let number = |row: &&BenchRow, axis| row.cell.get(&axis).and_then(CellValue::number).unwrap_or_default();
-    let at_once = rows.iter().filter(|row| row.is_ranked() && number(row, SweepAxis::Series) == 0);
+    let at_once = rows.iter().filter(|row| row.role.is_ranked() && number(row, SweepAxis::Series) == 0);
     let most = at_once.clone().map(|row| number(&row, SweepAxis::Tasks)).max().unwrap_or_default();
     let own = at_once.filter(|row| number(row, SweepAxis::Tasks) == most);
     let mut profits: Vec<(f64, &BenchRow)> =

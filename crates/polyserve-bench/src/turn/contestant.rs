@@ -47,6 +47,13 @@ pub enum Role {
     Limit,
 }
 
+impl Role {
+    /// Whether it is a contestant of its own: neither a limit nor a second entry.
+    pub(crate) fn is_ranked(self) -> bool {
+        matches!(self, Self::Baseline | Self::Ranked)
+    }
+}
+
 impl Contestant {
     /// A contestant of an unknown shape. It keeps entities unless it is a limit.
     pub fn new(name: &str, role: Role, launch: Launch) -> Self {

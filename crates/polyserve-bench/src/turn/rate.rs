@@ -6,7 +6,7 @@ use polyserve::Shape;
 use polyserve_load::Arrivals;
 use serde::{Deserialize, Serialize};
 
-use super::contestant::{Contestant, Role};
+use super::contestant::Contestant;
 
 /// The latency is measured at this share of the slowest contestant's throughput.
 const RATE_SHARE: f64 = 0.5;
@@ -37,8 +37,7 @@ pub(crate) fn half_of_slowest(
     throughputs: &[Option<f64>],
     arrivals: Arrivals,
 ) -> Option<Rate> {
-    let ranked =
-        contestants.iter().zip(throughputs).filter(|(one, _)| matches!(one.role, Role::Baseline | Role::Ranked));
+    let ranked = contestants.iter().zip(throughputs).filter(|(one, _)| one.role.is_ranked());
     let measured =
         ranked.filter_map(|(one, throughput)| Some((*one, (*throughput)?))).filter(|(_, per_s)| *per_s > 0.0);
     let measured: Vec<(&Contestant, f64)> = measured.collect();
@@ -56,6 +55,7 @@ pub(crate) fn half_of_slowest(
 mod tests {
     use super::*;
     use crate::fixtures;
+    use crate::turn::Role;
 
     /// Regression test: the rate was half of a null server's throughput, at which every server of a slow service was overloaded.
     #[test]

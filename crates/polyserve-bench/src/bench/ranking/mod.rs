@@ -212,7 +212,7 @@ impl Ranking {
         let mut rows: Vec<RankingRow> = entries.iter().map(|entry| RankingRow::new(entry, connections)).collect();
         let index_of = |role: Role| entries.iter().position(|entry| entry.role == role);
         let ratios_to_limit = |candidate: usize, limit: usize| {
-            let estimate = |figure| intervals.estimate(&ratios(&entries[candidate], &entries[limit], figure));
+            let estimate = |figure: Figure| intervals.estimate(&ratios(&entries[candidate], &entries[limit], figure));
             Pair { throughput: estimate(throughput), cost: estimate(cost), p99: estimate(p99) }
         };
         let (baseline, second) = (index_of(Role::Baseline), index_of(Role::Same));
@@ -271,8 +271,7 @@ fn throughput(own: &NamedFigures) -> Option<f64> {
 
 /// The requests per CPU second; 0 if CPU time was used without an answer.
 fn cost(own: &NamedFigures) -> Option<f64> {
-    let is_silent = own.get(figures::ANSWERED) == Some(&0.0) && own.contains_key(figures::SERVER_CPU_S);
-    own.get(figures::CPU_US).map(|cpu_us| 1e6 / cpu_us).or(is_silent.then_some(0.0))
+    figures::value(own, figures::CPU_US).map(|cpu_us| 1e6 / cpu_us)
 }
 
 /// The p99; infinite without an answer.
@@ -280,14 +279,17 @@ pub(crate) fn p99(own: &NamedFigures) -> Option<f64> {
     latency(own, figures::P99_US)
 }
 
-/// A quantile of the latencies; `None` if none were measured, infinite without an answer.
+/// A quantile of the latencies at the fixed rate; `None` without a rate.
 fn latency(own: &NamedFigures, quantile: &str) -> Option<f64> {
-    let us = own.get(quantile).copied().unwrap_or(f64::INFINITY);
-    own.contains_key(figures::RATE_PER_S).then_some(us)
+    figures::value(own, quantile).filter(|_| own.contains_key(figures::RATE_PER_S))
 }
 
 /// Returns the ratios in the rounds that both have.
-fn ratios(own: &RankingEntry<'_>, other: &RankingEntry<'_>, figure: Figure) -> Vec<f64> {
+pub(super) fn ratios(
+    own: &RankingEntry<'_>,
+    other: &RankingEntry<'_>,
+    figure: impl Fn(&NamedFigures) -> Option<f64>,
+) -> Vec<f64> {
     let rounds = own.rounds.iter().zip(&other.rounds);
     rounds.filter_map(|(own, other)| Some(figure((*own)?)? / figure((*other)?)?)).collect()
 }

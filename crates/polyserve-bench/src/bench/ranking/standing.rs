@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use crate::report::figures::{count, counted, time_us};
 
-use super::{Figure, Intervals, Latencies, Ranking, RankingEntry, RankingRow, Role, p99, ratios, throughput};
+use super::{Figure, Intervals, Latencies, Ranking, RankingEntry, RankingRow, p99, ratios, throughput};
 use crate::statistics::{Compared, Estimate, Interval, MIN_ROUNDS, Verdict, shared_ranks};
 
 /// The number of ties that a sentence names.
@@ -18,13 +18,12 @@ const MAX_NAMED: usize = 3;
 impl Ranking {
     /// Orders the rows of ranked contestants, and sets their places.
     pub(super) fn place(&mut self, entries: &[RankingEntry<'_>], intervals: Intervals, p99_band: Option<Interval>) {
-        let is_ranked = |row: &RankingRow| matches!(row.role, Role::Baseline | Role::Ranked);
         let entry_of = |row: &RankingRow| entries.iter().find(|entry| entry.name == row.name);
         let compared = |own: &RankingRow, other: &RankingRow, figure: Figure, band: Option<Interval>| {
             let estimate = intervals.estimate(&ratios(entry_of(own)?, entry_of(other)?, figure))?;
             Some(Compared::of(estimate, &symmetric_band(band)))
         };
-        let mut placed: Vec<RankingRow> = self.rows.extract_if(.., |row| is_ranked(row)).collect();
+        let mut placed: Vec<RankingRow> = self.rows.extract_if(.., |row| row.role.is_ranked()).collect();
         if let Some(goal_us) = self.goal_us {
             for row in &mut placed {
                 row.p99_interval = entry_of(row).and_then(|entry| p99_interval(entry, intervals));

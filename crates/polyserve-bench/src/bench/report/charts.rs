@@ -66,7 +66,12 @@ fn charts_of(
                 let same = own.iter().find(|row| row.contestant == control).and_then(|row| row.compared);
                 let band = same.map(|same| tie_band(Some(&same.estimate)));
                 let axis = format!("relative to {}", plan.baseline);
-                charts::ratios(title.clone(), axis, band, own.iter().filter(|row| row.is_ranked()).filter_map(ratio))
+                charts::ratios(
+                    title.clone(),
+                    axis,
+                    band,
+                    own.iter().filter(|row| row.role.is_ranked()).filter_map(ratio),
+                )
             }
         };
         charts.extend(drawn.map(|chart| (title, chart)));

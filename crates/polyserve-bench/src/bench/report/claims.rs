@@ -3,6 +3,7 @@
 use super::definition_key;
 use crate::bench::derived;
 use crate::bench::experiment::{BenchPlan, Key, Sample};
+use crate::bench::figures;
 use crate::bench::mode::ModeKind;
 use crate::bench::published::PublishedFigures;
 use crate::claim::{ClaimDefinition, ClaimRow, ClaimSet};
@@ -30,7 +31,7 @@ pub(super) fn claims(plan: &BenchPlan, records: &Records, seed: u64) -> anyhow::
         |row: ClaimRow, key: &Key| key.cell.iter().fold(row, |row, (axis, value)| row.at(&axis.to_string(), value));
     let is_right = |(key, _): &(&Key, &Sample)| records.absence(key).is_none();
     let measured = records.samples().filter(is_right).map(|(key, sample)| {
-        let row = ClaimRow { figures: sample.figures.clone(), ..ClaimRow::new(&key.contestant, key.round) };
+        let row = ClaimRow { figures: figures::complete(&sample.figures), ..ClaimRow::new(&key.contestant, key.round) };
         at_cell(row, key)
     });
     let absent = records.absences();

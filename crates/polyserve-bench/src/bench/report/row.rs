@@ -4,13 +4,12 @@
 
 use serde::Serialize;
 
-use crate::bench::experiment::{Key, Sample};
 use crate::bench::figures::{self, Better, NamedFigure, NamedFigures};
 use crate::bench::mode::search::SearchEnd;
-use crate::bench::ranking::{BUSY, is_server_full};
+use crate::bench::ranking::{BUSY, RankingEntry, is_server_full, ratios};
 use crate::bench::sweep::SweepCell;
 use crate::experiment::{again, distinct, first_of};
-use crate::output::{is_client_late, rate_text};
+use crate::output::{NO_ANSWER, latency_text, rate_text};
 use crate::report::EMPTY_CELL;
 use crate::statistics::{Compared, Estimate, median_of, shared_ranks, tie_band};
 use crate::stores::bare::PREFIX;
@@ -35,82 +34,64 @@ pub struct BenchRow {
     pub compared: Option<Compared>,
 }
 
-/// A sample with its round.
-type RoundSample<'a> = (usize, &'a Sample);
-
-/// The samples of a cell.
-pub(super) struct CellSamples<'a> {
-    pub(super) all: Vec<(&'a Key, &'a Sample)>,
+/// The contestants of a cell.
+pub(super) struct CellContestants<'a> {
+    pub(super) entries: Vec<RankingEntry<'a>>,
+    pub(super) cell: &'a SweepCell,
     pub(super) figure: NamedFigure,
     pub(super) baseline: &'a str,
     pub(super) seed: u64,
 }
 
-impl CellSamples<'_> {
-    fn of(&self, name: &str) -> Vec<RoundSample<'_>> {
-        self.all.iter().filter(|(key, _)| key.contestant == name).map(|(key, sample)| (key.round, *sample)).collect()
-    }
-
+impl CellContestants<'_> {
     /// The ratio of two contestants' figures, round by round.
-    fn ratio(&self, name: &str, base: &str) -> Option<Estimate> {
-        let base = self.of(base);
-        let ratios = self.of(name).into_iter().filter_map(|(round, sample)| {
-            let (_, base) = base.iter().find(|(base_round, _)| *base_round == round)?;
-            Some(sample.figures.get(self.figure.name)? / base.figures.get(self.figure.name)?)
-        });
-        Estimate::of(&ratios.collect::<Vec<_>>(), self.seed)
+    fn ratio(&self, own: &RankingEntry<'_>, base: &str) -> Option<Estimate> {
+        let base = self.entries.iter().find(|entry| entry.name == base)?;
+        Estimate::of(&ratios(own, base, |one| figures::value(one, self.figure.name)), self.seed)
     }
 
     /// The rows of the cell, the best first; then the baseline's second entry and the references.
     pub(super) fn rows(&self) -> Vec<BenchRow> {
-        let control = again(self.baseline);
-        let band = tie_band(self.ratio(&control, self.baseline).as_ref());
-        let row = |name: &str| {
-            let own = self.of(name);
-            let (_, first) = own.first()?;
-            let names = distinct(own.iter().flat_map(|(_, sample)| sample.figures.keys()));
-            let median =
-                |figure: &str| median_of(own.iter().filter_map(|(_, sample)| sample.figures.get(figure).copied()));
-            let figures = names.into_iter().filter_map(|figure| Some((figure.clone(), median(figure)?))).collect();
+        let control = self.entries.iter().find(|entry| entry.name == again(self.baseline));
+        let band = tie_band(control.and_then(|control| self.ratio(control, self.baseline)).as_ref());
+        let row = |entry: &RankingEntry<'_>| {
+            let rounds: Vec<NamedFigures> = entry.rounds.iter().flatten().map(|one| figures::complete(one)).collect();
+            let median = |figure: &String| median_of(rounds.iter().filter_map(|one| one.get(figure).copied()));
+            let names = distinct(rounds.iter().flat_map(NamedFigures::keys));
             // A second entry is compared with the first one.
-            let base = first_of(name).unwrap_or(self.baseline);
-            let ratio = self.ratio(name, base).filter(|_| name != self.baseline);
-            let (key, _) = self.all.first()?;
-            Some(BenchRow {
-                contestant: name.to_owned(),
-                cell: key.cell.clone(),
-                role: first.role,
+            let base = first_of(&entry.name).unwrap_or(self.baseline);
+            let ratio = self.ratio(entry, base).filter(|_| entry.name != self.baseline);
+            BenchRow {
+                contestant: entry.name.clone(),
+                cell: self.cell.clone(),
+                role: entry.role,
                 rank: None,
-                rounds: own.len(),
-                figures,
+                rounds: rounds.len(),
+                figures: names.into_iter().filter_map(|name| Some((name.clone(), median(name)?))).collect(),
                 compared: ratio.map(|ratio| Compared::of(ratio, &band)),
-            })
+            }
         };
-        let names = distinct(self.all.iter().map(|(key, _)| key.contestant.as_str()));
-        let rows = names.into_iter().filter_map(row);
-        let (mut ranked, others): (Vec<BenchRow>, Vec<BenchRow>) = rows.partition(BenchRow::is_ranked);
+        let rows = self.entries.iter().map(|entry| (entry, row(entry)));
+        let (mut ranked, others): (Vec<_>, Vec<_>) = rows.partition(|(entry, _)| entry.role.is_ranked());
         let value = |row: &BenchRow| row.figures.get(self.figure.name).copied();
         let worst = if self.figure.better == Better::Higher { 0.0 } else { f64::INFINITY };
-        ranked.sort_by(|a, b| {
+        ranked.sort_by(|(_, a), (_, b)| {
             let [a, b] = [a, b].map(|row| value(row).unwrap_or(worst));
             if self.figure.better == Better::Higher { b.total_cmp(&a) } else { a.total_cmp(&b) }
         });
         let ranks = shared_ranks(ranked.len(), |first, other| {
-            let ratio = self.ratio(&ranked[other].contestant, &ranked[first].contestant);
-            let [first, other] = [first, other].map(|place| value(&ranked[place]));
+            let ratio = self.ratio(ranked[other].0, &ranked[first].0.name);
+            let [first, other] = [first, other].map(|place| value(&ranked[place].1).filter(|value| value.is_finite()));
+            // After any number of rounds, a contestant without an answer comes after one with answers.
+            let ratio = ratio.filter(|_| first.is_some() && other.is_some());
             ratio.map_or(first != other, |ratio| ratio.verdict(&band).is_different())
         });
-        ranked.iter_mut().zip(ranks).for_each(|(row, rank)| row.rank = Some(rank));
-        ranked.into_iter().chain(others).collect()
+        ranked.iter_mut().zip(ranks).for_each(|((_, row), rank)| row.rank = Some(rank));
+        ranked.into_iter().chain(others).map(|(_, row)| row).collect()
     }
 }
 
 impl BenchRow {
-    /// Whether it is a contestant of its own: neither a limit nor a second entry.
-    pub(crate) fn is_ranked(&self) -> bool {
-        matches!(self.role, Role::Baseline | Role::Ranked)
-    }
-
     /// Whether it is a limit of what a contestant can reach: a null server, or a bare map.
     pub(super) fn is_limit(&self) -> bool {
         self.role == Role::Limit || self.contestant.starts_with(PREFIX)
@@ -130,15 +111,15 @@ impl BenchRow {
         let Some(value) = self.figure(figure.name) else {
             return if self.is_overloaded() { String::new() } else { EMPTY_CELL.to_owned() };
         };
-        let is_latency = [figures::P50_US, figures::P99_US].contains(&figure.name);
         let lateness = self.figure(figures::LATENESS_P99_US).unwrap_or(0.0);
         match figure.name {
             figures::REQUESTS_PER_S => rate_text(value, self.figure("under_way")),
             figures::CAPACITY_PER_S => self.capacity_text(&figure.text(value)),
             figures::P50_US if self.is_overloaded() => String::from("overloaded"),
             figures::P99_US if self.is_overloaded() => String::new(),
+            figures::P50_US | figures::P99_US => latency_text(value, lateness),
+            _ if value.is_infinite() => NO_ANSWER.to_owned(),
             figures::CPU_US if !self.is_full() => format!("~{}", figure.text(value)),
-            _ if is_latency && is_client_late(lateness, value) => format!("~{}", figure.text(value)),
             _ => figure.text(value),
         }
     }
@@ -162,5 +143,41 @@ impl BenchRow {
     /// Whether the cost can be compared: the server's cores were full, and the client's were not.
     pub(super) fn is_full(&self) -> bool {
         is_server_full(self.figure(figures::SERVER_BUSY), self.figure(figures::CLIENT_BUSY))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixtures::latencies;
+    use crate::statistics::Verdict;
+
+    /// Regression test: a round without an answer was left out, so a server with one answer in twelve rounds had the lowest p99.
+    #[test]
+    fn rounds_without_an_answer_are_the_worst() {
+        let figures_of = |p99_us: Option<f64>| {
+            let mut figures = latencies(p99_us.unwrap_or(1.0));
+            figures.retain(|name, _| p99_us.is_some() || !name.starts_with('p')); // as it is recorded
+            figures
+        };
+        let (like_base, silent) = (figures_of(Some(100.0)), [figures_of(Some(50.0)), figures_of(None)]);
+        let (figure, cell) = (NamedFigure::named(figures::P99_US).unwrap(), SweepCell::new());
+        let entry = |name: &str, role, rounds| RankingEntry { name: name.into(), role, bound: None, rounds };
+        let rows_of = |silent: Vec<_>| {
+            let like_base = vec![Some(&like_base); silent.len()];
+            let entries = vec![
+                entry("base", Role::Baseline, like_base.clone()),
+                entry("base (again)", Role::Same, like_base),
+                entry("silent", Role::Ranked, silent),
+            ];
+            CellContestants { entries, cell: &cell, figure, baseline: "base", seed: 1 }.rows()
+        };
+        let rows = rows_of((0..12).map(|round| Some(&silent[usize::from(round > 0)])).collect());
+        let places: Vec<_> = rows.iter().map(|row| (row.contestant.as_str(), row.rank)).collect();
+        assert_eq!(places, [("base", Some(1)), ("silent", Some(2)), ("base (again)", None)]);
+        let compared = rows[1].compared.unwrap();
+        assert_eq!((compared.estimate.rounds, compared.verdict), (12, Verdict::Faster), "more is worse here");
+        assert_eq!(rows[1].text(&figure), "no answer");
+        assert_eq!(rows_of(vec![Some(&silent[1])])[1].rank, Some(2), "a single round decides that");
     }
 }

@@ -66,7 +66,7 @@ impl Report {
         for part in distinct(self.rows.iter().map(|row| rest(&row.cell))) {
             let best = |place: &&CellValue| {
                 let here = || self.rows.iter().filter(|row| row.cell.get(&x) == Some(place) && rest(&row.cell) == part);
-                let best = here().find(|row| row.is_ranked() && !row.is_limit())?;
+                let best = here().find(|row| row.role.is_ranked() && !row.is_limit())?;
                 let value = best.figure(figure.name)?;
                 let limits = here().filter(|row| row.is_limit() && row.role != Role::Same);
                 let limits = limits.filter_map(|row| Some((&row.contestant, row.figure(figure.name)?)));
