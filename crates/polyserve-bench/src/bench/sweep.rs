@@ -68,6 +68,11 @@ pub enum CellValue {
 /// A combination of the sweep's values. It is empty without a sweep.
 pub type SweepCell = BTreeMap<SweepAxis, CellValue>;
 
+/// A cell without these axes.
+pub(super) fn without(cell: &SweepCell, axes: &[SweepAxis]) -> SweepCell {
+    cell.iter().filter(|(axis, _)| !axes.contains(axis)).map(|(axis, value)| (*axis, value.clone())).collect()
+}
+
 /// The axes that vary, and their values.
 pub type Sweep = BTreeMap<SweepAxis, Vec<CellValue>>;
 

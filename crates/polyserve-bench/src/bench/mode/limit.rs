@@ -8,7 +8,7 @@ use polyserve_load::RunLength;
 use serde::{Deserialize, Serialize};
 
 use super::requests::CellPlan;
-use crate::bench::sweep::{SweepAxis, SweepCell};
+use crate::bench::sweep::{SweepAxis, SweepCell, without};
 use crate::experiment::{Absence, Notebook};
 use crate::launch::process::{Failure, Process};
 use crate::statistics::median;
@@ -81,8 +81,7 @@ impl NullServer {
 
 /// The part of a cell that the throughput of the null server depends on.
 fn workload_of(cell: &SweepCell) -> SweepCell {
-    let rest = cell.iter().filter(|(axis, _)| !matches!(axis, SweepAxis::GoalUs | SweepAxis::RatePercent));
-    rest.map(|(axis, value)| (*axis, value.clone())).collect()
+    without(cell, &[SweepAxis::GoalUs, SweepAxis::RatePercent])
 }
 
 fn per_s(instrument: &Instrument, limit: &Contestant) -> Result<f64, Absence> {

@@ -20,7 +20,7 @@ use crate::Misuse;
 use crate::bench::definition::{Definition, time};
 use crate::bench::experiment::{Key, Sample};
 use crate::bench::figures::{self, NamedFigures};
-use crate::bench::sweep::{CellValue, SweepAxis, SweepCell};
+use crate::bench::sweep::{CellValue, SweepAxis, SweepCell, without};
 use crate::experiment::{Absence, Notebook};
 use crate::turn::{Contestant, ContestantSession, Instrument, microseconds, run};
 
@@ -161,8 +161,7 @@ pub(crate) fn is_policy(word: &str) -> bool {
 
 /// The part of a cell that the capacity depends on.
 fn unloaded_cell(cell: &SweepCell) -> SweepCell {
-    let rest = cell.iter().filter(|(axis, _)| !matches!(axis, SweepAxis::LoadPercent | SweepAxis::Overload));
-    rest.map(|(axis, value)| (*axis, value.clone())).collect()
+    without(cell, &[SweepAxis::LoadPercent, SweepAxis::Overload])
 }
 
 fn has_policy(cell: &SweepCell) -> bool {
