@@ -256,11 +256,12 @@ impl Definition {
             let none = || Misuse(format!("{}: {name} has no variant {variant:?}, only {}", file.display(), known()));
             apply(&mut table, variant, variants.get(variant).ok_or_else(none)?);
             let changed = table.clone().try_into();
-            definition = changed.map_err(|error: toml::de::Error| source.misuse(variant, error.message()))?;
+            definition = changed
+                .map_err(|error: toml::de::Error| source.misuse(variant, in_plain_words(error.message(), None)))?;
         }
         definition.variants = variants;
         for change in changes {
-            let misuse = |why: &str| Misuse(format!("--set {change}: {why}"));
+            let misuse = |why: &str| Misuse(format!("--set {change}: {}", in_plain_words(why, None)));
             set(&mut table, change).map_err(misuse)?;
             definition = table.clone().try_into().map_err(|error: toml::de::Error| misuse(error.message()))?;
         }
@@ -428,27 +429,62 @@ impl Source {
     fn error(&self, error: &toml::de::Error) -> Misuse {
         let Self { file, text } = self;
         let (file, message) = (file.display(), error.message());
-        let Some(span) = error.span() else { return Misuse(format!("{file}: {message}")) };
-        let line = text.get(..span.start).unwrap_or_default().matches('\n').count();
-        let is_one_line = text.get(span).is_some_and(|text| !text.contains('\n'));
-        let shown = text.lines().nth(line).filter(|_| is_one_line).map_or("", str::trim);
+        let Some(span) = error.span() else { return Misuse(format!("{file}: {}", in_plain_words(message, None))) };
+        let (before, value) = (text.get(..span.start).unwrap_or_default(), text.get(span).unwrap_or_default());
+        let line = before.matches('\n').count();
+        let shown = text.lines().nth(line).map_or("", str::trim);
+        if value == shown || value.contains('\n') {
+            // A table over several lines. The message may begin with the key that is wrong.
+            let mut inside = text.lines().skip(line + 1).take_while(|line| !line.starts_with('['));
+            let own = message.split_once(": ").and_then(|(key, _)| inside.position(|line| sets_key(line, key)));
+            let line = own.map_or(line, |own| line + 1 + own);
+            return Misuse(format!("{file}:{}: {}", line + 1, in_plain_words(message, None)));
+        }
         let separator = if shown.is_empty() { "" } else { ": " };
+        let key = before.trim_end().strip_suffix('=').map(str::trim_end);
+        let key = key.and_then(|before| before.rsplit(|c: char| !(c.is_alphanumeric() || "_-".contains(c))).next());
+        let message = in_plain_words(message, key.map(|key| (key, value)));
         Misuse(format!("{file}:{}: {shown}{separator}{message}", line + 1))
     }
 
     /// An error about a key, with its first line.
     fn misuse(&self, key: &str, why: impl fmt::Display) -> Misuse {
         let Self { file, text } = self;
-        let sets_key = |line: &str| {
-            line.match_indices(key).any(|(place, _)| {
-                let (before, after) = (&line[..place], &line[place + key.len()..]);
-                let is_part = before.ends_with(|c: char| c.is_alphanumeric() || c == '_');
-                !is_part && (after.trim_start().starts_with('=') || (line.starts_with('[') && after.starts_with(']')))
-            })
-        };
-        let line = text.lines().position(sets_key).map_or_else(String::new, |line| format!(":{}", line + 1));
+        let line =
+            text.lines().position(|line| sets_key(line, key)).map_or_else(String::new, |line| format!(":{}", line + 1));
         Misuse(format!("{}{line}: {key}: {why}", file.display()))
     }
+}
+
+/// Whether a line of a definition sets this key, or begins its table.
+fn sets_key(line: &str, key: &str) -> bool {
+    line.match_indices(key).any(|(place, _)| {
+        let (before, after) = (&line[..place], &line[place + key.len()..]);
+        let is_part = before.ends_with(|c: char| c.is_alphanumeric() || c == '_');
+        !is_part && (after.trim_start().starts_with('=') || (line.starts_with('[') && after.starts_with(']')))
+    })
+}
+
+/// What the parser expects, and what a definition has for it.
+const EXPECTED: [(&str, &str); 7] = [
+    ("a sequence", "a list in brackets"),
+    ("usize", "a whole number"),
+    ("u32", "a whole number"),
+    ("u64", "a whole number"),
+    ("f64", "a number"),
+    ("a string", "a text in quotes"),
+    ("a boolean", "true or false"),
+];
+
+/// The message of the parser without the types of Rust. `setting` is the key and its value as they were written.
+fn in_plain_words(message: &str, setting: Option<(&str, &str)>) -> String {
+    let known = |(found, expected): (&str, &str)| {
+        let (rust, plain) = EXPECTED.iter().find(|(rust, _)| expected.starts_with(rust))?;
+        let example = setting.filter(|_| *rust == "a sequence");
+        let example = example.map_or_else(String::new, |(key, value)| format!(", as in {key} = [{value}]"));
+        Some(format!("{found}, expected {plain}{}{example}", &expected[rust.len()..]))
+    };
+    message.rsplit_once(", expected ").and_then(known).unwrap_or_else(|| message.to_owned())
 }
 
 /// Makes a definition one of its variants.
@@ -488,7 +524,8 @@ pub(super) fn from_text<'de, D: Deserializer<'de>, T: FromStr<Err: fmt::Display>
 /// Reads a time such as `200ms`.
 pub(super) fn time<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
     let text = String::deserialize(deserializer);
-    let text = text.map_err(|error| D::Error::custom(format!("{error}, such as \"200ms\"")))?;
+    let text =
+        text.map_err(|error| D::Error::custom(format!("{}, such as \"200ms\"", error.to_string().trim_end())))?;
     humantime::parse_duration(&text).map_err(D::Error::custom)
 }
 

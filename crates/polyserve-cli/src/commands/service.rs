@@ -1,6 +1,7 @@
 //! The flags of a service of one's own, and its requests. `compare` and `recommend` share them.
 
 use std::fmt;
+use std::fs::File;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -49,9 +50,18 @@ pub(crate) struct RequestedService {
 
 impl ServiceArgs {
     /// The service of a definition, with its requests.
-    pub(crate) fn of(definition: &Definition) -> Self {
+    ///
+    /// # Errors
+    ///
+    /// Returns an error with the line of the definition if the file of the requests cannot be opened.
+    pub(crate) fn of(definition: &Definition) -> Result<Self, Misuse> {
         let BenchWorkload { service, requests, .. } = &definition.workload;
-        Self { service: service.clone(), requests: requests.as_ref().map(|file| definition.path(file)) }
+        let requests = requests.as_ref().map(|file| definition.path(file));
+        if let Some(file) = &requests {
+            let wrong = |error| definition.misuse("requests", format!("{}: {error}", file.display()));
+            File::open(file).map_err(wrong)?;
+        }
+        Ok(Self { service: service.clone(), requests })
     }
 
     /// Whether a service is given.

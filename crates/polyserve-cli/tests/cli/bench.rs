@@ -189,6 +189,11 @@ fn a_wrong_definition_is_refused_with_its_line() {
         ("*rwlock", "*nothing", &["tiny.toml:5: contestants: ", "catalog:tokio_tcp/*nothing"]),
         ("catalog:tokio_tcp/*rwlock", "peer:none", &["tiny.toml:5: contestants: ", "there is no peer:none", "hyper"]),
         ("pool_server", "pool_servant", &["no server \"pool_servant\""]),
+        (
+            "mix = \"get=3,put=1\", keys = 20",
+            "service = \"echo\", requests = \"none.requests\"",
+            &["tiny.toml:4: requests: ", "none.requests: No such file"],
+        ),
     ] {
         let dir = tiny("bench-wrong", &TINY.replace(old, new));
         has(&misused(&format!("bench {dir}/tiny.toml")), parts);

@@ -30,6 +30,17 @@ fn an_error_names_file_line_and_key() {
     for (old, new, why) in [
         ("keys = 5", "kees = 5", &["tiny.toml:3: ", "unknown field `kees`"][..]),
         ("keys = 5", "keys = \"x\"", &["tiny.toml:3: ", "keys = \"x\"", "invalid type"]),
+        ("[8, 16]", "4", &["tiny.toml:6: connections = 4: ", "expected a list in brackets, as in connections = [4]"]),
+        (
+            "[sweep]",
+            "rounds = \"three\"\n[sweep]",
+            &["tiny.toml:4: rounds = \"three\": ", "string \"three\", expected a whole number"],
+        ),
+        (
+            "[sweep]",
+            "[mode]\nlatency = true\nslice = 200\n[sweep]",
+            &["tiny.toml:6: slice: ", "a text in quotes, such as"],
+        ),
         ("get=1", "got=1", &["tiny.toml:3: ", "mix = ", "is no mix like get=95,put=5"]),
         ("workers", "porters", &["tiny.toml:5: ", "unknown variant `porters`"]),
         ("[1, 2, 4]", "[]", &["tiny.toml:5: workers: it needs values"]),

@@ -314,7 +314,16 @@ impl<'de> Deserialize<'de> for Mode {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let mut settings = toml::Table::deserialize(deserializer)?;
         settings.entry("kind").or_insert_with(|| ModeKind::default().to_string().into());
-        Self::deserialize(settings).map_err(|error: toml::de::Error| D::Error::custom(error.message()))
+        let read = |settings: toml::Table| Self::deserialize(settings).map_err(|error| error.message().to_owned());
+        read(settings.clone()).map_err(|why| {
+            // The parser does not name the key of a wrong value: it is the key without which the value is not found.
+            let is_wrong = |key: &&String| {
+                let others = settings.iter().filter(|(other, _)| other != key);
+                read(others.map(|(key, value)| (key.clone(), value.clone())).collect()).err().as_ref() != Some(&why)
+            };
+            let wrong = settings.keys().filter(|key| why.starts_with("invalid ") && *key != "kind").find(is_wrong);
+            D::Error::custom(wrong.map_or(why.clone(), |key| format!("{key}: {why}")))
+        })
     }
 }
 

@@ -96,7 +96,7 @@ impl<'a> Servers<'a> {
         if let Some(name) = &run.definition.workload.service {
             run.session.catalog.service(name).map_err(|why| run.definition.misuse("service", why))?;
         }
-        let service = ServiceArgs::of(run.definition).read(run.session.catalog)?;
+        let service = ServiceArgs::of(run.definition)?.read(run.session.catalog)?;
         let tls = run.definition.workload.tls.then(RunTls::new).transpose()?;
         let mut servers = Self { run, settings, service, cores, programs: Vec::new(), own: None, requests, tls };
         servers.check_flags()?;
