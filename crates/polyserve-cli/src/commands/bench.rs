@@ -92,12 +92,7 @@ pub(crate) fn run(context: Context<'_>, args: &BenchArgs) -> anyhow::Result<Exit
         Mode::Scenario(mode) => scenario::run(run, mode),
         Mode::Page(mode) => page::run(run, mode),
         Mode::Store(mode) => stores::run(run, mode),
-        Mode::Closed(mode) | Mode::Compare(mode) => servers::run(run, mode.requests()),
-        Mode::Rate(mode) => servers::run(run, mode.requests()),
-        Mode::Search(mode) => servers::run(run, mode.requests()),
-        Mode::Hold(mode) => servers::run(run, mode.requests()),
-        Mode::Trial(mode) => servers::run(run, mode.requests()),
-        Mode::Overload(mode) => servers::run(run, mode.requests()),
+        _ => servers::run(run),
     }
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use polyserve::catalog::{Catalog, RepoCriteria};
 use polyserve_bench::Misuse;
 use polyserve_bench::bench::Definition;
-use polyserve_bench::bench::mode::{Mode, ModeKind};
+use polyserve_bench::bench::mode::ModeKind;
 use polyserve_bench::contestants::Registry;
 use polyserve_bench::experiment::{RecordArgs, distinct};
 use polyserve_bench::output::print;
@@ -119,7 +119,6 @@ pub(crate) fn run(context: Context<'_>, args: &CompareArgs) -> anyhow::Result<Ex
         print(definition.text())?;
         return Ok(ExitCode::SUCCESS);
     }
-    let Mode::Compare(mode) = &definition.mode else { unreachable!("the flags are those of the mode compare") };
     Run::check_connections(&definition)?;
     notes.iter().for_each(|note| eprintln!("{note}"));
     let PlanArgs { cores, config, workload, .. } = &args.plan;
@@ -135,7 +134,7 @@ pub(crate) fn run(context: Context<'_>, args: &CompareArgs) -> anyhow::Result<Ex
         only: None,
         quick: false,
     };
-    let (mut experiment, environment) = Servers::new(run, mode.requests())?.plan(None)?.experiment()?;
+    let (mut experiment, environment) = Servers::new(run)?.plan(None)?.experiment()?;
     experiment.wide = args.wide;
     session.run_named(&args.record, environment, &definition.name, &mut experiment)
 }
@@ -238,9 +237,8 @@ impl PlanArgs {
     /// The key `workload` of the definition.
     fn workload(&self) -> Table {
         let mut table = Table::new();
-        if let Some((service, requests)) = self.service.names() {
-            table.insert("service".into(), service.into());
-            table.insert("requests".into(), requests.into());
+        if self.service.is_given() {
+            table.extend(self.service.keys());
         } else {
             let (keys, mix) = self.keys_and_mix();
             table.insert("keys".into(), i64::try_from(keys).unwrap_or(i64::MAX).into());

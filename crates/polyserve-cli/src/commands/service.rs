@@ -69,9 +69,11 @@ impl ServiceArgs {
         self.service.is_some()
     }
 
-    /// The service and the file of its requests.
-    pub(crate) fn names(&self) -> Option<(String, String)> {
-        Some((self.service.clone()?, self.requests.as_ref()?.display().to_string()))
+    /// The keys of the workload of a definition: the service and the file of its requests.
+    pub(crate) fn keys(&self) -> impl Iterator<Item = (String, toml::Value)> {
+        let requests = self.requests.as_ref().map(|file| file.display().to_string());
+        let keys = [("service", self.service.clone()), ("requests", requests)];
+        keys.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?.into())))
     }
 
     /// Reads the file of the requests; `None` without a service.

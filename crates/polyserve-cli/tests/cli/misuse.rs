@@ -161,7 +161,7 @@ const REFUSED: &[(&str, &str)] = &[
     ("bench keys --set contestants=[\"catalog:sequential/nothing\"]", "no repo \"nothing\""),
     (
         "bench connections --set contestants=[\"catalog:sequential/sharded\"]",
-        "no server of this name can be the baseline",
+        "no contestant of this name can be the baseline",
     ),
     ("bench keys --set mode.slice=1ms", "slice: it must be from 10ms to 1h"),
     ("bench keys --set rounds=0", "rounds: it must be at least 1"),

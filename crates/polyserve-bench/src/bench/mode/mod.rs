@@ -42,6 +42,7 @@ use hold::HoldMode;
 use overload::OverloadMode;
 use page::PageMode;
 use rate::RateMode;
+use requests::RequestSettings;
 use scenario::ScenarioMode;
 use search::SearchMode;
 use store::StoreMode;
@@ -249,6 +250,19 @@ impl Mode {
             Self::Overload(_) => ModeKind::Overload,
             Self::Compare(_) => ModeKind::Compare,
         }
+    }
+
+    /// The times and the rate of the requests to servers; `None` if the mode has requests of its own, or none.
+    pub fn requests(&self) -> Option<RequestSettings> {
+        Some(match self {
+            Self::Closed(mode) | Self::Compare(mode) => mode.requests(),
+            Self::Rate(mode) => mode.requests(),
+            Self::Search(mode) => mode.requests(),
+            Self::Hold(mode) => mode.requests(),
+            Self::Trial(mode) => mode.requests(),
+            Self::Overload(mode) => mode.requests(),
+            Self::Store(_) | Self::Tasks(_) | Self::Page(_) | Self::Scenario(_) => return None,
+        })
     }
 
     /// The name of the figure that is compared.

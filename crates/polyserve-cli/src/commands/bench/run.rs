@@ -6,8 +6,10 @@ use polyserve::catalog::Catalog;
 use polyserve_bench::Misuse;
 use polyserve_bench::bench::matches;
 use polyserve_bench::bench::mode::closed::ClosedMode;
-use polyserve_bench::bench::mode::{Mode, ModeKind};
-use polyserve_bench::bench::{BenchPlan, ContestantOrigin, DefinedExperiment, Definition, Key, Pattern, SweepCell};
+use polyserve_bench::bench::mode::{Mode, ModeKind, Turns};
+use polyserve_bench::bench::{
+    BenchPlan, CellEntries, ContestantOrigin, DefinedExperiment, Definition, Key, Pattern, SweepCell,
+};
 use polyserve_bench::claim::ClaimDefinition;
 use polyserve_bench::contestants::{self, BuiltProgram, Program, Registry, Serves};
 use polyserve_bench::experiment::{Absence, Absent, RecordArgs, distinct};
@@ -70,6 +72,19 @@ impl Run<'_> {
         experiment: &mut DefinedExperiment,
     ) -> anyhow::Result<ExitCode> {
         self.session.run_named(self.record, environment, &self.definition.name, experiment)
+    }
+
+    /// Measures the contestants at these cells, and reports.
+    pub(super) fn measure(
+        &self,
+        (cells, baseline): (Vec<CellEntries>, String),
+        left_out: Vec<Absent>,
+        environment: Environment,
+        turns: impl Turns + 'static,
+    ) -> anyhow::Result<ExitCode> {
+        let names = distinct(cells.iter().flat_map(|one| one.contestants.iter().cloned()));
+        let plan = self.plan((names, baseline), &left_out)?;
+        self.report(environment, &mut DefinedExperiment::new(plan, cells, left_out, Box::new(turns)))
     }
 
     /// The description of a run of these contestants and this baseline.

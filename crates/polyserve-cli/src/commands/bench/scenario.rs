@@ -7,10 +7,10 @@ use polyserve::env::Settings;
 use polyserve_bench::Misuse;
 use polyserve_bench::bench::mode::scenario::ScenarioMode;
 use polyserve_bench::bench::mode::scenario::{ScenarioConnections, ScenarioServer, ScenarioTurns};
-use polyserve_bench::bench::{CellEntries, ContestantOrigin, DefinedExperiment, Definition, Pattern, SweepCell};
+use polyserve_bench::bench::{CellEntries, ContestantOrigin, Definition, Pattern, SweepCell};
 use polyserve_bench::contestants::BuiltProgram;
 use polyserve_bench::data::Data;
-use polyserve_bench::experiment::{Absent, distinct};
+use polyserve_bench::experiment::Absent;
 use polyserve_bench::launch::Launch;
 use polyserve_bench::limits;
 use polyserve_bench::turn::Role;
@@ -18,8 +18,7 @@ use polyserve_bench::turn::Role;
 use super::super::entrants::{Pair, serve};
 use super::super::room;
 use super::Run;
-use super::run::absent;
-use super::select::Selected;
+use super::select::{Entrant, Selected};
 use crate::config_args::ConfigArgs;
 
 /// Checks the arguments before anything is built.
@@ -50,32 +49,25 @@ pub(super) fn run(run: Run<'_>, mode: &ScenarioMode) -> anyhow::Result<ExitCode>
     let settings = run.config.settings(None)?;
     settings.check(session.catalog.servers())?;
     let programs = run.programs()?;
+    // A program that cannot be started is named once, at no cell.
+    let (programs, unbuilt): (Vec<BuiltProgram>, Vec<BuiltProgram>) =
+        programs.into_iter().partition(|built| built.file.is_ok());
+    let mut left_out: Vec<Absent> = Vec::new();
+    let without_program = unbuilt.into_iter().filter_map(|built| {
+        let is_excused = built.is_absent && definition.contestants.len() > 1;
+        Some(Entrant { name: built.program.name().to_owned(), contestant: Err(built.file.err()?), is_excused })
+    });
+    run.taking_part::<ScenarioServer>(without_program.collect(), None, &SweepCell::new(), &mut left_out);
     let selection = Selection { run, mode, settings: &settings, programs: &programs };
-    let (mut servers, mut left_out): (Vec<ScenarioServer>, Vec<Absent>) = (Vec::new(), Vec::new());
+    let mut servers: Vec<ScenarioServer> = Vec::new();
     for cell in definition.cells() {
-        for pattern in run.patterns() {
-            for found in selection.of(pattern, &cell)? {
-                let name = match &found {
-                    Ok(server) => &server.name,
-                    Err(absent) => &absent.key.contestant,
-                };
-                if servers.iter().any(|one| one.cell == cell && one.name == *name) || !run.wants(name) {
-                    continue;
-                }
-                match found {
-                    Ok(server) => servers.push(server),
-                    Err(why) if left_out.iter().any(|known| known.key == why.key) => {}
-                    Err(why) => left_out.push(why),
-                }
-            }
-        }
+        let all = run.entrants(|pattern| selection.of(pattern, &cell))?;
+        servers.extend(run.taking_part(all, None, &cell, &mut left_out));
     }
     let first = servers.first().map(|one| &one.name).or(left_out.first().map(|absent| &absent.key.contestant));
     let Some(baseline) = first.cloned() else {
         return Err(definition.misuse("contestants", "no contestant has such a name").into());
     };
-    let names = distinct(servers.iter().map(|one| one.name.clone()));
-    let plan = run.plan((names, baseline), &left_out)?;
     let cells = CellEntries::of(servers.iter().map(|one| (&one.cell, one.name.as_str())));
     let environment = session.environment([&session.available; 2], run.seed);
     let turns = ScenarioTurns {
@@ -85,11 +77,8 @@ pub(super) fn run(run: Run<'_>, mode: &ScenarioMode) -> anyhow::Result<ExitCode>
         max_connections: limits::connections(0),
         stop: session.stop.clone(),
     };
-    run.report(environment, &mut DefinedExperiment::new(plan, cells, left_out, Box::new(turns)))
+    run.measure((cells, baseline), left_out, environment, turns)
 }
-
-/// A server at a cell, or why it cannot take part.
-type Found = Result<ScenarioServer, Absent>;
 
 /// Finds the servers that patterns stand for.
 struct Selection<'a> {
@@ -100,21 +89,43 @@ struct Selection<'a> {
 }
 
 impl Selection<'_> {
-    fn of(&self, pattern: &Pattern, cell: &SweepCell) -> anyhow::Result<Vec<Found>> {
-        let mut all = Vec::new();
+    fn of(&self, pattern: &Pattern, cell: &SweepCell) -> anyhow::Result<Vec<Entrant<ScenarioServer>>> {
+        let workload = self.run.definition.workload.at(cell);
+        let workers = pattern.workers.or(workload.workers);
+        let connections = workload.connections;
+        let mut entrants = Vec::new();
         for selected in self.run.select(pattern, self.programs, true)? {
-            match selected {
-                Selected::Pair(pair) => all.push(self.of_catalog(&pair, pattern, cell)?),
-                Selected::Program(built) => all.push(self.foreign(built, pattern, cell)),
-                _ => {}
-            }
+            let (name, without_date, launched, is_excused) = match selected {
+                Selected::Pair(pair) => {
+                    let launched = self.of_catalog(&pair, pattern, cell, (workers, connections))?;
+                    (pattern.sized(pair.name()), false, launched, true)
+                }
+                Selected::Program(built) => {
+                    let launch = built.launch(workers.or(self.settings.config.workers));
+                    let name = pattern.sized(built.program.name().to_owned());
+                    (name, built.program.is_without_date(), launch.map(|launch| (launch, false)), false)
+                }
+                _ => continue,
+            };
+            let contestant = launched.map(|(launch, is_single)| {
+                let (name, role, cell) = (name.clone(), Role::Ranked, cell.clone());
+                ScenarioServer { name, role, cell, connections, without_date, launch, is_single }
+            });
+            entrants.push(Entrant { name, contestant, is_excused });
         }
-        Ok(all)
+        Ok(entrants)
     }
 
-    fn of_catalog(&self, pair: &Pair, pattern: &Pattern, cell: &SweepCell) -> anyhow::Result<Found> {
+    /// The process of a server of the catalog, and whether it serves one connection at a time; or why a pattern with a star leaves
+    /// the server out.
+    fn of_catalog(
+        &self,
+        pair: &Pair,
+        pattern: &Pattern,
+        cell: &SweepCell,
+        (workers, connections): (Option<usize>, usize),
+    ) -> anyhow::Result<Result<(Launch, bool), String>> {
         let entry = self.run.session.catalog.server(&pair.server)?;
-        let workload = self.run.definition.workload.at(cell);
         if !pattern.has_star() {
             self.settings.make(|config| entry.build(config).map(drop))?;
         }
@@ -123,44 +134,17 @@ impl Selection<'_> {
         let config = match self.mode.connection_use(cell) {
             ScenarioConnections::Burst => config,
             ScenarioConnections::Close | ScenarioConnections::KeepAlive => {
-                room::roomy(self.settings, &config, workload.connections * 3)
+                room::roomy(self.settings, &config, connections * 3)
             }
         };
-        let (instance, config) = match room::fitted(entry, &config, pattern.workers.or(workload.workers)) {
+        let (server, config) = match room::fitted(entry, &config, workers) {
             Ok(fitted) => fitted,
-            Err(error) if pattern.has_star() => {
-                return Ok(Err(absent(&pair.name(), cell, error.to_string(), true)));
-            }
+            Err(error) if pattern.has_star() => return Ok(Err(error.to_string())),
             Err(error) => return Err(error.into()),
         };
         let chosen: &[&str] = if config.workers.is_some() { &["workers"] } else { &[] };
         let flags = room::flags(&config, &self.run.config.flags(), chosen);
         let launch = serve(&pair.server, &pair.repo, &flags, Vec::new());
-        let is_single = instance.shape() == Shape::One;
-        Ok(Ok(self.server(pair.name(), cell, false, (launch, is_single))))
-    }
-
-    fn foreign(&self, built: &BuiltProgram, pattern: &Pattern, cell: &SweepCell) -> Found {
-        let name = built.program.name().to_owned();
-        let workers =
-            pattern.workers.or(self.run.definition.workload.at(cell).workers).or(self.settings.config.workers);
-        match built.launch(workers) {
-            Ok(launch) => Ok(self.server(name, cell, built.program.is_without_date(), (launch, false))),
-            Err(why) => {
-                let excused = built.is_absent && self.run.definition.contestants.len() > 1;
-                Err(absent(&name, &SweepCell::new(), why, excused)) // at no cell
-            }
-        }
-    }
-
-    fn server(
-        &self,
-        name: String,
-        cell: &SweepCell,
-        without_date: bool,
-        (launch, is_single): (Launch, bool),
-    ) -> ScenarioServer {
-        let connections = self.run.definition.workload.at(cell).connections;
-        ScenarioServer { name, role: Role::Ranked, cell: cell.clone(), connections, without_date, launch, is_single }
+        Ok(Ok((launch, server.shape() == Shape::One)))
     }
 }

@@ -1,14 +1,15 @@
 //! The contestants that a pattern of a definition stands for.
 
 use polyserve::catalog::Catalog;
-use polyserve_bench::bench::{ContestantOrigin, Definition, Pattern};
+use polyserve_bench::bench::{ContestantOrigin, Definition, Pattern, SweepCell};
 use polyserve_bench::contestants::BuiltProgram;
-use polyserve_bench::experiment::distinct;
+use polyserve_bench::experiment::{Absent, distinct};
 use polyserve_bench::stores::bare::{NAMES, PREFIX, TYPED, TYPED_PREFIX};
 use polyserve_bench::tasks::runner::OTHERS;
 
 use super::super::entrants::Pair;
 use super::Run;
+use super::run::absent;
 
 /// What a pattern stands for.
 pub(super) enum Selected<'a> {
@@ -24,7 +25,69 @@ pub(super) enum Selected<'a> {
     Store(String),
 }
 
+/// A contestant at a cell, or why it cannot take part.
+pub(super) struct Entrant<C> {
+    pub(super) name: String,
+    pub(super) contestant: Result<C, String>,
+    /// Whether the run succeeds without the contestant.
+    pub(super) is_excused: bool,
+}
+
 impl Run<'_> {
+    /// The contestants of all patterns, each once. `of` finds those of a pattern.
+    pub(super) fn entrants<C>(
+        &self,
+        of: impl Fn(&Pattern) -> anyhow::Result<Vec<Entrant<C>>>,
+    ) -> anyhow::Result<Vec<Entrant<C>>> {
+        let mut all: Vec<Entrant<C>> = Vec::new();
+        for pattern in self.patterns() {
+            for entrant in of(pattern)? {
+                if all.iter().all(|known| known.name != entrant.name) {
+                    all.push(entrant);
+                }
+            }
+        }
+        Ok(all)
+    }
+
+    /// The baseline: the first contestant of its pattern. Without a pattern, the first of all that can be a default.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if there is no such contestant.
+    pub(super) fn baseline<C>(
+        &self,
+        of: impl Fn(&Pattern) -> anyhow::Result<Vec<Entrant<C>>>,
+        can_be_default: impl Fn(&Entrant<C>) -> bool,
+    ) -> anyhow::Result<Entrant<C>> {
+        let found = match &self.definition.baseline {
+            Some(pattern) => of(pattern)?.into_iter().next(),
+            None => self.entrants(of)?.into_iter().find(can_be_default),
+        };
+        Ok(found.ok_or_else(|| self.definition.misuse("baseline", "no contestant of this name can be the baseline"))?)
+    }
+
+    /// The contestants that take part at a cell. Those that cannot are added to `left_out`. `--only` keeps the baseline.
+    pub(super) fn taking_part<C>(
+        &self,
+        entrants: Vec<Entrant<C>>,
+        baseline: Option<&str>,
+        cell: &SweepCell,
+        left_out: &mut Vec<Absent>,
+    ) -> Vec<C> {
+        let mut contestants = Vec::new();
+        for Entrant { name, contestant, is_excused } in entrants {
+            if baseline != Some(&name) && !self.wants(&name) {
+                continue;
+            }
+            match contestant {
+                Ok(contestant) => contestants.push(contestant),
+                Err(why) => left_out.push(absent(&name, cell, why, is_excused)),
+            }
+        }
+        contestants
+    }
+
     /// The contestants of a pattern, in the order of the catalog or of the file of contestants. `has_repos` is false if servers take
     /// part without a repo.
     ///

@@ -40,14 +40,17 @@ use super::super::room;
 use super::super::service::{RequestedService, ServiceArgs};
 use super::super::workload::{instrument, misuse, traffic};
 use super::Run;
-use super::run::{absent, own_program};
-use super::select::Selected;
+use super::run::own_program;
+use super::select::{Entrant, Selected};
 
 /// Runs an experiment that sends requests to servers.
-pub(super) fn run(run: Run<'_>, requests: RequestSettings) -> anyhow::Result<ExitCode> {
-    let (mut experiment, environment) = Servers::new(run, requests)?.plan(None)?.experiment()?;
+pub(super) fn run(run: Run<'_>) -> anyhow::Result<ExitCode> {
+    let (mut experiment, environment) = Servers::new(run)?.plan(None)?.experiment()?;
     run.report(environment, &mut experiment)
 }
+
+/// A server at a cell.
+type CellEntrant = Entrant<Contestant>;
 
 /// What the requests to entities depend on in a sweep: their number, the bytes of a description, the distribution and the mix.
 type TrafficKey = (u64, usize, String, String);
@@ -76,21 +79,15 @@ pub(crate) struct ServerPlan<'a> {
     absent: Vec<Absent>,
 }
 
-/// A contestant at a cell, or why it cannot take part.
-struct CellEntrant {
-    name: String,
-    contestant: Result<Contestant, String>,
-    /// Whether the run succeeds without the contestant.
-    is_excused: bool,
-}
-
 impl<'a> Servers<'a> {
     /// Builds the programs from outside the catalog.
     ///
     /// # Errors
     ///
-    /// Returns an error if a setting, a core or the name of a program is wrong.
-    pub(crate) fn new(run: Run<'a>, requests: RequestSettings) -> anyhow::Result<Self> {
+    /// Returns an error if the mode sends no requests, or if a setting, a core or the name of a program is wrong.
+    pub(crate) fn new(run: Run<'a>) -> anyhow::Result<Self> {
+        let requests = run.definition.mode.requests();
+        let requests = requests.ok_or_else(|| run.definition.misuse("mode", "it sends no requests to servers"))?;
         let cores = run.cores.of(&run.session.available)?;
         let settings = run.config.settings(None)?;
         if let Some(name) = &run.definition.workload.service {
@@ -201,19 +198,11 @@ impl<'a> Servers<'a> {
         for cell in definition.cells() {
             let workload = definition.workload.at(&cell);
             let instrument = self.instrument(&cell, &workload, &mut traffics)?;
-            let mut contestants: Vec<Contestant> = Vec::new();
-            let room = self.with_crowd(&cell, &workload);
-            for CellEntrant { name, contestant, is_excused } in self.entrants(&room)? {
-                if name != baseline && !self.run.wants(&name) {
-                    continue;
-                }
-                let contestant = contestant.map(|one| with_policy(one, &cell));
-                let possible = instrument.as_ref().map_err(Clone::clone);
-                match possible.and(contestant) {
-                    Ok(contestant) => contestants.push(contestant),
-                    Err(why) => left_out.push(absent(&name, &cell, why, is_excused)),
-                }
-            }
+            let entrants = self.entrants(&self.with_crowd(&cell, &workload))?.into_iter().map(|entrant| {
+                let possible = instrument.as_ref().map_err(Clone::clone).and(entrant.contestant);
+                Entrant { contestant: possible.map(|one| with_policy(one, &cell)), ..entrant }
+            });
+            let contestants = self.run.taking_part(entrants.collect(), Some(&baseline), &cell, &mut left_out);
             if let Ok(instrument) = instrument {
                 let contestants = self.entered(contestants, &baseline);
                 let RequestSettings { rate, latency, .. } = self.requests;
@@ -259,32 +248,19 @@ impl<'a> Servers<'a> {
 
     /// The name of the baseline: by default the first contestant that is no null server.
     fn baseline(&self) -> anyhow::Result<String> {
-        let definition = self.run.definition;
-        let none = || definition.misuse("baseline", "no server of this name can be the baseline");
-        let Some(pattern) = &definition.baseline else {
-            let mut entrants = self.entrants(&definition.workload)?.into_iter();
-            let first = entrants.find(|one| one.contestant.as_ref().is_ok_and(|one| one.role != Role::Limit));
-            return Ok(first.ok_or_else(none)?.name);
-        };
-        let CellEntrant { name, contestant, .. } =
-            self.entrants_of(pattern, &definition.workload)?.into_iter().next().ok_or_else(none)?;
-        if let Err(why) = contestant {
-            bail!("the baseline {name}: {why}");
+        let workload = &self.run.definition.workload;
+        let is_server = |one: &CellEntrant| one.contestant.as_ref().is_ok_and(|one| one.role != Role::Limit);
+        let Entrant { name, contestant, .. } =
+            self.run.baseline(|pattern| self.entrants_of(pattern, workload), is_server)?;
+        match contestant {
+            Ok(_) => Ok(name),
+            Err(why) => bail!("the baseline {name}: {why}"),
         }
-        Ok(name)
     }
 
     /// The contestants with these settings, each once.
     fn entrants(&self, workload: &BenchWorkload) -> anyhow::Result<Vec<CellEntrant>> {
-        let mut all: Vec<CellEntrant> = Vec::new();
-        for pattern in self.run.patterns() {
-            for entrant in self.entrants_of(pattern, workload)? {
-                if all.iter().all(|known| known.name != entrant.name) {
-                    all.push(entrant);
-                }
-            }
-        }
-        Ok(all)
+        self.run.entrants(|pattern| self.entrants_of(pattern, workload))
     }
 
     fn entrants_of(&self, pattern: &Pattern, workload: &BenchWorkload) -> anyhow::Result<Vec<CellEntrant>> {
@@ -299,13 +275,13 @@ impl<'a> Servers<'a> {
                 }
                 Selected::Reference(name) if self.tls.is_some() => {
                     let contestant = Err(String::from("a reference does not speak TLS"));
-                    CellEntrant { name, contestant, is_excused: true }
+                    Entrant { name, contestant, is_excused: true }
                 }
                 Selected::Reference(name) => {
                     // It may need what the system does not allow.
                     let made = self.run.session.catalog.reference(&name)?.build(&ServerConfig::default());
                     let contestant = made.map(|_| reference_contestant(&name)).map_err(|error| error.to_string());
-                    CellEntrant { name, contestant, is_excused: true }
+                    Entrant { name, contestant, is_excused: true }
                 }
                 // The check of the mode refuses contestants that are no servers.
                 Selected::Executor(_) | Selected::Store(_) => continue,
@@ -325,7 +301,7 @@ impl<'a> Servers<'a> {
         let name = pattern.sized(pair.name());
         // A server that does not have a setting of the sweep is left out at these cells.
         let is_excused = !self.is_comparison() && (pattern.has_star() || !run.definition.sweep.is_empty());
-        let left_out = |why| Ok(CellEntrant { name: name.clone(), contestant: Err(why), is_excused });
+        let left_out = |why| Ok(Entrant { name: name.clone(), contestant: Err(why), is_excused });
         let (server, config) = match room::fitted(entry, &roomy_config, chosen) {
             Ok(fitted) => fitted,
             Err(error) if self.is_comparison() && !pattern.has_star() => return Err(error.into()),
@@ -349,7 +325,7 @@ impl<'a> Servers<'a> {
             one.wait = workload.longest_request(self.cores[0].count());
             self.tls.iter().for_each(|tls| tls.apply(one));
         });
-        Ok(CellEntrant { name, contestant: Ok(contestant), is_excused })
+        Ok(Entrant { name, contestant: Ok(contestant), is_excused })
     }
 
     fn foreign(
@@ -402,7 +378,7 @@ impl<'a> Servers<'a> {
             true => is_excused(server, built.is_absent, &run.definition.contestants),
             false => built.is_absent || pattern.has_star() || !run.definition.sweep.is_empty(),
         };
-        Ok(CellEntrant { name, contestant, is_excused })
+        Ok(Entrant { name, contestant, is_excused })
     }
 
     /// How the contestants of a cell are measured; or why they cannot be.

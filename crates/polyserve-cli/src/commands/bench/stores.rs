@@ -6,8 +6,8 @@ use polyserve::catalog::Catalog;
 use polyserve_bench::Misuse;
 use polyserve_bench::bench::mode::store::StoreMode;
 use polyserve_bench::bench::mode::store::{StoreCell, StoreContestant, StoreTurns};
-use polyserve_bench::bench::{CellEntries, ContestantOrigin, DefinedExperiment, Pattern};
-use polyserve_bench::experiment::{Absent, distinct, with_second_entries};
+use polyserve_bench::bench::{CellEntries, ContestantOrigin, Pattern, SweepCell};
+use polyserve_bench::experiment::{Absent, with_second_entries};
 use polyserve_bench::machine::proc;
 use polyserve_bench::output::print;
 use polyserve_bench::stores::StoreRun;
@@ -17,7 +17,7 @@ use polyserve_bench::turn::Role;
 use super::super::entrants::part_of;
 use super::Run;
 use super::run::absent;
-use super::select::Selected;
+use super::select::{Entrant, Selected};
 
 /// The share of the machine's memory that stores may need, by estimate.
 const MEMORY_SHARE: f64 = 0.8;
@@ -34,24 +34,11 @@ pub(super) fn one_run(catalog: &Catalog, text: &str) -> anyhow::Result<ExitCode>
 
 pub(super) fn run(run: Run<'_>, mode: &StoreMode) -> anyhow::Result<ExitCode> {
     let (session, definition) = (run.session, run.definition);
-    let all: Vec<Vec<StoreContestant>> =
-        run.patterns().map(|pattern| contestants(run, pattern)).collect::<anyhow::Result<_>>()?;
-    let baseline = match &definition.baseline {
-        Some(_) => all.last(),
-        None => all.first(),
-    };
-    let baseline = baseline.and_then(|found| Some(found.first()?.name.clone()));
-    let baseline = baseline.ok_or_else(|| definition.misuse("baseline", "there is no such store"))?;
-    let mut chosen: Vec<StoreContestant> = Vec::new();
-    for one in all.into_iter().flatten().filter(|one| one.name == baseline || run.wants(&one.name)) {
-        if chosen.iter().all(|known| known.name != one.name) {
-            chosen.push(one);
-        }
-    }
+    let baseline = run.baseline(|pattern| contestants(run, pattern), |_| true)?.name;
+    let all = run.entrants(|pattern| contestants(run, pattern))?;
+    let chosen = run.taking_part(all, Some(&baseline), &SweepCell::new(), &mut Vec::new()); // all stores can
     let chosen = with_second_entries(chosen, &baseline, &definition.controls, |one| (&mut one.name, &mut one.role));
     let (cells, left_out) = cells(run, mode, &chosen);
-    let names = distinct(cells.iter().flat_map(|cell| &cell.contestants).map(|one| one.name.clone()));
-    let plan = run.plan((names, baseline), &left_out)?;
     let entries = |one: &StoreCell| CellEntries {
         cell: one.cell.clone(),
         contestants: one.contestants.iter().map(|contestant| contestant.name.clone()).collect(),
@@ -60,17 +47,18 @@ pub(super) fn run(run: Run<'_>, mode: &StoreMode) -> anyhow::Result<ExitCode> {
     let launch = |store_run: &StoreRun| part_of("bench", "store-run", store_run);
     let turns = StoreTurns { cells, together: mode.together, launch, stop: session.stop.clone() };
     let environment = session.environment([&session.available; 2], run.seed);
-    run.report(environment, &mut DefinedExperiment::new(plan, entries, left_out, Box::new(turns)))
+    run.measure((entries, baseline), left_out, environment, turns)
 }
 
 /// The contestants that a pattern stands for.
-fn contestants(run: Run<'_>, pattern: &Pattern) -> anyhow::Result<Vec<StoreContestant>> {
+fn contestants(run: Run<'_>, pattern: &Pattern) -> anyhow::Result<Vec<Entrant<StoreContestant>>> {
     let role = if pattern.origin == ContestantOrigin::Bare { Role::Limit } else { Role::Ranked };
-    let contestant = |selected: Selected<'_>| match selected {
-        Selected::Store(name) => Some(StoreContestant { store: name.clone(), name, role }),
-        _ => None,
+    let entrant = |selected: Selected<'_>| {
+        let Selected::Store(name) = selected else { return None };
+        let contestant = StoreContestant { store: name.clone(), name: name.clone(), role };
+        Some(Entrant { name, contestant: Ok(contestant), is_excused: false })
     };
-    Ok(run.select(pattern, &[], true)?.into_iter().filter_map(contestant).collect())
+    Ok(run.select(pattern, &[], true)?.into_iter().filter_map(entrant).collect())
 }
 
 /// The cells with their contestants, and the contestants that are left out.

@@ -7,7 +7,7 @@ use polyserve::ServerConfig;
 use polyserve::catalog::Catalog;
 use polyserve_bench::bench::mode::tasks::TasksMode;
 use polyserve_bench::bench::mode::tasks::{TaskEntrant, TaskTurns};
-use polyserve_bench::bench::{CellEntries, CellValue, DefinedExperiment, Pattern, SweepAxis, SweepCell};
+use polyserve_bench::bench::{CellEntries, CellValue, Pattern, SweepAxis, SweepCell};
 use polyserve_bench::contestants::BuiltProgram;
 use polyserve_bench::experiment::{Absent, with_second_entries};
 use polyserve_bench::launch::{AddressFrom, Launch};
@@ -16,11 +16,7 @@ use polyserve_bench::turn::Role;
 
 use super::super::entrants::this_program;
 use super::Run;
-use super::run::absent;
-use super::select::Selected;
-
-/// A contestant, or why it is not available, and whether the run succeeds without it.
-type FoundTask = (String, Result<Launch, String>, bool);
+use super::select::{Entrant, Selected};
 
 pub(super) fn run(run: Run<'_>, mode: &TasksMode) -> anyhow::Result<ExitCode> {
     let (session, definition) = (run.session, run.definition);
@@ -29,33 +25,17 @@ pub(super) fn run(run: Run<'_>, mode: &TasksMode) -> anyhow::Result<ExitCode> {
     let counts = definition.sweep.get(&SweepAxis::Tasks).into_iter().flatten();
     let max_tasks = counts.filter_map(CellValue::number).max().unwrap_or(1) as usize;
     let entrants = TaskSelection { run, programs: &programs, cores: cores.count(), max_tasks };
-    let of = |pattern: &Pattern| entrants.of(pattern);
-    let baseline = match &definition.baseline {
-        Some(pattern) => of(pattern)?.into_iter().next(),
-        None => definition.contestants.iter().map(of).collect::<anyhow::Result<Vec<_>>>()?.into_iter().flatten().next(),
-    };
-    let (baseline, ..) = baseline.ok_or_else(|| definition.misuse("baseline", "there is no such contestant"))?;
-    let (mut chosen, mut left_out): (Vec<TaskEntrant>, Vec<Absent>) = (Vec::new(), Vec::new());
-    for pattern in run.patterns() {
-        for (name, launch, is_excused) in of(pattern)? {
-            let is_known = chosen.iter().any(|one| one.name == name);
-            if is_known || (name != baseline && !run.wants(&name)) {
-                continue;
-            }
-            match launch {
-                Ok(launch) => chosen.push(TaskEntrant { name, role: Role::Ranked, launch }),
-                Err(why) => left_out.push(absent(&name, &SweepCell::new(), why, is_excused)),
-            }
-        }
-    }
+    let baseline = run.baseline(|pattern| entrants.of(pattern), |_| true)?.name;
+    let mut left_out: Vec<Absent> = Vec::new();
+    let all = run.entrants(|pattern| entrants.of(pattern))?;
+    let chosen = run.taking_part(all, Some(&baseline), &SweepCell::new(), &mut left_out);
     let chosen = with_second_entries(chosen, &baseline, &definition.controls, |one| (&mut one.name, &mut one.role));
     let names: Vec<String> = chosen.iter().map(|one| one.name.clone()).collect();
-    let plan = run.plan((names.clone(), baseline), &left_out)?;
     let cells = definition.cells().into_iter().filter(TasksMode::has);
     let cells = cells.map(|cell| CellEntries { cell, contestants: names.clone() }).collect();
     let environment = session.environment([&cores, &cores], run.seed);
     let turns = TaskTurns::new(mode.clone(), chosen, max_tasks, run.seed, cores, session.stop.clone());
-    run.report(environment, &mut DefinedExperiment::new(plan, cells, left_out, Box::new(turns)))
+    run.measure((cells, baseline), left_out, environment, turns)
 }
 
 /// Finds the contestants that patterns stand for.
@@ -67,14 +47,19 @@ struct TaskSelection<'a> {
 }
 
 impl TaskSelection<'_> {
-    fn of(&self, pattern: &Pattern) -> anyhow::Result<Vec<FoundTask>> {
+    fn of(&self, pattern: &Pattern) -> anyhow::Result<Vec<Entrant<TaskEntrant>>> {
         let definition = self.run.definition;
         let workers = pattern.workers.or(definition.workload.workers).unwrap_or(self.cores);
+        let entrant = |name: &str, launch: Result<Launch, String>, is_excused| {
+            let name = name.to_owned();
+            let contestant = launch.map(|launch| TaskEntrant { name: name.clone(), role: Role::Ranked, launch });
+            Entrant { name, contestant, is_excused }
+        };
         let found = |selected: Selected<'_>| match selected {
-            Selected::Executor(name) => Some((name.clone(), Ok(self.runner(&name, workers)), false)),
+            Selected::Executor(name) => Some(entrant(&name, Ok(self.runner(&name, workers)), false)),
             Selected::Program(built) => {
                 let is_excused = built.is_absent && definition.contestants.len() > 1;
-                Some((built.program.name().to_owned(), built.launch(Some(workers)), is_excused))
+                Some(entrant(built.program.name(), built.launch(Some(workers)), is_excused))
             }
             _ => None,
         };

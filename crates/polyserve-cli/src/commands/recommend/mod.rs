@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use polyserve::Shutdown;
 use polyserve_bench::Misuse;
-use polyserve_bench::bench::mode::{Mode, ModeKind};
+use polyserve_bench::bench::mode::ModeKind;
 use polyserve_bench::bench::ranking::Ranking;
 use polyserve_bench::bench::{self, DefinedExperiment, Definition};
 use polyserve_bench::contestants::Registry;
@@ -168,11 +168,7 @@ impl<'a> Inputs<'a> {
             only: None,
             quick: false,
         };
-        match &definition.mode {
-            Mode::Compare(mode) => Servers::new(run, mode.requests()),
-            Mode::Search(mode) => Servers::new(run, mode.requests()),
-            _ => unreachable!("a recommendation compares and searches"),
-        }
+        Servers::new(run)
     }
 }
 
@@ -251,10 +247,7 @@ impl RecommendArgs {
     /// The key `workload` of the definitions.
     fn workload_table(&self, workload: &Workload) -> Table {
         let mut table = workload.table();
-        if let Some((service, requests)) = self.service.names() {
-            table.insert("service".into(), service.into());
-            table.insert("requests".into(), requests.into());
-        }
+        table.extend(self.service.keys());
         table
     }
 
