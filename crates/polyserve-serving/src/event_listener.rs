@@ -50,8 +50,8 @@ impl AcceptRules {
     }
 
     /// Notes how many connections wait, at the first call of a drain. [`EVICTION_GRACE`] after the begin of the drain, no others are
-    /// accepted: a server that serves connections one by one might never see an empty queue. Without this call, the backlog is the only
-    /// bound.
+    /// accepted: a server that serves connections one by one might never see an empty queue, and one without a free descriptor never
+    /// learns that it is empty. Without this call, the backlog is the only bound.
     pub fn drain(&mut self, listener: impl AsFd) {
         self.waiting.get_or_insert_with(|| net::waiting_connections(listener).unwrap_or(u32::MAX));
     }

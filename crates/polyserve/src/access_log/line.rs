@@ -178,7 +178,7 @@ fn write_json(line: &mut LineWriter<'_>, report: &AnswerReport<'_>, seconds: &[u
     match report.peer {
         Some(peer) => {
             line.put(b"\"");
-            write_peer(line, peer);
+            write_peer(line, SocketAddr::new(peer.ip().to_canonical(), peer.port()));
             line.put(b"\"");
         }
         None => line.put(NULL),
@@ -246,7 +246,7 @@ fn write_escaped(line: &mut LineWriter<'_>, character: char) {
 
 fn write_common(line: &mut LineWriter<'_>, report: &AnswerReport<'_>, time: &[u8]) {
     match report.peer {
-        Some(peer) => write_ip(line, peer.ip()),
+        Some(peer) => write_ip(line, peer.ip().to_canonical()),
         None => line.put(b"-"),
     }
     line.put(b" - ");
@@ -383,6 +383,10 @@ mod tests {
         );
         let common = "127.0.0.1 - alice [27/Nov/2026:19:41:51 +0000] \"GET /1?\\\"a HTTP/1.1\" 200 166\n";
         assert_eq!(of(LogFormat::Common, &known), common);
+        let of_both = |known: &AnswerReport<'_>| [LogFormat::Json, LogFormat::Common].map(|format| of(format, known));
+        let mut mapped = known;
+        mapped.peer = "[::ffff:127.0.0.1]:4000".parse().ok();
+        assert_eq!(of_both(&mapped), of_both(&known), "the same client on a listener of both kinds of IP");
         assert_eq!(of(LogFormat::Common, &unknown), "- - - [27/Nov/2026:19:41:51 +0000] \"-\" 400 7\n");
     }
 

@@ -72,6 +72,7 @@ impl<S: AsyncSocket> AsyncListener<S> {
     fn poll_accept(&mut self, cx: &mut Context<'_>) -> Poll<AfterAccept> {
         let Self { registry, socket, rules, .. } = self;
         if registry.server.shutdown.is_begun() {
+            rules.drain(socket.as_ref());
             return Poll::Ready(rules.attempt(&registry.server, || net::accept(socket.as_ref())));
         }
         let mut accepted = None;
