@@ -383,7 +383,7 @@ mod tests {
         );
         let common = "127.0.0.1 - alice [27/Nov/2026:19:41:51 +0000] \"GET /1?\\\"a HTTP/1.1\" 200 166\n";
         assert_eq!(of(LogFormat::Common, &known), common);
-        let of_both = |known: &AnswerReport<'_>| [LogFormat::Json, LogFormat::Common].map(|format| of(format, known));
+        let of_both = |known| [LogFormat::Json, LogFormat::Common].map(|format| of(format, known));
         let mut mapped = known;
         mapped.peer = "[::ffff:127.0.0.1]:4000".parse().ok();
         assert_eq!(of_both(&mapped), of_both(&known), "the same client on a listener of both kinds of IP");
