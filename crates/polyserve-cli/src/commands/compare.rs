@@ -58,10 +58,10 @@ pub(crate) struct CompareArgs {
 #[derive(Debug, clap::Args)]
 struct PlanArgs {
     /// The servers, separated by commas; also servers from outside the catalog, as in --peers. [default: all]
-    #[arg(long, value_name = "S,...", value_delimiter = ',')]
+    #[arg(long, visible_alias = "server", value_name = "S,...", value_delimiter = ',')]
     servers: Vec<String>,
     /// The repos, separated by commas. [default: all]
-    #[arg(long, value_name = "R,...", value_delimiter = ',')]
+    #[arg(long, visible_alias = "repo", value_name = "R,...", value_delimiter = ',')]
     repos: Vec<String>,
     /// The contestant that the others are compared with: a server over a repo, a reference such as null_epoll, peer/hyper or go/nethttp.
     /// [default: the first server over the first repo]

@@ -85,6 +85,8 @@ const REFUSED: &[(&str, &str)] = &[
     ("check --servers sequential,leader_followers --ops 200 --workers 3", "workers"),
     // Comparisons and trials.
     ("compare --servers=leader_follower", "did you mean \"leader_followers\"?"),
+    ("compare --server=leader_follower", "did you mean \"leader_followers\"?"),
+    ("compare --repo=unknown", "no repo \"unknown\""),
     ("compare --repos=two_levels", "did you mean \"two_level\"?"),
     ("compare --baseline=pool_server/nope", "no repo \"nope\""),
     ("compare --baseline=nope", "nor a reference such as null_epoll"),
@@ -193,6 +195,7 @@ const REFUSED: &[(&str, &str)] = &[
     ("bench --store-run={}", "is not a run in JSON"),
     // Recommendations.
     ("recommend --servers=unknown", "no server \"unknown\""),
+    ("recommend --server=unknown", "no server \"unknown\""),
     ("recommend --repos=nothing", "no repo \"nothing\""),
     ("recommend --connections=0", "--connections must be at least 1"),
     ("recommend --connections=900000", "--connections 900000: at most"),

@@ -64,10 +64,10 @@ pub(crate) struct RecommendArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(super) rounds: Option<u32>,
     /// The servers, separated by commas. [default: a few that suit the workload]
-    #[arg(long, value_name = "S,...", value_delimiter = ',')]
+    #[arg(long, visible_alias = "server", value_name = "S,...", value_delimiter = ',')]
     pub(super) servers: Vec<String>,
     /// The repos, separated by commas. [default: one to three that suit the workload]
-    #[arg(long, value_name = "R,...", value_delimiter = ',')]
+    #[arg(long, visible_alias = "repo", value_name = "R,...", value_delimiter = ',')]
     pub(super) repos: Vec<String>,
     #[command(flatten)]
     pub(super) random: SeedArgs,
