@@ -108,7 +108,7 @@ fn a_new_certificate_must_be_valid_now() {
 fn metrics_show_the_end_of_the_certificate() {
     let metrics = polyserve::metrics::Metrics::new();
     let line = "\npolyserve_tls_certificate_not_after_timestamp_seconds 978307200\n";
-    assert!(!metrics.text().contains("certificate"));
+    assert!(!metrics.text().contains("polyserve_tls_certificate"));
     let authority = TestAuthority::new();
     for validity in [Validity::Valid, Validity::Expired] {
         let config = ServerConfig::default().tls(authority.issue_while(validity).server());
