@@ -1,8 +1,7 @@
 #!/usr/bin/env bash
 # ci/test.sh           tests everything that the README promises
 # ci/test.sh quick     runs the unit tests of every crate, and the kit for some strategies
-# ci/test.sh checked   tests everything, and runs ci/check.sh too
-# ci/test.sh builds    only the steps that mostly build. The modes that test everything run them beside the others
+# ci/test.sh checked   tests everything, and runs ci/check.sh beside the tests, at a lower priority: most tests wait
 # The last lines are those of the test runner.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -10,8 +9,7 @@ case ${1-} in
     '') minutes=25 list=whole ;;
     quick) minutes=6 list=quick ;;
     checked) minutes=30 list=whole ;;
-    builds) minutes=8 list=builds ;;
-    *) echo "usage: ci/test.sh [quick|checked|builds]" >&2; exit 2 ;;
+    *) echo "usage: ci/test.sh [quick|checked]" >&2; exit 2 ;;
 esac
 echo "About $minutes minutes on 2 cores with an empty target directory, less with a full one."
 . ci/setup.sh
@@ -73,28 +71,25 @@ print(*sorted(names - set(sys.argv[1:])), sep="\n")
 ' "${longest[@]}" "${long[@]}"
 }
 
-# Starts what mostly builds beside the other steps, which mostly wait, at a lower priority: first the static checks, if the mode has them.
-# These have a directory of their own for what they build, so that the two do not wait for each other. A process group of its own, so that
-# all of it ends with this script, and the same session, in which priorities count.
-beside=
-start_beside() {
-    local commands='ci/test.sh builds'
-    [ "$1" != checked ] || commands="CARGO_TARGET_DIR=target/check ci/check.sh && $commands"
+# The static checks have a directory of their own for what they build, so that the two do not wait for each other. A process group of its
+# own, so that all of it ends with this script, and the same session, in which priorities count.
+checks=
+start_checks() {
     mkdir -p target
     cargo --version >/dev/null # the pinned toolchain is installed by one process
     set -m
-    nice -n 15 bash -c "$commands" >target/beside.log 2>&1 </dev/null &
-    beside=$!
+    CARGO_TARGET_DIR=target/check nice -n 15 ci/check.sh >target/check.log 2>&1 </dev/null &
+    checks=$!
     set +m
-    trap 'kill -- -$beside 2>/dev/null || true' EXIT
+    trap 'kill -- -$checks 2>/dev/null || true' EXIT
 }
 
-# Waits for what runs beside, and prints what it printed.
-beside_passed() {
+# Waits for the static checks, and prints what they printed.
+checked() {
     local passed=yes
-    wait "$beside" || passed=
+    wait "$checks" || passed=
     trap - EXIT
-    cat target/beside.log
+    cat target/check.log
     [ "$passed" ]
 }
 
@@ -102,7 +97,7 @@ beside_passed() {
 # work on a machine with few cores can make a correct server late. A test that fails twice fails, as do more than five tests, and all
 # failures are printed.
 tests() {
-    local logs=target/tests output=target/tests/all.log failures=0 beside_failed= name target ran part rest=() parts=()
+    local logs=target/tests output=target/tests/all.log failures=0 name target ran part rest=() parts=()
     local test=(cargo test --workspace --features "$features" --no-fail-fast)
     mkdir -p "$logs"
     mapfile -t rest < <(others)
@@ -112,10 +107,9 @@ tests() {
     parts+=($!)
     "${test[@]}" --lib --bins --examples "${rest[@]/#/--test=}" 2>&1 | tee "$output" || failures=1
     for part in "${parts[@]}"; do wait "$part" || failures=1; done
-    "${test[@]}" --doc >"$logs/doc.log" 2>&1 || failures=1
-    beside_passed || beside_failed=yes
-    cat "$logs/longest.log" "$logs/long.log" "$logs/doc.log" | tee -a "$output"
-    [ -z "$beside_failed" ] || { echo "a step beside the tests failed: its output is above, in target/beside.log" >&2; return 1; }
+    cat "$logs/longest.log" "$logs/long.log" | tee -a "$output"
+    [ -z "$checks" ] || checked || return 1
+    "${test[@]}" --doc 2>&1 | tee -a "$output" || failures=1
     [ $failures = 1 ] || return 0
     local failed targets
     mapfile -t failed < <(sed -n 's/^test \(.*[^ ]\) *\.\.\. FAILED$/\1/p' "$output" | sort -u)
@@ -180,18 +174,13 @@ whole() {
     step ci/openapi.sh
     step ci/clusters.sh
     step ci/browser.sh
-    # With these features, the kit also runs over TLS, and polyserve-cluster tests its stores over etcd, Redis Cluster and
-    # PostgreSQL, on loopback.
-    TEST_ENGINES=required RUST_TEST_THREADS=$threads step tests
-}
-
-builds() {
-    # The build of the other steps, whichever begins it: the registry starts with a copy of it.
-    step cargo test --workspace --features "$features" --no-run
     step ci/scratch.sh
     step ci/tutorial.sh
     step ci/models.sh short
     step ci/registry.sh
+    # With these features, the kit also runs over TLS, and polyserve-cluster tests its stores over etcd, Redis Cluster and
+    # PostgreSQL, on loopback.
+    TEST_ENGINES=required RUST_TEST_THREADS=$threads step tests
 }
 
 quick() {
@@ -200,5 +189,5 @@ quick() {
     RUST_TEST_THREADS=$threads step cargo test --workspace --lib --bins --no-fail-fast
 }
 
-[ $list != whole ] || start_beside "${1-}"
+[ "${1-}" != checked ] || start_checks
 steps "$list"
