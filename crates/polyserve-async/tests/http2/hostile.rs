@@ -219,14 +219,37 @@ impl Service for Lengths {
     }
 }
 
-/// Reads to the end of the answer on `stream`.
+/// Reads to the end of the answer on `stream`, with the body `taken`.
 fn end_of_answer(client: &mut TcpStream, stream: u32) {
+    end_of_body(client, stream, b"taken");
+}
+
+fn end_of_body(client: &mut TcpStream, stream: u32, end: &[u8]) {
     loop {
         let (kind, of, payload) = next_frame(client).expect("the connection stands");
-        if of == stream && kind == DATA && payload.ends_with(b"taken") {
+        if of == stream && kind == DATA && payload.ends_with(end) {
             return;
         }
     }
+}
+
+/// Regression test: h2 reset the stream of a refused body after its answer, and curl then reported an error in place of the answer.
+#[test]
+fn a_refused_body_is_read_on() {
+    let running = serve(Arc::new(Echo), |config| (config.max_body, config.linger_timeout) = (10, PATIENCE));
+    let mut client = greeted(&running);
+    let length_20 = b"\x0f\x0d\x0220";
+    let head = frame(HEADERS, END_HEADERS, 1, &[POST_FIELDS, length_20].concat());
+    client.write_all(&head).expect("it takes it");
+    end_of_body(&mut client, 1, b"is larger than this server takes.\"}");
+    let rest = [frame(DATA, END_STREAM, 1, &[b'x'; 20]), frame(PING, 0, 0, &[0; 8])].concat();
+    client.write_all(&rest).expect("it takes it");
+    while let Some((kind, stream, _)) = next_frame(&mut client)
+        && kind != PING
+    {
+        assert_ne!((kind, stream), (RST_STREAM, 1));
+    }
+    serves_others(&running);
 }
 
 /// Two bodies of unknown length, and each may take all the memory of a connection: the second is read after the first.

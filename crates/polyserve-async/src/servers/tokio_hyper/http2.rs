@@ -299,14 +299,37 @@ async fn answer(
     request: Request<Incoming>,
     notes: &mut RequestNotes,
 ) -> Result<Response<ReplyBody>, Reply> {
+    let (parts, mut body) = request.into_parts();
+    let answered = answer_to(streams, &parts, &mut body, notes).await;
+    if !body.is_end_stream() {
+        discard(body, streams.connection.server().config.linger_timeout);
+    }
+    answered
+}
+
+/// Reads the rest of a refused body, as a connection of HTTP/1 does that lingers. Without a reader, h2 resets the stream after the
+/// answer (RFC 9113, 8.1), and some clients then drop the answer: curl 7.88 does.
+fn discard(mut body: Incoming, limit: Duration) {
+    let deadline = Instant::now() + limit;
+    let rest =
+        async move { while let Some(Ok(_)) = std::future::poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await {} };
+    drop(tokio::spawn(within(move || deadline, rest)));
+}
+
+/// Answers the request with this head and body.
+async fn answer_to(
+    streams: &Arc<Streams>,
+    parts: &Parts,
+    body: &mut Incoming,
+    notes: &mut RequestNotes,
+) -> Result<Response<ReplyBody>, Reply> {
     let server = streams.connection.server();
-    let (parts, body) = request.into_parts();
     let arrived = server.env.admission.as_ref().map(|_| Instant::now());
     streams.turn.admitted().await;
     if parts.headers.len() > server.env.limits.max_headers {
         return Err(too_many_fields());
     }
-    check_head(&parts, server)?;
+    check_head(parts, server)?;
     let tracked = Arc::new(TrackedService { streams: Arc::clone(streams), notes: Mutex::default(), arrived });
     let service = AsTower::of_server(Arc::clone(&tracked) as Arc<dyn Service>, &server.env);
     let (begun, received) = (Instant::now(), AtomicU64::new(0));
@@ -316,7 +339,7 @@ async fn answer(
     let read = async {
         let length = if has_body { body.size_hint().upper().unwrap_or(u64::MAX) } else { 0 };
         let share = streams.body_share(length).await;
-        service.read(&parts, body, note).await.map(|(body, reservation)| (body, (reservation, share)))
+        service.read(parts, body, note).await.map(|(body, reservation)| (body, (reservation, share)))
     };
     let (body, reservation) = match within(deadline, read).await {
         Some(Ok(read)) => read,
@@ -329,7 +352,7 @@ async fn answer(
     if !server.env.memory.admits(MethodClass::of(&parts.method)) {
         return Err(server.env.memory.refuse());
     }
-    let called = service.call_with(&parts, &body);
+    let called = service.call_with(parts, &body);
     *notes = lock(&tracked.notes).take();
     drop((body, reservation)); // the answer may come much later
     let later = match called {
