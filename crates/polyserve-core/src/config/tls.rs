@@ -71,9 +71,8 @@ struct Current {
 struct Configs {
     http1: Arc<ServerConfig>,
     http2: Arc<ServerConfig>,
-    /// The certificate of the server itself, and the end of its validity.
+    /// The certificate of the server itself.
     certificate: CertificateDer<'static>,
-    not_after: Option<SystemTime>,
 }
 
 /// The content of the files at one moment.
@@ -203,9 +202,13 @@ impl TlsConfig {
         Ok(Self(Arc::new(SharedTls { sources, current })))
     }
 
-    /// Returns the end of the validity of the certificate in use; `None` if it has no end.
+    /// Returns the end of the validity of the certificate in use; `None` if it has no end. Cost: the certificate is parsed.
     pub fn not_after(&self) -> Option<SystemTime> {
-        lock(&self.0.current).configs.not_after
+        let (certificate, http1) = {
+            let current = lock(&self.0.current);
+            (current.configs.certificate.clone(), Arc::clone(&current.configs.http1))
+        };
+        validity::not_after(&certificate, http1.crypto_provider())
     }
 
     /// Checks that the certificate in use is valid now. [`new`](Self::new) also takes one that is not: the clock may be wrong.
@@ -349,14 +352,13 @@ impl Configs {
         })?;
         let certificate =
             certified.end_entity_cert().map_err(|error| TlsError::new(error.to_string()))?.clone().into_owned();
-        let not_after = validity::not_after(&certificate, &provider);
         let mut http1 = builder.with_cert_resolver(Arc::new(SingleCertAndKey::from(certified)));
         http1.ticketer =
             ring::Ticketer::new().map_err(|error| TlsError::new(format!("cannot make tickets: {error}")))?;
         http1.alpn_protocols = vec![b"http/1.1".to_vec()];
         let mut http2 = http1.clone();
         http2.alpn_protocols.insert(0, b"h2".to_vec());
-        Ok(Self { http1: Arc::new(http1), http2: Arc::new(http2), certificate, not_after })
+        Ok(Self { http1: Arc::new(http1), http2: Arc::new(http2), certificate })
     }
 }
 

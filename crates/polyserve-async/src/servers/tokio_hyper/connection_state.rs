@@ -112,8 +112,6 @@ pub(super) struct RequestState {
     pub(super) waits_for_turn: bool,
     pub(super) input: Input,
     pub(super) present: PresentRequest,
-    /// The body of the present request, if hyper got the whole body with the head. Otherwise it is empty.
-    pub(super) whole_body: Vec<u8>,
     /// The next read tries the socket even if the runtime has not reported it as ready.
     pub(super) must_read: bool,
     /// The client sends no more.
@@ -149,6 +147,8 @@ pub(super) struct PresentRequest {
     pub(super) body_length: u64,
     /// The body arrived together with the head.
     pub(super) body_has_arrived: bool,
+    /// The body, if hyper got all of its bytes with the head. Otherwise it is empty.
+    whole_body: Vec<u8>,
     /// The number of bytes of the body that the service has.
     pub(super) body_received: u64,
     /// The service reads the body, and the body is not complete.
@@ -343,7 +343,6 @@ impl RequestState {
     /// Begins a request, of which hyper may read the head.
     fn begin_request(&mut self, parsed: &Parsed<'_>, connection: &ConnectionState) {
         self.requests += 1;
-        self.whole_body = Vec::new();
         let body_is_open = parsed.framing != Framing::Length(0);
         self.present = PresentRequest {
             // hyper misses a `close` in a value with bytes that are no text.
@@ -503,19 +502,20 @@ impl RequestState {
     fn keep_body(&mut self, request: &[u8]) {
         let length = usize::try_from(self.present.body_length).unwrap_or(usize::MAX);
         let head = request.len().saturating_sub(length);
-        self.whole_body = take_spare();
-        self.whole_body.extend_from_slice(request.get(head..).unwrap_or_default());
+        self.present.whole_body = take_spare();
+        self.present.whole_body.extend_from_slice(request.get(head..).unwrap_or_default());
     }
 
     /// Takes the body of the present request, and notes that it is received. `None` if it did not come with the head, or is larger
     /// than `limit`.
     pub(super) fn take_body(&mut self, limit: usize) -> Option<Vec<u8>> {
-        if self.whole_body.is_empty() || self.whole_body.len() > limit {
+        let present = &mut self.present;
+        if present.whole_body.is_empty() || present.whole_body.len() > limit {
             return None;
         }
-        (self.present.body_received, self.present.body_is_open) = (self.present.body_length, false);
+        (present.body_received, present.body_is_open) = (present.body_length, false);
         self.stage = Stage::Answer;
-        Some(std::mem::take(&mut self.whole_body))
+        Some(std::mem::take(&mut present.whole_body))
     }
 
     /// Notes that the request is answered before its body is complete.

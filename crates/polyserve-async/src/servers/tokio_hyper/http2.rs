@@ -33,6 +33,7 @@ use http::header::HOST;
 use http::request::Parts;
 use http::{Method, Request, Response, Version};
 use http_body::Body as _;
+use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use hyper::server::conn::http2;
 use polyserve_core::sync::{Mutex, lock};
@@ -311,8 +312,7 @@ async fn answer(
 /// answer (RFC 9113, 8.1), and some clients then drop the answer: curl 7.88 does.
 fn discard(mut body: Incoming, limit: Duration) {
     let deadline = Instant::now() + limit;
-    let rest =
-        async move { while let Some(Ok(_)) = std::future::poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await {} };
+    let rest = async move { while let Some(Ok(_)) = body.frame().await {} };
     drop(tokio::spawn(within(move || deadline, rest)));
 }
 
