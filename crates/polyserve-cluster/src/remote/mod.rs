@@ -222,26 +222,13 @@ impl<E: Identifiable, N: Engine> Remote<E, N> {
         let put = self.run_read(
             key.len() + value.capacity(),
             async move |engine: &Rc<N>, attempts: &Attempts, fetched: &Fetched| {
-                for _ in 0..MAX_CONFLICTS {
-                    let get = async |connection: &_| engine.get(connection, &key).await;
-                    let stored = match attempts.read(engine, get).await {
-                        Err(EngineFailure::NoValue(why)) => return Ok(Err(malformed(&id, &*why))),
-                        stored => stored?,
-                    };
-                    let _held = fetched.hold(stored.as_ref().map_or(0, |stored| stored.value.capacity()));
-                    match allows::<E, N>(&condition, &id, stored.as_ref())? {
-                        Ok(true) => {}
-                        Ok(false) => return Ok(Ok(Conditional::Refused)),
-                        Err(malformed) => return Ok(Err(malformed)),
-                    }
+                let put_over = async |stored: Option<&Stored<N::Version>>| {
+                    let replace = async |connection: &_| engine.put_over(connection, &key, stored, &value).await;
                     let put = if stored.is_some() { Put::Replaced } else { Put::Created };
-                    let replace =
-                        async |connection: &_| engine.put_over(connection, &key, stored.as_ref(), &value).await;
-                    if attempts.write(engine, &key, replace).await? {
-                        return Ok(Ok(Conditional::Done(put)));
-                    }
-                }
-                Err(conflicts())
+                    Ok(attempts.write(engine, &key, replace).await?.then_some(put))
+                };
+                let may_write = |stored: Option<&E>| condition.allows(stored);
+                write_if(engine, (attempts, fetched), (&key, &id), may_write, put_over).await
             },
         );
         put.map(|put| put?)
@@ -253,25 +240,14 @@ impl<E: Identifiable, N: Engine> Remote<E, N> {
         }
         let (key, id, condition) = (self.key(id), id.to_string(), condition.clone());
         let removed = self.run_read(key.len(), async move |engine: &Rc<N>, attempts: &Attempts, fetched: &Fetched| {
-            for _ in 0..MAX_CONFLICTS {
-                let get = async |connection: &_| engine.get(connection, &key).await;
-                let stored = match attempts.read(engine, get).await {
-                    Err(EngineFailure::NoValue(why)) => return Ok(Err(malformed(&id, &*why))),
-                    stored => stored?,
-                };
-                let Some(stored) = stored else { return Ok(Ok(Conditional::Done(Removed::Absent))) };
-                let _held = fetched.hold(stored.value.capacity());
-                match allows::<E, N>(&condition, &id, Some(&stored))? {
-                    Ok(true) => {}
-                    Ok(false) => return Ok(Ok(Conditional::Refused)),
-                    Err(malformed) => return Ok(Err(malformed)),
-                }
-                let remove = async |connection: &_| engine.remove_seen(connection, &key, &stored).await;
-                if attempts.write(engine, &key, remove).await? {
-                    return Ok(Ok(Conditional::Done(Removed::Removed)));
-                }
-            }
-            Err(conflicts())
+            let remove_seen = async |stored: Option<&Stored<N::Version>>| {
+                let Some(stored) = stored else { return Ok(Some(Removed::Absent)) };
+                let remove = async |connection: &_| engine.remove_seen(connection, &key, stored).await;
+                Ok(attempts.write(engine, &key, remove).await?.then_some(Removed::Removed))
+            };
+            // What is absent is absent, whatever the condition.
+            let may_write = |stored: Option<&E>| stored.is_none() || condition.allows(stored);
+            write_if(engine, (attempts, fetched), (&key, &id), may_write, remove_seen).await
         });
         removed.map(|removed| removed?)
     }
@@ -370,8 +346,39 @@ pub(crate) fn unique_name() -> String {
     format!("temporary_{random:016x}_")
 }
 
-fn conflicts() -> EngineFailure {
-    EngineFailure::NotDone(format!("other writes changed the entity at each of {MAX_CONFLICTS} tries").into())
+/// Writes over what is stored under a key, if `may_write` allows it. `write` returns `None` if another write came in between: then
+/// this reads again.
+///
+/// # Errors
+///
+/// Returns [`RepoError::Malformed`] within `Ok` if what is stored is no entity.
+async fn write_if<E: Identifiable, N: Engine, T>(
+    engine: &Rc<N>,
+    (attempts, fetched): (&Attempts, &Fetched),
+    (key, id): (&str, &str),
+    may_write: impl Fn(Option<&E>) -> bool,
+    write: impl AsyncFn(Option<&Stored<N::Version>>) -> Result<Option<T>, EngineFailure>,
+) -> Result<Result<Conditional<T>, RepoError>, EngineFailure> {
+    for _ in 0..MAX_CONFLICTS {
+        let stored = match attempts.read(engine, async |connection| engine.get(connection, key).await).await {
+            Err(EngineFailure::NoValue(why)) => return Ok(Err(malformed(id, &*why))),
+            stored => stored?,
+        };
+        let _held = fetched.hold(stored.as_ref().map_or(0, |stored| stored.value.capacity()));
+        match allows::<E, N>(&may_write, id, stored.as_ref())? {
+            Ok(true) => {}
+            Ok(false) => return Ok(Ok(Conditional::Refused)),
+            Err(malformed) => return Ok(Err(malformed)),
+        }
+        match write(stored.as_ref()).await {
+            Ok(Some(done)) => return Ok(Ok(Conditional::Done(done))),
+            Ok(None) => {}
+            // Another program has stored it since the read.
+            Err(EngineFailure::NoValue(why)) => return Ok(Err(malformed(id, &*why))),
+            Err(failure) => return Err(failure),
+        }
+    }
+    Err(EngineFailure::NotDone(format!("other writes changed the entity at each of {MAX_CONFLICTS} tries").into()))
 }
 
 /// The JSON of an entity.
@@ -418,19 +425,19 @@ fn panicked(panic: &str) -> EngineFailure {
     EngineFailure::Rejected(format!("the entity's own code panicked: {panic}").into())
 }
 
-/// Whether a condition allows a write over what is stored under an id. This runs code of the entity's type, which may panic.
+/// Whether `may_write` allows a write over what is stored under an id. This runs code of the entity's type, which may panic.
 ///
 /// # Errors
 ///
 /// Returns [`RepoError::Malformed`] within `Ok` if it is no entity.
 fn allows<E: Identifiable, N: Engine>(
-    condition: &Condition,
+    may_write: impl Fn(Option<&E>) -> bool,
     id: &str,
     stored: Option<&Stored<N::Version>>,
 ) -> Result<Result<bool, RepoError>, EngineFailure> {
     isolate(|| {
         let stored: Option<E> = stored.map(|stored| decoded(id, &stored.value)).transpose()?;
-        Ok(condition.allows(stored.as_ref()))
+        Ok(may_write(stored.as_ref()))
     })
     .map_err(|panic| panicked(&panic))
 }
