@@ -438,16 +438,16 @@ impl Engine for Members {
             page.has_more = found.more();
             for pair in found.take_kvs() {
                 let (key, value) = pair.into_key_value();
+                largest = largest.max(value.len());
+                start = [&key[..], b"\0"].concat();
+                // A key that is no text is not of this store: its value takes no room of the page.
+                let Ok(key) = String::from_utf8(key) else { continue };
                 if bytes + value.len() > MAX_PAGE_BYTES && !page.entries.is_empty() {
                     page.has_more = true;
                     return Ok(page);
                 }
-                (bytes, largest) = (bytes + value.len(), largest.max(value.len()));
-                start = [&key[..], b"\0"].concat();
-                // A key that is no text is not of this store.
-                if let Ok(key) = String::from_utf8(key) {
-                    page.entries.push(StoredEntry { key, value: Ok(value) });
-                }
+                bytes += value.len();
+                page.entries.push(StoredEntry { key, value: Ok(value) });
             }
             if !page.has_more || page.entries.len() >= limit || bytes >= MAX_PAGE_BYTES {
                 return Ok(page);

@@ -261,6 +261,23 @@ fn escaped(id: &str) -> String {
     id.replace('\\', r"\\").replace('\0', r"\0")
 }
 
+/// The id of a text that [`escaped`] returns, or `None` for another text.
+fn unescaped(text: &str) -> Option<String> {
+    let mut id = String::with_capacity(text.len());
+    let mut letters = text.chars();
+    while let Some(letter) = letters.next() {
+        id.push(match letter {
+            '\\' => match letters.next()? {
+                '\\' => '\\',
+                '0' => '\0',
+                _ => return None,
+            },
+            letter => letter,
+        });
+    }
+    Some(id)
+}
+
 /// JSON as a text.
 fn text(value: &[u8]) -> Result<&str, EngineFailure> {
     str::from_utf8(value).map_err(|error| EngineFailure::Rejected(error.into()))
@@ -346,15 +363,25 @@ impl Engine for SessionPool {
         limit: usize,
     ) -> Result<StoredPage, EngineFailure> {
         let rows = limit.saturating_add(1).min(u32::MAX as usize).to_string();
-        let (query, after) = after.map_or((Query::FirstPage, String::new()), |id| (Query::Page, escaped(id)));
-        let read = self.run(turn, query, &[&after, &rows]).await?;
-        let Some(row) = read.first_row else { return Ok(StoredPage::default()) };
-        let read = || Ok((row.try_get::<_, Vec<String>>(0)?, row.try_get::<_, Vec<String>>(1)?, row.try_get(2)?));
-        let page: Result<(_, _, i64), tokio_postgres::Error> = read();
-        let (ids, values, found) = page.map_err(|error| EngineFailure::Rejected(error.into()))?;
-        let entry = |(id, value): (String, String)| StoredEntry { key: id, value: Ok(value.into_bytes()) };
-        let entries: Vec<_> = ids.into_iter().zip(values).take(limit).map(entry).collect();
-        Ok(StoredPage { has_more: found.unsigned_abs() > entries.len() as u64, entries })
+        let (mut query, mut after) = after.map_or((Query::FirstPage, String::new()), |id| (Query::Page, escaped(id)));
+        loop {
+            let read = self.run(turn, query, &[&after, &rows]).await?;
+            let Some(row) = read.first_row else { return Ok(StoredPage::default()) };
+            let read = || Ok((row.try_get(0)?, row.try_get(1)?, row.try_get(2)?));
+            let page: Result<(Vec<String>, Vec<String>, i64), Error> = read();
+            let (mut ids, values, found) = page.map_err(|error| EngineFailure::Rejected(error.into()))?;
+            ids.truncate(limit);
+            let has_more = found.unsigned_abs() > ids.len() as u64;
+            let entry = |(id, value): (&String, String)| {
+                Some(StoredEntry { key: unescaped(id)?, value: Ok(value.into_bytes()) })
+            };
+            let entries: Vec<_> = ids.iter().zip(values).filter_map(entry).collect();
+            match ids.pop().filter(|_| entries.is_empty() && has_more) {
+                // These are no ids of a store, and the page after them may have some.
+                Some(last) => (query, after) = (Query::Page, last),
+                None => return Ok(StoredPage { entries, has_more }),
+            }
+        }
     }
 
     async fn len(&self, turn: &PoolTurn, _prefix: &str) -> Result<u64, EngineFailure> {

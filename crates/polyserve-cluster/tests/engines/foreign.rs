@@ -1,11 +1,15 @@
 //! What another program has written under the keys of a store: it is named, and no other entity waits for it.
 
 use std::collections::BTreeSet;
-use std::process::Command;
+use std::ffi::OsStr;
+use std::io::Write as _;
+use std::os::unix::ffi::OsStrExt as _;
+use std::process::{Command, Stdio};
 
 use polyserve_async::TokioTcp;
 use polyserve_conformance::client::Client;
-use polyserve_core::{Entity, EntityRepo, EntityService, ServerConfig, ServerExt as _, identifiable};
+use polyserve_core::{Entity, EntityRepo, EntityService, MAX_PAGE_BYTES, ServerConfig, ServerExt as _, identifiable};
+use polyserve_engines::postgres::run_sql;
 use polyserve_engines::process::{PATIENCE, output, program};
 use serde::{Deserialize, Serialize};
 
@@ -13,9 +17,14 @@ use crate::Test;
 use crate::kind::{Connect as _, Kind, long_limits, name_space};
 
 pub(crate) fn tests(kind: Kind) -> Vec<Test> {
-    vec![Test::shared(kind, "what_is_no_entity_is_named_and_passed", move |urls| {
-        what_is_no_entity_is_named_and_passed(kind, urls);
-    })]
+    vec![
+        Test::shared(kind, "what_is_no_entity_is_named_and_passed", move |urls| {
+            what_is_no_entity_is_named_and_passed(kind, urls);
+        }),
+        Test::shared(kind, "keys_that_no_store_writes_end_no_list", move |urls| {
+            keys_that_no_store_writes_end_no_list(kind, urls);
+        }),
+    ]
 }
 
 /// A value of another program. Its key is no number, or its JSON is no entity, or that of another id.
@@ -111,4 +120,53 @@ fn what_is_no_entity_is_named_and_passed(kind: Kind, urls: &str) {
     client.ask(put.as_bytes(), 201);
     let entities: BTreeSet<String> = ["1", "2", "3", "5", "7"].map(str::to_owned).into();
     assert_eq!(listed(&mut client), (entities, BTreeSet::new()));
+}
+
+/// Regression test: two large values under keys of etcd that are no text ended a list, as if there were no entities. A list of PostgreSQL came
+/// again and again to a key with a backslash, until the timeout.
+fn keys_that_no_store_writes_end_no_list(kind: Kind, urls: &str) {
+    const KEYS: u8 = 5;
+    let name_space = name_space();
+    let store = kind.connect::<Entity>(urls, &name_space, long_limits()).expect("it connects");
+    for id in [1, 2, 3] {
+        store.put(Entity::new(id, "ours", 0.5)).wait().expect("it is stored");
+    }
+    let large = "x".repeat(MAX_PAGE_BYTES);
+    for number in 0..KEYS {
+        // They are before all numbers.
+        match kind {
+            Kind::Etcd => {
+                let mut etcdctl = Command::new(program("etcdctl").expect("it comes with etcd"));
+                let endpoints = format!("--endpoints={urls}");
+                let key = [name_space.as_bytes(), b"/-", &[0xf0 + number]].concat();
+                let etcdctl =
+                    etcdctl.env("ETCDCTL_API", "3").args([&endpoints, "put", "--"]).arg(OsStr::from_bytes(&key));
+                given(etcdctl, &large);
+            }
+            Kind::Redis => {
+                let first = urls.split(',').next().expect("there is a URL");
+                let mut redis = Command::new(program("redis-cli").expect("it comes with Redis"));
+                let key = [name_space.as_bytes(), b":-", &[0xf0 + number]].concat();
+                given(redis.args(["-c", "-u", first, "-x", "SET"]).arg(OsStr::from_bytes(&key)), &large);
+            }
+            Kind::Postgres => {
+                run_sql(
+                    urls,
+                    None,
+                    &format!(r"INSERT INTO {name_space} VALUES ('-\x{number}', repeat('x', {MAX_PAGE_BYTES}))"),
+                );
+            }
+        }
+    }
+    let server = TokioTcp::new(ServerConfig::default().workers(1)).expect("the settings are valid");
+    let running = server.serve("127.0.0.1:0", EntityService::new(store)).expect("it listens");
+    let mut client = Client::connect(running.local_addr(), PATIENCE).expect("it connects");
+    assert_eq!(listed(&mut client), (["1", "2", "3"].map(str::to_owned).into(), BTreeSet::new()));
+}
+
+/// Runs a command that reads this text.
+fn given(command: &mut Command, text: &str) {
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().expect("it can be started");
+    child.stdin.take().expect("it is piped").write_all(text.as_bytes()).expect("it reads");
+    assert!(child.wait().expect("it ends").success());
 }

@@ -6,12 +6,12 @@ use polyserve_core::{
     ScanPage, ScanVisit, Shown, Tags, Visit,
 };
 
-/// The repo under test. The id `7` is stored as a text that a path would have to encode, the other fields in a nested
-/// struct.
+/// The repo under test. The id `7` is stored as a text that a path, a pattern or a statement would have to encode, the other fields in a
+/// nested struct.
 #[derive(Debug)]
 pub(super) struct Named<R>(pub(super) R);
 
-const PREFIX: &str = "id \u{e4}/%2e\r\n";
+const PREFIX: &str = "id {}*\\\0\"' \u{e4}/%2e\r\n";
 
 /// The name of the entity with this id.
 pub(crate) fn name(id: i64) -> String {
