@@ -3,6 +3,11 @@
 //! An operation takes the session with the fewest others. A write of an id takes the one on which the writes of this id that are not
 //! answered run: they would wait for each other's row in any case. So a row that is locked delays one session, and other ids use the
 //! rest.
+//!
+//! A session that does not answer in time is left, and its slot opens another one. The connection of the first one stays until the server
+//! has answered: without a client, the server would go on with the statement too. Until then, the slot takes no writes, which might
+//! not be answered either: commits may wait for a standby that is away. So its reads are answered, and hung commits do not use up
+//! the connections of the server. A slot leaves at most [`MAX_LEFT`] sessions.
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::HashMap;
@@ -23,11 +28,14 @@ use tokio_postgres::{Client, Config, Error, NoTls};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 use super::failure::{classify, has_no_server, is_forgotten, not_open, severity};
-use super::session::{PoolSession, QUERIES, Query, Ran, is_direct, queries};
+use super::session::{PoolSession, QUERIES, Query, Ran, ServerAddress, SessionPlace, is_direct, queries};
 use super::table;
 use crate::error::{EngineFailure, Source};
 use crate::limits::StoreLimits;
 use crate::remote::{Engine, Held, Renewed, Stored, StoredEntry, StoredPage, first_open};
+
+/// A slot that has left this number of sessions that the server has not answered opens no other.
+const MAX_LEFT: usize = 2;
 
 /// A fixed number of connections.
 pub(super) struct SessionPool {
@@ -47,6 +55,8 @@ pub(super) struct SessionPool {
     /// The writes that are not answered: for the hash of a key, the index of their slot, and their number.
     writes: RefCell<HashMap<u64, (usize, usize)>>,
     hasher: RandomState,
+    /// The places of all sessions with an open connection. The last one is at the server that is used.
+    places: RefCell<Vec<Rc<SessionPlace>>>,
 }
 
 /// A session, and those that come after it.
@@ -76,31 +86,57 @@ impl SessionPool {
             next: Cell::new(0),
             writes: RefCell::default(),
             hasher: RandomState::new(),
+            places: RefCell::default(),
         }
     }
 
     /// Returns the index of the slot for an operation.
-    fn choose(&self, write: Option<u64>) -> usize {
-        if let Some((index, _)) = write.and_then(|write| self.writes.borrow().get(&write).copied()) {
-            return index;
+    ///
+    /// # Errors
+    ///
+    /// Returns a failure if no slot takes writes.
+    fn choose(&self, write: Option<u64>) -> Result<usize, EngineFailure> {
+        let takes_it = |index: usize| write.is_none() || self.unanswered(index) == 0;
+        let in_flight = write.and_then(|write| self.writes.borrow().get(&write).copied());
+        if let Some((index, _)) = in_flight.filter(|(index, _)| takes_it(*index)) {
+            return Ok(index);
         }
         let (count, first) = (self.slots.len(), self.next.get());
-        let in_turn = (0..count).map(|offset| (first + offset) % count);
-        let index = in_turn.min_by_key(|index| self.slots[*index].in_flight.get()).unwrap_or_default();
+        let in_turn = (0..count).map(|offset| (first + offset) % count).filter(|index| takes_it(*index));
+        let index = in_turn.min_by_key(|index| self.slots[*index].in_flight.get()).ok_or_else(unanswered)?;
         self.next.set((index + 1) % count);
-        index
+        Ok(index)
     }
 
-    async fn open(self: Rc<Self>) -> Result<Rc<PoolSession>, EngineFailure> {
+    /// The number of sessions that a slot has left and that the server has not answered. Those at another server do not count: it may
+    /// have been replaced.
+    fn unanswered(&self, index: usize) -> usize {
+        let places = self.places.borrow();
+        let Some(last) = places.last() else { return 0 };
+        let waits = |place: &&Rc<SessionPlace>| place.slot == index && place.is_left() && place.server == last.server;
+        places.iter().filter(waits).count()
+    }
+
+    /// Opens a session for the slot of this index.
+    async fn open(self: Rc<Self>, slot: usize) -> Result<Rc<PoolSession>, EngineFailure> {
+        if self.unanswered(slot) >= MAX_LEFT {
+            return Err(unanswered());
+        }
         let hosts = self.hosts.iter().map(|host| connect_host(host, self.tls.as_ref(), self.timeout));
-        let (client, connection) = first_open(hosts, self.timeout).await?;
-        // Reads and writes the socket, until the client is dropped or the connection fails.
+        let OpenConnection { client, connection, server } = first_open(hosts, self.timeout).await?;
+        let place = Rc::new(SessionPlace::new(slot, server));
+        self.places.borrow_mut().push(Rc::clone(&place));
+        let (pool, of_connection) = (Rc::downgrade(&self), Rc::clone(&place));
+        // Reads and writes the socket, until the client is dropped and all statements are answered, or the connection fails.
         spawn_local(async move {
             if let Err(error) = connection.await {
                 tracing::debug!(error = &error as &dyn std::error::Error, "a connection to PostgreSQL has ended");
             }
+            if let Some(pool) = pool.upgrade() {
+                pool.places.borrow_mut().retain(|place| !Rc::ptr_eq(place, &of_connection));
+            }
         });
-        self.start_session(client).await
+        self.start_session(client, place).await
     }
 
     /// Returns an error if the table is unfit. Asks once.
@@ -115,8 +151,8 @@ impl SessionPool {
     }
 
     /// Makes a session ready in one round trip if the table exists.
-    async fn start_session(&self, client: Client) -> Result<Rc<PoolSession>, EngineFailure> {
-        let mut session = PoolSession { client, prepared: OnceCell::new(), is_direct: false };
+    async fn start_session(&self, client: Client, place: Rc<SessionPlace>) -> Result<Rc<PoolSession>, EngineFailure> {
+        let mut session = PoolSession { client, prepared: OnceCell::new(), is_direct: false, place };
         let query = Query::Get;
         let mut ran = Ran::default();
         let (is_fit, is_direct, found) = tokio::join!(
@@ -179,26 +215,39 @@ impl SessionPool {
     }
 }
 
+/// The failure if the server has not answered what it was sent before.
+fn unanswered() -> EngineFailure {
+    EngineFailure::NotDone("the server has not answered earlier statements, and connections wait for it".into())
+}
+
 /// What reads and writes the socket of a client, with TLS or without.
 type PoolConnection = Pin<Box<dyn Future<Output = Result<(), Error>>>>;
+
+/// A connection that has just been opened.
+struct OpenConnection {
+    client: Client,
+    connection: PoolConnection,
+    server: ServerAddress,
+}
 
 /// Connects to one of the addresses of a host.
 async fn connect_host(
     host: &Config,
     tls: Option<&MakeRustlsConnect>,
     timeout: Duration,
-) -> Result<(Client, PoolConnection), EngineFailure> {
-    let connect = async |config: Config| -> Result<(Client, PoolConnection), EngineFailure> {
-        match tls {
+) -> Result<OpenConnection, EngineFailure> {
+    let connect = async |config: Config| -> Result<OpenConnection, EngineFailure> {
+        let (client, connection): (_, PoolConnection) = match tls {
             None => {
                 let (client, connection) = config.connect(NoTls).await.map_err(not_open)?;
-                Ok((client, Box::pin(connection) as PoolConnection))
+                (client, Box::pin(connection))
             }
             Some(tls) => {
                 let (client, connection) = config.connect(tls.clone()).await.map_err(not_open)?;
-                Ok((client, Box::pin(connection) as PoolConnection))
+                (client, Box::pin(connection))
             }
-        }
+        };
+        Ok(OpenConnection { client, connection, server: ServerAddress::of(&config) })
     };
     let ([Host::Tcp(name)], []) = (host.get_hosts(), host.get_hostaddrs()) else { return connect(host.clone()).await };
     let port = host.get_ports().first().copied().unwrap_or(5_432);
@@ -295,13 +344,14 @@ impl Engine for SessionPool {
         written: Option<&str>,
     ) -> Result<PoolTurn, EngineFailure> {
         let write = written.map(|key| self.hasher.hash_one(key));
-        let index = late.map_or_else(|| self.choose(write), |late| late.place.index);
+        let index = late.map_or_else(|| self.choose(write), |late| Ok(late.place.index))?;
         let place = Place::new(self, index, write);
-        let held = place.session().get(late.map(|late| &late.held), |_| Rc::clone(self).open()).await?;
+        let held = place.session().get(late.map(|late| &late.held), |_| Rc::clone(self).open(index)).await?;
         Ok(PoolTurn { place, held })
     }
 
     fn suspect(&self, turn: &PoolTurn) {
+        turn.held.connection.place.leave();
         turn.place.session().suspect(&turn.held);
     }
 
@@ -352,6 +402,9 @@ impl Engine for SessionPool {
     }
 
     async fn try_write(&self, turn: &PoolTurn, _prefix: &str) -> Result<(), EngineFailure> {
+        if (0..self.slots.len()).all(|index| self.unanswered(index) > 0) {
+            return Err(unanswered());
+        }
         self.run(turn, Query::TryWrite, &[]).await.map(drop)
     }
 

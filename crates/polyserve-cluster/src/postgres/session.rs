@@ -1,18 +1,21 @@
 //! One connection, and the statements that run on it.
 
-use std::cell::OnceCell;
+use std::cell::{Cell, OnceCell};
 use std::future::{Ready, ready};
 use std::io;
+use std::net::IpAddr;
 use std::pin::{Pin, pin};
+use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures_lite::StreamExt as _;
 use polyserve_core::MAX_PAGE_BYTES;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, DuplexStream, ReadBuf, duplex};
+use tokio_postgres::config::Host;
 use tokio_postgres::tls::{ChannelBinding, TlsConnect, TlsStream};
 use tokio_postgres::types::Type;
-use tokio_postgres::{Client, Error, Row, SimpleQueryMessage, Statement};
+use tokio_postgres::{Client, Config, Error, Row, SimpleQueryMessage, Statement};
 
 use crate::error::EngineFailure;
 
@@ -75,6 +78,48 @@ pub(super) struct PoolSession {
     /// The prepared statements, in the order of [`Query`]. Empty if a pooler stands between, and until they are prepared.
     pub(super) prepared: OnceCell<Vec<Statement>>,
     pub(super) is_direct: bool,
+    pub(super) place: Rc<SessionPlace>,
+}
+
+impl Drop for PoolSession {
+    /// Also if it was not ready in time.
+    fn drop(&mut self) {
+        self.place.leave();
+    }
+}
+
+/// The slot of a session, and its server.
+#[derive(Debug)]
+pub(super) struct SessionPlace {
+    /// The index of its slot in the pool.
+    pub(super) slot: usize,
+    pub(super) server: ServerAddress,
+    is_left: Cell<bool>,
+}
+
+impl SessionPlace {
+    pub(super) fn new(slot: usize, server: ServerAddress) -> Self {
+        Self { slot, server, is_left: Cell::new(false) }
+    }
+
+    /// No further operation uses the session.
+    pub(super) fn leave(&self) {
+        self.is_left.set(true);
+    }
+
+    pub(super) fn is_left(&self) -> bool {
+        self.is_left.get()
+    }
+}
+
+/// The address of a server, as the settings of a connection name it.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct ServerAddress(Vec<Host>, Vec<IpAddr>, Vec<u16>);
+
+impl ServerAddress {
+    pub(super) fn of(config: &Config) -> Self {
+        Self(config.get_hosts().to_vec(), config.get_hostaddrs().to_vec(), config.get_ports().to_vec())
+    }
 }
 
 /// What a statement has done.

@@ -17,6 +17,7 @@ mod refusals;
 mod starts;
 #[cfg(any(feature = "etcd", feature = "redis", feature = "postgres"))]
 mod tls;
+mod unanswered;
 
 use std::env;
 use std::io::Write as _;
@@ -146,6 +147,7 @@ fn tests(kind: Kind) -> Vec<Test> {
     tests.extend(partitions::tests(kind));
     tests.extend(refusals::tests(kind));
     tests.extend(starts::tests(kind));
+    tests.extend(unanswered::tests(kind));
     #[cfg(any(feature = "etcd", feature = "redis", feature = "postgres"))]
     tests.extend(tls::tests(kind));
     tests

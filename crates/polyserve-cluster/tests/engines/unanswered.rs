@@ -1,0 +1,62 @@
+//! Statements that PostgreSQL does not answer for long: they use up no connections, and reads go on.
+
+use std::time::{Duration, Instant};
+
+use polyserve_cluster::StoreLimits;
+use polyserve_core::{Entity, EntityRepoExt as _, RepoError};
+use polyserve_engines::postgres::PostgresServer;
+use polyserve_engines::process::{Missing, wait_for};
+
+use crate::Test;
+use crate::kind::{Connect as _, Kind};
+use crate::refusals::settled;
+
+pub(crate) fn tests(kind: Kind) -> Vec<Test> {
+    if kind != Kind::Postgres {
+        return Vec::new();
+    }
+    vec![Test::own(kind, "commits_that_hang_use_up_no_connections", commits_that_hang_use_up_no_connections)]
+}
+
+/// The connections that a store has by default.
+const CONNECTIONS: usize = 4;
+
+/// Regression test: while commits waited for a standby that was away, the store opened other connections at each timeout, until the server
+/// took no more, also from other programs.
+fn commits_that_hang_use_up_no_connections() -> Result<(), Missing> {
+    let postgres = PostgresServer::start()?;
+    let limits = StoreLimits::default().timeout(Duration::from_millis(1_500));
+    let store = Kind::Postgres.connect::<Entity>(&postgres.url(), "commits", limits).expect("it connects");
+    let entity = |id| Entity::new(id, "commits", 0.5);
+    settled(store.put(entity(1))).expect("it is stored");
+    // One is that of this question.
+    let connections = || {
+        let sql = "SELECT count(*) - 1 FROM pg_stat_activity WHERE backend_type = 'client backend'";
+        postgres.run_sql(sql).trim().parse::<usize>().expect("it is a number")
+    };
+    let wait_for_standby = |name: &str| {
+        postgres.run_sql(&format!("ALTER SYSTEM SET synchronous_standby_names = '{name}'"));
+        postgres.run_sql("SELECT pg_reload_conf()");
+    };
+    wait_for_standby("away");
+    wait_for("a commit hangs", || settled(store.put(entity(2))).is_err().then_some(()));
+    let (start, mut ids) = (Instant::now(), 3..);
+    while start.elapsed() < Duration::from_secs(12) {
+        // A row that is locked is another matter.
+        let puts: Vec<_> = ids.by_ref().take(8).map(|id| store.put(entity(id))).collect();
+        assert_eq!(store.fetch(&1).wait().expect("a read waits for no commit"), Some(entity(1)));
+        for put in puts {
+            let error = settled(put).expect_err("the commit hangs");
+            assert!(matches!(error, RepoError::Unavailable(_) | RepoError::NotDone(_)), "{error:?}");
+        }
+    }
+    let open = connections();
+    assert!(open <= 3 * CONNECTIONS, "the store has {open} connections");
+    let status = settled(store.status()).expect_err("no write is answered");
+    assert!(matches!(status, RepoError::NotDone(_)), "{status:?}");
+    wait_for_standby("");
+    wait_for("the store is healthy", || settled(store.status()).ok());
+    settled(store.put(entity(2))).expect("it is stored");
+    wait_for("the connections that were left have ended", || (connections() <= 2 * CONNECTIONS).then_some(()));
+    Ok(())
+}
