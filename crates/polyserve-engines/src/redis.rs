@@ -189,6 +189,28 @@ impl RedisNodes {
         *process = run(&self.server, &self.folder, number, *port, self.buses[number], self.settings);
     }
 
+    /// Starts one more master, which has no slots, and waits until all nodes know it.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the engine does not start.
+    pub fn add_master(&mut self) {
+        let (number, port, bus) = (self.nodes.len(), free_port(), free_port());
+        let process = run(&self.server, &self.folder, number, port, bus, self.settings);
+        self.nodes.push((port, process));
+        self.buses.push(bus);
+        wait_for("redis-server listens", || listens(port));
+        order(port, &format!("CLUSTER MEET 127.0.0.1 {} {}", self.nodes[0].0, self.buses[0]));
+        let known = format!("cluster_known_nodes:{}\r", self.nodes.len());
+        wait_for("all nodes know the new one", || {
+            let knows = |(port, _): &(u16, _)| ask(*port, "CLUSTER INFO").is_some_and(|info| info.contains(&known));
+            self.nodes.iter().all(knows).then_some(())
+        });
+        let is_met =
+            |(port, _): &(u16, _)| ask(*port, "CLUSTER NODES").is_some_and(|nodes| !nodes.contains("handshake"));
+        wait_for("all nodes have met", || self.nodes.iter().all(is_met).then_some(()));
+    }
+
     /// Waits until each node sees all slots served, and half of the nodes are replicas. They are connected to a master, and
     /// it counts them.
     ///

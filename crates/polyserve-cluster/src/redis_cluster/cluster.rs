@@ -1,11 +1,12 @@
 //! The engine: the requests of a store to the nodes of a cluster, and what their answers mean.
 
-use std::cell::{Cell, OnceCell};
-use std::collections::HashSet;
+use std::cell::{Cell, OnceCell, RefCell};
+use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 use std::time::Duration;
 
 use polyserve_core::{Put, Removed};
+use redis::aio::ConnectionLike as _;
 use redis::cluster::ClusterClient;
 use redis::cluster_async::ClusterConnection;
 use redis::cluster_routing::{MultipleNodeRoutingInfo, Route, RoutingInfo, SingleNodeRoutingInfo, SlotAddr};
@@ -15,7 +16,9 @@ use tokio::task::spawn_local;
 
 use super::link::{Link, refused_login, sent};
 use super::pages::SlotProbes;
-use super::reply::{ReplyForm, Scanned, ServedSlots, classify, has_lost_all, is_no_login, lasts, read};
+use super::reply::{
+    ReplyForm, Scanned, ServedSlots, classify, has_lost_all, is_no_login, is_unknown_node, lasts, read,
+};
 use crate::error::{EngineFailure, Source, is_untrusted};
 use crate::remote::{Engine, Held, Renewed, Stored, StoredPage, in_order};
 
@@ -42,14 +45,16 @@ pub(super) struct Cluster {
     is_checked: Cell<bool>,
     /// A key for each slot. It is made by the first page.
     pub(super) probes: OnceCell<SlotProbes>,
+    /// The connections to nodes that an `ASK` has named and that the library does not know.
+    asked: RefCell<HashMap<AskedNode, Link>>,
     current: Rc<Renewed<Nodes>>,
 }
 
 impl Cluster {
     /// `patience` is the max wait for replicas.
     pub(super) fn new(client: ClusterClient, replicas: u32, patience: Duration, max_opening: Duration) -> Self {
-        let (is_checked, probes) = (Cell::new(false), OnceCell::new());
-        Self { client, replicas, patience, is_checked, probes, current: Renewed::new(max_opening) }
+        let (is_checked, probes, asked) = (Cell::new(false), OnceCell::new(), RefCell::default());
+        Self { client, replicas, patience, is_checked, probes, asked, current: Renewed::new(max_opening) }
     }
 
     async fn open(self: Rc<Self>) -> Result<Nodes, EngineFailure> {
@@ -83,8 +88,8 @@ impl Cluster {
         let answer = match answer {
             Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::Ask) => {
                 let asking = [cmd("ASKING"), command()];
-                let node = asked_node(&error).ok_or_else(|| classify(error))?;
-                let answer = Box::pin(pipelined(nodes, &asking, node)).await?.pop();
+                let node = AskedNode::of(&error).ok_or_else(|| classify(error))?;
+                let answer = Box::pin(self.ask_other(nodes, &asking, node)).await?.pop();
                 answer.ok_or_else(missing)?
             }
             answer => answer.map_err(classify)?,
@@ -120,11 +125,11 @@ impl Cluster {
         let nodes = connection.connection.clone();
         let commands = [command(), wait];
         let answers = match pipelined(nodes.clone(), &commands, to_master).await {
-            Err(EngineFailure::NotDone(source)) => match source.downcast_ref().and_then(asked_node) {
+            Err(EngineFailure::NotDone(source)) => match source.downcast_ref().and_then(AskedNode::of) {
                 // A node forgets `ASKING` after one command: the one that follows.
                 Some(node) => {
                     let [command, wait] = commands;
-                    let answers = pipelined(nodes, &[cmd("ASKING"), command, wait], node).await;
+                    let answers = self.ask_other(nodes, &[cmd("ASKING"), command, wait], node).await;
                     let mut answers = answers.map_err(of_write_or_wait)?;
                     succeeded(Some(answers.remove(0)))?;
                     answers
@@ -134,6 +139,33 @@ impl Cluster {
             answers => answers?,
         };
         replicated(answers, self.replicas)
+    }
+
+    /// Sends commands to the node that an `ASK` names, in one piece. Returns their answers, each of which may be an error.
+    pub(super) async fn ask_other(
+        &self,
+        nodes: Nodes,
+        commands: &[Cmd],
+        node: AskedNode,
+    ) -> Result<Vec<Value>, EngineFailure> {
+        let to_node = SingleNodeRoutingInfo::ByAddress { host: node.host.clone(), port: node.port };
+        match pipelined(nodes, commands, to_node).await {
+            Err(EngineFailure::NotDone(source)) if source.downcast_ref().is_some_and(is_unknown_node) => {}
+            answers => return answers,
+        }
+        let known = self.asked.borrow().get(&node).filter(|link| !link.has_ended()).cloned();
+        let mut link = match known {
+            Some(link) => link,
+            None => {
+                let link = Link::to(&node.host, node.port).await.map_err(|error| classify(error).of_read())?;
+                let mut asked = self.asked.borrow_mut();
+                asked.retain(|_, link| !link.has_ended());
+                asked.insert(node, link.clone());
+                link
+            }
+        };
+        let pipeline = pipeline_of(commands);
+        link.req_packed_commands(&pipeline, 0, commands.len()).await.map_err(classify)
     }
 }
 
@@ -191,9 +223,13 @@ async fn pipelined(
     commands: &[Cmd],
     node: SingleNodeRoutingInfo,
 ) -> Result<Vec<Value>, EngineFailure> {
+    nodes.route_pipeline(pipeline_of(commands), 0, commands.len(), node).await.map_err(classify)
+}
+
+fn pipeline_of(commands: &[Cmd]) -> Pipeline {
     let mut pipeline = Pipeline::with_capacity(commands.len());
     commands.iter().for_each(|command| _ = pipeline.add_command(command.clone()));
-    nodes.route_pipeline(pipeline, 0, commands.len(), node).await.map_err(classify)
+    pipeline
 }
 
 /// Returns an answer that is no error.
@@ -201,17 +237,25 @@ fn succeeded(answer: Option<Value>) -> Result<Value, EngineFailure> {
     answer.ok_or_else(missing)?.extract_error().map_err(classify)
 }
 
-fn missing() -> EngineFailure {
+pub(super) fn missing() -> EngineFailure {
     EngineFailure::Unknown("an answer is missing".into())
 }
 
-/// The node that an `ASK` names.
-pub(super) fn asked_node(error: &RedisError) -> Option<SingleNodeRoutingInfo> {
-    if error.kind() != ErrorKind::Server(ServerErrorKind::Ask) {
-        return None;
+/// The node that an `ASK` names. The host may be empty: see [`Link::to`].
+#[derive(Debug, PartialEq, Eq, Hash)]
+pub(super) struct AskedNode {
+    host: String,
+    port: u16,
+}
+
+impl AskedNode {
+    pub(super) fn of(error: &RedisError) -> Option<Self> {
+        if error.kind() != ErrorKind::Server(ServerErrorKind::Ask) {
+            return None;
+        }
+        let (host, port) = error.redirect_node()?.0.rsplit_once(':')?;
+        Some(Self { host: host.to_owned(), port: port.parse().ok()? })
     }
-    let (host, port) = error.redirect_node()?.0.rsplit_once(':')?;
-    Some(SingleNodeRoutingInfo::ByAddress { host: host.to_owned(), port: port.parse().ok()? })
 }
 
 /// Texts of errors that no other try mends: a server that is too old, a right, a server that is no cluster, such as a sentinel, one

@@ -7,6 +7,9 @@
 //! The library also answers with one error if it has no connection left, for a request that was sent and for one that was not. So
 //! the requests that are sent are counted: see [`sent`].
 //!
+//! The library connects to the nodes of the cluster's layout only. A node that is new in it has no slot before the first one has moved there,
+//! and an `ASK` names it already: [`Link::to`] connects to it, with the settings of the library's connections.
+//!
 //! If the library cannot read the cluster's layout, it answers all requests in flight with that error. A request that was sent
 //! must not be taken for one that was refused. So the errors of the library's own commands are made those of a connection that
 //! failed.
@@ -21,7 +24,8 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use redis::aio::{ConnectionLike, MultiplexedConnection};
 use redis::cluster_async::Connect;
 use redis::{
-    Arg, AsyncConnectionConfig, Cmd, IntoConnectionInfo, Pipeline, PushInfo, PushKind, RedisError, RedisFuture, Value,
+    Arg, AsyncConnectionConfig, Cmd, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, Pipeline, PushInfo, PushKind,
+    RedisError, RedisFuture, Value,
 };
 
 use super::reply::{classify, is_no_login};
@@ -34,6 +38,9 @@ thread_local! {
     /// The nodes that refused the last connection to them because of its user or its password: for each address, the error. The library
     /// tells a request only that it has no connection.
     static NO_LOGIN: RefCell<BTreeMap<String, String>> = const { RefCell::new(BTreeMap::new()) };
+
+    /// The settings of the last connection that was opened.
+    static SETTINGS: RefCell<Option<(ConnectionInfo, AsyncConnectionConfig)>> = const { RefCell::new(None) };
 }
 
 /// Returns the error of a node that does not accept the store's login, with the node's address.
@@ -63,10 +70,31 @@ pub(super) struct Link {
 }
 
 impl Link {
+    /// Connects to a node. A host that is empty is that of the other nodes: they do not know it if `cluster-preferred-endpoint-type` is
+    /// `unknown-endpoint`.
+    pub(super) async fn to(host: &str, port: u16) -> Result<Self, RedisError> {
+        let no_settings = || io::Error::new(io::ErrorKind::ConnectionRefused, "no node is connected");
+        let (info, config) = SETTINGS.with_borrow(Clone::clone).ok_or_else(no_settings)?;
+        let mut addr = info.addr().clone();
+        if let ConnectionAddr::Tcp(to_host, to_port) | ConnectionAddr::TcpTls { host: to_host, port: to_port, .. } =
+            &mut addr
+        {
+            *to_port = port;
+            if !host.is_empty() {
+                host.clone_into(to_host);
+            }
+        }
+        <Self as Connect>::connect_with_config(info.set_addr(addr), config).await
+    }
+
+    pub(super) fn has_ended(&self) -> bool {
+        self.has_ended.load(Relaxed)
+    }
+
     /// Counts a request that is sent. Returns an error if the connection has ended: that of a refused connection. [`classify`] takes it
     /// for a request that was not sent, and the library connects again.
     fn check(&self) -> Result<(), RedisError> {
-        if self.has_ended.load(Relaxed) {
+        if self.has_ended() {
             return Err(io::Error::new(io::ErrorKind::ConnectionRefused, "the connection had ended").into());
         }
         SENT.set(SENT.get().wrapping_add(1));
@@ -100,6 +128,7 @@ impl Connect for Link {
         info: T,
         config: AsyncConnectionConfig,
     ) -> RedisFuture<'a, Self> {
+        let unnoticed = config.clone();
         let has_ended = Arc::new(AtomicBool::new(false));
         let noticed = Arc::clone(&has_ended);
         let config = config.set_push_sender(move |push: PushInfo| {
@@ -108,6 +137,7 @@ impl Connect for Link {
         });
         Box::pin(async move {
             let info = info.into_connection_info()?;
+            SETTINGS.set(Some((info.clone(), unnoticed)));
             let address = info.addr().to_string();
             let connected = <MultiplexedConnection as Connect>::connect_with_config(info, config).await;
             note_login(address, connected.as_ref().err());

@@ -17,7 +17,7 @@ use polyserve_core::MAX_PAGE_BYTES;
 use redis::cluster_routing::{Route, RoutingInfo, SingleNodeRoutingInfo, Slot, SlotAddr};
 use redis::{Cmd, cmd};
 
-use super::cluster::{Cluster, Nodes, asked_node};
+use super::cluster::{AskedNode, Cluster, Nodes, missing};
 use super::reply::{classify, read};
 use crate::error::EngineFailure;
 use crate::remote::{Engine as _, Held, StoredEntry, StoredPage, in_order};
@@ -138,12 +138,11 @@ impl Cluster {
         let mut keys: Vec<Vec<u8>> = match nodes.route_command(script, RoutingInfo::SingleNode(to_master())).await {
             Ok(answer) => read(answer)?,
             Err(error) => {
-                let target = asked_node(&error).ok_or_else(|| classify(error))?;
-                let mut keys = Vec::new();
-                for node in [to_master(), target] {
-                    let listed = nodes.route_command(plain_list(slot), RoutingInfo::SingleNode(node)).await;
-                    keys.append(&mut read(listed.map_err(classify)?)?);
-                }
+                let node = AskedNode::of(&error).ok_or_else(|| classify(error))?;
+                let listed = nodes.route_command(plain_list(slot), RoutingInfo::SingleNode(to_master())).await;
+                let mut keys: Vec<Vec<u8>> = read(listed.map_err(classify)?)?;
+                let listed = Box::pin(self.ask_other(nodes, &[plain_list(slot)], node)).await?.pop();
+                keys.append(&mut read(listed.ok_or_else(missing)?)?);
                 keys
             }
         };

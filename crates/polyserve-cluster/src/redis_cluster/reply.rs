@@ -150,6 +150,11 @@ pub(super) fn has_lost_all(error: &RedisError) -> bool {
     error.kind() == ErrorKind::ClusterConnectionNotFound && error.to_string().starts_with(NO_CONNECTIONS)
 }
 
+/// Whether the client has no connection to the node that a request is for.
+pub(super) fn is_unknown_node(error: &RedisError) -> bool {
+    error.kind() == ErrorKind::ClusterConnectionNotFound && error.to_string().starts_with(NOT_CONNECTED)
+}
+
 /// Whether the text of an error has that of a node that does not know the user or the password.
 pub(super) fn is_no_login(text: &str) -> bool {
     NO_LOGIN.iter().any(|code| text.contains(code))
@@ -158,9 +163,7 @@ pub(super) fn is_no_login(text: &str) -> bool {
 /// What an error means for the request.
 pub(super) fn classify(error: RedisError) -> EngineFailure {
     match error.kind() {
-        ErrorKind::ClusterConnectionNotFound if error.to_string().starts_with(NOT_CONNECTED) => {
-            EngineFailure::NotDone(error.into())
-        }
+        _ if is_unknown_node(&error) => EngineFailure::NotDone(error.into()),
         // The client also answers requests with it that were sent, if it has no connection left to read the layout from.
         ErrorKind::ClusterConnectionNotFound => EngineFailure::Unknown(error.into()),
         ErrorKind::Io if error.is_connection_refusal() => EngineFailure::NotDone(error.into()),

@@ -12,7 +12,7 @@ use polyserve_conformance::history::{
     Call, CallAnswer, CheckVerdict, History, Operation, RecordingControl, RecordingWorkload, check, record_in_process,
     value_of,
 };
-use polyserve_core::{Entity, EntityRepo, EntityRepoExt as _};
+use polyserve_core::{Condition, Conditional, Entity, EntityRepo, EntityRepoExt as _, Put};
 use polyserve_engines::etcd::EtcdCluster;
 use polyserve_engines::postgres::PostgresServer;
 use polyserve_engines::process::{Missing, wait_for};
@@ -31,7 +31,15 @@ pub(crate) fn tests(kind: Kind) -> Vec<Test> {
             Test::own(kind, "a_temporary_store_is_removed_in_batches", a_temporary_store_is_removed_in_batches),
             Test::own(kind, "slots_move_under_load", || slots_move_under_load(0)),
             Test::own(kind, "slots_move_under_load_that_waits_for_replicas", || slots_move_under_load(1)),
-            Test::own(kind, "a_scan_sees_a_slot_that_moves", a_scan_sees_a_slot_that_moves),
+            Test::own(kind, "a_scan_sees_a_slot_that_moves", || a_slot_that_moves_is_served(|_| ())),
+            Test::own(kind, "a_slot_that_moves_to_a_new_node_is_served", || {
+                a_slot_that_moves_is_served(RedisNodes::add_master)
+            }),
+            Test::own(kind, "a_slot_that_moves_to_a_node_without_a_host_is_served", || {
+                a_slot_that_moves_is_served(|redis| {
+                    redis.configure("cluster-preferred-endpoint-type", "unknown-endpoint");
+                })
+            }),
             Test::own(kind, "a_killed_master_loses_what_it_did_not_send", || a_lost_master(0, kill)),
             Test::own(kind, "a_killed_master_loses_nothing_that_its_replica_has", || a_lost_master(1, kill)),
             Test::own(kind, "a_paused_master_loses_what_it_did_not_send", || a_lost_master(0, pause)),
@@ -195,12 +203,16 @@ fn slots_move_under_load(replicas: u32) -> Result<(), Missing> {
     Ok(())
 }
 
-/// A scan shows each entity once while their slot moves, also if some of them are at each of two nodes.
-fn a_scan_sees_a_slot_that_moves() -> Result<(), Missing> {
-    let redis = RedisNodes::start()?;
+/// While their slot moves, a scan shows each entity once, also if some of them are at each of two nodes, and writes are done.
+///
+/// Regression test: entities at a node that had no slot yet were unavailable until the whole slot had moved, and so was every scan. So were
+/// those at a node with a host that the others do not know.
+fn a_slot_that_moves_is_served(prepare: impl FnOnce(&mut RedisNodes)) -> Result<(), Missing> {
+    let mut redis = RedisNodes::start()?;
     // The hash tag keeps all keys in one slot.
     let prefix = "{moves}:";
     let store = connect_redis(&redis.urls(), prefix, 0, None, limits()).expect("it connects");
+    prepare(&mut redis);
     let put =
         |ids: Range<i64>| ids.for_each(|id| _ = store.put(Entity::new(id, "stays", 0.5)).wait().expect("it is stored"));
     let scanned = || {
@@ -223,6 +235,8 @@ fn a_scan_sees_a_slot_that_moves() -> Result<(), Missing> {
         put(30 + 10 * steps..40 + 10 * steps);
         steps += 1;
         assert_eq!(scanned(), (0..30 + 10 * steps).collect::<Vec<_>>(), "at step {steps}");
+        let replaced = store.put_if(Entity::new(0, "stays", 0.5), &Condition::present()).wait();
+        assert!(matches!(replaced, Ok(Conditional::Done(Put::Replaced))), "{replaced:?} at step {steps}");
     });
     assert_eq!(steps, 3);
     Ok(())
