@@ -185,6 +185,19 @@ pub(super) fn a_waiting_answer_outlives_the_shutdown(subject: &ServerSubject) {
     });
 }
 
+/// The drain closes the listener while a request is in work. So a client that comes later is refused at once, and is not reset at the end
+/// of the drain, when it cannot know whether its request was done.
+pub(super) fn the_listener_closes_while_a_request_is_in_work(subject: &ServerSubject) {
+    let (live, held_answers, mut client) = hold_one(subject, |config| config.drain_grace = subject.patience * 10);
+    let (addr, patience) = (live.addr, subject.patience);
+    live.drain(1, move || {
+        let is_closed = eventually(patience, || TcpStream::connect(addr).is_err());
+        assert!(is_closed, "the address still accepts connections");
+        assert_eq!(held_answers.release_all(), 1, "the answer is still wanted");
+        assert_eq!(client.expect_last(200).text(), "/hold");
+    });
+}
+
 /// The drain serves all requests that arrived before the shutdown, also those behind a deferred answer.
 pub(super) fn pipelined_requests_are_served_by_the_drain(subject: &ServerSubject) {
     let held_answers = HeldAnswers::new();

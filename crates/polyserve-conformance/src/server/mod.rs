@@ -220,6 +220,7 @@ kit! {
             half_a_head_outlives_the_shutdown,
             a_request_in_the_drain_says_so,
             a_waiting_answer_outlives_the_shutdown,
+            the_listener_closes_while_a_request_is_in_work,
             pipelined_requests_are_served_by_the_drain,
             a_refused_body_does_not_hold_the_drain,
             a_large_answer_outlives_the_shutdown,

@@ -143,12 +143,14 @@ impl SequentialState {
         }
         loop {
             self.silent.drain(&self.pool, |entry| self.queue(entry));
+            self.queue_waiting();
             if self.serve_next() {
                 continue;
             }
             let next = lock(&self.incoming).accept_waiting();
             match next {
                 Some(stream) => drop(self.admit(stream, &mut lock(&self.incoming))),
+                None if self.pool.waiting() > 0 => {} // the supervisor has queued it meanwhile
                 None if self.silent.await_first_bytes(&self.pool, |entry| self.queue(entry)) => {}
                 None => break,
             }
@@ -194,6 +196,18 @@ impl SequentialState {
 
     fn queue(&self, entry: PoolEntry) {
         self.pool.queue(entry, Instant::now());
+    }
+
+    /// In a drain, queues the connections that wait in the backlog, for which there is room, and then closes the listener. To be called
+    /// by the supervisor too, because the worker may be busy with a connection: a client that comes later is refused, and one that
+    /// stays in the backlog is reset in the end.
+    fn queue_waiting(&self) {
+        let mut incoming = lock(&self.incoming);
+        while self.has_room(false)
+            && let Some(stream) = incoming.try_accept()
+        {
+            self.admit(stream, &mut incoming);
+        }
     }
 
     /// Queues the connection, or rejects it. At the limit, it takes the place of one that is silent or idle. Returns whether it is
@@ -246,6 +260,7 @@ impl SequentialState {
         let table = &self.pool.table;
         let mut begun = table.server.shutdown.begun();
         park_until(None, |cx| Pin::new(&mut begun).poll(cx));
+        self.queue_waiting();
         table.wake_idle();
         let stuck = table.finish(|| {
             let mut incoming = lock(&self.incoming);
