@@ -44,7 +44,8 @@ fn entities_are_put_and_got() {
     assert_eq!(running.shutdown().expect("it ends well"), Drain::new(8, 0, 0));
 }
 
-/// Regression test: hyper took two hosts, a host other than the authority, any expectation and any target.
+/// Regression test: hyper took two hosts, a host other than the authority, any expectation, any target, a query without a path, and white
+/// space around a value.
 #[test]
 fn a_head_is_judged_as_over_http1() {
     let running = serve(Arc::new(Echo), |_| {});
@@ -74,16 +75,23 @@ fn a_head_is_judged_as_over_http1() {
             ("http://a/{", &[], 400),
             ("ftp://a/1", &[], 400),
             ("http://a/1", &[("expect", "200-ok")], 417),
+            ("http://a/1", &[("x", "a b")], 200),
+            ("http://a/1", &[("x", "")], 200),
+            ("http://a/1", &[("x", " a")], 400),
+            ("http://a/1", &[("x", "a\t")], 400),
+            ("http://a/1", &[("x", "a"), ("x", " ")], 400),
         ] {
             assert_eq!(ask(Method::GET, uri, fields).await, status, "{uri} {fields:?}");
         }
         assert_eq!(ask(Method::from_bytes(b"FOO").unwrap(), "http://a/1", &[]).await, 501);
         // `*` was the root path of a host `a*`.
-        for (method, status) in [(Method::OPTIONS, StatusCode::OK), (Method::PUT, StatusCode::BAD_REQUEST)] {
-            let asterisk = Uri::builder().scheme("http").authority("a").path_and_query("*").build().expect("a URI");
+        for (method, path, status) in
+            [(Method::OPTIONS, "*", 200), (Method::PUT, "*", 400), (Method::GET, "?x", 400), (Method::GET, "/?x", 200)]
+        {
+            let uri = Uri::builder().scheme("http").authority("a").path_and_query(path).build().expect("a URI");
             let mut request = request(method, "/", "");
-            *request.uri_mut() = asterisk;
-            assert_eq!(sender.send_request(request).await.expect("an answer").status(), status);
+            *request.uri_mut() = uri;
+            assert_eq!(sender.send_request(request).await.expect("an answer").status().as_u16(), status, "{path}");
         }
     });
     running.shutdown().expect("it ends well");

@@ -26,6 +26,16 @@ pub(super) const NO_HOST: Refusal =
 pub(super) const OTHER_HOST: Refusal =
     Refusal { status: StatusCode::BAD_REQUEST, detail: "The Host header field is not the :authority." };
 
+/// The refusal of a request over HTTP/2 with a path that is none.
+#[cfg(feature = "http2")]
+pub(super) const NO_PATH: Refusal =
+    Refusal { status: StatusCode::BAD_REQUEST, detail: "The :path is neither a path nor *." };
+
+/// The refusal of a request over HTTP/2 with white space at an end of a field's value.
+#[cfg(feature = "http2")]
+pub(super) const SPACE_AROUND_VALUE: Refusal =
+    Refusal { status: StatusCode::BAD_REQUEST, detail: "A header field's value begins or ends with white space." };
+
 /// The refusal of a body for which there is no memory.
 pub(super) const OUT_OF_MEMORY: Refusal =
     Refusal { status: StatusCode::SERVICE_UNAVAILABLE, detail: "The memory of this server is used up for now." };

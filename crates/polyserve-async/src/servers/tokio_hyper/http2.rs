@@ -50,7 +50,7 @@ use self::streams::{CountedBody, OpenStream, Streams};
 use super::answer_body::{finish, reserve};
 use super::connection::{Close, NO_TIMEOUT};
 use super::connection_state::{ConnectionState, Http2, PollEvents, Stage};
-use super::error_response::{NO_HOST, OTHER_HOST, reply_to};
+use super::error_response::{NO_HOST, NO_PATH, OTHER_HOST, SPACE_AROUND_VALUE, reply_to};
 use super::io::HyperIo;
 use crate::servers::toolkit::{AsyncSocket as _, TokioSocket};
 use crate::tower::{AsTower, ReplyBody, caught, response};
@@ -364,8 +364,8 @@ async fn answer_to(
     Err(reply.unwrap_or_else(late_answer))
 }
 
-/// Applies the rules for a head of HTTP/1.1, and those for its authority (RFC 9113, 8.3.1). h2 and hyper take any target, any `Host`
-/// and any expectation.
+/// Applies the rules for a head of HTTP/1.1, and those of RFC 9113 for its authority, its path (8.3.1) and its values (8.2.1). h2 and
+/// hyper take any target, any `Host`, any expectation, and white space around a value.
 ///
 /// # Errors
 ///
@@ -373,6 +373,14 @@ async fn answer_to(
 fn check_head(parts: &Parts, server: &ServerState) -> Result<(), Reply> {
     convert(parts, |line, headers| decode::check_parts(&line, headers))?
         .map_err(|refusal| reply_to(refusal, server))?;
+    // A query alone would pass for that of the root.
+    if !parts.uri.path_and_query().is_none_or(|path| path.as_str().starts_with('/') || path == "*") {
+        return Err(reply_to(NO_PATH, server));
+    }
+    // Over HTTP/1 the space around a value is left out, so no service expects any.
+    if parts.headers.values().any(|value| value.as_bytes() != value.as_bytes().trim_ascii()) {
+        return Err(reply_to(SPACE_AROUND_VALUE, server));
+    }
     let authority = parts.uri.authority().map(|authority| authority.as_str().as_bytes());
     match (authority, parts.headers.get(HOST)) {
         (None, None) => Err(reply_to(NO_HOST, server)),
