@@ -16,6 +16,8 @@ use http::{Method, StatusCode, Version};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct AnswerReport<'a> {
+    /// When the answer was made.
+    pub made: Instant,
     /// The status.
     pub status: StatusCode,
     /// The number of bytes of the head and the body. Over HTTP/2, the bytes of the body.
@@ -50,11 +52,14 @@ pub struct ReportedRequest<'a> {
 impl<'a> AnswerReport<'a> {
     /// Creates the report of an answer that is made now, for the author of a server. `begun` is the time at which the first
     /// byte of the request was read.
+    #[inline]
     pub fn new(status: StatusCode, bytes: usize, begun: Option<Instant>, peer: Option<SocketAddr>) -> Self {
+        let made = Instant::now();
         Self {
+            made,
             status,
             bytes: bytes as u64,
-            elapsed: begun.map(|begun| begun.elapsed()),
+            elapsed: begun.map(|begun| made.saturating_duration_since(begun)),
             queued: None,
             peer,
             user: None,
@@ -64,6 +69,7 @@ impl<'a> AnswerReport<'a> {
     }
 
     /// Sets what the service has noted, for the author of a server.
+    #[inline]
     #[must_use]
     pub fn noted(mut self, notes: &'a RequestNotes) -> Self {
         (self.user, self.trace) = (notes.user(), notes.trace());
@@ -71,6 +77,7 @@ impl<'a> AnswerReport<'a> {
     }
 
     /// Sets the request line, for the author of a server.
+    #[inline]
     #[must_use]
     pub fn to(mut self, request: Option<ReportedRequest<'a>>) -> Self {
         self.request = request;
@@ -99,7 +106,7 @@ impl AnswerHook {
     }
 
     /// Creates a hook that reads the status, the times, and the method of a request. The other parts of its reports may be missing: the
-    /// target is empty, and the address, the user and the trace are `None`. It costs less: a server need not copy and note them.
+    /// target is empty, and the address, the user and the trace may be `None`. It costs less: a server need not copy and note them.
     pub fn of_times(hook: impl Fn(&AnswerReport<'_>) + Send + Sync + 'static) -> Self {
         Self { hook: Arc::new(hook), sees_clients: false }
     }

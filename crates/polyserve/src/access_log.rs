@@ -1,33 +1,35 @@
 //! A line for each answer of a server: as JSON, or in the common log format of web servers.
 //!
 //! The log has every answer, also those that the server gives itself, such as 400, 408, and 503 at a limit. A thread of its
-//! own writes the lines, so a slow disk delays no answer. It writes all lines of some milliseconds together.
+//! own formats and writes the lines, so a slow disk delays no answer. It writes the lines of some milliseconds together.
 //!
-//! Invariants: memory is bounded by [`MAX_WAITING`] lines, each with at most 2 KiB of a target. A line that finds this number of
+//! Invariants: memory is bounded by [`MAX_WAITING`] reports, each with at most 2 KiB of a target. A report that finds this number of
 //! others, or the rate of the log reached, is dropped and counted. A client cannot begin a line: every byte that is not
 //! printable ASCII is escaped.
 //!
-//! Cost of an answer: that of an [`AnswerHook`], the formatting of a line in a buffer of the thread, a clock read, a lock that is held
-//! for a copy of the line, and a wake-up of the log's thread every [`BATCH_TIME`]. No allocation. An answer that is not sampled costs an
-//! addition.
+//! Cost of an answer: that of an [`AnswerHook`], a lock that is held for a copy of the report, and a wake-up of the log's thread every
+//! [`BATCH_TIME`]. No allocation. An answer that is not sampled costs an addition. The log's thread formats the line and writes it.
 //!
 //! # Layout
 //!
+//! * `reports`: what an answer leaves for the log's thread.
 //! * `line`: the text of a line.
 
 mod line;
+mod reports;
 
-use std::io::{self, Write};
+use std::io::{self, ErrorKind, Write};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use polyserve_core::sync::lock;
 use polyserve_core::{AnswerHook, AnswerReport, ServerConfig};
 
-use line::with_line;
+use line::LogLines;
+use reports::Reports;
 
 /// The max number of lines that wait to be written.
 pub const MAX_WAITING: usize = 4096;
@@ -59,13 +61,13 @@ impl Default for Sampling {
 }
 
 /// The time for which the log's thread collects lines before it writes them.
-pub const BATCH_TIME: Duration = Duration::from_millis(5);
+pub const BATCH_TIME: Duration = Duration::from_millis(20);
 
 /// The thread writes at once if this number of lines waits.
-const FULL_BATCH: usize = MAX_WAITING / 2;
+const FULL_BATCH: usize = MAX_WAITING / 4;
 
-/// The capacity that a buffer of lines keeps, in bytes.
-const KEPT_CAPACITY: usize = 1024 * 1024;
+/// Lines are written if they have this length together, in bytes. Few calls, and text that is still in the cache of the processor.
+const FULL_WRITE: usize = 64 * 1024;
 
 /// The max time in which a log writes its last lines. A disk or a pipe may be stuck, and a program must still end.
 const MAX_END: Duration = Duration::from_secs(2);
@@ -97,7 +99,7 @@ pub struct AccessLog {
 struct Shared {
     format: LogFormat,
     sampling: Sampling,
-    waiting: Mutex<WaitingLines>,
+    waiting: Mutex<WaitingReports>,
     changed: Condvar,
     start: Instant,
     sampled: AtomicU64,
@@ -106,18 +108,17 @@ struct Shared {
     dropped: AtomicU64,
 }
 
-/// The lines that wait to be written.
+/// The reports that wait to be written.
 #[derive(Debug, Default)]
-struct WaitingLines {
-    bytes: Vec<u8>,
-    count: usize,
-    /// The thread of the log sleeps until there is a line.
+struct WaitingReports {
+    reports: Reports,
+    /// The thread of the log sleeps until there is a report.
     is_awaited: bool,
     has_ended: bool,
 }
 
 impl AccessLog {
-    /// Starts a log that `writer` takes, which gets all lines of some milliseconds in one call.
+    /// Starts a log that `writer` takes, which gets the lines of some milliseconds in few calls, each with whole lines.
     ///
     /// # Errors
     ///
@@ -171,22 +172,21 @@ impl Shared {
                 return;
             }
         }
-        let is_taken = (self.sampling.max_per_s == u64::MAX || self.has_room(self.start.elapsed()))
-            && with_line(self.format, SystemTime::now(), report, |line| self.append(line));
-        if !is_taken {
+        let has_room =
+            self.sampling.max_per_s == u64::MAX || self.has_room(report.made.saturating_duration_since(self.start));
+        if !(has_room && self.keep(report)) {
             self.dropped.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    /// Adds a line to those that wait, unless there are too many.
-    fn append(&self, line: &[u8]) -> bool {
+    /// Adds a report to those that wait, unless there are too many.
+    fn keep(&self, report: &AnswerReport<'_>) -> bool {
         let mut waiting = lock(&self.waiting);
-        if waiting.count >= MAX_WAITING {
+        if waiting.reports.len() >= MAX_WAITING {
             return false;
         }
-        waiting.bytes.extend_from_slice(line);
-        waiting.count += 1;
-        let is_full = waiting.count == FULL_BATCH;
+        waiting.reports.push(report);
+        let is_full = waiting.reports.len() == FULL_BATCH;
         let wakes = std::mem::take(&mut waiting.is_awaited) || is_full;
         drop(waiting);
         if wakes {
@@ -195,45 +195,49 @@ impl Shared {
         true
     }
 
-    /// Writes the lines until the end of the log.
-    fn write_lines(&self, mut writer: impl Write) {
-        let mut batch = WaitingLines::default();
-        let mut is_torn = false; // an error has left the last line without its end, and the next one must not join it
-        while self.take_lines(&mut batch) {
-            if is_torn {
-                batch.bytes.insert(0, b'\n');
+    /// Writes lines until the end of the log.
+    fn write_lines(&self, writer: impl Write) {
+        let (mut reports, mut lines) = (Reports::default(), LogLines::new(self.format));
+        let mut output = Output { writer, is_torn: false };
+        while self.take_reports(&mut reports) {
+            let now = Clocks::read();
+            for report in reports.iter() {
+                lines.push(&report, &now);
+                if lines.bytes().len() >= FULL_WRITE {
+                    self.write(&mut lines, &mut output);
+                }
             }
-            let (written, result) = write_counted(&mut writer, &batch.bytes);
-            let written = batch.bytes.get(..written).unwrap_or_default();
-            if let Err(error) = result {
-                let ends = written.iter().filter(|byte| **byte == b'\n').count();
-                let whole = ends.saturating_sub(usize::from(is_torn));
-                self.dropped.fetch_add(batch.count.saturating_sub(whole) as u64, Ordering::Relaxed);
-                polyserve_core::throttled!(warn, %error, "the access log cannot be written");
-            }
-            is_torn = written.last().map_or(is_torn, |last| *last != b'\n');
-            batch.bytes.clear();
-            batch.bytes.shrink_to(KEPT_CAPACITY);
+            self.write(&mut lines, &mut output);
+            reports.clear();
         }
     }
 
-    /// Waits for a line, and for those of the next moment. Exchanges them for the empty `batch`. Returns false if the log has ended, and
-    /// no line is left.
-    fn take_lines(&self, batch: &mut WaitingLines) -> bool {
+    /// Writes the lines, if there are any, and removes them.
+    fn write(&self, lines: &mut LogLines, output: &mut Output<impl Write>) {
+        if lines.count() == 0 {
+            return;
+        }
+        if let Err((written, error)) = output.write(lines.bytes()) {
+            self.dropped.fetch_add(lines.count().saturating_sub(written) as u64, Ordering::Relaxed);
+            polyserve_core::throttled!(warn, %error, "the access log cannot be written");
+        }
+        lines.clear();
+    }
+
+    /// Waits for reports, and exchanges them for the empty `reports`. Returns false if the log has ended, and no report is left.
+    fn take_reports(&self, reports: &mut Reports) -> bool {
         let mut waiting = lock(&self.waiting);
-        while waiting.count == 0 {
-            if waiting.has_ended {
-                return false;
+        loop {
+            let grows = |waiting: &mut WaitingReports| waiting.reports.len() < FULL_BATCH && !waiting.has_ended;
+            let waited = self.changed.wait_timeout_while(waiting, BATCH_TIME, grows);
+            (waiting, _) = waited.unwrap_or_else(PoisonError::into_inner);
+            if waiting.reports.len() > 0 || waiting.has_ended {
+                std::mem::swap(&mut waiting.reports, reports);
+                return reports.len() > 0;
             }
-            waiting.is_awaited = true;
+            waiting.is_awaited = true; // while reports come, no thread has to wake this one for the first one
             waiting = self.changed.wait(waiting).unwrap_or_else(PoisonError::into_inner);
         }
-        let grows = |waiting: &mut WaitingLines| waiting.count < FULL_BATCH && !waiting.has_ended;
-        let waited = self.changed.wait_timeout_while(waiting, BATCH_TIME, grows);
-        let (mut waiting, _) = waited.unwrap_or_else(PoisonError::into_inner);
-        std::mem::swap(&mut waiting.bytes, &mut batch.bytes);
-        batch.count = std::mem::take(&mut waiting.count);
-        true
     }
 
     /// Whether the present second has room for a line, which is then counted.
@@ -252,18 +256,68 @@ impl Shared {
     }
 }
 
-/// Writes all bytes. Returns the number of those that were written, also if an error came then.
-fn write_counted(writer: &mut impl Write, bytes: &[u8]) -> (usize, io::Result<()>) {
-    let mut written = 0;
-    while let Some(rest) = bytes.get(written..).filter(|rest| !rest.is_empty()) {
-        match writer.write(rest) {
-            Ok(0) => return (written, Err(io::ErrorKind::WriteZero.into())),
-            Ok(count) => written += count,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return (written, Err(error)),
-        }
+/// One moment by two clocks.
+struct Clocks {
+    monotonic: Instant,
+    since_epoch: Duration,
+}
+
+impl Clocks {
+    fn read() -> Self {
+        let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Self { monotonic: Instant::now(), since_epoch }
     }
-    (written, writer.flush())
+
+    /// Returns a moment before this one as the time since the epoch.
+    fn since_epoch(&self, moment: Instant) -> Duration {
+        self.since_epoch.saturating_sub(self.monotonic.saturating_duration_since(moment))
+    }
+}
+
+/// What the lines are written to.
+struct Output<W> {
+    writer: W,
+    /// An error has left the last line without its end, and the next line must not join it.
+    is_torn: bool,
+}
+
+impl<W: Write> Output<W> {
+    /// Writes lines.
+    ///
+    /// # Errors
+    ///
+    /// Returns the error, and the number of lines that were written as a whole.
+    fn write(&mut self, lines: &[u8]) -> Result<(), (usize, io::Error)> {
+        if self.is_torn {
+            self.write_bytes(b"\n").map_err(|(_, error)| (0, error))?;
+        }
+        let result = self.write_bytes(lines).and_then(|()| self.writer.flush().map_err(|error| (lines.len(), error)));
+        result.map_err(|(written, error)| {
+            let ends = lines.iter().take(written).filter(|byte| **byte == b'\n');
+            (ends.count(), error)
+        })
+    }
+
+    /// Writes all bytes.
+    ///
+    /// # Errors
+    ///
+    /// Returns the error, and the number of bytes that were written.
+    fn write_bytes(&mut self, bytes: &[u8]) -> Result<(), (usize, io::Error)> {
+        let mut written = 0;
+        while let Some(rest) = bytes.get(written..).filter(|rest| !rest.is_empty()) {
+            match self.writer.write(rest) {
+                Ok(0) => return Err((written, ErrorKind::WriteZero.into())),
+                Ok(count) => {
+                    written += count;
+                    self.is_torn = bytes.get(..written).and_then(<[u8]>::last).is_some_and(|last| *last != b'\n');
+                }
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err((written, error)),
+            }
+        }
+        Ok(())
+    }
 }
 
 #[cfg(test)]
@@ -361,12 +415,10 @@ mod tests {
     /// dropped.
     #[test]
     fn a_line_that_was_cut_spoils_no_other() {
-        let mut line = Vec::new();
-        with_line(LogFormat::Common, SystemTime::now(), &report(StatusCode::OK, "/1"), |text| {
-            line.extend_from_slice(text);
-            true
-        });
-        let disk = FullDisk(Arc::new(Mutex::new((Vec::new(), 2 * line.len() + 10))));
+        let (mut reports, mut lines) = (Reports::default(), LogLines::new(LogFormat::Common));
+        reports.push(&report(StatusCode::OK, "/1"));
+        reports.iter().for_each(|report| lines.push(&report, &Clocks::read()));
+        let disk = FullDisk(Arc::new(Mutex::new((Vec::new(), 2 * lines.bytes().len() + 10))));
         let log = AccessLog::start(disk.clone(), LogFormat::Common, Sampling::default()).expect("a thread starts");
         let hook = hook(&log);
         for dropped in [3, 8] {

@@ -156,6 +156,9 @@ impl fmt::Display for SpanId {
 
 impl ParentSpan {
     fn of(headers: &Headers<'_>) -> Option<Self> {
+        if headers.name_lengths() & 1 << TRACEPARENT.len() == 0 {
+            return None;
+        }
         let mut fields = headers.all(TRACEPARENT);
         let value = fields.next()?;
         if fields.next().is_some() {

@@ -1,20 +1,17 @@
-//! The text of a line.
+//! The text of lines.
 //!
-//! Cost: no allocation. A thread keeps a buffer, and the text of the present second. Other libraries' formatters are not used for the
-//! usual parts: they took as long as the rest of a small request. So did checks of the buffer's room for each part: a line has its room
-//! before it is written.
+//! Cost: no allocation. Other libraries' formatters are not used for the usual parts: they took as long as the rest of a small request. So
+//! did checks of the buffer's room for each part: a line has its room before it is written.
 
-use std::cell::RefCell;
 use std::fmt::{self, Write as _};
 use std::net::{IpAddr, SocketAddr};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::ops::Range;
+use std::time::{Duration, Instant, UNIX_EPOCH};
 
-use polyserve_core::{AnswerReport, TraceId};
+use polyserve_core::TraceId;
 
-use super::LogFormat;
-
-/// The max number of bytes of a target in a line. A longer one is cut, and ends with `...`.
-const MAX_TARGET: usize = 2048;
+use super::reports::LoggedReport;
+use super::{Clocks, FULL_WRITE, LogFormat};
 
 /// The room of a line without its texts, in bytes: names of fields, numbers, a time, an address and a trace.
 const FIXED_ROOM: usize = 512;
@@ -22,132 +19,172 @@ const FIXED_ROOM: usize = 512;
 /// A byte of a text takes at most this number of bytes, as in `\u007f`.
 const MAX_ESCAPED: usize = 6;
 
-/// The room that a thread's buffer keeps, in bytes.
-const KEPT_ROOM: usize = 4096;
+/// The room that is kept between two calls of the writer, in bytes. The usual lines of a call do not need more.
+const KEPT_ROOM: usize = FULL_WRITE + 4096;
 
-/// The buffer of a thread.
+/// The lines of one call of the writer.
 #[derive(Debug)]
-struct LineBuffer {
-    bytes: Vec<u8>,
-    /// The second of the times below, since the epoch.
+pub(super) struct LogLines {
+    format: LogFormat,
+    /// The first `length` bytes are those of the lines.
+    room: Vec<u8>,
+    length: usize,
+    count: usize,
+    time: TimeText,
+}
+
+/// The texts of a millisecond. Most lines have that of the line before.
+#[derive(Debug)]
+struct TimeText {
+    millisecond: Range<Instant>,
+    /// As `2026-11-27T19:41:51.913`.
+    rfc3339: [u8; MILLIS_LENGTH],
+    /// The second of the text below, since the epoch.
     second: u64,
-    /// As `2026-11-27T19:41:51`.
-    rfc3339: [u8; SECONDS_LENGTH],
     /// As `27/Nov/2026:19:41:51 +0000`.
     common: Vec<u8>,
 }
 
-thread_local! {
-    static LINE: RefCell<LineBuffer> = const {
-        RefCell::new(LineBuffer { bytes: Vec::new(), second: u64::MAX, rfc3339: [0; SECONDS_LENGTH], common: Vec::new() })
-    };
-}
+impl LogLines {
+    pub(super) fn new(format: LogFormat) -> Self {
+        let now = Instant::now();
+        let time =
+            TimeText { millisecond: now..now, rfc3339: [0; MILLIS_LENGTH], second: u64::MAX, common: Vec::new() };
+        Self { format, room: Vec::new(), length: 0, count: 0, time }
+    }
 
-/// Calls `act` with the line of an answer that was made at `time`. Returns false if the thread is ending.
-pub(super) fn with_line(
-    format: LogFormat,
-    time: SystemTime,
-    report: &AnswerReport<'_>,
-    act: impl FnOnce(&[u8]) -> bool,
-) -> bool {
-    let acted = LINE.try_with(|line| {
-        let line = &mut *line.borrow_mut();
-        let length = line.write(format, time, report);
-        let result = act(line.bytes.get(..length).unwrap_or_default());
-        if line.bytes.len() > KEPT_ROOM {
-            line.bytes = Vec::new();
+    /// Appends the line of an answer that was made before `now`.
+    pub(super) fn push(&mut self, report: &LoggedReport<'_>, now: &Clocks) {
+        if !self.time.millisecond.contains(&report.answer.made) {
+            self.time.set(report.answer.made, now);
         }
-        result
-    });
-    acted.unwrap_or(false)
+        let end = self.length + FIXED_ROOM + MAX_ESCAPED * report.texts_length();
+        if self.room.len() < end {
+            self.room.resize(end.max(KEPT_ROOM), 0);
+        }
+        let mut line = LineWriter { rest: self.room.get_mut(self.length..).unwrap_or_default() };
+        match self.format {
+            LogFormat::Json => write_json(&mut line, report, &self.time.rfc3339),
+            LogFormat::Common => write_common(&mut line, report, &self.time.common),
+        }
+        let left = line.rest.len();
+        self.length = self.room.len() - left;
+        self.count += 1;
+    }
+
+    pub(super) fn bytes(&self) -> &[u8] {
+        self.room.get(..self.length).unwrap_or_default()
+    }
+
+    /// The number of lines.
+    pub(super) fn count(&self) -> usize {
+        self.count
+    }
+
+    pub(super) fn clear(&mut self) {
+        (self.length, self.count) = (0, 0);
+        if self.room.len() > KEPT_ROOM {
+            self.room = Vec::new();
+        }
+    }
 }
 
-impl LineBuffer {
-    /// Writes a line. Returns its length.
-    fn write(&mut self, format: LogFormat, time: SystemTime, report: &AnswerReport<'_>) -> usize {
-        let since_epoch = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+impl TimeText {
+    #[inline(never)]
+    fn set(&mut self, moment: Instant, now: &Clocks) {
+        let since_epoch = now.since_epoch(moment);
+        let begin = moment.checked_sub(Duration::from_nanos((since_epoch.subsec_nanos() % 1_000_000).into()));
+        let begin = begin.unwrap_or(moment);
+        self.millisecond = begin..begin + Duration::from_millis(1);
         if self.second != since_epoch.as_secs() {
             self.set_second(since_epoch.as_secs());
         }
-        let method = report.request.map_or(0, |request| request.method.as_str().len());
-        let target = report.request.map_or(0, |request| request.target.len().min(MAX_TARGET));
-        let texts = method + target + report.user.map_or(0, str::len);
-        let room = FIXED_ROOM + MAX_ESCAPED * texts;
-        if self.bytes.len() < room {
-            self.bytes.resize(room.max(KEPT_ROOM), 0);
+        if let Some(digits) = self.rfc3339.last_chunk_mut() {
+            *digits = three_digits(since_epoch.subsec_millis().into());
         }
-        let mut line = LineWriter { room: &mut self.bytes, at: 0 };
-        match format {
-            LogFormat::Json => write_json(&mut line, report, &self.rfc3339, since_epoch.subsec_millis()),
-            LogFormat::Common => write_common(&mut line, report, &self.common),
-        }
-        line.at
     }
 
-    #[cold]
     fn set_second(&mut self, second: u64) {
         self.second = second;
-        let time = UNIX_EPOCH + std::time::Duration::from_secs(second);
-        let text = humantime::format_rfc3339_seconds(time).to_string();
-        if let Some(seconds) = text.as_bytes().first_chunk() {
-            self.rfc3339 = *seconds;
+        let text = humantime::format_rfc3339_millis(UNIX_EPOCH + Duration::from_secs(second)).to_string();
+        if let Some(text) = text.as_bytes().first_chunk() {
+            self.rfc3339 = *text;
         }
         self.common.clear();
         write_common_time(&mut self.common, &text);
     }
 }
 
-/// The length of `2026-11-27T19:41:51`.
-const SECONDS_LENGTH: usize = 19;
+/// The length of `2026-11-27T19:41:51.913`.
+const MILLIS_LENGTH: usize = 23;
 
-/// The bytes of a line. What finds no room is left out, and a line has room for all.
+/// The room behind what is written of a line. What finds no room is left out, and a line has room for all.
 struct LineWriter<'a> {
-    room: &'a mut [u8],
-    at: usize,
+    rest: &'a mut [u8],
 }
 
 impl LineWriter<'_> {
     /// Appends a text of which the length is known when the program is compiled: a few moves of registers.
     #[inline]
     fn put<const N: usize>(&mut self, text: &[u8; N]) {
-        if let Some(place) = self.room.get_mut(self.at..).and_then(|rest| rest.first_chunk_mut::<N>()) {
+        if let Some(place) = self.place() {
             *place = *text;
-            self.at += N;
         }
     }
 
+    /// Returns the place of the next bytes.
+    #[inline]
+    fn place<const N: usize>(&mut self) -> Option<&mut [u8; N]> {
+        let (place, rest) = std::mem::take(&mut self.rest).split_first_chunk_mut()?;
+        self.rest = rest;
+        Some(place)
+    }
+
     fn put_text(&mut self, text: &[u8]) {
-        if let Some(place) = self.room.get_mut(self.at..).and_then(|rest| rest.get_mut(..text.len())) {
+        if let Some((place, rest)) = std::mem::take(&mut self.rest).split_at_mut_checked(text.len()) {
             place.copy_from_slice(text);
-            self.at += text.len();
+            self.rest = rest;
         }
     }
 
     fn put_number(&mut self, number: u64) {
         match number {
-            ..10 => self.put(&[b'0' + number as u8]),
-            10..100 => self.put(&pair(number)),
-            100..1_000 => {
-                self.put(&[b'0' + (number / 100) as u8]);
-                self.put(&pair(number % 100));
-            }
-            1_000..10_000 => {
-                self.put(&pair(number / 100));
-                self.put(&pair(number % 100));
-            }
+            ..10 => self.put(&[digit(number)]),
+            10..100 => self.put(&two_digits(number)),
+            100..1_000 => self.put(&three_digits(number)),
+            1_000..10_000 => self.put(&four_digits(number)),
             _ => {
                 self.put_number(number / 10_000);
-                self.put(&pair(number / 100 % 100));
-                self.put(&pair(number % 100));
+                self.put(&four_digits(number % 10_000));
             }
         }
     }
 }
 
-/// The two digits of a number below 100.
+/// The digit of a number below 10.
 #[inline]
-fn pair(number: u64) -> [u8; 2] {
-    [b'0' + (number / 10) as u8, b'0' + (number % 10) as u8]
+fn digit(number: u64) -> u8 {
+    b'0' + number as u8
+}
+
+/// The digits of a number below 100.
+#[inline]
+fn two_digits(number: u64) -> [u8; 2] {
+    [digit(number / 10), digit(number % 10)]
+}
+
+/// The digits of a number below 1,000.
+#[inline]
+fn three_digits(number: u64) -> [u8; 3] {
+    let [tens, ones] = two_digits(number % 100);
+    [digit(number / 100), tens, ones]
+}
+
+/// The digits of a number below 10,000.
+#[inline]
+fn four_digits(number: u64) -> [u8; 4] {
+    let [[a, b], [c, d]] = [number / 100, number % 100].map(two_digits);
+    [a, b, c, d]
 }
 
 impl fmt::Write for LineWriter<'_> {
@@ -157,25 +194,26 @@ impl fmt::Write for LineWriter<'_> {
     }
 }
 
-fn write_json(line: &mut LineWriter<'_>, report: &AnswerReport<'_>, seconds: &[u8; SECONDS_LENGTH], millis: u32) {
+fn write_json(line: &mut LineWriter<'_>, report: &LoggedReport<'_>, time: &[u8; MILLIS_LENGTH]) {
+    let LoggedReport { answer, request, user } = report;
     line.put(b"{\"bytes\":");
-    line.put_number(report.bytes);
+    line.put_number(answer.bytes);
     line.put(b",\"duration_us\":");
-    match report.elapsed {
+    match answer.elapsed {
         Some(elapsed) => line.put_number(u64::try_from(elapsed.as_micros()).unwrap_or(u64::MAX)),
         None => line.put(NULL),
     }
     line.put(b",\"method\":");
-    match report.request {
+    match request {
         Some(request) => {
             line.put(b"\"");
-            line.put_text(request.method.as_str().as_bytes()); // a token, which needs no escape
+            line.put_text(request.method.as_bytes()); // a token, which needs no escape
             line.put(b"\"");
         }
         None => line.put(NULL),
     }
     line.put(b",\"peer\":");
-    match report.peer {
+    match answer.peer {
         Some(peer) => {
             line.put(b"\"");
             write_peer(line, SocketAddr::new(peer.ip().to_canonical(), peer.port()));
@@ -184,42 +222,54 @@ fn write_json(line: &mut LineWriter<'_>, report: &AnswerReport<'_>, seconds: &[u
         None => line.put(NULL),
     }
     line.put(b",\"status\":");
-    line.put_number(report.status.as_u16().into());
+    line.put_number(answer.status.as_u16().into());
     line.put(b",\"target\":");
-    let (target, is_cut) = report.request.map_or((None, false), |request| {
-        let start = cut(request.target);
-        (Some(start), start.len() < request.target.len())
-    });
-    write_text(line, target, is_cut);
+    match request {
+        Some(request) => write_text(line, request.target, request.is_cut),
+        None => line.put(NULL),
+    }
     line.put(b",\"time\":\"");
-    line.put(seconds);
-    line.put(&[b'.', b'0' + (millis / 100) as u8]);
-    line.put(&pair((millis % 100).into()));
+    line.put(time);
     line.put(b"Z\",\"trace_id\":");
-    match report.trace {
-        Some(trace) => write_trace(line, trace),
+    match answer.trace {
+        Some(trace) => {
+            line.put(b"\"");
+            write_trace(line, trace);
+            line.put(b"\"");
+        }
         None => line.put(NULL),
     }
     line.put(b",\"user\":");
-    write_text(line, report.user, false);
+    match user {
+        Some(user) => write_text(line, user, false),
+        None => line.put(NULL),
+    }
     line.put(b"}\n");
 }
 
-/// Appends 32 hexadecimal digits in quotes.
+/// Appends 32 hexadecimal digits.
 fn write_trace(line: &mut LineWriter<'_>, trace: TraceId) {
-    const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    let mut text = [b'"'; 34];
-    for (pair, byte) in text[1..33].chunks_exact_mut(2).zip(trace.0.to_be_bytes()) {
-        pair.copy_from_slice(&[DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]]);
+    let Some(place) = line.place::<32>() else { return };
+    let (pairs, _) = place.as_chunks_mut();
+    for (pair, byte) in pairs.iter_mut().zip(trace.0.to_be_bytes()) {
+        *pair = HEXADECIMAL[usize::from(byte)];
     }
-    line.put(&text);
 }
+
+/// The digits of each byte.
+const HEXADECIMAL: [[u8; 2]; 256] = {
+    let (digits, mut all, mut byte) = (b"0123456789abcdef", [[0; 2]; 256], 0);
+    while byte < all.len() {
+        all[byte] = [digits[byte >> 4], digits[byte & 15]];
+        byte += 1;
+    }
+    all
+};
 
 const NULL: &[u8; 4] = b"null";
 
 /// Appends a text as JSON in ASCII. Other characters may end a line for a reader, or control a terminal. `is_cut`: dots follow it.
-fn write_text(line: &mut LineWriter<'_>, text: Option<&str>, is_cut: bool) {
-    let Some(text) = text else { return line.put(NULL) };
+fn write_text(line: &mut LineWriter<'_>, text: &str, is_cut: bool) {
     line.put(b"\"");
     if text.bytes().all(|byte| matches!(byte, b' '..=b'~') && byte != b'"' && byte != b'\\') {
         line.put_text(text.as_bytes());
@@ -244,13 +294,14 @@ fn write_escaped(line: &mut LineWriter<'_>, character: char) {
     }
 }
 
-fn write_common(line: &mut LineWriter<'_>, report: &AnswerReport<'_>, time: &[u8]) {
-    match report.peer {
+fn write_common(line: &mut LineWriter<'_>, report: &LoggedReport<'_>, time: &[u8]) {
+    let LoggedReport { answer, request, user } = report;
+    match answer.peer {
         Some(peer) => write_ip(line, peer.ip().to_canonical()),
         None => line.put(b"-"),
     }
     line.put(b" - ");
-    match report.user {
+    match user {
         Some(user) => {
             let shown = |character: char| if is_unsafe(character) { b'_' } else { character as u8 };
             user.chars().for_each(|character| line.put(&[shown(character)]));
@@ -260,17 +311,17 @@ fn write_common(line: &mut LineWriter<'_>, report: &AnswerReport<'_>, time: &[u8
     line.put(b" [");
     line.put_text(time);
     line.put(b"] \"");
-    match report.request {
+    match request {
         Some(request) => {
-            line.put_text(request.method.as_str().as_bytes());
+            line.put_text(request.method.as_bytes());
             line.put(b" ");
-            let target = cut(request.target);
+            let target = request.target;
             if target.bytes().all(|byte| matches!(byte, b'!'..=b'~') && !matches!(byte, b'"' | b'\'' | b'\\')) {
                 line.put_text(target.as_bytes());
             } else {
                 let _ = write!(line, "{}", target.escape_default()); // it takes all
             }
-            if target.len() < request.target.len() {
+            if request.is_cut {
                 line.put(b"...");
             }
             let _ = write!(line, " {:?}", request.version); // it takes all
@@ -278,24 +329,15 @@ fn write_common(line: &mut LineWriter<'_>, report: &AnswerReport<'_>, time: &[u8
         None => line.put(b"-"),
     }
     line.put(b"\" ");
-    line.put_number(report.status.as_u16().into());
+    line.put_number(answer.status.as_u16().into());
     line.put(b" ");
-    line.put_number(report.bytes);
+    line.put_number(answer.bytes);
     line.put(b"\n");
 }
 
 /// Whether a reader could take a character for the end of the name that it is in.
 fn is_unsafe(character: char) -> bool {
     !character.is_ascii_graphic() || character == '"'
-}
-
-/// The target, or its start if it is long.
-fn cut(target: &str) -> &str {
-    if target.len() <= MAX_TARGET {
-        return target;
-    }
-    let end = (0..=MAX_TARGET).rev().find(|at| target.is_char_boundary(*at)).unwrap_or_default();
-    target.get(..end).unwrap_or_default()
 }
 
 fn write_peer(line: &mut LineWriter<'_>, peer: SocketAddr) {
@@ -340,20 +382,21 @@ fn write_common_time(common: &mut Vec<u8>, text: &str) {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
+    use std::time::SystemTime;
 
-    use polyserve_core::ReportedRequest;
     use polyserve_core::http::{Method, StatusCode, Version};
+    use polyserve_core::{AnswerReport, ReportedRequest};
 
+    use super::super::reports::{MAX_TARGET, Reports};
     use super::*;
 
     fn line(format: LogFormat, time: SystemTime, report: &AnswerReport<'_>) -> String {
-        let mut text = String::new();
-        assert!(with_line(format, time, report, |line| {
-            text = String::from_utf8(line.to_vec()).expect("it is text");
-            true
-        }));
-        text
+        let (mut reports, mut lines) = (Reports::default(), LogLines::new(format));
+        reports.push(report);
+        let since_epoch = time.duration_since(UNIX_EPOCH).expect("it is after the epoch");
+        let now = Clocks { monotonic: report.made, since_epoch };
+        reports.iter().for_each(|report| lines.push(&report, &now));
+        String::from_utf8(lines.bytes().to_vec()).expect("it is text")
     }
 
     fn report(status: StatusCode, target: &str) -> AnswerReport<'_> {
@@ -429,9 +472,9 @@ mod tests {
     fn numbers_are_written_as_the_standard_library_writes_them() {
         for number in (0..12_000).chain([99_999, 100_000, 12_345_678, u64::MAX]) {
             let (mut room, expected) = ([0; 20], number.to_string());
-            let mut writer = LineWriter { room: &mut room, at: 0 };
+            let mut writer = LineWriter { rest: &mut room };
             writer.put_number(number);
-            let length = writer.at;
+            let length = 20 - writer.rest.len();
             assert_eq!(&room[..length], expected.as_bytes());
         }
     }

@@ -124,6 +124,9 @@ pub struct Session {
     reservation: Reservation,
 }
 
+/// The room for the target of a reported request that an idle connection keeps, in bytes.
+const KEPT_TARGET: usize = 128;
+
 /// The present request, for the report of its answer.
 struct PresentRequest {
     /// The client that the head names, or the connection's other end. `None` until the head is decoded.
@@ -157,6 +160,15 @@ impl PresentRequest {
             self.client = client;
             self.target.clear();
             self.target.push_str(head.target);
+        }
+    }
+
+    /// Forgets the request: its answer is made.
+    fn end(&mut self) {
+        (self.begun, self.queued, self.method, self.client) = (None, None, None, None);
+        self.notes = RequestNotes::new();
+        if self.target.capacity() > KEPT_TARGET {
+            self.target = String::new();
         }
     }
 }
@@ -332,7 +344,7 @@ impl Session {
     }
 
     /// Notes the time of a read, for the reports of answers.
-    #[cold]
+    #[inline(never)]
     fn note_read(&mut self, scratch: &mut Scratch) {
         let last_read = scratch.now.unwrap_or_else(Instant::now);
         let request = self.reported.get_or_insert_with(|| Box::new(PresentRequest::read_at(last_read)));

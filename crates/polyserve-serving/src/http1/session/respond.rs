@@ -4,7 +4,7 @@ use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use polyserve_core::http::{StatusCode, Version};
-use polyserve_core::{Answer, AnswerHook, AnswerReport, Reply, ReportedRequest, Request, RequestNotes};
+use polyserve_core::{Answer, AnswerHook, AnswerReport, Reply, ReportedRequest, Request};
 
 use super::buffers::BufferedInput;
 use super::read::{RunProgress, must_flush};
@@ -16,9 +16,6 @@ use crate::http1::decode::{Parsed, Refusal};
 use crate::http1::encode::{self, AnswerHead};
 use crate::http1::turn::MAX_TURN_REQUESTS;
 use crate::memory::FREE_BYTES;
-
-/// The room for the target of a reported request that an idle connection keeps, in bytes.
-const KEPT_TARGET: usize = 128;
 
 /// Room for the head of an answer, in bytes.
 const HEAD_ROOM: usize = 1024;
@@ -179,49 +176,28 @@ impl Session {
         turn.scratch.ends.push(end);
         let length = end.saturating_sub(start);
         if let Some(hook) = &turn.env.on_answer {
-            if turn.env.reports_clients {
-                self.report(hook, status, length);
-            } else {
-                self.report_times(hook, status, length);
-            }
+            self.report(hook, status, length);
         }
         turn.scratch.count_request(length);
     }
 
-    /// Passes a report to a hook that needs the times and the method only.
-    #[inline(never)]
-    fn report_times(&mut self, hook: &AnswerHook, status: StatusCode, length: usize) {
-        let Some(request) = &mut self.reported else {
-            return hook.call(&AnswerReport::new(status, length, None, None));
-        };
-        let (method, version) = (request.method.take(), request.version);
-        let line = method.as_ref().map(|method| ReportedRequest { method, target: "", version });
-        let mut report = AnswerReport::new(status, length, request.begun.take(), None).to(line);
-        report.queued = request.queued.take();
-        hook.call(&report);
-    }
-
     /// Passes a report of the answer to the present request to `hook`.
-    #[cold]
+    #[inline(never)]
     fn report(&mut self, hook: &AnswerHook, status: StatusCode, length: usize) {
-        let (mut begun, mut queued, mut method, mut client) = (None, None, None, None);
-        let mut notes = RequestNotes::new();
-        if let Some(request) = &mut self.reported {
-            (begun, queued, method) = (request.begun.take(), request.queued.take(), request.method.take());
-            (client, notes) = (request.client.take(), request.notes.take());
-        }
-        let known = self.reported.as_ref().zip(method.as_ref());
-        let line = known.map(|(request, method)| ReportedRequest {
+        let Some(request) = &mut self.reported else {
+            return hook.call(&AnswerReport::new(status, length, None, self.peer));
+        };
+        let line = request.method.as_ref().map(|method| ReportedRequest {
             method,
             target: &request.target,
             version: request.version,
         });
-        let mut report = AnswerReport::new(status, length, begun, client.or(self.peer)).noted(&notes).to(line);
-        report.queued = queued;
+        let peer = request.client.or(self.peer);
+        let mut report = AnswerReport::new(status, length, request.begun, peer);
+        (report.queued, report.request) = (request.queued, line); // in its place: a report that is moved stalls the processor
+        (report.user, report.trace) = (request.notes.user(), request.notes.trace());
         hook.call(&report);
-        if let Some(request) = self.reported.as_mut().filter(|request| request.target.capacity() > KEPT_TARGET) {
-            request.target = String::new();
-        }
+        request.end();
     }
 
     /// Whether the request was safe, and there is no memory to keep its answer until the client takes it. If the request was not
