@@ -14,8 +14,8 @@
 //!   connection to others. So a row that another program has locked delays only its own writes, while fewer rows are locked than
 //!   there are connections.
 //! * A connection that does not answer in time is replaced, and stays until the server has answered. Until then, its successor takes no
-//!   writes, and `status` fails if no connection takes any. So while commits hang, for example because they wait for a standby that is
-//!   away, reads are answered, writes fail as certainly not done, and the server keeps connections for other programs.
+//!   writes, unless another write is committed. So while commits hang, for example because they wait for a standby that is away, reads
+//!   are answered, `status` fails, most writes are certainly not done, and the server keeps connections for other programs.
 //! * The statements of a connection are prepared. A connection through a pooler, such as PgBouncer, uses unnamed statements:
 //!   one that pools transactions passes each to any of its servers, and these know the names of other clients' statements.
 //!   Such a connection has no `statement_timeout` and no `lock_timeout`. Set them for the user if statements may wait for locks.
@@ -74,8 +74,8 @@ pub struct PostgresOptions {
     /// `UNLOGGED` or temporary, and may have no rules.
     /// Stores with the same table share their entities. Default: `polyserve`.
     pub table: String,
-    /// The number of connections. A read that is late uses another one, so there may be twice that number; and twice as many again while
-    /// the server does not answer. Default: 4.
+    /// The number of connections. A read that is late uses another one, so there may be twice that number; and three times as many again
+    /// while the server does not answer. Default: 4.
     pub connections: NonZeroUsize,
     /// The password, if the URL has none. Default: none.
     pub password: Option<String>,

@@ -7,7 +7,8 @@
 //! A session that does not answer in time is left, and its slot opens another one. The connection of the first one stays until the server
 //! has answered: without a client, the server would go on with the statement too. Until then, the slot takes no writes, which might
 //! not be answered either: commits may wait for a standby that is away. So its reads are answered, and hung commits do not use up
-//! the connections of the server. A slot leaves at most [`MAX_LEFT`] sessions.
+//! the connections of the server. If no slot takes writes, one write at a time is a trial: the connections may lead to a server that was
+//! replaced. A write that has changed something ends the state for all sessions that were left before.
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::HashMap;
@@ -34,8 +35,8 @@ use crate::error::{EngineFailure, Source};
 use crate::limits::StoreLimits;
 use crate::remote::{Engine, Held, Renewed, Stored, StoredEntry, StoredPage, first_open};
 
-/// A slot that has left this number of sessions that the server has not answered opens no other.
-const MAX_LEFT: usize = 2;
+/// While this number of sessions for each slot was left, and is not answered, none is opened. A trial leaves room for one.
+const MAX_LEFT: usize = 3;
 
 /// A fixed number of connections.
 pub(super) struct SessionPool {
@@ -57,6 +58,8 @@ pub(super) struct SessionPool {
     hasher: RandomState,
     /// The places of all sessions with an open connection. The last one is at the server that is used.
     places: RefCell<Vec<Rc<SessionPlace>>>,
+    /// Whether a write is a trial.
+    has_trial: Cell<bool>,
 }
 
 /// A session, and those that come after it.
@@ -87,39 +90,70 @@ impl SessionPool {
             writes: RefCell::default(),
             hasher: RandomState::new(),
             places: RefCell::default(),
+            has_trial: Cell::new(false),
         }
     }
 
-    /// Returns the index of the slot for an operation.
+    /// Returns the index of the slot for an operation, and whether it is a trial.
     ///
     /// # Errors
     ///
-    /// Returns a failure if no slot takes writes.
-    fn choose(&self, write: Option<u64>) -> Result<usize, EngineFailure> {
-        let takes_it = |index: usize| write.is_none() || self.unanswered(index) == 0;
+    /// Returns a failure if no slot takes writes, or none has a session and none may be opened.
+    fn choose(&self, write: Option<u64>) -> Result<(usize, bool), EngineFailure> {
+        let left = self.left();
+        let is_usable = |index: &usize| left < self.max_left() || self.slots[*index].session.is_open();
+        let takes_writes = |index: &usize| left == 0 || !self.holds_writes(*index);
         let in_flight = write.and_then(|write| self.writes.borrow().get(&write).copied());
-        if let Some((index, _)) = in_flight.filter(|(index, _)| takes_it(*index)) {
-            return Ok(index);
+        if let Some((index, _)) = in_flight.filter(|(index, _)| takes_writes(index)) {
+            return Ok((index, false));
         }
         let (count, first) = (self.slots.len(), self.next.get());
-        let in_turn = (0..count).map(|offset| (first + offset) % count).filter(|index| takes_it(*index));
-        let index = in_turn.min_by_key(|index| self.slots[*index].in_flight.get()).ok_or_else(unanswered)?;
+        let in_turn = || (0..count).map(|offset| (first + offset) % count).filter(is_usable);
+        let fewest = |index: &usize| self.slots[*index].in_flight.get();
+        let (index, is_trial) =
+            match in_turn().filter(|index| write.is_none() || takes_writes(index)).min_by_key(fewest) {
+                Some(index) => (index, false),
+                None if write.is_some() && self.may_try(left) => {
+                    (in_turn().min_by_key(fewest).ok_or_else(unanswered)?, true)
+                }
+                None => return Err(unanswered()),
+            };
         self.next.set((index + 1) % count);
-        Ok(index)
+        Ok((index, is_trial))
     }
 
-    /// The number of sessions that a slot has left and that the server has not answered. Those at another server do not count: it may
-    /// have been replaced.
-    fn unanswered(&self, index: usize) -> usize {
+    fn max_left(&self) -> usize {
+        MAX_LEFT * self.slots.len()
+    }
+
+    /// Whether a write may be a trial, with this number of sessions that were left.
+    fn may_try(&self, left: usize) -> bool {
+        !self.has_trial.get() && left + 1 < self.max_left()
+    }
+
+    /// The number of sessions that were left and that the server has not answered. Those at another server do not count: it may have
+    /// been replaced.
+    fn left(&self) -> usize {
         let places = self.places.borrow();
         let Some(last) = places.last() else { return 0 };
-        let waits = |place: &&Rc<SessionPlace>| place.slot == index && place.is_left() && place.server == last.server;
-        places.iter().filter(waits).count()
+        places.iter().filter(|place| place.is_left() && place.server == last.server).count()
+    }
+
+    /// Whether a slot takes no writes.
+    fn holds_writes(&self, index: usize) -> bool {
+        let places = self.places.borrow();
+        let Some(last) = places.last() else { return false };
+        places.iter().any(|place| place.slot == index && place.holds_writes() && place.server == last.server)
+    }
+
+    /// Notes that the server has committed a change.
+    fn committed(&self) {
+        self.places.borrow().iter().for_each(|place| place.forgive());
     }
 
     /// Opens a session for the slot of this index.
     async fn open(self: Rc<Self>, slot: usize) -> Result<Rc<PoolSession>, EngineFailure> {
-        if self.unanswered(slot) >= MAX_LEFT {
+        if self.left() >= self.max_left() {
             return Err(unanswered());
         }
         let hosts = self.hosts.iter().map(|host| connect_host(host, self.tls.as_ref(), self.timeout));
@@ -193,7 +227,12 @@ impl SessionPool {
         }
         let mut ran = Ran::default();
         match session.run(query, &self.queries[query as usize], values, &mut ran).await {
-            Ok(()) => Ok(ran),
+            Ok(()) => {
+                if query.is_write() && ran.rows.is_some_and(|rows| rows > 0) {
+                    self.committed();
+                }
+                Ok(ran)
+            }
             Err(error) => Err(self.failed(turn, error, ran.rows.is_some())),
         }
     }
@@ -267,16 +306,20 @@ struct Place {
     index: usize,
     /// The hash of the key of a write.
     write: Option<u64>,
+    is_trial: bool,
 }
 
 impl Place {
-    fn new(pool: &Rc<SessionPool>, index: usize, write: Option<u64>) -> Self {
+    fn new(pool: &Rc<SessionPool>, index: usize, write: Option<u64>, is_trial: bool) -> Self {
+        if is_trial {
+            pool.has_trial.set(true);
+        }
         let in_flight = &pool.slots[index].in_flight;
         in_flight.set(in_flight.get() + 1);
         if let Some(write) = write {
             pool.writes.borrow_mut().entry(write).or_insert((index, 0)).1 += 1;
         }
-        Self { pool: Rc::clone(pool), index, write }
+        Self { pool: Rc::clone(pool), index, write, is_trial }
     }
 
     fn session(&self) -> &Rc<Renewed<Rc<PoolSession>>> {
@@ -288,6 +331,9 @@ impl Drop for Place {
     fn drop(&mut self) {
         let in_flight = &self.pool.slots[self.index].in_flight;
         in_flight.set(in_flight.get() - 1);
+        if self.is_trial {
+            self.pool.has_trial.set(false);
+        }
         if let Some(write) = self.write
             && let Entry::Occupied(mut writes) = self.pool.writes.borrow_mut().entry(write)
         {
@@ -344,8 +390,8 @@ impl Engine for SessionPool {
         written: Option<&str>,
     ) -> Result<PoolTurn, EngineFailure> {
         let write = written.map(|key| self.hasher.hash_one(key));
-        let index = late.map_or_else(|| self.choose(write), |late| Ok(late.place.index))?;
-        let place = Place::new(self, index, write);
+        let (index, is_trial) = late.map_or_else(|| self.choose(write), |late| Ok((late.place.index, false)))?;
+        let place = Place::new(self, index, write, is_trial);
         let held = place.session().get(late.map(|late| &late.held), |_| Rc::clone(self).open(index)).await?;
         Ok(PoolTurn { place, held })
     }
@@ -402,7 +448,7 @@ impl Engine for SessionPool {
     }
 
     async fn try_write(&self, turn: &PoolTurn, _prefix: &str) -> Result<(), EngineFailure> {
-        if (0..self.slots.len()).all(|index| self.unanswered(index) > 0) {
+        if (0..self.slots.len()).all(|index| self.holds_writes(index)) && !self.may_try(self.left()) {
             return Err(unanswered());
         }
         self.run(turn, Query::TryWrite, &[]).await.map(drop)

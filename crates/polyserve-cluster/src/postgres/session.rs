@@ -34,6 +34,13 @@ pub(super) enum Query {
     Page,
 }
 
+impl Query {
+    /// Whether it changes rows.
+    pub(super) fn is_write(self) -> bool {
+        matches!(self, Self::Put | Self::Remove | Self::Create | Self::PutOver | Self::RemoveSeen)
+    }
+}
+
 /// The number of statements.
 pub(super) const QUERIES: usize = Query::Page as usize + 1;
 
@@ -95,11 +102,12 @@ pub(super) struct SessionPlace {
     pub(super) slot: usize,
     pub(super) server: ServerAddress,
     is_left: Cell<bool>,
+    is_forgiven: Cell<bool>,
 }
 
 impl SessionPlace {
     pub(super) fn new(slot: usize, server: ServerAddress) -> Self {
-        Self { slot, server, is_left: Cell::new(false) }
+        Self { slot, server, is_left: Cell::new(false), is_forgiven: Cell::new(false) }
     }
 
     /// No further operation uses the session.
@@ -109,6 +117,16 @@ impl SessionPlace {
 
     pub(super) fn is_left(&self) -> bool {
         self.is_left.get()
+    }
+
+    /// Whether the slot takes no writes because of this session.
+    pub(super) fn holds_writes(&self) -> bool {
+        self.is_left.get() && !self.is_forgiven.get()
+    }
+
+    /// Another session has committed a change. If this one was left before, it holds no writes any more.
+    pub(super) fn forgive(&self) {
+        self.is_forgiven.set(self.is_left.get());
     }
 }
 

@@ -141,6 +141,12 @@ impl<C: Clone + 'static> Renewed<C> {
         let _ = generation.opened.set(opened);
     }
 
+    /// Whether the next operation has a connection at once.
+    #[cfg_attr(not(feature = "postgres"), allow(dead_code, reason = "only PostgreSQL has several"))]
+    pub(crate) fn is_open(&self) -> bool {
+        self.current.borrow().opened.get().is_some_and(Result::is_ok)
+    }
+
     fn generation_after(&self, late: Option<&Held<C>>) -> Rc<Generation<C>> {
         let current = self.current.borrow();
         let Some(late) = late.filter(|late| current.number <= late.number) else { return Rc::clone(&current) };
