@@ -57,8 +57,8 @@ impl EntityRepo for Sorted {
 
 fn main() -> anyhow::Result<()> {
     // The kit runs first: a property that needs its own process starts this program again.
-    // A test file needs one line: `repo_conformance!(ordered, RepoSubject::new(Sorted::default));`
-    let report = property::check("ordered", &RepoSubject::new(Sorted::default), repo::PROPERTIES);
+    // A test file needs one line: `repo_conformance!(sorted, RepoSubject::new(Sorted::default));`
+    let report = property::check("sorted", &RepoSubject::new(Sorted::default), repo::PROPERTIES);
     print!("{report}");
     anyhow::ensure!(report.conforms(), "the repo does not keep the contract");
 

@@ -7,7 +7,7 @@ use polyserve_conformance::repo::RepoSubject;
 use polyserve_conformance::repo_conformance;
 use polyserve_core::EntityRepo;
 use polyserve_durable::Durable;
-use polyserve_memory::{Actor, Packed, Sharded};
+use polyserve_memory::{Actor, Ordered, Packed, Sharded};
 
 fn durable<R: EntityRepo>(make: impl Fn() -> R + Send + Sync + 'static) -> RepoSubject {
     RepoSubject::new(move || Durable::temporary(temp_dir(), make()).unwrap()).answers_now_or_later()
@@ -15,6 +15,7 @@ fn durable<R: EntityRepo>(make: impl Fn() -> R + Send + Sync + 'static) -> RepoS
 
 repo_conformance!(sharded, durable(Sharded::new));
 repo_conformance!(packed, durable(Packed::new));
+repo_conformance!(ordered, durable(|| Ordered::new(Sharded::new()))); // it can be scanned, also after a reopening
 // Each of its puts wakes a thread and waits for the disk.
 repo_conformance!(actor, durable(Actor::new).answers_later().many_keys(2_000));
 repo_conformance!(

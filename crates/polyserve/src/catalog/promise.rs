@@ -36,6 +36,9 @@ pub enum Promise {
     BoundedMailboxes,
     /// A repo can be scanned: its entities can be read in pages.
     Scans,
+    /// A repo can be scanned if the repo below it can: a kind of repo that stands on others. Its entries promise [`Scans`](Self::Scans)
+    /// or nothing.
+    ScansAsRepo,
     /// A repo loses its entities when the process ends.
     Volatile,
     /// A repo answers a write after it is on the disk. No crash takes back an answered write, or a value that a read has shown.
@@ -69,6 +72,7 @@ impl fmt::Display for Promise {
             Self::AnswersNowOrLater => "answers now, or later",
             Self::BoundedMailboxes => "bounded mailboxes",
             Self::Scans => "scans",
+            Self::ScansAsRepo => "scans if its repo does",
             Self::Volatile => "volatile",
             Self::Durable => "durable",
             Self::Shared => "shared by processes",

@@ -160,7 +160,7 @@ fn durable() -> LocatedRepo {
     use polyserve_durable::Durable;
     use polyserve_memory::Sharded;
 
-    const PROMISES: &[Promise] = &[Promise::Linearizable, Promise::AnswersNowOrLater, Promise::Durable];
+    const OF_ALL: &[Promise] = &[Promise::Linearizable, Promise::AnswersNowOrLater, Promise::Durable];
     let summary = "a log with group commit under a repo in memory";
     let located = |path: &str| expanded(path, std::env::var_os("HOME"));
     let at = move |path: &str, over: Option<&RepoEntry>| {
@@ -170,14 +170,16 @@ fn durable() -> LocatedRepo {
         let path = located(path).unwrap_or_else(|_| path.into());
         let Some(over) = over else {
             let code = format!("polyserve::durable::Durable::open({path:?}, Sharded::new())?");
-            return Entry::repo(&name, summary, PROMISES, move || {
+            return Entry::repo(&name, summary, OF_ALL, move || {
                 Ok(Arc::new(Durable::temporary(located(&empty)?, Sharded::new())?))
             })
             .with_open(move || Ok(Arc::new(Durable::open(located(&kept)?, Sharded::new())?)))
             .with_code(BuildCode::new(Some("durable"), code));
         };
         let (over_empty, over_kept) = (over.clone(), over.clone());
-        let entry = Entry::repo(&name, summary, PROMISES, move || {
+        let scans = over.promises(Promise::Scans).then_some(Promise::Scans);
+        let promises: Vec<_> = OF_ALL.iter().copied().chain(scans).collect();
+        let entry = Entry::repo(&name, summary, &promises, move || {
             Ok(Arc::new(Durable::temporary(located(&empty)?, over_empty.build()?)?))
         })
         .with_open(move || Ok(Arc::new(Durable::open(located(&kept)?, over_kept.build()?)?)));
@@ -187,7 +189,8 @@ fn durable() -> LocatedRepo {
         });
         RepoEntry { code, ..entry }
     };
-    LocatedRepo::new("durable", summary, "PATH", PROMISES, at).with_repos()
+    let of_kind = [OF_ALL, &[Promise::ScansAsRepo]].concat();
+    LocatedRepo::new("durable", summary, "PATH", &of_kind, at).with_repos()
 }
 
 #[cfg(test)]
