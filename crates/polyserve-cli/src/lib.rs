@@ -199,7 +199,8 @@ fn with_names(mut command: clap::Command, catalog: &Catalog) -> clap::Command {
         let takes = |flags: [&str; 2]| command.get_arguments().any(|flag| flags.contains(&flag.get_id().as_str()));
         let mut lines = Vec::new();
         if takes(["server", "servers"]) {
-            lines.push(format!("Servers: {}", names(catalog.servers())));
+            let short = catalog.short_server_names().map(|(short, full)| format!(", {short} ({full})"));
+            lines.push(format!("Servers: {}{}", names(catalog.servers()), short.collect::<String>()));
         }
         if takes(["repo", "repos"]) {
             let located = catalog.located_repos().iter().map(|repo| format!(", {}", repo.form()));

@@ -1,6 +1,8 @@
 //! A catalog makes no `io_uring` until its servers are listed. A process of its own, because it keeps the first answer of the system.
 #![cfg(all(feature = "percore", feature = "threadpool", target_os = "linux"))]
 
+use std::io::{Write as _, stderr};
+
 use polyserve::catalog::Catalog;
 use polyserve_percore::IoUring;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -20,7 +22,7 @@ fn a_catalog_makes_no_ring() {
         Ok(()) => assert!(is_listed),
         Err(error) => {
             assert!(!is_listed && !error.to_string().contains("open files"), "{error}");
-            println!("not run: the system allows no io_uring: {error}");
+            let _ = writeln!(stderr(), "not run: a_catalog_makes_no_ring: the system allows no io_uring: {error}");
         }
     }
 }

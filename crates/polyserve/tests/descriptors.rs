@@ -1,10 +1,11 @@
 //! The limit of descriptors belongs to the whole process, so this file has one test.
 
+mod support;
+
 use std::sync::mpsc::channel;
 use std::thread;
 use std::time::Duration;
 
-use polyserve::catalog::Catalog;
 use polyserve::{Echo, ServerConfig, ServerExt as _};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
@@ -17,7 +18,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 fn a_drain_ends_without_a_free_descriptor() {
     let config = ServerConfig::default().workers(1).drain_grace(10 * PATIENCE);
     let limit = getrlimit(Resource::Nofile);
-    for entry in Catalog::builtin().servers() {
+    for entry in support::servers("a_drain_ends_without_a_free_descriptor") {
         let (server, _) = entry.build_with_supported(&config).unwrap_or_else(|error| panic!("{}: {error}", entry.name));
         let running = server.serve("127.0.0.1:0", Echo).unwrap_or_else(|error| panic!("{}: {error}", entry.name));
         let (ended, end) = channel();

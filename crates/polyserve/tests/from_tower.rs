@@ -1,6 +1,8 @@
 //! An axum `Router` on every server of the catalog.
 #![cfg(feature = "tower")]
 
+mod support;
+
 use std::convert::Infallible;
 use std::future::pending;
 use std::io::{Read as _, Write as _};
@@ -30,8 +32,8 @@ struct Account {
     balance: u64,
 }
 
-fn servers() -> Vec<String> {
-    Catalog::builtin().servers().iter().map(|entry| entry.name.clone()).collect()
+fn servers(test: &str) -> impl Iterator<Item = String> {
+    support::servers(test).into_iter().map(|entry| entry.name)
 }
 
 fn serve(name: &str, config: &ServerConfig, service: FromTower) -> Running {
@@ -98,7 +100,7 @@ fn router() -> Router {
 fn any_value_of_a_field_is_sent() {
     const VALUE: &[u8] = b"caf\xe9 \xc3\xa9";
     let field = || async { [("x-name", HeaderValue::from_bytes(VALUE).expect("a valid value"))] };
-    for name in servers() {
+    for name in servers("any_value_of_a_field_is_sent") {
         let service = FromTower::new(Router::new().route("/", get(field))).expect("a runtime");
         let running = serve(&name, &ServerConfig::default(), service);
         let mut stream = TcpStream::connect(running.local_addr()).expect("a connection");
@@ -115,7 +117,7 @@ fn any_value_of_a_field_is_sent() {
 
 #[test]
 fn a_router_runs_on_servers_of_each_family() {
-    for name in servers() {
+    for name in servers("a_router_runs_on_servers_of_each_family") {
         let target = router().into_make_service_with_connect_info::<SocketAddr>();
         let service = FromTower::new(target).expect("a runtime").with_max_reply_body(1_000);
         let running = serve(&name, &ServerConfig::default(), service);
@@ -166,7 +168,7 @@ impl Drop for PanicsInDrop {
 /// The future of an answer that did not come in time is dropped inside the runtime. Its panic costs nothing else.
 #[test]
 fn an_abandoned_future_is_dropped_inside_the_runtime() {
-    for name in servers() {
+    for name in servers("an_abandoned_future_is_dropped_inside_the_runtime") {
         let (sender, receiver) = mpsc::channel();
         let never = move || {
             let report = PanicsInDrop(sender.clone());

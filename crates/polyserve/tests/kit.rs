@@ -39,6 +39,9 @@ fn main() {
     trials.extend(located.iter().flat_map(|entry| kit("repo", entry, repo::PROPERTIES, repo_subject)));
     trials.extend(located.iter().flat_map(named));
     trials.extend(catalog.servers().iter().flat_map(|entry| kit("server", entry, server::PROPERTIES, server_subject)));
+    for (entry, why) in catalog.servers_not_allowed() {
+        trials.extend(not_run("server", &entry.name, server::PROPERTIES, &why));
+    }
     #[cfg(feature = "tls")]
     trials.extend(over_tls(&catalog));
     trials.extend(
@@ -60,18 +63,21 @@ fn print_no_deliberate_panic() {
     }));
 }
 
-/// Returns the repos that keep their entities in a directory, in the system's temporary one. Repos over an engine are tested by
-/// their own crate, which starts the engines.
+/// Returns the repos that keep their entities in a directory, in the system's temporary one: over their usual repo, and over one that can
+/// be scanned. Repos over an engine are tested by their own crate, which starts the engines.
 fn located(catalog: &Catalog) -> Vec<RepoEntry> {
     let in_directories = catalog.located_repos().iter().filter(|located| located.location == "PATH");
-    let entry = |located: &LocatedRepo| {
-        let location = std::env::temp_dir();
-        let result = catalog.repo(&format!("{}:{}", located.name, location.display()));
+    let names = |located: &LocatedRepo| {
+        let over = located.promises(Promise::ScansAsRepo).then(|| format!("{}/ordered", located.name));
+        [Some(located.name.clone()), over].into_iter().flatten()
+    };
+    let entry = |name: String| {
+        let result = catalog.repo(&format!("{name}:{}", std::env::temp_dir().display()));
         let mut entry = result.expect("the location is given");
-        entry.name.clone_from(&located.name);
+        entry.name = name;
         entry
     };
-    in_directories.map(entry).collect()
+    in_directories.flat_map(names).map(entry).collect()
 }
 
 /// Makes a test of each property for one strategy. A property that does not apply is ignored, with its reason.
@@ -91,6 +97,20 @@ fn kit<M: Clone + Send + 'static, S: 'static>(
         })
     };
     properties.iter().map(trial).collect()
+}
+
+/// Makes an ignored test of each property for a strategy that the system does not allow, with the reason.
+fn not_run<'a, S: 'a>(
+    kind: &str,
+    name: &str,
+    properties: impl IntoIterator<Item = &'a Property<S>>,
+    why: &str,
+) -> Vec<Trial> {
+    let trial = |property: &Property<S>| {
+        let why = why.to_owned();
+        Trial::ignorable_test(format!("{kind}::{name}::{}", property.name), move || Ok(Completion::ignored_with(why)))
+    };
+    properties.into_iter().map(trial).collect()
 }
 
 /// The servers that are tested over TLS too, one of each kind: over a poller, over a runtime, with a thread for each connection, and
@@ -173,7 +193,12 @@ fn over_tls(catalog: &Catalog) -> Vec<Trial> {
     let takes_part = |entry: &&ServerEntry| entry.name.split_once('/').is_none_or(|(_, executor)| executor == EXECUTOR);
     let of_tls = catalog.servers().iter().filter(takes_part);
     let of_tls = of_tls.flat_map(|entry| kit("tls", entry, server::TLS_PROPERTIES, server_subject));
-    over_tls.chain(of_tls).collect()
+    let changed: Vec<_> = server::PROPERTIES.iter().filter(can_change).collect();
+    let not_allowed = catalog.servers_not_allowed().flat_map(|(entry, why)| {
+        let over_tls = not_run("server_over_tls", &entry.name, changed.iter().copied(), &why);
+        over_tls.into_iter().chain(not_run("tls", &entry.name, server::TLS_PROPERTIES, &why))
+    });
+    over_tls.chain(of_tls).chain(not_allowed).collect()
 }
 
 /// The executor of the servers in tests in which the executor makes no difference.
@@ -225,8 +250,9 @@ fn named_repo_subject(entry: &RepoEntry) -> RepoSubject {
 
 fn named_repo(name: &str) -> Arc<dyn EntityRepo<NamedEntity>> {
     #[cfg(feature = "durable")]
-    if name == "durable" {
-        let memory = repo_of::<NamedEntity>("sharded").expect("it is built in");
+    if let Some(over) = name.strip_prefix("durable") {
+        let over = over.strip_prefix('/').unwrap_or("sharded");
+        let memory = repo_of::<NamedEntity>(over).expect("it is built in");
         let durable = polyserve::durable::Durable::temporary(std::env::temp_dir(), memory);
         return Arc::new(durable.expect("the repo can be made"));
     }

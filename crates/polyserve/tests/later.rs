@@ -4,6 +4,8 @@
 //! answers.
 #![cfg(all(feature = "threadpool", feature = "async"))]
 
+mod support;
+
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -105,17 +107,15 @@ fn with_workers(workers: usize) -> ServerConfig {
     ServerConfig::default().workers(workers)
 }
 
-/// Returns the names of the built-in servers that promise `what` and take this number of workers.
-fn servers_that(what: Promise, workers: usize) -> Vec<String> {
-    let catalog = Catalog::builtin();
-    let promising = catalog.servers().iter().filter(|entry| entry.promises(what));
-    let taking = promising.filter(|entry| entry.build(&with_workers(workers)).is_ok());
-    taking.map(|entry| entry.name.clone()).collect()
+/// Returns the names of the built-in servers that promise `what` and take this number of workers, for `test`.
+fn servers_that(test: &str, what: Promise, workers: usize) -> Vec<String> {
+    let promising = support::servers(test).into_iter().filter(|entry| entry.promises(what));
+    promising.filter(|entry| entry.build(&with_workers(workers)).is_ok()).map(|entry| entry.name).collect()
 }
 
 #[test]
 fn a_later_answer_holds_no_thread() {
-    let servers = servers_that(Promise::LaterHoldsNoThread, 2);
+    let servers = servers_that("a_later_answer_holds_no_thread", Promise::LaterHoldsNoThread, 2);
     assert!(servers.iter().any(|name| name == "tokio_tcp"), "{servers:?}");
     for server in servers {
         let max = max_pending(&server, 2, |held| {
@@ -129,7 +129,7 @@ fn a_later_answer_holds_no_thread() {
 #[test]
 fn a_later_answer_holds_a_worker_of_a_pool() {
     const WORKERS: usize = 8;
-    let servers = servers_that(Promise::LaterHoldsWorker, WORKERS);
+    let servers = servers_that("a_later_answer_holds_a_worker_of_a_pool", Promise::LaterHoldsWorker, WORKERS);
     assert!(servers.iter().any(|name| name == "pool_server/mpsc_pool"), "{servers:?}");
     for server in servers {
         let max = max_pending(&server, WORKERS, |held| {

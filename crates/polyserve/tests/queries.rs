@@ -1,8 +1,9 @@
 //! Bytes of a target that are no text: every server gives the same answer.
 
+mod support;
+
 use std::time::Duration;
 
-use polyserve::catalog::Catalog;
 use polyserve::memory::{Ordered, StdMutex};
 use polyserve::{Entity, EntityRepo as _, EntityService, ServerConfig, ServerExt as _};
 use polyserve_conformance::client::Client;
@@ -11,7 +12,7 @@ use polyserve_conformance::client::Client;
 /// target (RFC 9112, 3); in a query they pass if they are UTF-8, as some clients send them.
 #[test]
 fn every_server_takes_the_bytes_of_a_query_alike() {
-    for entry in Catalog::builtin().servers() {
+    for entry in support::servers("every_server_takes_the_bytes_of_a_query_alike") {
         let store = Ordered::new(StdMutex::<Entity>::new());
         store.put(Entity::new(1, "first", 0.5)).wait().expect("it is stored");
         assert!(store.can_scan());

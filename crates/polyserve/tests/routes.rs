@@ -1,6 +1,8 @@
 //! `Routes` on every server of the catalog: several services on one kept connection.
 #![cfg(all(feature = "threadpool", feature = "memory"))]
 
+mod support;
+
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -38,8 +40,7 @@ fn check(addr: SocketAddr) {
 
 #[test]
 fn several_services_share_each_server() -> Result<(), Box<dyn std::error::Error>> {
-    let catalog = Catalog::builtin();
-    for entry in catalog.servers() {
+    for entry in support::servers("several_services_share_each_server") {
         let routes = Routes::new()
             .at("/entities", EntityService::new(Sharded::new()).at("/entities")?)?
             .at("/health", |_: Request<'_>| Reply::text("well"))?;

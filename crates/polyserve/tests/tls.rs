@@ -1,12 +1,13 @@
 //! TLS through the catalog.
 #![cfg(feature = "tls")]
 
+mod support;
+
 use std::fs::{self, File};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use polyserve::catalog::Catalog;
 use polyserve::{ServerConfig, TlsConfig};
 use polyserve_conformance::tls::{TestAuthority, Validity};
 
@@ -15,7 +16,7 @@ use polyserve_conformance::tls::{TestAuthority, Validity};
 #[test]
 fn no_server_leaves_tls_out() {
     let config = ServerConfig::default().tls(TestAuthority::new().issue().server());
-    for entry in Catalog::builtin().servers() {
+    for entry in support::servers("no_server_leaves_tls_out") {
         let (_, config) = entry.build_with_supported(&config).unwrap_or_else(|error| panic!("{}: {error}", entry.name));
         assert!(config.tls.is_some(), "{}", entry.name);
     }

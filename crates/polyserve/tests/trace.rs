@@ -1,12 +1,13 @@
 //! Every server makes a span for each request, in the trace of its client.
 
+mod support;
+
 use std::collections::HashMap;
 use std::fmt::Debug;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use polyserve::catalog::Catalog;
 use polyserve::sync::lock;
 use polyserve::trace::Traced;
 use polyserve::{
@@ -120,7 +121,7 @@ fn cases() -> Vec<Case> {
 fn every_server_makes_a_span_in_the_trace_of_the_client() {
     let spans = Spans::default();
     tracing::subscriber::set_global_default(spans.clone()).expect("there is no other");
-    for entry in Catalog::builtin().servers() {
+    for entry in support::servers("every_server_makes_a_span_in_the_trace_of_the_client") {
         for is_deferred in [false, true] {
             let name = format!("{} deferred {is_deferred}", entry.name);
             let reported = Arc::new(Mutex::new(Vec::<Option<TraceId>>::new()));

@@ -140,7 +140,12 @@ impl CheckArgs {
         let settings = self.config.settings(None)?;
         let mut subjects = Vec::new();
         let servers = match self.server.as_slice() {
-            [all] if all == ALL => catalog.servers().to_vec(),
+            [all] if all == ALL => {
+                for (server, reason) in catalog.servers_not_allowed() {
+                    eprintln!("not allowed by the system, so left out: {} ({reason})", server.name);
+                }
+                catalog.servers().to_vec()
+            }
             names => names.iter().map(|name| catalog.server(name).cloned()).collect::<Result<_, _>>()?,
         };
         settings.check(&servers)?;

@@ -13,6 +13,10 @@ use super::names::build_hint;
 #[derive(Serialize)]
 struct Listing<'a> {
     servers: Vec<ListEntry<'a>>,
+    /// The servers that the system does not allow, with the reasons. The JSON does not list them: a program cannot start them here.
+    #[serde(skip)]
+    not_allowed: Vec<ListEntry<'a>>,
+    short_server_names: Vec<ListEntry<'a>>,
     repos: Vec<ListEntry<'a>>,
     located_repos: Vec<ListEntry<'a>>,
     /// How to build the repos of features that are off. The JSON does not list them: a program cannot start them.
@@ -67,22 +71,23 @@ fn list_entries<M>(entries: &[Entry<M>]) -> Vec<ListEntry<'_>> {
         .collect()
 }
 
+/// An entry with a name and a summary alone.
+fn plain<'a>((name, summary): (&'a str, &'a str)) -> ListEntry<'a> {
+    ListEntry { name: name.into(), summary, promises: String::new(), tags: String::new(), code: None }
+}
+
 fn words(values: &[impl ToString]) -> String {
     values.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
 pub(crate) fn run(catalog: &Catalog, json: bool) -> anyhow::Result<ExitCode> {
-    let plain = |(name, summary)| ListEntry {
-        name: Cow::Borrowed(name),
-        summary,
-        promises: String::new(),
-        tags: String::new(),
-        code: None,
-    };
     let hints: Vec<_> = catalog.repos_not_built().map(|(name, feature)| (name, build_hint(feature))).collect();
     let not_built = hints.iter().map(|(name, hint)| plain((*name, hint.as_str()))).collect();
+    let reasons: Vec<_> = catalog.servers_not_allowed().collect();
     let listing = Listing {
         servers: list_entries(catalog.servers()),
+        not_allowed: reasons.iter().map(|(entry, reason)| plain((&entry.name, reason))).collect(),
+        short_server_names: catalog.short_server_names().map(plain).collect(),
         repos: list_entries(catalog.repos()),
         located_repos: located_entries(catalog.located_repos()),
         not_built,
@@ -99,6 +104,8 @@ pub(crate) fn run(catalog: &Catalog, json: bool) -> anyhow::Result<ExitCode> {
 fn text(listing: &Listing<'_>) -> String {
     let kinds = [
         ("servers", &listing.servers),
+        ("servers that the system does not allow", &listing.not_allowed),
+        ("short names of servers", &listing.short_server_names),
         ("repos", &listing.repos),
         ("repos that need a location", &listing.located_repos),
         ("repos that are not built in", &listing.not_built),

@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use rustix::process::Signal;
 
-use super::{Dir, PATIENCE, Serving, ask, ended, has, misused, polyserve, signalled, text};
+use super::{Dir, PATIENCE, Serving, allowed, ask, ended, has, misused, polyserve, signalled, text};
 
 /// A client that keeps its connection. A drain closes a kept connection, so a request is sent again, once and on a new connection, if the
 /// server closes before any byte of an answer. Every other failure is an error, and so is any failure of a new connection.
@@ -93,9 +93,9 @@ const RESTARTS: usize = 20;
 
 #[test]
 fn a_restart_loses_no_request() {
-    for server in
-        ["pool_server", "tokio_tcp", "thread_per_connection", "tokio_per_core", "tokio_hyper", "epoll", "io_uring"]
-    {
+    let servers =
+        ["pool_server", "tokio_tcp", "thread_per_connection", "tokio_per_core", "tokio_hyper", "epoll", "io_uring"];
+    for server in allowed("a_restart_loses_no_request", &servers) {
         let dir = Dir::new(&format!("handover-{server}"));
         let args = format!(
             "serve --server {server} --repo durable:{dir}/store --listen 127.0.0.1:0 --admin 127.0.0.1:0 --lame-duck 1h \

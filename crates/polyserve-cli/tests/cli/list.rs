@@ -8,7 +8,16 @@ fn as_json() {
     let kinds: Vec<&String> = listing.as_object().unwrap().keys().collect();
     assert_eq!(
         kinds,
-        ["executors", "located_repos", "overload_policies", "references", "repos", "servers", "services"]
+        [
+            "executors",
+            "located_repos",
+            "overload_policies",
+            "references",
+            "repos",
+            "servers",
+            "services",
+            "short_server_names"
+        ]
     );
     for entry in listing.as_object().unwrap().values().flat_map(array) {
         assert_eq!(entry.as_object().unwrap().len(), 5, "{entry:?}");
@@ -24,6 +33,8 @@ fn as_json() {
         assert!(names("executors").contains(&name), "{name}");
         assert!(names("servers").contains(&format!("pool_server/{name}").as_str()), "{name}");
     }
+    let short_names: &[&str] = if cfg!(target_os = "linux") { &["pool_server", "per_core"] } else { &["pool_server"] };
+    assert_eq!(names("short_server_names"), short_names);
     assert_eq!(names("services"), ["entity", "echo", "page", "welcome"]);
     // The tests are built with the default features; `etcd` is not among them, but another package may select it.
     let located = names("located_repos");
@@ -44,7 +55,11 @@ fn for_people() {
     for (name, summary, promises) in [
         ("sequential", "one thread, one connection at a time", "one connection at a time, later answers hold a worker"),
         ("dashmap", "the sharded map of the dashmap crate", "linearizable, answers now, volatile"),
-        ("durable[/REPO]:PATH", "a log with group commit", "linearizable, answers now, or later, durable"),
+        (
+            "durable[/REPO]:PATH",
+            "a log with group commit",
+            "linearizable, answers now, or later, durable, scans if its repo does",
+        ),
         ("welcome", "GET /welcome is Welcome!", "answers now"),
     ] {
         let place = lines.iter().position(|line| line.split_whitespace().next() == Some(name));
@@ -52,6 +67,10 @@ fn for_people() {
         has(lines[place], &[summary]);
         assert!(lines[place + 1].starts_with("   ") && lines[place + 1].trim_start().starts_with(promises), "{listed}");
     }
+    has(
+        &listed,
+        &["short names of servers:\npool_server ", "\nper_core ", "io_uring if the system allows it, else epoll"],
+    );
     has(&listed, &["servers:\n", "\n\nrepos:\n", "\n\nrepos that need a location:\n", "\n\nexecutors:\n"]);
 }
 
@@ -81,7 +100,12 @@ fn help_and_version() {
     has(&printed("--help"), &["list", "serve", "data", "bench"]);
     has(&printed("--version"), &[env!("CARGO_PKG_VERSION")]);
     let settings = ["--max-connections", "POLYSERVE_MAX_CONNECTIONS", "--head-timeout", "--defer-accept"];
-    has(&printed("serve --help"), &[&settings[..], &["TCP_ADDRESS", "THREAD_POOL_SIZE"]].concat());
+    let short_names = ["pool_server (pool_server/mpsc_pool)", "per_core (io_uring"];
+    let help = printed("serve --help");
+    has(&help, &[&settings[..], &["TCP_ADDRESS", "THREAD_POOL_SIZE"]].concat());
+    has(&help.split_whitespace().collect::<Vec<_>>().join(" "), &short_names);
+    let unknown = misused("serve --listen 127.0.0.1:0 --server per_cor");
+    has(&unknown, &["did you mean \"per_core\"?", "; there are: sequential", ", pool_server, per_core"]);
 }
 
 /// Regression test: the help and the version that could not be written were a success.

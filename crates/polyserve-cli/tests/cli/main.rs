@@ -20,6 +20,8 @@ mod matrix;
 mod misuse;
 mod overload;
 mod page;
+#[cfg(target_os = "linux")]
+mod percore;
 mod recommend;
 #[cfg(target_os = "linux")]
 mod reference;
@@ -314,6 +316,19 @@ impl Drop for Serving {
         let _ = self.child.kill(); // fails if it has ended
         let _ = self.child.wait();
     }
+}
+
+/// The servers of `names` that the system allows. Prints that `test` is not run on the others, past the capture of the test harness.
+fn allowed<'a>(test: &str, names: &[&'a str]) -> Vec<&'a str> {
+    let catalog = polyserve::catalog::Catalog::builtin();
+    let is_allowed = |name: &&&str| match catalog.servers_not_allowed().find(|(server, _)| server.name == **name) {
+        None => true,
+        Some((_, reason)) => {
+            let _ = writeln!(std::io::stderr(), "not run: {test}: {name}: {reason}");
+            false
+        }
+    };
+    names.iter().filter(is_allowed).copied().collect()
 }
 
 /// Waits until `is_so`.

@@ -10,7 +10,9 @@ use std::time::{Instant, SystemTime};
 use polyserve_conformance::tls::{Issued, TestAuthority, TlsStream, Validity};
 use rustix::process::Signal;
 
-use super::{Dir, PATIENCE, Serving, ask, ended, failed, has, json, misused, polyserve, printed, serve, text, until};
+use super::{
+    Dir, PATIENCE, Serving, allowed, ask, ended, failed, has, json, misused, polyserve, printed, serve, text, until,
+};
 
 const GET: &[u8] = b"GET /1 HTTP/1.1\r\nHost: a\r\n\r\n";
 
@@ -39,7 +41,8 @@ fn is_answered(stream: &TlsStream) -> bool {
 fn it_serves_https() {
     let (dir, authority) = (Dir::new("tls-serve"), TestAuthority::new());
     let args = write(&dir, &authority.issue());
-    for server in ["pool_server", "tokio_tcp", "thread_per_connection", "tokio_hyper"] {
+    let servers = ["pool_server", "tokio_tcp", "thread_per_connection", "tokio_hyper", "epoll", "io_uring"];
+    for server in allowed("it_serves_https", &servers) {
         let serving = serve(&format!("--server {server} {args}"));
         let stream = connect(&serving, &authority, None).expect("the certificate is trusted");
         assert!(is_answered(&stream), "{server}");

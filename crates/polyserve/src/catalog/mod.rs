@@ -93,7 +93,7 @@ impl Catalog {
         builtin::catalog()
     }
 
-    /// Adds a server.
+    /// Adds a server. One with the same name is replaced.
     #[must_use]
     pub fn with_server(mut self, entry: ServerEntry) -> Self {
         self.add_server(entry);
@@ -105,14 +105,14 @@ impl Catalog {
         self.allowed_servers = OnceLock::new();
     }
 
-    /// Adds a repo.
+    /// Adds a repo. One with the same name is replaced, also a built-in one.
     #[must_use]
     pub fn with_repo(mut self, entry: RepoEntry) -> Self {
         add(&mut self.repos, entry);
         self
     }
 
-    /// Adds a kind of repo that needs a location.
+    /// Adds a kind of repo that needs a location. One with the same name is replaced.
     #[must_use]
     pub fn with_located_repo(mut self, repo: LocatedRepo) -> Self {
         self.located_repos.retain(|known| known.name != repo.name);
@@ -132,7 +132,7 @@ impl Catalog {
         self
     }
 
-    /// Adds a service.
+    /// Adds a service. One with the same name is replaced: so a program sets options of the built-in [`Entry::entity`].
     #[must_use]
     pub fn with_service(mut self, entry: ServiceEntry) -> Self {
         add(&mut self.services, entry);
@@ -155,7 +155,45 @@ impl Catalog {
     /// The first call of the process finds out whether it may use `io_uring`, which makes a ring. [`server`](Self::server) does so for
     /// `io_uring`, `per_core` and an unknown name only.
     pub fn servers(&self) -> &[ServerEntry] {
-        self.allowed_servers.get_or_init(|| self.servers.iter().filter(|entry| is_allowed(entry)).cloned().collect())
+        let is_allowed = |entry: &&ServerEntry| refusal(&entry.name).is_none();
+        self.allowed_servers.get_or_init(|| self.servers.iter().filter(is_allowed).cloned().collect())
+    }
+
+    /// Returns the servers that the system does not allow, each with the reason, such as `io_uring` in most containers.
+    /// [`server`](Self::server) refuses them for the same reason.
+    ///
+    /// # Cost
+    ///
+    /// That of [`servers`](Self::servers).
+    ///
+    /// ```
+    /// use polyserve::catalog::Catalog;
+    ///
+    /// let catalog = Catalog::builtin();
+    /// for (entry, reason) in catalog.servers_not_allowed() {
+    ///     assert!(catalog.server(&entry.name).unwrap_err().to_string().contains(&reason));
+    ///     assert!(catalog.servers().iter().all(|allowed| allowed.name != entry.name));
+    /// }
+    /// ```
+    pub fn servers_not_allowed(&self) -> impl Iterator<Item = (&ServerEntry, String)> {
+        self.servers.iter().filter_map(|entry| Some((entry, refusal(&entry.name)?)))
+    }
+
+    /// Returns the short names that [`server`](Self::server) also takes, each with the server that it stands for.
+    ///
+    /// ```
+    /// # #[cfg(feature = "threadpool")] {
+    /// use polyserve::catalog::Catalog;
+    ///
+    /// let short_names: Vec<_> = Catalog::builtin().short_server_names().collect();
+    /// assert_eq!(short_names[0], ("pool_server", "pool_server/mpsc_pool"));
+    /// # }
+    /// ```
+    pub fn short_server_names(&self) -> impl Iterator<Item = (&'static str, &'static str)> {
+        let has = |name: &str| self.servers.iter().any(|entry| entry.name == name);
+        let pool = has(ALIAS.1).then_some(ALIAS);
+        let per_core = has("epoll").then_some((PER_CORE, "io_uring if the system allows it, else epoll"));
+        pool.into_iter().chain(per_core)
     }
 
     /// Returns the repos. Those that need a location are not among them.
@@ -208,12 +246,9 @@ impl Catalog {
     /// `io_uring`.
     pub fn server(&self, name: &str) -> Result<&ServerEntry, UnknownName> {
         #[cfg(all(feature = "percore", target_os = "linux"))]
-        let name = if name == "per_core" { polyserve_percore::available() } else { name };
-        #[cfg(all(feature = "percore", target_os = "linux"))]
-        if name == "io_uring"
-            && let Err(error) = polyserve_percore::IoUring::check()
-        {
-            return Err(UnknownName::without("server", name, format!("what the system does not allow: {error}")));
+        let name = if name == PER_CORE { polyserve_percore::available() } else { name };
+        if let Some(reason) = refusal(name) {
+            return Err(UnknownName::without("server", name, format!("what the system does not allow: {reason}")));
         }
         let (short, full) = ALIAS;
         let name = if name == short { full } else { name };
@@ -221,7 +256,7 @@ impl Catalog {
             return Ok(entry);
         }
         let known = find("server", self.servers(), name);
-        known.map_err(|error| if self.servers.iter().any(|entry| entry.name == full) { error.or(short) } else { error })
+        known.map_err(|error| self.short_server_names().fold(error, |error, (short, _)| error.or(short)))
     }
 
     /// Returns the repo with this name. `ordered/REPO` is one that can be scanned, over another one. `NAME:LOCATION` names a repo at a location, and `NAME/REPO:LOCATION` one that stands
@@ -378,14 +413,21 @@ pub fn repo_of<E: Identifiable>(name: &str) -> Result<Arc<dyn EntityRepo<E>>, Bu
     })?)
 }
 
-/// Whether the system allows the server.
-fn is_allowed(entry: &ServerEntry) -> bool {
-    match entry.name.as_str() {
-        #[cfg(all(feature = "percore", target_os = "linux"))]
-        "io_uring" => polyserve_percore::IoUring::check().is_ok(),
-        _ => true,
-    }
+/// Returns the reason if the system does not allow the server with this name.
+#[cfg(all(feature = "percore", target_os = "linux"))]
+fn refusal(server: &str) -> Option<String> {
+    let checked = if server == "io_uring" { polyserve_percore::IoUring::check() } else { Ok(()) };
+    checked.err().map(|error| error.to_string())
 }
+
+/// Without the servers with a loop for each core, the system allows all.
+#[cfg(not(all(feature = "percore", target_os = "linux")))]
+fn refusal(_server: &str) -> Option<String> {
+    None
+}
+
+/// The short name of the server with a loop for each core that runs here.
+const PER_CORE: &str = "per_core";
 
 /// A short name, and the full name of the server.
 const ALIAS: (&str, &str) = ("pool_server", "pool_server/mpsc_pool");

@@ -38,6 +38,21 @@ fn every_repo_is_made_new_and_empty() {
     }
 }
 
+/// Regression test: `durable/ordered` could be scanned and did not promise it, as `durable` over any other repo.
+#[cfg(feature = "memory")]
+#[test]
+fn a_repo_promises_scans_if_it_can_be_scanned() {
+    let catalog = Catalog::builtin();
+    let over = |name: &str| [name.to_owned(), format!("durable/{name}:{}", std::env::temp_dir().display())];
+    let names = catalog.repos().iter().map(|entry| entry.name.as_str()).chain(["ordered/std_mutex"]).flat_map(over);
+    let is_built = |name: &String| cfg!(feature = "durable") || !name.starts_with("durable/");
+    for name in names.filter(is_built) {
+        let entry = catalog.repo(&name).unwrap();
+        assert_eq!(entry.promises(Promise::Scans), name.contains("ordered"), "{name}: {:?}", entry.promises);
+        assert_eq!(entry.build().unwrap().can_scan(), entry.promises(Promise::Scans), "{name}");
+    }
+}
+
 #[cfg(feature = "threadpool")]
 mod threadpool {
     use super::*;

@@ -78,7 +78,7 @@ fn null_deferred_registers_no_connection_that_closes() {
 #[test]
 fn null_uring_makes_no_call_but_enters_and_closes() {
     if let Err(error) = polyserve::percore::IoUring::check() {
-        let _ = writeln!(std::io::stderr(), "not run: {error}");
+        let _ = writeln!(std::io::stderr(), "not run: null_uring_makes_no_call_but_enters_and_closes: {error}");
         return;
     }
     let kept = traced("null_uring", &[], |addr| {
