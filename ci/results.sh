@@ -24,7 +24,7 @@ parts=(
     'rates 30|rates-all --name rates|rates-close'
     'capacity 45|capacity --set mode.slice=200ms'
     'seam 19|seam'
-    'stores 80|stores --name stores-workers|stores-skew|stores-keys|stores-typed|stores-typed-keys|stores-ten-million|stores-payload|stores-memory'
+    'stores 80|stores --name stores-workers|stores-skew|stores-keys|stores-ordered|stores-typed|stores-typed-keys|stores-ten-million|stores-payload|stores-memory'
     'compare 9|servers-kept|servers-close|pool-kept --workers 8|pool-close --workers 8'
     'peers 24|compare-get --workers 1|compare-best --workers 1|compare-put --workers 1|compare-pipeline --workers 1|compare-close --workers 1'
     'percore 35|percore|percore-put|percore-rate|percore-low|percore-close --defer-accept|percore-hold'
