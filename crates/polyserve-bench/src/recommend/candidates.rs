@@ -118,6 +118,9 @@ impl CandidateSet {
                 ));
             }
         }
+        for (entry, reason) in catalog.servers_not_allowed().filter(|(entry, _)| entry.has(Tag::Recommended)) {
+            self.because.push(format!("{} is left out: the system does not allow it: {reason}", entry.name));
+        }
         servers.extend(catalog.servers().iter().filter(|entry| builtin.server(&entry.name).is_err()));
         self.because.push(String::from("servers: one of each kind; --servers names others"));
         Ok(servers)
@@ -213,11 +216,30 @@ mod tests {
         CandidateSet::of(&Catalog::builtin(), workload, &[], &[]).unwrap()
     }
 
+    /// Whether the system allows io_uring.
+    fn has_ring() -> bool {
+        Catalog::builtin().server("io_uring").is_ok()
+    }
+
+    /// The number of servers among the candidates.
+    fn servers() -> usize {
+        if has_ring() { 6 } else { 5 }
+    }
+
+    /// A candidate that is missing has a reason.
+    #[test]
+    fn a_server_that_the_system_does_not_allow_is_left_out_by_name() {
+        let set = of(&workload());
+        let takes_part = set.candidates.iter().any(|one| one.server == "io_uring");
+        let is_left_out = set.because.iter().any(|why| why.starts_with("io_uring is left out: the system does not"));
+        assert_eq!((takes_part, is_left_out), (has_ring(), !has_ring()), "{set:?}");
+    }
+
     #[test]
     fn the_workload_decides() {
         let names = |set: &CandidateSet| set.candidates.iter().map(Candidate::name).collect::<Vec<_>>();
         let one_core = of(&workload());
-        assert_eq!((one_core.candidates.len(), names(&one_core)[0].as_str()), (10, "tokio_tcp/sharded"));
+        assert_eq!((one_core.candidates.len(), names(&one_core)[0].as_str()), (2 * servers(), "tokio_tcp/sharded"));
         assert!(one_core.candidates.iter().all(|one| one.workers.is_none()));
         assert_eq!(names(&of(&Workload { cores: 2, ..workload() }))[..2], ["tokio_tcp/sharded", "tokio_tcp/scc"]);
         let small = of(&Workload { memory_limit_bytes: Some(1 << 20), ..workload() });
@@ -237,8 +259,10 @@ mod tests {
         let waiting = of(&Workload { wait_ms: 5.0, ..workload() });
         let workers: Vec<_> = waiting.candidates.iter().map(|one| (one.server.as_str(), one.workers)).collect();
         let pool = ("pool_server/mpsc_pool", Some(64));
-        let [tcp, per_core, epoll] = ["tokio_tcp", "tokio_per_core", "epoll"].map(|name| (name, None));
-        assert_eq!(workers, [tcp, per_core, epoll, pool, ("leader_followers", None)]);
+        let [tcp, per_core, epoll, uring] =
+            ["tokio_tcp", "tokio_per_core", "epoll", "io_uring"].map(|name| (name, None));
+        let all = [tcp, per_core, epoll, uring, pool, ("leader_followers", None)];
+        assert_eq!(workers, all.into_iter().filter(|one| *one != uring || has_ring()).collect::<Vec<_>>());
         let few = |connections| {
             let pool = [String::from("pool_server")];
             let workload = Workload { wait_ms: 5.0, connections, ..workload() };
@@ -303,7 +327,7 @@ mod tests {
     fn a_programs_own_take_part_and_unknown_names_do_not() {
         let mine = Entry::repo("mine", "", &[], || Ok(Arc::new(Sharded::new())));
         let set = CandidateSet::of(&Catalog::builtin().with_repo(mine), &workload(), &[], &[]).unwrap();
-        assert_eq!(set.candidates.iter().filter(|one| one.repo == "mine").count(), 5);
+        assert_eq!(set.candidates.iter().filter(|one| one.repo == "mine").count(), servers());
         let error = CandidateSet::of(&Catalog::builtin(), &workload(), &["unknown".into()], &[]).unwrap_err();
         assert!(error.to_string().contains("no server \"unknown\""), "{error}");
     }
