@@ -105,7 +105,7 @@ tests() {
     parts+=($!)
     "${test[@]}" "${long[@]/#/--test=}" >"$logs/long.log" 2>&1 &
     parts+=($!)
-    "${test[@]}" --lib --bins --examples "${rest[@]/#/--test=}" 2>&1 | tee "$output" || failures=1
+    "${test[@]}" --lib --bins "${rest[@]/#/--test=}" 2>&1 | tee "$output" || failures=1
     for part in "${parts[@]}"; do wait "$part" || failures=1; done
     cat "$logs/longest.log" "$logs/long.log" | tee -a "$output"
     [ -z "$checks" ] || checked || return 1
