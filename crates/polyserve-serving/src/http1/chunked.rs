@@ -151,19 +151,20 @@ impl Chunked {
 
     fn size(&mut self, byte: u8, limits: &Limits) -> Result<(), Refusal> {
         match byte {
-            // The digits before are no more than a body may have, so none is lost.
             b'0'..=b'9' | b'a'..=b'f' | b'A'..=b'F' => {
                 let digit = (byte as char).to_digit(16).unwrap_or_default();
-                let max_size = (limits.max_body as u64).saturating_sub(self.total);
                 let is_leading_zero = self.has_digit && self.remaining == 0;
                 self.has_digit = true;
-                self.remaining = self.remaining.saturating_mul(16).saturating_add(u64::from(digit));
-                if self.remaining > max_size {
-                    return Err(TOO_LARGE);
-                }
+                // Another reader may wrap a size that does not fit 64 bits, so it is malformed, not only too large.
+                self.remaining = self.remaining.checked_mul(16).ok_or(MALFORMED)?.saturating_add(u64::from(digit));
                 if is_leading_zero { self.count_overhead(limits) } else { Ok(()) }
             }
-            b'\r' | b';' | b' ' | b'\t' if self.has_digit => self.extension(byte, limits),
+            b'\r' | b';' | b' ' | b'\t' if self.has_digit => {
+                if self.remaining > (limits.max_body as u64).saturating_sub(self.total) {
+                    return Err(TOO_LARGE);
+                }
+                self.extension(byte, limits)
+            }
             _ => Err(MALFORMED),
         }
     }

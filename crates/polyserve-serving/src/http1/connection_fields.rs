@@ -119,7 +119,7 @@ impl<'a> ConnectionFields<'a> {
     /// Returns a [`Refusal`] if the end of the body is in doubt, or if a transfer coding other than chunked is used.
     pub(super) fn framing(&self, version: Version) -> Result<Framing, Refusal> {
         let Some(codings) = &self.codings else {
-            return Ok(Framing::Length(self.length.map_or(0, parse_number)));
+            return self.length.map_or(Ok(0), parse_number).map(Framing::Length);
         };
         if self.length.is_some() {
             return Err(bad_request("There are both Transfer-Encoding and Content-Length."));
@@ -163,8 +163,11 @@ fn elements(value: &[u8]) -> impl Iterator<Item = &[u8]> {
     value.split(|&b| b == b',').map(<[u8]>::trim_ascii)
 }
 
-/// Parses decimal digits. A number that does not fit 64 bits becomes the largest one, which is above every limit.
-fn parse_number(digits: &[u8]) -> u64 {
-    let digit = |b: &u8| u64::from(b.wrapping_sub(b'0'));
-    digits.iter().fold(0, |sum: u64, b| sum.saturating_mul(10).saturating_add(digit(b)))
+/// Parses decimal digits. Another reader may wrap a number that does not fit 64 bits, so it is malformed, not only too large.
+fn parse_number(digits: &[u8]) -> Result<u64, Refusal> {
+    let number = digits.iter().try_fold(0, |sum: u64, b| {
+        let digit = u64::from(b.wrapping_sub(b'0'));
+        sum.checked_mul(10)?.checked_add(digit)
+    });
+    number.ok_or(bad_request("The Content-Length does not fit 64 bits."))
 }

@@ -284,7 +284,7 @@ fn validate_head<'a>(length: usize, line: &RequestLine<'a>, headers: Headers<'a>
     let connection = ConnectionFields::read(headers)?;
     match connection.host {
         None if line.version == Version::HTTP_11 => return Err(bad_request("The Host header field is missing.")),
-        Some(host) if !syntax::is_authority(host) => return Err(bad_request("The Host header field is not valid.")),
+        Some(host) if !syntax::is_host(host) => check_host(host, line.target)?,
         _ => {}
     }
     let framing = connection.framing(line.version)?;
@@ -296,6 +296,16 @@ fn validate_head<'a>(length: usize, line: &RequestLine<'a>, headers: Headers<'a>
     let keep_alive = connection.keeps_alive(line.version);
     let head = Head { method, target: line.target, version: line.version, headers, certificate: None };
     Ok(Parsed { head, length, framing, keep_alive, expects_continue })
+}
+
+/// Checks a `Host` that names no host. It is valid only for a target without an authority (RFC 9112, 3.2), and an http URL has
+/// one (RFC 9110, 4.2.1).
+fn check_host(host: &[u8], target: &str) -> Result<(), Refusal> {
+    match syntax::read_authority(host) {
+        Some(syntax::Authority::Empty) if target == "*" => Ok(()),
+        Some(_) => Err(bad_request("The Host header field names no host.")),
+        None => Err(bad_request("The Host header field is not valid.")),
+    }
 }
 
 /// Applies the rules for a head of HTTP/1.1 to one that was split into its parts by another decoder, such as one of HTTP/2.

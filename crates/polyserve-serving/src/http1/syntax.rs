@@ -137,7 +137,7 @@ pub(super) const fn is_sub_delim(byte: u8) -> bool {
 pub(super) enum Authority {
     /// It names a host.
     Host,
-    /// It names no host. This is valid in a `Host` field, but not in a URL.
+    /// It names no host. This is valid in the `Host` field of a request for `*`, but not in a URL.
     Empty,
 }
 
@@ -149,16 +149,16 @@ thread_local! {
     static KNOWN: RefCell<(usize, [u8; MAX_KNOWN])> = const { RefCell::new((0, [0; MAX_KNOWN])) };
 }
 
-/// Whether the value of a `Host` field is an authority.
-pub(super) fn is_authority(host: &[u8]) -> bool {
+/// Whether the value of a `Host` field names a host.
+pub(super) fn is_host(value: &[u8]) -> bool {
     KNOWN.with_borrow_mut(|(length, known)| {
-        if known.get(..*length) == Some(host) {
+        if *length > 0 && known.get(..*length) == Some(value) {
             return true;
         }
-        let is_valid = read_authority(host).is_some();
-        if let Some(kept) = known.get_mut(..host.len()).filter(|_| is_valid) {
-            kept.copy_from_slice(host);
-            *length = host.len();
+        let is_valid = read_authority(value) == Some(Authority::Host);
+        if let Some(kept) = known.get_mut(..value.len()).filter(|_| is_valid) {
+            kept.copy_from_slice(value);
+            *length = value.len();
         }
         is_valid
     })
@@ -197,4 +197,15 @@ fn is_address(inside: &[u8]) -> bool {
             && address.iter().all(|&b| is_unreserved(b) || is_sub_delim(b) || b == b':');
     }
     std::str::from_utf8(inside).is_ok_and(|text| text.parse::<Ipv6Addr>().is_ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Regression test: before the first host of a thread, the empty one counted as known.
+    #[test]
+    fn an_empty_host_names_none() {
+        assert!(!is_host(b"") && is_host(b"a") && !is_host(b"") && !is_host(b":80"));
+    }
 }

@@ -20,8 +20,10 @@
 //!    answered with 501. All else is 400.
 //! 8. Empty elements of `Expect` are ignored. Any element but `100-continue` is answered with 417. In HTTP/1.0 the
 //!    field is ignored.
-//! 9. A port has any number of digits, as in the grammar. Nothing else may follow a host.
-//! 10. A chunk size is answered with 413 at the digit that makes it too large. It may have leading zeros.
+//! 9. A port has any number of digits, as in the grammar. Nothing else may follow a host. Only a target of `*` may have an
+//!    empty host.
+//! 10. A chunk size that is too large is answered with 413 at its end. It may have leading zeros. A size or a length that does
+//!     not fit 64 bits is answered with 400.
 //! 11. Extensions without their semicolons, white space, trailers and leading zeros of sizes are bounded together by the limit of a
 //!     head: 431.
 //! 12. `PRI * HTTP/2.0` is answered with 400. Other versions of the form digit, dot, digit are answered with 505 from
@@ -219,11 +221,15 @@ fn validate_head(
     }
     let digits = |value: &[u8]| String::from_utf8(value.to_vec()).unwrap().trim_start_matches('0').to_owned();
     let lengths: Vec<String> = lengths.into_iter().map(digits).collect();
-    if lengths.windows(2).any(|pair| pair[0] != pair[1]) || !hosts.iter().all(|host| authority(host).is_some()) {
+    let is_valid = |host: &&[u8]| authority(host).is_some_and(|host| !host.is_empty() || target == "*");
+    if lengths.windows(2).any(|pair| pair[0] != pair[1]) || !hosts.iter().all(is_valid) {
         return refuse(400);
     }
-    let length = lengths.first().filter(|digits| !digits.is_empty());
-    let length = length.map_or(0, |digits| digits.parse().unwrap_or(u128::MAX));
+    let length = match lengths.first().filter(|digits| !digits.is_empty()).map(|digits| digits.parse::<u64>()) {
+        Some(Err(_)) => return refuse(400),
+        Some(Ok(length)) => u128::from(length),
+        None => 0,
+    };
 
     let codings = elements("transfer-encoding");
     let chunked = !codings.is_empty();
@@ -338,12 +344,16 @@ impl Cursor<'_> {
         while let Some(digit) = (self.peek()? as char).to_digit(16) {
             let follows_zeros = has_digit && size == 0;
             (size, has_digit) = (size * 16 + u128::from(digit), true);
-            if size > max_size as u128 {
-                return Err(Fault::Refused(413));
+            if size > u128::from(u64::MAX) {
+                return Err(Fault::Refused(400));
             }
             if follows_zeros { self.spend()? } else { self.at += 1 }
         }
-        if has_digit { Ok(size as usize) } else { Err(Fault::Refused(400)) }
+        match self.peek()? {
+            b'\r' | b';' | b' ' | b'\t' if has_digit && size <= max_size as u128 => Ok(size as usize),
+            b'\r' | b';' | b' ' | b'\t' if has_digit => Err(Fault::Refused(413)),
+            _ => Err(Fault::Refused(400)),
+        }
     }
 
     /// `*( BWS ";" BWS chunk-ext-name [ BWS "=" BWS chunk-ext-val ] )`.

@@ -40,7 +40,7 @@ fn request(rng: &mut ChaCha8Rng, out: &mut Vec<u8>) -> Written {
     let is_1_0 = one_in(rng, 6);
     let mut fields = Vec::new();
     if !is_1_0 || one_in(rng, 2) {
-        fields.push(("Host", host(rng)));
+        fields.push(("Host", host(rng, &target)));
     }
     let keep_alive = connection(rng, is_1_0, &mut fields);
     let body = body(rng);
@@ -102,8 +102,18 @@ fn target(rng: &mut ChaCha8Rng, method: &str) -> String {
     }
 }
 
-fn host(rng: &mut ChaCha8Rng) -> Vec<u8> {
-    let hosts = ["a", "", "localhost:8001", "127.0.0.1", "[::1]:80", "[::ffff:1.2.3.4]", "a:", "A-b.c_~!$&'()*+,;=%4f"];
+fn host(rng: &mut ChaCha8Rng, target: &str) -> Vec<u8> {
+    let none_or_name = if target == "*" { "" } else { "b" };
+    let hosts = [
+        "a",
+        none_or_name,
+        "localhost:8001",
+        "127.0.0.1",
+        "[::1]:80",
+        "[::ffff:1.2.3.4]",
+        "a:",
+        "A-b.c_~!$&'()*+,;=%4f",
+    ];
     pick(rng, &hosts).into()
 }
 

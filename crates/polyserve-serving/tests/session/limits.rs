@@ -113,7 +113,7 @@ fn a_body_is_refused_by_the_length_in_its_head() {
         let head = format!("PUT / HTTP/1.1\r\nHost: a\r\n{expect}Content-Length: 1048577\r\n\r\n");
         assert_eq!(ask(&env, head.as_bytes()), (too_large(), LINGER));
     }
-    let head = "PUT / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n100001";
+    let head = "PUT / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n100001\r";
     assert_eq!(ask(&env, head.as_bytes()), (too_large(), LINGER));
 }
 
