@@ -131,6 +131,15 @@ fn json_of<E: Identifiable>(id: &E::Id, entity: &E, failures: &LogThrottles) -> 
     Ok(json)
 }
 
+/// Says of the result of a patch why a body is no entity. The client has not sent this text, so a place in it says nothing.
+fn of_result(why: &str) -> String {
+    let why = why.replacen("The body", "The result of the patch", 1);
+    match why.rsplit_once(" at line ") {
+        Some((without_place, _)) => format!("{without_place}."),
+        None => why,
+    }
+}
+
 /// Returns the entity after the patch, and its JSON.
 fn patched<E: Identifiable>(
     id: &E::Id,
@@ -148,9 +157,8 @@ fn patched<E: Identifiable>(
             return Err(unwritable(failures, id, &*error));
         }
     };
-    let entity = E::read_json(&merged).map_err(|(InvalidEntity::NotJson(why) | InvalidEntity::NotAnEntity(why))| {
-        unprocessable(why.replacen("The body", "The result of the patch", 1))
-    })?;
+    let entity = E::read_json(&merged)
+        .map_err(|(InvalidEntity::NotJson(why) | InvalidEntity::NotAnEntity(why))| unprocessable(of_result(&why)))?;
     if entity.id() != id {
         return Err(Reply::problem(StatusCode::BAD_REQUEST, "The id in the patch is not the one in the path."));
     }

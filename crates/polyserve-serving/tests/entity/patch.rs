@@ -36,6 +36,9 @@ fn what_is_refused_changes_nothing() {
         }
         let why = patch(&env, "/1", r#"{"value":[]}"#).body;
         assert!(why.contains("The result of the patch is not an entity: value: "), "{why}");
+        // The client has not sent the text that this would be a place in.
+        let why = patch(&env, "/1", r#"{"description":null}"#).body;
+        assert!(why.contains("missing field `description`.") && !why.contains("line"), "{why}");
         assert_eq!(get(&env, "/1").body, ONE);
     }
 }
