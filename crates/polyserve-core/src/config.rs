@@ -94,6 +94,9 @@ pub struct ServerConfig {
     /// Whether an event loop hands a new connection to the loop that has the fewest (servers with a loop for each core). Otherwise the kernel
     /// decides by the client's address and port, which can be uneven if connections are few. Default off.
     pub spread: bool,
+    /// Whether HTTP/2 is served too, to clients that begin with its preface ("prior knowledge"), or that negotiate it over TLS (a server
+    /// that has it: `tokio_hyper`, with the feature `http2`). Default off.
+    pub http2: bool,
     /// Max time that a shutdown waits for requests that have begun. Default 10 s.
     pub drain_grace: Duration,
     /// The value of the `Server` header. Default none.
@@ -135,6 +138,7 @@ impl Default for ServerConfig {
             defer_accept: false,
             pin: false,
             spread: false,
+            http2: false,
             drain_grace: Duration::from_secs(10),
             server_header: None,
             overload: None,
@@ -203,6 +207,7 @@ setters! {
     defer_accept: bool;
     pin: bool;
     spread: bool;
+    http2: bool;
     drain_grace: Duration;
     overload: impl Into<Option<Overload>>;
 }
@@ -289,6 +294,7 @@ impl ServerConfig {
             "queue" => self.queue.take().is_some(),
             "pin" => std::mem::take(&mut self.pin),
             "spread" => std::mem::take(&mut self.spread),
+            "http2" => std::mem::take(&mut self.http2),
             _ => false,
         }
     }

@@ -36,9 +36,8 @@ fn exchange(running: &Running, pieces: &[&[u8]]) -> Exchange {
     let _ = client.half_close(); // fails if the server has closed
     let (bytes, ending) = client.end();
     let text = String::from_utf8_lossy(&bytes);
-    // hyper answers a request of HTTP/1.0 with that version.
-    let status = |answer: &str| answer.get(2..5).and_then(|code| code.parse().ok());
-    let answers: Vec<&str> = text.split("HTTP/1.").filter(|answer| status(answer).is_some()).collect();
+    let status = |answer: &str| answer.get(..3).and_then(|code| code.parse().ok());
+    let answers: Vec<&str> = text.split("HTTP/1.1 ").filter(|answer| status(answer).is_some()).collect();
     let statuses = answers.iter().filter_map(|answer| status(answer)).collect();
     let says_close = answers.last().is_some_and(|last| last.to_ascii_lowercase().contains("connection: close"));
     Exchange { statuses, says_close, ending }

@@ -61,6 +61,34 @@ fn every_service_answers() {
     }
 }
 
+/// The preface of HTTP/2, and an empty SETTINGS frame: the server answers with its own (RFC 9113, 3.4).
+#[test]
+fn http_2_is_served_if_it_is_asked_for() {
+    let preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
+    let serving = serve("--server tokio_hyper --http2");
+    let mut client = TcpStream::connect(serving.addr).unwrap();
+    client.write_all(preface.as_bytes()).unwrap();
+    let mut head = [0; 9];
+    client.read_exact(&mut head).unwrap();
+    assert_eq!((head[3], head[4] & 1), (4, 0), "{head:?} is no head of a SETTINGS frame");
+    assert!(ask(serving.addr, &get("/1")).starts_with("HTTP/1.1 404 "));
+
+    let serving = serve("--server tokio_hyper");
+    assert!(ask(serving.addr, preface).starts_with("HTTP/1.1 400 "));
+}
+
+/// Regression test: the servers over an executor ignored a setting that they do not have.
+#[test]
+fn every_server_refuses_a_setting_that_it_has_not() {
+    for server in ["pool_server/mpsc_pool", "pool_classic/mpsc_pool", "tokio_tcp", "sequential"] {
+        let kind = server.split('/').next().unwrap();
+        for setting in ["http2", "pin", "spread"] {
+            let error = misused(&format!("{ANY} --server {server} --{setting}"));
+            assert!(error.contains(&format!("{setting} must be left out for {kind}")), "{error}");
+        }
+    }
+}
+
 /// The file is read for each request, by every kind of server.
 #[test]
 fn the_page_may_be_a_file() {

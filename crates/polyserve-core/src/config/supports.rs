@@ -2,7 +2,7 @@
 
 use super::{ConfigError, ServerConfig};
 
-/// The settings that a server has, of those that not all servers have: workers, a queue, and loops. The constructor of a server checks
+/// The settings that a server has, of those that not all servers have: workers, a queue, loops, and HTTP/2. The constructor of a server checks
 /// its configuration with such a constant.
 ///
 /// ```
@@ -20,6 +20,7 @@ pub struct Supports {
     workers: Workers,
     has_queue: bool,
     has_loops: bool,
+    has_http2: bool,
 }
 
 /// The numbers of workers that a server can have.
@@ -32,9 +33,9 @@ enum Workers {
 }
 
 impl Supports {
-    /// The settings of a server with this name. It has any number of workers, no queue, and no event loops.
+    /// The settings of a server with this name. It has any number of workers, no queue, no event loops, and no HTTP/2.
     pub const fn new(server: &'static str) -> Self {
-        Self { server, workers: Workers::Any, has_queue: false, has_loops: false }
+        Self { server, workers: Workers::Any, has_queue: false, has_loops: false, has_http2: false }
     }
 
     /// The server has a queue.
@@ -47,6 +48,12 @@ impl Supports {
     #[must_use]
     pub const fn loops(self) -> Self {
         Self { has_loops: true, ..self }
+    }
+
+    /// The server has HTTP/2.
+    #[must_use]
+    pub const fn http2(self) -> Self {
+        Self { has_http2: true, ..self }
     }
 
     /// The server has one worker.
@@ -65,7 +72,8 @@ impl Supports {
     ///
     /// # Errors
     ///
-    /// Returns the error of [`ServerConfig::validate`], or an [unsupported](ConfigError::unsupported) `queue`, `pin`, `spread` or `workers`.
+    /// Returns the error of [`ServerConfig::validate`], or an [unsupported](ConfigError::unsupported) `queue`, `pin`,
+    /// `spread`, `http2` or `workers`.
     pub fn check(&self, config: &ServerConfig) -> Result<(), ConfigError> {
         config.validate()?;
         let server = self.server;
@@ -77,6 +85,10 @@ impl Supports {
                 let expected = format!("left out for {server} (it has no event loop for each core)");
                 return Err(ConfigError::unsupported(name, true, expected));
             }
+        }
+        if config.http2 && !self.has_http2 {
+            let expected = format!("left out for {server} (it has no HTTP/2, or was built without it)");
+            return Err(ConfigError::unsupported("http2", true, expected));
         }
         match (config.workers, self.workers) {
             (None, _) | (_, Workers::Any) | (Some(1), Workers::One) => Ok(()),
@@ -103,6 +115,8 @@ mod tests {
             assert_eq!(unsupported(supports, &ServerConfig::default()), None);
             assert_eq!(unsupported(supports, &ServerConfig::default().queue(7)), Some(Some("queue")));
             assert_eq!(unsupported(supports.queue(), &ServerConfig::default().queue(7)), None);
+            assert_eq!(unsupported(supports, &ServerConfig::default().http2(true)), Some(Some("http2")));
+            assert_eq!(unsupported(supports.http2(), &ServerConfig::default().http2(true)), None);
             assert_eq!(unsupported(supports, &ServerConfig::default().workers(0)), Some(None), "a value out of range");
         }
         let refused = |workers| [any, one, none].map(|it| unsupported(it, &ServerConfig::default().workers(workers)));

@@ -6,7 +6,7 @@ use std::io;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use polyserve_core::{ConfigError, Executor, Job, ListenOn, Running, Server, ServerConfig, Service, Shape};
+use polyserve_core::{ConfigError, Executor, Job, ListenOn, Running, Server, ServerConfig, Service, Shape, Supports};
 use polyserve_serving::executor::PoolConfig;
 use polyserve_serving::{Bound, bind};
 
@@ -16,6 +16,9 @@ use crate::{CrossbeamPool, MpscPool, StealingPool};
 pub(super) trait ExecutorStrategy: Send + Sync + 'static {
     /// The name of the server's type.
     const NAME: &'static str;
+
+    /// The settings that it has.
+    const SUPPORTS: Supports;
 
     /// How the server uses threads.
     const SHAPE: Shape;
@@ -87,7 +90,7 @@ impl<S: ExecutorStrategy> ExecutorServer<S> {
     ///
     /// # Errors
     ///
-    /// Returns an error if a limit is zero or out of range.
+    /// Returns an error if a limit is zero or out of range, or if `config` has a setting that the server has not.
     pub fn mpsc(config: ServerConfig) -> Result<Self, ConfigError> {
         Self::with_factory(config, MpscPool::for_server)
     }
@@ -96,7 +99,7 @@ impl<S: ExecutorStrategy> ExecutorServer<S> {
     ///
     /// # Errors
     ///
-    /// Returns an error if a limit is zero or out of range.
+    /// Returns an error if a limit is zero or out of range, or if `config` has a setting that the server has not.
     ///
     /// ```
     /// let server = polyserve_threadpool::PoolServer::crossbeam(polyserve_core::ServerConfig::default().workers(4))?;
@@ -110,7 +113,7 @@ impl<S: ExecutorStrategy> ExecutorServer<S> {
     ///
     /// # Errors
     ///
-    /// Returns an error if a limit is zero or out of range.
+    /// Returns an error if a limit is zero or out of range, or if `config` has a setting that the server has not.
     ///
     /// ```
     /// let server = polyserve_threadpool::PoolServer::stealing(polyserve_core::ServerConfig::default().workers(4))?;
@@ -125,7 +128,7 @@ impl<S: ExecutorStrategy> ExecutorServer<S> {
     ///
     /// # Errors
     ///
-    /// Returns an error if a limit is zero or out of range.
+    /// Returns an error if a limit is zero or out of range, or if `config` has a setting that the server has not.
     ///
     /// ```
     /// use polyserve_core::ServerConfig;
@@ -140,7 +143,7 @@ impl<S: ExecutorStrategy> ExecutorServer<S> {
         config: ServerConfig,
         factory: impl Fn(&ServerConfig) -> io::Result<E> + Send + Sync + 'static,
     ) -> Result<Self, ConfigError> {
-        config.validate()?;
+        S::SUPPORTS.check(&config)?;
         let executor = ExecutorSource::Own(Box::new(move |config| Ok(factory(config)?.into_shared())));
         Ok(Self { config: S::with_defaults(config), executor, strategy: PhantomData })
     }
@@ -164,7 +167,7 @@ impl<S: ExecutorStrategy> ExecutorServer<S> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn with_executor(config: ServerConfig, executor: impl Executor) -> Result<Self, ConfigError> {
-        config.validate()?;
+        S::SUPPORTS.check(&config)?;
         let executor = ExecutorSource::shared(&config, executor.into_shared())?;
         Ok(Self { config, executor, strategy: PhantomData })
     }

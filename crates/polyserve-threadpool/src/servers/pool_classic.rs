@@ -30,7 +30,7 @@
 //! *Wins when* connections are short: it answers more requests than `thread_per_connection` (`servers-close`), because
 //! no thread is made for a connection. *Loses when* connections are kept and there are more of them than workers: kept
 //! ones are closed so that others get a worker, and it answers by far fewer requests than `tokio_tcp` (`servers-kept`).
-//! Records: `docs/results/2026-11-25`.
+//! Records: `docs/results`.
 
 use std::io;
 use std::net::TcpStream;
@@ -40,7 +40,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use polyserve_core::sync::lock;
-use polyserve_core::{Drain, Executor, Running, ServerConfig, Shape};
+use polyserve_core::{Drain, Executor, Running, ServerConfig, Shape, Supports};
 use polyserve_serving::blocking::{PoolConnections, PoolEntry, Served};
 use polyserve_serving::executor::PoolConfig;
 use polyserve_serving::{Accepted, Bound, Incoming, SHUTDOWN_SLACK};
@@ -70,6 +70,7 @@ pub struct Classic;
 
 impl ExecutorStrategy for Classic {
     const NAME: &'static str = "PoolClassic";
+    const SUPPORTS: Supports = Supports::new("pool_classic").queue();
     const SHAPE: Shape = Shape::OnePerThread;
 
     fn with_defaults(config: ServerConfig) -> ServerConfig {

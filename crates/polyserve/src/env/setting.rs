@@ -132,6 +132,7 @@ settings! {
     defer_accept: switch, "The kernel hands a connection over only when its first byte is there (Linux)";
     pin: switch, "Each event loop stays on one core (epoll and io_uring)";
     spread: switch, "An event loop hands a new connection to the loop with the fewest (epoll and io_uring)";
+    http2: switch, "HTTP/2 is served too, with prior knowledge, or negotiated over TLS (tokio_hyper)";
     drain_grace: time, "Max time that a shutdown waits for requests that have begun";
     server_header: text, "The value of the Server header";
     overload: overload, "Which requests are answered 503 if there is more work than can be done: beyond N at once, after a wait, or by itself";

@@ -23,7 +23,7 @@
 //! Capabilities that the other servers do not have:
 //!
 //! * It serves a `tower::Service` instead of a [`Service`]: `TokioHyper::serve_tower`, feature `tower`.
-//! * It serves HTTP/2, to clients that begin with its preface, or negotiate it by ALPN: `TokioHyper::with_http2`, feature `http2`.
+//! * It serves HTTP/2, to clients that begin with its preface, or negotiate it by ALPN: `ServerConfig::http2`, feature `http2`.
 //!
 //! Invariant: an idle connection occupies no thread, and after a second it holds no buffer of hyper's.
 //!
@@ -43,7 +43,7 @@
 //! nothing of them. Neither reaches a service.
 //!
 //! Differences that the contract allows: a request that is refused before its body is complete closes the connection, while servers
-//! on the codec skip the body; an answer to HTTP/1.0 begins with `HTTP/1.0`; a body that hyper cannot count is answered before the
+//! on the codec skip the body; a body that hyper cannot count is answered before the
 //! service sees the head; a target of 64 KiB is 414 whatever `max_head` is; chunk extensions of 16 KiB in all are 400 whatever `max_head`
 //! is. `tests/hyper/differences.rs` compares the rest with `tokio_tcp`.
 //!
@@ -51,7 +51,7 @@
 //!
 //! *Wins when* the service is a `tower::Service`, or HTTP/2 is needed. *Loses when* a request is cheap: it answers
 //! fewer requests than `tokio_tcp` for GET (`servers-kept`) and PUT (`compare-put`), and by far fewer pipelined
-//! (`compare-pipeline`). Records: `docs/results/2026-11-25`.
+//! (`compare-pipeline`). Records: `docs/results`.
 
 mod adapter;
 mod answer_body;
@@ -107,10 +107,11 @@ use crate::tower::TowerTarget;
 pub struct TokioHyper {
     config: ServerConfig,
     runtime: Option<Handle>,
-    #[cfg(feature = "http2")]
-    http2: bool,
 }
 
+#[cfg(feature = "http2")]
+const SUPPORTS: Supports = Supports::new("tokio_hyper").http2();
+#[cfg(not(feature = "http2"))]
 const SUPPORTS: Supports = Supports::new("tokio_hyper");
 
 impl TokioHyper {
@@ -122,7 +123,7 @@ impl TokioHyper {
     /// Returns an error if a limit is zero or out of range.
     pub fn new(config: ServerConfig) -> Result<Self, ConfigError> {
         SUPPORTS.check(&config)?;
-        Ok(Self::of(config, None))
+        Ok(Self { config, runtime: None })
     }
 
     /// A server on the runtime of the caller. The runtime must have I/O enabled, else a start fails, and must outlive the
@@ -147,19 +148,10 @@ impl TokioHyper {
     /// ```
     pub fn with_handle(config: ServerConfig, runtime: Handle) -> Result<Self, ConfigError> {
         SUPPORTS.no_workers("the runtime has its own").check(&config)?;
-        Ok(Self::of(config, Some(runtime)))
+        Ok(Self { config, runtime: Some(runtime) })
     }
 
-    fn of(config: ServerConfig, runtime: Option<Handle>) -> Self {
-        Self {
-            config,
-            runtime,
-            #[cfg(feature = "http2")]
-            http2: false,
-        }
-    }
-
-    /// Also serves HTTP/2, to clients that begin with its preface ("prior knowledge"). Over TLS, ALPN negotiates it.
+    /// Sets [`http2`](field@ServerConfig::http2).
     ///
     /// ```
     /// use polyserve_async::TokioHyper;
@@ -170,7 +162,7 @@ impl TokioHyper {
     #[cfg(feature = "http2")]
     #[must_use]
     pub fn with_http2(mut self) -> Self {
-        self.http2 = true;
+        self.config.http2 = true;
         self
     }
 
@@ -184,8 +176,7 @@ impl TokioHyper {
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`ServerExt::serve`](polyserve_core::ServerExt::serve), and an error after `with_http2`, which only
-    /// that supports.
+    /// Returns the errors of [`ServerExt::serve`](polyserve_core::ServerExt::serve), and an error with `http2`.
     ///
     /// ```
     /// use polyserve_async::{AsTower, TokioHyper};
@@ -202,7 +193,7 @@ impl TokioHyper {
         S: TowerTarget<RequestBody, Kind>,
     {
         #[cfg(feature = "http2")]
-        if self.http2 {
+        if self.config.http2 {
             return Err(ConfigError::new("http2", "on", "off for serve_tower").into());
         }
         let unused = |_: polyserve_core::Request<'_>| polyserve_core::Reply::empty(http::StatusCode::NOT_FOUND);
@@ -213,7 +204,7 @@ impl TokioHyper {
 
     #[cfg(feature = "http2")]
     fn http2(&self, handle: &Handle) -> Option<connection_state::Http2> {
-        self.http2.then(|| http2::serve(handle, &self.config))
+        self.config.http2.then(|| http2::serve(handle, &self.config))
     }
 
     #[cfg(not(feature = "http2"))]

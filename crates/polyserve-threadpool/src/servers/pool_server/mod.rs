@@ -42,7 +42,7 @@
 //! *Wins when* answers need no wait: no server of this project answers more requests over kept connections
 //! (`servers-kept`), and none keeps its latencies up to a higher rate (`capacity`). *Loses when* the service defers its
 //! answers, because each of them holds a worker: with few workers it answers by far fewer requests than `tokio_tcp`
-//! (`page`). Records: `docs/results/2026-11-25`.
+//! (`page`). Records: `docs/results`.
 
 mod connection;
 mod ready_list;
@@ -53,7 +53,7 @@ mod worker;
 use std::io;
 use std::sync::Arc;
 
-use polyserve_core::{Executor, Running, Shape};
+use polyserve_core::{Executor, Running, Shape, Supports};
 use polyserve_serving::Bound;
 
 use super::executor_server::{ExecutorServer, ExecutorStrategy};
@@ -79,6 +79,7 @@ pub struct MultiplexedJobs;
 
 impl ExecutorStrategy for MultiplexedJobs {
     const NAME: &'static str = "PoolServer";
+    const SUPPORTS: Supports = Supports::new("pool_server").queue();
     const SHAPE: Shape = Shape::Multiplexed;
 
     fn start(bound: Bound, executor: Arc<dyn Executor>, is_own: bool) -> io::Result<Running> {
