@@ -115,7 +115,8 @@ impl Run<'_> {
                 all.filter(|name| pattern.matches(name)).map(Selected::Reference).collect()
             }
             ContestantOrigin::Reference => {
-                vec![Selected::Reference(catalog.reference(&pattern.name)?.name.clone())]
+                let entry = catalog.reference(&pattern.name).map_err(|why| definition.misuse("contestants", why))?;
+                vec![Selected::Reference(entry.name.clone())]
             }
             ContestantOrigin::Executor => {
                 executors(definition, pattern, catalog)?.into_iter().map(Selected::Executor).collect()
@@ -130,20 +131,21 @@ impl Run<'_> {
 /// The pairs of the catalog that a pattern stands for.
 fn pairs(definition: &Definition, pattern: &Pattern, catalog: &Catalog, has_repos: bool) -> anyhow::Result<Vec<Pair>> {
     let name = &pattern.name;
+    let unknown = |why| definition.misuse("contestants", why);
     let parsed = || Pair::parse(name, catalog).map_err(|why| definition.misuse("contestants", why));
+    let server = |name: &str| catalog.server(name).map(|entry| entry.name.clone()).map_err(unknown);
+    let repo = |name: &str| catalog.repo(name).map(|entry| entry.name.clone()).map_err(unknown);
     if !pattern.has_star() {
         // A service may use a repo.
         if !has_repos && (catalog.server(name).is_ok() || Pair::parse(name, catalog).is_err()) {
-            let server = catalog.server(name)?.name.clone();
-            return Ok(vec![Pair { server, repo: String::new() }]);
+            return Ok(vec![Pair { server: server(name)?, repo: String::new() }]);
         }
         let pair = parsed()?;
-        let (server, repo) = (catalog.server(&pair.server)?.name.clone(), catalog.repo(&pair.repo)?.name.clone());
-        return Ok(vec![Pair { server, repo }]);
+        return Ok(vec![Pair { server: server(&pair.server)?, repo: repo(&pair.repo)? }]);
     }
     let repos: Vec<String> = match has_repos {
         false => vec![String::new()],
-        true if name.contains(':') => vec![catalog.repo(&parsed()?.repo)?.name.clone()], // a repo at a location
+        true if name.contains(':') => vec![repo(&parsed()?.repo)?], // a repo at a location
         true => catalog.repos().iter().map(|entry| entry.name.clone()).collect(),
     };
     let pair = |server: &str, repo: &String| Pair { server: server.to_owned(), repo: repo.clone() };
@@ -159,7 +161,8 @@ fn pairs(definition: &Definition, pattern: &Pattern, catalog: &Catalog, has_repo
 /// The executors of the catalog and the other ways to run tasks. An executor takes precedence over another of its name.
 fn executors(definition: &Definition, pattern: &Pattern, catalog: &Catalog) -> anyhow::Result<Vec<String>> {
     if !pattern.has_star() && !OTHERS.contains(&pattern.name.as_str()) {
-        return Ok(vec![catalog.executor(&pattern.name)?.name.clone()]);
+        let entry = catalog.executor(&pattern.name).map_err(|why| definition.misuse("contestants", why))?;
+        return Ok(vec![entry.name.clone()]);
     }
     let executors = catalog.executors().iter().map(|entry| entry.name.clone());
     let all = distinct(executors.chain(OTHERS.map(String::from)));
@@ -178,7 +181,10 @@ fn stores(definition: &Definition, pattern: &Pattern, catalog: &Catalog) -> anyh
         ContestantOrigin::Typed => (TYPED_PREFIX, TYPED.map(String::from).to_vec()),
         _ if pattern.has_star() => ("", catalog.repos().iter().map(|entry| entry.name.clone()).collect()),
         // A name of the catalog has short forms.
-        _ => return Ok(vec![catalog.repo(&pattern.name)?.name.clone()]),
+        _ => {
+            let entry = catalog.repo(&pattern.name).map_err(|why| definition.misuse("contestants", why))?;
+            return Ok(vec![entry.name.clone()]);
+        }
     };
     let is_meant = |name: &&String| pattern.matches(name.strip_prefix(prefix).unwrap_or(name));
     let found: Vec<String> = names.iter().filter(is_meant).cloned().collect();
