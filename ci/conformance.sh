@@ -45,7 +45,7 @@ modules = [(module, re.findall(r"\w+", names)) for module, names in modules]
 about = {}
 def describe(name, comment):
     text = " ".join(re.sub(r"^ *(///|#) ?", "", one) for one in comment.splitlines())
-    about.setdefault(name, re.split(r"(?<=[.:]) ", text)[0].rstrip(":.").replace("|", "\\|"))
+    about.setdefault(name, re.match(r"(?:`[^`]*`|[^`])+?(?=[.:] |[.:]?$)", text)[0].replace("|", "\\|"))
 
 for path in SOURCES.rglob("*.rs"):
     for comment, name in re.findall(r"((?:^ *///.*\n)+)(?: *#\[.*\]\n)*^ *(?:pub(?:\([a-z]+\))? )?fn (\w+)\(", path.read_text(), re.M):
