@@ -39,7 +39,7 @@ step ci/msrv.sh
 step cargo package --workspace --no-verify --allow-dirty -q
 
 # Each feature alone, and the command with the allocator that it has not with all features.
-for features in "" threadpool queue-waits memory copy-on-write dashmap packed papaya scc seqlock durable etcd redis postgres env signals metrics access-log trace threadpool,dashmap tokio hyper http2 tower smol futures async percore tls tls,threadpool tls,async; do
+for features in "" threadpool queue-waits memory copy-on-write dashmap packed papaya scc seqlock durable etcd redis postgres env signals metrics access access-log trace threadpool,dashmap tokio hyper http2 tower smol futures async percore tls tls,threadpool tls,async; do
     step cargo check -q -p polyserve --no-default-features --features "$features"
 done
 step cargo check -q -p polyserve-memory --no-default-features

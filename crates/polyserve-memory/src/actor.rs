@@ -35,7 +35,7 @@
 //!
 //! *Wins when* an operation must not run on the caller's thread, for instance in a library that is not thread-safe. No
 //! record measures that. *Loses when* operations are short, as here, because sending a message costs far more than the
-//! operation: every other store here is far ahead. Record: `stores-workers` in `docs/results/2026-11-25`.
+//! operation: every other store here is far ahead. Record: `stores-workers` in `docs/results`.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;

@@ -38,7 +38,7 @@
 //! faster, which frees removed entities later, and stores with locks are far behind (`stores-skew`). *Loses when* reads
 //! are of many ids: `papaya` and `sharded` are ahead (`stores-keys`). It loses when puts are frequent, which allocate
 //! twice and check the debts of all readers (`stores-workers`). It loses most in a large store, because table, chunk,
-//! entity and description are one pointer more than in other maps (`stores-keys`). Records: `docs/results/2026-11-25`,
+//! entity and description are one pointer more than in other maps (`stores-keys`). Records: `docs/results`,
 //! on two cores.
 
 pub(crate) mod shard;

@@ -15,7 +15,7 @@
 //! thread it is close to `std_rwlock`, and reads faster than `sharded`. *Loses when* two threads share it: `sharded` is
 //! ahead with gets, with puts, and most with inserts and removes (`stores-workers`). It loses when one id takes all
 //! reads, because one id is one lock: `papaya` is far ahead (`stores-skew`). It keeps most of its memory after all
-//! entities were removed, unlike `sharded` (`stores-memory`). Records: `docs/results/2026-11-25`, on two cores.
+//! entities were removed, unlike `sharded` (`stores-memory`). Records: `docs/results`, on two cores.
 
 use std::fmt;
 

@@ -44,7 +44,7 @@
 //! ties with `sharded` (`stores-workers`). *Loses when* entities are read that are in no cache, because table, page and
 //! record are a miss each: `sharded` is ahead with a million (`stores-keys`). It loses when copied descriptions are
 //! long, because each get checks them (`stores-payload`); and when ids are new, where `scc` is ahead
-//! (`stores-workers`). Records: `docs/results/2026-11-25`, on two cores.
+//! (`stores-workers`). Records: `docs/results`, on two cores.
 
 mod pages;
 

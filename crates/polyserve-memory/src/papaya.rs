@@ -27,7 +27,7 @@
 //! put, which allocates, and frees much later: `sharded` is ahead, by far if there are as many puts as gets, and some
 //! operations then take much longer than the median. It loses on one thread: `std_rwlock` reads faster
 //! (`stores-workers`). An entity takes more memory than in a plain map (`stores-memory`). Records:
-//! `docs/results/2026-11-25`, on two cores.
+//! `docs/results`, on two cores.
 
 use std::fmt;
 use std::hash::{BuildHasher as _, BuildHasherDefault, Hash, Hasher};

@@ -19,7 +19,7 @@
 //! *Wins when* ids are mostly new and are spread over the map: a bucket's lock is rarely contended, and nothing is
 //! allocated. With two threads no other store here inserts faster (`stores-workers`). *Loses when* one id takes all
 //! reads, because its readers write one word: `papaya` is far ahead (`stores-skew`); and when one thread reads:
-//! `std_rwlock` is ahead (`stores-workers`). Records: `docs/results/2026-11-25`, on two cores.
+//! `std_rwlock` is ahead (`stores-workers`). Records: `docs/results`, on two cores.
 
 use std::fmt;
 

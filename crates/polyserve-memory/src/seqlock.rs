@@ -34,7 +34,7 @@
 //! *Wins when* memory counts and descriptions are short, and several threads read one id or a few: readers write nothing that others read,
 //! as in `papaya`. A slow visit delays no writer. *Loses when* entities are read that are in no cache: `sharded` copies and decodes
 //! nothing. It loses to `papaya` when the record of a busy id lies apart, or when all reads are in the caches of several cores. It
-//! loses when a store must give memory back. Figures: `docs/decisions/035-seqlock.md`; no record has this store yet.
+//! loses when a store must give memory back. Figures: `docs/decisions/035-seqlock.md`; record: `stores-many`.
 
 mod bucket;
 mod records;

@@ -24,7 +24,7 @@
 //! come and go (`stores-workers`). *Loses when* all entities fit the caches and several cores read: `papaya` is ahead
 //! (`stores-workers`), and by far if one id takes all reads (`stores-skew`), because the lock's word moves between the
 //! cores. It loses when ids are mostly new, because tables grow by being rebuilt: `scc` is far ahead. On one thread the
-//! shards have no use: `std_rwlock` reads faster (`stores-workers`). Records: `docs/results/2026-11-25`, on two cores.
+//! shards have no use: `std_rwlock` reads faster (`stores-workers`). Records: `docs/results`, on two cores.
 
 mod table;
 

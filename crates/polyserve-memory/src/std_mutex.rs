@@ -11,7 +11,7 @@
 //!
 //! *Wins when* one thread has it for itself, and entities do not come and go: it is ahead of `sharded` with few puts,
 //! and with as many puts as gets. *Loses when* several threads use it: two threads that read do less together than one
-//! alone. Record: `stores-workers` in `docs/results/2026-11-25`, on two cores.
+//! alone. Record: `stores-workers` in `docs/results`, on two cores.
 
 use std::collections::HashMap;
 use std::fmt;

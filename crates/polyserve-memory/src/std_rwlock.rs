@@ -13,7 +13,7 @@
 //! *Wins when* one thread has it for itself, and entities do not come and go: no other store here does more gets or
 //! inserts. *Loses when* several threads read: two threads do less together than one alone, more than with `std_mutex`,
 //! and far less than with `papaya`. It loses when puts are frequent: with two threads `sharded` is far ahead. Record:
-//! `stores-workers` in `docs/results/2026-11-25`, on two cores.
+//! `stores-workers` in `docs/results`, on two cores.
 
 use std::collections::HashMap;
 use std::fmt;

@@ -24,7 +24,7 @@
 //! *Wins when* descriptions have some KiB and gets and puts of known ids are equally frequent: it is ahead of all other
 //! stores here (`stores-payload`). *Loses when* operations are short, because two locks cost more than their overlap
 //! saves: it is ahead of the single locks and behind every sharded store (`stores-workers`). It loses when ids are
-//! mostly new: `scc` is far ahead (`stores-workers`). Records: `docs/results/2026-11-25`, on two cores.
+//! mostly new: `scc` is far ahead (`stores-workers`). Records: `docs/results`, on two cores.
 
 use std::collections::HashMap;
 use std::fmt;

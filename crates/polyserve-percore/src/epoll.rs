@@ -24,7 +24,7 @@
 //!
 //! Source: `SO_REUSEPORT` as in `socket(7)`; the loop is that of nginx and of libreactor.
 //!
-//! *Wins when* requests are short and connections many, because no task, queue or lock is between a socket and its answer. *Loses when*
+//! *Wins when* requests are short, because no task, queue or lock is between a socket and its answer. *Loses when*
 //! connections are few, because the kernel may give most of them to one core, unless `spread` is set; and if a service blocks inside `call`,
 //! because every connection of that core waits. Records: `percore`, `percore-hold`.
 

@@ -19,7 +19,7 @@
 //!
 //! *Wins when* nothing: it is here to be compared with. *Loses when* connections are kept: it answers fewer requests
 //! than `tokio_tcp` (`servers-kept`). It also loses if answers are deferred, because each of them holds a thread.
-//! Records: `docs/results/2026-11-25`.
+//! Records: `docs/results`.
 
 use std::io;
 use std::sync::Arc;

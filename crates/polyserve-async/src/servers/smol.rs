@@ -27,7 +27,7 @@
 //! *Wins when* memory counts: an idle connection takes less than with `tokio_tcp` (`crowd-idle`). *Loses when*
 //! connections are kept, because each wait is a system call: it answers fewer requests than `tokio_tcp` for GET
 //! (`servers-kept`), for PUT (`compare-put`), and pipelined (`compare-pipeline`). With a connection for each request it
-//! does not (`servers-close`). Records: `docs/results/2026-11-25`.
+//! does not (`servers-close`). Records: `docs/results`.
 
 use std::io;
 use std::sync::{Arc, Weak};

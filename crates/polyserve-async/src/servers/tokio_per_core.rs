@@ -21,7 +21,7 @@
 //!
 //! *Wins when* requests are short and connections many, because no task and no listener is shared between cores. It
 //! answers more requests than bare hyper (`compare-get`), by far if they are pipelined (`compare-pipeline`). Records:
-//! `docs/results/2026-11-25`.
+//! `docs/results`.
 //!
 //! *Loses when* connections are few, because the kernel may give most of them to one core; and if a service blocks
 //! inside `call`, because every connection of that core waits. No record measures these two.

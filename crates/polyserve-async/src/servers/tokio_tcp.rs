@@ -22,7 +22,7 @@
 //! *Wins when* answers wait for something else and connections are many: an answer that waits holds no thread, so one
 //! thread answers as many requests as `pool_server` with a worker for each connection (`page`). On one core it ties
 //! with `tokio_per_core`, and answers more requests than bare hyper (`compare-get`). Records:
-//! `docs/results/2026-11-25`.
+//! `docs/results`.
 //!
 //! *Loses when* a service blocks inside `call`: a worker's newest task waits in a slot from which other workers cannot
 //! take it. No record measures that.

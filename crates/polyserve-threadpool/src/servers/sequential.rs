@@ -35,7 +35,7 @@
 //!
 //! *Wins when* the code must be short and connections have one request each: it ties with `pool_server`
 //! (`servers-close`). *Loses when* connections are kept by several clients, because each of them is closed for the next
-//! one: it answers by far fewer requests than `tokio_tcp` (`servers-kept`). Records: `docs/results/2026-11-25`.
+//! one: it answers by far fewer requests than `tokio_tcp` (`servers-kept`). Records: `docs/results`.
 
 use std::io;
 use std::net::TcpStream;

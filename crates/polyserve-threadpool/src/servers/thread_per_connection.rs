@@ -29,7 +29,7 @@
 //! *Wins when* there are more kept connections than a pool has workers: it then answers more requests than
 //! `pool_classic` (`servers-kept`). *Loses when* connections are short, because each costs a thread: it answers fewer
 //! requests than every other server of this project (`servers-close`); and against an event loop on kept connections
-//! (`servers-kept`). Records: `docs/results/2026-11-25`.
+//! (`servers-kept`). Records: `docs/results`.
 
 use std::io;
 use std::net::TcpStream;

@@ -56,7 +56,7 @@
 //! *Wins when* connections have one request each: it ties with `pool_server` (`servers-close`). *Loses when*
 //! connections are kept, because each request then costs a switch of threads: it answers fewer requests than
 //! `tokio_tcp` (`servers-kept`); and when a service blocks, because other connections wait until the supervisor has
-//! checked twice. Records: `docs/results/2026-11-25`.
+//! checked twice. Records: `docs/results`.
 
 mod threads;
 
