@@ -236,7 +236,7 @@ fn every_server_answers_for_its_hosts_only() {
             ("/1", "[::1]:9", 404),
             ("/1", "[::1]:8", 421),
             ("/1", "evil.example", 421),
-            ("/1", "", 421),
+            ("/1", "", 400),
             ("http://example.org/1", "evil.example", 404),
             ("http://evil.example/1", "example.org", 421),
             ("/readyz", "10.0.0.1:8001", 200),
