@@ -208,3 +208,13 @@ fn a_wrong_definition_is_refused_with_its_line() {
     has(&misused("bench connections --set rounds=x"), &["--set rounds=x: "]);
     has(&misused("bench connections --set workload.mixed=1"), &["--set workload.mixed=1: unknown field `mixed`"]);
 }
+
+/// Regression test: a wrong name was reported without the file and the line that has it.
+#[test]
+fn an_unknown_contestant_is_named_with_its_place() {
+    for name in ["tokio_tpc/sharded", "tokio_tcp/shraded"] {
+        let dir = tiny("bench-unknown", &TINY.replace("tokio_tcp/*rwlock", name));
+        let error = misused(&format!("bench {}", dir.path("tiny.toml").display()));
+        has(&error, &["tiny.toml:5: contestants: there is no ", "did you mean "]);
+    }
+}

@@ -1,7 +1,8 @@
 //! The contestants that a pattern of a definition stands for.
 
+use anyhow::{Error, bail};
 use polyserve::catalog::Catalog;
-use polyserve_bench::bench::{ContestantOrigin, Definition, Pattern, SweepCell};
+use polyserve_bench::bench::{ContestantOrigin, Pattern, SweepCell};
 use polyserve_bench::contestants::BuiltProgram;
 use polyserve_bench::experiment::{Absent, distinct};
 use polyserve_bench::stores::bare::{NAMES, PREFIX, TYPED, TYPED_PREFIX};
@@ -100,98 +101,90 @@ impl Run<'_> {
         programs: &'a [BuiltProgram],
         has_repos: bool,
     ) -> anyhow::Result<Vec<Selected<'a>>> {
-        let (catalog, definition) = (self.session.catalog, self.definition);
-        Ok(match pattern.origin {
-            ContestantOrigin::Catalog => {
-                let pairs = pairs(definition, pattern, catalog, has_repos)?;
-                pairs.into_iter().map(Selected::Pair).collect()
-            }
-            ContestantOrigin::Peer => {
-                let own = programs.iter().filter(|built| pattern.matches(built.program.short_name()));
-                own.map(Selected::Program).collect()
-            }
-            ContestantOrigin::Reference if pattern.has_star() => {
-                let all = catalog.references().iter().map(|entry| entry.name.clone());
-                all.filter(|name| pattern.matches(name)).map(Selected::Reference).collect()
-            }
-            ContestantOrigin::Reference => {
-                let entry = catalog.reference(&pattern.name).map_err(|why| definition.misuse("contestants", why))?;
-                vec![Selected::Reference(entry.name.clone())]
-            }
-            ContestantOrigin::Executor => {
-                executors(definition, pattern, catalog)?.into_iter().map(Selected::Executor).collect()
-            }
-            ContestantOrigin::Repo | ContestantOrigin::Typed | ContestantOrigin::Bare => {
-                stores(definition, pattern, catalog)?.into_iter().map(Selected::Store).collect()
-            }
-        })
+        let catalog = self.session.catalog;
+        let selected = || -> anyhow::Result<Vec<Selected<'a>>> {
+            Ok(match pattern.origin {
+                ContestantOrigin::Catalog => {
+                    pairs(pattern, catalog, has_repos)?.into_iter().map(Selected::Pair).collect()
+                }
+                ContestantOrigin::Peer => {
+                    let own = programs.iter().filter(|built| pattern.matches(built.program.short_name()));
+                    own.map(Selected::Program).collect()
+                }
+                ContestantOrigin::Reference if pattern.has_star() => {
+                    let all = catalog.references().iter().map(|entry| entry.name.clone());
+                    all.filter(|name| pattern.matches(name)).map(Selected::Reference).collect()
+                }
+                ContestantOrigin::Reference => {
+                    vec![Selected::Reference(catalog.reference(&pattern.name)?.name.clone())]
+                }
+                ContestantOrigin::Executor => {
+                    executors(pattern, catalog)?.into_iter().map(Selected::Executor).collect()
+                }
+                ContestantOrigin::Repo | ContestantOrigin::Typed | ContestantOrigin::Bare => {
+                    stores(pattern, catalog)?.into_iter().map(Selected::Store).collect()
+                }
+            })
+        };
+        Ok(selected().map_err(|why| self.definition.misuse("contestants", why))?)
     }
 }
 
 /// The pairs of the catalog that a pattern stands for.
-fn pairs(definition: &Definition, pattern: &Pattern, catalog: &Catalog, has_repos: bool) -> anyhow::Result<Vec<Pair>> {
+fn pairs(pattern: &Pattern, catalog: &Catalog, has_repos: bool) -> anyhow::Result<Vec<Pair>> {
     let name = &pattern.name;
-    let unknown = |why| definition.misuse("contestants", why);
-    let parsed = || Pair::parse(name, catalog).map_err(|why| definition.misuse("contestants", why));
-    let server = |name: &str| catalog.server(name).map(|entry| entry.name.clone()).map_err(unknown);
-    let repo = |name: &str| catalog.repo(name).map(|entry| entry.name.clone()).map_err(unknown);
+    let parsed = || Pair::parse(name, catalog).map_err(Error::msg);
     if !pattern.has_star() {
         // A service may use a repo.
         if !has_repos && (catalog.server(name).is_ok() || Pair::parse(name, catalog).is_err()) {
-            return Ok(vec![Pair { server: server(name)?, repo: String::new() }]);
+            let server = catalog.server(name)?.name.clone();
+            return Ok(vec![Pair { server, repo: String::new() }]);
         }
         let pair = parsed()?;
-        return Ok(vec![Pair { server: server(&pair.server)?, repo: repo(&pair.repo)? }]);
+        let (server, repo) = (catalog.server(&pair.server)?.name.clone(), catalog.repo(&pair.repo)?.name.clone());
+        return Ok(vec![Pair { server, repo }]);
     }
     let repos: Vec<String> = match has_repos {
         false => vec![String::new()],
-        true if name.contains(':') => vec![repo(&parsed()?.repo)?], // a repo at a location
+        true if name.contains(':') => vec![catalog.repo(&parsed()?.repo)?.name.clone()], // a repo at a location
         true => catalog.repos().iter().map(|entry| entry.name.clone()).collect(),
     };
     let pair = |server: &str, repo: &String| Pair { server: server.to_owned(), repo: repo.clone() };
     let all = catalog.servers().iter().flat_map(|entry| repos.iter().map(|repo| pair(&entry.name, repo)));
     let found: Vec<Pair> = all.filter(|pair| pattern.matches(&pair.name())).collect();
     if found.is_empty() {
-        let why = format!("nothing in the catalog matches catalog:{name}; see `polyserve list`");
-        return Err(definition.misuse("contestants", why).into());
+        bail!("nothing in the catalog matches catalog:{name}; see `polyserve list`");
     }
     Ok(found)
 }
 
 /// The executors of the catalog and the other ways to run tasks. An executor takes precedence over another of its name.
-fn executors(definition: &Definition, pattern: &Pattern, catalog: &Catalog) -> anyhow::Result<Vec<String>> {
+fn executors(pattern: &Pattern, catalog: &Catalog) -> anyhow::Result<Vec<String>> {
     if !pattern.has_star() && !OTHERS.contains(&pattern.name.as_str()) {
-        let entry = catalog.executor(&pattern.name).map_err(|why| definition.misuse("contestants", why))?;
-        return Ok(vec![entry.name.clone()]);
+        return Ok(vec![catalog.executor(&pattern.name)?.name.clone()]);
     }
     let executors = catalog.executors().iter().map(|entry| entry.name.clone());
     let all = distinct(executors.chain(OTHERS.map(String::from)));
     let found: Vec<String> = all.into_iter().filter(|name| pattern.matches(name)).collect();
     if found.is_empty() {
-        let why = format!("no executor matches executor:{}; see `polyserve list`", pattern.name);
-        return Err(definition.misuse("contestants", why).into());
+        bail!("no executor matches executor:{}; see `polyserve list`", pattern.name);
     }
     Ok(found)
 }
 
 /// The repos of the catalog, or the maps in another form. Their names in the mode `store` begin with the form.
-fn stores(definition: &Definition, pattern: &Pattern, catalog: &Catalog) -> anyhow::Result<Vec<String>> {
+fn stores(pattern: &Pattern, catalog: &Catalog) -> anyhow::Result<Vec<String>> {
     let (prefix, names) = match pattern.origin {
         ContestantOrigin::Bare => (PREFIX, NAMES.map(String::from).to_vec()),
         ContestantOrigin::Typed => (TYPED_PREFIX, TYPED.map(String::from).to_vec()),
         _ if pattern.has_star() => ("", catalog.repos().iter().map(|entry| entry.name.clone()).collect()),
         // A name of the catalog has short forms.
-        _ => {
-            let entry = catalog.repo(&pattern.name).map_err(|why| definition.misuse("contestants", why))?;
-            return Ok(vec![entry.name.clone()]);
-        }
+        _ => return Ok(vec![catalog.repo(&pattern.name)?.name.clone()]),
     };
     let is_meant = |name: &&String| pattern.matches(name.strip_prefix(prefix).unwrap_or(name));
     let found: Vec<String> = names.iter().filter(is_meant).cloned().collect();
     if found.is_empty() {
-        let known = names.join(", ");
-        let why = format!("there is no {prefix}{}; there are {known}", pattern.name);
-        return Err(definition.misuse("contestants", why).into());
+        bail!("there is no {prefix}{}; there are {}", pattern.name, names.join(", "));
     }
     Ok(found)
 }
