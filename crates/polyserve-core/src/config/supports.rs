@@ -80,15 +80,15 @@ impl Supports {
         if let Some(jobs) = config.queue.filter(|_| !self.has_queue) {
             return Err(ConfigError::unsupported("queue", jobs, format!("left out for {server} (it has no queue)")));
         }
-        for (name, is_set) in [("pin", config.pin), ("spread", config.spread)] {
-            if is_set && !self.has_loops {
-                let expected = format!("left out for {server} (it has no event loop for each core)");
-                return Err(ConfigError::unsupported(name, true, expected));
+        let switches = [
+            ("pin", config.pin, self.has_loops, "no event loop for each core"),
+            ("spread", config.spread, self.has_loops, "no event loop for each core"),
+            ("http2", config.http2, self.has_http2, "no HTTP/2, or was built without it"),
+        ];
+        for (name, is_set, is_had, what) in switches {
+            if is_set && !is_had {
+                return Err(ConfigError::unsupported(name, true, format!("left out for {server} (it has {what})")));
             }
-        }
-        if config.http2 && !self.has_http2 {
-            let expected = format!("left out for {server} (it has no HTTP/2, or was built without it)");
-            return Err(ConfigError::unsupported("http2", true, expected));
         }
         match (config.workers, self.workers) {
             (None, _) | (_, Workers::Any) | (Some(1), Workers::One) => Ok(()),
