@@ -134,9 +134,11 @@ fn json_of<E: Identifiable>(id: &E::Id, entity: &E, failures: &LogThrottles) -> 
 /// Says of the result of a patch why a body is no entity. The client has not sent this text, so a place in it says nothing.
 fn of_result(why: &str) -> String {
     let why = why.replacen("The body", "The result of the patch", 1);
+    let is_place =
+        |text: &str| text.split(" column ").all(|number| number.trim_end_matches('.').parse::<u64>().is_ok());
     match why.rsplit_once(" at line ") {
-        Some((without_place, _)) => format!("{without_place}."),
-        None => why,
+        Some((without_place, place)) if is_place(place) => format!("{without_place}."),
+        _ => why,
     }
 }
 
