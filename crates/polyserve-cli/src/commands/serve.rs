@@ -1,7 +1,7 @@
 //! `polyserve serve`: one server over one repo, until SIGINT or SIGTERM, or until SIGHUP if there is nothing that it could reload.
 
 use std::io;
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -10,13 +10,14 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use polyserve::admin::ENTITY_OPENAPI;
-use polyserve::catalog::{Catalog, Entry, RepoEntry};
-use polyserve::env::{ETAGS, HANDOVER, READY, STRICT_MEDIA_TYPE, switch, warn_of_left_out};
+use polyserve::catalog::{Catalog, Entry, RepoEntry, ServerEntry, ServiceEntry};
+use polyserve::env::{ETAGS, HANDOVER, READY, STRICT_MEDIA_TYPE, Settings, switch, warn_of_left_out};
 use polyserve::memory::StdMutex;
 use polyserve::signals::Signals;
 use polyserve::trace::Traced;
 use polyserve::{
-    Drain, Entity, EntityRepo, Identifiable as _, ListenOn, MAX_STATUS_WAIT, Routes, ServerConfig, ServerExt as _,
+    Drain, Entity, EntityRepo, Identifiable as _, ListenOn, MAX_STATUS_WAIT, Routes, Server, ServerConfig,
+    ServerExt as _, Service, TlsConfig,
 };
 use polyserve_bench::Misuse;
 use polyserve_bench::delayed::Delayed;
@@ -28,8 +29,8 @@ use rustix::io::Errno;
 use rustix::process::{Signal, getpid, kill_process};
 use serde_json::json;
 
-use super::access::AccessArgs;
-use super::admin::{AdminArgs, given};
+use super::access::{Access, AccessArgs};
+use super::admin::{AdminArgs, ServeOperation, given};
 use super::handover::{Listeners, Offer, PresentProcess, check_path};
 use super::reload;
 use super::systemd;
@@ -130,132 +131,218 @@ pub(crate) fn run(catalog: &Catalog, args: &ServeArgs, json: bool) -> anyhow::Re
     let (tls, access) = (args.tls.config()?, args.access.access()?);
     reload::watch(tls.as_ref(), access.tokens.as_ref())?; // before the other signals, so that SIGHUP reads the files again
     let mut signals = Signals::register().map_err(explained).context("the signals cannot be taken over")?;
-    let catalog = with_entity_options(with_page(catalog, args)?, args)?;
-    let ready_path = ready_path(args)?;
-    let mut operation = args.admin.operation(args.check_config)?;
-    let listener = systemd::passed_listener(args.listen.is_some())?;
-    let mut settings = args.settings.settings(args.listen.as_deref())?;
-    settings.config.tls = tls;
-    if let Some(path) = &ready_path {
-        settings.config.overload = settings.config.overload.map(|overload| overload.open_path(path.as_str()));
-    }
-    let addr = listener.as_ref().map_or(Ok(settings.listen), TcpListener::local_addr)?;
-    let has_client_ca = args.tls.has_client_ca()?;
-    access.check_address(addr, settings.config.tls.is_some(), has_client_ca)?;
-    if let Some(admin) = operation.address()? {
-        access.check_admin(admin)?;
-        if admin == addr && addr.port() != 0 {
-            return Err(
-                Misuse(format!("the admin address {admin} is the address to serve on: it needs another port")).into()
-            );
-        }
-    }
-    access.check_certificates(has_client_ca)?;
-    // The error for an unknown name lists the servers.
-    let entry = catalog.server(&args.server).or_else(|unknown| catalog.reference(&args.server).map_err(|_| unknown))?;
-    if catalog.server(&args.server).is_err() {
-        access.check_reference(&args.server)?;
-        if settings.config.tls.is_some() {
-            return Err(
-                Misuse(format!("the reference {} does not speak TLS: leave --tls-cert out", args.server)).into()
-            );
-        }
-    }
-    let server = settings.make(|config| entry.build(&operation.observe(config)))?;
-    for (flag, time) in [("--repo-delay", args.repo_delay), ("--blocking-wait", args.blocking_wait)] {
-        if let Some(time) = time.filter(|time| *time > LONGEST_DELAY) {
-            return Err(Misuse(format!("{flag} {time:?} is more than an hour")).into());
-        }
-    }
-    let (entry, service) = (catalog.repo(&args.repo)?, catalog.service(&args.service)?);
-    let handover = given("--handover", args.handover.as_deref(), HANDOVER)?;
-    if let Some((source, path)) = &handover {
-        check_path(source, path.as_ref())?;
-    }
-    if listener.is_some()
-        && let Some((source, _)) = &handover
-    {
-        return Err(Misuse(format!("the process was given a socket to listen on: leave {source} out")).into());
-    }
+    let mut plan = Plan::checked(catalog, args, tls, access)?;
     if args.check_config {
         if json { print_json(&json!({ "usable": true })) } else { print("the configuration can be used\n") }?;
         return Ok(ExitCode::SUCCESS);
     }
-    let mut on = listener.map_or(ListenOn::Addr(settings.listen), ListenOn::Listener);
-    let (mut admin_listener, mut present, mut offered) = (None, None, None);
-    if let Some((_, path)) = handover {
-        let (path, admin) = (PathBuf::from(path), operation.address()?);
-        let take = {
-            let (path, addr, config) = (path.clone(), settings.listen, settings.config.clone());
-            move || Listeners::take(&path, addr, admin, &config)
-        };
-        // The process before may be stopped, and answers late or never.
-        let Some(taken) = signals.unless_signalled(take)? else { return ended(&Drain::default(), None, json) };
-        let (listeners, process) = taken?;
-        offered = Some((listeners.try_clone()?, path));
-        (on, admin_listener, present) =
-            (ListenOn::Listener(listeners.entities), listeners.admin, process.map(Arc::new));
-    }
-    let Some(mut repo) = open_repo(&entry, args, &mut signals, present.as_ref())? else {
+    // A signal ends these two steps: there is nothing to drain yet.
+    let Some(sockets) = plan.take_sockets(&mut signals)? else { return ended(&Drain::default(), None, json) };
+    let Some(repo) = open_repo(&plan.repo, args, &mut signals, sockets.present.as_ref())? else {
         return ended(&Drain::default(), None, json);
     };
-    if let Some(delay) = args.repo_delay {
-        repo = Arc::new(Delayed::new(repo, delay));
-    }
-    let repo = operation.observe_store(repo);
-    let store = Arc::clone(&repo);
-    let mut service = service.build(repo);
-    if let Some(path) = &ready_path {
-        let ready = Routes::new().ready(path.as_str(), Arc::clone(&store))?;
-        service = operation.ready(path, ready.otherwise(service));
-    }
-    let times = |mean: Duration| match args.times_vary {
-        true => ServiceTimes::exponential(mean),
-        false => mean.into(),
-    };
-    if let Some(nanoseconds) = args.spin {
-        service = Arc::new(Spin::new(service, times(Duration::from_nanos(nanoseconds))));
-    }
-    if let Some(time) = args.blocking_wait {
-        service = Arc::new(BlockingWait::new(service, times(time)));
-    }
-    service = access.over(service, ready_path.as_deref(), &operation.refusals())?;
-    if operation.needs_traces() {
-        let entity_paths = if args.service == ENTITY { ["/", "/{id}"].as_slice() } else { &["/"] };
-        service = Arc::new(Traced::new(service, ready_path.as_deref().into_iter().chain(entity_paths.iter().copied())));
-    }
-    warn_of_descriptors(&settings.config);
-    if args.until_stdin_ends {
-        end_with_stdin()?;
+    plan.serve(sockets, repo, signals, json)
+}
+
+/// What is to be served. All flags and variables were checked, and no repo is opened.
+struct Plan<'a> {
+    args: &'a ServeArgs,
+    access: Access,
+    operation: ServeOperation,
+    settings: Settings,
+    /// The path of the health check.
+    ready_path: Option<String>,
+    /// The socket that systemd has passed.
+    passed: Option<TcpListener>,
+    /// The address of `passed`, or that of the settings.
+    addr: SocketAddr,
+    server: Box<dyn Server>,
+    repo: RepoEntry,
+    service: ServiceEntry,
+    /// The path of the socket of the handover.
+    handover: Option<PathBuf>,
+}
+
+/// The sockets of a server that is about to start.
+struct Sockets {
+    entities: ListenOn,
+    /// The listener of the admin address, if it is bound already.
+    admin: Option<TcpListener>,
+    /// The listeners for the next process.
+    offered: Option<Listeners>,
+    /// The process that serves until now.
+    present: Option<Arc<PresentProcess>>,
+}
+
+impl<'a> Plan<'a> {
+    fn checked(catalog: &Catalog, args: &'a ServeArgs, tls: Option<TlsConfig>, access: Access) -> anyhow::Result<Self> {
+        let catalog = with_entity_options(with_page(catalog, args)?, args)?;
+        let ready_path = ready_path(args)?;
+        let operation = args.admin.operation(args.check_config)?;
+        let passed = systemd::passed_listener(args.listen.is_some())?;
+        let mut settings = args.settings.settings(args.listen.as_deref())?;
+        settings.config.tls = tls;
+        if let Some(path) = &ready_path {
+            settings.config.overload = settings.config.overload.map(|overload| overload.open_path(path.as_str()));
+        }
+        let addr = passed.as_ref().map_or(Ok(settings.listen), TcpListener::local_addr)?;
+        let has_tls = settings.config.tls.is_some();
+        check_access(args, &access, addr, operation.address()?, has_tls)?;
+        let server = checked_server(&catalog, &args.server, &access, has_tls)?;
+        let server = settings.make(|config| server.build(&operation.observe(config)))?;
+        for (flag, time) in [("--repo-delay", args.repo_delay), ("--blocking-wait", args.blocking_wait)] {
+            if let Some(time) = time.filter(|time| *time > LONGEST_DELAY) {
+                return Err(Misuse(format!("{flag} {time:?} is more than an hour")).into());
+            }
+        }
+        let (repo, service) = (catalog.repo(&args.repo)?, catalog.service(&args.service)?.clone());
+        let handover = handover_path(args, passed.is_some())?;
+        Ok(Self { args, access, operation, settings, ready_path, passed, addr, server, repo, service, handover })
     }
 
-    let admin =
-        operation.start(Arc::clone(&store), admin_listener, (args.service == ENTITY).then_some(ENTITY_OPENAPI))?;
-    let running = server.serve(on, service).map_err(explained).with_context(|| format!("cannot serve on {addr}"))?;
-    let scheme = if settings.config.tls.is_some() { "https" } else { "http" };
-    let url = format!("{scheme}://{}", running.local_addr());
-    operation.watch(&args.server, &running);
-    let offer = offered.map(|(listeners, path)| Offer::new(&path, listeners, settings.config.drain_grace));
-    let offer = match offer.transpose() {
-        // The process before has ended, so this one must serve.
-        Err(error) if present.is_some() => {
-            tracing::error!("{error:#}");
-            None
+    /// Returns the sockets: that of systemd, or those of the process that serves until now. Addresses are bound here only for a handover.
+    /// Returns `None` after a signal.
+    fn take_sockets(&mut self, signals: &mut Signals) -> anyhow::Result<Option<Sockets>> {
+        let Some(path) = self.handover.clone() else {
+            let entities = self.passed.take().map_or(ListenOn::Addr(self.settings.listen), ListenOn::Listener);
+            return Ok(Some(Sockets { entities, admin: None, offered: None, present: None }));
+        };
+        let (addr, admin, config) = (self.settings.listen, self.operation.address()?, self.settings.config.clone());
+        // The process before may be stopped, and answers late or never.
+        let taken = signals.unless_signalled(move || Listeners::take(&path, addr, admin, &config))?;
+        let Some((listeners, present)) = taken.transpose()? else { return Ok(None) };
+        let offered = Some(listeners.try_clone()?);
+        let (entities, admin) = (ListenOn::Listener(listeners.entities), listeners.admin);
+        Ok(Some(Sockets { entities, admin, offered, present: present.map(Arc::new) }))
+    }
+
+    /// Serves until the end of the drain, and prints what was answered.
+    fn serve(
+        mut self,
+        sockets: Sockets,
+        repo: Arc<dyn EntityRepo>,
+        signals: Signals,
+        json: bool,
+    ) -> anyhow::Result<ExitCode> {
+        let repo = match self.args.repo_delay {
+            Some(delay) => Arc::new(Delayed::new(repo, delay)),
+            None => repo,
+        };
+        let repo = self.operation.observe_store(repo);
+        let service = self.service(&repo)?;
+        let has_entities = self.args.service == ENTITY;
+        warn_of_descriptors(&self.settings.config);
+        if self.args.until_stdin_ends {
+            end_with_stdin()?;
         }
-        offer => offer?,
+
+        let openapi = has_entities.then_some(ENTITY_OPENAPI);
+        let admin = self.operation.start(Arc::clone(&repo), sockets.admin, openapi)?;
+        let running = self.server.serve(sockets.entities, service).map_err(explained);
+        let running = running.with_context(|| format!("cannot serve on {}", self.addr))?;
+        self.operation.watch(&self.args.server, &running);
+        let offer = match self.handover.as_ref().zip(sockets.offered) {
+            Some((path, listeners)) => {
+                match Offer::new(path, listeners, self.settings.config.drain_grace) {
+                    // The process before has ended, so this one must serve.
+                    Err(error) if sockets.present.is_some() => {
+                        tracing::error!("{error:#}");
+                        None
+                    }
+                    offer => Some(offer?),
+                }
+            }
+            None => None,
+        };
+        let scheme = if self.settings.config.tls.is_some() { "https" } else { "http" };
+        announce(&format!("{scheme}://{}", running.local_addr()), admin.as_deref(), json)?;
+
+        let drain = self.operation.drain(signals, running, offer)?;
+        // An engine that is away must not hold the end.
+        let counted = has_entities.then(|| repo.len().wait_until(Instant::now() + MAX_STATUS_WAIT));
+        let entities = counted.and_then(Result::ok).and_then(Result::ok);
+        ended(&drain, entities, json)
+    }
+
+    /// Returns the service over `repo`, with all layers. A request passes first through the layer that is added last.
+    fn service(&self, repo: &Arc<dyn EntityRepo>) -> anyhow::Result<Arc<dyn Service>> {
+        let ready_path = self.ready_path.as_deref();
+        let mut service = self.service.build(Arc::clone(repo));
+        if let Some(path) = ready_path {
+            let ready = Routes::new().ready(path, Arc::clone(repo))?;
+            service = self.operation.ready(path, ready.otherwise(service));
+        }
+        let times = |mean: Duration| match self.args.times_vary {
+            true => ServiceTimes::exponential(mean),
+            false => mean.into(),
+        };
+        if let Some(nanoseconds) = self.args.spin {
+            service = Arc::new(Spin::new(service, times(Duration::from_nanos(nanoseconds))));
+        }
+        if let Some(time) = self.args.blocking_wait {
+            service = Arc::new(BlockingWait::new(service, times(time)));
+        }
+        service = self.access.over(service, ready_path, &self.operation.refusals())?;
+        if self.operation.needs_traces() {
+            let entity_paths = if self.args.service == ENTITY { ["/", "/{id}"].as_slice() } else { &["/"] };
+            service = Arc::new(Traced::new(service, ready_path.into_iter().chain(entity_paths.iter().copied())));
+        }
+        Ok(service)
+    }
+}
+
+/// Checks that other machines reach only what they may reach, and that the `admin` address has a port of its own.
+fn check_access(
+    args: &ServeArgs,
+    access: &Access,
+    addr: SocketAddr,
+    admin: Option<SocketAddr>,
+    has_tls: bool,
+) -> anyhow::Result<()> {
+    let has_client_ca = args.tls.has_client_ca()?;
+    access.check_address(addr, has_tls, has_client_ca)?;
+    if let Some(admin) = admin {
+        access.check_admin(admin)?;
+        if admin == addr && addr.port() != 0 {
+            let why = format!("the admin address {admin} is the address to serve on: it needs another port");
+            return Err(Misuse(why).into());
+        }
+    }
+    Ok(access.check_certificates(has_client_ca)?)
+}
+
+/// Returns the server or the reference `name`, unless it is a reference and cannot do what the settings ask for.
+fn checked_server(catalog: &Catalog, name: &str, access: &Access, has_tls: bool) -> anyhow::Result<ServerEntry> {
+    let unknown = match catalog.server(name) {
+        Ok(server) => return Ok(server.clone()),
+        Err(unknown) => unknown, // it lists the servers
     };
+    let reference = catalog.reference(name).map_err(|_| unknown)?;
+    access.check_reference(name)?;
+    if has_tls {
+        return Err(Misuse(format!("the reference {name} does not speak TLS: leave --tls-cert out")).into());
+    }
+    Ok(reference.clone())
+}
+
+/// Returns the path of the socket of the handover, if there is one.
+fn handover_path(args: &ServeArgs, has_passed_listener: bool) -> Result<Option<PathBuf>, Misuse> {
+    let Some((source, path)) = given("--handover", args.handover.as_deref(), HANDOVER)? else { return Ok(None) };
+    check_path(source, path.as_ref())?;
+    if has_passed_listener {
+        return Err(Misuse(format!("the process was given a socket to listen on: leave {source} out")));
+    }
+    Ok(Some(PathBuf::from(path)))
+}
+
+/// Prints that the server answers at `url`, and the admin address at `admin`.
+fn announce(url: &str, admin: Option<&str>, json: bool) -> io::Result<()> {
     match (json, admin) {
         (true, None) => print_json(&json!({ "listening": url })),
         (true, Some(admin)) => print_json(&json!({ "listening": url, "admin": admin })),
         (false, None) => print(&format!("listening on {url}\n")),
         (false, Some(admin)) => print(&format!("listening on {url}\nadmin on {admin}\n")),
-    }?;
-
-    let drain = operation.drain(signals, running, offer)?;
-    // An engine that is away must not hold the end.
-    let counted = (args.service == ENTITY).then(|| store.len().wait_until(Instant::now() + MAX_STATUS_WAIT));
-    let entities = counted.and_then(Result::ok).and_then(Result::ok);
-    ended(&drain, entities, json)
+    }
 }
 
 /// Names the limits if the system has refused a thread: its own error is "Resource temporarily unavailable".
