@@ -164,7 +164,7 @@ impl EventLoop for EpollLoop {
     fn run(mut self) {
         let mut events: Vec<Event> = Vec::with_capacity(MAX_EVENTS);
         let (mut woken, mut yielded) = (Vec::new(), Vec::new());
-        while self.acceptor.is_open() || !self.clients.is_empty() || self.share.has_given() {
+        while !self.try_end() {
             self.wait(&mut events);
             let mut is_woken = false;
             for event in &events {
@@ -192,6 +192,14 @@ impl EventLoop for EpollLoop {
 }
 
 impl EpollLoop {
+    /// Ends the loop, if it accepts no more, and has no connections and is given none. Returns whether it has ended.
+    fn try_end(&self) -> bool {
+        if self.acceptor.is_open() || !self.clients.is_empty() {
+            return false;
+        }
+        self.share.try_end()
+    }
+
     /// Waits for events, unless a connection has more to do.
     fn wait(&mut self, events: &mut Vec<Event>) {
         events.clear();

@@ -32,6 +32,7 @@
 //! server is hardly used: then a receive through the ring costs as much as the call that it saves. And if a container or a setting forbids
 //! io_uring: then the start fails with an error. Records: `percore`, `percore-hold`.
 
+use std::collections::VecDeque;
 use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -173,20 +174,42 @@ struct UringClient {
     has_turn: bool,
 }
 
-/// What is known about the input of a connection.
+/// The input of a connection. Its parts are read in this order.
 #[derive(Default)]
 struct Input {
-    /// What the ring has received in this round. The first of these bytes were read.
+    /// Copies of the bytes that were left unread in earlier rounds.
+    kept: VecDeque<u8>,
+    /// What the ring has received in this round.
     received: Vec<ReceivedBytes>,
-    /// Bytes that were left unread in an earlier round. They come before the others.
-    kept: Vec<u8>,
-    /// The number of bytes of the first of these that were read.
-    read: usize,
-    /// A receive of the ring is in flight: new bytes are reported.
-    is_armed: bool,
-    /// The socket was found empty.
-    is_empty: bool,
-    has_ended: bool,
+    /// The number of bytes of the first of `received` that were read.
+    read_of_first: usize,
+    later: LaterInput,
+}
+
+/// What is known about the input that the ring has not reported.
+///
+/// ```text
+///              a read finds no more
+///   Unknown ─────────────────────────► Empty
+///     │  ▲                               │
+///     │  │ the receive ends before       │
+///     ▼  │                               ▼
+///   Reported ◄───────────────────────────┘
+///     │        the connection waits: a receive is armed
+///     ▼
+///   Ended      the client has sent all
+/// ```
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+enum LaterInput {
+    /// The socket may have bytes: a turn reads it.
+    #[default]
+    Unknown,
+    /// The socket was found empty, and is not read again before the connection waits.
+    Empty,
+    /// A receive of the ring is in flight, and reports all that comes.
+    Reported,
+    /// The client sends no more.
+    Ended,
 }
 
 impl EventLoop for UringLoop {
@@ -223,7 +246,7 @@ impl EventLoop for UringLoop {
 
     fn run(mut self) {
         let (mut completions, mut woken) = (Vec::new(), Vec::new());
-        while self.acceptor.is_open() || !self.clients.is_empty() || self.share.has_given() {
+        while !self.try_end() {
             self.wait();
             self.ring.completions(&mut completions);
             // Those that have yielded come before those that have an event, and have one turn.
@@ -249,6 +272,14 @@ impl EventLoop for UringLoop {
 }
 
 impl UringLoop {
+    /// Ends the loop, if it accepts no more, and has no connections and is given none. Returns whether it has ended.
+    fn try_end(&self) -> bool {
+        if self.acceptor.is_open() || !self.clients.is_empty() {
+            return false;
+        }
+        self.share.try_end()
+    }
+
     /// Waits for completions, unless a connection has more to do.
     fn wait(&mut self) {
         let timeout = if self.yielded.is_empty() { self.acceptor.until_attempt() } else { Some(Duration::ZERO) };
@@ -300,11 +331,11 @@ impl UringLoop {
         match outcome {
             RingResult::Received(bytes) => {
                 input.received.push(bytes);
-                (input.is_armed, input.is_empty) = (!is_last, false);
+                input.later = if is_last { LaterInput::Unknown } else { LaterInput::Reported };
             }
-            RingResult::Ended => (input.is_armed, input.has_ended) = (false, true),
+            RingResult::Ended => input.later = LaterInput::Ended,
             // No buffer is left, or it was cancelled, or the connection is lost: the turn reads the socket.
-            RingResult::Failed(RingOperation::Receive, _) => (input.is_armed, input.is_empty) = (false, false),
+            RingResult::Failed(RingOperation::Receive, _) => input.later = LaterInput::Unknown,
             _ => {}
         }
         if !client.has_turn {
@@ -324,8 +355,7 @@ impl UringLoop {
         }
     }
 
-    /// Serves the connections that the ring has accepted. The others come first: a request that has arrived protects its connection from
-    /// eviction. Accepts without the ring after an error and in a drain.
+    /// Adds the new connections. The turns of the others come first: a request that has arrived protects its connection from eviction.
     fn accept(&mut self) {
         let mut accepted = std::mem::take(&mut self.accepted);
         for stream in accepted.drain(..) {
@@ -337,14 +367,16 @@ impl UringLoop {
         if std::mem::take(&mut self.has_been_given) {
             self.add_given();
         }
-        let is_armed = self.ring.is_armed(self.listener, RingOperation::Accept);
-        if self.table.server.shutdown.is_begun() && is_armed {
-            self.ring.cancel(self.listener, RingOperation::Accept);
-            return; // what it has accepted is reported before it ends
+        if !self.ring.is_armed(self.listener, RingOperation::Accept) {
+            self.accept_by_calls();
+        } else if self.table.server.shutdown.is_begun() {
+            self.ring.cancel(self.listener, RingOperation::Accept); // what it has accepted is reported before it ends
         }
-        if self.acceptor.until_attempt().is_none() {
-            return;
-        }
+    }
+
+    /// Accepts without the ring: at the start, after an error, and in a drain. Once no connection waits, the ring accepts; in a drain,
+    /// the listener is closed then.
+    fn accept_by_calls(&mut self) {
         for _ in 0..MAX_ACCEPTED {
             let Some(accepted) = self.acceptor.accept_from(&self.table.server) else { break };
             self.add_accepted(accepted);
@@ -423,7 +455,8 @@ impl UringClient {
     #[inline]
     fn watch(&mut self, ring: &mut Ring<RingSocket>, number: usize) {
         let awaits_room = !self.connection.is_new_output();
-        if self.input.is_armed && !awaits_room || self.connection.awaits_answer() {
+        let is_watched = !awaits_room && self.input.later == LaterInput::Reported;
+        if is_watched || self.connection.awaits_answer() {
             return;
         }
         let entry = &self.entry;
@@ -432,7 +465,7 @@ impl UringClient {
             ring.arm(key, RingOperation::AwaitRoom);
         } else {
             ring.arm(key, RingOperation::Receive);
-            self.input.is_armed = true;
+            self.input.later = LaterInput::Reported;
         }
     }
 
@@ -449,48 +482,43 @@ impl UringClient {
 }
 
 impl Input {
-    /// Reads into `buffer` what was received, as much as there is room for. Returns 0 if nothing was.
+    /// Reads into `buffer` from what the ring has reported. Returns 0 if all of that was read.
     fn read(&mut self, ring: &mut Ring<RingSocket>, buffer: &mut [u8]) -> usize {
-        let mut count = self.read_kept(buffer);
-        if !self.kept.is_empty() {
-            return count;
-        }
-        let mut released = 0;
+        if self.kept.is_empty() { self.read_received(ring, buffer) } else { self.read_kept(buffer) }
+    }
+
+    fn read_received(&mut self, ring: &mut Ring<RingSocket>, buffer: &mut [u8]) -> usize {
+        let (mut count, mut released) = (0, 0);
         for received in &self.received {
-            let bytes = ring.bytes(received).get(self.read..).unwrap_or_default();
+            let bytes = ring.bytes(received).get(self.read_of_first..).unwrap_or_default();
             let length = copy(bytes, buffer.get_mut(count..).unwrap_or_default());
             count += length;
             if length < bytes.len() {
-                self.read += length;
+                self.read_of_first += length;
                 break;
             }
-            (self.read, released) = (0, released + 1);
+            (self.read_of_first, released) = (0, released + 1);
         }
         self.received.drain(..released).for_each(|received| ring.release(received));
         count
     }
 
+    #[inline(never)]
     fn read_kept(&mut self, buffer: &mut [u8]) -> usize {
-        let length = copy(self.kept.get(self.read..).unwrap_or_default(), buffer);
-        self.read += length;
-        if self.read == self.kept.len() && length > 0 {
-            (self.kept, self.read) = (Vec::new(), 0);
+        let length = copy(self.kept.as_slices().0, buffer);
+        self.kept.drain(..length);
+        if self.kept.is_empty() {
+            self.kept = VecDeque::new(); // its memory is free
         }
         length
     }
 
-    /// Copies what the ring has received, and gives its buffers back.
+    /// Copies what was received and not read, and gives the buffers back.
     #[inline(never)]
     fn keep(&mut self, ring: &mut Ring<RingSocket>) {
-        if self.kept.is_empty() {
-            let unread = self.received.first().map(|first| ring.bytes(first).get(self.read..).unwrap_or_default());
-            self.kept.extend_from_slice(unread.unwrap_or_default());
-            self.read = 0;
-        } else if let Some(first) = self.received.first() {
-            self.kept.extend_from_slice(ring.bytes(first));
-        }
-        for received in self.received.get(1..).unwrap_or_default() {
-            self.kept.extend_from_slice(ring.bytes(received));
+        for received in &self.received {
+            let read = std::mem::take(&mut self.read_of_first); // 0 from the second on
+            self.kept.extend(ring.bytes(received).get(read..).unwrap_or_default());
         }
         self.release(ring);
     }
@@ -522,23 +550,21 @@ impl TurnSocket for UringSocket<'_> {
     fn poll_read(&mut self, _: &mut Context<'_>, buffer: &mut [u8], past_report: bool) -> Poll<io::Result<usize>> {
         let input = &mut *self.input;
         let count = input.read(self.ring, buffer);
-        if count > 0 || input.has_ended {
+        if count > 0 {
             return Poll::Ready(Ok(count));
         }
-        if (input.is_armed || input.is_empty) && !past_report {
-            return Poll::Pending;
+        match input.later {
+            LaterInput::Ended => return Poll::Ready(Ok(0)),
+            LaterInput::Empty | LaterInput::Reported if !past_report => return Poll::Pending,
+            _ => {}
         }
-        match net::receive(&self.socket.stream, buffer) {
-            Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                input.is_empty = true;
-                Poll::Pending
-            }
-            result => {
-                // The ring reports what comes later.
-                input.is_empty = result.as_ref().is_ok_and(|count| *count < buffer.len());
-                Poll::Ready(result)
-            }
+        let result = net::receive(&self.socket.stream, buffer);
+        let is_blocked = result.as_ref().is_err_and(|error| error.kind() == ErrorKind::WouldBlock);
+        if input.later != LaterInput::Reported {
+            let is_empty = is_blocked || result.as_ref().is_ok_and(|count| *count < buffer.len());
+            input.later = if is_empty { LaterInput::Empty } else { LaterInput::Unknown };
         }
+        if is_blocked { Poll::Pending } else { Poll::Ready(result) }
     }
 
     #[inline]

@@ -44,12 +44,12 @@ pub(crate) struct Spread {
     loops: Vec<Inbox>,
 }
 
-/// What a loop is given.
+/// What a loop is given by others. It takes connections from [`LoopShare::begin`] to [`LoopShare::try_end`].
 #[derive(Debug, Default)]
 struct Inbox {
     /// The number of its connections, with those that it is given.
     open: AtomicUsize,
-    /// `None`: the loop has ended.
+    /// `None`: none is taken.
     given: Mutex<Option<Vec<NewConnection>>>,
     /// Wakes the loop. Set before it runs.
     woken: OnceLock<WokenList>,
@@ -118,15 +118,16 @@ impl LoopShare {
         }
     }
 
-    /// Whether the loop was given connections that it has not taken. If not, it is given none any more.
-    pub(crate) fn has_given(&self) -> bool {
-        let Some(inbox) = self.inbox() else { return false };
+    /// Closes the inbox of a loop that wants to end, so that it is given no more connections. Does nothing if it has not taken all.
+    /// Returns whether the inbox is closed, and the loop may end.
+    pub(crate) fn try_end(&self) -> bool {
+        let Some(inbox) = self.inbox() else { return true };
         let mut given = lock(&inbox.given);
-        let has_given = given.as_ref().is_some_and(|given| !given.is_empty());
-        if !has_given {
-            *given = None;
+        if given.as_ref().is_some_and(|given| !given.is_empty()) {
+            return false;
         }
-        has_given
+        *given = None;
+        true
     }
 }
 
