@@ -3,6 +3,15 @@
 //! One lock guards the list, the number of the server's jobs on the executor, and the poll role. So each decision (to run, to
 //! poll, to end, to ask for help) is made on one state, and no wake-up is lost between two decisions.
 //!
+//! The poll role passes between the threads:
+//!
+//! ```text
+//!           a worker finds the list empty            the workers are slow, stalled or gone
+//!   Worker ◄──────────────────────────────── Free ────────────────────────────────────────► Supervisor
+//!      │            its poll is over         ▲  ▲        its poll has found connections,        │
+//!      └─────────────────────────────────────┘  └─────── and workers serve them ────────────────┘
+//! ```
+//!
 //! Invariants:
 //!
 //! * At most one thread has the poll role.
@@ -100,17 +109,15 @@ struct ReadyState {
     /// Of these, jobs that wait for a deferred answer.
     waiting: usize,
     role: PollRole,
-    /// Incremented by each step of a worker, so that the supervisor detects whether the workers make progress.
-    steps: u64,
-    /// `steps` at the supervisor's last check of the workers' progress.
-    steps_at_check: u64,
-    /// `steps` when the supervisor took the role. Until that changes, each connection is a job: the active workers may be
-    /// blocked in the service.
-    steps_at_takeover: u64,
+    /// A worker has made a step since the supervisor's last check of their progress.
+    progress_since_check: bool,
+    /// A worker has made a step since the supervisor took the role. Until then, each connection is a job: the active workers may
+    /// be blocked in the service.
+    progress_since_takeover: bool,
     /// A job was dropped before it began: no other is submitted before the supervisor's next check.
     has_lost_job: bool,
-    /// The supervisor checks again within [`WATCH_INTERVAL`], without being woken.
-    is_watched: bool,
+    /// The supervisor sleeps until a deadline. It must be woken to watch the workers.
+    supervisor_sleeps: bool,
     /// The server drains: workers do not poll.
     is_draining: bool,
 }
@@ -140,11 +147,10 @@ impl ReadyList {
             starting: 0,
             waiting: 0,
             role: PollRole::Supervisor,
-            steps: 0,
-            steps_at_check: 0,
-            steps_at_takeover: 0,
+            progress_since_check: false,
+            progress_since_takeover: false,
             has_lost_job: false,
-            is_watched: true,
+            supervisor_sleeps: false,
             is_draining: false,
         };
         Self {
@@ -192,18 +198,17 @@ impl ReadyList {
         let mut state = lock(&self.state);
         self.extend(&mut state, batch);
         state.role = PollRole::Free;
-        // While workers serve, the supervisor checks their progress. If it does not do so yet, it must be woken. In a
-        // drain it polls, so it must be woken too.
-        let wake = (!state.is_watched && !state.list.is_empty()) || state.is_draining;
-        state.is_watched |= wake;
+        // While workers serve, the supervisor checks their progress. In a drain, it polls.
+        let wake_supervisor = (state.supervisor_sleeps && !state.list.is_empty()) || state.is_draining;
+        state.supervisor_sleeps &= !wake_supervisor;
         let (next, mut actions) = self.step(&mut state, false);
-        actions.wake_supervisor |= wake;
+        actions.wake_supervisor |= wake_supervisor;
         (next, actions)
     }
 
     fn step(&self, state: &mut ReadyState, poll_first: bool) -> (Next, Actions) {
         let is_slow = self.is_slow();
-        state.steps += 1;
+        state.note_progress();
         let may_poll = state.role == PollRole::Free && !state.is_draining && !self.is_shared;
         if may_poll && poll_first {
             state.role = PollRole::Worker;
@@ -216,10 +221,11 @@ impl ReadyList {
             let unassigned = state.list.len().saturating_sub(state.starting);
             let has_capacity = state.jobs < self.workers && state.jobs - state.waiting < limit;
             if has_capacity && self.takes_long(unassigned) {
-                actions.submit_jobs = add_jobs(state, 1);
+                actions.submit_jobs = state.add_jobs(1);
             }
             if is_slow && state.role == PollRole::Free {
-                actions.wake_supervisor = take_over(state);
+                state.assign_role_to_supervisor();
+                actions.wake_supervisor = true;
             }
             return (Next::Run(entry.id), actions);
         }
@@ -229,17 +235,20 @@ impl ReadyList {
         }
         state.jobs -= 1;
         // The last active worker leaves no poller behind: the supervisor takes the role.
-        let is_last_active = state.role == PollRole::Free;
-        (Next::End, Actions { wake_supervisor: is_last_active && take_over(state), ..Actions::default() })
+        let wake_supervisor = state.role == PollRole::Free;
+        if wake_supervisor {
+            state.assign_role_to_supervisor();
+        }
+        (Next::End, Actions { wake_supervisor, ..Actions::default() })
     }
 
     /// Ends a job that has served its share of connections on a shared executor. Another job serves the other ones.
     pub(super) fn end_turn(&self) -> Actions {
         let mut state = lock(&self.state);
-        state.steps += 1;
+        state.note_progress();
         state.jobs -= 1;
         let jobs = if state.list.len() > state.starting { 1 } else { 0 };
-        Actions { submit_jobs: add_jobs(&mut state, jobs), ..Actions::default() }
+        Actions { submit_jobs: state.add_jobs(jobs), ..Actions::default() }
     }
 
     /// A job was dropped before it began. The caller wakes the supervisor.
@@ -253,18 +262,19 @@ impl ReadyList {
     /// A worker is about to wait for a deferred answer, so another thread has to serve the list and to poll.
     pub(super) fn begin_wait(&self) -> Actions {
         let mut state = lock(&self.state);
-        state.steps += 1;
+        state.note_progress();
         state.waiting += 1;
         let mut actions = Actions::default();
         if state.list.len() > state.starting {
             if state.jobs < self.workers {
-                actions.submit_jobs = add_jobs(&mut state, 1);
+                actions.submit_jobs = state.add_jobs(1);
             } else {
                 actions.wake_poller = state.role == PollRole::Worker;
             }
         }
         if state.role == PollRole::Free {
-            actions.wake_supervisor = take_over(&mut state);
+            state.assign_role_to_supervisor();
+            actions.wake_supervisor = true;
         }
         actions
     }
@@ -273,7 +283,7 @@ impl ReadyList {
     pub(super) fn end_wait(&self) {
         self.note_turn(Duration::MAX);
         let mut state = lock(&self.state);
-        state.steps += 1;
+        state.note_progress();
         state.waiting -= 1;
     }
 
@@ -288,7 +298,7 @@ impl ReadyList {
         let mut state = lock(&self.state);
         let jobs = self.missing_jobs(&state, true);
         let wake_poller = state.role == PollRole::Worker && jobs == 0 && !state.list.is_empty();
-        Actions { submit_jobs: add_jobs(&mut state, jobs), wake_supervisor: false, wake_poller }
+        Actions { submit_jobs: state.add_jobs(jobs), wake_supervisor: false, wake_poller }
     }
 
     /// Adds the connections that the supervisor's poll has found ready. The supervisor gives the poll role up if a worker can
@@ -299,12 +309,11 @@ impl ReadyList {
         let found_any = !batch.is_empty();
         self.extend(&mut state, batch);
         let jobs = self.missing_jobs(&state, is_slow);
-        let jobs = add_jobs(&mut state, jobs);
-        let has_progress = jobs > 0 || state.steps != state.steps_at_takeover;
+        let jobs = state.add_jobs(jobs);
+        let has_progress = jobs > 0 || state.progress_since_takeover;
         let may_lead = !is_slow && !self.is_shared && !state.is_draining && state.jobs > state.waiting;
         if found_any && may_lead && has_progress && state.role == PollRole::Supervisor {
             state.role = PollRole::Free;
-            state.is_watched = true;
         }
         Actions { submit_jobs: jobs, ..Actions::default() }
     }
@@ -312,26 +321,25 @@ impl ReadyList {
     /// Returns what the supervisor does next. `is_due`: its last check of the workers' progress was [`WATCH_INTERVAL`] ago.
     pub(super) fn supervise(&self, is_due: bool) -> (SupervisorAction, Actions) {
         let mut state = lock(&self.state);
-        let stalled = is_due && state.steps_at_check == state.steps;
+        let stalled = is_due && !state.progress_since_check;
         if is_due {
-            state.steps_at_check = state.steps;
+            (state.progress_since_check, state.has_lost_job) = (false, false);
         }
         if state.role == PollRole::Free
             && (stalled || state.is_draining || self.is_shared || state.jobs == state.waiting)
         {
-            take_over(&mut state);
+            state.assign_role_to_supervisor();
         }
-        state.has_lost_job &= !is_due;
         let check_again = state.has_lost_job;
         let jobs = if check_again { 0 } else { self.missing_jobs(&state, stalled || self.is_slow()) };
-        let actions = Actions { submit_jobs: add_jobs(&mut state, jobs), ..Actions::default() };
+        let actions = Actions { submit_jobs: state.add_jobs(jobs), ..Actions::default() };
         let action = match state.role {
             PollRole::Supervisor => SupervisorAction::Poll { check_again },
             // If requests come every few milliseconds, further checks are cheaper than a wake-up for each request.
             PollRole::Worker if stalled => SupervisorAction::Sleep,
             PollRole::Free | PollRole::Worker => SupervisorAction::Watch,
         };
-        state.is_watched = action != SupervisorAction::Sleep;
+        state.supervisor_sleeps = action == SupervisorAction::Sleep;
         (action, actions)
     }
 
@@ -374,20 +382,28 @@ impl ReadyList {
     /// worker is active.
     fn missing_jobs(&self, state: &ReadyState, all: bool) -> usize {
         let missing = state.list.len().saturating_sub(state.starting);
-        let all = all || self.is_shared || state.is_draining || state.steps == state.steps_at_takeover;
+        let all = all || self.is_shared || state.is_draining || !state.progress_since_takeover;
         let missing = if all { missing } else { missing.min(usize::from(state.jobs == state.waiting)) };
         missing.min(self.workers.saturating_sub(state.jobs))
     }
 }
 
-fn add_jobs(state: &mut ReadyState, jobs: usize) -> usize {
-    state.jobs += jobs;
-    state.starting += jobs;
-    jobs
-}
+impl ReadyState {
+    /// Counts jobs that the caller submits. Returns their number.
+    fn add_jobs(&mut self, jobs: usize) -> usize {
+        self.jobs += jobs;
+        self.starting += jobs;
+        jobs
+    }
 
-fn take_over(state: &mut ReadyState) -> bool {
-    state.role = PollRole::Supervisor;
-    state.steps_at_takeover = state.steps;
-    true
+    /// A worker has made a step.
+    fn note_progress(&mut self) {
+        (self.progress_since_check, self.progress_since_takeover) = (true, true);
+    }
+
+    /// Gives the poll role to the supervisor. If another thread calls this, it wakes the supervisor then.
+    fn assign_role_to_supervisor(&mut self) {
+        self.role = PollRole::Supervisor;
+        self.progress_since_takeover = false;
+    }
 }
