@@ -1,9 +1,27 @@
 //! A bucket: two cache lines, which are fetched together, with a *version*, three short records, and two entries for other entities.
 //!
-//! A byte of each entity's hash tells the slots that may have it. A *short record* has at most 32 bytes and lies in the bucket, so a
-//! reader waits for memory once. An *entry* has a longer part of the hash, and the length and the address of a record that lies apart:
-//! because it is longer, or because the three slots are in use. A slot of a short record that is free takes an entry too. If there are
-//! more entities, the last entry is a *link* to more entries among the records.
+//! ```text
+//!          words 0 ... 7                                          words 8 ... 15
+//!   line 0 │ version │ bytes │ entry 3 │ entry 4 │ record 0    │  line 1 │ record 1    │ record 2    │
+//!                                                  (4 words)                (4 words)     (4 words)
+//!
+//!   bytes, from the lowest: │ of the hash: slot 0, 1, 2, 3, 4 │ length of record 0, 1, 2 │
+//!
+//!   entry, from the lowest bit: │ 32 address or number │ 10 kind or length │ 22 tag: of the hash │
+//!
+//!   link, 7 words among the records: │ bytes │ entry 0 │ ... │ entry 5 │
+//! ```
+//!
+//! A byte of each entity's hash tells the slots that may have it. An entity is at one of these places, which are tried in this order:
+//!
+//! | place | for | what the slot has |
+//! |---|---|---|
+//! | slot 0, 1 or 2 | an entity of at most 32 packed bytes | a *short record*: a reader waits for memory once |
+//! | slot 3 or 4 | one that is longer, or for which no short slot is free | an *entry* |
+//! | slot 0, 1 or 2 | the same, if slots 3 and 4 are in use | an entry in the first word of the record; the length is [`HAS_ENTRY`] |
+//! | a slot of a link | the same, if all slots are in use | an entry; the last slot before it has the *link* to it, with the byte [`LINKED`] |
+//!
+//! An entry names a record that lies apart, by its address and its length; or, by the kind *whole*, the number of an entity that is not packed.
 
 use polyserve_core::sync::atomic::{AtomicU64, Ordering, fence};
 use polyserve_sys::prefetch;
@@ -176,7 +194,7 @@ impl<'a> Entries<'a> {
 
     /// Returns the places of the entries.
     pub(super) fn places(self) -> impl Iterator<Item = EntryPlace<'a>> {
-        let place = move |(slot, entry)| EntryPlace { bytes: self.bytes, slot, entry, is_of_record: false };
+        let place = move |(slot, entry)| EntryPlace { bytes: self.bytes, slot, entry, is_short_slot: false };
         (self.first..).zip(self.entries).map(place)
     }
 }
@@ -188,13 +206,13 @@ pub(super) struct EntryPlace<'a> {
     slot: usize,
     entry: &'a AtomicU64,
     /// Whether the slot is that of a short record.
-    is_of_record: bool,
+    is_short_slot: bool,
 }
 
 impl EntryPlace<'_> {
     /// Returns the slot, if it is that of a short record.
     pub(super) fn short_slot(self) -> Option<usize> {
-        self.is_of_record.then_some(self.slot)
+        self.is_short_slot.then_some(self.slot)
     }
 
     pub(super) fn entry(self) -> SlotEntry {
@@ -209,7 +227,7 @@ impl EntryPlace<'_> {
     /// Stores an entry and its byte. The caller is in a write section.
     pub(super) fn store(self, entry: SlotEntry, byte: u64) {
         let others = self.bytes.load(Ordering::Relaxed) & !(0xff << (8 * self.slot));
-        let length = if self.is_of_record { (HAS_ENTRY as u64) << (LENGTHS_SHIFT + 8 * self.slot) } else { 0 };
+        let length = if self.is_short_slot { (HAS_ENTRY as u64) << (LENGTHS_SHIFT + 8 * self.slot) } else { 0 };
         self.bytes.store(others | length | byte << (8 * self.slot), Ordering::Relaxed);
         self.entry.store(entry.0, Ordering::Relaxed);
     }
@@ -281,15 +299,15 @@ impl VersionedBucket {
     }
 
     /// Returns the places of the entries in slots of short records. The caller holds the lock.
-    pub(super) fn entries_for_short(&self) -> impl Iterator<Item = EntryPlace<'_>> {
+    pub(super) fn entries_in_short_slots(&self) -> impl Iterator<Item = EntryPlace<'_>> {
         let slots =
             (0..SHORT_SLOTS).filter(|slot| self.short_byte(*slot) != 0 && self.short_length(*slot) == HAS_ENTRY);
-        slots.map(|slot| self.place_for_short(slot))
+        slots.map(|slot| self.entry_in_short_slot(slot))
     }
 
     /// Returns the place of an entry in the slot of a short record.
-    pub(super) fn place_for_short(&self, slot: usize) -> EntryPlace<'_> {
-        EntryPlace { bytes: &self.bytes, slot, entry: &self.records[slot][0], is_of_record: true }
+    pub(super) fn entry_in_short_slot(&self, slot: usize) -> EntryPlace<'_> {
+        EntryPlace { bytes: &self.bytes, slot, entry: &self.records[slot][0], is_short_slot: true }
     }
 
     /// Returns an unused slot for a short record. The caller holds the lock.

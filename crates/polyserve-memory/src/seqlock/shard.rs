@@ -321,7 +321,7 @@ impl<E: Identifiable> VersionedShard<E> {
             Some(entries)
         });
         let entries = groups.flat_map(Entries::places).filter(|place| !place.entry().is_link());
-        bucket.entries_for_short().chain(entries)
+        bucket.entries_in_short_slots().chain(entries)
     }
 
     /// Returns the entries that a link leads to. The caller holds the lock.

@@ -1,4 +1,5 @@
-//! The writes of a shard: puts, removes, and the growth of the table. All are made by the holder of the shard's lock.
+//! The writes of a shard: puts, removes, and the growth of the table. All are made by the holder of the shard's lock. The places of an
+//! entity are listed in `bucket`.
 
 use std::error::Error;
 use std::fmt;
@@ -72,7 +73,7 @@ impl<E: Identifiable> VersionedShard<E> {
             }
             (Place::Short(bucket, slot), None) => {
                 let entry = self.store_apart(locked, SlotEntry::tag(hash), &mut new)?;
-                bucket.place_for_short(slot).store(entry, byte(hash));
+                bucket.entry_in_short_slot(slot).store(entry, byte(hash));
                 None
             }
             (Place::Entry(place), Some(record)) => {
@@ -218,7 +219,7 @@ impl<E: Identifiable> VersionedShard<E> {
         more: impl FnOnce(&mut LockedShard<E>) -> Result<u32, PagesFull>,
     ) -> Result<(), PagesFull> {
         let is_free = |place: &EntryPlace<'_>| place.entry() == SlotEntry::UNUSED;
-        let for_short = || bucket.free_short_slot().map(|slot| bucket.place_for_short(slot));
+        let for_short = || bucket.free_short_slot().map(|slot| bucket.entry_in_short_slot(slot));
         let own = bucket.entries().places().find(is_free).or_else(for_short);
         if let Some(place) = own.or_else(|| self.entry_places(bucket).find(is_free)) {
             place.store(entry, byte);
