@@ -3,7 +3,6 @@
 use std::any::{Any, TypeId};
 use std::error::Error;
 use std::fmt;
-use std::hint::black_box;
 
 use crate::entity::{Entity, EntityRef, Identifiable};
 
@@ -64,19 +63,6 @@ impl<'a, E: Identifiable> Shown<'a, E> {
         match self.0 {
             Form::Entity(entity) => Some(entity),
             Form::Fields(_) | Form::Stored(_) => None,
-        }
-    }
-
-    /// Passes this on to another callback.
-    ///
-    /// A copy of the whole would read sixteen bytes that were just stored as two words. A core cannot forward such stores: it waits
-    /// for them and for all earlier loads, so that no two cache misses overlap. So a reference goes through a register. The compiler
-    /// would make it a copy of the whole again, if that was not a function of its own.
-    #[inline]
-    pub(crate) fn pass_on<R>(self, to: impl FnOnce(Self) -> R) -> R {
-        match self.0 {
-            Form::Entity(entity) => to(Self(Form::Entity(black_box(entity)))),
-            Form::Fields(_) | Form::Stored(_) => to(self),
         }
     }
 

@@ -358,7 +358,7 @@ impl<R: EntityRepo<E>, E: Identifiable> EntityService<R, E> {
         self.written(id.clone(), removed, condition, move |removed| removed_reply(&key, &failures, removed))
     }
 
-    /// Answers any request.
+    /// Answers any request. The stack is enough for values.
     #[inline(never)]
     fn call_any(&self, request: &Request<'_>, body: &mut Vec<u8>) -> Answer<Reply> {
         let route = match self.route(&request.head) {
@@ -377,45 +377,21 @@ impl<R: EntityRepo<E>, E: Identifiable> EntityService<R, E> {
                 Err(refusal) => return Answer::Now(refusal),
             }
         };
-        // The repo may copy and drop entities.
-        if stack::is_enough_for_values() {
-            self.act(&route, condition, request, body)
-        } else {
-            self.act_on_new_stack(&route, condition, request, body)
-        }
-    }
-
-    /// Does what was routed.
-    #[allow(clippy::inline_always)] // for each request
-    #[inline(always)]
-    fn act(
-        &self,
-        route: &Route<E::Id>,
-        condition: &Condition,
-        request: &Request<'_>,
-        body: &mut Vec<u8>,
-    ) -> Answer<Reply> {
         match route {
-            Route::Get(id) => self.get(id, condition, request.head.method == Method::HEAD, body),
+            Route::Get(id) => self.get(&id, condition, request.head.method == Method::HEAD, body),
             Route::Put(id) => self.put(id.as_ref(), condition, request.body, body),
-            Route::Remove(id) => self.remove(id, condition),
-            Route::Patch(id) => self.patch(id.clone(), condition.clone(), request),
+            Route::Remove(id) => self.remove(&id, condition),
+            Route::Patch(id) => self.patch(id, condition.clone(), request),
             Route::Page(query) => match refusal(None, condition) {
                 Some(reply) => Answer::Now(reply),
-                None => page::page(&self.repo, query, &self.failures, body),
+                None => page::page(&self.repo, &query, &self.failures, body),
             },
         }
     }
 
     #[cold]
-    fn act_on_new_stack(
-        &self,
-        route: &Route<E::Id>,
-        condition: &Condition,
-        request: &Request<'_>,
-        body: &mut Vec<u8>,
-    ) -> Answer<Reply> {
-        stack::for_values(|| self.act(route, condition, request, body))
+    fn call_on_new_stack(&self, request: &Request<'_>, body: &mut Vec<u8>) -> Answer<Reply> {
+        stack::for_values(|| self.call_any(request, body))
     }
 
     /// Returns the id of a GET of an entity that is shown without a tag, if the id is a number and there is no condition.
@@ -495,13 +471,15 @@ impl<R: EntityRepo<E>, E: Identifiable> EntityService<R, E> {
 
 impl<R: EntityRepo<E>, E: Identifiable> Service for EntityService<R, E> {
     fn call(&self, request: Request<'_>, body: &mut Vec<u8>) -> Answer<Reply> {
-        // Most requests: none of what the other ones need is built or compared.
-        if let Some(id) = self.id_of_plain_get(&request.head)
-            && stack::is_enough_for_values()
-        {
+        // The repo may copy and drop entities.
+        if !stack::is_enough_for_values() {
+            return self.call_on_new_stack(&request, body);
+        }
+        // Most requests are plain: none of what the other ones need is built or compared.
+        if let Some(id) = self.id_of_plain_get(&request.head) {
             return self.get_json(&id, body);
         }
-        if self.is_plain_put(&request.head) && stack::is_enough_for_values() {
+        if self.is_plain_put(&request.head) {
             return self.put(None, &ALWAYS, request.body, body);
         }
         self.call_any(&request, body)
