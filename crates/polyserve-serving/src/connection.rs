@@ -15,6 +15,20 @@
 //!
 //! After a wait, whatever ended it, the driver calls [`Connection::next`], or [`Connection::begin_turn`] for a new turn.
 //!
+//! What comes next is told by five types. Each is computed from those above it:
+//!
+//! | type | tells |
+//! |---|---|
+//! | [`Phase`] | which bytes of the present request are awaited; it selects the time limit |
+//! | [`Want`] | what the session needs next, without time and without limits |
+//! | [`Step`] | what the driver does next; [`Step::Wait`] once the socket takes and has nothing |
+//! | [`WaitFor`] | what ends this wait before its deadline |
+//! | `WaitKind` | whether this wait is the one that has begun already, and keeps its deadline |
+//!
+//! Most turns begin and end *at rest*: the connection waits for its next request, and nothing is left to be written. So
+//! [`begin_turn`](Connection::begin_turn) and [`on_empty`](Connection::on_empty) first look whether it is at rest, and then do at once
+//! what `begin_turn_in_any_state` and `on_empty_in_any_state` would come to. The latter hold for every state.
+//!
 //! Invariants:
 //!
 //! * A wait has one deadline. It moves only if the body that is awaited has grown.
@@ -124,11 +138,11 @@ impl Connection {
             (self.first_request, self.reads) = (self.session.requests(), 0);
             return Step::Read { past_report: self.is_late | turn.is_evicted };
         }
-        self.begin_any_turn(turn)
+        self.begin_turn_in_any_state(turn)
     }
 
     #[inline(never)]
-    fn begin_any_turn(&mut self, turn: &mut Turn<'_>) -> Step {
+    fn begin_turn_in_any_state(&mut self, turn: &mut Turn<'_>) -> Step {
         (self.first_request, _) = self.session.stage();
         self.reads = 0;
         if turn.server.env.admission.is_some() {
@@ -245,7 +259,7 @@ impl Connection {
     pub fn on_empty(&mut self, turn: &mut Turn<'_>) -> Step {
         let is_new_wait = self.waiting != WaitKind::Session || self.request != self.session.requests();
         if self.is_at_rest() & is_new_wait & !turn.is_evicted & turn.draining_at.is_none() {
-            return self.rest(turn);
+            return self.wait_at_rest(turn);
         }
         self.on_empty_in_any_state(turn)
     }
@@ -260,8 +274,7 @@ impl Connection {
             let lingers = turn.is_evicted || matches!(self.want, Want::Read(Phase::Skip));
             return self.leave(turn, lingers);
         }
-        let kind = if self.is_lingering { WaitKind::Linger } else { WaitKind::Session };
-        self.wait(turn, kind, WaitFor::Input)
+        self.wait(turn, WaitFor::Input)
     }
 
     /// Closes a connection between two requests, without an answer. For a driver that finds out by itself that its connection is to
@@ -276,7 +289,7 @@ impl Connection {
     /// If nothing has come by then, [`on_empty`](Self::on_empty) follows.
     #[inline]
     pub fn input_deadline(&mut self, turn: &Turn<'_>) -> Instant {
-        self.enter_wait(turn, WaitKind::Session, (turn.clock)());
+        self.begin_wait(turn, WaitKind::Session, (turn.clock)());
         let drained = self.drain_deadline(turn.server);
         drained.map_or(self.deadline(), |drained| drained.min(self.deadline()))
     }
@@ -395,7 +408,7 @@ impl Connection {
             self.session.written(0, &mut turn.buffers.scratch);
         }
         turn.server.count_own(&mut self.session, &mut turn.buffers.answers);
-        self.wait(turn, WaitKind::Write, WaitFor::Room)
+        self.wait(turn, WaitFor::Room)
     }
 
     /// Polls the answer of the service.
@@ -412,14 +425,14 @@ impl Connection {
 
     /// The answer is not there yet.
     pub fn on_pending(&mut self, turn: &mut Turn<'_>) -> Step {
-        self.wait(turn, WaitKind::Session, WaitFor::Answer)
+        self.wait(turn, WaitFor::Answer)
     }
 
     /// The writing side is closed, and the connection lingers.
     pub fn on_lingering(&mut self, turn: &mut Turn<'_>) -> Step {
         self.is_lingering = true;
         self.is_late = false;
-        self.enter_wait(turn, WaitKind::Linger, (turn.clock)());
+        self.begin_wait(turn, WaitKind::Linger, (turn.clock)());
         self.read(turn)
     }
 
@@ -441,9 +454,9 @@ impl Connection {
         is_idle & !self.session.has_unsent() & self.tls.is_none()
     }
 
-    /// Begins to [wait](Self::wait) for the next request.
+    /// Does what [`wait`](Self::wait) does for a new wait of a connection at rest.
     #[inline]
-    fn rest(&mut self, turn: &mut Turn<'_>) -> Step {
+    fn wait_at_rest(&mut self, turn: &mut Turn<'_>) -> Step {
         let now = (turn.clock)();
         turn.buffers.note_end(now);
         (self.waiting, self.phase, self.is_late) = (WaitKind::Session, Phase::Idle, false);
@@ -452,28 +465,33 @@ impl Connection {
         Step::Wait(WaitFor::Input)
     }
 
-    /// Waits. If the deadline has passed, the socket is tried once more, and then the wait has timed out.
+    /// Waits, unless the deadline of the wait has passed.
     #[inline]
-    fn wait(&mut self, turn: &mut Turn<'_>, kind: WaitKind, reason: WaitFor) -> Step {
+    fn wait(&mut self, turn: &mut Turn<'_>, reason: WaitFor) -> Step {
+        let kind = match reason {
+            WaitFor::Room => WaitKind::Write,
+            WaitFor::Input if self.is_lingering => WaitKind::Linger,
+            WaitFor::Input | WaitFor::Answer => WaitKind::Session,
+        };
         let now = (turn.clock)();
         turn.buffers.note_end(now);
-        self.enter_wait(turn, kind, now);
+        self.begin_wait(turn, kind, now);
         // A wait that begins now is a wait, however short.
-        if self.since == now || self.is_in_time(now) { Step::Wait(reason) } else { self.end_wait(turn, reason) }
+        if self.since == now || self.is_in_time(now) { Step::Wait(reason) } else { self.on_late_wait(turn, reason) }
     }
 
-    /// The deadline of the present wait has passed.
+    /// The deadline of the present wait has passed: the socket is tried once more. If it was tried already, the wait has timed out.
     #[inline(never)]
-    fn end_wait(&mut self, turn: &mut Turn<'_>, reason: WaitFor) -> Step {
-        if !std::mem::replace(&mut self.is_late, true) && reason != WaitFor::Answer {
-            return self.next(turn);
-        }
-        self.on_deadline(turn)
+    fn on_late_wait(&mut self, turn: &mut Turn<'_>, reason: WaitFor) -> Step {
+        let is_tried = std::mem::replace(&mut self.is_late, true);
+        let has_socket = reason != WaitFor::Answer;
+        if has_socket && !is_tried { self.next(turn) } else { self.on_deadline(turn) }
     }
 
-    /// Begins a wait of this kind at `now`, unless the present wait is of this kind. A body that arrives has more time.
+    /// Begins a wait of this kind at `now`. If it has begun before, it goes on, with the same deadline; but a body that arrives has more
+    /// time.
     #[inline]
-    fn enter_wait(&mut self, turn: &Turn<'_>, kind: WaitKind, now: Instant) {
+    fn begin_wait(&mut self, turn: &Turn<'_>, kind: WaitKind, now: Instant) {
         let stage = self.stage();
         let is_running = self.waiting == kind && ((self.request, self.phase) == stage || kind != WaitKind::Session);
         if is_running && (kind != WaitKind::Session || !matches!(stage.1, Phase::Body | Phase::Skip)) {

@@ -41,7 +41,7 @@ impl Connection {
             return Step::Linger;
         }
         let now = (turn.clock)();
-        self.enter_wait(turn, WaitKind::Linger, now);
+        self.begin_wait(turn, WaitKind::Linger, now);
         if lingers_on(Discarded::More, now, self.deadline()) { self.read(turn) } else { Step::Close }
     }
 }
