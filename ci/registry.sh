@@ -39,7 +39,7 @@ sed 's/StdMutex/DummyStore/g; s/std_mutex/dummy_store/g' $memory/std_mutex.rs >$
 printf '\nmod dummy_store;\npub use self::dummy_store::DummyStore;\n' >>$memory/lib.rs
 sed -i 's#^repos! {$#&\
     "dummy_store", "a store of this test", REPO, polyserve::memory::DummyStore\
-        => .with_suits(Suits { when: |_| true, why: "a test", overhead: 0, usual: true });#' $catalog
+        => .with_rule(RepoRule { when: |_| true, why: "a test", overhead: 0, usual: true });#' $catalog
 
 step "add a server: its file, the list of its crate, the catalog"
 servers=crates/polyserve-threadpool/src/servers

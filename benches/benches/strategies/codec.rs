@@ -11,7 +11,7 @@ use polyserve::memory::Sharded;
 use polyserve::serving::http1::date::Date;
 use polyserve::serving::http1::decode::{self, Decoded, Limits};
 use polyserve::serving::http1::encode::{self, AnswerHead};
-use polyserve::serving::http1::{Env, Phase, Scratch, Session, Want};
+use polyserve::serving::http1::{Phase, Session, SessionBuffers, SessionStep, SharedState};
 use polyserve::{Answer, Body, Entity, EntityRepo, EntityService, Put, Reply, ServerConfig};
 
 use crate::suite::{BenchSettings, Suite};
@@ -71,16 +71,16 @@ fn decoding(suite: &mut Suite) {
     });
 }
 
-fn entity_env() -> Env {
+fn entity_server() -> SharedState {
     let repo = Sharded::new();
     let put = repo.put(Entity::new(1, "aZ09bY18cX27dW3", 60.750847));
     assert!(matches!(put, Answer::Now(Ok(Put::Created))));
-    Env::new(std::sync::Arc::new(EntityService::new(repo)), &ServerConfig::default())
+    SharedState::new(std::sync::Arc::new(EntityService::new(repo)), &ServerConfig::default())
 }
 
 /// A kept-alive connection: `requests` requests arrive together, and their answers leave together as `expected`.
 fn round_trips(suite: &mut Suite) {
-    let env = entity_env();
+    let server = entity_server();
     let put = format!(
         "PUT / HTTP/1.0\r\nContent-length: {}\r\nContent-type: application/json\r\nConnection: Keep-Alive\r\n\
          Host: 127.0.0.1:8001\r\nUser-Agent: ApacheBench/2.3\r\nAccept: */*\r\n\r\n{ENTITY}",
@@ -95,15 +95,15 @@ fn round_trips(suite: &mut Suite) {
         ("put/ab", put, put_answer, 1),
     ];
     for (name, request, expected, requests) in cases {
-        let (mut session, mut scratch) = (Session::new(), Scratch::new());
-        scratch.refresh(UNIX_EPOCH + Duration::from_secs(784_111_777), false);
+        let (mut session, mut buffers) = (Session::new(), SessionBuffers::new());
+        buffers.refresh(UNIX_EPOCH + Duration::from_secs(784_111_777), false);
         let (short, long) = (SHORT.map(|short| short.operations(requests)), LONG.operations(requests));
         let mut group = suite.group("session", short, long);
         group.bench(name, |b| {
             b.iter(|| {
-                let want = session.receive(black_box(request.as_bytes()), &mut env.turn(&mut scratch));
-                assert!(want == Want::Read(Phase::Idle) && scratch.out() == expected.as_bytes());
-                session.written(expected.len(), &mut scratch);
+                let step = session.receive(black_box(request.as_bytes()), &mut server.turn(&mut buffers));
+                assert!(step == SessionStep::Read(Phase::Idle) && buffers.out() == expected.as_bytes());
+                session.written(expected.len(), &mut buffers);
                 assert_eq!(session.take_answered(), requests);
             });
         });

@@ -5,28 +5,28 @@ use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
 use polyserve_core::{Reply, Request, ServerConfig};
-use polyserve_serving::http1::{Env, Phase, Scratch, Session, Want};
+use polyserve_serving::http1::{SharedState, Phase, SessionBuffers, Session, SessionStep};
 
 const GET: &[u8] = b"GET /welcome HTTP/1.1\r\nHost: a\r\n\r\n";
 const CACHED_DATE: &str = "Date: Sun, 06 Nov 1994 08:49:37 GMT\r\n";
 
 /// Returns the writes that contain the answers to three requests.
 fn writes() -> Vec<String> {
-    let env = Env::new(Arc::new(|_: Request<'_>| Reply::text("Welcome!")), &ServerConfig::default());
-    let (mut session, mut scratch) = (Session::new(), Scratch::new());
-    scratch.refresh(UNIX_EPOCH + Duration::from_secs(784_111_777), false);
-    let mut want = session.receive(&GET.repeat(3), &mut env.turn(&mut scratch));
+    let server = SharedState::new(Arc::new(|_: Request<'_>| Reply::text("Welcome!")), &ServerConfig::default());
+    let (mut session, mut buffers) = (Session::new(), SessionBuffers::new());
+    buffers.refresh(UNIX_EPOCH + Duration::from_secs(784_111_777), false);
+    let mut step = session.receive(&GET.repeat(3), &mut server.turn(&mut buffers));
     let mut writes = Vec::new();
     loop {
-        let out = scratch.out();
+        let out = buffers.out();
         if !out.is_empty() {
             writes.push(String::from_utf8(out.to_vec()).expect("an answer is text"));
         }
-        session.written(out.len(), &mut scratch);
-        match want {
-            Want::Write => want = session.resume(&mut env.turn(&mut scratch)),
+        session.written(out.len(), &mut buffers);
+        match step {
+            SessionStep::Write => step = session.resume(&mut server.turn(&mut buffers)),
             other => {
-                assert_eq!(other, Want::Read(Phase::Idle));
+                assert_eq!(other, SessionStep::Read(Phase::Idle));
                 assert_eq!(session.take_answered(), 3);
                 return writes;
             }

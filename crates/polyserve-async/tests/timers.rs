@@ -12,7 +12,7 @@ use tokio::net::TcpListener;
 use tokio::runtime::Handle;
 use tokio::time::{sleep, timeout};
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const MAX_WAIT: Duration = Duration::from_secs(60);
 
 /// Sleeps, and accepts a connection of its own.
 async fn use_the_runtime() -> std::io::Result<()> {
@@ -20,7 +20,7 @@ async fn use_the_runtime() -> std::io::Result<()> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let addr = listener.local_addr()?;
     let (connected, accepted) = (tokio::net::TcpStream::connect(addr).await, listener.accept().await);
-    timeout(PATIENCE, async { connected.and(accepted.map(drop)) }).await?
+    timeout(MAX_WAIT, async { connected.and(accepted.map(drop)) }).await?
 }
 
 /// A service of futures that need tokio's runtime. The contract allows that on servers on tokio only.
@@ -49,7 +49,7 @@ fn a_service_may_use_the_runtime_of_its_server() {
     ];
     for server in servers {
         let running = server.serve("127.0.0.1:0", OnTokio).unwrap();
-        let mut client = Client::connect(running.local_addr(), PATIENCE).unwrap();
+        let mut client = Client::connect(running.local_addr(), MAX_WAIT).unwrap();
         assert_eq!(client.ask(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n", 200).text(), "done", "{server:?}");
         drop(client);
         assert_eq!(running.counters().panics, 0, "{server:?}");
@@ -65,6 +65,6 @@ fn a_job_may_spawn_a_future_on_its_runtime() {
             drop(Handle::current().spawn(async move { sender.send(use_the_runtime().await) }));
         }))
         .unwrap();
-    done.recv_timeout(PATIENCE).expect("the future ends").expect("it used the runtime");
+    done.recv_timeout(MAX_WAIT).expect("the future ends").expect("it used the runtime");
     assert_eq!(tasks.close(None), 0);
 }

@@ -203,7 +203,7 @@ fn with_names(mut command: clap::Command, catalog: &Catalog) -> clap::Command {
             lines.push(format!("Servers: {}{}", names(catalog.servers()), short.collect::<String>()));
         }
         if takes(["repo", "repos"]) {
-            let located = catalog.located_repos().iter().map(|repo| format!(", {}", repo.form()));
+            let located = catalog.repo_schemes().iter().map(|repo| format!(", {}", repo.form()));
             lines.push(format!("Repos: {}{}", names(catalog.repos()), located.collect::<String>()));
         }
         if !lines.is_empty() {

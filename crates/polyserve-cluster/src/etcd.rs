@@ -218,8 +218,8 @@ impl Members {
 
     /// Connects to a member. It is connected if it answers a read of its own data.
     async fn open_member(&self, url: &String) -> Result<KvClient, EngineFailure> {
-        let patience = self.timeout / 2;
-        let connected = timeout(patience, async {
+        let max_wait = self.timeout / 2;
+        let connected = timeout(max_wait, async {
             let mut client = Client::connect([url], Some(self.settings.clone())).await?.kv_client();
             client = client.max_decoding_message_size(MAX_ANSWER_BYTES);
             client.get(&*self.probe, Some(GetOptions::new().with_serializable().with_count_only())).await?;
@@ -229,7 +229,7 @@ impl Members {
             Ok(Ok(client)) => Ok(client),
             Ok(Err(error)) if is_untrusted(&text(&error)) => Err(EngineFailure::Unauthenticated(text(&error).into())),
             Ok(Err(error)) => Err(classify(error).of_read()),
-            Err(_) => Err(EngineFailure::NotDone(format!("{url} does not answer within {patience:?}").into())),
+            Err(_) => Err(EngineFailure::NotDone(format!("{url} does not answer within {max_wait:?}").into())),
         }
     }
 

@@ -152,7 +152,7 @@ impl<E: Identifiable> RedisCluster<E> {
         }
         // The store bounds the time of each attempt itself, and decides what is sent again. So the client has no response
         // timeout: that would be two more timers for each request.
-        let patience = limits.timeout / 3;
+        let max_wait = limits.timeout / 3;
         let has_password = nodes.iter().any(|node| node.redis_settings().password().is_some());
         let is_secure = |node: &ConnectionInfo| match node.addr() {
             // The fragment #insecure of a URL makes the client take any certificate.
@@ -177,11 +177,11 @@ impl<E: Identifiable> RedisCluster<E> {
             .retries(0)
             // A connection that ends gives notice only over RESP3.
             .use_protocol(ProtocolVersion::RESP3)
-            .connection_timeout(patience / 2)
+            .connection_timeout(max_wait / 2)
             .build()
             .map_err(|error| ConnectError::caused("the Redis URLs do not describe a cluster", error))?;
         let max_opening = limits.max_opening();
-        let open = move || Cluster::new(client, replicas, patience, max_opening);
+        let open = move || Cluster::new(client, replicas, max_wait, max_opening);
         Ok(Self { remote: Remote::connect(limits, prefix, open)? })
     }
 

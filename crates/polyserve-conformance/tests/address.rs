@@ -12,7 +12,7 @@ use polyserve_conformance::repo::Reference;
 use polyserve_core::{EntityService, Running, ServerConfig, ServerExt as _};
 
 /// The longest wait of a sound server.
-const PATIENCE: Duration = Duration::from_secs(60);
+const MAX_WAIT: Duration = Duration::from_secs(60);
 /// The longest check. A busy machine does not reach it.
 const TOTAL: Duration = Duration::from_secs(600);
 
@@ -27,15 +27,15 @@ fn serve(flaw: Option<Flaw>) -> Running {
     server.expect("the defaults are sound").serve(local, service).expect("a port is free")
 }
 
-fn report(flaw: Flaw, patience: Duration) -> AddressReport {
-    address::check_within(serve(Some(flaw)).local_addr(), patience, TOTAL)
+fn report(flaw: Flaw, max_wait: Duration) -> AddressReport {
+    address::check_within(serve(Some(flaw)).local_addr(), max_wait, TOTAL)
 }
 
 #[test]
 fn the_plain_server_holds_all_again_and_again() {
     let running = serve(None);
     for _ in 0..2 {
-        let report = address::check_within(running.local_addr(), PATIENCE, TOTAL);
+        let report = address::check_within(running.local_addr(), MAX_WAIT, TOTAL);
         assert!(report.failed.is_empty() && report.not_run.is_empty(), "{:#?}", report.failed);
         assert_eq!(report.held.len(), PROPERTIES.len());
         assert!(report.keeps_framing());

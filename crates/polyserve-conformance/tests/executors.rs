@@ -36,7 +36,7 @@ fn what_is_not_declared_is_reported_as_not_run() {
 fn a_bound_that_is_declared_away_must_be_away() {
     let subject = ExecutorSubject::new(|workers, queue| Box::new(Faulty::sound(workers, queue)))
         .unbounded_queue()
-        .patience(Duration::from_millis(500));
+        .max_wait(Duration::from_millis(500));
     let run_check = AssertUnwindSafe(|| (property_called("a_full_queue_hands_the_job_back").run)(&subject));
     assert!(catch_unwind(run_check).is_err(), "an executor that refuses passed as unbounded");
 }

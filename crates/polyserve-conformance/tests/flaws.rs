@@ -13,8 +13,8 @@ use polyserve_conformance::property::{self, Property};
 use polyserve_conformance::{engine, executor, repo, server};
 use polyserve_core::panics::text_of;
 
-/// Long enough for a busy machine. Short enough, because a flaw makes the kit wait for the whole patience.
-const PATIENCE: Duration = Duration::from_secs(4);
+/// Long enough for a busy machine. Short enough, because a flaw makes the kit wait for the whole max wait.
+const MAX_WAIT: Duration = Duration::from_secs(4);
 
 /// The number of races that may hold before a property counts as failing to catch a flaw of a repo.
 const RACES: usize = 20;
@@ -37,7 +37,7 @@ fn main() {
         trials.extend(trials_of("repo", flaw, flaw.caught_by(), repo::PROPERTIES, RACES, move || flaw.subject()));
     }
     for &flaw in Flaw::ALL {
-        let subject = move || flaw.subject().with_patience(PATIENCE);
+        let subject = move || flaw.subject().with_max_wait(MAX_WAIT);
         let of_corpus = server::PROPERTIES.iter().filter(|property| property.module == "corpus");
         let caught_by = match flaw {
             Flaw::AnswersAnotherStatus => of_corpus.map(|property| property.name).collect(),
@@ -46,22 +46,22 @@ fn main() {
         trials.extend(trials_of("server", flaw, &caught_by, server::PROPERTIES, ATTEMPTS, subject));
     }
     for &flaw in EngineFlaw::ALL {
-        let subject = move || PlainEngine::subject(Some(flaw)).patience(engine_patience(flaw));
+        let subject = move || PlainEngine::subject(Some(flaw)).max_wait(engine_max_wait(flaw));
         trials.extend(trials_of("engine", flaw, flaw.caught_by(), engine::PROPERTIES, 1, subject));
     }
     for &fault in Fault::ALL {
         let subject = move || {
             ExecutorSubject::new(move |workers, queue| Box::new(Faulty::new(fault, workers, queue)))
                 .in_order()
-                .patience(executor_patience(fault))
+                .max_wait(executor_max_wait(fault))
         };
         trials.extend(trials_of("executor", fault, fault.caught_by(), executor::PROPERTIES, 1, subject));
     }
     libtest_mimic::run(&Arguments::from_args(), trials).exit();
 }
 
-/// A short patience for flaws of which an answer never comes, or else one that a busy machine does not reach.
-fn engine_patience(flaw: EngineFlaw) -> Duration {
+/// A short max wait for flaws of which an answer never comes, or else one that a busy machine does not reach.
+fn engine_max_wait(flaw: EngineFlaw) -> Duration {
     use EngineFlaw::*;
     match flaw {
         HoldsEverything
@@ -78,8 +78,8 @@ fn engine_patience(flaw: EngineFlaw) -> Duration {
     }
 }
 
-/// A short patience: the events that a property waits for do not happen. Only the start of threads may take longer.
-fn executor_patience(fault: Fault) -> Duration {
+/// A short max wait: the events that a property waits for do not happen. Only the start of threads may take longer.
+fn executor_max_wait(fault: Fault) -> Duration {
     if fault == Fault::LeaksThreads { Duration::from_secs(5) } else { Duration::from_millis(500) }
 }
 

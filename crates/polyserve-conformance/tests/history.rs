@@ -18,7 +18,7 @@ use polyserve_conformance::repo::{LaterReference, Reference};
 use polyserve_core::http::{Method, StatusCode};
 use polyserve_core::{Answer, EntityRepo, EntityService, Reply, Request, Running, ServerConfig, ServerExt, Service};
 
-const PATIENCE: Duration = Duration::from_secs(30);
+const MAX_WAIT: Duration = Duration::from_secs(30);
 
 fn workload(operations: u64) -> RecordingWorkload {
     RecordingWorkload { operations, keys: 3, first_key: -1, seed: 42, conditions: false }
@@ -34,12 +34,12 @@ fn serving(service: impl Service, flaw: Option<Flaw>) -> Running {
 }
 
 fn recorded(running: &Running, operations: u64) -> Recording {
-    record(running.local_addr(), &workload(operations), PATIENCE)
+    record(running.local_addr(), &workload(operations), MAX_WAIT)
 }
 
 /// Records four clients of the server at `addr`.
-fn record(addr: SocketAddr, workload: &RecordingWorkload, patience: Duration) -> Recording {
-    record_http(addr, EntityForm::Published, workload, 4, patience, &RecordingControl::default())
+fn record(addr: SocketAddr, workload: &RecordingWorkload, max_wait: Duration) -> Recording {
+    record_http(addr, EntityForm::Published, workload, 4, max_wait, &RecordingControl::default())
 }
 
 fn entities() -> EntityService<Reference> {
@@ -105,7 +105,7 @@ fn conditions_hold_and_are_refused() {
     let repo: Arc<dyn EntityRepo> = Arc::new(Reference::default());
     let in_process = in_order(record_in_process(&repo, &workload, 3, &control));
     let running = serving(entities().etags(true), None);
-    let over_http = in_order(record(running.local_addr(), &workload, PATIENCE));
+    let over_http = in_order(record(running.local_addr(), &workload, MAX_WAIT));
     for history in [in_process, over_http] {
         let mut counts = [[0; 2]; 3];
         for operation in history.operations() {
@@ -127,7 +127,7 @@ fn a_store_that_checks_then_writes_is_caught_over_http() {
     let running = serving(EntityService::<_>::new(RepoFlaw::ChecksThenWrites.repo()).etags(true), None);
     let caught = (0..20).find_map(|seed| {
         let workload = RecordingWorkload { conditions: true, keys: 1, seed, ..workload(4_000) };
-        let recording = record(running.local_addr(), &workload, PATIENCE);
+        let recording = record(running.local_addr(), &workload, MAX_WAIT);
         assert_eq!(recording.wrong, []);
         match check(&History::new(recording.operations).unwrap()) {
             CheckVerdict::NotLinearizable(violation) => Some(violation),
@@ -147,7 +147,7 @@ fn a_recording_that_is_stopped_ends() {
     assert!(record_in_process(&repo, &workload(1_000_000), 3, &control).operations.is_empty());
     let running = serving(entities(), None);
     let recording =
-        record_http(running.local_addr(), EntityForm::Published, &workload(1_000_000), 3, PATIENCE, &control);
+        record_http(running.local_addr(), EntityForm::Published, &workload(1_000_000), 3, MAX_WAIT, &control);
     assert_eq!((recording.operations, recording.wrong), (Vec::new(), Vec::new()));
 }
 
@@ -295,7 +295,7 @@ fn an_interim_answer_is_not_the_final_one() {
             Ok(true)
         })
     });
-    let recording = record(addr, &workload(50), PATIENCE);
+    let recording = record(addr, &workload(50), MAX_WAIT);
     assert_eq!((recording.operations.len(), recording.wrong), (50, Vec::new()));
 }
 
@@ -359,7 +359,7 @@ fn store_with(ends: Ends) -> SocketAddr {
 fn bodies_of_any_framing_are_read() {
     for ends in [Ends::Chunked, Ends::Close(1), Ends::Close(0), Ends::OldLength] {
         let control = RecordingControl::default();
-        let recording = record_http(store_with(ends), EntityForm::Published, &workload(300), 3, PATIENCE, &control);
+        let recording = record_http(store_with(ends), EntityForm::Published, &workload(300), 3, MAX_WAIT, &control);
         let history = in_order(recording);
         assert_eq!((history.operations().len(), history.unknown()), (300, 0), "{ends:?}");
         let found = history.operations().iter().filter(|it| matches!(it.answer, Some(CallAnswer::Found(_)))).count();

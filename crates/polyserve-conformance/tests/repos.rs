@@ -80,7 +80,7 @@ fn a_hanging_operation_is_given_up() {
             self.0.len()
         }
     }
-    let subject = RepoSubject::new(Hangs::default).patience(Duration::from_millis(100));
+    let subject = RepoSubject::new(Hangs::default).max_wait(Duration::from_millis(100));
     let why = caught("get_after_put_shows_it", &subject);
     assert!(why.contains("hangs"), "{why}");
 }

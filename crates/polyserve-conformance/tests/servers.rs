@@ -14,8 +14,8 @@ use polyserve_core::{ListenOn, Running, Server, Service, Shape};
 
 polyserve_conformance::server_conformance!(plain_server, ServerSubject::new(PlainServer::new));
 
-/// Long enough for a busy machine. Short enough, because a flaw makes the kit wait for the whole patience.
-const PATIENCE: Duration = Duration::from_secs(4);
+/// Long enough for a busy machine. Short enough, because a flaw makes the kit wait for the whole max wait.
+const MAX_WAIT: Duration = Duration::from_secs(4);
 
 fn named(name: &str) -> &'static Property<ServerSubject> {
     property::named(PROPERTIES, name)
@@ -24,7 +24,7 @@ fn named(name: &str) -> &'static Property<ServerSubject> {
 /// A store that checks a condition and then writes loses patches.
 #[test]
 fn a_store_that_checks_then_writes_loses_patches() {
-    let subject = ServerSubject::new(PlainServer::new).with_patience(PATIENCE);
+    let subject = ServerSubject::new(PlainServer::new).with_max_wait(MAX_WAIT);
     let is_lost = || {
         let run = || a_merge_patch_loses_no_update_over(&subject, RepoFlaw::ChecksThenWrites.repo());
         catch_unwind(AssertUnwindSafe(run)).is_err()
@@ -36,13 +36,13 @@ fn a_store_that_checks_then_writes_loses_patches() {
 #[test]
 fn what_is_declared_is_expected() {
     let property = named("other_forms_of_target_are_taken");
-    // With the default patience, which a busy machine does not reach.
+    // With the default max wait, which a busy machine does not reach.
     let (flawed, sound) = (|| Flaw::AddsASlashToUrls.subject(), || ServerSubject::new(PlainServer::new));
     let declared = |subject: ServerSubject| subject.deviating(|d| d.urls_without_a_path_get_a_slash = true);
     assert_eq!(property.verdict(&declared(flawed())), PropertyVerdict::Held, "declared");
     assert_eq!(property.verdict(&sound()), PropertyVerdict::Held, "a sound server");
     for subject in [flawed(), declared(sound())] {
-        let broken = property.verdict(&subject.with_patience(PATIENCE));
+        let broken = property.verdict(&subject.with_max_wait(MAX_WAIT));
         assert!(matches!(broken, PropertyVerdict::Broken(_)), "{broken:?}");
     }
 }
@@ -64,7 +64,7 @@ fn a_flaw_of_evictions_breaks_one_property() {
 #[test]
 fn a_declared_pool_has_a_size() {
     let property = named("a_worker_count_is_honoured_or_refused");
-    let sound = || ServerSubject::new(PlainServer::new).with_patience(PATIENCE);
+    let sound = || ServerSubject::new(PlainServer::new).with_max_wait(MAX_WAIT);
     for (subject, holds) in [(sound(), true), (sound().pooled(), false)] {
         let verdict = property.verdict(&subject);
         assert_eq!(verdict == PropertyVerdict::Held, holds, "{verdict:?}");

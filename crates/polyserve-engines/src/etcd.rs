@@ -205,7 +205,7 @@ impl EtcdCluster {
     ///
     /// # Panics
     ///
-    /// Panics if none does within [`PATIENCE`](crate::process::PATIENCE), or if a member has ended.
+    /// Panics if none does within [`MAX_WAIT`](crate::process::MAX_WAIT), or if a member has ended.
     pub fn leader(&mut self) -> usize {
         wait_for("etcd elects a leader", || {
             self.processes().for_each(EngineProcess::assert_runs);

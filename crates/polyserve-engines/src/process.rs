@@ -18,7 +18,7 @@ pub use rustix::process::Signal;
 use rustix::process::{Pid, kill_process, kill_process_group};
 
 /// The max wait for an engine to start, to elect, or to be back.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub const MAX_WAIT: Duration = Duration::from_secs(60);
 
 /// The reason why an engine cannot run here.
 #[derive(Clone, Debug)]
@@ -150,7 +150,7 @@ impl EngineProcess {
     ///
     /// # Panics
     ///
-    /// Panics if it does not end within [`PATIENCE`].
+    /// Panics if it does not end within [`MAX_WAIT`].
     pub fn end(&mut self, signal: Signal) {
         kill_process(Pid::from_child(&self.child), signal).expect("the engine's process is there");
         wait_for("an engine ends", || self.child.try_wait().expect("it is a child").map(drop));
@@ -211,14 +211,14 @@ pub fn output(command: &mut Command) -> String {
 ///
 /// # Panics
 ///
-/// Panics if it does not within [`PATIENCE`].
+/// Panics if it does not within [`MAX_WAIT`].
 pub fn wait_for<T>(what: &str, mut ready: impl FnMut() -> Option<T>) -> T {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + MAX_WAIT;
     loop {
         if let Some(value) = ready() {
             return value;
         }
-        assert!(Instant::now() < deadline, "{what}: not within {PATIENCE:?}");
+        assert!(Instant::now() < deadline, "{what}: not within {MAX_WAIT:?}");
         // Between two looks at another process, which has no way to tell us.
         thread::sleep(Duration::from_millis(20));
     }
@@ -229,7 +229,7 @@ pub fn wait_for<T>(what: &str, mut ready: impl FnMut() -> Option<T>) -> T {
 ///
 /// # Panics
 ///
-/// Panics if a connection stays so for longer than [`PATIENCE`].
+/// Panics if a connection stays so for longer than [`MAX_WAIT`].
 pub fn wait_until_closed(ports: &[u16]) {
     let ends: Vec<String> = ports.iter().map(|port| format!(":{port:04X}")).collect();
     // The fields are a number, the local address, the other address, and the state. `08` is `CLOSE_WAIT`.

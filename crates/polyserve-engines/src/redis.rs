@@ -8,7 +8,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use crate::process::{
-    EngineProcess, Folder, Missing, PATIENCE, free_port, listens, output, program, wait_for, wait_until_closed,
+    EngineProcess, Folder, MAX_WAIT, Missing, free_port, listens, output, program, wait_for, wait_until_closed,
 };
 
 /// Three masters and three replicas of Redis. They end when this is dropped.
@@ -216,7 +216,7 @@ impl RedisNodes {
     ///
     /// # Panics
     ///
-    /// Panics if the cluster is not whole within [`PATIENCE`].
+    /// Panics if the cluster is not whole within [`MAX_WAIT`].
     pub fn wait_until_whole(&self) {
         wait_for("the Redis cluster is whole", || {
             let (mut connected, mut counted) = (0, 0);
@@ -245,7 +245,7 @@ impl RedisNodes {
     ///
     /// # Panics
     ///
-    /// Panics if no node is a master within [`PATIENCE`].
+    /// Panics if no node is a master within [`MAX_WAIT`].
     pub fn a_master(&self) -> (usize, Vec<(u16, u16)>) {
         let master = wait_for("a node is a master", || self.masters().into_iter().next());
         (master.number, master.slots)
@@ -353,7 +353,7 @@ impl RedisNodes {
     pub fn refuse_clients(&self) -> RefusedClients {
         let connect = |(port, _): &(u16, EngineProcess)| {
             let connection = TcpStream::connect((Ipv4Addr::LOCALHOST, *port)).expect("a node accepts a client");
-            connection.set_read_timeout(Some(PATIENCE)).expect("the timeout is not zero");
+            connection.set_read_timeout(Some(MAX_WAIT)).expect("the timeout is not zero");
             BufReader::new(connection)
         };
         // Its connections stay: a node that refuses clients takes the command that ends this from no other one.
@@ -390,7 +390,7 @@ impl RedisNodes {
     ///
     /// Panics if none does.
     pub fn ask_any(&self, command: &str) {
-        let taken = self.nodes.iter().find_map(|(port, _)| answer(*port, command, PATIENCE));
+        let taken = self.nodes.iter().find_map(|(port, _)| answer(*port, command, MAX_WAIT));
         assert!(taken.is_some(), "all nodes reject {command:?}");
     }
 
@@ -515,9 +515,9 @@ fn ask(port: u16, command: &str) -> Option<String> {
 ///
 /// # Panics
 ///
-/// Panics if the node does not answer within [`PATIENCE`], or rejects it.
+/// Panics if the node does not answer within [`MAX_WAIT`], or rejects it.
 fn order(port: u16, command: &str) -> String {
-    answer(port, command, PATIENCE).unwrap_or_else(|| panic!("a node does not answer {command:?}, or rejects it"))
+    answer(port, command, MAX_WAIT).unwrap_or_else(|| panic!("a node does not answer {command:?}, or rejects it"))
 }
 
 /// Sends a command to a node. Returns the text of its answer, or `None` if the node does not answer within `timeout`.

@@ -2,7 +2,7 @@
 //! between two reads shows that their answer changes. If both answers to a request have the same body, and it shows the present
 //! time, it is sent a third time, a second later.
 //!
-//! Invariant: an exchange ends within the client's patience, however slowly the server reads or writes. Cost: one
+//! Invariant: an exchange ends within the client's timeout, however slowly the server reads or writes. Cost: one
 //! connection for each exchange; of many requests, up to [`MAX_THREADS`] are sent at a time. A stop is noticed within 0.1 s, except
 //! while the connection is being established.
 
@@ -180,17 +180,17 @@ fn exchange_once(
     planned: PlannedRequest,
 ) -> Result<(u16, Vec<u8>), DiscoveryError> {
     let started = Instant::now();
-    let socket = TcpStream::connect_timeout(&load.target, load.patience)
+    let socket = TcpStream::connect_timeout(&load.target, load.timeout)
         .map_err(|error| format!("cannot connect to {}: {error}", load.target))?;
-    let step = Some(STOP_CHECK.min(load.patience));
+    let step = Some(STOP_CHECK.min(load.timeout));
     socket.set_read_timeout(step).and(socket.set_write_timeout(step)).map_err(|error| error.to_string())?;
     let mut stream: Box<dyn Stream> = match &load.tls {
         None => Box::new(socket),
         Some(tls) => Box::new(StreamOwned::new(tls.connect().map_err(|error| error.to_string())?, socket)),
     };
-    let may_go_on = |received: u64| match started.elapsed() >= load.patience {
+    let may_go_on = |received: u64| match started.elapsed() >= load.timeout {
         _ if load.stop.is_begun() => Err(DiscoveryError::Stopped),
-        true => Err(late_answer(received, load.patience).into()),
+        true => Err(late_answer(received, load.timeout).into()),
         false => Ok(()),
     };
     let mut request = Vec::new();
@@ -235,11 +235,11 @@ fn exchange_once(
 }
 
 /// The reason why an answer is not there, of which this number of bytes is.
-fn late_answer(received: u64, patience: Duration) -> String {
-    let patience = patience.as_secs_f64();
+fn late_answer(received: u64, timeout: Duration) -> String {
+    let timeout = timeout.as_secs_f64();
     match received {
-        0 => format!("no answer within {patience} s"),
-        _ => format!("no end of the answer within {patience} s: {received} bytes have come"),
+        0 => format!("no answer within {timeout} s"),
+        _ => format!("no end of the answer within {timeout} s: {received} bytes have come"),
     }
 }
 

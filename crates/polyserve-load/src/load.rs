@@ -50,7 +50,7 @@ pub struct Load {
     ///
     /// After the end of the measured period, the client waits for answers for the same time, but at most 2 s. In an open
     /// loop, it first sends the remaining due requests for that time. Default 10 s.
-    pub patience: Duration,
+    pub timeout: Duration,
     /// The source of the server's processor time. Default unknown.
     pub cpu: CpuSource,
     /// Ends the load early. The report has the measurements until then.
@@ -126,7 +126,7 @@ impl Load {
             traffic,
             warm_up: Duration::ZERO,
             length: RunLength::Time(Duration::from_secs(10)),
-            patience: Duration::from_secs(10),
+            timeout: Duration::from_secs(10),
             cpu: CpuSource::Unknown,
             stop: Shutdown::new(),
         }
@@ -177,8 +177,8 @@ impl Load {
         if self.warm_up > MAX_TIME {
             return reject(format!("a warm-up of {:?} is above 30 days", self.warm_up));
         }
-        if self.patience < Duration::from_millis(1) || self.patience > MAX_TIME {
-            return reject(format!("patience {:?} is not between 1 ms and 30 days", self.patience));
+        if self.timeout < Duration::from_millis(1) || self.timeout > MAX_TIME {
+            return reject(format!("timeout {:?} is not between 1 ms and 30 days", self.timeout));
         }
         if self.host.is_empty() || !self.host.bytes().all(|byte| byte.is_ascii_graphic()) {
             return reject(format!("{:?} is no host", self.host));
@@ -225,7 +225,7 @@ mod tests {
         refused("run length", |l| l.length = RunLength::Time(Duration::ZERO));
         refused("run length", |l| l.length = RunLength::Requests(0));
         refused("warm-up", |l| l.warm_up = Duration::MAX);
-        refused("patience", |l| l.patience = Duration::ZERO);
+        refused("timeout", |l| l.timeout = Duration::ZERO);
         refused("host", |l| l.host = "a b".into());
         refused("core", |l| l.cores = vec![1 << 20]);
     }

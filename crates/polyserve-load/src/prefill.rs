@@ -20,7 +20,7 @@ pub fn prefill(target: SocketAddr, host: &str, traffic: &Traffic) -> Result<u64,
     prefill_for(&Load::new(target, traffic.clone()).with(|load| load.host = host.to_owned()))
 }
 
-/// Does [`prefill()`] for a load, with the target, host, TLS, traffic, connections, patience and stop of the load.
+/// Does [`prefill()`] for a load, with the target, host, TLS, traffic, connections, timeout and stop of the load.
 ///
 /// # Errors
 ///
@@ -31,7 +31,7 @@ pub fn prefill_for(load: &Load) -> Result<u64, LoadError> {
     let load = Load::new(load.target, filling).with(|filling| {
         filling.host.clone_from(&load.host);
         filling.tls.clone_from(&load.tls);
-        (filling.patience, filling.stop) = (load.patience, load.stop.clone());
+        (filling.timeout, filling.stop) = (load.timeout, load.stop.clone());
         (filling.connections, filling.threads) = (load.connections.min(MAX_CONNECTIONS), 1);
         filling.usage = Usage::KeepAlive { pipeline: 32 };
         filling.length = RunLength::Requests(keys);

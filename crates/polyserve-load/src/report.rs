@@ -144,7 +144,7 @@ pub struct Failures {
     /// Answers with an unexpected status, by status. A 503 before a request is one of them: a full server refuses a connection.
     #[serde(deserialize_with = "statuses")]
     pub status: BTreeMap<u16, u64>,
-    /// Requests without an answer within the client's patience.
+    /// Requests without an answer within the client's timeout.
     pub timeouts: u64,
     /// Requests for which no connection could be opened.
     pub connect: u64,

@@ -7,12 +7,12 @@ use serde::Serialize;
 
 use crate::report::{histogram, quantiles};
 
-/// What the clients of an open loop do after a 503, or without an answer within [`Load::patience`](crate::Load::patience): they send
+/// What the clients of an open loop do after a 503, or without an answer within [`Load::timeout`](crate::Load::timeout): they send
 /// the request again. Clients that do so keep a server overloaded (Bronson et al., "Metastable failures in distributed systems",
 /// HotOS 2021).
 ///
-/// The deadline counts from the time at which the attempt is due, the patience from the time at which it is sent. A client that has lost
-/// its patience closes the connection. It also loses it if no connection is free for that time.
+/// The deadline counts from the time at which the attempt is due, the timeout from the time at which it is sent. After
+/// its timeout a client closes the connection. An attempt also ends if no connection is free for that time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Retry {
@@ -74,7 +74,7 @@ pub struct RetryReport {
     pub late: u64,
     /// Answers 503.
     pub rejected: u64,
-    /// Attempts without an answer within the patience of the client.
+    /// Attempts without an answer within the timeout of the client.
     pub timeouts: u64,
     /// Requests without a further attempt: the last one has failed.
     pub given_up: u64,

@@ -20,7 +20,7 @@ use crate::retry::RetryReport;
 
 /// Runs `load`: opens the connections, warms up, measures. Calls `on_progress` about ten times a second.
 ///
-/// The run takes the warm-up and the measured period, and at most the client's patience before and after.
+/// The run takes the warm-up and the measured period, and at most the client's timeout before and after.
 ///
 /// # Errors
 ///

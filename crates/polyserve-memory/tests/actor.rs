@@ -14,7 +14,7 @@ use polyserve_core::{AnswerFuture, Entity, EntityRepo, EntityRepoExt, Lookup, Pu
 use polyserve_memory::Actor;
 
 /// The timeout of every wait. It passes only if a test fails.
-const PATIENCE: Duration = Duration::from_secs(60);
+const MAX_WAIT: Duration = Duration::from_secs(60);
 
 /// Creates a repo with one owner. Its mailbox holds `capacity` operations.
 fn one_owner(capacity: usize) -> Actor {
@@ -55,7 +55,7 @@ fn block_owner(repo: &Actor) -> (Sender<()>, Got) {
             let _ = held.1.recv();
         };
         if let Some(got) = call_when_answered(repo, hold) {
-            entered_receiver.recv_timeout(PATIENCE).expect("the owner wakes the waiting task");
+            entered_receiver.recv_timeout(MAX_WAIT).expect("the owner wakes the waiting task");
             return (release, got);
         }
     }
@@ -108,7 +108,7 @@ fn panic_loses_no_answer(payload: fn() -> Box<dyn Any + Send>) {
         let queued: Vec<_> = (0..8).map(|id| put(&repo, round * 8 + id)).collect();
         drop(release);
         for put in queued {
-            let put = put.wait_until(Instant::now() + PATIENCE).unwrap_or_else(|_| panic!("the owner has gone"));
+            let put = put.wait_until(Instant::now() + MAX_WAIT).unwrap_or_else(|_| panic!("the owner has gone"));
             assert_eq!(put.expect("it answers"), Put::Created);
         }
         let mut panicked = panicked;
@@ -132,7 +132,7 @@ fn an_owner_can_drop_the_repo() {
     let queued = put(&repo, 7);
     drop(repo); // now the waker has the last reference
     drop(release);
-    dropped_receiver.recv_timeout(PATIENCE).expect("a drop on the owner's thread returns");
+    dropped_receiver.recv_timeout(MAX_WAIT).expect("a drop on the owner's thread returns");
     assert_eq!(queued.wait().expect("the put was sent before"), Put::Created);
 }
 
@@ -143,7 +143,7 @@ fn more_ids_are_got_than_a_mailbox_holds() {
     (0..10).for_each(|id| _ = put(&repo, id).wait().unwrap());
     let ids: Vec<i64> = (0..100_000).map(|number| number % 20).collect();
     let found = repo.get_many(&ids, &mut |_, _| unreachable!("an owner shows nothing"));
-    let found = found.wait_until(Instant::now() + PATIENCE).expect("it is answered").expect("nothing else waits");
+    let found = found.wait_until(Instant::now() + MAX_WAIT).expect("it is answered").expect("nothing else waits");
     let stored = ids.iter().enumerate().filter(|(_, id)| **id < 10);
     assert!(found.iter().map(|(place, entity)| (*place, &entity.id)).eq(stored));
 }

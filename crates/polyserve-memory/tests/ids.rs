@@ -141,7 +141,7 @@ identifiable!(Trapped, id: TrappedId);
 /// The number of ids of a run. Each table grows several times.
 const IDS: i64 = 400;
 
-const PATIENCE: Duration = Duration::from_secs(120);
+const MAX_WAIT: Duration = Duration::from_secs(120);
 
 /// One run. Returns whether the panic came.
 fn run<R: EntityRepo<Trapped>>(store: &R, call: Call, calls: u32) -> bool {
@@ -212,7 +212,7 @@ fn contains_panics<R: EntityRepo<Trapped>>(new: fn() -> R) {
     });
     let mut last = None;
     loop {
-        match progress.recv_timeout(PATIENCE) {
+        match progress.recv_timeout(MAX_WAIT) {
             Ok(run) => last = Some(run),
             Err(mpsc::RecvTimeoutError::Disconnected) => break,
             Err(mpsc::RecvTimeoutError::Timeout) => panic!("no operation ends after a panic in {last:?}"),

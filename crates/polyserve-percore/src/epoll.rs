@@ -207,7 +207,7 @@ impl EpollLoop {
         let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
         self.buffers.end_round();
         self.buffers.shrink();
-        let began = self.table.server.env.admission.as_ref().map(|_| Instant::now());
+        let began = self.table.server.shared.admission.as_ref().map(|_| Instant::now());
         // An error: a signal has interrupted it.
         let _ = epoll::wait(&self.epoll, spare_capacity(events), timeout.as_ref());
         let now = Instant::now();

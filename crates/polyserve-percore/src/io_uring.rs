@@ -285,7 +285,7 @@ impl UringLoop {
         let timeout = if self.yielded.is_empty() { self.acceptor.until_attempt() } else { Some(Duration::ZERO) };
         self.buffers.end_round();
         self.buffers.shrink();
-        let began = self.table.server.env.admission.as_ref().map(|_| Instant::now());
+        let began = self.table.server.shared.admission.as_ref().map(|_| Instant::now());
         if let Err(error) = self.ring.enter(true, timeout) {
             polyserve_core::throttled!(warn, %error, "io_uring_enter has failed");
             thread::park_timeout(ACCEPT_BACKOFF);
@@ -360,7 +360,7 @@ impl UringLoop {
         let mut accepted = std::mem::take(&mut self.accepted);
         for stream in accepted.drain(..) {
             // An accept that goes on has no room for it.
-            let peer = if self.table.server.env.needs_peers { net::peer(&stream) } else { None };
+            let peer = if self.table.server.shared.needs_peers { net::peer(&stream) } else { None };
             self.add_accepted((stream, peer));
         }
         self.accepted = accepted;

@@ -128,7 +128,7 @@ pub fn drive(
     let mut connection = Connection::accepted(Session::from_peer(transport.peer()), accepted);
     let queued = accepted.elapsed();
     let turn = Turn { queued_since: Some(QueuedSince::Instant(accepted)), ..Turn::new(server, buffers) };
-    let lingers = Drive { transport, turn, queued, reservation: Reservation::default() }.run(&mut connection);
+    let lingers = BlockingDriver { transport, turn, queued, reservation: Reservation::default() }.run(&mut connection);
     if connection.take_cut() {
         server.count_cut();
     }
@@ -146,7 +146,7 @@ fn isolate_logged<T>(work: impl FnOnce() -> T) -> Option<T> {
     result.ok()
 }
 
-struct Drive<'a, T> {
+struct BlockingDriver<'a, T> {
     transport: &'a mut T,
     turn: Turn<'a>,
     /// How long the connection has waited for its thread.
@@ -155,7 +155,7 @@ struct Drive<'a, T> {
     reservation: Reservation,
 }
 
-impl<T: Transport> Drive<'_, T> {
+impl<T: Transport> BlockingDriver<'_, T> {
     fn run(&mut self, connection: &mut Connection) -> bool {
         let mut step = connection.begin_turn(&mut self.turn);
         loop {
@@ -213,7 +213,7 @@ impl<T: Transport> Drive<'_, T> {
 
     fn reserve_large_buffers(&mut self, connection: &Connection) {
         let Turn { server, buffers, .. } = &mut self.turn;
-        let (memory, reserved) = (&server.env.memory, connection.reserved_bytes());
+        let (memory, reserved) = (&server.shared.memory, connection.reserved_bytes());
         if !self.reservation.try_set(memory, buffers.kept_bytes().saturating_sub(reserved)) {
             buffers.shrink();
             self.reservation.set(memory, buffers.kept_bytes().saturating_sub(reserved));
@@ -221,7 +221,7 @@ impl<T: Transport> Drive<'_, T> {
     }
 
     fn write(&mut self, connection: &mut Connection, last: bool) -> Step {
-        self.turn.buffers.scratch.release_body();
+        self.turn.buffers.session.release_body();
         self.reserve_buffers(connection);
         let output = connection.output(self.turn.buffers);
         let length = output.len();

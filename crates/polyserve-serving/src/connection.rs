@@ -20,7 +20,7 @@
 //! | type | tells |
 //! |---|---|
 //! | [`Phase`] | which bytes of the present request are awaited; it selects the time limit |
-//! | [`Want`] | what the session needs next, without time and without limits |
+//! | [`SessionStep`] | what the session needs next, without time and without limits |
 //! | [`Step`] | what the driver does next; [`Step::Wait`] once the socket takes and has nothing |
 //! | [`WaitFor`] | what ends this wait before its deadline |
 //! | `WaitKind` | whether this wait is the one that has begun already, and keeps its deadline |
@@ -47,7 +47,7 @@ mod turn;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use crate::http1::{Phase, Session, TimeLimit, Want};
+use crate::http1::{Phase, Session, SessionStep, TimeLimit};
 use crate::net::FIRST_FLIGHT;
 use crate::tls::TlsSession;
 use crate::{DeadlineClock, ServerState, ThreadBuffers, millis, nanos};
@@ -62,7 +62,7 @@ pub struct Connection {
     session: Session,
     /// Of a server that speaks TLS, from the first byte of the connection on.
     tls: Option<TlsSession>,
-    want: Want,
+    session_step: SessionStep,
     /// The kind of the present wait, and the stage of the session in it: the number of the request, and its phase. A new wait begins
     /// only if one of them changes.
     waiting: WaitKind,
@@ -106,11 +106,11 @@ impl Connection {
     /// The connection of `session`, from which nothing was read since it was accepted.
     #[inline]
     pub fn accepted(session: Session, accepted: Instant) -> Self {
-        let (want, (request, phase)) = (session.want(), session.stage());
+        let (session_step, (request, phase)) = (session.next_step(), session.stage());
         Self {
             session,
             tls: None,
-            want,
+            session_step,
             waiting: WaitKind::None,
             phase,
             request,
@@ -134,7 +134,7 @@ impl Connection {
     /// Begins a turn. Call [`ThreadBuffers::begin_turn`] before, if the requests of a turn are to be bounded.
     #[inline]
     pub fn begin_turn(&mut self, turn: &mut Turn<'_>) -> Step {
-        if self.is_at_rest() & turn.server.env.admission.is_none() & !turn.server.shutdown.is_begun() {
+        if self.is_at_rest() & turn.server.shared.admission.is_none() & !turn.server.shutdown.is_begun() {
             (self.first_request, self.reads) = (self.session.requests(), 0);
             return Step::Read { past_report: self.is_late | turn.is_evicted };
         }
@@ -145,11 +145,11 @@ impl Connection {
     fn begin_turn_in_any_state(&mut self, turn: &mut Turn<'_>) -> Step {
         (self.first_request, _) = self.session.stage();
         self.reads = 0;
-        if turn.server.env.admission.is_some() {
+        if turn.server.shared.admission.is_some() {
             turn.note_arrival(true); // for requests that were received before
         }
-        if self.want == Want::Yield {
-            self.want = Want::Write; // this is the next turn
+        if self.session_step == SessionStep::Yield {
+            self.session_step = SessionStep::Write; // this is the next turn
         }
         self.next(turn)
     }
@@ -182,26 +182,26 @@ impl Connection {
         let unsent = self.output(turn.buffers).len();
         if unsent > 0 {
             self.has_sent_much |= unsent > FIRST_FLIGHT;
-            let last = matches!(self.want, Want::Close { .. });
+            let last = matches!(self.session_step, SessionStep::Close { .. });
             return Step::Write { last, past_report: self.is_late };
         }
         turn.server.count_own(&mut self.session, &mut turn.buffers.answers);
-        if matches!(self.want, Want::Read(_)) { self.read(turn) } else { self.end_output(turn) }
+        if matches!(self.session_step, SessionStep::Read(_)) { self.read(turn) } else { self.end_output(turn) }
     }
 
     /// Returns the next step after the output is written, unless that is a read.
     #[inline(never)]
     fn end_output(&mut self, turn: &mut Turn<'_>) -> Step {
-        match self.want {
-            Want::Close { linger: true } => Step::Linger,
-            Want::Close { linger: false } if self.is_leaving => Step::Leave,
-            Want::Close { linger: false } => self.end_last_answer(),
-            Want::Yield => Step::Yield,
-            Want::Answer => Step::Await,
-            Want::Read(_) => self.read(turn),
-            Want::Write => {
+        match self.session_step {
+            SessionStep::Close { linger: true } => Step::Linger,
+            SessionStep::Close { linger: false } if self.is_leaving => Step::Leave,
+            SessionStep::Close { linger: false } => self.end_last_answer(),
+            SessionStep::Yield => Step::Yield,
+            SessionStep::Answer => Step::Await,
+            SessionStep::Read(_) => self.read(turn),
+            SessionStep::Write => {
                 turn.buffers.refresh(turn.server, turn.must_give_way() || self.has_worn_keys());
-                self.want = self.session.resume(&mut turn.server.env.turn(&mut turn.buffers.scratch));
+                self.session_step = self.session.resume(&mut turn.server.shared.turn(&mut turn.buffers.session));
                 self.advance(turn)
             }
         }
@@ -218,7 +218,10 @@ impl Connection {
     /// Whether the connection is closed once its socket is empty.
     #[inline]
     fn leaves(&self, turn: &Turn<'_>) -> bool {
-        if !turn.is_evicted && turn.draining_at.is_none() || !matches!(self.want, Want::Read(_)) || self.is_lingering {
+        if !turn.is_evicted && turn.draining_at.is_none()
+            || !matches!(self.session_step, SessionStep::Read(_))
+            || self.is_lingering
+        {
             return false;
         }
         let phase = self.phase();
@@ -240,17 +243,17 @@ impl Connection {
             return self.on_late_bytes(turn);
         }
         if turn.server.shutdown.is_begun() && turn.server.is_over() {
-            self.is_cut |= self.want != Want::Read(Phase::Skip); // a body that is skipped belongs to a request that is answered
+            self.is_cut |= self.session_step != SessionStep::Read(Phase::Skip); // a body that is skipped belongs to a request that is answered
             return self.on_error(turn);
         }
-        if turn.server.env.notes_arrivals {
+        if turn.server.shared.notes_arrivals {
             turn.note_arrival(self.reads == 1);
         }
         if turn.server.has_tls() {
             return self.on_sealed(turn, count);
         }
         let others_wait = turn.must_give_way();
-        self.want = turn.buffers.receive(count, &mut self.session, turn.server, others_wait);
+        self.session_step = turn.buffers.receive(count, &mut self.session, turn.server, others_wait);
         self.advance(turn)
     }
 
@@ -271,7 +274,7 @@ impl Connection {
         }
         if self.leaves(turn) {
             // The client may still be sending a refused body. The request for which an eviction comes too late may be on its way.
-            let lingers = turn.is_evicted || matches!(self.want, Want::Read(Phase::Skip));
+            let lingers = turn.is_evicted || matches!(self.session_step, SessionStep::Read(Phase::Skip));
             return self.leave(turn, lingers);
         }
         self.wait(turn, WaitFor::Input)
@@ -280,7 +283,7 @@ impl Connection {
     /// Closes a connection between two requests, without an answer. For a driver that finds out by itself that its connection is to
     /// close for another one.
     pub fn leave(&mut self, turn: &mut Turn<'_>, linger: bool) -> Step {
-        self.want = Want::Close { linger };
+        self.session_step = SessionStep::Close { linger };
         self.is_leaving = true;
         self.advance(turn)
     }
@@ -336,16 +339,16 @@ impl Connection {
         if turn.server.is_over() {
             return self.on_error(turn); // this side may have ended it
         }
-        self.want = self.session.end_of_input();
+        self.session_step = self.session.end_of_input();
         self.next(turn)
     }
 
     /// The connection is lost.
     pub fn on_error(&mut self, turn: &mut Turn<'_>) -> Step {
         let is_sealed = self.tls.as_ref().is_some_and(TlsSession::has_answers);
-        let has_answers = !turn.buffers.scratch.out().is_empty() || is_sealed;
+        let has_answers = !turn.buffers.session.out().is_empty() || is_sealed;
         self.is_cut |= has_answers && !self.is_lingering && turn.server.is_over();
-        turn.buffers.scratch.clear();
+        turn.buffers.session.clear();
         turn.buffers.tls.clear();
         self.abandon(turn.server)
     }
@@ -357,7 +360,7 @@ impl Connection {
             return tls.output(&buffers.tls);
         }
         match self.session.unsent() {
-            [] => buffers.scratch.out(),
+            [] => buffers.session.out(),
             unsent => unsent,
         }
     }
@@ -376,7 +379,7 @@ impl Connection {
         if self.tls.is_some() {
             self.note_sealed_written(turn, count);
         } else if self.session.unsent().is_empty() {
-            self.session.written(count, &mut turn.buffers.scratch);
+            self.session.written(count, &mut turn.buffers.session);
         } else {
             self.session.advance(count);
         }
@@ -404,8 +407,8 @@ impl Connection {
                 return self.on_error(turn); // the client has time to read its answers, and none for that
             }
             self.note_sealed_written(turn, 0);
-        } else if !turn.buffers.scratch.out().is_empty() {
-            self.session.written(0, &mut turn.buffers.scratch);
+        } else if !turn.buffers.session.out().is_empty() {
+            self.session.written(0, &mut turn.buffers.session);
         }
         turn.server.count_own(&mut self.session, &mut turn.buffers.answers);
         self.wait(turn, WaitFor::Room)
@@ -419,7 +422,7 @@ impl Connection {
     /// The answer is there.
     pub fn on_answer(&mut self, turn: &mut Turn<'_>) -> Step {
         self.is_late = false;
-        self.want = Want::Write;
+        self.session_step = SessionStep::Write;
         self.advance(turn)
     }
 
@@ -442,7 +445,7 @@ impl Connection {
             return self.reject_handshake(turn);
         }
         turn.buffers.refresh(turn.server, false);
-        self.want = self.session.reject(&mut turn.server.env.turn(&mut turn.buffers.scratch));
+        self.session_step = self.session.reject(&mut turn.server.shared.turn(&mut turn.buffers.session));
         self.advance(turn)
     }
 
@@ -450,7 +453,7 @@ impl Connection {
     /// turns, which then need no other look at the state.
     #[inline]
     fn is_at_rest(&self) -> bool {
-        let is_idle = matches!(self.want, Want::Read(Phase::Idle)) & !self.is_lingering;
+        let is_idle = matches!(self.session_step, SessionStep::Read(Phase::Idle)) & !self.is_lingering;
         is_idle & !self.session.has_unsent() & self.tls.is_none()
     }
 
@@ -556,7 +559,7 @@ impl Connection {
             return self.on_error(turn);
         }
         turn.buffers.refresh(turn.server, false);
-        self.want = self.session.time_out(&mut turn.server.env.turn(&mut turn.buffers.scratch));
+        self.session_step = self.session.time_out(&mut turn.server.shared.turn(&mut turn.buffers.session));
         self.is_leaving = true; // or it is refused, and lingers
         self.advance(turn)
     }
@@ -578,7 +581,7 @@ impl Connection {
 
     /// Whether more requests are answered once the output is written.
     pub fn has_more(&self) -> bool {
-        matches!(self.want, Want::Write | Want::Yield)
+        matches!(self.session_step, SessionStep::Write | SessionStep::Yield)
     }
 
     /// The memory that is reserved for the connection, in bytes.
@@ -588,7 +591,7 @@ impl Connection {
 
     /// Whether the answer of the service is awaited.
     pub fn awaits_answer(&self) -> bool {
-        self.want == Want::Answer
+        self.session_step == SessionStep::Answer
     }
 
     /// Whether the connection has sent its last answer.

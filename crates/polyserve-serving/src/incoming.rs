@@ -172,7 +172,7 @@ mod tests {
     use super::*;
     use crate::{Bound, bind};
 
-    const PATIENCE: Duration = Duration::from_secs(60);
+    const MAX_WAIT: Duration = Duration::from_secs(60);
 
     /// An accept loop that only rejects ran on through a shutdown, for as long as clients came.
     #[test]
@@ -185,7 +185,7 @@ mod tests {
         let clients = thread::spawn(move || {
             let mut answers = 0;
             while let Ok(mut client) = TcpStream::connect(local_addr) {
-                client.set_read_timeout(Some(PATIENCE)).unwrap();
+                client.set_read_timeout(Some(MAX_WAIT)).unwrap();
                 let mut answer = String::new();
                 let _ = client.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n");
                 if client.read_to_string(&mut answer).is_ok() && answer.starts_with("HTTP/1.1 503 ") {
@@ -199,7 +199,7 @@ mod tests {
             incoming.reject(stream);
             rejected += 1;
             if rejected == 100 {
-                server.shutdown.begin(Instant::now() + PATIENCE);
+                server.shutdown.begin(Instant::now() + MAX_WAIT);
             }
         }
         assert_eq!(rejected, 100);

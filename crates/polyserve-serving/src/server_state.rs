@@ -17,7 +17,7 @@ use polyserve_core::sync::{Mutex, lock};
 use polyserve_core::{Counters, Drain, ListenOn, ServerConfig, Service, Shutdown, ThreadRegistration, park_until};
 
 use crate::answer_count::{AnswerCount, AnswerCounter};
-use crate::http1::{Env, Session, TimeLimit};
+use crate::http1::{Session, SharedState, TimeLimit};
 use crate::{EVICTION_GRACE, PeerLimit, net};
 
 /// The time after the shutdown's deadline within which all threads end that are not in the service's code.
@@ -27,7 +27,7 @@ pub const SHUTDOWN_SLACK: Duration = Duration::from_millis(500);
 #[derive(Debug)]
 pub struct ServerState {
     /// The service, and the limits of the codec.
-    pub env: Env,
+    pub shared: SharedState,
     /// The configuration of the run, with every limit.
     pub config: ServerConfig,
     /// The shutdown of the run.
@@ -50,7 +50,7 @@ impl ServerState {
     /// The state of a run that has not answered any request.
     pub fn new(service: Arc<dyn Service>, config: &ServerConfig) -> Self {
         Self {
-            env: Env::new(service, config),
+            shared: SharedState::new(service, config),
             config: config.clone(),
             shutdown: Shutdown::new(),
             shares_listener: false,
@@ -136,7 +136,7 @@ impl ServerState {
         }
         if let Some(panics) = session.take_panics() {
             self.panics.fetch_add(u64::from(panics.count), Ordering::Relaxed);
-            panics.log(&self.env.failures);
+            panics.log(&self.shared.failures);
         }
     }
 
@@ -164,11 +164,11 @@ impl ServerState {
         counters.rejected_peers = self.peers.refused();
         counters.rejected_queue = self.rejected_queue.load(Ordering::Relaxed);
         counters.panics = self.panics.load(Ordering::Relaxed);
-        let memory = &self.env.memory;
+        let memory = &self.shared.memory;
         (counters.reserved_bytes, counters.memory_limit) = (memory.reserved() as u64, memory.limit() as u64);
         counters.memory_refused = memory.refused();
         counters.handshakes = self.handshakes.load(Ordering::Relaxed);
-        counters.overload_refused = self.env.admission.as_ref().map_or([0; 2], |admission| admission.refused());
+        counters.overload_refused = self.shared.admission.as_ref().map_or([0; 2], |admission| admission.refused());
         counters
     }
 
@@ -339,7 +339,7 @@ mod tests {
     use super::*;
     use crate::ThreadBuffers;
 
-    const PATIENCE: Duration = Duration::from_secs(60);
+    const MAX_WAIT: Duration = Duration::from_secs(60);
 
     /// Sends the completer of each answer.
     struct Promises(Mutex<Sender<Completer<Reply>>>);
@@ -356,7 +356,7 @@ mod tests {
     fn ask(server: &ServerState) -> WaitOutcome {
         let (mut session, mut buffers) = (Session::new(), ThreadBuffers::new());
         let request = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n";
-        let _ = session.receive(request, &mut server.env.turn(&mut buffers.scratch));
+        let _ = session.receive(request, &mut server.shared.turn(&mut buffers.session));
         wait_for_answer(server, |cx| session.poll_answer(cx))
     }
 
@@ -374,12 +374,12 @@ mod tests {
                 }
             });
             trigger.send(()).unwrap();
-            completers.recv_timeout(PATIENCE).unwrap().complete(Reply::empty(StatusCode::OK)).unwrap();
-            assert!(outcomes.recv_timeout(PATIENCE).unwrap());
+            completers.recv_timeout(MAX_WAIT).unwrap().complete(Reply::empty(StatusCode::OK)).unwrap();
+            assert!(outcomes.recv_timeout(MAX_WAIT).unwrap());
             let ended = server.shutdown.while_locked(|| {
                 trigger.send(()).unwrap();
-                completers.recv_timeout(PATIENCE).unwrap().complete(Reply::empty(StatusCode::OK)).unwrap();
-                outcomes.recv_timeout(PATIENCE)
+                completers.recv_timeout(MAX_WAIT).unwrap().complete(Reply::empty(StatusCode::OK)).unwrap();
+                outcomes.recv_timeout(MAX_WAIT)
             });
             drop(trigger);
             assert_eq!(ended, Ok(true));
@@ -393,7 +393,7 @@ mod tests {
         std::thread::scope(|scope| {
             for _ in 0..2 {
                 let waiting = scope.spawn(|| ask(&server));
-                let completer = completers.recv_timeout(PATIENCE).unwrap();
+                let completer = completers.recv_timeout(MAX_WAIT).unwrap();
                 server.shutdown.begin(Instant::now());
                 assert!(matches!(waiting.join().unwrap(), WaitOutcome::Cut));
                 drop(completer);

@@ -8,7 +8,7 @@ use std::time::Instant;
 use super::ServerState;
 use crate::answer_count::AnswerCounter;
 use crate::connections::LastMillis;
-use crate::http1::{Scratch, Session, Want};
+use crate::http1::{Session, SessionBuffers, SessionStep};
 use crate::tls::TlsBuffers;
 
 /// One thread's buffers.
@@ -17,7 +17,7 @@ pub struct ThreadBuffers {
     /// The buffer that bytes are read into.
     pub input: Box<[u8]>,
     /// The buffers that answers are written to.
-    pub scratch: Scratch,
+    pub session: SessionBuffers,
     /// The buffers between the two, of a connection with TLS.
     pub(crate) tls: TlsBuffers,
     pub(crate) last_millis: LastMillis,
@@ -58,7 +58,7 @@ pub fn with_buffers<T>(work: impl FnOnce(&mut ThreadBuffers) -> T) -> T {
     // The thread-local is gone while the thread's other locals are being destroyed.
     let mut buffers = BUFFERS.try_with(Cell::take).ok().flatten().unwrap_or_default();
     let result = work(&mut buffers);
-    buffers.scratch.end_turn();
+    buffers.session.end_turn();
     buffers.end_round();
     buffers.shrink();
     let _ = BUFFERS.try_with(|cell| cell.set(Some(buffers)));
@@ -80,7 +80,7 @@ impl ThreadBuffers {
     pub fn new() -> Self {
         Self {
             input: zeroed(SMALL_INPUT),
-            scratch: Scratch::new(),
+            session: SessionBuffers::new(),
             tls: TlsBuffers::default(),
             last_millis: LastMillis::default(),
             answers: AnswerCounter::default(),
@@ -89,16 +89,16 @@ impl ThreadBuffers {
     }
 
     /// Begins a connection's turn: the session yields after a bounded number of requests, and a bounded time. See
-    /// [`Scratch::begin_turn`]. In [`with_buffers`], the turn ends with the call.
+    /// [`SessionBuffers::begin_turn`]. In [`with_buffers`], the turn ends with the call.
     #[inline]
     pub fn begin_turn(&mut self) {
-        self.scratch.begin_turn(Instant::now);
+        self.session.begin_turn(Instant::now);
     }
 
-    /// Begins a turn of the connection that this thread serves. See [`Scratch::begin_thread_turn`].
+    /// Begins a turn of the connection that this thread serves. See [`SessionBuffers::begin_thread_turn`].
     #[inline]
     pub fn begin_thread_turn(&mut self) {
-        self.scratch.begin_thread_turn(Instant::now);
+        self.session.begin_thread_turn(Instant::now);
     }
 
     /// Begins a round: until [`end_round`](Self::end_round), this thread serves one turn after the other, and waits for nothing between
@@ -123,28 +123,34 @@ impl ThreadBuffers {
     }
 
     /// Sets the time for the `Date` header, and whether answers carry `Connection: close`: while the server is draining, and if
-    /// `others_wait`, see [`Scratch::set_others_wait`]. To be called before each batch of [`Session::resume`],
+    /// `others_wait`, see [`SessionBuffers::set_others_wait`]. To be called before each batch of [`Session::resume`],
     /// [`Session::time_out`] and [`Session::reject`].
     #[inline]
     pub fn refresh(&mut self, server: &ServerState, others_wait: bool) {
         let draining = server.shutdown.is_begun();
         // A time is used once: what follows it may have taken long.
         let known = self.round.as_mut().and_then(|round| round.now.take());
-        self.scratch.refresh_at(known.unwrap_or_else(Instant::now), draining);
+        self.session.refresh_at(known.unwrap_or_else(Instant::now), draining);
         // A drain answers every request that has begun.
-        self.scratch.set_others_wait(others_wait && !draining);
+        self.session.set_others_wait(others_wait && !draining);
     }
 
     /// Passes the first `count` bytes of [`input`](Self::input), which a read has filled, to `session`, with
     /// `others_wait` as in [`refresh`](Self::refresh).
     #[inline]
-    pub fn receive(&mut self, count: usize, session: &mut Session, server: &ServerState, others_wait: bool) -> Want {
+    pub fn receive(
+        &mut self,
+        count: usize,
+        session: &mut Session,
+        server: &ServerState,
+        others_wait: bool,
+    ) -> SessionStep {
         self.refresh(server, others_wait);
-        self.scratch.input_is_full = count == self.input.len();
+        self.session.input_is_full = count == self.input.len();
         let bytes = self.input.get(..count).unwrap_or_default();
-        let want = session.receive(bytes, &mut server.env.turn(&mut self.scratch));
+        let step = session.receive(bytes, &mut server.shared.turn(&mut self.session));
         self.note_read(count);
-        want
+        step
     }
 
     /// Notes that a read has filled `count` bytes of [`input`](Self::input), which are not needed any more.
@@ -163,7 +169,7 @@ impl ThreadBuffers {
     /// Whether [`shrink`](Self::shrink) would release memory.
     #[inline]
     pub fn is_large(&self) -> bool {
-        let is_large = self.input.len() > SMALL_INPUT || self.scratch.capacity() > MAX_IDLE_BYTES - SMALL_INPUT;
+        let is_large = self.input.len() > SMALL_INPUT || self.session.capacity() > MAX_IDLE_BYTES - SMALL_INPUT;
         is_large || self.tls.capacity() > MAX_IDLE_TLS_BYTES
     }
 
@@ -172,10 +178,10 @@ impl ThreadBuffers {
         if !self.is_large() {
             return 0;
         }
-        self.input.len().saturating_add(self.scratch.capacity()).saturating_add(self.tls.capacity())
+        self.input.len().saturating_add(self.session.capacity()).saturating_add(self.tls.capacity())
     }
 
-    /// Releases memory that a waiting thread does not need. Call it before a wait that may be long, when the scratch's
+    /// Releases memory that a waiting thread does not need. Call it before a wait that may be long, when the session's
     /// output has been written.
     ///
     /// # Cost
@@ -193,7 +199,7 @@ impl ThreadBuffers {
         if self.input.len() > SMALL_INPUT {
             self.input = zeroed(SMALL_INPUT);
         }
-        self.scratch.trim(MAX_IDLE_BYTES - SMALL_INPUT);
+        self.session.trim(MAX_IDLE_BYTES - SMALL_INPUT);
         self.tls.trim(MAX_IDLE_TLS_BYTES);
     }
 }
@@ -207,7 +213,7 @@ mod tests {
     use super::*;
 
     fn size(buffers: &ThreadBuffers) -> usize {
-        buffers.input.len() + buffers.scratch.capacity()
+        buffers.input.len() + buffers.session.capacity()
     }
 
     fn exchange(buffers: &mut ThreadBuffers, server: &ServerState, body: usize) {
@@ -221,9 +227,9 @@ mod tests {
             request.drain(..count);
             let _ = buffers.receive(count, &mut session, server, false);
         }
-        let length = buffers.scratch.out().len();
+        let length = buffers.session.out().len();
         assert!(length > body);
-        session.written(length, &mut buffers.scratch);
+        session.written(length, &mut buffers.session);
     }
 
     /// Regression test: every thread kept up to 512 KiB: 4 GB for 10 000 idle connections.

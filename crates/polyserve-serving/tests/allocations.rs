@@ -6,26 +6,26 @@
 use allocation_counter::measure;
 use polyserve_core::{Echo, Entity, EntityRepo, EntityService, Routes, ServerConfig};
 use polyserve_memory::StdMutex;
-use polyserve_serving::http1::{Env, Phase, Scratch, Session, Want};
+use polyserve_serving::http1::{Phase, Session, SessionBuffers, SessionStep, SharedState};
 
 const GET: &[u8] = b"GET /1 HTTP/1.1\r\nHost: localhost:8001\r\nUser-Agent: curl/8.5.0\r\nAccept: */*\r\n\r\n";
 const ENTITY: &str = r#"{"id":1,"description":"a description","value":6.750847}"#;
 
 /// Serves one read of a kept connection.
-fn serve_once(session: &mut Session, scratch: &mut Scratch, env: &Env, bytes: &[u8], status: &[u8]) {
-    let want = session.receive(bytes, &mut env.turn(scratch));
-    assert_eq!(want, Want::Read(Phase::Idle));
-    assert!(scratch.out().starts_with(status));
-    let length = scratch.out().len();
-    session.written(length, scratch);
+fn serve_once(session: &mut Session, buffers: &mut SessionBuffers, server: &SharedState, bytes: &[u8], status: &[u8]) {
+    let step = session.receive(bytes, &mut server.turn(buffers));
+    assert_eq!(step, SessionStep::Read(Phase::Idle));
+    assert!(buffers.out().starts_with(status));
+    let length = buffers.out().len();
+    session.written(length, buffers);
 }
 
 #[test]
 fn the_hot_path() {
     let repo = StdMutex::new();
     assert!(repo.put(Entity::new(1, "a description", 60.750847)).is_now());
-    let env = Env::new(std::sync::Arc::new(EntityService::new(repo)), &ServerConfig::default());
-    let (mut session, mut scratch) = (Session::new(), Scratch::new());
+    let server = SharedState::new(std::sync::Arc::new(EntityService::new(repo)), &ServerConfig::default());
+    let (mut session, mut buffers) = (Session::new(), SessionBuffers::new());
     let pipelined = GET.repeat(16);
     let put = format!(
         "PUT / HTTP/1.1\r\nHost: localhost:8001\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{ENTITY}",
@@ -38,12 +38,12 @@ fn the_hot_path() {
         ("PUT of a known id", put.as_bytes(), b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n", 1, 1),
     ] {
         for _ in 0..8 {
-            serve_once(&mut session, &mut scratch, &env, bytes, status); // warm: of heads that differ, the eighth is kept
+            serve_once(&mut session, &mut buffers, &server, bytes, status); // warm: of heads that differ, the eighth is kept
         }
         session.take_answered();
         let counted = measure(|| {
             for _ in 0..100 {
-                serve_once(&mut session, &mut scratch, &env, bytes, status);
+                serve_once(&mut session, &mut buffers, &server, bytes, status);
             }
         });
         assert_eq!(session.take_answered(), 100 * answers);
@@ -57,11 +57,11 @@ fn routes() {
     let repo = StdMutex::new();
     assert!(repo.put(Entity::new(1, "a description", 60.750847)).is_now());
     let routes = Routes::new().at("/a", Echo).unwrap().entities(EntityService::new(repo).at("/a/b").unwrap()).unwrap();
-    let env = Env::new(std::sync::Arc::new(routes), &ServerConfig::default());
-    let (mut session, mut scratch) = (Session::new(), Scratch::new());
+    let server = SharedState::new(std::sync::Arc::new(routes), &ServerConfig::default());
+    let (mut session, mut buffers) = (Session::new(), SessionBuffers::new());
     let get = b"GET /a/b/1?query HTTP/1.1\r\nHost: localhost:8001\r\n\r\n";
     let mut serve =
-        || serve_once(&mut session, &mut scratch, &env, get, b"HTTP/1.1 200 OK\r\nContent-Type: application/json");
+        || serve_once(&mut session, &mut buffers, &server, get, b"HTTP/1.1 200 OK\r\nContent-Type: application/json");
     serve(); // warm
     assert_eq!(measure(serve).count_total, 0);
 }
@@ -74,18 +74,21 @@ fn announced(length: usize) -> String {
 #[test]
 fn a_body_in_pieces() {
     const LENGTH: usize = 12 * 1024;
-    let env = Env::new(std::sync::Arc::new(Echo), &ServerConfig::default());
-    let (mut session, mut scratch) = (Session::new(), Scratch::new());
+    let server = SharedState::new(std::sync::Arc::new(Echo), &ServerConfig::default());
+    let (mut session, mut buffers) = (Session::new(), SessionBuffers::new());
     let mut serve = || {
-        assert_eq!(session.receive(announced(LENGTH).as_bytes(), &mut env.turn(&mut scratch)), Want::Read(Phase::Body));
-        let mut want = session.want();
+        assert_eq!(
+            session.receive(announced(LENGTH).as_bytes(), &mut server.turn(&mut buffers)),
+            SessionStep::Read(Phase::Body)
+        );
+        let mut step = session.next_step();
         for piece in [b'x'; LENGTH].chunks(100) {
-            want = session.receive(piece, &mut env.turn(&mut scratch));
+            step = session.receive(piece, &mut server.turn(&mut buffers));
         }
-        assert_eq!(want, Want::Read(Phase::Idle));
-        assert!(scratch.out().ends_with(&[b'x'; LENGTH]));
-        let length = scratch.out().len();
-        session.written(length, &mut scratch);
+        assert_eq!(step, SessionStep::Read(Phase::Idle));
+        assert!(buffers.out().ends_with(&[b'x'; LENGTH]));
+        let length = buffers.out().len();
+        session.written(length, &mut buffers);
     };
     serve(); // warm
     let formatting = measure(|| drop(announced(LENGTH))).count_total;
@@ -96,12 +99,12 @@ fn a_body_in_pieces() {
 /// A client that announces a large body and does not send it costs little memory.
 #[test]
 fn an_announced_body_is_not_allocated() {
-    let env = Env::new(std::sync::Arc::new(Echo), &ServerConfig::default());
-    let (mut session, mut scratch) = (Session::new(), Scratch::new());
+    let server = SharedState::new(std::sync::Arc::new(Echo), &ServerConfig::default());
+    let (mut session, mut buffers) = (Session::new(), SessionBuffers::new());
     let head = announced(ServerConfig::default().max_body);
     for (bytes, limit) in [(head.as_bytes(), 1024), (b"x", 16 * 1024 + 64)] {
         let counted = measure(|| {
-            assert_eq!(session.receive(bytes, &mut env.turn(&mut scratch)), Want::Read(Phase::Body));
+            assert_eq!(session.receive(bytes, &mut server.turn(&mut buffers)), SessionStep::Read(Phase::Body));
         });
         assert!(counted.bytes_max <= limit, "{} bytes for {} bytes", counted.bytes_max, bytes.len());
     }

@@ -263,7 +263,7 @@ mod tests {
     use std::io::Write;
     use std::net::{Shutdown, TcpStream};
 
-    const PATIENCE: Timespec = Timespec { tv_sec: 60, tv_nsec: 0 };
+    const MAX_WAIT: Timespec = Timespec { tv_sec: 60, tv_nsec: 0 };
     const NO_WAIT: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 
     #[test]
@@ -313,7 +313,7 @@ mod tests {
         set_receive_low_water(&receiving, 3).unwrap();
         assert!(!is_readable_within(&receiving, &NO_WAIT));
         sending.write_all(b"c").unwrap();
-        assert!(is_readable_within(&receiving, &PATIENCE));
+        assert!(is_readable_within(&receiving, &MAX_WAIT));
     }
 
     #[test]
@@ -322,7 +322,7 @@ mod tests {
         deliver(&sending, &receiving, b"ab");
         set_receive_low_water(&receiving, 3).unwrap();
         sending.shutdown(Shutdown::Write).unwrap();
-        assert!(is_readable_within(&receiving, &PATIENCE));
+        assert!(is_readable_within(&receiving, &MAX_WAIT));
     }
 
     /// If enough bytes have arrived before the mark is lowered, lowering it must be an edge. Otherwise an edge-triggered
@@ -341,10 +341,10 @@ mod tests {
         };
         assert_eq!(wait(&NO_WAIT), 0);
         set_receive_low_water(&receiving, 2).unwrap();
-        assert_eq!(wait(&PATIENCE), 1);
+        assert_eq!(wait(&MAX_WAIT), 1);
         assert_eq!(wait(&NO_WAIT), 0, "it is an edge");
         set_receive_low_water(&receiving, 1).unwrap();
-        assert_eq!(wait(&PATIENCE), 1, "and again");
+        assert_eq!(wait(&MAX_WAIT), 1, "and again");
     }
 
     #[test]

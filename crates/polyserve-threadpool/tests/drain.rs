@@ -10,7 +10,7 @@ use polyserve_core::http::StatusCode;
 use polyserve_core::{ConfigError, Drain, Reply, Request, Server, ServerConfig, ServerExt as _};
 use polyserve_threadpool::{LeaderFollowers, PoolClassic, PoolServer, ThreadPerConnection};
 
-const PATIENCE: Duration = Duration::from_secs(30);
+const MAX_WAIT: Duration = Duration::from_secs(30);
 
 #[test]
 fn pool_classic_closes_it() {
@@ -45,17 +45,17 @@ fn a_connection_closes_in_a_drain_while_another_is_served<S: Server>(
         held[usize::from(request.head.target == "/second")].wait();
         Reply::empty(StatusCode::OK)
     };
-    let config = ServerConfig::default().drain_grace(PATIENCE * 100).linger_timeout(PATIENCE * 100);
+    let config = ServerConfig::default().drain_grace(MAX_WAIT * 100).linger_timeout(MAX_WAIT * 100);
     let running = make(config).unwrap().serve("127.0.0.1:0", service).unwrap();
     let addr = running.local_addr();
     let [mut first, mut second] = ["/first", "/second"].map(|target| {
         let mut client = TcpStream::connect(addr).unwrap();
-        client.set_read_timeout(Some(PATIENCE)).unwrap();
+        client.set_read_timeout(Some(MAX_WAIT)).unwrap();
         write!(client, "GET {target} HTTP/1.1\r\n").unwrap();
         client
     });
     let drain = thread::spawn(move || running.shutdown().unwrap());
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + MAX_WAIT;
     while TcpStream::connect(addr).is_ok() {
         assert!(Instant::now() < deadline, "the listener stays open");
         thread::sleep(Duration::from_millis(1)); // few enough that none is refused
@@ -63,7 +63,7 @@ fn a_connection_closes_in_a_drain_while_another_is_served<S: Server>(
     // The answers announce the close, so the connections linger.
     for client in [&mut first, &mut second] {
         client.write_all(b"Host: a\r\n\r\n").unwrap();
-        arrivals.recv_timeout(PATIENCE).unwrap();
+        arrivals.recv_timeout(MAX_WAIT).unwrap();
     }
     for (client, gate) in [(&mut first, &gates[0]), (&mut second, &gates[1])] {
         gate.wait();
@@ -72,7 +72,7 @@ fn a_connection_closes_in_a_drain_while_another_is_served<S: Server>(
         assert!(answer.starts_with("HTTP/1.1 200 "), "{answer:?}");
         if std::ptr::eq(gate, &gates[0]) {
             // More than the buffers of the system hold: the connection lingers, and what it receives is discarded.
-            client.set_write_timeout(Some(PATIENCE)).unwrap();
+            client.set_write_timeout(Some(MAX_WAIT)).unwrap();
             client.write_all(&vec![b'a'; 32 << 20]).expect("nothing is read from a connection that lingers");
         }
     }

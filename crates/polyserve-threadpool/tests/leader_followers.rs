@@ -14,7 +14,7 @@ use polyserve_core::{Answer, Reply, Request, Running, ServerConfig, ServerExt, S
 use polyserve_threadpool::LeaderFollowers;
 
 /// The time limit of each wait. It is reached only if a test fails.
-const PATIENCE: Duration = Duration::from_secs(30);
+const MAX_WAIT: Duration = Duration::from_secs(30);
 
 const GET: &[u8] = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n";
 
@@ -42,7 +42,7 @@ impl Latch {
 
     fn wait(&self, condition: impl Fn(&LatchState) -> bool) {
         let state = lock(&self.state);
-        let (_state, result) = self.changed.wait_timeout_while(state, PATIENCE, |state| !condition(state)).unwrap();
+        let (_state, result) = self.changed.wait_timeout_while(state, MAX_WAIT, |state| !condition(state)).unwrap();
         assert!(!result.timed_out());
     }
 }
@@ -90,7 +90,7 @@ fn start_with(config: ServerConfig) -> (Running, Arc<Latch>) {
 }
 
 fn connect(addr: SocketAddr) -> Client {
-    Client::connect(addr, PATIENCE).unwrap()
+    Client::connect(addr, MAX_WAIT).unwrap()
 }
 
 fn ask(addr: SocketAddr, target: &str) {
@@ -207,7 +207,7 @@ fn a_connection_that_becomes_idle_is_evicted() {
     latch.update(|state| state.open = true);
     holder.expect(200);
     // The connection becomes idle a moment after its answer. Until then, new ones are rejected.
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + MAX_WAIT;
     while status() != 200 {
         assert!(Instant::now() < deadline, "the idle connection is never evicted");
     }

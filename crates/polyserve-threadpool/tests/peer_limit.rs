@@ -10,14 +10,14 @@ use polyserve_serving::EVICTION_GRACE;
 use polyserve_threadpool::{LeaderFollowers, PoolClassic, PoolServer, Sequential, ThreadPerConnection};
 
 /// Only matters if something hangs.
-const PATIENCE: Duration = Duration::from_secs(30);
+const MAX_WAIT: Duration = Duration::from_secs(30);
 
 fn check(make: fn(ServerConfig) -> Result<Box<dyn Server>, ConfigError>) {
     let config = ServerConfig::default().max_connections(2).max_connections_per_peer(1);
     let server = make(config).unwrap();
     println!("{server:?}"); // shown if it fails
     let running = server.serve("127.0.0.1:0", Echo).unwrap();
-    let connect = |from| Client::connect_from(Some(IpAddr::V4(from)), running.local_addr(), PATIENCE).unwrap();
+    let connect = |from| Client::connect_from(Some(IpAddr::V4(from)), running.local_addr(), MAX_WAIT).unwrap();
     let greedy = Ipv4Addr::LOCALHOST;
     // The connection of the other client is silent for longest.
     let mut other = connect(Ipv4Addr::new(127, 0, 0, 2));

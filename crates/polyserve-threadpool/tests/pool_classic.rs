@@ -16,7 +16,7 @@ mod wrapped_pool;
 use wrapped_pool::WrappedPool;
 
 /// Only matters if something hangs.
-const PATIENCE: Duration = Duration::from_secs(30);
+const MAX_WAIT: Duration = Duration::from_secs(30);
 
 /// When an executor drops a job.
 #[derive(Clone, Copy, Debug)]
@@ -29,7 +29,7 @@ enum DropTime {
 
 /// Returns all that the server sends until it closes or resets the connection.
 fn ask(addr: SocketAddr) -> String {
-    let mut client = Client::connect(addr, PATIENCE).unwrap();
+    let mut client = Client::connect(addr, MAX_WAIT).unwrap();
     client.send(b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").unwrap();
     let (answer, ending) = client.end();
     assert_ne!(ending, Ending::Silent, "the connection is left open");
@@ -65,7 +65,7 @@ fn ask_ten(time: DropTime) -> (Vec<String>, Drain) {
     // The executor is shared, so the server does not close it.
     let (sender, receiver) = mpsc::channel();
     executor.execute(Job::new(move || sender.send(()).unwrap())).unwrap();
-    receiver.recv_timeout(PATIENCE).unwrap();
+    receiver.recv_timeout(MAX_WAIT).unwrap();
     (unserved, drain)
 }
 

@@ -21,7 +21,7 @@ mod wrapped_pool;
 use wrapped_pool::WrappedPool;
 
 /// Only matters if something hangs.
-const PATIENCE: Duration = Duration::from_secs(30);
+const MAX_WAIT: Duration = Duration::from_secs(30);
 
 fn config(workers: usize, queue: usize, on_full: OnFull) -> PoolConfig {
     PoolConfig::new(workers).queue(Queue::Bounded(queue)).on_full(on_full)
@@ -33,7 +33,7 @@ fn over_caller_runs(server_config: ServerConfig) -> Result<PoolServer, ConfigErr
 
 fn ask(addr: SocketAddr, requests: &str) -> io::Result<String> {
     let mut stream = TcpStream::connect(addr)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(MAX_WAIT))?;
     stream.write_all(requests.as_bytes())?;
     let mut answers = String::new();
     stream.read_to_string(&mut answers)?;
@@ -54,7 +54,7 @@ fn a_server_over_caller_runs_does_not_deadlock() {
             let pipeline = pipeline.clone();
             thread::spawn(move || {
                 let mut stream = TcpStream::connect(addr).unwrap();
-                stream.set_read_timeout(Some(PATIENCE)).unwrap();
+                stream.set_read_timeout(Some(MAX_WAIT)).unwrap();
                 let mut writer = stream.try_clone().unwrap();
                 // A server that is full may answer 503 and take no more.
                 let writer = thread::spawn(move || drop(writer.write_all(pipeline.as_bytes())));
@@ -87,7 +87,7 @@ fn a_server_over_caller_runs_keeps_the_contract_of_drains() {
 /// timeouts, for a minute at a time.
 #[test]
 fn a_pool_that_waits_is_refused() {
-    let waiting = || CrossbeamPool::new(config(1, 1, OnFull::Wait(PATIENCE)));
+    let waiting = || CrossbeamPool::new(config(1, 1, OnFull::Wait(MAX_WAIT)));
     let shared: Arc<dyn Executor> = Arc::new(waiting().unwrap());
     let error = PoolServer::with_executor(ServerConfig::default(), shared).unwrap_err();
     assert!(error.to_string().contains("on_full"), "{error}");
@@ -148,10 +148,10 @@ fn hold_one(addr: SocketAddr, service: &Holding) -> TcpStream {
 fn try_hold_one(addr: SocketAddr, service: &Holding) -> Option<TcpStream> {
     let before = service.held.load(Ordering::SeqCst);
     let mut stream = TcpStream::connect(addr).unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.set_read_timeout(Some(MAX_WAIT)).unwrap();
     stream.write_all(CLOSING_GET.replace("GET /", "GET /held").as_bytes()).unwrap();
     stream.set_nonblocking(true).unwrap();
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + MAX_WAIT;
     while service.held.load(Ordering::SeqCst) == before {
         if stream.peek(&mut [0]).is_ok() {
             return None;
@@ -165,7 +165,7 @@ fn try_hold_one(addr: SocketAddr, service: &Holding) -> Option<TcpStream> {
 
 /// Repeats a set-up that a slow machine can spoil, because the timeouts of the server are short, until it succeeds.
 fn set_up<T>(attempt: impl Fn() -> Option<T>) -> T {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + MAX_WAIT;
     loop {
         if let Some(ready) = attempt() {
             return ready;
@@ -213,7 +213,7 @@ fn a_silent_connection_is_not_held_up_with_its_worker() {
     let mut silent: Vec<TcpStream> = (0..40).map(|_| TcpStream::connect(addr).unwrap()).collect();
     let held = hold_one(addr, &service);
     for stream in &mut silent {
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_read_timeout(Some(MAX_WAIT)).unwrap();
         stream.write_all(CLOSING_GET.as_bytes()).unwrap();
     }
     for stream in silent {
@@ -232,7 +232,7 @@ fn a_pool_of_one_serves_kept_and_new_connections() {
     let (running, _) = holding(1);
     let addr = running.local_addr();
     let mut client = TcpStream::connect(addr).unwrap();
-    client.set_read_timeout(Some(PATIENCE)).unwrap();
+    client.set_read_timeout(Some(MAX_WAIT)).unwrap();
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
         for _ in 0..2 {
@@ -270,7 +270,7 @@ fn a_pipelining_client_does_not_keep_the_worker_when_the_queue_is_full() {
     let stop = AtomicBool::new(false);
     let answered = AtomicUsize::new(0);
     let mut reader = TcpStream::connect(addr).unwrap();
-    reader.set_read_timeout(Some(PATIENCE)).unwrap();
+    reader.set_read_timeout(Some(MAX_WAIT)).unwrap();
     let mut writer = reader.try_clone().unwrap();
     thread::scope(|scope| {
         scope.spawn(|| {
@@ -315,7 +315,7 @@ fn a_request_that_waits_for_a_worker_has_a_timeout() {
     // While no request blocks the worker, each waits for it for a moment only. On a slow machine that may be too long.
     let (mut client, held) = set_up(|| {
         let mut client = TcpStream::connect(addr).unwrap();
-        client.set_read_timeout(Some(PATIENCE)).unwrap();
+        client.set_read_timeout(Some(MAX_WAIT)).unwrap();
         client.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
         let mut head = [0; 13];
         client.peek(&mut head).unwrap();
@@ -344,7 +344,7 @@ fn a_half_written_answer_keeps_its_timeout_while_no_worker_is_free() {
     });
     let addr = running.local_addr();
     let mut slow = TcpStream::connect(addr).unwrap();
-    slow.set_read_timeout(Some(PATIENCE)).unwrap();
+    slow.set_read_timeout(Some(MAX_WAIT)).unwrap();
     // The answers echo 40 MB, more than the sockets hold.
     let mut writer = slow.try_clone().unwrap();
     let sending = thread::spawn(move || {
@@ -414,7 +414,7 @@ fn a_worker_that_ends_within_the_grace_is_not_stuck() {
     });
     let running = server.unwrap().serve("127.0.0.1:0", Echo).unwrap();
     assert!(ask(running.local_addr(), CLOSING_GET).unwrap().starts_with("HTTP/1.1 200 "));
-    let drain = thread::spawn(move || running.shutdown_within(10 * PATIENCE).unwrap());
+    let drain = thread::spawn(move || running.shutdown_within(10 * MAX_WAIT).unwrap());
     // A faulty server counts stuck workers within this time. A correct one does not need it.
     timer::after(2 * SHUTDOWN_SLACK).wait();
     jobs.release();

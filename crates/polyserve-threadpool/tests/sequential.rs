@@ -9,16 +9,16 @@ use std::time::{Duration, Instant};
 use polyserve_core::{Echo, ServerConfig, ServerExt as _};
 use polyserve_threadpool::Sequential;
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const MAX_WAIT: Duration = Duration::from_secs(60);
 
 /// Regression test: a connection that had not sent a byte stayed open for as long as another one was served.
 #[test]
 fn a_silent_connection_has_its_timeout_while_another_is_kept() {
-    let config = ServerConfig::default().first_byte_timeout(Duration::from_millis(100)).idle_timeout(PATIENCE);
+    let config = ServerConfig::default().first_byte_timeout(Duration::from_millis(100)).idle_timeout(MAX_WAIT);
     let running = Sequential::new(config).unwrap().serve("127.0.0.1:0", Echo).unwrap();
     let connect = || {
         let client = TcpStream::connect(running.local_addr()).unwrap();
-        client.set_read_timeout(Some(PATIENCE)).unwrap();
+        client.set_read_timeout(Some(MAX_WAIT)).unwrap();
         client
     };
     let (mut silent, mut kept) = (connect(), connect());
@@ -27,7 +27,7 @@ fn a_silent_connection_has_its_timeout_while_another_is_kept() {
     let started = Instant::now();
     // The pauses let the server wait for its connection.
     while end.recv_timeout(Duration::from_millis(20)).is_err() {
-        assert!(started.elapsed() < PATIENCE, "the silent connection stays open");
+        assert!(started.elapsed() < MAX_WAIT, "the silent connection stays open");
         kept.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
         let mut answer = [0; 1024];
         let count = kept.read(&mut answer).unwrap();

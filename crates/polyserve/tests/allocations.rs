@@ -6,7 +6,7 @@
 
 use allocation_counter::measure;
 use polyserve::catalog::{Catalog, Promise};
-use polyserve::serving::http1::{Env, Phase, Scratch, Session, Want};
+use polyserve::serving::http1::{Phase, Session, SessionBuffers, SessionStep, SharedState};
 use polyserve::{Answer, Entity, EntityRepo, EntityService, Lookup, ServerConfig, Visit};
 
 /// The number of counted requests and of ids.
@@ -17,15 +17,15 @@ fn get(id: i64) -> String {
 }
 
 /// Sends requests on a kept connection, one after the other. Returns the number of allocations.
-fn allocations(env: &Env, requests: &[String], status: &[u8]) -> u64 {
-    let (mut session, mut scratch) = (Session::new(), Scratch::new());
+fn allocations(server: &SharedState, requests: &[String], status: &[u8]) -> u64 {
+    let (mut session, mut buffers) = (Session::new(), SessionBuffers::new());
     let mut serve_all = || {
         for request in requests {
-            let want = session.receive(request.as_bytes(), &mut env.turn(&mut scratch));
-            assert_eq!(want, Want::Read(Phase::Idle));
-            assert!(scratch.out().starts_with(status));
-            let written = scratch.out().len();
-            session.written(written, &mut scratch);
+            let step = session.receive(request.as_bytes(), &mut server.turn(&mut buffers));
+            assert_eq!(step, SessionStep::Read(Phase::Idle));
+            assert!(buffers.out().starts_with(status));
+            let written = buffers.out().len();
+            session.written(written, &mut buffers);
         }
     };
     serve_all(); // the buffers grow to their final sizes
@@ -55,9 +55,9 @@ fn no_repo_allocates_for_a_get() {
             }
         });
         assert_eq!(absent.count_total, 0, "looks for what is not in {name}");
-        let env = Env::new(std::sync::Arc::new(EntityService::new(repo)), &ServerConfig::default());
+        let server = SharedState::new(std::sync::Arc::new(EntityService::new(repo)), &ServerConfig::default());
         let present: Vec<_> = (0..REQUESTS).map(get).collect();
-        assert_eq!(allocations(&env, &present, b"HTTP/1.1 200 OK\r\n"), 0, "GETs of what is in {name}");
+        assert_eq!(allocations(&server, &present, b"HTTP/1.1 200 OK\r\n"), 0, "GETs of what is in {name}");
         checked.push(name.clone());
     }
     assert!(!checked.is_empty());

@@ -44,15 +44,15 @@ fn bounded(workers: usize, queue: usize) -> PoolConfig {
 }
 
 /// The time limit for what must happen. Reached only in a failure.
-const PATIENCE: Duration = Duration::from_secs(60);
+const MAX_WAIT: Duration = Duration::from_secs(60);
 
 fn receive<T>(receiver: &Receiver<T>, what: impl Debug) -> T {
-    receiver.recv_timeout(PATIENCE).unwrap_or_else(|error| panic!("{what:?}: {error}"))
+    receiver.recv_timeout(MAX_WAIT).unwrap_or_else(|error| panic!("{what:?}: {error}"))
 }
 
 /// Waits for `done`, with a time limit. For counts that change after a job's end.
 fn wait_until(what: impl Debug, done: impl Fn() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + MAX_WAIT;
     while !done() {
         assert!(Instant::now() < deadline, "{what:?} did not happen");
         thread::yield_now();
@@ -74,7 +74,7 @@ impl Latch {
     }
 
     fn wait(&self) {
-        let waited = self.0.1.wait_timeout_while(lock(&self.0.0), PATIENCE, |open| !*open);
+        let waited = self.0.1.wait_timeout_while(lock(&self.0.0), MAX_WAIT, |open| !*open);
         assert!(*waited.unwrap_or_else(PoisonError::into_inner).0, "the latch was not opened");
     }
 }
@@ -177,7 +177,7 @@ fn stats_count_what_happened() {
 
 #[test]
 fn a_submitter_that_waits_for_room_gets_it() {
-    let config = bounded(1, 1).on_full(OnFull::Wait(PATIENCE));
+    let config = bounded(1, 1).on_full(OnFull::Wait(MAX_WAIT));
     for pool in executors(&config) {
         for _ in 0..200 {
             let latch = occupy(&*pool, 1);

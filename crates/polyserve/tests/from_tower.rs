@@ -24,7 +24,7 @@ use polyserve_conformance::client::Client;
 use tokio::runtime::Handle;
 
 /// Only used if the test fails.
-const PATIENCE: Duration = Duration::from_secs(60);
+const MAX_WAIT: Duration = Duration::from_secs(60);
 
 #[derive(serde::Serialize, serde::Deserialize)]
 struct Account {
@@ -42,7 +42,7 @@ fn serve(name: &str, config: &ServerConfig, service: FromTower) -> Running {
 }
 
 fn client(running: &Running) -> Client {
-    Client::connect(running.local_addr(), PATIENCE).expect("the server accepts connections")
+    Client::connect(running.local_addr(), MAX_WAIT).expect("the server accepts connections")
 }
 
 /// Sleeps, so that the future is pending at its first poll.
@@ -104,7 +104,7 @@ fn any_value_of_a_field_is_sent() {
         let service = FromTower::new(Router::new().route("/", get(field))).expect("a runtime");
         let running = serve(&name, &ServerConfig::default(), service);
         let mut stream = TcpStream::connect(running.local_addr()).expect("a connection");
-        stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+        stream.set_read_timeout(Some(MAX_WAIT)).expect("a timeout");
         stream.write_all(b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").expect("it is sent");
         let mut answer = Vec::new();
         stream.read_to_end(&mut answer).expect("an answer");
@@ -181,7 +181,7 @@ fn an_abandoned_future_is_dropped_inside_the_runtime() {
         let config = ServerConfig::default().answer_timeout(Duration::from_millis(50));
         let running = serve(&name, &config, FromTower::new(router).expect("a runtime"));
         // On a busy machine the time may be over before a worker takes a request.
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + MAX_WAIT;
         let mut answered = 0;
         loop {
             client(&running).ask(b"GET /never HTTP/1.1\r\nHost: a\r\n\r\n", 503);

@@ -13,7 +13,7 @@ use polyserve::http::StatusCode;
 use polyserve::sync::lock;
 use polyserve::{Answer, Completer, Reply, Request, Running, ServerConfig, ServerExt, Service, promise};
 
-const PATIENCE: Duration = Duration::from_secs(30);
+const MAX_WAIT: Duration = Duration::from_secs(30);
 
 /// The tests count threads, so they run one at a time.
 static ALONE: Mutex<()> = Mutex::new(());
@@ -54,7 +54,7 @@ fn serve(service: Arc<dyn Service>, change: impl FnOnce(&mut ServerConfig)) -> R
 
 fn send(addr: SocketAddr, path: &str) -> TcpStream {
     let mut stream = TcpStream::connect(addr).unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.set_read_timeout(Some(MAX_WAIT)).unwrap();
     write!(stream, "GET {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").unwrap();
     stream
 }
@@ -88,10 +88,10 @@ fn a_full_queue_rejects_connections() {
         let answered = answered.clone();
         thread::spawn(move || answered.send(receive(stream)));
     }
-    let first = answers.recv_timeout(PATIENCE).unwrap();
+    let first = answers.recv_timeout(MAX_WAIT).unwrap();
     assert!(first.starts_with("HTTP/1.1 503 ") && first.contains("\r\nRetry-After: "), "{first:?}");
     service.release();
-    let others = (0..3).map(|_| answers.recv_timeout(PATIENCE).unwrap());
+    let others = (0..3).map(|_| answers.recv_timeout(MAX_WAIT).unwrap());
     for answer in others.chain(held.map(receive)) {
         assert!(answer.starts_with("HTTP/1.1 200 "), "{answer:?}");
     }
@@ -122,7 +122,7 @@ fn threads_that_are_not_stuck_end() {
 
 #[track_caller]
 fn wait_for_threads(count: usize) {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + MAX_WAIT;
     while pool_threads() != count {
         assert!(Instant::now() < deadline, "{} threads are left", pool_threads());
         thread::yield_now();
@@ -152,11 +152,11 @@ fn the_last_connection_of_a_drain_lingers() {
         let service = Arc::new(Held(Mutex::default(), sender));
         let running = serve(service.clone(), |config| config.workers = Some(2));
         let _first = send(running.local_addr(), "/");
-        arrivals.recv_timeout(PATIENCE).unwrap();
+        arrivals.recv_timeout(MAX_WAIT).unwrap();
         let mut last = TcpStream::connect(running.local_addr()).unwrap();
-        last.set_read_timeout(Some(PATIENCE)).unwrap();
+        last.set_read_timeout(Some(MAX_WAIT)).unwrap();
         last.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
-        arrivals.recv_timeout(PATIENCE).unwrap();
+        arrivals.recv_timeout(MAX_WAIT).unwrap();
         last.write_all(b"GET / HTTP/1.1\r\nHos").unwrap();
         let drained = running.drained();
         for completer in std::mem::take(&mut *lock(&service.0)) {

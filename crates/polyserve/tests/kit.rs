@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use libtest_mimic::{Arguments, Completion, Trial};
-use polyserve::catalog::{Catalog, Entry, LocatedRepo, Promise, RepoEntry, ServerEntry, repo_of};
+use polyserve::catalog::{Catalog, Entry, Promise, RepoEntry, RepoScheme, ServerEntry, repo_of};
 use polyserve::{EntityRepo, ServerConfig, Shape};
 use polyserve_conformance::NamedEntity;
 use polyserve_conformance::executor::{self, ExecutorSubject};
@@ -66,10 +66,10 @@ fn print_no_deliberate_panic() {
 /// Returns the repos that keep their entities in a directory, in the system's temporary one: over their usual repo, and over one that can
 /// be scanned. Repos over an engine are tested by their own crate, which starts the engines.
 fn located(catalog: &Catalog) -> Vec<RepoEntry> {
-    let in_directories = catalog.located_repos().iter().filter(|located| located.location == "PATH");
-    let names = |located: &LocatedRepo| {
-        let over = located.promises(Promise::ScansAsRepo).then(|| format!("{}/ordered", located.name));
-        [Some(located.name.clone()), over].into_iter().flatten()
+    let in_directories = catalog.repo_schemes().iter().filter(|scheme| scheme.location == "PATH");
+    let names = |scheme: &RepoScheme| {
+        let over = scheme.promises(Promise::ScansAsRepo).then(|| format!("{}/ordered", scheme.name));
+        [Some(scheme.name.clone()), over].into_iter().flatten()
     };
     let entry = |name: String| {
         let result = catalog.repo(&format!("{name}:{}", std::env::temp_dir().display()));

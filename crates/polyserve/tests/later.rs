@@ -18,7 +18,7 @@ use polyserve::sync::lock;
 use polyserve::{Answer, Completer, Reply, Request, ServerConfig, ServerExt as _, Service, promise};
 
 /// Only used if the test fails.
-const PATIENCE: Duration = Duration::from_secs(60);
+const MAX_WAIT: Duration = Duration::from_secs(60);
 
 /// The number of requests: many times the threads of any server here.
 const REQUESTS: usize = 100;
@@ -50,7 +50,7 @@ impl Service for Held {
 impl Held {
     /// Waits until `count` promises are pending.
     fn wait_for(&self, count: usize) {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + MAX_WAIT;
         let mut promises = lock(&self.promises);
         while promises.open.len() < count {
             let remaining = deadline.saturating_duration_since(Instant::now());
@@ -74,7 +74,7 @@ impl Held {
 
 fn get(addr: SocketAddr) -> String {
     let mut stream = TcpStream::connect(addr).expect("the server listens");
-    stream.set_read_timeout(Some(PATIENCE)).expect("a time that is valid");
+    stream.set_read_timeout(Some(MAX_WAIT)).expect("a time that is valid");
     write!(stream, "GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").expect("it takes the request");
     let mut answer = String::new();
     stream.read_to_string(&mut answer).expect("it answers");

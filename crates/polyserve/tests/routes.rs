@@ -11,7 +11,7 @@ use polyserve::prelude::*;
 use polyserve_conformance::client::Client;
 
 /// Only used if the test fails.
-const PATIENCE: Duration = Duration::from_secs(60);
+const MAX_WAIT: Duration = Duration::from_secs(60);
 
 const ENTITY: &str = r#"{"id":1,"description":"d","value":2.5}"#;
 
@@ -20,7 +20,7 @@ fn request(method: &str, target: &str, body: &str) -> Vec<u8> {
 }
 
 fn check(addr: SocketAddr) {
-    let mut client = Client::connect(addr, PATIENCE).expect("the server accepts connections");
+    let mut client = Client::connect(addr, MAX_WAIT).expect("the server accepts connections");
     let stored = client.ask(&request("PUT", "/entities", ENTITY), 201);
     assert_eq!(stored.header("Location"), Some("/entities/1"));
     assert_eq!(client.ask(&request("GET", "/entities/1", ""), 200).text(), ENTITY);

@@ -19,7 +19,7 @@ use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber};
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const MAX_WAIT: Duration = Duration::from_secs(60);
 const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
 const PARENT: &str = "b7ad6b7169203331";
 
@@ -136,7 +136,7 @@ fn every_server_makes_a_span_in_the_trace_of_the_client() {
             }
             let service = Arc::new(Traced::new(service, ["/", "/{id}"]));
             let running = server.serve(ListenOn::Addr(([127, 0, 0, 1], 0).into()), service).expect("it listens");
-            let mut client = Client::connect(running.local_addr(), PATIENCE).expect("it listens");
+            let mut client = Client::connect(running.local_addr(), MAX_WAIT).expect("it listens");
             for (line, fields, _) in cases() {
                 client.send(format!("{line} HTTP/1.1\r\nHost: a\r\n{fields}\r\n").as_bytes()).expect("it reads");
                 client.receive().unwrap_or_else(|error| panic!("{name}: {line}: {error}"));

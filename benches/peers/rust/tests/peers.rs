@@ -8,7 +8,7 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process};
 
 /// A timeout that only matters if a peer hangs.
-const PATIENCE: Duration = Duration::from_secs(30);
+const MAX_WAIT: Duration = Duration::from_secs(30);
 
 struct Peer {
     child: Child,
@@ -31,7 +31,7 @@ impl Peer {
 
     fn connect(&self) -> TcpStream {
         let stream = TcpStream::connect(self.addr).expect("it listens");
-        stream.set_read_timeout(Some(PATIENCE)).expect("a timeout can be set");
+        stream.set_read_timeout(Some(MAX_WAIT)).expect("a timeout can be set");
         stream
     }
 }

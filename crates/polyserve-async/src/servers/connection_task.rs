@@ -60,14 +60,14 @@ impl<S: AsyncSocket> ConnectionTask<S> {
     ) -> Option<Self> {
         let (entry, connection) = registry.admit_or_reject(AsyncConnection::new(stream), shard)?;
         let mut task = Self::new(Arc::clone(registry), entry, connection);
-        task.accepted = registry.server.env.admission.as_ref().map(|_| Instant::now());
+        task.accepted = registry.server.shared.admission.as_ref().map(|_| Instant::now());
         Some(task)
     }
 
     /// Serves a turn.
     fn run(&mut self, cx: &mut Context<'_>, buffers: &mut ThreadBuffers) -> Poll<()> {
         let Self { registry, entry, connection, waker, accepted } = self;
-        let is_new = waker.renew(cx.waker(), registry.server.env.admission.is_some());
+        let is_new = waker.renew(cx.waker(), registry.server.shared.admission.is_some());
         let ready_since = accepted.take().or_else(|| waker.woken());
         let waker = waker.waker().unwrap_or(cx.waker());
         if is_new {

@@ -94,7 +94,7 @@ fn start(
         listener.set_nonblocking(true)?;
         let mut builder = Builder::new_current_thread();
         builder.enable_all();
-        if registry.server.env.admission.is_some() {
+        if registry.server.shared.admission.is_some() {
             builder.event_interval(1); // by default 61 tasks, in which nothing says since when the others wait
         }
         let (runtime, handle) = OwnedRuntime::build(&mut builder)?;

@@ -10,7 +10,7 @@ use polyserve_conformance::client::Client;
 use polyserve_core::{Answer, Drain, Echo, EntityService, Reply, ServerConfig, ServerExt as _, Service};
 use polyserve_memory::StdMutex;
 
-use super::support::{HeldReplies, PATIENCE, client_runtime, connect, request, serve, text};
+use super::support::{HeldReplies, MAX_WAIT, client_runtime, connect, request, serve, text};
 
 #[test]
 fn entities_are_put_and_got() {
@@ -38,7 +38,7 @@ fn entities_are_put_and_got() {
         assert_eq!(ask(Method::DELETE, "/1", String::new()).await.status(), StatusCode::NO_CONTENT);
     });
     // HTTP/1 is served at the same address.
-    let mut old = Client::connect(addr, PATIENCE).expect("it accepts");
+    let mut old = Client::connect(addr, MAX_WAIT).expect("it accepts");
     old.ask(b"GET /1 HTTP/1.1\r\nHost: a\r\n\r\n", 404);
     drop(old);
     assert_eq!(running.shutdown().expect("it ends well"), Drain::new(8, 0, 0));
@@ -113,7 +113,7 @@ fn the_head_of_a_large_entity_has_its_length() {
             assert_eq!(text(head).await, "");
         }
     });
-    let mut client = Client::connect(running.local_addr(), PATIENCE).expect("it accepts");
+    let mut client = Client::connect(running.local_addr(), MAX_WAIT).expect("it accepts");
     for _ in 0..2 {
         client.send(b"HEAD /1 HTTP/1.1\r\nHost: a\r\n\r\n").expect("it takes it");
         let head = client.receive_head().expect("an answer");
@@ -139,7 +139,7 @@ fn the_hook_sees_streams() {
             let response = sender.send_request(request(method, path, String::new())).await.expect("an answer");
             let status = response.status().as_u16();
             let length = text(response).await.len() as u64;
-            let report = seen.recv_timeout(PATIENCE).expect("it is reported");
+            let report = seen.recv_timeout(MAX_WAIT).expect("it is reported");
             assert_eq!(report, (status, length, Some(line), true));
         }
     });
@@ -240,7 +240,7 @@ fn the_preface_is_recognised_if_http2_is_on() {
     const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
     let running = serve(Arc::new(Echo), |_| ());
     for cut in [1, 5, 15, 20, 24] {
-        let mut client = Client::connect(running.local_addr(), PATIENCE).expect("it accepts");
+        let mut client = Client::connect(running.local_addr(), MAX_WAIT).expect("it accepts");
         for piece in [&PREFACE[..cut], &PREFACE[cut..]] {
             client.send(piece).expect("it takes it");
             std::thread::yield_now();
@@ -251,7 +251,7 @@ fn the_preface_is_recognised_if_http2_is_on() {
     }
     let without_http2 = TokioHyper::new(ServerConfig::default()).expect("it is honoured");
     let without_http2 = without_http2.serve(([127, 0, 0, 1], 0), Echo).expect("it serves");
-    let mut client = Client::connect(without_http2.local_addr(), PATIENCE).expect("it accepts");
+    let mut client = Client::connect(without_http2.local_addr(), MAX_WAIT).expect("it accepts");
     client.send(PREFACE).expect("it takes it");
     client.expect_last(400);
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use http::{Method, StatusCode};
 use polyserve_core::{Answer, Body, Echo, Reply, Running, Service};
 
-use super::support::{PATIENCE, client_runtime, connect, request, serve};
+use super::support::{MAX_WAIT, client_runtime, connect, request, serve};
 
 const DATA: u8 = 0;
 const HEADERS: u8 = 1;
@@ -43,8 +43,8 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
 /// A connection that has sent the preface and empty settings.
 fn greeted(running: &Running) -> TcpStream {
     let mut client = TcpStream::connect(running.local_addr()).expect("it accepts");
-    client.set_read_timeout(Some(PATIENCE)).expect("the timeout is not zero");
-    client.set_write_timeout(Some(PATIENCE)).expect("the timeout is not zero");
+    client.set_read_timeout(Some(MAX_WAIT)).expect("the timeout is not zero");
+    client.set_write_timeout(Some(MAX_WAIT)).expect("the timeout is not zero");
     client.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").expect("it takes it");
     client.write_all(&frame(SETTINGS, 0, 0, b"")).expect("it takes it");
     client
@@ -190,7 +190,7 @@ fn a_flood_of_pings_is_cut() {
 fn half_open_streams_are_bounded() {
     const STREAMS: u32 = 200;
     const ACCEPTED: u32 = 128;
-    let running = serve(Arc::new(Echo), |config| config.body_timeout = 10 * PATIENCE);
+    let running = serve(Arc::new(Echo), |config| config.body_timeout = 10 * MAX_WAIT);
     let mut client = greeted(&running);
     let streams = (0..STREAMS).map(|number| 2 * number + 1);
     let sent: Vec<u8> = streams.clone().flat_map(|stream| frame(HEADERS, END_HEADERS, stream, POST_FIELDS)).collect();
@@ -236,7 +236,7 @@ fn end_of_body(client: &mut TcpStream, stream: u32, end: &[u8]) {
 /// Regression test: h2 reset the stream of a refused body after its answer, and curl then reported an error in place of the answer.
 #[test]
 fn a_refused_body_is_read_on() {
-    let running = serve(Arc::new(Echo), |config| (config.max_body, config.linger_timeout) = (10, PATIENCE));
+    let running = serve(Arc::new(Echo), |config| (config.max_body, config.linger_timeout) = (10, MAX_WAIT));
     let mut client = greeted(&running);
     let length_20 = b"\x0f\x0d\x0220";
     let head = frame(HEADERS, END_HEADERS, 1, &[POST_FIELDS, length_20].concat());

@@ -6,7 +6,7 @@ use http::{Method, StatusCode};
 use polyserve_conformance::client::Client;
 use polyserve_core::{Answer, Body, Reply, Service};
 
-use super::support::{HeldReplies, PATIENCE, client_runtime, connect, connect_with, request, serve, text};
+use super::support::{HeldReplies, MAX_WAIT, client_runtime, connect, connect_with, request, serve, text};
 
 /// Answers of streams that the client does not take, and bodies that do not end, share the memory of the server: beyond it a
 /// GET and a body are answered with 503. A stream that ends releases its memory.
@@ -56,7 +56,7 @@ fn a_body_takes_no_memory_while_its_answer_is_awaited() {
         let mut answers = Vec::new();
         for asked in asked {
             answers.push(asked);
-            let called = tokio::time::timeout(PATIENCE, held_replies.asked.acquire()).await;
+            let called = tokio::time::timeout(MAX_WAIT, held_replies.asked.acquire()).await;
             called.expect("the service is not called: the body was refused").expect("it is not closed").forget();
         }
         assert_eq!(held_replies.open(), 2);
@@ -79,14 +79,14 @@ fn an_idle_connection_is_closed_for_a_new_one() {
             (text(answer).await, sender)
         });
         held_replies.asked.acquire().await.expect("it is not closed").forget();
-        let mut refused = Client::connect(addr, PATIENCE).expect("it accepts");
+        let mut refused = Client::connect(addr, MAX_WAIT).expect("it accepts");
         refused.expect_last(503);
         assert_eq!(held_replies.open(), 1);
         let (answer, _sender) = asked.await.expect("no panic");
         assert_eq!(answer, "given");
         // The connection is evicted once it has been idle for a moment.
         while !connection.is_finished() {
-            let mut refused = Client::connect(addr, PATIENCE).expect("it accepts");
+            let mut refused = Client::connect(addr, MAX_WAIT).expect("it accepts");
             let _ = refused.half_close();
             let _ = refused.end();
             tokio::task::yield_now().await;

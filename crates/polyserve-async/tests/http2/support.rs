@@ -16,10 +16,10 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const MAX_WAIT: Duration = Duration::from_secs(60);
 
 pub(crate) fn serve(service: Arc<dyn Service>, change: impl FnOnce(&mut ServerConfig)) -> Running {
-    let mut config = ServerConfig::default().drain_grace(10 * PATIENCE);
+    let mut config = ServerConfig::default().drain_grace(10 * MAX_WAIT);
     change(&mut config);
     let server = TokioHyper::new(config).expect("it is honoured").with_http2();
     server.serve(([127, 0, 0, 1], 0), service).expect("it serves")

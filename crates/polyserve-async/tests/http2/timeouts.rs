@@ -16,7 +16,7 @@ use polyserve_core::{Answer, Body, Drain, Echo, Reply, ServerConfig, Service};
 use tokio::runtime::Builder;
 
 use super::support::{
-    HeldReplies, PATIENCE, client_runtime, connect, connect_with, request, serve, text, try_connect_with,
+    HeldReplies, MAX_WAIT, client_runtime, connect, connect_with, request, serve, text, try_connect_with,
 };
 
 #[test]
@@ -44,7 +44,7 @@ fn a_client_that_takes_no_answer_is_cut() {
             let (mut sender, connection) = connect_with(addr, window).await;
             let answer = sender.send_request(request(Method::POST, "/", "hello, world")).await.expect("a head");
             assert_eq!(answer.status(), StatusCode::OK);
-            let ended = tokio::time::timeout(PATIENCE, connection).await;
+            let ended = tokio::time::timeout(MAX_WAIT, connection).await;
             drop((sender, answer)); // so it was not the client that ended it
             ended
         });
@@ -59,13 +59,13 @@ fn a_client_that_takes_its_time_is_not_idle() {
     let running = serve(Arc::new(Echo), |config| {
         config.idle_timeout = Duration::from_millis(20);
         config.linger_timeout = Duration::from_millis(20);
-        config.write_timeout = 10 * PATIENCE;
+        config.write_timeout = 10 * MAX_WAIT;
     });
     let addr = running.local_addr();
     client_runtime().block_on(async {
         let body = "0123456789".repeat(20_000);
         // On a busy machine the server may close a connection as idle before its request arrives.
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + MAX_WAIT;
         let (_sender, _connection, answer) = loop {
             let failure = match try_connect_with(addr, 1000).await {
                 Ok((mut sender, connection)) => {
@@ -102,7 +102,7 @@ fn a_client_that_never_stops_reading_is_not_cut() {
     }
     let running = serve(Arc::new(Large), |config| config.write_timeout = Duration::from_millis(500));
     let mut client = std::net::TcpStream::connect(running.local_addr()).expect("it accepts");
-    client.set_read_timeout(Some(PATIENCE)).expect("the timeout is not zero");
+    client.set_read_timeout(Some(MAX_WAIT)).expect("the timeout is not zero");
     // The preface, windows as large as they can be, and requests for "/" on the first odd streams.
     let mut sent = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\x06\x04\0\0\0\0\0\0\x04\x7f\xff\xff\xff".to_vec();
     sent.extend_from_slice(b"\0\0\x04\x08\0\0\0\0\0\x7f\xff\0\0");
@@ -168,7 +168,7 @@ fn a_late_body_of_a_stream_is_a_408() {
 /// The minimum rate counts after five seconds, so this test takes as long.
 #[test]
 fn a_body_of_a_stream_below_the_rate_is_a_408() {
-    bodies_are_late(|config| config.body_timeout = 10 * PATIENCE);
+    bodies_are_late(|config| config.body_timeout = 10 * MAX_WAIT);
 }
 
 /// A head that does not end is no request: its connection is closed as an idle one. A preface that does not end is a late head.
@@ -181,11 +181,11 @@ fn a_late_head_ends_the_connection() {
         config.idle_timeout = Duration::from_millis(50);
         config.linger_timeout = Duration::from_millis(50);
     });
-    let mut client = Client::connect(running.local_addr(), PATIENCE).expect("it accepts");
+    let mut client = Client::connect(running.local_addr(), MAX_WAIT).expect("it accepts");
     client.send(BEGUN).expect("it takes it");
     let (answer, _) = client.end();
     assert_eq!(answer.get(3), Some(&4), "its settings, and then the end: {answer:?}");
-    let mut client = Client::connect(running.local_addr(), PATIENCE).expect("it accepts");
+    let mut client = Client::connect(running.local_addr(), MAX_WAIT).expect("it accepts");
     client.send(&BEGUN[..10]).expect("it takes it");
     client.expect_last(408);
     assert_eq!(running.shutdown().expect("it ends well").cut, 0);

@@ -8,7 +8,7 @@ use polyserve_conformance::client::{Client, WriteHalf};
 use polyserve_core::{Answer, Reply, Service};
 use polyserve_serving::http1::turn::{MAX_TURN_REQUESTS, MAX_TURN_TIME};
 
-use super::support::{PATIENCE, client_runtime, connect, request, serve};
+use super::support::{MAX_WAIT, client_runtime, connect, request, serve};
 
 /// A service that answers at once, and keeps the order of its calls.
 struct OrderedCalls {
@@ -60,7 +60,7 @@ fn streams_have_a_turn(busy: Duration, turn: u32, tasks: usize) {
     let service = Arc::new(OrderedCalls { calls: Mutex::default(), other: Mutex::default(), busy });
     let running = serve(service.clone(), |config| config.workers = Some(1));
     let addr = running.local_addr();
-    let mut other = Client::connect(addr, PATIENCE).expect("it accepts");
+    let mut other = Client::connect(addr, MAX_WAIT).expect("it accepts");
     for _ in 0..=tasks {
         other.ask(b"GET /first HTTP/1.1\r\nHost: a\r\n\r\n", 200); // then the server waits for its next request
     }

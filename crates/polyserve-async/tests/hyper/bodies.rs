@@ -10,7 +10,7 @@ use std::time::Duration;
 use polyserve_conformance::client::{Client, Ending};
 use polyserve_core::{Drain, Echo, Running, ServerConfig};
 
-use super::support::{self, PATIENCE, client, entities, serve};
+use super::support::{self, MAX_WAIT, client, entities, serve};
 
 const GET: &[u8] = support::GET.as_bytes();
 
@@ -174,7 +174,7 @@ fn a_body_that_drips_wakes_no_task() {
     const DRIPPED: u64 = 20;
     // The body is not late, however busy the machine is.
     let running = entities(|config| {
-        (config.workers, config.min_body_rate, config.body_timeout) = (Some(1), 0, 10 * PATIENCE);
+        (config.workers, config.min_body_rate, config.body_timeout) = (Some(1), 0, 10 * MAX_WAIT);
     });
     let mut other = client(&running);
     let mut dripping = TcpStream::connect(running.local_addr()).expect("the server accepts connections");

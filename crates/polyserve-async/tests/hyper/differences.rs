@@ -5,7 +5,7 @@ use polyserve_conformance::client::{Client, Ending};
 use polyserve_core::{EntityService, Running, Server, ServerConfig, ServerExt};
 use polyserve_memory::StdMutex;
 
-use super::support::{ENTITY, GET, PATIENCE};
+use super::support::{ENTITY, GET, MAX_WAIT};
 
 const MAX_HEAD: usize = 1024;
 
@@ -27,7 +27,7 @@ struct Exchange {
 }
 
 fn exchange(running: &Running, pieces: &[&[u8]]) -> Exchange {
-    let mut client = Client::connect(running.local_addr(), PATIENCE).expect("the server accepts connections");
+    let mut client = Client::connect(running.local_addr(), MAX_WAIT).expect("the server accepts connections");
     for piece in pieces {
         if client.send(piece).is_err() {
             break; // the server has refused it

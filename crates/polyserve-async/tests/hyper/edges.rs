@@ -9,7 +9,7 @@ use polyserve_core::http::StatusCode;
 use polyserve_core::{Answer, Completer, Echo, Reply, Request, Service, park_until, promise};
 use polyserve_serving::http1::turn::MAX_TURN_REQUESTS;
 
-use super::support::{ENTITY, GET, PATIENCE, client, entities, serve};
+use super::support::{ENTITY, GET, MAX_WAIT, client, entities, serve};
 
 /// Regression test: 413 and 422 had the reason phrases of older RFCs, which the `http` crate still has.
 #[test]
@@ -175,11 +175,11 @@ impl Service for Handed {
 fn a_drain_reads_on_after_a_part_of_a_request() {
     let (sender, asked) = mpsc::channel();
     let running = serve(Arc::new(Handed(Mutex::new(sender))), |config| {
-        (config.head_timeout, config.drain_grace) = (10 * PATIENCE, 10 * PATIENCE);
+        (config.head_timeout, config.drain_grace) = (10 * MAX_WAIT, 10 * MAX_WAIT);
     });
     let (mut client, addr) = (client(&running), running.local_addr());
     client.send(b"GET / HTTP/1.1\r\nHost: a\r\n\r\nGET / HT").expect("it is taken");
-    let first = asked.recv_timeout(PATIENCE).expect("it is asked");
+    let first = asked.recv_timeout(MAX_WAIT).expect("it is asked");
     let draining = std::thread::spawn(move || running.shutdown());
     while TcpStream::connect(addr).is_ok() {
         std::thread::yield_now(); // the listener is closed in the drain
@@ -187,7 +187,7 @@ fn a_drain_reads_on_after_a_part_of_a_request() {
     first.complete(Reply::text("first")).expect("it is awaited");
     assert_eq!(client.expect(200).text(), "first");
     client.send(b"TP/1.1\r\nHost: a\r\n\r\n").expect("it is taken");
-    let second = asked.recv_timeout(PATIENCE).expect("it is asked");
+    let second = asked.recv_timeout(MAX_WAIT).expect("it is asked");
     second.complete(Reply::text("second")).expect("it is awaited");
     client.expect_last(200);
     assert_eq!(draining.join().expect("no panic").expect("it ends well").answered, 2);
@@ -222,7 +222,7 @@ fn a_request_that_waits_for_its_turn_is_cut() {
     // The other client has its turn after two turns of this one at the latest.
     let requests = 4 * MAX_TURN_REQUESTS as usize;
     client.send(&b"GET / HTTP/1.1\r\nHost: a\r\n\r\n".repeat(requests)).expect("it is taken");
-    other_asked.recv_timeout(PATIENCE).expect("it is asked between two turns");
+    other_asked.recv_timeout(MAX_WAIT).expect("it is asked between two turns");
     let mut drained = Box::pin(running.drained()); // its deadline is now
     release.send(()).expect("it waits");
     let drain = park_until(None, |cx| drained.as_mut().poll(cx)).expect("it ends").expect("it ends well");

@@ -7,7 +7,7 @@ use polyserve_core::{Echo, Reply, Request, Running, ServerConfig};
 use polyserve_serving::http1::OUTPUT_BOUND;
 use polyserve_serving::memory::STEP;
 
-use super::support::{GET, PATIENCE, client, serve};
+use super::support::{GET, MAX_WAIT, client, serve};
 
 /// The number of connections with a reservation of a step that use up the smallest budget.
 const CLIENTS: usize = ServerConfig::MIN_MEMORY / STEP;
@@ -15,7 +15,7 @@ const CLIENTS: usize = ServerConfig::MIN_MEMORY / STEP;
 fn small() -> Running {
     serve(Arc::new(Echo), |config| {
         (config.workers, config.memory) = (Some(1), Some(ServerConfig::MIN_MEMORY));
-        (config.head_timeout, config.linger_timeout) = (10 * PATIENCE, 10 * PATIENCE);
+        (config.head_timeout, config.linger_timeout) = (10 * MAX_WAIT, 10 * MAX_WAIT);
     })
 }
 
@@ -78,7 +78,7 @@ fn pipelined_answers_are_sent_at_the_bound() {
         let (calls, is_received) = &mut *state.lock().expect("no thread panics with this lock");
         *calls += 1;
         if *calls == 4 {
-            is_received.recv_timeout(PATIENCE).expect("the first answer was sent before the fourth call");
+            is_received.recv_timeout(MAX_WAIT).expect("the first answer was sent before the fourth call");
         }
         Reply::text("x".repeat(OUTPUT_BOUND / 2))
     };

@@ -8,7 +8,7 @@ use polyserve_conformance::client::Client;
 use polyserve_core::{EntityService, Running, ServerConfig, ServerExt as _, Service};
 use polyserve_memory::StdMutex;
 
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const MAX_WAIT: Duration = Duration::from_secs(60);
 
 pub(crate) const GET: &str = "GET /1 HTTP/1.1\r\nHost: a\r\n\r\n";
 
@@ -26,5 +26,5 @@ pub(crate) fn entities(change: impl FnOnce(&mut ServerConfig)) -> Running {
 
 #[track_caller]
 pub(crate) fn client(running: &Running) -> Client {
-    Client::connect(running.local_addr(), PATIENCE).expect("the server accepts connections")
+    Client::connect(running.local_addr(), MAX_WAIT).expect("the server accepts connections")
 }

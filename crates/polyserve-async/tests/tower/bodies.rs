@@ -20,7 +20,7 @@ use polyserve_conformance::log::messages;
 use polyserve_core::Drain;
 use tokio::sync::mpsc::unbounded_channel;
 
-use super::support::{PATIENCE, Raw, by_hand, client, serve};
+use super::support::{MAX_WAIT, Raw, by_hand, client, serve};
 
 /// A request's body reaches the handler in parts, as it arrives. An answer's body is sent in parts, as it is made.
 #[test]
@@ -162,7 +162,7 @@ fn a_refused_body_is_no_failure_of_the_service() {
     refused.expect_last(413);
     client(&running).ask(b"GET /fails HTTP/1.1\r\nHost: a\r\n\r\n", 500);
     let is_failure = |message: &String| message.contains("a service failed");
-    let logged = std::iter::from_fn(|| messages.recv_timeout(PATIENCE).ok()).map(|(_, message)| message);
+    let logged = std::iter::from_fn(|| messages.recv_timeout(MAX_WAIT).ok()).map(|(_, message)| message);
     assert!({ logged }.find(is_failure).is_some_and(|message| message.contains("told to")), "the first failure");
 }
 
@@ -243,7 +243,7 @@ fn the_hook_sees_streamed_answers() {
             sender.send(end).expect("it is wanted");
             let _ = raw.stream.read_to_end(&mut raw.received);
         }
-        let (status, bytes, peer, line) = seen.recv_timeout(PATIENCE).expect("it is reported");
+        let (status, bytes, peer, line) = seen.recv_timeout(MAX_WAIT).expect("it is reported");
         assert_eq!((status, bytes), (200, raw.received.len() as u64));
         assert_eq!((peer, line.as_deref()), (raw.stream.local_addr().ok(), Some("GET /by-hand")));
         drop(raw);

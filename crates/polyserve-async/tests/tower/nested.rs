@@ -15,7 +15,7 @@ use polyserve_core::{Answer, Drain, Echo, EntityService, Reply, Request, Service
 use polyserve_memory::StdMutex;
 use tower_service::Service as _;
 
-use super::support::{PATIENCE, client, serve};
+use super::support::{MAX_WAIT, client, serve};
 
 /// The entity service under a path of an axum router that has other routes as well.
 #[test]
@@ -42,7 +42,7 @@ fn a_service_is_nested_in_axum() {
     client.ask(put.as_bytes(), 413);
     let put =
         format!("PUT /entities/ HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n3e9\r\n{large}\r\n0\r\n\r\n");
-    Client::connect(running.local_addr(), PATIENCE).expect("it accepts").ask(put.as_bytes(), 413);
+    Client::connect(running.local_addr(), MAX_WAIT).expect("it accepts").ask(put.as_bytes(), 413);
     drop(client);
     assert_eq!(running.shutdown().expect("it ends well"), Drain::new(8, 0, 0));
 }

@@ -13,7 +13,7 @@ use polyserve_async::AsTower;
 use polyserve_conformance::client::Client;
 use polyserve_core::{Answer, Reply, Request, Service};
 
-use super::support::{PATIENCE, client, serve};
+use super::support::{MAX_WAIT, client, serve};
 
 /// Answers with the address of the client.
 struct ShowPeer;
@@ -26,7 +26,7 @@ impl Service for ShowPeer {
 
 /// Asks for `path` on a new connection. Returns the answer, and the client's address.
 fn address_shown(addr: SocketAddr, path: &str) -> (String, String) {
-    let mut client = Client::connect(addr, PATIENCE).expect("the server accepts connections");
+    let mut client = Client::connect(addr, MAX_WAIT).expect("the server accepts connections");
     let own = client.local_addr().expect("the connection stands").to_string();
     let request = format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n");
     let shown = client.ask(request.as_bytes(), 200).text();

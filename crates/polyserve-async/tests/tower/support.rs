@@ -18,20 +18,20 @@ use polyserve_conformance::client::Client;
 use polyserve_core::{Running, ServerConfig};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const MAX_WAIT: Duration = Duration::from_secs(60);
 
 pub(crate) fn serve<S: TowerTarget<RequestBody, Kind>, Kind>(
     service: S,
     change: impl FnOnce(&mut ServerConfig),
 ) -> Running {
-    let mut config = ServerConfig::default().drain_grace(10 * PATIENCE);
+    let mut config = ServerConfig::default().drain_grace(10 * MAX_WAIT);
     change(&mut config);
     let server = TokioHyper::new(config).expect("it is honoured");
     server.serve_tower(([127, 0, 0, 1], 0), service).expect("it serves")
 }
 
 pub(crate) fn client(running: &Running) -> Client {
-    Client::connect(running.local_addr(), PATIENCE).expect("the server accepts connections")
+    Client::connect(running.local_addr(), MAX_WAIT).expect("the server accepts connections")
 }
 
 /// A client that keeps all bytes that it receives.
@@ -43,7 +43,7 @@ pub(crate) struct Raw {
 impl Raw {
     pub(crate) fn new(addr: SocketAddr) -> Self {
         let stream = TcpStream::connect(addr).expect("the server accepts connections");
-        stream.set_read_timeout(Some(PATIENCE)).expect("a time that is valid");
+        stream.set_read_timeout(Some(MAX_WAIT)).expect("a time that is valid");
         Self { stream, received: Vec::new() }
     }
 

@@ -34,7 +34,7 @@ pub struct CheckPlan {
 }
 
 /// The longest wait of a client for an answer.
-const PATIENCE: Duration = Duration::from_secs(10);
+const MAX_WAIT: Duration = Duration::from_secs(10);
 /// The time between two updates of the progress.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
 
@@ -113,7 +113,7 @@ fn record_watched(
     let record = || match &target {
         CheckTarget::Repo(repo) => record_in_process(repo, workload, clients, &watch),
         CheckTarget::Http(target) => {
-            record_http(target.clone(), EntityForm::Published, workload, clients, PATIENCE, &watch)
+            record_http(target.clone(), EntityForm::Published, workload, clients, MAX_WAIT, &watch)
         }
     };
     thread::scope(|scope| {

@@ -143,9 +143,9 @@ impl Crowd {
     }
 
     /// Waits until every connection has begun, is idle with its answer, or has failed. Returns false if that takes longer than
-    /// `patience`, or `stop` begins.
-    pub fn wait_settled(&self, patience: Duration, stop: &Shutdown) -> bool {
-        let deadline = Instant::now() + patience;
+    /// `timeout`, or `stop` begins.
+    pub fn wait_settled(&self, timeout: Duration, stop: &Shutdown) -> bool {
+        let deadline = Instant::now() + timeout;
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
             match self.settled.recv_timeout(left.min(STOP_CHECK)) {

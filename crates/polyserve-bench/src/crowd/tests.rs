@@ -10,7 +10,7 @@ use super::{Crowd, CrowdCounts, CrowdKind, CrowdPlan};
 use crate::machine::cores::Cores;
 
 /// Only reached if something hangs.
-const PATIENCE: Duration = Duration::from_secs(60);
+const MAX_WAIT: Duration = Duration::from_secs(60);
 
 fn open(listener: &TcpListener, kind: CrowdKind, connections: usize) -> Crowd {
     open_from(listener, kind, connections, 1000)
@@ -31,13 +31,13 @@ fn listen() -> TcpListener {
 
 fn accept(listener: &TcpListener) -> TcpStream {
     let (stream, _) = listener.accept().unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.set_read_timeout(Some(MAX_WAIT)).unwrap();
     stream
 }
 
 /// Waits until `is_reached` returns true for the counts.
 fn wait_until(crowd: &Crowd, is_reached: impl Fn(&CrowdCounts) -> bool) -> CrowdCounts {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + MAX_WAIT;
     loop {
         let counts = crowd.counts();
         if is_reached(&counts) {
@@ -73,7 +73,7 @@ fn idle_connections_send_one_request_and_stay_open() {
         stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhel").unwrap();
         stream.write_all(b"lo").unwrap();
     }
-    assert!(crowd.wait_settled(PATIENCE, &Shutdown::new()));
+    assert!(crowd.wait_settled(MAX_WAIT, &Shutdown::new()));
     let all = CrowdCounts { connections: 5, opened: 5, held: 5, answered: 5, ..CrowdCounts::default() };
     assert_eq!(crowd.counts(), all);
     drop(streams.pop());
@@ -96,7 +96,7 @@ fn a_wrong_answer_is_not_counted_as_answered() {
         stream.write_all(answer.as_bytes()).unwrap();
         stream.shutdown(Side::Write).unwrap();
     }
-    assert!(crowd.wait_settled(PATIENCE, &Shutdown::new()), "both have ended");
+    assert!(crowd.wait_settled(MAX_WAIT, &Shutdown::new()), "both have ended");
     let counts = crowd.counts();
     assert_eq!((counts.answered, counts.held, counts.refused, counts.cut), (0, 0, 1, 1));
 }
@@ -105,7 +105,7 @@ fn a_wrong_answer_is_not_counted_as_answered() {
 fn slow_heads_are_opened_again_after_a_close() {
     let listener = listen();
     let crowd = open(&listener, CrowdKind::SlowHeads, 1);
-    assert!(crowd.wait_settled(PATIENCE, &Shutdown::new()));
+    assert!(crowd.wait_settled(MAX_WAIT, &Shutdown::new()));
     let mut first = accept(&listener);
     assert!(received(&mut first, "X-Slow: aaa").starts_with("GET /0 HTTP/1.1\r\nHost: "));
     first.write_all(b"HTTP/1.1 408 Request Timeout\r\n\r\n").unwrap();
@@ -150,7 +150,7 @@ fn a_slow_reader_requests_more_than_it_reads() {
         }
         assert!(sent < 16 << 20, "it reads everything");
     }
-    assert!(crowd.wait_settled(PATIENCE, &Shutdown::new()));
+    assert!(crowd.wait_settled(MAX_WAIT, &Shutdown::new()));
     assert_eq!(crowd.counts().held, 1);
     drop(stream);
 }
@@ -188,7 +188,7 @@ fn a_slow_reader_is_opened_again_after_its_stay() {
 fn further_addresses_are_used_if_ports_run_out() {
     let listener = listen();
     let crowd = open_from(&listener, CrowdKind::SlowHeads, 5, 2);
-    assert!(crowd.wait_settled(PATIENCE, &Shutdown::new()));
+    assert!(crowd.wait_settled(MAX_WAIT, &Shutdown::new()));
     let mut from: Vec<String> = (0..5).map(|_| listener.accept().unwrap().1.ip().to_string()).collect();
     from.sort();
     assert_eq!(from, ["127.0.0.1", "127.0.0.1", "127.0.0.2", "127.0.0.2", "127.0.0.3"]);
@@ -200,11 +200,11 @@ fn unreachable_connections_are_counted_and_a_stop_ends_the_wait() {
     let target = listener.local_addr().unwrap();
     drop(listener);
     let crowd = Crowd::open(plan(target, CrowdKind::Idle, 3)).unwrap();
-    assert!(crowd.wait_settled(PATIENCE, &Shutdown::new()));
+    assert!(crowd.wait_settled(MAX_WAIT, &Shutdown::new()));
     assert_eq!(crowd.counts().unreachable, 3);
     let listener = listen();
     let silent = open(&listener, CrowdKind::Idle, 1);
     let stop = Shutdown::new();
     stop.begin(Instant::now());
-    assert!(!silent.wait_settled(PATIENCE, &stop), "a stop ends the waiting");
+    assert!(!silent.wait_settled(MAX_WAIT, &stop), "a stop ends the waiting");
 }

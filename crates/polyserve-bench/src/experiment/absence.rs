@@ -141,7 +141,7 @@ mod tests {
     use super::*;
     use crate::fixtures;
     use crate::launch::AddressFrom;
-    use crate::launch::process::PATIENCE;
+    use crate::launch::process::MAX_WAIT;
     use crate::machine::Cores;
 
     #[test]
@@ -165,7 +165,7 @@ mod tests {
         let seen = || Absence::from(LoadError::Setting("there is no process".into()));
         let mut alive = script("echo at 127.0.0.1:7; while read line; do :; done");
         assert_eq!(seen().explained(&mut alive), seen());
-        let (mut dead, deadline) = (script("echo at 127.0.0.1:7; exit 3"), Instant::now() + PATIENCE);
+        let (mut dead, deadline) = (script("echo at 127.0.0.1:7; exit 3"), Instant::now() + MAX_WAIT);
         let absence = loop {
             let absence = seen().explained(&mut dead); // it may be about to
             if absence.is_wrong() || Instant::now() > deadline {

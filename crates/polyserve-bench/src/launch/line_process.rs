@@ -122,15 +122,15 @@ impl LineProcess {
         Failure(format!("it ended by itself: {status}{}", self.errors))
     }
 
-    /// Returns the exit status, or `None` if the process does not end within `patience`.
-    pub(super) fn wait(&mut self, patience: Duration) -> Option<ExitStatus> {
+    /// Returns the exit status, or `None` if the process does not end within `timeout`.
+    pub(super) fn wait(&mut self, timeout: Duration) -> Option<ExitStatus> {
         let ended = |child: &mut Child| child.try_wait().ok().flatten();
         let child = &mut self.child;
         if let Some(status) = ended(child) {
             return Some(status);
         }
         let pidfd = pidfd_open(Pid::from_child(child), PidfdFlags::empty()).ok()?;
-        let deadline = Instant::now() + patience;
+        let deadline = Instant::now() + timeout;
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
             let timeout = Timespec { tv_sec: left.as_secs().cast_signed(), tv_nsec: left.subsec_nanos().into() };
@@ -228,7 +228,7 @@ mod tests {
     use crate::launch::AddressFrom;
 
     /// A limit for tests that would hang otherwise.
-    const PATIENCE: Duration = Duration::from_secs(60);
+    const MAX_WAIT: Duration = Duration::from_secs(60);
 
     fn start(script: &str) -> LineProcess {
         let launch = crate::fixtures::script(script, AddressFrom::Json);
@@ -241,8 +241,8 @@ mod tests {
         assert_eq!(process.next_line(Duration::ZERO), Ok(None), "it was told nothing");
         for word in ["one", "two"] {
             process.send_line(word).unwrap();
-            assert_eq!(process.next_line(PATIENCE), Ok(Some(format!("not {word}"))));
-            assert_eq!(process.next_line(PATIENCE), Ok(Some("more".into())));
+            assert_eq!(process.next_line(MAX_WAIT), Ok(Some(format!("not {word}"))));
+            assert_eq!(process.next_line(MAX_WAIT), Ok(Some("more".into())));
         }
         let pid = process.pid();
         drop(process);
@@ -253,8 +253,8 @@ mod tests {
     fn one_that_ends_is_named_with_the_last_of_its_standard_error() {
         let mut process = start("read line; echo $line; echo no more >&2; exit 3");
         process.send_line("last").unwrap();
-        assert_eq!(process.next_line(PATIENCE), Ok(Some("last".into())));
-        let Failure(why) = process.next_line(PATIENCE).unwrap_err();
+        assert_eq!(process.next_line(MAX_WAIT), Ok(Some("last".into())));
+        let Failure(why) = process.next_line(MAX_WAIT).unwrap_err();
         assert!(why.contains("no more"), "{why}");
     }
 }

@@ -27,7 +27,7 @@ pub struct Process {
 }
 
 /// The time that a process may take to start, and to end.
-pub const PATIENCE: Duration = Duration::from_secs(15);
+pub const MAX_WAIT: Duration = Duration::from_secs(15);
 /// The interval at which a port is tried until it accepts a connection.
 const PORT_CHECK: Duration = Duration::from_millis(20);
 
@@ -37,7 +37,7 @@ impl Process {
     /// # Errors
     ///
     /// Returns [`Failure`] with the last lines of the standard error, if the process cannot be started, ends, or prints
-    /// no address within [`PATIENCE`].
+    /// no address within [`MAX_WAIT`].
     pub fn start(launch: &Launch, cores: &Cores) -> Result<Self, Failure> {
         let prepared = launch.prepared().map_err(|error| Failure(format!("it has no port or no directory: {error}")));
         let (launch, resources) = prepared?;
@@ -65,7 +65,7 @@ impl Process {
     ///
     /// # Errors
     ///
-    /// Returns [`Failure`] if the process had ended before, does not end within [`PATIENCE`], or exits with a code
+    /// Returns [`Failure`] if the process had ended before, does not end within [`MAX_WAIT`], or exits with a code
     /// other than 0. A process that does not report its address as JSON may end by the signal.
     pub fn end(mut self) -> Result<Option<String>, Failure> {
         if let Some(status) = self.has_ended() {
@@ -73,13 +73,13 @@ impl Process {
         }
         // The process has not been waited for, so its ID has not been reused.
         self.interrupt().map_err(|error| Failure(format!("it cannot be interrupted: {error}")))?;
-        match self.wait(PATIENCE) {
+        match self.wait(MAX_WAIT) {
             Some(status) if status.success() => Ok(self.rest().pop()),
             Some(status) if self.may_end_by_signal && status.signal() == Some(Signal::TERM.as_raw()) => {
                 Ok(self.rest().pop())
             }
             Some(status) => Err(self.exit_failure(status)),
-            None => Err(Failure(format!("it did not end within {PATIENCE:?} of an interrupt; it was killed"))),
+            None => Err(Failure(format!("it did not end within {MAX_WAIT:?} of an interrupt; it was killed"))),
         }
     }
 
@@ -92,7 +92,7 @@ impl Process {
     }
 
     fn wait_for_address(&mut self, launch: &Launch) -> Result<SocketAddr, Failure> {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + MAX_WAIT;
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
             match self.process.lines.recv_timeout(left) {
@@ -102,10 +102,10 @@ impl Process {
                     None => {}
                 },
                 Err(RecvTimeoutError::Timeout) => {
-                    return Err(Failure(format!("it printed no address within {PATIENCE:?}{}", self.process.errors)));
+                    return Err(Failure(format!("it printed no address within {MAX_WAIT:?}{}", self.process.errors)));
                 }
                 Err(RecvTimeoutError::Disconnected) => {
-                    let ended = self.wait(PATIENCE);
+                    let ended = self.wait(MAX_WAIT);
                     return Err(ended.map_or_else(
                         || Failure(format!("it closed its output before it printed an address{}", self.process.errors)),
                         |status| self.exit_failure(status),
@@ -118,7 +118,7 @@ impl Process {
     /// Waits until the port of the launch accepts a connection.
     fn wait_for_port(&mut self) -> Result<SocketAddr, Failure> {
         let addr = self.resources.addr.ok_or_else(|| Failure(String::from("its launch has no port")))?;
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + MAX_WAIT;
         loop {
             let accepts = TcpStream::connect_timeout(&addr, PORT_CHECK).is_ok();
             // If another process has the port, this one ends.
@@ -130,7 +130,7 @@ impl Process {
             }
             if Instant::now() > deadline {
                 return Err(Failure(format!(
-                    "{addr} accepted no connection within {PATIENCE:?}{}",
+                    "{addr} accepted no connection within {MAX_WAIT:?}{}",
                     self.process.errors
                 )));
             }
@@ -146,20 +146,20 @@ impl Process {
         self.process.child.try_wait().ok().flatten()
     }
 
-    /// Waits at most `patience` for the end of the process.
-    fn wait(&mut self, patience: Duration) -> Option<ExitStatus> {
-        self.process.wait(patience)
+    /// Waits at most `timeout` for the end of the process.
+    fn wait(&mut self, timeout: Duration) -> Option<ExitStatus> {
+        self.process.wait(timeout)
     }
 
     fn exit_failure(&self, status: ExitStatus) -> Failure {
-        self.process.ended_with(status, PATIENCE)
+        self.process.ended_with(status, MAX_WAIT)
     }
 
     /// The remaining lines of output.
     fn rest(&self) -> Vec<String> {
         let mut rest = Vec::new();
         // The output ends with the process, unless a child of the process holds it open.
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + MAX_WAIT;
         while let Ok(line) = self.process.lines.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
             rest.push(line);
         }
@@ -172,7 +172,7 @@ impl Drop for Process {
     fn drop(&mut self) {
         if self.has_ended().is_none() {
             let _ = self.interrupt();
-            self.wait(PATIENCE);
+            self.wait(MAX_WAIT);
         }
     }
 }
@@ -255,7 +255,7 @@ mod tests {
         let process = start("echo at 127.0.0.1:7; read line; echo gone >&2; exit 0").unwrap();
         let mut process = process;
         drop(process.process.child.stdin.take());
-        let status = process.wait(PATIENCE).expect("its input has ended");
+        let status = process.wait(MAX_WAIT).expect("its input has ended");
         assert!(status.success());
         let Failure(why) = process.end().unwrap_err();
         assert!(why.contains("ended by itself"), "{why}");

@@ -43,7 +43,7 @@ pub const DURABLE_DIRECTORY: &str = "polyserve-data";
 
 /// The advice for a workload that one machine is too small for.
 fn engine_needed(catalog: &Catalog) -> String {
-    let shared = catalog.located_repos().iter().filter(|kind| kind.promises(Promise::Shared));
+    let shared = catalog.repo_schemes().iter().filter(|kind| kind.promises(Promise::Shared));
     let forms: Vec<String> = shared.map(|kind| format!("--repos {}", kind.form())).collect();
     let names = if forms.is_empty() { String::from("this program has none") } else { forms.join(" or ") };
     format!(
@@ -155,7 +155,7 @@ impl CandidateSet {
         if !workload.durable {
             return Ok(names.collect());
         }
-        let kind = catalog.located_repos().iter().find(|kind| kind.over_repos && kind.promises(Promise::Durable));
+        let kind = catalog.repo_schemes().iter().find(|kind| kind.over_repos && kind.promises(Promise::Durable));
         let Some(kind) = kind else {
             return Err(Misuse(String::from("--durable true: the catalog has no durable store over a repo")).into());
         };
@@ -206,7 +206,7 @@ impl CandidateSet {
 mod tests {
     use std::sync::Arc;
 
-    use polyserve::catalog::{Entry, LocatedRepo};
+    use polyserve::catalog::{Entry, RepoScheme};
     use polyserve::memory::Sharded;
 
     use super::super::workload::tests::workload;
@@ -286,14 +286,14 @@ mod tests {
     /// A catalog with a durable kind and a shared one. Neither is constructed here.
     fn located() -> Catalog {
         let kind = |name: &'static str, location: &str, promises: &'static [Promise]| {
-            LocatedRepo::new(name, "a test", location, promises, move |location, over| {
+            RepoScheme::new(name, "a test", location, promises, move |location, over| {
                 let over = over.map(|over| format!("/{}", over.name)).unwrap_or_default();
                 Entry::repo(&format!("{name}{over}:{location}"), "a test", promises, || Ok(Arc::new(Sharded::new())))
             })
         };
         let log = kind("log", "PATH", &[Promise::Durable]).with_repos();
         let engine = kind("engine", "URL", &[Promise::Shared]);
-        Catalog::builtin().with_located_repo(log).with_located_repo(engine)
+        Catalog::builtin().with_repo_scheme(log).with_repo_scheme(engine)
     }
 
     #[test]
@@ -307,8 +307,8 @@ mod tests {
             named("engine:there").unwrap().because.iter().any(|why| why.starts_with("engine:there does not promise"))
         );
         let mut catalog = Catalog::builtin();
-        for located in located().located_repos().iter().filter(|kind| kind.name == "log") {
-            catalog = catalog.with_located_repo(located.clone());
+        for scheme in located().repo_schemes().iter().filter(|kind| kind.name == "log") {
+            catalog = catalog.with_repo_scheme(scheme.clone());
         }
         let chosen = CandidateSet::of(&catalog, &durable, &["tokio_tcp".into()], &[]).unwrap();
         assert!(chosen.candidates.iter().all(|one| one.repo.ends_with(":polyserve-data")), "{:?}", chosen.candidates);

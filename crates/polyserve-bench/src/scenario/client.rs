@@ -20,7 +20,7 @@ use super::requests::{RequestGroup, Scenario, StressRequest};
 use super::verify::{self, Fate, Ledger};
 
 /// The time limit of a connect, a read and a write.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub const MAX_WAIT: Duration = Duration::from_secs(60);
 /// The stack of a client's thread, which formats requests and parses answers only.
 const STACK: usize = 256 * 1024;
 
@@ -208,7 +208,7 @@ pub fn ask<T>(
     tally: &mut ClientTally,
     check: impl FnOnce(&Response) -> Result<T, String>,
 ) -> Result<T, String> {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + MAX_WAIT;
     loop {
         let kept = reused.take();
         let was_idle = kept.is_some();
@@ -328,9 +328,9 @@ fn source(index: u64, ports: u64) -> IpAddr {
 /// Connects, from `source` if it is given. If the server's queue is full, the kernel waits. If this client has no port or
 /// descriptor left, waits until one is free.
 fn open(addr: SocketAddr, source: Option<IpAddr>, tally: &mut ClientTally) -> Result<Client, String> {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + MAX_WAIT;
     loop {
-        match Client::connect_from(source, addr, PATIENCE) {
+        match Client::connect_from(source, addr, MAX_WAIT) {
             Err(error) if is_shortage(&error) && Instant::now() < deadline => {
                 thread::sleep(Duration::from_millis(1));
             }

@@ -18,7 +18,7 @@ use crate::limits;
 use crate::machine::Cores;
 
 use super::client::{
-    self, ClientTally, ConnectionMode, ConnectionPolicy, Errors, PATIENCE, RoundShared, ask, together,
+    self, ClientTally, ConnectionMode, ConnectionPolicy, Errors, MAX_WAIT, RoundShared, ask, together,
 };
 use super::outcome::{FinalState, RoundOutcome};
 use super::requests::{RequestGroup, Scenario, StressRequest};
@@ -199,7 +199,7 @@ fn check_id(
     tally: &mut ClientTally,
 ) -> Result<bool, String> {
     const RETRY_DELAY: Duration = Duration::from_millis(50);
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + MAX_WAIT;
     let request = format!("GET /{id} HTTP/1.1\r\nHost: {}\r\n\r\n", shared.addr);
     loop {
         let full = Cell::new(false);

@@ -36,7 +36,7 @@ pub(crate) struct TaskAnswer {
 }
 
 /// The max time of a request without the time of its tasks.
-const PATIENCE: Duration = Duration::from_secs(30);
+const MAX_WAIT: Duration = Duration::from_secs(30);
 /// The longest time between two counts of its threads.
 const MAX_COUNT_INTERVAL: Duration = Duration::from_millis(100);
 
@@ -71,7 +71,7 @@ impl TaskContestant {
         let (before, started) = (Spent::on(cores.numbers()), Instant::now());
         process.send_line(&text).map_err(wrong)?;
         // The machine may be busy, and Go's tasks may be slower.
-        let deadline = Instant::now() + PATIENCE + task * 20 * request.starts.len() as u32;
+        let deadline = Instant::now() + MAX_WAIT + task * 20 * request.starts.len() as u32;
         let count_interval = (task / 4).clamp(Duration::from_millis(1), MAX_COUNT_INTERVAL);
         let (mut ran, mut threads) = (Vec::new(), None);
         loop {

@@ -38,7 +38,7 @@ impl fmt::Display for Contract {
 }
 
 /// The longest wait for an answer.
-const PATIENCE: Duration = Duration::from_secs(2);
+const MAX_WAIT: Duration = Duration::from_secs(2);
 
 /// Checks the foreign contestants, each once, on the cores next to it. Records the results.
 ///
@@ -77,7 +77,7 @@ fn check(contestant: &Contestant, cores: &Cores) -> Result<Contract, Failure> {
     if let Some(tls) = &contestant.tls {
         trust(addr, Arc::clone(tls.config()), tls.server_name().clone());
     }
-    let report = address::check(addr, PATIENCE);
+    let report = address::check(addr, MAX_WAIT);
     forget(addr); // another process may get the port
     // If the process has died, the checks without an answer have failed already.
     let _ = process.end();

@@ -43,8 +43,7 @@ impl Pair {
         // The location of a repo may have slashes, and a repo over another one has a slash before its location.
         let name = text.split(':').next().unwrap_or(text);
         let stands_on_repos = |kind: &str| {
-            name.len() < text.len()
-                && catalog.located_repos().iter().any(|known| known.over_repos && known.name == kind)
+            name.len() < text.len() && catalog.repo_schemes().iter().any(|known| known.over_repos && known.name == kind)
         };
         let server = name.rsplit_once('/').map(|(before, _)| match before.rsplit_once('/') {
             Some((server, kind)) if stands_on_repos(kind) => server,

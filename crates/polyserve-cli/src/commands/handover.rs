@@ -50,7 +50,7 @@ const MESSAGE: usize = 1 + size_of::<u64>();
 /// The most listeners that a process has.
 const LISTENERS: usize = 2;
 /// The time limit for a message of the other process, which is at its start or waits for this.
-const PATIENCE: Duration = Duration::from_secs(30);
+const MAX_WAIT: Duration = Duration::from_secs(30);
 
 /// Checks that a socket can be at `path`, which `source` has named. It is found before the repo is opened.
 pub(crate) fn check_path(source: &str, path: &Path) -> Result<(), Misuse> {
@@ -116,7 +116,7 @@ impl Listeners {
         let mut rights = SendAncillaryBuffer::new(&mut space);
         rights.push(SendAncillaryMessage::ScmRights(&descriptors));
         sendmsg(connection, &[IoSlice::new(&message)], &mut rights, SendFlags::NOSIGNAL)?;
-        let is_taken = read_byte(connection, PATIENCE)? == Some(GO);
+        let is_taken = read_byte(connection, MAX_WAIT)? == Some(GO);
         if is_taken {
             tracing::info!(pid = peer.pid.as_raw_nonzero().get(), "the next process takes over, and this one drains");
         }
@@ -224,7 +224,7 @@ impl Offer {
         let (socket, silent) = (Arc::clone(&self.socket), Arc::new(()));
         thread::Builder::new().name("polyserve-handover".into()).spawn(move || {
             loop {
-                // A thread holds a share of `silent`, and this one holds the first. The pause is short next to the patience of the next
+                // A thread holds a share of `silent`, and this one holds the first. The pause is short next to the max wait of the next
                 // process.
                 while Arc::strong_count(&silent) > MAX_SILENT {
                     thread::sleep(ACCEPT_BACKOFF);
@@ -292,7 +292,7 @@ impl PresentProcess {
 
     fn receive(connection: UnixStream) -> anyhow::Result<(Listeners, Self)> {
         (&connection).write_all(&[HELLO])?;
-        connection.set_read_timeout(Some(PATIENCE))?;
+        connection.set_read_timeout(Some(MAX_WAIT))?;
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(LISTENERS))];
         let mut rights = RecvAncillaryBuffer::new(&mut space);
         let mut message = [0; MESSAGE];
@@ -324,7 +324,7 @@ impl PresentProcess {
     pub(crate) fn drain(&self) -> anyhow::Result<()> {
         let begun = Instant::now();
         (&self.connection).write_all(&[GO]).context("the process ended before it handed over")?;
-        let end = read_byte(&self.connection, self.drain_grace.saturating_add(PATIENCE));
+        let end = read_byte(&self.connection, self.drain_grace.saturating_add(MAX_WAIT));
         end.context("the process that hands over does not end")?;
         let milliseconds = begun.elapsed().as_millis();
         tracing::info!(milliseconds, "the process before has drained and ended");

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::process::ExitCode;
 
-use polyserve::catalog::{Catalog, Entry, LocatedRepo, OVERLOAD_POLICIES};
+use polyserve::catalog::{Catalog, Entry, OVERLOAD_POLICIES, RepoScheme};
 use polyserve_bench::output::{print, print_json};
 use polyserve_bench::report::wrapped;
 use serde::Serialize;
@@ -45,7 +45,7 @@ struct Code<'a> {
 }
 
 /// The repos that need a location, with `NAME:LOCATION` as their names.
-fn located_entries(repos: &[LocatedRepo]) -> Vec<ListEntry<'_>> {
+fn located_entries(repos: &[RepoScheme]) -> Vec<ListEntry<'_>> {
     repos
         .iter()
         .map(|repo| ListEntry {
@@ -89,7 +89,7 @@ pub(crate) fn run(catalog: &Catalog, json: bool) -> anyhow::Result<ExitCode> {
         not_allowed: reasons.iter().map(|(entry, reason)| plain((&entry.name, reason))).collect(),
         short_server_names: catalog.short_server_names().map(plain).collect(),
         repos: list_entries(catalog.repos()),
-        located_repos: located_entries(catalog.located_repos()),
+        located_repos: located_entries(catalog.repo_schemes()),
         not_built,
         executors: list_entries(catalog.executors()),
         services: list_entries(catalog.services()),

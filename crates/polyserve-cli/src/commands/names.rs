@@ -24,7 +24,7 @@ pub(crate) const ALL: &str = "all";
 /// other repos on standard error, including those that this build lacks.
 pub(crate) fn repo_names(catalog: &Catalog, names: &[String]) -> Result<Vec<String>, UnknownName> {
     if names == [ALL] {
-        for repo in catalog.located_repos() {
+        for repo in catalog.repo_schemes() {
             eprintln!("not configured, so left out: {}", repo.form());
         }
         for (name, feature) in catalog.repos_not_built() {

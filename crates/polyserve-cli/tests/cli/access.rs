@@ -10,7 +10,7 @@ use polyserve_conformance::tls::{Issued, TestAuthority, TlsStream};
 use rustix::process::Signal;
 use serde_json::Value;
 
-use super::{Dir, PATIENCE, Serving, ask, ended, get, has, json, misused, polyserve, serve, text, until};
+use super::{Dir, MAX_WAIT, Serving, ask, ended, get, has, json, misused, polyserve, serve, text, until};
 
 /// A user of a test.
 struct User {
@@ -42,7 +42,7 @@ fn servers() -> Vec<String> {
 }
 
 fn connect(serving: &Serving) -> Client {
-    Client::connect(serving.addr, PATIENCE).expect("the server listens")
+    Client::connect(serving.addr, MAX_WAIT).expect("the server listens")
 }
 
 /// Sends a request with these fields, and returns the answer.
@@ -132,7 +132,7 @@ fn every_server_asks_for_a_token() {
 
 /// The status of the answer to a request over a new connection of the client with this certificate.
 fn asked_over_tls(serving: &Serving, authority: &TestAuthority, identity: &Issued, request: &str) -> String {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + MAX_WAIT;
     let socket = TcpStream::connect(serving.addr).expect("the server listens");
     let stream = TlsStream::new(socket, authority.client(rustls::DEFAULT_VERSIONS, Some(identity)));
     stream.shake_hands(deadline).expect("the certificate is of the authority");

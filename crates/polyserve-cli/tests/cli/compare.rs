@@ -24,7 +24,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 
 use super::{
-    Dir, PATIENCE, array, ended, failed, has, json, misused, parsed, printed, run, signalled, text, texts, until,
+    Dir, MAX_WAIT, array, ended, failed, has, json, misused, parsed, printed, run, signalled, text, texts, until,
 };
 
 const TINY: &str = "--slice=50ms --warm-up=50ms --connections=4 --keys=50 --seed=7";
@@ -265,7 +265,7 @@ fn peers_without_sources_are_named_as_not_run() {
 fn a_server_of_ours_holds_all_that_can_be_seen_at_an_address() {
     for server in ["sequential", "pool_server"] {
         let serving = super::serve(&format!("--server {server} --repo two_level"));
-        let report = polyserve_conformance::address::check_within(serving.addr, PATIENCE, 10 * PATIENCE);
+        let report = polyserve_conformance::address::check_within(serving.addr, MAX_WAIT, 10 * MAX_WAIT);
         assert!(report.failed.is_empty() && report.not_run.is_empty(), "{server} {report}\n{:#?}", report.failed);
     }
 }

@@ -10,7 +10,7 @@ use std::thread;
 
 use rustix::process::Signal;
 
-use super::{PATIENCE, array, json, serve, texts};
+use super::{MAX_WAIT, array, json, serve, texts};
 
 /// How a client goes on after an answer.
 #[derive(Clone, Copy)]
@@ -65,7 +65,7 @@ fn drain(server: &str, answers: u64) {
 /// Runs one connection and counts whole answers; false if the server no longer listens.
 fn converse(addr: SocketAddr, kind: ClientKind, answered: &AtomicU64) -> bool {
     let Ok(mut stream) = TcpStream::connect(addr) else { return false };
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.set_read_timeout(Some(MAX_WAIT)).unwrap();
     let (request, count) = match kind {
         ClientKind::Pipeline(count) => ("GET /1 HTTP/1.1\r\nHost: a\r\n\r\n".repeat(count), count),
         ClientKind::Reconnect => ("GET /1 HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n".to_owned(), 1),

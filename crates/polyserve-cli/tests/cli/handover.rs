@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use rustix::process::Signal;
 
-use super::{Dir, PATIENCE, Serving, allowed, ask, ended, has, misused, polyserve, signalled, text};
+use super::{Dir, MAX_WAIT, Serving, allowed, ask, ended, has, misused, polyserve, signalled, text};
 
 /// A client that keeps its connection. A drain closes a kept connection, so a request is sent again, once and on a new connection, if the
 /// server closes before any byte of an answer. Every other failure is an error, and so is any failure of a new connection.
@@ -33,7 +33,7 @@ impl Client {
             }
         }
         let mut new = TcpStream::connect(self.addr)?;
-        new.set_read_timeout(Some(PATIENCE))?;
+        new.set_read_timeout(Some(MAX_WAIT))?;
         let answered = answer(&mut new, request)?;
         self.stream = Some(new);
         Ok(answered)
@@ -225,7 +225,7 @@ fn a_process_that_ends_hands_nothing_over() {
     let args = format!("--lame-duck 1h --handover {dir}/handover.sock");
     let serving = Serving::start(polyserve(&format!("serve --listen 127.0.0.1:0 {args}")));
     let socket = dir.path("handover.sock");
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + MAX_WAIT;
     serving.signal(Signal::TERM);
     while socket.exists() {
         assert!(Instant::now() < deadline, "the offer is not withdrawn");
@@ -252,7 +252,7 @@ fn the_drain_of_a_handover_is_not_cut() {
     let admin =
         line.trim_end().strip_prefix("admin on http://").and_then(|addr| addr.parse().ok()).expect("an address");
     let mut begun = TcpStream::connect(serving.addr).expect("it listens");
-    begun.set_read_timeout(Some(PATIENCE)).expect("a timeout can be set");
+    begun.set_read_timeout(Some(MAX_WAIT)).expect("a timeout can be set");
     begun
         .write_all(b"PUT / HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 38\r\n\r\n")
         .expect("it reads");
@@ -262,7 +262,7 @@ fn the_drain_of_a_handover_is_not_cut() {
         let args = args.clone();
         move || Serving::start(polyserve(&args))
     });
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + MAX_WAIT;
     while !ask(admin, "GET /readyz HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").starts_with("HTTP/1.1 503 ") {
         assert!(Instant::now() < deadline, "the process is not taken over");
     }

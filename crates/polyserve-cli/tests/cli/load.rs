@@ -11,7 +11,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 
 use super::{
-    Dir, PATIENCE, Serving, ask, descriptors, ended, failed, has, interrupted, json, misused, parsed, polyserve,
+    Dir, MAX_WAIT, Serving, ask, descriptors, ended, failed, has, interrupted, json, misused, parsed, polyserve,
     printed, serve, signalled, text,
 };
 
@@ -234,7 +234,7 @@ fn requests_as_those_of_curl() {
         let mut child = command.spawn().unwrap();
         let _ = child.stdin.take().unwrap().write_all(b"from standard input"); // fails if it reads none and has ended
         for _ in 0..3 {
-            let (seen_head, seen_body) = seen.recv_timeout(PATIENCE).unwrap();
+            let (seen_head, seen_body) = seen.recv_timeout(MAX_WAIT).unwrap();
             assert!(seen_head.contains(&head.replace("{addr}", &addr.to_string())), "{args:?}: {seen_head}");
             assert_eq!(seen_head.matches("Host:").count(), 1);
             assert_eq!(seen_body, body, "{args:?}");

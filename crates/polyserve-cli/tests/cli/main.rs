@@ -46,7 +46,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 /// The time limit of a wait. A test that reaches it fails.
-const PATIENCE: Duration = Duration::from_secs(180);
+const MAX_WAIT: Duration = Duration::from_secs(180);
 
 /// The directory that the commands run in. Its path may have blanks, so command lines have paths relative to it.
 const HERE: &str = env!("CARGO_TARGET_TMPDIR");
@@ -209,7 +209,7 @@ fn interrupted(line: &str, is_under_way: impl Fn(u32) -> bool) -> Output {
 /// [`interrupted`] with any signal.
 fn signalled(signal: Signal, line: &str, is_under_way: impl Fn(u32) -> bool) -> Output {
     let mut child = polyserve(line).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the command runs");
-    let deadline = Instant::now() + 5 * PATIENCE; // the first sample of a search takes half a minute on an idle machine
+    let deadline = Instant::now() + 5 * MAX_WAIT; // the first sample of a search takes half a minute on an idle machine
     while !is_under_way(child.id()) {
         if Instant::now() >= deadline {
             let _ = child.kill(); // it could run for hours
@@ -224,7 +224,7 @@ fn signalled(signal: Signal, line: &str, is_under_way: impl Fn(u32) -> bool) -> 
     kill_process(Pid::from_child(&child), signal).expect("the child was not waited for, so its pid is its own");
     let (sender, ended) = mpsc::channel();
     thread::spawn(move || sender.send(child.wait_with_output()));
-    ended.recv_timeout(PATIENCE).expect("it ends").expect("it was not waited for")
+    ended.recv_timeout(MAX_WAIT).expect("it ends").expect("it was not waited for")
 }
 
 /// The number of open descriptors of process `pid`.
@@ -306,7 +306,7 @@ impl Serving {
             let _ = out.read_to_string(&mut rest); // until the process is gone
             sender.send(rest)
         });
-        let rest = rest.recv_timeout(PATIENCE).expect("it ends");
+        let rest = rest.recv_timeout(MAX_WAIT).expect("it ends");
         (self.child.wait().expect("it was not waited for"), rest)
     }
 }
@@ -334,7 +334,7 @@ fn allowed<'a>(test: &str, names: &[&'a str]) -> Vec<&'a str> {
 /// Waits until `is_so`.
 #[track_caller]
 fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + MAX_WAIT;
     while !is_so() {
         assert!(Instant::now() < deadline, "{what}");
         thread::yield_now();
@@ -349,7 +349,7 @@ fn get(path: &str) -> String {
 /// Sends `request`, and reads until the server closes the connection.
 fn ask(addr: SocketAddr, request: &str) -> String {
     let mut stream = TcpStream::connect(addr).expect("the server listens");
-    stream.set_read_timeout(Some(PATIENCE)).expect("a timeout can be set");
+    stream.set_read_timeout(Some(MAX_WAIT)).expect("a timeout can be set");
     stream.write_all(request.as_bytes()).expect("the server reads");
     let mut answer = String::new();
     stream.read_to_string(&mut answer).expect("the server answers and closes");

@@ -4,7 +4,7 @@ use std::io::Write as _;
 use std::net::TcpStream;
 use std::time::Instant;
 
-use super::{Dir, PATIENCE, ask, get, has, misused, printed, serve};
+use super::{Dir, MAX_WAIT, ask, get, has, misused, printed, serve};
 
 /// At the limit, a request is refused, counted and logged; the health check is served.
 #[test]
@@ -25,7 +25,7 @@ fn a_refused_request_is_counted_and_logged() {
         let refused = format!(r#"polyserve_overload_refusals_total{{server="{server}",reason="in_work"}} 1"#);
         let start = Instant::now();
         while !ask(admin, &get("/metrics")).contains(&refused) {
-            assert!(start.elapsed() < PATIENCE, "{refused} is not in {}", ask(admin, &get("/metrics")));
+            assert!(start.elapsed() < MAX_WAIT, "{refused} is not in {}", ask(admin, &get("/metrics")));
         }
         // The repo is too slow to say that it is ready.
         let ready = ask(serving.addr, &get("/readyz"));
@@ -38,7 +38,7 @@ fn a_refused_request_is_counted_and_logged() {
         let log = || std::fs::read_to_string(dir.path("access.log")).expect("it is there");
         let is_refused = |line: &str| line.contains("\"status\":503") && line.contains("\"target\":\"/2\"");
         while !log().lines().any(is_refused) {
-            assert!(start.elapsed() < PATIENCE, "the refusal is not in {}", log());
+            assert!(start.elapsed() < MAX_WAIT, "the refusal is not in {}", log());
         }
     }
 }

@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use polyserve::percore::IoUring;
 use rustix::process::Signal;
 
-use super::{PATIENCE, Serving, ask, get, has, polyserve, serve, text, until};
+use super::{MAX_WAIT, Serving, ask, get, has, polyserve, serve, text, until};
 
 /// Returns the command as it runs where io_uring is forbidden, as in most containers: strace refuses the system call that makes a ring.
 /// Prints a note and returns `None` if strace cannot trace here. With `-D`, the command is the child, and strace its grandchild.
@@ -143,7 +143,7 @@ fn spread_gives_each_loop_as_many_connections() {
     let mut clients = Vec::new();
     for _ in 0..CLIENTS {
         let mut client = TcpStream::connect(serving.addr).expect("the server listens");
-        client.set_read_timeout(Some(PATIENCE)).expect("a timeout can be set");
+        client.set_read_timeout(Some(MAX_WAIT)).expect("a timeout can be set");
         client.write_all(b"GET /1 HTTP/1.1\r\nHost: a\r\n\r\n").expect("the server reads");
         client.read_exact(&mut [0; 12]).expect("the server answers");
         clients.push(client);

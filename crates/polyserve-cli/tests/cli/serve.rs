@@ -7,7 +7,7 @@ use std::thread;
 
 use rustix::process::Signal;
 
-use super::{Dir, PATIENCE, Serving, ask, ended, failed, get, has, misused, polyserve, printed, serve, text, until};
+use super::{Dir, MAX_WAIT, Serving, ask, ended, failed, get, has, misused, polyserve, printed, serve, text, until};
 
 const ANY: &str = "serve --listen 127.0.0.1:0";
 
@@ -519,7 +519,7 @@ fn tells_systemd(watchdog: &str, at_start: &[&str]) {
     let path = std::env::temp_dir().join(name);
     let _ = std::fs::remove_file(&path); // it is seldom there
     let told = UnixDatagram::bind(&path).expect("a socket is made");
-    told.set_read_timeout(Some(PATIENCE)).expect("a timeout can be set");
+    told.set_read_timeout(Some(MAX_WAIT)).expect("a timeout can be set");
     let next = || {
         let mut buffer = [0; 100];
         let length = told.recv(&mut buffer).expect("it tells something");

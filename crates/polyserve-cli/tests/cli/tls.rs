@@ -11,7 +11,7 @@ use polyserve_conformance::tls::{Issued, TestAuthority, TlsStream, Validity};
 use rustix::process::Signal;
 
 use super::{
-    Dir, PATIENCE, Serving, allowed, ask, ended, failed, has, json, misused, polyserve, printed, serve, text, until,
+    Dir, MAX_WAIT, Serving, allowed, ask, ended, failed, has, json, misused, polyserve, printed, serve, text, until,
 };
 
 const GET: &[u8] = b"GET /1 HTTP/1.1\r\nHost: a\r\n\r\n";
@@ -27,12 +27,12 @@ fn write(dir: &Dir, issued: &Issued) -> String {
 fn connect(serving: &Serving, authority: &TestAuthority, identity: Option<&Issued>) -> Option<TlsStream> {
     let socket = TcpStream::connect(serving.addr).expect("the server listens");
     let stream = TlsStream::new(socket, authority.client(rustls::DEFAULT_VERSIONS, identity));
-    stream.shake_hands(Instant::now() + PATIENCE).ok().map(|()| stream)
+    stream.shake_hands(Instant::now() + MAX_WAIT).ok().map(|()| stream)
 }
 
 /// Whether a request on the connection is answered.
 fn is_answered(stream: &TlsStream) -> bool {
-    let (mut answer, deadline) = ([0; 4096], Instant::now() + PATIENCE);
+    let (mut answer, deadline) = ([0; 4096], Instant::now() + MAX_WAIT);
     let read = stream.send(GET, deadline).and_then(|()| stream.read(&mut answer, deadline));
     read.is_ok_and(|length| answer[..length].starts_with(b"HTTP/1.1 404 "))
 }

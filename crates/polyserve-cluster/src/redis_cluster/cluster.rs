@@ -40,7 +40,7 @@ pub(super) struct Cluster {
     client: ClusterClient,
     replicas: u32,
     /// The max wait for replicas.
-    patience: Duration,
+    max_wait: Duration,
     /// Whether the masters were asked what they evict.
     is_checked: Cell<bool>,
     /// A key for each slot. It is made by the first page.
@@ -51,10 +51,10 @@ pub(super) struct Cluster {
 }
 
 impl Cluster {
-    /// `patience` is the max wait for replicas.
-    pub(super) fn new(client: ClusterClient, replicas: u32, patience: Duration, max_opening: Duration) -> Self {
+    /// `max_wait` is the max wait for replicas.
+    pub(super) fn new(client: ClusterClient, replicas: u32, max_wait: Duration, max_opening: Duration) -> Self {
         let (is_checked, probes, asked) = (Cell::new(false), OnceCell::new(), RefCell::default());
-        Self { client, replicas, patience, is_checked, probes, asked, current: Renewed::new(max_opening) }
+        Self { client, replicas, max_wait, is_checked, probes, asked, current: Renewed::new(max_opening) }
     }
 
     async fn open(self: Rc<Self>) -> Result<Nodes, EngineFailure> {
@@ -119,7 +119,7 @@ impl Cluster {
         command: impl Fn() -> Cmd,
     ) -> Result<T, EngineFailure> {
         let mut wait = cmd("WAIT");
-        wait.arg(self.replicas).arg(u64::try_from(self.patience.as_millis()).unwrap_or(u64::MAX));
+        wait.arg(self.replicas).arg(u64::try_from(self.max_wait.as_millis()).unwrap_or(u64::MAX));
         // Both over one connection: `WAIT` is for the writes of its own connection.
         let to_master = SingleNodeRoutingInfo::SpecificNode(Route::with_key(key, SlotAddr::Master));
         let nodes = connection.connection.clone();

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use polyserve_cluster::StoreLimits;
 use polyserve_core::{Condition, Entity, EntityRepoExt as _, Put, RepoAnswer, RepoError, Visit};
 use polyserve_engines::etcd::EtcdCluster;
-use polyserve_engines::process::{Missing, PATIENCE};
+use polyserve_engines::process::{MAX_WAIT, Missing};
 use polyserve_engines::slow::SlowPort;
 
 use crate::Test;
@@ -49,9 +49,9 @@ pub(crate) fn tests(kind: Kind) -> Vec<Test> {
 
 const SINGLE: NonZeroUsize = NonZeroUsize::MIN;
 
-/// Waits for an answer, at most the tests' patience.
+/// Waits for an answer, at most the tests' max wait.
 fn settled<T>(answer: RepoAnswer<T>) -> Result<T, RepoError> {
-    answer.wait_until(Instant::now() + PATIENCE).unwrap_or_else(|_| panic!("not answered within {PATIENCE:?}"))
+    answer.wait_until(Instant::now() + MAX_WAIT).unwrap_or_else(|_| panic!("not answered within {MAX_WAIT:?}"))
 }
 
 /// Answers that are outstanding when a store is dropped come, and are results or `Closed`. The drop does not wait for the engine,

@@ -10,7 +10,7 @@ use polyserve_async::TokioTcp;
 use polyserve_conformance::client::Client;
 use polyserve_core::{Entity, EntityRepo, EntityService, MAX_PAGE_BYTES, ServerConfig, ServerExt as _, identifiable};
 use polyserve_engines::postgres::run_sql;
-use polyserve_engines::process::{PATIENCE, output, program};
+use polyserve_engines::process::{MAX_WAIT, output, program};
 use serde::{Deserialize, Serialize};
 
 use crate::Test;
@@ -100,7 +100,7 @@ fn what_is_no_entity_is_named_and_passed(kind: Kind, urls: &str) {
 
     let server = TokioTcp::new(ServerConfig::default().workers(1)).expect("the settings are valid");
     let running = server.serve("127.0.0.1:0", EntityService::new(store)).expect("it listens");
-    let mut client = Client::connect(running.local_addr(), PATIENCE).expect("it connects");
+    let mut client = Client::connect(running.local_addr(), MAX_WAIT).expect("it connects");
     assert_eq!(listed(&mut client), (entities, expected.clone()));
 
     for id in &expected {
@@ -160,7 +160,7 @@ fn keys_that_no_store_writes_end_no_list(kind: Kind, urls: &str) {
     }
     let server = TokioTcp::new(ServerConfig::default().workers(1)).expect("the settings are valid");
     let running = server.serve("127.0.0.1:0", EntityService::new(store)).expect("it listens");
-    let mut client = Client::connect(running.local_addr(), PATIENCE).expect("it connects");
+    let mut client = Client::connect(running.local_addr(), MAX_WAIT).expect("it connects");
     assert_eq!(listed(&mut client), (["1", "2", "3"].map(str::to_owned).into(), BTreeSet::new()));
 }
 

@@ -16,7 +16,7 @@ use polyserve_conformance::history::{
 use polyserve_conformance::property::Outcome;
 use polyserve_conformance::server::{self, Nested, ServerSubject};
 use polyserve_core::{Entity, EntityService, ServerConfig, ServerExt as _};
-use polyserve_engines::process::PATIENCE;
+use polyserve_engines::process::MAX_WAIT;
 
 use crate::Test;
 use crate::kind::{Connect as _, Kind, long_limits, name_space};
@@ -38,12 +38,12 @@ const CONNECTIONS: usize = 256;
 fn connections_start_no_threads(kind: Kind, urls: &str) {
     let server = ServerProcess::start(kind, urls, &name_space());
     // The first request has started all threads.
-    Client::connect(server.addr, PATIENCE).unwrap().ask(&get(0), 404);
+    Client::connect(server.addr, MAX_WAIT).unwrap().ask(&get(0), 404);
     let before = server.threads();
     let (connected, checked) = (Barrier::new(CONNECTIONS + 1), Barrier::new(CONNECTIONS + 1));
     let addr = server.addr;
     let run_client = |number: usize| {
-        let mut client = Client::connect(addr, PATIENCE).expect("it connects");
+        let mut client = Client::connect(addr, MAX_WAIT).expect("it connects");
         connected.wait();
         client.ask(&put(number), 201);
         let response = client.ask(&get(number), 200);
@@ -79,7 +79,7 @@ fn put(id: usize) -> Vec<u8> {
 fn pages_list_all_entities(kind: Kind, urls: &str) {
     const ENTITIES: usize = 25;
     let server = ServerProcess::start(kind, urls, &name_space());
-    let mut client = Client::connect(server.addr, PATIENCE).expect("it connects");
+    let mut client = Client::connect(server.addr, MAX_WAIT).expect("it connects");
     (0..ENTITIES).for_each(|id| _ = client.ask(&put(id), 201));
     let (mut listed, mut after) = (Vec::new(), String::new());
     loop {
@@ -110,7 +110,7 @@ fn four_processes_are_one_store(kind: Kind, urls: &str) {
     let targets: Vec<_> = servers.iter().map(|server| server.addr.into()).collect();
     let workload = RecordingWorkload { operations: 4_000, keys: 4, first_key: 1, seed: 7, conditions: false };
     let control = RecordingControl::default();
-    let recording = record_http_across(&targets, EntityForm::Published, &workload, 8, PATIENCE, &control);
+    let recording = record_http_across(&targets, EntityForm::Published, &workload, 8, MAX_WAIT, &control);
     assert_eq!(recording.wrong, []);
     let history = History::new(recording.operations).unwrap_or_else(|invalid| panic!("{invalid}"));
     assert_eq!((history.unknown(), history.shows_nothing()), (0, None));

@@ -17,7 +17,7 @@ use polyserve_conformance::client::{Client, Response};
 use polyserve_core::{Entity, EntityRepo, EntityService, Identifiable as _, Running, ServerConfig, ServerExt as _};
 use polyserve_engines::etcd::EtcdCluster;
 use polyserve_engines::postgres::PostgresServer;
-use polyserve_engines::process::{EngineProcess, Missing, PATIENCE, Signal, wait_for};
+use polyserve_engines::process::{EngineProcess, MAX_WAIT, Missing, Signal, wait_for};
 use polyserve_engines::redis::{NODES, RedisNodes};
 
 use crate::Test;
@@ -165,10 +165,10 @@ struct Counting<'a> {
 impl Counting<'_> {
     /// Puts the client's next number.
     fn increment(&mut self, key: i64, next: u64) {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + MAX_WAIT;
         let mut may_be_done = false;
         loop {
-            assert!(Instant::now() < deadline, "client {} cannot put {next} within {PATIENCE:?}", self.number);
+            assert!(Instant::now() < deadline, "client {} cannot put {next} within {MAX_WAIT:?}", self.number);
             let Some((tag, mut numbers)) = self.read(key) else { continue };
             let number = &mut numbers[self.number];
             if *number == next {
@@ -233,7 +233,7 @@ impl Counting<'_> {
         let mut client = self
             .client
             .take()
-            .unwrap_or_else(|| Client::connect(addr, PATIENCE).expect("the server accepts connections"));
+            .unwrap_or_else(|| Client::connect(addr, MAX_WAIT).expect("the server accepts connections"));
         client.send(request).ok()?;
         let response = client.receive().ok()?;
         self.client = Some(client).filter(|_| !response.closes());

@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use polyserve_cluster::{ConnectError, StoreLimits};
 use polyserve_core::{EntityRepo, Identifiable};
-use polyserve_engines::process::{Missing, PATIENCE, output, program};
+use polyserve_engines::process::{MAX_WAIT, Missing, output, program};
 
 pub(crate) use polyserve_engines::{EngineKind as Kind, RunningEngine};
 
 /// Limits that are so long that no operation fails because the machine is busy.
 pub(crate) fn long_limits() -> StoreLimits {
-    StoreLimits::default().timeout(Duration::from_secs(30)).connect_timeout(PATIENCE)
+    StoreLimits::default().timeout(Duration::from_secs(30)).connect_timeout(MAX_WAIT)
 }
 
 /// The store over an engine.

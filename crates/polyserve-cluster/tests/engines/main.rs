@@ -28,7 +28,7 @@ use std::thread;
 use libtest_mimic::{Arguments, Trial};
 use polyserve_conformance::property::{self, Property};
 use polyserve_conformance::repo::{self, RepoSubject};
-use polyserve_engines::process::{Missing, PATIENCE};
+use polyserve_engines::process::{MAX_WAIT, Missing};
 
 use crate::kind::{Connect as _, Kind, RunningEngine, long_limits, name_space};
 
@@ -162,7 +162,7 @@ fn of_kit(
 ) -> Test {
     let path = format!("engines::{}::{module}", kind.name());
     Test::shared(kind, &format!("{module}::{}", property.name), move |urls| {
-        let subject = subject(urls).answers_later().stores_json().patience(PATIENCE).many_keys(2_000);
+        let subject = subject(urls).answers_later().stores_json().max_wait(MAX_WAIT).many_keys(2_000);
         let _ = property::test(&path, property.name, &subject, property.run);
     })
 }

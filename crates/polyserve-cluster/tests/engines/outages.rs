@@ -9,7 +9,7 @@ use polyserve_cluster::StoreLimits;
 use polyserve_conformance::engine::{Connector, EngineControl, EngineSubject, PROPERTIES};
 use polyserve_conformance::property::Outcome;
 use polyserve_core::Entity;
-use polyserve_engines::process::{Missing, PATIENCE, free_port};
+use polyserve_engines::process::{MAX_WAIT, Missing, free_port};
 use polyserve_engines::slow::SlowPort;
 
 use crate::Test;
@@ -33,7 +33,7 @@ fn subject(kind: Kind) -> EngineSubject {
         Ok(ControlledEngine { kind, urls: engine.urls(), engine, port: None, silent: Vec::new() })
     };
     let absent = move || connector(kind, absent_url(kind));
-    let subject = EngineSubject::new(start, &format!("cannot connect to {}: ", kind.name()), absent).patience(PATIENCE);
+    let subject = EngineSubject::new(start, &format!("cannot connect to {}: ", kind.name()), absent).max_wait(MAX_WAIT);
     // These nodes of Redis keep nothing on disk. Without a connection, the client library of Redis cannot always tell whether it has
     // sent a request.
     if kind == Kind::Redis { subject.forgets().may_leave_a_write_unknown() } else { subject }

@@ -16,7 +16,7 @@ use polyserve_core::{
 use polyserve_engines::RunningEngine;
 use polyserve_engines::etcd::EtcdCluster;
 use polyserve_engines::postgres::{PostgresServer, run_sql};
-use polyserve_engines::process::{Missing, PATIENCE, program, wait_for, wait_until_closed};
+use polyserve_engines::process::{MAX_WAIT, Missing, program, wait_for, wait_until_closed};
 use polyserve_engines::redis::RedisNodes;
 
 use crate::Test;
@@ -75,9 +75,9 @@ pub(crate) fn short_limits() -> StoreLimits {
     StoreLimits::default().timeout(Duration::from_secs(4))
 }
 
-/// Waits for an answer, at most the tests' patience.
+/// Waits for an answer, at most the tests' max wait.
 pub(crate) fn settled<T>(answer: RepoAnswer<T>) -> Result<T, RepoError> {
-    answer.wait_until(Instant::now() + PATIENCE).unwrap_or_else(|_| panic!("not answered within {PATIENCE:?}"))
+    answer.wait_until(Instant::now() + MAX_WAIT).unwrap_or_else(|_| panic!("not answered within {MAX_WAIT:?}"))
 }
 
 /// Waits until a store takes writes. One status is awaited only for a moment, which may be too short on a busy machine.

@@ -9,7 +9,7 @@ use polyserve_cluster::{ConnectError, StoreLimits};
 use polyserve_core::{Entity, EntityRepoExt as _};
 use polyserve_engines::etcd::EtcdCluster;
 use polyserve_engines::postgres::PostgresServer;
-use polyserve_engines::process::{Missing, PATIENCE};
+use polyserve_engines::process::{MAX_WAIT, Missing};
 use polyserve_engines::redis::{LoneRedis, RedisNodes};
 
 use crate::Test;
@@ -33,14 +33,14 @@ pub(crate) fn tests(kind: Kind) -> Vec<Test> {
 
 /// Limits of a store that retries for longer than a test waits.
 pub(crate) fn patient() -> StoreLimits {
-    StoreLimits::default().connect_timeout(PATIENCE * 100)
+    StoreLimits::default().connect_timeout(MAX_WAIT * 100)
 }
 
 /// Expects that a store is not constructed, and not tried again. The error has all of `texts`.
 pub(crate) fn refused<R>(connect: impl FnOnce() -> Result<R, ConnectError> + Send + 'static, texts: &[&str]) {
     let (sender, failed) = channel();
     thread::spawn(move || sender.send(connect().err().map(|error| error.to_string())));
-    let error = failed.recv_timeout(PATIENCE).unwrap_or_else(|_| panic!("{texts:?}: it is tried again"));
+    let error = failed.recv_timeout(MAX_WAIT).unwrap_or_else(|_| panic!("{texts:?}: it is tried again"));
     let error = error.unwrap_or_else(|| panic!("{texts:?}: it is connected"));
     println!("{error}");
     for text in texts {

@@ -6,7 +6,7 @@
 //!
 //! Invariant: a verdict depends only on what was seen on the wire, and no answer of the server causes a panic.
 //!
-//! Cost: each property opens a few connections, stops at the first failure, and waits at most the given patience for a
+//! Cost: each property opens a few connections, stops at the first failure, and waits at most the given time for a
 //! byte. The whole list ends within 15 s, and properties that did not run by then are listed. It stores a few entities
 //! with ids near -7000.
 //!
@@ -226,20 +226,20 @@ impl fmt::Display for AddressReport {
 }
 
 /// The longest wait for a byte.
-const MAX_PATIENCE: Duration = Duration::from_secs(2);
-/// No property of a check begins after this time. One property takes at most three times the patience.
+const LONGEST_WAIT: Duration = Duration::from_secs(2);
+/// No property of a check begins after this time. One property takes at most three times the max wait.
 const MAX_TOTAL: Duration = Duration::from_secs(9);
 
-/// Runs every property on the server at `addr`. Waits at most `patience`, and never more than 2 s, for a byte. After 9 s no further
+/// Runs every property on the server at `addr`. Waits at most `max_wait`, and never more than 2 s, for a byte. After 9 s no further
 /// property begins.
-pub fn check(addr: SocketAddr, patience: Duration) -> AddressReport {
-    check_within(addr, patience.min(MAX_PATIENCE), MAX_TOTAL)
+pub fn check(addr: SocketAddr, max_wait: Duration) -> AddressReport {
+    check_within(addr, max_wait.min(LONGEST_WAIT), MAX_TOTAL)
 }
 
-/// Runs every property on the server at `addr`. Waits at most `patience` for a byte. After `total` no further property begins.
+/// Runs every property on the server at `addr`. Waits at most `max_wait` for a byte. After `total` no further property begins.
 ///
 /// Unlike [`check`], it can wait for a server on a machine that is busy with other work.
-pub fn check_within(addr: SocketAddr, patience: Duration, total: Duration) -> AddressReport {
+pub fn check_within(addr: SocketAddr, max_wait: Duration, total: Duration) -> AddressReport {
     let deadline = Instant::now() + total;
     let mut report = AddressReport::default();
     for AddressProperty { name, group, run } in PROPERTIES {
@@ -247,7 +247,7 @@ pub fn check_within(addr: SocketAddr, patience: Duration, total: Duration) -> Ad
             report.not_run.push(Cow::Borrowed(name));
             continue;
         }
-        match run(&Probe::new(addr, patience)) {
+        match run(&Probe::new(addr, max_wait)) {
             Ok(()) => report.held.push(Cow::Borrowed(name)),
             Err(why) => report.failed.push(FailedProperty { property: Cow::Borrowed(name), group: *group, why }),
         }

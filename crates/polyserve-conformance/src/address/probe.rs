@@ -10,12 +10,12 @@ pub(super) use crate::server::wire::{get, request};
 #[derive(Debug)]
 pub(super) struct Probe {
     addr: SocketAddr,
-    patience: Duration,
+    max_wait: Duration,
     deadline: Instant,
 }
 
-/// The time limit of a property with many cases, as a multiple of the patience.
-const PATIENCE_FACTOR: u32 = 2;
+/// The time limit of a property with many cases, as a multiple of the max wait.
+const MAX_WAIT_FACTOR: u32 = 2;
 
 /// The answers on a connection until its end.
 #[derive(Debug)]
@@ -27,8 +27,8 @@ pub(super) struct ProbeResult {
 }
 
 impl Probe {
-    pub(super) fn new(addr: SocketAddr, patience: Duration) -> Self {
-        Self { addr, patience, deadline: Instant::now() + patience * PATIENCE_FACTOR }
+    pub(super) fn new(addr: SocketAddr, max_wait: Duration) -> Self {
+        Self { addr, max_wait, deadline: Instant::now() + max_wait * MAX_WAIT_FACTOR }
     }
 
     /// Opens a connection.
@@ -37,7 +37,7 @@ impl Probe {
             return Err(String::from("it took too long"));
         }
         let client =
-            Client::connect(self.addr, self.patience).map_err(|error| format!("it takes no client: {error}"))?;
+            Client::connect(self.addr, self.max_wait).map_err(|error| format!("it takes no client: {error}"))?;
         Ok(client.of_any_server())
     }
 

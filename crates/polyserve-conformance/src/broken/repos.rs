@@ -150,7 +150,7 @@ impl RepoFlaw {
             Self::DroppedCompleter | Self::BusyUntilAnswered => subject.answers_later(),
             // They never answer.
             Self::NeverAnswers | Self::FirstWakerOnly | Self::AbandonsWaiting => {
-                subject.answers_later().patience(Duration::from_millis(100))
+                subject.answers_later().max_wait(Duration::from_millis(100))
             }
             _ => subject,
         }

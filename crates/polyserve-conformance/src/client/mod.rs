@@ -3,7 +3,7 @@
 //! It shares no code with the servers' codec but the format of dates, so that both cannot be wrong in the same way. It sends exactly the
 //! bytes that it gets, and parses answers strictly: see [`Response`].
 //!
-//! Invariant: no call lasts longer than the client's patience. [`Ending`] distinguishes a closed connection, a reset and
+//! Invariant: no call lasts longer than the client's max wait. [`Ending`] distinguishes a closed connection, a reset and
 //! silence.
 //!
 //! Cost: two system calls for each read or write, one of them to set the timeout. The start of the exchanged bytes is
@@ -48,7 +48,7 @@ pub(crate) use transcript::shown;
 #[derive(Debug)]
 pub struct Client {
     stream: Stream,
-    patience: Duration,
+    max_wait: Duration,
     unread: Vec<u8>,
     transcript: Transcript,
     /// The answers are those of a server of this project: see [`Response`].
@@ -62,7 +62,7 @@ pub enum Ending {
     Closed,
     /// The connection was reset.
     Reset,
-    /// Nothing came within the client's patience, or it came without end: more than 64 MiB that belong to no answer.
+    /// Nothing came within the client's max wait, or it came without end: more than 64 MiB that belong to no answer.
     Silent,
 }
 
@@ -97,13 +97,13 @@ const MAX_HEAD: usize = 64 * 1024;
 const MAX_UNREAD: usize = 64 * 1024 * 1024;
 
 impl Client {
-    /// Connects. Every later call lasts at most `patience`.
+    /// Connects. Every later call lasts at most `max_wait`.
     ///
     /// # Errors
     ///
-    /// Returns an error if the connection is refused, or is not made within `patience`.
-    pub fn connect(addr: SocketAddr, patience: Duration) -> io::Result<Self> {
-        Self::connect_from(None, addr, patience)
+    /// Returns an error if the connection is refused, or is not made within `max_wait`.
+    pub fn connect(addr: SocketAddr, max_wait: Duration) -> io::Result<Self> {
+        Self::connect_from(None, addr, max_wait)
     }
 
     /// [`connect`](Self::connect) from this address of the machine, if one is given: each has ports of its own.
@@ -111,16 +111,16 @@ impl Client {
     /// # Errors
     ///
     /// Returns an error as [`connect`](Self::connect) does, and if the address has no free port.
-    pub fn connect_from(source: Option<IpAddr>, addr: SocketAddr, patience: Duration) -> io::Result<Self> {
-        let stream = Stream::connect(source, addr, patience)?;
-        Ok(Self { stream, patience, unread: Vec::new(), transcript: Transcript::default(), is_strict: true })
+    pub fn connect_from(source: Option<IpAddr>, addr: SocketAddr, max_wait: Duration) -> io::Result<Self> {
+        let stream = Stream::connect(source, addr, max_wait)?;
+        Ok(Self { stream, max_wait, unread: Vec::new(), transcript: Transcript::default(), is_strict: true })
     }
 
     /// The client's end of a connection after its handshake.
     #[cfg(feature = "tls")]
-    pub(crate) fn on(stream: crate::tls::TlsStream, patience: Duration) -> Self {
+    pub(crate) fn on(stream: crate::tls::TlsStream, max_wait: Duration) -> Self {
         let stream = Stream::Tls(stream);
-        Self { stream, patience, unread: Vec::new(), transcript: Transcript::default(), is_strict: true }
+        Self { stream, max_wait, unread: Vec::new(), transcript: Transcript::default(), is_strict: true }
     }
 
     /// Limits what the kernel receives for this client before it is read to about `bytes`. By default it may be tens of MiB.
@@ -156,7 +156,7 @@ impl Client {
     /// Returns an error if the server does not read them in time or has closed. It may have answered already.
     pub fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.transcript.sent(bytes);
-        self.stream.send(bytes, Instant::now() + self.patience)
+        self.stream.send(bytes, Instant::now() + self.max_wait)
     }
 
     /// A second handle, which sends from another thread.
@@ -165,7 +165,7 @@ impl Client {
     ///
     /// Returns an error if there is no descriptor left.
     pub fn write_half(&self) -> io::Result<WriteHalf> {
-        Ok(WriteHalf { stream: self.stream.try_clone()?, patience: self.patience })
+        Ok(WriteHalf { stream: self.stream.try_clone()?, max_wait: self.max_wait })
     }
 
     /// Closes the sending side.
@@ -175,7 +175,7 @@ impl Client {
     /// Returns an error if the connection has ended.
     pub fn half_close(&mut self) -> io::Result<()> {
         self.transcript.note("(half-closed)");
-        self.stream.half_close(Instant::now() + self.patience)
+        self.stream.half_close(Instant::now() + self.max_wait)
     }
 
     /// Waits for the first byte of an answer and leaves it in the socket. A client that is dropped then resets the
@@ -185,7 +185,7 @@ impl Client {
     ///
     /// Returns how the connection ended if it ended before.
     pub fn peek(&mut self) -> Result<(), Ending> {
-        came(self.stream.peek(Instant::now() + self.patience))
+        came(self.stream.peek(Instant::now() + self.max_wait))
     }
 
     /// Reads at most `count` bytes from the socket, and discards them.
@@ -194,7 +194,7 @@ impl Client {
     ///
     /// Returns how the connection ended, or that no byte came.
     pub fn skip(&mut self, count: usize) -> Result<(), Ending> {
-        came(self.stream.read(&mut vec![0; count], Instant::now() + self.patience))
+        came(self.stream.read(&mut vec![0; count], Instant::now() + self.max_wait))
     }
 
     /// Whether a byte or the end of the connection can be read now. Does not wait.
@@ -252,7 +252,7 @@ impl Client {
     }
 
     fn next(&mut self, to_head: bool) -> Result<Response, ReceiveFailure> {
-        let deadline = Instant::now() + self.patience;
+        let deadline = Instant::now() + self.max_wait;
         let head = loop {
             match head_end(&self.unread) {
                 Ok(Some(end)) => break end,
@@ -310,7 +310,7 @@ impl Client {
 
     /// Reads everything that still comes. Returns it, and how the connection ends.
     pub fn end(&mut self) -> (Vec<u8>, Ending) {
-        let deadline = Instant::now() + self.patience;
+        let deadline = Instant::now() + self.max_wait;
         let ending = loop {
             if let Err(ending) = self.fill(deadline) {
                 break ending;
@@ -360,7 +360,7 @@ impl Client {
         let how = match ending {
             Ending::Closed => "the connection was closed",
             Ending::Reset => "the connection was reset",
-            Ending::Silent => "nothing came within the client's patience",
+            Ending::Silent => "nothing came within the client's max wait",
         };
         ReceiveFailure {
             ending: Some(ending),
@@ -456,7 +456,7 @@ impl Client {
 #[derive(Debug)]
 pub struct WriteHalf {
     stream: Stream,
-    patience: Duration,
+    max_wait: Duration,
 }
 
 impl WriteHalf {
@@ -466,7 +466,7 @@ impl WriteHalf {
     ///
     /// Returns an error if the server does not read them in time or has closed.
     pub fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.stream.send(bytes, Instant::now() + self.patience)
+        self.stream.send(bytes, Instant::now() + self.max_wait)
     }
 }
 
@@ -491,7 +491,7 @@ mod tests {
 
     use super::*;
 
-    /// Regression test: what came was kept until the patience was over, which took a gigabyte.
+    /// Regression test: what came was kept until the max wait was over, which took a gigabyte.
     #[test]
     fn a_server_that_sends_without_end_takes_bounded_memory() {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");

@@ -34,16 +34,16 @@ fn rejection() -> Vec<u8> {
 
 impl Stream {
     /// Connects. If the server speaks TLS, the handshake ends before this returns; if it fails, the next call finds that out.
-    pub(crate) fn connect(source: Option<IpAddr>, addr: SocketAddr, patience: Duration) -> io::Result<Self> {
+    pub(crate) fn connect(source: Option<IpAddr>, addr: SocketAddr, max_wait: Duration) -> io::Result<Self> {
         let socket = match source {
-            None => TcpStream::connect_timeout(&addr, patience)?,
+            None => TcpStream::connect_timeout(&addr, max_wait)?,
             Some(source) => connect_from(source, addr)?,
         };
         socket.set_nodelay(true)?;
         #[cfg(feature = "tls")]
         if let Some(trust) = tls::trust_of(addr) {
             let stream = trust.stream(socket);
-            let result = trust.shake_hands(&stream, Instant::now() + patience);
+            let result = trust.shake_hands(&stream, Instant::now() + max_wait);
             if result.is_err_and(|error| tls::is_rejection(&error)) {
                 return Ok(Self::Rejected(stream.socket().try_clone()?, Arc::new(Mutex::new(rejection()))));
             }

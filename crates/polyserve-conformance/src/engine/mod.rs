@@ -63,8 +63,8 @@
 //! # How it tests
 //!
 //! * Each property but [`an_absent_engine_is_an_error`] starts an engine of its own. It runs on a thread that is given up
-//!   after six times the patience.
-//! * No property measures a time. An answer has to come within the patience, which only a failing property waits for.
+//!   after six times the max wait.
+//! * No property measures a time. An answer has to come within the max wait, which only a failing property waits for.
 //! * The engine is paused while the kit counts which operations a full store has rejected. So the rejections cannot depend on
 //!   the engine.
 
@@ -200,7 +200,7 @@ pub struct EngineSubject {
 /// What a subject declares.
 #[derive(Clone, Copy, Debug)]
 struct Declarations {
-    patience: Duration,
+    max_wait: Duration,
     reads_from_memory: bool,
     forgets: bool,
     may_leave_a_write_unknown: bool,
@@ -211,7 +211,7 @@ impl EngineSubject {
     /// and the property is not run.
     ///
     /// `absent` returns a connector to a place without an engine. Its error has the text `absent_error`, which names the
-    /// engine. By default the patience is 60 s.
+    /// engine. By default the max wait is 60 s.
     ///
     /// `start` is called on the thread of the test, which waits for the end of the property. The engine is used and dropped
     /// on another thread.
@@ -225,7 +225,7 @@ impl EngineSubject {
             absent: Opaque(Box::new(absent)),
             absent_error: absent_error.into(),
             declared: Declarations {
-                patience: Duration::from_secs(60),
+                max_wait: Duration::from_secs(60),
                 reads_from_memory: false,
                 forgets: false,
                 may_leave_a_write_unknown: false,
@@ -259,8 +259,8 @@ impl EngineSubject {
     /// Sets the max wait for one answer. A whole property may take six times as long. It must be longer than the timeouts
     /// that the kit sets, which are at most 9 s.
     #[must_use]
-    pub fn patience(mut self, patience: Duration) -> Self {
-        self.declared.patience = patience;
+    pub fn max_wait(mut self, max_wait: Duration) -> Self {
+        self.declared.max_wait = max_wait;
         self
     }
 
@@ -282,7 +282,7 @@ impl EngineSubject {
             Err(missing) => return Outcome::NotRun(missing),
         };
         let declared = self.declared;
-        within(declared.patience.saturating_mul(6), "the property", move || {
+        within(declared.max_wait.saturating_mul(6), "the property", move || {
             property(&mut *engine, declared).map_or_else(Outcome::NotRun, |()| Outcome::Held)
         })
     }

@@ -38,9 +38,9 @@ const SHORT_TIMEOUT: Duration = Duration::from_secs(1);
 /// The connect timeout if there is nothing to connect to.
 const ABSENT_TIMEOUT: Duration = Duration::from_millis(200);
 
-/// The limits of a store that holds more than a property calls at a time, and that connects within the patience.
+/// The limits of a store that holds more than a property calls at a time, and that connects within the max wait.
 fn limits(declared: Declarations, timeout: Duration) -> EngineLimits {
-    EngineLimits { timeout, connect_timeout: declared.patience, operations: MAX_HELD, bytes: MAX_BYTES }
+    EngineLimits { timeout, connect_timeout: declared.max_wait, operations: MAX_HELD, bytes: MAX_BYTES }
 }
 
 /// A store holds a bounded number of operations. While its engine answers nothing, one more is answered with `Overloaded`, and
@@ -50,7 +50,7 @@ pub fn too_many_operations_are_overload(subject: &EngineSubject) -> Outcome {
         let (first, second) = (Entity::new(1, "first", 0.5), Entity::new(2, "second", 0.5));
         // No operation ends by its timeout.
         let limits =
-            EngineLimits { operations: MAX_HELD_IF_FULL, ..limits(declared, declared.patience.saturating_mul(12)) };
+            EngineLimits { operations: MAX_HELD_IF_FULL, ..limits(declared, declared.max_wait.saturating_mul(12)) };
         let store = ConnectedStore::connect_with(&engine.connector(), declared, "overload", limits);
         assert_eq!(store.put(&first).unwrap(), Put::Created);
         let pause = Pause::begin(engine);
@@ -91,7 +91,7 @@ pub fn too_many_bytes_are_overload(subject: &EngineSubject) -> Outcome {
         }
         // No operation ends by its timeout.
         let limits =
-            EngineLimits { operations: MAX_HELD_IF_LARGE, ..limits(declared, declared.patience.saturating_mul(12)) };
+            EngineLimits { operations: MAX_HELD_IF_LARGE, ..limits(declared, declared.max_wait.saturating_mul(12)) };
         let store = ConnectedStore::connect_with(&engine.connector(), declared, "bytes", limits);
         let large = Entity::new(1, "x".repeat(LARGE), 0.5);
         assert_eq!(store.put(&large).unwrap(), Put::Created);
@@ -206,7 +206,7 @@ pub fn a_stopped_engine_comes_back(subject: &EngineSubject) -> Outcome {
             vec![ConnectedStore::connect(engine, declared, "stopped", SHORT_TIMEOUT)]
         } else {
             let connector = engine.connector();
-            let limits = EngineLimits { connect_timeout: declared.patience, ..store.limits.clone() };
+            let limits = EngineLimits { connect_timeout: declared.max_wait, ..store.limits.clone() };
             let late = thread::spawn(move || ConnectedStore::connect_with(&connector, declared, "stopped", limits));
             engine.restart();
             let late = late.join().unwrap_or_else(|panic| resume_unwind(panic));
@@ -330,7 +330,7 @@ pub fn a_connection_that_ended_loses_no_write(subject: &EngineSubject) -> Outcom
 pub fn an_absent_engine_is_an_error(subject: &EngineSubject) -> Outcome {
     let (connector, text) = ((subject.absent.0)(), subject.absent_error.clone());
     let limits = EngineLimits { connect_timeout: ABSENT_TIMEOUT, ..limits(subject.declared, SHORT_TIMEOUT) };
-    within(subject.declared.patience, "connecting", move || {
+    within(subject.declared.max_wait, "connecting", move || {
         match connector("absent", &limits) {
             Ok(_) => panic!("a store has connected, and there is no engine"),
             Err(error) => assert!(error.to_string().contains(&text), "the error lacks {text:?}: {error}"),
@@ -374,9 +374,9 @@ impl ConnectedStore {
         }
     }
 
-    /// Waits for the result of `answer` within the patience.
+    /// Waits for the result of `answer` within the max wait.
     fn settle<T>(&self, what: &str, answer: RepoAnswer<T>) -> Result<T, RepoError> {
-        outcome(self.declared.patience, what, answer)
+        outcome(self.declared.max_wait, what, answer)
     }
 
     fn put(&self, entity: &Entity) -> Result<Put, RepoError> {
@@ -429,10 +429,10 @@ impl ConnectedStore {
         }
     }
 
-    /// Waits within the patience until at most `max` operations are not answered, and returns these. Asserts that the others are
+    /// Waits within the max wait until at most `max` operations are not answered, and returns these. Asserts that the others are
     /// rejected as overload.
     fn rejects_but(&self, max: usize, answers: Vec<RepoAnswer<()>>) -> Vec<RepoAnswer<()>> {
-        let deadline = Instant::now() + self.declared.patience;
+        let deadline = Instant::now() + self.declared.max_wait;
         let waker = Waker::from(Arc::new(Unpark(thread::current())));
         let mut waiting: Vec<_> = answers.into_iter().map(IntoFuture::into_future).collect();
         loop {
@@ -450,7 +450,7 @@ impl ConnectedStore {
         }
     }
 
-    /// Repeats the put of a new entity until it is done, within the patience.
+    /// Repeats the put of a new entity until it is done, within the max wait.
     fn put_new(&self, entity: &Entity) {
         // An attempt that failed by its timeout may have stored the entity.
         let mut expected = vec![Put::Created];
@@ -464,9 +464,9 @@ impl ConnectedStore {
         assert!(expected.contains(&put), "the put of a new entity: {put:?}");
     }
 
-    /// Repeats an operation until it is done, within the patience.
+    /// Repeats an operation until it is done, within the max wait.
     fn eventually<T>(&self, what: &str, mut operation: impl FnMut() -> Result<T, RepoError>) -> T {
-        let deadline = Instant::now() + self.declared.patience;
+        let deadline = Instant::now() + self.declared.max_wait;
         loop {
             match operation() {
                 Ok(done) => return done,

@@ -1,6 +1,6 @@
 //! The executor kit: the requirements for every [`Executor`].
 //!
-//! A property waits for an event up to the subject's patience, and fails if the event does not happen. No speed is
+//! A property waits for an event up to the subject's max wait, and fails if the event does not happen. No speed is
 //! measured, and no sleep replaces an event. For events that must *not* happen (one more running job than there are
 //! workers) the kit waits a tenth of a second. A correct executor cannot fail this check. A wrong one may pass it in rare
 //! cases.
@@ -127,7 +127,7 @@ pub struct ExecutorSubject {
     unbounded_queue: bool,
     unbounded_workers: bool,
     in_order: bool,
-    patience: Duration,
+    max_wait: Duration,
 }
 
 impl ExecutorSubject {
@@ -141,7 +141,7 @@ impl ExecutorSubject {
             unbounded_queue: false,
             unbounded_workers: false,
             in_order: false,
-            patience: Duration::from_secs(10),
+            max_wait: Duration::from_secs(10),
         }
     }
 
@@ -166,7 +166,7 @@ impl ExecutorSubject {
     /// Sets how long a property waits for an event that must happen. The default is 10 s. Only a failing property waits so
     /// long.
     #[must_use]
-    pub fn patience(self, patience: Duration) -> Self {
-        Self { patience, ..self }
+    pub fn max_wait(self, max_wait: Duration) -> Self {
+        Self { max_wait, ..self }
     }
 }

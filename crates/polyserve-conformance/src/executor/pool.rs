@@ -1,4 +1,4 @@
-//! The executor that a property tests. Every call ends within the subject's patience, or the property fails and names
+//! The executor that a property tests. Every call ends within the subject's max wait, or the property fails and names
 //! the call.
 
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -15,13 +15,13 @@ use crate::property::within;
 /// An executor. If a property fails, it is left behind with its threads, because it may hang.
 pub(super) struct TestedPool {
     executor: Option<Arc<dyn Executor>>,
-    patience: Duration,
+    max_wait: Duration,
 }
 
 impl ExecutorSubject {
     /// Creates an executor of this size.
     pub(super) fn pool(&self, workers: usize, queue: usize) -> TestedPool {
-        TestedPool { executor: Some(Arc::from((self.make.0)(workers, queue))), patience: self.patience }
+        TestedPool { executor: Some(Arc::from((self.make.0)(workers, queue))), max_wait: self.max_wait }
     }
 
     /// Creates an executor of this size. All its workers run a job that waits for the count.
@@ -33,7 +33,7 @@ impl ExecutorSubject {
 
     /// Creates a count at zero.
     pub(super) fn count(&self) -> EventCount {
-        EventCount { shared: Arc::default(), patience: self.patience }
+        EventCount { shared: Arc::default(), max_wait: self.max_wait }
     }
 
     /// Whether a job may be refused because the queue is full.
@@ -50,7 +50,7 @@ impl ExecutorSubject {
     }
 
     pub(super) fn deadline(&self) -> Instant {
-        Instant::now() + self.patience
+        Instant::now() + self.max_wait
     }
 
     /// Runs `act` on a thread of its own. `what` names it in failures.
@@ -59,7 +59,7 @@ impl ExecutorSubject {
     ///
     /// Panics if `act` panics or does not end in time.
     pub(super) fn within<T: Send + 'static>(&self, what: &str, act: impl FnOnce() -> T + Send + 'static) -> T {
-        within(self.patience, what, act)
+        within(self.max_wait, what, act)
     }
 }
 
@@ -94,13 +94,13 @@ impl TestedPool {
 
     /// Submits a job. Retries while the queue is full.
     pub(super) fn submit_with_retries(&self, work: impl FnOnce() + Send + 'static) {
-        submit_with_retries(&**self.executor(), Job::new(work), self.patience);
+        submit_with_retries(&**self.executor(), Job::new(work), self.max_wait);
     }
 
     /// Closes the executor. Returns the number of threads that were left behind.
     pub(super) fn close(&self, deadline: Option<Instant>) -> usize {
         let executor = self.handle();
-        within(self.patience, "close", move || executor.close(deadline))
+        within(self.max_wait, "close", move || executor.close(deadline))
     }
 
     pub(super) fn workers(&self) -> Option<usize> {
@@ -118,7 +118,7 @@ impl TestedPool {
 
     fn drop_executor(&mut self) {
         if let Some(executor) = self.executor.take() {
-            within(self.patience, "dropping the executor", move || drop(executor));
+            within(self.max_wait, "dropping the executor", move || drop(executor));
         }
     }
 }
@@ -134,12 +134,12 @@ impl Drop for TestedPool {
 }
 
 /// Submits `job`. Retries while the queue is full.
-pub(super) fn submit_with_retries(executor: &dyn Executor, job: Job, patience: Duration) {
-    let deadline = Instant::now() + patience;
+pub(super) fn submit_with_retries(executor: &dyn Executor, job: Job, max_wait: Duration) {
+    let deadline = Instant::now() + max_wait;
     let mut job = job;
     while let Err(rejected) = executor.execute(job) {
         assert_eq!(rejected.reason, RejectedReason::Full, "the executor was not closed");
-        assert!(Instant::now() < deadline, "there was no room for a job within {patience:?}");
+        assert!(Instant::now() < deadline, "there was no room for a job within {max_wait:?}");
         job = rejected.job;
         thread::yield_now();
     }
@@ -149,7 +149,7 @@ pub(super) fn submit_with_retries(executor: &dyn Executor, job: Job, patience: D
 #[derive(Clone)]
 pub(super) struct EventCount {
     shared: Arc<(Mutex<usize>, Condvar)>,
-    patience: Duration,
+    max_wait: Duration,
 }
 
 /// The time for which the kit waits for events that must not happen.
@@ -168,7 +168,7 @@ impl EventCount {
 
     /// Waits until the count is at least `n`. Returns whether it was reached in time.
     pub(super) fn reaches(&self, n: usize) -> bool {
-        self.reaches_within(n, self.patience)
+        self.reaches_within(n, self.max_wait)
     }
 
     /// Returns whether the count reaches `n` within a short time. For events that must not happen.
@@ -176,9 +176,9 @@ impl EventCount {
         self.reaches_within(n, QUIET_TIME)
     }
 
-    fn reaches_within(&self, n: usize, patience: Duration) -> bool {
+    fn reaches_within(&self, n: usize, max_wait: Duration) -> bool {
         let (count, changed) = &*self.shared;
-        let waited = changed.wait_timeout_while(lock(count), patience, |count| *count < n);
+        let waited = changed.wait_timeout_while(lock(count), max_wait, |count| *count < n);
         *waited.unwrap_or_else(PoisonError::into_inner).0 >= n
     }
 

@@ -203,7 +203,7 @@ pub(super) fn occupy(subject: &ExecutorSubject, executor: &dyn Executor, workers
             started.add();
             go_on.reaches(1);
         });
-        submit_with_retries(executor, job, subject.patience);
+        submit_with_retries(executor, job, subject.max_wait);
     }
     assert!(started.reaches(workers), "of {workers} workers {} run a job", started.get());
 }

@@ -1,7 +1,7 @@
 //! Recording over HTTP from any server that stores entities, on kept connections.
 //!
 //! Invariant: an operation without an answer is unknown, never wrong. This includes a broken connection, an expired
-//! patience, and a 5xx status. An impossible answer ends the recording.
+//! max wait, and a 5xx status. An impossible answer ends the recording.
 //!
 //! Cost: a thread and a connection for each client, and the cost of the [client](crate::client).
 
@@ -50,10 +50,10 @@ pub fn record_http(
     form: EntityForm,
     workload: &RecordingWorkload,
     clients: u32,
-    patience: Duration,
+    max_wait: Duration,
     control: &RecordingControl,
 ) -> Recording {
-    record_http_across(&[target.into()], form, workload, clients, patience, control)
+    record_http_across(&[target.into()], form, workload, clients, max_wait, control)
 }
 
 /// Does the same as [`record_http`] with several servers that share their entities. The clients take the servers in turn.
@@ -66,12 +66,12 @@ pub fn record_http_across(
     form: EntityForm,
     workload: &RecordingWorkload,
     clients: u32,
-    patience: Duration,
+    max_wait: Duration,
     control: &RecordingControl,
 ) -> Recording {
     assert!(!targets.is_empty(), "a recording needs a server");
     let mut recording = Recording::default();
-    let mut cleaner = HttpClient::new(&targets[0], form, patience);
+    let mut cleaner = HttpClient::new(&targets[0], form, max_wait);
     for key in 0..workload.keys {
         if control.is_stopped() {
             return recording;
@@ -95,7 +95,7 @@ pub fn record_http_across(
     let start = Instant::now();
     let run = |process: u32| {
         let target = &targets[process as usize % targets.len()];
-        let (mut client, mut operations) = (HttpClient::new(target, form, patience), Vec::new());
+        let (mut client, mut operations) = (HttpClient::new(target, form, max_wait), Vec::new());
         if start_lock.read().is_err() {
             return (operations, None); // a client's thread could not be started
         }
@@ -134,33 +134,33 @@ pub fn record_http_across(
 ///
 /// # Errors
 ///
-/// Returns the reason, after `patience` for each of the connection, the handshake and the answer at the latest.
-pub fn first_answer(target: &HttpTarget, form: EntityForm, key: i64, patience: Duration) -> Result<(), String> {
+/// Returns the reason, after `max_wait` for each of the connection, the handshake and the answer at the latest.
+pub fn first_answer(target: &HttpTarget, form: EntityForm, key: i64, max_wait: Duration) -> Result<(), String> {
     let HttpTarget { addr, host, fields } = target;
     let addr = *addr;
     #[cfg(feature = "tls")]
     if let Some(trust) = crate::tls::trust_of(addr) {
-        let socket = TcpStream::connect_timeout(&addr, patience).map_err(|error| format!("no connection: {error}"))?;
+        let socket = TcpStream::connect_timeout(&addr, max_wait).map_err(|error| format!("no connection: {error}"))?;
         let stream = trust.stream(socket);
         // With TLS 1.3, the server judges the client's certificate after the client has ended its handshake.
         let judged =
             || stream.peek_now().map_or_else(|error| if is_timeout(&error) { Ok(()) } else { Err(error) }, |_| Ok(()));
-        match trust.shake_hands(&stream, Instant::now() + patience).map(|()| judged()) {
-            Err(error) if is_timeout(&error) => return Err(format!("no TLS handshake within {patience:?}")),
+        match trust.shake_hands(&stream, Instant::now() + max_wait).map(|()| judged()) {
+            Err(error) if is_timeout(&error) => return Err(format!("no TLS handshake within {max_wait:?}")),
             Err(error) | Ok(Err(error)) if !crate::tls::is_rejection(&error) => {
                 return Err(format!("the TLS handshake fails: {error}"));
             }
             _ => {}
         }
     }
-    let client = Client::connect(addr, patience).map_err(|error| format!("no connection: {error}"))?;
+    let client = Client::connect(addr, max_wait).map_err(|error| format!("no connection: {error}"))?;
     let mut client = client.of_any_server();
     // The answer counts, also if the server closes before it reads the request.
     let _ = client.send(format!("GET {} HTTP/1.1\r\nHost: {host}\r\n{fields}\r\n", form.path(key)).as_bytes());
     match final_answer(&mut client) {
         Ok(_) => Ok(()),
         Err(failure) if failure.ending == Some(Ending::Silent) => {
-            Err(format!("it does not answer one GET within {patience:?}"))
+            Err(format!("it does not answer one GET within {max_wait:?}"))
         }
         Err(failure) => Err(failure.to_string()),
     }
@@ -184,7 +184,7 @@ fn final_answer(client: &mut Client) -> Result<Response, ReceiveFailure> {
 struct HttpClient<'a> {
     target: &'a HttpTarget,
     form: EntityForm,
-    patience: Duration,
+    max_wait: Duration,
     /// The open connection, if any.
     connection: Option<Client>,
     /// Whether the server has closed a connection on which a request had been sent. From then on the connection is checked
@@ -196,9 +196,9 @@ struct HttpClient<'a> {
 }
 
 impl<'a> HttpClient<'a> {
-    fn new(target: &'a HttpTarget, form: EntityForm, patience: Duration) -> Self {
+    fn new(target: &'a HttpTarget, form: EntityForm, max_wait: Duration) -> Self {
         let (losses, seen) = (Losses::default(), HashMap::new());
-        Self { target, form, patience, connection: None, checks_connection: false, losses, seen }
+        Self { target, form, max_wait, connection: None, checks_connection: false, losses, seen }
     }
 
     /// Removes a key. Returns the number of removals without an answer.
@@ -226,19 +226,19 @@ impl<'a> HttpClient<'a> {
         Ok(Operation { answer, returned: nanos(start), ..asked })
     }
 
-    /// Returns a connection. Retries until the patience is over, because a server may refuse connections for a moment.
+    /// Returns a connection. Retries until the max wait is over, because a server may refuse connections for a moment.
     fn connected(&mut self) -> Result<Client, WrongAnswer> {
-        let deadline = Instant::now() + self.patience;
+        let deadline = Instant::now() + self.max_wait;
         loop {
             if let Some(client) = self.connection.take()
                 && !(self.checks_connection && client.has_ended())
             {
                 return Ok(client);
             }
-            match Client::connect(self.target.addr, self.patience) {
+            match Client::connect(self.target.addr, self.max_wait) {
                 Ok(client) => self.connection = Some(client.of_any_server()),
                 Err(error) if Instant::now() >= deadline => {
-                    return Err(WrongAnswer(format!("no connection within {:?}: {error}", self.patience)));
+                    return Err(WrongAnswer(format!("no connection within {:?}: {error}", self.max_wait)));
                 }
                 // The next try may succeed, and the error of the last one is returned.
                 Err(_) => thread::yield_now(),

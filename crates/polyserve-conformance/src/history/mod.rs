@@ -88,7 +88,7 @@ pub use self::http::{HttpTarget, first_answer, record_http, record_http_across};
 pub use self::json::ReadError;
 pub use self::limits::{LimitExceeded, SearchLimits};
 pub(crate) use self::outcome::outcome_of;
-pub(crate) use self::record::{Bursts, PATIENCE};
+pub(crate) use self::record::{Bursts, MAX_WAIT};
 pub use self::record::{
     CallCondition, Recording, RecordingControl, RecordingWorkload, WrongAnswer, mixed, record_in_process,
 };

@@ -188,18 +188,18 @@ pub fn record_in_process(
     clients: u32,
     control: &RecordingControl,
 ) -> Recording {
-    record_within(PATIENCE, repo, workload, clients, control)
+    record_within(MAX_WAIT, repo, workload, clients, control)
 }
 
 /// Records the clients of a repo, with a max wait for an answer.
 pub(super) fn record_within(
-    patience: Duration,
+    max_wait: Duration,
     repo: &Arc<dyn EntityRepo>,
     workload: &RecordingWorkload,
     clients: u32,
     control: &RecordingControl,
 ) -> Recording {
-    let bursts = Bursts { operations: workload.operations, burst: BURST, patience, max_duration: Duration::MAX };
+    let bursts = Bursts { operations: workload.operations, burst: BURST, max_wait, max_duration: Duration::MAX };
     bursts.record(&**repo, clients, control, |_| *workload).0
 }
 
@@ -211,7 +211,7 @@ pub(crate) struct Bursts {
     /// The number of operations of a client between two rendezvous.
     pub(crate) burst: u64,
     /// The max wait for an answer.
-    pub(crate) patience: Duration,
+    pub(crate) max_wait: Duration,
     /// The max time of the recording.
     pub(crate) max_duration: Duration,
 }
@@ -226,9 +226,9 @@ impl Bursts {
         control: &RecordingControl,
         workload: impl Fn(u64) -> RecordingWorkload + Sync,
     ) -> (Recording, Option<String>) {
-        let Self { operations: count, burst, patience, max_duration } = self;
+        let Self { operations: count, burst, max_wait, max_duration } = self;
         let (start, clients) = (Instant::now(), clients.max(1));
-        let new_client = |_| Mutex::new(RepoClient::new(repo, patience, control));
+        let new_client = |_| Mutex::new(RepoClient::new(repo, max_wait, control));
         let repo_clients: Vec<Mutex<RepoClient<'_>>> = (0..clients).map(new_client).collect();
         let of_step = burst * u64::from(clients);
         let steps = count.div_ceil(of_step) as usize;
@@ -263,12 +263,12 @@ pub(super) fn nanos(start: Instant) -> u64 {
 }
 
 /// The longest wait for a repo's answer.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
+pub(crate) const MAX_WAIT: Duration = Duration::from_secs(10);
 
 /// A client of a repo.
 struct RepoClient<'a> {
     repo: &'a dyn EntityRepo,
-    patience: Duration,
+    max_wait: Duration,
     control: &'a RecordingControl,
     losses: Losses,
     /// The last value that it has seen or put under each key.
@@ -279,8 +279,8 @@ struct RepoClient<'a> {
 
 impl<'a> RepoClient<'a> {
     /// Creates a client with no lost answers.
-    fn new(repo: &'a dyn EntityRepo, patience: Duration, control: &'a RecordingControl) -> Self {
-        Self { repo, patience, control, losses: Losses::default(), seen: HashMap::new(), first_loss: None }
+    fn new(repo: &'a dyn EntityRepo, max_wait: Duration, control: &'a RecordingControl) -> Self {
+        Self { repo, max_wait, control, losses: Losses::default(), seen: HashMap::new(), first_loss: None }
     }
 
     /// Runs the operations of these numbers, on a clock that began at `start`. Returns fewer if the recording is
@@ -358,13 +358,13 @@ impl<'a> RepoClient<'a> {
     /// Returns the result of an answer. `None` if the answer does not come or is an error: the operation may have taken
     /// effect or not.
     fn settled_as<T>(&mut self, answer: RepoAnswer<T>) -> Result<Option<T>, WrongAnswer> {
-        match answer.wait_until(Instant::now() + self.patience) {
+        match answer.wait_until(Instant::now() + self.max_wait) {
             Ok(Ok(result)) => {
                 self.losses = Losses::default();
                 Ok(Some(result))
             }
             Ok(Err(error)) => self.lost(with_sources(&error), false),
-            Err(_) => self.lost(format!("nothing within {:?}", self.patience), true),
+            Err(_) => self.lost(format!("nothing within {:?}", self.max_wait), true),
         }
     }
 

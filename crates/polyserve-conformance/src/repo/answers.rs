@@ -98,7 +98,7 @@ fn panic_in_visit(store: &Store, id: i64) {
             visited = true;
             resume_unwind(Box::new("the visit's own panic")); // past the hook, which would print it
         };
-        outcome(store.patience, "get with a visit that panics", store.repo.get(&id, Visit::new(&mut visit)))
+        outcome(store.max_wait, "get with a visit that panics", store.repo.get(&id, Visit::new(&mut visit)))
     });
     match catch_unwind(get) {
         Ok(Ok(found)) => assert!(!visited, "the visit panicked, and get answered {found:?}"),
@@ -216,13 +216,13 @@ pub fn a_dropped_repo_still_answers(subject: &RepoSubject) -> Outcome {
         let puts: Vec<_> = (0..32).map(|id| store.repo.put(stamped(id, 1))).collect();
         let get = store.repo.get(&0, Visit::new(&mut |_| ()));
         let (remove, len) = (store.repo.remove(&1), store.repo.len());
-        let Store { repo, patience, .. } = store;
+        let Store { repo, max_wait, .. } = store;
         drop(repo); // the last reference
         for put in puts {
-            let _ = outcome(patience, "a put of a dropped repo", put);
+            let _ = outcome(max_wait, "a put of a dropped repo", put);
         }
-        let _ = outcome(patience, "a get of a dropped repo", get);
-        let _ = outcome(patience, "a remove of a dropped repo", remove);
-        let _ = outcome(patience, "the len of a dropped repo", len);
+        let _ = outcome(max_wait, "a get of a dropped repo", get);
+        let _ = outcome(max_wait, "a remove of a dropped repo", remove);
+        let _ = outcome(max_wait, "the len of a dropped repo", len);
     })
 }

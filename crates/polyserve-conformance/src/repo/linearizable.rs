@@ -10,7 +10,7 @@ use std::time::Duration;
 use super::RepoSubject;
 use super::race::RACERS;
 use super::store::Answers;
-use crate::history::{Bursts, History, PATIENCE, RecordingControl, RecordingWorkload, outcome_of};
+use crate::history::{Bursts, History, MAX_WAIT, RecordingControl, RecordingWorkload, outcome_of};
 use crate::property::Outcome;
 
 /// The number of operations.
@@ -41,7 +41,7 @@ fn recorded(subject: &RepoSubject, conditions: bool) -> Outcome {
         // Threads leave a rendezvous one after the other. A repo in memory needs a larger number of operations between two,
         // because the first threads finish several operations before the last thread leaves.
         let burst = if store.answers == Answers::Now { 128 } else { 8 };
-        let bursts = Bursts { operations: OPERATIONS, burst, patience: PATIENCE, max_duration: MAX_DURATION };
+        let bursts = Bursts { operations: OPERATIONS, burst, max_wait: MAX_WAIT, max_duration: MAX_DURATION };
         let workload = |number| {
             let first_key = first_key_of(number);
             RecordingWorkload { operations: OPERATIONS, keys: KEYS, first_key, seed: 0, conditions }

@@ -19,7 +19,7 @@
 //!
 //! let subject = RepoSubject::new(LaterReference::default)
 //!     .answers_later()
-//!     .patience(Duration::from_secs(30))
+//!     .max_wait(Duration::from_secs(30))
 //!     .many_keys(2_000);
 //! // Without a test harness: from any `main`, with a report. Here the first ten properties only.
 //! let report = property::check("my_repo", &subject, &repo::PROPERTIES[..10]);
@@ -28,7 +28,7 @@
 //!
 //! # How it tests
 //!
-//! * Each property has a new, empty repo. It runs on a thread that is given up after six times the patience, so that a
+//! * Each property has a new, empty repo. It runs on a thread that is given up after six times the max wait, so that a
 //!   repo that hangs fails with the name of the operation.
 //! * In the racing properties every entity has a number in its value and the same number in its description. So every read
 //!   detects parts of two entities.
@@ -121,7 +121,7 @@ kit!($ repo::repo_conformance for RepoSubject, from "[`RepoSubject`](crate::repo
 pub struct RepoSubject {
     make: Opaque<dyn Fn() -> Arc<dyn EntityRepo> + Send + Sync>,
     answers: Answers,
-    patience: Duration,
+    max_wait: Duration,
     keys: usize,
     json: bool,
 }
@@ -130,10 +130,10 @@ impl RepoSubject {
     /// Creates a subject for the repos that `make` constructs. Each repo must be empty. Repos over a shared engine each need
     /// their own name space.
     ///
-    /// By default a repo is in memory, has a patience of 10 s, and is tested with 20 000 keys.
+    /// By default a repo is in memory, has a max wait of 10 s, and is tested with 20 000 keys.
     pub fn new<R: EntityRepo>(make: impl Fn() -> R + Send + Sync + 'static) -> Self {
         let make = Box::new(move || -> Arc<dyn EntityRepo> { Arc::new(make()) });
-        Self { make: Opaque(make), answers: Answers::Now, patience: Duration::from_secs(10), keys: 20_000, json: false }
+        Self { make: Opaque(make), answers: Answers::Now, max_wait: Duration::from_secs(10), keys: 20_000, json: false }
     }
 
     /// Creates a subject for repos of [`NamedEntity`]s, with the defaults of [`RepoSubject::new`]. A repo that takes any
@@ -162,8 +162,8 @@ impl RepoSubject {
 
     /// Sets the max wait for one answer. A whole property may take six times as long.
     #[must_use]
-    pub fn patience(self, patience: Duration) -> Self {
-        Self { patience, ..self }
+    pub fn max_wait(self, max_wait: Duration) -> Self {
+        Self { max_wait, ..self }
     }
 
     /// Sets the number of keys that [`many_keys`] stores.
@@ -189,8 +189,8 @@ impl RepoSubject {
 
     /// Does the same as `run`, for a property that may return that it cannot run here.
     fn run_to_outcome(&self, property: impl FnOnce(Store) -> Outcome + Send + 'static) -> Outcome {
-        let &Self { answers, patience, keys, json, .. } = self;
-        let store = Store { repo: (self.make.0)(), answers, patience, keys, json };
-        within(patience.saturating_mul(6), "the property", move || property(store))
+        let &Self { answers, max_wait, keys, json, .. } = self;
+        let store = Store { repo: (self.make.0)(), answers, max_wait, keys, json };
+        within(max_wait.saturating_mul(6), "the property", move || property(store))
     }
 }

@@ -18,7 +18,7 @@ fn run(subject: &RepoSubject, property: impl FnOnce(Store) + Send + 'static) -> 
             return Outcome::Held;
         }
         let page = store.repo.scan(None, 1, &mut |_, _| ControlFlow::Continue(()));
-        assert!(outcome(store.patience, "scan", page).is_err(), "a repo that cannot scan answers a scan");
+        assert!(outcome(store.max_wait, "scan", page).is_err(), "a repo that cannot scan answers a scan");
         Outcome::NotRun("the repo cannot scan".into())
     })
 }

@@ -18,7 +18,7 @@ pub(super) enum Answers {
 pub(super) struct Store {
     pub(super) repo: Arc<dyn EntityRepo>,
     pub(super) answers: Answers,
-    pub(super) patience: Duration,
+    pub(super) max_wait: Duration,
     pub(super) keys: usize,
     pub(super) json: bool,
 }
@@ -104,9 +104,9 @@ impl Store {
         self.settle("len", self.repo.len())
     }
 
-    /// Waits for the result of `answer` within the patience.
+    /// Waits for the result of `answer` within the max wait.
     pub(super) fn settle<T>(&self, what: &str, answer: RepoAnswer<T>) -> T {
-        match outcome(self.patience, what, answer) {
+        match outcome(self.max_wait, what, answer) {
             Ok(value) => value,
             Err(error) => panic!("{what} failed: {error:?}"),
         }
@@ -115,7 +115,7 @@ impl Store {
     /// Asserts that a put is answered with an error.
     pub(super) fn expect_rejected(&self, entity: Entity) {
         let what = format!("a put of the value {}", entity.value);
-        let put = outcome(self.patience, &what, self.repo.put(entity));
+        let put = outcome(self.max_wait, &what, self.repo.put(entity));
         assert!(put.is_err(), "{what}, which JSON does not have, is answered with {put:?}");
     }
 
@@ -131,19 +131,19 @@ impl Store {
     }
 }
 
-/// Waits for the result of `answer`, an error or not, within `patience`.
+/// Waits for the result of `answer`, an error or not, within `max_wait`.
 ///
 /// # Panics
 ///
 /// Panics if the answer does not come in time, or does not wake the waiting thread.
-pub(crate) fn outcome<T>(patience: Duration, what: &str, answer: RepoAnswer<T>) -> Result<T, RepoError> {
-    let (deadline, later) = (Instant::now() + patience, !answer.is_now());
+pub(crate) fn outcome<T>(max_wait: Duration, what: &str, answer: RepoAnswer<T>) -> Result<T, RepoError> {
+    let (deadline, later) = (Instant::now() + max_wait, !answer.is_now());
     let Ok(result) = answer.wait_until(deadline) else {
-        panic!("{what} has not answered within {patience:?}");
+        panic!("{what} has not answered within {max_wait:?}");
     };
     // The last poll, at the deadline, also finds an answer that never woke its waker. An executor would not poll again.
     let late = later && Instant::now() >= deadline;
-    assert!(!late, "{what} was answered, but the waiting thread was not woken within {patience:?}");
+    assert!(!late, "{what} was answered, but the waiting thread was not woken within {max_wait:?}");
     result
 }
 

@@ -71,9 +71,9 @@ pub(super) fn a_bound_listener_is_served(subject: &ServerSubject) {
     for _ in 0..20 {
         live.ask(&get("/"), 200);
     }
-    within(subject.patience, "the end of a server", move || drop(live));
+    within(subject.max_wait, "the end of a server", move || drop(live));
     // A child process that another property starts at this moment may hold a copy until it executes its program.
-    assert!(eventually(subject.patience, || TcpListener::bind(addr).is_ok()), "the listener is still open");
+    assert!(eventually(subject.max_wait, || TcpListener::bind(addr).is_ok()), "the listener is still open");
 }
 
 /// A client can connect as soon as `serve` has returned, at the returned address.
@@ -82,6 +82,6 @@ pub(super) fn it_serves_when_serve_returns(subject: &ServerSubject) {
         let live = subject.live(Echo, |_| ());
         assert_ne!(live.addr.port(), 0, "the address has the real port");
         live.ask(&get("/"), 200);
-        within(subject.patience, "the end of a server", move || drop(live));
+        within(subject.max_wait, "the end of a server", move || drop(live));
     }
 }

@@ -57,7 +57,7 @@ pub(super) fn a_trusted_proxy_names_the_client(subject: &ServerSubject) {
                     client.send(&part).expect("the server reads");
                 }
                 assert_eq!(client.receive().expect("an answer").text(), expected, "{fields}");
-                let reported = reports.recv_timeout(subject.patience).expect("the answer is reported");
+                let reported = reports.recv_timeout(subject.max_wait).expect("the answer is reported");
                 assert_eq!(reported.as_deref(), Some(expected), "{fields}");
             }
         }
@@ -148,7 +148,7 @@ pub(super) fn the_hook_sees_every_answer(subject: &ServerSubject) {
     let full = subject.live(PanickingService::shared(), |full| {
         config(full);
         full.max_connections = 1;
-        full.body_timeout = 10 * subject.patience;
+        full.body_timeout = 10 * subject.max_wait;
     });
     let mut busy = full.client();
     busy.ask(&request("POST", "/", BODY_AWAITED), 100);
@@ -165,7 +165,7 @@ pub(super) fn the_hook_sees_every_answer(subject: &ServerSubject) {
     drop(busy);
     let mut reported: Vec<Reported> = Vec::new();
     while reported.len() < answers.len()
-        && let Ok(report) = reports.recv_timeout(subject.patience)
+        && let Ok(report) = reports.recv_timeout(subject.max_wait)
     {
         reported.push(report);
     }

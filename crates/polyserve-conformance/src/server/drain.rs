@@ -3,11 +3,11 @@
 use super::prelude::*;
 
 /// A client of the load. It sends batches of requests until the server ends, and panics if an answer is torn.
-fn ask_until_the_end(addr: SocketAddr, patience: Duration, (fields, batch): (&str, usize), answered: &AtomicU64) {
+fn ask_until_the_end(addr: SocketAddr, max_wait: Duration, (fields, batch): (&str, usize), answered: &AtomicU64) {
     let body = pattern(3_000);
     let bytes = with_body("POST", "/", fields, &body).repeat(batch);
     let always = || true;
-    let exchanged = reconnecting(addr, patience, always, |client| {
+    let exchanged = reconnecting(addr, max_wait, always, |client| {
         let _ = client.send(&bytes); // an error: the server has closed an idle connection
         let mut answer = || {
             let received = client.receive();
@@ -32,21 +32,21 @@ fn ask_until_the_end(addr: SocketAddr, patience: Duration, (fields, batch): (&st
 /// answer is cut.
 pub(super) fn a_shutdown_under_load_loses_nothing(subject: &ServerSubject) {
     let live = echo(subject);
-    let (addr, patience) = (live.addr, subject.patience);
+    let (addr, max_wait) = (live.addr, subject.max_wait);
     let answered = AtomicU64::new(0);
     // The fields and the number of the requests that each client sends at once.
     let (kept, once) = (("", 1), ("Connection: close\r\n", 1));
     let loads = [kept, kept, once, once, ("", 5), ("", 30)];
     thread::scope(|scope| {
         let answered = &answered;
-        let client = |load| scope.spawn(move || ask_until_the_end(addr, patience, load, answered));
+        let client = |load| scope.spawn(move || ask_until_the_end(addr, max_wait, load, answered));
         let clients: Vec<_> = loads.into_iter().map(client).collect();
-        let warm = eventually(patience, || answered.load(Ordering::SeqCst) >= 500);
+        let warm = eventually(max_wait, || answered.load(Ordering::SeqCst) >= 500);
         let drain = live.shutdown();
         for client in clients {
             joined(client);
         }
-        assert!(warm, "500 requests are answered within the patience");
+        assert!(warm, "500 requests are answered within the max wait");
         check_counts(drain, answered.load(Ordering::SeqCst), 0);
     });
 }
@@ -178,7 +178,7 @@ pub(super) fn a_request_in_the_drain_says_so(subject: &ServerSubject) {
 
 /// The drain waits for a deferred answer. The answer has `Connection: close`.
 pub(super) fn a_waiting_answer_outlives_the_shutdown(subject: &ServerSubject) {
-    let (live, held_answers, mut client) = hold_one(subject, |config| config.drain_grace = subject.patience * 10);
+    let (live, held_answers, mut client) = hold_one(subject, |config| config.drain_grace = subject.max_wait * 10);
     live.drain(1, move || {
         assert_eq!(held_answers.release_all(), 1, "the answer is still wanted");
         assert_eq!(client.expect_last(200).text(), "/hold");
@@ -188,10 +188,10 @@ pub(super) fn a_waiting_answer_outlives_the_shutdown(subject: &ServerSubject) {
 /// The drain closes the listener while a request is in work. So a client that comes later is refused at once, and is not reset at the end
 /// of the drain, when it cannot know whether its request was done.
 pub(super) fn the_listener_closes_while_a_request_is_in_work(subject: &ServerSubject) {
-    let (live, held_answers, mut client) = hold_one(subject, |config| config.drain_grace = subject.patience * 10);
-    let (addr, patience) = (live.addr, subject.patience);
+    let (live, held_answers, mut client) = hold_one(subject, |config| config.drain_grace = subject.max_wait * 10);
+    let (addr, max_wait) = (live.addr, subject.max_wait);
     live.drain(1, move || {
-        let is_closed = eventually(patience, || TcpStream::connect(addr).is_err());
+        let is_closed = eventually(max_wait, || TcpStream::connect(addr).is_err());
         assert!(is_closed, "the address still accepts connections");
         assert_eq!(held_answers.release_all(), 1, "the answer is still wanted");
         assert_eq!(client.expect_last(200).text(), "/hold");
@@ -206,7 +206,7 @@ pub(super) fn pipelined_requests_are_served_by_the_drain(subject: &ServerSubject
     let body = |number: usize| format!("request {number}");
     let requests = (0..14).flat_map(|number| with_body("POST", path(number), "", body(number).as_bytes()));
     let mut client = live.sending(&requests.collect::<Vec<u8>>());
-    held_answers.wait_for(1, subject.patience);
+    held_answers.wait_for(1, subject.max_wait);
     live.drain(14, move || {
         assert_eq!(held_answers.release_all(), 1, "the answer is still wanted");
         for number in 0..14 {

@@ -30,7 +30,7 @@ fn one_is_stuck(drain: impl Fn() -> Drain) -> Outcome {
 /// program, it holds a copy of every descriptor, so the kernel may close the listener a little later.
 #[track_caller]
 fn check_is_closed(subject: &ServerSubject, addr: SocketAddr) {
-    let closed = eventually(subject.patience, || TcpStream::connect(addr).is_err());
+    let closed = eventually(subject.max_wait, || TcpStream::connect(addr).is_err());
     assert!(closed, "the address still accepts connections");
 }
 
@@ -66,7 +66,7 @@ fn leave_one_behind(subject: &ServerSubject) -> Drain {
     let addr = live.addr;
     live.ask(&request("GET", "/", "Connection: close\r\n"), 200);
     let mut client = live.sending(&get("/block"));
-    assert!(service.inside.wait(subject.patience), "the request reaches the service");
+    assert!(service.inside.wait(subject.max_wait), "the request reaches the service");
     let drain = live.shutdown_within(SHORT);
     assert!(!service.open.wait(Duration::ZERO), "the thread is still stuck");
     assert_eq!((drain.answered, drain.cut), (1, 0), "a stuck request is not cut as well: {drain}");
@@ -88,7 +88,7 @@ fn end_what_waits(subject: &ServerSubject) -> Drain {
     let live = subject.live(service.clone(), |config| config.workers = subject.workers_or_pool(1));
     let _opened = OpenOnDrop(service.open.clone());
     let _stuck = live.sending(&get("/block"));
-    assert!(service.inside.wait(subject.patience), "the request reaches the service");
+    assert!(service.inside.wait(subject.max_wait), "the request reaches the service");
     let mut waiting = live.senders(3, &get("/"));
     let drain = live.shutdown_within(SHORT);
     let mut answered = 0;
@@ -183,11 +183,11 @@ pub(super) fn an_unused_server_ends(subject: &ServerSubject) {
 /// Connections that arrive during a shutdown are served or closed. The shutdown does not wait for further connections.
 pub(super) fn connecting_during_the_end_ends_too(subject: &ServerSubject) {
     let live = echo(subject);
-    let (addr, patience) = (live.addr, subject.patience);
+    let (addr, max_wait) = (live.addr, subject.max_wait);
     let started = Instant::now();
     let connecting = thread::spawn(move || {
         let mut answered = Vec::new();
-        while let Ok(mut client) = Client::connect(addr, patience) {
+        while let Ok(mut client) = Client::connect(addr, max_wait) {
             match client.exchange(&get("/")) {
                 Ok(_) => answered.push(client),
                 Err(failure) => assert!(failure.is_clean(), "{failure}"),
@@ -196,7 +196,7 @@ pub(super) fn connecting_during_the_end_ends_too(subject: &ServerSubject) {
             if answered.len() > 20 {
                 answered.clear();
             }
-            assert!(started.elapsed() < 2 * patience, "the server does not end");
+            assert!(started.elapsed() < 2 * max_wait, "the server does not end");
         }
         for mut client in answered {
             assert_ne!(client.end().1, Ending::Silent, "a connection is left open\n{}", client.show());
@@ -205,6 +205,6 @@ pub(super) fn connecting_during_the_end_ends_too(subject: &ServerSubject) {
     live.ask_until_served(&get("/"));
     let drain = live.shutdown();
     assert_eq!((drain.cut, drain.stuck), (0, 0), "{drain}");
-    let connected = within(patience, "the clients that connect during the shutdown", move || connecting.join());
+    let connected = within(max_wait, "the clients that connect during the shutdown", move || connecting.join());
     connected.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
 }

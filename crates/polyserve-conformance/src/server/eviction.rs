@@ -62,7 +62,7 @@ pub(super) fn silent_connections_are_closed_first(subject: &ServerSubject) -> Ou
         // On a busy machine the silent connection may not have been idle for long enough. Then another attempt follows.
         let_pass(6 * EVICTION_GRACE);
         let (new, _) = live.connect_until_served(&get("/"));
-        let is_closed = eventually(subject.patience, || silent.has_ended() || kept.has_ended());
+        let is_closed = eventually(subject.max_wait, || silent.has_ended() || kept.has_ended());
         assert!(is_closed, "three connections are open at a limit of two");
         if silent.has_ended() {
             kept.ask(&get("/"), 200);
@@ -121,7 +121,7 @@ pub(super) fn a_request_that_has_arrived_is_not_evicted(subject: &ServerSubject)
         parent.wait_for_parent();
     };
     with_serving_child(None, serve, |child| {
-        let connect = || Client::connect(child.addr, subject.patience).expect("the server accepts connections");
+        let connect = || Client::connect(child.addr, subject.max_wait).expect("the server accepts connections");
         let mut kept = connect();
         kept.ask(&get("/"), 200);
         let_pass(3 * EVICTION_GRACE); // so that it may be closed for another

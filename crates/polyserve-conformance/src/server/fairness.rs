@@ -15,7 +15,7 @@ impl ServerSubject {
 /// A multiplexed server serves the two in turn. If connections hold threads, the server ends the first connection with
 /// a `Connection: close` answer when the second client waits for its thread.
 pub(super) fn a_pipelining_client_leaves_room_at_a_full_queue(subject: &ServerSubject) {
-    let (workers, queue, patience) = (subject.workers_or_pool(1), subject.smallest_queue(), subject.patience);
+    let (workers, queue, max_wait) = (subject.workers_or_pool(1), subject.smallest_queue(), subject.max_wait);
     let live = subject.live(Echo, |config| {
         config.workers = workers;
         config.queue = queue;
@@ -23,8 +23,8 @@ pub(super) fn a_pipelining_client_leaves_room_at_a_full_queue(subject: &ServerSu
     let (addr, done, answers) = (live.addr, AtomicBool::new(false), AtomicU64::new(0));
     thread::scope(|scope| {
         let stop = StopOnDrop(&done);
-        scope.spawn(|| pipeline_without_pause(addr, patience, true, &done, &answers));
-        assert!(eventually(patience, || answers.load(Ordering::SeqCst) >= 20), "the pipelining client is not served");
+        scope.spawn(|| pipeline_without_pause(addr, max_wait, true, &done, &answers));
+        assert!(eventually(max_wait, || answers.load(Ordering::SeqCst) >= 20), "the pipelining client is not served");
         for _ in 0..5 {
             live.ask_until_served(&request("GET", "/", "Connection: close\r\n"));
         }
@@ -41,7 +41,7 @@ pub(super) fn pipelined_deferred_answers_leave_room(subject: &ServerSubject) {
     let live = subject.live(delayed, |config| config.workers = subject.workers_or_pool(2));
     let mut clients = live.senders(2, &get("/500").repeat(REQUESTS));
     for client in clients.iter().take(if subject.shape() == Shape::One { 1 } else { 2 }) {
-        assert!(eventually(subject.patience, || client.has_input()), "the pipelining clients are not served");
+        assert!(eventually(subject.max_wait, || client.has_input()), "the pipelining clients are not served");
     }
     live.ask_until_served(&request("GET", "/0", "Connection: close\r\n"));
     for client in &mut clients {
@@ -58,7 +58,7 @@ pub(super) fn pipelined_deferred_answers_leave_room(subject: &ServerSubject) {
 /// The first client completes each head in time, and sends the start of the next head with it. If the second client
 /// needs the first client's thread, the next answer says `Connection: close`.
 pub(super) fn a_client_with_half_a_head_leaves_room(subject: &ServerSubject) {
-    let patience = subject.patience;
+    let max_wait = subject.max_wait;
     let live = subject.live(Echo, |config| config.workers = subject.workers_or_pool(1));
     let (addr, done, answers) = (live.addr, AtomicBool::new(false), AtomicU64::new(0));
     let (start, rest) = (&get("/")[..8], &get("/")[8..]);
@@ -67,7 +67,7 @@ pub(super) fn a_client_with_half_a_head_leaves_room(subject: &ServerSubject) {
         let stop = StopOnDrop(&done);
         scope.spawn(|| {
             while !done.load(Ordering::SeqCst) {
-                let Ok(mut client) = Client::connect(addr, patience) else { continue };
+                let Ok(mut client) = Client::connect(addr, max_wait) else { continue };
                 let mut is_open = client.send(start).is_ok();
                 while is_open && !done.load(Ordering::SeqCst) {
                     is_open = client.send(&next).is_ok() && client.receive().is_ok_and(|answer| !answer.closes());
@@ -76,7 +76,7 @@ pub(super) fn a_client_with_half_a_head_leaves_room(subject: &ServerSubject) {
                 }
             }
         });
-        assert!(eventually(patience, || answers.load(Ordering::SeqCst) >= 3), "the first client is not served");
+        assert!(eventually(max_wait, || answers.load(Ordering::SeqCst) >= 3), "the first client is not served");
         for _ in 0..3 {
             live.ask_until_served(&request("GET", "/", "Connection: close\r\n"));
         }
@@ -92,19 +92,19 @@ pub(super) fn a_dripping_head_leaves_room(subject: &ServerSubject) {
         config.workers = subject.workers_or_pool(1);
         config.head_timeout = HEAD_TIMEOUT;
     });
-    let (addr, patience, done) = (live.addr, subject.patience, AtomicBool::new(false));
+    let (addr, max_wait, done) = (live.addr, subject.max_wait, AtomicBool::new(false));
     let dripping = live.sending(b"GET / HTTP/1.1\r\nHost: a\r\nX: ");
     let mut sender = dripping.write_half().expect("a second handle");
     thread::scope(|scope| {
         let stop = StopOnDrop(&done);
         let done = &done;
         scope.spawn(move || {
-            let deadline = Instant::now() + 2 * patience;
+            let deadline = Instant::now() + 2 * max_wait;
             while !done.load(Ordering::SeqCst) && Instant::now() < deadline && sender.send(b"x").is_ok() {
                 super::services::let_pass(Duration::from_millis(20));
             }
         });
-        let mut waiting = Client::connect(addr, patience).expect("the server accepts connections");
+        let mut waiting = Client::connect(addr, max_wait).expect("the server accepts connections");
         waiting.ask(&request("GET", "/", "Connection: close\r\n"), 200);
         drop(stop);
     });

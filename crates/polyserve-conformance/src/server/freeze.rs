@@ -52,7 +52,7 @@ fn stop_and_ask(subject: &ServerSubject, child: &ServingChild) -> Stopped {
     // A server of one connection gets the cases one after the other.
     let at_once = if subject.shape() == Shape::One { 1 } else { cases.len() };
     for cases in cases.chunks(at_once) {
-        let connect = || Client::connect(child.addr, subject.patience).expect("the server accepts connections");
+        let connect = || Client::connect(child.addr, subject.max_wait).expect("the server accepts connections");
         let started = Instant::now();
         let is_late = || started.elapsed() >= TIMEOUT / 2;
         let mut clients: Vec<Client> = cases.iter().map(|_| connect()).collect();

@@ -99,7 +99,7 @@ pub(super) fn a_rejection_survives_unread_input(subject: &ServerSubject) -> Outc
     if subject.shape() == Shape::One {
         return Outcome::NotRun(ONE_WAITS.into());
     }
-    let (live, busy) = full(subject, 1, |config| config.linger_timeout = subject.patience);
+    let (live, busy) = full(subject, 1, |config| config.linger_timeout = subject.max_wait);
     let upload = with_body("POST", "/", "", &pattern(512 * 1024));
     for _ in 0..5 {
         expect_rejection(&mut live.sending(&upload));
@@ -115,7 +115,7 @@ pub(super) fn rejected_connections_leave_room(subject: &ServerSubject) -> Outcom
     if subject.shape() == Shape::One {
         return Outcome::NotRun(ONE_WAITS.into());
     }
-    let (live, busy) = full(subject, LIMIT, |config| config.linger_timeout = subject.patience * 4);
+    let (live, busy) = full(subject, LIMIT, |config| config.linger_timeout = subject.max_wait * 4);
     let try_one = || {
         let mut client = live.client();
         let response = client.exchange(&get("/")).unwrap_or_else(|failure| panic!("{failure}"));
@@ -129,7 +129,7 @@ pub(super) fn rejected_connections_leave_room(subject: &ServerSubject) -> Outcom
     }
     finish(busy);
     // The server may need a moment to see that the others have closed.
-    let served = eventually(subject.patience, || {
+    let served = eventually(subject.max_wait, || {
         let (client, status) = try_one();
         rejected.push(client);
         status == 200
@@ -149,7 +149,7 @@ pub(super) fn silent_connections_keep_to_the_limit(subject: &ServerSubject) {
     });
     let mut open = live.clients(2 * LIMIT);
     let mut closed = Vec::new();
-    eventually(subject.patience, || {
+    eventually(subject.max_wait, || {
         let (ended, rest) = open.drain(..).partition(Client::has_input);
         closed.extend::<Vec<Client>>(ended);
         open = rest;
@@ -192,10 +192,10 @@ pub(super) fn a_burst_is_served_or_rejected(subject: &ServerSubject) {
 /// A connection that ends makes room at once: many more connections than the limit are served one after the other.
 pub(super) fn room_comes_back(subject: &ServerSubject) {
     let live = subject.live(Echo, |config| config.max_connections = 1);
-    let deadline = Instant::now() + subject.patience;
+    let deadline = Instant::now() + subject.max_wait;
     for _ in 0..30 {
         live.ask_until_served(&get("/"));
-        assert!(Instant::now() < deadline, "30 connections took longer than the patience");
+        assert!(Instant::now() < deadline, "30 connections took longer than the max wait");
     }
 }
 

@@ -1,6 +1,6 @@
 //! A running server for one property. It always ends.
 //!
-//! Invariant: nothing here waits longer than the subject's patience. A server that never starts or never ends fails
+//! Invariant: nothing here waits longer than the subject's max wait. A server that never starts or never ends fails
 //! the property and does not hang the kit.
 
 use std::io;
@@ -29,7 +29,7 @@ pub(super) struct Live {
     /// Upgrades until every thread of the server has ended.
     service: Weak<Arc<dyn Service>>,
     pub(super) addr: SocketAddr,
-    patience: Duration,
+    max_wait: Duration,
 }
 
 impl ServerSubject {
@@ -44,11 +44,11 @@ impl ServerSubject {
         }
     }
 
-    /// Starts a server. Its drains may take longer than the patience.
+    /// Starts a server. Its drains may take longer than the max wait.
     #[track_caller]
     pub(super) fn long_drain(&self, service: impl Service, change: impl FnOnce(&mut ServerConfig)) -> Live {
         self.live(service, |config| {
-            config.drain_grace = self.patience * 10;
+            config.drain_grace = self.max_wait * 10;
             change(config);
         })
     }
@@ -74,10 +74,10 @@ impl ServerSubject {
         let (server, listen_on) = (Arc::clone(server), listen_on.into());
         let held = Arc::new(service.into_shared());
         let service = Arc::downgrade(&held);
-        let running = within(self.patience, "serve", move || server.start(listen_on, held))?;
+        let running = within(self.max_wait, "serve", move || server.start(listen_on, held))?;
         let addr = running.local_addr();
         self.note_server(addr);
-        Ok(Live { running: Some(running), service, addr, patience: self.patience })
+        Ok(Live { running: Some(running), service, addr, max_wait: self.max_wait })
     }
 
     /// Starts a run of `server` with an echo, at an address at which it has served before. A client of another test may have
@@ -85,7 +85,7 @@ impl ServerSubject {
     #[track_caller]
     pub(super) fn serve_again(&self, server: &Arc<dyn Server>, addr: SocketAddr) -> Live {
         let mut live = None;
-        eventually(self.patience, || {
+        eventually(self.max_wait, || {
             live = Some(self.try_serve(server, addr, Echo));
             matches!(live, Some(Ok(_)))
         });
@@ -108,7 +108,7 @@ impl Live {
     /// A new connection.
     #[track_caller]
     pub(super) fn client(&self) -> Client {
-        Client::connect(self.addr, self.patience).expect("the server accepts connections")
+        Client::connect(self.addr, self.max_wait).expect("the server accepts connections")
     }
 
     /// New connections.
@@ -172,7 +172,7 @@ impl Live {
 
     #[track_caller]
     fn connect_until_answered(&self, request: &[u8]) -> (Client, Response) {
-        let deadline = Instant::now() + self.patience;
+        let deadline = Instant::now() + self.max_wait;
         loop {
             let mut client = self.client();
             match client.exchange(request) {
@@ -180,15 +180,15 @@ impl Live {
                 Err(failure) if !failure.is_clean() => panic!("{failure}"),
                 Ok(_) | Err(_) => {}
             }
-            assert!(Instant::now() < deadline, "no room within the patience\n{}", client.show());
+            assert!(Instant::now() < deadline, "no room within the max wait\n{}", client.show());
             thread::yield_now();
         }
     }
 
-    /// Returns the counters, as soon as they are as `expected`, or when the patience ends.
+    /// Returns the counters, as soon as they are as `expected`, or when the max wait ends.
     pub(super) fn counters_when(&self, expected: impl Fn(Counters) -> bool) -> Counters {
         let counters = || self.running.as_ref().map(Running::counters).unwrap_or_default();
-        eventually(self.patience, || expected(counters()));
+        eventually(self.max_wait, || expected(counters()));
         counters()
     }
 
@@ -196,40 +196,40 @@ impl Live {
     #[track_caller]
     pub(super) fn shutdown_within(mut self, grace: Duration) -> Drain {
         let running = self.running.take().expect("it is running");
-        let drain = within(self.patience, "shutdown_within", move || running.shutdown_within(grace));
+        let drain = within(self.max_wait, "shutdown_within", move || running.shutdown_within(grace));
         drain.expect("the server ends well")
     }
 
-    /// Drains with a grace that ends before the work of the clients. A thread that ends within the patience is not counted as
+    /// Drains with a grace that ends before the work of the clients. A thread that ends within the max wait is not counted as
     /// stuck: on a busy machine it may end a little after the server has stopped waiting for it.
     #[track_caller]
     pub(super) fn cut_within(self, grace: Duration) -> Drain {
-        let (service, patience) = (Weak::clone(&self.service), self.patience);
+        let (service, max_wait) = (Weak::clone(&self.service), self.max_wait);
         let mut drain = self.shutdown_within(grace);
-        if drain.stuck > 0 && eventually(patience, || service.strong_count() == 0) {
+        if drain.stuck > 0 && eventually(max_wait, || service.strong_count() == 0) {
             drain.stuck = 0;
         }
         drain
     }
 
-    /// Drains with a grace longer than the patience: a server that waits for its deadline fails.
+    /// Drains with a grace longer than the max wait: a server that waits for its deadline fails.
     #[track_caller]
     pub(super) fn shutdown(self) -> Drain {
-        let grace = self.patience.saturating_mul(10);
+        let grace = self.max_wait.saturating_mul(10);
         self.shutdown_within(grace)
     }
 
     /// Begins to drain with the configured grace. The drain has begun when this returns.
     pub(super) fn begin_drain(mut self) -> Draining {
         let running = self.running.take().expect("it is running");
-        Draining { end: Box::pin(running.drained()), patience: self.patience }
+        Draining { end: Box::pin(running.drained()), max_wait: self.max_wait }
     }
 
     /// Drops the running server.
     #[track_caller]
     pub(super) fn drop_it(mut self) {
         let running = self.running.take().expect("it is running");
-        within(self.patience, "dropping a running server", move || drop(running));
+        within(self.max_wait, "dropping a running server", move || drop(running));
     }
 }
 
@@ -237,15 +237,15 @@ impl Drop for Live {
     /// Ends the server with no grace, so that no thread is left behind.
     fn drop(&mut self) {
         let Some(running) = self.running.take() else { return };
-        let patience = if thread::panicking() { self.patience.min(Duration::from_secs(2)) } else { self.patience };
+        let max_wait = if thread::panicking() { self.max_wait.min(Duration::from_secs(2)) } else { self.max_wait };
         let (ended, wait) = mpsc::channel();
         let _ = thread::Builder::new().spawn(move || ended.send(running.shutdown_within(Duration::ZERO)));
-        let ended = wait.recv_timeout(patience);
+        let ended = wait.recv_timeout(max_wait);
         if !thread::panicking() {
-            let drain = ended.expect("the server ends within the patience").expect("the server ends well");
+            let drain = ended.expect("the server ends within the max wait").expect("the server ends well");
             // On a busy machine a thread may end a little after the server has stopped waiting for it.
             let ended = || self.service.strong_count() == 0;
-            assert!(drain.stuck == 0 || eventually(self.patience, ended), "{} threads are left behind", drain.stuck);
+            assert!(drain.stuck == 0 || eventually(self.max_wait, ended), "{} threads are left behind", drain.stuck);
         }
     }
 }
@@ -278,7 +278,7 @@ pub(super) fn joined<T>(thread: ScopedJoinHandle<'_, T>) -> T {
 /// A server that drains.
 pub(super) struct Draining {
     end: BoxFuture<Result<Drain, ServerFailed>>,
-    patience: Duration,
+    max_wait: Duration,
 }
 
 impl Live {
@@ -305,18 +305,18 @@ impl Draining {
     /// Waits for the end.
     #[track_caller]
     pub(super) fn wait(mut self) -> Drain {
-        let deadline = Instant::now() + self.patience;
+        let deadline = Instant::now() + self.max_wait;
         let end = park_until(Some(deadline), |cx| Pin::new(&mut self.end).poll(cx));
-        end.expect("the drain ends within the patience").expect("the server ends well")
+        end.expect("the drain ends within the max wait").expect("the server ends well")
     }
 }
 
-/// Polls until `reached` returns true or `patience` has passed. Returns whether it was reached.
+/// Polls until `reached` returns true or `max_wait` has passed. Returns whether it was reached.
 ///
 /// It is for events that no latch reports: a socket that the kernel has not closed yet, a thread that is still in its
 /// list.
-pub(super) fn eventually(patience: Duration, mut reached: impl FnMut() -> bool) -> bool {
-    let deadline = Instant::now() + patience;
+pub(super) fn eventually(max_wait: Duration, mut reached: impl FnMut() -> bool) -> bool {
+    let deadline = Instant::now() + max_wait;
     loop {
         if reached() {
             return true;

@@ -13,12 +13,12 @@ use crate::client::ReceiveFailure;
 /// Returns an error if the server accepts no connection.
 pub(super) fn reconnecting(
     addr: SocketAddr,
-    patience: Duration,
+    max_wait: Duration,
     goes_on: impl Fn() -> bool,
     mut exchange: impl FnMut(&mut Client) -> Result<Response, ReceiveFailure>,
 ) -> io::Result<()> {
     while goes_on() {
-        let mut client = Client::connect(addr, patience)?;
+        let mut client = Client::connect(addr, max_wait)?;
         while goes_on() {
             match exchange(&mut client) {
                 Ok(response) if !response.closes() => {}
@@ -34,7 +34,7 @@ pub(super) fn reconnecting(
 /// `may_close` the connection, connects again.
 pub(super) fn pipeline_without_pause(
     addr: SocketAddr,
-    patience: Duration,
+    max_wait: Duration,
     may_close: bool,
     done: &AtomicBool,
     answers: &AtomicU64,
@@ -43,7 +43,7 @@ pub(super) fn pipeline_without_pause(
     let batch =
         request("GET", "/", &"X-Name: any value, of which the server reads every byte\r\n".repeat(90)).repeat(50);
     while !done.load(Ordering::SeqCst) {
-        let Ok(mut client) = Client::connect(addr, patience) else { continue };
+        let Ok(mut client) = Client::connect(addr, max_wait) else { continue };
         let Ok(mut sender) = client.write_half() else { continue };
         let ended = AtomicBool::new(false);
         thread::scope(|scope| {

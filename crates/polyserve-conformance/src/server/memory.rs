@@ -35,7 +35,7 @@ fn check(subject: &ServerSubject, live: &Live, before: u64, budget: usize, metho
     let grown = || resident().expect("/proc is there").saturating_sub(before) << 10;
     let max = budget as u64 + FIXED;
     // The memory of a refused request may be freed a little after its answer.
-    let held = eventually(subject.patience.min(Duration::from_secs(5)), || grown() <= max);
+    let held = eventually(subject.max_wait.min(Duration::from_secs(5)), || grown() <= max);
     assert!(held, "{what} take {} MiB, at a budget of {} MiB", grown() >> 20, budget >> 20);
     for _ in 0..3 {
         live.ask(&get("/10"), 200);
@@ -82,7 +82,7 @@ pub(super) fn incomplete_bodies_keep_to_the_memory_budget(subject: &ServerSubjec
         }
         let refused = || clients.iter().filter(|client| client.has_input()).count();
         // What a body needs in addition to its bytes counts too.
-        let settled = eventually(subject.patience, || refused() >= CLIENTS - BUDGET / LENGTH);
+        let settled = eventually(subject.max_wait, || refused() >= CLIENTS - BUDGET / LENGTH);
         assert!(settled, "only {} of {CLIENTS} bodies of {LENGTH} bytes were refused", refused());
         assert!(refused() < CLIENTS, "every body was refused");
         check(subject, &live, before, BUDGET, "POST", "incomplete bodies");

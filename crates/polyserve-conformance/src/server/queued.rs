@@ -126,7 +126,7 @@ pub(super) fn an_evicted_connection_is_not_reset(subject: &ServerSubject) {
     let mut first = live.client();
     first.ask(&get("/"), 200);
     live.ask_until_served(&request("GET", "/", "Connection: close\r\n"));
-    assert!(eventually(subject.patience, || first.has_ended()), "the idle connection is not closed");
+    assert!(eventually(subject.max_wait, || first.has_ended()), "the idle connection is not closed");
     for _ in 0..2 {
         // A server that does not linger answers the first of these requests with a reset. Then the second one cannot be
         // sent.
@@ -161,9 +161,9 @@ pub(super) fn closes_under_load_are_announced(subject: &ServerSubject) -> Outcom
                 config.max_connections = MAX_SERVED;
             }
         });
-        let (addr, patience) = (live.addr, subject.patience);
+        let (addr, max_wait) = (live.addr, subject.max_wait);
         closes = thread::scope(|scope| {
-            let clients: Vec<_> = (0..CLIENTS).map(|_| scope.spawn(move || ask_in_a_loop(addr, patience))).collect();
+            let clients: Vec<_> = (0..CLIENTS).map(|_| scope.spawn(move || ask_in_a_loop(addr, max_wait))).collect();
             let closes = clients.into_iter().map(|client| client.join().expect("a client that does not panic"));
             closes.fold(Closes::default(), |sum, closes| Closes {
                 announced: sum.announced + closes.announced,
@@ -187,11 +187,11 @@ struct Closes {
 }
 
 /// Sends requests until 150 are answered, and reconnects after each close.
-fn ask_in_a_loop(addr: SocketAddr, patience: Duration) -> Closes {
+fn ask_in_a_loop(addr: SocketAddr, max_wait: Duration) -> Closes {
     let (mut closes, mut answers) = (Closes::default(), 0);
-    let deadline = Instant::now() + patience;
+    let deadline = Instant::now() + max_wait;
     while answers < 150 && Instant::now() < deadline {
-        let Ok(mut client) = Client::connect(addr, patience) else { continue };
+        let Ok(mut client) = Client::connect(addr, max_wait) else { continue };
         let mut is_kept = false;
         let mut answered = Instant::now();
         while answers < 150 {
@@ -221,13 +221,13 @@ fn ask_in_a_loop(addr: SocketAddr, patience: Duration) -> Closes {
 /// The drain serves requests that wait behind busy workers when the shutdown begins.
 pub(super) fn requests_behind_busy_workers_are_served_by_the_drain(subject: &ServerSubject) {
     const WAITING: usize = 20;
-    let (patience, held_answers) = (subject.patience, HeldAnswers::new());
+    let (max_wait, held_answers) = (subject.max_wait, HeldAnswers::new());
     let live = subject.live(held_answers.clone(), |config| {
         config.workers = subject.workers_or_pool(2);
-        config.drain_grace = patience * 10;
+        config.drain_grace = max_wait * 10;
     });
     let mut busy = live.senders(holders(subject, 2), &get("/hold"));
-    held_answers.wait_for(busy.len(), patience);
+    held_answers.wait_for(busy.len(), max_wait);
     let mut waiting = live.senders(WAITING, &with_body("POST", "/", "", b"hello"));
     let_pass(QUEUED);
     let draining = live.begin_drain();

@@ -64,7 +64,7 @@ pub(super) fn nothing_is_left_after_the_end(subject: &ServerSubject) -> Outcome 
             serve_and_end(subject);
         }
         let mut after = before;
-        let released = eventually(subject.patience, || {
+        let released = eventually(subject.max_wait, || {
             after = count().expect("/proc is there");
             after.0 <= before.0 && after.1 <= before.1
         });
@@ -87,7 +87,7 @@ pub(super) fn ended_connections_leave_nothing(subject: &ServerSubject) -> Outcom
         let mut before = count().expect("/proc is there");
         serve_some();
         let mut after = before;
-        let released = eventually(subject.patience, || {
+        let released = eventually(subject.max_wait, || {
             after = count().expect("/proc is there");
             // Connections of the first round may have been counted while they ended.
             before = (before.0.min(after.0 + 4), before.1.min(after.1 + 4));
@@ -121,7 +121,7 @@ pub(super) fn running_out_of_descriptors_ends_nothing(subject: &ServerSubject) -
         // One descriptor for the client, and none for the server.
         let files = use_up_descriptors(1);
         let mut waiting = live.sending(&get("/"));
-        clock.check("running out of descriptors", subject.patience);
+        clock.check("running out of descriptors", subject.max_wait);
         // A server of one connection closes the idle connection, which frees a descriptor for the waiting one.
         for _ in 0..if subject.shape() == Shape::One { 0 } else { 20 } {
             open.ask(&get("/"), 200);
@@ -139,9 +139,9 @@ pub(super) fn running_out_of_descriptors_ends_nothing(subject: &ServerSubject) -
 /// there are descriptors again. The server accepts until the queue is empty.
 pub(super) fn the_drain_serves_what_waited_for_descriptors(subject: &ServerSubject) -> Outcome {
     const WAITING: usize = 3;
-    let patience = subject.patience;
+    let max_wait = subject.max_wait;
     let serve = |parent: &ChildSide| {
-        let live = subject.live(Echo, |config| config.drain_grace = patience * 10);
+        let live = subject.live(Echo, |config| config.drain_grace = max_wait * 10);
         live.ask(&request("GET", "/", "Connection: close\r\n"), 200);
         let files = use_up_descriptors(0);
         parent.announce(live.addr);
@@ -152,7 +152,7 @@ pub(super) fn the_drain_serves_what_waited_for_descriptors(subject: &ServerSubje
         check_counts(draining.wait(), 1 + WAITING as u64, 0);
     };
     with_serving_child(Some(DESCRIPTOR_LIMIT), serve, |child| {
-        let connect = || Client::connect(child.addr, patience).expect("the kernel takes the connection");
+        let connect = || Client::connect(child.addr, max_wait).expect("the kernel takes the connection");
         let mut waiting: Vec<Client> = (0..WAITING).map(|_| connect()).collect();
         for client in &mut waiting {
             client.send(&get("/")).expect("the kernel takes the request");
@@ -177,7 +177,7 @@ pub(super) fn the_drain_serves_what_waited_for_descriptors(subject: &ServerSubje
 pub(super) fn waiting_costs_no_time(subject: &ServerSubject) -> Outcome {
     in_counted_child(|| {
         let held_answers = HeldAnswers::new();
-        let held = || subject.live(held_answers.clone(), |config| config.linger_timeout = subject.patience);
+        let held = || subject.live(held_answers.clone(), |config| config.linger_timeout = subject.max_wait);
         let large = subject.live(large, |_| ());
         let mut clock = CpuClock::new();
         let waits = [
@@ -208,7 +208,7 @@ pub(super) fn waiting_costs_no_time(subject: &ServerSubject) -> Outcome {
         // One after the other, which shows the wait that takes time.
         for (live, bytes, half_close, what) in waits {
             let _clients = begin((live, bytes, half_close));
-            clock.check(what, subject.patience);
+            clock.check(what, subject.max_wait);
             held_answers.release_all();
         }
     })
@@ -244,10 +244,10 @@ impl CpuClock {
         (hundredths(&self.process) - process).saturating_sub(SPENT)
     }
 
-    /// Panics if the other threads of this process use processor time until the patience ends.
+    /// Panics if the other threads of this process use processor time until the max wait ends.
     #[track_caller]
-    fn check(&mut self, what: &str, patience: Duration) {
-        let deadline = Instant::now() + patience;
+    fn check(&mut self, what: &str, max_wait: Duration) {
+        let deadline = Instant::now() + max_wait;
         loop {
             let others = self.spent_by_others();
             if others <= MAX_SPENT {

@@ -32,10 +32,10 @@ impl Latch {
         self.changed.notify_all();
     }
 
-    /// Waits for the latch. Returns whether it opened within `patience`.
-    pub(super) fn wait(&self, patience: Duration) -> bool {
+    /// Waits for the latch. Returns whether it opened within `max_wait`.
+    pub(super) fn wait(&self, max_wait: Duration) -> bool {
         let open = lock(&self.open);
-        let waited = self.changed.wait_timeout_while(open, patience, |open| !*open);
+        let waited = self.changed.wait_timeout_while(open, max_wait, |open| !*open);
         *waited.unwrap_or_else(PoisonError::into_inner).0
     }
 }
@@ -72,9 +72,9 @@ impl HeldAnswers {
 
     /// Waits until `count` answers are held back.
     #[track_caller]
-    pub(super) fn wait_for(&self, count: usize, patience: Duration) {
+    pub(super) fn wait_for(&self, count: usize, max_wait: Duration) {
         let held = lock(&self.held);
-        let waited = self.changed.wait_timeout_while(held, patience, |held| held.len() < count);
+        let waited = self.changed.wait_timeout_while(held, max_wait, |held| held.len() < count);
         let seen = waited.unwrap_or_else(PoisonError::into_inner).0.len();
         assert!(seen >= count, "only {seen} of {count} requests reached the service");
     }
@@ -119,7 +119,7 @@ pub(super) fn hold_one(
     let held_answers = HeldAnswers::new();
     let live = subject.live(held_answers.clone(), change);
     let client = live.sending(&get("/hold"));
-    held_answers.wait_for(1, subject.patience);
+    held_answers.wait_for(1, subject.max_wait);
     (live, held_answers, client)
 }
 

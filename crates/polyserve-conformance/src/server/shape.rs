@@ -39,7 +39,7 @@ pub(super) fn idle_connections_do_not_delay_others(subject: &ServerSubject) {
     }
 }
 
-/// Tests that idle connections are closed to make room for others. The idle timeout is longer than the patience, so it
+/// Tests that idle connections are closed to make room for others. The idle timeout is longer than the max wait, so it
 /// closes none of them.
 ///
 /// `limit` limits the configuration to `max_connections` connections.
@@ -62,7 +62,7 @@ fn idle_makes_room(subject: &ServerSubject, max_connections: usize, limit: impl 
     }
     // Each new connection closed an old one, without a byte. The other connections are still served.
     let mut closed = Vec::new();
-    let made_room = eventually(subject.patience, || {
+    let made_room = eventually(subject.max_wait, || {
         let (ended, open) = idle.drain(..).partition(|client: &Client| client.has_ended());
         closed.extend::<Vec<Client>>(ended);
         idle = open;
@@ -89,9 +89,9 @@ fn idle_makes_room(subject: &ServerSubject, max_connections: usize, limit: impl 
 }
 
 /// Sends requests until `done`. The server may close the connection between answers. Counts answers.
-fn send_until_done(addr: SocketAddr, patience: Duration, done: &AtomicBool, answers: &AtomicU64) {
+fn send_until_done(addr: SocketAddr, max_wait: Duration, done: &AtomicBool, answers: &AtomicU64) {
     let goes_on = || !done.load(Ordering::SeqCst);
-    let exchanged = reconnecting(addr, patience, goes_on, |client| {
+    let exchanged = reconnecting(addr, max_wait, goes_on, |client| {
         let response = client.exchange(&get("/"))?;
         assert_eq!(response.status, 200, "{}", client.show());
         answers.fetch_add(1, Ordering::SeqCst);
@@ -101,8 +101,8 @@ fn send_until_done(addr: SocketAddr, patience: Duration, done: &AtomicBool, answ
 }
 
 /// Sends without waiting for answers until `done`, on a connection that is kept. Counts answers.
-fn flood(addr: SocketAddr, patience: Duration, done: &AtomicBool, answers: &AtomicU64) {
-    pipeline_without_pause(addr, patience, false, done, answers);
+fn flood(addr: SocketAddr, max_wait: Duration, done: &AtomicBool, answers: &AtomicU64) {
+    pipeline_without_pause(addr, max_wait, false, done, answers);
 }
 
 /// Connections that send faster than the server reads do not keep other connections from being served.
@@ -110,15 +110,15 @@ fn flood(addr: SocketAddr, patience: Duration, done: &AtomicBool, answers: &Atom
 /// On a server of one connection, the busy clients pause between requests. The server serves another connection in such a
 /// pause.
 pub(super) fn busy_connections_leave_room_for_others(subject: &ServerSubject) {
-    let (workers, patience) = (subject.workers(2), subject.patience);
+    let (workers, max_wait) = (subject.workers(2), subject.max_wait);
     let is_single = subject.shape() == Shape::One;
     let live = subject.live(Echo, |config| config.workers = workers);
     let (addr, done, answers) = (live.addr, AtomicBool::new(false), AtomicU64::new(0));
     std::thread::scope(|scope| {
         let (run_client, done, answers) = (if is_single { send_until_done } else { flood }, &done, &answers);
-        let busy: Vec<_> = (0..3).map(|_| scope.spawn(move || run_client(addr, patience, done, answers))).collect();
+        let busy: Vec<_> = (0..3).map(|_| scope.spawn(move || run_client(addr, max_wait, done, answers))).collect();
         let stop = StopOnDrop(done);
-        assert!(eventually(patience, || answers.load(Ordering::SeqCst) >= 300), "the busy ones are not served");
+        assert!(eventually(max_wait, || answers.load(Ordering::SeqCst) >= 300), "the busy ones are not served");
         if is_single {
             for _ in 0..20 {
                 live.ask_until_served(&request("GET", "/", "Connection: close\r\n"));
@@ -143,13 +143,13 @@ pub(super) fn answers_do_not_get_mixed_up(subject: &ServerSubject) {
     const CLIENTS: usize = 12;
     const ROUNDS: usize = 40;
     let live = subject.live(Echo, |config| config.workers = subject.workers_or_pool(4));
-    let (addr, patience) = (live.addr, subject.patience);
+    let (addr, max_wait) = (live.addr, subject.max_wait);
     let run_client = move |number: usize| {
         let served = AtomicUsize::new(0);
-        let deadline = Instant::now() + patience;
+        let deadline = Instant::now() + max_wait;
         let goes_on = || served.load(Ordering::SeqCst) < ROUNDS;
         // A server of one connection closes an idle connection if another waits.
-        let exchanged = reconnecting(addr, patience, goes_on, |client| {
+        let exchanged = reconnecting(addr, max_wait, goes_on, |client| {
             assert!(Instant::now() < deadline, "client {number} is not served");
             let round = served.load(Ordering::SeqCst);
             let length = (number * 7919 + round * 104_729) % 30_000;
@@ -260,13 +260,13 @@ pub(super) fn later_answers_hold_no_worker(subject: &ServerSubject) -> Outcome {
     let waits = subject.shape() == Shape::One || holds_a_worker;
     let mut released = 0;
     if waits {
-        let all_released = eventually(subject.patience, || {
+        let all_released = eventually(subject.max_wait, || {
             released += held_answers.release_all();
             released == HELD
         });
         assert!(all_released, "{released} of {HELD} answers were asked for");
     } else {
-        held_answers.wait_for(HELD, subject.patience);
+        held_answers.wait_for(HELD, subject.max_wait);
         live.ask(&get("/"), 200);
         assert_eq!(held_answers.release_all(), HELD, "every answer is still wanted");
     }
@@ -282,7 +282,7 @@ pub(super) fn a_client_may_leave_before_its_answer(subject: &ServerSubject) {
     let live = subject.live(held_answers.clone(), |_| ());
     for _ in 0..3 {
         let client = live.sending(&get("/hold"));
-        held_answers.wait_for(1, subject.patience);
+        held_answers.wait_for(1, subject.max_wait);
         drop(client);
         held_answers.release_all();
         let mut other = live.client();

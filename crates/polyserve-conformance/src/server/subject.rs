@@ -19,7 +19,7 @@ pub struct ServerSubject {
     /// connection is closed. Otherwise the new connection waits until another one ends or times out.
     pub pooled: bool,
     /// The max wait for an event that must happen. Only a failing property waits so long.
-    pub patience: Duration,
+    pub max_wait: Duration,
     /// The servers speak TLS, and so do the clients of the kit.
     #[cfg(feature = "tls")]
     has_tls: bool,
@@ -28,7 +28,7 @@ pub struct ServerSubject {
 type Make = dyn Fn(ServerConfig) -> Result<Box<dyn Server>, ConfigError> + Send + Sync;
 
 impl ServerSubject {
-    /// Creates a subject for the servers that `make` constructs. It has no deviations and a patience of 30 s.
+    /// Creates a subject for the servers that `make` constructs. It has no deviations and a max wait of 30 s.
     ///
     /// ```
     /// use polyserve_conformance::broken::servers::PlainServer;
@@ -40,7 +40,7 @@ impl ServerSubject {
             make: Opaque(Box::new(move |config| make(config).map(|server| Box::new(server) as Box<dyn Server>))),
             deviations: Deviations::default(),
             pooled: false,
-            patience: Duration::from_secs(30),
+            max_wait: Duration::from_secs(30),
             #[cfg(feature = "tls")]
             has_tls: false,
         }
@@ -69,10 +69,10 @@ impl ServerSubject {
         self
     }
 
-    /// Sets the patience.
+    /// Sets the max time for which a property waits for an event.
     #[must_use]
-    pub fn with_patience(mut self, patience: Duration) -> Self {
-        self.patience = patience;
+    pub fn with_max_wait(mut self, max_wait: Duration) -> Self {
+        self.max_wait = max_wait;
         self
     }
 

@@ -98,10 +98,10 @@ pub(super) fn a_slow_reader_gets_a_large_answer_whole(subject: &ServerSubject) {
 /// The last answer of a connection reaches a client that is still sending: the connection is not reset before the client
 /// reads it. The answer may refuse an upload, or be the one after which the client has asked for the close.
 pub(super) fn a_refusal_survives_unread_input(subject: &ServerSubject) {
-    let patience = subject.patience;
+    let max_wait = subject.max_wait;
     let live = subject.live(Echo, |config| {
         config.max_body = 1000;
-        config.linger_timeout = patience;
+        config.linger_timeout = max_wait;
     });
     let upload = with_body("POST", "/", "", &pattern(512 * 1024));
     for _ in 0..5 {
@@ -123,7 +123,7 @@ pub(super) fn a_refusal_survives_unread_input(subject: &ServerSubject) {
     drop(live);
     // These clients go on sending after they have asked for the close: at once, byte by byte, or while they read. A send fails if the
     // server has closed already; the answer must be there all the same.
-    let live = subject.live(large, |config| config.linger_timeout = patience);
+    let live = subject.live(large, |config| config.linger_timeout = max_wait);
     for length in [5, 1_500_000] {
         let last = request("GET", &format!("/{length}"), "Connection: close\r\n");
         let more = get("/7");

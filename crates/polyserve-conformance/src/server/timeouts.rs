@@ -11,7 +11,7 @@ const SHORT: Duration = Duration::from_millis(200);
 #[track_caller]
 fn drip(subject: &ServerSubject, live: &Live, beginning: &[u8]) {
     let mut client = live.sending(beginning);
-    let deadline = Instant::now() + subject.patience + BODY_GRACE;
+    let deadline = Instant::now() + subject.max_wait + BODY_GRACE;
     while !client.has_input_within(Duration::from_millis(20)) {
         assert!(Instant::now() < deadline, "drips keep the request alive\n{}", client.show());
         let _ = client.send(b"x");
@@ -78,7 +78,7 @@ pub(super) fn an_idle_connection_is_closed_silently(subject: &ServerSubject) -> 
 pub(super) fn a_slow_answer_times_out(subject: &ServerSubject) {
     let (live, held_answers, mut client) = hold_one(subject, |config| config.answer_timeout = SHORT);
     check_problem(&client.expect_last(503));
-    assert!(eventually(subject.patience, || held_answers.all_abandoned()), "the server still holds the answer");
+    assert!(eventually(subject.max_wait, || held_answers.all_abandoned()), "the server still holds the answer");
     assert_eq!(held_answers.release_all(), 0, "the server still waits for an answer that timed out");
     live.ask(&get("/"), 200);
 }
@@ -123,7 +123,7 @@ fn blocked(subject: &ServerSubject) -> (Live, Client) {
     let mut client = live.sending(&get(&format!("/{UNREAD}")).repeat(UNREAD_ANSWERS));
     client.peek().expect("the answer begins");
     let answered = || live.counters_when(|_| true).answered;
-    let is_blocked = eventually(subject.patience, || {
+    let is_blocked = eventually(subject.max_wait, || {
         let before = answered();
         let_pass(Duration::from_millis(200));
         before > 0 && answered() == before

@@ -47,7 +47,7 @@ const VERSIONS: [&SupportedProtocolVersion; 2] = [&TLS12, &TLS13];
 struct Secure {
     live: Live,
     authority: TestAuthority,
-    patience: Duration,
+    max_wait: Duration,
 }
 
 impl Secure {
@@ -59,7 +59,7 @@ impl Secure {
             config.tls = Some(tls);
             change(config);
         });
-        Self { live, authority, patience: subject.patience }
+        Self { live, authority, max_wait: subject.max_wait }
     }
 
     fn client(&self, version: &'static SupportedProtocolVersion) -> Arc<ClientConfig> {
@@ -67,13 +67,13 @@ impl Secure {
     }
 
     fn deadline(&self) -> Instant {
-        Instant::now() + self.patience
+        Instant::now() + self.max_wait
     }
 
     fn socket(&self) -> TcpStream {
         let socket = TcpStream::connect(self.live.addr).expect("the server accepts connections");
         socket.set_nodelay(true).expect("the socket is open");
-        socket.set_read_timeout(Some(self.patience)).expect("the socket is open");
+        socket.set_read_timeout(Some(self.max_wait)).expect("the socket is open");
         socket
     }
 
@@ -92,7 +92,7 @@ impl Secure {
 
     /// The client's end of a connection after its handshake.
     fn on(&self, stream: &TlsStream) -> Client {
-        Client::on(stream.clone(), self.patience)
+        Client::on(stream.clone(), self.max_wait)
     }
 
     /// Sends `request` and returns the answer, which has this status.
@@ -110,7 +110,7 @@ impl Secure {
             let sent = stream.shake_hands(self.deadline()).and_then(|()| stream.send(&get("/"), self.deadline()));
             sent.is_ok() && stream.peek(self.deadline()).is_ok_and(|count| count > 0)
         };
-        assert!(eventually(self.patience, is_served), "the server does not serve any more");
+        assert!(eventually(self.max_wait, is_served), "the server does not serve any more");
     }
 }
 
@@ -203,7 +203,7 @@ fn a_client_certificate_is_required(subject: &ServerSubject) {
     let authority = TestAuthority::new();
     let tls = authority.issue().server().with_client_ca(clients.pem().as_str()).expect("it is an authority");
     let live = subject.live(Echo, |config| config.tls = Some(tls));
-    let secure = Secure { live, authority, patience: subject.patience };
+    let secure = Secure { live, authority, max_wait: subject.max_wait };
     for version in VERSIONS {
         for (identity, is_served) in [
             (None, false),
@@ -253,7 +253,7 @@ fn a_request_has_its_clients_certificate(subject: &ServerSubject) {
             tls = tls.with_client_ca(clients.pem().as_str()).expect("it is an authority");
         }
         let live = subject.live(CertificateNames, |config| config.tls = Some(tls));
-        let secure = Secure { live, authority, patience: subject.patience };
+        let secure = Secure { live, authority, max_wait: subject.max_wait };
         let configs = named.map(|names| secure.authority.client(&[version], Some(&clients.issue_to(&names))));
         for is_resumed in [false, true] {
             for (config, names) in configs.iter().zip(named) {
@@ -290,7 +290,7 @@ fn the_end_is_announced(subject: &ServerSubject) {
 
 /// A client that closes without `close_notify` ends its connection, and no other.
 fn an_end_that_is_not_announced_is_an_end(subject: &ServerSubject) {
-    let secure = Secure::new(subject, |config| config.drain_grace = subject.patience);
+    let secure = Secure::new(subject, |config| config.drain_grace = subject.max_wait);
     let whole = with_body("POST", "/", "", b"abc");
     for version in VERSIONS {
         let config = secure.client(version);
@@ -347,7 +347,7 @@ fn garbage_ends_the_connection(subject: &ServerSubject) {
 /// A request without TLS gets a 400.
 fn http_without_tls_is_a_400(subject: &ServerSubject) {
     let secure = Secure::new(subject, |_| {});
-    let mut client = Client::connect(secure.live.addr, subject.patience).expect("the server accepts connections");
+    let mut client = Client::connect(secure.live.addr, subject.max_wait).expect("the server accepts connections");
     client.send(&get("/")).expect("the server takes the request");
     client.expect_last(400);
     secure.check();
@@ -387,7 +387,7 @@ fn stalled_handshakes_keep_to_the_limit(subject: &ServerSubject) -> Outcome {
     let is_open = |counters: polyserve_core::Counters| counters.open == LIMIT as u64;
     assert_eq!(secure.live.counters_when(is_open).open, LIMIT as u64);
     // A handshake has begun, so it is not evicted, however long it has been idle.
-    let rejected = eventually(subject.patience, || {
+    let rejected = eventually(subject.max_wait, || {
         let result = secure.open(&config).shake_hands(secure.deadline());
         result.is_err_and(|error| is_rejection(&error))
     });
@@ -397,14 +397,14 @@ fn stalled_handshakes_keep_to_the_limit(subject: &ServerSubject) -> Outcome {
         expect_end(stream.socket());
     }
     let is_served = || secure.open(&config).shake_hands(secure.deadline()).is_ok();
-    assert!(eventually(subject.patience, is_served), "there is room again");
+    assert!(eventually(subject.max_wait, is_served), "there is room again");
     Outcome::Held
 }
 
 /// A handshake that has begun is served by the drain.
 fn a_handshake_outlives_the_shutdown(subject: &ServerSubject) {
     for version in VERSIONS {
-        let secure = Secure::new(subject, |config| config.drain_grace = subject.patience * 10);
+        let secure = Secure::new(subject, |config| config.drain_grace = subject.max_wait * 10);
         let stream = secure.open(&secure.client(version));
         let hello = stream.take_output();
         stream.socket().write_all(&hello[..20]).expect("the server takes the bytes");
@@ -415,7 +415,7 @@ fn a_handshake_outlives_the_shutdown(subject: &ServerSubject) {
         stream.socket().write_all(&hello[20..]).expect("the server takes the bytes");
         stream.shake_hands(deadline).expect("the handshake succeeds");
         stream.send(&get("/"), deadline).expect("the server takes the request");
-        Client::on(stream, subject.patience).expect_last(200);
+        Client::on(stream, subject.max_wait).expect_last(200);
         check_counts(drain.wait(), 1, 0);
     }
 }
@@ -445,7 +445,7 @@ fn a_new_certificate_drops_no_connection(subject: &ServerSubject) {
     write(&old.issue());
     let tls = TlsConfig::new(&*certificate, Path::new(&key)).expect("the certificate was issued for the key");
     let live = subject.live(Echo, |config| config.tls = Some(tls.clone()));
-    let mut secure = Secure { live, authority: old, patience: subject.patience };
+    let mut secure = Secure { live, authority: old, max_wait: subject.max_wait };
     let open = secure.connect(&secure.client(&TLS13));
     secure.ask(&open, &get("/"), 200);
     fs::write(&certificate, new.issue().certificate).expect("it is writable"); // of another key

@@ -56,9 +56,9 @@ impl Service for CountedCalls {
 }
 
 /// Sends HEAD requests to `path` without a pause, and discards the answers, until `done` or until the server closes.
-fn flood(addr: SocketAddr, path: &str, done: &AtomicBool, patience: Duration) {
-    let Ok(stream) = Stream::connect(None, addr, patience) else { return };
-    let until = Instant::now() + patience;
+fn flood(addr: SocketAddr, path: &str, done: &AtomicBool, max_wait: Duration) {
+    let Ok(stream) = Stream::connect(None, addr, max_wait) else { return };
+    let until = Instant::now() + max_wait;
     let batch = request("HEAD", path, "").repeat(1000);
     thread::scope(|scope| {
         scope.spawn(|| {
@@ -85,7 +85,7 @@ fn answers_before_mine(service: &CountedCalls, client: &mut Client) -> u64 {
 
 /// Returns the answers to another connection before each of some requests, on a kept connection and on new ones.
 #[track_caller]
-fn measure(live: &Live, service: &CountedCalls, path: &str, patience: Duration) -> Vec<u64> {
+fn measure(live: &Live, service: &CountedCalls, path: &str, max_wait: Duration) -> Vec<u64> {
     let (addr, done) = (live.addr, AtomicBool::new(false));
     lock(&service.calls).clear();
     let mut kept = live.client();
@@ -93,10 +93,10 @@ fn measure(live: &Live, service: &CountedCalls, path: &str, patience: Duration) 
     thread::scope(|scope| {
         let _stop = StopOnDrop(&done);
         for _ in 0..FLOODS {
-            scope.spawn(|| flood(addr, path, &done, patience));
+            scope.spawn(|| flood(addr, path, &done, max_wait));
         }
         let under_way = || lock(&service.calls).values().filter(|calls| **calls > MAX_ANSWERS).count() >= FLOODS;
-        assert!(eventually(patience, under_way), "the pipelining clients are not served");
+        assert!(eventually(max_wait, under_way), "the pipelining clients are not served");
         let on_new = (0..ASKED).map(|_| answers_before_mine(service, &mut live.client()));
         on_new.chain((0..ASKED).map(|_| answers_before_mine(service, &mut kept))).collect()
     })
@@ -131,7 +131,7 @@ pub(super) fn pipelining_clients_do_not_starve_others(subject: &ServerSubject) -
                     "{path}, {workers:?} workers: answers to another connection before mine: {attempts:?}, each at \
                      most {MAX_ANSWERS}"
                 );
-                attempts.push(measure(&live, &service, path, subject.patience));
+                attempts.push(measure(&live, &service, path, subject.max_wait));
             }
         }
     }
@@ -167,7 +167,7 @@ pub(super) fn a_pipelining_client_gives_its_thread_up(subject: &ServerSubject) -
             });
             let open = OpenOnDrop(service.open.clone());
             let mut flood = live.sending(&[get("/block"), get("/").repeat(REQUESTS - 1)].concat());
-            assert!(service.inside.wait(subject.patience), "the first request is not served");
+            assert!(service.inside.wait(subject.max_wait), "the first request is not served");
             let mut mine = live.sending(&request("GET", "/mine", "Connection: close\r\n"));
             if has_own_threads {
                 mine.expect(503);

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use polyserve_core::{Echo, ServerConfig, Service, park_until};
-use polyserve_serving::http1::{Env, Scratch, Session, Want};
+use polyserve_serving::http1::{Session, SessionBuffers, SessionStep, SharedState};
 
 pub use self::cheap::{Counted, cheap_requests_do_no_expensive_work_over};
 use crate::client::Response;
@@ -23,11 +23,11 @@ use crate::wire::cases_of;
 /// A service without a server.
 #[derive(Debug)]
 pub struct Unconnected {
-    env: Env,
+    shared: SharedState,
 }
 
 /// The longest wait for a deferred answer.
-const PATIENCE: Duration = Duration::from_secs(60);
+const MAX_WAIT: Duration = Duration::from_secs(60);
 
 impl Default for Unconnected {
     /// An echo. The properties of this kit make their services.
@@ -42,27 +42,27 @@ impl Unconnected {
     }
 
     fn of(service: Arc<dyn Service>) -> Self {
-        Self { env: Env::new(Arc::new(service), &ServerConfig::default()) }
+        Self { shared: SharedState::new(Arc::new(service), &ServerConfig::default()) }
     }
 
     /// Returns the answer to a request, on a connection of its own.
     #[track_caller]
     fn exchange(&self, request: &[u8]) -> Response {
-        let (mut session, mut scratch, mut output) = (Session::new(), Scratch::new(), Vec::new());
-        scratch.refresh(SystemTime::now(), false);
-        let mut want = session.receive(request, &mut self.env.turn(&mut scratch));
+        let (mut session, mut buffers, mut output) = (Session::new(), SessionBuffers::new(), Vec::new());
+        buffers.refresh(SystemTime::now(), false);
+        let mut step = session.receive(request, &mut self.shared.turn(&mut buffers));
         loop {
-            output.extend_from_slice(scratch.out());
-            session.written(scratch.out().len(), &mut scratch);
-            match want {
-                Want::Read(_) | Want::Close { .. } => break,
-                Want::Answer => {
-                    let answered = park_until(Some(Instant::now() + PATIENCE), |cx| session.poll_answer(cx));
+            output.extend_from_slice(buffers.out());
+            session.written(buffers.out().len(), &mut buffers);
+            match step {
+                SessionStep::Read(_) | SessionStep::Close { .. } => break,
+                SessionStep::Answer => {
+                    let answered = park_until(Some(Instant::now() + MAX_WAIT), |cx| session.poll_answer(cx));
                     answered.expect("the store answers");
                 }
-                Want::Write | Want::Yield => {}
+                SessionStep::Write | SessionStep::Yield => {}
             }
-            want = session.resume(&mut self.env.turn(&mut scratch));
+            step = session.resume(&mut self.shared.turn(&mut buffers));
         }
         Response::read(&output, request.starts_with(b"HEAD ")).unwrap_or_else(|why| panic!("{why}"))
     }

@@ -191,7 +191,7 @@ impl WorkerState {
         }
         let Some(&pending) = connection.pending.get(connection.next) else { return };
         let since = *connection.shortage_since.get_or_insert(self.now);
-        connection.has_shortage = is_shortage(error) && self.now.saturating_sub(since) < self.patience;
+        connection.has_shortage = is_shortage(error) && self.now.saturating_sub(since) < self.timeout;
         if !connection.has_shortage {
             connection.shortage_since = None;
             let count = connection.waiting().len();
@@ -202,9 +202,9 @@ impl WorkerState {
         self.back_off(connection, index);
     }
 
-    /// Handles a connection that has been in its state for longer than the client's patience.
+    /// Handles a connection that has been in its state for longer than the client's timeout.
     pub(super) fn time_out(&mut self, connection: &mut ClientConnection, index: usize) {
-        let seconds = self.patience as f64 / 1e9;
+        let seconds = self.timeout as f64 / 1e9;
         match connection.state {
             State::Free | State::Opening | State::Leaving | State::BackingOff => {}
             State::Closing => {
@@ -238,7 +238,7 @@ impl WorkerState {
         self.now.saturating_sub(connection.since) >= CLOSE_TIMEOUT.min(self.schedule.grace)
     }
 
-    /// Ends the wait for answers. An unanswered request has failed, unless the load was stopped before the request's patience
+    /// Ends the wait for answers. An unanswered request has failed, unless the load was stopped before the request's timeout
     /// was over. So a silent server is noticed however short the measured period was.
     pub(super) fn abandon(&mut self, connection: &ClientConnection) {
         let Some(&pending) = connection.waiting().first() else { return };
@@ -247,7 +247,7 @@ impl WorkerState {
         if self.retrying.is_some() {
             return; // no client waits for these answers
         }
-        if self.schedule.is_stopped() && self.now.saturating_sub(connection.since) <= self.patience {
+        if self.schedule.is_stopped() && self.now.saturating_sub(connection.since) <= self.timeout {
             self.tally.unfinished += connection.waiting().iter().filter(|pending| pending.counts).count() as u64;
         } else if connection.is_connecting || connection.has_shortage {
             self.fail(&pending, FailureKind::Connect, count, || {
@@ -274,7 +274,7 @@ impl WorkerState {
         }
     }
 
-    /// Counts a missing close at the end of the load. It is counted also if the run was shorter than the client's patience.
+    /// Counts a missing close at the end of the load. It is counted also if the run was shorter than the client's timeout.
     pub(super) fn expect_closed(&mut self, connection: &ClientConnection) {
         let waited = self.now.saturating_sub(connection.since);
         if connection.state == State::Closing && self.is_late_to_close(connection) {
@@ -284,10 +284,10 @@ impl WorkerState {
         }
     }
 
-    /// Ends a run of a number of requests early if all requests have failed for twice the client's patience. Otherwise
-    /// the load would take the patience for each request.
+    /// Ends a run of a number of requests early if all requests have failed for twice the client's timeout. Otherwise
+    /// the load would take the timeout for each request.
     pub(super) fn stop_if_hopeless(&mut self) {
-        let is_hopeless = self.wrong > 0 && self.now.saturating_sub(self.last_right) / 2 >= self.patience;
+        let is_hopeless = self.wrong > 0 && self.now.saturating_sub(self.last_right) / 2 >= self.timeout;
         if is_hopeless && !self.schedule.is_timed() {
             self.schedule.stop(self.now);
         }

@@ -4,7 +4,7 @@
 //! connection is free and the request is due. A failed connection is counted, pauses, and is replaced.
 //!
 //! Every wait is bounded. The loop ends with the measured period, or later, when the client stops waiting for answers.
-//! It waits for the client's patience, but at most 2 s. If a due request is sent after the end, it waits as long again for
+//! It waits for the client's timeout, but at most 2 s. If a due request is sent after the end, it waits as long again for
 //! the answer.
 //!
 //! Cost of a batch of requests on a kept connection: one `send`, one `recv`, a share of one `epoll_wait`, one clock
@@ -100,7 +100,7 @@ const MAX_EVENTS: usize = 512;
 const TIMER_TOKEN: u64 = u64::MAX;
 /// The time before a due request in which a pinned thread stays awake.
 const AWAKE_BEFORE_DUE: u64 = 50_000;
-/// The min and max time between two checks of timeouts. The time is an eighth of the patience.
+/// The min and max time between two checks for requests without an answer: an eighth of the timeout.
 const CHECK_INTERVAL: (u64, u64) = (1_000_000, 500_000_000);
 
 impl ClientThread {
@@ -128,7 +128,7 @@ impl ClientThread {
     pub(crate) fn ramp_up(&mut self, load: &Load) -> Result<(), LoadError> {
         let count = if load.usage == Usage::Close { 0 } else { self.connections.len() };
         self.worker.now = clock::now();
-        let deadline = self.worker.now.saturating_add(clock::nanos(load.patience));
+        let deadline = self.worker.now.saturating_add(clock::nanos(load.timeout));
         let mut next = 0;
         while next < count || self.worker.opening > 0 {
             while next < count && self.worker.opening < MAX_OPENING {
@@ -299,9 +299,9 @@ impl ClientThread {
     /// Handles timeouts.
     fn check_timeouts(&mut self) {
         let (shortest, longest) = CHECK_INTERVAL;
-        self.next_check = self.worker.now + (self.worker.patience / 8).clamp(shortest, longest);
+        self.next_check = self.worker.now + (self.worker.timeout / 8).clamp(shortest, longest);
         for (index, connection) in self.connections.iter_mut().enumerate() {
-            if self.worker.now.saturating_sub(connection.since) > self.worker.patience {
+            if self.worker.now.saturating_sub(connection.since) > self.worker.timeout {
                 self.worker.time_out(connection, index);
             }
         }

@@ -124,7 +124,7 @@ impl WorkerState {
     pub(super) fn take_due(&mut self) -> Option<Pending> {
         loop {
             let pending = self.take_next()?;
-            if self.retrying.is_none() || self.now.saturating_sub(pending.due) <= self.patience {
+            if self.retrying.is_none() || self.now.saturating_sub(pending.due) <= self.timeout {
                 return Some(pending);
             }
             self.attempt_failed(&pending, FailedAttempt::TimedOut);

@@ -78,7 +78,7 @@ impl Schedule {
                 Some(OpenLoop::new(times.start, 1e9 / rate, [thread, threads], random))
             }
         };
-        let grace = clock::nanos(load.patience).min(MAX_GRACE);
+        let grace = clock::nanos(load.timeout).min(MAX_GRACE);
         let until = if open.is_some() && load.retry.is_none() { times.end.saturating_add(grace) } else { times.end };
         Self { times, grace, until, last_sent: 0, is_stopped: false, left, open }
     }

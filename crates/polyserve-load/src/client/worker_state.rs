@@ -31,7 +31,7 @@ pub(crate) struct WorkerState {
     /// Whether the server must announce the close of such a connection.
     pub(super) must_close: bool,
     pub(super) is_open_loop: bool,
-    pub(super) patience: u64,
+    pub(super) timeout: u64,
     pub(super) requests: EncodedRequests,
     stream: RequestStream,
     pub(super) schedule: Schedule,
@@ -89,7 +89,7 @@ impl WorkerState {
             closes,
             must_close: load.must_close,
             is_open_loop: matches!(load.pace, Pace::Rate(_)),
-            patience: clock::nanos(load.patience),
+            timeout: clock::nanos(load.timeout),
             stream: load.traffic.request_stream(thread, load.threads),
             requests,
             schedule: Schedule::new(load, thread, Times { start: 0, counted: 0, end: 0 }),

@@ -209,20 +209,20 @@ fn large_bodies_both_ways() {
 #[test]
 fn a_silent_server_is_a_timeout_and_the_load_ends() {
     let target = serve(|_, _| true);
-    let patience = Duration::from_millis(50);
-    let timed = load(target)
-        .with(|load| (load.patience, load.length) = (patience, RunLength::Time(Duration::from_millis(600))));
+    let timeout = Duration::from_millis(50);
+    let timed =
+        load(target).with(|load| (load.timeout, load.length) = (timeout, RunLength::Time(Duration::from_millis(600))));
     // On a busy machine a run may be over before its first request.
     let has_sent = |report: &Report| report.bytes_sent > 0;
     let report = failed(repeated(|| report(&timed), has_sent), &timed, "GET /: no answer within 0.05 s");
     assert!(report.failed.timeouts >= 8 && report.failed.total() == report.failed.timeouts);
-    // A million requests would take hours: the load ends after twice the patience without a right answer.
-    let many = load(target).with(|load| (load.patience, load.length) = (patience, RunLength::Requests(1_000_000)));
+    // A million requests would take hours: the load ends after twice the timeout without a right answer.
+    let many = load(target).with(|load| (load.timeout, load.length) = (timeout, RunLength::Requests(1_000_000)));
     let report = super::report(&many);
     assert!(report.failed.timeouts >= 8 && report.answered == 0);
-    // A run shorter than the client's patience.
+    // A run shorter than the client's timeout.
     let short = timed.with(|load| {
-        (load.patience, load.length) = (Duration::from_millis(500), RunLength::Time(Duration::from_millis(50)));
+        (load.timeout, load.length) = (Duration::from_millis(500), RunLength::Time(Duration::from_millis(50)));
     });
     let report = failed(repeated(|| super::report(&short), has_sent), &short, "GET /: no answer within 0.5 s");
     assert_eq!((report.failed.timeouts, report.failed.total(), report.unfinished), (8, 8, 0));
@@ -237,17 +237,17 @@ fn a_swallowed_request_and_a_short_body_are_timeouts() {
     for fault in faults {
         let some =
             serve(move |number, stream| if number % 200 == 199 { fault(stream) } else { send(stream, &right()) });
-        let many = requests(some, &traffic(), 1_000).with(|load| load.patience = Duration::from_millis(300));
+        let many = requests(some, &traffic(), 1_000).with(|load| load.timeout = Duration::from_millis(300));
         let report = failing(&many, "GET /: no answer within 0.3 s");
         // On a busy machine other answers may be late, too.
         assert!(report.failed.timeouts >= 5 && report.failed.total() == report.failed.timeouts, "{report:?}");
         assert_eq!((report.answered + report.failed.timeouts, report.unfinished), (1_000, 0));
 
-        // One of the first eight requests, in a slice much shorter than the client's patience.
+        // One of the first eight requests, in a slice much shorter than the client's timeout.
         let slice = || {
             let one = serve(move |number, stream| if number == 5 { fault(stream) } else { send(stream, &right()) });
             load(one).with(|load| {
-                (load.length, load.patience) = (RunLength::Time(Duration::from_millis(50)), Duration::from_millis(500));
+                (load.length, load.timeout) = (RunLength::Time(Duration::from_millis(50)), Duration::from_millis(500));
             })
         };
         let counts = |report: &Report| (report.failed.timeouts, report.failed.total(), report.unfinished);
@@ -259,7 +259,7 @@ fn a_swallowed_request_and_a_short_body_are_timeouts() {
     }
 }
 
-/// An unanswered request of a stopped load has not failed: its patience was not over.
+/// An unanswered request of a stopped load has not failed: its timeout was not over.
 #[test]
 fn what_a_stop_leaves_unfinished_is_no_failure() {
     let target = serve(|number, stream| number % 10 == 9 || send(stream, &right()));
@@ -279,16 +279,16 @@ fn a_server_that_does_not_close_is_a_timeout() {
     let announced = right().replacen("\r\n", "\r\nConnection: close\r\n", 1);
     let target = serve(move |_, stream| send(stream, &announced));
     let load = load(target).with(|load| {
-        (load.usage, load.patience, load.connections) = (Usage::Close, Duration::from_millis(50), 1);
+        (load.usage, load.timeout, load.connections) = (Usage::Close, Duration::from_millis(50), 1);
         load.length = RunLength::Requests(3);
     });
     // On a busy machine an answer may be late.
     let report = repeated(|| report(&load), |report| report.answered == 3);
     let report = failed(report, &load, "the server has not closed the connection");
     assert_eq!(report.answered, 3);
-    // A run shorter than the client's patience.
-    let short = load
-        .with(|load| (load.length, load.patience) = (RunLength::Time(Duration::from_millis(1500)), super::PATIENCE));
+    // A run shorter than the client's timeout.
+    let short =
+        load.with(|load| (load.length, load.timeout) = (RunLength::Time(Duration::from_millis(1500)), super::MAX_WAIT));
     let report = repeated(|| super::report(&short), |report| report.bytes_sent > 0);
     let report = failed(report, &short, "the server has not closed the connection");
     assert_eq!((report.answered, report.failed.timeouts, report.failed.total()), (1, 1, 1));
@@ -327,7 +327,7 @@ fn a_closed_port_is_reported() {
     for usage in [Usage::KeepAlive { pipeline: 1 }, Usage::Close] {
         for pace in [Pace::Closed, Pace::Rate(1_000.0)] {
             let load = load(target).with(|load| {
-                (load.usage, load.pace, load.patience) = (usage, pace, Duration::from_millis(200));
+                (load.usage, load.pace, load.timeout) = (usage, pace, Duration::from_millis(200));
                 load.length = RunLength::Time(Duration::from_millis(300));
             });
             // On a busy machine a run may be over before its first connection.

@@ -19,7 +19,7 @@ use polyserve_memory::StdRwlock;
 use polyserve_threadpool::{MpscPool, PoolServer};
 
 /// Only used if a test hangs.
-const PATIENCE: Duration = Duration::from_secs(30);
+const MAX_WAIT: Duration = Duration::from_secs(30);
 
 /// An entity server.
 fn serve(config: ServerConfig) -> Running {
@@ -37,7 +37,7 @@ fn requests(target: SocketAddr, traffic: &Traffic, count: u64) -> Load {
     Load::new(target, traffic.clone()).with(|load| {
         load.connections = 8;
         load.length = RunLength::Requests(count);
-        load.patience = PATIENCE;
+        load.timeout = MAX_WAIT;
     })
 }
 
@@ -45,11 +45,11 @@ fn report(load: &Load) -> Report {
     run(load, &mut |_: &LoadProgress| {}).unwrap()
 }
 
-/// Repeats a run until its report is as `is_good` says, or until [`PATIENCE`] is over. Returns the last report.
+/// Repeats a run until its report is as `is_good` says, or until [`MAX_WAIT`] is over. Returns the last report.
 ///
 /// For runs with times so short that a busy machine can spoil them.
 fn repeated(run: impl Fn() -> Report, is_good: impl Fn(&Report) -> bool) -> Report {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + MAX_WAIT;
     loop {
         let report = run();
         if is_good(&report) || Instant::now() >= deadline {

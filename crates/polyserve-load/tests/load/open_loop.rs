@@ -55,7 +55,7 @@ fn requests_due_and_never_sent_are_reported() {
     let (release, latch) = mpsc::channel::<()>();
     let latch = Mutex::new(latch);
     let target = serve(move |_, stream| {
-        let _ = latch.lock().unwrap().recv_timeout(super::PATIENCE);
+        let _ = latch.lock().unwrap().recv_timeout(super::MAX_WAIT);
         send(stream, &right())
     });
     let traffic =
@@ -64,12 +64,12 @@ fn requests_due_and_never_sent_are_reported() {
         let load = requests(target, &traffic, 1).with(|load| {
             (load.connections, load.pace, load.usage) = (2, Pace::Rate(1_000.0), usage);
             load.arrivals = Arrivals::Even;
-            (load.length, load.patience) = (RunLength::Time(Duration::from_millis(500)), Duration::from_millis(700));
+            (load.length, load.timeout) = (RunLength::Time(Duration::from_millis(500)), Duration::from_millis(700));
         });
         let report = report(&load);
         assert_eq!((report.unsent + report.failed.timeouts, report.answered, report.unfinished), (500, 0, 0));
         assert!(report.failed.timeouts >= 2 && report.unsent > 0 && !report.is_clean(), "{report:?}");
-        // Each wait is from the due time to the end of the client's patience, which may be after the measured period.
+        // Each wait is from the due time to the end of the client's timeout, which may be after the measured period.
         let waited = report.latency.count_between(Duration::from_millis(690).as_nanos() as u64, u64::MAX);
         assert_eq!((waited, report.latency.len()), (500, 500));
     }
@@ -120,7 +120,7 @@ fn what_was_due_before_the_end_is_sent_after_it() {
             send(stream, &right())
         });
         let releaser = std::thread::spawn(move || {
-            let _ = arrival.recv_timeout(super::PATIENCE);
+            let _ = arrival.recv_timeout(super::MAX_WAIT);
             let deadline = Instant::now() + Duration::from_millis(400);
             while let Some(left) = deadline.checked_duration_since(Instant::now()) {
                 std::thread::park_timeout(left);

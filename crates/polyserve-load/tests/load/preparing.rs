@@ -1,4 +1,4 @@
-//! The preparation of a load: it ends with the client's patience, and with a stop.
+//! The preparation of a load: it ends with the client's timeout, and with a stop.
 
 use std::sync::Mutex;
 use std::sync::mpsc;
@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 use polyserve_load::{Load, LoadError, Traffic, prefill_for, run};
 
 use super::faulty::{send, serve};
-use super::{PATIENCE, entities, requests};
+use super::{MAX_WAIT, entities, requests};
 
 /// A load with a server that never answers the preparation.
-fn unprepared(traffic: &Traffic, patience: Duration) -> Load {
-    requests(serve(|_, _| true), traffic, 1).with(|load| load.patience = patience)
+fn unprepared(traffic: &Traffic, timeout: Duration) -> Load {
+    requests(serve(|_, _| true), traffic, 1).with(|load| load.timeout = timeout)
 }
 
 /// The preparation: everything before the first counted request.
@@ -23,7 +23,7 @@ fn prepared(load: &Load) -> LoadError {
 }
 
 #[test]
-fn a_preparation_ends_with_the_clients_patience() {
+fn a_preparation_ends_with_the_clients_timeout() {
     for traffic in [Traffic::one("GET", "/", None, None).unwrap(), entities(5, "get=1")] {
         let error = prepared(&unprepared(&traffic, Duration::from_millis(200))).to_string();
         assert!(error.contains("no answer within 0.2 s"), "{error}");
@@ -45,7 +45,7 @@ fn an_answer_that_drips_is_not_waited_for_for_ever() {
         false
     });
     let traffic = Traffic::one("GET", "/", None, None).unwrap();
-    let load = requests(target, &traffic, 1).with(|load| load.patience = Duration::from_millis(200));
+    let load = requests(target, &traffic, 1).with(|load| load.timeout = Duration::from_millis(200));
     let error = run(&load, &mut |_| {}).unwrap_err().to_string();
     assert!(error.contains("no end of the answer within 0.2 s: "), "{error}");
     drop(release);
@@ -54,7 +54,7 @@ fn an_answer_that_drips_is_not_waited_for_for_ever() {
 #[test]
 fn a_preparation_can_be_stopped() {
     for traffic in [Traffic::one("GET", "/", None, None).unwrap(), entities(5, "get=1")] {
-        let load = unprepared(&traffic, PATIENCE);
+        let load = unprepared(&traffic, MAX_WAIT);
         load.stop.begin(Instant::now());
         let error = prepared(&load);
         assert!(matches!(error, LoadError::Stopped), "{error}");

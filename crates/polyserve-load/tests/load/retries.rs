@@ -8,7 +8,7 @@ use std::time::Duration;
 use polyserve_load::{Arrivals, Exchange, Load, Pace, Retry, RetryReport, RunLength, Traffic};
 
 use super::faulty::{BODY, right, send, serve};
-use super::{PATIENCE, report};
+use super::{MAX_WAIT, report};
 
 const REFUSAL: &str = "HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nContent-Length: 4\r\n\r\nfull";
 
@@ -18,9 +18,9 @@ fn load(target: SocketAddr, change: impl FnOnce(&mut Retry)) -> Load {
         Traffic::expecting(vec![Exchange::new("GET", "/").with(|one| one.answers = vec![BODY.into()])]).unwrap();
     Load::new(target, traffic).with(|load| {
         (load.connections, load.pace, load.arrivals) = (16, Pace::Rate(1_000.0), Arrivals::Even);
-        (load.length, load.patience) = (RunLength::Time(Duration::from_millis(200)), PATIENCE);
+        (load.length, load.timeout) = (RunLength::Time(Duration::from_millis(200)), MAX_WAIT);
         let retry = Retry::default().with(|retry| {
-            (retry.pause, retry.deadline) = (Duration::from_millis(2), PATIENCE);
+            (retry.pause, retry.deadline) = (Duration::from_millis(2), MAX_WAIT);
         });
         load.retry = Some(retry.with(change));
     })
@@ -67,10 +67,10 @@ fn a_client_without_an_answer_in_time_sends_its_request_again() {
     let (release, latch) = mpsc::channel::<()>();
     let latch = Arc::new(Mutex::new(latch));
     let target = serve(move |_, stream| {
-        let _ = latch.lock().unwrap().recv_timeout(PATIENCE);
+        let _ = latch.lock().unwrap().recv_timeout(MAX_WAIT);
         send(stream, &right())
     });
-    let load = load(target, |retry| retry.attempts = 2).with(|load| load.patience = Duration::from_millis(20));
+    let load = load(target, |retry| retry.attempts = 2).with(|load| load.timeout = Duration::from_millis(20));
     let all = retried(&load);
     drop(release);
     assert!(all.offered == 200 && all.good == 0 && all.rejected == 0, "{all:?}");

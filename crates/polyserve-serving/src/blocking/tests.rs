@@ -14,7 +14,7 @@ use crate::{EVICTION_GRACE, ServerState};
 
 mod tls;
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const MAX_WAIT: Duration = Duration::from_secs(60);
 const GET: &[u8] = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n";
 
 /// A server that serves one connection at a time. Each connection has a new thread.
@@ -34,7 +34,7 @@ impl Fixture {
 
     fn connect(&self) -> TcpStream {
         let client = TcpStream::connect(self.listener.local_addr().unwrap()).unwrap();
-        client.set_read_timeout(Some(PATIENCE)).unwrap();
+        client.set_read_timeout(Some(MAX_WAIT)).unwrap();
         client
     }
 
@@ -50,7 +50,7 @@ impl Fixture {
     fn serve(&self, since: Instant) -> JoinHandle<bool> {
         self.queue(since);
         let pool = Arc::clone(&self.pool);
-        thread::spawn(move || match pool.serve_next(PATIENCE, &()).unwrap() {
+        thread::spawn(move || match pool.serve_next(MAX_WAIT, &()).unwrap() {
             Served::Lingering(entry) => pool.take_out(entry).is_some(),
             Served::Closed | Served::Silent(..) => false,
         })
@@ -69,7 +69,7 @@ impl Fixture {
         client.write_all(GET).unwrap();
         self.queue(Instant::now());
         let pool = Arc::clone(&self.pool);
-        let serving = thread::spawn(move || pool.serve_next(PATIENCE, &()));
+        let serving = thread::spawn(move || pool.serve_next(MAX_WAIT, &()));
         assert!(head(&mut client).starts_with("HTTP/1.1 200 "));
         let _waiting = self.add_waiting();
         let Some(Served::Lingering(entry)) = serving.join().unwrap() else { panic!("the connection is closed") };
@@ -100,7 +100,7 @@ fn a_request_that_is_there_is_served_however_late() {
     let fixture = Fixture::new(|c| c.requests_per_connection = Some(1));
     let mut client = fixture.connect();
     client.write_all(GET).unwrap();
-    assert!(fixture.serve(ago(PATIENCE * 2)).join().unwrap());
+    assert!(fixture.serve(ago(MAX_WAIT * 2)).join().unwrap());
     assert!(head(&mut client).starts_with("HTTP/1.1 200 "));
 }
 
@@ -139,7 +139,7 @@ fn a_silent_connection_releases_its_thread() {
     client.write_all(GET).unwrap();
     client.shutdown(Shutdown::Write).unwrap();
     fixture.pool.queue(entry, Instant::now());
-    assert!(matches!(fixture.pool.serve_next(PATIENCE, &()), Some(Served::Closed)));
+    assert!(matches!(fixture.pool.serve_next(MAX_WAIT, &()), Some(Served::Closed)));
     assert!(head(&mut client).starts_with("HTTP/1.1 200 "));
     assert!(fixture.pool.table.is_empty());
 }
@@ -165,7 +165,7 @@ fn silent_connections_count_towards_the_limit() {
     is_rejected("one waits, and one is silent");
     clients[0].write_all(b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").unwrap();
     clients[0].shutdown(Shutdown::Write).unwrap();
-    let _ = fixture.pool.serve_next(PATIENCE, &());
+    let _ = fixture.pool.serve_next(MAX_WAIT, &());
     assert!(fixture.pool.admit(third, || false).is_ok(), "one is silent");
 }
 

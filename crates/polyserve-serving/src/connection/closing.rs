@@ -12,14 +12,14 @@
 
 use super::{Connection, Step, Turn, WaitKind};
 use crate::Discarded;
-use crate::http1::Want;
+use crate::http1::SessionStep;
 use crate::lingering::lingers_on;
 
 impl Connection {
     /// Whether the last answer is sent.
     #[inline]
     pub(super) fn is_closing(&self) -> bool {
-        self.is_lingering | matches!(self.want, Want::Close { .. })
+        self.is_lingering | matches!(self.session_step, SessionStep::Close { .. })
     }
 
     /// Returns the step after the last answer, if the client has announced that it sends nothing more.

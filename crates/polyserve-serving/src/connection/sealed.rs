@@ -1,7 +1,7 @@
 //! What a connection of a server that speaks TLS does besides: see [`crate::tls`].
 
 use super::{Connection, Step, Turn};
-use crate::http1::Want;
+use crate::http1::SessionStep;
 use crate::tls::{REJECTION, TlsSession, is_plain_http};
 
 impl Connection {
@@ -11,7 +11,7 @@ impl Connection {
         let is_plain = self.tls.is_none() && turn.buffers.input.first().is_some_and(|first| is_plain_http(*first));
         if is_plain {
             turn.buffers.refresh(server, false);
-            self.want = self.session.refuse_plain_http(&mut server.env.turn(&mut turn.buffers.scratch));
+            self.session_step = self.session.refuse_plain_http(&mut server.shared.turn(&mut turn.buffers.session));
             return self.advance(turn);
         }
         if self.tls.is_none() {
@@ -20,7 +20,7 @@ impl Connection {
         let Some(tls) = &mut self.tls else { return self.on_error(turn) };
         let buffers = &mut *turn.buffers;
         let bytes = buffers.input.get_mut(..count).unwrap_or_default();
-        let received = tls.receive(bytes, &mut buffers.tls, &server.env.memory);
+        let received = tls.receive(bytes, &mut buffers.tls, &server.shared.memory);
         buffers.note_read(count);
         if received.handshake_ended {
             server.count_handshake();
@@ -33,16 +33,16 @@ impl Connection {
             let is_last = turn.must_give_way() || tls.has_worn_keys();
             turn.buffers.refresh(server, is_last);
             let buffers = &mut *turn.buffers;
-            buffers.scratch.input_is_full = count == buffers.input.len() || tls.has_part();
-            self.want = self.session.receive(&buffers.tls.plain, &mut server.env.turn(&mut buffers.scratch));
+            buffers.session.input_is_full = count == buffers.input.len() || tls.has_part();
+            self.session_step = self.session.receive(&buffers.tls.plain, &mut server.shared.turn(&mut buffers.session));
             buffers.tls.clear_plain();
         }
         if received.failed {
-            turn.buffers.scratch.clear();
+            turn.buffers.session.clear();
             self.session.abandon();
-            self.want = Want::Close { linger: true };
+            self.session_step = SessionStep::Close { linger: true };
         } else if received.input_ended {
-            self.want = self.session.end_of_input();
+            self.session_step = self.session.end_of_input();
         }
         self.advance(turn)
     }
@@ -51,16 +51,16 @@ impl Connection {
     pub(super) fn seal(&mut self, turn: &mut Turn<'_>) {
         let Some(tls) = &mut self.tls else { return };
         let buffers = &mut *turn.buffers;
-        if !buffers.scratch.out().is_empty() {
-            let is_sealed = tls.seal(buffers.scratch.out(), &mut buffers.tls, &turn.server.env.memory);
-            let answers = self.session.take_output(&mut buffers.scratch);
+        if !buffers.session.out().is_empty() {
+            let is_sealed = tls.seal(buffers.session.out(), &mut buffers.tls, &turn.server.shared.memory);
+            let answers = self.session.take_output(&mut buffers.session);
             if is_sealed {
                 tls.note_answers(answers);
             } else {
-                self.want = Want::Close { linger: false };
+                self.session_step = SessionStep::Close { linger: false };
             }
         }
-        if matches!(self.want, Want::Close { .. }) {
+        if matches!(self.session_step, SessionStep::Close { .. }) {
             tls.end(&mut buffers.tls);
         }
     }
@@ -68,7 +68,7 @@ impl Connection {
     /// The kernel has taken the first `count` bytes of the output.
     pub(super) fn note_sealed_written(&mut self, turn: &mut Turn<'_>, count: usize) {
         let Some(tls) = &mut self.tls else { return };
-        if let Some(answers) = tls.written(count, &mut turn.buffers.tls, &turn.server.env.memory) {
+        if let Some(answers) = tls.written(count, &mut turn.buffers.tls, &turn.server.shared.memory) {
             self.session.count_answered(answers);
         }
     }
@@ -76,7 +76,8 @@ impl Connection {
     /// Whether the output is only the end of TLS: the connection closes, and the output ends no answer. Such an output is not waited
     /// for.
     pub(crate) fn has_only_end(&self) -> bool {
-        matches!(self.want, Want::Close { .. }) && self.tls.as_ref().is_some_and(|tls| !tls.has_answers())
+        matches!(self.session_step, SessionStep::Close { .. })
+            && self.tls.as_ref().is_some_and(|tls| !tls.has_answers())
     }
 
     /// Whether the answers must announce the close, because the keys cannot be used for many more.
@@ -87,7 +88,7 @@ impl Connection {
     /// Rejects a connection that has not ended its handshake, with an alert.
     pub(super) fn reject_handshake(&mut self, turn: &mut Turn<'_>) -> Step {
         self.tls = None;
-        self.want = self.session.reject_with(&REJECTION, &mut turn.buffers.scratch);
+        self.session_step = self.session.reject_with(&REJECTION, &mut turn.buffers.session);
         self.advance(turn)
     }
 }

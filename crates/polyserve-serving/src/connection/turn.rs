@@ -55,7 +55,7 @@ impl<'a> Turn<'a> {
     /// `is_start`: it has read at most once in this turn.
     #[inline]
     pub(super) fn note_arrival(&mut self, is_start: bool) {
-        if self.ready_since.is_some() || self.queued_since.is_some() || self.server.env.admission.is_some() {
+        if self.ready_since.is_some() || self.queued_since.is_some() || self.server.shared.admission.is_some() {
             self.note_known_arrival(is_start);
         }
     }
@@ -64,9 +64,9 @@ impl<'a> Turn<'a> {
     fn note_known_arrival(&mut self, is_start: bool) {
         let since = || self.ready_since.or_else(|| self.queued_since?.instant());
         let arrived = if is_start { since() } else { None };
-        self.buffers.scratch.queued_since = arrived;
-        if self.server.env.admission.is_some() {
-            self.buffers.scratch.set_arrived(arrived.unwrap_or_else(self.clock));
+        self.buffers.session.queued_since = arrived;
+        if self.server.shared.admission.is_some() {
+            self.buffers.session.set_arrived(arrived.unwrap_or_else(self.clock));
         }
     }
 

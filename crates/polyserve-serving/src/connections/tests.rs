@@ -339,9 +339,9 @@ fn the_main_thread_wakes_connections_for_deadlines_and_a_shutdown() {
         move || table.supervise()
     });
     let until = |holds: &dyn Fn() -> bool| {
-        let patience = Instant::now() + Duration::from_secs(60);
+        let deadline = Instant::now() + Duration::from_secs(60);
         while !holds() {
-            assert!(Instant::now() < patience, "it is not woken");
+            assert!(Instant::now() < deadline, "it is not woken");
             thread::yield_now();
         }
     };

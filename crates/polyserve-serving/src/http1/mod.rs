@@ -8,7 +8,7 @@
 //! * [`chunked`]: a chunked body, byte by byte.
 //! * [`encode`]: the bytes of an answer.
 //! * [`date`]: the value of the `Date` header, formatted once a second.
-//! * [`Env`], [`Scratch`]: the server's environment, and the buffers that the connections of a thread share.
+//! * [`SharedState`], [`SessionBuffers`]: what all connections of a server share, and the buffers that those of a thread share.
 //! * [`TimeLimit`]: how long each wait of a connection may last.
 //! * [`turn`]: the limit on the work for one connection before others are served.
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects, clippy::panic)]
@@ -21,12 +21,12 @@ pub mod decode;
 pub mod encode;
 pub mod refusal;
 mod repeated;
-mod scratch;
 mod session;
+mod shared_state;
 mod syntax;
 mod time_limit;
 pub mod turn;
 
-pub use scratch::{Env, Scratch, SessionTurn};
-pub use session::{OUTPUT_BOUND, Phase, Session, Want, panicked};
+pub use session::{OUTPUT_BOUND, Phase, Session, SessionStep, panicked};
+pub use shared_state::{SessionBuffers, SessionTurn, SharedState};
 pub use time_limit::{BODY_GRACE, TimeLimit};

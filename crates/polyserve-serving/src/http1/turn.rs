@@ -1,7 +1,7 @@
 //! The limit on the work of one turn, so that a connection that pipelines without a pause does not keep others waiting.
 //!
 //! A turn is what a thread does for one connection before it looks at the other ones. The server begins it; a session that
-//! has more to do at its end says so with [`Want::Yield`](super::Want::Yield). Only the start of a further request ends a
+//! has more to do at its end says so with [`SessionStep::Yield`](super::SessionStep::Yield). Only the start of a further request ends a
 //! turn: the first request of a turn is always served.
 //!
 //! A thread that serves one connection has turns too ([`TurnBudget::of_thread`]). At the end of such a turn, it looks whether other

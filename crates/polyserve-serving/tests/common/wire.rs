@@ -1,10 +1,10 @@
-//! A server without a socket: it drives a [`Session`] by the contract of `Want`, and keeps its output.
+//! A server without a socket: it drives a [`Session`] by the contract of `SessionStep`, and keeps its output.
 #![allow(dead_code)] // each test binary uses a part
 
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, UNIX_EPOCH};
 
-use polyserve_serving::http1::{Env, Scratch, Session, Want};
+use polyserve_serving::http1::{Session, SessionBuffers, SessionStep, SharedState};
 
 /// The date of every answer in these tests.
 pub(crate) const DATE: &str = "Sun, 06 Nov 1994 08:49:37 GMT";
@@ -15,10 +15,10 @@ pub(crate) type AcceptFn = Box<dyn FnMut(usize) -> usize>;
 /// One connection, seen from the client's side.
 pub(crate) struct Wire<'e> {
     pub(crate) session: Session,
-    env: &'e Env,
-    scratch: Scratch,
+    server: &'e SharedState,
+    buffers: SessionBuffers,
     accept: AcceptFn,
-    want: Want,
+    step: SessionStep,
     /// The bytes that were written.
     pub(crate) out: Vec<u8>,
     /// The number of answers that the session counted as written.
@@ -30,52 +30,53 @@ pub(crate) const POLLS: usize = 3;
 
 impl<'e> Wire<'e> {
     /// Creates a connection to a client that accepts each write completely.
-    pub(crate) fn new(env: &'e Env) -> Self {
-        Self::with_accept(env, Box::new(|count| count))
+    pub(crate) fn new(server: &'e SharedState) -> Self {
+        Self::with_accept(server, Box::new(|count| count))
     }
 
     /// Creates a connection to a client that accepts as many bytes as `accept` returns, and at least one.
-    pub(crate) fn with_accept(env: &'e Env, accept: AcceptFn) -> Self {
+    pub(crate) fn with_accept(server: &'e SharedState, accept: AcceptFn) -> Self {
         let session = Session::new();
-        let want = session.want();
-        let mut wire = Self { session, env, scratch: Scratch::new(), accept, want, out: Vec::new(), answered: 0 };
+        let step = session.next_step();
+        let mut wire =
+            Self { session, server, buffers: SessionBuffers::new(), accept, step, out: Vec::new(), answered: 0 };
         wire.drain(false);
         wire
     }
 
     /// Sets whether the server is draining, and the time.
     pub(crate) fn drain(&mut self, draining: bool) {
-        self.scratch.refresh(UNIX_EPOCH + Duration::from_secs(784_111_777), draining);
+        self.buffers.refresh(UNIX_EPOCH + Duration::from_secs(784_111_777), draining);
     }
 
     /// Sets whether other connections wait for the server's thread.
     pub(crate) fn others_wait(&mut self, others_wait: bool) {
         self.drain(false);
-        self.scratch.set_others_wait(others_wait);
+        self.buffers.set_others_wait(others_wait);
     }
 
     /// Sends `bytes` in one piece, and lets the server continue until it waits.
-    pub(crate) fn send(&mut self, bytes: &[u8]) -> Want {
-        assert!(matches!(self.want, Want::Read(_)), "the server does not read: it wants {:?}", self.want);
-        self.want = self.session.receive(bytes, &mut self.env.turn(&mut self.scratch));
+    pub(crate) fn send(&mut self, bytes: &[u8]) -> SessionStep {
+        assert!(matches!(self.step, SessionStep::Read(_)), "the server does not read: it wants {:?}", self.step);
+        self.step = self.session.receive(bytes, &mut self.server.turn(&mut self.buffers));
         self.settle()
     }
 
     /// Ends the client's bytes.
-    pub(crate) fn end(&mut self) -> Want {
-        self.want = self.session.end_of_input();
+    pub(crate) fn end(&mut self) -> SessionStep {
+        self.step = self.session.end_of_input();
         self.settle()
     }
 
     /// Ends the present phase by its timeout.
-    pub(crate) fn time_out(&mut self) -> Want {
-        self.want = self.session.time_out(&mut self.env.turn(&mut self.scratch));
+    pub(crate) fn time_out(&mut self) -> SessionStep {
+        self.step = self.session.time_out(&mut self.server.turn(&mut self.buffers));
         self.settle()
     }
 
     /// Whether the server has closed the connection, or will close it once all output is written.
     pub(crate) fn is_closed(&self) -> bool {
-        matches!(self.want, Want::Close { .. })
+        matches!(self.step, SessionStep::Close { .. })
     }
 
     /// Returns the text that was written since the last call.
@@ -84,23 +85,25 @@ impl<'e> Wire<'e> {
     }
 
     /// Continues until the server waits for bytes or for an answer, or has closed the connection.
-    pub(crate) fn settle(&mut self) -> Want {
+    pub(crate) fn settle(&mut self) -> SessionStep {
         let mut polls = 0;
         loop {
             self.write();
-            assert_eq!(self.session.want(), self.want);
-            self.want = match self.want {
-                Want::Read(_) | Want::Close { .. } => return self.want,
-                Want::Write | Want::Yield => self.session.resume(&mut self.env.turn(&mut self.scratch)),
-                Want::Answer => match self.session.poll_answer(&mut Context::from_waker(Waker::noop())) {
+            assert_eq!(self.session.next_step(), self.step);
+            self.step = match self.step {
+                SessionStep::Read(_) | SessionStep::Close { .. } => return self.step,
+                SessionStep::Write | SessionStep::Yield => {
+                    self.session.resume(&mut self.server.turn(&mut self.buffers))
+                }
+                SessionStep::Answer => match self.session.poll_answer(&mut Context::from_waker(Waker::noop())) {
                     Poll::Ready(()) => {
                         polls = 0;
-                        self.session.resume(&mut self.env.turn(&mut self.scratch))
+                        self.session.resume(&mut self.server.turn(&mut self.buffers))
                     }
-                    Poll::Pending if polls == POLLS => return Want::Answer,
+                    Poll::Pending if polls == POLLS => return SessionStep::Answer,
                     Poll::Pending => {
                         polls += 1;
-                        Want::Answer
+                        SessionStep::Answer
                     }
                 },
             };
@@ -108,12 +111,12 @@ impl<'e> Wire<'e> {
     }
 
     fn write(&mut self) {
-        let out = self.scratch.out();
+        let out = self.buffers.out();
         if !out.is_empty() {
             let count = (self.accept)(out.len()).min(out.len());
             self.out.extend_from_slice(&out[..count]);
-            self.session.written(count, &mut self.scratch);
-            assert!(self.scratch.out().is_empty());
+            self.session.written(count, &mut self.buffers);
+            assert!(self.buffers.out().is_empty());
         }
         while !self.session.unsent().is_empty() {
             let unsent = self.session.unsent();

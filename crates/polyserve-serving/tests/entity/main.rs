@@ -13,25 +13,25 @@ use polyserve_core::{
     Entity, EntityRepo, EntityRepoExt, EntityService, Identifiable, MalformedEntity, RepoError, ServerConfig,
 };
 use polyserve_memory::StdMutex;
-use polyserve_serving::http1::{Env, Want};
+use polyserve_serving::http1::{SessionStep, SharedState};
 use repos::{FailingRepo, later};
 use wire::{DATE, Wire};
 
 /// Entity 1 in JSON.
 const ONE: &str = r#"{"id":1,"description":"aZ09","value":60.750847}"#;
 
-fn serve(repo: impl EntityRepo) -> Env {
-    Env::new(std::sync::Arc::new(EntityService::new(repo)), &ServerConfig::default())
+fn serve(repo: impl EntityRepo) -> SharedState {
+    SharedState::new(std::sync::Arc::new(EntityService::new(repo)), &ServerConfig::default())
 }
 
 /// Serves `repo`. If `strict`, the media type of a PUT is checked.
-fn serve_with(repo: impl EntityRepo, strict: bool) -> Env {
+fn serve_with(repo: impl EntityRepo, strict: bool) -> SharedState {
     let service = EntityService::new(repo).strict_media_type(strict);
-    Env::new(std::sync::Arc::new(service), &ServerConfig::default())
+    SharedState::new(std::sync::Arc::new(service), &ServerConfig::default())
 }
 
 /// Serves a store with entity 1.
-fn with_one() -> Env {
+fn with_one() -> SharedState {
     let repo = StdMutex::new();
     assert!(repo.put(Entity::new(1, "aZ09", 60.750847)).is_now());
     serve(repo)
@@ -65,10 +65,10 @@ impl Response {
 }
 
 /// Sends one request in one piece.
-fn ask(env: &Env, bytes: &[u8]) -> Response {
-    let mut wire = Wire::new(env);
-    let want = wire.send(bytes);
-    assert!(matches!(want, Want::Read(_) | Want::Close { .. }), "it answers now");
+fn ask(server: &SharedState, bytes: &[u8]) -> Response {
+    let mut wire = Wire::new(server);
+    let step = wire.send(bytes);
+    assert!(matches!(step, SessionStep::Read(_) | SessionStep::Close { .. }), "it answers now");
     let _ = wire.end();
     let text = wire.take_output();
     let (head, body) = text.split_once("\r\n\r\n").expect("there is an answer");
@@ -85,19 +85,19 @@ fn request(method: &str, target: &str, fields: &str, body: &[u8]) -> Vec<u8> {
     bytes
 }
 
-fn get(env: &Env, target: &str) -> Response {
-    ask(env, &request("GET", target, "", b""))
+fn get(server: &SharedState, target: &str) -> Response {
+    ask(server, &request("GET", target, "", b""))
 }
 
-fn put(env: &Env, target: &str, body: &str) -> Response {
-    ask(env, &request("PUT", target, "", body.as_bytes()))
+fn put(server: &SharedState, target: &str, body: &str) -> Response {
+    ask(server, &request("PUT", target, "", body.as_bytes()))
 }
 
 /// The bytes of answers. What these and other requests mean is in the conformance kit, of which `status_table` and `json` serve the same
 /// service.
 #[test]
 fn answers_byte_for_byte() {
-    let env = with_one();
+    let server = with_one();
     let entity = |connection: &str| {
         format!(
             "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 47\r\n{connection}Date: {DATE}\r\n\r\n"
@@ -117,7 +117,7 @@ fn answers_byte_for_byte() {
         ),
         (format!("GET /1 HTTP/1.0\r\n{ab}").into_bytes(), entity("Connection: close\r\n") + ONE),
     ] {
-        let mut wire = Wire::new(&env);
+        let mut wire = Wire::new(&server);
         let _ = wire.send(&bytes);
         assert_eq!(wire.take_output(), expected);
     }
@@ -126,23 +126,23 @@ fn answers_byte_for_byte() {
 /// A repo that cannot scan has no pages, and the root then has no GET.
 #[test]
 fn a_repo_that_cannot_scan_lists_nothing() {
-    let env = with_one();
+    let server = with_one();
     for target in ["/", "/?limit=1", "/?limit=0"] {
-        get(&env, target).check_problem(501);
+        get(&server, target).check_problem(501);
     }
-    let options = ask(&env, &request("OPTIONS", "/", "", b""));
+    let options = ask(&server, &request("OPTIONS", "/", "", b""));
     assert_eq!((options.status, options.field("Allow")), (204, Some("PUT, OPTIONS")));
-    assert_eq!(put(&env, "/", ONE).status, 200, "the connection and the service go on");
+    assert_eq!(put(&server, "/", ONE).status, 200, "the connection and the service go on");
 }
 
 /// Regression test: `%35` is the digit 5 in any part of a URL (RFC 3986, 6.2.2.2), and was no limit.
 #[test]
 fn a_limit_may_be_encoded() {
-    let env = serve(polyserve_memory::Ordered::new(StdMutex::new()));
+    let server = serve(polyserve_memory::Ordered::new(StdMutex::new()));
     for (limit, status) in
         [("%35", 200), ("1%30", 200), ("%2B5", 400), ("%", 400), ("%3", 400), ("%FF", 400), ("%205", 400)]
     {
-        assert_eq!(get(&env, &format!("/?limit={limit}")).status, status, "{limit}");
+        assert_eq!(get(&server, &format!("/?limit={limit}")).status, status, "{limit}");
     }
 }
 
@@ -154,11 +154,11 @@ fn a_page_has_at_most_a_mebibyte() {
     for entity in large {
         assert!(repo.put(entity).is_now());
     }
-    let env = serve(repo);
+    let server = serve(repo);
     let mut pages = Vec::new();
     let mut target = "/".to_owned();
     loop {
-        let page = get(&env, &target);
+        let page = get(&server, &target);
         assert_eq!(page.status, 200);
         let json: serde_json::Value = serde_json::from_str(&page.body).unwrap();
         let ids: Vec<i64> = json["items"].as_array().unwrap().iter().map(|item| item["id"].as_i64().unwrap()).collect();
@@ -201,10 +201,10 @@ fn a_list_comes_past_an_entity_without_json() {
     for name in ["a", "b!", "c", "d!", "e!", "f"] {
         assert!(repo.put(Note { name: name.into(), is_secret: name.ends_with('!') }).is_now());
     }
-    let env = Env::new(std::sync::Arc::new(EntityService::<_, Note>::new(repo)), &ServerConfig::default());
+    let server = SharedState::new(std::sync::Arc::new(EntityService::<_, Note>::new(repo)), &ServerConfig::default());
     let (mut seen, mut target) = (Vec::new(), "/?limit=2".to_owned());
     loop {
-        let page = get(&env, &target);
+        let page = get(&server, &target);
         let json: serde_json::Value = serde_json::from_str(&page.body).unwrap();
         if page.status == 500 {
             page.check_problem(500);
@@ -217,28 +217,28 @@ fn a_list_comes_past_an_entity_without_json() {
     }
     let failed = || (500, String::new());
     assert_eq!(seen, [(200, "a".into()), failed(), (200, "c".into()), failed(), failed(), (200, "f".into())]);
-    get(&env, "/b!").check_problem(500);
+    get(&server, "/b!").check_problem(500);
 }
 
 /// The service does not decode content codings, so it refuses them in either mode.
 #[test]
 fn content_codings() {
     for strict in [false, true] {
-        let env = serve_with(StdMutex::new(), strict);
+        let server = serve_with(StdMutex::new(), strict);
         for coding in ["gzip", "br", "deflate", "identity, gzip", "gzip, identity", "x", "identity;q=1", "\"identity\""]
         {
             let fields = format!("Content-Encoding: {coding}\r\n");
-            let response = ask(&env, &request("PUT", "/", &fields, ONE.as_bytes()));
+            let response = ask(&server, &request("PUT", "/", &fields, ONE.as_bytes()));
             response.check_problem(415);
             assert_eq!(response.field("Accept-Encoding"), Some("identity"), "{coding:?}");
         }
         let both = "Content-Encoding: identity\r\nContent-Encoding: gzip\r\n";
-        ask(&env, &request("PUT", "/", both, ONE.as_bytes())).check_problem(415);
-        get(&env, "/1").check_problem(404);
+        ask(&server, &request("PUT", "/", both, ONE.as_bytes())).check_problem(415);
+        get(&server, "/1").check_problem(404);
         let mut status = 201;
         for coding in ["identity", "IDENTITY", "", "identity, identity", ",identity ,"] {
             let fields = format!("content-encoding:{coding}\r\n");
-            assert_eq!(ask(&env, &request("PUT", "/", &fields, ONE.as_bytes())).status, status, "{coding:?}");
+            assert_eq!(ask(&server, &request("PUT", "/", &fields, ONE.as_bytes())).status, status, "{coding:?}");
             status = 200;
         }
     }
@@ -274,9 +274,9 @@ const JSON_TYPES: [&str; 7] = [
 #[test]
 fn media_types() {
     for strict in [false, true] {
-        let env = serve_with(StdMutex::new(), strict);
+        let server = serve_with(StdMutex::new(), strict);
         let put = |media_type: &str, body: &[u8]| {
-            ask(&env, &request("PUT", "/", &format!("content-type:{media_type}\r\n"), body))
+            ask(&server, &request("PUT", "/", &format!("content-type:{media_type}\r\n"), body))
         };
         let both = "application/json\r\nContent-Type: text/plain";
         for media_type in MEDIA_TYPES.into_iter().chain([both]) {
@@ -288,12 +288,12 @@ fn media_types() {
                 put(media_type, b"[]").check_problem(422);
             }
         }
-        assert_eq!(get(&env, "/1").status, if strict { 404 } else { 200 });
+        assert_eq!(get(&server, "/1").status, if strict { 404 } else { 200 });
         for media_type in JSON_TYPES {
             assert!([200, 201].contains(&put(media_type, ONE.as_bytes()).status), "{media_type:?}");
         }
         // Only the type of a body is checked.
-        assert_eq!(ask(&env, &request("GET", "/1", "Content-Type: text/plain\r\n", b"")).status, 200);
+        assert_eq!(ask(&server, &request("GET", "/1", "Content-Type: text/plain\r\n", b"")).status, 200);
     }
 }
 
@@ -302,7 +302,7 @@ fn media_types() {
 fn refused_by_the_head_alone() {
     let repo = StdMutex::new();
     assert!(repo.put(Entity::new(1, "aZ09", 60.750847)).is_now());
-    let env = serve_with(repo, true);
+    let server = serve_with(repo, true);
     for (method, target, fields, status) in [
         ("PUT", "/x", "", 400),
         ("PUT", "/1/2", "", 404),
@@ -318,9 +318,9 @@ fn refused_by_the_head_alone() {
         ("PATCH", "/1", "If-Match: x\r\n", 400),
         ("OPTIONS", "/", "", 204),
     ] {
-        let mut wire = Wire::new(&env);
+        let mut wire = Wire::new(&server);
         let head = format!("{method} {target} HTTP/1.1\r\nHost: a\r\n{fields}Content-Length: 9\r\n\r\n");
-        assert!(matches!(wire.send(head.as_bytes()), Want::Read(_)));
+        assert!(matches!(wire.send(head.as_bytes()), SessionStep::Read(_)));
         assert!(wire.take_output().starts_with(&format!("HTTP/1.1 {status} ")), "{head}");
         let _ = wire.send(b"no entity");
         let _ = wire.send(&request("GET", "/1", "", b""));
@@ -364,9 +364,11 @@ fn a_failing_repo_is_503_or_500() {
         ),
         (|| RepoError::Other("a secret of the store".into()), 500, false, "The store failed."),
     ] {
-        let env = serve(FailingRepo(failing));
-        let patched = ask(&env, &request("PATCH", "/1", "", b"{}"));
-        for response in [get(&env, "/1"), put(&env, "/", ONE), patched, ask(&env, &request("DELETE", "/1", "", b""))] {
+        let server = serve(FailingRepo(failing));
+        let patched = ask(&server, &request("PATCH", "/1", "", b"{}"));
+        for response in
+            [get(&server, "/1"), put(&server, "/", ONE), patched, ask(&server, &request("DELETE", "/1", "", b""))]
+        {
             response.check_problem(status);
             assert_eq!(retry_after(&response).as_deref(), retries.then_some("1"));
             assert!(!response.body.contains("secret"), "what is inside stays inside: {response:?}");
@@ -378,8 +380,8 @@ fn a_failing_repo_is_503_or_500() {
 #[test]
 fn the_program_and_the_server_share_the_repo() {
     let repo = std::sync::Arc::new(StdMutex::new());
-    let env = serve(std::sync::Arc::clone(&repo));
-    assert_eq!(put(&env, "/", ONE).status, 201);
+    let server = serve(std::sync::Arc::clone(&repo));
+    assert_eq!(put(&server, "/", ONE).status, 201);
     assert_eq!(repo.fetch(&1).wait().unwrap(), Some(Entity::new(1, "aZ09", 60.750847)));
     assert_eq!((repo.fetch(&2).wait().unwrap(), repo.len().wait().unwrap()), (None, 1));
 }

@@ -8,38 +8,38 @@ use polyserve_core::{
     ETag, Entity, EntityRepo, EntityRepoExt, EntityService, Identifiable, ServerConfig, identifiable,
 };
 use polyserve_memory::StdMutex;
-use polyserve_serving::http1::Env;
+use polyserve_serving::http1::SharedState;
 use serde::{Deserialize, Serialize};
 
 use super::repos::{Contended, later};
 use super::{MEDIA_TYPES, ONE, Response, ask, get, put, request, serve, serve_with};
 
-fn patch(env: &Env, target: &str, body: &str) -> Response {
-    ask(env, &request("PATCH", target, "Content-Type: application/merge-patch+json\r\n", body.as_bytes()))
+fn patch(server: &SharedState, target: &str, body: &str) -> Response {
+    ask(server, &request("PATCH", target, "Content-Type: application/merge-patch+json\r\n", body.as_bytes()))
 }
 
 /// The kit's `a_patch_without_a_valid_result_changes_nothing` has other patches.
 #[test]
 fn what_is_refused_changes_nothing() {
-    for env in [serve(StdMutex::new()), serve(later())] {
-        assert_eq!(put(&env, "/1", ONE).status, 201);
+    for server in [serve(StdMutex::new()), serve(later())] {
+        assert_eq!(put(&server, "/1", ONE).status, 201);
         let deep = format!(r#"{{"value":2,"x":{}{}}}"#, "[".repeat(200), "]".repeat(200));
         for body in ["x", r#"{"value":02}"#, &deep, &"[".repeat(1_000_000)] {
-            patch(&env, "/1", body).check_problem(400);
+            patch(&server, "/1", body).check_problem(400);
             // The patch is judged first.
-            patch(&env, "/2", body).check_problem(400);
+            patch(&server, "/2", body).check_problem(400);
         }
-        ask(&env, &request("PATCH", "/1", "", b"{\"description\":\"\xff\"}")).check_problem(400);
+        ask(&server, &request("PATCH", "/1", "", b"{\"description\":\"\xff\"}")).check_problem(400);
         for body in [r#"{"id":"1"}"#, r#"{"value":{}}"#, r#"{"description":"\ud800"}"#, r#"{"\ud800":1}"#, "[]"] {
-            patch(&env, "/1", body).check_problem(422);
-            patch(&env, "/2", body).check_problem(404);
+            patch(&server, "/1", body).check_problem(422);
+            patch(&server, "/2", body).check_problem(404);
         }
-        let why = patch(&env, "/1", r#"{"value":[]}"#).body;
+        let why = patch(&server, "/1", r#"{"value":[]}"#).body;
         assert!(why.contains("The result of the patch is not an entity: value: "), "{why}");
         // The client has not sent the text that this would be a place in.
-        let why = patch(&env, "/1", r#"{"description":null}"#).body;
+        let why = patch(&server, "/1", r#"{"description":null}"#).body;
         assert!(why.contains("missing field `description`.") && !why.contains("line"), "{why}");
-        assert_eq!(get(&env, "/1").body, ONE);
+        assert_eq!(get(&server, "/1").body, ONE);
     }
 }
 
@@ -48,10 +48,10 @@ fn what_is_refused_changes_nothing() {
 fn the_media_type() {
     let repo = Arc::new(StdMutex::new());
     for strict in [false, true] {
-        let env = serve_with(Arc::clone(&repo), strict);
-        let _ = put(&env, "/1", ONE);
+        let server = serve_with(Arc::clone(&repo), strict);
+        let _ = put(&server, "/1", ONE);
         let ask = |media_type: &str| {
-            ask(&env, &request("PATCH", "/1", &format!("Content-Type: {media_type}\r\n"), br#"{"value":2}"#))
+            ask(&server, &request("PATCH", "/1", &format!("Content-Type: {media_type}\r\n"), br#"{"value":2}"#))
         };
         for media_type in ["application/merge-patch+json", "Application/MERGE-patch+JSON ; charset=utf-8", ""] {
             assert_eq!(ask(media_type).status, 200, "{media_type:?}");
@@ -69,17 +69,17 @@ fn the_media_type() {
         }
         let both = "application/merge-patch+json\r\nContent-Type: application/json-patch+json";
         ask(both).check_problem(415);
-        assert_eq!(super::ask(&env, &request("PATCH", "/1", "", b"{}")).status, 200, "without a type");
+        assert_eq!(super::ask(&server, &request("PATCH", "/1", "", b"{}")).status, 200, "without a type");
         for (target, accept) in [("/1", Some("application/merge-patch+json")), ("/", None), ("*", None)] {
-            let options = super::ask(&env, &request("OPTIONS", target, "", b""));
+            let options = super::ask(&server, &request("OPTIONS", target, "", b""));
             assert_eq!(options.field("Accept-Patch"), accept, "{target}");
         }
     }
 }
 
-fn serve_tagged<E: Identifiable>(repo: &Arc<Contended<E>>) -> Env {
+fn serve_tagged<E: Identifiable>(repo: &Arc<Contended<E>>) -> SharedState {
     let service = EntityService::<_, E>::new(Arc::clone(repo)).etags(true);
-    Env::new(Arc::new(service), &ServerConfig::default())
+    SharedState::new(Arc::new(service), &ServerConfig::default())
 }
 
 /// A store with this entity.
@@ -110,12 +110,12 @@ fn a_write_in_between_is_kept() {
                 write(store, format!("write {puts}"));
             }
         });
-        let env = serve_tagged(&repo);
-        let response = patch(&env, "/1", r#"{"value":2}"#);
+        let server = serve_tagged(&repo);
+        let response = patch(&server, "/1", r#"{"value":2}"#);
         let expected = r#"{"id":1,"description":"write 2","value":2.0}"#;
         assert_eq!((response.status, response.body.as_str()), (200, expected));
         assert_eq!(response.field("ETag"), Some(ETag::of(expected.as_bytes()).to_string().as_str()));
-        assert_eq!((get(&env, "/1").body.as_str(), repo.puts.load(Ordering::SeqCst)), (expected, 4));
+        assert_eq!((get(&server, "/1").body.as_str(), repo.puts.load(Ordering::SeqCst)), (expected, 4));
     }
 }
 
@@ -202,15 +202,15 @@ fn an_own_type_keeps_every_bit_of_the_other_members() {
     let target = "/a%20b%2F%C3%A4";
     for is_later in [false, true] {
         let repo = contended(account.clone(), is_later, |_, _| ());
-        let env = serve_tagged(&repo);
+        let server = serve_tagged(&repo);
         let mut expected = account.clone();
         let mut check = |body: &str, change: fn(&mut Account)| {
             change(&mut expected);
-            let response = patch(&env, target, body);
+            let response = patch(&server, target, body);
             let json = serde_json::to_string(&expected).unwrap();
             assert_eq!((response.status, response.body.as_str()), (200, json.as_str()), "{body}");
             assert_eq!(stored(&repo, &expected.name).as_ref(), Some(&expected), "{body}");
-            assert_eq!(response.field("ETag"), get(&env, target).field("ETag"));
+            assert_eq!(response.field("ETag"), get(&server, target).field("ETag"));
         };
         check(r#"{"owner":{"age":8}}"#, |account| account.owner.age = 8);
         check(r#"{"owner":{"nick":null}}"#, |account| account.owner.nick = None);
@@ -223,9 +223,9 @@ fn an_own_type_keeps_every_bit_of_the_other_members() {
             account.small = 0;
         });
         check(r#"{"name":"a b/ä","big":9007199254740993}"#, |account| account.big = 9_007_199_254_740_993);
-        patch(&env, target, r#"{"name":"other"}"#).check_problem(400);
-        patch(&env, target, r#"{"owner":null}"#).check_problem(422);
-        let why = patch(&env, target, r#"{"owner":{"age":null}}"#);
+        patch(&server, target, r#"{"name":"other"}"#).check_problem(400);
+        patch(&server, target, r#"{"owner":null}"#).check_problem(422);
+        let why = patch(&server, target, r#"{"owner":{"age":null}}"#);
         why.check_problem(422);
         assert!(why.body.contains("missing field `age`"), "{}", why.body);
         assert_eq!(stored(&repo, &expected.name), Some(expected));
@@ -244,11 +244,11 @@ fn a_deep_entity_is_patched() {
     };
     let account = Account::read_json(nested("1").as_bytes()).unwrap();
     let repo = contended(account, false, |_, _| ());
-    let env = serve_tagged(&repo);
+    let server = serve_tagged(&repo);
     let deep = |inner: &str| format!(r#"{{"tags":{}{inner}{}}}"#, r#"{"a":"#.repeat(127), "}".repeat(127));
-    assert_eq!(patch(&env, "/a", &deep(r#"2,"b":3"#)).status, 200);
+    assert_eq!(patch(&server, "/a", &deep(r#"2,"b":3"#)).status, 200);
     let expected = Account::read_json(nested(r#"2,"b":3"#).as_bytes()).unwrap();
     assert_eq!(stored(&repo, &expected.name).as_ref(), Some(&expected));
-    patch(&env, "/a", &deep("[]")).check_problem(400);
+    patch(&server, "/a", &deep("[]")).check_problem(400);
     assert_eq!(stored(&repo, &expected.name).as_ref(), Some(&expected));
 }

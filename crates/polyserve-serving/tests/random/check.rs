@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use polyserve_core::ServerConfig;
-use polyserve_serving::http1::{Env, Want};
+use polyserve_serving::http1::{SessionStep, SharedState};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
@@ -94,16 +94,19 @@ fn serve<'s>(case: &Case, parts: impl Iterator<Item = &'s [u8]>, accept: AcceptF
         .max_body(case.rules.max_body)
         .requests_per_connection((case.max_requests > 0).then_some(case.max_requests));
     config.validate().unwrap();
-    let env = Env::new(Arc::new(Recorder { calls: Arc::clone(&recorded) }), &config);
-    let mut wire = Wire::with_accept(&env, accept);
+    let server = SharedState::new(Arc::new(Recorder { calls: Arc::clone(&recorded) }), &config);
+    let mut wire = Wire::with_accept(&server, accept);
     for part in parts {
-        if matches!(wire.send(part), Want::Close { .. }) {
+        if matches!(wire.send(part), SessionStep::Close { .. }) {
             break;
         }
     }
     let (closed, sent) = (wire.is_closed(), wire.out.len());
     let end = wire.end();
-    assert!(matches!(end, Want::Close { .. }) && wire.out.len() == sent, "the end of input ends it, and says nothing");
+    assert!(
+        matches!(end, SessionStep::Close { .. }) && wire.out.len() == sent,
+        "the end of input ends it, and says nothing"
+    );
     let calls = std::mem::take(&mut *recorded.lock().unwrap());
     Served { calls, out: wire.out, closed, answered: wire.answered }
 }

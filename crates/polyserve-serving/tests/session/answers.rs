@@ -4,12 +4,12 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use polyserve_core::http::StatusCode;
 use polyserve_core::{Answer, Body, Reply, Request};
-use polyserve_serving::http1::{Env, Scratch, Session};
+use polyserve_serving::http1::{Session, SessionBuffers, SharedState};
 
 use super::support::*;
 
 /// Serves a status and a kind of body for each path.
-fn env_by_path(change: impl FnOnce(&mut polyserve_core::ServerConfig)) -> Env {
+fn server_by_path(change: impl FnOnce(&mut polyserve_core::ServerConfig)) -> SharedState {
     let call = |request: &Request<'_>, body: &mut Vec<u8>| {
         body.extend_from_slice(b"in place");
         Answer::Now(match request.head.path() {
@@ -23,11 +23,11 @@ fn env_by_path(change: impl FnOnce(&mut polyserve_core::ServerConfig)) -> Env {
             _ => Reply::new(StatusCode::OK, "text/plain", Body::InPlace),
         })
     };
-    env_by(change, call, |_| None)
+    server_by(change, call, |_| None)
 }
 
 fn reply_to(method: &str, path: &str) -> String {
-    ask(&env_by_path(|_| ()), format!("{method} {path} HTTP/1.1\r\nHost: a\r\n\r\n").as_bytes()).0
+    ask(&server_by_path(|_| ()), format!("{method} {path} HTTP/1.1\r\nHost: a\r\n\r\n").as_bytes()).0
 }
 
 #[test]
@@ -55,28 +55,28 @@ fn head_has_the_head_of_get() {
     for (path, body) in [("/", "in place"), ("/static", "static"), ("/owned", "owned")] {
         assert_eq!(reply_to("HEAD", path) + body, reply_to("GET", path), "{path}");
     }
-    let env = env_by_path(|_| ());
+    let server = server_by_path(|_| ());
     let head = "HEAD / HTTP/1.1\r\nHost: a\r\n\r\n";
     let answer = ok("in place");
-    assert_eq!(ask(&env, head.repeat(3).as_bytes()).0, answer.strip_suffix("in place").unwrap().repeat(3));
+    assert_eq!(ask(&server, head.repeat(3).as_bytes()).0, answer.strip_suffix("in place").unwrap().repeat(3));
 }
 
 #[test]
 fn a_server_header_only_if_it_is_configured() {
-    let env = env_by_path(|c| c.server_header = Some("polyserve/0.1 (test)".into()));
+    let server = server_by_path(|c| c.server_header = Some("polyserve/0.1 (test)".into()));
     let expected = ok_with("Server: polyserve/0.1 (test)\r\n", "in place");
-    assert_eq!(ask(&env, b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").0, expected);
+    assert_eq!(ask(&server, b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").0, expected);
     let closing = expected.replacen("\r\nDate:", "\r\nConnection: close\r\nDate:", 1);
-    assert_eq!(ask(&env, b"GET / HTTP/1.0\r\n\r\n").0, closing);
-    let refused = ask(&env, b"\0").0;
+    assert_eq!(ask(&server, b"GET / HTTP/1.0\r\n\r\n").0, closing);
+    let refused = ask(&server, b"\0").0;
     assert!(refused.contains("\r\nServer: polyserve/0.1 (test)\r\n"), "{refused}");
     assert!(!reply_to("GET", "/").contains("Server:"));
 }
 
 #[test]
 fn the_date_is_that_of_the_last_refresh() {
-    let env = env_by_path(|_| ());
-    let (mut session, mut scratch) = (Session::new(), Scratch::new());
+    let server = server_by_path(|_| ());
+    let (mut session, mut buffers) = (Session::new(), SessionBuffers::new());
     let at = |seconds| UNIX_EPOCH + Duration::from_secs(seconds);
     for (time, date) in [
         (at(0), "Thu, 01 Jan 1970 00:00:00 GMT"),
@@ -87,10 +87,10 @@ fn the_date_is_that_of_the_last_refresh() {
         (UNIX_EPOCH - Duration::from_secs(1), "Thu, 01 Jan 1970 00:00:00 GMT"),
         (at(253_402_300_809), "Fri, 31 Dec 9999 23:59:59 GMT"),
     ] {
-        scratch.refresh(time, false);
-        let _ = session.receive(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n", &mut env.turn(&mut scratch));
-        assert_eq!(String::from_utf8_lossy(scratch.out()), ok("in place").replace(DATE, date));
-        session.written(scratch.out().len(), &mut scratch);
+        buffers.refresh(time, false);
+        let _ = session.receive(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n", &mut server.turn(&mut buffers));
+        assert_eq!(String::from_utf8_lossy(buffers.out()), ok("in place").replace(DATE, date));
+        session.written(buffers.out().len(), &mut buffers);
     }
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use polyserve_conformance::wire::{Case, CaseEnd, CaseScope, cases};
 use polyserve_core::{Echo, ServerConfig};
-use polyserve_serving::http1::{Env, Phase, Want};
+use polyserve_serving::http1::{Phase, SessionStep, SharedState};
 
 use super::support::*;
 
@@ -18,23 +18,23 @@ const MAX_SLOW: usize = 10_000;
 fn fault(case: &Case) -> Option<String> {
     let mut config = ServerConfig::default();
     case.configure(&mut config);
-    let env = Env::new(Arc::new(Echo), &config);
+    let server = SharedState::new(Arc::new(Echo), &config);
     let has_next = matches!(case.expected.end, CaseEnd::Keep | CaseEnd::Last | CaseEnd::Ends);
     let bytes = [case.bytes.as_slice(), if has_next { NEXT } else { b"" }].concat();
-    let (output, want) = ask(&env, &bytes);
+    let (output, step) = ask(&server, &bytes);
     let (codes, closes) = statuses(output.as_bytes());
     let status = case.expected.statuses[0];
     // A close that the client has asked for lingers only if there is more to read.
-    let is_asked_for = status < 400 && matches!(want, Want::Close { .. });
+    let is_asked_for = status < 400 && matches!(step, SessionStep::Close { .. });
     if bytes.len() <= MAX_SLOW {
-        let (slow_output, slow_want) = ask_slowly(&env, &bytes);
-        if slow_output != output || slow_want != want && !is_asked_for {
-            return Some(format!("byte by byte: {slow_want:?}, {slow_output}in one piece: {want:?}, {output}"));
+        let (slow_output, slow_step) = ask_slowly(&server, &bytes);
+        if slow_output != output || slow_step != step && !is_asked_for {
+            return Some(format!("byte by byte: {slow_step:?}, {slow_output}in one piece: {step:?}, {output}"));
         }
     }
     let is_right = match case.expected.end {
-        CaseEnd::Keep => codes == [status, 200] && closes == 0 && want == Want::Read(Phase::Idle),
-        CaseEnd::Last | CaseEnd::Ends | CaseEnd::Unfinished => codes == [status] && closes == 1 && want == LINGER,
+        CaseEnd::Keep => codes == [status, 200] && closes == 0 && step == SessionStep::Read(Phase::Idle),
+        CaseEnd::Last | CaseEnd::Ends | CaseEnd::Unfinished => codes == [status] && closes == 1 && step == LINGER,
         CaseEnd::Free | CaseEnd::Then | CaseEnd::Maybe => codes == [status],
     };
     let answer = output.split("HTTP/1.1 ").nth(1).unwrap_or_default();
@@ -44,7 +44,7 @@ fn fault(case: &Case) -> Option<String> {
         Some(expected) => body.as_bytes() == expected,
         None => !case.is_head() || body.is_empty(),
     };
-    (!is_right || !is_body_right).then(|| format!("{want:?}, {output}"))
+    (!is_right || !is_body_right).then(|| format!("{step:?}, {output}"))
 }
 
 #[test]

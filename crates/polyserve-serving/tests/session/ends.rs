@@ -1,7 +1,7 @@
 //! Timeouts, the end of the client's bytes, and rejection, in each phase.
 
 use polyserve_core::http::StatusCode;
-use polyserve_serving::http1::{Phase, Session, Want};
+use polyserve_serving::http1::{Phase, Session, SessionStep};
 
 use super::support::*;
 
@@ -20,11 +20,11 @@ fn late(status: StatusCode, what: &str) -> String {
 
 #[test]
 fn an_idle_connection_times_out_silently() {
-    let env = env();
+    let server = server();
     for sent in ["", GET, "\r\n", &[GET, "\r\n"].concat()] {
-        let mut wire = Wire::new(&env);
+        let mut wire = Wire::new(&server);
         if !sent.is_empty() {
-            assert_eq!(wire.send(sent.as_bytes()), Want::Read(Phase::Idle));
+            assert_eq!(wire.send(sent.as_bytes()), SessionStep::Read(Phase::Idle));
         }
         let expected = if sent.starts_with('G') { first() } else { String::new() };
         assert_eq!((wire.time_out(), wire.take_output()), (CLOSE, expected), "after {sent:?}");
@@ -33,11 +33,11 @@ fn an_idle_connection_times_out_silently() {
 
 #[test]
 fn a_head_or_a_body_that_does_not_come() {
-    let env = env();
+    let server = server();
     for (sent, phase, what) in [(HALF_HEAD, Phase::Head, "head"), (HALF_BODY, Phase::Body, "body")] {
         for before in ["", GET] {
-            let mut wire = Wire::new(&env);
-            assert_eq!(wire.send([before, sent].concat().as_bytes()), Want::Read(phase));
+            let mut wire = Wire::new(&server);
+            assert_eq!(wire.send([before, sent].concat().as_bytes()), SessionStep::Read(phase));
             let answered = if before.is_empty() { String::new() } else { first() };
             assert_eq!(wire.take_output(), answered);
             assert_eq!(
@@ -49,7 +49,7 @@ fn a_head_or_a_body_that_does_not_come() {
     }
     // An answer to HEAD has no body, and neither has this one.
     for sent in ["HEAD / HTTP/1.1\r\n", "HEAD / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\n"] {
-        let mut wire = Wire::new(&env);
+        let mut wire = Wire::new(&server);
         let _ = wire.send(sent.as_bytes());
         assert_eq!(wire.time_out(), LINGER);
         let output = wire.take_output();
@@ -60,9 +60,9 @@ fn a_head_or_a_body_that_does_not_come() {
 /// The answer is abandoned, so the promise can no longer be completed.
 #[test]
 fn an_answer_that_does_not_come() {
-    let (env, promised) = env_later(|_| ());
-    let mut wire = Wire::new(&env);
-    assert_eq!(wire.send([GET, LATER, GET].concat().as_bytes()), Want::Answer);
+    let (server, promised) = server_later(|_| ());
+    let mut wire = Wire::new(&server);
+    assert_eq!(wire.send([GET, LATER, GET].concat().as_bytes()), SessionStep::Answer);
     assert_eq!(wire.take_output(), first());
     let expected = late(StatusCode::SERVICE_UNAVAILABLE, "answer");
     assert_eq!((wire.time_out(), wire.take_output(), wire.answered), (LINGER, expected, 2));
@@ -71,20 +71,20 @@ fn an_answer_that_does_not_come() {
 
 #[test]
 fn the_rest_of_a_refused_body_that_does_not_come() {
-    let env = env_by(|_| (), echo, |_| Some(polyserve_core::Reply::problem(StatusCode::FORBIDDEN, "Not here.")));
-    let mut wire = Wire::new(&env);
-    assert_eq!(wire.send(HALF_BODY.as_bytes()), Want::Read(Phase::Skip));
+    let server = server_by(|_| (), echo, |_| Some(polyserve_core::Reply::problem(StatusCode::FORBIDDEN, "Not here.")));
+    let mut wire = Wire::new(&server);
+    assert_eq!(wire.send(HALF_BODY.as_bytes()), SessionStep::Read(Phase::Skip));
     assert_eq!(wire.take_output(), problem_with("", StatusCode::FORBIDDEN, "Not here."));
     assert_eq!((wire.time_out(), wire.take_output()), (LINGER, String::new()), "it has its answer");
 }
 
 #[test]
 fn the_end_between_requests_or_within_one() {
-    let env = env();
+    let server = server();
     for sent in
         ["", GET, HALF_HEAD, HALF_BODY, "\r", "PUT / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n"]
     {
-        let mut wire = Wire::new(&env);
+        let mut wire = Wire::new(&server);
         if !sent.is_empty() {
             let _ = wire.send(sent.as_bytes());
         }
@@ -97,11 +97,11 @@ fn the_end_between_requests_or_within_one() {
 /// A client that closes its writing side after a request still gets its answer and the answers before it.
 #[test]
 fn the_end_while_an_answer_is_awaited() {
-    let (env, promised) = env_later(|_| ());
+    let (server, promised) = server_later(|_| ());
     for (after, expected) in [("", ok("x")), (GET, ok("x") + &first()), (HALF_HEAD, ok("x")), (HALF_BODY, ok("x"))] {
-        let mut wire = Wire::new(&env);
-        assert_eq!(wire.send([LATER, after].concat().as_bytes()), Want::Answer);
-        assert_eq!(wire.end(), Want::Answer, "it is still owed");
+        let mut wire = Wire::new(&server);
+        assert_eq!(wire.send([LATER, after].concat().as_bytes()), SessionStep::Answer);
+        assert_eq!(wire.end(), SessionStep::Answer, "it is still owed");
         assert!(promised.complete("x"));
         assert_eq!((wire.settle(), wire.take_output()), (CLOSE, expected), "with {after:?} after it");
     }
@@ -110,8 +110,8 @@ fn the_end_while_an_answer_is_awaited() {
 /// After the end of the client's bytes there is nothing to read, so a close does not linger.
 #[test]
 fn the_end_takes_the_linger_away() {
-    let (env, promised) = env_later(|_| ());
-    let mut wire = Wire::new(&env);
+    let (server, promised) = server_later(|_| ());
+    let mut wire = Wire::new(&server);
     let _ = wire.send([LATER, "X : y\r\n"].concat().as_bytes());
     let _ = wire.end();
     assert!(promised.complete("x"));
@@ -121,39 +121,39 @@ fn the_end_takes_the_linger_away() {
 
 #[test]
 fn what_comes_after_the_end_is_not_looked_at() {
-    let env = env();
-    let mut scratch = polyserve_serving::http1::Scratch::new();
+    let server = server();
+    let mut buffers = polyserve_serving::http1::SessionBuffers::new();
     let mut session = Session::new();
-    let _ = session.receive(b"X : y\r\n", &mut env.turn(&mut scratch));
-    session.written(scratch.out().len(), &mut scratch);
+    let _ = session.receive(b"X : y\r\n", &mut server.turn(&mut buffers));
+    session.written(buffers.out().len(), &mut buffers);
     assert_eq!(session.take_answered(), 1);
     for _ in 0..3 {
-        assert_eq!(session.receive(GET.as_bytes(), &mut env.turn(&mut scratch)), LINGER);
-        assert_eq!(session.resume(&mut env.turn(&mut scratch)), LINGER);
-        assert!(scratch.out().is_empty());
+        assert_eq!(session.receive(GET.as_bytes(), &mut server.turn(&mut buffers)), LINGER);
+        assert_eq!(session.resume(&mut server.turn(&mut buffers)), LINGER);
+        assert!(buffers.out().is_empty());
     }
-    assert!(matches!(session.end_of_input(), Want::Close { .. }));
+    assert!(matches!(session.end_of_input(), SessionStep::Close { .. }));
 }
 
 #[test]
 fn a_full_server_rejects() {
-    let env = env();
-    let mut scratch = polyserve_serving::http1::Scratch::new();
-    scratch.refresh(std::time::UNIX_EPOCH + std::time::Duration::from_secs(784_111_777), false);
+    let server = server();
+    let mut buffers = polyserve_serving::http1::SessionBuffers::new();
+    buffers.refresh(std::time::UNIX_EPOCH + std::time::Duration::from_secs(784_111_777), false);
     let mut session = Session::new();
-    assert_eq!(session.reject(&mut env.turn(&mut scratch)), LINGER);
+    assert_eq!(session.reject(&mut server.turn(&mut buffers)), LINGER);
     let expected = refusal(StatusCode::SERVICE_UNAVAILABLE, "This server is full for now.");
     let expected = expected.replacen("Connection:", "Retry-After: 1\r\nConnection:", 1);
-    assert_eq!(String::from_utf8_lossy(scratch.out()), expected);
+    assert_eq!(String::from_utf8_lossy(buffers.out()), expected);
 }
 
 /// A connection that ends drops the answer that it waits for.
 #[test]
 fn a_dropped_or_abandoned_session_abandons_its_answer() {
     for abandon in [false, true] {
-        let (env, promised) = env_later(|_| ());
-        let mut wire = Wire::new(&env);
-        assert_eq!(wire.send(LATER.as_bytes()), Want::Answer);
+        let (server, promised) = server_later(|_| ());
+        let mut wire = Wire::new(&server);
+        assert_eq!(wire.send(LATER.as_bytes()), SessionStep::Answer);
         if abandon {
             wire.session.abandon();
             assert!(!promised.complete("x"));

@@ -6,7 +6,7 @@ use std::task::Poll;
 
 use polyserve_core::http::StatusCode;
 use polyserve_core::{Answer, Reply, Request};
-use polyserve_serving::http1::{Env, Phase, Want};
+use polyserve_serving::http1::{Phase, SessionStep, SharedState};
 
 use super::support::*;
 
@@ -33,7 +33,7 @@ impl Drop for Bomb {
 }
 
 /// Serves a service that panics at the point that the path names.
-fn panicky(panic: fn() -> !) -> Env {
+fn panicky(panic: fn() -> !) -> SharedState {
     let call = move |request: &Request<'_>, body: &mut Vec<u8>| match request.head.target {
         "/call" => {
             body.extend_from_slice(b"HTTP/1.1 200 OK\r\n\r\nhalf an answer");
@@ -57,7 +57,7 @@ fn panicky(panic: fn() -> !) -> Env {
         }
         _ => echo(request, body),
     };
-    env_by(|_| (), call, move |head| if head.target == "/head" { panic() } else { None })
+    server_by(|_| (), call, move |head| if head.target == "/head" { panic() } else { None })
 }
 
 fn internal_error(connection: &str) -> String {
@@ -71,10 +71,10 @@ fn echoed(path: &str) -> String {
 #[test]
 fn wherever_it_panics_the_others_are_answered() {
     for panic in PANICS {
-        let env = panicky(panic);
+        let server = panicky(panic);
         for (path, answer) in [("/call", internal_error("")), ("/poll", internal_error("")), ("/drop", ok("dropped"))] {
             let stream = [get("/1"), get(path), get("/2")].concat();
-            assert_eq!(ask_twice(&env, stream.as_bytes()).0, echoed("/1") + &answer + &echoed("/2"), "{path}");
+            assert_eq!(ask_twice(&server, stream.as_bytes()).0, echoed("/1") + &answer + &echoed("/2"), "{path}");
         }
     }
 }
@@ -82,17 +82,17 @@ fn wherever_it_panics_the_others_are_answered() {
 #[test]
 fn before_the_body() {
     for panic in PANICS {
-        let env = panicky(panic);
+        let server = panicky(panic);
         for (fields, body) in [("Content-Length: 5\r\n", "hello"), ("Transfer-Encoding: chunked\r\n", "0\r\n\r\n")] {
             let head = format!("PUT /head HTTP/1.1\r\nHost: a\r\n{fields}\r\n");
-            let mut wire = Wire::new(&env);
-            assert_eq!(wire.send(head.as_bytes()), Want::Read(Phase::Skip));
+            let mut wire = Wire::new(&server);
+            assert_eq!(wire.send(head.as_bytes()), SessionStep::Read(Phase::Skip));
             assert_eq!(wire.take_output(), internal_error(""));
-            assert_eq!(wire.send([body, &get("/1")].concat().as_bytes()), Want::Read(Phase::Idle));
+            assert_eq!(wire.send([body, &get("/1")].concat().as_bytes()), SessionStep::Read(Phase::Idle));
             assert_eq!(wire.take_output(), echoed("/1"), "the body is skipped, the connection lives on");
         }
         let head = "PUT /head HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\n";
-        assert_eq!(ask(&env, head.as_bytes()), (internal_error(CLOSES), LINGER));
+        assert_eq!(ask(&server, head.as_bytes()), (internal_error(CLOSES), LINGER));
     }
 }
 
@@ -105,10 +105,10 @@ fn a_close_stays_a_close() {
 /// The future panics when it is dropped: after a timeout, after a cut, or with its connection.
 #[test]
 fn in_the_drop_of_an_answer_that_is_given_up() {
-    let env = panicky(panic);
+    let server = panicky(panic);
     let waiting = || {
-        let mut wire = Wire::new(&env);
-        assert_eq!(wire.send(get("/never").as_bytes()), Want::Answer);
+        let mut wire = Wire::new(&server);
+        assert_eq!(wire.send(get("/never").as_bytes()), SessionStep::Answer);
         wire
     };
     let mut wire = waiting();
@@ -136,6 +136,6 @@ fn in_the_poll_and_then_in_the_drop() {
             }
         }
     }
-    let env = env_by(|_| (), |_, _| Answer::later(Twice(false)), |_| None);
-    assert_eq!(ask(&env, get("/").repeat(2).as_bytes()).0, internal_error("").repeat(2));
+    let server = server_by(|_| (), |_, _| Answer::later(Twice(false)), |_| None);
+    assert_eq!(ask(&server, get("/").repeat(2).as_bytes()).0, internal_error("").repeat(2));
 }

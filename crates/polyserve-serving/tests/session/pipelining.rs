@@ -1,35 +1,35 @@
 //! Requests are answered in order, one at a time, also if their answers are deferred.
 
-use polyserve_serving::http1::{Phase, Want};
+use polyserve_serving::http1::{Phase, SessionStep};
 
 use super::support::*;
 
 #[test]
 fn in_order() {
-    let env = env();
+    let server = server();
     let requests: String = (0..100).map(|n| get(&format!("/{n}"))).collect();
     let answers: String = (0..100).map(|n| ok(&echo_text("GET", &format!("/{n}"), ""))).collect();
-    let mut wire = Wire::new(&env);
-    assert_eq!(wire.send(requests.as_bytes()), Want::Read(Phase::Idle));
+    let mut wire = Wire::new(&server);
+    assert_eq!(wire.send(requests.as_bytes()), SessionStep::Read(Phase::Idle));
     assert_eq!((wire.take_output(), wire.answered), (answers, 100));
 }
 
 #[test]
 fn a_later_answer_in_the_middle_holds_the_rest_back() {
-    let (env, promised) = env_later(|_| ());
-    let mut wire = Wire::new(&env);
+    let (server, promised) = server_later(|_| ());
+    let mut wire = Wire::new(&server);
     let requests = [get("/1"), get("/later"), get("/2"), get("/later"), get("/3")].concat();
-    assert_eq!(wire.send(requests.as_bytes()), Want::Answer);
+    assert_eq!(wire.send(requests.as_bytes()), SessionStep::Answer);
     assert_eq!((wire.take_output(), wire.answered), (ok(&echo_text("GET", "/1", "")), 1));
     assert_eq!((wire.session.stage(), wire.session.is_busy(), promised.open()), ((1, Phase::Answer), true, 1));
 
     assert!(promised.complete("first"));
-    assert_eq!(wire.settle(), Want::Answer);
+    assert_eq!(wire.settle(), SessionStep::Answer);
     assert_eq!((wire.take_output(), wire.answered), (ok("first") + &ok(&echo_text("GET", "/2", "")), 3));
     assert_eq!((wire.session.stage(), promised.open()), ((3, Phase::Answer), 1));
 
     assert!(promised.complete("second"));
-    assert_eq!(wire.settle(), Want::Read(Phase::Idle));
+    assert_eq!(wire.settle(), SessionStep::Read(Phase::Idle));
     assert_eq!((wire.take_output(), wire.answered), (ok("second") + &ok(&echo_text("GET", "/3", "")), 5));
     assert_eq!((wire.session.stage(), wire.session.is_busy()), ((5, Phase::Idle), false));
 }
@@ -42,16 +42,16 @@ fn later_answers_and_every_split() {
     let expected =
         [ok("0"), ok(&echo_text("GET", "/1", "")), ok("1"), ok(&echo_text("GET", "/2", "")), ok("2")].concat();
     for at in 0..=stream.len() {
-        let (env, promised) = env_later(|_| ());
-        let mut wire = Wire::new(&env);
+        let (server, promised) = server_later(|_| ());
+        let mut wire = Wire::new(&server);
         let mut count = 0;
         for part in [&stream.as_bytes()[..at], &stream.as_bytes()[at..]] {
             if !part.is_empty() {
-                let mut want = wire.send(part);
-                while want == Want::Answer {
+                let mut step = wire.send(part);
+                while step == SessionStep::Answer {
                     assert!(promised.complete(&count.to_string()));
                     count += 1;
-                    want = wire.settle();
+                    step = wire.settle();
                 }
             }
         }
@@ -68,11 +68,11 @@ fn the_body_buffer_of_a_later_answer_is_dropped() {
         body.extend_from_slice(b"not used");
         promises.answer()
     };
-    let env = env_by(|_| (), call, |_| None);
-    let mut wire = Wire::new(&env);
-    assert_eq!(wire.send(get("/").as_bytes()), Want::Answer);
+    let server = server_by(|_| (), call, |_| None);
+    let mut wire = Wire::new(&server);
+    assert_eq!(wire.send(get("/").as_bytes()), SessionStep::Answer);
     assert!(promised.complete("mine"));
-    assert_eq!((wire.settle(), wire.take_output()), (Want::Read(Phase::Idle), ok("mine")));
+    assert_eq!((wire.settle(), wire.take_output()), (SessionStep::Read(Phase::Idle), ok("mine")));
 }
 
 /// An answer without a body does not get bytes that an earlier request left in the buffer.
@@ -88,9 +88,9 @@ fn a_body_in_place_is_that_of_its_own_request() {
         }
         _ => echo(request, body),
     };
-    let env = env_by(|_| (), call, move |_| Some(in_place()));
+    let server = server_by(|_| (), call, move |_| Some(in_place()));
     let put = "PUT /2 HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n\r\n";
-    let (out, _) = ask(&env, [&get("/1"), &get("/later"), &get("/1"), put].concat().as_bytes());
+    let (out, _) = ask(&server, [&get("/1"), &get("/later"), &get("/1"), put].concat().as_bytes());
     let echoed = ok(&echo_text("GET", "/1", ""));
     assert_eq!(out, [echoed.as_str(), &ok(""), &echoed, &ok("")].concat());
 }
@@ -98,8 +98,8 @@ fn a_body_in_place_is_that_of_its_own_request() {
 /// A stage stays the same while a deadline runs, and differs for the next request.
 #[test]
 fn stages() {
-    let (env, promised) = env_later(|_| ());
-    let mut wire = Wire::new(&env);
+    let (server, promised) = server_later(|_| ());
+    let mut wire = Wire::new(&server);
     let stages = |wire: &Wire<'_>| (wire.session.stage(), wire.session.is_busy());
     assert_eq!(stages(&wire), ((0, Phase::FirstByte), false));
     for (sent, stage) in [

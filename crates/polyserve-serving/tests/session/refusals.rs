@@ -1,6 +1,6 @@
 //! Refusals and their bytes: when they come, and what they say. Which other requests are refused is in the wire corpus.
 
-use polyserve_serving::http1::{Phase, Want};
+use polyserve_serving::http1::{Phase, SessionStep};
 
 use super::support::*;
 
@@ -11,10 +11,11 @@ fn bytes_of_targets() {
     let in_uri = b"!$&'()*+,-./0123456789:;=?@ABCDEFGHIJKLMNOPQRSTUVWXYZ[]_abcdefghijklmnopqrstuvwxyz~";
     let check = |is_valid: bool, target: &[&[u8]]| {
         let bytes = [b"GET ", &target.concat()[..], b" HTTP/1.1\r\nHost: a\r\n\r\n"].concat();
-        let (output, want) = ask_twice(&env(), &bytes);
-        let expected = if is_valid { ((vec![200], 0), Want::Read(Phase::Idle)) } else { ((vec![400], 1), LINGER) };
+        let (output, step) = ask_twice(&server(), &bytes);
+        let expected =
+            if is_valid { ((vec![200], 0), SessionStep::Read(Phase::Idle)) } else { ((vec![400], 1), LINGER) };
         let case = bytes.escape_ascii();
-        assert_eq!((statuses(output.as_bytes()), want), expected, "b\"{case}\" gets {output}");
+        assert_eq!((statuses(output.as_bytes()), step), expected, "b\"{case}\" gets {output}");
     };
     for byte in 0..=u8::MAX {
         for before in [&b"/"[..], b"/a", b"http://a/"] {
@@ -41,20 +42,20 @@ fn bytes_of_targets() {
 
 #[test]
 fn what_cannot_become_a_request_is_not_waited_for() {
-    let env = env();
+    let server = server();
     for bytes in [&b"\x16\x03\x01\x02\x00\x01"[..], b"\0", b"{", b"\"", b"GET\t", b"GET / HTTP/1.1\n", b"a: b\r\n"] {
-        assert_eq!(ask(&env, bytes).1, LINGER, "b\"{}\"", bytes.escape_ascii());
+        assert_eq!(ask(&server, bytes).1, LINGER, "b\"{}\"", bytes.escape_ascii());
     }
     for bytes in [&b"G"[..], b"GET", b"GET ", b"GET / HTTP/1.1\r", b"GET / HTTP/1.1\r\nX", b"\r"] {
-        assert_eq!(ask(&env, bytes).1, Want::Read(Phase::Head), "b\"{}\"", bytes.escape_ascii());
+        assert_eq!(ask(&server, bytes).1, SessionStep::Read(Phase::Head), "b\"{}\"", bytes.escape_ascii());
     }
 }
 
 #[test]
 fn blank_lines_before_a_request_are_skipped_up_to_a_bound() {
     // The bound applies to each request. The corpus has both sides of the bound.
-    let env = env();
-    let mut wire = Wire::new(&env);
+    let server = server();
+    let mut wire = Wire::new(&server);
     for _ in 0..4 {
         let _ = wire.send(&[b"\r\n".repeat(32), b"GET / HTTP/1.1\r\nHost: a\r\n\r\n".to_vec()].concat());
         assert_eq!(wire.take_output(), ok(&echo_text("GET", "/", "")));
@@ -63,6 +64,6 @@ fn blank_lines_before_a_request_are_skipped_up_to_a_bound() {
 
 #[test]
 fn a_refusal_names_its_reason() {
-    let (output, _) = ask(&env(), b"GET / HTTP/1.1\r\n\r\n");
+    let (output, _) = ask(&server(), b"GET / HTTP/1.1\r\n\r\n");
     assert_eq!(output, refusal(polyserve_core::http::StatusCode::BAD_REQUEST, "The Host header field is missing."));
 }

@@ -1,7 +1,7 @@
 //! The answers do not depend on how the client's bytes were split.
 
 use polyserve_core::http::StatusCode;
-use polyserve_serving::http1::{Phase, Want};
+use polyserve_serving::http1::{Phase, SessionStep};
 
 use super::support::*;
 
@@ -27,24 +27,24 @@ fn answers() -> String {
     .concat()
 }
 
-fn served_in(parts: &[&[u8]]) -> (String, Want) {
-    let env = env();
-    let mut wire = Wire::new(&env);
-    let mut want = wire.session.want();
+fn served_in(parts: &[&[u8]]) -> (String, SessionStep) {
+    let server = server();
+    let mut wire = Wire::new(&server);
+    let mut step = wire.session.next_step();
     for part in parts.iter().filter(|part| !part.is_empty()) {
-        want = wire.send(part);
+        step = wire.send(part);
         if wire.is_closed() {
             break;
         }
     }
-    (wire.take_output(), want)
+    (wire.take_output(), step)
 }
 
 #[test]
 fn in_two_pieces() {
     for at in 0..=REQUESTS.len() {
         let (first, second) = REQUESTS.split_at(at);
-        assert_eq!(served_in(&[first, second]), (answers(), Want::Read(Phase::Idle)), "split at {at}");
+        assert_eq!(served_in(&[first, second]), (answers(), SessionStep::Read(Phase::Idle)), "split at {at}");
     }
 }
 
@@ -55,7 +55,7 @@ fn in_three_pieces() {
     for first in 0..=request.len() {
         for second in first..=request.len() {
             let parts = [&request[..first], &request[first..second], &request[second..]];
-            let answer = (ok(&echo_text("POST", "/3", "abc")), Want::Read(Phase::Idle));
+            let answer = (ok(&echo_text("POST", "/3", "abc")), SessionStep::Read(Phase::Idle));
             assert_eq!(served_in(&parts), answer, "split at {first} and {second}");
         }
     }
@@ -65,7 +65,7 @@ fn in_three_pieces() {
 fn in_pieces_of_one_size() {
     for size in 1..=REQUESTS.len() {
         let parts: Vec<&[u8]> = REQUESTS.chunks(size).collect();
-        assert_eq!(served_in(&parts), (answers(), Want::Read(Phase::Idle)), "pieces of {size}");
+        assert_eq!(served_in(&parts), (answers(), SessionStep::Read(Phase::Idle)), "pieces of {size}");
     }
 }
 
@@ -100,14 +100,14 @@ fn a_fault_in_a_head_that_never_ends() {
         (b"GET / HTTP/3.0", false),
         (b"GET / HTTP/3.0\r\n", true),
     ] {
-        let env = env();
+        let server = server();
         let case = bytes.escape_ascii();
-        let (output, want) = ask(&env, bytes);
-        assert_eq!(want == LINGER, is_refused, "b\"{case}\": {output:?}, {want:?}");
+        let (output, step) = ask(&server, bytes);
+        assert_eq!(step == LINGER, is_refused, "b\"{case}\": {output:?}, {step:?}");
         for size in 1..bytes.len() {
-            let mut wire = Wire::new(&env);
+            let mut wire = Wire::new(&server);
             for part in bytes.chunks(size) {
-                if matches!(wire.send(part), Want::Close { .. }) {
+                if matches!(wire.send(part), SessionStep::Close { .. }) {
                     break;
                 }
             }

@@ -7,15 +7,15 @@ use polyserve_core::sync::lock;
 use polyserve_core::{
     Answer, Body, Completer, Head, Problem, Reply, Request, ServerConfig, Service, promise, reason_phrase,
 };
-use polyserve_serving::http1::{Env, Want};
+use polyserve_serving::http1::{SessionStep, SharedState};
 
 pub(crate) use crate::wire::{DATE, Wire};
 
 /// The close after an answer if the client does not expect a close, so the connection lingers.
-pub(crate) const LINGER: Want = Want::Close { linger: true };
+pub(crate) const LINGER: SessionStep = SessionStep::Close { linger: true };
 
 /// The close without lingering: the client asked for the close, or does not read the answer.
-pub(crate) const CLOSE: Want = Want::Close { linger: false };
+pub(crate) const CLOSE: SessionStep = SessionStep::Close { linger: false };
 
 /// A service made of two functions.
 pub(crate) struct By<C, H> {
@@ -37,26 +37,26 @@ where
     }
 }
 
-/// Creates an environment with the service `call` and `head`. `change` edits its configuration.
-pub(crate) fn env_by(
+/// Creates the shared state of a server with the service `call` and `head`. `change` edits its configuration.
+pub(crate) fn server_by(
     change: impl FnOnce(&mut ServerConfig),
     call: impl Fn(&Request<'_>, &mut Vec<u8>) -> Answer<Reply> + Send + Sync + 'static,
     head: impl Fn(&Head<'_>) -> Option<Reply> + Send + Sync + 'static,
-) -> Env {
+) -> SharedState {
     let mut config = ServerConfig::default();
     change(&mut config);
     config.validate().expect("the tests' limits are valid");
-    Env::new(Arc::new(By { call, head }), &config)
+    SharedState::new(Arc::new(By { call, head }), &config)
 }
 
 /// Serves [`echo`] with a configuration changed by `change`.
-pub(crate) fn env_with(change: impl FnOnce(&mut ServerConfig)) -> Env {
-    env_by(change, echo, |_| None)
+pub(crate) fn server_with(change: impl FnOnce(&mut ServerConfig)) -> SharedState {
+    server_by(change, echo, |_| None)
 }
 
 /// Serves [`echo`].
-pub(crate) fn env() -> Env {
-    env_with(|_| ())
+pub(crate) fn server() -> SharedState {
+    server_with(|_| ())
 }
 
 /// Answers a request with [`echo_text`]: its method, target and body.
@@ -113,34 +113,34 @@ pub(crate) fn get(path: &str) -> String {
     format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n")
 }
 
-/// Sends `bytes` in one piece over a new connection, and ends it. Returns the output, and the session's `Want` before
+/// Sends `bytes` in one piece over a new connection, and ends it. Returns the output, and the session's `SessionStep` before
 /// the end.
-pub(crate) fn ask(env: &Env, bytes: &[u8]) -> (String, Want) {
-    let mut wire = Wire::new(env);
-    let want = wire.send(bytes);
+pub(crate) fn ask(server: &SharedState, bytes: &[u8]) -> (String, SessionStep) {
+    let mut wire = Wire::new(server);
+    let step = wire.send(bytes);
     let _ = wire.end();
-    (wire.take_output(), want)
+    (wire.take_output(), step)
 }
 
 /// Does the same as [`ask`], but sends byte by byte.
-pub(crate) fn ask_slowly(env: &Env, bytes: &[u8]) -> (String, Want) {
-    let mut wire = Wire::new(env);
-    let mut want = wire.session.want();
+pub(crate) fn ask_slowly(server: &SharedState, bytes: &[u8]) -> (String, SessionStep) {
+    let mut wire = Wire::new(server);
+    let mut step = wire.session.next_step();
     for byte in bytes.chunks(1) {
-        want = wire.send(byte);
+        step = wire.send(byte);
         if wire.is_closed() {
             break;
         }
     }
     let _ = wire.end();
-    (wire.take_output(), want)
+    (wire.take_output(), step)
 }
 
 /// Does the same as [`ask`], and then byte by byte, which must give the same.
 #[track_caller]
-pub(crate) fn ask_twice(env: &Env, bytes: &[u8]) -> (String, Want) {
-    let asked = ask(env, bytes);
-    assert_eq!(ask_slowly(env, bytes), asked, "b\"{}\" byte by byte", bytes.escape_ascii());
+pub(crate) fn ask_twice(server: &SharedState, bytes: &[u8]) -> (String, SessionStep) {
+    let asked = ask(server, bytes);
+    assert_eq!(ask_slowly(server, bytes), asked, "b\"{}\" byte by byte", bytes.escape_ascii());
     asked
 }
 
@@ -169,11 +169,11 @@ impl Promised {
 }
 
 /// Serves `/later...` with promises, and everything else with [`echo`].
-pub(crate) fn env_later(change: impl FnOnce(&mut ServerConfig)) -> (Env, Promised) {
+pub(crate) fn server_later(change: impl FnOnce(&mut ServerConfig)) -> (SharedState, Promised) {
     let promised = Promised::default();
     let promises = promised.clone();
     let call = move |request: &Request<'_>, body: &mut Vec<u8>| {
         if request.head.target.starts_with("/later") { promises.answer() } else { echo(request, body) }
     };
-    (env_by(change, call, |_| None), promised)
+    (server_by(change, call, |_| None), promised)
 }

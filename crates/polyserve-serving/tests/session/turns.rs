@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
 use polyserve_serving::http1::turn::{MAX_TURN_REQUESTS, MAX_TURN_TIME};
-use polyserve_serving::http1::{Phase, Scratch, Session, TimeLimit, Want};
+use polyserve_serving::http1::{Phase, Session, SessionBuffers, SessionStep, TimeLimit};
 
 use super::support::*;
 
@@ -21,70 +21,70 @@ fn late_clock() -> Instant {
 }
 
 /// Serves `bytes`, each turn with `clock`. Returns the number of answers of each turn, and the step after the last one.
-fn turns(bytes: &[u8], clock: fn() -> Instant) -> (Vec<u64>, Want) {
-    let env = env();
-    let (mut session, mut scratch) = (Session::new(), Scratch::new());
+fn turns(bytes: &[u8], clock: fn() -> Instant) -> (Vec<u64>, SessionStep) {
+    let server = server();
+    let (mut session, mut buffers) = (Session::new(), SessionBuffers::new());
     let mut answers = Vec::new();
-    let mut want = Want::Yield;
-    while want == Want::Yield {
-        scratch.begin_turn(clock);
-        scratch.refresh_at(*NOW, false);
-        want = match answers.is_empty() {
-            true => session.receive(bytes, &mut env.turn(&mut scratch)),
-            false => session.resume(&mut env.turn(&mut scratch)),
+    let mut step = SessionStep::Yield;
+    while step == SessionStep::Yield {
+        buffers.begin_turn(clock);
+        buffers.refresh_at(*NOW, false);
+        step = match answers.is_empty() {
+            true => session.receive(bytes, &mut server.turn(&mut buffers)),
+            false => session.resume(&mut server.turn(&mut buffers)),
         };
-        let length = scratch.out().len();
-        session.written(length, &mut scratch);
+        let length = buffers.out().len();
+        session.written(length, &mut buffers);
         answers.push(session.take_answered());
     }
-    (answers, want)
+    (answers, step)
 }
 
 /// Regression test: a batch of requests that had arrived together was answered in one turn, up to 900 requests of one read.
 #[test]
 fn a_turn_ends_after_sixteen_requests() {
     assert_eq!(u64::from(MAX_TURN_REQUESTS), 16);
-    let idle = Want::Read(Phase::Idle);
+    let idle = SessionStep::Read(Phase::Idle);
     assert_eq!(turns(&GET.repeat(16), stopped_clock), (vec![16], idle), "nothing follows, so nothing is put off");
     assert_eq!(turns(&GET.repeat(40), stopped_clock), (vec![16, 16, 8], idle));
     let half = [GET.repeat(16), GET[..20].to_vec()].concat();
-    assert_eq!(turns(&half, stopped_clock), (vec![16, 0], Want::Read(Phase::Head)));
+    assert_eq!(turns(&half, stopped_clock), (vec![16, 0], SessionStep::Read(Phase::Head)));
 }
 
 #[test]
 fn a_turn_ends_after_a_millisecond() {
-    assert_eq!(turns(&GET.repeat(10), late_clock), (vec![4, 4, 2], Want::Read(Phase::Idle)));
+    assert_eq!(turns(&GET.repeat(10), late_clock), (vec![4, 4, 2], SessionStep::Read(Phase::Idle)));
 }
 
 /// Regression test: four requests with large answers, or with large bodies, were served before the clock was read.
 #[test]
 fn the_clock_is_read_after_a_large_request() {
     let put = [&b"PUT / HTTP/1.1\r\nHost: a\r\nContent-Length: 20000\r\n\r\n"[..], &[b'x'; 20_000]].concat();
-    assert_eq!(turns(&put.repeat(3), late_clock), (vec![1, 1, 1], Want::Read(Phase::Idle)));
-    assert_eq!(turns(&put.repeat(3), stopped_clock), (vec![3], Want::Read(Phase::Idle)));
+    assert_eq!(turns(&put.repeat(3), late_clock), (vec![1, 1, 1], SessionStep::Read(Phase::Idle)));
+    assert_eq!(turns(&put.repeat(3), stopped_clock), (vec![3], SessionStep::Read(Phase::Idle)));
 }
 
 /// The time between two batches of a turn counts, but a turn serves at least one request.
 #[test]
 fn a_late_turn_serves_one_request() {
-    let env = env();
-    let (mut session, mut scratch) = (Session::new(), Scratch::new());
-    scratch.begin_turn(stopped_clock);
-    scratch.refresh_at(*NOW, false);
-    scratch.refresh_at(*NOW + MAX_TURN_TIME + Duration::from_millis(1), false);
-    assert_eq!(session.receive(&GET.repeat(3), &mut env.turn(&mut scratch)), Want::Yield);
-    let length = scratch.out().len();
-    session.written(length, &mut scratch);
+    let server = server();
+    let (mut session, mut buffers) = (Session::new(), SessionBuffers::new());
+    buffers.begin_turn(stopped_clock);
+    buffers.refresh_at(*NOW, false);
+    buffers.refresh_at(*NOW + MAX_TURN_TIME + Duration::from_millis(1), false);
+    assert_eq!(session.receive(&GET.repeat(3), &mut server.turn(&mut buffers)), SessionStep::Yield);
+    let length = buffers.out().len();
+    session.written(length, &mut buffers);
     assert_eq!((session.take_answered(), session.is_busy()), (1, true));
-    scratch.end_turn();
-    assert_eq!(session.resume(&mut env.turn(&mut scratch)), Want::Read(Phase::Idle));
+    buffers.end_turn();
+    assert_eq!(session.resume(&mut server.turn(&mut buffers)), SessionStep::Read(Phase::Idle));
 }
 
 /// The limit of a wait follows from what has arrived.
 #[test]
 fn each_wait_has_its_limit() {
-    let env = env();
-    let mut wire = Wire::new(&env);
+    let server = server();
+    let mut wire = Wire::new(&server);
     assert_eq!(wire.session.time_limit(), TimeLimit::FirstByte);
     let _ = wire.send(b"\r\n");
     assert_eq!(wire.session.time_limit(), TimeLimit::Idle);

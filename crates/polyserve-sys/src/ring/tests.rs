@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::*;
 
-const PATIENCE: Option<Duration> = Some(Duration::from_secs(60));
+const MAX_WAIT: Option<Duration> = Some(Duration::from_secs(60));
 
 /// Both ends of a connection.
 fn pair() -> (TcpStream, TcpStream) {
@@ -17,7 +17,7 @@ fn pair() -> (TcpStream, TcpStream) {
 fn wait<S: AsFd>(ring: &mut Ring<S>, count: usize) -> Vec<Completion> {
     let mut completions = Vec::new();
     while completions.len() < count {
-        ring.enter(true, PATIENCE).unwrap();
+        ring.enter(true, MAX_WAIT).unwrap();
         ring.completions(&mut completions);
     }
     completions
@@ -94,7 +94,7 @@ fn all_that_has_arrived_is_reported_at_once() {
     for client in &mut clients {
         client.write_all(b"x").unwrap();
     }
-    ring.enter(true, PATIENCE).unwrap();
+    ring.enter(true, MAX_WAIT).unwrap();
     ring.completions(&mut seen);
     let mut tags: Vec<usize> = seen.iter().map(|completion| completion.tag).collect();
     tags.sort_unstable();

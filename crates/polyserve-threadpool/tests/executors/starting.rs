@@ -8,7 +8,7 @@ use polyserve_threadpool::{CrossbeamPool, MpscPool, StealingPool};
 use super::bounded;
 
 /// The time limit for the threads that were started to end.
-const PATIENCE: Duration = Duration::from_secs(60);
+const MAX_WAIT: Duration = Duration::from_secs(60);
 
 /// If a thread cannot be started, `new` fails and the threads that were started end.
 #[cfg(target_os = "linux")]
@@ -38,7 +38,7 @@ fn new_ends_its_threads_if_one_cannot_start() {
             ] {
                 assert!(refused, "1 000 stacks fit 64 MiB");
             }
-            let deadline = Instant::now() + PATIENCE;
+            let deadline = Instant::now() + MAX_WAIT;
             while threads() != before {
                 assert!(Instant::now() < deadline, "the threads that were started do not end");
                 thread::yield_now();

@@ -3,7 +3,7 @@
 //! Invariant: the printed code is the compiled code. A macro makes the constructor and its text from the same tokens. The
 //! tokens are in a scope with the prelude, and this file imports no strategy.
 
-pub(super) mod located;
+pub(super) mod schemes;
 
 use polyserve::prelude::*;
 use polyserve_core::Echo;
@@ -11,7 +11,7 @@ use polyserve_core::Echo;
 #[cfg(any(feature = "threadpool", feature = "memory", feature = "tokio", feature = "smol", feature = "percore"))]
 use super::BuildCode;
 #[cfg(feature = "memory")]
-use super::Suits;
+use super::RepoRule;
 #[cfg(any(feature = "threadpool", feature = "tokio", feature = "percore"))]
 use super::Tag;
 use super::{Entry, Promise};
@@ -113,7 +113,7 @@ pub(super) fn catalog() -> Catalog {
         Ok(sharded) => catalog.with_repo(ordered("ordered", &sharded)),
         Err(_) => catalog,
     };
-    services(located::all().into_iter().fold(catalog, Catalog::with_located_repo))
+    services(schemes::all().into_iter().fold(catalog, Catalog::with_repo_scheme))
 }
 
 #[cfg(feature = "threadpool")]
@@ -337,21 +337,21 @@ const PAPAYA_KEYS: u64 = 100_000;
 repos! {
     "std_mutex", "one map behind one mutex: the baseline", REPO, StdMutex;
     "std_rwlock", "one map behind one readers-writer lock", REPO, StdRwlock
-        => .with_suits(Suits {
+        => .with_rule(RepoRule {
             when: |workload| !workload.waits && workload.cores == 1,
             why: "on one core, one lock is the fastest, unless entities come and go",
             overhead: 99,
             usual: false,
         });
     "two_level", "a lock for the map, and a lock for each entity: as published", REPO, polyserve::memory::TwoLevel
-        => .with_suits(Suits {
+        => .with_rule(RepoRule {
             when: |workload| workload.is_parallel() && workload.writes_much() && workload.is_large(),
             why: "on several cores that write large entities, an entity is copied under its own lock alone",
             overhead: 126,
             usual: false,
         });
     "sharded", "tables in shards, each behind a readers-writer lock", REPO, Sharded
-        => .with_suits(Suits {
+        => .with_rule(RepoRule {
             when: |_| true,
             why: "it is among the first with reads and writes, unless most ids are new",
             overhead: 92,
@@ -359,7 +359,7 @@ repos! {
         });
     #[cfg(feature = "packed")]
     "packed", "entities packed in pages, in shards: the smallest", REPO, Packed
-        => .with_suits(Suits {
+        => .with_rule(RepoRule {
             when: |workload| {
                 let leads = workload.writes_much() && !workload.is_large() && workload.keys < PACKED_KEYS;
                 !workload.waits && (leads || workload.memory_limit.is_some())
@@ -378,7 +378,7 @@ repos! {
     "dashmap", "the sharded map of the dashmap crate", REPO, polyserve::memory::Dashmap;
     #[cfg(feature = "papaya")]
     "papaya", "the lock-free map of the papaya crate", REPO, polyserve::memory::Papaya
-        => .with_suits(Suits {
+        => .with_rule(RepoRule {
             when: |workload| {
                 let leads = workload.hardly_writes() && workload.keys <= PAPAYA_KEYS && !workload.is_large();
                 workload.is_parallel() && leads
@@ -389,7 +389,7 @@ repos! {
         });
     #[cfg(feature = "scc")]
     "scc", "the map of the scc crate, a lock for each bucket", REPO, polyserve::memory::Scc
-        => .with_suits(Suits {
+        => .with_rule(RepoRule {
             when: |workload| workload.is_parallel() && !workload.writes_much() && !workload.hardly_writes(),
             why: "on several cores that also write, a lock for each bucket leads if ids are new, and ties if not",
             overhead: 101,

@@ -6,19 +6,19 @@ use std::sync::Arc;
 
 use polyserve_core::{ConfigError, EntityRepo, EntityService, Executor, Server, ServerConfig, Service};
 
-use super::{BuildCode, Promise, Suits, Tag};
+use super::{BuildCode, Promise, RepoRule, Tag};
 
 /// Makes a server with a configuration. Returns an error if the server cannot honour a setting.
 pub type MakeServer = Arc<dyn Fn(&ServerConfig) -> Result<Box<dyn Server>, ConfigError> + Send + Sync>;
 
-/// The constructors of a repo, and the workloads that it suits.
+/// The constructors of a repo, and the rule that tells for which workloads it is a candidate.
 #[derive(Clone)]
 pub struct MakeRepo {
     /// Makes a new, empty repo. Of a repo that keeps its entities at a location: it is there, and removed when it is dropped.
     empty: RepoConstructor,
     /// Opens the entities that are kept at the repo's location.
-    located: Option<RepoConstructor>,
-    suits: Option<Suits>,
+    open: Option<RepoConstructor>,
+    rule: Option<RepoRule>,
 }
 
 impl fmt::Debug for MakeRepo {
@@ -177,20 +177,20 @@ impl Entry<MakeRepo> {
         promises: &[Promise],
         make: impl Fn() -> io::Result<Arc<dyn EntityRepo>> + Send + Sync + 'static,
     ) -> Self {
-        Self::new(name, summary, promises, MakeRepo { empty: Arc::new(make), located: None, suits: None })
+        Self::new(name, summary, promises, MakeRepo { empty: Arc::new(make), open: None, rule: None })
     }
 
-    /// Sets the workloads for which the repo is a candidate. A new entry has none.
+    /// Sets the rule that tells for which workloads the repo is a candidate. A new entry has none, and is no candidate.
     #[must_use]
-    pub fn with_suits(mut self, suits: Suits) -> Self {
-        self.make.suits = Some(suits);
+    pub fn with_rule(mut self, rule: RepoRule) -> Self {
+        self.make.rule = Some(rule);
         self
     }
 
     /// Sets the constructor that opens the entities that are kept at the repo's location. A new entry has none.
     #[must_use]
     pub fn with_open(mut self, open: impl Fn() -> io::Result<Arc<dyn EntityRepo>> + Send + Sync + 'static) -> Self {
-        self.make.located = Some(Arc::new(open));
+        self.make.open = Some(Arc::new(open));
         self
     }
 
@@ -209,17 +209,17 @@ impl Entry<MakeRepo> {
     ///
     /// Returns the errors of [`build`](Self::build), and an error if the entities cannot be read.
     pub fn open(&self) -> io::Result<Arc<dyn EntityRepo>> {
-        self.make.located.as_ref().unwrap_or(&self.make.empty)()
+        self.make.open.as_ref().unwrap_or(&self.make.empty)()
     }
 
     /// Returns whether the repo keeps its entities at a location.
     pub fn has_location(&self) -> bool {
-        self.make.located.is_some()
+        self.make.open.is_some()
     }
 
-    /// Returns the workloads for which the repo is a candidate. See [`Catalog::repos_for`](super::Catalog::repos_for).
-    pub fn suits(&self) -> Option<Suits> {
-        self.make.suits
+    /// Returns the rule that tells for which workloads the repo is a candidate. See [`Catalog::repos_for`](super::Catalog::repos_for).
+    pub fn rule(&self) -> Option<RepoRule> {
+        self.make.rule
     }
 }
 

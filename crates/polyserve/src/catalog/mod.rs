@@ -28,10 +28,10 @@ mod build_code;
 mod build_error;
 mod builtin;
 mod entry;
-mod located;
 mod name;
 mod promise;
-mod suits;
+mod repo_rule;
+mod repo_scheme;
 mod tag;
 
 use std::sync::{Arc, OnceLock};
@@ -44,10 +44,10 @@ pub use entry::{
     CatalogEntityService, Entry, ExecutorEntry, MakeExecutor, MakeRepo, MakeServer, MakeService, RepoEntry,
     ServerEntry, ServiceEntry,
 };
-pub use located::LocatedRepo;
 pub use name::{UnknownName, nearest};
 pub use promise::Promise;
-pub use suits::{RepoChoice, RepoCriteria, Suits};
+pub use repo_rule::{RepoChoice, RepoCriteria, RepoRule};
+pub use repo_scheme::RepoScheme;
 pub use tag::Tag;
 
 /// The overload policies of [`ServerConfig::overload`](polyserve_core::ServerConfig), as the command line names them, with what each does.
@@ -76,7 +76,7 @@ pub struct Catalog {
     /// The servers that the system allows, once they are asked for: it costs a ring to find out.
     allowed_servers: OnceLock<Vec<ServerEntry>>,
     repos: Vec<RepoEntry>,
-    located_repos: Vec<LocatedRepo>,
+    repo_schemes: Vec<RepoScheme>,
     executors: Vec<ExecutorEntry>,
     services: Vec<ServiceEntry>,
     references: Vec<ServerEntry>,
@@ -114,9 +114,9 @@ impl Catalog {
 
     /// Adds a kind of repo that needs a location. One with the same name is replaced.
     #[must_use]
-    pub fn with_located_repo(mut self, repo: LocatedRepo) -> Self {
-        self.located_repos.retain(|known| known.name != repo.name);
-        self.located_repos.push(repo);
+    pub fn with_repo_scheme(mut self, scheme: RepoScheme) -> Self {
+        self.repo_schemes.retain(|known| known.name != scheme.name);
+        self.repo_schemes.push(scheme);
         self
     }
 
@@ -202,8 +202,8 @@ impl Catalog {
     }
 
     /// Returns the kinds of repos that need a location.
-    pub fn located_repos(&self) -> &[LocatedRepo] {
-        &self.located_repos
+    pub fn repo_schemes(&self) -> &[RepoScheme] {
+        &self.repo_schemes
     }
 
     /// Returns the names of the kinds of repos that this build lacks, each with the feature of this crate that adds it.
@@ -217,8 +217,8 @@ impl Catalog {
     /// }
     /// ```
     pub fn repos_not_built(&self) -> impl Iterator<Item = (&'static str, &'static str)> {
-        let is_known = |name: &str| self.located_repos.iter().any(|located| located.name == name);
-        let lacking = builtin::located::FEATURES.into_iter().filter(move |(name, _, is_on)| !is_on && !is_known(name));
+        let is_known = |name: &str| self.repo_schemes.iter().any(|scheme| scheme.name == name);
+        let lacking = builtin::schemes::FEATURES.into_iter().filter(move |(name, _, is_on)| !is_on && !is_known(name));
         lacking.map(|(name, feature, _)| (name, feature))
     }
 
@@ -280,14 +280,14 @@ impl Catalog {
     pub fn repo(&self, name: &str) -> Result<RepoEntry, UnknownName> {
         let (head, location) = name.split_once(':').unwrap_or((name, ""));
         let (kind, over) = head.split_once('/').map_or((head, None), |(kind, over)| (kind, Some(over)));
-        let located = self.located_repos.iter().find(|located| located.name == kind);
-        match located {
-            Some(located) if over.is_none() || located.over_repos => {
+        let scheme = self.repo_schemes.iter().find(|scheme| scheme.name == kind);
+        match scheme {
+            Some(scheme) if over.is_none() || scheme.over_repos => {
                 if location.is_empty() {
-                    return Err(UnknownName::without("repo", head, format!("a location: {head}:{}", located.location)));
+                    return Err(UnknownName::without("repo", head, format!("a location: {head}:{}", scheme.location)));
                 }
                 let over = over.map(|over| self.repo_in_memory(over)).transpose()?;
-                Ok(located.at(location, over.as_ref()))
+                Ok(scheme.at(location, over.as_ref()))
             }
             _ => {
                 if let Some((_, feature)) = self.repos_not_built().find(|(name, _)| *name == kind) {
@@ -298,12 +298,12 @@ impl Catalog {
                     return Ok(entry);
                 }
                 if self.repos.iter().any(|entry| entry.name == head) {
-                    let durable = self.located_repos.iter().find(|located| located.over_repos);
-                    let form = durable.map_or_else(String::new, |located| format!(": {}/{head}:PATH", located.name));
+                    let durable = self.repo_schemes.iter().find(|scheme| scheme.over_repos);
+                    let form = durable.map_or_else(String::new, |scheme| format!(": {}/{head}:PATH", scheme.name));
                     let missing = format!("no location, or a store that keeps its entities{form}");
                     return Err(UnknownName::without("repo", head, missing));
                 }
-                let forms = self.located_repos.iter().map(LocatedRepo::form);
+                let forms = self.repo_schemes.iter().map(RepoScheme::form);
                 // A location may have a password, so the error does not show it.
                 self.repo_in_memory(head).map_err(|error| forms.fold(error, |error, form| error.or(&form)))
             }

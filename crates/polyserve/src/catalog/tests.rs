@@ -217,9 +217,9 @@ fn a_programs_own_entry_has_no_tags_and_no_code() {
 #[test]
 fn a_repo_of_a_feature_that_is_off_is_named_with_it() {
     let catalog = Catalog::builtin();
-    for (kind, feature, is_on) in builtin::located::FEATURES {
+    for (kind, feature, is_on) in builtin::schemes::FEATURES {
         let found = catalog.repo(&format!("{kind}:somewhere"));
-        assert_eq!(catalog.located_repos().iter().any(|located| located.name == kind), is_on, "{kind}");
+        assert_eq!(catalog.repo_schemes().iter().any(|scheme| scheme.name == kind), is_on, "{kind}");
         assert_eq!(catalog.repos_not_built().any(|lacking| lacking == (kind, feature)), !is_on, "{kind}");
         match found {
             Ok(entry) => assert!(is_on && entry.name == format!("{kind}:somewhere") && entry.has_location()),

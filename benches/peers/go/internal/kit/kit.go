@@ -16,8 +16,8 @@ import (
 	"polyserve/peers/internal/run"
 )
 
-// patience is a timeout that only matters if a server hangs.
-const patience = 20 * time.Second
+// maxWait is a timeout that only matters if a server hangs.
+const maxWait = 20 * time.Second
 
 // Serving is a listening server.
 type Serving struct {
@@ -75,7 +75,7 @@ func (s *Serving) Client(t *testing.T) *Client {
 	if err != nil {
 		t.Fatal(err)
 	}
-	connection.SetDeadline(time.Now().Add(patience))
+	connection.SetDeadline(time.Now().Add(maxWait))
 	t.Cleanup(func() { connection.Close() })
 	return &Client{connection, bufio.NewReader(connection)}
 }
@@ -283,7 +283,7 @@ func Drains(t *testing.T, s *Serving, asked uint64) {
 		awaitBegun(t, server)
 	}
 	counts := make(chan run.Counts, 1)
-	go func() { counts <- s.Drain(t, patience) }()
+	go func() { counts <- s.Drain(t, maxWait) }()
 	if err := idle.Ended(); err != nil {
 		t.Errorf("the idle one: %v", err)
 	}
@@ -302,7 +302,7 @@ func Drains(t *testing.T, s *Serving, asked uint64) {
 
 func awaitBegun(t *testing.T, server Begins) {
 	t.Helper()
-	for end := time.Now().Add(patience); server.Begun() == 0; time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(maxWait); server.Begun() == 0; time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatal("a request that was sent in part has not begun")
 		}

@@ -176,7 +176,7 @@ impl HyperConnection {
 
     /// Notes the waker of the task.
     fn set_waker(&mut self, cx: &Context<'_>) {
-        let is_stamped = self.server().env.admission.is_some();
+        let is_stamped = self.server().shared.admission.is_some();
         if self.task.renew(cx.waker(), is_stamped) {
             let task = self.task.waker().unwrap_or(cx.waker()).clone();
             self.entry().set_waker(&task);
@@ -265,7 +265,7 @@ impl HyperConnection {
             return StepResult::Continue; // the output is sent together with that of the next poll
         }
         state.send(&self.state, false);
-        state.input.reserve(&self.server().env.memory);
+        state.input.reserve(&self.server().shared.memory);
         self.is_blocked = !state.output.is_empty();
         // If hyper has nothing but the socket to wait for, the wake was for the body of a request that is answered.
         let is_at_rest = self.service.tower.is_none() && events.input_drained && state.is_reading();
@@ -534,7 +534,7 @@ impl Future for HyperConnection {
         match &mut connection.successor {
             Some(successor) => successor.as_mut().poll(cx),
             // A yield is to be stamped too.
-            None => match connection.task.waker().filter(|_| connection.server().env.admission.is_some()).cloned() {
+            None => match connection.task.waker().filter(|_| connection.server().shared.admission.is_some()).cloned() {
                 Some(waker) => connection.run(&mut Context::from_waker(&waker)),
                 None => connection.run(cx),
             },

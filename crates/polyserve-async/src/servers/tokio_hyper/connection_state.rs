@@ -192,7 +192,7 @@ pub(super) struct PendingReport {
 impl PendingReport {
     /// Notes that bytes were read.
     fn received(&mut self, server: &ServerState) {
-        if server.env.on_answer.is_some() {
+        if server.shared.on_answer.is_some() {
             self.last_read = Some(Instant::now());
         }
     }
@@ -225,7 +225,7 @@ impl PendingReport {
 /// Returns the address of the client of a request with these fields, on a connection with `peer`.
 #[cfg(any(feature = "http2", feature = "tower"))]
 pub(super) fn client(server: &ServerState, peer: Option<SocketAddr>, fields: &http::HeaderMap) -> Option<SocketAddr> {
-    let proxies = &server.env.proxies;
+    let proxies = &server.shared.proxies;
     if proxies.is_empty() {
         return peer;
     }
@@ -282,21 +282,21 @@ impl ConnectionState {
     #[cold]
     pub(super) fn panicked(&self, panic: Box<dyn Any + Send>) -> Reply {
         self.server().count_panic();
-        panicked(&self.server().env.failures, panic)
+        panicked(&self.server().shared.failures, panic)
     }
 
     /// Drops a future or a body of the service. Its destructor may panic.
     pub(super) fn abandon<F>(&self, foreign: F) {
         if let Err(panic) = self.entry.calling(|| catch_unwind(AssertUnwindSafe(|| drop(foreign)))) {
             self.server().count_panic();
-            let (failures, text) = (&self.server().env.failures, text_of(panic));
+            let (failures, text) = (&self.server().shared.failures, text_of(panic));
             polyserve_core::throttled!(of failures, warn, text, "what a service returned panicked in its destructor");
         }
     }
 
     /// Reports an answer that was made, if a hook sees the answers.
     pub(super) fn report_answer<'r>(&self, report: impl FnOnce() -> AnswerReport<'r>) {
-        if let Some(hook) = &self.server().env.on_answer {
+        if let Some(hook) = &self.server().shared.on_answer {
             hook.call(&report());
         }
     }
@@ -358,7 +358,7 @@ impl RequestState {
         };
         self.report.begin();
         self.report.set_line(&parsed.head);
-        self.report.client = connection.server().env.client(connection.peer, parsed.head.headers);
+        self.report.client = connection.server().shared.client(connection.peer, parsed.head.headers);
         self.stage = if body_is_open { Stage::Body } else { Stage::Answer };
         if let Some(turn) = &mut self.turn {
             turn.count_request();
@@ -437,7 +437,7 @@ impl RequestState {
     ) -> Poll<io::Result<()>> {
         self.must_read = false;
         self.report.received(connection.server());
-        let limits = &connection.server().env.limits;
+        let limits = &connection.server().shared.limits;
         if self.input.has_unread() {
             return match self.input.append(new, limits) {
                 true => self.pass_on(connection, to),
@@ -469,7 +469,7 @@ impl RequestState {
             return (0, Poll::Pending);
         }
         let (mut fields, mut begins_body) = (Fields::new(), false);
-        let (skipped, next) = self.input.next(bytes, &connection.server().env.limits, &mut fields);
+        let (skipped, next) = self.input.next(bytes, &connection.server().shared.limits, &mut fields);
         match next {
             Next::Part => {}
             Next::Head(parsed) => {

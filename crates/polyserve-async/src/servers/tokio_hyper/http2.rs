@@ -280,7 +280,7 @@ impl hyper::service::Service<Request<Incoming>> for StreamService {
             }
             let (class, length) = (Some(MethodClass::of(&method)), response.body().len() as u64);
             let reservation = reserve(&connection, class, length).unwrap_or_else(|| {
-                response = crate::tower::response(connection.server().env.memory.refuse(), Vec::new(), &method);
+                response = crate::tower::response(connection.server().shared.memory.refuse(), Vec::new(), &method);
                 Reservation::default()
             });
             finish(&connection.shared, response.headers_mut(), false);
@@ -324,14 +324,14 @@ async fn answer_to(
     notes: &mut RequestNotes,
 ) -> Result<Response<ReplyBody>, Reply> {
     let server = streams.connection.server();
-    let arrived = server.env.admission.as_ref().map(|_| Instant::now());
+    let arrived = server.shared.admission.as_ref().map(|_| Instant::now());
     streams.turn.admitted().await;
-    if parts.headers.len() > server.env.limits.max_headers {
+    if parts.headers.len() > server.shared.limits.max_headers {
         return Err(too_many_fields());
     }
     check_head(parts, server)?;
     let tracked = Arc::new(TrackedService { streams: Arc::clone(streams), notes: Mutex::default(), arrived });
-    let service = AsTower::of_server(Arc::clone(&tracked) as Arc<dyn Service>, &server.env);
+    let service = AsTower::of_server(Arc::clone(&tracked) as Arc<dyn Service>, &server.shared);
     let (begun, received) = (Instant::now(), AtomicU64::new(0));
     let has_body = !body.is_end_stream();
     let note = |bytes: usize| received.store(bytes as u64, Ordering::Relaxed);
@@ -349,8 +349,8 @@ async fn answer_to(
     if has_body {
         streams.turn.admitted().await;
     }
-    if !server.env.memory.admits(MethodClass::of(&parts.method)) {
-        return Err(server.env.memory.refuse());
+    if !server.shared.memory.admits(MethodClass::of(&parts.method)) {
+        return Err(server.shared.memory.refuse());
     }
     let called = service.call_with(parts, &body);
     *notes = lock(&tracked.notes).take();
@@ -449,11 +449,11 @@ impl Service for TrackedService {
         let _call = ServiceCallCount::new(&self.streams);
         let connection = &self.streams.connection;
         let draining = connection.server().shutdown.is_begun();
-        let client = connection.server().env.client(connection.peer, request.head.headers);
+        let client = connection.server().shared.client(connection.peer, request.head.headers);
         let mut request = request.with_peer(client).with_draining(draining).with_arrived(self.arrived);
         request.head.certificate = connection.certificate.get();
         let notes = RequestNotes::new();
-        let call = || connection.server().env.service.call(request.with_notes(Some(&notes)), body);
+        let call = || connection.server().shared.service.call(request.with_notes(Some(&notes)), body);
         let called = catch_unwind(AssertUnwindSafe(call));
         *lock(&self.notes) = notes;
         called.unwrap_or_else(|panic| Answer::Now(connection.panicked(panic)))
@@ -463,7 +463,7 @@ impl Service for TrackedService {
         let _call = ServiceCallCount::new(&self.streams);
         let connection = &self.streams.connection;
         let shown = Head { certificate: connection.certificate.get(), ..*head };
-        let asked = catch_unwind(AssertUnwindSafe(|| connection.server().env.service.head(&shown)));
+        let asked = catch_unwind(AssertUnwindSafe(|| connection.server().shared.service.head(&shown)));
         asked.unwrap_or_else(|panic| Some(connection.panicked(panic)))
     }
 }

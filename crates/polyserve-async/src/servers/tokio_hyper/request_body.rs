@@ -116,13 +116,13 @@ impl Body for RequestBody {
             Poll::Ready(Some(Ok(frame))) => {
                 let length = frame.data_ref().map_or(0, Bytes::len);
                 body.received += length;
-                let is_too_large = body.received > body.connection.server().env.limits.max_body;
+                let is_too_large = body.received > body.connection.server().shared.limits.max_body;
                 body.note_received(!is_too_large && body.incoming.is_end_stream());
                 if is_too_large {
                     body.note(|state| state.present.body_refusal = Some(TOO_LARGE));
                     return Poll::Ready(Some(Err("the body is larger than this server takes".into())));
                 }
-                if !body.ended && !body.reservation.try_set(&body.connection.server().env.memory, body.received) {
+                if !body.ended && !body.reservation.try_set(&body.connection.server().shared.memory, body.received) {
                     body.note(|state| state.present.body_refusal = Some(OUT_OF_MEMORY));
                     return Poll::Ready(Some(Err("the memory of the server is used up".into())));
                 }

@@ -54,7 +54,7 @@ const MAX_WARM_UP_REQUESTS: u64 = 5000;
 /// The max number of entities that are read after puts.
 const MAX_READ_BACK: u64 = 100;
 /// The timeout of an answer: with 1000 connections an answer may wait for 999 others.
-const PATIENCE: Duration = Duration::from_secs(30);
+const MAX_WAIT: Duration = Duration::from_secs(30);
 /// The CPU use, as a share of its threads' time, from which the client counts as full.
 const CLIENT_FULL: f64 = 0.95;
 /// The CPU use of server and client together, as a share of their shared cores' time, from which the client counts as full. The
@@ -133,7 +133,7 @@ impl CountedTurn<'_> {
     fn load(&self, process: &Process, round: usize, last: Option<&Readback>) -> Result<CountedLoad, Absence> {
         let Self { instrument, contestant, requests } = self;
         let pid = process.pid();
-        let mut load = instrument.load(contestant, process).with(|load| load.patience = PATIENCE);
+        let mut load = instrument.load(contestant, process).with(|load| load.timeout = MAX_WAIT);
         load.traffic = load.traffic.part(round as u64);
         let mut answers = if contestant.keeps_entities { prefill_for(&load)? } else { 0 };
         let warm_up = (requests / 20).clamp(1, MAX_WARM_UP_REQUESTS).max(instrument.connections as u64);

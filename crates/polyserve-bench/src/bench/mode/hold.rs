@@ -449,7 +449,7 @@ impl<'a> HoldTurn<'a> {
             load.pace = Pace::Rate(rate);
             load.warm_up = RAMP;
             load.length = RunLength::Time(self.instrument.latency_slice);
-            load.patience = ANSWER_TIMEOUT;
+            load.timeout = ANSWER_TIMEOUT;
             load.cpu = CpuSource::Process(pid);
         });
         let report = polyserve_load::run(&load, &mut |_| {}).map_err(Absence::from);

@@ -2,7 +2,7 @@
 //!
 //! Before the first round, the capacity of each server without a policy is measured in closed loop, and its p99 at a tenth of the
 //! capacity. A turn starts the server anew, with the policy of its cell. An open loop offers a part of the capacity, or a multiple. After
-//! its end a light load probes how long the server takes to be as quick as before. The deadline of an answer, and the patience of the
+//! its end a light load probes how long the server takes to be as quick as before. The deadline of an answer, and the timeout of the
 //! clients, are those of the definition.
 //!
 //! Invariant: each answer is checked, and none but 503 and a right one is allowed. Cost: the slice and up to
@@ -58,7 +58,7 @@ pub struct OverloadMode {
     pub deadline: Duration,
     /// The time for which a client waits for an answer.
     #[serde(deserialize_with = "time")]
-    pub patience: Duration,
+    pub timeout: Duration,
     /// The max number of times that a client sends a request.
     pub attempts: u32,
     /// The mean pause of a client before its second attempt; it doubles with each.
@@ -70,8 +70,8 @@ pub struct OverloadMode {
 
 impl Default for OverloadMode {
     fn default() -> Self {
-        let [deadline, patience, pause] = [50, 100, 20].map(Duration::from_millis);
-        Self { slice: Duration::from_secs(1), deadline, patience, attempts: 3, pause, honours_retry_after: false }
+        let [deadline, timeout, pause] = [50, 100, 20].map(Duration::from_millis);
+        Self { slice: Duration::from_secs(1), deadline, timeout, attempts: 3, pause, honours_retry_after: false }
     }
 }
 
@@ -97,8 +97,8 @@ impl OverloadMode {
         if definition.workload.close || definition.workload.pipeline > 1 {
             return Err(definition.misuse("workload", "an overload has kept connections without pipelining"));
         }
-        let Self { slice, deadline, patience, pause, .. } = *self;
-        check_times(definition, [("slice", slice), ("deadline", deadline), ("patience", patience), ("pause", pause)])
+        let Self { slice, deadline, timeout, pause, .. } = *self;
+        check_times(definition, [("slice", slice), ("deadline", deadline), ("timeout", timeout), ("pause", pause)])
     }
 
     fn retry(&self) -> Retry {
@@ -110,9 +110,9 @@ impl OverloadMode {
 
     /// The clients in words.
     pub(super) fn in_words(&self) -> String {
-        let Self { deadline, patience, attempts, honours_retry_after, .. } = self;
+        let Self { deadline, timeout, attempts, honours_retry_after, .. } = self;
         let asked = if *honours_retry_after { "wait as Retry-After asks" } else { "ignore Retry-After" };
-        format!("{attempts} attempts, patience {patience:?}, deadline {deadline:?}; clients {asked}")
+        format!("{attempts} attempts, timeout {timeout:?}, deadline {deadline:?}; clients {asked}")
     }
 }
 
@@ -204,7 +204,7 @@ impl Turns for OverloadTurns {
             load.connections = instrument.connections;
             load.threads = instrument.client_cores.count().min(load.connections);
             (load.pace, load.retry) = (Pace::Rate(offered), Some(self.mode.retry()));
-            (load.patience, load.warm_up, load.length) = (self.mode.patience, RAMP, RunLength::Time(self.mode.slice));
+            (load.timeout, load.warm_up, load.length) = (self.mode.timeout, RAMP, RunLength::Time(self.mode.slice));
             load.cpu = CpuSource::Process(session.process().pid());
         });
         let report = session.run(&overload)?;

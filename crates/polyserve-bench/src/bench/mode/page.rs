@@ -197,7 +197,7 @@ impl PageTurns {
             load.usage = Usage::Close;
             load.must_close = true;
             load.length = RunLength::Requests(requests);
-            load.patience = self.mode.wait + Duration::from_secs_f64((3.0 * round).min(1e6)) + Duration::from_secs(10);
+            load.timeout = self.mode.wait + Duration::from_secs_f64((3.0 * round).min(1e6)) + Duration::from_secs(10);
             load.cpu = CpuSource::Process(process.pid());
             load.stop = self.stop.clone();
         }))

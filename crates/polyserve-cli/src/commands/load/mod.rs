@@ -138,7 +138,7 @@ fn load(args: &LoadArgs) -> anyhow::Result<(Load, String)> {
         (Some(requests), _) => RunLength::Requests(requests),
         (None, time) => RunLength::Time(time.unwrap_or(Duration::from_secs(10))),
     };
-    (load.warm_up, load.patience) = (args.warm_up, args.timeout);
+    (load.warm_up, load.timeout) = (args.warm_up, args.timeout);
     load.cpu = args.server_pid.map_or(CpuSource::Unknown, CpuSource::Process);
     Ok((load, name))
 }

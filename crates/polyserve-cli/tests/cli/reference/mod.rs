@@ -9,7 +9,7 @@ use polyserve::catalog::Catalog;
 use polyserve::{Echo, Running, ServerConfig, ServerExt as _};
 use polyserve_bench::reference::{BODY, with_references};
 
-use super::PATIENCE;
+use super::MAX_WAIT;
 
 const GET: &str = "GET /1 HTTP/1.1\r\nHost: a\r\n\r\n";
 
@@ -42,8 +42,8 @@ fn start(name: &str, config: &ServerConfig) -> Running {
 
 fn connect(addr: SocketAddr) -> TcpStream {
     let stream = TcpStream::connect(addr).unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    stream.set_write_timeout(Some(PATIENCE)).unwrap();
+    stream.set_read_timeout(Some(MAX_WAIT)).unwrap();
+    stream.set_write_timeout(Some(MAX_WAIT)).unwrap();
     stream.set_nodelay(true).unwrap();
     stream
 }

@@ -8,7 +8,7 @@ use polyserve_bench::reference::{BODY, NullAccept, with_references};
 use serde_json::{Value, json};
 use socket2::{Domain, Socket, Type};
 
-use super::super::PATIENCE;
+use super::super::MAX_WAIT;
 use super::{GET, NAMES, answers, connect, event_loops, exchange, rest, runnable, start};
 
 fn once() -> ServerConfig {
@@ -68,7 +68,7 @@ fn a_client_that_reads_late_gets_every_answer() {
         socket.set_recv_buffer_size(4096).unwrap();
         socket.connect(&running.local_addr().into()).unwrap();
         let mut stream = TcpStream::from(socket);
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_read_timeout(Some(MAX_WAIT)).unwrap();
         let answer_length = exchange(&mut stream, GET);
         for _ in 0..ROUNDS {
             stream.write_all(GET.repeat(REQUESTS).as_bytes()).unwrap();

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use polyserve_conformance::tls::{TestAuthority, TlsStream};
 use polyserve_core::{Echo, ServerConfig};
 
-use super::{Fixture, GET, PATIENCE, ago};
+use super::{Fixture, GET, MAX_WAIT, ago};
 use crate::blocking::{Phase, Read, ReadWait, Transport, drive};
 use crate::{ServerState, ThreadBuffers};
 
@@ -26,14 +26,14 @@ fn client(stream: TcpStream, authority: &TestAuthority) -> TlsStream {
 fn the_end_of_a_session_is_not_waited_for() {
     let authority = TestAuthority::new();
     let fixture = Fixture::new(|config| *config = config.clone().write_timeout(HOUR).tls(authority.issue().server()));
-    let (client, deadline) = (client(fixture.connect(), &authority), Instant::now() + PATIENCE);
+    let (client, deadline) = (client(fixture.connect(), &authority), Instant::now() + MAX_WAIT);
     let stream = fixture.listener.accept().unwrap().0;
     stream.set_nonblocking(true).unwrap();
     let mut server_side = stream.try_clone().unwrap();
     let entry = fixture.pool.admit(stream, || false).unwrap();
     fixture.pool.queue(entry, Instant::now());
     let (pool, (sender, served)) = (Arc::clone(&fixture.pool), channel());
-    thread::spawn(move || sender.send(pool.serve_next(PATIENCE, &()).is_some()));
+    thread::spawn(move || sender.send(pool.serve_next(MAX_WAIT, &()).is_some()));
     client.shake_hands(deadline).unwrap();
     client.send(GET, deadline).unwrap();
     assert!(client.read(&mut [0; 1024], deadline).unwrap() > 0);
@@ -42,7 +42,7 @@ fn the_end_of_a_session_is_not_waited_for() {
     while !matches!(server_side.write(&[0]), Err(error) if error.kind() == ErrorKind::WouldBlock) {}
     fixture.pool.table.server.shutdown.begin(Instant::now() + HOUR);
     fixture.pool.table.wake_idle();
-    assert_eq!(served.recv_timeout(PATIENCE), Ok(true), "the thread is free");
+    assert_eq!(served.recv_timeout(MAX_WAIT), Ok(true), "the thread is free");
 }
 
 /// A socket that reports how each read waits: for which phase, and for how long at most.
@@ -91,12 +91,12 @@ fn the_time_in_a_queue_counts_once() {
         drive(&mut socket, &server, &mut ThreadBuffers::new(), ago(HOUR))
     });
     let next = |expected| loop {
-        let (phase, limit) = reads.recv_timeout(PATIENCE).unwrap();
+        let (phase, limit) = reads.recv_timeout(MAX_WAIT).unwrap();
         if phase == expected {
             return limit;
         }
     };
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + MAX_WAIT;
     assert!(next(Phase::FirstByte) <= HOUR, "the time in the queue counts");
     client.shake_hands(deadline).unwrap();
     assert!(next(Phase::Head) <= HOUR, "it counts towards the handshake");

@@ -11,7 +11,7 @@ use super::*;
 use crate::blocking::tests::head;
 use crate::{IdleSince, ServerState};
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const MAX_WAIT: Duration = Duration::from_secs(60);
 const FOREVER: Duration = Duration::from_secs(3600);
 const GET: &[u8] = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n";
 
@@ -37,7 +37,7 @@ impl Fixture {
 
     fn connect(&self) -> (TcpStream, ThreadConnection) {
         let client = TcpStream::connect(self.listener.local_addr().unwrap()).unwrap();
-        client.set_read_timeout(Some(PATIENCE)).unwrap();
+        client.set_read_timeout(Some(MAX_WAIT)).unwrap();
         let (stream, _) = self.listener.accept().unwrap();
         stream.set_nonblocking(true).unwrap();
         (client, ThreadConnection::new(stream))
@@ -59,12 +59,12 @@ impl Fixture {
     }
 
     fn begin_drain(&self) {
-        self.table.server.shutdown.begin(Instant::now() + PATIENCE);
+        self.table.server.shutdown.begin(Instant::now() + MAX_WAIT);
         self.table.wake_idle();
     }
 
     fn evict_for(&self, mut connection: ThreadConnection) -> Arc<TableEntry<ThreadConnection>> {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + MAX_WAIT;
         loop {
             connection = match self.table.admit(connection, 0) {
                 Ok(entry) => return entry,
@@ -78,7 +78,7 @@ impl Fixture {
 
 /// Returns when the thread of a connection waits for its next request.
 fn await_idle(entry: &TableEntry<ThreadConnection>) {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + MAX_WAIT;
     while !entry.must_be_woken.load(Ordering::SeqCst) {
         assert!(Instant::now() < deadline, "the thread does not wait");
         thread::yield_now();
@@ -160,7 +160,7 @@ fn an_evicted_connection_beyond_the_bound_does_not_linger() {
             serve(second, table, Instant::now());
             let _ = sender.send(());
         });
-        ended.recv_timeout(PATIENCE).expect("two linger at a limit of one");
+        ended.recv_timeout(MAX_WAIT).expect("two linger at a limit of one");
     });
     fixture.table.remove(&third);
     fixture.table.remove(&first);
@@ -178,7 +178,7 @@ fn a_refusal_while_a_request_is_served_is_seen_after_it() {
     assert!(matches!(socket.received(1), Read::Bytes(1)) && !socket.others_wait());
     let (_other, other) = fixture.connect();
     assert!(fixture.table.admit(other, 0).is_err(), "the connection has a request");
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + MAX_WAIT;
     while fixture.table.must_announce_close(&entry) {
         assert!(Instant::now() < deadline, "it is crowded for good");
         thread::yield_now();

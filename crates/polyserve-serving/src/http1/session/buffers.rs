@@ -8,7 +8,7 @@ use crate::http1::chunked::Chunked;
 use crate::http1::connection_fields::Framing;
 use crate::http1::decode::Limits;
 use crate::http1::refusal::Refusal;
-use crate::http1::scratch::Scratch;
+use crate::http1::shared_state::SessionBuffers;
 
 /// A queue of bytes that were received and not yet used: part of a head, or requests that wait for their turn.
 #[derive(Debug, Default)]
@@ -127,10 +127,10 @@ pub(super) struct Unsent {
 
 impl Unsent {
     /// Returns the output after its first `count` bytes, and the number of answers that are complete in those bytes.
-    pub(super) fn split(scratch: &Scratch, count: usize) -> (Option<Box<Self>>, u64) {
-        let complete = scratch.ends.partition_point(|end| *end <= count);
-        let rest = scratch.out.get(count..).filter(|rest| !rest.is_empty()).map(|rest| {
-            let ends = scratch.ends.iter().skip(complete).map(|end| end.saturating_sub(count)).collect();
+    pub(super) fn split(buffers: &SessionBuffers, count: usize) -> (Option<Box<Self>>, u64) {
+        let complete = buffers.ends.partition_point(|end| *end <= count);
+        let rest = buffers.out.get(count..).filter(|rest| !rest.is_empty()).map(|rest| {
+            let ends = buffers.ends.iter().skip(complete).map(|end| end.saturating_sub(count)).collect();
             Box::new(Self { bytes: rest.to_vec(), sent: 0, ends })
         });
         (rest, complete as u64)

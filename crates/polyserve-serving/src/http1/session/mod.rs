@@ -1,7 +1,7 @@
 //! One HTTP/1.1 connection without its socket: bytes go in, answers come out.
 //!
-//! A server reads bytes and passes them to [`Session::receive`]. It writes the bytes of [`Scratch::out`], reports the
-//! number of bytes written to [`Session::written`], and then takes the step that the returned [`Want`] names. Servers
+//! A server reads bytes and passes them to [`Session::receive`]. It writes the bytes of [`SessionBuffers::out`], reports the
+//! number of bytes written to [`Session::written`], and then takes the step that the returned [`SessionStep`] names. Servers
 //! differ in when they take that step, and on which thread.
 //!
 //! Invariants:
@@ -43,7 +43,7 @@ use polyserve_core::{BoxFuture, ClientCertificate, Head, Reply, RequestNotes, is
 
 use super::decode::{EmptyLines, Parsed};
 use super::refusal::{LATE_BODY, LATE_HEAD, PLAIN_HTTP, late_answer};
-use super::scratch::{Scratch, SessionTurn};
+use super::shared_state::{SessionBuffers, SessionTurn};
 use super::time_limit::TimeLimit;
 use crate::memory::{MemoryBudget, MethodClass, Reservation};
 
@@ -78,14 +78,14 @@ impl Phase {
 /// The next step of a server, after it has written the output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
-pub enum Want {
+pub enum SessionStep {
     /// Read bytes and call [`Session::receive`].
     Read(Phase),
     /// Wait for the service: call [`Session::poll_answer`] until it is ready, then [`Session::resume`].
     Answer,
     /// Write the output, then call [`Session::resume`].
     Write,
-    /// The connection's [turn](Scratch::begin_turn) is over, and more requests have arrived. Write the output, serve the
+    /// The connection's [turn](SessionBuffers::begin_turn) is over, and more requests have arrived. Write the output, serve the
     /// other connections that are ready, and then call [`Session::resume`] in a new turn.
     Yield,
     /// Close the connection.
@@ -99,7 +99,7 @@ pub enum Want {
 /// The state of one connection.
 pub struct Session {
     state: SessionState,
-    want: Want,
+    step: SessionStep,
     buffered: BufferedInput,
     /// The empty lines before the request line that is expected.
     empty_lines: EmptyLines,
@@ -223,7 +223,7 @@ impl Session {
     pub fn from_peer(peer: Option<SocketAddr>) -> Self {
         Self {
             state: SessionState::Head,
-            want: Want::Read(Phase::FirstByte),
+            step: SessionStep::Read(Phase::FirstByte),
             buffered: BufferedInput::default(),
             empty_lines: EmptyLines::default(),
             input_ended: false,
@@ -247,17 +247,17 @@ impl Session {
     }
 
     /// Returns the server's next step, after it has written the output.
-    pub fn want(&self) -> Want {
-        self.want
+    pub fn next_step(&self) -> SessionStep {
+        self.step
     }
 
     /// Identifies the running wait for bytes or for an answer by the number of the request and its phase. Its
     /// [limit](Self::time_limit) counts from the time at which this value changed.
     #[inline]
     pub fn stage(&self) -> (u64, Phase) {
-        let phase = match (&self.state, self.want) {
+        let phase = match (&self.state, self.step) {
             (SessionState::Answer(..), _) => Phase::Answer,
-            (_, Want::Read(phase)) => phase,
+            (_, SessionStep::Read(phase)) => phase,
             _ => Phase::Idle,
         };
         // A refused body that is skipped belongs to the request that was answered last.
@@ -283,7 +283,8 @@ impl Session {
     /// Whether a request has begun and its answer is not completely written.
     #[inline]
     pub fn is_busy(&self) -> bool {
-        let at_rest = matches!(self.want, Want::Read(Phase::FirstByte | Phase::Idle) | Want::Close { .. });
+        let at_rest =
+            matches!(self.step, SessionStep::Read(Phase::FirstByte | Phase::Idle) | SessionStep::Close { .. });
         self.unsent.is_some() || !(at_rest || matches!(self.state, SessionState::Skip(_)))
     }
 
@@ -323,11 +324,11 @@ impl Session {
 
     /// Processes bytes that the client sent.
     #[inline]
-    pub fn receive(&mut self, bytes: &[u8], turn: &mut SessionTurn<'_>) -> Want {
-        if turn.env.on_answer.is_some() {
-            self.note_read(turn.scratch);
+    pub fn receive(&mut self, bytes: &[u8], turn: &mut SessionTurn<'_>) -> SessionStep {
+        if turn.shared.on_answer.is_some() {
+            self.note_read(turn.buffers);
         }
-        self.more_follows = turn.scratch.input_is_full;
+        self.more_follows = turn.buffers.input_is_full;
         if self.buffered.is_empty() {
             let used = self.run(bytes, turn);
             if used < bytes.len() {
@@ -335,30 +336,30 @@ impl Session {
             }
         } else {
             self.buffered.append(bytes);
-            if self.may_complete(bytes, &turn.env.limits) {
+            if self.may_complete(bytes, &turn.shared.limits) {
                 self.run_buffered(turn);
             }
         }
         self.reserve_output(turn);
-        self.want
+        self.step
     }
 
     /// Notes the time of a read, for the reports of answers.
     #[inline(never)]
-    fn note_read(&mut self, scratch: &mut Scratch) {
-        let last_read = scratch.now.unwrap_or_else(Instant::now);
+    fn note_read(&mut self, buffers: &mut SessionBuffers) {
+        let last_read = buffers.now.unwrap_or_else(Instant::now);
         let request = self.reported.get_or_insert_with(|| Box::new(PresentRequest::read_at(last_read)));
         request.last_read = last_read;
-        if let Some(since) = scratch.queued_since.take() {
+        if let Some(since) = buffers.queued_since.take() {
             request.queued = Some(last_read.saturating_duration_since(since));
         }
     }
 
     /// Continues after the output was written or the answer has arrived.
-    pub fn resume(&mut self, turn: &mut SessionTurn<'_>) -> Want {
+    pub fn resume(&mut self, turn: &mut SessionTurn<'_>) -> SessionStep {
         self.run_buffered(turn);
         self.reserve_output(turn);
-        self.want
+        self.step
     }
 
     /// The number of bytes that the connection keeps while it waits.
@@ -379,8 +380,8 @@ impl Session {
     /// Reserves the memory that the connection keeps, and that of the output. Notes the budget for the time when it is written.
     #[inline]
     fn reserve_output(&mut self, turn: &mut SessionTurn<'_>) {
-        turn.scratch.set_memory(&turn.env.memory);
-        self.reserve(&turn.env.memory, turn.scratch.out.len());
+        turn.buffers.set_memory(&turn.shared.memory);
+        self.reserve(&turn.shared.memory, turn.buffers.out.len());
     }
 
     /// Reserves the memory that the connection keeps, and that of `output` bytes that are not written yet. Other threads must
@@ -403,13 +404,13 @@ impl Session {
     }
 
     /// Records that the client sends no more. Requests that have arrived completely are still answered.
-    pub fn end_of_input(&mut self) -> Want {
+    pub fn end_of_input(&mut self) -> SessionStep {
         self.input_ended = true;
-        if matches!(self.want, Want::Read(_)) {
+        if matches!(self.step, SessionStep::Read(_)) {
             self.close(false);
             self.reservation.shrink(self.kept_bytes());
         }
-        self.want
+        self.step
     }
 
     /// Whether the client sends no more.
@@ -417,7 +418,7 @@ impl Session {
         self.input_ended
     }
 
-    /// Polls the answer that [`Want::Answer`] waits for. If it panics, the answer is 500.
+    /// Polls the answer that [`SessionStep::Answer`] waits for. If it panics, the answer is 500.
     pub fn poll_answer(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let SessionState::Answer(context, future) = &mut self.state else { return Poll::Ready(()) };
         let context = *context;
@@ -432,34 +433,34 @@ impl Session {
     }
 
     /// Ends the present [`Phase`]. Call it if the timeout of the phase has passed.
-    pub fn time_out(&mut self, turn: &mut SessionTurn<'_>) -> Want {
-        match (&self.state, self.want) {
+    pub fn time_out(&mut self, turn: &mut SessionTurn<'_>) -> SessionStep {
+        match (&self.state, self.step) {
             (SessionState::Answer(context, _), _) => {
                 let context = AnswerContext { keep_alive: false, ..*context };
                 self.encode(context, &late_answer(), Following::Nothing, turn);
                 self.close(true);
             }
-            (SessionState::Skip(_), Want::Read(_)) => self.close(true), // answered already
-            (SessionState::Body(pending), Want::Read(Phase::Body)) => {
+            (SessionState::Skip(_), SessionStep::Read(_)) => self.close(true), // answered already
+            (SessionState::Body(pending), SessionStep::Read(Phase::Body)) => {
                 let head_only = is_head(&pending.head);
                 self.refuse(LATE_BODY, head_only, turn);
             }
-            (_, Want::Read(Phase::Head)) => {
+            (_, SessionStep::Read(Phase::Head)) => {
                 let head_only = is_head(self.buffered.unused());
                 self.refuse(LATE_HEAD, head_only, turn);
             }
             _ => self.close(false),
         }
         self.reserve_output(turn);
-        self.want
+        self.step
     }
 
     /// Answers 503 because the server is full, whatever the client asks for. To be called between requests only.
-    pub fn reject(&mut self, turn: &mut SessionTurn<'_>) -> Want {
+    pub fn reject(&mut self, turn: &mut SessionTurn<'_>) -> SessionStep {
         if matches!(self.state, SessionState::Skip(_)) {
             self.close(true); // this request was answered
             self.reservation.shrink(self.kept_bytes());
-            return self.want;
+            return self.step;
         }
         self.rejected = true;
         let context = AnswerContext { version: Version::HTTP_11, head_only: false, keep_alive: false, method: None };
@@ -468,31 +469,31 @@ impl Session {
         self.encode(context, &reply, Following::Nothing, turn);
         self.close(true);
         self.reserve_output(turn);
-        self.want
+        self.step
     }
 
     /// Like [`reject`](Self::reject), with `bytes` in place of the 503.
-    pub(crate) fn reject_with(&mut self, bytes: &[u8], scratch: &mut Scratch) -> Want {
+    pub(crate) fn reject_with(&mut self, bytes: &[u8], buffers: &mut SessionBuffers) -> SessionStep {
         self.rejected = true;
-        scratch.out.extend_from_slice(bytes);
+        buffers.out.extend_from_slice(bytes);
         self.close(true);
-        self.want
+        self.step
     }
 
     /// Answers 400 to a client that speaks HTTP without TLS, to a server that speaks TLS.
-    pub(crate) fn refuse_plain_http(&mut self, turn: &mut SessionTurn<'_>) -> Want {
+    pub(crate) fn refuse_plain_http(&mut self, turn: &mut SessionTurn<'_>) -> SessionStep {
         self.refuse(PLAIN_HTTP, false, turn);
-        self.want
+        self.step
     }
 
     /// Takes the output, which the caller sends in another form. Returns the number of answers that end in it, which the caller
     /// [counts](Self::count_answered) when they are sent.
-    pub(crate) fn take_output(&mut self, scratch: &mut Scratch) -> u64 {
-        let answers = scratch.ends.len() as u64;
-        if let Some(memory) = &scratch.memory {
+    pub(crate) fn take_output(&mut self, buffers: &mut SessionBuffers) -> u64 {
+        let answers = buffers.ends.len() as u64;
+        if let Some(memory) = &buffers.memory {
             self.reserve(memory, 0);
         }
-        scratch.clear();
+        buffers.clear();
         answers
     }
 
@@ -501,25 +502,25 @@ impl Session {
         self.answered = self.answered.saturating_add(answers);
     }
 
-    /// Records that the first `count` bytes of the scratch's output were written, and empties the scratch. The other
+    /// Records that the first `count` bytes of the output of `buffers` were written, and empties it. The other
     /// bytes are appended to [`unsent`](Self::unsent).
     #[inline]
-    pub fn written(&mut self, count: usize, scratch: &mut Scratch) {
-        if count >= scratch.out.len() {
-            self.answered = self.answered.saturating_add(scratch.ends.len() as u64);
+    pub fn written(&mut self, count: usize, buffers: &mut SessionBuffers) {
+        if count >= buffers.out.len() {
+            self.answered = self.answered.saturating_add(buffers.ends.len() as u64);
         } else {
-            self.keep_unsent(count, scratch);
+            self.keep_unsent(count, buffers);
         }
-        if let Some(memory) = &scratch.memory {
+        if let Some(memory) = &buffers.memory {
             self.reserve(memory, 0);
         }
-        scratch.clear();
+        buffers.clear();
     }
 
     /// Keeps the output after its first `count` bytes, and counts the answers that end in those bytes.
     #[inline(never)]
-    fn keep_unsent(&mut self, count: usize, scratch: &Scratch) {
-        let (rest, complete) = Unsent::split(scratch, count);
+    fn keep_unsent(&mut self, count: usize, buffers: &SessionBuffers) {
+        let (rest, complete) = Unsent::split(buffers, count);
         self.answered = self.answered.saturating_add(complete);
         if let Some(rest) = rest {
             match &mut self.unsent {
@@ -552,7 +553,7 @@ impl Session {
         self.unsent = None;
         self.set_state(SessionState::Closed);
         self.reservation = Reservation::default();
-        self.want = Want::Close { linger: false };
+        self.step = SessionStep::Close { linger: false };
     }
 }
 
@@ -613,6 +614,6 @@ impl Drop for Session {
 
 impl fmt::Debug for Session {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Session").field("want", &self.want).field("requests", &self.requests).finish_non_exhaustive()
+        f.debug_struct("Session").field("step", &self.step).field("requests", &self.requests).finish_non_exhaustive()
     }
 }

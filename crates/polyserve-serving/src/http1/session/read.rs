@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use polyserve_core::{Head, Reply};
 
 use super::buffers::PendingBody;
-use super::{AnswerContext, OUTPUT_BOUND, Phase, Session, SessionState, SessionTurn, Want};
+use super::{AnswerContext, OUTPUT_BOUND, Phase, Session, SessionState, SessionStep, SessionTurn};
 use super::{Following, answer_context, is_head};
 use crate::http1::decode::{self, Decoded, EmptyLines, Framing, Limits, Parsed};
 use crate::http1::encode;
@@ -56,14 +56,14 @@ impl Session {
     /// Answers the requests that are complete in `input`. Returns the number of bytes used.
     pub(super) fn run(&mut self, input: &[u8], turn: &mut SessionTurn<'_>) -> usize {
         let mut progress = RunProgress { rest: input, call: None };
-        let mut last_head = turn.scratch.last_head.take().unwrap_or_else(|| Box::new(LastHead::none()));
+        let mut last_head = turn.buffers.last_head.take().unwrap_or_else(|| Box::new(LastHead::none()));
         // One catch for all requests: for each, what it lends to the service would be moved into a closure.
         while let Err(panic) = catch_unwind(AssertUnwindSafe(|| self.serve(&mut progress, &mut last_head, turn))) {
             let Some((context, following)) = progress.call.take() else { resume_unwind(panic) };
             let reply = self.panicked(panic);
             self.finish(context, &reply, following, turn);
         }
-        turn.scratch.last_head = Some(last_head);
+        turn.buffers.last_head = Some(last_head);
         input.len().saturating_sub(progress.rest.len())
     }
 
@@ -75,7 +75,7 @@ impl Session {
                 return;
             }
             self.read_head(progress, last_head, turn);
-            if matches!(self.want, Want::Read(Phase::Head)) {
+            if matches!(self.step, SessionStep::Read(Phase::Head)) {
                 return;
             }
         }
@@ -87,8 +87,8 @@ impl Session {
     #[inline(always)]
     fn serve_like(&mut self, last_head: &LastHead, progress: &mut RunProgress<'_>, turn: &mut SessionTurn<'_>) -> bool {
         loop {
-            if must_flush(turn.scratch.out.len(), &turn.env.memory) && !matches!(self.state, SessionState::Closed) {
-                self.want = Want::Write;
+            if must_flush(turn.buffers.out.len(), &turn.shared.memory) && !matches!(self.state, SessionState::Closed) {
+                self.step = SessionStep::Write;
                 return false;
             }
             if !matches!(self.state, SessionState::Head) {
@@ -110,11 +110,11 @@ impl Session {
             if let Some(request) = &mut self.reported {
                 request.begun.get_or_insert(request.last_read);
             }
-            if turn.scratch.turn_is_over() {
-                self.want = Want::Yield;
+            if turn.buffers.turn_is_over() {
+                self.step = SessionStep::Yield;
                 return false;
             }
-            match last_head.read(rest, &turn.env.limits) {
+            match last_head.read(rest, &turn.shared.limits) {
                 Some(parsed) => self.begin(&parsed, progress, turn),
                 None => return true,
             }
@@ -131,7 +131,7 @@ impl Session {
                 false
             }
             SessionState::Answer(..) => {
-                self.want = Want::Answer;
+                self.step = SessionStep::Answer;
                 false
             }
             SessionState::Answered(..) => {
@@ -140,14 +140,14 @@ impl Session {
             }
             SessionState::Body(_) | SessionState::Skip(_) => {
                 self.read_body(progress, turn);
-                !progress.rest.is_empty() || !matches!(self.want, Want::Read(Phase::Body | Phase::Skip))
+                !progress.rest.is_empty() || !matches!(self.step, SessionStep::Read(Phase::Body | Phase::Skip))
             }
         }
     }
 
     /// Sets the next step: read more bytes, or close if the input has ended.
     fn wait(&mut self, phase: Phase) {
-        self.want = Want::Read(phase);
+        self.step = SessionStep::Read(phase);
         if self.input_ended {
             self.close(false);
         }
@@ -158,7 +158,7 @@ impl Session {
     fn read_head(&mut self, progress: &mut RunProgress<'_>, last_head: &mut LastHead, turn: &mut SessionTurn<'_>) {
         let input = progress.rest;
         let mut fields = decode::Fields::new();
-        match last_head.decode(input, &turn.env.limits, &mut fields) {
+        match last_head.decode(input, &turn.shared.limits, &mut fields) {
             Decoded::Partial => self.wait(Phase::Head),
             Decoded::Refused(refusal) => {
                 progress.skip_all();
@@ -175,13 +175,13 @@ impl Session {
         self.empty_lines = EmptyLines::default();
         if let Some(request) = &mut self.reported {
             let head = parsed.head; // as below
-            let client = turn.env.reports_clients.then(|| turn.env.client(self.peer, parsed.head.headers));
+            let client = turn.shared.reports_clients.then(|| turn.shared.client(self.peer, parsed.head.headers));
             request.set_line(&head, client);
         }
         let input = progress.rest;
         progress.skip(parsed.length);
         let body_and_more = match parsed.framing {
-            Framing::Length(length) if length <= turn.env.limits.max_body as u64 => {
+            Framing::Length(length) if length <= turn.shared.limits.max_body as u64 => {
                 usize::try_from(length).ok().and_then(|length| progress.rest.split_at_checked(length))
             }
             _ => None,
@@ -199,11 +199,11 @@ impl Session {
     /// Handles a request with an incomplete body: refuses it early, or waits for the body.
     #[inline(never)]
     fn await_body(&mut self, parsed: &Parsed<'_>, head: &[u8], turn: &mut SessionTurn<'_>) {
-        turn.scratch.body.clear();
+        turn.buffers.body.clear();
         let is_too_large =
-            matches!(parsed.framing, Framing::Length(length) if length > turn.env.limits.max_body as u64);
+            matches!(parsed.framing, Framing::Length(length) if length > turn.shared.limits.max_body as u64);
         let shown = Head { certificate: self.certificate.as_ref(), ..parsed.head };
-        let result = catch_unwind(AssertUnwindSafe(|| turn.env.service.head(&shown)));
+        let result = catch_unwind(AssertUnwindSafe(|| turn.shared.service.head(&shown)));
         let early_reply = match result {
             Ok(None) if is_too_large => Some(Reply::problem(TOO_LARGE.status, TOO_LARGE.detail)),
             Ok(early_reply) => early_reply,
@@ -211,10 +211,10 @@ impl Session {
         };
         let Some(reply) = early_reply else {
             if parsed.expects_continue {
-                turn.scratch.out.extend_from_slice(encode::CONTINUE);
+                turn.buffers.out.extend_from_slice(encode::CONTINUE);
             }
             self.set_state(SessionState::Body(Box::new(PendingBody::new(head, parsed.framing))));
-            self.want = Want::Read(Phase::Body);
+            self.step = SessionStep::Read(Phase::Body);
             return;
         };
         // A client that expects `100 Continue` and gets a refusal may or may not send the body. The next bytes could be
@@ -223,7 +223,7 @@ impl Session {
         let context = AnswerContext { keep_alive, ..answer_context(parsed) };
         if self.encode(context, &reply, Following::Nothing, turn) {
             self.set_state(SessionState::Skip(Box::new(PendingBody::skipped(parsed.framing))));
-            self.want = Want::Read(Phase::Skip);
+            self.step = SessionStep::Read(Phase::Skip);
         } else {
             self.close(true);
         }
@@ -237,7 +237,7 @@ impl Session {
             SessionState::Skip(pending) => (pending.as_mut(), true),
             _ => return,
         };
-        let (used, done) = match pending.read(progress.rest, &turn.env.limits) {
+        let (used, done) = match pending.read(progress.rest, &turn.shared.limits) {
             Ok(read) => read,
             Err(refusal) => {
                 progress.skip_all();
@@ -253,7 +253,7 @@ impl Session {
         };
         if !done {
             let kept = pending.capacity();
-            if !skipping && !self.reservation.try_set(&turn.env.memory, kept) {
+            if !skipping && !self.reservation.try_set(&turn.shared.memory, kept) {
                 let head_only = is_head(&pending.head);
                 progress.skip_all();
                 self.refuse_for_memory(head_only, turn);
@@ -267,7 +267,7 @@ impl Session {
         let following = following(progress.rest, turn);
         match std::mem::replace(&mut self.state, SessionState::Head) {
             SessionState::Body(pending) => self.call_pending(&pending, following, progress, turn),
-            _ => self.want = Want::Read(Phase::Idle),
+            _ => self.step = SessionStep::Read(Phase::Idle),
         }
     }
 
@@ -280,7 +280,7 @@ impl Session {
         turn: &mut SessionTurn<'_>,
     ) {
         let mut fields = decode::Fields::new();
-        match decode::head(&pending.head, &turn.env.limits, &mut fields) {
+        match decode::head(&pending.head, &turn.shared.limits, &mut fields) {
             Decoded::Head(parsed) => self.call(&parsed, &pending.body, following, progress, turn),
             // The head was decoded before, so this does not happen.
             Decoded::Refused(refusal) => self.refuse(refusal, is_head(&pending.head), turn),
@@ -299,7 +299,7 @@ pub(super) fn must_flush(length: usize, memory: &MemoryBudget) -> bool {
 fn following(rest: &[u8], turn: &SessionTurn<'_>) -> Following {
     if is_blank(rest) {
         Following::Nothing
-    } else if turn.scratch.others_wait && !begins_with_request(rest, turn) {
+    } else if turn.buffers.others_wait && !begins_with_request(rest, turn) {
         Following::Part
     } else {
         Following::Request
@@ -309,7 +309,7 @@ fn following(rest: &[u8], turn: &SessionTurn<'_>) -> Following {
 /// Classifies the bytes after a request with a deferred answer. If other connections wait, the bytes are not served: the
 /// other connections would have to wait for these answers too.
 fn following_deferred(rest: &[u8], turn: &SessionTurn<'_>) -> Following {
-    match (is_blank(rest), turn.scratch.others_wait) {
+    match (is_blank(rest), turn.buffers.others_wait) {
         (true, _) => Following::Nothing,
         (false, true) => Following::Part,
         (false, false) => Following::Request,
@@ -319,7 +319,7 @@ fn following_deferred(rest: &[u8], turn: &SessionTurn<'_>) -> Following {
 /// Whether `rest` begins with a complete request. Cost: the request is decoded here, and again when it is served.
 #[inline(never)]
 fn begins_with_request(rest: &[u8], turn: &SessionTurn<'_>) -> bool {
-    let limits = &turn.env.limits;
+    let limits = &turn.shared.limits;
     let blank = rest.iter().take_while(|byte| matches!(byte, b'\r' | b'\n')).count();
     let rest = rest.get(blank..).unwrap_or_default();
     let mut fields = decode::Fields::new();

@@ -9,7 +9,7 @@ use polyserve_core::{Answer, AnswerHook, AnswerReport, Reply, ReportedRequest, R
 use super::buffers::BufferedInput;
 use super::read::{RunProgress, must_flush};
 use super::{
-    AnswerContext, CaughtPanics, Following, OUTPUT_BOUND, Phase, Session, SessionState, SessionTurn, Want,
+    AnswerContext, CaughtPanics, Following, OUTPUT_BOUND, Phase, Session, SessionState, SessionStep, SessionTurn,
     answer_context, panic_reply,
 };
 use crate::http1::decode::{Parsed, Refusal};
@@ -34,31 +34,31 @@ impl Session {
         turn: &mut SessionTurn<'_>,
     ) {
         let context = answer_context(parsed);
-        if context.method.is_some_and(|method| !turn.env.memory.admits(method)) {
-            return self.finish(context, &turn.env.memory.refuse(), following, turn);
+        if context.method.is_some_and(|method| !turn.shared.memory.admits(method)) {
+            return self.finish(context, &turn.shared.memory.refuse(), following, turn);
         }
-        turn.scratch.note_body(body.len());
-        turn.scratch.body.clear();
+        turn.buffers.note_body(body.len());
+        turn.buffers.body.clear();
         progress.call = Some((context, following));
-        let mut request = Request::new(parsed.head, body).with_max_body(turn.env.limits.max_body);
+        let mut request = Request::new(parsed.head, body).with_max_body(turn.shared.limits.max_body);
         request.head.certificate = self.certificate.as_ref();
-        (request.peer, request.draining) = (self.peer, turn.scratch.draining);
-        if !turn.env.proxies.is_empty() {
-            request.peer = turn.env.client(self.peer, parsed.head.headers);
+        (request.peer, request.draining) = (self.peer, turn.buffers.draining);
+        if !turn.shared.proxies.is_empty() {
+            request.peer = turn.shared.client(self.peer, parsed.head.headers);
         }
-        if let Some(reported) = self.reported.as_ref().filter(|_| turn.env.reports_clients) {
+        if let Some(reported) = self.reported.as_ref().filter(|_| turn.shared.reports_clients) {
             request = request.with_notes(Some(&reported.notes));
         }
-        if turn.env.admission.is_some() {
-            request = request.with_arrived(turn.scratch.arrived);
+        if turn.shared.admission.is_some() {
+            request = request.with_arrived(turn.buffers.arrived);
         }
-        let answer = turn.env.service.call(request, &mut turn.scratch.body);
+        let answer = turn.shared.service.call(request, &mut turn.buffers.body);
         progress.call = None;
         match answer {
             Answer::Now(ref reply) => self.finish(context, reply, following, turn),
             Answer::Later(future) => {
                 self.set_state(SessionState::Answer(context, future));
-                self.want = Want::Answer;
+                self.step = SessionStep::Answer;
             }
         }
     }
@@ -67,7 +67,7 @@ impl Session {
     pub(super) fn respond(&mut self, following: Following, turn: &mut SessionTurn<'_>) {
         if let SessionState::Answered(answer) = std::mem::replace(&mut self.state, SessionState::Head) {
             let (context, reply) = &*answer;
-            turn.scratch.body.clear(); // a deferred answer has a body of its own
+            turn.buffers.body.clear(); // a deferred answer has a body of its own
             self.finish(*context, reply, following, turn);
         }
     }
@@ -84,7 +84,7 @@ impl Session {
             if !matches!(self.state, SessionState::Head) {
                 self.set_state(SessionState::Head);
             }
-            self.want = Want::Read(Phase::Idle);
+            self.step = SessionStep::Read(Phase::Idle);
         } else {
             // If the client asked for the close and has sent no further request, it sends nothing more.
             self.close(context.keep_alive || following != Following::Nothing);
@@ -114,19 +114,19 @@ impl Session {
         turn: &mut SessionTurn<'_>,
     ) -> bool {
         self.requests = self.requests.saturating_add(1);
-        let is_last = self.requests >= turn.env.requests_per_connection;
+        let is_last = self.requests >= turn.shared.requests_per_connection;
         let close = !context.keep_alive
             || is_last
-            || (turn.scratch.draining && following == Following::Nothing && !self.more_follows)
-            || (turn.scratch.others_wait && self.gives_way(reply, following, turn));
-        let start = turn.scratch.out.len();
+            || (turn.buffers.draining && following == Following::Nothing && !self.more_follows)
+            || (turn.buffers.others_wait && self.gives_way(reply, following, turn));
+        let start = turn.buffers.out.len();
         // One branch: the compiler takes code behind many branches for cold, and inlines nothing there.
         let is_usual = !context.head_only & (context.version == Version::HTTP_11);
         let status = if is_usual & reply.is_json_in_place() & turn.has_usual_head() {
-            encode::json(&mut turn.scratch.out, &turn.scratch.body, close, &turn.scratch.date);
+            encode::json(&mut turn.buffers.out, &turn.buffers.body, close, &turn.buffers.date);
             StatusCode::OK
         } else if is_usual & !close & reply.is_done() & turn.has_usual_head() {
-            encode::done(&mut turn.scratch.out, turn.scratch.date.end_of_head());
+            encode::done(&mut turn.buffers.out, turn.buffers.date.end_of_head());
             StatusCode::OK
         } else {
             self.append(context, reply, close, turn)
@@ -139,46 +139,46 @@ impl Session {
     /// of answers is reached, or if the answer fills the output: the client, which may read slowly, then has one output to take.
     fn gives_way(&mut self, reply: &Reply, following: Following, turn: &SessionTurn<'_>) -> bool {
         self.crowded_answers = self.crowded_answers.saturating_add(1);
-        let length = turn.scratch.out.len().saturating_add(reply.body_bytes(&turn.scratch.body).len());
+        let length = turn.buffers.out.len().saturating_add(reply.body_bytes(&turn.buffers.body).len());
         following != Following::Request
             || self.crowded_answers >= MAX_TURN_REQUESTS
-            || must_flush(length.saturating_add(HEAD_ROOM), &turn.env.memory)
+            || must_flush(length.saturating_add(HEAD_ROOM), &turn.shared.memory)
     }
 
     /// Appends an answer, or that of the server in place of one that cannot be sent. Returns its status. `close`: the connection
     /// closes after it.
     #[inline(never)]
     fn append(&mut self, context: AnswerContext, reply: &Reply, close: bool, turn: &mut SessionTurn<'_>) -> StatusCode {
-        let body = reply.body_bytes(&turn.scratch.body).len();
-        let length = turn.scratch.out.len().saturating_add(body);
+        let body = reply.body_bytes(&turn.buffers.body).len();
+        let length = turn.buffers.out.len().saturating_add(body);
         let other = if length > FREE_BYTES && self.lacks_memory(context, body, length, turn) {
-            Some(turn.env.memory.refuse())
+            Some(turn.shared.memory.refuse())
         } else {
             reply.correction(context.head_only)
         };
         let reply = other.as_ref().unwrap_or(reply);
-        let scratch = &mut *turn.scratch;
+        let buffers = &mut *turn.buffers;
         let head = AnswerHead {
             version: context.version,
             close,
             head_only: context.head_only,
-            date: scratch.date.end_of_head(),
-            server_header: turn.env.server_header.as_deref(),
+            date: buffers.date.end_of_head(),
+            server_header: turn.shared.server_header.as_deref(),
         };
-        encode::answer(&mut scratch.out, reply, reply.body_bytes(&scratch.body), &head);
+        encode::answer(&mut buffers.out, reply, reply.body_bytes(&buffers.body), &head);
         reply.status()
     }
 
     /// Counts an answer that begins at `start` of the output, and reports it.
     #[inline]
     fn note_answer(&mut self, status: StatusCode, start: usize, turn: &mut SessionTurn<'_>) {
-        let end = turn.scratch.out.len();
-        turn.scratch.ends.push(end);
+        let end = turn.buffers.out.len();
+        turn.buffers.ends.push(end);
         let length = end.saturating_sub(start);
-        if let Some(hook) = &turn.env.on_answer {
+        if let Some(hook) = &turn.shared.on_answer {
             self.report(hook, status, length);
         }
-        turn.scratch.count_request(length);
+        turn.buffers.count_request(length);
     }
 
     /// Passes a report of the answer to the present request to `hook`.
@@ -205,7 +205,7 @@ impl Session {
     /// that of the output with it.
     #[inline(never)]
     fn lacks_memory(&mut self, context: AnswerContext, body: usize, length: usize, turn: &SessionTurn<'_>) -> bool {
-        let memory = &turn.env.memory;
+        let memory = &turn.shared.memory;
         let Some(method) = context.method.filter(|_| length > FREE_BYTES && !context.head_only) else { return false };
         if !method.is_safe() {
             match body {
@@ -229,7 +229,7 @@ impl Session {
     /// Refuses a body because there is no memory for it.
     pub(super) fn refuse_for_memory(&mut self, head_only: bool, turn: &mut SessionTurn<'_>) {
         let context = AnswerContext { version: Version::HTTP_11, head_only, keep_alive: false, method: None };
-        self.encode(context, &turn.env.memory.refuse(), Following::Nothing, turn);
+        self.encode(context, &turn.shared.memory.refuse(), Following::Nothing, turn);
         self.close(true);
     }
 
@@ -258,7 +258,7 @@ impl Session {
     pub(super) fn close(&mut self, linger: bool) {
         self.set_state(SessionState::Closed);
         self.buffered = BufferedInput::default();
-        self.want = Want::Close { linger: linger && !self.input_ended };
+        self.step = SessionStep::Close { linger: linger && !self.input_ended };
     }
 
     pub(super) fn set_answered(&mut self, context: AnswerContext, reply: Reply) {

@@ -261,7 +261,7 @@ mod tests {
 
     use super::*;
 
-    const PATIENCE: Duration = Duration::from_secs(30);
+    const MAX_WAIT: Duration = Duration::from_secs(30);
 
     /// A service that blocks each request until a second request has arrived.
     struct Meeting(Barrier);
@@ -275,7 +275,7 @@ mod tests {
 
     fn ask(addr: SocketAddr) -> io::Result<String> {
         let mut stream = TcpStream::connect(addr)?;
-        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_read_timeout(Some(MAX_WAIT))?;
         stream.write_all(b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")?;
         let mut answer = String::new();
         stream.read_to_string(&mut answer)?;
@@ -292,7 +292,7 @@ mod tests {
     }
 
     fn wait_until(holds: impl Fn() -> bool) {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + MAX_WAIT;
         while !holds() {
             assert!(Instant::now() < deadline, "the condition never holds");
             thread::yield_now();
@@ -313,7 +313,7 @@ mod tests {
             }
         }
         wait_until(is_asleep);
-        shared.server.shutdown.begin(Instant::now() + PATIENCE);
+        shared.server.shutdown.begin(Instant::now() + MAX_WAIT);
         assert_eq!(supervisor.join().unwrap().answered, 6);
     }
 
@@ -326,14 +326,14 @@ mod tests {
         for round in 0..8 {
             let mut stream = TcpStream::connect(addr).unwrap();
             if round % 2 == 0 {
-                stream.set_read_timeout(Some(PATIENCE)).unwrap();
+                stream.set_read_timeout(Some(MAX_WAIT)).unwrap();
                 stream.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
                 stream.read_exact(&mut [0; 12]).unwrap();
             }
             clients.push(stream);
             wait_until(|| shared.accepted.load(Ordering::SeqCst) == round + 1 && shared.leader_is(Leader::Polling));
         }
-        shared.server.shutdown.begin(Instant::now() + PATIENCE);
+        shared.server.shutdown.begin(Instant::now() + MAX_WAIT);
         assert_eq!(supervisor.join().unwrap().answered, 4);
     }
 }

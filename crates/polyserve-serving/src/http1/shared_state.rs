@@ -1,4 +1,4 @@
-//! The state that connections share: the environment of a server, and the buffers of a thread.
+//! The state that connections share: all those of a server, and those that a thread serves.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -15,8 +15,8 @@ use super::repeated::LastHead;
 use super::turn::TurnBudget;
 use crate::memory::{FREE_BYTES, MemoryBudget};
 
-/// The environment that all connections of a server share.
-pub struct Env {
+/// What all connections of a server share: its service, its limits, its memory budget, and what sees its answers.
+pub struct SharedState {
     /// The service that answers requests.
     pub service: Arc<dyn Service>,
     /// The limits of a request's size.
@@ -41,8 +41,8 @@ pub struct Env {
     pub failures: Arc<LogThrottles>,
 }
 
-impl Env {
-    /// Creates the environment of a server that serves `service` within the limits of `config`.
+impl SharedState {
+    /// Creates the state of a server that serves `service` within the limits of `config`.
     pub fn new(service: Arc<dyn Service>, config: &ServerConfig) -> Self {
         let admission = config.overload.as_ref().map(RequestAdmission::new);
         let reports_clients = config.on_answer.as_ref().is_some_and(AnswerHook::sees_clients);
@@ -68,32 +68,32 @@ impl Env {
         if self.proxies.is_empty() { peer } else { self.proxies.client(peer, |name| headers.all(name)) }
     }
 
-    /// Lends `scratch` to a connection of this server.
+    /// Lends `buffers` to a connection of this server.
     #[inline]
-    pub fn turn<'a>(&'a self, scratch: &'a mut Scratch) -> SessionTurn<'a> {
-        SessionTurn { env: self, scratch }
+    pub fn turn<'a>(&'a self, buffers: &'a mut SessionBuffers) -> SessionTurn<'a> {
+        SessionTurn { shared: self, buffers }
     }
 }
 
 /// What a session works with while a thread serves it.
 #[derive(Debug)]
 pub struct SessionTurn<'a> {
-    pub(super) env: &'a Env,
-    pub(super) scratch: &'a mut Scratch,
+    pub(super) shared: &'a SharedState,
+    pub(super) buffers: &'a mut SessionBuffers,
 }
 
 impl SessionTurn<'_> {
     /// Whether a small answer may be appended to the output without a look at the memory budget, and without more fields in its head.
     #[inline]
     pub(super) fn has_usual_head(&self) -> bool {
-        let length = self.scratch.out.len().saturating_add(self.scratch.body.len());
-        (length <= FREE_BYTES) & self.env.server_header.is_none()
+        let length = self.buffers.out.len().saturating_add(self.buffers.body.len());
+        (length <= FREE_BYTES) & self.shared.server_header.is_none()
     }
 }
 
-impl fmt::Debug for Env {
+impl fmt::Debug for SharedState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Env").field("limits", &self.limits).finish_non_exhaustive()
+        f.debug_struct("SharedState").field("limits", &self.limits).finish_non_exhaustive()
     }
 }
 
@@ -102,7 +102,7 @@ const MAX_KEPT_CAPACITY: usize = 256 * 1024;
 
 /// The buffers and the date that the connections of one thread share. One connection at a time uses them.
 #[derive(Debug)]
-pub struct Scratch {
+pub struct SessionBuffers {
     pub(super) out: Vec<u8>,
     /// The offset in `out` at which each answer ends.
     pub(super) ends: Vec<usize>,
@@ -127,7 +127,7 @@ pub struct Scratch {
     pub(super) memory: Option<MemoryBudget>,
 }
 
-impl Scratch {
+impl SessionBuffers {
     /// Creates empty buffers.
     pub fn new() -> Self {
         Self {
@@ -152,7 +152,7 @@ impl Scratch {
     /// [`time_out`](super::Session::time_out).
     ///
     /// If `draining`, the session closes after the last request of which bytes have arrived: the answer to that request
-    /// carries `Connection: close`, and the session's next step is [`Want::Close`](super::Want::Close). An idle session
+    /// carries `Connection: close`, and the session's next step is [`SessionStep::Close`](super::SessionStep::Close). An idle session
     /// does not close by itself: closing it is the server's decision.
     pub fn refresh(&mut self, now: SystemTime, draining: bool) {
         self.now = None;
@@ -180,7 +180,7 @@ impl Scratch {
 
     /// Begins a turn of a connection. After [`MAX_TURN_REQUESTS`](super::turn::MAX_TURN_REQUESTS) requests, or if `clock`
     /// shows that the turn has taken [`MAX_TURN_TIME`](super::turn::MAX_TURN_TIME), the session's next step is
-    /// [`Want::Yield`](super::Want::Yield) before a further request. The turn starts with the next
+    /// [`SessionStep::Yield`](super::SessionStep::Yield) before a further request. The turn starts with the next
     /// [`refresh_at`](Self::refresh_at).
     ///
     /// # Cost
@@ -289,7 +289,7 @@ impl Scratch {
     }
 }
 
-impl Default for Scratch {
+impl Default for SessionBuffers {
     fn default() -> Self {
         Self::new()
     }

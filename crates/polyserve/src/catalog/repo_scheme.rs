@@ -8,28 +8,28 @@ use super::{Promise, RepoEntry};
 /// Returns the entry of the repo at a location, over another repo if one is named.
 type At = Arc<dyn Fn(&str, Option<&RepoEntry>) -> RepoEntry + Send + Sync>;
 
-/// A kind of repo that needs a location. [`Catalog::repo`](super::Catalog::repo) makes an entry from `NAME:LOCATION`.
+/// A kind of repo that needs a location, as a scheme of URLs does. [`Catalog::repo`](super::Catalog::repo) makes an entry from `NAME:LOCATION`.
 ///
 /// ```
-/// use polyserve::catalog::{Catalog, Entry, LocatedRepo, Promise};
+/// use polyserve::catalog::{Catalog, Entry, RepoScheme, Promise};
 /// # use polyserve::catalog::RepoEntry;
 /// # fn connect(_url: &str) -> std::io::Result<std::sync::Arc<dyn polyserve::EntityRepo>> { Err(std::io::ErrorKind::Other.into()) }
 /// # fn connect_to_empty(_url: &str) -> std::io::Result<std::sync::Arc<dyn polyserve::EntityRepo>> { Err(std::io::ErrorKind::Other.into()) }
 ///
 /// const PROMISES: &[Promise] = &[Promise::Durable];
-/// let engine = LocatedRepo::new("engine", "a store over my engine", "URL", PROMISES, |url, _over| {
+/// let engine = RepoScheme::new("engine", "a store over my engine", "URL", PROMISES, |url, _over| {
 ///     let (kept, empty) = (url.to_owned(), url.to_owned());
 ///     Entry::repo(&format!("engine:{url}"), "a store over my engine", PROMISES, move || connect_to_empty(&empty))
 ///         .with_open(move || connect(&kept))
 /// });
-/// let catalog = Catalog::new().with_located_repo(engine);
+/// let catalog = Catalog::new().with_repo_scheme(engine);
 /// assert_eq!(catalog.repo("engine:http://127.0.0.1:9")?.name, "engine:http://127.0.0.1:9");
 /// assert!(catalog.repo("engine").unwrap_err().to_string().contains("engine:URL"));
 /// # Ok::<(), polyserve::catalog::UnknownName>(())
 /// ```
 #[derive(Clone)]
 #[non_exhaustive]
-pub struct LocatedRepo {
+pub struct RepoScheme {
     /// The name, before the colon.
     pub name: String,
     /// A description in one line.
@@ -43,7 +43,7 @@ pub struct LocatedRepo {
     at: At,
 }
 
-impl LocatedRepo {
+impl RepoScheme {
     /// Creates a kind of repo. `at` returns the entry for a location. The entry's `make` makes a new, empty repo there, and
     /// its `open` opens the entities that are kept there. The second argument of `at` is the repo of `NAME/REPO:LOCATION`.
     pub fn new(
@@ -80,8 +80,8 @@ impl LocatedRepo {
     }
 }
 
-impl fmt::Debug for LocatedRepo {
+impl fmt::Debug for RepoScheme {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LocatedRepo").field("name", &self.name).finish_non_exhaustive()
+        f.debug_struct("RepoScheme").field("name", &self.name).finish_non_exhaustive()
     }
 }

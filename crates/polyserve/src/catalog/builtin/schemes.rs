@@ -6,7 +6,7 @@ use std::io;
 use std::sync::Arc;
 
 #[allow(unused_imports, reason = "a build without these repos does not use them")]
-use super::super::{BuildCode, Entry, LocatedRepo, Promise, RepoEntry};
+use super::super::{BuildCode, Entry, Promise, RepoEntry, RepoScheme};
 
 /// The names of all built-in kinds, each with the feature that it needs, and whether this build has it.
 pub(in super::super) const FEATURES: [(&str, &str, bool); 4] = [
@@ -17,7 +17,7 @@ pub(in super::super) const FEATURES: [(&str, &str, bool); 4] = [
 ];
 
 /// Returns the kinds that this build has.
-pub(super) fn all() -> Vec<LocatedRepo> {
+pub(super) fn all() -> Vec<RepoScheme> {
     vec![
         #[cfg(feature = "durable")]
         durable(),
@@ -113,7 +113,7 @@ fn etcd_user(value: &str) -> io::Result<(String, String)> {
 #[cfg(any(feature = "etcd", feature = "redis", feature = "postgres"))]
 macro_rules! engine {
     ($name:literal, $summary:literal, $location:literal, $promises:expr, $feature:literal, $repo:ident $(:: $path:ident)*, $options:expr) => {
-        LocatedRepo::new($name, $summary, $location, $promises, |urls, _over| {
+        RepoScheme::new($name, $summary, $location, $promises, |urls, _over| {
             use polyserve_core::Entity;
 
             type Repo<E> = $repo $(:: $path)* <E>;
@@ -156,7 +156,7 @@ fn expanded(path: &str, home: Option<std::ffi::OsString>) -> std::io::Result<std
 
 /// The durable store over `sharded`, or over any other repo in memory.
 #[cfg(feature = "durable")]
-fn durable() -> LocatedRepo {
+fn durable() -> RepoScheme {
     use polyserve_durable::Durable;
     use polyserve_memory::Sharded;
 
@@ -190,7 +190,7 @@ fn durable() -> LocatedRepo {
         RepoEntry { code, ..entry }
     };
     let of_kind = [OF_ALL, &[Promise::ScansAsRepo]].concat();
-    LocatedRepo::new("durable", summary, "PATH", &of_kind, at).with_repos()
+    RepoScheme::new("durable", summary, "PATH", &of_kind, at).with_repos()
 }
 
 #[cfg(test)]

@@ -61,9 +61,9 @@ impl RepoCriteria {
     }
 }
 
-/// The workloads for which a repo is a candidate.
+/// The rule that tells for which workloads a repo is a candidate.
 #[derive(Clone, Copy, Debug)]
-pub struct Suits {
+pub struct RepoRule {
     /// Whether the repo is a candidate.
     pub when: fn(&RepoCriteria) -> bool,
     /// The reason, after "is a candidate: ".
@@ -100,10 +100,10 @@ impl Catalog {
     /// ```
     pub fn repos_for(&self, criteria: &RepoCriteria) -> RepoChoice<'_> {
         let mut choice = RepoChoice::default();
-        let suits = self.repos().iter().filter_map(|entry| Some((entry, entry.suits()?)));
-        let mut suits: Vec<_> = suits.filter(|(_, suits)| (suits.when)(criteria)).collect();
-        suits.sort_by_key(|(_, suits)| !suits.usual);
-        for (entry, Suits { why, overhead, .. }) in suits {
+        let rules = self.repos().iter().filter_map(|entry| Some((entry, entry.rule()?)));
+        let mut candidates: Vec<_> = rules.filter(|(_, rule)| (rule.when)(criteria)).collect();
+        candidates.sort_by_key(|(_, rule)| !rule.usual);
+        for (entry, RepoRule { why, overhead, .. }) in candidates {
             let bytes = criteria.bytes(overhead);
             match criteria.memory_limit {
                 Some(limit) if bytes > limit => choice.left_out.push((entry, bytes)),
