@@ -17,8 +17,8 @@ fn main() -> anyhow::Result<()> {
     let mut args = std::env::args_os().skip(1);
     let (certificate, key) =
         args.next().zip(args.next()).context("usage: https_http2 CERTIFICATE KEY, two files in PEM form")?;
-    let config = ServerConfig::default().tls(TlsConfig::new(Path::new(&certificate), Path::new(&key))?);
-    let server = TokioHyper::new(config)?.with_http2();
+    let config = ServerConfig::default().http2(true).tls(TlsConfig::new(Path::new(&certificate), Path::new(&key))?);
+    let server = TokioHyper::new(config)?;
     let running = server.serve(([127, 0, 0, 1], 0), EntityService::new(Sharded::new()).etags(true))?;
     println!("listening on https://{}", running.local_addr());
     println!("{}", signals.drain(running)?);

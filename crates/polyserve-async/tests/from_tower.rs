@@ -358,7 +358,7 @@ fn an_answer_to_head_without_a_length_has_none() {
     let service = FromTower::new(service).expect("a runtime");
     let reply = service.call(Request::new(head(&Method::HEAD, "/"), b""), &mut Vec::new()).wait();
     assert!(matches!(reply.body(), polyserve_core::Body::Omitted(None)), "{reply:?}");
-    let server = TokioTcp::new(ServerConfig::default().workers(1)).expect("it is honoured");
+    let server = TokioTcp::new(ServerConfig::default().workers(1)).expect("every setting is supported");
     let running = server.serve(([127, 0, 0, 1], 0), service).expect("it serves");
     let mut client = Client::connect(running.local_addr(), Duration::from_secs(60)).expect("it accepts connections");
     client.send(b"HEAD / HTTP/1.1\r\nHost: a\r\n\r\n").expect("it is taken");

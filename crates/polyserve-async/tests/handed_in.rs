@@ -94,7 +94,9 @@ fn a_runtime_without_io_is_an_error() {
         let servers: Vec<Box<dyn Server>> = vec![
             Box::new(TokioTcp::with_handle(config.clone(), handle.clone()).expect("the default is honoured")),
             #[cfg(feature = "hyper")]
-            Box::new(polyserve_async::TokioHyper::with_handle(config, handle.clone()).expect("it is honoured")),
+            Box::new(
+                polyserve_async::TokioHyper::with_handle(config, handle.clone()).expect("every setting is supported"),
+            ),
         ];
         for server in servers {
             let error = server.serve(([127, 0, 0, 1], 0), Echo).expect_err("it cannot accept");

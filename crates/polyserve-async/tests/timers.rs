@@ -45,7 +45,7 @@ fn a_service_may_use_the_runtime_of_its_server() {
         Box::new(TokioTcp::new(config.clone()).unwrap()),
         Box::new(TokioPerCore::new(config.clone()).unwrap()),
         Box::new(TokioHyper::new(config.clone()).unwrap()),
-        Box::new(TokioHyper::new(config).unwrap().with_http2()),
+        Box::new(TokioHyper::new(config.http2(true)).unwrap()),
     ];
     for server in servers {
         let running = server.serve("127.0.0.1:0", OnTokio).unwrap();

@@ -249,7 +249,7 @@ fn the_preface_is_recognised_if_http2_is_on() {
         let (answer, _) = client.end();
         assert_eq!(answer.get(3), Some(&4), "it answers with its settings, cut at {cut}: {answer:?}");
     }
-    let without_http2 = TokioHyper::new(ServerConfig::default()).expect("it is honoured");
+    let without_http2 = TokioHyper::new(ServerConfig::default()).expect("every setting is supported");
     let without_http2 = without_http2.serve(([127, 0, 0, 1], 0), Echo).expect("it serves");
     let mut client = Client::connect(without_http2.local_addr(), MAX_WAIT).expect("it accepts");
     client.send(PREFACE).expect("it takes it");
@@ -258,7 +258,7 @@ fn the_preface_is_recognised_if_http2_is_on() {
 
 #[test]
 fn a_tower_service_is_not_served_so() {
-    let server = TokioHyper::new(ServerConfig::default()).expect("it is honoured").with_http2();
+    let server = TokioHyper::new(ServerConfig::default().http2(true)).expect("every setting is supported");
     let error = server.serve_tower(([127, 0, 0, 1], 0), axum::Router::new()).expect_err("it is refused");
     assert!(error.to_string().contains("http2"), "{error}");
 }

@@ -19,9 +19,9 @@ use tokio::task::JoinHandle;
 pub(crate) const MAX_WAIT: Duration = Duration::from_secs(60);
 
 pub(crate) fn serve(service: Arc<dyn Service>, change: impl FnOnce(&mut ServerConfig)) -> Running {
-    let mut config = ServerConfig::default().drain_grace(10 * MAX_WAIT);
+    let mut config = ServerConfig::default().http2(true).drain_grace(10 * MAX_WAIT);
     change(&mut config);
-    let server = TokioHyper::new(config).expect("it is honoured").with_http2();
+    let server = TokioHyper::new(config).expect("every setting is supported");
     server.serve(([127, 0, 0, 1], 0), service).expect("it serves")
 }
 

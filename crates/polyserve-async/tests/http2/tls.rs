@@ -18,9 +18,8 @@ const SETTINGS: u8 = 4;
 fn alpn_negotiates_http2() {
     let authority = TestAuthority::new();
     for has_http2 in [true, false] {
-        let config = ServerConfig::default().workers(1).tls(authority.issue().server());
+        let config = ServerConfig::default().workers(1).http2(has_http2).tls(authority.issue().server());
         let server = TokioHyper::new(config).unwrap();
-        let server = if has_http2 { server.with_http2() } else { server };
         let running = server.serve("127.0.0.1:0", Echo).unwrap();
         let mut client = (*authority.client(rustls::DEFAULT_VERSIONS, None)).clone();
         client.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
@@ -48,8 +47,8 @@ fn alpn_negotiates_http2() {
 #[test]
 fn after_alpn_only_http2_is_spoken() {
     let authority = TestAuthority::new();
-    let config = ServerConfig::default().workers(1).tls(authority.issue().server());
-    let running = TokioHyper::new(config).unwrap().with_http2().serve("127.0.0.1:0", Echo).unwrap();
+    let config = ServerConfig::default().workers(1).http2(true).tls(authority.issue().server());
+    let running = TokioHyper::new(config).unwrap().serve("127.0.0.1:0", Echo).unwrap();
     let mut client = (*authority.client(rustls::DEFAULT_VERSIONS, None)).clone();
     client.alpn_protocols = vec![b"h2".to_vec()];
     let stream = TlsStream::new(TcpStream::connect(running.local_addr()).unwrap(), Arc::new(client));
@@ -82,7 +81,7 @@ impl Service for CertificateNames {
 fn a_stream_has_its_clients_certificate() {
     let (authority, names) = (TestAuthority::new(), ["one.example.org", "spiffe://example.org/one"]);
     let tls = authority.issue().server().with_client_ca(authority.pem().as_str()).unwrap();
-    let server = TokioHyper::new(ServerConfig::default().workers(1).tls(tls)).unwrap().with_http2();
+    let server = TokioHyper::new(ServerConfig::default().workers(1).http2(true).tls(tls)).unwrap();
     let running = server.serve("127.0.0.1:0", CertificateNames).unwrap();
     let mut client = (*authority.client(rustls::DEFAULT_VERSIONS, Some(&authority.issue_to(&names)))).clone();
     client.alpn_protocols = vec![b"h2".to_vec()];

@@ -17,7 +17,7 @@ pub(crate) const ENTITY: &str = r#"{"id":1,"description":"a","value":0.5}"#;
 pub(crate) fn serve(service: Arc<dyn Service>, change: impl FnOnce(&mut ServerConfig)) -> Running {
     let mut config = ServerConfig::default();
     change(&mut config);
-    TokioHyper::new(config).expect("it is honoured").serve(([127, 0, 0, 1], 0), service).expect("it serves")
+    TokioHyper::new(config).expect("every setting is supported").serve(([127, 0, 0, 1], 0), service).expect("it serves")
 }
 
 pub(crate) fn entities(change: impl FnOnce(&mut ServerConfig)) -> Running {

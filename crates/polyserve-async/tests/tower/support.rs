@@ -26,7 +26,7 @@ pub(crate) fn serve<S: TowerTarget<RequestBody, Kind>, Kind>(
 ) -> Running {
     let mut config = ServerConfig::default().drain_grace(10 * MAX_WAIT);
     change(&mut config);
-    let server = TokioHyper::new(config).expect("it is honoured");
+    let server = TokioHyper::new(config).expect("every setting is supported");
     server.serve_tower(([127, 0, 0, 1], 0), service).expect("it serves")
 }
 

@@ -151,21 +151,6 @@ impl TokioHyper {
         Ok(Self { config, runtime: Some(runtime) })
     }
 
-    /// Sets [`http2`](field@ServerConfig::http2).
-    ///
-    /// ```
-    /// use polyserve_async::TokioHyper;
-    /// use polyserve_core::ServerConfig;
-    /// let _server = TokioHyper::new(ServerConfig::default())?.with_http2();
-    /// # Ok::<(), polyserve_core::ConfigError>(())
-    /// ```
-    #[cfg(feature = "http2")]
-    #[must_use]
-    pub fn with_http2(mut self) -> Self {
-        self.config.http2 = true;
-        self
-    }
-
     /// Serves a `tower::Service`, for example an axum `Router`, with the limits, timeouts, drain and counts of the other
     /// servers. Bodies stream in both directions. Upgrades are refused. The answer timeout applies until the answer's head.
     /// [`FromTower`](crate::tower::FromTower) runs it on the other servers.
