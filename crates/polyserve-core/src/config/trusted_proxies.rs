@@ -183,7 +183,14 @@ impl FromStr for Network {
             }
             Some(_) => return Err(invalid()),
         };
-        if prefix > max { Err(invalid()) } else { Ok(Self { addr, prefix }) }
+        if prefix > max {
+            return Err(invalid());
+        }
+        // An IPv4 address in the form of an IPv6 one: the addresses that are compared with it have the form of IPv4.
+        Ok(match (addr.to_canonical(), prefix.checked_sub(Ipv6Addr::BITS - Ipv4Addr::BITS)) {
+            (IpAddr::V4(mapped), Some(prefix)) if addr.is_ipv6() => Self { addr: mapped.into(), prefix },
+            _ => Self { addr, prefix },
+        })
     }
 }
 
@@ -342,6 +349,18 @@ mod tests {
         let odd: TrustedProxies = "10.1.2.3/9".parse().expect("it is a network");
         assert!(odd.contains([10, 127, 0, 0].into()) && !odd.contains([10, 128, 0, 0].into()));
         assert_eq!(odd.to_string().parse(), Ok(odd));
+        // Regression test: a network of mapped addresses contained none.
+        let mapped: TrustedProxies = "::ffff:10.0.0.0/104,::ffff:192.0.2.7".parse().expect("they are networks");
+        for (addr, expected) in [
+            ("10.9.9.9", true),
+            ("::ffff:10.9.9.9", true),
+            ("11.0.0.1", false),
+            ("192.0.2.7", true),
+            ("::ffff:192.0.2.7", true),
+            ("192.0.2.8", false),
+        ] {
+            assert_eq!(mapped.contains(addr.parse().expect("an address")), expected, "{addr}");
+        }
         for wrong in
             ["", "10.0.0.0/", "10.0.0.0/33", "::/129", "10.0.0.0/+8", "example.org", "10.0.0.0/8,", "10.0.0.0/8/8"]
         {
