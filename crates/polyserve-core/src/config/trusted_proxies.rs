@@ -139,8 +139,9 @@ fn forwarded_for(element: &str) -> Option<SocketAddr> {
     node(found?)
 }
 
-/// An address with or without a port. An IPv6 address may have brackets, and has some before a port.
+/// An address with or without a port. An IPv6 address may have brackets, and has some before a port. A port may be hidden.
 fn node(text: &str) -> Option<SocketAddr> {
+    let text = without_hidden_port(text);
     let portless = |ip: IpAddr| SocketAddr::new(ip.to_canonical(), 0);
     if let Ok(ip) = text.parse::<IpAddr>() {
         return Some(portless(ip));
@@ -150,6 +151,18 @@ fn node(text: &str) -> Option<SocketAddr> {
     }
     let addr = text.parse::<SocketAddr>().ok()?;
     Some(SocketAddr::new(addr.ip().to_canonical(), addr.port()))
+}
+
+/// Removes a port that the proxy replaced by a name such as `_gazonk` (RFC 7239, section 6.3).
+fn without_hidden_port(text: &str) -> &str {
+    let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');
+    match text.split_once(":_") {
+        Some((ip, name)) if !name.is_empty() && name.bytes().all(is_allowed) => {
+            let may_have_port = ip.starts_with('[') || ip.parse::<Ipv4Addr>().is_ok();
+            if may_have_port { ip } else { text }
+        }
+        _ => text,
+    }
 }
 
 impl Network {
@@ -260,6 +273,9 @@ mod tests {
             ("Forwarded", "for=192.0.2.1", "192.0.2.1:0"),
             ("Forwarded", "For=\"192.0.2.1:99\";proto=https;by=10.0.0.1", "192.0.2.1:99"),
             ("Forwarded", "for=\"[2001:db8::1]\"", "[2001:db8::1]:0"),
+            ("Forwarded", "for=\"192.0.2.1:_gazonk\"", "192.0.2.1:0"), // regression test: the field was ignored
+            ("Forwarded", "for=\"[2001:db8::1]:_a.B-9_\"", "[2001:db8::1]:0"),
+            ("Forwarded", "for=\"192.0.2.1:_x\", for=\"10.9.9.9:_y\"", "192.0.2.1:0"),
             ("Forwarded", "for=192.0.2.1;", "192.0.2.1:0"), // regression test: the field was ignored
             ("Forwarded", ";;for=203.0.113.9, ; for=192.0.2.1 ; proto=http", "192.0.2.1:0"),
             ("Forwarded", "by=x;for=\"[2001:db8::1]:4711\" , for=\"[fd00::2]\"", "[2001:db8::1]:4711"),
@@ -293,6 +309,11 @@ mod tests {
             "for=\"192.0.2.1, for=192.0.2.2\"",
             "\u{e9}",
             "for=192.0.2.1:99999",
+            "for=\"192.0.2.1:_\"",
+            "for=\"192.0.2.1:_a b\"",
+            "for=\"192.0.2.1:80:_a\"",
+            "for=\"2001:db8::1:_a\"",
+            "for=\"_hidden:_a\"",
             // An opening quote of the client before what the proxy has added.
             "for=203.0.113.9;x=\", for=192.0.2.1",
             "for=203.0.113.9;x=\"\\, for=\"[2001:db8::1]\"",
