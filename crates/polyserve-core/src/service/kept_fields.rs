@@ -16,6 +16,8 @@ use super::request::name_length_bit;
 /// let mut fields = KeptFields::default();
 /// assert!(fields.set("Host: a\r\nAccept: b\r\n", [[0..4, 6..7], [9..15, 17..18]]));
 /// assert_eq!(Headers::kept(&fields).get("accept"), Some(&b"b"[..]));
+/// assert!(fields.replace(17..18, "c") && !fields.replace(17..18, "cd") && !fields.replace(21..22, "c"));
+/// assert_eq!(Headers::kept(&fields).get("accept"), Some(&b"c"[..]));
 /// assert!(!fields.set("Host: a", [[0..4, 6..8]]));
 /// assert_eq!((fields.text(), fields.count()), ("", 0));
 /// ```
@@ -43,6 +45,16 @@ impl KeptFields {
         }
         self.text.push_str(text);
         true
+    }
+
+    /// Replaces a part of the text, such as a value, by another of the same length: the fields keep their places. Returns false, and
+    /// changes nothing, if the lengths differ, or if the part is not within the text.
+    pub fn replace(&mut self, part: Range<usize>, by: &str) -> bool {
+        let fits = self.text.get(part.clone()).is_some_and(|old| old.len() == by.len());
+        if fits {
+            self.text.replace_range(part, by);
+        }
+        fits
     }
 
     /// Keeps nothing any more.

@@ -5,6 +5,7 @@
 //! * [`Session`]: one connection. It uses the modules below, calls the service, and returns what it needs next.
 //! * [`decode`]: the head of a request, strictly by RFC 9112. `httparse` finds the parts, and this module validates
 //!   them, with `connection_fields` (framing, persistence, expectations) and `syntax` (hosts, targets, classes of bytes). [`refusal`] is the result of a failed check.
+//! * [`LastHeads`]: the heads that a thread has decoded last. Clients repeat their heads, so most are only compared with one.
 //! * [`chunked`]: a chunked body, byte by byte.
 //! * [`encode`]: the bytes of an answer.
 //! * [`date`]: the value of the `Date` header, formatted once a second.
@@ -27,6 +28,7 @@ mod syntax;
 mod time_limit;
 pub mod turn;
 
+pub use repeated::LastHeads;
 pub use session::{OUTPUT_BOUND, Phase, Session, SessionStep, panicked};
 pub use shared_state::{SessionBuffers, SessionTurn, SharedState};
 pub use time_limit::{BODY_GRACE, TimeLimit};

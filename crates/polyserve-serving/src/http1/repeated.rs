@@ -1,10 +1,14 @@
-//! The head that a thread has decoded last, without its method and target: clients repeat the rest.
+//! The heads that a thread has decoded last, without method and target: clients repeat the rest.
 //!
-//! Invariant: [`LastHead::read`] returns what [`decode::head`] would, or nothing. What is remembered was found valid, and does
-//! not depend on the method, on the target or on limits that are not checked again.
+//! Invariant: [`LastHeads::head`] returns what [`decode::head`] would. What is remembered was found valid, and does not depend on the
+//! method, on the target or on limits that are not checked again.
 //!
-//! Cost: one pass over the target and a comparison of the rest, in place of several passes over the head. A head that is not like the
-//! last one costs about a fiftieth more, and one in [`REMEMBER_EVERY`] of these is copied: clients may take turns.
+//! The bodies of a client differ in length. So a head with another `Content-Length` of as many digits is like the last one: its number
+//! takes the place of the known one.
+//!
+//! Cost: one pass over the target and a comparison of the rest, in place of several passes over the head; a second comparison if the
+//! `Content-Length` is another one. A head that is not like the last one costs about a fiftieth more, and one in [`REMEMBER_EVERY`] of these
+//! is copied: clients may take turns.
 
 use std::fmt;
 use std::ops::Range;
@@ -27,28 +31,32 @@ const MAX_FIELDS: usize = 16;
 /// One in this number of heads that are not like the last one takes its place.
 const REMEMBER_EVERY: u8 = 8;
 
-/// What follows the target of a head: the version and the header fields.
-pub(super) struct LastHead {
-    /// The fields, in the text from the space before the version to the end of the head.
-    rest: KeptFields,
-    version: Version,
-    framing: Framing,
-    keep_alive: bool,
-    expects_continue: bool,
-    /// Number of heads that were not like this one since one was remembered.
-    others: u8,
+/// The heads that a thread has decoded last: one of a request that may have a body, and one of any other. A client that reads and
+/// writes sends other fields with a body.
+#[derive(Debug)]
+pub struct LastHeads {
+    with_body: LastHead,
+    without_body: LastHead,
 }
 
-impl LastHead {
+/// The parts of a head that ends like the last one.
+struct KnownHead<'b> {
+    method: &'static Method,
+    target: &'b str,
+    length: usize,
+}
+
+impl LastHeads {
     /// Nothing is remembered.
-    pub(super) fn none() -> Self {
-        Self {
-            rest: KeptFields::default(),
-            version: Version::HTTP_11,
-            framing: Framing::Length(0),
-            keep_alive: true,
-            expects_continue: false,
-            others: REMEMBER_EVERY,
+    pub fn none() -> Self {
+        Self { with_body: LastHead::none(), without_body: LastHead::none() }
+    }
+
+    /// Decodes the head at the start of `input`, as [`decode::head`] does.
+    pub fn head<'b: 'a, 'a>(&'a mut self, input: &'b [u8], limits: &Limits, fields: &'a mut Fields<'b>) -> Decoded<'a> {
+        match self.find(input, limits) {
+            Some(known) => Decoded::Head(self.of(known.method).parsed(known)),
+            None => self.decode(input, limits, fields),
         }
     }
 
@@ -61,33 +69,102 @@ impl LastHead {
     ) -> Decoded<'a> {
         let decoded = decode::head(input, limits, fields);
         if let Decoded::Head(parsed) = &decoded {
-            self.remember(input.get(..parsed.length).unwrap_or_default(), parsed);
+            self.of(parsed.head.method).remember(input.get(..parsed.length).unwrap_or_default(), parsed);
         }
         decoded
     }
 
-    /// Reads a head that ends like this one. If it does not, [`decode`](Self::decode) must follow.
+    /// Reads a head that ends like the last one. If it does not, [`decode`](Self::decode) must follow.
     #[allow(clippy::inline_always)] // the head is then never stored and moved, which stalls the processor
     #[inline(always)]
-    pub(super) fn read<'a>(&'a self, input: &'a [u8], limits: &Limits) -> Option<Parsed<'a>> {
-        let known = self.rest.text().as_bytes();
+    pub(super) fn read<'a>(&'a mut self, input: &'a [u8], limits: &Limits) -> Option<Parsed<'a>> {
+        let known = self.find(input, limits)?;
+        Some(self.of(known.method).parsed(known))
+    }
+
+    #[allow(clippy::inline_always)] // as for `read`
+    #[inline(always)]
+    fn find<'b>(&mut self, input: &'b [u8], limits: &Limits) -> Option<KnownHead<'b>> {
         let (method, after) = method(input)?;
         let (target, rest) = split_uri(after)?;
-        let (rest, after) = rest.split_at_checked(known.len())?;
-        let is_known = rest == known && !known.is_empty() && self.rest.count() <= limits.max_headers;
-        if !is_known || !target.starts_with('/') {
-            return None;
-        }
+        let after = self.of(method).split_off(rest, limits)?;
         let length = input.len().saturating_sub(after.len());
+        let is_known = length <= limits.max_head && target.starts_with('/');
+        is_known.then_some(KnownHead { method, target, length })
+    }
+
+    #[allow(clippy::inline_always)] // as for `read`
+    #[inline(always)]
+    fn of(&mut self, method: &Method) -> &mut LastHead {
+        match *method {
+            Method::PUT | Method::POST | Method::PATCH => &mut self.with_body,
+            _ => &mut self.without_body,
+        }
+    }
+}
+
+/// What follows the target of a head: the version and the header fields.
+struct LastHead {
+    /// The fields, in the text from the space before the version to the end of the head.
+    rest: KeptFields,
+    /// Where the number of the `Content-Length` is in the text, if there is one field of this name.
+    length_place: Option<Range<usize>>,
+    version: Version,
+    framing: Framing,
+    keep_alive: bool,
+    expects_continue: bool,
+    /// Number of heads that were not like this one since one was remembered.
+    others: u8,
+}
+
+impl LastHead {
+    fn none() -> Self {
+        Self {
+            rest: KeptFields::default(),
+            length_place: None,
+            version: Version::HTTP_11,
+            framing: Framing::Length(0),
+            keep_alive: true,
+            expects_continue: false,
+            others: REMEMBER_EVERY,
+        }
+    }
+
+    /// Returns what follows this rest of a head in `input`. `None` if `input` begins with another one.
+    #[allow(clippy::inline_always)] // for each head
+    #[inline(always)]
+    fn split_off<'b>(&mut self, input: &'b [u8], limits: &Limits) -> Option<&'b [u8]> {
+        let known = self.rest.text().as_bytes();
+        let (rest, after) = input.split_at_checked(known.len())?;
+        let may_be_known = !known.is_empty() && self.rest.count() <= limits.max_headers;
+        (may_be_known && (rest == known || self.takes_length(rest))).then_some(after)
+    }
+
+    #[allow(clippy::inline_always)] // as for `LastHeads::read`
+    #[inline(always)]
+    fn parsed<'a>(&'a self, KnownHead { method, target, length }: KnownHead<'a>) -> Parsed<'a> {
         let headers = Headers::kept(&self.rest);
-        let parsed = Parsed {
+        Parsed {
             head: Head { method, target, version: self.version, headers, certificate: None },
             length,
             framing: self.framing,
             keep_alive: self.keep_alive,
             expects_continue: self.expects_continue,
-        };
-        (length <= limits.max_head).then_some(parsed)
+        }
+    }
+
+    /// Whether `rest` differs from what is remembered in the number of its `Content-Length` only. If so, that is remembered from now on.
+    #[inline(never)]
+    fn takes_length(&mut self, rest: &[u8]) -> bool {
+        let (known, Some(place)) = (self.rest.text().as_bytes(), self.length_place.clone()) else { return false };
+        if known.get(..place.start) != rest.get(..place.start) || known.get(place.end..) != rest.get(place.end..) {
+            return false;
+        }
+        let number = rest.get(place.clone()).filter(|number| number.iter().all(u8::is_ascii_digit));
+        let Some(number) = number.and_then(ascii_text) else { return false };
+        let Ok(length) = number.parse() else { return false };
+        self.framing = Framing::Length(length);
+        self.rest.replace(place, number)
     }
 
     /// Remembers a head that is valid. `bytes` are the whole head.
@@ -109,12 +186,19 @@ impl LastHead {
             Some(part.start.addr().checked_sub(target_end)?..part.end.addr().checked_sub(target_end)?)
         };
         let mut places = ArrayVec::<_, MAX_FIELDS>::new();
+        let (mut length_place, mut length_fields) = (None, 0_usize);
         for (name, value) in parsed.head.headers.iter() {
-            places.try_push([place(name.as_bytes().as_ptr_range())?, place(value.as_ptr_range())?]).ok()?;
+            let value = place(value.as_ptr_range())?;
+            if name.eq_ignore_ascii_case("content-length") {
+                length_place = Some(value.clone());
+                length_fields = length_fields.saturating_add(1);
+            }
+            places.try_push([place(name.as_bytes().as_ptr_range())?, value]).ok()?;
         }
         if rest.len() > MAX_BYTES || !self.rest.set(ascii_text(rest)?, places) {
             return None;
         }
+        self.length_place = length_place.filter(|_| length_fields == 1);
         self.version = parsed.head.version;
         self.framing = parsed.framing;
         self.keep_alive = parsed.keep_alive;
@@ -153,14 +237,13 @@ mod tests {
     const LIMITS: Limits = Limits { max_head: 400, max_headers: 3, max_body: 10 };
 
     /// The head as it is read by comparison with the last one.
-    fn known(last: &LastHead, input: &str, limits: &Limits) -> Option<String> {
+    fn known(last: &mut LastHeads, input: &str, limits: &Limits) -> Option<String> {
         let parsed = last.read(input.as_bytes(), limits)?;
         Some(format!("{:?}", Decoded::Head(parsed)))
     }
 
-    fn decoded(last: &mut LastHead, input: &str, limits: &Limits) -> String {
-        let known = known(last, input, limits);
-        known.unwrap_or_else(|| format!("{:?}", last.decode(input.as_bytes(), limits, &mut Fields::new())))
+    fn decoded(last: &mut LastHeads, input: &str, limits: &Limits) -> String {
+        format!("{:?}", last.head(input.as_bytes(), limits, &mut Fields::new()))
     }
 
     /// Whatever a thread has decoded before, a head has the same result.
@@ -189,6 +272,17 @@ mod tests {
         let rests = [
             " HTTP/1.1\r\nHost: a\r\n\r\n".to_owned(),
             " HTTP/1.1\r\nHost: a\r\nContent-Length: 7\r\nExpect: 100-continue\r\n\r\nGET".to_owned(),
+            " HTTP/1.1\r\nHost: a\r\nContent-Length: 8\r\nExpect: 100-continue\r\n\r\nGET".to_owned(),
+            " HTTP/1.1\r\nHost: a\r\nContent-Length: 70\r\nExpect: 100-continue\r\n\r\nGET".to_owned(),
+            " HTTP/1.1\r\nHost: a\r\nContent-Length: 0x\r\nExpect: 100-continue\r\n\r\nGET".to_owned(),
+            " HTTP/1.1\r\nHost: b\r\nContent-Length: 8\r\nExpect: 100-continue\r\n\r\nGET".to_owned(),
+            " HTTP/1.1\r\nHost: a\r\nContent-Length: 8\r\nExpect: 200-continue\r\n\r\nGET".to_owned(),
+            " HTTP/1.1\r\nContent-Length: 99999999999999999999\r\nHost: a\r\n\r\n".to_owned(),
+            " HTTP/1.1\r\nContent-Length: 00000000000000000010\r\nHost: a\r\n\r\n".to_owned(),
+            " HTTP/1.1\r\nContent-Length: 5\r\nContent-Length: 5\r\nHost: a\r\n\r\n".to_owned(),
+            " HTTP/1.1\r\nContent-Length: 5\r\nContent-Length: 6\r\nHost: a\r\n\r\n".to_owned(),
+            " HTTP/1.0\r\nContent-Length: 6\r\nX: 6\r\n\r\n".to_owned(),
+            " HTTP/1.0\r\nContent-Length: 6\r\nX: 7\r\n\r\n".to_owned(),
             " HTTP/1.1\r\nHost:a  \r\nX:\r\nConnection: close\r\n\r\n".to_owned(),
             " HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n".to_owned(),
             " HTTP/1.0\r\nConnection: keep-alive\r\n\r\n".to_owned(),
@@ -213,20 +307,52 @@ mod tests {
                 })
             })
             .collect();
-        let (mut last, mut hits) = (LastHead::none(), 0);
+        let (mut last, mut hits) = (LastHeads::none(), 0);
         for rest in &rests {
-            let first = format!("GET /1{rest}");
+            let first = ["GET", "PUT"].map(|method| format!("{method} /1{rest}"));
             for (second, expected) in heads.iter().zip(&expected) {
                 for _ in 0..REMEMBER_EVERY {
-                    decoded(&mut last, &first, &LIMITS);
+                    for first in &first {
+                        decoded(&mut last, first, &LIMITS);
+                    }
                 }
-                let is_read = known(&last, second, &LIMITS).is_some();
+                let is_read = known(&mut last, second, &LIMITS).is_some();
                 hits += usize::from(is_read && second.ends_with(rest));
                 let found = [&LIMITS, &small].map(|limits| decoded(&mut last, second, limits));
-                assert_eq!(found, *expected, "{second:?} after {first:?}");
+                assert_eq!(found, *expected, "{second:?} after {rest:?}");
             }
         }
-        // Seven rests are remembered, and four lines are read.
-        assert_eq!(hits, 7 * 4);
+        // Fourteen rests are remembered, and four lines are read.
+        assert_eq!(hits, 14 * 4);
+    }
+
+    /// Regression test: the bodies of a client differ in length, and each other length was a head of its own.
+    #[test]
+    fn a_head_with_another_content_length_is_like_the_last_one() {
+        let head = |length: &str| format!("PUT / HTTP/1.1\r\nHost: a\r\nContent-Length: {length}\r\n\r\n");
+        let mut last = LastHeads::none();
+        decoded(&mut last, &head("57"), &LIMITS);
+        for (length, framing) in [("59", 59), ("57", 57), ("57", 57), ("09", 9)] {
+            let input = head(length);
+            let parsed = last.read(input.as_bytes(), &LIMITS).unwrap();
+            assert_eq!((parsed.framing, parsed.length), (Framing::Length(framing), input.len()));
+            assert_eq!(parsed.head.headers.get("content-length"), Some(length.as_bytes()));
+            assert_eq!(parsed.head.headers.get("host"), Some(&b"a"[..]));
+        }
+        for length in ["7", "100", "+7", "7 ", "0x"] {
+            assert!(last.read(head(length).as_bytes(), &LIMITS).is_none(), "{length}");
+        }
+        assert!(last.read(head("57").as_bytes(), &LIMITS).is_some());
+    }
+
+    /// Regression test: of a client that reads and writes in turn, neither head was like the last one.
+    #[test]
+    fn a_client_may_read_and_write_in_turn() {
+        let mut last = LastHeads::none();
+        let heads = ["GET /1 HTTP/1.1\r\nHost: a\r\n\r\n", "PUT / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\n"];
+        for head in heads {
+            decoded(&mut last, head, &LIMITS);
+        }
+        assert!(heads.iter().all(|head| known(&mut last, head, &LIMITS).is_some()));
     }
 }

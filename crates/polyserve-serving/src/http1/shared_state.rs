@@ -11,7 +11,7 @@ use polyserve_core::{AnswerHook, Headers, ServerConfig, Service, TrustedProxies}
 
 use super::date::Date;
 use super::decode::Limits;
-use super::repeated::LastHead;
+use super::repeated::LastHeads;
 use super::turn::TurnBudget;
 use crate::memory::{FREE_BYTES, MemoryBudget};
 
@@ -108,8 +108,8 @@ pub struct SessionBuffers {
     pub(super) ends: Vec<usize>,
     pub(super) body: Vec<u8>,
     pub(super) date: Date,
-    /// The head that was decoded last. A session takes it out while it serves a batch. `None` until then.
-    pub(super) last_head: Option<Box<LastHead>>,
+    /// The heads that were decoded last. A session takes them out while it serves a batch. `None` until then.
+    pub(super) last_heads: Option<Box<LastHeads>>,
     pub(super) draining: bool,
     /// The last read has filled its buffer: the socket has more bytes, as a rule.
     pub(crate) input_is_full: bool,
@@ -135,7 +135,7 @@ impl SessionBuffers {
             ends: Vec::new(),
             body: Vec::new(),
             date: Date::new(SystemTime::now()),
-            last_head: None,
+            last_heads: None,
             draining: false,
             input_is_full: false,
             others_wait: false,

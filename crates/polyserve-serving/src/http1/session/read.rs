@@ -10,7 +10,7 @@ use super::{Following, answer_context, is_head};
 use crate::http1::decode::{self, Decoded, EmptyLines, Framing, Limits, Parsed};
 use crate::http1::encode;
 use crate::http1::refusal::TOO_LARGE;
-use crate::http1::repeated::LastHead;
+use crate::http1::repeated::LastHeads;
 use crate::memory::{FREE_BYTES, MemoryBudget};
 
 /// How far a session has come with its input.
@@ -56,25 +56,25 @@ impl Session {
     /// Answers the requests that are complete in `input`. Returns the number of bytes used.
     pub(super) fn run(&mut self, input: &[u8], turn: &mut SessionTurn<'_>) -> usize {
         let mut progress = RunProgress { rest: input, call: None };
-        let mut last_head = turn.buffers.last_head.take().unwrap_or_else(|| Box::new(LastHead::none()));
+        let mut last_heads = turn.buffers.last_heads.take().unwrap_or_else(|| Box::new(LastHeads::none()));
         // One catch for all requests: for each, what it lends to the service would be moved into a closure.
-        while let Err(panic) = catch_unwind(AssertUnwindSafe(|| self.serve(&mut progress, &mut last_head, turn))) {
+        while let Err(panic) = catch_unwind(AssertUnwindSafe(|| self.serve(&mut progress, &mut last_heads, turn))) {
             let Some((context, following)) = progress.call.take() else { resume_unwind(panic) };
             let reply = self.panicked(panic);
             self.finish(context, &reply, following, turn);
         }
-        turn.buffers.last_head = Some(last_head);
+        turn.buffers.last_heads = Some(last_heads);
         input.len().saturating_sub(progress.rest.len())
     }
 
     /// Answers the requests that are complete in `progress`. A panic of the service leaves its call there. Then the request must be
     /// answered, and this be called again.
-    fn serve(&mut self, progress: &mut RunProgress<'_>, last_head: &mut LastHead, turn: &mut SessionTurn<'_>) {
+    fn serve(&mut self, progress: &mut RunProgress<'_>, last_heads: &mut LastHeads, turn: &mut SessionTurn<'_>) {
         loop {
-            if !self.serve_like(last_head, progress, turn) {
+            if !self.serve_like(last_heads, progress, turn) {
                 return;
             }
-            self.read_head(progress, last_head, turn);
+            self.read_head(progress, last_heads, turn);
             if matches!(self.step, SessionStep::Read(Phase::Head)) {
                 return;
             }
@@ -85,7 +85,12 @@ impl Session {
     /// such a head.
     #[allow(clippy::inline_always)] // called once
     #[inline(always)]
-    fn serve_like(&mut self, last_head: &LastHead, progress: &mut RunProgress<'_>, turn: &mut SessionTurn<'_>) -> bool {
+    fn serve_like(
+        &mut self,
+        last_heads: &mut LastHeads,
+        progress: &mut RunProgress<'_>,
+        turn: &mut SessionTurn<'_>,
+    ) -> bool {
         loop {
             if must_flush(turn.buffers.out.len(), &turn.shared.memory) && !matches!(self.state, SessionState::Closed) {
                 self.step = SessionStep::Write;
@@ -114,7 +119,7 @@ impl Session {
                 self.step = SessionStep::Yield;
                 return false;
             }
-            match last_head.read(rest, &turn.shared.limits) {
+            match last_heads.read(rest, &turn.shared.limits) {
                 Some(parsed) => self.begin(&parsed, progress, turn),
                 None => return true,
             }
@@ -155,10 +160,10 @@ impl Session {
 
     /// Reads a head that does not end like the last one.
     #[inline(never)]
-    fn read_head(&mut self, progress: &mut RunProgress<'_>, last_head: &mut LastHead, turn: &mut SessionTurn<'_>) {
+    fn read_head(&mut self, progress: &mut RunProgress<'_>, last_heads: &mut LastHeads, turn: &mut SessionTurn<'_>) {
         let input = progress.rest;
         let mut fields = decode::Fields::new();
-        match last_head.decode(input, &turn.shared.limits, &mut fields) {
+        match last_heads.decode(input, &turn.shared.limits, &mut fields) {
             Decoded::Partial => self.wait(Phase::Head),
             Decoded::Refused(refusal) => {
                 progress.skip_all();
