@@ -27,12 +27,12 @@ use polyserve_core::sync::lock;
 use polyserve_core::{AnswerReport, BoxFuture, ClientCertificate, Head, Reply, ReportedRequest, RequestNotes};
 use polyserve_serving::http1::decode::{Fields, Framing, Parsed, Refusal};
 use polyserve_serving::http1::turn::TurnBudget;
-use polyserve_serving::http1::{OUTPUT_BOUND, panicked};
+use polyserve_serving::http1::{LastHeads, OUTPUT_BOUND, panicked};
 use polyserve_serving::tls::TlsSession;
 use polyserve_serving::{ConnectionHandle as _, ConnectionTable, ServerState, TableEntry};
 
 use super::answer_body::take_spare;
-use super::input::{Input, Next};
+use super::input::{Input, Next, with_last_heads};
 use super::output::Output;
 use super::tls::TlsEvents;
 use crate::servers::toolkit::{AsyncConnection, TokioSocket};
@@ -468,8 +468,19 @@ impl RequestState {
             self.waits_for_turn = true;
             return (0, Poll::Pending);
         }
+        with_last_heads(|last_heads| self.pass_on_next(connection, bytes, last_heads, to))
+    }
+
+    /// Passes on to hyper the next head or a part of the present request. Returns the number of bytes that are used.
+    fn pass_on_next(
+        &mut self,
+        connection: &ConnectionState,
+        bytes: &[u8],
+        last_heads: &mut LastHeads,
+        to: &mut ReadBufCursor<'_>,
+    ) -> (usize, Poll<io::Result<()>>) {
         let (mut fields, mut begins_body) = (Fields::new(), false);
-        let (skipped, next) = self.input.next(bytes, &connection.server().shared.limits, &mut fields);
+        let (skipped, next) = self.input.next(bytes, &connection.server().shared.limits, last_heads, &mut fields);
         match next {
             Next::Part => {}
             Next::Head(parsed) => {

@@ -7,10 +7,23 @@
 //! Cost: the codec's pass over a head, which is short if the head is like the last one, and over the frames of chunks. A copy of the
 //! bytes that come before hyper may read them: of further requests, and of an incomplete head.
 
+use std::cell::RefCell;
+
 use hyper::rt::ReadBufCursor;
+use polyserve_serving::http1::LastHeads;
 use polyserve_serving::http1::chunked::Chunked;
 use polyserve_serving::http1::decode::{self, Decoded, EmptyLines, Fields, Framing, Limits, Parsed, Refusal};
 use polyserve_serving::memory::{MemoryBudget, Reservation};
+
+thread_local! {
+    /// The heads that this thread has decoded last.
+    static LAST_HEADS: RefCell<LastHeads> = RefCell::new(LastHeads::none());
+}
+
+/// Calls `act` with the heads that this thread has decoded last.
+pub(super) fn with_last_heads<T>(act: impl FnOnce(&mut LastHeads) -> T) -> T {
+    LAST_HEADS.with_borrow_mut(act)
+}
 
 /// The input of a connection.
 #[derive(Debug, Default)]
@@ -148,6 +161,7 @@ impl Input {
         &mut self,
         bytes: &'b [u8],
         limits: &Limits,
+        last_heads: &'a mut LastHeads,
         fields: &'a mut Fields<'b>,
     ) -> (usize, Next<'a>) {
         let next = match &mut self.body {
@@ -155,7 +169,7 @@ impl Input {
             _ if bytes.is_empty() => Next::More,
             RestOfBody::Length(0) => {
                 let skipped = self.empty_lines.skip(bytes);
-                return (skipped, self.head(bytes.get(skipped..).unwrap_or_default(), limits, fields));
+                return (skipped, self.head(bytes.get(skipped..).unwrap_or_default(), limits, last_heads, fields));
             }
             RestOfBody::Length(rest) => {
                 self.allowed = usize::try_from(*rest).unwrap_or(usize::MAX).min(bytes.len());
@@ -176,14 +190,20 @@ impl Input {
         (0, next)
     }
 
-    fn head<'b: 'a, 'a>(&mut self, bytes: &'b [u8], limits: &Limits, fields: &'a mut Fields<'b>) -> Next<'a> {
+    fn head<'b: 'a, 'a>(
+        &mut self,
+        bytes: &'b [u8],
+        limits: &Limits,
+        last_heads: &'a mut LastHeads,
+        fields: &'a mut Fields<'b>,
+    ) -> Next<'a> {
         self.is_partial = false;
         if bytes.is_empty() {
             return Next::More;
         }
         let decoded = match bytes {
             b"\r" => Decoded::Partial,
-            bytes => decode::head(bytes, limits, fields),
+            bytes => last_heads.head(bytes, limits, fields),
         };
         match decoded {
             Decoded::Partial => {
