@@ -5,12 +5,9 @@
 use std::borrow::Cow;
 
 use http::request::Parts;
-use http::{HeaderMap, StatusCode, Uri};
+use http::{StatusCode, Uri};
 use polyserve_core::{Header, Headers, Reply, ServerConfig};
-use polyserve_serving::http1::decode::RequestLine;
-
-/// Most requests have at most this many fields.
-const USUAL_FIELDS: usize = 16;
+use polyserve_serving::http1::decode::{Fields, RequestLine};
 
 /// Calls `inspect` with the converted head.
 ///
@@ -18,32 +15,20 @@ const USUAL_FIELDS: usize = 16;
 ///
 /// Returns the answer if there are more than [`ServerConfig::MAX_HEADERS`] fields.
 pub(crate) fn convert<T>(parts: &Parts, inspect: impl FnOnce(RequestLine<'_>, Headers<'_>) -> T) -> Result<T, Reply> {
+    if parts.headers.len() > ServerConfig::MAX_HEADERS {
+        return Err(too_many_fields());
+    }
     let target = target(&parts.uri);
     let line = RequestLine { method: parts.method.as_str(), target: &target, version: parts.version };
-    if parts.headers.len() <= USUAL_FIELDS {
-        let mut buffer = [Header { name: "", value: b"" }; USUAL_FIELDS];
-        Ok(inspect(line, fields(&parts.headers, &mut buffer)))
-    } else if parts.headers.len() <= ServerConfig::MAX_HEADERS {
-        let mut buffer = [Header { name: "", value: b"" }; ServerConfig::MAX_HEADERS];
-        Ok(inspect(line, fields(&parts.headers, &mut buffer)))
-    } else {
-        Err(too_many_fields())
-    }
+    let mut fields = Fields::new();
+    fields.extend(parts.headers.iter().map(|(name, value)| Header { name: name.as_str(), value: value.as_bytes() }));
+    Ok(inspect(line, Headers::new(&fields)))
 }
 
 /// The answer to a request with too many header fields.
 pub(crate) fn too_many_fields() -> Reply {
     let detail = "There are more header fields than this server takes.";
     Reply::problem(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, detail)
-}
-
-fn fields<'a, 'r: 'a>(headers: &'r HeaderMap, buffer: &'a mut [Header<'r>]) -> Headers<'a> {
-    let mut count = 0;
-    for (field, (name, value)) in buffer.iter_mut().zip(headers) {
-        *field = Header { name: name.as_str(), value: value.as_bytes() };
-        count += 1;
-    }
-    Headers::new(buffer.get(..count).unwrap_or_default())
 }
 
 fn target(uri: &Uri) -> Cow<'_, str> {

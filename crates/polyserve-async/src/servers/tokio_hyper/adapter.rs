@@ -318,11 +318,12 @@ impl Adapter {
         *response.status_mut() = status;
         *response.headers_mut() = headers;
         let reason = reason_phrase(status);
-        if status.canonical_reason() != Some(reason) {
+        if status != StatusCode::OK && status.canonical_reason() != Some(reason) {
             // The http crate has the names of older RFCs.
             response.extensions_mut().insert(ReasonPhrase::from_static(reason.as_bytes()));
         }
-        self.finish(response)
+        self.finish(&mut response);
+        response
     }
 
     fn complete_head<'a>(&'a self, parts: &'a Parts, line: &RequestLine<'a>, headers: Headers<'a>) -> Head<'a> {
@@ -340,11 +341,13 @@ impl Adapter {
         let Some(body) = AnswerBody::new(&self.connection, BodyPiece::EMPTY, Some(stream), Some(method)) else {
             return self.respond(self.connection.server().shared.memory.refuse(), Vec::new(), HeaderMap::new(), None);
         };
-        self.finish(Response::from_parts(parts, body))
+        let mut response = Response::from_parts(parts, body);
+        self.finish(&mut response);
+        response
     }
 
     /// Completes the head of an answer, which hyper gets next.
-    fn finish(&self, mut response: Response<AnswerBody>) -> Response<AnswerBody> {
+    fn finish(&self, response: &mut Response<AnswerBody>) {
         let close = self.connection.is_last();
         finish(&self.connection.shared, response.headers_mut(), close);
         // To a client of HTTP/1.0 that asked to keep its connection, hyper says `keep-alive` also in an answer with `close`, unless
@@ -355,7 +358,6 @@ impl Adapter {
         if !body.is_one_piece() || self.connection.server().shared.on_answer.is_some() {
             self.connection.state().begin_sending(response.status(), body.is_large());
         }
-        response
     }
 }
 
