@@ -30,6 +30,7 @@ use std::time::{Duration, Instant};
 
 use polyserve_core::sync::{Mutex, MutexGuard, lock};
 use rustix::event::PollFlags;
+use rustix::process::{Resource, getrlimit};
 
 use super::{Read, ReadWait, Transport, drive, isolate_logged};
 use crate::connections::{ConnectionHandle, ConnectionTable, TableEntry, into_stream};
@@ -38,6 +39,9 @@ use crate::{EVICTION_GRACE, READ_RETRY, ServerState, net, wait, with_buffers};
 
 /// The max number of pipes that a pool has from its start. The others are made when they are needed.
 const MAX_FIRST_PIPES: usize = 256;
+
+/// Of this number of descriptors that the process may have, a pool has one pipe from its start: the pipes take an eighth of all.
+const DESCRIPTORS_FOR_A_FIRST_PIPE: u64 = 16;
 
 /// A connection is old enough for an eviction after this time. The table rounds times up to milliseconds.
 const OLD_AFTER: Duration = EVICTION_GRACE.saturating_add(Duration::from_millis(2));
@@ -114,6 +118,13 @@ impl WakePipe {
     }
 }
 
+/// The number of pipes that a pool of this number of threads has from its start. Connections need descriptors too.
+fn first_pipes(threads: usize) -> usize {
+    let descriptors = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    let allowed = usize::try_from(descriptors / DESCRIPTORS_FOR_A_FIRST_PIPE).unwrap_or(usize::MAX);
+    threads.min(MAX_FIRST_PIPES).min(allowed)
+}
+
 /// The connections of a server with a pool of threads.
 #[derive(Debug)]
 pub struct PoolConnections {
@@ -185,7 +196,7 @@ impl PoolRole for () {}
 impl PoolConnections {
     /// The connections of a pool with this number of threads.
     pub fn new(server: Arc<ServerState>, threads: usize) -> Self {
-        let pipes = (0..threads.min(MAX_FIRST_PIPES)).map_while(|_| WakePipe::new().ok()).collect();
+        let pipes = (0..first_pipes(threads)).map_while(|_| WakePipe::new().ok()).collect();
         Self {
             table: Arc::new(ConnectionTable::new(server, 1)),
             threads,

@@ -1,6 +1,8 @@
 //! Evictions and drains of the connections of a pool.
 
+use std::fs::File;
 use std::net::TcpListener;
+use std::process::Command;
 use std::sync::mpsc::channel;
 
 use polyserve_core::{Echo, ServerConfig};
@@ -114,4 +116,24 @@ fn a_read_ends_at_the_deadline_of_a_drain() {
         let _ = sender.send(socket.read(&mut [0; 16], ReadWait { phase: Phase::Head, until, ends_with_drain: false }));
     });
     assert!(matches!(read.recv_timeout(Duration::from_secs(60)), Ok(Ok(Read::Empty))));
+}
+
+/// Regression test: the pipes of a large pool took all descriptors before a client came.
+#[test]
+fn the_first_pipes_leave_most_descriptors_to_connections() {
+    const TEST: &str = "blocking::pooled::tests::the_first_pipes_leave_most_descriptors_to_connections";
+    const IN_CHILD: &str = "POLYSERVE_SERVING_TEST_CHILD";
+    if std::env::var_os(IN_CHILD).is_none() {
+        let mut child = Command::new("/bin/sh");
+        child.args(["-c", "ulimit -n 64 && exec \"$0\" --exact \"$1\" --test-threads=1"]);
+        let output = child.arg(std::env::current_exe().unwrap()).arg(TEST).env(IN_CHILD, "1").output().unwrap();
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success() && text.contains("1 passed"), "{text}");
+        return;
+    }
+    let server = ServerState::new(Arc::new(Echo), &ServerConfig::default());
+    let pool = PoolConnections::new(Arc::new(server), 10_000);
+    assert!(!lock(&pool.state).pipes.is_empty());
+    let files: io::Result<Vec<_>> = (0..40).map(|_| File::open("/dev/null")).collect();
+    assert!(files.is_ok(), "{files:?}");
 }
